@@ -1,0 +1,31 @@
+// A point in time by which a blocking call must end. Value type.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+namespace kolo {
+
+class Deadline {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  static Deadline after(Clock::duration duration) { return Deadline(Clock::now() + duration); }
+  static Deadline at(Clock::time_point time) { return Deadline(time); }
+  static Deadline never() { return Deadline(Clock::time_point::max()); }
+
+  bool expired() const { return time_ != Clock::time_point::max() && Clock::now() >= time_; }
+  Clock::time_point time() const { return time_; }
+
+  /// What is left, at most `bound` and at least zero: a safe argument for poll().
+  Clock::duration remaining(Clock::duration bound) const {
+    if (time_ == Clock::time_point::max()) return bound;
+    return std::clamp(time_ - Clock::now(), Clock::duration::zero(), bound);
+  }
+
+ private:
+  explicit Deadline(Clock::time_point time) : time_(time) {}
+  Clock::time_point time_;
+};
+
+}  // namespace kolo

@@ -1,0 +1,34 @@
+// Bootstrap: the way in. It tells a process its rank and lets all ranks exchange small blobs, until
+// the transport stands; after that it is not called again. Implementations: a world of one, MPI,
+// and any Store (StoreBootstrap). Used by the thread that calls init.
+#pragma once
+
+#include "runtime/base/deadline.h"
+
+#include <kolo/error.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kolo {
+
+class Bootstrap {
+ public:
+  virtual ~Bootstrap() = default;
+
+  /// "mpi", "single", "store": for the line that says which way was taken.
+  virtual std::string description() const = 0;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  /// Collective: every rank gives a blob under the same phase name and gets all of them by rank.
+  /// kTimeout names the phase and, where they are known, the ranks that are missing.
+  virtual Result<std::vector<std::string>> exchange(std::string_view phase, std::string blob,
+                                                    Deadline deadline) = 0;
+
+  /// At orderly process exit (MPI_Finalize if kolo initialised MPI); not called after a failure.
+  virtual void finalize() {}
+};
+
+}  // namespace kolo

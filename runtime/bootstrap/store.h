@@ -1,0 +1,24 @@
+// Store: a key-value store with deadlines, over which ranks find each other (after gloo's and
+// torch's rendezvous stores). Used by the thread that calls init; decorators and the ways in that
+// have no collective of their own build on it.
+#pragma once
+
+#include "runtime/base/deadline.h"
+
+#include <kolo/error.h>
+
+#include <string>
+#include <string_view>
+
+namespace kolo {
+
+class Store {
+ public:
+  virtual ~Store() = default;
+  /// Publishes a value. A key is set once; setting it again is kInvalidArgument.
+  virtual Status set(std::string_view key, std::string value) = 0;
+  /// The value, waiting for it until the deadline: then kTimeout, naming the key.
+  virtual Result<std::string> get(std::string_view key, Deadline deadline) = 0;
+};
+
+}  // namespace kolo

@@ -1,0 +1,116 @@
+// Schedule: what one rank does for one collective, as data (after MSCCL's and Aluminum's programs).
+// An algorithm is a pure function that returns one; the executor runs it, tests/support checks it,
+// a cost model can price it. No pointers, no I/O: it is cached by (algorithm, size, count, …).
+//
+// Units are elements. A step starts when all steps that it depends on are done; steps without a
+// path between them may run in any order or at once, so no two such steps may touch the same
+// elements unless both only read.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace kolo {
+
+/// Which memory an operand lies in. Input and output are the user's tensors, laid end to end in the
+/// order of the fusion plan; they may be the same memory.
+enum class Space : std::uint8_t {
+  kInput,    ///< read only
+  kOutput,   ///< where the result belongs
+  kScratch,  ///< the operation's own contiguous block (fusion buffer and receive slots)
+  kPeer,     ///< the scratch of another rank of this host, mapped here
+};
+
+struct Operand {
+  Space space = Space::kScratch;
+  std::int32_t rank = -1;   ///< whose memory, for kPeer
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+
+  friend bool operator==(const Operand&, const Operand&) = default;
+};
+
+enum class StepKind : std::uint8_t {
+  kSend,     ///< one source to `peer` under `tag`; the source is contiguous memory
+  kReceive,  ///< one destination from `peer` under `tag`; the destination is contiguous memory
+  kReduce,   ///< every destination = sum of the K sources; a destination may be one of the sources
+  kCopy,     ///< every destination = the one source; nothing to do where they are the same memory
+  kNotify,   ///< tells `peer` that this point is reached
+  kAwait,    ///< waits for the kNotify of `peer` under the same tag
+};
+
+/// Which factor a step multiplies in; the values belong to the operation, not to the schedule.
+enum class Scaling : std::uint8_t {
+  kNone,
+  kPre,   ///< prescale: the operands in kInput, before the sum
+  kPost,  ///< postscale and the division of an average: the result
+  kBoth,  ///< both of them
+};
+
+using StepId = std::uint32_t;
+
+struct Step {
+  StepKind kind = StepKind::kCopy;
+  Scaling scaling = Scaling::kNone;
+  std::int32_t peer = -1;
+  std::uint32_t tag = 0;
+  // Ranges into Schedule::operands and Schedule::dependencies.
+  std::uint32_t first_source = 0, source_count = 0;
+  std::uint32_t first_destination = 0, destination_count = 0;
+  std::uint32_t first_dependency = 0, dependency_count = 0;
+};
+
+struct Schedule {
+  std::string algorithm;
+  int rank = 0;
+  int size = 1;
+  std::uint64_t count = 0;             ///< elements of input and output
+  std::uint64_t scratch_elements = 0;  ///< what kScratch must hold
+  std::vector<Step> steps;             ///< dependencies point backwards
+  std::vector<Operand> operands;
+  std::vector<StepId> dependencies;
+
+  std::span<const Operand> sources(const Step& step) const {
+    return {operands.data() + step.first_source, step.source_count};
+  }
+  std::span<const Operand> destinations(const Step& step) const {
+    return {operands.data() + step.first_destination, step.destination_count};
+  }
+  std::span<const StepId> depends_on(const Step& step) const {
+    return {dependencies.data() + step.first_dependency, step.dependency_count};
+  }
+};
+
+/// Appends steps to a schedule. Every function returns the new step's id; kNoStep among the
+/// dependencies is ignored, which spares algorithms the special cases of their first rounds.
+class ScheduleBuilder {
+ public:
+  static constexpr StepId kNoStep = UINT32_MAX;
+
+  ScheduleBuilder(std::string algorithm, int rank, int size, std::uint64_t count);
+
+  StepId send(int peer, std::uint32_t tag, Operand source, std::initializer_list<StepId> after);
+  StepId receive(int peer, std::uint32_t tag, Operand destination,
+                 std::initializer_list<StepId> after);
+  StepId reduce(std::initializer_list<Operand> sources, std::initializer_list<Operand> destinations,
+                Scaling scaling, std::initializer_list<StepId> after);
+  StepId copy(Operand source, std::initializer_list<Operand> destinations, Scaling scaling,
+              std::initializer_list<StepId> after);
+  StepId notify(int peer, std::uint32_t tag, std::initializer_list<StepId> after);
+  StepId await(int peer, std::uint32_t tag, std::initializer_list<StepId> after);
+
+  /// The scratch grows to hold at least this many elements.
+  void need_scratch(std::uint64_t elements);
+
+  Schedule finish() &&;
+
+ private:
+  StepId add(Step step, std::span<const Operand> sources, std::span<const Operand> destinations,
+             std::initializer_list<StepId> after);
+  Schedule schedule_;
+};
+
+}  // namespace kolo

@@ -1,0 +1,65 @@
+// Arena: where fusion buffers, receive slots and (later) gradient buckets come from, never from
+// `new`: here is decided what peers can map, what is registered and what is plain memory. Freed
+// blocks are kept for the next operation of that size class. Token holder only.
+#pragma once
+
+#include "transport/transport.h"
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace kolo {
+
+enum class MemoryKind : std::uint8_t {
+  kHeap,      ///< page-aligned host memory
+  kMappable,  ///< Transport::allocate_mappable()
+};
+
+class Arena;
+
+/// A block on loan; returns to its arena when destroyed. The arena outlives it.
+class ArenaBlock {
+ public:
+  ArenaBlock() = default;
+  ArenaBlock(ArenaBlock&& other) noexcept;
+  ArenaBlock& operator=(ArenaBlock&& other) noexcept;
+  ~ArenaBlock();
+
+  std::byte* data() const;
+  std::size_t size() const;
+  /// The transport's region, for a mappable block; else null.
+  MemoryRegion* region() const;
+
+  struct Memory;
+
+ private:
+  friend class Arena;
+  ArenaBlock(Arena& arena, std::unique_ptr<Memory> memory);
+  Arena* arena_ = nullptr;
+  std::unique_ptr<Memory> memory_;
+};
+
+class Arena {
+ public:
+  explicit Arena(Transport& transport);
+  ~Arena();
+
+  /// At least `bytes` bytes (rounded up to a power of two of pages); kOutOfMemory names the size.
+  Result<ArenaBlock> allocate(std::size_t bytes, MemoryKind kind);
+
+  /// Bytes held, on loan and kept: what a memory limit is checked against.
+  std::size_t bytes_held() const { return bytes_held_; }
+
+ private:
+  friend class ArenaBlock;
+  void give_back(std::unique_ptr<ArenaBlock::Memory> memory);
+
+  Transport& transport_;
+  std::map<std::pair<MemoryKind, std::size_t>, std::vector<std::unique_ptr<ArenaBlock::Memory>>>
+      kept_;
+  std::size_t bytes_held_ = 0;
+};
+
+}  // namespace kolo

@@ -1,0 +1,64 @@
+// Executor: runs one Schedule over a transport and a device without ever blocking. One object an
+// operation, reusable; driven by the holder of the progress token.
+#pragma once
+
+#include "runtime/collectives/schedule.h"
+#include "runtime/device/device.h"
+#include "runtime/execution/memory_binding.h"
+#include "transport/transport.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace kolo {
+
+class Executor final : public TransferListener {
+ public:
+  Executor(Transport& transport, const Device& device);
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  /// Begins. `ranks[i]` is the transport rank of the communicator's rank i. Precondition: done().
+  void start(std::shared_ptr<const Schedule> schedule, MemoryBinding binding,
+             std::uint32_t communicator, std::uint64_t operation, std::span<const int> ranks);
+
+  /// Runs every step that is ready, up to a bounded amount of local work, so that one large
+  /// operation does not starve the others; true if anything was done. Transfers complete from
+  /// within Transport::progress().
+  bool advance();
+
+  /// True when every step is done, or a step has failed and no transfer is under way any more.
+  bool done() const { return remaining_ == 0 || (failed() && pending_transfers_ == 0); }
+  bool failed() const { return !status_.ok(); }
+  const Status& status() const { return status_; }
+
+  /// What is done, under way and waiting, with peers and tags: for stall reports and tests.
+  std::string dump_state() const;
+
+  void on_transfer_done(Transfer& transfer) override;
+
+ private:
+  void run(StepId id);
+  void finish_step(StepId id);
+  void copy(const Step& step);
+  void reduce(const Step& step);
+  Result<std::span<std::byte>> contiguous(const Operand& operand) const;
+
+  Transport& transport_;
+  const Device& device_;
+  std::shared_ptr<const Schedule> schedule_;
+  MemoryBinding binding_;
+  Tag tag_;
+  std::vector<int> ranks_;
+  Status status_;
+  std::size_t remaining_ = 0;
+  std::size_t pending_transfers_ = 0;
+  std::vector<StepId> ready_;
+  std::vector<std::uint32_t> waiting_for_;      ///< by step: unfinished dependencies
+  std::vector<std::uint32_t> successor_begin_;  ///< by step: range into successors_
+  std::vector<StepId> successors_;
+  std::vector<Transfer> transfers_;             ///< by step; stable while the schedule runs
+};
+
+}  // namespace kolo

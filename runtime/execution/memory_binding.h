@@ -1,0 +1,62 @@
+// MemoryBinding: the addresses that a Schedule's operands stand for in one operation. A value that
+// the operation owns until it is done.
+#pragma once
+
+#include "runtime/device/device.h"
+
+#include <kolo/types.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace kolo {
+
+/// A piece of contiguous memory.
+struct Segment {
+  std::byte* data = nullptr;
+  std::uint64_t elements = 0;
+};
+
+/// Pieces laid end to end: element offsets count across them.
+class SegmentList {
+ public:
+  void append(std::byte* data, std::uint64_t elements);
+  void clear();
+
+  std::uint64_t elements() const { return ends_.empty() ? 0 : ends_.back(); }
+  std::size_t size() const { return segments_.size(); }
+
+  /// Calls visit(std::byte* data, std::uint64_t elements) for the pieces of [offset, offset+length).
+  template <class Visit>
+  void for_each(std::uint64_t offset, std::uint64_t length, std::size_t element_size,
+                Visit&& visit) const {
+    for (std::size_t i = find(offset); length > 0; ++i) {
+      const std::uint64_t begin = ends_[i] - segments_[i].elements;
+      const std::uint64_t skip = offset - begin;
+      const std::uint64_t take = std::min(length, segments_[i].elements - skip);
+      if (take == 0) continue;
+      visit(segments_[i].data + skip * element_size, take);
+      offset += take;
+      length -= take;
+    }
+  }
+
+ private:
+  std::size_t find(std::uint64_t offset) const;  ///< index of the segment that holds `offset`
+  std::vector<Segment> segments_;
+  std::vector<std::uint64_t> ends_;
+};
+
+struct MemoryBinding {
+  DataType type = DataType::kFloat32;
+  Scale prescale;
+  Scale postscale;
+  SegmentList input;
+  SegmentList output;
+  std::byte* scratch = nullptr;      ///< Schedule::scratch_elements elements
+  std::vector<std::byte*> peers;     ///< by rank; null where unmapped or unused
+};
+
+}  // namespace kolo

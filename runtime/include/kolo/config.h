@@ -1,0 +1,63 @@
+// Every knob of kolo, read once at init from KOLO_* variables (runtime/base/environment). A wrong
+// value is an error that names variable, value and range; an unknown KOLO_ variable is a warning.
+#pragma once
+
+#include <kolo/error.h>
+#include <kolo/export.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kolo {
+
+class Environment;
+
+struct KOLO_API Config {
+  /// KOLO_LOG_LEVEL: trace, debug, info, warning, error, off.
+  std::string log_level = "warning";
+  /// KOLO_BOOTSTRAP: auto, mpi or single (a world of one, whatever the launcher says).
+  std::string bootstrap = "auto";
+  /// KOLO_HOST_ID: overrides the identity of this host (boot id and IPC namespace), so that one
+  /// machine can pose as several.
+  std::string host_id;
+  /// KOLO_INIT_TIMEOUT, seconds: each phase of the bootstrap.
+  std::int64_t init_timeout_s = 300;
+  /// KOLO_OPERATION_TIMEOUT, seconds: from an operation's submission to its end.
+  std::int64_t operation_timeout_s = 600;
+  /// KOLO_STALL_WARNING, seconds: after this long a tensor that some ranks lack is reported.
+  std::int64_t stall_warning_s = 60;
+  /// KOLO_FUSION_THRESHOLD, bytes: largest fusion buffer.
+  std::int64_t fusion_threshold = 32 << 20;
+  /// KOLO_FUSION_MAX_TENSOR, bytes: a tensor of at least this size is reduced where it lies.
+  std::int64_t fusion_max_tensor = 1 << 20;
+  /// KOLO_CHUNK_SIZE, bytes: what one message of a pipelined schedule carries at most.
+  std::int64_t chunk_size = 256 << 10;
+  /// KOLO_CHUNKS_IN_FLIGHT: ring blocks that are under way at once.
+  std::int64_t chunks_in_flight = 4;
+  /// KOLO_BATCH_WINDOW, microseconds: how long a ready tensor may wait for company before it is
+  /// announced, unless somebody already waits for it.
+  std::int64_t batch_window_us = 500;
+  /// KOLO_BATCH_SIZE, bytes: ready tensors of this many bytes are announced at once.
+  std::int64_t batch_size = 1 << 20;
+  /// KOLO_CACHE_CAPACITY, entries: names whose negotiation is remembered; 0 switches it off.
+  std::int64_t cache_capacity = 4096;
+
+  /// Fails with kInvalidArgument on the first value that does not parse or is out of range.
+  static Result<Config> from_environment(const Environment& environment);
+
+  /// The settings on which all ranks must agree, as "NAME=value" in a fixed order.
+  std::vector<std::string> agreed_settings() const;
+};
+
+/// One row of the table of knobs, for help texts and reports.
+struct Knob {
+  std::string name;           ///< "KOLO_CHUNK_SIZE"
+  std::string unit;           ///< "bytes"
+  std::string default_value;  ///< as it would be written in the variable
+  std::string range;          ///< "4096 … 1073741824"
+  std::string purpose;        ///< one sentence
+};
+KOLO_API std::vector<Knob> knobs();
+
+}  // namespace kolo

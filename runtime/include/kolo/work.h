@@ -1,0 +1,55 @@
+// Work: the user's handle on one submitted operation (as torch's c10d::Work and Horovod's handle).
+// Any thread may test or wait; the runtime completes it exactly once.
+#pragma once
+
+#include <kolo/error.h>
+#include <kolo/export.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+namespace kolo {
+
+class KOLO_API Work {
+ public:
+  /// Helps the operation along while a user thread waits: drives the runtime itself, or returns
+  /// false at once when it cannot (then the waiter sleeps until completion). It must return once
+  /// `work` is done or `until` has passed.
+  using Driver = std::function<bool(Work& work, std::chrono::steady_clock::time_point until)>;
+
+  Work() = default;
+  explicit Work(Driver driver) : driver_(std::move(driver)) {}
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+
+  /// True once the operation has succeeded or failed. Never blocks.
+  bool done() const noexcept { return done_.load(std::memory_order_acquire); }
+
+  /// Blocks until the operation is done and returns its status. The runtime ends every operation
+  /// by KOLO_OPERATION_TIMEOUT at the latest, so this returns; `until` bounds this wait alone and
+  /// yields kTimeout while the operation goes on.
+  Status wait(std::chrono::steady_clock::time_point until =
+                  std::chrono::steady_clock::time_point::max());
+
+  /// Number of ranks that contributed memory (a rank may take part without: see Entry::absent).
+  /// Precondition: done() and succeeded.
+  int contributors() const noexcept { return contributors_; }
+
+  /// Called by the runtime, exactly once, from the thread that holds the progress token.
+  void complete(Status status, int contributors = 0);
+
+ private:
+  std::atomic<bool> done_ = false;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  Status status_;
+  int contributors_ = 0;
+  Driver driver_;
+};
+
+}  // namespace kolo

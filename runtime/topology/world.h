@@ -1,0 +1,52 @@
+// World: where every rank lives, computed alike on all ranks from the blobs of the bootstrap.
+// Immutable value.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace kolo {
+
+/// What a rank tells the others about itself.
+struct RankInfo {
+  std::string host_id;    ///< same value: same kernel and same IPC namespace (or KOLO_HOST_ID)
+  std::string hostname;   ///< for people
+  int pid = 0;
+  std::string pid_namespace;  ///< a pid means something only within one
+
+  std::string serialize() const;
+};
+
+/// Fails on bytes that serialize() did not make.
+bool parse_rank_info(const std::string& bytes, RankInfo& info);
+/// This process. `host_id_override` is KOLO_HOST_ID, or empty.
+RankInfo describe_this_process(const std::string& host_id_override);
+
+class World {
+ public:
+  World() = default;
+  /// `ranks[r]` describes rank r; hosts are numbered by their lowest rank.
+  World(int rank, std::vector<RankInfo> ranks);
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(ranks_.size()); }
+  /// Rank among the ranks of this host, in order of rank.
+  int local_rank() const { return local_rank_; }
+  int local_size() const { return local_size_; }
+  /// Index of this host among the hosts that have a rank of this local_rank (Horovod's cross rank).
+  int cross_rank() const { return cross_rank_; }
+  int cross_size() const { return cross_size_; }
+
+  bool same_host(int a, int b) const { return ranks_[a].host_id == ranks_[b].host_id; }
+  const RankInfo& info(int rank) const { return ranks_[rank]; }
+
+ private:
+  int rank_ = 0;
+  std::vector<RankInfo> ranks_;
+  int local_rank_ = 0;
+  int local_size_ = 1;
+  int cross_rank_ = 0;
+  int cross_size_ = 1;
+};
+
+}  // namespace kolo

@@ -1,0 +1,52 @@
+// Transfer: one tagged message under way. The caller owns it and keeps its address and its memory
+// until it is done. Used by the thread that holds the progress token alone.
+#pragma once
+
+#include <kolo/error.h>
+
+#include <cstdint>
+#include <utility>
+
+namespace kolo {
+
+class Transfer;
+
+/// Told once per transfer, from within send(), receive(), progress() or fail_all(). It may post
+/// further transfers.
+class TransferListener {
+ public:
+  virtual void on_transfer_done(Transfer& transfer) = 0;
+
+ protected:
+  ~TransferListener() = default;
+};
+
+class Transfer {
+ public:
+  enum class State : std::uint8_t { kIdle, kPending, kDone, kFailed };
+
+  Transfer() = default;
+  /// `id` is the listener's own number for this transfer.
+  Transfer(TransferListener& listener, std::uint32_t id) : listener_(&listener), id_(id) {}
+
+  State state() const noexcept { return state_; }
+  std::uint32_t id() const noexcept { return id_; }
+  /// Ok, or why it failed. Precondition: kDone or kFailed.
+  const Status& status() const noexcept { return status_; }
+
+  // For transports.
+  void start() noexcept { state_ = State::kPending; }
+  void finish(Status status) {
+    state_ = status.ok() ? State::kDone : State::kFailed;
+    status_ = std::move(status);
+    listener_->on_transfer_done(*this);
+  }
+
+ private:
+  TransferListener* listener_ = nullptr;
+  std::uint32_t id_ = 0;
+  State state_ = State::kIdle;
+  Status status_;
+};
+
+}  // namespace kolo

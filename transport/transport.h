@@ -1,0 +1,96 @@
+// Transport: how bytes move between ranks. A small interface (after gloo's and tensorpipe's), so
+// that UCX, shared memory and an in-process loopback are interchangeable; tests/transport has the
+// conformance suite that each implementation passes.
+//
+// Threads: after connect(), every call but event_fd() is made by the one thread that drives, the
+// holder of the progress token. No call blocks except connect(), flush() and the destructor, and
+// those take a deadline.
+#pragma once
+
+#include "runtime/base/abort.h"
+#include "runtime/base/deadline.h"
+#include "transport/memory_region.h"
+#include "transport/tag.h"
+#include "transport/transfer.h"
+
+#include <kolo/error.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kolo {
+
+/// What arrives unasked. Called from within progress().
+class TransportListener {
+ public:
+  /// A control message; `message` lives until the call returns.
+  virtual void on_message(int peer, std::span<const std::byte> message) = 0;
+  /// The transport noticed that `peer` is gone. Told at most once a peer.
+  virtual void on_peer_failed(int peer, const Error& error) = 0;
+
+ protected:
+  ~TransportListener() = default;
+};
+
+/// One rank as its peers need to know it.
+struct Peer {
+  std::string address;     ///< Transport::address() of that rank
+  bool same_host = false;  ///< by host identity, not by name
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  /// "ucx", "loopback".
+  virtual std::string_view name() const = 0;
+  /// One line for people: library, loaded version, what carries the bytes.
+  virtual std::string description() const = 0;
+
+  /// Opaque; peers pass it to connect(). At most 64 KiB.
+  virtual std::string address() const = 0;
+
+  /// Makes the peers known; peers[rank] is this rank. Links may be opened lazily.
+  virtual Status connect(int rank, std::vector<Peer> peers, TransportListener& listener,
+                         const Abort& abort, Deadline deadline) = 0;
+
+  /// Sends a small control message (up to 1 MiB), which is copied before the call returns. Messages
+  /// to one peer arrive in order. Also to oneself.
+  virtual Status post_message(int peer, std::span<const std::byte> message) = 0;
+
+  /// Tagged transfer. A receive matches the send of the same peer and tag with the same length; a
+  /// different length fails the receive. Several under one tag match in order. Zero length is fine.
+  /// The outcome goes to the transfer's listener, perhaps before the call returns. Send and receive
+  /// to oneself work.
+  virtual void send(int peer, Tag tag, std::span<const std::byte> data, Transfer& transfer) = 0;
+  virtual void receive(int peer, Tag tag, std::span<std::byte> data, Transfer& transfer) = 0;
+
+  /// Moves everything that can move now; true if anything happened.
+  virtual bool progress() = 0;
+
+  /// Blocking: a descriptor that becomes readable when something arrives after arm() returned true.
+  /// arm() == false: something is already there, call progress(). Callers bound their poll() all
+  /// the same, since libraries miss events.
+  virtual int event_fd() const = 0;
+  virtual bool arm() = 0;
+
+  /// Memory that peers on this host can map. kOutOfMemory or kUnsupported when there is none.
+  virtual Result<std::unique_ptr<MemoryRegion>> allocate_mappable(std::size_t bytes) = 0;
+  /// Registers the caller's memory, so that large transfers from it need no staging.
+  virtual Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes) = 0;
+  /// Maps a region that `peer` allocated with allocate_mappable(). kUnsupported when it cannot.
+  virtual Result<std::unique_ptr<PeerMapping>> map_peer(int peer, std::string_view key) = 0;
+
+  /// Progresses until everything sent has left this process or the deadline has passed.
+  virtual Status flush(const Abort& abort, Deadline deadline) = 0;
+
+  /// After a failure: fails every pending transfer with `error`. When this returns, no memory of a
+  /// transfer is read or written any more, and further sends and receives fail at once.
+  virtual void fail_all(const Error& error) = 0;
+};
+
+}  // namespace kolo
