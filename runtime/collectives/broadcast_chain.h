@@ -8,6 +8,7 @@ namespace kolo {
 
 struct ChainOptions {
   std::uint64_t chunk_elements = 64 << 10;  ///< largest message
+  int chunks_in_flight = 8;                 ///< messages of one direction posted at a time
 };
 
 /// The root sends kInput (kept in kOutput too, if that is other memory); all others receive into

@@ -37,7 +37,8 @@ enum class StepKind : std::uint8_t {
   kSend,     ///< one source to `peer` under `tag`; the source is contiguous memory
   kReceive,  ///< one destination from `peer` under `tag`; the destination is contiguous memory
   kReduce,   ///< every destination = sum of the K sources; a destination may be one of the sources
-  kCopy,     ///< every destination = the one source; nothing to do where they are the same memory
+  kCopy,     ///< every destination = the one source; nothing to do where they are the same memory,
+             ///< or where there is neither (a join)
   kNotify,   ///< tells `peer` that this point is reached
   kAwait,    ///< waits for the kNotify of `peer` under the same tag
 };
@@ -101,6 +102,8 @@ class ScheduleBuilder {
               std::initializer_list<StepId> after);
   StepId notify(int peer, std::uint32_t tag, std::initializer_list<StepId> after);
   StepId await(int peer, std::uint32_t tag, std::initializer_list<StepId> after);
+  /// A copy of nothing: done when all of `after` are. For "when this block is finished".
+  StepId join(std::span<const StepId> after);
 
   /// The scratch grows to hold at least this many elements.
   void need_scratch(std::uint64_t elements);
@@ -109,7 +112,7 @@ class ScheduleBuilder {
 
  private:
   StepId add(Step step, std::span<const Operand> sources, std::span<const Operand> destinations,
-             std::initializer_list<StepId> after);
+             std::span<const StepId> after);
   Schedule schedule_;
 };
 

@@ -1,0 +1,195 @@
+// Ring allreduce. Called through the schedule cache by the fusion stage, on the thread that holds
+// the progress token; pure. Idea: Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms for
+// clusters of workstations", JPDC 69 (2009). Each block of p chunks is a small ring of its own, so
+// that the links of several blocks are busy while one block reduces.
+//
+// One block for p = 3. Rank r talks to r+1 and hears r−1; [c] is chunk c, + is a reduce.
+//
+//                       rank 0             rank 1             rank 2
+//   reduce-scatter s=0  send [0]           send [1]           send [2]         copied from kInput
+//                       [2] + own [2]      [0] + own [0]      [1] + own [1]    received + kInput
+//                  s=1  send [2]           send [0]           send [1]
+//                       [1] + own [1]      [2] + own [2]      [0] + own [0]    done: post scale
+//   allgather      s=0  send [1] get [0]   send [2] get [1]   send [0] get [2] straight into D
+//                  s=1  send [0] get [2]   send [1] get [0]   send [2] get [1]
+//
+// Steps a block and rank: 2(p−1) sends, 2(p−1) receives, p−1 reduces, 1 copy, 1 join, and p
+// copies that unpack when the placement is kPacked. Elements sent a rank: every chunk but one, twice:
+// 2·count·(p−1)/p up to the inequality of the chunks; all ranks together exactly 2·count·(p−1).
+//
+// The sums live in D: kOutput (kInPlace) or the head of the scratch (kPacked). Behind it lie two
+// receive slots for each block in flight, so that a receive is posted while the last one is reduced.
+// A chunk is packed by the reduce that first needs it; only the chunk that is sent first is copied.
+// Order within a block follows from what each step needs; what needs saying are the write-after-read
+// hazards: a slot is received into when the reduce that read it is done, and an allgather receive
+// into a chunk of D waits for the reduce-scatter's send of that chunk.
+#include "runtime/collectives/allreduce_ring.h"
+
+#include "runtime/base/check.h"
+#include "runtime/collectives/split.h"
+
+#include <array>
+#include <utility>
+#include <vector>
+
+namespace kolo {
+namespace {
+
+constexpr std::uint64_t kCacheLineElements = 64;  ///< a multiple of a line for every type
+constexpr int kSlotsPerBlock = 2;
+
+class RingWriter {
+ public:
+  RingWriter(int rank, int size, std::uint64_t count, const RingOptions& options)
+      : rank_(rank), size_(size), count_(count), options_(options),
+        builder_("allreduce_ring", rank, size, count) {
+    KOLO_CHECK(options.chunk_elements > 0 && options.blocks_in_flight > 0);
+    const auto ranks = static_cast<std::uint64_t>(size);
+    // A granule must not outgrow a chunk nor upset the balance of small ones.
+    const bool roomy = count >= ranks * kCacheLineElements * 16;
+    granule_ = roomy && options.chunk_elements % kCacheLineElements == 0 ? kCacheLineElements : 1;
+    const std::uint64_t largest_block = options.chunk_elements * ranks;
+    blocks_ = count / largest_block + (count % largest_block != 0 ? 1 : 0);
+  }
+
+  Schedule write() && {
+    if (size_ == 1) {
+      write_alone();
+    } else {
+      KOLO_CHECK(blocks_ * rounds() * 2 < UINT32_MAX);  // tags are 32 bits wide
+      lay_out_slots();
+      for (std::uint64_t block = 0; block < blocks_; ++block) write_block(block);
+    }
+    return std::move(builder_).finish();
+  }
+
+ private:
+  static constexpr StepId kNoStep = ScheduleBuilder::kNoStep;
+
+  std::uint64_t rounds() const { return static_cast<std::uint64_t>(size_ - 1); }
+
+  void write_alone() {
+    for (std::uint64_t block = 0; block < blocks_; ++block) {
+      const Interval part = split({0, count_}, blocks_, block, granule_);
+      builder_.copy({Space::kInput, -1, part.begin, part.length},
+                    {{Space::kOutput, -1, part.begin, part.length}}, Scaling::kBoth, {});
+    }
+  }
+
+  void lay_out_slots() {
+    for (std::uint64_t block = 0; block < blocks_; ++block)
+      for (int c = 0; c < size_; ++c)
+        slot_elements_ = std::max(slot_elements_, chunk(block, c).length);
+    slot_elements_ = (slot_elements_ + granule_ - 1) / granule_ * granule_;
+    in_flight_ = std::min<std::uint64_t>(blocks_, static_cast<std::uint64_t>(options_.blocks_in_flight));
+    finished_.assign(in_flight_, kNoStep);
+    const bool packed = options_.placement == Placement::kPacked;
+    slots_begin_ = packed ? (count_ + granule_ - 1) / granule_ * granule_ : 0;
+    builder_.need_scratch(slots_begin_ + in_flight_ * slots_per_block() * slot_elements_);
+  }
+
+  std::uint64_t slots_per_block() const { return std::min<std::uint64_t>(kSlotsPerBlock, rounds()); }
+
+  /// Chunk `index`, taken modulo the ring, of a block.
+  Interval chunk(std::uint64_t block, int index) const {
+    const int wrapped = ((index % size_) + size_) % size_;
+    return split(split({0, count_}, blocks_, block, granule_), static_cast<std::uint64_t>(size_),
+                 static_cast<std::uint64_t>(wrapped), granule_);
+  }
+  Operand data(Interval part) const {
+    const bool packed = options_.placement == Placement::kPacked;
+    return {packed ? Space::kScratch : Space::kOutput, -1, part.begin, part.length};
+  }
+  static Operand input(Interval part) { return {Space::kInput, -1, part.begin, part.length}; }
+
+  void unpack(Interval part, StepId after) {
+    if (options_.placement == Placement::kPacked)
+      builder_.copy(data(part), {{Space::kOutput, -1, part.begin, part.length}}, Scaling::kNone,
+                    {after});
+  }
+
+  void write_block(std::uint64_t block);
+  StepId reduce_scatter(std::uint64_t block, std::uint32_t tag, std::vector<StepId>& sends);
+
+  int rank_;
+  int size_;
+  std::uint64_t count_;
+  RingOptions options_;
+  ScheduleBuilder builder_;
+  std::uint64_t granule_ = 1;
+  std::uint64_t blocks_ = 0;
+  std::uint64_t in_flight_ = 0;
+  std::uint64_t slots_begin_ = 0;
+  std::uint64_t slot_elements_ = 0;
+  std::vector<StepId> finished_;  ///< by block modulo in_flight_: its join
+};
+
+// Returns the reduce that finishes this rank's own chunk (rank + 1); sends[s] is the send of round s.
+StepId RingWriter::reduce_scatter(std::uint64_t block, std::uint32_t tag,
+                                  std::vector<StepId>& sends) {
+  const std::uint64_t lane = block % in_flight_;
+  const StepId gate = finished_[lane];
+  std::array<StepId, kSlotsPerBlock> slot_reader;
+  slot_reader.fill(gate);
+
+  StepId ready = kNoStep;  // what makes the chunk of this round's send complete
+  if (const Interval first = chunk(block, rank_); first.length > 0)
+    ready = builder_.copy(input(first), {data(first)}, Scaling::kPre, {gate});
+
+  for (int s = 0; s < size_ - 1; ++s, ++tag) {
+    const Interval outgoing = chunk(block, rank_ - s);
+    if (outgoing.length > 0)
+      sends[static_cast<std::size_t>(s)] =
+          builder_.send((rank_ + 1) % size_, tag, data(outgoing), {ready});
+
+    const Interval incoming = chunk(block, rank_ - s - 1);
+    ready = kNoStep;
+    if (incoming.length == 0) continue;
+    const auto slot = static_cast<std::uint64_t>(s) % slots_per_block();
+    const Operand landing{Space::kScratch, -1,
+                          slots_begin_ + (lane * slots_per_block() + slot) * slot_elements_,
+                          incoming.length};
+    const StepId received =
+        builder_.receive((rank_ + size_ - 1) % size_, tag, landing, {slot_reader[slot]});
+    const bool last = s == size_ - 2;
+    ready = builder_.reduce({landing, input(incoming)}, {data(incoming)},
+                            last ? Scaling::kBoth : Scaling::kPre, {received});
+    slot_reader[slot] = ready;
+  }
+  return ready;
+}
+
+void RingWriter::write_block(std::uint64_t block) {
+  const auto tag = static_cast<std::uint32_t>(block * rounds() * 2);
+  std::vector<StepId> scatter_sends(rounds(), kNoStep);
+  std::vector<StepId> last_steps;  // which all others but the unpacking lead to
+
+  StepId ready = reduce_scatter(block, tag, scatter_sends);
+  const Interval own = chunk(block, rank_ + 1);
+  for (int s = 0; s < size_ - 1; ++s) {
+    const std::uint32_t round_tag = tag + static_cast<std::uint32_t>(rounds()) + static_cast<std::uint32_t>(s);
+    const Interval outgoing = chunk(block, rank_ + 1 - s);
+    if (outgoing.length > 0)
+      last_steps.push_back(
+          builder_.send((rank_ + 1) % size_, round_tag, data(outgoing), {ready}));
+    if (s == 0 && own.length > 0) unpack(own, ready);
+
+    const Interval incoming = chunk(block, rank_ - s);
+    ready = kNoStep;
+    if (incoming.length == 0) continue;
+    ready = builder_.receive((rank_ + size_ - 1) % size_, round_tag, data(incoming),
+                             {scatter_sends[static_cast<std::size_t>(s)]});
+    unpack(incoming, ready);
+  }
+  last_steps.push_back(ready);
+  // The last blocks have nobody who waits for them.
+  if (block + in_flight_ < blocks_) finished_[block % in_flight_] = builder_.join(last_steps);
+}
+
+}  // namespace
+
+Schedule allreduce_ring(int rank, int size, std::uint64_t count, const RingOptions& options) {
+  return RingWriter(rank, size, count, options).write();
+}
+
+}  // namespace kolo

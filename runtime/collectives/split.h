@@ -1,0 +1,26 @@
+// Cutting a range of elements into near-equal parts whose borders fall on a granule, so that no
+// part is a crumb and vector loads stay within cache lines. Used by the algorithms beside it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace kolo {
+
+struct Interval {
+  std::uint64_t begin = 0;
+  std::uint64_t length = 0;
+};
+
+/// Part `index` of `parts` of [begin, begin + length). Lengths differ by one granule at most, but
+/// for the last granule, which may be cut off by the end. Requires length / granule × parts < 2⁶⁴.
+constexpr Interval split(Interval whole, std::uint64_t parts, std::uint64_t index,
+                         std::uint64_t granule) {
+  const std::uint64_t granules = (whole.length + granule - 1) / granule;
+  const auto border = [&](std::uint64_t i) {
+    return std::min(granules * i / parts * granule, whole.length);
+  };
+  return {whole.begin + border(index), border(index + 1) - border(index)};
+}
+
+}  // namespace kolo
