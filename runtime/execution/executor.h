@@ -3,7 +3,7 @@
 #pragma once
 
 #include "runtime/collectives/schedule.h"
-#include "runtime/device/device.h"
+#include "runtime/execution/local_step.h"
 #include "runtime/execution/memory_binding.h"
 #include "transport/transport.h"
 
@@ -39,26 +39,49 @@ class Executor final : public TransferListener {
   void on_transfer_done(Transfer& transfer) override;
 
  private:
-  void run(StepId id);
+  /// Oldest first, by what others wait for most.
+  class ReadyQueue {
+   public:
+    void push(StepId id) { steps_.push_back(id); }
+    bool empty() const { return head_ == steps_.size(); }
+    StepId pop();
+    void clear();
+
+   private:
+    std::vector<StepId> steps_;
+    std::size_t head_ = 0;
+  };
+
+  void index_schedule();
+  void enqueue(StepId id);
   void finish_step(StepId id);
-  void copy(const Step& step);
-  void reduce(const Step& step);
+  void post_transfer(StepId id);
+  /// Runs a reduce or copy; returns the bytes that it wrote.
+  std::size_t run_local(StepId id);
+  void fail(StepId id, const Error& error);
+  std::string describe(StepId id) const;
   Result<std::span<std::byte>> contiguous(const Operand& operand) const;
 
   Transport& transport_;
-  const Device& device_;
   std::shared_ptr<const Schedule> schedule_;
   MemoryBinding binding_;
+  LocalStep local_;
   Tag tag_;
   std::vector<int> ranks_;
   Status status_;
   std::size_t remaining_ = 0;
   std::size_t pending_transfers_ = 0;
-  std::vector<StepId> ready_;
-  std::vector<std::uint32_t> waiting_for_;      ///< by step: unfinished dependencies
-  std::vector<std::uint32_t> successor_begin_;  ///< by step: range into successors_
+  ReadyQueue transfers_ready_;  ///< the others' progress hangs on them
+  ReadyQueue local_ready_;      ///< our own progress hangs on them
+  ReadyQueue idle_ready_;       ///< nobody waits for them: unpacking
+  std::vector<std::uint32_t> waiting_for_;  ///< by step: unfinished dependencies
+  std::vector<Transfer> transfers_;         ///< by transfer_index_; stable while the schedule runs
+
+  // Derived from schedule_; kept while it is used again.
+  std::vector<std::uint32_t> transfer_index_;   ///< by step; of sends, receives, notify, await
+  std::vector<std::uint32_t> successor_begin_;  ///< by step and one more: range into successors_
   std::vector<StepId> successors_;
-  std::vector<Transfer> transfers_;             ///< by step; stable while the schedule runs
+  std::uint32_t transfer_count_ = 0;
 };
 
 }  // namespace kolo

@@ -1,0 +1,227 @@
+// Executor: counts down each step's unfinished dependencies and runs what is ready, transfers
+// first. Driven by the cycle or a blocking call, on the thread that holds the progress token.
+#include "runtime/execution/executor.h"
+
+#include "runtime/base/check.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+/// Local work of one advance(): about 0.1 ms, so that arrived messages do not wait for long.
+constexpr std::size_t kBytesPerAdvance = 1 << 20;
+constexpr std::size_t kStepsInDump = 8;
+
+bool is_transfer(StepKind kind) {
+  switch (kind) {
+    case StepKind::kSend:
+    case StepKind::kReceive:
+    case StepKind::kNotify:
+    case StepKind::kAwait: return true;
+    case StepKind::kReduce:
+    case StepKind::kCopy: return false;
+  }
+  return false;
+}
+
+std::string_view name_of(StepKind kind) {
+  switch (kind) {
+    case StepKind::kSend: return "send to";
+    case StepKind::kReceive: return "receive from";
+    case StepKind::kReduce: return "reduce";
+    case StepKind::kCopy: return "copy";
+    case StepKind::kNotify: return "notify";
+    case StepKind::kAwait: return "await";
+  }
+  return "";
+}
+
+}  // namespace
+
+StepId Executor::ReadyQueue::pop() {
+  const StepId id = steps_[head_++];
+  if (empty()) clear();
+  return id;
+}
+
+void Executor::ReadyQueue::clear() {
+  steps_.clear();
+  head_ = 0;
+}
+
+Executor::Executor(Transport& transport, const Device& device)
+    : transport_(transport), local_(device) {}
+
+void Executor::start(std::shared_ptr<const Schedule> schedule, MemoryBinding binding,
+                     std::uint32_t communicator, std::uint64_t operation,
+                     std::span<const int> ranks) {
+  KOLO_CHECK(done());
+  KOLO_CHECK(ranks.size() == static_cast<std::size_t>(schedule->size));
+  if (schedule != schedule_) {
+    schedule_ = std::move(schedule);
+    index_schedule();
+  }
+  binding_ = std::move(binding);
+  tag_ = {.communicator = communicator, .step = 0, .operation = operation};
+  ranks_.assign(ranks.begin(), ranks.end());
+  status_ = {};
+  pending_transfers_ = 0;
+  transfers_ready_.clear();
+  local_ready_.clear();
+  idle_ready_.clear();
+
+  const std::size_t steps = schedule_->steps.size();
+  remaining_ = steps;
+  transfers_.resize(transfer_count_);
+  waiting_for_.resize(steps);
+  for (std::size_t i = 0; i < steps; ++i) {
+    const auto id = static_cast<StepId>(i);
+    if (is_transfer(schedule_->steps[i].kind)) transfers_[transfer_index_[i]] = Transfer(*this, id);
+    waiting_for_[i] = schedule_->steps[i].dependency_count;
+    if (waiting_for_[i] == 0) enqueue(id);
+  }
+}
+
+void Executor::index_schedule() {
+  const std::size_t steps = schedule_->steps.size();
+  transfer_count_ = 0;
+  transfer_index_.assign(steps, 0);
+  successor_begin_.assign(steps + 1, 0);
+  for (std::size_t i = 0; i < steps; ++i) {
+    const Step& step = schedule_->steps[i];
+    if (is_transfer(step.kind)) transfer_index_[i] = transfer_count_++;
+    for (const StepId dependency : schedule_->depends_on(step)) ++successor_begin_[dependency + 1];
+  }
+  for (std::size_t i = 0; i < steps; ++i) successor_begin_[i + 1] += successor_begin_[i];
+
+  successors_.resize(schedule_->dependencies.size());
+  waiting_for_.assign(successor_begin_.begin(), successor_begin_.end() - 1);  // as fill positions
+  for (std::size_t i = 0; i < steps; ++i)
+    for (const StepId dependency : schedule_->depends_on(schedule_->steps[i]))
+      successors_[waiting_for_[dependency]++] = static_cast<StepId>(i);
+}
+
+void Executor::enqueue(StepId id) {
+  if (is_transfer(schedule_->steps[id].kind)) {
+    transfers_ready_.push(id);
+  } else if (successor_begin_[id] != successor_begin_[id + 1]) {
+    local_ready_.push(id);
+  } else {
+    idle_ready_.push(id);
+  }
+}
+
+bool Executor::advance() {
+  bool worked = false;
+  for (std::size_t bytes = 0; bytes < kBytesPerAdvance && !failed();) {
+    if (!transfers_ready_.empty()) {
+      post_transfer(transfers_ready_.pop());
+    } else if (!local_ready_.empty()) {
+      bytes += run_local(local_ready_.pop());
+    } else if (!idle_ready_.empty()) {
+      bytes += run_local(idle_ready_.pop());
+    } else {
+      break;
+    }
+    worked = true;
+  }
+  return worked;
+}
+
+void Executor::post_transfer(StepId id) {
+  const Step& step = schedule_->steps[id];
+  std::span<std::byte> data;  // notify and await are messages without content
+  if (step.kind == StepKind::kSend || step.kind == StepKind::kReceive) {
+    const auto operands = step.kind == StepKind::kSend ? schedule_->sources(step)
+                                                       : schedule_->destinations(step);
+    auto memory = contiguous(operands.front());
+    if (!memory.ok()) return fail(id, memory.error());
+    data = *memory;
+  }
+  Tag tag = tag_;
+  tag.step = step.tag;
+  Transfer& transfer = transfers_[transfer_index_[id]];
+  const int peer = ranks_[static_cast<std::size_t>(step.peer)];
+  ++pending_transfers_;
+  if (step.kind == StepKind::kSend || step.kind == StepKind::kNotify) {
+    transport_.send(peer, tag, data, transfer);
+  } else {
+    transport_.receive(peer, tag, data, transfer);
+  }
+}
+
+void Executor::on_transfer_done(Transfer& transfer) {
+  --pending_transfers_;
+  const StepId id = transfer.id();
+  if (transfer.status().ok()) {
+    finish_step(id);
+  } else {
+    fail(id, transfer.status().error());
+  }
+}
+
+std::size_t Executor::run_local(StepId id) {
+  const Step& step = schedule_->steps[id];
+  if (const Status status = local_.run(*schedule_, step, binding_); !status.ok()) {
+    fail(id, status.error());
+    return 0;
+  }
+  std::uint64_t elements = 0;
+  for (const Operand& operand : schedule_->destinations(step)) elements += operand.length;
+  finish_step(id);
+  return elements * size_of(binding_.type);
+}
+
+void Executor::finish_step(StepId id) {
+  --remaining_;
+  for (std::uint32_t i = successor_begin_[id]; i < successor_begin_[id + 1]; ++i)
+    if (--waiting_for_[successors_[i]] == 0) enqueue(successors_[i]);
+}
+
+void Executor::fail(StepId id, const Error& error) {
+  if (failed()) return;  // what follows from the first failure says nothing new
+  status_ = Error{error.code,
+                  fmt::format("rank {}: {}: {}: {}", schedule_->rank, schedule_->algorithm,
+                              describe(id), error.message),
+                  error.file, error.line};
+}
+
+Result<std::span<std::byte>> Executor::contiguous(const Operand& operand) const {
+  const Segment piece = resolve(binding_, operand, 0);
+  if (piece.elements < operand.length)
+    return KOLO_ERROR(kInternal,
+                      "elements {} … {} of space {} (rank {}) are not bound to contiguous memory",
+                      operand.offset, operand.offset + operand.length,
+                      static_cast<int>(operand.space), operand.rank);
+  return std::span(piece.data, operand.length * size_of(binding_.type));
+}
+
+std::string Executor::describe(StepId id) const {
+  const Step& step = schedule_->steps[id];
+  std::string text = fmt::format("step {} ({}", id, name_of(step.kind));
+  if (is_transfer(step.kind)) text += fmt::format(" rank {}, tag {}", step.peer, step.tag);
+  return text + ")";
+}
+
+std::string Executor::dump_state() const {
+  if (schedule_ == nullptr) return "never started";
+  const std::size_t steps = schedule_->steps.size();
+  std::string text = fmt::format(
+      "{} of rank {} of {}, {} elements, operation {}: {} of {} steps done, {} transfers under way",
+      schedule_->algorithm, schedule_->rank, schedule_->size, schedule_->count, tag_.operation,
+      steps - remaining_, steps, pending_transfers_);
+  if (failed()) text += fmt::format("; failed: {}", status_.error().message);
+
+  std::size_t shown = 0;
+  for (std::size_t i = 0; i < steps && shown < kStepsInDump; ++i) {
+    if (!is_transfer(schedule_->steps[i].kind)) continue;
+    if (transfers_[transfer_index_[i]].state() != Transfer::State::kPending) continue;
+    text += fmt::format("{}{}", shown++ == 0 ? "; waits for " : ", ", describe(static_cast<StepId>(i)));
+  }
+  if (shown < pending_transfers_) text += fmt::format(" and {} more", pending_transfers_ - shown);
+  return text;
+}
+
+}  // namespace kolo

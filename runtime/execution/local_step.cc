@@ -1,0 +1,137 @@
+// Reduces and copies over scattered memory: walks all operands of a step at once and hands the
+// device the stretches in which each of them is contiguous. Token holder only.
+#include "runtime/execution/local_step.h"
+
+#include "runtime/base/check.h"
+
+#include <algorithm>
+
+namespace kolo {
+namespace {
+
+/// With several destinations the sum is copied on while it is still in the first-level cache.
+constexpr std::uint64_t kElementsPerFanOut = 2048;
+
+bool has_prescale(const Step& step, const MemoryBinding& binding) {
+  return (step.scaling == Scaling::kPre || step.scaling == Scaling::kBoth) &&
+         !binding.prescale.is_identity();
+}
+
+Scale postscale(const Step& step, const MemoryBinding& binding) {
+  const bool applies = step.scaling == Scaling::kPost || step.scaling == Scaling::kBoth;
+  return applies ? binding.postscale : Scale{};
+}
+
+}  // namespace
+
+Segment resolve(const MemoryBinding& binding, const Operand& operand, std::uint64_t skip) {
+  const std::size_t element_size = size_of(binding.type);
+  const std::uint64_t offset = operand.offset + skip;
+  const std::uint64_t left = operand.length - skip;
+  Segment piece;
+  switch (operand.space) {
+    case Space::kInput: piece = binding.input.rest_at(offset, element_size); break;
+    case Space::kOutput: piece = binding.output.rest_at(offset, element_size); break;
+    case Space::kScratch:
+      if (binding.scratch != nullptr) piece = {binding.scratch + offset * element_size, left};
+      break;
+    case Space::kPeer: {
+      const auto rank = static_cast<std::size_t>(operand.rank);
+      if (rank < binding.peers.size() && binding.peers[rank] != nullptr)
+        piece = {binding.peers[rank] + offset * element_size, left};
+      break;
+    }
+  }
+  piece.elements = std::min(piece.elements, left);
+  return piece;
+}
+
+Status LocalStep::run(const Schedule& schedule, const Step& step, const MemoryBinding& binding) {
+  cursors_.clear();
+  for (const Operand& operand : schedule.sources(step)) cursors_.push_back({operand, {}});
+  for (const Operand& operand : schedule.destinations(step)) cursors_.push_back({operand, {}});
+  if (cursors_.empty()) return {};  // a join
+
+  const std::uint64_t length = cursors_.front().operand.length;
+  const std::size_t element_size = size_of(binding.type);
+  for (std::uint64_t done = 0; done < length;) {
+    std::uint64_t take = step.destination_count > 1 ? kElementsPerFanOut : length;
+    for (Cursor& cursor : cursors_) {
+      if (cursor.piece.elements == 0) cursor.piece = resolve(binding, cursor.operand, done);
+      if (cursor.piece.elements == 0)
+        return KOLO_ERROR(kInternal,
+                          "element {} of an operand in space {} (rank {}) lies outside of the "
+                          "memory that is bound to it",
+                          cursor.operand.offset + done, static_cast<int>(cursor.operand.space),
+                          cursor.operand.rank);
+      take = std::min(take, cursor.piece.elements);
+    }
+    KOLO_TRY(run_piece(step, binding, take));
+    for (Cursor& cursor : cursors_) {
+      cursor.piece.data += take * element_size;
+      cursor.piece.elements -= take;
+    }
+    done += take;
+  }
+  return {};
+}
+
+Status LocalStep::run_piece(const Step& step, const MemoryBinding& binding,
+                            std::uint64_t elements) {
+  if (step.kind == StepKind::kReduce) {
+    KOLO_TRY(reduce_piece(step, binding, elements));
+  } else {
+    copy_piece(step, binding, elements);
+  }
+  const std::byte* const first = cursors_[step.source_count].piece.data;
+  for (std::size_t i = step.source_count + 1; i < cursors_.size(); ++i)
+    device_.copy(binding.type, cursors_[i].piece.data, first, elements, Scale{});
+  return {};
+}
+
+Status LocalStep::reduce_piece(const Step& step, const MemoryBinding& binding,
+                               std::uint64_t elements) {
+  std::byte* const destination = cursors_[step.source_count].piece.data;
+  sources_.clear();
+  for (std::size_t i = 0; i < step.source_count; ++i) sources_.push_back(cursors_[i].piece.data);
+
+  if (has_prescale(step, binding)) {
+    // The scaled input waits in the destination, which must not be another source's memory.
+    std::size_t inputs = 0;
+    bool destination_is_free = true;
+    for (std::size_t i = 0; i < step.source_count; ++i) {
+      const bool is_input = cursors_[i].operand.space == Space::kInput;
+      if (is_input) ++inputs;
+      if (!is_input && sources_[i] == destination) destination_is_free = false;
+    }
+    if (inputs > 1 || (inputs == 1 && !destination_is_free))
+      return KOLO_ERROR(kInternal,
+                        "a reduce with a prescale takes one operand of kInput and a destination "
+                        "that is none of the other sources");
+    for (std::size_t i = 0; i < step.source_count; ++i) {
+      if (cursors_[i].operand.space != Space::kInput) continue;
+      device_.copy(binding.type, destination, sources_[i], elements, binding.prescale);
+      sources_[i] = destination;
+    }
+  }
+  device_.reduce(binding.type, destination, sources_, elements, postscale(step, binding));
+  return {};
+}
+
+void LocalStep::copy_piece(const Step& step, const MemoryBinding& binding,
+                           std::uint64_t elements) {
+  const std::byte* const source = cursors_[0].piece.data;
+  std::byte* const destination = cursors_[1].piece.data;
+  const bool from_input = cursors_[0].operand.space == Space::kInput;
+  const Scale pre = from_input && has_prescale(step, binding) ? binding.prescale : Scale{};
+  const Scale post = postscale(step, binding);
+  // Two factors are two steps, so that a world of one rounds and truncates as a large one does.
+  if (pre.is_identity() || post.is_identity()) {
+    device_.copy(binding.type, destination, source, elements, pre.is_identity() ? post : pre);
+  } else {
+    device_.copy(binding.type, destination, source, elements, pre);
+    device_.copy(binding.type, destination, destination, elements, post);
+  }
+}
+
+}  // namespace kolo

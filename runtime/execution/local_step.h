@@ -1,0 +1,44 @@
+// LocalStep: carries out a schedule's reduces and copies on memory that may be scattered. A part of
+// the executor; keeps its working space from step to step.
+#pragma once
+
+#include "runtime/collectives/schedule.h"
+#include "runtime/device/device.h"
+#include "runtime/execution/memory_binding.h"
+
+#include <kolo/error.h>
+
+#include <span>
+#include <vector>
+
+namespace kolo {
+
+/// The memory from `operand`'s element `skip` on that is contiguous, at most up to its end. Empty
+/// data where the binding has no such memory.
+Segment resolve(const MemoryBinding& binding, const Operand& operand, std::uint64_t skip);
+
+class LocalStep {
+ public:
+  explicit LocalStep(const Device& device) : device_(device) {}
+
+  /// Runs one kReduce or kCopy. Fails with kInternal when an operand is not bound, lengths differ,
+  /// or the scaling cannot be done without extra memory.
+  Status run(const Schedule& schedule, const Step& step, const MemoryBinding& binding);
+
+ private:
+  struct Cursor {
+    Operand operand;
+    Segment piece;
+  };
+
+  /// One stretch in which every operand is contiguous: cursors_[0 … sources) are the sources.
+  Status run_piece(const Step& step, const MemoryBinding& binding, std::uint64_t elements);
+  Status reduce_piece(const Step& step, const MemoryBinding& binding, std::uint64_t elements);
+  void copy_piece(const Step& step, const MemoryBinding& binding, std::uint64_t elements);
+
+  const Device& device_;
+  std::vector<Cursor> cursors_;
+  std::vector<const std::byte*> sources_;
+};
+
+}  // namespace kolo
