@@ -55,6 +55,7 @@ class Arena {
  private:
   friend class ArenaBlock;
   void give_back(std::unique_ptr<ArenaBlock::Memory> memory);
+  void drop_kept();  ///< when memory is short: other size classes' blocks
 
   Transport& transport_;
   std::map<std::pair<MemoryKind, std::size_t>, std::vector<std::unique_ptr<ArenaBlock::Memory>>>

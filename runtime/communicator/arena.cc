@@ -1,0 +1,120 @@
+// Arena: size classes of powers of two, each with its kept blocks. Called by the fusion stage and
+// the executors' owners, on the thread that holds the progress token.
+#include "runtime/communicator/arena.h"
+
+#include "runtime/base/check.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kHugePage = 2 << 20;
+
+struct Free {
+  void operator()(std::byte* memory) const noexcept { std::free(memory); }
+};
+
+}  // namespace
+
+struct ArenaBlock::Memory {
+  MemoryKind kind = MemoryKind::kHeap;
+  std::span<std::byte> bytes;
+  std::unique_ptr<std::byte, Free> heap;   ///< for kHeap
+  std::unique_ptr<MemoryRegion> region;    ///< for kMappable
+};
+
+namespace {
+
+Result<std::unique_ptr<ArenaBlock::Memory>> make_memory(Transport& transport, std::size_t bytes,
+                                                        MemoryKind kind) {
+  auto memory = std::make_unique<ArenaBlock::Memory>();
+  memory->kind = kind;
+  switch (kind) {
+    case MemoryKind::kHeap: {
+      const bool huge = bytes >= kHugePage;
+      void* const heap = std::aligned_alloc(huge ? kHugePage : kPage, bytes);
+      if (heap == nullptr)
+        return KOLO_ERROR(kOutOfMemory, "no {} bytes of host memory for a buffer", bytes);
+      // Only advice: without huge pages everything works, with more page faults.
+      if (huge) (void)madvise(heap, bytes, MADV_HUGEPAGE);
+      memory->heap.reset(static_cast<std::byte*>(heap));
+      memory->bytes = {memory->heap.get(), bytes};
+      break;
+    }
+    case MemoryKind::kMappable: {
+      KOLO_ASSIGN(memory->region, transport.allocate_mappable(bytes));
+      memory->bytes = memory->region->bytes();
+      break;
+    }
+  }
+  return memory;
+}
+
+}  // namespace
+
+ArenaBlock::ArenaBlock(Arena& arena, std::unique_ptr<Memory> memory)
+    : arena_(&arena), memory_(std::move(memory)) {}
+
+ArenaBlock::ArenaBlock(ArenaBlock&& other) noexcept = default;
+
+ArenaBlock& ArenaBlock::operator=(ArenaBlock&& other) noexcept {
+  if (this != &other) {
+    if (memory_ != nullptr) arena_->give_back(std::move(memory_));
+    arena_ = other.arena_;
+    memory_ = std::move(other.memory_);
+  }
+  return *this;
+}
+
+ArenaBlock::~ArenaBlock() {
+  if (memory_ != nullptr) arena_->give_back(std::move(memory_));
+}
+
+std::byte* ArenaBlock::data() const { return memory_ == nullptr ? nullptr : memory_->bytes.data(); }
+std::size_t ArenaBlock::size() const { return memory_ == nullptr ? 0 : memory_->bytes.size(); }
+MemoryRegion* ArenaBlock::region() const {
+  return memory_ == nullptr ? nullptr : memory_->region.get();
+}
+
+Arena::Arena(Transport& transport) : transport_(transport) {}
+Arena::~Arena() = default;
+
+Result<ArenaBlock> Arena::allocate(std::size_t bytes, MemoryKind kind) {
+  if (bytes > std::size_t{1} << 62)
+    return KOLO_ERROR(kOutOfMemory, "a buffer of {} bytes is beyond any memory", bytes);
+  const std::size_t size = std::bit_ceil(std::max(bytes, kPage));
+  auto& kept = kept_[{kind, size}];
+  if (!kept.empty()) {
+    auto memory = std::move(kept.back());
+    kept.pop_back();
+    return ArenaBlock(*this, std::move(memory));
+  }
+  auto memory = make_memory(transport_, size, kind);
+  if (!memory.ok() && memory.error().code == ErrorCode::kOutOfMemory) {
+    drop_kept();
+    memory = make_memory(transport_, size, kind);
+  }
+  if (!memory.ok()) return std::move(memory).error();
+  bytes_held_ += (*memory)->bytes.size();
+  return ArenaBlock(*this, *std::move(memory));
+}
+
+void Arena::drop_kept() {
+  for (auto& [size_class, blocks] : kept_) {
+    for (const auto& memory : blocks) bytes_held_ -= memory->bytes.size();
+    blocks.clear();
+  }
+}
+
+void Arena::give_back(std::unique_ptr<ArenaBlock::Memory> memory) {
+  kept_[{memory->kind, std::bit_floor(memory->bytes.size())}].push_back(std::move(memory));
+}
+
+}  // namespace kolo
