@@ -1,0 +1,68 @@
+// The chooser: from what a collective needs to the algorithm that does it, and the cache of the
+// Schedules that came of it. Today one legal algorithm for each collective; the cheapest of several
+// once a cost model prices them. Called when an operation starts, by the progress token's holder.
+#pragma once
+
+#include "runtime/collectives/allreduce_ring.h"
+#include "runtime/collectives/schedule.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <unordered_map>
+
+namespace kolo {
+
+enum class Collective : std::uint8_t { kAllreduce, kBroadcast };
+
+/// All that a schedule depends on. Every rank makes the same request but for its own `rank`.
+struct ScheduleRequest {
+  Collective collective = Collective::kAllreduce;
+  int rank = 0;
+  int size = 1;
+  int root = 0;                         ///< of a broadcast
+  std::uint64_t count = 0;              ///< elements
+  std::uint64_t chunk_elements = 64 << 10;
+  int blocks_in_flight = 4;             ///< of a broadcast: chunks
+  Placement placement = Placement::kInPlace;  ///< of an allreduce
+
+  friend bool operator==(const ScheduleRequest&, const ScheduleRequest&) = default;
+};
+
+/// The schedule of the chosen algorithm. Pure.
+Schedule make_schedule(const ScheduleRequest& request);
+
+/// Schedules made before, the least recently used dropped first. A training step asks for the same
+/// few again and again, and making one costs more than starting it.
+class ScheduleCache {
+ public:
+  struct Limits {
+    std::size_t entries = 512;
+    std::size_t steps = 1 << 20;  ///< of all entries together: about 100 MB
+  };
+
+  ScheduleCache() : ScheduleCache(Limits()) {}
+  explicit ScheduleCache(Limits limits) : limits_(limits) {}
+
+  /// Never null. What was handed out lives on when its entry is dropped.
+  std::shared_ptr<const Schedule> get(const ScheduleRequest& request);
+
+  std::size_t size() const { return entries_.size(); }
+
+ private:
+  struct Entry {
+    ScheduleRequest request;
+    std::shared_ptr<const Schedule> schedule;
+  };
+  struct Hash {
+    std::size_t operator()(const ScheduleRequest& request) const noexcept;
+  };
+
+  Limits limits_;
+  std::list<Entry> entries_;  ///< most recently used first
+  std::unordered_map<ScheduleRequest, std::list<Entry>::iterator, Hash> by_request_;
+  std::size_t steps_ = 0;
+};
+
+}  // namespace kolo
