@@ -1,0 +1,100 @@
+// The builder's small promises, the split into parts, and the cache of schedules.
+#include "runtime/collectives/chooser.h"
+
+#include "runtime/collectives/split.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+#include <vector>
+
+namespace kolo {
+namespace {
+
+TEST(ScheduleBuilder, MergesDependenciesAndIgnoresNoStep) {
+  ScheduleBuilder builder("test", 0, 2, 4);
+  const StepId first = builder.receive(1, 0, {Space::kOutput, -1, 0, 4}, {});
+  const StepId second = builder.send(1, 1, {Space::kOutput, -1, 0, 4},
+                                     {first, ScheduleBuilder::kNoStep, first});
+  const std::vector<StepId> both = {first, second, ScheduleBuilder::kNoStep};
+  const StepId last = builder.join(both);
+  builder.need_scratch(7);
+  builder.need_scratch(3);
+  const Schedule schedule = std::move(builder).finish();
+
+  EXPECT_EQ(schedule.scratch_elements, 7u);
+  ASSERT_EQ(schedule.depends_on(schedule.steps[second]).size(), 1u);
+  EXPECT_EQ(schedule.depends_on(schedule.steps[second]).front(), first);
+  EXPECT_EQ(schedule.depends_on(schedule.steps[last]).size(), 2u);
+  EXPECT_TRUE(schedule.sources(schedule.steps[last]).empty());
+}
+
+TEST(Split, CoversEverythingInNearEqualParts) {
+  for (const std::uint64_t granule : {1u, 64u})
+    for (const std::uint64_t length : {0u, 1u, 63u, 64u, 65u, 1000u})
+      for (const std::uint64_t parts : {1u, 2u, 7u}) {
+        std::uint64_t next = 10;
+        for (std::uint64_t i = 0; i < parts; ++i) {
+          const Interval part = split({10, length}, parts, i, granule);
+          EXPECT_EQ(part.begin, next);
+          EXPECT_LE(part.length, (length / granule / parts + 1) * granule);
+          if (i > 0 && part.length > 0) {
+            EXPECT_EQ((part.begin - 10) % granule, 0u);
+          }
+          next += part.length;
+        }
+        EXPECT_EQ(next, 10 + length);
+      }
+}
+
+TEST(MakeSchedule, ChoosesByCollective) {
+  EXPECT_EQ(make_schedule({.size = 2, .count = 8}).algorithm, "allreduce_ring");
+  EXPECT_EQ(make_schedule({.collective = Collective::kBroadcast, .size = 2, .count = 8}).algorithm,
+            "broadcast_chain");
+}
+
+TEST(ScheduleCache, GivesTheSameScheduleForTheSameRequestOnly) {
+  ScheduleCache cache;
+  const ScheduleRequest request{.rank = 1, .size = 3, .count = 100};
+  const auto first = cache.get(request);
+  EXPECT_EQ(cache.get(request), first);
+
+  std::vector<ScheduleRequest> others(8, request);
+  others[0].collective = Collective::kBroadcast;
+  others[1].rank = 2;
+  others[2].size = 4;
+  others[3].root = 1;
+  others[4].count = 101;
+  others[5].chunk_elements = 10;
+  others[6].blocks_in_flight = 1;
+  others[7].placement = Placement::kPacked;
+  for (const ScheduleRequest& other : others) EXPECT_NE(cache.get(other), first);
+  EXPECT_EQ(cache.size(), 9u);
+}
+
+TEST(ScheduleCache, DropsTheLeastRecentlyUsedAndKeepsWhatIsInUse) {
+  ScheduleCache cache({.entries = 2, .steps = 1 << 20});
+  const auto request = [](std::uint64_t count) {
+    return ScheduleRequest{.size = 2, .count = count};
+  };
+  const auto first = cache.get(request(1));
+  const auto second = cache.get(request(2));
+  cache.get(request(1));
+  cache.get(request(3));  // drops the second
+  EXPECT_EQ(cache.size(), 2u);
+  EXPECT_EQ(cache.get(request(1)), first);
+  EXPECT_NE(cache.get(request(2)), second);
+  EXPECT_EQ(second->count, 2u);
+}
+
+TEST(ScheduleCache, IsBoundedByStepsToo) {
+  ScheduleCache cache({.entries = 512, .steps = 100});
+  const ScheduleRequest large{.size = 2, .count = 1000, .chunk_elements = 10};
+  EXPECT_GT(cache.get(large)->steps.size(), 100u);
+  EXPECT_EQ(cache.size(), 1u);  // the one that was asked for stays
+  cache.get({.size = 2, .count = 10});
+  EXPECT_EQ(cache.size(), 1u);
+}
+
+}  // namespace
+}  // namespace kolo

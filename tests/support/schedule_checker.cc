@@ -1,0 +1,194 @@
+// The schedule checker's entrance, and what needs no simulation: structure and matching messages.
+#include "tests/support/schedule_checker.h"
+
+#include "tests/support/schedule_checker_parts.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace kolo::testing {
+namespace {
+
+Status check_operand(std::span<const Schedule> schedules, const Schedule& schedule, StepId id,
+                     const Operand& operand) {
+  std::uint64_t limit = schedule.count;
+  if (operand.space == Space::kScratch) limit = schedule.scratch_elements;
+  if (operand.space == Space::kPeer) {
+    if (operand.rank < 0 || operand.rank >= schedule.size)
+      return KOLO_ERROR(kInternal, "{}: an operand of rank {}", describe(schedule, id),
+                        operand.rank);
+    limit = schedules[static_cast<std::size_t>(operand.rank)].scratch_elements;
+  }
+  if (operand.offset > limit || operand.length > limit - operand.offset)
+    return KOLO_ERROR(kInternal, "{}: an operand reaches to element {} of {}",
+                      describe(schedule, id), operand.offset + operand.length, limit);
+  return {};
+}
+
+Status check_operand_counts(const Schedule& schedule, StepId id) {
+  const Step& step = schedule.steps[id];
+  bool right = false;
+  switch (step.kind) {
+    case StepKind::kSend: right = step.source_count == 1 && step.destination_count == 0; break;
+    case StepKind::kReceive: right = step.source_count == 0 && step.destination_count == 1; break;
+    case StepKind::kReduce: right = step.source_count >= 1 && step.destination_count >= 1; break;
+    case StepKind::kCopy:
+      right = (step.source_count == 1 && step.destination_count >= 1) ||
+              (step.source_count == 0 && step.destination_count == 0);
+      break;
+    case StepKind::kNotify:
+    case StepKind::kAwait: right = step.source_count == 0 && step.destination_count == 0; break;
+  }
+  if (!right)
+    return KOLO_ERROR(kInternal, "{}: {} sources and {} destinations", describe(schedule, id),
+                      step.source_count, step.destination_count);
+  return {};
+}
+
+Status check_step(std::span<const Schedule> schedules, const Schedule& schedule, StepId id,
+                  const CheckOptions& options) {
+  const Step& step = schedule.steps[id];
+  for (const StepId dependency : schedule.depends_on(step))
+    if (dependency >= id)
+      return KOLO_ERROR(kInternal, "{}: depends on step {}, which is not before it",
+                        describe(schedule, id), dependency);
+  if (is_message(step.kind) && (step.peer < 0 || step.peer >= schedule.size))
+    return KOLO_ERROR(kInternal, "{}: no such peer", describe(schedule, id));
+  KOLO_TRY(check_operand_counts(schedule, id));
+
+  std::vector<Operand> operands(schedule.sources(step).begin(), schedule.sources(step).end());
+  for (const Operand& destination : schedule.destinations(step)) {
+    if (destination.space == Space::kInput)
+      return KOLO_ERROR(kInternal, "{}: writes the input", describe(schedule, id));
+    const Location written = locate(destination, schedule.rank, options);
+    for (const Operand& other : operands) {
+      const Location location = locate(other, schedule.rank, options);
+      if (location.overlaps(written) && !(location == written))
+        return KOLO_ERROR(kInternal, "{}: writes a part of what it reads or writes elsewhere",
+                          describe(schedule, id));
+    }
+    operands.push_back(destination);
+  }
+  for (const Operand& operand : operands) {
+    KOLO_TRY(check_operand(schedules, schedule, id, operand));
+    if (operand.length == 0 || operand.length != operands.front().length)
+      return KOLO_ERROR(kInternal, "{}: an operand of {} elements beside one of {}",
+                        describe(schedule, id), operand.length, operands.front().length);
+  }
+  return {};
+}
+
+struct Message {
+  int from = 0, to = 0;
+  std::uint32_t tag = 0;
+  GlobalStep step;
+
+  auto key() const { return std::tuple(from, to, tag); }
+};
+
+std::uint64_t length_of(const Schedule& schedule, const Step& step) {
+  if (step.kind == StepKind::kSend) return schedule.sources(step).front().length;
+  if (step.kind == StepKind::kReceive) return schedule.destinations(step).front().length;
+  return 0;
+}
+
+/// All messages of one direction, sorted; fails when a tag is used twice.
+Result<std::vector<Message>> sorted_messages(std::span<const Schedule> schedules, bool outgoing) {
+  std::vector<Message> messages;
+  for (const Schedule& schedule : schedules)
+    for (StepId id = 0; id < schedule.steps.size(); ++id) {
+      const Step& step = schedule.steps[id];
+      if (!is_message(step.kind) || is_outgoing(step.kind) != outgoing) continue;
+      const int from = outgoing ? schedule.rank : step.peer;
+      const int to = outgoing ? step.peer : schedule.rank;
+      messages.push_back({from, to, step.tag, {schedule.rank, id}});
+    }
+  std::sort(messages.begin(), messages.end(),
+            [](const Message& a, const Message& b) { return a.key() < b.key(); });
+  for (std::size_t i = 1; i < messages.size(); ++i)
+    if (messages[i].key() == messages[i - 1].key()) {
+      const GlobalStep step = messages[i].step;
+      return KOLO_ERROR(kInternal, "{}: its tag is used twice",
+                        describe(schedules[static_cast<std::size_t>(step.rank)], step.step));
+    }
+  return messages;
+}
+
+}  // namespace
+
+std::string describe(const Schedule& schedule, StepId id) {
+  static constexpr const char* kNames[] = {"send to",      "receive from", "reduce",
+                                           "copy", "notify",       "await"};
+  const Step& step = schedule.steps[id];
+  std::string text = fmt::format("rank {}, step {} ({}", schedule.rank, id,
+                                 kNames[static_cast<std::size_t>(step.kind)]);
+  if (is_message(step.kind)) text += fmt::format(" rank {}, tag {}", step.peer, step.tag);
+  return text + ")";
+}
+
+Status check_structure(std::span<const Schedule> schedules, const CheckOptions& options) {
+  for (std::size_t rank = 0; rank < schedules.size(); ++rank) {
+    const Schedule& schedule = schedules[rank];
+    if (schedule.rank != static_cast<int>(rank) ||
+        schedule.size != static_cast<int>(schedules.size()) ||
+        schedule.count != schedules.front().count)
+      return KOLO_ERROR(kInternal, "schedule {} says rank {} of {}, {} elements", rank,
+                        schedule.rank, schedule.size, schedule.count);
+    for (StepId id = 0; id < schedule.steps.size(); ++id)
+      KOLO_TRY(check_step(schedules, schedule, id, options));
+  }
+  return {};
+}
+
+Result<Partners> match_messages(std::span<const Schedule> schedules) {
+  KOLO_ASSIGN(const auto sends, sorted_messages(schedules, true));
+  KOLO_ASSIGN(const auto receives, sorted_messages(schedules, false));
+  const auto schedule_of = [&](const Message& message) -> const Schedule& {
+    return schedules[static_cast<std::size_t>(message.step.rank)];
+  };
+  Partners partners(schedules.size());
+  for (std::size_t rank = 0; rank < schedules.size(); ++rank)
+    partners[rank].resize(schedules[rank].steps.size());
+
+  for (std::size_t i = 0; i < std::max(sends.size(), receives.size()); ++i) {
+    const bool send_is_alone = i >= receives.size() ||
+                               (i < sends.size() && sends[i].key() < receives[i].key());
+    if (send_is_alone || i >= sends.size() || receives[i].key() < sends[i].key()) {
+      const Message& lonely = send_is_alone ? sends[i] : receives[i];
+      return KOLO_ERROR(kInternal, "{}: nothing at the other end",
+                        describe(schedule_of(lonely), lonely.step.step));
+    }
+    const GlobalStep from = sends[i].step, to = receives[i].step;
+    const Step& send = schedule_of(sends[i]).steps[from.step];
+    const Step& receive = schedule_of(receives[i]).steps[to.step];
+    const std::uint64_t sent = length_of(schedule_of(sends[i]), send);
+    const std::uint64_t expected = length_of(schedule_of(receives[i]), receive);
+    if (sent != expected || (send.kind == StepKind::kSend) != (receive.kind == StepKind::kReceive))
+      return KOLO_ERROR(kInternal, "{}: {} elements, but {} at the other end",
+                        describe(schedule_of(sends[i]), from.step), sent, expected);
+    partners[static_cast<std::size_t>(from.rank)][from.step] = to;
+    partners[static_cast<std::size_t>(to.rank)][to.step] = from;
+  }
+  return partners;
+}
+
+Result<Traffic> check_schedules(std::span<const Schedule> schedules, const CheckOptions& options) {
+  KOLO_TRY(check_structure(schedules, options));
+  KOLO_ASSIGN(const Partners partners, match_messages(schedules));
+  KOLO_ASSIGN(const auto finish_order, simulate(schedules, partners, options));
+  KOLO_TRY(check_races(schedules, partners, finish_order, options));
+
+  Traffic traffic;
+  for (const Schedule& schedule : schedules) {
+    traffic.elements.push_back(0);
+    traffic.messages.push_back(0);
+    for (const Step& step : schedule.steps) {
+      if (step.kind != StepKind::kSend) continue;
+      traffic.elements.back() += length_of(schedule, step);
+      ++traffic.messages.back();
+    }
+  }
+  return traffic;
+}
+
+}  // namespace kolo::testing

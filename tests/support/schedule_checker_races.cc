@@ -1,0 +1,142 @@
+// Finds steps that touch the same memory without an order between them. The order is the transitive
+// closure of the dependencies, as one set of bits a step. A rank whose memory no peer maps is
+// checked by itself and must be ordered by its own dependencies; where peers map each other's
+// scratch, messages order the steps of different ranks too.
+#include "tests/support/schedule_checker_parts.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace kolo::testing {
+namespace {
+
+/// By step: the set of steps that are surely finished when it starts.
+class Order {
+ public:
+  explicit Order(std::size_t steps)
+      : words_((steps + 63) / 64), before_(steps * words_) {}
+
+  void add_finished(std::size_t step, std::size_t earlier) {
+    add_started(step, earlier);
+    before_[step * words_ + earlier / 64] |= std::uint64_t{1} << (earlier % 64);
+  }
+  /// `earlier` has started when `step` starts: what came before `earlier` is finished.
+  void add_started(std::size_t step, std::size_t earlier) {
+    for (std::size_t w = 0; w < words_; ++w)
+      before_[step * words_ + w] |= before_[earlier * words_ + w];
+  }
+  bool is_before(std::size_t a, std::size_t b) const {
+    return (before_[b * words_ + a / 64] >> (a % 64) & 1) != 0;
+  }
+
+ private:
+  std::size_t words_;
+  std::vector<std::uint64_t> before_;
+};
+
+struct Access {
+  Location location;
+  GlobalStep step;
+  std::size_t index = 0;  ///< of the step in the Order
+  bool writes = false;
+};
+
+void add_accesses(const Schedule& schedule, StepId id, std::size_t index,
+                  const CheckOptions& options, std::vector<Access>& accesses) {
+  const Step& step = schedule.steps[id];
+  const auto add = [&](const Operand& operand, bool writes) {
+    accesses.push_back(
+        {locate(operand, schedule.rank, options), {schedule.rank, id}, index, writes});
+  };
+  bool reads = step.destination_count == 0;
+  for (const Operand& destination : schedule.destinations(step)) {
+    const bool onto_itself = step.kind == StepKind::kCopy && step.scaling == Scaling::kNone &&
+                             locate(destination, schedule.rank, options) ==
+                                 locate(schedule.sources(step).front(), schedule.rank, options);
+    if (onto_itself) continue;  // the executor leaves such memory alone
+    add(destination, true);
+    reads = true;
+  }
+  if (!reads) return;
+  for (const Operand& source : schedule.sources(step)) add(source, false);
+}
+
+Status find_race(std::span<const Schedule> schedules, std::vector<Access> accesses,
+                 const Order& order) {
+  const auto place = [](const Access& access) {
+    return std::tuple(access.location.owner, access.location.space, access.location.begin);
+  };
+  std::sort(accesses.begin(), accesses.end(),
+            [&](const Access& a, const Access& b) { return place(a) < place(b); });
+  std::vector<const Access*> open;  // those that may reach as far as the next one's begin
+  for (const Access& access : accesses) {
+    std::erase_if(open, [&](const Access* a) { return !a->location.overlaps(access.location); });
+    for (const Access* other : open) {
+      if (!access.writes && !other->writes) continue;
+      const std::size_t a = access.index, b = other->index;
+      if (a == b || order.is_before(a, b) || order.is_before(b, a)) continue;
+      return KOLO_ERROR(
+          kInternal, "race on elements from {} of space {} of rank {}: {} and {} have no order",
+          access.location.begin, static_cast<int>(access.location.space), access.location.owner,
+          describe(schedules[static_cast<std::size_t>(other->step.rank)], other->step.step),
+          describe(schedules[static_cast<std::size_t>(access.step.rank)], access.step.step));
+    }
+    open.push_back(&access);
+  }
+  return {};
+}
+
+Status check_alone(std::span<const Schedule> schedules, const Schedule& schedule,
+                   const CheckOptions& options) {
+  Order order(schedule.steps.size());
+  std::vector<Access> accesses;
+  for (StepId id = 0; id < schedule.steps.size(); ++id) {
+    for (const StepId dependency : schedule.depends_on(schedule.steps[id]))
+      order.add_finished(id, dependency);
+    add_accesses(schedule, id, id, options, accesses);
+  }
+  return find_race(schedules, std::move(accesses), order);
+}
+
+Status check_together(std::span<const Schedule> schedules, const Partners& partners,
+                      std::span<const GlobalStep> finish_order, const CheckOptions& options) {
+  std::vector<std::size_t> first;  // by rank
+  std::size_t steps = 0;
+  for (const Schedule& schedule : schedules) {
+    first.push_back(steps);
+    steps += schedule.steps.size();
+  }
+  const auto index = [&](GlobalStep id) {
+    return first[static_cast<std::size_t>(id.rank)] + id.step;
+  };
+
+  Order order(steps);
+  std::vector<Access> accesses;
+  for (const GlobalStep id : finish_order) {
+    const auto rank = static_cast<std::size_t>(id.rank);
+    const Schedule& schedule = schedules[rank];
+    for (const StepId dependency : schedule.depends_on(schedule.steps[id.step])) {
+      order.add_finished(index(id), index({id.rank, dependency}));
+      const StepKind kind = schedule.steps[dependency].kind;
+      if (is_message(kind) && !is_outgoing(kind))
+        order.add_started(index(id), index(partners[rank][dependency]));
+    }
+    add_accesses(schedule, id.step, index(id), options, accesses);
+  }
+  return find_race(schedules, std::move(accesses), order);
+}
+
+}  // namespace
+
+Status check_races(std::span<const Schedule> schedules, const Partners& partners,
+                   std::span<const GlobalStep> finish_order, const CheckOptions& options) {
+  const bool mapped = std::any_of(schedules.begin(), schedules.end(), [](const Schedule& schedule) {
+    return std::any_of(schedule.operands.begin(), schedule.operands.end(),
+                       [](const Operand& operand) { return operand.space == Space::kPeer; });
+  });
+  if (mapped) return check_together(schedules, partners, finish_order, options);
+  for (const Schedule& schedule : schedules) KOLO_TRY(check_alone(schedules, schedule, options));
+  return {};
+}
+
+}  // namespace kolo::testing

@@ -1,0 +1,294 @@
+// Plays all ranks' schedules with symbols for data. A message moves only when both its ends have
+// been reached (rendezvous), which finds deadlocks that buffering would hide.
+#include "tests/support/schedule_checker_parts.h"
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <map>
+#include <tuple>
+
+namespace kolo::testing {
+namespace {
+
+/// The contribution of a rank: how often it was scaled, how often it is in the sum.
+struct Term {
+  int rank = 0;
+  int prescaled = 0;
+  int postscaled = 0;
+  int times = 1;
+
+  auto key() const { return std::tuple(rank, prescaled, postscaled); }
+  friend bool operator==(const Term&, const Term&) = default;
+};
+using Terms = std::vector<Term>;  // sorted by key
+
+using ValueId = std::uint32_t;
+
+/// One number for each expression tree. Two elements with the same number were computed alike, in
+/// the same order, and so have the same bits; what is in the sum is kept beside it.
+class Values {
+ public:
+  static constexpr ValueId kNothing = 0;
+
+  ValueId input(int rank) { return intern({0, static_cast<ValueId>(rank)}, {{.rank = rank}}); }
+
+  ValueId sum(const std::vector<ValueId>& parts) {
+    std::vector<ValueId> key = {1};
+    key.insert(key.end(), parts.begin(), parts.end());
+    if (const auto found = ids_.find(key); found != ids_.end()) return found->second;
+    std::map<std::tuple<int, int, int>, int> times;
+    for (const ValueId part : parts)
+      for (const Term& term : terms(part)) times[term.key()] += term.times;
+    Terms all;
+    for (const auto& [term, n] : times)
+      all.push_back({std::get<0>(term), std::get<1>(term), std::get<2>(term), n});
+    return intern(std::move(key), std::move(all));
+  }
+
+  ValueId prescale(ValueId id) {
+    Terms scaled = terms(id);
+    for (Term& term : scaled) ++term.prescaled;
+    return intern({2, id}, std::move(scaled));
+  }
+  ValueId postscale(ValueId id) {
+    Terms scaled = terms(id);
+    for (Term& term : scaled) ++term.postscaled;
+    return intern({3, id}, std::move(scaled));
+  }
+
+  const Terms& terms(ValueId id) const { return terms_[id]; }
+
+ private:
+  ValueId intern(std::vector<ValueId> key, Terms terms) {
+    const auto [entry, is_new] =
+        ids_.try_emplace(std::move(key), static_cast<ValueId>(terms_.size()));
+    if (is_new) terms_.push_back(std::move(terms));
+    return entry->second;
+  }
+
+  std::map<std::vector<ValueId>, ValueId> ids_;
+  std::vector<Terms> terms_ = {{}};  // the first is kNothing
+};
+
+struct Cell {
+  ValueId value = Values::kNothing;
+  std::uint64_t position = 0;  ///< which element of the tensor it belongs to
+};
+
+class Simulation {
+ public:
+  Simulation(std::span<const Schedule> schedules, const Partners& partners,
+             const CheckOptions& options)
+      : schedules_(schedules), partners_(partners), options_(options) {}
+
+  Result<std::vector<GlobalStep>> run();
+
+ private:
+  const Schedule& schedule(int rank) const { return schedules_[static_cast<std::size_t>(rank)]; }
+  Cell* cells(const Operand& operand, int rank) {
+    const Location location = locate(operand, rank, options_);
+    return memory_[static_cast<std::size_t>(location.owner)]
+                  [static_cast<std::size_t>(location.space)]
+                      .data() +
+           location.begin;
+  }
+
+  void prepare();
+  void finish(GlobalStep step);
+  Status start(GlobalStep step);
+  Status run_local(GlobalStep step);
+  Result<ValueId> evaluate(GlobalStep id, const std::vector<Cell>& sources);
+  Status check_result(int rank);
+  Status report_deadlock() const;
+
+  std::span<const Schedule> schedules_;
+  const Partners& partners_;
+  const CheckOptions& options_;
+  Values values_;
+  // By rank, then by Space: kInput, kOutput, kScratch.
+  std::vector<std::array<std::vector<Cell>, 3>> memory_;
+  // By rank and step.
+  std::vector<std::vector<std::uint32_t>> waiting_for_;
+  std::vector<std::vector<std::vector<StepId>>> successors_;
+  std::vector<std::vector<bool>> reached_;
+  std::deque<GlobalStep> ready_;
+  std::vector<GlobalStep> finish_order_;
+};
+
+void Simulation::prepare() {
+  const std::size_t ranks = schedules_.size();
+  memory_.resize(ranks);
+  waiting_for_.resize(ranks);
+  successors_.resize(ranks);
+  reached_.resize(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const Schedule& schedule = schedules_[r];
+    auto& [input, output, scratch] = memory_[r];
+    output.resize(schedule.count);
+    scratch.resize(schedule.scratch_elements);
+    std::vector<Cell>& given = options_.input_is_output ? output : input;
+    given.resize(schedule.count);
+    for (std::uint64_t i = 0; i < schedule.count; ++i)
+      given[i] = {values_.input(static_cast<int>(r)), i};
+
+    const std::size_t steps = schedule.steps.size();
+    waiting_for_[r].resize(steps);
+    successors_[r].resize(steps);
+    reached_[r].resize(steps);
+    for (StepId id = 0; id < steps; ++id) {
+      const auto dependencies = schedule.depends_on(schedule.steps[id]);
+      waiting_for_[r][id] = static_cast<std::uint32_t>(dependencies.size());
+      for (const StepId dependency : dependencies) successors_[r][dependency].push_back(id);
+      if (dependencies.empty()) ready_.push_back({static_cast<int>(r), id});
+    }
+  }
+}
+
+void Simulation::finish(GlobalStep step) {
+  finish_order_.push_back(step);
+  const auto rank = static_cast<std::size_t>(step.rank);
+  for (const StepId next : successors_[rank][step.step])
+    if (--waiting_for_[rank][next] == 0) ready_.push_back({step.rank, next});
+}
+
+Status Simulation::start(GlobalStep id) {
+  const Step& step = schedule(id.rank).steps[id.step];
+  if (!is_message(step.kind)) {
+    KOLO_TRY(run_local(id));
+    finish(id);
+    return {};
+  }
+  const auto rank = static_cast<std::size_t>(id.rank);
+  reached_[rank][id.step] = true;
+  const GlobalStep other = partners_[rank][id.step];
+  if (!reached_[static_cast<std::size_t>(other.rank)][other.step]) return {};
+
+  const GlobalStep from = is_outgoing(step.kind) ? id : other;
+  const GlobalStep to = is_outgoing(step.kind) ? other : id;
+  const Step& send = schedule(from.rank).steps[from.step];
+  if (send.kind == StepKind::kSend) {
+    const Operand& source = schedule(from.rank).sources(send).front();
+    const Step& receive = schedule(to.rank).steps[to.step];
+    const Operand& destination = schedule(to.rank).destinations(receive).front();
+    const Cell* const cell = cells(source, from.rank);
+    for (std::uint64_t i = 0; i < source.length; ++i)
+      if (cell[i].value == Values::kNothing)
+        return KOLO_ERROR(kInternal, "{}: sends element {} before it was written",
+                          describe(schedule(from.rank), from.step), source.offset + i);
+    std::copy_n(cell, source.length, cells(destination, to.rank));
+  }
+  finish(from);
+  finish(to);
+  return {};
+}
+
+Status Simulation::run_local(GlobalStep id) {
+  const Schedule& schedule = this->schedule(id.rank);
+  const Step& step = schedule.steps[id.step];
+  if (step.source_count == 0) return {};  // a join
+  const auto sources = schedule.sources(step);
+  const bool prescales = step.scaling == Scaling::kPre || step.scaling == Scaling::kBoth;
+
+  std::vector<Cell> parts(sources.size());
+  for (std::uint64_t i = 0; i < sources.front().length; ++i) {
+    for (std::size_t k = 0; k < sources.size(); ++k) {
+      parts[k] = cells(sources[k], id.rank)[i];
+      if (prescales && sources[k].space == Space::kInput && parts[k].value != Values::kNothing)
+        parts[k].value = values_.prescale(parts[k].value);
+    }
+    KOLO_ASSIGN(const ValueId value, evaluate(id, parts));
+    for (const Operand& destination : schedule.destinations(step))
+      cells(destination, id.rank)[i] = {value, parts.front().position};
+  }
+  return {};
+}
+
+Result<ValueId> Simulation::evaluate(GlobalStep id, const std::vector<Cell>& sources) {
+  const Schedule& schedule = this->schedule(id.rank);
+  const Step& step = schedule.steps[id.step];
+  std::vector<ValueId> parts;
+  for (const Cell& source : sources) {
+    if (source.value == Values::kNothing)
+      return KOLO_ERROR(kInternal, "{}: reads an element before it was written",
+                        describe(schedule, id.step));
+    if (source.position != sources.front().position)
+      return KOLO_ERROR(kInternal, "{}: adds element {} of the tensor to element {}",
+                        describe(schedule, id.step), source.position, sources.front().position);
+    parts.push_back(source.value);
+  }
+  const ValueId value = parts.size() == 1 ? parts.front() : values_.sum(parts);
+  const bool postscales = step.scaling == Scaling::kPost || step.scaling == Scaling::kBoth;
+  return postscales ? values_.postscale(value) : value;
+}
+
+Status Simulation::check_result(int rank) {
+  Terms expected;
+  if (options_.collective == Collective::kBroadcast) {
+    expected.push_back({.rank = options_.root});
+  } else {
+    for (int r = 0; r < static_cast<int>(schedules_.size()); ++r)
+      expected.push_back({.rank = r, .prescaled = 1, .postscaled = 1});
+  }
+  const auto& output = memory_[static_cast<std::size_t>(rank)][std::size_t(Space::kOutput)];
+  const auto& reference = memory_.front()[std::size_t(Space::kOutput)];
+  ValueId proved = Values::kNothing;
+  for (std::uint64_t i = 0; i < output.size(); ++i) {
+    const Cell cell = output[i];
+    if (cell.value == Values::kNothing || cell.position != i)
+      return KOLO_ERROR(kInternal, "rank {}: output element {} holds {}", rank, i,
+                        cell.value == Values::kNothing
+                            ? std::string("nothing")
+                            : fmt::format("element {} of the tensor", cell.position));
+    if (cell.value != reference[i].value)
+      return KOLO_ERROR(kInternal, "rank {}: output element {} was summed in another order than "
+                        "rank 0's", rank, i);
+    if (cell.value == proved) continue;
+    if (values_.terms(cell.value) != expected) {
+      std::string found;
+      for (const Term& term : values_.terms(cell.value))
+        found += fmt::format(" {}×rank {} (prescaled {}, postscaled {} times)", term.times,
+                             term.rank, term.prescaled, term.postscaled);
+      return KOLO_ERROR(kInternal, "rank {}: output element {} is the sum of{}", rank, i, found);
+    }
+    proved = cell.value;
+  }
+  return {};
+}
+
+Status Simulation::report_deadlock() const {
+  std::string stuck;
+  for (std::size_t r = 0; r < schedules_.size(); ++r)
+    for (StepId id = 0; id < schedules_[r].steps.size(); ++id) {
+      if (!reached_[r][id]) continue;
+      const GlobalStep other = partners_[r][id];
+      if (reached_[static_cast<std::size_t>(other.rank)][other.step]) continue;
+      stuck += "; " + describe(schedules_[r], id);
+      break;  // one a rank says enough
+    }
+  return KOLO_ERROR(kInternal, "deadlock: nothing can go on{}", stuck);
+}
+
+Result<std::vector<GlobalStep>> Simulation::run() {
+  prepare();
+  std::size_t steps = 0;
+  for (const Schedule& schedule : schedules_) steps += schedule.steps.size();
+  while (!ready_.empty()) {
+    const GlobalStep step = ready_.front();
+    ready_.pop_front();
+    KOLO_TRY(start(step));
+  }
+  if (finish_order_.size() != steps) KOLO_TRY(report_deadlock());
+  for (int rank = 0; rank < static_cast<int>(schedules_.size()); ++rank)
+    KOLO_TRY(check_result(rank));
+  return std::move(finish_order_);
+}
+
+}  // namespace
+
+Result<std::vector<GlobalStep>> simulate(std::span<const Schedule> schedules,
+                                         const Partners& partners, const CheckOptions& options) {
+  return Simulation(schedules, partners, options).run();
+}
+
+}  // namespace kolo::testing
