@@ -43,6 +43,9 @@ struct KOLO_API Config {
   /// KOLO_CACHE_CAPACITY, entries: names whose negotiation is remembered; 0 switches it off.
   std::int64_t cache_capacity = 4096;
 
+  /// Not a knob: lines about KOLO_ variables that are unknown, for init to log.
+  std::vector<std::string> warnings;
+
   /// Fails with kInvalidArgument on the first value that does not parse or is out of range.
   static Result<Config> from_environment(const Environment& environment);
 

@@ -1,0 +1,168 @@
+#include "runtime/base/check.h"
+#include "runtime/base/environment.h"
+
+#include <kolo/config.h>
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <string_view>
+#include <variant>
+
+namespace kolo {
+namespace {
+
+using Integer = std::int64_t Config::*;
+using Text = std::string Config::*;
+
+struct Spec {
+  std::string_view name;
+  std::variant<Integer, Text> field;
+  std::string_view unit;
+  std::string_view purpose;
+  std::int64_t lowest = 0;
+  std::int64_t highest = 0;
+  std::vector<std::string_view> words = {};  ///< of a text knob; empty: any text
+  bool agreed = false;                       ///< all ranks must have the same value
+};
+
+constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+constexpr std::int64_t kYear = 365 * 24 * 3600;
+
+const std::vector<Spec>& specs() {
+  static const std::vector<Spec> table = {
+      {"KOLO_LOG_LEVEL", &Config::log_level, "level", "Least severity of what is logged to stderr.",
+       0, 0, {"trace", "debug", "info", "warning", "error", "off"}},
+      {"KOLO_BOOTSTRAP", &Config::bootstrap, "way in",
+       "How ranks find each other; single is a world of one whatever the launcher says.", 0, 0,
+       {"auto", "mpi", "single"}},
+      {"KOLO_HOST_ID", &Config::host_id, "text",
+       "Overrides the identity of this host, so that one machine can pose as several."},
+      {"KOLO_INIT_TIMEOUT", &Config::init_timeout_s, "seconds",
+       "How long each phase of the bootstrap may take.", 1, kYear},
+      {"KOLO_OPERATION_TIMEOUT", &Config::operation_timeout_s, "seconds",
+       "From an operation's submission to its end.", 1, kYear},
+      {"KOLO_STALL_WARNING", &Config::stall_warning_s, "seconds",
+       "After this long a tensor that some ranks lack is reported.", 1, kYear},
+      {"KOLO_FUSION_THRESHOLD", &Config::fusion_threshold, "bytes", "Largest fusion buffer.", 1,
+       kGiB, {}, true},
+      {"KOLO_FUSION_MAX_TENSOR", &Config::fusion_max_tensor, "bytes",
+       "A tensor of at least this size is reduced where it lies.", 0, kGiB, {}, true},
+      {"KOLO_CHUNK_SIZE", &Config::chunk_size, "bytes",
+       "What one message of a pipelined schedule carries at most.", 1024, kGiB, {}, true},
+      {"KOLO_CHUNKS_IN_FLIGHT", &Config::chunks_in_flight, "blocks",
+       "Ring blocks that are under way at once.", 1, 64, {}, true},
+      {"KOLO_BATCH_WINDOW", &Config::batch_window_us, "microseconds",
+       "How long a ready tensor may wait for company unless somebody waits for it.", 0, 1'000'000},
+      {"KOLO_BATCH_SIZE", &Config::batch_size, "bytes",
+       "Ready tensors of this many bytes are announced at once.", 0, kGiB},
+      {"KOLO_CACHE_CAPACITY", &Config::cache_capacity, "names",
+       "Names whose negotiation is remembered; 0 switches it off.", 0, 1 << 20, {}, true},
+  };
+  return table;
+}
+
+std::string value_of(const Config& config, const Spec& spec) {
+  if (const auto* text = std::get_if<Text>(&spec.field)) return config.*(*text);
+  return std::to_string(config.*std::get<Integer>(spec.field));
+}
+
+std::string range_of(const Spec& spec) {
+  if (std::holds_alternative<Integer>(spec.field)) {
+    return fmt::format("{} to {}", spec.lowest, spec.highest);
+  }
+  return spec.words.empty() ? "any text" : fmt::format("{}", fmt::join(spec.words, ", "));
+}
+
+/// A number, for bytes perhaps with a suffix K, M or G (powers of 1024).
+bool parse_integer(const Spec& spec, std::string_view text, std::int64_t& value) {
+  int shift = 0;
+  if (spec.unit == "bytes" && !text.empty()) {
+    const auto suffix = std::string_view("KMG").find(static_cast<char>(std::toupper(text.back())));
+    if (suffix != std::string_view::npos) {
+      shift = 10 * (static_cast<int>(suffix) + 1);
+      text.remove_suffix(1);
+    }
+  }
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || rest != text.data() + text.size()) return false;
+  if (value < spec.lowest || value > (spec.highest >> shift)) return false;
+  value <<= shift;
+  return value >= spec.lowest;
+}
+
+Status apply(Config& config, const Spec& spec, const std::string& value) {
+  bool valid = true;
+  if (const auto* text = std::get_if<Text>(&spec.field)) {
+    valid = spec.words.empty() ||
+            std::find(spec.words.begin(), spec.words.end(), value) != spec.words.end();
+    config.*(*text) = value;
+  } else {
+    valid = parse_integer(spec, value, config.*std::get<Integer>(spec.field));
+  }
+  if (valid) return {};
+  return KOLO_ERROR(kInvalidArgument, "{}='{}' is not valid; {}: {} (default {})", spec.name, value,
+                    spec.unit, range_of(spec), value_of(Config(), spec));
+}
+
+/// Edit distance, for "did you mean".
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replace = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replace, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+std::string unknown_variable(std::string_view name) {
+  const auto nearest = std::min_element(
+      specs().begin(), specs().end(),
+      [&](const Spec& a, const Spec& b) { return distance(name, a.name) < distance(name, b.name); });
+  std::string line = fmt::format("unknown variable {} has no effect", name);
+  if (distance(name, nearest->name) <= 4) line += fmt::format("; did you mean {}?", nearest->name);
+  return line;
+}
+
+}  // namespace
+
+Result<Config> Config::from_environment(const Environment& environment) {
+  Config config;
+  for (const Spec& spec : specs()) {
+    if (const auto value = environment.get(spec.name)) KOLO_TRY(apply(config, spec, *value));
+  }
+  for (const auto& [name, value] : environment.variables()) {
+    if (!std::string_view(name).starts_with("KOLO_")) continue;
+    const bool known = std::any_of(specs().begin(), specs().end(),
+                                   [&](const Spec& spec) { return spec.name == name; });
+    if (!known) config.warnings.push_back(unknown_variable(name));
+  }
+  return config;
+}
+
+std::vector<std::string> Config::agreed_settings() const {
+  std::vector<std::string> settings;
+  for (const Spec& spec : specs()) {
+    if (spec.agreed) settings.push_back(fmt::format("{}={}", spec.name, value_of(*this, spec)));
+  }
+  return settings;
+}
+
+std::vector<Knob> knobs() {
+  std::vector<Knob> rows;
+  for (const Spec& spec : specs()) {
+    rows.push_back({std::string(spec.name), std::string(spec.unit), value_of(Config(), spec),
+                    range_of(spec), std::string(spec.purpose)});
+  }
+  return rows;
+}
+
+}  // namespace kolo

@@ -1,0 +1,67 @@
+// ProgressToken: exactly one thread at a time drives transport, controller and executors: its
+// holder. The background thread holds it while nobody else does; a thread that waits for its own
+// operation takes precedence. (The idea of a progress token is that of MPI libraries' progress
+// locks, with an order of precedence.)
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace kolo {
+
+class ProgressToken {
+ public:
+  /// Holding is owning one of these.
+  class Hold {
+   public:
+    Hold(Hold&& other) noexcept : token_(std::exchange(other.token_, nullptr)) {}
+    Hold& operator=(Hold&&) = delete;
+    ~Hold() {
+      if (token_ != nullptr) token_->release();
+    }
+
+   private:
+    friend class ProgressToken;
+    explicit Hold(ProgressToken& token) : token_(&token) {}
+    ProgressToken* token_;
+  };
+
+  /// For the background thread: waits until the token is free and nobody else wants it. Nothing
+  /// after close().
+  std::optional<Hold> acquire_background();
+
+  /// For a thread that waits for its operation: takes the token over from the background thread.
+  /// Nothing if another such thread holds it (that one drives for both), after `until` or close().
+  std::optional<Hold> acquire_for_waiter(std::chrono::steady_clock::time_point until);
+
+  /// For any thread: waits for whoever holds it. Nothing after close().
+  std::optional<Hold> acquire();
+
+  /// Whether somebody waits for it: the background thread then lets go.
+  bool wanted() const noexcept { return wanted_.load(std::memory_order_acquire) > 0; }
+
+  /// For the holder: nobody gets it any more, not even after it is released.
+  void close();
+
+  /// Stops the process unless the calling thread holds the token.
+  void assert_held() const;
+
+ private:
+  void release();
+  Hold take(bool background);
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<int> wanted_ = 0;
+  bool held_ = false;
+  bool held_by_background_ = false;
+  bool closed_ = false;
+  std::thread::id holder_;
+};
+
+}  // namespace kolo

@@ -1,0 +1,30 @@
+#include "runtime/base/check.h"
+
+#include <kolo/work.h>
+
+namespace kolo {
+
+Status Work::wait(std::chrono::steady_clock::time_point until) {
+  if (!done() && driver_) driver_(*this, until);
+  std::unique_lock lock(mutex_);
+  const auto is_done = [this] { return done_.load(std::memory_order_relaxed); };
+  if (until == std::chrono::steady_clock::time_point::max()) {
+    changed_.wait(lock, is_done);
+  } else if (!changed_.wait_until(lock, until, is_done)) {
+    return KOLO_ERROR(kTimeout, "the operation is not done yet; it goes on");
+  }
+  return status_;
+}
+
+void Work::complete(Status status, int contributors) {
+  {
+    const std::lock_guard lock(mutex_);
+    KOLO_CHECK(!done_.load(std::memory_order_relaxed));
+    status_ = std::move(status);
+    contributors_ = contributors;
+    done_.store(true, std::memory_order_release);
+  }
+  changed_.notify_all();
+}
+
+}  // namespace kolo

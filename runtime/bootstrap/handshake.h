@@ -1,0 +1,30 @@
+// Handshake: what every rank tells the others before the transport stands, and the check that they
+// fit together. Used by the thread that calls init.
+#pragma once
+
+#include "runtime/bootstrap/bootstrap.h"
+#include "runtime/topology/world.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kolo {
+
+/// Raised whenever control messages, tags or schedules change.
+inline constexpr std::uint32_t kWireVersion = 1;
+
+struct Handshake {
+  std::uint32_t wire_version = kWireVersion;
+  std::string transport;              ///< Transport::name()
+  std::string address;                ///< Transport::address()
+  std::vector<std::string> settings;  ///< Config::agreed_settings()
+  RankInfo info;
+};
+
+/// Collective; by rank. If any two ranks differ in version, transport or settings, kMismatch on
+/// every rank, naming ranks and values.
+Result<std::vector<Handshake>> exchange_handshake(Bootstrap& bootstrap, Handshake mine,
+                                                  Deadline deadline);
+
+}  // namespace kolo
