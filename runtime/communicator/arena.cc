@@ -59,6 +59,7 @@ Result<std::unique_ptr<ArenaBlock::Memory>> make_memory(Transport& transport, st
 
 }  // namespace
 
+ArenaBlock::ArenaBlock() = default;
 ArenaBlock::ArenaBlock(Arena& arena, std::unique_ptr<Memory> memory)
     : arena_(&arena), memory_(std::move(memory)) {}
 

@@ -22,7 +22,7 @@ class Arena;
 /// A block on loan; returns to its arena when destroyed. The arena outlives it.
 class ArenaBlock {
  public:
-  ArenaBlock() = default;
+  ArenaBlock();
   ArenaBlock(ArenaBlock&& other) noexcept;
   ArenaBlock& operator=(ArenaBlock&& other) noexcept;
   ~ArenaBlock();

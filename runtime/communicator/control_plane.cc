@@ -1,0 +1,39 @@
+#include "runtime/communicator/control_plane.h"
+
+#include <cstring>
+
+namespace kolo {
+
+Status ControlPlane::send(int rank, MessageKind kind, std::string_view payload) {
+  const std::uint32_t id = communicator_.id();
+  frame_.clear();
+  frame_.push_back(static_cast<char>(kind));
+  frame_.append(reinterpret_cast<const char*>(&id), sizeof id);
+  frame_.append(payload);
+  return transport_.post_message(communicator_.ranks()[static_cast<std::size_t>(rank)],
+                                 std::as_bytes(std::span(frame_)));
+}
+
+Status ControlPlane::send_to_others(MessageKind kind, std::string_view payload) {
+  Status first;
+  for (int rank = 0; rank < communicator_.size(); ++rank) {
+    if (rank == communicator_.rank()) continue;
+    Status status = send(rank, kind, payload);
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
+}
+
+std::optional<Message> ControlPlane::parse(std::span<const std::byte> frame) {
+  Message message;
+  constexpr std::size_t kHeader = 1 + sizeof message.communicator;
+  if (frame.size() < kHeader || frame[0] > std::byte{static_cast<std::uint8_t>(MessageKind::kAbort)}) {
+    return std::nullopt;
+  }
+  message.kind = static_cast<MessageKind>(frame[0]);
+  std::memcpy(&message.communicator, frame.data() + 1, sizeof message.communicator);
+  message.payload = frame.subspan(kHeader);
+  return message;
+}
+
+}  // namespace kolo

@@ -1,0 +1,161 @@
+#include "runtime/driver.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+// Measured on virtual machines with 2 cores, 2 and 4 ranks: about 200 polls, then about 20 yields,
+// then a block is best or near best; long spins collapse when ranks outnumber cores.
+constexpr int kPolls = 200;
+constexpr int kYields = 20;
+// The background thread shares its core with somebody's computation.
+constexpr int kBackgroundPolls = 20;
+constexpr int kBackgroundYields = 2;
+// Libraries miss wake-ups, so every block has a bound.
+constexpr std::chrono::milliseconds kCommunicatingBound{1};
+constexpr std::chrono::milliseconds kNegotiatingBound{5};
+
+void relax() { __builtin_ia32_pause(); }
+
+}  // namespace
+
+/// Counts how long nothing has moved; true from next() means that it is time to block.
+class Driver::Pause {
+ public:
+  Pause(int polls, int yields) : polls_(polls), yields_(yields) {}
+  void reset() { idle_ = 0; }
+  bool next() {
+    ++idle_;
+    if (idle_ <= polls_) {
+      relax();
+    } else if (idle_ <= polls_ + yields_) {
+      std::this_thread::yield();
+    } else {
+      idle_ = 0;
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  const int polls_;
+  const int yields_;
+  int idle_ = 0;
+};
+
+/// What one thread blocks on; filled while it holds the token, polled with or without it.
+class Driver::Block {
+ public:
+  Block(Cycle& cycle, Transport& transport, const Waker& waker)
+      : cycle_(cycle), transport_(transport), waker_(waker) {}
+
+  /// Holding the token: false if something has arrived already, so that there is no use in blocking.
+  bool prepare(Clock::time_point until) {
+    if (!transport_.arm()) return false;
+    descriptors_.assign({{waker_.fd(), POLLIN, 0}, {transport_.event_fd(), POLLIN, 0}});
+    for (const int fd : cycle_.watched_descriptors()) descriptors_.push_back({fd, POLLIN, 0});
+    const auto now = Clock::now();
+    Clock::duration bound = cycle_.next_timer() - now;
+    if (cycle_.is_communicating()) {
+      bound = std::min<Clock::duration>(bound, kCommunicatingBound);
+    } else if (cycle_.has_work()) {
+      bound = std::min<Clock::duration>(bound, kNegotiatingBound);
+    }
+    bound_ = std::clamp(until - now, Clock::duration::zero(),
+                        std::max(bound, Clock::duration::zero()));
+    return true;
+  }
+
+  void wait() {
+    const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(bound_).count();
+    const timespec timeout{ns / 1'000'000'000, ns % 1'000'000'000};
+    ppoll(descriptors_.data(), descriptors_.size(), &timeout, nullptr);
+  }
+
+  /// Holding the token again. Only now may the waker be cleared: a driver that is blocked beside us
+  /// needs the same ring.
+  void acknowledge() {
+    if (descriptors_.empty()) return;
+    if (descriptors_[0].revents != 0) waker_.clear();
+    for (std::size_t i = 2; i < descriptors_.size(); ++i) {
+      if (descriptors_[i].revents != 0) cycle_.check_processes();
+    }
+    descriptors_.clear();
+  }
+
+ private:
+  Cycle& cycle_;
+  Transport& transport_;
+  const Waker& waker_;
+  std::vector<pollfd> descriptors_;
+  Clock::duration bound_ = {};
+};
+
+Driver::Driver(Cycle& cycle, TensorTable& table, Transport& transport, Waker& waker, bool may_spin)
+    : cycle_(cycle), table_(table), transport_(transport), waker_(waker), may_spin_(may_spin) {}
+
+Driver::~Driver() { stop([] {}); }
+
+void Driver::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void Driver::run() {
+  Pause pause(may_spin_ ? kBackgroundPolls : 0, kBackgroundYields);
+  Block block(cycle_, transport_, waker_);
+  while (!stopping_.load(std::memory_order_acquire)) {
+    {
+      const auto hold = token_.acquire_background();
+      if (!hold) return;
+      block.acknowledge();
+      bool idle = false;
+      while (!idle && !token_.wanted() && !stopping_.load(std::memory_order_acquire)) {
+        if (cycle_.step()) {
+          pause.reset();
+        } else {
+          idle = !cycle_.has_work() || pause.next();
+        }
+      }
+      // The thread that wants the token takes over; we come back when it is done.
+      if (!idle || !block.prepare(Clock::time_point::max())) continue;
+    }
+    block.wait();
+  }
+}
+
+bool Driver::drive(Work& work, Clock::time_point until) {
+  auto hold = token_.acquire_for_waiter(until);
+  const bool drives = hold.has_value();
+  table_.request_flush(/*wake=*/!drives);
+  if (!drives) return false;
+  Pause pause(may_spin_ ? kPolls : 0, kYields);
+  Block block(cycle_, transport_, waker_);
+  while (!work.done() && !stopping_.load(std::memory_order_acquire)) {
+    if (cycle_.step()) {
+      pause.reset();
+    } else if (pause.next()) {
+      if (Clock::now() >= until) break;
+      if (!block.prepare(until)) continue;
+      block.wait();
+      block.acknowledge();
+    }
+  }
+  return true;
+}
+
+std::optional<ProgressToken::Hold> Driver::stop_threads() {
+  stopping_.store(true, std::memory_order_release);
+  waker_.wake();
+  auto hold = token_.acquire();
+  if (!hold) return std::nullopt;
+  token_.close();
+  if (thread_.joinable()) thread_.join();
+  return hold;
+}
+
+}  // namespace kolo

@@ -1,0 +1,69 @@
+// Driver: who calls Cycle::step(), and how it waits. A background thread drives while nobody else
+// does; a thread that waits for its Work takes the progress token and drives itself, which spares
+// the hand-off between threads. Waiting is a short spin while something is due, then a block on one
+// set of descriptors (submission, transport, watched processes) with a bound.
+#pragma once
+
+#include "runtime/base/progress_token.h"
+#include "runtime/base/waker.h"
+#include "runtime/cycle.h"
+#include "runtime/submission/tensor_table.h"
+#include "transport/transport.h"
+
+#include <kolo/work.h>
+
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <thread>
+
+namespace kolo {
+
+class Driver {
+ public:
+  /// `may_spin`: this host has a core for every one of its ranks.
+  Driver(Cycle& cycle, TensorTable& table, Transport& transport, Waker& waker, bool may_spin);
+  ~Driver();
+
+  /// Starts the background thread.
+  void start();
+
+  /// Work::Driver: drives until `work` is done or `until` has passed. False if another thread drives
+  /// on a user's behalf already, or the driver has stopped.
+  bool drive(Work& work, std::chrono::steady_clock::time_point until);
+
+  /// Ends the background thread, lets waiting threads go, and runs `last` as the last holder of the
+  /// token. Nobody drives afterwards. Further calls do nothing.
+  template <class Last>
+  void stop(Last&& last) {
+    auto hold = stop_threads();
+    if (hold) last();
+  }
+
+  /// Runs `read` while nobody else drives.
+  template <class Read>
+  void with_token(Read&& read) {
+    const auto hold = token_.acquire();
+    if (hold) read();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  class Pause;
+  class Block;
+
+  void run();
+  std::optional<ProgressToken::Hold> stop_threads();
+
+  Cycle& cycle_;
+  TensorTable& table_;
+  Transport& transport_;
+  Waker& waker_;
+  const bool may_spin_;
+  ProgressToken token_;
+  std::atomic<bool> stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace kolo

@@ -1,0 +1,51 @@
+#include "runtime/fusion/fusion_plan.h"
+
+#include <algorithm>
+
+namespace kolo {
+namespace {
+
+bool can_share(const Signature& a, const Signature& b) {
+  return a.kind == b.kind && a.type == b.type && a.op == b.op && a.prescale == b.prescale &&
+         a.postscale == b.postscale;
+}
+
+struct OpenGroup {
+  const Signature* signature;
+  std::size_t index;  ///< into the groups
+  std::uint64_t bytes;
+};
+
+}  // namespace
+
+std::vector<FusedGroup> plan_fusion(const std::vector<const Response*>& responses,
+                                    const FusionLimits& limits) {
+  std::vector<FusedGroup> groups;
+  std::vector<OpenGroup> open;
+  for (std::size_t i = 0; i < responses.size(); ++i) {
+    const Response& response = *responses[i];
+    if (response.error || response.contributors == 0) continue;
+    const Signature& signature = response.signature;
+    const std::uint64_t bytes = signature.bytes();
+    if (signature.kind != OperationKind::kAllreduce || bytes >= limits.max_tensor) {
+      groups.push_back({i});
+      continue;
+    }
+    const auto group = std::find_if(open.begin(), open.end(), [&](const OpenGroup& candidate) {
+      return can_share(*candidate.signature, signature);
+    });
+    if (group == open.end()) {
+      open.push_back({&signature, groups.size(), bytes});
+      groups.push_back({i});
+    } else if (group->bytes + bytes > limits.threshold) {
+      *group = {&signature, groups.size(), bytes};
+      groups.push_back({i});
+    } else {
+      group->bytes += bytes;
+      groups[group->index].push_back(i);
+    }
+  }
+  return groups;
+}
+
+}  // namespace kolo

@@ -1,0 +1,45 @@
+// Departures: which ranks have shut down, and how far they had come. A rank that left after doing
+// its part of everything does no harm; one that is still needed does. Token holder only.
+#pragma once
+
+#include "runtime/communicator/communicator.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace kolo {
+
+/// How far a rank has come: what a goodbye carries.
+struct Progress {
+  std::uint64_t agreements = 0;  ///< lists of responses taken
+  std::array<std::uint64_t, kDoorCount> operations = {};  ///< by door: every lower number is done
+};
+
+class Departures {
+ public:
+  explicit Departures(int size) : gone_(static_cast<std::size_t>(size)) {}
+
+  static std::string encode(const Progress& progress);
+  /// False on bytes that encode() did not make.
+  bool add(int rank, std::span<const std::byte> goodbye);
+
+  bool any() const { return count_ > 0; }
+  bool contains(int rank) const { return gone_[static_cast<std::size_t>(rank)].has_value(); }
+
+  /// The first rank that left before its part of operation `sequence`.
+  std::optional<int> missing_in(Door door, std::uint64_t sequence) const;
+  /// The first rank that left, once this rank has seen every agreement that it had seen: what is
+  /// not agreed on by then never will be.
+  std::optional<int> missing_in_negotiation(std::uint64_t agreements) const;
+
+ private:
+  std::vector<std::optional<Progress>> gone_;
+  int count_ = 0;
+};
+
+}  // namespace kolo

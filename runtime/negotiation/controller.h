@@ -1,0 +1,96 @@
+// Controller: by it every rank agrees on the same ordered list of responses (Horovod's controller,
+// without its cycle). Each rank tells the coordinator, rank 0, what it is ready for: a bit for a
+// cached tensor, a request for a new one. Rank 0 tells all what to run. Token holder only.
+#pragma once
+
+#include "runtime/base/log.h"
+#include "runtime/communicator/control_plane.h"
+#include "runtime/negotiation/coordinator.h"
+#include "runtime/negotiation/response_cache.h"
+#include "runtime/negotiation/slot_set.h"
+#include "runtime/negotiation/wire.h"
+
+#include <kolo/config.h>
+
+#include <chrono>
+#include <deque>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace kolo {
+
+/// A response together with what this rank submitted for it.
+struct Agreed {
+  Response response;
+  Entry entry;
+};
+
+class Controller {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  struct Counters {
+    std::uint64_t requests = 0;    ///< announced in full
+    std::uint64_t cached = 0;      ///< announced by a bit
+    std::uint64_t messages = 0;    ///< control messages that this rank sent for negotiation
+    std::uint64_t agreements = 0;  ///< lists of responses that this rank has taken
+  };
+
+  Controller(const Communicator& communicator, ControlPlane& control_plane, const Config& config,
+             const Log& log);
+
+  /// Takes over an entry; it waits for announce().
+  void add(Entry entry);
+
+  /// Announces the entries that wait, if they are many, or have waited for the batch window, or
+  /// `flush` says that somebody waits for them; true if it did.
+  Result<bool> announce(Clock::time_point now, bool flush);
+  /// When announce() will be due, if entries wait.
+  std::optional<Clock::time_point> next_announcement() const;
+
+  /// A negotiation message from `peer`.
+  Status on_message(int peer, const Message& message);
+
+  /// Rank 0: tells everybody what all are ready for; true if there was anything.
+  Result<bool> decide();
+
+  /// Takes the next list that was agreed on; false if there is none. Lists are the same, one by one,
+  /// on every rank: what a rank makes of a list must not depend on how many have arrived.
+  bool take_agreed(std::vector<Agreed>& agreed);
+
+  /// Reports stalled tensors and expires them (rank 0); on other ranks, kTimeout when rank 0 has
+  /// not decided on an entry long after its time.
+  Status check_timeouts(Clock::time_point now);
+
+  /// Removes and returns every entry that is not agreed on.
+  std::vector<Entry> take_pending();
+  bool has_pending() const { return !pending_.empty(); }
+  /// "tensor 'fc1.weight' and 3 more". Precondition: has_pending().
+  std::string describe_pending() const;
+  const Counters& counters() const { return counters_; }
+
+ private:
+  bool is_coordinator() const { return communicator_.rank() == 0; }
+  Status send_ready(const SlotSet& slots, const std::vector<Request>& requests);
+  Status take_ready(int rank, const SlotSet& slots, Clock::time_point now);
+  Status take_requests(int rank, const std::vector<Request>& requests, Clock::time_point now);
+  void take_slots(const SlotSet& slots);
+  Status take_responses(std::vector<Response> responses);
+
+  const Communicator& communicator_;
+  ControlPlane& control_plane_;
+  const Config& config_;
+  const Log& log_;
+  ResponseCache cache_;
+  Coordinator coordinator_;
+  std::unordered_map<std::string, Entry> pending_;
+  std::vector<std::string> unannounced_;
+  std::uint64_t unannounced_bytes_ = 0;
+  Clock::time_point unannounced_since_;
+  std::deque<std::vector<Agreed>> agreed_;
+  Counters counters_;
+};
+
+}  // namespace kolo

@@ -1,0 +1,107 @@
+#include "runtime/negotiation/wire.h"
+
+#include "runtime/base/check.h"
+
+#include "wire.pb.h"
+
+namespace kolo {
+namespace {
+
+void to_wire(const Signature& signature, wire::Signature& out) {
+  out.set_kind(static_cast<std::uint32_t>(signature.kind));
+  out.set_type(static_cast<std::uint32_t>(signature.type));
+  out.set_op(static_cast<std::uint32_t>(signature.op));
+  out.set_root(signature.root);
+  out.set_prescale(signature.prescale);
+  out.set_postscale(signature.postscale);
+  out.mutable_shape()->Assign(signature.shape.begin(), signature.shape.end());
+}
+
+bool from_wire(const wire::Signature& in, Signature& signature) {
+  if (in.kind() > static_cast<std::uint32_t>(OperationKind::kBroadcast) ||
+      in.type() >= static_cast<std::uint32_t>(kDataTypeCount) ||
+      in.op() > static_cast<std::uint32_t>(ReduceOp::kAverage)) {
+    return false;
+  }
+  signature.kind = static_cast<OperationKind>(in.kind());
+  signature.type = static_cast<DataType>(in.type());
+  signature.op = static_cast<ReduceOp>(in.op());
+  signature.root = in.root();
+  signature.prescale = in.prescale();
+  signature.postscale = in.postscale();
+  signature.shape.assign(in.shape().begin(), in.shape().end());
+  return true;
+}
+
+template <class List>
+bool parse(std::span<const std::byte> bytes, List& list) {
+  return bytes.size() <= INT32_MAX &&
+         list.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+}
+
+}  // namespace
+
+std::string encode(const std::vector<Request>& requests) {
+  wire::RequestList list;
+  for (const Request& request : requests) {
+    wire::Request& out = *list.add_requests();
+    out.set_name(request.name);
+    out.set_absent(request.absent);
+    to_wire(request.signature, *out.mutable_signature());
+  }
+  return list.SerializeAsString();
+}
+
+std::string encode(const std::vector<Response>& responses) {
+  wire::ResponseList list;
+  for (const Response& response : responses) {
+    wire::Response& out = *list.add_responses();
+    out.set_name(response.name);
+    out.set_contributors(static_cast<std::uint32_t>(response.contributors));
+    to_wire(response.signature, *out.mutable_signature());
+    if (response.error) {
+      out.set_failed(true);
+      out.set_error_code(static_cast<std::uint32_t>(response.error->code));
+      out.set_error_message(response.error->message);
+    }
+  }
+  return list.SerializeAsString();
+}
+
+Result<std::vector<Request>> decode_requests(std::span<const std::byte> bytes) {
+  wire::RequestList list;
+  if (!parse(bytes, list)) return KOLO_ERROR(kInternal, "malformed request list");
+  std::vector<Request> requests(static_cast<std::size_t>(list.requests_size()));
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const wire::Request& in = list.requests(static_cast<int>(i));
+    requests[i].name = in.name();
+    requests[i].absent = in.absent();
+    if (!from_wire(in.signature(), requests[i].signature)) {
+      return KOLO_ERROR(kInternal, "malformed request for '{}'", in.name());
+    }
+  }
+  return requests;
+}
+
+Result<std::vector<Response>> decode_responses(std::span<const std::byte> bytes) {
+  wire::ResponseList list;
+  if (!parse(bytes, list)) return KOLO_ERROR(kInternal, "malformed response list");
+  std::vector<Response> responses(static_cast<std::size_t>(list.responses_size()));
+  for (std::size_t i = 0; i < responses.size(); ++i) {
+    const wire::Response& in = list.responses(static_cast<int>(i));
+    Response& response = responses[i];
+    response.name = in.name();
+    response.contributors = static_cast<int>(in.contributors());
+    if (!from_wire(in.signature(), response.signature) ||
+        in.error_code() > static_cast<std::uint32_t>(ErrorCode::kInternal)) {
+      return KOLO_ERROR(kInternal, "malformed response for '{}'", in.name());
+    }
+    if (in.failed()) {
+      response.error = KOLO_ERROR(kInternal, "{}", in.error_message());
+      response.error->code = static_cast<ErrorCode>(in.error_code());
+    }
+  }
+  return responses;
+}
+
+}  // namespace kolo

@@ -1,0 +1,38 @@
+// Requests and responses, and their encoding (protobuf, see wire.proto). Pure functions; decoding
+// refuses malformed bytes.
+#pragma once
+
+#include "runtime/submission/entry.h"
+
+#include <kolo/error.h>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace kolo {
+
+/// "This rank is ready for this tensor."
+struct Request {
+  std::string name;
+  Signature signature;
+  bool absent = false;
+};
+
+/// "All ranks are ready for this tensor: do it", or why it fails on all of them.
+struct Response {
+  std::string name;
+  Signature signature;
+  int contributors = 0;  ///< ranks that are not absent; 0: nothing to do
+  std::optional<Error> error;
+};
+
+std::string encode(const std::vector<Request>& requests);
+std::string encode(const std::vector<Response>& responses);
+/// kInternal on bytes that are no such list.
+Result<std::vector<Request>> decode_requests(std::span<const std::byte> bytes);
+Result<std::vector<Response>> decode_responses(std::span<const std::byte> bytes);
+
+}  // namespace kolo

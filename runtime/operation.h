@@ -1,0 +1,68 @@
+// Operation: one running collective over one or several entries: its schedule, its memory, its
+// executor. Reused from a pool, so that a steady step allocates nothing. Token holder only.
+#pragma once
+
+#include "runtime/collectives/chooser.h"
+#include "runtime/communicator/arena.h"
+#include "runtime/communicator/communicator.h"
+#include "runtime/execution/executor.h"
+#include "runtime/submission/entry.h"
+
+#include <kolo/config.h>
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+namespace kolo {
+
+/// What every rank starts in the same order, under the same number.
+struct PlannedOperation {
+  Door door = Door::kNamed;
+  std::uint64_t sequence = 0;
+  std::vector<Entry> entries;      ///< several: fused
+  std::vector<int> contributors;   ///< by entry
+};
+
+class Operation {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Operation(const Communicator& communicator, Transport& transport, const Device& device,
+            Arena& arena, ScheduleCache& schedules, const Config& config);
+
+  /// Chooses the schedule, binds the memory and begins. On failure (kOutOfMemory) the entries can
+  /// still be had from finish().
+  Status start(PlannedOperation plan);
+
+  bool advance() { return executor_.advance(); }
+  bool done() const { return executor_.done(); }
+  const Status& status() const { return executor_.status(); }
+
+  Door door() const { return plan_.door; }
+  std::uint64_t sequence() const { return plan_.sequence; }
+  Clock::time_point started_at() const { return started_at_; }
+
+  /// Hands the entries back and frees the memory. Precondition: done(), or start() failed.
+  PlannedOperation finish();
+
+  /// "allreduce 'fc1.weight' and 12 more", and where its schedule stands.
+  std::string describe() const;
+  std::string dump_state() const { return executor_.dump_state(); }
+
+ private:
+  std::shared_ptr<const Schedule> choose() const;
+  void bind(MemoryBinding& binding) const;
+  std::uint64_t elements() const;
+
+  const Communicator& communicator_;
+  Arena& arena_;
+  ScheduleCache& schedules_;
+  const Config& config_;
+  Executor executor_;
+  ArenaBlock scratch_;
+  PlannedOperation plan_;
+  Clock::time_point started_at_;
+};
+
+}  // namespace kolo

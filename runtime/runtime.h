@@ -1,0 +1,80 @@
+// Runtime: owns everything of one rank; the composition root. Member order is construction order.
+// Any thread may call it; N of them live side by side in one process (tests).
+#pragma once
+
+#include "runtime/base/log.h"
+#include "runtime/bootstrap/bootstrap.h"
+#include "runtime/communicator/communicator.h"
+#include "runtime/cycle.h"
+#include "runtime/driver.h"
+#include "runtime/submission/ordered_queue.h"
+#include "runtime/submission/tensor_table.h"
+#include "transport/transport.h"
+
+#include <kolo/config.h>
+#include <kolo/work.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+namespace kolo {
+
+struct RuntimeParts {
+  Config config;
+  Log log;
+  std::unique_ptr<Transport> transport;
+};
+
+/// One call of a user, before it has its name and its Work.
+struct Submission {
+  std::string name;  ///< empty: by call order
+  Signature signature;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  bool absent = false;
+  std::shared_ptr<const void> keep_alive;
+  bool will_wait = false;  ///< the caller waits for the Work at once
+};
+
+class Runtime {
+ public:
+  /// Collective: the ranks of `bootstrap` meet, connect and start. The bootstrap is used during the
+  /// call only.
+  static Result<std::unique_ptr<Runtime>> start(Bootstrap& bootstrap, RuntimeParts parts);
+  ~Runtime();
+
+  const World& world() const { return communicator_.world(); }
+
+  /// The named door. kInvalidArgument for what can never work on this rank alone.
+  Result<std::shared_ptr<Work>> submit(Submission submission);
+  /// The ordered door; name and absent are not used.
+  Result<std::shared_ptr<Work>> submit_ordered(Submission submission);
+
+  /// Ends this rank's part; what is under way fails with kShutdown. Further calls do nothing.
+  void shut_down();
+  /// The failure that aborted this rank, if any; an orderly shutdown is none.
+  bool failed() const;
+  /// Reads what the cycle has counted. Takes the progress token for a moment.
+  Controller::Counters negotiation_counters();
+
+ private:
+  Runtime(World world, RuntimeParts parts);
+  Status connect(std::vector<Peer> peers);
+  void log_start(const Bootstrap& bootstrap) const;
+  Status check(const Submission& submission) const;
+  Entry make_entry(Submission submission);
+
+  const Config config_;
+  const Log log_;
+  Communicator communicator_;
+  std::unique_ptr<Transport> transport_;
+  Waker waker_;
+  TensorTable table_;
+  OrderedQueue ordered_;
+  Cycle cycle_;
+  std::shared_ptr<Driver> driver_;
+  std::atomic<std::uint64_t> unnamed_ = 0;
+};
+
+}  // namespace kolo

@@ -1,0 +1,27 @@
+#include "runtime/submission/ordered_queue.h"
+
+#include <iterator>
+#include <utility>
+
+namespace kolo {
+
+Status OrderedQueue::submit(Entry entry) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return *closed_;
+  entry.submitted_at = std::chrono::steady_clock::now();
+  entries_.push_back(std::move(entry));
+  return {};
+}
+
+void OrderedQueue::drain(std::vector<Entry>& entries) {
+  const std::lock_guard lock(mutex_);
+  std::move(entries_.begin(), entries_.end(), std::back_inserter(entries));
+  entries_.clear();
+}
+
+void OrderedQueue::close(const Error& error) {
+  const std::lock_guard lock(mutex_);
+  if (!closed_) closed_ = error;
+}
+
+}  // namespace kolo

@@ -1,0 +1,56 @@
+// TensorTable: the door through which any thread hands operations to the cycle (Horovod's tensor
+// queue). It owns the names in flight; a mutex guards everything.
+#pragma once
+
+#include "runtime/base/waker.h"
+#include "runtime/submission/entry.h"
+
+#include <kolo/error.h>
+
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+namespace kolo {
+
+class TensorTable {
+ public:
+  /// The waker is rung when the cycle has a reason to look: the first entry of a batch, `batch_size`
+  /// bytes of entries, a flush.
+  TensorTable(Waker& waker, std::uint64_t batch_size);
+
+  /// Any thread. kInvalidArgument if the name is in flight; after close() that error.
+  /// `will_wait`: the caller waits for it at once, and request_flush() does the waking.
+  Status submit(Entry entry, bool will_wait);
+
+  /// Any thread: somebody waits; what is here shall be announced without delay. `wake`: ring the
+  /// waker too; a caller that drives the cycle itself need not.
+  void request_flush(bool wake);
+
+  /// Token holder: appends the entries to `entries`, in order of submission; true if a flush was
+  /// asked for since the last call.
+  bool drain(std::vector<Entry>& entries);
+
+  /// Token holder: the operation of this name has ended; the name may be used again.
+  void release(const std::string& name);
+
+  /// Refuses further entries with `error`. The first call counts.
+  void close(const Error& error);
+
+  /// Names that are submitted and not released.
+  std::size_t in_flight() const;
+
+ private:
+  Waker& waker_;
+  const std::uint64_t batch_size_;
+  mutable std::mutex mutex_;
+  std::vector<Entry> entries_;
+  std::uint64_t queued_bytes_ = 0;
+  bool flush_ = false;
+  std::unordered_set<std::string> names_;
+  std::optional<Error> closed_;
+};
+
+}  // namespace kolo

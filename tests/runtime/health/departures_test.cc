@@ -1,0 +1,54 @@
+#include "runtime/health/abort_notice.h"
+#include "runtime/health/departures.h"
+
+#include <gtest/gtest.h>
+
+namespace kolo {
+namespace {
+
+std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+TEST(Departures, ARankThatDidItsPartDoesNoHarm) {
+  Departures departures(3);
+  EXPECT_FALSE(departures.any());
+  ASSERT_TRUE(departures.add(1, bytes_of(Departures::encode({4, {10, 2}}))));
+  EXPECT_TRUE(departures.any());
+  EXPECT_TRUE(departures.contains(1));
+  EXPECT_FALSE(departures.missing_in(Door::kNamed, 9).has_value());
+  EXPECT_EQ(departures.missing_in(Door::kNamed, 10), 1);
+  EXPECT_FALSE(departures.missing_in(Door::kOrdered, 1).has_value());
+  EXPECT_EQ(departures.missing_in(Door::kOrdered, 2), 1);
+}
+
+TEST(Departures, WhatItHadAgreedOnMayStillBeOnItsWay) {
+  Departures departures(2);
+  ASSERT_TRUE(departures.add(0, bytes_of(Departures::encode({4, {}}))));
+  EXPECT_FALSE(departures.missing_in_negotiation(3).has_value());
+  EXPECT_EQ(departures.missing_in_negotiation(4), 0);
+}
+
+TEST(Departures, RefusesGarbage) {
+  Departures departures(2);
+  EXPECT_FALSE(departures.add(1, bytes_of("bye")));
+  EXPECT_FALSE(departures.any());
+}
+
+TEST(AbortNotice, SurvivesTheWire) {
+  AbortNotice notice;
+  notice.error.code = ErrorCode::kPeerLost;
+  notice.error.message = "rank 2 is lost";
+  notice.culprit = 2;
+  const AbortNotice decoded = AbortNotice::decode(bytes_of(notice.encode()), 1);
+  EXPECT_EQ(decoded.error.code, ErrorCode::kPeerLost);
+  EXPECT_EQ(decoded.error.message, "rank 2 is lost");
+  EXPECT_EQ(decoded.culprit, 2);
+}
+
+TEST(AbortNotice, BlamesTheSenderOfGarbage) {
+  const AbortNotice decoded = AbortNotice::decode(bytes_of("\xff"), 5);
+  EXPECT_EQ(decoded.culprit, 5);
+  EXPECT_EQ(decoded.error.code, ErrorCode::kInternal);
+}
+
+}  // namespace
+}  // namespace kolo

@@ -1,0 +1,108 @@
+#include "runtime/negotiation/coordinator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace kolo {
+namespace {
+
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+const Coordinator::Clock::time_point kNow{100s};
+
+Signature shaped(Shape shape) {
+  Signature signature;
+  signature.shape = std::move(shape);
+  return signature;
+}
+
+TEST(Coordinator, DecidesInTheOrderOfCompletion) {
+  Coordinator coordinator(2);
+  ASSERT_TRUE(coordinator.ready(0, "a", shaped({1}), false, kNow).ok());
+  ASSERT_TRUE(coordinator.ready(0, "b", shaped({2}), false, kNow).ok());
+  ASSERT_TRUE(coordinator.ready(1, "b", shaped({2}), false, kNow).ok());
+  ASSERT_TRUE(coordinator.ready(1, "a", shaped({1}), true, kNow).ok());
+  const auto decisions = coordinator.take_decisions();
+  ASSERT_EQ(decisions.size(), 2U);
+  EXPECT_EQ(decisions[0].name, "b");
+  EXPECT_EQ(decisions[0].contributors, 2);
+  EXPECT_EQ(decisions[1].name, "a");
+  EXPECT_EQ(decisions[1].contributors, 1);
+  EXPECT_FALSE(coordinator.has_decisions());
+  EXPECT_EQ(coordinator.pending(), 0U);
+}
+
+TEST(Coordinator, NamesTensorRanksAndBothValues) {
+  Coordinator coordinator(4);
+  for (const int rank : {3, 1, 0}) {
+    ASSERT_TRUE(coordinator.ready(rank, "fc1.weight", shaped({10, 20}), false, kNow).ok());
+  }
+  EXPECT_FALSE(coordinator.has_decisions()) << "rank 2 would be left behind";
+  ASSERT_TRUE(coordinator.ready(2, "fc1.weight", shaped({20, 10}), false, kNow).ok());
+  const auto decisions = coordinator.take_decisions();
+  ASSERT_EQ(decisions.size(), 1U);
+  ASSERT_TRUE(decisions[0].error.has_value());
+  EXPECT_EQ(decisions[0].error->code, ErrorCode::kMismatch);
+  EXPECT_EQ(decisions[0].error->message,
+            "tensor 'fc1.weight': ranks 0, 1, 3 submitted shape [10, 20], but rank 2 submitted shape "
+            "[20, 10]; every rank must submit the same shape under one name");
+}
+
+TEST(Coordinator, TellsEveryKindOfDifference) {
+  const Signature base = shaped({3});
+  const auto message = [&](const Signature& other) {
+    Coordinator coordinator(2);
+    EXPECT_TRUE(coordinator.ready(0, "t", base, false, kNow).ok());
+    EXPECT_TRUE(coordinator.ready(1, "t", other, false, kNow).ok());
+    return coordinator.take_decisions().at(0).error.value().message;
+  };
+  Signature other = base;
+  other.kind = OperationKind::kBroadcast;
+  EXPECT_THAT(message(other), HasSubstr("operation allreduce, but rank 1 submitted operation broadcast"));
+  other = base;
+  other.type = DataType::kInt64;
+  EXPECT_THAT(message(other), HasSubstr("type float32, but rank 1 submitted type int64"));
+  other = base;
+  other.op = ReduceOp::kAverage;
+  EXPECT_THAT(message(other), HasSubstr("reduce operation sum, but"));
+  other = base;
+  other.root = 1;
+  EXPECT_THAT(message(other), HasSubstr("root 0, but rank 1 submitted root 1"));
+  other = base;
+  other.prescale = 0.5;
+  EXPECT_THAT(message(other), HasSubstr("prescale 1, but rank 1 submitted prescale 0.5"));
+  other = base;
+  other.postscale = 0.5;
+  EXPECT_THAT(message(other), HasSubstr("postscale 1, but rank 1 submitted postscale 0.5"));
+}
+
+TEST(Coordinator, RefusesASecondAnnouncement) {
+  Coordinator coordinator(2);
+  ASSERT_TRUE(coordinator.ready(1, "t", shaped({1}), false, kNow).ok());
+  const Status status = coordinator.ready(1, "t", shaped({1}), false, kNow);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::kInternal);
+}
+
+TEST(Coordinator, ReportsAStalledTensorOnceAndExpiresIt) {
+  Coordinator coordinator(3);
+  ASSERT_TRUE(coordinator.ready(1, "slow", shaped({1}), false, kNow).ok());
+  EXPECT_TRUE(coordinator.stalled(kNow + 59s, 60s).empty());
+  const auto lines = coordinator.stalled(kNow + 61s, 60s);
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(lines[0],
+            "tensor 'slow' has waited for 61 s: submitted by rank 1, missing on ranks 0, 2");
+  EXPECT_TRUE(coordinator.stalled(kNow + 62s, 60s).empty());
+
+  coordinator.expire(kNow + 599s, 600s);
+  EXPECT_FALSE(coordinator.has_decisions());
+  coordinator.expire(kNow + 600s, 600s);
+  const auto decisions = coordinator.take_decisions();
+  ASSERT_EQ(decisions.size(), 1U);
+  EXPECT_EQ(decisions[0].error.value().code, ErrorCode::kTimeout);
+  EXPECT_THAT(decisions[0].error.value().message, HasSubstr("missing on ranks 0, 2 after 600 s"));
+}
+
+}  // namespace
+}  // namespace kolo

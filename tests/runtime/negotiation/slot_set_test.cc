@@ -1,0 +1,62 @@
+#include "runtime/negotiation/slot_set.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+#include <vector>
+
+namespace kolo {
+namespace {
+
+std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+std::vector<std::uint32_t> members(const SlotSet& set) {
+  std::vector<std::uint32_t> slots;
+  set.for_each([&](std::uint32_t slot) { slots.push_back(slot); });
+  return slots;
+}
+
+TEST(SlotSet, SurvivesTheWire) {
+  std::mt19937 engine(7);
+  const auto random = [&engine] { return static_cast<std::uint32_t>(engine()); };
+  for (int round = 0; round < 200; ++round) {
+    const std::uint32_t slots = 1 + random() % 300;
+    std::set<std::uint32_t> expected;
+    SlotSet set;
+    for (std::uint32_t i = random() % 40; i > 0; --i) {
+      const std::uint32_t slot = random() % slots;
+      set.insert(slot);
+      expected.insert(slot);
+    }
+    std::string wire;
+    set.encode(wire);
+    SlotSet decoded;
+    ASSERT_TRUE(SlotSet::decode(bytes_of(wire), slots, decoded));
+    EXPECT_EQ(members(decoded), std::vector<std::uint32_t>(expected.begin(), expected.end()));
+  }
+}
+
+TEST(SlotSet, SkipsEmptyWords) {
+  SlotSet set;
+  set.insert(4000);
+  std::string wire;
+  set.encode(wire);
+  EXPECT_EQ(wire.size(), sizeof(std::uint32_t) + sizeof(std::uint64_t));
+}
+
+TEST(SlotSet, RefusesGarbage) {
+  SlotSet set;
+  EXPECT_FALSE(SlotSet::decode(bytes_of("abc"), 100, set)) << "shorter than its header";
+  EXPECT_FALSE(SlotSet::decode(bytes_of("abcde"), 100, set)) << "not whole words";
+  SlotSet beyond;
+  beyond.insert(70);
+  std::string wire;
+  beyond.encode(wire);
+  EXPECT_FALSE(SlotSet::decode(bytes_of(wire), 64, set)) << "a word too many";
+  EXPECT_FALSE(SlotSet::decode(bytes_of(wire), 70, set)) << "slot 70 of 70";
+  EXPECT_TRUE(SlotSet::decode(bytes_of(wire), 71, set));
+}
+
+}  // namespace
+}  // namespace kolo

@@ -1,0 +1,49 @@
+#include "runtime/negotiation/wire.h"
+
+#include <gtest/gtest.h>
+
+namespace kolo {
+namespace {
+
+std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+const Signature kSignature{OperationKind::kBroadcast, DataType::kBFloat16, ReduceOp::kAverage, 3, 0.5,
+                           2.0,                       {4, 0, 7}};
+
+TEST(Wire, RequestsSurvive) {
+  const auto decoded = decode_requests(bytes_of(encode(std::vector<Request>{
+      {"a", kSignature, true}, {"b", Signature{}, false}})));
+  ASSERT_TRUE(decoded.ok()) << decoded.error().message;
+  ASSERT_EQ(decoded->size(), 2U);
+  EXPECT_EQ((*decoded)[0].name, "a");
+  EXPECT_EQ((*decoded)[0].signature, kSignature);
+  EXPECT_TRUE((*decoded)[0].absent);
+  EXPECT_EQ((*decoded)[1].signature, Signature{});
+  EXPECT_FALSE((*decoded)[1].absent);
+}
+
+TEST(Wire, ResponsesSurvive) {
+  std::vector<Response> responses{{"a", kSignature, 5, std::nullopt}, {"b", {}, 0, Error{}}};
+  responses[1].error->code = ErrorCode::kMismatch;
+  responses[1].error->message = "differ";
+  const auto decoded = decode_responses(bytes_of(encode(responses)));
+  ASSERT_TRUE(decoded.ok()) << decoded.error().message;
+  EXPECT_EQ((*decoded)[0].signature, kSignature);
+  EXPECT_EQ((*decoded)[0].contributors, 5);
+  EXPECT_FALSE((*decoded)[0].error.has_value());
+  ASSERT_TRUE((*decoded)[1].error.has_value());
+  EXPECT_EQ((*decoded)[1].error->code, ErrorCode::kMismatch);
+  EXPECT_EQ((*decoded)[1].error->message, "differ");
+}
+
+TEST(Wire, RefusesGarbage) {
+  EXPECT_FALSE(decode_requests(bytes_of("\x0a\xff garbage")).ok());
+  EXPECT_FALSE(decode_responses(bytes_of("\x0a\xff garbage")).ok());
+  // A type from the future must not become an enumerator that does not exist.
+  Request request{"a", {}, false};
+  request.signature.type = static_cast<DataType>(77);
+  EXPECT_FALSE(decode_requests(bytes_of(encode(std::vector<Request>{request}))).ok());
+}
+
+}  // namespace
+}  // namespace kolo

@@ -1,0 +1,46 @@
+#include "tests/support/local_world.h"
+
+#include "runtime/bootstrap/memory_store.h"
+#include "runtime/bootstrap/store_bootstrap.h"
+#include "transport/loopback/loopback_hub.h"
+#include "transport/loopback/loopback_transport.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace kolo::test {
+
+void run_local_world(int size, const std::function<void(int, Runtime&)>& body,
+                     const LocalWorldOptions& options) {
+  MemoryStore store;
+  LoopbackHub hub(size);
+  const auto rank_main = [&](int rank) {
+    auto config = Config::from_environment(Environment(options.variables));
+    ASSERT_TRUE(config.ok()) << config.error().message;
+    std::unique_ptr<Transport> transport = std::make_unique<LoopbackTransport>(hub, rank);
+    if (options.decorate) transport = options.decorate(rank, std::move(transport));
+    StoreBootstrap bootstrap(store, rank, size);
+    Log log(config->log_level);
+    auto runtime =
+        Runtime::start(bootstrap, {*std::move(config), std::move(log), std::move(transport)});
+    ASSERT_TRUE(runtime.ok()) << runtime.error().message;
+    body(rank, **runtime);
+  };
+  std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(size));
+  for (int rank = 0; rank < size; ++rank) threads.emplace_back(rank_main, rank);
+  for (std::thread& thread : threads) thread.join();
+}
+
+Submission allreduce_of(const std::string& name, std::vector<float>& values, ReduceOp op) {
+  Submission submission;
+  submission.name = name;
+  submission.signature.op = op;
+  submission.signature.shape = {static_cast<std::int64_t>(values.size())};
+  submission.input = reinterpret_cast<const std::byte*>(values.data());
+  submission.output = reinterpret_cast<std::byte*>(values.data());
+  return submission;
+}
+
+}  // namespace kolo::test

@@ -1,0 +1,30 @@
+// LocalWorld: N ranks as N threads of one process, over the loopback transport and a memory store.
+// For tests of everything above the transport; fast, and clean under the sanitizers.
+#pragma once
+
+#include "runtime/base/environment.h"
+#include "runtime/runtime.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace kolo::test {
+
+struct LocalWorldOptions {
+  Environment::Variables variables;  ///< KOLO_ variables of every rank
+  /// Wraps a rank's transport, for instance in a FaultyTransport.
+  std::function<std::unique_ptr<Transport>(int rank, std::unique_ptr<Transport>)> decorate;
+};
+
+/// Starts `size` runtimes, calls body(rank, runtime) on a thread each, and joins them. Runtimes are
+/// destroyed by their threads, in whatever order these end.
+void run_local_world(int size, const std::function<void(int rank, Runtime& runtime)>& body,
+                     const LocalWorldOptions& options = {});
+
+/// A float32 all-reduce submission over `values`, in place.
+Submission allreduce_of(const std::string& name, std::vector<float>& values,
+                        ReduceOp op = ReduceOp::kSum);
+
+}  // namespace kolo::test
