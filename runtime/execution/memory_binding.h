@@ -54,12 +54,12 @@ class SegmentList {
 
 struct MemoryBinding {
   DataType type = DataType::kFloat32;
-  Scale prescale;
-  Scale postscale;
-  SegmentList input;
-  SegmentList output;
-  std::byte* scratch = nullptr;      ///< Schedule::scratch_elements elements
-  std::vector<std::byte*> peers;     ///< by rank; null where unmapped or unused
+  Scale prescale = {};
+  Scale postscale = {};
+  SegmentList input = {};
+  SegmentList output = {};
+  std::byte* scratch = nullptr;        ///< Schedule::scratch_elements elements
+  std::vector<std::byte*> peers = {};  ///< by rank; null where unmapped or unused
 };
 
 }  // namespace kolo
