@@ -17,6 +17,7 @@ constexpr std::size_t kBusyOperations = 2;
 constexpr std::size_t kMaxRunning = 4;
 constexpr std::chrono::milliseconds kCheckInterval{200};
 constexpr std::chrono::milliseconds kLastWords{500};
+constexpr int kLastWordRounds = 1000;
 
 }  // namespace
 
@@ -191,8 +192,7 @@ void Cycle::check_health() {
   if (now < next_check_) return;
   next_check_ = now + kCheckInterval;
   for (const int rank : watch_.exited()) {
-    while (transport_.progress()) {  // its last words
-    }
+    hear_last_words();
     if (departures_.contains(rank)) continue;
     on_peer_failed(rank, KOLO_ERROR(kPeerLost, "its process has ended without kolo::shutdown()"));
   }
@@ -223,7 +223,9 @@ void Cycle::on_message(int peer, std::span<const std::byte> bytes) {
                              communicator_.rank(), peer));
     case MessageKind::kAbort: {
       AbortNotice notice = AbortNotice::decode(message->payload, peer);
-      return note_failure({std::move(notice.error), notice.culprit, false});
+      // The sender failed first, so what we noticed is likely its consequence.
+      failure_ = Failure{std::move(notice.error), notice.culprit, false};
+      return;
     }
   }
 }
@@ -236,6 +238,11 @@ void Cycle::on_peer_failed(int peer, const Error& error) {
                 peer});
 }
 
+void Cycle::hear_last_words() {
+  for (int i = 0; i < kLastWordRounds && transport_.progress(); ++i) {
+  }
+}
+
 void Cycle::note(Status status) {
   if (!status.ok()) note_failure({std::move(status).error()});
 }
@@ -245,6 +252,8 @@ void Cycle::note_failure(Failure failure) {
 }
 
 void Cycle::fail() {
+  // Another rank's failure shows here as a broken link: its own words are the better explanation.
+  hear_last_words();
   const Failure failure = std::move(*failure_);
   failure_.reset();
   if (!communicator_.abort().raise(failure.error, failure.culprit)) return;

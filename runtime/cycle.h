@@ -69,6 +69,7 @@ class Cycle final : public TransportListener {
   bool advance();
   bool complete();
   void check_health();
+  void hear_last_words();
 
   void note(Status status);
   void note_failure(Failure failure);

@@ -206,9 +206,12 @@ TEST(Shutdown, AfterThePartIsDoneHarmsNobody) {
 }
 
 TEST(Shutdown, ARankThatLeavesEarlyIsNamed) {
-  run_local_world(3, [](int rank, Runtime& runtime) {
+  // An abort may overtake the end of an earlier operation on a slow rank.
+  std::barrier all_have_the_first(3);
+  run_local_world(3, [&](int rank, Runtime& runtime) {
     std::vector<float> values(10, 1.0F);
     ASSERT_TRUE(submit(runtime, allreduce_of("first", values))->wait().ok());
+    all_have_the_first.arrive_and_wait();
     if (rank == 2) return;
     auto second = runtime.submit(allreduce_of("second", values));
     if (!second.ok()) {
