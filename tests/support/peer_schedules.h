@@ -6,7 +6,7 @@
 
 #include <utility>
 
-namespace kolo::testing {
+namespace kolo::test {
 
 /// Each rank copies its input into its own scratch and tells the others; each then sums its slice
 /// from all scratches, in order of rank, and writes the result into all of them; when all are told,
@@ -44,4 +44,4 @@ inline Schedule one_pass_sum_of_three(int rank, std::uint64_t count) {
   return std::move(builder).finish();
 }
 
-}  // namespace kolo::testing
+}  // namespace kolo::test

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <tuple>
 
-namespace kolo::testing {
+namespace kolo::test {
 namespace {
 
 Status check_operand(std::span<const Schedule> schedules, const Schedule& schedule, StepId id,
@@ -191,4 +191,4 @@ Result<Traffic> check_schedules(std::span<const Schedule> schedules, const Check
   return traffic;
 }
 
-}  // namespace kolo::testing
+}  // namespace kolo::test

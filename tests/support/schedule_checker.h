@@ -21,7 +21,7 @@
 #include <span>
 #include <vector>
 
-namespace kolo::testing {
+namespace kolo::test {
 
 struct CheckOptions {
   Collective collective = Collective::kAllreduce;
@@ -38,4 +38,4 @@ struct Traffic {
 /// `schedules[r]` is rank r's. The error (kInternal) names the first rank and step that are wrong.
 Result<Traffic> check_schedules(std::span<const Schedule> schedules, const CheckOptions& options);
 
-}  // namespace kolo::testing
+}  // namespace kolo::test

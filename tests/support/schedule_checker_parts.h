@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-namespace kolo::testing {
+namespace kolo::test {
 
 struct GlobalStep {
   int rank = 0;
@@ -62,4 +62,4 @@ Result<std::vector<GlobalStep>> simulate(std::span<const Schedule> schedules,
 Status check_races(std::span<const Schedule> schedules, const Partners& partners,
                    std::span<const GlobalStep> finish_order, const CheckOptions& options);
 
-}  // namespace kolo::testing
+}  // namespace kolo::test

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <tuple>
 
-namespace kolo::testing {
+namespace kolo::test {
 namespace {
 
 /// By step: the set of steps that are surely finished when it starts.
@@ -139,4 +139,4 @@ Status check_races(std::span<const Schedule> schedules, const Partners& partners
   return {};
 }
 
-}  // namespace kolo::testing
+}  // namespace kolo::test

@@ -8,7 +8,7 @@
 #include <map>
 #include <tuple>
 
-namespace kolo::testing {
+namespace kolo::test {
 namespace {
 
 /// The contribution of a rank: how often it was scaled, how often it is in the sum.
@@ -291,4 +291,4 @@ Result<std::vector<GlobalStep>> simulate(std::span<const Schedule> schedules,
   return Simulation(schedules, partners, options).run();
 }
 
-}  // namespace kolo::testing
+}  // namespace kolo::test

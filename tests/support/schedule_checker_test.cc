@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <string>
 
-namespace kolo::testing {
+namespace kolo::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -198,4 +198,4 @@ TEST(ScheduleChecker, CatchesAMissingPieceOfTheResult) {
 }
 
 }  // namespace
-}  // namespace kolo::testing
+}  // namespace kolo::test

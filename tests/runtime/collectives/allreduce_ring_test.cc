@@ -10,7 +10,7 @@
 #include <numeric>
 #include <set>
 
-namespace kolo::testing {
+namespace kolo::test {
 namespace {
 
 // Sanitizers make the proof ten times slower; what they look for does not depend on the size.
@@ -122,4 +122,4 @@ TEST(AllreduceRingShape, CountsItsStepsAsDocumented) {
 }
 
 }  // namespace
-}  // namespace kolo::testing
+}  // namespace kolo::test

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace kolo::testing {
+namespace kolo::test {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -41,4 +41,4 @@ TEST_P(BroadcastChain, IsRightFromEveryRoot) {
 INSTANTIATE_TEST_SUITE_P(Sizes, BroadcastChain, ::testing::Range(1, kLargestWorld + 1));
 
 }  // namespace
-}  // namespace kolo::testing
+}  // namespace kolo::test

@@ -12,7 +12,7 @@
 #include <random>
 #include <vector>
 
-namespace kolo::testing {
+namespace kolo::test {
 namespace {
 
 constexpr std::size_t kSizes[] = {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 63, 64, 65, 127, 257, 1021};
@@ -274,4 +274,4 @@ TEST(HostDeviceSpecialValues, IntegersWrapTruncateAndSaturate) {
 }
 
 }  // namespace
-}  // namespace kolo::testing
+}  // namespace kolo::test
