@@ -14,15 +14,16 @@
 //                  s=1  send [0] get [2]   send [1] get [0]   send [2] get [1]
 //
 // Steps a block and rank: 2(p−1) sends, 2(p−1) receives, p−1 reduces, 1 copy, 1 join, and p
-// copies that unpack when the placement is kPacked. Elements sent a rank: every chunk but one, twice:
-// 2·count·(p−1)/p up to the inequality of the chunks; all ranks together exactly 2·count·(p−1).
+// copies that unpack when the placement is kPacked. Elements sent a rank: every chunk but one,
+// twice: 2·count·(p−1)/p up to the inequality of the chunks; all ranks together exactly
+// 2·count·(p−1).
 //
 // The sums live in D: kOutput (kInPlace) or the head of the scratch (kPacked). Behind it lie two
-// receive slots for each block in flight, so that a receive is posted while the last one is reduced.
-// A chunk is packed by the reduce that first needs it; only the chunk that is sent first is copied.
-// Order within a block follows from what each step needs; what needs saying are the write-after-read
-// hazards: a slot is received into when the reduce that read it is done, and an allgather receive
-// into a chunk of D waits for the reduce-scatter's send of that chunk.
+// receive slots for each block in flight, so that a receive is posted while the last one is
+// reduced. A chunk is packed by the reduce that first needs it; only the chunk that is sent first
+// is copied. Order within a block follows from what each step needs; what needs saying are the
+// write-after-read hazards: a slot is received into when the reduce that read it is done, and an
+// allgather receive into a chunk of D waits for the reduce-scatter's send of that chunk.
 #include "runtime/collectives/allreduce_ring.h"
 
 #include "runtime/base/check.h"
@@ -41,7 +42,10 @@ constexpr int kSlotsPerBlock = 2;
 class RingWriter {
  public:
   RingWriter(int rank, int size, std::uint64_t count, const RingOptions& options)
-      : rank_(rank), size_(size), count_(count), options_(options),
+      : rank_(rank),
+        size_(size),
+        count_(count),
+        options_(options),
         builder_("allreduce_ring", rank, size, count) {
     KOLO_CHECK(options.chunk_elements > 0 && options.blocks_in_flight > 0);
     const auto ranks = static_cast<std::uint64_t>(size);
@@ -81,14 +85,17 @@ class RingWriter {
       for (int c = 0; c < size_; ++c)
         slot_elements_ = std::max(slot_elements_, chunk(block, c).length);
     slot_elements_ = (slot_elements_ + granule_ - 1) / granule_ * granule_;
-    in_flight_ = std::min<std::uint64_t>(blocks_, static_cast<std::uint64_t>(options_.blocks_in_flight));
+    in_flight_ =
+        std::min<std::uint64_t>(blocks_, static_cast<std::uint64_t>(options_.blocks_in_flight));
     finished_.assign(in_flight_, kNoStep);
     const bool packed = options_.placement == Placement::kPacked;
     slots_begin_ = packed ? (count_ + granule_ - 1) / granule_ * granule_ : 0;
     builder_.need_scratch(slots_begin_ + in_flight_ * slots_per_block() * slot_elements_);
   }
 
-  std::uint64_t slots_per_block() const { return std::min<std::uint64_t>(kSlotsPerBlock, rounds()); }
+  std::uint64_t slots_per_block() const {
+    return std::min<std::uint64_t>(kSlotsPerBlock, rounds());
+  }
 
   /// Chunk `index`, taken modulo the ring, of a block.
   Interval chunk(std::uint64_t block, int index) const {
@@ -124,7 +131,8 @@ class RingWriter {
   std::vector<StepId> finished_;  ///< by block modulo in_flight_: its join
 };
 
-// Returns the reduce that finishes this rank's own chunk (rank + 1); sends[s] is the send of round s.
+// Returns the reduce that finishes this rank's own chunk (rank + 1); sends[s] is the send of round
+// s.
 StepId RingWriter::reduce_scatter(std::uint64_t block, std::uint32_t tag,
                                   std::vector<StepId>& sends) {
   const std::uint64_t lane = block % in_flight_;
@@ -167,11 +175,11 @@ void RingWriter::write_block(std::uint64_t block) {
   StepId ready = reduce_scatter(block, tag, scatter_sends);
   const Interval own = chunk(block, rank_ + 1);
   for (int s = 0; s < size_ - 1; ++s) {
-    const std::uint32_t round_tag = tag + static_cast<std::uint32_t>(rounds()) + static_cast<std::uint32_t>(s);
+    const std::uint32_t round_tag =
+        tag + static_cast<std::uint32_t>(rounds()) + static_cast<std::uint32_t>(s);
     const Interval outgoing = chunk(block, rank_ + 1 - s);
     if (outgoing.length > 0)
-      last_steps.push_back(
-          builder_.send((rank_ + 1) % size_, round_tag, data(outgoing), {ready}));
+      last_steps.push_back(builder_.send((rank_ + 1) % size_, round_tag, data(outgoing), {ready}));
     if (s == 0 && own.length > 0) unpack(own, ready);
 
     const Interval incoming = chunk(block, rank_ - s);

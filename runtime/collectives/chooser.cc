@@ -17,9 +17,9 @@ Schedule make_schedule(const ScheduleRequest& request) {
                              .blocks_in_flight = request.blocks_in_flight,
                              .placement = request.placement});
     case Collective::kBroadcast:
-      return broadcast_chain(request.rank, request.size, request.root, request.count,
-                             {.chunk_elements = request.chunk_elements,
-                              .chunks_in_flight = request.blocks_in_flight});
+      return broadcast_chain(
+          request.rank, request.size, request.root, request.count,
+          {.chunk_elements = request.chunk_elements, .chunks_in_flight = request.blocks_in_flight});
   }
   KOLO_CHECK(false);
   return {};

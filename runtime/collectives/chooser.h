@@ -21,10 +21,10 @@ struct ScheduleRequest {
   Collective collective = Collective::kAllreduce;
   int rank = 0;
   int size = 1;
-  int root = 0;                         ///< of a broadcast
-  std::uint64_t count = 0;              ///< elements
+  int root = 0;             ///< of a broadcast
+  std::uint64_t count = 0;  ///< elements
   std::uint64_t chunk_elements = 64 << 10;
-  int blocks_in_flight = 4;             ///< of a broadcast: chunks
+  int blocks_in_flight = 4;                   ///< of a broadcast: chunks
   Placement placement = Placement::kInPlace;  ///< of an allreduce
 
   friend bool operator==(const ScheduleRequest&, const ScheduleRequest&) = default;

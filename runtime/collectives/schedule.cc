@@ -57,8 +57,7 @@ void ScheduleBuilder::need_scratch(std::uint64_t elements) {
 Schedule ScheduleBuilder::finish() && { return std::move(schedule_); }
 
 StepId ScheduleBuilder::add(Step step, std::span<const Operand> sources,
-                            std::span<const Operand> destinations,
-                            std::span<const StepId> after) {
+                            std::span<const Operand> destinations, std::span<const StepId> after) {
   KOLO_CHECK(schedule_.steps.size() < kNoStep);
   const auto id = static_cast<StepId>(schedule_.steps.size());
 

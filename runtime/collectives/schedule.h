@@ -26,7 +26,7 @@ enum class Space : std::uint8_t {
 
 struct Operand {
   Space space = Space::kScratch;
-  std::int32_t rank = -1;   ///< whose memory, for kPeer
+  std::int32_t rank = -1;  ///< whose memory, for kPeer
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
 

@@ -26,8 +26,8 @@ struct Free {
 struct ArenaBlock::Memory {
   MemoryKind kind = MemoryKind::kHeap;
   std::span<std::byte> bytes;
-  std::unique_ptr<std::byte, Free> heap;   ///< for kHeap
-  std::unique_ptr<MemoryRegion> region;    ///< for kMappable
+  std::unique_ptr<std::byte, Free> heap;  ///< for kHeap
+  std::unique_ptr<MemoryRegion> region;   ///< for kMappable
 };
 
 namespace {

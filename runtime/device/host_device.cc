@@ -58,10 +58,12 @@ class HostDevice final : public Device {
     switch (type) {
       case DataType::kFloat32:
         return reduce_float32(destination, sources, count, static_cast<float>(factor));
-      case DataType::kFloat64: return reduce_float64(destination, sources, count, factor);
+      case DataType::kFloat64:
+        return reduce_float64(destination, sources, count, factor);
       case DataType::kBFloat16:
         return reduce_bfloat16(destination, sources, count, static_cast<float>(factor));
-      case DataType::kInt64: return reduce_int64(destination, sources, count, scale);
+      case DataType::kInt64:
+        return reduce_int64(destination, sources, count, scale);
     }
   }
 };

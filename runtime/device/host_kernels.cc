@@ -86,9 +86,8 @@ HWY_INLINE void reduce_loop(std::byte* destination_bytes, Sources sources, std::
                             const Scaling& scale) {
   using Memory = typename E::Memory;
   const std::size_t lanes = hn::Lanes(typename E::Tag());
-  const auto source = [&](std::size_t k) HWY_ATTR {
-    return reinterpret_cast<const Memory*>(sources[k]);
-  };
+  const auto source = [&](std::size_t k)
+                          HWY_ATTR { return reinterpret_cast<const Memory*>(sources[k]); };
   auto* const destination = reinterpret_cast<Memory*>(destination_bytes);
   const Memory* const first = source(0);
   const Memory* const second = kSources == 2 ? source(1) : nullptr;
@@ -130,9 +129,12 @@ HWY_INLINE void reduce_loop(std::byte* destination_bytes, Sources sources, std::
 template <class E, class Scaling>
 void reduce_any(std::byte* destination, Sources sources, std::size_t count, const Scaling& scale) {
   switch (sources.size()) {
-    case 1: return reduce_loop<E, 1>(destination, sources, count, scale);
-    case 2: return reduce_loop<E, 2>(destination, sources, count, scale);
-    default: return reduce_loop<E, 0>(destination, sources, count, scale);
+    case 1:
+      return reduce_loop<E, 1>(destination, sources, count, scale);
+    case 2:
+      return reduce_loop<E, 2>(destination, sources, count, scale);
+    default:
+      return reduce_loop<E, 0>(destination, sources, count, scale);
   }
 }
 

@@ -19,21 +19,29 @@ bool is_transfer(StepKind kind) {
     case StepKind::kSend:
     case StepKind::kReceive:
     case StepKind::kNotify:
-    case StepKind::kAwait: return true;
+    case StepKind::kAwait:
+      return true;
     case StepKind::kReduce:
-    case StepKind::kCopy: return false;
+    case StepKind::kCopy:
+      return false;
   }
   return false;
 }
 
 std::string_view name_of(StepKind kind) {
   switch (kind) {
-    case StepKind::kSend: return "send to";
-    case StepKind::kReceive: return "receive from";
-    case StepKind::kReduce: return "reduce";
-    case StepKind::kCopy: return "copy";
-    case StepKind::kNotify: return "notify";
-    case StepKind::kAwait: return "await";
+    case StepKind::kSend:
+      return "send to";
+    case StepKind::kReceive:
+      return "receive from";
+    case StepKind::kReduce:
+      return "reduce";
+    case StepKind::kCopy:
+      return "copy";
+    case StepKind::kNotify:
+      return "notify";
+    case StepKind::kAwait:
+      return "await";
   }
   return "";
 }
@@ -134,8 +142,8 @@ void Executor::post_transfer(StepId id) {
   const Step& step = schedule_->steps[id];
   std::span<std::byte> data;  // notify and await are messages without content
   if (step.kind == StepKind::kSend || step.kind == StepKind::kReceive) {
-    const auto operands = step.kind == StepKind::kSend ? schedule_->sources(step)
-                                                       : schedule_->destinations(step);
+    const auto operands =
+        step.kind == StepKind::kSend ? schedule_->sources(step) : schedule_->destinations(step);
     auto memory = contiguous(operands.front());
     if (!memory.ok()) return fail(id, memory.error());
     data = *memory;
@@ -218,7 +226,8 @@ std::string Executor::dump_state() const {
   for (std::size_t i = 0; i < steps && shown < kStepsInDump; ++i) {
     if (!is_transfer(schedule_->steps[i].kind)) continue;
     if (transfers_[transfer_index_[i]].state() != Transfer::State::kPending) continue;
-    text += fmt::format("{}{}", shown++ == 0 ? "; waits for " : ", ", describe(static_cast<StepId>(i)));
+    text +=
+        fmt::format("{}{}", shown++ == 0 ? "; waits for " : ", ", describe(static_cast<StepId>(i)));
   }
   if (shown < pending_transfers_) text += fmt::format(" and {} more", pending_transfers_ - shown);
   return text;

@@ -71,9 +71,9 @@ class Executor final : public TransferListener {
   Status status_;
   std::size_t remaining_ = 0;
   std::size_t pending_transfers_ = 0;
-  ReadyQueue transfers_ready_;  ///< the others' progress hangs on them
-  ReadyQueue local_ready_;      ///< our own progress hangs on them
-  ReadyQueue idle_ready_;       ///< nobody waits for them: unpacking
+  ReadyQueue transfers_ready_;              ///< the others' progress hangs on them
+  ReadyQueue local_ready_;                  ///< our own progress hangs on them
+  ReadyQueue idle_ready_;                   ///< nobody waits for them: unpacking
   std::vector<std::uint32_t> waiting_for_;  ///< by step: unfinished dependencies
   std::vector<Transfer> transfers_;         ///< by transfer_index_; stable while the schedule runs
 

@@ -30,8 +30,12 @@ Segment resolve(const MemoryBinding& binding, const Operand& operand, std::uint6
   const std::uint64_t left = operand.length - skip;
   Segment piece;
   switch (operand.space) {
-    case Space::kInput: piece = binding.input.rest_at(offset, element_size); break;
-    case Space::kOutput: piece = binding.output.rest_at(offset, element_size); break;
+    case Space::kInput:
+      piece = binding.input.rest_at(offset, element_size);
+      break;
+    case Space::kOutput:
+      piece = binding.output.rest_at(offset, element_size);
+      break;
     case Space::kScratch:
       if (binding.scratch != nullptr) piece = {binding.scratch + offset * element_size, left};
       break;
@@ -118,8 +122,7 @@ Status LocalStep::reduce_piece(const Step& step, const MemoryBinding& binding,
   return {};
 }
 
-void LocalStep::copy_piece(const Step& step, const MemoryBinding& binding,
-                           std::uint64_t elements) {
+void LocalStep::copy_piece(const Step& step, const MemoryBinding& binding, std::uint64_t elements) {
   const std::byte* const source = cursors_[0].piece.data;
   std::byte* const destination = cursors_[1].piece.data;
   const bool from_input = cursors_[0].operand.space == Space::kInput;

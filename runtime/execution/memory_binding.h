@@ -31,7 +31,8 @@ class SegmentList {
   /// What is left of the segment that holds `offset`, from there on; empty beyond the end.
   Segment rest_at(std::uint64_t offset, std::size_t element_size) const;
 
-  /// Calls visit(std::byte* data, std::uint64_t elements) for the pieces of [offset, offset+length).
+  /// Calls visit(std::byte* data, std::uint64_t elements) for the pieces of [offset,
+  /// offset+length).
   template <class Visit>
   void for_each(std::uint64_t offset, std::uint64_t length, std::size_t element_size,
                 Visit&& visit) const {

@@ -21,8 +21,8 @@ inline Schedule one_pass_sum_of_three(int rank, std::uint64_t count) {
   };
   const int next = (rank + 1) % kSize, previous = (rank + 2) % kSize;
 
-  const StepId packed = builder.copy({Space::kInput, -1, 0, count}, {scratch_of(rank, 0, count)},
-                                     Scaling::kPre, {});
+  const StepId packed =
+      builder.copy({Space::kInput, -1, 0, count}, {scratch_of(rank, 0, count)}, Scaling::kPre, {});
   builder.notify(next, 0, {packed});
   builder.notify(previous, 1, {packed});
   const StepId next_packed = builder.await(next, 1, {});
@@ -30,16 +30,15 @@ inline Schedule one_pass_sum_of_three(int rank, std::uint64_t count) {
 
   const std::uint64_t length = count / kSize, begin = length * static_cast<std::uint64_t>(rank);
   const auto slice = [&](int owner) { return scratch_of(owner, begin, length); };
-  const StepId summed = builder.reduce({slice(0), slice(1), slice(2)},
-                                       {slice(0), slice(1), slice(2)}, Scaling::kPost,
-                                       {packed, next_packed, previous_packed});
+  const StepId summed =
+      builder.reduce({slice(0), slice(1), slice(2)}, {slice(0), slice(1), slice(2)}, Scaling::kPost,
+                     {packed, next_packed, previous_packed});
   builder.notify(next, 2, {summed});
   builder.notify(previous, 3, {summed});
   const StepId next_summed = builder.await(next, 3, {});
   const StepId previous_summed = builder.await(previous, 2, {});
-  const StepId unpacked =
-      builder.copy(scratch_of(rank, 0, count), {{Space::kOutput, -1, 0, count}}, Scaling::kNone,
-                   {summed, next_summed, previous_summed});
+  const StepId unpacked = builder.copy(scratch_of(rank, 0, count), {{Space::kOutput, -1, 0, count}},
+                                       Scaling::kNone, {summed, next_summed, previous_summed});
   builder.join({&unpacked, 1});
   return std::move(builder).finish();
 }

@@ -29,15 +29,23 @@ Status check_operand_counts(const Schedule& schedule, StepId id) {
   const Step& step = schedule.steps[id];
   bool right = false;
   switch (step.kind) {
-    case StepKind::kSend: right = step.source_count == 1 && step.destination_count == 0; break;
-    case StepKind::kReceive: right = step.source_count == 0 && step.destination_count == 1; break;
-    case StepKind::kReduce: right = step.source_count >= 1 && step.destination_count >= 1; break;
+    case StepKind::kSend:
+      right = step.source_count == 1 && step.destination_count == 0;
+      break;
+    case StepKind::kReceive:
+      right = step.source_count == 0 && step.destination_count == 1;
+      break;
+    case StepKind::kReduce:
+      right = step.source_count >= 1 && step.destination_count >= 1;
+      break;
     case StepKind::kCopy:
       right = (step.source_count == 1 && step.destination_count >= 1) ||
               (step.source_count == 0 && step.destination_count == 0);
       break;
     case StepKind::kNotify:
-    case StepKind::kAwait: right = step.source_count == 0 && step.destination_count == 0; break;
+    case StepKind::kAwait:
+      right = step.source_count == 0 && step.destination_count == 0;
+      break;
   }
   if (!right)
     return KOLO_ERROR(kInternal, "{}: {} sources and {} destinations", describe(schedule, id),
@@ -117,8 +125,8 @@ Result<std::vector<Message>> sorted_messages(std::span<const Schedule> schedules
 }  // namespace
 
 std::string describe(const Schedule& schedule, StepId id) {
-  static constexpr const char* kNames[] = {"send to",      "receive from", "reduce",
-                                           "copy", "notify",       "await"};
+  static constexpr const char* kNames[] = {"send to", "receive from", "reduce",
+                                           "copy",    "notify",       "await"};
   const Step& step = schedule.steps[id];
   std::string text = fmt::format("rank {}, step {} ({}", schedule.rank, id,
                                  kNames[static_cast<std::size_t>(step.kind)]);
@@ -151,8 +159,8 @@ Result<Partners> match_messages(std::span<const Schedule> schedules) {
     partners[rank].resize(schedules[rank].steps.size());
 
   for (std::size_t i = 0; i < std::max(sends.size(), receives.size()); ++i) {
-    const bool send_is_alone = i >= receives.size() ||
-                               (i < sends.size() && sends[i].key() < receives[i].key());
+    const bool send_is_alone =
+        i >= receives.size() || (i < sends.size() && sends[i].key() < receives[i].key());
     if (send_is_alone || i >= sends.size() || receives[i].key() < sends[i].key()) {
       const Message& lonely = send_is_alone ? sends[i] : receives[i];
       return KOLO_ERROR(kInternal, "{}: nothing at the other end",

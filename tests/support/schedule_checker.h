@@ -1,10 +1,11 @@
-// The schedule checker: proves, for given sizes, that the schedules of all ranks together are right,
-// without running a byte. Called by tests; pure, any thread.
+// The schedule checker: proves, for given sizes, that the schedules of all ranks together are
+// right, without running a byte. Called by tests; pure, any thread.
 //
 // What it proves:
 //  - structure: dependencies point backwards, operands lie within their spaces, nothing writes the
 //    input, and no step reads and writes memory that overlaps without being the same;
-//  - messages: each send has exactly one receive with its peer, tag and length; no tag is used twice
+//  - messages: each send has exactly one receive with its peer, tag and length; no tag is used
+//  twice
 //    between two ranks;
 //  - progress: nobody waits for ever, even if a send ends only when its receive is posted;
 //  - data: every rank ends with every rank's contribution exactly once, scaled exactly once, each

@@ -45,7 +45,9 @@ inline Location locate(const Operand& operand, int rank, const CheckOptions& opt
   return location;
 }
 
-inline bool is_message(StepKind kind) { return kind != StepKind::kReduce && kind != StepKind::kCopy; }
+inline bool is_message(StepKind kind) {
+  return kind != StepKind::kReduce && kind != StepKind::kCopy;
+}
 inline bool is_outgoing(StepKind kind) {
   return kind == StepKind::kSend || kind == StepKind::kNotify;
 }

@@ -13,8 +13,7 @@ namespace {
 /// By step: the set of steps that are surely finished when it starts.
 class Order {
  public:
-  explicit Order(std::size_t steps)
-      : words_((steps + 63) / 64), before_(steps * words_) {}
+  explicit Order(std::size_t steps) : words_((steps + 63) / 64), before_(steps * words_) {}
 
   void add_finished(std::size_t step, std::size_t earlier) {
     add_started(step, earlier);

@@ -241,8 +241,10 @@ Status Simulation::check_result(int rank) {
                             ? std::string("nothing")
                             : fmt::format("element {} of the tensor", cell.position));
     if (cell.value != reference[i].value)
-      return KOLO_ERROR(kInternal, "rank {}: output element {} was summed in another order than "
-                        "rank 0's", rank, i);
+      return KOLO_ERROR(kInternal,
+                        "rank {}: output element {} was summed in another order than "
+                        "rank 0's",
+                        rank, i);
     if (cell.value == proved) continue;
     if (values_.terms(cell.value) != expected) {
       std::string found;

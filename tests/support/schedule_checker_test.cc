@@ -18,9 +18,9 @@ using ::testing::HasSubstr;
 std::vector<Schedule> ring(int size = 3, Placement placement = Placement::kPacked) {
   std::vector<Schedule> schedules;
   for (int rank = 0; rank < size; ++rank)
-    schedules.push_back(allreduce_ring(
-        rank, size, 5 * 2 * static_cast<std::uint64_t>(size),
-        {.chunk_elements = 2, .blocks_in_flight = 2, .placement = placement}));
+    schedules.push_back(
+        allreduce_ring(rank, size, 5 * 2 * static_cast<std::uint64_t>(size),
+                       {.chunk_elements = 2, .blocks_in_flight = 2, .placement = placement}));
   return schedules;
 }
 
@@ -148,7 +148,8 @@ TEST(ScheduleChecker, CatchesSumsInDifferentOrders) {
     builder.reduce({own, slot}, {{Space::kOutput, -1, 0, 1}}, Scaling::kPost, {packed, received});
     schedules.push_back(std::move(builder).finish());
   }
-  EXPECT_THAT(verdict(schedules), HasSubstr("rank 1: output element 0 was summed in another order"));
+  EXPECT_THAT(verdict(schedules),
+              HasSubstr("rank 1: output element 0 was summed in another order"));
 }
 
 TEST(ScheduleChecker, CatchesDeadlocksThatBufferingHides) {

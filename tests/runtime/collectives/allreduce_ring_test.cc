@@ -40,8 +40,8 @@ void prove(int size, std::uint64_t count, const RingOptions& options) {
 
   for (const bool input_is_output : {false, true}) {
     const auto traffic = check_schedules(schedules, {.input_is_output = input_is_output});
-    ASSERT_TRUE(traffic.ok()) << traffic.error().message << " (input is output: "
-                              << input_is_output << ")";
+    ASSERT_TRUE(traffic.ok()) << traffic.error().message << " (input is output: " << input_is_output
+                              << ")";
     const std::uint64_t sent =
         std::accumulate(traffic->elements.begin(), traffic->elements.end(), std::uint64_t{0});
     EXPECT_EQ(sent, 2 * count * (ranks - 1));
@@ -107,8 +107,8 @@ TEST(AllreduceRingShape, ScratchHoldsSlotsAloneWhenInPlace) {
 
 TEST(AllreduceRingShape, CountsItsStepsAsDocumented) {
   const int size = 5;
-  const RingOptions options{.chunk_elements = 64, .blocks_in_flight = 2,
-                            .placement = Placement::kPacked};
+  const RingOptions options{
+      .chunk_elements = 64, .blocks_in_flight = 2, .placement = Placement::kPacked};
   const Schedule schedule = allreduce_ring(3, size, 4 * 5 * 64, options);  // four full blocks
   const auto number_of = [&](StepKind kind) {
     return std::count_if(schedule.steps.begin(), schedule.steps.end(),

@@ -14,8 +14,8 @@ namespace {
 TEST(ScheduleBuilder, MergesDependenciesAndIgnoresNoStep) {
   ScheduleBuilder builder("test", 0, 2, 4);
   const StepId first = builder.receive(1, 0, {Space::kOutput, -1, 0, 4}, {});
-  const StepId second = builder.send(1, 1, {Space::kOutput, -1, 0, 4},
-                                     {first, ScheduleBuilder::kNoStep, first});
+  const StepId second =
+      builder.send(1, 1, {Space::kOutput, -1, 0, 4}, {first, ScheduleBuilder::kNoStep, first});
   const std::vector<StepId> both = {first, second, ScheduleBuilder::kNoStep};
   const StepId last = builder.join(both);
   builder.need_scratch(7);

@@ -162,8 +162,9 @@ TYPED_TEST(HostDevice, SumsAnyNumberOfSources) {
             host_device().reduce(TypeParam::kType, destination.bytes(), sources, count, scale);
             for (std::size_t i = 0; i < count; ++i)
               ASSERT_EQ(destination.data()[i], expected[i])
-                  << "element " << i << " of " << count << ", " << source_count << " sources, scale "
-                  << scale.factor << "/" << scale.divisor << ", in place " << in_place;
+                  << "element " << i << " of " << count << ", " << source_count
+                  << " sources, scale " << scale.factor << "/" << scale.divisor << ", in place "
+                  << in_place;
             EXPECT_EQ(other.data()[count], guard) << "wrote beyond the end";
           }
   });
@@ -221,20 +222,19 @@ TEST(HostDeviceSpecialValues, BFloat16RoundsTiesToEvenAndKeepsNan) {
         {0x7F7F, 0x7F7F, 0x7F80},  // the largest twice: infinity
         {0x7F7F, 0x7B00, 0x7F80},  // the largest, and half its last place: rounds to infinity
         {0x7F80, 0xC000, 0x7F80},  // infinity stays
-        {0xFF80, 0x4000, 0xFF80},
-        {0x8000, 0x8000, 0x8000},  // minus zero
-        {0x0001, 0x0001, 0x0002},  // subnormal
+        {0xFF80, 0x4000, 0xFF80}, {0x8000, 0x8000, 0x8000},  // minus zero
+        {0x0001, 0x0001, 0x0002},                            // subnormal
     };
     for (const Case& c : cases) {
-      for (const auto sum : sum_of<std::uint16_t>(DataType::kBFloat16, std::vector(37, c.a),
-                                                  std::vector(37, c.b)))
+      for (const auto sum :
+           sum_of<std::uint16_t>(DataType::kBFloat16, std::vector(37, c.a), std::vector(37, c.b)))
         ASSERT_EQ(sum, c.sum) << std::hex << c.a << " + " << c.b;
     }
     // NaNs whose payload lies below the cut, and infinity minus infinity.
     for (const Case& c : {Case{0x7FC0, 0x3F80, 0}, Case{0xFFFF, 0x3F80, 0}, Case{0x7F80, 0xFF80, 0},
                           Case{0x7F81, 0x3F80, 0}})
-      for (const auto sum : sum_of<std::uint16_t>(DataType::kBFloat16, std::vector(37, c.a),
-                                                  std::vector(37, c.b)))
+      for (const auto sum :
+           sum_of<std::uint16_t>(DataType::kBFloat16, std::vector(37, c.a), std::vector(37, c.b)))
         ASSERT_TRUE(std::isnan(widen(sum))) << std::hex << c.a << " + " << c.b << " = " << sum;
   });
 }
@@ -269,7 +269,8 @@ TEST(HostDeviceSpecialValues, IntegersWrapTruncateAndSaturate) {
     EXPECT_EQ(sum(Limits::min(), 0, {.factor = 2}), all(Limits::min()));
     EXPECT_EQ(sum(1, 0, {.factor = std::nan("")}), all(0));
     // Beyond the 53 bits of a double, a factor must not lose the last places.
-    EXPECT_EQ(sum((std::int64_t{1} << 60) + 2, 0, {.factor = 0.5}), all((std::int64_t{1} << 59) + 1));
+    EXPECT_EQ(sum((std::int64_t{1} << 60) + 2, 0, {.factor = 0.5}),
+              all((std::int64_t{1} << 59) + 1));
   });
 }
 

@@ -1,0 +1,349 @@
+// The collectives' schedules run for real: 1 to 9 ranks as threads over the loopback transport,
+// every type, odd counts, scattered and shared memory, against sums made one element at a time.
+#include "runtime/base/check.h"
+#include "runtime/collectives/chooser.h"
+#include "runtime/execution/executor.h"
+#include "tests/support/peer_schedules.h"
+#include "tests/support/transport_threads.h"
+#include "transport/wait.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+namespace kolo::test {
+namespace {
+
+constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kFloat64, DataType::kBFloat16,
+                               DataType::kInt64};
+
+enum class Layout { kContiguous, kSameMemory, kScattered, kScatteredSameMemory };
+constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kSameMemory, Layout::kScattered,
+                               Layout::kScatteredSameMemory};
+
+bool is_scattered(Layout layout) {
+  return layout == Layout::kScattered || layout == Layout::kScatteredSameMemory;
+}
+bool is_same_memory(Layout layout) {
+  return layout == Layout::kSameMemory || layout == Layout::kScatteredSameMemory;
+}
+
+void store(DataType type, std::byte* to, double value) {
+  const auto put = [&](auto element) { std::memcpy(to, &element, sizeof(element)); };
+  switch (type) {
+    case DataType::kFloat32:
+      return put(static_cast<float>(value));
+    case DataType::kFloat64:
+      return put(value);
+    case DataType::kInt64:
+      return put(static_cast<std::int64_t>(value));
+    case DataType::kBFloat16: {  // of values that need no rounding
+      const auto wide = static_cast<float>(value);
+      std::uint32_t bits = 0;
+      std::memcpy(&bits, &wide, sizeof(bits));
+      return put(static_cast<std::uint16_t>(bits >> 16));
+    }
+  }
+}
+
+double load(DataType type, const std::byte* from) {
+  const auto get = [&](auto element) {
+    std::memcpy(&element, from, sizeof(element));
+    return element;
+  };
+  switch (type) {
+    case DataType::kFloat32:
+      return get(float{});
+    case DataType::kFloat64:
+      return get(double{});
+    case DataType::kInt64:
+      return static_cast<double>(get(std::int64_t{}));
+    case DataType::kBFloat16: {
+      const std::uint32_t bits = std::uint32_t{get(std::uint16_t{})} << 16;
+      float value = 0;
+      std::memcpy(&value, &bits, sizeof(value));
+      return value;
+    }
+  }
+  return 0;
+}
+
+/// A tensor of one rank: cut into pieces with gaps between them, in an order of their own. The gaps
+/// hold a pattern that nobody may change.
+class Tensor {
+ public:
+  Tensor(DataType type, std::uint64_t count, int pieces, unsigned seed)
+      : type_(type),
+        memory_((count + static_cast<std::uint64_t>(pieces) * kGap) * size_of(type), kPattern) {
+    std::mt19937 generator(seed);
+    std::vector<std::uint64_t> cuts = {0, count};
+    for (int i = 1; i < pieces; ++i)
+      cuts.push_back(std::uniform_int_distribution<std::uint64_t>(0, count)(generator));
+    std::sort(cuts.begin(), cuts.end());
+    std::uint64_t place = 0;
+    for (int i = 0; i < pieces; ++i, place += kGap) {
+      const auto k = static_cast<std::size_t>(i);
+      const std::uint64_t length = cuts[k + 1] - cuts[k];
+      segments_.append(memory_.data() + place * size_of(type), length);
+      place += length;
+    }
+  }
+
+  const SegmentList& segments() const { return segments_; }
+  void set(std::uint64_t i, double value) { store(type_, at(i), value); }
+  double get(std::uint64_t i) const { return load(type_, at(i)); }
+  std::size_t bytes_of_pattern() const {
+    return static_cast<std::size_t>(std::count(memory_.begin(), memory_.end(), kPattern));
+  }
+
+ private:
+  static constexpr std::uint64_t kGap = 3;
+  static constexpr std::byte kPattern{0x5A};
+
+  std::byte* at(std::uint64_t i) const { return segments_.rest_at(i, size_of(type_)).data; }
+
+  DataType type_;
+  std::vector<std::byte> memory_;
+  SegmentList segments_;
+};
+
+/// One rank with its executor, which serves one operation after the other.
+class Rank {
+ public:
+  Rank(int rank, int size, Transport& transport)
+      : rank_(rank),
+        size_(size),
+        transport_(transport),
+        executor_(transport, host_device()),
+        ranks_(static_cast<std::size_t>(size)) {
+    std::iota(ranks_.begin(), ranks_.end(), 0);
+  }
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  Status run(std::shared_ptr<const Schedule> schedule, MemoryBinding binding) {
+    std::vector<std::byte> scratch(schedule->scratch_elements * size_of(binding.type));
+    if (binding.scratch == nullptr) binding.scratch = scratch.data();
+    executor_.start(std::move(schedule), std::move(binding), 1, ++operation_, ranks_);
+    const auto done = [&] {
+      while (executor_.advance()) {
+      }
+      return executor_.done() || executor_.failed();
+    };
+    KOLO_TRY(progress_until(transport_, done, abort_, Deadline::after(std::chrono::seconds(60)),
+                            executor_.dump_state()));
+    // What others will never answer must end before the memory goes.
+    if (!executor_.done()) transport_.fail_all(executor_.status().error());
+    KOLO_CHECK(executor_.done());
+    return executor_.status();
+  }
+
+ private:
+  int rank_;
+  int size_;
+  Transport& transport_;
+  Abort abort_;
+  Executor executor_;
+  std::vector<int> ranks_;
+  std::uint64_t operation_ = 0;
+};
+
+/// Small even numbers: sums of nine, halved twice, are exact even in bfloat16.
+double value_of(int rank, std::uint64_t i) {
+  return static_cast<double>((static_cast<std::uint64_t>(rank) * 5 + i * 3) % 5) * 2 - 4;
+}
+
+void check_allreduce(Rank& self, DataType type, Layout layout, std::uint64_t count, Scale prescale,
+                     Scale postscale) {
+  SCOPED_TRACE(::testing::Message()
+               << "rank " << self.rank() << " of " << self.size() << ", " << to_string(type) << ", "
+               << count << " elements, layout " << static_cast<int>(layout));
+  const int pieces = is_scattered(layout) ? 5 : 1;
+  const auto seed = static_cast<unsigned>(self.rank() + 1);
+  Tensor input(type, count, pieces, seed), other(type, count, pieces, seed + 100);
+  Tensor& output = is_same_memory(layout) ? input : other;
+  for (std::uint64_t i = 0; i < count; ++i) other.set(i, -77);
+  for (std::uint64_t i = 0; i < count; ++i) input.set(i, value_of(self.rank(), i));
+  const std::size_t pattern = output.bytes_of_pattern();
+
+  MemoryBinding binding{.type = type, .prescale = prescale, .postscale = postscale};
+  binding.input = input.segments();
+  binding.output = output.segments();
+  const ScheduleRequest request{
+      .rank = self.rank(),
+      .size = self.size(),
+      .count = count,
+      .chunk_elements = 32,
+      .blocks_in_flight = 2,
+      .placement = is_scattered(layout) ? Placement::kPacked : Placement::kInPlace};
+  const Status status = self.run(std::make_shared<const Schedule>(make_schedule(request)), binding);
+  ASSERT_TRUE(status.ok()) << status.error().message;
+
+  for (std::uint64_t i = 0; i < count; ++i) {
+    double sum = 0;
+    for (int r = 0; r < self.size(); ++r) sum += value_of(r, i) * prescale.factor;
+    double expected = sum * postscale.factor / static_cast<double>(postscale.divisor);
+    if (type == DataType::kInt64) expected = std::trunc(expected);
+    // One rounding, of a division by three or seven; everything else is exact.
+    ASSERT_NEAR(output.get(i), expected,
+                std::abs(expected) * (type == DataType::kBFloat16 ? 0.004 : 1e-6))
+        << "element " << i;
+    if (!is_same_memory(layout)) {
+      ASSERT_EQ(input.get(i), value_of(self.rank(), i));
+    }
+  }
+  EXPECT_EQ(output.bytes_of_pattern(), pattern) << "wrote beside the tensor";
+}
+
+class Collectives : public ::testing::TestWithParam<int> {};
+
+TEST_P(Collectives, AllreduceIsRightForEveryTypeCountAndLayout) {
+  const int size = GetParam();
+  run_transport_threads(size, [size](int rank, Transport& transport) {
+    Rank self(rank, size, transport);
+    for (const DataType type : kTypes)
+      for (const Layout layout : kLayouts)
+        for (const int count : {0, 1, size, 31, 1003}) {
+          const auto n = static_cast<std::uint64_t>(count);
+          check_allreduce(self, type, layout, n, {}, {});
+          check_allreduce(self, type, layout, n, {}, {.divisor = size});
+          check_allreduce(self, type, layout, n, {.factor = 0.5}, {.factor = 0.5});
+        }
+  });
+}
+
+TEST_P(Collectives, InPlaceTakesAScatteredInput) {
+  const int size = GetParam();
+  run_transport_threads(size, [size](int rank, Transport& transport) {
+    Rank self(rank, size, transport);
+    Tensor input(DataType::kFloat32, 500, 7, 3), output(DataType::kFloat32, 500, 1, 4);
+    for (std::uint64_t i = 0; i < 500; ++i) input.set(i, value_of(rank, i));
+    MemoryBinding binding;
+    binding.input = input.segments();
+    binding.output = output.segments();
+    const ScheduleRequest request{
+        .rank = rank, .size = size, .count = 500, .chunk_elements = 50, .blocks_in_flight = 3};
+    const Status status =
+        self.run(std::make_shared<const Schedule>(make_schedule(request)), std::move(binding));
+    ASSERT_TRUE(status.ok()) << status.error().message;
+    for (std::uint64_t i = 0; i < 500; ++i) {
+      double sum = 0;
+      for (int r = 0; r < size; ++r) sum += value_of(r, i);
+      ASSERT_EQ(output.get(i), sum);
+    }
+  });
+}
+
+TEST_P(Collectives, LargeMessagesGiveEqualBitsOnAllRanks) {
+  const int size = GetParam();
+  const std::uint64_t count = 100'003;
+  std::vector<std::vector<float>> results(static_cast<std::size_t>(size));
+  run_transport_threads(size, [&](int rank, Transport& transport) {
+    Rank self(rank, size, transport);
+    std::mt19937 generator(static_cast<unsigned>(rank));
+    std::vector<float>& values = results[static_cast<std::size_t>(rank)];
+    for (std::uint64_t i = 0; i < count; ++i)
+      values.push_back(std::uniform_real_distribution<float>(-1, 1)(generator));
+    MemoryBinding binding{.prescale = {.factor = 0.3}, .postscale = {.divisor = size}};
+    binding.input.append(reinterpret_cast<std::byte*>(values.data()), count);
+    binding.output = binding.input;
+    const ScheduleRequest request{
+        .rank = rank, .size = size, .count = count, .chunk_elements = 4096, .blocks_in_flight = 4};
+    const Status status =
+        self.run(std::make_shared<const Schedule>(make_schedule(request)), std::move(binding));
+    ASSERT_TRUE(status.ok()) << status.error().message;
+  });
+  for (const auto& result : results)
+    EXPECT_EQ(std::memcmp(result.data(), results.front().data(), count * sizeof(float)), 0);
+
+  double expected = 0;  // of element 0
+  for (int rank = 0; rank < size; ++rank) {
+    std::mt19937 generator(static_cast<unsigned>(rank));
+    expected += std::uniform_real_distribution<float>(-1, 1)(generator);
+  }
+  EXPECT_NEAR(results.front().front(), expected * 0.3 / size, 1e-6);
+}
+
+TEST_P(Collectives, BroadcastReachesAllFromEveryRoot) {
+  const int size = GetParam();
+  run_transport_threads(size, [size](int rank, Transport& transport) {
+    Rank self(rank, size, transport);
+    for (int root = 0; root < size; ++root)
+      for (const DataType type : kTypes)
+        for (const bool same_memory : {false, true})
+          for (const std::uint64_t count : {0u, 1u, 1003u}) {
+            Tensor input(type, count, 1, 0), other(type, count, 1, 0);
+            Tensor& output = same_memory ? input : other;
+            for (std::uint64_t i = 0; i < count; ++i) other.set(i, -77);
+            for (std::uint64_t i = 0; i < count; ++i) input.set(i, value_of(rank, i));
+            MemoryBinding binding{.type = type};
+            if (rank == root) binding.input = input.segments();
+            binding.output = output.segments();
+            const ScheduleRequest request{.collective = Collective::kBroadcast,
+                                          .rank = rank,
+                                          .size = size,
+                                          .root = root,
+                                          .count = count,
+                                          .chunk_elements = 100,
+                                          .blocks_in_flight = 3};
+            const Status status = self.run(std::make_shared<const Schedule>(make_schedule(request)),
+                                           std::move(binding));
+            ASSERT_TRUE(status.ok()) << status.error().message;
+            for (std::uint64_t i = 0; i < count; ++i)
+              ASSERT_EQ(output.get(i), value_of(root, i)) << "rank " << rank << ", root " << root;
+          }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Collectives, ::testing::Range(1, 10));
+
+TEST(PeerMappedMemory, OnePassSumThroughMappedScratch) {
+  constexpr int kSize = 3;
+  constexpr std::uint64_t kCount = 3 * 5000;
+  std::vector<std::vector<float>> scratch(kSize, std::vector<float>(kCount));
+  run_transport_threads(kSize, [&](int rank, Transport& transport) {
+    Rank self(rank, kSize, transport);
+    Tensor tensor(DataType::kFloat32, kCount, 6, static_cast<unsigned>(rank));
+    for (std::uint64_t i = 0; i < kCount; ++i) tensor.set(i, value_of(rank, i));
+    MemoryBinding binding{.prescale = {.factor = 2}, .postscale = {.factor = 0.25}};
+    binding.input = tensor.segments();
+    binding.output = tensor.segments();
+    for (auto& peer : scratch) binding.peers.push_back(reinterpret_cast<std::byte*>(peer.data()));
+    binding.scratch = binding.peers[static_cast<std::size_t>(rank)];
+    const auto schedule = std::make_shared<const Schedule>(one_pass_sum_of_three(rank, kCount));
+    const Status status = self.run(schedule, std::move(binding));
+    ASSERT_TRUE(status.ok()) << status.error().message;
+    for (std::uint64_t i = 0; i < kCount; ++i)
+      ASSERT_EQ(tensor.get(i), (value_of(0, i) + value_of(1, i) + value_of(2, i)) / 2);
+  });
+}
+
+TEST(TransferFailure, DifferentSchedulesFailWithRankAndStepInsteadOfHanging) {
+  std::atomic<int> told = 0;
+  run_transport_threads(2, [&](int rank, Transport& transport) {
+    Rank self(rank, 2, transport);
+    std::vector<float> values(1000, 1.0F);
+    MemoryBinding binding;
+    binding.input.append(reinterpret_cast<std::byte*>(values.data()), values.size());
+    binding.output = binding.input;
+    const ScheduleRequest request{.rank = rank, .size = 2, .count = rank == 0 ? 1000u : 900u};
+    const Status status =
+        self.run(std::make_shared<const Schedule>(make_schedule(request)), std::move(binding));
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, ErrorCode::kMismatch);
+    EXPECT_THAT(status.error().message, ::testing::HasSubstr("allreduce_ring: step"));
+    EXPECT_THAT(status.error().message,
+                ::testing::HasSubstr("receive from rank " + std::to_string(1 - rank)));
+    ++told;
+  });
+  EXPECT_EQ(told, 2);
+}
+
+}  // namespace
+}  // namespace kolo::test
