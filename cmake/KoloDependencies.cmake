@@ -1,0 +1,41 @@
+# What kolo builds on, each through its own package. Sets KOLO_PRIVATE_DEPENDENCIES for the core,
+# and KOLO_HAS_MPI and KOLO_HAS_TORCH with a reason each for the summary.
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(Protobuf REQUIRED)
+pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
+pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+find_package(KoloUCX REQUIRED)
+
+set(KOLO_PRIVATE_DEPENDENCIES
+  Threads::Threads fmt::fmt spdlog::spdlog protobuf::libprotobuf-lite
+  PkgConfig::HWLOC PkgConfig::HWY kolo_ucx)
+
+# An optional part: its state is <prefix>, the reason <prefix>_REASON.
+macro(kolo_optional_part prefix option found reason_missing)
+  set(${prefix} OFF)
+  if("${${option}}" STREQUAL "OFF")
+    set(${prefix}_REASON "switched off by ${option}=OFF")
+  elseif(${found})
+    set(${prefix} ON)
+    set(${prefix}_REASON "found")
+  elseif("${${option}}" STREQUAL "ON")
+    message(FATAL_ERROR "${option}=ON, but ${reason_missing}")
+  else()
+    set(${prefix}_REASON "${reason_missing}")
+  endif()
+endmacro()
+
+if(NOT KOLO_WITH_MPI STREQUAL "OFF")
+  find_package(MPI QUIET COMPONENTS C)
+endif()
+kolo_optional_part(KOLO_HAS_MPI KOLO_WITH_MPI "MPI_C_FOUND"
+  "no MPI was found (Debian: libopenmpi-dev)")
+
+if(NOT KOLO_WITH_TORCH STREQUAL "OFF")
+  find_package(KoloTorch QUIET)
+endif()
+kolo_optional_part(KOLO_HAS_TORCH KOLO_WITH_TORCH "KoloTorch_FOUND"
+  "no LibTorch was found (tools/setup brings it, or give -DKOLO_TORCH_ROOT=<libtorch>)")

@@ -1,0 +1,39 @@
+# Options, and what all our own targets are compiled with.
+option(KOLO_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(KOLO_WARNINGS_AS_ERRORS "Treat warnings of kolo's own code as errors" ON)
+set(KOLO_SANITIZE "" CACHE STRING "Sanitizers to build with, as for -fsanitize=")
+# AUTO: if it is found; ON: required; OFF: without.
+foreach(part MPI TORCH)
+  set(KOLO_WITH_${part} AUTO CACHE STRING "Build the ${part} part: AUTO, ON or OFF")
+  set_property(CACHE KOLO_WITH_${part} PROPERTY STRINGS AUTO ON OFF)
+  if(NOT KOLO_WITH_${part} MATCHES "^(AUTO|ON|OFF)$")
+    message(FATAL_ERROR "KOLO_WITH_${part} is '${KOLO_WITH_${part}}'; it takes AUTO, ON or OFF")
+  endif()
+endforeach()
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+function(kolo_configure_target target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(${target} PROPERTIES
+    CXX_EXTENSIONS OFF
+    CXX_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON)
+  # Options are structs with designated initialisers, which leave members out on purpose; GCC 12
+  # warns of overlaps in std::string that are none (PR 105329).
+  target_compile_options(${target} PRIVATE
+    -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+    -Wno-missing-field-initializers
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
+    $<$<BOOL:${KOLO_WARNINGS_AS_ERRORS}>:-Werror>
+    "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
+  if(KOLO_SANITIZE)
+    target_compile_options(${target} PUBLIC
+      -fsanitize=${KOLO_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    target_link_options(${target} PUBLIC -fsanitize=${KOLO_SANITIZE})
+  endif()
+endfunction()
