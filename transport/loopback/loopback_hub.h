@@ -1,0 +1,97 @@
+// LoopbackHub: the "network" between ranks that are threads of one process. One inbox a rank, whose
+// eventfd is rung only when its reader is about to sleep. Made by a test world before its ranks;
+// outlives their transports. Every function may be called from any thread.
+#pragma once
+
+#include "runtime/base/waker.h"
+#include "transport/tag.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+namespace kolo {
+
+/// A large message that stays in its sender's memory until the receiver copies it (rendezvous).
+/// The receiver copies while it holds `mutex`, and the sender withdraws under it: so a sender whose
+/// transfers were failed waits for a copy under way, and nobody reads its memory afterwards.
+struct LoopbackOffer {
+  std::mutex mutex;
+  bool withdrawn = false;           // guarded by mutex
+  std::span<const std::byte> data;  // readable while not withdrawn, under mutex
+  std::size_t slot = 0;             // the sender's own number for it; constant
+};
+
+struct LoopbackPacket {
+  enum class Kind : std::uint8_t {
+    kControl,     ///< a control message; bytes follow
+    kEager,       ///< a tagged message; bytes follow
+    kOffer,       ///< a tagged message, to be copied from `offer`
+    kTaken,       ///< the receiver is through with `offer`
+    kRefused,     ///< the receiver left; `offer` will not be copied
+    kPeerFailed,  ///< rank `from` was killed
+  };
+
+  Kind kind = Kind::kControl;
+  int from = 0;
+  Tag tag = {};
+  std::size_t offset = 0;  ///< where its bytes start in LoopbackBatch::bytes
+  std::size_t length = 0;  ///< of the message
+  std::shared_ptr<LoopbackOffer> offer = nullptr;
+};
+
+/// What an inbox held. Reader and inbox swap batches, so that both keep their capacity.
+struct LoopbackBatch {
+  std::vector<LoopbackPacket> packets;
+  std::vector<std::byte> bytes;
+
+  void clear() {
+    packets.clear();
+    bytes.clear();
+  }
+};
+
+class LoopbackHub {
+ public:
+  enum class Delivery : std::uint8_t { kDelivered, kReceiverLeft, kReceiverKilled, kSenderKilled };
+
+  explicit LoopbackHub(int size);
+
+  int size() const { return static_cast<int>(inboxes_.size()); }
+
+  /// For tests: as if the process of `rank` had died. Its peers learn of it by on_peer_failed(),
+  /// what they send to it fails from now on, and so does what it sends.
+  void kill(int rank);
+
+ private:
+  friend class LoopbackTransport;
+
+  struct Inbox {
+    std::mutex mutex;
+    LoopbackBatch batch;               // guarded by mutex
+    bool asleep = false;               // guarded by mutex: ring the waker at the next packet
+    bool left = false;                 // guarded by mutex
+    std::atomic<bool> filled = false;  // a hint that saves an idle reader the mutex
+    std::atomic<bool> killed = false;
+    Waker waker;
+  };
+
+  Inbox& inbox(int rank) { return *inboxes_[static_cast<std::size_t>(rank)]; }
+
+  /// Appends `packet` and a copy of `bytes` to the inbox of `to`.
+  Delivery deliver(int to, LoopbackPacket packet, std::span<const std::byte> bytes);
+  /// Swaps the inbox's content into `batch`, which is empty; false if there was none.
+  bool collect(int rank, LoopbackBatch& batch);
+  /// False if something is there; else the waker rings at the next packet.
+  bool arm(int rank);
+  /// The rank reads no more; what was in its inbox comes back.
+  LoopbackBatch leave(int rank);
+
+  std::vector<std::unique_ptr<Inbox>> inboxes_;
+};
+
+}  // namespace kolo

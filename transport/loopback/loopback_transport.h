@@ -1,0 +1,80 @@
+// LoopbackTransport: one rank of a world whose ranks are threads of one process. Carries every
+// test that needs N ranks without N processes, under ThreadSanitizer and AddressSanitizer too, and
+// a world of one. Threads: as transport.h says, one driver a rank.
+//
+// Small messages are copied into the receiver's inbox. Large ones are offered: the receiver copies
+// straight from the sender's memory and reports back (see LoopbackOffer).
+#pragma once
+
+#include "transport/loopback/loopback_hub.h"
+#include "transport/message_matcher.h"
+#include "transport/transport.h"
+
+#include <optional>
+
+namespace kolo {
+
+class LoopbackTransport final : public Transport {
+ public:
+  /// Messages up to this size are copied twice rather than offered.
+  static constexpr std::size_t kEagerLimit = 8 * 1024;
+
+  /// `rank` is the place in the hub, which outlives the transport.
+  LoopbackTransport(LoopbackHub& hub, int rank);
+  ~LoopbackTransport() override;
+  LoopbackTransport(const LoopbackTransport&) = delete;
+  LoopbackTransport& operator=(const LoopbackTransport&) = delete;
+
+  std::string_view name() const override { return "loopback"; }
+  std::string description() const override;
+  std::string address() const override;
+  Status connect(int rank, std::vector<Peer> peers, TransportListener& listener, const Abort& abort,
+                 Deadline deadline) override;
+  Status post_message(int peer, std::span<const std::byte> message) override;
+  void send(int peer, Tag tag, std::span<const std::byte> data, Transfer& transfer) override;
+  void receive(int peer, Tag tag, std::span<std::byte> data, Transfer& transfer) override;
+  bool progress() override;
+  int event_fd() const override;
+  bool arm() override { return hub_.arm(rank_); }
+  Result<std::unique_ptr<MemoryRegion>> allocate_mappable(std::size_t bytes) override;
+  Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes) override;
+  Result<std::unique_ptr<PeerMapping>> map_peer(int peer, std::string_view key) override;
+  Status flush(const Abort& abort, Deadline deadline) override;
+  void fail_all(const Error& error) override;
+
+ private:
+  /// A message that came before its receive.
+  struct Arrival {
+    std::vector<std::byte> bytes;          // of an eager one
+    std::shared_ptr<LoopbackOffer> offer;  // of a large one
+  };
+  /// A large send that its receiver has not yet copied.
+  struct PendingSend {
+    std::shared_ptr<LoopbackOffer> offer;
+    Transfer* transfer = nullptr;
+    int peer = 0;
+  };
+
+  Status check_peer(int peer) const;
+  Status delivered(int peer, LoopbackHub::Delivery delivery) const;
+  void handle(const LoopbackPacket& packet, std::span<const std::byte> bytes);
+  void copy_eager(int peer, const PostedReceive& receive, std::span<const std::byte> bytes);
+  void copy_offer(int peer, const PostedReceive& receive,
+                  const std::shared_ptr<LoopbackOffer>& offer);
+  PendingSend take_pending(std::size_t slot);
+  void withdraw_offers();
+
+  LoopbackHub& hub_;
+  const int rank_;
+  TransportListener* listener_ = nullptr;
+  std::optional<Error> failure_;  // set by fail_all()
+  MessageMatcher<Arrival> matcher_;
+  std::vector<PendingSend> pending_;  // by LoopbackOffer::slot; free places have no offer
+  std::vector<std::size_t> free_slots_;
+  std::size_t sends_pending_ = 0;
+  std::vector<bool> reported_;  // peers whose failure the listener knows
+  LoopbackBatch batch_;         // being handled by progress()
+  bool progressing_ = false;
+};
+
+}  // namespace kolo
