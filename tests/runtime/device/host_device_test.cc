@@ -239,6 +239,18 @@ TEST(HostDeviceSpecialValues, BFloat16RoundsTiesToEvenAndKeepsNan) {
   });
 }
 
+TEST(HostDeviceSpecialValues, BFloat16KeepsANanWhosePayloadWouldOverflow) {
+  with_each_target([&] {
+    // All bits set: adding half a place in rounding would wrap around to minus zero.
+    double factor = 0;
+    std::memset(&factor, 0xFF, sizeof(factor));
+    factor = std::copysign(factor, 1.0);
+    const std::vector<std::uint16_t> ones(37, 0x3F80);
+    for (const auto scaled : sum_of(DataType::kBFloat16, ones, ones, {.factor = factor}))
+      ASSERT_TRUE(std::isnan(widen(scaled))) << std::hex << scaled;
+  });
+}
+
 TEST(HostDeviceSpecialValues, BFloat16RoundsEveryKindOfSumOnce) {
   with_each_target([&] {
     // 256 + 1 − 256: rounding after each addition would lose the one.
