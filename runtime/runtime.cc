@@ -3,7 +3,6 @@
 #include "runtime/base/check.h"
 #include "runtime/bootstrap/handshake.h"
 #include "runtime/device/device.h"
-#include "runtime/topology/host.h"
 
 #include <cmath>
 #include <utility>
@@ -18,7 +17,7 @@ Runtime::Runtime(World world, RuntimeParts parts)
       table_(waker_, static_cast<std::uint64_t>(config_.batch_size)),
       cycle_(communicator_, *transport_, host_device(), table_, ordered_, config_, log_),
       driver_(std::make_shared<Driver>(cycle_, table_, *transport_, waker_,
-                                       communicator_.world().local_size() <= usable_cores())) {}
+                                       communicator_.world().has_core_for_each_rank())) {}
 
 Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimeParts parts) {
   const std::chrono::seconds timeout(parts.config.init_timeout_s);

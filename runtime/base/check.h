@@ -15,9 +15,9 @@ namespace kolo {
   (::kolo::Error{::kolo::ErrorCode::code, ::fmt::format(__VA_ARGS__), __FILE__, __LINE__})
 
 /// Returns the error of a Status or Result expression from the calling function, if it has one.
-#define KOLO_TRY(expression)                                                    \
-  do {                                                                          \
-    auto kolo_status_ = (expression);                                           \
+#define KOLO_TRY(expression)                                                       \
+  do {                                                                             \
+    auto kolo_status_ = (expression);                                              \
     if (!kolo_status_.ok()) return ::kolo::Error(std::move(kolo_status_).error()); \
   } while (false)
 
@@ -27,8 +27,8 @@ namespace kolo {
 /// KOLO_ASSIGN(auto x, f()): x = value of f(), or return f()'s error.
 #define KOLO_ASSIGN(target, expression) \
   KOLO_ASSIGN_INNER(KOLO_CONCAT(kolo_result_, __LINE__), target, expression)
-#define KOLO_ASSIGN_INNER(result, target, expression)               \
-  auto result = (expression);                                       \
+#define KOLO_ASSIGN_INNER(result, target, expression)                \
+  auto result = (expression);                                        \
   if (!result.ok()) return ::kolo::Error(std::move(result).error()); \
   target = *std::move(result)
 

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <limits>
 #include <string_view>
 #include <variant>
 
@@ -28,15 +27,25 @@ struct Spec {
   bool agreed = false;                       ///< all ranks must have the same value
 };
 
+constexpr std::string_view kBytes = "bytes";
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 constexpr std::int64_t kYear = 365 * 24 * 3600;
 
 const std::vector<Spec>& specs() {
   static const std::vector<Spec> table = {
-      {"KOLO_LOG_LEVEL", &Config::log_level, "level", "Least severity of what is logged to stderr.",
-       0, 0, {"trace", "debug", "info", "warning", "error", "off"}},
-      {"KOLO_BOOTSTRAP", &Config::bootstrap, "way in",
-       "How ranks find each other; single is a world of one whatever the launcher says.", 0, 0,
+      {"KOLO_LOG_LEVEL",
+       &Config::log_level,
+       "level",
+       "Least severity of what is logged to stderr.",
+       0,
+       0,
+       {"trace", "debug", "info", "warning", "error", "off"}},
+      {"KOLO_BOOTSTRAP",
+       &Config::bootstrap,
+       "way in",
+       "How ranks find each other; single is a world of one whatever the launcher says.",
+       0,
+       0,
        {"auto", "mpi", "single"}},
       {"KOLO_HOST_ID", &Config::host_id, "text",
        "Overrides the identity of this host, so that one machine can pose as several."},
@@ -46,20 +55,50 @@ const std::vector<Spec>& specs() {
        "From an operation's submission to its end.", 1, kYear},
       {"KOLO_STALL_WARNING", &Config::stall_warning_s, "seconds",
        "After this long a tensor that some ranks lack is reported.", 1, kYear},
-      {"KOLO_FUSION_THRESHOLD", &Config::fusion_threshold, "bytes", "Largest fusion buffer.", 1,
-       kGiB, {}, true},
-      {"KOLO_FUSION_MAX_TENSOR", &Config::fusion_max_tensor, "bytes",
-       "A tensor of at least this size is reduced where it lies.", 0, kGiB, {}, true},
-      {"KOLO_CHUNK_SIZE", &Config::chunk_size, "bytes",
-       "What one message of a pipelined schedule carries at most.", 1024, kGiB, {}, true},
-      {"KOLO_CHUNKS_IN_FLIGHT", &Config::chunks_in_flight, "blocks",
-       "Ring blocks that are under way at once.", 1, 64, {}, true},
+      {"KOLO_FUSION_THRESHOLD",
+       &Config::fusion_threshold,
+       kBytes,
+       "Largest fusion buffer.",
+       1,
+       kGiB,
+       {},
+       true},
+      {"KOLO_FUSION_MAX_TENSOR",
+       &Config::fusion_max_tensor,
+       kBytes,
+       "A tensor of at least this size is reduced where it lies.",
+       0,
+       kGiB,
+       {},
+       true},
+      {"KOLO_CHUNK_SIZE",
+       &Config::chunk_size,
+       kBytes,
+       "What one message of a pipelined schedule carries at most.",
+       1024,
+       kGiB,
+       {},
+       true},
+      {"KOLO_CHUNKS_IN_FLIGHT",
+       &Config::chunks_in_flight,
+       "blocks",
+       "Ring blocks that are under way at once.",
+       1,
+       64,
+       {},
+       true},
       {"KOLO_BATCH_WINDOW", &Config::batch_window_us, "microseconds",
        "How long a ready tensor may wait for company unless somebody waits for it.", 0, 1'000'000},
-      {"KOLO_BATCH_SIZE", &Config::batch_size, "bytes",
+      {"KOLO_BATCH_SIZE", &Config::batch_size, kBytes,
        "Ready tensors of this many bytes are announced at once.", 0, kGiB},
-      {"KOLO_CACHE_CAPACITY", &Config::cache_capacity, "names",
-       "Names whose negotiation is remembered; 0 switches it off.", 0, 1 << 20, {}, true},
+      {"KOLO_CACHE_CAPACITY",
+       &Config::cache_capacity,
+       "names",
+       "Names whose negotiation is remembered; 0 switches it off.",
+       0,
+       1 << 20,
+       {},
+       true},
   };
   return table;
 }
@@ -76,35 +115,39 @@ std::string range_of(const Spec& spec) {
   return spec.words.empty() ? "any text" : fmt::format("{}", fmt::join(spec.words, ", "));
 }
 
-/// A number, for bytes perhaps with a suffix K, M or G (powers of 1024).
+/// A number, for bytes perhaps with a suffix K, M or G (powers of 1024). No knob is negative.
 bool parse_integer(const Spec& spec, std::string_view text, std::int64_t& value) {
   int shift = 0;
-  if (spec.unit == "bytes" && !text.empty()) {
-    const auto suffix = std::string_view("KMG").find(static_cast<char>(std::toupper(text.back())));
+  if (spec.unit == kBytes && !text.empty()) {
+    const auto suffix = std::string_view("KkMmGg").find(text.back());
     if (suffix != std::string_view::npos) {
-      shift = 10 * (static_cast<int>(suffix) + 1);
+      shift = 10 * (static_cast<int>(suffix) / 2 + 1);
       text.remove_suffix(1);
     }
   }
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  std::int64_t number = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || rest != text.data() + text.size()) return false;
-  if (value < spec.lowest || value > (spec.highest >> shift)) return false;
-  value <<= shift;
+  if (number < 0 || number > (spec.highest >> shift)) return false;
+  value = number << shift;
   return value >= spec.lowest;
 }
 
+bool parse_text(const Spec& spec, const std::string& text, std::string& value) {
+  value = text;
+  return spec.words.empty() ||
+         std::find(spec.words.begin(), spec.words.end(), text) != spec.words.end();
+}
+
 Status apply(Config& config, const Spec& spec, const std::string& value) {
-  bool valid = true;
-  if (const auto* text = std::get_if<Text>(&spec.field)) {
-    valid = spec.words.empty() ||
-            std::find(spec.words.begin(), spec.words.end(), value) != spec.words.end();
-    config.*(*text) = value;
-  } else {
-    valid = parse_integer(spec, value, config.*std::get<Integer>(spec.field));
-  }
+  const bool valid = std::holds_alternative<Text>(spec.field)
+                         ? parse_text(spec, value, config.*std::get<Text>(spec.field))
+                         : parse_integer(spec, value, config.*std::get<Integer>(spec.field));
   if (valid) return {};
-  return KOLO_ERROR(kInvalidArgument, "{}='{}' is not valid; {}: {} (default {})", spec.name, value,
-                    spec.unit, range_of(spec), value_of(Config(), spec));
+  return KOLO_ERROR(kInvalidArgument, "{}='{}' is not valid: expected {}, {}{} (default {})",
+                    spec.name, value, spec.unit, range_of(spec),
+                    spec.unit == kBytes ? ", with a suffix K, M or G if you like" : "",
+                    value_of(Config(), spec));
 }
 
 /// Edit distance, for "did you mean".
@@ -124,9 +167,10 @@ std::size_t distance(std::string_view a, std::string_view b) {
 }
 
 std::string unknown_variable(std::string_view name) {
-  const auto nearest = std::min_element(
-      specs().begin(), specs().end(),
-      [&](const Spec& a, const Spec& b) { return distance(name, a.name) < distance(name, b.name); });
+  const auto nearest =
+      std::min_element(specs().begin(), specs().end(), [&](const Spec& a, const Spec& b) {
+        return distance(name, a.name) < distance(name, b.name);
+      });
   std::string line = fmt::format("unknown variable {} has no effect", name);
   if (distance(name, nearest->name) <= 4) line += fmt::format("; did you mean {}?", nearest->name);
   return line;

@@ -1,12 +1,20 @@
 #include "runtime/bootstrap/handshake.h"
 
-#include "runtime/base/check.h"
 #include "runtime/base/blob.h"
+#include "runtime/base/check.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <string_view>
 #include <utility>
 
 namespace kolo {
 namespace {
+
+// The fields of a handshake's blob; the settings follow.
+enum Field : std::size_t { kVersion, kTransport, kAddress, kInfo, kFirstSetting };
 
 // The version comes first, so that it can be compared whatever else has changed.
 std::string encode(const Handshake& handshake) {
@@ -16,12 +24,39 @@ std::string encode(const Handshake& handshake) {
   return join_fields(fields);
 }
 
-Status differ(std::string_view what, int a, std::string_view value_a, int b,
-              std::string_view value_b) {
+/// Ok, or who has which value: "ranks 0, 2 have 'a', rank 1 has 'b'".
+Status require_equal(std::string_view what, const std::vector<std::string>& values) {
+  std::map<std::string_view, std::vector<std::size_t>> ranks_by_value;
+  for (std::size_t rank = 0; rank < values.size(); ++rank) {
+    ranks_by_value[values[rank]].push_back(rank);
+  }
+  if (ranks_by_value.size() <= 1) return {};
+  constexpr std::size_t kShown = 4;
+  std::vector<std::string> parts;
+  for (const auto& [value, ranks] : ranks_by_value) {
+    const std::size_t shown = std::min(ranks.size(), kShown);
+    const bool one = ranks.size() == 1;
+    parts.push_back(fmt::format("{} {}{} {} '{}'", one ? "rank" : "ranks",
+                                fmt::join(ranks.begin(), ranks.begin() + shown, ", "),
+                                shown < ranks.size() ? ", …" : "", one ? "has" : "have", value));
+  }
   return KOLO_ERROR(kMismatch,
-                    "ranks disagree on {}: rank {} has {}, rank {} has {}; start all ranks with the "
-                    "same kolo and the same settings",
-                    what, a, value_a, b, value_b);
+                    "ranks disagree on {}: {}; start all ranks with the same kolo and the same "
+                    "settings",
+                    what, fmt::join(parts, "; "));
+}
+
+using Fields = std::vector<std::string>;
+
+std::vector<std::string> column(const std::vector<Fields>& rows, std::size_t index) {
+  std::vector<std::string> values;
+  for (const Fields& row : rows) values.push_back(row[index]);
+  return values;
+}
+
+Error not_a_handshake(std::size_t rank, std::size_t bytes) {
+  return KOLO_ERROR(kMismatch, "rank {} sent a handshake of {} bytes that is not kolo's", rank,
+                    bytes);
 }
 
 }  // namespace
@@ -29,42 +64,36 @@ Status differ(std::string_view what, int a, std::string_view value_a, int b,
 Result<std::vector<Handshake>> exchange_handshake(Bootstrap& bootstrap, Handshake mine,
                                                   Deadline deadline) {
   KOLO_ASSIGN(const auto blobs, bootstrap.exchange("handshake", encode(mine), deadline));
-  std::vector<std::vector<std::string>> fields(blobs.size());
-  for (std::size_t i = 0; i < blobs.size(); ++i) {
-    const int rank = static_cast<int>(i);
-    if (!split_fields(blobs[i], fields[i]) || fields[i].size() < 4) {
-      return KOLO_ERROR(kMismatch, "rank {} sent a handshake of {} bytes that is not kolo's", rank,
-                        blobs[i].size());
-    }
-    if (fields[i][0] != fields[0][0]) {
-      return std::move(differ("the wire version", 0, fields[0][0], rank, fields[i][0])).error();
+  std::vector<Fields> rows(blobs.size());
+  for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
+    if (!split_fields(blobs[rank], rows[rank]) || rows[rank].empty()) {
+      return not_a_handshake(rank, blobs[rank].size());
     }
   }
-  std::vector<Handshake> all(blobs.size());
-  for (std::size_t i = 0; i < blobs.size(); ++i) {
-    const int rank = static_cast<int>(i);
-    Handshake& handshake = all[i];
-    handshake.transport = fields[i][1];
-    handshake.address = fields[i][2];
-    handshake.settings.assign(fields[i].begin() + 4, fields[i].end());
-    if (!parse_rank_info(fields[i][3], handshake.info)) {
-      return KOLO_ERROR(kMismatch, "rank {} describes itself in an unknown form", rank);
+  KOLO_TRY(require_equal("the wire version", column(rows, kVersion)));
+
+  // One version: from here on a handshake of another form is a broken one.
+  std::vector<std::string> setting_counts;
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    if (rows[rank].size() < kFirstSetting) return not_a_handshake(rank, blobs[rank].size());
+    setting_counts.push_back(std::to_string(rows[rank].size() - kFirstSetting));
+  }
+  KOLO_TRY(require_equal("the transport", column(rows, kTransport)));
+  KOLO_TRY(require_equal("the number of settings", setting_counts));
+  for (std::size_t field = kFirstSetting; field < rows[0].size(); ++field) {
+    KOLO_TRY(require_equal("a setting", column(rows, field)));
+  }
+
+  std::vector<Handshake> all(rows.size());
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    Fields& row = rows[rank];
+    all[rank].wire_version = mine.wire_version;
+    all[rank].transport = std::move(row[kTransport]);
+    all[rank].address = std::move(row[kAddress]);
+    if (!parse_rank_info(row[kInfo], all[rank].info)) {
+      return not_a_handshake(rank, blobs[rank].size());
     }
-    const Handshake& first = all[0];
-    if (handshake.transport != first.transport) {
-      return std::move(differ("the transport", 0, first.transport, rank, handshake.transport))
-          .error();
-    }
-    if (handshake.settings.size() != first.settings.size()) {
-      return std::move(differ("the number of settings", 0, std::to_string(first.settings.size()),
-                              rank, std::to_string(handshake.settings.size())))
-          .error();
-    }
-    for (std::size_t s = 0; s < first.settings.size(); ++s) {
-      if (handshake.settings[s] == first.settings[s]) continue;
-      return std::move(differ("a setting", 0, first.settings[s], rank, handshake.settings[s]))
-          .error();
-    }
+    all[rank].settings.assign(row.begin() + kFirstSetting, row.end());
   }
   return all;
 }

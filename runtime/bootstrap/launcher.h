@@ -10,27 +10,32 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace kolo {
 
-/// A launcher of several processes, by its variables.
+/// A launcher, by its variables.
 struct LauncherHint {
   std::string launcher;  ///< "Open MPI's mpirun"
-  std::string variable;  ///< the one that announces the size
-  int size = 1;
+  std::string variable;  ///< the one that betrays it, and announces the size if it knows it
+  int size = 0;          ///< number of processes; 0: it does not say
   bool is_mpi = false;   ///< starts MPI programs
 };
 
-/// The first of Open MPI, MPICH and kin (PMI), a Slurm step, RANK/WORLD_SIZE; nothing without one.
-/// A batch script of Slurm is no step: there SLURM_NTASKS speaks of processes that nobody started.
+/// The first of Open MPI, MPICH and kin (PMI), a Slurm step, PMIx, RANK/WORLD_SIZE; nothing without
+/// one. A batch script of Slurm is no step: there SLURM_NTASKS speaks of processes that nobody
+/// started.
 std::optional<LauncherHint> find_launcher(const Environment& environment);
 
 /// kMismatch if a launcher announces more than one process, but another number was found: else a
-/// program would train several times side by side without a word.
-Status check_world_size(const std::optional<LauncherHint>& hint, int found);
+/// program would train several times side by side without a word. `bootstrap` is the description of
+/// the way in that found them.
+Status check_world_size(const std::optional<LauncherHint>& hint, int found,
+                        std::string_view bootstrap);
 
-/// KOLO_BOOTSTRAP, or an MPI communicator given by the user, else MPI under an MPI launcher, else a
-/// world of one. Checks the size of what it finds.
+/// KOLO_BOOTSTRAP; else MPI if the user gave a communicator, MPI is running already or an MPI
+/// launcher has started us; else a world of one. Checks the size of what it finds. Collective,
+/// unless a world of one comes of it.
 Result<std::unique_ptr<Bootstrap>> choose_bootstrap(const Config& config,
                                                     const Environment& environment,
                                                     const void* mpi_communicator);

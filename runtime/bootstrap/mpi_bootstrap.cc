@@ -3,12 +3,13 @@
 
 #include "runtime/base/check.h"
 
-#include <kolo/kolo.h>
-
 #include <mpi.h>
 #include <poll.h>
 
+#include <cstdint>
+#include <limits>
 #include <numeric>
+#include <utility>
 
 namespace kolo {
 namespace {
@@ -21,6 +22,37 @@ Status to_status(int code, std::string_view call) {
   return KOLO_ERROR(kTransport, "{} failed: {}", call,
                     std::string_view(text, static_cast<std::size_t>(length)));
 }
+
+/// True when the request is done, false when the deadline came first.
+Result<bool> wait(MPI_Request& request, Deadline deadline) {
+  constexpr int kEagerTests = 1000;
+  for (int tests = 0;; ++tests) {
+    int done = 0;
+    KOLO_TRY(to_status(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test"));
+    if (done != 0) return true;
+    if (deadline.expired()) return false;
+    // MPI has nothing to wait on with a deadline: be patient without burning the core.
+    if (tests > kEagerTests) ::poll(nullptr, 0, 1);
+  }
+}
+
+Error missing_ranks(int rank, int size, std::string_view phase) {
+  return KOLO_ERROR(
+      kTimeout,
+      "rank {} of {}: not every rank reached phase '{}' of the bootstrap in time; see "
+      "whether all called kolo::init() (KOLO_INIT_TIMEOUT)",
+      rank, size, phase);
+}
+
+/// What an all-gather of blobs reads and writes. MPI cannot cancel a collective: one that misses
+/// its deadline may still touch this memory when the user calls MPI later, so it is then given up.
+struct Gathering {
+  std::string mine;
+  int length = 0;
+  std::vector<int> lengths;
+  std::vector<int> offsets;
+  std::string all;
+};
 
 class MpiBootstrap final : public Bootstrap {
  public:
@@ -39,26 +71,35 @@ class MpiBootstrap final : public Bootstrap {
 
   Result<std::vector<std::string>> exchange(std::string_view phase, std::string blob,
                                             Deadline deadline) override {
-    const int length = static_cast<int>(blob.size());
-    std::vector<int> lengths(static_cast<std::size_t>(size_));
+    auto gathering = std::make_unique<Gathering>();
+    Gathering& g = *gathering;
+    g.mine = std::move(blob);
+    g.length = static_cast<int>(g.mine.size());
+    g.lengths.resize(static_cast<std::size_t>(size_));
     MPI_Request request = MPI_REQUEST_NULL;
-    KOLO_TRY(to_status(MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT,
+    KOLO_TRY(to_status(MPI_Iallgather(&g.length, 1, MPI_INT, g.lengths.data(), 1, MPI_INT,
                                       communicator_, &request),
                        "MPI_Iallgather"));
-    KOLO_TRY(wait(request, phase, deadline));
+    KOLO_TRY(finish(request, gathering, phase, deadline));
 
-    std::vector<int> offsets(lengths.size());
-    std::exclusive_scan(lengths.begin(), lengths.end(), offsets.begin(), 0);
-    std::string all(static_cast<std::size_t>(offsets.back() + lengths.back()), '\0');
-    KOLO_TRY(to_status(MPI_Iallgatherv(blob.data(), length, MPI_BYTE, all.data(), lengths.data(),
-                                       offsets.data(), MPI_BYTE, communicator_, &request),
-                       "MPI_Iallgatherv"));
-    KOLO_TRY(wait(request, phase, deadline));
+    const auto total = std::accumulate(g.lengths.begin(), g.lengths.end(), std::int64_t{0});
+    if (total > std::numeric_limits<int>::max()) {
+      return KOLO_ERROR(kUnsupported, "phase '{}' of the bootstrap: {} bytes are too many for MPI",
+                        phase, total);
+    }
+    g.offsets.resize(g.lengths.size());
+    std::exclusive_scan(g.lengths.begin(), g.lengths.end(), g.offsets.begin(), 0);
+    g.all.resize(static_cast<std::size_t>(total));
+    KOLO_TRY(
+        to_status(MPI_Iallgatherv(g.mine.data(), g.length, MPI_BYTE, g.all.data(), g.lengths.data(),
+                                  g.offsets.data(), MPI_BYTE, communicator_, &request),
+                  "MPI_Iallgatherv"));
+    KOLO_TRY(finish(request, gathering, phase, deadline));
 
     std::vector<std::string> blobs;
-    for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
-      blobs.push_back(all.substr(static_cast<std::size_t>(offsets[rank]),
-                                 static_cast<std::size_t>(lengths[rank])));
+    for (std::size_t rank = 0; rank < g.lengths.size(); ++rank) {
+      blobs.push_back(g.all.substr(static_cast<std::size_t>(g.offsets[rank]),
+                                   static_cast<std::size_t>(g.lengths[rank])));
     }
     return blobs;
   }
@@ -72,23 +113,13 @@ class MpiBootstrap final : public Bootstrap {
   }
 
  private:
-  // MPI cannot cancel a collective, so a request that misses its deadline is left behind: the error
-  // ends init, and finalize() is not called after a failure.
-  Status wait(MPI_Request& request, std::string_view phase, Deadline deadline) const {
-    constexpr int kEagerTests = 1000;
-    for (int tests = 0;; ++tests) {
-      int done = 0;
-      KOLO_TRY(to_status(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test"));
-      if (done != 0) return {};
-      if (deadline.expired()) {
-        return KOLO_ERROR(kTimeout,
-                          "rank {} of {}: not every rank reached phase '{}' of the bootstrap in "
-                          "time; see whether all called kolo::init() (KOLO_INIT_TIMEOUT)",
-                          rank_, size_, phase);
-      }
-      // MPI has nothing to wait on with a deadline: be patient without burning the core.
-      if (tests > kEagerTests) ::poll(nullptr, 0, 1);
-    }
+  Status finish(MPI_Request& request, std::unique_ptr<Gathering>& gathering, std::string_view phase,
+                Deadline deadline) const {
+    auto done = wait(request, deadline);
+    if (done.ok() && *done) return {};
+    [[maybe_unused]] const Gathering* given_up = gathering.release();
+    if (!done.ok()) return std::move(done).error();
+    return missing_ranks(rank_, size_, phase);
   }
 
   MPI_Comm communicator_;
@@ -97,33 +128,69 @@ class MpiBootstrap final : public Bootstrap {
   const int size_;
 };
 
-}  // namespace
-
-bool mpi_built() { return true; }
-
-Result<std::unique_ptr<Bootstrap>> make_mpi_bootstrap(const void* communicator) {
+/// MPI as it must be before it can be used here; true if it was initialised here.
+Result<bool> ensure_running() {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized != 0) {
     return KOLO_ERROR(kInvalidArgument, "kolo::init() was called after MPI_Finalize()");
   }
-  int initialized = 0;
-  MPI_Initialized(&initialized);
-  const bool owns_mpi = initialized == 0;
-  if (owns_mpi) {
-    int provided = 0;
-    KOLO_TRY(to_status(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided),
+  int level = MPI_THREAD_SINGLE;
+  if (!mpi_is_running()) {
+    KOLO_TRY(to_status(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &level),
                        "MPI_Init_thread"));
+    return true;
   }
+  int is_main = 0;
+  MPI_Query_thread(&level);
+  MPI_Is_thread_main(&is_main);
+  if (level < MPI_THREAD_SERIALIZED && is_main == 0) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "kolo::init() was called on another thread than MPI_Init(); initialise MPI "
+                      "with MPI_THREAD_SERIALIZED at least, or call both on one thread");
+  }
+  return false;
+}
+
+/// Collective; the duplicate keeps kolo's messages apart from the user's.
+Result<MPI_Comm> duplicate(MPI_Comm original, int rank, int size, Deadline deadline) {
+  // Beyond this call, as MPI writes it when the duplicate is ready, perhaps after the deadline.
+  auto own = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
+  MPI_Request request = MPI_REQUEST_NULL;
+  KOLO_TRY(to_status(MPI_Comm_idup(original, own.get(), &request), "MPI_Comm_idup"));
+  auto done = wait(request, deadline);
+  if (done.ok() && *done) return *own;
+  [[maybe_unused]] const MPI_Comm* given_up = own.release();
+  if (!done.ok()) return std::move(done).error();
+  return missing_ranks(rank, size, "communicator");
+}
+
+}  // namespace
+
+bool mpi_built() { return true; }
+
+bool mpi_is_running() {
+  int initialized = 0;
+  int finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  return initialized != 0 && finalized == 0;
+}
+
+Result<std::unique_ptr<Bootstrap>> make_mpi_bootstrap(const void* communicator, Deadline deadline) {
+  KOLO_ASSIGN(const bool owns_mpi, ensure_running());
   const MPI_Comm original =
       communicator != nullptr ? *static_cast<const MPI_Comm*>(communicator) : MPI_COMM_WORLD;
-  MPI_Comm own = MPI_COMM_NULL;
-  KOLO_TRY(to_status(MPI_Comm_dup(original, &own), "MPI_Comm_dup"));
-  MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
+  if (original == MPI_COMM_NULL) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "kolo::init(): mpi_comm is MPI_COMM_NULL; only its ranks may call init");
+  }
   int rank = 0;
   int size = 0;
-  MPI_Comm_rank(own, &rank);
-  MPI_Comm_size(own, &size);
+  KOLO_TRY(to_status(MPI_Comm_rank(original, &rank), "MPI_Comm_rank"));
+  KOLO_TRY(to_status(MPI_Comm_size(original, &size), "MPI_Comm_size"));
+  KOLO_ASSIGN(const MPI_Comm own, duplicate(original, rank, size, deadline));
+  MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
   return std::unique_ptr<Bootstrap>(std::make_unique<MpiBootstrap>(own, owns_mpi, rank, size));
 }
 

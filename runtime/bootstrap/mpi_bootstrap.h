@@ -5,13 +5,23 @@
 
 #include "runtime/bootstrap/bootstrap.h"
 
+#include <kolo/export.h>
+
 #include <memory>
 
 namespace kolo {
 
-/// `communicator` points to the MPI_Comm whose ranks take part (it is duplicated); null:
-/// MPI_COMM_WORLD. MPI is initialised unless the user has done so, and finalised by finalize() only
-/// if it was initialised here. kUnsupported without MPI; kInvalidArgument after MPI_Finalize.
-Result<std::unique_ptr<Bootstrap>> make_mpi_bootstrap(const void* communicator);
+/// Public as part of <kolo/kolo.h>.
+KOLO_API bool mpi_built();
+
+/// Whether the user has initialised MPI already (and not finalised it). Never without MPI.
+bool mpi_is_running();
+
+/// Collective. `communicator` points to the MPI_Comm whose ranks take part (it is duplicated);
+/// null: MPI_COMM_WORLD. MPI is initialised unless the user has done so, and finalised by
+/// finalize() only if it was initialised here; MPI_Init itself knows no deadline. kUnsupported
+/// without MPI, kInvalidArgument after MPI_Finalize or for a communicator that this process is not
+/// in, kTimeout if not all of its ranks come.
+Result<std::unique_ptr<Bootstrap>> make_mpi_bootstrap(const void* communicator, Deadline deadline);
 
 }  // namespace kolo

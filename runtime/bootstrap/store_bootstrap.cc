@@ -23,10 +23,11 @@ Result<std::vector<std::string>> StoreBootstrap::exchange(std::string_view phase
     }
   }
   if (missing.empty()) return blobs;
-  return KOLO_ERROR(kTimeout,
-                    "rank {}: {} of {} ranks did not reach phase '{}' of the bootstrap in time: {}; "
-                    "see whether they started (KOLO_INIT_TIMEOUT)",
-                    rank_, missing.size(), size_, phase, fmt::join(missing, ", "));
+  return KOLO_ERROR(
+      kTimeout,
+      "rank {}: {} of {} ranks did not reach phase '{}' of the bootstrap in time: {}; "
+      "see whether they started (KOLO_INIT_TIMEOUT)",
+      rank_, missing.size(), size_, phase, fmt::join(missing, ", "));
 }
 
 }  // namespace kolo

@@ -1,6 +1,7 @@
 #include "runtime/health/process_watch.h"
 
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,6 +17,8 @@ ProcessWatch::ProcessWatch(const World& world, const Log& log) {
     // Ranks that are threads of this process end with it.
     if (other.pid_namespace != mine.pid_namespace || other.pid == mine.pid) continue;
     UniqueDescriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, other.pid, 0)));
+    // Ended before we could watch it: a descriptor that is readable from the start says so.
+    if (!pidfd && errno == ESRCH) pidfd.reset(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
     if (pidfd) {
       watched_.push_back({rank, std::move(pidfd)});
     } else {

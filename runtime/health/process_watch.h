@@ -1,5 +1,5 @@
-// ProcessWatch: notices at once when the process of a rank on this host ends, by pidfd. Owned by the
-// cycle; token holder only.
+// ProcessWatch: notices at once when the process of a rank on this host ends, by pidfd. Owned by
+// the cycle; token holder only.
 #pragma once
 
 #include "runtime/base/log.h"

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <numeric>
 
 namespace kolo {
 namespace {
@@ -22,22 +24,35 @@ struct BitmapTraits {
   static void close(Type bitmap) noexcept { hwloc_bitmap_free(bitmap); }
 };
 
+// Without hwloc's knowledge every hardware thread counts as a core.
+std::vector<int> all_processors() {
+  std::vector<int> processors(
+      static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN))));
+  std::iota(processors.begin(), processors.end(), 0);
+  return processors;
+}
+
 }  // namespace
 
-int usable_cores() {
-  const int fallback = std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
+std::vector<int> usable_cores() {
   hwloc_topology_t raw = nullptr;
-  if (hwloc_topology_init(&raw) != 0) return fallback;
+  if (hwloc_topology_init(&raw) != 0) return all_processors();
   const UniqueHandle<TopologyTraits> topology(raw);
-  if (hwloc_topology_load(raw) != 0) return fallback;
+  hwloc_topology_set_all_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
+  hwloc_topology_set_type_filter(raw, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
+  if (hwloc_topology_load(raw) != 0) return all_processors();
   const UniqueHandle<BitmapTraits> mine(hwloc_bitmap_alloc());
-  if (hwloc_get_cpubind(raw, mine.get(), HWLOC_CPUBIND_PROCESS) != 0) return fallback;
-  int cores = 0;
+  if (hwloc_get_cpubind(raw, mine.get(), HWLOC_CPUBIND_PROCESS) != 0) return all_processors();
+  std::vector<int> cores;
   for (hwloc_obj_t core = nullptr;
        (core = hwloc_get_next_obj_by_type(raw, HWLOC_OBJ_CORE, core)) != nullptr;) {
-    if (hwloc_bitmap_intersects(core->cpuset, mine.get()) != 0) ++cores;
+    // A core's number is that of its first hardware thread: hwloc's own numbers depend on the
+    // cpuset, and the system's repeat from package to package.
+    if (hwloc_bitmap_intersects(core->cpuset, mine.get()) != 0) {
+      cores.push_back(hwloc_bitmap_first(core->complete_cpuset));
+    }
   }
-  return cores > 0 ? cores : fallback;
+  return cores.empty() ? all_processors() : cores;
 }
 
 }  // namespace kolo

@@ -1,6 +1,7 @@
 #include "runtime/topology/world.h"
 
 #include "runtime/base/blob.h"
+#include "runtime/topology/host.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +12,8 @@
 #include <fstream>
 #include <map>
 #include <set>
+#include <string_view>
+#include <utility>
 
 namespace kolo {
 namespace {
@@ -21,33 +24,59 @@ std::string namespace_of_process(const char* link) {
   return ::stat(link, &status) == 0 ? std::to_string(status.st_ino) : "unknown";
 }
 
-std::string boot_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return id;
-}
-
 std::string host_name() {
   std::array<char, 256> name = {};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
+/// The running kernel: equal on all that shares it. Where /proc is closed, the name must do.
+std::string kernel_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  return std::getline(file, id) && !id.empty() ? id : host_name();
+}
+
+bool parse_number(std::string_view text, int& number) {
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && rest == text.data() + text.size();
+}
+
+/// Gives `rank` a core, moving other ranks to other cores where that helps: one augmenting path of
+/// Kuhn's bipartite matching. `visited` are cores that were tried for this rank already.
+bool place(int rank, const std::vector<const RankInfo*>& ranks, std::map<int, int>& rank_on_core,
+           std::set<int>& visited) {
+  for (const int core : ranks[static_cast<std::size_t>(rank)]->cores) {
+    if (!visited.insert(core).second) continue;
+    const auto taken = rank_on_core.find(core);
+    if (taken == rank_on_core.end() || place(taken->second, ranks, rank_on_core, visited)) {
+      rank_on_core[core] = rank;
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string RankInfo::serialize() const {
-  return join_fields({host_id, hostname, std::to_string(pid), pid_namespace});
+  std::vector<std::string> fields = {host_id, hostname, std::to_string(pid), pid_namespace};
+  for (const int core : cores) fields.push_back(std::to_string(core));
+  return join_fields(fields);
 }
 
 bool parse_rank_info(const std::string& bytes, RankInfo& info) {
+  constexpr std::size_t kFirstCore = 4;
   std::vector<std::string> fields;
-  if (!split_fields(bytes, fields) || fields.size() != 4) return false;
-  const std::string& pid = fields[2];
-  const auto [rest, error] = std::from_chars(pid.data(), pid.data() + pid.size(), info.pid);
-  if (error != std::errc() || rest != pid.data() + pid.size()) return false;
-  info.host_id = fields[0];
-  info.hostname = fields[1];
-  info.pid_namespace = fields[3];
+  if (!split_fields(bytes, fields) || fields.size() < kFirstCore) return false;
+  RankInfo parsed;
+  parsed.host_id = std::move(fields[0]);
+  parsed.hostname = std::move(fields[1]);
+  parsed.pid_namespace = std::move(fields[3]);
+  if (!parse_number(fields[2], parsed.pid)) return false;
+  for (std::size_t i = kFirstCore; i < fields.size(); ++i) {
+    if (!parse_number(fields[i], parsed.cores.emplace_back())) return false;
+  }
+  info = std::move(parsed);
   return true;
 }
 
@@ -55,17 +84,19 @@ RankInfo describe_this_process(const std::string& host_id_override) {
   RankInfo info;
   info.hostname = host_name();
   info.pid = ::getpid();
-  info.pid_namespace = boot_id() + "/" + namespace_of_process("/proc/self/ns/pid");
+  info.pid_namespace = kernel_id() + "/" + namespace_of_process("/proc/self/ns/pid");
   // Shared memory reaches as far as the kernel and the IPC namespace do, whatever hosts are called.
   info.host_id = host_id_override.empty()
-                     ? boot_id() + "/" + namespace_of_process("/proc/self/ns/ipc")
+                     ? kernel_id() + "/" + namespace_of_process("/proc/self/ns/ipc")
                      : host_id_override;
+  info.cores = usable_cores();
   return info;
 }
 
 World::World(int rank, std::vector<RankInfo> ranks) : rank_(rank), ranks_(std::move(ranks)) {
   std::map<std::string, std::vector<int>> by_host;
-  for (int r = 0; r < size(); ++r) by_host[ranks_[static_cast<std::size_t>(r)].host_id].push_back(r);
+  for (int r = 0; r < size(); ++r)
+    by_host[ranks_[static_cast<std::size_t>(r)].host_id].push_back(r);
 
   const auto& mine = by_host.at(info(rank_).host_id);
   local_size_ = static_cast<int>(mine.size());
@@ -78,6 +109,22 @@ World::World(int rank, std::vector<RankInfo> ranks) : rank_(rank), ranks_(std::m
   }
   cross_size_ = static_cast<int>(lowest.size());
   cross_rank_ = static_cast<int>(std::distance(lowest.begin(), lowest.find(mine.front())));
+}
+
+bool World::has_core_for_each_rank() const {
+  std::vector<const RankInfo*> ranks;
+  for (const RankInfo& other : ranks_) {
+    const RankInfo& mine = info(rank_);
+    if (other.host_id == mine.host_id || other.pid_namespace == mine.pid_namespace) {
+      ranks.push_back(&other);
+    }
+  }
+  std::map<int, int> rank_on_core;
+  for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
+    std::set<int> visited;
+    if (!place(rank, ranks, rank_on_core, visited)) return false;
+  }
+  return true;
 }
 
 }  // namespace kolo

@@ -9,10 +9,11 @@ namespace kolo {
 
 /// What a rank tells the others about itself.
 struct RankInfo {
-  std::string host_id;    ///< same value: same kernel and same IPC namespace (or KOLO_HOST_ID)
-  std::string hostname;   ///< for people
+  std::string host_id;   ///< same value: same kernel and same IPC namespace (or KOLO_HOST_ID)
+  std::string hostname;  ///< for people
   int pid = 0;
   std::string pid_namespace;  ///< a pid means something only within one
+  std::vector<int> cores;     ///< where it may run, as usable_cores() numbers them
 
   std::string serialize() const;
 };
@@ -36,6 +37,10 @@ class World {
   /// Index of this host among the hosts that have a rank of this local_rank (Horovod's cross rank).
   int cross_rank() const { return cross_rank_; }
   int cross_size() const { return cross_size_; }
+
+  /// Whether every rank of this machine (ranks that KOLO_HOST_ID sets apart included) can have a
+  /// core of its own, so that they may spin.
+  bool has_core_for_each_rank() const;
 
   bool same_host(int a, int b) const { return ranks_[a].host_id == ranks_[b].host_id; }
   const RankInfo& info(int rank) const { return ranks_[rank]; }

@@ -58,7 +58,7 @@ struct Knob {
   std::string name;           ///< "KOLO_CHUNK_SIZE"
   std::string unit;           ///< "bytes"
   std::string default_value;  ///< as it would be written in the variable
-  std::string range;          ///< "4096 … 1073741824"
+  std::string range;          ///< "1024 to 1073741824"
   std::string purpose;        ///< one sentence
 };
 KOLO_API std::vector<Knob> knobs();

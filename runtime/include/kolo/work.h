@@ -33,8 +33,8 @@ class KOLO_API Work {
   /// Blocks until the operation is done and returns its status. The runtime ends every operation
   /// by KOLO_OPERATION_TIMEOUT at the latest, so this returns; `until` bounds this wait alone and
   /// yields kTimeout while the operation goes on.
-  Status wait(std::chrono::steady_clock::time_point until =
-                  std::chrono::steady_clock::time_point::max());
+  Status wait(
+      std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max());
 
   /// Number of ranks that contributed memory (a rank may take part without: see Entry::absent).
   /// Precondition: done() and succeeded.
