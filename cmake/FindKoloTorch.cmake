@@ -1,42 +1,80 @@
-# LibTorch's CPU half, from -DKOLO_TORCH_ROOT=<root> (an unzipped libtorch, or torch/ of a wheel), or
-# the virtual environment that tools/setup makes. Makes the target kolo_libtorch. The package file of
-# the wheel itself asks for the CUDA toolkit, which nobody needs to train on CPUs.
-set(KOLO_TORCH_ROOT "" CACHE PATH "Root of LibTorch; empty: the environment of tools/setup")
-set(_kolo_torch_hints ${KOLO_TORCH_ROOT})
-if(NOT KOLO_TORCH_ROOT)
-  foreach(_base ${CMAKE_BINARY_DIR} ${CMAKE_BINARY_DIR}/.. ${CMAKE_SOURCE_DIR}/build)
-    file(GLOB _found ${_base}/venv/lib/python3*/site-packages/torch)
-    list(APPEND _kolo_torch_hints ${_found})
+# Finds the CPU half of a LibTorch: target KoloTorch::torch, KoloTorch_VERSION, KoloTorch_ROOT.
+# The config file in PyPI's wheel demands a CUDA toolkit even of a program that never uses it.
+#
+# Looked for, in this order: -DKOLO_TORCH_ROOT (site-packages/torch of a wheel, or an unzipped
+# libtorch); the virtual environment that tools/setup makes; CMAKE_PREFIX_PATH; Python's own torch.
+
+set(KoloTorch_places "")
+if(KOLO_TORCH_ROOT)
+  set(KoloTorch_places ${KOLO_TORCH_ROOT})
+else()
+  file(GLOB KoloTorch_places
+       "${PROJECT_SOURCE_DIR}/build/venv/lib/python3*/site-packages/torch")
+  foreach(prefix IN LISTS CMAKE_PREFIX_PATH)
+    file(GLOB more "${prefix}" "${prefix}/libtorch" "${prefix}/lib/python3*/site-packages/torch")
+    list(APPEND KoloTorch_places ${more})
   endforeach()
-  list(APPEND _kolo_torch_hints ${CMAKE_PREFIX_PATH})
+  # Where it would be imported from, without the seconds that importing it takes.
+  find_program(KoloTorch_PYTHON NAMES python3)
+  mark_as_advanced(KoloTorch_PYTHON)
+  if(KoloTorch_PYTHON)
+    execute_process(COMMAND ${KoloTorch_PYTHON} -c
+      "import importlib.util as u, os; s = u.find_spec('torch'); print(os.path.dirname(s.origin) if s and s.origin else '', end='')"
+      OUTPUT_VARIABLE more ERROR_QUIET)
+    list(APPEND KoloTorch_places ${more})
+  endif()
 endif()
-find_path(KOLO_TORCH_INCLUDE_DIR torch/csrc/autograd/autograd.h PATH_SUFFIXES include
-  HINTS ${_kolo_torch_hints} NO_DEFAULT_PATH)
-if(KOLO_TORCH_INCLUDE_DIR)
-  get_filename_component(_kolo_torch_prefix ${KOLO_TORCH_INCLUDE_DIR} DIRECTORY)
+
+unset(KoloTorch_ROOT)
+foreach(place IN LISTS KoloTorch_places)
+  if(EXISTS "${place}/include/torch/csrc/api/include/torch/torch.h"
+     AND EXISTS "${place}/lib/libtorch_cpu.so" AND EXISTS "${place}/lib/libc10.so")
+    set(KoloTorch_ROOT "${place}")
+    break()
+  endif()
+endforeach()
+
+unset(KoloTorch_VERSION)
+if(KoloTorch_ROOT)
+  set(header "${KoloTorch_ROOT}/include/torch/headeronly/version.h")
+  if(NOT EXISTS "${header}")  # before 2.9
+    set(header "${KoloTorch_ROOT}/include/torch/csrc/api/include/torch/version.h")
+  endif()
+  file(STRINGS "${header}" version REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) +[0-9]+")
+  string(REGEX REPLACE "[^0-9;]" "" version "${version}")
+  string(REPLACE ";" "." KoloTorch_VERSION "${version}")
+  # Archives of before 2.7 exist with std::string's layout of before GCC 5, which nothing else here
+  # is built with: refused rather than left to the linker's riddles.
+  set(config "${KoloTorch_ROOT}/share/cmake/Torch/TorchConfig.cmake")
+  if(EXISTS "${config}")
+    file(STRINGS "${config}" old_abi REGEX "_GLIBCXX_USE_CXX11_ABI=0")
+    if(old_abi)
+      message(FATAL_ERROR "${KoloTorch_ROOT} is built with the old C++ ABI; take LibTorch's archive "
+                          "with cxx11-abi in its name, or the wheel")
+    endif()
+  endif()
 endif()
-find_library(KOLO_TORCH_CPU_LIBRARY torch_cpu HINTS ${_kolo_torch_prefix}/lib NO_DEFAULT_PATH)
-find_library(KOLO_C10_LIBRARY c10 HINTS ${_kolo_torch_prefix}/lib NO_DEFAULT_PATH)
-if(EXISTS ${_kolo_torch_prefix}/version.py)
-  file(STRINGS ${_kolo_torch_prefix}/version.py _line REGEX "^__version__")
-  string(REGEX REPLACE ".*['\"]([^'\"]+)['\"].*" "\\1" KoloTorch_VERSION "${_line}")
-elseif(EXISTS ${_kolo_torch_prefix}/build-version)
-  file(STRINGS ${_kolo_torch_prefix}/build-version KoloTorch_VERSION LIMIT_COUNT 1)
-endif()
+
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(KoloTorch
-  REQUIRED_VARS KOLO_TORCH_CPU_LIBRARY KOLO_C10_LIBRARY KOLO_TORCH_INCLUDE_DIR
-  VERSION_VAR KoloTorch_VERSION
-  REASON_FAILURE_MESSAGE "run tools/setup, or give -DKOLO_TORCH_ROOT=<libtorch>")
-if(KoloTorch_FOUND AND NOT TARGET kolo_libtorch)
-  # libtorch_cpu of the wheel is linked to CUPTI and the CUDA runtime, which are wheels beside it.
-  file(GLOB _kolo_nvidia_dirs ${_kolo_torch_prefix}/../nvidia/*/lib)
-  set(_kolo_torch_dirs ${_kolo_torch_prefix}/lib ${_kolo_nvidia_dirs})
-  list(TRANSFORM _kolo_torch_dirs PREPEND "LINKER:-rpath-link," OUTPUT_VARIABLE _kolo_rpath_link)
-  list(TRANSFORM _kolo_torch_dirs PREPEND "LINKER:-rpath," OUTPUT_VARIABLE _kolo_rpath)
-  add_library(kolo_libtorch INTERFACE)
-  target_include_directories(kolo_libtorch SYSTEM INTERFACE
-    ${KOLO_TORCH_INCLUDE_DIR} ${KOLO_TORCH_INCLUDE_DIR}/torch/csrc/api/include)
-  target_link_libraries(kolo_libtorch INTERFACE ${KOLO_TORCH_CPU_LIBRARY} ${KOLO_C10_LIBRARY})
-  target_link_options(kolo_libtorch INTERFACE ${_kolo_rpath_link} ${_kolo_rpath})
+  REQUIRED_VARS KoloTorch_ROOT VERSION_VAR KoloTorch_VERSION
+  REASON_FAILURE_MESSAGE "give -DKOLO_TORCH_ROOT=<site-packages/torch or an unzipped libtorch>")
+
+if(KoloTorch_FOUND AND NOT TARGET KoloTorch::torch)
+  foreach(name c10 torch_cpu)
+    add_library(KoloTorch::${name} SHARED IMPORTED)
+    set_target_properties(KoloTorch::${name} PROPERTIES
+      IMPORTED_LOCATION "${KoloTorch_ROOT}/lib/lib${name}.so"
+      INTERFACE_INCLUDE_DIRECTORIES
+        "${KoloTorch_ROOT}/include;${KoloTorch_ROOT}/include/torch/csrc/api/include")
+  endforeach()
+  add_library(KoloTorch::torch INTERFACE IMPORTED)
+  target_link_libraries(KoloTorch::torch INTERFACE KoloTorch::torch_cpu KoloTorch::c10)
+  target_compile_features(KoloTorch::torch INTERFACE cxx_std_20)
+  # A wheel's libtorch_cpu needs libraries out of sibling wheels; it finds them by its own rpath at
+  # run time, and the linker by ours.
+  file(GLOB siblings "${KoloTorch_ROOT}/../nvidia/*/lib")
+  foreach(folder IN ITEMS "${KoloTorch_ROOT}/lib" LISTS siblings)
+    target_link_options(KoloTorch::torch INTERFACE "LINKER:-rpath-link,${folder}")
+  endforeach()
 endif()

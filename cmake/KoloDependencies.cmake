@@ -14,13 +14,13 @@ set(KOLO_PRIVATE_DEPENDENCIES
   PkgConfig::HWLOC PkgConfig::HWY kolo_ucx)
 
 # An optional part: its state is <prefix>, the reason <prefix>_REASON.
-macro(kolo_optional_part prefix option found reason_missing)
+macro(kolo_optional_part prefix option found reason_found reason_missing)
   set(${prefix} OFF)
   if("${${option}}" STREQUAL "OFF")
     set(${prefix}_REASON "switched off by ${option}=OFF")
   elseif(${found})
     set(${prefix} ON)
-    set(${prefix}_REASON "found")
+    set(${prefix}_REASON "${reason_found}")
   elseif("${${option}}" STREQUAL "ON")
     message(FATAL_ERROR "${option}=ON, but ${reason_missing}")
   else()
@@ -32,10 +32,15 @@ if(NOT KOLO_WITH_MPI STREQUAL "OFF")
   find_package(MPI QUIET COMPONENTS C)
 endif()
 kolo_optional_part(KOLO_HAS_MPI KOLO_WITH_MPI "MPI_C_FOUND"
-  "no MPI was found (Debian: libopenmpi-dev)")
+  "MPI ${MPI_C_VERSION}, ${MPI_C_COMPILER}"
+  "no MPI was found (Debian: libopenmpi-dev; elsewhere: -DMPI_C_COMPILER=<its mpicc>)")
 
 if(NOT KOLO_WITH_TORCH STREQUAL "OFF")
   find_package(KoloTorch QUIET)
 endif()
 kolo_optional_part(KOLO_HAS_TORCH KOLO_WITH_TORCH "KoloTorch_FOUND"
+  "${KoloTorch_VERSION} from ${KoloTorch_ROOT}"
   "no LibTorch was found (tools/setup brings it, or give -DKOLO_TORCH_ROOT=<libtorch>)")
+if(KOLO_HAS_TORCH)
+  include(KoloTorch)
+endif()

@@ -1,24 +1,26 @@
 # Installation and export: another project says find_package(kolo) and links kolo::kolo or
-# kolo::torch.
+# kolo::torch. Each has an export file of its own, so that kolo::kolo asks for no LibTorch.
 include(CMakePackageConfigHelpers)
 set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/kolo)
 
-set(_targets kolo)
-if(KOLO_HAS_TORCH)
-  list(APPEND _targets kolo_torch)
-endif()
-install(TARGETS ${_targets} EXPORT koloTargets
-  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
-  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-  INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS kolo EXPORT kolo-core INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT kolo-core NAMESPACE kolo:: FILE kolo-core.cmake DESTINATION ${_package_dir})
 install(DIRECTORY runtime/include/kolo bindings/include/kolo
-  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
-install(EXPORT koloTargets NAMESPACE kolo:: DESTINATION ${_package_dir})
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  FILES_MATCHING PATTERN "*.h" PATTERN torch EXCLUDE PATTERN torch.h EXCLUDE)
+if(KOLO_HAS_TORCH)
+  install(TARGETS kolo_torch EXPORT kolo-torch INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(EXPORT kolo-torch NAMESPACE kolo:: FILE kolo-torch.cmake DESTINATION ${_package_dir})
+  install(FILES bindings/include/kolo/torch.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kolo)
+  install(DIRECTORY bindings/include/kolo/torch DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kolo
+    FILES_MATCHING PATTERN "*.h")
+  install(FILES cmake/FindKoloTorch.cmake DESTINATION ${_package_dir})
+endif()
+
 configure_package_config_file(cmake/koloConfig.cmake.in koloConfig.cmake
-  INSTALL_DESTINATION ${_package_dir})
+  INSTALL_DESTINATION ${_package_dir} NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file(koloConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES
   ${CMAKE_CURRENT_BINARY_DIR}/koloConfig.cmake
   ${CMAKE_CURRENT_BINARY_DIR}/koloConfigVersion.cmake
-  cmake/FindKoloTorch.cmake
   DESTINATION ${_package_dir})

@@ -1,6 +1,8 @@
 # Options, and what all our own targets are compiled with.
 option(KOLO_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(KOLO_WARNINGS_AS_ERRORS "Treat warnings of kolo's own code as errors" ON)
+set(KOLO_TORCH_ROOT "" CACHE PATH
+  "LibTorch: site-packages/torch of a wheel, or an unzipped libtorch; empty: tools/setup's")
 set(KOLO_SANITIZE "" CACHE STRING "Sanitizers to build with, as for -fsanitize=")
 # AUTO: if it is found; ON: required; OFF: without.
 foreach(part MPI TORCH)
@@ -27,7 +29,8 @@ function(kolo_configure_target target)
   # warns of overlaps in std::string that are none (PR 105329).
   target_compile_options(${target} PRIVATE
     -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
-    -Wno-missing-field-initializers
+    -Wno-missing-field-initializers -Wswitch-enum
+    $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
     $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
     $<$<BOOL:${KOLO_WARNINGS_AS_ERRORS}>:-Werror>
     "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
