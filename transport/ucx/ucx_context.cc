@@ -1,0 +1,117 @@
+// See ucx_context.h.
+#include "transport/ucx/ucx_context.h"
+
+#include "runtime/base/check.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <set>
+#include <sstream>
+
+namespace kolo {
+namespace {
+
+struct Setting {
+  const char* name;
+  const char* value;
+};
+
+Status configure(ucp_config_t* config, const UcxOptions& options, const Setting& setting) {
+  if (options.environment.get(fmt::format("UCX_{}", setting.name))) return {};
+  const ucs_status_t status = ucp_config_modify(config, setting.name, setting.value);
+  if (status == UCS_OK) return {};
+  return ucx_error(status, fmt::format("UCX's setting {}={}", setting.name, setting.value));
+}
+
+struct CloseFile {
+  void operator()(FILE* file) const { std::fclose(file); }
+};
+
+// UCX 1.13 tells what an endpoint uses only in what it prints for people.
+std::string printed(const std::function<void(FILE*)>& print) {
+  char* text = nullptr;
+  std::size_t size = 0;
+  {
+    const std::unique_ptr<FILE, CloseFile> file(open_memstream(&text, &size));
+    if (file == nullptr) return {};
+    print(file.get());
+  }
+  const std::unique_ptr<char, decltype(&std::free)> owner(text, &std::free);
+  return {text, size};
+}
+
+// The word before the slash of "posix/memory", in each line that contains `marker`.
+std::string names_in(const std::string& text, std::string_view marker) {
+  std::set<std::string> names;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(marker) == std::string::npos) continue;
+    const std::size_t slash = line.find('/');
+    if (slash == std::string::npos) continue;
+    const std::size_t before = line.find_last_of(": ", slash);
+    names.insert(line.substr(before + 1, slash - before - 1));
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+std::string ucx_version() {
+  const std::string_view version = ucp_get_version_string();
+  return std::string(version.substr(0, version.find(' ')));
+}
+
+std::string ucx_transports(ucp_ep_h endpoint) {
+  return names_in(printed([endpoint](FILE* file) { ucp_ep_print_info(endpoint, file); }), "lane[");
+}
+
+std::string ucx_transports(ucp_context_h context) {
+  return names_in(printed([context](FILE* file) { ucp_context_print_info(context, file); }),
+                  "resource");
+}
+
+Result<UcxResources> open_ucx(const UcxOptions& options) {
+  ucp_config_t* raw_config = nullptr;
+  ucs_status_t status = ucp_config_read(nullptr, nullptr, &raw_config);
+  if (status != UCS_OK) return ucx_error(status, "reading UCX's settings");
+  const UcxConfig config(raw_config);
+  // A rendezvous is pulled by its receiver, never pushed into memory whose transfer may have been
+  // failed meanwhile.
+  KOLO_TRY(configure(config.get(), options, {"RNDV_SCHEME", "get_zcopy"}));
+  if (!options.transports.empty()) {
+    KOLO_TRY(configure(config.get(), options, {"TLS", options.transports.c_str()}));
+  }
+
+  UcxResources ucx;
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP;
+  params.name = "kolo";
+  ucp_context_h context = nullptr;
+  status = ucp_init(&params, config.get(), &context);
+  if (status != UCS_OK) return ucx_error(status, fmt::format("opening UCX {}", ucx_version()));
+  ucx.context = UcxContext(context);
+
+  ucp_worker_params_t worker_params{};
+  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  // Different threads hold the progress token one after the other.
+  worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  ucp_worker_h worker = nullptr;
+  status = ucp_worker_create(ucx.context.get(), &worker_params, &worker);
+  if (status != UCS_OK) return ucx_error(status, "making a UCX worker");
+  ucx.worker = UcxWorker(worker);
+
+  status = ucp_worker_get_efd(worker, &ucx.event_fd);
+  if (status != UCS_OK) return ucx_error(status, "getting the descriptor of a UCX worker");
+  ucp_address_t* address = nullptr;
+  std::size_t address_size = 0;
+  status = ucp_worker_get_address(worker, &address, &address_size);
+  if (status != UCS_OK) return ucx_error(status, "getting the address of a UCX worker");
+  ucx.address.assign(reinterpret_cast<const char*>(address), address_size);
+  ucp_worker_release_address(worker, address);
+  return ucx;
+}
+
+}  // namespace kolo

@@ -1,0 +1,141 @@
+// How UcxTransport ends, in failure and in peace: completion of requests, lost peers, fail_all()
+// and the destructor; see ucx_transport_impl.h.
+//
+// What makes fail_all() safe: only ucp_worker_progress() moves bytes of this process (rendezvous is
+// pulled by the receiver, see ucx_context.cc), and it is never called again. UCX completes requests
+// early only on endpoints with error handling; where one is stuck, as to a dead rank on this host,
+// its worker is abandoned, not destroyed: that costs some memory, once a failure.
+#include "runtime/base/check.h"
+#include "transport/ucx/ucx_transport_impl.h"
+
+#include <sched.h>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+constexpr std::chrono::milliseconds kLongestDrain{200};
+constexpr std::chrono::milliseconds kLongestClose{1000};
+
+}  // namespace
+
+void UcxTransport::complete(UcxRequest& request, ucs_status_t status, const char* what) {
+  Transfer* const transfer = std::exchange(request.transfer, nullptr);
+  const int peer = request.peer;
+  if (request.is_send) --sends_pending_;
+  requests_.give_back(request);
+  if (transfer == nullptr) return;
+  if (failure_) {
+    transfer->finish(*failure_);
+  } else if (status == UCS_OK) {
+    transfer->finish(Status());
+  } else {
+    transfer->finish(ucx_error(status, fmt::format("rank {} {} rank {}", rank_, what, peer)));
+  }
+}
+
+// From within ucp_worker_progress(), where endpoints are better not closed.
+void UcxTransport::on_endpoint_failed(void* link, ucp_ep_h /*endpoint*/, ucs_status_t status) {
+  auto& failed = *static_cast<Link*>(link);
+  UcxTransport& transport = *failed.owner;
+  if (failed.failure) return;
+  Error error = ucx_error(
+      status, fmt::format("rank {} lost its connection to rank {}", transport.rank_, failed.rank));
+  error.code = ErrorCode::kPeerLost;
+  failed.failure = std::move(error);
+  transport.links_failed_ = true;
+}
+
+bool UcxTransport::report_failures() {
+  if (!std::exchange(links_failed_, false)) return false;
+  for (Link& link : links_) {
+    if (!link.failure || std::exchange(link.failure_reported, true)) continue;
+    close_by_force(link);
+    if (!failure_) listener_->on_peer_failed(link.rank, *link.failure);
+  }
+  return true;
+}
+
+void UcxTransport::close_by_force(Link& link) {
+  if (link.endpoint == nullptr || link.peer.same_host) return;  // UCX refuses without error mode
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  void* const closing = ucp_ep_close_nbx(std::exchange(link.endpoint, nullptr), &params);
+  if (UCS_PTR_IS_PTR(closing)) ucp_request_free(closing);
+}
+
+bool UcxTransport::progress_quietly(std::chrono::milliseconds bound,
+                                    const std::function<bool()>& done) {
+  const Deadline deadline = Deadline::after(bound);
+  progressing_ = true;
+  while (!done() && !deadline.expired()) {
+    if (ucp_worker_progress(ucx_.worker.get()) == 0) sched_yield();
+  }
+  progressing_ = false;
+  return done();
+}
+
+void UcxTransport::fail_all(const Error& error) {
+  if (failure_) return;
+  failure_ = error;
+  if (!progressing_ && requests_.active() != 0) {
+    for (Link& link : links_) close_by_force(link);
+    progress_quietly(kLongestDrain, [this] { return requests_.active() == 0; });
+  }
+  for (UcxRequest& request : requests_.records()) {
+    if (!request.active || request.transfer == nullptr) continue;
+    std::exchange(request.transfer, nullptr)->finish(error);
+  }
+  for (const auto& [key, receive] : matcher_.take_receives()) receive.transfer->finish(error);
+  for (auto& [key, arrival] : matcher_.take_arrivals()) {
+    if (arrival.local_send != nullptr) {
+      arrival.local_send->finish(error);
+    } else {
+      left_over_.push_back(std::move(arrival));  // released by the destructor
+    }
+  }
+}
+
+UcxTransport::~UcxTransport() {
+  if (listener_ == nullptr && own_endpoint_ == nullptr) return;
+  failure_ = KOLO_ERROR(kShutdown, "rank {}: the transport is closed", rank_);
+  if (requests_.active() != 0 || !close_endpoints()) {
+    // See the head of this file. The order matters not: neither is destroyed.
+    ucx_.worker.release();
+    ucx_.context.release();
+  }
+}
+
+bool UcxTransport::close_endpoints() {
+  for (auto& [key, arrival] : matcher_.take_arrivals()) left_over_.push_back(std::move(arrival));
+  for (Link& link : links_) {
+    for (Sequence& sequence : link.sequences) {
+      for (auto& [number, early] : sequence.early) left_over_.push_back(std::move(early.arrival));
+    }
+  }
+  for (const UcxArrival& arrival : left_over_) release(arrival);
+
+  std::vector<void*> closing;
+  const auto close = [&closing](ucp_ep_h endpoint) {
+    const ucp_request_param_t params{};  // flushes first
+    void* const request = ucp_ep_close_nbx(endpoint, &params);
+    if (UCS_PTR_IS_PTR(request)) closing.push_back(request);
+  };
+  for (Link& link : links_) {
+    if (link.failure) close_by_force(link);
+    if (link.endpoint != nullptr) close(std::exchange(link.endpoint, nullptr));
+  }
+  if (own_endpoint_ != nullptr) close(own_endpoint_);
+  const bool closed = progress_quietly(kLongestClose, [&closing] {
+    std::erase_if(closing, [](void* request) {
+      if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
+      ucp_request_free(request);
+      return true;
+    });
+    return closing.empty();
+  });
+  return closed;
+}
+
+}  // namespace kolo
