@@ -3,7 +3,7 @@
 
 # GCC takes a precompiled header only under the flags and macros that it was made with: hence no
 # macros here, no export macro in the libraries, and -fPIC for the programs, too.
-add_library(kolo_torch_header OBJECT ${CMAKE_CURRENT_LIST_DIR}/torch_header.cc)
+add_library(kolo_torch_header OBJECT ${PROJECT_SOURCE_DIR}/bindings/torch/torch_header.cc)
 kolo_configure_target(kolo_torch_header)
 target_link_libraries(kolo_torch_header PRIVATE KoloTorch::torch)
 target_precompile_headers(kolo_torch_header PRIVATE <torch/torch.h>)
