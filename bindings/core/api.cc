@@ -71,7 +71,7 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   Log log(config.log_level);
   for (const std::string& line : config.warnings) log.warning("{}", line);
   KOLO_ASSIGN(auto bootstrap, choose_bootstrap(config, environment, options.mpi_comm));
-  KOLO_ASSIGN(auto transport, make_ucx_transport(UcxOptions{}));
+  KOLO_ASSIGN(auto transport, make_ucx_transport({.environment = environment}));
   Bootstrap& way_in = *bootstrap;
   g.bootstraps.push_back(std::move(bootstrap));
   KOLO_ASSIGN(auto runtime, Runtime::start(way_in, {std::move(config), std::move(log),

@@ -13,7 +13,8 @@ ProgressToken::Hold ProgressToken::take(bool background) {
 
 std::optional<ProgressToken::Hold> ProgressToken::acquire_background() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return closed_ || (!held_ && wanted_ == 0); });
+  // A quiet release wakes nobody, hence the bound.
+  while (!closed_ && (held_ || wanted_ != 0)) changed_.wait_for(lock, kPatience);
   if (closed_) return std::nullopt;
   return take(true);
 }
@@ -60,13 +61,14 @@ void ProgressToken::assert_held() const {
   KOLO_CHECK(held_ && holder_ == std::this_thread::get_id());
 }
 
-void ProgressToken::release() {
+void ProgressToken::release(bool quietly) {
   {
     const std::lock_guard lock(mutex_);
     held_ = false;
     holder_ = {};
+    quietly &= wanted_ == 0;
   }
-  changed_.notify_all();
+  if (!quietly) changed_.notify_all();
 }
 
 }  // namespace kolo

@@ -22,14 +22,21 @@ class ProgressToken {
     Hold(Hold&& other) noexcept : token_(std::exchange(other.token_, nullptr)) {}
     Hold& operator=(Hold&&) = delete;
     ~Hold() {
-      if (token_ != nullptr) token_->release();
+      if (token_ != nullptr) token_->release(quietly_);
     }
+
+    /// Nothing is left to drive: the background thread need not be woken for it. It looks again
+    /// within kPatience by itself, so a thread that takes the token time and again is not disturbed.
+    void release_quietly() { quietly_ = true; }
 
    private:
     friend class ProgressToken;
     explicit Hold(ProgressToken& token) : token_(&token) {}
     ProgressToken* token_;
+    bool quietly_ = false;
   };
+
+  static constexpr std::chrono::milliseconds kPatience{2};
 
   /// For the background thread: waits until the token is free and nobody else wants it. Nothing
   /// after close().
@@ -52,7 +59,7 @@ class ProgressToken {
   void assert_held() const;
 
  private:
-  void release();
+  void release(bool quietly);
   Hold take(bool background);
 
   mutable std::mutex mutex_;

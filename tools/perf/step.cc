@@ -1,0 +1,180 @@
+#include "tools/perf/step.h"
+
+#include "tools/perf/measure.h"
+
+#include <kolo/kolo.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/format.h>
+#include <memory>
+#include <numeric>
+#include <string>
+
+namespace kolo::perf {
+namespace {
+
+constexpr std::size_t kBlock = (1 << 20) / sizeof(float);
+
+/// What is measured: every gradient is memory of its own, as an optimizer's are.
+class Step {
+ public:
+  Step() : counts_(resnet50_gradients()) {
+    for (std::size_t i = 0; i < counts_.size(); ++i) {
+      gradients_.emplace_back(static_cast<std::size_t>(counts_[i]));
+      names_.push_back(fmt::format("gradient.{}", i));
+      total_ += static_cast<std::size_t>(counts_[i]);
+    }
+    contiguous_.resize(total_);
+    block_.resize(kBlock);
+  }
+
+  std::size_t total() const { return total_; }
+  std::size_t tensors() const { return counts_.size(); }
+
+  void refill() {
+    const auto value = static_cast<float>(rank() + 1);
+    for (auto& gradient : gradients_) std::fill(gradient.begin(), gradient.end(), value);
+    std::fill(contiguous_.begin(), contiguous_.end(), value);
+  }
+
+  /// As the optimizer does it: all are submitted, then all are awaited.
+  void all_gradients() {
+    std::vector<std::shared_ptr<Work>> works;
+    works.reserve(gradients_.size());
+    for (std::size_t i = 0; i < gradients_.size(); ++i) {
+      AllreduceOptions options;
+      options.name = names_[i];
+      works.push_back(allreduce_async(gradients_[i].data(), gradients_[i].data(), {counts_[i]},
+                                      DataType::kFloat32, options));
+    }
+    for (const auto& work : works) synchronize(*work);
+  }
+
+  void raw_ring() {
+    allreduce_ordered(contiguous_.data(), contiguous_.data(), static_cast<std::int64_t>(total_),
+                      DataType::kFloat32, ReduceOp::kSum);
+  }
+
+  /// Copies all gradients through one block, in and out again.
+  void pack_and_unpack() {
+    std::size_t filled = 0;
+    std::vector<std::pair<float*, std::size_t>> pieces;
+    const auto unpack = [&] {
+      const float* from = block_.data();
+      for (const auto& [data, count] : pieces) {
+        std::memcpy(data, from, count * sizeof(float));
+        from += count;
+      }
+      pieces.clear();
+      filled = 0;
+    };
+    for (auto& gradient : gradients_) {
+      for (std::size_t offset = 0; offset < gradient.size();) {
+        const std::size_t count = std::min(gradient.size() - offset, kBlock - filled);
+        std::memcpy(block_.data() + filled, gradient.data() + offset, count * sizeof(float));
+        pieces.emplace_back(gradient.data() + offset, count);
+        filled += count;
+        offset += count;
+        if (filled == kBlock) unpack();
+      }
+    }
+    unpack();
+  }
+
+  std::int64_t wrong() const {
+    const auto expected = static_cast<float>(size() * (size() + 1) / 2);
+    std::int64_t wrong = 0;
+    for (const auto& gradient : gradients_) {
+      wrong += std::count_if(gradient.begin(), gradient.end(),
+                             [&](float value) { return value != expected; });
+    }
+    allreduce_ordered(&wrong, &wrong, 1, DataType::kInt64, ReduceOp::kSum);
+    return wrong;
+  }
+
+ private:
+  const std::vector<std::int64_t> counts_;
+  std::vector<std::vector<float>> gradients_;
+  std::vector<std::string> names_;
+  std::vector<float> contiguous_;
+  std::vector<float> block_;
+  std::size_t total_ = 0;
+};
+
+nlohmann::json to_json(const Timing& timing) {
+  return {{"time_us", timing.median}, {"p10_us", timing.low}, {"p90_us", timing.high}};
+}
+
+void print_row(const char* what, const Timing& timing) {
+  fmt::print("{:<38} {:9.2f} ms  ({:.2f} to {:.2f})\n", what, timing.median / 1e3, timing.low / 1e3,
+             timing.high / 1e3);
+}
+
+}  // namespace
+
+std::vector<std::int64_t> resnet50_gradients() {
+  std::vector<std::int64_t> counts;
+  const auto convolution = [&](std::int64_t out, std::int64_t in, std::int64_t kernel) {
+    counts.insert(counts.end(), {out * in * kernel * kernel, out, out});  // with its batch norm
+  };
+  convolution(64, 3, 7);
+  std::int64_t in = 64;
+  std::int64_t width = 64;
+  for (const int blocks : {3, 4, 6, 3}) {
+    for (int block = 0; block < blocks; ++block) {
+      convolution(width, in, 1);
+      convolution(width, width, 3);
+      convolution(4 * width, width, 1);
+      if (block == 0) convolution(4 * width, in, 1);
+      in = 4 * width;
+    }
+    width *= 2;
+  }
+  counts.insert(counts.end(), {1000 * in, 1000});
+  std::reverse(counts.begin(), counts.end());
+  return counts;
+}
+
+nlohmann::json run_step(const StepOptions& options) {
+  Step step;
+  std::vector<double> whole;
+  std::vector<double> raw;
+  std::vector<double> pack;
+  std::vector<double> ratio;
+  std::int64_t wrong = 0;
+  for (int i = 0; i < options.warmup + options.iterations; ++i) {
+    step.refill();
+    const double a = time_once([&] { step.all_gradients(); });
+    wrong += step.wrong();
+    const double b = time_once([&] { step.raw_ring(); });
+    const double c = time_once([&] { step.pack_and_unpack(); });
+    if (i < options.warmup) continue;
+    whole.push_back(a);
+    raw.push_back(b);
+    pack.push_back(c);
+    ratio.push_back(a / (b + c));
+  }
+  const Timing whole_time = mean_over_ranks(summarize(std::move(whole)));
+  const Timing raw_time = mean_over_ranks(summarize(std::move(raw)));
+  const Timing pack_time = mean_over_ranks(summarize(std::move(pack)));
+  const Timing ratios = mean_over_ranks(summarize(std::move(ratio)));
+  if (rank() == 0) {
+    fmt::print("# ResNet-50: {} gradients, {} floats, {} ranks, {} wrong; median (10 % to 90 %)\n",
+               step.tensors(), step.total(), size(), wrong);
+    print_row("step: all gradients, named", whole_time);
+    print_row("raw ring of the same bytes, ordered", raw_time);
+    print_row("pack and unpack by blocks of 1 MiB", pack_time);
+    fmt::print("{:<38} {:9.3f}     ({:.3f} to {:.3f})\n", "step / (raw + pack and unpack)",
+               ratios.median, ratios.low, ratios.high);
+  }
+  return {{"tensors", step.tensors()},
+          {"elements", step.total()},
+          {"wrong", wrong},
+          {"step", to_json(whole_time)},
+          {"raw_ring", to_json(raw_time)},
+          {"pack_unpack", to_json(pack_time)},
+          {"ratio", ratios.median}};
+}
+
+}  // namespace kolo::perf
