@@ -1,4 +1,4 @@
-// Ring allreduce. Called through the schedule cache by the fusion stage, on the thread that holds
+// Ring allreduce. Called through the schedule cache when an operation starts, by the holder of
 // the progress token; pure. Idea: Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms for
 // clusters of workstations", JPDC 69 (2009). Each block of p chunks is a small ring of its own, so
 // that the links of several blocks are busy while one block reduces.
@@ -29,6 +29,7 @@
 #include "runtime/base/check.h"
 #include "runtime/collectives/split.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
