@@ -16,127 +16,107 @@ namespace {
 using Integer = std::int64_t Config::*;
 using Text = std::string Config::*;
 
+/// Whether all ranks must have the same value.
+enum class Scope : std::uint8_t { kRank, kWorld };
+
+struct Range {
+  std::int64_t lowest = 0;
+  std::int64_t highest = 0;
+};
+
 struct Spec {
   std::string_view name;
   std::variant<Integer, Text> field;
   std::string_view unit;
+  Range range;                          ///< of a number
+  std::vector<std::string_view> words;  ///< of a text; none: any text
+  Scope scope;
   std::string_view purpose;
-  std::int64_t lowest = 0;
-  std::int64_t highest = 0;
-  std::vector<std::string_view> words = {};  ///< of a text knob; empty: any text
-  bool agreed = false;                       ///< all ranks must have the same value
 };
+
+Spec number(std::string_view name, Integer field, std::string_view unit, Range range, Scope scope,
+            std::string_view purpose) {
+  return {name, field, unit, range, {}, scope, purpose};
+}
+
+Spec text(std::string_view name, Text field, std::string_view unit,
+          std::vector<std::string_view> words, std::string_view purpose) {
+  return {name, field, unit, {}, std::move(words), Scope::kRank, purpose};
+}
 
 constexpr std::string_view kBytes = "bytes";
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
-constexpr std::int64_t kYear = 365 * 24 * 3600;
+constexpr Range kSeconds = {1, 365 * 24 * 3600};
 
+/// The one place of a knob, besides its field with the default.
 const std::vector<Spec>& specs() {
+  using enum Scope;
   static const std::vector<Spec> table = {
-      {"KOLO_LOG_LEVEL",
-       &Config::log_level,
-       "level",
-       "Least severity of what is logged to stderr.",
-       0,
-       0,
-       {"trace", "debug", "info", "warning", "error", "off"}},
-      {"KOLO_BOOTSTRAP",
-       &Config::bootstrap,
-       "way in",
-       "How ranks find each other; single is a world of one whatever the launcher says.",
-       0,
-       0,
-       {"auto", "mpi", "single"}},
-      {"KOLO_HOST_ID", &Config::host_id, "text",
-       "Overrides the identity of this host, so that one machine can pose as several."},
-      {"KOLO_INIT_TIMEOUT", &Config::init_timeout_s, "seconds",
-       "How long each phase of the bootstrap may take.", 1, kYear},
-      {"KOLO_OPERATION_TIMEOUT", &Config::operation_timeout_s, "seconds",
-       "From an operation's submission to its end.", 1, kYear},
-      {"KOLO_STALL_WARNING", &Config::stall_warning_s, "seconds",
-       "After this long a tensor that some ranks lack is reported.", 1, kYear},
-      {"KOLO_FUSION_THRESHOLD",
-       &Config::fusion_threshold,
-       kBytes,
-       "Largest fusion buffer.",
-       1,
-       kGiB,
-       {},
-       true},
-      {"KOLO_FUSION_MAX_TENSOR",
-       &Config::fusion_max_tensor,
-       kBytes,
-       "A tensor of at least this size is reduced where it lies.",
-       0,
-       kGiB,
-       {},
-       true},
-      {"KOLO_CHUNK_SIZE",
-       &Config::chunk_size,
-       kBytes,
-       "What one message of a pipelined schedule carries at most.",
-       1024,
-       kGiB,
-       {},
-       true},
-      {"KOLO_CHUNKS_IN_FLIGHT",
-       &Config::chunks_in_flight,
-       "blocks",
-       "Ring blocks that are under way at once.",
-       1,
-       64,
-       {},
-       true},
-      {"KOLO_BATCH_WINDOW", &Config::batch_window_us, "microseconds",
-       "How long a ready tensor may wait for company unless somebody waits for it.", 0, 1'000'000},
-      {"KOLO_BATCH_SIZE", &Config::batch_size, kBytes,
-       "Ready tensors of this many bytes are announced at once.", 0, kGiB},
-      {"KOLO_CACHE_CAPACITY",
-       &Config::cache_capacity,
-       "names",
-       "Names whose negotiation is remembered; 0 switches it off.",
-       0,
-       1 << 20,
-       {},
-       true},
+      text("KOLO_LOG_LEVEL", &Config::log_level, "level",
+           {"trace", "debug", "info", "warning", "error", "off"},
+           "Least severity of what is logged to stderr."),
+      text("KOLO_BOOTSTRAP", &Config::bootstrap, "way in", {"auto", "mpi", "single"},
+           "How ranks find each other; single is a world of one whatever the launcher says."),
+      text("KOLO_HOST_ID", &Config::host_id, "text", {},
+           "Overrides the identity of this host, so that one machine can pose as several."),
+      number("KOLO_INIT_TIMEOUT", &Config::init_timeout_s, "seconds", kSeconds, kRank,
+             "How long each phase of the bootstrap may take."),
+      number("KOLO_OPERATION_TIMEOUT", &Config::operation_timeout_s, "seconds", kSeconds, kRank,
+             "From an operation's submission to its end."),
+      number("KOLO_STALL_WARNING", &Config::stall_warning_s, "seconds", kSeconds, kRank,
+             "After this long a tensor that some ranks lack is reported."),
+      number("KOLO_FUSION_THRESHOLD", &Config::fusion_threshold, kBytes, {1, kGiB}, kWorld,
+             "Largest fusion buffer."),
+      number("KOLO_FUSION_MAX_TENSOR", &Config::fusion_max_tensor, kBytes, {0, kGiB}, kWorld,
+             "A tensor of at least this size is reduced where it lies."),
+      number("KOLO_CHUNK_SIZE", &Config::chunk_size, kBytes, {1024, kGiB}, kWorld,
+             "What one message of a pipelined schedule carries at most."),
+      number("KOLO_CHUNKS_IN_FLIGHT", &Config::chunks_in_flight, "blocks", {1, 64}, kWorld,
+             "Ring blocks that are under way at once."),
+      number("KOLO_BATCH_WINDOW", &Config::batch_window_us, "microseconds", {0, 1'000'000}, kRank,
+             "How long a ready tensor may wait for company unless somebody waits for it."),
+      number("KOLO_BATCH_SIZE", &Config::batch_size, kBytes, {0, kGiB}, kRank,
+             "Ready tensors of this many bytes are announced at once."),
+      number("KOLO_CACHE_CAPACITY", &Config::cache_capacity, "names", {0, 1 << 20}, kWorld,
+             "Names whose negotiation is remembered; 0 switches it off."),
   };
   return table;
 }
 
 std::string value_of(const Config& config, const Spec& spec) {
-  if (const auto* text = std::get_if<Text>(&spec.field)) return config.*(*text);
+  if (const auto* field = std::get_if<Text>(&spec.field)) return config.*(*field);
   return std::to_string(config.*std::get<Integer>(spec.field));
 }
 
 std::string range_of(const Spec& spec) {
   if (std::holds_alternative<Integer>(spec.field)) {
-    return fmt::format("{} to {}", spec.lowest, spec.highest);
+    return fmt::format("{} to {}", spec.range.lowest, spec.range.highest);
   }
   return spec.words.empty() ? "any text" : fmt::format("{}", fmt::join(spec.words, ", "));
 }
 
 /// A number, for bytes perhaps with a suffix K, M or G (powers of 1024). No knob is negative.
-bool parse_integer(const Spec& spec, std::string_view text, std::int64_t& value) {
+bool parse_integer(const Spec& spec, std::string_view input, std::int64_t& value) {
   int shift = 0;
-  if (spec.unit == kBytes && !text.empty()) {
-    const auto suffix = std::string_view("KkMmGg").find(text.back());
+  if (spec.unit == kBytes && !input.empty()) {
+    const auto suffix = std::string_view("KkMmGg").find(input.back());
     if (suffix != std::string_view::npos) {
       shift = 10 * (static_cast<int>(suffix) / 2 + 1);
-      text.remove_suffix(1);
+      input.remove_suffix(1);
     }
   }
   std::int64_t number = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || rest != text.data() + text.size()) return false;
-  if (number < 0 || number > (spec.highest >> shift)) return false;
+  const auto [rest, error] = std::from_chars(input.data(), input.data() + input.size(), number);
+  if (error != std::errc() || rest != input.data() + input.size()) return false;
+  if (number < 0 || number > (spec.range.highest >> shift)) return false;
   value = number << shift;
-  return value >= spec.lowest;
+  return value >= spec.range.lowest;
 }
 
-bool parse_text(const Spec& spec, const std::string& text, std::string& value) {
-  value = text;
+bool parse_text(const Spec& spec, const std::string& input, std::string& value) {
+  value = input;
   return spec.words.empty() ||
-         std::find(spec.words.begin(), spec.words.end(), text) != spec.words.end();
+         std::find(spec.words.begin(), spec.words.end(), input) != spec.words.end();
 }
 
 Status apply(Config& config, const Spec& spec, const std::string& value) {
@@ -195,7 +175,8 @@ Result<Config> Config::from_environment(const Environment& environment) {
 std::vector<std::string> Config::agreed_settings() const {
   std::vector<std::string> settings;
   for (const Spec& spec : specs()) {
-    if (spec.agreed) settings.push_back(fmt::format("{}={}", spec.name, value_of(*this, spec)));
+    if (spec.scope == Scope::kWorld)
+      settings.push_back(fmt::format("{}={}", spec.name, value_of(*this, spec)));
   }
   return settings;
 }

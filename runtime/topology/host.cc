@@ -34,6 +34,7 @@ std::vector<int> all_processors() {
 
 }  // namespace
 
+// The calling thread's binding counts: the threads of this runtime inherit it.
 std::vector<int> usable_cores() {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return all_processors();
@@ -42,7 +43,7 @@ std::vector<int> usable_cores() {
   hwloc_topology_set_type_filter(raw, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
   if (hwloc_topology_load(raw) != 0) return all_processors();
   const UniqueHandle<BitmapTraits> mine(hwloc_bitmap_alloc());
-  if (hwloc_get_cpubind(raw, mine.get(), HWLOC_CPUBIND_PROCESS) != 0) return all_processors();
+  if (hwloc_get_cpubind(raw, mine.get(), HWLOC_CPUBIND_THREAD) != 0) return all_processors();
   std::vector<int> cores;
   for (hwloc_obj_t core = nullptr;
        (core = hwloc_get_next_obj_by_type(raw, HWLOC_OBJ_CORE, core)) != nullptr;) {

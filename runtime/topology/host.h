@@ -5,8 +5,8 @@
 
 namespace kolo {
 
-/// The cores (not hardware threads) that this process may run on, after cpusets and the launcher's
-/// binding, by numbers that mean the same to every process of the machine. Never empty.
+/// The cores (not hardware threads) that the calling thread may run on, after cpusets and the
+/// launcher's binding, by numbers that mean the same to every process of the machine. Never empty.
 std::vector<int> usable_cores();
 
 }  // namespace kolo

@@ -1,0 +1,96 @@
+// Work: completion seen by any thread, deadlines, and the driver that a waiting thread calls.
+#include "runtime/base/check.h"
+
+#include <kolo/work.h>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <latch>
+#include <thread>
+#include <vector>
+
+namespace kolo {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+TEST(Work, ManyWaitersSeeOneCompletion) {
+  for (int round = 0; round < 50; ++round) {
+    Work work;
+    std::latch ready(9);
+    std::vector<std::thread> waiters;
+    for (int i = 0; i < 8; ++i) {
+      waiters.emplace_back([&, i] {
+        ready.arrive_and_wait();
+        // The limits of the time type, an hour, and none at all.
+        const auto until = i % 3 == 0   ? Clock::time_point::max()
+                           : i % 3 == 1 ? Clock::time_point::max() - std::chrono::nanoseconds(1)
+                                        : Clock::now() + std::chrono::hours(1);
+        const Status status = work.wait(until);
+        ASSERT_FALSE(status.ok());
+        EXPECT_EQ(status.error().message, "the cause");
+        EXPECT_TRUE(work.done());
+      });
+    }
+    ready.arrive_and_wait();
+    work.complete(KOLO_ERROR(kPeerLost, "the cause"));
+    for (std::thread& waiter : waiters) waiter.join();
+  }
+}
+
+TEST(Work, PollingSeesTheResult) {
+  Work work;
+  std::thread completer([&] { work.complete({}, 7); });
+  while (!work.done()) std::this_thread::yield();
+  EXPECT_EQ(work.contributors(), 7);
+  EXPECT_TRUE(work.wait().ok());
+  completer.join();
+}
+
+TEST(Work, AWaitThatEndsBeforeTheOperationIsATimeoutAndHarmless) {
+  Work work;
+  const auto start = Clock::now();
+  const Status early = work.wait(start + std::chrono::milliseconds(20));
+  ASSERT_FALSE(early.ok());
+  EXPECT_EQ(early.error().code, ErrorCode::kTimeout);
+  EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(20));
+  EXPECT_EQ(work.wait(Clock::time_point::min()).error().code, ErrorCode::kTimeout);
+  work.complete({});
+  EXPECT_TRUE(work.wait(start).ok());
+}
+
+TEST(Work, TheWaiterDrivesAndTheWaitEndsWithTheWork) {
+  int calls = 0;
+  const auto asked = Clock::now() + std::chrono::hours(1);
+  Work work([&](Work& driven, Clock::time_point until) {
+    ++calls;
+    EXPECT_EQ(until, asked);
+    driven.complete({});
+    return true;
+  });
+  EXPECT_TRUE(work.wait(asked).ok());
+  EXPECT_TRUE(work.wait(asked).ok());
+  EXPECT_EQ(calls, 1);  // there was nothing left to drive
+}
+
+TEST(Work, ADriverThatCannotDriveLeavesTheWaiterToSleep) {
+  std::latch asked(1);
+  Work work([&](Work&, Clock::time_point) {
+    asked.count_down();
+    return false;
+  });
+  std::thread waiter([&] { EXPECT_TRUE(work.wait().ok()); });
+  asked.wait();
+  work.complete({});
+  waiter.join();
+}
+
+TEST(WorkDeathTest, CompletesOnce) {
+  Work work;
+  work.complete({});
+  EXPECT_DEATH(work.complete({}), "broken invariant");
+}
+
+}  // namespace
+}  // namespace kolo

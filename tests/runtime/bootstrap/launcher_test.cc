@@ -1,0 +1,140 @@
+// What the environment says about the launcher, and which way in follows.
+#include "runtime/bootstrap/launcher.h"
+
+#include "runtime/bootstrap/mpi_bootstrap.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ostream>
+
+namespace kolo {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using Variables = Environment::Variables;
+
+struct Case {
+  const char* what;
+  Variables variables;
+  const char* variable;  ///< null: no launcher
+  int size;
+  bool is_mpi;
+};
+
+/// For the names of the tests.
+void PrintTo(const Case& tested, std::ostream* out) { *out << tested.what; }
+
+class Launcher : public testing::TestWithParam<Case> {};
+
+TEST_P(Launcher, IsRecognised) {
+  const auto hint = find_launcher(Environment(GetParam().variables));
+  ASSERT_EQ(hint.has_value(), GetParam().variable != nullptr);
+  if (!hint) return;
+  EXPECT_EQ(hint->variable, GetParam().variable);
+  EXPECT_EQ(hint->size, GetParam().size);
+  EXPECT_EQ(hint->is_mpi, GetParam().is_mpi);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Environments, Launcher,
+    testing::Values(
+        Case{"none", {{"HOME", "/root"}}, nullptr, 0, false},
+        Case{"OpenMpi", {{"OMPI_COMM_WORLD_SIZE", "2"}}, "OMPI_COMM_WORLD_SIZE", 2, true},
+        Case{"Mpich", {{"PMI_RANK", "0"}, {"PMI_SIZE", "3"}}, "PMI_SIZE", 3, true},
+        Case{"Torchrun", {{"RANK", "0"}, {"WORLD_SIZE", "4"}}, "WORLD_SIZE", 4, false},
+        Case{"Pmix", {{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "a"}}, "PMIX_RANK", 0, true},
+        Case{"SlurmStep",
+             {{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "5"}},
+             "SLURM_STEP_NUM_TASKS",
+             5,
+             true},
+        Case{"SlurmStepOfOlderName",
+             {{"SLURM_STEP_ID", "12"}, {"SLURM_NTASKS", "6"}},
+             "SLURM_NTASKS",
+             6,
+             true},
+        Case{"SlurmAllocation", {{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "5"}}, nullptr, 0, false},
+        Case{"SlurmBatchByName",
+             {{"SLURM_STEP_ID", "batch"}, {"SLURM_NTASKS", "5"}},
+             nullptr,
+             0,
+             false},
+        Case{"SlurmBatchByNumber",
+             {{"SLURM_STEP_ID", "4294967291"}, {"SLURM_NTASKS", "5"}},
+             nullptr,
+             0,
+             false},
+        Case{"SlurmNonsense",
+             {{"SLURM_STEP_ID", "99999999999999999999"}, {"SLURM_NTASKS", "5"}},
+             nullptr,
+             0,
+             false},
+        Case{"MpirunWithinABatchScript",
+             {{"OMPI_COMM_WORLD_SIZE", "2"}, {"SLURM_STEP_ID", "0"}, {"SLURM_NTASKS", "5"}},
+             "OMPI_COMM_WORLD_SIZE",
+             2,
+             true},
+        Case{"Unparsable", {{"WORLD_SIZE", "many"}}, nullptr, 0, false}),
+    [](const auto& tested) { return std::string(tested.param.what); });
+
+TEST(CheckWorldSize, MoreThanOneMustBeFound) {
+  const LauncherHint hint{"a launcher", "THE_SIZE", 2, true};
+  EXPECT_TRUE(check_world_size(std::nullopt, 1, "single").ok());
+  EXPECT_TRUE(check_world_size(hint, 2, "mpi").ok());
+  EXPECT_TRUE(check_world_size(LauncherHint{"a", "b", 1, true}, 1, "mpi").ok());
+  EXPECT_TRUE(check_world_size(LauncherHint{"a", "b", 0, true}, 1, "mpi").ok());
+  for (const int found : {1, 3}) {
+    const Status status = check_world_size(hint, found, "mpi (Some MPI 4.1)");
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, ErrorCode::kMismatch);
+    EXPECT_THAT(status.error().message,
+                AllOf(HasSubstr("a launcher announces 2 processes (THE_SIZE=2)"),
+                      HasSubstr("'mpi (Some MPI 4.1)' found " + std::to_string(found)),
+                      HasSubstr("mpirun"), HasSubstr("KOLO_BOOTSTRAP=single")));
+  }
+}
+
+Result<std::unique_ptr<Bootstrap>> choose(Variables variables, std::string way = "auto") {
+  Config config;
+  config.bootstrap = std::move(way);
+  return choose_bootstrap(config, Environment(std::move(variables)), nullptr);
+}
+
+TEST(ChooseBootstrap, WithoutALauncherItIsAWorldOfOne) {
+  const auto bootstrap = choose({});
+  ASSERT_TRUE(bootstrap.ok()) << bootstrap.error().message;
+  EXPECT_EQ((*bootstrap)->size(), 1);
+  EXPECT_THAT((*bootstrap)->description(), HasSubstr("single"));
+}
+
+TEST(ChooseBootstrap, AWorldOfOneUnderALauncherOfManyIsAnErrorUnlessItIsMeant) {
+  const Variables torchrun = {{"RANK", "0"}, {"WORLD_SIZE", "2"}};
+  const auto refused = choose(torchrun);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kMismatch);
+  EXPECT_THAT(refused.error().message, HasSubstr("WORLD_SIZE=2"));
+  EXPECT_TRUE(choose(torchrun, "single").ok());
+  EXPECT_TRUE(choose({{"WORLD_SIZE", "1"}}).ok());
+}
+
+TEST(ChooseBootstrap, ABuildWithoutMpiSaysSo) {
+  if (mpi_built()) {
+    EXPECT_FALSE(mpi_is_running());
+    return;
+  }
+  const auto under_mpirun = choose({{"OMPI_COMM_WORLD_SIZE", "2"}});
+  ASSERT_FALSE(under_mpirun.ok());
+  EXPECT_EQ(under_mpirun.error().code, ErrorCode::kMismatch);
+  EXPECT_THAT(under_mpirun.error().message,
+              AllOf(HasSubstr("OMPI_COMM_WORLD_SIZE=2"), HasSubstr("KOLO_WITH_MPI")));
+  const auto forced = choose({}, "mpi");
+  ASSERT_FALSE(forced.ok());
+  EXPECT_EQ(forced.error().code, ErrorCode::kUnsupported);
+  EXPECT_THAT(forced.error().message, HasSubstr("KOLO_WITH_MPI"));
+}
+
+}  // namespace
+}  // namespace kolo

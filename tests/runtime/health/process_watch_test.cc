@@ -1,0 +1,112 @@
+// ProcessWatch on real processes.
+#include "runtime/health/process_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace kolo {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+/// A process that does nothing until it is killed.
+class Child {
+ public:
+  Child() : pid_(::fork()) {
+    if (pid_ != 0) return;
+    for (;;) ::pause();
+  }
+  ~Child() { end(); }
+  pid_t pid() const { return pid_; }
+  void kill() const { ::kill(pid_, SIGKILL); }
+  /// Also takes it out of the process table.
+  void end() {
+    if (pid_ <= 0) return;
+    kill();
+    ::waitpid(std::exchange(pid_, -1), nullptr, 0);
+  }
+
+ private:
+  pid_t pid_;
+};
+
+World world_with(std::vector<int> pids, const std::string& pid_namespace) {
+  std::vector<RankInfo> ranks = {describe_this_process("")};
+  for (const int pid : pids) ranks.push_back({"other", "other", pid, pid_namespace, {}});
+  return World(0, std::move(ranks));
+}
+
+std::string here() { return describe_this_process("").pid_namespace; }
+
+bool wait_readable(const std::vector<int>& descriptors) {
+  std::vector<pollfd> polled;
+  for (const int fd : descriptors) polled.push_back({fd, POLLIN, 0});
+  return ::poll(polled.data(), polled.size(), 20'000) > 0;
+}
+
+class ProcessWatchTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const UniqueDescriptor self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+    if (!self && (errno == ENOSYS || errno == EPERM)) {
+      GTEST_SKIP() << "this kernel or sandbox has no pidfd_open, so there is nothing to watch with";
+    }
+  }
+  const Log log_{"warning"};
+};
+
+TEST_F(ProcessWatchTest, TellsWhichProcessHasEnded) {
+  Child first;
+  const Child second;
+  ProcessWatch watch(world_with({first.pid(), second.pid()}, here()), log_);
+  EXPECT_THAT(watch.descriptors(), SizeIs(2));
+  EXPECT_THAT(watch.exited(), IsEmpty());
+  first.kill();  // a zombie counts as ended
+  ASSERT_TRUE(wait_readable(watch.descriptors()));
+  EXPECT_THAT(watch.exited(), ElementsAre(1));
+  EXPECT_THAT(watch.exited(), IsEmpty());
+  EXPECT_THAT(watch.descriptors(), SizeIs(1));
+  second.kill();
+  ASSERT_TRUE(wait_readable(watch.descriptors()));
+  EXPECT_THAT(watch.exited(), ElementsAre(2));
+  EXPECT_THAT(watch.descriptors(), IsEmpty());
+}
+
+TEST_F(ProcessWatchTest, AProcessThatWasGoneBeforeIsToldToo) {
+  Child child;
+  const int pid = child.pid();
+  child.end();
+  ProcessWatch watch(world_with({pid}, here()), log_);
+  ASSERT_TRUE(wait_readable(watch.descriptors()));
+  EXPECT_THAT(watch.exited(), ElementsAre(1));
+}
+
+TEST_F(ProcessWatchTest, LeavesItselfAndForeignNamespacesAlone) {
+  const Child child;
+  ProcessWatch ranks_of_this_process(world_with({::getpid()}, here()), log_);
+  EXPECT_THAT(ranks_of_this_process.descriptors(), IsEmpty());
+  ProcessWatch elsewhere(world_with({child.pid()}, "another"), log_);
+  EXPECT_THAT(elsewhere.descriptors(), IsEmpty());
+  EXPECT_THAT(elsewhere.exited(), IsEmpty());
+}
+
+TEST_F(ProcessWatchTest, WithoutAUsablePidItSaysSoAtDebugLevel) {
+  testing::internal::CaptureStderr();
+  const Log log("debug");
+  ProcessWatch watch(world_with({-1}, here()), log);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::HasSubstr("debug: cannot watch the process of rank 1 (pid -1)"));
+  EXPECT_THAT(watch.exited(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace kolo
