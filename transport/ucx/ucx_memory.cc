@@ -4,6 +4,7 @@
 
 #include "runtime/base/check.h"
 
+#include <sys/sysinfo.h>
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -38,6 +39,12 @@ class UcxMapping final : public PeerMapping {
   UcxRemoteKey key_;
   std::span<std::byte> bytes_;
 };
+
+std::size_t memory_of_this_host() {
+  struct sysinfo info {};
+  if (sysinfo(&info) != 0) return 0;
+  return std::size_t{info.totalram} * info.mem_unit;
+}
 
 Result<std::string> pack_key(ucp_context_h context, ucp_mem_h memory, std::span<std::byte> bytes) {
   void* packed = nullptr;
@@ -82,6 +89,12 @@ Result<std::unique_ptr<MemoryRegion>> map_memory(ucp_context_h context, std::siz
 Result<std::unique_ptr<MemoryRegion>> allocate_ucx_memory(ucp_context_h context,
                                                           ucp_ep_h own_endpoint,
                                                           std::size_t bytes) {
+  // UCX tries one kind of shared memory after the other, and would fill all of /dev/shm before it
+  // found that something impossible was asked of it.
+  if (bytes > memory_of_this_host()) {
+    return KOLO_ERROR(kOutOfMemory, "no {} bytes that peers can map: this host has {} bytes", bytes,
+                      memory_of_this_host());
+  }
   auto region = map_memory(context, std::max(bytes, std::size_t{1}), std::nullopt);
   if (!region.ok()) {
     return KOLO_ERROR(kOutOfMemory, "no {} bytes that peers can map: {}", bytes,
