@@ -1,0 +1,15 @@
+# Installs the build tree BUILD below WORK, then configures, builds and runs the project in this folder
+# against it alone. Run by CTest: cmake -D BUILD=… -D WORK=… -D WITH_TORCH=… -D COMPILER=… -P run.cmake
+function(run)
+  execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+
+file(REMOVE_RECURSE ${WORK})
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
+run(${CMAKE_COMMAND} -G Ninja -S ${CMAKE_CURRENT_LIST_DIR} -B ${WORK}/build
+    -D CMAKE_PREFIX_PATH=${WORK}/prefix -D CMAKE_CXX_COMPILER=${COMPILER} -D WITH_TORCH=${WITH_TORCH})
+run(${CMAKE_COMMAND} --build ${WORK}/build)
+run(${WORK}/build/core_consumer)
+if(WITH_TORCH)
+  run(${WORK}/build/torch_consumer)
+endif()
