@@ -1,0 +1,96 @@
+// FaultyTransport: a decorator that delays, drops or fails what a test picks, for tests of what the
+// layers above do when the network misbehaves. Same threads as the transport it wraps; faults are
+// set on that rank's thread or before it starts.
+#pragma once
+
+#include "transport/transport.h"
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace kolo::test {
+
+enum class Fault {
+  kNone,
+  kDelay,  ///< starts some calls of progress() later, so that others overtake it
+  kDrop,   ///< never happens; a transfer stays pending until fail_all()
+  kFail,   ///< a transfer fails at once; a control message is refused
+};
+
+/// What a fault is decided by.
+struct FaultyCall {
+  enum class Kind { kSend, kReceive, kMessage };
+  Kind kind = Kind::kSend;
+  int peer = 0;
+  Tag tag = {};  // of sends and receives
+  std::size_t length = 0;
+  std::size_t number = 0;  // of calls of this kind so far
+};
+
+class FaultyTransport final : public Transport {
+ public:
+  using Decide = std::function<Fault(const FaultyCall&)>;
+
+  /// `seed` chooses the delays, of 1 to 20 calls of progress(). Calls under one tag, and control
+  /// messages to one peer, stay in order, as transport.h promises.
+  FaultyTransport(std::unique_ptr<Transport> inner, Decide decide, unsigned seed = 1);
+  ~FaultyTransport() override;
+
+  /// The listener hears that `peer` is gone from within the next progress(), and what is sent to it
+  /// fails.
+  void lose(int peer);
+
+  std::string_view name() const override { return inner_->name(); }
+  std::string description() const override;
+  std::string address() const override { return inner_->address(); }
+  Status connect(int rank, std::vector<Peer> peers, TransportListener& listener, const Abort& abort,
+                 Deadline deadline) override;
+  Status post_message(int peer, std::span<const std::byte> message) override;
+  void send(int peer, Tag tag, std::span<const std::byte> data, Transfer& transfer) override;
+  void receive(int peer, Tag tag, std::span<std::byte> data, Transfer& transfer) override;
+  bool progress() override;
+  int event_fd() const override { return inner_->event_fd(); }
+  bool arm() override;
+  Result<std::unique_ptr<MemoryRegion>> allocate_mappable(std::size_t bytes) override;
+  Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes) override;
+  Result<std::unique_ptr<PeerMapping>> map_peer(int peer, std::string_view key) override;
+  Status flush(const Abort& abort, Deadline deadline) override;
+  void fail_all(const Error& error) override;
+
+ private:
+  /// A delayed or dropped call; dropped ones are never due.
+  struct Held {
+    FaultyCall call;
+    Transfer* transfer = nullptr;
+    std::span<std::byte> data;  // of a send: never written
+    std::vector<std::byte> message;
+    std::size_t due = 0;
+  };
+
+  Fault decide(FaultyCall& call);
+  Error injected(const FaultyCall& call) const;
+  bool follows_a_held_one(const FaultyCall& call) const;
+  void hold(Held held, Fault fault);
+  void let_go(Held held);
+  void transfer_call(FaultyCall call, std::span<std::byte> data, Transfer& transfer);
+
+  std::unique_ptr<Transport> inner_;
+  Decide decide_;
+  std::minstd_rand random_;
+  int rank_ = -1;
+  int size_ = 0;
+  TransportListener* listener_ = nullptr;
+  std::deque<Held> held_;  // in the order of the calls
+  std::size_t counts_[3] = {};
+  std::size_t now_ = 0;       // calls of progress()
+  std::map<int, bool> lost_;  // peer: reported
+  std::optional<Error> failure_;
+};
+
+}  // namespace kolo::test
