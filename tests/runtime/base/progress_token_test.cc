@@ -108,16 +108,37 @@ TEST(ProgressToken, AWaiterTakesItOverAndTheBackgroundThreadStaysAway) {
   close(token);
 }
 
+TEST(ProgressToken, TheBackgroundThreadComesAfterThoseWhoWait) {
+  for (int round = 0; round < 20; ++round) {
+    ProgressToken token;
+    auto hold = token.acquire_background();
+    std::atomic<bool> served = false;
+    std::thread waiter([&] {
+      const auto taken = token.acquire_for_waiter(kForever);
+      served = taken.has_value();
+    });
+    while (!token.wanted()) std::this_thread::yield();
+    hold.reset();
+    const auto again = token.acquire_background();
+    EXPECT_TRUE(again);
+    EXPECT_TRUE(served);
+    waiter.join();
+  }
+}
+
 TEST(ProgressToken, TheBackgroundThreadNoticesAQuietReleaseAllTheSame) {
   ProgressToken token;
   Protected state;
   const Background background(token, state);
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 5; ++round) {
     long rounds = 0;
     {
       auto hold = token.acquire_for_waiter(kForever);
       ASSERT_TRUE(hold);
       rounds = background.rounds();
+      // Long enough for the background thread to fall asleep; the test holds if it does not.
+      const auto until = Clock::now() + std::chrono::milliseconds(5);
+      while (Clock::now() < until) std::this_thread::yield();
       hold->release_quietly();
     }
     while (background.rounds() == rounds) std::this_thread::yield();
