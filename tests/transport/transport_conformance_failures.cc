@@ -37,6 +37,8 @@ TEST_P(TransportConformance, FlushEndsAtTheDeadlineAndAtAnAbort) {
       while (!through) std::this_thread::yield();
       return;
     }
+    const std::unique_ptr<void, std::function<void(void*)>> at_return(
+        &through, [&through](void*) { through = true; });
     const auto out = pattern(std::size_t{8} << 20, 1);
     const Transfer& sent = self.send(1, tag(0), out);
     const auto begin = Deadline::Clock::now();
@@ -55,7 +57,6 @@ TEST_P(TransportConformance, FlushEndsAtTheDeadlineAndAtAnAbort) {
     EXPECT_EQ(sent.state(), Transfer::State::kPending);
     self.transport.fail_all(broken());
     EXPECT_EQ(sent.state(), Transfer::State::kFailed);
-    through = true;
   });
 }
 

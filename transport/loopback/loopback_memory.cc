@@ -3,19 +3,22 @@
 #include "runtime/base/check.h"
 #include "transport/loopback/loopback_transport.h"
 
+#include <sys/mman.h>
+#include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
 
 namespace kolo {
 namespace {
 
 constexpr std::string_view kKeyName = "loopback memory ";
-constexpr std::size_t kPage = 4096;
 
-struct FreeMemory {
-  void operator()(std::byte* memory) const { std::free(memory); }
+/// Anonymous pages: zeroed, aligned, and refused rather than fatal where a size is absurd.
+struct UnmapPages {
+  std::size_t size = 0;
+  void operator()(std::byte* memory) const { munmap(memory, size); }
 };
+using Pages = std::unique_ptr<std::byte, UnmapPages>;
 
 std::string key_of(std::span<std::byte> bytes) {
   const std::array<std::uint64_t, 2> place{reinterpret_cast<std::uintptr_t>(bytes.data()),
@@ -27,13 +30,12 @@ std::string key_of(std::span<std::byte> bytes) {
 
 class AllocatedRegion final : public MemoryRegion {
  public:
-  AllocatedRegion(std::unique_ptr<std::byte, FreeMemory> memory, std::size_t size)
-      : memory_(std::move(memory)), size_(size) {}
+  AllocatedRegion(Pages memory, std::size_t size) : memory_(std::move(memory)), size_(size) {}
   std::span<std::byte> bytes() const override { return {memory_.get(), size_}; }
   std::string key() const override { return key_of(bytes()); }
 
  private:
-  std::unique_ptr<std::byte, FreeMemory> memory_;
+  Pages memory_;
   std::size_t size_;
 };
 
@@ -59,17 +61,15 @@ class LoopbackMapping final : public PeerMapping {
 }  // namespace
 
 Result<std::unique_ptr<MemoryRegion>> LoopbackTransport::allocate_mappable(std::size_t bytes) {
-  // aligned_alloc wants a multiple of the alignment; the largest sizes must not wrap to zero.
-  const std::size_t rounded = (bytes / kPage + 1) * kPage;
-  std::unique_ptr<std::byte, FreeMemory> memory;
-  if (rounded > bytes) {
-    memory.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, rounded)));
-  }
-  if (memory == nullptr) {
+  const std::size_t mapped = std::max(bytes, std::size_t{1});
+  void* const memory =
+      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
     return KOLO_ERROR(kOutOfMemory, "rank {}: cannot allocate {} bytes that peers can map", rank_,
                       bytes);
   }
-  return std::unique_ptr<MemoryRegion>(std::make_unique<AllocatedRegion>(std::move(memory), bytes));
+  Pages pages(static_cast<std::byte*>(memory), UnmapPages{.size = mapped});
+  return std::unique_ptr<MemoryRegion>(std::make_unique<AllocatedRegion>(std::move(pages), bytes));
 }
 
 Result<std::unique_ptr<MemoryRegion>> LoopbackTransport::register_memory(
