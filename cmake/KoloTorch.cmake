@@ -6,10 +6,13 @@
 add_library(kolo_torch_header OBJECT ${PROJECT_SOURCE_DIR}/bindings/torch/torch_header.cc)
 kolo_configure_target(kolo_torch_header)
 target_link_libraries(kolo_torch_header PRIVATE KoloTorch::torch)
+# LibTorch's include folder holds a {fmt} of its own, newer than the system's and without a library.
+target_compile_definitions(kolo_torch_header PRIVATE FMT_HEADER_ONLY)
 target_precompile_headers(kolo_torch_header PRIVATE <torch/torch.h>)
 
 function(kolo_use_torch target)
   target_link_libraries(${target} PUBLIC KoloTorch::torch)
+  target_compile_definitions(${target} PRIVATE FMT_HEADER_ONLY)
   set_target_properties(${target} PROPERTIES DEFINE_SYMBOL "")
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "EXECUTABLE")

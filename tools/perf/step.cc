@@ -116,7 +116,9 @@ void print_row(const char* what, const Timing& timing) {
 std::vector<std::int64_t> resnet50_gradients() {
   std::vector<std::int64_t> counts;
   const auto convolution = [&](std::int64_t out, std::int64_t in, std::int64_t kernel) {
-    counts.insert(counts.end(), {out * in * kernel * kernel, out, out});  // with its batch norm
+    counts.push_back(out * in * kernel * kernel);
+    counts.push_back(out);  // its batch norm
+    counts.push_back(out);
   };
   convolution(64, 3, 7);
   std::int64_t in = 64;
@@ -131,7 +133,8 @@ std::vector<std::int64_t> resnet50_gradients() {
     }
     width *= 2;
   }
-  counts.insert(counts.end(), {1000 * in, 1000});
+  counts.push_back(1000 * in);
+  counts.push_back(1000);
   std::reverse(counts.begin(), counts.end());
   return counts;
 }

@@ -1,0 +1,9 @@
+// kolo for LibTorch trainers: everything in <kolo/kolo.h>, on tensors, and the training layer.
+#pragma once
+
+#include <kolo/kolo.h>
+#include <kolo/torch/broadcast_parameters.h>
+#include <kolo/torch/device.h>
+#include <kolo/torch/distributed_optimizer.h>
+#include <kolo/torch/distributed_sampler.h>
+#include <kolo/torch/functions.h>

@@ -1,0 +1,117 @@
+// DistributedOptimizer: any LibTorch optimizer whose gradients are averaged over the ranks. It IS
+// the optimizer that it was made from (one set of groups, one state), so schedulers, torch::save
+// and torch::load, and step(closure) work as ever. Each gradient's all-reduce starts when autograd
+// has accumulated it, and so overlaps the rest of backward. (After Horovod's DistributedOptimizer.)
+//
+// What is defined:
+// - step() waits for all gradients, then updates. With a closure it does so after each call of it.
+// - A second backward before step() (other losses, retain_graph): the gradients of the passes add
+// up,
+//   each reduced over the ranks, as they would in one process.
+// - A parameter without a gradient on this rank takes part with zeros. Without one on any rank, its
+//   gradient stays undefined, so that the optimizer skips it as it would in one process.
+// - Clear gradients by this zero_grad(): it first awaits what is under way. Gradients that were
+//   cleared by module->zero_grad() after a backward are dropped at the next step().
+// - requires_grad may change between steps, on all ranks alike.
+//
+// Used by one thread at a time, like every optimizer; its hooks run on autograd's threads.
+#pragma once
+
+#include <kolo/export.h>
+#include <kolo/kolo.h>
+#include <kolo/torch/broadcast_parameters.h>
+#include <torch/torch.h>
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace kolo {
+
+struct DistributedOptimizerOptions {
+  ReduceOp op = ReduceOp::kAverage;
+};
+
+/// The part of DistributedOptimizer that does not depend on the optimizer's type.
+class KOLO_API GradientReducer {
+ public:
+  /// Every parameter of `groups` must be among `named` (kInvalidArgument tells which is not), under
+  /// one name; no parameter may be in another DistributedOptimizer. All ranks make their optimizers
+  /// in the same order: the n-th calls its tensors "optimizer<n>/<name>".
+  GradientReducer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                  const NamedTensors& named, const DistributedOptimizerOptions& options);
+  /// Waits for what is under way.
+  ~GradientReducer();
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
+
+  /// Takes on the parameters of a new group as "group<i>.parameter<j>".
+  void add_group(std::size_t index, const torch::optim::OptimizerParamGroup& group);
+  /// Waits for every gradient. Throws the first failure, after all have ended.
+  void synchronize();
+  /// Waits for what is under way and forgets it.
+  void discard();
+  /// Gradients that were submitted and not yet synchronized.
+  std::size_t pending() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+template <class O>
+class DistributedOptimizer : public O {
+  static_assert(std::is_base_of_v<torch::optim::Optimizer, O>, "O is one of LibTorch's optimizers");
+
+ public:
+  /// Takes the optimizer over.
+  DistributedOptimizer(O&& optimizer, const NamedTensors& named_parameters,
+                       const DistributedOptimizerOptions& options = {})
+      : O(std::move(optimizer)),
+        reducer_(
+            std::make_unique<GradientReducer>(this->param_groups(), named_parameters, options)) {}
+  DistributedOptimizer(O&& optimizer,
+                       const torch::OrderedDict<std::string, torch::Tensor>& named_parameters,
+                       const DistributedOptimizerOptions& options = {})
+      : DistributedOptimizer(std::move(optimizer), NamedTensors(named_parameters.pairs()),
+                             options) {}
+  /// An optimizer that stays outside would step on its own groups: move it in.
+  DistributedOptimizer(O& optimizer, const NamedTensors&,
+                       const DistributedOptimizerOptions& = {}) = delete;
+  DistributedOptimizer(O& optimizer, const torch::OrderedDict<std::string, torch::Tensor>&,
+                       const DistributedOptimizerOptions& = {}) = delete;
+
+  torch::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr) override {
+    if (closure == nullptr) {
+      reducer_->synchronize();
+      return O::step();
+    }
+    return O::step([&] {
+      torch::Tensor loss = closure();
+      reducer_->synchronize();
+      return loss;
+    });
+  }
+
+  void zero_grad(bool set_to_none = true) {
+    reducer_->discard();
+    O::zero_grad(set_to_none);
+  }
+
+  void add_param_group(const torch::optim::OptimizerParamGroup& group) {
+    O::add_param_group(group);
+    const std::size_t last = this->param_groups().size() - 1;
+    reducer_->add_group(last, this->param_groups()[last]);
+  }
+
+  /// Waits for every gradient, for instance to clip them before step().
+  void synchronize() { reducer_->synchronize(); }
+  /// Gradients that were submitted and not yet synchronized.
+  std::size_t pending() const { return reducer_->pending(); }
+
+ private:
+  std::unique_ptr<GradientReducer> reducer_;
+};
+
+}  // namespace kolo

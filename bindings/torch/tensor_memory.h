@@ -1,0 +1,21 @@
+// What the core needs to know of a tensor: its type and shape, or why it cannot be taken. Private to
+// bindings/torch; pure.
+#pragma once
+
+#include <kolo/kolo.h>
+#include <torch/torch.h>
+
+#include <string>
+
+namespace kolo {
+
+/// Throws kInvalidArgument for an undefined tensor, kUnsupported for a type, layout or device that
+/// kolo does not take; the message names the tensor.
+DataType data_type_of(const torch::Tensor& tensor, const std::string& name);
+/// Throws kInvalidArgument unless both have one shape and type.
+void check_alike(const torch::Tensor& input, const torch::Tensor& output, const std::string& name);
+Shape shape_of(const torch::Tensor& tensor);
+/// Throws a kolo::Exception.
+[[noreturn]] void raise(ErrorCode code, std::string message);
+
+}  // namespace kolo

@@ -1,0 +1,29 @@
+// The command line of the mnist example. Called by main, before anything else.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace mnist {
+
+struct Flags {
+  std::string data;                 ///< folder of the IDX files; empty: where tools/setup puts them
+  std::int64_t batch_size = 0;      ///< per rank; 0: by global_batch
+  std::int64_t global_batch = 128;  ///< divided over the ranks, uneven shares included
+  int epochs = 8;
+  double learning_rate = 1e-3;
+  std::uint64_t seed = 1;
+  bool dropout = true;
+  int threads = 0;                ///< that a rank computes with; 0: cores / ranks on this host
+  std::int64_t max_steps = 0;     ///< 0: all steps of all epochs
+  std::string progress = "auto";  ///< auto, bar or lines
+  std::string losses_file;        ///< JSON lines, one a step; empty: none
+  std::string report_file;        ///< JSON; empty: none
+};
+
+/// Fills `flags`; a value is the exit status with which the program should end at once (after
+/// --help or a wrong flag, about which it has written).
+std::optional<int> parse(int argc, char** argv, Flags& flags);
+
+}  // namespace mnist
