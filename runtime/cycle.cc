@@ -39,14 +39,14 @@ Cycle::Cycle(Communicator& communicator, Transport& transport, const Device& dev
 
 bool Cycle::step() {
   if (communicator_.abort().raised()) return false;
-  bool moved = drain();              // submission: what threads have handed in
-  moved |= announce();               // negotiation: tell rank 0 what is ready here
-  moved |= transport_.progress();    // transport: bytes and messages move
-  moved |= decide();                 // negotiation: rank 0 tells all what is ready everywhere
-  moved |= plan();                   // fusion: which tensors travel together
-  moved |= start();                  // collectives: a schedule for each
-  moved |= advance();                // execution: run what is ready
-  moved |= complete();               // completion: hand the results back
+  bool moved = drain();            // submission: what threads have handed in
+  moved |= announce();             // negotiation: tell rank 0 what is ready here
+  moved |= transport_.progress();  // transport: bytes and messages move
+  moved |= decide();               // negotiation: rank 0 tells all what is ready everywhere
+  moved |= plan();                 // fusion: which tensors travel together
+  moved |= start();                // collectives: a schedule for each
+  moved |= advance();              // execution: run what is ready
+  moved |= complete();             // completion: hand the results back
   check_health();
   if (failure_) fail();
   return moved;
@@ -182,8 +182,7 @@ void Cycle::check_health() {
     }
     const auto rank = departures_.missing_in_negotiation(controller_.counters().agreements);
     if (rank && controller_.has_pending()) {
-      note_failure({KOLO_ERROR(kPeerLost,
-                               "{}: rank {} has shut down and will never submit it",
+      note_failure({KOLO_ERROR(kPeerLost, "{}: rank {} has shut down and will never submit it",
                                controller_.describe_pending(), *rank),
                     *rank});
     }
@@ -199,9 +198,9 @@ void Cycle::check_health() {
   note(controller_.check_timeouts(now));
   for (const auto& operation : running_) {
     if (now - operation->started_at() < std::chrono::seconds(config_.operation_timeout_s)) continue;
-    note_failure({KOLO_ERROR(kTimeout, "{} did not end within {} s (KOLO_OPERATION_TIMEOUT): {}",
-                             operation->describe(), config_.operation_timeout_s,
-                             operation->dump_state())});
+    note_failure(
+        {KOLO_ERROR(kTimeout, "{} did not end within {} s (KOLO_OPERATION_TIMEOUT): {}",
+                    operation->describe(), config_.operation_timeout_s, operation->dump_state())});
   }
 }
 
@@ -301,11 +300,10 @@ void Cycle::shut_down() {
   for (const auto& operation : running_) unfinished(operation->door(), operation->sequence());
   for (const auto& operation : planned_) unfinished(operation.door, operation.sequence);
 
-  const Error error = KOLO_ERROR(kShutdown, "rank {}: kolo was shut down before the operation ended",
-                                 communicator_.rank());
+  const Error error = KOLO_ERROR(
+      kShutdown, "rank {}: kolo was shut down before the operation ended", communicator_.rank());
   communicator_.abort().raise(error, communicator_.rank());
-  Status told =
-      control_plane_.send_to_others(MessageKind::kGoodbye, Departures::encode(progress));
+  Status told = control_plane_.send_to_others(MessageKind::kGoodbye, Departures::encode(progress));
   if (told.ok()) told = transport_.flush(Abort(), Deadline::after(kLastWords));
   if (!told.ok()) log_.debug("goodbye: {}", told.error().message);
   complete_all(error);

@@ -9,9 +9,9 @@
 namespace kolo {
 namespace {
 
-// The spin outlasts the waking of a thread on another core (50 us on virtual machines), else two ranks
-// that wait for each other put each other to sleep at every turn. It yields early, in case that both
-// were put on one core, and does not poll hot at all where ranks outnumber cores.
+// The spin outlasts the waking of a thread on another core (50 us on virtual machines), else two
+// ranks that wait for each other put each other to sleep at every turn. It yields early, in case
+// that both were put on one core, and does not poll hot at all where ranks outnumber cores.
 constexpr int kPolls = 200;
 constexpr int kYields = 200;
 // The background thread shares its core with somebody's computation.
@@ -55,7 +55,8 @@ class Driver::Block {
   Block(Cycle& cycle, Transport& transport, const Waker& waker)
       : cycle_(cycle), transport_(transport), waker_(waker) {}
 
-  /// Holding the token: false if something has arrived already, so that there is no use in blocking.
+  /// Holding the token: false if something has arrived already, so that there is no use in
+  /// blocking.
   bool prepare(Clock::time_point until) {
     if (!transport_.arm()) return false;
     descriptors_.assign({{waker_.fd(), POLLIN, 0}, {transport_.event_fd(), POLLIN, 0}});
@@ -67,8 +68,8 @@ class Driver::Block {
     } else if (cycle_.has_work()) {
       bound = std::min<Clock::duration>(bound, kNegotiatingBound);
     }
-    bound_ = std::clamp(until - now, Clock::duration::zero(),
-                        std::max(bound, Clock::duration::zero()));
+    bound_ =
+        std::clamp(until - now, Clock::duration::zero(), std::max(bound, Clock::duration::zero()));
     return true;
   }
 
@@ -100,7 +101,9 @@ class Driver::Block {
 Driver::Driver(Cycle& cycle, TensorTable& table, Transport& transport, Waker& waker, bool may_spin)
     : cycle_(cycle), table_(table), transport_(transport), waker_(waker), may_spin_(may_spin) {}
 
-Driver::~Driver() { stop([] {}); }
+Driver::~Driver() {
+  stop([] {});
+}
 
 void Driver::start() {
   thread_ = std::thread([this] { run(); });

@@ -28,8 +28,8 @@ class Driver {
   /// Starts the background thread.
   void start();
 
-  /// Work::Driver: drives until `work` is done or `until` has passed. False if another thread drives
-  /// on a user's behalf already, or the driver has stopped.
+  /// Work::Driver: drives until `work` is done or `until` has passed. False if another thread
+  /// drives on a user's behalf already, or the driver has stopped.
   bool drive(Work& work, std::chrono::steady_clock::time_point until);
 
   /// Ends the background thread, lets waiting threads go, and runs `last` as the last holder of the

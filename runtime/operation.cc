@@ -38,8 +38,7 @@ std::shared_ptr<const Schedule> Operation::choose() const {
   request.rank = communicator_.rank();
   request.size = communicator_.size();
   request.count = elements();
-  request.chunk_elements =
-      static_cast<std::uint64_t>(config_.chunk_size) / size_of(signature.type);
+  request.chunk_elements = static_cast<std::uint64_t>(config_.chunk_size) / size_of(signature.type);
   request.blocks_in_flight = static_cast<int>(config_.chunks_in_flight);
   switch (signature.kind) {
     case OperationKind::kAllreduce:

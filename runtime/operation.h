@@ -20,8 +20,8 @@ namespace kolo {
 struct PlannedOperation {
   Door door = Door::kNamed;
   std::uint64_t sequence = 0;
-  std::vector<Entry> entries;      ///< several: fused
-  std::vector<int> contributors;   ///< by entry
+  std::vector<Entry> entries;     ///< several: fused
+  std::vector<int> contributors;  ///< by entry
 };
 
 class Operation {

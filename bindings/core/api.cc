@@ -44,8 +44,8 @@ std::shared_ptr<Runtime> runtime_for(std::string_view call) {
   Global& g = global();
   const std::lock_guard lock(g.mutex);
   if (!g.runtime) {
-    raise(KOLO_ERROR(kShutdown, "kolo::{}() was called before kolo::init(), or after kolo::shutdown()",
-                     call));
+    raise(KOLO_ERROR(kShutdown,
+                     "kolo::{}() was called before kolo::init(), or after kolo::shutdown()", call));
   }
   return g.runtime;
 }
@@ -74,8 +74,8 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   KOLO_ASSIGN(auto transport, make_ucx_transport({.environment = environment}));
   Bootstrap& way_in = *bootstrap;
   g.bootstraps.push_back(std::move(bootstrap));
-  KOLO_ASSIGN(auto runtime, Runtime::start(way_in, {std::move(config), std::move(log),
-                                                    std::move(transport)}));
+  KOLO_ASSIGN(auto runtime,
+              Runtime::start(way_in, {std::move(config), std::move(log), std::move(transport)}));
   return std::shared_ptr<Runtime>(std::move(runtime));
 }
 
@@ -84,7 +84,7 @@ Submission allreduce_submission(const void* input, void* output, const Shape& sh
   Submission submission;
   submission.name = options.name;
   submission.signature = {OperationKind::kAllreduce, type, options.op, 0, options.prescale,
-                          options.postscale, shape};
+                          options.postscale,         shape};
   submission.input = static_cast<const std::byte*>(input);
   submission.output = static_cast<std::byte*>(output);
   submission.absent = options.absent;

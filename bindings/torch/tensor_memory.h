@@ -1,5 +1,5 @@
-// What the core needs to know of a tensor: its type and shape, or why it cannot be taken. Private to
-// bindings/torch; pure.
+// What the core needs to know of a tensor: its type and shape, or why it cannot be taken. Private
+// to bindings/torch; pure.
 #pragma once
 
 #include <kolo/kolo.h>

@@ -26,7 +26,8 @@ class ProgressToken {
     }
 
     /// Nothing is left to drive: the background thread need not be woken for it. It looks again
-    /// within kPatience by itself, so a thread that takes the token time and again is not disturbed.
+    /// within kPatience by itself, so a thread that takes the token time and again is not
+    /// disturbed.
     void release_quietly() { quietly_ = true; }
 
    private:

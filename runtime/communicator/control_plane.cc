@@ -27,7 +27,8 @@ Status ControlPlane::send_to_others(MessageKind kind, std::string_view payload) 
 std::optional<Message> ControlPlane::parse(std::span<const std::byte> frame) {
   Message message;
   constexpr std::size_t kHeader = 1 + sizeof message.communicator;
-  if (frame.size() < kHeader || frame[0] > std::byte{static_cast<std::uint8_t>(MessageKind::kAbort)}) {
+  if (frame.size() < kHeader ||
+      frame[0] > std::byte{static_cast<std::uint8_t>(MessageKind::kAbort)}) {
     return std::nullopt;
   }
   message.kind = static_cast<MessageKind>(frame[0]);

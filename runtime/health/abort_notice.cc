@@ -20,8 +20,8 @@ AbortNotice AbortNotice::decode(std::span<const std::byte> bytes, int sender) {
   }
   std::memcpy(&notice.culprit, bytes.data() + 1, sizeof notice.culprit);
   const auto text = bytes.subspan(kHeader);
-  notice.error = KOLO_ERROR(kInternal, "{}",
-                            std::string_view(reinterpret_cast<const char*>(text.data()), text.size()));
+  notice.error = KOLO_ERROR(
+      kInternal, "{}", std::string_view(reinterpret_cast<const char*>(text.data()), text.size()));
   notice.error.code = static_cast<ErrorCode>(bytes[0]);
   return notice;
 }

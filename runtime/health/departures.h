@@ -16,7 +16,7 @@ namespace kolo {
 
 /// How far a rank has come: what a goodbye carries.
 struct Progress {
-  std::uint64_t agreements = 0;  ///< lists of responses taken
+  std::uint64_t agreements = 0;                           ///< lists of responses taken
   std::array<std::uint64_t, kDoorCount> operations = {};  ///< by door: every lower number is done
 };
 

@@ -106,7 +106,8 @@ Status Controller::on_message(int peer, const Message& message) {
     case MessageKind::kAbort:
       break;
   }
-  return KOLO_ERROR(kInternal, "rank {}: unexpected or malformed negotiation message {} from rank {}",
+  return KOLO_ERROR(kInternal,
+                    "rank {}: unexpected or malformed negotiation message {} from rank {}",
                     communicator_.rank(), static_cast<int>(message.kind), peer);
 }
 
@@ -159,7 +160,7 @@ void Controller::take_slots(const SlotSet& slots) {
     auto node = pending_.extract(slot.name);
     KOLO_CHECK(!node.empty());  // the coordinator counted this rank's bit
     agreed.push_back({{slot.name, slot.signature, communicator_.size(), std::nullopt},
-                       std::move(node.mapped())});
+                      std::move(node.mapped())});
   });
 }
 
@@ -206,8 +207,9 @@ Status Controller::check_timeouts(Clock::time_point now) {
 }
 
 std::string Controller::describe_pending() const {
-  const auto first = std::min_element(
-      pending_.begin(), pending_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  const auto first =
+      std::min_element(pending_.begin(), pending_.end(),
+                       [](const auto& a, const auto& b) { return a.first < b.first; });
   std::string text = fmt::format("tensor '{}'", first->first);
   if (pending_.size() > 1) text += fmt::format(" and {} more", pending_.size() - 1);
   return text;

@@ -56,8 +56,8 @@ class Controller {
   /// Rank 0: tells everybody what all are ready for; true if there was anything.
   Result<bool> decide();
 
-  /// Takes the next list that was agreed on; false if there is none. Lists are the same, one by one,
-  /// on every rank: what a rank makes of a list must not depend on how many have arrived.
+  /// Takes the next list that was agreed on; false if there is none. Lists are the same, one by
+  /// one, on every rank: what a rank makes of a list must not depend on how many have arrived.
   bool take_agreed(std::vector<Agreed>& agreed);
 
   /// Reports stalled tensors and expires them (rank 0); on other ranks, kTimeout when rank 0 has

@@ -102,10 +102,10 @@ std::vector<std::string> Coordinator::stalled(Clock::time_point now, Clock::dura
   for (auto& [name, pending] : pending_) {
     if (pending.reported || now - pending.since < age) continue;
     pending.reported = true;
-    lines.push_back(fmt::format(
-        "tensor '{}' has waited for {} s: {}", name,
-        std::chrono::duration_cast<std::chrono::seconds>(now - pending.since).count(),
-        who_is_missing(pending)));
+    lines.push_back(
+        fmt::format("tensor '{}' has waited for {} s: {}", name,
+                    std::chrono::duration_cast<std::chrono::seconds>(now - pending.since).count(),
+                    who_is_missing(pending)));
   }
   return lines;
 }

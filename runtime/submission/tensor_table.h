@@ -17,8 +17,8 @@ namespace kolo {
 
 class TensorTable {
  public:
-  /// The waker is rung when the cycle has a reason to look: the first entry of a batch, `batch_size`
-  /// bytes of entries, a flush.
+  /// The waker is rung when the cycle has a reason to look: the first entry of a batch,
+  /// `batch_size` bytes of entries, a flush.
   TensorTable(Waker& waker, std::uint64_t batch_size);
 
   /// Any thread. kInvalidArgument if the name is in flight; after close() that error.

@@ -1,11 +1,12 @@
-// kolo-perf: how fast all-reduce is here, verified. Run by people and scripts, under mpirun or alone.
+// kolo-perf: how fast all-reduce is here, verified. Run by people and scripts, under mpirun or
+// alone.
 #include "tools/perf/step.h"
 #include "tools/perf/sweep.h"
 
 #include <kolo/kolo.h>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 #include <fstream>
 #include <iostream>
 #include <map>

@@ -4,9 +4,9 @@
 
 #include <kolo/kolo.h>
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <cstring>
-#include <fmt/format.h>
 #include <memory>
 #include <numeric>
 #include <string>

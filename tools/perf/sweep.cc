@@ -4,11 +4,11 @@
 
 #include <kolo/kolo.h>
 
+#include <fmt/format.h>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <fmt/format.h>
 
 namespace kolo::perf {
 namespace {
@@ -150,12 +150,13 @@ nlohmann::json measure(Case& subject, bool in_place, std::size_t bytes, bool che
 }
 
 void print_header() {
-  fmt::print("#                                            out-of-place                       "
-             "in-place\n"
-             "#       size         count      type   redop     time   algbw   busbw #wrong     "
-             "time   algbw   busbw #wrong\n"
-             "#        (B)    (elements)                       (us)  (GB/s)  (GB/s)            "
-             "(us)  (GB/s)  (GB/s)\n");
+  fmt::print(
+      "#                                            out-of-place                       "
+      "in-place\n"
+      "#       size         count      type   redop     time   algbw   busbw #wrong     "
+      "time   algbw   busbw #wrong\n"
+      "#        (B)    (elements)                       (us)  (GB/s)  (GB/s)            "
+      "(us)  (GB/s)  (GB/s)\n");
 }
 
 std::string columns(const nlohmann::json& half) {

@@ -1,5 +1,5 @@
-// kolo's core interface on raw memory: start, queries, all-reduce, broadcast. <kolo/torch.h> has the
-// same on LibTorch tensors, and the training layer.
+// kolo's core interface on raw memory: start, queries, all-reduce, broadcast. <kolo/torch.h> has
+// the same on LibTorch tensors, and the training layer.
 //
 // Threads: any thread may call anything here at any time after init() has returned.
 // Errors: functions throw kolo::Exception; an operation's own failure is reported by its Work.
@@ -35,24 +35,25 @@ struct InitOptions {
 
 /// Collective. Finds the other ranks (an MPI launcher; else a world of one), connects to them and
 /// starts the background thread. Throws kMismatch if the environment shows a launcher of more than
-/// one process but only one was found, kTimeout after KOLO_INIT_TIMEOUT, kInvalidArgument if kolo is
-/// initialised already or a KOLO_ variable does not parse.
+/// one process but only one was found, kTimeout after KOLO_INIT_TIMEOUT, kInvalidArgument if kolo
+/// is initialised already or a KOLO_ variable does not parse.
 KOLO_API void init(int argc, char** argv, const InitOptions& options = {});
 KOLO_API void init(const InitOptions& options = {});
 
-/// Ends this rank's part. Operations still under way fail with kShutdown; other ranks that need this
-/// one fail with its number. Without effect when kolo is not initialised. Also done at process exit.
+/// Ends this rank's part. Operations still under way fail with kShutdown; other ranks that need
+/// this one fail with its number. Without effect when kolo is not initialised. Also done at process
+/// exit.
 KOLO_API void shutdown();
 
 KOLO_API bool is_initialized();
 
 // Queries. Before init() each throws kShutdown, naming the call.
-KOLO_API int rank();         ///< 0 … size − 1
-KOLO_API int size();         ///< number of processes
-KOLO_API int local_rank();   ///< rank among the processes of this host
-KOLO_API int local_size();   ///< processes on this host
-KOLO_API int cross_rank();   ///< index of this host among those with this local rank
-KOLO_API int cross_size();   ///< number of hosts with this local rank
+KOLO_API int rank();        ///< 0 … size − 1
+KOLO_API int size();        ///< number of processes
+KOLO_API int local_rank();  ///< rank among the processes of this host
+KOLO_API int local_size();  ///< processes on this host
+KOLO_API int cross_rank();  ///< index of this host among those with this local rank
+KOLO_API int cross_size();  ///< number of hosts with this local rank
 
 // What this build contains; may be called before init().
 KOLO_API bool mpi_built();
@@ -76,8 +77,8 @@ struct AllreduceOptions {
 };
 
 struct BroadcastOptions {
-  std::string name = {};                           ///< as AllreduceOptions::name
-  std::shared_ptr<const void> keep_alive = {};     ///< as AllreduceOptions::keep_alive
+  std::string name = {};                        ///< as AllreduceOptions::name
+  std::shared_ptr<const void> keep_alive = {};  ///< as AllreduceOptions::keep_alive
 };
 
 /// Starts output = op over ranks of input; `shape` elements of `type` in contiguous memory, which
@@ -98,8 +99,8 @@ KOLO_API void broadcast(void* buffer, const Shape& shape, DataType type, int roo
                         const BroadcastOptions& options = {});
 
 /// The ordered door: blocking all-reduce without negotiation. Every rank makes the same ordered
-/// calls (count, type, op) in the same order, from one thread at a time; kolo cannot tell the tensor
-/// when they differ: the lengths clash and the communicator aborts.
+/// calls (count, type, op) in the same order, from one thread at a time; kolo cannot tell the
+/// tensor when they differ: the lengths clash and the communicator aborts.
 KOLO_API void allreduce_ordered(const void* input, void* output, std::int64_t count, DataType type,
                                 ReduceOp op);
 

@@ -39,7 +39,8 @@ TEST_P(World, RanksSubmitInAnyOrderForManySteps) {
       std::vector<std::shared_ptr<Work>> works;
       for (const int i : order) {
         auto& tensor = tensors[static_cast<std::size_t>(i)];
-        tensor.assign(static_cast<std::size_t>(i * 37 % 101), static_cast<float>((rank + 1) * (i + 1)));
+        tensor.assign(static_cast<std::size_t>(i * 37 % 101),
+                      static_cast<float>((rank + 1) * (i + 1)));
         works.push_back(submit(runtime, allreduce_of("t" + std::to_string(i), tensor)));
       }
       for (const auto& work : works) {
@@ -144,9 +145,10 @@ TEST(Mismatch, FailsThatTensorOnEveryRankAndNothingElse) {
       const Status status = bad->wait();
       ASSERT_FALSE(status.ok());
       EXPECT_EQ(status.error().code, ErrorCode::kMismatch);
-      EXPECT_THAT(status.error().message,
-                  HasSubstr("tensor 'odd': ranks 0, 2 submitted shape [5], but rank 1 submitted shape "
-                            "[4]"));
+      EXPECT_THAT(
+          status.error().message,
+          HasSubstr("tensor 'odd': ranks 0, 2 submitted shape [5], but rank 1 submitted shape "
+                    "[4]"));
       ASSERT_TRUE(good->wait().ok());
       EXPECT_EQ(fine.front(), 3.0F);
       // The name itself is not spoilt.
@@ -168,7 +170,8 @@ TEST(Misuse, ADuplicateNameFailsAtTheSecondCall) {
       const auto duplicate = runtime.submit(allreduce_of("twice", second));
       ASSERT_FALSE(duplicate.ok());
       EXPECT_EQ(duplicate.error().code, ErrorCode::kInvalidArgument);
-      EXPECT_THAT(duplicate.error().message, HasSubstr("'twice': an operation of this name is in flight"));
+      EXPECT_THAT(duplicate.error().message,
+                  HasSubstr("'twice': an operation of this name is in flight"));
     }
     both_tried.arrive_and_wait();
     if (rank == 1) work = submit(runtime, allreduce_of("twice", first));

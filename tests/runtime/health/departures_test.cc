@@ -1,12 +1,14 @@
-#include "runtime/health/abort_notice.h"
 #include "runtime/health/departures.h"
+#include "runtime/health/abort_notice.h"
 
 #include <gtest/gtest.h>
 
 namespace kolo {
 namespace {
 
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
 
 TEST(Departures, ARankThatDidItsPartDoesNoHarm) {
   Departures departures(3);

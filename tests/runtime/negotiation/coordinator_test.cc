@@ -44,9 +44,10 @@ TEST(Coordinator, NamesTensorRanksAndBothValues) {
   ASSERT_EQ(decisions.size(), 1U);
   ASSERT_TRUE(decisions[0].error.has_value());
   EXPECT_EQ(decisions[0].error->code, ErrorCode::kMismatch);
-  EXPECT_EQ(decisions[0].error->message,
-            "tensor 'fc1.weight': ranks 0, 1, 3 submitted shape [10, 20], but rank 2 submitted shape "
-            "[20, 10]; every rank must submit the same shape under one name");
+  EXPECT_EQ(
+      decisions[0].error->message,
+      "tensor 'fc1.weight': ranks 0, 1, 3 submitted shape [10, 20], but rank 2 submitted shape "
+      "[20, 10]; every rank must submit the same shape under one name");
 }
 
 TEST(Coordinator, TellsEveryKindOfDifference) {
@@ -59,7 +60,8 @@ TEST(Coordinator, TellsEveryKindOfDifference) {
   };
   Signature other = base;
   other.kind = OperationKind::kBroadcast;
-  EXPECT_THAT(message(other), HasSubstr("operation allreduce, but rank 1 submitted operation broadcast"));
+  EXPECT_THAT(message(other),
+              HasSubstr("operation allreduce, but rank 1 submitted operation broadcast"));
   other = base;
   other.type = DataType::kInt64;
   EXPECT_THAT(message(other), HasSubstr("type float32, but rank 1 submitted type int64"));

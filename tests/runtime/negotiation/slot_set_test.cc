@@ -9,7 +9,9 @@
 namespace kolo {
 namespace {
 
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
 
 std::vector<std::uint32_t> members(const SlotSet& set) {
   std::vector<std::uint32_t> slots;

@@ -5,14 +5,16 @@
 namespace kolo {
 namespace {
 
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
 
-const Signature kSignature{OperationKind::kBroadcast, DataType::kBFloat16, ReduceOp::kAverage, 3, 0.5,
-                           2.0,                       {4, 0, 7}};
+const Signature kSignature{
+    OperationKind::kBroadcast, DataType::kBFloat16, ReduceOp::kAverage, 3, 0.5, 2.0, {4, 0, 7}};
 
 TEST(Wire, RequestsSurvive) {
-  const auto decoded = decode_requests(bytes_of(encode(std::vector<Request>{
-      {"a", kSignature, true}, {"b", Signature{}, false}})));
+  const auto decoded = decode_requests(
+      bytes_of(encode(std::vector<Request>{{"a", kSignature, true}, {"b", Signature{}, false}})));
   ASSERT_TRUE(decoded.ok()) << decoded.error().message;
   ASSERT_EQ(decoded->size(), 2U);
   EXPECT_EQ((*decoded)[0].name, "a");
