@@ -6,6 +6,10 @@
 
 #include <gmock/gmock.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+#include <csignal>
+
 namespace kolo::test {
 namespace {
 
@@ -46,6 +50,85 @@ TransportMaker across_hosts() {
 INSTANTIATE_TEST_SUITE_P(Ucx, TransportConformance,
                          testing::Values(maker("host", {}), host_with_rendezvous(), across_hosts()),
                          [](const auto& made) { return made.param.name; });
+
+/// What a child process and its parent tell each other before they are connected.
+struct Pipes {
+  Pipes() {
+    EXPECT_EQ(pipe(to_child), 0);
+    EXPECT_EQ(pipe(to_parent), 0);
+  }
+  ~Pipes() {
+    for (const int fd : {to_child[0], to_child[1], to_parent[0], to_parent[1]}) close(fd);
+  }
+  static void write_text(int fd, const std::string& text) {
+    const std::uint64_t size = text.size();
+    EXPECT_EQ(write(fd, &size, sizeof(size)), static_cast<ssize_t>(sizeof(size)));
+    EXPECT_EQ(write(fd, text.data(), size), static_cast<ssize_t>(size));
+  }
+  static std::string read_text(int fd) {
+    std::uint64_t size = 0;
+    if (read(fd, &size, sizeof(size)) != static_cast<ssize_t>(sizeof(size))) return {};
+    std::string text(size, '\0');
+    return read(fd, text.data(), size) == static_cast<ssize_t>(size) ? text : std::string();
+  }
+  int to_child[2] = {-1, -1};
+  int to_parent[2] = {-1, -1};
+};
+
+/// One of two ranks, connected as if they were on different hosts.
+std::unique_ptr<Transport> connect_as(int rank, int out, int in, TransportListener& listener,
+                                      const Abort& abort) {
+  auto transport = make_ucx_transport({});
+  if (!transport.ok()) return nullptr;
+  std::vector<Peer> peers(2);
+  for (Peer& peer : peers) peer.address = (*transport)->address();
+  Pipes::write_text(out, (*transport)->address());
+  peers[static_cast<std::size_t>(1 - rank)].address = Pipes::read_text(in);
+  const Status connected =
+      (*transport)
+          ->connect(rank, peers, listener, abort, Deadline::after(std::chrono::seconds(10)));
+  return connected.ok() ? *std::move(transport) : nullptr;
+}
+
+TEST(UcxTest, AKilledPeerAcrossHostsIsReportedOnce) {
+  Pipes pipes;
+  std::atomic<int> meeting = 0;
+  const Abort abort;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    struct Deaf final : TransportListener {
+      void on_message(int, std::span<const std::byte>) override {}
+      void on_peer_failed(int, const Error&) override {}
+    } deaf;
+    const auto transport = connect_as(1, pipes.to_parent[1], pipes.to_child[0], deaf, abort);
+    static_cast<void>(transport->post_message(0, {}));
+    while (true) transport->progress();  // until it is killed
+  }
+  struct Ears final : TransportListener {
+    int messages = 0;
+    std::vector<int> lost;
+    void on_message(int, std::span<const std::byte>) override { ++messages; }
+    void on_peer_failed(int peer, const Error& error) override {
+      EXPECT_EQ(error.code, ErrorCode::kPeerLost);
+      EXPECT_THAT(error.message, testing::HasSubstr("to rank 1"));
+      lost.push_back(peer);
+    }
+  } ears;
+  const auto transport = connect_as(0, pipes.to_child[1], pipes.to_parent[0], ears, abort);
+  ASSERT_NE(transport, nullptr);
+  ConformanceRank self(0, 2, *transport, meeting);
+  EXPECT_TRUE(self.post(1, "hello").ok());
+  self.wait([&ears] { return ears.messages == 1; }, "the child was there");
+  EXPECT_EQ(kill(child, SIGKILL), 0);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  self.wait([&ears] { return !ears.lost.empty(); }, "the child was missed");
+  for (int i = 0; i < 1000; ++i) transport->progress();
+  EXPECT_THAT(ears.lost, testing::ElementsAre(1));
+  std::vector<std::byte> data(100);
+  EXPECT_EQ(self.send(1, tag(0), data).status().error().code, ErrorCode::kPeerLost);
+  EXPECT_EQ(self.receive(1, tag(0), data).status().error().code, ErrorCode::kPeerLost);
+}
 
 TEST(UcxTest, SaysWhichVersionAndTransports) {
   const auto transport = make_ucx_transport({});
