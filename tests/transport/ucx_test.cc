@@ -137,6 +137,31 @@ TEST(UcxTest, SaysWhichVersionAndTransports) {
               testing::MatchesRegex("ucx [0-9]+\\.[0-9]+\\.[0-9]+ \\(able to use .*tcp.*\\)"));
 }
 
+// What the bytes go by is chosen by UCX from the error handling; see ucx_transport_impl.h.
+TEST(UcxTest, SharedMemoryInsideAHostAndTcpAcross) {
+  for (const bool same_host : {true, false}) {
+    UcxWorld world(2, {});
+    std::atomic<int> meeting = 0;
+    ConformanceRank zero(0, 2, world.at(0), meeting);
+    ConformanceRank one(1, 2, world.at(1), meeting);
+    const std::vector<Peer> peers{{world.at(0).address(), same_host},
+                                  {world.at(1).address(), same_host}};
+    for (ConformanceRank* each : {&zero, &one}) {
+      ASSERT_TRUE(
+          each->transport.connect(each->rank, peers, *each, each->abort, Deadline::never()).ok());
+    }
+    EXPECT_TRUE(zero.post(1, "hello").ok());
+    zero.wait(
+        [&] {
+          one.transport.progress();
+          return one.messages.size() == 1;
+        },
+        "hello arrived");
+    EXPECT_THAT(zero.transport.description(),
+                testing::ContainsRegex(same_host ? "\\(.*(posix|sysv)" : "\\(tcp\\)"));
+  }
+}
+
 TEST(UcxTest, ATransportThatUcxLacksIsAnError) {
   const auto transport = make_ucx_transport({.transports = "no_such_transport"});
   EXPECT_FALSE(transport.ok());
