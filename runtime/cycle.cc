@@ -303,7 +303,14 @@ void Cycle::shut_down() {
   const Error error = KOLO_ERROR(
       kShutdown, "rank {}: kolo was shut down before the operation ended", communicator_.rank());
   communicator_.abort().raise(error, communicator_.rank());
-  Status told = control_plane_.send_to_others(MessageKind::kGoodbye, Departures::encode(progress));
+  // Whoever has left needs no goodbye, and cannot be connected to any more.
+  hear_last_words();
+  const std::string goodbye = Departures::encode(progress);
+  Status told;
+  for (int rank = 0; rank < communicator_.size() && told.ok(); ++rank) {
+    if (rank == communicator_.rank() || departures_.contains(rank)) continue;
+    told = control_plane_.send(rank, MessageKind::kGoodbye, goodbye);
+  }
   if (told.ok()) told = transport_.flush(Abort(), Deadline::after(kLastWords));
   if (!told.ok()) log_.debug("goodbye: {}", told.error().message);
   complete_all(error);
