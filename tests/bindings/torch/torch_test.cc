@@ -79,8 +79,8 @@ TEST(Sampler, SharesAreDisjointAndCover) {
       std::multiset<std::size_t> seen;
       for (int rank = 0; rank < size; ++rank) {
         kolo::DistributedSampler sampler(count, {.seed = 3, .rank = rank, .size = size});
-        EXPECT_EQ(sampler.num_samples(), (count + static_cast<std::size_t>(size) - 1) /
-                                             static_cast<std::size_t>(size));
+        EXPECT_EQ(sampler.num_samples(),
+                  (count + static_cast<std::size_t>(size) - 1) / static_cast<std::size_t>(size));
         std::size_t drawn = 0;
         while (const auto batch = sampler.next(4)) {
           seen.insert(batch->begin(), batch->end());
@@ -112,8 +112,8 @@ TEST(Sampler, AGlobalBatchIsTheSameAtAnyNumberOfRanks) {
   const auto batches_of = [](int size) {
     std::vector<std::set<std::size_t>> batches(4);
     for (int rank = 0; rank < size; ++rank) {
-      kolo::DistributedSampler sampler(
-          50, {.seed = 9, .global_batch = 16, .rank = rank, .size = size});
+      kolo::DistributedSampler sampler(50,
+                                       {.seed = 9, .global_batch = 16, .rank = rank, .size = size});
       for (auto& global : batches) {
         if (const auto batch = sampler.next(16)) global.insert(batch->begin(), batch->end());
       }
@@ -179,9 +179,8 @@ TEST(Optimizer, CommunicationStartsBeforeBackwardEnds) {
   kolo::DistributedOptimizer optimizer(torch::optim::SGD(network->parameters(), 0.1),
                                        network->named_parameters());
   std::size_t submitted_before_the_first_layer = 0;
-  network->parameters()[0].register_hook([&](const torch::Tensor&) {
-    submitted_before_the_first_layer = optimizer.pending();
-  });
+  network->parameters()[0].register_hook(
+      [&](const torch::Tensor&) { submitted_before_the_first_layer = optimizer.pending(); });
   network->forward(torch::ones({2, 6}, torch::kFloat64)).sum().backward();
   EXPECT_GE(submitted_before_the_first_layer, 2U) << "the last layer's weight and bias";
   EXPECT_EQ(optimizer.pending(), 4U);
@@ -246,8 +245,8 @@ TEST(Optimizer, SavesLoadsAndGrows) {
    (kolo::rank() + 1))
       .backward();
   optimizer.step();
-  EXPECT_TRUE(torch::allclose(extra.grad(),
-                              torch::full({2}, ranks_sum() / kolo::size(), torch::kFloat64)));
+  EXPECT_TRUE(
+      torch::allclose(extra.grad(), torch::full({2}, ranks_sum() / kolo::size(), torch::kFloat64)));
   std::stringstream stream;
   torch::save(optimizer, stream);
   torch::optim::AdamW plain(network->parameters(), 1e-2);
@@ -261,8 +260,7 @@ TEST(Optimizer, TwoOfThemAsInAGan) {
   auto critic = torch::full({2}, 2.0, torch::requires_grad());
   kolo::DistributedOptimizer g(torch::optim::SGD({generator}, 0.5),
                                kolo::NamedTensors{{"w", generator}});
-  kolo::DistributedOptimizer d(torch::optim::SGD({critic}, 0.5),
-                               kolo::NamedTensors{{"w", critic}});
+  kolo::DistributedOptimizer d(torch::optim::SGD({critic}, 0.5), kolo::NamedTensors{{"w", critic}});
   for (int i = 0; i < 3; ++i) {
     g.zero_grad();
     (generator * critic).sum().backward();  // reaches the critic, too
