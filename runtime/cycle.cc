@@ -260,7 +260,7 @@ void Cycle::fail() {
   if (failure.tell_others) {
     // Best effort: whoever cannot be told notices by itself.
     const AbortNotice notice{failure.error, failure.culprit};
-    static_cast<void>(control_plane_.send_to_others(MessageKind::kAbort, notice.encode()));
+    static_cast<void>(tell_others(MessageKind::kAbort, notice.encode(), failure.culprit));
     static_cast<void>(transport_.flush(Abort(), Deadline::after(kLastWords)));
   }
   complete_all(failure.error);
@@ -303,17 +303,22 @@ void Cycle::shut_down() {
   const Error error = KOLO_ERROR(
       kShutdown, "rank {}: kolo was shut down before the operation ended", communicator_.rank());
   communicator_.abort().raise(error, communicator_.rank());
-  // Whoever has left needs no goodbye, and cannot be connected to any more.
   hear_last_words();
-  const std::string goodbye = Departures::encode(progress);
-  Status told;
-  for (int rank = 0; rank < communicator_.size() && told.ok(); ++rank) {
-    if (rank == communicator_.rank() || departures_.contains(rank)) continue;
-    told = control_plane_.send(rank, MessageKind::kGoodbye, goodbye);
-  }
+  Status told = tell_others(MessageKind::kGoodbye, Departures::encode(progress), Abort::kNoCulprit);
   if (told.ok()) told = transport_.flush(Abort(), Deadline::after(kLastWords));
   if (!told.ok()) log_.debug("goodbye: {}", told.error().message);
   complete_all(error);
+}
+
+Status Cycle::tell_others(MessageKind kind, std::string_view payload, int culprit) {
+  // Whoever has left cannot be connected to any more.
+  Status first;
+  for (int rank = 0; rank < communicator_.size(); ++rank) {
+    if (rank == communicator_.rank() || rank == culprit || departures_.contains(rank)) continue;
+    Status status = control_plane_.send(rank, kind, payload);
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
 }
 
 bool Cycle::has_work() const {

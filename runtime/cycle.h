@@ -75,6 +75,8 @@ class Cycle final : public TransportListener {
   void note_failure(Failure failure);
   void fail();
   void complete_all(const Error& error);
+  /// To every rank that is still there, but for the culprit; the first failure is returned.
+  Status tell_others(MessageKind kind, std::string_view payload, int culprit);
   void finish(const Entry& entry, Status status, int contributors);
   std::unique_ptr<Operation> take_idle_operation();
 
