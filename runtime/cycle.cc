@@ -14,7 +14,7 @@ namespace {
 // gathers, so that fusion grows with the load and an idle link never waits.
 constexpr std::size_t kBusyOperations = 2;
 // Operations that run at once; each holds one fusion buffer at most.
-constexpr std::size_t kMaxRunning = 4;
+constexpr std::size_t kMaxRunning = HostWindow::kSlots;
 constexpr std::chrono::milliseconds kCheckInterval{200};
 constexpr std::chrono::milliseconds kLastWords{500};
 constexpr int kLastWordRounds = 1000;
@@ -22,12 +22,14 @@ constexpr int kLastWordRounds = 1000;
 }  // namespace
 
 Cycle::Cycle(Communicator& communicator, Transport& transport, const Device& device,
-             TensorTable& table, OrderedQueue& ordered, const Config& config, const Log& log)
+             TensorTable& table, OrderedQueue& ordered, HostWindow& window, const Config& config,
+             const Log& log)
     : communicator_(communicator),
       transport_(transport),
       device_(device),
       table_(table),
       ordered_(ordered),
+      window_(window),
       config_(config),
       log_(log),
       control_plane_(transport, communicator),
@@ -163,8 +165,8 @@ void Cycle::finish(const Entry& entry, Status status, int contributors) {
 
 std::unique_ptr<Operation> Cycle::take_idle_operation() {
   if (idle_.empty()) {
-    return std::make_unique<Operation>(communicator_, transport_, device_, arena_, schedules_,
-                                       config_);
+    return std::make_unique<Operation>(communicator_, transport_, device_, arena_, window_,
+                                       schedules_, config_);
   }
   auto operation = std::move(idle_.back());
   idle_.pop_back();

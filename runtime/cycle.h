@@ -28,7 +28,7 @@ class Cycle final : public TransportListener {
   using Clock = std::chrono::steady_clock;
 
   Cycle(Communicator& communicator, Transport& transport, const Device& device, TensorTable& table,
-        OrderedQueue& ordered, const Config& config, const Log& log);
+        OrderedQueue& ordered, HostWindow& window, const Config& config, const Log& log);
 
   /// One pass over all stages, never blocking; true if anything moved.
   bool step();
@@ -85,6 +85,7 @@ class Cycle final : public TransportListener {
   const Device& device_;
   TensorTable& table_;
   OrderedQueue& ordered_;
+  HostWindow& window_;
   const Config& config_;
   const Log& log_;
 

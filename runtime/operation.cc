@@ -9,9 +9,11 @@
 namespace kolo {
 
 Operation::Operation(const Communicator& communicator, Transport& transport, const Device& device,
-                     Arena& arena, ScheduleCache& schedules, const Config& config)
+                     Arena& arena, HostWindow& window, ScheduleCache& schedules,
+                     const Config& config)
     : communicator_(communicator),
       arena_(arena),
+      window_(window),
       schedules_(schedules),
       config_(config),
       executor_(transport, device) {}
@@ -22,14 +24,35 @@ Status Operation::start(PlannedOperation plan) {
   std::shared_ptr<const Schedule> schedule = choose();
   MemoryBinding binding;
   bind(binding);
-  if (schedule->scratch_elements > 0) {
-    const std::size_t bytes = schedule->scratch_elements * size_of(binding.type);
-    KOLO_ASSIGN(scratch_, arena_.allocate(bytes, MemoryKind::kHeap));
-    binding.scratch = scratch_.data();
-  }
+  KOLO_TRY(bind_scratch(*schedule, binding));
   executor_.start(std::move(schedule), std::move(binding), communicator_.tag_space(plan_.door),
                   plan_.sequence, communicator_.ranks());
   return {};
+}
+
+Operation::~Operation() { free_scratch(); }
+
+Status Operation::bind_scratch(const Schedule& schedule, MemoryBinding& binding) {
+  if (schedule.scratch_elements == 0) return {};
+  if (schedule.scratch_is_mapped) {
+    slot_ = window_.take_slot();
+    peer_windows_.clear();
+    for (const int rank : communicator_.ranks())
+      peer_windows_.push_back(window_.windows()[static_cast<std::size_t>(rank)]);
+    binding.mapped = {*slot_, peer_windows_};
+    binding.scratch = peer_windows_[static_cast<std::size_t>(communicator_.rank())].data() + *slot_;
+    return {};
+  }
+  const std::size_t bytes = schedule.scratch_elements * size_of(binding.type);
+  KOLO_ASSIGN(scratch_, arena_.allocate(bytes, MemoryKind::kHeap));
+  binding.scratch = scratch_.data();
+  return {};
+}
+
+void Operation::free_scratch() {
+  scratch_ = {};
+  if (slot_) window_.give_back_slot(*slot_);
+  slot_.reset();
 }
 
 std::shared_ptr<const Schedule> Operation::choose() const {
@@ -43,6 +66,8 @@ std::shared_ptr<const Schedule> Operation::choose() const {
   switch (signature.kind) {
     case OperationKind::kAllreduce:
       request.collective = Collective::kAllreduce;
+      if (window_.covers(communicator_))
+        request.mapped_elements = window_.slot_bytes() / size_of(signature.type);
       request.placement = plan_.entries.size() > 1 ? Placement::kPacked : Placement::kInPlace;
       break;
     case OperationKind::kBroadcast:
@@ -76,7 +101,7 @@ std::uint64_t Operation::elements() const {
 }
 
 PlannedOperation Operation::finish() {
-  scratch_ = {};
+  free_scratch();
   return std::exchange(plan_, {});
 }
 

@@ -5,6 +5,7 @@
 #include "runtime/collectives/chooser.h"
 #include "runtime/communicator/arena.h"
 #include "runtime/communicator/communicator.h"
+#include "runtime/communicator/host_window.h"
 #include "runtime/execution/executor.h"
 #include "runtime/submission/entry.h"
 
@@ -12,6 +13,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
 
 namespace kolo {
@@ -29,7 +32,8 @@ class Operation {
   using Clock = std::chrono::steady_clock;
 
   Operation(const Communicator& communicator, Transport& transport, const Device& device,
-            Arena& arena, ScheduleCache& schedules, const Config& config);
+            Arena& arena, HostWindow& window, ScheduleCache& schedules, const Config& config);
+  ~Operation();
 
   /// Chooses the schedule, binds the memory and begins. On failure (kOutOfMemory) the entries can
   /// still be had from finish().
@@ -53,14 +57,19 @@ class Operation {
  private:
   std::shared_ptr<const Schedule> choose() const;
   void bind(MemoryBinding& binding) const;
+  Status bind_scratch(const Schedule& schedule, MemoryBinding& binding);
+  void free_scratch();
   std::uint64_t elements() const;
 
   const Communicator& communicator_;
   Arena& arena_;
+  HostWindow& window_;
   ScheduleCache& schedules_;
   const Config& config_;
   Executor executor_;
   ArenaBlock scratch_;
+  std::optional<std::size_t> slot_;                 ///< of the window
+  std::vector<std::span<std::byte>> peer_windows_;  ///< by rank of the communicator
   PlannedOperation plan_;
   Clock::time_point started_at_;
 };

@@ -15,7 +15,7 @@ Runtime::Runtime(World world, RuntimeParts parts)
       communicator_(0, std::move(world)),
       transport_(std::move(parts.transport)),
       table_(waker_, static_cast<std::uint64_t>(config_.batch_size)),
-      cycle_(communicator_, *transport_, host_device(), table_, ordered_, config_, log_),
+      cycle_(communicator_, *transport_, host_device(), table_, ordered_, window_, config_, log_),
       driver_(std::make_shared<Driver>(cycle_, table_, *transport_, waker_,
                                        communicator_.world().has_core_for_each_rank())) {}
 
@@ -39,15 +39,20 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
   }
   parts.log.set_rank(world.rank());
   std::unique_ptr<Runtime> runtime(new Runtime(std::move(world), std::move(parts)));
-  KOLO_TRY(runtime->connect(std::move(peers)));
+  KOLO_TRY(runtime->connect(bootstrap, std::move(peers)));
   runtime->log_start(bootstrap);
   runtime->driver_->start();
   return runtime;
 }
 
-Status Runtime::connect(std::vector<Peer> peers) {
-  return transport_->connect(communicator_.rank(), std::move(peers), cycle_, communicator_.abort(),
-                             Deadline::after(std::chrono::seconds(config_.init_timeout_s)));
+Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers) {
+  const auto deadline = [this] {
+    return Deadline::after(std::chrono::seconds(config_.init_timeout_s));
+  };
+  KOLO_TRY(transport_->connect(communicator_.rank(), std::move(peers), cycle_,
+                               communicator_.abort(), deadline()));
+  return window_.open(bootstrap, *transport_, communicator_.world(),
+                      static_cast<std::size_t>(config_.shared_memory), log_, deadline());
 }
 
 void Runtime::log_start(const Bootstrap& bootstrap) const {

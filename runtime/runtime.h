@@ -5,6 +5,7 @@
 #include "runtime/base/log.h"
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/communicator/communicator.h"
+#include "runtime/communicator/host_window.h"
 #include "runtime/cycle.h"
 #include "runtime/driver.h"
 #include "runtime/submission/ordered_queue.h"
@@ -60,7 +61,7 @@ class Runtime {
 
  private:
   Runtime(World world, RuntimeParts parts);
-  Status connect(std::vector<Peer> peers);
+  Status connect(Bootstrap& bootstrap, std::vector<Peer> peers);
   void log_start(const Bootstrap& bootstrap) const;
   Status check(const Submission& submission) const;
   Entry make_entry(Submission submission);
@@ -69,6 +70,7 @@ class Runtime {
   const Log log_;
   Communicator communicator_;
   std::unique_ptr<Transport> transport_;
+  HostWindow window_;
   Waker waker_;
   TensorTable table_;
   OrderedQueue ordered_;

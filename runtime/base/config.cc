@@ -73,6 +73,8 @@ const std::vector<Spec>& specs() {
              "What one message of a pipelined schedule carries at most."),
       number("KOLO_CHUNKS_IN_FLIGHT", &Config::chunks_in_flight, "blocks", {1, 64}, kWorld,
              "Ring blocks that are under way at once."),
+      number("KOLO_SHARED_MEMORY", &Config::shared_memory, kBytes, {0, kGiB}, kWorld,
+             "A rank's window that the other ranks of its host map; 0: messages carry everything."),
       number("KOLO_BATCH_WINDOW", &Config::batch_window_us, "microseconds", {0, 1'000'000}, kRank,
              "How long a ready tensor may wait for company unless somebody waits for it."),
       number("KOLO_BATCH_SIZE", &Config::batch_size, kBytes, {0, kGiB}, kRank,

@@ -2,16 +2,27 @@
 #include "runtime/collectives/chooser.h"
 
 #include "runtime/base/check.h"
+#include "runtime/collectives/allreduce_mapped.h"
 #include "runtime/collectives/broadcast_chain.h"
 
 #include <initializer_list>
 #include <utility>
 
 namespace kolo {
+namespace {
+
+constexpr int kMappedLanes = 4;
+
+}  // namespace
 
 Schedule make_schedule(const ScheduleRequest& request) {
   switch (request.collective) {
     case Collective::kAllreduce:
+      if (request.mapped_elements >= kMappedLanes) {
+        return allreduce_mapped(
+            request.rank, request.size, request.count,
+            {.block_elements = request.mapped_elements / kMappedLanes, .lanes = kMappedLanes});
+      }
       return allreduce_ring(request.rank, request.size, request.count,
                             {.chunk_elements = request.chunk_elements,
                              .blocks_in_flight = request.blocks_in_flight,
@@ -49,7 +60,7 @@ std::size_t ScheduleCache::Hash::operator()(const ScheduleRequest& request) cons
        {static_cast<std::uint64_t>(request.collective), static_cast<std::uint64_t>(request.rank),
         static_cast<std::uint64_t>(request.size), static_cast<std::uint64_t>(request.root),
         request.count, request.chunk_elements, static_cast<std::uint64_t>(request.blocks_in_flight),
-        static_cast<std::uint64_t>(request.placement)}) {
+        static_cast<std::uint64_t>(request.placement), request.mapped_elements}) {
     // Steele & Vigna's mixing multiplier; the shift brings its high bits down.
     hash = (hash ^ value) * 0xd1342543de82ef95u;
     hash ^= hash >> 32;

@@ -26,6 +26,7 @@ struct ScheduleRequest {
   std::uint64_t chunk_elements = 64 << 10;
   int blocks_in_flight = 4;                   ///< of a broadcast: chunks
   Placement placement = Placement::kInPlace;  ///< of an allreduce
+  std::uint64_t mapped_elements = 0;          ///< scratch that all ranks can map; 0: none
 
   friend bool operator==(const ScheduleRequest&, const ScheduleRequest&) = default;
 };

@@ -33,6 +33,12 @@ StepId ScheduleBuilder::reduce(std::initializer_list<Operand> sources,
   return add({.kind = StepKind::kReduce, .scaling = scaling}, sources, destinations, after);
 }
 
+StepId ScheduleBuilder::reduce(std::span<const Operand> sources,
+                               std::span<const Operand> destinations, Scaling scaling,
+                               std::span<const StepId> after) {
+  return add({.kind = StepKind::kReduce, .scaling = scaling}, sources, destinations, after);
+}
+
 StepId ScheduleBuilder::copy(Operand source, std::initializer_list<Operand> destinations,
                              Scaling scaling, std::initializer_list<StepId> after) {
   return add({.kind = StepKind::kCopy, .scaling = scaling}, {&source, 1}, destinations, after);
@@ -52,6 +58,11 @@ StepId ScheduleBuilder::join(std::span<const StepId> after) {
 
 void ScheduleBuilder::need_scratch(std::uint64_t elements) {
   schedule_.scratch_elements = std::max(schedule_.scratch_elements, elements);
+}
+
+void ScheduleBuilder::need_mapped_scratch(std::uint64_t elements) {
+  need_scratch(elements);
+  schedule_.scratch_is_mapped = true;
 }
 
 Schedule ScheduleBuilder::finish() && { return std::move(schedule_); }

@@ -70,6 +70,7 @@ struct Schedule {
   int size = 1;
   std::uint64_t count = 0;             ///< elements of input and output
   std::uint64_t scratch_elements = 0;  ///< what kScratch must hold
+  bool scratch_is_mapped = false;      ///< peers reach it as kPeer
   std::vector<Step> steps;             ///< dependencies point backwards
   std::vector<Operand> operands;
   std::vector<StepId> dependencies;
@@ -98,6 +99,8 @@ class ScheduleBuilder {
                  std::initializer_list<StepId> after);
   StepId reduce(std::initializer_list<Operand> sources, std::initializer_list<Operand> destinations,
                 Scaling scaling, std::initializer_list<StepId> after);
+  StepId reduce(std::span<const Operand> sources, std::span<const Operand> destinations,
+                Scaling scaling, std::span<const StepId> after);
   StepId copy(Operand source, std::initializer_list<Operand> destinations, Scaling scaling,
               std::initializer_list<StepId> after);
   StepId notify(int peer, std::uint32_t tag, std::initializer_list<StepId> after);
@@ -107,6 +110,8 @@ class ScheduleBuilder {
 
   /// The scratch grows to hold at least this many elements.
   void need_scratch(std::uint64_t elements);
+  /// The same, of memory that the peers map; then no other scratch is asked for.
+  void need_mapped_scratch(std::uint64_t elements);
 
   Schedule finish() &&;
 

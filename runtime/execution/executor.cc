@@ -72,6 +72,7 @@ void Executor::start(std::shared_ptr<const Schedule> schedule, MemoryBinding bin
     index_schedule();
   }
   binding_ = std::move(binding);
+  binding_.peers.resize(std::max(binding_.peers.size(), binding_.mapped.windows.size()));
   tag_ = {.communicator = communicator, .step = 0, .operation = operation};
   ranks_.assign(ranks.begin(), ranks.end());
   status_ = {};
@@ -83,6 +84,7 @@ void Executor::start(std::shared_ptr<const Schedule> schedule, MemoryBinding bin
   const std::size_t steps = schedule_->steps.size();
   remaining_ = steps;
   transfers_.resize(transfer_count_);
+  notices_.resize(transfer_count_);
   waiting_for_.resize(steps);
   for (std::size_t i = 0; i < steps; ++i) {
     const auto id = static_cast<StepId>(i);
@@ -140,33 +142,62 @@ bool Executor::advance() {
 
 void Executor::post_transfer(StepId id) {
   const Step& step = schedule_->steps[id];
-  std::span<std::byte> data;  // notify and await are messages without content
-  if (step.kind == StepKind::kSend || step.kind == StepKind::kReceive) {
-    const auto operands =
-        step.kind == StepKind::kSend ? schedule_->sources(step) : schedule_->destinations(step);
-    auto memory = contiguous(operands.front());
-    if (!memory.ok()) return fail(id, memory.error());
-    data = *memory;
-  }
+  const auto data = message_of(id);
+  if (!data.ok()) return fail(id, data.error());
   Tag tag = tag_;
   tag.step = step.tag;
   Transfer& transfer = transfers_[transfer_index_[id]];
   const int peer = ranks_[static_cast<std::size_t>(step.peer)];
   ++pending_transfers_;
   if (step.kind == StepKind::kSend || step.kind == StepKind::kNotify) {
-    transport_.send(peer, tag, data, transfer);
+    transport_.send(peer, tag, *data, transfer);
   } else {
-    transport_.receive(peer, tag, data, transfer);
+    transport_.receive(peer, tag, *data, transfer);
   }
+}
+
+// A notice says where its sender's mapped scratch lies within its window.
+Result<std::span<std::byte>> Executor::message_of(StepId id) {
+  const Step& step = schedule_->steps[id];
+  switch (step.kind) {
+    case StepKind::kSend:
+      return contiguous(schedule_->sources(step).front());
+    case StepKind::kReceive:
+      return contiguous(schedule_->destinations(step).front());
+    case StepKind::kNotify:
+      return std::as_writable_bytes(std::span(&binding_.mapped.offset, 1));
+    case StepKind::kAwait:
+      return std::as_writable_bytes(std::span(&notices_[transfer_index_[id]], 1));
+    case StepKind::kReduce:
+    case StepKind::kCopy:
+      break;
+  }
+  KOLO_CHECK(false);
+  return std::span<std::byte>();
+}
+
+Status Executor::take_notice(StepId id) {
+  const auto peer = static_cast<std::size_t>(schedule_->steps[id].peer);
+  if (peer >= binding_.mapped.windows.size()) return {};  // a schedule without mapped scratch
+  const std::span<std::byte> window = binding_.mapped.windows[peer];
+  const std::uint64_t offset = notices_[transfer_index_[id]];
+  const std::uint64_t bytes = schedule_->scratch_elements * size_of(binding_.type);
+  if (offset > window.size() || bytes > window.size() - offset)
+    return KOLO_ERROR(kInternal, "its scratch of {} bytes at {} is not within its window of {}",
+                      bytes, offset, window.size());
+  binding_.peers[peer] = window.data() + offset;
+  return {};
 }
 
 void Executor::on_transfer_done(Transfer& transfer) {
   --pending_transfers_;
   const StepId id = transfer.id();
-  if (transfer.status().ok()) {
+  Status status = transfer.status();
+  if (status.ok() && schedule_->steps[id].kind == StepKind::kAwait) status = take_notice(id);
+  if (status.ok()) {
     finish_step(id);
   } else {
-    fail(id, transfer.status().error());
+    fail(id, status.error());
   }
 }
 

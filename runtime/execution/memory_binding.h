@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace kolo {
@@ -53,14 +54,22 @@ class SegmentList {
   std::vector<std::uint64_t> ends_;
 };
 
+/// The mapped scratch of an operation. Each rank lays its own where it likes within its window and
+/// tells the peers by its notices; so a peer's scratch is known once it was awaited.
+struct MappedScratch {
+  std::uint64_t offset = 0;  ///< bytes from this rank's window to its scratch
+  std::span<const std::span<std::byte>> windows = {};  ///< by rank; outlives the operation
+};
+
 struct MemoryBinding {
   DataType type = DataType::kFloat32;
   Scale prescale = {};
   Scale postscale = {};
   SegmentList input = {};
   SegmentList output = {};
-  std::byte* scratch = nullptr;        ///< Schedule::scratch_elements elements
-  std::vector<std::byte*> peers = {};  ///< by rank; null where unmapped or unused
+  std::byte* scratch = nullptr;  ///< Schedule::scratch_elements elements
+  MappedScratch mapped = {};
+  std::vector<std::byte*> peers = {};  ///< by rank: its scratch; null where unmapped or unknown
 };
 
 }  // namespace kolo

@@ -71,4 +71,15 @@ LoopbackBatch LoopbackHub::leave(int rank) {
   return std::exchange(own.batch, LoopbackBatch());
 }
 
+std::uint64_t LoopbackHub::offer_memory(const std::shared_ptr<void>& memory) {
+  const std::lock_guard lock(memory_mutex_);
+  memory_.push_back(memory);
+  return memory_.size() - 1;
+}
+
+std::shared_ptr<void> LoopbackHub::memory_of(std::uint64_t number) {
+  const std::lock_guard lock(memory_mutex_);
+  return number < memory_.size() ? memory_[number].lock() : nullptr;
+}
+
 }  // namespace kolo

@@ -91,7 +91,15 @@ class LoopbackHub {
   /// The rank reads no more; what was in its inbox comes back.
   LoopbackBatch leave(int rank);
 
+  /// Memory that every rank may map, by the number that is returned, for as long as somebody has
+  /// it.
+  std::uint64_t offer_memory(const std::shared_ptr<void>& memory);
+  /// Null if there is none.
+  std::shared_ptr<void> memory_of(std::uint64_t number);
+
   std::vector<std::unique_ptr<Inbox>> inboxes_;
+  std::mutex memory_mutex_;
+  std::vector<std::weak_ptr<void>> memory_;  // guarded by memory_mutex_
 };
 
 }  // namespace kolo

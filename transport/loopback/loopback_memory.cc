@@ -1,11 +1,10 @@
 // The memory of LoopbackTransport: ranks share one address space, so every region of a rank is
-// mapped already, and a key is no more than where it lies.
+// mapped already, and a key is no more than its number in the hub.
 #include "runtime/base/check.h"
 #include "transport/loopback/loopback_transport.h"
 
 #include <sys/mman.h>
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 namespace kolo {
@@ -13,37 +12,46 @@ namespace {
 
 constexpr std::string_view kKeyName = "loopback memory ";
 
-/// Anonymous pages: zeroed, aligned, and refused rather than fatal where a size is absurd.
-struct UnmapPages {
-  std::size_t size = 0;
-  void operator()(std::byte* memory) const { munmap(memory, size); }
-};
-using Pages = std::unique_ptr<std::byte, UnmapPages>;
+/// Anonymous pages: zeroed, aligned, and refused rather than fatal where a size is absurd. A rank
+/// that maps them keeps them, as it would keep another process's.
+class Pages {
+ public:
+  Pages(std::byte* memory, std::size_t size, std::size_t used)
+      : memory_(memory), size_(size), used_(used) {}
+  ~Pages() { munmap(memory_, size_); }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  std::span<std::byte> bytes() const { return {memory_, used_}; }
 
-std::string key_of(std::span<std::byte> bytes) {
-  const std::array<std::uint64_t, 2> place{reinterpret_cast<std::uintptr_t>(bytes.data()),
-                                           bytes.size()};
+ private:
+  std::byte* memory_;
+  std::size_t size_;
+  std::size_t used_;
+};
+
+std::string key_of(std::uint64_t number) {
   std::string key(kKeyName);
-  key.append(reinterpret_cast<const char*>(place.data()), sizeof(place));
+  key.append(reinterpret_cast<const char*>(&number), sizeof(number));
   return key;
 }
 
 class AllocatedRegion final : public MemoryRegion {
  public:
-  AllocatedRegion(Pages memory, std::size_t size) : memory_(std::move(memory)), size_(size) {}
-  std::span<std::byte> bytes() const override { return {memory_.get(), size_}; }
-  std::string key() const override { return key_of(bytes()); }
+  AllocatedRegion(std::shared_ptr<Pages> memory, std::string key)
+      : memory_(std::move(memory)), key_(std::move(key)) {}
+  std::span<std::byte> bytes() const override { return memory_->bytes(); }
+  std::string key() const override { return key_; }
 
  private:
-  Pages memory_;
-  std::size_t size_;
+  std::shared_ptr<Pages> memory_;
+  std::string key_;
 };
 
 class BorrowedRegion final : public MemoryRegion {
  public:
   explicit BorrowedRegion(std::span<std::byte> bytes) : bytes_(bytes) {}
   std::span<std::byte> bytes() const override { return bytes_; }
-  std::string key() const override { return key_of(bytes_); }
+  std::string key() const override { return {}; }  // nobody can map it
 
  private:
   std::span<std::byte> bytes_;
@@ -51,11 +59,11 @@ class BorrowedRegion final : public MemoryRegion {
 
 class LoopbackMapping final : public PeerMapping {
  public:
-  explicit LoopbackMapping(std::span<std::byte> bytes) : bytes_(bytes) {}
-  std::span<std::byte> bytes() const override { return bytes_; }
+  explicit LoopbackMapping(std::shared_ptr<Pages> memory) : memory_(std::move(memory)) {}
+  std::span<std::byte> bytes() const override { return memory_->bytes(); }
 
  private:
-  std::span<std::byte> bytes_;
+  std::shared_ptr<Pages> memory_;
 };
 
 }  // namespace
@@ -68,8 +76,10 @@ Result<std::unique_ptr<MemoryRegion>> LoopbackTransport::allocate_mappable(std::
     return KOLO_ERROR(kOutOfMemory, "rank {}: cannot allocate {} bytes that peers can map", rank_,
                       bytes);
   }
-  Pages pages(static_cast<std::byte*>(memory), UnmapPages{.size = mapped});
-  return std::unique_ptr<MemoryRegion>(std::make_unique<AllocatedRegion>(std::move(pages), bytes));
+  auto pages = std::make_shared<Pages>(static_cast<std::byte*>(memory), mapped, bytes);
+  std::string key = key_of(hub_.offer_memory(pages));
+  return std::unique_ptr<MemoryRegion>(
+      std::make_unique<AllocatedRegion>(std::move(pages), std::move(key)));
 }
 
 Result<std::unique_ptr<MemoryRegion>> LoopbackTransport::register_memory(
@@ -79,14 +89,17 @@ Result<std::unique_ptr<MemoryRegion>> LoopbackTransport::register_memory(
 
 Result<std::unique_ptr<PeerMapping>> LoopbackTransport::map_peer(int peer, std::string_view key) {
   KOLO_TRY(check_peer(peer));
-  std::array<std::uint64_t, 2> place{};
-  if (!key.starts_with(kKeyName) || key.size() != kKeyName.size() + sizeof(place)) {
+  std::uint64_t number = 0;
+  std::shared_ptr<Pages> pages;
+  if (key.starts_with(kKeyName) && key.size() == kKeyName.size() + sizeof(number)) {
+    std::memcpy(&number, key.data() + kKeyName.size(), sizeof(number));
+    pages = std::static_pointer_cast<Pages>(hub_.memory_of(number));
+  }
+  if (pages == nullptr) {
     return KOLO_ERROR(kInvalidArgument, "rank {}: what rank {} sent is no key of loopback memory",
                       rank_, peer);
   }
-  std::memcpy(place.data(), key.data() + kKeyName.size(), sizeof(place));
-  return std::unique_ptr<PeerMapping>(std::make_unique<LoopbackMapping>(
-      std::span(reinterpret_cast<std::byte*>(place[0]), place[1])));
+  return std::unique_ptr<PeerMapping>(std::make_unique<LoopbackMapping>(std::move(pages)));
 }
 
 }  // namespace kolo

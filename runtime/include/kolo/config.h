@@ -35,6 +35,9 @@ struct KOLO_API Config {
   std::int64_t chunk_size = 256 << 10;
   /// KOLO_CHUNKS_IN_FLIGHT: ring blocks that are under way at once.
   std::int64_t chunks_in_flight = 4;
+  /// KOLO_SHARED_MEMORY, bytes: a rank's window that the other ranks of its host map; 0: none, so
+  /// that messages carry everything.
+  std::int64_t shared_memory = 16 << 20;
   /// KOLO_BATCH_WINDOW, microseconds: how long a ready tensor may wait for company before it is
   /// announced, unless somebody already waits for it.
   std::int64_t batch_window_us = 500;

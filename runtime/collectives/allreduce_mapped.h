@@ -1,0 +1,20 @@
+// Allreduce in one pass over memory that the ranks of a host map: each rank sums its slice straight
+// from all scratches and writes the result straight into all of them (the "two-shot" allreduce of
+// shared-memory and NVLink systems, pipelined by blocks).
+#pragma once
+
+#include "runtime/collectives/schedule.h"
+
+namespace kolo {
+
+struct MappedOptions {
+  std::uint64_t block_elements = 128 << 10;  ///< of all slices together; one lane of the scratch
+  int lanes = 4;                             ///< blocks in flight
+};
+
+/// Needs mapped scratch of lanes × block_elements at most. The sum's order is that of the ranks,
+/// whatever the blocks, so its bits depend on the inputs alone. p = 1 is a scaled copy. Any count
+/// and p; input and output may be scattered and may be the same memory.
+Schedule allreduce_mapped(int rank, int size, std::uint64_t count, const MappedOptions& options);
+
+}  // namespace kolo
