@@ -3,7 +3,10 @@
 
 #include <kolo/kolo.h>
 #include <kolo/torch/broadcast_parameters.h>
+#include <kolo/torch/data_loader.h>
 #include <kolo/torch/device.h>
+#include <kolo/torch/distributed_eval_sampler.h>
 #include <kolo/torch/distributed_optimizer.h>
 #include <kolo/torch/distributed_sampler.h>
 #include <kolo/torch/functions.h>
+#include <kolo/torch/objects.h>

@@ -1,17 +1,10 @@
 // DistributedSampler: this rank's share of a data set, as torch.utils.data.DistributedSampler deals
 // it out: a permutation that all ranks share, padded to equal shares, of which rank r takes every
 // size-th element from r on. So the b-th batches of all ranks together are a stretch of the
-// permutation, whatever the number of ranks.
+// permutation, whatever the number of ranks. One thread at a time.
 #pragma once
 
-#include <kolo/export.h>
-#include <torch/torch.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <vector>
+#include <kolo/torch/rank_sampler.h>
 
 namespace kolo {
 
@@ -31,29 +24,10 @@ struct DistributedSamplerOptions {
   std::optional<int> size = {};  ///< default: kolo::size()
 };
 
-/// A handle: copies share their state, so set_epoch() on the original reaches the copy that
-/// make_data_loader() took. One thread at a time.
-class KOLO_API DistributedSampler : public torch::data::samplers::Sampler<> {
+/// num_samples() is the same on every rank, unless global_batch is set.
+class KOLO_API DistributedSampler : public RankSampler {
  public:
   explicit DistributedSampler(std::size_t data_size, const DistributedSamplerOptions& options = {});
-
-  /// Another permutation for each epoch; takes effect at the next reset(), which the data loader
-  /// calls at begin().
-  void set_epoch(std::size_t epoch);
-  std::size_t epoch() const;
-  /// Elements of all shares together, padding included.
-  std::size_t total_size() const;
-  /// Elements of this rank's share: the same on every rank, unless global_batch is set.
-  std::size_t num_samples() const;
-
-  void reset(std::optional<std::size_t> new_size = std::nullopt) override;
-  std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
-  void save(torch::serialize::OutputArchive& archive) const override;
-  void load(torch::serialize::InputArchive& archive) override;
-
- private:
-  struct State;
-  std::shared_ptr<State> state_;
 };
 
 }  // namespace kolo

@@ -1,0 +1,135 @@
+// kolo::data_loader: LibTorch's data loader over a sampler that deals data out to the ranks, with
+// what a trainer needs besides: a pass may be left early and the next one begun, and the sampler
+// knows which batches the training loop has got, though workers have read further ahead.
+// Used by the training loop's thread; its workers call the data set's get_batch(), each on its
+// copy.
+#pragma once
+
+#include <kolo/export.h>
+#include <kolo/torch/rank_sampler.h>
+#include <torch/torch.h>
+
+#include <chrono>
+#include <cstddef>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace kolo {
+
+struct DataLoaderOptions {
+  /// Elements of a batch, on this rank. Leave it at 1 when the sampler has a global batch, of which
+  /// it gives each rank its share.
+  std::size_t batch_size = 1;
+  std::size_t workers = 0;   ///< threads that read; 0: the training loop's own
+  bool drop_last = false;    ///< leaves out a last batch that is smaller than batch_size
+  std::size_t prefetch = 2;  ///< batches that each worker reads ahead; not 0 when there are workers
+  /// Must be false: kolo trains on the CPU, where there is no memory to pin.
+  bool pin_memory = false;
+  /// How long a batch may take when there are workers; without one, as long as it takes.
+  std::optional<std::chrono::milliseconds> timeout = {};
+};
+
+/// LibTorch's options for these; throws kInvalidArgument or kUnsupported for what does not fit.
+KOLO_API torch::data::DataLoaderOptions loader_options(const DataLoaderOptions& options,
+                                                       std::size_t global_batch);
+
+/// `for (auto& batch : loader)`; begin() begins a pass, and ends one that was left early.
+template <class Dataset, class Sampler>
+class DataLoader {
+  using Base = torch::data::StatelessDataLoader<Dataset, Sampler>;
+
+ public:
+  using Batch = typename Base::BatchType;
+  static constexpr bool kRankSampler = std::is_base_of_v<RankSampler, Sampler>;
+
+  DataLoader(Dataset dataset, Sampler sampler, const DataLoaderOptions& options)
+      : sampler_(sampler),
+        options_(options),
+        loader_(std::make_unique<Loader>(std::move(dataset), std::move(sampler),
+                                         loader_options(options, global_batch()))) {}
+
+  /// The pass under way; once only, as an input iterator is.
+  class Iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+    using pointer = Batch*;
+    using reference = Batch&;
+
+    Batch& operator*() const { return **batch_; }
+    Batch* operator->() const { return &**batch_; }
+    Iterator& operator++() {
+      *batch_ = loader_->next();
+      return *this;
+    }
+    bool operator==(std::default_sentinel_t) const { return !batch_->has_value(); }
+
+   private:
+    friend class DataLoader;
+    explicit Iterator(DataLoader* loader)
+        : loader_(loader), batch_(std::make_shared<std::optional<Batch>>(loader->next())) {}
+    DataLoader* loader_;
+    std::shared_ptr<std::optional<Batch>> batch_;  // copies are at the same batch
+  };
+
+  Iterator begin() {
+    loader_->restart();
+    received_ = 0;
+    return Iterator(this);
+  }
+  std::default_sentinel_t end() const { return {}; }
+
+  /// Batches of a whole pass on this rank. Precondition: the sampler is one of kolo's.
+  std::size_t size() const {
+    static_assert(kRankSampler, "only kolo's samplers know how many elements they give");
+    return sampler_.num_batches(options_.batch_size, options_.drop_last);
+  }
+
+ private:
+  /// LibTorch's loader refuses a new pass while batches of the last one are under way; this one
+  /// first awaits and drops them.
+  class Loader : public Base {
+   public:
+    using Base::Base;
+    void restart() {
+      this->shuttle_.drain();
+      static_cast<void>(this->begin());
+    }
+    std::optional<Batch> next() { return Base::next(); }
+  };
+
+  std::size_t global_batch() const {
+    if constexpr (kRankSampler) return sampler_.global_batch();
+    return 0;
+  }
+
+  std::optional<Batch> next() {
+    std::optional<Batch> batch = loader_->next();
+    if constexpr (kRankSampler) {
+      // A batch is got when the loop asks for it, for the loop saves its state between batches.
+      // At the end of a pass the loop has got all that it will get: a dropped batch does not wait.
+      received_ = batch ? received_ + 1 : std::numeric_limits<std::size_t>::max();
+      sampler_.set_received(received_);
+    }
+    return batch;
+  }
+
+  Sampler sampler_;  // a handle on the state of the loader's own
+  DataLoaderOptions options_;
+  std::unique_ptr<Loader> loader_;
+  std::size_t received_ = 0;
+};
+
+/// A loader of this rank's batches.
+template <class Dataset, class Sampler>
+DataLoader<Dataset, Sampler> data_loader(Dataset dataset, Sampler sampler,
+                                         const DataLoaderOptions& options = {}) {
+  return DataLoader<Dataset, Sampler>(std::move(dataset), std::move(sampler), options);
+}
+
+}  // namespace kolo

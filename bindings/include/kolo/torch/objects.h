@@ -1,0 +1,77 @@
+// Values that are no tensors of one shape, sent to all ranks: std::string (any bytes),
+// torch::IValue and whatever torch::save and torch::load take (a tensor of any type, a vector of
+// tensors, …). Collective; for state and settings, not for every step: a value goes as a copy of
+// its bytes. (After horovod.torch.broadcast_object and allgather_object.) Any thread, as for
+// tensors.
+#pragma once
+
+#include <kolo/kolo.h>
+#include <torch/torch.h>
+
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace kolo {
+
+struct ObjectOptions {
+  std::string name = {};  ///< as AllreduceOptions::name
+};
+
+/// The root's bytes, of any length, on every rank; those of the others are not read.
+KOLO_API std::string broadcast_bytes(std::string bytes, int root,
+                                     const ObjectOptions& options = {});
+/// Every rank's bytes, by rank.
+KOLO_API std::vector<std::string> allgather_bytes(const std::string& bytes,
+                                                  const ObjectOptions& options = {});
+
+/// The bytes of a value, and the value of such bytes. T is default-constructible.
+template <class T>
+std::string to_bytes(const T& value) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    return value;
+  } else if constexpr (std::is_same_v<T, torch::IValue>) {
+    const std::vector<char> bytes = torch::pickle_save(value);
+    return {bytes.begin(), bytes.end()};
+  } else {
+    std::ostringstream stream;
+    torch::save(value, stream);
+    return std::move(stream).str();
+  }
+}
+
+template <class T>
+T from_bytes(std::string bytes) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    return bytes;
+  } else if constexpr (std::is_same_v<T, torch::IValue>) {
+    return torch::pickle_load({bytes.begin(), bytes.end()});
+  } else {
+    std::istringstream stream(std::move(bytes));
+    T value;
+    torch::load(value, stream);
+    return value;
+  }
+}
+
+/// The root's value; on the root itself the very value that it passed.
+template <class T>
+T broadcast_object(T value, int root, const ObjectOptions& options = {}) {
+  const bool is_root = kolo::rank() == root;
+  std::string bytes = broadcast_bytes(is_root ? to_bytes(value) : std::string(), root, options);
+  return is_root ? std::move(value) : from_bytes<T>(std::move(bytes));
+}
+
+/// Every rank's value, by rank.
+template <class T>
+std::vector<T> allgather_object(const T& value, const ObjectOptions& options = {}) {
+  std::vector<T> values;
+  for (std::string& bytes : allgather_bytes(to_bytes(value), options)) {
+    values.push_back(from_bytes<T>(std::move(bytes)));
+  }
+  return values;
+}
+
+}  // namespace kolo

@@ -1,0 +1,209 @@
+// The deal of a data set over the ranks, and how far an epoch is. Called by the training loop's
+// thread, for which LibTorch's loader also asks for batches ahead.
+#include "bindings/torch/tensor_memory.h"
+
+#include <kolo/torch/rank_sampler.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <string>
+
+namespace kolo {
+
+struct RankSampler::State {
+  std::size_t data_size = 0;
+  RankSamplerOptions options;
+  std::size_t rank = 0;
+  std::size_t size = 1;
+  std::size_t epoch = 0;
+  std::size_t dealt_epoch = 0;           ///< the epoch of `indices`
+  std::vector<std::size_t> indices;      ///< this rank's share of the epoch
+  std::size_t start = 0;                 ///< where this pass over `indices` began
+  std::vector<std::size_t> ends;         ///< of the batches that next() gave, in `indices`
+  std::optional<std::size_t> received;   ///< as set_received()
+  std::optional<std::size_t> resume_at;  ///< the start of the next pass
+
+  std::size_t total_size() const {
+    if (const std::size_t batch = options.global_batch; batch > 0) {
+      return options.drop_last ? data_size / batch * batch : data_size;
+    }
+    if (options.drop_last) return data_size / size * size;
+    return options.pad ? (data_size + size - 1) / size * size : data_size;
+  }
+
+  /// Of `count` elements that are dealt out one by one.
+  std::size_t share_of(std::size_t count) const { return (count + size - 1 - rank) / size; }
+
+  std::size_t num_samples() const {
+    const std::size_t total = total_size();
+    if (options.global_batch == 0) return share_of(total);
+    return total / options.global_batch * share_of(options.global_batch) +
+           share_of(total % options.global_batch);
+  }
+
+  std::vector<std::size_t> permutation() const {
+    std::vector<std::size_t> order(data_size);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    if (!options.shuffle) return order;
+    // Fisher and Yates by hand: std::shuffle may differ from one library to another, and ranks must
+    // agree.
+    std::seed_seq seeds{
+        static_cast<std::uint32_t>(options.seed), static_cast<std::uint32_t>(options.seed >> 32),
+        static_cast<std::uint32_t>(epoch), static_cast<std::uint32_t>(std::uint64_t{epoch} >> 32)};
+    std::mt19937_64 random(seeds);
+    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
+    return order;
+  }
+
+  void deal(std::size_t first_of_pass) {
+    const std::vector<std::size_t> order = permutation();
+    const std::size_t total = total_size();
+    const std::size_t stretch = options.global_batch > 0 ? options.global_batch : total;
+    indices.clear();
+    indices.reserve(num_samples());
+    for (std::size_t first = 0; first < total; first += stretch) {
+      const std::size_t end = std::min(first + stretch, total);
+      // Only padding goes beyond the permutation, and wraps.
+      for (std::size_t i = first + rank; i < end; i += size) {
+        indices.push_back(order[i % order.size()]);
+      }
+    }
+    dealt_epoch = epoch;
+    start = std::min(first_of_pass, indices.size());
+    ends.clear();
+    received.reset();
+    resume_at.reset();
+  }
+
+  std::size_t given() const { return ends.empty() ? start : ends.back(); }
+  std::size_t batches_received() const { return received.value_or(ends.size()); }
+  /// The end of the `count`-th batch.
+  std::size_t end_of(std::size_t count) const { return count == 0 ? start : ends[count - 1]; }
+};
+
+RankSampler::RankSampler(std::size_t data_size, const RankSamplerOptions& options)
+    : state_(std::make_shared<State>()) {
+  const int size = options.size ? *options.size : kolo::size();
+  const int rank = options.rank ? *options.rank : kolo::rank();
+  const std::string called = options.called;
+  if (size < 1 || rank < 0 || rank >= size) {
+    raise(ErrorCode::kInvalidArgument, called + ": rank " + std::to_string(rank) + " of " +
+                                           std::to_string(size) + " ranks does not exist");
+  }
+  if (options.global_batch > 0 && options.global_batch < static_cast<std::size_t>(size)) {
+    raise(ErrorCode::kInvalidArgument,
+          called + ": a global batch of " + std::to_string(options.global_batch) +
+              " leaves some of " + std::to_string(size) + " ranks without an element");
+  }
+  state_->data_size = data_size;
+  state_->options = options;
+  state_->rank = static_cast<std::size_t>(rank);
+  state_->size = static_cast<std::size_t>(size);
+  state_->deal(0);
+}
+
+void RankSampler::set_epoch(std::size_t epoch) {
+  if (epoch != state_->epoch) state_->resume_at.reset();
+  state_->epoch = epoch;
+}
+
+std::size_t RankSampler::epoch() const { return state_->epoch; }
+std::size_t RankSampler::total_size() const { return state_->total_size(); }
+std::size_t RankSampler::num_samples() const { return state_->num_samples(); }
+std::size_t RankSampler::global_batch() const { return state_->options.global_batch; }
+
+std::size_t RankSampler::num_batches(std::size_t batch_size, bool drop_last) const {
+  const State& state = *state_;
+  const std::size_t count = state.num_samples();
+  const std::size_t global_batch = state.options.global_batch;
+  const std::size_t size = global_batch > 0 ? state.share_of(global_batch) : batch_size;
+  return (drop_last ? count : count + size - 1) / size;
+}
+
+void RankSampler::reset(std::optional<std::size_t> new_size) {
+  if (new_size && *new_size != state_->data_size) {
+    state_->data_size = *new_size;
+    state_->resume_at.reset();
+  }
+  state_->deal(state_->resume_at.value_or(0));
+}
+
+std::optional<std::vector<std::size_t>> RankSampler::next(std::size_t batch_size) {
+  State& state = *state_;
+  const std::size_t global_batch = state.options.global_batch;
+  const std::size_t wanted = global_batch > 0 ? state.share_of(global_batch) : batch_size;
+  const std::size_t first = state.given();
+  const std::size_t count = std::min(wanted, state.indices.size() - first);
+  if (count == 0) return std::nullopt;
+  state.ends.push_back(first + count);
+  const auto begin = state.indices.begin() + static_cast<std::ptrdiff_t>(first);
+  return std::vector<std::size_t>(begin, begin + static_cast<std::ptrdiff_t>(count));
+}
+
+void RankSampler::set_received(std::size_t batches) {
+  state_->received = std::min(batches, state_->ends.size());
+}
+
+std::size_t RankSampler::last_batch_size() const {
+  const std::size_t batches = state_->batches_received();
+  return batches == 0 ? 0 : state_->end_of(batches) - state_->end_of(batches - 1);
+}
+
+std::size_t RankSampler::last_batch_padding() const {
+  const State& state = *state_;
+  const std::size_t batches = state.batches_received();
+  if (!state.options.pad || batches == 0) return 0;
+  // There are fewer than size elements of padding, so it is the last of this share or none.
+  const std::size_t last = state.end_of(batches) - 1;
+  return state.rank + last * state.size >= state.data_size ? 1 : 0;
+}
+
+void RankSampler::save(torch::serialize::OutputArchive& archive) const {
+  const State& state = *state_;
+  const bool begun = state.epoch == state.dealt_epoch;
+  const std::size_t mine =
+      begun ? state.end_of(state.batches_received()) : state.resume_at.value_or(0);
+  const std::size_t batch = state.options.global_batch;
+  const std::size_t share = batch > 0 ? state.share_of(batch) : 1;
+  const std::size_t of_all = (mine + share - 1) / share * (batch > 0 ? batch : state.size);
+  const bool ended = begun && mine == state.indices.size();
+  const auto write = [&](const char* key, std::uint64_t value) {
+    archive.write(key, torch::tensor(static_cast<std::int64_t>(value)), true);
+  };
+  write("epoch", state.epoch);
+  write("position", ended ? 0 : of_all);
+  write("data_size", state.data_size);
+  write("seed", state.options.seed);
+}
+
+void RankSampler::load(torch::serialize::InputArchive& archive) {
+  State& state = *state_;
+  const auto read = [&](const char* key) {
+    torch::Tensor value;
+    archive.read(key, value, true);
+    return static_cast<std::uint64_t>(value.item<std::int64_t>());
+  };
+  const auto require = [&](const char* key, const char* what, std::uint64_t mine) {
+    if (const std::uint64_t saved = read(key); saved != mine) {
+      raise(ErrorCode::kMismatch, std::string(state.options.called) +
+                                      ": the state is from the middle of an epoch with the " +
+                                      what + " " + std::to_string(saved) +
+                                      ", but this sampler's is " + std::to_string(mine) +
+                                      "; go on with the former");
+    }
+  };
+  const std::size_t position = read("position");
+  if (position > 0) {
+    require("data_size", "data size", state.data_size);
+    require("seed", "seed", state.options.seed);
+  }
+  state.epoch = read("epoch");
+  const std::size_t batch = state.options.global_batch;
+  const std::size_t mine =
+      batch > 0 ? position / batch * state.share_of(batch) : position / state.size;
+  state.deal(mine);
+  state.resume_at = mine;
+}
+
+}  // namespace kolo

@@ -1,0 +1,114 @@
+#include "tests/bindings/torch/tools_test_support.h"
+
+#include <kolo/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <sstream>
+
+namespace {
+
+using testing::HasSubstr;
+
+/// Element i is the number i.
+class Numbers : public torch::data::datasets::BatchDataset<Numbers, torch::Tensor> {
+ public:
+  explicit Numbers(std::size_t count) : count_(count) {}
+  torch::Tensor get_batch(c10::ArrayRef<std::size_t> indices) override {
+    return torch::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()), torch::kInt64);
+  }
+  std::optional<std::size_t> size() const override { return count_; }
+
+ private:
+  std::size_t count_;
+};
+
+kolo::DistributedSampler in_order(std::size_t count) {
+  return kolo::DistributedSampler(count, {.shuffle = false, .rank = 0, .size = 1});
+}
+
+template <class Loader>
+std::vector<std::int64_t> sizes_of(Loader& loader) {
+  std::vector<std::int64_t> sizes;
+  for (auto& batch : loader) sizes.push_back(batch.numel());
+  return sizes;
+}
+
+TEST(DataLoader, GivesEveryBatchInOrder) {
+  for (const std::size_t workers : {0U, 1U, 3U}) {
+    auto loader =
+        kolo::data_loader(Numbers(23), in_order(23), {.batch_size = 5, .workers = workers});
+    EXPECT_EQ(loader.size(), 5U);
+    for (int pass = 0; pass < 2; ++pass) {
+      std::vector<torch::Tensor> batches;
+      for (auto& batch : loader) batches.push_back(batch);
+      EXPECT_TRUE(torch::equal(torch::cat(batches), torch::arange(23))) << workers << " workers";
+    }
+    auto dropping = kolo::data_loader(Numbers(23), in_order(23),
+                                      {.batch_size = 5, .workers = workers, .drop_last = true});
+    EXPECT_EQ(sizes_of(dropping), (std::vector<std::int64_t>{5, 5, 5, 5}));
+    EXPECT_EQ(dropping.size(), 4U);
+  }
+}
+
+TEST(DataLoader, APassMayBeLeftEarly) {
+  for (const std::size_t workers : {0U, 2U}) {
+    auto loader =
+        kolo::data_loader(Numbers(20), in_order(20), {.batch_size = 4, .workers = workers});
+    for (auto& batch : loader) {
+      if (batch[0].item<std::int64_t>() == 4) break;
+    }
+    EXPECT_EQ(sizes_of(loader).size(), 5U);
+  }
+}
+
+TEST(DataLoader, SavesTheBatchesThatTheLoopHasGot) {
+  for (const std::size_t workers : {0U, 2U}) {
+    auto sampler = in_order(40);
+    auto loader = kolo::data_loader(Numbers(40), sampler,
+                                    {.batch_size = 4, .workers = workers, .prefetch = 3});
+    std::stringstream state;
+    int batches = 0;
+    for ([[maybe_unused]] auto& batch : loader) {
+      if (++batches < 3) continue;
+      torch::save(sampler, state);
+      break;
+    }
+    auto resumed = in_order(40);
+    torch::load(resumed, state);
+    auto rest = kolo::data_loader(Numbers(40), resumed, {.batch_size = 4, .workers = workers});
+    EXPECT_EQ((*rest.begin())[0].item<std::int64_t>(), 12) << workers << " workers read ahead";
+  }
+}
+
+TEST(DataLoader, GlobalBatchesComeAsShares) {
+  for (int rank = 0; rank < 3; ++rank) {
+    kolo::DistributedSampler sampler(33, {.global_batch = 16, .rank = rank, .size = 3});
+    auto loader = kolo::data_loader(Numbers(33), sampler, {.workers = 1});
+    const auto sizes = sizes_of(loader);
+    EXPECT_EQ(sizes.size(), loader.size());
+    EXPECT_EQ(sizes[0], rank == 0 ? 6 : 5);
+    EXPECT_EQ(sizes.size(), rank == 0 ? 3U : 2U) << "rank 0 alone has a share of the last element";
+  }
+}
+
+TEST(DataLoader, TakesLibTorchsSamplers) {
+  auto loader =
+      kolo::data_loader(Numbers(9), torch::data::samplers::SequentialSampler(9), {.batch_size = 4});
+  EXPECT_EQ(sizes_of(loader), (std::vector<std::int64_t>{4, 4, 1}));
+}
+
+TEST(DataLoader, MisuseIsNamed) {
+  const auto message = [](kolo::DataLoaderOptions options, std::size_t global_batch = 0) {
+    return message_of([&] { kolo::loader_options(options, global_batch); });
+  };
+  EXPECT_THAT(message({.pin_memory = true}), HasSubstr("pin_memory is for copies to a GPU"));
+  EXPECT_THAT(message({.batch_size = 0}), HasSubstr("batch_size is 0"));
+  EXPECT_THAT(message({.workers = 2, .prefetch = 0}), HasSubstr("its 2 workers would never read"));
+  EXPECT_THAT(message({.batch_size = 8}, 64), HasSubstr("global batches of 64"));
+  EXPECT_THAT(message({.drop_last = true}, 64), HasSubstr("set drop_last in the sampler's"));
+}
+
+}  // namespace

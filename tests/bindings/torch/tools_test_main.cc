@@ -1,0 +1,11 @@
+// The training tools of kolo::torch, alone and under mpirun: every test runs on all ranks at once.
+#include <kolo/torch.h>
+
+#include <gtest/gtest.h>
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  torch::set_num_threads(1);
+  kolo::init(argc, argv);
+  return RUN_ALL_TESTS();
+}
