@@ -2,8 +2,16 @@
 #include "runtime/collectives/chooser.h"
 
 #include "runtime/base/check.h"
+#include "runtime/collectives/allgather_ring.h"
+#include "runtime/collectives/allreduce_adasum.h"
 #include "runtime/collectives/allreduce_mapped.h"
+#include "runtime/collectives/alltoall_pairwise.h"
+#include "runtime/collectives/barrier_dissemination.h"
 #include "runtime/collectives/broadcast_chain.h"
+#include "runtime/collectives/gather_linear.h"
+#include "runtime/collectives/point_to_point.h"
+#include "runtime/collectives/reduce_scatter_ring.h"
+#include "runtime/collectives/scatter_linear.h"
 
 #include <initializer_list>
 #include <utility>
@@ -13,24 +21,58 @@ namespace {
 
 constexpr int kMappedLanes = 4;
 
+Schedule allreduce(const ScheduleRequest& request) {
+  if (request.mapped_elements >= kMappedLanes)
+    return allreduce_mapped(
+        request.rank, request.size, request.count,
+        {.block_elements = request.mapped_elements / kMappedLanes, .lanes = kMappedLanes});
+  return allreduce_ring(request.rank, request.size, request.count,
+                        {.chunk_elements = request.chunk_elements,
+                         .blocks_in_flight = request.blocks_in_flight,
+                         .placement = request.placement});
+}
+
+/// What an entry counts for in ScheduleCache::Limits::steps.
+std::size_t weight_of(const ScheduleRequest& request, const Schedule& schedule) {
+  // The request is kept twice, and a count is a tenth of a step.
+  return schedule.steps.size() + request.counts.size() / 5;
+}
+
 }  // namespace
 
 Schedule make_schedule(const ScheduleRequest& request) {
+  const int rank = request.rank;
+  const int size = request.size;
+  const PipelineOptions pipeline{.chunk_elements = request.chunk_elements,
+                                 .chunks_in_flight = request.blocks_in_flight};
   switch (request.collective) {
     case Collective::kAllreduce:
-      if (request.mapped_elements >= kMappedLanes) {
-        return allreduce_mapped(
-            request.rank, request.size, request.count,
-            {.block_elements = request.mapped_elements / kMappedLanes, .lanes = kMappedLanes});
-      }
-      return allreduce_ring(request.rank, request.size, request.count,
-                            {.chunk_elements = request.chunk_elements,
-                             .blocks_in_flight = request.blocks_in_flight,
-                             .placement = request.placement});
+      return allreduce(request);
     case Collective::kBroadcast:
       return broadcast_chain(
-          request.rank, request.size, request.root, request.count,
+          rank, size, request.root, request.count,
           {.chunk_elements = request.chunk_elements, .chunks_in_flight = request.blocks_in_flight});
+    case Collective::kAllgather:
+      return allgather_ring(rank, size, request.counts,
+                            {.pipeline = pipeline, .in_place = request.in_place});
+    case Collective::kAlltoall:
+      return alltoall_pairwise(rank, size, request.counts, pipeline);
+    case Collective::kReduceScatter:
+      return reduce_scatter_ring(
+          rank, size, request.counts,
+          {.chunk_elements = request.chunk_elements, .blocks_in_flight = request.blocks_in_flight});
+    case Collective::kGather:
+      return gather_linear(rank, size, request.root, request.counts,
+                           {.pipeline = pipeline, .in_place = request.in_place});
+    case Collective::kScatter:
+      return scatter_linear(rank, size, request.root, request.counts,
+                            {.pipeline = pipeline, .in_place = request.in_place});
+    case Collective::kBarrier:
+      return barrier_dissemination(rank, size);
+    case Collective::kPointToPoint:
+      return point_to_point(rank, size, request.root, request.peer, request.count, pipeline);
+    case Collective::kAdasum:
+      return allreduce_adasum(rank, size, request.count);
   }
   KOLO_CHECK(false);
   return {};
@@ -42,12 +84,12 @@ std::shared_ptr<const Schedule> ScheduleCache::get(const ScheduleRequest& reques
     return entries_.front().schedule;
   }
   auto schedule = std::make_shared<const Schedule>(make_schedule(request));
-  steps_ += schedule->steps.size();
+  steps_ += weight_of(request, *schedule);
   entries_.push_front({request, schedule});
   by_request_.emplace(request, entries_.begin());
 
   while (entries_.size() > 1 && (entries_.size() > limits_.entries || steps_ > limits_.steps)) {
-    steps_ -= entries_.back().schedule->steps.size();
+    steps_ -= weight_of(entries_.back().request, *entries_.back().schedule);
     by_request_.erase(entries_.back().request);
     entries_.pop_back();
   }
@@ -56,15 +98,20 @@ std::shared_ptr<const Schedule> ScheduleCache::get(const ScheduleRequest& reques
 
 std::size_t ScheduleCache::Hash::operator()(const ScheduleRequest& request) const noexcept {
   std::uint64_t hash = 0;
-  for (const std::uint64_t value :
-       {static_cast<std::uint64_t>(request.collective), static_cast<std::uint64_t>(request.rank),
-        static_cast<std::uint64_t>(request.size), static_cast<std::uint64_t>(request.root),
-        request.count, request.chunk_elements, static_cast<std::uint64_t>(request.blocks_in_flight),
-        static_cast<std::uint64_t>(request.placement), request.mapped_elements}) {
+  const auto mix = [&](std::uint64_t value) {
     // Steele & Vigna's mixing multiplier; the shift brings its high bits down.
     hash = (hash ^ value) * 0xd1342543de82ef95u;
     hash ^= hash >> 32;
-  }
+  };
+  for (const std::uint64_t value :
+       {static_cast<std::uint64_t>(request.collective), static_cast<std::uint64_t>(request.rank),
+        static_cast<std::uint64_t>(request.size), static_cast<std::uint64_t>(request.root),
+        static_cast<std::uint64_t>(request.peer), request.count, request.chunk_elements,
+        static_cast<std::uint64_t>(request.blocks_in_flight),
+        static_cast<std::uint64_t>(request.placement), request.mapped_elements,
+        static_cast<std::uint64_t>(request.in_place)})
+    mix(value);
+  for (const std::uint64_t count : request.counts) mix(count);
   return hash;
 }
 

@@ -11,27 +11,47 @@
 #include <list>
 #include <memory>
 #include <unordered_map>
+#include <vector>
 
 namespace kolo {
 
-enum class Collective : std::uint8_t { kAllreduce, kBroadcast };
+enum class Collective : std::uint8_t {
+  kAllreduce,
+  kBroadcast,
+  kAllgather,      ///< all ranks' inputs, end to end in order of rank, to all
+  kAlltoall,       ///< a part of each rank's input to each rank
+  kReduceScatter,  ///< the sum of all inputs, cut into a part for each rank
+  kGather,         ///< all ranks' inputs, end to end in order of rank, to the root
+  kScatter,        ///< a part of the root's input to each rank
+  kBarrier,        ///< nobody goes on before all have come; no memory
+  kPointToPoint,   ///< the root's input to `peer`; all others have nothing to do
+  kAdasum,         ///< an allreduce of one tensor by ReduceOp::kAdasum
+};
 
 /// All that a schedule depends on. Every rank makes the same request but for its own `rank`.
 struct ScheduleRequest {
   Collective collective = Collective::kAllreduce;
   int rank = 0;
   int size = 1;
-  int root = 0;             ///< of a broadcast
-  std::uint64_t count = 0;  ///< elements
+  int root = 0;             ///< of broadcast, gather and scatter; who sends from point to point
+  int peer = 0;             ///< who receives from point to point
+  std::uint64_t count = 0;  ///< elements, where all ranks have equally many: all without `counts`
   std::uint64_t chunk_elements = 64 << 10;
-  int blocks_in_flight = 4;                   ///< of a broadcast: chunks
+  int blocks_in_flight = 4;                   ///< of allreduce and reduce-scatter; else: chunks
   Placement placement = Placement::kInPlace;  ///< of an allreduce
   std::uint64_t mapped_elements = 0;          ///< scratch that all ranks can map; 0: none
+  /// Of an allgather and a gather: this rank's input lies in its place in the output already, and
+  /// kInput need not be bound. Of a scatter: the root's part stays in the input. The ranks may
+  /// differ in it.
+  bool in_place = false;
+  /// Elements. Of allgather, reduce-scatter, gather and scatter: of each rank's part, `size` of
+  /// them. Of alltoall: [i × size + j] is what rank i sends to rank j. Else empty.
+  std::vector<std::uint64_t> counts = {};
 
   friend bool operator==(const ScheduleRequest&, const ScheduleRequest&) = default;
 };
 
-/// The schedule of the chosen algorithm. Pure.
+/// The schedule of the chosen algorithm. Pure. Requires `counts` as long as the collective needs.
 Schedule make_schedule(const ScheduleRequest& request);
 
 /// Schedules made before, the least recently used dropped first. A training step asks for the same
@@ -40,7 +60,7 @@ class ScheduleCache {
  public:
   struct Limits {
     std::size_t entries = 512;
-    std::size_t steps = 1 << 20;  ///< of all entries together: about 100 MB
+    std::size_t steps = 1 << 20;  ///< of all entries together, and their counts: about 100 MB
   };
 
   ScheduleCache() : ScheduleCache(Limits()) {}

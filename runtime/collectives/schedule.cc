@@ -9,12 +9,14 @@
 
 namespace kolo {
 
-ScheduleBuilder::ScheduleBuilder(std::string algorithm, int rank, int size, std::uint64_t count) {
+ScheduleBuilder::ScheduleBuilder(std::string algorithm, int rank, int size,
+                                 std::uint64_t input_elements, std::uint64_t output_elements) {
   KOLO_CHECK(size >= 1 && rank >= 0 && rank < size);
   schedule_.algorithm = std::move(algorithm);
   schedule_.rank = rank;
   schedule_.size = size;
-  schedule_.count = count;
+  schedule_.input_elements = input_elements;
+  schedule_.output_elements = output_elements;
 }
 
 StepId ScheduleBuilder::send(int peer, std::uint32_t tag, Operand source,

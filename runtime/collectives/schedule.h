@@ -11,6 +11,7 @@
 #include <initializer_list>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kolo {
@@ -68,7 +69,8 @@ struct Schedule {
   std::string algorithm;
   int rank = 0;
   int size = 1;
-  std::uint64_t count = 0;             ///< elements of input and output
+  std::uint64_t input_elements = 0;    ///< what kInput must hold
+  std::uint64_t output_elements = 0;   ///< what kOutput must hold
   std::uint64_t scratch_elements = 0;  ///< what kScratch must hold
   bool scratch_is_mapped = false;      ///< peers reach it as kPeer
   std::vector<Step> steps;             ///< dependencies point backwards
@@ -92,7 +94,11 @@ class ScheduleBuilder {
  public:
   static constexpr StepId kNoStep = UINT32_MAX;
 
-  ScheduleBuilder(std::string algorithm, int rank, int size, std::uint64_t count);
+  ScheduleBuilder(std::string algorithm, int rank, int size, std::uint64_t input_elements,
+                  std::uint64_t output_elements);
+  /// Input and output of `count` elements each.
+  ScheduleBuilder(std::string algorithm, int rank, int size, std::uint64_t count)
+      : ScheduleBuilder(std::move(algorithm), rank, size, count, count) {}
 
   StepId send(int peer, std::uint32_t tag, Operand source, std::initializer_list<StepId> after);
   StepId receive(int peer, std::uint32_t tag, Operand destination,

@@ -248,9 +248,10 @@ std::string Executor::dump_state() const {
   if (schedule_ == nullptr) return "never started";
   const std::size_t steps = schedule_->steps.size();
   std::string text = fmt::format(
-      "{} of rank {} of {}, {} elements, operation {}: {} of {} steps done, {} transfers under way",
-      schedule_->algorithm, schedule_->rank, schedule_->size, schedule_->count, tag_.operation,
-      steps - remaining_, steps, pending_transfers_);
+      "{} of rank {} of {}, {} elements to {}, operation {}: {} of {} steps done, {} transfers "
+      "under way",
+      schedule_->algorithm, schedule_->rank, schedule_->size, schedule_->input_elements,
+      schedule_->output_elements, tag_.operation, steps - remaining_, steps, pending_transfers_);
   if (failed()) text += fmt::format("; failed: {}", status_.error().message);
 
   std::size_t shown = 0;

@@ -11,7 +11,8 @@ namespace {
 
 Status check_operand(std::span<const Schedule> schedules, const Schedule& schedule, StepId id,
                      const Operand& operand) {
-  std::uint64_t limit = schedule.count;
+  std::uint64_t limit =
+      operand.space == Space::kInput ? schedule.input_elements : schedule.output_elements;
   if (operand.space == Space::kScratch) limit = schedule.scratch_elements;
   if (operand.space == Space::kPeer) {
     if (operand.rank < 0 || operand.rank >= schedule.size)
@@ -139,9 +140,10 @@ Status check_structure(std::span<const Schedule> schedules, const CheckOptions& 
     const Schedule& schedule = schedules[rank];
     if (schedule.rank != static_cast<int>(rank) ||
         schedule.size != static_cast<int>(schedules.size()) ||
-        schedule.count != schedules.front().count)
+        schedule.input_elements != schedules.front().input_elements ||
+        schedule.output_elements != schedule.input_elements)
       return KOLO_ERROR(kInternal, "schedule {} says rank {} of {}, {} elements", rank,
-                        schedule.rank, schedule.size, schedule.count);
+                        schedule.rank, schedule.size, schedule.input_elements);
     for (StepId id = 0; id < schedule.steps.size(); ++id)
       KOLO_TRY(check_step(schedules, schedule, id, options));
   }

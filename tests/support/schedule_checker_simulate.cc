@@ -125,11 +125,11 @@ void Simulation::prepare() {
   for (std::size_t r = 0; r < ranks; ++r) {
     const Schedule& schedule = schedules_[r];
     auto& [input, output, scratch] = memory_[r];
-    output.resize(schedule.count);
+    output.resize(schedule.output_elements);
     scratch.resize(schedule.scratch_elements);
     std::vector<Cell>& given = options_.input_is_output ? output : input;
-    given.resize(schedule.count);
-    for (std::uint64_t i = 0; i < schedule.count; ++i)
+    given.resize(schedule.input_elements);
+    for (std::uint64_t i = 0; i < schedule.input_elements; ++i)
       given[i] = {values_.input(static_cast<int>(r)), i};
 
     const std::size_t steps = schedule.steps.size();

@@ -84,7 +84,7 @@ TEST(ScheduleCache, DropsTheLeastRecentlyUsedAndKeepsWhatIsInUse) {
   EXPECT_EQ(cache.size(), 2u);
   EXPECT_EQ(cache.get(request(1)), first);
   EXPECT_NE(cache.get(request(2)), second);
-  EXPECT_EQ(second->count, 2u);
+  EXPECT_EQ(second->input_elements, 2u);
 }
 
 TEST(ScheduleCache, IsBoundedByStepsToo) {

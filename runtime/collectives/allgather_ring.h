@@ -1,0 +1,22 @@
+// Allgather by a chunk-pipelined ring (Thakur, Rabenseifner & Gropp 2005, "Optimization of
+// collective communication operations in MPICH", §4.1).
+#pragma once
+
+#include "runtime/collectives/pipeline.h"
+#include "runtime/collectives/schedule.h"
+
+#include <span>
+
+namespace kolo {
+
+struct AllgatherOptions {
+  PipelineOptions pipeline;
+  bool in_place = false;  ///< the input is in its place in the output; kInput is not touched
+};
+
+/// kInput: counts[rank] elements; kOutput: all ranks' parts in order of rank. Both contiguous. Any
+/// counts, zeros too. A rank sends all parts but that of the rank after it.
+Schedule allgather_ring(int rank, int size, std::span<const std::uint64_t> counts,
+                        const AllgatherOptions& options);
+
+}  // namespace kolo

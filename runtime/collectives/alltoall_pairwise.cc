@@ -1,0 +1,56 @@
+// Pairwise alltoall. Called through the schedule cache when an operation starts, by the holder of
+// the progress token; pure. Idea: Thakur, Rabenseifner & Gropp, "Optimization of collective
+// communication operations in MPICH", IJHPCA 19 (2005), §4.4, the form for any number of ranks:
+// in each step every rank sends to one and hears one, so that no receiver is overrun.
+//
+// p = 4; i→j is what rank i sends to rank j:
+//
+//        rank 0              rank 1              rank 2              rank 3
+//        copy 0→0            copy 1→1            copy 2→2            copy 3→3
+//   k=1  send 0→1 get 3→0    send 1→2 get 0→1    send 2→3 get 1→2    send 3→0 get 2→3
+//   k=2  send 0→2 get 2→0    send 1→3 get 3→1    send 2→0 get 0→2    send 3→1 get 1→3
+//   k=3  send 0→3 get 1→0    send 1→0 get 2→1    send 2→1 get 3→2    send 3→2 get 0→3
+//
+// Messages a rank: as many as its parts have chunks, p−1 each way if every part fits into one.
+// Elements sent: Σ row − own part. The steps are no barriers: a window of messages is posted, and
+// it passes on in order of (k, chunk) at both ends, so the windows cannot lock each other out.
+#include "runtime/collectives/alltoall_pairwise.h"
+
+#include "runtime/base/check.h"
+
+#include <utility>
+#include <vector>
+
+namespace kolo {
+
+Schedule alltoall_pairwise(int rank, int size, std::span<const std::uint64_t> matrix,
+                           const PipelineOptions& options) {
+  const auto ranks = static_cast<std::size_t>(size);
+  const auto own = static_cast<std::size_t>(rank);
+  KOLO_CHECK(matrix.size() == ranks * ranks);
+  const auto row = matrix.subspan(own * ranks, ranks);
+  std::vector<std::uint64_t> column;
+  for (std::size_t i = 0; i < ranks; ++i) column.push_back(matrix[i * ranks + own]);
+  const std::vector<Interval> outgoing = end_to_end(row);
+  const std::vector<Interval> incoming = end_to_end(column);
+  ScheduleBuilder builder("alltoall_pairwise", rank, size, sum_of(row), sum_of(column));
+
+  MessageWindow sent(options.chunks_in_flight);
+  MessageWindow received(options.chunks_in_flight);
+  for (int k = 1; k < size; ++k) {
+    const int to = (rank + k) % size;
+    const Pieces out(outgoing[static_cast<std::size_t>(to)], options.chunk_elements);
+    for (std::uint32_t i = 0; i < out.count(); ++i)
+      sent.push(builder.send(to, i, input_at(out[i]), {sent.gate()}));
+
+    const int from = (rank + size - k) % size;
+    const Pieces in(incoming[static_cast<std::size_t>(from)], options.chunk_elements);
+    for (std::uint32_t i = 0; i < in.count(); ++i)
+      received.push(builder.receive(from, i, output_at(in[i]), {received.gate()}));
+  }
+  if (row[own] > 0)
+    builder.copy(input_at(outgoing[own]), {output_at(incoming[own])}, Scaling::kNone, {});
+  return std::move(builder).finish();
+}
+
+}  // namespace kolo

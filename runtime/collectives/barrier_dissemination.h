@@ -1,0 +1,12 @@
+// Barrier by dissemination (Hensgen, Finkel & Manber 1988, "Two algorithms for barrier
+// synchronization").
+#pragma once
+
+#include "runtime/collectives/schedule.h"
+
+namespace kolo {
+
+/// ⌈log₂ p⌉ notices each way; no memory.
+Schedule barrier_dissemination(int rank, int size);
+
+}  // namespace kolo

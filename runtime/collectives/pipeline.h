@@ -1,0 +1,85 @@
+// What the algorithms that move data in chunks share: their options, the cutting into chunks, and
+// the window that bounds how many messages are posted at a time. Used by the algorithms beside it.
+#pragma once
+
+#include "runtime/base/check.h"
+#include "runtime/collectives/schedule.h"
+#include "runtime/collectives/split.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace kolo {
+
+struct PipelineOptions {
+  std::uint64_t chunk_elements = 64 << 10;  ///< largest message
+  int chunks_in_flight = 4;                 ///< messages of one direction posted at a time
+};
+
+/// A range cut into near-equal pieces of at most `largest` elements, none of them empty. Where
+/// `largest` is a whole number of cache lines the borders are too, counted from the range's begin.
+class Pieces {
+ public:
+  Pieces(Interval whole, std::uint64_t largest)
+      : whole_(whole),
+        granule_(largest % kCacheLineElements == 0 ? kCacheLineElements : 1),
+        count_(whole.length / largest + (whole.length % largest != 0 ? 1 : 0)) {
+    KOLO_CHECK(count_ < UINT32_MAX);  // tags are 32 bits wide
+  }
+
+  std::uint32_t count() const { return static_cast<std::uint32_t>(count_); }
+  /// Empty from count() on.
+  Interval operator[](std::uint64_t i) const {
+    return i < count_ ? split(whole_, count_, i, granule_) : Interval{whole_.begin, 0};
+  }
+
+ private:
+  static constexpr std::uint64_t kCacheLineElements = 64;  ///< a multiple of a line for every type
+
+  Interval whole_;
+  std::uint64_t granule_;
+  std::uint64_t count_;
+};
+
+/// The last few messages of one direction: the next one waits for the oldest of them.
+class MessageWindow {
+ public:
+  explicit MessageWindow(int messages)
+      : recent_(static_cast<std::size_t>(messages), ScheduleBuilder::kNoStep) {
+    KOLO_CHECK(messages > 0);
+  }
+
+  /// What the next message must wait for; kNoStep while the window is not full.
+  StepId gate() const { return recent_[oldest_]; }
+  void push(StepId message) {
+    recent_[oldest_] = message;
+    oldest_ = (oldest_ + 1) % recent_.size();
+  }
+
+ private:
+  std::vector<StepId> recent_;
+  std::size_t oldest_ = 0;
+};
+
+/// Parts of these lengths, laid end to end.
+inline std::vector<Interval> end_to_end(std::span<const std::uint64_t> lengths) {
+  std::vector<Interval> parts;
+  std::uint64_t begin = 0;
+  for (const std::uint64_t length : lengths) {
+    parts.push_back({begin, length});
+    begin += length;
+  }
+  return parts;
+}
+
+inline std::uint64_t sum_of(std::span<const std::uint64_t> lengths) {
+  std::uint64_t sum = 0;
+  for (const std::uint64_t length : lengths) sum += length;
+  return sum;
+}
+
+inline Operand input_at(Interval part) { return {Space::kInput, -1, part.begin, part.length}; }
+inline Operand output_at(Interval part) { return {Space::kOutput, -1, part.begin, part.length}; }
+
+}  // namespace kolo

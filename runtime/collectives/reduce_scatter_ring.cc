@@ -1,0 +1,160 @@
+// Ring reduce-scatter. Called through the schedule cache when an operation starts, by the holder of
+// the progress token; pure. Idea: Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms for
+// clusters of workstations", JPDC 69 (2009). Block b holds chunk b of each part that has one, and
+// is a small ring of its own.
+//
+// One block for p = 3. Rank r talks to r+1 and hears r−1; [c] is a chunk of rank c's part, + a
+// reduce of what came with the rank's own input.
+//
+//        rank 0                    rank 1                    rank 2
+//   s=0  send [2]                  send [0]                  send [1]              packed from
+//   kInput
+//        get [1], + own [1]        get [2], + own [2]        get [0], + own [0]    → sum slot
+//   s=1  send [1]                  send [2]                  send [0]
+//        get [0], + own [0]        get [1], + own [1]        get [2], + own [2]    → kOutput,
+//        scaled
+//
+// Steps a block and rank: p−1 sends, receives and reduces, 1 copy; fewer where parts have no chunk.
+// Elements sent: a rank sends Σ counts − its own part; all together (p−1) · Σ counts.
+//
+// The input is not written, so running sums live in scratch: two slots that are received into and
+// two that are sent from for each block in flight, used in turn. A slot is received into when the
+// reduce that read it is done, and summed into when the send from it is done; a later block finds
+// the slots of its lane as the one before left them.
+#include "runtime/collectives/reduce_scatter_ring.h"
+
+#include "runtime/base/check.h"
+#include "runtime/collectives/pipeline.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+namespace kolo {
+namespace {
+
+constexpr int kSlots = 2;  ///< of each of the two uses
+
+class ReduceScatterWriter {
+ public:
+  ReduceScatterWriter(int rank, int size, std::span<const std::uint64_t> counts,
+                      const ReduceScatterOptions& options)
+      : rank_(rank),
+        size_(size),
+        begin_of_own_(end_to_end(counts)[static_cast<std::size_t>(rank)].begin),
+        builder_("reduce_scatter_ring", rank, size, sum_of(counts),
+                 counts[static_cast<std::size_t>(rank)]) {
+    KOLO_CHECK(options.chunk_elements > 0 && options.blocks_in_flight > 0);
+    for (const Interval part : end_to_end(counts)) {
+      pieces_.emplace_back(part, options.chunk_elements);
+      blocks_ = std::max<std::uint64_t>(blocks_, pieces_.back().count());
+      for (std::uint32_t i = 0; i < pieces_.back().count(); ++i)
+        slot_elements_ = std::max(slot_elements_, pieces_.back()[i].length);
+    }
+    KOLO_CHECK(blocks_ * static_cast<std::uint64_t>(size) < UINT32_MAX);  // tags are 32 bits wide
+    // Slots begin as the pieces do: on cache lines where chunks are whole numbers of them.
+    if (slot_elements_ < options.chunk_elements)
+      slot_elements_ = std::min((slot_elements_ + 63) / 64 * 64, options.chunk_elements);
+    lanes_.resize(
+        std::min<std::uint64_t>(blocks_, static_cast<std::uint64_t>(options.blocks_in_flight)));
+  }
+
+  Schedule write() && {
+    if (size_ > 1)
+      builder_.need_scratch(lanes_.size() * 2 * static_cast<std::uint64_t>(slots()) *
+                            slot_elements_);
+    for (std::uint64_t block = 0; block < blocks_; ++block) {
+      if (size_ == 1) {
+        const Interval part = piece(block, 0);
+        builder_.copy(input_at(part), {output_at(part)}, Scaling::kBoth, {});
+      } else {
+        write_block(block);
+      }
+    }
+    return std::move(builder_).finish();
+  }
+
+ private:
+  static constexpr StepId kNoStep = ScheduleBuilder::kNoStep;
+
+  /// By slot: the step that must be done before it is written again.
+  struct Lane {
+    Lane() {
+      landing_reader.fill(kNoStep);
+      sum_sender.fill(kNoStep);
+    }
+    std::array<StepId, kSlots> landing_reader;
+    std::array<StepId, kSlots> sum_sender;
+  };
+
+  int slots() const { return std::min(kSlots, size_ - 1); }
+  /// Chunk `block` of a rank's part; the rank is taken modulo the ring.
+  Interval piece(std::uint64_t block, int rank) const {
+    return pieces_[static_cast<std::size_t>((rank % size_ + size_) % size_)][block];
+  }
+  /// Slot `index` of 2 × slots(): first those that are received into, then the sums.
+  Operand slot(std::uint64_t lane, int index, std::uint64_t length) const {
+    const std::uint64_t number =
+        lane * 2 * static_cast<std::uint64_t>(slots()) + static_cast<std::uint64_t>(index);
+    return {Space::kScratch, -1, number * slot_elements_, length};
+  }
+
+  void write_block(std::uint64_t block);
+
+  int rank_;
+  int size_;
+  std::uint64_t begin_of_own_;
+  ScheduleBuilder builder_;
+  std::vector<Pieces> pieces_;  ///< by rank
+  std::uint64_t blocks_ = 0;
+  std::uint64_t slot_elements_ = 0;
+  std::vector<Lane> lanes_;
+};
+
+void ReduceScatterWriter::write_block(std::uint64_t block) {
+  const std::uint64_t lane_index = block % lanes_.size();
+  Lane& lane = lanes_[lane_index];
+  StepId ready = kNoStep;  // what completes the sum that this round sends
+  if (const Interval first = piece(block, rank_ - 1); first.length > 0)
+    ready = builder_.copy(input_at(first), {slot(lane_index, slots(), first.length)}, Scaling::kPre,
+                          {lane.sum_sender[0]});
+
+  for (int s = 0; s < size_ - 1; ++s) {
+    const std::uint32_t tag =
+        static_cast<std::uint32_t>(block) * static_cast<std::uint32_t>(size_ - 1) +
+        static_cast<std::uint32_t>(s);
+    const int current = s % slots();
+    if (const Interval outgoing = piece(block, rank_ - s - 1); outgoing.length > 0)
+      lane.sum_sender[static_cast<std::size_t>(current)] = builder_.send(
+          (rank_ + 1) % size_, tag, slot(lane_index, slots() + current, outgoing.length), {ready});
+
+    const Interval incoming = piece(block, rank_ - s - 2);
+    if (incoming.length == 0) continue;
+    StepId& landing_reader = lane.landing_reader[static_cast<std::size_t>(current)];
+    const Operand landing = slot(lane_index, current, incoming.length);
+    const StepId received =
+        builder_.receive((rank_ + size_ - 1) % size_, tag, landing, {landing_reader});
+    if (s == size_ - 2) {
+      const Interval own{incoming.begin - begin_of_own_, incoming.length};
+      ready = builder_.reduce({landing, input_at(incoming)}, {output_at(own)}, Scaling::kBoth,
+                              {received});
+    } else {
+      const int next = (s + 1) % slots();
+      ready = builder_.reduce({landing, input_at(incoming)},
+                              {slot(lane_index, slots() + next, incoming.length)}, Scaling::kPre,
+                              {received, lane.sum_sender[static_cast<std::size_t>(next)]});
+    }
+    landing_reader = ready;
+  }
+}
+
+}  // namespace
+
+Schedule reduce_scatter_ring(int rank, int size, std::span<const std::uint64_t> counts,
+                             const ReduceScatterOptions& options) {
+  KOLO_CHECK(counts.size() == static_cast<std::size_t>(size));
+  return ReduceScatterWriter(rank, size, counts, options).write();
+}
+
+}  // namespace kolo
