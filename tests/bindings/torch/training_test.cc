@@ -1,0 +1,117 @@
+// A trainer's loop as the README writes it, and what a trainer may do in between: freeze and thaw
+// layers, make several backward passes, keep odd layouts, submit by hand. On all ranks at once.
+#include <kolo/torch.h>
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace {
+
+double ranks_mean() { return (kolo::size() + 1) / 2.0; }
+
+/// Item i is the number i.
+class Numbers : public torch::data::datasets::Dataset<Numbers> {
+ public:
+  explicit Numbers(std::size_t count) : count_(count) {}
+  torch::data::Example<> get(std::size_t index) override {
+    const auto value = static_cast<double>(index);
+    return {torch::tensor({value}), torch::tensor({2 * value})};
+  }
+  std::optional<std::size_t> size() const override { return count_; }
+
+ private:
+  std::size_t count_;
+};
+
+TEST(Training, TheReadmesLoopLearnsAndLeavesRanksEqual) {
+  constexpr std::size_t kItems = 50;
+  torch::manual_seed(static_cast<std::uint64_t>(kolo::rank()));  // other weights on every rank
+  torch::nn::Linear model(1, 1);
+  kolo::DistributedSampler sampler(kItems);
+  auto data = Numbers(kItems).map(torch::data::transforms::Stack<>());
+  auto loader = torch::data::make_data_loader(std::move(data), sampler,
+                                              torch::data::DataLoaderOptions().batch_size(8));
+  kolo::DistributedOptimizer optimizer(torch::optim::AdamW(model->parameters(), 0.05),
+                                       model->named_parameters());
+  kolo::broadcast_parameters(*model, /*root=*/0);
+  std::vector<double> first_of_epoch;
+  double last_loss = 0;
+  for (std::size_t epoch = 0; epoch < 40; ++epoch) {
+    sampler.set_epoch(epoch);  // the loader holds a copy, which shares its state
+    std::set<double> seen;
+    for (auto& batch : *loader) {
+      if (seen.empty()) first_of_epoch.push_back(batch.data[0].item<double>());
+      for (int i = 0; i < batch.data.size(0); ++i) seen.insert(batch.data[i].item<double>());
+      optimizer.zero_grad();
+      auto loss = torch::mse_loss(model->forward(batch.data.to(torch::kFloat32) / 50),
+                                  batch.target.to(torch::kFloat32) / 50);
+      loss.backward();
+      optimizer.step();
+      last_loss = loss.item<double>();
+    }
+    EXPECT_EQ(seen.size(), sampler.num_samples());
+  }
+  EXPECT_LT(last_loss, 1e-2);
+  EXPECT_GT(std::set<double>(first_of_epoch.begin(), first_of_epoch.end()).size(), 5U)
+      << "another order each epoch";
+  auto weight = model->weight.detach().clone();
+  EXPECT_TRUE(torch::equal(kolo::broadcast(weight, 0), weight)) << "bit-identical on every rank";
+}
+
+TEST(Training, FrozenLayersAreLeftAloneAndMayThaw) {
+  torch::nn::Linear model(2, 2);
+  kolo::broadcast_parameters(model->named_parameters(), 0);
+  model->weight.set_requires_grad(false);
+  kolo::DistributedOptimizer optimizer(torch::optim::SGD(model->parameters(), 1.0),
+                                       model->named_parameters());
+  const auto frozen = model->weight.detach().clone();
+  const auto step = [&] {
+    optimizer.zero_grad();
+    (model->forward(torch::ones({1, 2})).sum() * (kolo::rank() + 1)).backward();
+    optimizer.step();
+  };
+  step();
+  EXPECT_TRUE(torch::equal(model->weight, frozen));
+  model->weight.set_requires_grad(true);
+  step();
+  EXPECT_TRUE(torch::allclose(model->weight, frozen - ranks_mean()));
+  model->bias.set_requires_grad(false);
+  const auto bias = model->bias.detach().clone();
+  step();
+  EXPECT_TRUE(torch::equal(model->bias, bias));
+  EXPECT_TRUE(torch::allclose(model->weight, frozen - 2 * ranks_mean()));
+}
+
+TEST(Training, AParameterThatIsNotContiguousIsReduced) {
+  auto weight = torch::zeros({3, 4}).t().detach().requires_grad_();
+  ASSERT_FALSE(weight.is_contiguous());
+  kolo::DistributedOptimizer optimizer(torch::optim::SGD({weight}, 1.0),
+                                       kolo::NamedTensors{{"w", weight}});
+  const auto slope = torch::arange(12.0).reshape({4, 3});
+  ((weight * slope).sum() * (kolo::rank() + 1)).backward();
+  optimizer.step();
+  EXPECT_TRUE(torch::allclose(weight, slope * -ranks_mean()));
+}
+
+TEST(Training, WorkByHandCanBePolledAndAwaited) {
+  auto tensor = torch::full({1000}, kolo::rank() + 1.0);
+  kolo::TensorWork work = kolo::allreduce_async(tensor, {.op = kolo::ReduceOp::kAverage});
+  const torch::Tensor mean = kolo::synchronize(work);
+  EXPECT_TRUE(kolo::poll(work));
+  EXPECT_TRUE(torch::allclose(mean, torch::full({1000}, ranks_mean())));
+  EXPECT_EQ(tensor[0].item<double>(), kolo::rank() + 1) << "not in place";
+}
+
+TEST(Sampler, DropsTheLastItemsThatRanksCannotShare) {
+  std::multiset<std::size_t> seen;
+  for (int rank = 0; rank < 4; ++rank) {
+    kolo::DistributedSampler sampler(
+        10, {.shuffle = false, .drop_last = true, .rank = rank, .size = 4});
+    EXPECT_EQ(sampler.num_samples(), 2U);
+    while (const auto batch = sampler.next(3)) seen.insert(batch->begin(), batch->end());
+  }
+  EXPECT_EQ(seen, (std::multiset<std::size_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+}
+
+}  // namespace
