@@ -1,12 +1,9 @@
-// GradientReducer: the hooks that start a gradient's all-reduce, and the wait for all of them.
-// Hooks run on the thread that autograd uses for a leaf (on the CPU the one that calls backward).
+// GradientReducer: starts a gradient's all-reduce when it is accumulated, and waits for all of
+// them. A gradient's own state and its way there and back are in reduced_gradient.cc.
+#include "bindings/torch/reduced_gradient.h"
 #include "bindings/torch/tensor_memory.h"
 
 #include <kolo/torch/distributed_optimizer.h>
-#include <kolo/torch/functions.h>
-
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <atomic>
 #include <deque>
@@ -24,164 +21,58 @@ std::string next_prefix() {
   return "optimizer" + std::to_string(count.fetch_add(1)) + "/";
 }
 
-struct Parameter {
-  std::string name;
-  torch::Tensor tensor;
-  torch::Tensor reduced;  ///< the gradient that this reducer has last submitted
-  torch::Tensor earlier;  ///< reduced gradients of earlier passes, to be added
-  TensorWork work;        ///< valid: submitted and not yet synchronized
-  unsigned accumulation_hook = 0;
-  bool hooked = false;
-  bool absent = false;  ///< what was submitted is zeros, for want of a gradient
-};
-
-bool is_same(const torch::Tensor& a, const torch::Tensor& b) {
-  return a.defined() && b.defined() && a.unsafeGetTensorImpl() == b.unsafeGetTensorImpl();
+void check(const DistributedOptimizerOptions& options) {
+  const auto wrong = [](const std::string& what) {
+    raise(ErrorCode::kInvalidArgument, "DistributedOptimizer: " + what);
+  };
+  if (options.backward_passes_per_step < 1) {
+    wrong("backward_passes_per_step is " + std::to_string(options.backward_passes_per_step) +
+          "; it is 1 or more");
+  }
+  const double factor = options.gradient_predivide_factor;
+  if (!(factor > 0) || factor > 1e30) {
+    wrong("gradient_predivide_factor is " + std::to_string(factor) + "; it is above 0");
+  }
+  if (options.op == ReduceOp::kAverage) return;
+  if (factor != 1.0) wrong("gradient_predivide_factor divides averages; op must be kAverage");
+  if (options.weigh_by_samples) wrong("weigh_by_samples makes averages; op must be kAverage");
 }
 
 }  // namespace
 
-struct GradientReducer::State : std::enable_shared_from_this<GradientReducer::State> {
-  DistributedOptimizerOptions options;
+struct GradientReducer::State final : GradientListener,
+                                      std::enable_shared_from_this<GradientReducer::State> {
   std::string prefix = next_prefix();
-  std::deque<Parameter> parameters;  // hooks refer to them
+  ReductionSettings settings;
+  std::deque<ReducedGradient> gradients;
+  TensorWork samples;  ///< their sum over the ranks, under way
+  bool skip = false;
 
-  class Hook;
+  void add(torch::Tensor tensor, const std::string& name);
+  void install(std::size_t index);
 
-  void add(torch::Tensor tensor, std::string name);
-  void install(Parameter& parameter);
-  void uninstall(Parameter& parameter);
-  void submit(Parameter& parameter, const torch::Tensor& gradient, bool absent);
-  void before_accumulation(Parameter& parameter);
-  void after_accumulation(Parameter& parameter);
-  void submit_missing(Parameter& parameter);
-  void finish(Parameter& parameter);
+  void before_accumulation(std::size_t index) override { gradients[index].before_accumulation(); }
+  void after_accumulation(std::size_t index) override {
+    skip = false;
+    gradients[index].after_accumulation();
+  }
+  std::string full_name(std::size_t index) const override { return gradients[index].name(); }
 };
 
-/// In the one slot that a tensor has for such hooks: runs whatever was there before, too.
-class GradientReducer::State::Hook final : public torch::autograd::PostAccumulateGradHook {
- public:
-  Hook(std::weak_ptr<State> state, Parameter& parameter,
-       std::unique_ptr<torch::autograd::PostAccumulateGradHook> next)
-      : state_(std::move(state)), parameter_(&parameter), next_(std::move(next)) {}
-
-  void operator()(const torch::Tensor& tensor) override {
-    if (next_) (*next_)(tensor);
-    if (const auto state = state_.lock()) state->after_accumulation(*parameter_);
+void GradientReducer::State::add(torch::Tensor tensor, const std::string& name) {
+  if (const auto owner = GradientHooks::owner_of(tensor)) {
+    raise(ErrorCode::kInvalidArgument, "parameter '" + name +
+                                           "' is in another DistributedOptimizer already, as '" +
+                                           *owner + "'; a parameter belongs to one");
   }
-
-  /// The full name of the parameter, if its reducer is still there.
-  std::optional<std::string> owner() const {
-    const auto state = state_.lock();
-    return state ? std::optional(state->prefix + parameter_->name) : std::nullopt;
-  }
-  bool belongs_to(const State& state) const { return state_.lock().get() == &state; }
-  std::unique_ptr<torch::autograd::PostAccumulateGradHook> take_next() { return std::move(next_); }
-
- private:
-  std::weak_ptr<State> state_;
-  Parameter* parameter_;
-  std::unique_ptr<torch::autograd::PostAccumulateGradHook> next_;
-};
-
-void GradientReducer::State::add(torch::Tensor tensor, std::string name) {
-  auto* const existing =
-      dynamic_cast<Hook*>(torch::autograd::impl::post_acc_grad_hooks(tensor).get());
-  if (existing != nullptr) {
-    if (const auto owner = existing->owner()) {
-      raise(ErrorCode::kInvalidArgument, "parameter '" + name +
-                                             "' is in another DistributedOptimizer already, as '" +
-                                             *owner + "'; a parameter belongs to one");
-    }
-  }
-  parameters.push_back({.name = std::move(name), .tensor = std::move(tensor)});
-  install(parameters.back());
+  gradients.emplace_back(prefix + name, std::move(tensor), settings);
+  install(gradients.size() - 1);
 }
 
-void GradientReducer::State::install(Parameter& parameter) {
+void GradientReducer::State::install(std::size_t index) {
   // Autograd takes hooks of tensors that require a gradient only; a frozen parameter gets its own
   // when it is first seen unfrozen.
-  if (parameter.hooked || !parameter.tensor.requires_grad()) return;
-  auto& slot = torch::autograd::impl::post_acc_grad_hooks(parameter.tensor);
-  torch::autograd::impl::set_post_acc_grad_hooks(
-      parameter.tensor, std::make_unique<Hook>(weak_from_this(), parameter, std::move(slot)));
-  parameter.accumulation_hook =
-      parameter.tensor.register_hook([weak = weak_from_this(), &parameter](const torch::Tensor&) {
-        if (const auto state = weak.lock()) state->before_accumulation(parameter);
-      });
-  parameter.hooked = true;
-}
-
-void GradientReducer::State::uninstall(Parameter& parameter) {
-  if (!parameter.hooked) return;
-  parameter.tensor.remove_hook(parameter.accumulation_hook);
-  auto& slot = torch::autograd::impl::post_acc_grad_hooks(parameter.tensor);
-  auto* const mine = dynamic_cast<Hook*>(slot.get());
-  if (mine != nullptr && mine->belongs_to(*this)) slot = mine->take_next();
-}
-
-void GradientReducer::State::submit(Parameter& parameter, const torch::Tensor& gradient,
-                                    bool absent) {
-  parameter.work = start_allreduce(gradient, gradient,
-                                   {.op = options.op, .name = prefix + parameter.name}, absent);
-  parameter.reduced = gradient;
-  parameter.absent = absent;
-}
-
-void GradientReducer::State::before_accumulation(Parameter& parameter) {
-  if (parameter.work.valid()) {
-    parameter.work.wait();
-    parameter.work = {};
-  }
-  const torch::NoGradGuard no_grad;
-  torch::Tensor& gradient = parameter.tensor.mutable_grad();
-  if (is_same(gradient, parameter.reduced)) {
-    // What is reduced already must not be reduced again with the new pass.
-    parameter.earlier =
-        parameter.earlier.defined() ? parameter.earlier.add_(gradient) : std::move(gradient);
-    gradient = torch::Tensor();
-  } else {
-    parameter.earlier = torch::Tensor();  // somebody has cleared the gradient meanwhile
-  }
-  parameter.reduced = torch::Tensor();
-}
-
-void GradientReducer::State::after_accumulation(Parameter& parameter) {
-  submit(parameter, parameter.tensor.grad(), false);
-}
-
-void GradientReducer::State::submit_missing(Parameter& parameter) {
-  install(parameter);
-  if (!parameter.tensor.requires_grad() || parameter.work.valid()) return;
-  torch::Tensor gradient = parameter.tensor.grad();
-  if (gradient.defined() && !is_same(gradient, parameter.reduced)) {
-    submit(parameter, gradient, false);  // set by hand
-    return;
-  }
-  // No new gradient on this rank. Others may have one, to which an old one is still added.
-  const torch::NoGradGuard no_grad;
-  parameter.earlier = std::move(gradient);
-  parameter.tensor.mutable_grad() = torch::Tensor();
-  submit(parameter,
-         torch::zeros(parameter.tensor.sizes(), parameter.tensor.options().requires_grad(false)),
-         true);
-}
-
-void GradientReducer::State::finish(Parameter& parameter) {
-  if (!parameter.work.valid()) return;
-  TensorWork work = std::exchange(parameter.work, {});
-  const torch::Tensor result = work.wait();
-  const torch::NoGradGuard no_grad;
-  torch::Tensor& gradient = parameter.tensor.mutable_grad();
-  torch::Tensor earlier = std::exchange(parameter.earlier, {});
-  if (parameter.absent) {
-    if (gradient.defined()) return;  // set by hand meanwhile
-    gradient = work.contributors() > 0 ? result : std::exchange(earlier, {});
-  } else if (!is_same(gradient, parameter.reduced)) {
-    return;  // cleared or replaced by hand
-  }
-  if (earlier.defined()) gradient.add_(earlier);
-  parameter.reduced = gradient;
+  gradients[index].install(weak_from_this(), index);
 }
 
 GradientReducer::GradientReducer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
@@ -189,7 +80,8 @@ GradientReducer::GradientReducer(const std::vector<torch::optim::OptimizerParamG
                                  const DistributedOptimizerOptions& options)
     : state_(std::make_shared<State>()) {
   static_cast<void>(size());  // an error before init
-  state_->options = options;
+  check(options);
+  state_->settings = {options, {}, {}};
   std::map<const void*, std::string> names;
   std::map<std::string, const void*> tensors;
   for (const auto& [name, tensor] : named) {
@@ -202,31 +94,24 @@ GradientReducer::GradientReducer(const std::vector<torch::optim::OptimizerParamG
             "one parameter is called both '" + it->second + "' and '" + name + "'; name it once");
     }
   }
-  try {
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-      for (std::size_t i = 0; i < groups[g].params().size(); ++i) {
-        const torch::Tensor& tensor = groups[g].params()[i];
-        const auto name = names.find(tensor.unsafeGetTensorImpl());
-        if (name == names.end()) {
-          raise(ErrorCode::kInvalidArgument,
-                "parameter " + std::to_string(i) + " of group " + std::to_string(g) +
-                    " of the optimizer is not among the named parameters; pass the "
-                    "named_parameters() of the same module");
-        }
-        state_->add(tensor, name->second);
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (std::size_t i = 0; i < groups[g].params().size(); ++i) {
+      const torch::Tensor& tensor = groups[g].params()[i];
+      const auto name = names.find(tensor.unsafeGetTensorImpl());
+      if (name == names.end()) {
+        raise(ErrorCode::kInvalidArgument,
+              "parameter " + std::to_string(i) + " of group " + std::to_string(g) +
+                  " of the optimizer is not among the named parameters; pass the "
+                  "named_parameters() of the same module");
       }
+      state_->add(tensor, name->second);
     }
-  } catch (...) {
-    for (Parameter& parameter : state_->parameters) state_->uninstall(parameter);
-    throw;
   }
 }
 
 GradientReducer::~GradientReducer() {
-  for (Parameter& parameter : state_->parameters) {
-    parameter.work.drain();
-    state_->uninstall(parameter);
-  }
+  state_->samples.drain();
+  for (ReducedGradient& gradient : state_->gradients) gradient.discard();
 }
 
 void GradientReducer::add_group(std::size_t index, const torch::optim::OptimizerParamGroup& group) {
@@ -234,6 +119,19 @@ void GradientReducer::add_group(std::size_t index, const torch::optim::Optimizer
     state_->add(group.params()[i],
                 "group" + std::to_string(index) + ".parameter" + std::to_string(i));
   }
+}
+
+void GradientReducer::set_sample_count(std::int64_t samples) {
+  if (!state_->settings.options.weigh_by_samples || samples < 0) {
+    raise(ErrorCode::kInvalidArgument,
+          "set_sample_count(" + std::to_string(samples) + "): " +
+              (samples < 0 ? "a count is not negative"
+                           : "the optimizer was made without weigh_by_samples"));
+  }
+  state_->samples.drain();
+  state_->settings.samples = samples;
+  state_->samples = allreduce_async(torch::tensor({samples}, torch::kInt64),
+                                    {.name = state_->prefix + "samples"});
 }
 
 void GradientReducer::synchronize() {
@@ -245,29 +143,54 @@ void GradientReducer::synchronize() {
       if (!first) first = std::current_exception();
     }
   };
-  for (Parameter& parameter : state_->parameters) {
-    attempt([&] { state_->submit_missing(parameter); });
+  for (std::size_t i = 0; i < state_->gradients.size(); ++i) {
+    attempt([&] {
+      state_->install(i);
+      state_->gradients[i].submit_missing();
+    });
   }
-  for (Parameter& parameter : state_->parameters) {
-    attempt([&] { state_->finish(parameter); });
+  if (state_->samples.valid()) {
+    attempt([&] {
+      state_->settings.total_samples =
+          std::exchange(state_->samples, {}).wait().item<std::int64_t>();
+    });
   }
+  for (ReducedGradient& gradient : state_->gradients) attempt([&] { gradient.finish(); });
+  state_->settings.samples.reset();
   if (first) std::rethrow_exception(first);
 }
 
+void GradientReducer::synchronize_for_step() {
+  if (!std::exchange(state_->skip, false)) synchronize();
+}
+
+void GradientReducer::skip_next() {
+  if (pending() > 0) {
+    raise(ErrorCode::kInvalidArgument,
+          "skip_synchronize(): gradients are under way; call synchronize() first");
+  }
+  state_->skip = true;
+}
+
 void GradientReducer::discard() {
-  for (Parameter& parameter : state_->parameters) {
-    parameter.work.drain();
-    parameter.work = {};
-    parameter.reduced = torch::Tensor();
-    parameter.earlier = torch::Tensor();
-    state_->install(parameter);
+  state_->samples.drain();
+  state_->samples = {};
+  state_->settings.samples.reset();
+  state_->skip = false;
+  for (std::size_t i = 0; i < state_->gradients.size(); ++i) {
+    state_->gradients[i].discard();
+    state_->install(i);
   }
 }
 
 std::size_t GradientReducer::pending() const {
   std::size_t count = 0;
-  for (const Parameter& parameter : state_->parameters) count += parameter.work.valid() ? 1 : 0;
+  for (const ReducedGradient& gradient : state_->gradients) count += gradient.pending() ? 1 : 0;
   return count;
+}
+
+torch::Tensor GradientReducer::average(const torch::Tensor& loss) const {
+  return allreduce(loss.detach(), {.op = ReduceOp::kAverage, .name = state_->prefix + "loss"});
 }
 
 }  // namespace kolo

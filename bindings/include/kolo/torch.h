@@ -3,6 +3,7 @@
 
 #include <kolo/kolo.h>
 #include <kolo/torch/broadcast_parameters.h>
+#include <kolo/torch/compression.h>
 #include <kolo/torch/data_loader.h>
 #include <kolo/torch/device.h>
 #include <kolo/torch/distributed_eval_sampler.h>

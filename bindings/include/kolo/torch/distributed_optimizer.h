@@ -4,10 +4,11 @@
 // has accumulated it, and so overlaps the rest of backward. (After Horovod's DistributedOptimizer.)
 //
 // What is defined:
-// - step() waits for all gradients, then updates. With a closure it does so after each call of it.
+// - step() waits for all gradients, then updates. With a closure it does so after each call of it;
+//   LBFGS, which decides by the loss, gets the loss averaged over the ranks.
 // - A second backward before step() (other losses, retain_graph): the gradients of the passes add
-// up,
-//   each reduced over the ranks, as they would in one process.
+//   up, each reduced over the ranks, as they would in one process. With backward_passes_per_step
+//   they add up on each rank, and travel with the last of them.
 // - A parameter without a gradient on this rank takes part with zeros. Without one on any rank, its
 //   gradient stays undefined, so that the optimizer skips it as it would in one process.
 // - Clear gradients by this zero_grad(): it first awaits what is under way. Gradients that were
@@ -20,6 +21,8 @@
 #include <kolo/export.h>
 #include <kolo/kolo.h>
 #include <kolo/torch/broadcast_parameters.h>
+#include <kolo/torch/compression.h>
+#include <kolo/torch/functions.h>
 #include <torch/torch.h>
 
 #include <memory>
@@ -31,6 +34,19 @@ namespace kolo {
 
 struct DistributedOptimizerOptions {
   ReduceOp op = ReduceOp::kAverage;
+  /// Passes that add up on this rank before the last of them starts the all-reduce. The sum is not
+  /// divided by it. step() before the last pass reduces what is there.
+  int backward_passes_per_step = 1;
+  /// Averages are divided by this before the sum and by size / this after it, against overflow of
+  /// half types. Only with kAverage.
+  double gradient_predivide_factor = 1.0;
+  /// What travels in place of a gradient; null: itself.
+  std::shared_ptr<Compressor> compression = nullptr;
+  /// Sparse gradients travel, and stay, dense. Otherwise they are an error.
+  bool sparse_as_dense = false;
+  /// Ranks' gradients are means over batches of unequal size: each counts by the samples that
+  /// set_sample_count() has told for the step. Only with kAverage and one pass a step.
+  bool weigh_by_samples = false;
 };
 
 /// The part of DistributedOptimizer that does not depend on the optimizer's type.
@@ -48,12 +64,20 @@ class KOLO_API GradientReducer {
 
   /// Takes on the parameters of a new group as "group<i>.parameter<j>".
   void add_group(std::size_t index, const torch::optim::OptimizerParamGroup& group);
+  /// As DistributedOptimizer::set_sample_count.
+  void set_sample_count(std::int64_t samples);
   /// Waits for every gradient. Throws the first failure, after all have ended.
   void synchronize();
+  /// synchronize(), unless skip() was called since the last one.
+  void synchronize_for_step();
+  /// The next synchronize_for_step() does nothing.
+  void skip_next();
   /// Waits for what is under way and forgets it.
   void discard();
   /// Gradients that were submitted and not yet synchronized.
   std::size_t pending() const;
+  /// The mean over the ranks of a scalar.
+  torch::Tensor average(const torch::Tensor& loss) const;
 
  private:
   struct State;
@@ -84,12 +108,14 @@ class DistributedOptimizer : public O {
 
   torch::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr) override {
     if (closure == nullptr) {
-      reducer_->synchronize();
-      return O::step();
+      reducer_->synchronize_for_step();
+      return O::step(nullptr);  // LBFGS says itself that it needs a closure
     }
     return O::step([&] {
       torch::Tensor loss = closure();
       reducer_->synchronize();
+      // Its line search must take the same decisions on every rank.
+      if constexpr (std::is_base_of_v<torch::optim::LBFGS, O>) loss = reducer_->average(loss);
       return loss;
     });
   }
@@ -105,8 +131,28 @@ class DistributedOptimizer : public O {
     reducer_->add_group(last, this->param_groups()[last]);
   }
 
-  /// Waits for every gradient, for instance to clip them before step().
+  /// With weigh_by_samples, on every rank before each step's backward: how many samples this rank's
+  /// loss is the mean of. A rank without any says 0 and makes no backward.
+  void set_sample_count(std::int64_t samples) { reducer_->set_sample_count(samples); }
+
+  /// Waits for every gradient, to look at them or change them before step(), alike on every rank.
   void synchronize() { reducer_->synchronize(); }
+  /// After synchronize(): the next step() does not do it again. (It would be right, but wait for
+  /// the other ranks once more.)
+  void skip_synchronize() { reducer_->skip_next(); }
+  /// synchronize(), then scales all gradients so that their norm over all parameters is at most
+  /// `max_norm`; the next step() does not synchronize again. Returns the norm before, which is the
+  /// same on every rank.
+  double clip_grad_norm(double max_norm, double norm_type = 2.0) {
+    reducer_->synchronize();
+    std::vector<torch::Tensor> parameters;
+    for (const auto& group : this->param_groups())
+      parameters.insert(parameters.end(), group.params().begin(), group.params().end());
+    const double norm = torch::nn::utils::clip_grad_norm_(parameters, max_norm, norm_type);
+    reducer_->skip_next();
+    return norm;
+  }
+
   /// Gradients that were submitted and not yet synchronized.
   std::size_t pending() const { return reducer_->pending(); }
 

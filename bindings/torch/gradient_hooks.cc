@@ -1,0 +1,82 @@
+#include "bindings/torch/gradient_hooks.h"
+
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <utility>
+
+namespace kolo {
+namespace {
+
+/// In the one slot that a tensor has for such hooks: runs whatever was there before, too.
+class AfterAccumulation final : public torch::autograd::PostAccumulateGradHook {
+ public:
+  AfterAccumulation(std::weak_ptr<GradientListener> listener, std::size_t index,
+                    std::unique_ptr<torch::autograd::PostAccumulateGradHook> next)
+      : listener_(std::move(listener)), index_(index), next_(std::move(next)) {}
+
+  void operator()(const torch::Tensor& tensor) override {
+    if (next_) (*next_)(tensor);
+    if (const auto listener = listener_.lock()) listener->after_accumulation(index_);
+  }
+
+  std::optional<std::string> owner() const {
+    const auto listener = listener_.lock();
+    return listener ? std::optional(listener->full_name(index_)) : std::nullopt;
+  }
+  bool belongs_to(const std::weak_ptr<GradientListener>& listener) const {
+    return !listener_.owner_before(listener) && !listener.owner_before(listener_);
+  }
+  std::unique_ptr<torch::autograd::PostAccumulateGradHook> take_next() { return std::move(next_); }
+
+ private:
+  std::weak_ptr<GradientListener> listener_;
+  std::size_t index_;
+  std::unique_ptr<torch::autograd::PostAccumulateGradHook> next_;
+};
+
+AfterAccumulation* hook_of(const torch::Tensor& leaf) {
+  return dynamic_cast<AfterAccumulation*>(torch::autograd::impl::post_acc_grad_hooks(leaf).get());
+}
+
+}  // namespace
+
+GradientHooks::GradientHooks(torch::Tensor leaf, const std::weak_ptr<GradientListener>& listener,
+                             std::size_t index)
+    : leaf_(std::move(leaf)), listener_(listener) {
+  auto& slot = torch::autograd::impl::post_acc_grad_hooks(leaf_);
+  torch::autograd::impl::set_post_acc_grad_hooks(
+      leaf_, std::make_unique<AfterAccumulation>(listener, index, std::move(slot)));
+  before_ = leaf_.register_hook([weak = listener, index](const torch::Tensor&) {
+    if (const auto alive = weak.lock()) alive->before_accumulation(index);
+  });
+}
+
+GradientHooks& GradientHooks::operator=(GradientHooks&& other) noexcept {
+  if (this != &other) {
+    remove();
+    leaf_ = std::move(other.leaf_);
+    listener_ = std::move(other.listener_);
+    before_ = other.before_;
+  }
+  return *this;
+}
+
+GradientHooks::~GradientHooks() { remove(); }
+
+void GradientHooks::remove() {
+  if (!leaf_.defined()) return;
+  leaf_.remove_hook(before_);
+  AfterAccumulation* const mine = hook_of(leaf_);
+  if (mine != nullptr && mine->belongs_to(listener_)) {
+    torch::autograd::impl::post_acc_grad_hooks(leaf_) = mine->take_next();
+  }
+  leaf_.reset();
+}
+
+std::optional<std::string> GradientHooks::owner_of(const torch::Tensor& leaf) {
+  const AfterAccumulation* const hook = hook_of(leaf);
+  return hook == nullptr ? std::nullopt : hook->owner();
+}
+
+}  // namespace kolo

@@ -1,0 +1,158 @@
+#include "bindings/torch/reduced_gradient.h"
+
+#include "bindings/torch/tensor_memory.h"
+
+#include <utility>
+
+namespace kolo {
+namespace {
+
+bool is_same(const torch::Tensor& a, const torch::Tensor& b) {
+  return a.defined() && b.defined() && a.unsafeGetTensorImpl() == b.unsafeGetTensorImpl();
+}
+
+}  // namespace
+
+ReducedGradient::ReducedGradient(std::string name, torch::Tensor parameter,
+                                 const ReductionSettings& settings)
+    : name_(std::move(name)), parameter_(std::move(parameter)), settings_(settings) {}
+
+void ReducedGradient::install(const std::weak_ptr<GradientListener>& listener, std::size_t index) {
+  if (hooks_.installed() || !parameter_.requires_grad()) return;
+  hooks_ = GradientHooks(parameter_, listener, index);
+}
+
+TensorAllreduceOptions ReducedGradient::allreduce_options() const {
+  const DistributedOptimizerOptions& options = settings_.options;
+  TensorAllreduceOptions allreduce{.op = options.op, .name = name_};
+  if (options.weigh_by_samples) {
+    allreduce.op = ReduceOp::kSum;  // divided by the samples of all ranks when these are known
+  } else if (options.gradient_predivide_factor != 1.0) {
+    allreduce.op = ReduceOp::kSum;
+    allreduce.prescale = 1.0 / options.gradient_predivide_factor;
+    allreduce.postscale = options.gradient_predivide_factor / size();
+  }
+  return allreduce;
+}
+
+torch::Tensor ReducedGradient::densify() {
+  torch::Tensor& gradient = parameter_.mutable_grad();
+  if (!gradient.is_sparse()) return gradient;
+  if (!settings_.options.sparse_as_dense) {
+    raise(ErrorCode::kUnsupported, "the gradient of parameter '" + name_ +
+                                       "' is sparse; set sparse_as_dense, or make its embedding "
+                                       "with dense gradients");
+  }
+  gradient = gradient.to_dense();
+  return gradient;
+}
+
+void ReducedGradient::submit(torch::Tensor gradient, bool absent) {
+  passes_ = 0;
+  absent_ = absent;
+  reduced_ = gradient;
+  if (settings_.options.weigh_by_samples && !absent) {
+    if (!settings_.samples) {
+      raise(ErrorCode::kInvalidArgument,
+            "parameter '" + name_ +
+                "': weigh_by_samples needs set_sample_count() before each step's backward");
+    }
+    gradient.mul_(*settings_.samples);
+  }
+  Compressor* const compressor = settings_.options.compression.get();
+  compressed_ = compressor != nullptr;
+  torch::Tensor wire = gradient;
+  if (compressed_ && absent) {
+    wire = torch::zeros_like(
+        gradient, gradient.options().dtype(compressor->wire_type(gradient.scalar_type())));
+  } else if (compressed_) {
+    wire = compressor->compress(name_, gradient);
+    if (wire.sizes() != gradient.sizes() ||
+        wire.scalar_type() != compressor->wire_type(gradient.scalar_type())) {
+      raise(ErrorCode::kInvalidArgument,
+            "parameter '" + name_ +
+                "': compress() must keep the gradient's shape and return the "
+                "type that wire_type() promises");
+    }
+  }
+  work_ = start_allreduce(wire, wire, allreduce_options(), absent);
+}
+
+void ReducedGradient::before_accumulation() {
+  if (settings_.options.weigh_by_samples && (work_.valid() || reduced_.defined())) {
+    raise(ErrorCode::kUnsupported,
+          "parameter '" + name_ +
+              "': a second backward before zero_grad(), which weigh_by_samples does not take");
+  }
+  finish();
+  const torch::NoGradGuard no_grad;
+  torch::Tensor& gradient = parameter_.mutable_grad();
+  if (is_same(gradient, reduced_)) {
+    // What is reduced already must not be reduced again with the new pass.
+    earlier_ = earlier_.defined() ? earlier_.add_(gradient) : std::move(gradient);
+    gradient = torch::Tensor();
+  } else if (passes_ == 0) {
+    earlier_ = torch::Tensor();  // somebody has cleared the gradient meanwhile
+  }
+  reduced_ = torch::Tensor();
+}
+
+void ReducedGradient::after_accumulation() {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor gradient = densify();
+  if (++passes_ >= settings_.options.backward_passes_per_step) submit(std::move(gradient), false);
+}
+
+void ReducedGradient::submit_missing() {
+  if (!parameter_.requires_grad() || work_.valid()) return;
+  const torch::NoGradGuard no_grad;
+  torch::Tensor gradient = densify();
+  if (gradient.defined() && !is_same(gradient, reduced_)) {
+    submit(std::move(gradient), false);
+    return;
+  }
+  // No new gradient on this rank. Others may have one, to which an old one is still added.
+  earlier_ = std::move(gradient);
+  parameter_.mutable_grad() = torch::Tensor();
+  submit(torch::zeros(parameter_.sizes(), parameter_.options().requires_grad(false)), true);
+}
+
+void ReducedGradient::finish() {
+  if (!work_.valid()) return;
+  TensorWork work = std::exchange(work_, {});
+  const torch::Tensor result = work.wait();
+  const torch::NoGradGuard no_grad;
+  torch::Tensor& gradient = parameter_.mutable_grad();
+  torch::Tensor earlier = std::exchange(earlier_, {});
+  if (absent_) {
+    if (gradient.defined()) return;  // set by hand meanwhile
+    if (work.contributors() == 0) {
+      gradient = std::move(earlier);
+      reduced_ = gradient;
+      return;
+    }
+    gradient = reduced_;
+  } else if (!is_same(gradient, reduced_)) {
+    return;  // cleared or replaced by hand
+  }
+  if (compressed_) settings_.options.compression->decompress(name_, result, gradient);
+  if (settings_.options.weigh_by_samples) {
+    if (settings_.total_samples.value_or(0) <= 0) {
+      raise(ErrorCode::kInvalidArgument,
+            "parameter '" + name_ + "' has a gradient, but set_sample_count() told 0 on all ranks");
+    }
+    gradient.div_(*settings_.total_samples);
+  }
+  if (earlier.defined()) gradient.add_(earlier);
+  reduced_ = gradient;
+}
+
+void ReducedGradient::discard() {
+  work_.drain();
+  work_ = {};
+  reduced_ = torch::Tensor();
+  earlier_ = torch::Tensor();
+  passes_ = 0;
+}
+
+}  // namespace kolo

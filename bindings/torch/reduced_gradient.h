@@ -1,0 +1,62 @@
+// ReducedGradient: one parameter's gradient on its way over the ranks and back. Used by the
+// gradient reducer, by one thread at a time. Private to bindings/torch.
+#pragma once
+
+#include "bindings/torch/gradient_hooks.h"
+
+#include <kolo/torch/distributed_optimizer.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace kolo {
+
+/// What all gradients of one optimizer share.
+struct ReductionSettings {
+  DistributedOptimizerOptions options;
+  std::optional<std::int64_t> samples;        ///< of this rank and step, with weigh_by_samples
+  std::optional<std::int64_t> total_samples;  ///< of all ranks, once known
+};
+
+class ReducedGradient {
+ public:
+  /// `settings` outlives it.
+  ReducedGradient(std::string name, torch::Tensor parameter, const ReductionSettings& settings);
+
+  const std::string& name() const { return name_; }
+  /// Submitted and not yet finished.
+  bool pending() const { return work_.valid(); }
+
+  /// Installs the hooks, if the parameter requires a gradient and has none yet.
+  void install(const std::weak_ptr<GradientListener>& listener, std::size_t index);
+
+  void before_accumulation();
+  void after_accumulation();
+  /// Submits what no backward has submitted: a gradient that was set by hand or waits for further
+  /// passes, or zeros.
+  void submit_missing();
+  /// Waits; then the parameter has the reduced gradient.
+  void finish();
+  /// Waits for what is under way and forgets it.
+  void discard();
+
+ private:
+  void submit(torch::Tensor gradient, bool absent);
+  torch::Tensor densify();
+  TensorAllreduceOptions allreduce_options() const;
+
+  std::string name_;
+  torch::Tensor parameter_;
+  const ReductionSettings& settings_;
+  GradientHooks hooks_;
+  torch::Tensor reduced_;  ///< the gradient that was submitted last
+  torch::Tensor earlier_;  ///< reduced gradients of earlier passes, to be added
+  TensorWork work_;
+  int passes_ = 0;       ///< since the last submission
+  bool absent_ = false;  ///< what was submitted is zeros, for want of a gradient
+  bool compressed_ = false;
+};
+
+}  // namespace kolo
