@@ -56,7 +56,7 @@ Schedule allreduce_adasum(int rank, int size, std::uint64_t count) {
       const StepId received = builder.receive(partner, tag, other, {idle});
       const bool lower = rank < partner;
       ready = idle = builder.reduce({lower ? own : other, lower ? other : own}, {own},
-                                    Scaling::kNone, {ready, sent, received});
+                                    Scaling::kNone, {sent, received});
     }
     if (rank + doubling < size) builder.send(rank + doubling, 1, own, {ready});
   }

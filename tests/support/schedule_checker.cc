@@ -55,7 +55,7 @@ Status check_operand_counts(const Schedule& schedule, StepId id) {
 }
 
 Status check_step(std::span<const Schedule> schedules, const Schedule& schedule, StepId id,
-                  const CheckOptions& options) {
+                  const Contract& contract) {
   const Step& step = schedule.steps[id];
   for (const StepId dependency : schedule.depends_on(step))
     if (dependency >= id)
@@ -69,9 +69,9 @@ Status check_step(std::span<const Schedule> schedules, const Schedule& schedule,
   for (const Operand& destination : schedule.destinations(step)) {
     if (destination.space == Space::kInput)
       return KOLO_ERROR(kInternal, "{}: writes the input", describe(schedule, id));
-    const Location written = locate(destination, schedule.rank, options);
+    const Location written = locate(destination, schedule.rank, contract);
     for (const Operand& other : operands) {
-      const Location location = locate(other, schedule.rank, options);
+      const Location location = locate(other, schedule.rank, contract);
       if (location.overlaps(written) && !(location == written))
         return KOLO_ERROR(kInternal, "{}: writes a part of what it reads or writes elsewhere",
                           describe(schedule, id));
@@ -84,6 +84,21 @@ Status check_step(std::span<const Schedule> schedules, const Schedule& schedule,
       return KOLO_ERROR(kInternal, "{}: an operand of {} elements beside one of {}",
                         describe(schedule, id), operand.length, operands.front().length);
   }
+  return {};
+}
+
+/// Dot products are of whole vectors, in memory that is contiguous whatever the user passes.
+Status check_combination(const Schedule& schedule, StepId id) {
+  const Step& step = schedule.steps[id];
+  if (step.kind != StepKind::kReduce) return {};
+  if (step.source_count != 2 || step.destination_count != 1)
+    return KOLO_ERROR(kInternal, "{}: combines {} vectors into {}", describe(schedule, id),
+                      step.source_count, step.destination_count);
+  for (const Operand& source : schedule.sources(step))
+    if (source.length != schedule.input_elements || source.space == Space::kInput)
+      return KOLO_ERROR(kInternal, "{}: combines {} elements of space {}, not {} of the scratch",
+                        describe(schedule, id), source.length, static_cast<int>(source.space),
+                        schedule.input_elements);
   return {};
 }
 
@@ -135,17 +150,26 @@ std::string describe(const Schedule& schedule, StepId id) {
   return text + ")";
 }
 
-Status check_structure(std::span<const Schedule> schedules, const CheckOptions& options) {
+Status check_structure(std::span<const Schedule> schedules, const Contract& contract) {
   for (std::size_t rank = 0; rank < schedules.size(); ++rank) {
     const Schedule& schedule = schedules[rank];
     if (schedule.rank != static_cast<int>(rank) ||
-        schedule.size != static_cast<int>(schedules.size()) ||
-        schedule.input_elements != schedules.front().input_elements ||
-        schedule.output_elements != schedule.input_elements)
-      return KOLO_ERROR(kInternal, "schedule {} says rank {} of {}, {} elements", rank,
-                        schedule.rank, schedule.size, schedule.input_elements);
-    for (StepId id = 0; id < schedule.steps.size(); ++id)
-      KOLO_TRY(check_step(schedules, schedule, id, options));
+        schedule.size != static_cast<int>(schedules.size()))
+      return KOLO_ERROR(kInternal, "schedule {} says rank {} of {}", rank, schedule.rank,
+                        schedule.size);
+    const Contract::Rank& memory = contract.ranks[rank];
+    if (schedule.input_elements != memory.input_elements ||
+        schedule.output_elements != memory.output_elements)
+      return KOLO_ERROR(kInternal,
+                        "rank {}: an input of {} and an output of {} elements, not {} "
+                        "and {}",
+                        rank, schedule.input_elements, schedule.output_elements,
+                        memory.input_elements, memory.output_elements);
+    for (StepId id = 0; id < schedule.steps.size(); ++id) {
+      KOLO_TRY(check_step(schedules, schedule, id, contract));
+      if (contract.options.collective == Collective::kAdasum)
+        KOLO_TRY(check_combination(schedule, id));
+    }
   }
   return {};
 }
@@ -183,10 +207,13 @@ Result<Partners> match_messages(std::span<const Schedule> schedules) {
 }
 
 Result<Traffic> check_schedules(std::span<const Schedule> schedules, const CheckOptions& options) {
-  KOLO_TRY(check_structure(schedules, options));
+  const Contract contract = contract_of(schedules, options);
+  KOLO_TRY(check_structure(schedules, contract));
   KOLO_ASSIGN(const Partners partners, match_messages(schedules));
-  KOLO_ASSIGN(const auto finish_order, simulate(schedules, partners, options));
-  KOLO_TRY(check_races(schedules, partners, finish_order, options));
+  KOLO_ASSIGN(const auto finish_order, simulate(schedules, partners, contract));
+  KOLO_TRY(check_races(schedules, partners, finish_order, contract));
+  if (options.collective == Collective::kBarrier)
+    KOLO_TRY(check_barrier(schedules, partners, finish_order));
 
   Traffic traffic;
   for (const Schedule& schedule : schedules) {

@@ -2,15 +2,18 @@
 // right, without running a byte. Called by tests; pure, any thread.
 //
 // What it proves:
-//  - structure: dependencies point backwards, operands lie within their spaces, nothing writes the
-//    input, and no step reads and writes memory that overlaps without being the same;
+//  - structure: dependencies point backwards, operands lie within their spaces, which are as large
+//    as the collective says, nothing writes the input, and no step reads and writes memory that
+//    overlaps without being the same;
 //  - messages: each send has exactly one receive with its peer, tag and length; no tag is used
-//  twice
-//    between two ranks;
+//    twice between two ranks;
 //  - progress: nobody waits for ever, even if a send ends only when its receive is posted;
-//  - data: every rank ends with every rank's contribution exactly once, scaled exactly once, each
-//    element in its place, and summed in the same order everywhere, hence equal bits;
-//  - order: two steps that touch the same elements, one of them writing, are ordered.
+//  - data: every element of every output is what the collective says. Where that is a sum, it has
+//    every rank's contribution exactly once, scaled exactly once, and was summed in the same order
+//    everywhere, hence equal bits; else it is the right element of the right rank's input;
+//  - order: two steps that touch the same elements, one of them writing, are ordered;
+//  - of a barrier: no rank is done before all have begun, by the messages alone;
+//  - of Adasum: every combination is of two whole vectors.
 #pragma once
 
 #include "runtime/collectives/chooser.h"
@@ -26,8 +29,12 @@ namespace kolo::test {
 
 struct CheckOptions {
   Collective collective = Collective::kAllreduce;
-  int root = 0;                  ///< of a broadcast
-  bool input_is_output = false;  ///< the user passed the same memory for both
+  int root = 0;  ///< of broadcast, gather and scatter; who sends from point to point
+  int peer = 0;  ///< who receives from point to point
+  std::vector<std::uint64_t> counts = {};  ///< as in ScheduleRequest
+  /// The user passed the same memory for both; where they differ in size, the smaller one lies in
+  /// its place in the larger. Not with kAlltoall.
+  bool input_is_output = false;
 };
 
 /// What went over the wire, by sending rank.

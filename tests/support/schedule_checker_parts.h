@@ -18,6 +18,35 @@ struct GlobalStep {
 /// By rank and step: the step at the message's other end.
 using Partners = std::vector<std::vector<GlobalStep>>;
 
+/// What a collective says about the ranks' memory.
+struct Contract {
+  static constexpr int kAllRanks = -1;
+
+  /// What lies in a stretch of an output: elements from `position` on of a rank's input, or of the
+  /// sum of all inputs.
+  struct Stretch {
+    int from = kAllRanks;
+    std::uint64_t position = 0;
+    std::uint64_t length = 0;
+  };
+  struct Rank {
+    std::uint64_t input_elements = 0;
+    std::uint64_t output_elements = 0;
+    // Where the two begin if they are the same memory.
+    std::uint64_t input_begin = 0;
+    std::uint64_t output_begin = 0;
+    std::vector<Stretch> output;
+  };
+
+  CheckOptions options;
+  std::vector<Rank> ranks;
+
+  const Rank& of(int rank) const { return ranks[static_cast<std::size_t>(rank)]; }
+};
+
+/// Where the collective has one count for all, it is that of the root's schedule.
+Contract contract_of(std::span<const Schedule> schedules, const CheckOptions& options);
+
 /// Elements of one rank's memory; the space is kInput, kOutput or kScratch.
 struct Location {
   int owner = 0;
@@ -34,12 +63,14 @@ struct Location {
 };
 
 /// Where an operand of `rank`'s schedule really lies.
-inline Location locate(const Operand& operand, int rank, const CheckOptions& options) {
+inline Location locate(const Operand& operand, int rank, const Contract& contract) {
   Location location{rank, operand.space, operand.offset, operand.length};
   if (operand.space == Space::kPeer) {
     location.owner = operand.rank;
     location.space = Space::kScratch;
-  } else if (operand.space == Space::kInput && options.input_is_output) {
+  } else if (operand.space != Space::kScratch && contract.options.input_is_output) {
+    const Contract::Rank& memory = contract.of(rank);
+    location.begin += operand.space == Space::kInput ? memory.input_begin : memory.output_begin;
     location.space = Space::kOutput;
   }
   return location;
@@ -55,13 +86,15 @@ inline bool is_outgoing(StepKind kind) {
 /// "rank 2, step 17 (receive from rank 1, tag 5)".
 std::string describe(const Schedule& schedule, StepId step);
 
-Status check_structure(std::span<const Schedule> schedules, const CheckOptions& options);
+Status check_structure(std::span<const Schedule> schedules, const Contract& contract);
 Result<Partners> match_messages(std::span<const Schedule> schedules);
 /// Returns an order in which all steps can finish.
 Result<std::vector<GlobalStep>> simulate(std::span<const Schedule> schedules,
-                                         const Partners& partners, const CheckOptions& options);
+                                         const Partners& partners, const Contract& contract);
 /// `finish_order` is simulate()'s.
 Status check_races(std::span<const Schedule> schedules, const Partners& partners,
-                   std::span<const GlobalStep> finish_order, const CheckOptions& options);
+                   std::span<const GlobalStep> finish_order, const Contract& contract);
+Status check_barrier(std::span<const Schedule> schedules, const Partners& partners,
+                     std::span<const GlobalStep> finish_order);
 
 }  // namespace kolo::test

@@ -40,18 +40,18 @@ struct Access {
   bool writes = false;
 };
 
-void add_accesses(const Schedule& schedule, StepId id, std::size_t index,
-                  const CheckOptions& options, std::vector<Access>& accesses) {
+void add_accesses(const Schedule& schedule, StepId id, std::size_t index, const Contract& contract,
+                  std::vector<Access>& accesses) {
   const Step& step = schedule.steps[id];
   const auto add = [&](const Operand& operand, bool writes) {
     accesses.push_back(
-        {locate(operand, schedule.rank, options), {schedule.rank, id}, index, writes});
+        {locate(operand, schedule.rank, contract), {schedule.rank, id}, index, writes});
   };
   bool reads = step.destination_count == 0;
   for (const Operand& destination : schedule.destinations(step)) {
     const bool onto_itself = step.kind == StepKind::kCopy && step.scaling == Scaling::kNone &&
-                             locate(destination, schedule.rank, options) ==
-                                 locate(schedule.sources(step).front(), schedule.rank, options);
+                             locate(destination, schedule.rank, contract) ==
+                                 locate(schedule.sources(step).front(), schedule.rank, contract);
     if (onto_itself) continue;  // the executor leaves such memory alone
     add(destination, true);
     reads = true;
@@ -86,19 +86,19 @@ Status find_race(std::span<const Schedule> schedules, std::vector<Access> access
 }
 
 Status check_alone(std::span<const Schedule> schedules, const Schedule& schedule,
-                   const CheckOptions& options) {
+                   const Contract& contract) {
   Order order(schedule.steps.size());
   std::vector<Access> accesses;
   for (StepId id = 0; id < schedule.steps.size(); ++id) {
     for (const StepId dependency : schedule.depends_on(schedule.steps[id]))
       order.add_finished(id, dependency);
-    add_accesses(schedule, id, id, options, accesses);
+    add_accesses(schedule, id, id, contract, accesses);
   }
   return find_race(schedules, std::move(accesses), order);
 }
 
 Status check_together(std::span<const Schedule> schedules, const Partners& partners,
-                      std::span<const GlobalStep> finish_order, const CheckOptions& options) {
+                      std::span<const GlobalStep> finish_order, const Contract& contract) {
   std::vector<std::size_t> first;  // by rank
   std::size_t steps = 0;
   for (const Schedule& schedule : schedules) {
@@ -120,7 +120,7 @@ Status check_together(std::span<const Schedule> schedules, const Partners& partn
       if (is_message(kind) && !is_outgoing(kind))
         order.add_started(index(id), index(partners[rank][dependency]));
     }
-    add_accesses(schedule, id.step, index(id), options, accesses);
+    add_accesses(schedule, id.step, index(id), contract, accesses);
   }
   return find_race(schedules, std::move(accesses), order);
 }
@@ -128,13 +128,13 @@ Status check_together(std::span<const Schedule> schedules, const Partners& partn
 }  // namespace
 
 Status check_races(std::span<const Schedule> schedules, const Partners& partners,
-                   std::span<const GlobalStep> finish_order, const CheckOptions& options) {
+                   std::span<const GlobalStep> finish_order, const Contract& contract) {
   const bool mapped = std::any_of(schedules.begin(), schedules.end(), [](const Schedule& schedule) {
     return std::any_of(schedule.operands.begin(), schedule.operands.end(),
                        [](const Operand& operand) { return operand.space == Space::kPeer; });
   });
-  if (mapped) return check_together(schedules, partners, finish_order, options);
-  for (const Schedule& schedule : schedules) KOLO_TRY(check_alone(schedules, schedule, options));
+  if (mapped) return check_together(schedules, partners, finish_order, contract);
+  for (const Schedule& schedule : schedules) KOLO_TRY(check_alone(schedules, schedule, contract));
   return {};
 }
 

@@ -1,75 +1,15 @@
 // Plays all ranks' schedules with symbols for data. A message moves only when both its ends have
 // been reached (rendezvous), which finds deadlocks that buffering would hide.
 #include "tests/support/schedule_checker_parts.h"
+#include "tests/support/schedule_checker_values.h"
 
 #include <algorithm>
 #include <array>
 #include <deque>
 #include <map>
-#include <tuple>
 
 namespace kolo::test {
 namespace {
-
-/// The contribution of a rank: how often it was scaled, how often it is in the sum.
-struct Term {
-  int rank = 0;
-  int prescaled = 0;
-  int postscaled = 0;
-  int times = 1;
-
-  auto key() const { return std::tuple(rank, prescaled, postscaled); }
-  friend bool operator==(const Term&, const Term&) = default;
-};
-using Terms = std::vector<Term>;  // sorted by key
-
-using ValueId = std::uint32_t;
-
-/// One number for each expression tree. Two elements with the same number were computed alike, in
-/// the same order, and so have the same bits; what is in the sum is kept beside it.
-class Values {
- public:
-  static constexpr ValueId kNothing = 0;
-
-  ValueId input(int rank) { return intern({0, static_cast<ValueId>(rank)}, {{.rank = rank}}); }
-
-  ValueId sum(const std::vector<ValueId>& parts) {
-    std::vector<ValueId> key = {1};
-    key.insert(key.end(), parts.begin(), parts.end());
-    if (const auto found = ids_.find(key); found != ids_.end()) return found->second;
-    std::map<std::tuple<int, int, int>, int> times;
-    for (const ValueId part : parts)
-      for (const Term& term : terms(part)) times[term.key()] += term.times;
-    Terms all;
-    for (const auto& [term, n] : times)
-      all.push_back({std::get<0>(term), std::get<1>(term), std::get<2>(term), n});
-    return intern(std::move(key), std::move(all));
-  }
-
-  ValueId prescale(ValueId id) {
-    Terms scaled = terms(id);
-    for (Term& term : scaled) ++term.prescaled;
-    return intern({2, id}, std::move(scaled));
-  }
-  ValueId postscale(ValueId id) {
-    Terms scaled = terms(id);
-    for (Term& term : scaled) ++term.postscaled;
-    return intern({3, id}, std::move(scaled));
-  }
-
-  const Terms& terms(ValueId id) const { return terms_[id]; }
-
- private:
-  ValueId intern(std::vector<ValueId> key, Terms terms) {
-    const auto [entry, is_new] =
-        ids_.try_emplace(std::move(key), static_cast<ValueId>(terms_.size()));
-    if (is_new) terms_.push_back(std::move(terms));
-    return entry->second;
-  }
-
-  std::map<std::vector<ValueId>, ValueId> ids_;
-  std::vector<Terms> terms_ = {{}};  // the first is kNothing
-};
 
 struct Cell {
   ValueId value = Values::kNothing;
@@ -79,15 +19,15 @@ struct Cell {
 class Simulation {
  public:
   Simulation(std::span<const Schedule> schedules, const Partners& partners,
-             const CheckOptions& options)
-      : schedules_(schedules), partners_(partners), options_(options) {}
+             const Contract& contract)
+      : schedules_(schedules), partners_(partners), contract_(contract) {}
 
   Result<std::vector<GlobalStep>> run();
 
  private:
   const Schedule& schedule(int rank) const { return schedules_[static_cast<std::size_t>(rank)]; }
   Cell* cells(const Operand& operand, int rank) {
-    const Location location = locate(operand, rank, options_);
+    const Location location = locate(operand, rank, contract_);
     return memory_[static_cast<std::size_t>(location.owner)]
                   [static_cast<std::size_t>(location.space)]
                       .data() +
@@ -100,11 +40,13 @@ class Simulation {
   Status run_local(GlobalStep step);
   Result<ValueId> evaluate(GlobalStep id, const std::vector<Cell>& sources);
   Status check_result(int rank);
+  /// `begin`: where the stretch begins in the rank's output.
+  Status check_stretch(int rank, const Contract::Stretch& stretch, std::uint64_t begin);
   Status report_deadlock() const;
 
   std::span<const Schedule> schedules_;
   const Partners& partners_;
-  const CheckOptions& options_;
+  const Contract& contract_;
   Values values_;
   // By rank, then by Space: kInput, kOutput, kScratch.
   std::vector<std::array<std::vector<Cell>, 3>> memory_;
@@ -114,6 +56,7 @@ class Simulation {
   std::vector<std::vector<bool>> reached_;
   std::deque<GlobalStep> ready_;
   std::vector<GlobalStep> finish_order_;
+  std::map<std::uint64_t, ValueId> sums_;  ///< by element: as on the first rank that has it
 };
 
 void Simulation::prepare() {
@@ -125,11 +68,15 @@ void Simulation::prepare() {
   for (std::size_t r = 0; r < ranks; ++r) {
     const Schedule& schedule = schedules_[r];
     auto& [input, output, scratch] = memory_[r];
-    output.resize(schedule.output_elements);
+    const Contract::Rank& memory = contract_.ranks[r];
     scratch.resize(schedule.scratch_elements);
-    std::vector<Cell>& given = options_.input_is_output ? output : input;
-    given.resize(schedule.input_elements);
-    for (std::uint64_t i = 0; i < schedule.input_elements; ++i)
+    const bool shared = contract_.options.input_is_output;
+    output.resize(shared ? std::max(memory.input_begin + memory.input_elements,
+                                    memory.output_begin + memory.output_elements)
+                         : memory.output_elements);
+    if (!shared) input.resize(memory.input_elements);
+    Cell* const given = shared ? output.data() + memory.input_begin : input.data();
+    for (std::uint64_t i = 0; i < memory.input_elements; ++i)
       given[i] = {values_.input(static_cast<int>(r)), i};
 
     const std::size_t steps = schedule.steps.size();
@@ -223,35 +170,49 @@ Result<ValueId> Simulation::evaluate(GlobalStep id, const std::vector<Cell>& sou
 }
 
 Status Simulation::check_result(int rank) {
+  std::uint64_t begin = 0;
+  for (const Contract::Stretch& stretch : contract_.of(rank).output) {
+    KOLO_TRY(check_stretch(rank, stretch, begin));
+    begin += stretch.length;
+  }
+  return {};
+}
+
+Status Simulation::check_stretch(int rank, const Contract::Stretch& stretch, std::uint64_t begin) {
+  const bool is_sum = stretch.from == Contract::kAllRanks;
   Terms expected;
-  if (options_.collective == Collective::kBroadcast) {
-    expected.push_back({.rank = options_.root});
-  } else {
+  if (is_sum) {
     for (int r = 0; r < static_cast<int>(schedules_.size()); ++r)
       expected.push_back({.rank = r, .prescaled = 1, .postscaled = 1});
+  } else {
+    expected.push_back({.rank = stretch.from});
   }
-  const auto& output = memory_[static_cast<std::size_t>(rank)][std::size_t(Space::kOutput)];
-  const auto& reference = memory_.front()[std::size_t(Space::kOutput)];
+  const Cell* const output = cells({Space::kOutput, -1, begin, stretch.length}, rank);
   ValueId proved = Values::kNothing;
-  for (std::uint64_t i = 0; i < output.size(); ++i) {
+  for (std::uint64_t i = 0; i < stretch.length; ++i) {
     const Cell cell = output[i];
-    if (cell.value == Values::kNothing || cell.position != i)
-      return KOLO_ERROR(kInternal, "rank {}: output element {} holds {}", rank, i,
+    const std::uint64_t position = stretch.position + i;
+    if (cell.value == Values::kNothing || cell.position != position)
+      return KOLO_ERROR(kInternal, "rank {}: output element {} holds {}", rank, begin + i,
                         cell.value == Values::kNothing
                             ? std::string("nothing")
                             : fmt::format("element {} of the tensor", cell.position));
-    if (cell.value != reference[i].value)
-      return KOLO_ERROR(kInternal,
-                        "rank {}: output element {} was summed in another order than "
-                        "rank 0's",
-                        rank, i);
+    if (is_sum) {
+      ValueId& first = sums_.try_emplace(position, cell.value).first->second;
+      if (cell.value != first)
+        return KOLO_ERROR(kInternal,
+                          "rank {}: output element {} was summed in another order than on the "
+                          "ranks before",
+                          rank, begin + i);
+    }
     if (cell.value == proved) continue;
     if (values_.terms(cell.value) != expected) {
       std::string found;
       for (const Term& term : values_.terms(cell.value))
         found += fmt::format(" {}×rank {} (prescaled {}, postscaled {} times)", term.times,
                              term.rank, term.prescaled, term.postscaled);
-      return KOLO_ERROR(kInternal, "rank {}: output element {} is the sum of{}", rank, i, found);
+      return KOLO_ERROR(kInternal, "rank {}: output element {} is the sum of{}", rank, begin + i,
+                        found);
     }
     proved = cell.value;
   }
@@ -289,8 +250,8 @@ Result<std::vector<GlobalStep>> Simulation::run() {
 }  // namespace
 
 Result<std::vector<GlobalStep>> simulate(std::span<const Schedule> schedules,
-                                         const Partners& partners, const CheckOptions& options) {
-  return Simulation(schedules, partners, options).run();
+                                         const Partners& partners, const Contract& contract) {
+  return Simulation(schedules, partners, contract).run();
 }
 
 }  // namespace kolo::test

@@ -51,6 +51,39 @@ TEST(MakeSchedule, ChoosesByCollective) {
   EXPECT_EQ(make_schedule({.size = 2, .count = 8}).algorithm, "allreduce_ring");
   EXPECT_EQ(make_schedule({.collective = Collective::kBroadcast, .size = 2, .count = 8}).algorithm,
             "broadcast_chain");
+  const auto algorithm = [](ScheduleRequest request) { return make_schedule(request).algorithm; };
+  const std::vector<std::uint64_t> counts = {3, 5};
+  EXPECT_EQ(algorithm({.collective = Collective::kAllgather, .size = 2, .counts = counts}),
+            "allgather_ring");
+  EXPECT_EQ(algorithm({.collective = Collective::kAlltoall, .size = 2, .counts = {1, 2, 3, 4}}),
+            "alltoall_pairwise");
+  EXPECT_EQ(algorithm({.collective = Collective::kReduceScatter, .size = 2, .counts = counts}),
+            "reduce_scatter_ring");
+  EXPECT_EQ(algorithm({.collective = Collective::kGather, .size = 2, .counts = counts}),
+            "gather_linear");
+  EXPECT_EQ(algorithm({.collective = Collective::kScatter, .size = 2, .counts = counts}),
+            "scatter_linear");
+  EXPECT_EQ(algorithm({.collective = Collective::kBarrier, .size = 2}), "barrier_dissemination");
+  EXPECT_EQ(algorithm({.collective = Collective::kPointToPoint, .size = 2, .peer = 1, .count = 8}),
+            "point_to_point");
+  EXPECT_EQ(algorithm({.collective = Collective::kAdasum, .size = 2, .count = 8}),
+            "allreduce_adasum");
+}
+
+TEST(MakeSchedule, PassesOnWhatTheRequestSays) {
+  ScheduleRequest request{
+      .collective = Collective::kAllgather, .size = 2, .chunk_elements = 2, .counts = {3, 5}};
+  const Schedule gathered = make_schedule(request);
+  EXPECT_EQ(gathered.input_elements, 3u);
+  EXPECT_EQ(gathered.output_elements, 8u);
+  EXPECT_EQ(gathered.steps.size(), 2u + 3 + 1);
+  request.in_place = true;
+  EXPECT_EQ(make_schedule(request).steps.size(), 2u + 3);
+
+  request = {.collective = Collective::kPointToPoint, .size = 3, .root = 2, .peer = 1, .count = 8};
+  EXPECT_TRUE(make_schedule(request).steps.empty());
+  request.rank = 1;
+  EXPECT_EQ(make_schedule(request).steps.front().peer, 2);
 }
 
 TEST(ScheduleCache, GivesTheSameScheduleForTheSameRequestOnly) {
@@ -59,7 +92,7 @@ TEST(ScheduleCache, GivesTheSameScheduleForTheSameRequestOnly) {
   const auto first = cache.get(request);
   EXPECT_EQ(cache.get(request), first);
 
-  std::vector<ScheduleRequest> others(8, request);
+  std::vector<ScheduleRequest> others(11, request);
   others[0].collective = Collective::kBroadcast;
   others[1].rank = 2;
   others[2].size = 4;
@@ -68,8 +101,11 @@ TEST(ScheduleCache, GivesTheSameScheduleForTheSameRequestOnly) {
   others[5].chunk_elements = 10;
   others[6].blocks_in_flight = 1;
   others[7].placement = Placement::kPacked;
+  others[8].peer = 1;
+  others[9].in_place = true;
+  others[10].counts = {1, 2};
   for (const ScheduleRequest& other : others) EXPECT_NE(cache.get(other), first);
-  EXPECT_EQ(cache.size(), 9u);
+  EXPECT_EQ(cache.size(), 12u);
 }
 
 TEST(ScheduleCache, DropsTheLeastRecentlyUsedAndKeepsWhatIsInUse) {
@@ -93,6 +129,16 @@ TEST(ScheduleCache, IsBoundedByStepsToo) {
   EXPECT_GT(cache.get(large)->steps.size(), 100u);
   EXPECT_EQ(cache.size(), 1u);  // the one that was asked for stays
   cache.get({.size = 2, .count = 10});
+  EXPECT_EQ(cache.size(), 1u);
+}
+
+TEST(ScheduleCache, WeighsLongLists) {
+  ScheduleCache cache({.entries = 512, .steps = 1000});
+  ScheduleRequest request{.collective = Collective::kAlltoall, .size = 64};
+  request.counts.assign(std::size_t{64} * 64, 0);
+  EXPECT_TRUE(cache.get(request)->steps.empty());
+  request.rank = 1;
+  cache.get(request);
   EXPECT_EQ(cache.size(), 1u);
 }
 
