@@ -1,0 +1,68 @@
+#include "examples/styles/common.h"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <exception>
+
+namespace styles {
+
+Data load(const Flags& flags) {
+  const std::filesystem::path folder =
+      flags.data.empty() ? mnist::default_data_folder() : std::filesystem::path(flags.data);
+  return {mnist::load_digits(folder, "train"), mnist::load_digits(folder, "t10k")};
+}
+
+Answers answer(const Forward& forward, const mnist::Digits& test, torch::Device device, int rank,
+               int size) {
+  constexpr std::int64_t kBatch = 250;
+  const torch::NoGradGuard no_grad;
+  std::vector<std::int64_t> share;
+  for (std::int64_t i = rank; std::cmp_less(i, test.count()); i += size) share.push_back(i);
+  Answers answers{0, static_cast<std::int64_t>(share.size())};
+  for (std::int64_t at = 0; at < answers.count; at += kBatch) {
+    const auto begin = share.begin() + at;
+    const auto batch = mnist::batch_of(test, {begin, begin + std::min(kBatch, answers.count - at)});
+    const torch::Tensor output = forward(batch.data.to(device));
+    answers.right += output.argmax(1).eq(batch.target.to(device)).sum().item<std::int64_t>();
+  }
+  return answers;
+}
+
+void EpochReport::print(double loss, double accuracy, std::size_t images) const {
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start_;
+  fmt::print("epoch {}/{}: loss {:.4f}, accuracy {:.2f} %, {:.0f} images/s\n", epoch_, epochs_,
+             loss, 100 * accuracy, static_cast<double>(images) / time.count());
+  std::fflush(stdout);
+}
+
+int run(int argc, char** argv, const std::string& about,
+        const std::function<void(const Flags&)>& train) {
+  Flags flags;
+  const std::string name = std::filesystem::path(argv[0]).filename().string();
+  CLI::App app(about);
+  app.footer(fmt::format("examples:\n  {0}\n  mpirun -np 2 {0} --epochs 2 --batch-size 32", name));
+  app.option_defaults()->always_capture_default();
+  app.add_option("--data", flags.data, "Folder of the IDX files (default: what tools/setup made)");
+  app.add_option("--batch-size", flags.batch_size, "Images per rank and step")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--epochs", flags.epochs, "Passes over the training images")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--lr", flags.learning_rate, "AdamW's learning rate")->check(CLI::PositiveNumber);
+  app.add_option("--seed", flags.seed, "Of the weights, the order of images and dropout");
+  app.add_option("--threads", flags.threads, "Compute threads per rank")
+      ->check(CLI::PositiveNumber);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    torch::set_num_threads(flags.threads);
+    torch::manual_seed(flags.seed);
+    train(flags);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", name, error.what());
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace styles

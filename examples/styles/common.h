@@ -1,0 +1,59 @@
+// What the programs of this folder share: flags, digits, and the report. Each program is one way to
+// train the network of the mnist example, written out in full, so that they can be laid side by
+// side. Pure helpers; main thread.
+#pragma once
+
+#include "examples/mnist/digits.h"
+#include "examples/mnist/network.h"
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace styles {
+
+struct Flags {
+  std::string data;             ///< folder of the IDX files; empty: where tools/setup puts them
+  std::size_t batch_size = 64;  ///< per rank
+  int epochs = 4;
+  double learning_rate = 1e-3;
+  std::uint64_t seed = 1;
+  int threads = 1;  ///< compute threads per rank
+};
+
+struct Data {
+  mnist::Digits train;
+  mnist::Digits test;
+};
+/// Throws as mnist::load_digits.
+Data load(const Flags& flags);
+
+/// The right answers among the test digits `rank`, `rank` + `size`, …, and how many these are.
+struct Answers {
+  std::int64_t right = 0;
+  std::int64_t count = 0;
+};
+using Forward = std::function<torch::Tensor(torch::Tensor)>;
+Answers answer(const Forward& forward, const mnist::Digits& test, torch::Device device, int rank,
+               int size);
+
+/// Measures an epoch and prints its line.
+class EpochReport {
+ public:
+  EpochReport(int epoch, const Flags& flags) : epoch_(epoch), epochs_(flags.epochs) {}
+  /// "epoch 1/4: loss 0.5213, accuracy 93.10 %, 2400 images/s".
+  void print(double loss, double accuracy, std::size_t images) const;
+
+ private:
+  int epoch_;
+  int epochs_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+/// The program's main: parses the flags, calls `train`, turns exceptions into one line and exit
+/// status 1. `about` is the first line of --help.
+int run(int argc, char** argv, const std::string& about,
+        const std::function<void(const Flags&)>& train);
+
+}  // namespace styles
