@@ -1,12 +1,10 @@
 // The collectives' schedules run for real: 1 to 9 ranks as threads over the loopback transport,
 // every type, odd counts, scattered and shared memory, against sums made one element at a time.
-#include "runtime/base/check.h"
 #include "runtime/collectives/chooser.h"
-#include "runtime/execution/executor.h"
 #include "tests/support/peer_schedules.h"
 #include "tests/support/scattered_tensor.h"
+#include "tests/support/schedule_runner.h"
 #include "tests/support/transport_threads.h"
-#include "transport/wait.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +12,6 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <random>
 
 namespace kolo::test {
@@ -34,55 +31,13 @@ bool is_same_memory(Layout layout) {
   return layout == Layout::kSameMemory || layout == Layout::kScatteredSameMemory;
 }
 
-/// One rank with its executor, which serves one operation after the other.
-class Rank {
- public:
-  Rank(int rank, int size, Transport& transport)
-      : rank_(rank),
-        size_(size),
-        transport_(transport),
-        executor_(transport, host_device()),
-        ranks_(static_cast<std::size_t>(size)) {
-    std::iota(ranks_.begin(), ranks_.end(), 0);
-  }
-
-  int rank() const { return rank_; }
-  int size() const { return size_; }
-
-  Status run(std::shared_ptr<const Schedule> schedule, MemoryBinding binding) {
-    std::vector<std::byte> scratch(schedule->scratch_elements * size_of(binding.type));
-    if (binding.scratch == nullptr) binding.scratch = scratch.data();
-    executor_.start(std::move(schedule), std::move(binding), 1, ++operation_, ranks_);
-    const auto done = [&] {
-      while (executor_.advance()) {
-      }
-      return executor_.done() || executor_.failed();
-    };
-    KOLO_TRY(progress_until(transport_, done, abort_, Deadline::after(std::chrono::seconds(60)),
-                            executor_.dump_state()));
-    // What others will never answer must end before the memory goes.
-    if (!executor_.done()) transport_.fail_all(executor_.status().error());
-    KOLO_CHECK(executor_.done());
-    return executor_.status();
-  }
-
- private:
-  int rank_;
-  int size_;
-  Transport& transport_;
-  Abort abort_;
-  Executor executor_;
-  std::vector<int> ranks_;
-  std::uint64_t operation_ = 0;
-};
-
 /// Small even numbers: sums of nine, halved twice, are exact even in bfloat16.
 double value_of(int rank, std::uint64_t i) {
   return static_cast<double>((static_cast<std::uint64_t>(rank) * 5 + i * 3) % 5) * 2 - 4;
 }
 
-void check_allreduce(Rank& self, DataType type, Layout layout, std::uint64_t count, Scale prescale,
-                     Scale postscale) {
+void check_allreduce(ScheduleRunner& self, DataType type, Layout layout, std::uint64_t count,
+                     Scale prescale, Scale postscale) {
   SCOPED_TRACE(::testing::Message()
                << "rank " << self.rank() << " of " << self.size() << ", " << to_string(type) << ", "
                << count << " elements, layout " << static_cast<int>(layout));
@@ -128,7 +83,7 @@ class Collectives : public ::testing::TestWithParam<int> {};
 TEST_P(Collectives, AllreduceIsRightForEveryTypeCountAndLayout) {
   const int size = GetParam();
   run_transport_threads(size, [size](int rank, Transport& transport) {
-    Rank self(rank, size, transport);
+    ScheduleRunner self(rank, size, transport);
     for (const DataType type : kTypes)
       for (const Layout layout : kLayouts)
         for (const int count : {0, 1, size, 31, 1003}) {
@@ -143,7 +98,7 @@ TEST_P(Collectives, AllreduceIsRightForEveryTypeCountAndLayout) {
 TEST_P(Collectives, InPlaceTakesAScatteredInput) {
   const int size = GetParam();
   run_transport_threads(size, [size](int rank, Transport& transport) {
-    Rank self(rank, size, transport);
+    ScheduleRunner self(rank, size, transport);
     Tensor input(DataType::kFloat32, 500, 7, 3), output(DataType::kFloat32, 500, 1, 4);
     for (std::uint64_t i = 0; i < 500; ++i) input.set(i, value_of(rank, i));
     MemoryBinding binding;
@@ -167,7 +122,7 @@ TEST_P(Collectives, LargeMessagesGiveEqualBitsOnAllRanks) {
   const std::uint64_t count = 100'003;
   std::vector<std::vector<float>> results(static_cast<std::size_t>(size));
   run_transport_threads(size, [&](int rank, Transport& transport) {
-    Rank self(rank, size, transport);
+    ScheduleRunner self(rank, size, transport);
     std::mt19937 generator(static_cast<unsigned>(rank));
     std::vector<float>& values = results[static_cast<std::size_t>(rank)];
     for (std::uint64_t i = 0; i < count; ++i)
@@ -195,7 +150,7 @@ TEST_P(Collectives, LargeMessagesGiveEqualBitsOnAllRanks) {
 TEST_P(Collectives, BroadcastReachesAllFromEveryRoot) {
   const int size = GetParam();
   run_transport_threads(size, [size](int rank, Transport& transport) {
-    Rank self(rank, size, transport);
+    ScheduleRunner self(rank, size, transport);
     for (int root = 0; root < size; ++root)
       for (const DataType type : kTypes)
         for (const bool same_memory : {false, true})
@@ -230,7 +185,7 @@ TEST(PeerMappedMemory, OnePassSumThroughMappedScratch) {
   constexpr std::uint64_t kCount = 3 * 5000;
   std::vector<std::vector<float>> scratch(kSize, std::vector<float>(kCount));
   run_transport_threads(kSize, [&](int rank, Transport& transport) {
-    Rank self(rank, kSize, transport);
+    ScheduleRunner self(rank, kSize, transport);
     Tensor tensor(DataType::kFloat32, kCount, 6, static_cast<unsigned>(rank));
     for (std::uint64_t i = 0; i < kCount; ++i) tensor.set(i, value_of(rank, i));
     MemoryBinding binding{.prescale = {.factor = 2}, .postscale = {.factor = 0.25}};
@@ -249,7 +204,7 @@ TEST(PeerMappedMemory, OnePassSumThroughMappedScratch) {
 TEST(TransferFailure, DifferentSchedulesFailWithRankAndStepInsteadOfHanging) {
   std::atomic<int> told = 0;
   run_transport_threads(2, [&](int rank, Transport& transport) {
-    Rank self(rank, 2, transport);
+    ScheduleRunner self(rank, 2, transport);
     std::vector<float> values(1000, 1.0F);
     MemoryBinding binding;
     binding.input.append(reinterpret_cast<std::byte*>(values.data()), values.size());

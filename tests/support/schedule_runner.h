@@ -1,0 +1,61 @@
+// Runs schedules for real, one rank a thread over a transport: for tests of the executor with the
+// algorithms. Header-only.
+#pragma once
+
+#include "runtime/base/abort.h"
+#include "runtime/base/check.h"
+#include "runtime/base/deadline.h"
+#include "runtime/execution/executor.h"
+#include "transport/wait.h"
+
+#include <cstddef>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace kolo::test {
+
+/// One rank with its executor, which serves one operation after the other.
+class ScheduleRunner {
+ public:
+  ScheduleRunner(int rank, int size, Transport& transport)
+      : rank_(rank),
+        size_(size),
+        transport_(transport),
+        executor_(transport, host_device()),
+        ranks_(static_cast<std::size_t>(size)) {
+    std::iota(ranks_.begin(), ranks_.end(), 0);
+  }
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  Status run(std::shared_ptr<const Schedule> schedule, MemoryBinding binding) {
+    std::vector<std::byte> scratch(schedule->scratch_elements * size_of(binding.type));
+    if (binding.scratch == nullptr) binding.scratch = scratch.data();
+    executor_.start(std::move(schedule), std::move(binding), 1, ++operation_, ranks_);
+    const auto done = [&] {
+      while (executor_.advance()) {
+      }
+      return executor_.done() || executor_.failed();
+    };
+    KOLO_TRY(progress_until(transport_, done, abort_, Deadline::after(std::chrono::seconds(60)),
+                            executor_.dump_state()));
+    // What others will never answer must end before the memory goes.
+    if (!executor_.done()) transport_.fail_all(executor_.status().error());
+    KOLO_CHECK(executor_.done());
+    return executor_.status();
+  }
+
+ private:
+  int rank_;
+  int size_;
+  Transport& transport_;
+  Abort abort_;
+  Executor executor_;
+  std::vector<int> ranks_;
+  std::uint64_t operation_ = 0;
+};
+
+}  // namespace kolo::test
