@@ -19,7 +19,8 @@ class ProgressToken {
   /// Holding is owning one of these.
   class Hold {
    public:
-    Hold(Hold&& other) noexcept : token_(std::exchange(other.token_, nullptr)) {}
+    Hold(Hold&& other) noexcept
+        : token_(std::exchange(other.token_, nullptr)), quietly_(other.quietly_) {}
     Hold& operator=(Hold&&) = delete;
     ~Hold() {
       if (token_ != nullptr) token_->release(quietly_);
