@@ -100,7 +100,11 @@ Result<UcxResources> open_ucx(const UcxOptions& options) {
   worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   ucp_worker_h worker = nullptr;
   status = ucp_worker_create(ucx.context.get(), &worker_params, &worker);
-  if (status != UCS_OK) return ucx_error(status, "making a UCX worker");
+  if (status != UCS_OK) {
+    return ucx_error(status,
+                     "making a UCX worker, which needs about 5 MB of /dev/shm for each rank: give "
+                     "it room (docker run --shm-size=1g), or do without (UCX_TLS=tcp,self)");
+  }
   ucx.worker = UcxWorker(worker);
 
   status = ucp_worker_get_efd(worker, &ucx.event_fd);
