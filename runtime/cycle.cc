@@ -19,6 +19,13 @@ constexpr std::chrono::milliseconds kCheckInterval{200};
 constexpr std::chrono::milliseconds kLastWords{500};
 constexpr int kLastWordRounds = 1000;
 
+Error no_memory(const Entry& entry, const RowLayout& layout) {
+  return KOLO_ERROR(kOutOfMemory,
+                    "{} '{}': there is no memory for its output of shape {}; the other ranks have "
+                    "theirs",
+                    to_string(entry.signature.kind), entry.name, to_string(layout.output_shape));
+}
+
 }  // namespace
 
 Cycle::Cycle(Communicator& communicator, Transport& transport, const Device& device,
@@ -65,6 +72,8 @@ bool Cycle::drain() {
   moved |= !drained_.empty();
   for (Entry& entry : drained_) {
     PlannedOperation operation{Door::kOrdered, next_sequence_[1]++, {}, {communicator_.size()}};
+    operation.participants = communicator_.size();
+    operation.layout = layout_of(entry.signature, {}, communicator_.rank(), communicator_.size());
     operation.entries.push_back(std::move(entry));
     planned_.push_back(std::move(operation));
   }
@@ -101,18 +110,28 @@ void Cycle::plan_list() {
   const FusionLimits limits{static_cast<std::uint64_t>(config_.fusion_threshold),
                             static_cast<std::uint64_t>(config_.fusion_max_tensor)};
   for (const FusedGroup& group : plan_fusion(responses, limits)) {
-    PlannedOperation operation{Door::kNamed, next_sequence_[0]++, {}, {}};
+    const Response& first = agreed_[group.front()].response;
+    PlannedOperation operation{Door::kNamed, next_sequence_[0]++, {}, {}, first.participants};
     for (const std::size_t index : group) {
       operation.entries.push_back(std::move(agreed_[index].entry));
       operation.contributors.push_back(agreed_[index].response.contributors);
     }
+    if (group.size() == 1) {
+      operation.layout =
+          layout_of(first.signature, first.splits, communicator_.rank(), communicator_.size());
+      Entry& entry = operation.entries.front();
+      if (entry.allocate) entry.output = entry.allocate(operation.layout.output_shape);
+    }
     planned_.push_back(std::move(operation));
   }
   for (const Agreed& agreed : agreed_) {
-    if (agreed.response.error) {
-      finish(agreed.entry, *agreed.response.error, 0);
-    } else if (agreed.response.contributors == 0) {
-      finish(agreed.entry, {}, 0);
+    const Response& response = agreed.response;
+    if (response.runs()) continue;
+    if (response.error) {
+      finish(agreed.entry, *response.error, {});
+    } else {
+      if (response.signature.kind == OperationKind::kJoin) table_.restart_unnamed();
+      finish(agreed.entry, {}, {.contributors = response.contributors, .value = response.result});
     }
   }
 }
@@ -148,7 +167,11 @@ bool Cycle::complete() {
     }
     const PlannedOperation finished = operation->finish();
     for (std::size_t i = 0; i < finished.entries.size(); ++i) {
-      finish(finished.entries[i], {}, finished.contributors[i]);
+      const Entry& entry = finished.entries[i];
+      const bool memory_lacked =
+          entry.allocate && entry.output == nullptr && finished.layout.output_elements > 0;
+      finish(entry, memory_lacked ? no_memory(entry, finished.layout) : Status(),
+             {finished.contributors[i], finished.layout.received});
     }
     idle_.push_back(std::move(operation));
     moved = true;
@@ -157,10 +180,11 @@ bool Cycle::complete() {
   return moved;
 }
 
-void Cycle::finish(const Entry& entry, Status status, int contributors) {
+void Cycle::finish(const Entry& entry, Status status, Outcome outcome) {
+  if (entry.work == nullptr) return;  // lent to the others
   // First the name, then the waiter: it may submit the next one at once.
   table_.release(entry.name);
-  entry.work->complete(std::move(status), contributors);
+  entry.work->complete(std::move(status), std::move(outcome));
 }
 
 std::unique_ptr<Operation> Cycle::take_idle_operation() {
@@ -289,7 +313,7 @@ void Cycle::complete_all(const Error& error) {
   // Whatever slipped in before the doors were closed.
   table_.drain(entries);
   ordered_.drain(entries);
-  for (const Entry& entry : entries) finish(entry, error, 0);
+  for (const Entry& entry : entries) finish(entry, error, {});
 }
 
 void Cycle::shut_down() {

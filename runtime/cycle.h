@@ -77,7 +77,7 @@ class Cycle final : public TransportListener {
   void complete_all(const Error& error);
   /// To every rank that is still there, but for the culprit; the first failure is returned.
   Status tell_others(MessageKind kind, std::string_view payload, int culprit);
-  void finish(const Entry& entry, Status status, int contributors);
+  void finish(const Entry& entry, Status status, Outcome outcome);
   std::unique_ptr<Operation> take_idle_operation();
 
   Communicator& communicator_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 namespace kolo {
@@ -23,7 +24,7 @@ Status Operation::start(PlannedOperation plan) {
   started_at_ = Clock::now();
   std::shared_ptr<const Schedule> schedule = choose();
   MemoryBinding binding;
-  bind(binding);
+  KOLO_TRY(bind(binding));
   KOLO_TRY(bind_scratch(*schedule, binding));
   executor_.start(std::move(schedule), std::move(binding), communicator_.tag_space(plan_.door),
                   plan_.sequence, communicator_.ranks());
@@ -51,6 +52,7 @@ Status Operation::bind_scratch(const Schedule& schedule, MemoryBinding& binding)
 
 void Operation::free_scratch() {
   scratch_ = {};
+  borrowed_.clear();
   if (slot_) window_.give_back_slot(*slot_);
   slot_.reset();
 }
@@ -60,41 +62,143 @@ std::shared_ptr<const Schedule> Operation::choose() const {
   ScheduleRequest request;
   request.rank = communicator_.rank();
   request.size = communicator_.size();
-  request.count = elements();
+  request.count = fused_elements();
+  request.root = signature.root;
+  request.counts = plan_.layout.counts;
+  request.in_place = lies_in_place();
   request.chunk_elements = static_cast<std::uint64_t>(config_.chunk_size) / size_of(signature.type);
   request.blocks_in_flight = static_cast<int>(config_.chunks_in_flight);
   switch (signature.kind) {
     case OperationKind::kAllreduce:
       request.collective = Collective::kAllreduce;
-      if (window_.covers(communicator_))
+      // The window's slots are the world's: who holds one must be agreed on.
+      if (communicator_.id() == 0 && window_.covers(communicator_))
         request.mapped_elements = window_.slot_bytes() / size_of(signature.type);
       request.placement = plan_.entries.size() > 1 ? Placement::kPacked : Placement::kInPlace;
       break;
     case OperationKind::kBroadcast:
       request.collective = Collective::kBroadcast;
-      request.root = signature.root;
       break;
+    case OperationKind::kAllgather:
+      request.collective = Collective::kAllgather;
+      break;
+    case OperationKind::kAlltoall:
+      request.collective = Collective::kAlltoall;
+      break;
+    case OperationKind::kReduceScatter:
+      request.collective = Collective::kReduceScatter;
+      break;
+    case OperationKind::kGather:
+      request.collective = Collective::kGather;
+      break;
+    case OperationKind::kScatter:
+      request.collective = Collective::kScatter;
+      break;
+    case OperationKind::kSend:
+      request.collective = Collective::kPointToPoint;
+      request.root = communicator_.rank();
+      request.peer = signature.root;
+      break;
+    case OperationKind::kReceive:
+      request.collective = Collective::kPointToPoint;
+      request.peer = communicator_.rank();
+      break;
+    case OperationKind::kBarrier:
+    case OperationKind::kJoin:
+    case OperationKind::kAddProcessSet:
+    case OperationKind::kRemoveProcessSet:
+      KOLO_CHECK(false);  // the agreement is all of them
   }
   return schedules_.get(request);
 }
 
-void Operation::bind(MemoryBinding& binding) const {
+Status Operation::bind(MemoryBinding& binding) {
   const Signature& signature = plan_.entries.front().signature;
   binding.type = signature.type;
   binding.prescale.factor = signature.prescale;
   binding.postscale.factor = signature.postscale;
-  if (signature.op == ReduceOp::kAverage) binding.postscale.divisor = communicator_.size();
-  for (const Entry& entry : plan_.entries) {
-    const std::uint64_t count = entry.signature.elements();
-    if (entry.absent) std::memset(entry.output, 0, entry.signature.bytes());
-    // The schedule only reads its input space.
-    auto* input = entry.absent ? entry.output : const_cast<std::byte*>(entry.input);
-    binding.input.append(input, count);
-    binding.output.append(entry.output, count);
-  }
+  if (signature.op == ReduceOp::kAverage) binding.postscale.divisor = plan_.participants;
+  const bool whole =
+      signature.kind == OperationKind::kAllreduce || signature.kind == OperationKind::kBroadcast;
+  return whole ? bind_allreduce(binding) : bind_rows(binding);
 }
 
-std::uint64_t Operation::elements() const {
+Status Operation::bind_allreduce(MemoryBinding& binding) {
+  for (const Entry& entry : plan_.entries) {
+    const std::uint64_t count = entry.signature.elements();
+    std::byte* output = entry.output;
+    if (output == nullptr) {
+      KOLO_ASSIGN(output, borrow(entry.signature.bytes()));
+    }
+    if (entry.absent && count > 0) std::memset(output, 0, entry.signature.bytes());
+    // The schedule only reads its input space.
+    auto* input = entry.absent ? output : const_cast<std::byte*>(entry.input);
+    binding.input.append(input, count);
+    binding.output.append(output, count);
+  }
+  return {};
+}
+
+Status Operation::bind_rows(MemoryBinding& binding) {
+  const Entry& entry = plan_.entries.front();
+  const RowLayout& layout = plan_.layout;
+  const std::size_t element = size_of(entry.signature.type);
+  const std::size_t input_bytes = layout.input_elements * element;
+  const std::size_t output_bytes = layout.output_elements * element;
+  std::byte* output = entry.output;
+  if (output == nullptr && output_bytes > 0) {
+    KOLO_ASSIGN(output, borrow(output_bytes));
+  }
+  auto* input = const_cast<std::byte*>(entry.input);
+  const std::less<const std::byte*> before;
+  const bool overlap = input_bytes > 0 && output_bytes > 0 &&
+                       before(input, output + output_bytes) && before(output, input + input_bytes);
+  const bool own_part = entry.signature.kind == OperationKind::kReduceScatter &&
+                        output == input + layout.own_offset * element;
+  if (overlap && !own_part && !lies_in_place()) {
+    KOLO_ASSIGN(std::byte * copy, borrow(input_bytes));
+    std::memcpy(copy, input, input_bytes);
+    input = copy;
+  }
+  binding.input.append(input, layout.input_elements);
+  binding.output.append(output, layout.output_elements);
+  return {};
+}
+
+bool Operation::lies_in_place() const {
+  const Entry& entry = plan_.entries.front();
+  const RowLayout& layout = plan_.layout;
+  const std::size_t own_offset = layout.own_offset * size_of(entry.signature.type);
+  const bool is_root = entry.signature.root == communicator_.rank();
+  switch (entry.signature.kind) {
+    case OperationKind::kAllgather:
+      return entry.output != nullptr && entry.input == entry.output + own_offset;
+    case OperationKind::kGather:
+      return is_root && entry.output != nullptr && entry.input == entry.output + own_offset;
+    case OperationKind::kScatter:
+      return is_root && entry.input != nullptr && entry.output == entry.input + own_offset;
+    case OperationKind::kAllreduce:
+    case OperationKind::kBroadcast:
+    case OperationKind::kAlltoall:
+    case OperationKind::kReduceScatter:
+    case OperationKind::kBarrier:
+    case OperationKind::kJoin:
+    case OperationKind::kAddProcessSet:
+    case OperationKind::kRemoveProcessSet:
+    case OperationKind::kSend:
+    case OperationKind::kReceive:
+      return false;
+  }
+  return false;
+}
+
+Result<std::byte*> Operation::borrow(std::uint64_t bytes) {
+  KOLO_ASSIGN(ArenaBlock block, arena_.allocate(bytes, MemoryKind::kHeap));
+  borrowed_.push_back(std::move(block));
+  return borrowed_.back().data();
+}
+
+std::uint64_t Operation::fused_elements() const {
   std::uint64_t count = 0;
   for (const Entry& entry : plan_.entries) count += entry.signature.elements();
   return count;

@@ -8,6 +8,7 @@
 #include "runtime/communicator/host_window.h"
 #include "runtime/execution/executor.h"
 #include "runtime/submission/entry.h"
+#include "runtime/submission/row_layout.h"
 
 #include <kolo/config.h>
 
@@ -25,6 +26,8 @@ struct PlannedOperation {
   std::uint64_t sequence = 0;
   std::vector<Entry> entries;     ///< several: fused
   std::vector<int> contributors;  ///< by entry
+  int participants = 0;           ///< what an average divides by
+  RowLayout layout = {};          ///< of an operation that is not fused
 };
 
 class Operation {
@@ -56,10 +59,15 @@ class Operation {
 
  private:
   std::shared_ptr<const Schedule> choose() const;
-  void bind(MemoryBinding& binding) const;
+  Status bind(MemoryBinding& binding);
+  Status bind_allreduce(MemoryBinding& binding);
+  Status bind_rows(MemoryBinding& binding);
+  /// Memory for what the caller gave none, or what the schedule must not overwrite.
+  Result<std::byte*> borrow(std::uint64_t bytes);
+  bool lies_in_place() const;
+  std::uint64_t fused_elements() const;
   Status bind_scratch(const Schedule& schedule, MemoryBinding& binding);
   void free_scratch();
-  std::uint64_t elements() const;
 
   const Communicator& communicator_;
   Arena& arena_;
@@ -68,6 +76,7 @@ class Operation {
   const Config& config_;
   Executor executor_;
   ArenaBlock scratch_;
+  std::vector<ArenaBlock> borrowed_;
   std::optional<std::size_t> slot_;                 ///< of the window
   std::vector<std::span<std::byte>> peer_windows_;  ///< by rank of the communicator
   PlannedOperation plan_;

@@ -3,8 +3,8 @@
 #include "runtime/base/check.h"
 #include "runtime/bootstrap/handshake.h"
 #include "runtime/device/device.h"
+#include "runtime/submission/prepare.h"
 
-#include <cmath>
 #include <utility>
 
 namespace kolo {
@@ -68,63 +68,57 @@ void Runtime::log_start(const Bootstrap& bootstrap) const {
 
 Runtime::~Runtime() { shut_down(); }
 
-Status Runtime::check(const Submission& submission) const {
-  const Signature& signature = submission.signature;
-  const auto wrong = [&](std::string_view what) -> Error {
-    return KOLO_ERROR(kInvalidArgument, "rank {}: {} '{}': {}", communicator_.rank(),
-                      to_string(signature.kind), submission.name, what);
-  };
-  for (const std::int64_t extent : signature.shape) {
-    if (extent < 0) return wrong(fmt::format("shape {} is negative", to_string(signature.shape)));
-  }
-  if (signature.elements() > 0 &&
-      ((submission.input == nullptr && !submission.absent) || submission.output == nullptr)) {
-    return wrong("the memory is a null pointer");
-  }
-  if (signature.root < 0 || signature.root >= communicator_.size()) {
-    return wrong(fmt::format("root {} is no rank; ranks are 0 to {}", signature.root,
-                             communicator_.size() - 1));
-  }
-  if (!std::isfinite(signature.prescale) || !std::isfinite(signature.postscale)) {
-    return wrong(fmt::format("prescale {} and postscale {} must be finite", signature.prescale,
-                             signature.postscale));
-  }
-  return {};
-}
-
 Entry Runtime::make_entry(Submission submission) {
   Entry entry;
-  entry.name = std::move(submission.name);
+  const bool joins = submission.signature.kind == OperationKind::kJoin;
+  entry.name = joins ? kJoinName : std::move(submission.name);
   entry.signature = std::move(submission.signature);
   entry.input = submission.input;
   entry.output = submission.output;
   entry.absent = submission.absent;
+  entry.splits = std::move(submission.splits);
+  entry.allocate = std::move(submission.allocate);
   entry.keep_alive = std::move(submission.keep_alive);
   entry.work = std::make_shared<Work>(
       [weak = std::weak_ptr(driver_)](Work& work, std::chrono::steady_clock::time_point until) {
         const auto driver = weak.lock();
         return driver && driver->drive(work, until);
       });
+  prepare(entry, communicator_);
   return entry;
 }
 
 Result<std::shared_ptr<Work>> Runtime::submit(Submission submission) {
-  KOLO_TRY(check(submission));
-  if (submission.name.empty()) {
-    submission.name = fmt::format("{}.unnamed.{}", to_string(submission.signature.kind),
-                                  unnamed_.fetch_add(1, std::memory_order_relaxed));
-  }
   const bool will_wait = submission.will_wait;
-  Entry entry = make_entry(std::move(submission));
-  std::shared_ptr<Work> work = entry.work;
-  KOLO_TRY(table_.submit(std::move(entry), will_wait));
+  std::vector<Entry> entries;
+  entries.push_back(make_entry(std::move(submission)));
+  std::shared_ptr<Work> work = entries.front().work;
+  KOLO_TRY(table_.submit(std::move(entries), will_wait));
   return work;
+}
+
+Result<std::vector<std::shared_ptr<Work>>> Runtime::submit_group(
+    std::vector<Submission> submissions, const std::string& group) {
+  std::vector<Entry> entries;
+  std::vector<std::shared_ptr<Work>> works;
+  const auto members = static_cast<int>(submissions.size());
+  for (Submission& submission : submissions) {
+    Entry& entry = entries.emplace_back(make_entry(std::move(submission)));
+    entry.signature.group = group;
+    entry.signature.group_size = members;
+    works.push_back(entry.work);
+  }
+  KOLO_TRY(table_.submit(std::move(entries), false));
+  return works;
 }
 
 Result<std::shared_ptr<Work>> Runtime::submit_ordered(Submission submission) {
   submission.name = "(ordered)";
-  KOLO_TRY(check(submission));
   Entry entry = make_entry(std::move(submission));
+  if (!entry.complaint.empty()) {
+    return KOLO_ERROR(kInvalidArgument, "rank {}: {}: {}", communicator_.rank(),
+                      to_string(entry.signature.kind), entry.complaint);
+  }
   std::shared_ptr<Work> work = entry.work;
   KOLO_TRY(ordered_.submit(std::move(entry)));
   return work;

@@ -15,9 +15,9 @@
 #include <kolo/config.h>
 #include <kolo/work.h>
 
-#include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace kolo {
 
@@ -29,11 +29,13 @@ struct RuntimeParts {
 
 /// One call of a user, before it has its name and its Work.
 struct Submission {
-  std::string name;  ///< empty: by call order
-  Signature signature;
+  std::string name;     ///< empty: by call order
+  Signature signature;  ///< with the shape of this rank's whole input
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   bool absent = false;
+  Splits splits = {};      ///< of an alltoall, and at a scatter's root; empty: evenly
+  Allocate allocate = {};  ///< the output's memory, where the caller does not know its size
   std::shared_ptr<const void> keep_alive;
   bool will_wait = false;  ///< the caller waits for the Work at once
 };
@@ -47,9 +49,13 @@ class Runtime {
 
   const World& world() const { return communicator_.world(); }
 
-  /// The named door. kInvalidArgument for what can never work on this rank alone.
+  /// The named door. A call that can never work fails through its Work, on every rank.
   Result<std::shared_ptr<Work>> submit(Submission submission);
-  /// The ordered door; name and absent are not used.
+  /// Several operations that are done together or not at all; all have names or none has. Work by
+  /// member, each with its own status.
+  Result<std::vector<std::shared_ptr<Work>>> submit_group(std::vector<Submission> submissions,
+                                                          const std::string& group);
+  /// The ordered door; name and absent are not used. kInvalidArgument for what can never work.
   Result<std::shared_ptr<Work>> submit_ordered(Submission submission);
 
   /// Ends this rank's part; what is under way fails with kShutdown. Further calls do nothing.
@@ -63,7 +69,6 @@ class Runtime {
   Runtime(World world, RuntimeParts parts);
   Status connect(Bootstrap& bootstrap, std::vector<Peer> peers);
   void log_start(const Bootstrap& bootstrap) const;
-  Status check(const Submission& submission) const;
   Entry make_entry(Submission submission);
 
   const Config config_;
@@ -76,7 +81,6 @@ class Runtime {
   OrderedQueue ordered_;
   Cycle cycle_;
   std::shared_ptr<Driver> driver_;
-  std::atomic<std::uint64_t> unnamed_ = 0;
 };
 
 }  // namespace kolo

@@ -1,9 +1,10 @@
-// The thin global interface: one Runtime behind free functions. The only globals of kolo live here.
+// The thin global interface: one Runtime behind free functions, its start and its queries. The only
+// globals of kolo live here. Any thread.
+#include "bindings/core/global.h"
 #include "runtime/base/check.h"
 #include "runtime/base/environment.h"
 #include "runtime/bootstrap/launcher.h"
 #include "runtime/bootstrap/mpi_bootstrap.h"
-#include "runtime/runtime.h"
 #include "transport/ucx/ucx_transport.h"
 
 #include <kolo/kolo.h>
@@ -26,28 +27,6 @@ struct Global {
 Global& global() {
   static Global instance;
   return instance;
-}
-
-[[noreturn]] void raise(Error error) { throw Exception(std::move(error)); }
-
-template <class T>
-T value_or_throw(Result<T> result) {
-  if (!result.ok()) raise(std::move(result).error());
-  return *std::move(result);
-}
-
-void throw_if_failed(Status status) {
-  if (!status.ok()) raise(std::move(status).error());
-}
-
-std::shared_ptr<Runtime> runtime_for(std::string_view call) {
-  Global& g = global();
-  const std::lock_guard lock(g.mutex);
-  if (!g.runtime) {
-    raise(KOLO_ERROR(kShutdown,
-                     "kolo::{}() was called before kolo::init(), or after kolo::shutdown()", call));
-  }
-  return g.runtime;
 }
 
 void shutdown_locked(Global& g) {
@@ -77,19 +56,6 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   KOLO_ASSIGN(auto runtime,
               Runtime::start(way_in, {std::move(config), std::move(log), std::move(transport)}));
   return std::shared_ptr<Runtime>(std::move(runtime));
-}
-
-Submission allreduce_submission(const void* input, void* output, const Shape& shape, DataType type,
-                                const AllreduceOptions& options) {
-  Submission submission;
-  submission.name = options.name;
-  submission.signature = {OperationKind::kAllreduce, type, options.op, 0, options.prescale,
-                          options.postscale,         shape};
-  submission.input = static_cast<const std::byte*>(input);
-  submission.output = static_cast<std::byte*>(output);
-  submission.absent = options.absent;
-  submission.keep_alive = options.keep_alive;
-  return submission;
 }
 
 }  // namespace
@@ -135,58 +101,14 @@ bool cuda_built() { return false; }
 bool nccl_built() { return false; }
 std::string version() { return KOLO_VERSION; }
 
-std::shared_ptr<Work> allreduce_async(const void* input, void* output, const Shape& shape,
-                                      DataType type, const AllreduceOptions& options) {
-  return value_or_throw(runtime_for("allreduce_async")
-                            ->submit(allreduce_submission(input, output, shape, type, options)));
+std::shared_ptr<Runtime> runtime_for(std::string_view call) {
+  Global& g = global();
+  const std::lock_guard lock(g.mutex);
+  if (!g.runtime) {
+    raise(KOLO_ERROR(kShutdown,
+                     "kolo::{}() was called before kolo::init(), or after kolo::shutdown()", call));
+  }
+  return g.runtime;
 }
-
-void allreduce(const void* input, void* output, const Shape& shape, DataType type,
-               const AllreduceOptions& options) {
-  const auto runtime = runtime_for("allreduce");
-  auto submission = allreduce_submission(input, output, shape, type, options);
-  submission.will_wait = true;
-  synchronize(*value_or_throw(runtime->submit(std::move(submission))));
-}
-
-namespace {
-
-std::shared_ptr<Work> start_broadcast(Runtime& runtime, void* buffer, const Shape& shape,
-                                      DataType type, int root, const BroadcastOptions& options) {
-  Submission submission;
-  submission.name = options.name;
-  submission.signature.kind = OperationKind::kBroadcast;
-  submission.signature.type = type;
-  submission.signature.root = root;
-  submission.signature.shape = shape;
-  submission.input = static_cast<const std::byte*>(buffer);
-  submission.output = static_cast<std::byte*>(buffer);
-  submission.keep_alive = options.keep_alive;
-  return value_or_throw(runtime.submit(std::move(submission)));
-}
-
-}  // namespace
-
-std::shared_ptr<Work> broadcast_async(void* buffer, const Shape& shape, DataType type, int root,
-                                      const BroadcastOptions& options) {
-  return start_broadcast(*runtime_for("broadcast_async"), buffer, shape, type, root, options);
-}
-
-void broadcast(void* buffer, const Shape& shape, DataType type, int root,
-               const BroadcastOptions& options) {
-  synchronize(*start_broadcast(*runtime_for("broadcast"), buffer, shape, type, root, options));
-}
-
-void allreduce_ordered(const void* input, void* output, std::int64_t count, DataType type,
-                       ReduceOp op) {
-  const auto runtime = runtime_for("allreduce_ordered");
-  AllreduceOptions options;
-  options.op = op;
-  auto submission = allreduce_submission(input, output, {count}, type, options);
-  synchronize(*value_or_throw(runtime->submit_ordered(std::move(submission))));
-}
-
-bool poll(const Work& work) { return work.done(); }
-void synchronize(Work& work) { throw_if_failed(work.wait()); }
 
 }  // namespace kolo

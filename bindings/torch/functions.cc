@@ -12,32 +12,17 @@ torch::Device device() {
   return torch::Device(torch::kCPU);
 }
 
-torch::Tensor TensorWork::wait() {
-  synchronize(*work_);
-  if (staging_.defined()) {
-    const torch::NoGradGuard no_grad;
-    result_.detach().copy_(staging_);
-    staging_.reset();
-  }
-  return result_;
-}
-
-void TensorWork::drain() {
-  if (work_ != nullptr) static_cast<void>(work_->wait());
-}
-
 TensorWork start_allreduce(torch::Tensor input, torch::Tensor output,
                            const TensorAllreduceOptions& options, bool absent) {
   const torch::NoGradGuard no_grad;
   const DataType type = data_type_of(output, options.name);
   check_alike(input, output, options.name);
-  TensorWork work;
-  work.result_ = output;
+  TensorWorkParts work{.work = {}, .result = output};
   torch::Tensor memory = output.detach();
   if (!memory.is_contiguous()) {
-    work.staging_ = torch::empty(output.sizes(),
-                                 output.options().memory_format(torch::MemoryFormat::Contiguous));
-    memory = work.staging_;
+    work.staging = torch::empty(output.sizes(),
+                                output.options().memory_format(torch::MemoryFormat::Contiguous));
+    memory = work.staging;
   }
   // One copy serves where the input is not contiguous: into the memory of the result.
   torch::Tensor source = input.detach();
@@ -52,25 +37,24 @@ TensorWork start_allreduce(torch::Tensor input, torch::Tensor output,
   core.postscale = options.postscale;
   core.absent = absent;
   core.keep_alive = std::make_shared<const std::pair<torch::Tensor, torch::Tensor>>(source, memory);
-  work.work_ = allreduce_async(source.data_ptr(), memory.data_ptr(), shape_of(output), type, core);
-  return work;
+  work.work = allreduce_async(source.data_ptr(), memory.data_ptr(), shape_of(output), type, core);
+  return TensorWork(std::move(work));
 }
 
 TensorWork start_broadcast(torch::Tensor tensor, int root, const TensorBroadcastOptions& options) {
   const torch::NoGradGuard no_grad;
   const DataType type = data_type_of(tensor, options.name);
-  TensorWork work;
-  work.result_ = tensor;
+  TensorWorkParts work{.work = {}, .result = tensor};
   torch::Tensor memory = tensor.detach();
   if (!memory.is_contiguous()) {
-    work.staging_ = memory.contiguous();
-    memory = work.staging_;
+    work.staging = memory.contiguous();
+    memory = work.staging;
   }
   BroadcastOptions core;
   core.name = options.name;
   core.keep_alive = std::make_shared<const torch::Tensor>(memory);
-  work.work_ = broadcast_async(memory.data_ptr(), shape_of(tensor), type, root, core);
-  return work;
+  work.work = broadcast_async(memory.data_ptr(), shape_of(tensor), type, root, core);
+  return TensorWork(std::move(work));
 }
 
 TensorWork allreduce_async(const torch::Tensor& tensor, const TensorAllreduceOptions& options) {
@@ -106,8 +90,5 @@ torch::Tensor broadcast(const torch::Tensor& tensor, int root,
 torch::Tensor broadcast_(torch::Tensor tensor, int root, const TensorBroadcastOptions& options) {
   return broadcast_async_(std::move(tensor), root, options).wait();
 }
-
-torch::Tensor synchronize(TensorWork& work) { return work.wait(); }
-bool poll(const TensorWork& work) { return work.done(); }
 
 }  // namespace kolo

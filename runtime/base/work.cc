@@ -16,12 +16,12 @@ Status Work::wait(std::chrono::steady_clock::time_point until) {
   return status_;
 }
 
-void Work::complete(Status status, int contributors) {
+void Work::complete(Status status, Outcome outcome) {
   {
     const std::lock_guard lock(mutex_);
     KOLO_CHECK(!done_.load(std::memory_order_relaxed));
     status_ = std::move(status);
-    contributors_ = contributors;
+    outcome_ = std::move(outcome);
     done_.store(true, std::memory_order_release);
   }
   changed_.notify_all();

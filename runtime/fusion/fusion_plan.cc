@@ -5,13 +5,15 @@
 namespace kolo {
 namespace {
 
-bool can_share(const Signature& a, const Signature& b) {
+bool can_share(const Response& x, const Response& y) {
+  const Signature& a = x.signature;
+  const Signature& b = y.signature;
   return a.kind == b.kind && a.type == b.type && a.op == b.op && a.prescale == b.prescale &&
-         a.postscale == b.postscale;
+         a.postscale == b.postscale && x.participants == y.participants;
 }
 
 struct OpenGroup {
-  const Signature* signature;
+  const Response* first;
   std::size_t index;  ///< into the groups
   std::uint64_t bytes;
 };
@@ -24,7 +26,7 @@ std::vector<FusedGroup> plan_fusion(const std::vector<const Response*>& response
   std::vector<OpenGroup> open;
   for (std::size_t i = 0; i < responses.size(); ++i) {
     const Response& response = *responses[i];
-    if (response.error || response.contributors == 0) continue;
+    if (!response.runs()) continue;
     const Signature& signature = response.signature;
     const std::uint64_t bytes = signature.bytes();
     if (signature.kind != OperationKind::kAllreduce || bytes >= limits.max_tensor) {
@@ -32,13 +34,13 @@ std::vector<FusedGroup> plan_fusion(const std::vector<const Response*>& response
       continue;
     }
     const auto group = std::find_if(open.begin(), open.end(), [&](const OpenGroup& candidate) {
-      return can_share(*candidate.signature, signature);
+      return can_share(*candidate.first, response);
     });
     if (group == open.end()) {
-      open.push_back({&signature, groups.size(), bytes});
+      open.push_back({&response, groups.size(), bytes});
       groups.push_back({i});
     } else if (group->bytes + bytes > limits.threshold) {
-      *group = {&signature, groups.size(), bytes};
+      *group = {&response, groups.size(), bytes};
       groups.push_back({i});
     } else {
       group->bytes += bytes;

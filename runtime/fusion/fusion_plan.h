@@ -18,7 +18,8 @@ struct FusionLimits {
 /// Indices into the responses, to be run as one operation. One index: run where the tensor lies.
 using FusedGroup = std::vector<std::size_t>;
 
-/// Groups all-reduces of equal type, operation and factors; everything else is a group of its own.
+/// Groups all-reduces of equal type, operation, factors and number of participants; everything else
+/// is a group of its own.
 /// Responses that failed, or to which nobody contributes, are in no group. A group stands where its
 /// first tensor stood. Precondition of use: a response's tensor is contiguous.
 std::vector<FusedGroup> plan_fusion(const std::vector<const Response*>& responses,

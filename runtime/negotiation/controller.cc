@@ -20,11 +20,13 @@ Controller::Controller(const Communicator& communicator, ControlPlane& control_p
       config_(config),
       log_(log),
       cache_(static_cast<std::uint32_t>(config.cache_capacity)),
-      coordinator_(communicator.size()) {}
+      coordinator_(communicator.ranks(), communicator.suffix()) {}
 
 void Controller::add(Entry entry) {
   if (unannounced_.empty()) unannounced_since_ = entry.submitted_at;
-  unannounced_bytes_ += entry.signature.bytes();
+  unannounced_bytes_ += entry.bytes();
+  // Nobody else will tell the ranks that wait for it, and nothing fuses with it.
+  flush_ |= !moves_data(entry.signature.kind);
   unannounced_.push_back(entry.name);
   std::string name = entry.name;
   const bool inserted = pending_.emplace(std::move(name), std::move(entry)).second;
@@ -38,7 +40,7 @@ std::optional<Controller::Clock::time_point> Controller::next_announcement() con
 
 Result<bool> Controller::announce(Clock::time_point now, bool flush) {
   if (unannounced_.empty()) return false;
-  const bool due = flush || communicator_.size() == 1 ||
+  const bool due = flush || flush_ || communicator_.size() == 1 ||
                    unannounced_bytes_ >= static_cast<std::uint64_t>(config_.batch_size) ||
                    now >= *next_announcement();
   if (!due) return false;
@@ -46,17 +48,21 @@ Result<bool> Controller::announce(Clock::time_point now, bool flush) {
   std::vector<Request> requests;
   for (const std::string& name : unannounced_) {
     const Entry& entry = pending_.at(name);
-    const auto slot = entry.absent ? std::nullopt : cache_.find(name, entry.signature);
+    const bool in_full = entry.absent || !entry.complaint.empty();
+    const auto slot = in_full
+                          ? std::nullopt
+                          : cache_.find(name, entry.signature, entry.splits, communicator_.rank());
     if (slot) {
       slots.insert(*slot);
       ++counters_.cached;
     } else {
-      requests.push_back({name, entry.signature, entry.absent});
+      requests.push_back({name, entry.signature, entry.absent, entry.splits, entry.complaint});
       ++counters_.requests;
     }
   }
   unannounced_.clear();
   unannounced_bytes_ = 0;
+  flush_ = false;
   KOLO_TRY(send_ready(slots, requests));
   return true;
 }
@@ -115,7 +121,10 @@ Status Controller::take_ready(int rank, const SlotSet& slots, Clock::time_point 
   Status status;
   slots.for_each([&](std::uint32_t index) {
     const ResponseCache::Slot& slot = cache_.at(index);
-    if (status.ok()) status = coordinator_.ready(rank, slot.name, slot.signature, false, now);
+    if (!status.ok()) return;
+    Request request{slot.name, slot.signature};
+    if (!slot.splits.empty()) request.splits = slot.splits[static_cast<std::size_t>(rank)];
+    status = coordinator_.ready(rank, request, now);
   });
   return status;
 }
@@ -123,7 +132,7 @@ Status Controller::take_ready(int rank, const SlotSet& slots, Clock::time_point 
 Status Controller::take_requests(int rank, const std::vector<Request>& requests,
                                  Clock::time_point now) {
   for (const Request& request : requests) {
-    KOLO_TRY(coordinator_.ready(rank, request.name, request.signature, request.absent, now));
+    KOLO_TRY(coordinator_.ready(rank, request, now));
   }
   return {};
 }
@@ -135,7 +144,7 @@ Result<bool> Controller::decide() {
   const bool all_cached =
       std::all_of(responses.begin(), responses.end(), [&](const Response& response) {
         if (response.error || response.contributors != communicator_.size()) return false;
-        const auto slot = cache_.find(response.name, response.signature);
+        const auto slot = cache_.find(response);
         if (slot) slots.insert(*slot);
         return slot.has_value();
       });
@@ -159,8 +168,10 @@ void Controller::take_slots(const SlotSet& slots) {
     const ResponseCache::Slot& slot = cache_.at(index);
     auto node = pending_.extract(slot.name);
     KOLO_CHECK(!node.empty());  // the coordinator counted this rank's bit
-    agreed.push_back({{slot.name, slot.signature, communicator_.size(), std::nullopt},
-                      std::move(node.mapped())});
+    Response response{slot.name, slot.signature, communicator_.size()};
+    response.participants = communicator_.size();
+    response.splits = slot.splits;
+    agreed.push_back({std::move(response), std::move(node.mapped())});
   });
 }
 
@@ -168,17 +179,29 @@ Status Controller::take_responses(std::vector<Response> responses) {
   ++counters_.agreements;
   std::vector<Agreed>& agreed = agreed_.emplace_back();
   for (Response& response : responses) {
-    if (!response.error) cache_.put(response.name, response.signature);
+    if (!response.error && response.signature.kind != OperationKind::kJoin) cache_.put(response);
     auto node = pending_.extract(response.name);
     if (node.empty()) {
-      // A tensor that timed out for lack of this rank.
+      // A tensor that failed for lack of this rank.
       if (response.error) continue;
-      return KOLO_ERROR(kInternal, "rank {}: response for tensor '{}', which it did not submit",
-                        communicator_.rank(), response.name);
+      if (!pending_.contains(kJoinName)) {
+        return KOLO_ERROR(kInternal, "rank {}: response for {}, which it did not submit",
+                          communicator_.rank(), response.name);
+      }
+      agreed.push_back({std::move(response), {}});
+      lend(agreed.back());
+      continue;
     }
     agreed.push_back({std::move(response), std::move(node.mapped())});
   }
   return {};
+}
+
+void Controller::lend(Agreed& agreed) {
+  agreed.entry.name = agreed.response.name;
+  agreed.entry.signature = agreed.response.signature;
+  agreed.entry.absent = true;
+  agreed.entry.submitted_at = Clock::now();
 }
 
 bool Controller::take_agreed(std::vector<Agreed>& agreed) {
@@ -197,6 +220,8 @@ Status Controller::check_timeouts(Clock::time_point now) {
     return {};
   }
   for (const auto& [name, entry] : pending_) {
+    // Others may work on for as long as they like.
+    if (entry.signature.kind == OperationKind::kJoin) continue;
     if (now - entry.submitted_at < timeout + kCoordinatorGrace) continue;
     return KOLO_ERROR(kTimeout,
                       "rank {}: rank 0 has not decided on tensor '{}' within {} s "
@@ -226,6 +251,7 @@ std::vector<Entry> Controller::take_pending() {
   agreed_.clear();
   unannounced_.clear();
   unannounced_bytes_ = 0;
+  flush_ = false;
   return entries;
 }
 

@@ -21,7 +21,8 @@
 
 namespace kolo {
 
-/// A response together with what this rank submitted for it.
+/// A response together with what this rank submitted for it; nothing but the name and signature,
+/// and no Work, if it has joined.
 struct Agreed {
   Response response;
   Entry entry;
@@ -78,6 +79,7 @@ class Controller {
   Status take_requests(int rank, const std::vector<Request>& requests, Clock::time_point now);
   void take_slots(const SlotSet& slots);
   Status take_responses(std::vector<Response> responses);
+  static void lend(Agreed& agreed);
 
   const Communicator& communicator_;
   ControlPlane& control_plane_;
@@ -88,6 +90,7 @@ class Controller {
   std::unordered_map<std::string, Entry> pending_;
   std::vector<std::string> unannounced_;
   std::uint64_t unannounced_bytes_ = 0;
+  bool flush_ = false;
   Clock::time_point unannounced_since_;
   std::deque<std::vector<Agreed>> agreed_;
   Counters counters_;

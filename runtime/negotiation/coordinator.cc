@@ -1,3 +1,5 @@
+// The coordinator's table of what is ready where. Token holder only; its groups are in
+// coordinator_groups.cc.
 #include "runtime/negotiation/coordinator.h"
 
 #include "runtime/base/check.h"
@@ -5,96 +7,193 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace kolo {
 namespace {
 
-std::string rank_list(const std::vector<int>& ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+/// Whether zeros of a rank that has joined leave the result meaningful.
+bool takes_joined_ranks(const Signature& signature) {
+  return signature.kind == OperationKind::kAllreduce &&
+         (signature.op == ReduceOp::kSum || signature.op == ReduceOp::kAverage);
 }
 
 }  // namespace
 
-Status Coordinator::ready(int rank, const std::string& name, const Signature& signature,
-                          bool absent, Clock::time_point now) {
+Coordinator::Coordinator(std::vector<int> world_ranks, std::string where)
+    : world_ranks_(std::move(world_ranks)),
+      where_(std::move(where)),
+      size_(static_cast<int>(world_ranks_.size())),
+      joined_(world_ranks_.size()) {}
+
+std::string Coordinator::rank_list(const std::vector<int>& ranks) const {
+  std::vector<int> names;
+  for (const int rank : ranks) names.push_back(world_ranks_[static_cast<std::size_t>(rank)]);
+  return fmt::format("{} {}", names.size() == 1 ? "rank" : "ranks", fmt::join(names, ", "));
+}
+
+std::string Coordinator::tensor(const std::string& name) const {
+  return fmt::format("tensor '{}'{}", name, where_);
+}
+
+Status Coordinator::ready(int rank, const Request& request, Clock::time_point now) {
+  if (request.signature.kind == OperationKind::kJoin) return join(rank);
+  const std::string& name = request.name;
   auto [it, is_new] = pending_.try_emplace(name);
   Pending& pending = it->second;
+  const auto index = static_cast<std::size_t>(rank);
   if (is_new) {
     pending.is_ready.resize(static_cast<std::size_t>(size_));
     pending.since = now;
   }
-  if (pending.is_ready[static_cast<std::size_t>(rank)]) {
-    return KOLO_ERROR(kInternal, "rank {} announced tensor '{}' twice", rank, name);
+  if (pending.is_ready[index]) {
+    return KOLO_ERROR(kInternal, "rank {} announced {} twice", rank, tensor(name));
   }
-  pending.is_ready[static_cast<std::size_t>(rank)] = true;
+  pending.is_ready[index] = true;
   ++pending.ready_count;
-  if (!absent) ++pending.contributors;
-
-  const auto variant = std::find_if(pending.variants.begin(), pending.variants.end(),
-                                    [&](const Variant& v) { return v.signature == signature; });
+  if (!request.absent) ++pending.contributors;
+  if (!request.complaint.empty()) pending.complaints.emplace(rank, request.complaint);
+  if (is_row_wise(request.signature.kind)) {
+    pending.splits.resize(static_cast<std::size_t>(size_));
+    pending.splits[index] = request.splits;
+  }
+  const auto variant =
+      std::find_if(pending.variants.begin(), pending.variants.end(),
+                   [&](const Variant& v) { return v.signature == request.signature; });
   if (variant != pending.variants.end()) {
     variant->ranks.push_back(rank);
   } else {
-    pending.variants.push_back({signature, {rank}});
+    pending.variants.push_back({request.signature, {rank}});
   }
-  if (pending.ready_count == size_) {
-    decide(name, pending);
-    pending_.erase(it);
-  }
+  if (!request.signature.group.empty()) note_member(rank, name, request.signature);
+  settle(name);
   return {};
 }
 
-void Coordinator::decide(const std::string& name, const Pending& pending) {
-  Response response{name, pending.variants.front().signature, pending.contributors, std::nullopt};
-  if (pending.variants.size() > 1) {
-    // Ranks arrive in any order; the message shall not depend on it.
-    std::vector<Variant> variants = pending.variants;
-    for (Variant& variant : variants) std::sort(variant.ranks.begin(), variant.ranks.end());
-    std::sort(variants.begin(), variants.end(),
-              [](const Variant& a, const Variant& b) { return a.ranks.front() < b.ranks.front(); });
-    const Variant& a = variants[0];
-    const Variant& b = variants[1];
-    const SignatureDifference differ = difference(a.signature, b.signature);
-    response.error = KOLO_ERROR(
-        kMismatch,
-        "tensor '{}': {} submitted {} {}, but {} submitted {} {}; every rank must submit the same "
-        "{} under one name",
-        name, rank_list(a.ranks), differ.field, differ.a, rank_list(b.ranks), differ.field,
-        differ.b, differ.field);
+Status Coordinator::join(int rank) {
+  const auto index = static_cast<std::size_t>(rank);
+  if (joined_[index]) return KOLO_ERROR(kInternal, "rank {} joined twice", rank);
+  joined_[index] = true;
+  last_joined_ = world_ranks_[index];
+  ++joined_count_;
+
+  // Whatever waited for this rank alone is complete now; in the order in which it began to wait.
+  std::vector<std::pair<Clock::time_point, std::string>> names;
+  for (const auto& [name, pending] : pending_) names.emplace_back(pending.since, name);
+  std::sort(names.begin(), names.end());
+  for (const auto& [since, name] : names) {
+    if (pending_.contains(name)) settle(name);
   }
-  decided_bytes_ += response.error ? 0 : response.signature.bytes();
+  if (joined_count_ < size_) return {};
+  Response response{kJoinName, {}, size_};
+  response.signature.kind = OperationKind::kJoin;
+  response.result = last_joined_;
+  decided_.push_back(std::move(response));
+  joined_.assign(joined_.size(), false);
+  joined_count_ = 0;
+  return {};
+}
+
+std::vector<int> Coordinator::missing(const Pending& pending) const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size_; ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    if (!pending.is_ready[index] && !joined_[index]) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+bool Coordinator::is_complete(const Pending& pending) const {
+  if (pending.ready_count == size_) return true;
+  return joined_count_ > 0 && missing(pending).empty();
+}
+
+void Coordinator::settle(const std::string& name) {
+  const auto it = pending_.find(name);
+  const std::vector<Variant>& variants = it->second.variants;
+  const bool one_group = std::all_of(variants.begin(), variants.end(), [&](const Variant& v) {
+    return v.signature.group == variants.front().signature.group;
+  });
+  if (one_group && !variants.front().signature.group.empty()) {
+    const std::string group = variants.front().signature.group;
+    if (is_complete(groups_.at(group))) resolve_group(group);
+    return;
+  }
+  if (!is_complete(it->second)) return;
+  const Pending pending = std::move(it->second);
+  pending_.erase(it);
+  decide(name, pending, what_is_wrong(name, pending));
+  leave_groups(name, pending);
+}
+
+std::optional<Error> Coordinator::what_is_wrong(const std::string& name,
+                                                const Pending& pending) const {
+  if (!pending.complaints.empty()) {
+    const auto& [rank, complaint] = *pending.complaints.begin();
+    return KOLO_ERROR(kInvalidArgument, "{}: {}: {}", tensor(name), rank_list({rank}), complaint);
+  }
+  if (pending.variants.size() > 1) return mismatch(name, pending);
+  const Signature& signature = pending.variants.front().signature;
+  if (pending.ready_count == size_ || takes_joined_ranks(signature)) return std::nullopt;
+  std::vector<int> joined;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (!pending.is_ready[static_cast<std::size_t>(rank)]) joined.push_back(rank);
+  }
+  const bool reduces = signature.kind == OperationKind::kAllreduce;
+  return KOLO_ERROR(
+      kInvalidArgument,
+      "{}: {} joined, and {} cannot be done without; only allreduce with sum or average can, so "
+      "join() after the last other operation",
+      tensor(name), rank_list(joined) + (joined.size() == 1 ? " has" : " have"),
+      reduces ? fmt::format("allreduce with {}", to_string(signature.op))
+              : std::string(to_string(signature.kind)));
+}
+
+Error Coordinator::mismatch(const std::string& name, const Pending& pending) const {
+  // Ranks arrive in any order; the message shall not depend on it.
+  std::vector<Variant> variants = pending.variants;
+  for (Variant& variant : variants) std::sort(variant.ranks.begin(), variant.ranks.end());
+  std::sort(variants.begin(), variants.end(),
+            [](const Variant& a, const Variant& b) { return a.ranks.front() < b.ranks.front(); });
+  const Variant& a = variants[0];
+  const Variant& b = variants[1];
+  const SignatureDifference differ = difference(a.signature, b.signature);
+  return KOLO_ERROR(
+      kMismatch,
+      "{}: {} submitted {} {}, but {} submitted {} {}; every rank must submit the same {} under "
+      "one name",
+      tensor(name), rank_list(a.ranks), differ.field, differ.a, rank_list(b.ranks), differ.field,
+      differ.b, differ.field);
+}
+
+void Coordinator::decide(const std::string& name, const Pending& pending,
+                         std::optional<Error> error) {
+  Response response{name, pending.variants.front().signature, pending.contributors,
+                    std::move(error)};
+  response.participants = pending.ready_count;
+  if (!response.error) response.splits = pending.splits;
   decided_.push_back(std::move(response));
 }
 
-std::vector<Response> Coordinator::take_decisions() {
-  decided_bytes_ = 0;
-  return std::exchange(decided_, {});
-}
+std::vector<Response> Coordinator::take_decisions() { return std::exchange(decided_, {}); }
 
 std::string Coordinator::who_is_missing(const Pending& pending) const {
   std::vector<int> ready;
-  std::vector<int> missing;
   for (int rank = 0; rank < size_; ++rank) {
-    (pending.is_ready[static_cast<std::size_t>(rank)] ? ready : missing).push_back(rank);
+    if (pending.is_ready[static_cast<std::size_t>(rank)]) ready.push_back(rank);
   }
+  const std::vector<int> missing = this->missing(pending);
+  if (missing.empty())
+    return fmt::format("submitted by all, as other members of its group are not");
   return fmt::format("submitted by {}, missing on {}", rank_list(ready), rank_list(missing));
 }
 
-void Coordinator::expire(Clock::time_point now, Clock::duration timeout) {
-  for (auto it = pending_.begin(); it != pending_.end();) {
-    const Pending& pending = it->second;
-    if (now - pending.since < timeout) {
-      ++it;
-      continue;
-    }
-    Response response{it->first, pending.variants.front().signature, 0, std::nullopt};
-    response.error = KOLO_ERROR(
-        kTimeout, "tensor '{}': {} after {} s; every rank must submit it (KOLO_OPERATION_TIMEOUT)",
-        it->first, who_is_missing(pending),
-        std::chrono::duration_cast<std::chrono::seconds>(now - pending.since).count());
-    decided_.push_back(std::move(response));
-    it = pending_.erase(it);
-  }
+Error Coordinator::timed_out(const std::string& name, const Pending& pending,
+                             Clock::time_point now) const {
+  return KOLO_ERROR(kTimeout,
+                    "{}: {} after {} s; every rank must submit it (KOLO_OPERATION_TIMEOUT)",
+                    tensor(name), who_is_missing(pending),
+                    std::chrono::duration_cast<std::chrono::seconds>(now - pending.since).count());
 }
 
 std::vector<std::string> Coordinator::stalled(Clock::time_point now, Clock::duration age) {
@@ -103,7 +202,7 @@ std::vector<std::string> Coordinator::stalled(Clock::time_point now, Clock::dura
     if (pending.reported || now - pending.since < age) continue;
     pending.reported = true;
     lines.push_back(
-        fmt::format("tensor '{}' has waited for {} s: {}", name,
+        fmt::format("{} has waited for {} s: {}", tensor(name),
                     std::chrono::duration_cast<std::chrono::seconds>(now - pending.since).count(),
                     who_is_missing(pending)));
   }

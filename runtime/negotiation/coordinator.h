@@ -1,34 +1,42 @@
 // Coordinator: rank 0's half of the negotiation. It collects which rank is ready for which tensor
 // and turns a tensor that all are ready for into a Response, the same for everybody, in the order
-// in which they became complete. Pure bookkeeping, no I/O; token holder only.
+// in which they became complete. A rank that has joined counts as ready for everything. The members
+// of a group are decided together, once every rank has announced the whole group. Pure bookkeeping,
+// no I/O; token holder only.
 #pragma once
 
 #include "runtime/negotiation/wire.h"
 
 #include <chrono>
+#include <map>
 #include <string>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 namespace kolo {
+
+/// The name under which ranks join.
+inline constexpr const char* kJoinName = "kolo/join";
 
 class Coordinator {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit Coordinator(int size) : size_(size) {}
+  /// `world_ranks[i]` is what messages call the communicator's rank i; `where` follows a tensor's
+  /// name in them (" of process set 2").
+  explicit Coordinator(std::vector<int> world_ranks, std::string where = {});
 
   /// `rank` is ready. kInternal if it said so already.
-  Status ready(int rank, const std::string& name, const Signature& signature, bool absent,
-               Clock::time_point now);
+  Status ready(int rank, const Request& request, Clock::time_point now);
 
   bool has_decisions() const { return !decided_.empty(); }
-  std::uint64_t decided_bytes() const { return decided_bytes_; }
-  /// The responses that are due, in order. A tensor on which ranks disagree fails with kMismatch.
+  /// The responses that are due, in order. A tensor on which ranks disagree fails with kMismatch,
+  /// one that a rank complained of, or that a joined rank cannot take part in, with
+  /// kInvalidArgument.
   std::vector<Response> take_decisions();
 
-  /// Decides kTimeout for every tensor that some ranks have lacked for longer than `timeout`.
+  /// Decides kTimeout for every tensor that some ranks have lacked for longer than `timeout`, and
+  /// for the rest of its group.
   void expire(Clock::time_point now, Clock::duration timeout);
 
   /// A line for each tensor that waits for longer than `age` and has not been reported yet: its
@@ -43,21 +51,49 @@ class Coordinator {
     std::vector<int> ranks;
   };
   struct Pending {
-    std::vector<Variant> variants;  ///< more than one: the ranks disagree
-    std::vector<bool> is_ready;     ///< by rank
+    std::vector<Variant> variants;          ///< more than one: the ranks disagree
+    std::vector<bool> is_ready;             ///< by rank
+    SplitTable splits;                      ///< by rank
+    std::map<int, std::string> complaints;  ///< by rank
     int ready_count = 0;
     int contributors = 0;
     Clock::time_point since;
     bool reported = false;
   };
+  using PendingMap = std::unordered_map<std::string, Pending>;
+  /// What has been announced of a group.
+  struct Group {
+    std::vector<std::string> members;  ///< in the order of their first announcement
+    std::vector<int> announced;        ///< by rank
+    std::vector<int> expected;         ///< by rank; 0: that rank has announced nothing
+  };
 
-  void decide(const std::string& name, const Pending& pending);
+  Status join(int rank);
+  void note_member(int rank, const std::string& name, const Signature& signature);
+  bool is_complete(const Pending& pending) const;
+  bool is_complete(const Group& group) const;
+  void settle(const std::string& name);
+  void resolve_group(const std::string& name);
+  void leave_groups(const std::string& name, const Pending& pending);
+  std::optional<Error> what_is_wrong(const std::string& name, const Pending& pending) const;
+  Error mismatch(const std::string& name, const Pending& pending) const;
+  void decide(const std::string& name, const Pending& pending, std::optional<Error> error);
+  Error timed_out(const std::string& name, const Pending& pending, Clock::time_point now) const;
+
+  std::string rank_list(const std::vector<int>& ranks) const;
+  std::string tensor(const std::string& name) const;
   std::string who_is_missing(const Pending& pending) const;
+  std::vector<int> missing(const Pending& pending) const;  ///< joined ranks are not
 
+  const std::vector<int> world_ranks_;
+  const std::string where_;
   const int size_;
-  std::unordered_map<std::string, Pending> pending_;
+  PendingMap pending_;
+  std::map<std::string, Group> groups_;
+  std::vector<bool> joined_;
+  int joined_count_ = 0;
+  int last_joined_ = -1;
   std::vector<Response> decided_;
-  std::uint64_t decided_bytes_ = 0;
 };
 
 }  // namespace kolo

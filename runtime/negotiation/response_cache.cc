@@ -1,22 +1,61 @@
+// Slots and their names. Token holder only.
 #include "runtime/negotiation/response_cache.h"
 
+#include "runtime/submission/unnamed.h"
+
+#include <utility>
+
 namespace kolo {
+namespace {
+
+bool matches(const SplitTable& table, int rank, const Splits& splits) {
+  return table.empty() ? splits.empty() : table[static_cast<std::size_t>(rank)] == splits;
+}
+
+}  // namespace
 
 std::optional<std::uint32_t> ResponseCache::find(const std::string& name,
-                                                 const Signature& signature) const {
+                                                 const Signature& signature, const Splits& splits,
+                                                 int rank) const {
   const auto it = by_name_.find(name);
-  if (it == by_name_.end() || slots_[it->second].signature != signature) return std::nullopt;
+  if (it == by_name_.end()) return std::nullopt;
+  const Slot& slot = slots_[it->second];
+  if (slot.signature != signature || !matches(slot.splits, rank, splits)) return std::nullopt;
   return it->second;
 }
 
-void ResponseCache::put(const std::string& name, const Signature& signature) {
-  const auto it = by_name_.find(name);
+std::optional<std::uint32_t> ResponseCache::find(const Response& response) const {
+  const auto it = by_name_.find(response.name);
+  if (it == by_name_.end()) return std::nullopt;
+  const Slot& slot = slots_[it->second];
+  if (slot.signature != response.signature || slot.splits != response.splits) return std::nullopt;
+  return it->second;
+}
+
+void ResponseCache::put(const Response& response) {
+  const auto it = by_name_.find(response.name);
   if (it != by_name_.end()) {
-    slots_[it->second].signature = signature;
-  } else if (slots_.size() < capacity_) {
-    by_name_.emplace(name, size());
-    slots_.push_back({name, signature});
+    slots_[it->second].signature = response.signature;
+    slots_[it->second].splits = response.splits;
+    return;
   }
+  add(response.name, response.signature, response.splits);
+  const auto parts = parts_of_unnamed(response.name);
+  if (!parts) return;
+  const auto group = parts_of_unnamed(response.signature.group);
+  for (std::uint64_t n = 0; n < kUnnamedNames; ++n) {
+    std::string name = unnamed_name(parts->base, n) + std::string(parts->suffix);
+    if (by_name_.contains(name)) continue;
+    Signature signature = response.signature;
+    if (group) signature.group = unnamed_name(group->base, n);
+    add(std::move(name), std::move(signature), response.splits);
+  }
+}
+
+void ResponseCache::add(std::string name, Signature signature, SplitTable splits) {
+  if (slots_.size() >= capacity_) return;
+  by_name_.emplace(name, size());
+  slots_.push_back({std::move(name), std::move(signature), std::move(splits)});
 }
 
 }  // namespace kolo

@@ -15,10 +15,12 @@ void to_wire(const Signature& signature, wire::Signature& out) {
   out.set_prescale(signature.prescale);
   out.set_postscale(signature.postscale);
   out.mutable_shape()->Assign(signature.shape.begin(), signature.shape.end());
+  out.set_group(signature.group);
+  out.set_group_size(signature.group_size);
 }
 
 bool from_wire(const wire::Signature& in, Signature& signature) {
-  if (in.kind() > static_cast<std::uint32_t>(OperationKind::kBroadcast) ||
+  if (in.kind() >= static_cast<std::uint32_t>(kOperationKindCount) ||
       in.type() >= static_cast<std::uint32_t>(kDataTypeCount) ||
       in.op() > static_cast<std::uint32_t>(ReduceOp::kAverage)) {
     return false;
@@ -30,8 +32,16 @@ bool from_wire(const wire::Signature& in, Signature& signature) {
   signature.prescale = in.prescale();
   signature.postscale = in.postscale();
   signature.shape.assign(in.shape().begin(), in.shape().end());
+  signature.group = in.group();
+  signature.group_size = in.group_size();
   return true;
 }
+
+void to_wire(const Splits& splits, wire::Splits& out) {
+  out.mutable_rows()->Assign(splits.begin(), splits.end());
+}
+
+Splits from_wire(const wire::Splits& in) { return {in.rows().begin(), in.rows().end()}; }
 
 template <class List>
 bool parse(std::span<const std::byte> bytes, List& list) {
@@ -48,6 +58,8 @@ std::string encode(const std::vector<Request>& requests) {
     out.set_name(request.name);
     out.set_absent(request.absent);
     to_wire(request.signature, *out.mutable_signature());
+    if (!request.splits.empty()) to_wire(request.splits, *out.mutable_splits());
+    out.set_complaint(request.complaint);
   }
   return list.SerializeAsString();
 }
@@ -58,6 +70,9 @@ std::string encode(const std::vector<Response>& responses) {
     wire::Response& out = *list.add_responses();
     out.set_name(response.name);
     out.set_contributors(static_cast<std::uint32_t>(response.contributors));
+    out.set_participants(static_cast<std::uint32_t>(response.participants));
+    out.set_result(response.result);
+    for (const Splits& splits : response.splits) to_wire(splits, *out.add_splits());
     to_wire(response.signature, *out.mutable_signature());
     if (response.error) {
       out.set_failed(true);
@@ -76,6 +91,8 @@ Result<std::vector<Request>> decode_requests(std::span<const std::byte> bytes) {
     const wire::Request& in = list.requests(static_cast<int>(i));
     requests[i].name = in.name();
     requests[i].absent = in.absent();
+    requests[i].splits = from_wire(in.splits());
+    requests[i].complaint = in.complaint();
     if (!from_wire(in.signature(), requests[i].signature)) {
       return KOLO_ERROR(kInternal, "malformed request for '{}'", in.name());
     }
@@ -92,6 +109,9 @@ Result<std::vector<Response>> decode_responses(std::span<const std::byte> bytes)
     Response& response = responses[i];
     response.name = in.name();
     response.contributors = static_cast<int>(in.contributors());
+    response.participants = static_cast<int>(in.participants());
+    response.result = in.result();
+    for (const wire::Splits& splits : in.splits()) response.splits.push_back(from_wire(splits));
     if (!from_wire(in.signature(), response.signature) ||
         in.error_code() > static_cast<std::uint32_t>(ErrorCode::kInternal)) {
       return KOLO_ERROR(kInternal, "malformed response for '{}'", in.name());

@@ -19,6 +19,8 @@ struct Request {
   std::string name;
   Signature signature;
   bool absent = false;
+  Splits splits = {};
+  std::string complaint = {};  ///< as Entry::complaint
 };
 
 /// "All ranks are ready for this tensor: do it", or why it fails on all of them.
@@ -26,7 +28,13 @@ struct Response {
   std::string name;
   Signature signature;
   int contributors = 0;  ///< ranks that are not absent; 0: nothing to do
-  std::optional<Error> error;
+  std::optional<Error> error = std::nullopt;
+  int participants = 0;     ///< ranks that have not joined: what an average divides by
+  SplitTable splits = {};   ///< of a row-wise kind: all ranks'
+  std::int64_t result = 0;  ///< of a join: the rank that came last
+
+  /// Whether a schedule is to be run for it.
+  bool runs() const { return !error && contributors > 0 && moves_data(signature.kind); }
 };
 
 std::string encode(const std::vector<Request>& requests);

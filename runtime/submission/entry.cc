@@ -1,6 +1,10 @@
+// Words for operations and their differences. Pure; called by the submission and negotiation
+// stages.
 #include "runtime/submission/entry.h"
 
 #include "runtime/base/check.h"
+
+#include <numeric>
 
 namespace kolo {
 
@@ -10,22 +14,101 @@ std::string_view to_string(OperationKind kind) {
       return "allreduce";
     case OperationKind::kBroadcast:
       return "broadcast";
+    case OperationKind::kAllgather:
+      return "allgather";
+    case OperationKind::kAlltoall:
+      return "alltoall";
+    case OperationKind::kReduceScatter:
+      return "reducescatter";
+    case OperationKind::kGather:
+      return "gather";
+    case OperationKind::kScatter:
+      return "scatter";
+    case OperationKind::kBarrier:
+      return "barrier";
+    case OperationKind::kJoin:
+      return "join";
+    case OperationKind::kAddProcessSet:
+      return "add_process_set";
+    case OperationKind::kRemoveProcessSet:
+      return "remove_process_set";
+    case OperationKind::kSend:
+      return "send";
+    case OperationKind::kReceive:
+      return "recv";
   }
   return "unknown operation";
 }
 
+bool is_row_wise(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::kAllgather:
+    case OperationKind::kAlltoall:
+    case OperationKind::kGather:
+    case OperationKind::kScatter:
+      return true;
+    case OperationKind::kAllreduce:
+    case OperationKind::kBroadcast:
+    case OperationKind::kReduceScatter:
+    case OperationKind::kBarrier:
+    case OperationKind::kJoin:
+    case OperationKind::kAddProcessSet:
+    case OperationKind::kRemoveProcessSet:
+    case OperationKind::kSend:
+    case OperationKind::kReceive:
+      return false;
+  }
+  return false;
+}
+
+bool moves_data(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::kAllreduce:
+    case OperationKind::kBroadcast:
+    case OperationKind::kAllgather:
+    case OperationKind::kAlltoall:
+    case OperationKind::kReduceScatter:
+    case OperationKind::kGather:
+    case OperationKind::kScatter:
+    case OperationKind::kSend:
+    case OperationKind::kReceive:
+      return true;
+    case OperationKind::kBarrier:
+    case OperationKind::kJoin:
+    case OperationKind::kAddProcessSet:
+    case OperationKind::kRemoveProcessSet:
+      return false;
+  }
+  return false;
+}
+
 SignatureDifference difference(const Signature& a, const Signature& b) {
   const auto text = [](auto value) { return std::string(to_string(value)); };
+  const auto group = [](const Signature& s) {
+    return s.group.empty() ? std::string("none")
+                           : fmt::format("'{}' of {} members", s.group, s.group_size);
+  };
   if (a.kind != b.kind) return {"operation", text(a.kind), text(b.kind)};
   if (a.type != b.type) return {"type", text(a.type), text(b.type)};
-  if (a.shape != b.shape) return {"shape", to_string(a.shape), to_string(b.shape)};
+  if (a.shape != b.shape) {
+    return {is_row_wise(a.kind) ? "row shape" : "shape", to_string(a.shape), to_string(b.shape)};
+  }
   if (a.op != b.op) return {"reduce operation", text(a.op), text(b.op)};
   if (a.root != b.root) return {"root", std::to_string(a.root), std::to_string(b.root)};
   if (a.prescale != b.prescale) {
     return {"prescale", fmt::format("{}", a.prescale), fmt::format("{}", b.prescale)};
   }
-  KOLO_CHECK(a.postscale != b.postscale);
-  return {"postscale", fmt::format("{}", a.postscale), fmt::format("{}", b.postscale)};
+  if (a.postscale != b.postscale) {
+    return {"postscale", fmt::format("{}", a.postscale), fmt::format("{}", b.postscale)};
+  }
+  KOLO_CHECK(a.group != b.group || a.group_size != b.group_size);
+  return {"group", group(a), group(b)};
+}
+
+std::uint64_t Entry::bytes() const {
+  if (!is_row_wise(signature.kind)) return signature.bytes();
+  const auto rows = std::accumulate(splits.begin(), splits.end(), std::int64_t{0});
+  return static_cast<std::uint64_t>(rows) * signature.bytes();
 }
 
 }  // namespace kolo

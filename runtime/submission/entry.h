@@ -8,13 +8,35 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace kolo {
 
-enum class OperationKind : std::uint8_t { kAllreduce, kBroadcast };
+enum class OperationKind : std::uint8_t {
+  kAllreduce,
+  kBroadcast,
+  kAllgather,
+  kAlltoall,
+  kReduceScatter,
+  kGather,
+  kScatter,
+  kBarrier,
+  kJoin,
+  kAddProcessSet,     ///< shape: the ranks
+  kRemoveProcessSet,  ///< root: the set's id
+  kSend,              ///< root: who receives; not negotiated by name
+  kReceive,           ///< root: who sends
+};
+inline constexpr int kOperationKindCount = 13;
 std::string_view to_string(OperationKind kind);
+
+/// Kinds that count in rows: the ranks agree on the shape of a row, and each has as many as it has.
+bool is_row_wise(OperationKind kind);
+/// Kinds that run a schedule once they are agreed on; the agreement on the others is all of them.
+bool moves_data(OperationKind kind);
 
 /// What all ranks must agree on under one name.
 struct Signature {
@@ -24,7 +46,9 @@ struct Signature {
   int root = 0;
   double prescale = 1.0;
   double postscale = 1.0;
-  Shape shape;
+  Shape shape = {};        ///< of a row-wise kind: of one row
+  std::string group = {};  ///< the group that this is a member of, and how many it has
+  int group_size = 0;
 
   std::uint64_t elements() const { return static_cast<std::uint64_t>(element_count(shape)); }
   std::uint64_t bytes() const { return elements() * size_of(type); }
@@ -40,15 +64,35 @@ struct SignatureDifference {
 };
 SignatureDifference difference(const Signature& a, const Signature& b);
 
+/// Rows of a row-wise operation: of an allgather and a gather how many a rank has (one number), of
+/// an alltoall how many it sends to each rank, of a scatter the same at the root, and none
+/// elsewhere.
+using Splits = std::vector<std::int64_t>;
+/// Every rank's splits; empty for a kind that is not row-wise.
+using SplitTable = std::vector<Splits>;
+
+/// Called once the ranks have agreed, by the progress token's holder, for outputs whose shape only
+/// the agreement tells. Null: no memory; then this Work alone fails, with kOutOfMemory.
+using Allocate = std::function<std::byte*(const Shape& shape)>;
+
 struct Entry {
   std::string name;
   Signature signature;
-  const std::byte* input = nullptr;  ///< contiguous, signature.elements() elements
+  const std::byte* input = nullptr;  ///< contiguous
   std::byte* output = nullptr;
   bool absent = false;  ///< contributes zeros; input is not read
-  std::shared_ptr<Work> work;
+  Splits splits = {};
+  /// What is wrong with this rank's call. It is announced all the same, so that no rank waits for
+  /// another: it fails with this sentence on all of them.
+  std::string complaint = {};
+  Allocate allocate = {};
+  std::uint32_t tag = 0;       ///< of kSend and kReceive
+  std::shared_ptr<Work> work;  ///< null: this rank has joined and lends itself
   std::shared_ptr<const void> keep_alive;
   std::chrono::steady_clock::time_point submitted_at = {};
+
+  /// Of the input, as far as it is known here: what batches are measured by.
+  std::uint64_t bytes() const;
 };
 
 }  // namespace kolo

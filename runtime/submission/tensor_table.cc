@@ -1,7 +1,9 @@
 #include "runtime/submission/tensor_table.h"
 
 #include "runtime/base/check.h"
+#include "runtime/submission/unnamed.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -10,25 +12,61 @@ namespace kolo {
 TensorTable::TensorTable(Waker& waker, std::uint64_t batch_size)
     : waker_(waker), batch_size_(batch_size) {}
 
-Status TensorTable::submit(Entry entry, bool will_wait) {
+Status TensorTable::submit(std::vector<Entry> entries, bool will_wait) {
   bool wake = false;
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return *closed_;
-    if (!names_.insert(entry.name).second) {
-      return KOLO_ERROR(kInvalidArgument,
-                        "{} '{}': an operation of this name is in flight on this rank; wait for it "
-                        "or give this one another name",
-                        to_string(entry.signature.kind), entry.name);
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      const std::string& name = entries[i].name;
+      if (name.empty()) continue;
+      const bool twice =
+          std::any_of(entries.begin(), entries.begin() + static_cast<std::ptrdiff_t>(i),
+                      [&](const Entry& other) { return other.name == name; });
+      if (twice || names_.contains(name)) {
+        return KOLO_ERROR(kInvalidArgument,
+                          "{} '{}': an operation of this name is in flight on this rank; wait for "
+                          "it or give this one another name",
+                          to_string(entries[i].signature.kind), name);
+      }
     }
-    const std::uint64_t before = queued_bytes_;
-    queued_bytes_ += entry.signature.bytes();
-    wake = entries_.empty() || (before < batch_size_ && queued_bytes_ >= batch_size_);
-    entry.submitted_at = std::chrono::steady_clock::now();
-    entries_.push_back(std::move(entry));
+    give_names(entries);
+    for (Entry& entry : entries) {
+      entry.submitted_at = std::chrono::steady_clock::now();
+      if (names_.insert(entry.name).second) {
+        wake |= enqueue(std::move(entry));
+      } else {
+        wait_for_name_[entry.name].push_back(std::move(entry));
+      }
+    }
   }
   if (wake && !will_wait) waker_.wake();
   return {};
+}
+
+void TensorTable::give_names(std::vector<Entry>& entries) {
+  if (entries.empty() || !entries.front().name.empty()) return;
+  if (entries.size() == 1 && entries.front().signature.group.empty()) {
+    const std::string base = unnamed_base(entries.front().signature);
+    entries.front().name = unnamed_name(base, unnamed_[base]++);
+    return;
+  }
+  std::vector<Signature> signatures;
+  for (const Entry& entry : entries) signatures.push_back(entry.signature);
+  const std::string base = unnamed_group_base(signatures);
+  const std::string group = unnamed_name(base, unnamed_[base]++);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    entries[i].signature.group = group;
+    entries[i].name = group + "/" + std::to_string(i);
+  }
+}
+
+bool TensorTable::enqueue(Entry entry) {
+  const std::uint64_t before = queued_bytes_;
+  queued_bytes_ += entry.bytes();
+  const bool wake = entries_.empty() || (before < batch_size_ && queued_bytes_ >= batch_size_);
+  entries_.push_back(std::move(entry));
+  return wake;
 }
 
 void TensorTable::request_flush(bool wake) {
@@ -49,12 +87,29 @@ bool TensorTable::drain(std::vector<Entry>& entries) {
 
 void TensorTable::release(const std::string& name) {
   const std::lock_guard lock(mutex_);
-  names_.erase(name);
+  const auto waiting = wait_for_name_.find(name);
+  if (waiting == wait_for_name_.end()) {
+    names_.erase(name);
+    return;
+  }
+  enqueue(std::move(waiting->second.front()));
+  waiting->second.pop_front();
+  if (waiting->second.empty()) wait_for_name_.erase(waiting);
+  flush_ = true;  // perhaps somebody waits for it already
+}
+
+void TensorTable::restart_unnamed() {
+  const std::lock_guard lock(mutex_);
+  unnamed_.clear();
 }
 
 void TensorTable::close(const Error& error) {
   const std::lock_guard lock(mutex_);
   if (!closed_) closed_ = error;
+  for (auto& [name, waiting] : wait_for_name_) {
+    std::move(waiting.begin(), waiting.end(), std::back_inserter(entries_));
+  }
+  wait_for_name_.clear();
 }
 
 std::size_t TensorTable::in_flight() const {

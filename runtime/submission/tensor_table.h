@@ -7,9 +7,11 @@
 
 #include <kolo/error.h>
 
+#include <deque>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -21,9 +23,11 @@ class TensorTable {
   /// `batch_size` bytes of entries, a flush.
   TensorTable(Waker& waker, std::uint64_t batch_size);
 
-  /// Any thread. kInvalidArgument if the name is in flight; after close() that error.
-  /// `will_wait`: the caller waits for it at once, and request_flush() does the waking.
-  Status submit(Entry entry, bool will_wait);
+  /// Any thread: all entries or none. kInvalidArgument if a name is in flight; after close() that
+  /// error. Entries without a name get one by their order among the calls of their signature, or,
+  /// being one group, of their signatures; where it is in flight still, they wait here until it is
+  /// released. `will_wait`: the caller waits for them at once, and request_flush() does the waking.
+  Status submit(std::vector<Entry> entries, bool will_wait);
 
   /// Any thread: somebody waits; what is here shall be announced without delay. `wake`: ring the
   /// waker too; a caller that drives the cycle itself need not.
@@ -39,10 +43,17 @@ class TensorTable {
   /// Refuses further entries with `error`. The first call counts.
   void close(const Error& error);
 
+  /// Token holder: unnamed calls are counted from 0 again, for ranks that have not made as many as
+  /// others (a join).
+  void restart_unnamed();
+
   /// Names that are submitted and not released.
   std::size_t in_flight() const;
 
  private:
+  void give_names(std::vector<Entry>& entries);
+  bool enqueue(Entry entry);
+
   Waker& waker_;
   const std::uint64_t batch_size_;
   mutable std::mutex mutex_;
@@ -50,6 +61,8 @@ class TensorTable {
   std::uint64_t queued_bytes_ = 0;
   bool flush_ = false;
   std::unordered_set<std::string> names_;
+  std::unordered_map<std::string, std::uint64_t> unnamed_;            ///< calls by base name
+  std::unordered_map<std::string, std::deque<Entry>> wait_for_name_;  ///< unnamed calls
   std::optional<Error> closed_;
 };
 

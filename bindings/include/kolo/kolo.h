@@ -1,10 +1,11 @@
-// kolo's core interface on raw memory: start, queries, all-reduce, broadcast. <kolo/torch.h> has
-// the same on LibTorch tensors, and the training layer.
+// kolo's core interface on raw memory: start and queries here, the collectives in
+// <kolo/collectives.h>. <kolo/torch.h> has the same on LibTorch tensors, and the training layer.
 //
 // Threads: any thread may call anything here at any time after init() has returned.
 // Errors: functions throw kolo::Exception; an operation's own failure is reported by its Work.
 #pragma once
 
+#include <kolo/collectives.h>
 #include <kolo/config.h>
 #include <kolo/error.h>
 #include <kolo/export.h>
@@ -61,48 +62,6 @@ KOLO_API bool cuda_built();
 KOLO_API bool nccl_built();
 /// "0.1.0".
 KOLO_API std::string version();
-
-struct AllreduceOptions {
-  ReduceOp op = ReduceOp::kSum;
-  /// Same on every rank; unique among the operations in flight. Empty: a name by call order, so all
-  /// ranks make their unnamed calls in the same order.
-  std::string name = {};
-  double prescale = 1.0;   ///< multiplies every rank's input before the sum
-  double postscale = 1.0;  ///< multiplies the result
-  /// This rank has nothing to contribute: it takes part with zeros (its input is not read). If no
-  /// rank contributes, outputs are left alone and Work::contributors() is 0.
-  bool absent = false;
-  /// Kept until the operation is done, for instance the owner of the memory.
-  std::shared_ptr<const void> keep_alive = {};
-};
-
-struct BroadcastOptions {
-  std::string name = {};                        ///< as AllreduceOptions::name
-  std::shared_ptr<const void> keep_alive = {};  ///< as AllreduceOptions::keep_alive
-};
-
-/// Starts output = op over ranks of input; `shape` elements of `type` in contiguous memory, which
-/// must stay until the Work is done; input == output is in place, other overlap is not allowed.
-/// Ranks may submit named operations in any order. If ranks disagree on shape, type, operation or
-/// factors, the Work fails on all of them with kMismatch, and kolo stays usable. Throws
-/// kInvalidArgument for a name that is in flight already.
-KOLO_API std::shared_ptr<Work> allreduce_async(const void* input, void* output, const Shape& shape,
-                                               DataType type, const AllreduceOptions& options = {});
-/// The same, blocking. Throws what the Work failed with.
-KOLO_API void allreduce(const void* input, void* output, const Shape& shape, DataType type,
-                        const AllreduceOptions& options = {});
-
-/// Starts a copy of the root's buffer into every rank's; else as allreduce_async.
-KOLO_API std::shared_ptr<Work> broadcast_async(void* buffer, const Shape& shape, DataType type,
-                                               int root, const BroadcastOptions& options = {});
-KOLO_API void broadcast(void* buffer, const Shape& shape, DataType type, int root,
-                        const BroadcastOptions& options = {});
-
-/// The ordered door: blocking all-reduce without negotiation. Every rank makes the same ordered
-/// calls (count, type, op) in the same order, from one thread at a time; kolo cannot tell the
-/// tensor when they differ: the lengths clash and the communicator aborts.
-KOLO_API void allreduce_ordered(const void* input, void* output, std::int64_t count, DataType type,
-                                ReduceOp op);
 
 /// Whether the operation is done; never blocks.
 KOLO_API bool poll(const Work& work);

@@ -8,12 +8,24 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 namespace kolo {
+
+/// What an operation that has succeeded tells besides its output.
+struct Outcome {
+  /// Ranks that contributed memory (a rank may take part without: see Entry::absent).
+  int contributors = 0;
+  /// Of an allgather, a gather (at its root) and an alltoall: rows that came from each rank.
+  std::vector<std::int64_t> received_splits = {};
+  /// Of a join the rank that came last, of an added process set its id.
+  std::int64_t value = 0;
+};
 
 class KOLO_API Work {
  public:
@@ -36,19 +48,22 @@ class KOLO_API Work {
   Status wait(
       std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max());
 
-  /// Number of ranks that contributed memory (a rank may take part without: see Entry::absent).
   /// Precondition: done() and succeeded.
-  int contributors() const noexcept { return contributors_; }
+  const Outcome& outcome() const noexcept { return outcome_; }
+  int contributors() const noexcept { return outcome_.contributors; }
+  const std::vector<std::int64_t>& received_splits() const noexcept {
+    return outcome_.received_splits;
+  }
 
   /// Called by the runtime, exactly once, from the thread that holds the progress token.
-  void complete(Status status, int contributors = 0);
+  void complete(Status status, Outcome outcome = {});
 
  private:
   std::atomic<bool> done_ = false;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Status status_;
-  int contributors_ = 0;
+  Outcome outcome_;
   Driver driver_;
 };
 

@@ -43,7 +43,7 @@ TEST(Work, ManyWaitersSeeOneCompletion) {
 
 TEST(Work, PollingSeesTheResult) {
   Work work;
-  std::thread completer([&] { work.complete({}, 7); });
+  std::thread completer([&] { work.complete({}, {.contributors = 7}); });
   while (!work.done()) std::this_thread::yield();
   EXPECT_EQ(work.contributors(), 7);
   EXPECT_TRUE(work.wait().ok());

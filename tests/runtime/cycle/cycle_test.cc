@@ -179,21 +179,29 @@ TEST(Misuse, ADuplicateNameFailsAtTheSecondCall) {
   });
 }
 
-TEST(Misuse, WhatCanNeverWorkIsRefusedOnTheSpot) {
-  run_local_world(1, [](int, Runtime& runtime) {
+TEST(Misuse, WhatCanNeverWorkFailsOnEveryRank) {
+  run_local_world(2, [](int rank, Runtime& runtime) {
     std::vector<float> values(2);
-    Submission submission = allreduce_of("t", values);
-    submission.signature.shape = {2, -1};
-    EXPECT_THAT(runtime.submit(submission).error().message, HasSubstr("shape [2, -1] is negative"));
-    submission = allreduce_of("t", values);
-    submission.output = nullptr;
-    EXPECT_THAT(runtime.submit(submission).error().message, HasSubstr("null pointer"));
-    submission = allreduce_of("t", values);
-    submission.signature.root = 1;
-    EXPECT_THAT(runtime.submit(submission).error().message, HasSubstr("root 1 is no rank"));
-    submission = allreduce_of("t", values);
-    submission.signature.prescale = INFINITY;
-    EXPECT_THAT(runtime.submit(submission).error().message, HasSubstr("must be finite"));
+    const auto error = [&](const auto& spoil) {
+      Submission submission = allreduce_of("t", values);
+      if (rank == 1) spoil(submission);
+      return submit(runtime, std::move(submission))->wait().error();
+    };
+    EXPECT_EQ(error([](Submission& s) {
+                s.signature.shape = {2, -1};
+              }).message,
+              "tensor 't': rank 1: shape [2, -1] is negative");
+    EXPECT_EQ(error([](Submission& s) { s.output = nullptr; }).message,
+              "tensor 't': rank 1: the memory is a null pointer");
+    const Error infinite = error([](Submission& s) { s.signature.prescale = INFINITY; });
+    EXPECT_EQ(infinite.code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(infinite.message, "tensor 't': rank 1: prescale inf and postscale 1 must be finite");
+    EXPECT_EQ(error([](Submission& s) {
+                s.signature.kind = OperationKind::kBroadcast;
+                s.signature.root = 2;
+              }).message,
+              "tensor 't': rank 1: root 2 is no rank; ranks are 0 to 1");
+    ASSERT_TRUE(submit(runtime, allreduce_of("t", values))->wait().ok());
   });
 }
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 namespace kolo {
 namespace {
 
@@ -17,12 +19,18 @@ Signature shaped(Shape shape) {
   return signature;
 }
 
+std::vector<int> ranks(int size) {
+  std::vector<int> all(static_cast<std::size_t>(size));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
 TEST(Coordinator, DecidesInTheOrderOfCompletion) {
-  Coordinator coordinator(2);
-  ASSERT_TRUE(coordinator.ready(0, "a", shaped({1}), false, kNow).ok());
-  ASSERT_TRUE(coordinator.ready(0, "b", shaped({2}), false, kNow).ok());
-  ASSERT_TRUE(coordinator.ready(1, "b", shaped({2}), false, kNow).ok());
-  ASSERT_TRUE(coordinator.ready(1, "a", shaped({1}), true, kNow).ok());
+  Coordinator coordinator(ranks(2));
+  ASSERT_TRUE(coordinator.ready(0, {"a", shaped({1}), false}, kNow).ok());
+  ASSERT_TRUE(coordinator.ready(0, {"b", shaped({2}), false}, kNow).ok());
+  ASSERT_TRUE(coordinator.ready(1, {"b", shaped({2}), false}, kNow).ok());
+  ASSERT_TRUE(coordinator.ready(1, {"a", shaped({1}), true}, kNow).ok());
   const auto decisions = coordinator.take_decisions();
   ASSERT_EQ(decisions.size(), 2U);
   EXPECT_EQ(decisions[0].name, "b");
@@ -34,12 +42,12 @@ TEST(Coordinator, DecidesInTheOrderOfCompletion) {
 }
 
 TEST(Coordinator, NamesTensorRanksAndBothValues) {
-  Coordinator coordinator(4);
+  Coordinator coordinator(ranks(4));
   for (const int rank : {3, 1, 0}) {
-    ASSERT_TRUE(coordinator.ready(rank, "fc1.weight", shaped({10, 20}), false, kNow).ok());
+    ASSERT_TRUE(coordinator.ready(rank, {"fc1.weight", shaped({10, 20}), false}, kNow).ok());
   }
   EXPECT_FALSE(coordinator.has_decisions()) << "rank 2 would be left behind";
-  ASSERT_TRUE(coordinator.ready(2, "fc1.weight", shaped({20, 10}), false, kNow).ok());
+  ASSERT_TRUE(coordinator.ready(2, {"fc1.weight", shaped({20, 10}), false}, kNow).ok());
   const auto decisions = coordinator.take_decisions();
   ASSERT_EQ(decisions.size(), 1U);
   ASSERT_TRUE(decisions[0].error.has_value());
@@ -53,9 +61,9 @@ TEST(Coordinator, NamesTensorRanksAndBothValues) {
 TEST(Coordinator, TellsEveryKindOfDifference) {
   const Signature base = shaped({3});
   const auto message = [&](const Signature& other) {
-    Coordinator coordinator(2);
-    EXPECT_TRUE(coordinator.ready(0, "t", base, false, kNow).ok());
-    EXPECT_TRUE(coordinator.ready(1, "t", other, false, kNow).ok());
+    Coordinator coordinator(ranks(2));
+    EXPECT_TRUE(coordinator.ready(0, {"t", base, false}, kNow).ok());
+    EXPECT_TRUE(coordinator.ready(1, {"t", other, false}, kNow).ok());
     return coordinator.take_decisions().at(0).error.value().message;
   };
   Signature other = base;
@@ -80,16 +88,16 @@ TEST(Coordinator, TellsEveryKindOfDifference) {
 }
 
 TEST(Coordinator, RefusesASecondAnnouncement) {
-  Coordinator coordinator(2);
-  ASSERT_TRUE(coordinator.ready(1, "t", shaped({1}), false, kNow).ok());
-  const Status status = coordinator.ready(1, "t", shaped({1}), false, kNow);
+  Coordinator coordinator(ranks(2));
+  ASSERT_TRUE(coordinator.ready(1, {"t", shaped({1}), false}, kNow).ok());
+  const Status status = coordinator.ready(1, {"t", shaped({1}), false}, kNow);
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, ErrorCode::kInternal);
 }
 
 TEST(Coordinator, ReportsAStalledTensorOnceAndExpiresIt) {
-  Coordinator coordinator(3);
-  ASSERT_TRUE(coordinator.ready(1, "slow", shaped({1}), false, kNow).ok());
+  Coordinator coordinator(ranks(3));
+  ASSERT_TRUE(coordinator.ready(1, {"slow", shaped({1}), false}, kNow).ok());
   EXPECT_TRUE(coordinator.stalled(kNow + 59s, 60s).empty());
   const auto lines = coordinator.stalled(kNow + 61s, 60s);
   ASSERT_EQ(lines.size(), 1U);

@@ -1,5 +1,6 @@
-// Collectives on tensors. float32, float64, bfloat16 and int64 on the CPU; any shape and strides: a
-// tensor that is not contiguous is copied and copied back. Autograd does not see them.
+// Collectives on tensors: allreduce and broadcast; those that count in rows come with
+// row_functions.h. CPU tensors of any shape and strides: one that is not contiguous is copied and
+// copied back. Autograd does not see them.
 //
 // Threads: any thread may submit, also several at once, as long as names differ or the unnamed
 // calls come in one order on every rank. A TensorWork itself is used by one thread at a time.
@@ -8,9 +9,10 @@
 
 #include <kolo/export.h>
 #include <kolo/kolo.h>
+#include <kolo/torch/row_functions.h>
+#include <kolo/torch/tensor_work.h>
 #include <torch/torch.h>
 
-#include <memory>
 #include <string>
 
 namespace kolo {
@@ -27,38 +29,12 @@ struct TensorBroadcastOptions {
   std::string name = {};  ///< as BroadcastOptions::name
 };
 
-class TensorWork;
-
 /// The general form of what follows: output = op over ranks of input. `absent` as in
 /// AllreduceOptions.
 KOLO_API TensorWork start_allreduce(torch::Tensor input, torch::Tensor output,
                                     const TensorAllreduceOptions& options, bool absent);
 KOLO_API TensorWork start_broadcast(torch::Tensor tensor, int root,
                                     const TensorBroadcastOptions& options);
-
-/// An operation on a tensor under way; keeps the memory alive.
-class KOLO_API TensorWork {
- public:
-  TensorWork() = default;
-
-  bool valid() const { return work_ != nullptr; }
-  /// Whether it has ended. Never blocks. Precondition: valid().
-  bool done() const { return work_->done(); }
-  /// Waits; the result. Throws what the operation failed with. May be called again.
-  torch::Tensor wait();
-  /// Waits until nobody touches the memory any more, whatever the outcome.
-  void drain();
-  /// As Work::contributors(). Precondition: done.
-  int contributors() const { return work_->contributors(); }
-
- private:
-  friend TensorWork start_allreduce(torch::Tensor, torch::Tensor, const TensorAllreduceOptions&,
-                                    bool);
-  friend TensorWork start_broadcast(torch::Tensor, int, const TensorBroadcastOptions&);
-  std::shared_ptr<Work> work_;
-  torch::Tensor result_;   ///< what the caller gets
-  torch::Tensor staging_;  ///< contiguous memory of a result that is not
-};
 
 /// A new tensor: the reduction of every rank's `tensor`.
 KOLO_API torch::Tensor allreduce(const torch::Tensor& tensor,
@@ -80,10 +56,5 @@ KOLO_API TensorWork broadcast_async(const torch::Tensor& tensor, int root,
                                     const TensorBroadcastOptions& options = {});
 KOLO_API TensorWork broadcast_async_(torch::Tensor tensor, int root,
                                      const TensorBroadcastOptions& options = {});
-
-/// Waits; the result, or what the operation failed with.
-KOLO_API torch::Tensor synchronize(TensorWork& work);
-/// Whether the operation has ended; never blocks.
-KOLO_API bool poll(const TensorWork& work);
 
 }  // namespace kolo

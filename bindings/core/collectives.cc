@@ -1,0 +1,200 @@
+// The collectives on raw memory: options become submissions. Any thread.
+#include "bindings/core/global.h"
+
+#include <utility>
+
+namespace kolo {
+namespace {
+
+Submission submission_of(OperationKind kind, const void* input, const Shape& shape, DataType type,
+                         const CollectiveOptions& options) {
+  Submission submission;
+  submission.name = options.name;
+  submission.signature.kind = kind;
+  submission.signature.type = type;
+  submission.signature.shape = shape;
+  submission.input = static_cast<const std::byte*>(input);
+  submission.keep_alive = options.keep_alive;
+  return submission;
+}
+
+std::shared_ptr<Work> start(std::string_view call, Submission submission) {
+  return value_or_throw(runtime_for(call)->submit(std::move(submission)));
+}
+
+Submission allreduce_submission(const void* input, void* output, const Shape& shape, DataType type,
+                                const AllreduceOptions& options) {
+  Submission submission;
+  submission.name = options.name;
+  submission.signature = {OperationKind::kAllreduce, type, options.op, 0, options.prescale,
+                          options.postscale,         shape};
+  submission.input = static_cast<const std::byte*>(input);
+  submission.output = static_cast<std::byte*>(output);
+  submission.absent = options.absent;
+  submission.keep_alive = options.keep_alive;
+  return submission;
+}
+
+/// An exception must not reach the progress thread.
+Allocate guarded(Allocator allocate) {
+  return [allocate = std::move(allocate)](const Shape& shape) -> std::byte* {
+    try {
+      return static_cast<std::byte*>(allocate(shape));
+    } catch (...) {
+      return nullptr;
+    }
+  };
+}
+
+}  // namespace
+
+std::shared_ptr<Work> allreduce_async(const void* input, void* output, const Shape& shape,
+                                      DataType type, const AllreduceOptions& options) {
+  return value_or_throw(runtime_for("allreduce_async")
+                            ->submit(allreduce_submission(input, output, shape, type, options)));
+}
+
+void allreduce(const void* input, void* output, const Shape& shape, DataType type,
+               const AllreduceOptions& options) {
+  const auto runtime = runtime_for("allreduce");
+  auto submission = allreduce_submission(input, output, shape, type, options);
+  submission.will_wait = true;
+  synchronize(*value_or_throw(runtime->submit(std::move(submission))));
+}
+
+std::vector<std::shared_ptr<Work>> grouped_allreduce_async(const std::vector<GroupMember>& members,
+                                                           const AllreduceOptions& options) {
+  const auto runtime = runtime_for("grouped_allreduce_async");
+  std::vector<Submission> submissions;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const GroupMember& member = members[i];
+    submissions.push_back(
+        allreduce_submission(member.input, member.output, member.shape, member.type, options));
+    if (!options.name.empty()) submissions.back().name += "/" + std::to_string(i);
+  }
+  return value_or_throw(runtime->submit_group(std::move(submissions), options.name));
+}
+
+void grouped_allreduce(const std::vector<GroupMember>& members, const AllreduceOptions& options) {
+  Status first;
+  for (const auto& work : grouped_allreduce_async(members, options)) {
+    Status status = work->wait();
+    if (first.ok()) first = std::move(status);
+  }
+  throw_if_failed(std::move(first));
+}
+
+std::shared_ptr<Work> broadcast_async(void* buffer, const Shape& shape, DataType type, int root,
+                                      const BroadcastOptions& options) {
+  auto submission = submission_of(OperationKind::kBroadcast, buffer, shape, type, options);
+  submission.output = static_cast<std::byte*>(buffer);
+  submission.signature.root = root;
+  return start("broadcast_async", std::move(submission));
+}
+
+void broadcast(void* buffer, const Shape& shape, DataType type, int root,
+               const BroadcastOptions& options) {
+  synchronize(*broadcast_async(buffer, shape, type, root, options));
+}
+
+std::shared_ptr<Work> allgather_async(const void* input, const Shape& shape, DataType type,
+                                      Allocator allocate, const CollectiveOptions& options) {
+  auto submission = submission_of(OperationKind::kAllgather, input, shape, type, options);
+  submission.allocate = guarded(std::move(allocate));
+  return start("allgather_async", std::move(submission));
+}
+
+void allgather(const void* input, const Shape& shape, DataType type, Allocator allocate,
+               const CollectiveOptions& options) {
+  synchronize(*allgather_async(input, shape, type, std::move(allocate), options));
+}
+
+std::shared_ptr<Work> alltoall_async(const void* input, const Shape& shape, DataType type,
+                                     const std::vector<std::int64_t>& splits, Allocator allocate,
+                                     const CollectiveOptions& options) {
+  auto submission = submission_of(OperationKind::kAlltoall, input, shape, type, options);
+  submission.splits = splits;
+  submission.allocate = guarded(std::move(allocate));
+  return start("alltoall_async", std::move(submission));
+}
+
+std::vector<std::int64_t> alltoall(const void* input, const Shape& shape, DataType type,
+                                   const std::vector<std::int64_t>& splits, Allocator allocate,
+                                   const CollectiveOptions& options) {
+  const auto work = alltoall_async(input, shape, type, splits, std::move(allocate), options);
+  synchronize(*work);
+  return work->received_splits();
+}
+
+std::shared_ptr<Work> reducescatter_async(const void* input, const Shape& shape, DataType type,
+                                          Allocator allocate, const ReducescatterOptions& options) {
+  auto submission = submission_of(OperationKind::kReduceScatter, input, shape, type,
+                                  {options.name, options.keep_alive});
+  submission.signature.op = options.op;
+  submission.signature.prescale = options.prescale;
+  submission.signature.postscale = options.postscale;
+  submission.allocate = guarded(std::move(allocate));
+  return start("reducescatter_async", std::move(submission));
+}
+
+void reducescatter(const void* input, const Shape& shape, DataType type, Allocator allocate,
+                   const ReducescatterOptions& options) {
+  synchronize(*reducescatter_async(input, shape, type, std::move(allocate), options));
+}
+
+std::shared_ptr<Work> gather_async(const void* input, const Shape& shape, DataType type, int root,
+                                   Allocator allocate, const CollectiveOptions& options) {
+  auto submission = submission_of(OperationKind::kGather, input, shape, type, options);
+  submission.signature.root = root;
+  submission.allocate = guarded(std::move(allocate));
+  return start("gather_async", std::move(submission));
+}
+
+void gather(const void* input, const Shape& shape, DataType type, int root, Allocator allocate,
+            const CollectiveOptions& options) {
+  synchronize(*gather_async(input, shape, type, root, std::move(allocate), options));
+}
+
+std::shared_ptr<Work> scatter_async(const void* input, const Shape& shape, DataType type, int root,
+                                    const std::vector<std::int64_t>& splits, Allocator allocate,
+                                    const CollectiveOptions& options) {
+  auto submission = submission_of(OperationKind::kScatter, input, shape, type, options);
+  submission.signature.root = root;
+  submission.splits = splits;
+  submission.allocate = guarded(std::move(allocate));
+  return start("scatter_async", std::move(submission));
+}
+
+void scatter(const void* input, const Shape& shape, DataType type, int root,
+             const std::vector<std::int64_t>& splits, Allocator allocate,
+             const CollectiveOptions& options) {
+  synchronize(*scatter_async(input, shape, type, root, splits, std::move(allocate), options));
+}
+
+std::shared_ptr<Work> barrier_async(const CollectiveOptions& options) {
+  return start("barrier_async",
+               submission_of(OperationKind::kBarrier, nullptr, {}, DataType::kFloat32, options));
+}
+
+void barrier(const CollectiveOptions& options) { synchronize(*barrier_async(options)); }
+
+int join() {
+  const auto work =
+      start("join", submission_of(OperationKind::kJoin, nullptr, {}, DataType::kFloat32, {}));
+  synchronize(*work);
+  return static_cast<int>(work->outcome().value);
+}
+
+void allreduce_ordered(const void* input, void* output, std::int64_t count, DataType type,
+                       ReduceOp op) {
+  const auto runtime = runtime_for("allreduce_ordered");
+  AllreduceOptions options;
+  options.op = op;
+  auto submission = allreduce_submission(input, output, {count}, type, options);
+  synchronize(*value_or_throw(runtime->submit_ordered(std::move(submission))));
+}
+
+bool poll(const Work& work) { return work.done(); }
+void synchronize(Work& work) { throw_if_failed(work.wait()); }
+
+}  // namespace kolo

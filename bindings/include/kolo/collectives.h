@@ -1,0 +1,162 @@
+// The collectives on raw, contiguous memory. Included by <kolo/kolo.h>.
+//
+// All are negotiated by name, so ranks may submit them in any order. What ranks disagree on (the
+// kind of operation, shape, type, factors, root) or what a rank passes that cannot work (splits
+// that do not add up, a scalar where rows are needed) fails that one operation on every rank, with
+// one message that names the tensor, the ranks and both values; kolo stays usable.
+//
+// Names: the same on every rank, and unique among the operations in flight (else the call throws
+// kInvalidArgument). Without a name, the n-th call with one type, shape and operation meets the
+// n-th of the other ranks; calls that differ then wait for each other until KOLO_OPERATION_TIMEOUT,
+// so names give the better errors.
+//
+// Rows: what has a first dimension that may differ from rank to rank is counted in rows. Outputs
+// whose size the ranks must agree on first come from an Allocator.
+//
+// Threads: any. Errors: functions throw kolo::Exception; an operation's own failure is reported by
+// its Work, which the blocking forms throw.
+#pragma once
+
+#include <kolo/error.h>
+#include <kolo/export.h>
+#include <kolo/types.h>
+#include <kolo/work.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace kolo {
+
+struct AllreduceOptions {
+  ReduceOp op = ReduceOp::kSum;
+  std::string name = {};
+  double prescale = 1.0;   ///< multiplies every rank's input before the reduction
+  double postscale = 1.0;  ///< multiplies the result
+  /// This rank has nothing to contribute: it takes part with zeros (its input is not read). If no
+  /// rank contributes, outputs are left alone and Work::contributors() is 0. An average divides by
+  /// all ranks all the same.
+  bool absent = false;
+  /// Kept until the operation is done, for instance the owner of the memory.
+  std::shared_ptr<const void> keep_alive = {};
+};
+
+struct ReducescatterOptions {
+  ReduceOp op = ReduceOp::kSum;
+  std::string name = {};
+  double prescale = 1.0;
+  double postscale = 1.0;
+  std::shared_ptr<const void> keep_alive = {};
+};
+
+struct CollectiveOptions {
+  std::string name = {};
+  std::shared_ptr<const void> keep_alive = {};
+};
+using BroadcastOptions = CollectiveOptions;
+
+/// Called once, when the ranks have agreed on the shape of this rank's output: returns contiguous
+/// memory for it, which must stay until the Work is done. A null pointer or an exception fails this
+/// rank's Work with kOutOfMemory, and no other's. Called from the background thread or from a
+/// thread that waits for a Work; must not call kolo.
+using Allocator = std::function<void*(const Shape& shape)>;
+
+/// Starts output = op over ranks of input; `shape` elements of `type`. The memory must stay until
+/// the Work is done; input == output is in place, other overlap is not allowed.
+KOLO_API std::shared_ptr<Work> allreduce_async(const void* input, void* output, const Shape& shape,
+                                               DataType type, const AllreduceOptions& options = {});
+/// The same, blocking. Throws what the Work failed with.
+KOLO_API void allreduce(const void* input, void* output, const Shape& shape, DataType type,
+                        const AllreduceOptions& options = {});
+
+/// One member of a group: as the arguments of allreduce_async.
+struct GroupMember {
+  const void* input = nullptr;
+  void* output = nullptr;
+  Shape shape = {};
+  DataType type = DataType::kFloat32;
+};
+
+/// All or nothing: the members are done once every rank has submitted all of them, and if one fails
+/// (ranks disagree, say), all do, with its reason. Work by member, each with its own status. `name`
+/// is the group's; its members are called "name/0", "name/1", … Every rank gives the same number
+/// of members in the same order.
+KOLO_API std::vector<std::shared_ptr<Work>> grouped_allreduce_async(
+    const std::vector<GroupMember>& members, const AllreduceOptions& options = {});
+/// Throws what the first member failed with that did; waits for all of them first.
+KOLO_API void grouped_allreduce(const std::vector<GroupMember>& members,
+                                const AllreduceOptions& options = {});
+
+/// Starts a copy of the root's buffer into every rank's.
+KOLO_API std::shared_ptr<Work> broadcast_async(void* buffer, const Shape& shape, DataType type,
+                                               int root, const BroadcastOptions& options = {});
+KOLO_API void broadcast(void* buffer, const Shape& shape, DataType type, int root,
+                        const BroadcastOptions& options = {});
+
+/// Starts the gathering of every rank's rows, in order of rank, on every rank. `shape` is that of
+/// this rank's input. Work::received_splits() are the rows of each rank. The output may hold the
+/// input, at its place in it.
+KOLO_API std::shared_ptr<Work> allgather_async(const void* input, const Shape& shape, DataType type,
+                                               Allocator allocate,
+                                               const CollectiveOptions& options = {});
+KOLO_API void allgather(const void* input, const Shape& shape, DataType type, Allocator allocate,
+                        const CollectiveOptions& options = {});
+
+/// Starts the exchange of parts: the first splits[0] rows of the input go to rank 0, and so on; no
+/// splits: evenly. The output has the rows from rank 0, then from rank 1, …;
+/// Work::received_splits() says how many of each.
+KOLO_API std::shared_ptr<Work> alltoall_async(const void* input, const Shape& shape, DataType type,
+                                              const std::vector<std::int64_t>& splits,
+                                              Allocator allocate,
+                                              const CollectiveOptions& options = {});
+/// Returns the received splits.
+KOLO_API std::vector<std::int64_t> alltoall(const void* input, const Shape& shape, DataType type,
+                                            const std::vector<std::int64_t>& splits,
+                                            Allocator allocate,
+                                            const CollectiveOptions& options = {});
+
+/// Starts output = this rank's rows of the reduction over ranks of inputs of one shape. Rows are
+/// dealt as evenly as can be, in order of rank; the first `rows mod size` ranks have one more.
+KOLO_API std::shared_ptr<Work> reducescatter_async(const void* input, const Shape& shape,
+                                                   DataType type, Allocator allocate,
+                                                   const ReducescatterOptions& options = {});
+KOLO_API void reducescatter(const void* input, const Shape& shape, DataType type,
+                            Allocator allocate, const ReducescatterOptions& options = {});
+
+/// As allgather, but the root alone has an output; the others' allocators are called with no rows.
+KOLO_API std::shared_ptr<Work> gather_async(const void* input, const Shape& shape, DataType type,
+                                            int root, Allocator allocate,
+                                            const CollectiveOptions& options = {});
+KOLO_API void gather(const void* input, const Shape& shape, DataType type, int root,
+                     Allocator allocate, const CollectiveOptions& options = {});
+
+/// Starts the dealing of the root's rows: splits[r] of them to rank r; no splits: evenly. Of the
+/// other ranks' `shape` the rows do not matter, and their splits and input are not read.
+KOLO_API std::shared_ptr<Work> scatter_async(const void* input, const Shape& shape, DataType type,
+                                             int root, const std::vector<std::int64_t>& splits,
+                                             Allocator allocate,
+                                             const CollectiveOptions& options = {});
+KOLO_API void scatter(const void* input, const Shape& shape, DataType type, int root,
+                      const std::vector<std::int64_t>& splits, Allocator allocate,
+                      const CollectiveOptions& options = {});
+
+/// Done when every rank has called it.
+KOLO_API std::shared_ptr<Work> barrier_async(const CollectiveOptions& options = {});
+KOLO_API void barrier(const CollectiveOptions& options = {});
+
+/// Says that this rank has no more work (its data has run out), and waits until every rank has said
+/// so; returns the rank that came last, which has seen all of the others' work. Until then this
+/// rank takes part with zeros in every allreduce of the others by sum or average. An average
+/// divides by the number of ranks that have not joined; all other operations of the others fail
+/// with kInvalidArgument. (Horovod's join; the average is over those that took part.)
+KOLO_API int join();
+
+/// The ordered door: blocking all-reduce without negotiation. Every rank makes the same ordered
+/// calls (count, type, op) in the same order, from one thread at a time; kolo cannot tell the
+/// tensor when they differ: the lengths clash and the communicator aborts.
+KOLO_API void allreduce_ordered(const void* input, void* output, std::int64_t count, DataType type,
+                                ReduceOp op);
+
+}  // namespace kolo

@@ -1,0 +1,55 @@
+// TensorWork: the handle on an operation on a tensor. Used by one thread at a time.
+#pragma once
+
+#include <kolo/export.h>
+#include <kolo/kolo.h>
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace kolo {
+
+struct TensorWorkParts;
+
+/// An operation on a tensor under way; keeps the memory alive.
+class KOLO_API TensorWork {
+ public:
+  TensorWork() = default;
+  /// Called by kolo's own functions.
+  explicit TensorWork(TensorWorkParts parts);
+
+  bool valid() const { return work_ != nullptr; }
+  /// Whether it has ended. Never blocks. Precondition: valid().
+  bool done() const { return work_->done(); }
+  /// Waits; the result. Throws what the operation failed with. May be called again.
+  torch::Tensor wait();
+  /// Waits until nobody touches the memory any more, whatever the outcome.
+  void drain();
+  /// As Work::contributors(). Precondition: done.
+  int contributors() const { return work_->contributors(); }
+  /// As Work::received_splits(). Precondition: done.
+  const std::vector<std::int64_t>& received_splits() const { return work_->received_splits(); }
+
+ private:
+  std::shared_ptr<Work> work_;
+  torch::Tensor result_;                      ///< what the caller gets
+  torch::Tensor staging_;                     ///< contiguous memory of a result that is not
+  std::shared_ptr<torch::Tensor> allocated_;  ///< the result, where the agreement told its shape
+};
+
+/// What a TensorWork is made of.
+struct TensorWorkParts {
+  std::shared_ptr<Work> work;
+  torch::Tensor result;
+  torch::Tensor staging = {};
+  std::shared_ptr<torch::Tensor> allocated = {};
+};
+
+/// Waits; the result, or what the operation failed with.
+KOLO_API torch::Tensor synchronize(TensorWork& work);
+/// Whether the operation has ended; never blocks.
+KOLO_API bool poll(const TensorWork& work);
+
+}  // namespace kolo

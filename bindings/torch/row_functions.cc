@@ -1,0 +1,111 @@
+// Collectives that count in rows: a contiguous input, and an output that is allocated when the
+// ranks have agreed on its shape. User threads; the allocation runs on whichever thread drives.
+#include "bindings/torch/tensor_memory.h"
+
+#include <kolo/torch/row_functions.h>
+
+#include <memory>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+/// The input as the core takes it, and the output to come.
+struct RowMemory {
+  torch::Tensor input;
+  DataType type;
+  Shape shape;
+  std::shared_ptr<torch::Tensor> output = std::make_shared<torch::Tensor>();
+
+  RowMemory(const torch::Tensor& tensor, const std::string& name)
+      : type(data_type_of(tensor, name)), shape(shape_of(tensor)) {
+    const torch::NoGradGuard no_grad;
+    input = tensor.detach().contiguous();
+  }
+
+  Allocator allocator() const {
+    return [output = output, options = input.options()](const Shape& output_shape) {
+      const torch::NoGradGuard no_grad;
+      *output = torch::empty(output_shape, options);
+      return output->data_ptr();
+    };
+  }
+
+  std::shared_ptr<const void> keep_alive() const {
+    return std::make_shared<const std::pair<torch::Tensor, std::shared_ptr<torch::Tensor>>>(input,
+                                                                                            output);
+  }
+
+  TensorWork work(std::shared_ptr<Work> work) const {
+    return TensorWork({.work = std::move(work), .result = {}, .allocated = output});
+  }
+};
+
+}  // namespace
+
+TensorWork allgather_async(const torch::Tensor& tensor, const TensorAllgatherOptions& options) {
+  const RowMemory memory(tensor, options.name);
+  return memory.work(allgather_async(memory.input.data_ptr(), memory.shape, memory.type,
+                                     memory.allocator(), {options.name, memory.keep_alive()}));
+}
+
+torch::Tensor allgather(const torch::Tensor& tensor, const TensorAllgatherOptions& options) {
+  return allgather_async(tensor, options).wait();
+}
+
+TensorWork alltoall_async(const torch::Tensor& tensor, const std::vector<std::int64_t>& splits,
+                          const TensorAlltoallOptions& options) {
+  const RowMemory memory(tensor, options.name);
+  return memory.work(alltoall_async(memory.input.data_ptr(), memory.shape, memory.type, splits,
+                                    memory.allocator(), {options.name, memory.keep_alive()}));
+}
+
+AlltoallResult alltoall(const torch::Tensor& tensor, const std::vector<std::int64_t>& splits,
+                        const TensorAlltoallOptions& options) {
+  TensorWork work = alltoall_async(tensor, splits, options);
+  torch::Tensor output = work.wait();
+  return {std::move(output), work.received_splits()};
+}
+
+TensorWork reducescatter_async(const torch::Tensor& tensor,
+                               const TensorReducescatterOptions& options) {
+  const RowMemory memory(tensor, options.name);
+  return memory.work(reducescatter_async(memory.input.data_ptr(), memory.shape, memory.type,
+                                         memory.allocator(),
+                                         {.op = options.op,
+                                          .name = options.name,
+                                          .prescale = options.prescale,
+                                          .postscale = options.postscale,
+                                          .keep_alive = memory.keep_alive()}));
+}
+
+torch::Tensor reducescatter(const torch::Tensor& tensor,
+                            const TensorReducescatterOptions& options) {
+  return reducescatter_async(tensor, options).wait();
+}
+
+TensorWork gather_async(const torch::Tensor& tensor, int root, const TensorGatherOptions& options) {
+  const RowMemory memory(tensor, options.name);
+  return memory.work(gather_async(memory.input.data_ptr(), memory.shape, memory.type, root,
+                                  memory.allocator(), {options.name, memory.keep_alive()}));
+}
+
+torch::Tensor gather(const torch::Tensor& tensor, int root, const TensorGatherOptions& options) {
+  return gather_async(tensor, root, options).wait();
+}
+
+TensorWork scatter_async(const torch::Tensor& tensor, int root,
+                         const std::vector<std::int64_t>& splits,
+                         const TensorScatterOptions& options) {
+  const RowMemory memory(tensor, options.name);
+  return memory.work(scatter_async(memory.input.data_ptr(), memory.shape, memory.type, root, splits,
+                                   memory.allocator(), {options.name, memory.keep_alive()}));
+}
+
+torch::Tensor scatter(const torch::Tensor& tensor, int root,
+                      const std::vector<std::int64_t>& splits,
+                      const TensorScatterOptions& options) {
+  return scatter_async(tensor, root, splits, options).wait();
+}
+
+}  // namespace kolo

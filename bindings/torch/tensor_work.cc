@@ -1,0 +1,32 @@
+// Waiting for an operation on a tensor. Called by user threads.
+#include <kolo/torch/tensor_work.h>
+
+#include <utility>
+
+namespace kolo {
+
+TensorWork::TensorWork(TensorWorkParts parts)
+    : work_(std::move(parts.work)),
+      result_(std::move(parts.result)),
+      staging_(std::move(parts.staging)),
+      allocated_(std::move(parts.allocated)) {}
+
+torch::Tensor TensorWork::wait() {
+  synchronize(*work_);
+  if (allocated_ != nullptr) result_ = *allocated_;
+  if (staging_.defined()) {
+    const torch::NoGradGuard no_grad;
+    result_.detach().copy_(staging_);
+    staging_.reset();
+  }
+  return result_;
+}
+
+void TensorWork::drain() {
+  if (work_ != nullptr) static_cast<void>(work_->wait());
+}
+
+torch::Tensor synchronize(TensorWork& work) { return work.wait(); }
+bool poll(const TensorWork& work) { return work.done(); }
+
+}  // namespace kolo

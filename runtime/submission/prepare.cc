@@ -1,0 +1,118 @@
+// Rows, splits and complaints of one call. Pure; the user's thread.
+#include "runtime/submission/prepare.h"
+
+#include "runtime/base/check.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace kolo {
+namespace {
+
+std::string list(const Splits& splits) { return fmt::format("[{}]", fmt::join(splits, ", ")); }
+
+bool has_rows(OperationKind kind) {
+  return is_row_wise(kind) || kind == OperationKind::kReduceScatter;
+}
+
+bool has_root(OperationKind kind) {
+  return kind == OperationKind::kBroadcast || kind == OperationKind::kGather ||
+         kind == OperationKind::kScatter || kind == OperationKind::kSend ||
+         kind == OperationKind::kReceive;
+}
+
+/// The splits of the rank that deals its rows out; a sentence if they do not fit the rows.
+std::string deal(Splits& splits, std::int64_t rows, int size) {
+  if (splits.empty()) {
+    if (rows % size != 0) {
+      return fmt::format(
+          "the tensor's {} rows cannot be dealt evenly to {} ranks; give splits, one number of "
+          "rows "
+          "for each rank",
+          rows, size);
+    }
+    splits.assign(static_cast<std::size_t>(size), rows / size);
+    return {};
+  }
+  if (splits.size() != static_cast<std::size_t>(size)) {
+    return fmt::format("splits {} are {} numbers for {} ranks; give one number of rows for each",
+                       list(splits), splits.size(), size);
+  }
+  if (std::any_of(splits.begin(), splits.end(), [](std::int64_t rows_of) { return rows_of < 0; }))
+    return fmt::format("splits {} hold a negative number of rows", list(splits));
+  const auto sum = std::accumulate(splits.begin(), splits.end(), std::int64_t{0});
+  if (sum == rows) return {};
+  return fmt::format("splits {} add up to {} rows, but the tensor has {}", list(splits), sum, rows);
+}
+
+std::string prepare_rows(Entry& entry, const Communicator& communicator) {
+  Signature& signature = entry.signature;
+  if (signature.shape.empty()) {
+    return fmt::format("{} takes rows, but the tensor is a scalar; give it a first dimension",
+                       to_string(signature.kind));
+  }
+  if (signature.kind == OperationKind::kReduceScatter) return {};
+  const std::int64_t rows = signature.shape.front();
+  signature.shape.erase(signature.shape.begin());
+  if (signature.kind == OperationKind::kAlltoall) {
+    return deal(entry.splits, rows, communicator.size());
+  }
+  if (signature.kind == OperationKind::kScatter) {
+    if (communicator.rank() == signature.root) {
+      return deal(entry.splits, rows, communicator.size());
+    }
+    entry.splits.clear();
+    return {};
+  }
+  entry.splits = {rows};
+  return {};
+}
+
+/// Rows that this rank reads from its input; of the rest, one: the whole shape.
+std::int64_t rows_read(const Entry& entry) {
+  if (!is_row_wise(entry.signature.kind)) return 1;
+  return std::accumulate(entry.splits.begin(), entry.splits.end(), std::int64_t{0});
+}
+
+bool lacks_memory(const Entry& entry) {
+  const Signature& signature = entry.signature;
+  if (!moves_data(signature.kind) || signature.elements() == 0) return false;
+  const bool reads = signature.kind != OperationKind::kReceive && rows_read(entry) > 0;
+  if (reads && entry.input == nullptr && !entry.absent) return true;
+  const bool writes_as_much = signature.kind == OperationKind::kAllreduce ||
+                              signature.kind == OperationKind::kBroadcast ||
+                              signature.kind == OperationKind::kReceive;
+  return writes_as_much && entry.output == nullptr;
+}
+
+}  // namespace
+
+void prepare(Entry& entry, const Communicator& communicator) {
+  Signature& signature = entry.signature;
+  std::string& complaint = entry.complaint;
+  const auto complain = [&](std::string sentence) {
+    if (complaint.empty()) complaint = std::move(sentence);
+  };
+  if (std::any_of(signature.shape.begin(), signature.shape.end(),
+                  [](std::int64_t extent) { return extent < 0; })) {
+    complain(fmt::format("shape {} is negative", to_string(signature.shape)));
+    signature.shape.clear();
+  }
+  if (has_root(signature.kind) && (signature.root < 0 || signature.root >= communicator.size())) {
+    complain(fmt::format("root {} is no rank; ranks are 0 to {}", signature.root,
+                         communicator.size() - 1));
+  }
+  if (has_rows(signature.kind)) complain(prepare_rows(entry, communicator));
+  if (!std::isfinite(signature.prescale) || !std::isfinite(signature.postscale)) {
+    complain(fmt::format("prescale {} and postscale {} must be finite", signature.prescale,
+                         signature.postscale));
+    // What is not a number equals nothing, not even itself.
+    signature.prescale = signature.postscale = 1.0;
+  }
+  if (complaint.empty() && lacks_memory(entry)) complain("the memory is a null pointer");
+}
+
+}  // namespace kolo

@@ -1,0 +1,50 @@
+// Making and recognising the names of unnamed operations. Pure; called by the tensor table and the
+// response cache.
+#include "runtime/submission/unnamed.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kolo {
+namespace {
+
+constexpr std::string_view kMark = ".unnamed[";
+
+}  // namespace
+
+std::string unnamed_base(const Signature& signature) {
+  std::string base = fmt::format("{}{}{} {}", to_string(signature.kind), kMark,
+                                 to_string(signature.type), to_string(signature.shape));
+  const bool reduces = signature.kind == OperationKind::kAllreduce ||
+                       signature.kind == OperationKind::kReduceScatter;
+  if (reduces) base += fmt::format(" {}", to_string(signature.op));
+  if (signature.prescale != 1.0) base += fmt::format(" prescale {}", signature.prescale);
+  if (signature.postscale != 1.0) base += fmt::format(" postscale {}", signature.postscale);
+  if (signature.root != 0) base += fmt::format(" root {}", signature.root);
+  return base + "]";
+}
+
+std::string unnamed_group_base(const std::vector<Signature>& members) {
+  // Members may be many: their names would be long, so they are hashed (FNV-1a).
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const Signature& member : members) {
+    for (const char c : unnamed_base(member)) {
+      hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+    }
+  }
+  return fmt::format("group{}{} of {:016x}]", kMark, members.size(), hash);
+}
+
+std::string unnamed_name(std::string_view base, std::uint64_t n) {
+  return fmt::format("{}.{}", base, n % kUnnamedNames);
+}
+
+std::optional<UnnamedParts> parts_of_unnamed(std::string_view name) {
+  const std::size_t end = name.rfind("].");
+  if (end == std::string_view::npos || name.find(kMark) > end) return std::nullopt;
+  const std::size_t suffix = std::min(name.find_first_not_of("0123456789", end + 2), name.size());
+  return UnnamedParts{name.substr(0, end + 1), name.substr(suffix)};
+}
+
+}  // namespace kolo
