@@ -2,6 +2,7 @@
 #include "runtime/collectives/chooser.h"
 
 #include "runtime/base/check.h"
+#include "runtime/collectives/allgather_bruck.h"
 #include "runtime/collectives/allgather_ring.h"
 #include "runtime/collectives/allreduce_adasum.h"
 #include "runtime/collectives/allreduce_mapped.h"
@@ -20,6 +21,8 @@ namespace kolo {
 namespace {
 
 constexpr int kMappedLanes = 4;
+/// A chunk is as long as hides what a message costs; much shorter ones are all cost.
+constexpr std::uint64_t kChunkToSmall = 16;
 
 Schedule allreduce(const ScheduleRequest& request) {
   if (request.mapped_elements >= kMappedLanes)
@@ -30,6 +33,15 @@ Schedule allreduce(const ScheduleRequest& request) {
                         {.chunk_elements = request.chunk_elements,
                          .blocks_in_flight = request.blocks_in_flight,
                          .placement = request.placement});
+}
+
+Schedule allgather(const ScheduleRequest& request, const PipelineOptions& pipeline) {
+  // With few bytes the number of messages is what costs; up to three ranks the ring has no more.
+  const bool small = sum_of(request.counts) <= request.chunk_elements / kChunkToSmall;
+  if (small && request.size > 3)
+    return allgather_bruck(request.rank, request.size, request.counts, request.in_place);
+  return allgather_ring(request.rank, request.size, request.counts,
+                        {.pipeline = pipeline, .in_place = request.in_place});
 }
 
 /// What an entry counts for in ScheduleCache::Limits::steps.
@@ -53,8 +65,7 @@ Schedule make_schedule(const ScheduleRequest& request) {
           rank, size, request.root, request.count,
           {.chunk_elements = request.chunk_elements, .chunks_in_flight = request.blocks_in_flight});
     case Collective::kAllgather:
-      return allgather_ring(rank, size, request.counts,
-                            {.pipeline = pipeline, .in_place = request.in_place});
+      return allgather(request, pipeline);
     case Collective::kAlltoall:
       return alltoall_pairwise(rank, size, request.counts, pipeline);
     case Collective::kReduceScatter:

@@ -102,6 +102,12 @@ TEST(CheckerOfAllgather, CatchesChunksSentOnBeforeTheyCame) {
   EXPECT_EQ(dropped, 2);
 }
 
+TEST(CheckerOfAllgather, CatchesEveryDroppedDependencyOfBruck) {
+  const Case right({.collective = Collective::kAllgather, .size = 6, .counts = {4, 1, 4, 2, 3, 5}});
+  ASSERT_EQ(right.schedules.front().algorithm, "allgather_bruck");
+  EXPECT_GT(drop_each_dependency(right, [](const Step&, const Step&) { return true; }), 8);
+}
+
 TEST(CheckerOfAllgather, CatchesWrongSizes) {
   Case broken = allgather();
   ++broken.schedules[1].output_elements;

@@ -55,6 +55,13 @@ TEST(MakeSchedule, ChoosesByCollective) {
   const std::vector<std::uint64_t> counts = {3, 5};
   EXPECT_EQ(algorithm({.collective = Collective::kAllgather, .size = 2, .counts = counts}),
             "allgather_ring");
+  EXPECT_EQ(algorithm({.collective = Collective::kAllgather, .size = 4, .counts = {9, 0, 1, 2}}),
+            "allgather_bruck");
+  EXPECT_EQ(algorithm({.collective = Collective::kAllgather,
+                       .size = 4,
+                       .chunk_elements = 100,
+                       .counts = {9, 0, 1, 2}}),
+            "allgather_ring");
   EXPECT_EQ(algorithm({.collective = Collective::kAlltoall, .size = 2, .counts = {1, 2, 3, 4}}),
             "alltoall_pairwise");
   EXPECT_EQ(algorithm({.collective = Collective::kReduceScatter, .size = 2, .counts = counts}),

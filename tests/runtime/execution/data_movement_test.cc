@@ -95,7 +95,8 @@ class DataMovement : public ::testing::TestWithParam<int> {
 TEST_P(DataMovement, AllgatherPutsAllPartsInOrder) {
   on_every_rank([](ScheduleRunner& self, DataType type) {
     for (const Counts& counts : parts_for(self.size()))
-      for (const bool in_place : {false, true}) {
+      for (const auto& [in_place, by_bruck] : {std::pair(false, false), std::pair(true, false),
+                                               std::pair(false, true), std::pair(true, true)}) {
         const std::uint64_t own = counts[static_cast<std::size_t>(self.rank())];
         const Tensor input = tensor_of(type, own, self.rank());
         Tensor output = tensor_of(type, sum(counts, 0, self.size()), std::nullopt);
@@ -110,6 +111,7 @@ TEST_P(DataMovement, AllgatherPutsAllPartsInOrder) {
         ScheduleRequest request = request_of(self, Collective::kAllgather);
         request.counts = counts;
         request.in_place = in_place;
+        if (by_bruck) request.chunk_elements = 1 << 20;
         run(self, request, std::move(binding));
         for (int from = 0; from < self.size(); ++from)
           expect_part(output, sum(counts, 0, from), counts[static_cast<std::size_t>(from)], from,
