@@ -9,6 +9,10 @@
 
 #include <kolo/kolo.h>
 
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <utility>
@@ -22,11 +26,31 @@ struct Global {
   // The ways in that were used: each is finalised at exit, unless something has failed.
   std::vector<std::unique_ptr<Bootstrap>> bootstraps;
   bool failed = false;
+  /// In a child that was forked from an initialised process: whose. Else no process.
+  std::atomic<pid_t> forked_from = 0;
 };
 
 Global& global() {
   static Global instance;
   return instance;
+}
+
+// A forked child has its parent's runtime without the threads that drive it, on connections that
+// are the parent's. It must neither use it nor say goodbye, so the child leaves it where it is.
+void on_fork_in_child() {
+  Global& g = global();
+  if (!g.runtime) return;
+  g.forked_from = getppid();
+  static_cast<void>(new std::shared_ptr<Runtime>(std::move(g.runtime)));
+}
+
+void refuse_in_child(const Global& g, std::string_view call) {
+  if (g.forked_from == 0) return;
+  raise(KOLO_ERROR(kUnsupported,
+                   "kolo::{}() was called in process {}, which process {} forked after "
+                   "kolo::init(): a forked child has no part in the job; fork before init(), or "
+                   "start the child by exec",
+                   call, getpid(), g.forked_from.load()));
 }
 
 void shutdown_locked(Global& g) {
@@ -38,6 +62,7 @@ void shutdown_locked(Global& g) {
 
 void at_exit() {
   Global& g = global();
+  if (g.forked_from != 0) return;
   const std::lock_guard lock(g.mutex);
   shutdown_locked(g);
   if (g.failed) return;  // a collective finalize would wait for ranks that are gone
@@ -64,9 +89,11 @@ Exception::Exception(Error error) : std::runtime_error(error.message), error_(st
 
 void init(const InitOptions& options) {
   Global& g = global();
+  refuse_in_child(g, "init");
   const std::lock_guard lock(g.mutex);
   if (g.runtime) raise(KOLO_ERROR(kInvalidArgument, "kolo::init() was called twice"));
-  static const int registered = std::atexit(at_exit);
+  static const int registered =
+      std::atexit(at_exit) | pthread_atfork(nullptr, nullptr, on_fork_in_child);
   KOLO_CHECK(registered == 0);
   auto runtime = start(g, options);
   if (!runtime.ok()) {
@@ -80,12 +107,14 @@ void init(int, char**, const InitOptions& options) { init(options); }
 
 void shutdown() {
   Global& g = global();
+  if (g.forked_from != 0) return;
   const std::lock_guard lock(g.mutex);
   shutdown_locked(g);
 }
 
 bool is_initialized() {
   Global& g = global();
+  if (g.forked_from != 0) return false;
   const std::lock_guard lock(g.mutex);
   return g.runtime != nullptr;
 }
@@ -103,6 +132,7 @@ std::string version() { return KOLO_VERSION; }
 
 std::shared_ptr<Runtime> runtime_for(std::string_view call) {
   Global& g = global();
+  refuse_in_child(g, call);
   const std::lock_guard lock(g.mutex);
   if (!g.runtime) {
     raise(KOLO_ERROR(kShutdown,
