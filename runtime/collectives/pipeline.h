@@ -24,9 +24,7 @@ class Pieces {
   Pieces(Interval whole, std::uint64_t largest)
       : whole_(whole),
         granule_(largest % kCacheLineElements == 0 ? kCacheLineElements : 1),
-        count_(whole.length / largest + (whole.length % largest != 0 ? 1 : 0)) {
-    KOLO_CHECK(count_ < UINT32_MAX);  // tags are 32 bits wide
-  }
+        count_(count_of(whole, largest)) {}
 
   std::uint32_t count() const { return static_cast<std::uint32_t>(count_); }
   /// Empty from count() on.
@@ -36,6 +34,13 @@ class Pieces {
 
  private:
   static constexpr std::uint64_t kCacheLineElements = 64;  ///< a multiple of a line for every type
+
+  static std::uint64_t count_of(Interval whole, std::uint64_t largest) {
+    KOLO_CHECK(largest > 0);
+    const std::uint64_t count = whole.length / largest + (whole.length % largest != 0 ? 1 : 0);
+    KOLO_CHECK(count < UINT32_MAX);  // tags are 32 bits wide
+    return count;
+  }
 
   Interval whole_;
   std::uint64_t granule_;
