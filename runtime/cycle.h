@@ -3,22 +3,16 @@
 #pragma once
 
 #include "runtime/base/log.h"
-#include "runtime/communicator/control_plane.h"
+#include "runtime/group.h"
 #include "runtime/health/abort_notice.h"
-#include "runtime/health/departures.h"
 #include "runtime/health/process_watch.h"
-#include "runtime/negotiation/controller.h"
-#include "runtime/operation.h"
-#include "runtime/submission/ordered_queue.h"
-#include "runtime/submission/tensor_table.h"
 
 #include <kolo/config.h>
 
-#include <array>
 #include <chrono>
-#include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace kolo {
@@ -27,8 +21,8 @@ class Cycle final : public TransportListener {
  public:
   using Clock = std::chrono::steady_clock;
 
-  Cycle(Communicator& communicator, Transport& transport, const Device& device, TensorTable& table,
-        OrderedQueue& ordered, HostWindow& window, const Config& config, const Log& log);
+  Cycle(GroupRegistry& groups, Transport& transport, const Device& device, HostWindow& window,
+        const Config& config, const Log& log);
 
   /// One pass over all stages, never blocking; true if anything moved.
   bool step();
@@ -36,7 +30,7 @@ class Cycle final : public TransportListener {
   /// Operations are running, agreed or being negotiated: worth a short spin.
   bool has_work() const;
   /// Transfers may be under way: poll with a tight bound.
-  bool is_communicating() const { return !running_.empty(); }
+  bool is_communicating() const;
   /// When step() must be called at the latest although nothing arrives.
   Clock::time_point next_timer() const;
   /// Descriptors of the processes to watch; readable: call step().
@@ -46,8 +40,6 @@ class Cycle final : public TransportListener {
 
   /// Ends this rank's part: what is under way fails with kShutdown, the others are told.
   void shut_down();
-
-  const Controller::Counters& negotiation_counters() const { return controller_.counters(); }
 
   void on_message(int peer, std::span<const std::byte> message) override;
   void on_peer_failed(int peer, const Error& error) override;
@@ -59,16 +51,33 @@ class Cycle final : public TransportListener {
     bool tell_others = true;
   };
 
-  // The stages, in the order of a gradient's way.
+  /// A message for a group that this rank has not added yet.
+  struct EarlyMessage {
+    std::uint32_t group;
+    int peer;
+    std::string bytes;
+  };
+
+  // The stages, in the order of a gradient's way, each for every process set.
   bool drain();
   bool announce();
   bool decide();
   bool plan();
-  void plan_list();
   bool start();
   bool advance();
   bool complete();
   void check_health();
+  template <class Stage>
+  bool for_each_group(Stage&& stage);
+
+  bool drain(Group& group);
+  void plan_list(Group& group);
+  void conclude(Group& group, const Agreed& agreed);
+  Result<std::int64_t> change_groups(const Signature& signature);
+  bool start(Group& group);
+  bool complete(Group& group);
+  void check_health(Group& group, Clock::time_point now, bool check_time);
+  void on_group_message(Group& group, int peer, const Message& message);
   void hear_last_words();
 
   void note(Status status);
@@ -76,33 +85,27 @@ class Cycle final : public TransportListener {
   void fail();
   void complete_all(const Error& error);
   /// To every rank that is still there, but for the culprit; the first failure is returned.
-  Status tell_others(MessageKind kind, std::string_view payload, int culprit);
-  void finish(const Entry& entry, Status status, Outcome outcome);
-  std::unique_ptr<Operation> take_idle_operation();
+  Status tell_others(Group& group, MessageKind kind, std::string_view payload, int culprit);
+  /// Takes all entries of a group, wherever they are.
+  std::vector<Entry> take_entries(Group& group);
+  void finish(Group& group, const Entry& entry, Status status, Outcome outcome);
+  std::unique_ptr<Operation> take_idle_operation(Group& group);
 
-  Communicator& communicator_;
+  GroupRegistry& groups_;
+  Communicator& world_;
   Transport& transport_;
   const Device& device_;
-  TensorTable& table_;
-  OrderedQueue& ordered_;
   HostWindow& window_;
   const Config& config_;
   const Log& log_;
 
-  ControlPlane control_plane_;
-  Controller controller_;
   ScheduleCache schedules_;
   Arena arena_;
   ProcessWatch watch_;
-  Departures departures_;
 
-  bool flush_ = false;
   std::vector<Entry> drained_;
   std::vector<Agreed> agreed_;
-  std::deque<PlannedOperation> planned_;
-  std::vector<std::unique_ptr<Operation>> running_;
-  std::vector<std::unique_ptr<Operation>> idle_;
-  std::array<std::uint64_t, kDoorCount> next_sequence_ = {};
+  std::vector<EarlyMessage> early_messages_;
   std::optional<Failure> failure_;
   Clock::time_point next_check_;
 };

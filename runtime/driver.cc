@@ -98,8 +98,9 @@ class Driver::Block {
   Clock::duration bound_ = {};
 };
 
-Driver::Driver(Cycle& cycle, TensorTable& table, Transport& transport, Waker& waker, bool may_spin)
-    : cycle_(cycle), table_(table), transport_(transport), waker_(waker), may_spin_(may_spin) {}
+Driver::Driver(Cycle& cycle, GroupRegistry& groups, Transport& transport, Waker& waker,
+               bool may_spin)
+    : cycle_(cycle), groups_(groups), transport_(transport), waker_(waker), may_spin_(may_spin) {}
 
 Driver::~Driver() {
   stop([] {});
@@ -135,7 +136,7 @@ void Driver::run() {
 bool Driver::drive(Work& work, Clock::time_point until) {
   auto hold = token_.acquire_for_waiter(until);
   const bool drives = hold.has_value();
-  table_.request_flush(/*wake=*/!drives);
+  groups_.request_flush(/*wake=*/!drives);
   if (!drives) return false;
   Pause pause(may_spin_ ? kPolls : 0, kYields);
   Block block(cycle_, transport_, waker_);

@@ -7,7 +7,7 @@
 #include "runtime/base/progress_token.h"
 #include "runtime/base/waker.h"
 #include "runtime/cycle.h"
-#include "runtime/submission/tensor_table.h"
+#include "runtime/group.h"
 #include "transport/transport.h"
 
 #include <kolo/work.h>
@@ -22,7 +22,7 @@ namespace kolo {
 class Driver {
  public:
   /// `may_spin`: this host has a core for every one of its ranks.
-  Driver(Cycle& cycle, TensorTable& table, Transport& transport, Waker& waker, bool may_spin);
+  Driver(Cycle& cycle, GroupRegistry& groups, Transport& transport, Waker& waker, bool may_spin);
   ~Driver();
 
   /// Starts the background thread.
@@ -57,7 +57,7 @@ class Driver {
   std::optional<ProgressToken::Hold> stop_threads();
 
   Cycle& cycle_;
-  TensorTable& table_;
+  GroupRegistry& groups_;
   Transport& transport_;
   Waker& waker_;
   const bool may_spin_;

@@ -63,7 +63,7 @@ std::shared_ptr<const Schedule> Operation::choose() const {
   request.rank = communicator_.rank();
   request.size = communicator_.size();
   request.count = fused_elements();
-  request.root = signature.root;
+  request.root = communicator_.index_of(signature.root).value_or(0);
   request.counts = plan_.layout.counts;
   request.in_place = lies_in_place();
   request.chunk_elements = static_cast<std::uint64_t>(config_.chunk_size) / size_of(signature.type);
@@ -96,8 +96,8 @@ std::shared_ptr<const Schedule> Operation::choose() const {
       break;
     case OperationKind::kSend:
       request.collective = Collective::kPointToPoint;
+      request.peer = request.root;
       request.root = communicator_.rank();
-      request.peer = signature.root;
       break;
     case OperationKind::kReceive:
       request.collective = Collective::kPointToPoint;
@@ -169,7 +169,7 @@ bool Operation::lies_in_place() const {
   const Entry& entry = plan_.entries.front();
   const RowLayout& layout = plan_.layout;
   const std::size_t own_offset = layout.own_offset * size_of(entry.signature.type);
-  const bool is_root = entry.signature.root == communicator_.rank();
+  const bool is_root = communicator_.index_of(entry.signature.root) == communicator_.rank();
   switch (entry.signature.kind) {
     case OperationKind::kAllgather:
       return entry.output != nullptr && entry.input == entry.output + own_offset;

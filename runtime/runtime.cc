@@ -5,19 +5,42 @@
 #include "runtime/device/device.h"
 #include "runtime/submission/prepare.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <utility>
 
 namespace kolo {
 
+namespace {
+
+std::string to_text(const std::vector<std::vector<int>>& sets) {
+  std::string text;
+  for (const auto& ranks : sets) text += fmt::format("[{}]", fmt::join(ranks, ", "));
+  return text;
+}
+
+/// What keeps these from being a process set; empty if nothing does.
+std::string complaint_about(const std::vector<int>& sorted, int size) {
+  const std::string list = fmt::format("[{}]", fmt::join(sorted, ", "));
+  if (sorted.empty()) return "a process set needs a rank";
+  if (sorted.front() < 0 || sorted.back() >= size)
+    return fmt::format("ranks {} are not all ranks; those are 0 to {}", list, size - 1);
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+    return fmt::format("ranks {} name a rank twice", list);
+  return {};
+}
+
+}  // namespace
+
 Runtime::Runtime(World world, RuntimeParts parts)
     : config_(std::move(parts.config)),
       log_(std::move(parts.log)),
-      communicator_(0, std::move(world)),
       transport_(std::move(parts.transport)),
-      table_(waker_, static_cast<std::uint64_t>(config_.batch_size)),
-      cycle_(communicator_, *transport_, host_device(), table_, ordered_, window_, config_, log_),
-      driver_(std::make_shared<Driver>(cycle_, table_, *transport_, waker_,
-                                       communicator_.world().has_core_for_each_rank())) {}
+      groups_(std::move(world), *transport_, waker_, config_, log_),
+      cycle_(groups_, *transport_, host_device(), window_, config_, log_),
+      driver_(std::make_shared<Driver>(cycle_, groups_, *transport_, waker_,
+                                       this->world().has_core_for_each_rank())) {}
 
 Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimeParts parts) {
   const std::chrono::seconds timeout(parts.config.init_timeout_s);
@@ -25,6 +48,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
   mine.transport = std::string(parts.transport->name());
   mine.address = parts.transport->address();
   mine.settings = parts.config.agreed_settings();
+  mine.settings.push_back("process_sets=" + to_text(parts.process_sets));
   mine.info = describe_this_process(parts.config.host_id);
   KOLO_ASSIGN(std::vector<Handshake> all,
               exchange_handshake(bootstrap, std::move(mine), Deadline::after(timeout)));
@@ -38,7 +62,9 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
                      world.same_host(rank, world.rank())});
   }
   parts.log.set_rank(world.rank());
+  const auto process_sets = std::move(parts.process_sets);
   std::unique_ptr<Runtime> runtime(new Runtime(std::move(world), std::move(parts)));
+  KOLO_TRY(runtime->add_initial_process_sets(process_sets));
   KOLO_TRY(runtime->connect(bootstrap, std::move(peers)));
   runtime->log_start(bootstrap);
   runtime->driver_->start();
@@ -49,14 +75,14 @@ Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers) {
   const auto deadline = [this] {
     return Deadline::after(std::chrono::seconds(config_.init_timeout_s));
   };
-  KOLO_TRY(transport_->connect(communicator_.rank(), std::move(peers), cycle_,
-                               communicator_.abort(), deadline()));
-  return window_.open(bootstrap, *transport_, communicator_.world(),
+  KOLO_TRY(transport_->connect(world().rank(), std::move(peers), cycle_,
+                               groups_.world().communicator.abort(), deadline()));
+  return window_.open(bootstrap, *transport_, world(),
                       static_cast<std::size_t>(config_.shared_memory), log_, deadline());
 }
 
 void Runtime::log_start(const Bootstrap& bootstrap) const {
-  const World& world = communicator_.world();
+  const World& world = this->world();
   const RankInfo& info = world.info(world.rank());
   log_.info("hostname={} LOCAL_RANK={} RANK={} WORLD_SIZE={} pid={}", info.hostname,
             world.local_rank(), world.rank(), world.size(), info.pid);
@@ -78,50 +104,113 @@ Entry Runtime::make_entry(Submission submission) {
   entry.absent = submission.absent;
   entry.splits = std::move(submission.splits);
   entry.allocate = std::move(submission.allocate);
+  entry.complaint = std::move(submission.complaint);
   entry.keep_alive = std::move(submission.keep_alive);
   entry.work = std::make_shared<Work>(
       [weak = std::weak_ptr(driver_)](Work& work, std::chrono::steady_clock::time_point until) {
         const auto driver = weak.lock();
         return driver && driver->drive(work, until);
       });
-  prepare(entry, communicator_);
   return entry;
 }
 
 Result<std::shared_ptr<Work>> Runtime::submit(Submission submission) {
-  const bool will_wait = submission.will_wait;
-  std::vector<Entry> entries;
-  entries.push_back(make_entry(std::move(submission)));
-  std::shared_ptr<Work> work = entries.front().work;
-  KOLO_TRY(table_.submit(std::move(entries), will_wait));
-  return work;
+  std::vector<Submission> one;
+  one.push_back(std::move(submission));
+  KOLO_ASSIGN(auto works, submit_group(std::move(one), {}));
+  return std::move(works.front());
 }
 
 Result<std::vector<std::shared_ptr<Work>>> Runtime::submit_group(
-    std::vector<Submission> submissions, const std::string& group) {
-  std::vector<Entry> entries;
+    std::vector<Submission> submissions, const std::string& group_name) {
   std::vector<std::shared_ptr<Work>> works;
-  const auto members = static_cast<int>(submissions.size());
+  if (submissions.empty()) return works;
+  const std::uint32_t set = submissions.front().process_set;
+  const bool will_wait = submissions.front().will_wait;
+  std::vector<Entry> entries;
   for (Submission& submission : submissions) {
     Entry& entry = entries.emplace_back(make_entry(std::move(submission)));
-    entry.signature.group = group;
-    entry.signature.group_size = members;
     works.push_back(entry.work);
   }
-  KOLO_TRY(table_.submit(std::move(entries), false));
+  if (!group_name.empty() || entries.size() > 1) {
+    for (Entry& entry : entries) {
+      entry.signature.group = group_name;
+      entry.signature.group_size = static_cast<int>(entries.size());
+    }
+  }
+  const Status submitted = groups_.with(set, [&](Group& group) -> Status {
+    KOLO_TRY(check_member(group, entries.front()));
+    for (Entry& entry : entries) prepare(entry, group.communicator);
+    return group.table.submit(std::move(entries), will_wait);
+  });
+  KOLO_TRY(submitted);
   return works;
 }
 
 Result<std::shared_ptr<Work>> Runtime::submit_ordered(Submission submission) {
   submission.name = "(ordered)";
+  const std::uint32_t set = submission.process_set;
   Entry entry = make_entry(std::move(submission));
-  if (!entry.complaint.empty()) {
-    return KOLO_ERROR(kInvalidArgument, "rank {}: {}: {}", communicator_.rank(),
-                      to_string(entry.signature.kind), entry.complaint);
-  }
   std::shared_ptr<Work> work = entry.work;
-  KOLO_TRY(ordered_.submit(std::move(entry)));
+  const Status submitted = groups_.with(set, [&](Group& group) -> Status {
+    KOLO_TRY(check_member(group, entry));
+    prepare(entry, group.communicator);
+    if (!entry.complaint.empty()) {
+      return KOLO_ERROR(kInvalidArgument, "rank {}: {}: {}", world().rank(),
+                        to_string(entry.signature.kind), entry.complaint);
+    }
+    return group.ordered.submit(std::move(entry));
+  });
+  KOLO_TRY(submitted);
   return work;
+}
+
+Status Runtime::check_member(const Group& group, const Entry& entry) const {
+  if (group.is_member()) return {};
+  return KOLO_ERROR(kInvalidArgument, "{} '{}': rank {} is not in process set {}; its ranks are {}",
+                    to_string(entry.signature.kind), entry.name, world().rank(),
+                    group.communicator.id(), fmt::join(group.communicator.ranks(), ", "));
+}
+
+Status Runtime::add_initial_process_sets(const std::vector<std::vector<int>>& sets) {
+  for (std::vector<int> ranks : sets) {
+    std::sort(ranks.begin(), ranks.end());
+    const std::string complaint = complaint_about(ranks, world().size());
+    if (!complaint.empty()) return KOLO_ERROR(kInvalidArgument, "process sets: {}", complaint);
+    KOLO_TRY(groups_.add(ranks));
+  }
+  return {};
+}
+
+Result<std::shared_ptr<Work>> Runtime::add_process_set(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  Submission submission;
+  submission.name = fmt::format("kolo/add_process_set [{}]", fmt::join(ranks, ", "));
+  submission.signature.kind = OperationKind::kAddProcessSet;
+  submission.signature.shape.assign(ranks.begin(), ranks.end());
+  submission.complaint = complaint_about(ranks, world().size());
+  return submit(std::move(submission));
+}
+
+Result<std::shared_ptr<Work>> Runtime::remove_process_set(std::uint32_t id) {
+  Submission submission;
+  submission.name = fmt::format("kolo/remove_process_set {}", id);
+  submission.signature.kind = OperationKind::kRemoveProcessSet;
+  submission.signature.root = static_cast<int>(id);
+  KOLO_TRY(groups_.with(id, [&](Group& group) -> Status {
+    const std::size_t in_flight = group.table.in_flight();
+    if (id != 0 && in_flight > 0) {
+      submission.complaint = fmt::format(
+          "{} operations are in flight on process set {}; wait for them first", in_flight, id);
+    }
+    return {};
+  }));
+  return submit(std::move(submission));
+}
+
+Result<std::vector<int>> Runtime::ranks_of(std::uint32_t id) {
+  return groups_.with(
+      id, [](Group& group) -> Result<std::vector<int>> { return group.communicator.ranks(); });
 }
 
 void Runtime::shut_down() {
@@ -129,13 +218,17 @@ void Runtime::shut_down() {
 }
 
 bool Runtime::failed() const {
-  const Abort& abort = communicator_.abort();
+  const Abort& abort = groups_.world().communicator.abort();
   return abort.raised() && abort.error().code != ErrorCode::kShutdown;
 }
 
-Controller::Counters Runtime::negotiation_counters() {
+Controller::Counters Runtime::negotiation_counters(std::uint32_t process_set) {
   Controller::Counters counters;
-  driver_->with_token([&] { counters = cycle_.negotiation_counters(); });
+  driver_->with_token([&] {
+    if (const Group* const group = groups_.find(process_set)) {
+      counters = group->controller.counters();
+    }
+  });
   return counters;
 }
 

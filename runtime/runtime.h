@@ -4,12 +4,10 @@
 
 #include "runtime/base/log.h"
 #include "runtime/bootstrap/bootstrap.h"
-#include "runtime/communicator/communicator.h"
 #include "runtime/communicator/host_window.h"
 #include "runtime/cycle.h"
 #include "runtime/driver.h"
-#include "runtime/submission/ordered_queue.h"
-#include "runtime/submission/tensor_table.h"
+#include "runtime/group.h"
 #include "transport/transport.h"
 
 #include <kolo/config.h>
@@ -25,6 +23,8 @@ struct RuntimeParts {
   Config config;
   Log log;
   std::unique_ptr<Transport> transport;
+  /// Process sets from the start, the same on every rank; the first becomes number 1.
+  std::vector<std::vector<int>> process_sets = {};
 };
 
 /// One call of a user, before it has its name and its Work.
@@ -34,10 +34,12 @@ struct Submission {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   bool absent = false;
-  Splits splits = {};      ///< of an alltoall, and at a scatter's root; empty: evenly
-  Allocate allocate = {};  ///< the output's memory, where the caller does not know its size
+  Splits splits = {};          ///< of an alltoall, and at a scatter's root; empty: evenly
+  std::string complaint = {};  ///< as Entry::complaint
+  Allocate allocate = {};      ///< the output's memory, where the caller does not know its size
   std::shared_ptr<const void> keep_alive;
   bool will_wait = false;  ///< the caller waits for the Work at once
+  std::uint32_t process_set = 0;
 };
 
 class Runtime {
@@ -47,38 +49,47 @@ class Runtime {
   static Result<std::unique_ptr<Runtime>> start(Bootstrap& bootstrap, RuntimeParts parts);
   ~Runtime();
 
-  const World& world() const { return communicator_.world(); }
+  const World& world() const { return groups_.world().communicator.world(); }
 
   /// The named door. A call that can never work fails through its Work, on every rank.
   Result<std::shared_ptr<Work>> submit(Submission submission);
   /// Several operations that are done together or not at all; all have names or none has. Work by
   /// member, each with its own status.
   Result<std::vector<std::shared_ptr<Work>>> submit_group(std::vector<Submission> submissions,
-                                                          const std::string& group);
+                                                          const std::string& group_name);
   /// The ordered door; name and absent are not used. kInvalidArgument for what can never work.
   Result<std::shared_ptr<Work>> submit_ordered(Submission submission);
+
+  /// Collective over the world: a process set of these world ranks. The Work's value is its number.
+  Result<std::shared_ptr<Work>> add_process_set(std::vector<int> ranks);
+  /// Collective over the world. No rank may have operations in flight on it.
+  Result<std::shared_ptr<Work>> remove_process_set(std::uint32_t id);
+  /// World ranks of a process set, ascending; kInvalidArgument if there is none of this number.
+  Result<std::vector<int>> ranks_of(std::uint32_t id);
+  std::vector<std::uint32_t> process_sets() const { return groups_.ids(); }
 
   /// Ends this rank's part; what is under way fails with kShutdown. Further calls do nothing.
   void shut_down();
   /// The failure that aborted this rank, if any; an orderly shutdown is none.
   bool failed() const;
-  /// Reads what the cycle has counted. Takes the progress token for a moment.
-  Controller::Counters negotiation_counters();
+  /// Reads what the negotiation of a process set has counted. Takes the progress token for a
+  /// moment.
+  Controller::Counters negotiation_counters(std::uint32_t process_set = 0);
 
  private:
   Runtime(World world, RuntimeParts parts);
   Status connect(Bootstrap& bootstrap, std::vector<Peer> peers);
   void log_start(const Bootstrap& bootstrap) const;
+  Status add_initial_process_sets(const std::vector<std::vector<int>>& sets);
   Entry make_entry(Submission submission);
+  Status check_member(const Group& group, const Entry& entry) const;
 
   const Config config_;
   const Log log_;
-  Communicator communicator_;
   std::unique_ptr<Transport> transport_;
   HostWindow window_;
   Waker waker_;
-  TensorTable table_;
-  OrderedQueue ordered_;
+  GroupRegistry groups_;
   Cycle cycle_;
   std::shared_ptr<Driver> driver_;
 };

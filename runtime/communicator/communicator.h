@@ -7,9 +7,11 @@
 #include "runtime/topology/world.h"
 #include "transport/tag.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,9 +33,9 @@ class Communicator {
         rank_(world_->rank()) {
     std::iota(ranks_.begin(), ranks_.end(), 0);
   }
-  /// Some ranks of `all`, which outlives it, ascending; this rank may be none of them. A failure is
+  /// Some ranks of `all`, ascending; this rank may be none of them. A failure is
   /// a failure of all.
-  Communicator(std::uint32_t id, Communicator& all, std::vector<int> ranks)
+  Communicator(std::uint32_t id, const Communicator& all, std::vector<int> ranks)
       : id_(id), world_(all.world_), ranks_(std::move(ranks)), abort_(all.abort_) {
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       if (ranks_[i] == world_->rank()) rank_ = static_cast<int>(i);
@@ -47,6 +49,12 @@ class Communicator {
   const World& world() const { return *world_; }
   /// By rank of this communicator: the transport's rank, which is that of the world.
   const std::vector<int>& ranks() const { return ranks_; }
+  /// The communicator's rank of a rank of the world; nothing if it has none.
+  std::optional<int> index_of(int world_rank) const {
+    const auto it = std::lower_bound(ranks_.begin(), ranks_.end(), world_rank);
+    if (it == ranks_.end() || *it != world_rank) return std::nullopt;
+    return static_cast<int>(it - ranks_.begin());
+  }
   /// "" for the world, else " of process set 2": what follows a tensor's name in messages.
   std::string suffix() const {
     return id_ == 0 ? std::string() : " of process set " + std::to_string(id_);

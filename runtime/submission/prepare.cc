@@ -61,7 +61,7 @@ std::string prepare_rows(Entry& entry, const Communicator& communicator) {
     return deal(entry.splits, rows, communicator.size());
   }
   if (signature.kind == OperationKind::kScatter) {
-    if (communicator.rank() == signature.root) {
+    if (communicator.index_of(signature.root) == communicator.rank()) {
       return deal(entry.splits, rows, communicator.size());
     }
     entry.splits.clear();
@@ -101,9 +101,13 @@ void prepare(Entry& entry, const Communicator& communicator) {
     complain(fmt::format("shape {} is negative", to_string(signature.shape)));
     signature.shape.clear();
   }
-  if (has_root(signature.kind) && (signature.root < 0 || signature.root >= communicator.size())) {
-    complain(fmt::format("root {} is no rank; ranks are 0 to {}", signature.root,
-                         communicator.size() - 1));
+  if (has_root(signature.kind) && !communicator.index_of(signature.root)) {
+    complain(communicator.id() == 0
+                 ? fmt::format("root {} is no rank; ranks are 0 to {}", signature.root,
+                               communicator.size() - 1)
+                 : fmt::format("root {} is not in process set {}, whose ranks are {}",
+                               signature.root, communicator.id(),
+                               fmt::join(communicator.ranks(), ", ")));
   }
   if (has_rows(signature.kind)) complain(prepare_rows(entry, communicator));
   if (!std::isfinite(signature.prescale) || !std::isfinite(signature.postscale)) {

@@ -34,10 +34,14 @@ std::int64_t even_share(std::int64_t rows, int rank, int size) {
   return rows / size + (rank < rows % size ? 1 : 0);
 }
 
-RowLayout layout_of(const Signature& signature, const SplitTable& table, int rank, int size) {
+RowLayout layout_of(const Signature& signature, const SplitTable& table,
+                    const Communicator& communicator) {
   RowLayout layout;
+  const int rank = communicator.rank();
+  const int size = communicator.size();
   const auto me = static_cast<std::size_t>(rank);
-  const auto root = static_cast<std::size_t>(signature.root);
+  // Of kinds without a root it is 0, which need not be a member.
+  const auto root = static_cast<std::size_t>(communicator.index_of(signature.root).value_or(0));
   const std::uint64_t row = signature.elements();
   const auto set_output = [&](std::int64_t rows, const Shape& row_shape, std::uint64_t elements) {
     layout.output_shape = with_rows(rows, row_shape);

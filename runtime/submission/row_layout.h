@@ -2,6 +2,7 @@
 // known. Pure functions of what all ranks share; called by whoever plans and runs an operation.
 #pragma once
 
+#include "runtime/communicator/communicator.h"
 #include "runtime/submission/entry.h"
 
 #include <cstdint>
@@ -25,7 +26,8 @@ struct RowLayout {
 
 /// Precondition: `table` has a row for each rank where the kind is row-wise, as a coordinator that
 /// has decided leaves it.
-RowLayout layout_of(const Signature& signature, const SplitTable& table, int rank, int size);
+RowLayout layout_of(const Signature& signature, const SplitTable& table,
+                    const Communicator& communicator);
 
 /// Rows of a first dimension of `rows` that `rank` gets of a reduce-scatter: as even as can be, the
 /// first ranks one more.

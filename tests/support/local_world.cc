@@ -22,8 +22,8 @@ void run_local_world(int size, const std::function<void(int, Runtime&)>& body,
     if (options.decorate) transport = options.decorate(rank, std::move(transport));
     StoreBootstrap bootstrap(store, rank, size);
     Log log(config->log_level);
-    auto runtime =
-        Runtime::start(bootstrap, {*std::move(config), std::move(log), std::move(transport)});
+    auto runtime = Runtime::start(bootstrap, {*std::move(config), std::move(log),
+                                              std::move(transport), options.process_sets});
     ASSERT_TRUE(runtime.ok()) << runtime.error().message;
     body(rank, **runtime);
   };
@@ -31,6 +31,12 @@ void run_local_world(int size, const std::function<void(int, Runtime&)>& body,
   threads.reserve(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) threads.emplace_back(rank_main, rank);
   for (std::thread& thread : threads) thread.join();
+}
+
+std::shared_ptr<Work> submit(Runtime& runtime, Submission submission) {
+  auto work = runtime.submit(std::move(submission));
+  EXPECT_TRUE(work.ok()) << work.error().message;
+  return work.ok() ? *std::move(work) : nullptr;
 }
 
 Submission allreduce_of(const std::string& name, std::vector<float>& values, ReduceOp op) {

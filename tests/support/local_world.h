@@ -13,7 +13,8 @@
 namespace kolo::test {
 
 struct LocalWorldOptions {
-  Environment::Variables variables;  ///< KOLO_ variables of every rank
+  Environment::Variables variables;            ///< KOLO_ variables of every rank
+  std::vector<std::vector<int>> process_sets;  ///< from the start
   /// Wraps a rank's transport, for instance in a FaultyTransport.
   std::function<std::unique_ptr<Transport>(int rank, std::unique_ptr<Transport>)> decorate;
 };
@@ -22,6 +23,9 @@ struct LocalWorldOptions {
 /// destroyed by their threads, in whatever order these end.
 void run_local_world(int size, const std::function<void(int rank, Runtime& runtime)>& body,
                      const LocalWorldOptions& options = {});
+
+/// Submits; a refusal fails the test.
+std::shared_ptr<Work> submit(Runtime& runtime, Submission submission);
 
 /// A float32 all-reduce submission over `values`, in place.
 Submission allreduce_of(const std::string& name, std::vector<float>& values,

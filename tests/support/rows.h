@@ -11,6 +11,13 @@
 #include <utility>
 #include <vector>
 
+/// Waits for a Work; the test ends if it has failed.
+#define ASSERT_DONE(work)                                               \
+  do {                                                                  \
+    const ::kolo::Status status_of_work = (work)->wait();               \
+    ASSERT_TRUE(status_of_work.ok()) << status_of_work.error().message; \
+  } while (false)
+
 namespace kolo::test {
 
 /// What a test knows of one operation's memory.

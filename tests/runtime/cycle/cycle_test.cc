@@ -15,12 +15,6 @@ namespace {
 
 using testing::HasSubstr;
 
-std::shared_ptr<Work> submit(Runtime& runtime, Submission submission) {
-  auto work = runtime.submit(std::move(submission));
-  EXPECT_TRUE(work.ok()) << work.error().message;
-  return work.ok() ? *std::move(work) : nullptr;
-}
-
 float sum_of_ranks(int size) { return static_cast<float>(size * (size + 1)) / 2; }
 
 class World : public testing::TestWithParam<int> {};

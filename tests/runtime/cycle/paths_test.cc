@@ -37,12 +37,6 @@ Values random_values(std::size_t count, int rank, std::size_t tensor) {
   return values;
 }
 
-std::shared_ptr<Work> submit(Runtime& runtime, Submission submission) {
-  auto work = runtime.submit(std::move(submission));
-  EXPECT_TRUE(work.ok()) << work.error().message;
-  return work.ok() ? *std::move(work) : nullptr;
-}
-
 // Sizes on both sides of KOLO_FUSION_MAX_TENSOR, and beyond every window's lanes.
 constexpr std::size_t kCounts[] = {1, 0, 7, 1000, 64 << 10, 5, 300'001, 2'000'003, 33};
 

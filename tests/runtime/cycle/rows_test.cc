@@ -12,18 +12,6 @@ namespace {
 
 using testing::HasSubstr;
 
-std::shared_ptr<Work> submit(Runtime& runtime, Submission submission) {
-  auto work = runtime.submit(std::move(submission));
-  EXPECT_TRUE(work.ok()) << work.error().message;
-  return work.ok() ? *std::move(work) : nullptr;
-}
-
-#define ASSERT_DONE(work)                                               \
-  do {                                                                  \
-    const Status status_of_work = (work)->wait();                       \
-    ASSERT_TRUE(status_of_work.ok()) << status_of_work.error().message; \
-  } while (false)
-
 /// What rank `from` has in row `row` at `column`: a number that no other place has, small enough
 /// that sums over ranks are exact.
 template <class T>

@@ -1,0 +1,230 @@
+// The cycle's answers to what happens to it: messages, lost peers, failures, the end. The stages
+// are in cycle.cc. Progress token's holder.
+#include "runtime/base/check.h"
+#include "runtime/cycle.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+constexpr std::chrono::milliseconds kCheckInterval{200};
+constexpr std::chrono::milliseconds kLastWords{500};
+constexpr int kLastWordRounds = 1000;
+
+}  // namespace
+
+void Cycle::check_health() {
+  const auto now = Clock::now();
+  const bool check_time = now >= next_check_;
+  if (check_time) {
+    next_check_ = now + kCheckInterval;
+    for (const int rank : watch_.exited()) {
+      hear_last_words();
+      if (groups_.world().departures.contains(rank)) continue;
+      on_peer_failed(rank, KOLO_ERROR(kPeerLost, "its process has ended without kolo::shutdown()"));
+    }
+  }
+  for (const auto& group : groups_.all()) {
+    if (group->is_member()) check_health(*group, now, check_time);
+  }
+}
+
+void Cycle::check_health(Group& group, Clock::time_point now, bool check_time) {
+  const std::vector<int>& ranks = group.communicator.ranks();
+  if (group.departures.any()) {
+    for (const auto& operation : group.running) {
+      const auto gone = group.departures.missing_in(operation->door(), operation->sequence());
+      if (!gone) continue;
+      const int rank = ranks[static_cast<std::size_t>(*gone)];
+      note_failure({KOLO_ERROR(kPeerLost, "{}: rank {} has shut down and takes no part any more",
+                               operation->describe(), rank),
+                    rank});
+    }
+    const auto gone =
+        group.departures.missing_in_negotiation(group.controller.counters().agreements);
+    if (gone && group.controller.has_pending()) {
+      const int rank = ranks[static_cast<std::size_t>(*gone)];
+      note_failure({KOLO_ERROR(kPeerLost, "{}: rank {} has shut down and will never submit it",
+                               group.controller.describe_pending(), rank),
+                    rank});
+    }
+  }
+  if (!check_time) return;
+  note(group.controller.check_timeouts(now));
+  for (const auto& operation : group.running) {
+    if (now - operation->started_at() < std::chrono::seconds(config_.operation_timeout_s)) continue;
+    note_failure(
+        {KOLO_ERROR(kTimeout, "{} did not end within {} s (KOLO_OPERATION_TIMEOUT): {}",
+                    operation->describe(), config_.operation_timeout_s, operation->dump_state())});
+  }
+}
+
+void Cycle::on_message(int peer, std::span<const std::byte> bytes) {
+  const auto message = ControlPlane::parse(bytes);
+  if (!message) {
+    return note(KOLO_ERROR(kInternal, "rank {}: malformed control message of {} bytes from rank {}",
+                           world_.rank(), bytes.size(), peer));
+  }
+  if (Group* const group = groups_.find(message->communicator)) {
+    return on_group_message(*group, peer, *message);
+  }
+  // Of a group that was removed here, nothing matters any more.
+  if (!groups_.is_to_come(message->communicator)) return;
+  early_messages_.push_back(
+      {message->communicator, peer, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}});
+}
+
+void Cycle::on_group_message(Group& group, int peer, const Message& message) {
+  const auto index = group.communicator.index_of(peer);
+  if (!index || !group.is_member()) {
+    return note(KOLO_ERROR(kInternal,
+                           "rank {}: control message {} from rank {}{}, of which not both"
+                           " are",
+                           world_.rank(), static_cast<int>(message.kind), peer,
+                           group.communicator.suffix()));
+  }
+  switch (message.kind) {
+    case MessageKind::kReady:
+    case MessageKind::kRequests:
+    case MessageKind::kAgreed:
+    case MessageKind::kResponses:
+      return note(group.controller.on_message(*index, message));
+    case MessageKind::kGoodbye:
+      if (group.departures.add(*index, message.payload)) return;
+      return note(
+          KOLO_ERROR(kInternal, "rank {}: malformed goodbye from rank {}", world_.rank(), peer));
+    case MessageKind::kAbort: {
+      AbortNotice notice = AbortNotice::decode(message.payload, peer);
+      // The sender failed first, so what we noticed is likely its consequence.
+      failure_ = Failure{std::move(notice.error), notice.culprit, false};
+      return;
+    }
+  }
+}
+
+void Cycle::on_peer_failed(int peer, const Error& error) {
+  if (groups_.world().departures.contains(peer)) return;
+  note_failure(
+      {KOLO_ERROR(kPeerLost, "rank {} (host {}, pid {}) is lost: {}", peer,
+                  world_.world().info(peer).hostname, world_.world().info(peer).pid, error.message),
+       peer});
+}
+
+void Cycle::hear_last_words() {
+  for (int i = 0; i < kLastWordRounds && transport_.progress(); ++i) {
+  }
+}
+
+void Cycle::note(Status status) {
+  if (!status.ok()) note_failure({std::move(status).error()});
+}
+
+void Cycle::note_failure(Failure failure) {
+  if (!failure_) failure_ = std::move(failure);
+}
+
+void Cycle::fail() {
+  // Another rank's failure shows here as a broken link: its own words are the better explanation.
+  hear_last_words();
+  const Failure failure = std::move(*failure_);
+  failure_.reset();
+  if (!world_.abort().raise(failure.error, failure.culprit)) return;
+  if (world_.size() > 1) log_.error("{}", failure.error.message);
+  if (failure.tell_others) {
+    // Best effort: whoever cannot be told notices by itself.
+    const AbortNotice notice{failure.error, failure.culprit};
+    static_cast<void>(
+        tell_others(groups_.world(), MessageKind::kAbort, notice.encode(), failure.culprit));
+    static_cast<void>(transport_.flush(Abort(), Deadline::after(kLastWords)));
+  }
+  complete_all(failure.error);
+}
+
+void Cycle::complete_all(const Error& error) {
+  Error refusal = error;
+  if (error.code != ErrorCode::kShutdown) {
+    refusal.code = ErrorCode::kAborted;
+    refusal.message = fmt::format("kolo was aborted by an earlier failure: {}", error.message);
+  }
+  for (const auto& group : groups_.all()) {
+    group->table.close(refusal);
+    group->ordered.close(refusal);
+  }
+  transport_.fail_all(error);
+  for (const auto& group : groups_.all()) {
+    for (const Entry& entry : take_entries(*group)) finish(*group, entry, error, {});
+  }
+}
+
+std::vector<Entry> Cycle::take_entries(Group& group) {
+  std::vector<Entry> entries = group.controller.take_pending();
+  const auto take = [&](PlannedOperation operation) {
+    std::move(operation.entries.begin(), operation.entries.end(), std::back_inserter(entries));
+  };
+  for (auto& operation : group.running) take(operation->finish());
+  for (auto& operation : group.planned) take(std::move(operation));
+  group.running.clear();
+  group.planned.clear();
+  // Whatever slipped in before the doors were closed.
+  group.table.drain(entries);
+  group.ordered.drain(entries);
+  return entries;
+}
+
+void Cycle::shut_down() {
+  if (world_.abort().raised()) return;
+  std::vector<std::string> goodbyes;
+  for (const auto& group : groups_.all()) goodbyes.push_back(Departures::encode(group->progress()));
+  const Error error = KOLO_ERROR(
+      kShutdown, "rank {}: kolo was shut down before the operation ended", world_.rank());
+  world_.abort().raise(error, world_.rank());
+  hear_last_words();
+  Status told;
+  for (std::size_t i = 0; i < goodbyes.size(); ++i) {
+    Group& group = *groups_.all()[i];
+    if (!group.is_member() || group.removed) continue;
+    Status status = tell_others(group, MessageKind::kGoodbye, goodbyes[i], Abort::kNoCulprit);
+    if (told.ok()) told = std::move(status);
+  }
+  if (told.ok()) told = transport_.flush(Abort(), Deadline::after(kLastWords));
+  if (!told.ok()) log_.debug("goodbye: {}", told.error().message);
+  complete_all(error);
+}
+
+Status Cycle::tell_others(Group& group, MessageKind kind, std::string_view payload, int culprit) {
+  // Whoever has left cannot be connected to any more.
+  Status first;
+  const std::vector<int>& ranks = group.communicator.ranks();
+  for (int i = 0; i < group.communicator.size(); ++i) {
+    const int rank = ranks[static_cast<std::size_t>(i)];
+    const bool gone = groups_.world().departures.contains(rank);
+    if (i == group.communicator.rank() || rank == culprit || gone) continue;
+    Status status = group.control_plane.send(i, kind, payload);
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
+}
+
+bool Cycle::has_work() const {
+  const auto all = groups_.all();
+  return std::any_of(all.begin(), all.end(), [](const auto& group) { return group->has_work(); });
+}
+
+bool Cycle::is_communicating() const {
+  const auto all = groups_.all();
+  return std::any_of(all.begin(), all.end(),
+                     [](const auto& group) { return !group->running.empty(); });
+}
+
+Cycle::Clock::time_point Cycle::next_timer() const {
+  Clock::time_point next = next_check_;
+  for (const auto& group : groups_.all()) {
+    next = std::min(next, group->controller.next_announcement().value_or(next));
+  }
+  return next;
+}
+
+}  // namespace kolo

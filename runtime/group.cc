@@ -1,0 +1,97 @@
+// Making, finding and dropping groups.
+#include "runtime/group.h"
+
+#include "runtime/base/check.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace kolo {
+
+Group::Group(Communicator members, Transport& transport, Waker& waker, const Config& config,
+             const Log& log)
+    : communicator(std::move(members)),
+      table(waker, static_cast<std::uint64_t>(config.batch_size)),
+      control_plane(transport, communicator),
+      controller(communicator, control_plane, config, log),
+      departures(communicator.size()) {}
+
+Progress Group::progress() const {
+  Progress progress{controller.counters().agreements, next_sequences};
+  const auto unfinished = [&](Door door, std::uint64_t sequence) {
+    auto& done = progress.operations[static_cast<std::size_t>(door)];
+    done = std::min(done, sequence);
+  };
+  for (const auto& operation : running) unfinished(operation->door(), operation->sequence());
+  for (const auto& operation : planned) unfinished(operation.door, operation.sequence);
+  return progress;
+}
+
+GroupRegistry::GroupRegistry(World world, Transport& transport, Waker& waker, const Config& config,
+                             const Log& log)
+    : transport_(transport), waker_(waker), config_(config), log_(log) {
+  groups_.push_back(std::make_unique<Group>(Communicator(0, std::move(world)), transport_, waker_,
+                                            config_, log_));
+}
+
+Group* GroupRegistry::find(std::uint32_t id) const {
+  const auto it = std::find_if(groups_.begin(), groups_.end(), [&](const auto& group) {
+    return group->communicator.id() == id && !group->removed;
+  });
+  return it == groups_.end() ? nullptr : it->get();
+}
+
+Result<Group*> GroupRegistry::add(const std::vector<int>& ranks) {
+  for (const auto& group : groups_) {
+    if (group->removed || group->communicator.ranks() != ranks) continue;
+    return KOLO_ERROR(kInvalidArgument, "there is a process set of ranks {} already: number {}",
+                      fmt::join(ranks, ", "), group->communicator.id());
+  }
+  auto group = std::make_unique<Group>(Communicator(next_id_, world().communicator, ranks),
+                                       transport_, waker_, config_, log_);
+  const std::lock_guard lock(mutex_);
+  ++next_id_;
+  groups_.push_back(std::move(group));
+  return groups_.back().get();
+}
+
+Result<Group*> GroupRegistry::remove(std::uint32_t id) {
+  Group* const group = id == 0 ? nullptr : find(id);
+  if (group == nullptr) return no_such_group(id);
+  const std::lock_guard lock(mutex_);
+  group->removed = true;
+  return group;
+}
+
+void GroupRegistry::drop_removed() {
+  const auto is_over = [](const auto& group) { return group->removed && !group->has_work(); };
+  if (std::none_of(groups_.begin(), groups_.end(), is_over)) return;
+  const std::lock_guard lock(mutex_);
+  std::erase_if(groups_, is_over);
+}
+
+void GroupRegistry::request_flush(bool wake) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& group : groups_) group->table.request_flush(false);
+  }
+  if (wake) waker_.wake();
+}
+
+std::vector<std::uint32_t> GroupRegistry::ids() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::uint32_t> ids;
+  for (const auto& group : groups_) {
+    if (!group->removed) ids.push_back(group->communicator.id());
+  }
+  return ids;
+}
+
+Error GroupRegistry::no_such_group(std::uint32_t id) const {
+  return KOLO_ERROR(kInvalidArgument,
+                    "rank {}: there is no process set {}{}; it was never added, or was removed",
+                    world().communicator.rank(), id, id == 0 ? " to remove" : "");
+}
+
+}  // namespace kolo

@@ -1,0 +1,107 @@
+// Group: one process set at work: its communicator, its doors, its negotiation and its operations.
+// The world is group 0; sets are added and removed at run time. All but what GroupRegistry guards
+// belongs to the progress token's holder.
+#pragma once
+
+#include "runtime/base/log.h"
+#include "runtime/base/waker.h"
+#include "runtime/communicator/control_plane.h"
+#include "runtime/health/departures.h"
+#include "runtime/negotiation/controller.h"
+#include "runtime/operation.h"
+#include "runtime/submission/ordered_queue.h"
+#include "runtime/submission/tensor_table.h"
+
+#include <kolo/config.h>
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kolo {
+
+struct Group {
+  Group(Communicator members, Transport& transport, Waker& waker, const Config& config,
+        const Log& log);
+
+  bool is_member() const { return communicator.rank() >= 0; }
+  bool has_work() const { return !running.empty() || !planned.empty() || controller.has_pending(); }
+  std::uint64_t next_sequence(Door door) {
+    return next_sequences[static_cast<std::size_t>(door)]++;
+  }
+  Progress progress() const;
+
+  Communicator communicator;
+  TensorTable table;     ///< its own mutex
+  OrderedQueue ordered;  ///< its own mutex
+  ControlPlane control_plane;
+  Controller controller;
+  Departures departures;
+
+  bool flush = false;
+  bool removed = false;
+  std::deque<PlannedOperation> planned;
+  std::vector<std::unique_ptr<Operation>> running;
+  std::vector<std::unique_ptr<Operation>> idle;
+  std::array<std::uint64_t, kDoorCount> next_sequences = {};
+};
+
+/// All groups of a rank. Any thread finds one by its number; the token's holder adds and removes.
+class GroupRegistry {
+ public:
+  GroupRegistry(World world, Transport& transport, Waker& waker, const Config& config,
+                const Log& log);
+
+  Group& world() { return *groups_.front(); }
+  const Group& world() const { return *groups_.front(); }
+  /// Token holder: all, in order of their numbers, removed ones that still run something included.
+  /// A group that is added while this is iterated comes last.
+  std::span<const std::unique_ptr<Group>> all() const { return groups_; }
+  /// Token holder: null if there is none, or none any more.
+  Group* find(std::uint32_t id) const;
+  /// Token holder: whether a group of this number may still be added.
+  bool is_to_come(std::uint32_t id) const { return id >= next_id_; }
+
+  /// Token holder: adds a set of world ranks, ascending, under the next number. kInvalidArgument if
+  /// there is one of the same ranks.
+  Result<Group*> add(const std::vector<int>& ranks);
+  /// Token holder: nobody finds it any more. kInvalidArgument if there is none, or it is the world.
+  Result<Group*> remove(std::uint32_t id);
+  /// Token holder: destroys removed groups that run nothing any more.
+  void drop_removed();
+
+  /// Any thread: use(group), under the lock of the registry. kInvalidArgument if there is no such
+  /// group.
+  template <class Use>
+  auto with(std::uint32_t id, Use&& use) -> decltype(use(std::declval<Group&>())) {
+    const std::lock_guard lock(mutex_);
+    Group* const group = find(id);
+    if (group == nullptr) return no_such_group(id);
+    return use(*group);
+  }
+
+  /// Any thread: as TensorTable::request_flush, of every group.
+  void request_flush(bool wake);
+
+  /// Any thread: the numbers of the process sets, the world's included.
+  std::vector<std::uint32_t> ids() const;
+
+ private:
+  Error no_such_group(std::uint32_t id) const;
+
+  Transport& transport_;
+  Waker& waker_;
+  const Config& config_;
+  const Log& log_;
+  mutable std::mutex mutex_;  ///< guards changes of groups_, and other threads' reading of it
+  std::vector<std::unique_ptr<Group>> groups_;
+  std::uint32_t next_id_ = 1;
+};
+
+}  // namespace kolo

@@ -1,0 +1,142 @@
+// Join: ranks whose data has run out take part with zeros until all have joined.
+#include "tests/support/rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace kolo::test {
+namespace {
+
+using testing::HasSubstr;
+
+std::shared_ptr<Work> join(Runtime& runtime) {
+  Submission submission;
+  submission.signature.kind = OperationKind::kJoin;
+  return submit(runtime, submission);
+}
+
+class Join : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, Join, testing::Values(1, 2, 3, 5));
+
+TEST_P(Join, RanksWithFewerBatchesContributeZeros) {
+  const int size = GetParam();
+  run_local_world(size, [&](int rank, Runtime& runtime) {
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      // Rank r has 3 r + 2 batches of three tensors, one of them unnamed.
+      for (int batch = 0; batch < 3 * rank + 2; ++batch) {
+        int working = 0;
+        float sum = 0;
+        for (int r = 0; r < size; ++r) {
+          if (batch >= 3 * r + 2) continue;
+          ++working;
+          sum += static_cast<float>(r + 1);
+        }
+        std::vector<float> summed(1000, static_cast<float>(rank + 1));
+        std::vector<float> mean(17, static_cast<float>(rank + 1));
+        std::vector<float> unnamed(5, static_cast<float>(rank + 1));
+        const auto works = {submit(runtime, allreduce_of("sum", summed)),
+                            submit(runtime, allreduce_of("mean", mean, ReduceOp::kAverage)),
+                            submit(runtime, allreduce_of("", unnamed))};
+        for (const auto& work : works) ASSERT_DONE(work);
+        ASSERT_EQ(summed.back(), sum);
+        ASSERT_FLOAT_EQ(mean.back(), sum / static_cast<float>(working));
+        ASSERT_EQ(unnamed.back(), sum);
+        ASSERT_EQ((*works.begin())->contributors(), working);
+      }
+      const auto work = join(runtime);
+      ASSERT_DONE(work);
+      EXPECT_EQ(work->outcome().value, size - 1) << "the last rank has the most batches";
+      // All are back.
+      std::vector<float> all(3, 1.0F);
+      ASSERT_DONE(submit(runtime, allreduce_of("all", all, ReduceOp::kAverage)));
+      EXPECT_EQ(all.front(), 1.0F);
+    }
+  });
+}
+
+TEST(Join, TellsWhoCameLast) {
+  run_local_world(3, [](int rank, Runtime& runtime) {
+    for (int last = 0; last < 3; ++last) {
+      if (rank == last) {
+        // Done once the others have joined: else it would wait for them.
+        std::vector<float> values(3, 1.0F);
+        ASSERT_DONE(submit(runtime, allreduce_of("only", values)));
+        EXPECT_EQ(values.front(), 1.0F);
+      }
+      const auto work = join(runtime);
+      ASSERT_DONE(work);
+      EXPECT_EQ(work->outcome().value, last);
+    }
+  });
+}
+
+TEST(Join, WhatZerosCannotJoinFailsOnTheOthers) {
+  run_local_world(3, [](int rank, Runtime& runtime) {
+    if (rank != 1) {
+      Rows<float> rows{std::vector<float>(4, 1.0F), {}, {}};
+      const std::pair<OperationKind, std::string> kinds[] = {
+          {OperationKind::kAllgather, "allgather"},
+          {OperationKind::kAlltoall, "alltoall"},
+          {OperationKind::kReduceScatter, "reducescatter"},
+          {OperationKind::kGather, "gather"},
+          {OperationKind::kBarrier, "barrier"}};
+      for (const auto& [kind, word] : kinds) {
+        auto submission = rows_of(kind, "t", rows, {4});
+        submission.splits = kind == OperationKind::kAlltoall ? Splits{1, 1, 2} : Splits{};
+        const Status status = submit(runtime, submission)->wait();
+        ASSERT_FALSE(status.ok()) << word;
+        EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+        EXPECT_EQ(status.error().message,
+                  "tensor 't': rank 1 has joined, and " + word +
+                      " cannot be done without; only allreduce with sum or average can, so join() "
+                      "after the last other operation");
+      }
+      std::vector<float> values(4, 1.0F);
+      auto broadcast = allreduce_of("t", values);
+      broadcast.signature.kind = OperationKind::kBroadcast;
+      EXPECT_THAT(submit(runtime, broadcast)->wait().error().message,
+                  HasSubstr("and broadcast cannot be done without"));
+      ASSERT_DONE(submit(runtime, allreduce_of("t", values)));
+      EXPECT_EQ(values.front(), 2.0F);
+    }
+    ASSERT_DONE(join(runtime));
+    std::vector<float> values(4, 1.0F);
+    ASSERT_DONE(submit(runtime, allreduce_of("t", values)));
+    EXPECT_EQ(values.front(), 3.0F);
+  });
+}
+
+TEST(Join, OfAProcessSetIsItsOwn) {
+  LocalWorldOptions options;
+  options.process_sets = {{0, 1}};
+  run_local_world(
+      3,
+      [](int rank, Runtime& runtime) {
+        std::shared_ptr<Work> joined;
+        if (rank < 2) {
+          if (rank == 1) {
+            std::vector<float> values(3, 5.0F);
+            Submission submission = allreduce_of("t", values, ReduceOp::kAverage);
+            submission.process_set = 1;
+            ASSERT_DONE(submit(runtime, submission));
+            EXPECT_EQ(values.front(), 5.0F);
+          }
+          Submission submission;
+          submission.signature.kind = OperationKind::kJoin;
+          submission.process_set = 1;
+          joined = submit(runtime, submission);
+        }
+        // The world goes on with all three.
+        std::vector<float> values(3, 1.0F);
+        ASSERT_DONE(submit(runtime, allreduce_of("t", values)));
+        EXPECT_EQ(values.front(), 3.0F);
+        if (joined) {
+          ASSERT_DONE(joined);
+          EXPECT_EQ(joined->outcome().value, 1);
+        }
+      },
+      options);
+}
+
+}  // namespace
+}  // namespace kolo::test
