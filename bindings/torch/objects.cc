@@ -1,4 +1,7 @@
-// Bytes of any length over collectives on int64 tensors.
+// Bytes of any length over collectives on int64 tensors. A failure travels as bytes whose length is
+// told as −1 − length.
+#include "bindings/torch/tensor_memory.h"
+
 #include <kolo/torch/functions.h>
 #include <kolo/torch/objects.h>
 
@@ -10,52 +13,79 @@ namespace {
 
 constexpr std::int64_t kWord = sizeof(std::int64_t);
 
-std::int64_t words_of(std::int64_t length) { return (length + kWord - 1) / kWord; }
-
 /// An unnamed operation stays so: its parts are then told apart by call order.
 std::string part(const ObjectOptions& options, const char* what) {
   return options.name.empty() ? std::string() : options.name + "/" + what;
 }
 
-std::string string_of(const std::int64_t* words, std::int64_t length) {
-  std::string bytes(static_cast<std::size_t>(length), '\0');
-  if (length > 0) std::memcpy(bytes.data(), words, bytes.size());
+const std::string& content_of(const Parcel& parcel) {
+  return parcel.failure.empty() ? parcel.bytes : parcel.failure;
+}
+
+std::int64_t told_of(const Parcel& parcel) {
+  const auto length = static_cast<std::int64_t>(content_of(parcel).size());
+  return parcel.failure.empty() ? length : -1 - length;
+}
+
+std::int64_t length_of(std::int64_t told) { return told < 0 ? -1 - told : told; }
+std::int64_t words_of(std::int64_t told) { return (length_of(told) + kWord - 1) / kWord; }
+
+std::string string_of(const std::int64_t* words, std::int64_t told) {
+  std::string bytes(static_cast<std::size_t>(length_of(told)), '\0');
+  if (!bytes.empty()) std::memcpy(bytes.data(), words, bytes.size());
   return bytes;
+}
+
+[[noreturn]] void raise_failure(int rank, const std::string& failure) {
+  raise(ErrorCode::kInvalidArgument, "rank " + std::to_string(rank) + ": " + failure);
 }
 
 }  // namespace
 
-std::string broadcast_bytes(std::string bytes, int root, const ObjectOptions& options) {
+std::string broadcast_bytes(Parcel parcel, int root, const ObjectOptions& options) {
   const bool is_root = rank() == root;
-  const auto mine = static_cast<std::int64_t>(bytes.size());
-  const std::int64_t length = broadcast(torch::tensor(is_root ? mine : 0, torch::kInt64), root,
-                                        {.name = part(options, "length")})
-                                  .item<std::int64_t>();
-  torch::Tensor words = torch::zeros({words_of(length)}, torch::kInt64);
-  if (is_root && mine > 0) std::memcpy(words.data_ptr(), bytes.data(), bytes.size());
+  const std::int64_t told = broadcast(torch::tensor(is_root ? told_of(parcel) : 0, torch::kInt64),
+                                      root, {.name = part(options, "length")})
+                                .item<std::int64_t>();
+  torch::Tensor words = torch::zeros({words_of(told)}, torch::kInt64);
+  if (const std::string& mine = content_of(parcel); is_root && !mine.empty()) {
+    std::memcpy(words.data_ptr(), mine.data(), mine.size());
+  }
   broadcast_(words, root, {.name = part(options, "bytes")});
-  return is_root ? std::move(bytes) : string_of(words.const_data_ptr<std::int64_t>(), length);
+  if (is_root && told >= 0) return std::move(parcel.bytes);
+  std::string bytes = string_of(words.const_data_ptr<std::int64_t>(), told);
+  if (told < 0) raise_failure(root, bytes);
+  return bytes;
 }
 
-std::vector<std::string> allgather_bytes(const std::string& bytes, const ObjectOptions& options) {
+std::vector<std::string> allgather_bytes(const Parcel& parcel, const ObjectOptions& options) {
   // Sums in which all but one rank have zeros, hence exact for any bytes.
-  torch::Tensor lengths = torch::zeros({size()}, torch::kInt64);
-  lengths[rank()] = static_cast<std::int64_t>(bytes.size());
-  allreduce_(lengths, {.name = part(options, "lengths")});
-  const auto* const length = lengths.const_data_ptr<std::int64_t>();
-  std::vector<std::int64_t> first(static_cast<std::size_t>(size()) + 1, 0);
-  for (std::size_t i = 0; i + 1 < first.size(); ++i) first[i + 1] = first[i] + words_of(length[i]);
+  torch::Tensor all_told = torch::zeros({size()}, torch::kInt64);
+  all_told[rank()] = told_of(parcel);
+  allreduce_(all_told, {.name = part(options, "lengths")});
+  const auto* const told = all_told.const_data_ptr<std::int64_t>();
+  const auto ranks = static_cast<std::size_t>(size());
+  std::vector<std::int64_t> first(ranks + 1, 0);
+  for (std::size_t i = 0; i < ranks; ++i) first[i + 1] = first[i] + words_of(told[i]);
   torch::Tensor words = torch::zeros({first.back()}, torch::kInt64);
   auto* const word = words.data_ptr<std::int64_t>();
-  if (!bytes.empty()) {
-    std::memcpy(word + first[static_cast<std::size_t>(rank())], bytes.data(), bytes.size());
+  if (const std::string& mine = content_of(parcel); !mine.empty()) {
+    std::memcpy(word + first[static_cast<std::size_t>(rank())], mine.data(), mine.size());
   }
   allreduce_(words, {.name = part(options, "bytes")});
   std::vector<std::string> all;
-  for (std::size_t i = 0; i + 1 < first.size(); ++i) {
-    all.push_back(string_of(word + first[i], length[i]));
+  for (std::size_t i = 0; i < ranks; ++i) {
+    all.push_back(string_of(word + first[i], told[i]));
+    if (told[i] < 0) raise_failure(static_cast<int>(i), all.back());
   }
   return all;
+}
+
+std::string reason_of(const std::exception& exception) {
+  const auto* const of_torch = dynamic_cast<const c10::Error*>(&exception);
+  std::string what = of_torch != nullptr ? of_torch->what_without_backtrace() : exception.what();
+  what = what.substr(0, what.find('\n'));
+  return what.empty() ? "an exception without a message" : what;
 }
 
 }  // namespace kolo

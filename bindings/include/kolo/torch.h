@@ -3,11 +3,16 @@
 
 #include <kolo/kolo.h>
 #include <kolo/torch/broadcast_parameters.h>
+#include <kolo/torch/checkpoint.h>
 #include <kolo/torch/compression.h>
+#include <kolo/torch/console.h>
 #include <kolo/torch/data_loader.h>
 #include <kolo/torch/device.h>
 #include <kolo/torch/distributed_eval_sampler.h>
 #include <kolo/torch/distributed_optimizer.h>
 #include <kolo/torch/distributed_sampler.h>
 #include <kolo/torch/functions.h>
+#include <kolo/torch/metrics.h>
 #include <kolo/torch/objects.h>
+#include <kolo/torch/optimizer_state.h>
+#include <kolo/torch/schedulers.h>

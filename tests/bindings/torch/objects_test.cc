@@ -1,3 +1,5 @@
+#include "tests/bindings/torch/tools_test_support.h"
+
 #include <kolo/torch.h>
 
 #include <gmock/gmock.h>
@@ -47,6 +49,16 @@ TEST(Objects, WhatTorchSaves) {
   scores.insert("rank", kolo::rank());
   const auto got = kolo::broadcast_object(torch::IValue(scores), root);
   EXPECT_EQ(got.toGenericDict().at("rank").toDouble(), root);
+}
+
+TEST(Objects, AFailureOfOneRankIsToldToAll) {
+  const int odd = kolo::size() - 1;
+  // An undefined tensor in a list has no bytes.
+  const std::vector<torch::Tensor> list = {kolo::rank() == odd ? torch::Tensor() : torch::ones(2)};
+  const auto expected = testing::StartsWith("rank " + std::to_string(odd) + ": ");
+  EXPECT_THAT(message_of([&] { kolo::broadcast_object(list, odd); }), expected);
+  EXPECT_THAT(message_of([&] { kolo::allgather_object(list); }), expected);
+  EXPECT_EQ(kolo::broadcast_object(std::string("x"), odd), "x") << "still usable";
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <kolo/kolo.h>
 #include <torch/torch.h>
 
+#include <exception>
 #include <sstream>
 #include <string>
 #include <type_traits>
@@ -20,12 +21,21 @@ struct ObjectOptions {
   std::string name = {};  ///< as AllreduceOptions::name
 };
 
+/// What a rank sends: bytes, or why it has none. A failure of one rank is then thrown by all of
+/// them, as kInvalidArgument that names the rank, instead of leaving the others to wait.
+struct Parcel {
+  std::string bytes = {};
+  std::string failure = {};  ///< empty: there is none
+};
+
 /// The root's bytes, of any length, on every rank; those of the others are not read.
-KOLO_API std::string broadcast_bytes(std::string bytes, int root,
-                                     const ObjectOptions& options = {});
-/// Every rank's bytes, by rank.
-KOLO_API std::vector<std::string> allgather_bytes(const std::string& bytes,
+KOLO_API std::string broadcast_bytes(Parcel parcel, int root, const ObjectOptions& options = {});
+/// Every rank's bytes, by rank. Throws the failure of the lowest rank that has one.
+KOLO_API std::vector<std::string> allgather_bytes(const Parcel& parcel,
                                                   const ObjectOptions& options = {});
+
+/// What an exception says in one line, without LibTorch's stack.
+KOLO_API std::string reason_of(const std::exception& exception);
 
 /// The bytes of a value, and the value of such bytes. T is default-constructible.
 template <class T>
@@ -56,11 +66,21 @@ T from_bytes(std::string bytes) {
   }
 }
 
+/// to_bytes(), or why it cannot be done.
+template <class T>
+Parcel to_parcel(const T& value) {
+  try {
+    return {.bytes = to_bytes(value)};
+  } catch (const std::exception& exception) {
+    return {.failure = reason_of(exception)};
+  }
+}
+
 /// The root's value; on the root itself the very value that it passed.
 template <class T>
 T broadcast_object(T value, int root, const ObjectOptions& options = {}) {
   const bool is_root = kolo::rank() == root;
-  std::string bytes = broadcast_bytes(is_root ? to_bytes(value) : std::string(), root, options);
+  std::string bytes = broadcast_bytes(is_root ? to_parcel(value) : Parcel(), root, options);
   return is_root ? std::move(value) : from_bytes<T>(std::move(bytes));
 }
 
@@ -68,7 +88,7 @@ T broadcast_object(T value, int root, const ObjectOptions& options = {}) {
 template <class T>
 std::vector<T> allgather_object(const T& value, const ObjectOptions& options = {}) {
   std::vector<T> values;
-  for (std::string& bytes : allgather_bytes(to_bytes(value), options)) {
+  for (std::string& bytes : allgather_bytes(to_parcel(value), options)) {
     values.push_back(from_bytes<T>(std::move(bytes)));
   }
   return values;

@@ -1,0 +1,49 @@
+// Checkpoints: one file with the model as torch::save writes it, and in the same archive what a run
+// needs to go on. A program without kolo reads the model by torch::load(module, path), which leaves
+// the rest alone. Collective: only rank 0 touches the file system, so the others need not share it.
+//
+// The file is a ZIP archive of LibTorch whose comment holds its length, a checksum and the time, so
+// it is a plain archive for every reader, and a torn or damaged file is noticed. It replaces an
+// older one of its name in one step, after it has reached the disk: a crash leaves the old or the
+// new. The training loop's thread.
+#pragma once
+
+#include <kolo/export.h>
+#include <kolo/torch/schedulers.h>
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+namespace kolo {
+
+/// What a checkpoint holds; null is left out. Pass the module that DistributedDataParallel wraps,
+/// not the wrapper.
+struct CheckpointParts {
+  torch::nn::Module* module = nullptr;
+  torch::optim::Optimizer* optimizer = nullptr;
+  /// Needs the optimizer, which has the learning rates.
+  SchedulerState* scheduler = nullptr;
+  torch::data::samplers::Sampler<>* sampler = nullptr;
+};
+
+/// Writes rank 0's parts and the number of epochs that are done; makes missing folders. Returns on
+/// all ranks when the file is in place. Throws kInvalidArgument on all ranks, with rank 0's reason,
+/// if it could not be written; an older file of the name is then untouched.
+KOLO_API void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& parts,
+                              std::int64_t epoch);
+
+/// Loads the parts on every rank, in place, whatever the number of ranks was when it was saved;
+/// returns the `epoch` of save_checkpoint(). What the file holds besides is left alone. Throws
+/// kInvalidArgument on all ranks if rank 0 cannot read `path`, the file is torn or damaged, lacks a
+/// part, or a part does not fit the module or optimizer of some rank.
+KOLO_API std::int64_t load_checkpoint(const std::filesystem::path& path,
+                                      const CheckpointParts& parts);
+
+/// The whole checkpoint in rank 0's folder `folder` that was saved last, for every rank. Files that
+/// are torn or no checkpoints do not count; none, also without the folder: nullopt.
+KOLO_API std::optional<std::filesystem::path> newest_checkpoint(
+    const std::filesystem::path& folder);
+
+}  // namespace kolo

@@ -1,0 +1,83 @@
+#include "bindings/torch/tensor_memory.h"
+
+#include <kolo/torch/functions.h>
+#include <kolo/torch/metrics.h>
+#include <kolo/torch/objects.h>
+
+#include <limits>
+
+namespace kolo {
+namespace {
+
+/// The rows of all ranks, which may have different numbers of them.
+torch::Tensor gather_rows(const torch::Tensor& rows, const std::string& name) {
+  const std::vector<torch::Tensor> all = allgather_object(rows, {.name = name});
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    if (all[i].sizes().slice(1) != all[0].sizes().slice(1) ||
+        all[i].scalar_type() != all[0].scalar_type()) {
+      const auto told = [](const torch::Tensor& tensor) {
+        std::ostringstream text;
+        text << tensor.scalar_type() << ' ' << tensor.sizes();
+        return std::move(text).str();
+      };
+      raise(ErrorCode::kMismatch, "gather_for_metrics" + (name.empty() ? "" : " '" + name + "'") +
+                                      ": rank 0 passed " + told(all[0]) + ", but rank " +
+                                      std::to_string(i) + " passed " + told(all[i]) +
+                                      "; only the first extent may differ");
+    }
+  }
+  return torch::cat(all);
+}
+
+}  // namespace
+
+torch::Tensor gather_for_metrics(const torch::Tensor& tensor, const RankSampler& sampler,
+                                 const GatherOptions& options) {
+  if (!tensor.defined() || tensor.dim() == 0) {
+    raise(
+        ErrorCode::kInvalidArgument,
+        "gather_for_metrics takes a tensor with a row for each element of the batch, but this one "
+        "has no rows; metric_average() takes single numbers");
+  }
+  const torch::NoGradGuard no_grad;
+  const auto size = static_cast<std::int64_t>(sampler.last_batch_size());
+  const std::int64_t rows = tensor.size(0);
+  if (rows != 0 && rows != size) {
+    raise(ErrorCode::kInvalidArgument,
+          "gather_for_metrics: the tensor has " + std::to_string(rows) +
+              " rows, but the last batch of this rank's sampler has " + std::to_string(size) +
+              " elements; pass the rows of that batch");
+  }
+  const auto padding = static_cast<std::int64_t>(sampler.last_batch_padding());
+  const std::int64_t kept = rows == 0 ? 0 : rows - padding;
+  return gather_rows(tensor.detach().slice(0, 0, kept).contiguous().clone(), options.name);
+}
+
+double metric_average(double value, const std::string& name) {
+  return allreduce(torch::tensor(value, torch::kFloat64), {.op = ReduceOp::kAverage, .name = name})
+      .item<double>();
+}
+
+void Meter::add(double mean, std::int64_t count) {
+  if (count <= 0) return;  // the mean of no samples is no number
+  sum_ += mean * static_cast<double>(count);
+  count_ += count;
+}
+
+void Meter::reset() {
+  sum_ = 0;
+  count_ = 0;
+}
+
+double Meter::Total::mean() const {
+  return count == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / static_cast<double>(count);
+}
+
+Meter::Total Meter::total() const {
+  // Counts up to 2⁵³ are exact in float64.
+  const torch::Tensor sums = allreduce(
+      torch::tensor({sum_, static_cast<double>(count_)}, torch::kFloat64), {.name = name_});
+  return {sums[0].item<double>(), static_cast<std::int64_t>(sums[1].item<double>())};
+}
+
+}  // namespace kolo

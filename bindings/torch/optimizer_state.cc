@@ -1,0 +1,41 @@
+#include "bindings/torch/optimizer_archive.h"
+#include "bindings/torch/tensor_memory.h"
+
+#include <kolo/torch/objects.h>
+#include <kolo/torch/optimizer_state.h>
+
+namespace kolo {
+namespace {
+
+Parcel parcel_of(torch::optim::Optimizer& optimizer) {
+  try {
+    torch::serialize::OutputArchive archive;
+    save_optimizer(optimizer, archive);
+    std::ostringstream stream;
+    archive.save_to(stream);
+    return {.bytes = std::move(stream).str()};
+  } catch (const std::exception& exception) {
+    return {.failure = "the optimizer cannot be saved: " + reason_of(exception)};
+  }
+}
+
+}  // namespace
+
+void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root) {
+  const bool is_root = rank() == root;
+  const std::string bytes = broadcast_bytes(is_root ? parcel_of(optimizer) : Parcel(), root,
+                                            {.name = "broadcast_optimizer_state"});
+  if (is_root) return;
+  try {
+    torch::serialize::InputArchive archive;
+    archive.load_from(bytes.data(), bytes.size());
+    load_optimizer(optimizer, archive);
+  } catch (const std::exception& exception) {
+    raise(ErrorCode::kMismatch, "broadcast_optimizer_state: rank " + std::to_string(rank()) +
+                                    " cannot take the state of rank " + std::to_string(root) +
+                                    ": " + reason_of(exception) +
+                                    "; make the same optimizer on every rank");
+  }
+}
+
+}  // namespace kolo

@@ -1,0 +1,223 @@
+#include "tests/bindings/torch/tools_test_support.h"
+
+#include <kolo/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// A folder of rank 0's that all ranks know by name; gone with the test.
+class CheckpointTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name;
+    if (kolo::rank() == 0) {
+      name = (fs::temp_directory_path() / "kolo-checkpoint-XXXXXX").string();
+      ASSERT_NE(mkdtemp(name.data()), nullptr);
+    }
+    folder_ = kolo::broadcast_object(name, 0);
+  }
+  void TearDown() override {
+    std::error_code error;
+    if (kolo::rank() == 0) fs::remove_all(folder_, error);
+  }
+  /// Rank 0 changes a file while the others wait.
+  template <class Change>
+  void change(const Change& change) {
+    if (kolo::rank() == 0) change();
+    kolo::broadcast_object(std::string(), 0);
+  }
+
+  fs::path folder_;
+};
+
+torch::nn::Sequential network() {
+  return torch::nn::Sequential(torch::nn::Linear(4, 8), torch::nn::BatchNorm1d(8),
+                               torch::nn::Linear(8, 2));
+}
+
+/// What a run consists of, as the examples have it.
+struct Training {
+  torch::nn::Sequential model = network();
+  torch::optim::AdamW optimizer{model->parameters(), torch::optim::AdamWOptions(0.1)};
+  kolo::StepLR scheduler{optimizer, 2, 0.5};
+  kolo::DistributedSampler sampler{640, {.seed = 3}};
+
+  Training() { kolo::broadcast_parameters(*model, 0); }
+  kolo::CheckpointParts parts() { return {model.get(), &optimizer, &scheduler, &sampler}; }
+  void step(int number) {
+    optimizer.zero_grad();
+    const auto input = torch::arange(24, torch::kFloat32).reshape({6, 4}).sin() * number;
+    model->forward(input).pow(2).mean().backward();
+    optimizer.step();
+    sampler.next(8);
+    scheduler.step();
+  }
+  double learning_rate() { return optimizer.param_groups()[0].options().get_lr(); }
+};
+
+void expect_alike(torch::nn::Module& one, torch::nn::Module& other) {
+  for (const auto& item : one.named_parameters()) {
+    EXPECT_TRUE(torch::equal(item.value(), other.named_parameters()[item.key()])) << item.key();
+  }
+  for (const auto& item : one.named_buffers()) {
+    EXPECT_TRUE(torch::equal(item.value(), other.named_buffers()[item.key()])) << item.key();
+  }
+}
+
+TEST_F(CheckpointTest, ARunGoesOnAsIfItHadNotStopped) {
+  const fs::path path = folder_ / "new" / "model.pt";
+  Training run;
+  for (int i = 1; i <= 3; ++i) run.step(i);
+  kolo::save_checkpoint(path, run.parts(), 7);
+
+  Training resumed;
+  const auto* const memory = resumed.model->parameters()[0].data_ptr();
+  if (kolo::rank() % 2 == 1) resumed.step(9);  // what a rank has done before is gone
+  EXPECT_EQ(kolo::load_checkpoint(path, resumed.parts()), 7);
+  EXPECT_EQ(resumed.model->parameters()[0].data_ptr(), memory) << "in place";
+  EXPECT_DOUBLE_EQ(resumed.learning_rate(), run.learning_rate());
+  expect_alike(*run.model, *resumed.model);
+  resumed.sampler.reset();
+  EXPECT_EQ(resumed.sampler.next(8), run.sampler.next(8));
+  for (int i = 4; i <= 6; ++i) {
+    run.step(i);
+    resumed.step(i);
+    EXPECT_DOUBLE_EQ(resumed.learning_rate(), run.learning_rate()) << "step " << i;
+  }
+  expect_alike(*run.model, *resumed.model);
+}
+
+TEST_F(CheckpointTest, TheModelIsPlainForLibTorch) {
+  Training run;
+  run.step(1);
+  kolo::save_checkpoint(folder_ / "model.pt", run.parts(), 1);
+  if (kolo::rank() != 0) return;
+  auto plain = network();
+  torch::load(plain, (folder_ / "model.pt").string());
+  expect_alike(*run.model, *plain);
+}
+
+TEST_F(CheckpointTest, ATornOrDamagedFileIsRefusedOnAllRanks) {
+  const fs::path path = folder_ / "model.pt";
+  Training run;
+  const auto message = [&] {
+    return message_of([&] { kolo::load_checkpoint(path, run.parts()); });
+  };
+  EXPECT_THAT(message(), AllOf(HasSubstr("rank 0: checkpoint "), HasSubstr("cannot be opened")));
+  kolo::save_checkpoint(path, run.parts(), 1);
+  const auto size = kolo::rank() == 0 ? fs::file_size(path) : 0;
+
+  change([&] {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(size / 2));
+    const int byte = file.peek();
+    file.put(static_cast<char>(byte ^ 1));
+  });
+  EXPECT_THAT(message(), HasSubstr("is damaged: its checksum is"));
+  kolo::save_checkpoint(path, run.parts(), 1);
+  change([&] { fs::resize_file(path, size - 1); });
+  EXPECT_THAT(message(), HasSubstr("is torn or was not saved by kolo"));
+  EXPECT_EQ(message().find('\n'), std::string::npos) << "one line";
+  change([&] { torch::save(run.model, path.string()); });
+  EXPECT_THAT(message(), HasSubstr("was not saved by kolo"));
+  kolo::save_checkpoint(path, run.parts(), 2);
+  EXPECT_EQ(kolo::load_checkpoint(path, run.parts()), 2) << "still usable";
+}
+
+TEST_F(CheckpointTest, WhatDoesNotFitIsNamedAndLeavesTheModuleAlone) {
+  const fs::path path = folder_ / "model.pt";
+  Training run;
+  kolo::save_checkpoint(path, {.module = run.model.get()}, 1);
+  torch::nn::Sequential other(torch::nn::Linear(4, 9), torch::nn::BatchNorm1d(9),
+                              torch::nn::Linear(9, 2));
+  const auto before = other->parameters()[0].clone();
+  // Only the last rank has the other module, and every rank hears of it.
+  const int odd = kolo::size() - 1;
+  auto* const module = kolo::rank() == odd ? other.get() : run.model.get();
+  EXPECT_THAT(message_of([&] { kolo::load_checkpoint(path, {.module = module}); }),
+              AllOf(HasSubstr("rank " + std::to_string(odd) + ": checkpoint "),
+                    HasSubstr("'0.weight' was saved as Float [8, 4], but this module's is Float "
+                              "[9, 4]")));
+  EXPECT_TRUE(torch::equal(other->parameters()[0], before));
+  EXPECT_THAT(message_of([&] { kolo::load_checkpoint(path, run.parts()); }),
+              HasSubstr("scheduler: none was saved"));
+  EXPECT_THAT(message_of([&] { kolo::save_checkpoint(path, {.scheduler = &run.scheduler}, 1); }),
+              HasSubstr("a scheduler without its optimizer"));
+  torch::nn::Sequential more(torch::nn::Linear(4, 8), torch::nn::BatchNorm1d(8),
+                             torch::nn::Linear(8, 2), torch::nn::Linear(2, 2));
+  EXPECT_THAT(message_of([&] { kolo::load_checkpoint(path, {.module = more.get()}); }),
+              HasSubstr("rank 0: checkpoint "));
+}
+
+TEST_F(CheckpointTest, AFailedSaveIsToldToAllAndLeavesTheOldFile) {
+  const fs::path path = folder_ / "model.pt";
+  Training run;
+  kolo::save_checkpoint(path, run.parts(), 1);
+  // A folder stands where the new file is to be written first.
+  change([&] { fs::create_directory(path.string() + ".partial"); });
+  EXPECT_THAT(message_of([&] { kolo::save_checkpoint(path, run.parts(), 2); }),
+              AllOf(HasSubstr("rank 0: checkpoint "), HasSubstr("cannot be written")));
+  EXPECT_EQ(kolo::load_checkpoint(path, run.parts()), 1);
+}
+
+TEST_F(CheckpointTest, TheNewestWholeOneIsFound) {
+  EXPECT_EQ(kolo::newest_checkpoint(folder_ / "nowhere"), std::nullopt);
+  EXPECT_EQ(kolo::newest_checkpoint(folder_), std::nullopt);
+  Training run;
+  for (const char* name : {"c.pt", "a.pt", "b.pt"}) {
+    kolo::save_checkpoint(folder_ / name, run.parts(), 1);
+  }
+  EXPECT_EQ(kolo::newest_checkpoint(folder_), folder_ / "b.pt");
+  change([&] {
+    fs::resize_file(folder_ / "b.pt", fs::file_size(folder_ / "b.pt") - 5);
+    std::ofstream(folder_ / "losses.json") << "[]";
+    fs::copy_file(folder_ / "a.pt", folder_ / "d.pt.partial");
+  });
+  EXPECT_EQ(kolo::newest_checkpoint(folder_), folder_ / "a.pt");
+}
+
+TEST_F(CheckpointTest, APlateauSchedulerGoesOn) {
+  const fs::path path = folder_ / "model.pt";
+  const auto make = [](torch::optim::SGD& optimizer) {
+    return kolo::ReduceLROnPlateau(optimizer, kolo::ReduceLROnPlateau::min, 0.5F, 1, 1e-4,
+                                   kolo::ReduceLROnPlateau::rel, 1);
+  };
+  const auto rate = [](torch::optim::SGD& optimizer) {
+    return optimizer.param_groups()[0].options().get_lr();
+  };
+  for (int stop = 0; stop < 8; ++stop) {
+    auto weight = torch::ones({2}, torch::requires_grad());
+    torch::optim::SGD optimizer({weight}, 1.0);
+    torch::optim::SGD other({weight}, 1.0);
+    auto scheduler = make(optimizer);
+    auto resumed = make(other);
+    const std::vector<float> metrics = {3, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1};
+    for (int i = 0; i < static_cast<int>(metrics.size()); ++i) {
+      if (i == stop) {
+        kolo::save_checkpoint(path, {.optimizer = &optimizer, .scheduler = &scheduler}, 0);
+        kolo::load_checkpoint(path, {.optimizer = &other, .scheduler = &resumed});
+      }
+      scheduler.step(metrics[static_cast<std::size_t>(i)]);
+      if (i < stop) continue;
+      resumed.step(metrics[static_cast<std::size_t>(i)]);
+      EXPECT_DOUBLE_EQ(rate(other), rate(optimizer)) << "stopped at " << stop << ", step " << i;
+    }
+    EXPECT_LT(rate(optimizer), 0.3);
+    EXPECT_THAT(message_of([&] {
+                  kolo::load_checkpoint(path, {.optimizer = &other, .scheduler = &resumed});
+                }),
+                HasSubstr("ReduceLROnPlateau has taken 13 steps already"));
+  }
+}
+
+}  // namespace

@@ -1,0 +1,125 @@
+#include "tests/bindings/torch/tools_test_support.h"
+
+#include <kolo/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace {
+
+/// The weight after each of four steps, in which all state and options show.
+template <class O>
+std::vector<torch::Tensor> trajectory(O& optimizer, const torch::Tensor& weight) {
+  std::vector<torch::Tensor> values;
+  for (int i = 1; i <= 4; ++i) {
+    optimizer.step([&] {
+      optimizer.zero_grad();
+      auto loss = ((weight - i) * (weight - i) * torch::arange(1, 4)).sum();
+      loss.backward();
+      return loss;
+    });
+    values.push_back(weight.detach().clone());
+  }
+  return values;
+}
+
+/// State and options as LibTorch saves them; of an LBFGS it cannot save the scratch buffers, which
+/// are counted.
+template <class O>
+std::string fingerprint(O& optimizer) {
+  std::ostringstream stream;
+  std::optional<std::vector<torch::Tensor>> scratch;
+  torch::optim::LBFGSParamState* state = nullptr;
+  if constexpr (std::is_same_v<O, torch::optim::LBFGS>) {
+    if (!optimizer.state().empty()) {
+      state = static_cast<torch::optim::LBFGSParamState*>(optimizer.state().begin()->second.get());
+      scratch = std::exchange(state->al(), std::nullopt);
+    }
+  }
+  torch::save(optimizer, stream);
+  stream << (scratch ? scratch->size() : 0);
+  if (state != nullptr) state->al() = std::move(scratch);
+  return std::move(stream).str();
+}
+
+/// The root has made `steps` steps, the others `other_steps`; after the broadcast all go on alike.
+template <class O, class Options>
+void goes_on_alike(Options options, int steps, int other_steps) {
+  const int root = kolo::size() - 1;
+  const bool is_root = kolo::rank() == root;
+  auto weight = torch::full({3}, 5.0, torch::requires_grad());
+  // Others also start from another learning rate, which is the root's to say.
+  if (!is_root) options.lr(0.5 * options.lr());
+  O optimizer({weight}, options);
+  for (int i = 0; i < (is_root ? steps : other_steps); ++i) trajectory(optimizer, weight);
+  const std::string before = fingerprint(optimizer);
+  kolo::broadcast_optimizer_state(optimizer, root);
+  if (is_root) {
+    EXPECT_EQ(fingerprint(optimizer), before) << "the root's own stays";
+  }
+  {
+    const torch::NoGradGuard no_grad;
+    weight.fill_(2.0);
+  }
+  for (const auto& value : trajectory(optimizer, weight)) {
+    EXPECT_TRUE(torch::equal(value, kolo::broadcast(value, root)));
+  }
+}
+
+template <class O, class Options>
+void in_every_state(const Options& options) {
+  for (const int steps : {0, 2}) {
+    for (const int other_steps : {0, 1}) goes_on_alike<O>(options, steps, other_steps);
+  }
+}
+
+TEST(OptimizerState, AdamW) {
+  in_every_state<torch::optim::AdamW>(torch::optim::AdamWOptions(0.1).amsgrad(true));
+}
+TEST(OptimizerState, Adam) { in_every_state<torch::optim::Adam>(torch::optim::AdamOptions(0.1)); }
+TEST(OptimizerState, Sgd) {
+  in_every_state<torch::optim::SGD>(torch::optim::SGDOptions(0.05).momentum(0.9));
+  in_every_state<torch::optim::SGD>(torch::optim::SGDOptions(0.05));
+}
+TEST(OptimizerState, RmsProp) {
+  in_every_state<torch::optim::RMSprop>(
+      torch::optim::RMSpropOptions(0.01).momentum(0.5).centered(true));
+}
+TEST(OptimizerState, Adagrad) {
+  in_every_state<torch::optim::Adagrad>(torch::optim::AdagradOptions(0.1).lr_decay(0.01));
+}
+TEST(OptimizerState, Lbfgs) {
+  in_every_state<torch::optim::LBFGS>(torch::optim::LBFGSOptions(0.5).max_iter(4));
+}
+
+TEST(OptimizerState, ADistributedOptimizer) {
+  auto weight = torch::full({3}, 5.0, torch::requires_grad());
+  kolo::DistributedOptimizer optimizer(torch::optim::AdamW({weight}, 0.1),
+                                       kolo::NamedTensors{{"w", weight}});
+  if (kolo::rank() == 0) {
+    static_cast<torch::optim::AdamWOptions&>(optimizer.param_groups()[0].options()).lr(0.25);
+  }
+  kolo::broadcast_optimizer_state(optimizer, 0);
+  EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), 0.25);
+  trajectory(optimizer, weight);
+}
+
+TEST(OptimizerState, OtherParametersAreNamed) {
+  auto weight = torch::ones({3}, torch::requires_grad());
+  auto more = torch::ones({3}, torch::requires_grad());
+  std::vector<torch::Tensor> parameters = {weight};
+  if (kolo::rank() != 0) parameters.push_back(more);
+  torch::optim::SGD optimizer(parameters, 0.1);
+  const std::string message = message_of([&] { kolo::broadcast_optimizer_state(optimizer, 0); });
+  if (kolo::rank() == 0) {
+    EXPECT_EQ(message, "(no error)");
+  } else {
+    EXPECT_THAT(message,
+                testing::HasSubstr("cannot take the state of rank 0: loaded state dict "
+                                   "contains a parameter group that has a different size"));
+  }
+}
+
+}  // namespace
