@@ -5,7 +5,6 @@
 #include <kolo/torch/functions.h>
 #include <kolo/torch/objects.h>
 
-#include <algorithm>
 #include <cstring>
 
 namespace kolo {
@@ -59,24 +58,19 @@ std::string broadcast_bytes(Parcel parcel, int root, const ObjectOptions& option
 }
 
 std::vector<std::string> allgather_bytes(const Parcel& parcel, const ObjectOptions& options) {
-  // Sums in which all but one rank have zeros, hence exact for any bytes.
-  torch::Tensor all_told = torch::zeros({size()}, torch::kInt64);
-  all_told[rank()] = told_of(parcel);
-  allreduce_(all_told, {.name = part(options, "lengths")});
-  const auto* const told = all_told.const_data_ptr<std::int64_t>();
-  const auto ranks = static_cast<std::size_t>(size());
-  std::vector<std::int64_t> first(ranks + 1, 0);
-  for (std::size_t i = 0; i < ranks; ++i) first[i + 1] = first[i] + words_of(told[i]);
-  torch::Tensor words = torch::zeros({first.back()}, torch::kInt64);
-  auto* const word = words.data_ptr<std::int64_t>();
-  if (const std::string& mine = content_of(parcel); !mine.empty()) {
-    std::memcpy(word + first[static_cast<std::size_t>(rank())], mine.data(), mine.size());
-  }
-  allreduce_(words, {.name = part(options, "bytes")});
+  // Each rank's rows: what it tells of the length, then the bytes.
+  const std::string& mine = content_of(parcel);
+  torch::Tensor rows = torch::zeros({1 + words_of(told_of(parcel))}, torch::kInt64);
+  rows[0] = told_of(parcel);
+  if (!mine.empty()) std::memcpy(rows.data_ptr<std::int64_t>() + 1, mine.data(), mine.size());
+  const torch::Tensor gathered = allgather(rows, {.name = options.name});
+  const auto* word = gathered.const_data_ptr<std::int64_t>();
   std::vector<std::string> all;
-  for (std::size_t i = 0; i < ranks; ++i) {
-    all.push_back(string_of(word + first[i], told[i]));
-    if (told[i] < 0) raise_failure(static_cast<int>(i), all.back());
+  for (int i = 0; i < size(); ++i) {
+    const std::int64_t told = *word++;
+    all.push_back(string_of(word, told));
+    word += words_of(told);
+    if (told < 0) raise_failure(i, all.back());
   }
   return all;
 }
