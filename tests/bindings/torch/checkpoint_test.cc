@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 namespace {
 
@@ -218,6 +219,24 @@ TEST_F(CheckpointTest, APlateauSchedulerGoesOn) {
                 }),
                 HasSubstr("ReduceLROnPlateau has taken 13 steps already"));
   }
+}
+
+TEST(Schedulers, APlateauSchedulerLeavesTheLearningRateWhenItIsLoaded) {
+  auto weight = torch::ones({2}, torch::requires_grad());
+  torch::optim::SGD optimizer({weight}, 1.0);
+  kolo::ReduceLROnPlateau scheduler(optimizer, kolo::ReduceLROnPlateau::min, 0.5F, 1);
+  for (int i = 0; i < 5; ++i) scheduler.step(1);
+  torch::serialize::OutputArchive archive;
+  scheduler.save(archive);
+  std::stringstream stream;
+  archive.save_to(stream);
+
+  torch::optim::SGD other({weight}, 0.75);
+  kolo::ReduceLROnPlateau resumed(other, kolo::ReduceLROnPlateau::min, 0.5F, 1);
+  torch::serialize::InputArchive saved;
+  saved.load_from(stream);
+  resumed.load(saved);
+  EXPECT_EQ(other.param_groups()[0].options().get_lr(), 0.75);
 }
 
 }  // namespace

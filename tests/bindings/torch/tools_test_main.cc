@@ -6,6 +6,7 @@
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   torch::set_num_threads(1);
+  if (!kolo::speaks()) return 2;  // before init(), on every rank
   kolo::init(argc, argv);
   return RUN_ALL_TESTS();
 }
