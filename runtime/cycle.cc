@@ -15,6 +15,11 @@ constexpr std::size_t kBusyOperations = 2;
 // Operations that run at once; each holds one fusion buffer at most.
 constexpr std::size_t kMaxRunning = HostWindow::kSlots;
 
+bool is_point_to_point(const Entry& entry) {
+  return entry.signature.kind == OperationKind::kSend ||
+         entry.signature.kind == OperationKind::kReceive;
+}
+
 Error no_memory(const Entry& entry, const RowLayout& layout) {
   return KOLO_ERROR(kOutOfMemory,
                     "{} '{}': there is no memory for its output of shape {}; the other ranks have "
@@ -77,6 +82,10 @@ bool Cycle::drain(Group& group) {
   group.ordered.drain(drained_);
   moved |= !drained_.empty();
   for (Entry& entry : drained_) {
+    if (is_point_to_point(entry)) {
+      note(group.point_to_point.add(std::move(entry)));
+      continue;
+    }
     PlannedOperation operation{Door::kOrdered, group.next_sequence(Door::kOrdered)};
     operation.participants = group.communicator.size();
     operation.contributors = {operation.participants};
@@ -110,6 +119,10 @@ bool Cycle::plan() {
     bool moved = false;
     while (group.controller.take_agreed(agreed_)) {
       plan_list(group);
+      moved = true;
+    }
+    for (auto& settled : group.point_to_point.take_settled()) {
+      begin(group, std::move(settled));
       moved = true;
     }
     return moved;
@@ -182,6 +195,7 @@ Result<std::int64_t> Cycle::change_groups(const Signature& signature) {
     group->ordered.close(error);
     // What runs already runs to its end.
     std::vector<Entry> entries = group->controller.take_pending();
+    for (Entry& entry : group->point_to_point.take_pending()) entries.push_back(std::move(entry));
     group->table.drain(entries);
     group->ordered.drain(entries);
     for (const Entry& entry : entries) finish(*group, entry, error, {});
@@ -198,6 +212,24 @@ Result<std::int64_t> Cycle::change_groups(const Signature& signature) {
     }
   }
   return group->communicator.id();
+}
+
+void Cycle::begin(Group& group, PointToPoint::Settled settled) {
+  if (settled.error) return finish(group, settled.entry, *std::move(settled.error), {});
+  PlannedOperation operation{Door::kPointToPoint, settled.sequence};
+  operation.participants = 1;
+  operation.contributors = {1, 1};
+  operation.layout = layout_of(settled.entry.signature, {}, group.communicator);
+  operation.entries.push_back(std::move(settled.entry));
+  if (settled.own_send) {
+    operation.entries.front().input = settled.own_send->input;
+    operation.layout.input_elements = operation.layout.output_elements;
+    operation.entries.push_back(*std::move(settled.own_send));
+  }
+  // At once, whatever else runs: the other rank does the same, and neither waits for a place.
+  auto running = take_idle_operation(group);
+  note(running->start(std::move(operation)));
+  group.running.push_back(std::move(running));
 }
 
 bool Cycle::start() {
@@ -259,7 +291,7 @@ bool Cycle::complete(Group& group) {
 void Cycle::finish(Group& group, const Entry& entry, Status status, Outcome outcome) {
   if (entry.work == nullptr) return;  // lent to the others
   // First the name, then the waiter: it may submit the next one at once.
-  group.table.release(entry.name);
+  if (!is_point_to_point(entry)) group.table.release(entry.name);
   entry.work->complete(std::move(status), std::move(outcome));
 }
 

@@ -74,6 +74,7 @@ class Cycle final : public TransportListener {
   void plan_list(Group& group);
   void conclude(Group& group, const Agreed& agreed);
   Result<std::int64_t> change_groups(const Signature& signature);
+  void begin(Group& group, PointToPoint::Settled settled);
   bool start(Group& group);
   bool complete(Group& group);
   void check_health(Group& group, Clock::time_point now, bool check_time);

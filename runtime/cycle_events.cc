@@ -36,6 +36,8 @@ void Cycle::check_health(Group& group, Clock::time_point now, bool check_time) {
   const std::vector<int>& ranks = group.communicator.ranks();
   if (group.departures.any()) {
     for (const auto& operation : group.running) {
+      // Who has accepted a message, or sent an accepted one, stays for it.
+      if (operation->door() == Door::kPointToPoint) continue;
       const auto gone = group.departures.missing_in(operation->door(), operation->sequence());
       if (!gone) continue;
       const int rank = ranks[static_cast<std::size_t>(*gone)];
@@ -52,7 +54,17 @@ void Cycle::check_health(Group& group, Clock::time_point now, bool check_time) {
                     rank});
     }
   }
+  const auto absent =
+      group.point_to_point.waits_for([&](int rank) { return group.departures.contains(rank); });
+  if (absent) {
+    const int rank = ranks[static_cast<std::size_t>(*absent)];
+    note_failure({KOLO_ERROR(kPeerLost,
+                             "rank {} has shut down; rank {} still sends to it or receives from it",
+                             rank, world_.rank()),
+                  rank});
+  }
   if (!check_time) return;
+  group.point_to_point.expire(now);
   note(group.controller.check_timeouts(now));
   for (const auto& operation : group.running) {
     if (now - operation->started_at() < std::chrono::seconds(config_.operation_timeout_s)) continue;
@@ -92,6 +104,9 @@ void Cycle::on_group_message(Group& group, int peer, const Message& message) {
     case MessageKind::kAgreed:
     case MessageKind::kResponses:
       return note(group.controller.on_message(*index, message));
+    case MessageKind::kOffer:
+    case MessageKind::kAnswer:
+      return note(group.point_to_point.on_message(*index, message));
     case MessageKind::kGoodbye:
       if (group.departures.add(*index, message.payload)) return;
       return note(
@@ -161,6 +176,7 @@ void Cycle::complete_all(const Error& error) {
 
 std::vector<Entry> Cycle::take_entries(Group& group) {
   std::vector<Entry> entries = group.controller.take_pending();
+  for (Entry& entry : group.point_to_point.take_pending()) entries.push_back(std::move(entry));
   const auto take = [&](PlannedOperation operation) {
     std::move(operation.entries.begin(), operation.entries.end(), std::back_inserter(entries));
   };

@@ -15,6 +15,7 @@ Group::Group(Communicator members, Transport& transport, Waker& waker, const Con
       table(waker, static_cast<std::uint64_t>(config.batch_size)),
       control_plane(transport, communicator),
       controller(communicator, control_plane, config, log),
+      point_to_point(communicator, control_plane, config),
       departures(communicator.size()) {}
 
 Progress Group::progress() const {
@@ -23,6 +24,7 @@ Progress Group::progress() const {
     auto& done = progress.operations[static_cast<std::size_t>(door)];
     done = std::min(done, sequence);
   };
+  // Messages have numbers by receiver, of no meaning here.
   for (const auto& operation : running) unfinished(operation->door(), operation->sequence());
   for (const auto& operation : planned) unfinished(operation.door, operation.sequence);
   return progress;

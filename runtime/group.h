@@ -8,6 +8,7 @@
 #include "runtime/communicator/control_plane.h"
 #include "runtime/health/departures.h"
 #include "runtime/negotiation/controller.h"
+#include "runtime/negotiation/point_to_point.h"
 #include "runtime/operation.h"
 #include "runtime/submission/ordered_queue.h"
 #include "runtime/submission/tensor_table.h"
@@ -39,9 +40,10 @@ struct Group {
 
   Communicator communicator;
   TensorTable table;     ///< its own mutex
-  OrderedQueue ordered;  ///< its own mutex
+  OrderedQueue ordered;  ///< sends and receives too; its own mutex
   ControlPlane control_plane;
   Controller controller;
+  PointToPoint point_to_point;
   Departures departures;
 
   bool flush = false;

@@ -105,6 +105,7 @@ Entry Runtime::make_entry(Submission submission) {
   entry.splits = std::move(submission.splits);
   entry.allocate = std::move(submission.allocate);
   entry.complaint = std::move(submission.complaint);
+  entry.tag = submission.tag;
   entry.keep_alive = std::move(submission.keep_alive);
   entry.work = std::make_shared<Work>(
       [weak = std::weak_ptr(driver_)](Work& work, std::chrono::steady_clock::time_point until) {
@@ -147,8 +148,21 @@ Result<std::vector<std::shared_ptr<Work>>> Runtime::submit_group(
   return works;
 }
 
+Result<std::shared_ptr<Work>> Runtime::submit_message(Submission submission) {
+  const bool sends = submission.signature.kind == OperationKind::kSend;
+  submission.name = fmt::format("{} rank {} with tag {}", sends ? "to" : "from",
+                                submission.signature.root, submission.tag);
+  KOLO_ASSIGN(auto work, submit_in_order(std::move(submission)));
+  waker_.wake();
+  return work;
+}
+
 Result<std::shared_ptr<Work>> Runtime::submit_ordered(Submission submission) {
   submission.name = "(ordered)";
+  return submit_in_order(std::move(submission));
+}
+
+Result<std::shared_ptr<Work>> Runtime::submit_in_order(Submission submission) {
   const std::uint32_t set = submission.process_set;
   Entry entry = make_entry(std::move(submission));
   std::shared_ptr<Work> work = entry.work;

@@ -40,6 +40,7 @@ struct Submission {
   std::shared_ptr<const void> keep_alive;
   bool will_wait = false;  ///< the caller waits for the Work at once
   std::uint32_t process_set = 0;
+  std::uint32_t tag = 0;  ///< of a message
 };
 
 class Runtime {
@@ -59,6 +60,10 @@ class Runtime {
                                                           const std::string& group_name);
   /// The ordered door; name and absent are not used. kInvalidArgument for what can never work.
   Result<std::shared_ptr<Work>> submit_ordered(Submission submission);
+
+  /// One message to or from another rank (kSend, kReceive; signature.root is that rank).
+  /// kInvalidArgument for what can never work on this rank alone.
+  Result<std::shared_ptr<Work>> submit_message(Submission submission);
 
   /// Collective over the world: a process set of these world ranks. The Work's value is its number.
   Result<std::shared_ptr<Work>> add_process_set(std::vector<int> ranks);
@@ -81,6 +86,7 @@ class Runtime {
   Status connect(Bootstrap& bootstrap, std::vector<Peer> peers);
   void log_start(const Bootstrap& bootstrap) const;
   Status add_initial_process_sets(const std::vector<std::vector<int>>& sets);
+  Result<std::shared_ptr<Work>> submit_in_order(Submission submission);
   Entry make_entry(Submission submission);
   Status check_member(const Group& group, const Entry& entry) const;
 

@@ -78,8 +78,8 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   KOLO_ASSIGN(auto transport, make_ucx_transport({.environment = environment}));
   Bootstrap& way_in = *bootstrap;
   g.bootstraps.push_back(std::move(bootstrap));
-  KOLO_ASSIGN(auto runtime,
-              Runtime::start(way_in, {std::move(config), std::move(log), std::move(transport)}));
+  KOLO_ASSIGN(auto runtime, Runtime::start(way_in, {std::move(config), std::move(log),
+                                                    std::move(transport), options.process_sets}));
   return std::shared_ptr<Runtime>(std::move(runtime));
 }
 

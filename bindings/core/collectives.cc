@@ -15,6 +15,7 @@ Submission submission_of(OperationKind kind, const void* input, const Shape& sha
   submission.signature.shape = shape;
   submission.input = static_cast<const std::byte*>(input);
   submission.keep_alive = options.keep_alive;
+  submission.process_set = options.process_set.id();
   return submission;
 }
 
@@ -32,6 +33,7 @@ Submission allreduce_submission(const void* input, void* output, const Shape& sh
   submission.output = static_cast<std::byte*>(output);
   submission.absent = options.absent;
   submission.keep_alive = options.keep_alive;
+  submission.process_set = options.process_set.id();
   return submission;
 }
 
@@ -129,7 +131,7 @@ std::vector<std::int64_t> alltoall(const void* input, const Shape& shape, DataTy
 std::shared_ptr<Work> reducescatter_async(const void* input, const Shape& shape, DataType type,
                                           Allocator allocate, const ReducescatterOptions& options) {
   auto submission = submission_of(OperationKind::kReduceScatter, input, shape, type,
-                                  {options.name, options.keep_alive});
+                                  {options.name, options.keep_alive, options.process_set});
   submission.signature.op = options.op;
   submission.signature.prescale = options.prescale;
   submission.signature.postscale = options.postscale;
@@ -178,9 +180,10 @@ std::shared_ptr<Work> barrier_async(const CollectiveOptions& options) {
 
 void barrier(const CollectiveOptions& options) { synchronize(*barrier_async(options)); }
 
-int join() {
-  const auto work =
-      start("join", submission_of(OperationKind::kJoin, nullptr, {}, DataType::kFloat32, {}));
+int join(const ProcessSet& set) {
+  auto submission = submission_of(OperationKind::kJoin, nullptr, {}, DataType::kFloat32, {});
+  submission.process_set = set.id();
+  const auto work = start("join", std::move(submission));
   synchronize(*work);
   return static_cast<int>(work->outcome().value);
 }

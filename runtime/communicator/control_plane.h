@@ -18,6 +18,8 @@ enum class MessageKind : std::uint8_t {
   kRequests,   ///< rank → coordinator: requests in full (wire.proto)
   kAgreed,     ///< coordinator → rank: slots of the cache to run, ascending (SlotSet)
   kResponses,  ///< coordinator → rank: responses in full (wire.proto)
+  kOffer,      ///< rank → rank: what it wants to send (PointToPoint)
+  kAnswer,     ///< rank → rank: whether that was wanted (PointToPoint)
   kGoodbye,    ///< to all: this rank shuts down (Departure)
   kAbort,      ///< to all: this rank has failed (AbortNotice)
 };

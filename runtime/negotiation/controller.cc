@@ -108,6 +108,8 @@ Status Controller::on_message(int peer, const Message& message) {
       KOLO_ASSIGN(auto responses, decode_responses(message.payload));
       return take_responses(std::move(responses));
     }
+    case MessageKind::kOffer:
+    case MessageKind::kAnswer:
     case MessageKind::kGoodbye:
     case MessageKind::kAbort:
       break;

@@ -30,6 +30,36 @@
 
 namespace kolo {
 
+/// A handle on some ranks of the world that do collectives of their own, with their own names,
+/// concurrently with others. A value; the default one is the world. Roots and peers are ranks of
+/// the world in every process set.
+class KOLO_API ProcessSet {
+ public:
+  ProcessSet() = default;
+  explicit ProcessSet(std::uint32_t id) : id_(id) {}
+
+  std::uint32_t id() const { return id_; }
+  // Each throws kInvalidArgument once the set was removed.
+  std::vector<int> ranks() const;  ///< of the world, ascending
+  bool contains(int rank) const;   ///< a rank of the world
+  int rank() const;                ///< this rank's place among ranks(); −1: it is none of them
+  int size() const;
+
+  friend bool operator==(const ProcessSet&, const ProcessSet&) = default;
+
+ private:
+  std::uint32_t id_ = 0;
+};
+
+/// Collective over the world, whatever the set: every rank names the same ranks. Throws
+/// kInvalidArgument if there is a set of these ranks already, or they are no ranks.
+KOLO_API ProcessSet add_process_set(const std::vector<int>& ranks);
+/// Collective over the world. Throws kInvalidArgument if any rank has operations in flight on it.
+/// Its number is never used again.
+KOLO_API void remove_process_set(const ProcessSet& set);
+/// All that there are, the world first; those of InitOptions come next, in their order.
+KOLO_API std::vector<ProcessSet> process_sets();
+
 struct AllreduceOptions {
   ReduceOp op = ReduceOp::kSum;
   std::string name = {};
@@ -41,6 +71,7 @@ struct AllreduceOptions {
   bool absent = false;
   /// Kept until the operation is done, for instance the owner of the memory.
   std::shared_ptr<const void> keep_alive = {};
+  ProcessSet process_set = {};
 };
 
 struct ReducescatterOptions {
@@ -49,11 +80,13 @@ struct ReducescatterOptions {
   double prescale = 1.0;
   double postscale = 1.0;
   std::shared_ptr<const void> keep_alive = {};
+  ProcessSet process_set = {};
 };
 
 struct CollectiveOptions {
   std::string name = {};
   std::shared_ptr<const void> keep_alive = {};
+  ProcessSet process_set = {};
 };
 using BroadcastOptions = CollectiveOptions;
 
@@ -151,7 +184,25 @@ KOLO_API void barrier(const CollectiveOptions& options = {});
 /// rank takes part with zeros in every allreduce of the others by sum or average. An average
 /// divides by the number of ranks that have not joined; all other operations of the others fail
 /// with kInvalidArgument. (Horovod's join; the average is over those that took part.)
-KOLO_API int join();
+KOLO_API int join(const ProcessSet& set = {});
+
+struct MessageOptions {
+  std::uint32_t tag = 0;
+  std::shared_ptr<const void> keep_alive = {};
+  ProcessSet process_set = {};
+};
+
+/// One message from this rank to another, who receives it. The n-th send to a rank under a tag
+/// meets the n-th receive there from this rank under it; if they differ in count or type, both fail
+/// with kMismatch. The memory must stay until the Work is done, which is when the receiver has it.
+KOLO_API std::shared_ptr<Work> send_async(const void* buffer, std::int64_t count, DataType type,
+                                          int to, const MessageOptions& options = {});
+KOLO_API void send(const void* buffer, std::int64_t count, DataType type, int to,
+                   const MessageOptions& options = {});
+KOLO_API std::shared_ptr<Work> recv_async(void* buffer, std::int64_t count, DataType type, int from,
+                                          const MessageOptions& options = {});
+KOLO_API void recv(void* buffer, std::int64_t count, DataType type, int from,
+                   const MessageOptions& options = {});
 
 /// The ordered door: blocking all-reduce without negotiation. Every rank makes the same ordered
 /// calls (count, type, op) in the same order, from one thread at a time; kolo cannot tell the

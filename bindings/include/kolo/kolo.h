@@ -15,6 +15,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace kolo {
 
@@ -32,6 +33,8 @@ class KOLO_API Exception : public std::runtime_error {
 struct InitOptions {
   /// Points to the MPI_Comm whose ranks take part; null: MPI_COMM_WORLD, if MPI is the way in.
   const void* mpi_comm = nullptr;
+  /// Process sets from the start, the same on every rank: kMismatch otherwise.
+  std::vector<std::vector<int>> process_sets = {};
 };
 
 /// Collective. Finds the other ranks (an MPI launcher; else a world of one), connects to them and

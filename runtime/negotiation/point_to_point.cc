@@ -1,0 +1,171 @@
+// Offers and answers. Token holder only.
+#include "runtime/negotiation/point_to_point.h"
+
+#include "runtime/base/check.h"
+
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+
+namespace kolo {
+namespace {
+
+template <class T>
+std::string_view bytes_of(const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+
+template <class T>
+bool read(std::span<const std::byte> bytes, T& value) {
+  if (bytes.size() != sizeof value) return false;
+  std::memcpy(&value, bytes.data(), sizeof value);
+  return static_cast<std::size_t>(value.type) < static_cast<std::size_t>(kDataTypeCount);
+}
+
+}  // namespace
+
+Status PointToPoint::add(Entry entry) {
+  const int peer = index_of(entry);
+  ++pending_;
+  if (entry.signature.kind == OperationKind::kSend) {
+    const Offer offer{next_sequence_[peer]++, entry.signature.elements(), entry.tag,
+                      entry.signature.type};
+    sends_.emplace(PeerAndSequence{peer, offer.sequence}, std::move(entry));
+    return control_plane_.send(peer, MessageKind::kOffer, bytes_of(offer));
+  }
+  const PeerAndTag key{peer, entry.tag};
+  const auto offers = offers_.find(key);
+  if (offers == offers_.end()) {
+    receives_[key].push_back(std::move(entry));
+    return {};
+  }
+  const Offer offer = offers->second.front();
+  offers->second.pop_front();
+  if (offers->second.empty()) offers_.erase(offers);
+  return meet(peer, offer, std::move(entry));
+}
+
+Status PointToPoint::on_message(int peer, const Message& message) {
+  Answer answer;
+  Offer offer;
+  if (message.kind == MessageKind::kAnswer && read(message.payload, answer)) {
+    return take_answer(peer, answer);
+  }
+  if (message.kind != MessageKind::kOffer || !read(message.payload, offer)) {
+    return KOLO_ERROR(kInternal, "rank {}: malformed offer or answer from rank {}",
+                      communicator_.rank(), peer);
+  }
+  const auto waiting = receives_.find({peer, offer.tag});
+  if (waiting == receives_.end()) {
+    offers_[{peer, offer.tag}].push_back(offer);
+    return {};
+  }
+  Entry receive = std::move(waiting->second.front());
+  waiting->second.pop_front();
+  if (waiting->second.empty()) receives_.erase(waiting);
+  return meet(peer, offer, std::move(receive));
+}
+
+Status PointToPoint::meet(int peer, const Offer& offer, Entry receive) {
+  --pending_;
+  const Signature& signature = receive.signature;
+  const Answer answer{offer.sequence, signature.elements(), signature.type,
+                      offer.elements == signature.elements() && offer.type == signature.type};
+  Settled settled{std::move(receive), offer.sequence};
+  if (!answer.accepted) {
+    settled.error = mismatch(peer, communicator_.rank(), offer.tag, offer, answer);
+  } else if (peer == communicator_.rank()) {
+    // To oneself: one copy serves both.
+    auto node = sends_.extract({peer, offer.sequence});
+    KOLO_CHECK(!node.empty());
+    --pending_;
+    settled.own_send = std::move(node.mapped());
+    settled_.push_back(std::move(settled));
+    return {};
+  }
+  settled_.push_back(std::move(settled));
+  return control_plane_.send(peer, MessageKind::kAnswer, bytes_of(answer));
+}
+
+Status PointToPoint::take_answer(int peer, const Answer& answer) {
+  auto node = sends_.extract({peer, answer.sequence});
+  if (node.empty()) {
+    // Refused or not, this rank has given up on it; the receiver would wait for its bytes.
+    if (!answer.accepted) return {};
+    return KOLO_ERROR(
+        kTimeout,
+        "a send to rank {} was received after KOLO_OPERATION_TIMEOUT ({} s) had ended "
+        "it",
+        communicator_.ranks()[static_cast<std::size_t>(peer)], config_.operation_timeout_s);
+  }
+  --pending_;
+  Settled settled{std::move(node.mapped()), answer.sequence};
+  if (!answer.accepted) {
+    const Signature& signature = settled.entry.signature;
+    const Offer offer{answer.sequence, signature.elements(), settled.entry.tag, signature.type};
+    settled.error = mismatch(communicator_.rank(), peer, settled.entry.tag, offer, answer);
+  }
+  settled_.push_back(std::move(settled));
+  return {};
+}
+
+Error PointToPoint::mismatch(int from, int to, std::uint32_t tag, const Offer& sent,
+                             const Answer& received) const {
+  const auto name = [&](int rank) { return communicator_.ranks()[static_cast<std::size_t>(rank)]; };
+  return KOLO_ERROR(kMismatch,
+                    "message with tag {}{}: rank {} sends {} elements of {}, but rank {} receives "
+                    "{} of {}; both must give the same count and type",
+                    tag, communicator_.suffix(), name(from), sent.elements, to_string(sent.type),
+                    name(to), received.elements, to_string(received.type));
+}
+
+std::vector<PointToPoint::Settled> PointToPoint::take_settled() {
+  return std::exchange(settled_, {});
+}
+
+void PointToPoint::expire(Clock::time_point now) {
+  const std::chrono::seconds timeout(config_.operation_timeout_s);
+  const auto settle = [&](Entry& entry, std::string_view other) {
+    --pending_;
+    const Error error = KOLO_ERROR(kTimeout,
+                                   "{} {}: rank {} has not called {}() within {} s "
+                                   "(KOLO_OPERATION_TIMEOUT)",
+                                   to_string(entry.signature.kind), entry.name,
+                                   entry.signature.root, other, config_.operation_timeout_s);
+    settled_.push_back({std::move(entry), 0, error});
+  };
+  for (auto it = sends_.begin(); it != sends_.end();) {
+    const bool late = now - it->second.submitted_at >= timeout;
+    if (late) settle(it->second, "recv");
+    it = late ? sends_.erase(it) : std::next(it);
+  }
+  for (auto it = receives_.begin(); it != receives_.end();) {
+    auto& entries = it->second;
+    while (!entries.empty() && now - entries.front().submitted_at >= timeout) {
+      settle(entries.front(), "send");
+      entries.pop_front();
+    }
+    it = entries.empty() ? receives_.erase(it) : std::next(it);
+  }
+}
+
+std::vector<Entry> PointToPoint::take_pending() {
+  std::vector<Entry> entries;
+  for (auto& [key, entry] : sends_) entries.push_back(std::move(entry));
+  for (auto& [key, waiting] : receives_) {
+    for (Entry& entry : waiting) entries.push_back(std::move(entry));
+  }
+  for (Settled& settled : settled_) {
+    entries.push_back(std::move(settled.entry));
+    if (settled.own_send) entries.push_back(*std::move(settled.own_send));
+  }
+  sends_.clear();
+  receives_.clear();
+  offers_.clear();
+  settled_.clear();
+  pending_ = 0;
+  return entries;
+}
+
+}  // namespace kolo

@@ -1,0 +1,91 @@
+// PointToPoint: how one rank's send meets another's receive. The sender offers what it has, the
+// receiver answers once it has a receive for it, and only then do bytes move: so a send and a
+// receive that do not fit fail on both sides and harm nobody. The n-th send to a rank under a tag
+// meets the n-th receive there. One for each group; token holder only.
+#pragma once
+
+#include "runtime/communicator/control_plane.h"
+#include "runtime/submission/entry.h"
+
+#include <kolo/config.h>
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace kolo {
+
+class PointToPoint {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// A send or a receive that is settled: to be run under `sequence`, or failed.
+  struct Settled {
+    Entry entry;
+    std::uint64_t sequence = 0;
+    std::optional<Error> error = std::nullopt;
+    std::optional<Entry> own_send = std::nullopt;  ///< of a receive from oneself: what it meets
+  };
+
+  PointToPoint(const Communicator& communicator, ControlPlane& control_plane, const Config& config)
+      : communicator_(communicator), control_plane_(control_plane), config_(config) {}
+
+  /// Takes over a kSend or kReceive.
+  Status add(Entry entry);
+  /// kOffer or kAnswer from a rank of the communicator.
+  Status on_message(int peer, const Message& message);
+  /// Those that were settled since the last call, in that order.
+  std::vector<Settled> take_settled();
+
+  /// Settles with kTimeout what has waited for longer than KOLO_OPERATION_TIMEOUT.
+  void expire(Clock::time_point now);
+  /// A rank among `gone` (of the communicator) for which something waits.
+  template <class IsGone>
+  std::optional<int> waits_for(IsGone&& is_gone) const {
+    for (const auto& [key, entry] : sends_)
+      if (is_gone(key.first)) return key.first;
+    for (const auto& [key, entries] : receives_)
+      if (!entries.empty() && is_gone(key.first)) return key.first;
+    return std::nullopt;
+  }
+  bool has_pending() const { return pending_ > 0 || !settled_.empty(); }
+  std::vector<Entry> take_pending();
+
+ private:
+  struct Offer {
+    std::uint64_t sequence = 0;
+    std::uint64_t elements = 0;
+    std::uint32_t tag = 0;
+    DataType type = DataType::kFloat32;
+  };
+  struct Answer {
+    std::uint64_t sequence = 0;
+    std::uint64_t elements = 0;  ///< what the receiver expects
+    DataType type = DataType::kFloat32;
+    bool accepted = false;
+  };
+  using PeerAndTag = std::pair<int, std::uint32_t>;
+  using PeerAndSequence = std::pair<int, std::uint64_t>;
+
+  Status meet(int peer, const Offer& offer, Entry receive);
+  Status take_answer(int peer, const Answer& answer);
+  Error mismatch(int from, int to, std::uint32_t tag, const Offer& sent,
+                 const Answer& received) const;
+  int index_of(const Entry& entry) const { return *communicator_.index_of(entry.signature.root); }
+
+  const Communicator& communicator_;
+  ControlPlane& control_plane_;
+  const Config& config_;
+  std::map<int, std::uint64_t> next_sequence_;  ///< by receiving rank
+  std::map<PeerAndSequence, Entry> sends_;
+  std::map<PeerAndTag, std::deque<Entry>> receives_;
+  std::map<PeerAndTag, std::deque<Offer>> offers_;
+  std::vector<Settled> settled_;
+  std::size_t pending_ = 0;  ///< in sends_ and receives_
+};
+
+}  // namespace kolo

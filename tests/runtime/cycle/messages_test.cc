@@ -1,0 +1,164 @@
+// Sends and receives between in-process ranks: order, tags, both directions, oneself, and pairs
+// that do not fit.
+#include "tests/support/rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+
+namespace kolo::test {
+namespace {
+
+using testing::HasSubstr;
+
+std::shared_ptr<Work> message(Runtime& runtime, OperationKind kind, std::vector<float>& values,
+                              int peer, std::uint32_t tag = 0, std::uint32_t set = 0) {
+  Submission submission;
+  submission.signature.kind = kind;
+  submission.signature.root = peer;
+  submission.signature.shape = {static_cast<std::int64_t>(values.size())};
+  submission.input = submission.output = reinterpret_cast<std::byte*>(values.data());
+  submission.tag = tag;
+  submission.process_set = set;
+  auto work = runtime.submit_message(std::move(submission));
+  EXPECT_TRUE(work.ok()) << work.error().message;
+  return work.ok() ? *std::move(work) : nullptr;
+}
+
+std::shared_ptr<Work> send(Runtime& runtime, std::vector<float>& values, int to,
+                           std::uint32_t tag = 0, std::uint32_t set = 0) {
+  return message(runtime, OperationKind::kSend, values, to, tag, set);
+}
+
+std::shared_ptr<Work> receive(Runtime& runtime, std::vector<float>& values, int from,
+                              std::uint32_t tag = 0, std::uint32_t set = 0) {
+  return message(runtime, OperationKind::kReceive, values, from, tag, set);
+}
+
+class Messages : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, Messages, testing::Values(1, 2, 3, 5));
+
+TEST_P(Messages, AllToAllOfManySizesAtOnce) {
+  const int size = GetParam();
+  constexpr std::size_t kSizes[] = {0, 1, 7, 1000, 70'001, 300'000};
+  run_local_world(size, [&](int rank, Runtime& runtime) {
+    std::vector<std::vector<float>> sent;
+    std::vector<std::vector<float>> received;
+    std::vector<std::shared_ptr<Work>> works;
+    sent.reserve(std::size(kSizes) * static_cast<std::size_t>(size));
+    received.reserve(sent.capacity());
+    for (const std::size_t count : kSizes) {
+      for (int peer = 0; peer < size; ++peer) {
+        auto& out = sent.emplace_back(count, static_cast<float>(rank * 100 + peer));
+        works.push_back(send(runtime, out, peer));
+        auto& in = received.emplace_back(count, -1.0F);
+        works.push_back(receive(runtime, in, peer));
+      }
+    }
+    for (const auto& work : works) ASSERT_DONE(work);
+    for (std::size_t i = 0; i < received.size(); ++i) {
+      const int peer = static_cast<int>(i) % size;
+      for (const float value : received[i]) ASSERT_EQ(value, static_cast<float>(peer * 100 + rank));
+    }
+  });
+}
+
+TEST(Messages, MeetByTagAndInOrder) {
+  run_local_world(2, [](int rank, Runtime& runtime) {
+    std::vector<float> a{1};
+    std::vector<float> b{2};
+    std::vector<float> c{3};
+    if (rank == 0) {
+      const auto works = {send(runtime, a, 1, 7), send(runtime, b, 1, 7), send(runtime, c, 1, 9)};
+      for (const auto& work : works) ASSERT_DONE(work);
+    } else {
+      ASSERT_DONE(receive(runtime, c, 0, 9));
+      ASSERT_DONE(receive(runtime, a, 0, 7));
+      ASSERT_DONE(receive(runtime, b, 0, 7));
+    }
+    EXPECT_EQ(a.front(), 1);
+    EXPECT_EQ(b.front(), 2);
+    EXPECT_EQ(c.front(), 3);
+  });
+}
+
+TEST(Messages, BesideCollectivesAndInAProcessSet) {
+  LocalWorldOptions options;
+  options.process_sets = {{1, 2}};
+  run_local_world(
+      3,
+      [](int rank, Runtime& runtime) {
+        for (int step = 0; step < 20; ++step) {
+          std::vector<float> all(5000, 1.0F);
+          const auto work = submit(runtime, allreduce_of("t", all));
+          std::vector<float> token(3, static_cast<float>(step));
+          std::vector<float> got(3);
+          if (rank > 0) {
+            const auto sent = send(runtime, token, 3 - rank, 1, 1);
+            ASSERT_DONE(receive(runtime, got, 3 - rank, 1, 1));
+            ASSERT_DONE(sent);
+            EXPECT_EQ(got, token);
+          }
+          ASSERT_DONE(work);
+          EXPECT_EQ(all.back(), 3.0F);
+        }
+      },
+      options);
+}
+
+TEST(Messages, ThatDoNotFitFailOnBothSidesAndNothingElse) {
+  run_local_world(2, [](int rank, Runtime& runtime) {
+    for (const std::size_t length : {4U, 100'000U, 0U}) {
+      std::vector<float> five(5, 1.0F);
+      std::vector<float> other(length, 1.0F);
+      const auto work = rank == 0 ? send(runtime, five, 1, 3) : receive(runtime, other, 0, 3);
+      const Status status = work->wait();
+      ASSERT_FALSE(status.ok());
+      EXPECT_EQ(status.error().code, ErrorCode::kMismatch);
+      EXPECT_EQ(status.error().message,
+                "message with tag 3: rank 0 sends 5 elements of float32, but rank 1 receives " +
+                    std::to_string(length) + " of float32; both must give the same count and type");
+      EXPECT_TRUE(std::all_of(other.begin(), other.end(), [](float v) { return v == 1.0F; }));
+    }
+    std::vector<float> next(3, static_cast<float>(rank));
+    ASSERT_DONE(rank == 0 ? send(runtime, next, 1, 3) : receive(runtime, next, 0, 3));
+    EXPECT_EQ(next.front(), 0.0F);
+  });
+}
+
+TEST(Messages, ThatNobodyReceivesTimeOut) {
+  LocalWorldOptions options;
+  options.variables["KOLO_OPERATION_TIMEOUT"] = "1";
+  std::atomic<bool> over = false;
+  run_local_world(
+      2,
+      [&](int rank, Runtime& runtime) {
+        std::vector<float> values(3, 1.0F);
+        if (rank == 0) {
+          const Status status = send(runtime, values, 1, 3)->wait();
+          ASSERT_FALSE(status.ok());
+          EXPECT_EQ(status.error().code, ErrorCode::kTimeout);
+          EXPECT_THAT(status.error().message, HasSubstr("rank 1 has not called recv() within 1 s"));
+          over = true;
+          over.notify_all();
+        }
+        over.wait(false);
+        ASSERT_DONE(submit(runtime, allreduce_of("t", values)));
+      },
+      options);
+}
+
+TEST(Messages, ToNobodyAreRefused) {
+  run_local_world(1, [](int, Runtime& runtime) {
+    Submission submission;
+    submission.signature.kind = OperationKind::kSend;
+    submission.signature.root = 1;
+    EXPECT_EQ(runtime.submit_message(submission).error().message,
+              "rank 0: send: root 1 is no rank; ranks are 0 to 0");
+  });
+}
+
+}  // namespace
+}  // namespace kolo::test
