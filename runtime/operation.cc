@@ -71,6 +71,10 @@ std::shared_ptr<const Schedule> Operation::choose() const {
   switch (signature.kind) {
     case OperationKind::kAllreduce:
       request.collective = Collective::kAllreduce;
+      if (signature.op == ReduceOp::kAdasum) {
+        request.collective = Collective::kAdasum;
+        break;
+      }
       // The window's slots are the world's: who holds one must be agreed on.
       if (communicator_.id() == 0 && window_.covers(communicator_))
         request.mapped_elements = window_.slot_bytes() / size_of(signature.type);
@@ -115,6 +119,7 @@ std::shared_ptr<const Schedule> Operation::choose() const {
 Status Operation::bind(MemoryBinding& binding) {
   const Signature& signature = plan_.entries.front().signature;
   binding.type = signature.type;
+  binding.op = signature.op;
   binding.prescale.factor = signature.prescale;
   binding.postscale.factor = signature.postscale;
   if (signature.op == ReduceOp::kAverage) binding.postscale.divisor = plan_.participants;

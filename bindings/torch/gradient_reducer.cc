@@ -33,6 +33,10 @@ void check(const DistributedOptimizerOptions& options) {
   if (!(factor > 0) || factor > 1e30) {
     wrong("gradient_predivide_factor is " + std::to_string(factor) + "; it is above 0");
   }
+  if (options.op != ReduceOp::kAverage && options.op != ReduceOp::kSum &&
+      options.op != ReduceOp::kAdasum) {
+    wrong("op is " + std::string(to_string(options.op)) + "; it is average, sum or adasum");
+  }
   if (options.op == ReduceOp::kAverage) return;
   if (factor != 1.0) wrong("gradient_predivide_factor divides averages; op must be kAverage");
   if (options.weigh_by_samples) wrong("weigh_by_samples makes averages; op must be kAverage");

@@ -5,6 +5,21 @@
 namespace kolo {
 namespace {
 
+constexpr std::pair<torch::ScalarType, DataType> kTypes[] = {
+    {torch::kFloat32, DataType::kFloat32},
+    {torch::kFloat64, DataType::kFloat64},
+    {torch::kBFloat16, DataType::kBFloat16},
+    {torch::kInt64, DataType::kInt64},
+    {torch::kFloat16, DataType::kFloat16},
+    {torch::kInt32, DataType::kInt32},
+    {torch::kInt16, DataType::kInt16},
+    {torch::kInt8, DataType::kInt8},
+    {torch::kUInt8, DataType::kUInt8},
+    {torch::kBool, DataType::kBool},
+    {torch::kComplexFloat, DataType::kComplex64},
+    {torch::kComplexDouble, DataType::kComplex128},
+};
+
 std::string quoted(const std::string& name) {
   return name.empty() ? "(unnamed)" : "'" + name + "'";
 }
@@ -30,13 +45,12 @@ DataType data_type_of(const torch::Tensor& tensor, const std::string& name) {
     raise(ErrorCode::kUnsupported, "tensor " + quoted(name) + " is on " + tensor.device().str() +
                                        "; this build of kolo takes CPU tensors");
   }
-  if (tensor.scalar_type() == torch::kFloat32) return DataType::kFloat32;
-  if (tensor.scalar_type() == torch::kFloat64) return DataType::kFloat64;
-  if (tensor.scalar_type() == torch::kBFloat16) return DataType::kBFloat16;
-  if (tensor.scalar_type() == torch::kInt64) return DataType::kInt64;
-  raise(ErrorCode::kUnsupported, "tensor " + quoted(name) + " has type " +
-                                     torch::toString(tensor.scalar_type()) +
-                                     "; kolo takes float32, float64, bfloat16 and int64");
+  for (const auto& [theirs, ours] : kTypes) {
+    if (tensor.scalar_type() == theirs) return ours;
+  }
+  raise(ErrorCode::kUnsupported,
+        "tensor " + quoted(name) + " has type " + torch::toString(tensor.scalar_type()) +
+            "; kolo takes float64/32/16, bfloat16, int64/32/16/8, uint8, bool and complex64/128");
 }
 
 void check_alike(const torch::Tensor& input, const torch::Tensor& output, const std::string& name) {

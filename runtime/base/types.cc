@@ -6,13 +6,23 @@ namespace kolo {
 
 std::size_t size_of(DataType type) {
   switch (type) {
+    case DataType::kInt8:
+    case DataType::kUInt8:
+    case DataType::kBool:
+      return 1;
+    case DataType::kBFloat16:
+    case DataType::kFloat16:
+    case DataType::kInt16:
+      return 2;
     case DataType::kFloat32:
+    case DataType::kInt32:
       return 4;
     case DataType::kFloat64:
     case DataType::kInt64:
+    case DataType::kComplex64:
       return 8;
-    case DataType::kBFloat16:
-      return 2;
+    case DataType::kComplex128:
+      return 16;
   }
   return 0;
 }
@@ -27,6 +37,22 @@ std::string_view to_string(DataType type) {
       return "bfloat16";
     case DataType::kInt64:
       return "int64";
+    case DataType::kFloat16:
+      return "float16";
+    case DataType::kInt32:
+      return "int32";
+    case DataType::kInt16:
+      return "int16";
+    case DataType::kInt8:
+      return "int8";
+    case DataType::kUInt8:
+      return "uint8";
+    case DataType::kBool:
+      return "bool";
+    case DataType::kComplex64:
+      return "complex64";
+    case DataType::kComplex128:
+      return "complex128";
   }
   return "unknown type";
 }
@@ -37,8 +63,34 @@ std::string_view to_string(ReduceOp op) {
       return "sum";
     case ReduceOp::kAverage:
       return "average";
+    case ReduceOp::kMin:
+      return "min";
+    case ReduceOp::kMax:
+      return "max";
+    case ReduceOp::kProduct:
+      return "product";
+    case ReduceOp::kAdasum:
+      return "adasum";
   }
   return "unknown operation";
+}
+
+bool is_supported(DataType type, ReduceOp op) {
+  const bool is_complex = type == DataType::kComplex64 || type == DataType::kComplex128;
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kProduct:
+      return true;
+    case ReduceOp::kAverage:
+      return type != DataType::kBool;
+    case ReduceOp::kMin:
+    case ReduceOp::kMax:
+      return !is_complex;
+    case ReduceOp::kAdasum:
+      return type == DataType::kFloat32 || type == DataType::kFloat64 ||
+             type == DataType::kFloat16 || type == DataType::kBFloat16;
+  }
+  return false;
 }
 
 std::int64_t element_count(const Shape& shape) {

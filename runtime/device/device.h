@@ -25,16 +25,23 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  /// destination = scale(source); `count` elements; the two are the same memory or disjoint.
+  /// destination = scale(source); `count` elements; the two are the same memory or disjoint. bool
+  /// takes the identity alone; complex types are multiplied by the real factor.
   virtual void copy(DataType type, std::byte* destination, const std::byte* source,
                     std::size_t count, Scale scale) const = 0;
 
-  /// destination = scale(sum of sources); one source or more; destination may be one of them.
-  /// bfloat16 is summed in float32 and rounded once, to nearest even; the order is that of
-  /// `sources`, so equal calls give equal bits.
-  virtual void reduce(DataType type, std::byte* destination,
+  /// destination = scale(sources, combined by `op`); one source or more; destination may be one of
+  /// them. kAverage is the sum, whose divisor `scale` has. Half types are computed in float32 and
+  /// rounded once, to nearest even; the order is that of `sources`, so equal calls give equal bits.
+  /// Preconditions: is_supported(type, op), and op is not kAdasum.
+  virtual void reduce(DataType type, ReduceOp op, std::byte* destination,
                       std::span<const std::byte* const> sources, std::size_t count,
                       Scale scale) const = 0;
+
+  /// destination = (1 − a·b / 2|a|²) a + (1 − a·b / 2|b|²) b, with dot products in float64; a
+  /// vector of zeros leaves the other. destination may be a or b. Floating types.
+  virtual void adasum(DataType type, std::byte* destination, const std::byte* a, const std::byte* b,
+                      std::size_t count) const = 0;
 };
 
 /// The host's memory. No state; lives as long as the process.

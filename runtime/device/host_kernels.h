@@ -1,22 +1,36 @@
-// The host's vector kernels, one function an element type; each picks the best instruction set of
-// this processor when it is called. Called by host_device.cc alone. Stateless; any thread.
+// The host's vector kernels; each picks the best instruction set of this processor when it is
+// called. Called by host_device.cc alone. Stateless; any thread.
 //
-// Memory is aligned to the element, no more. `destination` may be one of the sources.
+// Memory is aligned to the element, no more. `destination` may be one of the sources, of which
+// there is one or more.
 #pragma once
 
+#include <kolo/types.h>
+
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 namespace kolo {
 
 using Sources = std::span<const std::byte* const>;
 
-/// destination = factor × sum of one source or more; a factor of one is not multiplied in.
-void reduce_float32(std::byte* destination, Sources sources, std::size_t count, float factor);
-void reduce_float64(std::byte* destination, Sources sources, std::size_t count, double factor);
-/// Sums and scales in float32 and rounds once, to nearest even; a NaN stays one.
-void reduce_bfloat16(std::byte* destination, Sources sources, std::size_t count, float factor);
-/// The sum wraps around.
-void sum_int64(std::byte* destination, Sources sources, std::size_t count);
+enum class Reduction : std::uint8_t { kSum, kMin, kMax, kProduct };
+
+/// float32, float64, float16 and bfloat16. A sum is multiplied by `factor`; the others take none.
+/// Half types are computed in float32 and rounded once, to nearest even; a NaN stays one.
+void reduce_floating(DataType type, Reduction reduction, std::byte* destination, Sources sources,
+                     std::size_t count, double factor);
+
+/// Integers and bool, which wrap around (bool: or, and).
+void reduce_integer(DataType type, Reduction reduction, std::byte* destination, Sources sources,
+                    std::size_t count);
+
+/// The product of complex64 or complex128.
+void multiply_complex(DataType type, std::byte* destination, Sources sources, std::size_t count);
+
+/// As Device::adasum.
+void combine_adasum(DataType type, std::byte* destination, const std::byte* a, const std::byte* b,
+                    std::size_t count);
 
 }  // namespace kolo

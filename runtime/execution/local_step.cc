@@ -118,7 +118,15 @@ Status LocalStep::reduce_piece(const Step& step, const MemoryBinding& binding,
       sources_[i] = destination;
     }
   }
-  device_.reduce(binding.type, destination, sources_, elements, postscale(step, binding));
+  if (binding.op == ReduceOp::kAdasum) {
+    // Its coefficients are those of whole tensors.
+    if (sources_.size() != 2 || elements != cursors_.front().operand.length)
+      return KOLO_ERROR(kInternal, "an Adasum combines two vectors, each in one piece");
+    device_.adasum(binding.type, destination, sources_[0], sources_[1], elements);
+    return {};
+  }
+  device_.reduce(binding.type, binding.op, destination, sources_, elements,
+                 postscale(step, binding));
   return {};
 }
 

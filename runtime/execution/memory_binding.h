@@ -63,6 +63,7 @@ struct MappedScratch {
 
 struct MemoryBinding {
   DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
   Scale prescale = {};
   Scale postscale = {};
   SegmentList input = {};

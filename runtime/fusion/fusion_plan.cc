@@ -29,7 +29,9 @@ std::vector<FusedGroup> plan_fusion(const std::vector<const Response*>& response
     if (!response.runs()) continue;
     const Signature& signature = response.signature;
     const std::uint64_t bytes = signature.bytes();
-    if (signature.kind != OperationKind::kAllreduce || bytes >= limits.max_tensor) {
+    const bool can_fuse =
+        signature.kind == OperationKind::kAllreduce && signature.op != ReduceOp::kAdasum;
+    if (!can_fuse || bytes >= limits.max_tensor) {
       groups.push_back({i});
       continue;
     }

@@ -22,7 +22,7 @@ void to_wire(const Signature& signature, wire::Signature& out) {
 bool from_wire(const wire::Signature& in, Signature& signature) {
   if (in.kind() >= static_cast<std::uint32_t>(kOperationKindCount) ||
       in.type() >= static_cast<std::uint32_t>(kDataTypeCount) ||
-      in.op() > static_cast<std::uint32_t>(ReduceOp::kAverage)) {
+      in.op() >= static_cast<std::uint32_t>(kReduceOpCount)) {
     return false;
   }
   signature.kind = static_cast<OperationKind>(in.kind());

@@ -116,6 +116,21 @@ void prepare(Entry& entry, const Communicator& communicator) {
     // What is not a number equals nothing, not even itself.
     signature.prescale = signature.postscale = 1.0;
   }
+  const bool reduces = signature.kind == OperationKind::kAllreduce ||
+                       signature.kind == OperationKind::kReduceScatter;
+  if (reduces && !is_supported(signature.type, signature.op)) {
+    complain(
+        fmt::format("{} is not defined on {}", to_string(signature.op), to_string(signature.type)));
+  }
+  if (reduces && signature.kind == OperationKind::kReduceScatter &&
+      signature.op == ReduceOp::kAdasum) {
+    complain("adasum combines whole tensors; use allreduce");
+  }
+  if (signature.type == DataType::kBool &&
+      (signature.prescale != 1.0 || signature.postscale != 1.0)) {
+    complain(fmt::format("bool takes no prescale {} nor postscale {}", signature.prescale,
+                         signature.postscale));
+  }
   if (complaint.empty() && lacks_memory(entry)) complain("the memory is a null pointer");
 }
 

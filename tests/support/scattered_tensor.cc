@@ -1,5 +1,7 @@
 #include "tests/support/scattered_tensor.h"
 
+#include "runtime/device/element.h"
+
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -9,46 +11,6 @@ namespace {
 
 constexpr std::uint64_t kGap = 3;
 constexpr std::byte kPattern{0x5A};
-
-void store(DataType type, std::byte* to, double value) {
-  const auto put = [&](auto element) { std::memcpy(to, &element, sizeof(element)); };
-  switch (type) {
-    case DataType::kFloat32:
-      return put(static_cast<float>(value));
-    case DataType::kFloat64:
-      return put(value);
-    case DataType::kInt64:
-      return put(static_cast<std::int64_t>(value));
-    case DataType::kBFloat16: {  // of values that need no rounding
-      const auto wide = static_cast<float>(value);
-      std::uint32_t bits = 0;
-      std::memcpy(&bits, &wide, sizeof(bits));
-      return put(static_cast<std::uint16_t>(bits >> 16));
-    }
-  }
-}
-
-double load(DataType type, const std::byte* from) {
-  const auto get = [&](auto element) {
-    std::memcpy(&element, from, sizeof(element));
-    return element;
-  };
-  switch (type) {
-    case DataType::kFloat32:
-      return get(float{});
-    case DataType::kFloat64:
-      return get(double{});
-    case DataType::kInt64:
-      return static_cast<double>(get(std::int64_t{}));
-    case DataType::kBFloat16: {
-      const std::uint32_t bits = std::uint32_t{get(std::uint16_t{})} << 16;
-      float value = 0;
-      std::memcpy(&value, &bits, sizeof(value));
-      return value;
-    }
-  }
-  return 0;
-}
 
 }  // namespace
 
@@ -68,8 +30,8 @@ Tensor::Tensor(DataType type, std::uint64_t count, int pieces, unsigned seed)
   }
 }
 
-void Tensor::set(std::uint64_t i, double value) { store(type_, at(i), value); }
-double Tensor::get(std::uint64_t i) const { return load(type_, at(i)); }
+void Tensor::set(std::uint64_t i, double value) { store_element(type_, at(i), value); }
+double Tensor::get(std::uint64_t i) const { return load_element(type_, at(i)); }
 
 std::size_t Tensor::bytes_of_pattern() const {
   return static_cast<std::size_t>(std::count(memory_.begin(), memory_.end(), kPattern));

@@ -24,12 +24,21 @@ constexpr const char* kExamples = R"(examples:
 Columns are those of nccl-tests: busbw = algbw * 2(n-1)/n; #wrong counts elements that differ from the
 exact result, over all ranks. Each rank rewrites its buffer before each operation, untimed.)";
 
-const std::map<std::string, kolo::DataType> kTypes = {{"float32", kolo::DataType::kFloat32},
-                                                      {"float64", kolo::DataType::kFloat64},
-                                                      {"bfloat16", kolo::DataType::kBFloat16},
-                                                      {"int64", kolo::DataType::kInt64}};
+std::map<std::string, kolo::DataType> all_types() {
+  std::map<std::string, kolo::DataType> types;
+  for (int i = 0; i < kolo::kDataTypeCount; ++i) {
+    const auto type = static_cast<kolo::DataType>(i);
+    types.emplace(kolo::to_string(type), type);
+  }
+  return types;
+}
+const std::map<std::string, kolo::DataType> kTypes = all_types();
+// nccl-tests' names. Adasum's results are not exact, so they are left to the tests.
 const std::map<std::string, kolo::ReduceOp> kOps = {{"sum", kolo::ReduceOp::kSum},
-                                                    {"avg", kolo::ReduceOp::kAverage}};
+                                                    {"avg", kolo::ReduceOp::kAverage},
+                                                    {"min", kolo::ReduceOp::kMin},
+                                                    {"max", kolo::ReduceOp::kMax},
+                                                    {"prod", kolo::ReduceOp::kProduct}};
 const std::map<std::string, kolo::perf::ApiDoor> kDoors = {
     {"ordered", kolo::perf::ApiDoor::kOrdered}, {"named", kolo::perf::ApiDoor::kNamed}};
 

@@ -1,11 +1,12 @@
 #include "tools/perf/sweep.h"
 
+#include "runtime/device/element.h"
 #include "tools/perf/measure.h"
 
 #include <kolo/kolo.h>
 
 #include <fmt/format.h>
-#include <bit>
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -13,59 +14,42 @@
 namespace kolo::perf {
 namespace {
 
-// Small whole numbers, so that sums are exact in every type at any number of ranks in use.
-int input_of(std::size_t element, int rank) { return static_cast<int>(element % 5) + rank % 3; }
-
-void store(std::byte* at, DataType type, int value) {
-  switch (type) {
-    case DataType::kFloat32: {
-      const auto typed = static_cast<float>(value);
-      std::memcpy(at, &typed, sizeof typed);
-      return;
-    }
-    case DataType::kFloat64: {
-      const auto typed = static_cast<double>(value);
-      std::memcpy(at, &typed, sizeof typed);
-      return;
-    }
-    case DataType::kBFloat16: {
-      const auto typed =
-          static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16);
-      std::memcpy(at, &typed, sizeof typed);
-      return;
-    }
-    case DataType::kInt64: {
-      const auto typed = static_cast<std::int64_t>(value);
-      std::memcpy(at, &typed, sizeof typed);
-      return;
-    }
-  }
+// Small whole numbers, so that results are exact in every type at any number of ranks in use. A
+// product takes ones and a few twos.
+int input_of(const SweepOptions& options, std::size_t element, int rank) {
+  const int value = static_cast<int>(element % 5) + rank % 3;
+  if (options.type == DataType::kBool) return value % 2;
+  return options.op == ReduceOp::kProduct ? 1 + (value == 3 ? 1 : 0) : value;
 }
 
-double load(const std::byte* at, DataType type) {
-  switch (type) {
-    case DataType::kFloat32: {
-      float typed = 0;
-      std::memcpy(&typed, at, sizeof typed);
-      return static_cast<double>(typed);
-    }
-    case DataType::kFloat64: {
-      double typed = 0;
-      std::memcpy(&typed, at, sizeof typed);
-      return typed;
-    }
-    case DataType::kBFloat16: {
-      std::uint16_t typed = 0;
-      std::memcpy(&typed, at, sizeof typed);
-      return static_cast<double>(std::bit_cast<float>(std::uint32_t{typed} << 16));
-    }
-    case DataType::kInt64: {
-      std::int64_t typed = 0;
-      std::memcpy(&typed, at, sizeof typed);
-      return static_cast<double>(typed);
+/// What the ranks' inputs become, unless it is an average.
+double expected_of(const SweepOptions& options, std::size_t element) {
+  double result = input_of(options, element, 0);
+  for (int r = 1; r < size(); ++r) {
+    const double next = input_of(options, element, r);
+    switch (options.op) {
+      case ReduceOp::kSum:
+      case ReduceOp::kAverage:
+      case ReduceOp::kAdasum:
+        result = options.type == DataType::kBool ? std::max(result, next) : result + next;
+        break;
+      case ReduceOp::kMin:
+        result = std::min(result, next);
+        break;
+      case ReduceOp::kMax:
+        result = std::max(result, next);
+        break;
+      case ReduceOp::kProduct:
+        result *= next;
+        break;
     }
   }
-  return NAN;
+  return result;
+}
+
+bool is_integer(DataType type) {
+  return type == DataType::kInt64 || type == DataType::kInt32 || type == DataType::kInt16 ||
+         type == DataType::kInt8 || type == DataType::kUInt8;
 }
 
 /// One size: its buffers, and what is done with them.
@@ -78,7 +62,8 @@ class Case {
         input_(pattern_.size()),
         output_(pattern_.size()) {
     for (std::size_t i = 0; i < count; ++i) {
-      store(pattern_.data() + i * size_of(options.type), options.type, input_of(i, rank()));
+      store_element(options.type, pattern_.data() + i * size_of(options.type),
+                    input_of(options, i, rank()));
     }
   }
 
@@ -99,9 +84,8 @@ class Case {
     const std::byte* const result = in_place ? input_.data() : output_.data();
     std::int64_t wrong = 0;
     for (std::size_t i = 0; i < count_; ++i) {
-      int sum = 0;
-      for (int r = 0; r < size(); ++r) sum += input_of(i, r);
-      const bool right = is_right(sum, load(result + i * size_of(options_.type), options_.type));
+      const bool right = is_right(expected_of(options_, i),
+                                  load_element(options_.type, result + i * size_of(options_.type)));
       wrong += right ? 0 : 1;
     }
     allreduce_ordered(&wrong, &wrong, 1, DataType::kInt64, ReduceOp::kSum);
@@ -121,13 +105,14 @@ class Case {
     }
   }
 
-  bool is_right(int sum, double value) const {
-    if (options_.op == ReduceOp::kSum) return value == sum;
-    if (options_.type == DataType::kInt64) return value == sum / size();
+  bool is_right(double expected, double value) const {
+    if (options_.op != ReduceOp::kAverage) return value == expected;
+    if (is_integer(options_.type)) return value == std::trunc(expected / size());
     // An average is rounded once in its type.
-    const double average = static_cast<double>(sum) / size();
-    const double epsilon = options_.type == DataType::kBFloat16 ? 1.0 / 256 : 1e-6;
-    return std::abs(value - average) <= epsilon * std::abs(average);
+    const double average = expected / size();
+    const bool is_half =
+        options_.type == DataType::kBFloat16 || options_.type == DataType::kFloat16;
+    return std::abs(value - average) <= (is_half ? 1.0 / 256 : 1e-6) * std::abs(average);
   }
 
   const SweepOptions& options_;

@@ -11,17 +11,45 @@
 
 namespace kolo {
 
-enum class DataType : std::uint8_t { kFloat32, kFloat64, kBFloat16, kInt64 };
-inline constexpr int kDataTypeCount = 4;
+enum class DataType : std::uint8_t {
+  kFloat32,
+  kFloat64,
+  kBFloat16,
+  kInt64,
+  kFloat16,
+  kInt32,
+  kInt16,
+  kInt8,
+  kUInt8,
+  kBool,  ///< one byte, 0 or 1
+  kComplex64,
+  kComplex128,
+};
+inline constexpr int kDataTypeCount = 12;
 
 /// Bytes of one element.
 KOLO_API std::size_t size_of(DataType type);
-/// "float32", "float64", "bfloat16", "int64".
+/// "float32", "bfloat16", "uint8", "complex64", …
 KOLO_API std::string_view to_string(DataType type);
 
-/// kAverage divides the sum by the number of ranks; an int64 average truncates toward zero.
-enum class ReduceOp : std::uint8_t { kSum, kAverage };
+/// What becomes of the ranks' elements. Half types are computed in float32 and rounded once to the
+/// nearest; integers wrap around. On bool, sum and maximum are "or", product and minimum are "and".
+enum class ReduceOp : std::uint8_t {
+  kSum,
+  kAverage,  ///< the sum divided by the number of ranks; integers truncate toward zero; not on bool
+  kMin,      ///< a NaN stays one; not on complex
+  kMax,      ///< the same
+  kProduct,
+  /// Pairs of ranks, of pairs, … are combined so that what gradients have in common is averaged and
+  /// what they have not is added; a whole tensor at a time, never fused; floating types only.
+  /// (Maleki et al., "Scaling distributed training with adaptive summation", MLSys 2021.)
+  kAdasum,
+};
+inline constexpr int kReduceOpCount = 6;
+/// "sum", "average", "min", "max", "product", "adasum".
 KOLO_API std::string_view to_string(ReduceOp op);
+/// Whether `op` is defined on `type`.
+KOLO_API bool is_supported(DataType type, ReduceOp op);
 
 /// Extents of a tensor, outermost first; empty for a scalar (one element).
 using Shape = std::vector<std::int64_t>;

@@ -72,8 +72,15 @@ TEST(OptimizerOptions, SumsWhereAsked) {
   weight.expect_gradient(ranks_sum());
 }
 
+TEST(OptimizerOptions, AdasumAveragesWhatIsEqual) {
+  Weight weight({.op = kolo::ReduceOp::kAdasum});
+  weight.backward(2);
+  weight.optimizer.synchronize();
+  weight.expect_gradient(2);
+}
+
 TEST(OptimizerOptions, HalfTypesTravelInPlaceOfGradients) {
-  for (const auto& compression : {kolo::compression::bf16()}) {
+  for (const auto& compression : {kolo::compression::fp16(), kolo::compression::bf16()}) {
     Weight weight({.compression = compression});
     weight.backward(scale() * 1.001);
     weight.optimizer.synchronize();
@@ -84,6 +91,23 @@ TEST(OptimizerOptions, HalfTypesTravelInPlaceOfGradients) {
     weight.optimizer.synchronize();
     weight.expect_gradient(2.001 * ranks_mean(), 1e-2);
   }
+}
+
+TEST(OptimizerOptions, ErrorFeedbackLosesNothingInTheLongRun) {
+  const double slope = 1.0 + 1.0 / 3000;  // less than float16 tells from 1
+  const auto sum_of_steps = [&](std::shared_ptr<kolo::Compressor> compression) {
+    Weight weight({.compression = std::move(compression)});
+    double sum = 0;
+    for (int step = 0; step < 30; ++step) {
+      weight.optimizer.zero_grad();
+      weight.backward(slope);
+      weight.optimizer.synchronize();
+      sum += weight.w.grad()[0].item<double>();
+    }
+    return sum;
+  };
+  EXPECT_NEAR(sum_of_steps(kolo::compression::fp16_with_error_feedback()), 30 * slope, 2e-3);
+  EXPECT_GT(30 * slope - sum_of_steps(kolo::compression::fp16()), 5e-3);
 }
 
 /// Sends half of each gradient, and counts.
@@ -203,6 +227,7 @@ TEST(OptimizerOptions, OptionsThatMakeNoSenseAreNamed) {
   };
   EXPECT_THAT(message({.backward_passes_per_step = 0}), HasSubstr("passes_per_step is 0"));
   EXPECT_THAT(message({.gradient_predivide_factor = -1}), HasSubstr("it is above 0"));
+  EXPECT_THAT(message({.op = kolo::ReduceOp::kMax}), HasSubstr("op is max; it is average"));
   EXPECT_THAT(message({.op = kolo::ReduceOp::kSum, .gradient_predivide_factor = 2}),
               HasSubstr("op must be kAverage"));
   EXPECT_THAT(message({.op = kolo::ReduceOp::kSum, .weigh_by_samples = true}),

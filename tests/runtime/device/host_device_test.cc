@@ -159,7 +159,8 @@ TYPED_TEST(HostDevice, SumsAnyNumberOfSources) {
             const auto guard = TypeParam::random(this->generator_);
             other.data()[count] = guard;
             auto& destination = in_place ? arrays.back() : other;
-            host_device().reduce(TypeParam::kType, destination.bytes(), sources, count, scale);
+            host_device().reduce(TypeParam::kType, ReduceOp::kSum, destination.bytes(), sources,
+                                 count, scale);
             for (std::size_t i = 0; i < count; ++i)
               ASSERT_EQ(destination.data()[i], expected[i])
                   << "element " << i << " of " << count << ", " << source_count
@@ -190,7 +191,8 @@ template <class T>
 std::vector<T> sum_of(DataType type, std::vector<T> a, const std::vector<T>& b, Scale scale = {}) {
   const std::byte* sources[] = {reinterpret_cast<const std::byte*>(a.data()),
                                 reinterpret_cast<const std::byte*>(b.data())};
-  host_device().reduce(type, reinterpret_cast<std::byte*>(a.data()), sources, a.size(), scale);
+  host_device().reduce(type, ReduceOp::kSum, reinterpret_cast<std::byte*>(a.data()), sources,
+                       a.size(), scale);
   return a;
 }
 
@@ -259,8 +261,8 @@ TEST(HostDeviceSpecialValues, BFloat16RoundsEveryKindOfSumOnce) {
     const std::byte* sources[] = {reinterpret_cast<const std::byte*>(a.data()),
                                   reinterpret_cast<const std::byte*>(b.data()),
                                   reinterpret_cast<const std::byte*>(c.data())};
-    host_device().reduce(DataType::kBFloat16, reinterpret_cast<std::byte*>(sum.data()), sources, 19,
-                         {});
+    host_device().reduce(DataType::kBFloat16, ReduceOp::kSum,
+                         reinterpret_cast<std::byte*>(sum.data()), sources, 19, {});
     EXPECT_EQ(sum, b);
   });
 }

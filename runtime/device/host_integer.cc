@@ -1,0 +1,131 @@
+// The kernels of integers, bool and complex products: plain loops over blocks that the compiler
+// turns into vectors, once for each of Highway's instruction sets (see host_floating.cc).
+#include "runtime/base/check.h"
+#include "runtime/device/host_kernels.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "runtime/device/host_integer.cc"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace kolo::HWY_NAMESPACE {
+
+/// In unsigned arithmetic of at least 32 bits, which wraps around as it should.
+template <class T>
+using Wrapping = std::conditional_t<(sizeof(T) < 4), std::uint32_t, std::make_unsigned_t<T>>;
+
+template <class T>
+struct Sum {
+  static HWY_INLINE T of(T a, T b) {
+    return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
+  }
+};
+template <class T>
+struct Product {
+  static HWY_INLINE T of(T a, T b) {
+    return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
+  }
+};
+template <class T>
+struct Minimum {
+  static HWY_INLINE T of(T a, T b) { return b < a ? b : a; }
+};
+template <class T>
+struct Maximum {
+  static HWY_INLINE T of(T a, T b) { return b > a ? b : a; }
+};
+
+template <class T>
+struct Complex {
+  T real, imaginary;
+};
+template <class T>
+struct ComplexProduct {
+  static HWY_INLINE Complex<T> of(Complex<T> a, Complex<T> b) {
+    return {a.real * b.real - a.imaginary * b.imaginary,
+            a.real * b.imaginary + a.imaginary * b.real};
+  }
+};
+
+/// A block is computed in memory of its own, so that the compiler need not fear an overlap.
+template <class T, class Op>
+void reduce_blocks(std::byte* destination, Sources sources, std::size_t count) {
+  constexpr std::size_t kBlock = 1024 / sizeof(T);
+  T sum[kBlock];
+  T next[kBlock];
+  for (std::size_t begin = 0; begin < count; begin += kBlock) {
+    const std::size_t take = std::min(kBlock, count - begin);
+    const std::size_t offset = begin * sizeof(T);
+    std::memcpy(sum, sources[0] + offset, take * sizeof(T));
+    for (std::size_t k = 1; k < sources.size(); ++k) {
+      std::memcpy(next, sources[k] + offset, take * sizeof(T));
+      if (take == kBlock) {
+        for (std::size_t i = 0; i < kBlock; ++i) sum[i] = Op::of(sum[i], next[i]);
+      } else {
+        for (std::size_t i = 0; i < take; ++i) sum[i] = Op::of(sum[i], next[i]);
+      }
+    }
+    std::memcpy(destination + offset, sum, take * sizeof(T));
+  }
+}
+
+template <class T>
+void reduce(Reduction reduction, std::byte* destination, Sources sources, std::size_t count) {
+  switch (reduction) {
+    case Reduction::kSum:
+      return reduce_blocks<T, Sum<T>>(destination, sources, count);
+    case Reduction::kMin:
+      return reduce_blocks<T, Minimum<T>>(destination, sources, count);
+    case Reduction::kMax:
+      return reduce_blocks<T, Maximum<T>>(destination, sources, count);
+    case Reduction::kProduct:
+      return reduce_blocks<T, Product<T>>(destination, sources, count);
+  }
+}
+
+void integer(DataType type, Reduction reduction, std::byte* destination, Sources sources,
+             std::size_t count) {
+  if (type == DataType::kInt64) return reduce<std::int64_t>(reduction, destination, sources, count);
+  if (type == DataType::kInt32) return reduce<std::int32_t>(reduction, destination, sources, count);
+  if (type == DataType::kInt16) return reduce<std::int16_t>(reduction, destination, sources, count);
+  if (type == DataType::kInt8) return reduce<std::int8_t>(reduction, destination, sources, count);
+  KOLO_CHECK(type == DataType::kUInt8 || type == DataType::kBool);
+  if (type == DataType::kBool) {
+    const bool is_or = reduction == Reduction::kSum || reduction == Reduction::kMax;
+    reduction = is_or ? Reduction::kMax : Reduction::kMin;
+  }
+  reduce<std::uint8_t>(reduction, destination, sources, count);
+}
+
+void complex_product(DataType type, std::byte* destination, Sources sources, std::size_t count) {
+  if (type == DataType::kComplex64)
+    return reduce_blocks<Complex<float>, ComplexProduct<float>>(destination, sources, count);
+  KOLO_CHECK(type == DataType::kComplex128);
+  reduce_blocks<Complex<double>, ComplexProduct<double>>(destination, sources, count);
+}
+
+}  // namespace kolo::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kolo {
+
+HWY_EXPORT(integer);
+HWY_EXPORT(complex_product);
+
+void reduce_integer(DataType type, Reduction reduction, std::byte* destination, Sources sources,
+                    std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(integer)(type, reduction, destination, sources, count);
+}
+
+void multiply_complex(DataType type, std::byte* destination, Sources sources, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(complex_product)(type, destination, sources, count);
+}
+
+}  // namespace kolo
+#endif  // HWY_ONCE
