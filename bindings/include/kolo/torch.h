@@ -8,6 +8,7 @@
 #include <kolo/torch/console.h>
 #include <kolo/torch/data_loader.h>
 #include <kolo/torch/device.h>
+#include <kolo/torch/distributed_data_parallel.h>
 #include <kolo/torch/distributed_eval_sampler.h>
 #include <kolo/torch/distributed_optimizer.h>
 #include <kolo/torch/distributed_sampler.h>

@@ -1,0 +1,95 @@
+// The part of DistributedDataParallel that does not depend on the module's type: its options, its
+// counters and the reducer itself. Users meet the options and the communication hook; the reducer
+// is driven by DistributedDataParallel. One thread at a time.
+#pragma once
+
+#include <kolo/export.h>
+#include <kolo/kolo.h>
+#include <kolo/torch/broadcast_parameters.h>
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kolo {
+
+/// On all ranks alike.
+struct DdpOptions {
+  /// Empty, or the one device that all of the module is on.
+  std::vector<torch::Device> device_ids = {};
+  /// Absent, or that same device.
+  std::optional<torch::Device> output_device = std::nullopt;
+  /// Gradients travel in groups of up to this many MiB; the first group of at most 1 MiB.
+  double bucket_cap_mb = 25;
+  /// Rank 0's buffers are copied to all at the start of each forward in training.
+  bool broadcast_buffers = true;
+  /// Some parameters may get no gradient on some rank or step.
+  bool find_unused_parameters = false;
+  /// Gradients live in the buckets' memory between steps: nothing is copied as long as they stay
+  /// defined (zero_grad(false)). Otherwise every gradient keeps the memory that autograd gives it.
+  bool gradient_as_bucket_view = false;
+  /// Every backward uses the same parameters on this rank as the first one, which tells which: with
+  /// unused ones cheaper than find_unused_parameters.
+  bool static_graph = false;
+};
+
+/// Since the construction, on this rank.
+struct DdpStats {
+  std::int64_t synchronized_backwards = 0;
+  std::int64_t bucket_bytes_written = 0;  ///< of gradients in buckets when these were started
+  std::int64_t copied_bytes = 0;          ///< of these, copied there from elsewhere
+  std::int64_t buckets = 0;               ///< now
+  std::int64_t rebuilds = 0;              ///< of the buckets, in the order of readiness
+};
+
+/// A group of gradients whose last one is there.
+struct GradBucket {
+  std::size_t index = 0;
+  std::string name;                       ///< the same on every rank, for an operation's name
+  torch::Tensor buffer;                   ///< flat; this rank's gradients and gaps of zeros
+  std::vector<torch::Tensor> gradients;   ///< each one's memory in `buffer`
+  std::vector<torch::Tensor> parameters;  ///< whose gradients these are
+  bool is_last = false;                   ///< of the buckets
+};
+
+/// Called on the thread of backward() for each bucket in place of the average. It starts what it
+/// wants and returns what to call for the result: a tensor of the buffer's size and type, the
+/// buffer itself for one. E.g.
+///   [](const kolo::GradBucket& bucket) {
+///     auto work = kolo::allreduce_async_(bucket.buffer, {.name = bucket.name});
+///     return [work]() mutable { return work.wait(); };
+///   }
+using CommHook = std::function<std::function<torch::Tensor()>(const GradBucket&)>;
+
+class KOLO_API DdpReducer {
+ public:
+  /// As DistributedDataParallel's constructor.
+  DdpReducer(NamedTensors parameters, NamedTensors buffers, const DdpOptions& options);
+  /// Waits for what is under way.
+  ~DdpReducer();
+  DdpReducer(const DdpReducer&) = delete;
+  DdpReducer& operator=(const DdpReducer&) = delete;
+
+  void before_forward(bool training);
+  /// Whether after_forward() would look at the outputs.
+  bool wants_outputs() const;
+  /// `complete`: these are all tensors of the outputs.
+  void after_forward(const std::vector<torch::Tensor>& outputs, bool complete);
+
+  /// Whether forwards from now on lead to backwards without communication; what it was before.
+  bool set_local(bool local);
+  /// Between two steps, on every rank. Throws kInvalidArgument for an empty hook or a second one.
+  void register_comm_hook(CommHook hook);
+  DdpStats stats() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace kolo

@@ -1,0 +1,113 @@
+// DistributedDataParallel: a module whose gradients are the averages over the ranks when backward()
+// returns. Any LibTorch optimizer then steps as in one process. (After PyTorch's class of the same
+// name: "PyTorch Distributed", Li et al., VLDB 2020: buckets, reverse order, overlap, unused
+// parameters.)
+//
+//   kolo::DistributedDataParallel ddp(network);
+//   torch::optim::AdamW optimizer(ddp.parameters(), 1e-3);
+//   torch::mse_loss(ddp.forward(input), target).backward();
+//   optimizer.step();
+//
+// What is defined:
+// - The constructor checks that all ranks have the same parameters and buffers and copies rank 0's
+//   values to all. Make it after to(device or type), by the same calls in one order on all ranks.
+// - Gradients of several backwards without zero_grad() add up; inside no_sync() on this rank alone,
+//   to be averaged with the next backward outside.
+// - A forward without grad mode or in eval() says nothing to other ranks. A backward does, also
+//   after eval(), unless its forward ran inside no_sync().
+// - A parameter that gets no gradient on some rank: with find_unused_parameters its gradient is the
+//   average with zeros, or stays as it was where no rank has one. Otherwise backward() throws
+//   kMismatch on every rank, naming the parameter and the ranks; the gradients are then of no use.
+// - One DistributedDataParallel per parameter, and no DistributedOptimizer for the same one.
+//
+// Used by one thread at a time; its hooks run on the thread that calls backward().
+#pragma once
+
+#include <kolo/export.h>
+#include <kolo/torch/broadcast_parameters.h>
+#include <kolo/torch/ddp_reducer.h>
+#include <kolo/torch/output_tensors.h>
+#include <torch/torch.h>
+
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace kolo {
+
+/// Until its end, forwards of the module lead to backwards that stay on this rank. (PyTorch's
+/// no_sync().) On all ranks alike. It ends before the module's wrapper does.
+class [[nodiscard]] NoSync {
+ public:
+  explicit NoSync(DdpReducer& reducer) : reducer_(reducer), before_(reducer.set_local(true)) {}
+  ~NoSync() { reducer_.set_local(before_); }
+  NoSync(const NoSync&) = delete;
+  NoSync& operator=(const NoSync&) = delete;
+
+ private:
+  DdpReducer& reducer_;
+  bool before_;
+};
+
+/// `M` is a module holder (TORCH_MODULE, torch::nn::Sequential, …) or a shared pointer to a module.
+template <class M>
+class DistributedDataParallel {
+ public:
+  /// Collective. Throws on every rank alike: kMismatch naming the parameter or buffer in which the
+  /// ranks differ, kInvalidArgument for options that do not fit the module.
+  explicit DistributedDataParallel(M module, const DdpOptions& options = {})
+      : module_(std::move(module)),
+        reducer_(std::make_unique<DdpReducer>(module_->named_parameters().pairs(),
+                                              module_->named_buffers().pairs(), options)) {}
+
+  /// What the module's forward returns.
+  template <class... Arguments>
+  auto forward(Arguments&&... arguments) {
+    reducer_->before_forward(module_->is_training());
+    using Output = decltype(module_->forward(std::forward<Arguments>(arguments)...));
+    if constexpr (std::is_void_v<Output>) {
+      module_->forward(std::forward<Arguments>(arguments)...);
+    } else {
+      auto output = module_->forward(std::forward<Arguments>(arguments)...);
+      if (reducer_->wants_outputs()) {
+        std::vector<torch::Tensor> tensors;
+        const bool complete = append_tensors(output, tensors);
+        reducer_->after_forward(tensors, complete);
+      }
+      return output;
+    }
+  }
+  template <class... Arguments>
+  auto operator()(Arguments&&... arguments) {
+    return forward(std::forward<Arguments>(arguments)...);
+  }
+
+  /// The module that was passed; its names carry no prefix: save and load this one.
+  M& module() { return module_; }
+  const M& module() const { return module_; }
+  /// So that ddp->forward() goes through here as it does for a holder.
+  DistributedDataParallel* operator->() { return this; }
+
+  // As the module's own.
+  auto parameters() const { return module_->parameters(); }
+  auto named_parameters() const { return module_->named_parameters(); }
+  auto buffers() const { return module_->buffers(); }
+  auto named_buffers() const { return module_->named_buffers(); }
+  void train(bool on = true) { module_->train(on); }
+  void eval() { module_->eval(); }
+  bool is_training() const { return module_->is_training(); }
+  void zero_grad(bool set_to_none = true) { module_->zero_grad(set_to_none); }
+
+  NoSync no_sync() { return NoSync(*reducer_); }
+  /// As DdpReducer::register_comm_hook.
+  void register_comm_hook(CommHook hook) { reducer_->register_comm_hook(std::move(hook)); }
+  DdpStats stats() const { return reducer_->stats(); }
+
+ private:
+  M module_;
+  std::unique_ptr<DdpReducer> reducer_;
+};
+
+}  // namespace kolo

@@ -1,0 +1,199 @@
+#include "bindings/torch/ddp_agreement.h"
+
+#include "bindings/torch/gradient_hooks.h"
+#include "bindings/torch/tensor_memory.h"
+
+#include <kolo/torch/functions.h>
+#include <kolo/torch/objects.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+namespace kolo {
+namespace {
+
+constexpr std::size_t kShown = 5;  ///< names in one message
+
+std::string text_of(const torch::Tensor& tensor) {
+  std::ostringstream text;
+  text << torch::toString(tensor.scalar_type()) << ' ' << tensor.sizes() << " with strides "
+       << tensor.strides() << (tensor.requires_grad() ? ", requires a gradient" : "");
+  return text.str();
+}
+
+/// One line a tensor: what it is, its name, a tab, its text.
+std::vector<std::string> lines_of(const NamedTensors& parameters, const NamedTensors& buffers) {
+  std::vector<std::string> lines;
+  for (const auto& [name, tensor] : parameters) {
+    lines.push_back("parameter '" + name + "'\t" + text_of(tensor));
+  }
+  for (const auto& [name, tensor] : buffers) {
+    lines.push_back("buffer '" + name + "'\t" + text_of(tensor));
+  }
+  return lines;
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(std::move(line));
+  return lines;
+}
+
+std::string join(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
+/// Where this rank's module differs from rank 0's; empty if nowhere.
+std::string difference(const std::vector<std::string>& root, const std::vector<std::string>& mine) {
+  const std::string me = "rank " + std::to_string(rank());
+  const auto lack = [](const std::string& has, const std::string& line, const std::string& lacks) {
+    return has + " has " + line.substr(0, line.find('\t')) + " (" +
+           line.substr(line.find('\t') + 1) + "), which " + lacks + " lacks";
+  };
+  for (std::size_t i = 0; i < std::max(root.size(), mine.size()); ++i) {
+    if (i >= mine.size()) return lack("rank 0", root[i], me);
+    if (i >= root.size()) return lack(me, mine[i], "rank 0");
+    if (root[i] == mine[i]) continue;
+    const std::string name = root[i].substr(0, root[i].find('\t'));
+    const std::string my_name = mine[i].substr(0, mine[i].find('\t'));
+    if (name != my_name) {
+      return "rank 0 has " + name + " where " + me + " has " + my_name;
+    }
+    return name + " is " + root[i].substr(name.size() + 1) + " on rank 0, but " +
+           mine[i].substr(name.size() + 1) + " on " + me;
+  }
+  return {};
+}
+
+/// What is wrong on this rank alone; empty if nothing.
+std::string misfit(const NamedTensors& parameters, const NamedTensors& buffers,
+                   const DdpOptions& options) {
+  if (!(options.bucket_cap_mb > 0)) {
+    return "bucket_cap_mb is " + std::to_string(options.bucket_cap_mb) + "; it is above 0";
+  }
+  if (std::none_of(parameters.begin(), parameters.end(),
+                   [](const auto& named) { return named.second.requires_grad(); })) {
+    return "the module has no parameter that requires a gradient; use it without a wrapper";
+  }
+  const torch::Device device = parameters.front().second.device();
+  for (const NamedTensors* tensors : {&parameters, &buffers}) {
+    for (const auto& [name, tensor] : *tensors) {
+      if (tensor.device() != device) {
+        return "'" + name + "' is on " + tensor.device().str() + ", but '" +
+               parameters.front().first + "' on " + device.str() + "; a module is on one device";
+      }
+      try {
+        static_cast<void>(data_type_of(tensor, name));
+      } catch (const Exception& error) {
+        if (tensors == &parameters || options.broadcast_buffers) return error.what();
+      }
+      if (tensors == &buffers) continue;
+      if (const auto owner = GradientHooks::owner_of(tensor)) {
+        return "parameter '" + name + "' is reduced as '" + *owner +
+               "' already; use one DistributedDataParallel or DistributedOptimizer";
+      }
+    }
+  }
+  if (options.device_ids.size() > 1) {
+    return "device_ids names " + std::to_string(options.device_ids.size()) + " devices (" +
+           options.device_ids[0].str() + ", " + options.device_ids[1].str() +
+           ", …), but the module is on " + device.str() + " alone; start a process per device";
+  }
+  for (const torch::Device& id : options.device_ids) {
+    if (id != device) return "device_ids is " + id.str() + ", but the module is on " + device.str();
+  }
+  if (options.output_device && *options.output_device != device) {
+    return "output_device is " + options.output_device->str() + ", but the module is on " +
+           device.str();
+  }
+  return {};
+}
+
+}  // namespace
+
+void check_module(const std::string& prefix, const NamedTensors& parameters,
+                  const NamedTensors& buffers, const DdpOptions& options) {
+  // Every rank says what it finds, so that all throw the same or none does.
+  const std::vector<std::string> mine = lines_of(parameters, buffers);
+  const std::vector<std::string> root =
+      split(broadcast_object(join(mine), 0, {.name = prefix + "module"}));
+  const std::string unequal = difference(root, mine);
+  const std::string wrong = misfit(parameters, buffers, options);
+  const std::string complaint = !unequal.empty() ? "=" + unequal
+                                : !wrong.empty() ? "!" + wrong
+                                                 : "";
+  const auto all = allgather_object(complaint, {.name = prefix + "complaints"});
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (all[r].empty()) continue;
+    const std::string what = "DistributedDataParallel: " + all[r].substr(1);
+    if (all[r][0] == '=') {
+      raise(ErrorCode::kMismatch, what + "; make the same module on every rank");
+    }
+    raise(ErrorCode::kInvalidArgument, what + " (rank " + std::to_string(r) + ")");
+  }
+}
+
+void broadcast_packed(const std::string& prefix, const NamedTensors& tensors) {
+  const torch::NoGradGuard no_grad;
+  std::map<torch::ScalarType, std::vector<torch::Tensor>> by_type;
+  for (const auto& [name, tensor] : tensors) by_type[tensor.scalar_type()].push_back(tensor);
+  struct Pack {
+    std::vector<torch::Tensor> tensors;
+    TensorWork work;
+  };
+  std::vector<Pack> packs;
+  for (auto& [type, members] : by_type) {
+    std::vector<torch::Tensor> flat;
+    for (const torch::Tensor& tensor : members) flat.push_back(tensor.detach().reshape({-1}));
+    const std::string name = prefix + torch::toString(type);
+    packs.push_back({std::move(members), broadcast_async_(torch::cat(flat), 0, {.name = name})});
+  }
+  for (Pack& pack : packs) {
+    const torch::Tensor values = pack.work.wait();
+    if (rank() == 0) continue;
+    std::int64_t begin = 0;
+    for (torch::Tensor& tensor : pack.tensors) {
+      tensor.detach().copy_(values.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+      begin += tensor.numel();
+    }
+  }
+}
+
+void raise_missing(const std::string& prefix, const std::vector<std::string>& names,
+                   const std::vector<bool>& missing) {
+  const auto count = static_cast<std::int64_t>(names.size());
+  torch::Tensor table = torch::zeros({size(), count}, torch::kInt64);
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (missing[static_cast<std::size_t>(i)]) table[rank()][i] = 1;
+  }
+  allreduce_(table, {.name = prefix + "missing"});
+  std::string what;
+  std::size_t shown = 0;
+  std::size_t found = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::string ranks;
+    for (int r = 0; r < size(); ++r) {
+      if (table[r][i].item<std::int64_t>() == 0) continue;
+      ranks += (ranks.empty() ? "" : ", ") + std::to_string(r);
+    }
+    if (ranks.empty()) continue;
+    ++found;
+    if (shown == kShown) continue;
+    ++shown;
+    what += (what.empty() ? "" : "; ");
+    what += "parameter '" + names[static_cast<std::size_t>(i)] + "' on rank " + ranks;
+  }
+  if (found > shown) what += "; and " + std::to_string(found - shown) + " more";
+  raise(ErrorCode::kMismatch,
+        "DistributedDataParallel: this backward gave no gradient to " + what + " (of " +
+            std::to_string(size()) +
+            " ranks). Set find_unused_parameters if not every step uses every parameter; with "
+            "static_graph, steps must use the same ones; a parameter that was frozen since needs a "
+            "new DistributedDataParallel");
+}
+
+}  // namespace kolo

@@ -1,0 +1,88 @@
+#include "bindings/torch/ddp_buckets.h"
+
+#include <map>
+
+namespace kolo {
+namespace {
+
+constexpr std::int64_t kAlignment = 64;  ///< bytes: a cache line, and the widest vectors
+
+std::int64_t bytes_of(const torch::Tensor& tensor) {
+  return tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
+}
+
+torch::Tensor on_storage(const torch::Tensor& flat, std::int64_t offset, torch::IntArrayRef sizes,
+                         torch::IntArrayRef strides) {
+  return torch::empty({0}, flat.options()).set_(flat.storage(), offset, sizes, strides);
+}
+
+}  // namespace
+
+std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<torch::Tensor>& parameters,
+                                                     const std::vector<std::size_t>& order,
+                                                     std::int64_t first_cap, std::int64_t cap) {
+  struct Open {
+    std::size_t bucket;
+    std::int64_t bytes;
+    std::int64_t cap;
+  };
+  std::vector<std::vector<std::size_t>> buckets;
+  std::map<torch::ScalarType, Open> open;
+  for (const std::size_t i : order) {
+    const std::int64_t bytes = bytes_of(parameters[i]);
+    const auto [it, is_first] =
+        open.try_emplace(parameters[i].scalar_type(), Open{buckets.size(), 0, first_cap});
+    Open& current = it->second;
+    if (is_first) {
+      buckets.emplace_back();
+    } else if (current.bytes + bytes > current.cap) {
+      current = {buckets.size(), 0, cap};
+      buckets.emplace_back();
+    }
+    current.bytes += bytes;
+    buckets[current.bucket].push_back(i);
+  }
+  return buckets;
+}
+
+BucketMemory::BucketMemory(const std::vector<torch::Tensor>& parameters) {
+  const torch::NoGradGuard no_grad;
+  std::vector<std::int64_t> offsets;
+  std::int64_t end = 0;
+  for (const torch::Tensor& parameter : parameters) {
+    const std::int64_t step = kAlignment / static_cast<std::int64_t>(parameter.element_size());
+    offsets.push_back(end);
+    end += (parameter.numel() + step - 1) / step * step;
+  }
+  flat_ = torch::zeros({end}, parameters.front().options().requires_grad(false).memory_format(
+                                  torch::MemoryFormat::Contiguous));
+  for (std::size_t k = 0; k < parameters.size(); ++k) {
+    const torch::Tensor& parameter = parameters[k];
+    // What autograd wants a gradient to look like; else it would not add to it in place.
+    const bool dense = parameter.is_non_overlapping_and_dense();
+    const std::vector<std::int64_t> strides =
+        dense ? parameter.strides().vec()
+              : torch::empty(parameter.sizes(), torch::kMeta).strides().vec();
+    places_.push_back(on_storage(flat_, offsets[k], parameter.sizes(), strides));
+  }
+}
+
+torch::Tensor BucketMemory::alias(std::size_t k) const {
+  const torch::NoGradGuard no_grad;
+  return on_storage(flat_, places_[k].storage_offset(), places_[k].sizes(), places_[k].strides());
+}
+
+bool BucketMemory::holds(std::size_t k, const torch::Tensor& tensor) const {
+  const torch::Tensor& place = places_[k];
+  return tensor.defined() && tensor.scalar_type() == place.scalar_type() &&
+         tensor.const_data_ptr() == place.const_data_ptr() && tensor.sizes() == place.sizes() &&
+         tensor.strides() == place.strides();
+}
+
+void BucketMemory::copy_in(std::size_t k, const torch::Tensor& tensor) {
+  const bool overlaps = tensor.has_storage() && tensor.storage().is_alias_of(flat_.storage());
+  torch::Tensor place = places_[k];
+  place.copy_(overlaps ? tensor.clone() : tensor);
+}
+
+}  // namespace kolo

@@ -1,0 +1,144 @@
+// The end of a pass of DistributedDataParallel: waiting, the gradients' way back, and what the
+// ranks then tell each other.
+#include "bindings/torch/ddp_agreement.h"
+#include "bindings/torch/ddp_state.h"
+#include "bindings/torch/tensor_memory.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kolo {
+
+void DdpReducer::State::mark_rest() {
+  const bool is_error = !searches();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].ready) continue;
+    if (is_error) {
+      missing[i] = true;
+      buckets[parameters[i].bucket].incomplete = true;
+    }
+    mark_ready(i, false);
+  }
+}
+
+std::vector<std::int64_t> DdpReducer::State::count_users() {
+  if (!searches()) return users;
+  std::vector<std::int64_t> touched;
+  for (const Parameter& parameter : parameters) touched.push_back(parameter.touched ? 1 : 0);
+  const torch::Tensor sum =
+      allreduce_(torch::tensor(touched, torch::kInt64), {.name = prefix + "users"});
+  const auto* const counts = sum.const_data_ptr<std::int64_t>();
+  std::vector<std::int64_t> result(counts, counts + touched.size());
+  if (options.static_graph) {
+    users = result;
+    for (const std::int64_t count : touched) never_used.push_back(count == 0);
+  }
+  return result;
+}
+
+void DdpReducer::State::await_buckets() {
+  for (Parameter& parameter : parameters) {
+    if (parameter.work.valid()) attempt_together([&] { parameter.work.wait(); });
+  }
+  for (Bucket& bucket : buckets) {
+    if (bucket.work.valid()) attempt_together([&] { bucket.work.wait(); });
+    if (!bucket.result) continue;
+    attempt_together([&] {
+      const torch::Tensor result = bucket.result();
+      torch::Tensor flat = bucket.memory.flat();
+      if (!result.defined() || result.sizes() != flat.sizes() ||
+          result.scalar_type() != flat.scalar_type()) {
+        raise(ErrorCode::kInvalidArgument, "the communication hook's result for bucket " +
+                                               bucket.name +
+                                               " differs from its buffer in size or type");
+      }
+      if (result.const_data_ptr() != flat.const_data_ptr()) flat.copy_(result);
+    });
+  }
+}
+
+std::vector<std::string> DdpReducer::State::names() const {
+  std::vector<std::string> all;
+  for (const Parameter& parameter : parameters) all.push_back(parameter.name);
+  return all;
+}
+
+bool DdpReducer::State::somebody_misses() {
+  if (hook) {
+    // What a hook sends says nothing of who took part.
+    const auto mine = std::count(missing.begin(), missing.end(), true);
+    return allreduce_(torch::tensor(std::int64_t{mine}), {.name = prefix + "check"})
+               .item<std::int64_t>() > 0;
+  }
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    // Without memory, a parameter that is known to be unused somewhere is absent there.
+    const std::int64_t expected = users.empty() ? size() : users[i];
+    const TensorWork& work = parameters[i].work;
+    if (work.valid() && work.contributors() < expected) return true;
+  }
+  return std::any_of(buckets.begin(), buckets.end(), [](const Bucket& bucket) {
+    return bucket.work.valid() && bucket.work.contributors() < size();
+  });
+}
+
+void DdpReducer::State::write_back(const std::vector<std::int64_t>& counts) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    Parameter& parameter = parameters[i];
+    const BucketMemory& memory = buckets[parameter.bucket].memory;
+    torch::Tensor& gradient = parameter.tensor.mutable_grad();
+    if (!counts.empty() && counts[i] == 0) {
+      if (parameter.earlier.defined()) gradient.copy_(parameter.earlier);
+    } else if (!memory.defined()) {
+      if (!gradient.defined()) gradient = parameter.sent;
+    } else if (options.gradient_as_bucket_view) {
+      if (!gradient.defined()) gradient = memory.alias(parameter.position);
+    } else if (gradient.defined()) {
+      gradient.copy_(memory.place(parameter.position));
+    } else {
+      gradient = memory.place(parameter.position).clone();
+    }
+  }
+}
+
+void DdpReducer::State::rebuild() {
+  std::vector<std::int64_t> seen(order.begin(), order.end());
+  const torch::Tensor agreed =
+      broadcast(torch::tensor(seen, torch::kInt64), 0, {.name = prefix + "order"});
+  const auto* const first = agreed.const_data_ptr<std::int64_t>();
+  const std::vector<std::size_t> in_order(first, first + seen.size());
+  ++stats.rebuilds;
+  build(in_order);
+  if (!options.gradient_as_bucket_view) return;
+  for (Parameter& parameter : parameters) {
+    torch::Tensor& gradient = parameter.tensor.mutable_grad();
+    if (!gradient.defined()) continue;
+    buckets[parameter.bucket].memory.copy_in(parameter.position, gradient);
+    gradient = buckets[parameter.bucket].memory.alias(parameter.position);
+  }
+}
+
+void DdpReducer::State::end_pass() {
+  const torch::NoGradGuard no_grad;
+  const bool searched = searches();
+  std::vector<std::int64_t> counts;
+  mark_rest();
+  // On its way together with the last buckets.
+  if (!severed) attempt_together([&] { counts = count_users(); });
+  await_buckets();
+  if (!searched && !severed) {
+    attempt_together([&] {
+      if (somebody_misses()) raise_missing(prefix, names(), missing);
+    });
+  }
+  if (!severed) write_back(counts);
+  for (Parameter& parameter : parameters) parameter.touched = false;
+  ++stats.synchronized_backwards;
+  // A search may find another order each time.
+  const bool steady = options.static_graph || !options.find_unused_parameters;
+  if (!severed && steady && stats.rebuilds == 0) attempt([&] { rebuild(); });
+  const std::exception_ptr thrown = failure;
+  reset_pass();
+  if (thrown) std::rethrow_exception(thrown);
+}
+
+}  // namespace kolo

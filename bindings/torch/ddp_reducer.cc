@@ -1,0 +1,250 @@
+#include "bindings/torch/ddp_agreement.h"
+#include "bindings/torch/ddp_state.h"
+#include "bindings/torch/tensor_memory.h"
+
+#include <torch/csrc/autograd/engine.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+constexpr std::int64_t kMebibyte = 1 << 20;
+
+/// The n-th reducer of this process; ranks make theirs in the same order.
+std::string next_prefix() {
+  static std::atomic<int> count = 0;
+  return "ddp" + std::to_string(count.fetch_add(1)) + "/";
+}
+
+}  // namespace
+
+void DdpReducer::State::build(const std::vector<std::size_t>& in_order) {
+  std::vector<torch::Tensor> tensors;
+  for (const Parameter& parameter : parameters) tensors.push_back(parameter.tensor);
+  const auto cap = static_cast<std::int64_t>(options.bucket_cap_mb * kMebibyte);
+  const auto groups = assign_buckets(tensors, in_order, std::min(cap, kMebibyte), cap);
+  const bool with_memory = options.gradient_as_bucket_view || hook != nullptr;
+  buckets.clear();
+  for (const auto& members : groups) {
+    Bucket& bucket = buckets.emplace_back();
+    bucket.members = members;
+    bucket.waiting = members.size();
+    // Another grouping has other names, so that nothing remembers the shape of the one before.
+    bucket.name = prefix + "grouping" + std::to_string(stats.rebuilds) + "/bucket" +
+                  std::to_string(buckets.size() - 1);
+    std::vector<torch::Tensor> group;
+    for (std::size_t k = 0; k < members.size(); ++k) {
+      parameters[members[k]].bucket = buckets.size() - 1;
+      parameters[members[k]].position = k;
+      group.push_back(tensors[members[k]]);
+    }
+    if (with_memory) bucket.memory = BucketMemory(group);
+  }
+  stats.buckets = static_cast<std::int64_t>(buckets.size());
+}
+
+void DdpReducer::State::reset_pass() {
+  for (Parameter& parameter : parameters) {
+    parameter.ready = false;
+    parameter.earlier.reset();
+    parameter.sent.reset();
+    parameter.work = {};
+  }
+  for (Bucket& bucket : buckets) {
+    bucket.waiting = bucket.members.size();
+    bucket.incomplete = false;
+    bucket.work = {};
+    bucket.result = nullptr;
+  }
+  in_pass = false;
+  leaves.clear();
+  leaves_known = false;
+  leaves_partial = false;
+  order.clear();
+  missing.assign(parameters.size(), false);
+  failure = nullptr;
+  severed = false;
+}
+
+void DdpReducer::State::abandon() {
+  for (Parameter& parameter : parameters) parameter.work.drain();
+  for (Bucket& bucket : buckets) {
+    bucket.work.drain();
+    if (bucket.result) attempt([&] { bucket.result(); });
+  }
+  reset_pass();
+}
+
+void DdpReducer::State::after_accumulation(std::size_t index) {
+  const torch::NoGradGuard no_grad;
+  Parameter& parameter = parameters[index];
+  parameter.touched = true;
+  if (next_local) return;
+  if (!in_pass) begin_pass();
+  if (parameter.ready) {
+    // Its turn is over on all ranks; what came now is on this one alone.
+    attempt([&] {
+      raise(ErrorCode::kInvalidArgument,
+            "DistributedDataParallel: parameter '" + parameter.name +
+                "' got a gradient that rank " + std::to_string(rank()) +
+                " did not expect: it is in no output of the module's forward, was unused in the "
+                "first step of a static_graph, or gets two gradients in one backward");
+    });
+    return;
+  }
+  mark_ready(index, true);
+}
+
+void DdpReducer::State::begin_pass() {
+  in_pass = true;
+  torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->end_pass();
+  });
+  const bool known = options.static_graph && !users.empty();
+  if (!known && !(searches() && leaves_known && !leaves_partial)) return;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const bool unused =
+        known ? bool{never_used[i]} : !leaves.contains(parameters[i].tensor.unsafeGetTensorImpl());
+    if (unused) mark_ready(i, false);
+  }
+}
+
+void DdpReducer::State::place(Parameter& parameter, bool has_new) {
+  BucketMemory& memory = buckets[parameter.bucket].memory;
+  torch::Tensor& gradient = parameter.tensor.mutable_grad();
+  if (gradient.defined() && gradient.layout() != torch::kStrided) {
+    raise(ErrorCode::kUnsupported, "the gradient of parameter '" + parameter.name +
+                                       "' is sparse; make its embedding with dense gradients");
+  }
+  // What stays as it is where no rank brings a gradient must survive the average.
+  if (!has_new && gradient.defined()) parameter.earlier = gradient.clone();
+  if (!memory.defined()) return;
+  const std::size_t k = parameter.position;
+  const auto bytes = static_cast<std::int64_t>(parameter.tensor.nbytes());
+  stats.bucket_bytes_written += bytes;
+  if (!gradient.defined()) {
+    torch::Tensor(memory.place(k)).zero_();
+    return;
+  }
+  if (!memory.holds(k, gradient)) {
+    memory.copy_in(k, gradient);
+    stats.copied_bytes += bytes;
+  }
+  if (options.gradient_as_bucket_view) gradient = memory.alias(k);
+}
+
+void DdpReducer::State::mark_ready(std::size_t index, bool has_new) {
+  Parameter& parameter = parameters[index];
+  Bucket& bucket = buckets[parameter.bucket];
+  parameter.ready = true;
+  order.push_back(index);
+  attempt([&] {
+    try {
+      place(parameter, has_new);
+    } catch (...) {
+      missing[index] = true;
+      bucket.incomplete = true;
+      throw;
+    }
+  });
+  if (--bucket.waiting > 0) return;
+  attempt_together([&] { start(parameter.bucket); });
+}
+
+void DdpReducer::State::send(Parameter& parameter) {
+  const auto index = static_cast<std::size_t>(&parameter - parameters.data());
+  const torch::Tensor& gradient = parameter.tensor.grad();
+  const bool absent = missing[index] || !gradient.defined();
+  parameter.sent = absent ? torch::zeros_like(parameter.tensor) : gradient;
+  parameter.work = start_allreduce(parameter.sent, parameter.sent,
+                                   {.op = ReduceOp::kAverage, .name = full_name(index)}, absent);
+}
+
+void DdpReducer::State::start(std::size_t index) {
+  Bucket& bucket = buckets[index];
+  if (!bucket.memory.defined()) {
+    for (const std::size_t i : bucket.members) send(parameters[i]);
+    return;
+  }
+  const torch::Tensor& flat = bucket.memory.flat();
+  if (!hook) {
+    bucket.work = start_allreduce(flat, flat, {.op = ReduceOp::kAverage, .name = bucket.name},
+                                  bucket.incomplete);
+    return;
+  }
+  GradBucket told{
+      index, bucket.name, flat, bucket.memory.places(), {}, index + 1 == buckets.size()};
+  for (const std::size_t i : bucket.members) told.parameters.push_back(parameters[i].tensor);
+  bucket.result = hook(told);
+}
+
+DdpReducer::DdpReducer(NamedTensors named, NamedTensors buffers, const DdpOptions& options)
+    : state_(std::make_shared<State>()) {
+  static_cast<void>(size());  // an error before init
+  state_->prefix = next_prefix();
+  state_->options = options;
+  check_module(state_->prefix, named, buffers, options);
+  broadcast_packed(state_->prefix + "parameters/", named);
+  if (options.broadcast_buffers) broadcast_packed(state_->prefix + "buffers/", buffers);
+  state_->buffers = std::move(buffers);
+  for (auto& [name, tensor] : named) {
+    if (!tensor.requires_grad()) continue;
+    State::Parameter& parameter = state_->parameters.emplace_back();
+    parameter.name = name;
+    parameter.tensor = tensor;
+  }
+  // Backward makes gradients about in the reverse of the order in which modules name parameters.
+  std::vector<std::size_t> reverse;
+  for (std::size_t i = state_->parameters.size(); i-- > 0;) reverse.push_back(i);
+  state_->build(reverse);
+  state_->reset_pass();
+  for (std::size_t i = 0; i < state_->parameters.size(); ++i) {
+    State::Parameter& parameter = state_->parameters[i];
+    parameter.hooks = GradientHooks(parameter.tensor, state_->weak_from_this(), i);
+  }
+}
+
+DdpReducer::~DdpReducer() { state_->abandon(); }
+
+void DdpReducer::before_forward(bool training) {
+  if (!torch::GradMode::is_enabled()) return;
+  if (state_->in_pass) state_->abandon();  // an exception of the user's ended that backward
+  state_->next_local = state_->local;
+  if (training && !state_->local && state_->options.broadcast_buffers) {
+    broadcast_packed(state_->prefix + "buffers/", state_->buffers);
+  }
+}
+
+bool DdpReducer::wants_outputs() const {
+  return torch::GradMode::is_enabled() && !state_->local &&
+         state_->options.find_unused_parameters && !state_->options.static_graph;
+}
+
+void DdpReducer::after_forward(const std::vector<torch::Tensor>& outputs, bool complete) {
+  state_->leaves_known = true;
+  state_->leaves_partial |= !complete;
+  add_leaves(outputs, state_->leaves);
+}
+
+bool DdpReducer::set_local(bool local) { return std::exchange(state_->local, local); }
+
+void DdpReducer::register_comm_hook(CommHook hook) {
+  if (!hook || state_->hook) {
+    raise(ErrorCode::kInvalidArgument, hook ? "register_comm_hook(): there is one already"
+                                            : "register_comm_hook(): it is empty");
+  }
+  state_->hook = std::move(hook);
+  for (State::Bucket& bucket : state_->buckets) {
+    if (bucket.memory.defined()) continue;
+    std::vector<torch::Tensor> group;
+    for (const std::size_t i : bucket.members) group.push_back(state_->parameters[i].tensor);
+    bucket.memory = BucketMemory(group);
+  }
+}
+
+DdpStats DdpReducer::stats() const { return state_->stats; }
+
+}  // namespace kolo

@@ -1,0 +1,118 @@
+// The state of a DdpReducer: the gradients' way into buckets, over the ranks, and back. A pass is
+// one backward that communicates: it begins with the first gradient and ends, before backward()
+// returns, in a callback of autograd's engine. ddp_reducer.cc has what happens outside of a pass
+// and the way in, ddp_finish.cc the end of a pass. One thread at a time. Private to bindings/torch.
+#pragma once
+
+#include "bindings/torch/ddp_buckets.h"
+#include "bindings/torch/ddp_graph.h"
+#include "bindings/torch/gradient_hooks.h"
+
+#include <kolo/torch/ddp_reducer.h>
+#include <kolo/torch/functions.h>
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace kolo {
+
+struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<DdpReducer::State> {
+  struct Parameter {
+    std::string name;
+    torch::Tensor tensor;
+    GradientHooks hooks;
+    std::size_t bucket = 0;
+    std::size_t position = 0;  ///< in the bucket
+    bool touched = false;      ///< has got a gradient since the last pass ended
+    // During a pass:
+    bool ready = false;
+    torch::Tensor earlier;  ///< the gradient from before, where this pass brings none
+    torch::Tensor sent;     ///< what travels, in a bucket without memory
+    TensorWork work;        ///< its way, in a bucket without memory
+  };
+  struct Bucket {
+    std::vector<std::size_t> members;  ///< indices of parameters
+    std::string name;
+    BucketMemory memory;  ///< with views or a hook; else each gradient travels from where it is
+    // During a pass:
+    std::size_t waiting = 0;  ///< members that are not ready
+    bool incomplete = false;  ///< a member is missing
+    TensorWork work;
+    std::function<torch::Tensor()> result;  ///< from the hook
+  };
+
+  DdpOptions options;
+  std::string prefix;
+  std::vector<Parameter> parameters;
+  NamedTensors buffers;
+  std::vector<Bucket> buckets;
+  CommHook hook;
+  DdpStats stats;
+
+  bool local = false;       ///< inside no_sync()
+  bool next_local = false;  ///< the last forward was
+  Leaves leaves;            ///< of the forwards since the last pass
+  bool leaves_known = false;
+  bool leaves_partial = false;      ///< some output has tensors that are not known
+  std::vector<std::int64_t> users;  ///< with static_graph: ranks with a gradient, by parameter
+  std::vector<bool> never_used;     ///< with static_graph: on this rank, by parameter
+
+  bool in_pass = false;
+  std::vector<std::size_t> order;  ///< of readiness in this pass
+  std::vector<bool> missing;       ///< gradients that should be there, by parameter
+  std::exception_ptr failure;      ///< of this pass, thrown at its end
+  bool severed = false;            ///< an operation failed, hence all further ones of this pass
+
+  /// Unused parameters are found in each pass, not known and not an error.
+  bool searches() const {
+    return options.static_graph ? users.empty() : options.find_unused_parameters;
+  }
+  std::string full_name(std::size_t index) const override {
+    return prefix + "gradient/" + parameters[index].name;
+  }
+
+  void before_accumulation(std::size_t) override {}
+  void after_accumulation(std::size_t index) override;
+  void build(const std::vector<std::size_t>& in_order);
+  /// Waits for what an interrupted pass has left under way, and forgets the pass.
+  void abandon();
+  void reset_pass();
+
+  void begin_pass();
+  void mark_ready(std::size_t index, bool has_new);
+  void place(Parameter& parameter, bool has_new);
+  void start(std::size_t bucket);
+  void send(Parameter& parameter);
+
+  void end_pass();
+  std::vector<std::string> names() const;
+  void mark_rest();
+  /// By parameter, on how many ranks it has got a gradient since the last pass.
+  std::vector<std::int64_t> count_users();
+  void await_buckets();
+  /// Whether some rank lacks a gradient that should be there; alike on all ranks.
+  bool somebody_misses();
+  void write_back(const std::vector<std::int64_t>& counts);
+  void rebuild();
+  template <class Action>
+  bool attempt(Action&& action) {
+    try {
+      action();
+      return true;
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+      return false;
+    }
+  }
+  /// For what all ranks do together.
+  template <class Action>
+  void attempt_together(Action&& action) {
+    if (!attempt(action)) severed = true;
+  }
+};
+
+}  // namespace kolo
