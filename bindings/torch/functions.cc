@@ -12,33 +12,109 @@ torch::Device device() {
   return torch::Device(torch::kCPU);
 }
 
-TensorWork start_allreduce(torch::Tensor input, torch::Tensor output,
-                           const TensorAllreduceOptions& options, bool absent) {
-  const torch::NoGradGuard no_grad;
-  const DataType type = data_type_of(output, options.name);
-  check_alike(input, output, options.name);
-  TensorWorkParts work{.work = {}, .result = output};
-  torch::Tensor memory = output.detach();
-  if (!memory.is_contiguous()) {
-    work.staging = torch::empty(output.sizes(),
-                                output.options().memory_format(torch::MemoryFormat::Contiguous));
-    memory = work.staging;
+namespace {
+
+/// Contiguous memory for an allreduce of tensors of any strides.
+struct DenseMemory {
+  TensorWorkParts parts;
+  torch::Tensor source;
+  torch::Tensor memory;
+  DataType type;
+
+  DenseMemory(const torch::Tensor& input, const torch::Tensor& output, const std::string& name)
+      : parts{.work = {}, .result = output}, type(data_type_of(output, name)) {
+    check_alike(input, output, name);
+    memory = output.detach();
+    if (!memory.is_contiguous()) {
+      parts.staging = torch::empty(output.sizes(),
+                                   output.options().memory_format(torch::MemoryFormat::Contiguous));
+      memory = parts.staging;
+    }
+    // One copy serves where the input is not contiguous: into the memory of the result.
+    source = input.detach();
+    if (!source.is_contiguous()) {
+      memory.copy_(source);
+      source = memory;
+    }
   }
-  // One copy serves where the input is not contiguous: into the memory of the result.
-  torch::Tensor source = input.detach();
-  if (!source.is_contiguous()) {
-    memory.copy_(source);
-    source = memory;
-  }
+};
+
+AllreduceOptions core_options(const TensorAllreduceOptions& options) {
   AllreduceOptions core;
   core.op = options.op;
   core.name = options.name;
   core.prescale = options.prescale;
   core.postscale = options.postscale;
+  core.process_set = options.process_set;
+  return core;
+}
+
+std::vector<TensorWork> start_group(const std::vector<torch::Tensor>& inputs,
+                                    const std::vector<torch::Tensor>& outputs,
+                                    const TensorAllreduceOptions& options) {
+  const torch::NoGradGuard no_grad;
+  std::vector<DenseMemory> members;
+  std::vector<GroupMember> group;
+  auto owners = std::make_shared<std::vector<torch::Tensor>>();
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const DenseMemory& member = members.emplace_back(inputs[i], outputs[i], options.name);
+    group.push_back(
+        {member.source.data_ptr(), member.memory.data_ptr(), shape_of(outputs[i]), member.type});
+    owners->insert(owners->end(), {member.source, member.memory});
+  }
+  AllreduceOptions core = core_options(options);
+  core.keep_alive = std::move(owners);
+  std::vector<TensorWork> works;
+  auto started = grouped_allreduce_async(group, core);
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    members[i].parts.work = std::move(started[i]);
+    works.emplace_back(std::move(members[i].parts));
+  }
+  return works;
+}
+
+std::vector<torch::Tensor> wait_for_all(std::vector<TensorWork> works) {
+  for (TensorWork& work : works) work.drain();
+  std::vector<torch::Tensor> results;
+  for (TensorWork& work : works) results.push_back(work.wait());
+  return results;
+}
+
+}  // namespace
+
+TensorWork start_allreduce(torch::Tensor input, torch::Tensor output,
+                           const TensorAllreduceOptions& options, bool absent) {
+  const torch::NoGradGuard no_grad;
+  DenseMemory dense(input, output, options.name);
+  AllreduceOptions core = core_options(options);
   core.absent = absent;
-  core.keep_alive = std::make_shared<const std::pair<torch::Tensor, torch::Tensor>>(source, memory);
-  work.work = allreduce_async(source.data_ptr(), memory.data_ptr(), shape_of(output), type, core);
-  return TensorWork(std::move(work));
+  core.keep_alive =
+      std::make_shared<const std::pair<torch::Tensor, torch::Tensor>>(dense.source, dense.memory);
+  dense.parts.work = allreduce_async(dense.source.data_ptr(), dense.memory.data_ptr(),
+                                     shape_of(output), dense.type, core);
+  return TensorWork(std::move(dense.parts));
+}
+
+std::vector<TensorWork> grouped_allreduce_async(const std::vector<torch::Tensor>& tensors,
+                                                const TensorAllreduceOptions& options) {
+  std::vector<torch::Tensor> outputs;
+  for (const torch::Tensor& tensor : tensors) outputs.push_back(torch::empty_like(tensor.detach()));
+  return start_group(tensors, outputs, options);
+}
+
+std::vector<TensorWork> grouped_allreduce_async_(std::vector<torch::Tensor> tensors,
+                                                 const TensorAllreduceOptions& options) {
+  return start_group(tensors, tensors, options);
+}
+
+std::vector<torch::Tensor> grouped_allreduce(const std::vector<torch::Tensor>& tensors,
+                                             const TensorAllreduceOptions& options) {
+  return wait_for_all(grouped_allreduce_async(tensors, options));
+}
+
+std::vector<torch::Tensor> grouped_allreduce_(std::vector<torch::Tensor> tensors,
+                                              const TensorAllreduceOptions& options) {
+  return wait_for_all(grouped_allreduce_async_(std::move(tensors), options));
 }
 
 TensorWork start_broadcast(torch::Tensor tensor, int root, const TensorBroadcastOptions& options) {
@@ -53,6 +129,7 @@ TensorWork start_broadcast(torch::Tensor tensor, int root, const TensorBroadcast
   BroadcastOptions core;
   core.name = options.name;
   core.keep_alive = std::make_shared<const torch::Tensor>(memory);
+  core.process_set = options.process_set;
   work.work = broadcast_async(memory.data_ptr(), shape_of(tensor), type, root, core);
   return TensorWork(std::move(work));
 }

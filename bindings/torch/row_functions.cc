@@ -46,7 +46,8 @@ struct RowMemory {
 TensorWork allgather_async(const torch::Tensor& tensor, const TensorAllgatherOptions& options) {
   const RowMemory memory(tensor, options.name);
   return memory.work(allgather_async(memory.input.data_ptr(), memory.shape, memory.type,
-                                     memory.allocator(), {options.name, memory.keep_alive()}));
+                                     memory.allocator(),
+                                     {options.name, memory.keep_alive(), options.process_set}));
 }
 
 torch::Tensor allgather(const torch::Tensor& tensor, const TensorAllgatherOptions& options) {
@@ -57,7 +58,8 @@ TensorWork alltoall_async(const torch::Tensor& tensor, const std::vector<std::in
                           const TensorAlltoallOptions& options) {
   const RowMemory memory(tensor, options.name);
   return memory.work(alltoall_async(memory.input.data_ptr(), memory.shape, memory.type, splits,
-                                    memory.allocator(), {options.name, memory.keep_alive()}));
+                                    memory.allocator(),
+                                    {options.name, memory.keep_alive(), options.process_set}));
 }
 
 AlltoallResult alltoall(const torch::Tensor& tensor, const std::vector<std::int64_t>& splits,
@@ -76,7 +78,8 @@ TensorWork reducescatter_async(const torch::Tensor& tensor,
                                           .name = options.name,
                                           .prescale = options.prescale,
                                           .postscale = options.postscale,
-                                          .keep_alive = memory.keep_alive()}));
+                                          .keep_alive = memory.keep_alive(),
+                                          .process_set = options.process_set}));
 }
 
 torch::Tensor reducescatter(const torch::Tensor& tensor,
@@ -87,7 +90,8 @@ torch::Tensor reducescatter(const torch::Tensor& tensor,
 TensorWork gather_async(const torch::Tensor& tensor, int root, const TensorGatherOptions& options) {
   const RowMemory memory(tensor, options.name);
   return memory.work(gather_async(memory.input.data_ptr(), memory.shape, memory.type, root,
-                                  memory.allocator(), {options.name, memory.keep_alive()}));
+                                  memory.allocator(),
+                                  {options.name, memory.keep_alive(), options.process_set}));
 }
 
 torch::Tensor gather(const torch::Tensor& tensor, int root, const TensorGatherOptions& options) {
@@ -99,7 +103,8 @@ TensorWork scatter_async(const torch::Tensor& tensor, int root,
                          const TensorScatterOptions& options) {
   const RowMemory memory(tensor, options.name);
   return memory.work(scatter_async(memory.input.data_ptr(), memory.shape, memory.type, root, splits,
-                                   memory.allocator(), {options.name, memory.keep_alive()}));
+                                   memory.allocator(),
+                                   {options.name, memory.keep_alive(), options.process_set}));
 }
 
 torch::Tensor scatter(const torch::Tensor& tensor, int root,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kolo/kolo.h>
+#include <kolo/torch/autograd_functions.h>
 #include <kolo/torch/broadcast_parameters.h>
 #include <kolo/torch/checkpoint.h>
 #include <kolo/torch/compression.h>

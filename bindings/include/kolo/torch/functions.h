@@ -1,4 +1,4 @@
-// Collectives on tensors: allreduce and broadcast; those that count in rows come with
+// Collectives on tensors: allreduce, broadcast and messages; those that count in rows come with
 // row_functions.h. CPU tensors of any shape and strides: one that is not contiguous is copied and
 // copied back. Autograd does not see them.
 //
@@ -13,7 +13,9 @@
 #include <kolo/torch/tensor_work.h>
 #include <torch/torch.h>
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace kolo {
 
@@ -23,10 +25,12 @@ struct TensorAllreduceOptions {
   std::string name = {};   ///< as AllreduceOptions::name
   double prescale = 1.0;   ///< multiplies every rank's input before the sum
   double postscale = 1.0;  ///< multiplies the result
+  ProcessSet process_set = {};
 };
 
 struct TensorBroadcastOptions {
   std::string name = {};  ///< as BroadcastOptions::name
+  ProcessSet process_set = {};
 };
 
 /// The general form of what follows: output = op over ranks of input. `absent` as in
@@ -45,6 +49,37 @@ KOLO_API TensorWork allreduce_async(const torch::Tensor& tensor,
                                     const TensorAllreduceOptions& options = {});
 KOLO_API TensorWork allreduce_async_(torch::Tensor tensor,
                                      const TensorAllreduceOptions& options = {});
+
+/// Several at once, all or none: see <kolo/collectives.h>. `name` is the group's.
+KOLO_API std::vector<torch::Tensor> grouped_allreduce(const std::vector<torch::Tensor>& tensors,
+                                                      const TensorAllreduceOptions& options = {});
+/// In place; returns `tensors`.
+KOLO_API std::vector<torch::Tensor> grouped_allreduce_(std::vector<torch::Tensor> tensors,
+                                                       const TensorAllreduceOptions& options = {});
+/// A work by member, each with its own outcome.
+KOLO_API std::vector<TensorWork> grouped_allreduce_async(
+    const std::vector<torch::Tensor>& tensors, const TensorAllreduceOptions& options = {});
+KOLO_API std::vector<TensorWork> grouped_allreduce_async_(
+    std::vector<torch::Tensor> tensors, const TensorAllreduceOptions& options = {});
+
+/// A new coalesced sparse (COO) tensor: the sum or average of every rank's sparse `tensor`, of one
+/// shape; by allgathers of indices and values, so it pays where few rows are set.
+KOLO_API torch::Tensor sparse_allreduce(const torch::Tensor& tensor,
+                                        const TensorAllreduceOptions& options = {});
+
+struct TensorMessageOptions {
+  std::uint32_t tag = 0;
+  ProcessSet process_set = {};
+};
+/// One message to rank `to`; see <kolo/collectives.h>.
+KOLO_API void send(const torch::Tensor& tensor, int to, const TensorMessageOptions& options = {});
+KOLO_API TensorWork send_async(const torch::Tensor& tensor, int to,
+                               const TensorMessageOptions& options = {});
+/// Into `tensor`, which has the sender's count and type; returns it.
+KOLO_API torch::Tensor recv_(torch::Tensor tensor, int from,
+                             const TensorMessageOptions& options = {});
+KOLO_API TensorWork recv_async_(torch::Tensor tensor, int from,
+                                const TensorMessageOptions& options = {});
 
 /// A new tensor: the root's `tensor`. Every rank passes one of the same shape and type.
 KOLO_API torch::Tensor broadcast(const torch::Tensor& tensor, int root,

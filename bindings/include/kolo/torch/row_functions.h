@@ -17,6 +17,7 @@ namespace kolo {
 
 struct TensorAllgatherOptions {
   std::string name = {};
+  ProcessSet process_set = {};
 };
 using TensorAlltoallOptions = TensorAllgatherOptions;
 using TensorGatherOptions = TensorAllgatherOptions;
@@ -27,6 +28,7 @@ struct TensorReducescatterOptions {
   std::string name = {};
   double prescale = 1.0;
   double postscale = 1.0;
+  ProcessSet process_set = {};
 };
 
 /// A new tensor: the rows of every rank's `tensor`, in order of rank.

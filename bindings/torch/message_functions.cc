@@ -1,0 +1,100 @@
+// Messages on tensors, and the sparse allreduce. User threads.
+#include "bindings/torch/tensor_memory.h"
+
+#include <kolo/torch/functions.h>
+
+#include <memory>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+MessageOptions core_options(const TensorMessageOptions& options, const torch::Tensor& memory) {
+  return {.tag = options.tag,
+          .keep_alive = std::make_shared<const torch::Tensor>(memory),
+          .process_set = options.process_set};
+}
+
+/// Integers stay integers where there is nothing to scale.
+torch::Tensor scaled(const torch::Tensor& tensor, double factor) {
+  return factor == 1.0 ? tensor : tensor * factor;
+}
+
+std::string part(const std::string& name, const char* what) {
+  return name.empty() ? name : name + "/" + what;
+}
+
+}  // namespace
+
+TensorWork send_async(const torch::Tensor& tensor, int to, const TensorMessageOptions& options) {
+  const torch::NoGradGuard no_grad;
+  const DataType type = data_type_of(tensor, {});
+  const torch::Tensor memory = tensor.detach().contiguous();
+  return TensorWork({.work = send_async(memory.data_ptr(), memory.numel(), type, to,
+                                        core_options(options, memory)),
+                     .result = tensor});
+}
+
+void send(const torch::Tensor& tensor, int to, const TensorMessageOptions& options) {
+  send_async(tensor, to, options).wait();
+}
+
+TensorWork recv_async_(torch::Tensor tensor, int from, const TensorMessageOptions& options) {
+  const torch::NoGradGuard no_grad;
+  const DataType type = data_type_of(tensor, {});
+  TensorWorkParts parts{.work = {}, .result = tensor};
+  torch::Tensor memory = tensor.detach();
+  if (!memory.is_contiguous()) {
+    parts.staging = memory.contiguous();
+    memory = parts.staging;
+  }
+  parts.work =
+      recv_async(memory.data_ptr(), memory.numel(), type, from, core_options(options, memory));
+  return TensorWork(std::move(parts));
+}
+
+torch::Tensor recv_(torch::Tensor tensor, int from, const TensorMessageOptions& options) {
+  return recv_async_(std::move(tensor), from, options).wait();
+}
+
+torch::Tensor sparse_allreduce(const torch::Tensor& tensor, const TensorAllreduceOptions& options) {
+  const std::string& name = options.name;
+  if (!tensor.defined() || tensor.layout() != torch::kSparse) {
+    raise(ErrorCode::kInvalidArgument,
+          "sparse_allreduce '" + name + "' takes a sparse COO tensor; use allreduce");
+  }
+  if (options.op != ReduceOp::kSum && options.op != ReduceOp::kAverage) {
+    raise(ErrorCode::kUnsupported, "sparse_allreduce '" + name + "' does sum and average, not " +
+                                       std::string(to_string(options.op)));
+  }
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor mine = tensor.detach().coalesce();
+  const ProcessSet& set = options.process_set;
+  const auto gather = [&](const torch::Tensor& rows, const char* what) {
+    return allgather_async(rows, {part(name, what), set});
+  };
+  TensorWork shapes =
+      gather(torch::tensor(mine.sizes().vec(), torch::kInt64).unsqueeze(0), "shape");
+  TensorWork indices = gather(mine.indices().t(), "indices");
+  TensorWork values = gather(scaled(mine.values(), options.prescale), "values");
+  for (TensorWork* work : {&shapes, &indices, &values}) work->drain();
+  const torch::Tensor all_shapes = shapes.wait();
+  const std::vector<int> ranks = set.ranks();
+  for (std::int64_t i = 1; i < all_shapes.size(0); ++i) {
+    if (all_shapes[0].equal(all_shapes[i])) continue;
+    const auto text = [&](std::int64_t row) {
+      const auto* const extents = all_shapes[row].const_data_ptr<std::int64_t>();
+      return to_string(Shape(extents, extents + all_shapes.size(1)));
+    };
+    raise(ErrorCode::kMismatch,
+          "sparse tensor '" + name + "': rank " + std::to_string(ranks.front()) + " has shape " +
+              text(0) + ", but rank " + std::to_string(ranks[static_cast<std::size_t>(i)]) +
+              " has shape " + text(i) + "; every rank must pass the same shape");
+  }
+  const double divisor = options.op == ReduceOp::kAverage ? static_cast<double>(ranks.size()) : 1.0;
+  torch::Tensor sum =
+      torch::sparse_coo_tensor(indices.wait().t(), values.wait(), mine.sizes()).coalesce();
+  return scaled(sum, options.postscale / divisor).coalesce();
+}
+
+}  // namespace kolo

@@ -1,0 +1,209 @@
+// Every collective on tensors, under mpirun: rows, groups, sparse tensors, messages, process sets,
+// join, and the words of the errors on all ranks.
+#include "tests/bindings/torch/tools_test_support.h"
+
+#include <kolo/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace {
+
+using testing::HasSubstr;
+
+torch::Tensor rows_of(int rank, std::int64_t rows, torch::ScalarType type = torch::kFloat32) {
+  return torch::arange(rows * 3).reshape({rows, 3}).add(100 * rank).to(type);
+}
+
+TEST(Rows, AllgatherOfUnevenRowsAndAnyStrides) {
+  for (const auto type : {torch::kFloat32, torch::kFloat64, torch::kInt64}) {
+    std::vector<torch::Tensor> expected;
+    for (int r = 0; r < kolo::size(); ++r) expected.push_back(rows_of(r, r, type));
+    const auto mine = rows_of(kolo::rank(), kolo::rank(), type);
+    EXPECT_TRUE(torch::equal(kolo::allgather(mine), torch::cat(expected)));
+    const auto strided = mine.t().contiguous().t();
+    EXPECT_TRUE(torch::equal(kolo::allgather(strided, {.name = "a"}), torch::cat(expected)));
+  }
+}
+
+TEST(Rows, AlltoallReturnsOutputAndReceivedSplits) {
+  // Rank r sends d + 1 rows to rank d.
+  std::vector<std::int64_t> splits(static_cast<std::size_t>(kolo::size()));
+  std::iota(splits.begin(), splits.end(), 1);
+  const std::int64_t total = std::accumulate(splits.begin(), splits.end(), std::int64_t{0});
+  const auto result = kolo::alltoall(rows_of(kolo::rank(), total), splits);
+  const std::int64_t mine = kolo::rank() + 1;
+  EXPECT_EQ(result.received_splits,
+            std::vector<std::int64_t>(static_cast<std::size_t>(kolo::size()), mine));
+  std::vector<torch::Tensor> expected;
+  const std::int64_t first = mine * (mine - 1) / 2;
+  for (int r = 0; r < kolo::size(); ++r)
+    expected.push_back(rows_of(r, total).slice(0, first, first + mine));
+  EXPECT_TRUE(torch::equal(result.output, torch::cat(expected)));
+}
+
+TEST(Rows, ReducescatterDealsUnevenRows) {
+  const std::int64_t rows = 2 * kolo::size() + 1;
+  const auto sum = kolo::allreduce(rows_of(kolo::rank(), rows));
+  const std::int64_t mine = 2 + (kolo::rank() == 0 ? 1 : 0);
+  const std::int64_t first = kolo::rank() == 0 ? 0 : 2 * kolo::rank() + 1;
+  const auto expected = sum.slice(0, first, first + mine);
+  EXPECT_TRUE(torch::equal(kolo::reducescatter(rows_of(kolo::rank(), rows)), expected));
+  EXPECT_TRUE(torch::allclose(
+      kolo::reducescatter(rows_of(kolo::rank(), rows), {.op = kolo::ReduceOp::kAverage}),
+      expected / kolo::size()));
+}
+
+TEST(Rows, GatherAndScatterAreInverse) {
+  for (int root = 0; root < kolo::size(); ++root) {
+    const auto mine = rows_of(kolo::rank(), kolo::rank() + 1);
+    const auto all = kolo::gather(mine, root);
+    EXPECT_EQ(all.size(0), kolo::rank() == root ? kolo::size() * (kolo::size() + 1) / 2 : 0);
+    std::vector<std::int64_t> splits;
+    if (kolo::rank() == root) {
+      for (int r = 0; r < kolo::size(); ++r) splits.push_back(r + 1);
+    }
+    EXPECT_TRUE(torch::equal(kolo::scatter(all, root, splits), mine));
+  }
+}
+
+TEST(Groups, AllOrNothing) {
+  std::vector<torch::Tensor> tensors{torch::ones({3}), torch::ones({2, 2}).t(),
+                                     torch::ones({4}, torch::kFloat64)};
+  for (const auto& sum : kolo::grouped_allreduce(tensors, {.name = "g"}))
+    EXPECT_TRUE(torch::equal(sum, torch::full_like(sum, kolo::size())));
+  kolo::grouped_allreduce_(tensors, {.op = kolo::ReduceOp::kAverage});
+  EXPECT_TRUE(torch::equal(tensors[0], torch::ones({3})));
+  if (kolo::size() == 1) return;
+  tensors[1] = torch::ones({kolo::rank() == 0 ? 2 : 3});
+  auto works = kolo::grouped_allreduce_async(tensors, {.name = "g"});
+  EXPECT_THAT(message_of([&] { works[0].wait(); }),
+              HasSubstr("tensor 'g/0': not done, since 'g/1' of its group 'g' has failed"));
+  EXPECT_THAT(message_of([&] { works[1].wait(); }), HasSubstr("rank 0 submitted shape [2], but"));
+  EXPECT_THAT(message_of([&] { works[2].wait(); }), HasSubstr("'g/1'"));
+  kolo::barrier();
+}
+
+TEST(Sparse, SumsAndAveragesRows) {
+  const auto indices = torch::tensor({{0, kolo::rank() + 1}}, torch::kInt64);
+  const auto values = torch::ones({2, 2}) * (kolo::rank() + 1);
+  const auto mine = torch::sparse_coo_tensor(indices, values, {kolo::size() + 1, 2});
+  const auto expected = kolo::allreduce(mine.to_dense());
+  const auto sum = kolo::sparse_allreduce(mine, {.name = "embedding"});
+  EXPECT_TRUE(sum.is_coalesced());
+  EXPECT_TRUE(torch::equal(sum.to_dense(), expected));
+  const auto mean = kolo::sparse_allreduce(mine, {.op = kolo::ReduceOp::kAverage});
+  EXPECT_TRUE(torch::allclose(mean.to_dense(), expected / kolo::size()));
+  EXPECT_THAT(message_of([] { kolo::sparse_allreduce(torch::ones({2}), {.name = "d"}); }),
+              HasSubstr("sparse_allreduce 'd' takes a sparse COO tensor"));
+  if (kolo::size() == 1) return;
+  const auto odd = torch::sparse_coo_tensor(indices, values, {kolo::size() + 1 + kolo::rank(), 2});
+  EXPECT_THAT(message_of([&] { kolo::sparse_allreduce(odd, {.name = "odd"}); }),
+              HasSubstr("sparse tensor 'odd': rank 0 has shape"));
+}
+
+TEST(Messages, GoRoundTheRing) {
+  const int next = (kolo::rank() + 1) % kolo::size();
+  const int before = (kolo::rank() + kolo::size() - 1) % kolo::size();
+  auto work =
+      kolo::send_async(torch::full({5, 2}, kolo::rank(), torch::kFloat32), next, {.tag = 4});
+  auto got = torch::zeros({2, 5}).t();
+  kolo::recv_(got, before, {.tag = 4});
+  work.wait();
+  EXPECT_TRUE(torch::equal(got, torch::full({5, 2}, before, torch::kFloat32)));
+}
+
+TEST(ProcessSets, ComeAndGo) {
+  std::vector<int> even;
+  for (int r = 0; r < kolo::size(); r += 2) even.push_back(r);
+  if (kolo::size() == 1) {
+    EXPECT_THAT(message_of([&] { kolo::add_process_set(even); }),
+                HasSubstr("a process set of ranks 0 already: number 0"));
+    return;
+  }
+  const auto set = kolo::add_process_set(even);
+  EXPECT_EQ(set.ranks(), even);
+  EXPECT_EQ(set.rank(), kolo::rank() % 2 == 0 ? kolo::rank() / 2 : -1);
+  EXPECT_EQ(kolo::process_sets().back(), set);
+  if (set.contains(kolo::rank())) {
+    const auto sum = kolo::allreduce(torch::ones({3}), {.name = "t", .process_set = set});
+    EXPECT_EQ(sum[0].item<double>(), set.size());
+    const auto all = kolo::allgather(torch::full({1}, kolo::rank()), {.process_set = set});
+    EXPECT_EQ(all.size(0), set.size());
+    EXPECT_EQ(all[-1].item<int>(), even.back());
+    EXPECT_EQ(kolo::broadcast(torch::full({1}, kolo::rank()), even.back(), {.process_set = set})
+                  .item<int>(),
+              even.back());
+  } else {
+    EXPECT_THAT(message_of([&] { kolo::allreduce(torch::ones({3}), {.process_set = set}); }),
+                HasSubstr("is not in process set"));
+  }
+  kolo::remove_process_set(set);
+  EXPECT_THAT(message_of([&] { static_cast<void>(set.ranks()); }),
+              HasSubstr("it was never added, or was removed"));
+}
+
+TEST(Join, AveragesOverThoseThatTakePart) {
+  // Rank r has r + 1 batches.
+  for (int batch = 0; batch <= kolo::rank(); ++batch) {
+    const auto mean = kolo::allreduce(torch::full({4}, kolo::rank(), torch::kFloat32),
+                                      {.op = kolo::ReduceOp::kAverage, .name = "loss"});
+    EXPECT_FLOAT_EQ(mean[0].item<float>(), static_cast<float>(batch + kolo::size() - 1) / 2);
+  }
+  EXPECT_EQ(kolo::join(), kolo::size() - 1);
+}
+
+/// Each misuse has one message on every rank, and the next operation works.
+TEST(Misuse, TellsEveryRankTheSame) {
+  if (kolo::size() == 1) return;
+  const bool odd_one = kolo::rank() == 1;
+  const auto expect = [](const auto& call, const std::string& words) {
+    const std::string message = message_of(call);
+    EXPECT_THAT(message, HasSubstr(words));
+    // The same words everywhere.
+    const auto bytes = torch::tensor(std::vector<std::int64_t>(message.begin(), message.end()));
+    EXPECT_TRUE(torch::equal(kolo::broadcast(bytes, 0), bytes)) << message;
+  };
+  expect([&] { kolo::allgather(odd_one ? torch::tensor(1.0F) : torch::ones({1}), {.name = "t"}); },
+         "tensor 't': rank 1: allgather takes rows, but the tensor is a scalar");
+  expect(
+      [&] {
+        kolo::allgather(torch::ones({2, odd_one ? 4 : 3}), {.name = "t"});
+      },
+      "submitted row shape [3], but rank 1 submitted row shape [4]");
+  expect(
+      [&] {
+        if (odd_one)
+          kolo::broadcast(torch::ones({2}), 0, {.name = "t"});
+        else
+          kolo::allreduce(torch::ones({2}), {.name = "t"});
+      },
+      "submitted operation allreduce, but rank 1 submitted operation broadcast");
+  expect(
+      [&] {
+        const auto type = odd_one ? torch::kFloat64 : torch::kFloat32;
+        kolo::reducescatter(torch::ones({4}, type), {.name = "t"});
+      },
+      "submitted type float32, but rank 1 submitted type float64");
+  expect([&] { kolo::broadcast(torch::ones({2}), odd_one ? 1 : 0, {.name = "t"}); },
+         "submitted root 0, but rank 1 submitted root 1");
+  expect([&] { kolo::broadcast(torch::ones({2}), odd_one ? 99 : 0, {.name = "t"}); },
+         "tensor 't': rank 1: root 99 is no rank; ranks are 0 to ");
+  const auto with_splits = [&](std::vector<std::int64_t> splits) {
+    std::vector<std::int64_t> even(static_cast<std::size_t>(kolo::size()), 2);
+    kolo::alltoall(torch::ones({2 * kolo::size()}), odd_one ? std::move(splits) : even,
+                   {.name = "t"});
+  };
+  expect([&] { with_splits({1}); }, "tensor 't': rank 1: splits [1] are 1 numbers for ");
+  std::vector<std::int64_t> short_splits(static_cast<std::size_t>(kolo::size()), 1);
+  expect([&] { with_splits(short_splits); }, "add up to ");
+  short_splits.front() = -1;
+  expect([&] { with_splits(short_splits); }, "hold a negative number of rows");
+  expect([&] { kolo::alltoall(torch::ones({kolo::size() + 1}), {}, {.name = "t"}); },
+         "rows cannot be dealt evenly to ");
+  EXPECT_EQ(kolo::allreduce(torch::ones({1}), {.name = "t"}).item<double>(), kolo::size());
+}
+
+}  // namespace
