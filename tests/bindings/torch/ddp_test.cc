@@ -224,6 +224,12 @@ TEST(Ddp, ModulesThatDifferAreRefusedEverywhere) {
                       HasSubstr("on rank 0"), HasSubstr(who)));
     EXPECT_THAT(made(torch::nn::Linear(torch::nn::LinearOptions(3, 4).bias(!odd))),
                 AllOf(HasSubstr("'bias'"), HasSubstr(who + " lacks")));
+    try {
+      DistributedDataParallel ddp(torch::nn::Linear(3, odd ? 5 : 4));
+      FAIL() << "no error";
+    } catch (const kolo::Exception& error) {
+      EXPECT_EQ(error.code(), kolo::ErrorCode::kMismatch);
+    }
     torch::nn::Linear typed(3, 4);
     if (odd) typed->to(torch::kFloat64);
     EXPECT_THAT(made(typed), AllOf(HasSubstr("Float"), HasSubstr("Double"), HasSubstr(who)));
