@@ -27,6 +27,7 @@ struct Flags {
   int warmup_batches = 10;
   int batches_per_iteration = 10;
   int iterations = 10;
+  bool fp16_allreduce = false;
   int threads = 1;        ///< compute threads per rank
   std::string json_file;  ///< empty: none
 };
@@ -52,6 +53,7 @@ void write_json(const Flags& flags, const std::vector<double>& rates, const Spre
                                  {"threads", flags.threads},
                                  {"batch_size", flags.batch_size},
                                  {"image_size", flags.image_size},
+                                 {"fp16_allreduce", flags.fp16_allreduce},
                                  {"images_per_second_per_rank", rates},
                                  {"mean", spread.mean},
                                  {"deviation_1.96_sigma", spread.deviation}};
@@ -68,8 +70,10 @@ void benchmark(const Flags& flags, int argc, char** argv) {
 
   ResNet network(flags.model == "resnet18" ? 18 : 50);
   network->to(device);
+  kolo::DistributedOptimizerOptions options;
+  if (flags.fp16_allreduce) options.compression = kolo::compression::fp16();
   kolo::DistributedOptimizer optimizer(torch::optim::SGD(network->parameters(), 0.01),
-                                       network->named_parameters());
+                                       network->named_parameters(), options);
   kolo::broadcast_parameters(*network, /*root=*/0);
 
   const torch::Tensor images =
@@ -119,7 +123,7 @@ int main(int argc, char** argv) {
       "examples:\n"
       "  synthetic_benchmark --batch-size 8 --num-iters 3\n"
       "  mpirun -np 2 synthetic_benchmark\n"
-      "  mpirun -np 4 synthetic_benchmark --num-iters 20 --json resnet50.json\n"
+      "  mpirun -np 4 synthetic_benchmark --fp16-allreduce --json resnet50.json\n"
       "  mpirun -np 2 synthetic_benchmark --model resnet18 --image-size 64 --batch-size 4");
   app.option_defaults()->always_capture_default();
   app.add_option("--model", flags.model, "The network")
@@ -133,6 +137,7 @@ int main(int argc, char** argv) {
   app.add_option("--num-batches-per-iter", flags.batches_per_iteration, "Steps per measurement")
       ->check(CLI::PositiveNumber);
   app.add_option("--num-iters", flags.iterations, "Measurements")->check(CLI::PositiveNumber);
+  app.add_flag("--fp16-allreduce", flags.fp16_allreduce, "Gradients travel as float16");
   app.add_option("--threads", flags.threads, "Compute threads per rank")
       ->check(CLI::PositiveNumber);
   app.add_option("--json", flags.json_file, "Write the measurements, as JSON");
