@@ -38,6 +38,28 @@ TEST(Wire, ResponsesSurvive) {
   EXPECT_EQ((*decoded)[1].error->message, "differ");
 }
 
+TEST(Wire, SplitsGroupsAndComplaintsSurvive) {
+  Request request{"a", kSignature, false, {3, 0, 4}, "too short"};
+  request.signature.kind = OperationKind::kAlltoall;
+  request.signature.group = "g";
+  request.signature.group_size = 2;
+  const auto requests = decode_requests(bytes_of(encode(std::vector<Request>{request})));
+  ASSERT_TRUE(requests.ok());
+  EXPECT_EQ(requests->front().signature, request.signature);
+  EXPECT_EQ(requests->front().splits, request.splits);
+  EXPECT_EQ(requests->front().complaint, "too short");
+
+  Response response{"a", request.signature, 3};
+  response.participants = 2;
+  response.splits = {{1, 2}, {}, {0, 5}};
+  response.result = 7;
+  const auto responses = decode_responses(bytes_of(encode(std::vector<Response>{response})));
+  ASSERT_TRUE(responses.ok());
+  EXPECT_EQ(responses->front().participants, 2);
+  EXPECT_EQ(responses->front().splits, response.splits);
+  EXPECT_EQ(responses->front().result, 7);
+}
+
 TEST(Wire, RefusesGarbage) {
   EXPECT_FALSE(decode_requests(bytes_of("\x0a\xff garbage")).ok());
   EXPECT_FALSE(decode_responses(bytes_of("\x0a\xff garbage")).ok());
