@@ -5,20 +5,22 @@
 
 #include <kolo/torch/distributed_optimizer.h>
 
-#include <atomic>
 #include <deque>
 #include <exception>
 #include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 
 namespace kolo {
 namespace {
 
-/// The n-th optimizer of this process; ranks make theirs in the same order.
-std::string next_prefix() {
-  static std::atomic<int> count = 0;
-  return "optimizer" + std::to_string(count.fetch_add(1)) + "/";
+/// The n-th optimizer of this process on a process set; its ranks make theirs in the same order.
+std::string next_prefix(const ProcessSet& set) {
+  static std::mutex mutex;
+  static std::map<std::uint32_t, int> counts;
+  const std::lock_guard lock(mutex);
+  return "optimizer" + std::to_string(counts[set.id()]++) + "/";
 }
 
 void check(const DistributedOptimizerOptions& options) {
@@ -46,7 +48,7 @@ void check(const DistributedOptimizerOptions& options) {
 
 struct GradientReducer::State final : GradientListener,
                                       std::enable_shared_from_this<GradientReducer::State> {
-  std::string prefix = next_prefix();
+  std::string prefix;
   ReductionSettings settings;
   std::deque<ReducedGradient> gradients;
   TensorWork samples;  ///< their sum over the ranks, under way
@@ -83,8 +85,9 @@ GradientReducer::GradientReducer(const std::vector<torch::optim::OptimizerParamG
                                  const NamedTensors& named,
                                  const DistributedOptimizerOptions& options)
     : state_(std::make_shared<State>()) {
-  static_cast<void>(size());  // an error before init
+  static_cast<void>(options.process_set.size());  // an error before init
   check(options);
+  state_->prefix = next_prefix(options.process_set);
   state_->settings = {options, {}, {}};
   std::map<const void*, std::string> names;
   std::map<std::string, const void*> tensors;
@@ -134,8 +137,9 @@ void GradientReducer::set_sample_count(std::int64_t samples) {
   }
   state_->samples.drain();
   state_->settings.samples = samples;
-  state_->samples = allreduce_async(torch::tensor({samples}, torch::kInt64),
-                                    {.name = state_->prefix + "samples"});
+  state_->samples = allreduce_async(
+      torch::tensor({samples}, torch::kInt64),
+      {.name = state_->prefix + "samples", .process_set = state_->settings.options.process_set});
 }
 
 void GradientReducer::synchronize() {
@@ -194,7 +198,9 @@ std::size_t GradientReducer::pending() const {
 }
 
 torch::Tensor GradientReducer::average(const torch::Tensor& loss) const {
-  return allreduce(loss.detach(), {.op = ReduceOp::kAverage, .name = state_->prefix + "loss"});
+  return allreduce(loss.detach(), {.op = ReduceOp::kAverage,
+                                   .name = state_->prefix + "loss",
+                                   .process_set = state_->settings.options.process_set});
 }
 
 }  // namespace kolo

@@ -24,13 +24,14 @@ void ReducedGradient::install(const std::weak_ptr<GradientListener>& listener, s
 
 TensorAllreduceOptions ReducedGradient::allreduce_options() const {
   const DistributedOptimizerOptions& options = settings_.options;
-  TensorAllreduceOptions allreduce{.op = options.op, .name = name_};
+  TensorAllreduceOptions allreduce{
+      .op = options.op, .name = name_, .process_set = options.process_set};
   if (options.weigh_by_samples) {
     allreduce.op = ReduceOp::kSum;  // divided by the samples of all ranks when these are known
   } else if (options.gradient_predivide_factor != 1.0) {
     allreduce.op = ReduceOp::kSum;
     allreduce.prescale = 1.0 / options.gradient_predivide_factor;
-    allreduce.postscale = options.gradient_predivide_factor / size();
+    allreduce.postscale = options.gradient_predivide_factor / options.process_set.size();
   }
   return allreduce;
 }

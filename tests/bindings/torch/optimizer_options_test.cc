@@ -72,6 +72,18 @@ TEST(OptimizerOptions, SumsWhereAsked) {
   weight.expect_gradient(ranks_sum());
 }
 
+TEST(OptimizerOptions, ReducesOverAProcessSet) {
+  if (kolo::size() < 3) return;  // a set of all ranks is the world
+  const kolo::ProcessSet first_two = kolo::add_process_set({0, 1});
+  if (kolo::rank() < 2) {
+    Weight weight({.gradient_predivide_factor = 2.0, .process_set = first_two});
+    weight.backward(scale());
+    weight.optimizer.synchronize();
+    weight.expect_gradient(1.5);
+  }
+  kolo::remove_process_set(first_two);
+}
+
 TEST(OptimizerOptions, AdasumAveragesWhatIsEqual) {
   Weight weight({.op = kolo::ReduceOp::kAdasum});
   weight.backward(2);

@@ -47,6 +47,8 @@ struct DistributedOptimizerOptions {
   /// Ranks' gradients are means over batches of unequal size: each counts by the samples that
   /// set_sample_count() has told for the step. Only with kAverage and one pass a step.
   bool weigh_by_samples = false;
+  /// The ranks over which gradients are reduced; default: all.
+  ProcessSet process_set = {};
 };
 
 /// The part of DistributedOptimizer that does not depend on the optimizer's type.
