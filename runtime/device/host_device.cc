@@ -110,7 +110,8 @@ class HostDevice final : public Device {
                        std::size_t count, Scale scale) {
     const double factor = scale.factor / static_cast<double>(scale.divisor);
     reduce_floating(type, reduction, destination, sources, count, factor);
-    if (reduction == Reduction::kSum || factor == 1.0) return;
+    const bool is_scaled = reduction == Reduction::kSum || reduction == Reduction::kProduct;
+    if (is_scaled || factor == 1.0) return;
     const std::byte* const result = destination;
     reduce_floating(type, Reduction::kSum, destination, {&result, 1}, count, factor);
   }

@@ -239,7 +239,9 @@ void reduce(Reduction reduction, std::byte* destination, Sources sources, std::s
     case Reduction::kMax:
       return reduce_any<E, Maximum>(destination, sources, count, NoFactor());
     case Reduction::kProduct:
-      return reduce_any<E, Multiply>(destination, sources, count, NoFactor());
+      if (factor == Scalar{1})
+        return reduce_any<E, Multiply>(destination, sources, count, NoFactor());
+      return reduce_any<E, Multiply>(destination, sources, count, Factor<E, Scalar>(factor));
   }
 }
 

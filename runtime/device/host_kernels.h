@@ -17,7 +17,8 @@ using Sources = std::span<const std::byte* const>;
 
 enum class Reduction : std::uint8_t { kSum, kMin, kMax, kProduct };
 
-/// float32, float64, float16 and bfloat16. A sum is multiplied by `factor`; the others take none.
+/// float32, float64, float16 and bfloat16. Sums and products are multiplied by `factor` before they
+/// are rounded; minimum and maximum, which round nothing, take none.
 /// Half types are computed in float32 and rounded once, to nearest even; a NaN stays one.
 void reduce_floating(DataType type, Reduction reduction, std::byte* destination, Sources sources,
                      std::size_t count, double factor);

@@ -12,12 +12,45 @@ namespace kolo {
 namespace {
 
 TEST(Types, SizesAndNames) {
-  EXPECT_EQ(size_of(DataType::kFloat32), 4U);
-  EXPECT_EQ(size_of(DataType::kFloat64), 8U);
-  EXPECT_EQ(size_of(DataType::kBFloat16), 2U);
-  EXPECT_EQ(size_of(DataType::kInt64), 8U);
-  EXPECT_EQ(to_string(DataType::kBFloat16), "bfloat16");
-  EXPECT_EQ(to_string(ReduceOp::kAverage), "average");
+  const struct {
+    DataType type;
+    std::size_t size;
+    std::string_view name;
+  } types[] = {
+      {DataType::kFloat32, 4, "float32"},     {DataType::kFloat64, 8, "float64"},
+      {DataType::kBFloat16, 2, "bfloat16"},   {DataType::kInt64, 8, "int64"},
+      {DataType::kFloat16, 2, "float16"},     {DataType::kInt32, 4, "int32"},
+      {DataType::kInt16, 2, "int16"},         {DataType::kInt8, 1, "int8"},
+      {DataType::kUInt8, 1, "uint8"},         {DataType::kBool, 1, "bool"},
+      {DataType::kComplex64, 8, "complex64"}, {DataType::kComplex128, 16, "complex128"},
+  };
+  // The numbers travel: a type's place in the list is its value.
+  int value = 0;
+  for (const auto& [type, size, name] : types) {
+    EXPECT_EQ(static_cast<int>(type), value++) << name;
+    EXPECT_EQ(size_of(type), size) << name;
+    EXPECT_EQ(to_string(type), name);
+  }
+  EXPECT_EQ(value, kDataTypeCount);
+}
+
+TEST(Types, WhatIsDefinedOnWhichType) {
+  // By type in the order of the values: sum, average, minimum, maximum, product, Adasum.
+  constexpr std::string_view kExpected[kDataTypeCount] = {
+      "++++++", "++++++", "++++++", "+++++-", "++++++", "+++++-",
+      "+++++-", "+++++-", "+++++-", "+-+++-", "++--+-", "++--+-",
+  };
+  constexpr std::string_view kNames[kReduceOpCount] = {"sum", "average", "min",
+                                                       "max", "product", "adasum"};
+  for (int o = 0; o < kReduceOpCount; ++o) {
+    const auto op = static_cast<ReduceOp>(o);
+    EXPECT_EQ(to_string(op), kNames[o]);
+    for (int t = 0; t < kDataTypeCount; ++t) {
+      const auto type = static_cast<DataType>(t);
+      EXPECT_EQ(is_supported(type, op), kExpected[t][static_cast<std::size_t>(o)] == '+')
+          << to_string(op) << " of " << to_string(type);
+    }
+  }
 }
 
 TEST(Types, Shapes) {

@@ -1,89 +1,19 @@
 // Every type with every operation against plain arithmetic, with each instruction set of this
-// processor; float16 for all of its values; and Adasum's properties.
-#include "runtime/device/bfloat16.h"
-#include "runtime/device/device.h"
-#include "runtime/device/float16.h"
+// processor; scaling; and Adasum's properties.
+#include "tests/runtime/device/element_cases.h"
 
 #include <gtest/gtest.h>
-#include <hwy/highway.h>
 
 #include <algorithm>
 #include <cmath>
-#include <complex>
 #include <cstring>
 #include <limits>
-#include <random>
 #include <vector>
 
 namespace kolo::test {
 namespace {
 
 constexpr std::size_t kCounts[] = {0, 1, 7, 15, 16, 63, 64, 65, 1000, 2049};
-
-template <class Check>
-void with_each_target(Check check) {
-  const auto choose = [](std::int64_t targets) {
-    hwy::SetSupportedTargetsForTest(targets);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  };
-  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    SCOPED_TRACE(hwy::TargetName(target));
-    choose(target);
-    check();
-  }
-  choose(0);
-}
-
-/// A type as the tests see it: its memory, and the numbers in which it is computed.
-template <DataType type, class M, class N = M>
-struct Case {
-  static constexpr DataType kType = type;
-  using Memory = M;
-  using Number = N;
-  static N load(M value) { return value; }
-  static M store(N value) { return value; }
-};
-using Float32 = Case<DataType::kFloat32, float>;
-using Float64 = Case<DataType::kFloat64, double>;
-using Int64 = Case<DataType::kInt64, std::int64_t>;
-using Int32 = Case<DataType::kInt32, std::int32_t>;
-using Int16 = Case<DataType::kInt16, std::int16_t>;
-using Int8 = Case<DataType::kInt8, std::int8_t>;
-using UInt8 = Case<DataType::kUInt8, std::uint8_t>;
-using Complex64 = Case<DataType::kComplex64, std::complex<float>>;
-using Complex128 = Case<DataType::kComplex128, std::complex<double>>;
-struct BFloat16 : Case<DataType::kBFloat16, std::uint16_t, float> {
-  static float load(std::uint16_t bits) { return float_of_bfloat16(bits); }
-  static std::uint16_t store(float value) { return bfloat16_of_float(value); }
-};
-struct Float16 : Case<DataType::kFloat16, std::uint16_t, float> {
-  static float load(std::uint16_t bits) { return float_of_float16(bits); }
-  static std::uint16_t store(float value) { return float16_of_float(value); }
-};
-struct Bool : Case<DataType::kBool, std::uint8_t, bool> {
-  static bool load(std::uint8_t value) { return value != 0; }
-  static std::uint8_t store(bool value) { return value ? 1 : 0; }
-};
-
-template <class N>
-struct is_complex : std::false_type {};
-template <class T>
-struct is_complex<std::complex<T>> : std::true_type {};
-
-template <class C>
-typename C::Memory random_element(std::mt19937& random) {
-  using Number = typename C::Number;
-  if constexpr (std::is_same_v<Number, bool>) {
-    return C::store(random() % 2 == 0);
-  } else if constexpr (std::is_integral_v<Number>) {
-    return C::store(static_cast<Number>(random()));  // wraps around in sums and products
-  } else if constexpr (is_complex<Number>::value) {
-    return {static_cast<typename Number::value_type>(static_cast<int>(random() % 9) - 4),
-            static_cast<typename Number::value_type>(static_cast<int>(random() % 9) - 4)};
-  } else {
-    return C::store(static_cast<Number>(static_cast<int>(random() % 41) - 20) / 4);
-  }
-}
 
 template <class N>
 N combine(ReduceOp op, N a, N b) {
@@ -113,7 +43,7 @@ TYPED_TEST(Reductions, EveryOperationIsThatOfPlainArithmetic) {
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
       if (!is_supported(TypeParam::kType, op)) continue;
       for (const std::size_t count : kCounts)
-        for (const std::size_t inputs : {1U, 2U, 3U, 5U})
+        for (const std::size_t inputs : {1U, 2U, 3U, 4U, 5U})
           for (const std::size_t shift : {0U, 1U}) {
             std::vector<std::vector<Memory>> arrays(inputs);
             std::vector<const std::byte*> sources;
@@ -156,72 +86,80 @@ TYPED_TEST(Reductions, AveragesDivide) {
   });
 }
 
-TEST(Float16, EveryValueSurvivesAndRoundsToTheNearestEven) {
-  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
-    const auto half = static_cast<std::uint16_t>(bits);
-    const float value = float_of_float16(half);
-    const bool is_nan = (bits & 0x7FFF) > 0x7C00;
-    ASSERT_EQ(std::isnan(value), is_nan);
-    if (is_nan) {
-      EXPECT_TRUE(std::isnan(float_of_float16(float16_of_float(value))));
-      continue;
-    }
-    ASSERT_EQ(float16_of_float(value), half) << bits;
-    // Between a value and its neighbour away from zero the middle goes to the even one.
-    if ((bits & 0x7FFF) >= 0x7BFF) continue;
-    const float next = float_of_float16(static_cast<std::uint16_t>(bits + 1));
-    const float middle = value + (next - value) / 2;
-    const auto even = static_cast<std::uint16_t>(bits + (bits & 1));
-    ASSERT_EQ(float16_of_float(middle), even) << bits;
-    ASSERT_EQ(float16_of_float(std::nextafter(middle, value)), half) << bits;
-    ASSERT_EQ(float16_of_float(std::nextafter(middle, next)), bits + 1) << bits;
-  }
-  EXPECT_EQ(float16_of_float(65519.0F), 0x7BFF);
-  EXPECT_EQ(float16_of_float(65520.0F), 0x7C00);
-  EXPECT_EQ(float16_of_float(-1e30F), 0xFC00);
+/// `count` elements from those of `a` and `b`, by `op`.
+template <class C>
+std::vector<typename C::Memory> reduced(ReduceOp op, const std::vector<typename C::Memory>& a,
+                                        const std::vector<typename C::Memory>& b, Scale scale) {
+  const std::byte* const sources[] = {reinterpret_cast<const std::byte*>(a.data()),
+                                      reinterpret_cast<const std::byte*>(b.data())};
+  std::vector<typename C::Memory> result(a.size());
+  host_device().reduce(C::kType, op, reinterpret_cast<std::byte*>(result.data()), sources, a.size(),
+                       scale);
+  return result;
 }
 
-TEST(Float16, VectorsConvertAsSingleElementsDo) {
-  std::vector<std::uint16_t> all(0x10000);
-  std::vector<std::uint16_t> offsets(all.size());
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    all[i] = static_cast<std::uint16_t>(i);
-    offsets[i] = float16_of_float(static_cast<float>(i % 17) / 1024);
-  }
-  const std::byte* const sources[] = {reinterpret_cast<const std::byte*>(all.data()),
-                                      reinterpret_cast<const std::byte*>(offsets.data())};
+template <class C>
+void check_extremes() {
+  using Number = typename C::Number;
+  const auto nan = C::store(std::numeric_limits<Number>::quiet_NaN());
+  std::vector<typename C::Memory> a(67, C::store(Number(1)));
+  std::vector<typename C::Memory> b(67, C::store(Number(2)));
+  for (std::size_t i = 0; i < a.size(); i += 3) a[i] = nan;
+  for (std::size_t i = 1; i < b.size(); i += 3) b[i] = nan;
   with_each_target([&] {
-    std::vector<std::uint16_t> sums(all.size());
-    host_device().reduce(DataType::kFloat16, ReduceOp::kSum,
-                         reinterpret_cast<std::byte*>(sums.data()), sources, all.size(), {});
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      const float sum = float_of_float16(all[i]) + float_of_float16(offsets[i]);
-      if (std::isnan(sum)) {
-        ASSERT_TRUE(std::isnan(float_of_float16(sums[i]))) << i;
-      } else {
-        ASSERT_EQ(sums[i], float16_of_float(sum)) << i;
-      }
+    for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+      const auto result = reduced<C>(op, a, b, {});
+      for (std::size_t i = 0; i < result.size(); ++i)
+        EXPECT_EQ(std::isnan(C::load(result[i])), i % 3 != 2) << to_string(op) << " " << i;
     }
   });
 }
 
 TEST(Extremes, ANotANumberOnEitherSideStays) {
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  std::vector<float> a(35, 1.0F);
-  std::vector<float> b(35, 2.0F);
-  for (std::size_t i = 0; i < a.size(); i += 3) a[i] = nan;
-  for (std::size_t i = 1; i < b.size(); i += 3) b[i] = nan;
-  const std::byte* const sources[] = {reinterpret_cast<const std::byte*>(a.data()),
-                                      reinterpret_cast<const std::byte*>(b.data())};
+  check_extremes<Float32>();
+  check_extremes<Float64>();
+  check_extremes<Float16>();
+  check_extremes<BFloat16>();
+}
+
+TEST(Scaling, FollowsEveryOperation) {
+  const auto check = [](auto type, ReduceOp op, float expected) {
+    using C = decltype(type);
+    using Number = typename C::Number;
+    const std::vector<typename C::Memory> a(37, C::store(Number(6)));
+    const std::vector<typename C::Memory> b(37, C::store(Number(10)));
+    for (const auto value : reduced<C>(op, a, b, {.factor = 0.5}))
+      EXPECT_EQ(value, C::store(static_cast<Number>(expected)))
+          << to_string(C::kType) << " " << to_string(op);
+  };
+  const auto check_all = [&](auto type) {
+    check(type, ReduceOp::kSum, 8);
+    check(type, ReduceOp::kProduct, 30);
+    if (!is_supported(type.kType, ReduceOp::kMin)) return;
+    check(type, ReduceOp::kMin, 3);
+    check(type, ReduceOp::kMax, 5);
+  };
   with_each_target([&] {
-    for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
-      std::vector<float> result(a.size());
-      host_device().reduce(DataType::kFloat32, op, reinterpret_cast<std::byte*>(result.data()),
-                           sources, a.size(), {});
-      for (std::size_t i = 0; i < result.size(); ++i) {
-        EXPECT_EQ(std::isnan(result[i]), i % 3 != 2) << i;
-      }
-    }
+    check_all(Float32());
+    check_all(Float64());
+    check_all(BFloat16());
+    check_all(Float16());
+    check_all(Int64());
+    check_all(Int32());
+    check_all(Int16());
+    check_all(Int8());
+    check_all(UInt8());
+    check_all(Complex64());
+    check_all(Complex128());
+  });
+}
+
+TEST(Scaling, AProductOfHalvesIsScaledBeforeItIsRounded) {
+  // 300 · 300 is beyond the largest float16; a quarter of it is not.
+  const std::vector<std::uint16_t> a(37, float16_of_float(300));
+  with_each_target([&] {
+    for (const auto value : reduced<Float16>(ReduceOp::kProduct, a, a, {.factor = 0.25}))
+      EXPECT_EQ(value, float16_of_float(22500));
   });
 }
 
@@ -243,19 +181,44 @@ TEST(Adasum, AveragesWhatIsParallelAndAddsWhatIsOrthogonal) {
   EXPECT_EQ(adasum({}, {}), std::vector<double>());
 }
 
-TEST(Adasum, TakesEveryFloatingType) {
-  const auto check = [](DataType type, auto two, auto three) {
-    std::vector<decltype(two)> a(20, two);
-    const std::vector<decltype(two)> b(20, two);
-    host_device().adasum(type, reinterpret_cast<std::byte*>(a.data()),
-                         reinterpret_cast<const std::byte*>(a.data()),
-                         reinterpret_cast<const std::byte*>(b.data()), a.size());
-    EXPECT_EQ(a, b);
-    EXPECT_NE(two, three);
+template <class C>
+void check_adasum() {
+  constexpr std::size_t kCount = 203;
+  std::mt19937 random(11);
+  std::vector<typename C::Memory> a, b;
+  double aa = 0, bb = 0, ab = 0;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    a.push_back(random_element<C>(random));
+    b.push_back(random_element<C>(random));
+    const auto x = static_cast<double>(C::load(a[i])), y = static_cast<double>(C::load(b[i]));
+    aa += x * x;
+    bb += y * y;
+    ab += x * y;
+  }
+  const auto combined = [](auto to, const auto& x, const auto& y) {
+    host_device().adasum(C::kType, reinterpret_cast<std::byte*>(to.data()),
+                         reinterpret_cast<const std::byte*>(x.data()),
+                         reinterpret_cast<const std::byte*>(y.data()), x.size());
+    return to;
   };
-  check(DataType::kFloat32, 2.0F, 3.0F);
-  check(DataType::kFloat16, float16_of_float(2), float16_of_float(3));
-  check(DataType::kBFloat16, bfloat16_of_float(2), bfloat16_of_float(3));
+  const auto result = combined(a, a, b);
+  EXPECT_EQ(combined(a, b, a), result) << "not symmetric: " << to_string(C::kType);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const auto x = static_cast<double>(C::load(a[i])), y = static_cast<double>(C::load(b[i]));
+    const double expected = (1 - ab / (2 * aa)) * x + (1 - ab / (2 * bb)) * y;
+    // One part in 2^8 is bfloat16's precision; the values are below 64.
+    EXPECT_NEAR(static_cast<double>(C::load(result[i])), expected, 0.125) << to_string(C::kType);
+    if constexpr (sizeof(typename C::Memory) > 2) {
+      EXPECT_NEAR(static_cast<double>(C::load(result[i])), expected, 1e-5);
+    }
+  }
+}
+
+TEST(Adasum, TakesEveryFloatingTypeInEitherOrder) {
+  check_adasum<Float32>();
+  check_adasum<Float64>();
+  check_adasum<Float16>();
+  check_adasum<BFloat16>();
 }
 
 }  // namespace

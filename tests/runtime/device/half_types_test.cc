@@ -1,0 +1,72 @@
+// float16 and bfloat16: the conversions for all values, and the vectors' against them, with each
+// instruction set of this processor.
+#include "tests/runtime/device/element_cases.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+namespace kolo::test {
+namespace {
+
+/// Every value comes back, and what lies between two neighbours goes to the nearer, or the even
+/// one.
+template <class C>
+void check_rounding(std::uint16_t infinity) {
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto half = static_cast<std::uint16_t>(bits);
+    const float value = C::load(half);
+    const bool is_nan = (bits & 0x7FFF) > infinity;
+    ASSERT_EQ(std::isnan(value), is_nan);
+    if (is_nan) {
+      ASSERT_TRUE(std::isnan(C::load(C::store(value))));
+      continue;
+    }
+    ASSERT_EQ(C::store(value), half) << bits;
+    // The neighbour away from zero; beyond the largest there is only infinity.
+    if ((bits & 0x7FFF) + 1U >= infinity) continue;
+    const float next = C::load(static_cast<std::uint16_t>(bits + 1));
+    const float middle = value + (next - value) / 2;
+    const auto even = static_cast<std::uint16_t>(bits + (bits & 1));
+    ASSERT_EQ(C::store(middle), even) << bits;
+    ASSERT_EQ(C::store(std::nextafter(middle, value)), half) << bits;
+    ASSERT_EQ(C::store(std::nextafter(middle, next)), bits + 1) << bits;
+  }
+}
+
+TEST(BFloat16, EveryValueSurvivesAndRoundsToTheNearestEven) { check_rounding<BFloat16>(0x7F80); }
+
+TEST(Float16, EveryValueSurvivesAndRoundsToTheNearestEven) {
+  check_rounding<Float16>(0x7C00);
+  EXPECT_EQ(float16_of_float(65519.0F), 0x7BFF);
+  EXPECT_EQ(float16_of_float(65520.0F), 0x7C00);
+  EXPECT_EQ(float16_of_float(-1e30F), 0xFC00);
+}
+
+TEST(Float16, VectorsConvertAsSingleElementsDo) {
+  std::vector<std::uint16_t> all(0x10000);
+  std::vector<std::uint16_t> offsets(all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i] = static_cast<std::uint16_t>(i);
+    offsets[i] = float16_of_float(static_cast<float>(i % 17) / 1024);
+  }
+  const std::byte* const sources[] = {reinterpret_cast<const std::byte*>(all.data()),
+                                      reinterpret_cast<const std::byte*>(offsets.data())};
+  with_each_target([&] {
+    std::vector<std::uint16_t> sums(all.size());
+    host_device().reduce(DataType::kFloat16, ReduceOp::kSum,
+                         reinterpret_cast<std::byte*>(sums.data()), sources, all.size(), {});
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const float sum = float_of_float16(all[i]) + float_of_float16(offsets[i]);
+      if (std::isnan(sum)) {
+        ASSERT_TRUE(std::isnan(float_of_float16(sums[i]))) << i;
+      } else {
+        ASSERT_EQ(sums[i], float16_of_float(sum)) << i;
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace kolo::test
