@@ -69,7 +69,18 @@ struct Float16Element {
   using Signed = hn::RebindToSigned<Tag>;
   using Half = hn::Rebind<std::uint16_t, Tag>;
 
-  // In integers and floats alone, as float16.h does it: the same on every instruction set.
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
+  // The processor's own conversions, which round to nearest even; a NaN keeps its payload.
+  using Native = hn::Rebind<hwy::float16_t, Tag>;
+  static HWY_INLINE V load(const std::uint16_t* memory) {
+    return hn::PromoteTo(Tag(), hn::BitCast(Native(), hn::LoadU(Half(), memory)));
+  }
+  static HWY_INLINE void store(V value, std::uint16_t* memory) {
+    hn::StoreU(hn::BitCast(Half(), hn::DemoteTo(Native(), value)), Half(), memory);
+  }
+#else
+  // In integers and floats alone, as float16.h does it: not every conversion of Highway's rounds
+  // to nearest even.
   static HWY_INLINE V load(const std::uint16_t* memory) {
     const Tag tag;
     const Bits bits_tag;
@@ -108,6 +119,7 @@ struct Float16Element {
     const auto narrow = hn::BitCast(Signed(), hn::Or(half, sign));
     hn::StoreU(hn::DemoteTo(Half(), narrow), Half(), memory);
   }
+#endif
   static float load_one(const std::uint16_t* memory) { return float_of_float16(*memory); }
   static void store_one(float value, std::uint16_t* memory) { *memory = float16_of_float(value); }
 };

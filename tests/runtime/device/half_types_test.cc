@@ -68,5 +68,31 @@ TEST(Float16, VectorsConvertAsSingleElementsDo) {
   });
 }
 
+template <class C>
+void check_scaled_vectors() {
+  std::vector<std::uint16_t> all(0x10000);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
+  with_each_target([&] {
+    // 2^-7 makes subnormals, and ties among them; the others round at every place.
+    for (const double factor : {0x1p-7, 0.3, 1.5, -3.0, 1e-3}) {
+      std::vector<std::uint16_t> scaled(all.size());
+      host_device().copy(C::kType, reinterpret_cast<std::byte*>(scaled.data()),
+                         reinterpret_cast<const std::byte*>(all.data()), all.size(),
+                         {.factor = factor});
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        const float expected = C::load(all[i]) * static_cast<float>(factor);
+        if (std::isnan(expected)) {
+          ASSERT_TRUE(std::isnan(C::load(scaled[i]))) << i;
+        } else {
+          ASSERT_EQ(scaled[i], C::store(expected)) << i << " times " << factor;
+        }
+      }
+    }
+  });
+}
+
+TEST(BFloat16, ScaledVectorsRoundAsSingleElementsDo) { check_scaled_vectors<BFloat16>(); }
+TEST(Float16, ScaledVectorsRoundAsSingleElementsDo) { check_scaled_vectors<Float16>(); }
+
 }  // namespace
 }  // namespace kolo::test
