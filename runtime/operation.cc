@@ -17,6 +17,7 @@ Operation::Operation(const Communicator& communicator, Transport& transport, con
       window_(window),
       schedules_(schedules),
       config_(config),
+      uses_window_(communicator.id() == 0 && window.covers(communicator)),
       executor_(transport, device) {}
 
 Status Operation::start(PlannedOperation plan) {
@@ -37,11 +38,9 @@ Status Operation::bind_scratch(const Schedule& schedule, MemoryBinding& binding)
   if (schedule.scratch_elements == 0) return {};
   if (schedule.scratch_is_mapped) {
     slot_ = window_.take_slot();
-    peer_windows_.clear();
-    for (const int rank : communicator_.ranks())
-      peer_windows_.push_back(window_.windows()[static_cast<std::size_t>(rank)]);
-    binding.mapped = {*slot_, peer_windows_};
-    binding.scratch = peer_windows_[static_cast<std::size_t>(communicator_.rank())].data() + *slot_;
+    const auto windows = window_.windows();  // by rank of the world, whose operation this is
+    binding.mapped = {*slot_, windows};
+    binding.scratch = windows[static_cast<std::size_t>(communicator_.rank())].data() + *slot_;
     return {};
   }
   const std::size_t bytes = schedule.scratch_elements * size_of(binding.type);
@@ -75,9 +74,7 @@ std::shared_ptr<const Schedule> Operation::choose() const {
         request.collective = Collective::kAdasum;
         break;
       }
-      // The window's slots are the world's: who holds one must be agreed on.
-      if (communicator_.id() == 0 && window_.covers(communicator_))
-        request.mapped_elements = window_.slot_bytes() / size_of(signature.type);
+      if (uses_window_) request.mapped_elements = window_.slot_bytes() / size_of(signature.type);
       request.placement = plan_.entries.size() > 1 ? Placement::kPacked : Placement::kInPlace;
       break;
     case OperationKind::kBroadcast:

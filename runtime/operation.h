@@ -74,11 +74,12 @@ class Operation {
   HostWindow& window_;
   ScheduleCache& schedules_;
   const Config& config_;
+  /// The window's slots are the world's: who holds one must be agreed on.
+  const bool uses_window_;
   Executor executor_;
   ArenaBlock scratch_;
   std::vector<ArenaBlock> borrowed_;
-  std::optional<std::size_t> slot_;                 ///< of the window
-  std::vector<std::span<std::byte>> peer_windows_;  ///< by rank of the communicator
+  std::optional<std::size_t> slot_;  ///< of the window
   PlannedOperation plan_;
   Clock::time_point started_at_;
 };

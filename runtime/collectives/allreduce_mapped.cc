@@ -23,6 +23,7 @@
 #include "runtime/collectives/allreduce_mapped.h"
 
 #include "runtime/base/check.h"
+#include "runtime/collectives/pipeline.h"
 #include "runtime/collectives/split.h"
 
 #include <algorithm>
@@ -31,8 +32,6 @@
 
 namespace kolo {
 namespace {
-
-constexpr std::uint64_t kCacheLineElements = 64;  ///< a multiple of a line for every type
 
 class MappedWriter {
  public:
@@ -59,7 +58,7 @@ class MappedWriter {
     for (std::uint64_t block = 0; block < blocks_; ++block) {
       if (size_ == 1) {
         const Interval part = block_at(block);
-        builder_.copy(input(part), {output(part)}, Scaling::kBoth, {});
+        builder_.copy(input_at(part), {output_at(part)}, Scaling::kBoth, {});
       } else {
         write_block(block);
       }
@@ -80,8 +79,6 @@ class MappedWriter {
     return split(block, static_cast<std::uint64_t>(size_), static_cast<std::uint64_t>(owner),
                  granule_);
   }
-  static Operand input(Interval part) { return {Space::kInput, -1, part.begin, part.length}; }
-  static Operand output(Interval part) { return {Space::kOutput, -1, part.begin, part.length}; }
 
   void write_block(std::uint64_t block);
 
@@ -111,13 +108,13 @@ void MappedWriter::write_block(std::uint64_t block) {
   std::vector<StepId> packed;  // what this rank's reduce waits for
   std::vector<Operand> sources;
   std::vector<Operand> destinations;
-  if (own.length > 0) destinations.push_back(output(own));
+  if (own.length > 0) destinations.push_back(output_at(own));
   // Beginning beside oneself, so that not all wake the same rank first.
   for (int k = 1; k < size_; ++k) {
     const int peer = (rank_ + k) % size_;
     if (const Interval part = slice(whole, peer); part.length > 0) {
-      const StepId copied =
-          builder_.copy(input(part), {in_scratch(rank_, part)}, Scaling::kPre, {finished_[lane]});
+      const StepId copied = builder_.copy(input_at(part), {in_scratch(rank_, part)}, Scaling::kPre,
+                                          {finished_[lane]});
       builder_.notify(peer, packed_tag, {copied});
     }
     if (own.length > 0) {
@@ -128,7 +125,7 @@ void MappedWriter::write_block(std::uint64_t block) {
   StepId reduced = ScheduleBuilder::kNoStep;
   if (own.length > 0) {
     for (int peer = 0; peer < size_; ++peer)
-      sources.push_back(peer == rank_ ? input(own) : in_scratch(peer, own));
+      sources.push_back(peer == rank_ ? input_at(own) : in_scratch(peer, own));
     reduced = builder_.reduce(sources, destinations, Scaling::kBoth, packed);
   }
   std::vector<StepId> unpacked = {reduced};
@@ -138,7 +135,7 @@ void MappedWriter::write_block(std::uint64_t block) {
     if (const Interval part = slice(whole, peer); part.length > 0) {
       const StepId arrived = builder_.await(peer, reduced_tag, {});
       unpacked.push_back(
-          builder_.copy(in_scratch(rank_, part), {output(part)}, Scaling::kNone, {arrived}));
+          builder_.copy(in_scratch(rank_, part), {output_at(part)}, Scaling::kNone, {arrived}));
     }
   }
   // The last blocks have nobody who waits for them.

@@ -37,7 +37,6 @@
 namespace kolo {
 namespace {
 
-constexpr std::uint64_t kCacheLineElements = 64;  ///< a multiple of a line for every type
 constexpr int kSlotsPerBlock = 2;
 
 class RingWriter {

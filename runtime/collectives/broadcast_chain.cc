@@ -24,10 +24,6 @@
 #include <vector>
 
 namespace kolo {
-namespace {
-constexpr std::uint64_t kCacheLineElements = 64;  ///< a multiple of a line for every type
-}  // namespace
-
 Schedule broadcast_chain(int rank, int size, int root, std::uint64_t count,
                          const ChainOptions& options) {
   KOLO_CHECK(options.chunk_elements > 0 && options.chunks_in_flight > 0);

@@ -6,6 +6,7 @@
 #include "runtime/collectives/schedule.h"
 #include "runtime/collectives/split.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -33,8 +34,6 @@ class Pieces {
   }
 
  private:
-  static constexpr std::uint64_t kCacheLineElements = 64;  ///< a multiple of a line for every type
-
   static std::uint64_t count_of(Interval whole, std::uint64_t largest) {
     KOLO_CHECK(largest > 0);
     const std::uint64_t count = whole.length / largest + (whole.length % largest != 0 ? 1 : 0);
@@ -82,6 +81,26 @@ inline std::uint64_t sum_of(std::span<const std::uint64_t> lengths) {
   std::uint64_t sum = 0;
   for (const std::uint64_t length : lengths) sum += length;
   return sum;
+}
+
+/// Calls visit(peer, i, piece) for the i-th piece of every other rank's part, in turn, beginning
+/// beside `rank`: so each of its connections is in use. `parts` are by rank.
+template <class Visit>
+void for_each_in_turn(int rank, std::span<const Interval> parts, std::uint64_t largest,
+                      Visit&& visit) {
+  std::vector<Pieces> pieces;
+  std::uint32_t most = 0;
+  for (const Interval part : parts) {
+    pieces.emplace_back(part, largest);
+    most = std::max(most, pieces.back().count());
+  }
+  const auto size = static_cast<int>(parts.size());
+  for (std::uint32_t i = 0; i < most; ++i)
+    for (int k = 1; k < size; ++k) {
+      const int peer = (rank + k) % size;
+      const Interval piece = pieces[static_cast<std::size_t>(peer)][i];
+      if (piece.length > 0) visit(peer, i, piece);
+    }
 }
 
 inline Operand input_at(Interval part) { return {Space::kInput, -1, part.begin, part.length}; }

@@ -55,7 +55,9 @@ class ReduceScatterWriter {
     KOLO_CHECK(blocks_ * static_cast<std::uint64_t>(size) < UINT32_MAX);  // tags are 32 bits wide
     // Slots begin as the pieces do: on cache lines where chunks are whole numbers of them.
     if (slot_elements_ < options.chunk_elements)
-      slot_elements_ = std::min((slot_elements_ + 63) / 64 * 64, options.chunk_elements);
+      slot_elements_ = std::min(
+          (slot_elements_ + kCacheLineElements - 1) / kCacheLineElements * kCacheLineElements,
+          options.chunk_elements);
     lanes_.resize(
         std::min<std::uint64_t>(blocks_, static_cast<std::uint64_t>(options.blocks_in_flight)));
   }

@@ -17,7 +17,6 @@
 
 #include "runtime/base/check.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -38,18 +37,10 @@ Schedule scatter_linear(int rank, int size, int root, std::span<const std::uint6
   }
 
   const std::vector<Interval> parts = end_to_end(counts);
-  std::vector<Pieces> pieces;
-  std::uint32_t most = 0;
-  for (const Interval part : parts) {
-    pieces.emplace_back(part, options.pipeline.chunk_elements);
-    most = std::max(most, pieces.back().count());
-  }
-  for (std::uint32_t i = 0; i < most; ++i)
-    for (int k = 1; k < size; ++k) {
-      const int to = (root + k) % size;
-      const Interval piece = pieces[static_cast<std::size_t>(to)][i];
-      if (piece.length > 0) window.push(builder.send(to, i, input_at(piece), {window.gate()}));
-    }
+  for_each_in_turn(root, parts, options.pipeline.chunk_elements,
+                   [&](int to, std::uint32_t i, Interval piece) {
+                     window.push(builder.send(to, i, input_at(piece), {window.gate()}));
+                   });
   if (counts[own] > 0 && !options.in_place)
     builder.copy(input_at(parts[own]), {output_at({0, counts[own]})}, Scaling::kNone, {});
   return std::move(builder).finish();

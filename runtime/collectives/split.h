@@ -7,6 +7,9 @@
 
 namespace kolo {
 
+/// The granule of borders that should fall on cache lines: a multiple of a line for every type.
+inline constexpr std::uint64_t kCacheLineElements = 64;
+
 struct Interval {
   std::uint64_t begin = 0;
   std::uint64_t length = 0;
