@@ -15,11 +15,6 @@ constexpr std::size_t kBusyOperations = 2;
 // Operations that run at once; each holds one fusion buffer at most.
 constexpr std::size_t kMaxRunning = HostWindow::kSlots;
 
-bool is_point_to_point(const Entry& entry) {
-  return entry.signature.kind == OperationKind::kSend ||
-         entry.signature.kind == OperationKind::kReceive;
-}
-
 Error no_memory(const Entry& entry, const RowLayout& layout) {
   return KOLO_ERROR(kOutOfMemory,
                     "{} '{}': there is no memory for its output of shape {}; the other ranks have "
@@ -30,12 +25,13 @@ Error no_memory(const Entry& entry, const RowLayout& layout) {
 }  // namespace
 
 Cycle::Cycle(GroupRegistry& groups, Transport& transport, const Device& device, HostWindow& window,
-             const Config& config, const Log& log)
+             OneShot& one_shot, const Config& config, const Log& log)
     : groups_(groups),
       world_(groups.world().communicator),
       transport_(transport),
       device_(device),
       window_(window),
+      one_shot_(one_shot),
       config_(config),
       log_(log),
       arena_(transport),
@@ -82,7 +78,7 @@ bool Cycle::drain(Group& group) {
   group.ordered.drain(drained_);
   moved |= !drained_.empty();
   for (Entry& entry : drained_) {
-    if (is_point_to_point(entry)) {
+    if (is_message(entry)) {
       note(group.point_to_point.add(std::move(entry)));
       continue;
     }
@@ -281,6 +277,7 @@ bool Cycle::complete(Group& group) {
       finish(group, entry, memory_lacked ? no_memory(entry, finished.layout) : Status(),
              {finished.contributors[i], finished.layout.received});
     }
+    if (finished.door == Door::kOrdered) group.ordered.finish_one();
     group.idle.push_back(std::move(operation));
     moved = true;
   }
@@ -291,14 +288,14 @@ bool Cycle::complete(Group& group) {
 void Cycle::finish(Group& group, const Entry& entry, Status status, Outcome outcome) {
   if (entry.work == nullptr) return;  // lent to the others
   // First the name, then the waiter: it may submit the next one at once.
-  if (!is_point_to_point(entry)) group.table.release(entry.name);
+  if (!is_message(entry)) group.table.release(entry.name);
   entry.work->complete(std::move(status), std::move(outcome));
 }
 
 std::unique_ptr<Operation> Cycle::take_idle_operation(Group& group) {
   if (group.idle.empty()) {
     return std::make_unique<Operation>(group.communicator, transport_, device_, arena_, window_,
-                                       schedules_, config_);
+                                       one_shot_, schedules_, config_);
   }
   auto operation = std::move(group.idle.back());
   group.idle.pop_back();

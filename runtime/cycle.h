@@ -22,10 +22,16 @@ class Cycle final : public TransportListener {
   using Clock = std::chrono::steady_clock;
 
   Cycle(GroupRegistry& groups, Transport& transport, const Device& device, HostWindow& window,
-        const Config& config, const Log& log);
+        OneShot& one_shot, const Config& config, const Log& log);
 
   /// One pass over all stages, never blocking; true if anything moved.
   bool step();
+
+  /// Begins a small blocking allreduce of the ordered door. False if it must go the long way,
+  /// through the queue.
+  bool begin_one_shot(const OneShot::Request& request);
+  /// It is done, without an Operation.
+  void end_one_shot();
 
   /// Operations are running, agreed or being negotiated: worth a short spin.
   bool has_work() const;
@@ -97,6 +103,7 @@ class Cycle final : public TransportListener {
   Transport& transport_;
   const Device& device_;
   HostWindow& window_;
+  OneShot& one_shot_;
   const Config& config_;
   const Log& log_;
 

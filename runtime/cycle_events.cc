@@ -16,6 +16,15 @@ constexpr int kLastWordRounds = 1000;
 
 }  // namespace
 
+bool Cycle::begin_one_shot(const OneShot::Request& request) {
+  // Behind others of its door it would overtake them.
+  if (world_.abort().raised() || one_shot_.busy() || !groups_.world().ordered.idle()) return false;
+  one_shot_.begin(request);
+  return true;
+}
+
+void Cycle::end_one_shot() { groups_.world().next_sequence(Door::kOrdered); }
+
 void Cycle::check_health() {
   const auto now = Clock::now();
   const bool check_time = now >= next_check_;
@@ -107,6 +116,8 @@ void Cycle::on_group_message(Group& group, int peer, const Message& message) {
     case MessageKind::kOffer:
     case MessageKind::kAnswer:
       return note(group.point_to_point.on_message(*index, message));
+    case MessageKind::kDoorbell:
+      return;  // the next step looks by itself
     case MessageKind::kGoodbye:
       if (group.departures.add(*index, message.payload)) return;
       return note(

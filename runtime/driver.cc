@@ -52,13 +52,17 @@ class Driver::Pause {
 /// What one thread blocks on; filled while it holds the token, polled with or without it.
 class Driver::Block {
  public:
-  Block(Cycle& cycle, Transport& transport, const Waker& waker)
-      : cycle_(cycle), transport_(transport), waker_(waker) {}
+  Block(Cycle& cycle, Transport& transport, const Waker& waker, OneShot& one_shot)
+      : cycle_(cycle), transport_(transport), waker_(waker), one_shot_(one_shot) {}
 
   /// Holding the token: false if something has arrived already, so that there is no use in
   /// blocking.
   bool prepare(Clock::time_point until) {
     if (!transport_.arm()) return false;
+    if (!one_shot_.fall_asleep()) {
+      one_shot_.wake_up();
+      return false;
+    }
     descriptors_.assign({{waker_.fd(), POLLIN, 0}, {transport_.event_fd(), POLLIN, 0}});
     for (const int fd : cycle_.watched_descriptors()) descriptors_.push_back({fd, POLLIN, 0});
     const auto now = Clock::now();
@@ -83,6 +87,7 @@ class Driver::Block {
   /// needs the same ring.
   void acknowledge() {
     if (descriptors_.empty()) return;
+    one_shot_.wake_up();
     if (descriptors_[0].revents != 0) waker_.clear();
     for (std::size_t i = 2; i < descriptors_.size(); ++i) {
       if (descriptors_[i].revents != 0) cycle_.check_processes();
@@ -94,13 +99,19 @@ class Driver::Block {
   Cycle& cycle_;
   Transport& transport_;
   const Waker& waker_;
+  OneShot& one_shot_;
   std::vector<pollfd> descriptors_;
   Clock::duration bound_ = {};
 };
 
 Driver::Driver(Cycle& cycle, GroupRegistry& groups, Transport& transport, Waker& waker,
-               bool may_spin)
-    : cycle_(cycle), groups_(groups), transport_(transport), waker_(waker), may_spin_(may_spin) {}
+               OneShot& one_shot, bool may_spin)
+    : cycle_(cycle),
+      groups_(groups),
+      transport_(transport),
+      waker_(waker),
+      one_shot_(one_shot),
+      may_spin_(may_spin) {}
 
 Driver::~Driver() {
   stop([] {});
@@ -112,7 +123,7 @@ void Driver::start() {
 
 void Driver::run() {
   Pause pause(may_spin_ ? kBackgroundPolls : 0, kBackgroundYields);
-  Block block(cycle_, transport_, waker_);
+  Block block(cycle_, transport_, waker_, one_shot_);
   while (!stopping_.load(std::memory_order_acquire)) {
     {
       const auto hold = token_.acquire_background();
@@ -139,7 +150,7 @@ bool Driver::drive(Work& work, Clock::time_point until) {
   groups_.request_flush(/*wake=*/!drives);
   if (!drives) return false;
   Pause pause(may_spin_ ? kPolls : 0, kYields);
-  Block block(cycle_, transport_, waker_);
+  Block block(cycle_, transport_, waker_, one_shot_);
   while (!work.done() && !stopping_.load(std::memory_order_acquire)) {
     if (cycle_.step()) {
       pause.reset();
@@ -152,6 +163,30 @@ bool Driver::drive(Work& work, Clock::time_point until) {
   }
   if (!cycle_.has_work()) hold->release_quietly();
   return true;
+}
+
+bool Driver::run(const OneShot::Request& request) {
+  auto hold = token_.acquire_for_waiter(Clock::time_point::max());
+  if (!hold || !cycle_.begin_one_shot(request)) return false;
+  bool done = one_shot_.advance();
+  const int polls = may_spin_ ? kPolls : 0;
+  for (int i = 0; !done && i < polls + kYields; ++i) {
+    if (i < polls) {
+      relax();
+    } else {
+      std::this_thread::yield();
+      if (cycle_.has_work()) cycle_.step();
+    }
+    done = one_shot_.advance();
+  }
+  done = done && one_shot_.status().ok();
+  if (done) {
+    cycle_.end_one_shot();
+  } else {
+    one_shot_.abandon();
+  }
+  if (!cycle_.has_work()) hold->release_quietly();
+  return done;
 }
 
 std::optional<ProgressToken::Hold> Driver::stop_threads() {

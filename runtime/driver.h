@@ -22,7 +22,8 @@ namespace kolo {
 class Driver {
  public:
   /// `may_spin`: this host has a core for every one of its ranks.
-  Driver(Cycle& cycle, GroupRegistry& groups, Transport& transport, Waker& waker, bool may_spin);
+  Driver(Cycle& cycle, GroupRegistry& groups, Transport& transport, Waker& waker, OneShot& one_shot,
+         bool may_spin);
   ~Driver();
 
   /// Starts the background thread.
@@ -31,6 +32,11 @@ class Driver {
   /// Work::Driver: drives until `work` is done or `until` has passed. False if another thread
   /// drives on a user's behalf already, or the driver has stopped.
   bool drive(Work& work, std::chrono::steady_clock::time_point until);
+
+  /// The quick way of a small allreduce of the ordered door, all within the caller's thread. False
+  /// if it is not done at the end of a short spin, or could not begin: then the caller submits it
+  /// to the ordered door, which goes on from there. Preconditions of OneShot::begin().
+  bool run(const OneShot::Request& request);
 
   /// Ends the background thread, lets waiting threads go, and runs `last` as the last holder of the
   /// token. Nobody drives afterwards. Further calls do nothing.
@@ -60,6 +66,7 @@ class Driver {
   GroupRegistry& groups_;
   Transport& transport_;
   Waker& waker_;
+  OneShot& one_shot_;
   const bool may_spin_;
   ProgressToken token_;
   std::atomic<bool> stopping_ = false;

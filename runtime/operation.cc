@@ -10,11 +10,12 @@
 namespace kolo {
 
 Operation::Operation(const Communicator& communicator, Transport& transport, const Device& device,
-                     Arena& arena, HostWindow& window, ScheduleCache& schedules,
+                     Arena& arena, HostWindow& window, OneShot& one_shot, ScheduleCache& schedules,
                      const Config& config)
     : communicator_(communicator),
       arena_(arena),
       window_(window),
+      one_shot_(one_shot),
       schedules_(schedules),
       config_(config),
       uses_window_(communicator.id() == 0 && window.covers(communicator)),
@@ -23,6 +24,11 @@ Operation::Operation(const Communicator& communicator, Transport& transport, con
 Status Operation::start(PlannedOperation plan) {
   plan_ = std::move(plan);
   started_at_ = Clock::now();
+  small_ = Small::kNo;
+  if (is_one_shot()) {
+    small_ = Small::kWaits;
+    return {};
+  }
   std::shared_ptr<const Schedule> schedule = choose();
   MemoryBinding binding;
   KOLO_TRY(bind(binding));
@@ -33,6 +39,61 @@ Status Operation::start(PlannedOperation plan) {
 }
 
 Operation::~Operation() { free_scratch(); }
+
+bool Operation::advance() {
+  switch (small_) {
+    case Small::kNo:
+      return executor_.advance();
+    case Small::kWaits:
+      // Its caller may have begun it already and left it to this operation.
+      if (!one_shot_.adopt()) {
+        if (one_shot_.busy()) return false;
+        one_shot_.begin(one_shot_request());
+      }
+      small_ = Small::kRuns;
+      return true;
+    case Small::kRuns:
+      if (!one_shot_.advance()) return false;
+      small_ = Small::kDone;
+      return true;
+    case Small::kDone:
+      break;
+  }
+  return false;
+}
+
+bool Operation::is_one_shot() const {
+  const Signature& signature = plan_.entries.front().signature;
+  return plan_.door == Door::kOrdered && uses_window_ &&
+         signature.kind == OperationKind::kAllreduce && signature.op != ReduceOp::kAdasum &&
+         one_shot_.takes(signature.bytes());
+}
+
+OneShot::Request Operation::one_shot_request() const {
+  const Entry& entry = plan_.entries.front();
+  const Signature& signature = entry.signature;
+  const std::int64_t divisor = signature.op == ReduceOp::kAverage ? plan_.participants : 1;
+  return {.type = signature.type,
+          .op = signature.op,
+          .prescale = {signature.prescale},
+          .postscale = {signature.postscale, divisor},
+          .input = entry.input,
+          .output = entry.output,
+          .count = signature.elements()};
+}
+
+std::string Operation::dump_state() const {
+  switch (small_) {
+    case Small::kNo:
+      return executor_.dump_state();
+    case Small::kWaits:
+      return "waits for another one-shot exchange";
+    case Small::kRuns:
+    case Small::kDone:
+      break;
+  }
+  return one_shot_.describe();
+}
 
 Status Operation::bind_scratch(const Schedule& schedule, MemoryBinding& binding) {
   if (schedule.scratch_elements == 0) return {};

@@ -6,6 +6,7 @@
 #include "runtime/communicator/arena.h"
 #include "runtime/communicator/communicator.h"
 #include "runtime/communicator/host_window.h"
+#include "runtime/communicator/one_shot.h"
 #include "runtime/execution/executor.h"
 #include "runtime/submission/entry.h"
 #include "runtime/submission/row_layout.h"
@@ -35,16 +36,19 @@ class Operation {
   using Clock = std::chrono::steady_clock;
 
   Operation(const Communicator& communicator, Transport& transport, const Device& device,
-            Arena& arena, HostWindow& window, ScheduleCache& schedules, const Config& config);
+            Arena& arena, HostWindow& window, OneShot& one_shot, ScheduleCache& schedules,
+            const Config& config);
   ~Operation();
 
   /// Chooses the schedule, binds the memory and begins. On failure (kOutOfMemory) the entries can
   /// still be had from finish().
   Status start(PlannedOperation plan);
 
-  bool advance() { return executor_.advance(); }
-  bool done() const { return executor_.done(); }
-  const Status& status() const { return executor_.status(); }
+  bool advance();
+  bool done() const { return small_ == Small::kNo ? executor_.done() : small_ == Small::kDone; }
+  const Status& status() const {
+    return small_ == Small::kNo ? executor_.status() : one_shot_.status();
+  }
 
   Door door() const { return plan_.door; }
   std::uint64_t sequence() const { return plan_.sequence; }
@@ -55,9 +59,14 @@ class Operation {
 
   /// "allreduce 'fc1.weight' and 12 more", and where its schedule stands.
   std::string describe() const;
-  std::string dump_state() const { return executor_.dump_state(); }
+  std::string dump_state() const;
 
  private:
+  /// Where an operation is that one_shot_ carries.
+  enum class Small : std::uint8_t { kNo, kWaits, kRuns, kDone };
+
+  bool is_one_shot() const;
+  OneShot::Request one_shot_request() const;
   std::shared_ptr<const Schedule> choose() const;
   Status bind(MemoryBinding& binding);
   Status bind_allreduce(MemoryBinding& binding);
@@ -72,6 +81,7 @@ class Operation {
   const Communicator& communicator_;
   Arena& arena_;
   HostWindow& window_;
+  OneShot& one_shot_;
   ScheduleCache& schedules_;
   const Config& config_;
   /// The window's slots are the world's: who holds one must be agreed on.
@@ -80,6 +90,7 @@ class Operation {
   ArenaBlock scratch_;
   std::vector<ArenaBlock> borrowed_;
   std::optional<std::size_t> slot_;  ///< of the window
+  Small small_ = Small::kNo;
   PlannedOperation plan_;
   Clock::time_point started_at_;
 };

@@ -38,8 +38,10 @@ Runtime::Runtime(World world, RuntimeParts parts)
       log_(std::move(parts.log)),
       transport_(std::move(parts.transport)),
       groups_(std::move(world), *transport_, waker_, config_, log_),
-      cycle_(groups_, *transport_, host_device(), window_, config_, log_),
-      driver_(std::make_shared<Driver>(cycle_, groups_, *transport_, waker_,
+      one_shot_(groups_.world().communicator, window_, host_device(),
+                groups_.world().control_plane),
+      cycle_(groups_, *transport_, host_device(), window_, one_shot_, config_, log_),
+      driver_(std::make_shared<Driver>(cycle_, groups_, *transport_, waker_, one_shot_,
                                        this->world().has_core_for_each_rank())) {}
 
 Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimeParts parts) {
@@ -77,8 +79,10 @@ Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers) {
   };
   KOLO_TRY(transport_->connect(world().rank(), std::move(peers), cycle_,
                                groups_.world().communicator.abort(), deadline()));
-  return window_.open(bootstrap, *transport_, world(),
-                      static_cast<std::size_t>(config_.shared_memory), log_, deadline());
+  KOLO_TRY(window_.open(bootstrap, *transport_, world(),
+                        static_cast<std::size_t>(config_.shared_memory), log_, deadline()));
+  one_shot_.open();
+  return {};
 }
 
 void Runtime::log_start(const Bootstrap& bootstrap) const {
@@ -160,6 +164,31 @@ Result<std::shared_ptr<Work>> Runtime::submit_message(Submission submission) {
 Result<std::shared_ptr<Work>> Runtime::submit_ordered(Submission submission) {
   submission.name = "(ordered)";
   return submit_in_order(std::move(submission));
+}
+
+Status Runtime::allreduce_ordered(const std::byte* input, std::byte* output, std::int64_t count,
+                                  DataType type, ReduceOp op) {
+  const bool valid = count >= 0 && op != ReduceOp::kAdasum && is_supported(type, op) &&
+                     input != nullptr && output != nullptr;
+  if (valid && one_shot_.takes(static_cast<std::size_t>(count) * size_of(type))) {
+    const std::int64_t divisor = op == ReduceOp::kAverage ? world().size() : 1;
+    const OneShot::Request request{.type = type,
+                                   .op = op,
+                                   .prescale = {},
+                                   .postscale = {1.0, divisor},
+                                   .input = input,
+                                   .output = output,
+                                   .count = static_cast<std::uint64_t>(count)};
+    if (driver_->run(request)) return {};
+  }
+  Submission submission;
+  submission.signature.type = type;
+  submission.signature.op = op;
+  submission.signature.shape = {count};
+  submission.input = input;
+  submission.output = output;
+  KOLO_ASSIGN(const auto work, submit_ordered(std::move(submission)));
+  return work->wait();
 }
 
 Result<std::shared_ptr<Work>> Runtime::submit_in_order(Submission submission) {

@@ -61,6 +61,10 @@ class Runtime {
   /// The ordered door; name and absent are not used. kInvalidArgument for what can never work.
   Result<std::shared_ptr<Work>> submit_ordered(Submission submission);
 
+  /// A blocking allreduce of `count` elements of the ordered door.
+  Status allreduce_ordered(const std::byte* input, std::byte* output, std::int64_t count,
+                           DataType type, ReduceOp op);
+
   /// One message to or from another rank (kSend, kReceive; signature.root is that rank).
   /// kInvalidArgument for what can never work on this rank alone.
   Result<std::shared_ptr<Work>> submit_message(Submission submission);
@@ -96,6 +100,7 @@ class Runtime {
   HostWindow window_;
   Waker waker_;
   GroupRegistry groups_;
+  OneShot one_shot_;
   Cycle cycle_;
   std::shared_ptr<Driver> driver_;
 };

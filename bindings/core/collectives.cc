@@ -190,11 +190,9 @@ int join(const ProcessSet& set) {
 
 void allreduce_ordered(const void* input, void* output, std::int64_t count, DataType type,
                        ReduceOp op) {
-  const auto runtime = runtime_for("allreduce_ordered");
-  AllreduceOptions options;
-  options.op = op;
-  auto submission = allreduce_submission(input, output, {count}, type, options);
-  synchronize(*value_or_throw(runtime->submit_ordered(std::move(submission))));
+  throw_if_failed(runtime_for("allreduce_ordered")
+                      ->allreduce_ordered(static_cast<const std::byte*>(input),
+                                          static_cast<std::byte*>(output), count, type, op));
 }
 
 bool poll(const Work& work) { return work.done(); }

@@ -20,6 +20,7 @@ enum class MessageKind : std::uint8_t {
   kResponses,  ///< coordinator → rank: responses in full (wire.proto)
   kOffer,      ///< rank → rank: what it wants to send (PointToPoint)
   kAnswer,     ///< rank → rank: whether that was wanted (PointToPoint)
+  kDoorbell,   ///< rank → rank: look at the board, something has come (OneShot)
   kGoodbye,    ///< to all: this rank shuts down (Departure)
   kAbort,      ///< to all: this rank has failed (AbortNotice)
 };

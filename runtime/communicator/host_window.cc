@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
+#include <cstring>
 #include <utility>
 
 namespace kolo {
@@ -45,9 +47,10 @@ Status HostWindow::offer(Transport& transport, std::size_t bytes, Offer& mine) {
   // Containers often have little room for shared memory: a smaller window serves as well.
   Status status;
   for (std::size_t size = bytes; size >= kSmallest; size /= 2) {
-    auto region = transport.allocate_mappable(size);
+    auto region = transport.allocate_mappable(kBoardBytes + size);
     if (region.ok()) {
       own_ = *std::move(region);
+      std::memset(own_->bytes().data(), 0, kBoardBytes);
       mine.bytes = size;
       mine.key = own_->key();
       return {};
@@ -64,7 +67,7 @@ Status HostWindow::offer(Transport& transport, std::size_t bytes, Offer& mine) {
 
 Status HostWindow::map(Transport& transport, const World& world, const std::vector<Offer>& offers) {
   windows_.assign(offers.size(), {});
-  std::size_t smallest = own_ == nullptr ? 0 : own_->bytes().size();
+  std::size_t smallest = SIZE_MAX;
   for (int rank = 0; rank < world.size(); ++rank) {
     if (!world.same_host(rank, world.rank())) continue;
     const auto index = static_cast<std::size_t>(rank);
@@ -117,7 +120,7 @@ Status HostWindow::open(Bootstrap& bootstrap, Transport& transport, const World&
     return {};
   }
   for (int i = slot_bytes_ > 0 ? kSlots : 0; i > 0; --i)
-    free_slots_.push_back(static_cast<std::size_t>(i - 1) * slot_bytes_);
+    free_slots_.push_back(kBoardBytes + static_cast<std::size_t>(i - 1) * slot_bytes_);
   return {};
 }
 

@@ -19,16 +19,18 @@ namespace kolo {
 
 class HostWindow {
  public:
+  /// What every window begins with, zero at first: where its rank publishes (OneShot).
+  static constexpr std::size_t kBoardBytes = 36 << 10;
   /// Operations that can hold a slot at a time.
   static constexpr int kSlots = 4;
 
   HostWindow();
   ~HostWindow();
 
-  /// Collective over the world. Each rank offers `bytes` bytes, or what of it the host has room
-  /// for, and maps the others of its host. If that fails anywhere on a host, its ranks stay without
-  /// a window, and its first rank logs why; an error is returned only if the bootstrap fails. 0
-  /// bytes on every rank: no window is wanted.
+  /// Collective over the world. Each rank offers `bytes` bytes for slots, or what of it the host
+  /// has room for, and maps the others of its host. If that fails anywhere on a host, its ranks
+  /// stay without a window, and its first rank logs why; an error is returned only if the bootstrap
+  /// fails. 0 bytes on every rank: no window is wanted.
   Status open(Bootstrap& bootstrap, Transport& transport, const World& world, std::size_t bytes,
               const Log& log, Deadline deadline);
   /// Gives all memory back. Peers that still have it mapped keep it.
@@ -38,6 +40,10 @@ class HostWindow {
   std::size_t slot_bytes() const { return slot_bytes_; }
   /// Whether every rank of `communicator` is on this host and has its window mapped here.
   bool covers(const Communicator& communicator) const;
+  /// The board of a rank whose window is mapped here.
+  std::span<std::byte> board(int rank) const {
+    return windows_[static_cast<std::size_t>(rank)].first(kBoardBytes);
+  }
   /// By world rank; empty for ranks of other hosts.
   std::span<const std::span<std::byte>> windows() const { return windows_; }
 

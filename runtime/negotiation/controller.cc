@@ -110,6 +110,7 @@ Status Controller::on_message(int peer, const Message& message) {
     }
     case MessageKind::kOffer:
     case MessageKind::kAnswer:
+    case MessageKind::kDoorbell:
     case MessageKind::kGoodbye:
     case MessageKind::kAbort:
       break;

@@ -95,4 +95,10 @@ struct Entry {
   std::uint64_t bytes() const;
 };
 
+/// From one rank to another, in no common order with the rest.
+inline bool is_message(const Entry& entry) {
+  return entry.signature.kind == OperationKind::kSend ||
+         entry.signature.kind == OperationKind::kReceive;
+}
+
 }  // namespace kolo

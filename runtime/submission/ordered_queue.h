@@ -7,6 +7,7 @@
 
 #include <kolo/error.h>
 
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -19,11 +20,17 @@ class OrderedQueue {
   Status submit(Entry entry);
   /// Token holder: appends what was submitted.
   void drain(std::vector<Entry>& entries);
+  /// Token holder: an operation, which is no message, is finished.
+  void finish_one() { unfinished_.fetch_sub(1, std::memory_order_relaxed); }
+  /// Token holder: nothing but messages is under way, or was before the last call that this thread
+  /// knows of.
+  bool idle() const { return unfinished_.load(std::memory_order_acquire) == 0; }
   /// Refuses further entries. The first call counts.
   void close(const Error& error);
 
  private:
   std::mutex mutex_;
+  std::atomic<int> unfinished_ = 0;
   std::vector<Entry> entries_;
   std::optional<Error> closed_;
 };

@@ -63,8 +63,10 @@ TEST(HostWindow, SlotsAreApartAndComeBack) {
       [](const Communicator&, HostWindow& window) {
         std::vector<std::size_t> slots;
         for (int i = 0; i < HostWindow::kSlots; ++i) slots.push_back(window.take_slot());
+        const std::size_t first = HostWindow::kBoardBytes;
         const std::size_t bytes = window.slot_bytes();
-        EXPECT_THAT(slots, testing::UnorderedElementsAre(0, bytes, 2 * bytes, 3 * bytes));
+        EXPECT_THAT(slots, testing::UnorderedElementsAre(first, first + bytes, first + 2 * bytes,
+                                                         first + 3 * bytes));
         window.give_back_slot(slots[2]);
         EXPECT_EQ(window.take_slot(), slots[2]);
       });
