@@ -7,10 +7,15 @@
 
 #include <kolo/error.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kolo {
+
+/// What each rank gave, by rank; nothing where it did not come in time.
+using Gathered = std::vector<std::optional<std::string>>;
 
 class Store {
  public:
@@ -19,6 +24,11 @@ class Store {
   virtual Status set(std::string_view key, std::string value) = 0;
   /// The value, waiting for it until the deadline: then kTimeout, naming the key.
   virtual Result<std::string> get(std::string_view key, Deadline deadline) = 0;
+  /// Sets "<phase>/<rank>" and waits for those of all ranks. At the deadline it says who is there.
+  virtual Result<Gathered> exchange(std::string_view phase, int rank, int size, std::string value,
+                                    Deadline deadline);
+  /// The caller has met the others and calls nothing here again.
+  virtual void leave() {}
 };
 
 }  // namespace kolo

@@ -8,18 +8,14 @@ namespace kolo {
 
 Result<std::vector<std::string>> StoreBootstrap::exchange(std::string_view phase, std::string blob,
                                                           Deadline deadline) {
-  KOLO_TRY(store_.set(fmt::format("{}/{}", phase, rank_), std::move(blob)));
+  KOLO_ASSIGN(Gathered gathered, store_.exchange(phase, rank_, size_, std::move(blob), deadline));
   std::vector<std::string> blobs;
-  std::vector<int> missing;
-  for (int rank = 0; rank < size_; ++rank) {
-    // After the deadline this still tells who is there.
-    auto value = store_.get(fmt::format("{}/{}", phase, rank), deadline);
-    if (value.ok()) {
-      blobs.push_back(*std::move(value));
-    } else if (value.error().code == ErrorCode::kTimeout) {
-      missing.push_back(rank);
+  std::vector<std::size_t> missing;
+  for (std::size_t rank = 0; rank < gathered.size(); ++rank) {
+    if (gathered[rank]) {
+      blobs.push_back(*std::move(gathered[rank]));
     } else {
-      return std::move(value).error();
+      missing.push_back(rank);
     }
   }
   if (missing.empty()) return blobs;

@@ -1,0 +1,25 @@
+// What proves that a connection belongs to this job: HMAC-SHA-256 (RFC 2104, FIPS 180-4) over fresh
+// random bytes of both sides. Used by both ends of the TCP store and by the launcher, which makes
+// the secret. Pure but for random_bytes(); any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace kolo {
+
+/// `count` bytes of the kernel's random generator.
+std::string random_bytes(std::size_t count);
+/// Two lower-case digits a byte.
+std::string to_hex(std::string_view bytes);
+
+/// 32 bytes.
+std::string sha256(std::string_view message);
+/// 32 bytes; any key, the empty one too.
+std::string hmac_sha256(std::string_view key, std::string_view message);
+/// In a time that does not depend on where they differ.
+bool equal_in_constant_time(std::string_view a, std::string_view b);
+
+}  // namespace kolo

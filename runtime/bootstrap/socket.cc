@@ -1,0 +1,226 @@
+#include "runtime/bootstrap/socket.h"
+
+#include "runtime/base/check.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <memory>
+#include <system_error>
+
+namespace kolo {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+struct AddressesDeleter {
+  void operator()(addrinfo* list) const noexcept { ::freeaddrinfo(list); }
+};
+using Addresses = std::unique_ptr<addrinfo, AddressesDeleter>;
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+/// How a lookup failed; 0 if it did not. The lookup itself is the system's and knows no deadline.
+int resolve(const Endpoint& endpoint, int flags, Addresses& addresses) {
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const int error = ::getaddrinfo(endpoint.host.empty() ? nullptr : endpoint.host.c_str(),
+                                  std::to_string(endpoint.port).c_str(), &hints, &list);
+  addresses.reset(list);
+  return error;
+}
+
+Error unknown_name(const Endpoint& endpoint, int error) {
+  return KOLO_ERROR(
+      kInvalidArgument,
+      "the host of {} is unknown here ({}); give the address of the host that serves, "
+      "as this host sees it",
+      to_text(endpoint), ::gai_strerror(error));
+}
+
+/// Waits for `events`; false at the deadline.
+bool await(int fd, short events, Deadline deadline) {
+  for (;;) {
+    pollfd entry = {fd, events, 0};
+    const auto left = std::chrono::ceil<milliseconds>(deadline.remaining(seconds(60)));
+    if (::poll(&entry, 1, static_cast<int>(left.count())) > 0) return true;
+    if (deadline.expired()) return false;
+  }
+}
+
+UniqueDescriptor open_socket(const addrinfo& address) {
+  UniqueDescriptor fd(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int on = 1;
+  // Small requests and answers, each waited for.
+  if (fd) ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  return fd;
+}
+
+/// 0, or the errno of binding and listening.
+int try_listen(const addrinfo& address, Listener& listener) {
+  UniqueDescriptor fd = open_socket(address);
+  if (!fd) return errno;
+  const int on = 1;
+  // A port of a job that has just ended is free, though its connections linger.
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (::bind(fd.get(), address.ai_addr, address.ai_addrlen) != 0) return errno;
+  if (::listen(fd.get(), SOMAXCONN) != 0) return errno;
+  sockaddr_storage bound = {};
+  socklen_t length = sizeof bound;
+  if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0) return errno;
+  listener.port =
+      ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port
+                                        : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
+  listener.fd = std::move(fd);
+  return 0;
+}
+
+bool is_local_address(const sockaddr& address) {
+  if (address.sa_family == AF_INET) {
+    return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 == 127;
+  }
+  return address.sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+}
+
+/// 0, or the errno of connecting.
+int try_connect(const addrinfo& address, UniqueDescriptor& connected, Deadline deadline) {
+  UniqueDescriptor fd = open_socket(address);
+  if (!fd) return errno;
+  if (::connect(fd.get(), address.ai_addr, address.ai_addrlen) != 0) {
+    if (errno != EINPROGRESS) return errno;
+    if (!await(fd.get(), POLLOUT, deadline)) return ETIMEDOUT;
+    int error = 0;
+    socklen_t length = sizeof error;
+    ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+    if (error != 0) return error;
+  }
+  connected = std::move(fd);
+  return 0;
+}
+
+}  // namespace
+
+std::string to_text(const Endpoint& endpoint) {
+  const bool is_v6 = endpoint.host.find(':') != std::string::npos;
+  return is_v6 ? fmt::format("[{}]:{}", endpoint.host, endpoint.port)
+               : fmt::format("{}:{}", endpoint.host, endpoint.port);
+}
+
+Result<Endpoint> parse_endpoint(std::string_view text) {
+  Endpoint endpoint;
+  const auto colon = text.rfind(':');
+  if (colon != std::string_view::npos) {
+    const std::string_view port = text.substr(colon + 1);
+    endpoint.host = text.substr(0, colon);
+    if (endpoint.host.starts_with('[') && endpoint.host.ends_with(']')) {
+      endpoint.host = endpoint.host.substr(1, endpoint.host.size() - 2);
+    }
+    const auto [rest, error] =
+        std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
+    const bool is_port = error == std::errc() && rest == port.data() + port.size();
+    if (is_port && !endpoint.host.empty() && to_text(endpoint) == text) return endpoint;
+  }
+  return KOLO_ERROR(kInvalidArgument,
+                    "'{}' is no address: expected host:port, as node1:29500 or [::1]:29500", text);
+}
+
+bool is_loopback(const Endpoint& endpoint) {
+  if (endpoint.host == "localhost") return true;
+  Addresses addresses;
+  return resolve(endpoint, AI_NUMERICHOST, addresses) == 0 && is_local_address(*addresses->ai_addr);
+}
+
+Result<Listener> listen_at(const Endpoint& endpoint) {
+  Addresses addresses;
+  if (const int error = resolve(endpoint, AI_PASSIVE, addresses); error != 0) {
+    return unknown_name(endpoint, error);
+  }
+  Listener listener;
+  int error = EADDRNOTAVAIL;
+  // Debian gives a host's own name the address 127.0.1.1, where no other host would find it.
+  const bool loopback_by_name =
+      !is_loopback(endpoint) && !endpoint.host.empty() && is_local_address(*addresses->ai_addr);
+  for (const addrinfo* a = addresses.get(); a != nullptr && !loopback_by_name; a = a->ai_next) {
+    error = try_listen(*a, listener);
+    if (error == 0) return listener;
+    if (error == EADDRINUSE || error == EACCES) break;
+  }
+  if (error == EADDRNOTAVAIL && resolve({"", endpoint.port}, AI_PASSIVE, addresses) == 0) {
+    error = try_listen(*addresses, listener);
+    if (error == 0) return listener;
+  }
+  return KOLO_ERROR(kInvalidArgument,
+                    "cannot listen at {}: {}; choose another port (MASTER_PORT, or the one in "
+                    "KOLO_INIT_METHOD), or end the program that has this one",
+                    to_text(endpoint), reason(error));
+}
+
+Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline) {
+  milliseconds pause(5);
+  for (;;) {
+    Addresses addresses;
+    const int unresolved = resolve(endpoint, 0, addresses);
+    if (unresolved != 0 && unresolved != EAI_AGAIN) return unknown_name(endpoint, unresolved);
+    int error = EHOSTUNREACH;
+    for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
+      UniqueDescriptor fd;
+      const auto attempt = Deadline::after(deadline.remaining(seconds(5)));
+      error = try_connect(*a, fd, attempt);
+      if (error == 0) return fd;
+    }
+    if (deadline.expired()) {
+      return KOLO_ERROR(kTimeout, "nobody answers at {} ({})", to_text(endpoint), reason(error));
+    }
+    // Nothing tells when a foreign host begins to listen, so attempts are spread out.
+    const auto left = std::chrono::ceil<milliseconds>(deadline.remaining(pause));
+    ::poll(nullptr, 0, static_cast<int>(left.count()));
+    pause = std::min(pause * 2, milliseconds(250));
+  }
+}
+
+Status send_all(int fd, std::string_view bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const auto sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent > 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+    } else if (errno == EAGAIN) {
+      if (!await(fd, POLLOUT, deadline))
+        return KOLO_ERROR(kTimeout, "the other side reads nothing");
+    } else if (errno != EINTR) {
+      return KOLO_ERROR(kPeerLost, "the connection broke: {}", reason(errno));
+    }
+  }
+  return {};
+}
+
+Result<std::string> receive_exactly(int fd, std::size_t count, Deadline deadline) {
+  std::string bytes(count, '\0');
+  for (std::size_t done = 0; done < count;) {
+    const auto got = ::recv(fd, bytes.data() + done, count - done, 0);
+    if (got > 0) {
+      done += static_cast<std::size_t>(got);
+    } else if (got == 0) {
+      return KOLO_ERROR(kPeerLost, "the other side closed the connection");
+    } else if (errno == EAGAIN) {
+      if (!await(fd, POLLIN, deadline)) return KOLO_ERROR(kTimeout, "no answer");
+    } else if (errno != EINTR) {
+      return KOLO_ERROR(kPeerLost, "the connection broke: {}", reason(errno));
+    }
+  }
+  return bytes;
+}
+
+}  // namespace kolo

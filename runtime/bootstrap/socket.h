@@ -1,0 +1,49 @@
+// TCP sockets with deadlines, for the store: listen, connect, send, receive. Used by the thread
+// that calls init and by the store's server.
+#pragma once
+
+#include "runtime/base/deadline.h"
+#include "runtime/base/unique_handle.h"
+
+#include <kolo/error.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace kolo {
+
+struct Endpoint {
+  std::string host;  ///< a name or an address; empty, to listen: any address
+  std::uint16_t port = 0;
+
+  bool operator==(const Endpoint&) const = default;
+};
+
+/// "host:29500", "[::1]:29500".
+std::string to_text(const Endpoint& endpoint);
+/// kInvalidArgument for what to_text() would not write. The port may be 0.
+Result<Endpoint> parse_endpoint(std::string_view text);
+/// Whether the address reaches no further than its own host: localhost, 127.…, ::1.
+bool is_loopback(const Endpoint& endpoint);
+
+struct Listener {
+  UniqueDescriptor fd;
+  std::uint16_t port = 0;  ///< the one that was bound, also where 0 was asked for
+};
+/// Listens at the address if it is one of this host, else (a name that only others resolve to this
+/// host, an address before a translation) at all addresses. kInvalidArgument for a port that is
+/// taken or not allowed, with what to do.
+Result<Listener> listen_at(const Endpoint& endpoint);
+
+/// Tries again until the deadline, since the other side may start later. kTimeout tells the last
+/// refusal; kInvalidArgument for a name that nobody knows.
+Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline);
+
+/// The whole of `bytes`; kTimeout, or kPeerLost when the connection ends.
+Status send_all(int fd, std::string_view bytes, Deadline deadline);
+/// Exactly `count` bytes; kTimeout, or kPeerLost when the connection ends.
+Result<std::string> receive_exactly(int fd, std::size_t count, Deadline deadline);
+
+}  // namespace kolo

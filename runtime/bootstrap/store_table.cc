@@ -1,0 +1,88 @@
+#include "runtime/bootstrap/store_table.h"
+
+#include "runtime/base/check.h"
+
+#include <utility>
+
+namespace kolo {
+
+Status StoreTable::join(const Member& member) {
+  if (failure_) return *failure_;
+  if (member.rank >= member.size) {
+    return KOLO_ERROR(kInvalidArgument, "there is no rank {} among {} ranks", member.rank,
+                      member.size);
+  }
+  if (size_ == 0) {
+    size_ = member.size;
+    size_by_ = fmt::format("rank {} ({})", member.rank, member.who);
+  }
+  if (member.size != size_) {
+    fail(KOLO_ERROR(kMismatch,
+                    "ranks disagree on their number: rank {} ({}) says {}, {} says {}; give all "
+                    "ranks the same WORLD_SIZE (KOLO_SIZE, InitOptions::size)",
+                    member.rank, member.who, member.size,
+                    size_by_.empty() ? "the launcher" : size_by_, size_));
+    return *failure_;
+  }
+  if (const auto same = members_.find(member.rank); same != members_.end()) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "two processes say that they are rank {}: {} and {}; give each a RANK "
+                      "(KOLO_RANK, InitOptions::rank) of its own, and each job an address of its "
+                      "own",
+                      member.rank, same->second.who, member.who);
+  }
+  members_.emplace(member.rank, member);
+  seen_[member.rank] = true;
+  return {};
+}
+
+void StoreTable::leave(int rank, bool orderly) {
+  const auto member = members_.find(rank);
+  if (member == members_.end()) return;
+  if (!orderly) {
+    fail(KOLO_ERROR(kPeerLost,
+                    "rank {} ({}) ended while the ranks were meeting; its own output says why",
+                    rank, member->second.who));
+  }
+  members_.erase(member);
+}
+
+Status StoreTable::set(std::string_view key, std::string value) {
+  if (failure_) return *failure_;
+  if (!values_.emplace(key, std::move(value)).second) {
+    return KOLO_ERROR(kInvalidArgument, "the key '{}' is in the store already", key);
+  }
+  return {};
+}
+
+const std::string* StoreTable::find(std::string_view key) const {
+  const auto value = values_.find(key);
+  return value == values_.end() ? nullptr : &value->second;
+}
+
+Status StoreTable::contribute(std::string_view phase, int rank, std::string value) {
+  KOLO_TRY(set(fmt::format("{}/{}", phase, rank), std::move(value)));
+  const auto count = contributed_.emplace(phase, 0).first;
+  ++count->second;
+  return {};
+}
+
+bool StoreTable::is_complete(std::string_view phase) const {
+  const auto count = contributed_.find(phase);
+  return count != contributed_.end() && count->second == size_;
+}
+
+std::vector<std::string> StoreTable::contributions(std::string_view phase) const {
+  std::vector<std::string> values;
+  for (int rank = 0; rank < size_; ++rank) {
+    const std::string* const value = find(fmt::format("{}/{}", phase, rank));
+    values.push_back(value != nullptr ? "1" + *value : "0");
+  }
+  return values;
+}
+
+void StoreTable::fail(Error error) {
+  if (!failure_) failure_ = std::move(error);
+}
+
+}  // namespace kolo

@@ -1,0 +1,77 @@
+#include "runtime/bootstrap/store_wire.h"
+
+#include "runtime/base/blob.h"
+#include "runtime/base/check.h"
+
+#include <charconv>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+namespace kolo {
+
+std::string to_frame(const Fields& fields) {
+  const std::string body = join_fields(fields);
+  const auto length = static_cast<std::uint32_t>(body.size());
+  std::string frame(reinterpret_cast<const char*>(&length), sizeof length);
+  return frame += body;
+}
+
+Result<Fields> parse_body(std::string_view body) {
+  Fields fields;
+  if (!split_fields(body, fields) || fields.empty()) {
+    return KOLO_ERROR(kMismatch, "a frame of {} bytes that is not kolo's", body.size());
+  }
+  return fields;
+}
+
+Result<std::optional<Fields>> take_frame(std::string& buffer, std::size_t limit) {
+  std::uint32_t length = 0;
+  if (buffer.size() < sizeof length) return std::optional<Fields>();
+  std::memcpy(&length, buffer.data(), sizeof length);
+  if (length > limit) {
+    return KOLO_ERROR(kMismatch, "a frame of {} bytes where at most {} are allowed", length, limit);
+  }
+  if (buffer.size() < sizeof length + length) return std::optional<Fields>();
+  KOLO_ASSIGN(Fields fields, parse_body(std::string_view(buffer).substr(sizeof length, length)));
+  buffer.erase(0, sizeof length + length);
+  return std::optional(std::move(fields));
+}
+
+std::string store_proof(std::string_view secret, std::string_view role,
+                        std::string_view server_nonce, std::string_view client_nonce,
+                        const Member& member) {
+  return hmac_sha256(
+      secret, join_fields({std::string(role), std::string(server_nonce), std::string(client_nonce),
+                           std::to_string(member.rank), std::to_string(member.size), member.who}));
+}
+
+std::string error_frame(const Error& error) {
+  return to_frame(
+      {std::string(kErrorReply), std::to_string(static_cast<int>(error.code)), error.message});
+}
+
+Result<Fields> parse_reply(Fields reply) {
+  if (reply[0] == kOkReply) {
+    reply.erase(reply.begin());
+    return reply;
+  }
+  if (reply[0] == kErrorReply && reply.size() == 3) {
+    const auto code = parse_count(reply[1]);
+    if (code && *code <= static_cast<int>(ErrorCode::kInternal)) {
+      return Error{static_cast<ErrorCode>(*code), std::move(reply[2]), __FILE__, __LINE__};
+    }
+  }
+  return KOLO_ERROR(kMismatch, "a reply that is not kolo's");
+}
+
+std::optional<int> parse_count(std::string_view text) {
+  int value = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || rest != text.data() + text.size() || value < 0 || text.size() > 9) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+}  // namespace kolo

@@ -1,0 +1,154 @@
+#include "runtime/bootstrap/tcp_store.h"
+
+#include "runtime/base/check.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// After its deadline an answer may still be on its way: the server says who is missing.
+constexpr seconds kGrace(5);
+// Of requests that the server answers at once.
+constexpr seconds kAtOnce(30);
+constexpr std::chrono::hours kLongest(24 * 7);
+
+std::string milliseconds_left(Deadline deadline) {
+  return std::to_string(std::chrono::ceil<milliseconds>(deadline.remaining(kLongest)).count());
+}
+
+Deadline with_grace(Deadline deadline) {
+  return Deadline::after(deadline.remaining(kLongest) + kGrace);
+}
+
+std::string_view loopback_note(const Endpoint& server) {
+  return is_loopback(server) ? "; that address is each host's own: if rank 0 is on another host, "
+                               "give the name or address under which this one reaches it"
+                             : "";
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TcpStore>> TcpStore::join(const Endpoint& server, Member me,
+                                                 const std::string& secret, Deadline deadline) {
+  auto fd = connect_to(server, deadline);
+  if (!fd.ok()) {
+    return Error{fd.error().code,
+                 fmt::format("rank {} ({}) cannot meet the others: {}{}", me.rank, me.who,
+                             fd.error().message,
+                             fd.error().code == ErrorCode::kTimeout
+                                 ? fmt::format("; see whether rank 0 or the launcher runs there "
+                                               "and the port is open{}",
+                                               loopback_note(server))
+                                 : ""),
+                 fd.error().file, fd.error().line};
+  }
+  std::unique_ptr<TcpStore> store(new TcpStore(server, *std::move(fd)));
+  KOLO_TRY(store->introduce(me, secret, deadline));
+  return store;
+}
+
+Status TcpStore::introduce(const Member& me, const std::string& secret, Deadline deadline) {
+  // What is no store may answer with anything, or wait for us to speak.
+  const auto greeting =
+      receive_exactly(fd_.get(), kStoreGreeting.size() + kNonceSize,
+                      Deadline::at(std::min(deadline.time(), Deadline::after(kAtOnce).time())));
+  if (!greeting.ok() || !greeting->starts_with(kStoreGreeting)) {
+    return KOLO_ERROR(
+        kMismatch,
+        "rank {}: what answers at {} is no store of this kolo's version ({}); choose a port that "
+        "nothing else uses (MASTER_PORT, or the one in KOLO_INIT_METHOD), and one kolo for all "
+        "ranks",
+        me.rank, to_text(server_), greeting.ok() ? "another greeting" : greeting.error().message);
+  }
+  const std::string nonce = random_bytes(kNonceSize);
+  const auto proof = [&](std::string_view role) {
+    return store_proof(secret, role, std::string_view(*greeting).substr(kStoreGreeting.size()),
+                       nonce, me);
+  };
+  KOLO_ASSIGN(const Fields reply, request({nonce, proof("client"), std::to_string(me.rank),
+                                           std::to_string(me.size), me.who},
+                                          Deadline::after(kAtOnce)));
+  if (reply.size() != 1 || !equal_in_constant_time(reply[0], proof("server"))) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "rank {}: the store at {} does not know this job's KOLO_SECRET", me.rank,
+                      to_text(server_));
+  }
+  return {};
+}
+
+Status TcpStore::set(std::string_view key, std::string value) {
+  KOLO_TRY(request({std::string(kSetRequest), std::string(key), std::move(value)},
+                   Deadline::after(kAtOnce)));
+  return {};
+}
+
+Result<std::string> TcpStore::get(std::string_view key, Deadline deadline) {
+  KOLO_ASSIGN(Fields reply,
+              request({std::string(kGetRequest), std::string(key), milliseconds_left(deadline)},
+                      with_grace(deadline)));
+  if (reply.size() != 1) return KOLO_ERROR(kMismatch, "a reply of {} fields", reply.size());
+  return std::move(reply[0]);
+}
+
+Result<Gathered> TcpStore::exchange(std::string_view phase, int, int size, std::string value,
+                                    Deadline deadline) {
+  KOLO_ASSIGN(Fields reply, request({std::string(kExchangeRequest), std::string(phase),
+                                     std::move(value), milliseconds_left(deadline)},
+                                    with_grace(deadline)));
+  if (reply.size() != static_cast<std::size_t>(size)) {
+    return KOLO_ERROR(kMismatch, "a reply for {} ranks where there are {}", reply.size(), size);
+  }
+  Gathered values;
+  for (std::string& field : reply) {
+    if (field.starts_with('1')) {
+      values.emplace_back(field.substr(1));
+    } else {
+      values.emplace_back(std::nullopt);
+    }
+  }
+  return values;
+}
+
+void TcpStore::leave() {
+  if (!fd_) return;
+  // If it does not arrive, nobody is there that it would matter to.
+  [[maybe_unused]] const Status sent =
+      send_all(fd_.get(), to_frame({std::string(kLeaveRequest)}), Deadline::after(seconds(1)));
+  fd_.reset();
+}
+
+Result<Fields> TcpStore::request(const Fields& fields, Deadline deadline) {
+  if (!fd_) return KOLO_ERROR(kShutdown, "this rank has left the store at {}", to_text(server_));
+  Status done = send_all(fd_.get(), to_frame(fields), deadline);
+  // A refusal may lie there although the server has closed already.
+  if (done.ok() || done.error().code == ErrorCode::kPeerLost) {
+    auto reply = receive_reply(deadline);
+    if (reply.ok()) return parse_reply(*std::move(reply));
+    done = std::move(reply).error();
+  }
+  return Error{
+      done.error().code,
+      fmt::format("the store at {} did not answer: {}; see whether rank 0 or the launcher, "
+                  "which serves it, has ended",
+                  to_text(server_), done.error().message),
+      done.error().file, done.error().line};
+}
+
+Result<Fields> TcpStore::receive_reply(Deadline deadline) {
+  std::uint32_t length = 0;
+  KOLO_ASSIGN(const std::string header, receive_exactly(fd_.get(), sizeof length, deadline));
+  std::memcpy(&length, header.data(), sizeof length);
+  if (length > kReplyLimit) return KOLO_ERROR(kMismatch, "a reply of {} bytes", length);
+  KOLO_ASSIGN(const std::string body, receive_exactly(fd_.get(), length, deadline));
+  return parse_body(body);
+}
+
+}  // namespace kolo

@@ -1,0 +1,43 @@
+// TcpStore: a rank's end of the store over TCP. Requests block on the server's answer, so nobody
+// polls. Used by the thread that calls init.
+#pragma once
+
+#include "runtime/base/unique_handle.h"
+#include "runtime/bootstrap/socket.h"
+#include "runtime/bootstrap/store.h"
+#include "runtime/bootstrap/store_wire.h"
+
+#include <memory>
+#include <string>
+
+namespace kolo {
+
+class TcpStore final : public Store {
+ public:
+  /// Connects, waiting until the deadline for a server to come, and introduces this rank. kTimeout
+  /// if none came, kMismatch for one that is no store of this version or if the ranks disagree on
+  /// their number, kInvalidArgument for another secret or a rank that is there already.
+  static Result<std::unique_ptr<TcpStore>> join(const Endpoint& server, Member me,
+                                                const std::string& secret, Deadline deadline);
+
+  /// kPeerLost, here and below: the server or another rank has gone.
+  Status set(std::string_view key, std::string value) override;
+  Result<std::string> get(std::string_view key, Deadline deadline) override;
+  /// One request, whatever the number of ranks.
+  Result<Gathered> exchange(std::string_view phase, int rank, int size, std::string value,
+                            Deadline deadline) override;
+  /// This rank has met the others. Without it the server takes the end of the connection for a
+  /// failure.
+  void leave() override;
+
+ private:
+  TcpStore(Endpoint server, UniqueDescriptor fd) : server_(std::move(server)), fd_(std::move(fd)) {}
+  Status introduce(const Member& me, const std::string& secret, Deadline deadline);
+  Result<Fields> request(const Fields& fields, Deadline deadline);
+  Result<Fields> receive_reply(Deadline deadline);
+
+  const Endpoint server_;
+  UniqueDescriptor fd_;
+};
+
+}  // namespace kolo

@@ -1,0 +1,279 @@
+#include "runtime/bootstrap/tcp_store_server.h"
+
+#include "runtime/base/check.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <deque>
+#include <utility>
+#include <vector>
+
+namespace kolo {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+// A stranger that stays silent is dropped after this.
+constexpr seconds kHelloTime(20);
+// Of a stopping server, to send what is under way.
+constexpr seconds kLinger(1);
+using Bytes = std::shared_ptr<const std::string>;
+}  // namespace
+
+/// One connection; at most one request of it is unanswered.
+struct TcpStoreServer::Connection {
+  UniqueDescriptor fd;
+  std::string nonce = random_bytes(kNonceSize);
+  std::optional<int> rank = std::nullopt;  ///< after the hello
+  std::string in = {};
+  std::deque<Bytes> out = {};
+  std::size_t sent = 0;  ///< of out.front()
+  bool closing = false;  ///< closed once all is sent
+  bool closed = false;
+  std::string awaited_key = {};    ///< of a get that waits
+  std::string awaited_phase = {};  ///< of an exchange that waits
+  Deadline deadline = Deadline::after(kHelloTime);
+
+  bool waits() const { return !awaited_key.empty() || !awaited_phase.empty(); }
+  /// Whether `deadline` means something.
+  bool has_deadline() const { return waits() || !rank; }
+  void send(Bytes bytes) { out.push_back(std::move(bytes)); }
+  void send(std::string bytes) { send(std::make_shared<const std::string>(std::move(bytes))); }
+  void stop_waiting() { awaited_key.clear(), awaited_phase.clear(); }
+};
+
+Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(Options options) {
+  KOLO_ASSIGN(Listener listener, listen_at(options.endpoint));
+  return std::unique_ptr<TcpStoreServer>(
+      new TcpStoreServer(std::move(options), std::move(listener)));
+}
+
+TcpStoreServer::TcpStoreServer(Options options, Listener listener)
+    : options_(std::move(options)),
+      port_(listener.port),
+      listener_(std::move(listener.fd)),
+      table_(options_.size),
+      thread_([this] { serve(); }) {}
+
+TcpStoreServer::~TcpStoreServer() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  waker_.wake();
+  thread_.join();
+}
+
+void TcpStoreServer::wait_until_left(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  while (!is_empty_ && !deadline.expired()) {
+    changed_.wait_for(lock, deadline.remaining(seconds(60)));
+  }
+}
+
+void TcpStoreServer::serve() {
+  Deadline end = Deadline::never();
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (stop_ && end.time() == Deadline::never().time()) end = Deadline::after(kLinger);
+      if (stop_ && (end.expired() || !is_flushing())) return;
+    }
+    wait_for_events();
+    if (!options_.keeps_listening && table_.all_have_come()) listener_.reset();
+    const std::lock_guard lock(mutex_);
+    is_empty_ = table_.is_empty();
+    changed_.notify_all();
+  }
+}
+
+bool TcpStoreServer::is_flushing() const {
+  return std::any_of(connections_.begin(), connections_.end(),
+                     [](const Connection& c) { return !c.out.empty(); });
+}
+
+void TcpStoreServer::wait_for_events() {
+  std::vector<pollfd> entries = {{waker_.fd(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+  auto timeout = std::chrono::duration_cast<Deadline::Clock::duration>(kLinger);
+  for (const Connection& c : connections_) {
+    const auto out = static_cast<short>(c.out.empty() ? 0 : POLLOUT);
+    entries.push_back({c.fd.get(), static_cast<short>(POLLIN | out), 0});
+    if (c.has_deadline()) timeout = c.deadline.remaining(timeout);
+  }
+  const auto left = std::chrono::ceil<milliseconds>(timeout);
+  if (::poll(entries.data(), entries.size(), static_cast<int>(left.count())) < 0) return;
+  if (entries[0].revents != 0) waker_.clear();
+  auto entry = entries.begin() + 2;
+  for (Connection& c : connections_) {
+    const short events = (entry++)->revents;
+    if ((events & POLLOUT) != 0) flush(c);
+    if ((events & ~POLLOUT) != 0) receive(c);
+  }
+  answer_waiting();
+  if (entries[1].revents != 0) accept_all();
+  for (Connection& c : connections_) flush(c);
+  remove_closed();
+}
+
+void TcpStoreServer::accept_all() {
+  for (;;) {
+    UniqueDescriptor fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd) return;
+    Connection& connection = connections_.emplace_back(Connection{.fd = std::move(fd)});
+    connection.send(std::string(kStoreGreeting) + connection.nonce);
+  }
+}
+
+void TcpStoreServer::receive(Connection& connection) {
+  std::array<char, 65536> chunk;
+  for (;;) {
+    const auto got = ::recv(connection.fd.get(), chunk.data(), chunk.size(), 0);
+    if (got > 0) {
+      connection.in.append(chunk.data(), static_cast<std::size_t>(got));
+      take_requests(connection);
+      if (connection.closing) return;
+    } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+      connection.closed = true;
+      return;
+    } else if (errno == EAGAIN) {
+      return;
+    }
+  }
+}
+
+void TcpStoreServer::take_requests(Connection& connection) {
+  while (!connection.closing) {
+    auto frame = take_frame(connection.in, connection.rank ? kRequestLimit : kHelloLimit);
+    if (!frame.ok()) {
+      connection.closed = true;
+      return;
+    }
+    if (!*frame) return;
+    if (!connection.rank) {
+      greet(connection, **frame);
+    } else if (const Status status = handle(connection, **std::move(frame)); !status.ok()) {
+      connection.send(error_frame(status.error()));
+    }
+  }
+}
+
+void TcpStoreServer::greet(Connection& connection, const Fields& hello) {
+  const auto refuse = [&](const Error& error) {
+    connection.send(error_frame(error));
+    connection.closing = true;
+  };
+  const auto rank = hello.size() == 5 ? parse_count(hello[2]) : std::nullopt;
+  const auto size = hello.size() == 5 ? parse_count(hello[3]) : std::nullopt;
+  if (!rank || !size) return refuse(KOLO_ERROR(kMismatch, "a hello that is not kolo's"));
+  const Member member = {*rank, *size, hello[4]};
+  const auto proof = [&](std::string_view role) {
+    return store_proof(options_.secret, role, connection.nonce, hello[0], member);
+  };
+  if (!equal_in_constant_time(hello[1], proof("client"))) {
+    return refuse(KOLO_ERROR(kInvalidArgument,
+                             "the store knows another secret; give all processes of a job the same "
+                             "KOLO_SECRET, and each job an address of its own"));
+  }
+  if (const Status joined = table_.join(member); !joined.ok()) return refuse(joined.error());
+  connection.rank = *rank;
+  connection.send(to_frame({std::string(kOkReply), proof("server")}));
+}
+
+Status TcpStoreServer::handle(Connection& connection, Fields request) {
+  const std::string kind = request[0];
+  const auto wait = [&](std::string& awaited, std::string& what, std::string_view text) -> Status {
+    const auto time = parse_count(text);
+    if (!time || what.empty()) return KOLO_ERROR(kMismatch, "a request that is not kolo's");
+    connection.deadline = Deadline::after(milliseconds(*time));
+    awaited = std::move(what);
+    return {};
+  };
+  if (kind == kLeaveRequest) {
+    table_.leave(*std::exchange(connection.rank, std::nullopt), true);
+    connection.closing = true;
+    return {};
+  }
+  if (connection.waits()) return KOLO_ERROR(kMismatch, "a request before the last was answered");
+  if (kind == kSetRequest && request.size() == 3) {
+    KOLO_TRY(table_.set(request[1], std::move(request[2])));
+    connection.send(to_frame({std::string(kOkReply)}));
+    return {};
+  }
+  if (kind == kGetRequest && request.size() == 3) {
+    return wait(connection.awaited_key, request[1], request[2]);
+  }
+  if (kind == kExchangeRequest && request.size() == 4) {
+    KOLO_TRY(table_.contribute(request[1], *connection.rank, std::move(request[2])));
+    return wait(connection.awaited_phase, request[1], request[3]);
+  }
+  return KOLO_ERROR(kMismatch, "a request '{}' that this store does not know", kind);
+}
+
+void TcpStoreServer::answer_waiting() {
+  // Before anything is answered: who has gone may be what others wait for.
+  for (Connection& c : connections_) {
+    if (c.closed && c.rank) table_.leave(*std::exchange(c.rank, std::nullopt), false);
+    if (!c.rank && c.deadline.expired()) c.closed = true;
+  }
+  for (Connection& c : connections_) {
+    if (!c.waits() || c.closed) continue;
+    const std::string* value = c.awaited_key.empty() ? nullptr : table_.find(c.awaited_key);
+    if (value != nullptr) {
+      c.send(to_frame({std::string(kOkReply), *value}));
+    } else if (table_.is_complete(c.awaited_phase)) {
+      Bytes& reply = complete_[c.awaited_phase];
+      if (!reply) {
+        Fields fields = table_.contributions(c.awaited_phase);
+        fields.insert(fields.begin(), std::string(kOkReply));
+        reply = std::make_shared<const std::string>(to_frame(fields));
+      }
+      c.send(reply);
+    } else if (table_.failure()) {
+      c.send(error_frame(*table_.failure()));
+    } else if (!c.deadline.expired()) {
+      continue;
+    } else if (!c.awaited_key.empty()) {
+      c.send(error_frame(KOLO_ERROR(kTimeout, "nobody set '{}' in time", c.awaited_key)));
+    } else {
+      Fields fields = table_.contributions(c.awaited_phase);
+      fields.insert(fields.begin(), std::string(kOkReply));
+      c.send(to_frame(fields));
+    }
+    c.stop_waiting();
+  }
+}
+
+void TcpStoreServer::flush(Connection& connection) {
+  while (!connection.out.empty() && !connection.closed) {
+    const std::string& bytes = *connection.out.front();
+    const auto sent = ::send(connection.fd.get(), bytes.data() + connection.sent,
+                             bytes.size() - connection.sent, MSG_NOSIGNAL);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      connection.closed = errno != EAGAIN;
+      return;
+    }
+    connection.sent += static_cast<std::size_t>(sent);
+    if (connection.sent < bytes.size()) continue;
+    connection.out.pop_front();
+    connection.sent = 0;
+  }
+  if (connection.closing) connection.closed = true;
+}
+
+void TcpStoreServer::remove_closed() {
+  for (auto c = connections_.begin(); c != connections_.end();) {
+    // One that flush() found broken is taken note of by the next answer_waiting().
+    const bool noted = c->closing || !c->rank;
+    c = c->closed && noted ? connections_.erase(c) : std::next(c);
+  }
+}
+
+}  // namespace kolo

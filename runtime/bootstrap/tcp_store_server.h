@@ -1,0 +1,72 @@
+// TcpStoreServer: where ranks meet over TCP. Owned by kolo-run, or by rank 0 while it is in init.
+// One thread of its own serves all connections; strangers, garbage and silent connections are
+// dropped and harm nobody, and nothing that is received is ever run.
+#pragma once
+
+#include "runtime/base/waker.h"
+#include "runtime/bootstrap/socket.h"
+#include "runtime/bootstrap/store_table.h"
+
+#include <condition_variable>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace kolo {
+
+class TcpStoreServer {
+ public:
+  struct Options {
+    Endpoint endpoint;           ///< port 0: one that is free
+    int size = 0;                ///< number of ranks; 0: as the first one says
+    std::string secret;          ///< what connections must prove to know; empty: nothing
+    bool keeps_listening = true; /**< false: until every rank has come, so that the port is free for
+                                      the next meeting */
+  };
+
+  /// kInvalidArgument for a port that is taken, with what to do.
+  static Result<std::unique_ptr<TcpStoreServer>> start(Options options);
+  /// Sends the replies that are under way, for a second at most, and closes all connections.
+  ~TcpStoreServer();
+
+  /// The port that was bound.
+  std::uint16_t port() const { return port_; }
+  /// Returns when no rank is connected any more, or at the deadline.
+  void wait_until_left(Deadline deadline);
+
+ private:
+  struct Connection;
+
+  TcpStoreServer(Options options, Listener listener);
+  void serve();
+  bool is_flushing() const;
+  void wait_for_events();
+  void accept_all();
+  void receive(Connection& connection);
+  void take_requests(Connection& connection);
+  void greet(Connection& connection, const Fields& hello);
+  Status handle(Connection& connection, Fields request);
+  void answer_waiting();
+  void flush(Connection& connection);
+  void remove_closed();
+
+  const Options options_;
+  const std::uint16_t port_;
+  UniqueDescriptor listener_;
+  Waker waker_;
+  StoreTable table_;  ///< of the thread
+  std::list<Connection> connections_;
+  /// Whole replies of phases that are complete: they are the same for every rank.
+  std::map<std::string, std::shared_ptr<const std::string>, std::less<>> complete_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stop_ = false;
+  bool is_empty_ = true;
+
+  std::thread thread_;
+};
+
+}  // namespace kolo

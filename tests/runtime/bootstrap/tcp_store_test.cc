@@ -1,0 +1,252 @@
+// The store over TCP: meeting, waiting, deadlines, and all that may go wrong between two sockets.
+#include "runtime/bootstrap/tcp_store.h"
+#include "runtime/bootstrap/prefix_store.h"
+#include "runtime/bootstrap/store_bootstrap.h"
+#include "runtime/bootstrap/tcp_store_server.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <thread>
+
+namespace kolo {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::HasSubstr;
+
+Deadline soon() { return Deadline::after(milliseconds(50)); }
+Deadline later() { return Deadline::after(seconds(30)); }
+
+class TcpStoreTest : public testing::Test {
+ protected:
+  void serve(int size, bool keeps_listening = true) {
+    TcpStoreServer::Options options;
+    options.endpoint.host = "127.0.0.1";
+    options.size = size;
+    options.secret = "secret";
+    options.keeps_listening = keeps_listening;
+    auto started = TcpStoreServer::start(std::move(options));
+    ASSERT_TRUE(started.ok()) << started.error().message;
+    server_ = *std::move(started);
+    endpoint_ = {"127.0.0.1", server_->port()};
+  }
+  Result<std::unique_ptr<TcpStore>> join(int rank, int size, const std::string& secret = "secret") {
+    return TcpStore::join(endpoint_, {rank, size, fmt::format("pid 1{} on test", rank)}, secret,
+                          later());
+  }
+  std::unique_ptr<TcpStore> joined(int rank, int size) {
+    auto store = join(rank, size);
+    EXPECT_TRUE(store.ok()) << store.error().message;
+    return store.ok() ? *std::move(store) : nullptr;
+  }
+
+  std::unique_ptr<TcpStoreServer> server_;
+  Endpoint endpoint_;
+};
+
+TEST_F(TcpStoreTest, KeysAreSetOnceAndAwaited) {
+  serve(0);
+  const auto a = joined(0, 2);
+  const auto b = joined(1, 2);
+  std::thread waiting([&] { EXPECT_EQ(*b->get("late", later()), "here"); });
+  EXPECT_TRUE(a->set("early", std::string("\0x", 2)).ok());
+  EXPECT_TRUE(a->set("late", "here").ok());
+  waiting.join();
+  EXPECT_EQ(*b->get("early", later()), std::string("\0x", 2));
+  EXPECT_EQ(b->set("late", "again").error().code, ErrorCode::kInvalidArgument);
+  const auto never = b->get("never", soon());
+  ASSERT_FALSE(never.ok());
+  EXPECT_EQ(never.error().code, ErrorCode::kTimeout);
+  EXPECT_THAT(never.error().message, HasSubstr("'never'"));
+}
+
+TEST_F(TcpStoreTest, RanksExchangeInOneRequestEach) {
+  constexpr int kSize = 24;
+  serve(kSize);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < kSize; ++rank) {
+    ranks.emplace_back([&, rank] {
+      PrefixStore store("first", joined(rank, kSize));
+      StoreBootstrap bootstrap(store, rank, kSize);
+      for (const char* phase : {"a", "b"}) {
+        const auto blobs = bootstrap.exchange(phase, fmt::format("{}{}", phase, rank), later());
+        ASSERT_TRUE(blobs.ok()) << blobs.error().message;
+        for (int other = 0; other < kSize; ++other) {
+          EXPECT_EQ((*blobs)[static_cast<std::size_t>(other)], fmt::format("{}{}", phase, other));
+        }
+      }
+      store.leave();
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  server_->wait_until_left(later());
+}
+
+TEST_F(TcpStoreTest, TheDeadlineListsWhoIsMissing) {
+  serve(3);
+  const auto store = joined(1, 3);
+  StoreBootstrap bootstrap(*store, 1, 3);
+  const auto blobs = bootstrap.exchange("handshake", "", soon());
+  ASSERT_FALSE(blobs.ok());
+  EXPECT_EQ(blobs.error().code, ErrorCode::kTimeout);
+  EXPECT_THAT(blobs.error().message, AllOf(HasSubstr("2 of 3"), HasSubstr(": 0, 2;")));
+}
+
+TEST_F(TcpStoreTest, ARankThatEndsFailsTheOthersAtOnce) {
+  serve(3);
+  const auto store = joined(0, 3);
+  auto mortal = joined(2, 3);
+  std::thread waiting([&] {
+    const auto gathered = store->exchange("handshake", 0, 3, "", later());
+    ASSERT_FALSE(gathered.ok());
+    EXPECT_EQ(gathered.error().code, ErrorCode::kPeerLost);
+    EXPECT_THAT(gathered.error().message, HasSubstr("rank 2 (pid 12 on test) ended"));
+  });
+  mortal.reset();
+  waiting.join();
+}
+
+TEST_F(TcpStoreTest, RanksThatDisagreeOnTheirNumberAllHearBothValues) {
+  serve(0);
+  const auto store = joined(0, 2);
+  const auto other = join(1, 4);
+  const auto gathered = store->exchange("handshake", 0, 2, "", later());
+  for (const Error& error : {other.error(), gathered.error()}) {
+    EXPECT_EQ(error.code, ErrorCode::kMismatch);
+    EXPECT_THAT(error.message,
+                AllOf(HasSubstr("rank 1 (pid 11 on test) says 4"),
+                      HasSubstr("rank 0 (pid 10 on test) says 2"), HasSubstr("WORLD_SIZE")));
+  }
+}
+
+TEST_F(TcpStoreTest, TheSecondProcessOfARankIsRefusedAlone) {
+  serve(2);
+  const auto store = joined(0, 2);
+  const auto twin = join(0, 2);
+  ASSERT_FALSE(twin.ok());
+  EXPECT_EQ(twin.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(twin.error().message, HasSubstr("two processes say that they are rank 0"));
+  EXPECT_EQ(join(2, 2).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(store->set("a", "").ok());
+}
+
+TEST_F(TcpStoreTest, AnotherSecretIsRefused) {
+  serve(2);
+  for (const char* secret : {"", "other"}) {
+    const auto stranger = join(0, 2, secret);
+    ASSERT_FALSE(stranger.ok());
+    EXPECT_EQ(stranger.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(stranger.error().message, HasSubstr("KOLO_SECRET"));
+  }
+  EXPECT_NE(joined(0, 2), nullptr);
+}
+
+TEST_F(TcpStoreTest, GarbageAndSilenceHarmNobody) {
+  serve(2);
+  const auto silent = connect_to(endpoint_, later());
+  for (const std::string& bytes :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(1 << 16, '\xff'), std::string(64, '\0'),
+        to_frame({"a"}), to_frame({"n", "p", "x", "2", "w"})}) {
+    const auto fd = connect_to(endpoint_, later());
+    ASSERT_TRUE(fd.ok());
+    // The server may hang up in the midst of it.
+    [[maybe_unused]] const Status sent = send_all(fd->get(), bytes, later());
+    while (receive_exactly(fd->get(), 1, later()).ok()) continue;
+  }
+  const auto a = joined(0, 2);
+  const auto b = joined(1, 2);
+  EXPECT_TRUE(a->set("a", "1").ok());
+  EXPECT_EQ(*b->get("a", later()), "1");
+}
+
+TEST_F(TcpStoreTest, ABusyPortIsOneLine) {
+  serve(2);
+  const auto second = TcpStoreServer::start({.endpoint = endpoint_});
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(second.error().message,
+              AllOf(HasSubstr(to_text(endpoint_)), HasSubstr("in use"), HasSubstr("MASTER_PORT")));
+}
+
+TEST_F(TcpStoreTest, NobodyThereIsOneLine) {
+  serve(2);
+  server_.reset();
+  const auto store = TcpStore::join(endpoint_, {3, 4, "pid 1 on here"}, "", soon());
+  ASSERT_FALSE(store.ok());
+  EXPECT_EQ(store.error().code, ErrorCode::kTimeout);
+  EXPECT_THAT(store.error().message, AllOf(HasSubstr("rank 3"), HasSubstr(to_text(endpoint_)),
+                                           HasSubstr("refused"), HasSubstr("each host's own")));
+  endpoint_.host = "no-such-host.invalid";
+  const auto unknown = join(0, 2);
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_EQ(unknown.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(unknown.error().message, HasSubstr("no-such-host.invalid"));
+}
+
+TEST_F(TcpStoreTest, WhatIsNoStoreIsToldFromOne) {
+  auto listener = listen_at({"127.0.0.1", 0});
+  ASSERT_TRUE(listener.ok());
+  endpoint_ = {"127.0.0.1", listener->port};
+  std::thread stranger([&] {
+    pollfd entry = {listener->fd.get(), POLLIN, 0};
+    ASSERT_EQ(::poll(&entry, 1, 30000), 1);
+    const UniqueDescriptor fd(::accept(listener->fd.get(), nullptr, nullptr));
+    ASSERT_TRUE(send_all(fd.get(), std::string(100, 'x'), later()).ok());
+  });
+  const auto store = join(0, 2);
+  stranger.join();
+  ASSERT_FALSE(store.ok());
+  EXPECT_EQ(store.error().code, ErrorCode::kMismatch);
+  EXPECT_THAT(store.error().message, HasSubstr("no store of this kolo's version"));
+}
+
+TEST_F(TcpStoreTest, WhenAllHaveComeThePortIsFreeForTheNextMeeting) {
+  serve(2, false);
+  const auto a = joined(0, 2);
+  const auto b = joined(1, 2);
+  // The server drops its listener in the pass that takes the last hello, this is a later one.
+  ASSERT_TRUE(a->set("a", "").ok());
+  ASSERT_TRUE(b->get("a", later()).ok());
+  const auto next = TcpStoreServer::start({.endpoint = endpoint_});
+  EXPECT_TRUE(next.ok()) << next.error().message;
+}
+
+TEST(Endpoint, TextAndBack) {
+  for (const Endpoint& endpoint :
+       {Endpoint{"node1", 29500}, Endpoint{"10.0.0.1", 0}, Endpoint{"::1", 65535}}) {
+    const auto parsed = parse_endpoint(to_text(endpoint));
+    ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+    EXPECT_EQ(*parsed, endpoint);
+  }
+  for (const char* text :
+       {"", "node1", ":1", "node1:", "node1:65536", "node1:-1", "a:b:1", "n:1x"}) {
+    EXPECT_FALSE(parse_endpoint(text).ok()) << text;
+  }
+  EXPECT_TRUE(is_loopback({"127.0.0.2", 1}));
+  EXPECT_TRUE(is_loopback({"::1", 1}));
+  EXPECT_TRUE(is_loopback({"localhost", 1}));
+  EXPECT_FALSE(is_loopback({"10.0.0.1", 1}));
+}
+
+// FIPS 180-4's examples, and RFC 4231's test cases 2 and 6.
+TEST(Secret, DigestsAreThoseOfTheStandards) {
+  EXPECT_EQ(to_hex(sha256("")), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(to_hex(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")),
+            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  EXPECT_EQ(to_hex(hmac_sha256("Jefe", "what do ya want for nothing?")),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  EXPECT_EQ(to_hex(hmac_sha256(std::string(131, '\xaa'),
+                               "Test Using Larger Than Block-Size Key - Hash Key First")),
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+  EXPECT_NE(random_bytes(16), random_bytes(16));
+  EXPECT_FALSE(equal_in_constant_time("ab", "ac"));
+}
+
+}  // namespace
+}  // namespace kolo
