@@ -3,8 +3,8 @@
 #include "bindings/core/global.h"
 #include "runtime/base/check.h"
 #include "runtime/base/environment.h"
-#include "runtime/bootstrap/launcher.h"
 #include "runtime/bootstrap/mpi_bootstrap.h"
+#include "runtime/bootstrap/rendezvous.h"
 #include "transport/ucx/ucx_transport.h"
 
 #include <kolo/kolo.h>
@@ -69,18 +69,47 @@ void at_exit() {
   for (const auto& bootstrap : g.bootstraps) bootstrap->finalize();
 }
 
+Result<std::shared_ptr<Runtime>> connect(Bootstrap& way_in, const InitOptions& options,
+                                         const Environment& environment, Config config, Log log) {
+  KOLO_ASSIGN(auto transport, make_ucx_transport({.environment = environment}));
+  KOLO_ASSIGN(auto runtime, Runtime::start(way_in, {std::move(config), std::move(log),
+                                                    std::move(transport), options.process_sets}));
+  return std::shared_ptr<Runtime>(std::move(runtime));
+}
+
+void check_local_rank(const WayIn& way, const World& world, const std::string& log_level) {
+  if (!way.local_rank || *way.local_rank == world.local_rank()) return;
+  Log log(log_level);
+  log.set_rank(world.rank());
+  log.warning(
+      "the launcher announces local rank {}, but by what memory it shares with others rank {} has "
+      "local rank {} of {}; kolo uses the latter: see whether each process runs in a container of "
+      "its own, or hosts were given slots that they do not have",
+      *way.local_rank, world.rank(), world.local_rank(), world.local_size());
+}
+
 Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   const Environment environment = Environment::of_process();
   KOLO_ASSIGN(Config config, Config::from_environment(environment));
   Log log(config.log_level);
   for (const std::string& line : config.warnings) log.warning("{}", line);
-  KOLO_ASSIGN(auto bootstrap, choose_bootstrap(config, environment, options.mpi_comm));
-  KOLO_ASSIGN(auto transport, make_ucx_transport({.environment = environment}));
+  if (options.timeout) config.init_timeout_s = options.timeout->count();
+  const WayInRequest request = {
+      options.init_method,         options.rank, options.size,    options.local_rank,
+      options.mpi_comm != nullptr, mpi_built(),  mpi_is_running()};
+  KOLO_ASSIGN(const WayIn way, find_way_in(request, config, environment));
+  log.info("way in: {}", to_text(way));
+  const std::chrono::seconds timeout(config.init_timeout_s);
+  const std::string level = config.log_level;
+  const auto number = static_cast<int>(g.bootstraps.size()) + 1;
+  KOLO_ASSIGN(auto bootstrap, meet(way, config.secret, number, options.mpi_comm, environment,
+                                   Deadline::after(timeout)));
   Bootstrap& way_in = *bootstrap;
   g.bootstraps.push_back(std::move(bootstrap));
-  KOLO_ASSIGN(auto runtime, Runtime::start(way_in, {std::move(config), std::move(log),
-                                                    std::move(transport), options.process_sets}));
-  return std::shared_ptr<Runtime>(std::move(runtime));
+  auto runtime = connect(way_in, options, environment, std::move(config), std::move(log));
+  way_in.leave(runtime.ok(), Deadline::after(timeout));
+  if (runtime.ok()) check_local_rank(way, (*runtime)->world(), level);
+  return runtime;
 }
 
 }  // namespace

@@ -46,6 +46,7 @@ Spec text(std::string_view name, Text field, std::string_view unit,
 
 constexpr std::string_view kBytes = "bytes";
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+constexpr std::int64_t kMostRanks = 1 << 20;
 constexpr Range kSeconds = {1, 365 * 24 * 3600};
 
 /// The one place of a knob, besides its field with the default.
@@ -55,8 +56,16 @@ const std::vector<Spec>& specs() {
       text("KOLO_LOG_LEVEL", &Config::log_level, "level",
            {"trace", "debug", "info", "warning", "error", "off"},
            "Least severity of what is logged to stderr."),
-      text("KOLO_BOOTSTRAP", &Config::bootstrap, "way in", {"auto", "mpi", "single"},
-           "How ranks find each other; single is a world of one whatever the launcher says."),
+      text("KOLO_INIT_METHOD", &Config::init_method, "way in", {},
+           "How ranks find each other, before what the launcher says: see docs/launching.md."),
+      number("KOLO_RANK", &Config::rank, "rank", {0, kMostRanks - 1}, kRank,
+             "Who this process is, before what the launcher says; with KOLO_SIZE."),
+      number("KOLO_SIZE", &Config::size, "ranks", {1, kMostRanks}, kRank,
+             "Number of processes, before what the launcher says; with KOLO_RANK."),
+      number("KOLO_LOCAL_RANK", &Config::local_rank, "rank", {0, kMostRanks - 1}, kRank,
+             "Rank among those of the host, as the launcher counts."),
+      text("KOLO_SECRET", &Config::secret, "text", {},
+           "What processes must prove to know while they meet; equal on all ranks of a job."),
       text("KOLO_HOST_ID", &Config::host_id, "text", {},
            "Overrides the identity of this host, so that one machine can pose as several."),
       number("KOLO_INIT_TIMEOUT", &Config::init_timeout_s, "seconds", kSeconds, kRank,
@@ -87,7 +96,8 @@ const std::vector<Spec>& specs() {
 
 std::string value_of(const Config& config, const Spec& spec) {
   if (const auto* field = std::get_if<Text>(&spec.field)) return config.*(*field);
-  return std::to_string(config.*std::get<Integer>(spec.field));
+  const std::int64_t value = config.*std::get<Integer>(spec.field);
+  return value < 0 ? "" : std::to_string(value);  // no knob is negative: that is none
 }
 
 std::string range_of(const Spec& spec) {

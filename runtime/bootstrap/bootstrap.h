@@ -27,6 +27,10 @@ class Bootstrap {
   virtual Result<std::vector<std::string>> exchange(std::string_view phase, std::string blob,
                                                     Deadline deadline) = 0;
 
+  /// After init: this rank has met the others, or (`met` false) has failed to. A way in that this
+  /// process serves for others waits until they have left, until the deadline.
+  virtual void leave([[maybe_unused]] bool met, [[maybe_unused]] Deadline deadline) {}
+
   /// At orderly process exit (MPI_Finalize if kolo initialised MPI); not called after a failure.
   virtual void finalize() {}
 };

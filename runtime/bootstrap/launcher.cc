@@ -2,10 +2,8 @@
 
 #include "runtime/base/check.h"
 #include "runtime/bootstrap/mpi_bootstrap.h"
-#include "runtime/bootstrap/single_bootstrap.h"
 
 #include <charconv>
-#include <chrono>
 #include <cstdint>
 #include <utility>
 
@@ -15,18 +13,17 @@ namespace {
 // Slurm numbers the batch script and the external step from the top of the range.
 constexpr std::uint64_t kFirstSpecialSlurmStep = 0xfffffff0;
 
+}  // namespace
+
 bool in_slurm_step(const Environment& environment) {
-  const auto id = environment.get("SLURM_STEP_ID");
+  auto id = environment.get("SLURM_STEP_ID");
+  if (!id) id = environment.get("SLURM_STEPID");
   if (!id) return false;
   std::uint64_t number = 0;
   const char* const end = id->data() + id->size();
   const auto [rest, error] = std::from_chars(id->data(), end, number);
   return error == std::errc() && rest == end && number < kFirstSpecialSlurmStep;
 }
-
-std::unique_ptr<Bootstrap> single() { return std::make_unique<SingleBootstrap>(); }
-
-}  // namespace
 
 std::optional<LauncherHint> find_launcher(const Environment& environment) {
   const auto hint = [&](std::string launcher, std::string variable,
@@ -51,38 +48,17 @@ std::optional<LauncherHint> find_launcher(const Environment& environment) {
 Status check_world_size(const std::optional<LauncherHint>& hint, int found,
                         std::string_view bootstrap) {
   if (!hint || hint->size <= 1 || hint->size == found) return {};
-  std::string_view remedy = "start the program with mpirun";
-  if (!mpi_built()) {
-    remedy = "build kolo with -DKOLO_WITH_MPI=ON and start the program with that MPI's mpirun";
-  } else if (hint->is_mpi) {
+  std::string_view remedy = "give each process RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT";
+  if (hint->is_mpi && mpi_built()) {
     remedy = "start the program with the mpirun of the MPI that kolo was built with";
+  } else if (hint->is_mpi) {
+    remedy = "build kolo with -DKOLO_WITH_MPI=ON, or give each process MASTER_ADDR and MASTER_PORT";
   }
   return KOLO_ERROR(
       kMismatch,
       "{} announces {} processes ({}={}), but the bootstrap '{}' found {}; {}, or set "
-      "KOLO_BOOTSTRAP=single if independent processes are meant",
+      "KOLO_INIT_METHOD=single:// if independent processes are meant",
       hint->launcher, hint->size, hint->variable, hint->size, bootstrap, found, remedy);
-}
-
-Result<std::unique_ptr<Bootstrap>> choose_bootstrap(const Config& config,
-                                                    const Environment& environment,
-                                                    const void* mpi_communicator) {
-  if (config.bootstrap == "single") return single();
-  const auto hint = find_launcher(environment);
-  const bool wants_mpi = config.bootstrap == "mpi" || mpi_communicator != nullptr ||
-                         mpi_is_running() || (hint && hint->is_mpi && mpi_built());
-  if (!wants_mpi) {
-    auto alone = single();
-    KOLO_TRY(check_world_size(hint, 1, alone->description()));
-    return alone;
-  }
-  const auto deadline = Deadline::after(std::chrono::seconds(config.init_timeout_s));
-  KOLO_ASSIGN(auto bootstrap, make_mpi_bootstrap(mpi_communicator, deadline));
-  // A communicator of the user's own may be a part of the world.
-  if (mpi_communicator == nullptr) {
-    KOLO_TRY(check_world_size(hint, bootstrap->size(), bootstrap->description()));
-  }
-  return bootstrap;
 }
 
 }  // namespace kolo

@@ -1,13 +1,11 @@
-// What the environment says about the launcher, and which way in follows from it. Pure but for
-// choose_bootstrap(), which initialises MPI when that is the way.
+// What the environment says about the launcher: for the way in, and for the check that it found as
+// many processes as were started. Pure.
 #pragma once
 
 #include "runtime/base/environment.h"
-#include "runtime/bootstrap/bootstrap.h"
 
-#include <kolo/config.h>
+#include <kolo/error.h>
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,17 +25,13 @@ struct LauncherHint {
 /// started.
 std::optional<LauncherHint> find_launcher(const Environment& environment);
 
+/// Whether this is a task of a step, which srun starts; a batch script is none.
+bool in_slurm_step(const Environment& environment);
+
 /// kMismatch if a launcher announces more than one process, but another number was found: else a
 /// program would train several times side by side without a word. `bootstrap` is the description of
 /// the way in that found them.
 Status check_world_size(const std::optional<LauncherHint>& hint, int found,
                         std::string_view bootstrap);
-
-/// KOLO_BOOTSTRAP; else MPI if the user gave a communicator, MPI is running already or an MPI
-/// launcher has started us; else a world of one. Checks the size of what it finds. Collective,
-/// unless a world of one comes of it.
-Result<std::unique_ptr<Bootstrap>> choose_bootstrap(const Config& config,
-                                                    const Environment& environment,
-                                                    const void* mpi_communicator);
 
 }  // namespace kolo

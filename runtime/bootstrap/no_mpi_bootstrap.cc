@@ -8,9 +8,10 @@ bool mpi_built() { return false; }
 bool mpi_is_running() { return false; }
 
 Result<std::unique_ptr<Bootstrap>> make_mpi_bootstrap(const void*, Deadline) {
-  return KOLO_ERROR(kUnsupported,
-                    "this build of kolo has no MPI; configure with -DKOLO_WITH_MPI=ON, or set "
-                    "KOLO_BOOTSTRAP=single for independent processes");
+  return KOLO_ERROR(
+      kUnsupported,
+      "this build of kolo has no MPI; configure with -DKOLO_WITH_MPI=ON, or start the "
+      "program with kolo-run");
 }
 
 }  // namespace kolo

@@ -12,7 +12,9 @@
 #include <kolo/types.h>
 #include <kolo/work.h>
 
+#include <chrono>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -30,17 +32,31 @@ class KOLO_API Exception : public std::runtime_error {
   Error error_;
 };
 
+/// What is left out is looked for in KOLO_* variables, then in RANK and WORLD_SIZE, then in what an
+/// MPI launcher or a Slurm step says; with nothing there, the program is a world of one. The whole
+/// order is in docs/launching.md; KOLO_LOG_LEVEL=info says which way was taken, and why.
 struct InitOptions {
+  /// env://, tcp://host:port, file:///path, mpi://, slurm:// or single://.
+  std::string init_method = {};
+  /// 0 … size − 1, different on every process; together with `size`.
+  std::optional<int> rank = std::nullopt;
+  /// Number of processes, the same on all.
+  std::optional<int> size = std::nullopt;
+  /// Rank among those of this host. kolo counts for itself and warns if it finds another one.
+  std::optional<int> local_rank = std::nullopt;
+  /// How long each phase of the start may take; nothing: KOLO_INIT_TIMEOUT.
+  std::optional<std::chrono::seconds> timeout = std::nullopt;
   /// Points to the MPI_Comm whose ranks take part; null: MPI_COMM_WORLD, if MPI is the way in.
   const void* mpi_comm = nullptr;
   /// Process sets from the start, the same on every rank: kMismatch otherwise.
   std::vector<std::vector<int>> process_sets = {};
 };
 
-/// Collective. Finds the other ranks (an MPI launcher; else a world of one), connects to them and
-/// starts the background thread. Throws kMismatch if the environment shows a launcher of more than
-/// one process but only one was found, kTimeout after KOLO_INIT_TIMEOUT, kInvalidArgument if kolo
-/// is initialised already or a KOLO_ variable does not parse.
+/// Collective. Finds the other ranks, connects to them and starts the background thread. Throws
+/// kMismatch if ranks disagree on their number, or if the environment shows a launcher of more than
+/// one process but only one was found; kTimeout after KOLO_INIT_TIMEOUT, with the ranks that are
+/// missing; kPeerLost if a rank ended meanwhile; kInvalidArgument if kolo is initialised already,
+/// or for options or KOLO_ variables that do not parse or contradict each other.
 KOLO_API void init(int argc, char** argv, const InitOptions& options = {});
 KOLO_API void init(const InitOptions& options = {});
 

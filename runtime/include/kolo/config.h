@@ -16,8 +16,18 @@ class Environment;
 struct KOLO_API Config {
   /// KOLO_LOG_LEVEL: trace, debug, info, warning, error, off.
   std::string log_level = "warning";
-  /// KOLO_BOOTSTRAP: auto, mpi or single (a world of one, whatever the launcher says).
-  std::string bootstrap = "auto";
+  /// KOLO_INIT_METHOD: how ranks find each other: env://, tcp://host:port, file:///path, mpi://,
+  /// slurm:// or single:// (a world of one, whatever the launcher says); empty: by the environment.
+  std::string init_method;
+  /// KOLO_RANK and KOLO_SIZE: who this process is; −1: by the environment. They come before all
+  /// that launchers say.
+  std::int64_t rank = -1;
+  std::int64_t size = -1;
+  /// KOLO_LOCAL_RANK: as the launcher counts; −1: not said.
+  std::int64_t local_rank = -1;
+  /// KOLO_SECRET: equal on all processes of a job; connections that do not prove to know it are
+  /// refused while ranks meet. kolo-run makes one.
+  std::string secret;
   /// KOLO_HOST_ID: overrides the identity of this host (boot id and IPC namespace), so that one
   /// machine can pose as several.
   std::string host_id;

@@ -66,7 +66,11 @@ TEST(Config, TakesEveryKnobAtItsDefault) {
 
 TEST(Config, EachKnobSetsItsOwnField) {
   const auto config = config_of({{"KOLO_LOG_LEVEL", "debug"},
-                                 {"KOLO_BOOTSTRAP", "single"},
+                                 {"KOLO_INIT_METHOD", "single://"},
+                                 {"KOLO_RANK", "2"},
+                                 {"KOLO_SIZE", "4"},
+                                 {"KOLO_LOCAL_RANK", "1"},
+                                 {"KOLO_SECRET", "x"},
                                  {"KOLO_HOST_ID", "left"},
                                  {"KOLO_INIT_TIMEOUT", "11"},
                                  {"KOLO_OPERATION_TIMEOUT", "12"},
@@ -80,7 +84,11 @@ TEST(Config, EachKnobSetsItsOwnField) {
                                  {"KOLO_CACHE_CAPACITY", "20"}});
   ASSERT_TRUE(config.ok());
   EXPECT_EQ(config->log_level, "debug");
-  EXPECT_EQ(config->bootstrap, "single");
+  EXPECT_EQ(config->init_method, "single://");
+  EXPECT_EQ(config->rank, 2);
+  EXPECT_EQ(config->size, 4);
+  EXPECT_EQ(config->local_rank, 1);
+  EXPECT_EQ(config->secret, "x");
   EXPECT_EQ(config->host_id, "left");
   EXPECT_EQ(config->init_timeout_s, 11);
   EXPECT_EQ(config->operation_timeout_s, 12);
@@ -110,7 +118,7 @@ TEST(Config, RefusesWhatDoesNotParseOrIsOutOfRange) {
   }
   EXPECT_THAT(refusal("KOLO_LOG_LEVEL", "loud"),
               AllOf(HasSubstr("KOLO_LOG_LEVEL='loud'"), HasSubstr("trace, debug, info, warning")));
-  EXPECT_THAT(refusal("KOLO_BOOTSTRAP", "Mpi"), HasSubstr("auto, mpi, single"));
+  EXPECT_THAT(refusal("KOLO_RANK", "-1"), HasSubstr("0 to"));
   EXPECT_THAT(refusal("KOLO_CHUNKS_IN_FLIGHT", "65"), HasSubstr("1 to 64"));
 }
 

@@ -1,7 +1,5 @@
-// What the environment says about the launcher, and which way in follows.
+// What the environment says about the launcher.
 #include "runtime/bootstrap/launcher.h"
-
-#include "runtime/bootstrap/mpi_bootstrap.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +11,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-using testing::Not;
 using Variables = Environment::Variables;
 
 struct Case {
@@ -93,47 +90,8 @@ TEST(CheckWorldSize, MoreThanOneMustBeFound) {
     EXPECT_THAT(status.error().message,
                 AllOf(HasSubstr("a launcher announces 2 processes (THE_SIZE=2)"),
                       HasSubstr("'mpi (Some MPI 4.1)' found " + std::to_string(found)),
-                      HasSubstr("mpirun"), HasSubstr("KOLO_BOOTSTRAP=single")));
+                      HasSubstr("KOLO_INIT_METHOD=single://")));
   }
-}
-
-Result<std::unique_ptr<Bootstrap>> choose(Variables variables, std::string way = "auto") {
-  Config config;
-  config.bootstrap = std::move(way);
-  return choose_bootstrap(config, Environment(std::move(variables)), nullptr);
-}
-
-TEST(ChooseBootstrap, WithoutALauncherItIsAWorldOfOne) {
-  const auto bootstrap = choose({});
-  ASSERT_TRUE(bootstrap.ok()) << bootstrap.error().message;
-  EXPECT_EQ((*bootstrap)->size(), 1);
-  EXPECT_THAT((*bootstrap)->description(), HasSubstr("single"));
-}
-
-TEST(ChooseBootstrap, AWorldOfOneUnderALauncherOfManyIsAnErrorUnlessItIsMeant) {
-  const Variables torchrun = {{"RANK", "0"}, {"WORLD_SIZE", "2"}};
-  const auto refused = choose(torchrun);
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().code, ErrorCode::kMismatch);
-  EXPECT_THAT(refused.error().message, HasSubstr("WORLD_SIZE=2"));
-  EXPECT_TRUE(choose(torchrun, "single").ok());
-  EXPECT_TRUE(choose({{"WORLD_SIZE", "1"}}).ok());
-}
-
-TEST(ChooseBootstrap, ABuildWithoutMpiSaysSo) {
-  if (mpi_built()) {
-    EXPECT_FALSE(mpi_is_running());
-    return;
-  }
-  const auto under_mpirun = choose({{"OMPI_COMM_WORLD_SIZE", "2"}});
-  ASSERT_FALSE(under_mpirun.ok());
-  EXPECT_EQ(under_mpirun.error().code, ErrorCode::kMismatch);
-  EXPECT_THAT(under_mpirun.error().message,
-              AllOf(HasSubstr("OMPI_COMM_WORLD_SIZE=2"), HasSubstr("KOLO_WITH_MPI")));
-  const auto forced = choose({}, "mpi");
-  ASSERT_FALSE(forced.ok());
-  EXPECT_EQ(forced.error().code, ErrorCode::kUnsupported);
-  EXPECT_THAT(forced.error().message, HasSubstr("KOLO_WITH_MPI"));
 }
 
 }  // namespace

@@ -3,7 +3,8 @@
 // argument --user-starts-mpi, as one that initialises and finalises MPI itself.
 #include "runtime/bootstrap/mpi_bootstrap.h"
 
-#include "runtime/bootstrap/launcher.h"
+#include "runtime/base/check.h"
+#include "runtime/bootstrap/rendezvous.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -91,8 +92,15 @@ TEST(MpiBootstrap, RefusesAThreadThatMpiDoesNotExpect) {
   }).join();
 }
 
-TEST(ChooseBootstrap, TakesMpiUnderItsLauncherAndComparesTheSizes) {
-  const auto found = choose_bootstrap(Config(), Environment::of_process(), nullptr);
+Result<std::unique_ptr<Bootstrap>> go_in(const Environment& environment) {
+  const WayInRequest request = {.mpi_built = true, .mpi_running = mpi_is_running()};
+  KOLO_ASSIGN(const WayIn way, find_way_in(request, Config(), environment));
+  EXPECT_EQ(way.meeting, Meeting::kMpi);
+  return meet(way, "", 1, nullptr, environment, soon_enough());
+}
+
+TEST(Rendezvous, TakesMpiUnderItsLauncherAndComparesTheSizes) {
+  const auto found = go_in(Environment::of_process());
   ASSERT_TRUE(found.ok()) << found.error().message;
   EXPECT_EQ((*found)->size(), world_size());
   (*found)->finalize();
@@ -100,7 +108,7 @@ TEST(ChooseBootstrap, TakesMpiUnderItsLauncherAndComparesTheSizes) {
   // What an Open MPI program sees under MPICH's mpiexec, but for the sizes.
   const int announced = world_size() + 1;
   const Environment foreign(Environment::Variables{{"PMI_SIZE", std::to_string(announced)}});
-  const auto refused = choose_bootstrap(Config(), foreign, nullptr);
+  const auto refused = go_in(foreign);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kMismatch);
   EXPECT_THAT(refused.error().message,

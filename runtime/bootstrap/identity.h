@@ -1,0 +1,35 @@
+// Who a process is by its environment: rank, size and local rank, as launchers say it. Pure; used
+// by way_in.
+#pragma once
+
+#include "runtime/base/environment.h"
+#include "runtime/bootstrap/socket.h"
+
+#include <optional>
+#include <string>
+
+namespace kolo {
+
+struct Identity {
+  int rank = 0;
+  int size = 1;
+  std::optional<int> local_rank = std::nullopt;
+  std::optional<int> local_size = std::nullopt;
+  std::string source = {};  ///< "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE"
+  /// Equal on all processes of the job, another one on every other job; empty: not known.
+  std::string job = {};
+  std::string first_host = {};  ///< rank 0's, where the launcher tells it
+};
+
+/// RANK and WORLD_SIZE; nothing unless both are set.
+std::optional<Identity> identity_of_environment(const Environment& environment);
+/// Open MPI's, or MPICH's and its kin's (PMI).
+std::optional<Identity> identity_of_mpi_launcher(const Environment& environment);
+/// A step of Slurm: what srun started. A batch script is none, although SLURM_NTASKS > 1 there.
+std::optional<Identity> identity_of_slurm_step(const Environment& environment);
+
+/// MASTER_ADDR and MASTER_PORT (default 29500), or, where torchrun's agent has that port
+/// (TORCHELASTIC_USE_AGENT_STORE), the next one. Nothing without MASTER_ADDR.
+Result<std::optional<Endpoint>> master_endpoint(const Environment& environment);
+
+}  // namespace kolo

@@ -1,0 +1,107 @@
+#include "runtime/bootstrap/rendezvous.h"
+
+#include "runtime/base/check.h"
+#include "runtime/bootstrap/launcher.h"
+#include "runtime/bootstrap/mpi_bootstrap.h"
+#include "runtime/bootstrap/prefix_store.h"
+#include "runtime/bootstrap/single_bootstrap.h"
+#include "runtime/bootstrap/store_bootstrap.h"
+#include "runtime/bootstrap/tcp_store.h"
+#include "runtime/bootstrap/tcp_store_server.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+// For the others to hear why a meeting failed, before rank 0 ends and its server with it.
+constexpr std::chrono::seconds kFarewell(2);
+
+/// A meeting over a store, and its server if this is rank 0.
+class StoreMeeting final : public Bootstrap {
+ public:
+  StoreMeeting(const WayIn& way, std::unique_ptr<TcpStoreServer> server,
+               std::unique_ptr<Store> store)
+      : description_(to_text(way)),
+        server_(std::move(server)),
+        store_(std::move(store)),
+        exchange_(*store_, way.rank, way.size) {}
+
+  std::string description() const override { return description_; }
+  int rank() const override { return exchange_.rank(); }
+  int size() const override { return exchange_.size(); }
+  Result<std::vector<std::string>> exchange(std::string_view phase, std::string blob,
+                                            Deadline deadline) override {
+    return exchange_.exchange(phase, std::move(blob), deadline);
+  }
+
+  void leave(bool met, Deadline deadline) override {
+    if (met) store_->leave();
+    store_.reset();
+    if (!server_) return;
+    const auto farewell = Deadline::after(kFarewell);
+    server_->wait_until_left(met ? deadline
+                                 : Deadline::at(std::min(deadline.time(), farewell.time())));
+    server_.reset();
+  }
+
+ private:
+  const std::string description_;
+  std::unique_ptr<TcpStoreServer> server_;
+  std::unique_ptr<Store> store_;
+  StoreBootstrap exchange_;
+};
+
+Member describe(const WayIn& way) {
+  std::array<char, 256> host = {};
+  ::gethostname(host.data(), host.size() - 1);
+  return {way.rank, way.size, fmt::format("pid {} on {}", ::getpid(), host.data())};
+}
+
+Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const WayIn& way, const std::string& secret,
+                                                 int number, Deadline deadline) {
+  std::unique_ptr<TcpStoreServer> server;
+  if (way.rank == 0 && !way.launcher_serves) {
+    TcpStoreServer::Options options;
+    options.endpoint = way.endpoint;
+    options.size = way.size;
+    options.secret = secret;
+    options.keeps_listening = false;
+    KOLO_ASSIGN(server, TcpStoreServer::start(std::move(options)));
+  }
+  KOLO_ASSIGN(auto tcp, TcpStore::join(way.endpoint, describe(way), secret, deadline));
+  auto store = std::make_unique<PrefixStore>(fmt::format("meeting {}", number), std::move(tcp));
+  return std::unique_ptr<Bootstrap>(
+      std::make_unique<StoreMeeting>(way, std::move(server), std::move(store)));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Bootstrap>> meet(const WayIn& way, const std::string& secret, int number,
+                                        const void* mpi_communicator,
+                                        const Environment& environment, Deadline deadline) {
+  switch (way.meeting) {
+    case Meeting::kSingle:
+      return std::unique_ptr<Bootstrap>(std::make_unique<SingleBootstrap>());
+    case Meeting::kTcp:
+      return meet_over_tcp(way, secret, number, deadline);
+    case Meeting::kFile:
+      return KOLO_ERROR(kUnsupported, "file:// is not supported by this version of kolo; use tcp://");
+    case Meeting::kMpi:
+      break;
+  }
+  KOLO_ASSIGN(auto bootstrap, make_mpi_bootstrap(mpi_communicator, deadline));
+  // A communicator of the user's own may be a part of the world.
+  if (mpi_communicator == nullptr) {
+    KOLO_TRY(
+        check_world_size(find_launcher(environment), bootstrap->size(), bootstrap->description()));
+  }
+  return bootstrap;
+}
+
+}  // namespace kolo

@@ -1,0 +1,229 @@
+#include "runtime/bootstrap/way_in.h"
+
+#include "runtime/base/check.h"
+#include "runtime/bootstrap/host_list.h"
+#include "runtime/bootstrap/identity.h"
+#include "runtime/bootstrap/launcher.h"
+
+#include <string_view>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+constexpr std::string_view kMethods =
+    "env://, tcp://host:port, file:///path, mpi://, slurm:// or single://";
+
+/// "tcp" of "tcp://…", and the rest.
+struct Method {
+  std::string scheme;
+  std::string rest;
+};
+
+Result<Method> parse_method(const std::string& text) {
+  const auto end = text.find("://");
+  Method method;
+  if (end != std::string::npos) method = {text.substr(0, end), text.substr(end + 3)};
+  const bool bare = method.scheme == "env" || method.scheme == "mpi" || method.scheme == "slurm" ||
+                    method.scheme == "single";
+  if (bare && method.rest.empty()) return method;
+  if (method.scheme == "tcp" && !method.rest.empty()) return method;
+  if (method.scheme == "file" && method.rest.starts_with('/')) return method;
+  return KOLO_ERROR(kInvalidArgument, "init method '{}' is not valid: expected {}", text, kMethods);
+}
+
+/// What InitOptions or KOLO_ variables say outright: rank and size, or neither.
+Result<std::optional<Identity>> stated_identity(const WayInRequest& request, const Config& config) {
+  const auto knob = [](std::int64_t value) {
+    return value < 0 ? std::nullopt : std::optional(static_cast<int>(value));
+  };
+  const bool by_options = request.rank || request.size;
+  const auto rank = by_options ? request.rank : knob(config.rank);
+  const auto size = by_options ? request.size : knob(config.size);
+  const std::string source =
+      by_options ? "InitOptions::rank and InitOptions::size" : "KOLO_RANK and KOLO_SIZE";
+  if (!rank && !size) return std::optional<Identity>();
+  if (!rank || !size) {
+    return KOLO_ERROR(kInvalidArgument, "{} belong together, but only the {} is given", source,
+                      rank ? "rank" : "size");
+  }
+  Identity identity;
+  identity.rank = *rank;
+  identity.size = *size;
+  identity.source = source;
+  return std::optional(std::move(identity));
+}
+
+Result<WayIn> check(WayIn way, const Identity& who) {
+  if (who.size < 1 || who.rank < 0 || who.rank >= who.size) {
+    return KOLO_ERROR(kInvalidArgument, "there is no rank {} among {} ranks ({})", who.rank,
+                      who.size, who.source);
+  }
+  if (way.meeting == Meeting::kTcp && is_loopback(way.endpoint) && who.local_size &&
+      *who.local_size < who.size) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "rank {} of {} is to meet the others at {}, which is each host's own, but "
+                      "only {} ranks are on this host; set MASTER_ADDR to a name or address of "
+                      "rank 0's host that the others can reach",
+                      who.rank, who.size, to_text(way.endpoint), *who.local_size);
+  }
+  way.rank = who.rank;
+  way.size = who.size;
+  way.local_rank = who.local_rank;
+  if (who.size == 1) way.meeting = Meeting::kSingle;
+  return way;
+}
+
+/// Where the processes of a job meet if nobody says: at rank 0's host, at a port that follows from
+/// the job. Nothing if the launcher tells too little.
+std::optional<Endpoint> endpoint_of_job(const Identity& who) {
+  if (who.job.empty()) return std::nullopt;
+  const std::uint16_t port = port_from_key(who.job);
+  if (who.local_size == who.size) return Endpoint{"127.0.0.1", port};
+  if (who.first_host.empty()) return std::nullopt;
+  return Endpoint{who.first_host, port};
+}
+
+Result<WayIn> over_tcp(const Environment& environment, const Identity& who, std::string why) {
+  WayIn way;
+  way.meeting = Meeting::kTcp;
+  way.why = std::move(why);
+  KOLO_ASSIGN(const auto master, master_endpoint(environment));
+  const auto endpoint = master ? master : endpoint_of_job(who);
+  if (!endpoint && who.size != 1) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "rank {} of {} ({}) does not know where to meet the others; set MASTER_ADDR "
+                      "and MASTER_PORT to rank 0's host and a free port, or KOLO_INIT_METHOD",
+                      who.rank, who.size, who.source);
+  }
+  if (endpoint) way.endpoint = *endpoint;
+  return check(std::move(way), who);
+}
+
+WayIn alone(std::string why) {
+  WayIn way;
+  way.why = std::move(why);
+  return way;
+}
+
+WayIn over_mpi(std::string why) {
+  WayIn way;
+  way.meeting = Meeting::kMpi;
+  way.why = std::move(why);
+  return way;
+}
+
+Result<WayIn> by_method(const Method& method, const std::string& why,
+                        const std::optional<Identity>& stated, const Environment& environment) {
+  if (method.scheme == "mpi") return over_mpi(why);
+  if (method.scheme == "single") return alone(why);
+  std::optional<Identity> who = stated;
+  if (!who && method.scheme != "slurm") who = identity_of_environment(environment);
+  if (!who && method.scheme != "slurm" && method.scheme != "env") {
+    who = identity_of_mpi_launcher(environment);
+  }
+  if (!who && method.scheme != "env") who = identity_of_slurm_step(environment);
+  if (!who) {
+    return KOLO_ERROR(
+        kInvalidArgument, "{}, but this process does not know its rank; {}", why,
+        method.scheme == "slurm"
+            ? "start the program with srun: a batch script is no step"
+            : "set RANK and WORLD_SIZE, or KOLO_RANK and KOLO_SIZE, for each process");
+  }
+  const std::string reason = fmt::format("{}; rank by {}", why, who->source);
+  if (method.scheme == "env" || method.scheme == "slurm") {
+    return over_tcp(environment, *who, reason);
+  }
+  WayIn way;
+  way.why = reason;
+  if (method.scheme == "file") {
+    way.meeting = Meeting::kFile;
+    way.path = method.rest;
+    return check(std::move(way), *who);
+  }
+  constexpr std::string_view kLauncherServes = "?server=launcher";
+  std::string_view address = method.rest;
+  way.meeting = Meeting::kTcp;
+  way.launcher_serves = address.ends_with(kLauncherServes);
+  if (way.launcher_serves) address.remove_suffix(kLauncherServes.size());
+  KOLO_ASSIGN(way.endpoint, parse_endpoint(address));
+  if (way.endpoint.port == 0) {
+    return KOLO_ERROR(kInvalidArgument, "{}: all ranks must know the port, it cannot be 0", why);
+  }
+  return check(std::move(way), *who);
+}
+
+Result<WayIn> by_environment(const WayInRequest& request, const Environment& environment) {
+  const auto hint = find_launcher(environment);
+  // Without an address, these two come from another launcher's habit or from a script.
+  const auto named = identity_of_environment(environment);
+  if (named && environment.get("MASTER_ADDR")) {
+    if (named->size == 1) KOLO_TRY(check_world_size(hint, 1, "RANK and WORLD_SIZE"));
+    return over_tcp(environment, *named, "RANK, WORLD_SIZE and MASTER_ADDR are set");
+  }
+  if (request.mpi_running) return over_mpi("MPI is running already");
+  const auto by_mpi = identity_of_mpi_launcher(environment);
+  if (request.mpi_built && (by_mpi || environment.get("PMIX_RANK"))) {
+    return over_mpi(by_mpi ? by_mpi->source + " are set" : "PMIX_RANK is set");
+  }
+  const auto by_slurm = identity_of_slurm_step(environment);
+  // An MPI launcher that does not say where to meet may still have been started by Slurm.
+  const bool mpi_knows = by_mpi && (environment.get("MASTER_ADDR") || endpoint_of_job(*by_mpi));
+  const auto& who = mpi_knows || !by_slurm ? by_mpi : by_slurm;
+  if (who) return over_tcp(environment, *who, who->source + " are set");
+  KOLO_TRY(check_world_size(hint, 1, "a world of one"));
+  return alone("nothing in the environment speaks of a launcher");
+}
+
+Result<WayIn> choose(const WayInRequest& request, const Config& config,
+                     const Environment& environment) {
+  const bool by_options = !request.init_method.empty();
+  const std::string& text = by_options ? request.init_method : config.init_method;
+  KOLO_ASSIGN(const auto stated, stated_identity(request, config));
+  if (request.has_mpi_communicator) {
+    if (by_options && text != "mpi://") {
+      return KOLO_ERROR(kInvalidArgument,
+                        "InitOptions::mpi_comm is given, but InitOptions::init_method is '{}'; "
+                        "leave one of them out",
+                        text);
+    }
+    return over_mpi("InitOptions::mpi_comm is given");
+  }
+  if (!text.empty()) {
+    KOLO_ASSIGN(const Method method, parse_method(text));
+    const std::string why =
+        fmt::format("{} is {}", by_options ? "InitOptions::init_method" : "KOLO_INIT_METHOD", text);
+    return by_method(method, why, stated, environment);
+  }
+  if (stated) return over_tcp(environment, *stated, stated->source + " are given");
+  return by_environment(request, environment);
+}
+
+}  // namespace
+
+Result<WayIn> find_way_in(const WayInRequest& request, const Config& config,
+                          const Environment& environment) {
+  KOLO_ASSIGN(WayIn way, choose(request, config, environment));
+  if (config.local_rank >= 0) way.local_rank = static_cast<int>(config.local_rank);
+  if (request.local_rank) way.local_rank = request.local_rank;
+  return way;
+}
+
+std::string to_text(const WayIn& way) {
+  std::string where;
+  switch (way.meeting) {
+    case Meeting::kSingle:
+      return fmt::format("a world of one, because {}", way.why);
+    case Meeting::kMpi:
+      return fmt::format("mpi, because {}", way.why);
+    case Meeting::kTcp:
+      where = "tcp://" + to_text(way.endpoint);
+      break;
+    case Meeting::kFile:
+      where = "file://" + way.path;
+      break;
+  }
+  return fmt::format("{} as rank {} of {}, because {}", where, way.rank, way.size, way.why);
+}
+
+}  // namespace kolo

@@ -1,0 +1,207 @@
+// Which way in follows from options and environment: the order, and what is refused.
+#include "runtime/bootstrap/way_in.h"
+#include "runtime/bootstrap/host_list.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ostream>
+
+namespace kolo {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Variables = Environment::Variables;
+
+Result<WayIn> find(const Variables& variables, WayInRequest request = {}) {
+  const Environment environment(variables);
+  const auto config = Config::from_environment(environment);
+  EXPECT_TRUE(config.ok()) << config.error().message;
+  return find_way_in(request, *config, environment);
+}
+
+Variables operator+(Variables a, const Variables& b) {
+  a.insert(b.begin(), b.end());
+  return a;
+}
+
+const Variables kTorchrun = {{"RANK", "1"},
+                             {"WORLD_SIZE", "4"},
+                             {"LOCAL_RANK", "0"},
+                             {"LOCAL_WORLD_SIZE", "2"},
+                             {"MASTER_ADDR", "node1"},
+                             {"MASTER_PORT", "4000"}};
+const Variables kOpenMpi = {
+    {"OMPI_COMM_WORLD_RANK", "2"},       {"OMPI_COMM_WORLD_SIZE", "3"},
+    {"OMPI_COMM_WORLD_LOCAL_RANK", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
+    {"PMIX_NAMESPACE", "job7"},          {"PMIX_RANK", "2"}};
+const Variables kSlurm = {{"SLURM_JOB_ID", "7"},
+                          {"SLURM_STEP_ID", "0"},
+                          {"SLURM_PROCID", "3"},
+                          {"SLURM_STEP_NUM_TASKS", "5"},
+                          {"SLURM_LOCALID", "1"},
+                          {"SLURM_STEP_NODELIST", "n[1-3],m05"},
+                          {"SLURM_STEP_TASKS_PER_NODE", "2(x2),1"}};
+const Variables kKolo = {{"KOLO_RANK", "0"}, {"KOLO_SIZE", "2"}};
+
+struct Case {
+  const char* name;
+  Variables variables;
+  WayInRequest request;
+  const char* expected;  ///< the beginning of its text
+};
+void PrintTo(const Case& tested, std::ostream* out) { *out << tested.name; }
+
+class WayInOrder : public testing::TestWithParam<Case> {};
+
+TEST_P(WayInOrder, IsFixed) {
+  const auto way = find(GetParam().variables, GetParam().request);
+  ASSERT_TRUE(way.ok()) << way.error().message;
+  EXPECT_THAT(to_text(*way), testing::StartsWith(GetParam().expected));
+}
+
+const WayInRequest kWithMpi = {.mpi_built = true};
+const WayInRequest kByOptions = {.init_method = "tcp://[::1]:5", .rank = 6, .size = 7};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, WayInOrder,
+    testing::Values(
+        Case{"nothing", {}, kWithMpi, "a world of one, because nothing"},
+        Case{"torchrun", kTorchrun, kWithMpi, "tcp://node1:4000 as rank 1 of 4, because RANK"},
+        Case{"torchruns_agent_has_the_port",
+             kTorchrun + Variables{{"TORCHELASTIC_USE_AGENT_STORE", "True"}}, kWithMpi,
+             "tcp://node1:4001 as rank 1 of 4"},
+        Case{"no_port",
+             {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}},
+             {},
+             "tcp://a:29500 as rank 1 of 2"},
+        Case{"one_of_one",
+             {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "a"}},
+             {},
+             "a world of one, because RANK"},
+        Case{"mpi", kOpenMpi + kSlurm, kWithMpi, "mpi, because OMPI_COMM_WORLD_RANK"},
+        Case{"mpi_of_the_user", {}, {.mpi_built = true, .mpi_running = true}, "mpi, because MPI"},
+        Case{"mpi_by_pmix", {{"PMIX_RANK", "0"}}, kWithMpi, "mpi, because PMIX_RANK"},
+        Case{"mpi_after_rank", kOpenMpi + kTorchrun, kWithMpi, "tcp://node1:4000 as rank 1 of 4"},
+        Case{"rank_without_address", kOpenMpi + Variables{{"RANK", "1"}, {"WORLD_SIZE", "3"}},
+             kWithMpi, "mpi, because"},
+        Case{"mpirun_without_mpi", kOpenMpi, {}, "tcp://127.0.0.1:"},
+        Case{"slurm", kSlurm, kWithMpi, "tcp://n1:2"},
+        Case{"slurm_with_address", kSlurm + Variables{{"MASTER_ADDR", "h"}}, kWithMpi,
+             "tcp://h:29500 as rank 3 of 5, because SLURM_PROCID"},
+        Case{"slurm_batch_script",
+             {{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "5"}, {"SLURM_PROCID", "0"}},
+             kWithMpi,
+             "a world of one"},
+        Case{"kolo_before_all", kOpenMpi + kTorchrun + kKolo, kWithMpi,
+             "tcp://node1:4000 as rank 0 of 2, because KOLO_RANK"},
+        Case{"method_of_the_environment",
+             kTorchrun + Variables{{"KOLO_INIT_METHOD", "file:///tmp/x"}}, kWithMpi,
+             "file:///tmp/x as rank 1 of 4, because KOLO_INIT_METHOD is file:///tmp/x; rank by "
+             "RANK"},
+        Case{"kolo_run",
+             kKolo + Variables{{"KOLO_INIT_METHOD", "tcp://a:1?server=launcher"}},
+             {},
+             "tcp://a:1 as rank 0 of 2"},
+        Case{"single", kOpenMpi + Variables{{"KOLO_INIT_METHOD", "single://"}}, kWithMpi,
+             "a world of one, because KOLO_INIT_METHOD"},
+        Case{"mpi_by_method", kKolo + Variables{{"KOLO_INIT_METHOD", "mpi://"}}, kWithMpi, "mpi,"},
+        Case{"options_first", kKolo + Variables{{"KOLO_INIT_METHOD", "mpi://"}}, kByOptions,
+             "tcp://[::1]:5 as rank 6 of 7, because InitOptions::init_method"},
+        Case{"communicator_first",
+             kKolo,
+             {.has_mpi_communicator = true},
+             "mpi, because InitOptions"},
+        Case{"slurm_by_method", kSlurm + kOpenMpi + Variables{{"KOLO_INIT_METHOD", "slurm://"}},
+             kWithMpi, "tcp://n1:"}),
+    [](const auto& tested) { return std::string(tested.param.name); });
+
+struct Refusal {
+  const char* name;
+  Variables variables;
+  WayInRequest request;
+  const char* part;
+};
+void PrintTo(const Refusal& tested, std::ostream* out) { *out << tested.name; }
+class WayInRefusal : public testing::TestWithParam<Refusal> {};
+
+TEST_P(WayInRefusal, SaysWhatToDo) {
+  const auto way = find(GetParam().variables, GetParam().request);
+  ASSERT_FALSE(way.ok()) << to_text(*way);
+  EXPECT_THAT(way.error().message, HasSubstr(GetParam().part));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, WayInRefusal,
+    testing::Values(
+        Refusal{"unknown_method", {}, {.init_method = "udp://a:1"}, "'udp://a:1' is not valid"},
+        Refusal{"bad_address", kKolo, {.init_method = "tcp://a"}, "host:port"},
+        Refusal{"port_0", kKolo, {.init_method = "tcp://a:0"}, "cannot be 0"},
+        Refusal{"relative_file", kKolo, {.init_method = "file://x"}, "file:///path"},
+        Refusal{"rank_alone", {{"KOLO_RANK", "1"}}, {}, "only the rank is given"},
+        Refusal{"size_alone", {}, {.size = 2}, "only the size is given"},
+        Refusal{
+            "rank_too_large", {{"MASTER_ADDR", "a"}}, {.rank = 2, .size = 2}, "no rank 2 among 2"},
+        Refusal{"nowhere_to_meet", kKolo, {}, "set MASTER_ADDR"},
+        Refusal{"no_rank", {}, {.init_method = "tcp://a:1"}, "does not know its rank"},
+        Refusal{"env_wants_rank", kSlurm, {.init_method = "env://"}, "RANK and WORLD_SIZE"},
+        Refusal{"batch_script", {{"SLURM_JOB_ID", "1"}}, {.init_method = "slurm://"}, "srun"},
+        Refusal{
+            "two_options", {}, {.init_method = "env://", .has_mpi_communicator = true}, "mpi_comm"},
+        Refusal{"bad_port",
+                {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "x"}},
+                {},
+                "MASTER_PORT='x'"},
+        Refusal{"loopback_between_hosts",
+                {{"RANK", "0"},
+                 {"WORLD_SIZE", "4"},
+                 {"LOCAL_WORLD_SIZE", "2"},
+                 {"MASTER_ADDR", "localhost"}},
+                {},
+                "only 2 ranks are on this host"},
+        Refusal{
+            "size_without_rank", {{"WORLD_SIZE", "2"}}, {}, "announces 2 processes (WORLD_SIZE=2)"},
+        Refusal{"stale_world_of_one",
+                kOpenMpi + Variables{{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "a"}},
+                kWithMpi, "announces 3 processes"}),
+    [](const auto& tested) { return std::string(tested.param.name); });
+
+TEST(WayIn, StepsOfOneJobMeetApart) {
+  Variables other = kSlurm;
+  other["SLURM_STEP_ID"] = "1";
+  EXPECT_NE(find(kSlurm)->endpoint.port, find(other)->endpoint.port);
+  EXPECT_EQ(find(kSlurm)->local_rank, 1);
+  EXPECT_TRUE(
+      find(kKolo + Variables{{"KOLO_INIT_METHOD", "tcp://a:1?server=launcher"}})->launcher_serves);
+}
+
+TEST(HostList, NodeListsAreExpanded) {
+  const auto expand = [](const char* list) { return *expand_node_list(list); };
+  EXPECT_THAT(expand("n1"), ElementsAre("n1"));
+  EXPECT_THAT(expand("n[1-3,7],m05"), ElementsAre("n1", "n2", "n3", "n7", "m05"));
+  EXPECT_THAT(expand("a[08-10]-ib"), ElementsAre("a08-ib", "a09-ib", "a10-ib"));
+  EXPECT_THAT(expand("r[1-2]n[0,2]"), ElementsAre("r1n0", "r1n2", "r2n0", "r2n2"));
+  for (const char* list : {"", "n[", "n]", "n[1-", "n[]", "n[3-1]", "n[a]", "a,,b",
+                           "n[1-999999999]", "n[1,[2]]", "a,"}) {
+    const auto refused = expand_node_list(list);
+    ASSERT_FALSE(refused.ok()) << list;
+    EXPECT_THAT(refused.error().message, AllOf(HasSubstr(list), HasSubstr("n[1-3,7]")));
+  }
+}
+
+TEST(HostList, TaskCountsAreExpanded) {
+  EXPECT_THAT(*expand_task_counts("3,1(x3)"), ElementsAre(3, 1, 1, 1));
+  EXPECT_THAT(*expand_task_counts("2(x2)"), ElementsAre(2, 2));
+  for (const char* counts : {"", "x", "2(x", "2(x)", "2(3)", "2x3)", "1,,1", "1(x999999999)"}) {
+    EXPECT_FALSE(expand_task_counts(counts).ok()) << counts;
+  }
+}
+
+TEST(HostList, ANodeFileNamesEachHostOnce) {
+  EXPECT_THAT(unique_lines("n1\nn1\r\n\nn2 \nn1\nn3"), ElementsAre("n1", "n2", "n3"));
+}
+
+}  // namespace
+}  // namespace kolo
