@@ -1,52 +1,26 @@
-// kolo-perf: how fast all-reduce is here, verified. Run by people and scripts, under mpirun or
-// alone.
+// kolo-perf: how fast kolo's collectives are here, verified, and how fast others are. Run by people
+// and scripts, under any launcher that kolo::init() knows, or alone.
+#include "tools/perf/options.h"
 #include "tools/perf/step.h"
-#include "tools/perf/sweep.h"
 
 #include <kolo/kolo.h>
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
+#include <unistd.h>
+#include <csignal>
 #include <fstream>
 #include <iostream>
-#include <map>
-#include <string>
-#include <vector>
+#include <numeric>
+#include <stdexcept>
 
 namespace {
 
-constexpr const char* kExamples = R"(examples:
-  mpirun -np 2 kolo-perf                          # all-reduce, 8 B to 64 MiB
-  mpirun -np 4 kolo-perf -b 1K -e 1G -f 4 -d bfloat16 -o avg
-  mpirun -np 2 kolo-perf --step                   # the 161 gradients of ResNet-50
-  mpirun -np 2 kolo-perf --door named --json out.json
+using namespace kolo;
 
-Columns are those of nccl-tests: busbw = algbw * 2(n-1)/n; #wrong counts elements that differ from the
-exact result, over all ranks. Each rank rewrites its buffer before each operation, untimed.)";
-
-std::map<std::string, kolo::DataType> all_types() {
-  std::map<std::string, kolo::DataType> types;
-  for (int i = 0; i < kolo::kDataTypeCount; ++i) {
-    const auto type = static_cast<kolo::DataType>(i);
-    types.emplace(kolo::to_string(type), type);
-  }
-  return types;
-}
-const std::map<std::string, kolo::DataType> kTypes = all_types();
-// nccl-tests' names. Adasum's results are not exact, so they are left to the tests.
-const std::map<std::string, kolo::ReduceOp> kOps = {{"sum", kolo::ReduceOp::kSum},
-                                                    {"avg", kolo::ReduceOp::kAverage},
-                                                    {"min", kolo::ReduceOp::kMin},
-                                                    {"max", kolo::ReduceOp::kMax},
-                                                    {"prod", kolo::ReduceOp::kProduct}};
-const std::map<std::string, kolo::perf::ApiDoor> kDoors = {
-    {"ordered", kolo::perf::ApiDoor::kOrdered}, {"named", kolo::perf::ApiDoor::kNamed}};
-
-template <class Value>
-std::vector<std::string> names_of(const std::map<std::string, Value>& table) {
-  std::vector<std::string> names;
-  for (const auto& [name, value] : table) names.push_back(name);
-  return names;
+extern "C" void give_up(int /*signal*/) {
+  constexpr std::string_view kMessage = "kolo-perf: not done within the time that -T gave\n";
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
+  ::_exit(2);
 }
 
 bool write_json(const std::string& path, const nlohmann::json& report) {
@@ -55,80 +29,63 @@ bool write_json(const std::string& path, const nlohmann::json& report) {
   return static_cast<bool>(file.flush());
 }
 
-bool has_wrong(const nlohmann::json& report) {
-  if (report.contains("step")) return report["step"]["wrong"] != 0;
-  for (const auto& row : report["allreduce"]) {
-    for (const char* half : {"out_of_place", "in_place"}) {
-      const auto& wrong = row[half]["wrong"];
-      if (!wrong.is_null() && wrong != 0) return true;
-    }
+std::vector<std::unique_ptr<perf::Engine>> engines_of(const perf::Options& options) {
+  std::vector<std::unique_ptr<perf::Engine>> engines;
+  engines.push_back(perf::kolo_engine(options.sweep.door));
+  for (const std::string& name : options.peers) {
+    auto engine = perf::peer_engine(name);
+    if (!engine) throw std::runtime_error(engine.error().message);
+    engines.push_back(std::move(engine.value()));
   }
-  return false;
+  if (options.limit) engines.push_back(perf::memcpy_engine());
+  return engines;
+}
+
+nlohmann::json header_of(const perf::Options& options) {
+  const perf::SeriesOptions& series = options.sweep.series;
+  return {{"kolo", version()},
+          {"ranks", size()},
+          {"hosts", cross_size()},
+          {"options",
+           {{"iters", series.iterations},
+            {"warmup", series.warmup},
+            {"batch", series.batch},
+            {"check", series.check},
+            {"rewrite", series.rewrite}}}};
 }
 
 int run(int argc, char** argv) {
-  using namespace kolo;
-  perf::SweepOptions sweep;
-  perf::StepOptions step;
-  bool with_step = false;
-  std::string json;
-  std::string type = "float32";
-  std::string op = "sum";
-  std::string door = "ordered";
-  CLI::App app("Measures kolo's all-reduce over sizes, or a training step's worth of gradients.",
-               "kolo-perf");
-  app.footer(kExamples);
-  app.add_option("-b,--minbytes", sweep.min_bytes, "smallest size, bytes (suffix K, M, G)")
-      ->transform(CLI::AsSizeValue(false))
-      ->capture_default_str();
-  app.add_option("-e,--maxbytes", sweep.max_bytes, "largest size, bytes (suffix K, M, G)")
-      ->transform(CLI::AsSizeValue(false))
-      ->capture_default_str();
-  app.add_option("-f,--stepfactor", sweep.factor, "factor between sizes")
-      ->check(CLI::Range(1.01, 1e6))
-      ->capture_default_str();
-  app.add_option("-n,--iters", sweep.iterations, "timed operations a size")
-      ->check(CLI::Range(1, 1000000))
-      ->capture_default_str();
-  app.add_option("-w,--warmup_iters", sweep.warmup, "untimed operations before")
-      ->check(CLI::Range(0, 1000000))
-      ->capture_default_str();
-  app.add_option("-d,--datatype", type, "element type")
-      ->check(CLI::IsMember(names_of(kTypes)))
-      ->capture_default_str();
-  app.add_option("-o,--op", op, "reduce operation")
-      ->check(CLI::IsMember(names_of(kOps)))
-      ->capture_default_str();
-  app.add_option("-c,--check", sweep.check, "1: verify every element; 0: do not")
-      ->capture_default_str();
-  app.add_option("--door", door, "ordered: no negotiation; named: as the optimizer calls it")
-      ->check(CLI::IsMember(names_of(kDoors)))
-      ->capture_default_str();
-  app.add_flag("--step", with_step, "the step of 161 ResNet-50 gradients instead of the sweep");
-  app.add_option("-J,--json", json, "write the report to this file, too");
-  CLI11_PARSE(app, argc, argv);
-  sweep.type = kTypes.at(type);
-  sweep.op = kOps.at(op);
-  sweep.door = kDoors.at(door);
-
+  int exit_code = 0;
+  std::optional<perf::Options> options = perf::parse(argc, argv, &exit_code);
+  if (!options) return exit_code;
+  if (options->timeout_s > 0) {
+    std::signal(SIGALRM, &give_up);
+    ::alarm(options->timeout_s);
+  }
   init(argc, argv);
-  nlohmann::json report = {{"kolo", version()}, {"ranks", size()}};
-  if (with_step) {
-    step.iterations = sweep.iterations;
-    step.warmup = sweep.warmup;
-    report["step"] = perf::run_step(step);
+  if (options->all_roots) {
+    options->sweep.roots.resize(static_cast<std::size_t>(size()));
+    std::iota(options->sweep.roots.begin(), options->sweep.roots.end(), 0);
+  }
+  for (const int root : options->sweep.roots) {
+    if (root < size()) continue;
+    throw std::runtime_error(fmt::format("-r {}: there are {} ranks, from 0 on", root, size()));
+  }
+  nlohmann::json report = header_of(*options);
+  bool wrong = false;
+  if (!options->step.empty()) {
+    const perf::SeriesOptions& series = options->sweep.series;
+    report["step"] = perf::run_step({options->step, series.iterations, series.warmup});
+    wrong = report["step"]["wrong"] != 0;
   } else {
-    report["allreduce"] = perf::run_sweep(sweep);
+    report["rows"] = perf::run_sweep(options->sweep, engines_of(*options));
+    wrong = perf::has_wrong(report["rows"]);
   }
-  if (rank() == 0 && !json.empty() && !write_json(json, report)) {
-    std::cerr << "kolo-perf: cannot write " << json << '\n';
-    return 1;
+  if (rank() == 0 && !options->json.empty() && !write_json(options->json, report)) {
+    throw std::runtime_error("cannot write " + options->json);
   }
-  if (has_wrong(report)) {
-    if (rank() == 0) std::cerr << "kolo-perf: wrong results\n";
-    return 1;
-  }
-  return 0;
+  if (wrong && rank() == 0) std::cerr << "kolo-perf: wrong results\n";
+  return wrong ? 1 : 0;
 }
 
 }  // namespace

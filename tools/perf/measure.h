@@ -1,36 +1,39 @@
-// Timing of collective calls: every rank starts together, each repetition is timed by itself, and
-// what is reported is the mean over the ranks of each rank's median.
+// Timing of collective calls: every rank starts together and each repetition is timed by itself.
+// Main thread of every rank, all in the same order.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
-#include <functional>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 namespace kolo::perf {
 
-/// Microseconds.
-struct Timing {
-  double median = 0;
-  double low = 0;   ///< 10th percentile
-  double high = 0;  ///< 90th percentile
+/// Of the samples, in their unit.
+struct Statistics {
+  double p10 = 0;
+  double p50 = 0;
+  double p90 = 0;
+  double p99 = 0;
 };
-
-inline Timing summarize(std::vector<double> samples) {
-  std::sort(samples.begin(), samples.end());
-  const auto at = [&](double share) {
-    return samples[static_cast<std::size_t>(share * static_cast<double>(samples.size() - 1))];
-  };
-  return {at(0.5), at(0.1), at(0.9)};
-}
+/// The sample below which that share of them lies; of no samples, zeros.
+Statistics statistics_of(std::vector<double> samples);
+/// {"time_us", "p10_us", "p50_us", "p90_us", "p99_us"}; time_us is the median.
+nlohmann::json to_json(const Statistics& microseconds);
 
 /// Every rank waits for every other.
 void align();
 
-/// The mean over the ranks of each member. Collective.
-Timing mean_over_ranks(const Timing& timing);
+/// Each sample's mean over the ranks. Collective.
+void average_over_ranks(std::vector<double>& samples);
 
-/// Microseconds that `call` takes once all ranks are aligned.
-double time_once(const std::function<void()>& call);
+/// Microseconds that `call` takes on this rank once all ranks are aligned.
+template <class Call>
+double time_once(const Call& call) {
+  align();
+  const auto begin = std::chrono::steady_clock::now();
+  call();
+  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+  return took.count();
+}
 
 }  // namespace kolo::perf

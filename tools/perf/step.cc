@@ -1,12 +1,14 @@
 #include "tools/perf/step.h"
 
 #include "tools/perf/measure.h"
+#include "tools/perf/series.h"
 
 #include <kolo/kolo.h>
 
 #include <fmt/format.h>
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -19,7 +21,7 @@ constexpr std::size_t kBlock = (1 << 20) / sizeof(float);
 /// What is measured: every gradient is memory of its own, as an optimizer's are.
 class Step {
  public:
-  Step() : counts_(resnet50_gradients()) {
+  explicit Step(std::vector<std::int64_t> counts) : counts_(std::move(counts)) {
     for (std::size_t i = 0; i < counts_.size(); ++i) {
       gradients_.emplace_back(static_cast<std::size_t>(counts_[i]));
       names_.push_back(fmt::format("gradient.{}", i));
@@ -102,13 +104,10 @@ class Step {
   std::size_t total_ = 0;
 };
 
-nlohmann::json to_json(const Timing& timing) {
-  return {{"time_us", timing.median}, {"p10_us", timing.low}, {"p90_us", timing.high}};
-}
-
-void print_row(const char* what, const Timing& timing) {
-  fmt::print("{:<38} {:9.2f} ms  ({:.2f} to {:.2f})\n", what, timing.median / 1e3, timing.low / 1e3,
-             timing.high / 1e3);
+/// What rank 0 prints of a part.
+void print_row(const char* what, const Statistics& timing) {
+  fmt::print("{:<38} {:9.3f} ms  ({:.3f} to {:.3f})\n", what, timing.p50 / 1e3, timing.p10 / 1e3,
+             timing.p90 / 1e3);
 }
 
 }  // namespace
@@ -140,11 +139,11 @@ std::vector<std::int64_t> resnet50_gradients() {
 }
 
 nlohmann::json run_step(const StepOptions& options) {
-  Step step;
+  const bool is_small = options.name == "small";
+  Step step(is_small ? std::vector<std::int64_t>(1000, 4) : resnet50_gradients());
   std::vector<double> whole;
   std::vector<double> raw;
   std::vector<double> pack;
-  std::vector<double> ratio;
   std::int64_t wrong = 0;
   for (int i = 0; i < options.warmup + options.iterations; ++i) {
     step.refill();
@@ -156,28 +155,28 @@ nlohmann::json run_step(const StepOptions& options) {
     whole.push_back(a);
     raw.push_back(b);
     pack.push_back(c);
-    ratio.push_back(a / (b + c));
   }
-  const Timing whole_time = mean_over_ranks(summarize(std::move(whole)));
-  const Timing raw_time = mean_over_ranks(summarize(std::move(raw)));
-  const Timing pack_time = mean_over_ranks(summarize(std::move(pack)));
-  const Timing ratios = mean_over_ranks(summarize(std::move(ratio)));
+  std::vector<double> parts(whole.size());
+  for (std::vector<double>* samples : {&whole, &raw, &pack}) average_over_ranks(*samples);
+  std::transform(raw.begin(), raw.end(), pack.begin(), parts.begin(), std::plus<>());
+  const Statistics ratio = ratios(whole, parts);
   if (rank() == 0) {
-    fmt::print("# ResNet-50: {} gradients, {} floats, {} ranks, {} wrong; median (10 % to 90 %)\n",
-               step.tensors(), step.total(), size(), wrong);
-    print_row("step: all gradients, named", whole_time);
-    print_row("raw ring of the same bytes, ordered", raw_time);
-    print_row("pack and unpack by blocks of 1 MiB", pack_time);
+    fmt::print("# {}: {} gradients, {} floats, {} ranks, {} wrong; median (10 % to 90 %)\n",
+               is_small ? "small" : "ResNet-50", step.tensors(), step.total(), size(), wrong);
+    print_row("step: all gradients, named", statistics_of(whole));
+    print_row("raw ring of the same bytes, ordered", statistics_of(raw));
+    print_row("pack and unpack by blocks of 1 MiB", statistics_of(pack));
     fmt::print("{:<38} {:9.3f}     ({:.3f} to {:.3f})\n", "step / (raw + pack and unpack)",
-               ratios.median, ratios.low, ratios.high);
+               ratio.p50, ratio.p10, ratio.p90);
   }
-  return {{"tensors", step.tensors()},
+  return {{"name", options.name},
+          {"tensors", step.tensors()},
           {"elements", step.total()},
           {"wrong", wrong},
-          {"step", to_json(whole_time)},
-          {"raw_ring", to_json(raw_time)},
-          {"pack_unpack", to_json(pack_time)},
-          {"ratio", ratios.median}};
+          {"step", to_json(statistics_of(whole))},
+          {"raw_ring", to_json(statistics_of(raw))},
+          {"pack_unpack", to_json(statistics_of(pack))},
+          {"ratio", ratio.p50}};
 }
 
 }  // namespace kolo::perf

@@ -1,17 +1,20 @@
-// A training step's communication: the 161 gradients of ResNet-50 (He et al. 2015), 25.5 M floats,
-// beside its parts: one contiguous ring of the same bytes, and packing and unpacking by blocks.
+// A training step's communication through the named door, beside its parts: one contiguous ring of
+// the same bytes, and packing and unpacking by blocks. Called by main on every rank.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 namespace kolo::perf {
 
-/// Elements of each gradient, in the order in which backward makes them ready (last layer first).
+/// Elements of each gradient of ResNet-50 (He et al. 2015), 161 with 25.5 M floats, in the order in
+/// which backward makes them ready (last layer first).
 std::vector<std::int64_t> resnet50_gradients();
 
 struct StepOptions {
+  std::string name = "resnet50";  ///< or "small": 1,000 tensors of 4 floats
   int iterations = 20;
   int warmup = 3;
 };

@@ -1,184 +1,148 @@
 #include "tools/perf/sweep.h"
 
-#include "runtime/device/element.h"
-#include "tools/perf/measure.h"
+#include "tools/perf/table.h"
 
 #include <kolo/kolo.h>
 
-#include <fmt/format.h>
 #include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
 
 namespace kolo::perf {
 namespace {
 
-// Small whole numbers, so that results are exact in every type at any number of ranks in use. A
-// product takes ones and a few twos.
-int input_of(const SweepOptions& options, std::size_t element, int rank) {
-  const int value = static_cast<int>(element % 5) + rank % 3;
-  if (options.type == DataType::kBool) return value % 2;
-  return options.op == ReduceOp::kProduct ? 1 + (value == 3 ? 1 : 0) : value;
-}
+using Engines = std::vector<std::unique_ptr<Engine>>;
 
-/// What the ranks' inputs become, unless it is an average.
-double expected_of(const SweepOptions& options, std::size_t element) {
-  double result = input_of(options, element, 0);
-  for (int r = 1; r < size(); ++r) {
-    const double next = input_of(options, element, r);
-    switch (options.op) {
-      case ReduceOp::kSum:
-      case ReduceOp::kAverage:
-      case ReduceOp::kAdasum:
-        result = options.type == DataType::kBool ? std::max(result, next) : result + next;
-        break;
-      case ReduceOp::kMin:
-        result = std::min(result, next);
-        break;
-      case ReduceOp::kMax:
-        result = std::max(result, next);
-        break;
-      case ReduceOp::kProduct:
-        result *= next;
-        break;
+std::vector<Problem> problems_of(const SweepOptions& options, Collective collective) {
+  std::vector<Problem> problems;
+  const std::vector<ReduceOp> ops = reduces(collective) ? options.ops : std::vector{ReduceOp::kSum};
+  const std::vector<int> roots = has_root(collective) ? options.roots : std::vector{0};
+  // A barrier has no elements, hence no type.
+  const std::vector<DataType> types =
+      collective == Collective::kBarrier ? std::vector{DataType::kUInt8} : options.types;
+  for (const DataType type : types) {
+    for (const ReduceOp op : ops) {
+      for (const int root : roots) problems.push_back({collective, type, op, root, 0});
     }
   }
-  return result;
+  return problems;
 }
 
-bool is_integer(DataType type) {
-  return type == DataType::kInt64 || type == DataType::kInt32 || type == DataType::kInt16 ||
-         type == DataType::kInt8 || type == DataType::kUInt8;
+std::vector<Problem> sizes_of(const SweepOptions& options, const Problem& problem) {
+  std::vector<Problem> sizes;
+  for (double next = static_cast<double>(options.min_bytes);
+       next <= static_cast<double>(options.max_bytes);
+       next = options.increment > 0 ? next + static_cast<double>(options.increment)
+                                    : next * options.factor) {
+    const Problem size = sized(problem, static_cast<std::size_t>(next), kolo::size());
+    if (sizes.empty() || sizes.back().count != size.count) sizes.push_back(size);
+  }
+  return sizes;
 }
 
-/// One size: its buffers, and what is done with them.
-class Case {
- public:
-  Case(const SweepOptions& options, std::size_t count)
-      : options_(options),
-        count_(count),
-        pattern_(count * size_of(options.type)),
-        input_(pattern_.size()),
-        output_(pattern_.size()) {
-    for (std::size_t i = 0; i < count; ++i) {
-      store_element(options.type, pattern_.data() + i * size_of(options.type),
-                    input_of(options, i, rank()));
+std::vector<Variant> variants_of(const Engines& engines, const Problem& problem) {
+  std::vector<Variant> variants;
+  for (const bool in_place : {false, true}) {
+    for (const auto& engine : engines) {
+      if (engine->supports(problem, in_place)) variants.push_back({engine.get(), in_place});
     }
   }
-
-  Timing time(bool in_place) {
-    std::vector<double> samples;
-    std::byte* const output = in_place ? input_.data() : output_.data();
-    for (int i = 0; i < options_.warmup + options_.iterations; ++i) {
-      // Untimed: each operation starts from memory that this rank has just written.
-      std::memcpy(input_.data(), pattern_.data(), pattern_.size());
-      const double took = time_once([&] { call(input_.data(), output); });
-      if (i >= options_.warmup) samples.push_back(took);
-    }
-    return mean_over_ranks(summarize(std::move(samples)));
-  }
-
-  /// Wrong elements over all ranks.
-  std::int64_t wrong(bool in_place) const {
-    const std::byte* const result = in_place ? input_.data() : output_.data();
-    std::int64_t wrong = 0;
-    for (std::size_t i = 0; i < count_; ++i) {
-      const bool right = is_right(expected_of(options_, i),
-                                  load_element(options_.type, result + i * size_of(options_.type)));
-      wrong += right ? 0 : 1;
-    }
-    allreduce_ordered(&wrong, &wrong, 1, DataType::kInt64, ReduceOp::kSum);
-    return wrong;
-  }
-
- private:
-  void call(const std::byte* input, std::byte* output) const {
-    if (options_.door == ApiDoor::kOrdered) {
-      allreduce_ordered(input, output, static_cast<std::int64_t>(count_), options_.type,
-                        options_.op);
-    } else {
-      AllreduceOptions options;
-      options.op = options_.op;
-      options.name = fmt::format("sweep.{}", count_);
-      allreduce(input, output, {static_cast<std::int64_t>(count_)}, options_.type, options);
-    }
-  }
-
-  bool is_right(double expected, double value) const {
-    if (options_.op != ReduceOp::kAverage) return value == expected;
-    if (is_integer(options_.type)) return value == std::trunc(expected / size());
-    // An average is rounded once in its type.
-    const double average = expected / size();
-    const bool is_half =
-        options_.type == DataType::kBFloat16 || options_.type == DataType::kFloat16;
-    return std::abs(value - average) <= (is_half ? 1.0 / 256 : 1e-6) * std::abs(average);
-  }
-
-  const SweepOptions& options_;
-  const std::size_t count_;
-  std::vector<std::byte> pattern_;
-  std::vector<std::byte> input_;
-  std::vector<std::byte> output_;
-};
-
-nlohmann::json measure(Case& subject, bool in_place, std::size_t bytes, bool check) {
-  const Timing timing = subject.time(in_place);
-  const double algbw = static_cast<double>(bytes) / timing.median / 1e3;
-  nlohmann::json row = {{"time_us", timing.median},
-                        {"p10_us", timing.low},
-                        {"p90_us", timing.high},
-                        {"algbw_GBps", algbw},
-                        {"busbw_GBps", algbw * 2 * (size() - 1) / size()}};
-  row["wrong"] = check ? nlohmann::json(subject.wrong(in_place)) : nlohmann::json(nullptr);
-  return row;
+  return variants;
 }
 
-void print_header() {
-  fmt::print(
-      "#                                            out-of-place                       "
-      "in-place\n"
-      "#       size         count      type   redop     time   algbw   busbw #wrong     "
-      "time   algbw   busbw #wrong\n"
-      "#        (B)    (elements)                       (us)  (GB/s)  (GB/s)            "
-      "(us)  (GB/s)  (GB/s)\n");
+nlohmann::json results_of(const Problem& problem, const std::vector<Variant>& variants,
+                          const StateGroup& group, const Series& series, bool check) {
+  nlohmann::json results = nlohmann::json::array();
+  for (std::size_t v = 0; v < variants.size(); ++v) {
+    nlohmann::json result = to_json(statistics_of(group.samples[v]));
+    result["engine"] = variants[v].engine->name();
+    result["in_place"] = variants[v].in_place;
+    // Bytes a nanosecond are GB/s.
+    const double algbw =
+        static_cast<double>(bytes_of(problem, size())) / result["time_us"].get<double>() / 1e3;
+    result["algbw_GBps"] = algbw;
+    result["busbw_GBps"] = algbw * bus_factor(problem.collective, size());
+    const bool verified = check && variants[v].engine->name() != "memcpy";
+    result["wrong"] = verified ? nlohmann::json(series.wrong[v]) : nlohmann::json(nullptr);
+    results.push_back(std::move(result));
+  }
+  return results;
 }
 
-std::string columns(const nlohmann::json& half) {
-  const auto& wrong = half["wrong"];
-  return fmt::format("{:9.2f} {:7.2f} {:7.2f} {:>6}", half["time_us"].get<double>(),
-                     half["algbw_GBps"].get<double>(), half["busbw_GBps"].get<double>(),
-                     wrong.is_null() ? "N/A" : std::to_string(wrong.get<std::int64_t>()));
+/// kolo against each engine that did the same, in the same form.
+nlohmann::json ratios_of(const std::vector<Variant>& variants, const StateGroup& group) {
+  nlohmann::json all = nlohmann::json::array();
+  for (std::size_t mine = 0; mine < variants.size(); ++mine) {
+    if (variants[mine].engine->name() != "kolo") continue;
+    for (std::size_t theirs = 0; theirs < variants.size(); ++theirs) {
+      if (theirs == mine || variants[theirs].in_place != variants[mine].in_place) continue;
+      const Statistics ratio = ratios(group.samples[mine], group.samples[theirs]);
+      all.push_back({{"peer", variants[theirs].engine->name()},
+                     {"in_place", variants[mine].in_place},
+                     {"median", ratio.p50},
+                     {"p10", ratio.p10},
+                     {"p90", ratio.p90}});
+    }
+  }
+  return all;
+}
+
+std::vector<nlohmann::json> measure(const Problem& problem, const std::vector<Variant>& variants,
+                                    const SweepOptions& options, Probe& probe) {
+  const Series series = run_series(problem, variants, options.series, probe);
+  std::vector<nlohmann::json> rows;
+  for (const StateGroup& group : series.groups) {
+    nlohmann::json row = {{"collective", to_string(problem.collective)},
+                          {"size", bytes_of(problem, size())},
+                          {"count", problem.count},
+                          {"type", to_string(problem.type)},
+                          {"redop", nullptr},
+                          {"root", nullptr},
+                          {"state", to_string(group.state)},
+                          {"probe_ns", group.probe_ns},
+                          {"samples", group.samples.front().size()},
+                          {"dropped", series.dropped}};
+    if (reduces(problem.collective)) row["redop"] = to_string(problem.op);
+    if (has_root(problem.collective)) row["root"] = problem.root;
+    const bool ordered =
+        problem.collective == Collective::kAllreduce && options.door == ApiDoor::kOrdered;
+    row["door"] = ordered ? "ordered" : "named";
+    row["results"] = results_of(problem, variants, group, series, options.series.check);
+    row["ratios"] = ratios_of(variants, group);
+    rows.push_back(std::move(row));
+  }
+  return rows;
 }
 
 }  // namespace
 
-nlohmann::json run_sweep(const SweepOptions& options) {
+nlohmann::json run_sweep(const SweepOptions& options, const Engines& engines) {
   nlohmann::json rows = nlohmann::json::array();
-  if (rank() == 0) print_header();
-  std::size_t last = 0;
-  for (double next = static_cast<double>(options.min_bytes);
-       next <= static_cast<double>(options.max_bytes); next *= options.factor) {
-    const std::size_t count =
-        std::max<std::size_t>(1, static_cast<std::size_t>(next) / size_of(options.type));
-    if (count == last) continue;
-    last = count;
-    const std::size_t bytes = count * size_of(options.type);
-    Case subject(options, count);
-    nlohmann::json row = {{"size", bytes},
-                          {"count", count},
-                          {"type", to_string(options.type)},
-                          {"redop", to_string(options.op)}};
-    row["out_of_place"] = measure(subject, false, bytes, options.check);
-    row["in_place"] = measure(subject, true, bytes, options.check);
-    if (rank() == 0) {
-      fmt::print("{:>12} {:>13} {:>9} {:>7} {} {}\n", bytes, count, to_string(options.type),
-                 to_string(options.op), columns(row["out_of_place"]), columns(row["in_place"]));
-      std::fflush(stdout);
+  const auto probe = Probe::open(options.far_ns);
+  Table table(engines, options.percentiles);
+  for (const Collective collective : options.collectives) {
+    if (rank() == 0) table.print_header(collective);
+    for (const Problem& problem : problems_of(options, collective)) {
+      for (const Problem& sized_problem : sizes_of(options, problem)) {
+        const std::vector<Variant> variants = variants_of(engines, sized_problem);
+        const bool has_kolo = std::any_of(variants.begin(), variants.end(), [](const Variant& v) {
+          return v.engine->name() == "kolo";
+        });
+        if (!has_kolo) continue;
+        for (auto& row : measure(sized_problem, variants, options, *probe)) {
+          if (rank() == 0) table.print_row(row);
+          rows.push_back(std::move(row));
+        }
+      }
     }
-    rows.push_back(std::move(row));
   }
   return rows;
+}
+
+bool has_wrong(const nlohmann::json& rows) {
+  return std::any_of(rows.begin(), rows.end(), [](const nlohmann::json& row) {
+    return std::any_of(row["results"].begin(), row["results"].end(), [](const auto& result) {
+      return !result["wrong"].is_null() && result["wrong"] != 0;
+    });
+  });
 }
 
 }  // namespace kolo::perf

@@ -1,29 +1,39 @@
-// The sweep over message sizes, in the manner and with the columns of nccl-tests' all_reduce_perf.
+// The sweep over message sizes, in the manner and with the columns of nccl-tests, for one or more
+// collectives, types and operations. Called by main on every rank.
 #pragma once
 
-#include <kolo/types.h>
+#include "tools/perf/engine.h"
+#include "tools/perf/series.h"
 
 #include <cstddef>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 namespace kolo::perf {
 
-enum class ApiDoor { kOrdered, kNamed };
-
 struct SweepOptions {
+  std::vector<Collective> collectives = {Collective::kAllreduce};
+  std::vector<DataType> types = {DataType::kFloat32};
+  std::vector<ReduceOp> ops = {ReduceOp::kSum};
+  std::vector<int> roots = {0};
   std::size_t min_bytes = 8;
   std::size_t max_bytes = 64 << 20;
   double factor = 2;
-  int iterations = 20;
-  int warmup = 5;
-  DataType type = DataType::kFloat32;
-  ReduceOp op = ReduceOp::kSum;
-  bool check = true;
+  std::size_t increment = 0;  ///< bytes; 0: by the factor
+  SeriesOptions series = {};
   ApiDoor door = ApiDoor::kOrdered;
+  double far_ns = 120;       ///< of the probe; 0: no probe
+  bool percentiles = false;  ///< in the table; the report has them always
 };
 
-/// Collective. Prints the table on rank 0 and returns its rows; "wrong" counts elements over all
-/// ranks that differ from the exact result.
-nlohmann::json run_sweep(const SweepOptions& options);
+/// Collective. Prints the table on rank 0 and returns its rows as `--help` documents them. The
+/// first engine is kolo; the others are what it is compared with.
+nlohmann::json run_sweep(const SweepOptions& options,
+                         const std::vector<std::unique_ptr<Engine>>& engines);
+
+/// Whether any row has wrong elements.
+bool has_wrong(const nlohmann::json& rows);
 
 }  // namespace kolo::perf

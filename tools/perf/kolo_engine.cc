@@ -1,0 +1,111 @@
+#include "tools/perf/engine.h"
+
+#include <kolo/kolo.h>
+
+#include <fmt/format.h>
+#include <cstring>
+
+namespace kolo::perf {
+namespace {
+
+class KoloEngine final : public Engine {
+ public:
+  explicit KoloEngine(ApiDoor door) : door_(door) {}
+
+  std::string_view name() const override { return "kolo"; }
+
+  bool supports(const Problem& problem, bool in_place) const override {
+    if (reduces(problem.collective) && !is_supported(problem.type, problem.op)) return false;
+    if (problem.collective == Collective::kReducescatter && problem.op == ReduceOp::kAdasum) {
+      return false;
+    }
+    if (problem.collective == Collective::kSendrecv && size() < 2) return false;
+    if (problem.collective == Collective::kBroadcast) return in_place;
+    return !in_place || place_in_output(problem, rank()).has_value();
+  }
+
+  // One name for each operation that differs, so that all but its first use the response cache.
+  void prepare(const Problem& problem) override {
+    name_ = fmt::format("perf.{}.{}.{}.{}", to_string(problem.collective), to_string(problem.type),
+                        to_string(problem.op), problem.count);
+    options_.name = name_;
+    reduce_options_.name = name_;
+    reduce_options_.op = problem.op;
+    scatter_options_.name = name_;
+    scatter_options_.op = problem.op;
+    shape_ = {problem.count};
+    whole_shape_ = {problem.count * size()};
+  }
+
+  void run(const Problem& problem, const std::byte* input, std::byte* output,
+           bool /*in_place*/) override {
+    const auto allocate = [output](const Shape&) { return static_cast<void*>(output); };
+    const DataType type = problem.type;
+    switch (problem.collective) {
+      case Collective::kAllreduce:
+        if (door_ == ApiDoor::kOrdered) {
+          return allreduce_ordered(input, output, problem.count, type, problem.op);
+        }
+        return allreduce(input, output, shape_, type, reduce_options_);
+      case Collective::kBroadcast:
+        return broadcast(output, shape_, type, problem.root, options_);
+      case Collective::kAllgather:
+        return allgather(input, shape_, type, allocate, options_);
+      case Collective::kAlltoall:
+        alltoall(input, whole_shape_, type, {}, allocate, options_);
+        return;
+      case Collective::kReducescatter:
+        return reducescatter(input, whole_shape_, type, allocate, scatter_options_);
+      case Collective::kGather:
+        return gather(input, shape_, type, problem.root, allocate, options_);
+      case Collective::kScatter:
+        return scatter(input, whole_shape_, type, problem.root, {}, allocate, options_);
+      case Collective::kSendrecv: {
+        const auto sent = send_async(input, problem.count, type, (rank() + 1) % size());
+        const auto received =
+            recv_async(output, problem.count, type, (rank() + size() - 1) % size());
+        synchronize(*received);
+        return synchronize(*sent);
+      }
+      case Collective::kBarrier:
+        return barrier(options_);
+    }
+  }
+
+ private:
+  const ApiDoor door_;
+  std::string name_;
+  CollectiveOptions options_;
+  AllreduceOptions reduce_options_;
+  ReducescatterOptions scatter_options_;
+  Shape shape_;
+  Shape whole_shape_;
+};
+
+class MemcpyEngine final : public Engine {
+ public:
+  std::string_view name() const override { return "memcpy"; }
+  bool supports(const Problem& problem, bool in_place) const override {
+    return !in_place && problem.collective == Collective::kAllreduce;
+  }
+  void prepare(const Problem& /*problem*/) override {}
+  void run(const Problem& problem, const std::byte* input, std::byte* output,
+           bool /*in_place*/) override {
+    std::memcpy(output, input, bytes_of(problem, size()));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> kolo_engine(ApiDoor door) { return std::make_unique<KoloEngine>(door); }
+std::unique_ptr<Engine> memcpy_engine() { return std::make_unique<MemcpyEngine>(); }
+
+Result<std::unique_ptr<Engine>> peer_engine(std::string_view name) {
+  if (name == "mpi") return mpi_engine();
+  if (name == "gloo") return gloo_engine();
+  return Error{
+      ErrorCode::kInvalidArgument,
+      fmt::format("--compare {}: it takes mpi and gloo; tools/bench peers has more", name)};
+}
+
+}  // namespace kolo::perf

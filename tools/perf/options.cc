@@ -1,0 +1,205 @@
+#include "tools/perf/options.h"
+
+#include <CLI/CLI.hpp>
+#include <map>
+
+namespace kolo::perf {
+namespace {
+
+constexpr const char* kDescription =
+    "Measures kolo's collectives over sizes, every result verified, alone or against other "
+    "libraries in the same run; or a training step's worth of gradients.";
+
+constexpr const char* kFooter = R"(examples:
+  mpirun -np 2 kolo-perf                                  # all-reduce, 8 B to 64 MiB
+  mpirun -np 4 kolo-perf -b 1K -e 1G -f 4 -d bfloat16 -o avg
+  mpirun -np 2 kolo-perf all -d all -o all -e 1M -f 16    # everything
+  mpirun -np 2 kolo-perf --compare mpi,gloo -n 100 -J out.json
+  mpirun -np 2 kolo-perf -e 1K -m 50 --compare mpi        # 50 operations a sample: below the clock
+  mpirun -np 2 kolo-perf --step                           # the 161 gradients of ResNet-50
+  mpirun -np 2 kolo-perf --step small                     # 1,000 tensors of 4 floats
+
+Columns are those of nccl-tests. time: median of the repetitions, each the mean over the ranks; busbw:
+algbw times nccl-tests' factor of the collective; #wrong: elements that differ from the exact result,
+over all ranks and repetitions. Each repetition starts aligned, from buffers that its rank has just
+written. N/A: there is no such form (a broadcast is always in place; only all-reduce, broadcast and
+all-gather are). root -1, redop none: the collective has none.
+
+state: near or far, by a ping-pong between two ranks around the repetitions; those during which it
+changed are dropped, those of each state have a row. "-": not probed, or it changed all the time.
+
+--compare: kolo/peer is the median of the repetitions' ratios (below 1: kolo is faster), then their
+10th and 90th percentile. Repetitions go round: kolo mpi gloo, mpi gloo kolo, ...
+
+The report of -J is one object:
+  kolo, ranks, hosts      version, number of ranks and of hosts
+  options                 iters, warmup, batch, check, rewrite
+  rows[]                  one a size and state: collective, size (B), count, type, redop, root (null:
+                          none), door, state, probe_ns, samples, dropped, and
+    results[]             engine, in_place, time_us (median), p10_us, p50_us, p90_us, p99_us,
+                          algbw_GBps, busbw_GBps, wrong (null: not verified)
+    ratios[]              peer, in_place, median, p10, p90
+  step                    instead of rows with --step: name, tensors, elements, wrong, ratio, and
+                          step, raw_ring, pack_unpack as results have their times
+
+exit status: 0; 1 after wrong results or an error; 2 after -T.)";
+
+std::map<std::string, DataType> all_types() {
+  std::map<std::string, DataType> types;
+  for (int i = 0; i < kDataTypeCount; ++i) {
+    const auto type = static_cast<DataType>(i);
+    types.emplace(to_string(type), type);
+  }
+  return types;
+}
+
+template <class Value>
+using Names = std::map<std::string, Value>;
+
+const Names<ReduceOp> kOps = {{"sum", ReduceOp::kSum},      {"avg", ReduceOp::kAverage},
+                              {"min", ReduceOp::kMin},      {"max", ReduceOp::kMax},
+                              {"prod", ReduceOp::kProduct}, {"adasum", ReduceOp::kAdasum}};
+const Names<ApiDoor> kDoors = {{"ordered", ApiDoor::kOrdered}, {"named", ApiDoor::kNamed}};
+
+Names<Collective> all_collectives() {
+  Names<Collective> names;
+  for (const Collective collective : kCollectives) names.emplace(to_string(collective), collective);
+  return names;
+}
+
+template <class Value>
+std::vector<std::string> keys_of(const Names<Value>& table, bool with_all) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : table) names.push_back(name);
+  if (with_all) names.emplace_back("all");
+  return names;
+}
+
+template <class Value>
+std::vector<Value> values_of(const Names<Value>& table, const std::vector<std::string>& chosen) {
+  std::vector<Value> values;
+  for (const std::string& name : chosen) {
+    if (name != "all") {
+      values.push_back(table.at(name));
+      continue;
+    }
+    for (const auto& [every, value] : table) values.push_back(value);
+  }
+  return values;
+}
+
+struct Texts {
+  std::vector<std::string> collectives = {"allreduce"};
+  std::vector<std::string> types = {"float32"};
+  std::vector<std::string> ops = {"sum"};
+  std::string door = "ordered";
+  std::string root = "0";
+  int check = 1;
+  int rewrite = 1;
+};
+
+void add_what(CLI::App& app, Texts& texts, SweepOptions& sweep) {
+  app.add_option("collective", texts.collectives, "what to measure; several, or all")
+      ->check(CLI::IsMember(keys_of(all_collectives(), true)))
+      ->capture_default_str();
+  app.add_option("-b,--minbytes", sweep.min_bytes, "smallest size, bytes (suffix K, M, G)")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  app.add_option("-e,--maxbytes", sweep.max_bytes, "largest size, bytes (suffix K, M, G)")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  app.add_option("-f,--stepfactor", sweep.factor, "factor between sizes")
+      ->check(CLI::Range(1.01, 1e6))
+      ->capture_default_str();
+  app.add_option("-i,--stepbytes", sweep.increment, "bytes between sizes, instead of -f")
+      ->transform(CLI::AsSizeValue(false));
+  app.add_option("-d,--datatype", texts.types, "element types, or all")
+      ->check(CLI::IsMember(keys_of(all_types(), true)))
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("-o,--op", texts.ops, "reduce operations, or all")
+      ->check(CLI::IsMember(keys_of(kOps, true)))
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("-r,--root", texts.root, "root of broadcast, gather and scatter, or all")
+      ->check(CLI::IsMember({"all"}) | CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--door", texts.door,
+                 "of all-reduce: ordered, without negotiation; named, as the optimizer calls it; "
+                 "all else is named")
+      ->check(CLI::IsMember(keys_of(kDoors, false)))
+      ->capture_default_str();
+}
+
+void add_how(CLI::App& app, Texts& texts, Options& options) {
+  SweepOptions& sweep = options.sweep;
+  app.add_option("-n,--iters", sweep.series.iterations, "timed repetitions a size")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  app.add_option("-w,--warmup_iters", sweep.series.warmup, "untimed repetitions before")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
+  app.add_option("-m,--agg_iters", sweep.series.batch,
+                 "operations a repetition, back to back; their mean is the sample, and one more "
+                 "operation is verified")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  app.add_option("-c,--check", texts.check, "1: verify every element; 0: do not")
+      ->check(CLI::Range(0, 1))
+      ->capture_default_str();
+  app.add_option(
+         "--rewrite", texts.rewrite,
+         "1: buffers are rewritten before each repetition, untimed; 0: they are left as they "
+         "are, and the last result alone is verified")
+      ->check(CLI::Range(0, 1))
+      ->capture_default_str();
+  app.add_option("-T,--timeout", options.timeout_s, "give up after so many seconds; 0: never")
+      ->capture_default_str();
+  app.add_option("--far-above", sweep.far_ns,
+                 "nanoseconds from core to core above which the machine's state is far")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--compare", options.peers, "measure these, too, in turn with kolo: mpi, gloo")
+      ->check(CLI::IsMember({"mpi", "gloo"}))
+      ->delimiter(',');
+  app.add_flag("--limit", options.limit, "measure a memcpy of the same bytes on all ranks, too");
+  app.add_flag("-P,--percentiles", sweep.percentiles, "print the 10th, 90th and 99th percentile");
+  app.add_option("-J,--json", options.json, "write the report to this file, too");
+}
+
+}  // namespace
+
+std::optional<Options> parse(int argc, char** argv, int* exit_code) {
+  Options options;
+  Texts texts;
+  CLI::App app(kDescription, "kolo-perf");
+  app.footer(kFooter);
+  add_what(app, texts, options.sweep);
+  add_how(app, texts, options);
+  const CLI::Option* const step =
+      app.add_option(
+             "--step", options.step,
+             "a step's gradients instead of the sweep: resnet50 (161, the default) or small "
+             "(1,000 of 4 floats)")
+          ->expected(0, 1)
+          ->check(CLI::IsMember({"resnet50", "small"}));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    *exit_code = app.exit(error);
+    return std::nullopt;
+  }
+  if (step->count() > 0 && options.step.empty()) options.step = "resnet50";
+  SweepOptions& sweep = options.sweep;
+  sweep.collectives = values_of(all_collectives(), texts.collectives);
+  sweep.types = values_of(all_types(), texts.types);
+  sweep.ops = values_of(kOps, texts.ops);
+  sweep.door = kDoors.at(texts.door);
+  sweep.series.check = texts.check == 1;
+  sweep.series.rewrite = texts.rewrite == 1;
+  options.all_roots = texts.root == "all";
+  if (!options.all_roots) sweep.roots = {std::stoi(texts.root)};
+  return options;
+}
+
+}  // namespace kolo::perf

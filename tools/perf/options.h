@@ -1,0 +1,25 @@
+// kolo-perf's command line. Parsed before kolo::init(), alike on every rank.
+#pragma once
+
+#include "tools/perf/sweep.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kolo::perf {
+
+struct Options {
+  SweepOptions sweep = {};
+  std::string step = {};  ///< "resnet50" or "small"; empty: the sweep
+  std::vector<std::string> peers = {};
+  bool limit = false;      ///< measure memcpy, too
+  std::string json = {};   ///< path; empty: none
+  unsigned timeout_s = 0;  ///< 0: none
+  bool all_roots = false;
+};
+
+/// Nothing: the program ends with `exit_code`, as after --help or a wrong option.
+std::optional<Options> parse(int argc, char** argv, int* exit_code);
+
+}  // namespace kolo::perf

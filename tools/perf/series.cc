@@ -1,0 +1,160 @@
+#include "tools/perf/series.h"
+
+#include "tools/perf/pattern.h"
+
+#include <kolo/kolo.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace kolo::perf {
+namespace {
+
+/// A group of fewer repetitions tells nothing.
+constexpr std::size_t kLeastSamples = 3;
+/// Operations of this size take so long that each repetition is worth a reading of its own.
+constexpr std::size_t kLongBytes = 1 << 20;
+constexpr int kRepetitionsPerReading = 8;
+
+/// The memory of one problem, and what is done with it around an operation.
+class Bench {
+ public:
+  Bench(const Problem& problem, const SeriesOptions& options)
+      : problem_(problem),
+        options_(options),
+        content_(input_of(problem, rank(), size())),
+        expected_(expected_of(problem, rank(), size())),
+        input_(bytes(input_count(problem, rank(), size()))),
+        // A broadcast's root has its input there.
+        output_(bytes(output_count(problem, rank(), size()))) {}
+
+  /// Microseconds of one operation.
+  double time(const Variant& variant) {
+    if (options_.rewrite) rewrite(variant);
+    const double took = time_once([&] {
+      for (int i = 0; i < options_.batch; ++i) run(variant);
+    });
+    return took / options_.batch;
+  }
+
+  /// Wrong elements on this rank; repeats the operation where the last one's result is no more what
+  /// the patterns say.
+  std::int64_t check(const Variant& variant) {
+    if (!options_.rewrite || options_.batch > 1) {
+      rewrite(variant);
+      run(variant);
+    }
+    return count_wrong(problem_, expected_, output_.data());
+  }
+
+ private:
+  std::size_t bytes(std::int64_t count) const {
+    return static_cast<std::size_t>(count) * size_of(problem_.type);
+  }
+
+  void rewrite(const Variant& variant) {
+    // So that a result which was never written is not taken for the one before.
+    if (!output_.empty()) std::memset(output_.data(), 0xA5, output_.size());
+    write(content_, problem_.type, input_at(variant));
+  }
+
+  std::byte* input_at(const Variant& variant) {
+    if (!variant.in_place) return input_.data();
+    return output_.data() + bytes(place_in_output(problem_, rank()).value_or(0));
+  }
+
+  void run(const Variant& variant) {
+    variant.engine->run(problem_, input_at(variant), output_.data(), variant.in_place);
+  }
+
+  const Problem& problem_;
+  const SeriesOptions& options_;
+  const Content content_;
+  const Content expected_;
+  std::vector<std::byte> input_;
+  std::vector<std::byte> output_;
+};
+
+/// Sorts the repetitions by the state that the readings before and after them agree on.
+Series grouped(const std::vector<std::vector<double>>& samples, const std::vector<Reading>& before,
+               const std::vector<Reading>& after) {
+  Series series;
+  const auto collect = [&](State state, const auto& belongs) {
+    StateGroup group{state, 0, std::vector<std::vector<double>>(samples.size())};
+    double count = 0;
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      if (!belongs(i)) continue;
+      for (std::size_t v = 0; v < samples.size(); ++v) group.samples[v].push_back(samples[v][i]);
+      group.probe_ns += (before[i].ns + after[i].ns) / 2;
+      count += 1;
+    }
+    if (count > 0) group.probe_ns /= count;
+    return group;
+  };
+  std::size_t kept = 0;
+  for (const State state : {State::kUnknown, State::kNear, State::kFar}) {
+    StateGroup group = collect(
+        state, [&](std::size_t i) { return before[i].state == state && after[i].state == state; });
+    const std::size_t count = group.samples.front().size();
+    if (count == 0 || (count < kLeastSamples && count < before.size())) continue;
+    kept += count;
+    series.groups.push_back(std::move(group));
+  }
+  if (2 * kept < before.size()) {
+    series.groups = {collect(State::kUnknown, [](std::size_t) { return true; })};
+    kept = before.size();
+  }
+  series.dropped = static_cast<int>(before.size() - kept);
+  std::stable_sort(series.groups.begin(), series.groups.end(),
+                   [](const StateGroup& a, const StateGroup& b) {
+                     return a.samples.front().size() > b.samples.front().size();
+                   });
+  return series;
+}
+
+}  // namespace
+
+Series run_series(const Problem& problem, const std::vector<Variant>& variants,
+                  const SeriesOptions& options, Probe& probe) {
+  Bench bench(problem, options);
+  for (const Variant& variant : variants) variant.engine->prepare(problem);
+  const std::size_t count = variants.size();
+  std::vector<std::vector<double>> samples(count);
+  std::vector<std::int64_t> wrong(count, 0);
+  std::vector<Reading> before;
+  std::vector<Reading> after;
+  const int block = bytes_of(problem, size()) >= kLongBytes ? 1 : kRepetitionsPerReading;
+  Reading last;
+  for (int i = -options.warmup; i < options.iterations; ++i) {
+    if (i == 0) last = probe.read();
+    for (std::size_t k = 0; k < count; ++k) {
+      const std::size_t v = (static_cast<std::size_t>(i + options.warmup) + k) % count;
+      const double took = bench.time(variants[v]);
+      if (i < 0) continue;
+      samples[v].push_back(took);
+      const bool is_last = i + 1 == options.iterations;
+      if (options.check && (options.rewrite || is_last)) wrong[v] += bench.check(variants[v]);
+    }
+    if (i < 0) continue;
+    before.push_back(last);
+    if ((i + 1) % block == 0 || i + 1 == options.iterations) {
+      last = probe.read();
+      after.resize(before.size(), last);
+    }
+  }
+  for (auto& of_variant : samples) average_over_ranks(of_variant);
+  allreduce_ordered(wrong.data(), wrong.data(), static_cast<std::int64_t>(count), DataType::kInt64,
+                    ReduceOp::kSum);
+  Series series = grouped(samples, before, after);
+  series.wrong = std::move(wrong);
+  return series;
+}
+
+Statistics ratios(const std::vector<double>& numerator, const std::vector<double>& denominator) {
+  std::vector<double> values(numerator.size());
+  std::transform(numerator.begin(), numerator.end(), denominator.begin(), values.begin(),
+                 [](double a, double b) { return a / b; });
+  return statistics_of(std::move(values));
+}
+
+}  // namespace kolo::perf
