@@ -1,51 +1,13 @@
 // The collectives on raw memory: options become submissions. Any thread.
-#include "bindings/core/global.h"
+#include "bindings/core/submissions.h"
 
 #include <utility>
 
 namespace kolo {
 namespace {
 
-Submission submission_of(OperationKind kind, const void* input, const Shape& shape, DataType type,
-                         const CollectiveOptions& options) {
-  Submission submission;
-  submission.name = options.name;
-  submission.signature.kind = kind;
-  submission.signature.type = type;
-  submission.signature.shape = shape;
-  submission.input = static_cast<const std::byte*>(input);
-  submission.keep_alive = options.keep_alive;
-  submission.process_set = options.process_set.id();
-  return submission;
-}
-
 std::shared_ptr<Work> start(std::string_view call, Submission submission) {
   return value_or_throw(runtime_for(call)->submit(std::move(submission)));
-}
-
-Submission allreduce_submission(const void* input, void* output, const Shape& shape, DataType type,
-                                const AllreduceOptions& options) {
-  Submission submission;
-  submission.name = options.name;
-  submission.signature = {OperationKind::kAllreduce, type, options.op, 0, options.prescale,
-                          options.postscale,         shape};
-  submission.input = static_cast<const std::byte*>(input);
-  submission.output = static_cast<std::byte*>(output);
-  submission.absent = options.absent;
-  submission.keep_alive = options.keep_alive;
-  submission.process_set = options.process_set.id();
-  return submission;
-}
-
-/// An exception must not reach the progress thread.
-Allocate guarded(Allocator allocate) {
-  return [allocate = std::move(allocate)](const Shape& shape) -> std::byte* {
-    try {
-      return static_cast<std::byte*>(allocate(shape));
-    } catch (...) {
-      return nullptr;
-    }
-  };
 }
 
 }  // namespace
@@ -64,28 +26,6 @@ void allreduce(const void* input, void* output, const Shape& shape, DataType typ
   synchronize(*value_or_throw(runtime->submit(std::move(submission))));
 }
 
-std::vector<std::shared_ptr<Work>> grouped_allreduce_async(const std::vector<GroupMember>& members,
-                                                           const AllreduceOptions& options) {
-  const auto runtime = runtime_for("grouped_allreduce_async");
-  std::vector<Submission> submissions;
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    const GroupMember& member = members[i];
-    submissions.push_back(
-        allreduce_submission(member.input, member.output, member.shape, member.type, options));
-    if (!options.name.empty()) submissions.back().name += "/" + std::to_string(i);
-  }
-  return value_or_throw(runtime->submit_group(std::move(submissions), options.name));
-}
-
-void grouped_allreduce(const std::vector<GroupMember>& members, const AllreduceOptions& options) {
-  Status first;
-  for (const auto& work : grouped_allreduce_async(members, options)) {
-    Status status = work->wait();
-    if (first.ok()) first = std::move(status);
-  }
-  throw_if_failed(std::move(first));
-}
-
 std::shared_ptr<Work> broadcast_async(void* buffer, const Shape& shape, DataType type, int root,
                                       const BroadcastOptions& options) {
   auto submission = submission_of(OperationKind::kBroadcast, buffer, shape, type, options);
@@ -101,9 +41,8 @@ void broadcast(void* buffer, const Shape& shape, DataType type, int root,
 
 std::shared_ptr<Work> allgather_async(const void* input, const Shape& shape, DataType type,
                                       Allocator allocate, const CollectiveOptions& options) {
-  auto submission = submission_of(OperationKind::kAllgather, input, shape, type, options);
-  submission.allocate = guarded(std::move(allocate));
-  return start("allgather_async", std::move(submission));
+  return start("allgather_async",
+               allgather_submission(input, shape, type, std::move(allocate), options));
 }
 
 void allgather(const void* input, const Shape& shape, DataType type, Allocator allocate,
@@ -130,13 +69,8 @@ std::vector<std::int64_t> alltoall(const void* input, const Shape& shape, DataTy
 
 std::shared_ptr<Work> reducescatter_async(const void* input, const Shape& shape, DataType type,
                                           Allocator allocate, const ReducescatterOptions& options) {
-  auto submission = submission_of(OperationKind::kReduceScatter, input, shape, type,
-                                  {options.name, options.keep_alive, options.process_set});
-  submission.signature.op = options.op;
-  submission.signature.prescale = options.prescale;
-  submission.signature.postscale = options.postscale;
-  submission.allocate = guarded(std::move(allocate));
-  return start("reducescatter_async", std::move(submission));
+  return start("reducescatter_async",
+               reducescatter_submission(input, shape, type, std::move(allocate), options));
 }
 
 void reducescatter(const void* input, const Shape& shape, DataType type, Allocator allocate,

@@ -73,13 +73,6 @@ std::vector<TensorWork> start_group(const std::vector<torch::Tensor>& inputs,
   return works;
 }
 
-std::vector<torch::Tensor> wait_for_all(std::vector<TensorWork> works) {
-  for (TensorWork& work : works) work.drain();
-  std::vector<torch::Tensor> results;
-  for (TensorWork& work : works) results.push_back(work.wait());
-  return results;
-}
-
 }  // namespace
 
 TensorWork start_allreduce(torch::Tensor input, torch::Tensor output,
@@ -109,12 +102,12 @@ std::vector<TensorWork> grouped_allreduce_async_(std::vector<torch::Tensor> tens
 
 std::vector<torch::Tensor> grouped_allreduce(const std::vector<torch::Tensor>& tensors,
                                              const TensorAllreduceOptions& options) {
-  return wait_for_all(grouped_allreduce_async(tensors, options));
+  return synchronize(grouped_allreduce_async(tensors, options));
 }
 
 std::vector<torch::Tensor> grouped_allreduce_(std::vector<torch::Tensor> tensors,
                                               const TensorAllreduceOptions& options) {
-  return wait_for_all(grouped_allreduce_async_(std::move(tensors), options));
+  return synchronize(grouped_allreduce_async_(std::move(tensors), options));
 }
 
 TensorWork start_broadcast(torch::Tensor tensor, int root, const TensorBroadcastOptions& options) {

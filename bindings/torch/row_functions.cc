@@ -41,6 +41,33 @@ struct RowMemory {
   }
 };
 
+/// The tensors of a group as the core takes them.
+struct RowGroup {
+  std::vector<RowMemory> memory;
+
+  RowGroup(const std::vector<torch::Tensor>& tensors, const std::string& name) {
+    for (const torch::Tensor& tensor : tensors) memory.emplace_back(tensor, name);
+  }
+
+  std::vector<RowMember> members() const {
+    std::vector<RowMember> members;
+    for (const RowMemory& m : memory)
+      members.push_back({m.input.data_ptr(), m.shape, m.type, m.allocator()});
+    return members;
+  }
+
+  std::shared_ptr<const void> keep_alive() const {
+    return std::make_shared<const std::vector<RowMemory>>(memory);
+  }
+
+  std::vector<TensorWork> works(std::vector<std::shared_ptr<Work>> started) const {
+    std::vector<TensorWork> works;
+    for (std::size_t i = 0; i < memory.size(); ++i)
+      works.push_back(memory[i].work(std::move(started[i])));
+    return works;
+  }
+};
+
 }  // namespace
 
 TensorWork allgather_async(const torch::Tensor& tensor, const TensorAllgatherOptions& options) {
@@ -85,6 +112,35 @@ TensorWork reducescatter_async(const torch::Tensor& tensor,
 torch::Tensor reducescatter(const torch::Tensor& tensor,
                             const TensorReducescatterOptions& options) {
   return reducescatter_async(tensor, options).wait();
+}
+
+std::vector<TensorWork> grouped_allgather_async(const std::vector<torch::Tensor>& tensors,
+                                                const TensorAllgatherOptions& options) {
+  const RowGroup group(tensors, options.name);
+  return group.works(grouped_allgather_async(
+      group.members(), CollectiveOptions{options.name, group.keep_alive(), options.process_set}));
+}
+
+std::vector<torch::Tensor> grouped_allgather(const std::vector<torch::Tensor>& tensors,
+                                             const TensorAllgatherOptions& options) {
+  return synchronize(grouped_allgather_async(tensors, options));
+}
+
+std::vector<TensorWork> grouped_reducescatter_async(const std::vector<torch::Tensor>& tensors,
+                                                    const TensorReducescatterOptions& options) {
+  const RowGroup group(tensors, options.name);
+  return group.works(grouped_reducescatter_async(
+      group.members(), ReducescatterOptions{.op = options.op,
+                                            .name = options.name,
+                                            .prescale = options.prescale,
+                                            .postscale = options.postscale,
+                                            .keep_alive = group.keep_alive(),
+                                            .process_set = options.process_set}));
+}
+
+std::vector<torch::Tensor> grouped_reducescatter(const std::vector<torch::Tensor>& tensors,
+                                                 const TensorReducescatterOptions& options) {
+  return synchronize(grouped_reducescatter_async(tensors, options));
 }
 
 TensorWork gather_async(const torch::Tensor& tensor, int root, const TensorGatherOptions& options) {

@@ -27,6 +27,14 @@ void TensorWork::drain() {
 }
 
 torch::Tensor synchronize(TensorWork& work) { return work.wait(); }
+
+std::vector<torch::Tensor> synchronize(std::vector<TensorWork> works) {
+  for (TensorWork& work : works) work.drain();
+  std::vector<torch::Tensor> results;
+  for (TensorWork& work : works) results.push_back(work.wait());
+  return results;
+}
+
 bool poll(const TensorWork& work) { return work.done(); }
 
 }  // namespace kolo

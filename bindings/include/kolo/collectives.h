@@ -110,12 +110,16 @@ struct GroupMember {
   void* output = nullptr;
   Shape shape = {};
   DataType type = DataType::kFloat32;
+  /// Of the member, as AllreduceOptions::name; empty: after the group's. Only in groups with a
+  /// name.
+  std::string name = {};
+  bool absent = false;  ///< of this member, as AllreduceOptions::absent
 };
 
 /// All or nothing: the members are done once every rank has submitted all of them, and if one fails
 /// (ranks disagree, say), all do, with its reason. Work by member, each with its own status. `name`
 /// is the group's; its members are called "name/0", "name/1", … Every rank gives the same number
-/// of members in the same order.
+/// of members in the same order. The other grouped operations are alike in this.
 KOLO_API std::vector<std::shared_ptr<Work>> grouped_allreduce_async(
     const std::vector<GroupMember>& members, const AllreduceOptions& options = {});
 /// Throws what the first member failed with that did; waits for all of them first.
@@ -157,6 +161,25 @@ KOLO_API std::shared_ptr<Work> reducescatter_async(const void* input, const Shap
                                                    const ReducescatterOptions& options = {});
 KOLO_API void reducescatter(const void* input, const Shape& shape, DataType type,
                             Allocator allocate, const ReducescatterOptions& options = {});
+
+/// One member of a group: as the arguments of allgather_async and reducescatter_async.
+struct RowMember {
+  const void* input = nullptr;
+  Shape shape = {};
+  DataType type = DataType::kFloat32;
+  Allocator allocate = {};
+};
+
+/// Several allgathers, all or none, as grouped_allreduce_async. (Horovod's grouped_allgather.)
+KOLO_API std::vector<std::shared_ptr<Work>> grouped_allgather_async(
+    std::vector<RowMember> members, const CollectiveOptions& options = {});
+KOLO_API void grouped_allgather(std::vector<RowMember> members,
+                                const CollectiveOptions& options = {});
+/// Several reducescatters, all or none. (Horovod's grouped_reducescatter.)
+KOLO_API std::vector<std::shared_ptr<Work>> grouped_reducescatter_async(
+    std::vector<RowMember> members, const ReducescatterOptions& options = {});
+KOLO_API void grouped_reducescatter(std::vector<RowMember> members,
+                                    const ReducescatterOptions& options = {});
 
 /// As allgather, but the root alone has an output; the others' allocators are called with no rows.
 KOLO_API std::shared_ptr<Work> gather_async(const void* input, const Shape& shape, DataType type,

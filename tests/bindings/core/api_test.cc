@@ -1,5 +1,7 @@
 // The global interface in real processes: started again after shutdown(), and forked after init().
 // Alone and under mpirun, on all ranks at once.
+#include "tests/support/message_of.h"
+
 #include <kolo/kolo.h>
 
 #include <gmock/gmock.h>
@@ -11,17 +13,8 @@
 
 namespace {
 
+using kolo::test::message_of;
 using testing::HasSubstr;
-
-template <class Call>
-std::string message_of(Call&& call) {
-  try {
-    call();
-  } catch (const kolo::Exception& error) {
-    return error.what();
-  }
-  return "(no error)";
-}
 
 double sum_of_ones() {
   double one = 1;

@@ -1,4 +1,4 @@
-#include "tests/bindings/torch/tools_test_support.h"
+#include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
 
@@ -13,6 +13,7 @@
 namespace {
 
 namespace fs = std::filesystem;
+using kolo::test::message_of;
 using testing::AllOf;
 using testing::HasSubstr;
 

@@ -1,6 +1,6 @@
 // Every collective on tensors, under mpirun: rows, groups, sparse tensors, messages, process sets,
 // join, and the words of the errors on all ranks.
-#include "tests/bindings/torch/tools_test_support.h"
+#include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
 
@@ -11,6 +11,7 @@
 
 namespace {
 
+using kolo::test::message_of;
 using testing::HasSubstr;
 
 torch::Tensor rows_of(int rank, std::int64_t rows, torch::ScalarType type = torch::kFloat32) {
@@ -84,6 +85,30 @@ TEST(Groups, AllOrNothing) {
   EXPECT_THAT(message_of([&] { works[1].wait(); }), HasSubstr("rank 0 submitted shape [2], but"));
   EXPECT_THAT(message_of([&] { works[2].wait(); }), HasSubstr("'g/1'"));
   kolo::barrier();
+}
+
+TEST(Groups, OfRowsAllOrNothing) {
+  const int size = kolo::size();
+  std::vector<torch::Tensor> tensors{torch::full({kolo::rank() + 1, 2}, kolo::rank()).t().t(),
+                                     torch::ones({2}, torch::kFloat64)};
+  const auto gathered = kolo::grouped_allgather(tensors, {.name = "g"});
+  EXPECT_TRUE(torch::equal(gathered[0], kolo::allgather(tensors[0])));
+  EXPECT_TRUE(torch::equal(gathered[1], torch::ones({2 * size}, torch::kFloat64)));
+  const std::vector<torch::Tensor> whole{torch::ones({size, 3}), torch::full({2 * size}, 2)};
+  auto works = kolo::grouped_reducescatter_async(whole, {.op = kolo::ReduceOp::kAverage});
+  EXPECT_TRUE(torch::equal(works[0].wait(), torch::ones({1, 3})));
+  EXPECT_TRUE(torch::equal(kolo::grouped_reducescatter(whole, {.name = "s"})[1],
+                           torch::full({2}, 2 * size)));
+  static_cast<void>(works[1].wait());
+  if (size == 1) return;
+  if (kolo::rank() == 1) tensors[1] = torch::ones({2, 2}, torch::kFloat64);
+  works = kolo::grouped_allgather_async(tensors, {.name = "g"});
+  EXPECT_THAT(message_of([&] { works[0].wait(); }),
+              HasSubstr("tensor 'g/0': not done, since 'g/1' of its group 'g' has failed"));
+  EXPECT_THAT(message_of([&] { works[1].wait(); }),
+              HasSubstr("row shape [], but rank 1 submitted row shape [2]"));
+  EXPECT_THAT(message_of([&] { kolo::grouped_allgather(tensors, {.name = "g"}); }),
+              HasSubstr("'g/1'"));
 }
 
 TEST(Sparse, SumsAndAveragesRows) {

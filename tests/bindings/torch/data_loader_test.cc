@@ -1,4 +1,4 @@
-#include "tests/bindings/torch/tools_test_support.h"
+#include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
 
@@ -10,6 +10,7 @@
 
 namespace {
 
+using kolo::test::message_of;
 using testing::HasSubstr;
 
 /// Element i is the number i.

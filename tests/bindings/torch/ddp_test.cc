@@ -1,4 +1,6 @@
 // DistributedDataParallel, alone and under mpirun: every test runs on all ranks at once.
+#include "tests/support/message_of.h"
+
 #include <kolo/torch.h>
 
 #include <gmock/gmock.h>
@@ -13,18 +15,9 @@ namespace {
 
 using kolo::DdpOptions;
 using kolo::DistributedDataParallel;
+using kolo::test::message_of;
 using testing::AllOf;
 using testing::HasSubstr;
-
-template <class Call>
-std::string message_of(Call&& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "(no error)";
-}
 
 double mean_of_ranks() { return (kolo::size() + 1) / 2.0; }  // of rank + 1
 double mine() { return kolo::rank() + 1.0; }

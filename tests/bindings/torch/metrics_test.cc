@@ -1,4 +1,4 @@
-#include "tests/bindings/torch/tools_test_support.h"
+#include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
 
@@ -9,6 +9,7 @@
 
 namespace {
 
+using kolo::test::message_of;
 using testing::HasSubstr;
 
 torch::Tensor as_tensor(const std::vector<std::size_t>& indices, torch::ScalarType type) {

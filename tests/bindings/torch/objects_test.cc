@@ -1,4 +1,4 @@
-#include "tests/bindings/torch/tools_test_support.h"
+#include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
 
@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 namespace {
+
+using kolo::test::message_of;
 
 std::string text_of(int rank) {
   std::string text(static_cast<std::size_t>(rank * 1000 + 3), static_cast<char>('a' + rank));

@@ -1,5 +1,7 @@
 // DistributedOptimizer's options, each against what one process would do, and with every optimizer
 // of LibTorch. On all ranks at once.
+#include "tests/support/message_of.h"
+
 #include <kolo/torch.h>
 
 #include <gmock/gmock.h>
@@ -7,6 +9,7 @@
 
 namespace {
 
+using kolo::test::message_of;
 using testing::HasSubstr;
 
 constexpr auto kDouble = torch::kFloat64;
@@ -14,16 +17,6 @@ constexpr auto kDouble = torch::kFloat64;
 double ranks_sum() { return kolo::size() * (kolo::size() + 1) / 2.0; }
 double ranks_mean() { return ranks_sum() / kolo::size(); }
 double scale() { return kolo::rank() + 1; }
-
-template <class Call>
-std::string message_of(Call&& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "(no error)";
-}
 
 /// One parameter and a plain gradient descent with rate 1 over it.
 struct Weight {

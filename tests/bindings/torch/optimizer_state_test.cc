@@ -1,4 +1,4 @@
-#include "tests/bindings/torch/tools_test_support.h"
+#include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
 
@@ -8,6 +8,8 @@
 #include <sstream>
 
 namespace {
+
+using kolo::test::message_of;
 
 /// The weight after each of four steps, in which all state and options show.
 template <class O>

@@ -1,5 +1,5 @@
 // Both samplers, for ranks that are only numbers here: no test needs the other processes.
-#include "tests/bindings/torch/tools_test_support.h"
+#include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
 
@@ -11,6 +11,7 @@
 
 namespace {
 
+using kolo::test::message_of;
 using testing::HasSubstr;
 
 std::vector<std::size_t> drain(kolo::RankSampler& sampler, std::size_t batch_size = 4) {

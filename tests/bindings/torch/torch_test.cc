@@ -1,4 +1,6 @@
 // The LibTorch binding, alone and under mpirun: every test runs on all ranks at once.
+#include "tests/support/message_of.h"
+
 #include <kolo/torch.h>
 
 #include <gmock/gmock.h>
@@ -10,17 +12,8 @@
 
 namespace {
 
+using kolo::test::message_of;
 using testing::HasSubstr;
-
-template <class Call>
-std::string message_of(Call&& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "(no error)";
-}
 
 double ranks_sum() { return kolo::size() * (kolo::size() + 1) / 2.0; }
 

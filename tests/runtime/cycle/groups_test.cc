@@ -109,6 +109,61 @@ TEST(Groups, AMemberThatIsNoneElsewhereIsAMismatch) {
   });
 }
 
+class GroupsOfRows : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, GroupsOfRows, testing::Values(1, 2, 3, 4));
+
+TEST_P(GroupsOfRows, GatherAndReduceScatterAllOrNothing) {
+  const int size = GetParam();
+  run_local_world(size, [&](int rank, Runtime& runtime) {
+    const auto ranks = static_cast<std::size_t>(size);
+    const auto member = [](OperationKind kind, const char* name, Rows<float>& rows) {
+      return rows_of(kind, name, rows, {static_cast<std::int64_t>(rows.input.size())});
+    };
+    for (int step = 0; step < 5; ++step) {
+      // In the last but one step, the last rank's second member has another type of row.
+      const bool odd = step == 3 && size > 1;
+      const auto rows_of_rank = [](int r) { return static_cast<std::size_t>(r + 1); };
+      Rows<float> a{std::vector<float>(rows_of_rank(rank), static_cast<float>(rank)), {}, {}};
+      Rows<float> b{std::vector<float>(2 * ranks, static_cast<float>(rank)), {}, {}};
+      auto second = odd && rank == size - 1
+                        ? rows_of(OperationKind::kAllgather, "g/b", b, {size, 2})
+                        : member(OperationKind::kAllgather, "g/b", b);
+      const Works gathered = submit_group(
+          runtime, {member(OperationKind::kAllgather, "g/a", a), std::move(second)}, "g");
+      Rows<float> c{std::vector<float>(ranks, 1.0F), {}, {}};
+      Rows<float> d{std::vector<float>(3 * ranks + 1, 2.0F), {}, {}};
+      const Works scattered = submit_group(runtime,
+                                           {member(OperationKind::kReduceScatter, "s/c", c),
+                                            member(OperationKind::kReduceScatter, "s/d", d)},
+                                           "s");
+      for (const auto& work : scattered) ASSERT_DONE(work);
+      EXPECT_EQ(c.output, std::vector<float>(1, static_cast<float>(size)));
+      EXPECT_EQ(d.output, std::vector<float>(rank == 0 ? 4 : 3, 2.0F * static_cast<float>(size)));
+      if (odd) {
+        const Error first = gathered[0]->wait().error();
+        const Error own = gathered[1]->wait().error();
+        EXPECT_EQ(own.code, ErrorCode::kMismatch);
+        EXPECT_THAT(own.message, HasSubstr("submitted row shape []"));
+        EXPECT_EQ(
+            first.message,
+            "tensor 'g/a': not done, since 'g/b' of its group 'g' has failed: " + own.message);
+        EXPECT_EQ(a.allocations + b.allocations, 0);
+        continue;
+      }
+      for (const auto& work : gathered) ASSERT_DONE(work);
+      std::vector<float> expected;
+      Splits splits;
+      for (int r = 0; r < size; ++r) {
+        expected.insert(expected.end(), rows_of_rank(r), static_cast<float>(r));
+        splits.push_back(r + 1);
+      }
+      EXPECT_EQ(a.output, expected);
+      EXPECT_EQ(gathered[0]->received_splits(), splits);
+      EXPECT_EQ(b.output.size(), 2 * ranks * ranks);
+    }
+  });
+}
+
 TEST(Groups, ANameInFlightRefusesTheWholeGroup) {
   run_local_world(1, [](int, Runtime& runtime) {
     std::vector<float> a(3, 1.0F);

@@ -57,6 +57,19 @@ KOLO_API torch::Tensor reducescatter(const torch::Tensor& tensor,
 KOLO_API TensorWork reducescatter_async(const torch::Tensor& tensor,
                                         const TensorReducescatterOptions& options = {});
 
+/// Several allgathers, all or none: see grouped_allgather_async of <kolo/collectives.h>; `name` is
+/// the group's. New tensors, in the order of `tensors`.
+KOLO_API std::vector<torch::Tensor> grouped_allgather(const std::vector<torch::Tensor>& tensors,
+                                                      const TensorAllgatherOptions& options = {});
+/// A work by member, each with its own outcome.
+KOLO_API std::vector<TensorWork> grouped_allgather_async(
+    const std::vector<torch::Tensor>& tensors, const TensorAllgatherOptions& options = {});
+/// Several reducescatters, all or none.
+KOLO_API std::vector<torch::Tensor> grouped_reducescatter(
+    const std::vector<torch::Tensor>& tensors, const TensorReducescatterOptions& options = {});
+KOLO_API std::vector<TensorWork> grouped_reducescatter_async(
+    const std::vector<torch::Tensor>& tensors, const TensorReducescatterOptions& options = {});
+
 /// As allgather at the root; a tensor without rows elsewhere.
 KOLO_API torch::Tensor gather(const torch::Tensor& tensor, int root,
                               const TensorGatherOptions& options = {});

@@ -49,6 +49,8 @@ struct TensorWorkParts {
 
 /// Waits; the result, or what the operation failed with.
 KOLO_API torch::Tensor synchronize(TensorWork& work);
+/// The results, once all have ended; throws what the first that has failed did.
+KOLO_API std::vector<torch::Tensor> synchronize(std::vector<TensorWork> works);
 /// Whether the operation has ended; never blocks.
 KOLO_API bool poll(const TensorWork& work);
 

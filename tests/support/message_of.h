@@ -1,8 +1,10 @@
-// What the tests of the training tools share.
+// What a call says when it fails. For tests of what throws.
 #pragma once
 
 #include <exception>
 #include <string>
+
+namespace kolo::test {
 
 /// The message that `call` throws.
 template <class Call>
@@ -14,3 +16,5 @@ std::string message_of(Call&& call) {
   }
   return "(no error)";
 }
+
+}  // namespace kolo::test
