@@ -100,7 +100,7 @@ Status Operation::bind_scratch(const Schedule& schedule, MemoryBinding& binding)
   if (schedule.scratch_is_mapped) {
     slot_ = window_.take_slot();
     const auto windows = window_.windows();  // by rank of the world, whose operation this is
-    binding.mapped = {*slot_, windows};
+    binding.mapped = {places_of(binding), windows};
     binding.scratch = windows[static_cast<std::size_t>(communicator_.rank())].data() + *slot_;
     return {};
   }
@@ -108,6 +108,20 @@ Status Operation::bind_scratch(const Schedule& schedule, MemoryBinding& binding)
   KOLO_ASSIGN(scratch_, arena_.allocate(bytes, MemoryKind::kHeap));
   binding.scratch = scratch_.data();
   return {};
+}
+
+WindowPlaces Operation::places_of(const MemoryBinding& binding) const {
+  WindowPlaces places{.scratch = *slot_};
+  const auto place_of = [&](const SegmentList& list) {
+    if (window_.arena() == nullptr || list.size() != 1) return WindowPlaces::kNowhere;
+    const Segment whole = list.rest_at(0, size_of(binding.type));
+    const auto place =
+        window_.arena()->offset_of(whole.data, whole.elements * size_of(binding.type));
+    return place.value_or(WindowPlaces::kNowhere);
+  };
+  if (binding.prescale.is_identity()) places.input = place_of(binding.input);
+  places.output = place_of(binding.output);
+  return places;
 }
 
 void Operation::free_scratch() {

@@ -76,6 +76,7 @@ class Operation {
   bool lies_in_place() const;
   std::uint64_t fused_elements() const;
   Status bind_scratch(const Schedule& schedule, MemoryBinding& binding);
+  WindowPlaces places_of(const MemoryBinding& binding) const;
   void free_scratch();
 
   const Communicator& communicator_;

@@ -8,6 +8,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <utility>
 
 namespace kolo {
@@ -79,8 +82,9 @@ Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers) {
   };
   KOLO_TRY(transport_->connect(world().rank(), std::move(peers), cycle_,
                                groups_.world().communicator.abort(), deadline()));
-  KOLO_TRY(window_.open(bootstrap, *transport_, world(),
-                        static_cast<std::size_t>(config_.shared_memory), log_, deadline()));
+  const HostWindow::Sizes sizes{.slots = static_cast<std::size_t>(config_.shared_memory),
+                                .arena = static_cast<std::size_t>(config_.arena)};
+  KOLO_TRY(window_.open(bootstrap, *transport_, world(), sizes, log_, deadline()));
   one_shot_.open();
   return {};
 }
@@ -254,6 +258,21 @@ Result<std::shared_ptr<Work>> Runtime::remove_process_set(std::uint32_t id) {
 Result<std::vector<int>> Runtime::ranks_of(std::uint32_t id) {
   return groups_.with(
       id, [](Group& group) -> Result<std::vector<int>> { return group.communicator.ranks(); });
+}
+
+Result<std::shared_ptr<std::byte>> Runtime::allocate(std::size_t bytes) const {
+  if (window_.arena() != nullptr) return window_.arena()->allocate(bytes);
+  constexpr std::size_t kAlignment = 4096;
+  auto* const memory = static_cast<std::byte*>(
+      bytes > SIZE_MAX - kAlignment
+          ? nullptr
+          : std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment));
+  if (memory == nullptr) {
+    return KOLO_ERROR(kOutOfMemory, "rank {}: there are no {} bytes of memory", world().rank(),
+                      bytes);
+  }
+  std::memset(memory, 0, bytes);
+  return std::shared_ptr<std::byte>(memory, [](std::byte* begin) { std::free(begin); });
 }
 
 void Runtime::shut_down() {

@@ -77,6 +77,10 @@ class Runtime {
   Result<std::vector<int>> ranks_of(std::uint32_t id);
   std::vector<std::uint32_t> process_sets() const { return groups_.ids(); }
 
+  /// Zeroed memory that the ranks of this host have mapped, if they share any (HostWindow), else
+  /// private memory. It may outlive the runtime. kOutOfMemory.
+  Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes) const;
+
   /// Ends this rank's part; what is under way fails with kShutdown. Further calls do nothing.
   void shut_down();
   /// The failure that aborted this rank, if any; an orderly shutdown is none.

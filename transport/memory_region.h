@@ -1,6 +1,9 @@
 // Memory that the transport knows: registered for sending without staging, or allocated so that
-// peers can map it. Owned by unique_ptr; the transport outlives it. Token holder only.
+// peers can map it. Owned by unique_ptr; the transport outlives it. Token holder only, but for
+// commit() and discard(), which any thread may call on ranges of its own.
 #pragma once
+
+#include <kolo/error.h>
 
 #include <cstddef>
 #include <span>
@@ -15,6 +18,12 @@ class MemoryRegion {
   virtual std::span<std::byte> bytes() const = 0;
   /// What a peer passes to Transport::map_peer(). Opaque.
   virtual std::string key() const = 0;
+
+  /// Of a region that was only reserved: gets memory for a range of whole pages, so that nobody is
+  /// killed for touching it. kOutOfMemory if there is none. Others have all of theirs.
+  virtual Status commit(std::size_t /*offset*/, std::size_t /*bytes*/) { return {}; }
+  /// Gives such a range back; its content is lost, and it reads as zeros once committed again.
+  virtual void discard(std::size_t /*offset*/, std::size_t /*bytes*/) {}
 };
 
 /// A peer's region in this process's address space. The peer must keep the region meanwhile.

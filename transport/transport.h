@@ -80,9 +80,13 @@ class Transport {
 
   /// Memory that peers on this host can map. kOutOfMemory or kUnsupported when there is none.
   virtual Result<std::unique_ptr<MemoryRegion>> allocate_mappable(std::size_t bytes) = 0;
+  /// The same as address space that has memory only where it is committed (MemoryRegion::commit()).
+  /// It does not depend on the transport, and may outlive it. kUnsupported where there is no such
+  /// thing.
+  virtual Result<std::unique_ptr<MemoryRegion>> reserve_mappable(std::size_t bytes) = 0;
   /// Registers the caller's memory, so that large transfers from it need no staging.
   virtual Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes) = 0;
-  /// Maps a region that `peer` allocated with allocate_mappable(). kUnsupported when it cannot.
+  /// Maps a region that `peer` allocated or reserved. kUnsupported when it cannot.
   virtual Result<std::unique_ptr<PeerMapping>> map_peer(int peer, std::string_view key) = 0;
 
   /// Progresses until everything sent has left this process or the deadline has passed.

@@ -141,6 +141,10 @@ void shutdown() {
   shutdown_locked(g);
 }
 
+std::shared_ptr<void> allocate(std::size_t bytes) {
+  return value_or_throw(runtime_for("allocate")->allocate(bytes));
+}
+
 bool is_initialized() {
   Global& g = global();
   if (g.forked_from != 0) return false;

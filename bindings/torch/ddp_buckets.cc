@@ -1,5 +1,7 @@
 #include "bindings/torch/ddp_buckets.h"
 
+#include <kolo/torch/memory.h>
+
 #include <map>
 
 namespace kolo {
@@ -54,8 +56,8 @@ BucketMemory::BucketMemory(const std::vector<torch::Tensor>& parameters) {
     offsets.push_back(end);
     end += (parameter.numel() + step - 1) / step * step;
   }
-  flat_ = torch::zeros({end}, parameters.front().options().requires_grad(false).memory_format(
-                                  torch::MemoryFormat::Contiguous));
+  // Where ranks share memory, a bucket is reduced where it lies.
+  flat_ = shared_zeros({end}, torch::TensorOptions().dtype(parameters.front().dtype()));
   for (std::size_t k = 0; k < parameters.size(); ++k) {
     const torch::Tensor& parameter = parameters[k];
     // What autograd wants a gradient to look like; else it would not add to it in place.

@@ -84,6 +84,8 @@ const std::vector<Spec>& specs() {
              "Ring blocks that are under way at once."),
       number("KOLO_SHARED_MEMORY", &Config::shared_memory, kBytes, {0, kGiB}, kWorld,
              "A rank's window that the other ranks of its host map; 0: messages carry everything."),
+      number("KOLO_ARENA", &Config::arena, kBytes, {0, 1024 * kGiB}, kRank,
+             "Address space for kolo::allocate(); memory is taken as it is allocated."),
       number("KOLO_BATCH_WINDOW", &Config::batch_window_us, "microseconds", {0, 1'000'000}, kRank,
              "How long a ready tensor may wait for company unless somebody waits for it."),
       number("KOLO_BATCH_SIZE", &Config::batch_size, kBytes, {0, kGiB}, kRank,

@@ -13,6 +13,11 @@
 //   notify 1      → 1, 2                       → 0, 2                       → 0, 1
 //   unpack        S(0)[1],S(0)[2] → out        S(1)[0],S(1)[2] → out        S(2)[0],S(2)[1] → out
 //
+// Where a rank's input is memory that the others have mapped, they read it there instead of in S
+// and it packs nothing; where its output is, they write there and it unpacks nothing
+// (Operand::direct). Each rank decides that for itself. With both on all ranks an element is read
+// once and written once by every rank.
+//
 // Steps a block and rank: p−1 copies in, 1 reduce, p−1 copies out, 2(p−1) notices each way.
 // Elements copied a rank: 2·count·(p−1)/p; a slice of one's own is never copied. Nothing is sent
 // but notices.
@@ -99,7 +104,7 @@ void MappedWriter::write_block(std::uint64_t block) {
   const auto in_scratch = [&](int owner, Interval part) {
     const std::uint64_t offset = lane * largest_block() + (part.begin - whole.begin);
     return owner == rank_ ? Operand{Space::kScratch, -1, offset, part.length}
-                          : Operand{Space::kPeer, owner, offset, part.length};
+                          : Operand{Space::kPeer, owner, offset, part.length, part.begin};
   };
   const auto packed_tag = static_cast<std::uint32_t>(block * 2);
   const std::uint32_t reduced_tag = packed_tag + 1;
@@ -113,8 +118,8 @@ void MappedWriter::write_block(std::uint64_t block) {
   for (int k = 1; k < size_; ++k) {
     const int peer = (rank_ + k) % size_;
     if (const Interval part = slice(whole, peer); part.length > 0) {
-      const StepId copied = builder_.copy(input_at(part), {in_scratch(rank_, part)}, Scaling::kPre,
-                                          {finished_[lane]});
+      const StepId copied = builder_.stand_in(input_at(part), in_scratch(rank_, part),
+                                              Scaling::kPre, {finished_[lane]});
       builder_.notify(peer, packed_tag, {copied});
     }
     if (own.length > 0) {
@@ -135,7 +140,7 @@ void MappedWriter::write_block(std::uint64_t block) {
     if (const Interval part = slice(whole, peer); part.length > 0) {
       const StepId arrived = builder_.await(peer, reduced_tag, {});
       unpacked.push_back(
-          builder_.copy(in_scratch(rank_, part), {output_at(part)}, Scaling::kNone, {arrived}));
+          builder_.stand_in(in_scratch(rank_, part), output_at(part), Scaling::kNone, {arrived}));
     }
   }
   // The last blocks have nobody who waits for them.

@@ -26,13 +26,22 @@ enum class Space : std::uint8_t {
 };
 
 struct Operand {
+  static constexpr std::uint64_t kNowhere = UINT64_MAX;
+
   Space space = Space::kScratch;
   std::int32_t rank = -1;  ///< whose memory, for kPeer
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
+  /// For kPeer: where the peer has the same elements in its kInput, if this is a source, or wants
+  /// them in its kOutput, if it is a destination. Where that memory is mapped here by itself it
+  /// takes the scratch's place, and the peer's copy between the two (Step::stands_in) is void.
+  std::uint64_t direct = kNowhere;
 
   friend bool operator==(const Operand&, const Operand&) = default;
 };
+
+/// Whether an operand is a source or a destination of its step.
+enum class Role : std::uint8_t { kSource, kDestination };
 
 enum class StepKind : std::uint8_t {
   kSend,     ///< one source to `peer` under `tag`; the source is contiguous memory
@@ -57,6 +66,9 @@ using StepId = std::uint32_t;
 struct Step {
   StepKind kind = StepKind::kCopy;
   Scaling scaling = Scaling::kNone;
+  /// A copy from kInput to kScratch, or from there to kOutput, that is void where all peers have
+  /// the user's memory mapped; see Operand::direct.
+  bool stands_in = false;
   std::int32_t peer = -1;
   std::uint32_t tag = 0;
   // Ranges into Schedule::operands and Schedule::dependencies.
@@ -109,6 +121,9 @@ class ScheduleBuilder {
                 Scaling scaling, std::span<const StepId> after);
   StepId copy(Operand source, std::initializer_list<Operand> destinations, Scaling scaling,
               std::initializer_list<StepId> after);
+  /// A copy between the user's memory and mapped scratch, for peers that name Operand::direct.
+  StepId stand_in(Operand source, Operand destination, Scaling scaling,
+                  std::initializer_list<StepId> after);
   StepId notify(int peer, std::uint32_t tag, std::initializer_list<StepId> after);
   StepId await(int peer, std::uint32_t tag, std::initializer_list<StepId> after);
   /// A copy of nothing: done when all of `after` are. For "when this block is finished".

@@ -20,17 +20,17 @@ constexpr std::size_t kSmallest = HostWindow::kSlots * 16 * kPage;
 
 /// What a rank tells the others of its window.
 struct HostWindow::Offer {
-  std::size_t bytes = 0;
+  std::size_t slots = 0;  ///< bytes
   std::string key = {};
   std::string error = {};  ///< why there is none
 
-  std::string encode() const { return join_fields({std::to_string(bytes), key, error}); }
+  std::string encode() const { return join_fields({std::to_string(slots), key, error}); }
   static Result<Offer> decode(std::string_view blob, int rank) {
     std::vector<std::string> fields;
     Offer offer;
     if (split_fields(blob, fields) && fields.size() == 3) {
       const char* const end = fields[0].data() + fields[0].size();
-      if (std::from_chars(fields[0].data(), end, offer.bytes).ptr == end) {
+      if (std::from_chars(fields[0].data(), end, offer.slots).ptr == end) {
         offer.key = std::move(fields[1]);
         offer.error = std::move(fields[2]);
         return offer;
@@ -43,24 +43,33 @@ struct HostWindow::Offer {
 HostWindow::HostWindow() = default;
 HostWindow::~HostWindow() = default;
 
-Status HostWindow::offer(Transport& transport, std::size_t bytes, Offer& mine) {
-  // Containers often have little room for shared memory: a smaller window serves as well.
+Status HostWindow::offer(Kind kind, Transport& transport, Sizes sizes, Offer& mine) {
+  if (sizes.slots < kSmallest) {
+    return KOLO_ERROR(kInvalidArgument, "KOLO_SHARED_MEMORY={} is less than {}", sizes.slots,
+                      kSmallest);
+  }
+  // Containers often have little room for shared memory, or for addresses: less serves as well.
   Status status;
-  for (std::size_t size = bytes; size >= kSmallest; size /= 2) {
-    auto region = transport.allocate_mappable(kBoardBytes + size);
-    if (region.ok()) {
+  std::size_t arena = kind == Kind::kReserved ? sizes.arena / kPage * kPage : 0;
+  for (std::size_t slots = sizes.slots / kPage * kPage; slots >= kSmallest;) {
+    const std::size_t fixed = kBoardBytes + slots;
+    auto region = kind == Kind::kReserved ? transport.reserve_mappable(fixed + arena)
+                                          : transport.allocate_mappable(fixed);
+    status = region.ok() ? (*region)->commit(0, fixed) : Status(region.error());
+    if (status.ok()) {
       own_ = *std::move(region);
       std::memset(own_->bytes().data(), 0, kBoardBytes);
-      mine.bytes = size;
+      if (arena > 0) arena_ = std::make_shared<SharedArena>(own_, fixed);
+      mine.slots = slots;
       mine.key = own_->key();
       return {};
     }
-    status = std::move(region).error();
     if (status.error().code != ErrorCode::kOutOfMemory) break;
-  }
-  if (status.ok()) {
-    status =
-        KOLO_ERROR(kInvalidArgument, "KOLO_SHARED_MEMORY={} is less than {}", bytes, kSmallest);
+    if (!region.ok() && arena > slots) {
+      arena = arena / 2 / kPage * kPage;
+    } else {
+      slots = slots / 2 / kPage * kPage;
+    }
   }
   return status;
 }
@@ -73,7 +82,7 @@ Status HostWindow::map(Transport& transport, const World& world, const std::vect
     const auto index = static_cast<std::size_t>(rank);
     const Offer& offer = offers[index];
     if (!offer.error.empty()) return KOLO_ERROR(kUnsupported, "rank {}: {}", rank, offer.error);
-    smallest = std::min(smallest, offer.bytes);
+    smallest = std::min(smallest, offer.slots);
     if (rank == world.rank()) {
       windows_[index] = own_->bytes();
       continue;
@@ -86,47 +95,70 @@ Status HostWindow::map(Transport& transport, const World& world, const std::vect
   return {};
 }
 
-Status HostWindow::open(Bootstrap& bootstrap, Transport& transport, const World& world,
-                        std::size_t bytes, const Log& log, Deadline deadline) {
-  if (bytes == 0 || world.size() == 1) return {};
-  Offer mine;
-  if (world.local_size() > 1) {
-    if (const Status offered = offer(transport, bytes, mine); !offered.ok()) {
-      mine.error = offered.error().message;
-    }
-  }
-  KOLO_ASSIGN(const auto blobs, bootstrap.exchange("shared memory", mine.encode(), deadline));
-  std::vector<Offer> offers;
-  for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
-    KOLO_ASSIGN(Offer offer, Offer::decode(blobs[rank], static_cast<int>(rank)));
-    offers.push_back(std::move(offer));
-  }
-  Status mapped;
-  if (world.local_size() > 1) mapped = map(transport, world, offers);
-  KOLO_ASSIGN(const auto outcomes,
-              bootstrap.exchange("shared memory mapped",
-                                 mapped.ok() ? std::string() : mapped.error().message, deadline));
-  // One rank that cannot would leave the others waiting: then none on this host does.
-  for (int rank = 0; rank < world.size(); ++rank) {
-    const std::string& why = outcomes[static_cast<std::size_t>(rank)];
-    if (why.empty() || !world.same_host(rank, world.rank())) continue;
-    if (world.local_rank() == 0) {
-      log.warning(
-          "host {}: no memory is shared between its {} ranks ({}); all-reduces inside it take "
-          "slower messages. Give it room (/dev/shm), or KOLO_SHARED_MEMORY=0 to expect this",
-          world.info(world.rank()).hostname, world.local_size(), why);
-    }
-    close();
-    return {};
+Status HostWindow::open(Bootstrap& bootstrap, Transport& transport, const World& world, Sizes sizes,
+                        const Log& log, Deadline deadline) {
+  if (sizes.slots == 0 || world.size() == 1) return {};
+  KOLO_ASSIGN(const bool reserved,
+              open_as(Kind::kReserved, bootstrap, transport, world, sizes, log, deadline));
+  if (!reserved) {
+    KOLO_ASSIGN(const bool allocated,
+                open_as(Kind::kAllocated, bootstrap, transport, world, sizes, log, deadline));
+    static_cast<void>(allocated);  // a host without a window has been told
   }
   for (int i = slot_bytes_ > 0 ? kSlots : 0; i > 0; --i)
     free_slots_.push_back(kBoardBytes + static_cast<std::size_t>(i - 1) * slot_bytes_);
   return {};
 }
 
+/// Whether every host has a window now. Where one has none, its ranks are as before.
+Result<bool> HostWindow::open_as(Kind kind, Bootstrap& bootstrap, Transport& transport,
+                                 const World& world, Sizes sizes, const Log& log,
+                                 Deadline deadline) {
+  const bool wanted = world.local_size() > 1 && own_ == nullptr;
+  const std::string name = kind == Kind::kReserved ? "reserved memory" : "shared memory";
+  Offer mine;
+  if (wanted) {
+    if (const Status offered = offer(kind, transport, sizes, mine); !offered.ok())
+      mine.error = offered.error().message;
+  }
+  KOLO_ASSIGN(const auto blobs, bootstrap.exchange(name, mine.encode(), deadline));
+  std::vector<Offer> offers;
+  for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
+    KOLO_ASSIGN(Offer offer, Offer::decode(blobs[rank], static_cast<int>(rank)));
+    offers.push_back(std::move(offer));
+  }
+  Status mapped;
+  if (wanted) mapped = map(transport, world, offers);
+  KOLO_ASSIGN(const auto outcomes,
+              bootstrap.exchange(name + " mapped",
+                                 mapped.ok() ? std::string() : mapped.error().message, deadline));
+  bool everywhere = true;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const std::string& why = outcomes[static_cast<std::size_t>(rank)];
+    if (why.empty()) continue;
+    everywhere = false;
+    // One rank that cannot would leave the others waiting: then none on this host does.
+    if (!world.same_host(rank, world.rank()) || (own_ == nullptr && windows_.empty())) continue;
+    close();
+    if (world.local_rank() != 0) continue;
+    const std::string& host = world.info(world.rank()).hostname;
+    if (kind == Kind::kReserved) {
+      log.info("host {}: no memory can be reserved ({}); kolo::allocate() gives private memory",
+               host, why);
+    } else {
+      log.warning(
+          "host {}: no memory is shared between its {} ranks ({}); all-reduces inside it take "
+          "slower messages. Give it room (/dev/shm), or KOLO_SHARED_MEMORY=0 to expect this",
+          host, world.local_size(), why);
+    }
+  }
+  return everywhere;
+}
+
 void HostWindow::close() {
   windows_.clear();
   mappings_.clear();
+  arena_.reset();
   own_.reset();
   free_slots_.clear();
   slot_bytes_ = 0;

@@ -1,13 +1,15 @@
 // HostWindow: memory of every rank of a host that all its ranks have mapped, through which a
-// schedule with mapped scratch reads and writes its peers. Opened once, at start; then each running
-// operation borrows a slot of its rank's own window and tells the peers where it lies. Token holder
-// only, but for open().
+// schedule with mapped scratch reads and writes its peers. Opened once, at start. It begins with a
+// board (OneShot), then come slots, one of which each running operation borrows as its scratch, and
+// then the arena, for users' memory. Operations tell the peers where in it their memory lies. Token
+// holder only, but for open() and arena().
 #pragma once
 
 #include "runtime/base/deadline.h"
 #include "runtime/base/log.h"
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/communicator/communicator.h"
+#include "runtime/communicator/shared_arena.h"
 #include "transport/transport.h"
 
 #include <cstddef>
@@ -27,13 +29,20 @@ class HostWindow {
   HostWindow();
   ~HostWindow();
 
-  /// Collective over the world. Each rank offers `bytes` bytes for slots, or what of it the host
-  /// has room for, and maps the others of its host. If that fails anywhere on a host, its ranks
-  /// stay without a window, and its first rank logs why; an error is returned only if the bootstrap
-  /// fails. 0 bytes on every rank: no window is wanted.
-  Status open(Bootstrap& bootstrap, Transport& transport, const World& world, std::size_t bytes,
+  struct Sizes {
+    std::size_t slots = 0;  ///< bytes of all slots together
+    std::size_t arena = 0;  ///< bytes of address space
+  };
+
+  /// Collective over the world. Each rank offers memory of these sizes, or what of it the host has
+  /// room for, and maps the others of its host. Where memory cannot be reserved, there is no arena.
+  /// If it cannot be shared at all on a host, its ranks stay without a window, and its first rank
+  /// logs why; an error is returned only if the bootstrap fails. No slots on every rank: no window
+  /// is wanted.
+  Status open(Bootstrap& bootstrap, Transport& transport, const World& world, Sizes sizes,
               const Log& log, Deadline deadline);
-  /// Gives all memory back. Peers that still have it mapped keep it.
+  /// Gives all memory back, but for the arena's that is in use. Peers that still have it mapped
+  /// keep it.
   void close();
 
   /// Bytes of a slot, alike on all ranks of the host; 0 without a window.
@@ -47,16 +56,23 @@ class HostWindow {
   /// By world rank; empty for ranks of other hosts.
   std::span<const std::span<std::byte>> windows() const { return windows_; }
 
+  /// Users' part of the own window; null without one.
+  const std::shared_ptr<SharedArena>& arena() const { return arena_; }
+
   /// Where a free slot begins in the own window. Precondition: fewer than kSlots are taken.
   std::size_t take_slot();
   void give_back_slot(std::size_t offset);
 
  private:
   struct Offer;
-  Status offer(Transport& transport, std::size_t bytes, Offer& mine);
+  enum class Kind { kReserved, kAllocated };
+  Result<bool> open_as(Kind kind, Bootstrap& bootstrap, Transport& transport, const World& world,
+                       Sizes sizes, const Log& log, Deadline deadline);
+  Status offer(Kind kind, Transport& transport, Sizes sizes, Offer& mine);
   Status map(Transport& transport, const World& world, const std::vector<Offer>& offers);
 
-  std::unique_ptr<MemoryRegion> own_;
+  std::shared_ptr<MemoryRegion> own_;
+  std::shared_ptr<SharedArena> arena_;
   std::vector<std::unique_ptr<PeerMapping>> mappings_;
   std::vector<std::span<std::byte>> windows_;
   std::size_t slot_bytes_ = 0;

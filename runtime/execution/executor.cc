@@ -156,7 +156,7 @@ void Executor::post_transfer(StepId id) {
   }
 }
 
-// A notice says where its sender's mapped scratch lies within its window.
+// A notice says where its sender's memory lies within its window.
 Result<std::span<std::byte>> Executor::message_of(StepId id) {
   const Step& step = schedule_->steps[id];
   switch (step.kind) {
@@ -165,7 +165,7 @@ Result<std::span<std::byte>> Executor::message_of(StepId id) {
     case StepKind::kReceive:
       return contiguous(schedule_->destinations(step).front());
     case StepKind::kNotify:
-      return std::as_writable_bytes(std::span(&binding_.mapped.offset, 1));
+      return std::as_writable_bytes(std::span(&binding_.mapped.own, 1));
     case StepKind::kAwait:
       return std::as_writable_bytes(std::span(&notices_[transfer_index_[id]], 1));
     case StepKind::kReduce:
@@ -180,12 +180,22 @@ Status Executor::take_notice(StepId id) {
   const auto peer = static_cast<std::size_t>(schedule_->steps[id].peer);
   if (peer >= binding_.mapped.windows.size()) return {};  // a schedule without mapped scratch
   const std::span<std::byte> window = binding_.mapped.windows[peer];
-  const std::uint64_t offset = notices_[transfer_index_[id]];
-  const std::uint64_t bytes = schedule_->scratch_elements * size_of(binding_.type);
-  if (offset > window.size() || bytes > window.size() - offset)
-    return KOLO_ERROR(kInternal, "its scratch of {} bytes at {} is not within its window of {}",
-                      bytes, offset, window.size());
-  binding_.peers[peer] = window.data() + offset;
+  const WindowPlaces& places = notices_[transfer_index_[id]];
+  const auto find = [&](std::uint64_t offset, std::uint64_t elements) -> Result<std::byte*> {
+    const std::uint64_t bytes = elements * size_of(binding_.type);
+    if (offset > window.size() || bytes > window.size() - offset)
+      return KOLO_ERROR(kInternal, "its {} bytes at {} are not within its window of {}", bytes,
+                        offset, window.size());
+    return window.data() + offset;
+  };
+  PeerMemory& memory = binding_.peers[peer];
+  KOLO_ASSIGN(memory.scratch, find(places.scratch, schedule_->scratch_elements));
+  if (places.input != WindowPlaces::kNowhere) {
+    KOLO_ASSIGN(memory.input, find(places.input, schedule_->input_elements));
+  }
+  if (places.output != WindowPlaces::kNowhere) {
+    KOLO_ASSIGN(memory.output, find(places.output, schedule_->output_elements));
+  }
   return {};
 }
 
@@ -228,7 +238,7 @@ void Executor::fail(StepId id, const Error& error) {
 }
 
 Result<std::span<std::byte>> Executor::contiguous(const Operand& operand) const {
-  const Segment piece = resolve(binding_, operand, 0);
+  const Segment piece = resolve(binding_, operand, Role::kSource, 0);
   if (piece.elements < operand.length)
     return KOLO_ERROR(kInternal,
                       "elements {} … {} of space {} (rank {}) are not bound to contiguous memory",

@@ -58,7 +58,7 @@ class Executor final : public TransferListener {
   void post_transfer(StepId id);
   /// The bytes that a message step sends or receives.
   Result<std::span<std::byte>> message_of(StepId id);
-  /// After an await: the peer's scratch lies where its notice says.
+  /// After an await: the peer's memory lies where its notice says.
   Status take_notice(StepId id);
   /// Runs a reduce or copy; returns the bytes that it wrote.
   std::size_t run_local(StepId id);
@@ -80,7 +80,7 @@ class Executor final : public TransferListener {
   ReadyQueue idle_ready_;                   ///< nobody waits for them: unpacking
   std::vector<std::uint32_t> waiting_for_;  ///< by step: unfinished dependencies
   std::vector<Transfer> transfers_;         ///< by transfer_index_; stable while the schedule runs
-  std::vector<std::uint64_t> notices_;      ///< by transfer_index_: what an await has received
+  std::vector<WindowPlaces> notices_;       ///< by transfer_index_: what an await has received
 
   // Derived from schedule_; kept while it is used again.
   std::vector<std::uint32_t> transfer_index_;   ///< by step; of sends, receives, notify, await

@@ -22,9 +22,29 @@ Scale postscale(const Step& step, const MemoryBinding& binding) {
   return applies ? binding.postscale : Scale{};
 }
 
+/// Whether peers have the user's memory mapped, for which this copy's scratch would stand in.
+bool is_void(const Schedule& schedule, const Step& step, const MemoryBinding& binding) {
+  if (!step.stands_in) return false;
+  const WindowPlaces& own = binding.mapped.own;
+  const bool packs = schedule.sources(step).front().space == Space::kInput;
+  return (packs ? own.input : own.output) != WindowPlaces::kNowhere;
+}
+
+/// The scratch of a peer, or the memory that it stands in for.
+Segment peer_memory(const PeerMemory& peer, const Operand& operand, Role role, std::uint64_t skip,
+                    std::size_t element_size) {
+  std::byte* const direct = role == Role::kSource ? peer.input : peer.output;
+  const bool is_direct = operand.direct != Operand::kNowhere && direct != nullptr;
+  std::byte* const base = is_direct ? direct : peer.scratch;
+  if (base == nullptr) return {};
+  const std::uint64_t offset = (is_direct ? operand.direct : operand.offset) + skip;
+  return {base + offset * element_size, operand.length - skip};
+}
+
 }  // namespace
 
-Segment resolve(const MemoryBinding& binding, const Operand& operand, std::uint64_t skip) {
+Segment resolve(const MemoryBinding& binding, const Operand& operand, Role role,
+                std::uint64_t skip) {
   const std::size_t element_size = size_of(binding.type);
   const std::uint64_t offset = operand.offset + skip;
   const std::uint64_t left = operand.length - skip;
@@ -41,8 +61,8 @@ Segment resolve(const MemoryBinding& binding, const Operand& operand, std::uint6
       break;
     case Space::kPeer: {
       const auto rank = static_cast<std::size_t>(operand.rank);
-      if (rank < binding.peers.size() && binding.peers[rank] != nullptr)
-        piece = {binding.peers[rank] + offset * element_size, left};
+      if (rank < binding.peers.size())
+        piece = peer_memory(binding.peers[rank], operand, role, skip, element_size);
       break;
     }
   }
@@ -52,16 +72,19 @@ Segment resolve(const MemoryBinding& binding, const Operand& operand, std::uint6
 
 Status LocalStep::run(const Schedule& schedule, const Step& step, const MemoryBinding& binding) {
   cursors_.clear();
-  for (const Operand& operand : schedule.sources(step)) cursors_.push_back({operand, {}});
-  for (const Operand& operand : schedule.destinations(step)) cursors_.push_back({operand, {}});
-  if (cursors_.empty()) return {};  // a join
+  for (const Operand& operand : schedule.sources(step))
+    cursors_.push_back({operand, Role::kSource, {}});
+  for (const Operand& operand : schedule.destinations(step))
+    cursors_.push_back({operand, Role::kDestination, {}});
+  if (cursors_.empty() || is_void(schedule, step, binding)) return {};
 
   const std::uint64_t length = cursors_.front().operand.length;
   const std::size_t element_size = size_of(binding.type);
   for (std::uint64_t done = 0; done < length;) {
     std::uint64_t take = step.destination_count > 1 ? kElementsPerFanOut : length;
     for (Cursor& cursor : cursors_) {
-      if (cursor.piece.elements == 0) cursor.piece = resolve(binding, cursor.operand, done);
+      if (cursor.piece.elements == 0)
+        cursor.piece = resolve(binding, cursor.operand, cursor.role, done);
       if (cursor.piece.elements == 0)
         return KOLO_ERROR(kInternal,
                           "element {} of an operand in space {} (rank {}) lies outside of the "

@@ -15,7 +15,8 @@ namespace kolo {
 
 /// The memory from `operand`'s element `skip` on that is contiguous, at most up to its end. Empty
 /// data where the binding has no such memory.
-Segment resolve(const MemoryBinding& binding, const Operand& operand, std::uint64_t skip);
+Segment resolve(const MemoryBinding& binding, const Operand& operand, Role role,
+                std::uint64_t skip);
 
 class LocalStep {
  public:
@@ -28,6 +29,7 @@ class LocalStep {
  private:
   struct Cursor {
     Operand operand;
+    Role role;
     Segment piece;
   };
 

@@ -54,11 +54,27 @@ class SegmentList {
   std::vector<std::uint64_t> ends_;
 };
 
-/// The mapped scratch of an operation. Each rank lays its own where it likes within its window and
-/// tells the peers by its notices; so a peer's scratch is known once it was awaited.
-struct MappedScratch {
-  std::uint64_t offset = 0;  ///< bytes from this rank's window to its scratch
+/// Where an operation's memory lies in its rank's window, in bytes. Every notice carries it, so a
+/// peer's is known once it was awaited.
+struct WindowPlaces {
+  static constexpr std::uint64_t kNowhere = UINT64_MAX;
+
+  std::uint64_t scratch = 0;
+  std::uint64_t input = kNowhere;   ///< if peers may read it there, unscaled
+  std::uint64_t output = kNowhere;  ///< if peers may write it there
+};
+
+/// The mapped memory of an operation.
+struct MappedMemory {
+  WindowPlaces own;
   std::span<const std::span<std::byte>> windows = {};  ///< by rank; outlives the operation
+};
+
+/// A peer's memory as it is mapped here; null where it is not.
+struct PeerMemory {
+  std::byte* scratch = nullptr;
+  std::byte* input = nullptr;
+  std::byte* output = nullptr;
 };
 
 struct MemoryBinding {
@@ -69,8 +85,8 @@ struct MemoryBinding {
   SegmentList input = {};
   SegmentList output = {};
   std::byte* scratch = nullptr;  ///< Schedule::scratch_elements elements
-  MappedScratch mapped = {};
-  std::vector<std::byte*> peers = {};  ///< by rank: its scratch; null where unmapped or unknown
+  MappedMemory mapped = {};
+  std::vector<PeerMemory> peers = {};  ///< by rank; null where unmapped or unknown
 };
 
 }  // namespace kolo

@@ -180,6 +180,10 @@ Result<std::unique_ptr<MemoryRegion>> FaultyTransport::allocate_mappable(std::si
   return inner_->allocate_mappable(bytes);
 }
 
+Result<std::unique_ptr<MemoryRegion>> FaultyTransport::reserve_mappable(std::size_t bytes) {
+  return inner_->reserve_mappable(bytes);
+}
+
 Result<std::unique_ptr<MemoryRegion>> FaultyTransport::register_memory(std::span<std::byte> bytes) {
   return inner_->register_memory(bytes);
 }

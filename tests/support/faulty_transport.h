@@ -58,6 +58,7 @@ class FaultyTransport final : public Transport {
   int event_fd() const override { return inner_->event_fd(); }
   bool arm() override;
   Result<std::unique_ptr<MemoryRegion>> allocate_mappable(std::size_t bytes) override;
+  Result<std::unique_ptr<MemoryRegion>> reserve_mappable(std::size_t bytes) override;
   Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes) override;
   Result<std::unique_ptr<PeerMapping>> map_peer(int peer, std::string_view key) override;
   Status flush(const Abort& abort, Deadline deadline) override;

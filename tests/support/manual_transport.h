@@ -57,6 +57,9 @@ class ManualTransport : public Transport {
   Result<std::unique_ptr<MemoryRegion>> allocate_mappable(std::size_t) override {
     return KOLO_ERROR(kUnsupported, "a manual transport maps no memory");
   }
+  Result<std::unique_ptr<MemoryRegion>> reserve_mappable(std::size_t) override {
+    return KOLO_ERROR(kUnsupported, "a manual transport maps no memory");
+  }
   Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte>) override {
     return KOLO_ERROR(kUnsupported, "a manual transport registers no memory");
   }

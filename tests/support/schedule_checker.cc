@@ -18,7 +18,12 @@ Status check_operand(std::span<const Schedule> schedules, const Schedule& schedu
     if (operand.rank < 0 || operand.rank >= schedule.size)
       return KOLO_ERROR(kInternal, "{}: an operand of rank {}", describe(schedule, id),
                         operand.rank);
-    limit = schedules[static_cast<std::size_t>(operand.rank)].scratch_elements;
+    const Schedule& peer = schedules[static_cast<std::size_t>(operand.rank)];
+    limit = peer.scratch_elements;
+    if (operand.direct != Operand::kNowhere &&
+        operand.direct + operand.length > std::min(peer.input_elements, peer.output_elements))
+      return KOLO_ERROR(kInternal, "{}: an operand stands for elements beyond {}",
+                        describe(schedule, id), peer.input_elements);
   }
   if (operand.offset > limit || operand.length > limit - operand.offset)
     return KOLO_ERROR(kInternal, "{}: an operand reaches to element {} of {}",
@@ -69,9 +74,10 @@ Status check_step(std::span<const Schedule> schedules, const Schedule& schedule,
   for (const Operand& destination : schedule.destinations(step)) {
     if (destination.space == Space::kInput)
       return KOLO_ERROR(kInternal, "{}: writes the input", describe(schedule, id));
-    const Location written = locate(destination, schedule.rank, contract);
-    for (const Operand& other : operands) {
-      const Location location = locate(other, schedule.rank, contract);
+    const Location written = locate(destination, Role::kDestination, schedule.rank, contract);
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      const Role role = i < step.source_count ? Role::kSource : Role::kDestination;
+      const Location location = locate(operands[i], role, schedule.rank, contract);
       if (location.overlaps(written) && !(location == written))
         return KOLO_ERROR(kInternal, "{}: writes a part of what it reads or writes elsewhere",
                           describe(schedule, id));

@@ -35,6 +35,9 @@ struct CheckOptions {
   /// The user passed the same memory for both; where they differ in size, the smaller one lies in
   /// its place in the larger. Not with kAlltoall.
   bool input_is_output = false;
+  /// By rank, or empty: whether its peers have its input or its output mapped (Operand::direct).
+  std::vector<bool> direct_inputs = {};
+  std::vector<bool> direct_outputs = {};
 };
 
 /// What went over the wire, by sending rank.

@@ -42,6 +42,12 @@ struct Contract {
   std::vector<Rank> ranks;
 
   const Rank& of(int rank) const { return ranks[static_cast<std::size_t>(rank)]; }
+  /// Whether peers read a rank's input, or write its output, where it is.
+  bool is_direct(Role role, int rank) const {
+    const std::vector<bool>& direct =
+        role == Role::kSource ? options.direct_inputs : options.direct_outputs;
+    return !direct.empty() && direct[static_cast<std::size_t>(rank)];
+  }
 };
 
 /// Where the collective has one count for all, it is that of the root's schedule.
@@ -63,17 +69,29 @@ struct Location {
 };
 
 /// Where an operand of `rank`'s schedule really lies.
-inline Location locate(const Operand& operand, int rank, const Contract& contract) {
+inline Location locate(const Operand& operand, Role role, int rank, const Contract& contract) {
   Location location{rank, operand.space, operand.offset, operand.length};
   if (operand.space == Space::kPeer) {
     location.owner = operand.rank;
     location.space = Space::kScratch;
-  } else if (operand.space != Space::kScratch && contract.options.input_is_output) {
-    const Contract::Rank& memory = contract.of(rank);
-    location.begin += operand.space == Space::kInput ? memory.input_begin : memory.output_begin;
+    if (operand.direct != Operand::kNowhere && contract.is_direct(role, operand.rank)) {
+      location.space = role == Role::kSource ? Space::kInput : Space::kOutput;
+      location.begin = operand.direct;
+    }
+  }
+  if (location.space != Space::kScratch && contract.options.input_is_output) {
+    const Contract::Rank& memory = contract.of(location.owner);
+    location.begin += location.space == Space::kInput ? memory.input_begin : memory.output_begin;
     location.space = Space::kOutput;
   }
   return location;
+}
+
+/// Whether a copy has nothing to do, since its rank's memory takes the place of its scratch.
+inline bool is_void(const Schedule& schedule, const Step& step, const Contract& contract) {
+  if (!step.stands_in) return false;
+  const bool packs = schedule.sources(step).front().space == Space::kInput;
+  return contract.is_direct(packs ? Role::kSource : Role::kDestination, schedule.rank);
 }
 
 inline bool is_message(StepKind kind) {

@@ -43,15 +43,18 @@ struct Access {
 void add_accesses(const Schedule& schedule, StepId id, std::size_t index, const Contract& contract,
                   std::vector<Access>& accesses) {
   const Step& step = schedule.steps[id];
+  if (is_void(schedule, step, contract)) return;
   const auto add = [&](const Operand& operand, bool writes) {
+    const Role role = writes ? Role::kDestination : Role::kSource;
     accesses.push_back(
-        {locate(operand, schedule.rank, contract), {schedule.rank, id}, index, writes});
+        {locate(operand, role, schedule.rank, contract), {schedule.rank, id}, index, writes});
   };
   bool reads = step.destination_count == 0;
   for (const Operand& destination : schedule.destinations(step)) {
-    const bool onto_itself = step.kind == StepKind::kCopy && step.scaling == Scaling::kNone &&
-                             locate(destination, schedule.rank, contract) ==
-                                 locate(schedule.sources(step).front(), schedule.rank, contract);
+    const bool onto_itself =
+        step.kind == StepKind::kCopy && step.scaling == Scaling::kNone &&
+        locate(destination, Role::kDestination, schedule.rank, contract) ==
+            locate(schedule.sources(step).front(), Role::kSource, schedule.rank, contract);
     if (onto_itself) continue;  // the executor leaves such memory alone
     add(destination, true);
     reads = true;

@@ -26,14 +26,15 @@ class Simulation {
 
  private:
   const Schedule& schedule(int rank) const { return schedules_[static_cast<std::size_t>(rank)]; }
-  Cell* cells(const Operand& operand, int rank) {
-    const Location location = locate(operand, rank, contract_);
+  Cell* cells(const Operand& operand, Role role, int rank) {
+    const Location location = locate(operand, role, rank, contract_);
     return memory_[static_cast<std::size_t>(location.owner)]
                   [static_cast<std::size_t>(location.space)]
                       .data() +
            location.begin;
   }
 
+  bool reads_input(const Operand& source) const;
   void prepare();
   void finish(GlobalStep step);
   Status start(GlobalStep step);
@@ -118,35 +119,42 @@ Status Simulation::start(GlobalStep id) {
     const Operand& source = schedule(from.rank).sources(send).front();
     const Step& receive = schedule(to.rank).steps[to.step];
     const Operand& destination = schedule(to.rank).destinations(receive).front();
-    const Cell* const cell = cells(source, from.rank);
+    const Cell* const cell = cells(source, Role::kSource, from.rank);
     for (std::uint64_t i = 0; i < source.length; ++i)
       if (cell[i].value == Values::kNothing)
         return KOLO_ERROR(kInternal, "{}: sends element {} before it was written",
                           describe(schedule(from.rank), from.step), source.offset + i);
-    std::copy_n(cell, source.length, cells(destination, to.rank));
+    std::copy_n(cell, source.length, cells(destination, Role::kDestination, to.rank));
   }
   finish(from);
   finish(to);
   return {};
 }
 
+/// Peers read an input where it is only if its prescale is one: which they then apply as well.
+bool Simulation::reads_input(const Operand& source) const {
+  return source.space == Space::kInput ||
+         (source.space == Space::kPeer && source.direct != Operand::kNowhere &&
+          contract_.is_direct(Role::kSource, source.rank));
+}
+
 Status Simulation::run_local(GlobalStep id) {
   const Schedule& schedule = this->schedule(id.rank);
   const Step& step = schedule.steps[id.step];
-  if (step.source_count == 0) return {};  // a join
+  if (step.source_count == 0 || is_void(schedule, step, contract_)) return {};
   const auto sources = schedule.sources(step);
   const bool prescales = step.scaling == Scaling::kPre || step.scaling == Scaling::kBoth;
 
   std::vector<Cell> parts(sources.size());
   for (std::uint64_t i = 0; i < sources.front().length; ++i) {
     for (std::size_t k = 0; k < sources.size(); ++k) {
-      parts[k] = cells(sources[k], id.rank)[i];
-      if (prescales && sources[k].space == Space::kInput && parts[k].value != Values::kNothing)
+      parts[k] = cells(sources[k], Role::kSource, id.rank)[i];
+      if (prescales && reads_input(sources[k]) && parts[k].value != Values::kNothing)
         parts[k].value = values_.prescale(parts[k].value);
     }
     KOLO_ASSIGN(const ValueId value, evaluate(id, parts));
     for (const Operand& destination : schedule.destinations(step))
-      cells(destination, id.rank)[i] = {value, parts.front().position};
+      cells(destination, Role::kDestination, id.rank)[i] = {value, parts.front().position};
   }
   return {};
 }
@@ -187,7 +195,8 @@ Status Simulation::check_stretch(int rank, const Contract::Stretch& stretch, std
   } else {
     expected.push_back({.rank = stretch.from});
   }
-  const Cell* const output = cells({Space::kOutput, -1, begin, stretch.length}, rank);
+  const Cell* const output =
+      cells({Space::kOutput, -1, begin, stretch.length}, Role::kDestination, rank);
   ValueId proved = Values::kNothing;
   for (std::uint64_t i = 0; i < stretch.length; ++i) {
     const Cell cell = output[i];

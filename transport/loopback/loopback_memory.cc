@@ -41,6 +41,9 @@ class AllocatedRegion final : public MemoryRegion {
       : memory_(std::move(memory)), key_(std::move(key)) {}
   std::span<std::byte> bytes() const override { return memory_->bytes(); }
   std::string key() const override { return key_; }
+  void discard(std::size_t offset, std::size_t bytes) override {
+    madvise(memory_->bytes().data() + offset, bytes, MADV_DONTNEED);
+  }
 
  private:
   std::shared_ptr<Pages> memory_;
@@ -70,8 +73,8 @@ class LoopbackMapping final : public PeerMapping {
 
 Result<std::unique_ptr<MemoryRegion>> LoopbackTransport::allocate_mappable(std::size_t bytes) {
   const std::size_t mapped = std::max(bytes, std::size_t{1});
-  void* const memory =
-      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
     return KOLO_ERROR(kOutOfMemory, "rank {}: cannot allocate {} bytes that peers can map", rank_,
                       bytes);

@@ -37,6 +37,9 @@ class LoopbackTransport final : public Transport {
   int event_fd() const override;
   bool arm() override { return hub_.arm(rank_); }
   Result<std::unique_ptr<MemoryRegion>> allocate_mappable(std::size_t bytes) override;
+  Result<std::unique_ptr<MemoryRegion>> reserve_mappable(std::size_t bytes) override {
+    return allocate_mappable(bytes);  // pages that nobody has touched take no memory
+  }
   Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes) override;
   Result<std::unique_ptr<PeerMapping>> map_peer(int peer, std::string_view key) override;
   Status flush(const Abort& abort, Deadline deadline) override;

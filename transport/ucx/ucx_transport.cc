@@ -1,5 +1,6 @@
 // UcxTransport's sending side, its endpoints and its progress; see ucx_transport_impl.h.
 #include "transport/ucx/ucx_transport.h"
+#include "transport/shared_region.h"
 
 #include "runtime/base/check.h"
 #include "transport/ucx/ucx_memory.h"
@@ -266,6 +267,10 @@ Result<std::unique_ptr<MemoryRegion>> UcxTransport::allocate_mappable(std::size_
   return allocate_ucx_memory(ucx_.context.get(), own_endpoint_, bytes);
 }
 
+Result<std::unique_ptr<MemoryRegion>> UcxTransport::reserve_mappable(std::size_t bytes) {
+  return reserve_shared_region(bytes);
+}
+
 Result<std::unique_ptr<MemoryRegion>> UcxTransport::register_memory(std::span<std::byte> bytes) {
   return register_ucx_memory(ucx_.context.get(), bytes);
 }
@@ -277,6 +282,7 @@ Result<std::unique_ptr<PeerMapping>> UcxTransport::map_peer(int peer, std::strin
     return KOLO_ERROR(kUnsupported, "rank {} cannot map memory of rank {} on another host", rank_,
                       peer);
   }
+  if (is_shared_region_key(key)) return map_shared_region(key);
   KOLO_ASSIGN(ucp_ep_h endpoint, endpoint_to(link));
   return map_ucx_memory(endpoint, key);
 }

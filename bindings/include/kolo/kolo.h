@@ -75,6 +75,13 @@ KOLO_API int local_size();  ///< processes on this host
 KOLO_API int cross_rank();  ///< index of this host among those with this local rank
 KOLO_API int cross_size();  ///< number of hosts with this local rank
 
+/// Memory that the ranks of this host share: all-reduces on it copy nothing, each rank adds up the
+/// others' memory where it lies. Zeroed, aligned to pages, private to the caller as any other;
+/// freed with the last copy of the pointer, at the latest after shutdown(). Where ranks share no
+/// memory (one rank a host, KOLO_ARENA=0, KOLO_SHARED_MEMORY=0) it is ordinary memory, and all
+/// calls work as on any other. Throws kOutOfMemory, also beyond KOLO_ARENA. Any thread.
+KOLO_API std::shared_ptr<void> allocate(std::size_t bytes);
+
 // What this build contains; may be called before init().
 KOLO_API bool mpi_built();
 KOLO_API bool cuda_built();

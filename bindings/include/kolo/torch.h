@@ -14,6 +14,7 @@
 #include <kolo/torch/distributed_optimizer.h>
 #include <kolo/torch/distributed_sampler.h>
 #include <kolo/torch/functions.h>
+#include <kolo/torch/memory.h>
 #include <kolo/torch/metrics.h>
 #include <kolo/torch/objects.h>
 #include <kolo/torch/optimizer_state.h>

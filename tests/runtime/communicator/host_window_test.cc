@@ -14,6 +14,7 @@ namespace kolo::test {
 namespace {
 
 constexpr std::size_t kBytes = 1 << 20;
+constexpr std::size_t kArena = 8 << 20;
 
 World world_of(int rank, int size, int hosts) {
   std::vector<RankInfo> infos(static_cast<std::size_t>(size));
@@ -33,8 +34,9 @@ void with_windows(int size, int hosts, const std::function<std::size_t(int)>& by
     StoreBootstrap bootstrap(store, rank, size);
     const Communicator communicator(0, world_of(rank, size, hosts));
     HostWindow window;
-    const Status status = window.open(bootstrap, transport, communicator.world(), bytes_of(rank),
-                                      Log("off"), Deadline::after(std::chrono::seconds(20)));
+    const Status status = window.open(bootstrap, transport, communicator.world(),
+                                      {.slots = bytes_of(rank), .arena = kArena}, Log("off"),
+                                      Deadline::after(std::chrono::seconds(20)));
     ASSERT_TRUE(status.ok()) << status.error().message;
     body(communicator, window);
     all_done.arrive_and_wait();
@@ -78,6 +80,28 @@ TEST(HostWindow, TheSmallestWindowSetsTheSlots) {
       [](const Communicator& communicator, HostWindow& window) {
         EXPECT_TRUE(window.covers(communicator));
         EXPECT_EQ(window.slot_bytes(), kBytes / 2 / HostWindow::kSlots);
+      });
+}
+
+TEST(HostWindow, MemoryOfTheArenaIsSeenByThePeers) {
+  std::barrier written(2);
+  std::vector<std::size_t> offsets(2);
+  with_windows(
+      2, 1, [](int) { return kBytes; },
+      [&](const Communicator& communicator, HostWindow& window) {
+        const auto rank = static_cast<std::size_t>(communicator.rank());
+        ASSERT_NE(window.arena(), nullptr);
+        const auto memory = window.arena()->allocate(100 * (rank + 1));
+        ASSERT_TRUE(memory.ok()) << memory.error().message;
+        (*memory).get()[99] = static_cast<std::byte>(rank + 1);
+        const auto offset = window.arena()->offset_of(memory->get(), 100);
+        ASSERT_TRUE(offset.has_value());
+        EXPECT_GE(*offset, HostWindow::kBoardBytes + kBytes) << "behind the slots";
+        offsets[rank] = *offset;
+        written.arrive_and_wait();
+        const std::size_t other = 1 - rank;
+        EXPECT_EQ(window.windows()[other][offsets[other] + 99], static_cast<std::byte>(other + 1));
+        written.arrive_and_wait();
       });
 }
 

@@ -76,6 +76,64 @@ TEST_P(Paths, LargeAndFusedTensorsAreRight) {
       options());
 }
 
+// Each rank decides for itself whether its tensors lie in the arena; the sums are the same.
+TEST_P(Paths, SharedAndPrivateMemoryMix) {
+  enum class Place { kPrivate, kShared, kSharedInPlace, kSharedInputAlone };
+  constexpr Place kPlaces[] = {Place::kPrivate, Place::kShared, Place::kSharedInPlace,
+                               Place::kSharedInputAlone};
+  std::mutex mutex;
+  std::map<int, Values> of_first_rank;
+  run_local_world(
+      size(),
+      [&](int rank, Runtime& runtime) {
+        const auto allocate = [&](std::size_t count, bool shared) {
+          if (shared) return std::reinterpret_pointer_cast<float>(*runtime.allocate(count * 4));
+          return std::shared_ptr<float>(new float[count], std::default_delete<float[]>());
+        };
+        int number = 0;
+        for (const std::size_t count : {20'001UL, 300'000UL})
+          for (int shift = 0; shift < 5; ++shift)
+            for (const double prescale : {1.0, 2.0}) {
+              // In the last round all ranks have all in the arena, in place.
+              const Place place = shift == 4 ? Place::kSharedInPlace
+                                             : kPlaces[static_cast<std::size_t>(rank + shift) % 4];
+              const auto input = allocate(count, place != Place::kPrivate);
+              const auto output =
+                  place == Place::kSharedInPlace ? input : allocate(count, place == Place::kShared);
+              const Values values = random_values(count, rank, 3);
+              std::copy(values.begin(), values.end(), input.get());
+              Submission submission;
+              submission.name = "t" + std::to_string(number);
+              submission.signature.shape = {static_cast<std::int64_t>(count)};
+              submission.signature.prescale = prescale;
+              submission.input = reinterpret_cast<const std::byte*>(input.get());
+              submission.output = reinterpret_cast<std::byte*>(output.get());
+              const auto work = number % 2 == 0 ? submit(runtime, std::move(submission))
+                                                : *runtime.submit_ordered(std::move(submission));
+              ASSERT_TRUE(work->wait().ok());
+              if (place != Place::kSharedInPlace) {
+                ASSERT_EQ(std::memcmp(input.get(), values.data(), count * 4), 0) << "the input";
+              }
+              Values expected(count);
+              for (int r = 0; r < size(); ++r) {
+                const Values part = random_values(count, r, 3);
+                for (std::size_t k = 0; k < count; ++k)
+                  expected[k] += static_cast<float>(prescale) * part[k];
+              }
+              for (std::size_t k = 0; k < count; ++k)
+                ASSERT_NEAR(output.get()[k], expected[k], 1e-5) << "round " << number << ", " << k;
+              const std::lock_guard lock(mutex);
+              const Values& first =
+                  of_first_rank.emplace(number, Values(output.get(), output.get() + count))
+                      .first->second;
+              ASSERT_EQ(std::memcmp(first.data(), output.get(), count * 4), 0)
+                  << "round " << number;
+              ++number;
+            }
+      },
+      options());
+}
+
 TEST_P(Paths, AWindowsSumDependsOnTheInputsAlone) {
   if (std::string_view(std::get<1>(GetParam())) == "0") return;  // a ring's order varies
   run_local_world(

@@ -191,8 +191,9 @@ TEST(PeerMappedMemory, OnePassSumThroughMappedScratch) {
     MemoryBinding binding{.prescale = {.factor = 2}, .postscale = {.factor = 0.25}};
     binding.input = tensor.segments();
     binding.output = tensor.segments();
-    for (auto& peer : scratch) binding.peers.push_back(reinterpret_cast<std::byte*>(peer.data()));
-    binding.scratch = binding.peers[static_cast<std::size_t>(rank)];
+    for (auto& peer : scratch)
+      binding.peers.push_back({.scratch = reinterpret_cast<std::byte*>(peer.data())});
+    binding.scratch = binding.peers[static_cast<std::size_t>(rank)].scratch;
     const auto schedule = std::make_shared<const Schedule>(one_pass_sum_of_three(rank, kCount));
     const Status status = self.run(schedule, std::move(binding));
     ASSERT_TRUE(status.ok()) << status.error().message;

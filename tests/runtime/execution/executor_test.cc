@@ -148,7 +148,7 @@ TEST_F(ExecutorTest, RefusesOperandsThatAreNotBound) {
     ScheduleBuilder builder("unbound", 0, 2, 9);
     builder.copy(operand, {scratch(0, 8)}, Scaling::kNone, {});
     MemoryBinding binding = bind();
-    binding.peers.assign(2, nullptr);
+    binding.peers.assign(2, {});
     start(std::move(builder), std::move(binding));
     executor_.advance();
     EXPECT_EQ(executor_.status().error().code, ErrorCode::kInternal);
@@ -180,7 +180,7 @@ TEST_F(ExecutorTest, WritesSeveralDestinationsOverTheirOwnSource) {
   binding.prescale.factor = 3;
   binding.input.append(bytes(large), 5000);
   binding.output.append(bytes(large), 5000);  // scaled where it lies: must not be scaled twice
-  binding.peers = {bytes(second), bytes(third)};
+  binding.peers = {{.scratch = bytes(second)}, {.scratch = bytes(third)}};
   start(std::move(builder), std::move(binding));
   while (executor_.advance()) {
   }

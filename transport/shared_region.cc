@@ -1,0 +1,165 @@
+#include "transport/shared_region.h"
+
+#include "runtime/base/check.h"
+#include "runtime/base/unique_handle.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+constexpr std::string_view kKeyName = "kolo memfd ";
+constexpr std::size_t kWorthALook = 16 << 20;
+
+/// What a peer needs to find the memory. Device and inode prove that it found the right one: in
+/// another process namespace the same pid is somebody else.
+struct Key {
+  std::int64_t pid = 0;
+  std::int64_t fd = 0;
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// What the kernel thinks can be had without anybody's harm; all there is if it does not say.
+std::size_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  std::size_t kib = 0;
+  std::string unit;
+  while (file >> name >> kib) {
+    if (name == "MemAvailable:") return kib << 10;
+    std::getline(file, unit);
+  }
+  return SIZE_MAX;
+}
+
+class Mapping {
+ public:
+  Mapping(void* address, std::size_t bytes) : bytes_(static_cast<std::byte*>(address), bytes) {}
+  Mapping(Mapping&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+  ~Mapping() {
+    if (!bytes_.empty()) munmap(bytes_.data(), bytes_.size());
+  }
+  std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<std::byte> bytes_;
+};
+
+Result<Mapping> map(int fd, std::size_t bytes) {
+  void* const address =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  if (address == MAP_FAILED) {
+    return KOLO_ERROR(kOutOfMemory, "cannot map {} bytes of shared memory: {}", bytes,
+                      std::strerror(errno));
+  }
+  // Fewer and larger pages where the system has them for shared memory; a wish, no more.
+  madvise(address, bytes, MADV_HUGEPAGE);
+  return Mapping(address, bytes);
+}
+
+class SharedRegion final : public MemoryRegion {
+ public:
+  SharedRegion(UniqueDescriptor fd, Mapping mapping, std::string key)
+      : fd_(std::move(fd)), mapping_(std::move(mapping)), key_(std::move(key)) {}
+  std::span<std::byte> bytes() const override { return mapping_.bytes(); }
+  std::string key() const override { return key_; }
+
+  Status commit(std::size_t offset, std::size_t bytes) override {
+    // The kernel would take it from others first, and kill somebody for it.
+    if (bytes >= kWorthALook && bytes > available_memory()) {
+      return KOLO_ERROR(kOutOfMemory, "no {} bytes of shared memory: this host has {} to spare",
+                        bytes, available_memory());
+    }
+    int outcome = 0;
+    do {
+      outcome = fallocate(fd_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+    } while (outcome != 0 && errno == EINTR);
+    if (outcome == 0) return {};
+    return KOLO_ERROR(kOutOfMemory, "no {} bytes of shared memory: {}", bytes,
+                      std::strerror(errno));
+  }
+  void discard(std::size_t offset, std::size_t bytes) override {
+    fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+              static_cast<off_t>(bytes));
+  }
+
+ private:
+  UniqueDescriptor fd_;
+  Mapping mapping_;
+  std::string key_;
+};
+
+class SharedMapping final : public PeerMapping {
+ public:
+  explicit SharedMapping(Mapping mapping) : mapping_(std::move(mapping)) {}
+  std::span<std::byte> bytes() const override { return mapping_.bytes(); }
+
+ private:
+  Mapping mapping_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<MemoryRegion>> reserve_shared_region(std::size_t bytes) {
+  UniqueDescriptor fd(memfd_create("kolo", MFD_CLOEXEC));
+  if (!fd) return KOLO_ERROR(kUnsupported, "memfd_create: {}", std::strerror(errno));
+  const std::size_t size = std::max(bytes, std::size_t{1});
+  struct stat status {};
+  if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0 || fstat(fd.get(), &status) != 0) {
+    return KOLO_ERROR(kOutOfMemory, "cannot reserve {} bytes of shared memory: {}", size,
+                      std::strerror(errno));
+  }
+  KOLO_ASSIGN(Mapping mapping, map(fd.get(), size));
+  const Key key{.pid = getpid(),
+                .fd = fd.get(),
+                .device = status.st_dev,
+                .inode = status.st_ino,
+                .bytes = size};
+  std::string text(kKeyName);
+  text.append(reinterpret_cast<const char*>(&key), sizeof(key));
+  return std::unique_ptr<MemoryRegion>(
+      std::make_unique<SharedRegion>(std::move(fd), std::move(mapping), std::move(text)));
+}
+
+bool is_shared_region_key(std::string_view key) {
+  return key.size() == kKeyName.size() + sizeof(Key) && key.starts_with(kKeyName);
+}
+
+Result<std::unique_ptr<PeerMapping>> map_shared_region(std::string_view text) {
+  if (!is_shared_region_key(text)) {
+    return KOLO_ERROR(kInvalidArgument, "a key of {} bytes is none of shared memory", text.size());
+  }
+  Key key;
+  std::memcpy(&key, text.data() + kKeyName.size(), sizeof(key));
+  const std::string path = fmt::format("/proc/{}/fd/{}", key.pid, key.fd);
+  const UniqueDescriptor fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!fd) {
+    return KOLO_ERROR(kUnsupported, "cannot open the shared memory of process {}: {}", key.pid,
+                      std::strerror(errno));
+  }
+  struct stat status {};
+  if (fstat(fd.get(), &status) != 0 || status.st_dev != key.device || status.st_ino != key.inode) {
+    return KOLO_ERROR(kUnsupported,
+                      "process {} here is not the one that shares its memory: the two are in "
+                      "different process namespaces",
+                      key.pid);
+  }
+  KOLO_ASSIGN(Mapping mapping, map(fd.get(), key.bytes));
+  return std::unique_ptr<PeerMapping>(std::make_unique<SharedMapping>(std::move(mapping)));
+}
+
+}  // namespace kolo
