@@ -91,7 +91,8 @@ Result<std::unique_ptr<Bootstrap>> meet(const WayIn& way, const std::string& sec
     case Meeting::kTcp:
       return meet_over_tcp(way, secret, number, deadline);
     case Meeting::kFile:
-      return KOLO_ERROR(kUnsupported, "file:// is not supported by this version of kolo; use tcp://");
+      return KOLO_ERROR(kUnsupported,
+                        "file:// is not supported by this version of kolo; use tcp://");
     case Meeting::kMpi:
       break;
   }

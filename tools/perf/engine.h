@@ -42,7 +42,10 @@ Result<std::unique_ptr<Engine>> mpi_engine();
 /// Gloo over TCP, on loopback where all ranks share a host. Collective. kUnsupported without it.
 Result<std::unique_ptr<Engine>> gloo_engine();
 
-/// "mpi" or "gloo", as --compare names them.
+/// oneCCL on host memory. Collective. kUnsupported without it.
+Result<std::unique_ptr<Engine>> oneccl_engine();
+
+/// "mpi", "gloo" or "oneccl", as --compare names them.
 Result<std::unique_ptr<Engine>> peer_engine(std::string_view name);
 
 }  // namespace kolo::perf

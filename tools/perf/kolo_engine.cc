@@ -103,9 +103,9 @@ std::unique_ptr<Engine> memcpy_engine() { return std::make_unique<MemcpyEngine>(
 Result<std::unique_ptr<Engine>> peer_engine(std::string_view name) {
   if (name == "mpi") return mpi_engine();
   if (name == "gloo") return gloo_engine();
-  return Error{
-      ErrorCode::kInvalidArgument,
-      fmt::format("--compare {}: it takes mpi and gloo; tools/bench peers has more", name)};
+  if (name == "oneccl") return oneccl_engine();
+  return Error{ErrorCode::kInvalidArgument,
+               fmt::format("--compare {}: it takes mpi, gloo and oneccl", name)};
 }
 
 }  // namespace kolo::perf

@@ -1,4 +1,5 @@
-// A build with MPI. Its own communicator keeps its messages apart from the application's.
+// A build with MPI: the one that kolo is linked with, or, where kolo is built without, the one that
+// tools/bench links in. Its own communicator has kolo's ranks.
 #include "tools/perf/engine.h"
 
 #include <kolo/kolo.h>
@@ -62,10 +63,15 @@ MPI_Op mpi_op(DataType type, ReduceOp op) {
 
 class MpiEngine final : public Engine {
  public:
-  MpiEngine() { MPI_Comm_dup(MPI_COMM_WORLD, &world_); }
+  explicit MpiEngine(bool owns_mpi) : owns_mpi_(owns_mpi) {
+    MPI_Comm_split(MPI_COMM_WORLD, 0, rank(), &world_);
+  }
   MpiEngine(const MpiEngine&) = delete;
   MpiEngine& operator=(const MpiEngine&) = delete;
-  ~MpiEngine() override { MPI_Comm_free(&world_); }
+  ~MpiEngine() override {
+    MPI_Comm_free(&world_);
+    if (owns_mpi_) MPI_Finalize();
+  }
 
   std::string_view name() const override { return "mpi"; }
 
@@ -123,6 +129,7 @@ class MpiEngine final : public Engine {
   }
 
  private:
+  const bool owns_mpi_;
   MPI_Comm world_ = MPI_COMM_NULL;
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
   MPI_Op op_ = MPI_OP_NULL;
@@ -133,15 +140,17 @@ class MpiEngine final : public Engine {
 Result<std::unique_ptr<Engine>> mpi_engine() {
   int initialized = 0;
   MPI_Initialized(&initialized);
+  const bool owns_mpi = initialized == 0;
+  if (owns_mpi) MPI_Init(nullptr, nullptr);
   int ranks = 0;
-  if (initialized != 0) MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   if (ranks != size()) {
     return Error{ErrorCode::kUnsupported,
                  fmt::format("--compare mpi: MPI has {} ranks here and kolo {}; start kolo-perf "
                              "under the mpirun of the MPI that it is linked with",
                              ranks, size())};
   }
-  return std::unique_ptr<Engine>(std::make_unique<MpiEngine>());
+  return std::unique_ptr<Engine>(std::make_unique<MpiEngine>(owns_mpi));
 }
 
 }  // namespace kolo::perf

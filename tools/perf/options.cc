@@ -29,7 +29,8 @@ state: near or far, by a ping-pong between two ranks around the repetitions; tho
 changed are dropped, those of each state have a row. "-": not probed, or it changed all the time.
 
 --compare: kolo/peer is the median of the repetitions' ratios (below 1: kolo is faster), then their
-10th and 90th percentile. Repetitions go round: kolo mpi gloo, mpi gloo kolo, ...
+10th and 90th percentile. Repetitions go round: kolo mpi gloo, mpi gloo kolo, ... mpi is the MPI that
+kolo-perf is linked with; tools/bench peers compares with further ones, and oneCCL.
 
 The report of -J is one object:
   kolo, ranks, hosts      version, number of ranks and of hosts
@@ -159,8 +160,9 @@ void add_how(CLI::App& app, Texts& texts, Options& options) {
                  "nanoseconds from core to core above which the machine's state is far")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--compare", options.peers, "measure these, too, in turn with kolo: mpi, gloo")
-      ->check(CLI::IsMember({"mpi", "gloo"}))
+  app.add_option("--compare", options.peers,
+                 "measure these, too, in turn with kolo: mpi, gloo, oneccl")
+      ->check(CLI::IsMember({"mpi", "gloo", "oneccl"}))
       ->delimiter(',');
   app.add_flag("--limit", options.limit, "measure a memcpy of the same bytes on all ranks, too");
   app.add_flag("-P,--percentiles", sweep.percentiles, "print the 10th, 90th and 99th percentile");

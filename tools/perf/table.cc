@@ -49,7 +49,7 @@ void Table::print_header(Collective collective) const {
   std::string third =
       fmt::format("#{:>11} {:>13} {:>32} {}  {}", "(B)", "(elements)", "", units, units);
   for (const bool in_place : {false, true}) {
-    for (const std::string& name : peers_) {
+    for (const std::string& name : peers_of(in_place)) {
       first += fmt::format(" | {:^{}}", name + (in_place ? ", in-place" : ", out-of-place"),
                            kPeerWidth - 3);
       second += fmt::format(" | {:>9} {:>6} {:>11}", "time", "kolo/", "p10-p90");
@@ -57,6 +57,13 @@ void Table::print_header(Collective collective) const {
     }
   }
   fmt::print("{}\n{}\n{}\n", first, second, third);
+}
+
+/// A copy has no form in place.
+std::vector<std::string> Table::peers_of(bool in_place) const {
+  std::vector<std::string> peers = peers_;
+  if (in_place) std::erase(peers, "memcpy");
+  return peers;
 }
 
 std::string Table::half(const nlohmann::json& row, bool in_place) const {
@@ -102,7 +109,7 @@ void Table::print_row(const nlohmann::json& row) const {
                   row["count"].get<std::int64_t>(), text("type"), text("redop"), root,
                   text("state"), half(row, false), half(row, true));
   for (const bool in_place : {false, true}) {
-    for (const std::string& name : peers_) line += peer(row, name, in_place);
+    for (const std::string& name : peers_of(in_place)) line += peer(row, name, in_place);
   }
   fmt::print("{}\n", line);
   std::fflush(stdout);

@@ -19,6 +19,7 @@ class Table {
   void print_row(const nlohmann::json& row) const;
 
  private:
+  std::vector<std::string> peers_of(bool in_place) const;
   std::string half(const nlohmann::json& row, bool in_place) const;
   std::string peer(const nlohmann::json& row, const std::string& name, bool in_place) const;
 
