@@ -25,7 +25,7 @@ Error no_memory(const Entry& entry, const RowLayout& layout) {
 }  // namespace
 
 Cycle::Cycle(GroupRegistry& groups, Transport& transport, const Device& device, HostWindow& window,
-             OneShot& one_shot, const Config& config, const Log& log)
+             OneShot& one_shot, const Config& config, const Log& log, Timeline& timeline)
     : groups_(groups),
       world_(groups.world().communicator),
       transport_(transport),
@@ -34,6 +34,7 @@ Cycle::Cycle(GroupRegistry& groups, Transport& transport, const Device& device, 
       one_shot_(one_shot),
       config_(config),
       log_(log),
+      trace_(timeline),
       arena_(transport),
       watch_(world_.world(), log),
       next_check_(Clock::now()) {}
@@ -71,11 +72,13 @@ bool Cycle::drain() {
 bool Cycle::drain(Group& group) {
   drained_.clear();
   group.flush |= group.table.drain(drained_);
+  trace_.drained(drained_);
   bool moved = !drained_.empty();
   for (Entry& entry : drained_) group.controller.add(std::move(entry));
 
   drained_.clear();
   group.ordered.drain(drained_);
+  trace_.drained(drained_);
   moved |= !drained_.empty();
   for (Entry& entry : drained_) {
     if (is_message(entry)) {
@@ -87,6 +90,7 @@ bool Cycle::drain(Group& group) {
     operation.contributors = {operation.participants};
     operation.layout = layout_of(entry.signature, {}, group.communicator);
     operation.entries.push_back(std::move(entry));
+    trace_.agreed(operation.entries);
     group.planned.push_back(std::move(operation));
   }
   return moved;
@@ -126,6 +130,7 @@ bool Cycle::plan() {
 }
 
 void Cycle::plan_list(Group& group) {
+  trace_.agreed(agreed_);
   std::vector<const Response*> responses;
   responses.reserve(agreed_.size());
   for (const Agreed& agreed : agreed_) responses.push_back(&agreed.response);
@@ -222,6 +227,8 @@ void Cycle::begin(Group& group, PointToPoint::Settled settled) {
     operation.layout.input_elements = operation.layout.output_elements;
     operation.entries.push_back(*std::move(settled.own_send));
   }
+  trace_.agreed(operation.entries);
+  trace_.starting(operation);
   // At once, whatever else runs: the other rank does the same, and neither waits for a place.
   auto running = take_idle_operation(group);
   note(running->start(std::move(operation)));
@@ -236,6 +243,7 @@ bool Cycle::start(Group& group) {
   bool moved = false;
   while (!group.planned.empty() && group.running.size() < kMaxRunning) {
     auto operation = take_idle_operation(group);
+    trace_.starting(group.planned.front());
     Status status = operation->start(std::move(group.planned.front()));
     group.planned.pop_front();
     if (!status.ok()) note(std::move(status));
@@ -269,6 +277,7 @@ bool Cycle::complete(Group& group) {
       note_failure({std::move(error)});
       continue;
     }
+    trace_.ended(group, *operation, {});
     const PlannedOperation finished = operation->finish();
     for (std::size_t i = 0; i < finished.entries.size(); ++i) {
       const Entry& entry = finished.entries[i];
@@ -287,6 +296,7 @@ bool Cycle::complete(Group& group) {
 
 void Cycle::finish(Group& group, const Entry& entry, Status status, Outcome outcome) {
   if (entry.work == nullptr) return;  // lent to the others
+  trace_.finished(group, entry, status);
   // First the name, then the waiter: it may submit the next one at once.
   if (!is_message(entry)) group.table.release(entry.name);
   entry.work->complete(std::move(status), std::move(outcome));
@@ -295,7 +305,7 @@ void Cycle::finish(Group& group, const Entry& entry, Status status, Outcome outc
 std::unique_ptr<Operation> Cycle::take_idle_operation(Group& group) {
   if (group.idle.empty()) {
     return std::make_unique<Operation>(group.communicator, transport_, device_, arena_, window_,
-                                       one_shot_, schedules_, config_);
+                                       one_shot_, schedules_, config_, trace_.timeline());
   }
   auto operation = std::move(group.idle.back());
   group.idle.pop_back();

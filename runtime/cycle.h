@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/base/log.h"
+#include "runtime/cycle_trace.h"
 #include "runtime/group.h"
 #include "runtime/health/abort_notice.h"
 #include "runtime/health/process_watch.h"
@@ -22,7 +23,7 @@ class Cycle final : public TransportListener {
   using Clock = std::chrono::steady_clock;
 
   Cycle(GroupRegistry& groups, Transport& transport, const Device& device, HostWindow& window,
-        OneShot& one_shot, const Config& config, const Log& log);
+        OneShot& one_shot, const Config& config, const Log& log, Timeline& timeline);
 
   /// One pass over all stages, never blocking; true if anything moved.
   bool step();
@@ -31,7 +32,7 @@ class Cycle final : public TransportListener {
   /// through the queue.
   bool begin_one_shot(const OneShot::Request& request);
   /// It is done, without an Operation.
-  void end_one_shot();
+  void end_one_shot(const OneShot::Request& request);
 
   /// Operations are running, agreed or being negotiated: worth a short spin.
   bool has_work() const;
@@ -94,7 +95,7 @@ class Cycle final : public TransportListener {
   /// To every rank that is still there, but for the culprit; the first failure is returned.
   Status tell_others(Group& group, MessageKind kind, std::string_view payload, int culprit);
   /// Takes all entries of a group, wherever they are.
-  std::vector<Entry> take_entries(Group& group);
+  std::vector<Entry> take_entries(Group& group, const Error& error);
   void finish(Group& group, const Entry& entry, Status status, Outcome outcome);
   std::unique_ptr<Operation> take_idle_operation(Group& group);
 
@@ -106,6 +107,7 @@ class Cycle final : public TransportListener {
   OneShot& one_shot_;
   const Config& config_;
   const Log& log_;
+  CycleTrace trace_;
 
   ScheduleCache schedules_;
   Arena arena_;

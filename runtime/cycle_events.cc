@@ -19,11 +19,14 @@ constexpr int kLastWordRounds = 1000;
 bool Cycle::begin_one_shot(const OneShot::Request& request) {
   // Behind others of its door it would overtake them.
   if (world_.abort().raised() || one_shot_.busy() || !groups_.world().ordered.idle()) return false;
+  trace_.one_shot_begun();
   one_shot_.begin(request);
   return true;
 }
 
-void Cycle::end_one_shot() { groups_.world().next_sequence(Door::kOrdered); }
+void Cycle::end_one_shot(const OneShot::Request& request) {
+  trace_.one_shot_ended(request, groups_.world().next_sequence(Door::kOrdered));
+}
 
 void Cycle::check_health() {
   const auto now = Clock::now();
@@ -166,7 +169,10 @@ void Cycle::fail() {
         tell_others(groups_.world(), MessageKind::kAbort, notice.encode(), failure.culprit));
     static_cast<void>(transport_.flush(Abort(), Deadline::after(kLastWords)));
   }
+  trace_.failed(failure.error);
   complete_all(failure.error);
+  // The process may end at once.
+  trace_.timeline().flush();
 }
 
 void Cycle::complete_all(const Error& error) {
@@ -181,17 +187,20 @@ void Cycle::complete_all(const Error& error) {
   }
   transport_.fail_all(error);
   for (const auto& group : groups_.all()) {
-    for (const Entry& entry : take_entries(*group)) finish(*group, entry, error, {});
+    for (const Entry& entry : take_entries(*group, error)) finish(*group, entry, error, {});
   }
 }
 
-std::vector<Entry> Cycle::take_entries(Group& group) {
+std::vector<Entry> Cycle::take_entries(Group& group, const Error& error) {
   std::vector<Entry> entries = group.controller.take_pending();
   for (Entry& entry : group.point_to_point.take_pending()) entries.push_back(std::move(entry));
   const auto take = [&](PlannedOperation operation) {
     std::move(operation.entries.begin(), operation.entries.end(), std::back_inserter(entries));
   };
-  for (auto& operation : group.running) take(operation->finish());
+  for (auto& operation : group.running) {
+    trace_.ended(group, *operation, error);
+    take(operation->finish());
+  }
   for (auto& operation : group.planned) take(std::move(operation));
   group.running.clear();
   group.planned.clear();

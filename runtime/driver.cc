@@ -105,12 +105,13 @@ class Driver::Block {
 };
 
 Driver::Driver(Cycle& cycle, GroupRegistry& groups, Transport& transport, Waker& waker,
-               OneShot& one_shot, bool may_spin)
+               OneShot& one_shot, Timeline& timeline, bool may_spin)
     : cycle_(cycle),
       groups_(groups),
       transport_(transport),
       waker_(waker),
       one_shot_(one_shot),
+      timeline_(timeline),
       may_spin_(may_spin) {}
 
 Driver::~Driver() {
@@ -145,6 +146,7 @@ void Driver::run() {
 }
 
 bool Driver::drive(Work& work, Clock::time_point until) {
+  const TraceTime begun = timeline_.on() ? trace_now() : 0;
   auto hold = token_.acquire_for_waiter(until);
   const bool drives = hold.has_value();
   groups_.request_flush(/*wake=*/!drives);
@@ -161,6 +163,7 @@ bool Driver::drive(Work& work, Clock::time_point until) {
       block.acknowledge();
     }
   }
+  if (begun != 0 && timeline_.on()) timeline_.record(WaitRecord{begun, trace_now()});
   if (!cycle_.has_work()) hold->release_quietly();
   return true;
 }
@@ -181,7 +184,7 @@ bool Driver::run(const OneShot::Request& request) {
   }
   done = done && one_shot_.status().ok();
   if (done) {
-    cycle_.end_one_shot();
+    cycle_.end_one_shot(request);
   } else {
     one_shot_.abandon();
   }

@@ -8,6 +8,7 @@
 #include "runtime/base/waker.h"
 #include "runtime/cycle.h"
 #include "runtime/group.h"
+#include "runtime/observe/timeline.h"
 #include "transport/transport.h"
 
 #include <kolo/work.h>
@@ -23,7 +24,7 @@ class Driver {
  public:
   /// `may_spin`: this host has a core for every one of its ranks.
   Driver(Cycle& cycle, GroupRegistry& groups, Transport& transport, Waker& waker, OneShot& one_shot,
-         bool may_spin);
+         Timeline& timeline, bool may_spin);
   ~Driver();
 
   /// Starts the background thread.
@@ -67,6 +68,7 @@ class Driver {
   Transport& transport_;
   Waker& waker_;
   OneShot& one_shot_;
+  Timeline& timeline_;
   const bool may_spin_;
   ProgressToken token_;
   std::atomic<bool> stopping_ = false;

@@ -11,7 +11,7 @@ namespace kolo {
 
 Operation::Operation(const Communicator& communicator, Transport& transport, const Device& device,
                      Arena& arena, HostWindow& window, OneShot& one_shot, ScheduleCache& schedules,
-                     const Config& config)
+                     const Config& config, Timeline& timeline)
     : communicator_(communicator),
       arena_(arena),
       window_(window),
@@ -19,7 +19,7 @@ Operation::Operation(const Communicator& communicator, Transport& transport, con
       schedules_(schedules),
       config_(config),
       uses_window_(communicator.id() == 0 && window.covers(communicator)),
-      executor_(transport, device) {}
+      executor_(transport, device, &timeline) {}
 
 Status Operation::start(PlannedOperation plan) {
   plan_ = std::move(plan);
@@ -80,6 +80,14 @@ OneShot::Request Operation::one_shot_request() const {
           .input = entry.input,
           .output = entry.output,
           .count = signature.elements()};
+}
+
+std::string_view Operation::algorithm() const {
+  return small_ == Small::kNo ? executor_.algorithm() : kOneShot;
+}
+
+StepTrace::Costs Operation::costs() const {
+  return small_ == Small::kNo ? executor_.costs() : StepTrace::Costs();
 }
 
 std::string Operation::dump_state() const {

@@ -17,6 +17,8 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace kolo {
@@ -37,7 +39,7 @@ class Operation {
 
   Operation(const Communicator& communicator, Transport& transport, const Device& device,
             Arena& arena, HostWindow& window, OneShot& one_shot, ScheduleCache& schedules,
-            const Config& config);
+            const Config& config, Timeline& timeline);
   ~Operation();
 
   /// Chooses the schedule, binds the memory and begins. On failure (kOutOfMemory) the entries can
@@ -53,6 +55,13 @@ class Operation {
   Door door() const { return plan_.door; }
   std::uint64_t sequence() const { return plan_.sequence; }
   Clock::time_point started_at() const { return started_at_; }
+  const PlannedOperation& plan() const { return plan_; }
+  /// The name of its schedule's algorithm, or kOneShot.
+  std::string_view algorithm() const;
+  /// What its local steps have cost, if there is a timeline.
+  StepTrace::Costs costs() const;
+
+  static constexpr std::string_view kOneShot = "one_shot";
 
   /// Hands the entries back and frees the memory. Precondition: done(), or start() failed.
   PlannedOperation finish();

@@ -1,6 +1,7 @@
 #include "runtime/runtime.h"
 
 #include "runtime/base/check.h"
+#include "runtime/bootstrap/clock_exchange.h"
 #include "runtime/bootstrap/handshake.h"
 #include "runtime/device/device.h"
 #include "runtime/submission/prepare.h"
@@ -36,20 +37,30 @@ std::string complaint_about(const std::vector<int>& sorted, int size) {
 
 }  // namespace
 
-Runtime::Runtime(World world, RuntimeParts parts)
+Runtime::Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> timeline)
     : config_(std::move(parts.config)),
       log_(std::move(parts.log)),
       transport_(std::move(parts.transport)),
+      timeline_(std::move(timeline)),
       groups_(std::move(world), *transport_, waker_, config_, log_),
       one_shot_(groups_.world().communicator, window_, host_device(),
                 groups_.world().control_plane),
-      cycle_(groups_, *transport_, host_device(), window_, one_shot_, config_, log_),
-      driver_(std::make_shared<Driver>(cycle_, groups_, *transport_, waker_, one_shot_,
+      cycle_(groups_, *transport_, host_device(), window_, one_shot_, config_, log_, *timeline_),
+      driver_(std::make_shared<Driver>(cycle_, groups_, *transport_, waker_, one_shot_, *timeline_,
                                        this->world().has_core_for_each_rank())) {}
 
 Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimeParts parts) {
   const std::chrono::seconds timeout(parts.config.init_timeout_s);
+  auto timeline = Timeline::open({.path = parts.config.timeline,
+                                  .rank = bootstrap.rank(),
+                                  .size = bootstrap.size(),
+                                  .steps = parts.config.timeline_steps != 0});
   Handshake mine;
+  if (timeline.ok()) {
+    mine.wants_clock = (*timeline)->wanted();
+  } else {
+    mine.complaint = timeline.error().message;  // every rank says it, and none waits for this one
+  }
   mine.transport = std::string(parts.transport->name());
   mine.address = parts.transport->address();
   mine.settings = parts.config.agreed_settings();
@@ -61,6 +72,8 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
   std::vector<RankInfo> infos;
   for (const Handshake& handshake : all) infos.push_back(handshake.info);
   World world(bootstrap.rank(), std::move(infos));
+  bool compare_clocks = false;
+  for (const Handshake& handshake : all) compare_clocks |= handshake.wants_clock;
   std::vector<Peer> peers;
   for (int rank = 0; rank < world.size(); ++rank) {
     peers.push_back({std::move(all[static_cast<std::size_t>(rank)].address),
@@ -68,9 +81,11 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
   }
   parts.log.set_rank(world.rank());
   const auto process_sets = std::move(parts.process_sets);
-  std::unique_ptr<Runtime> runtime(new Runtime(std::move(world), std::move(parts)));
+  std::unique_ptr<Runtime> runtime(
+      new Runtime(std::move(world), std::move(parts), *std::move(timeline)));
   KOLO_TRY(runtime->add_initial_process_sets(process_sets));
   KOLO_TRY(runtime->connect(bootstrap, std::move(peers)));
+  if (compare_clocks) KOLO_TRY(runtime->start_timeline(bootstrap));
   runtime->log_start(bootstrap);
   runtime->driver_->start();
   return runtime;
@@ -86,6 +101,21 @@ Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers) {
                                 .arena = static_cast<std::size_t>(config_.arena)};
   KOLO_TRY(window_.open(bootstrap, *transport_, world(), sizes, log_, deadline()));
   one_shot_.open();
+  return {};
+}
+
+Status Runtime::start_timeline(Bootstrap& bootstrap) {
+  const auto deadline = Deadline::after(std::chrono::seconds(config_.init_timeout_s));
+  const bool same_clock = world().same_host(world().rank(), 0);
+  KOLO_ASSIGN(const ClockOffset clock, exchange_clock(bootstrap, same_clock, deadline, trace_now));
+  const RankInfo& info = world().info(world().rank());
+  timeline_->start({.rank = world().rank(),
+                    .size = world().size(),
+                    .host = info.hostname,
+                    .pid = info.pid,
+                    .zero = clock.zero,
+                    .offset_ns = clock.offset,
+                    .error_ns = clock.error});
   return {};
 }
 
@@ -276,7 +306,11 @@ Result<std::shared_ptr<std::byte>> Runtime::allocate(std::size_t bytes) const {
 }
 
 void Runtime::shut_down() {
-  driver_->stop([this] { cycle_.shut_down(); });
+  driver_->stop([this] {
+    cycle_.shut_down();
+    const Status written = timeline_->stop();
+    if (!written.ok()) log_.warning("{}", written.error().message);
+  });
 }
 
 bool Runtime::failed() const {

@@ -8,6 +8,7 @@
 #include "runtime/cycle.h"
 #include "runtime/driver.h"
 #include "runtime/group.h"
+#include "runtime/observe/timeline.h"
 #include "transport/transport.h"
 
 #include <kolo/config.h>
@@ -90,8 +91,9 @@ class Runtime {
   Controller::Counters negotiation_counters(std::uint32_t process_set = 0);
 
  private:
-  Runtime(World world, RuntimeParts parts);
+  Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> timeline);
   Status connect(Bootstrap& bootstrap, std::vector<Peer> peers);
+  Status start_timeline(Bootstrap& bootstrap);
   void log_start(const Bootstrap& bootstrap) const;
   Status add_initial_process_sets(const std::vector<std::vector<int>>& sets);
   Result<std::shared_ptr<Work>> submit_in_order(Submission submission);
@@ -101,6 +103,7 @@ class Runtime {
   const Config config_;
   const Log log_;
   std::unique_ptr<Transport> transport_;
+  const std::unique_ptr<Timeline> timeline_;
   HostWindow window_;
   Waker waker_;
   GroupRegistry groups_;

@@ -92,6 +92,10 @@ const std::vector<Spec>& specs() {
              "Ready tensors of this many bytes are announced at once."),
       number("KOLO_CACHE_CAPACITY", &Config::cache_capacity, "names", {0, 1 << 20}, kWorld,
              "Names whose negotiation is remembered; 0 switches it off."),
+      text("KOLO_TIMELINE", &Config::timeline, "path", {},
+           "File for a timeline of this rank, for Perfetto; %r becomes the rank."),
+      number("KOLO_TIMELINE_STEPS", &Config::timeline_steps, "switch", {0, 1}, kRank,
+             "1: the timeline has each step of a schedule, too."),
   };
   return table;
 }

@@ -14,12 +14,24 @@ namespace kolo {
 namespace {
 
 // The fields of a handshake's blob; the settings follow.
-enum Field : std::size_t { kVersion, kTransport, kAddress, kInfo, kFirstSetting };
+enum Field : std::size_t {
+  kVersion,
+  kTransport,
+  kAddress,
+  kInfo,
+  kComplaint,
+  kWantsClock,
+  kFirstSetting
+};
 
 // The version comes first, so that it can be compared whatever else has changed.
 std::string encode(const Handshake& handshake) {
-  std::vector<std::string> fields = {std::to_string(handshake.wire_version), handshake.transport,
-                                     handshake.address, handshake.info.serialize()};
+  std::vector<std::string> fields = {std::to_string(handshake.wire_version),
+                                     handshake.transport,
+                                     handshake.address,
+                                     handshake.info.serialize(),
+                                     handshake.complaint,
+                                     handshake.wants_clock ? "1" : "0"};
   fields.insert(fields.end(), handshake.settings.begin(), handshake.settings.end());
   return join_fields(fields);
 }
@@ -84,6 +96,10 @@ Result<std::vector<Handshake>> exchange_handshake(Bootstrap& bootstrap, Handshak
     KOLO_TRY(require_equal("a setting", column(rows, field)));
   }
 
+  for (const Fields& row : rows) {
+    if (!row[kComplaint].empty()) return KOLO_ERROR(kInvalidArgument, "{}", row[kComplaint]);
+  }
+
   std::vector<Handshake> all(rows.size());
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
     Fields& row = rows[rank];
@@ -93,6 +109,8 @@ Result<std::vector<Handshake>> exchange_handshake(Bootstrap& bootstrap, Handshak
     if (!parse_rank_info(row[kInfo], all[rank].info)) {
       return not_a_handshake(rank, blobs[rank].size());
     }
+    all[rank].complaint = std::move(row[kComplaint]);
+    all[rank].wants_clock = row[kWantsClock] == "1";
     all[rank].settings.assign(row.begin() + kFirstSetting, row.end());
   }
   return all;

@@ -12,7 +12,7 @@
 namespace kolo {
 
 /// Raised whenever control messages, tags or schedules change.
-inline constexpr std::uint32_t kWireVersion = 1;
+inline constexpr std::uint32_t kWireVersion = 2;
 
 struct Handshake {
   std::uint32_t wire_version = kWireVersion;
@@ -20,10 +20,12 @@ struct Handshake {
   std::string address;                ///< Transport::address()
   std::vector<std::string> settings;  ///< Config::agreed_settings()
   RankInfo info;
+  std::string complaint;     ///< what keeps this rank from starting; empty: nothing
+  bool wants_clock = false;  ///< it keeps a timeline: the ranks compare their clocks
 };
 
 /// Collective; by rank. If any two ranks differ in version, transport or settings, kMismatch on
-/// every rank, naming ranks and values.
+/// every rank, naming ranks and values. A complaint of any rank is kInvalidArgument on every rank.
 Result<std::vector<Handshake>> exchange_handshake(Bootstrap& bootstrap, Handshake mine,
                                                   Deadline deadline);
 

@@ -59,8 +59,8 @@ void Executor::ReadyQueue::clear() {
   head_ = 0;
 }
 
-Executor::Executor(Transport& transport, const Device& device)
-    : transport_(transport), local_(device) {}
+Executor::Executor(Transport& transport, const Device& device, Timeline* timeline)
+    : transport_(transport), local_(device), trace_(timeline) {}
 
 void Executor::start(std::shared_ptr<const Schedule> schedule, MemoryBinding binding,
                      std::uint32_t communicator, std::uint64_t operation,
@@ -81,6 +81,7 @@ void Executor::start(std::shared_ptr<const Schedule> schedule, MemoryBinding bin
   local_ready_.clear();
   idle_ready_.clear();
 
+  trace_.start(*schedule_, operation, size_of(binding_.type));
   const std::size_t steps = schedule_->steps.size();
   remaining_ = steps;
   transfers_.resize(transfer_count_);
@@ -149,6 +150,7 @@ void Executor::post_transfer(StepId id) {
   Transfer& transfer = transfers_[transfer_index_[id]];
   const int peer = ranks_[static_cast<std::size_t>(step.peer)];
   ++pending_transfers_;
+  trace_.begin(id);
   if (step.kind == StepKind::kSend || step.kind == StepKind::kNotify) {
     transport_.send(peer, tag, *data, transfer);
   } else {
@@ -213,6 +215,7 @@ void Executor::on_transfer_done(Transfer& transfer) {
 
 std::size_t Executor::run_local(StepId id) {
   const Step& step = schedule_->steps[id];
+  trace_.begin(id);
   if (const Status status = local_.run(*schedule_, step, binding_); !status.ok()) {
     fail(id, status.error());
     return 0;
@@ -224,6 +227,7 @@ std::size_t Executor::run_local(StepId id) {
 }
 
 void Executor::finish_step(StepId id) {
+  trace_.end(id);
   --remaining_;
   for (std::uint32_t i = successor_begin_[id]; i < successor_begin_[id + 1]; ++i)
     if (--waiting_for_[successors_[i]] == 0) enqueue(successors_[i]);

@@ -5,17 +5,20 @@
 #include "runtime/collectives/schedule.h"
 #include "runtime/execution/local_step.h"
 #include "runtime/execution/memory_binding.h"
+#include "runtime/execution/step_trace.h"
 #include "transport/transport.h"
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kolo {
 
 class Executor final : public TransferListener {
  public:
-  Executor(Transport& transport, const Device& device);
+  /// Without a timeline, steps are not recorded.
+  Executor(Transport& transport, const Device& device, Timeline* timeline = nullptr);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
@@ -32,6 +35,13 @@ class Executor final : public TransferListener {
   bool done() const { return remaining_ == 0 || (failed() && pending_transfers_ == 0); }
   bool failed() const { return !status_.ok(); }
   const Status& status() const { return status_; }
+
+  /// Of the schedule that runs or ran last.
+  std::string_view algorithm() const {
+    return schedule_ == nullptr ? std::string_view("none") : schedule_->algorithm;
+  }
+  /// What its local steps have cost so far, if there is a timeline.
+  const StepTrace::Costs& costs() const { return trace_.costs(); }
 
   /// What is done, under way and waiting, with peers and tags: for stall reports and tests.
   std::string dump_state() const;
@@ -70,6 +80,7 @@ class Executor final : public TransferListener {
   std::shared_ptr<const Schedule> schedule_;
   MemoryBinding binding_;
   LocalStep local_;
+  StepTrace trace_;
   Tag tag_;
   std::vector<int> ranks_;
   Status status_;

@@ -90,6 +90,10 @@ struct Entry {
   std::shared_ptr<Work> work;  ///< null: this rank has joined and lends itself
   std::shared_ptr<const void> keep_alive;
   std::chrono::steady_clock::time_point submitted_at = {};
+  /// For the timeline, if there is one: taken in by the cycle, agreed on by all ranks, started.
+  std::chrono::steady_clock::time_point drained_at = {};
+  std::chrono::steady_clock::time_point agreed_at = {};
+  std::chrono::steady_clock::time_point started_at = {};
 
   /// Of the input, as far as it is known here: what batches are measured by.
   std::uint64_t bytes() const;

@@ -56,6 +56,11 @@ struct KOLO_API Config {
   std::int64_t batch_size = 1 << 20;
   /// KOLO_CACHE_CAPACITY, entries: names whose negotiation is remembered; 0 switches it off.
   std::int64_t cache_capacity = 4096;
+  /// KOLO_TIMELINE: the file that a timeline is written to; empty: none. %r becomes the rank;
+  /// without it ".rank" goes before the extension, if there are several ranks.
+  std::string timeline;
+  /// KOLO_TIMELINE_STEPS: 1 puts each step of a schedule into the timeline, too.
+  std::int64_t timeline_steps = 0;
 
   /// Not a knob: lines about KOLO_ variables that are unknown, for init to log.
   std::vector<std::string> warnings;

@@ -1,0 +1,49 @@
+// StepTrace: what the steps of a running schedule cost, for the timeline. The executor calls it
+// around each step; it is one branch where there is no timeline. Token holder.
+#pragma once
+
+#include "runtime/collectives/schedule.h"
+#include "runtime/observe/timeline.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace kolo {
+
+class StepTrace final {
+ public:
+  /// Of local steps; nanoseconds.
+  struct Costs {
+    std::int64_t pack = 0;    ///< copies out of the input
+    std::int64_t reduce = 0;  ///< sums, wherever their operands lie
+    std::int64_t unpack = 0;  ///< other copies
+  };
+
+  /// Without a timeline: never anything.
+  explicit StepTrace(Timeline* timeline) : timeline_(timeline) {}
+
+  void start(const Schedule& schedule, std::uint64_t sequence, std::size_t element_bytes) {
+    if (timeline_ != nullptr && timeline_->on()) start_recording(schedule, sequence, element_bytes);
+  }
+  void begin(StepId id) {
+    if (schedule_ != nullptr) record_begin(id);
+  }
+  void end(StepId id) {
+    if (schedule_ != nullptr) record_end(id);
+  }
+  const Costs& costs() const { return costs_; }
+
+ private:
+  void start_recording(const Schedule& schedule, std::uint64_t sequence, std::size_t element_bytes);
+  void record_begin(StepId id);
+  void record_end(StepId id);
+
+  Timeline* timeline_;
+  const Schedule* schedule_ = nullptr;  ///< null: nothing is recorded
+  std::uint64_t sequence_ = 0;
+  std::size_t element_bytes_ = 1;
+  Costs costs_;
+  std::vector<TraceTime> begun_;  ///< by step; of local steps alone unless each step is recorded
+};
+
+}  // namespace kolo

@@ -1,0 +1,216 @@
+// What the timelines of in-process ranks say about what the ranks did.
+#include "runtime/bootstrap/memory_store.h"
+#include "runtime/bootstrap/store_bootstrap.h"
+#include "tests/support/local_world.h"
+#include "tests/support/trace_file.h"
+#include "transport/loopback/loopback_hub.h"
+#include "transport/loopback/loopback_transport.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <thread>
+
+namespace kolo::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr int kSize = 2;
+constexpr std::size_t kTensors = 5;
+const std::vector<std::string> kPhases = {"submit", "negotiate", "queue", "run"};
+
+class TimelineWorld : public testing::Test {
+ protected:
+  LocalWorldOptions options(Environment::Variables more = {}) const {
+    LocalWorldOptions options;
+    options.variables = std::move(more);
+    options.variables["KOLO_TIMELINE"] = folder_.path("trace.json");
+    return options;
+  }
+  Events read(int rank) const {
+    return read_trace(folder_.path(fmt::format("trace.{}.json", rank)));
+  }
+
+  static void train(Runtime& runtime, int steps) {
+    std::vector<std::vector<float>> values(kTensors, std::vector<float>(1000, 1.0F));
+    for (int step = 0; step < steps; ++step) {
+      std::vector<std::shared_ptr<Work>> works;
+      for (std::size_t i = 0; i < kTensors; ++i) {
+        works.push_back(submit(runtime, allreduce_of(fmt::format("tensor {}", i), values[i])));
+      }
+      for (const auto& work : works) ASSERT_TRUE(work->wait().ok());
+    }
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(TimelineWorld, EveryTensorGoesThroughItsPhasesInOrder) {
+  constexpr int kSteps = 3;
+  run_local_world(
+      kSize, [](int, Runtime& runtime) { train(runtime, kSteps); }, options());
+  for (int rank = 0; rank < kSize; ++rank) {
+    const Events events = read(rank);
+    const Events tensors = select(events, "cat", "tensor");
+    ASSERT_EQ(tensors.size(), kTensors * kSteps);
+    const Events all_phases = select(events, "cat", "phase");
+    for (const auto& tensor : tensors) {
+      EXPECT_EQ(tensor.at("pid"), rank);
+      EXPECT_EQ(tensor.at("args").at("bytes"), 4000);
+      std::int64_t at = begin_of(tensor);
+      std::vector<std::string> names;
+      for (const auto& phase : all_phases) {
+        if (phase.at("tid") != tensor.at("tid") || begin_of(phase) < begin_of(tensor) ||
+            end_of(phase) > end_of(tensor)) {
+          continue;
+        }
+        EXPECT_EQ(begin_of(phase), at) << phase;  // without gaps
+        at = end_of(phase);
+        names.push_back(phase.at("name"));
+      }
+      EXPECT_EQ(at, end_of(tensor));
+      EXPECT_EQ(names, kPhases);
+    }
+    EXPECT_EQ(metadata(events, "kolo_end").at("dropped"), 0);
+  }
+}
+
+TEST_F(TimelineWorld, OperationsSayWhatTheyCarry) {
+  run_local_world(
+      kSize, [](int, Runtime& runtime) { train(runtime, 1); }, options());
+  std::map<std::int64_t, nlohmann::json> names_by_sequence;
+  for (int rank = 0; rank < kSize; ++rank) {
+    const Events events = read(rank);
+    std::size_t carried = 0;
+    for (const auto& operation : select(events, "cat", "operation")) {
+      const auto& arguments = operation.at("args");
+      EXPECT_THAT(operation.at("name").get<std::string>(), HasSubstr("allreduce"));
+      EXPECT_EQ(arguments.at("names").size(), arguments.at("tensors"));
+      EXPECT_EQ(arguments.at("bytes"), 4000 * arguments.at("tensors").get<int>());
+      EXPECT_GT(arguments.at("reduce_us").get<double>(), 0.0);
+      carried += arguments.at("names").size();
+      // One operation on every rank.
+      const auto [known, is_new] =
+          names_by_sequence.try_emplace(arguments.at("sequence"), arguments.at("names"));
+      EXPECT_EQ(is_new, rank == 0);
+      EXPECT_EQ(known->second, arguments.at("names"));
+    }
+    EXPECT_EQ(carried, kTensors);
+    const Events counters = select(events, "name", "bytes in flight");
+    ASSERT_FALSE(counters.empty());
+    EXPECT_GT(counters.front().at("args").at("bytes"), 0);
+    EXPECT_EQ(counters.back().at("args").at("bytes"), 0);
+    EXPECT_FALSE(select(events, "cat", "wait").empty());
+    EXPECT_TRUE(select(events, "cat", "step").empty());  // not asked for
+  }
+}
+
+TEST_F(TimelineWorld, LanesHaveNoOverlaps) {
+  const auto body = [](int, Runtime& runtime) {
+    // Too many for the one-shot exchange, which has no steps.
+    std::vector<std::vector<float>> copies(8, std::vector<float>(20'000, 1.0F));
+    std::vector<std::shared_ptr<Work>> works;
+    for (auto& copy : copies) {
+      auto work = runtime.submit_ordered(allreduce_of("", copy));
+      ASSERT_TRUE(work.ok());
+      works.push_back(*std::move(work));
+    }
+    for (const auto& work : works) ASSERT_TRUE(work->wait().ok());
+  };
+  run_local_world(kSize, body, options({{"KOLO_TIMELINE_STEPS", "1"}}));
+  for (int rank = 0; rank < kSize; ++rank) {
+    const Events events = read(rank);
+    EXPECT_EQ(select(events, "cat", "tensor").size(), 8U);
+    EXPECT_FALSE(select(events, "cat", "step").empty());
+    for (const char* category : {"tensor", "operation", "step", "wait"}) {
+      std::map<int, std::set<std::pair<std::int64_t, std::int64_t>>> by_lane;
+      for (const auto& slice : select(events, "cat", category)) {
+        by_lane[slice.at("tid")].emplace(begin_of(slice), end_of(slice));
+      }
+      for (const auto& [lane, slices] : by_lane) {
+        std::int64_t end = 0;
+        for (const auto& [begin, slice_end] : slices) {
+          EXPECT_GE(begin, end) << category;
+          end = slice_end;
+        }
+      }
+      // Eight operations of one title were under way at once.
+      if (category == std::string_view("tensor")) {
+        EXPECT_GT(by_lane.size(), 1U);
+      }
+    }
+  }
+}
+
+TEST_F(TimelineWorld, RanksShareOneAxis) {
+  run_local_world(
+      kSize, [](int, Runtime& runtime) { train(runtime, 1); }, options());
+  // An allreduce ends on no rank before it has begun on all.
+  std::int64_t last_submitted = 0;
+  std::int64_t first_end = std::numeric_limits<std::int64_t>::max();
+  for (int rank = 0; rank < kSize; ++rank) {
+    const Events events = read(rank);
+    EXPECT_EQ(metadata(events, "kolo").at("clock_error_us"), 0.0);
+    for (const auto& tensor : select(events, "cat", "tensor")) {
+      if (tensor.at("args").at("tensor") != "tensor 0") continue;
+      last_submitted = std::max(last_submitted, begin_of(tensor));
+      first_end = std::min(first_end, end_of(tensor));
+    }
+  }
+  EXPECT_LT(last_submitted, first_end);
+}
+
+TEST_F(TimelineWorld, AnAbortIsInTheFileBeforeAnybodyEndsIt) {
+  const auto body = [this](int rank, Runtime& runtime) {
+    if (rank == 1) return;  // leaves at once
+    std::vector<float> values(10, 1.0F);
+    const auto work = submit(runtime, allreduce_of("lonely", values));
+    ASSERT_FALSE(work->wait().ok());
+    // Still running: the process might be killed now.
+    const Events events = read(0);
+    const Events notes = select(events, "cat", "note");
+    ASSERT_EQ(notes.size(), 1U);
+    EXPECT_THAT(notes[0].at("name").get<std::string>(),
+                AllOf(HasSubstr("failed"), HasSubstr("lonely"), HasSubstr("rank 1")));
+    const Events tensors = select(events, "cat", "tensor");
+    ASSERT_EQ(tensors.size(), 1U);
+    EXPECT_TRUE(tensors[0].at("args").contains("error"));
+  };
+  run_local_world(kSize, body, options());
+}
+
+TEST_F(TimelineWorld, WithoutTheVariableNothingIsWritten) {
+  LocalWorldOptions none = options();
+  none.variables.erase("KOLO_TIMELINE");
+  run_local_world(
+      kSize, [](int, Runtime& runtime) { train(runtime, 1); }, none);
+  EXPECT_EQ(folder_.files(), 0U);
+}
+
+TEST_F(TimelineWorld, APathThatCannotBeOpenedOnOneRankFailsInitOnAll) {
+  MemoryStore store;
+  LoopbackHub hub(kSize);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kSize; ++rank) {
+    threads.emplace_back([&, rank] {
+      Config config;
+      config.timeline = rank == 1 ? "/no/such/folder/t.json" : folder_.path("t.json");
+      StoreBootstrap bootstrap(store, rank, kSize);
+      auto runtime = Runtime::start(bootstrap, {std::move(config), Log("off"),
+                                                std::make_unique<LoopbackTransport>(hub, rank)});
+      ASSERT_FALSE(runtime.ok());
+      EXPECT_EQ(runtime.error().code, ErrorCode::kInvalidArgument);
+      EXPECT_THAT(runtime.error().message,
+                  AllOf(HasSubstr("rank 1"), HasSubstr("/no/such/folder/t.1.json")));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace kolo::test
