@@ -1,6 +1,6 @@
 // TimelineWriter: the thread that takes trace records out of their ring and writes them. Each write
-// ends the JSON list and the next one begins over that end, so the file is valid whenever the
-// process dies.
+// ends the JSON list and the next one begins over that end, so the file is valid when the process
+// dies, unless it is killed within a write: then its last event is cut, and the list has no end.
 #pragma once
 
 #include "runtime/base/unique_handle.h"
