@@ -1,0 +1,35 @@
+// What the launching tests start: joins the others, sums over all ranks and prints one line about
+// itself; or the error, with exit status 3. Arguments: an init method, then rank and size.
+#include <kolo/kolo.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+int main(int argc, char** argv) {
+  try {
+    kolo::InitOptions options;
+    if (argc > 1) options.init_method = argv[1];
+    if (argc > 3) {
+      options.rank = std::stoi(argv[2]);
+      options.size = std::stoi(argv[3]);
+    }
+    // Twice: a meeting leaves nothing behind that harms the next.
+    for (int round = 0; round < 2; ++round) {
+      kolo::init(argc, argv, options);
+      double sum = kolo::rank() + 1;
+      kolo::allreduce(&sum, &sum, {1}, kolo::DataType::kFloat64,
+                      {.op = kolo::ReduceOp::kSum, .name = "ranks"});
+      if (round == 1) {
+        std::printf("rank=%d size=%d local=%d/%d cross=%d/%d sum=%g\n", kolo::rank(), kolo::size(),
+                    kolo::local_rank(), kolo::local_size(), kolo::cross_rank(), kolo::cross_size(),
+                    sum);
+      }
+      kolo::shutdown();
+    }
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 3;
+  }
+}

@@ -1,0 +1,115 @@
+#include "tools/run/command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace kolo::run {
+namespace {
+
+// What another host needs to know of this one's environment, besides what tells ranks who they are.
+constexpr std::array<std::string_view, 6> kForwarded = {
+    "KOLO_", "UCX_", "OMP_", "PATH", "LD_LIBRARY_PATH", "PYTHONPATH"};
+
+bool is_forwarded(const std::string& name) {
+  return std::any_of(kForwarded.begin(), kForwarded.end(), [&](std::string_view known) {
+    return known.ends_with('_') ? name.starts_with(known) : name == known;
+  });
+}
+
+bool is_name(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  });
+}
+
+/// The shell that reads the script is in a session of its own: a signal to the agent must not end
+/// it between the program's start and the guard's.
+constexpr const char* kRemoteShell = "exec setsid -w sh -s";
+
+/// Runs the program in a session of its own, beside a guard that kills it when the input ends,
+/// which it does with kolo-run. The braces make the shell read all of it before it begins. It comes
+/// by the input, so that the secret is on no command line.
+constexpr std::string_view kRemoteScript = R"({{
+cd {} || exit 1
+{}exec 3<&0
+setsid {} </dev/null 3<&- &
+program=$!
+{{ cat <&3; kill -s TERM -- $program -$program; sleep 5; kill -s KILL -- -$program; }} >/dev/null 2>&1 &
+guard=$!
+wait $program
+status=$?
+kill $guard 2>/dev/null
+exit $status
+}}
+)";
+
+std::string remote_script(const JobDescription& job, const Environment::Variables& variables) {
+  std::string exports;
+  for (const auto& [name, value] : variables) {
+    if (is_name(name)) exports += fmt::format("export {}={}\n", name, quoted(value));
+  }
+  std::string program;
+  for (const std::string& word : job.program) program += quoted(word) + " ";
+  return fmt::format(kRemoteScript, quoted(job.directory), exports, program);
+}
+
+}  // namespace
+
+std::string quoted(const std::string& text) {
+  std::string result = "'";
+  for (const char c : text) result += c == '\'' ? "'\\''" : std::string(1, c);
+  return result + "'";
+}
+
+Environment::Variables variables_of(const JobDescription& job, const Place& place,
+                                    const Environment& environment) {
+  const auto text = [](int number) { return std::to_string(number); };
+  Environment::Variables variables = {
+      {"KOLO_RANK", text(place.rank)},
+      {"KOLO_SIZE", text(job.size)},
+      {"KOLO_LOCAL_RANK", text(place.local_rank)},
+      {"KOLO_INIT_METHOD", "tcp://" + job.store + "?server=launcher"},
+      {"KOLO_SECRET", job.secret},
+      {"RANK", text(place.rank)},
+      {"WORLD_SIZE", text(job.size)},
+      {"LOCAL_RANK", text(place.local_rank)},
+      {"LOCAL_WORLD_SIZE", text(place.local_size)},
+      {"MASTER_ADDR", environment.get("MASTER_ADDR").value_or(job.master_addr)},
+      {"MASTER_PORT", environment.get("MASTER_PORT").value_or(text(job.master_port))}};
+  for (const std::string& item : job.set) {
+    const auto equals = item.find('=');
+    const std::string name = item.substr(0, equals);
+    if (equals != std::string::npos) {
+      variables[name] = item.substr(equals + 1);
+    } else if (const auto value = environment.get(name)) {
+      variables[name] = *value;
+    }
+  }
+  return variables;
+}
+
+Command command_for(const JobDescription& job, const Place& place, const Environment& environment) {
+  Command command;
+  command.variables = environment.variables();
+  Environment::Variables own = variables_of(job, place, environment);
+  command.is_remote = !is_this_host(place.host);
+  if (!command.is_remote) {
+    for (const auto& [name, value] : own) command.variables[name] = value;
+    if (job.threads > 0) command.variables.emplace("OMP_NUM_THREADS", std::to_string(job.threads));
+    command.arguments = job.program;
+    return command;
+  }
+  for (const auto& [name, value] : environment.variables()) {
+    if (is_forwarded(name)) own.emplace(name, value);
+  }
+  command.arguments = job.agent;
+  command.arguments.push_back(place.host);
+  command.arguments.emplace_back(kRemoteShell);
+  command.input = remote_script(job, own);
+  return command;
+}
+
+}  // namespace kolo::run

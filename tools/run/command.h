@@ -1,0 +1,42 @@
+// Command: what is executed for a rank, here or through an agent on another host. Pure.
+#pragma once
+
+#include "runtime/base/environment.h"
+#include "tools/run/placement.h"
+
+#include <string>
+#include <vector>
+
+namespace kolo::run {
+
+struct Command {
+  std::vector<std::string> arguments;  ///< of the program that runs on this host
+  Environment::Variables variables;    ///< all of them
+  std::string input = {};              ///< written to its standard input, which then stays open
+  bool is_remote = false;
+};
+
+/// What all ranks of a job have in common.
+struct JobDescription {
+  std::vector<std::string> program;  ///< and its arguments
+  int size = 1;
+  std::string store;  ///< "node1:4711", where the launcher's store listens
+  std::string secret;
+  std::string master_addr;  ///< for other libraries, unless the user has set it
+  int master_port = 0;
+  std::vector<std::string> set;  ///< NAME=value, or NAME to forward, for all ranks
+  std::vector<std::string> agent = {"ssh", "-T", "-o", "BatchMode=yes"};
+  std::string directory;  ///< where the program starts, here and elsewhere
+  int threads = 0;        ///< OMP_NUM_THREADS of local ranks unless it is set; 0: left alone
+};
+
+/// What tells a rank who it is.
+Environment::Variables variables_of(const JobDescription& job, const Place& place,
+                                    const Environment& environment);
+
+Command command_for(const JobDescription& job, const Place& place, const Environment& environment);
+
+/// For a shell: 'it'\''s'.
+std::string quoted(const std::string& text);
+
+}  // namespace kolo::run

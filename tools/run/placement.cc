@@ -1,0 +1,136 @@
+#include "tools/run/placement.h"
+
+#include "runtime/base/check.h"
+#include "runtime/bootstrap/host_list.h"
+#include "runtime/bootstrap/store_wire.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+namespace kolo::run {
+namespace {
+
+Result<Host> parse_host(std::string_view item) {
+  const auto colon = item.rfind(':');
+  Host host{std::string(item.substr(0, colon)), 1};
+  bool valid = !host.name.empty() && !host.name.starts_with('-');
+  if (colon != std::string_view::npos) {
+    const auto slots = parse_count(item.substr(colon + 1));
+    valid = valid && slots && *slots > 0;
+    if (valid) host.slots = *slots;
+  }
+  if (valid) return host;
+  return KOLO_ERROR(kInvalidArgument, "'{}' is no host: expected name or name:slots, as node1:4",
+                    item);
+}
+
+/// The slots of a host that is named more than once add up.
+void add(std::vector<Host>& hosts, Host host) {
+  const auto same = std::find_if(hosts.begin(), hosts.end(),
+                                 [&](const Host& other) { return other.name == host.name; });
+  if (same == hosts.end()) {
+    hosts.push_back(std::move(host));
+  } else {
+    same->slots += host.slots;
+  }
+}
+
+}  // namespace
+
+Result<std::vector<Host>> parse_hosts(std::string_view list) {
+  std::vector<Host> hosts;
+  while (true) {
+    const auto comma = list.find(',');
+    KOLO_ASSIGN(Host host, parse_host(list.substr(0, comma)));
+    add(hosts, std::move(host));
+    if (comma == std::string_view::npos) return hosts;
+    list.remove_prefix(comma + 1);
+  }
+}
+
+Result<std::vector<Host>> parse_hostfile(std::string_view text) {
+  std::vector<Host> hosts;
+  std::istringstream lines{std::string(text)};
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string name;
+    std::string slots;
+    if (!(words >> name)) continue;
+    constexpr std::string_view kSlots = "slots=";
+    if (words >> slots) {
+      if (!slots.starts_with(kSlots)) {
+        return KOLO_ERROR(kInvalidArgument, "the host file's line '{}' is wrong at '{}'", line,
+                          slots);
+      }
+      name += ":" + slots.substr(kSlots.size());
+    }
+    KOLO_ASSIGN(Host host, parse_host(name));
+    add(hosts, std::move(host));
+  }
+  if (hosts.empty()) return KOLO_ERROR(kInvalidArgument, "the host file names no host");
+  return hosts;
+}
+
+Result<std::vector<Host>> allocated_hosts(const Environment& environment, int ranks) {
+  std::vector<Host> hosts;
+  if (const auto list = environment.get("SLURM_JOB_NODELIST")) {
+    KOLO_ASSIGN(const auto names, expand_node_list(*list));
+    KOLO_ASSIGN(const auto slots,
+                expand_task_counts(environment.get("SLURM_TASKS_PER_NODE").value_or("1")));
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      add(hosts, {names[i], i < slots.size() ? slots[i] : 1});
+    }
+  } else if (const auto path = environment.get("PBS_NODEFILE")) {
+    std::ifstream file(*path);
+    std::ostringstream text;
+    text << file.rdbuf();
+    const auto names = unique_lines(text.str());
+    if (names.empty()) {
+      return KOLO_ERROR(kInvalidArgument, "PBS_NODEFILE={} names no host", *path);
+    }
+    if (ranks == 0) {
+      return KOLO_ERROR(kInvalidArgument, "PBS does not say how many ranks to start: give -np");
+    }
+    const int count = static_cast<int>(names.size());
+    for (const std::string& name : names) add(hosts, {name, (ranks + count - 1) / count});
+  }
+  return hosts;
+}
+
+Result<std::vector<Place>> place_ranks(const std::vector<Host>& hosts, int ranks) {
+  int slots = 0;
+  for (const Host& host : hosts) slots += host.slots;
+  if (ranks == 0) ranks = slots;
+  if (ranks > slots) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "{} ranks do not fit the {} slots of the hosts; give hosts with more slots, "
+                      "as -H node1:{}",
+                      ranks, slots, ranks);
+  }
+  std::vector<Place> places;
+  for (const Host& host : hosts) {
+    const int here = std::min(host.slots, ranks - static_cast<int>(places.size()));
+    for (int local = 0; local < here; ++local) {
+      places.push_back({static_cast<int>(places.size()), host.name, local, here});
+    }
+  }
+  return places;
+}
+
+std::string this_host() {
+  std::array<char, 256> name = {};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+bool is_this_host(std::string_view name) {
+  const std::string own = this_host();
+  return name == "localhost" || name == "127.0.0.1" || name == "::1" || name == own ||
+         own.starts_with(std::string(name) + ".") || name.starts_with(own + ".");
+}
+
+}  // namespace kolo::run

@@ -1,0 +1,45 @@
+// Placement: which rank runs on which host. Pure. Used by kolo-run's main thread.
+#pragma once
+
+#include "runtime/base/environment.h"
+
+#include <kolo/error.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kolo::run {
+
+struct Host {
+  std::string name;
+  int slots = 1;  ///< ranks that it takes
+
+  bool operator==(const Host&) const = default;
+};
+
+struct Place {
+  int rank = 0;
+  std::string host;
+  int local_rank = 0;
+  int local_size = 1;  ///< ranks of this host
+};
+
+/// "h1:2,h2" → two slots and one. kInvalidArgument names the item that is wrong.
+Result<std::vector<Host>> parse_hosts(std::string_view list);
+/// One host a line, as "h1:2", "h1 slots=2" or "h1"; a # begins a comment.
+Result<std::vector<Host>> parse_hostfile(std::string_view text);
+
+/// The hosts of the Slurm or PBS allocation that the environment speaks of; empty outside of one.
+/// PBS says hosts, not counts, so `ranks` are spread evenly there.
+Result<std::vector<Host>> allocated_hosts(const Environment& environment, int ranks);
+
+/// Fills the slots of the hosts in order. `ranks` 0: all slots. kInvalidArgument if there are too
+/// few of them.
+Result<std::vector<Place>> place_ranks(const std::vector<Host>& hosts, int ranks);
+
+/// Whether a name means this host, without asking the network.
+bool is_this_host(std::string_view name);
+std::string this_host();
+
+}  // namespace kolo::run

@@ -1,0 +1,150 @@
+#include "tools/run/process.h"
+
+#include "runtime/base/check.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+namespace kolo::run {
+namespace {
+
+struct Pipe {
+  UniqueDescriptor read;
+  UniqueDescriptor write;
+};
+
+Result<Pipe> make_pipe() {
+  std::array<int, 2> ends = {};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+    return KOLO_ERROR(kOutOfMemory, "no pipe to a rank: {}; see ulimit -n",
+                      std::generic_category().message(errno));
+  }
+  return Pipe{UniqueDescriptor(ends[0]), UniqueDescriptor(ends[1])};
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (std::string& string : strings) pointers.push_back(string.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+/// Everything that the child needs, made before the fork: the store's thread may hold the heap's
+/// lock then, so the child calls the kernel alone.
+struct Child {
+  std::vector<std::string> argument_texts;
+  std::vector<std::string> variable_texts;
+  std::vector<char*> arguments;
+  std::vector<char*> variables;
+  cpu_set_t processors = {};
+  bool binds = false;
+  int input = -1;
+  int out = -1;  ///< −1: kolo-run's
+  int error = -1;
+  int report = -1;  ///< takes errno if it cannot be executed
+  pid_t parent = -1;
+
+  [[noreturn]] void run() const {
+    ::setpgid(0, 0);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sigset_t none;
+    sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    ::signal(SIGPIPE, SIG_DFL);
+    ::dup2(input, STDIN_FILENO);
+    if (out >= 0) ::dup2(out, STDOUT_FILENO);
+    if (error >= 0) ::dup2(error, STDERR_FILENO);
+    if (binds) ::sched_setaffinity(0, sizeof processors, &processors);
+    // The parent may have died before the request to be told of it.
+    if (::getppid() == parent) ::execvpe(arguments[0], arguments.data(), variables.data());
+    const int reason = errno;
+    [[maybe_unused]] const auto written = ::write(report, &reason, sizeof reason);
+    ::_exit(127);
+  }
+};
+
+void write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const auto written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno != EINTR) return;  // its end is reported by its status
+    if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+}  // namespace
+
+Result<Process> start_process(const Place& place, const Command& command,
+                              const StartOptions& options) {
+  Process process{.place = place};
+  Pipe input, out, error;
+  if (command.is_remote) {
+    KOLO_ASSIGN(input, make_pipe());
+  } else {
+    input.read.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  }
+  if (options.captures_output) {
+    KOLO_ASSIGN(out, make_pipe());
+    KOLO_ASSIGN(error, make_pipe());
+  }
+  KOLO_ASSIGN(Pipe report, make_pipe());
+
+  Child child;
+  child.argument_texts = command.arguments;
+  for (const auto& [name, value] : command.variables) {
+    child.variable_texts.push_back(name + "=" + value);
+  }
+  child.arguments = pointers_to(child.argument_texts);
+  child.variables = pointers_to(child.variable_texts);
+  child.binds = !options.processors.empty();
+  for (const int processor : options.processors) CPU_SET(processor, &child.processors);
+  child.input = input.read.get();
+  child.out = out.write.get();
+  child.error = error.write.get();
+  child.report = report.write.get();
+  child.parent = ::getpid();
+
+  process.pid = ::fork();
+  if (process.pid == 0) child.run();
+  if (process.pid < 0) {
+    return KOLO_ERROR(kOutOfMemory, "cannot start rank {}: {}; see ulimit -u", place.rank,
+                      std::generic_category().message(errno));
+  }
+  ::setpgid(process.pid, process.pid);
+  report.write.reset();
+  int reason = 0;
+  if (::read(report.read.get(), &reason, sizeof reason) == sizeof reason) {
+    ::waitpid(process.pid, nullptr, 0);
+    return KOLO_ERROR(kInvalidArgument, "cannot run '{}': {}", command.arguments[0],
+                      std::generic_category().message(reason));
+  }
+  write_all(input.write.get(), command.input);
+  process.input = std::move(input.write);
+  process.out = std::move(out.read);
+  process.error = std::move(error.read);
+  return process;
+}
+
+void send_signal(const Process& process, int signal) {
+  if (!process.ended) ::kill(-process.pid, signal);
+}
+
+std::string describe_status(int status) {
+  if (!WIFSIGNALED(status)) return fmt::format("exit status {}", WEXITSTATUS(status));
+  return fmt::format("signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
+}
+
+int exit_code_of(int status) {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+}  // namespace kolo::run
