@@ -2,18 +2,7 @@
 
 #include <kolo/kolo.h>
 
-#include <algorithm>
-
 namespace kolo::perf {
-
-Statistics statistics_of(std::vector<double> samples) {
-  if (samples.empty()) return {};
-  std::sort(samples.begin(), samples.end());
-  const auto at = [&](double share) {
-    return samples[static_cast<std::size_t>(share * static_cast<double>(samples.size() - 1) + 0.5)];
-  };
-  return {at(0.1), at(0.5), at(0.9), at(0.99)};
-}
 
 nlohmann::json to_json(const Statistics& microseconds) {
   return {{"time_us", microseconds.p50},

@@ -2,21 +2,14 @@
 // Main thread of every rank, all in the same order.
 #pragma once
 
+#include "tools/perf/statistics.h"
+
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 namespace kolo::perf {
 
-/// Of the samples, in their unit.
-struct Statistics {
-  double p10 = 0;
-  double p50 = 0;
-  double p90 = 0;
-  double p99 = 0;
-};
-/// The sample below which that share of them lies; of no samples, zeros.
-Statistics statistics_of(std::vector<double> samples);
 /// {"time_us", "p10_us", "p50_us", "p90_us", "p99_us"}; time_us is the median.
 nlohmann::json to_json(const Statistics& microseconds);
 

@@ -156,9 +156,10 @@ void add_how(CLI::App& app, Texts& texts, Options& options) {
       ->capture_default_str();
   app.add_option("-T,--timeout", options.timeout_s, "give up after so many seconds; 0: never")
       ->capture_default_str();
-  app.add_option("--far-above", sweep.far_ns,
-                 "nanoseconds from core to core above which the machine's state is far")
-      ->check(CLI::PositiveNumber)
+  app.add_option(
+         "--far-above", sweep.far_ns,
+         "nanoseconds from core to core above which the machine's state is far; 0: do not probe")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--compare", options.peers,
                  "measure these, too, in turn with kolo: mpi, gloo, oneccl")

@@ -1,31 +1,18 @@
-// In which state the machine is. On virtual machines a cache line may take about 50 or about 240 ns
-// from core to core, and this flips by itself; results of different states say nothing about each
-// other. The sweep probes between its repetitions, on the main thread of every rank.
+// In which state the machine is. The sweep probes between its repetitions, on the main thread of
+// every rank.
 #pragma once
+
+#include "tools/perf/statistics.h"
 
 #include <cstdint>
 #include <memory>
-#include <string_view>
 
 namespace kolo::perf {
-
-enum class State {
-  kUnknown,  ///< not probed: no two ranks of the first host have a core each
-  kNear,
-  kFar,
-};
-/// "-", "near", "far".
-std::string_view to_string(State state);
-
-struct Reading {
-  State state = State::kUnknown;
-  double ns = 0;  ///< one way from core to core; median of several short loops
-};
 
 /// Two ranks of the first host pass a cache line to and fro.
 class Probe {
  public:
-  /// Collective. Above `far_ns`, one way, the state is far.
+  /// Collective. Above `far_ns`, one way, the state is far; 0: no probe.
   static std::unique_ptr<Probe> open(double far_ns);
 
   Probe(const Probe&) = delete;

@@ -1,17 +1,15 @@
 #include "tools/perf/series.h"
 
+#include "tools/perf/measure.h"
 #include "tools/perf/pattern.h"
 
 #include <kolo/kolo.h>
 
-#include <algorithm>
 #include <cstring>
 
 namespace kolo::perf {
 namespace {
 
-/// A group of fewer repetitions tells nothing.
-constexpr std::size_t kLeastSamples = 3;
 /// Operations of this size take so long that each repetition is worth a reading of its own.
 constexpr std::size_t kLongBytes = 1 << 20;
 constexpr int kRepetitionsPerReading = 8;
@@ -75,43 +73,6 @@ class Bench {
   std::vector<std::byte> output_;
 };
 
-/// Sorts the repetitions by the state that the readings before and after them agree on.
-Series grouped(const std::vector<std::vector<double>>& samples, const std::vector<Reading>& before,
-               const std::vector<Reading>& after) {
-  Series series;
-  const auto collect = [&](State state, const auto& belongs) {
-    StateGroup group{state, 0, std::vector<std::vector<double>>(samples.size())};
-    double count = 0;
-    for (std::size_t i = 0; i < before.size(); ++i) {
-      if (!belongs(i)) continue;
-      for (std::size_t v = 0; v < samples.size(); ++v) group.samples[v].push_back(samples[v][i]);
-      group.probe_ns += (before[i].ns + after[i].ns) / 2;
-      count += 1;
-    }
-    if (count > 0) group.probe_ns /= count;
-    return group;
-  };
-  std::size_t kept = 0;
-  for (const State state : {State::kUnknown, State::kNear, State::kFar}) {
-    StateGroup group = collect(
-        state, [&](std::size_t i) { return before[i].state == state && after[i].state == state; });
-    const std::size_t count = group.samples.front().size();
-    if (count == 0 || (count < kLeastSamples && count < before.size())) continue;
-    kept += count;
-    series.groups.push_back(std::move(group));
-  }
-  if (2 * kept < before.size()) {
-    series.groups = {collect(State::kUnknown, [](std::size_t) { return true; })};
-    kept = before.size();
-  }
-  series.dropped = static_cast<int>(before.size() - kept);
-  std::stable_sort(series.groups.begin(), series.groups.end(),
-                   [](const StateGroup& a, const StateGroup& b) {
-                     return a.samples.front().size() > b.samples.front().size();
-                   });
-  return series;
-}
-
 }  // namespace
 
 Series run_series(const Problem& problem, const std::vector<Variant>& variants,
@@ -145,16 +106,7 @@ Series run_series(const Problem& problem, const std::vector<Variant>& variants,
   for (auto& of_variant : samples) average_over_ranks(of_variant);
   allreduce_ordered(wrong.data(), wrong.data(), static_cast<std::int64_t>(count), DataType::kInt64,
                     ReduceOp::kSum);
-  Series series = grouped(samples, before, after);
-  series.wrong = std::move(wrong);
-  return series;
-}
-
-Statistics ratios(const std::vector<double>& numerator, const std::vector<double>& denominator) {
-  std::vector<double> values(numerator.size());
-  std::transform(numerator.begin(), numerator.end(), denominator.begin(), values.begin(),
-                 [](double a, double b) { return a / b; });
-  return statistics_of(std::move(values));
+  return {grouped_by_state(samples, before, after), std::move(wrong)};
 }
 
 }  // namespace kolo::perf

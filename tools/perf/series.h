@@ -3,7 +3,6 @@
 #pragma once
 
 #include "tools/perf/engine.h"
-#include "tools/perf/measure.h"
 #include "tools/perf/probe.h"
 
 #include <cstdint>
@@ -25,27 +24,13 @@ struct Variant {
   bool in_place = false;
 };
 
-/// The samples that were taken in one state of the machine.
-struct StateGroup {
-  State state = State::kUnknown;
-  double probe_ns = 0;  ///< mean of the readings around these samples
-  /// Microseconds, mean over the ranks; by variant, in the order of the repetitions. The n-th of
-  /// each were taken together.
-  std::vector<std::vector<double>> samples;
-};
-
 struct Series {
-  std::vector<StateGroup> groups;   ///< the largest first
+  StateGroups states;               ///< microseconds, mean over the ranks, by variant
   std::vector<std::int64_t> wrong;  ///< by variant: elements over all ranks and repetitions
-  int dropped = 0;                  ///< repetitions during which the state changed
 };
 
-/// Collective. Where the state changed during most repetitions, there is one group of all of them,
-/// with state kUnknown.
+/// Collective.
 Series run_series(const Problem& problem, const std::vector<Variant>& variants,
                   const SeriesOptions& options, Probe& probe);
-
-/// Of repetition by repetition: numerator / denominator.
-Statistics ratios(const std::vector<double>& numerator, const std::vector<double>& denominator);
 
 }  // namespace kolo::perf

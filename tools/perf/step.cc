@@ -1,7 +1,6 @@
 #include "tools/perf/step.h"
 
 #include "tools/perf/measure.h"
-#include "tools/perf/series.h"
 
 #include <kolo/kolo.h>
 

@@ -1,5 +1,6 @@
 #include "tools/perf/sweep.h"
 
+#include "tools/perf/measure.h"
 #include "tools/perf/table.h"
 
 #include <kolo/kolo.h>
@@ -89,7 +90,7 @@ std::vector<nlohmann::json> measure(const Problem& problem, const std::vector<Va
                                     const SweepOptions& options, Probe& probe) {
   const Series series = run_series(problem, variants, options.series, probe);
   std::vector<nlohmann::json> rows;
-  for (const StateGroup& group : series.groups) {
+  for (const StateGroup& group : series.states.groups) {
     nlohmann::json row = {{"collective", to_string(problem.collective)},
                           {"size", bytes_of(problem, size())},
                           {"count", problem.count},
@@ -99,7 +100,7 @@ std::vector<nlohmann::json> measure(const Problem& problem, const std::vector<Va
                           {"state", to_string(group.state)},
                           {"probe_ns", group.probe_ns},
                           {"samples", group.samples.front().size()},
-                          {"dropped", series.dropped}};
+                          {"dropped", series.states.dropped}};
     if (reduces(problem.collective)) row["redop"] = to_string(problem.op);
     if (has_root(problem.collective)) row["root"] = problem.root;
     const bool ordered =
