@@ -1,6 +1,7 @@
 #include "runtime/bootstrap/rendezvous.h"
 
 #include "runtime/base/check.h"
+#include "runtime/bootstrap/file_store.h"
 #include "runtime/bootstrap/launcher.h"
 #include "runtime/bootstrap/mpi_bootstrap.h"
 #include "runtime/bootstrap/prefix_store.h"
@@ -80,6 +81,17 @@ Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const WayIn& way, const std::st
       std::make_unique<StoreMeeting>(way, std::move(server), std::move(store)));
 }
 
+Result<std::unique_ptr<Bootstrap>> meet_in_file(const WayIn& way, const std::string& secret,
+                                                int number, Deadline deadline) {
+  // Ranks that go on to the next meeting must not come upon what is left of this one.
+  const std::string path = number == 1 ? way.path : fmt::format("{}.{}", way.path, number);
+  // By the deadline the first one has given up.
+  const auto oldest =
+      std::chrono::ceil<std::chrono::seconds>(deadline.remaining(std::chrono::hours(24 * 365)));
+  KOLO_ASSIGN(auto store, FileStore::join(path, describe(way), secret, oldest));
+  return std::unique_ptr<Bootstrap>(std::make_unique<StoreMeeting>(way, nullptr, std::move(store)));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Bootstrap>> meet(const WayIn& way, const std::string& secret, int number,
@@ -91,8 +103,7 @@ Result<std::unique_ptr<Bootstrap>> meet(const WayIn& way, const std::string& sec
     case Meeting::kTcp:
       return meet_over_tcp(way, secret, number, deadline);
     case Meeting::kFile:
-      return KOLO_ERROR(kUnsupported,
-                        "file:// is not supported by this version of kolo; use tcp://");
+      return meet_in_file(way, secret, number, deadline);
     case Meeting::kMpi:
       break;
   }

@@ -1,0 +1,232 @@
+#include "runtime/bootstrap/file_store.h"
+
+#include "runtime/base/check.h"
+#include "runtime/topology/world.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+#include <system_error>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Kinds of records: their first field, and what follows it.
+constexpr std::string_view kJob = "kolo file 1";  ///< digest of the secret; the first record
+constexpr std::string_view kMember = "member";    ///< rank, size, who, pid namespace, pid
+constexpr std::string_view kSet = "set";          ///< key, value
+constexpr std::string_view kLeft = "left";        ///< rank, "met" or "failed"
+
+constexpr milliseconds kShortestPause(1);
+constexpr milliseconds kLongestPause(50);
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+std::string digest_of(const std::string& secret) {
+  return to_hex(hmac_sha256(secret, kJob)).substr(0, 32);
+}
+
+}  // namespace
+
+/// The file's lock, held while one looks at it or changes it.
+class FileStore::Lock {
+ public:
+  explicit Lock(int fd) : fd_(fd) {
+    while (::flock(fd, LOCK_EX) != 0) {
+      error_ = errno;
+      if (error_ != EINTR) return;
+    }
+    error_ = 0;
+  }
+  ~Lock() { ::flock(fd_, LOCK_UN); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+  Status status(const std::string& path) const {
+    if (error_ == 0) return {};
+    return KOLO_ERROR(kUnsupported,
+                      "cannot lock {}: {}; its file system has no working locks, so meet by "
+                      "tcp:// or in a file elsewhere",
+                      path, reason(error_));
+  }
+
+ private:
+  const int fd_;
+  int error_ = 0;
+};
+
+Result<std::unique_ptr<FileStore>> FileStore::join(std::string path, const Member& me,
+                                                   const std::string& secret,
+                                                   std::chrono::seconds oldest) {
+  std::unique_ptr<FileStore> store(new FileStore(std::move(path), me.rank));
+  for (;;) {
+    KOLO_TRY(store->open());
+    const Lock lock(store->fd_.get());
+    KOLO_TRY(lock.status(store->path_));
+    // The last rank of a former meeting may have removed it between the two.
+    if (!store->is_at_path()) continue;
+    KOLO_TRY(store->enter(me, secret, oldest));
+    return store;
+  }
+}
+
+Status FileStore::open() {
+  fd_.reset(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (fd_) return {};
+  return KOLO_ERROR(kInvalidArgument,
+                    "cannot open {}: {}; give a path at which all ranks can write a file", path_,
+                    reason(errno));
+}
+
+Status FileStore::enter(const Member& me, const std::string& secret, std::chrono::seconds oldest) {
+  struct stat status = {};
+  if (::fstat(fd_.get(), &status) == 0 && status.st_size == 0) {
+    KOLO_TRY(append({std::string(kJob), digest_of(secret)}));
+  }
+  // What is not of this meeting is left as it is, whatever it may be.
+  if (!read_new().ok() || job_.empty()) return not_ours("it is no file of kolo's");
+  if (job_ != digest_of(secret)) return not_ours("it has another KOLO_SECRET");
+  if (status.st_size > 0 && std::time(nullptr) - status.st_mtime > oldest.count()) {
+    return not_ours("nobody waits that long");
+  }
+  notice_the_dead();
+  if (table_.failure()) return not_ours(table_.failure()->message);
+  if (lives_.contains(me.rank)) return not_ours(table_.join(me).error().message);
+  const RankInfo here = describe_this_process({});
+  KOLO_TRY(append({std::string(kMember), std::to_string(me.rank), std::to_string(me.size), me.who,
+                   here.pid_namespace, std::to_string(here.pid)}));
+  is_in_ = true;
+  KOLO_TRY(read_new());
+  if (table_.failure()) return *table_.failure();
+  return {};
+}
+
+FileStore::~FileStore() { end(false); }
+
+void FileStore::leave() { end(true); }
+
+void FileStore::end(bool met) {
+  if (!is_in_) return;
+  is_in_ = false;
+  const Lock lock(fd_.get());
+  // If this does not work, the others find out by themselves, and so does the next job.
+  [[maybe_unused]] const Status told =
+      append({std::string(kLeft), std::to_string(rank_), met ? "met" : "failed"});
+  if (!read_new().ok() || !is_at_path()) return;
+  if (!met || left_ == size_) ::unlink(path_.c_str());
+}
+
+Status FileStore::set(std::string_view key, std::string value) {
+  const Lock lock(fd_.get());
+  KOLO_TRY(lock.status(path_));
+  KOLO_TRY(read_new());
+  if (table_.find(key) != nullptr) return table_.set(key, std::move(value));
+  KOLO_TRY(append({std::string(kSet), std::string(key), std::move(value)}));
+  return {};
+}
+
+Result<std::string> FileStore::get(std::string_view key, Deadline deadline) {
+  milliseconds pause = kShortestPause;
+  for (;;) {
+    if (const std::string* const value = table_.find(key)) return *value;
+    const bool last = deadline.expired();
+    {
+      const Lock lock(fd_.get());
+      KOLO_TRY(lock.status(path_));
+      KOLO_TRY(read_new());
+    }
+    notice_the_dead();
+    if (const std::string* const value = table_.find(key)) return *value;
+    if (table_.failure()) return *table_.failure();
+    if (last) return KOLO_ERROR(kTimeout, "nobody set '{}' in time", key);
+    // Nothing tells, on a file system of another host least of all, when the file grows.
+    const auto left = std::chrono::ceil<milliseconds>(deadline.remaining(pause));
+    ::poll(nullptr, 0, static_cast<int>(left.count()));
+    pause = std::min(pause * 2, kLongestPause);
+  }
+}
+
+bool FileStore::is_at_path() const {
+  struct stat mine = {};
+  struct stat there = {};
+  return ::fstat(fd_.get(), &mine) == 0 && ::stat(path_.c_str(), &there) == 0 &&
+         mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
+}
+
+Status FileStore::append(const Fields& fields) {
+  const std::string frame = to_frame(fields);
+  const auto written = ::write(fd_.get(), frame.data(), frame.size());
+  if (written == static_cast<ssize_t>(frame.size())) return {};
+  return KOLO_ERROR(kOutOfMemory, "cannot write {}: {}", path_,
+                    written < 0 ? reason(errno) : "no space is left");
+}
+
+Status FileStore::read_new() {
+  std::array<char, 65536> chunk;
+  for (;;) {
+    const auto got = ::pread(fd_.get(), chunk.data(), chunk.size(), read_);
+    if (got < 0) return KOLO_ERROR(kTransport, "cannot read {}: {}", path_, reason(errno));
+    if (got == 0) break;
+    read_ += got;
+    rest_.append(chunk.data(), static_cast<std::size_t>(got));
+  }
+  for (;;) {
+    KOLO_ASSIGN(auto record, take_frame(rest_, kRequestLimit));
+    if (!record) return {};
+    KOLO_TRY(replay(*std::move(record)));
+  }
+}
+
+Status FileStore::replay(Fields record) {
+  const std::string& kind = record[0];
+  if (job_.empty() && kind == kJob && record.size() == 2) {
+    job_ = record[1];
+  } else if (kind == kSet && record.size() == 3) {
+    [[maybe_unused]] const Status known = table_.set(record[1], std::move(record[2]));
+  } else if (kind == kMember && record.size() == 6) {
+    const Member member = {parse_count(record[1]).value_or(0), parse_count(record[2]).value_or(0),
+                           record[3]};
+    size_ = member.size;
+    lives_[member.rank] = {record[4], parse_count(record[5]).value_or(0)};
+    [[maybe_unused]] const Status known = table_.join(member);
+  } else if (kind == kLeft && record.size() == 3) {
+    const int rank = parse_count(record[1]).value_or(0);
+    lives_.erase(rank);
+    ++left_;
+    table_.leave(rank, record[2] == "met");
+  } else {
+    return KOLO_ERROR(kMismatch, "{} has a record '{}' that is not kolo's", path_, kind);
+  }
+  return {};
+}
+
+void FileStore::notice_the_dead() {
+  const std::string here = describe_this_process({}).pid_namespace;
+  for (const auto& [rank, life] : lives_) {
+    if (life.pid_namespace != here || life.pid <= 0) continue;
+    if (::kill(life.pid, 0) != 0 && errno == ESRCH) table_.leave(rank, false);
+  }
+}
+
+Error FileStore::not_ours(std::string_view why) const {
+  struct stat status = {};
+  ::fstat(fd_.get(), &status);
+  return KOLO_ERROR(
+      kInvalidArgument,
+      "{} belongs to another meeting, which last wrote to it {} s ago ({}); remove it "
+      "if that job is over, and give each job a path of its own",
+      path_, std::max<std::time_t>(0, std::time(nullptr) - status.st_mtime), why);
+}
+
+}  // namespace kolo

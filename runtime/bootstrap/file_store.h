@@ -1,0 +1,67 @@
+// FileStore: the store in a file that all ranks reach, as on a shared file system. Records are
+// appended under a lock, and each rank replays them. A file tells nobody that it has grown, so that
+// waits look at it again and again. Used by the thread that calls init.
+#pragma once
+
+#include "runtime/base/unique_handle.h"
+#include "runtime/bootstrap/store.h"
+#include "runtime/bootstrap/store_table.h"
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+
+namespace kolo {
+
+class FileStore final : public Store {
+ public:
+  /// Creates the file, for this user alone, or joins those whose file it is. kInvalidArgument, with
+  /// the file's age, for one that another job has left: it has another secret, a rank in it has
+  /// ended, or it is older than `oldest`. kUnsupported on a file system without locks; kMismatch if
+  /// the ranks disagree on their number.
+  static Result<std::unique_ptr<FileStore>> join(std::string path, const Member& me,
+                                                 const std::string& secret,
+                                                 std::chrono::seconds oldest);
+  /// Without leave() the others hear that this rank has failed, and the file goes at once.
+  ~FileStore() override;
+
+  Status set(std::string_view key, std::string value) override;
+  Result<std::string> get(std::string_view key, Deadline deadline) override;
+  /// The last one removes the file.
+  void leave() override;
+
+ private:
+  class Lock;
+  struct Life {
+    std::string pid_namespace;  ///< where `pid` means something
+    pid_t pid = 0;
+  };
+
+  FileStore(std::string path, int rank) : path_(std::move(path)), rank_(rank), table_(0) {}
+  Status open();
+  Status enter(const Member& me, const std::string& secret, std::chrono::seconds oldest);
+  bool is_at_path() const;
+  Status append(const Fields& fields);
+  Status read_new();
+  Status replay(Fields record);
+  void notice_the_dead();
+  Error not_ours(std::string_view why) const;
+  void end(bool met);
+
+  const std::string path_;
+  const int rank_;
+  UniqueDescriptor fd_;
+  off_t read_ = 0;                  ///< bytes that have been read
+  std::string rest_ = {};           ///< of them, those of records that are not whole
+  std::string job_ = {};            ///< of the first record
+  StoreTable table_;                ///< what the records say
+  std::map<int, Life> lives_ = {};  ///< of ranks that are here
+  int size_ = 0;
+  int left_ = 0;
+  bool is_in_ = false;
+};
+
+}  // namespace kolo

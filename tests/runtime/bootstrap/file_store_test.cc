@@ -1,0 +1,158 @@
+// The store in a file: meeting, removal, and what another job has left.
+#include "runtime/bootstrap/file_store.h"
+#include "runtime/bootstrap/store_bootstrap.h"
+#include "runtime/topology/world.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+#include <thread>
+
+namespace kolo {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::HasSubstr;
+
+Deadline later() { return Deadline::after(seconds(30)); }
+
+class FileStoreTest : public testing::Test {
+ protected:
+  ~FileStoreTest() override { ::unlink(path_.c_str()); }
+  Result<std::unique_ptr<FileStore>> join(int rank, int size, const std::string& secret = "") {
+    return FileStore::join(path_, {rank, size, fmt::format("test {}", rank)}, secret, seconds(100));
+  }
+  std::unique_ptr<FileStore> joined(int rank, int size) {
+    auto store = join(rank, size);
+    EXPECT_TRUE(store.ok()) << store.error().message;
+    return store.ok() ? *std::move(store) : nullptr;
+  }
+  bool is_there() const { return ::access(path_.c_str(), F_OK) == 0; }
+  void expect_refused(const Result<std::unique_ptr<FileStore>>& store, const char* part) {
+    ASSERT_FALSE(store.ok());
+    EXPECT_EQ(store.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(store.error().message,
+                AllOf(HasSubstr(path_), HasSubstr(" s ago"), HasSubstr(part), HasSubstr("remove")));
+  }
+
+  const std::string path_ = fmt::format("{}kolo_file_store_{}", testing::TempDir(), ::getpid());
+};
+
+TEST_F(FileStoreTest, RanksExchangeAndTheLastOneRemovesTheFile) {
+  constexpr int kSize = 6;
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < kSize; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const auto store = joined(rank, kSize);
+      StoreBootstrap bootstrap(*store, rank, kSize);
+      for (const char* phase : {"a", "b"}) {
+        const auto blobs = bootstrap.exchange(phase, fmt::format("{}{}", phase, rank), later());
+        ASSERT_TRUE(blobs.ok()) << blobs.error().message;
+        for (int other = 0; other < kSize; ++other) {
+          EXPECT_EQ((*blobs)[static_cast<std::size_t>(other)], fmt::format("{}{}", phase, other));
+        }
+      }
+      store->leave();
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_FALSE(is_there());
+}
+
+TEST_F(FileStoreTest, TheFileIsForThisUserAlone) {
+  const auto store = joined(0, 2);
+  struct stat status = {};
+  ASSERT_EQ(::stat(path_.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600U);
+  EXPECT_TRUE(store->set("a", "1").ok());
+  EXPECT_EQ(store->set("a", "2").error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(*store->get("a", later()), "1");
+}
+
+TEST_F(FileStoreTest, TheDeadlineListsWhoIsMissing) {
+  const auto store = joined(1, 3);
+  StoreBootstrap bootstrap(*store, 1, 3);
+  const auto blobs = bootstrap.exchange("handshake", "", Deadline::after(milliseconds(20)));
+  ASSERT_FALSE(blobs.ok());
+  EXPECT_EQ(blobs.error().code, ErrorCode::kTimeout);
+  EXPECT_THAT(blobs.error().message, HasSubstr(": 0, 2;"));
+}
+
+TEST_F(FileStoreTest, AFailureIsToldAndLeavesNoFile) {
+  const auto store = joined(0, 2);
+  joined(1, 2).reset();
+  EXPECT_FALSE(is_there());
+  const auto value = store->get("a", later());
+  ASSERT_FALSE(value.ok());
+  EXPECT_EQ(value.error().code, ErrorCode::kPeerLost);
+  EXPECT_THAT(value.error().message, HasSubstr("rank 1 (test 1) ended"));
+}
+
+TEST_F(FileStoreTest, RanksThatDisagreeOnTheirNumberAllHearBothValues) {
+  const auto store = joined(0, 2);
+  const auto other = join(1, 3);
+  const auto value = store->get("a", later());
+  for (const Error& error : {other.error(), value.error()}) {
+    EXPECT_EQ(error.code, ErrorCode::kMismatch);
+    EXPECT_THAT(error.message, AllOf(HasSubstr("rank 1 (test 1) says 3"), HasSubstr("says 2")));
+  }
+}
+
+TEST_F(FileStoreTest, AFileOfAnotherSecretOrOfThisRankIsRefused) {
+  const auto store = joined(0, 2);
+  expect_refused(join(1, 2, "other"), "another KOLO_SECRET");
+  expect_refused(join(0, 2), "rank 0: test 0 and test 0");
+  EXPECT_TRUE(is_there());
+}
+
+TEST_F(FileStoreTest, AFileOfADeadRankIsRefused) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    [[maybe_unused]] auto* const left_behind = joined(1, 2).release();
+    ::_exit(0);
+  }
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  expect_refused(join(0, 2), "rank 1 (test 1) ended");
+}
+
+TEST_F(FileStoreTest, AKilledRankFailsThoseThatWait) {
+  const auto store = joined(0, 2);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    [[maybe_unused]] auto* const left_behind = joined(1, 2).release();
+    ::_exit(0);
+  }
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(store->get("a", later()).error().code, ErrorCode::kPeerLost);
+}
+
+TEST_F(FileStoreTest, AnOldFileAndAForeignOneAreRefusedAndLeftAlone) {
+  {
+    const auto store = joined(0, 3);
+    const std::array<timespec, 2> times = {{{1, 0}, {1, 0}}};
+    ASSERT_EQ(::utimensat(AT_FDCWD, path_.c_str(), times.data(), 0), 0);
+    expect_refused(join(1, 3), "nobody waits that long");
+  }
+  std::ofstream(path_) << "a letter to somebody else, longer than a record's head";
+  expect_refused(join(0, 2), "no file of kolo's");
+  EXPECT_TRUE(is_there());
+}
+
+TEST_F(FileStoreTest, APathThatCannotBeWrittenIsOneLine) {
+  const auto store = FileStore::join("/nonexistent/file", {0, 2, "test"}, "", seconds(1));
+  ASSERT_FALSE(store.ok());
+  EXPECT_THAT(store.error().message,
+              AllOf(HasSubstr("/nonexistent/file"), HasSubstr("No such file")));
+}
+
+}  // namespace
+}  // namespace kolo
