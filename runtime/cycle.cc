@@ -25,13 +25,15 @@ Error no_memory(const Entry& entry, const RowLayout& layout) {
 }  // namespace
 
 Cycle::Cycle(GroupRegistry& groups, Transport& transport, const Device& device, HostWindow& window,
-             OneShot& one_shot, const Config& config, const Log& log, Timeline& timeline)
+             OneShot& one_shot, const LinkCosts& links, const Config& config, const Log& log,
+             Timeline& timeline)
     : groups_(groups),
       world_(groups.world().communicator),
       transport_(transport),
       device_(device),
       window_(window),
       one_shot_(one_shot),
+      links_(links),
       config_(config),
       log_(log),
       trace_(timeline),
@@ -305,7 +307,7 @@ void Cycle::finish(Group& group, const Entry& entry, Status status, Outcome outc
 std::unique_ptr<Operation> Cycle::take_idle_operation(Group& group) {
   if (group.idle.empty()) {
     return std::make_unique<Operation>(group.communicator, transport_, device_, arena_, window_,
-                                       one_shot_, schedules_, config_, trace_.timeline());
+                                       one_shot_, schedules_, links_, config_, trace_.timeline());
   }
   auto operation = std::move(group.idle.back());
   group.idle.pop_back();

@@ -23,7 +23,8 @@ class Cycle final : public TransportListener {
   using Clock = std::chrono::steady_clock;
 
   Cycle(GroupRegistry& groups, Transport& transport, const Device& device, HostWindow& window,
-        OneShot& one_shot, const Config& config, const Log& log, Timeline& timeline);
+        OneShot& one_shot, const LinkCosts& links, const Config& config, const Log& log,
+        Timeline& timeline);
 
   /// One pass over all stages, never blocking; true if anything moved.
   bool step();
@@ -105,6 +106,7 @@ class Cycle final : public TransportListener {
   const Device& device_;
   HostWindow& window_;
   OneShot& one_shot_;
+  const LinkCosts& links_;
   const Config& config_;
   const Log& log_;
   CycleTrace trace_;

@@ -9,16 +9,30 @@
 
 namespace kolo {
 
+namespace {
+
+bool spans_hosts(const Communicator& communicator) {
+  const World& world = communicator.world();
+  const auto& ranks = communicator.ranks();
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [&](int rank) { return !world.same_host(rank, ranks.front()); });
+}
+
+}  // namespace
+
 Operation::Operation(const Communicator& communicator, Transport& transport, const Device& device,
                      Arena& arena, HostWindow& window, OneShot& one_shot, ScheduleCache& schedules,
-                     const Config& config, Timeline& timeline)
+                     const LinkCosts& links, const Config& config, Timeline& timeline)
     : communicator_(communicator),
       arena_(arena),
       window_(window),
       one_shot_(one_shot),
       schedules_(schedules),
+      links_(links),
       config_(config),
       uses_window_(communicator.id() == 0 && window.covers(communicator)),
+      spans_hosts_(spans_hosts(communicator)),
+      forced_(algorithm_of(config.algorithm)),
       executor_(transport, device, &timeline) {}
 
 Status Operation::start(PlannedOperation plan) {
@@ -157,7 +171,9 @@ std::shared_ptr<const Schedule> Operation::choose() const {
         request.collective = Collective::kAdasum;
         break;
       }
-      if (uses_window_) request.mapped_elements = window_.slot_bytes() / size_of(signature.type);
+      request.algorithm = algorithm_for(request.count * size_of(signature.type), signature.type);
+      if (request.algorithm == Algorithm::kMapped)
+        request.mapped_elements = window_.slot_bytes() / size_of(signature.type);
       request.placement = plan_.entries.size() > 1 ? Placement::kPacked : Placement::kInPlace;
       break;
     case OperationKind::kBroadcast:
@@ -194,6 +210,15 @@ std::shared_ptr<const Schedule> Operation::choose() const {
       KOLO_CHECK(false);  // the agreement is all of them
   }
   return schedules_.get(request);
+}
+
+Algorithm Operation::algorithm_for(std::size_t bytes, DataType type) const {
+  const bool can_map = uses_window_ && window_.slot_bytes() / size_of(type) >= kMappedLanes;
+  if (can_map && forced_.value_or(Algorithm::kMapped) == Algorithm::kMapped)
+    return Algorithm::kMapped;
+  if (forced_ && *forced_ != Algorithm::kMapped) return *forced_;
+  return cheapest(communicator_.size(), bytes, spans_hosts_ ? links_.across : links_.inside,
+                  config_.deterministic != 0);
 }
 
 Status Operation::bind(MemoryBinding& binding) {

@@ -10,6 +10,7 @@
 #include "runtime/execution/executor.h"
 #include "runtime/submission/entry.h"
 #include "runtime/submission/row_layout.h"
+#include "runtime/tuning/link_probe.h"
 
 #include <kolo/config.h>
 
@@ -39,7 +40,7 @@ class Operation {
 
   Operation(const Communicator& communicator, Transport& transport, const Device& device,
             Arena& arena, HostWindow& window, OneShot& one_shot, ScheduleCache& schedules,
-            const Config& config, Timeline& timeline);
+            const LinkCosts& links, const Config& config, Timeline& timeline);
   ~Operation();
 
   /// Chooses the schedule, binds the memory and begins. On failure (kOutOfMemory) the entries can
@@ -77,6 +78,7 @@ class Operation {
   bool is_one_shot() const;
   OneShot::Request one_shot_request() const;
   std::shared_ptr<const Schedule> choose() const;
+  Algorithm algorithm_for(std::size_t bytes, DataType type) const;
   Status bind(MemoryBinding& binding);
   Status bind_allreduce(MemoryBinding& binding);
   Status bind_rows(MemoryBinding& binding);
@@ -93,9 +95,12 @@ class Operation {
   HostWindow& window_;
   OneShot& one_shot_;
   ScheduleCache& schedules_;
+  const LinkCosts& links_;
   const Config& config_;
   /// The window's slots are the world's: who holds one must be agreed on.
   const bool uses_window_;
+  const bool spans_hosts_;
+  const std::optional<Algorithm> forced_;  ///< KOLO_ALGORITHM
   Executor executor_;
   ArenaBlock scratch_;
   std::vector<ArenaBlock> borrowed_;

@@ -45,7 +45,8 @@ Runtime::Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> time
       groups_(std::move(world), *transport_, waker_, config_, log_),
       one_shot_(groups_.world().communicator, window_, host_device(),
                 groups_.world().control_plane),
-      cycle_(groups_, *transport_, host_device(), window_, one_shot_, config_, log_, *timeline_),
+      cycle_(groups_, *transport_, host_device(), window_, one_shot_, links_, config_, log_,
+             *timeline_),
       driver_(std::make_shared<Driver>(cycle_, groups_, *transport_, waker_, one_shot_, *timeline_,
                                        this->world().has_core_for_each_rank())) {}
 
@@ -101,6 +102,8 @@ Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers) {
                                 .arena = static_cast<std::size_t>(config_.arena)};
   KOLO_TRY(window_.open(bootstrap, *transport_, world(), sizes, log_, deadline()));
   one_shot_.open();
+  KOLO_ASSIGN(links_, probe_links(bootstrap, *transport_, world(), host_device(),
+                                  groups_.world().communicator.abort(), deadline()));
   return {};
 }
 
@@ -127,6 +130,13 @@ void Runtime::log_start(const Bootstrap& bootstrap) const {
   if (world.rank() == 0) {
     log_.info("kolo {}: bootstrap {}, transport {}", KOLO_VERSION, bootstrap.description(),
               transport_->description());
+    const auto log_link = [&](std::string_view where, const LinkCost& link) {
+      if (link.latency_us > 0)
+        log_.info("messages {} hosts: {:.2f} us and {:.2f} GB/s", where, link.latency_us,
+                  1e-3 / std::max(link.us_per_byte, 1e-9));
+    };
+    log_link("inside", links_.inside);
+    log_link("across", links_.across);
   }
 }
 

@@ -108,6 +108,7 @@ class Runtime {
   Waker waker_;
   GroupRegistry groups_;
   OneShot one_shot_;
+  LinkCosts links_;
   Cycle cycle_;
   std::shared_ptr<Driver> driver_;
 };

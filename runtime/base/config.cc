@@ -40,8 +40,9 @@ Spec number(std::string_view name, Integer field, std::string_view unit, Range r
 }
 
 Spec text(std::string_view name, Text field, std::string_view unit,
-          std::vector<std::string_view> words, std::string_view purpose) {
-  return {name, field, unit, {}, std::move(words), Scope::kRank, purpose};
+          std::vector<std::string_view> words, std::string_view purpose,
+          Scope scope = Scope::kRank) {
+  return {name, field, unit, {}, std::move(words), scope, purpose};
 }
 
 constexpr std::string_view kBytes = "bytes";
@@ -82,6 +83,12 @@ const std::vector<Spec>& specs() {
              "What one message of a pipelined schedule carries at most."),
       number("KOLO_CHUNKS_IN_FLIGHT", &Config::chunks_in_flight, "blocks", {1, 64}, kWorld,
              "Ring blocks that are under way at once."),
+      text("KOLO_ALGORITHM", &Config::algorithm, "algorithm",
+           {"auto", "mapped", "ring", "recursive_doubling", "halving_doubling"},
+           "Of all-reduces; auto: the cheapest. mapped: where ranks share memory, else as auto.",
+           kWorld),
+      number("KOLO_DETERMINISTIC", &Config::deterministic, "switch", {0, 1}, kWorld,
+             "1: sums do not depend on what they are fused with, nor on the link's speed."),
       number("KOLO_SHARED_MEMORY", &Config::shared_memory, kBytes, {0, kGiB}, kWorld,
              "A rank's window that the other ranks of its host map; 0: messages carry everything."),
       number("KOLO_ARENA", &Config::arena, kBytes, {0, 1024 * kGiB}, kRank,

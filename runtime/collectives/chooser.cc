@@ -4,8 +4,9 @@
 #include "runtime/base/check.h"
 #include "runtime/collectives/allgather_bruck.h"
 #include "runtime/collectives/allgather_ring.h"
-#include "runtime/collectives/allreduce_adasum.h"
+#include "runtime/collectives/allreduce_halving_doubling.h"
 #include "runtime/collectives/allreduce_mapped.h"
+#include "runtime/collectives/allreduce_recursive_doubling.h"
 #include "runtime/collectives/alltoall_pairwise.h"
 #include "runtime/collectives/barrier_dissemination.h"
 #include "runtime/collectives/broadcast_chain.h"
@@ -20,19 +21,27 @@
 namespace kolo {
 namespace {
 
-constexpr int kMappedLanes = 4;
 /// A chunk is as long as hides what a message costs; much shorter ones are all cost.
 constexpr std::uint64_t kChunkToSmall = 16;
 
 Schedule allreduce(const ScheduleRequest& request) {
-  if (request.mapped_elements >= kMappedLanes)
-    return allreduce_mapped(
-        request.rank, request.size, request.count,
-        {.block_elements = request.mapped_elements / kMappedLanes, .lanes = kMappedLanes});
-  return allreduce_ring(request.rank, request.size, request.count,
-                        {.chunk_elements = request.chunk_elements,
-                         .blocks_in_flight = request.blocks_in_flight,
-                         .placement = request.placement});
+  switch (request.algorithm) {
+    case Algorithm::kMapped:
+      return allreduce_mapped(
+          request.rank, request.size, request.count,
+          {.block_elements = request.mapped_elements / kMappedLanes, .lanes = kMappedLanes});
+    case Algorithm::kRing:
+      return allreduce_ring(request.rank, request.size, request.count,
+                            {.chunk_elements = request.chunk_elements,
+                             .blocks_in_flight = request.blocks_in_flight,
+                             .placement = request.placement});
+    case Algorithm::kRecursiveDoubling:
+      return allreduce_recursive_doubling(request.rank, request.size, request.count);
+    case Algorithm::kHalvingDoubling:
+      return allreduce_halving_doubling(request.rank, request.size, request.count);
+  }
+  KOLO_CHECK(false);
+  return {};
 }
 
 Schedule allgather(const ScheduleRequest& request, const PipelineOptions& pipeline) {
@@ -83,7 +92,7 @@ Schedule make_schedule(const ScheduleRequest& request) {
     case Collective::kPointToPoint:
       return point_to_point(rank, size, request.root, request.peer, request.count, pipeline);
     case Collective::kAdasum:
-      return allreduce_adasum(rank, size, request.count);
+      return allreduce_recursive_doubling(rank, size, request.count);
   }
   KOLO_CHECK(false);
   return {};
@@ -119,7 +128,8 @@ std::size_t ScheduleCache::Hash::operator()(const ScheduleRequest& request) cons
         static_cast<std::uint64_t>(request.size), static_cast<std::uint64_t>(request.root),
         static_cast<std::uint64_t>(request.peer), request.count, request.chunk_elements,
         static_cast<std::uint64_t>(request.blocks_in_flight),
-        static_cast<std::uint64_t>(request.placement), request.mapped_elements,
+        static_cast<std::uint64_t>(request.placement),
+        static_cast<std::uint64_t>(request.algorithm), request.mapped_elements,
         static_cast<std::uint64_t>(request.in_place)})
     mix(value);
   for (const std::uint64_t count : request.counts) mix(count);

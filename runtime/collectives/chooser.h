@@ -1,8 +1,9 @@
 // The chooser: from what a collective needs to the algorithm that does it, and the cache of the
-// Schedules that came of it. Today one legal algorithm for each collective; the cheapest of several
-// once a cost model prices them. Called when an operation starts, by the progress token's holder.
+// Schedules that came of it. An all-reduce's algorithm was chosen by its cost before (algorithm.h).
+// Called when an operation starts, by the progress token's holder.
 #pragma once
 
+#include "runtime/collectives/algorithm.h"
 #include "runtime/collectives/allreduce_ring.h"
 #include "runtime/collectives/schedule.h"
 
@@ -28,6 +29,9 @@ enum class Collective : std::uint8_t {
   kAdasum,         ///< an allreduce of one tensor by ReduceOp::kAdasum
 };
 
+/// Blocks that kMapped has under way at once, each in a lane of the scratch.
+inline constexpr int kMappedLanes = 4;
+
 /// All that a schedule depends on. Every rank makes the same request but for its own `rank`.
 struct ScheduleRequest {
   Collective collective = Collective::kAllreduce;
@@ -39,7 +43,8 @@ struct ScheduleRequest {
   std::uint64_t chunk_elements = 64 << 10;
   int blocks_in_flight = 4;                   ///< of allreduce and reduce-scatter; else: chunks
   Placement placement = Placement::kInPlace;  ///< of an allreduce
-  std::uint64_t mapped_elements = 0;          ///< scratch that all ranks can map; 0: none
+  Algorithm algorithm = Algorithm::kRing;     ///< of an allreduce
+  std::uint64_t mapped_elements = 0;          ///< of kMapped: scratch; kMappedLanes or more
   /// Of an allgather and a gather: this rank's input lies in its place in the output already, and
   /// kInput need not be bound. Of a scatter: the root's part stays in the input. The ranks may
   /// differ in it.

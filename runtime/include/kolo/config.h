@@ -48,6 +48,8 @@ struct KOLO_API Config {
   /// KOLO_SHARED_MEMORY, bytes: a rank's window that the other ranks of its host map; 0: none, so
   /// that messages carry everything.
   std::int64_t shared_memory = 16 << 20;
+  std::string algorithm = "auto";
+  std::int64_t deterministic = 0;
   std::int64_t arena = std::int64_t{64} << 30;
   /// KOLO_BATCH_WINDOW, microseconds: how long a ready tensor may wait for company before it is
   /// announced, unless somebody already waits for it.

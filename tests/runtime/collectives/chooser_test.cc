@@ -74,7 +74,10 @@ TEST(MakeSchedule, ChoosesByCollective) {
   EXPECT_EQ(algorithm({.collective = Collective::kPointToPoint, .size = 2, .peer = 1, .count = 8}),
             "point_to_point");
   EXPECT_EQ(algorithm({.collective = Collective::kAdasum, .size = 2, .count = 8}),
-            "allreduce_adasum");
+            "allreduce_recursive_doubling");
+  for (const Algorithm a : kAlgorithms)
+    EXPECT_EQ(algorithm({.size = 2, .count = 8, .algorithm = a, .mapped_elements = 64}),
+              "allreduce_" + std::string(to_string(a)));
 }
 
 TEST(MakeSchedule, PassesOnWhatTheRequestSays) {

@@ -134,8 +134,32 @@ TEST_P(Paths, SharedAndPrivateMemoryMix) {
       options());
 }
 
-TEST_P(Paths, AWindowsSumDependsOnTheInputsAlone) {
-  if (std::string_view(std::get<1>(GetParam())) == "0") return;  // a ring's order varies
+TEST_P(Paths, EveryAlgorithmThatIsAskedForIsRight) {
+  for (const char* const algorithm : {"mapped", "ring", "recursive_doubling", "halving_doubling"}) {
+    LocalWorldOptions with_algorithm = options();
+    with_algorithm.variables["KOLO_ALGORITHM"] = algorithm;
+    run_local_world(
+        size(),
+        [&](int rank, Runtime& runtime) {
+          for (const std::size_t count : {1UL, 1000UL, 100'003UL}) {
+            Values values = random_values(count, rank, 7);
+            ASSERT_TRUE(submit(runtime, allreduce_of(std::to_string(count), values))->wait().ok());
+            Values expected(count);
+            for (int r = 0; r < size(); ++r) {
+              const Values part = random_values(count, r, 7);
+              for (std::size_t k = 0; k < count; ++k) expected[k] += part[k];
+            }
+            for (std::size_t k = 0; k < count; ++k)
+              ASSERT_NEAR(values[k], expected[k], 1e-5) << algorithm << ", element " << k;
+          }
+        },
+        with_algorithm);
+  }
+}
+
+TEST_P(Paths, ADeterministicSumDependsOnTheInputsAlone) {
+  LocalWorldOptions deterministic = options();
+  deterministic.variables["KOLO_DETERMINISTIC"] = "1";
   run_local_world(
       size(),
       [&](int rank, Runtime& runtime) {
@@ -151,7 +175,7 @@ TEST_P(Paths, AWindowsSumDependsOnTheInputsAlone) {
         ASSERT_TRUE(second->wait().ok());
         EXPECT_EQ(std::memcmp(alone.data(), fused.data(), kCount * sizeof(float)), 0);
       },
-      options());
+      deterministic);
 }
 
 }  // namespace

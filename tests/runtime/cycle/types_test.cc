@@ -105,13 +105,13 @@ std::vector<double> combined(std::vector<double> a, const std::vector<double>& b
   return a;
 }
 
-/// Ranks beyond the largest power of two are folded in first; then pairs, pairs of pairs, …
+/// Ranks beyond the largest power of two are folded in first; then each half into the other.
 std::vector<double> adasum_of(std::vector<std::vector<double>> vectors) {
   const std::size_t doubling = std::bit_floor(vectors.size());
   for (std::size_t i = doubling; i < vectors.size(); ++i)
     vectors[i - doubling] = combined(vectors[i - doubling], vectors[i]);
-  for (std::size_t distance = 1; distance < doubling; distance *= 2)
-    for (std::size_t i = 0; i < doubling; i += 2 * distance)
+  for (std::size_t distance = doubling / 2; distance > 0; distance /= 2)
+    for (std::size_t i = 0; i < distance; ++i)
       vectors[i] = combined(vectors[i], vectors[i + distance]);
   return vectors[0];
 }

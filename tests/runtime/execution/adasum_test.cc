@@ -28,19 +28,16 @@ Vector sum(const Vector& a, const Vector& b) {
   return result;
 }
 
-/// The tree that allreduce_adasum.cc draws.
+/// The tree that allreduce_recursive_doubling.cc draws.
 template <class Combine>
 Vector combine_all(std::vector<Vector> vectors, Combine&& combine) {
   const std::size_t doubling = std::bit_floor(vectors.size());
   for (std::size_t r = doubling; r < vectors.size(); ++r)
     vectors[r - doubling] = combine(vectors[r - doubling], vectors[r]);
   vectors.resize(doubling);
-  while (vectors.size() > 1) {
-    std::vector<Vector> next;
-    for (std::size_t i = 0; i < vectors.size(); i += 2)
-      next.push_back(combine(vectors[i], vectors[i + 1]));
-    vectors = std::move(next);
-  }
+  for (std::size_t distance = doubling / 2; distance > 0; distance /= 2)
+    for (std::size_t i = 0; i < distance; ++i)
+      vectors[i] = combine(vectors[i], vectors[i + distance]);
   return vectors.front();
 }
 

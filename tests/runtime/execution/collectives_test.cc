@@ -36,11 +36,15 @@ double value_of(int rank, std::uint64_t i) {
   return static_cast<double>((static_cast<std::uint64_t>(rank) * 5 + i * 3) % 5) * 2 - 4;
 }
 
-void check_allreduce(ScheduleRunner& self, DataType type, Layout layout, std::uint64_t count,
-                     Scale prescale, Scale postscale) {
-  SCOPED_TRACE(::testing::Message()
-               << "rank " << self.rank() << " of " << self.size() << ", " << to_string(type) << ", "
-               << count << " elements, layout " << static_cast<int>(layout));
+// Those that send messages; allreduce_mapped has tests of its own below.
+constexpr Algorithm kSending[] = {Algorithm::kRing, Algorithm::kRecursiveDoubling,
+                                  Algorithm::kHalvingDoubling};
+
+void check_allreduce(ScheduleRunner& self, Algorithm algorithm, DataType type, Layout layout,
+                     std::uint64_t count, Scale prescale, Scale postscale) {
+  SCOPED_TRACE(::testing::Message() << "rank " << self.rank() << " of " << self.size() << ", "
+                                    << to_string(algorithm) << ", " << to_string(type) << ", "
+                                    << count << " elements, layout " << static_cast<int>(layout));
   const int pieces = is_scattered(layout) ? 5 : 1;
   const auto seed = static_cast<unsigned>(self.rank() + 1);
   Tensor input(type, count, pieces, seed), other(type, count, pieces, seed + 100);
@@ -58,7 +62,8 @@ void check_allreduce(ScheduleRunner& self, DataType type, Layout layout, std::ui
       .count = count,
       .chunk_elements = 32,
       .blocks_in_flight = 2,
-      .placement = is_scattered(layout) ? Placement::kPacked : Placement::kInPlace};
+      .placement = is_scattered(layout) ? Placement::kPacked : Placement::kInPlace,
+      .algorithm = algorithm};
   const Status status = self.run(std::make_shared<const Schedule>(make_schedule(request)), binding);
   ASSERT_TRUE(status.ok()) << status.error().message;
 
@@ -84,14 +89,15 @@ TEST_P(Collectives, AllreduceIsRightForEveryTypeCountAndLayout) {
   const int size = GetParam();
   run_transport_threads(size, [size](int rank, Transport& transport) {
     ScheduleRunner self(rank, size, transport);
-    for (const DataType type : kTypes)
-      for (const Layout layout : kLayouts)
-        for (const int count : {0, 1, size, 31, 1003}) {
-          const auto n = static_cast<std::uint64_t>(count);
-          check_allreduce(self, type, layout, n, {}, {});
-          check_allreduce(self, type, layout, n, {}, {.divisor = size});
-          check_allreduce(self, type, layout, n, {.factor = 0.5}, {.factor = 0.5});
-        }
+    for (const Algorithm algorithm : kSending)
+      for (const DataType type : kTypes)
+        for (const Layout layout : kLayouts)
+          for (const int count : {0, 1, size, 31, 1003}) {
+            const auto n = static_cast<std::uint64_t>(count);
+            check_allreduce(self, algorithm, type, layout, n, {}, {});
+            check_allreduce(self, algorithm, type, layout, n, {}, {.divisor = size});
+            check_allreduce(self, algorithm, type, layout, n, {.factor = 0.5}, {.factor = 0.5});
+          }
   });
 }
 
@@ -117,9 +123,8 @@ TEST_P(Collectives, InPlaceTakesAScatteredInput) {
   });
 }
 
-TEST_P(Collectives, LargeMessagesGiveEqualBitsOnAllRanks) {
-  const int size = GetParam();
-  const std::uint64_t count = 100'003;
+/// A sum of random numbers that every rank keeps in a vector of its own, by rank.
+std::vector<std::vector<float>> random_sums(int size, Algorithm algorithm, std::uint64_t count) {
   std::vector<std::vector<float>> results(static_cast<std::size_t>(size));
   run_transport_threads(size, [&](int rank, Transport& transport) {
     ScheduleRunner self(rank, size, transport);
@@ -130,21 +135,42 @@ TEST_P(Collectives, LargeMessagesGiveEqualBitsOnAllRanks) {
     MemoryBinding binding{.prescale = {.factor = 0.3}, .postscale = {.divisor = size}};
     binding.input.append(reinterpret_cast<std::byte*>(values.data()), count);
     binding.output = binding.input;
-    const ScheduleRequest request{
-        .rank = rank, .size = size, .count = count, .chunk_elements = 4096, .blocks_in_flight = 4};
+    const ScheduleRequest request{.rank = rank,
+                                  .size = size,
+                                  .count = count,
+                                  .chunk_elements = 4096,
+                                  .blocks_in_flight = 4,
+                                  .algorithm = algorithm};
     const Status status =
         self.run(std::make_shared<const Schedule>(make_schedule(request)), std::move(binding));
     ASSERT_TRUE(status.ok()) << status.error().message;
   });
-  for (const auto& result : results)
-    EXPECT_EQ(std::memcmp(result.data(), results.front().data(), count * sizeof(float)), 0);
+  return results;
+}
 
-  double expected = 0;  // of element 0
-  for (int rank = 0; rank < size; ++rank) {
-    std::mt19937 generator(static_cast<unsigned>(rank));
-    expected += std::uniform_real_distribution<float>(-1, 1)(generator);
+TEST_P(Collectives, LargeMessagesGiveEqualBitsOnAllRanks) {
+  const int size = GetParam();
+  constexpr std::uint64_t kCount = 100'003;
+  for (const Algorithm algorithm : kSending) {
+    SCOPED_TRACE(to_string(algorithm));
+    const auto results = random_sums(size, algorithm, kCount);
+    for (const auto& result : results)
+      EXPECT_EQ(std::memcmp(result.data(), results.front().data(), kCount * sizeof(float)), 0);
+
+    double expected = 0;  // of element 0
+    for (int rank = 0; rank < size; ++rank) {
+      std::mt19937 generator(static_cast<unsigned>(rank));
+      expected += std::uniform_real_distribution<float>(-1, 1)(generator);
+    }
+    EXPECT_NEAR(results.front().front(), expected * 0.3 / size, 1e-6);
   }
-  EXPECT_NEAR(results.front().front(), expected * 0.3 / size, 1e-6);
+}
+
+TEST_P(Collectives, DoublingGivesTheBitsOfHalving) {
+  constexpr std::uint64_t kCount = 10'007;
+  const auto doubled = random_sums(GetParam(), Algorithm::kRecursiveDoubling, kCount);
+  const auto halved = random_sums(GetParam(), Algorithm::kHalvingDoubling, kCount);
+  EXPECT_EQ(doubled.front(), halved.front());
 }
 
 TEST_P(Collectives, BroadcastReachesAllFromEveryRoot) {

@@ -1,31 +1,34 @@
-// Adasum. Called through the schedule cache when an operation starts, by the holder of the progress
-// token; pure. Idea: Maleki et al., "Scaling distributed training with adaptive summation", MLSys
-// 2021. Combining two gradients takes the dot products of whole vectors, so vectors are exchanged
-// whole; the paper halves them and sums the dot products up, which is worth it where the vectors
-// are long: this form sends log₂ p · count elements instead of about 2 · count.
+// Recursive doubling: for few elements, where the number of messages is what costs, and for Adasum,
+// whose combinations are of whole vectors. Called through the schedule cache when an operation
+// starts, by the holder of the progress token; pure. Idea: Thakur, Rabenseifner and Gropp,
+// "Optimization of collective communication operations in MPICH", IJHPCA 2005; for Adasum, Maleki
+// et al., "Scaling distributed training with adaptive summation", MLSys 2021, who halve the vectors
+// as well, which pays where they are long.
 //
 // p = 5, of which q = 4 is the largest power of two; A is the rank's vector, B what came:
 //
 //             rank 0           rank 1           rank 2           rank 3           rank 4
 //             in → A           in → A           in → A           in → A           in → A
 //   fold      get 4            ·                ·                ·                send 0
-//             A = A ⊕ B
-//   d = 1     ↔ 1  A = A ⊕ B   ↔ 0  A = B ⊕ A   ↔ 3  A = A ⊕ B   ↔ 2  A = B ⊕ A   ·
-//   d = 2     ↔ 2  A = A ⊕ B   ↔ 3  A = A ⊕ B   ↔ 0  A = B ⊕ A   ↔ 1  A = B ⊕ A   ·
+//             A = A + B
+//   d = 2     ↔ 2  A = A + B   ↔ 3  A = A + B   ↔ 0  A = B + A   ↔ 1  A = B + A   ·
+//   d = 1     ↔ 1  A = A + B   ↔ 0  A = B + A   ↔ 3  A = A + B   ↔ 2  A = B + A   ·
 //   give back send 4           ·                ·                ·                get 0 → A
 //             A → out          A → out          A → out          A → out          A → out
 //
 // Steps of a rank below q: log₂ q sends, receives and reduces, one of each more where a rank is
-// folded in (but no receive at the end), 2 copies. Elements sent: count a message.
-#include "runtime/collectives/allreduce_adasum.h"
+// folded in (but no receive at the end), 2 copies. Elements sent: count a message. Both partners
+// put the lower rank's vector first, so all ranks have the same bits; the tree is that of
+// allreduce_halving_doubling, so the two agree in theirs.
+#include "runtime/collectives/allreduce_recursive_doubling.h"
 
 #include <bit>
 #include <utility>
 
 namespace kolo {
 
-Schedule allreduce_adasum(int rank, int size, std::uint64_t count) {
-  ScheduleBuilder builder("allreduce_adasum", rank, size, count);
+Schedule allreduce_recursive_doubling(int rank, int size, std::uint64_t count) {
+  ScheduleBuilder builder("allreduce_recursive_doubling", rank, size, count);
   if (count == 0) return std::move(builder).finish();
   const Operand input{Space::kInput, -1, 0, count}, output{Space::kOutput, -1, 0, count};
   if (size == 1) {
@@ -50,7 +53,7 @@ Schedule allreduce_adasum(int rank, int size, std::uint64_t count) {
       const StepId received = builder.receive(rank + doubling, 0, other, {});
       ready = idle = builder.reduce({own, other}, {own}, Scaling::kNone, {ready, received});
     }
-    for (int distance = 1; distance < doubling; distance *= 2, ++tag) {
+    for (int distance = doubling / 2; distance > 0; distance /= 2, ++tag) {
       const int partner = rank ^ distance;
       const StepId sent = builder.send(partner, tag, own, {ready});
       const StepId received = builder.receive(partner, tag, other, {idle});

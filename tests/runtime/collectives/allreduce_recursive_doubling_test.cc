@@ -1,6 +1,6 @@
-// Proves the schedules of Adasum with the checker for every size up to 64: each contribution once,
-// and the same tree of combinations on all ranks.
-#include "runtime/collectives/allreduce_adasum.h"
+// Proves the schedules of recursive doubling with the checker for every size up to 64, as sums and
+// as Adasum: each contribution once, and the same tree of combinations on all ranks.
+#include "runtime/collectives/allreduce_recursive_doubling.h"
 
 #include "tests/support/proof_cases.h"
 
@@ -11,12 +11,13 @@
 namespace kolo::test {
 namespace {
 
-TEST(AllreduceAdasum, CombinesAllVectorsInOneTree) {
+TEST(AllreduceRecursiveDoubling, CombinesAllVectorsInOneTree) {
   for (int size = 1; size <= kLargestWorld; ++size)
     for (const std::uint64_t count : {0U, 1U, 7U})
       for (const bool input_is_output : {false, true}) {
-        const auto schedules =
-            schedules_of(size, [&](int rank) { return allreduce_adasum(rank, size, count); });
+        const auto schedules = schedules_of(
+            size, [&](int rank) { return allreduce_recursive_doubling(rank, size, count); });
+        prove(schedules, {.input_is_output = input_is_output});
         const Traffic traffic = prove(
             schedules, {.collective = Collective::kAdasum, .input_is_output = input_is_output});
         const int doubling = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
@@ -33,10 +34,10 @@ TEST(AllreduceAdasum, CombinesAllVectorsInOneTree) {
       }
 }
 
-TEST(AllreduceAdasum, PutsTheLowerRanksVectorFirst) {
+TEST(AllreduceRecursiveDoubling, PutsTheLowerRanksVectorFirst) {
   const Operand own{Space::kScratch, -1, 0, 5}, other{Space::kScratch, -1, 5, 5};
   for (int rank = 0; rank < 2; ++rank) {
-    const Schedule schedule = allreduce_adasum(rank, 2, 5);
+    const Schedule schedule = allreduce_recursive_doubling(rank, 2, 5);
     for (const Step& step : schedule.steps)
       if (step.kind == StepKind::kReduce) {
         EXPECT_EQ(schedule.sources(step).front(), rank == 0 ? own : other);

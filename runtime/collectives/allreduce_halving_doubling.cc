@@ -1,0 +1,161 @@
+// Recursive halving and doubling. Called through the schedule cache when an operation starts, by
+// the holder of the progress token; pure. Idea: Rabenseifner, "Optimization of collective reduction
+// operations", ICCS 2004: halves are exchanged and summed until each rank has its own part of the
+// sum, then parts are exchanged until each has all.
+//
+// p = 5, of which q = 4 is the largest power of two; A[0 … 3] are the quarters of the rank's
+// vector:
+//
+//             rank 0           rank 1           rank 2           rank 3           rank 4
+//             in → A           in → A           in → A           in → A           in → A
+//   fold      A += rank 4's    ·                ·                ·                send 0
+//   d = 2     ↔ 2  A[01] +=    ↔ 3  A[01] +=    ↔ 0  A[23] +=    ↔ 1  A[23] +=    ·
+//   d = 1     ↔ 1  A[0] +=     ↔ 0  A[1] +=     ↔ 3  A[2] +=     ↔ 2  A[3] +=     ·
+//   d = 1     ↔ 1  A[1] =      ↔ 0  A[0] =      ↔ 3  A[3] =      ↔ 2  A[2] =      ·
+//   d = 2     ↔ 2  A[23] =     ↔ 3  A[23] =     ↔ 0  A[01] =     ↔ 1  A[01] =     ·
+//   give back send 4           ·                ·                ·                get 0 → A
+//             A → out          A → out          A → out          A → out          A → out
+//
+// A rank below q sends 2·log₂ q messages with 2·count·(q−1)/q elements, and count in one more where
+// a rank is folded in. The lower rank's elements come first in each sum, so every element has the
+// tree of allreduce_recursive_doubling, whatever part it is in.
+#include "runtime/collectives/allreduce_halving_doubling.h"
+
+#include "runtime/collectives/split.h"
+
+#include <bit>
+#include <utility>
+#include <vector>
+
+namespace kolo {
+namespace {
+
+class HalvingWriter {
+ public:
+  HalvingWriter(int rank, int size, std::uint64_t count)
+      : rank_(rank),
+        size_(size),
+        count_(count),
+        builder_("allreduce_halving_doubling", rank, size, count) {}
+
+  Schedule write() &&;
+
+ private:
+  /// A rank's part before a round, and its two halves.
+  struct Round {
+    int partner;
+    Interval kept;
+    Interval given;
+  };
+
+  Operand own(Interval part) const { return {Space::kScratch, -1, part.begin, part.length}; }
+  Operand other(Interval part) const {
+    return {Space::kScratch, -1, count_ + part.begin, part.length};
+  }
+  void halve(Interval part, int distance);
+  void fold_in(int extra);
+  void reduce_scatter();
+  void allgather();
+  StepId send(const Round& round, Interval part);
+  StepId receive(const Round& round, Operand destination, StepId after);
+
+  int rank_;
+  int size_;
+  std::uint64_t count_;
+  ScheduleBuilder builder_;
+  std::vector<Round> rounds_;
+  StepId ready_ = ScheduleBuilder::kNoStep;  ///< own() holds what the last round made
+  StepId idle_ = ScheduleBuilder::kNoStep;   ///< other() has been read
+  std::uint32_t tag_ = 1;                    ///< of the round; 0 is the fold's
+};
+
+void HalvingWriter::halve(Interval part, int distance) {
+  const std::uint64_t granule = part.length >= 2 * kCacheLineElements ? kCacheLineElements : 1;
+  const Interval low = split(part, 2, 0, granule), high = split(part, 2, 1, granule);
+  const bool is_low = (rank_ & distance) == 0;
+  rounds_.push_back({rank_ ^ distance, is_low ? low : high, is_low ? high : low});
+}
+
+StepId HalvingWriter::send(const Round& round, Interval part) {
+  if (part.length == 0) return ScheduleBuilder::kNoStep;
+  return builder_.send(round.partner, tag_, own(part), {ready_});
+}
+
+StepId HalvingWriter::receive(const Round& round, Operand destination, StepId after) {
+  if (destination.length == 0) return ScheduleBuilder::kNoStep;
+  return builder_.receive(round.partner, tag_, destination, {after});
+}
+
+void HalvingWriter::fold_in(int extra) {
+  const Interval all{0, count_};
+  const StepId received = builder_.receive(extra, 0, other(all), {});
+  ready_ = idle_ =
+      builder_.reduce({own(all), other(all)}, {own(all)}, Scaling::kNone, {ready_, received});
+}
+
+void HalvingWriter::reduce_scatter() {
+  for (const Round& round : rounds_) {
+    const StepId sent = send(round, round.given);
+    const StepId received = receive(round, other(round.kept), idle_);
+    ++tag_;
+    StepId reduced = ScheduleBuilder::kNoStep;
+    if (round.kept.length > 0) {
+      const bool lower = rank_ < round.partner;
+      const Operand mine = own(round.kept), theirs = other(round.kept);
+      const bool last = &round == &rounds_.back();
+      reduced = builder_.reduce({lower ? mine : theirs, lower ? theirs : mine}, {mine},
+                                last ? Scaling::kPost : Scaling::kNone, {ready_, received});
+    }
+    // What was given away is written again only when it has left.
+    ready_ = builder_.join(std::vector<StepId>{ready_, sent, reduced});
+    idle_ = reduced;
+  }
+}
+
+void HalvingWriter::allgather() {
+  for (auto round = rounds_.rbegin(); round != rounds_.rend(); ++round) {
+    const StepId sent = send(*round, round->kept);
+    const StepId received = receive(*round, own(round->given), ready_);
+    ++tag_;
+    ready_ = builder_.join(std::vector<StepId>{ready_, sent, received});
+  }
+}
+
+Schedule HalvingWriter::write() && {
+  if (count_ == 0) return std::move(builder_).finish();
+  const Interval all{0, count_};
+  const Operand input{Space::kInput, -1, 0, count_}, output{Space::kOutput, -1, 0, count_};
+  if (size_ == 1) {
+    builder_.copy(input, {output}, Scaling::kBoth, {});
+    return std::move(builder_).finish();
+  }
+  const auto halving = static_cast<int>(std::bit_floor(static_cast<unsigned>(size_)));
+  const bool is_extra = rank_ >= halving;
+  builder_.need_scratch(is_extra ? count_ : 2 * count_);
+  ready_ = builder_.copy(input, {own(all)}, Scaling::kPre, {});
+  if (is_extra) {
+    const StepId sent = builder_.send(rank_ - halving, 0, own(all), {ready_});
+    ready_ = builder_.receive(rank_ - halving, UINT32_MAX, own(all), {sent});
+  } else {
+    const int extra = rank_ + halving;
+    if (extra < size_) fold_in(extra);
+    Interval part = all;
+    for (int distance = halving / 2; distance > 0; distance /= 2) {
+      halve(part, distance);
+      part = rounds_.back().kept;
+    }
+    reduce_scatter();
+    allgather();
+    if (extra < size_) builder_.send(extra, UINT32_MAX, own(all), {ready_});
+  }
+  builder_.copy(own(all), {output}, Scaling::kNone, {ready_});
+  return std::move(builder_).finish();
+}
+
+}  // namespace
+
+Schedule allreduce_halving_doubling(int rank, int size, std::uint64_t count) {
+  return HalvingWriter(rank, size, count).write();
+}
+
+}  // namespace kolo

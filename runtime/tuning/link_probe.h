@@ -1,0 +1,24 @@
+// Measures what messages cost, once, while the runtime starts and nothing else runs: a short
+// ping-pong between two ranks of one host, and between two of different hosts. Every rank gets the
+// same numbers. The thread that starts the runtime.
+#pragma once
+
+#include "runtime/bootstrap/bootstrap.h"
+#include "runtime/collectives/algorithm.h"
+#include "runtime/device/device.h"
+#include "runtime/topology/world.h"
+#include "transport/transport.h"
+
+namespace kolo {
+
+struct LinkCosts {
+  LinkCost inside;  ///< between ranks of one host; zeros where no host has two
+  LinkCost across;  ///< between hosts; zeros where there is one
+};
+
+/// Collective over the world; at most 20 ms of messages a kind of link, whatever the link. The pair
+/// stands for all links of its kind. kTimeout and kPeerLost name the two ranks.
+Result<LinkCosts> probe_links(Bootstrap& bootstrap, Transport& transport, const World& world,
+                              const Device& device, const Abort& abort, Deadline deadline);
+
+}  // namespace kolo

@@ -1,0 +1,64 @@
+// The measurement of the links: who measures which, and that all ranks get the same.
+#include "runtime/tuning/link_probe.h"
+
+#include "runtime/bootstrap/memory_store.h"
+#include "runtime/bootstrap/store_bootstrap.h"
+#include "tests/support/transport_threads.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+namespace kolo::test {
+namespace {
+
+/// What each rank of a world on so many hosts, dealt out in turn, gets.
+std::vector<LinkCosts> probe(int size, int hosts) {
+  MemoryStore store;
+  std::vector<LinkCosts> all(static_cast<std::size_t>(size));
+  run_transport_threads(size, [&](int rank, Transport& transport) {
+    std::vector<RankInfo> infos(static_cast<std::size_t>(size));
+    for (int r = 0; r < size; ++r)
+      infos[static_cast<std::size_t>(r)].host_id = "host" + std::to_string(r % hosts);
+    const World world(rank, std::move(infos));
+    StoreBootstrap bootstrap(store, rank, size);
+    const Abort abort;
+    auto costs = probe_links(bootstrap, transport, world, host_device(), abort,
+                             Deadline::after(std::chrono::seconds(20)));
+    ASSERT_TRUE(costs.ok()) << costs.error().message;
+    all[static_cast<std::size_t>(rank)] = *costs;
+  });
+  return all;
+}
+
+bool is_measured(const LinkCost& link) {
+  return link.latency_us > 0 && link.us_per_byte >= 0 && link.reduce_us_per_byte > 0;
+}
+bool is_absent(const LinkCost& link) { return link.latency_us == 0 && link.us_per_byte == 0; }
+
+TEST(LinkProbe, MeasuresTheLinksThatThereAre) {
+  const auto one_host = probe(3, 1);
+  EXPECT_TRUE(is_measured(one_host[0].inside));
+  EXPECT_TRUE(is_absent(one_host[0].across));
+  const auto each_its_own = probe(3, 3);
+  EXPECT_TRUE(is_absent(each_its_own[0].inside));
+  EXPECT_TRUE(is_measured(each_its_own[0].across));
+  const auto both = probe(5, 2);
+  EXPECT_TRUE(is_measured(both[0].inside));
+  EXPECT_TRUE(is_measured(both[0].across));
+  EXPECT_TRUE(is_absent(probe(1, 1)[0].inside));
+}
+
+TEST(LinkProbe, AllRanksGetTheSameNumbers) {
+  const auto all = probe(5, 2);
+  for (const LinkCosts& costs : all) {
+    for (const auto member : {&LinkCosts::inside, &LinkCosts::across}) {
+      EXPECT_EQ((costs.*member).latency_us, (all.front().*member).latency_us);
+      EXPECT_EQ((costs.*member).us_per_byte, (all.front().*member).us_per_byte);
+      EXPECT_EQ((costs.*member).reduce_us_per_byte, (all.front().*member).reduce_us_per_byte);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kolo::test
