@@ -6,6 +6,7 @@
 #include <kolo/kolo.h>
 
 #include <cstring>
+#include <new>
 
 namespace kolo::perf {
 namespace {
@@ -13,6 +14,28 @@ namespace {
 /// Operations of this size take so long that each repetition is worth a reading of its own.
 constexpr std::size_t kLongBytes = 1 << 20;
 constexpr int kRepetitionsPerReading = 8;
+
+/// Aligned as LibTorch aligns tensors, so that no library meets a line that two vectors share.
+class Buffer {
+ public:
+  explicit Buffer(std::size_t size)
+      : size_(size), data_(static_cast<std::byte*>(::operator new(size, kAlignment))) {
+    // Written here, so that no page is missing when it is timed.
+    std::memset(data_, 0, size_);
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { ::operator delete(data_, kAlignment); }
+
+  std::byte* data() const { return data_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+
+  const std::size_t size_;
+  std::byte* const data_;
+};
 
 /// The memory of one problem, and what is done with it around an operation.
 class Bench {
@@ -52,7 +75,7 @@ class Bench {
 
   void rewrite(const Variant& variant) {
     // So that a result which was never written is not taken for the one before.
-    if (!output_.empty()) std::memset(output_.data(), 0xA5, output_.size());
+    std::memset(output_.data(), 0xA5, output_.size());
     write(content_, problem_.type, input_at(variant));
   }
 
@@ -69,8 +92,8 @@ class Bench {
   const SeriesOptions& options_;
   const Content content_;
   const Content expected_;
-  std::vector<std::byte> input_;
-  std::vector<std::byte> output_;
+  Buffer input_;
+  Buffer output_;
 };
 
 }  // namespace
