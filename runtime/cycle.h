@@ -87,14 +87,17 @@ class Cycle final : public TransportListener {
   bool complete(Group& group);
   void check_health(Group& group, Clock::time_point now, bool check_time);
   void on_group_message(Group& group, int peer, const Message& message);
+  void forget_messages_of(int peer);
   void hear_last_words();
 
   void note(Status status);
   void note_failure(Failure failure);
   void fail();
   void complete_all(const Error& error);
-  /// To every rank that is still there, but for the culprit; the first failure is returned.
-  Status tell_others(Group& group, MessageKind kind, std::string_view payload, int culprit);
+  /// To every rank that is still there, but for the culprit, its own of the payloads by rank; the
+  /// first failure is returned.
+  Status tell_others(Group& group, MessageKind kind, const std::vector<std::string>& payloads,
+                     int culprit);
   /// Takes all entries of a group, wherever they are.
   std::vector<Entry> take_entries(Group& group, const Error& error);
   void finish(Group& group, const Entry& entry, Status status, Outcome outcome);

@@ -48,8 +48,15 @@ void Cycle::check_health(Group& group, Clock::time_point now, bool check_time) {
   const std::vector<int>& ranks = group.communicator.ranks();
   if (group.departures.any()) {
     for (const auto& operation : group.running) {
-      // Who has accepted a message, or sent an accepted one, stays for it.
-      if (operation->door() == Door::kPointToPoint) continue;
+      if (operation->door() == Door::kPointToPoint) {
+        // Who did its end of a message has done it; else the message never ends here.
+        const int peer = operation->message_peer();
+        if (!group.departures.cut_messages(*group.communicator.index_of(peer))) continue;
+        note_failure({KOLO_ERROR(kPeerLost, "{}: rank {} has shut down before it was done",
+                                 operation->describe(), peer),
+                      peer});
+        continue;
+      }
       const auto gone = group.departures.missing_in(operation->door(), operation->sequence());
       if (!gone) continue;
       const int rank = ranks[static_cast<std::size_t>(*gone)];
@@ -65,15 +72,6 @@ void Cycle::check_health(Group& group, Clock::time_point now, bool check_time) {
                                group.controller.describe_pending(), rank),
                     rank});
     }
-  }
-  const auto absent =
-      group.point_to_point.waits_for([&](int rank) { return group.departures.contains(rank); });
-  if (absent) {
-    const int rank = ranks[static_cast<std::size_t>(*absent)];
-    note_failure({KOLO_ERROR(kPeerLost,
-                             "rank {} has shut down; rank {} still sends to it or receives from it",
-                             rank, world_.rank()),
-                  rank});
   }
   if (!check_time) return;
   group.point_to_point.expire(now);
@@ -122,7 +120,10 @@ void Cycle::on_group_message(Group& group, int peer, const Message& message) {
     case MessageKind::kDoorbell:
       return;  // the next step looks by itself
     case MessageKind::kGoodbye:
-      if (group.departures.add(*index, message.payload)) return;
+      if (group.departures.add(*index, message.payload)) {
+        if (group.communicator.id() == 0) forget_messages_of(peer);
+        return;
+      }
       return note(
           KOLO_ERROR(kInternal, "rank {}: malformed goodbye from rank {}", world_.rank(), peer));
     case MessageKind::kAbort: {
@@ -131,6 +132,13 @@ void Cycle::on_group_message(Group& group, int peer, const Message& message) {
       failure_ = Failure{std::move(notice.error), notice.culprit, false};
       return;
     }
+  }
+}
+
+void Cycle::forget_messages_of(int peer) {
+  for (const auto& group : groups_.all()) {
+    const auto index = group->communicator.index_of(peer);
+    if (index && group->is_member()) group->point_to_point.peer_left(*index);
   }
 }
 
@@ -165,8 +173,9 @@ void Cycle::fail() {
   if (failure.tell_others) {
     // Best effort: whoever cannot be told notices by itself.
     const AbortNotice notice{failure.error, failure.culprit};
-    static_cast<void>(
-        tell_others(groups_.world(), MessageKind::kAbort, notice.encode(), failure.culprit));
+    static_cast<void>(tell_others(
+        groups_.world(), MessageKind::kAbort,
+        std::vector(static_cast<std::size_t>(world_.size()), notice.encode()), failure.culprit));
     static_cast<void>(transport_.flush(Abort(), Deadline::after(kLastWords)));
   }
   trace_.failed(failure.error);
@@ -212,8 +221,13 @@ std::vector<Entry> Cycle::take_entries(Group& group, const Error& error) {
 
 void Cycle::shut_down() {
   if (world_.abort().raised()) return;
-  std::vector<std::string> goodbyes;
-  for (const auto& group : groups_.all()) goodbyes.push_back(Departures::encode(group->progress()));
+  // How far it has come by now, whatever the last words of others set off.
+  std::vector<std::vector<std::string>> goodbyes;
+  for (const auto& group : groups_.all()) {
+    auto& by_rank = goodbyes.emplace_back();
+    for (int reader = 0; reader < group->communicator.size(); ++reader)
+      by_rank.push_back(Departures::encode(group->progress(reader)));
+  }
   const Error error = KOLO_ERROR(
       kShutdown, "rank {}: kolo was shut down before the operation ended", world_.rank());
   world_.abort().raise(error, world_.rank());
@@ -230,7 +244,8 @@ void Cycle::shut_down() {
   complete_all(error);
 }
 
-Status Cycle::tell_others(Group& group, MessageKind kind, std::string_view payload, int culprit) {
+Status Cycle::tell_others(Group& group, MessageKind kind, const std::vector<std::string>& payloads,
+                          int culprit) {
   // Whoever has left cannot be connected to any more.
   Status first;
   const std::vector<int>& ranks = group.communicator.ranks();
@@ -238,7 +253,7 @@ Status Cycle::tell_others(Group& group, MessageKind kind, std::string_view paylo
     const int rank = ranks[static_cast<std::size_t>(i)];
     const bool gone = groups_.world().departures.contains(rank);
     if (i == group.communicator.rank() || rank == culprit || gone) continue;
-    Status status = group.control_plane.send(i, kind, payload);
+    Status status = group.control_plane.send(i, kind, payloads[static_cast<std::size_t>(i)]);
     if (first.ok()) first = std::move(status);
   }
   return first;

@@ -18,14 +18,21 @@ Group::Group(Communicator members, Transport& transport, Waker& waker, const Con
       point_to_point(communicator, control_plane, config),
       departures(communicator.size()) {}
 
-Progress Group::progress() const {
-  Progress progress{controller.counters().agreements, next_sequences};
+Progress Group::progress(int reader) const {
+  Progress progress{controller.counters().agreements, next_sequences,
+                    point_to_point.count_unstarted(reader)};
   const auto unfinished = [&](Door door, std::uint64_t sequence) {
     auto& done = progress.operations[static_cast<std::size_t>(door)];
     done = std::min(done, sequence);
   };
-  // Messages have numbers by receiver, of no meaning here.
-  for (const auto& operation : running) unfinished(operation->door(), operation->sequence());
+  for (const auto& operation : running) {
+    // Messages have numbers by receiver, of no meaning here.
+    unfinished(operation->door(), operation->sequence());
+    const bool is_message = operation->door() == Door::kPointToPoint;
+    if (is_message && communicator.index_of(operation->message_peer()) == reader) {
+      ++progress.messages_cut;
+    }
+  }
   for (const auto& operation : planned) unfinished(operation.door, operation.sequence);
   return progress;
 }

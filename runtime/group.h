@@ -36,7 +36,8 @@ struct Group {
   std::uint64_t next_sequence(Door door) {
     return next_sequences[static_cast<std::size_t>(door)]++;
   }
-  Progress progress() const;
+  /// For the goodbye to the communicator's rank `reader`.
+  Progress progress(int reader) const;
 
   Communicator communicator;
   TensorTable table;     ///< its own mutex

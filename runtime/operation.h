@@ -55,6 +55,8 @@ class Operation {
 
   Door door() const { return plan_.door; }
   std::uint64_t sequence() const { return plan_.sequence; }
+  /// Of a message: the rank of the world at its other end.
+  int message_peer() const { return plan_.entries.front().signature.root; }
   Clock::time_point started_at() const { return started_at_; }
   const PlannedOperation& plan() const { return plan_; }
   /// The name of its schedule's algorithm, or kOneShot.

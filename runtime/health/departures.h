@@ -14,10 +14,11 @@
 
 namespace kolo {
 
-/// How far a rank has come: what a goodbye carries.
+/// How far a rank has come: what a goodbye carries, to each of the others its own.
 struct Progress {
   std::uint64_t agreements = 0;                           ///< lists of responses taken
   std::array<std::uint64_t, kDoorCount> operations = {};  ///< by door: every lower number is done
+  std::uint64_t messages_cut = 0;  ///< to and from the reader, that may be under way at its end
 };
 
 class Departures {
@@ -30,6 +31,12 @@ class Departures {
 
   bool any() const { return count_ > 0; }
   bool contains(int rank) const { return gone_[static_cast<std::size_t>(rank)].has_value(); }
+
+  /// Whether a rank left while messages between it and this one were under way.
+  bool cut_messages(int rank) const {
+    const auto& progress = gone_[static_cast<std::size_t>(rank)];
+    return progress && progress->messages_cut > 0;
+  }
 
   /// The first rank that left before its part of operation `sequence`.
   std::optional<int> missing_in(Door door, std::uint64_t sequence) const;

@@ -3,6 +3,7 @@
 
 #include "runtime/base/check.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 #include <type_traits>
@@ -27,6 +28,10 @@ bool read(std::span<const std::byte> bytes, T& value) {
 
 Status PointToPoint::add(Entry entry) {
   const int peer = index_of(entry);
+  if (gone_.contains(peer)) {
+    settle_lost(std::move(entry));
+    return {};
+  }
   ++pending_;
   if (entry.signature.kind == OperationKind::kSend) {
     const Offer offer{next_sequence_[peer]++, entry.signature.elements(), entry.tag,
@@ -118,6 +123,41 @@ Error PointToPoint::mismatch(int from, int to, std::uint32_t tag, const Offer& s
                     "{} of {}; both must give the same count and type",
                     tag, communicator_.suffix(), name(from), sent.elements, to_string(sent.type),
                     name(to), received.elements, to_string(received.type));
+}
+
+void PointToPoint::settle_lost(Entry entry) {
+  const bool sends = entry.signature.kind == OperationKind::kSend;
+  Error error = KOLO_ERROR(
+      kPeerLost, "rank {}: {} {}: rank {} has shut down and will never call {}()",
+      communicator_.ranks()[static_cast<std::size_t>(communicator_.rank())],
+      to_string(entry.signature.kind), entry.name, entry.signature.root, sends ? "recv" : "send");
+  settled_.push_back({std::move(entry), 0, std::move(error)});
+}
+
+void PointToPoint::peer_left(int peer) {
+  gone_.insert(peer);
+  for (auto it = sends_.begin(); it != sends_.end();) {
+    const bool lost = it->first.first == peer;
+    if (lost) settle_lost(std::move(it->second));
+    if (lost) --pending_;
+    it = lost ? sends_.erase(it) : std::next(it);
+  }
+  for (auto it = receives_.begin(); it != receives_.end();) {
+    const bool lost = it->first.first == peer;
+    if (lost) pending_ -= it->second.size();
+    for (Entry& entry : lost ? it->second : std::deque<Entry>()) settle_lost(std::move(entry));
+    it = lost ? receives_.erase(it) : std::next(it);
+  }
+  std::erase_if(offers_, [&](const auto& offers) { return offers.first.first == peer; });
+}
+
+std::uint64_t PointToPoint::count_unstarted(int peer) const {
+  const auto sends = std::count_if(sends_.begin(), sends_.end(),
+                                   [&](const auto& send) { return send.first.first == peer; });
+  const auto settled = std::count_if(settled_.begin(), settled_.end(), [&](const Settled& one) {
+    return !one.error && index_of(one.entry) == peer;
+  });
+  return static_cast<std::uint64_t>(sends + settled);
 }
 
 std::vector<PointToPoint::Settled> PointToPoint::take_settled() {

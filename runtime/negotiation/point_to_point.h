@@ -14,6 +14,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -43,15 +44,12 @@ class PointToPoint {
 
   /// Settles with kTimeout what has waited for longer than KOLO_OPERATION_TIMEOUT.
   void expire(Clock::time_point now);
-  /// A rank among `gone` (of the communicator) for which something waits.
-  template <class IsGone>
-  std::optional<int> waits_for(IsGone&& is_gone) const {
-    for (const auto& [key, entry] : sends_)
-      if (is_gone(key.first)) return key.first;
-    for (const auto& [key, entries] : receives_)
-      if (!entries.empty() && is_gone(key.first)) return key.first;
-    return std::nullopt;
-  }
+  /// This rank of the communicator has shut down: settles what waits for it, and what will be added
+  /// for it, with kPeerLost. What it has accepted or sent is under way, and not met here.
+  void peer_left(int peer);
+  /// Messages to or from `peer` that it may have begun and that this rank has not: what it must be
+  /// told of when this rank leaves.
+  std::uint64_t count_unstarted(int peer) const;
   bool has_pending() const { return pending_ > 0 || !settled_.empty(); }
   std::vector<Entry> take_pending();
 
@@ -73,6 +71,7 @@ class PointToPoint {
 
   Status meet(int peer, const Offer& offer, Entry receive);
   Status take_answer(int peer, const Answer& answer);
+  void settle_lost(Entry entry);
   Error mismatch(int from, int to, std::uint32_t tag, const Offer& sent,
                  const Answer& received) const;
   int index_of(const Entry& entry) const { return *communicator_.index_of(entry.signature.root); }
@@ -84,6 +83,7 @@ class PointToPoint {
   std::map<PeerAndSequence, Entry> sends_;
   std::map<PeerAndTag, std::deque<Entry>> receives_;
   std::map<PeerAndTag, std::deque<Offer>> offers_;
+  std::set<int> gone_;
   std::vector<Settled> settled_;
   std::size_t pending_ = 0;  ///< in sends_ and receives_
 };

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <latch>
 #include <numeric>
+#include <thread>
 
 namespace kolo::test {
 namespace {
@@ -148,6 +150,79 @@ TEST(Messages, ThatNobodyReceivesTimeOut) {
         ASSERT_DONE(submit(runtime, allreduce_of("t", values)));
       },
       options);
+}
+
+/// What is to be said to or heard from a rank that has shut down.
+void expect_lost(const std::shared_ptr<Work>& work, const std::string& message) {
+  const Status status = work->wait();
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::kPeerLost);
+  EXPECT_EQ(status.error().message, message);
+}
+
+TEST(Messages, ToAndFromARankThatHasShutDownFailAtOnceAndNothingElse) {
+  LocalWorldOptions options;
+  options.process_sets = {{1, 2}};
+  std::latch waiting(2);
+  run_local_world(
+      3,
+      [&](int rank, Runtime& runtime) {
+        std::vector<float> a(3, 1.0F);
+        std::vector<float> b(3, 1.0F);
+        std::vector<float> c(100'000, 1.0F);
+        if (rank == 2) {
+          // An offer that its receiver meets too late.
+          const auto never = send(runtime, a, 0, 8);
+          waiting.wait();
+          runtime.shut_down();
+          EXPECT_FALSE(never->wait().ok());
+          return;
+        }
+        const std::string me = "rank " + std::to_string(rank) + ": ";
+        const auto early_send = send(runtime, c, 2, 3);
+        const auto early_receive = receive(runtime, b, 2, 4);
+        const auto in_set = rank == 1 ? receive(runtime, a, 2, 5, 1) : nullptr;
+        waiting.count_down();
+        expect_lost(early_send, me + "send to rank 2 with tag 3: rank 2 has shut down and will "
+                                     "never call recv()");
+        expect_lost(early_receive, me + "recv from rank 2 with tag 4: rank 2 has shut down and "
+                                        "will never call send()");
+        if (in_set) {
+          expect_lost(in_set, me + "recv from rank 2 with tag 5: rank 2 has shut down and will "
+                                   "never call send()");
+        }
+        expect_lost(send(runtime, a, 2, 6),
+                    me + "send to rank 2 with tag 6: rank 2 has shut down and will never call "
+                         "recv()");
+        expect_lost(receive(runtime, a, 2, 8),
+                    me + "recv from rank 2 with tag 8: rank 2 has shut down and will never call "
+                         "send()");
+        // Those that are left go on among themselves.
+        ASSERT_DONE(rank == 0 ? send(runtime, a, 1) : receive(runtime, a, 0));
+      },
+      options);
+}
+
+TEST(Messages, OfARankThatShutsDownInTheirMidstEndAtOnce) {
+  // Whoever comes first to what: accepted or not, begun or not, nobody waits for a timeout.
+  for (int round = 0; round < 30; ++round) {
+    run_local_world(2, [&](int rank, Runtime& runtime) {
+      std::vector<float> values(round % 3 == 0 ? 10 : 3'000'000, 1.0F);
+      if (rank == 0) {
+        const auto work = round % 2 == 0 ? send(runtime, values, 1) : receive(runtime, values, 1);
+        const Status status = work->wait();
+        if (!status.ok()) {
+          EXPECT_EQ(status.error().code, ErrorCode::kPeerLost);
+          EXPECT_THAT(status.error().message,
+                      testing::ContainsRegex("rank 1 has (shut down|left)"));
+        }
+      } else {
+        const auto work = round % 2 == 0 ? receive(runtime, values, 0) : send(runtime, values, 0);
+        for (int i = 0; i < round * 20; ++i) std::this_thread::yield();
+        runtime.shut_down();
+      }
+    });
+  }
 }
 
 TEST(Messages, ToNobodyAreRefused) {

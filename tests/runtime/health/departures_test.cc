@@ -29,6 +29,15 @@ TEST(Departures, WhatItHadAgreedOnMayStillBeOnItsWay) {
   EXPECT_EQ(departures.missing_in_negotiation(4), 0);
 }
 
+TEST(Departures, SaysWhetherMessagesWereCutShort) {
+  Departures departures(3);
+  ASSERT_TRUE(departures.add(0, bytes_of(Departures::encode({4, {}}))));
+  ASSERT_TRUE(departures.add(1, bytes_of(Departures::encode({4, {}, 2}))));
+  EXPECT_FALSE(departures.cut_messages(0));
+  EXPECT_TRUE(departures.cut_messages(1));
+  EXPECT_FALSE(departures.cut_messages(2));
+}
+
 TEST(Departures, RefusesGarbage) {
   Departures departures(2);
   EXPECT_FALSE(departures.add(1, bytes_of("bye")));
