@@ -160,7 +160,10 @@ void Cycle::plan_list(Group& group) {
 
 void Cycle::conclude(Group& group, const Agreed& agreed) {
   const Response& response = agreed.response;
-  if (response.error) return finish(group, agreed.entry, *response.error, {});
+  if (response.error) {
+    if (response.signature.kind == OperationKind::kJoin) group.table.restart_unnamed();
+    return finish(group, agreed.entry, *response.error, {});
+  }
   Outcome outcome{.contributors = response.contributors, .value = response.result};
   switch (response.signature.kind) {
     case OperationKind::kJoin:

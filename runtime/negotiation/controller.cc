@@ -185,8 +185,11 @@ Status Controller::take_responses(std::vector<Response> responses) {
     if (!response.error && response.signature.kind != OperationKind::kJoin) cache_.put(response);
     auto node = pending_.extract(response.name);
     if (node.empty()) {
-      // A tensor that failed for lack of this rank.
-      if (response.error) continue;
+      // Something that failed for lack of this rank. Of a join that did, all take note.
+      if (response.error) {
+        if (response.name == kJoinName) agreed.push_back({std::move(response), {}});
+        continue;
+      }
       if (!pending_.contains(kJoinName)) {
         return KOLO_ERROR(kInternal, "rank {}: response for {}, which it did not submit",
                           communicator_.rank(), response.name);

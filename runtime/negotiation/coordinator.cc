@@ -37,6 +37,8 @@ std::string Coordinator::tensor(const std::string& name) const {
 }
 
 Status Coordinator::ready(int rank, const Request& request, Clock::time_point now) {
+  last_sign_ = now;
+  join_reported_ = false;
   if (request.signature.kind == OperationKind::kJoin) return join(rank);
   const std::string& name = request.name;
   auto [it, is_new] = pending_.try_emplace(name);
@@ -84,14 +86,27 @@ Status Coordinator::join(int rank) {
   for (const auto& [since, name] : names) {
     if (pending_.contains(name)) settle(name);
   }
-  if (joined_count_ < size_) return {};
-  Response response{kJoinName, {}, size_};
+  if (joined_count_ == size_) end_join(std::nullopt);
+  return {};
+}
+
+void Coordinator::end_join(std::optional<Error> error) {
+  Response response{kJoinName, {}, size_, std::move(error)};
   response.signature.kind = OperationKind::kJoin;
   response.result = last_joined_;
   decided_.push_back(std::move(response));
   joined_.assign(joined_.size(), false);
   joined_count_ = 0;
-  return {};
+}
+
+std::string Coordinator::who_has_joined(Clock::time_point now) const {
+  std::vector<int> here;
+  std::vector<int> missing;
+  for (int rank = 0; rank < size_; ++rank)
+    (joined_[static_cast<std::size_t>(rank)] ? here : missing).push_back(rank);
+  return fmt::format("join(){}: called by {}; not by {}, silent for {} s", where_, rank_list(here),
+                     rank_list(missing),
+                     std::chrono::duration_cast<std::chrono::seconds>(now - last_sign_).count());
 }
 
 std::vector<int> Coordinator::missing(const Pending& pending) const {
@@ -198,6 +213,10 @@ Error Coordinator::timed_out(const std::string& name, const Pending& pending,
 
 std::vector<std::string> Coordinator::stalled(Clock::time_point now, Clock::duration age) {
   std::vector<std::string> lines;
+  if (joined_count_ > 0 && !join_reported_ && now - last_sign_ >= age) {
+    join_reported_ = true;
+    lines.push_back(who_has_joined(now));
+  }
   for (auto& [name, pending] : pending_) {
     if (pending.reported || now - pending.since < age) continue;
     pending.reported = true;

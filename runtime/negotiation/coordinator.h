@@ -36,11 +36,12 @@ class Coordinator {
   std::vector<Response> take_decisions();
 
   /// Decides kTimeout for every tensor that some ranks have lacked for longer than `timeout`, and
-  /// for the rest of its group.
+  /// for the rest of its group; and for a join, once the ranks that have not joined have announced
+  /// nothing for as long.
   void expire(Clock::time_point now, Clock::duration timeout);
 
   /// A line for each tensor that waits for longer than `age` and has not been reported yet: its
-  /// name, who is ready and who is missing.
+  /// name, who is ready and who is missing; and one for a join, as expire() counts.
   std::vector<std::string> stalled(Clock::time_point now, Clock::duration age);
 
   std::size_t pending() const { return pending_.size(); }
@@ -69,6 +70,8 @@ class Coordinator {
   };
 
   Status join(int rank);
+  void end_join(std::optional<Error> error);
+  std::string who_has_joined(Clock::time_point now) const;
   void note_member(int rank, const std::string& name, const Signature& signature);
   bool is_complete(const Pending& pending) const;
   bool is_complete(const Group& group) const;
@@ -93,6 +96,8 @@ class Coordinator {
   std::vector<bool> joined_;
   int joined_count_ = 0;
   int last_joined_ = -1;
+  Clock::time_point last_sign_;  ///< of the ranks that have not joined, or of a join
+  bool join_reported_ = false;
   std::vector<Response> decided_;
 };
 

@@ -77,6 +77,11 @@ void Coordinator::leave_groups(const std::string& name, const Pending& pending) 
 }
 
 void Coordinator::expire(Clock::time_point now, Clock::duration timeout) {
+  if (joined_count_ > 0 && now - last_sign_ >= timeout) {
+    end_join(KOLO_ERROR(kTimeout,
+                        "{}; each rank must call it, or go on submitting (KOLO_OPERATION_TIMEOUT)",
+                        who_has_joined(now)));
+  }
   std::vector<std::pair<Clock::time_point, std::string>> late;
   for (const auto& [name, pending] : pending_) {
     if (now - pending.since >= timeout) late.emplace_back(pending.since, name);

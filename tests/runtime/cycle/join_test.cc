@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <latch>
+
 namespace kolo::test {
 namespace {
 
@@ -104,6 +107,56 @@ TEST(Join, WhatZerosCannotJoinFailsOnTheOthers) {
     ASSERT_DONE(submit(runtime, allreduce_of("t", values)));
     EXPECT_EQ(values.front(), 3.0F);
   });
+}
+
+TEST(Join, ThatSomeNeverCallEndsWithTheirNumbers) {
+  LocalWorldOptions options;
+  options.variables = {{"KOLO_OPERATION_TIMEOUT", "2"}, {"KOLO_STALL_WARNING", "1"}};
+  std::latch over(2);
+  testing::internal::CaptureStderr();
+  run_local_world(
+      4,
+      [&](int rank, Runtime& runtime) {
+        // Unnamed calls are counted; those of ranks that have joined differ from the others'.
+        std::vector<float> values(3, 1.0F);
+        if (rank % 2 == 0) {
+          over.wait();
+        } else {
+          const auto joined = join(runtime);
+          const auto start = std::chrono::steady_clock::now();
+          const Status status = joined->wait();
+          EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+          ASSERT_FALSE(status.ok());
+          EXPECT_EQ(status.error().code, ErrorCode::kTimeout);
+          EXPECT_EQ(status.error().message,
+                    "join(): called by ranks 1, 3; not by ranks 0, 2, silent for 2 s; each rank "
+                    "must call it, or go on submitting (KOLO_OPERATION_TIMEOUT)");
+          over.count_down();
+        }
+        ASSERT_DONE(submit(runtime, allreduce_of("", values)));
+        EXPECT_EQ(values.front(), 4.0F);
+        const auto again = join(runtime);
+        ASSERT_DONE(again);
+      },
+      options);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("join(): called by ranks 1, 3; not by ranks 0, 2, silent for 1 s"));
+}
+
+TEST(Join, WaitsForAsLongAsOthersWork) {
+  LocalWorldOptions options;
+  options.variables["KOLO_OPERATION_TIMEOUT"] = "1";
+  run_local_world(
+      2,
+      [](int rank, Runtime& runtime) {
+        const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(2500);
+        while (rank == 0 && std::chrono::steady_clock::now() < until) {
+          std::vector<float> values(3, 1.0F);
+          ASSERT_DONE(submit(runtime, allreduce_of("t", values)));
+        }
+        ASSERT_DONE(join(runtime));
+      },
+      options);
 }
 
 TEST(Join, OfAProcessSetIsItsOwn) {
