@@ -93,6 +93,10 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   KOLO_ASSIGN(Config config, Config::from_environment(environment));
   Log log(config.log_level);
   for (const std::string& line : config.warnings) log.warning("{}", line);
+  if (options.timeout && options.timeout->count() < 1) {
+    return KOLO_ERROR(kInvalidArgument, "InitOptions::timeout is {} s: expected at least 1",
+                      options.timeout->count());
+  }
   if (options.timeout) config.init_timeout_s = options.timeout->count();
   const WayInRequest request = {
       options.init_method,         options.rank, options.size,    options.local_rank,
