@@ -28,6 +28,7 @@ def cell(report, key, in_place):
             if ratio["in_place"] != in_place or ratio["peer"] == "memcpy":
                 continue
             state = f" {row['state']}" if row["state"] != "-" else ""
+            state += "*" if row["busy"] >= 0.1 else ""
             cells.append("WRONG" if wrong & {"kolo", ratio["peer"]} else
                          f"{number(ratio['median'])} ({number(ratio['p10'])}-{number(ratio['p90'])}){state}")
     return "; ".join(cells) or "N/A"
@@ -50,5 +51,7 @@ def print_tables(reports, reasons):
             print("  ".join(text.rjust(width) if i else text.ljust(width)
                             for i, (text, width) in enumerate(zip(row, widths))))
         print()
+    if any(row["busy"] >= 0.1 for _, report in reports for row in report["rows"]):
+        print("*: other programs ran meanwhile; measure again when they have ended\n")
     for name, reason in reasons:
         print(f"{name}: {reason}")

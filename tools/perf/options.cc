@@ -26,7 +26,9 @@ written. N/A: there is no such form (a broadcast is always in place; only all-re
 all-gather are). root -1, redop none: the collective has none.
 
 state: near or far, by a ping-pong between two ranks around the repetitions; those during which it
-changed are dropped, those of each state have a row. "-": not probed, or it changed all the time.
+changed are dropped, those of each state have a row. "-": not probed, or it changed all the time. An
+asterisk: at a tenth of the readings or more, other programs wanted to run on the first host (busy in
+the report): measure again when they have ended.
 
 --compare: kolo/peer is the median of the repetitions' ratios (below 1: kolo is faster), then their
 10th and 90th percentile. Repetitions go round: kolo mpi gloo, mpi gloo kolo, ... mpi is the MPI that
@@ -36,7 +38,7 @@ The report of -J is one object:
   kolo, ranks, hosts      version, number of ranks and of hosts
   options                 iters, warmup, batch, check, rewrite
   rows[]                  one a size and state: collective, size (B), count, type, redop, root (null:
-                          none), door, state, probe_ns, samples, dropped, and
+                          none), door, state, probe_ns, busy (0 to 1), samples, dropped, and
     results[]             engine, in_place, time_us (median), p10_us, p50_us, p90_us, p99_us,
                           algbw_GBps, busbw_GBps, wrong (null: not verified)
     ratios[]              peer, in_place, median, p10, p90

@@ -14,6 +14,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <string>
 
 namespace kolo::perf {
@@ -27,6 +28,8 @@ struct Probe::Line {
 namespace {
 
 constexpr int kLoops = 5;
+/// As part_: nobody passes lines.
+constexpr int kNoPair = -2;
 constexpr std::uint32_t kRounds = 100;
 
 /// Whether every rank has a core: else spinning only disturbs. The same on every rank.
@@ -34,6 +37,15 @@ bool ranks_have_cores() {
   std::int64_t crowded = local_size() > sysconf(_SC_NPROCESSORS_ONLN) ? 1 : 0;
   allreduce_ordered(&crowded, &crowded, 1, DataType::kInt64, ReduceOp::kMax);
   return crowded == 0;
+}
+
+/// Whether more threads want to run on this host than it has ranks.
+bool others_run() {
+  std::ifstream file("/proc/loadavg");
+  double load = 0;
+  int runnable = 0;
+  file >> load >> load >> load >> runnable;
+  return file && runnable > local_size();
 }
 
 /// Spins until the flag has the value.
@@ -70,7 +82,7 @@ std::unique_ptr<Probe> Probe::open(double far_ns) {
     ::munmap(line, sizeof(Line));
     line = nullptr;
   }
-  return std::unique_ptr<Probe>(new Probe(line, mapped == 2 ? part : -2, far_ns));
+  return std::unique_ptr<Probe>(new Probe(line, mapped == 2 ? part : kNoPair, far_ns));
 }
 
 Probe::~Probe() {
@@ -99,13 +111,14 @@ double Probe::ping_pong() {
 }
 
 Reading Probe::read() {
-  if (part_ == -2) return {};
   align();
-  // One of the two tells all.
-  double ns = line_ != nullptr ? ping_pong() : 0;
-  if (part_ != 0) ns = 0;
-  allreduce_ordered(&ns, &ns, 1, DataType::kFloat64, ReduceOp::kSum);
-  return {ns > far_ns_ ? State::kFar : State::kNear, ns};
+  // Rank 0 and the first of the pair tell all.
+  double values[] = {0, rank() == 0 && others_run() ? 1.0 : 0.0};
+  const double ns = line_ != nullptr ? ping_pong() : 0;
+  if (part_ == 0) values[0] = ns;
+  allreduce_ordered(values, values, 2, DataType::kFloat64, ReduceOp::kSum);
+  const State state = values[0] > far_ns_ ? State::kFar : State::kNear;
+  return {part_ == kNoPair ? State::kUnknown : state, values[0], values[1] != 0};
 }
 
 }  // namespace kolo::perf

@@ -45,15 +45,19 @@ StateGroups grouped_by_state(const std::vector<std::vector<double>>& samples,
                              const std::vector<Reading>& after) {
   const std::size_t repetitions = before.size();
   const auto collect = [&](State state, const auto& belongs) {
-    StateGroup group{state, 0, std::vector<std::vector<double>>(samples.size())};
+    StateGroup group{.state = state, .samples = std::vector<std::vector<double>>(samples.size())};
     double count = 0;
     for (std::size_t i = 0; i < repetitions; ++i) {
       if (!belongs(i)) continue;
       for (std::size_t v = 0; v < samples.size(); ++v) group.samples[v].push_back(samples[v][i]);
       group.probe_ns += (before[i].ns + after[i].ns) / 2;
+      group.busy += ((before[i].busy ? 1 : 0) + (after[i].busy ? 1 : 0)) / 2.0;
       count += 1;
     }
-    if (count > 0) group.probe_ns /= count;
+    if (count > 0) {
+      group.probe_ns /= count;
+      group.busy /= count;
+    }
     return group;
   };
   StateGroups result;

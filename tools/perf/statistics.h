@@ -31,13 +31,15 @@ std::string_view to_string(State state);
 
 struct Reading {
   State state = State::kUnknown;
-  double ns = 0;  ///< one way from core to core; median of several short loops
+  double ns = 0;      ///< one way from core to core; median of several short loops
+  bool busy = false;  ///< programs other than the ranks wanted to run on the first host
 };
 
 /// The samples that were taken in one state of the machine.
 struct StateGroup {
   State state = State::kUnknown;
   double probe_ns = 0;  ///< mean of the readings around these samples
+  double busy = 0;      ///< share of these readings that met other programs
   /// By variant, in the order of the repetitions: the n-th of each were taken together.
   std::vector<std::vector<double>> samples;
 };

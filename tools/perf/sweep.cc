@@ -99,6 +99,7 @@ std::vector<nlohmann::json> measure(const Problem& problem, const std::vector<Va
                           {"root", nullptr},
                           {"state", to_string(group.state)},
                           {"probe_ns", group.probe_ns},
+                          {"busy", group.busy},
                           {"samples", group.samples.front().size()},
                           {"dropped", series.states.dropped}};
     if (reduces(problem.collective)) row["redop"] = to_string(problem.op);

@@ -7,6 +7,8 @@
 namespace kolo::perf {
 namespace {
 
+/// Share of the readings from which on a row is marked.
+constexpr double kBusy = 0.1;
 constexpr int kLeftWidth = 60;
 constexpr int kHalfWidth = 32;
 constexpr int kPercentilesWidth = 30;
@@ -107,7 +109,8 @@ void Table::print_row(const nlohmann::json& row) const {
   std::string line =
       fmt::format("{:>12} {:>13} {:>10} {:>8} {:>4} {:>7} {}  {}", row["size"].get<std::size_t>(),
                   row["count"].get<std::int64_t>(), text("type"), text("redop"), root,
-                  text("state"), half(row, false), half(row, true));
+                  text("state") + (row["busy"].get<double>() >= kBusy ? "*" : ""), half(row, false),
+                  half(row, true));
   for (const bool in_place : {false, true}) {
     for (const std::string& name : peers_of(in_place)) line += peer(row, name, in_place);
   }

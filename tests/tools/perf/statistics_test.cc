@@ -49,6 +49,13 @@ TEST(StateGroups, OneStateIsOneGroup) {
   EXPECT_EQ(result.dropped, 0);
 }
 
+TEST(StateGroups, TheShareOfReadingsWithOtherProgramsIsKept) {
+  const Reading busy = {State::kNear, 50, true};
+  const StateGroups result =
+      grouped_by_state(numbered(4), {busy, kNear, kNear, kNear}, {busy, busy, kNear, kNear});
+  EXPECT_DOUBLE_EQ(result.groups[0].busy, 3.0 / 8);
+}
+
 TEST(StateGroups, RepetitionsDuringAChangeAreDropped) {
   //                                    0      1      2      3     4     5     6     7
   const std::vector<Reading> before = {kNear, kNear, kNear, kNear, kFar, kFar, kFar, kFar};
