@@ -1,0 +1,144 @@
+// Recursive halving reduce-scatter. Called through the schedule cache when an operation starts, by
+// the holder of the progress token; pure. Idea: Thakur, Rabenseifner & Gropp, "Optimization of
+// collective communication operations in MPICH", IJHPCA 19 (2005), §4.4.
+//
+// p = 5, so four members and rank 1 folded into rank 0 (fold.h); what a rank sends:
+//
+//                 rank 0          rank 1          rank 2          rank 3          rank 4
+//   fold          ·               all → 0         ·               ·               ·
+//   d = 2         [3 4] → 3       ·               [3 4] → 4       [0 1 2] → 0     [0 1 2] → 2
+//   d = 1         [2]   → 2       ·               [0 1] → 0       [4]   → 4       [3]   → 3
+//   give back     [1]   → 1       ·               ·               ·               ·
+//
+// With q the largest power of two ≤ p: log₂ q messages of a member, one more where a rank is folded
+// in; one of a folded rank. Elements sent: where p is a power of two, Σ counts less the own part;
+// the folded ranks send Σ counts, and their partners send them their parts.
+//
+// The input is not written, so the sums live in the scratch, each at its place, and the parts
+// received behind them, each round at a place of its own. The first sum is made of the input; only
+// what is sent before that is packed. Both operands come in the order of the members.
+#include "runtime/collectives/reduce_scatter_halving.h"
+
+#include "runtime/base/check.h"
+#include "runtime/collectives/fold.h"
+#include "runtime/collectives/pipeline.h"
+
+#include <utility>
+
+namespace kolo {
+namespace {
+
+constexpr std::uint32_t kFoldTag = 0, kGiveBackTag = 1;  // within a pair
+
+class HalvingWriter {
+ public:
+  HalvingWriter(int rank, int size, std::span<const std::uint64_t> counts)
+      : rank_(rank),
+        size_(size),
+        counts_(counts),
+        fold_(rank, size),
+        count_(sum_of(counts)),
+        slots_end_(round_to_line(count_)),
+        builder_("reduce_scatter_halving", rank, size, count_,
+                 counts[static_cast<std::size_t>(rank)]) {}
+
+  Schedule write() &&;
+
+ private:
+  static constexpr StepId kNoStep = ScheduleBuilder::kNoStep;
+
+  Interval of_ranks(int first, int last) const {
+    const std::uint64_t begin = sum_of(counts_.first(static_cast<std::size_t>(first)));
+    return {begin, sum_of(counts_.first(static_cast<std::size_t>(last))) - begin};
+  }
+  Interval own() const { return of_ranks(rank_, rank_ + 1); }
+  static constexpr std::uint64_t round_to_line(std::uint64_t elements) {
+    return (elements + kCacheLineElements - 1) / kCacheLineElements * kCacheLineElements;
+  }
+  static Operand sum_at(Interval part) { return {Space::kScratch, -1, part.begin, part.length}; }
+  static Operand result(Interval part) { return {Space::kOutput, -1, 0, part.length}; }
+
+  /// Sends sums, or the packed input as long as there are none.
+  void send(int peer, std::uint32_t tag, Interval part, StepId ready) {
+    if (part.length == 0) return;
+    builder_.need_scratch(round_to_line(count_));
+    if (ready == kNoStep) ready = builder_.copy(input_at(part), {sum_at(part)}, Scaling::kPre, {});
+    builder_.send(peer, tag, sum_at(part), {ready});
+  }
+  /// Receives `part` and adds it to what is held; the last time each part to where it belongs.
+  StepId add(int peer, std::uint32_t tag, Interval part, bool first, bool last, StepId ready);
+
+  int rank_;
+  int size_;
+  std::span<const std::uint64_t> counts_;
+  Fold fold_;
+  std::uint64_t count_;
+  std::uint64_t slots_end_;
+  ScheduleBuilder builder_;
+};
+
+StepId HalvingWriter::add(int peer, std::uint32_t tag, Interval part, bool first, bool last,
+                          StepId ready) {
+  if (part.length == 0) return ready;
+  const Operand landing{Space::kScratch, -1, slots_end_, part.length};
+  slots_end_ += round_to_line(part.length);
+  builder_.need_scratch(slots_end_);
+  const StepId received = builder_.receive(peer, tag, landing, {});
+
+  const bool of_input = ready == kNoStep;
+  const auto reduce = [&](Interval some, Operand destination, Scaling scaling) {
+    Operand other = landing;
+    other.offset += some.begin - part.begin;
+    other.length = some.length;
+    const Operand held = of_input ? input_at(some) : sum_at(some);
+    return builder_.reduce({first ? held : other, first ? other : held}, {destination}, scaling,
+                           {received, ready});
+  };
+  if (!last) return reduce(part, sum_at(part), of_input ? Scaling::kPre : Scaling::kNone);
+
+  const Scaling scaling = of_input ? Scaling::kBoth : Scaling::kPost;
+  StepId added = kNoStep;
+  if (own().length > 0) added = reduce(own(), result(own()), scaling);
+  if (fold_.has_folded())
+    if (const Interval theirs = of_ranks(rank_ + 1, rank_ + 2); theirs.length > 0)
+      added = reduce(theirs, sum_at(theirs), scaling);
+  return added;
+}
+
+Schedule HalvingWriter::write() && {
+  if (size_ == 1) {
+    if (own().length > 0) builder_.copy(input_at(own()), {result(own())}, Scaling::kBoth, {});
+    return std::move(builder_).finish();
+  }
+  const Interval all{0, count_};
+  if (fold_.is_folded()) {
+    send(fold_.partner(), kFoldTag, all, kNoStep);
+    if (own().length > 0) builder_.receive(fold_.partner(), kGiveBackTag, result(own()), {});
+    return std::move(builder_).finish();
+  }
+
+  StepId ready = kNoStep;
+  if (fold_.has_folded()) ready = add(fold_.partner(), kFoldTag, all, true, false, kNoStep);
+  std::uint32_t tag = 0;
+  for (int distance = fold_.members() / 2; distance > 0; distance /= 2, ++tag) {
+    const int mine = fold_.member() / distance * distance;  // the first member of the half kept
+    const int partner = fold_.rank_of(fold_.member() ^ distance);
+    const auto of_members = [&](int first) {
+      return of_ranks(fold_.rank_of(first), fold_.rank_of(first + distance));
+    };
+    send(partner, tag, of_members(mine ^ distance), ready);
+    ready = add(partner, tag, of_members(mine), rank_ < partner, distance == 1, ready);
+  }
+  if (fold_.has_folded())
+    send(fold_.partner(), kGiveBackTag, of_ranks(rank_ + 1, rank_ + 2), ready);
+  return std::move(builder_).finish();
+}
+
+}  // namespace
+
+Schedule reduce_scatter_halving(int rank, int size, std::span<const std::uint64_t> counts) {
+  KOLO_CHECK(counts.size() == static_cast<std::size_t>(size));
+  return HalvingWriter(rank, size, counts).write();
+}
+
+}  // namespace kolo
