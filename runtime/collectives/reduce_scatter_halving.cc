@@ -59,11 +59,11 @@ class HalvingWriter {
   static Operand result(Interval part) { return {Space::kOutput, -1, 0, part.length}; }
 
   /// Sends sums, or the packed input as long as there are none.
-  void send(int peer, std::uint32_t tag, Interval part, StepId ready) {
-    if (part.length == 0) return;
+  StepId send(int peer, std::uint32_t tag, Interval part, StepId ready) {
+    if (part.length == 0) return kNoStep;
     builder_.need_scratch(round_to_line(count_));
     if (ready == kNoStep) ready = builder_.copy(input_at(part), {sum_at(part)}, Scaling::kPre, {});
-    builder_.send(peer, tag, sum_at(part), {ready});
+    return builder_.send(peer, tag, sum_at(part), {ready});
   }
   /// Receives `part` and adds it to what is held; the last time each part to where it belongs.
   StepId add(int peer, std::uint32_t tag, Interval part, bool first, bool last, StepId ready);
@@ -112,8 +112,9 @@ Schedule HalvingWriter::write() && {
   }
   const Interval all{0, count_};
   if (fold_.is_folded()) {
-    send(fold_.partner(), kFoldTag, all, kNoStep);
-    if (own().length > 0) builder_.receive(fold_.partner(), kGiveBackTag, result(own()), {});
+    // The result may lie in the input, which must be packed before.
+    const StepId sent = send(fold_.partner(), kFoldTag, all, kNoStep);
+    if (own().length > 0) builder_.receive(fold_.partner(), kGiveBackTag, result(own()), {sent});
     return std::move(builder_).finish();
   }
 
