@@ -1,0 +1,111 @@
+// What the store's two ends say to each other: framing, and that no bytes whatever do harm, before
+// the hello or after it.
+#include "runtime/bootstrap/store_wire.h"
+#include "runtime/bootstrap/tcp_store.h"
+#include "runtime/bootstrap/tcp_store_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace kolo {
+namespace {
+
+using std::chrono::seconds;
+
+Deadline later() { return Deadline::after(seconds(30)); }
+
+TEST(StoreWire, FramesComeWholeOrNotAtAll) {
+  const Fields fields = {"exchange", "", std::string(300, '\0'), "7"};
+  const std::string frame = to_frame(fields);
+  std::string buffer;
+  for (const char byte : frame + frame) {
+    const auto early = take_frame(buffer, 1 << 20);
+    ASSERT_TRUE(early.ok());
+    if (*early) {
+      EXPECT_EQ(**early, fields);
+    }
+    buffer += byte;
+  }
+  EXPECT_EQ(**take_frame(buffer, 1 << 20), fields);
+  EXPECT_TRUE(buffer.empty());
+}
+
+TEST(StoreWire, WhatIsTooLongOrNoFrameIsRefused) {
+  std::string frame = to_frame({"a"});
+  EXPECT_FALSE(take_frame(frame, 4).ok());
+  std::string empty(4, '\0');
+  EXPECT_FALSE(take_frame(empty, 4096).ok());
+  EXPECT_FALSE(parse_reply({"neither"}).ok());
+  EXPECT_FALSE(parse_reply({"error", "99", "no such code"}).ok());
+  const auto error = parse_reply({"error", "2", "too late"});
+  ASSERT_FALSE(error.ok());
+  EXPECT_EQ(error.error().code, ErrorCode::kTimeout);
+  EXPECT_EQ(error.error().message, "too late");
+  for (const char* text : {"", "-1", "1x", " 1", "1000000000", "99999999999999999999"}) {
+    EXPECT_FALSE(parse_count(text)) << text;
+  }
+}
+
+TEST(StoreWire, NoBytesBreakTheDecoder) {
+  std::mt19937 random(7);
+  std::uniform_int_distribution<int> byte(0, 255);
+  const std::string whole = to_frame({"set", "key", std::string(100, 'v')});
+  for (int round = 0; round < 20'000; ++round) {
+    std::string bytes = whole.substr(0, random() % (whole.size() + 1));
+    for (std::size_t i = random() % 8; i > 0 && !bytes.empty(); --i) {
+      bytes[random() % bytes.size()] = static_cast<char>(byte(random));
+    }
+    const std::size_t before = bytes.size();
+    const auto frame = take_frame(bytes, kHelloLimit);
+    EXPECT_LE(bytes.size(), before);
+    if (frame.ok() && *frame) {
+      EXPECT_FALSE((*frame)->empty());
+    }
+  }
+}
+
+/// A connection that has introduced itself as rank 1 of 2, below the store's own client.
+UniqueDescriptor introduced(const Endpoint& server) {
+  auto fd = connect_to(server, later());
+  const std::string nonce = receive_exactly(fd->get(), kStoreGreeting.size() + kNonceSize, later())
+                                ->substr(kStoreGreeting.size());
+  const Member member = {1, 2, "fuzzer"};
+  const std::string proof = store_proof("", "client", nonce, "mine", member);
+  EXPECT_TRUE(send_all(fd->get(), to_frame({"mine", proof, "1", "2", member.who}), later()).ok());
+  return *std::move(fd);
+}
+
+TEST(StoreServer, NoRequestOfARankBreaksIt) {
+  std::mt19937 random(11);
+  const std::vector<std::string> words = {"set", "get",  "exchange", "leave", "",
+                                          "a",   "1000", "-1",       "99999", std::string(70, 'x')};
+  for (int round = 0; round < 100; ++round) {
+    const auto server = TcpStoreServer::start({.endpoint = {"127.0.0.1", 0}});
+    ASSERT_TRUE(server.ok()) << server.error().message;
+    const Endpoint endpoint = {"127.0.0.1", (*server)->port()};
+    const UniqueDescriptor fuzzer = introduced(endpoint);
+    std::string bytes;
+    for (int request = 0; request < 5; ++request) {
+      Fields fields;
+      for (std::size_t i = 1 + random() % 5; i > 0; --i) {
+        fields.push_back(words[random() % words.size()]);
+      }
+      bytes += to_frame(fields);
+    }
+    if (round % 4 == 0) bytes[random() % bytes.size()] ^= static_cast<char>(1 + random() % 255);
+    [[maybe_unused]] const Status sent = send_all(fuzzer.get(), bytes, later());
+    // Another rank is served all the same, if only with the news that the fuzzer failed.
+    const auto rank = TcpStore::join(endpoint, {0, 2, "rank 0"}, "", later());
+    if (!rank.ok()) {
+      EXPECT_EQ(rank.error().code, ErrorCode::kPeerLost) << rank.error().message;
+    } else {
+      const Status set = (*rank)->set("mine", "1");
+      EXPECT_TRUE(set.ok() || set.error().code == ErrorCode::kPeerLost) << set.error().message;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kolo
