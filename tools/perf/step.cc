@@ -84,7 +84,8 @@ class Step {
   }
 
   std::int64_t wrong() const {
-    const auto expected = static_cast<float>(size() * (size() + 1) / 2);
+    const int sum = size() * (size() + 1) / 2;
+    const auto expected = static_cast<float>(sum);
     std::int64_t wrong = 0;
     for (const auto& gradient : gradients_) {
       wrong += std::count_if(gradient.begin(), gradient.end(),
