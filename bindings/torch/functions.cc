@@ -52,25 +52,9 @@ AllreduceOptions core_options(const TensorAllreduceOptions& options) {
 std::vector<TensorWork> start_group(const std::vector<torch::Tensor>& inputs,
                                     const std::vector<torch::Tensor>& outputs,
                                     const TensorAllreduceOptions& options) {
-  const torch::NoGradGuard no_grad;
-  std::vector<DenseMemory> members;
-  std::vector<GroupMember> group;
-  auto owners = std::make_shared<std::vector<torch::Tensor>>();
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const DenseMemory& member = members.emplace_back(inputs[i], outputs[i], options.name);
-    group.push_back(
-        {member.source.data_ptr(), member.memory.data_ptr(), shape_of(outputs[i]), member.type});
-    owners->insert(owners->end(), {member.source, member.memory});
-  }
-  AllreduceOptions core = core_options(options);
-  core.keep_alive = std::move(owners);
-  std::vector<TensorWork> works;
-  auto started = grouped_allreduce_async(group, core);
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    members[i].parts.work = std::move(started[i]);
-    works.emplace_back(std::move(members[i].parts));
-  }
-  return works;
+  std::vector<TensorGroupMember> members;
+  for (std::size_t i = 0; i < inputs.size(); ++i) members.push_back({inputs[i], outputs[i], {}});
+  return start_grouped_allreduce(std::move(members), options);
 }
 
 }  // namespace
@@ -86,6 +70,30 @@ TensorWork start_allreduce(torch::Tensor input, torch::Tensor output,
   dense.parts.work = allreduce_async(dense.source.data_ptr(), dense.memory.data_ptr(),
                                      shape_of(output), dense.type, core);
   return TensorWork(std::move(dense.parts));
+}
+
+std::vector<TensorWork> start_grouped_allreduce(std::vector<TensorGroupMember> members,
+                                                const TensorAllreduceOptions& options) {
+  const torch::NoGradGuard no_grad;
+  std::vector<DenseMemory> memory;
+  std::vector<GroupMember> group;
+  auto owners = std::make_shared<std::vector<torch::Tensor>>();
+  for (TensorGroupMember& member : members) {
+    const std::string& name = member.name.empty() ? options.name : member.name;
+    const DenseMemory& dense = memory.emplace_back(member.input, member.output, name);
+    group.push_back({dense.source.data_ptr(), dense.memory.data_ptr(), shape_of(member.output),
+                     dense.type, std::move(member.name), member.absent});
+    owners->insert(owners->end(), {dense.source, dense.memory});
+  }
+  AllreduceOptions core = core_options(options);
+  core.keep_alive = std::move(owners);
+  std::vector<TensorWork> works;
+  auto started = grouped_allreduce_async(group, core);
+  for (std::size_t i = 0; i < memory.size(); ++i) {
+    memory[i].parts.work = std::move(started[i]);
+    works.emplace_back(std::move(memory[i].parts));
+  }
+  return works;
 }
 
 std::vector<TensorWork> grouped_allreduce_async(const std::vector<torch::Tensor>& tensors,

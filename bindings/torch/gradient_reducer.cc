@@ -1,6 +1,6 @@
 // GradientReducer: starts a gradient's all-reduce when it is accumulated, and waits for all of
 // them. A gradient's own state and its way there and back are in reduced_gradient.cc.
-#include "bindings/torch/reduced_gradient.h"
+#include "bindings/torch/gradient_groups.h"
 #include "bindings/torch/tensor_memory.h"
 
 #include <kolo/torch/distributed_optimizer.h>
@@ -51,6 +51,7 @@ struct GradientReducer::State final : GradientListener,
   std::string prefix;
   ReductionSettings settings;
   std::deque<ReducedGradient> gradients;
+  std::deque<GradientGroup> groups;
   TensorWork samples;  ///< their sum over the ranks, under way
   bool skip = false;
 
@@ -101,6 +102,8 @@ GradientReducer::GradientReducer(const std::vector<torch::optim::OptimizerParamG
             "one parameter is called both '" + it->second + "' and '" + name + "'; name it once");
     }
   }
+  std::vector<std::string> names_in_order;
+  std::vector<torch::Tensor> parameters;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     for (std::size_t i = 0; i < groups[g].params().size(); ++i) {
       const torch::Tensor& tensor = groups[g].params()[i];
@@ -111,8 +114,17 @@ GradientReducer::GradientReducer(const std::vector<torch::optim::OptimizerParamG
                   " of the optimizer is not among the named parameters; pass the "
                   "named_parameters() of the same module");
       }
-      state_->add(tensor, name->second);
+      names_in_order.push_back(name->second);
+      parameters.push_back(tensor);
     }
+  }
+  const auto together = members_of(options.groups, names_in_order, parameters);
+  for (std::size_t i = 0; i < parameters.size(); ++i) state_->add(parameters[i], names_in_order[i]);
+  for (const auto& members : together) {
+    std::vector<ReducedGradient*> gradients;
+    for (const std::size_t index : members) gradients.push_back(&state_->gradients[index]);
+    state_->groups.emplace_back(state_->prefix + "group" + std::to_string(state_->groups.size()),
+                                std::move(gradients), state_->settings);
   }
 }
 
@@ -157,6 +169,8 @@ void GradientReducer::synchronize() {
       state_->gradients[i].submit_missing();
     });
   }
+  // One whose last members do not require a gradient any more.
+  for (GradientGroup& group : state_->groups) attempt([&] { group.start_if_ready(); });
   if (state_->samples.valid()) {
     attempt([&] {
       state_->settings.total_samples =

@@ -1,5 +1,6 @@
 #include "bindings/torch/reduced_gradient.h"
 
+#include "bindings/torch/gradient_groups.h"
 #include "bindings/torch/tensor_memory.h"
 
 #include <utility>
@@ -22,10 +23,9 @@ void ReducedGradient::install(const std::weak_ptr<GradientListener>& listener, s
   hooks_ = GradientHooks(parameter_, listener, index);
 }
 
-TensorAllreduceOptions ReducedGradient::allreduce_options() const {
-  const DistributedOptimizerOptions& options = settings_.options;
-  TensorAllreduceOptions allreduce{
-      .op = options.op, .name = name_, .process_set = options.process_set};
+TensorAllreduceOptions allreduce_options_of(const ReductionSettings& settings) {
+  const DistributedOptimizerOptions& options = settings.options;
+  TensorAllreduceOptions allreduce{.op = options.op, .process_set = options.process_set};
   if (options.weigh_by_samples) {
     allreduce.op = ReduceOp::kSum;  // divided by the samples of all ranks when these are known
   } else if (options.gradient_predivide_factor != 1.0) {
@@ -51,8 +51,26 @@ torch::Tensor ReducedGradient::densify() {
 void ReducedGradient::submit(torch::Tensor gradient, bool absent) {
   passes_ = 0;
   absent_ = absent;
-  reduced_ = gradient;
-  if (settings_.options.weigh_by_samples && !absent) {
+  reduced_ = std::move(gradient);
+  if (group_ != nullptr) {
+    waiting_ = true;
+    group_->start_if_ready();
+    return;
+  }
+  const TensorGroupMember wire = load();
+  TensorAllreduceOptions options = allreduce_options_of(settings_);
+  options.name = name_;
+  work_ = start_allreduce(wire.input, wire.output, options, absent);
+}
+
+void ReducedGradient::start(TensorWork work) {
+  waiting_ = false;
+  work_ = std::move(work);
+}
+
+TensorGroupMember ReducedGradient::load() {
+  torch::Tensor& gradient = reduced_;
+  if (settings_.options.weigh_by_samples && !absent_) {
     if (!settings_.samples) {
       raise(ErrorCode::kInvalidArgument,
             "parameter '" + name_ +
@@ -63,7 +81,7 @@ void ReducedGradient::submit(torch::Tensor gradient, bool absent) {
   Compressor* const compressor = settings_.options.compression.get();
   compressed_ = compressor != nullptr;
   torch::Tensor wire = gradient;
-  if (compressed_ && absent) {
+  if (compressed_ && absent_) {
     wire = torch::zeros_like(
         gradient, gradient.options().dtype(compressor->wire_type(gradient.scalar_type())));
   } else if (compressed_) {
@@ -76,7 +94,7 @@ void ReducedGradient::submit(torch::Tensor gradient, bool absent) {
                 "type that wire_type() promises");
     }
   }
-  work_ = start_allreduce(wire, wire, allreduce_options(), absent);
+  return {wire, wire, name_, absent_};
 }
 
 void ReducedGradient::before_accumulation() {
@@ -84,6 +102,10 @@ void ReducedGradient::before_accumulation() {
     raise(ErrorCode::kUnsupported,
           "parameter '" + name_ +
               "': a second backward before zero_grad(), which weigh_by_samples does not take");
+  }
+  if (std::exchange(waiting_, false)) {
+    reduced_ = torch::Tensor();  // it has not left yet: the new pass is simply added
+    return;
   }
   finish();
   const torch::NoGradGuard no_grad;
@@ -105,7 +127,7 @@ void ReducedGradient::after_accumulation() {
 }
 
 void ReducedGradient::submit_missing() {
-  if (!parameter_.requires_grad() || work_.valid()) return;
+  if (!parameter_.requires_grad() || pending()) return;
   const torch::NoGradGuard no_grad;
   torch::Tensor gradient = densify();
   if (gradient.defined() && !is_same(gradient, reduced_)) {
@@ -119,6 +141,7 @@ void ReducedGradient::submit_missing() {
 }
 
 void ReducedGradient::finish() {
+  if (std::exchange(waiting_, false)) reduced_ = torch::Tensor();  // its group could not start
   if (!work_.valid()) return;
   TensorWork work = std::exchange(work_, {});
   const torch::Tensor result = work.wait();
@@ -149,6 +172,7 @@ void ReducedGradient::finish() {
 }
 
 void ReducedGradient::discard() {
+  waiting_ = false;
   work_.drain();
   work_ = {};
   reduced_ = torch::Tensor();

@@ -20,14 +20,29 @@ struct ReductionSettings {
   std::optional<std::int64_t> total_samples;  ///< of all ranks, once known
 };
 
+/// What every gradient's all-reduce is: all but its name.
+TensorAllreduceOptions allreduce_options_of(const ReductionSettings& settings);
+
+class GradientGroup;
+
 class ReducedGradient {
  public:
   /// `settings` outlives it.
   ReducedGradient(std::string name, torch::Tensor parameter, const ReductionSettings& settings);
 
   const std::string& name() const { return name_; }
-  /// Submitted and not yet finished.
-  bool pending() const { return work_.valid(); }
+  bool requires_grad() const { return parameter_.requires_grad(); }
+  /// Submitted, or waiting for the others of its group, and not yet finished.
+  bool pending() const { return work_.valid() || waiting_; }
+
+  /// From now on it travels with `group`, which outlives it.
+  void enter(GradientGroup& group) { group_ = &group; }
+  /// It is ready, and the others of its group are awaited.
+  bool waiting() const { return waiting_; }
+  /// What is to travel. Once for each submission.
+  TensorGroupMember load();
+  /// The group is under way.
+  void start(TensorWork work);
 
   /// Installs the hooks, if the parameter requires a gradient and has none yet.
   void install(const std::weak_ptr<GradientListener>& listener, std::size_t index);
@@ -45,7 +60,6 @@ class ReducedGradient {
  private:
   void submit(torch::Tensor gradient, bool absent);
   torch::Tensor densify();
-  TensorAllreduceOptions allreduce_options() const;
 
   std::string name_;
   torch::Tensor parameter_;
@@ -54,6 +68,8 @@ class ReducedGradient {
   torch::Tensor reduced_;  ///< the gradient that was submitted last
   torch::Tensor earlier_;  ///< reduced gradients of earlier passes, to be added
   TensorWork work_;
+  GradientGroup* group_ = nullptr;
+  bool waiting_ = false;
   int passes_ = 0;       ///< since the last submission
   bool absent_ = false;  ///< what was submitted is zeros, for want of a gradient
   bool compressed_ = false;

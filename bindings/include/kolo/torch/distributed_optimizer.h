@@ -26,11 +26,19 @@
 #include <torch/torch.h>
 
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace kolo {
+
+/// Which gradients travel together, all or none of them: nothing (each for itself); a number of
+/// groups of even length, into which the parameters are dealt in their order; or lists of
+/// parameters, by name or themselves. (Horovod's `groups`.)
+using GradientGroups = std::variant<std::monostate, int, std::vector<std::vector<std::string>>,
+                                    std::vector<std::vector<torch::Tensor>>>;
 
 struct DistributedOptimizerOptions {
   ReduceOp op = ReduceOp::kAverage;
@@ -47,6 +55,10 @@ struct DistributedOptimizerOptions {
   /// Ranks' gradients are means over batches of unequal size: each counts by the samples that
   /// set_sample_count() has told for the step. Only with kAverage and one pass a step.
   bool weigh_by_samples = false;
+  /// A group starts when the last of its gradients is ready, and fails as a whole. A member without
+  /// a gradient takes part with zeros from step() on, as it does alone. Parameters of no group, and
+  /// those of add_param_group(), travel for themselves. On all ranks alike. E.g. `.groups = 2`.
+  GradientGroups groups = {};
   /// The ranks over which gradients are reduced; default: all.
   ProcessSet process_set = {};
 };

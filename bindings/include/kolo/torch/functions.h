@@ -50,6 +50,17 @@ KOLO_API TensorWork allreduce_async(const torch::Tensor& tensor,
 KOLO_API TensorWork allreduce_async_(torch::Tensor tensor,
                                      const TensorAllreduceOptions& options = {});
 
+/// A member of a group with its own name; `absent` as in AllreduceOptions.
+struct TensorGroupMember {
+  torch::Tensor input;
+  torch::Tensor output;
+  std::string name;
+  bool absent = false;
+};
+/// As start_allreduce, of a group that has a name. Work by member.
+KOLO_API std::vector<TensorWork> start_grouped_allreduce(std::vector<TensorGroupMember> members,
+                                                         const TensorAllreduceOptions& options);
+
 /// Several at once, all or none: see <kolo/collectives.h>. `name` is the group's.
 KOLO_API std::vector<torch::Tensor> grouped_allreduce(const std::vector<torch::Tensor>& tensors,
                                                       const TensorAllreduceOptions& options = {});

@@ -1,0 +1,34 @@
+// Gradients that travel together: which ones do, and their common start. Used by the gradient
+// reducer, by one thread at a time. Private to bindings/torch.
+#pragma once
+
+#include "bindings/torch/reduced_gradient.h"
+
+#include <string>
+#include <vector>
+
+namespace kolo {
+
+/// The members of each group that `groups` asks for, as places in `names` and `parameters`, which
+/// are an optimizer's in order. Throws kInvalidArgument for groups that cannot be.
+std::vector<std::vector<std::size_t>> members_of(const GradientGroups& groups,
+                                                 const std::vector<std::string>& names,
+                                                 const std::vector<torch::Tensor>& parameters);
+
+/// Gradients that are submitted as one operation, once the last of them is ready.
+class GradientGroup {
+ public:
+  /// `settings` and the members outlive it.
+  GradientGroup(std::string name, std::vector<ReducedGradient*> members,
+                const ReductionSettings& settings);
+
+  /// Starts the operation if every member that requires a gradient waits for it.
+  void start_if_ready();
+
+ private:
+  std::string name_;
+  std::vector<ReducedGradient*> members_;
+  const ReductionSettings& settings_;
+};
+
+}  // namespace kolo
