@@ -9,16 +9,19 @@
 
 namespace kolo {
 
-namespace {
-
-bool spans_hosts(const Communicator& communicator) {
+AllreducePolicy allreduce_policy(const Communicator& communicator, const HostWindow& window,
+                                 const LinkCosts& links, const Config& config) {
   const World& world = communicator.world();
   const auto& ranks = communicator.ranks();
-  return std::any_of(ranks.begin(), ranks.end(),
-                     [&](int rank) { return !world.same_host(rank, ranks.front()); });
+  const bool one_host = std::all_of(ranks.begin(), ranks.end(),
+                                    [&](int rank) { return world.same_host(rank, ranks.front()); });
+  return {.size = communicator.size(),
+          // The window's slots are the world's: who holds one must be agreed on.
+          .can_map = communicator.id() == 0 && window.covers(communicator),
+          .link = one_host ? links.inside : links.across,
+          .forced = algorithm_of(config.algorithm),
+          .deterministic = config.deterministic != 0};
 }
-
-}  // namespace
 
 Operation::Operation(const Communicator& communicator, Transport& transport, const Device& device,
                      Arena& arena, HostWindow& window, OneShot& one_shot, ScheduleCache& schedules,
@@ -28,11 +31,8 @@ Operation::Operation(const Communicator& communicator, Transport& transport, con
       window_(window),
       one_shot_(one_shot),
       schedules_(schedules),
-      links_(links),
       config_(config),
-      uses_window_(communicator.id() == 0 && window.covers(communicator)),
-      spans_hosts_(spans_hosts(communicator)),
-      forced_(algorithm_of(config.algorithm)),
+      policy_(allreduce_policy(communicator, window, links, config)),
       executor_(transport, device, &timeline) {}
 
 Status Operation::start(PlannedOperation plan) {
@@ -78,7 +78,7 @@ bool Operation::advance() {
 
 bool Operation::is_one_shot() const {
   const Signature& signature = plan_.entries.front().signature;
-  return plan_.door == Door::kOrdered && uses_window_ &&
+  return plan_.door == Door::kOrdered && policy_.can_map &&
          signature.kind == OperationKind::kAllreduce && signature.op != ReduceOp::kAdasum &&
          one_shot_.takes(signature.bytes());
 }
@@ -171,7 +171,7 @@ std::shared_ptr<const Schedule> Operation::choose() const {
         request.collective = Collective::kAdasum;
         break;
       }
-      request.algorithm = algorithm_for(request.count * size_of(signature.type), signature.type);
+      request.algorithm = policy_.choose(request.count * size_of(signature.type));
       if (request.algorithm == Algorithm::kMapped)
         request.mapped_elements = window_.slot_bytes() / size_of(signature.type);
       request.placement = plan_.entries.size() > 1 ? Placement::kPacked : Placement::kInPlace;
@@ -210,15 +210,6 @@ std::shared_ptr<const Schedule> Operation::choose() const {
       KOLO_CHECK(false);  // the agreement is all of them
   }
   return schedules_.get(request);
-}
-
-Algorithm Operation::algorithm_for(std::size_t bytes, DataType type) const {
-  const bool can_map = uses_window_ && window_.slot_bytes() / size_of(type) >= kMappedLanes;
-  if (can_map && forced_.value_or(Algorithm::kMapped) == Algorithm::kMapped)
-    return Algorithm::kMapped;
-  if (forced_ && *forced_ != Algorithm::kMapped) return *forced_;
-  return cheapest(communicator_.size(), bytes, spans_hosts_ ? links_.across : links_.inside,
-                  config_.deterministic != 0);
 }
 
 Status Operation::bind(MemoryBinding& binding) {

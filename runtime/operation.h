@@ -34,6 +34,10 @@ struct PlannedOperation {
   RowLayout layout = {};          ///< of an operation that is not fused
 };
 
+/// How a communicator's all-reduces are chosen.
+AllreducePolicy allreduce_policy(const Communicator& communicator, const HostWindow& window,
+                                 const LinkCosts& links, const Config& config);
+
 class Operation {
  public:
   using Clock = std::chrono::steady_clock;
@@ -80,7 +84,6 @@ class Operation {
   bool is_one_shot() const;
   OneShot::Request one_shot_request() const;
   std::shared_ptr<const Schedule> choose() const;
-  Algorithm algorithm_for(std::size_t bytes, DataType type) const;
   Status bind(MemoryBinding& binding);
   Status bind_allreduce(MemoryBinding& binding);
   Status bind_rows(MemoryBinding& binding);
@@ -97,12 +100,8 @@ class Operation {
   HostWindow& window_;
   OneShot& one_shot_;
   ScheduleCache& schedules_;
-  const LinkCosts& links_;
   const Config& config_;
-  /// The window's slots are the world's: who holds one must be agreed on.
-  const bool uses_window_;
-  const bool spans_hosts_;
-  const std::optional<Algorithm> forced_;  ///< KOLO_ALGORITHM
+  const AllreducePolicy policy_;
   Executor executor_;
   ArenaBlock scratch_;
   std::vector<ArenaBlock> borrowed_;

@@ -87,6 +87,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
   KOLO_TRY(runtime->add_initial_process_sets(process_sets));
   KOLO_TRY(runtime->connect(bootstrap, std::move(peers)));
   if (compare_clocks) KOLO_TRY(runtime->start_timeline(bootstrap));
+  runtime->way_in_ = bootstrap.description();
   runtime->log_start(bootstrap);
   runtime->driver_->start();
   return runtime;
@@ -313,6 +314,30 @@ Result<std::shared_ptr<std::byte>> Runtime::allocate(std::size_t bytes) const {
   }
   std::memset(memory, 0, bytes);
   return std::shared_ptr<std::byte>(memory, [](std::byte* begin) { std::free(begin); });
+}
+
+RuntimeInfo Runtime::info() const {
+  RuntimeInfo info;
+  info.way_in = way_in_;
+  info.transport = transport_->description();
+  info.shared_bytes = window_.slot_bytes() * HostWindow::kSlots;
+  if (window_.arena() != nullptr) info.arena_bytes = window_.arena()->capacity();
+  info.one_shot_bytes = one_shot_.largest();
+  const auto info_of = [](const LinkCost& link) {
+    const double rate = link.us_per_byte > 0 ? 1e-3 / link.us_per_byte : 0;
+    return LinkInfo{.latency_us = link.latency_us, .gigabytes_per_second = rate};
+  };
+  info.inside = info_of(links_.inside);
+  info.across = info_of(links_.across);
+  const AllreducePolicy policy =
+      allreduce_policy(groups_.world().communicator, window_, links_, config_);
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
+  for (std::uint64_t bytes = 4; bytes <= kMost; bytes *= 2) {
+    std::string algorithm(to_string(policy.choose(bytes)));
+    if (!info.allreduces.empty() && info.allreduces.back().algorithm == algorithm) continue;
+    info.allreduces.push_back({info.allreduces.empty() ? 0 : bytes, std::move(algorithm)});
+  }
+  return info;
 }
 
 void Runtime::shut_down() {

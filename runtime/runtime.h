@@ -12,6 +12,7 @@
 #include "transport/transport.h"
 
 #include <kolo/config.h>
+#include <kolo/info.h>
 #include <kolo/work.h>
 
 #include <memory>
@@ -82,6 +83,9 @@ class Runtime {
   /// private memory. It may outlive the runtime. kOutOfMemory.
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes) const;
 
+  /// What this rank runs on.
+  RuntimeInfo info() const;
+
   /// Ends this rank's part; what is under way fails with kShutdown. Further calls do nothing.
   void shut_down();
   /// The failure that aborted this rank, if any; an orderly shutdown is none.
@@ -109,6 +113,7 @@ class Runtime {
   GroupRegistry groups_;
   OneShot one_shot_;
   LinkCosts links_;
+  std::string way_in_;
   Cycle cycle_;
   std::shared_ptr<Driver> driver_;
 };

@@ -98,7 +98,7 @@ def unit(path):
 def target_of(delimiter, name):
     """The repository path that an include names, or None for a library's header."""
     if name.startswith("kolo/") and delimiter == "<":
-        core = name[5:] in ("error.h", "types.h", "config.h", "work.h", "export.h")
+        core = name[5:] in ("error.h", "types.h", "config.h", "work.h", "export.h", "info.h")
         return ("runtime/include/" if core else "bindings/include/") + name
     return name if re.match(r"(runtime|transport|bindings|examples|tools|tests)/", name) else None
 

@@ -163,6 +163,8 @@ int local_size() { return runtime_for("local_size")->world().local_size(); }
 int cross_rank() { return runtime_for("cross_rank")->world().cross_rank(); }
 int cross_size() { return runtime_for("cross_size")->world().cross_size(); }
 
+RuntimeInfo runtime_info() { return runtime_for("runtime_info")->info(); }
+
 bool cuda_built() { return false; }
 bool nccl_built() { return false; }
 std::string version() { return KOLO_VERSION; }

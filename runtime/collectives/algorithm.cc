@@ -53,6 +53,13 @@ double price(Algorithm algorithm, int size, std::uint64_t bytes, const LinkCost&
   return 0;
 }
 
+Algorithm AllreducePolicy::choose(std::uint64_t bytes) const {
+  if (can_map && forced.value_or(Algorithm::kMapped) == Algorithm::kMapped)
+    return Algorithm::kMapped;
+  if (forced && *forced != Algorithm::kMapped) return *forced;
+  return cheapest(size, bytes, link, deterministic);
+}
+
 Algorithm cheapest(int size, std::uint64_t bytes, const LinkCost& link, bool deterministic) {
   Algorithm best = Algorithm::kHalvingDoubling;
   double least = std::numeric_limits<double>::infinity();

@@ -34,6 +34,18 @@ struct LinkCost {
 /// Microseconds of an all-reduce of `bytes` bytes over messages; not of kMapped.
 double price(Algorithm algorithm, int size, std::uint64_t bytes, const LinkCost& link);
 
+/// What the choice of an all-reduce's algorithm depends on, besides its bytes. Alike on all ranks.
+struct AllreducePolicy {
+  int size = 1;
+  bool can_map = false;  ///< kMapped is possible
+  LinkCost link = {};    ///< of the slowest link that it takes
+  std::optional<Algorithm> forced = {};
+  bool deterministic = false;
+
+  /// The forced one if it is possible; else kMapped; else the cheapest.
+  Algorithm choose(std::uint64_t bytes) const;
+};
+
 /// The cheapest algorithm over messages. With `deterministic`, among those whose sums have the same
 /// order for every element, whatever it is fused with.
 Algorithm cheapest(int size, std::uint64_t bytes, const LinkCost& link, bool deterministic);

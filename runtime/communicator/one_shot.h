@@ -53,6 +53,8 @@ class OneShot {
 
   /// Whether it carries an allreduce of this size; alike on every rank.
   bool takes(std::size_t bytes) const { return !boards_.empty() && bytes <= largest_; }
+  /// Bytes of the largest; 0 where ranks share no memory.
+  std::size_t largest() const { return largest_; }
   /// One has begun and is not done.
   bool busy() const { return busy_; }
 

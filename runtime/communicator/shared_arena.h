@@ -27,6 +27,8 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
   /// Where memory lies within the window; nothing if it does not lie in this arena as a whole.
   std::optional<std::size_t> offset_of(const std::byte* data, std::size_t bytes) const;
 
+  /// Bytes that it can hand out in all.
+  std::size_t capacity() const { return region_->bytes().size() - begin_; }
   /// Bytes that are handed out.
   std::size_t bytes_used() const;
 

@@ -9,6 +9,7 @@
 #include <kolo/config.h>
 #include <kolo/error.h>
 #include <kolo/export.h>
+#include <kolo/info.h>
 #include <kolo/types.h>
 #include <kolo/work.h>
 

@@ -48,8 +48,13 @@ struct KOLO_API Config {
   /// KOLO_SHARED_MEMORY, bytes: a rank's window that the other ranks of its host map; 0: none, so
   /// that messages carry everything.
   std::int64_t shared_memory = 16 << 20;
+  /// KOLO_ALGORITHM, of all-reduces: auto (the cheapest), mapped (where ranks share memory, else as
+  /// auto), ring, recursive_doubling, halving_doubling.
   std::string algorithm = "auto";
+  /// KOLO_DETERMINISTIC: 1: sums do not depend on what they are fused with, nor on the links'
+  /// speed.
   std::int64_t deterministic = 0;
+  /// KOLO_ARENA, bytes: address space for kolo::allocate(); memory is taken as it is allocated.
   std::int64_t arena = std::int64_t{64} << 30;
   /// KOLO_BATCH_WINDOW, microseconds: how long a ready tensor may wait for company before it is
   /// announced, unless somebody already waits for it.

@@ -1,0 +1,39 @@
+// What this job runs on: for reports, as kolo-info prints them.
+#pragma once
+
+#include <kolo/export.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kolo {
+
+/// What messages of a kind of link cost, as measured by init(); zeros where there is no such link.
+struct LinkInfo {
+  double latency_us = 0;
+  double gigabytes_per_second = 0;
+};
+
+/// The algorithm of all-reduces from so many bytes on, up to the next choice.
+struct AllreduceChoice {
+  std::uint64_t from_bytes = 0;
+  std::string algorithm;  ///< a word of KOLO_ALGORITHM
+};
+
+struct RuntimeInfo {
+  std::string way_in;     ///< how the ranks found each other
+  std::string transport;  ///< library, loaded version, what carries the bytes
+  std::size_t shared_bytes = 0;  ///< of this rank's window for schedules; 0: ranks share no memory
+  std::size_t arena_bytes = 0;   ///< address space for kolo::allocate(); 0: it gives private memory
+  std::size_t one_shot_bytes = 0;  ///< up to which ordered all-reduces take the one-shot exchange
+  LinkInfo inside;                 ///< between ranks of one host
+  LinkInfo across;                 ///< between hosts
+  std::vector<AllreduceChoice> allreduces;  ///< of the world, from 0 bytes on
+};
+
+/// Throws kShutdown before init(). Any thread.
+KOLO_API RuntimeInfo runtime_info();
+
+}  // namespace kolo

@@ -1,0 +1,143 @@
+// kolo-info: what kolo is built with, what it finds where it is started, and which algorithm it would
+// take for which size. Run by people, alone or under a launcher; rank 0 prints.
+#include <kolo/kolo.h>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr const char* kExamples = R"(examples:
+  kolo-info                              # what this build has, and this host alone
+  mpirun -np 4 kolo-info                 # how these ranks meet, what links they have, what they choose
+  kolo-run -H node1:2,node2:2 kolo-info --json
+  kolo-info --knobs                      # every KOLO_ variable
+
+Link speeds are those that init() measures, between two ranks of one host and of two hosts.)";
+
+std::string size_text(std::uint64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  while (bytes >= 1024 && bytes % 1024 == 0 && unit + 1 < std::size(kUnits)) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return fmt::format("{} {}", bytes, kUnits[unit]);
+}
+
+nlohmann::json to_json(const kolo::LinkInfo& link) {
+  if (link.latency_us == 0) return nullptr;
+  return {{"latency_us", link.latency_us}, {"GBps", link.gigabytes_per_second}};
+}
+
+nlohmann::json knobs_json() {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const kolo::Knob& knob : kolo::knobs())
+    rows.push_back({{"name", knob.name},
+                    {"unit", knob.unit},
+                    {"default", knob.default_value},
+                    {"range", knob.range},
+                    {"purpose", knob.purpose}});
+  return rows;
+}
+
+/// Collective: what rank 0 prints.
+nlohmann::json job_json() {
+  const kolo::RuntimeInfo info = kolo::runtime_info();
+  nlohmann::json choices = nlohmann::json::array();
+  for (const kolo::AllreduceChoice& choice : info.allreduces)
+    choices.push_back({{"from_bytes", choice.from_bytes}, {"algorithm", choice.algorithm}});
+  return {{"version", kolo::version()},
+          {"mpi_built", kolo::mpi_built()},
+          {"cuda_built", kolo::cuda_built()},
+          {"nccl_built", kolo::nccl_built()},
+          {"size", kolo::size()},
+          {"local_size", kolo::local_size()},
+          {"cross_size", kolo::cross_size()},
+          {"way_in", info.way_in},
+          {"transport", info.transport},
+          {"shared_bytes", info.shared_bytes},
+          {"arena_bytes", info.arena_bytes},
+          {"one_shot_bytes", info.one_shot_bytes},
+          {"inside", to_json(info.inside)},
+          {"across", to_json(info.across)},
+          {"allreduce", std::move(choices)}};
+}
+
+void print_knobs() {
+  for (const kolo::Knob& knob : kolo::knobs())
+    fmt::print("{:<24} {} (default {}; {}): {}\n", knob.name, knob.unit,
+               knob.default_value.empty() ? "none" : knob.default_value, knob.range, knob.purpose);
+}
+
+std::string link_text(const nlohmann::json& link) {
+  if (link.is_null()) return "none";
+  return fmt::format("{:.2f} us, {:.2f} GB/s", link["latency_us"].get<double>(),
+                     link["GBps"].get<double>());
+}
+
+void print_job(const nlohmann::json& job) {
+  const auto yes = [&](const char* name) { return job[name].get<bool>() ? "yes" : "no"; };
+  fmt::print("kolo {}: MPI {}, CUDA {}, NCCL {}\n", job["version"].get<std::string>(),
+             yes("mpi_built"), yes("cuda_built"), yes("nccl_built"));
+  fmt::print("ranks            {}, {} on this host, {} hosts\n", job["size"].get<int>(),
+             job["local_size"].get<int>(), job["cross_size"].get<int>());
+  fmt::print("met by           {}\n", job["way_in"].get<std::string>());
+  fmt::print("transport        {}\n", job["transport"].get<std::string>());
+  const auto shared = job["shared_bytes"].get<std::uint64_t>();
+  if (shared == 0) {
+    fmt::print("shared memory    none\n");
+  } else {
+    fmt::print("shared memory    {} for schedules, {} of addresses for kolo::allocate()\n",
+               size_text(shared), size_text(job["arena_bytes"].get<std::uint64_t>()));
+    fmt::print("one-shot         ordered all-reduces of up to {}\n",
+               size_text(job["one_shot_bytes"].get<std::uint64_t>()));
+  }
+  fmt::print("inside a host    {}\n", link_text(job["inside"]));
+  fmt::print("between hosts    {}\n", link_text(job["across"]));
+  for (const auto& choice : job["allreduce"])
+    fmt::print("all-reduce       from {:>8}: {}\n", size_text(choice["from_bytes"].get<std::uint64_t>()),
+               choice["algorithm"].get<std::string>());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Says what kolo is built with, what it finds, and which algorithms it chooses.",
+               "kolo-info");
+  app.footer(kExamples);
+  bool json = false;
+  bool knobs = false;
+  app.add_flag("--json", json, "print JSON");
+  app.add_flag("--knobs", knobs, "list every KOLO_ variable, and start nothing");
+  CLI11_PARSE(app, argc, argv);
+  if (knobs) {
+    if (json) {
+      std::cout << knobs_json().dump(2) << std::endl;
+    } else {
+      print_knobs();
+    }
+    return 0;
+  }
+  try {
+    kolo::init(argc, argv);
+    const nlohmann::json job = job_json();
+    if (kolo::rank() == 0) {
+      if (json) {
+        std::cout << job.dump(2) << std::endl;
+      } else {
+        print_job(job);
+      }
+    }
+    kolo::shutdown();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "kolo-info: {}\n", error.what());
+    return 1;
+  }
+  return 0;
+}
