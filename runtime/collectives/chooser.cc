@@ -3,18 +3,22 @@
 
 #include "runtime/base/check.h"
 #include "runtime/collectives/allgather_bruck.h"
+#include "runtime/collectives/allgather_recursive_doubling.h"
 #include "runtime/collectives/allgather_ring.h"
 #include "runtime/collectives/allreduce_halving_doubling.h"
 #include "runtime/collectives/allreduce_mapped.h"
 #include "runtime/collectives/allreduce_recursive_doubling.h"
 #include "runtime/collectives/alltoall_pairwise.h"
 #include "runtime/collectives/barrier_dissemination.h"
+#include "runtime/collectives/broadcast_binomial.h"
 #include "runtime/collectives/broadcast_chain.h"
 #include "runtime/collectives/gather_linear.h"
 #include "runtime/collectives/point_to_point.h"
+#include "runtime/collectives/reduce_scatter_halving.h"
 #include "runtime/collectives/reduce_scatter_ring.h"
 #include "runtime/collectives/scatter_linear.h"
 
+#include <bit>
 #include <initializer_list>
 #include <utility>
 
@@ -44,11 +48,20 @@ Schedule allreduce(const ScheduleRequest& request) {
   return {};
 }
 
+/// With few elements the number of messages is what costs; up to three ranks a ring or a chain has
+/// no more than a tree.
+bool counts_messages(const ScheduleRequest& request, std::uint64_t elements) {
+  return request.size > 3 && elements <= request.chunk_elements / kChunkToSmall;
+}
+
 Schedule allgather(const ScheduleRequest& request, const PipelineOptions& pipeline) {
-  // With few bytes the number of messages is what costs; up to three ranks the ring has no more.
-  const bool small = sum_of(request.counts) <= request.chunk_elements / kChunkToSmall;
-  if (small && request.size > 3)
+  if (counts_messages(request, sum_of(request.counts))) {
+    // Doubling needs no scratch, and two rounds more where it must fold.
+    if (std::has_single_bit(static_cast<unsigned>(request.size)))
+      return allgather_recursive_doubling(request.rank, request.size, request.counts,
+                                          request.in_place);
     return allgather_bruck(request.rank, request.size, request.counts, request.in_place);
+  }
   return allgather_ring(request.rank, request.size, request.counts,
                         {.pipeline = pipeline, .in_place = request.in_place});
 }
@@ -70,6 +83,8 @@ Schedule make_schedule(const ScheduleRequest& request) {
     case Collective::kAllreduce:
       return allreduce(request);
     case Collective::kBroadcast:
+      if (counts_messages(request, request.count))
+        return broadcast_binomial(rank, size, request.root, request.count);
       return broadcast_chain(
           rank, size, request.root, request.count,
           {.chunk_elements = request.chunk_elements, .chunks_in_flight = request.blocks_in_flight});
@@ -78,6 +93,8 @@ Schedule make_schedule(const ScheduleRequest& request) {
     case Collective::kAlltoall:
       return alltoall_pairwise(rank, size, request.counts, pipeline);
     case Collective::kReduceScatter:
+      if (counts_messages(request, sum_of(request.counts)))
+        return reduce_scatter_halving(rank, size, request.counts);
       return reduce_scatter_ring(
           rank, size, request.counts,
           {.chunk_elements = request.chunk_elements, .blocks_in_flight = request.blocks_in_flight});

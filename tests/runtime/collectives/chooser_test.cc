@@ -56,6 +56,8 @@ TEST(MakeSchedule, ChoosesByCollective) {
   EXPECT_EQ(algorithm({.collective = Collective::kAllgather, .size = 2, .counts = counts}),
             "allgather_ring");
   EXPECT_EQ(algorithm({.collective = Collective::kAllgather, .size = 4, .counts = {9, 0, 1, 2}}),
+            "allgather_recursive_doubling");
+  EXPECT_EQ(algorithm({.collective = Collective::kAllgather, .size = 5, .counts = {9, 0, 1, 2, 3}}),
             "allgather_bruck");
   EXPECT_EQ(algorithm({.collective = Collective::kAllgather,
                        .size = 4,
@@ -66,6 +68,13 @@ TEST(MakeSchedule, ChoosesByCollective) {
             "alltoall_pairwise");
   EXPECT_EQ(algorithm({.collective = Collective::kReduceScatter, .size = 2, .counts = counts}),
             "reduce_scatter_ring");
+  EXPECT_EQ(
+      algorithm({.collective = Collective::kReduceScatter, .size = 4, .counts = {9, 0, 1, 2}}),
+      "reduce_scatter_halving");
+  EXPECT_EQ(algorithm({.collective = Collective::kBroadcast, .size = 4, .count = 8}),
+            "broadcast_binomial");
+  EXPECT_EQ(algorithm({.collective = Collective::kBroadcast, .size = 4, .count = 1 << 20}),
+            "broadcast_chain");
   EXPECT_EQ(algorithm({.collective = Collective::kGather, .size = 2, .counts = counts}),
             "gather_linear");
   EXPECT_EQ(algorithm({.collective = Collective::kScatter, .size = 2, .counts = counts}),

@@ -180,7 +180,8 @@ TEST_P(Collectives, BroadcastReachesAllFromEveryRoot) {
     for (int root = 0; root < size; ++root)
       for (const DataType type : kTypes)
         for (const bool same_memory : {false, true})
-          for (const std::uint64_t count : {0u, 1u, 1003u}) {
+          for (const auto& [count, chunk] : {std::pair(0u, 100u), std::pair(1u, 100u),
+                                             std::pair(1003u, 100u), std::pair(1003u, 1u << 20)}) {
             Tensor input(type, count, 1, 0), other(type, count, 1, 0);
             Tensor& output = same_memory ? input : other;
             for (std::uint64_t i = 0; i < count; ++i) other.set(i, -77);
@@ -193,7 +194,7 @@ TEST_P(Collectives, BroadcastReachesAllFromEveryRoot) {
                                           .size = size,
                                           .root = root,
                                           .count = count,
-                                          .chunk_elements = 100,
+                                          .chunk_elements = chunk,
                                           .blocks_in_flight = 3};
             const Status status = self.run(std::make_shared<const Schedule>(make_schedule(request)),
                                            std::move(binding));

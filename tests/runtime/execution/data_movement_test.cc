@@ -95,8 +95,9 @@ class DataMovement : public ::testing::TestWithParam<int> {
 TEST_P(DataMovement, AllgatherPutsAllPartsInOrder) {
   on_every_rank([](ScheduleRunner& self, DataType type) {
     for (const Counts& counts : parts_for(self.size()))
-      for (const auto& [in_place, by_bruck] : {std::pair(false, false), std::pair(true, false),
-                                               std::pair(false, true), std::pair(true, true)}) {
+      for (const auto& [in_place, in_few_messages] :
+           {std::pair(false, false), std::pair(true, false), std::pair(false, true),
+            std::pair(true, true)}) {
         const std::uint64_t own = counts[static_cast<std::size_t>(self.rank())];
         const Tensor input = tensor_of(type, own, self.rank());
         Tensor output = tensor_of(type, sum(counts, 0, self.size()), std::nullopt);
@@ -111,7 +112,7 @@ TEST_P(DataMovement, AllgatherPutsAllPartsInOrder) {
         ScheduleRequest request = request_of(self, Collective::kAllgather);
         request.counts = counts;
         request.in_place = in_place;
-        if (by_bruck) request.chunk_elements = 1 << 20;
+        if (in_few_messages) request.chunk_elements = 1 << 20;
         run(self, request, std::move(binding));
         for (int from = 0; from < self.size(); ++from)
           expect_part(output, sum(counts, 0, from), counts[static_cast<std::size_t>(from)], from,
@@ -155,7 +156,9 @@ TEST_P(DataMovement, ReduceScatterSumsAndScalesEachPart) {
   on_every_rank([](ScheduleRunner& self, DataType type) {
     for (const Counts& counts : parts_for(self.size()))
       for (const Memory memory : {Memory::kSeparate, Memory::kScatteredInput, Memory::kInPlace})
-        for (const bool scaled : {false, true}) {
+        for (const auto& [scaled, in_few_messages] :
+             {std::pair(false, false), std::pair(true, false), std::pair(false, true),
+              std::pair(true, true)}) {
           const std::uint64_t begin = sum(counts, 0, self.rank());
           const std::uint64_t own = counts[static_cast<std::size_t>(self.rank())];
           const bool in_place = memory == Memory::kInPlace;
@@ -169,6 +172,7 @@ TEST_P(DataMovement, ReduceScatterSumsAndScalesEachPart) {
           binding.output = in_place ? slice(input, type, begin, own) : other.segments();
           ScheduleRequest request = request_of(self, Collective::kReduceScatter);
           request.counts = counts;
+          if (in_few_messages) request.chunk_elements = 1 << 20;
           run(self, request, std::move(binding));
           for (std::uint64_t i = 0; i < own; ++i) {
             double expected = 0;
