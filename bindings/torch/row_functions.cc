@@ -15,10 +15,13 @@ struct RowMemory {
   torch::Tensor input;
   DataType type;
   Shape shape;
+  torch::MemoryFormat format;  ///< of the result, as the caller's tensor has it
   std::shared_ptr<torch::Tensor> output = std::make_shared<torch::Tensor>();
 
   RowMemory(const torch::Tensor& tensor, const std::string& name)
-      : type(data_type_of(tensor, name)), shape(shape_of(tensor)) {
+      : type(data_type_of(tensor, name)),
+        shape(shape_of(tensor)),
+        format(tensor.suggest_memory_format()) {
     const torch::NoGradGuard no_grad;
     input = tensor.detach().contiguous();
   }
@@ -37,7 +40,8 @@ struct RowMemory {
   }
 
   TensorWork work(std::shared_ptr<Work> work) const {
-    return TensorWork({.work = std::move(work), .result = {}, .allocated = output});
+    return TensorWork(
+        {.work = std::move(work), .result = {}, .allocated = output, .format = format});
   }
 };
 

@@ -9,11 +9,16 @@ TensorWork::TensorWork(TensorWorkParts parts)
     : work_(std::move(parts.work)),
       result_(std::move(parts.result)),
       staging_(std::move(parts.staging)),
-      allocated_(std::move(parts.allocated)) {}
+      allocated_(std::move(parts.allocated)),
+      format_(parts.format) {}
 
 torch::Tensor TensorWork::wait() {
   synchronize(*work_);
-  if (allocated_ != nullptr) result_ = *allocated_;
+  if (allocated_ != nullptr) {
+    const torch::NoGradGuard no_grad;
+    result_ = allocated_->contiguous(format_);
+    allocated_.reset();
+  }
   if (staging_.defined()) {
     const torch::NoGradGuard no_grad;
     result_.detach().copy_(staging_);

@@ -159,5 +159,16 @@ TEST_P(ReduceScatter, Scales) {
   });
 }
 
+TEST(ReduceScatterMisuse, AdasumIsRefused) {
+  run_local_world(2, [](int, Runtime& runtime) {
+    Rows<float> rows{{1, 2}, {}, {}};
+    auto submission = rows_of(OperationKind::kReduceScatter, "r", rows, {2});
+    submission.signature.op = ReduceOp::kAdasum;
+    const Status status = submit(runtime, std::move(submission))->wait();
+    ASSERT_FALSE(status.ok());
+    EXPECT_THAT(status.error().message, testing::HasSubstr("adasum combines whole tensors"));
+  });
+}
+
 }  // namespace
 }  // namespace kolo::test

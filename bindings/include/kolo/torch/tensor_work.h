@@ -37,6 +37,7 @@ class KOLO_API TensorWork {
   torch::Tensor result_;                      ///< what the caller gets
   torch::Tensor staging_;                     ///< contiguous memory of a result that is not
   std::shared_ptr<torch::Tensor> allocated_;  ///< the result, where the agreement told its shape
+  torch::MemoryFormat format_ = torch::MemoryFormat::Contiguous;  ///< which that result gets
 };
 
 /// What a TensorWork is made of.
@@ -45,6 +46,7 @@ struct TensorWorkParts {
   torch::Tensor result;
   torch::Tensor staging = {};
   std::shared_ptr<torch::Tensor> allocated = {};
+  torch::MemoryFormat format = torch::MemoryFormat::Contiguous;  ///< of what is allocated
 };
 
 /// Waits; the result, or what the operation failed with.
