@@ -46,6 +46,9 @@ class Cycle final : public TransportListener {
   /// One of them was readable: the next step looks at them.
   void check_processes() { next_check_ = Clock::time_point::min(); }
 
+  /// Fails everything, here and on the other ranks.
+  void abort(Error error);
+
   /// Ends this rank's part: what is under way fails with kShutdown, the others are told.
   void shut_down();
 

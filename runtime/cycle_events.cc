@@ -150,6 +150,12 @@ void Cycle::on_peer_failed(int peer, const Error& error) {
        peer});
 }
 
+void Cycle::abort(Error error) {
+  if (world_.abort().raised()) return;
+  note_failure({std::move(error), world_.rank()});
+  fail();
+}
+
 void Cycle::hear_last_words() {
   for (int i = 0; i < kLastWordRounds && transport_.progress(); ++i) {
   }

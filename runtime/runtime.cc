@@ -340,6 +340,12 @@ RuntimeInfo Runtime::info() const {
   return info;
 }
 
+void Runtime::abort(const std::string& reason) {
+  driver_->with_token([&] {
+    cycle_.abort(KOLO_ERROR(kAborted, "rank {} has given up: {}", world().rank(), reason));
+  });
+}
+
 void Runtime::shut_down() {
   driver_->stop([this] {
     cycle_.shut_down();

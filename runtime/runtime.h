@@ -86,6 +86,9 @@ class Runtime {
   /// What this rank runs on.
   RuntimeInfo info() const;
 
+  /// Fails all that is and will be under way, on all ranks, with this rank's number and `reason`.
+  void abort(const std::string& reason);
+
   /// Ends this rank's part; what is under way fails with kShutdown. Further calls do nothing.
   void shut_down();
   /// The failure that aborted this rank, if any; an orderly shutdown is none.

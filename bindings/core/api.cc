@@ -145,6 +145,10 @@ void shutdown() {
   shutdown_locked(g);
 }
 
+void abort(const std::string& reason) {
+  if (is_initialized()) runtime_for("abort")->abort(reason);
+}
+
 std::shared_ptr<void> allocate(std::size_t bytes) {
   return value_or_throw(runtime_for("allocate")->allocate(bytes));
 }

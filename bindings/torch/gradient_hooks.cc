@@ -1,8 +1,12 @@
 #include "bindings/torch/gradient_hooks.h"
 
+#include <kolo/kolo.h>
+
+#include <fmt/format.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <exception>
 #include <utility>
 
 namespace kolo {
@@ -17,7 +21,18 @@ class AfterAccumulation final : public torch::autograd::PostAccumulateGradHook {
 
   void operator()(const torch::Tensor& tensor) override {
     if (next_) (*next_)(tensor);
-    if (const auto listener = listener_.lock()) listener->after_accumulation(index_);
+    const auto listener = listener_.lock();
+    if (!listener) return;
+    try {
+      listener->after_accumulation(index_);
+    } catch (const Exception&) {
+      throw;  // kolo's own: every rank gets one, or its operation has failed everywhere
+    } catch (const std::exception& error) {
+      // A user's hook has thrown here alone, perhaps: the others must not wait for this gradient.
+      abort(fmt::format("backward failed at the gradient '{}': {}", listener->full_name(index_),
+                        error.what()));
+      throw;
+    }
   }
 
   std::optional<std::string> owner() const {

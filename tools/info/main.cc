@@ -1,9 +1,9 @@
-// kolo-info: what kolo is built with, what it finds where it is started, and which algorithm it would
-// take for which size. Run by people, alone or under a launcher; rank 0 prints.
+// kolo-info: what kolo is built with, what it finds where it is started, and which algorithm it
+// would take for which size. Run by people, alone or under a launcher; rank 0 prints.
 #include <kolo/kolo.h>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <iostream>
@@ -101,7 +101,8 @@ void print_job(const nlohmann::json& job) {
   fmt::print("inside a host    {}\n", link_text(job["inside"]));
   fmt::print("between hosts    {}\n", link_text(job["across"]));
   for (const auto& choice : job["allreduce"])
-    fmt::print("all-reduce       from {:>8}: {}\n", size_text(choice["from_bytes"].get<std::uint64_t>()),
+    fmt::print("all-reduce       from {:>8}: {}\n",
+               size_text(choice["from_bytes"].get<std::uint64_t>()),
                choice["algorithm"].get<std::string>());
 }
 

@@ -10,6 +10,7 @@
 #include <kolo/error.h>
 #include <kolo/export.h>
 #include <kolo/info.h>
+#include <kolo/join.h>
 #include <kolo/types.h>
 #include <kolo/work.h>
 
@@ -65,6 +66,12 @@ KOLO_API void init(const InitOptions& options = {});
 /// this one fail with its number. Without effect when kolo is not initialised. Also done at process
 /// exit.
 KOLO_API void shutdown();
+
+/// Ends the job's communication because this rank cannot go on: every operation under way and every
+/// later one fails on all ranks, with this rank's number and `reason`. For a failure that the
+/// others cannot see; they would wait for this rank. Without effect when kolo is not initialised.
+/// Any thread.
+KOLO_API void abort(const std::string& reason);
 
 KOLO_API bool is_initialized();
 

@@ -23,8 +23,8 @@ struct AllreduceChoice {
 };
 
 struct RuntimeInfo {
-  std::string way_in;     ///< how the ranks found each other
-  std::string transport;  ///< library, loaded version, what carries the bytes
+  std::string way_in;            ///< how the ranks found each other
+  std::string transport;         ///< library, loaded version, what carries the bytes
   std::size_t shared_bytes = 0;  ///< of this rank's window for schedules; 0: ranks share no memory
   std::size_t arena_bytes = 0;   ///< address space for kolo::allocate(); 0: it gives private memory
   std::size_t one_shot_bytes = 0;  ///< up to which ordered all-reduces take the one-shot exchange

@@ -72,4 +72,63 @@ TEST(Api, AForkedChildIsToldAndHarmsNobody) {
   kolo::shutdown();
 }
 
+TEST(Api, JoinLetsShortRanksWaitForTheOthers) {
+  kolo::init();
+  const int rank = kolo::rank();
+  const int size = kolo::size();
+  kolo::Join join;
+  for (int step = 0; step <= rank; ++step) {
+    EXPECT_EQ(sum_of_ones(), size - step) << "those that have not ended";
+    join.step();
+  }
+  const int last = join.finish();
+  EXPECT_EQ(last, size - 1);
+  EXPECT_EQ(sum_of_ones(), size) << "all are back";
+  kolo::shutdown();
+}
+
+TEST(Api, JoinNamesTheRanksThatEndedEarly) {
+  kolo::init();
+  const int size = kolo::size();
+  kolo::Join join({.throw_on_early_termination = true});
+  const int steps = kolo::rank() == 0 ? 2 : 3;
+  for (int step = 0; step < steps; ++step) {
+    sum_of_ones();
+    join.step();
+  }
+  const std::string message = message_of([&] { join.finish(); });
+  if (size == 1) {
+    EXPECT_EQ(message, "(no error)");
+  } else {
+    EXPECT_THAT(message, HasSubstr("of 3 steps, these ranks ended early: rank 0 after 2"));
+  }
+  EXPECT_EQ(sum_of_ones(), size);
+  kolo::shutdown();
+}
+
+TEST(Api, SharedMemoryOutlivesTheRuntime) {
+  kolo::init();
+  const auto memory = std::static_pointer_cast<float>(kolo::allocate(100 * sizeof(float)));
+  EXPECT_EQ(memory.get()[99], 0);
+  memory.get()[99] = 1;
+  kolo::allreduce(memory.get(), memory.get(), {100}, kolo::DataType::kFloat32, {.name = "shared"});
+  EXPECT_EQ(memory.get()[99], static_cast<float>(kolo::size()));
+  kolo::shutdown();
+  memory.get()[0] = 1;
+}
+
+// By kolo-run alone: MPI cannot be finalised after it.
+TEST(ApiAbort, NamesTheRankAndTheReasonEverywhere) {
+  kolo::abort("before init, without effect");
+  kolo::init();
+  if (kolo::size() > 1) {
+    if (kolo::rank() == 1) kolo::abort("the disk is full");
+    const std::string message = message_of([] {
+      while (true) sum_of_ones();
+    });
+    EXPECT_THAT(message, HasSubstr("rank 1 has given up: the disk is full"));
+  }
+  kolo::shutdown();
+}
+
 }  // namespace
