@@ -3,8 +3,6 @@
 #include "runtime/base/check.h"
 
 #include <algorithm>
-#include <cstring>
-#include <functional>
 #include <utility>
 
 namespace kolo {
@@ -117,42 +115,6 @@ std::string Operation::dump_state() const {
   return one_shot_.describe();
 }
 
-Status Operation::bind_scratch(const Schedule& schedule, MemoryBinding& binding) {
-  if (schedule.scratch_elements == 0) return {};
-  if (schedule.scratch_is_mapped) {
-    slot_ = window_.take_slot();
-    const auto windows = window_.windows();  // by rank of the world, whose operation this is
-    binding.mapped = {places_of(binding), windows};
-    binding.scratch = windows[static_cast<std::size_t>(communicator_.rank())].data() + *slot_;
-    return {};
-  }
-  const std::size_t bytes = schedule.scratch_elements * size_of(binding.type);
-  KOLO_ASSIGN(scratch_, arena_.allocate(bytes, MemoryKind::kHeap));
-  binding.scratch = scratch_.data();
-  return {};
-}
-
-WindowPlaces Operation::places_of(const MemoryBinding& binding) const {
-  WindowPlaces places{.scratch = *slot_};
-  const auto place_of = [&](const SegmentList& list) {
-    if (window_.arena() == nullptr || list.size() != 1) return WindowPlaces::kNowhere;
-    const Segment whole = list.rest_at(0, size_of(binding.type));
-    const auto place =
-        window_.arena()->offset_of(whole.data, whole.elements * size_of(binding.type));
-    return place.value_or(WindowPlaces::kNowhere);
-  };
-  if (binding.prescale.is_identity()) places.input = place_of(binding.input);
-  places.output = place_of(binding.output);
-  return places;
-}
-
-void Operation::free_scratch() {
-  scratch_ = {};
-  borrowed_.clear();
-  if (slot_) window_.give_back_slot(*slot_);
-  slot_.reset();
-}
-
 std::shared_ptr<const Schedule> Operation::choose() const {
   const Signature& signature = plan_.entries.front().signature;
   ScheduleRequest request;
@@ -210,93 +172,6 @@ std::shared_ptr<const Schedule> Operation::choose() const {
       KOLO_CHECK(false);  // the agreement is all of them
   }
   return schedules_.get(request);
-}
-
-Status Operation::bind(MemoryBinding& binding) {
-  const Signature& signature = plan_.entries.front().signature;
-  binding.type = signature.type;
-  binding.op = signature.op;
-  binding.prescale.factor = signature.prescale;
-  binding.postscale.factor = signature.postscale;
-  if (signature.op == ReduceOp::kAverage) binding.postscale.divisor = plan_.participants;
-  const bool whole =
-      signature.kind == OperationKind::kAllreduce || signature.kind == OperationKind::kBroadcast;
-  return whole ? bind_allreduce(binding) : bind_rows(binding);
-}
-
-Status Operation::bind_allreduce(MemoryBinding& binding) {
-  for (const Entry& entry : plan_.entries) {
-    const std::uint64_t count = entry.signature.elements();
-    std::byte* output = entry.output;
-    if (output == nullptr) {
-      KOLO_ASSIGN(output, borrow(entry.signature.bytes()));
-    }
-    if (entry.absent && count > 0) std::memset(output, 0, entry.signature.bytes());
-    // The schedule only reads its input space.
-    auto* input = entry.absent ? output : const_cast<std::byte*>(entry.input);
-    binding.input.append(input, count);
-    binding.output.append(output, count);
-  }
-  return {};
-}
-
-Status Operation::bind_rows(MemoryBinding& binding) {
-  const Entry& entry = plan_.entries.front();
-  const RowLayout& layout = plan_.layout;
-  const std::size_t element = size_of(entry.signature.type);
-  const std::size_t input_bytes = layout.input_elements * element;
-  const std::size_t output_bytes = layout.output_elements * element;
-  std::byte* output = entry.output;
-  if (output == nullptr && output_bytes > 0) {
-    KOLO_ASSIGN(output, borrow(output_bytes));
-  }
-  auto* input = const_cast<std::byte*>(entry.input);
-  const std::less<const std::byte*> before;
-  const bool overlap = input_bytes > 0 && output_bytes > 0 &&
-                       before(input, output + output_bytes) && before(output, input + input_bytes);
-  const bool own_part = entry.signature.kind == OperationKind::kReduceScatter &&
-                        output == input + layout.own_offset * element;
-  if (overlap && !own_part && !lies_in_place()) {
-    KOLO_ASSIGN(std::byte * copy, borrow(input_bytes));
-    std::memcpy(copy, input, input_bytes);
-    input = copy;
-  }
-  binding.input.append(input, layout.input_elements);
-  binding.output.append(output, layout.output_elements);
-  return {};
-}
-
-bool Operation::lies_in_place() const {
-  const Entry& entry = plan_.entries.front();
-  const RowLayout& layout = plan_.layout;
-  const std::size_t own_offset = layout.own_offset * size_of(entry.signature.type);
-  const bool is_root = communicator_.index_of(entry.signature.root) == communicator_.rank();
-  switch (entry.signature.kind) {
-    case OperationKind::kAllgather:
-      return entry.output != nullptr && entry.input == entry.output + own_offset;
-    case OperationKind::kGather:
-      return is_root && entry.output != nullptr && entry.input == entry.output + own_offset;
-    case OperationKind::kScatter:
-      return is_root && entry.input != nullptr && entry.output == entry.input + own_offset;
-    case OperationKind::kAllreduce:
-    case OperationKind::kBroadcast:
-    case OperationKind::kAlltoall:
-    case OperationKind::kReduceScatter:
-    case OperationKind::kBarrier:
-    case OperationKind::kJoin:
-    case OperationKind::kAddProcessSet:
-    case OperationKind::kRemoveProcessSet:
-    case OperationKind::kSend:
-    case OperationKind::kReceive:
-      return false;
-  }
-  return false;
-}
-
-Result<std::byte*> Operation::borrow(std::uint64_t bytes) {
-  KOLO_ASSIGN(ArenaBlock block, arena_.allocate(bytes, MemoryKind::kHeap));
-  borrowed_.push_back(std::move(block));
-  return borrowed_.back().data();
 }
 
 std::uint64_t Operation::fused_elements() const {

@@ -4,7 +4,6 @@
 #include "runtime/bootstrap/clock_exchange.h"
 #include "runtime/bootstrap/handshake.h"
 #include "runtime/device/device.h"
-#include "runtime/submission/prepare.h"
 
 #include <fmt/ranges.h>
 
@@ -22,17 +21,6 @@ std::string to_text(const std::vector<std::vector<int>>& sets) {
   std::string text;
   for (const auto& ranks : sets) text += fmt::format("[{}]", fmt::join(ranks, ", "));
   return text;
-}
-
-/// What keeps these from being a process set; empty if nothing does.
-std::string complaint_about(const std::vector<int>& sorted, int size) {
-  const std::string list = fmt::format("[{}]", fmt::join(sorted, ", "));
-  if (sorted.empty()) return "a process set needs a rank";
-  if (sorted.front() < 0 || sorted.back() >= size)
-    return fmt::format("ranks {} are not all ranks; those are 0 to {}", list, size - 1);
-  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
-    return fmt::format("ranks {} name a rank twice", list);
-  return {};
 }
 
 }  // namespace
@@ -142,164 +130,6 @@ void Runtime::log_start(const Bootstrap& bootstrap) const {
 }
 
 Runtime::~Runtime() { shut_down(); }
-
-Entry Runtime::make_entry(Submission submission) {
-  Entry entry;
-  const bool joins = submission.signature.kind == OperationKind::kJoin;
-  entry.name = joins ? kJoinName : std::move(submission.name);
-  entry.signature = std::move(submission.signature);
-  entry.input = submission.input;
-  entry.output = submission.output;
-  entry.absent = submission.absent;
-  entry.splits = std::move(submission.splits);
-  entry.allocate = std::move(submission.allocate);
-  entry.complaint = std::move(submission.complaint);
-  entry.tag = submission.tag;
-  entry.keep_alive = std::move(submission.keep_alive);
-  entry.work = std::make_shared<Work>(
-      [weak = std::weak_ptr(driver_)](Work& work, std::chrono::steady_clock::time_point until) {
-        const auto driver = weak.lock();
-        return driver && driver->drive(work, until);
-      });
-  return entry;
-}
-
-Result<std::shared_ptr<Work>> Runtime::submit(Submission submission) {
-  std::vector<Submission> one;
-  one.push_back(std::move(submission));
-  KOLO_ASSIGN(auto works, submit_group(std::move(one), {}));
-  return std::move(works.front());
-}
-
-Result<std::vector<std::shared_ptr<Work>>> Runtime::submit_group(
-    std::vector<Submission> submissions, const std::string& group_name) {
-  std::vector<std::shared_ptr<Work>> works;
-  if (submissions.empty()) return works;
-  const std::uint32_t set = submissions.front().process_set;
-  const bool will_wait = submissions.front().will_wait;
-  std::vector<Entry> entries;
-  for (Submission& submission : submissions) {
-    Entry& entry = entries.emplace_back(make_entry(std::move(submission)));
-    works.push_back(entry.work);
-  }
-  if (!group_name.empty() || entries.size() > 1) {
-    for (Entry& entry : entries) {
-      entry.signature.group = group_name;
-      entry.signature.group_size = static_cast<int>(entries.size());
-    }
-  }
-  const Status submitted = groups_.with(set, [&](Group& group) -> Status {
-    KOLO_TRY(check_member(group, entries.front()));
-    for (Entry& entry : entries) prepare(entry, group.communicator);
-    return group.table.submit(std::move(entries), will_wait);
-  });
-  KOLO_TRY(submitted);
-  return works;
-}
-
-Result<std::shared_ptr<Work>> Runtime::submit_message(Submission submission) {
-  const bool sends = submission.signature.kind == OperationKind::kSend;
-  submission.name = fmt::format("{} rank {} with tag {}", sends ? "to" : "from",
-                                submission.signature.root, submission.tag);
-  KOLO_ASSIGN(auto work, submit_in_order(std::move(submission)));
-  waker_.wake();
-  return work;
-}
-
-Result<std::shared_ptr<Work>> Runtime::submit_ordered(Submission submission) {
-  submission.name = "(ordered)";
-  return submit_in_order(std::move(submission));
-}
-
-Status Runtime::allreduce_ordered(const std::byte* input, std::byte* output, std::int64_t count,
-                                  DataType type, ReduceOp op) {
-  const bool valid = count >= 0 && op != ReduceOp::kAdasum && is_supported(type, op) &&
-                     input != nullptr && output != nullptr;
-  if (valid && one_shot_.takes(static_cast<std::size_t>(count) * size_of(type))) {
-    const std::int64_t divisor = op == ReduceOp::kAverage ? world().size() : 1;
-    const OneShot::Request request{.type = type,
-                                   .op = op,
-                                   .prescale = {},
-                                   .postscale = {1.0, divisor},
-                                   .input = input,
-                                   .output = output,
-                                   .count = static_cast<std::uint64_t>(count)};
-    if (driver_->run(request)) return {};
-  }
-  Submission submission;
-  submission.signature.type = type;
-  submission.signature.op = op;
-  submission.signature.shape = {count};
-  submission.input = input;
-  submission.output = output;
-  KOLO_ASSIGN(const auto work, submit_ordered(std::move(submission)));
-  return work->wait();
-}
-
-Result<std::shared_ptr<Work>> Runtime::submit_in_order(Submission submission) {
-  const std::uint32_t set = submission.process_set;
-  Entry entry = make_entry(std::move(submission));
-  std::shared_ptr<Work> work = entry.work;
-  const Status submitted = groups_.with(set, [&](Group& group) -> Status {
-    KOLO_TRY(check_member(group, entry));
-    prepare(entry, group.communicator);
-    if (!entry.complaint.empty()) {
-      return KOLO_ERROR(kInvalidArgument, "rank {}: {}: {}", world().rank(),
-                        to_string(entry.signature.kind), entry.complaint);
-    }
-    return group.ordered.submit(std::move(entry));
-  });
-  KOLO_TRY(submitted);
-  return work;
-}
-
-Status Runtime::check_member(const Group& group, const Entry& entry) const {
-  if (group.is_member()) return {};
-  return KOLO_ERROR(kInvalidArgument, "{} '{}': rank {} is not in process set {}; its ranks are {}",
-                    to_string(entry.signature.kind), entry.name, world().rank(),
-                    group.communicator.id(), fmt::join(group.communicator.ranks(), ", "));
-}
-
-Status Runtime::add_initial_process_sets(const std::vector<std::vector<int>>& sets) {
-  for (std::vector<int> ranks : sets) {
-    std::sort(ranks.begin(), ranks.end());
-    const std::string complaint = complaint_about(ranks, world().size());
-    if (!complaint.empty()) return KOLO_ERROR(kInvalidArgument, "process sets: {}", complaint);
-    KOLO_TRY(groups_.add(ranks));
-  }
-  return {};
-}
-
-Result<std::shared_ptr<Work>> Runtime::add_process_set(std::vector<int> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  Submission submission;
-  submission.name = fmt::format("kolo/add_process_set [{}]", fmt::join(ranks, ", "));
-  submission.signature.kind = OperationKind::kAddProcessSet;
-  submission.signature.shape.assign(ranks.begin(), ranks.end());
-  submission.complaint = complaint_about(ranks, world().size());
-  return submit(std::move(submission));
-}
-
-Result<std::shared_ptr<Work>> Runtime::remove_process_set(std::uint32_t id) {
-  Submission submission;
-  submission.name = fmt::format("kolo/remove_process_set {}", id);
-  submission.signature.kind = OperationKind::kRemoveProcessSet;
-  submission.signature.root = static_cast<int>(id);
-  KOLO_TRY(groups_.with(id, [&](Group& group) -> Status {
-    const std::size_t in_flight = group.table.in_flight();
-    if (id != 0 && in_flight > 0) {
-      submission.complaint = fmt::format(
-          "{} operations are in flight on process set {}; wait for them first", in_flight, id);
-    }
-    return {};
-  }));
-  return submit(std::move(submission));
-}
-
-Result<std::vector<int>> Runtime::ranks_of(std::uint32_t id) {
-  return groups_.with(
-      id, [](Group& group) -> Result<std::vector<int>> { return group.communicator.ranks(); });
-}
 
 Result<std::shared_ptr<std::byte>> Runtime::allocate(std::size_t bytes) const {
   if (window_.arena() != nullptr) return window_.arena()->allocate(bytes);
