@@ -74,7 +74,7 @@ const std::vector<Spec>& specs() {
       number("KOLO_OPERATION_TIMEOUT", &Config::operation_timeout_s, "seconds", kSeconds, kRank,
              "From an operation's submission to its end."),
       number("KOLO_STALL_WARNING", &Config::stall_warning_s, "seconds", kSeconds, kRank,
-             "After this long a tensor that some ranks lack is reported."),
+             "After this long a tensor, or a join, that some ranks lack is reported."),
       number("KOLO_FUSION_THRESHOLD", &Config::fusion_threshold, kBytes, {1, kGiB}, kWorld,
              "Largest fusion buffer."),
       number("KOLO_FUSION_MAX_TENSOR", &Config::fusion_max_tensor, kBytes, {0, kGiB}, kWorld,

@@ -1,0 +1,143 @@
+"""Hosts made of network namespaces with shaped links, for tools/bench hosts: each its own network
+stack and host identity, joined by a bridge. What they share is the processor, and files."""
+import json
+import os
+import pathlib
+import secrets
+import subprocess
+import sys
+import tempfile
+
+# What a TCP connection gets of a link: a frame of 1514 bytes carries 1448 (RFC 9293's header with
+# timestamps, IPv4, Ethernet).
+PAYLOAD = 1448 / 1514
+PORT = 29517
+NOT_POSSIBLE = 77  # what CTest takes for "not run"
+
+
+class NotPossible(Exception):
+    """Why this machine makes no hosts."""
+
+
+def call(*command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        raise NotPossible(f"{' '.join(command)}: {lines[-1] if lines else done.returncode}")
+
+
+class Hosts:
+    """As many hosts, at 10.213.0.(1 + number); gone when the `with` ends, with all their processes."""
+
+    def __init__(self, number, rate):
+        self.number, self.rate = number, rate
+        mark = secrets.token_hex(2)
+        self.switch = f"kolo{mark}sw"
+        self.names = [f"kolo{mark}h{i}" for i in range(number)]
+
+    def __enter__(self):
+        if os.geteuid() != 0:
+            raise NotPossible("network namespaces need root")
+        try:
+            call("ip", "netns", "add", self.switch)
+            call("ip", "-n", self.switch, "link", "add", "name", "switch0", "type",
+                 "bridge")
+            call("ip", "-n", self.switch, "link", "set", "switch0", "up")
+            for i, name in enumerate(self.names):
+                call("ip", "netns", "add", name)
+                call("ip", "-n", name, "link", "add", "eth0", "type", "veth", "peer", "name",
+                     f"port{i}", "netns", self.switch)
+                call("ip", "-n", self.switch, "link", "set", f"port{i}", "master",
+                     "switch0", "up")
+                call("ip", "-n", name, "addr", "add", f"10.213.0.{i + 1}/24", "dev", "eth0")
+                call("ip", "-n", name, "link", "set", "lo", "up")
+                call("ip", "-n", name, "link", "set", "eth0", "up")
+                if self.rate != "none":
+                    # Bursts of a whole offloaded frame, or the filter cuts each into pieces.
+                    shape = ["root", "tbf", "rate", self.rate, "burst", "128kb", "limit", "1mb"]
+                    call("tc", "-n", name, "qdisc", "add", "dev", "eth0", *shape)
+                    call("tc", "-n", self.switch, "qdisc", "add", "dev", f"port{i}", *shape)
+        except FileNotFoundError as error:
+            self.__exit__()
+            raise NotPossible(f"no {error.filename}: Debian's iproute2 has it") from error
+        except NotPossible:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for name in [*self.names, self.switch]:
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+
+
+def run(perf, ranks, rate, arguments, timeout):
+    """kolo-perf's report of one rank a host. CalledProcessError where a rank fails."""
+    with Hosts(ranks, rate) as hosts, tempfile.TemporaryDirectory() as folder:
+        report = pathlib.Path(folder) / "report.json"
+        processes = []
+        for rank, name in enumerate(hosts.names):
+            environment = {**os.environ, "KOLO_INIT_METHOD": f"tcp://10.213.0.1:{PORT}",
+                           "KOLO_RANK": str(rank), "KOLO_SIZE": str(ranks),
+                           "KOLO_HOST_ID": name, "UCX_TLS": "tcp,self",
+                           "UCX_NET_DEVICES": "eth0"}
+            command = ["ip", "netns", "exec", name, perf, *arguments]
+            if rank == 0:
+                command += ["-J", str(report)]
+            processes.append(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
+                                              stdout=subprocess.DEVNULL))
+        try:
+            codes = [process.wait(timeout) for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+        for process, code in zip(processes, codes):
+            if code != 0:
+                raise subprocess.CalledProcessError(code, process.args)
+        return json.loads(report.read_text())
+
+
+def bytes_per_second(rate):
+    """Of tc's words for rates, those in bits: 250mbit, 1gbit."""
+    for unit, factor in (("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3)):
+        if rate.endswith(unit):
+            return float(rate[:-len(unit)]) * factor / 8
+    raise ValueError(f"'{rate}' is no rate: write 250mbit or 1gbit")
+
+
+def share_of_payload(row, ranks, rate):
+    """How much of what the link carries an all-reduce's least traffic took."""
+    least = 2 * (ranks - 1) / ranks * row["size"] / (bytes_per_second(rate) * PAYLOAD)
+    return least / (in_place(row)["time_us"] / 1e6)
+
+
+def in_place(row):
+    return next(result for result in row["results"] if result["in_place"])
+
+
+def measure(options, perf):
+    """What tools/bench hosts prints; its exit status."""
+    table = []
+    for ranks in options.ranks:
+        arguments = ["-b", options.minbytes, "-e", options.maxbytes, "-f", options.stepfactor,
+                     "-n", str(options.iters), "-w", "2"]
+        try:
+            report = run(str(perf), ranks, options.rate, arguments, options.timeout)
+        except NotPossible as reason:
+            print(f"not run: {reason}", file=sys.stderr)
+            return NOT_POSSIBLE
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            print(f"{ranks} hosts: {error}", file=sys.stderr)
+            return 1
+        for row in report["rows"]:
+            entry = {"ranks": ranks, "rate": options.rate, "size": row["size"],
+                     "time_us": in_place(row)["time_us"], "wrong": in_place(row)["wrong"]}
+            if options.rate != "none":
+                entry["share_of_payload"] = share_of_payload(row, ranks, options.rate)
+            table.append(entry)
+            if not options.json:
+                share = entry.get("share_of_payload")
+                print(f"{ranks:3} hosts {row['size']:>12} B {entry['time_us']:>14.1f} us"
+                      + (f" {100 * share:6.1f} % of the payload limit" if share else ""), flush=True)
+    if options.json:
+        print(json.dumps(table, indent=1))
+    return 1 if any(entry["wrong"] for entry in table) else 0
