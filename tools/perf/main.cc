@@ -51,6 +51,7 @@ nlohmann::json header_of(const perf::Options& options) {
             {"warmup", series.warmup},
             {"batch", series.batch},
             {"check", series.check},
+            {"memory", series.memory == perf::Memory::kShared ? "shared" : "private"},
             {"rewrite", series.rewrite}}}};
 }
 
@@ -75,7 +76,8 @@ int run(int argc, char** argv) {
   bool wrong = false;
   if (!options->step.empty()) {
     const perf::SeriesOptions& series = options->sweep.series;
-    report["step"] = perf::run_step({options->step, series.iterations, series.warmup});
+    report["step"] =
+        perf::run_step({options->step, series.iterations, series.warmup, series.memory});
     wrong = report["step"]["wrong"] != 0;
   } else {
     report["rows"] = perf::run_sweep(options->sweep, engines_of(*options));

@@ -18,6 +18,7 @@ constexpr const char* kFooter = R"(examples:
   mpirun -np 2 kolo-perf -e 1K -m 50 --compare mpi        # 50 operations a sample: below the clock
   mpirun -np 2 kolo-perf --step                           # the 161 gradients of ResNet-50
   mpirun -np 2 kolo-perf --step small                     # 1,000 tensors of 4 floats
+  mpirun -np 2 kolo-perf --memory shared                  # on memory that the ranks share
 
 Columns are those of nccl-tests. time: median of the repetitions, each the mean over the ranks; busbw:
 algbw times nccl-tests' factor of the collective; #wrong: elements that differ from the exact result,
@@ -36,7 +37,7 @@ kolo-perf is linked with; tools/bench peers compares with further ones, and oneC
 
 The report of -J is one object:
   kolo, ranks, hosts      version, number of ranks and of hosts
-  options                 iters, warmup, batch, check, rewrite
+  options                 iters, warmup, batch, check, memory, rewrite
   rows[]                  one a size and state: collective, size (B), count, type, redop, root (null:
                           none), door, state, probe_ns, busy (0 to 1), samples, dropped, and
     results[]             engine, in_place, time_us (median), p10_us, p50_us, p90_us, p99_us,
@@ -99,6 +100,7 @@ struct Texts {
   std::string root = "0";
   int check = 1;
   int rewrite = 1;
+  std::string memory = "private";
 };
 
 void add_what(CLI::App& app, Texts& texts, SweepOptions& sweep) {
@@ -156,6 +158,12 @@ void add_how(CLI::App& app, Texts& texts, Options& options) {
          "are, and the last result alone is verified")
       ->check(CLI::Range(0, 1))
       ->capture_default_str();
+  app.add_option(
+         "--memory", texts.memory,
+         "of the buffers, and of a step's gradients: private, or shared, as kolo::allocate() "
+         "gives it")
+      ->check(CLI::IsMember({"private", "shared"}))
+      ->capture_default_str();
   app.add_option("-T,--timeout", options.timeout_s, "give up after so many seconds; 0: never")
       ->capture_default_str();
   app.add_option(
@@ -202,6 +210,7 @@ std::optional<Options> parse(int argc, char** argv, int* exit_code) {
   sweep.door = kDoors.at(texts.door);
   sweep.series.check = texts.check == 1;
   sweep.series.rewrite = texts.rewrite == 1;
+  sweep.series.memory = texts.memory == "shared" ? Memory::kShared : Memory::kPrivate;
   options.all_roots = texts.root == "all";
   if (!options.all_roots) sweep.roots = {std::stoi(texts.root)};
   return options;

@@ -1,12 +1,12 @@
 #include "tools/perf/series.h"
 
+#include "tools/perf/buffer.h"
 #include "tools/perf/measure.h"
 #include "tools/perf/pattern.h"
 
 #include <kolo/kolo.h>
 
 #include <cstring>
-#include <new>
 
 namespace kolo::perf {
 namespace {
@@ -14,28 +14,6 @@ namespace {
 /// Operations of this size take so long that each repetition is worth a reading of its own.
 constexpr std::size_t kLongBytes = 1 << 20;
 constexpr int kRepetitionsPerReading = 8;
-
-/// Aligned as LibTorch aligns tensors, so that no library meets a line that two vectors share.
-class Buffer {
- public:
-  explicit Buffer(std::size_t size)
-      : size_(size), data_(static_cast<std::byte*>(::operator new(size, kAlignment))) {
-    // Written here, so that no page is missing when it is timed.
-    std::memset(data_, 0, size_);
-  }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { ::operator delete(data_, kAlignment); }
-
-  std::byte* data() const { return data_; }
-  std::size_t size() const { return size_; }
-
- private:
-  static constexpr std::align_val_t kAlignment{64};
-
-  const std::size_t size_;
-  std::byte* const data_;
-};
 
 /// The memory of one problem, and what is done with it around an operation.
 class Bench {
@@ -45,9 +23,9 @@ class Bench {
         options_(options),
         content_(input_of(problem, rank(), size())),
         expected_(expected_of(problem, rank(), size())),
-        input_(bytes(input_count(problem, rank(), size()))),
+        input_(bytes(input_count(problem, rank(), size())), options.memory),
         // A broadcast's root has its input there.
-        output_(bytes(output_count(problem, rank(), size()))) {}
+        output_(bytes(output_count(problem, rank(), size())), options.memory) {}
 
   /// Microseconds of one operation.
   double time(const Variant& variant) {

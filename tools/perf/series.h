@@ -2,6 +2,7 @@
 // machine does meanwhile does it to all of them. Main thread of every rank, all alike.
 #pragma once
 
+#include "tools/perf/buffer.h"
 #include "tools/perf/engine.h"
 #include "tools/perf/probe.h"
 
@@ -16,6 +17,7 @@ struct SeriesOptions {
   int batch = 1;        ///< operations a sample, back to back; a sample is their mean
   bool check = true;    ///< verify every element: each operation's, or one more's a sample
   bool rewrite = true;  ///< each sample starts from buffers that this rank has just written
+  Memory memory = Memory::kPrivate;
 };
 
 /// What is timed: one engine's operation, in one of its two forms.

@@ -1,5 +1,6 @@
 #include "tools/perf/step.h"
 
+#include "tools/perf/buffer.h"
 #include "tools/perf/measure.h"
 
 #include <kolo/kolo.h>
@@ -17,16 +18,29 @@ namespace {
 
 constexpr std::size_t kBlock = (1 << 20) / sizeof(float);
 
+/// A gradient's memory, as floats.
+class Gradient {
+ public:
+  Gradient(std::size_t count, Memory memory) : buffer_(count * sizeof(float), memory) {}
+  float* data() const { return reinterpret_cast<float*>(buffer_.data()); }
+  std::size_t size() const { return buffer_.size() / sizeof(float); }
+  float* begin() const { return data(); }
+  float* end() const { return data() + size(); }
+
+ private:
+  Buffer buffer_;
+};
+
 /// What is measured: every gradient is memory of its own, as an optimizer's are.
 class Step {
  public:
-  explicit Step(std::vector<std::int64_t> counts) : counts_(std::move(counts)) {
+  Step(std::vector<std::int64_t> counts, Memory memory) : counts_(std::move(counts)) {
     for (std::size_t i = 0; i < counts_.size(); ++i) {
-      gradients_.emplace_back(static_cast<std::size_t>(counts_[i]));
+      gradients_.emplace_back(static_cast<std::size_t>(counts_[i]), memory);
       names_.push_back(fmt::format("gradient.{}", i));
       total_ += static_cast<std::size_t>(counts_[i]);
     }
-    contiguous_.resize(total_);
+    contiguous_ = std::make_unique<Gradient>(total_, memory);
     block_.resize(kBlock);
   }
 
@@ -36,7 +50,7 @@ class Step {
   void refill() {
     const auto value = static_cast<float>(rank() + 1);
     for (auto& gradient : gradients_) std::fill(gradient.begin(), gradient.end(), value);
-    std::fill(contiguous_.begin(), contiguous_.end(), value);
+    std::fill(contiguous_->begin(), contiguous_->end(), value);
   }
 
   /// As the optimizer does it: all are submitted, then all are awaited.
@@ -53,7 +67,7 @@ class Step {
   }
 
   void raw_ring() {
-    allreduce_ordered(contiguous_.data(), contiguous_.data(), static_cast<std::int64_t>(total_),
+    allreduce_ordered(contiguous_->data(), contiguous_->data(), static_cast<std::int64_t>(total_),
                       DataType::kFloat32, ReduceOp::kSum);
   }
 
@@ -97,9 +111,9 @@ class Step {
 
  private:
   const std::vector<std::int64_t> counts_;
-  std::vector<std::vector<float>> gradients_;
+  std::vector<Gradient> gradients_;
   std::vector<std::string> names_;
-  std::vector<float> contiguous_;
+  std::unique_ptr<Gradient> contiguous_;
   std::vector<float> block_;
   std::size_t total_ = 0;
 };
@@ -140,7 +154,7 @@ std::vector<std::int64_t> resnet50_gradients() {
 
 nlohmann::json run_step(const StepOptions& options) {
   const bool is_small = options.name == "small";
-  Step step(is_small ? std::vector<std::int64_t>(1000, 4) : resnet50_gradients());
+  Step step(is_small ? std::vector<std::int64_t>(1000, 4) : resnet50_gradients(), options.memory);
   std::vector<double> whole;
   std::vector<double> raw;
   std::vector<double> pack;

@@ -2,6 +2,8 @@
 // the same bytes, and packing and unpacking by blocks. Called by main on every rank.
 #pragma once
 
+#include "tools/perf/buffer.h"
+
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,6 +19,7 @@ struct StepOptions {
   std::string name = "resnet50";  ///< or "small": 1,000 tensors of 4 floats
   int iterations = 20;
   int warmup = 3;
+  Memory memory = Memory::kPrivate;
 };
 
 /// Collective. The three are measured in turn, A B C A B C …, and printed on rank 0.
