@@ -273,6 +273,10 @@ bool Cycle::complete(Group& group) {
 void Cycle::finish(Group& group, const Entry& entry, Status status, Outcome outcome) {
   if (entry.work == nullptr) return;  // lent to the others
   trace_.finished(group, entry, status);
+  hand_back(group, entry, std::move(status), std::move(outcome));
+}
+
+void Cycle::hand_back(Group& group, const Entry& entry, Status status, Outcome outcome) {
   // First the name, then the waiter: it may submit the next one at once.
   if (!is_message(entry)) group.table.release(entry.name);
   entry.work->complete(std::move(status), std::move(outcome));

@@ -104,6 +104,7 @@ class Cycle final : public TransportListener {
   /// Takes all entries of a group, wherever they are.
   std::vector<Entry> take_entries(Group& group, const Error& error);
   void finish(Group& group, const Entry& entry, Status status, Outcome outcome);
+  void hand_back(Group& group, const Entry& entry, Status status, Outcome outcome);
   std::unique_ptr<Operation> take_idle_operation(Group& group);
 
   GroupRegistry& groups_;

@@ -186,8 +186,6 @@ void Cycle::fail() {
   }
   trace_.failed(failure.error);
   complete_all(failure.error);
-  // The process may end at once.
-  trace_.timeline().flush();
 }
 
 void Cycle::complete_all(const Error& error) {
@@ -201,9 +199,17 @@ void Cycle::complete_all(const Error& error) {
     group->ordered.close(refusal);
   }
   transport_.fail_all(error);
+  std::vector<std::pair<Group*, Entry>> ended;
   for (const auto& group : groups_.all()) {
-    for (const Entry& entry : take_entries(*group, error)) finish(*group, entry, error, {});
+    for (Entry& entry : take_entries(*group, error)) {
+      if (entry.work == nullptr) continue;  // lent to the others
+      trace_.finished(*group, entry, error);
+      ended.emplace_back(group.get(), std::move(entry));
+    }
   }
+  // Whoever waits may end the process at once.
+  trace_.timeline().flush();
+  for (const auto& [group, entry] : ended) hand_back(*group, entry, error, {});
 }
 
 std::vector<Entry> Cycle::take_entries(Group& group, const Error& error) {

@@ -26,7 +26,7 @@ void put(fmt::memory_buffer& out, const Format& format, const Args&... args) {
 }
 
 void append(fmt::memory_buffer& out, std::string_view text) {
-  out.append(text.data(), text.data() + text.size());
+  if (!text.empty()) out.append(text.data(), text.data() + text.size());
 }
 
 }  // namespace
