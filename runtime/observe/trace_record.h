@@ -21,9 +21,9 @@ inline TraceTime trace_now() { return trace_time(std::chrono::steady_clock::now(
 
 /// One tensor's way through the stages. Text: its name.
 struct TensorRecord {
-  std::string_view kind;   ///< "allreduce"
-  std::string_view type;   ///< "float32"
-  std::string_view error;  ///< the code of its failure; empty: it succeeded
+  std::string_view kind = "";   ///< "allreduce"
+  std::string_view type = "";   ///< "float32"
+  std::string_view error = "";  ///< the code of its failure; empty: it succeeded
   std::uint64_t bytes = 0;
   std::uint32_t process_set = 0;
   TraceTime submitted = 0;  ///< by the user's thread
@@ -36,10 +36,10 @@ struct TensorRecord {
 /// One schedule that ran for one or several tensors. Text: the algorithm, then the tensors' names,
 /// each behind a zero byte.
 struct OperationRecord {
-  std::string_view kind;
-  std::string_view type;
-  std::string_view door;   ///< "named", "ordered", "message"
-  std::string_view error;  ///< the code of its failure; empty: it succeeded
+  std::string_view kind = "";
+  std::string_view type = "";
+  std::string_view door = "";   ///< "named", "ordered", "message"
+  std::string_view error = "";  ///< the code of its failure; empty: it succeeded
   std::uint64_t sequence = 0;
   std::uint32_t process_set = 0;
   std::uint32_t tensors = 1;
@@ -55,8 +55,8 @@ struct OperationRecord {
 
 /// One step of a schedule.
 struct StepRecord {
-  std::string_view kind;  ///< "send", "receive", "notify", "await", "pack", "reduce", "unpack"
-  int peer = -1;          ///< rank within the schedule; -1: a local step
+  std::string_view kind = "";  ///< "send", "receive", "notify", "await", "pack", "reduce", "unpack"
+  int peer = -1;               ///< rank within the schedule; -1: a local step
   std::uint64_t sequence = 0;
   std::uint64_t bytes = 0;
   TraceTime begun = 0;
