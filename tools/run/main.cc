@@ -43,6 +43,7 @@ struct Options {
   std::string hosts;
   std::string hostfile;
   std::string bind = "none";
+  std::string map_by = "slot";
   std::string address;
   std::string agent;
   int timeout = 0;
@@ -69,6 +70,9 @@ void describe(CLI::App& app, Options& options) {
       ->check(CLI::Range(1, 365 * 24 * 3600));
   app.add_option("--bind-to", options.bind, "core: ranks of this host share out its cores")
       ->check(CLI::IsMember({"none", "core"}))
+      ->capture_default_str();
+  app.add_option("--map-by", options.map_by, "slot: fill a host, then the next; node: in turn")
+      ->check(CLI::IsMember({"slot", "node"}))
       ->capture_default_str();
   app.add_option("--address", options.address,
                  "name or address under which other hosts reach this one; default: its name");
@@ -159,7 +163,9 @@ void print_plan(const JobDescription& job, const std::vector<Place>& places) {
 Result<int> run_job(Options options) {
   const Environment environment = Environment::of_process();
   KOLO_ASSIGN(const auto hosts, find_hosts(options, environment));
-  KOLO_ASSIGN(const auto places, place_ranks(hosts, options.ranks));
+  KOLO_ASSIGN(const auto places,
+              place_ranks(hosts, options.ranks,
+                          options.map_by == "node" ? Mapping::kNode : Mapping::kSlot));
   KOLO_ASSIGN(JobDescription job, describe_job(options, places, environment));
   block_signals();
   TcpStoreServer::Options store;

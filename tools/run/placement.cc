@@ -102,7 +102,7 @@ Result<std::vector<Host>> allocated_hosts(const Environment& environment, int ra
   return hosts;
 }
 
-Result<std::vector<Place>> place_ranks(const std::vector<Host>& hosts, int ranks) {
+Result<std::vector<Place>> place_ranks(const std::vector<Host>& hosts, int ranks, Mapping mapping) {
   int slots = 0;
   for (const Host& host : hosts) slots += host.slots;
   if (ranks == 0) ranks = slots;
@@ -112,12 +112,20 @@ Result<std::vector<Place>> place_ranks(const std::vector<Host>& hosts, int ranks
                       "as -H node1:{}",
                       ranks, slots, ranks);
   }
-  std::vector<Place> places;
-  for (const Host& host : hosts) {
-    const int here = std::min(host.slots, ranks - static_cast<int>(places.size()));
-    for (int local = 0; local < here; ++local) {
-      places.push_back({static_cast<int>(places.size()), host.name, local, here});
+  std::vector<int> taken(hosts.size(), 0);
+  std::vector<std::size_t> host_of;
+  for (std::size_t h = 0; host_of.size() < static_cast<std::size_t>(ranks);) {
+    if (taken[h] < hosts[h].slots) {
+      ++taken[h];
+      host_of.push_back(h);
+      if (mapping == Mapping::kSlot) continue;
     }
+    h = (h + 1) % hosts.size();
+  }
+  std::vector<Place> places;
+  std::vector<int> local_ranks(hosts.size(), 0);
+  for (const std::size_t h : host_of) {
+    places.push_back({static_cast<int>(places.size()), hosts[h].name, local_ranks[h]++, taken[h]});
   }
   return places;
 }

@@ -5,6 +5,7 @@
 
 #include <kolo/error.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,9 +35,14 @@ Result<std::vector<Host>> parse_hostfile(std::string_view text);
 /// PBS says hosts, not counts, so `ranks` are spread evenly there.
 Result<std::vector<Host>> allocated_hosts(const Environment& environment, int ranks);
 
-/// Fills the slots of the hosts in order. `ranks` 0: all slots. kInvalidArgument if there are too
-/// few of them.
-Result<std::vector<Place>> place_ranks(const std::vector<Host>& hosts, int ranks);
+enum class Mapping : std::uint8_t {
+  kSlot,  ///< fills the slots of a host before those of the next
+  kNode,  ///< one rank a host in turn, as long as it has slots
+};
+
+/// `ranks` 0: all slots. kInvalidArgument if there are too few of them.
+Result<std::vector<Place>> place_ranks(const std::vector<Host>& hosts, int ranks,
+                                       Mapping mapping = Mapping::kSlot);
 
 /// Whether a name means this host, without asking the network.
 bool is_this_host(std::string_view name);

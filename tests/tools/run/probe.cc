@@ -2,6 +2,9 @@
 // itself; or the error, with exit status 3. Arguments: an init method, then rank and size.
 #include <kolo/kolo.h>
 
+#include <unistd.h>
+
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -21,9 +24,11 @@ int main(int argc, char** argv) {
       kolo::allreduce(&sum, &sum, {1}, kolo::DataType::kFloat64,
                       {.op = kolo::ReduceOp::kSum, .name = "ranks"});
       if (round == 1) {
-        std::printf("rank=%d size=%d local=%d/%d cross=%d/%d sum=%g\n", kolo::rank(), kolo::size(),
-                    kolo::local_rank(), kolo::local_size(), kolo::cross_rank(), kolo::cross_size(),
-                    sum);
+        std::array<char, 256> host = {};
+        ::gethostname(host.data(), host.size() - 1);
+        std::printf("rank=%d size=%d local=%d/%d cross=%d/%d sum=%g host=%s\n", kolo::rank(),
+                    kolo::size(), kolo::local_rank(), kolo::local_size(), kolo::cross_rank(),
+                    kolo::cross_size(), sum, host.data());
       }
       kolo::shutdown();
     }

@@ -1,0 +1,47 @@
+"""kolo-run from the first host, the others by ssh."""
+import unittest
+
+import services
+from ways import LAYOUTS, check, program, run
+
+SSH = []
+
+
+def prepare(cluster):
+    SSH.extend(services.start_ssh(cluster))
+
+
+def kolo_run(*arguments, **variables):
+    return run(program("kolo_run"), "--agent", " ".join(SSH), *arguments, **variables)
+
+
+def hosts_of(layout):
+    return ",".join(f"kolohost{host}:{layout.count(host)}" for host in dict.fromkeys(layout))
+
+
+class Table(unittest.TestCase):
+    def test_ssh(self):
+        for name, layout in LAYOUTS.items():
+            with self.subTest(name):
+                by = "slot" if layout == sorted(layout) else "node"
+                done = kolo_run("-H", hosts_of(layout), "--map-by", by, program("probe"))
+                check(self, layout, done.stdout, done.stderr, [done.returncode])
+
+
+class Ends(unittest.TestCase):
+    def test_a_failure_on_another_host_ends_all(self):
+        done = kolo_run("-H", "kolohost0,kolohost1,kolohost2", "sh", "-c",
+                        'test "$RANK" != 2 || exit 9; exec sleep 600')
+        self.assertEqual(done.returncode, 9, done)
+        self.assertIn("rank 2 on kolohost2", done.stderr)
+
+    def test_a_host_that_is_not_there(self):
+        done = kolo_run("-H", "kolohost0,kolohost9", program("probe"), KOLO_INIT_TIMEOUT="5")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("kolohost9", done.stderr)
+
+    def test_the_environment_and_the_folder_are_those_of_the_start(self):
+        done = kolo_run("-H", "kolohost1", "-x", "NOTE=it's", "sh", "-c", 'echo "$NOTE $PWD"; hostname')
+        note, host = done.stdout.splitlines()
+        self.assertTrue(note.startswith("it's /"), done)
+        self.assertEqual(host, "kolohost1")
