@@ -249,8 +249,8 @@ TEST(Ddp, NamesAndFilesAreTheModules) {
   EXPECT_TRUE(torch::equal(plain->parameters()[0], ddp.parameters()[0]));
 }
 
-TEST(Ddp, ViewsStayInTheBucketAndAreCounted) {
-  DistributedDataParallel ddp(small_network(), {.gradient_as_bucket_view = true});
+TEST(Ddp, ViewsAreTheDefaultStayInTheBucketAndAreCounted) {
+  DistributedDataParallel ddp(small_network());
   const auto input = torch::ones({2, 6}, torch::kFloat64);
   ddp.forward(input).sum().backward();  // the buckets are rebuilt after this one
   const auto first = ddp.stats();
@@ -319,7 +319,7 @@ TEST(Ddp, TwoModulesAsInAGan) {
 TEST(Ddp, TakesBfloat16) {
   torch::nn::Linear layer(4, 4);
   layer->to(torch::kBFloat16);
-  DistributedDataParallel ddp(layer, {.gradient_as_bucket_view = true});
+  DistributedDataParallel ddp(layer);
   ddp.forward(torch::full({1, 4}, mine(), torch::kBFloat16)).sum().backward();
   EXPECT_EQ(layer->weight.grad().scalar_type(), torch::kBFloat16);
   EXPECT_NEAR(layer->weight.grad()[0][0].item<double>(), mean_of_ranks(), 0.02);

@@ -30,9 +30,10 @@ struct DdpOptions {
   bool broadcast_buffers = true;
   /// Some parameters may get no gradient on some rank or step.
   bool find_unused_parameters = false;
-  /// Gradients live in the buckets' memory between steps: nothing is copied as long as they stay
-  /// defined (zero_grad(false)). Otherwise every gradient keeps the memory that autograd gives it.
-  bool gradient_as_bucket_view = false;
+  /// Gradients live in the buckets' memory between steps, which ranks of a host share: nothing is
+  /// copied as long as they stay defined (zero_grad(false)). The faster way, also with a copy each
+  /// (docs/performance.md). Without it every gradient keeps the memory that autograd gives it.
+  bool gradient_as_bucket_view = true;
   /// Every backward uses the same parameters on this rank as the first one, which tells which: with
   /// unused ones cheaper than find_unused_parameters.
   bool static_graph = false;
