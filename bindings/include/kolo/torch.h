@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kolo/kolo.h>
+#include <kolo/torch/autocast.h>
 #include <kolo/torch/autograd_functions.h>
 #include <kolo/torch/broadcast_parameters.h>
 #include <kolo/torch/checkpoint.h>
@@ -14,8 +15,10 @@
 #include <kolo/torch/distributed_optimizer.h>
 #include <kolo/torch/distributed_sampler.h>
 #include <kolo/torch/functions.h>
+#include <kolo/torch/grad_scaler.h>
 #include <kolo/torch/memory.h>
 #include <kolo/torch/metrics.h>
 #include <kolo/torch/objects.h>
 #include <kolo/torch/optimizer_state.h>
+#include <kolo/torch/reducing_optimizer.h>
 #include <kolo/torch/schedulers.h>

@@ -23,6 +23,7 @@
 #include <kolo/torch/broadcast_parameters.h>
 #include <kolo/torch/compression.h>
 #include <kolo/torch/functions.h>
+#include <kolo/torch/reducing_optimizer.h>
 #include <torch/torch.h>
 
 #include <memory>
@@ -99,7 +100,7 @@ class KOLO_API GradientReducer {
 };
 
 template <class O>
-class DistributedOptimizer : public O {
+class DistributedOptimizer : public O, public ReducingOptimizer {
   static_assert(std::is_base_of_v<torch::optim::Optimizer, O>, "O is one of LibTorch's optimizers");
 
  public:
@@ -149,11 +150,8 @@ class DistributedOptimizer : public O {
   /// loss is the mean of. A rank without any says 0 and makes no backward.
   void set_sample_count(std::int64_t samples) { reducer_->set_sample_count(samples); }
 
-  /// Waits for every gradient, to look at them or change them before step(), alike on every rank.
-  void synchronize() { reducer_->synchronize(); }
-  /// After synchronize(): the next step() does not do it again. (It would be right, but wait for
-  /// the other ranks once more.)
-  void skip_synchronize() { reducer_->skip_next(); }
+  void synchronize() override { reducer_->synchronize(); }
+  void skip_synchronize() override { reducer_->skip_next(); }
   /// synchronize(), then scales all gradients so that their norm over all parameters is at most
   /// `max_norm`; the next step() does not synchronize again. Returns the norm before, which is the
   /// same on every rank.

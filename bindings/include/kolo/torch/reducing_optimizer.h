@@ -1,0 +1,31 @@
+// What GradScaler and the like need of an optimizer that reduces gradients over ranks itself,
+// whatever optimizer it is made from. Implemented by DistributedOptimizer; found by dynamic_cast
+// from torch::optim::Optimizer. One thread at a time.
+#pragma once
+
+#include <kolo/export.h>
+
+namespace kolo {
+
+class KOLO_API ReducingOptimizer {
+ public:
+  virtual ~ReducingOptimizer() = default;
+
+  /// Waits for every gradient, to look at them or change them before step(), alike on every rank.
+  virtual void synchronize() = 0;
+  /// After synchronize(): the next step() does not do it again. (It would be right, but wait for
+  /// the other ranks once more.)
+  virtual void skip_synchronize() = 0;
+  /// Whether every rank has all reduced gradients after synchronize(), and the same ones. Where not
+  /// (each rank keeps its share), what ranks find in theirs needs a message.
+  virtual bool same_gradients_on_every_rank() const { return true; }
+
+ protected:
+  ReducingOptimizer() = default;
+  ReducingOptimizer(const ReducingOptimizer&) = default;
+  ReducingOptimizer(ReducingOptimizer&&) = default;
+  ReducingOptimizer& operator=(const ReducingOptimizer&) = default;
+  ReducingOptimizer& operator=(ReducingOptimizer&&) = default;
+};
+
+}  // namespace kolo

@@ -1,0 +1,206 @@
+#include <kolo/torch/grad_scaler.h>
+
+#include "bindings/torch/tensor_memory.h"
+
+#include <kolo/torch/functions.h>
+#include <kolo/torch/reducing_optimizer.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kolo {
+namespace {
+
+constexpr double kLargest = std::numeric_limits<float>::max();
+
+[[noreturn]] void refuse(const std::string& what) {
+  raise(ErrorCode::kInvalidArgument, "GradScaler: " + what);
+}
+
+void check(const GradScalerOptions& options) {
+  // The kernels take the scale as float32.
+  if (!(options.init_scale > 0 && options.init_scale <= kLargest)) {
+    refuse("init_scale is " + std::to_string(options.init_scale) +
+           "; it is a finite float32 above 0");
+  }
+  if (!(options.growth_factor > 1 && options.growth_factor <= kLargest)) {
+    refuse("growth_factor is " + std::to_string(options.growth_factor) + "; it is above 1");
+  }
+  if (!(options.backoff_factor > 0 && options.backoff_factor < 1)) {
+    refuse("backoff_factor is " + std::to_string(options.backoff_factor) +
+           "; it is between 0 and 1");
+  }
+  if (options.growth_interval < 1) {
+    refuse("growth_interval is " + std::to_string(options.growth_interval) + "; it is 1 or more");
+  }
+}
+
+using Alike = std::pair<torch::Device, torch::ScalarType>;
+struct ByText {
+  bool operator()(const Alike& a, const Alike& b) const {
+    return std::pair(a.first.str(), a.second) < std::pair(b.first.str(), b.second);
+  }
+};
+/// Gradients that one kernel takes.
+using Gradients = std::map<Alike, std::vector<torch::Tensor>, ByText>;
+
+Gradients gradients_of(const torch::optim::Optimizer& optimizer) {
+  Gradients result;
+  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+    const auto& parameters = optimizer.param_groups()[g].params();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      torch::Tensor& gradient = parameters[i].mutable_grad();
+      if (!gradient.defined()) continue;
+      if (gradient.scalar_type() == torch::kFloat16) {
+        refuse("the gradient of parameter " + std::to_string(i) + " of group " + std::to_string(g) +
+               " is float16; keep parameters in float32 and run forward inside kolo::Autocast");
+      }
+      torch::Tensor values = gradient;
+      if (gradient.is_sparse()) {
+        gradient = gradient.coalesce();
+        values = gradient._values();
+      }
+      result[{values.device(), values.scalar_type()}].push_back(values);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+GradScaler::GradScaler(const GradScalerOptions& options)
+    : options_(options), scale_(static_cast<float>(options.init_scale)) {
+  check(options);
+}
+
+torch::Tensor GradScaler::scale(const torch::Tensor& loss) const {
+  if (!enabled()) return loss;
+  // A tensor and not a number: its float32 wins over a half scalar's type, which 65536 overflows.
+  return loss * torch::full({}, scale_, loss.options().dtype(torch::kFloat32).requires_grad(false));
+}
+
+void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
+  if (!enabled()) return;
+  const torch::NoGradGuard no_grad;
+  Pass& pass = passes_[&optimizer];
+  if (pass.stepped) refuse("unscale_() after step(); call update() once a step");
+  if (pass.unscaled) refuse("unscale_() a second time for this optimizer since update()");
+  auto* const reducing = dynamic_cast<ReducingOptimizer*>(&optimizer);
+  if (reducing != nullptr) {
+    reducing->synchronize();
+    reducing->skip_synchronize();
+  }
+  const Gradients gradients = gradients_of(optimizer);
+  bool overflow = false;
+  for (const auto& [alike, tensors] : gradients) {
+    const auto options = torch::TensorOptions().device(alike.first).dtype(torch::kFloat32);
+    torch::Tensor found = torch::zeros({}, options);
+    const torch::Tensor inverse = torch::full({}, 1.0 / static_cast<double>(scale_), options);
+    at::_amp_foreach_non_finite_check_and_unscale_(tensors, found, inverse);
+    overflow |= found.item<float>() > 0;
+  }
+  const bool has_share = reducing != nullptr && !reducing->same_gradients_on_every_rank();
+  if (options_.extra_agreement || has_share) {
+    const torch::Tensor worst =
+        allreduce(torch::tensor({overflow            ? 2
+                                 : gradients.empty() ? 0
+                                                     : 1},
+                                torch::kInt32),
+                  {.op = ReduceOp::kMax, .process_set = options_.process_set});
+    overflow = worst.item<int>() == 2;
+    if (worst.item<int>() == 0) refuse("no parameter of the optimizer has a gradient on any rank");
+  } else if (gradients.empty()) {
+    refuse("no parameter of the optimizer has a gradient; call it after backward()");
+  }
+  pass.overflow = overflow;
+  pass.unscaled = true;
+}
+
+bool GradScaler::step(torch::optim::Optimizer& optimizer) {
+  if (!enabled()) {
+    optimizer.step();
+    return true;
+  }
+  if (passes_[&optimizer].stepped) refuse("step() a second time for this optimizer since update()");
+  if (!passes_[&optimizer].unscaled) unscale_(optimizer);
+  Pass& pass = passes_[&optimizer];
+  pass.stepped = true;
+  if (!pass.overflow) optimizer.step();
+  return !pass.overflow;
+}
+
+void GradScaler::update() {
+  if (!enabled()) return;
+  bool stepped = false;
+  bool overflow = false;
+  for (const auto& [optimizer, pass] : passes_) {
+    stepped |= pass.unscaled;
+    overflow |= pass.overflow;
+  }
+  if (!stepped) refuse("update() without a step() or unscale_() since the last one");
+  passes_.clear();
+  if (overflow) {
+    growth_tracker_ = 0;
+    const auto smaller = static_cast<float>(static_cast<double>(scale_) * options_.backoff_factor);
+    if (smaller > 0) scale_ = smaller;
+  } else if (++growth_tracker_ >= options_.growth_interval) {
+    growth_tracker_ = 0;
+    const auto larger = static_cast<float>(static_cast<double>(scale_) * options_.growth_factor);
+    if (std::isfinite(larger)) scale_ = larger;
+  }
+}
+
+void GradScaler::update(double scale) {
+  if (!enabled()) return;
+  if (!(scale > 0 && scale <= kLargest)) {
+    refuse("update(" + std::to_string(scale) + "): a scale is a finite float32 above 0");
+  }
+  passes_.clear();
+  scale_ = static_cast<float>(scale);
+}
+
+void GradScaler::save(torch::serialize::OutputArchive& archive) const {
+  archive.write("scale", torch::IValue(static_cast<double>(scale_)));
+  archive.write("growth_factor", torch::IValue(options_.growth_factor));
+  archive.write("backoff_factor", torch::IValue(options_.backoff_factor));
+  archive.write("growth_interval", torch::IValue(options_.growth_interval));
+  archive.write("growth_tracker", torch::IValue(growth_tracker_));
+}
+
+void GradScaler::load(torch::serialize::InputArchive& archive) {
+  const auto read = [&archive](const char* key) {
+    torch::IValue value;
+    archive.read(key, value);
+    return value;
+  };
+  GradScalerOptions loaded = options_;
+  loaded.init_scale = read("scale").toDouble();
+  loaded.growth_factor = read("growth_factor").toDouble();
+  loaded.backoff_factor = read("backoff_factor").toDouble();
+  loaded.growth_interval = read("growth_interval").toInt();
+  const std::int64_t tracker = read("growth_tracker").toInt();
+  check(loaded);
+  if (tracker < 0) refuse("growth_tracker is " + std::to_string(tracker) + "; it is 0 or more");
+  scale_ = static_cast<float>(loaded.init_scale);
+  loaded.init_scale = options_.init_scale;
+  options_ = loaded;
+  growth_tracker_ = tracker;
+  passes_.clear();
+}
+
+torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive,
+                                            const GradScaler& scaler) {
+  scaler.save(archive);
+  return archive;
+}
+
+torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive,
+                                           GradScaler& scaler) {
+  scaler.load(archive);
+  return archive;
+}
+
+}  // namespace kolo
