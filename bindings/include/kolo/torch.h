@@ -22,3 +22,4 @@
 #include <kolo/torch/optimizer_state.h>
 #include <kolo/torch/reducing_optimizer.h>
 #include <kolo/torch/schedulers.h>
+#include <kolo/torch/sync_batch_norm.h>
