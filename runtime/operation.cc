@@ -6,17 +6,26 @@
 #include <utility>
 
 namespace kolo {
+namespace {
+
+/// Bytes of a window for each rank of the fullest host, below which a two-level all-reduce would
+/// send crumbs through it.
+constexpr std::size_t kSmallestShare = 16 << 10;
+
+}  // namespace
 
 AllreducePolicy allreduce_policy(const Communicator& communicator, const HostWindow& window,
                                  const LinkCosts& links, const Config& config) {
-  const World& world = communicator.world();
-  const auto& ranks = communicator.ranks();
-  const bool one_host = std::all_of(ranks.begin(), ranks.end(),
-                                    [&](int rank) { return world.same_host(rank, ranks.front()); });
-  return {.size = communicator.size(),
-          // The window's slots are the world's: who holds one must be agreed on.
-          .can_map = communicator.id() == 0 && window.covers(communicator),
-          .link = one_host ? links.inside : links.across,
+  // The window's slots are the world's: who holds one must be agreed on.
+  const bool is_world = communicator.id() == 0;
+  HostLayout layout(communicator.world().hosts_of(communicator.ranks()));
+  const std::size_t shared = is_world ? window.slot_bytes_everywhere() : 0;
+  const auto least = kSmallestShare * static_cast<std::size_t>(layout.most_on_a_host());
+  return {.network = {.layout = std::move(layout),
+                      .inside = links.inside,
+                      .across = links.across,
+                      .window_bytes = shared >= least ? shared : 0},
+          .can_map = is_world && window.covers(communicator),
           .forced = algorithm_of(config.algorithm),
           .deterministic = config.deterministic != 0};
 }
@@ -136,6 +145,10 @@ std::shared_ptr<const Schedule> Operation::choose() const {
       request.algorithm = policy_.choose(request.count * size_of(signature.type));
       if (request.algorithm == Algorithm::kMapped)
         request.mapped_elements = window_.slot_bytes() / size_of(signature.type);
+      if (request.algorithm == Algorithm::kHierarchical) {
+        request.layout = policy_.network.layout;
+        request.mapped_elements = policy_.network.window_bytes / size_of(signature.type);
+      }
       request.placement = plan_.entries.size() > 1 ? Placement::kPacked : Placement::kInPlace;
       break;
     case OperationKind::kBroadcast:

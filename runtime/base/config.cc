@@ -84,7 +84,7 @@ const std::vector<Spec>& specs() {
       number("KOLO_CHUNKS_IN_FLIGHT", &Config::chunks_in_flight, "blocks", {1, 64}, kWorld,
              "Ring blocks that are under way at once."),
       text("KOLO_ALGORITHM", &Config::algorithm, "algorithm",
-           {"auto", "mapped", "ring", "recursive_doubling", "halving_doubling"},
+           {"auto", "mapped", "ring", "recursive_doubling", "halving_doubling", "hierarchical"},
            "Of all-reduces; auto: the cheapest. mapped: where ranks share memory, else as auto.",
            kWorld),
       number("KOLO_DETERMINISTIC", &Config::deterministic, "switch", {0, 1}, kWorld,

@@ -2,7 +2,9 @@
 
 #include "runtime/base/check.h"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 
 namespace kolo {
@@ -17,6 +19,8 @@ std::string_view to_string(Algorithm algorithm) {
       return "recursive_doubling";
     case Algorithm::kHalvingDoubling:
       return "halving_doubling";
+    case Algorithm::kHierarchical:
+      return "hierarchical";
   }
   return "";
 }
@@ -27,25 +31,87 @@ std::optional<Algorithm> algorithm_of(std::string_view name) {
   return std::nullopt;
 }
 
-double price(Algorithm algorithm, int size, std::uint64_t bytes, const LinkCost& link) {
-  const double n = static_cast<double>(bytes);
-  const double p = size;
-  const auto doubling = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
-  const double q = doubling;
-  const double rounds = std::bit_width(static_cast<unsigned>(doubling)) - 1;
-  const double whole = link.latency_us + n * link.us_per_byte;
-  // Ranks beyond the power of two hand their vector in, and get it back.
-  const double fold = doubling == size ? 0 : 2 * whole + n * link.reduce_us_per_byte;
+namespace {
+
+int log2_up(int n) { return std::bit_width(static_cast<unsigned>(n - 1)); }
+
+/// The terms of the prices: bytes, ranks and rounds as they are in the algorithms' heads.
+struct Pricing {
+  Pricing(const Network& of, std::uint64_t bytes)
+      : network(of),
+        n(static_cast<double>(bytes)),
+        p(of.layout.size()),
+        hosts(of.layout.hosts()),
+        locals(of.layout.most_on_a_host()),
+        far(of.layout.hosts() > 1 ? of.across : of.inside) {}
+
+  const Network& network;
+  double n;
+  double p;
+  double hosts;
+  double locals;
+  const LinkCost& far;  ///< the slowest link
+
+  double ring() const {
+    // Each round waits for the slowest edge, and the edges that leave a host share its link.
+    const double crossings = network.layout.ring_crossings();
+    const double per_byte = std::max(crossings * network.across.us_per_byte,
+                                     locals > 1 ? network.inside.us_per_byte : 0);
+    return 2 * (p - 1) * far.latency_us + 2 * n * (p - 1) / p * per_byte +
+           n * (p - 1) / p * far.reduce_us_per_byte;
+  }
+
+  double doubling(bool halves) const {
+    const auto q = static_cast<double>(std::bit_floor(static_cast<unsigned>(p)));
+    const double rounds = log2_up(static_cast<int>(q));
+    const double across =
+        hosts > 1 ? std::min<double>(rounds, log2_up(static_cast<int>(hosts))) : 0;
+    const double inside = rounds - across;
+    // All ranks of a host exchange with another host at once.
+    const double across_per_byte = locals * network.across.us_per_byte;
+    const double gamma = far.reduce_us_per_byte;
+    // Ranks beyond the power of two hand their vector in, and get it back.
+    const double fold =
+        q == p ? 0 : 2 * (far.latency_us + n * far.us_per_byte) + n * far.reduce_us_per_byte;
+    const double latency = across * network.across.latency_us + inside * network.inside.latency_us;
+    if (!halves)
+      return fold + latency + n * across * across_per_byte +
+             n * inside * network.inside.us_per_byte + rounds * n * gamma;
+    // The far rounds come first and carry most. The ring overlaps its sums with its messages; here
+    // one waits for the other.
+    const double left = std::exp2(-across);
+    return fold + 2 * latency + 2 * n * (1 - left) * across_per_byte +
+           2 * n * (left - 1 / q) * network.inside.us_per_byte + 2 * n * (q - 1) / q * gamma;
+  }
+
+  double hierarchical() const {
+    const bool maps = network.window_bytes > 0;
+    const double gamma = far.reduce_us_per_byte;
+    // Through windows each rank copies its input, and its result; a copy costs what a sum does.
+    const double inside =
+        maps ? 2 * n * gamma : 2 * n * (locals - 1) / locals * network.inside.us_per_byte;
+    const double across = 2 * (hosts - 1) / hosts * n * network.across.us_per_byte +
+                          (hosts - 1) / hosts / locals * n * gamma;
+    // A block's rounds cost their latency; small windows make many blocks, kMappedLanes at a time.
+    const double blocks = maps ? std::max(1.0, n / static_cast<double>(network.window_bytes)) : 1;
+    return blocks * (2 * (hosts - 1) * network.across.latency_us) +
+           (locals > 1 ? 2 * network.inside.latency_us + inside + n * gamma : 0) + across;
+  }
+};
+
+}  // namespace
+
+double price(Algorithm algorithm, const Network& network, std::uint64_t bytes) {
+  const Pricing pricing(network, bytes);
   switch (algorithm) {
     case Algorithm::kRing:
-      return 2 * (p - 1) * link.latency_us + 2 * n * (p - 1) / p * link.us_per_byte +
-             n * (p - 1) / p * link.reduce_us_per_byte;
+      return pricing.ring();
     case Algorithm::kRecursiveDoubling:
-      return fold + rounds * (whole + n * link.reduce_us_per_byte);
+      return pricing.doubling(false);
     case Algorithm::kHalvingDoubling:
-      // The ring overlaps its sums with its messages; here one waits for the other.
-      return fold + 2 * rounds * link.latency_us + 2 * n * (q - 1) / q * link.us_per_byte +
-             2 * n * (q - 1) / q * link.reduce_us_per_byte;
+      return pricing.doubling(true);
+    case Algorithm::kHierarchical:
+      return pricing.hierarchical();
     case Algorithm::kMapped:
       break;
   }
@@ -57,16 +123,20 @@ Algorithm AllreducePolicy::choose(std::uint64_t bytes) const {
   if (can_map && forced.value_or(Algorithm::kMapped) == Algorithm::kMapped)
     return Algorithm::kMapped;
   if (forced && *forced != Algorithm::kMapped) return *forced;
-  return cheapest(size, bytes, link, deterministic);
+  return cheapest(network, bytes, deterministic);
 }
 
-Algorithm cheapest(int size, std::uint64_t bytes, const LinkCost& link, bool deterministic) {
+Algorithm cheapest(const Network& network, std::uint64_t bytes, bool deterministic) {
   Algorithm best = Algorithm::kHalvingDoubling;
   double least = std::numeric_limits<double>::infinity();
-  for (const Algorithm algorithm :
-       {Algorithm::kRing, Algorithm::kRecursiveDoubling, Algorithm::kHalvingDoubling}) {
-    if (deterministic && algorithm == Algorithm::kRing) continue;
-    const double cost = price(algorithm, size, bytes, link);
+  const bool has_levels = network.layout.hosts() > 1 && network.layout.most_on_a_host() > 1;
+  for (const Algorithm algorithm : kAlgorithms) {
+    if (algorithm == Algorithm::kMapped) continue;
+    const bool one_order =
+        algorithm == Algorithm::kRecursiveDoubling || algorithm == Algorithm::kHalvingDoubling;
+    if (deterministic && !one_order) continue;
+    if (algorithm == Algorithm::kHierarchical && !has_levels) continue;
+    const double cost = price(algorithm, network, bytes);
     if (cost >= least) continue;
     least = cost;
     best = algorithm;

@@ -2,6 +2,8 @@
 // computes the same from the same numbers, and must.
 #pragma once
 
+#include "runtime/collectives/host_layout.h"
+
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -13,12 +15,14 @@ enum class Algorithm : std::uint8_t {
   kRing,               ///< 2(p−1) messages, least bytes, pipelined
   kRecursiveDoubling,  ///< log₂ p messages of the whole length
   kHalvingDoubling,    ///< 2·log₂ p messages, least bytes
+  kHierarchical,       ///< inside each host, across hosts, inside each host
 };
 inline constexpr Algorithm kAlgorithms[] = {Algorithm::kMapped, Algorithm::kRing,
                                             Algorithm::kRecursiveDoubling,
-                                            Algorithm::kHalvingDoubling};
+                                            Algorithm::kHalvingDoubling, Algorithm::kHierarchical};
 
-/// "mapped", "ring", "recursive_doubling", "halving_doubling": the words of KOLO_ALGORITHM.
+/// "mapped", "ring", "recursive_doubling", "halving_doubling", "hierarchical": the words of
+/// KOLO_ALGORITHM.
 std::string_view to_string(Algorithm algorithm);
 /// Nothing for "auto" and for words that are no algorithm.
 std::optional<Algorithm> algorithm_of(std::string_view name);
@@ -31,14 +35,21 @@ struct LinkCost {
   double reduce_us_per_byte = 0;  ///< of a sum of two
 };
 
+/// What an all-reduce takes its way through. Alike on all ranks.
+struct Network {
+  HostLayout layout;
+  LinkCost inside = {};            ///< between ranks of one host
+  LinkCost across = {};            ///< between hosts, for one pair: a host's ranks share its link
+  std::uint64_t window_bytes = 0;  ///< that the ranks of every host have mapped; 0: none
+};
+
 /// Microseconds of an all-reduce of `bytes` bytes over messages; not of kMapped.
-double price(Algorithm algorithm, int size, std::uint64_t bytes, const LinkCost& link);
+double price(Algorithm algorithm, const Network& network, std::uint64_t bytes);
 
 /// What the choice of an all-reduce's algorithm depends on, besides its bytes. Alike on all ranks.
 struct AllreducePolicy {
-  int size = 1;
+  Network network = {};
   bool can_map = false;  ///< kMapped is possible
-  LinkCost link = {};    ///< of the slowest link that it takes
   std::optional<Algorithm> forced = {};
   bool deterministic = false;
 
@@ -48,6 +59,6 @@ struct AllreducePolicy {
 
 /// The cheapest algorithm over messages. With `deterministic`, among those whose sums have the same
 /// order for every element, whatever it is fused with.
-Algorithm cheapest(int size, std::uint64_t bytes, const LinkCost& link, bool deterministic);
+Algorithm cheapest(const Network& network, std::uint64_t bytes, bool deterministic);
 
 }  // namespace kolo

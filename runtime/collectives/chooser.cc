@@ -6,6 +6,7 @@
 #include "runtime/collectives/allgather_recursive_doubling.h"
 #include "runtime/collectives/allgather_ring.h"
 #include "runtime/collectives/allreduce_halving_doubling.h"
+#include "runtime/collectives/allreduce_hierarchical.h"
 #include "runtime/collectives/allreduce_mapped.h"
 #include "runtime/collectives/allreduce_recursive_doubling.h"
 #include "runtime/collectives/alltoall_pairwise.h"
@@ -43,6 +44,14 @@ Schedule allreduce(const ScheduleRequest& request) {
       return allreduce_recursive_doubling(request.rank, request.size, request.count);
     case Algorithm::kHalvingDoubling:
       return allreduce_halving_doubling(request.rank, request.size, request.count);
+    case Algorithm::kHierarchical: {
+      const bool maps = request.mapped_elements > 0;
+      return allreduce_hierarchical(
+          request.rank, request.layout, request.count,
+          {.chunk_elements = request.chunk_elements,
+           .blocks_in_flight = maps ? kMappedLanes : request.blocks_in_flight,
+           .mapped_elements = request.mapped_elements});
+    }
   }
   KOLO_CHECK(false);
   return {};
@@ -150,6 +159,8 @@ std::size_t ScheduleCache::Hash::operator()(const ScheduleRequest& request) cons
         static_cast<std::uint64_t>(request.in_place)})
     mix(value);
   for (const std::uint64_t count : request.counts) mix(count);
+  for (int r = 0; r < request.layout.size(); ++r)
+    mix(static_cast<std::uint64_t>(request.layout.host_of(r)));
   return hash;
 }
 

@@ -5,6 +5,7 @@
 
 #include "runtime/collectives/algorithm.h"
 #include "runtime/collectives/allreduce_ring.h"
+#include "runtime/collectives/host_layout.h"
 #include "runtime/collectives/schedule.h"
 
 #include <cstddef>
@@ -44,7 +45,10 @@ struct ScheduleRequest {
   int blocks_in_flight = 4;                   ///< of allreduce and reduce-scatter; else: chunks
   Placement placement = Placement::kInPlace;  ///< of an allreduce
   Algorithm algorithm = Algorithm::kRing;     ///< of an allreduce
-  std::uint64_t mapped_elements = 0;          ///< of kMapped: scratch; kMappedLanes or more
+  /// Of kMapped: scratch, kMappedLanes elements or more. Of kHierarchical: the same, enough for the
+  /// layout, or 0 for messages inside hosts.
+  std::uint64_t mapped_elements = 0;
+  HostLayout layout = {};  ///< of kHierarchical, of `size` ranks
   /// Of an allgather and a gather: this rank's input lies in its place in the output already, and
   /// kInput need not be bound. Of a scatter: the root's part stays in the input. The ranks may
   /// differ in it.

@@ -46,6 +46,11 @@ StepId ScheduleBuilder::copy(Operand source, std::initializer_list<Operand> dest
   return add({.kind = StepKind::kCopy, .scaling = scaling}, {&source, 1}, destinations, after);
 }
 
+StepId ScheduleBuilder::copy(Operand source, std::span<const Operand> destinations, Scaling scaling,
+                             std::initializer_list<StepId> after) {
+  return add({.kind = StepKind::kCopy, .scaling = scaling}, {&source, 1}, destinations, after);
+}
+
 StepId ScheduleBuilder::stand_in(Operand source, Operand destination, Scaling scaling,
                                  std::initializer_list<StepId> after) {
   const StepId id = copy(source, {destination}, scaling, after);

@@ -121,6 +121,8 @@ class ScheduleBuilder {
                 Scaling scaling, std::span<const StepId> after);
   StepId copy(Operand source, std::initializer_list<Operand> destinations, Scaling scaling,
               std::initializer_list<StepId> after);
+  StepId copy(Operand source, std::span<const Operand> destinations, Scaling scaling,
+              std::initializer_list<StepId> after);
   /// A copy between the user's memory and mapped scratch, for peers that name Operand::direct.
   StepId stand_in(Operand source, Operand destination, Scaling scaling,
                   std::initializer_list<StepId> after);

@@ -107,6 +107,26 @@ Status HostWindow::open(Bootstrap& bootstrap, Transport& transport, const World&
   }
   for (int i = slot_bytes_ > 0 ? kSlots : 0; i > 0; --i)
     free_slots_.push_back(kBoardBytes + static_cast<std::size_t>(i - 1) * slot_bytes_);
+  return compare(bootstrap, world, deadline);
+}
+
+/// Every rank learns the least slot.
+Status HostWindow::compare(Bootstrap& bootstrap, const World& world, Deadline deadline) {
+  constexpr std::string_view kAlone = "alone";  // a rank that shares its host with nobody
+  const std::string mine =
+      world.local_size() > 1 ? std::to_string(slot_bytes_) : std::string(kAlone);
+  KOLO_ASSIGN(const auto slots, bootstrap.exchange("slots of shared memory", mine, deadline));
+  std::size_t least = SIZE_MAX;
+  for (std::size_t rank = 0; rank < slots.size(); ++rank) {
+    if (slots[rank] == kAlone) continue;
+    const char* const end = slots[rank].data() + slots[rank].size();
+    std::size_t bytes = 0;
+    if (std::from_chars(slots[rank].data(), end, bytes).ptr != end)
+      return KOLO_ERROR(kInternal, "rank {} sent no size of its shared memory: '{}'", rank,
+                        slots[rank]);
+    least = std::min(least, bytes);
+  }
+  slot_bytes_everywhere_ = least == SIZE_MAX ? 0 : least;
   return {};
 }
 
@@ -162,6 +182,7 @@ void HostWindow::close() {
   own_.reset();
   free_slots_.clear();
   slot_bytes_ = 0;
+  slot_bytes_everywhere_ = 0;
 }
 
 bool HostWindow::covers(const Communicator& communicator) const {

@@ -47,6 +47,9 @@ class HostWindow {
 
   /// Bytes of a slot, alike on all ranks of the host; 0 without a window.
   std::size_t slot_bytes() const { return slot_bytes_; }
+  /// The least slot of any host that has several ranks, alike on all ranks of the world; 0 if one
+  /// of those hosts has no window, or if no host has several ranks.
+  std::size_t slot_bytes_everywhere() const { return slot_bytes_everywhere_; }
   /// Whether every rank of `communicator` is on this host and has its window mapped here.
   bool covers(const Communicator& communicator) const;
   /// The board of a rank whose window is mapped here.
@@ -69,6 +72,7 @@ class HostWindow {
   Result<bool> open_as(Kind kind, Bootstrap& bootstrap, Transport& transport, const World& world,
                        Sizes sizes, const Log& log, Deadline deadline);
   Status offer(Kind kind, Transport& transport, Sizes sizes, Offer& mine);
+  Status compare(Bootstrap& bootstrap, const World& world, Deadline deadline);
   Status map(Transport& transport, const World& world, const std::vector<Offer>& offers);
 
   std::shared_ptr<MemoryRegion> own_;
@@ -76,6 +80,7 @@ class HostWindow {
   std::vector<std::unique_ptr<PeerMapping>> mappings_;
   std::vector<std::span<std::byte>> windows_;
   std::size_t slot_bytes_ = 0;
+  std::size_t slot_bytes_everywhere_ = 0;
   std::vector<std::size_t> free_slots_;
 };
 

@@ -111,6 +111,14 @@ World::World(int rank, std::vector<RankInfo> ranks) : rank_(rank), ranks_(std::m
   cross_rank_ = static_cast<int>(std::distance(lowest.begin(), lowest.find(mine.front())));
 }
 
+std::vector<int> World::hosts_of(const std::vector<int>& ranks) const {
+  std::map<std::string, int> lowest;
+  for (int r = 0; r < size(); ++r) lowest.emplace(info(r).host_id, r);
+  std::vector<int> hosts;
+  for (const int rank : ranks) hosts.push_back(lowest.at(info(rank).host_id));
+  return hosts;
+}
+
 bool World::has_core_for_each_rank() const {
   std::vector<const RankInfo*> ranks;
   for (const RankInfo& other : ranks_) {

@@ -42,6 +42,9 @@ class World {
   /// core of its own, so that they may spin.
   bool has_core_for_each_rank() const;
 
+  /// By index of `ranks`: the lowest rank of its host.
+  std::vector<int> hosts_of(const std::vector<int>& ranks) const;
+
   bool same_host(int a, int b) const { return ranks_[a].host_id == ranks_[b].host_id; }
   const RankInfo& info(int rank) const { return ranks_[rank]; }
 

@@ -16,7 +16,10 @@ void run_local_world(int size, const std::function<void(int, Runtime&)>& body,
   MemoryStore store;
   LoopbackHub hub(size);
   const auto rank_main = [&](int rank) {
-    auto config = Config::from_environment(Environment(options.variables));
+    Environment::Variables variables = options.variables;
+    if (!options.hosts.empty())
+      variables["KOLO_HOST_ID"] = std::to_string(options.hosts[static_cast<std::size_t>(rank)]);
+    auto config = Config::from_environment(Environment(std::move(variables)));
     ASSERT_TRUE(config.ok()) << config.error().message;
     std::unique_ptr<Transport> transport = std::make_unique<LoopbackTransport>(hub, rank);
     if (options.decorate) transport = options.decorate(rank, std::move(transport));

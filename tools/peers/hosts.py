@@ -70,15 +70,19 @@ class Hosts:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
 
 
-def run(perf, ranks, rate, arguments, timeout):
-    """kolo-perf's report of one rank a host. CalledProcessError where a rank fails."""
-    with Hosts(ranks, rate) as hosts, tempfile.TemporaryDirectory() as folder:
+def run(perf, ranks, per_host, rate, arguments, timeout):
+    """kolo-perf's report of so many ranks a host. CalledProcessError where a rank fails."""
+    # Ranks of one host have shared memory, which UCX does not take between hosts: it reports no
+    # lost peer.
+    transports = "tcp,self" if per_host == 1 else "tcp,self,posix,cma"
+    with Hosts(number_of_hosts(ranks, per_host), rate) as hosts, tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.json"
         processes = []
-        for rank, name in enumerate(hosts.names):
+        for rank in range(ranks):
+            name = hosts.names[rank // per_host]
             environment = {**os.environ, "KOLO_INIT_METHOD": f"tcp://10.213.0.1:{PORT}",
                            "KOLO_RANK": str(rank), "KOLO_SIZE": str(ranks),
-                           "KOLO_HOST_ID": name, "UCX_TLS": "tcp,self",
+                           "KOLO_HOST_ID": name, "UCX_TLS": transports,
                            "UCX_NET_DEVICES": "eth0"}
             command = ["ip", "netns", "exec", name, perf, *arguments]
             if rank == 0:
@@ -96,6 +100,10 @@ def run(perf, ranks, rate, arguments, timeout):
         return json.loads(report.read_text())
 
 
+def number_of_hosts(ranks, per_host):
+    return -(-ranks // per_host)
+
+
 def bytes_per_second(rate):
     """Of tc's words for rates, those in bits: 250mbit, 1gbit."""
     for unit, factor in (("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3)):
@@ -104,9 +112,9 @@ def bytes_per_second(rate):
     raise ValueError(f"'{rate}' is no rate: write 250mbit or 1gbit")
 
 
-def share_of_payload(row, ranks, rate):
+def share_of_payload(row, hosts, rate):
     """How much of what the link carries an all-reduce's least traffic took."""
-    least = 2 * (ranks - 1) / ranks * row["size"] / (bytes_per_second(rate) * PAYLOAD)
+    least = 2 * (hosts - 1) / hosts * row["size"] / (bytes_per_second(rate) * PAYLOAD)
     return least / (in_place(row)["time_us"] / 1e6)
 
 
@@ -118,25 +126,26 @@ def measure(options, perf):
     """What tools/bench hosts prints; its exit status."""
     table = []
     for ranks in options.ranks:
+        hosts = number_of_hosts(ranks, options.per_host)
         arguments = ["-b", options.minbytes, "-e", options.maxbytes, "-f", options.stepfactor,
                      "-n", str(options.iters), "-w", "2"]
         try:
-            report = run(str(perf), ranks, options.rate, arguments, options.timeout)
+            report = run(str(perf), ranks, options.per_host, options.rate, arguments, options.timeout)
         except NotPossible as reason:
             print(f"not run: {reason}", file=sys.stderr)
             return NOT_POSSIBLE
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-            print(f"{ranks} hosts: {error}", file=sys.stderr)
+            print(f"{ranks} ranks on {hosts} hosts: {error}", file=sys.stderr)
             return 1
         for row in report["rows"]:
-            entry = {"ranks": ranks, "rate": options.rate, "size": row["size"],
+            entry = {"ranks": ranks, "hosts": hosts, "rate": options.rate, "size": row["size"],
                      "time_us": in_place(row)["time_us"], "wrong": in_place(row)["wrong"]}
             if options.rate != "none":
-                entry["share_of_payload"] = share_of_payload(row, ranks, options.rate)
+                entry["share_of_payload"] = share_of_payload(row, hosts, options.rate)
             table.append(entry)
             if not options.json:
                 share = entry.get("share_of_payload")
-                print(f"{ranks:3} hosts {row['size']:>12} B {entry['time_us']:>14.1f} us"
+                print(f"{ranks:3} ranks on {hosts} hosts {row['size']:>12} B {entry['time_us']:>14.1f} us"
                       + (f" {100 * share:6.1f} % of the payload limit" if share else ""), flush=True)
     if options.json:
         print(json.dumps(table, indent=1))

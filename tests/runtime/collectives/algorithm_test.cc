@@ -3,11 +3,31 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace kolo::test {
 namespace {
 
 // Ten microseconds a message, a gigabyte a second.
 constexpr LinkCost kLink{.latency_us = 10, .us_per_byte = 1e-3, .reduce_us_per_byte = 1e-4};
+// A gigabit a second, between hosts.
+constexpr LinkCost kSlow{.latency_us = 50, .us_per_byte = 8e-3, .reduce_us_per_byte = 1e-4};
+
+Network one_host(int size) {
+  return {.layout = HostLayout(std::vector<int>(static_cast<std::size_t>(size), 0)),
+          .inside = kLink};
+}
+Network each_its_host(int size) {
+  std::vector<int> hosts;
+  for (int rank = 0; rank < size; ++rank) hosts.push_back(rank);
+  return {.layout = HostLayout(hosts), .across = kLink};
+}
+Network hosts_of(std::vector<int> hosts, std::uint64_t windows = 4 << 20) {
+  return {.layout = HostLayout(hosts), .inside = kLink, .across = kSlow, .window_bytes = windows};
+}
+
+constexpr Algorithm kMessages[] = {Algorithm::kRing, Algorithm::kRecursiveDoubling,
+                                   Algorithm::kHalvingDoubling};
 
 TEST(Algorithm, NamesComeBack) {
   for (const Algorithm algorithm : kAlgorithms)
@@ -17,35 +37,76 @@ TEST(Algorithm, NamesComeBack) {
 }
 
 TEST(Algorithm, PricesCountMessagesBytesAndSums) {
-  EXPECT_DOUBLE_EQ(price(Algorithm::kRing, 4, 4000, kLink), 6 * 10 + 2 * 3 + 0.3);
-  EXPECT_DOUBLE_EQ(price(Algorithm::kRecursiveDoubling, 4, 4000, kLink), 2 * (10 + 4 + 0.4));
-  EXPECT_DOUBLE_EQ(price(Algorithm::kHalvingDoubling, 4, 4000, kLink), 4 * 10 + 2 * 3 + 2 * 0.3);
+  for (const Network& network : {one_host(4), each_its_host(4)}) {
+    EXPECT_DOUBLE_EQ(price(Algorithm::kRing, network, 4000), 6 * 10 + 2 * 3 + 0.3);
+    EXPECT_DOUBLE_EQ(price(Algorithm::kRecursiveDoubling, network, 4000), 2 * (10 + 4 + 0.4));
+    EXPECT_DOUBLE_EQ(price(Algorithm::kHalvingDoubling, network, 4000), 4 * 10 + 2 * 3 + 2 * 0.3);
+  }
   // Five ranks: one hands its vector in and gets the sum back.
-  EXPECT_DOUBLE_EQ(price(Algorithm::kRecursiveDoubling, 5, 4000, kLink),
+  EXPECT_DOUBLE_EQ(price(Algorithm::kRecursiveDoubling, one_host(5), 4000),
                    2 * (10 + 4) + 0.4 + 2 * (10 + 4 + 0.4));
 }
 
 TEST(Algorithm, FewBytesTakeFewMessagesAndManyTakeTheRing) {
-  for (const int size : {2, 3, 4, 5, 8, 16, 17, 64}) {
-    EXPECT_EQ(cheapest(size, 4, kLink, false), Algorithm::kRecursiveDoubling) << size;
-    EXPECT_EQ(cheapest(size, std::uint64_t{1} << 30, kLink, false), Algorithm::kRing) << size;
-  }
-  EXPECT_EQ(cheapest(16, 100'000, kLink, false), Algorithm::kHalvingDoubling);
+  for (const int size : {2, 3, 4, 5, 8, 16, 17, 64})
+    for (const Network& network : {one_host(size), each_its_host(size)}) {
+      EXPECT_EQ(cheapest(network, 4, false), Algorithm::kRecursiveDoubling) << size;
+      EXPECT_EQ(cheapest(network, std::uint64_t{1} << 30, false), Algorithm::kRing) << size;
+    }
+  EXPECT_EQ(cheapest(one_host(16), 100'000, false), Algorithm::kHalvingDoubling);
 }
 
-TEST(Algorithm, DeterministicSumsTakeNoRing) {
-  for (const int size : {2, 3, 16})
-    for (const std::uint64_t bytes : {4ULL, 100'000ULL, 1ULL << 30})
-      EXPECT_NE(cheapest(size, bytes, kLink, true), Algorithm::kRing);
+TEST(Algorithm, TheRanksOfAHostShareItsLink) {
+  const std::uint64_t large = 64 << 20;
+  const Network together = hosts_of({0, 0, 1, 1}), dealt = hosts_of({0, 1, 0, 1});
+  // A ring of neighbours leaves each host once, one that was dealt out twice.
+  EXPECT_NEAR(price(Algorithm::kRing, dealt, large) / price(Algorithm::kRing, together, large), 2,
+              0.02);
+  EXPECT_DOUBLE_EQ(price(Algorithm::kHierarchical, dealt, large),
+                   price(Algorithm::kHierarchical, together, large));
+  // Across go 2·n·(p−1)/p of the ring, and 2·n·(H−1)/H of the two levels.
+  EXPECT_NEAR(
+      price(Algorithm::kHierarchical, together, large) / price(Algorithm::kRing, together, large),
+      (1.0 / 2) / (3.0 / 4), 0.1);
+}
+
+TEST(Algorithm, SeveralRanksOnSeveralHostsTakeTheTwoLevels) {
+  for (const auto& hosts : {std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 1, 0, 1, 0, 1},
+                            std::vector<int>{0, 0, 0, 1}})
+    for (const std::uint64_t bytes : {1ULL << 20, 64ULL << 20})
+      for (const std::uint64_t windows : {0ULL, 4ULL << 20})
+        EXPECT_EQ(cheapest(hosts_of(hosts, windows), bytes, false), Algorithm::kHierarchical);
+  // But not where there is one level.
+  for (const std::uint64_t bytes : {4ULL, 1ULL << 20, 1ULL << 30}) {
+    EXPECT_NE(cheapest(one_host(4), bytes, false), Algorithm::kHierarchical);
+    EXPECT_NE(cheapest(each_its_host(4), bytes, false), Algorithm::kHierarchical);
+  }
+}
+
+TEST(Algorithm, DeterministicSumsTakeTheTreesAlone) {
+  for (const Network& network : {one_host(2), each_its_host(16), hosts_of({0, 0, 1, 1})})
+    for (const std::uint64_t bytes : {4ULL, 100'000ULL, 1ULL << 30}) {
+      EXPECT_NE(cheapest(network, bytes, true), Algorithm::kRing);
+      EXPECT_NE(cheapest(network, bytes, true), Algorithm::kHierarchical);
+    }
 }
 
 TEST(Algorithm, TheCheapestIsNeverDearerThanAnother) {
   for (int size = 1; size <= 40; ++size)
     for (std::uint64_t bytes = 1; bytes < (1ULL << 32); bytes *= 3)
-      for (const Algorithm other :
-           {Algorithm::kRing, Algorithm::kRecursiveDoubling, Algorithm::kHalvingDoubling})
-        EXPECT_LE(price(cheapest(size, bytes, kLink, false), size, bytes, kLink),
-                  price(other, size, bytes, kLink));
+      for (const Network& network : {one_host(size), each_its_host(size)})
+        for (const Algorithm other : kMessages)
+          EXPECT_LE(price(cheapest(network, bytes, false), network, bytes),
+                    price(other, network, bytes));
+}
+
+TEST(Algorithm, WhatIsForcedIsTakenWherePossible) {
+  AllreducePolicy policy{.network = one_host(4), .can_map = true};
+  EXPECT_EQ(policy.choose(4), Algorithm::kMapped);
+  policy.forced = Algorithm::kHierarchical;
+  EXPECT_EQ(policy.choose(4), Algorithm::kHierarchical);
+  policy = {.network = one_host(4), .can_map = false, .forced = Algorithm::kMapped};
+  EXPECT_EQ(policy.choose(4), Algorithm::kRecursiveDoubling);
 }
 
 }  // namespace

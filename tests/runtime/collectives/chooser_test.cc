@@ -84,9 +84,11 @@ TEST(MakeSchedule, ChoosesByCollective) {
             "point_to_point");
   EXPECT_EQ(algorithm({.collective = Collective::kAdasum, .size = 2, .count = 8}),
             "allreduce_recursive_doubling");
+  const HostLayout layout(std::vector<int>{0, 1});
   for (const Algorithm a : kAlgorithms)
-    EXPECT_EQ(algorithm({.size = 2, .count = 8, .algorithm = a, .mapped_elements = 64}),
-              "allreduce_" + std::string(to_string(a)));
+    EXPECT_EQ(
+        algorithm({.size = 2, .count = 8, .algorithm = a, .mapped_elements = 64, .layout = layout}),
+        "allreduce_" + std::string(to_string(a)));
 }
 
 TEST(MakeSchedule, PassesOnWhatTheRequestSays) {
@@ -111,7 +113,7 @@ TEST(ScheduleCache, GivesTheSameScheduleForTheSameRequestOnly) {
   const auto first = cache.get(request);
   EXPECT_EQ(cache.get(request), first);
 
-  std::vector<ScheduleRequest> others(11, request);
+  std::vector<ScheduleRequest> others(12, request);
   others[0].collective = Collective::kBroadcast;
   others[1].rank = 2;
   others[2].size = 4;
@@ -123,8 +125,9 @@ TEST(ScheduleCache, GivesTheSameScheduleForTheSameRequestOnly) {
   others[8].peer = 1;
   others[9].in_place = true;
   others[10].counts = {1, 2};
+  others[11].layout = HostLayout(std::vector<int>{0, 0, 1});
   for (const ScheduleRequest& other : others) EXPECT_NE(cache.get(other), first);
-  EXPECT_EQ(cache.size(), 12u);
+  EXPECT_EQ(cache.size(), 13u);
 }
 
 TEST(ScheduleCache, DropsTheLeastRecentlyUsedAndKeepsWhatIsInUse) {

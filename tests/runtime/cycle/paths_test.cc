@@ -135,9 +135,9 @@ TEST_P(Paths, SharedAndPrivateMemoryMix) {
 }
 
 TEST_P(Paths, EveryAlgorithmThatIsAskedForIsRight) {
-  for (const char* const algorithm : {"mapped", "ring", "recursive_doubling", "halving_doubling"}) {
+  for (const Algorithm algorithm : kAlgorithms) {
     LocalWorldOptions with_algorithm = options();
-    with_algorithm.variables["KOLO_ALGORITHM"] = algorithm;
+    with_algorithm.variables["KOLO_ALGORITHM"] = to_string(algorithm);
     run_local_world(
         size(),
         [&](int rank, Runtime& runtime) {
@@ -150,7 +150,8 @@ TEST_P(Paths, EveryAlgorithmThatIsAskedForIsRight) {
               for (std::size_t k = 0; k < count; ++k) expected[k] += part[k];
             }
             for (std::size_t k = 0; k < count; ++k)
-              ASSERT_NEAR(values[k], expected[k], 1e-5) << algorithm << ", element " << k;
+              ASSERT_NEAR(values[k], expected[k], 1e-5)
+                  << to_string(algorithm) << ", element " << k;
           }
         },
         with_algorithm);

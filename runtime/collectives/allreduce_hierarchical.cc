@@ -1,0 +1,272 @@
+// Two-level allreduce. Called through the schedule cache when an operation starts, by the holder of
+// the progress token; pure. Idea: Jia et al., "Highly scalable deep learning training system with
+// mixed-precision", 2018, §3.3, and the node-aware reductions of Bienz, Olson & Gropp, EuroMPI
+// 2019: every rank of a host drives a slice of the network, not a leader all of it.
+//
+// Hosts A = {0, 1} and B = {2, 3, 4}, one block. It has as many slices as the fullest host has
+// ranks; host h's slice s belongs to its member s·Lₕ/3, and the owners of a slice are a ring across
+// hosts:
+//
+//   slice            [0]        [1]        [2]
+//   owner on A       0          0          1
+//   owner on B       2          3          4
+//   inside           owners sum the inputs of their host's ranks:       D = Σ of the host
+//   across           0 ↔ 2      0 ↔ 3      1 ↔ 4     each a ring allreduce of D, in H chunks
+//   inside           owners give each chunk that is done to the ranks of their host
+//
+// A rank sends 2·(H−1)/H of its own slices across: all ranks of a host together 2·count·(H−1)/H
+// elements, in 2(H−1) rounds of latency a block; inside each input is read once and each result
+// written once. Blocks follow each other as soon as a lane of the scratch is free, so that the
+// memory of the host and the network work at the same time.
+//
+// Scratch, by lane: a block, whose own slices hold D, and the others' the packed input, then the
+// result, which the owner writes there (through the window) or sends; behind it for each own slice
+// two slots for the ring, and without windows one for each input from the host. What needs saying
+// are the write-after-read hazards: a slice of the peer's block is written when its owner has read
+// the input there; an allgather receive into a chunk of D waits for the reduce-scatter's send of
+// it.
+#include "runtime/collectives/allreduce_hierarchical.h"
+
+#include "runtime/base/check.h"
+#include "runtime/collectives/host_slices.h"
+#include "runtime/collectives/pipeline.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+namespace kolo {
+namespace {
+
+class HierarchicalWriter {
+ public:
+  HierarchicalWriter(int rank, const HostLayout& layout, std::uint64_t count,
+                     const HierarchicalOptions& options)
+      : rank_(rank),
+        size_(layout.size()),
+        hosts_(layout.hosts()),
+        host_(layout.host_of(rank)),
+        mapped_(options.mapped_elements > 0),
+        slices_(rank, layout, count,
+                {.chunk_elements = options.chunk_elements,
+                 .lanes = static_cast<std::uint64_t>(options.blocks_in_flight),
+                 .mapped_elements = options.mapped_elements}),
+        builder_("allreduce_hierarchical", rank, size_, count),
+        finished_(slices_.lanes(), kNoStep) {}
+
+  Schedule write() && {
+    // Tags are 32 bits wide.
+    KOLO_CHECK(slices_.blocks() * slices_.slices() * tags_per_slice() < UINT32_MAX);
+    if (size_ > 1) {
+      if (mapped_ && locals().size() > 1) {
+        builder_.need_mapped_scratch(slices_.scratch_elements());
+      } else {
+        builder_.need_scratch(slices_.scratch_elements());
+      }
+    }
+    for (block_ = 0; block_ < slices_.blocks(); ++block_) {
+      if (size_ > 1) {
+        write_block();
+      } else {
+        const Interval part = slices_.block_at(block_);
+        builder_.copy(input_at(part), {output_at(part)}, Scaling::kBoth, {});
+      }
+    }
+    return std::move(builder_).finish();
+  }
+
+ private:
+  static constexpr StepId kNoStep = ScheduleBuilder::kNoStep;
+  using Chunks = std::vector<Interval>;
+
+  const std::vector<int>& locals() const { return slices_.locals(); }
+  int owner(int host, std::uint64_t slice) const {
+    return slices_.owner(static_cast<std::uint64_t>(host + hosts_), slice);
+  }
+  /// What the next block's first steps in this lane wait for.
+  StepId gate() const { return finished_[block_ % slices_.lanes()]; }
+  std::size_t wrap(int chunk) const { return static_cast<std::size_t>((chunk + hosts_) % hosts_); }
+
+  Operand in_block(int rank, Interval part) const {
+    const std::uint64_t place = slices_.place_of(block_, part);
+    return rank == rank_ ? Operand{Space::kScratch, -1, place, part.length}
+                         : Operand{Space::kPeer, rank, place, part.length, part.begin};
+  }
+  Operand own(Interval part) const { return in_block(rank_, part); }
+
+  /// A slice has a tag for its input, one for each chunk of its result, and those of its ring.
+  std::uint64_t tags_per_slice() const {
+    return 1 + static_cast<std::uint64_t>(hosts_) + 2 * static_cast<std::uint64_t>(hosts_ - 1);
+  }
+  std::uint32_t input_tag(std::uint64_t slice) const {
+    return static_cast<std::uint32_t>((block_ * slices_.slices() + slice) * tags_per_slice());
+  }
+  std::uint32_t result_tag(std::uint64_t slice, std::size_t chunk) const {
+    return input_tag(slice) + 1 + static_cast<std::uint32_t>(chunk);
+  }
+  std::uint32_t ring_tag(std::uint64_t slice, int round) const {
+    return input_tag(slice) + 1 + static_cast<std::uint32_t>(hosts_ + round);
+  }
+
+  void write_block();
+  void hand_over(std::uint64_t slice, Interval part);
+  void drive(std::uint64_t slice, Interval part);
+  StepId sum_of_host(std::uint64_t slice, Interval part);
+  void ring(std::uint64_t slice, const Chunks& chunks, StepId summed);
+  void publish(std::uint64_t slice, const Chunks& chunks, std::size_t chunk, StepId ready);
+
+  int rank_;
+  int size_;
+  int hosts_;
+  int host_;
+  bool mapped_;
+  HostSlices slices_;
+  ScheduleBuilder builder_;
+  std::uint64_t block_ = 0;         ///< which is being written
+  std::vector<StepId> last_steps_;  ///< of this block
+  std::vector<StepId> finished_;    ///< by lane: its last block has left the scratch
+};
+
+void HierarchicalWriter::write_block() {
+  last_steps_.clear();
+  // Beginning behind one's own, so that not all wake the same rank first.
+  const auto self = std::find(locals().begin(), locals().end(), rank_) - locals().begin();
+  for (std::uint64_t k = 1; k <= slices_.slices(); ++k) {
+    const std::uint64_t slice = (static_cast<std::uint64_t>(self) + k) % slices_.slices();
+    const Interval part = slices_.slice_at(block_, slice);
+    if (part.length > 0 && owner(host_, slice) != rank_) hand_over(slice, part);
+  }
+  for (std::uint64_t slice = 0; slice < slices_.slices(); ++slice) {
+    const Interval part = slices_.slice_at(block_, slice);
+    if (part.length > 0 && owner(host_, slice) == rank_) drive(slice, part);
+  }
+  // The last blocks have nobody who waits for them.
+  if (block_ + slices_.lanes() < slices_.blocks())
+    finished_[block_ % slices_.lanes()] = builder_.join(last_steps_);
+}
+
+/// Gives the input of a slice to its owner in this host, and takes the result.
+void HierarchicalWriter::hand_over(std::uint64_t slice, Interval part) {
+  const int to = owner(host_, slice);
+  StepId given = kNoStep;
+  if (mapped_) {
+    const StepId packed = builder_.stand_in(input_at(part), own(part), Scaling::kPre, {gate()});
+    builder_.notify(to, input_tag(slice), {packed});
+  } else {
+    const StepId packed = builder_.copy(input_at(part), {own(part)}, Scaling::kPre, {gate()});
+    given = builder_.send(to, input_tag(slice), own(part), {packed});
+  }
+  const Chunks chunks = slices_.chunks_of(part);
+  for (std::size_t c = 0; c < chunks.size(); ++c) {
+    if (chunks[c].length == 0) continue;
+    const Operand source = own(chunks[c]), destination = output_at(chunks[c]);
+    if (mapped_) {
+      const StepId arrived = builder_.await(to, result_tag(slice, c), {});
+      last_steps_.push_back(builder_.stand_in(source, destination, Scaling::kNone, {arrived}));
+    } else {
+      const StepId arrived = builder_.receive(to, result_tag(slice, c), source, {given});
+      last_steps_.push_back(builder_.copy(source, {destination}, Scaling::kNone, {arrived}));
+    }
+  }
+}
+
+void HierarchicalWriter::drive(std::uint64_t slice, Interval part) {
+  const StepId summed = sum_of_host(slice, part);
+  const Chunks chunks = slices_.chunks_of(part);
+  if (hosts_ == 1) {
+    publish(slice, chunks, 0, summed);
+  } else {
+    ring(slice, chunks, summed);
+  }
+}
+
+/// D = the sum over the host's ranks, in order of rank.
+StepId HierarchicalWriter::sum_of_host(std::uint64_t slice, Interval part) {
+  const Scaling scaling = hosts_ == 1 ? Scaling::kBoth : Scaling::kPre;
+  if (locals().size() == 1) return builder_.copy(input_at(part), {own(part)}, scaling, {gate()});
+  std::vector<Operand> sources;
+  std::vector<StepId> ready = {gate()};
+  std::uint64_t others = 0;
+  for (const int peer : locals()) {
+    if (peer == rank_) {
+      sources.push_back(input_at(part));
+    } else if (mapped_) {
+      sources.push_back(in_block(peer, part));
+      ready.push_back(builder_.await(peer, input_tag(slice), {}));
+    } else {
+      const std::uint64_t slot = slices_.input_slot(block_, slice, others++);
+      sources.push_back({Space::kScratch, -1, slot, part.length});
+      ready.push_back(builder_.receive(peer, input_tag(slice), sources.back(), {gate()}));
+    }
+  }
+  const Operand destination = own(part);
+  return builder_.reduce(sources, {&destination, 1}, scaling, ready);
+}
+
+/// As allreduce_ring does a block; `summed` is when D is there.
+void HierarchicalWriter::ring(std::uint64_t slice, const Chunks& chunks, StepId summed) {
+  const int next = owner(host_ + 1, slice), previous = owner(host_ - 1, slice);
+  const int rounds = hosts_ - 1;
+  std::vector<StepId> sends(static_cast<std::size_t>(rounds), kNoStep);
+  std::array<StepId, HostSlices::kRingSlots> slot_reader = {gate(), gate()};
+
+  StepId ready = summed;
+  for (int s = 0; s < rounds; ++s) {
+    if (const Interval outgoing = chunks[wrap(host_ - s)]; outgoing.length > 0)
+      sends[static_cast<std::size_t>(s)] =
+          builder_.send(next, ring_tag(slice, s), own(outgoing), {ready});
+    const Interval incoming = chunks[wrap(host_ - s - 1)];
+    ready = kNoStep;
+    if (incoming.length == 0) continue;
+    const Operand landing{Space::kScratch, -1, slices_.ring_slot(block_, slice, s),
+                          incoming.length};
+    StepId& reader = slot_reader[static_cast<std::size_t>(s) % slot_reader.size()];
+    const StepId received = builder_.receive(previous, ring_tag(slice, s), landing, {reader});
+    const bool last = s == rounds - 1;
+    ready = builder_.reduce({landing, own(incoming)}, {own(incoming)},
+                            last ? Scaling::kPost : Scaling::kNone, {received, summed});
+    reader = ready;
+  }
+  for (int s = 0; s < rounds; ++s) {
+    const std::size_t done = wrap(host_ + 1 - s), coming = wrap(host_ - s);
+    if (chunks[done].length > 0)
+      last_steps_.push_back(
+          builder_.send(next, ring_tag(slice, rounds + s), own(chunks[done]), {ready}));
+    publish(slice, chunks, done, ready);
+    ready = kNoStep;
+    if (chunks[coming].length > 0)
+      ready = builder_.receive(previous, ring_tag(slice, rounds + s), own(chunks[coming]),
+                               {sends[static_cast<std::size_t>(s)]});
+  }
+  publish(slice, chunks, wrap(host_ + 2), ready);
+}
+
+/// Gives a chunk of the result to the ranks of this host.
+void HierarchicalWriter::publish(std::uint64_t slice, const Chunks& chunks, std::size_t chunk,
+                                 StepId ready) {
+  const Interval part = chunks[chunk];
+  if (part.length == 0) return;
+  std::vector<Operand> destinations = {output_at(part)};
+  for (const int peer : locals())
+    if (mapped_ && peer != rank_) destinations.push_back(in_block(peer, part));
+  const StepId written = builder_.copy(own(part), destinations, Scaling::kNone, {ready});
+  last_steps_.push_back(written);
+  for (const int peer : locals()) {
+    if (peer == rank_) continue;
+    if (mapped_) {
+      builder_.notify(peer, result_tag(slice, chunk), {written});
+    } else {
+      last_steps_.push_back(builder_.send(peer, result_tag(slice, chunk), own(part), {ready}));
+    }
+  }
+}
+
+}  // namespace
+
+Schedule allreduce_hierarchical(int rank, const HostLayout& layout, std::uint64_t count,
+                                const HierarchicalOptions& options) {
+  return HierarchicalWriter(rank, layout, count, options).write();
+}
+
+}  // namespace kolo

@@ -1,0 +1,144 @@
+// How a two-level allreduce cuts its elements: blocks, of which several are under way, each in a
+// lane of the scratch; slices, each of which one rank of every host owns; chunks, one a host. And
+// where these lie in the scratch. Pure; used by allreduce_hierarchical alone.
+#pragma once
+
+#include "runtime/base/check.h"
+#include "runtime/collectives/host_layout.h"
+#include "runtime/collectives/split.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace kolo {
+
+class HostSlices {
+ public:
+  struct Limits {
+    std::uint64_t chunk_elements = 64 << 10;
+    std::uint64_t lanes = 4;
+    std::uint64_t mapped_elements = 0;  ///< of all lanes; 0: no windows
+  };
+
+  HostSlices(int rank, const HostLayout& layout, std::uint64_t count, const Limits& limits)
+      : rank_(rank),
+        count_(count),
+        hosts_(static_cast<std::uint64_t>(layout.hosts())),
+        slices_(static_cast<std::uint64_t>(layout.most_on_a_host())),
+        mapped_(limits.mapped_elements > 0),
+        granule_(limits.chunk_elements % kCacheLineElements == 0 ? kCacheLineElements : 1) {
+    for (int host = 0; host < layout.hosts(); ++host) locals_.push_back(layout.members(host));
+    host_ = static_cast<std::uint64_t>(layout.host_of(rank));
+    lay_out(limits);
+  }
+
+  std::uint64_t blocks() const { return blocks_; }
+  std::uint64_t slices() const { return slices_; }
+  std::uint64_t lanes() const { return lanes_; }
+  std::uint64_t scratch_elements() const { return blocks_ == 0 ? 0 : lanes_ * lane_elements_; }
+
+  /// The ranks of this rank's host.
+  const std::vector<int>& locals() const { return locals_[host_]; }
+  int owner(std::uint64_t host, std::uint64_t slice) const {
+    const auto& members = locals_[host % hosts_];
+    return members[slice * members.size() / slices_];
+  }
+
+  Interval block_at(std::uint64_t block) const {
+    return split({0, count_}, blocks_, block, granule_);
+  }
+  Interval slice_at(std::uint64_t block, std::uint64_t slice) const {
+    return split(block_at(block), slices_, slice, granule_);
+  }
+  /// One a host; some may be empty.
+  std::vector<Interval> chunks_of(Interval slice) const {
+    std::vector<Interval> chunks;
+    for (std::uint64_t c = 0; c < hosts_; ++c) chunks.push_back(split(slice, hosts_, c, granule_));
+    return chunks;
+  }
+
+  /// Of a range of the block, within its lane.
+  std::uint64_t place_of(std::uint64_t block, Interval part) const {
+    return lane_begin(block) + (part.begin - block_at(block).begin);
+  }
+  /// Where a chunk of an own slice is received in a round of the ring.
+  std::uint64_t ring_slot(std::uint64_t block, std::uint64_t slice, int round) const {
+    const std::uint64_t slot =
+        index_of_own(slice) * kRingSlots + static_cast<std::uint64_t>(round) % kRingSlots;
+    return lane_begin(block) + block_elements_ + slot * chunk_elements_;
+  }
+  /// Where an own slice of another rank's input is received, without windows.
+  std::uint64_t input_slot(std::uint64_t block, std::uint64_t slice, std::uint64_t other) const {
+    const std::uint64_t rings = most_owned(locals().size()) * kRingSlots * chunk_elements_;
+    const std::uint64_t slot = index_of_own(slice) * (locals().size() - 1) + other;
+    return lane_begin(block) + block_elements_ + rings + slot * slice_elements_;
+  }
+
+  static constexpr std::uint64_t kRingSlots = 2;
+
+ private:
+  /// What a lane takes of memory that is the operation's own: with very many ranks the messages
+  /// shrink, not the machine's memory.
+  static constexpr std::uint64_t kMostOfALane = 4 << 20;
+
+  std::uint64_t round_up(std::uint64_t n) const { return (n + granule_ - 1) / granule_ * granule_; }
+  std::uint64_t part_of(std::uint64_t whole, std::uint64_t parts) const {
+    return round_up((whole + parts - 1) / parts);
+  }
+  std::uint64_t lane_begin(std::uint64_t block) const { return block % lanes_ * lane_elements_; }
+  /// Slices that one rank of a host of so many owns, at most.
+  std::uint64_t most_owned(std::size_t locals) const { return (slices_ + locals - 1) / locals; }
+  /// Which of its rank's slices this one is.
+  std::uint64_t index_of_own(std::uint64_t slice) const {
+    std::uint64_t index = 0;
+    while (index < slice && owner(host_, slice - index - 1) == rank_) ++index;
+    return index;
+  }
+
+  void set_block(std::uint64_t elements) {
+    block_elements_ = round_up(elements);
+    slice_elements_ = part_of(elements, slices_);
+    chunk_elements_ = hosts_ == 1 ? 0 : part_of(slice_elements_, hosts_);
+    // What it takes on any host, so that all hosts cut the same blocks.
+    lane_elements_ = 0;
+    for (const auto& locals : locals_) {
+      const std::uint64_t inputs = mapped_ ? 0 : (locals.size() - 1) * slice_elements_;
+      const std::uint64_t slots =
+          most_owned(locals.size()) * (kRingSlots * chunk_elements_ + inputs);
+      lane_elements_ = std::max(lane_elements_, block_elements_ + slots);
+    }
+  }
+
+  void lay_out(const Limits& limits) {
+    KOLO_CHECK(limits.chunk_elements > 0 && limits.lanes > 0);
+    const std::uint64_t room = mapped_ ? limits.mapped_elements / limits.lanes : kMostOfALane;
+    const auto fits = [&](std::uint64_t elements) {
+      set_block(elements);
+      return lane_elements_ <= room;
+    };
+    // A window that is small for so many hosts gets small blocks, not none.
+    if (!fits(granule_)) granule_ = 1;
+    KOLO_CHECK(fits(1));
+    std::uint64_t block =
+        std::min(limits.chunk_elements * slices_ * hosts_, std::max(round_up(count_), granule_));
+    while (!fits(block)) block = std::max(granule_, block * 7 / 8 / granule_ * granule_);
+    blocks_ = count_ / block + (count_ % block != 0 ? 1 : 0);
+    lanes_ = std::clamp<std::uint64_t>(blocks_, 1, limits.lanes);
+  }
+
+  int rank_;
+  std::uint64_t count_;
+  std::uint64_t hosts_;
+  std::uint64_t host_ = 0;
+  std::uint64_t slices_;
+  bool mapped_;
+  std::uint64_t granule_;
+  std::vector<std::vector<int>> locals_;  ///< ranks, by host
+  std::uint64_t blocks_ = 0;
+  std::uint64_t lanes_ = 1;
+  std::uint64_t block_elements_ = 0, slice_elements_ = 0, chunk_elements_ = 0;  ///< the largest
+  std::uint64_t lane_elements_ = 0;
+};
+
+}  // namespace kolo

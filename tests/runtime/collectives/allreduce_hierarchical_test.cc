@@ -1,0 +1,180 @@
+// Proves the two-level allreduce's schedules with the checker for many layouts of hosts, and holds
+// them to what their head promises of the network.
+#include "runtime/collectives/allreduce_hierarchical.h"
+
+#include "tests/support/proof_cases.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace kolo::test {
+namespace {
+
+/// The host of each rank.
+using Hosts = std::vector<int>;
+
+Hosts blocks_of(const std::vector<int>& locals) {
+  Hosts hosts;
+  for (std::size_t h = 0; h < locals.size(); ++h)
+    hosts.insert(hosts.end(), static_cast<std::size_t>(locals[h]), static_cast<int>(h));
+  return hosts;
+}
+
+/// Dealt out one by one, as `mpirun --map-by node` places ranks.
+Hosts dealt(const std::vector<int>& locals) {
+  Hosts hosts;
+  for (int round = 0; round < 64; ++round)
+    for (std::size_t h = 0; h < locals.size(); ++h)
+      if (round < locals[h]) hosts.push_back(static_cast<int>(h));
+  return hosts;
+}
+
+std::vector<Schedule> schedules_on(const HostLayout& layout, std::uint64_t count,
+                                   const HierarchicalOptions& options) {
+  return schedules_of(layout.size(), [&](int rank) {
+    return allreduce_hierarchical(rank, layout, count, options);
+  });
+}
+
+/// Elements that leave each host, by host.
+Counts sent_across(const std::vector<Schedule>& schedules, const HostLayout& layout) {
+  Counts sent(static_cast<std::size_t>(layout.hosts()), 0);
+  for (const Schedule& schedule : schedules)
+    for (const Step& step : schedule.steps) {
+      if (step.kind != StepKind::kSend) continue;
+      const int host = layout.host_of(schedule.rank);
+      if (layout.host_of(step.peer) != host)
+        sent[static_cast<std::size_t>(host)] += schedule.sources(step).front().length;
+    }
+  return sent;
+}
+
+void prove_on(const Hosts& hosts, std::uint64_t count, const HierarchicalOptions& options) {
+  SCOPED_TRACE(::testing::Message()
+               << "hosts " << ::testing::PrintToString(hosts) << ", " << count
+               << " elements, chunks of " << options.chunk_elements << ", "
+               << options.blocks_in_flight << " blocks, windows of " << options.mapped_elements);
+  const HostLayout layout(hosts);
+  const std::vector<Schedule> schedules = schedules_on(layout, count, options);
+  prove(schedules, {});
+  prove(schedules, {.input_is_output = true});
+  if (options.mapped_elements > 0) {
+    const auto ranks = hosts.size();
+    std::vector<bool> all(ranks, true), thirds(ranks);
+    for (std::size_t rank = 0; rank < ranks; ++rank) thirds[rank] = rank % 3 == 0;
+    prove(schedules, {.direct_inputs = all, .direct_outputs = all});
+    prove(schedules, {.input_is_output = true, .direct_inputs = all, .direct_outputs = all});
+    prove(schedules, {.direct_inputs = thirds, .direct_outputs = all});
+    prove(schedules, {.input_is_output = true, .direct_inputs = thirds, .direct_outputs = thirds});
+    for (const Schedule& schedule : schedules) {
+      EXPECT_LE(schedule.scratch_elements, options.mapped_elements);
+      if (layout.members(layout.host_of(schedule.rank)).size() > 1 && count > 0) {
+        EXPECT_TRUE(schedule.scratch_is_mapped);
+      }
+    }
+  }
+  std::uint64_t across = 0;
+  for (const std::uint64_t elements : sent_across(schedules, layout)) across += elements;
+  EXPECT_EQ(across, 2 * count * static_cast<std::uint64_t>(layout.hosts() - 1));
+}
+
+void prove_counts(const Hosts& hosts) {
+  const HostLayout layout(hosts);
+  const auto ranks = static_cast<std::uint64_t>(layout.size());
+  const auto block = 2 * static_cast<std::uint64_t>(layout.hosts() * layout.most_on_a_host());
+  // Two lanes and more than three blocks: lanes are used again. The last block is no multiple.
+  for (const std::uint64_t count : std::set<std::uint64_t>{0, 1, ranks, 3 * block + 1})
+    for (const std::uint64_t window : {0, 1200})
+      prove_on(hosts, count,
+               {.chunk_elements = 2, .blocks_in_flight = 2, .mapped_elements = window});
+}
+
+class HostCounts : public ::testing::TestWithParam<int> {};
+
+TEST_P(HostCounts, EqualHosts) {
+  for (const int locals : {1, 2, 3, 4})
+    prove_counts(blocks_of(std::vector<int>(static_cast<std::size_t>(GetParam()), locals)));
+}
+
+TEST_P(HostCounts, UnequalHosts) {
+  std::vector<int> rising, last_alone, first_alone;
+  for (int h = 0; h < GetParam(); ++h) {
+    rising.push_back(1 + h % 4);
+    last_alone.push_back(h == GetParam() - 1 ? 1 : 3);
+    first_alone.push_back(h == 0 ? 1 : 2);
+  }
+  for (const auto& locals : {rising, last_alone, first_alone}) prove_counts(blocks_of(locals));
+}
+
+TEST_P(HostCounts, RanksOfAHostAreNoNeighbours) {
+  std::vector<int> rising;
+  for (int h = 0; h < GetParam(); ++h) rising.push_back(1 + (h * 3 + 1) % 4);
+  prove_counts(dealt(rising));
+  prove_counts(dealt(std::vector<int>(static_cast<std::size_t>(GetParam()), 3)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Hosts, HostCounts, ::testing::Range(1, 9));
+
+TEST(AllreduceHierarchical, IsRightForSixtyFourRanks) {
+  if (kLargestWorld < 64) return;  // the proof's time; smaller worlds have been proved above
+  for (const std::uint64_t window : {0, 4096})
+    prove_on(blocks_of({16, 16, 16, 16}), 5000,
+             {.chunk_elements = 64, .blocks_in_flight = 2, .mapped_elements = window});
+}
+
+TEST(AllreduceHierarchical, KeepsBordersOnCacheLinesAndChunksToTheirSize) {
+  for (const std::uint64_t window : {0, 1 << 16}) {
+    const HostLayout layout(blocks_of({3, 2}));
+    const HierarchicalOptions options{.chunk_elements = 1024, .mapped_elements = window};
+    const auto schedules = schedules_on(layout, 50'000, options);
+    prove(schedules, {});
+    for (const Schedule& schedule : schedules)
+      for (const Step& step : schedule.steps) {
+        if (step.kind != StepKind::kSend) continue;
+        const Operand source = schedule.sources(step).front();
+        EXPECT_EQ(source.offset % 64, 0u);
+        if (layout.host_of(step.peer) != layout.host_of(schedule.rank)) {
+          EXPECT_LE(source.length, 1024u);
+        }
+      }
+  }
+}
+
+TEST(AllreduceHierarchical, EveryRankDrivesItsShareOfTheNetwork) {
+  const HostLayout layout(blocks_of({4, 4}));
+  const auto schedules = schedules_on(layout, 8 * 1024, {.chunk_elements = 64});
+  for (const Schedule& schedule : schedules) {
+    std::uint64_t sent = 0;
+    for (const Step& step : schedule.steps)
+      if (step.kind == StepKind::kSend && step.peer / 4 != schedule.rank / 4)
+        sent += schedule.sources(step).front().length;
+    EXPECT_EQ(sent, 8 * 1024u / 4) << "rank " << schedule.rank;
+  }
+}
+
+TEST(AllreduceHierarchical, AWindowThatIsSmallForItsHostsGetsSmallBlocks) {
+  prove_on(blocks_of({2, 2, 2}), 100,
+           {.chunk_elements = 64, .blocks_in_flight = 4, .mapped_elements = 4 * 64});
+}
+
+TEST(HostLayout, NumbersHostsByTheirLowestRank) {
+  const HostLayout layout(Hosts{7, 3, 7, 5, 3});
+  EXPECT_EQ(layout.hosts(), 3);
+  EXPECT_EQ(layout.members(0), (std::vector<int>{0, 2}));
+  EXPECT_EQ(layout.members(1), (std::vector<int>{1, 4}));
+  EXPECT_EQ(layout.host_of(3), 2);
+  EXPECT_EQ(layout.most_on_a_host(), 2);
+  EXPECT_EQ(layout, HostLayout(Hosts{0, 1, 0, 2, 1}));
+  EXPECT_FALSE(layout == HostLayout(Hosts{0, 1, 0, 2, 2}));
+}
+
+TEST(HostLayout, CountsTheRingsEdgesThatLeaveAHost) {
+  EXPECT_EQ(HostLayout(Hosts{0, 0, 1, 1}).ring_crossings(), 1);
+  EXPECT_EQ(HostLayout(Hosts{0, 1, 0, 1}).ring_crossings(), 2);
+  EXPECT_EQ(HostLayout(Hosts{0, 0, 0}).ring_crossings(), 0);
+  EXPECT_EQ(HostLayout(Hosts{}).ring_crossings(), 0);
+}
+
+}  // namespace
+}  // namespace kolo::test

@@ -1,0 +1,153 @@
+// All-reduces of ranks on several hosts, which threads of one process pose to be: every layout,
+// with and without windows, by the two levels and by what is chosen.
+#include "tests/support/local_world.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <mutex>
+#include <random>
+#include <tuple>
+
+namespace kolo::test {
+namespace {
+
+using Values = std::vector<float>;
+using Layout = std::vector<int>;
+
+const std::vector<Layout> kLayouts = {{0, 0, 1, 1},       {0, 1, 0, 1}, {0, 0, 0, 1, 1},
+                                      {0, 1, 1, 2, 0, 1}, {0, 1},       {0, 0, 0, 1}};
+
+/// By layout, KOLO_SHARED_MEMORY and KOLO_ALGORITHM.
+class HostWorlds
+    : public testing::TestWithParam<std::tuple<std::size_t, const char*, const char*>> {
+ protected:
+  const Layout& layout() const { return kLayouts[std::get<0>(GetParam())]; }
+  int size() const { return static_cast<int>(layout().size()); }
+  LocalWorldOptions options() const {
+    LocalWorldOptions options;
+    options.variables = {{"KOLO_SHARED_MEMORY", std::get<1>(GetParam())},
+                         {"KOLO_ALGORITHM", std::get<2>(GetParam())}};
+    options.hosts = layout();
+    return options;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Layouts, HostWorlds,
+                         testing::Combine(testing::Range(std::size_t{0}, kLayouts.size()),
+                                          testing::Values("0", "512K", "16M"),
+                                          testing::Values("hierarchical", "auto")));
+
+Values random_values(std::size_t count, int rank, std::size_t tensor) {
+  std::mt19937 random(static_cast<unsigned>(rank * 1000 + static_cast<int>(tensor)));
+  std::uniform_real_distribution<float> distribution(-1, 1);
+  Values values(count);
+  for (float& value : values) value = distribution(random);
+  return values;
+}
+
+constexpr std::size_t kCounts[] = {1, 0, 7, 1000, 64 << 10, 300'001, 700'003, 33};
+
+TEST_P(HostWorlds, LargeFusedAndScaledSumsAreRightAndAlike) {
+  std::mutex mutex;
+  std::vector<Values> of_first_rank(std::size(kCounts));
+  run_local_world(
+      size(),
+      [&](int rank, Runtime& runtime) {
+        std::vector<Values> tensors;
+        std::vector<std::shared_ptr<Work>> works;
+        for (std::size_t i = 0; i < std::size(kCounts); ++i)
+          tensors.push_back(random_values(kCounts[i], rank, i));
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+          Submission submission =
+              allreduce_of("t" + std::to_string(i), tensors[i], ReduceOp::kAverage);
+          submission.signature.prescale = 2;
+          works.push_back(submit(runtime, std::move(submission)));
+        }
+        for (const auto& work : works) ASSERT_TRUE(work->wait().ok());
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+          Values expected(kCounts[i]);
+          for (int r = 0; r < size(); ++r) {
+            const Values part = random_values(kCounts[i], r, i);
+            for (std::size_t k = 0; k < expected.size(); ++k)
+              expected[k] += 2 * part[k] / static_cast<float>(size());
+          }
+          for (std::size_t k = 0; k < expected.size(); ++k)
+            ASSERT_NEAR(tensors[i][k], expected[k], 1e-5) << "tensor " << i << ", element " << k;
+          const std::lock_guard lock(mutex);
+          Values& first = of_first_rank[i];
+          if (first.empty()) first = tensors[i];
+          ASSERT_TRUE(first.empty() ||
+                      std::memcmp(first.data(), tensors[i].data(), first.size() * 4) == 0)
+              << "tensor " << i << ": other bits on rank " << rank;
+        }
+      },
+      options());
+}
+
+// In the arena or not, as each rank likes: the peers of a host read and write it where it is.
+TEST_P(HostWorlds, SharedAndPrivateMemoryMix) {
+  run_local_world(
+      size(),
+      [&](int rank, Runtime& runtime) {
+        constexpr std::size_t kCount = 200'003;
+        for (int round = 0; round < 4; ++round) {
+          const bool shared = round == 3 || (rank + round) % 2 == 0;
+          const auto memory =
+              shared
+                  ? std::reinterpret_pointer_cast<float>(*runtime.allocate(kCount * sizeof(float)))
+                  : std::shared_ptr<float>(new float[kCount], std::default_delete<float[]>());
+          const Values values = random_values(kCount, rank, 5);
+          std::copy(values.begin(), values.end(), memory.get());
+          Submission submission;
+          submission.name = "round" + std::to_string(round);
+          submission.signature.shape = {kCount};
+          submission.input = reinterpret_cast<const std::byte*>(memory.get());
+          submission.output = reinterpret_cast<std::byte*>(memory.get());
+          ASSERT_TRUE(submit(runtime, std::move(submission))->wait().ok());
+          Values expected(kCount);
+          for (int r = 0; r < size(); ++r) {
+            const Values part = random_values(kCount, r, 5);
+            for (std::size_t k = 0; k < kCount; ++k) expected[k] += part[k];
+          }
+          for (std::size_t k = 0; k < kCount; ++k)
+            ASSERT_NEAR(memory.get()[k], expected[k], 1e-5) << "round " << round << ", " << k;
+        }
+      },
+      options());
+}
+
+TEST(HostWorld, ProcessSetsTakeTheirOwnLayoutAndNoWindows) {
+  LocalWorldOptions options;
+  options.variables = {{"KOLO_ALGORITHM", "hierarchical"}};
+  options.hosts = {0, 0, 1, 1, 1};
+  options.process_sets = {{0, 2, 3, 4}};
+  run_local_world(
+      5,
+      [&](int rank, Runtime& runtime) {
+        if (rank == 1) return;
+        Values values(5000, static_cast<float>(rank));
+        Submission submission = allreduce_of("set", values);
+        submission.process_set = 1;
+        ASSERT_TRUE(submit(runtime, std::move(submission))->wait().ok());
+        for (const float value : values) ASSERT_EQ(value, 9);
+      },
+      options);
+}
+
+// The probes of loopback links say nothing of a network; what is asked for is named.
+TEST(HostWorld, InfoNamesTheChoice) {
+  LocalWorldOptions options;
+  options.variables = {{"KOLO_ALGORITHM", "hierarchical"}};
+  options.hosts = {0, 0, 1};
+  run_local_world(
+      3,
+      [&](int, Runtime& runtime) {
+        const RuntimeInfo info = runtime.info();
+        ASSERT_EQ(info.allreduces.size(), 1u);
+        EXPECT_EQ(info.allreduces.front().algorithm, "hierarchical");
+      },
+      options);
+}
+
+}  // namespace
+}  // namespace kolo::test
