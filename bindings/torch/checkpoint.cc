@@ -6,6 +6,7 @@
 
 #include <kolo/torch/checkpoint.h>
 #include <kolo/torch/objects.h>
+#include <kolo/torch/sharded_parameters.h>
 
 #include <exception>
 #include <functional>
@@ -150,6 +151,8 @@ std::int64_t load_parts(const std::string& bytes, const CheckpointParts& parts) 
 
 void save_checkpoint(const fs::path& path, const CheckpointParts& parts, std::int64_t epoch) {
   check(path, parts);
+  // Its state is on all ranks; rank 0 writes.
+  if (auto* const sharded = dynamic_cast<ShardedState*>(parts.optimizer)) sharded->consolidate(0);
   Parcel outcome;
   if (rank() == 0) {
     outcome.failure = failure_of([&] { write_checkpoint_file(path, archive_of(parts, epoch)); });

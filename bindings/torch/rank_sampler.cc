@@ -19,6 +19,7 @@ struct RankSampler::State {
   std::size_t epoch = 0;
   std::size_t dealt_epoch = 0;           ///< the epoch of `indices`
   std::vector<std::size_t> indices;      ///< this rank's share of the epoch
+  std::size_t base = 0;                  ///< where in the permutation `indices` begin, if elastic
   std::size_t start = 0;                 ///< where this pass over `indices` began
   std::vector<std::size_t> ends;         ///< of the batches that next() gave, in `indices`
   std::optional<std::size_t> received;   ///< as set_received()
@@ -36,7 +37,7 @@ struct RankSampler::State {
   std::size_t share_of(std::size_t count) const { return (count + size - 1 - rank) / size; }
 
   std::size_t num_samples() const {
-    const std::size_t total = total_size();
+    const std::size_t total = total_size() - base;
     if (options.global_batch == 0) return share_of(total);
     return total / options.global_batch * share_of(options.global_batch) +
            share_of(total % options.global_batch);
@@ -56,13 +57,20 @@ struct RankSampler::State {
     return order;
   }
 
+  /// From `first_of_pass` on: of this share, or of the permutation, if elastic.
   void deal(std::size_t first_of_pass) {
     const std::vector<std::size_t> order = permutation();
+    if (options.elastic) {
+      if (!options.rank) rank = static_cast<std::size_t>(kolo::rank());
+      if (!options.size) size = static_cast<std::size_t>(kolo::size());
+      base = std::min(first_of_pass, data_size);
+      first_of_pass = 0;
+    }
     const std::size_t total = total_size();
     const std::size_t stretch = options.global_batch > 0 ? options.global_batch : total;
     indices.clear();
     indices.reserve(num_samples());
-    for (std::size_t first = 0; first < total; first += stretch) {
+    for (std::size_t first = base; first < total; first += stretch) {
       const std::size_t end = std::min(first + stretch, total);
       // Only padding goes beyond the permutation, and wraps.
       for (std::size_t i = first + rank; i < end; i += size) {
@@ -80,6 +88,20 @@ struct RankSampler::State {
   std::size_t batches_received() const { return received.value_or(ends.size()); }
   /// The end of the `count`-th batch.
   std::size_t end_of(std::size_t count) const { return count == 0 ? start : ends[count - 1]; }
+
+  /// Of all ranks, taken from this rank's part.
+  std::size_t position() const {
+    const bool begun = epoch == dealt_epoch;
+    const std::size_t batch = options.global_batch;
+    const std::size_t share = batch > 0 ? share_of(batch) : 1;
+    if (options.elastic) {
+      const std::size_t got = end_of(batches_received()) * size;
+      return begun ? std::min(base + got, data_size) : resume_at.value_or(0);
+    }
+    const std::size_t mine = begun ? end_of(batches_received()) : resume_at.value_or(0);
+    if (begun && mine == indices.size()) return 0;
+    return (mine + share - 1) / share * (batch > 0 ? batch : size);
+  }
 };
 
 RankSampler::RankSampler(std::size_t data_size, const RankSamplerOptions& options)
@@ -111,6 +133,8 @@ void RankSampler::set_epoch(std::size_t epoch) {
 std::size_t RankSampler::epoch() const { return state_->epoch; }
 std::size_t RankSampler::total_size() const { return state_->total_size(); }
 std::size_t RankSampler::num_samples() const { return state_->num_samples(); }
+std::size_t RankSampler::batches_received() const { return state_->batches_received(); }
+std::size_t RankSampler::position() const { return state_->position(); }
 std::size_t RankSampler::global_batch() const { return state_->options.global_batch; }
 
 std::size_t RankSampler::num_batches(std::size_t batch_size, bool drop_last) const {
@@ -161,18 +185,11 @@ std::size_t RankSampler::last_batch_padding() const {
 
 void RankSampler::save(torch::serialize::OutputArchive& archive) const {
   const State& state = *state_;
-  const bool begun = state.epoch == state.dealt_epoch;
-  const std::size_t mine =
-      begun ? state.end_of(state.batches_received()) : state.resume_at.value_or(0);
-  const std::size_t batch = state.options.global_batch;
-  const std::size_t share = batch > 0 ? state.share_of(batch) : 1;
-  const std::size_t of_all = (mine + share - 1) / share * (batch > 0 ? batch : state.size);
-  const bool ended = begun && mine == state.indices.size();
   const auto write = [&](const char* key, std::uint64_t value) {
     archive.write(key, torch::tensor(static_cast<std::int64_t>(value)), true);
   };
   write("epoch", state.epoch);
-  write("position", ended ? 0 : of_all);
+  write("position", state.position());
   write("data_size", state.data_size);
   write("seed", state.options.seed);
 }
@@ -200,10 +217,14 @@ void RankSampler::load(torch::serialize::InputArchive& archive) {
   }
   state.epoch = read("epoch");
   const std::size_t batch = state.options.global_batch;
-  const std::size_t mine =
-      batch > 0 ? position / batch * state.share_of(batch) : position / state.size;
-  state.deal(mine);
-  state.resume_at = mine;
+  std::size_t first = position;  // what an elastic sampler goes on from
+  if (batch > 0) {
+    first = position / batch * state.share_of(batch);
+  } else if (!state.options.elastic) {
+    first = position / state.size;
+  }
+  state.deal(first);
+  state.resume_at = first;
 }
 
 }  // namespace kolo

@@ -14,6 +14,7 @@
 #include <kolo/torch/distributed_eval_sampler.h>
 #include <kolo/torch/distributed_optimizer.h>
 #include <kolo/torch/distributed_sampler.h>
+#include <kolo/torch/elastic_sampler.h>
 #include <kolo/torch/functions.h>
 #include <kolo/torch/grad_scaler.h>
 #include <kolo/torch/memory.h>
@@ -22,4 +23,5 @@
 #include <kolo/torch/optimizer_state.h>
 #include <kolo/torch/reducing_optimizer.h>
 #include <kolo/torch/schedulers.h>
+#include <kolo/torch/sharded_optimizer.h>
 #include <kolo/torch/sync_batch_norm.h>

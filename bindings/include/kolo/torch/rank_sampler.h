@@ -1,6 +1,6 @@
-// RankSampler: what DistributedSampler and DistributedEvalSampler have in common. A permutation
-// that all ranks share is dealt out, element i to rank i mod size. Used by the training loop and
-// the data loader, by one thread at a time.
+// RankSampler: what DistributedSampler, DistributedEvalSampler and ElasticSampler have in common. A
+// permutation that all ranks share is dealt out, element i to rank i mod size. Used by the training
+// loop and the data loader, by one thread at a time.
 #pragma once
 
 #include <kolo/export.h>
@@ -14,13 +14,15 @@
 
 namespace kolo {
 
-/// What the two samplers set; their own options say it for users.
+/// What the samplers set; their own options say it for users.
 struct RankSamplerOptions {
   const char* called = "";  ///< the sampler's name in error messages
   bool shuffle = false;
   std::uint64_t seed = 0;
   bool drop_last = false;
   bool pad = false;
+  /// What is left of an epoch is dealt out anew at each reset(), to the ranks that there are then.
+  bool elastic = false;
   std::size_t global_batch = 0;
   std::optional<int> rank = {};
   std::optional<int> size = {};
@@ -36,7 +38,7 @@ class KOLO_API RankSampler : public torch::data::samplers::Sampler<> {
   std::size_t epoch() const;
   /// Elements of all shares together, padding included.
   std::size_t total_size() const;
-  /// Elements of this rank's share of an epoch.
+  /// Elements of this rank's share of an epoch; of what was left of it, for an ElasticSampler.
   std::size_t num_samples() const;
   /// Batches of this rank's share of an epoch; a global batch overrules the size asked for.
   std::size_t num_batches(std::size_t batch_size, bool drop_last) const;
@@ -66,6 +68,10 @@ class KOLO_API RankSampler : public torch::data::samplers::Sampler<> {
  protected:
   /// Throws kInvalidArgument for a rank that does not exist or a global batch below the ranks.
   RankSampler(std::size_t data_size, const RankSamplerOptions& options);
+  /// How many batches the training loop has got of this pass.
+  std::size_t batches_received() const;
+  /// Elements of the epoch that ranks have got, all together, by what this rank has.
+  std::size_t position() const;
 
  private:
   struct State;

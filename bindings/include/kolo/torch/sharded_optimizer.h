@@ -1,0 +1,162 @@
+// ShardedOptimizer: any LibTorch optimizer but LBFGS, of whose state each rank keeps an equal
+// share: with n ranks, AdamW's moments take 1/n of the memory. It IS the optimizer that it was made
+// from, on this rank's pieces of the parameters, so schedulers and options work as ever. (ZeRO
+// stage 1: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter
+// Models", SC 2020; PyTorch has it as ZeroRedundancyOptimizer.)
+//
+//   kolo::ShardedOptimizer optimizer(torch::optim::AdamW(network->parameters(), 1e-3),
+//                                    network->named_parameters());
+//   optimizer.zero_grad();
+//   torch::mse_loss(network->forward(input), target).backward();
+//   optimizer.step();
+//
+// What is defined:
+// - step() reduces the gradients so that each rank gets the sum of its pieces (reducescatter),
+// makes
+//   the step on them, and sends the new values to all (allgather). Results are those of
+//   DistributedOptimizer, up to the order of summation.
+// - Parameters are split by elements, in stretches of `bucket_cap_mb`, so that shares differ by one
+//   element a stretch at most. So the optimizer must treat each element for itself, as all of
+//   LibTorch's do that have no closure.
+// - Backward says nothing to other ranks: gradients add up on this rank until step(), which leaves
+//   them as they are. Reduced ones are in the pieces, which param_groups() lists.
+// - A parameter without a gradient on this rank takes part with zeros, without one on any rank the
+//   optimizer skips it.
+// - Checkpoints: save_checkpoint() and load_checkpoint() take it as any other optimizer. What they
+//   save is the whole state in the plain optimizer's format, so any number of ranks, and the plain
+//   optimizer, can load it.
+//
+// One thread at a time, on all ranks alike.
+#pragma once
+
+#include <kolo/export.h>
+#include <kolo/torch/distributed_optimizer.h>
+#include <kolo/torch/reducing_optimizer.h>
+#include <kolo/torch/sharded_parameters.h>
+#include <torch/torch.h>
+
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace kolo {
+
+namespace detail {
+torch::optim::AdamOptions defaults_of(const torch::optim::Adam*);
+torch::optim::AdamWOptions defaults_of(const torch::optim::AdamW*);
+torch::optim::SGDOptions defaults_of(const torch::optim::SGD*);
+torch::optim::RMSpropOptions defaults_of(const torch::optim::RMSprop*);
+torch::optim::AdagradOptions defaults_of(const torch::optim::Adagrad*);
+torch::optim::LBFGSOptions defaults_of(const torch::optim::LBFGS*);
+}  // namespace detail
+
+/// The options with which O is made, O(groups, options). Specialise it for an optimizer that
+/// derives from none of LibTorch's.
+template <class O>
+struct OptimizerDefaults {
+  using Type = decltype(detail::defaults_of(static_cast<const O*>(nullptr)));
+};
+
+template <class O>
+class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer {
+  static_assert(std::is_base_of_v<torch::optim::Optimizer, O>, "O is one of LibTorch's optimizers");
+  using Defaults = typename OptimizerDefaults<O>::Type;
+
+ public:
+  /// Takes the optimizer over, which must be new. Collective over the process set. Throws
+  /// kUnsupported for LBFGS; kInvalidArgument for an optimizer that has taken steps, a parameter
+  /// that is not among the named ones, options that do not fit; kMismatch on every rank, with the
+  /// parameter, if the ranks' parameters differ.
+  ShardedOptimizer(O&& optimizer, const NamedTensors& named_parameters,
+                   const ShardedOptimizerOptions& options = {})
+      : ShardedOptimizer(std::make_unique<ShardedParameters>(optimizer, named_parameters, options),
+                         static_cast<const Defaults&>(std::as_const(optimizer).defaults())) {}
+  ShardedOptimizer(O&& optimizer,
+                   const torch::OrderedDict<std::string, torch::Tensor>& named_parameters,
+                   const ShardedOptimizerOptions& options = {})
+      : ShardedOptimizer(std::move(optimizer), NamedTensors(named_parameters.pairs()), options) {}
+  /// An optimizer that stays outside would step on its own groups: move it in.
+  ShardedOptimizer(O& optimizer, const NamedTensors&, const ShardedOptimizerOptions& = {}) = delete;
+  ShardedOptimizer(O& optimizer, const torch::OrderedDict<std::string, torch::Tensor>&,
+                   const ShardedOptimizerOptions& = {}) = delete;
+
+  torch::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr) override {
+    torch::Tensor loss;
+    if (closure != nullptr) {
+      const torch::AutoGradMode grad_mode(true);
+      loss = closure();
+    }
+    full_ = nullptr;
+    shards_->before_step();
+    O::step(nullptr);
+    shards_->after_step();
+    return loss;
+  }
+
+  /// Of the parameters, and of this rank's pieces.
+  void zero_grad(bool set_to_none = true) { shards_->zero_grad(set_to_none); }
+
+  /// Collective: all ranks add the same group, of parameters "group<i>.parameter<j>".
+  void add_param_group(const torch::optim::OptimizerParamGroup& group) {
+    O::add_param_group(shards_->add_group(group, this->defaults()));
+  }
+
+  /// Reduces the gradients into the pieces', to look at them or change them before step().
+  void synchronize() override { shards_->synchronize(); }
+  /// After synchronize(): the next step() does not do it again.
+  void skip_synchronize() override { shards_->skip_next(); }
+  /// Each has its pieces'.
+  bool same_gradients_on_every_rank() const override { return false; }
+  /// synchronize(), then scales the reduced gradients so that their norm over all parameters is at
+  /// most `max_norm`; the next step() does not synchronize again. Returns the norm before, the same
+  /// on every rank.
+  double clip_grad_norm(double max_norm, double norm_type = 2.0) {
+    return shards_->clip_grad_norm(max_norm, norm_type);
+  }
+
+  /// Bytes of optimizer state on this rank.
+  std::size_t state_bytes() const { return kolo::state_bytes(*this); }
+
+  void consolidate(int root = 0) override {
+    full_ = shards_->consolidate(
+        *this, root, [this](const Groups& groups) { return make(groups, *this); },
+        [this](torch::serialize::OutputArchive& archive) { O::save(archive); });
+  }
+
+  /// Writes what consolidate() brought here. Throws kInvalidArgument without one since the last
+  /// step.
+  void save(torch::serialize::OutputArchive& archive) const override {
+    shards_->check_consolidated(full_ != nullptr);
+    full_->save(archive);
+  }
+
+  /// Takes its pieces of a whole state, as save() and the plain optimizer write it.
+  void load(torch::serialize::InputArchive& archive) override {
+    const std::unique_ptr<torch::optim::Optimizer> full = make(shards_->whole_groups(*this), *this);
+    full->state().clear();
+    full->load(archive);
+    shards_->take_pieces(*full, *this);
+  }
+
+ private:
+  using Groups = std::vector<torch::optim::OptimizerParamGroup>;
+
+  ShardedOptimizer(std::unique_ptr<ShardedParameters> shards, const Defaults& defaults)
+      : O(shards->groups(), defaults), shards_(std::move(shards)) {
+    copy_options(shards_->groups(), *this);
+  }
+
+  /// A plain optimizer on `groups`, with the options that they have.
+  static std::unique_ptr<torch::optim::Optimizer> make(const Groups& groups,
+                                                       const torch::optim::Optimizer& from) {
+    auto plain = std::make_unique<O>(groups, static_cast<const Defaults&>(from.defaults()));
+    copy_options(groups, *plain);
+    return plain;
+  }
+
+  std::unique_ptr<ShardedParameters> shards_;
+  std::unique_ptr<torch::optim::Optimizer> full_;  ///< where the state was brought together last
+};
+
+}  // namespace kolo

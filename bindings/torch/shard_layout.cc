@@ -1,0 +1,56 @@
+#include "bindings/torch/shard_layout.h"
+
+#include "bindings/torch/tensor_memory.h"
+
+#include <algorithm>
+
+namespace kolo {
+
+std::vector<ShardPiece> pieces_of(const ShardBucket& bucket,
+                                  const std::vector<ShardedParameter>& parameters, int rank,
+                                  int size) {
+  const std::int64_t each = bucket.size / size;
+  const std::int64_t more = bucket.size % size;
+  const std::int64_t first = rank * each + std::min<std::int64_t>(rank, more);
+  const std::int64_t last = first + each + (rank < more ? 1 : 0);
+  std::vector<ShardPiece> pieces;
+  for (const std::size_t index : bucket.parameters) {
+    const ShardedParameter& parameter = parameters[index];
+    const std::int64_t begin = std::max(first, parameter.offset);
+    const std::int64_t end = std::min(last, parameter.offset + parameter.tensor.numel());
+    if (begin < end)
+      pieces.push_back({index, begin - parameter.offset, end - begin, begin - first});
+  }
+  return pieces;
+}
+
+torch::Tensor memory_of(const torch::Tensor& tensor) {
+  const torch::NoGradGuard no_grad;
+  return tensor.detach().as_strided({tensor.numel()}, {1});
+}
+
+bool is_dense(const torch::Tensor& tensor) {
+  return tensor.layout() == torch::kStrided &&
+         tensor.unsafeGetTensorImpl()->is_non_overlapping_and_dense_or_false();
+}
+
+std::vector<torch::Tensor*> tensors_of(torch::optim::OptimizerParamState& state) {
+  using namespace torch::optim;
+  if (auto* const adam = dynamic_cast<AdamParamState*>(&state)) {
+    return {&adam->exp_avg(), &adam->exp_avg_sq(), &adam->max_exp_avg_sq()};
+  }
+  if (auto* const adamw = dynamic_cast<AdamWParamState*>(&state)) {
+    return {&adamw->exp_avg(), &adamw->exp_avg_sq(), &adamw->max_exp_avg_sq()};
+  }
+  if (auto* const sgd = dynamic_cast<SGDParamState*>(&state)) return {&sgd->momentum_buffer()};
+  if (auto* const rmsprop = dynamic_cast<RMSpropParamState*>(&state)) {
+    return {&rmsprop->square_avg(), &rmsprop->momentum_buffer(), &rmsprop->grad_avg()};
+  }
+  if (auto* const adagrad = dynamic_cast<AdagradParamState*>(&state)) return {&adagrad->sum()};
+  raise(
+      ErrorCode::kUnsupported,
+      "ShardedOptimizer: this optimizer's state is none of LibTorch's, so which parts of it belong "
+      "to which elements is not known; it can be neither saved nor loaded");
+}
+
+}  // namespace kolo

@@ -1,0 +1,50 @@
+// Which elements of which parameter each rank keeps. Used by ShardedParameters; pure, and the same
+// on every rank. Private to bindings/torch.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kolo {
+
+/// A parameter, and where it is in its bucket.
+struct ShardedParameter {
+  std::string name;
+  torch::Tensor tensor;
+  std::size_t group = 0;    ///< of the optimizer
+  std::int64_t offset = 0;  ///< elements
+};
+
+/// Parameters of one type that travel as one, end to end.
+struct ShardBucket {
+  std::vector<std::size_t> parameters;
+  std::int64_t size = 0;  ///< elements
+};
+
+/// Elements [begin, begin + size) of a parameter, at `at` in its rank's share of the bucket.
+struct ShardPiece {
+  std::size_t parameter = 0;
+  std::int64_t begin = 0;
+  std::int64_t size = 0;
+  std::int64_t at = 0;
+};
+
+/// A rank's share of `bucket`, which is split as reducescatter() splits rows. No piece is empty.
+std::vector<ShardPiece> pieces_of(const ShardBucket& bucket,
+                                  const std::vector<ShardedParameter>& parameters, int rank,
+                                  int size);
+
+/// `tensor`'s elements in the order of its memory, which the result shares.
+torch::Tensor memory_of(const torch::Tensor& tensor);
+/// Whether memory_of() can be: no two elements share memory, and there are no gaps.
+bool is_dense(const torch::Tensor& tensor);
+
+/// The tensors of an optimizer's state that have an element for each of the parameter's. Throws
+/// kUnsupported for a state that is none of LibTorch's.
+std::vector<torch::Tensor*> tensors_of(torch::optim::OptimizerParamState& state);
+
+}  // namespace kolo

@@ -1,0 +1,132 @@
+// What a ShardedOptimizer can be made from, and whether all ranks make the same. The training
+// loop's thread.
+#include "bindings/torch/gradient_hooks.h"
+#include "bindings/torch/sharded_parameters_state.h"
+#include "bindings/torch/tensor_memory.h"
+
+#include <kolo/torch/functions.h>
+#include <kolo/torch/objects.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace kolo {
+namespace {
+
+[[noreturn]] void wrong(ErrorCode code, const std::string& what) {
+  raise(code, "ShardedOptimizer: " + what);
+}
+
+/// Whether it has taken a step. Adagrad makes its state when it is made.
+bool has_stepped(const torch::optim::Optimizer& optimizer) {
+  return std::any_of(optimizer.state().begin(), optimizer.state().end(), [](const auto& item) {
+    const auto* const adagrad =
+        dynamic_cast<const torch::optim::AdagradParamState*>(item.second.get());
+    return adagrad == nullptr || adagrad->step() > 0;
+  });
+}
+
+std::string signature_of(const ShardedParameter& parameter) {
+  return fmt::format("'{}' of group {}: {} [{}], strides [{}]", parameter.name, parameter.group,
+                     torch::toString(parameter.tensor.scalar_type()),
+                     fmt::join(parameter.tensor.sizes(), ", "),
+                     fmt::join(parameter.tensor.strides(), ", "));
+}
+
+std::string line_of(const std::string& text, std::size_t number) {
+  std::istringstream stream(text);
+  std::string line;
+  for (std::size_t i = 0; i <= number; ++i) {
+    if (!std::getline(stream, line)) return "no parameter";
+  }
+  return line;
+}
+
+}  // namespace
+
+void check_sharded(const torch::optim::Optimizer& optimizer,
+                   const ShardedOptimizerOptions& options) {
+  static_cast<void>(options.process_set.size());  // an error before init
+  if (dynamic_cast<const torch::optim::LBFGS*>(&optimizer) != nullptr) {
+    wrong(ErrorCode::kUnsupported,
+          "LBFGS looks at all parameters at once, so its state cannot be split by elements; use "
+          "DistributedOptimizer for it");
+  }
+  if (has_stepped(optimizer)) {
+    wrong(ErrorCode::kInvalidArgument,
+          "the optimizer has state of its own already; make it from a new one, and load its "
+          "checkpoint into the ShardedOptimizer");
+  }
+  if (options.op != ReduceOp::kAverage && options.op != ReduceOp::kSum) {
+    wrong(ErrorCode::kInvalidArgument,
+          fmt::format("op is {}; it is average or sum", to_string(options.op)));
+  }
+  const double factor = options.gradient_predivide_factor;
+  if (!(factor > 0) || factor > 1e30) {
+    wrong(ErrorCode::kInvalidArgument,
+          fmt::format("gradient_predivide_factor is {}; it is above 0", factor));
+  }
+  if (factor != 1.0 && options.op != ReduceOp::kAverage) {
+    wrong(ErrorCode::kInvalidArgument,
+          "gradient_predivide_factor divides averages; op must be kAverage");
+  }
+  if (!(options.bucket_cap_mb > 0)) {
+    wrong(ErrorCode::kInvalidArgument,
+          fmt::format("bucket_cap_mb is {}; it is above 0", options.bucket_cap_mb));
+  }
+  if (options.process_set.rank() < 0) {
+    wrong(ErrorCode::kInvalidArgument,
+          fmt::format("rank {} is not in the process set of ranks {}; make it on these alone",
+                      kolo::rank(), fmt::join(options.process_set.ranks(), ", ")));
+  }
+}
+
+void check_parameters(const std::vector<ShardedParameter>& parameters,
+                      const ShardedOptimizerOptions& options, const std::string& prefix) {
+  std::string own = "";
+  std::string failure;
+  for (const ShardedParameter& parameter : parameters) {
+    own += signature_of(parameter) + "\n";
+    if (!is_dense(parameter.tensor)) {
+      failure = "parameter '" + parameter.name +
+                "' shares elements or has gaps between them; make it contiguous()";
+    }
+    const auto owner = GradientHooks::owner_of(parameter.tensor);
+    if (owner && !options.gradients_are_reduced) {
+      failure = "parameter '" + parameter.name + "' is in a DistributedOptimizer, as '" + *owner +
+                "', which reduces its gradient; a parameter belongs to one";
+    }
+  }
+  if (!failure.empty()) own = "!" + failure;
+  const auto bytes =
+      torch::from_blob(own.data(), {static_cast<std::int64_t>(own.size())}, torch::kUInt8);
+  const auto sizes =
+      allgather(torch::tensor({static_cast<std::int64_t>(own.size())}, torch::kInt64),
+                {.name = prefix + "sizes", .process_set = options.process_set});
+  const auto all =
+      allgather(bytes, {.name = prefix + "parameters", .process_set = options.process_set});
+  const char* at = static_cast<const char*>(all.data_ptr());
+  std::string first;
+  const std::vector<int> ranks = options.process_set.ranks();
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    const auto size =
+        static_cast<std::size_t>(sizes[static_cast<std::int64_t>(r)].item<std::int64_t>());
+    const std::string theirs(at, size);
+    at += size;
+    if (theirs.starts_with('!')) {
+      wrong(ErrorCode::kInvalidArgument, fmt::format("rank {}: {}", ranks[r], theirs.substr(1)));
+    }
+    if (r == 0) first = theirs;
+    if (theirs == first) continue;
+    std::size_t line = 0;
+    while (line_of(theirs, line) == line_of(first, line)) ++line;
+    wrong(ErrorCode::kMismatch,
+          fmt::format("parameter {} is {} on rank {}, but {} on rank {}; make the same module and "
+                      "optimizer on every rank",
+                      line, line_of(first, line), ranks[0], line_of(theirs, line), ranks[r]));
+  }
+}
+
+}  // namespace kolo

@@ -1,0 +1,257 @@
+// ShardedParameters: the way of gradients to their pieces, and of new values to all ranks. Checks
+// are in sharded_checks.cc, the pieces in sharded_pieces.cc, checkpoints in sharded_state.cc. The
+// training loop's thread.
+#include "bindings/torch/sharded_parameters_state.h"
+
+#include "bindings/torch/gradient_groups.h"
+#include "bindings/torch/tensor_memory.h"
+
+#include <kolo/torch/functions.h>
+
+#include <cmath>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+constexpr std::size_t kUnderWay = 2;  // buckets
+
+/// The n-th optimizer of this process on a process set; its ranks make theirs in the same order.
+std::string next_prefix(const ProcessSet& set) {
+  static std::mutex mutex;
+  static std::map<std::uint32_t, int> counts;
+  const std::lock_guard lock(mutex);
+  return "sharded" + std::to_string(counts[set.id()]++) + "/";
+}
+
+/// For each bucket `start` makes an operation, whose result `finish` gets, a few under way at once.
+template <class Start, class Finish>
+void for_each_bucket(std::size_t buckets, const Start& start, const Finish& finish) {
+  std::deque<std::pair<std::size_t, TensorWork>> works;
+  const auto finish_first = [&] {
+    auto [bucket, work] = std::move(works.front());
+    works.pop_front();
+    finish(bucket, work.wait());
+  };
+  for (std::size_t bucket = 0; bucket < buckets; ++bucket) {
+    if (TensorWork work = start(bucket); work.valid()) works.emplace_back(bucket, std::move(work));
+    if (works.size() == kUnderWay) finish_first();
+  }
+  while (!works.empty()) finish_first();
+}
+
+}  // namespace
+
+ShardedParameters::ShardedParameters(const torch::optim::Optimizer& optimizer,
+                                     const NamedTensors& named,
+                                     const ShardedOptimizerOptions& options)
+    : state_(std::make_unique<State>()) {
+  State& state = *state_;
+  check_sharded(optimizer, options);
+  state.options = options;
+  state.rank = options.process_set.rank();
+  state.size = options.process_set.size();
+  state.prefix = next_prefix(options.process_set);
+  std::map<const void*, std::string> names;
+  for (const auto& [name, tensor] : named) names.emplace(tensor.unsafeGetTensorImpl(), name);
+  std::vector<std::string> names_in_order;
+  std::vector<torch::Tensor> tensors;
+  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+    const auto& parameters = optimizer.param_groups()[g].params();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const auto name = names.find(parameters[i].unsafeGetTensorImpl());
+      if (name == names.end()) {
+        raise(ErrorCode::kInvalidArgument,
+              "ShardedOptimizer: parameter " + std::to_string(i) + " of group " +
+                  std::to_string(g) +
+                  " of the optimizer is not among the named parameters; pass the "
+                  "named_parameters() of the same module");
+      }
+      names_in_order.push_back(name->second);
+      tensors.push_back(parameters[i]);
+      state.parameters.push_back({name->second, parameters[i], g});
+    }
+  }
+  check_parameters(state.parameters, state.options, state.prefix);
+  state.add_buckets(0, members_of(options.groups, names_in_order, tensors));
+  state.cut(0, optimizer.param_groups().size());
+  for (std::size_t g = 0; g < state.groups.size(); ++g) {
+    state.groups[g].set_options(optimizer.param_groups()[g].options().clone());
+  }
+}
+
+ShardedParameters::~ShardedParameters() = default;
+
+const ShardedParameters::Groups& ShardedParameters::groups() const { return state_->groups; }
+
+ShardedParameters::Group ShardedParameters::add_group(
+    const Group& group, const torch::optim::OptimizerOptions& defaults) {
+  State& state = *state_;
+  const std::size_t first = state.parameters.size();
+  const std::size_t bucket = state.buckets.size();
+  const std::size_t index = state.groups.size();
+  std::vector<ShardedParameter> added;
+  for (std::size_t i = 0; i < group.params().size(); ++i) {
+    added.push_back({"group" + std::to_string(index) + ".parameter" + std::to_string(i),
+                     group.params()[i], index});
+  }
+  check_parameters(added, state.options, state.prefix);
+  state.parameters.insert(state.parameters.end(), added.begin(), added.end());
+  state.add_buckets(first, {});
+  state.cut(bucket, index + 1);
+  state.groups.back().set_options(group.has_options() ? group.options().clone() : defaults.clone());
+  return state.groups.back();
+}
+
+void ShardedParameters::synchronize() {
+  const torch::NoGradGuard no_grad;
+  State& state = *state_;
+  const auto& options = state.options;
+  const auto count = static_cast<std::int64_t>(state.parameters.size());
+  torch::Tensor has_gradient = torch::zeros({count}, torch::kUInt8);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const ShardedParameter& parameter = state.parameters[static_cast<std::size_t>(i)];
+    const torch::Tensor& gradient = parameter.tensor.grad();
+    if (gradient.defined() && gradient.is_sparse()) {
+      raise(ErrorCode::kUnsupported, "ShardedOptimizer: the gradient of '" + parameter.name +
+                                         "' is sparse; use DistributedOptimizer for it, or a layer "
+                                         "with dense gradients");
+    }
+    has_gradient[i] = gradient.defined() ? 1 : 0;
+  }
+  TensorWork agreement;
+  if (!options.gradients_are_reduced) {
+    agreement = allreduce_async_(has_gradient, {.op = ReduceOp::kMax,
+                                                .name = state.prefix + "present",
+                                                .process_set = options.process_set});
+  }
+  const bool average = options.op == ReduceOp::kAverage && !options.gradients_are_reduced;
+  const double before = average ? 1.0 / options.gradient_predivide_factor : 1.0;
+  const double after = average ? options.gradient_predivide_factor / state.size : 1.0;
+  const auto start = [&](std::size_t b) {
+    const ShardBucket& bucket = state.buckets[b];
+    torch::Tensor flat =
+        torch::zeros({bucket.size},
+                     state.parameters[bucket.parameters[0]].tensor.options().requires_grad(false));
+    for (const std::size_t index : bucket.parameters) {
+      const ShardedParameter& parameter = state.parameters[index];
+      if (!parameter.tensor.grad().defined()) continue;
+      flat.as_strided(parameter.tensor.sizes(), parameter.tensor.strides(), parameter.offset)
+          .copy_(parameter.tensor.grad());
+    }
+    return reducescatter_async(flat, {.op = ReduceOp::kSum,
+                                      .name = state.prefix + "gradients" + std::to_string(b),
+                                      .prescale = before,
+                                      .postscale = after,
+                                      .process_set = options.process_set});
+  };
+  const auto finish = [&](std::size_t b, const torch::Tensor& mine) {
+    if (agreement.valid()) std::exchange(agreement, {}).wait();
+    for (std::size_t i = 0; i < state.pieces[b].size(); ++i) {
+      const ShardPiece& piece = state.pieces[b][i];
+      const bool any = has_gradient[static_cast<std::int64_t>(piece.parameter)].item<bool>();
+      state.piece_tensors[b][i].mutable_grad() =
+          any ? mine.narrow(0, piece.at, piece.size) : torch::Tensor();
+    }
+  };
+  if (options.gradients_are_reduced) {
+    for (std::size_t b = 0; b < state.buckets.size(); ++b) state.take_own_gradients(b);
+  } else {
+    for_each_bucket(state.buckets.size(), start, finish);
+    if (agreement.valid()) std::exchange(agreement, {}).wait();
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    state.present[static_cast<std::size_t>(i)] = has_gradient[i].item<bool>();
+  }
+  state.skip = false;
+}
+
+void ShardedParameters::skip_next() { state_->skip = true; }
+
+void ShardedParameters::before_step() {
+  if (!std::exchange(state_->skip, false)) synchronize();
+  const torch::NoGradGuard no_grad;
+  for (std::size_t b = 0; b < state_->buckets.size(); ++b) {
+    for (std::size_t i = 0; i < state_->pieces[b].size(); ++i) {
+      const ShardPiece& piece = state_->pieces[b][i];
+      // Another memory since the last step, if the module was moved or loaded.
+      state_->piece_tensors[b][i].set_data(
+          memory_of(state_->parameters[piece.parameter].tensor).narrow(0, piece.begin, piece.size));
+    }
+  }
+}
+
+void ShardedParameters::after_step() {
+  const torch::NoGradGuard no_grad;
+  State& state = *state_;
+  const auto start = [&](std::size_t b) -> TensorWork {
+    const ShardBucket& bucket = state.buckets[b];
+    const bool changed = std::any_of(bucket.parameters.begin(), bucket.parameters.end(),
+                                     [&](std::size_t index) { return state.present[index]; });
+    if (!changed) return {};
+    const torch::Tensor mine =
+        state.piece_tensors[b].empty()
+            ? torch::empty({0}, state.parameters[bucket.parameters[0]].tensor.options())
+            : torch::cat(state.piece_tensors[b]);
+    return allgather_async(mine, {.name = state.prefix + "values" + std::to_string(b),
+                                  .process_set = state.options.process_set});
+  };
+  const auto finish = [&](std::size_t b, const torch::Tensor& values) {
+    for (const std::size_t index : state.buckets[b].parameters) {
+      const ShardedParameter& parameter = state.parameters[index];
+      if (!state.present[index]) continue;
+      memory_of(parameter.tensor)
+          .copy_(values.narrow(0, parameter.offset, parameter.tensor.numel()));
+    }
+  };
+  if (state.size > 1) for_each_bucket(state.buckets.size(), start, finish);
+}
+
+void ShardedParameters::zero_grad(bool set_to_none) {
+  for (const ShardedParameter& parameter : state_->parameters) {
+    torch::Tensor& gradient = parameter.tensor.mutable_grad();
+    if (set_to_none) {
+      gradient.reset();
+    } else if (gradient.defined()) {
+      gradient = gradient.detach();
+      gradient.zero_();
+    }
+  }
+  for (auto& bucket : state_->piece_tensors) {
+    for (torch::Tensor& tensor : bucket) tensor.mutable_grad().reset();
+  }
+  state_->skip = false;
+}
+
+double ShardedParameters::clip_grad_norm(double max_norm, double norm_type) {
+  synchronize();
+  const torch::NoGradGuard no_grad;
+  const bool largest = std::isinf(norm_type);
+  double sum = 0;
+  for (const auto& bucket : state_->piece_tensors) {
+    for (const torch::Tensor& tensor : bucket) {
+      if (!tensor.grad().defined()) continue;
+      const double norm = tensor.grad().norm(norm_type, {}, false, torch::kFloat32).item<double>();
+      sum = largest ? std::max(sum, norm) : sum + std::pow(norm, norm_type);
+    }
+  }
+  const double all = allreduce(torch::tensor(sum, torch::kFloat64),
+                               {.op = largest ? ReduceOp::kMax : ReduceOp::kSum,
+                                .name = state_->prefix + "norm",
+                                .process_set = state_->options.process_set})
+                         .item<double>();
+  const double norm = largest ? all : std::pow(all, 1.0 / norm_type);
+  const double factor = std::min(1.0, max_norm / (norm + 1e-6));
+  for (const auto& bucket : state_->piece_tensors) {
+    for (const torch::Tensor& tensor : bucket) {
+      if (tensor.grad().defined()) tensor.mutable_grad().mul_(factor);
+    }
+  }
+  state_->skip = true;
+  return norm;
+}
+
+}  // namespace kolo

@@ -1,0 +1,44 @@
+// What ShardedParameters holds, and the checks of what it is made from. Private to bindings/torch;
+// the training loop's thread.
+#pragma once
+
+#include "bindings/torch/shard_layout.h"
+
+#include <kolo/torch/sharded_parameters.h>
+
+#include <string>
+#include <vector>
+
+namespace kolo {
+
+struct ShardedParameters::State {
+  ShardedOptimizerOptions options;
+  int rank = 0;  ///< in the process set
+  int size = 1;
+  std::string prefix;  ///< of the operations' names
+  std::vector<ShardedParameter> parameters;
+  std::vector<ShardBucket> buckets;
+  std::vector<std::vector<ShardPiece>> pieces;            ///< this rank's, by bucket
+  std::vector<std::vector<torch::Tensor>> piece_tensors;  ///< the optimizer's, in the same order
+  Groups groups;                                          ///< of these
+  std::vector<bool> present;  ///< a rank had a gradient of the parameter at the last synchronize()
+  bool skip = false;          ///< the next step does not synchronize
+
+  /// Deals the parameters from `first` on into buckets: those of a list into ones of their own.
+  void add_buckets(std::size_t first, const std::vector<std::vector<std::size_t>>& together);
+  /// Makes this rank's pieces of the buckets from `first_bucket` on, and the missing groups.
+  void cut(std::size_t first_bucket, std::size_t group_count);
+  /// The pieces' gradients are parts of this rank's own.
+  void take_own_gradients(std::size_t bucket);
+  /// Bytes of every rank of the set, by rank in it, at `root`, a rank of the world; none elsewhere.
+  std::vector<std::string> gather_bytes(const std::string& bytes, int root) const;
+};
+
+/// Throws as ShardedOptimizer's constructor does.
+void check_sharded(const torch::optim::Optimizer& optimizer,
+                   const ShardedOptimizerOptions& options);
+/// Collective. Throws as ShardedOptimizer's constructor does.
+void check_parameters(const std::vector<ShardedParameter>& parameters,
+                      const ShardedOptimizerOptions& options, const std::string& prefix);
+
+}  // namespace kolo

@@ -1,0 +1,76 @@
+// Buckets of parameters, and this rank's pieces of them. The training loop's thread.
+#include "bindings/torch/sharded_parameters_state.h"
+
+#include <limits>
+#include <map>
+#include <utility>
+
+namespace kolo {
+
+void ShardedParameters::State::add_buckets(std::size_t first,
+                                           const std::vector<std::vector<std::size_t>>& together) {
+  std::vector<bool> placed(parameters.size(), false);
+  std::map<torch::ScalarType, std::size_t> open;  // the bucket of a type that is being filled
+  const auto place = [&](std::size_t index, double cap_bytes) {
+    ShardedParameter& parameter = parameters[index];
+    const auto type = parameter.tensor.scalar_type();
+    const auto it = open.find(type);
+    const double bytes =
+        it == open.end()
+            ? 0
+            : static_cast<double>(buckets[it->second].size + parameter.tensor.numel()) *
+                  static_cast<double>(parameter.tensor.element_size());
+    if (it == open.end() || bytes > cap_bytes) {
+      open[type] = buckets.size();
+      buckets.emplace_back();
+    }
+    ShardBucket& bucket = buckets[open[type]];
+    parameter.offset = bucket.size;
+    bucket.parameters.push_back(index);
+    bucket.size += parameter.tensor.numel();
+    placed[index] = true;
+  };
+  for (const auto& members : together) {
+    open.clear();
+    for (const std::size_t index : members) place(index, std::numeric_limits<double>::infinity());
+  }
+  open.clear();
+  const double cap = options.bucket_cap_mb * 1024 * 1024;
+  for (std::size_t i = first; i < parameters.size(); ++i) {
+    if (!placed[i]) place(i, cap);
+  }
+}
+
+void ShardedParameters::State::cut(std::size_t first_bucket, std::size_t group_count) {
+  std::vector<std::vector<torch::Tensor>> tensors(group_count - groups.size());
+  for (std::size_t b = first_bucket; b < buckets.size(); ++b) {
+    pieces.push_back(pieces_of(buckets[b], parameters, rank, size));
+    piece_tensors.emplace_back();
+    for (const ShardPiece& piece : pieces[b]) {
+      const ShardedParameter& parameter = parameters[piece.parameter];
+      torch::Tensor tensor = torch::empty({0}, parameter.tensor.options().requires_grad(false));
+      tensor.set_data(memory_of(parameter.tensor).narrow(0, piece.begin, piece.size));
+      piece_tensors[b].push_back(tensor);
+      tensors[parameter.group - groups.size()].push_back(tensor);
+    }
+  }
+  for (auto& list : tensors) groups.emplace_back(std::move(list));
+  present.assign(parameters.size(), false);
+}
+
+void ShardedParameters::State::take_own_gradients(std::size_t b) {
+  for (std::size_t i = 0; i < pieces[b].size(); ++i) {
+    const ShardPiece& piece = pieces[b][i];
+    const torch::Tensor& tensor = parameters[piece.parameter].tensor;
+    torch::Tensor gradient = tensor.grad();
+    if (gradient.defined()) {
+      if (gradient.strides() != tensor.strides()) {
+        gradient = torch::empty_like(tensor).copy_(gradient);
+      }
+      gradient = memory_of(gradient).narrow(0, piece.begin, piece.size);
+    }
+    piece_tensors[b][i].mutable_grad() = gradient;
+  }
+}
+
+}  // namespace kolo

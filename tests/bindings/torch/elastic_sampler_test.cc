@@ -1,0 +1,137 @@
+// ElasticSampler: worlds that change within an epoch, of ranks that are only numbers here, and one
+// whose processes do change.
+#include <kolo/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+#include <sstream>
+
+namespace {
+
+using testing::ElementsAre;
+
+std::string saved(const kolo::RankSampler& sampler) {
+  torch::serialize::OutputArchive archive;
+  sampler.save(archive);
+  std::ostringstream stream;
+  archive.save_to(stream);
+  return std::move(stream).str();
+}
+
+void load(kolo::RankSampler& sampler, const std::string& bytes) {
+  torch::serialize::InputArchive archive;
+  archive.load_from(bytes.data(), bytes.size());
+  sampler.load(archive);
+}
+
+/// `ranks` ranks that go on from `state` ("": from the start) with up to `steps` batches; adds what
+/// they get to `seen` and returns rank 0's state.
+std::string world(int ranks, int steps, std::size_t batch, std::size_t count,
+                  const std::string& state, std::multiset<std::size_t>& seen) {
+  std::string after;
+  for (int rank = 0; rank < ranks; ++rank) {
+    kolo::ElasticSampler sampler(count, {.seed = 3, .rank = rank, .size = ranks});
+    if (!state.empty()) load(sampler, state);
+    sampler.reset();
+    for (int step = 0; step < steps; ++step) {
+      const auto got = sampler.next(batch);
+      if (!got) break;
+      EXPECT_LE(got->size(), batch);
+      seen.insert(got->begin(), got->end());
+    }
+    if (rank == 0) after = saved(sampler);
+  }
+  return after;
+}
+
+TEST(ElasticSampler, NothingIsLostOrTwiceWhateverTheNumbersOfRanks) {
+  for (const std::size_t count : {0U, 1U, 5U, 97U, 100U, 101U}) {
+    for (const auto& sizes : std::vector<std::vector<int>>{
+             {4, 3}, {3, 4}, {1, 7, 2}, {5, 2, 3, 1}, {2, 2, 2}, {7, 6, 5, 4, 3}}) {
+      std::multiset<std::size_t> seen;
+      std::string state;
+      for (const int ranks : sizes) state = world(ranks, 2, 3, count, state, seen);
+      EXPECT_EQ(std::set(seen.begin(), seen.end()).size(), seen.size()) << "none comes twice";
+      world(3, 1000, 3, count, state, seen);
+      EXPECT_EQ(seen.size(), count);
+      EXPECT_EQ(std::set(seen.begin(), seen.end()).size(), count);
+    }
+  }
+}
+
+TEST(ElasticSampler, AnotherEpochIsWholeAndAnEndedOneStaysEnded) {
+  kolo::ElasticSampler sampler(10, {.rank = 0, .size = 1});
+  while (sampler.next(4)) continue;
+  EXPECT_EQ(sampler.remaining(), 0U);
+  const std::string state = saved(sampler);
+  kolo::ElasticSampler resumed(10, {.rank = 0, .size = 2});
+  load(resumed, state);
+  resumed.reset();
+  EXPECT_FALSE(resumed.next(1).has_value());
+  resumed.set_epoch(1);
+  resumed.reset();
+  EXPECT_EQ(resumed.remaining(), 10U);
+  EXPECT_EQ(resumed.next(10)->size(), 5U);
+  resumed.reset();
+  EXPECT_EQ(resumed.num_samples(), 5U);
+}
+
+TEST(ElasticSampler, ABatchThatWasNotTrainedOnComesAgain) {
+  kolo::ElasticSampler sampler(9, {.shuffle = false, .rank = 0, .size = 1});
+  sampler.next(3);
+  sampler.next(3);
+  EXPECT_EQ(sampler.remaining(), 3U);
+  sampler.undo_last_batch();
+  EXPECT_EQ(sampler.remaining(), 6U);
+  kolo::ElasticSampler other(9, {.shuffle = false, .rank = 1, .size = 2});
+  load(other, saved(sampler));
+  EXPECT_THAT(*other.next(9), ElementsAre(4, 6, 8));
+  kolo::ElasticSampler fresh(9, {.rank = 0, .size = 1});
+  fresh.undo_last_batch();
+  EXPECT_EQ(fresh.remaining(), 9U);
+}
+
+/// All ranks train on a part, the last one leaves, the others train on the rest.
+TEST(ElasticSampler, TheWorldChanges) {
+  const int rank = kolo::rank();
+  const int size = kolo::size();
+  constexpr std::size_t kCount = 50;
+  kolo::ElasticSampler sampler(kCount);
+  auto seen = torch::zeros({static_cast<std::int64_t>(kCount)});
+  const auto train = [&](std::size_t batches) {
+    for (std::size_t i = 0; i < batches; ++i) {
+      const auto batch = sampler.next(3);
+      if (!batch) return;
+      for (const std::size_t index : *batch) seen[static_cast<std::int64_t>(index)] += 1;
+    }
+  };
+  train(3);
+  seen = kolo::allreduce(seen);  // the ranks that leave take what they had with them
+  const auto folder = std::filesystem::temp_directory_path();
+  const std::string mine =
+      kolo::broadcast_object((folder / ("kolo_elastic_" + std::to_string(getpid()))).string(), 0);
+  kolo::shutdown();
+  const auto again = [&](const std::string& name, int ranks) {
+    kolo::init({.init_method = "file://" + mine + name, .rank = rank, .size = ranks});
+  };
+  if (rank == 0 || rank < size - 1) {
+    again("_fewer", std::max(1, size - 1));
+    sampler.sync();
+    sampler.reset();
+    EXPECT_EQ(sampler.remaining(), kCount - 9 * static_cast<std::size_t>(size));
+    const auto before = seen.clone();
+    train(kCount);
+    const auto all = kolo::allreduce(seen - before) + before;
+    EXPECT_TRUE(torch::equal(all, torch::ones_like(all))) << all;
+  } else {
+    // Ranks meet at their n-th init() in a file, so this one counts along.
+    kolo::init({.init_method = "single://"});
+  }
+  kolo::shutdown();
+  again("_all", size);
+}
+
+}  // namespace
