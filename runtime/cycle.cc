@@ -135,16 +135,18 @@ void Cycle::plan_list(Group& group) {
   trace_.agreed(agreed_);
   std::vector<const Response*> responses;
   responses.reserve(agreed_.size());
-  for (const Agreed& agreed : agreed_) responses.push_back(&agreed.response);
+  for (const Agreed& agreed : agreed_) responses.push_back(agreed.response.get());
   const FusionLimits limits{static_cast<std::uint64_t>(config_.fusion_threshold),
                             static_cast<std::uint64_t>(config_.fusion_max_tensor)};
   for (const FusedGroup& fused : plan_fusion(responses, limits)) {
-    const Response& first = agreed_[fused.front()].response;
+    const Response& first = *agreed_[fused.front()].response;
     PlannedOperation operation{Door::kNamed, group.next_sequence(Door::kNamed)};
     operation.participants = first.participants;
+    operation.entries.reserve(fused.size());
+    operation.contributors.reserve(fused.size());
     for (const std::size_t index : fused) {
       operation.entries.push_back(std::move(agreed_[index].entry));
-      operation.contributors.push_back(agreed_[index].response.contributors);
+      operation.contributors.push_back(agreed_[index].response->contributors);
     }
     if (fused.size() == 1) {
       operation.layout = layout_of(first.signature, first.splits, group.communicator);
@@ -154,12 +156,12 @@ void Cycle::plan_list(Group& group) {
     group.planned.push_back(std::move(operation));
   }
   for (const Agreed& agreed : agreed_) {
-    if (!agreed.response.runs()) conclude(group, agreed);
+    if (!agreed.response->runs()) conclude(group, agreed);
   }
 }
 
 void Cycle::conclude(Group& group, const Agreed& agreed) {
-  const Response& response = agreed.response;
+  const Response& response = *agreed.response;
   if (response.error) {
     if (response.signature.kind == OperationKind::kJoin) group.table.restart_unnamed();
     return finish(group, agreed.entry, *response.error, {});

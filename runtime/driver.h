@@ -20,19 +20,19 @@
 
 namespace kolo {
 
-class Driver {
+class Driver final : public Work::Driver {
  public:
   /// `may_spin`: this host has a core for every one of its ranks.
   Driver(Cycle& cycle, GroupRegistry& groups, Transport& transport, Waker& waker, OneShot& one_shot,
          Timeline& timeline, bool may_spin);
-  ~Driver();
+  ~Driver() override;
 
   /// Starts the background thread.
   void start();
 
   /// Work::Driver: drives until `work` is done or `until` has passed. False if another thread
   /// drives on a user's behalf already, or the driver has stopped.
-  bool drive(Work& work, std::chrono::steady_clock::time_point until);
+  bool drive(Work& work, std::chrono::steady_clock::time_point until) override;
 
   /// The quick way of a small allreduce of the ordered door, all within the caller's thread. False
   /// if it is not done at the end of a short spin, or could not begin: then the caller submits it

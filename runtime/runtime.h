@@ -16,6 +16,7 @@
 #include <kolo/work.h>
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -105,6 +106,7 @@ class Runtime {
   Status add_initial_process_sets(const std::vector<std::vector<int>>& sets);
   Result<std::shared_ptr<Work>> submit_in_order(Submission submission);
   Entry make_entry(Submission submission);
+  Status submit_entries(std::span<Entry> entries, std::uint32_t process_set, bool will_wait);
   Status check_member(const Group& group, const Entry& entry) const;
 
   const Config config_;

@@ -38,19 +38,17 @@ Entry Runtime::make_entry(Submission submission) {
   entry.complaint = std::move(submission.complaint);
   entry.tag = submission.tag;
   entry.keep_alive = std::move(submission.keep_alive);
-  entry.work = std::make_shared<Work>(
-      [weak = std::weak_ptr(driver_)](Work& work, std::chrono::steady_clock::time_point until) {
-        const auto driver = weak.lock();
-        return driver && driver->drive(work, until);
-      });
+  entry.work = std::make_shared<Work>(driver_);
   return entry;
 }
 
 Result<std::shared_ptr<Work>> Runtime::submit(Submission submission) {
-  std::vector<Submission> one;
-  one.push_back(std::move(submission));
-  KOLO_ASSIGN(auto works, submit_group(std::move(one), {}));
-  return std::move(works.front());
+  const std::uint32_t set = submission.process_set;
+  const bool will_wait = submission.will_wait;
+  Entry entry = make_entry(std::move(submission));
+  std::shared_ptr<Work> work = entry.work;
+  KOLO_TRY(submit_entries(std::span(&entry, 1), set, will_wait));
+  return work;
 }
 
 Result<std::vector<std::shared_ptr<Work>>> Runtime::submit_group(
@@ -70,13 +68,16 @@ Result<std::vector<std::shared_ptr<Work>>> Runtime::submit_group(
       entry.signature.group_size = static_cast<int>(entries.size());
     }
   }
-  const Status submitted = groups_.with(set, [&](Group& group) -> Status {
+  KOLO_TRY(submit_entries(entries, set, will_wait));
+  return works;
+}
+
+Status Runtime::submit_entries(std::span<Entry> entries, std::uint32_t set, bool will_wait) {
+  return groups_.with(set, [&](Group& group) -> Status {
     KOLO_TRY(check_member(group, entries.front()));
     for (Entry& entry : entries) prepare(entry, group.communicator);
-    return group.table.submit(std::move(entries), will_wait);
+    return group.table.submit(entries, will_wait);
   });
-  KOLO_TRY(submitted);
-  return works;
 }
 
 Result<std::shared_ptr<Work>> Runtime::submit_message(Submission submission) {

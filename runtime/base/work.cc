@@ -5,7 +5,10 @@
 namespace kolo {
 
 Status Work::wait(std::chrono::steady_clock::time_point until) {
-  if (!done() && driver_) driver_(*this, until);
+  if (!done()) {
+    const auto driver = driver_.lock();
+    if (driver) driver->drive(*this, until);
+  }
   std::unique_lock lock(mutex_);
   const auto is_done = [this] { return done_.load(std::memory_order_relaxed); };
   if (until == std::chrono::steady_clock::time_point::max()) {

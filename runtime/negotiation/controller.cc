@@ -19,48 +19,46 @@ Controller::Controller(const Communicator& communicator, ControlPlane& control_p
       control_plane_(control_plane),
       config_(config),
       log_(log),
-      cache_(static_cast<std::uint32_t>(config.cache_capacity)),
-      coordinator_(communicator.ranks(), communicator.suffix()) {}
+      cache_(static_cast<std::uint32_t>(config.cache_capacity), communicator.size()),
+      coordinator_(communicator.ranks(), communicator.suffix()),
+      ready_(communicator.size()) {}
 
 void Controller::add(Entry entry) {
-  if (unannounced_.empty()) unannounced_since_ = entry.submitted_at;
+  if (!waiting_.has_unannounced()) unannounced_since_ = entry.submitted_at;
   unannounced_bytes_ += entry.bytes();
   // Nobody else will tell the ranks that wait for it, and nothing fuses with it.
   flush_ |= !moves_data(entry.signature.kind);
-  unannounced_.push_back(entry.name);
-  std::string name = entry.name;
-  const bool inserted = pending_.emplace(std::move(name), std::move(entry)).second;
-  KOLO_CHECK(inserted);  // the table admits a name once
+  waiting_.add(std::move(entry));
 }
 
 std::optional<Controller::Clock::time_point> Controller::next_announcement() const {
-  if (unannounced_.empty()) return std::nullopt;
+  if (!waiting_.has_unannounced()) return std::nullopt;
   return unannounced_since_ + std::chrono::microseconds(config_.batch_window_us);
 }
 
 Result<bool> Controller::announce(Clock::time_point now, bool flush) {
-  if (unannounced_.empty()) return false;
+  if (!waiting_.has_unannounced()) return false;
   const bool due = flush || flush_ || communicator_.size() == 1 ||
                    unannounced_bytes_ >= static_cast<std::uint64_t>(config_.batch_size) ||
                    now >= *next_announcement();
   if (!due) return false;
   SlotSet slots;
   std::vector<Request> requests;
-  for (const std::string& name : unannounced_) {
-    const Entry& entry = pending_.at(name);
+  waiting_.announce([&](const Entry& entry) {
     const bool in_full = entry.absent || !entry.complaint.empty();
-    const auto slot = in_full
-                          ? std::nullopt
-                          : cache_.find(name, entry.signature, entry.splits, communicator_.rank());
+    const auto slot =
+        in_full ? std::nullopt
+                : cache_.find(entry.name, entry.signature, entry.splits, communicator_.rank());
     if (slot) {
       slots.insert(*slot);
       ++counters_.cached;
     } else {
-      requests.push_back({name, entry.signature, entry.absent, entry.splits, entry.complaint});
+      requests.push_back(
+          {entry.name, entry.signature, entry.absent, entry.splits, entry.complaint});
       ++counters_.requests;
     }
-  }
-  unannounced_.clear();
+    return slot;
+  });
   unannounced_bytes_ = 0;
   flush_ = false;
   KOLO_TRY(send_ready(slots, requests));
@@ -122,42 +120,74 @@ Status Controller::on_message(int peer, const Message& message) {
 
 Status Controller::take_ready(int rank, const SlotSet& slots, Clock::time_point now) {
   Status status;
-  slots.for_each([&](std::uint32_t index) {
-    const ResponseCache::Slot& slot = cache_.at(index);
+  slots.for_each([&](std::uint32_t slot) {
     if (!status.ok()) return;
-    Request request{slot.name, slot.signature};
-    if (!slot.splits.empty()) request.splits = slot.splits[static_cast<std::size_t>(rank)];
-    status = coordinator_.ready(rank, request, now);
+    // What somebody has announced in full, a member of a group, or anything once a rank has joined
+    // takes more than counting.
+    if (!coordinator_.idle() || !cache_.at(slot)->signature.group.empty()) {
+      status = take_ready_in_full(rank, slot, now);
+    } else if (!ready_.add(rank, slot, now)) {
+      status =
+          KOLO_ERROR(kInternal, "rank {} announced tensor '{}' twice", rank, cache_.at(slot)->name);
+    }
   });
   return status;
+}
+
+Status Controller::take_ready_in_full(int rank, std::uint32_t slot, Clock::time_point now) {
+  KOLO_TRY(hand_to_coordinator(slot));
+  const Response& remembered = *cache_.at(slot);
+  Request request{remembered.name, remembered.signature};
+  if (!remembered.splits.empty())
+    request.splits = remembered.splits[static_cast<std::size_t>(rank)];
+  return coordinator_.ready(rank, request, now);
+}
+
+Status Controller::hand_to_coordinator(std::uint32_t slot) {
+  const auto partial = ready_.take_partial(slot);
+  if (!partial) return {};
+  for (const int rank : partial->ranks) KOLO_TRY(take_ready_in_full(rank, slot, partial->since));
+  return {};
 }
 
 Status Controller::take_requests(int rank, const std::vector<Request>& requests,
                                  Clock::time_point now) {
   for (const Request& request : requests) {
+    if (request.signature.kind == OperationKind::kJoin) {
+      for (const std::uint32_t slot : ready_.partial()) KOLO_TRY(hand_to_coordinator(slot));
+    } else if (ready_.has_partial()) {
+      const auto slot = cache_.find(request.name);
+      if (slot) KOLO_TRY(hand_to_coordinator(*slot));
+    }
     KOLO_TRY(coordinator_.ready(rank, request, now));
   }
   return {};
 }
 
 Result<bool> Controller::decide() {
-  if (!coordinator_.has_decisions()) return false;
-  std::vector<Response> responses = coordinator_.take_decisions();
-  SlotSet slots;
-  const bool all_cached =
-      std::all_of(responses.begin(), responses.end(), [&](const Response& response) {
-        if (response.error || response.contributors != communicator_.size()) return false;
-        const auto slot = cache_.find(response);
-        if (slot) slots.insert(*slot);
-        return slot.has_value();
-      });
-  counters_.messages += static_cast<std::uint64_t>(communicator_.size() - 1);
-  if (all_cached) {
+  if (!ready_.has_complete() && !coordinator_.has_decisions()) return false;
+  SlotSet slots = ready_.take_complete();
+  std::vector<Response> responses;
+  for (Response& response : coordinator_.take_decisions()) {
+    const bool plain = !response.error && response.contributors == communicator_.size();
+    const auto slot = plain ? cache_.find(response) : std::nullopt;
+    if (slot) {
+      slots.insert(*slot);
+    } else {
+      responses.push_back(std::move(response));
+    }
+  }
+  const auto others = static_cast<std::uint64_t>(communicator_.size() - 1);
+  // First what a slot stands for now: a response may change that.
+  if (!slots.empty()) {
     std::string payload;
     slots.encode(payload);
+    counters_.messages += others;
     KOLO_TRY(control_plane_.send_to_others(MessageKind::kAgreed, payload));
     take_slots(slots);
-  } else {
+  }
+  if (!responses.empty()) {
+    counters_.messages += others;
     KOLO_TRY(control_plane_.send_to_others(MessageKind::kResponses, encode(responses)));
     KOLO_TRY(take_responses(std::move(responses)));
   }
@@ -167,47 +197,44 @@ Result<bool> Controller::decide() {
 void Controller::take_slots(const SlotSet& slots) {
   ++counters_.agreements;
   std::vector<Agreed>& agreed = agreed_.emplace_back();
-  slots.for_each([&](std::uint32_t index) {
-    const ResponseCache::Slot& slot = cache_.at(index);
-    auto node = pending_.extract(slot.name);
-    KOLO_CHECK(!node.empty());  // the coordinator counted this rank's bit
-    Response response{slot.name, slot.signature, communicator_.size()};
-    response.participants = communicator_.size();
-    response.splits = slot.splits;
-    agreed.push_back({std::move(response), std::move(node.mapped())});
+  agreed.reserve(slots.size());
+  slots.for_each([&](std::uint32_t slot) {
+    const std::shared_ptr<const Response>& response = cache_.at(slot);
+    auto entry = waiting_.take(response->name, slot);
+    KOLO_CHECK(entry);  // the coordinator counted this rank's announcement
+    agreed.push_back({response, *std::move(entry)});
   });
 }
 
 Status Controller::take_responses(std::vector<Response> responses) {
   ++counters_.agreements;
   std::vector<Agreed>& agreed = agreed_.emplace_back();
-  for (Response& response : responses) {
-    if (!response.error && response.signature.kind != OperationKind::kJoin) cache_.put(response);
-    auto node = pending_.extract(response.name);
-    if (node.empty()) {
+  for (Response& decided : responses) {
+    auto entry = waiting_.take(decided.name, cache_.find(decided.name));
+    if (!decided.error && decided.signature.kind != OperationKind::kJoin) cache_.put(decided);
+    const auto response = std::make_shared<const Response>(std::move(decided));
+    if (entry) {
+      agreed.push_back({response, *std::move(entry)});
+    } else if (response->error) {
       // Something that failed for lack of this rank. Of a join that did, all take note.
-      if (response.error) {
-        if (response.name == kJoinName) agreed.push_back({std::move(response), {}});
-        continue;
-      }
-      if (!pending_.contains(kJoinName)) {
-        return KOLO_ERROR(kInternal, "rank {}: response for {}, which it did not submit",
-                          communicator_.rank(), response.name);
-      }
-      agreed.push_back({std::move(response), {}});
-      lend(agreed.back());
-      continue;
+      if (response->name == kJoinName) agreed.push_back({response, {}});
+    } else if (waiting_.waits_by_name(kJoinName)) {
+      agreed.push_back({response, lent(*response)});
+    } else {
+      return KOLO_ERROR(kInternal, "rank {}: response for {}, which it did not submit",
+                        communicator_.rank(), response->name);
     }
-    agreed.push_back({std::move(response), std::move(node.mapped())});
   }
   return {};
 }
 
-void Controller::lend(Agreed& agreed) {
-  agreed.entry.name = agreed.response.name;
-  agreed.entry.signature = agreed.response.signature;
-  agreed.entry.absent = true;
-  agreed.entry.submitted_at = Clock::now();
+Entry Controller::lent(const Response& response) {
+  Entry entry;
+  entry.name = response.name;
+  entry.signature = response.signature;
+  entry.absent = true;
+  entry.submitted_at = Clock::now();
+  return entry;
 }
 
 bool Controller::take_agreed(std::vector<Agreed>& agreed) {
@@ -221,41 +248,41 @@ Status Controller::check_timeouts(Clock::time_point now) {
   const std::chrono::seconds timeout(config_.operation_timeout_s);
   if (is_coordinator()) {
     const std::chrono::seconds stall(config_.stall_warning_s);
+    for (const std::uint32_t slot : ready_.partial(now - std::min(stall, timeout)))
+      KOLO_TRY(hand_to_coordinator(slot));
     for (const std::string& line : coordinator_.stalled(now, stall)) log_.warning("{}", line);
     coordinator_.expire(now, timeout);
     return {};
   }
-  for (const auto& [name, entry] : pending_) {
+  Status status;
+  waiting_.for_each([&](const Entry& entry) {
     // Others may work on for as long as they like.
-    if (entry.signature.kind == OperationKind::kJoin) continue;
-    if (now - entry.submitted_at < timeout + kCoordinatorGrace) continue;
-    return KOLO_ERROR(kTimeout,
-                      "rank {}: rank 0 has not decided on tensor '{}' within {} s "
-                      "(KOLO_OPERATION_TIMEOUT); it is stuck or unreachable",
-                      communicator_.rank(), name, config_.operation_timeout_s);
-  }
-  return {};
+    if (!status.ok() || entry.signature.kind == OperationKind::kJoin) return;
+    if (now - entry.submitted_at < timeout + kCoordinatorGrace) return;
+    status = KOLO_ERROR(kTimeout,
+                        "rank {}: rank 0 has not decided on tensor '{}' within {} s "
+                        "(KOLO_OPERATION_TIMEOUT); it is stuck or unreachable",
+                        communicator_.rank(), entry.name, config_.operation_timeout_s);
+  });
+  return status;
 }
 
 std::string Controller::describe_pending() const {
-  const auto first =
-      std::min_element(pending_.begin(), pending_.end(),
-                       [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::string text = fmt::format("tensor '{}'", first->first);
-  if (pending_.size() > 1) text += fmt::format(" and {} more", pending_.size() - 1);
+  const std::string* first = nullptr;
+  waiting_.for_each([&](const Entry& entry) {
+    if (first == nullptr || entry.name < *first) first = &entry.name;
+  });
+  std::string text = fmt::format("tensor '{}'", *first);
+  if (waiting_.size() > 1) text += fmt::format(" and {} more", waiting_.size() - 1);
   return text;
 }
 
 std::vector<Entry> Controller::take_pending() {
-  std::vector<Entry> entries;
-  entries.reserve(pending_.size());
-  for (auto& [name, entry] : pending_) entries.push_back(std::move(entry));
+  std::vector<Entry> entries = waiting_.take_all();
   for (auto& list : agreed_) {
     for (Agreed& agreed : list) entries.push_back(std::move(agreed.entry));
   }
-  pending_.clear();
   agreed_.clear();
-  unannounced_.clear();
   unannounced_bytes_ = 0;
   flush_ = false;
   return entries;

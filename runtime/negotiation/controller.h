@@ -6,17 +6,19 @@
 #include "runtime/base/log.h"
 #include "runtime/communicator/control_plane.h"
 #include "runtime/negotiation/coordinator.h"
+#include "runtime/negotiation/ready_slots.h"
 #include "runtime/negotiation/response_cache.h"
 #include "runtime/negotiation/slot_set.h"
+#include "runtime/negotiation/waiting_entries.h"
 #include "runtime/negotiation/wire.h"
 
 #include <kolo/config.h>
 
 #include <chrono>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 namespace kolo {
@@ -24,7 +26,7 @@ namespace kolo {
 /// A response together with what this rank submitted for it; nothing but the name and signature,
 /// and no Work, if it has joined.
 struct Agreed {
-  Response response;
+  std::shared_ptr<const Response> response;
   Entry entry;
 };
 
@@ -67,7 +69,7 @@ class Controller {
 
   /// Removes and returns every entry that is not agreed on.
   std::vector<Entry> take_pending();
-  bool has_pending() const { return !pending_.empty(); }
+  bool has_pending() const { return !waiting_.empty(); }
   /// "tensor 'fc1.weight' and 3 more". Precondition: has_pending().
   std::string describe_pending() const;
   const Counters& counters() const { return counters_; }
@@ -76,10 +78,12 @@ class Controller {
   bool is_coordinator() const { return communicator_.rank() == 0; }
   Status send_ready(const SlotSet& slots, const std::vector<Request>& requests);
   Status take_ready(int rank, const SlotSet& slots, Clock::time_point now);
+  Status take_ready_in_full(int rank, std::uint32_t slot, Clock::time_point now);
+  Status hand_to_coordinator(std::uint32_t slot);
   Status take_requests(int rank, const std::vector<Request>& requests, Clock::time_point now);
   void take_slots(const SlotSet& slots);
   Status take_responses(std::vector<Response> responses);
-  static void lend(Agreed& agreed);
+  static Entry lent(const Response& response);
 
   const Communicator& communicator_;
   ControlPlane& control_plane_;
@@ -87,8 +91,8 @@ class Controller {
   const Log& log_;
   ResponseCache cache_;
   Coordinator coordinator_;
-  std::unordered_map<std::string, Entry> pending_;
-  std::vector<std::string> unannounced_;
+  ReadySlots ready_;  ///< rank 0
+  WaitingEntries waiting_;
   std::uint64_t unannounced_bytes_ = 0;
   bool flush_ = false;
   Clock::time_point unannounced_since_;

@@ -30,6 +30,8 @@ class Coordinator {
   Status ready(int rank, const Request& request, Clock::time_point now);
 
   bool has_decisions() const { return !decided_.empty(); }
+  /// No tensor waits here and no rank has joined.
+  bool idle() const { return pending_.empty() && joined_count_ == 0; }
   /// The responses that are due, in order. A tensor on which ranks disagree fails with kMismatch,
   /// one that a rank complained of, or that a joined rank cannot take part in, with
   /// kInvalidArgument.

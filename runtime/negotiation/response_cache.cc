@@ -19,7 +19,7 @@ std::optional<std::uint32_t> ResponseCache::find(const std::string& name,
                                                  int rank) const {
   const auto it = by_name_.find(name);
   if (it == by_name_.end()) return std::nullopt;
-  const Slot& slot = slots_[it->second];
+  const Response& slot = *slots_[it->second];
   if (slot.signature != signature || !matches(slot.splits, rank, splits)) return std::nullopt;
   return it->second;
 }
@@ -27,16 +27,20 @@ std::optional<std::uint32_t> ResponseCache::find(const std::string& name,
 std::optional<std::uint32_t> ResponseCache::find(const Response& response) const {
   const auto it = by_name_.find(response.name);
   if (it == by_name_.end()) return std::nullopt;
-  const Slot& slot = slots_[it->second];
+  const Response& slot = *slots_[it->second];
   if (slot.signature != response.signature || slot.splits != response.splits) return std::nullopt;
   return it->second;
+}
+
+std::optional<std::uint32_t> ResponseCache::find(const std::string& name) const {
+  const auto it = by_name_.find(name);
+  return it == by_name_.end() ? std::nullopt : std::optional(it->second);
 }
 
 void ResponseCache::put(const Response& response) {
   const auto it = by_name_.find(response.name);
   if (it != by_name_.end()) {
-    slots_[it->second].signature = response.signature;
-    slots_[it->second].splits = response.splits;
+    slots_[it->second] = made(response.name, response.signature, response.splits);
     return;
   }
   add(response.name, response.signature, response.splits);
@@ -52,10 +56,18 @@ void ResponseCache::put(const Response& response) {
   }
 }
 
+std::shared_ptr<const Response> ResponseCache::made(std::string name, Signature signature,
+                                                    SplitTable splits) const {
+  Response response{std::move(name), std::move(signature), ranks_};
+  response.participants = ranks_;
+  response.splits = std::move(splits);
+  return std::make_shared<const Response>(std::move(response));
+}
+
 void ResponseCache::add(std::string name, Signature signature, SplitTable splits) {
   if (slots_.size() >= capacity_) return;
   by_name_.emplace(name, size());
-  slots_.push_back({std::move(name), std::move(signature), std::move(splits)});
+  slots_.push_back(made(std::move(name), std::move(signature), std::move(splits)));
 }
 
 }  // namespace kolo

@@ -7,22 +7,18 @@
 #include "runtime/negotiation/wire.h"
 
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 namespace kolo {
 
 class ResponseCache {
  public:
-  struct Slot {
-    std::string name;
-    Signature signature;
-    SplitTable splits;  ///< what each rank had when it was last agreed on
-  };
-
-  explicit ResponseCache(std::uint32_t capacity) : capacity_(capacity) {}
+  /// `ranks`: how many there are.
+  ResponseCache(std::uint32_t capacity, int ranks) : capacity_(capacity), ranks_(ranks) {}
 
   /// The slot of a name, if it has one and was last agreed with this signature, and these splits of
   /// `rank`.
@@ -30,20 +26,25 @@ class ResponseCache {
                                     const Splits& splits, int rank) const;
   /// The slot of a response that is the remembered one in all that it says.
   std::optional<std::uint32_t> find(const Response& response) const;
+  /// The slot of a name, whatever is remembered of it.
+  std::optional<std::uint32_t> find(const std::string& name) const;
 
   /// Remembers an agreed response; a name that is known gets its new signature and splits. Of an
   /// unnamed operation all names of that signature get a slot at once.
   void put(const Response& response);
 
-  /// Precondition: slot < size().
-  const Slot& at(std::uint32_t slot) const { return slots_[slot]; }
+  /// What the ranks agree on when each of them has announced the slot. Precondition: slot < size().
+  const std::shared_ptr<const Response>& at(std::uint32_t slot) const { return slots_[slot]; }
   std::uint32_t size() const { return static_cast<std::uint32_t>(slots_.size()); }
 
  private:
+  std::shared_ptr<const Response> made(std::string name, Signature signature,
+                                       SplitTable splits) const;
   void add(std::string name, Signature signature, SplitTable splits);
 
   const std::uint32_t capacity_;
-  std::deque<Slot> slots_;
+  const int ranks_;
+  std::vector<std::shared_ptr<const Response>> slots_;
   std::unordered_map<std::string, std::uint32_t> by_name_;
 };
 

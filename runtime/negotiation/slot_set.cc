@@ -9,6 +9,12 @@ void SlotSet::insert(std::uint32_t slot) {
   words_[slot / 64] |= std::uint64_t{1} << (slot % 64);
 }
 
+std::size_t SlotSet::size() const {
+  std::size_t slots = 0;
+  for (const std::uint64_t word : words_) slots += static_cast<std::size_t>(std::popcount(word));
+  return slots;
+}
+
 void SlotSet::encode(std::string& out) const {
   std::uint32_t first = 0;
   while (first < words_.size() && words_[first] == 0) ++first;

@@ -16,6 +16,7 @@ class SlotSet {
   void insert(std::uint32_t slot);
   void clear() { words_.clear(); }
   bool empty() const { return words_.empty(); }
+  std::size_t size() const;
 
   /// In ascending order.
   template <class Visit>

@@ -8,11 +8,16 @@
 #include <utility>
 
 namespace kolo {
+namespace {
+
+constexpr std::size_t kSpareNames = 4096;
+
+}  // namespace
 
 TensorTable::TensorTable(Waker& waker, std::uint64_t batch_size)
     : waker_(waker), batch_size_(batch_size) {}
 
-Status TensorTable::submit(std::vector<Entry> entries, bool will_wait) {
+Status TensorTable::submit(std::span<Entry> entries, bool will_wait) {
   bool wake = false;
   {
     const std::lock_guard lock(mutex_);
@@ -33,7 +38,7 @@ Status TensorTable::submit(std::vector<Entry> entries, bool will_wait) {
     give_names(entries);
     for (Entry& entry : entries) {
       entry.submitted_at = std::chrono::steady_clock::now();
-      if (names_.insert(entry.name).second) {
+      if (take_name(entry.name)) {
         wake |= enqueue(std::move(entry));
       } else {
         wait_for_name_[entry.name].push_back(std::move(entry));
@@ -44,7 +49,7 @@ Status TensorTable::submit(std::vector<Entry> entries, bool will_wait) {
   return {};
 }
 
-void TensorTable::give_names(std::vector<Entry>& entries) {
+void TensorTable::give_names(std::span<Entry> entries) {
   if (entries.empty() || !entries.front().name.empty()) return;
   if (entries.size() == 1 && entries.front().signature.group.empty()) {
     const std::string base = unnamed_base(entries.front().signature);
@@ -59,6 +64,18 @@ void TensorTable::give_names(std::vector<Entry>& entries) {
     entries[i].signature.group = group;
     entries[i].name = group + "/" + std::to_string(i);
   }
+}
+
+bool TensorTable::take_name(const std::string& name) {
+  if (spare_names_.empty()) return names_.insert(name).second;
+  spare_names_.back().value() = name;
+  auto inserted = names_.insert(std::move(spare_names_.back()));
+  if (inserted.inserted) {
+    spare_names_.pop_back();
+  } else {
+    spare_names_.back() = std::move(inserted.node);
+  }
+  return inserted.inserted;
 }
 
 bool TensorTable::enqueue(Entry entry) {
@@ -89,7 +106,8 @@ void TensorTable::release(const std::string& name) {
   const std::lock_guard lock(mutex_);
   const auto waiting = wait_for_name_.find(name);
   if (waiting == wait_for_name_.end()) {
-    names_.erase(name);
+    auto node = names_.extract(name);
+    if (!node.empty() && spare_names_.size() < kSpareNames) spare_names_.push_back(std::move(node));
     return;
   }
   enqueue(std::move(waiting->second.front()));

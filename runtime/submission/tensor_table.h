@@ -10,6 +10,7 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -23,11 +24,12 @@ class TensorTable {
   /// `batch_size` bytes of entries, a flush.
   TensorTable(Waker& waker, std::uint64_t batch_size);
 
-  /// Any thread: all entries or none. kInvalidArgument if a name is in flight; after close() that
-  /// error. Entries without a name get one by their order among the calls of their signature, or,
-  /// being one group, of their signatures; where it is in flight still, they wait here until it is
-  /// released. `will_wait`: the caller waits for them at once, and request_flush() does the waking.
-  Status submit(std::vector<Entry> entries, bool will_wait);
+  /// Any thread: takes all entries or none. kInvalidArgument if a name is in flight; after close()
+  /// that error. Entries without a name get one by their order among the calls of their signature,
+  /// or, being one group, of their signatures; where it is in flight still, they wait here until it
+  /// is released. `will_wait`: the caller waits for them at once, and request_flush() does the
+  /// waking.
+  Status submit(std::span<Entry> entries, bool will_wait);
 
   /// Any thread: somebody waits; what is here shall be announced without delay. `wake`: ring the
   /// waker too; a caller that drives the cycle itself need not.
@@ -51,7 +53,10 @@ class TensorTable {
   std::size_t in_flight() const;
 
  private:
-  void give_names(std::vector<Entry>& entries);
+  using Names = std::unordered_set<std::string>;
+
+  void give_names(std::span<Entry> entries);
+  bool take_name(const std::string& name);
   bool enqueue(Entry entry);
 
   Waker& waker_;
@@ -60,8 +65,9 @@ class TensorTable {
   std::vector<Entry> entries_;
   std::uint64_t queued_bytes_ = 0;
   bool flush_ = false;
-  std::unordered_set<std::string> names_;
-  std::unordered_map<std::string, std::uint64_t> unnamed_;            ///< calls by base name
+  Names names_;
+  std::vector<Names::node_type> spare_names_;               ///< their memory, to be used again
+  std::unordered_map<std::string, std::uint64_t> unnamed_;  ///< calls by base name
   std::unordered_map<std::string, std::deque<Entry>> wait_for_name_;  ///< unnamed calls
   std::optional<Error> closed_;
 };

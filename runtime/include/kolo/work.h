@@ -9,7 +9,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -32,10 +31,14 @@ class KOLO_API Work {
   /// Helps the operation along while a user thread waits: drives the runtime itself, or returns
   /// false at once when it cannot (then the waiter sleeps until completion). It must return once
   /// `work` is done or `until` has passed.
-  using Driver = std::function<bool(Work& work, std::chrono::steady_clock::time_point until)>;
+  class Driver {
+   public:
+    virtual ~Driver() = default;
+    virtual bool drive(Work& work, std::chrono::steady_clock::time_point until) = 0;
+  };
 
   Work() = default;
-  explicit Work(Driver driver) : driver_(std::move(driver)) {}
+  explicit Work(std::weak_ptr<Driver> driver) : driver_(std::move(driver)) {}
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
 
@@ -64,7 +67,7 @@ class KOLO_API Work {
   std::condition_variable changed_;
   Status status_;
   Outcome outcome_;
-  Driver driver_;
+  std::weak_ptr<Driver> driver_;
 };
 
 }  // namespace kolo

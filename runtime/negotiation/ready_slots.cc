@@ -1,0 +1,54 @@
+#include "runtime/negotiation/ready_slots.h"
+
+#include <algorithm>
+
+namespace kolo {
+
+ReadySlots::ReadySlots(int ranks)
+    : ranks_(ranks), words_((static_cast<std::size_t>(ranks) + 63) / 64) {}
+
+bool ReadySlots::add(int rank, std::uint32_t slot, Clock::time_point now) {
+  if (slot >= counts_.size()) {
+    counts_.resize(slot + 1);
+    bits_.resize((slot + 1) * words_);
+  }
+  Count& count = counts_[slot];
+  std::uint64_t& word = bits_[slot * words_ + static_cast<std::size_t>(rank) / 64];
+  const std::uint64_t bit = std::uint64_t{1} << (rank % 64);
+  if ((word & bit) != 0) return false;
+  word |= bit;
+  if (count.ready == 0) {
+    count.since = now;
+    ++open_;
+  }
+  if (++count.ready < ranks_) return true;
+  std::fill_n(bits_.begin() + static_cast<std::ptrdiff_t>(slot * words_), words_, 0);
+  count.ready = 0;
+  --open_;
+  complete_.insert(slot);
+  return true;
+}
+
+std::optional<ReadySlots::Partial> ReadySlots::take_partial(std::uint32_t slot) {
+  if (slot >= counts_.size() || counts_[slot].ready == 0) return std::nullopt;
+  Partial partial{{}, counts_[slot].since};
+  for (int rank = 0; rank < ranks_; ++rank) {
+    std::uint64_t& word = bits_[slot * words_ + static_cast<std::size_t>(rank) / 64];
+    if ((word >> (rank % 64) & 1) != 0) partial.ranks.push_back(rank);
+  }
+  std::fill_n(bits_.begin() + static_cast<std::ptrdiff_t>(slot * words_), words_, 0);
+  counts_[slot].ready = 0;
+  --open_;
+  return partial;
+}
+
+std::vector<std::uint32_t> ReadySlots::partial(Clock::time_point before) const {
+  std::vector<std::uint32_t> slots;
+  for (std::uint32_t slot = 0; slot < counts_.size(); ++slot) {
+    const Count& count = counts_[slot];
+    if (count.ready > 0 && count.since <= before) slots.push_back(slot);
+  }
+  return slots;
+}
+
+}  // namespace kolo

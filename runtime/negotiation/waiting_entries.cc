@@ -1,0 +1,50 @@
+#include "runtime/negotiation/waiting_entries.h"
+
+#include "runtime/base/check.h"
+
+#include <iterator>
+#include <utility>
+
+namespace kolo {
+
+void WaitingEntries::announce(
+    const std::function<std::optional<std::uint32_t>(const Entry&)>& announce) {
+  for (Entry& entry : unannounced_) {
+    const std::optional<std::uint32_t> slot = announce(entry);
+    if (!slot) {
+      std::string name = entry.name;
+      const bool inserted = by_name_.emplace(std::move(name), std::move(entry)).second;
+      KOLO_CHECK(inserted);  // the table admits a name once
+      continue;
+    }
+    if (*slot >= by_slot_.size()) by_slot_.resize(*slot + 1);
+    KOLO_CHECK(!by_slot_[*slot]);
+    by_slot_[*slot] = std::move(entry);
+    ++in_slots_;
+  }
+  unannounced_.clear();
+}
+
+std::optional<Entry> WaitingEntries::take(const std::string& name,
+                                          std::optional<std::uint32_t> slot) {
+  if (slot && *slot < by_slot_.size() && by_slot_[*slot]) {
+    --in_slots_;
+    return std::exchange(by_slot_[*slot], std::nullopt);
+  }
+  auto node = by_name_.extract(name);
+  if (node.empty()) return std::nullopt;
+  return std::move(node.mapped());
+}
+
+std::vector<Entry> WaitingEntries::take_all() {
+  std::vector<Entry> entries = std::exchange(unannounced_, {});
+  for (auto& entry : by_slot_) {
+    if (entry) entries.push_back(*std::exchange(entry, std::nullopt));
+  }
+  in_slots_ = 0;
+  for (auto& [name, entry] : by_name_) entries.push_back(std::move(entry));
+  by_name_.clear();
+  return entries;
+}
+
+}  // namespace kolo
