@@ -71,7 +71,8 @@ void at_exit() {
 
 Result<std::shared_ptr<Runtime>> connect(Bootstrap& way_in, const InitOptions& options,
                                          const Environment& environment, Config config, Log log) {
-  KOLO_ASSIGN(auto transport, make_ucx_transport({.environment = environment}));
+  KOLO_ASSIGN(auto transport,
+              make_ucx_transport({.environment = environment, .interface = config.interface}));
   KOLO_ASSIGN(auto runtime, Runtime::start(way_in, {std::move(config), std::move(log),
                                                     std::move(transport), options.process_sets}));
   return std::shared_ptr<Runtime>(std::move(runtime));

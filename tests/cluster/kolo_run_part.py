@@ -28,6 +28,14 @@ class Table(unittest.TestCase):
                 check(self, layout, done.stdout, done.stderr, [done.returncode])
 
 
+    def test_by_one_network(self):
+        done = kolo_run("-H", "kolohost0:2,kolohost1:1", "--interface", "eth0", program("probe"))
+        check(self, [0, 0, 1], done.stdout, done.stderr, [done.returncode])
+        done = kolo_run("-np", "2", "-x", "KOLO_INTERFACE=eth7", program("probe"))
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("KOLO_INTERFACE=eth7: this host has no such network device", done.stderr)
+
+
 class Ends(unittest.TestCase):
     def test_a_failure_on_another_host_ends_all(self):
         done = kolo_run("-H", "kolohost0,kolohost1,kolohost2", "sh", "-c",

@@ -71,7 +71,14 @@ class Batch(unittest.TestCase):
         check(self, [0, 0, 1, 1], out, codes=[code])
 
     def test_kolo_run_in_it(self):
-        code, out = batch(f"{program('kolo_run')} --agent '{' '.join(SSH)}' {program('probe')}", *self.two_by_two)
+        for launcher in ("--launcher srun", f"--agent '{' '.join(SSH)}'"):
+            code, out = batch(f"{program('kolo_run')} {launcher} {program('probe')}", *self.two_by_two)
+            check(self, [0, 0, 1, 1], out, codes=[code])
+
+    def test_kolo_run_on_each_node(self):
+        line = (f"srun -N 2 -n 2 --ntasks-per-node=1 sh -c '{program('kolo_run')} --nproc_per_node 2 --nnodes 2 "
+                f"--node_rank $SLURM_NODEID --master_addr kolohost0 {program('probe')}'")
+        code, out = batch(line, *self.two_by_two)
         check(self, [0, 0, 1, 1], out, codes=[code])
 
     def test_the_exit_code_of_a_rank_is_the_jobs(self):

@@ -23,7 +23,7 @@ SHARED = {}
 
 def prepare(cluster, options):
     SHARED.update(cluster=cluster, **{name: os.path.abspath(value) for name, value in vars(options).items()
-                                      if name in ("kolo_run", "probe", "digits", "data") and value})
+                                      if name in ("kolo_run", "probe", "digits", "data", "torchrun") and value})
 
 
 def cluster():
@@ -62,8 +62,8 @@ def expected(layout):
 
 def check(test, layout, output, errors="", codes=(0,)):
     """The ranks' output, whatever its order."""
-    test.assertEqual(set(codes), {0}, errors)
-    test.assertEqual(sorted(line for line in output.splitlines() if line), expected(layout), errors)
+    test.assertEqual(set(codes), {0}, errors + output)
+    test.assertEqual(sorted(line for line in output.splitlines() if line), expected(layout), errors + output)
 
 
 def run(*command, host=0, **variables):

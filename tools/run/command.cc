@@ -72,13 +72,17 @@ Environment::Variables variables_of(const JobDescription& job, const Place& plac
       {"KOLO_SIZE", text(job.size)},
       {"KOLO_LOCAL_RANK", text(place.local_rank)},
       {"KOLO_INIT_METHOD", "tcp://" + job.store + "?server=launcher"},
-      {"KOLO_SECRET", job.secret},
       {"RANK", text(place.rank)},
       {"WORLD_SIZE", text(job.size)},
       {"LOCAL_RANK", text(place.local_rank)},
       {"LOCAL_WORLD_SIZE", text(place.local_size)},
-      {"MASTER_ADDR", environment.get("MASTER_ADDR").value_or(job.master_addr)},
-      {"MASTER_PORT", environment.get("MASTER_PORT").value_or(text(job.master_port))}};
+      {"MASTER_ADDR", job.master_addr},
+      {"MASTER_PORT", text(job.master_port)}};
+  if (!job.secret.empty()) variables["KOLO_SECRET"] = job.secret;
+  for (const char* name : {"MASTER_ADDR", "MASTER_PORT"}) {
+    const auto given = environment.get(name);
+    if (given && !job.keeps_master) variables[name] = *given;
+  }
   for (const std::string& item : job.set) {
     const auto equals = item.find('=');
     const std::string name = item.substr(0, equals);

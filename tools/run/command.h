@@ -24,6 +24,7 @@ struct JobDescription {
   std::string secret;
   std::string master_addr;  ///< for other libraries, unless the user has set it
   int master_port = 0;
+  bool keeps_master = false;     ///< they count even if the user has set them
   std::vector<std::string> set;  ///< NAME=value, or NAME to forward, for all ranks
   std::vector<std::string> agent = {"ssh", "-T", "-o", "BatchMode=yes"};
   std::string directory;  ///< where the program starts, here and elsewhere

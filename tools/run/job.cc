@@ -34,12 +34,13 @@ sigset_t signal_set() {
 
 void say(const std::string& line) { fmt::print(stderr, "kolo-run: {}\n", line); }
 
-/// The hardware threads of one rank: whole cores, each one's first thread, split evenly.
+/// The hardware threads of one rank: whole cores, each one's first thread, split as evenly as they
+/// divide.
 std::vector<int> cores_of(const Place& place, const std::vector<int>& cores) {
-  const auto share = cores.size() / static_cast<std::size_t>(place.local_size);
-  const auto first = cores.begin() + static_cast<std::ptrdiff_t>(
-                                         share * static_cast<std::size_t>(place.local_rank));
-  return {first, first + static_cast<std::ptrdiff_t>(share)};
+  const auto count = static_cast<std::ptrdiff_t>(cores.size());
+  const auto begin = count * place.local_rank / place.local_size;
+  const auto end = count * (place.local_rank + 1) / place.local_size;
+  return {cores.begin() + begin, cores.begin() + end};
 }
 
 }  // namespace

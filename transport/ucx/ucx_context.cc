@@ -3,8 +3,11 @@
 
 #include "runtime/base/check.h"
 
+#include <net/if.h>
+
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <set>
@@ -23,6 +26,17 @@ Status configure(ucp_config_t* config, const UcxOptions& options, const Setting&
   const ucs_status_t status = ucp_config_modify(config, setting.name, setting.value);
   if (status == UCS_OK) return {};
   return ucx_error(status, fmt::format("UCX's setting {}={}", setting.name, setting.value));
+}
+
+/// UCX itself would say no more than that nobody is reachable.
+Status require_device(const std::string& name) {
+  const std::string infiniband = "/sys/class/infiniband/" + name.substr(0, name.find(':'));
+  std::error_code unknown;
+  if (::if_nametoindex(name.c_str()) != 0 || std::filesystem::exists(infiniband, unknown))
+    return {};
+  return KOLO_ERROR(kInvalidArgument,
+                    "KOLO_INTERFACE={}: this host has no such network device; `ip link` lists them",
+                    name);
 }
 
 struct CloseFile {
@@ -82,6 +96,10 @@ Result<UcxResources> open_ucx(const UcxOptions& options) {
   KOLO_TRY(configure(config.get(), options, {"RNDV_SCHEME", "get_zcopy"}));
   if (!options.transports.empty()) {
     KOLO_TRY(configure(config.get(), options, {"TLS", options.transports.c_str()}));
+  }
+  if (!options.interface.empty()) {
+    KOLO_TRY(require_device(options.interface));
+    KOLO_TRY(configure(config.get(), options, {"NET_DEVICES", options.interface.c_str()}));
   }
 
   UcxResources ucx;

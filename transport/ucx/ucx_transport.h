@@ -17,6 +17,8 @@ struct UcxOptions {
   Environment environment{Environment::Variables{}};
   /// As UCX_TLS: which of UCX's transports may be used. Empty: all that UCX finds.
   std::string transports = {};
+  /// Network device, as "eth0" or "mlx5_0:1". Empty: all.
+  std::string interface = {};
   /// Bytes from which messages to ranks on this host go by rendezvous: their receiver reads the
   /// sender's memory, perhaps still after the sender's fail_all(). Unset: never, which was measured
   /// best (see kHostRendezvousFrom in ucx_transport.cc).

@@ -31,6 +31,9 @@ struct KOLO_API Config {
   /// KOLO_HOST_ID: overrides the identity of this host (boot id and IPC namespace), so that one
   /// machine can pose as several.
   std::string host_id;
+  /// KOLO_INTERFACE: the network that messages to other ranks take, as "eth0" or, of InfiniBand,
+  /// "mlx5_0:1"; empty: what UCX finds best, or UCX_NET_DEVICES. Rank.
+  std::string interface;
   /// KOLO_INIT_TIMEOUT, seconds: each phase of the bootstrap.
   std::int64_t init_timeout_s = 300;
   /// KOLO_OPERATION_TIMEOUT, seconds: from an operation's submission to its end.

@@ -1,0 +1,136 @@
+#include "tools/run/config_file.h"
+
+#include "runtime/base/check.h"
+#include "runtime/bootstrap/store_wire.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <set>
+#include <system_error>
+
+namespace kolo::run {
+namespace {
+
+// What gives Accelerate's files away, and what of them has a meaning here.
+constexpr const char* kDistributedType = "distributed_type";
+const std::set<std::string>& kinds_of_accelerate() {
+  static const std::set<std::string> kinds = {"NO", "MULTI_CPU", "MULTI_GPU"};
+  return kinds;
+}
+
+std::string as_option(std::string key) {
+  std::replace(key.begin(), key.end(), '_', '-');
+  return key;
+}
+
+std::string text_of(const YAML::Node& node) { return node.IsScalar() ? node.Scalar() : ""; }
+
+bool is_true(const YAML::Node& node) {
+  bool value = false;
+  return YAML::convert<bool>::decode(node, value) && value;
+}
+
+Result<ConfigFile> from_accelerate(const std::string& path, const YAML::Node& root) {
+  ConfigFile file;
+  std::map<std::string, std::string> found;
+  for (const auto& entry : root) {
+    const auto key = entry.first.Scalar();
+    const auto value = text_of(entry.second);
+    if (key == "machine_rank") {
+      file.options["node-rank"] = {value};
+    } else if (key == "main_process_ip") {
+      if (!value.empty() && !entry.second.IsNull()) file.options["master-addr"] = {value};
+    } else if (key == "main_process_port") {
+      if (!value.empty() && !entry.second.IsNull()) file.options["master-port"] = {value};
+    } else if (key == "mixed_precision") {
+      file.variables["ACCELERATE_MIXED_PRECISION"] = value;
+    } else if (key == "use_cpu") {
+      file.variables["ACCELERATE_USE_CPU"] = is_true(entry.second) ? "true" : "false";
+    } else if (key == kDistributedType || key == "num_machines" || key == "num_processes") {
+      found[key] = value;
+    } else {
+      file.warnings.push_back(fmt::format("{}: Accelerate's '{}' has no effect here", path, key));
+    }
+  }
+  if (!kinds_of_accelerate().contains(found[kDistributedType])) {
+    return KOLO_ERROR(kUnsupported,
+                      "{}: distributed_type '{}' is not what kolo-run starts: expected MULTI_CPU, "
+                      "MULTI_GPU or NO",
+                      path, found[kDistributedType]);
+  }
+  const auto machines = parse_count(found.contains("num_machines") ? found["num_machines"] : "1");
+  const auto processes =
+      parse_count(found.contains("num_processes") ? found["num_processes"] : "1");
+  if (!machines || !processes || *machines < 1 || *processes % *machines != 0) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "{}: num_processes '{}' do not spread evenly over num_machines '{}'", path,
+                      found["num_processes"], found["num_machines"]);
+  }
+  file.options["nnodes"] = {std::to_string(*machines)};
+  file.options["nproc-per-node"] = {std::to_string(*processes / *machines)};
+  return file;
+}
+
+ConfigFile from_options(const std::string& path, const YAML::Node& root) {
+  ConfigFile file;
+  for (const auto& entry : root) {
+    const auto key = entry.first.Scalar();
+    if (key.starts_with("KOLO_")) {
+      file.variables[key] = text_of(entry.second);
+    } else if (entry.second.IsSequence()) {
+      for (const auto& item : entry.second) file.options[as_option(key)].push_back(text_of(item));
+    } else if (entry.second.IsScalar()) {
+      file.options[as_option(key)] = {entry.second.Scalar()};
+    } else {
+      file.warnings.push_back(fmt::format("{}: '{}' has no value and no effect", path, key));
+    }
+  }
+  return file;
+}
+
+}  // namespace
+
+Result<ConfigFile> read_config_file(const std::string& path) {
+  std::ifstream stream(path);
+  if (!stream) {
+    return KOLO_ERROR(kInvalidArgument, "cannot read {}: {}", path,
+                      std::generic_category().message(errno));
+  }
+  try {
+    const YAML::Node root = YAML::Load(stream);
+    if (!root.IsMap()) {
+      return KOLO_ERROR(kInvalidArgument, "{} is no map of options: expected lines as 'np: 4'",
+                        path);
+    }
+    if (root[kDistributedType]) return from_accelerate(path, root);
+    return from_options(path, root);
+  } catch (const YAML::Exception& error) {
+    return KOLO_ERROR(kInvalidArgument, "{}: {}", path, error.what());
+  }
+}
+
+Status write_config_file(const std::string& path, const ConfigFile& file) {
+  YAML::Emitter out;
+  out << YAML::BeginMap;
+  for (const auto& [name, values] : file.options) {
+    out << YAML::Key << name << YAML::Value;
+    if (name == "env") {
+      out << values;
+    } else {
+      out << (values.empty() ? std::string() : values.back());
+    }
+  }
+  for (const auto& [name, value] : file.variables) out << YAML::Key << name << YAML::Value << value;
+  out << YAML::EndMap;
+  std::ofstream stream(path);
+  stream << out.c_str() << "\n";
+  stream.close();
+  if (stream) return {};
+  return KOLO_ERROR(kInvalidArgument, "cannot write {}: {}", path,
+                    std::generic_category().message(errno));
+}
+
+}  // namespace kolo::run

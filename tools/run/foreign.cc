@@ -1,0 +1,105 @@
+#include "tools/run/foreign.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+
+namespace kolo::run {
+namespace {
+
+/// Hosts that have ranks, with their number, in order.
+std::vector<Host> used_hosts(const Plan& plan) {
+  std::vector<Host> hosts;
+  for (const Host& host : plan.hosts) {
+    const auto ranks = std::count_if(plan.places.begin(), plan.places.end(),
+                                     [&](const Place& place) { return place.host == host.name; });
+    if (ranks > 0) hosts.push_back({host.name, static_cast<int>(ranks)});
+  }
+  return hosts;
+}
+
+std::string name_of(const std::string& item) { return item.substr(0, item.find('=')); }
+
+bool is_plain(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+         std::string_view("_-./:=,@%+").find(c) != std::string_view::npos;
+}
+
+}  // namespace
+
+std::vector<std::string> mpirun_command(const Options& options, const Plan& plan,
+                                        const Environment& environment, bool as_root) {
+  std::vector<std::string> command = {"mpirun"};
+  const auto add = [&](auto... words) { (command.emplace_back(words), ...); };
+  if (as_root) add("--allow-run-as-root");
+  add("-np", std::to_string(plan.places.size()));
+  const auto hosts = used_hosts(plan);
+  if (hosts.size() > 1 || !is_this_host(hosts.front().name)) {
+    std::vector<std::string> items;
+    for (const Host& host : hosts) items.push_back(fmt::format("{}:{}", host.name, host.slots));
+    add("-H", fmt::format("{}", fmt::join(items, ",")));
+  } else {
+    add("--oversubscribe");
+  }
+  add("--map-by", options.mapping == Mapping::kNode ? "node" : "slot");
+  add("--bind-to", options.bind == "core" ? "core" : "none");
+  if (options.job.tags_output) add("--tag-output");
+  if (!options.job.output_directory.empty()) add("--output-filename", options.job.output_directory);
+  if (options.timeout > 0) add("--timeout", std::to_string(options.timeout));
+  std::set<std::string> names;
+  for (const std::string& item : plan.job.set) names.insert(name_of(item));
+  for (const auto& [name, value] : environment.variables()) {
+    if (name.starts_with("KOLO_") || name.starts_with("UCX_")) names.insert(name);
+  }
+  for (const std::string& name : names) add("-x", name);
+  command.insert(command.end(), plan.job.program.begin(), plan.job.program.end());
+  return command;
+}
+
+std::vector<std::string> srun_command(const Options& options, const Plan& plan) {
+  std::vector<std::string> command = {"srun", "--kill-on-bad-exit=1"};
+  const auto add = [&](std::string word) { command.push_back(std::move(word)); };
+  const auto hosts = used_hosts(plan);
+  std::vector<std::string> names;
+  int most = 0;
+  for (const Host& host : hosts) {
+    names.push_back(host.name);
+    most = std::max(most, host.slots);
+  }
+  add(fmt::format("--ntasks={}", plan.places.size()));
+  add(fmt::format("--nodes={}", hosts.size()));
+  add(fmt::format("--nodelist={}", fmt::join(names, ",")));
+  add(fmt::format("--ntasks-per-node={}", most));
+  add(fmt::format("--distribution={}", options.mapping == Mapping::kNode ? "cyclic" : "block"));
+  if (options.job.tags_output) add("--label");
+  if (!options.job.output_directory.empty()) {
+    add(fmt::format("--output={}/rank.%t.out", options.job.output_directory));
+    add(fmt::format("--error={}/rank.%t.err", options.job.output_directory));
+  }
+  if (options.timeout > 0) add(fmt::format("--time=0:{}", options.timeout));
+  command.insert(command.end(), plan.job.program.begin(), plan.job.program.end());
+  return command;
+}
+
+Environment::Variables variables_for(const JobDescription& job, const Environment& environment) {
+  Environment::Variables variables = environment.variables();
+  for (const std::string& item : job.set) {
+    const auto equals = item.find('=');
+    if (equals != std::string::npos) variables[item.substr(0, equals)] = item.substr(equals + 1);
+  }
+  return variables;
+}
+
+std::string to_shell(const std::vector<std::string>& command) {
+  std::vector<std::string> words;
+  for (const std::string& word : command) {
+    const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), is_plain);
+    words.push_back(plain ? word : quoted(word));
+  }
+  return fmt::format("{}", fmt::join(words, " "));
+}
+
+}  // namespace kolo::run

@@ -1,0 +1,23 @@
+// ForeignLauncher: the command by which srun or mpirun starts the same job. Pure. Used by
+// kolo-run's main thread, for --launcher and for what --dry-run prints.
+#pragma once
+
+#include "runtime/base/environment.h"
+#include "tools/run/plan.h"
+
+#include <string>
+#include <vector>
+
+namespace kolo::run {
+
+std::vector<std::string> mpirun_command(const Options& options, const Plan& plan,
+                                        const Environment& environment, bool as_root);
+std::vector<std::string> srun_command(const Options& options, const Plan& plan);
+
+/// The environment of such a launcher: this one and what -x sets.
+Environment::Variables variables_for(const JobDescription& job, const Environment& environment);
+
+/// As one would type it: quoted where a shell needs it.
+std::string to_shell(const std::vector<std::string>& command);
+
+}  // namespace kolo::run

@@ -1,0 +1,229 @@
+#include "tools/run/options.h"
+
+#include "tools/run/config_file.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+namespace kolo::run {
+namespace {
+
+constexpr const char* kExamples = R"(examples:
+  kolo-run -np 4 ./trainer --epochs 3           # four ranks on this host
+  kolo-run -np 4 --tag-output ./trainer         # each line behind its rank, as [2]
+  kolo-run -np 4 --output-dir logs ./trainer    # logs/rank.2.out, logs/rank.2.err
+  kolo-run -H node1:8,node2:8 ./trainer         # 16 ranks on two hosts, by ssh
+  kolo-run -np 8 --hostfile hosts -x NCCL_DEBUG=INFO -x HOME ./trainer
+  kolo-run -np 16 --launcher srun ./trainer     # in an allocation of Slurm, by one srun
+  kolo-run -np 2 --bind core --timeout 3600 ./trainer
+  kolo-run -np 2 --dry-run ./trainer            # what would run, and the same by mpirun
+  kolo-run --config job.yaml ./trainer          # options and KOLO_ knobs from a file
+  kolo-run --nproc_per_node 8 --nnodes 2 --node_rank 0 --master_addr node1 ./trainer  # on node1, and
+                                                # with --node_rank 1 on the other
+
+Without -H and --hostfile, the hosts are those of the Slurm or PBS allocation, else this one. Each
+rank finds KOLO_RANK, KOLO_SIZE, KOLO_LOCAL_RANK, RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
+MASTER_ADDR and MASTER_PORT in its environment. When a rank fails, all others are ended, and its exit
+status (128 + N for signal N) is that of kolo-run; 124 after --timeout. Ctrl-C and SIGTERM are passed
+on, a second one kills. The ranks of this host die with kolo-run.)";
+
+/// What is not an option's value yet.
+struct Raw {
+  Options options;
+  std::string map_by = "slot";
+  std::string config;
+  std::string write_config;
+  bool standalone = false;
+};
+
+void describe_job(CLI::App& app, Raw& raw) {
+  Options& options = raw.options;
+  app.add_option("-n,--np", options.ranks, "number of ranks (also -np); default: all slots")
+      ->check(CLI::Range(1, 1 << 20));
+  auto* const hosts = app.add_option("-H,--host", options.hosts, "hosts and slots: h1:2,h2:2");
+  app.add_option("--hostfile", options.hostfile, "file of hosts, one a line: h1 slots=2")
+      ->excludes(hosts);
+  app.add_option("--map-by", raw.map_by, "slot: fill a host, then the next; node: in turn")
+      ->check(CLI::IsMember({"slot", "node"}))
+      ->capture_default_str();
+  app.add_option(
+         "--launcher", options.launcher,
+         "local, ssh: kolo-run starts the ranks; srun, mpirun: these do; auto: local or ssh")
+      ->check(CLI::IsMember({"auto", "local", "ssh", "srun", "mpirun"}))
+      ->capture_default_str();
+  app.add_option("-x,--env", options.set, "NAME=value or NAME to forward; may be repeated")
+      ->allow_extra_args(false);
+  app.add_flag("-t,--tag-output", options.job.tags_output, "each line behind its rank");
+  app.add_option("--output-dir", options.job.output_directory, "a file of output for each rank")
+      ->check(CLI::ExistingDirectory);
+  app.add_option("--timeout", options.timeout, "seconds until the job is ended")
+      ->check(CLI::Range(1, 365 * 24 * 3600));
+  app.add_option("--bind,--bind-to", options.bind,
+                 "core: ranks of this host share out its cores; auto: so if there are enough")
+      ->check(CLI::IsMember({"auto", "none", "core"}))
+      ->capture_default_str();
+  app.add_option("--address", options.address,
+                 "name or address under which other hosts reach this one; default: its name");
+  app.add_option("--interface", options.interface,
+                 "network for the ranks and for where they meet, as eth0 (KOLO_INTERFACE)");
+  app.add_option("--agent", options.agent,
+                 "what starts a command on another host, before its name; default: ssh");
+}
+
+void describe_node(CLI::App& app, Raw& raw) {
+  constexpr const char* kGroup = "In torchrun's manner, one kolo-run on each node";
+  Options& options = raw.options;
+  app.add_option("--nproc-per-node,--nproc_per_node", options.ranks_per_node,
+                 "ranks of this node: a number, gpu, cpu (one a core) or auto")
+      ->group(kGroup);
+  app.add_option("--nnodes", options.nodes, "number of nodes")
+      ->check(CLI::Range(1, 1 << 20))
+      ->group(kGroup);
+  app.add_option("--node-rank,--node_rank", options.node_rank, "which of them this is")
+      ->check(CLI::Range(0, 1 << 20))
+      ->group(kGroup);
+  app.add_option("--master-addr,--master_addr", options.master_addr, "name or address of node 0")
+      ->group(kGroup);
+  app.add_option("--master-port,--master_port", options.master_port,
+                 "where node 0's kolo-run listens; default: a free one, 29500 with several nodes")
+      ->check(CLI::Range(1, 65534))
+      ->group(kGroup);
+  app.add_flag("--standalone", raw.standalone, "a single node; without effect besides")
+      ->group(kGroup);
+  static bool ignored = false;
+  app.add_flag("--use-env,--use_env", ignored,
+               "without effect: the ranks' variables are always set")
+      ->group(kGroup);
+}
+
+void describe(CLI::App& app, Raw& raw) {
+  app.footer(kExamples);
+  app.prefix_command();
+  describe_job(app, raw);
+  describe_node(app, raw);
+  app.add_option("--config", raw.config,
+                 "YAML file of options by their long names, KOLO_ knobs, or Accelerate's settings");
+  app.add_option("--write-config", raw.write_config, "writes the options to a YAML file and ends");
+  app.add_flag("--dry-run", raw.options.dry_run, "print what would run, and for whom");
+  app.add_flag("--check-build", raw.options.checks_build, "what kolo-info says about this build");
+}
+
+/// -np as every mpirun has it, although it is no option of POSIX's kind.
+std::vector<std::string> with_long_np(const CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  for (std::size_t i = 0; i < arguments.size() && arguments[i].starts_with('-'); ++i) {
+    if (arguments[i] == "-np") arguments[i] = "--np";
+    const CLI::Option* const option = app.get_option_no_throw(arguments[i]);
+    if (option != nullptr && option->get_items_expected_max() > 0) ++i;
+  }
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+  return arguments;
+}
+
+/// What the file says counts where the command line says nothing.
+void apply_file(CLI::App& app, Raw& raw) {
+  const auto file = read_config_file(raw.config);
+  if (!file.ok()) throw CLI::ValidationError(file.error().message);
+  raw.options.warnings = file->warnings;
+  const bool has_hosts = app.count("--host") + app.count("--hostfile") > 0;
+  for (const auto& [name, values] : file->options) {
+    CLI::Option* const option = app.get_option_no_throw("--" + name);
+    if (option == nullptr || name == "config" || name == "write-config") {
+      raw.options.warnings.push_back(
+          fmt::format("{}: '{}' is no option of kolo-run and has no effect", raw.config, name));
+      continue;
+    }
+    if (name == "env") {  // what is named twice is what the command line says
+      raw.options.set.insert(raw.options.set.begin(), values.begin(), values.end());
+      continue;
+    }
+    if (option->count() > 0 || (has_hosts && (name == "host" || name == "hostfile"))) continue;
+    for (const std::string& value : values) option->add_result(value);
+    option->run_callback();
+  }
+  for (const auto& [name, value] : file->variables) {
+    const bool given = std::any_of(
+        raw.options.set.begin(), raw.options.set.end(),
+        [&](const std::string& item) { return item == name || item.starts_with(name + "="); });
+    if (!given) raw.options.set.push_back(fmt::format("{}={}", name, value));
+  }
+}
+
+ConfigFile to_file(const CLI::App& app, const Raw& raw) {
+  ConfigFile file;
+  for (const CLI::Option* const option : app.get_options()) {
+    const std::string name = option->get_single_name();
+    const bool of_this_call = name == "config" || name == "write-config" || name == "dry-run" ||
+                              name == "check-build" || name == "help" || name == "env";
+    if (option->count() > 0 && !of_this_call) file.options[name] = option->reduced_results();
+  }
+  for (const std::string& item : raw.options.set) {
+    const auto equals = item.find('=');
+    if (item.starts_with("KOLO_") && equals != std::string::npos) {
+      file.variables[item.substr(0, equals)] = item.substr(equals + 1);
+    } else {
+      file.options["env"].push_back(item);
+    }
+  }
+  return file;
+}
+
+void take_program(const CLI::App& app, Options& options) {
+  options.program = app.remaining();
+  if (!options.program.empty() && options.program[0] == "--") {
+    options.program.erase(options.program.begin());
+  }
+  if (options.program.empty()) throw CLI::RequiredError("a program to run");
+  if (options.program[0].starts_with('-')) {
+    throw CLI::ParseError(options.program[0] + " is no option of kolo-run",
+                          CLI::ExitCodes::ExtrasError);
+  }
+}
+
+void check_manner(const CLI::App& app, Raw& raw) {
+  Options& options = raw.options;
+  const bool of_node = options.nodes > 1 || raw.standalone || app.count("--node-rank") > 0;
+  if (options.ranks_per_node.empty() && of_node) options.ranks_per_node = "1";
+  if (options.ranks_per_node.empty()) return;
+  if (options.ranks > 0 || !options.hosts.empty() || !options.hostfile.empty()) {
+    throw CLI::ValidationError(
+        "--nproc-per-node starts the ranks of this node alone: give neither "
+        "-np nor hosts with it");
+  }
+  if (raw.standalone && options.nodes > 1) {
+    throw CLI::ValidationError(fmt::format("--standalone is one node, --nnodes {}", options.nodes));
+  }
+  if (options.node_rank >= options.nodes) {
+    throw CLI::ValidationError(fmt::format("--node-rank {} is none of the --nnodes {} (0 to {})",
+                                           options.node_rank, options.nodes, options.nodes - 1));
+  }
+}
+
+}  // namespace
+
+std::variant<Options, int> parse_options(int argc, char** argv) {
+  Raw raw;
+  CLI::App app("Starts the ranks of a program, here and on other hosts.", "kolo-run");
+  describe(app, raw);
+  try {
+    app.parse(with_long_np(app, argc, argv));
+    if (!raw.config.empty()) apply_file(app, raw);
+    check_manner(app, raw);
+    raw.options.mapping = raw.map_by == "node" ? Mapping::kNode : Mapping::kSlot;
+    if (!raw.write_config.empty()) {
+      const Status written = write_config_file(raw.write_config, to_file(app, raw));
+      if (!written.ok()) throw CLI::ValidationError(written.error().message);
+      return 0;
+    }
+    if (!raw.options.checks_build) take_program(app, raw.options);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return std::move(raw.options);
+}
+
+}  // namespace kolo::run

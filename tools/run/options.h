@@ -1,0 +1,45 @@
+// Options: what kolo-run was asked for, by its command line and a configuration file. Used by
+// kolo-run's main thread, before anything is started.
+#pragma once
+
+#include "tools/run/job.h"
+#include "tools/run/placement.h"
+
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace kolo::run {
+
+struct Options {
+  int ranks = 0;  ///< 0: all slots
+  std::string hosts;
+  std::string hostfile;
+  Mapping mapping = Mapping::kSlot;
+  std::string launcher = "auto";  ///< auto, local, ssh, srun, mpirun
+  std::string bind = "auto";      ///< auto, core, none
+  std::string address;
+  std::string interface;
+  std::string agent;
+  int timeout = 0;  ///< seconds; 0: none
+  bool dry_run = false;
+  bool checks_build = false;
+  JobOptions job;
+  std::vector<std::string> set;  ///< NAME=value, or NAME to forward
+  std::vector<std::string> program;
+
+  // torchrun's manner: one kolo-run on each node.
+  std::string ranks_per_node;  ///< a number, cpu, gpu or auto; empty: not in this manner
+  int nodes = 1;
+  int node_rank = 0;
+  std::string master_addr;
+  int master_port = 0;  ///< 0: one that is free, on a single node; else 29500
+
+  std::vector<std::string> warnings;  ///< about the configuration file
+};
+
+/// The options; or the exit status if there is nothing to run: after --help, --write-config (0), or
+/// a mistake (2), which has been printed.
+std::variant<Options, int> parse_options(int argc, char** argv);
+
+}  // namespace kolo::run

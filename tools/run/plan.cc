@@ -1,0 +1,168 @@
+#include "tools/run/plan.h"
+
+#include "runtime/base/check.h"
+#include "runtime/bootstrap/secret.h"
+#include "runtime/bootstrap/socket.h"
+#include "runtime/bootstrap/store_wire.h"
+#include "runtime/topology/host.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <utility>
+
+namespace kolo::run {
+namespace {
+
+constexpr int kDefaultPort = 29500;  // torch.distributed's
+
+Result<std::vector<Host>> find_hosts(const Options& options, const Environment& environment) {
+  if (!options.hosts.empty()) return parse_hosts(options.hosts);
+  if (!options.hostfile.empty()) {
+    std::ifstream file(options.hostfile);
+    std::ostringstream text;
+    text << file.rdbuf();
+    if (!file) return KOLO_ERROR(kInvalidArgument, "cannot read {}", options.hostfile);
+    return parse_hostfile(text.str());
+  }
+  KOLO_ASSIGN(auto hosts, allocated_hosts(environment, options.ranks));
+  if (hosts.empty() && options.ranks == 0) {
+    return KOLO_ERROR(kInvalidArgument, "give the number of ranks: -np 4");
+  }
+  if (hosts.empty()) hosts.push_back({this_host(), options.ranks});
+  return hosts;
+}
+
+/// A port that was free a moment ago, for other libraries that rank 0 may use.
+int free_port() {
+  const auto listener = listen_at({"127.0.0.1", 0});
+  return listener.ok() ? listener->port : kDefaultPort;
+}
+
+std::vector<std::string> split_words(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+int visible_gpus(const Environment& environment) {
+  if (const auto list = environment.get("CUDA_VISIBLE_DEVICES")) {
+    return 1 + static_cast<int>(std::count(list->begin(), list->end(), ','));
+  }
+  int count = 0;
+  while (std::filesystem::exists(fmt::format("/dev/nvidia{}", count))) ++count;
+  return count;
+}
+
+Result<int> ranks_of_node(const Options& options, const Environment& environment) {
+  const std::string& word = options.ranks_per_node;
+  const int cores = static_cast<int>(usable_cores().size());
+  const int gpus = visible_gpus(environment);
+  if (word == "cpu" || (word == "auto" && gpus == 0)) return cores;
+  if (word == "auto" || word == "gpu") {
+    if (gpus > 0) return gpus;
+    return KOLO_ERROR(kInvalidArgument, "--nproc-per-node gpu: this host shows no GPU");
+  }
+  const auto count = parse_count(word);
+  if (count && *count > 0) return *count;
+  return KOLO_ERROR(kInvalidArgument, "--nproc-per-node {}: expected a number, cpu, gpu or auto",
+                    word);
+}
+
+/// One kolo-run on each node: the ranks of this one, and node 0's store.
+Status plan_node(const Options& options, const Environment& environment, Plan& plan) {
+  KOLO_ASSIGN(const int here, ranks_of_node(options, environment));
+  const std::string own = this_host();
+  for (int local = 0; local < here; ++local) {
+    plan.places.push_back({options.node_rank * here + local, own, local, here});
+  }
+  plan.hosts = {{own, here}};
+  plan.job.size = here * options.nodes;
+  const std::string given = !options.master_addr.empty()
+                                ? options.master_addr
+                                : environment.get("MASTER_ADDR").value_or("");
+  if (options.nodes == 1) {
+    plan.job.store = given.empty() ? "127.0.0.1" : given;
+    plan.listen_host = plan.job.store;
+    plan.listen_port = options.master_port;
+    plan.job.secret = environment.get("KOLO_SECRET").value_or(to_hex(random_bytes(16)));
+    plan.job.master_port = free_port();
+  } else {
+    if (given.empty()) {
+      return KOLO_ERROR(kInvalidArgument,
+                        "--nnodes {}: give --master-addr, node 0's name or address", options.nodes);
+    }
+    plan.serves = options.node_rank == 0;
+    plan.job.store = given;
+    plan.listen_host = given;
+    const int named = environment.get_int("MASTER_PORT").value_or(kDefaultPort);
+    plan.listen_port = options.master_port > 0 ? options.master_port : named;
+    // The other nodes know no secret of this kolo-run's making.
+    plan.job.secret = environment.get("KOLO_SECRET").value_or("");
+    plan.job.master_port = plan.listen_port + 1;
+  }
+  plan.job.master_addr = plan.job.store;
+  plan.job.keeps_master = true;
+  return {};
+}
+
+Status plan_job(const Options& options, const Environment& environment, Plan& plan) {
+  KOLO_ASSIGN(plan.hosts, find_hosts(options, environment));
+  KOLO_ASSIGN(plan.places, place_ranks(plan.hosts, options.ranks, options.mapping));
+  const auto foreign = std::find_if(plan.places.begin(), plan.places.end(),
+                                    [](const Place& p) { return !is_this_host(p.host); });
+  const bool is_local = foreign == plan.places.end();
+  if (options.launcher == "local" && !is_local) {
+    return KOLO_ERROR(
+        kInvalidArgument,
+        "--launcher local starts ranks on this host alone, but {} is another one; use "
+        "ssh, srun or mpirun",
+        foreign->host);
+  }
+  plan.job.size = static_cast<int>(plan.places.size());
+  plan.job.secret = environment.get("KOLO_SECRET").value_or(to_hex(random_bytes(16)));
+  std::string own = options.address.empty() ? this_host() : options.address;
+  if (!options.interface.empty() && options.address.empty()) {
+    KOLO_ASSIGN(own, address_of_interface(options.interface));
+  }
+  plan.job.store = is_local && options.address.empty() ? "127.0.0.1" : own;
+  // A foreign host may know this one by a name that is none here, so all addresses are open to it;
+  // where the user has chosen a network, that one alone.
+  if (plan.job.store == "127.0.0.1" || !options.interface.empty())
+    plan.listen_host = plan.job.store;
+  const bool rank_0_is_here = is_this_host(plan.places.front().host);
+  plan.job.master_addr = rank_0_is_here ? plan.job.store : plan.places.front().host;
+  plan.job.master_port = free_port();
+  return {};
+}
+
+}  // namespace
+
+Result<Plan> make_plan(const Options& options, const Environment& environment) {
+  Plan plan;
+  plan.job.program = options.program;
+  plan.job.set = options.set;
+  if (!options.interface.empty()) plan.job.set.push_back("KOLO_INTERFACE=" + options.interface);
+  if (!options.agent.empty()) plan.job.agent = split_words(options.agent);
+  std::array<char, 4096> directory = {};
+  if (::getcwd(directory.data(), directory.size()) != nullptr)
+    plan.job.directory = directory.data();
+  KOLO_TRY(options.ranks_per_node.empty() ? plan_job(options, environment, plan)
+                                          : plan_node(options, environment, plan));
+  const auto here = static_cast<int>(std::count_if(
+      plan.places.begin(), plan.places.end(), [](const Place& p) { return is_this_host(p.host); }));
+  const auto cores = static_cast<int>(usable_cores().size());
+  if (here > 0) plan.job.threads = std::max(1, cores / here);
+  if (options.bind == "core" && here > cores) {
+    return KOLO_ERROR(kInvalidArgument, "--bind core: {} ranks on this host, but {} cores", here,
+                      cores);
+  }
+  plan.binds = options.bind == "core" || (options.bind == "auto" && here <= cores);
+  return plan;
+}
+
+}  // namespace kolo::run
