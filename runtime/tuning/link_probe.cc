@@ -42,16 +42,24 @@ class PingPong final : TransferListener {
   PingPong(Transport& transport, int peer, bool serves, const Abort& abort, Deadline deadline)
       : transport_(transport), peer_(peer), serves_(serves), abort_(abort), deadline_(deadline) {}
 
-  /// The median time of a message of that many bytes, one way.
-  Result<double> time(std::size_t bytes) {
+  struct Times {
+    double least = 0;
+    double median = 0;
+  };
+
+  /// Of a message of that many bytes, one way.
+  Result<Times> time(std::size_t bytes) {
     std::vector<std::byte> data(bytes);
     std::vector<double> samples;
-    const auto begin = Clock::now();
+    // The first round makes the connection, and is not counted.
+    bool counts = false;
+    auto begin = Clock::now();
     // The server decides when it is enough, and says so by the message's first byte.
     for (bool more = true; more;) {
       const auto before = Clock::now();
       if (serves_) {
-        more = static_cast<int>(samples.size()) < kRounds && Clock::now() - begin < kBudget;
+        more = !counts || samples.empty() ||
+               (static_cast<int>(samples.size()) < kRounds && Clock::now() - begin < kBudget);
         data.front() = static_cast<std::byte>(more);
         KOLO_TRY(move(true, data));
         KOLO_TRY(move(false, data));
@@ -60,11 +68,17 @@ class PingPong final : TransferListener {
         more = data.front() != std::byte{0};
         KOLO_TRY(move(true, data));
       }
-      samples.push_back(Microseconds(Clock::now() - before).count() / 2);
+      if (counts) {
+        samples.push_back(Microseconds(Clock::now() - before).count() / 2);
+      } else {
+        counts = true;
+        begin = Clock::now();
+      }
     }
+    const double least = *std::min_element(samples.begin(), samples.end());
     const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
     std::nth_element(samples.begin(), middle, samples.end());
-    return *middle;
+    return Times{least, *middle};
   }
 
   void on_transfer_done(Transfer&) override { done_ = true; }
@@ -136,9 +150,11 @@ Result<LinkCosts> probe_links(Bootstrap& bootstrap, Transport& transport, const 
     if (serves || world.rank() == pair->second) {
       PingPong link(transport, serves ? pair->second : pair->first, serves, abort, deadline);
       LinkCost cost;
-      KOLO_ASSIGN(cost.latency_us, link.time(1));
-      KOLO_ASSIGN(const double longer, link.time(kLong));
-      cost.us_per_byte = std::max(0.0, longer - cost.latency_us) / (kLong - 1);
+      KOLO_ASSIGN(const auto shortest, link.time(1));
+      KOLO_ASSIGN(const auto longest, link.time(kLong));
+      // What disturbs a short message is mostly somebody else; a long one may profit from bursts.
+      cost.latency_us = shortest.least;
+      cost.us_per_byte = std::max(0.0, longest.median - cost.latency_us) / (kLong - 1);
       cost.reduce_us_per_byte = time_of_reduce(device);
       if (serves) mine = encode(cost);
     }
