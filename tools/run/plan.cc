@@ -1,6 +1,7 @@
 #include "tools/run/plan.h"
 
 #include "runtime/base/check.h"
+#include "runtime/bootstrap/local_ranks.h"
 #include "runtime/bootstrap/secret.h"
 #include "runtime/bootstrap/socket.h"
 #include "runtime/bootstrap/store_wire.h"
@@ -10,7 +11,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -49,19 +49,10 @@ std::vector<std::string> split_words(const std::string& text) {
   return {std::istream_iterator<std::string>(stream), {}};
 }
 
-int visible_gpus(const Environment& environment) {
-  if (const auto list = environment.get("CUDA_VISIBLE_DEVICES")) {
-    return 1 + static_cast<int>(std::count(list->begin(), list->end(), ','));
-  }
-  int count = 0;
-  while (std::filesystem::exists(fmt::format("/dev/nvidia{}", count))) ++count;
-  return count;
-}
-
 Result<int> ranks_of_node(const Options& options, const Environment& environment) {
   const std::string& word = options.ranks_per_node;
   const int cores = static_cast<int>(usable_cores().size());
-  const int gpus = visible_gpus(environment);
+  const int gpus = visible_devices(environment);
   if (word == "cpu" || (word == "auto" && gpus == 0)) return cores;
   if (word == "auto" || word == "gpu") {
     if (gpus > 0) return gpus;

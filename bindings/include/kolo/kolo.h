@@ -11,6 +11,7 @@
 #include <kolo/export.h>
 #include <kolo/info.h>
 #include <kolo/join.h>
+#include <kolo/spawn.h>
 #include <kolo/types.h>
 #include <kolo/work.h>
 

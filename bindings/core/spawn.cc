@@ -1,0 +1,60 @@
+// spawn(): the caller starts the program again for each rank; what it has started runs the function
+// and ends. The caller's thread.
+#include <kolo/spawn.h>
+
+#include "bindings/core/global.h"
+#include "runtime/base/check.h"
+#include "runtime/bootstrap/launcher.h"
+#include "runtime/bootstrap/local_ranks.h"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+
+namespace kolo {
+namespace {
+
+[[noreturn]] void run_as_rank(const std::function<int()>& fn) {
+  // No rank outlives the process that waits for it.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (!spawned_by_call(Environment::of_process())) std::_Exit(1);
+  int status = 1;
+  try {
+    status = fn();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+  }
+  std::exit(status);
+}
+
+}  // namespace
+
+int spawn(int nprocs, const std::function<int()>& fn) {
+  static std::atomic<int> calls = 0;
+  const int call = ++calls;
+  if (nprocs < 0) {
+    raise(KOLO_ERROR(kInvalidArgument,
+                     "kolo::spawn: {} processes; expected 1 or more, or 0 for one "
+                     "a CUDA device",
+                     nprocs));
+  }
+  if (is_initialized()) {
+    raise(KOLO_ERROR(kUnsupported,
+                     "kolo::spawn() was called after kolo::init(): the ranks that it "
+                     "starts call init(), the caller does not"));
+  }
+  const Environment environment = Environment::of_process();
+  if (const auto mine = spawned_by_call(environment)) {
+    if (*mine == call) run_as_rank(fn);
+    return 0;  // an earlier call, whose ranks have ended
+  }
+  if (environment.get("KOLO_RANK") || find_launcher(environment)) return fn();
+  const int count = nprocs > 0 ? nprocs : std::max(1, visible_devices(environment));
+  return value_or_throw(run_local_ranks(count, call, environment));
+}
+
+}  // namespace kolo

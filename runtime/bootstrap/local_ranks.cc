@@ -1,0 +1,177 @@
+#include "runtime/bootstrap/local_ranks.h"
+
+#include "runtime/base/check.h"
+#include "runtime/base/unique_handle.h"
+#include "runtime/bootstrap/secret.h"
+#include "runtime/bootstrap/tcp_store_server.h"
+#include "runtime/topology/host.h"
+
+#include <poll.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace kolo {
+namespace {
+
+constexpr const char* kMark = "SPAWNED_BY_KOLO";  // "parent's pid:call"
+// Between asking a rank to end and making it end.
+constexpr std::chrono::seconds kGrace(5);
+
+struct Rank {
+  pid_t pid = -1;
+  UniqueDescriptor pidfd = {};
+  bool ended = false;
+};
+
+std::vector<std::string> own_arguments() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> arguments;
+  for (std::string word; std::getline(file, word, '\0');) arguments.push_back(word);
+  return arguments;
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (std::string& string : strings) pointers.push_back(string.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+Environment::Variables variables_of(int rank, int count, int call, const std::string& address,
+                                    const std::string& secret, const Environment& environment) {
+  Environment::Variables variables = environment.variables();
+  const auto number = [](auto value) { return std::to_string(value); };
+  variables["KOLO_RANK"] = variables["KOLO_LOCAL_RANK"] = variables["LOCAL_RANK"] = number(rank);
+  variables["KOLO_SIZE"] = number(count);
+  variables["KOLO_INIT_METHOD"] = "tcp://" + address + "?server=launcher";
+  variables["KOLO_SECRET"] = secret;
+  variables[kMark] = fmt::format("{}:{}", ::getpid(), call);
+  const int cores = static_cast<int>(usable_cores().size());
+  variables.emplace("OMP_NUM_THREADS", number(std::max(1, cores / count)));
+  return variables;
+}
+
+Result<Rank> start(const Environment::Variables& variables, std::vector<std::string> arguments) {
+  std::vector<std::string> texts;
+  for (const auto& [name, value] : variables) texts.push_back(name + "=" + value);
+  const auto argv = pointers_to(arguments);
+  const auto envp = pointers_to(texts);
+  Rank rank;
+  const int error =
+      ::posix_spawn(&rank.pid, "/proc/self/exe", nullptr, nullptr, argv.data(), envp.data());
+  if (error != 0) {
+    return KOLO_ERROR(kOutOfMemory, "cannot start rank {}: {}; see ulimit -u",
+                      variables.at("KOLO_RANK"), std::generic_category().message(error));
+  }
+  rank.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, rank.pid, 0)));
+  KOLO_CHECK(bool(rank.pidfd));  // the child is ours, so its number is its own until we ask for it
+  return rank;
+}
+
+void signal_all(const std::vector<Rank>& ranks, int signal) {
+  for (const Rank& rank : ranks) {
+    if (!rank.ended) ::kill(rank.pid, signal);
+  }
+}
+
+std::string describe(int status) {
+  if (!WIFSIGNALED(status)) return fmt::format("exit status {}", WEXITSTATUS(status));
+  return fmt::format("signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
+}
+
+/// Until all have ended: the status of the first failure.
+int wait_for(std::vector<Rank>& ranks) {
+  using Clock = std::chrono::steady_clock;
+  int first = 0;
+  constexpr auto kNever = Clock::time_point::max();
+  auto kill_at = kNever;
+  while (true) {
+    std::vector<pollfd> polled;
+    for (const Rank& rank : ranks)
+      polled.push_back({rank.ended ? -1 : rank.pidfd.get(), POLLIN, 0});
+    if (std::all_of(ranks.begin(), ranks.end(), [](const Rank& rank) { return rank.ended; })) {
+      return first;
+    }
+    int wait = -1;
+    if (kill_at != kNever) {
+      const auto left =
+          std::chrono::ceil<std::chrono::milliseconds>(kill_at - Clock::now()).count();
+      wait = static_cast<int>(std::max<std::int64_t>(left, 0));
+    }
+    if (::poll(polled.data(), polled.size(), wait) == 0) {
+      signal_all(ranks, SIGKILL);
+      kill_at = kNever;
+    }
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      int status = 0;
+      if (polled[i].revents == 0 || ::waitpid(ranks[i].pid, &status, 0) != ranks[i].pid) continue;
+      ranks[i].ended = true;
+      const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      if (code == 0 || first != 0) continue;
+      first = code;
+      fmt::print(stderr, "kolo::spawn: rank {} (pid {}) failed first, with {}; ending the others\n",
+                 i, ranks[i].pid, describe(status));
+      signal_all(ranks, SIGTERM);
+      kill_at = Clock::now() + kGrace;
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<int> spawned_by_call(const Environment& environment) {
+  const auto mark = environment.get(kMark);
+  int parent = 0;
+  int call = 0;
+  if (!mark || std::sscanf(mark->c_str(), "%d:%d", &parent, &call) != 2) return std::nullopt;
+  return parent == ::getppid() ? std::optional(call) : std::nullopt;
+}
+
+Result<int> run_local_ranks(int count, int call, const Environment& environment) {
+  TcpStoreServer::Options options;
+  options.endpoint = {"127.0.0.1", 0};
+  options.size = count;
+  options.secret = to_hex(random_bytes(16));
+  const std::string secret = options.secret;
+  KOLO_ASSIGN(const auto server, TcpStoreServer::start(std::move(options)));
+  const std::string address = to_text(Endpoint{"127.0.0.1", server->port()});
+  const auto arguments = own_arguments();
+  std::vector<Rank> ranks;
+  for (int rank = 0; rank < count; ++rank) {
+    auto started = start(variables_of(rank, count, call, address, secret, environment), arguments);
+    if (!started.ok()) {
+      signal_all(ranks, SIGKILL);
+      wait_for(ranks);
+      return std::move(started).error();
+    }
+    ranks.push_back(*std::move(started));
+  }
+  return wait_for(ranks);
+}
+
+int visible_devices(const Environment& environment) {
+  if (const auto list = environment.get("CUDA_VISIBLE_DEVICES")) {
+    return 1 + static_cast<int>(std::count(list->begin(), list->end(), ','));
+  }
+  int count = 0;
+  std::error_code unknown;
+  while (std::filesystem::exists(fmt::format("/dev/nvidia{}", count), unknown)) ++count;
+  return count;
+}
+
+}  // namespace kolo
