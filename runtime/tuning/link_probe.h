@@ -17,7 +17,8 @@ struct LinkCosts {
 };
 
 /// Collective over the world; 20 ms of messages a kind of link, or on a very slow one two rounds of
-/// two lengths. The pair stands for all links of its kind. kTimeout and kPeerLost name the two ranks.
+/// two lengths. The pair stands for all links of its kind. kTimeout and kPeerLost name the two
+/// ranks.
 Result<LinkCosts> probe_links(Bootstrap& bootstrap, Transport& transport, const World& world,
                               const Device& device, const Abort& abort, Deadline deadline);
 
