@@ -25,7 +25,8 @@ bool Cycle::begin_one_shot(const OneShot::Request& request) {
 }
 
 void Cycle::end_one_shot(const OneShot::Request& request) {
-  trace_.one_shot_ended(request, groups_.world().next_sequence(Door::kOrdered));
+  trace_.one_shot_ended(request, one_shot_.algorithm(request),
+                        groups_.world().next_sequence(Door::kOrdered));
 }
 
 void Cycle::check_health() {

@@ -104,7 +104,8 @@ void CycleTrace::one_shot_begun() {
   if (timeline_.on()) one_shot_begun_ = trace_now();
 }
 
-void CycleTrace::one_shot_ended(const OneShot::Request& request, std::uint64_t sequence) {
+void CycleTrace::one_shot_ended(const OneShot::Request& request, std::string_view algorithm,
+                                std::uint64_t sequence) {
   if (!timeline_.on()) return;
   timeline_.record(OperationRecord{.kind = to_string(OperationKind::kAllreduce),
                                    .type = to_string(request.type),
@@ -115,7 +116,7 @@ void CycleTrace::one_shot_ended(const OneShot::Request& request, std::uint64_t s
                                    .blocking = true,
                                    .started = one_shot_begun_,
                                    .ended = trace_now()},
-                   Operation::kOneShot);
+                   algorithm);
 }
 
 void CycleTrace::failed(const Error& error) {

@@ -30,7 +30,8 @@ class CycleTrace {
 
   /// A small blocking allreduce, which is no operation.
   void one_shot_begun();
-  void one_shot_ended(const OneShot::Request& request, std::uint64_t sequence);
+  void one_shot_ended(const OneShot::Request& request, std::string_view algorithm,
+                      std::uint64_t sequence);
 
   /// The whole rank has failed.
   void failed(const Error& error);

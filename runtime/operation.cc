@@ -104,7 +104,7 @@ OneShot::Request Operation::one_shot_request() const {
 }
 
 std::string_view Operation::algorithm() const {
-  return small_ == Small::kNo ? executor_.algorithm() : kOneShot;
+  return small_ == Small::kNo ? executor_.algorithm() : one_shot_.algorithm(one_shot_request());
 }
 
 StepTrace::Costs Operation::costs() const {
@@ -116,7 +116,7 @@ std::string Operation::dump_state() const {
     case Small::kNo:
       return executor_.dump_state();
     case Small::kWaits:
-      return "waits for another one-shot exchange";
+      return "waits for another small all-reduce";
     case Small::kRuns:
     case Small::kDone:
       break;

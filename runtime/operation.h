@@ -63,12 +63,10 @@ class Operation {
   int message_peer() const { return plan_.entries.front().signature.root; }
   Clock::time_point started_at() const { return started_at_; }
   const PlannedOperation& plan() const { return plan_; }
-  /// The name of its schedule's algorithm, or kOneShot.
+  /// The name of its schedule's algorithm, or of OneShot's.
   std::string_view algorithm() const;
   /// What its local steps have cost, if there is a timeline.
   StepTrace::Costs costs() const;
-
-  static constexpr std::string_view kOneShot = "one_shot";
 
   /// Hands the entries back and frees the memory. Precondition: done(), or start() failed.
   PlannedOperation finish();

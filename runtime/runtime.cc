@@ -152,7 +152,8 @@ RuntimeInfo Runtime::info() const {
   info.transport = transport_->description();
   info.shared_bytes = window_.slot_bytes() * HostWindow::kSlots;
   if (window_.arena() != nullptr) info.arena_bytes = window_.arena()->capacity();
-  info.one_shot_bytes = one_shot_.largest();
+  info.one_shot_bytes = one_shot_.largest_one_shot();
+  info.two_shot_bytes = one_shot_.largest();
   const auto info_of = [](const LinkCost& link) {
     const double rate = link.us_per_byte > 0 ? 1e-3 / link.us_per_byte : 0;
     return LinkInfo{.latency_us = link.latency_us, .gigabytes_per_second = rate};

@@ -22,7 +22,7 @@ namespace kolo {
 class HostWindow {
  public:
   /// What every window begins with, zero at first: where its rank publishes (OneShot).
-  static constexpr std::size_t kBoardBytes = 36 << 10;
+  static constexpr std::size_t kBoardBytes = 200 << 10;
   /// Operations that can hold a slot at a time.
   static constexpr int kSlots = 4;
 

@@ -8,6 +8,10 @@
 //   wait for rank 1's flag k    wait for rank 0's flag k
 //   out ← slot 0 + slot 1       out ← slot 0 + slot 1
 //
+// With more bytes it takes two hops, and each rank sums a share (two-shot): what others sum goes
+// into the slot; the sum of the own share goes into the output and, beside a second flag, into the
+// slot, from where the others fetch it.
+//
 // Two slots are enough: a rank that writes its k+2nd has seen every flag k+1, which each rank
 // raises only after it has read all slots k. Sums are in order of rank, so bitwise equal
 // everywhere.
@@ -26,6 +30,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -53,8 +58,11 @@ class OneShot {
 
   /// Whether it carries an allreduce of this size; alike on every rank.
   bool takes(std::size_t bytes) const { return !boards_.empty() && bytes <= largest_; }
-  /// Bytes of the largest; 0 where ranks share no memory.
+  /// Bytes of the largest with one hop, and of the largest of all; 0 where ranks share no memory.
+  std::size_t largest_one_shot() const { return largest_one_shot_; }
   std::size_t largest() const { return largest_; }
+  /// What a request is carried by: "one_shot" or "two_shot".
+  std::string_view algorithm(const Request& request) const;
   /// One has begun and is not done.
   bool busy() const { return busy_; }
 
@@ -82,24 +90,36 @@ class OneShot {
  private:
   struct Board;
   struct Line;
-  Line& line_of(std::size_t rank) const;
+  struct Slot;
+  /// What is waited for, of every rank.
+  enum class Phase : std::uint8_t { kInputs, kSums };
+  bool is_two_shot(const Request& request) const { return request.bytes() > largest_one_shot_; }
+  Slot& slot_of(std::size_t rank) const;
   std::byte* data_of(std::size_t rank) const;
   std::uint64_t flag_of(std::size_t rank) const;
   bool arrived(std::size_t rank) const;
+  /// Elements of the share that a rank sums begin here; rank size() stands for their end.
+  std::uint64_t share_begin(std::size_t rank) const;
+  void publish_input();
+  void publish_sum();
+  void fetch_sums();
+  void ring_sleepers();
 
   const Communicator& world_;
   HostWindow& window_;
   const Device& device_;
   ControlPlane& control_plane_;
   std::vector<Board*> boards_;  ///< by rank; empty without windows
-  std::size_t largest_ = 0;     ///< bytes it takes
+  std::size_t largest_one_shot_ = 0;
+  std::size_t largest_ = 0;  ///< bytes it takes
 
   Request request_;
   Status status_;
   std::uint64_t flag_ = 0;  ///< of the running exchange
   std::vector<const std::byte*> sources_;
   std::uint64_t sequence_ = 0;
-  std::size_t next_ = 0;  ///< the first rank that has not been seen
+  Phase phase_ = Phase::kInputs;
+  std::size_t next_ = 0;  ///< the first rank that has not been seen in this phase
   bool busy_ = false;
   bool abandoned_ = false;
   bool asleep_ = false;

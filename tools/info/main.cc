@@ -64,6 +64,7 @@ nlohmann::json job_json() {
           {"shared_bytes", info.shared_bytes},
           {"arena_bytes", info.arena_bytes},
           {"one_shot_bytes", info.one_shot_bytes},
+          {"two_shot_bytes", info.two_shot_bytes},
           {"inside", to_json(info.inside)},
           {"across", to_json(info.across)},
           {"allreduce", std::move(choices)}};
@@ -95,8 +96,9 @@ void print_job(const nlohmann::json& job) {
   } else {
     fmt::print("shared memory    {} for schedules, {} of addresses for kolo::allocate()\n",
                size_text(shared), size_text(job["arena_bytes"].get<std::uint64_t>()));
-    fmt::print("one-shot         ordered all-reduces of up to {}\n",
-               size_text(job["one_shot_bytes"].get<std::uint64_t>()));
+    fmt::print("one-shot         ordered all-reduces of up to {}; two-shot: of up to {}\n",
+               size_text(job["one_shot_bytes"].get<std::uint64_t>()),
+               size_text(job["two_shot_bytes"].get<std::uint64_t>()));
   }
   fmt::print("inside a host    {}\n", link_text(job["inside"]));
   fmt::print("between hosts    {}\n", link_text(job["across"]));

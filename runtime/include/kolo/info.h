@@ -28,6 +28,7 @@ struct RuntimeInfo {
   std::size_t shared_bytes = 0;  ///< of this rank's window for schedules; 0: ranks share no memory
   std::size_t arena_bytes = 0;   ///< address space for kolo::allocate(); 0: it gives private memory
   std::size_t one_shot_bytes = 0;  ///< up to which ordered all-reduces take the one-shot exchange
+  std::size_t two_shot_bytes = 0;  ///< and up to which the two-shot exchange
   LinkInfo inside;                 ///< between ranks of one host
   LinkInfo across;                 ///< between hosts
   std::vector<AllreduceChoice> allreduces;  ///< of the world, from 0 bytes on

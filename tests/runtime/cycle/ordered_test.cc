@@ -1,4 +1,4 @@
-// The ordered door: blocking all-reduces in program order, small ones by the one-shot exchange
+// The ordered door: blocking all-reduces in program order, small ones by boards (OneShot)
 // where ranks share memory, and what happens to them when ranks are late, gone or disagree.
 #include "runtime/device/element.h"
 #include "tests/support/local_world.h"
@@ -24,7 +24,8 @@ struct Call {
 
 /// The same calls on every rank; sizes on all sides of a cache line and of what is small.
 std::vector<Call> calls_of(unsigned seed, int number) {
-  constexpr std::size_t kCounts[] = {0, 1, 6, 7, 8, 14, 15, 1000, 2048, 4096, 4097, 16384, 70'000};
+  constexpr std::size_t kCounts[] = {0,    1,    6,    7,      8,      14,     15,    1000,
+                                     2048, 4096, 4097, 10'000, 16'384, 16'385, 70'000};
   std::mt19937 random(seed);
   std::vector<Call> calls;
   while (static_cast<int>(calls.size()) < number) {
@@ -130,7 +131,9 @@ TEST_P(OrderedDoor, WaitsForARankThatIsLate) {
           const auto until = std::chrono::steady_clock::now() + kLate;
           while (rank == late && std::chrono::steady_clock::now() < until)
             std::this_thread::yield();
+          // By one hop, then by two.
           run_call(runtime, {DataType::kInt32, ReduceOp::kSum, 3, true}, rank, size());
+          run_call(runtime, {DataType::kInt32, ReduceOp::kSum, 16'000, true}, rank, size());
         }
       },
       options());

@@ -112,7 +112,7 @@ TEST_F(TimelineWorld, OperationsSayWhatTheyCarry) {
 
 TEST_F(TimelineWorld, LanesHaveNoOverlaps) {
   const auto body = [](int, Runtime& runtime) {
-    // Too many for the one-shot exchange, which has no steps.
+    // Too many for boards, which have no steps.
     std::vector<std::vector<float>> copies(8, std::vector<float>(20'000, 1.0F));
     std::vector<std::shared_ptr<Work>> works;
     for (auto& copy : copies) {
