@@ -54,6 +54,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
   mine.address = parts.transport->address();
   mine.settings = parts.config.agreed_settings();
   mine.settings.push_back("process_sets=" + to_text(parts.process_sets));
+  mine.settings.insert(mine.settings.end(), parts.agreed.begin(), parts.agreed.end());
   mine.info = describe_this_process(parts.config.host_id);
   KOLO_ASSIGN(std::vector<Handshake> all,
               exchange_handshake(bootstrap, std::move(mine), Deadline::after(timeout)));

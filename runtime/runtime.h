@@ -28,6 +28,8 @@ struct RuntimeParts {
   std::unique_ptr<Transport> transport;
   /// Process sets from the start, the same on every rank; the first becomes number 1.
   std::vector<std::vector<int>> process_sets = {};
+  /// What else all ranks must agree on, as "backend=kolo".
+  std::vector<std::string> agreed = {};
 };
 
 /// One call of a user, before it has its name and its Work.

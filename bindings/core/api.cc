@@ -1,6 +1,7 @@
 // The thin global interface: one Runtime behind free functions, its start and its queries. The only
 // globals of kolo live here. Any thread.
 #include "bindings/core/global.h"
+#include "bindings/core/init_options.h"
 #include "runtime/base/check.h"
 #include "runtime/base/environment.h"
 #include "runtime/bootstrap/mpi_bootstrap.h"
@@ -69,12 +70,14 @@ void at_exit() {
   for (const auto& bootstrap : g.bootstraps) bootstrap->finalize();
 }
 
-Result<std::shared_ptr<Runtime>> connect(Bootstrap& way_in, const InitOptions& options,
-                                         const Environment& environment, Config config, Log log) {
+Result<std::shared_ptr<Runtime>> connect(Bootstrap& bootstrap, const WayIn& way,
+                                         const InitOptions& options, const Environment& environment,
+                                         Config config, Log log) {
   KOLO_ASSIGN(auto transport,
               make_ucx_transport({.environment = environment, .interface = config.interface}));
-  KOLO_ASSIGN(auto runtime, Runtime::start(way_in, {std::move(config), std::move(log),
-                                                    std::move(transport), options.process_sets}));
+  KOLO_ASSIGN(auto runtime,
+              Runtime::start(bootstrap, {std::move(config), std::move(log), std::move(transport),
+                                         options.process_sets, agreed_options(options, way)}));
   return std::shared_ptr<Runtime>(std::move(runtime));
 }
 
@@ -94,24 +97,28 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   KOLO_ASSIGN(Config config, Config::from_environment(environment));
   Log log(config.log_level);
   for (const std::string& line : config.warnings) log.warning("{}", line);
-  if (options.timeout && options.timeout->count() < 1) {
-    return KOLO_ERROR(kInvalidArgument, "InitOptions::timeout is {} s: expected at least 1",
-                      options.timeout->count());
-  }
+  KOLO_TRY(check_options(options));
   if (options.timeout) config.init_timeout_s = options.timeout->count();
-  const WayInRequest request = {
-      options.init_method,         options.rank, options.size,    options.local_rank,
-      options.mpi_comm != nullptr, mpi_built(),  mpi_is_running()};
+  const WayInRequest request = {.init_method = options.init_method,
+                                .rank = options.rank,
+                                .size = options.size,
+                                .local_rank = options.local_rank,
+                                .has_store = options.store != nullptr,
+                                .has_mpi_communicator = options.mpi_comm != nullptr,
+                                .mpi_built = mpi_built(),
+                                .mpi_running = mpi_is_running()};
   KOLO_ASSIGN(const WayIn way, find_way_in(request, config, environment));
   log.info("way in: {}", to_text(way));
   const std::chrono::seconds timeout(config.init_timeout_s);
   const std::string level = config.log_level;
-  const auto number = static_cast<int>(g.bootstraps.size()) + 1;
-  KOLO_ASSIGN(auto bootstrap, meet(way, config.secret, number, options.mpi_comm, environment,
-                                   Deadline::after(timeout)));
+  MeetingParts meeting{.secret = config.secret,
+                       .number = static_cast<int>(g.bootstraps.size()) + 1,
+                       .mpi_communicator = options.mpi_comm};
+  if (options.store) meeting.store = adapt_store(options.store, options.group_name);
+  KOLO_ASSIGN(auto bootstrap, meet(way, std::move(meeting), environment, Deadline::after(timeout)));
   Bootstrap& way_in = *bootstrap;
   g.bootstraps.push_back(std::move(bootstrap));
-  auto runtime = connect(way_in, options, environment, std::move(config), std::move(log));
+  auto runtime = connect(way_in, way, options, environment, std::move(config), std::move(log));
   way_in.leave(runtime.ok(), Deadline::after(timeout));
   if (runtime.ok()) check_local_rank(way, (*runtime)->world(), level);
   return runtime;

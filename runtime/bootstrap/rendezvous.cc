@@ -94,22 +94,26 @@ Result<std::unique_ptr<Bootstrap>> meet_in_file(const WayIn& way, const std::str
 
 }  // namespace
 
-Result<std::unique_ptr<Bootstrap>> meet(const WayIn& way, const std::string& secret, int number,
-                                        const void* mpi_communicator,
+Result<std::unique_ptr<Bootstrap>> meet(const WayIn& way, MeetingParts parts,
                                         const Environment& environment, Deadline deadline) {
   switch (way.meeting) {
     case Meeting::kSingle:
       return std::unique_ptr<Bootstrap>(std::make_unique<SingleBootstrap>());
     case Meeting::kTcp:
-      return meet_over_tcp(way, secret, number, deadline);
+      return meet_over_tcp(way, parts.secret, parts.number, deadline);
     case Meeting::kFile:
-      return meet_in_file(way, secret, number, deadline);
+      return meet_in_file(way, parts.secret, parts.number, deadline);
+    case Meeting::kStore:
+      return std::unique_ptr<Bootstrap>(std::make_unique<StoreMeeting>(
+          way, nullptr,
+          std::make_unique<PrefixStore>(fmt::format("meeting {}", parts.number),
+                                        std::move(parts.store))));
     case Meeting::kMpi:
       break;
   }
-  KOLO_ASSIGN(auto bootstrap, make_mpi_bootstrap(mpi_communicator, deadline));
+  KOLO_ASSIGN(auto bootstrap, make_mpi_bootstrap(parts.mpi_communicator, deadline));
   // A communicator of the user's own may be a part of the world.
-  if (mpi_communicator == nullptr) {
+  if (parts.mpi_communicator == nullptr) {
     KOLO_TRY(
         check_world_size(find_launcher(environment), bootstrap->size(), bootstrap->description()));
   }

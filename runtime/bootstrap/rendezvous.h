@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/bootstrap/bootstrap.h"
+#include "runtime/bootstrap/store.h"
 #include "runtime/bootstrap/way_in.h"
 
 #include <memory>
@@ -10,11 +11,18 @@
 
 namespace kolo {
 
-/// Collective, unless it is a world of one. `number` counts the meetings of this process, alike on
-/// all ranks, so that one that ended harms none that follows. Over a store, rank 0 serves it unless
-/// its launcher does. `mpi_communicator` as for make_mpi_bootstrap().
-Result<std::unique_ptr<Bootstrap>> meet(const WayIn& way, const std::string& secret, int number,
-                                        const void* mpi_communicator,
+/// What a meeting takes besides its way in.
+struct MeetingParts {
+  std::string secret = {};
+
+  /// Collective, unless it is a world of one. `number` counts the meetings of this process, alike
+  /// on all ranks, so that one that ended harms none that follows. Over a store, rank 0 serves it
+  /// unless its launcher does.
+  int number = 1;
+  const void* mpi_communicator = nullptr;  ///< as for make_mpi_bootstrap()
+  std::unique_ptr<Store> store = nullptr;  ///< of Meeting::kStore
+};
+Result<std::unique_ptr<Bootstrap>> meet(const WayIn& way, MeetingParts parts,
                                         const Environment& environment, Deadline deadline);
 
 }  // namespace kolo

@@ -84,9 +84,11 @@ std::optional<Endpoint> endpoint_of_job(const Identity& who) {
   return Endpoint{who.first_host, port};
 }
 
-Result<WayIn> over_tcp(const Environment& environment, const Identity& who, std::string why) {
+Result<WayIn> over_tcp(const Environment& environment, const Identity& who, std::string method,
+                       std::string why) {
   WayIn way;
   way.meeting = Meeting::kTcp;
+  way.method = std::move(method);
   way.why = std::move(why);
   KOLO_ASSIGN(const auto master, master_endpoint(environment));
   const auto endpoint = master ? master : endpoint_of_job(who);
@@ -102,6 +104,7 @@ Result<WayIn> over_tcp(const Environment& environment, const Identity& who, std:
 
 WayIn alone(std::string why) {
   WayIn way;
+  way.method = "single";
   way.why = std::move(why);
   return way;
 }
@@ -109,6 +112,7 @@ WayIn alone(std::string why) {
 WayIn over_mpi(std::string why) {
   WayIn way;
   way.meeting = Meeting::kMpi;
+  way.method = "mpi";
   way.why = std::move(why);
   return way;
 }
@@ -132,9 +136,10 @@ Result<WayIn> by_method(const Method& method, const std::string& why,
   }
   const std::string reason = fmt::format("{}; rank by {}", why, who->source);
   if (method.scheme == "env" || method.scheme == "slurm") {
-    return over_tcp(environment, *who, reason);
+    return over_tcp(environment, *who, method.scheme, reason);
   }
   WayIn way;
+  way.method = method.scheme;
   way.why = reason;
   if (method.scheme == "file") {
     way.meeting = Meeting::kFile;
@@ -159,7 +164,7 @@ Result<WayIn> by_environment(const WayInRequest& request, const Environment& env
   const auto named = identity_of_environment(environment);
   if (named && environment.get("MASTER_ADDR")) {
     if (named->size == 1) KOLO_TRY(check_world_size(hint, 1, "RANK and WORLD_SIZE"));
-    return over_tcp(environment, *named, "RANK, WORLD_SIZE and MASTER_ADDR are set");
+    return over_tcp(environment, *named, "env", "RANK, WORLD_SIZE and MASTER_ADDR are set");
   }
   if (request.mpi_running) return over_mpi("MPI is running already");
   const auto by_mpi = identity_of_mpi_launcher(environment);
@@ -169,10 +174,33 @@ Result<WayIn> by_environment(const WayInRequest& request, const Environment& env
   const auto by_slurm = identity_of_slurm_step(environment);
   // An MPI launcher that does not say where to meet may still have been started by Slurm.
   const bool mpi_knows = by_mpi && (environment.get("MASTER_ADDR") || endpoint_of_job(*by_mpi));
-  const auto& who = mpi_knows || !by_slurm ? by_mpi : by_slurm;
-  if (who) return over_tcp(environment, *who, who->source + " are set");
+  const bool takes_mpi = mpi_knows || !by_slurm;
+  const auto& who = takes_mpi ? by_mpi : by_slurm;
+  if (who) {
+    return over_tcp(environment, *who, takes_mpi ? "mpi" : "slurm", who->source + " are set");
+  }
   KOLO_TRY(check_world_size(hint, 1, "a world of one"));
   return alone("nothing in the environment speaks of a launcher");
+}
+
+Result<WayIn> over_store(const WayInRequest& request, const std::optional<Identity>& stated) {
+  if (!request.init_method.empty() || request.has_mpi_communicator) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "InitOptions::store is given together with {}; leave one of them out",
+                      request.has_mpi_communicator
+                          ? "InitOptions::mpi_comm"
+                          : fmt::format("InitOptions::init_method '{}'", request.init_method));
+  }
+  if (!stated) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "InitOptions::store says where ranks meet, not who they are; give "
+                      "InitOptions::rank and InitOptions::size, too");
+  }
+  WayIn way;
+  way.meeting = Meeting::kStore;
+  way.method = "store";
+  way.why = fmt::format("InitOptions::store is given; rank by {}", stated->source);
+  return check(std::move(way), *stated);
 }
 
 Result<WayIn> choose(const WayInRequest& request, const Config& config,
@@ -180,6 +208,7 @@ Result<WayIn> choose(const WayInRequest& request, const Config& config,
   const bool by_options = !request.init_method.empty();
   const std::string& text = by_options ? request.init_method : config.init_method;
   KOLO_ASSIGN(const auto stated, stated_identity(request, config));
+  if (request.has_store) return over_store(request, stated);
   if (request.has_mpi_communicator) {
     if (by_options && text != "mpi://") {
       return KOLO_ERROR(kInvalidArgument,
@@ -195,7 +224,7 @@ Result<WayIn> choose(const WayInRequest& request, const Config& config,
         fmt::format("{} is {}", by_options ? "InitOptions::init_method" : "KOLO_INIT_METHOD", text);
     return by_method(method, why, stated, environment);
   }
-  if (stated) return over_tcp(environment, *stated, stated->source + " are given");
+  if (stated) return over_tcp(environment, *stated, "env", stated->source + " are given");
   return by_environment(request, environment);
 }
 
@@ -221,6 +250,9 @@ std::string to_text(const WayIn& way) {
       break;
     case Meeting::kFile:
       where = "file://" + way.path;
+      break;
+    case Meeting::kStore:
+      where = "the user's store";
       break;
   }
   return fmt::format("{} as rank {} of {}, because {}", where, way.rank, way.size, way.why);

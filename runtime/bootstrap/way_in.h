@@ -15,7 +15,7 @@
 namespace kolo {
 
 /// Where ranks meet.
-enum class Meeting : std::uint8_t { kSingle, kMpi, kTcp, kFile };
+enum class Meeting : std::uint8_t { kSingle, kMpi, kTcp, kFile, kStore };
 
 struct WayIn {
   Meeting meeting = Meeting::kSingle;
@@ -25,7 +25,9 @@ struct WayIn {
   Endpoint endpoint = {};                        ///< of kTcp
   bool launcher_serves = false;                  ///< of kTcp: else rank 0 does
   std::string path = {};                         ///< of kFile
-  std::string why = {};                          ///< "RANK and WORLD_SIZE are set"
+  std::string method =
+      {};                ///< env, tcp, file, mpi, slurm, single or store: all ranks take the same
+  std::string why = {};  ///< "RANK and WORLD_SIZE are set"
 };
 
 /// What the caller of init says; what is empty is looked for in the environment.
@@ -34,6 +36,7 @@ struct WayInRequest {
   std::optional<int> rank = std::nullopt;
   std::optional<int> size = std::nullopt;
   std::optional<int> local_rank = std::nullopt;
+  bool has_store = false;  ///< of the user's own
   bool has_mpi_communicator = false;
   bool mpi_built = false;
   bool mpi_running = false;  ///< the user has initialised it

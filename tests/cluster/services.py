@@ -9,6 +9,17 @@ from hosts import find, require
 SECONDS_TO_START = 30
 
 
+# What PBS tells a job's script and the wrapper does not: the hosts, once for each rank.
+PROLOG = """#!/bin/bash
+file=/run/pbs_nodefile.$SLURM_JOB_ID
+per_node=${SLURM_TASKS_PER_NODE%%[(,]*}
+for host in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
+  for _ in $(seq "$per_node"); do echo "$host"; done
+done > "$file"
+echo "export PBS_NODEFILE=$file"
+"""
+
+
 def write(path, text, mode=0o644):
     path = pathlib.Path(path)
     path.write_text(text, encoding="ascii")
@@ -90,7 +101,8 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=YES Stat
 """
     for path in sorted(pathlib.Path("/usr/lib").glob("*/slurm-wlm/spank_pbs.so")):  # of slurm-wlm-torque
         write(folder / "plugstack.conf", f"required {path}\n")
-        lines += "JobSubmitPlugins=pbs\n"
+        lines += f"JobSubmitPlugins=pbs\nTaskProlog={folder}/prolog\n"
+        write(folder / "prolog", PROLOG, 0o755)
     write(folder / "slurm.conf", lines)
     write(folder / "key", key, 0o600)
     (folder / "state").mkdir()

@@ -12,6 +12,7 @@
 #include <kolo/info.h>
 #include <kolo/join.h>
 #include <kolo/spawn.h>
+#include <kolo/store.h>
 #include <kolo/types.h>
 #include <kolo/work.h>
 
@@ -47,6 +48,14 @@ struct InitOptions {
   std::optional<int> size = std::nullopt;
   /// Rank among those of this host. kolo counts for itself and warns if it finds another one.
   std::optional<int> local_rank = std::nullopt;
+  /// Where ranks meet, in place of an init method; `rank` and `size` are needed then.
+  std::shared_ptr<KeyValueStore> store = nullptr;
+  /// What carries the collectives: "kolo"; "nccl" where nccl_built(). The same on every rank.
+  std::string backend = "kolo";
+  /// CUDA device of this rank where cuda_built(); nothing: local rank modulo visible devices.
+  std::optional<int> device = std::nullopt;
+  /// Of several jobs that share a store; the same on every rank of one.
+  std::string group_name = {};
   /// How long each phase of the start may take; nothing: KOLO_INIT_TIMEOUT.
   std::optional<std::chrono::seconds> timeout = std::nullopt;
   /// Points to the MPI_Comm whose ranks take part; null: MPI_COMM_WORLD, if MPI is the way in.
@@ -56,10 +65,11 @@ struct InitOptions {
 };
 
 /// Collective. Finds the other ranks, connects to them and starts the background thread. Throws
-/// kMismatch if ranks disagree on their number, or if the environment shows a launcher of more than
-/// one process but only one was found; kTimeout after KOLO_INIT_TIMEOUT, with the ranks that are
-/// missing; kPeerLost if a rank ended meanwhile; kInvalidArgument if kolo is initialised already,
-/// or for options or KOLO_ variables that do not parse or contradict each other.
+/// kMismatch if ranks disagree on their number, method, backend, group or a knob, or if the
+/// environment shows a launcher of more than one process but only one was found; kTimeout after
+/// KOLO_INIT_TIMEOUT, with the ranks that are missing; kPeerLost if a rank ended meanwhile;
+/// kInvalidArgument if kolo is initialised already, or for options or KOLO_ variables that do not
+/// parse or contradict each other.
 KOLO_API void init(int argc, char** argv, const InitOptions& options = {});
 KOLO_API void init(const InitOptions& options = {});
 

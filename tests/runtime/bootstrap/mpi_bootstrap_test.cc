@@ -96,7 +96,7 @@ Result<std::unique_ptr<Bootstrap>> go_in(const Environment& environment) {
   const WayInRequest request = {.mpi_built = true, .mpi_running = mpi_is_running()};
   KOLO_ASSIGN(const WayIn way, find_way_in(request, Config(), environment));
   EXPECT_EQ(way.meeting, Meeting::kMpi);
-  return meet(way, "", 1, nullptr, environment, soon_enough());
+  return meet(way, {}, environment, soon_enough());
 }
 
 TEST(Rendezvous, TakesMpiUnderItsLauncherAndComparesTheSizes) {

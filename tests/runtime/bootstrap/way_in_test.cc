@@ -203,5 +203,26 @@ TEST(HostList, ANodeFileNamesEachHostOnce) {
   EXPECT_THAT(unique_lines("n1\nn1\r\n\nn2 \nn1\nn3"), ElementsAre("n1", "n2", "n3"));
 }
 
+TEST(WayIn, AStoreOfTheUsersOwn) {
+  WayInRequest request{.rank = 1, .size = 3, .has_store = true};
+  const auto way = find({{"KOLO_INIT_METHOD", "env://"}}, request);
+  ASSERT_TRUE(way.ok()) << way.error().message;
+  EXPECT_EQ(way->meeting, Meeting::kStore);
+  EXPECT_EQ(to_text(*way).substr(0, 30), "the user's store as rank 1 of ");
+  request.init_method = "tcp://a:1";
+  EXPECT_THAT(find({}, request).error().message,
+              HasSubstr("InitOptions::store is given together with InitOptions::init_method "
+                        "'tcp://a:1'"));
+  request = {.has_store = true};
+  EXPECT_THAT(find({}, request).error().message, HasSubstr("give InitOptions::rank"));
+}
+
+TEST(WayIn, TheMethodIsTold) {
+  EXPECT_EQ(find(kTorchrun)->method, "env");
+  EXPECT_EQ(find(kTorchrun, {.init_method = "tcp://a:1"})->method, "tcp");
+  EXPECT_EQ(find(kSlurm)->method, "slurm");
+  EXPECT_EQ(find({})->method, "single");
+}
+
 }  // namespace
 }  // namespace kolo

@@ -1,0 +1,81 @@
+#include "bindings/core/init_options.h"
+
+#include "runtime/base/check.h"
+
+#include <exception>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+class UserStore final : public Store {
+ public:
+  UserStore(std::shared_ptr<KeyValueStore> store, std::string group_name)
+      : store_(std::move(store)), prefix_("kolo/" + std::move(group_name) + "/") {}
+
+  Status set(std::string_view key, std::string value) override {
+    try {
+      store_->set(prefix_ + std::string(key), value);
+      return {};
+    } catch (const std::exception& error) {
+      return KOLO_ERROR(kTransport, "InitOptions::store: set('{}') failed: {}", key, error.what());
+    }
+  }
+
+  Result<std::string> get(std::string_view key, Deadline deadline) override {
+    constexpr std::chrono::hours kLongest(24 * 365);
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining(kLongest));
+    try {
+      return store_->get(prefix_ + std::string(key), left);
+    } catch (const std::exception& error) {
+      if (deadline.expired()) {
+        return KOLO_ERROR(kTimeout, "InitOptions::store: '{}' was not set before the deadline: {}",
+                          key, error.what());
+      }
+      return KOLO_ERROR(kTransport, "InitOptions::store: get('{}') failed: {}", key, error.what());
+    }
+  }
+
+ private:
+  const std::shared_ptr<KeyValueStore> store_;
+  const std::string prefix_;
+};
+
+}  // namespace
+
+KeyValueStore::~KeyValueStore() = default;
+
+Status check_options(const InitOptions& options) {
+  if (options.timeout && options.timeout->count() < 1) {
+    return KOLO_ERROR(kInvalidArgument, "InitOptions::timeout is {} s: expected at least 1",
+                      options.timeout->count());
+  }
+  if (options.backend != "kolo" && options.backend != "nccl") {
+    return KOLO_ERROR(kInvalidArgument,
+                      "InitOptions::backend '{}' is unknown: expected one of kolo, nccl",
+                      options.backend);
+  }
+  if (options.backend == "nccl" && !nccl_built()) {
+    return KOLO_ERROR(kUnsupported,
+                      "InitOptions::backend is 'nccl', but this build of kolo is without NCCL; "
+                      "leave it at 'kolo'");
+  }
+  if (options.device && !cuda_built()) {
+    return KOLO_ERROR(kUnsupported,
+                      "InitOptions::device is {}, but this build of kolo is without CUDA; leave it "
+                      "out",
+                      *options.device);
+  }
+  return {};
+}
+
+std::vector<std::string> agreed_options(const InitOptions& options, const WayIn& way) {
+  return {"init method: " + way.method, "backend: " + options.backend,
+          "group name: " + options.group_name};
+}
+
+std::unique_ptr<Store> adapt_store(std::shared_ptr<KeyValueStore> store, std::string group_name) {
+  return std::make_unique<UserStore>(std::move(store), std::move(group_name));
+}
+
+}  // namespace kolo
