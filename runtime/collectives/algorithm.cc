@@ -1,6 +1,7 @@
 #include "runtime/collectives/algorithm.h"
 
 #include "runtime/base/check.h"
+#include "runtime/collectives/split.h"
 
 #include <algorithm>
 #include <bit>
@@ -19,6 +20,8 @@ std::string_view to_string(Algorithm algorithm) {
       return "recursive_doubling";
     case Algorithm::kHalvingDoubling:
       return "halving_doubling";
+    case Algorithm::kDoubleTree:
+      return "double_tree";
     case Algorithm::kHierarchical:
       return "hierarchical";
   }
@@ -32,6 +35,11 @@ std::optional<Algorithm> algorithm_of(std::string_view name) {
 }
 
 namespace {
+
+/// What a chunk has by default: KOLO_CHUNK_SIZE moves no price much.
+constexpr std::uint64_t kChunkBytes = 256 << 10;
+/// How much shorter a chunk of the trees may be.
+constexpr std::uint64_t kLeastPartOfAChunk = 16;
 
 int log2_up(int n) { return std::bit_width(static_cast<unsigned>(n - 1)); }
 
@@ -84,6 +92,18 @@ struct Pricing {
            2 * n * (left - 1 / q) * network.inside.us_per_byte + 2 * n * (q - 1) / q * gamma;
   }
 
+  double double_tree() const {
+    const double rounds = 2.0 * log2_up(static_cast<int>(p));
+    const auto chunk = static_cast<double>(
+        tree_chunk(static_cast<int>(p), static_cast<std::uint64_t>(n), kChunkBytes));
+    // One rank a host sends all twice. Neighbours on a host are mostly neighbours in the trees: up
+    // to three edges of each tree leave a host; where they are dealt out, all of its ranks' do.
+    double sent = 2 * n;
+    if (hosts > 1 && locals > 1) sent *= network.layout.ring_crossings() == 1 ? 1.5 : locals;
+    const double fill = rounds * (far.latency_us + std::min(chunk, n) * far.us_per_byte);
+    return fill + sent * far.us_per_byte + n * far.reduce_us_per_byte;
+  }
+
   double hierarchical() const {
     const bool maps = network.window_bytes > 0;
     const double gamma = far.reduce_us_per_byte;
@@ -101,6 +121,13 @@ struct Pricing {
 
 }  // namespace
 
+std::uint64_t tree_chunk(int size, std::uint64_t count, std::uint64_t largest) {
+  const auto on_the_way = static_cast<std::uint64_t>(2 * log2_up(size) + 2);
+  const std::uint64_t least = std::max<std::uint64_t>(largest / kLeastPartOfAChunk, 1);
+  const std::uint64_t wanted = count / 2 / on_the_way / kCacheLineElements * kCacheLineElements;
+  return std::clamp(wanted, least, std::max(least, largest));
+}
+
 double price(Algorithm algorithm, const Network& network, std::uint64_t bytes) {
   const Pricing pricing(network, bytes);
   switch (algorithm) {
@@ -110,6 +137,8 @@ double price(Algorithm algorithm, const Network& network, std::uint64_t bytes) {
       return pricing.doubling(false);
     case Algorithm::kHalvingDoubling:
       return pricing.doubling(true);
+    case Algorithm::kDoubleTree:
+      return pricing.double_tree();
     case Algorithm::kHierarchical:
       return pricing.hierarchical();
     case Algorithm::kMapped:

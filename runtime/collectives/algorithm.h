@@ -15,14 +15,15 @@ enum class Algorithm : std::uint8_t {
   kRing,               ///< 2(p−1) messages, least bytes, pipelined
   kRecursiveDoubling,  ///< log₂ p messages of the whole length
   kHalvingDoubling,    ///< 2·log₂ p messages, least bytes
+  kDoubleTree,         ///< two binary trees, a half each, pipelined
   kHierarchical,       ///< inside each host, across hosts, inside each host
 };
-inline constexpr Algorithm kAlgorithms[] = {Algorithm::kMapped, Algorithm::kRing,
-                                            Algorithm::kRecursiveDoubling,
-                                            Algorithm::kHalvingDoubling, Algorithm::kHierarchical};
+inline constexpr Algorithm kAlgorithms[] = {
+    Algorithm::kMapped,          Algorithm::kRing,       Algorithm::kRecursiveDoubling,
+    Algorithm::kHalvingDoubling, Algorithm::kDoubleTree, Algorithm::kHierarchical};
 
-/// "mapped", "ring", "recursive_doubling", "halving_doubling", "hierarchical": the words of
-/// KOLO_ALGORITHM.
+/// "mapped", "ring", "recursive_doubling", "halving_doubling", "double_tree", "hierarchical": the
+/// words of KOLO_ALGORITHM.
 std::string_view to_string(Algorithm algorithm);
 /// Nothing for "auto" and for words that are no algorithm.
 std::optional<Algorithm> algorithm_of(std::string_view name);
@@ -42,6 +43,9 @@ struct Network {
   LinkCost across = {};            ///< between hosts, for one pair: a host's ranks share its link
   std::uint64_t window_bytes = 0;  ///< that the ranks of every host have mapped; 0: none
 };
+
+/// Chunks of kDoubleTree: so many that they fill its trees, if they are not too short then.
+std::uint64_t tree_chunk(int size, std::uint64_t count, std::uint64_t largest);
 
 /// Microseconds of an all-reduce of `bytes` bytes over messages; not of kMapped.
 double price(Algorithm algorithm, const Network& network, std::uint64_t bytes);

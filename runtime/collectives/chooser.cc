@@ -5,6 +5,7 @@
 #include "runtime/collectives/allgather_bruck.h"
 #include "runtime/collectives/allgather_recursive_doubling.h"
 #include "runtime/collectives/allgather_ring.h"
+#include "runtime/collectives/allreduce_double_tree.h"
 #include "runtime/collectives/allreduce_halving_doubling.h"
 #include "runtime/collectives/allreduce_hierarchical.h"
 #include "runtime/collectives/allreduce_mapped.h"
@@ -44,6 +45,11 @@ Schedule allreduce(const ScheduleRequest& request) {
       return allreduce_recursive_doubling(request.rank, request.size, request.count);
     case Algorithm::kHalvingDoubling:
       return allreduce_halving_doubling(request.rank, request.size, request.count);
+    case Algorithm::kDoubleTree:
+      return allreduce_double_tree(
+          request.rank, request.size, request.count,
+          {.chunk_elements = tree_chunk(request.size, request.count, request.chunk_elements),
+           .chunks_in_flight = request.blocks_in_flight});
     case Algorithm::kHierarchical: {
       const bool maps = request.mapped_elements > 0;
       return allreduce_hierarchical(

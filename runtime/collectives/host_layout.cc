@@ -15,23 +15,17 @@ HostLayout::HostLayout(std::span<const int> host_of) {
     data->host_of.push_back(host);
     data->members[static_cast<std::size_t>(host)].push_back(static_cast<int>(rank));
   }
-  data_ = std::move(data);
-}
-
-int HostLayout::most_on_a_host() const {
-  std::size_t most = 0;
-  for (int host = 0; host < hosts(); ++host) most = std::max(most, members(host).size());
-  return static_cast<int>(most);
-}
-
-int HostLayout::ring_crossings() const {
-  int most = 0;
-  for (int host = 0; host < hosts(); ++host) {
-    const std::vector<int>& ranks = members(host);
-    const auto leaves = [&](int rank) { return host_of(rank) != host_of((rank + 1) % size()); };
-    most = std::max(most, static_cast<int>(std::count_if(ranks.begin(), ranks.end(), leaves)));
+  const std::vector<int>& hosts = data->host_of;
+  for (const auto& ranks : data->members) {
+    const auto leaves = [&](int rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      return hosts[r] != hosts[(r + 1) % hosts.size()];
+    };
+    const auto crossings = std::count_if(ranks.begin(), ranks.end(), leaves);
+    data->most = std::max(data->most, static_cast<int>(ranks.size()));
+    data->crossings = std::max(data->crossings, static_cast<int>(crossings));
   }
-  return most;
+  data_ = std::move(data);
 }
 
 }  // namespace kolo

@@ -25,9 +25,9 @@ class HostLayout {
     return data_->members[static_cast<std::size_t>(host)];
   }
   /// The most ranks that a host has; 0 without ranks.
-  int most_on_a_host() const;
+  int most_on_a_host() const { return data_ ? data_->most : 0; }
   /// Of the ring 0, 1, …, p−1, 0: the most edges that leave one host, which share its network.
-  int ring_crossings() const;
+  int ring_crossings() const { return data_ ? data_->crossings : 0; }
 
   friend bool operator==(const HostLayout& a, const HostLayout& b) {
     if (a.data_ == b.data_ || a.size() == 0) return a.size() == b.size();
@@ -38,6 +38,8 @@ class HostLayout {
   struct Data {
     std::vector<int> host_of;
     std::vector<std::vector<int>> members;
+    int most = 0;
+    int crossings = 0;
   };
   std::shared_ptr<const Data> data_;
 };

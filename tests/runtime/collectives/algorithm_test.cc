@@ -27,7 +27,7 @@ Network hosts_of(std::vector<int> hosts, std::uint64_t windows = 4 << 20) {
 }
 
 constexpr Algorithm kMessages[] = {Algorithm::kRing, Algorithm::kRecursiveDoubling,
-                                   Algorithm::kHalvingDoubling};
+                                   Algorithm::kHalvingDoubling, Algorithm::kDoubleTree};
 
 TEST(Algorithm, NamesComeBack) {
   for (const Algorithm algorithm : kAlgorithms)
@@ -54,6 +54,19 @@ TEST(Algorithm, FewBytesTakeFewMessagesAndManyTakeTheRing) {
       EXPECT_EQ(cheapest(network, std::uint64_t{1} << 30, false), Algorithm::kRing) << size;
     }
   EXPECT_EQ(cheapest(one_host(16), 100'000, false), Algorithm::kHalvingDoubling);
+}
+
+TEST(Algorithm, ManyRanksThatAreNoPowerOfTwoTakeTheTrees) {
+  // Halving would fold, and the ring has 2·(p−1) messages.
+  EXPECT_EQ(cheapest(one_host(47), 1 << 20, false), Algorithm::kDoubleTree);
+  EXPECT_EQ(cheapest(each_its_host(24), 1 << 18, false), Algorithm::kDoubleTree);
+}
+
+TEST(Algorithm, ChunksOfTheTreesFillThem) {
+  EXPECT_EQ(tree_chunk(8, 1 << 30, 64 << 10), 64u << 10);
+  EXPECT_EQ(tree_chunk(8, 160 << 10, 64 << 10), 10u << 10);
+  EXPECT_EQ(tree_chunk(8, 100, 64 << 10), 4u << 10);
+  EXPECT_EQ(tree_chunk(8, 100, 3), 1u);
 }
 
 TEST(Algorithm, TheRanksOfAHostShareItsLink) {
@@ -87,6 +100,7 @@ TEST(Algorithm, DeterministicSumsTakeTheTreesAlone) {
   for (const Network& network : {one_host(2), each_its_host(16), hosts_of({0, 0, 1, 1})})
     for (const std::uint64_t bytes : {4ULL, 100'000ULL, 1ULL << 30}) {
       EXPECT_NE(cheapest(network, bytes, true), Algorithm::kRing);
+      EXPECT_NE(cheapest(network, bytes, true), Algorithm::kDoubleTree);
       EXPECT_NE(cheapest(network, bytes, true), Algorithm::kHierarchical);
     }
 }

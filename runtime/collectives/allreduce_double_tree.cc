@@ -1,0 +1,134 @@
+// Double binary tree. Called through the schedule cache when an operation starts, by the holder of
+// the progress token; pure. Idea: Sanders, Speck & Träff 2009, as in double_tree.h.
+//
+// One tree sums and spreads the first half of the vector, the other one the second half, both in
+// chunks that follow each other. A chunk on its way, p = 3 in the first tree (0 ─ 2 ─ 1):
+//
+//                rank 1 (leaf)        rank 2                    rank 0 (root)
+//   up           A = in               slot = rank 1's A         slot = rank 2's A
+//                send A to 2          A = slot + in             A = slot + in, scaled: the sum
+//                                     send A to 0
+//   down         get A from 2         get A from 0, send to 1   send A to 2
+//                A → out              A → out                   A → out
+//
+// A rank sends and receives 2·count elements at most, since it has children in one tree only; a
+// chunk takes 2·log₂ p messages from the last leaf back to it, and count/2 of the chunks follow in
+// between. Each element is summed once along its tree, so all ranks get the same bits.
+//
+// Scratch: lanes of a chunk each with A and a slot a child. A lane is used again when its chunk has
+// come back down.
+#include "runtime/collectives/allreduce_double_tree.h"
+
+#include "runtime/base/check.h"
+#include "runtime/collectives/double_tree.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace kolo {
+namespace {
+
+constexpr std::uint64_t kParts = 3;  ///< of a lane: A, and a slot for each child
+
+class DoubleTreeWriter {
+ public:
+  DoubleTreeWriter(int rank, int size, std::uint64_t count, const PipelineOptions& pipeline)
+      : size_(size), tree_(size), builder_("allreduce_double_tree", rank, size, count) {
+    const std::uint64_t granule =
+        pipeline.chunk_elements % kCacheLineElements == 0 ? kCacheLineElements : 1;
+    std::uint64_t most = 0;
+    for (int t = 0; t < DoubleTree::kTrees; ++t) {
+      places_.push_back(tree_.place_of(t, rank));
+      const auto index = static_cast<std::uint64_t>(t);
+      chunks_.emplace_back(split({0, count}, DoubleTree::kTrees, index, granule),
+                           pipeline.chunk_elements);
+      most = std::max<std::uint64_t>(most, chunks_.back().count());
+      for (std::uint32_t i = 0; i < chunks_.back().count(); ++i)
+        slot_elements_ = std::max(slot_elements_, chunks_.back()[i].length);
+    }
+    slot_elements_ = (slot_elements_ + granule - 1) / granule * granule;
+    // A chunk comes back after as many messages: so many fill the way.
+    const auto on_the_way = static_cast<std::uint64_t>(2 * tree_.height() + 2);
+    lanes_ =
+        std::min(most, std::max(on_the_way, static_cast<std::uint64_t>(pipeline.chunks_in_flight)));
+    finished_.assign(DoubleTree::kTrees * lanes_, ScheduleBuilder::kNoStep);
+  }
+
+  Schedule write() && {
+    const std::uint32_t rounds = std::max(chunks_[0].count(), chunks_[1].count());
+    KOLO_CHECK(rounds < UINT32_MAX / (2 * DoubleTree::kTrees));  // tags are 32 bits wide
+    if (size_ > 1) builder_.need_scratch(DoubleTree::kTrees * lanes_ * kParts * slot_elements_);
+    for (std::uint32_t i = 0; i < rounds; ++i)
+      for (int t = 0; t < DoubleTree::kTrees; ++t) {
+        const Interval part = chunks_[static_cast<std::size_t>(t)][i];
+        if (part.length == 0) continue;
+        if (size_ == 1) {
+          builder_.copy(input_at(part), {output_at(part)}, Scaling::kBoth, {});
+        } else {
+          write_chunk(t, i, part);
+        }
+      }
+    return std::move(builder_).finish();
+  }
+
+ private:
+  void write_chunk(int tree, std::uint32_t index, Interval part);
+
+  int size_;
+  DoubleTree tree_;
+  ScheduleBuilder builder_;
+  std::vector<TreePlace> places_;  ///< of this rank, by tree
+  std::vector<Pieces> chunks_;     ///< by tree
+  std::uint64_t slot_elements_ = 0;
+  std::uint64_t lanes_ = 0;
+  std::vector<StepId> finished_;  ///< by tree and lane: its last chunk has come back
+};
+
+void DoubleTreeWriter::write_chunk(int tree, std::uint32_t index, Interval part) {
+  const TreePlace& place = places_[static_cast<std::size_t>(tree)];
+  const std::uint64_t lane = static_cast<std::uint64_t>(tree) * lanes_ + index % lanes_;
+  const auto in_lane = [&](std::uint64_t slot) {
+    return Operand{Space::kScratch, -1, (lane * kParts + slot) * slot_elements_, part.length};
+  };
+  const std::uint32_t up = (index * DoubleTree::kTrees + static_cast<std::uint32_t>(tree)) * 2;
+  const std::uint32_t down = up + 1;
+  const StepId gate = finished_[lane];
+  const Operand sum = in_lane(0);
+  const bool is_root = place.parent < 0;
+
+  std::vector<StepId> last_steps;
+  std::vector<StepId> ready = {gate};
+  std::vector<Operand> sources;
+  for (std::size_t c = 0; c < place.children.size(); ++c) {
+    if (place.children[c] < 0) continue;
+    sources.push_back(in_lane(1 + c));
+    ready.push_back(builder_.receive(place.children[c], up, sources.back(), {gate}));
+  }
+  StepId result = ScheduleBuilder::kNoStep;
+  if (sources.empty()) {
+    result = builder_.copy(input_at(part), {sum}, Scaling::kPre, {gate});
+  } else {
+    sources.push_back(input_at(part));
+    result = builder_.reduce(sources, {&sum, 1}, is_root ? Scaling::kBoth : Scaling::kPre, ready);
+  }
+  if (!is_root) {
+    const StepId sent = builder_.send(place.parent, up, sum, {result});
+    result = builder_.receive(place.parent, down, sum, {sent});
+  }
+  for (const int child : place.children)
+    if (child >= 0) last_steps.push_back(builder_.send(child, down, sum, {result}));
+  last_steps.push_back(builder_.copy(sum, {output_at(part)}, Scaling::kNone, {result}));
+  // The last chunks have nobody who waits for them.
+  if (index + lanes_ < chunks_[static_cast<std::size_t>(tree)].count())
+    finished_[lane] = builder_.join(last_steps);
+}
+
+}  // namespace
+
+Schedule allreduce_double_tree(int rank, int size, std::uint64_t count,
+                               const PipelineOptions& pipeline) {
+  return DoubleTreeWriter(rank, size, count, pipeline).write();
+}
+
+}  // namespace kolo
