@@ -227,7 +227,7 @@ void ShardedParameters::zero_grad(bool set_to_none) {
 }
 
 double ShardedParameters::clip_grad_norm(double max_norm, double norm_type) {
-  synchronize();
+  if (!state_->skip) synchronize();
   const torch::NoGradGuard no_grad;
   const bool largest = std::isinf(norm_type);
   double sum = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kolo/kolo.h>
+#include <kolo/torch/accelerator.h>
 #include <kolo/torch/autocast.h>
 #include <kolo/torch/autograd_functions.h>
 #include <kolo/torch/broadcast_parameters.h>
@@ -23,5 +24,6 @@
 #include <kolo/torch/optimizer_state.h>
 #include <kolo/torch/reducing_optimizer.h>
 #include <kolo/torch/schedulers.h>
+#include <kolo/torch/settings.h>
 #include <kolo/torch/sharded_optimizer.h>
 #include <kolo/torch/sync_batch_norm.h>

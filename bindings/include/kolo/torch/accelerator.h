@@ -1,0 +1,194 @@
+// Accelerator: a training loop for one process becomes one for many by prepare() and backward().
+// (After Hugging Face's Accelerate, whose names it has.)
+//
+//   kolo::Accelerator accelerator(argc, argv);
+//   auto [model, optimizer, loader] = accelerator.prepare(
+//       network, adam, kolo::loader_recipe(data, {.batch_size = 64}));
+//   for (auto& batch : loader) {
+//     optimizer.zero_grad();
+//     accelerator.backward(torch::nll_loss(model.forward(batch.data), batch.target));
+//     optimizer.step();
+//   }
+//
+// What is defined:
+// - The model is wrapped in DistributedDataParallel, so gradients are averages when backward()
+//   returns. The optimizer is stepped as it is; one without a prepared model steps on this rank's
+//   own gradients.
+// - Gradient accumulation: with `auto pass = accelerator.accumulate(model);` around forward,
+//   backward and step, only each n-th pass, and the loader's last, sends gradients and steps;
+//   backward() divides the loss by n.
+// - Mixed precision: forward runs in a half type, and with fp16 a GradScaler scales the loss and
+//   leaves out steps that overflow.
+// - Schedulers: see PreparedScheduler. Loaders: see prepared_loader.h.
+//
+// The training loop's thread, on all ranks alike.
+#pragma once
+
+#include <kolo/export.h>
+#include <kolo/kolo.h>
+#include <kolo/torch/accelerator_config.h>
+#include <kolo/torch/console.h>
+#include <kolo/torch/prepared.h>
+#include <kolo/torch/prepared_loader.h>
+#include <kolo/torch/reducing_optimizer.h>
+#include <kolo/torch/sharded_optimizer.h>
+#include <torch/torch.h>
+
+#include <memory>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace kolo {
+
+struct AcceleratorOptions {
+  bool step_scheduler_with_optimizer = true;  ///< see PreparedScheduler
+  DdpOptions ddp = {};
+  GradScalerOptions scaler = {};  ///< with fp16
+};
+
+/// A pass of accumulate(); ends at its end of scope, before the model does.
+class [[nodiscard]] AccumulatedPass {
+ public:
+  explicit AccumulatedPass(std::unique_ptr<NoSync> local) : local_(std::move(local)) {}
+
+ private:
+  std::unique_ptr<NoSync> local_;
+};
+
+class KOLO_API Accelerator {
+ public:
+  /// Calls init() unless that was done. Throws kInvalidArgument for values that do not fit;
+  /// kUnsupported for a type of distribution or precision that kolo has not; kMismatch if other
+  /// numbers of processes have met than the configuration says.
+  explicit Accelerator(const AcceleratorConfig& config = {},
+                       const AcceleratorOptions& options = {});
+  /// With AcceleratorConfig::from_flags().
+  Accelerator(int argc, const char* const* argv, const AcceleratorOptions& options = {})
+      : Accelerator(AcceleratorConfig::from_flags(argc, argv), options) {}
+
+  /// Models, optimizers, loaders, recipes and schedulers, any of them in any order; all prepared,
+  /// in that order, as a tuple, or by itself if it is one. Those passed as lvalues must outlive the
+  /// result (a scheduler's optimizer, too).
+  template <class... Parts>
+  auto prepare(Parts&&... parts) {
+    if constexpr (sizeof...(Parts) == 1) {
+      return (prepare_one(std::forward<Parts>(parts)), ...);
+    } else {
+      return std::tuple{prepare_one(std::forward<Parts>(parts))...};
+    }
+  }
+
+  /// backward() of the loss, divided by the accumulation steps, and scaled with fp16.
+  void backward(const torch::Tensor& loss);
+  template <class M>
+  AccumulatedPass accumulate(PreparedModel<M>& model) {
+    count_pass();
+    return AccumulatedPass(sync_gradients() ? nullptr
+                                            : std::unique_ptr<NoSync>(new NoSync(model.no_sync())));
+  }
+  /// Whether this pass is the last before a step.
+  bool sync_gradients() const { return state_->sync_gradients; }
+  /// Scales the gradients so that their norm is at most `max_norm`, once they are complete (and
+  /// unscaled, with fp16). Returns the norm before; 0 while they add up.
+  template <class O>
+  double clip_grad_norm(PreparedOptimizer<O>& optimizer, double max_norm, double norm_type = 2.0) {
+    if (!sync_gradients()) return 0;
+    complete_gradients(optimizer.optimizer());
+    if constexpr (requires { optimizer.optimizer().state_bytes(); }) {
+      return optimizer.optimizer().clip_grad_norm(max_norm, norm_type);
+    } else {
+      std::vector<torch::Tensor> parameters;
+      for (const auto& group : optimizer.param_groups())
+        parameters.insert(parameters.end(), group.params().begin(), group.params().end());
+      return torch::nn::utils::clip_grad_norm_(parameters, max_norm, norm_type);
+    }
+  }
+  /// Mixed precision for what is computed outside of a prepared model, e.g. a loss. A guard.
+  Autocast autocast() const;
+
+  /// Every rank's rows, by rank, of a tensor or of each in a tuple, vector, …; a scalar is a row.
+  /// Collective.
+  template <class T>
+  T gather(const T& value) const {
+    return map_tensors(value, [](const torch::Tensor& tensor) { return gather_rows(tensor, 0); });
+  }
+  /// The same for the rows of the batch that the loop has got last, without those that only fill
+  /// up: over a pass each element comes once.
+  template <class T>
+  T gather_for_metrics(const T& value) const {
+    return map_tensors(value, [this](const torch::Tensor& tensor) {
+      return gather_rows(tensor, state_->repeated_rows);
+    });
+  }
+
+  bool is_main_process() const { return process_index() == 0; }
+  bool is_local_main_process() const { return local_process_index() == 0; }
+  int process_index() const { return kolo::rank(); }
+  int local_process_index() const { return kolo::local_rank(); }
+  int num_processes() const { return kolo::size(); }
+  torch::Device device() const { return state_->device; }
+  /// "no", "fp16" or "bf16".
+  const std::string& mixed_precision() const { return precision_; }
+  const AcceleratorState& state() const { return *state_; }
+
+  /// A line, on the main process.
+  template <class... Args>
+  void print(const Args&... args) const {
+    kolo::print(args...);
+  }
+  /// Collective.
+  void wait_for_everyone() const { barrier(); }
+  /// The module that was prepared.
+  template <class M>
+  M& unwrap_model(PreparedModel<M>& model) const {
+    return model.module();
+  }
+  /// torch::save on the main process; nothing on the others.
+  template <class T>
+  void save(const T& value, const std::string& path) const {
+    if (is_main_process()) torch::save(value, path);
+  }
+  template <class M>
+  void save(PreparedModel<M>& model, const std::string& path) const {
+    save(model.module(), path);
+  }
+
+ private:
+  template <class T>
+  auto prepare_one(T&& part) {
+    using Part = std::remove_cvref_t<T>;
+    if constexpr (std::is_base_of_v<torch::optim::Optimizer, Part>) {
+      return PreparedOptimizer<Part>(held(std::forward<T>(part)), state_);
+    } else if constexpr (std::is_base_of_v<torch::optim::LRScheduler, Part> ||
+                         std::is_base_of_v<torch::optim::ReduceLROnPlateauScheduler, Part>) {
+      return PreparedScheduler<Part>(held(std::forward<T>(part)), state_);
+    } else if constexpr (requires { part->named_parameters(); }) {
+      part->to(device());
+      return PreparedModel<Part>(part, options_.ddp, state_);
+    } else if constexpr (requires { typename Part::IsRecipe; }) {
+      return PreparedLoader(RecipeSource(std::forward<T>(part)), state_);
+    } else if constexpr (requires { *part->begin(); }) {
+      using Loader = std::remove_reference_t<decltype(*part)>;
+      const auto owner = held(std::forward<T>(part));
+      return PreparedLoader(DealtSource<Loader>({owner, &**owner}), state_);
+    } else {
+      static_assert(
+          requires { *part.begin(); },
+          "prepare() takes models, optimizers, schedulers, loaders and loader recipes");
+      return PreparedLoader(DealtSource<Part>(held(std::forward<T>(part))), state_);
+    }
+  }
+
+  void count_pass();
+  void complete_gradients(torch::optim::Optimizer& optimizer);
+  static torch::Tensor gather_rows(const torch::Tensor& tensor, std::int64_t repeated);
+
+  AcceleratorOptions options_;
+  std::string precision_;
+  std::shared_ptr<AcceleratorState> state_ = std::make_shared<AcceleratorState>();
+};
+
+}  // namespace kolo

@@ -1,0 +1,149 @@
+// What Accelerator::prepare() makes of a model, an optimizer and a scheduler: handles that share
+// their state when copied, and follow the Accelerator's accumulation and precision. The training
+// loop's thread.
+#pragma once
+
+#include <kolo/export.h>
+#include <kolo/torch/autocast.h>
+#include <kolo/torch/distributed_data_parallel.h>
+#include <kolo/torch/grad_scaler.h>
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace kolo {
+
+/// What an Accelerator and all that it has prepared share.
+struct AcceleratorState {
+  torch::Device device = torch::kCPU;
+  std::optional<torch::ScalarType> half;  ///< of forward; absent: no autocast
+  std::optional<GradScaler> scaler;       ///< with float16
+  int accumulation_steps = 1;
+  int passes = 0;                    ///< of accumulate() since the last step
+  bool sync_gradients = true;        ///< the present pass is the last before a step
+  bool end_of_loader = false;        ///< the loop has the last batch of its pass
+  std::int64_t repeated_rows = 0;    ///< rows at the batch's end that only fill up; −1: all
+  bool scheduler_with_steps = true;  ///< as AcceleratorOptions::step_scheduler_with_optimizer
+  bool step_was_skipped = false;     ///< the last step of an optimizer, because of an overflow
+};
+
+/// The owner of what is passed as an rvalue; what is passed as an lvalue must outlive it.
+template <class T>
+std::shared_ptr<std::remove_reference_t<T>> held(T&& part) {
+  if constexpr (std::is_lvalue_reference_v<T>) {
+    return {&part, [](auto*) {}};
+  } else {
+    return std::make_shared<T>(std::move(part));
+  }
+}
+
+template <class M>
+class PreparedModel {
+ public:
+  PreparedModel(M module, const DdpOptions& options, std::shared_ptr<AcceleratorState> state)
+      : ddp_(std::make_shared<DistributedDataParallel<M>>(std::move(module), options)),
+        state_(std::move(state)) {}
+
+  /// The module's, in mixed precision if there is; a tensor comes back in float32 then.
+  template <class... Arguments>
+  auto forward(Arguments&&... arguments) {
+    if (!state_->half) return ddp_->forward(std::forward<Arguments>(arguments)...);
+    const Autocast autocast(state_->device, {.dtype = state_->half});
+    using Output = decltype(ddp_->forward(std::forward<Arguments>(arguments)...));
+    if constexpr (std::is_same_v<Output, torch::Tensor>) {
+      return ddp_->forward(std::forward<Arguments>(arguments)...).to(torch::kFloat32);
+    } else {
+      return ddp_->forward(std::forward<Arguments>(arguments)...);
+    }
+  }
+  template <class... Arguments>
+  auto operator()(Arguments&&... arguments) {
+    return forward(std::forward<Arguments>(arguments)...);
+  }
+  PreparedModel* operator->() { return this; }
+
+  /// The module that was passed.
+  M& module() { return ddp_->module(); }
+  auto parameters() const { return ddp_->parameters(); }
+  auto named_parameters() const { return ddp_->named_parameters(); }
+  void train(bool on = true) { ddp_->train(on); }
+  void eval() { ddp_->eval(); }
+  bool is_training() const { return ddp_->is_training(); }
+  NoSync no_sync() { return ddp_->no_sync(); }
+
+ private:
+  std::shared_ptr<DistributedDataParallel<M>> ddp_;
+  std::shared_ptr<AcceleratorState> state_;
+};
+
+template <class O>
+class PreparedOptimizer {
+ public:
+  PreparedOptimizer(std::shared_ptr<O> optimizer, std::shared_ptr<AcceleratorState> state)
+      : optimizer_(std::move(optimizer)), state_(std::move(state)) {}
+
+  /// Nothing while gradients add up; with float16, nothing when they have overflowed.
+  void step() {
+    if (!state_->sync_gradients) return;
+    if (state_->scaler) {
+      state_->step_was_skipped = !state_->scaler->step(*optimizer_);
+      state_->scaler->update();
+    } else {
+      optimizer_->step();
+      state_->step_was_skipped = false;
+    }
+  }
+  /// Nothing while gradients add up.
+  void zero_grad(bool set_to_none = true) {
+    if (state_->sync_gradients) optimizer_->zero_grad(set_to_none);
+  }
+  bool step_was_skipped() const { return state_->step_was_skipped; }
+  auto& param_groups() { return optimizer_->param_groups(); }
+  /// The optimizer that was passed.
+  O& optimizer() { return *optimizer_; }
+
+ private:
+  std::shared_ptr<O> optimizer_;
+  std::shared_ptr<AcceleratorState> state_;
+};
+
+/// How often step() steps the scheduler that was passed: not at all while gradients add up or after
+/// a step that was skipped, else once for each process, for a schedule is written for one process,
+/// which would make as many steps in an epoch (after Accelerate). Once, always, with
+/// AcceleratorOptions::step_scheduler_with_optimizer = false, and for one that is given a metric.
+template <class S>
+class PreparedScheduler {
+ public:
+  PreparedScheduler(std::shared_ptr<S> scheduler, std::shared_ptr<AcceleratorState> state)
+      : scheduler_(std::move(scheduler)), state_(std::move(state)) {}
+
+  void step()
+    requires std::is_base_of_v<torch::optim::LRScheduler, S>
+  {
+    int times = 1;
+    if (state_->scheduler_with_steps) {
+      const bool stepped = state_->sync_gradients && !state_->step_was_skipped;
+      times = stepped ? size() : 0;
+    }
+    for (int i = 0; i < times; ++i) scheduler_->step();
+  }
+  /// The same metric on every rank.
+  void step(float metric)
+    requires(!std::is_base_of_v<torch::optim::LRScheduler, S>)
+  {
+    scheduler_->step(metric);
+  }
+  S& scheduler() { return *scheduler_; }
+
+ private:
+  std::shared_ptr<S> scheduler_;
+  std::shared_ptr<AcceleratorState> state_;
+};
+
+}  // namespace kolo

@@ -1,0 +1,201 @@
+// What Accelerator::prepare() makes of data: a loader of this rank's batches, on its device.
+// `for (auto& batch : loader)`. Two kinds, alike on all ranks:
+//
+// - of a loader_recipe(), a data set and options: dealt out by a DistributedSampler, so a rank
+// reads
+//   its own share alone. Each pass has the next epoch's permutation.
+// - of a loader that exists: its batches are dealt out, the i-th to rank i mod size. Each rank
+// reads
+//   them all, in rank 0's order where LibTorch's RandomSampler shuffles. Where the last ones do not
+//   go round, the other ranks get the pass's first batch again, so that all make as many steps.
+//
+// gather_for_metrics() leaves out what comes twice. The training loop's thread.
+#pragma once
+
+#include <kolo/export.h>
+#include <kolo/kolo.h>
+#include <kolo/torch/data_loader.h>
+#include <kolo/torch/distributed_sampler.h>
+#include <kolo/torch/map_tensors.h>
+#include <kolo/torch/prepared.h>
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace kolo {
+
+struct LoaderRecipeOptions {
+  std::size_t batch_size = 1;  ///< elements of a batch, on each rank
+  bool shuffle = true;
+  std::uint64_t seed = 0;  ///< the same on every rank
+  std::size_t workers = 0;
+  /// Leaves out what does not fill a batch on every rank. Otherwise shares are padded by elements
+  /// that come twice.
+  bool drop_last = false;
+};
+
+/// A data set and how to load it, for Accelerator::prepare().
+template <class Dataset>
+struct LoaderRecipe {
+  using IsRecipe = void;
+  Dataset dataset;
+  LoaderRecipeOptions options;
+};
+template <class Dataset>
+LoaderRecipe<Dataset> loader_recipe(Dataset dataset, const LoaderRecipeOptions& options = {}) {
+  return {std::move(dataset), options};
+}
+
+/// The generator's draws within `call` are rank 0's on every rank, and leave it as it was but for
+/// one draw. Collective.
+KOLO_API void with_shared_seed(const std::function<void()>& call);
+
+/// Batches of a recipe.
+template <class Dataset>
+class RecipeSource {
+  using Loader = DataLoader<Dataset, DistributedSampler>;
+
+ public:
+  using Batch = typename Loader::Batch;
+  explicit RecipeSource(LoaderRecipe<Dataset> recipe)
+      : sampler_(recipe.dataset.size().value(), {.shuffle = recipe.options.shuffle,
+                                                 .seed = recipe.options.seed,
+                                                 .drop_last = recipe.options.drop_last}),
+        loader_(std::move(recipe.dataset), sampler_,
+                {.batch_size = recipe.options.batch_size,
+                 .workers = recipe.options.workers,
+                 .drop_last = recipe.options.drop_last}) {}
+
+  void set_epoch(std::size_t epoch) { epoch_ = epoch; }
+  DistributedSampler& sampler() { return sampler_; }
+  std::size_t size() const { return loader_.size(); }
+
+  void start() {
+    sampler_.set_epoch(epoch_++);
+    at_.reset();
+    given_ = 0;
+  }
+  std::optional<Batch> next() {
+    if (at_) {
+      ++*at_;
+    } else {
+      at_.emplace(loader_.begin());
+    }
+    if (*at_ == std::default_sentinel) return std::nullopt;
+    ++given_;
+    return **at_;
+  }
+  bool at_last() const { return given_ == loader_.size(); }
+  std::int64_t repeated_rows() const {
+    return static_cast<std::int64_t>(sampler_.last_batch_padding());
+  }
+
+ private:
+  DistributedSampler sampler_;
+  Loader loader_;
+  std::optional<typename Loader::Iterator> at_;
+  std::size_t epoch_ = 0;
+  std::size_t given_ = 0;
+};
+
+/// Batches of a loader that exists: one of LibTorch's, or any range of batches.
+template <class Loader>
+class DealtSource {
+  using First = decltype(std::declval<Loader&>().begin());
+  using Last = decltype(std::declval<Loader&>().end());
+
+ public:
+  using Batch = std::remove_cvref_t<decltype(*std::declval<First&>())>;
+  explicit DealtSource(std::shared_ptr<Loader> loader) : loader_(std::move(loader)) {}
+
+  void start() {
+    at_.reset();
+    last_.reset();
+    with_shared_seed([&] {
+      at_.emplace(loader_->begin());
+      last_.emplace(loader_->end());
+    });
+    first_.reset();
+  }
+  std::optional<Batch> next() {
+    std::optional<Batch> mine;
+    repeats_ = false;
+    for (int r = 0; r < kolo::size() && *at_ != *last_; ++r, ++*at_) {
+      if (!first_) first_ = **at_;
+      if (r == 0 || r == kolo::rank()) mine = **at_;
+      repeats_ = r < kolo::rank();
+    }
+    if (mine && repeats_) mine = first_;
+    return mine;
+  }
+  bool at_last() { return !(*at_ != *last_); }
+  std::int64_t repeated_rows() const { return repeats_ ? -1 : 0; }
+
+ private:
+  std::shared_ptr<Loader> loader_;
+  std::optional<First> at_;
+  std::optional<Last> last_;
+  std::optional<Batch> first_;  ///< of the pass
+  bool repeats_ = false;        ///< the batch given last is the first one again
+};
+
+/// A handle: copies are at the same batch.
+template <class Source>
+class PreparedLoader {
+ public:
+  using Batch = typename Source::Batch;
+  PreparedLoader(Source source, std::shared_ptr<AcceleratorState> state)
+      : source_(std::make_shared<Source>(std::move(source))), state_(std::move(state)) {}
+
+  /// The pass under way; once only, as an input iterator is.
+  class Iterator {
+   public:
+    Batch& operator*() const { return **batch_; }
+    Batch* operator->() const { return &**batch_; }
+    Iterator& operator++() {
+      *batch_ = loader_->next();
+      return *this;
+    }
+    bool operator==(std::default_sentinel_t) const { return !batch_->has_value(); }
+
+   private:
+    friend class PreparedLoader;
+    explicit Iterator(PreparedLoader* loader)
+        : loader_(loader), batch_(std::make_shared<std::optional<Batch>>(loader->next())) {}
+    PreparedLoader* loader_;
+    std::shared_ptr<std::optional<Batch>> batch_;
+  };
+
+  /// Begins a pass, and ends one that was left early.
+  Iterator begin() {
+    source_->start();
+    return Iterator(this);
+  }
+  std::default_sentinel_t end() const { return {}; }
+
+  /// The next pass has this epoch's permutation, the one after it the next. Of a recipe.
+  void set_epoch(std::size_t epoch) { source_->set_epoch(epoch); }
+  /// Batches of a pass on each rank. Of a recipe.
+  std::size_t size() const { return source_->size(); }
+  /// For a checkpoint. Of a recipe.
+  DistributedSampler& sampler() { return source_->sampler(); }
+
+ private:
+  std::optional<Batch> next() {
+    std::optional<Batch> batch = source_->next();
+    state_->end_of_loader = batch && source_->at_last();
+    state_->repeated_rows = batch ? source_->repeated_rows() : 0;
+    if (!batch) return std::nullopt;
+    return map_tensors(std::move(*batch),
+                       [&](const torch::Tensor& tensor) { return tensor.to(state_->device); });
+  }
+
+  std::shared_ptr<Source> source_;
+  std::shared_ptr<AcceleratorState> state_;
+};
+
+}  // namespace kolo

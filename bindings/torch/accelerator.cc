@@ -1,0 +1,140 @@
+#include <kolo/torch/accelerator.h>
+
+#include "bindings/torch/tensor_memory.h"
+
+#include <kolo/torch/device.h>
+#include <kolo/torch/functions.h>
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+namespace kolo {
+namespace {
+
+[[noreturn]] void refuse(ErrorCode code, const std::string& what) {
+  raise(code, "Accelerator: " + what);
+}
+
+void check(const AcceleratorConfig& config) {
+  const std::string& type = config.distributed_type;
+  if (!type.empty() && type != "NO" && type != "MULTI_CPU" && type != "MULTI_GPU") {
+    refuse(ErrorCode::kUnsupported,
+           fmt::format("distributed_type is {}; kolo has NO, MULTI_CPU and MULTI_GPU", type));
+  }
+  if (type == "MULTI_GPU" && !config.use_cpu && !cuda_built()) {
+    refuse(ErrorCode::kUnsupported,
+           "distributed_type is MULTI_GPU, but this build has no CUDA; say MULTI_CPU or use_cpu");
+  }
+  if (config.mixed_precision == "fp8") {
+    refuse(ErrorCode::kUnsupported, "mixed_precision is fp8; kolo has no, fp16 and bf16");
+  }
+  if (config.mixed_precision != "no" && config.mixed_precision != "fp16" &&
+      config.mixed_precision != "bf16") {
+    refuse(ErrorCode::kInvalidArgument,
+           fmt::format("mixed_precision is '{}'; it is no, fp16 or bf16", config.mixed_precision));
+  }
+  const auto at_least = [](const char* key, int value, int least) {
+    if (value >= least) return;
+    refuse(ErrorCode::kInvalidArgument,
+           fmt::format("{} is {}; it is {} or more", key, value, least));
+  };
+  at_least("gradient_accumulation_steps", config.gradient_accumulation_steps, 1);
+  at_least("num_machines", config.num_machines, 1);
+  at_least("num_processes", config.num_processes.value_or(1), 1);
+  at_least("machine_rank", config.machine_rank, 0);
+  if (config.machine_rank >= config.num_machines) {
+    refuse(ErrorCode::kInvalidArgument, fmt::format("machine_rank is {}, of {} machines",
+                                                    config.machine_rank, config.num_machines));
+  }
+}
+
+/// One process a machine needs no launcher; others are a launcher's to say.
+InitOptions way_in(const AcceleratorConfig& config) {
+  const bool by_hand = !config.main_process_ip.empty() && config.num_machines > 1 &&
+                       config.num_processes.value_or(config.num_machines) == config.num_machines;
+  if (!by_hand) return {};
+  if (!config.main_process_port) {
+    refuse(ErrorCode::kInvalidArgument,
+           "main_process_ip is given, but no main_process_port; machines meet at both");
+  }
+  return {
+      .init_method = fmt::format("tcp://{}:{}", config.main_process_ip, *config.main_process_port),
+      .rank = config.machine_rank,
+      .size = config.num_machines};
+}
+
+}  // namespace
+
+Accelerator::Accelerator(const AcceleratorConfig& config, const AcceleratorOptions& options)
+    : options_(options), precision_(config.mixed_precision) {
+  check(config);
+  if (!is_initialized()) init(way_in(config));
+  const int wanted = config.distributed_type == "NO" ? 1 : config.num_processes.value_or(size());
+  if (wanted != size()) {
+    refuse(ErrorCode::kMismatch,
+           fmt::format("the configuration is for {} processes ({}), but {} have met; start as many "
+                       "(kolo-run -np {}) or change it",
+                       wanted,
+                       config.distributed_type == "NO" ? "distributed_type NO" : "num_processes",
+                       size(), wanted));
+  }
+  if (speaks()) {
+    for (const std::string& warning : config.warnings) {
+      fmt::print(stderr, "Accelerator: warning: {}\n", warning);
+    }
+  }
+  AcceleratorState& state = *state_;
+  state.device = config.use_cpu ? torch::Device(torch::kCPU) : kolo::device();
+  state.accumulation_steps = config.gradient_accumulation_steps;
+  state.scheduler_with_steps = options.step_scheduler_with_optimizer;
+  if (precision_ == "bf16") state.half = torch::kBFloat16;
+  if (precision_ == "fp16") {
+    state.half = torch::kHalf;
+    state.scaler.emplace(options.scaler);
+  }
+}
+
+void Accelerator::backward(const torch::Tensor& loss) {
+  torch::Tensor scaled = state_->accumulation_steps == 1 ? loss : loss / state_->accumulation_steps;
+  if (state_->scaler) scaled = state_->scaler->scale(scaled);
+  scaled.backward();
+}
+
+void Accelerator::count_pass() {
+  AcceleratorState& state = *state_;
+  state.passes = state.end_of_loader ? 0 : state.passes + 1;
+  state.sync_gradients = state.passes % state.accumulation_steps == 0;
+}
+
+void Accelerator::complete_gradients(torch::optim::Optimizer& optimizer) {
+  if (state_->scaler) {
+    state_->scaler->unscale_(optimizer);
+  } else if (auto* const reducing = dynamic_cast<ReducingOptimizer*>(&optimizer)) {
+    reducing->synchronize();
+    reducing->skip_synchronize();
+  }
+}
+
+Autocast Accelerator::autocast() const {
+  return Autocast(state_->device, {.dtype = state_->half, .enabled = state_->half.has_value()});
+}
+
+torch::Tensor Accelerator::gather_rows(const torch::Tensor& tensor, std::int64_t repeated) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor rows = tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
+  const std::int64_t kept = repeated < 0 ? 0 : rows.size(0) - std::min(repeated, rows.size(0));
+  return allgather(rows.detach().narrow(0, 0, kept));
+}
+
+void with_shared_seed(const std::function<void()>& call) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const torch::Tensor seed = torch::randint(1 << 24, {1}, torch::TensorOptions(torch::kInt64));
+  broadcast_(seed, 0, {.name = "Accelerator.seed"});
+  const at::Generator before = generator.clone();
+  generator.set_current_seed(static_cast<std::uint64_t>(seed.item<std::int64_t>()));
+  call();
+  generator.set_state(before.get_state());
+}
+
+}  // namespace kolo

@@ -1,0 +1,252 @@
+// The Accelerator's loop beside the same loop in one process and by hand. On all ranks at once.
+#include "tests/support/message_of.h"
+
+#include <kolo/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+namespace {
+
+using kolo::test::message_of;
+using testing::HasSubstr;
+
+torch::nn::Sequential make_network() {
+  torch::manual_seed(11);
+  return torch::nn::Sequential(torch::nn::Linear(4, 7), torch::nn::Tanh(), torch::nn::Linear(7, 2));
+}
+
+/// A rank's batch of a step; `rows` each.
+torch::Tensor batch_of(int step, int rank, std::int64_t rows = 3) {
+  torch::manual_seed(static_cast<std::uint64_t>(100 * step + rank));
+  return torch::randn({rows, 4});
+}
+
+/// Every rank's batches as one.
+torch::Tensor batch_of_all(int step) {
+  std::vector<torch::Tensor> all;
+  for (int r = 0; r < kolo::size(); ++r) all.push_back(batch_of(step, r));
+  return torch::cat(all);
+}
+
+void expect_close(const torch::nn::Module& one, const torch::nn::Module& other, double tolerance) {
+  for (const auto& item : one.named_parameters()) {
+    EXPECT_TRUE(
+        torch::allclose(item.value(), other.named_parameters()[item.key()], tolerance, tolerance))
+        << item.key();
+  }
+}
+
+TEST(Accelerator, FiftyStepsAreThoseOfOneProcessWithTheGlobalBatch) {
+  kolo::Accelerator accelerator;
+  auto alone = make_network(), network = make_network();
+  torch::optim::AdamW reference(alone->parameters(), 1e-2), adam(network->parameters(), 1e-2);
+  torch::optim::StepLR reference_rate(reference, 10, 0.9), rate(adam, 10 * kolo::size(), 0.9);
+  auto [scheduler, optimizer, model] = accelerator.prepare(rate, adam, network);
+  for (int step = 0; step < 50; ++step) {
+    reference.zero_grad();
+    alone->forward(batch_of_all(step)).square().mean().backward();
+    reference.step();
+    reference_rate.step();
+    optimizer.zero_grad();
+    accelerator.backward(model.forward(batch_of(step, kolo::rank())).square().mean());
+    optimizer.step();
+    scheduler.step();
+  }
+  expect_close(*alone, *network, 1e-4);
+  EXPECT_DOUBLE_EQ(adam.param_groups()[0].options().get_lr(),
+                   reference.param_groups()[0].options().get_lr())
+      << "the schedule of one process, which steps once for each";
+  EXPECT_EQ(accelerator.unwrap_model(model).get(), network.get());
+}
+
+TEST(Accelerator, AccumulatedPassesAreOneStep) {
+  kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 3});
+  auto alone = make_network(), network = make_network();
+  torch::optim::SGD reference(alone->parameters(), 0.1), sgd(network->parameters(), 0.1);
+  torch::optim::StepLR rate(sgd, 1, 0.5);
+  auto [model, optimizer, scheduler] = accelerator.prepare(network, sgd, rate);
+  for (int step = 0; step < 9; ++step) {
+    if (step % 3 == 0) reference.zero_grad();
+    (alone->forward(batch_of_all(step)).square().mean() / 3).backward();
+    if (step % 3 == 2) reference.step();
+    auto pass = accelerator.accumulate(model);
+    EXPECT_EQ(accelerator.sync_gradients(), step % 3 == 2);
+    accelerator.backward(model->forward(batch_of(step, kolo::rank())).square().mean());
+    const double before = accelerator.clip_grad_norm(optimizer, 1e9);
+    EXPECT_EQ(before > 0, step % 3 == 2);
+    optimizer.step();
+    scheduler.step();
+    optimizer.zero_grad();
+    sgd.param_groups()[0].options().set_lr(0.1);
+  }
+  expect_close(*alone, *network, 1e-5);
+}
+
+TEST(Accelerator, TheSchedulerStepsByTheOptionsAndNotWhileGradientsAddUp) {
+  const auto rate_after = [](const kolo::AcceleratorOptions& options, int steps) {
+    kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 2},
+                                  options);
+    auto network = make_network();
+    torch::optim::SGD sgd(network->parameters(), 1.0);
+    torch::optim::StepLR halves(sgd, 1, 0.5);
+    auto model = accelerator.prepare(network);
+    auto scheduler = accelerator.prepare(halves);
+    for (int i = 0; i < steps; ++i) {
+      auto pass = accelerator.accumulate(model);
+      scheduler.step();
+    }
+    return sgd.param_groups()[0].options().get_lr();
+  };
+  // LibTorch's StepLR first halves at its second step.
+  EXPECT_DOUBLE_EQ(rate_after({}, 4), std::pow(0.5, std::max(0, 2 * kolo::size() - 1)));
+  EXPECT_DOUBLE_EQ(rate_after({.step_scheduler_with_optimizer = false}, 4), 0.125);
+  kolo::Accelerator accelerator;
+  auto network = make_network();
+  torch::optim::SGD sgd(network->parameters(), 1.0);
+  kolo::ReduceLROnPlateau plateau(sgd, torch::optim::ReduceLROnPlateauScheduler::min, 0.5F, 0);
+  auto scheduler = accelerator.prepare(plateau);
+  scheduler.step(1.0F);
+  scheduler.step(2.0F);
+  EXPECT_DOUBLE_EQ(sgd.param_groups()[0].options().get_lr(), 0.5) << "once, whatever the ranks";
+}
+
+TEST(Accelerator, MixedPrecisionStaysNearAndSkipsWhatOverflows) {
+  for (const char* precision : {"bf16", "fp16"}) {
+    kolo::Accelerator accelerator(kolo::AcceleratorConfig{.mixed_precision = precision},
+                                  {.scaler = {.init_scale = 1024}});
+    EXPECT_EQ(accelerator.mixed_precision(), precision);
+    auto alone = make_network(), network = make_network();
+    torch::optim::SGD reference(alone->parameters(), 0.05), sgd(network->parameters(), 0.05);
+    auto [model, optimizer] = accelerator.prepare(network, sgd);
+    const auto step = [&](int i, double factor) {
+      optimizer.zero_grad();
+      const auto output = model.forward(batch_of(i, kolo::rank()));
+      EXPECT_EQ(output.scalar_type(), torch::kFloat32);
+      accelerator.backward(output.square().mean() * factor);
+      accelerator.clip_grad_norm(optimizer, 1e9);
+      optimizer.step();
+    };
+    for (int i = 0; i < 50; ++i) {
+      reference.zero_grad();
+      alone->forward(batch_of_all(i)).square().mean().backward();
+      reference.step();
+      step(i, 1);
+      EXPECT_FALSE(optimizer.step_was_skipped());
+    }
+    expect_close(*alone, *network, 2e-2);
+    EXPECT_FALSE(torch::equal(alone->parameters()[0], network->parameters()[0]))
+        << "forward is in a half type";
+    if (std::string(precision) == "bf16") continue;
+    const auto before = network->parameters()[0].detach().clone();
+    step(0, kolo::rank() == 0 ? 1e38 : 1);
+    EXPECT_TRUE(optimizer.step_was_skipped());
+    EXPECT_TRUE(torch::equal(network->parameters()[0], before));
+  }
+  kolo::Accelerator accelerator(kolo::AcceleratorConfig{.mixed_precision = "bf16"});
+  const auto guard = accelerator.autocast();
+  EXPECT_EQ(torch::mm(torch::ones({2, 2}), torch::ones({2, 2})).scalar_type(), torch::kBFloat16);
+}
+
+TEST(Accelerator, TakesAShardedOptimizer) {
+  for (const char* precision : {"no", "fp16"}) {
+    kolo::Accelerator accelerator(kolo::AcceleratorConfig{.mixed_precision = precision},
+                                  {.scaler = {.init_scale = 256}});
+    auto plain = make_network(), network = make_network();
+    torch::optim::AdamW adam(plain->parameters(), 1e-2);
+    kolo::ShardedOptimizer sharded(torch::optim::AdamW(network->parameters(), 1e-2),
+                                   network->named_parameters(), {.gradients_are_reduced = true});
+    auto [plain_model, plain_optimizer] = accelerator.prepare(plain, adam);
+    auto [optimizer, model] = accelerator.prepare(sharded, network);
+    for (int i = 0; i < 10; ++i) {
+      const auto step = [&](auto& of, auto& by) {
+        by.zero_grad();
+        accelerator.backward(of.forward(batch_of(i, kolo::rank())).square().mean());
+        const double norm = accelerator.clip_grad_norm(by, 0.1);
+        by.step();
+        return norm;
+      };
+      const double norm = step(plain_model, plain_optimizer);
+      EXPECT_NEAR(step(model, optimizer), norm, 1e-4 * norm);
+    }
+    expect_close(*plain, *network, 1e-4);
+  }
+}
+
+TEST(Accelerator, GathersTensorsAndTuples) {
+  kolo::Accelerator accelerator;
+  EXPECT_EQ(accelerator.num_processes(), kolo::size());
+  EXPECT_EQ(accelerator.process_index(), kolo::rank());
+  EXPECT_EQ(accelerator.is_main_process(), kolo::rank() == 0);
+  EXPECT_EQ(accelerator.is_local_main_process(), kolo::local_rank() == 0);
+  EXPECT_EQ(accelerator.device(), torch::Device(torch::kCPU));
+  const auto rows = torch::full({kolo::rank() + 1, 2}, kolo::rank());
+  const auto [all, scalars] = accelerator.gather(std::tuple(rows, torch::tensor(kolo::rank())));
+  EXPECT_EQ(all.size(0), kolo::size() * (kolo::size() + 1) / 2);
+  EXPECT_TRUE(torch::equal(scalars, torch::arange(kolo::size(), torch::kInt64).to(torch::kInt32)) ||
+              torch::equal(scalars, torch::arange(kolo::size(), scalars.scalar_type())));
+  const auto list = accelerator.gather(std::vector<torch::Tensor>{rows, rows});
+  EXPECT_EQ(list.size(), 2U);
+  EXPECT_TRUE(torch::equal(list[1], all));
+}
+
+TEST(Accelerator, SavesOnTheMainProcess) {
+  kolo::Accelerator accelerator;
+  const std::string path = kolo::broadcast_object(
+      (std::filesystem::temp_directory_path() / ("kolo_acc_" + std::to_string(getpid()))).string(),
+      0);
+  auto network = make_network(), loaded = make_network();
+  auto model = accelerator.prepare(network);
+  if (kolo::rank() == 0) {
+    const torch::NoGradGuard no_grad;
+    network->parameters()[0].fill_(7);
+  }
+  accelerator.save(model, path);
+  accelerator.wait_for_everyone();
+  torch::load(loaded, path);
+  EXPECT_EQ(loaded->parameters()[0][0][0].item<double>(), 7);
+  accelerator.wait_for_everyone();
+  if (accelerator.is_main_process()) std::filesystem::remove(path);
+  testing::internal::CaptureStdout();
+  accelerator.print("one ", 2);
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), kolo::rank() == 0 ? "one 2\n" : "");
+}
+
+TEST(AcceleratorErrors, ConfigurationsThatDoNotFit) {
+  using Config = kolo::AcceleratorConfig;
+  const auto error_of = [](const Config& config) {
+    return message_of([&] { kolo::Accelerator accelerator(config); });
+  };
+  EXPECT_THAT(error_of({.distributed_type = "FSDP"}), HasSubstr("distributed_type is FSDP"));
+  EXPECT_THAT(error_of({.mixed_precision = "fp8"}), HasSubstr("mixed_precision is fp8"));
+  EXPECT_THAT(error_of({.mixed_precision = "half"}), HasSubstr("mixed_precision is 'half'"));
+  EXPECT_THAT(error_of({.machine_rank = 2, .num_machines = 2}), HasSubstr("machine_rank is 2"));
+  EXPECT_THAT(error_of({.num_machines = 0}), HasSubstr("num_machines is 0"));
+  EXPECT_THAT(error_of({.num_processes = 0}), HasSubstr("num_processes is 0"));
+  EXPECT_THAT(error_of({.gradient_accumulation_steps = 0}),
+              HasSubstr("gradient_accumulation_steps is 0"));
+  const std::string met = std::to_string(kolo::size()) + " have met";
+  EXPECT_THAT(error_of({.num_processes = 17}),
+              HasSubstr("for 17 processes (num_processes), but " + met));
+  if (kolo::size() > 1) {
+    EXPECT_THAT(error_of({.distributed_type = "NO"}),
+                HasSubstr("(distributed_type NO), but " + met));
+  }
+  if (!kolo::cuda_built()) {
+    EXPECT_THAT(error_of({.distributed_type = "MULTI_GPU"}), HasSubstr("no CUDA"));
+    EXPECT_EQ(error_of({.distributed_type = "MULTI_GPU", .use_cpu = true}), "(no error)");
+  }
+  EXPECT_EQ(error_of({.distributed_type = "MULTI_CPU", .num_processes = kolo::size()}),
+            "(no error)");
+}
+
+TEST(AcceleratorErrors, WarningsAreRankZeros) {
+  testing::internal::CaptureStderr();
+  kolo::Accelerator accelerator(kolo::AcceleratorConfig{.warnings = {"the setting 'x'"}});
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            kolo::rank() == 0 ? "Accelerator: warning: the setting 'x'\n" : "");
+}
+
+}  // namespace
