@@ -1,11 +1,17 @@
 // kolo-info: what kolo is built with, what it finds where it is started, and which algorithm it
 // would take for which size. Run by people, alone or under a launcher; rank 0 prints.
+#include "tools/info/build.h"
+#include "tools/info/doctor.h"
+
 #include <kolo/kolo.h>
 
 #include <fmt/format.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <array>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -16,7 +22,10 @@ constexpr const char* kExamples = R"(examples:
   kolo-info                              # what this build has, and this host alone
   mpirun -np 4 kolo-info                 # how these ranks meet, what links they have, what they choose
   kolo-run -H node1:2,node2:2 kolo-info --json
-  kolo-info --knobs                      # every KOLO_ variable
+  kolo-info --build                      # a table of what this build has, and versions
+  kolo-info --knobs                      # every KOLO_ variable, its value and where that comes from
+  kolo-info --doctor                     # what stands in the way on this host, and what to do
+  kolo-run -H node1:2,node2:2 kolo-info --doctor   # and between the hosts of a job
 
 Link speeds are those that init() measures, between two ranks of one host and of two hosts.)";
 
@@ -33,17 +42,6 @@ std::string size_text(std::uint64_t bytes) {
 nlohmann::json to_json(const kolo::LinkInfo& link) {
   if (link.latency_us == 0) return nullptr;
   return {{"latency_us", link.latency_us}, {"GBps", link.gigabytes_per_second}};
-}
-
-nlohmann::json knobs_json() {
-  nlohmann::json rows = nlohmann::json::array();
-  for (const kolo::Knob& knob : kolo::knobs())
-    rows.push_back({{"name", knob.name},
-                    {"unit", knob.unit},
-                    {"default", knob.default_value},
-                    {"range", knob.range},
-                    {"purpose", knob.purpose}});
-  return rows;
 }
 
 /// Collective: what rank 0 prints.
@@ -68,12 +66,6 @@ nlohmann::json job_json() {
           {"inside", to_json(info.inside)},
           {"across", to_json(info.across)},
           {"allreduce", std::move(choices)}};
-}
-
-void print_knobs() {
-  for (const kolo::Knob& knob : kolo::knobs())
-    fmt::print("{:<24} {} (default {}; {}): {}\n", knob.name, knob.unit,
-               knob.default_value.empty() ? "none" : knob.default_value, knob.range, knob.purpose);
 }
 
 std::string link_text(const nlohmann::json& link) {
@@ -108,6 +100,21 @@ void print_job(const nlohmann::json& job) {
                choice["algorithm"].get<std::string>());
 }
 
+/// Each host tells of itself by its first rank; rank 0 of the job.
+int examine(int argc, char** argv) {
+  kolo::init(argc, argv);
+  std::array<char, 256> host = {};
+  ::gethostname(host.data(), host.size() - 1);
+  int bad = 0;
+  if (kolo::local_rank() == 0) {
+    bad += kolo::info::print_findings(host.data(), kolo::info::examine_host());
+  }
+  const auto of_job = kolo::info::examine_job();
+  if (kolo::rank() == 0) bad += kolo::info::print_findings("job", of_job);
+  kolo::shutdown();
+  return bad > 0 ? 1 : 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -116,18 +123,31 @@ int main(int argc, char** argv) {
   app.footer(kExamples);
   bool json = false;
   bool knobs = false;
+  bool build = false;
+  bool doctor = false;
   app.add_flag("--json", json, "print JSON");
-  app.add_flag("--knobs", knobs, "list every KOLO_ variable, and start nothing");
+  app.add_flag("--knobs", knobs, "every KOLO_ variable with its value and origin");
+  app.add_flag("--build", build, "a table of what this build has, and start no job");
+  app.add_flag("--doctor", doctor,
+               "test this host and the job's network; exit status 1 for findings");
   CLI11_PARSE(app, argc, argv);
-  if (knobs) {
+  const auto show = [json](const nlohmann::json& what, void (*print)(const nlohmann::json&)) {
     if (json) {
-      std::cout << knobs_json().dump(2) << std::endl;
+      std::cout << what.dump(2) << std::endl;
     } else {
-      print_knobs();
+      print(what);
     }
-    return 0;
-  }
+  };
   try {
+    if (knobs) {
+      show(kolo::info::knobs_json(kolo::Environment::of_process()), kolo::info::print_knobs);
+      return 0;
+    }
+    if (build) {
+      show(kolo::info::build_json(), kolo::info::print_build);
+      return 0;
+    }
+    if (doctor) return examine(argc, argv);
     kolo::init(argc, argv);
     const nlohmann::json job = job_json();
     if (kolo::rank() == 0) {

@@ -1,0 +1,127 @@
+#include "tools/info/build.h"
+
+#include "runtime/topology/host.h"
+
+#include <kolo/kolo.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace kolo::info {
+namespace {
+
+bool exists(const std::string& path) {
+  std::error_code unknown;
+  return std::filesystem::exists(path, unknown);
+}
+
+nlohmann::json to_json(const std::vector<Part>& parts) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const Part& part : parts) {
+    rows.push_back({{"name", part.name}, {"there", part.there}, {"remark", part.remark}});
+  }
+  return rows;
+}
+
+/// UCX's word for a transport in the list of those that it can use.
+Part transport(const std::string& list, std::string name, const std::string& word,
+               std::string remark) {
+  const bool there = list.find(word) != std::string::npos;
+  return {std::move(name), there, there ? "" : std::move(remark)};
+}
+
+}  // namespace
+
+Part gpu_direct() {
+  Part part{"GPUDirect RDMA"};
+  if (!cuda_built()) {
+    part.remark = "this build has no CUDA";
+  } else if (!exists("/dev/nvidiactl")) {
+    part.remark = "no NVIDIA driver on this host";
+  } else if (!exists("/sys/class/infiniband")) {
+    part.remark = "no RDMA network card on this host";
+  } else if (!exists("/sys/module/nvidia_peermem")) {
+    part.remark = "module nvidia_peermem is not loaded (dma-buf is not looked at)";
+  } else {
+    part.there = true;
+  }
+  return part;
+}
+
+nlohmann::json build_json() {
+  InitOptions options;
+  options.init_method = "single://";
+  init(options);
+  const std::string list = runtime_info().transport;
+  shutdown();
+  std::vector<Part> operations;
+  for (const char* name : {"all-reduce", "all-gather", "broadcast", "reduce-scatter", "all-to-all",
+                           "gather", "scatter", "send and receive", "barrier", "join", "Adasum"}) {
+    operations.push_back({name, true});
+  }
+  const auto cores = usable_cores();
+  return {
+      {"version", version()},
+      {"frameworks", to_json({{"LibTorch", KOLO_INFO_TORCH, KOLO_INFO_TORCH ? "" : "built without"},
+                              {"raw memory", true, ""}})},
+      {"bootstraps", to_json({{"MPI", mpi_built(), mpi_built() ? "" : "built without"},
+                              {"TCP store", true, "tcp://, env://, slurm://, kolo-run"},
+                              {"file", true, "file://"},
+                              {"store of the user's own", true, "InitOptions::store"}})},
+      {"transports",
+       to_json({transport(list, "shared memory", "posix", "UCX finds none"),
+                transport(list, "CMA", "cma", "not allowed here"),
+                transport(list, "TCP", "tcp", "UCX finds no network"),
+                transport(list, "RDMA", "rc", "UCX finds no RDMA network card"), gpu_direct()})},
+      {"operations", to_json(operations)},
+      {"devices", to_json({{"CPU", true, fmt::format("cores {}", fmt::join(cores, ", "))},
+                           {"CUDA", cuda_built(), cuda_built() ? "" : "built without"},
+                           {"NCCL", nccl_built(), nccl_built() ? "" : "built without"}})},
+      {"ucx", list}};
+}
+
+void print_build(const nlohmann::json& build) {
+  fmt::print("kolo {}, {}\n", build["version"].get<std::string>(), build["ucx"].get<std::string>());
+  for (const char* group : {"frameworks", "bootstraps", "transports", "operations", "devices"}) {
+    fmt::print("\n{}:\n", group);
+    for (const auto& part : build[group]) {
+      const auto remark = part["remark"].get<std::string>();
+      fmt::print("  [{}] {}{}\n", part["there"].get<bool>() ? 'X' : ' ',
+                 part["name"].get<std::string>(), remark.empty() ? "" : " (" + remark + ")");
+    }
+  }
+}
+
+nlohmann::json knobs_json(const Environment& environment) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const Knob& knob : knobs()) {
+    const auto set = environment.get(knob.name);
+    const bool hidden = knob.name == "KOLO_SECRET" && set;
+    rows.push_back({{"name", knob.name},
+                    {"value", hidden ? "(hidden)" : set.value_or(knob.default_value)},
+                    {"origin", set ? "environment" : "default"},
+                    {"unit", knob.unit},
+                    {"default", knob.default_value},
+                    {"range", knob.range},
+                    {"purpose", knob.purpose}});
+  }
+  return rows;
+}
+
+void print_knobs(const nlohmann::json& knobs) {
+  const auto text = [](const nlohmann::json& value) {
+    const auto word = value.get<std::string>();
+    return word.empty() ? "none" : word;
+  };
+  for (const auto& knob : knobs) {
+    fmt::print("{:<24} = {} ({})\n{:27}{}; {}; default {}; {}\n", text(knob["name"]),
+               text(knob["value"]), text(knob["origin"]), "", text(knob["purpose"]),
+               text(knob["unit"]), text(knob["default"]), text(knob["range"]));
+  }
+}
+
+}  // namespace kolo::info

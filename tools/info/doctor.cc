@@ -1,0 +1,214 @@
+#include "tools/info/doctor.h"
+
+#include "runtime/base/unique_handle.h"
+#include "runtime/topology/host.h"
+
+#include <kolo/kolo.h>
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string_view>
+#include <system_error>
+
+namespace kolo::info {
+namespace {
+
+constexpr std::size_t kMiB = 1 << 20;
+constexpr std::size_t kWindow = 16 * kMiB;  // KOLO_SHARED_MEMORY's default
+
+std::string reason() { return std::generic_category().message(errno); }
+
+Finding shared_memory() {
+  const UniqueDescriptor memory(::memfd_create("kolo-info", MFD_CLOEXEC));
+  if (!memory || ::ftruncate(memory.get(), kWindow) != 0) {
+    return {false, "shared memory: no memfd: " + reason(),
+            "kolo's windows need memfd_create(); a container's seccomp profile may forbid it"};
+  }
+  void* const mapped =
+      ::mmap(nullptr, kWindow, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory.get(), 0);
+  if (mapped == MAP_FAILED) {
+    return {false,
+            fmt::format("shared memory: {} MiB cannot be mapped: {}", kWindow / kMiB, reason()),
+            "raise the memory limit, or lower KOLO_SHARED_MEMORY"};
+  }
+  ::munmap(mapped, kWindow);
+  return {true, fmt::format("shared memory: {} MiB mapped", kWindow / kMiB)};
+}
+
+Finding device_shm() {
+  struct statvfs room = {};
+  if (::statvfs("/dev/shm", &room) != 0) {
+    return {false, "/dev/shm is not there", "mount a tmpfs: UCX's shared memory lives in it"};
+  }
+  const auto free = room.f_bavail * room.f_frsize / kMiB;
+  if (free >= 64) return {true, fmt::format("/dev/shm: {} MiB free", free)};
+  return {false, fmt::format("/dev/shm: {} MiB free", free),
+          "give a container more, as docker run --shm-size=1g"};
+}
+
+Finding ports() {
+  const UniqueDescriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in any = {};
+  any.sin_family = AF_INET;
+  if (!listener || ::bind(listener.get(), reinterpret_cast<sockaddr*>(&any), sizeof any) != 0 ||
+      ::listen(listener.get(), 1) != 0) {
+    return {false, "ports: cannot listen at any: " + reason(), "see net.ipv4.ip_local_port_range"};
+  }
+  return {true, "ports: a free one was found"};
+}
+
+Finding own_name() {
+  std::array<char, 256> name = {};
+  ::gethostname(name.data(), name.size() - 1);
+  addrinfo hints = {};
+  hints.ai_family = AF_INET;
+  addrinfo* raw = nullptr;
+  if (::getaddrinfo(name.data(), nullptr, &hints, &raw) != 0) {
+    return {false, fmt::format("name: '{}' has no address", name.data()),
+            "add it to /etc/hosts, or give kolo-run --address"};
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(raw, ::freeaddrinfo);
+  std::array<char, INET_ADDRSTRLEN> text = {};
+  const auto* const address = reinterpret_cast<const sockaddr_in*>(list->ai_addr);
+  ::inet_ntop(AF_INET, &address->sin_addr, text.data(), text.size());
+  const bool loopback = (ntohl(address->sin_addr.s_addr) >> 24) == 127;
+  if (!loopback) return {true, fmt::format("name: {} is {}", name.data(), text.data())};
+  return {
+      false, fmt::format("name: {} is {}, which no other host reaches", name.data(), text.data()),
+      "for jobs on several hosts: correct /etc/hosts, or give kolo-run --address or --interface"};
+}
+
+Finding limit(const char* what, int resource, rlim_t wanted, rlim_t unit, const char* remedy) {
+  rlimit limits = {};
+  ::getrlimit(static_cast<__rlimit_resource>(resource), &limits);
+  const bool good = limits.rlim_cur == RLIM_INFINITY || limits.rlim_cur >= wanted;
+  const std::string value =
+      limits.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(limits.rlim_cur / unit);
+  return {good, fmt::format("{}: {}", what, value), good ? "" : remedy};
+}
+
+/// Collective: one number of each rank.
+std::vector<double> gather(double mine, const char* name) {
+  std::vector<double> all(static_cast<std::size_t>(size()), 0.0);
+  all[static_cast<std::size_t>(rank())] = mine;
+  allreduce(all.data(), all.data(), {size()}, DataType::kFloat64,
+            {.op = ReduceOp::kSum, .name = name});
+  return all;
+}
+
+/// Collective: the lowest rank with this host's name.
+int first_of_this_host() {
+  std::array<char, 256> name = {};
+  ::gethostname(name.data(), name.size() - 1);
+  // 52 bits, which a double holds.
+  const auto mine = static_cast<double>(std::hash<std::string_view>()(name.data()) >> 12);
+  const auto all = gather(mine, "kolo-info: names");
+  return static_cast<int>(std::find(all.begin(), all.end(), mine) - all.begin());
+}
+
+Finding clocks() {
+  barrier();
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto all = gather(std::chrono::duration<double>(now).count(), "kolo-info: clocks");
+  const auto [first, last] = std::minmax_element(all.begin(), all.end());
+  const double apart = *last - *first;
+  if (apart < 1) return {true, fmt::format("clocks: within {:.3f} s", apart)};
+  return {false,
+          fmt::format("clocks: rank {}'s is {:.1f} s before rank {}'s", last - all.begin(), apart,
+                      first - all.begin()),
+          "let the hosts keep time by NTP: logs of ranks are hard to read else"};
+}
+
+Finding links() {
+  const RuntimeInfo info = runtime_info();
+  const auto text = [](const LinkInfo& link) {
+    return link.latency_us == 0
+               ? "none"
+               : fmt::format("{:.1f} us, {:.2f} GB/s", link.latency_us, link.gigabytes_per_second);
+  };
+  const std::string what =
+      fmt::format("links: inside hosts {}; between hosts {}", text(info.inside), text(info.across));
+  if (info.across.latency_us < 1000) return {true, what};
+  return {false, what,
+          "more than 1 ms between hosts: choose the faster network, KOLO_INTERFACE=eth1"};
+}
+
+/// Hardware threads that a host's ranks may use between them, by rank: a launcher may have given
+/// each its own.
+Finding cores() {
+  constexpr std::size_t kMost = 1024;
+  const auto ranks = static_cast<std::size_t>(size());
+  std::vector<double> masks(ranks * kMost, 0.0);
+  for (const int core : usable_cores()) {
+    const auto index = static_cast<std::size_t>(core);
+    if (index < kMost) masks[static_cast<std::size_t>(rank()) * kMost + index] = 1;
+  }
+  allreduce(masks.data(), masks.data(), {static_cast<std::int64_t>(masks.size())},
+            DataType::kFloat64, {.op = ReduceOp::kSum, .name = "kolo-info: cores"});
+  // A host is told by the rank that is its first.
+  const auto firsts = gather(static_cast<double>(first_of_this_host()), "kolo-info: hosts");
+  double least = static_cast<double>(kMost);
+  std::size_t where = 0;
+  for (std::size_t first = 0; first < ranks; ++first) {
+    std::set<std::size_t> together;
+    int members = 0;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      if (firsts[r] != static_cast<double>(first)) continue;
+      ++members;
+      for (std::size_t core = 0; core < kMost; ++core) {
+        if (masks[r * kMost + core] > 0) together.insert(core);
+      }
+    }
+    if (members == 0 || static_cast<double>(together.size()) / members >= least) continue;
+    least = static_cast<double>(together.size()) / members;
+    where = first;
+  }
+  if (least >= 1) return {true, fmt::format("cores: at least {:.1f} a rank", least)};
+  return {false, fmt::format("cores: {:.1f} a rank on the host of rank {}", least, where),
+          "start fewer ranks there; ranks that share a core wait for each other"};
+}
+
+}  // namespace
+
+std::vector<Finding> examine_host() {
+  std::vector<Finding> findings = {shared_memory(), device_shm(), ports(), own_name()};
+  std::error_code unknown;
+  const bool rdma = std::filesystem::exists("/sys/class/infiniband", unknown);
+  findings.push_back(limit("locked memory (KiB)", RLIMIT_MEMLOCK, rdma ? RLIM_INFINITY : 0, 1024,
+                           "RDMA registers memory: ulimit -l unlimited (limits.conf, or the "
+                           "scheduler's prolog)"));
+  findings.push_back(limit("open files", RLIMIT_NOFILE, 1024, 1,
+                           "a connection and its memory take some for each rank: ulimit -n 65536"));
+  return findings;
+}
+
+std::vector<Finding> examine_job() { return {cores(), clocks(), links()}; }
+
+int print_findings(const std::string& host, const std::vector<Finding>& findings) {
+  std::string text;
+  for (const Finding& finding : findings) {
+    text += fmt::format("{}: [{}] {}\n", host, finding.good ? "ok" : "!!", finding.what);
+    if (!finding.good) text += fmt::format("{}:      → {}\n", host, finding.remedy);
+  }
+  fmt::print("{}", text);  // at once: ranks of several hosts print
+  return static_cast<int>(std::count_if(findings.begin(), findings.end(),
+                                        [](const Finding& finding) { return !finding.good; }));
+}
+
+}  // namespace kolo::info
