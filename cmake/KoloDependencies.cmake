@@ -1,5 +1,5 @@
 # What kolo builds on, each through its own package. Sets KOLO_PRIVATE_DEPENDENCIES for the core,
-# and KOLO_HAS_MPI, KOLO_HAS_TORCH and KOLO_HAS_GLOO with a reason each for the summary.
+# and KOLO_HAS_MPI, KOLO_HAS_PMIX, KOLO_HAS_TORCH and KOLO_HAS_GLOO with a reason each for the summary.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
@@ -34,6 +34,13 @@ endif()
 kolo_optional_part(KOLO_HAS_MPI KOLO_WITH_MPI "MPI_C_FOUND"
   "MPI ${MPI_C_VERSION}, ${MPI_C_COMPILER}"
   "no MPI was found (Debian: libopenmpi-dev; elsewhere: -DMPI_C_COMPILER=<its mpicc>)")
+
+if(NOT KOLO_WITH_PMIX STREQUAL "OFF")
+  pkg_check_modules(PMIX QUIET IMPORTED_TARGET pmix)
+endif()
+kolo_optional_part(KOLO_HAS_PMIX KOLO_WITH_PMIX "PMIX_FOUND"
+  "PMIx ${PMIX_VERSION}"
+  "no PMIx was found (Debian: libpmix-dev)")
 
 # A library that kolo-perf compares with; kolo itself never uses it.
 if(NOT KOLO_WITH_GLOO STREQUAL "OFF")

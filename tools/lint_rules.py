@@ -68,6 +68,7 @@ LIBRARIES = [
     ("protobuf", r"google/protobuf/|.*\.pb\.h$", ("runtime/negotiation/wire.cc",)),
     ("UCX", r"uc[pst]/", ("transport/ucx/", "tests/transport/ucx/")),
     ("MPI", r"mpi\.h$", ("runtime/bootstrap/mpi_bootstrap.cc", "tests/", "tools/perf/mpi_engine.cc")),
+    ("PMIx", r"pmix", ("runtime/bootstrap/pmix_bootstrap.cc",)),
     ("oneCCL", r"oneapi/ccl", ("tools/perf/oneccl_engine.cc",)),
     ("gloo", r"gloo/", ("tools/perf/gloo_engine.cc",)),
     ("hwloc", r"hwloc", ("runtime/topology/",)),

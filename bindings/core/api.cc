@@ -5,6 +5,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/environment.h"
 #include "runtime/bootstrap/mpi_bootstrap.h"
+#include "runtime/bootstrap/pmix_bootstrap.h"
 #include "runtime/bootstrap/rendezvous.h"
 #include "transport/ucx/ucx_transport.h"
 
@@ -106,6 +107,7 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
                                 .has_store = options.store != nullptr,
                                 .has_mpi_communicator = options.mpi_comm != nullptr,
                                 .mpi_built = mpi_built(),
+                                .pmix_built = pmix_built(),
                                 .mpi_running = mpi_is_running()};
   KOLO_ASSIGN(const WayIn way, find_way_in(request, config, environment));
   log.info("way in: {}", to_text(way));

@@ -4,6 +4,7 @@
 #include "runtime/bootstrap/file_store.h"
 #include "runtime/bootstrap/launcher.h"
 #include "runtime/bootstrap/mpi_bootstrap.h"
+#include "runtime/bootstrap/pmix_bootstrap.h"
 #include "runtime/bootstrap/prefix_store.h"
 #include "runtime/bootstrap/single_bootstrap.h"
 #include "runtime/bootstrap/store_bootstrap.h"
@@ -108,6 +109,11 @@ Result<std::unique_ptr<Bootstrap>> meet(const WayIn& way, MeetingParts parts,
           way, nullptr,
           std::make_unique<PrefixStore>(fmt::format("meeting {}", parts.number),
                                         std::move(parts.store))));
+    case Meeting::kPmix: {
+      KOLO_ASSIGN(auto pmix, make_pmix_bootstrap(parts.number, deadline));
+      KOLO_TRY(check_world_size(find_launcher(environment), pmix->size(), pmix->description()));
+      return pmix;
+    }
     case Meeting::kMpi:
       break;
   }

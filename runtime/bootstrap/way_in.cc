@@ -12,7 +12,7 @@ namespace kolo {
 namespace {
 
 constexpr std::string_view kMethods =
-    "env://, tcp://host:port, file:///path, mpi://, slurm:// or single://";
+    "env://, tcp://host:port, file:///path, mpi://, pmix://, slurm:// or single://";
 
 /// "tcp" of "tcp://…", and the rest.
 struct Method {
@@ -24,8 +24,8 @@ Result<Method> parse_method(const std::string& text) {
   const auto end = text.find("://");
   Method method;
   if (end != std::string::npos) method = {text.substr(0, end), text.substr(end + 3)};
-  const bool bare = method.scheme == "env" || method.scheme == "mpi" || method.scheme == "slurm" ||
-                    method.scheme == "single";
+  const bool bare = method.scheme == "env" || method.scheme == "mpi" || method.scheme == "pmix" ||
+                    method.scheme == "slurm" || method.scheme == "single";
   if (bare && method.rest.empty()) return method;
   if (method.scheme == "tcp" && !method.rest.empty()) return method;
   if (method.scheme == "file" && method.rest.starts_with('/')) return method;
@@ -117,9 +117,18 @@ WayIn over_mpi(std::string why) {
   return way;
 }
 
+WayIn over_pmix(std::string why) {
+  WayIn way;
+  way.meeting = Meeting::kPmix;
+  way.method = "pmix";
+  way.why = std::move(why);
+  return way;
+}
+
 Result<WayIn> by_method(const Method& method, const std::string& why,
                         const std::optional<Identity>& stated, const Environment& environment) {
   if (method.scheme == "mpi") return over_mpi(why);
+  if (method.scheme == "pmix") return over_pmix(why);
   if (method.scheme == "single") return alone(why);
   std::optional<Identity> who = stated;
   if (!who && method.scheme != "slurm") who = identity_of_environment(environment);
@@ -170,6 +179,9 @@ Result<WayIn> by_environment(const WayInRequest& request, const Environment& env
   const auto by_mpi = identity_of_mpi_launcher(environment);
   if (request.mpi_built && (by_mpi || environment.get("PMIX_RANK"))) {
     return over_mpi(by_mpi ? by_mpi->source + " are set" : "PMIX_RANK is set");
+  }
+  if (request.pmix_built && environment.get("PMIX_RANK") && !environment.get("MASTER_ADDR")) {
+    return over_pmix("PMIX_RANK is set");
   }
   const auto by_slurm = identity_of_slurm_step(environment);
   // An MPI launcher that does not say where to meet may still have been started by Slurm.
@@ -245,6 +257,8 @@ std::string to_text(const WayIn& way) {
       return fmt::format("a world of one, because {}", way.why);
     case Meeting::kMpi:
       return fmt::format("mpi, because {}", way.why);
+    case Meeting::kPmix:
+      return fmt::format("pmix, because {}", way.why);
     case Meeting::kTcp:
       where = "tcp://" + to_text(way.endpoint);
       break;

@@ -15,18 +15,18 @@
 namespace kolo {
 
 /// Where ranks meet.
-enum class Meeting : std::uint8_t { kSingle, kMpi, kTcp, kFile, kStore };
+enum class Meeting : std::uint8_t { kSingle, kMpi, kPmix, kTcp, kFile, kStore };
 
 struct WayIn {
   Meeting meeting = Meeting::kSingle;
-  int rank = 0;                                  ///< MPI tells it later
-  int size = 1;                                  ///< MPI tells it later
+  int rank = 0;                                  ///< MPI and PMIx tell it later
+  int size = 1;                                  ///< MPI and PMIx tell it later
   std::optional<int> local_rank = std::nullopt;  ///< as announced
   Endpoint endpoint = {};                        ///< of kTcp
   bool launcher_serves = false;                  ///< of kTcp: else rank 0 does
   std::string path = {};                         ///< of kFile
   std::string method =
-      {};                ///< env, tcp, file, mpi, slurm, single or store: all ranks take the same
+      {};  ///< env, tcp, file, mpi, pmix, slurm, single or store: all ranks take the same
   std::string why = {};  ///< "RANK and WORLD_SIZE are set"
 };
 
@@ -39,6 +39,7 @@ struct WayInRequest {
   bool has_store = false;  ///< of the user's own
   bool has_mpi_communicator = false;
   bool mpi_built = false;
+  bool pmix_built = false;
   bool mpi_running = false;  ///< the user has initialised it
 };
 

@@ -23,11 +23,20 @@ def mpirun(*arguments, **variables):
 
 class Table(unittest.TestCase):
     def test_mpirun(self):
+        self.expect_layouts()
+
+    def test_pmix(self):
+        done = mpirun("-np", "1", program("probe"), KOLO_INIT_METHOD="pmix://")
+        if "has no PMIx" in done.stderr:
+            self.skipTest("this build has no PMIx")
+        self.expect_layouts("-x", "KOLO_INIT_METHOD=pmix://")
+
+    def expect_layouts(self, *options):
         for name, layout in LAYOUTS.items():
             with self.subTest(name):
                 hosts = folder() / "hostfile"
                 hosts.write_text("".join(f"kolohost{host}\n" for host in layout), encoding="ascii")
-                done = mpirun("--hostfile", str(hosts), "-map-by", "seq", "-np", str(len(layout)),
+                done = mpirun("--hostfile", str(hosts), "-map-by", "seq", "-np", str(len(layout)), *options,
                               program("probe"))
                 check(self, layout, done.stdout, done.stderr, [done.returncode])
 

@@ -69,6 +69,7 @@ nlohmann::json build_json() {
       {"frameworks", to_json({{"LibTorch", KOLO_INFO_TORCH, KOLO_INFO_TORCH ? "" : "built without"},
                               {"raw memory", true, ""}})},
       {"bootstraps", to_json({{"MPI", mpi_built(), mpi_built() ? "" : "built without"},
+                              {"PMIx", KOLO_INFO_PMIX, KOLO_INFO_PMIX ? "" : "built without"},
                               {"TCP store", true, "tcp://, env://, slurm://, kolo-run"},
                               {"file", true, "file://"},
                               {"store of the user's own", true, "InitOptions::store"}})},

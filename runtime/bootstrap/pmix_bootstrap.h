@@ -1,0 +1,18 @@
+// The way in over PMIx, which Open MPI's mpirun and `srun --mpi=pmix` offer to every program, MPI
+// or not: put, one fence that hands out all data, get. Its source is pmix_bootstrap.cc, or
+// no_pmix_bootstrap.cc in a build without PMIx. Used by the thread that calls init.
+#pragma once
+
+#include "runtime/bootstrap/bootstrap.h"
+
+#include <memory>
+
+namespace kolo {
+
+bool pmix_built();
+
+/// Connects to the PMIx server of this host, which tells rank and size. `number` counts the
+/// meetings of this process. kUnsupported without PMIx, kTransport where no server answers.
+Result<std::unique_ptr<Bootstrap>> make_pmix_bootstrap(int number, Deadline deadline);
+
+}  // namespace kolo
