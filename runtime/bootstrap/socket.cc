@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <system_error>
 
@@ -95,6 +96,18 @@ bool is_local_address(const sockaddr& address) {
          IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
 }
 
+/// Where nobody listens at a port of the range that connecting sockets get theirs from, a socket
+/// may get that very port, and TCP connects it to itself.
+bool is_connected_to_itself(int fd) {
+  sockaddr_storage here = {};
+  sockaddr_storage there = {};
+  socklen_t length = sizeof here;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&here), &length) != 0) return false;
+  length = sizeof there;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&there), &length) != 0) return false;
+  return std::memcmp(&here, &there, length) == 0;
+}
+
 /// 0, or the errno of connecting.
 int try_connect(const addrinfo& address, UniqueDescriptor& connected, Deadline deadline) {
   UniqueDescriptor fd = open_socket(address);
@@ -107,6 +120,7 @@ int try_connect(const addrinfo& address, UniqueDescriptor& connected, Deadline d
     ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
     if (error != 0) return error;
   }
+  if (is_connected_to_itself(fd.get())) return ECONNREFUSED;
   connected = std::move(fd);
   return 0;
 }
