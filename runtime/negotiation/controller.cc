@@ -3,6 +3,8 @@
 #include "runtime/base/check.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <utility>
 
 namespace kolo {
@@ -77,9 +79,9 @@ Status Controller::send_ready(const SlotSet& slots, const std::vector<Request>& 
     ++counters_.messages;
     KOLO_TRY(control_plane_.send(0, MessageKind::kReady, payload));
   }
-  if (!requests.empty()) {
+  for (std::span<const Request> rest(requests); !rest.empty();) {
     ++counters_.messages;
-    KOLO_TRY(control_plane_.send(0, MessageKind::kRequests, encode(requests)));
+    KOLO_TRY(control_plane_.send(0, MessageKind::kRequests, encode_first(rest)));
   }
   return {};
 }
@@ -186,10 +188,14 @@ Result<bool> Controller::decide() {
     KOLO_TRY(control_plane_.send_to_others(MessageKind::kAgreed, payload));
     take_slots(slots);
   }
-  if (!responses.empty()) {
+  auto first = std::make_move_iterator(responses.begin());
+  for (std::span<const Response> rest(responses); !rest.empty();) {
+    const std::size_t before = rest.size();
     counters_.messages += others;
-    KOLO_TRY(control_plane_.send_to_others(MessageKind::kResponses, encode(responses)));
-    KOLO_TRY(take_responses(std::move(responses)));
+    KOLO_TRY(control_plane_.send_to_others(MessageKind::kResponses, encode_first(rest)));
+    const auto end = first + static_cast<std::ptrdiff_t>(before - rest.size());
+    KOLO_TRY(take_responses({first, end}));  // a list is a message, on every rank
+    first = end;
   }
   return true;
 }

@@ -7,6 +7,9 @@
 namespace kolo {
 namespace {
 
+/// Of a list: well below what Transport::post_message() takes.
+constexpr std::size_t kMostBytes = 512 << 10;
+
 void to_wire(const Signature& signature, wire::Signature& out) {
   out.set_kind(static_cast<std::uint32_t>(signature.kind));
   out.set_type(static_cast<std::uint32_t>(signature.type));
@@ -43,6 +46,44 @@ void to_wire(const Splits& splits, wire::Splits& out) {
 
 Splits from_wire(const wire::Splits& in) { return {in.rows().begin(), in.rows().end()}; }
 
+void add_to_wire(const Request& request, wire::RequestList& list) {
+  wire::Request& out = *list.add_requests();
+  out.set_name(request.name);
+  out.set_absent(request.absent);
+  to_wire(request.signature, *out.mutable_signature());
+  if (!request.splits.empty()) to_wire(request.splits, *out.mutable_splits());
+  out.set_complaint(request.complaint);
+}
+
+void add_to_wire(const Response& response, wire::ResponseList& list) {
+  wire::Response& out = *list.add_responses();
+  out.set_name(response.name);
+  out.set_contributors(static_cast<std::uint32_t>(response.contributors));
+  out.set_participants(static_cast<std::uint32_t>(response.participants));
+  out.set_result(response.result);
+  for (const Splits& splits : response.splits) to_wire(splits, *out.add_splits());
+  to_wire(response.signature, *out.mutable_signature());
+  if (response.error) {
+    out.set_failed(true);
+    out.set_error_code(static_cast<std::uint32_t>(response.error->code));
+    out.set_error_message(response.error->message);
+  }
+}
+
+template <class List, class Item>
+std::string encode_first_as(std::span<const Item>& items) {
+  std::string bytes;
+  List one;
+  while (!items.empty()) {
+    one.Clear();
+    add_to_wire(items.front(), one);
+    if (!bytes.empty() && bytes.size() + one.ByteSizeLong() > kMostBytes) break;
+    one.AppendToString(&bytes);  // lists one after the other are one list
+    items = items.subspan(1);
+  }
+  return bytes;
+}
+
 template <class List>
 bool parse(std::span<const std::byte> bytes, List& list) {
   return bytes.size() <= INT32_MAX &&
@@ -51,36 +92,12 @@ bool parse(std::span<const std::byte> bytes, List& list) {
 
 }  // namespace
 
-std::string encode(const std::vector<Request>& requests) {
-  wire::RequestList list;
-  for (const Request& request : requests) {
-    wire::Request& out = *list.add_requests();
-    out.set_name(request.name);
-    out.set_absent(request.absent);
-    to_wire(request.signature, *out.mutable_signature());
-    if (!request.splits.empty()) to_wire(request.splits, *out.mutable_splits());
-    out.set_complaint(request.complaint);
-  }
-  return list.SerializeAsString();
+std::string encode_first(std::span<const Request>& list) {
+  return encode_first_as<wire::RequestList>(list);
 }
 
-std::string encode(const std::vector<Response>& responses) {
-  wire::ResponseList list;
-  for (const Response& response : responses) {
-    wire::Response& out = *list.add_responses();
-    out.set_name(response.name);
-    out.set_contributors(static_cast<std::uint32_t>(response.contributors));
-    out.set_participants(static_cast<std::uint32_t>(response.participants));
-    out.set_result(response.result);
-    for (const Splits& splits : response.splits) to_wire(splits, *out.add_splits());
-    to_wire(response.signature, *out.mutable_signature());
-    if (response.error) {
-      out.set_failed(true);
-      out.set_error_code(static_cast<std::uint32_t>(response.error->code));
-      out.set_error_message(response.error->message);
-    }
-  }
-  return list.SerializeAsString();
+std::string encode_first(std::span<const Response>& list) {
+  return encode_first_as<wire::ResponseList>(list);
 }
 
 Result<std::vector<Request>> decode_requests(std::span<const std::byte> bytes) {

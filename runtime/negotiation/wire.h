@@ -37,8 +37,10 @@ struct Response {
   bool runs() const { return !error && contributors > 0 && moves_data(signature.kind); }
 };
 
-std::string encode(const std::vector<Request>& requests);
-std::string encode(const std::vector<Response>& responses);
+/// As many of the first as fit into one control message, at least one; `list` is left with the
+/// rest.
+std::string encode_first(std::span<const Request>& list);
+std::string encode_first(std::span<const Response>& list);
 /// kInternal on bytes that are no such list.
 Result<std::vector<Request>> decode_requests(std::span<const std::byte> bytes);
 Result<std::vector<Response>> decode_responses(std::span<const std::byte> bytes);

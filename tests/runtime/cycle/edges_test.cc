@@ -1,0 +1,61 @@
+// What programs do rarely: names of any bytes, very many tensors at once.
+#include "tests/support/rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <string>
+
+namespace kolo::test {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Names, MayBeAnyBytes) {
+  run_local_world(2, [](int rank, Runtime& runtime) {
+    const std::string latin1 =
+        "Gr\xf6\xdf"
+        "e\xff";
+    for (int step = 0; step < 2; ++step) {
+      std::vector<float> values(3, static_cast<float>(rank + 1));
+      ASSERT_DONE(submit(runtime, allreduce_of(latin1, values)));
+      EXPECT_EQ(values.back(), 3.0F);
+    }
+    std::vector<float> values(rank == 0 ? 3 : 4);
+    const Status status = submit(runtime, allreduce_of(latin1 + "2", values))->wait();
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, ErrorCode::kMismatch);
+    EXPECT_THAT(status.error().message, HasSubstr("tensor '" + latin1 + "2': rank 0 submitted"));
+  });
+}
+
+// In full they need more bytes than one control message holds, and so do their errors.
+TEST(Groups, OfVeryManyMembers) {
+  constexpr std::size_t kMembers = 2500;
+  run_local_world(2, [](int rank, Runtime& runtime) {
+    const std::string group(250, 'g');
+    for (int step = 0; step < 2; ++step) {
+      std::deque<std::vector<float>> tensors;
+      std::vector<Submission> members;
+      for (std::size_t i = 0; i < kMembers; ++i) {
+        const bool differs = step == 1 && rank == 1 && i == 7;
+        tensors.emplace_back(differs ? 2 : 1, static_cast<float>(rank + 1));
+        members.push_back(allreduce_of(group + "/" + std::to_string(i), tensors.back()));
+      }
+      const auto works = runtime.submit_group(std::move(members), group);
+      ASSERT_TRUE(works.ok()) << works.error().message;
+      for (const auto& work : *works) {
+        const Status status = work->wait();
+        ASSERT_EQ(status.ok(), step == 0);
+        if (!status.ok()) {
+          ASSERT_EQ(status.error().code, ErrorCode::kMismatch);
+        }
+      }
+      EXPECT_EQ(tensors.back().front(), step == 0 ? 3.0F : static_cast<float>(rank + 1));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace kolo::test
