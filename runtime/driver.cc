@@ -153,7 +153,8 @@ bool Driver::drive(Work& work, Clock::time_point until) {
   if (!drives) return false;
   Pause pause(may_spin_ ? kPolls : 0, kYields);
   Block block(cycle_, transport_, waker_, one_shot_);
-  while (!work.done() && !stopping_.load(std::memory_order_acquire)) {
+  while (!work.done() && !stopping_.load(std::memory_order_acquire) &&
+         asked_.load(std::memory_order_acquire) == 0) {
     if (cycle_.step()) {
       pause.reset();
     } else if (pause.next()) {

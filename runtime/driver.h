@@ -47,10 +47,14 @@ class Driver final : public Work::Driver {
     if (hold) last();
   }
 
-  /// Runs `read` while nobody else drives.
+  /// Runs `read` while nobody else drives: a thread that waits for its Work leaves the driving to
+  /// the background thread then.
   template <class Read>
   void with_token(Read&& read) {
+    asked_.fetch_add(1, std::memory_order_release);
+    waker_.wake();
     const auto hold = token_.acquire();
+    asked_.fetch_sub(1, std::memory_order_release);
     if (hold) read();
   }
 
@@ -72,6 +76,7 @@ class Driver final : public Work::Driver {
   const bool may_spin_;
   ProgressToken token_;
   std::atomic<bool> stopping_ = false;
+  std::atomic<int> asked_ = 0;  ///< threads in with_token() that have not got it yet
   std::thread thread_;
 };
 

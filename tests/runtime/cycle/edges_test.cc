@@ -1,11 +1,14 @@
-// What programs do rarely: names of any bytes, very many tensors at once.
+// What programs do rarely: names of any bytes, very many tensors at once, giving up from a thread
+// beside the one that waits.
 #include "tests/support/rows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <deque>
 #include <string>
+#include <thread>
 
 namespace kolo::test {
 namespace {
@@ -54,6 +57,35 @@ TEST(Groups, OfVeryManyMembers) {
       }
       EXPECT_EQ(tensors.back().front(), step == 0 ? 3.0F : static_cast<float>(rank + 1));
     }
+  });
+}
+
+TEST(Abort, OfAnotherThreadEndsAWait) {
+  run_local_world(2, [](int rank, Runtime& runtime) {
+    std::vector<float> values(3, 1.0F);
+    if (rank == 1) {
+      // Does its part of the first one only.
+      ASSERT_DONE(submit(runtime, allreduce_of("both", values)));
+      std::vector<float> late(3, 1.0F);
+      const Status status = submit(runtime, allreduce_of("of rank 1", late))->wait();
+      ASSERT_FALSE(status.ok());
+      EXPECT_THAT(status.error().message, HasSubstr("rank 0 has given up: enough"));
+      return;
+    }
+    ASSERT_DONE(submit(runtime, allreduce_of("both", values)));
+    const auto work = submit(runtime, allreduce_of("of rank 0", values));
+    std::atomic<bool> waits = false;
+    std::thread waiting([&] {
+      waits = true;
+      const Status status = work->wait();
+      ASSERT_FALSE(status.ok());
+      EXPECT_THAT(status.error().message, HasSubstr("rank 0 has given up: enough"));
+    });
+    while (!waits) std::this_thread::yield();
+    // Until it has taken over from the background thread.
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+    runtime.abort("enough");
+    waiting.join();
   });
 }
 
