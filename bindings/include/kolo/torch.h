@@ -10,6 +10,7 @@
 #include <kolo/torch/compression.h>
 #include <kolo/torch/console.h>
 #include <kolo/torch/data_loader.h>
+#include <kolo/torch/data_parallel.h>
 #include <kolo/torch/device.h>
 #include <kolo/torch/distributed_data_parallel.h>
 #include <kolo/torch/distributed_eval_sampler.h>
