@@ -5,9 +5,9 @@
 
 #include <kolo/torch/functions.h>
 #include <kolo/torch/objects.h>
+#include <kolo/torch/replicas.h>
 
 #include <algorithm>
-#include <map>
 #include <sstream>
 
 namespace kolo {
@@ -69,6 +69,49 @@ std::string difference(const std::vector<std::string>& root, const std::vector<s
   return {};
 }
 
+using Devices = std::vector<torch::Device>;
+
+void add(const torch::Device& device, Devices& devices) {
+  if (std::find(devices.begin(), devices.end(), device) == devices.end()) devices.push_back(device);
+}
+
+/// "{cpu, cuda:0}".
+std::string list_of(const Devices& devices) {
+  std::string text;
+  for (const torch::Device& device : devices) text += (text.empty() ? "" : ", ") + device.str();
+  return "{" + text + "}";
+}
+
+/// Why the options' devices do not fit those of the module; empty if they do.
+std::string device_misfit(const Devices& devices, const DdpOptions& options) {
+  const Devices ids = complete_devices(options.device_ids);
+  const std::string what =
+      "device_ids is " + list_of(ids) + ", but the module is on " + list_of(devices);
+  const bool is_split = devices.size() > 1;
+  if (is_split && !ids.empty()) {
+    const bool is_same = ids.size() == devices.size() &&
+                         std::is_permutation(ids.begin(), ids.end(), devices.begin());
+    if (!is_same) {
+      return what + "; leave device_ids empty or list exactly the module's devices";
+    }
+  }
+  if (!is_split && !ids.empty() && ids.front() != devices.front()) {
+    return what + (ids.size() == 1 ? "; move the module there"
+                                   : "; the first is the module's, the others its replicas'");
+  }
+  if (!options.output_device) return {};
+  const torch::Device output = complete_devices({*options.output_device}).front();
+  if (is_split) {
+    return "output_device is " + output.str() + ", but the module is on " + list_of(devices) +
+           "; its forward decides where the result is, so leave output_device out";
+  }
+  const Devices& possible = ids.empty() ? devices : ids;
+  if (std::find(possible.begin(), possible.end(), output) == possible.end()) {
+    return "output_device is " + output.str() + ", but the module is on " + list_of(possible);
+  }
+  return {};
+}
+
 /// What is wrong on this rank alone; empty if nothing.
 std::string misfit(const NamedTensors& parameters, const NamedTensors& buffers,
                    const DdpOptions& options) {
@@ -79,13 +122,13 @@ std::string misfit(const NamedTensors& parameters, const NamedTensors& buffers,
                    [](const auto& named) { return named.second.requires_grad(); })) {
     return "the module has no parameter that requires a gradient; use it without a wrapper";
   }
-  const torch::Device device = parameters.front().second.device();
+  Devices devices;
+  for (const NamedTensors* tensors : {&parameters, &buffers}) {
+    for (const auto& [name, tensor] : *tensors) add(tensor.device(), devices);
+  }
+  if (const std::string wrong = device_misfit(devices, options); !wrong.empty()) return wrong;
   for (const NamedTensors* tensors : {&parameters, &buffers}) {
     for (const auto& [name, tensor] : *tensors) {
-      if (tensor.device() != device) {
-        return "'" + name + "' is on " + tensor.device().str() + ", but '" +
-               parameters.front().first + "' on " + device.str() + "; a module is on one device";
-      }
       try {
         static_cast<void>(data_type_of(tensor, name));
       } catch (const Exception& error) {
@@ -97,18 +140,6 @@ std::string misfit(const NamedTensors& parameters, const NamedTensors& buffers,
                "' already; use one DistributedDataParallel or DistributedOptimizer";
       }
     }
-  }
-  if (options.device_ids.size() > 1) {
-    return "device_ids names " + std::to_string(options.device_ids.size()) + " devices (" +
-           options.device_ids[0].str() + ", " + options.device_ids[1].str() +
-           ", …), but the module is on " + device.str() + " alone; start a process per device";
-  }
-  for (const torch::Device& id : options.device_ids) {
-    if (id != device) return "device_ids is " + id.str() + ", but the module is on " + device.str();
-  }
-  if (options.output_device && *options.output_device != device) {
-    return "output_device is " + options.output_device->str() + ", but the module is on " +
-           device.str();
   }
   return {};
 }
@@ -139,17 +170,29 @@ void check_module(const std::string& prefix, const NamedTensors& parameters,
 
 void broadcast_packed(const std::string& prefix, const NamedTensors& tensors) {
   const torch::NoGradGuard no_grad;
-  std::map<torch::ScalarType, std::vector<torch::Tensor>> by_type;
-  for (const auto& [name, tensor] : tensors) by_type[tensor.scalar_type()].push_back(tensor);
+  // In the order in which they come: devices may have other numbers on other ranks.
+  std::vector<std::vector<torch::Tensor>> alike;
+  for (const auto& [name, tensor] : tensors) {
+    const auto of_its_kind = std::find_if(alike.begin(), alike.end(), [&](const auto& members) {
+      return members.front().scalar_type() == tensor.scalar_type() &&
+             members.front().device() == tensor.device();
+    });
+    if (of_its_kind != alike.end()) {
+      of_its_kind->push_back(tensor);
+    } else {
+      alike.push_back({tensor});
+    }
+  }
   struct Pack {
     std::vector<torch::Tensor> tensors;
     TensorWork work;
   };
   std::vector<Pack> packs;
-  for (auto& [type, members] : by_type) {
+  for (auto& members : alike) {
     std::vector<torch::Tensor> flat;
     for (const torch::Tensor& tensor : members) flat.push_back(tensor.detach().reshape({-1}));
-    const std::string name = prefix + torch::toString(type);
+    const std::string name = prefix + std::to_string(packs.size()) + "/" +
+                             torch::toString(members.front().scalar_type());
     packs.push_back({std::move(members), broadcast_async_(torch::cat(flat), 0, {.name = name})});
   }
   for (Pack& pack : packs) {

@@ -2,7 +2,9 @@
 
 #include <kolo/torch/memory.h>
 
+#include <algorithm>
 #include <map>
+#include <utility>
 
 namespace kolo {
 namespace {
@@ -29,11 +31,15 @@ std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<torch::Te
     std::int64_t cap;
   };
   std::vector<std::vector<std::size_t>> buckets;
-  std::map<torch::ScalarType, Open> open;
+  // Devices by their order, which ranks share; their numbers may differ.
+  std::vector<torch::Device> devices;
+  std::map<std::pair<torch::ScalarType, std::ptrdiff_t>, Open> open;
   for (const std::size_t i : order) {
     const std::int64_t bytes = bytes_of(parameters[i]);
-    const auto [it, is_first] =
-        open.try_emplace(parameters[i].scalar_type(), Open{buckets.size(), 0, first_cap});
+    auto device = std::find(devices.begin(), devices.end(), parameters[i].device());
+    if (device == devices.end()) device = devices.insert(device, parameters[i].device());
+    const std::pair kind(parameters[i].scalar_type(), device - devices.begin());
+    const auto [it, is_first] = open.try_emplace(kind, Open{buckets.size(), 0, first_cap});
     Open& current = it->second;
     if (is_first) {
       buckets.emplace_back();
@@ -56,8 +62,9 @@ BucketMemory::BucketMemory(const std::vector<torch::Tensor>& parameters) {
     offsets.push_back(end);
     end += (parameter.numel() + step - 1) / step * step;
   }
+  const torch::TensorOptions options = parameters.front().options().requires_grad(false);
   // Where ranks share memory, a bucket is reduced where it lies.
-  flat_ = shared_zeros({end}, torch::TensorOptions().dtype(parameters.front().dtype()));
+  flat_ = options.device().is_cpu() ? shared_zeros({end}, options) : torch::zeros({end}, options);
   for (std::size_t k = 0; k < parameters.size(); ++k) {
     const torch::Tensor& parameter = parameters[k];
     // What autograd wants a gradient to look like; else it would not add to it in place.

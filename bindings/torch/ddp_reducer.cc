@@ -247,4 +247,22 @@ void DdpReducer::register_comm_hook(CommHook hook) {
 
 DdpStats DdpReducer::stats() const { return state_->stats; }
 
+std::optional<Replicas> make_replicas(const torch::nn::Module& module, const DdpOptions& options) {
+  if (options.device_ids.size() < 2) return std::nullopt;
+  const auto parameters = module.parameters();
+  for (const torch::Tensor& parameter : parameters) {
+    if (parameter.device() != parameters.front().device()) return std::nullopt;
+  }
+  const torch::Device output = options.output_device.value_or(options.device_ids.front());
+  return std::optional<Replicas>(std::in_place, "DistributedDataParallel", module,
+                                 options.device_ids, output);
+}
+
+void raise_not_replicable(const torch::nn::Module& module) {
+  raise(ErrorCode::kUnsupported,
+        "DistributedDataParallel with several device_ids: forward of " + module.name() +
+            " returns something else than tensors, or tuples and vectors of them; start a process "
+            "per device");
+}
+
 }  // namespace kolo

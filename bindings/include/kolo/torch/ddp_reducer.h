@@ -6,6 +6,7 @@
 #include <kolo/export.h>
 #include <kolo/kolo.h>
 #include <kolo/torch/broadcast_parameters.h>
+#include <kolo/torch/replicas.h>
 #include <torch/torch.h>
 
 #include <cstddef>
@@ -20,9 +21,12 @@ namespace kolo {
 
 /// On all ranks alike.
 struct DdpOptions {
-  /// Empty, or the one device that all of the module is on.
+  /// Empty, or exactly the devices that the module's layers are on; or, for a module on one device,
+  /// that one and others, on each of which a replica computes a part of the batch, as DataParallel
+  /// does it.
   std::vector<torch::Device> device_ids = {};
-  /// Absent, or that same device.
+  /// Where replicas' results are gathered; absent: on the first device. Without replicas absent, or
+  /// the one device of the module.
   std::optional<torch::Device> output_device = std::nullopt;
   /// Gradients travel in groups of up to this many MiB; the first group of at most 1 MiB.
   double bucket_cap_mb = 25;
@@ -66,6 +70,13 @@ struct GradBucket {
 ///     return [work]() mutable { return work.wait(); };
 ///   }
 using CommHook = std::function<std::function<torch::Tensor()>(const GradBucket&)>;
+
+/// The replicas that `options` ask for; none where the module computes alone or is split over
+/// devices. Precondition: a DdpReducer took the same options. Throws as Replicas's constructor.
+KOLO_API std::optional<Replicas> make_replicas(const torch::nn::Module& module,
+                                               const DdpOptions& options);
+/// Throws kUnsupported: replicas of a module whose forward cannot be dealt out.
+[[noreturn]] KOLO_API void raise_not_replicable(const torch::nn::Module& module);
 
 class KOLO_API DdpReducer {
  public:

@@ -18,6 +18,10 @@
 // - A parameter that gets no gradient on some rank: with find_unused_parameters its gradient is the
 //   average with zeros, or stays as it was where no rank has one. Otherwise backward() throws
 //   kMismatch on every rank, naming the parameter and the ranks; the gradients are then of no use.
+// - A module may have its layers on several devices (model parallel). A module on one device gets,
+//   with several device_ids, a replica on each: its gradients are those of the rank's whole batch,
+//   summed over the replicas, before they are averaged over the ranks; with a loss that is a mean,
+//   they are averages over devices and ranks. What DataParallel says of forward and buffers holds.
 // - One DistributedDataParallel per parameter, and no DistributedOptimizer for the same one.
 //
 // Used by one thread at a time; its hooks run on the thread that calls backward().
@@ -27,9 +31,11 @@
 #include <kolo/torch/broadcast_parameters.h>
 #include <kolo/torch/ddp_reducer.h>
 #include <kolo/torch/output_tensors.h>
+#include <kolo/torch/replicas.h>
 #include <torch/torch.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -60,7 +66,8 @@ class DistributedDataParallel {
   explicit DistributedDataParallel(M module, const DdpOptions& options = {})
       : module_(std::move(module)),
         reducer_(std::make_unique<DdpReducer>(module_->named_parameters().pairs(),
-                                              module_->named_buffers().pairs(), options)) {}
+                                              module_->named_buffers().pairs(), options)),
+        replicas_(make_replicas(*module_, options)) {}
 
   /// What the module's forward returns.
   template <class... Arguments>
@@ -68,9 +75,10 @@ class DistributedDataParallel {
     reducer_->before_forward(module_->is_training());
     using Output = decltype(module_->forward(std::forward<Arguments>(arguments)...));
     if constexpr (std::is_void_v<Output>) {
+      if (replicas_) raise_not_replicable(*module_);
       module_->forward(std::forward<Arguments>(arguments)...);
     } else {
-      auto output = module_->forward(std::forward<Arguments>(arguments)...);
+      auto output = compute<std::decay_t<Output>>(std::forward<Arguments>(arguments)...);
       if (reducer_->wants_outputs()) {
         std::vector<torch::Tensor> tensors;
         const bool complete = append_tensors(output, tensors);
@@ -106,8 +114,21 @@ class DistributedDataParallel {
   DdpStats stats() const { return reducer_->stats(); }
 
  private:
+  template <class Output, class... Arguments>
+  Output compute(Arguments&&... arguments) {
+    if (replicas_) {
+      if constexpr (Replicable<decltype(*module_), Arguments...>) {
+        return replicas_->forward(pointer_of(module_), arguments...);
+      } else {
+        raise_not_replicable(*module_);
+      }
+    }
+    return module_->forward(std::forward<Arguments>(arguments)...);
+  }
+
   M module_;
   std::unique_ptr<DdpReducer> reducer_;
+  std::optional<Replicas> replicas_;
 };
 
 }  // namespace kolo
