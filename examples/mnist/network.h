@@ -7,18 +7,20 @@ namespace mnist {
 
 /// [n, 1, 28, 28] → log-probabilities [n, 10]. 3×3 convolutions to 32 and 64 channels, max-pool 2,
 /// dropout 0.25, 9216 → 128, dropout 0.5, 128 → 10.
-class NetworkImpl : public torch::nn::Module {
+class NetworkImpl : public torch::nn::Cloneable<NetworkImpl> {
  public:
   /// Without dropout, training is a function of the data alone.
   explicit NetworkImpl(bool with_dropout);
+  /// Makes the layers, here as in a clone.
+  void reset() override;
   torch::Tensor forward(torch::Tensor images);
 
  private:
   bool with_dropout_;
-  torch::nn::Conv2d conv1_;
-  torch::nn::Conv2d conv2_;
-  torch::nn::Linear fc1_;
-  torch::nn::Linear fc2_;
+  torch::nn::Conv2d conv1_{nullptr};
+  torch::nn::Conv2d conv2_{nullptr};
+  torch::nn::Linear fc1_{nullptr};
+  torch::nn::Linear fc2_{nullptr};
 };
 TORCH_MODULE(Network);
 

@@ -11,7 +11,12 @@ namespace styles {
 Data load(const Flags& flags) {
   const std::filesystem::path folder =
       flags.data.empty() ? mnist::default_data_folder() : std::filesystem::path(flags.data);
-  return {mnist::load_digits(folder, "train"), mnist::load_digits(folder, "t10k")};
+  Data data{mnist::load_digits(folder, "train"), mnist::load_digits(folder, "t10k")};
+  if (flags.images > 0) {
+    data.train.images = data.train.images.slice(0, 0, static_cast<std::int64_t>(flags.images));
+    data.train.labels = data.train.labels.slice(0, 0, static_cast<std::int64_t>(flags.images));
+  }
+  return data;
 }
 
 Answers answer(const Forward& forward, const mnist::Digits& test, torch::Device device, int rank,
@@ -37,8 +42,25 @@ void EpochReport::print(double loss, double accuracy, std::size_t images) const 
   std::fflush(stdout);
 }
 
+namespace {
+
+/// Devices of names like "cpu" and "cuda:1". Throws CLI::ValidationError that names the wrong one.
+std::vector<torch::Device> devices_of(const std::vector<std::string>& names) {
+  std::vector<torch::Device> devices;
+  for (const std::string& name : names) {
+    try {
+      devices.emplace_back(name);
+    } catch (const c10::Error&) {
+      throw CLI::ValidationError("--devices", "'" + name + "' is no device, as cpu or cuda:0 are");
+    }
+  }
+  return devices;
+}
+
+}  // namespace
+
 int run(int argc, char** argv, const std::string& about,
-        const std::function<void(const Flags&)>& train) {
+        const std::function<void(const Flags&)>& train, const Extra& extra) {
   Flags flags;
   const std::string name = std::filesystem::path(argv[0]).filename().string();
   CLI::App app(about);
@@ -49,10 +71,29 @@ int run(int argc, char** argv, const std::string& about,
       ->check(CLI::PositiveNumber);
   app.add_option("--epochs", flags.epochs, "Passes over the training images")
       ->check(CLI::PositiveNumber);
+  app.add_option("--images", flags.images, "Training images to use, from the first (default: all)")
+      ->check(CLI::PositiveNumber);
   app.add_option("--lr", flags.learning_rate, "AdamW's learning rate")->check(CLI::PositiveNumber);
   app.add_option("--seed", flags.seed, "Of the weights, the order of images and dropout");
   app.add_option("--threads", flags.threads, "Compute threads per rank")
       ->check(CLI::PositiveNumber);
+  if (extra.devices) {
+    app.add_option_function<std::vector<std::string>>(
+           "--devices", [&](const auto& names) { flags.devices = devices_of(names); },
+           "Devices of each process, e.g. cpu,cpu or cpu,cuda:0")
+        ->delimiter(',')
+        ->default_str("cpu,cpu");
+  }
+  if (extra.dtype) {
+    app.add_option_function<std::string>(
+           "--dtype",
+           [&](const auto& half) {
+             flags.dtype = half == "bf16" ? torch::kBFloat16 : torch::kFloat16;
+           },
+           "Half type of forward")
+        ->check(CLI::IsMember({"bf16", "fp16"}))
+        ->default_str("bf16");
+  }
   CLI11_PARSE(app, argc, argv);
   try {
     torch::set_num_threads(flags.threads);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace styles {
 
@@ -17,16 +18,26 @@ struct Flags {
   std::string data;             ///< folder of the IDX files; empty: where tools/setup puts them
   std::size_t batch_size = 64;  ///< per rank
   int epochs = 4;
+  std::size_t images = 0;  ///< of the training images, from the first; 0: all
   double learning_rate = 1e-3;
   std::uint64_t seed = 1;
   int threads = 1;  ///< compute threads per rank
+  std::vector<torch::Device> devices = {torch::kCPU,
+                                        torch::kCPU};  ///< where taken: of each process
+  torch::ScalarType dtype = torch::kBFloat16;          ///< where taken: of autocast
+};
+
+/// Flags that not every program takes.
+struct Extra {
+  bool devices = false;
+  bool dtype = false;
 };
 
 struct Data {
   mnist::Digits train;
   mnist::Digits test;
 };
-/// Throws as mnist::load_digits.
+/// With the first `images` for training. Throws as mnist::load_digits.
 Data load(const Flags& flags);
 
 /// The right answers among the test digits `rank`, `rank` + `size`, …, and how many these are.
@@ -54,6 +65,6 @@ class EpochReport {
 /// The program's main: parses the flags, calls `train`, turns exceptions into one line and exit
 /// status 1. `about` is the first line of --help.
 int run(int argc, char** argv, const std::string& about,
-        const std::function<void(const Flags&)>& train);
+        const std::function<void(const Flags&)>& train, const Extra& extra = {});
 
 }  // namespace styles
