@@ -18,7 +18,8 @@ AllreducePolicy allreduce_policy(const Communicator& communicator, const HostWin
                                  const LinkCosts& links, const Config& config) {
   // The window's slots are the world's: who holds one must be agreed on.
   const bool is_world = communicator.id() == 0;
-  HostLayout layout(communicator.world().hosts_of(communicator.ranks()));
+  HostLayout layout(communicator.world().hosts_of(communicator.ranks()),
+                    communicator.world().places_of(communicator.ranks()));
   const std::size_t shared = is_world ? window.slot_bytes_everywhere() : 0;
   const auto least = kSmallestShare * static_cast<std::size_t>(layout.most_on_a_host());
   return {.network = {.layout = std::move(layout),
@@ -145,6 +146,7 @@ std::shared_ptr<const Schedule> Operation::choose() const {
       request.algorithm = policy_.choose(request.count * size_of(signature.type));
       if (request.algorithm == Algorithm::kMapped)
         request.mapped_elements = window_.slot_bytes() / size_of(signature.type);
+      if (!policy_.network.layout.is_in_order()) request.layout = policy_.network.layout;
       if (request.algorithm == Algorithm::kHierarchical) {
         request.layout = policy_.network.layout;
         request.mapped_elements = policy_.network.window_bytes / size_of(signature.type);

@@ -16,6 +16,8 @@ std::string_view to_string(Algorithm algorithm) {
       return "mapped";
     case Algorithm::kRing:
       return "ring";
+    case Algorithm::kBidirectionalRing:
+      return "bidirectional_ring";
     case Algorithm::kRecursiveDoubling:
       return "recursive_doubling";
     case Algorithm::kHalvingDoubling:
@@ -61,9 +63,8 @@ struct Pricing {
   const LinkCost& far;  ///< the slowest link
 
   double ring() const {
-    // Each round waits for the slowest edge, and the edges that leave a host share its link.
-    const double crossings = network.layout.ring_crossings();
-    const double per_byte = std::max(crossings * network.across.us_per_byte,
+    // Each round waits for the slowest edge. One edge leaves each host: see HostLayout::order().
+    const double per_byte = std::max(hosts > 1 ? network.across.us_per_byte : 0,
                                      locals > 1 ? network.inside.us_per_byte : 0);
     return 2 * (p - 1) * far.latency_us + 2 * n * (p - 1) / p * per_byte +
            n * (p - 1) / p * far.reduce_us_per_byte;
@@ -96,10 +97,9 @@ struct Pricing {
     const double rounds = 2.0 * log2_up(static_cast<int>(p));
     const auto chunk = static_cast<double>(
         tree_chunk(static_cast<int>(p), static_cast<std::uint64_t>(n), kChunkBytes));
-    // One rank a host sends all twice. Neighbours on a host are mostly neighbours in the trees: up
-    // to three edges of each tree leave a host; where they are dealt out, all of its ranks' do.
-    double sent = 2 * n;
-    if (hosts > 1 && locals > 1) sent *= network.layout.ring_crossings() == 1 ? 1.5 : locals;
+    // One rank a host sends all twice. The ranks of a host are neighbours in the trees: up to three
+    // edges of each tree leave a host.
+    const double sent = hosts > 1 && locals > 1 ? 3 * n : 2 * n;
     const double fill = rounds * (far.latency_us + std::min(chunk, n) * far.us_per_byte);
     return fill + sent * far.us_per_byte + n * far.reduce_us_per_byte;
   }
@@ -132,6 +132,7 @@ double price(Algorithm algorithm, const Network& network, std::uint64_t bytes) {
   const Pricing pricing(network, bytes);
   switch (algorithm) {
     case Algorithm::kRing:
+    case Algorithm::kBidirectionalRing:  // links are taken to carry both directions anyway
       return pricing.ring();
     case Algorithm::kRecursiveDoubling:
       return pricing.doubling(false);

@@ -13,17 +13,22 @@ namespace kolo {
 enum class Algorithm : std::uint8_t {
   kMapped,             ///< one pass over memory that all ranks have mapped
   kRing,               ///< 2(p−1) messages, least bytes, pipelined
+  kBidirectionalRing,  ///< the ring, every other block the other way round
   kRecursiveDoubling,  ///< log₂ p messages of the whole length
   kHalvingDoubling,    ///< 2·log₂ p messages, least bytes
   kDoubleTree,         ///< two binary trees, a half each, pipelined
   kHierarchical,       ///< inside each host, across hosts, inside each host
 };
-inline constexpr Algorithm kAlgorithms[] = {
-    Algorithm::kMapped,          Algorithm::kRing,       Algorithm::kRecursiveDoubling,
-    Algorithm::kHalvingDoubling, Algorithm::kDoubleTree, Algorithm::kHierarchical};
+inline constexpr Algorithm kAlgorithms[] = {Algorithm::kMapped,
+                                            Algorithm::kRing,
+                                            Algorithm::kBidirectionalRing,
+                                            Algorithm::kRecursiveDoubling,
+                                            Algorithm::kHalvingDoubling,
+                                            Algorithm::kDoubleTree,
+                                            Algorithm::kHierarchical};
 
-/// "mapped", "ring", "recursive_doubling", "halving_doubling", "double_tree", "hierarchical": the
-/// words of KOLO_ALGORITHM.
+/// "mapped", "ring", "bidirectional_ring", "recursive_doubling", "halving_doubling", "double_tree",
+/// "hierarchical": the words of KOLO_ALGORITHM.
 std::string_view to_string(Algorithm algorithm);
 /// Nothing for "auto" and for words that are no algorithm.
 std::optional<Algorithm> algorithm_of(std::string_view name);

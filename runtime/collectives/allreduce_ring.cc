@@ -1,7 +1,8 @@
 // Ring allreduce. Called through the schedule cache when an operation starts, by the holder of
 // the progress token; pure. Idea: Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms for
 // clusters of workstations", JPDC 69 (2009). Each block of p chunks is a small ring of its own, so
-// that the links of several blocks are busy while one block reduces.
+// that the links of several blocks are busy while one block reduces. A bidirectional ring sends
+// every other block the other way round, with the ranks counted backwards.
 //
 // One block for p = 3. Rank r talks to r+1 and hears r−1; [c] is chunk c, + is a reduce.
 //
@@ -46,7 +47,8 @@ class RingWriter {
         size_(size),
         count_(count),
         options_(options),
-        builder_("allreduce_ring", rank, size, count) {
+        builder_(options.bidirectional ? "allreduce_bidirectional_ring" : "allreduce_ring", rank,
+                 size, count) {
     KOLO_CHECK(options.chunk_elements > 0 && options.blocks_in_flight > 0);
     const auto ranks = static_cast<std::uint64_t>(size);
     // A granule must not outgrow a chunk nor upset the balance of small ones.
@@ -54,6 +56,8 @@ class RingWriter {
     granule_ = roomy && options.chunk_elements % kCacheLineElements == 0 ? kCacheLineElements : 1;
     const std::uint64_t largest_block = options.chunk_elements * ranks;
     blocks_ = count / largest_block + (count % largest_block != 0 ? 1 : 0);
+    // One block goes one way only.
+    if (options.bidirectional && blocks_ == 1 && count >= 2 * ranks * granule_) blocks_ = 2;
   }
 
   Schedule write() && {
@@ -69,6 +73,16 @@ class RingWriter {
 
  private:
   static constexpr StepId kNoStep = ScheduleBuilder::kNoStep;
+
+  bool goes_back(std::uint64_t block) const { return options_.bidirectional && block % 2 == 1; }
+  int next(std::uint64_t block) const {
+    return goes_back(block) ? (rank_ + size_ - 1) % size_ : (rank_ + 1) % size_;
+  }
+  int previous(std::uint64_t block) const {
+    return goes_back(block) ? (rank_ + 1) % size_ : (rank_ + size_ - 1) % size_;
+  }
+  /// Where this rank is in the ring of a block, counted the way the block goes.
+  int place(std::uint64_t block) const { return goes_back(block) ? size_ - rank_ : rank_; }
 
   std::uint64_t rounds() const { return static_cast<std::uint64_t>(size_ - 1); }
 
@@ -140,25 +154,24 @@ StepId RingWriter::reduce_scatter(std::uint64_t block, std::uint32_t tag,
   std::array<StepId, kSlotsPerBlock> slot_reader;
   slot_reader.fill(gate);
 
+  const int place = this->place(block);
   StepId ready = kNoStep;  // what makes the chunk of this round's send complete
-  if (const Interval first = chunk(block, rank_); first.length > 0)
+  if (const Interval first = chunk(block, place); first.length > 0)
     ready = builder_.copy(input(first), {data(first)}, Scaling::kPre, {gate});
 
   for (int s = 0; s < size_ - 1; ++s, ++tag) {
-    const Interval outgoing = chunk(block, rank_ - s);
+    const Interval outgoing = chunk(block, place - s);
     if (outgoing.length > 0)
-      sends[static_cast<std::size_t>(s)] =
-          builder_.send((rank_ + 1) % size_, tag, data(outgoing), {ready});
+      sends[static_cast<std::size_t>(s)] = builder_.send(next(block), tag, data(outgoing), {ready});
 
-    const Interval incoming = chunk(block, rank_ - s - 1);
+    const Interval incoming = chunk(block, place - s - 1);
     ready = kNoStep;
     if (incoming.length == 0) continue;
     const auto slot = static_cast<std::uint64_t>(s) % slots_per_block();
     const Operand landing{Space::kScratch, -1,
                           slots_begin_ + (lane * slots_per_block() + slot) * slot_elements_,
                           incoming.length};
-    const StepId received =
-        builder_.receive((rank_ + size_ - 1) % size_, tag, landing, {slot_reader[slot]});
+    const StepId received = builder_.receive(previous(block), tag, landing, {slot_reader[slot]});
     const bool last = s == size_ - 2;
     ready = builder_.reduce({landing, input(incoming)}, {data(incoming)},
                             last ? Scaling::kBoth : Scaling::kPre, {received});
@@ -173,19 +186,20 @@ void RingWriter::write_block(std::uint64_t block) {
   std::vector<StepId> last_steps;  // which all others but the unpacking lead to
 
   StepId ready = reduce_scatter(block, tag, scatter_sends);
-  const Interval own = chunk(block, rank_ + 1);
+  const int place = this->place(block);
+  const Interval own = chunk(block, place + 1);
   for (int s = 0; s < size_ - 1; ++s) {
     const std::uint32_t round_tag =
         tag + static_cast<std::uint32_t>(rounds()) + static_cast<std::uint32_t>(s);
-    const Interval outgoing = chunk(block, rank_ + 1 - s);
+    const Interval outgoing = chunk(block, place + 1 - s);
     if (outgoing.length > 0)
-      last_steps.push_back(builder_.send((rank_ + 1) % size_, round_tag, data(outgoing), {ready}));
+      last_steps.push_back(builder_.send(next(block), round_tag, data(outgoing), {ready}));
     if (s == 0 && own.length > 0) unpack(own, ready);
 
-    const Interval incoming = chunk(block, rank_ - s);
+    const Interval incoming = chunk(block, place - s);
     ready = kNoStep;
     if (incoming.length == 0) continue;
-    ready = builder_.receive((rank_ + size_ - 1) % size_, round_tag, data(incoming),
+    ready = builder_.receive(previous(block), round_tag, data(incoming),
                              {scatter_sends[static_cast<std::size_t>(s)]});
     unpack(incoming, ready);
   }

@@ -16,6 +16,8 @@ struct RingOptions {
   std::uint64_t chunk_elements = 64 << 10;  ///< largest message
   int blocks_in_flight = 4;                 ///< each block of `size` chunks is a small ring
   Placement placement = Placement::kInPlace;
+  /// Every other block goes round the other way, so that both neighbours are sent to.
+  bool bidirectional = false;
 };
 
 /// Steps a rank: 2(p−1) sends of count/p elements in all; p = 1 is a scaled copy. Any count and p.

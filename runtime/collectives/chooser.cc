@@ -20,6 +20,7 @@
 #include "runtime/collectives/reduce_scatter_ring.h"
 #include "runtime/collectives/scatter_linear.h"
 
+#include <algorithm>
 #include <bit>
 #include <initializer_list>
 #include <utility>
@@ -30,17 +31,19 @@ namespace {
 /// A chunk is as long as hides what a message costs; much shorter ones are all cost.
 constexpr std::uint64_t kChunkToSmall = 16;
 
-Schedule allreduce(const ScheduleRequest& request) {
+Schedule allreduce_over(const ScheduleRequest& request) {
   switch (request.algorithm) {
     case Algorithm::kMapped:
       return allreduce_mapped(
           request.rank, request.size, request.count,
           {.block_elements = request.mapped_elements / kMappedLanes, .lanes = kMappedLanes});
     case Algorithm::kRing:
+    case Algorithm::kBidirectionalRing:
       return allreduce_ring(request.rank, request.size, request.count,
                             {.chunk_elements = request.chunk_elements,
                              .blocks_in_flight = request.blocks_in_flight,
-                             .placement = request.placement});
+                             .placement = request.placement,
+                             .bidirectional = request.algorithm == Algorithm::kBidirectionalRing});
     case Algorithm::kRecursiveDoubling:
       return allreduce_recursive_doubling(request.rank, request.size, request.count);
     case Algorithm::kHalvingDoubling:
@@ -61,6 +64,22 @@ Schedule allreduce(const ScheduleRequest& request) {
   }
   KOLO_CHECK(false);
   return {};
+}
+
+/// By messages to the ranks that are near first, whatever their numbers are.
+Schedule allreduce(const ScheduleRequest& request) {
+  const bool is_numbered =
+      request.algorithm == Algorithm::kMapped || request.algorithm == Algorithm::kHierarchical;
+  if (is_numbered || request.layout.is_in_order()) return allreduce_over(request);
+  const std::span<const int> order = request.layout.order();
+  ScheduleRequest placed = request;
+  placed.rank =
+      static_cast<int>(std::find(order.begin(), order.end(), request.rank) - order.begin());
+  Schedule schedule = allreduce_over(placed);
+  schedule.rank = request.rank;
+  for (Step& step : schedule.steps)
+    if (step.peer >= 0) step.peer = order[static_cast<std::size_t>(step.peer)];
+  return schedule;
 }
 
 /// With few elements the number of messages is what costs; up to three ranks a ring or a chain has
@@ -167,6 +186,7 @@ std::size_t ScheduleCache::Hash::operator()(const ScheduleRequest& request) cons
   for (const std::uint64_t count : request.counts) mix(count);
   for (int r = 0; r < request.layout.size(); ++r)
     mix(static_cast<std::uint64_t>(request.layout.host_of(r)));
+  for (const int rank : request.layout.order()) mix(static_cast<std::uint64_t>(rank));
   return hash;
 }
 

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 namespace kolo {
 
-HostLayout::HostLayout(std::span<const int> host_of) {
+HostLayout::HostLayout(std::span<const int> host_of, std::span<const int> places) {
   auto data = std::make_shared<Data>();
   std::map<int, int> number_of;
   for (std::size_t rank = 0; rank < host_of.size(); ++rank) {
@@ -15,16 +16,16 @@ HostLayout::HostLayout(std::span<const int> host_of) {
     data->host_of.push_back(host);
     data->members[static_cast<std::size_t>(host)].push_back(static_cast<int>(rank));
   }
-  const std::vector<int>& hosts = data->host_of;
   for (const auto& ranks : data->members) {
-    const auto leaves = [&](int rank) {
-      const auto r = static_cast<std::size_t>(rank);
-      return hosts[r] != hosts[(r + 1) % hosts.size()];
-    };
-    const auto crossings = std::count_if(ranks.begin(), ranks.end(), leaves);
     data->most = std::max(data->most, static_cast<int>(ranks.size()));
-    data->crossings = std::max(data->crossings, static_cast<int>(crossings));
+    data->order.insert(data->order.end(), ranks.begin(), ranks.end());
   }
+  const auto key = [&](int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    return std::tuple(data->host_of[r], r < places.size() ? places[r] : 0, rank);
+  };
+  std::sort(data->order.begin(), data->order.end(), [&](int a, int b) { return key(a) < key(b); });
+  data->in_order = std::is_sorted(data->order.begin(), data->order.end());
   data_ = std::move(data);
 }
 

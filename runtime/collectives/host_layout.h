@@ -14,8 +14,8 @@ class HostLayout {
   /// No ranks.
   HostLayout() = default;
   /// `host_of[r]` is any number that ranks of one host share. Hosts are numbered by their lowest
-  /// rank.
-  explicit HostLayout(std::span<const int> host_of);
+  /// rank. `places[r]`, if there are any, says where on its host a rank is: near ones are near.
+  explicit HostLayout(std::span<const int> host_of, std::span<const int> places = {});
 
   int size() const { return data_ ? static_cast<int>(data_->host_of.size()) : 0; }
   int hosts() const { return data_ ? static_cast<int>(data_->members.size()) : 0; }
@@ -26,12 +26,17 @@ class HostLayout {
   }
   /// The most ranks that a host has; 0 without ranks.
   int most_on_a_host() const { return data_ ? data_->most : 0; }
-  /// Of the ring 0, 1, …, p−1, 0: the most edges that leave one host, which share its network.
-  int ring_crossings() const { return data_ ? data_->crossings : 0; }
+  /// The ranks host by host, and in a host by place: a ring in this order leaves each host once,
+  /// and goes through each NUMA node once. Empty without ranks.
+  std::span<const int> order() const {
+    return data_ ? std::span<const int>(data_->order) : std::span<const int>();
+  }
+  /// Whether that is the order of the numbers.
+  bool is_in_order() const { return data_ == nullptr || data_->in_order; }
 
   friend bool operator==(const HostLayout& a, const HostLayout& b) {
     if (a.data_ == b.data_ || a.size() == 0) return a.size() == b.size();
-    return b.size() > 0 && a.data_->host_of == b.data_->host_of;
+    return b.size() > 0 && a.data_->host_of == b.data_->host_of && a.data_->order == b.data_->order;
   }
 
  private:
@@ -39,7 +44,8 @@ class HostLayout {
     std::vector<int> host_of;
     std::vector<std::vector<int>> members;
     int most = 0;
-    int crossings = 0;
+    std::vector<int> order;
+    bool in_order = true;
   };
   std::shared_ptr<const Data> data_;
 };

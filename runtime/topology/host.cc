@@ -25,17 +25,35 @@ struct BitmapTraits {
 };
 
 // Without hwloc's knowledge every hardware thread counts as a core.
-std::vector<int> all_processors() {
-  std::vector<int> processors(
-      static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN))));
-  std::iota(processors.begin(), processors.end(), 0);
-  return processors;
+HostPlace all_processors() {
+  HostPlace place;
+  place.cores.resize(static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN))));
+  std::iota(place.cores.begin(), place.cores.end(), 0);
+  return place;
 }
 
 }  // namespace
 
+HostPlace place_in(hwloc_topology* topology, const hwloc_bitmap_s* bound_to) {
+  HostPlace place;
+  for (hwloc_obj_t core = nullptr;
+       (core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE, core)) != nullptr;) {
+    // A core's number is that of its first hardware thread: hwloc's own numbers depend on the
+    // cpuset, and the system's repeat from package to package.
+    if (hwloc_bitmap_intersects(core->cpuset, bound_to) != 0)
+      place.cores.push_back(hwloc_bitmap_first(core->complete_cpuset));
+  }
+  int touched = 0;
+  for (hwloc_obj_t node = nullptr;
+       (node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)) != nullptr;) {
+    if (hwloc_bitmap_intersects(node->cpuset, bound_to) == 0) continue;
+    place.numa_node = touched++ == 0 ? static_cast<int>(node->logical_index) : 0;
+  }
+  return place;
+}
+
 // The calling thread's binding counts: the threads of this runtime inherit it.
-std::vector<int> usable_cores() {
+HostPlace place_on_host() {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return all_processors();
   const UniqueHandle<TopologyTraits> topology(raw);
@@ -44,16 +62,8 @@ std::vector<int> usable_cores() {
   if (hwloc_topology_load(raw) != 0) return all_processors();
   const UniqueHandle<BitmapTraits> mine(hwloc_bitmap_alloc());
   if (hwloc_get_cpubind(raw, mine.get(), HWLOC_CPUBIND_THREAD) != 0) return all_processors();
-  std::vector<int> cores;
-  for (hwloc_obj_t core = nullptr;
-       (core = hwloc_get_next_obj_by_type(raw, HWLOC_OBJ_CORE, core)) != nullptr;) {
-    // A core's number is that of its first hardware thread: hwloc's own numbers depend on the
-    // cpuset, and the system's repeat from package to package.
-    if (hwloc_bitmap_intersects(core->cpuset, mine.get()) != 0) {
-      cores.push_back(hwloc_bitmap_first(core->complete_cpuset));
-    }
-  }
-  return cores.empty() ? all_processors() : cores;
+  HostPlace place = place_in(raw, mine.get());
+  return place.cores.empty() ? all_processors() : place;
 }
 
 }  // namespace kolo

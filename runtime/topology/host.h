@@ -3,10 +3,26 @@
 
 #include <vector>
 
+struct hwloc_topology;
+struct hwloc_bitmap_s;
+
 namespace kolo {
 
-/// The cores (not hardware threads) that the calling thread may run on, after cpusets and the
-/// launcher's binding, by numbers that mean the same to every process of the machine. Never empty.
-std::vector<int> usable_cores();
+struct HostPlace {
+  /// The cores (not hardware threads) that the calling thread may run on, after cpusets and the
+  /// launcher's binding, by numbers that mean the same to every process of the machine. Never
+  /// empty.
+  std::vector<int> cores;
+  /// The NUMA node that all of them belong to, in the order in which hwloc finds them, so that
+  /// those of one package are neighbours; 0 if they are of several, or if nothing is known.
+  int numa_node = 0;
+};
+
+HostPlace place_on_host();
+inline std::vector<int> usable_cores() { return place_on_host().cores; }
+
+/// The same of a loaded topology, for a thread that is bound to these hardware threads; `cores` may
+/// be empty. For tests of machines that are not there.
+HostPlace place_in(hwloc_topology* topology, const hwloc_bitmap_s* bound_to);
 
 }  // namespace kolo

@@ -59,13 +59,14 @@ bool place(int rank, const std::vector<const RankInfo*>& ranks, std::map<int, in
 }  // namespace
 
 std::string RankInfo::serialize() const {
-  std::vector<std::string> fields = {host_id, hostname, std::to_string(pid), pid_namespace};
+  std::vector<std::string> fields = {host_id, hostname, std::to_string(pid), pid_namespace,
+                                     std::to_string(place)};
   for (const int core : cores) fields.push_back(std::to_string(core));
   return join_fields(fields);
 }
 
 bool parse_rank_info(const std::string& bytes, RankInfo& info) {
-  constexpr std::size_t kFirstCore = 4;
+  constexpr std::size_t kFirstCore = 5;
   std::vector<std::string> fields;
   if (!split_fields(bytes, fields) || fields.size() < kFirstCore) return false;
   RankInfo parsed;
@@ -73,6 +74,7 @@ bool parse_rank_info(const std::string& bytes, RankInfo& info) {
   parsed.hostname = std::move(fields[1]);
   parsed.pid_namespace = std::move(fields[3]);
   if (!parse_number(fields[2], parsed.pid)) return false;
+  if (!parse_number(fields[4], parsed.place)) return false;
   for (std::size_t i = kFirstCore; i < fields.size(); ++i) {
     if (!parse_number(fields[i], parsed.cores.emplace_back())) return false;
   }
@@ -89,7 +91,9 @@ RankInfo describe_this_process(const std::string& host_id_override) {
   info.host_id = host_id_override.empty()
                      ? kernel_id() + "/" + namespace_of_process("/proc/self/ns/ipc")
                      : host_id_override;
-  info.cores = usable_cores();
+  HostPlace place = place_on_host();
+  info.cores = std::move(place.cores);
+  info.place = place.numa_node;
   return info;
 }
 
@@ -117,6 +121,12 @@ std::vector<int> World::hosts_of(const std::vector<int>& ranks) const {
   std::vector<int> hosts;
   for (const int rank : ranks) hosts.push_back(lowest.at(info(rank).host_id));
   return hosts;
+}
+
+std::vector<int> World::places_of(const std::vector<int>& ranks) const {
+  std::vector<int> places;
+  for (const int rank : ranks) places.push_back(info(rank).place);
+  return places;
 }
 
 bool World::has_core_for_each_rank() const {

@@ -14,6 +14,7 @@ struct RankInfo {
   int pid = 0;
   std::string pid_namespace;  ///< a pid means something only within one
   std::vector<int> cores;     ///< where it may run, as usable_cores() numbers them
+  int place = 0;              ///< HostPlace::numa_node
 
   std::string serialize() const;
 };
@@ -44,6 +45,9 @@ class World {
 
   /// By index of `ranks`: the lowest rank of its host.
   std::vector<int> hosts_of(const std::vector<int>& ranks) const;
+
+  /// By index of `ranks`: RankInfo::place.
+  std::vector<int> places_of(const std::vector<int>& ranks) const;
 
   bool same_host(int a, int b) const { return ranks_[a].host_id == ranks_[b].host_id; }
   const RankInfo& info(int rank) const { return ranks_[rank]; }

@@ -53,7 +53,8 @@ struct KOLO_API Config {
   /// that messages carry everything.
   std::int64_t shared_memory = 16 << 20;
   /// KOLO_ALGORITHM, of all-reduces: auto (the cheapest), mapped (where ranks share memory, else as
-  /// auto), ring, recursive_doubling, halving_doubling, double_tree, hierarchical.
+  /// auto), ring, bidirectional_ring, recursive_doubling, halving_doubling, double_tree,
+  /// hierarchical.
   std::string algorithm = "auto";
   /// KOLO_DETERMINISTIC: 1: sums do not depend on what they are fused with, nor on the links'
   /// speed.

@@ -71,16 +71,16 @@ TEST(Algorithm, ChunksOfTheTreesFillThem) {
 
 TEST(Algorithm, TheRanksOfAHostShareItsLink) {
   const std::uint64_t large = 64 << 20;
-  const Network together = hosts_of({0, 0, 1, 1}), dealt = hosts_of({0, 1, 0, 1});
-  // A ring of neighbours leaves each host once, one that was dealt out twice.
-  EXPECT_NEAR(price(Algorithm::kRing, dealt, large) / price(Algorithm::kRing, together, large), 2,
-              0.02);
-  EXPECT_DOUBLE_EQ(price(Algorithm::kHierarchical, dealt, large),
-                   price(Algorithm::kHierarchical, together, large));
-  // Across go 2·n·(p−1)/p of the ring, and 2·n·(H−1)/H of the two levels.
-  EXPECT_NEAR(
-      price(Algorithm::kHierarchical, together, large) / price(Algorithm::kRing, together, large),
-      (1.0 / 2) / (3.0 / 4), 0.1);
+  const Network network = hosts_of({0, 0, 1, 1});
+  // Across go 2·n·(H−1)/H of the two levels, 2·n·(p−1)/p of the ring, and of halving and doubling
+  // half of the bytes of each of the two ranks, twice.
+  const double two_levels = price(Algorithm::kHierarchical, network, large);
+  EXPECT_NEAR(two_levels / price(Algorithm::kRing, network, large), (1.0 / 2) / (3.0 / 4), 0.1);
+  EXPECT_NEAR(two_levels / price(Algorithm::kHalvingDoubling, network, large), 1.0 / 2, 0.1);
+  // Ranks are neighbours wherever they are numbered.
+  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kHierarchical})
+    EXPECT_DOUBLE_EQ(price(algorithm, hosts_of({0, 1, 0, 1}), large),
+                     price(algorithm, network, large));
 }
 
 TEST(Algorithm, SeveralRanksOnSeveralHostsTakeTheTwoLevels) {

@@ -169,11 +169,18 @@ TEST(HostLayout, NumbersHostsByTheirLowestRank) {
   EXPECT_FALSE(layout == HostLayout(Hosts{0, 1, 0, 2, 2}));
 }
 
-TEST(HostLayout, CountsTheRingsEdgesThatLeaveAHost) {
-  EXPECT_EQ(HostLayout(Hosts{0, 0, 1, 1}).ring_crossings(), 1);
-  EXPECT_EQ(HostLayout(Hosts{0, 1, 0, 1}).ring_crossings(), 2);
-  EXPECT_EQ(HostLayout(Hosts{0, 0, 0}).ring_crossings(), 0);
-  EXPECT_EQ(HostLayout(Hosts{}).ring_crossings(), 0);
+TEST(HostLayout, OrdersRanksByHostAndPlace) {
+  const auto order_of = [](const Hosts& hosts, const std::vector<int>& places) {
+    const HostLayout layout(hosts, places);
+    return std::vector<int>(layout.order().begin(), layout.order().end());
+  };
+  EXPECT_EQ(order_of({0, 1, 0, 1}, {}), (std::vector<int>{0, 2, 1, 3}));
+  EXPECT_EQ(order_of({0, 0, 0, 0}, {0, 1, 0, 1}), (std::vector<int>{0, 2, 1, 3}));
+  EXPECT_EQ(order_of({0, 1, 0, 1}, {1, 1, 0, 0}), (std::vector<int>{2, 0, 3, 1}));
+  EXPECT_TRUE(HostLayout(Hosts{0, 0, 1, 1}).is_in_order());
+  EXPECT_FALSE(HostLayout(Hosts{0, 1, 0, 1}).is_in_order());
+  EXPECT_TRUE(HostLayout().is_in_order());
+  EXPECT_FALSE(HostLayout(Hosts{0, 0, 0}, std::vector<int>{0, 1, 0}) == HostLayout(Hosts{0, 0, 0}));
 }
 
 }  // namespace

@@ -29,14 +29,15 @@ std::vector<Schedule> ring_of_all(int size, std::uint64_t count, const RingOptio
 
 /// Checks both kinds of the user's memory, and the bytes on the wire.
 void prove(int size, std::uint64_t count, const RingOptions& options) {
-  SCOPED_TRACE(::testing::Message()
-               << size << " ranks, " << count << " elements, chunks of " << options.chunk_elements
-               << ", " << options.blocks_in_flight << " blocks, placement "
-               << static_cast<int>(options.placement));
+  SCOPED_TRACE(::testing::Message() << size << " ranks, " << count << " elements, chunks of "
+                                    << options.chunk_elements << ", " << options.blocks_in_flight
+                                    << " blocks, placement " << static_cast<int>(options.placement)
+                                    << (options.bidirectional ? ", both ways" : ""));
   const std::vector<Schedule> schedules = ring_of_all(size, count, options);
   const auto ranks = static_cast<std::uint64_t>(size);
-  const std::uint64_t blocks =
-      (count + options.chunk_elements * ranks - 1) / (options.chunk_elements * ranks);
+  const std::uint64_t least_blocks = options.bidirectional && count >= 2 * ranks ? 2 : 0;
+  const std::uint64_t blocks = std::max(least_blocks, (count + options.chunk_elements * ranks - 1) /
+                                                          (options.chunk_elements * ranks));
 
   for (const bool input_is_output : {false, true}) {
     const auto traffic = check_schedules(schedules, {.input_is_output = input_is_output});
@@ -63,7 +64,12 @@ TEST_P(AllreduceRing, IsRightForCountsBelowAndAroundOneBlock) {
   const auto ranks = static_cast<std::uint64_t>(size);
   for (const std::uint64_t count : std::set<std::uint64_t>{0, 1, ranks - 1, ranks, 2 * ranks + 1})
     for (const Placement placement : {Placement::kInPlace, Placement::kPacked})
-      prove(size, count, {.chunk_elements = 3, .blocks_in_flight = 2, .placement = placement});
+      for (const bool both_ways : {false, true})
+        prove(size, count,
+              {.chunk_elements = 3,
+               .blocks_in_flight = 2,
+               .placement = placement,
+               .bidirectional = both_ways});
 }
 
 TEST_P(AllreduceRing, IsRightForSeveralBlocks) {
@@ -75,6 +81,11 @@ TEST_P(AllreduceRing, IsRightForSeveralBlocks) {
           {.chunk_elements = 2, .blocks_in_flight = 2, .placement = placement});
     prove(size, 3 * 2 * ranks,
           {.chunk_elements = 2, .blocks_in_flight = 1, .placement = placement});
+    prove(size, 5 * 2 * ranks - 1,
+          {.chunk_elements = 2,
+           .blocks_in_flight = 3,
+           .placement = placement,
+           .bidirectional = true});
   }
 }
 
@@ -103,6 +114,23 @@ TEST(AllreduceRingShape, ScratchHoldsSlotsAloneWhenInPlace) {
   EXPECT_EQ(allreduce_ring(0, 4, 1 << 20, options).scratch_elements, 4u * 2 * 1024);
   EXPECT_EQ(allreduce_ring(0, 2, 1 << 20, options).scratch_elements, 4u * 1024);
   EXPECT_EQ(allreduce_ring(0, 1, 1 << 20, options).scratch_elements, 0u);
+}
+
+TEST(AllreduceRingShape, GoesBothWaysWithHalfOfTheBytes) {
+  const int size = 5;
+  for (const std::uint64_t count : {std::uint64_t{1000}, std::uint64_t{16} * 5 * 64}) {
+    const auto sent_to = [&](int peer) {
+      const Schedule schedule =
+          allreduce_ring(2, size, count, {.chunk_elements = 64, .bidirectional = true});
+      std::uint64_t elements = 0;
+      for (const Step& step : schedule.steps)
+        if (step.kind == StepKind::kSend && step.peer == peer)
+          elements += schedule.sources(step).front().length;
+      return elements;
+    };
+    EXPECT_NEAR(static_cast<double>(sent_to(1)), static_cast<double>(sent_to(3)), 100);
+    EXPECT_NEAR(static_cast<double>(sent_to(1)), static_cast<double>(count * 4 / 5), 100);
+  }
 }
 
 TEST(AllreduceRingShape, CountsItsStepsAsDocumented) {

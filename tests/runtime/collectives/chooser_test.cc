@@ -2,6 +2,7 @@
 #include "runtime/collectives/chooser.h"
 
 #include "runtime/collectives/split.h"
+#include "tests/support/proof_cases.h"
 
 #include <gtest/gtest.h>
 
@@ -89,6 +90,36 @@ TEST(MakeSchedule, ChoosesByCollective) {
     EXPECT_EQ(
         algorithm({.size = 2, .count = 8, .algorithm = a, .mapped_elements = 64, .layout = layout}),
         "allreduce_" + std::string(to_string(a)));
+}
+
+TEST(MakeSchedule, AllreducesGoRoundTheHostsInTurn) {
+  // Dealt out over two hosts, whose second one has its NUMA nodes the other way round.
+  const HostLayout layout(std::vector<int>{0, 1, 0, 1, 0, 1}, std::vector<int>{0, 1, 0, 1, 1, 0});
+  EXPECT_EQ(std::vector<int>(layout.order().begin(), layout.order().end()),
+            (std::vector<int>{0, 2, 4, 5, 1, 3}));
+  for (const Algorithm algorithm : kAlgorithms) {
+    const auto schedules = test::schedules_of(6, [&](int rank) {
+      return make_schedule({.rank = rank,
+                            .size = 6,
+                            .count = 100,
+                            .chunk_elements = 8,
+                            .algorithm = algorithm,
+                            .mapped_elements = 400,
+                            .layout = layout});
+    });
+    SCOPED_TRACE(to_string(algorithm));
+    test::prove(schedules, {});
+    test::prove(schedules, {.input_is_output = true});
+    if (algorithm != Algorithm::kRing) continue;
+    for (const Step& step : schedules[2].steps) {
+      if (step.kind == StepKind::kSend) {
+        EXPECT_EQ(step.peer, 4);
+      }
+      if (step.kind == StepKind::kReceive) {
+        EXPECT_EQ(step.peer, 0);
+      }
+    }
+  }
 }
 
 TEST(MakeSchedule, PassesOnWhatTheRequestSays) {

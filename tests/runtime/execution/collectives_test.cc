@@ -37,8 +37,9 @@ double value_of(int rank, std::uint64_t i) {
 }
 
 // Those that send messages; allreduce_mapped has tests of its own below.
-constexpr Algorithm kSending[] = {Algorithm::kRing, Algorithm::kRecursiveDoubling,
-                                  Algorithm::kHalvingDoubling, Algorithm::kDoubleTree};
+constexpr Algorithm kSending[] = {Algorithm::kRing, Algorithm::kBidirectionalRing,
+                                  Algorithm::kRecursiveDoubling, Algorithm::kHalvingDoubling,
+                                  Algorithm::kDoubleTree};
 
 void check_allreduce(ScheduleRunner& self, Algorithm algorithm, DataType type, Layout layout,
                      std::uint64_t count, Scale prescale, Scale postscale) {

@@ -79,7 +79,7 @@ TEST(World, RanksThatPoseAsOtherHostsShareTheCoresOfTheirMachine) {
 }
 
 TEST(RankInfo, ComesBackAsItWas) {
-  const RankInfo info = {"host", "", 4711, "boot/1", {3, 1, 4}};
+  const RankInfo info = {"host", "", 4711, "boot/1", {3, 1, 4}, 2};
   RankInfo back;
   ASSERT_TRUE(parse_rank_info(info.serialize(), back));
   EXPECT_EQ(back.host_id, "host");
@@ -87,6 +87,7 @@ TEST(RankInfo, ComesBackAsItWas) {
   EXPECT_EQ(back.pid, 4711);
   EXPECT_EQ(back.pid_namespace, "boot/1");
   EXPECT_EQ(back.cores, info.cores);
+  EXPECT_EQ(back.place, 2);
 }
 
 TEST(RankInfo, RefusesOtherBytesAndLeavesTheTargetAlone) {
