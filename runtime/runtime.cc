@@ -4,6 +4,7 @@
 #include "runtime/bootstrap/clock_exchange.h"
 #include "runtime/bootstrap/handshake.h"
 #include "runtime/device/device.h"
+#include "runtime/tuning/link_cache.h"
 
 #include <fmt/ranges.h>
 
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 namespace kolo {
@@ -92,8 +94,27 @@ Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers) {
                                 .arena = static_cast<std::size_t>(config_.arena)};
   KOLO_TRY(window_.open(bootstrap, *transport_, world(), sizes, log_, deadline()));
   one_shot_.open();
+  return learn_links(bootstrap, deadline());
+}
+
+Status Runtime::learn_links(Bootstrap& bootstrap, Deadline deadline) {
+  const bool keeps = config_.link_cache != 0 && world().size() > 1;
+  const LinkCache cache(keeps && world().rank() == 0 ? config_.cache_dir : "",
+                        topology_of(world(), transport_->description()));
+  if (keeps) {
+    const auto loaded = cache.load();
+    if (!loaded.ok()) log_.warning("{}; the links are measured again", loaded.error().message);
+    const std::optional<LinkCosts> mine = loaded.ok() ? *loaded : std::nullopt;
+    KOLO_ASSIGN(const auto known, share_costs(bootstrap, mine, deadline));
+    if (known) {
+      links_ = *known;
+      return {};
+    }
+  }
   KOLO_ASSIGN(links_, probe_links(bootstrap, *transport_, world(), host_device(),
-                                  groups_.world().communicator.abort(), deadline()));
+                                  groups_.world().communicator.abort(), deadline));
+  if (const Status stored = cache.store(links_); !stored.ok())
+    log_.info("what links cost is not kept: {}", stored.error().message);
   return {};
 }
 

@@ -102,6 +102,7 @@ class Runtime {
 
  private:
   Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> timeline);
+  Status learn_links(Bootstrap& bootstrap, Deadline deadline);
   Status connect(Bootstrap& bootstrap, std::vector<Peer> peers);
   Status start_timeline(Bootstrap& bootstrap);
   void log_start(const Bootstrap& bootstrap) const;

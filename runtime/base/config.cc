@@ -92,6 +92,12 @@ const std::vector<Spec>& specs() {
            kWorld),
       number("KOLO_DETERMINISTIC", &Config::deterministic, "switch", {0, 1}, kWorld,
              "1: sums do not depend on what they are fused with, nor on the link's speed."),
+      number(
+          "KOLO_LINK_CACHE", &Config::link_cache, "switch", {0, 1}, kWorld,
+          "1: what links were measured to cost is kept in a file for a day; 0: it is measured at "
+          "each start."),
+      text("KOLO_CACHE_DIR", &Config::cache_dir, "path", {},
+           "Folder for that file; else kolo below $XDG_CACHE_HOME, or below ~/.cache."),
       number("KOLO_SHARED_MEMORY", &Config::shared_memory, kBytes, {0, kGiB}, kWorld,
              "A rank's window that the other ranks of its host map; 0: messages carry everything."),
       number("KOLO_ARENA", &Config::arena, kBytes, {0, 1024 * kGiB}, kRank,
@@ -190,6 +196,13 @@ Result<Config> Config::from_environment(const Environment& environment) {
   Config config;
   for (const Spec& spec : specs()) {
     if (const auto value = environment.get(spec.name)) KOLO_TRY(apply(config, spec, *value));
+  }
+  if (config.cache_dir.empty()) {
+    if (const auto cache = environment.get("XDG_CACHE_HOME")) {
+      config.cache_dir = *cache + "/kolo";
+    } else if (const auto home = environment.get("HOME")) {
+      config.cache_dir = *home + "/.cache/kolo";
+    }
   }
   for (const auto& [name, value] : environment.variables()) {
     if (!std::string_view(name).starts_with("KOLO_")) continue;

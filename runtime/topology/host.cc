@@ -32,9 +32,7 @@ HostPlace all_processors() {
   return place;
 }
 
-}  // namespace
-
-HostPlace place_in(hwloc_topology* topology, const hwloc_bitmap_s* bound_to) {
+HostPlace place_in(hwloc_topology_t topology, hwloc_const_bitmap_t bound_to) {
   HostPlace place;
   for (hwloc_obj_t core = nullptr;
        (core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE, core)) != nullptr;) {
@@ -52,6 +50,8 @@ HostPlace place_in(hwloc_topology* topology, const hwloc_bitmap_s* bound_to) {
   return place;
 }
 
+}  // namespace
+
 // The calling thread's binding counts: the threads of this runtime inherit it.
 HostPlace place_on_host() {
   hwloc_topology_t raw = nullptr;
@@ -64,6 +64,17 @@ HostPlace place_on_host() {
   if (hwloc_get_cpubind(raw, mine.get(), HWLOC_CPUBIND_THREAD) != 0) return all_processors();
   HostPlace place = place_in(raw, mine.get());
   return place.cores.empty() ? all_processors() : place;
+}
+
+HostPlace place_on_machine(const char* synthetic, const char* hardware_threads) {
+  hwloc_topology_t raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) return {};
+  const UniqueHandle<TopologyTraits> topology(raw);
+  const UniqueHandle<BitmapTraits> bound_to(hwloc_bitmap_alloc());
+  if (hwloc_topology_set_synthetic(raw, synthetic) != 0 || hwloc_topology_load(raw) != 0 ||
+      hwloc_bitmap_list_sscanf(bound_to.get(), hardware_threads) != 0)
+    return {};
+  return place_in(raw, bound_to.get());
 }
 
 }  // namespace kolo

@@ -3,9 +3,6 @@
 
 #include <vector>
 
-struct hwloc_topology;
-struct hwloc_bitmap_s;
-
 namespace kolo {
 
 struct HostPlace {
@@ -21,8 +18,8 @@ struct HostPlace {
 HostPlace place_on_host();
 inline std::vector<int> usable_cores() { return place_on_host().cores; }
 
-/// The same of a loaded topology, for a thread that is bound to these hardware threads; `cores` may
-/// be empty. For tests of machines that are not there.
-HostPlace place_in(hwloc_topology* topology, const hwloc_bitmap_s* bound_to);
+/// The same on a machine that is not there, for tests: hwloc's description of a synthetic topology,
+/// and the list of hardware threads that the thread is bound to. No cores if hwloc takes neither.
+HostPlace place_on_machine(const char* synthetic, const char* hardware_threads);
 
 }  // namespace kolo

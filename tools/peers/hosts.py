@@ -82,7 +82,7 @@ def run(perf, ranks, per_host, rate, arguments, timeout):
             name = hosts.names[rank // per_host]
             environment = {**os.environ, "KOLO_INIT_METHOD": f"tcp://10.213.0.1:{PORT}",
                            "KOLO_RANK": str(rank), "KOLO_SIZE": str(ranks),
-                           "KOLO_HOST_ID": name, "UCX_TLS": transports,
+                           "KOLO_HOST_ID": name, "UCX_TLS": transports, "KOLO_LINK_CACHE": "0",
                            "UCX_NET_DEVICES": "eth0"}
             command = ["ip", "netns", "exec", name, perf, *arguments]
             if rank == 0:

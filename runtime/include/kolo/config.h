@@ -59,6 +59,12 @@ struct KOLO_API Config {
   /// KOLO_DETERMINISTIC: 1: sums do not depend on what they are fused with, nor on the links'
   /// speed.
   std::int64_t deterministic = 0;
+  /// KOLO_LINK_CACHE: 1: rank 0 keeps what links were measured to cost for a day, and later jobs of
+  /// the same hosts and transports take it; 0: each start measures.
+  std::int64_t link_cache = 1;
+  /// KOLO_CACHE_DIR: the folder for it; empty: $XDG_CACHE_HOME/kolo or ~/.cache/kolo, which
+  /// from_environment() fills in.
+  std::string cache_dir;
   /// KOLO_ARENA, bytes: address space for kolo::allocate(); memory is taken as it is allocated.
   std::int64_t arena = std::int64_t{64} << 30;
   /// KOLO_BATCH_WINDOW, microseconds: how long a ready tensor may wait for company before it is

@@ -1,0 +1,183 @@
+// A file of four lines: what it is, the topology, six numbers, a sum over the lines before. The
+// thread that starts the runtime.
+#include "runtime/tuning/link_cache.h"
+
+#include "runtime/base/unique_handle.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+constexpr std::string_view kFirstLine = "kolo link costs 1";
+constexpr std::string_view kPrefix = "links-";  ///< of a file's name
+constexpr std::size_t kLongest = 64 << 10;      ///< bytes of a file that is worth a look
+constexpr std::string_view kAway = "Remove it, or set KOLO_LINK_CACHE=0";
+
+struct DescriptorTraits {
+  using Type = int;
+  static constexpr Type invalid() { return -1; }
+  static void close(Type descriptor) noexcept { ::close(descriptor); }
+};
+using Descriptor = UniqueHandle<DescriptorTraits>;
+
+/// Fowler, Noll & Vo's FNV-1a, 64 bits: no cryptography, but no torn file passes it.
+std::uint64_t checksum(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+std::string encode(const LinkCosts& costs) {
+  return fmt::format("{} {} {} {} {} {}", costs.inside.latency_us, costs.inside.us_per_byte,
+                     costs.inside.reduce_us_per_byte, costs.across.latency_us,
+                     costs.across.us_per_byte, costs.across.reduce_us_per_byte);
+}
+
+std::optional<LinkCosts> decode(std::string_view text) {
+  LinkCosts costs;
+  const char* next = text.data();
+  const char* const end = next + text.size();
+  for (LinkCost* const link : {&costs.inside, &costs.across})
+    for (double* const value : {&link->latency_us, &link->us_per_byte, &link->reduce_us_per_byte}) {
+      if (next != text.data() && (next == end || *next++ != ' ')) return std::nullopt;
+      const auto [rest, error] = std::from_chars(next, end, *value);
+      if (error != std::errc() || !std::isfinite(*value) || *value < 0) return std::nullopt;
+      next = rest;
+    }
+  return next == end ? std::optional(costs) : std::nullopt;
+}
+
+std::string contents_of(const std::string& topology, const LinkCosts& costs) {
+  std::string text = fmt::format("{}\n{}\n{}\n", kFirstLine, topology, encode(costs));
+  return text + fmt::format("{:016x}\n", checksum(text));
+}
+
+Error system_error(std::string_view doing, const std::string& path) {
+  return KOLO_ERROR(kInternal, "{} {}: {}", doing, path, std::strerror(errno));
+}
+
+Result<std::string> read_all(int file, std::size_t size, const std::string& path) {
+  std::string text(size, '\0');
+  std::size_t have = 0;
+  while (have < size) {
+    const ssize_t got = ::read(file, text.data() + have, size - have);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_error("reading", path);
+    if (got == 0) break;
+    have += static_cast<std::size_t>(got);
+  }
+  text.resize(have);
+  return text;
+}
+
+/// Hosts come and go, containers above all: what nobody would take any more goes, too.
+void remove_old(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (const std::filesystem::directory_iterator end; !error && entry != end;
+       entry.increment(error)) {
+    if (!entry->path().filename().string().starts_with(kPrefix)) continue;
+    std::error_code gone;
+    const auto written = entry->last_write_time(gone);
+    if (gone || std::filesystem::file_time_type::clock::now() - written < LinkCache::kLifetime)
+      continue;
+    std::filesystem::remove(entry->path(), gone);
+  }
+}
+
+}  // namespace
+
+LinkCache::LinkCache(std::string folder, std::string topology)
+    : folder_(std::move(folder)), topology_(std::move(topology)) {
+  if (!folder_.empty()) path_ = fmt::format("{}/{}{:016x}", folder_, kPrefix, checksum(topology_));
+}
+
+Result<std::optional<LinkCosts>> LinkCache::load() const {
+  using Nothing = std::optional<LinkCosts>;
+  if (path_.empty()) return Nothing();
+  const Descriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!file && errno == ENOENT) return Nothing();
+  struct stat status = {};
+  if (!file || ::fstat(file.get(), &status) != 0) return system_error("opening", path_);
+  if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & 022) != 0)
+    return KOLO_ERROR(kInternal, "{} is not a file that this user alone can write. {}", path_,
+                      kAway);
+  const auto written = std::chrono::system_clock::from_time_t(status.st_mtime);
+  const auto age = std::chrono::system_clock::now() - written;
+  if (age > kLifetime || age < -kLifetime) return Nothing();
+  if (std::cmp_greater(status.st_size, kLongest))
+    return KOLO_ERROR(kInternal, "{} has {} bytes, which are no link costs. {}", path_,
+                      status.st_size, kAway);
+  KOLO_ASSIGN(const std::string text,
+              read_all(file.get(), static_cast<std::size_t>(status.st_size), path_));
+
+  const std::string head = fmt::format("{}\n{}\n", kFirstLine, topology_);
+  if (text.starts_with(head)) {
+    const std::string rest = text.substr(head.size());
+    const auto costs = decode(std::string_view(rest).substr(0, rest.find('\n')));
+    if (costs && contents_of(topology_, *costs) == text) return Nothing(*costs);
+  }
+  return KOLO_ERROR(kInternal, "{} is not whole, or not of these hosts. {}", path_, kAway);
+}
+
+Status LinkCache::store(const LinkCosts& costs) const {
+  if (path_.empty()) return {};
+  std::error_code error;
+  std::filesystem::create_directories(folder_, error);
+  const std::string text = contents_of(topology_, costs);
+  // Under a name of its own first: nobody sees a half, and the last of several writers wins.
+  const std::string draft = fmt::format("{}.{}", path_, ::getpid());
+  {
+    const Descriptor file(
+        ::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!file) return system_error("creating", draft);
+    if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+      Error failed = system_error("writing", draft);
+      ::unlink(draft.c_str());
+      return failed;
+    }
+  }
+  if (::rename(draft.c_str(), path_.c_str()) == 0) {
+    remove_old(folder_);
+    return {};
+  }
+  Error failed = system_error("renaming", draft);
+  ::unlink(draft.c_str());
+  return failed;
+}
+
+std::string topology_of(const World& world, std::string_view transport) {
+  std::string text = fmt::format("{};", transport);
+  for (int rank = 0; rank < world.size(); ++rank) text += ' ' + world.info(rank).host_id;
+  for (char& c : text)
+    if (c == '\n') c = ' ';
+  return text;
+}
+
+Result<std::optional<LinkCosts>> share_costs(Bootstrap& bootstrap,
+                                             const std::optional<LinkCosts>& mine,
+                                             Deadline deadline) {
+  const bool decides = bootstrap.rank() == 0;
+  KOLO_ASSIGN(const auto all,
+              bootstrap.exchange("known links", decides && mine ? encode(*mine) : "", deadline));
+  if (all.front().empty()) return std::optional<LinkCosts>();
+  const auto costs = decode(all.front());
+  if (!costs) return KOLO_ERROR(kInternal, "rank 0 sent no costs of links: '{}'", all.front());
+  return costs;
+}
+
+}  // namespace kolo
