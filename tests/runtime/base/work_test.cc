@@ -7,7 +7,9 @@
 
 #include <chrono>
 #include <latch>
+#include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace kolo {
@@ -62,15 +64,29 @@ TEST(Work, AWaitThatEndsBeforeTheOperationIsATimeoutAndHarmless) {
   EXPECT_TRUE(work.wait(start).ok());
 }
 
+template <class Function>
+std::shared_ptr<Work::Driver> driver_of(Function function) {
+  class Driver final : public Work::Driver {
+   public:
+    explicit Driver(Function drive) : drive_(std::move(drive)) {}
+    bool drive(Work& work, Clock::time_point until) override { return drive_(work, until); }
+
+   private:
+    Function drive_;
+  };
+  return std::make_shared<Driver>(std::move(function));
+}
+
 TEST(Work, TheWaiterDrivesAndTheWaitEndsWithTheWork) {
   int calls = 0;
   const auto asked = Clock::now() + std::chrono::hours(1);
-  Work work([&](Work& driven, Clock::time_point until) {
+  const auto driver = driver_of([&](Work& driven, Clock::time_point until) {
     ++calls;
     EXPECT_EQ(until, asked);
     driven.complete({});
     return true;
   });
+  Work work(driver);
   EXPECT_TRUE(work.wait(asked).ok());
   EXPECT_TRUE(work.wait(asked).ok());
   EXPECT_EQ(calls, 1);  // there was nothing left to drive
@@ -78,10 +94,11 @@ TEST(Work, TheWaiterDrivesAndTheWaitEndsWithTheWork) {
 
 TEST(Work, ADriverThatCannotDriveLeavesTheWaiterToSleep) {
   std::latch asked(1);
-  Work work([&](Work&, Clock::time_point) {
+  const auto driver = driver_of([&](Work&, Clock::time_point) {
     asked.count_down();
     return false;
   });
+  Work work(driver);
   std::thread waiter([&] { EXPECT_TRUE(work.wait().ok()); });
   asked.wait();
   work.complete({});
