@@ -216,7 +216,10 @@ Status Controller::take_responses(std::vector<Response> responses) {
   ++counters_.agreements;
   std::vector<Agreed>& agreed = agreed_.emplace_back();
   for (Response& decided : responses) {
-    auto entry = waiting_.take(decided.name, cache_.find(decided.name));
+    // An announcement that crosses an error on its way is not what has failed.
+    const bool missed = std::find(decided.missing.begin(), decided.missing.end(),
+                                  communicator_.rank()) != decided.missing.end();
+    auto entry = missed ? std::nullopt : waiting_.take(decided.name, cache_.find(decided.name));
     if (!decided.error && decided.signature.kind != OperationKind::kJoin) cache_.put(decided);
     const auto response = std::make_shared<const Response>(std::move(decided));
     if (entry) {

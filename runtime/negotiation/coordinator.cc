@@ -94,6 +94,9 @@ void Coordinator::end_join(std::optional<Error> error) {
   Response response{kJoinName, {}, size_, std::move(error)};
   response.signature.kind = OperationKind::kJoin;
   response.result = last_joined_;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (!joined_[static_cast<std::size_t>(rank)]) response.missing.push_back(rank);
+  }
   decided_.push_back(std::move(response));
   joined_.assign(joined_.size(), false);
   joined_count_ = 0;
@@ -187,6 +190,7 @@ void Coordinator::decide(const std::string& name, const Pending& pending,
                     std::move(error)};
   response.participants = pending.ready_count;
   if (!response.error) response.splits = pending.splits;
+  if (response.error) response.missing = missing(pending);
   decided_.push_back(std::move(response));
 }
 

@@ -32,6 +32,9 @@ struct Response {
   int participants = 0;     ///< ranks that have not joined: what an average divides by
   SplitTable splits = {};   ///< of a row-wise kind: all ranks'
   std::int64_t result = 0;  ///< of a join: the rank that came last
+  /// Of an error: ranks of the communicator that had not announced it. What such a rank submits, or
+  /// has on its way to rank 0, is for the next time.
+  std::vector<int> missing = {};
 
   /// Whether a schedule is to be run for it.
   bool runs() const { return !error && contributors > 0 && moves_data(signature.kind); }

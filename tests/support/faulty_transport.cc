@@ -164,6 +164,7 @@ bool FaultyTransport::progress() {
     let_go(std::move(held));
     any = true;
   }
+  if (deaf_ != nullptr && *deaf_) return any;
   return inner_->progress() || any;
 }
 

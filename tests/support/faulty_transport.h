@@ -5,6 +5,7 @@
 
 #include "transport/transport.h"
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <map>
@@ -45,6 +46,8 @@ class FaultyTransport final : public Transport {
   /// The listener hears that `peer` is gone from within the next progress(), and what is sent to it
   /// fails.
   void lose(int peer);
+  /// While `deaf` is set, which any thread may do, progress() takes nothing in. Before the start.
+  void deafen(const std::atomic<bool>& deaf) { deaf_ = &deaf; }
 
   std::string_view name() const override { return inner_->name(); }
   std::string description() const override;
@@ -92,6 +95,7 @@ class FaultyTransport final : public Transport {
   std::size_t now_ = 0;       // calls of progress()
   std::map<int, bool> lost_;  // peer: reported
   std::optional<Error> failure_;
+  const std::atomic<bool>* deaf_ = nullptr;
 };
 
 }  // namespace kolo::test

@@ -1,5 +1,6 @@
 // What programs do rarely: names of any bytes, very many tensors at once, giving up from a thread
-// beside the one that waits.
+// beside the one that waits, standing still for longer than the others wait.
+#include "tests/support/faulty_transport.h"
 #include "tests/support/rows.h"
 
 #include <gmock/gmock.h>
@@ -87,6 +88,59 @@ TEST(Abort, OfAnotherThreadEndsAWait) {
     runtime.abort("enough");
     waiting.join();
   });
+}
+
+// A rank that stood still for longer than the others waited for it submits a tensor before it hears
+// that they have given it up. What it submitted is for the next time, under the same name.
+TEST(Timeout, WhatCrossesItOnTheWayIsForTheNextTime) {
+  for (const std::string capacity : {"0", "16"}) {
+    std::atomic<bool> deaf = false;
+    std::atomic<bool> given_up = false;
+    LocalWorldOptions options;
+    options.variables = {{"KOLO_OPERATION_TIMEOUT", "1"}, {"KOLO_CACHE_CAPACITY", capacity}};
+    options.decorate = [&](int rank, std::unique_ptr<Transport> inner) {
+      auto faulty = std::make_unique<FaultyTransport>(
+          std::move(inner), [](const FaultyCall&) { return Fault::kNone; });
+      if (rank == 1) faulty->deafen(deaf);
+      return faulty;
+    };
+    run_local_world(
+        2,
+        [&](int rank, Runtime& runtime) {
+          std::vector<float> values(4, 1.0F);
+          ASSERT_DONE(submit(runtime, allreduce_of("a", values)));
+          if (rank == 1) {
+            deaf = true;
+            std::vector<float> first(4, 1.0F);
+            given_up.wait(false);
+            const auto crossing = submit(runtime, allreduce_of("a", first));
+            const auto announced = [&] {
+              const auto counters = runtime.negotiation_counters();
+              return counters.requests + counters.cached == 2;
+            };
+            while (!announced()) std::this_thread::yield();
+            deaf = false;
+            ASSERT_DONE(crossing);
+            EXPECT_EQ(first.front(), 3.0F);
+          } else {
+            std::vector<float> first(4, 1.0F);
+            // Until rank 1 is deaf, it would only be told the sooner.
+            while (!deaf) std::this_thread::yield();
+            const Status status = submit(runtime, allreduce_of("a", first))->wait();
+            ASSERT_FALSE(status.ok());
+            EXPECT_EQ(status.error().code, ErrorCode::kTimeout);
+            given_up = true;
+            given_up.notify_all();
+            std::vector<float> second(4, 2.0F);
+            ASSERT_DONE(submit(runtime, allreduce_of("a", second)));
+            EXPECT_EQ(second.front(), 3.0F);
+          }
+          std::vector<float> last(4, 1.0F);
+          ASSERT_DONE(submit(runtime, allreduce_of("a", last)));
+          EXPECT_EQ(last.front(), 2.0F);
+        },
+        options);
+  }
 }
 
 }  // namespace
