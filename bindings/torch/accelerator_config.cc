@@ -30,6 +30,44 @@ std::set<std::string> apply(const Settings& settings, AcceleratorConfig& config)
           take("gradient_accumulation_steps", config.gradient_accumulation_steps)};
 }
 
+/// `taken` tells which arguments were flags of its own, or their values.
+AcceleratorConfig parse(int argc, const char* const* argv, std::vector<bool>& taken) {
+  AcceleratorConfig nothing;
+  const std::set<std::string> known = apply({}, nothing);
+  AcceleratorConfig config;
+  std::string text;
+  for (int i = 1; i < argc; ++i) {
+    std::string flag = argv[i];
+    if (!flag.starts_with("--")) continue;
+    std::optional<std::string> value;
+    if (const auto equals = flag.find('='); equals != std::string::npos) {
+      value = flag.substr(equals + 1);
+      flag.resize(equals);
+    }
+    std::string key = flag.substr(2);
+    std::replace(key.begin(), key.end(), '-', '_');
+    if (key == "cpu") key = "use_cpu";
+    if (key != "config_file" && !known.contains(key)) continue;
+    const bool has_next = i + 1 < argc && !std::string(argv[i + 1]).starts_with("--");
+    if (!value && key != "use_cpu" && !has_next) {
+      raise(ErrorCode::kInvalidArgument, flag + ": its value is missing");
+    }
+    taken[static_cast<std::size_t>(i)] = true;
+    if (!value && key == "use_cpu") value = "true";
+    if (!value) {
+      value = argv[++i];
+      taken[static_cast<std::size_t>(i)] = true;
+    }
+    if (key == "config_file") {
+      config = AcceleratorConfig::from_file(*value);
+    } else {
+      text += key + ": '" + *value + "'\n";
+    }
+  }
+  apply(Settings::from_text(text, "the command line"), config);
+  return config;
+}
+
 }  // namespace
 
 AcceleratorConfig AcceleratorConfig::from_settings(const Settings& settings) {
@@ -52,34 +90,19 @@ AcceleratorConfig AcceleratorConfig::from_file(const std::string& path) {
 }
 
 AcceleratorConfig AcceleratorConfig::from_flags(int argc, const char* const* argv) {
-  AcceleratorConfig nothing;
-  const std::set<std::string> known = apply({}, nothing);
-  AcceleratorConfig config;
-  std::string text;
-  for (int i = 1; i < argc; ++i) {
-    std::string flag = argv[i];
-    if (!flag.starts_with("--")) continue;
-    std::optional<std::string> value;
-    if (const auto equals = flag.find('='); equals != std::string::npos) {
-      value = flag.substr(equals + 1);
-      flag.resize(equals);
-    }
-    std::string key = flag.substr(2);
-    std::replace(key.begin(), key.end(), '-', '_');
-    if (key == "cpu") key = "use_cpu";
-    if (key != "config_file" && !known.contains(key)) continue;
-    const bool has_next = i + 1 < argc && !std::string(argv[i + 1]).starts_with("--");
-    if (!value && key != "use_cpu" && !has_next) {
-      raise(ErrorCode::kInvalidArgument, flag + ": its value is missing");
-    }
-    if (!value) value = key == "use_cpu" ? "true" : argv[++i];
-    if (key == "config_file") {
-      config = from_file(*value);
-    } else {
-      text += key + ": '" + *value + "'\n";
-    }
+  std::vector<bool> taken(static_cast<std::size_t>(argc), false);
+  return parse(argc, argv, taken);
+}
+
+AcceleratorConfig AcceleratorConfig::take_flags(int& argc, char** argv) {
+  std::vector<bool> taken(static_cast<std::size_t>(argc), false);
+  AcceleratorConfig config = parse(argc, argv, taken);
+  int left = 0;
+  for (int i = 0; i < argc; ++i) {
+    if (!taken[static_cast<std::size_t>(i)]) argv[left++] = argv[i];
   }
-  apply(Settings::from_text(text, "the command line"), config);
+  argv[left] = nullptr;
+  argc = left;
   return config;
 }
 

@@ -117,6 +117,20 @@ TEST(AcceleratorConfig, FlagsOverruleTheFileAndLeaveOthersAlone) {
   EXPECT_THAT(config.warnings, ElementsAre(HasSubstr(path.string() + ": the setting 'odd'")));
 }
 
+TEST(AcceleratorConfig, TakesItsFlagsOut) {
+  std::vector<std::string> words{"program",           "--cpu", "--lr", "1",
+                                 "--mixed_precision", "fp16",  "--x"};
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  int count = 7;
+  const auto config = AcceleratorConfig::take_flags(count, arguments.data());
+  EXPECT_EQ(config.mixed_precision, "fp16");
+  EXPECT_EQ(std::vector<std::string>(arguments.begin(), arguments.begin() + count),
+            (std::vector<std::string>{"program", "--lr", "1", "--x"}));
+  EXPECT_EQ(arguments[4], nullptr);
+}
+
 TEST(AcceleratorConfig, FlagsThatDoNotParse) {
   const auto error_of = [](std::vector<const char*> arguments) {
     arguments.insert(arguments.begin(), "program");

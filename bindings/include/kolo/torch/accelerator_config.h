@@ -35,6 +35,8 @@ struct KOLO_API AcceleratorConfig {
   /// `--mixed-precision=bf16`; `--cpu` and `--use_cpu` alone), which overrule it. Other flags are
   /// the program's own and left alone.
   static AcceleratorConfig from_flags(int argc, const char* const* argv);
+  /// The same, and removes these flags, for a parser that knows the program's own alone.
+  static AcceleratorConfig take_flags(int& argc, char** argv);
 };
 
 }  // namespace kolo

@@ -1,0 +1,53 @@
+// single_device, made data-parallel by an optimizer whose state is split over the ranks (ZeRO stage
+// 1). The lines that differ are marked.
+#include "examples/styles/common.h"
+
+#include <fmt/format.h>
+#include <kolo/torch.h>
+
+int main(int argc, char** argv) {
+  return styles::run(argc, argv, "Trains with a ShardedOptimizer.", [&](const auto& flags) {
+    kolo::init(argc, argv);                       // kolo
+    const torch::Device device = kolo::device();  // kolo
+    const styles::Data data = styles::load(flags);
+    kolo::DistributedSampler sampler(data.train.count());  // kolo
+    auto loader = torch::data::make_data_loader(mnist::DigitDataset(data.train), sampler,
+                                                torch::data::DataLoaderOptions(flags.batch_size));
+
+    mnist::Network network(/*with_dropout=*/true);
+    network->to(device);
+    kolo::ShardedOptimizer optimizer(  // kolo
+        torch::optim::AdamW(network->parameters(), flags.learning_rate),
+        network->named_parameters());
+    kolo::broadcast_parameters(*network, /*root=*/0);  // kolo
+
+    double accuracy = 0;
+    for (int epoch = 1; epoch <= flags.epochs; ++epoch) {
+      const styles::EpochReport report(epoch, flags);
+      sampler.set_epoch(static_cast<std::size_t>(epoch));  // kolo
+      network->train();
+      double loss_sum = 0;
+      std::int64_t steps = 0;
+      for (auto& batch : *loader) {
+        optimizer.zero_grad();
+        auto loss =
+            torch::nll_loss(network->forward(batch.data.to(device)), batch.target.to(device));
+        loss.backward();
+        optimizer.step();
+        loss_sum += loss.template item<double>();
+        ++steps;
+      }
+      network->eval();
+      const auto forward = [&](torch::Tensor images) { return network->forward(images); };
+      const auto mine = styles::answer(forward, data.test, device, kolo::rank(), kolo::size());
+      const auto all = kolo::allreduce(torch::tensor(  // kolo
+          {loss_sum / static_cast<double>(steps) / kolo::size(), static_cast<double>(mine.right),
+           static_cast<double>(mine.count)},
+          torch::kFloat64));
+      accuracy = (all[1] / all[2]).template item<double>();
+      if (kolo::rank() == 0)  // kolo
+        report.print(all[0].template item<double>(), accuracy, data.train.count());
+    }
+    if (kolo::rank() == 0) fmt::print("Accuracy: {:.2f} %\n", 100 * accuracy);
+  });
+}
