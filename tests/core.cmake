@@ -1,0 +1,120 @@
+# Tests of runtime/ and transport/, in the order of the layers: ranks are threads.
+kolo_add_test(base_tests LABELS inprocess SOURCES
+  runtime/base/config_test.cc
+  runtime/base/error_test.cc
+  runtime/base/log_test.cc
+  runtime/base/progress_token_test.cc
+  runtime/base/types_test.cc
+  runtime/base/work_test.cc)
+kolo_add_test(bootstrap_tests LABELS inprocess SOURCES
+  runtime/bootstrap/clock_exchange_test.cc
+  runtime/bootstrap/file_store_test.cc
+  runtime/bootstrap/handshake_test.cc
+  runtime/bootstrap/launcher_test.cc
+  runtime/bootstrap/store_bootstrap_test.cc
+  runtime/bootstrap/store_wire_test.cc
+  runtime/bootstrap/tcp_store_test.cc
+  runtime/bootstrap/way_in_test.cc
+  runtime/topology/numa_test.cc
+  runtime/topology/world_test.cc
+  runtime/health/process_watch_test.cc
+  bindings/core/init_options_test.cc)
+# A thousand threads, of which a sanitizer would make too much.
+if(NOT KOLO_SANITIZE)
+  kolo_add_test(many_ranks_tests LABELS large TIMEOUT 180 SOURCES
+    runtime/bootstrap/many_ranks_test.cc)
+endif()
+if(KOLO_HAS_MPI)
+  # MPI starts once a process, so this program has its own main.
+  add_executable(mpi_bootstrap_tests runtime/bootstrap/mpi_bootstrap_test.cc)
+  kolo_configure_target(mpi_bootstrap_tests)
+  target_link_libraries(mpi_bootstrap_tests PRIVATE kolo_test_support)
+endif()
+foreach(ranks 1 2 3)
+  kolo_add_mpi_test(mpi_bootstrap_${ranks} PROGRAM mpi_bootstrap_tests NP ${ranks})
+endforeach()
+kolo_add_mpi_test(mpi_bootstrap_of_a_user_of_mpi PROGRAM mpi_bootstrap_tests NP 2
+  ARGS --user-starts-mpi)
+kolo_add_test(negotiation_tests LABELS inprocess SOURCES
+  runtime/negotiation/coordinator_test.cc
+  runtime/negotiation/ready_slots_test.cc
+  runtime/negotiation/slot_set_test.cc
+  runtime/negotiation/wire_test.cc
+  runtime/fusion/fusion_plan_test.cc
+  runtime/health/departures_test.cc)
+kolo_add_test(collectives_tests LABELS inprocess TIMEOUT 120 SOURCES
+  support/schedule_checker_collectives_test.cc
+  support/schedule_checker_test.cc
+  runtime/collectives/allgather_bruck_test.cc
+  runtime/collectives/allgather_recursive_doubling_test.cc
+  runtime/collectives/allgather_ring_test.cc
+  runtime/collectives/algorithm_test.cc
+  runtime/collectives/allreduce_double_tree_test.cc
+  runtime/collectives/allreduce_halving_doubling_test.cc
+  runtime/collectives/allreduce_hierarchical_test.cc
+  runtime/collectives/allreduce_recursive_doubling_test.cc
+  runtime/collectives/allreduce_mapped_test.cc
+  runtime/collectives/allreduce_ring_test.cc
+  runtime/collectives/alltoall_pairwise_test.cc
+  runtime/collectives/barrier_dissemination_test.cc
+  runtime/collectives/broadcast_binomial_test.cc
+  runtime/collectives/broadcast_chain_test.cc
+  runtime/collectives/chooser_test.cc
+  runtime/collectives/gather_scatter_test.cc
+  runtime/collectives/reduce_scatter_halving_test.cc
+  runtime/collectives/reduce_scatter_ring_test.cc)
+kolo_add_test(device_tests LABELS inprocess SOURCES
+  runtime/device/half_types_test.cc
+  runtime/device/host_device_test.cc
+  runtime/device/reductions_test.cc)
+kolo_add_test(execution_tests LABELS inprocess TIMEOUT 120 SOURCES
+  runtime/execution/adasum_test.cc
+  runtime/execution/collectives_test.cc
+  runtime/execution/data_movement_test.cc
+  runtime/communicator/arena_test.cc
+  runtime/communicator/host_window_test.cc
+  runtime/communicator/shared_arena_test.cc
+  runtime/tuning/link_cache_test.cc
+  runtime/tuning/link_probe_test.cc)
+# The counter replaces operator new, so it is linked here alone.
+kolo_add_test(executor_tests LABELS inprocess SOURCES
+  support/allocation_counter.cc
+  runtime/execution/executor_test.cc)
+# The suite that each transport instantiates.
+set(transport_conformance
+  transport/transport_conformance.cc
+  transport/transport_conformance_failures.cc
+  transport/transport_conformance_messages.cc
+  transport/transport_conformance_transfers.cc)
+kolo_add_test(transport_tests LABELS inprocess SOURCES
+  transport/message_matcher_test.cc
+  transport/loopback_test.cc
+  support/faulty_transport_test.cc
+  ${transport_conformance})
+kolo_add_test(ucx_tests LABELS ucx SOURCES transport/ucx_test.cc ${transport_conformance})
+kolo_add_test(cycle_tests LABELS inprocess SOURCES
+  runtime/cycle/cached_test.cc
+  runtime/cycle/cycle_test.cc
+  runtime/cycle/edges_test.cc
+  runtime/cycle/groups_test.cc
+  runtime/cycle/hosts_test.cc
+  runtime/cycle/join_test.cc
+  runtime/cycle/messages_test.cc
+  runtime/cycle/ordered_test.cc
+  runtime/cycle/paths_test.cc
+  runtime/cycle/types_test.cc
+  runtime/cycle/process_sets_test.cc
+  runtime/cycle/rows_test.cc)
+kolo_add_test(row_tests LABELS inprocess TIMEOUT 300 SOURCES
+  runtime/cycle/moves_test.cc
+  runtime/cycle/reduce_scatter_test.cc)
+# Takes 5 GiB, of which a sanitizer would make many more, so those presets leave it out.
+if(NOT KOLO_SANITIZE)
+  kolo_add_test(large_tests LABELS large TIMEOUT 180 SOURCES runtime/cycle/large_test.cc)
+endif()
+
+find_package(nlohmann_json REQUIRED)
+kolo_add_test(timeline_tests LABELS inprocess LIBRARIES nlohmann_json::nlohmann_json SOURCES
+  support/trace_file.cc
+  runtime/observe/timeline_test.cc
+  runtime/observe/timeline_world_test.cc)

@@ -1,0 +1,67 @@
+# How tests are declared: one executable with a test of CTest for each of its own, or one under
+# mpirun. Included by tests/CMakeLists.txt.
+# GCC's ThreadSanitizer cannot start where the kernel randomises more than 28 bits of an address.
+if(KOLO_SANITIZE MATCHES thread AND EXISTS /proc/sys/vm/mmap_rnd_bits)
+  file(READ /proc/sys/vm/mmap_rnd_bits address_bits)
+  if(address_bits GREATER 28)
+    set(CMAKE_CROSSCOMPILING_EMULATOR setarch;-R)
+  endif()
+endif()
+
+# kolo_add_test(<name> SOURCES <files> [LABELS <labels>] [LIBRARIES <targets>] [TIMEOUT <seconds>]
+#               [TORCH])
+# One executable; each of its tests is a test of CTest, with a timeout of its own. With TORCH it is
+# linked to kolo::torch, as a user's program is, and left out of a build without LibTorch; else it
+# holds kolo's objects and sees what the library hides.
+function(kolo_add_test name)
+  cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;LABELS;LIBRARIES" ${ARGN})
+  if(ARG_TORCH AND NOT KOLO_HAS_TORCH)
+    return()
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 60)
+  endif()
+  if(ARG_TORCH)
+    kolo_add_torch_program(${name} ${ARG_SOURCES})
+    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+    target_link_libraries(${name} PRIVATE GTest::gmock)
+    list(APPEND ARG_LABELS torch)
+  else()
+    add_executable(${name} ${ARG_SOURCES})
+    kolo_configure_target(${name})
+    target_link_libraries(${name} PRIVATE kolo_test_support)
+  endif()
+  target_link_libraries(${name} PRIVATE GTest::gtest_main ${ARG_LIBRARIES})
+  # UCX hooks madvise(), which a thread calls when it ends; ThreadSanitizer has given up that thread
+  # by then and crashes in the hook's lock.
+  set(environment "")
+  if(KOLO_SANITIZE MATCHES thread)
+    set(environment ENVIRONMENT UCX_MEM_MMAP_HOOK_MODE=none)
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} ${environment})
+  # gtest_discover_tests would take a list of labels apart, so CTest reads them from a file after it.
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}_labels.cmake
+    "if(${name}_TESTS)\n"
+    "  set_tests_properties(\${${name}_TESTS} PROPERTIES LABELS \"${ARG_LABELS}\")\n"
+    "endif()\n")
+  set_property(DIRECTORY APPEND PROPERTY
+    TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}_labels.cmake)
+endfunction()
+
+# kolo_add_mpi_test(<name> PROGRAM <target> NP <ranks> [ARGS <arguments>] [TIMEOUT <seconds>]
+#                   [LABELS <labels>])
+# The program under mpirun, as one test of CTest. Nothing without an MPI or without the program.
+function(kolo_add_mpi_test name)
+  cmake_parse_arguments(ARG "" "PROGRAM;NP;TIMEOUT" "ARGS;LABELS" ${ARGN})
+  if(NOT KOLO_HAS_MPI OR NOT TARGET ${ARG_PROGRAM})
+    return()
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/support/mpirun -np ${ARG_NP}
+    $<TARGET_FILE:${ARG_PROGRAM}> ${ARG_ARGS})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "mpi;${ARG_LABELS}"
+    PROCESSORS ${ARG_NP} ENVIRONMENT "OMP_NUM_THREADS=1")
+endfunction()

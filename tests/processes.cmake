@@ -1,0 +1,81 @@
+# Tests in which ranks are processes: the public library, launchers, hosts, an installed kolo.
+# The library as users have it, with its one runtime a process: so a main of its own, and processes.
+add_executable(api_tests bindings/core/api_test.cc)
+kolo_configure_target(api_tests)
+target_include_directories(api_tests PRIVATE ${PROJECT_SOURCE_DIR})
+target_link_libraries(api_tests PRIVATE kolo::kolo GTest::gmock GTest::gtest_main)
+add_test(NAME api_alone COMMAND api_tests --gtest_filter=Api.*)
+set_tests_properties(api_alone PROPERTIES TIMEOUT 60 LABELS ucx)
+foreach(ranks 2 3)
+  kolo_add_mpi_test(api_${ranks} PROGRAM api_tests NP ${ranks} ARGS --gtest_filter=Api.*)
+endforeach()
+
+if(KOLO_HAS_PMIX AND KOLO_HAS_MPI)
+  # Over the PMIx of Open MPI's mpirun.
+  foreach(ranks 1 3)
+    kolo_add_mpi_test(api_pmix_${ranks} PROGRAM api_tests NP ${ranks} ARGS --gtest_filter=Api.*)
+    set_tests_properties(api_pmix_${ranks} PROPERTIES
+      ENVIRONMENT "OMP_NUM_THREADS=1;KOLO_INIT_METHOD=pmix://")
+  endforeach()
+endif()
+
+# Real processes, by kolo-run and by every other way in that needs no scheduler; with or without MPI.
+add_executable(launch_probe tools/run/probe.cc)
+kolo_configure_target(launch_probe)
+target_link_libraries(launch_probe PRIVATE kolo::kolo)
+foreach(test launch kolo_run)
+  add_test(NAME ${test} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/run/${test}_test
+    --kolo-run $<TARGET_FILE:kolo-run> --probe $<TARGET_FILE:launch_probe>)
+  set_tests_properties(${test} PROPERTIES TIMEOUT 300 LABELS ucx RUN_SERIAL ON)
+endforeach()
+add_executable(spawn_probe bindings/core/spawn_probe.cc)
+kolo_configure_target(spawn_probe)
+target_link_libraries(spawn_probe PRIVATE kolo::kolo)
+add_test(NAME spawn COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/bindings/core/spawn_test
+  --kolo-run $<TARGET_FILE:kolo-run> --probe $<TARGET_FILE:spawn_probe>)
+set_tests_properties(spawn PROPERTIES TIMEOUT 180 LABELS ucx PROCESSORS 2)
+# Several hosts made of namespaces, with real ssh, mpirun and Slurm on them; where this machine cannot
+# have them, CTest says "Skipped", and the test why.
+set(cluster_parts by_hand kolo_run slurm)
+if(KOLO_HAS_MPI)
+  list(APPEND cluster_parts jobs mpirun)
+endif()
+set(cluster_options "")
+if(KOLO_HAS_TORCH)
+  # The wheel's, if this LibTorch is one.
+  get_filename_component(torchrun ${KoloTorch_ROOT}/../../../../bin/torchrun ABSOLUTE)
+  list(APPEND cluster_parts torchrun)
+  list(APPEND cluster_options --torchrun ${torchrun})
+endif()
+if(TARGET mnist)
+  list(APPEND cluster_parts digits)
+  list(APPEND cluster_options --digits $<TARGET_FILE:mnist> --data ${PROJECT_SOURCE_DIR}/build/data/mnist)
+endif()
+foreach(part IN LISTS cluster_parts)
+  add_test(NAME cluster_${part} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cluster/cluster_test
+    --only ${part} --kolo-run $<TARGET_FILE:kolo-run> --probe $<TARGET_FILE:launch_probe>
+    ${cluster_options})
+  set_tests_properties(cluster_${part} PROPERTIES TIMEOUT 180 LABELS cluster SKIP_RETURN_CODE 77
+    RUN_SERIAL ON)
+endforeach()
+add_test(NAME kolo_run_api_3
+  COMMAND kolo-run -np 3 $<TARGET_FILE:api_tests> --gtest_filter=Api.*)
+add_test(NAME kolo_run_api_abort
+  COMMAND kolo-run -np 3 $<TARGET_FILE:api_tests> --gtest_filter=ApiAbort.*)
+set_tests_properties(kolo_run_api_3 kolo_run_api_abort PROPERTIES TIMEOUT 60 LABELS ucx PROCESSORS 3)
+
+add_test(NAME job_scripts COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/jobs_test
+  --kolo-run $<TARGET_FILE:kolo-run>)
+set_tests_properties(job_scripts PROPERTIES TIMEOUT 60 LABELS tools)
+add_test(NAME lint_self_test COMMAND ${PROJECT_SOURCE_DIR}/tools/lint --self-test)
+set_tests_properties(lint_self_test PROPERTIES TIMEOUT 60 LABELS tools)
+
+# Another project finds, builds on and runs what `cmake --install` leaves. It installs this build, so
+# everything must have been built.
+if(NOT KOLO_SANITIZE)
+  add_test(NAME consumer COMMAND ${CMAKE_COMMAND}
+    -D BUILD=${PROJECT_BINARY_DIR} -D WORK=${CMAKE_CURRENT_BINARY_DIR}/consumer
+    -D WITH_TORCH=${KOLO_HAS_TORCH} -D COMPILER=${CMAKE_CXX_COMPILER}
+    -P ${CMAKE_CURRENT_SOURCE_DIR}/consumer/run.cmake)
+  set_tests_properties(consumer PROPERTIES TIMEOUT 300 LABELS tools)
+endif()

@@ -1,0 +1,97 @@
+# Tests of tools/: kolo-info, kolo-perf, bench and timeline.
+# kolo-info: what it finds and chooses, alone and among others.
+add_test(NAME info_alone COMMAND kolo-info)
+set_tests_properties(info_alone PROPERTIES TIMEOUT 60 LABELS "tools"
+  PASS_REGULAR_EXPRESSION "met by           single")
+add_test(NAME info_knobs COMMAND kolo-info --knobs --json)
+set_tests_properties(info_knobs PROPERTIES TIMEOUT 60 LABELS "tools"
+  PASS_REGULAR_EXPRESSION "\"name\": \"KOLO_ALGORITHM\"")
+add_test(NAME info_knobs_values COMMAND kolo-info --knobs)
+set_tests_properties(info_knobs_values PROPERTIES TIMEOUT 60 LABELS "tools"
+  ENVIRONMENT "KOLO_SECRET=abc;KOLO_CHUNK_SIZE=512K" FAIL_REGULAR_EXPRESSION "abc"
+  PASS_REGULAR_EXPRESSION "KOLO_CHUNK_SIZE += 512K .environment.*KOLO_ARENA += 68719476736 .default")
+add_test(NAME info_build COMMAND kolo-run --check-build)
+set_tests_properties(info_build PROPERTIES TIMEOUT 60 LABELS "tools"
+  PASS_REGULAR_EXPRESSION "\\[X\\] TCP store.*\\[X\\] all-reduce.*\\[X\\] CPU .cores ")
+# It may well find something here, but it must come to an end.
+add_test(NAME info_doctor COMMAND kolo-run -np 2 $<TARGET_FILE:kolo-info> --doctor)
+set_tests_properties(info_doctor PROPERTIES TIMEOUT 60 LABELS "tools" PROCESSORS 2
+  PASS_REGULAR_EXPRESSION "shared memory: 16 MiB mapped.*job: .ok. clocks: within.*links: inside hosts [0-9]")
+kolo_add_mpi_test(info_2 PROGRAM kolo-info NP 2 LABELS tools)
+if(TEST info_2)
+  set_tests_properties(info_2 PROPERTIES
+    PASS_REGULAR_EXPRESSION "ranks            2, 2 on this host.*from      0 B: mapped")
+endif()
+kolo_add_mpi_test(info_2_forced PROGRAM kolo-info NP 2 LABELS tools ARGS --json)
+if(TEST info_2_forced)
+  set_tests_properties(info_2_forced PROPERTIES ENVIRONMENT "KOLO_ALGORITHM=ring;KOLO_SHARED_MEMORY=0"
+    PASS_REGULAR_EXPRESSION "\"algorithm\": \"ring\".*\"shared_bytes\": 0")
+endif()
+
+# kolo-perf: its verifier, then each collective, type and operation, the report and the peers.
+kolo_add_test(perf_tests LABELS inprocess SOURCES
+  tools/perf/pattern_test.cc
+  tools/perf/statistics_test.cc
+  ${PROJECT_SOURCE_DIR}/tools/perf/pattern.cc
+  ${PROJECT_SOURCE_DIR}/tools/perf/problem.cc
+  ${PROJECT_SOURCE_DIR}/tools/perf/statistics.cc)
+kolo_add_mpi_test(perf_sweep_2 PROGRAM kolo-perf NP 2 ARGS -e 1M -f 8 -n 3 -w 1)
+kolo_add_mpi_test(perf_sweep_3_named PROGRAM kolo-perf NP 3
+  ARGS -e 256K -f 8 -n 3 -w 1 --door named -d bfloat16 -o avg)
+kolo_add_mpi_test(perf_types_2 PROGRAM kolo-perf NP 2
+  ARGS allreduce reducescatter -d all -o all -b 4K -e 64K -f 16 -n 2 -w 1)
+kolo_add_mpi_test(perf_batch_2 PROGRAM kolo-perf NP 2 ARGS -e 64K -f 32 -n 2 -w 1 -m 10 -P)
+kolo_add_mpi_test(perf_left_2 PROGRAM kolo-perf NP 2 ARGS -e 64K -f 32 -n 2 -w 1 --rewrite 0)
+kolo_add_mpi_test(perf_shared_3 PROGRAM kolo-perf NP 3 ARGS -e 4M -f 32 -n 2 -w 1 --memory shared)
+# kolo_add_report_test(<name> NP <ranks> EXPECT <options of report_test> ARGS <arguments>)
+function(kolo_add_report_test name)
+  cmake_parse_arguments(ARG "" "NP" "EXPECT;ARGS" ${ARGN})
+  if(NOT KOLO_HAS_MPI)
+    return()
+  endif()
+  add_test(NAME ${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/perf/report_test ${ARG_EXPECT} --
+    ${CMAKE_CURRENT_SOURCE_DIR}/support/mpirun -np ${ARG_NP} $<TARGET_FILE:kolo-perf> ${ARG_ARGS})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 120 LABELS "mpi;tools" PROCESSORS ${ARG_NP}
+    ENVIRONMENT "OMP_NUM_THREADS=1")
+endfunction()
+set(moves broadcast,allgather,alltoall,gather,scatter)
+set(collectives allreduce,reducescatter,sendrecv,barrier,${moves})
+foreach(ranks 2 3)
+  kolo_add_report_test(perf_collectives_${ranks} NP ${ranks} EXPECT --collectives ${collectives}
+    ARGS all -e 256K -f 16 -n 3 -w 1 -r 1)
+endforeach()
+kolo_add_report_test(perf_compare_mpi NP 2
+  EXPECT --collectives ${collectives} --engines kolo,mpi,memcpy
+  ARGS all -e 64K -f 64 -n 3 -w 1 --compare mpi --limit)
+if(KOLO_HAS_GLOO)
+  kolo_add_report_test(perf_compare_gloo NP 2
+    EXPECT --collectives allreduce,barrier,${moves} --engines kolo,gloo
+    ARGS allreduce barrier broadcast allgather alltoall gather scatter
+      -e 64K -f 64 -n 3 -w 1 --compare gloo)
+endif()
+# Real TCP between hosts of their own, where this machine can make them; else CTest says "Skipped".
+add_test(NAME bench_hosts COMMAND ${PROJECT_SOURCE_DIR}/tools/bench hosts --ranks 2,3 --rate none
+  -b 4 -e 1M -f 64 -n 3 -T 50 --perf $<TARGET_FILE:kolo-perf>)
+set_tests_properties(bench_hosts PROPERTIES TIMEOUT 120 LABELS tools SKIP_RETURN_CODE 77
+  PROCESSORS 3 RUN_SERIAL ON)
+if(TARGET mnist)
+  add_test(NAME bench_scaling COMMAND ${PROJECT_SOURCE_DIR}/tools/bench scaling --hosts 1,2
+    --max-steps 10 --epochs 1 --rate none -T 80 --program $<TARGET_FILE:mnist>
+    --out ${CMAKE_CURRENT_BINARY_DIR}/losses.png)
+  set_tests_properties(bench_scaling PROPERTIES TIMEOUT 180 LABELS "tools;torch"
+    SKIP_RETURN_CODE 77 RUN_SERIAL ON)
+endif()
+add_test(NAME bench COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/bench_test)
+set_tests_properties(bench PROPERTIES TIMEOUT 60 LABELS tools)
+kolo_add_report_test(perf_step_2 NP 2 EXPECT --step resnet50 ARGS --step -n 2 -w 1)
+kolo_add_report_test(perf_step_small_2 NP 2 EXPECT --step small ARGS --step small -n 2 -w 1)
+kolo_add_report_test(perf_step_shared_2 NP 2 EXPECT --step resnet50
+  ARGS --step -n 2 -w 1 --memory shared)
+
+set(launcher "")
+if(KOLO_HAS_MPI)
+  set(launcher --mpirun ${PROJECT_SOURCE_DIR}/tests/support/mpirun)
+endif()
+add_test(NAME timeline_tool COMMAND ${PROJECT_SOURCE_DIR}/tests/tools/timeline_test
+  --perf $<TARGET_FILE:kolo-perf> ${launcher})
+set_tests_properties(timeline_tool PROPERTIES TIMEOUT 180 LABELS "tools;mpi" PROCESSORS 2)

@@ -1,0 +1,211 @@
+# The binding and the example, alone and under mpirun.
+if(KOLO_HAS_TORCH)
+  kolo_add_torch_program(torch_tests
+    bindings/torch/gradient_groups_test.cc
+    bindings/torch/optimizer_options_test.cc
+    bindings/torch/torch_test.cc
+    bindings/torch/training_test.cc)
+  target_include_directories(torch_tests PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(torch_tests PRIVATE GTest::gmock GTest::gtest)
+  add_test(NAME torch_alone COMMAND torch_tests)
+  set_tests_properties(torch_alone PROPERTIES TIMEOUT 120 LABELS torch)
+  foreach(ranks 1 2 3 4)
+    kolo_add_mpi_test(torch_${ranks} PROGRAM torch_tests NP ${ranks} LABELS torch)
+  endforeach()
+  kolo_add_torch_program(torch_collectives_tests
+    bindings/torch/tools_test_main.cc
+    bindings/torch/autograd_functions_test.cc
+    bindings/torch/collectives_test.cc
+    bindings/torch/layout_test.cc
+    bindings/torch/process_set_functions_test.cc)
+  target_include_directories(torch_collectives_tests PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(torch_collectives_tests PRIVATE GTest::gmock GTest::gtest)
+  foreach(ranks 1 2 3 4)
+    kolo_add_mpi_test(torch_collectives_${ranks} PROGRAM torch_collectives_tests NP ${ranks}
+      LABELS torch)
+  endforeach()
+  kolo_add_torch_program(torch_tools_tests
+    bindings/torch/tools_test_main.cc
+    bindings/torch/checkpoint_test.cc
+    bindings/torch/console_test.cc
+    bindings/torch/data_loader_test.cc
+    bindings/torch/elastic_sampler_test.cc
+    bindings/torch/metrics_test.cc
+    bindings/torch/objects_test.cc
+    bindings/torch/optimizer_state_test.cc
+    bindings/torch/rank_sampler_test.cc)
+  target_include_directories(torch_tools_tests PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(torch_tools_tests PRIVATE GTest::gmock GTest::gtest)
+  add_test(NAME torch_tools_alone COMMAND torch_tools_tests)
+  set_tests_properties(torch_tools_alone PROPERTIES TIMEOUT 120 LABELS torch)
+  foreach(ranks 2 3)
+    kolo_add_mpi_test(torch_tools_${ranks} PROGRAM torch_tools_tests NP ${ranks} LABELS torch)
+  endforeach()
+  kolo_add_torch_program(torch_sharded_tests
+    bindings/torch/tools_test_main.cc
+    bindings/torch/sharded_errors_test.cc
+    bindings/torch/sharded_optimizer_test.cc)
+  target_include_directories(torch_sharded_tests PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(torch_sharded_tests PRIVATE GTest::gmock GTest::gtest)
+  add_test(NAME torch_sharded_alone COMMAND torch_sharded_tests)
+  set_tests_properties(torch_sharded_alone PROPERTIES TIMEOUT 120 LABELS torch)
+  foreach(ranks 2 3 4)
+    kolo_add_mpi_test(torch_sharded_${ranks} PROGRAM torch_sharded_tests NP ${ranks} LABELS torch)
+  endforeach()
+  kolo_add_torch_program(torch_accelerator_tests
+    bindings/torch/tools_test_main.cc
+    bindings/torch/accelerator_config_test.cc
+    bindings/torch/accelerator_test.cc
+    bindings/torch/prepared_loader_test.cc)
+  target_include_directories(torch_accelerator_tests PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(torch_accelerator_tests PRIVATE GTest::gmock GTest::gtest)
+  add_test(NAME torch_accelerator_alone COMMAND torch_accelerator_tests)
+  set_tests_properties(torch_accelerator_alone PROPERTIES TIMEOUT 120 LABELS torch)
+  foreach(ranks 2 3)
+    kolo_add_mpi_test(torch_accelerator_${ranks} PROGRAM torch_accelerator_tests NP ${ranks}
+      LABELS torch)
+  endforeach()
+  kolo_add_torch_program(ddp_tests
+    bindings/torch/ddp_devices_test.cc
+    bindings/torch/ddp_test.cc)
+  target_include_directories(ddp_tests PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(ddp_tests PRIVATE GTest::gmock GTest::gtest)
+  add_test(NAME ddp_alone COMMAND ddp_tests)
+  set_tests_properties(ddp_alone PROPERTIES TIMEOUT 120 LABELS torch)
+  foreach(ranks 1 2 3 4)
+    kolo_add_mpi_test(ddp_${ranks} PROGRAM ddp_tests NP ${ranks} LABELS torch)
+  endforeach()
+  # What else trains on several devices.
+  kolo_add_torch_program(torch_patterns_tests
+    bindings/torch/tools_test_main.cc
+    bindings/torch/autocast_test.cc
+    bindings/torch/data_parallel_test.cc
+    bindings/torch/grad_scaler_test.cc
+    bindings/torch/sync_batch_norm_test.cc)
+  target_include_directories(torch_patterns_tests PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(torch_patterns_tests PRIVATE GTest::gmock GTest::gtest)
+  add_test(NAME torch_patterns_alone COMMAND torch_patterns_tests)
+  set_tests_properties(torch_patterns_alone PROPERTIES TIMEOUT 120 LABELS torch)
+  foreach(ranks 2 3 4)
+    kolo_add_mpi_test(torch_patterns_${ranks} PROGRAM torch_patterns_tests NP ${ranks} LABELS torch)
+  endforeach()
+  # The table of Horovod's tests names tests that exist; those of every optional part, so all must be
+  # there.
+  if(KOLO_HAS_MPI)
+    add_test(NAME horovod_table COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/horovod_table_test
+      --build ${PROJECT_BINARY_DIR} --source ${PROJECT_SOURCE_DIR})
+    set_tests_properties(horovod_table PROPERTIES TIMEOUT 120 LABELS tools)
+  endif()
+  if(TARGET mnist_parts)
+    kolo_add_test(digits_tests TORCH SOURCES examples/digits_test.cc LIBRARIES mnist_parts)
+  endif()
+  # kolo_add_example_test(<name> [KOLO_RUN] PROGRAM <target> NP <ranks> LAST_LINE <regular expression>
+  #                       [ARGS <arguments>])
+  function(kolo_add_example_test name)
+    cmake_parse_arguments(ARG "KOLO_RUN" "PROGRAM;NP;LAST_LINE" "ARGS" ${ARGN})
+    if(NOT TARGET ${ARG_PROGRAM} OR (NOT KOLO_HAS_MPI AND NOT ARG_KOLO_RUN AND ARG_NP GREATER 1))
+      return()
+    endif()
+    set(launcher "")
+    if(ARG_KOLO_RUN)
+      set(launcher $<TARGET_FILE:kolo-run> -np ${ARG_NP})
+    elseif(ARG_NP GREATER 1)
+      set(launcher ${PROJECT_SOURCE_DIR}/tests/support/mpirun -np ${ARG_NP})
+    endif()
+    add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/examples/example_test
+      --last-line ${ARG_LAST_LINE} -- ${launcher} $<TARGET_FILE:${ARG_PROGRAM}> ${ARG_ARGS})
+    set_tests_properties(${name} PROPERTIES TIMEOUT 180 LABELS "examples;torch"
+      PROCESSORS ${ARG_NP} ENVIRONMENT "OMP_NUM_THREADS=1")
+  endfunction()
+  set(digits --data ${PROJECT_SOURCE_DIR}/build/data/mnist)
+  set(nine_of_ten "Accuracy: 9.* %")
+  kolo_add_example_test(single_device PROGRAM single_device NP 1 LAST_LINE ${nine_of_ten}
+    ARGS ${digits} --epochs 1)
+  kolo_add_example_test(horovod_style PROGRAM horovod_style NP 2 LAST_LINE ${nine_of_ten}
+    ARGS ${digits} --epochs 2)
+  kolo_add_example_test(horovod_style_by_kolo_run KOLO_RUN PROGRAM horovod_style NP 2
+    LAST_LINE ${nine_of_ten} ARGS ${digits} --epochs 2)
+  kolo_add_example_test(ddp_style PROGRAM ddp NP 2 LAST_LINE ${nine_of_ten}
+    ARGS ${digits} --epochs 2)
+  kolo_add_example_test(data_parallel_style PROGRAM data_parallel NP 1 LAST_LINE ${nine_of_ten}
+    ARGS ${digits} --epochs 1 --devices cpu,cpu)
+  kolo_add_example_test(model_parallel_style PROGRAM model_parallel_ddp NP 2
+    LAST_LINE ${nine_of_ten} ARGS ${digits} --epochs 2 --devices cpu,cpu)
+  kolo_add_example_test(mixed_precision_bf16 PROGRAM mixed_precision NP 2
+    LAST_LINE ${nine_of_ten} ARGS ${digits} --epochs 2 --dtype bf16)
+  # Slow where the CPU has no instructions for float16.
+  kolo_add_example_test(mixed_precision_fp16 PROGRAM mixed_precision NP 2
+    LAST_LINE "Accuracy: [5-9][0-9].* %"
+    ARGS ${digits} --epochs 2 --images 640 --batch-size 16 --dtype fp16)
+  if(TARGET model_parallel_ddp)
+    add_test(NAME styles_say_how_many_devices COMMAND model_parallel_ddp ${digits} --devices cpu)
+    add_test(NAME styles_name_a_wrong_device COMMAND data_parallel --devices cpu,nowhere)
+    set_tests_properties(styles_say_how_many_devices styles_name_a_wrong_device PROPERTIES
+      TIMEOUT 60 LABELS "examples;torch")
+    set_tests_properties(styles_say_how_many_devices PROPERTIES
+      PASS_REGULAR_EXPRESSION "--devices takes two")
+    set_tests_properties(styles_name_a_wrong_device PROPERTIES
+      PASS_REGULAR_EXPRESSION "'nowhere' is no device")
+  endif()
+  kolo_add_example_test(minimal_ddp_2 PROGRAM minimal_ddp NP 2 LAST_LINE DONE)
+  foreach(ranks 1 2 3)
+    kolo_add_example_test(minimal_optimizer_${ranks} PROGRAM minimal_optimizer NP ${ranks}
+      LAST_LINE DONE)
+  endforeach()
+  kolo_add_example_test(accelerate_style_2 PROGRAM accelerate_style NP 2
+    LAST_LINE ${nine_of_ten} ARGS ${digits} --epochs 3 --gradient_accumulation_steps 2)
+  kolo_add_example_test(accelerate_style_configured PROGRAM accelerate_style NP 1
+    LAST_LINE ${nine_of_ten} ARGS ${digits} --epochs 1 --mixed_precision bf16
+      --config_file ${CMAKE_CURRENT_SOURCE_DIR}/examples/accelerate.yaml)
+  kolo_add_example_test(sharded_optimizer_2 PROGRAM sharded_optimizer NP 2
+    LAST_LINE ${nine_of_ten} ARGS ${digits} --epochs 2)
+  if(TARGET accelerate_style)
+    add_test(NAME accelerate_style_machines COMMAND
+      ${CMAKE_CURRENT_SOURCE_DIR}/examples/machines_test
+      --program $<TARGET_FILE:accelerate_style> --data ${PROJECT_SOURCE_DIR}/build/data/mnist)
+    set_tests_properties(accelerate_style_machines PROPERTIES TIMEOUT 180 LABELS "examples;torch"
+      PROCESSORS 2 ENVIRONMENT "OMP_NUM_THREADS=1")
+    add_test(NAME patterns COMMAND ${PROJECT_SOURCE_DIR}/tools/patterns --only single_device,ddp
+      --build ${PROJECT_BINARY_DIR} --data ${PROJECT_SOURCE_DIR}/build/data/mnist
+      --rounds 1 --epochs 1)
+    set_tests_properties(patterns PROPERTIES TIMEOUT 180 LABELS "tools;torch" PROCESSORS 2
+      PASS_REGULAR_EXPRESSION "`ddp` . 2 . 1[0-9] . [0-9]+ MiB . [0-9]+ . [0-9]+ s . [89]")
+  endif()
+  # By the global batch, the last loss is the same for any number of ranks.
+  foreach(ranks 1 2 3)
+    kolo_add_example_test(toy_regression_${ranks} PROGRAM toy_regression NP ${ranks}
+      LAST_LINE "Last loss: 0.2[0-9]+" ARGS --epochs 2)
+  endforeach()
+  set(small_gpt --text ${PROJECT_SOURCE_DIR}/docs/architecture.md --steps 60 --width 64 --layers 1
+    --context 32)
+  set(learned "Loss: 2.[0-9]+, [0-9]+ tokens/s, [0-9.]+ MiB of optimizer state on rank 0")
+  kolo_add_example_test(char_transformer_1 PROGRAM char_transformer NP 1 LAST_LINE ${learned}
+    ARGS ${small_gpt} --generate 20)
+  kolo_add_example_test(char_transformer_2 PROGRAM char_transformer NP 2 LAST_LINE ${learned}
+    ARGS ${small_gpt})
+  kolo_add_example_test(char_transformer_zero_2 PROGRAM char_transformer NP 2 LAST_LINE ${learned}
+    ARGS ${small_gpt} --zero)
+  if(TARGET synthetic_benchmark)
+    kolo_add_test(resnet_tests TORCH SOURCES examples/resnet_test.cc
+      LIBRARIES synthetic_benchmark_parts)
+  endif()
+  foreach(ranks 1 2)
+    kolo_add_example_test(synthetic_benchmark_${ranks} PROGRAM synthetic_benchmark NP ${ranks}
+      LAST_LINE "Total img/sec on ${ranks} rank.s.: [0-9.]+ .-[0-9.]+"
+      ARGS --model resnet18 --image-size 32 --batch-size 2 --num-warmup-batches 1
+        --num-batches-per-iter 1 --num-iters 2 --fp16-allreduce)
+    if(TARGET rectified_flow AND (KOLO_HAS_MPI OR ranks EQUAL 1))
+      add_test(NAME rectified_flow_${ranks} COMMAND
+        ${PROJECT_SOURCE_DIR}/tests/examples/rectified_flow_test
+        --program $<TARGET_FILE:rectified_flow> --data ${PROJECT_SOURCE_DIR}/build/data/mnist
+        --mpirun ${PROJECT_SOURCE_DIR}/tests/support/mpirun --ranks ${ranks})
+      set_tests_properties(rectified_flow_${ranks} PROPERTIES TIMEOUT 300 LABELS "examples;torch"
+        PROCESSORS ${ranks} ENVIRONMENT "OMP_NUM_THREADS=1")
+    endif()
+  endforeach()
+  # The same loss curve at any number of ranks, and an honest end when the data is missing.
+  add_test(NAME mnist_loss_curves COMMAND ${PROJECT_SOURCE_DIR}/tests/examples/mnist_test
+    --program $<TARGET_FILE:mnist> --data ${PROJECT_SOURCE_DIR}/build/data/mnist
+    --mpirun ${PROJECT_SOURCE_DIR}/tests/support/mpirun)
+  set_tests_properties(mnist_loss_curves PROPERTIES TIMEOUT 300 LABELS "torch;mpi" RUN_SERIAL ON)
+endif()
