@@ -43,6 +43,11 @@ constexpr std::uint64_t kChunkBytes = 256 << 10;
 /// How much shorter a chunk of the trees may be.
 constexpr std::uint64_t kLeastPartOfAChunk = 16;
 
+/// Partners that change from round to round get less of a network than the ring's neighbours, whose
+/// connections stay busy and whose sums overlap with their messages: halving and doubling takes 1.38
+/// to 1.42 times its bytes' time, on 4 hosts of 1 Gbit/s as on 8 of 250 Mbit/s (docs/performance.md).
+constexpr double kChangingPartners = 1.4;
+
 int log2_up(int n) { return std::bit_width(static_cast<unsigned>(n - 1)); }
 
 /// The terms of the prices: bytes, ranks and rounds as they are in the algorithms' heads.
@@ -89,7 +94,7 @@ struct Pricing {
     // The far rounds come first and carry most. The ring overlaps its sums with its messages; here
     // one waits for the other.
     const double left = std::exp2(-across);
-    return fold + 2 * latency + 2 * n * (1 - left) * across_per_byte +
+    return fold + 2 * latency + kChangingPartners * 2 * n * (1 - left) * across_per_byte +
            2 * n * (left - 1 / q) * network.inside.us_per_byte + 2 * n * (q - 1) / q * gamma;
   }
 

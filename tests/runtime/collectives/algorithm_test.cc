@@ -40,7 +40,10 @@ TEST(Algorithm, PricesCountMessagesBytesAndSums) {
   for (const Network& network : {one_host(4), each_its_host(4)}) {
     EXPECT_DOUBLE_EQ(price(Algorithm::kRing, network, 4000), 6 * 10 + 2 * 3 + 0.3);
     EXPECT_DOUBLE_EQ(price(Algorithm::kRecursiveDoubling, network, 4000), 2 * (10 + 4 + 0.4));
-    EXPECT_DOUBLE_EQ(price(Algorithm::kHalvingDoubling, network, 4000), 4 * 10 + 2 * 3 + 2 * 0.3);
+    // Across hosts partners that change get less of the network.
+    const double share = network.layout.hosts() > 1 ? 1.4 : 1;
+    EXPECT_DOUBLE_EQ(price(Algorithm::kHalvingDoubling, network, 4000),
+                     4 * 10 + share * 2 * 3 + 2 * 0.3);
   }
   // Five ranks: one hands its vector in and gets the sum back.
   EXPECT_DOUBLE_EQ(price(Algorithm::kRecursiveDoubling, one_host(5), 4000),
@@ -73,10 +76,10 @@ TEST(Algorithm, TheRanksOfAHostShareItsLink) {
   const std::uint64_t large = 64 << 20;
   const Network network = hosts_of({0, 0, 1, 1});
   // Across go 2·n·(H−1)/H of the two levels, 2·n·(p−1)/p of the ring, and of halving and doubling
-  // half of the bytes of each of the two ranks, twice.
+  // half of the bytes of each of the two ranks, twice, by partners that change.
   const double two_levels = price(Algorithm::kHierarchical, network, large);
   EXPECT_NEAR(two_levels / price(Algorithm::kRing, network, large), (1.0 / 2) / (3.0 / 4), 0.1);
-  EXPECT_NEAR(two_levels / price(Algorithm::kHalvingDoubling, network, large), 1.0 / 2, 0.1);
+  EXPECT_NEAR(two_levels / price(Algorithm::kHalvingDoubling, network, large), 1.0 / 2 / 1.4, 0.1);
   // Ranks are neighbours wherever they are numbered.
   for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kHierarchical})
     EXPECT_DOUBLE_EQ(price(algorithm, hosts_of({0, 1, 0, 1}), large),
