@@ -44,8 +44,9 @@ constexpr std::uint64_t kChunkBytes = 256 << 10;
 constexpr std::uint64_t kLeastPartOfAChunk = 16;
 
 /// Partners that change from round to round get less of a network than the ring's neighbours, whose
-/// connections stay busy and whose sums overlap with their messages: halving and doubling takes 1.38
-/// to 1.42 times its bytes' time, on 4 hosts of 1 Gbit/s as on 8 of 250 Mbit/s (docs/performance.md).
+/// connections stay busy and whose sums overlap with their messages: halving and doubling
+/// takes 1.38 to 1.42 times its bytes' time, on 4 hosts of 1 Gbit/s as on 8 of 250 Mbit/s
+/// (docs/performance.md).
 constexpr double kChangingPartners = 1.4;
 
 int log2_up(int n) { return std::bit_width(static_cast<unsigned>(n - 1)); }
