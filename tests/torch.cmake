@@ -1,30 +1,34 @@
 # The binding and the example, alone and under mpirun.
 if(KOLO_HAS_TORCH)
-  kolo_add_torch_program(torch_tests
+  # kolo_add_torch_tests(<name> RANKS <numbers> SOURCES <files>)
+  # The program <name>_tests, whose main() calls kolo::init(), as one test of CTest for each number of
+  # ranks: 0 without mpirun, the others under it.
+  function(kolo_add_torch_tests name)
+    cmake_parse_arguments(ARG "" "" "RANKS;SOURCES" ${ARGN})
+    kolo_add_torch_program(${name}_tests ${ARG_SOURCES})
+    target_include_directories(${name}_tests PRIVATE ${PROJECT_SOURCE_DIR})
+    target_link_libraries(${name}_tests PRIVATE GTest::gmock GTest::gtest)
+    foreach(ranks ${ARG_RANKS})
+      if(ranks EQUAL 0)
+        add_test(NAME ${name}_alone COMMAND ${name}_tests)
+        set_tests_properties(${name}_alone PROPERTIES TIMEOUT 120 LABELS torch)
+      else()
+        kolo_add_mpi_test(${name}_${ranks} PROGRAM ${name}_tests NP ${ranks} LABELS torch)
+      endif()
+    endforeach()
+  endfunction()
+  kolo_add_torch_tests(torch RANKS 0 1 2 3 4 SOURCES
     bindings/torch/gradient_groups_test.cc
     bindings/torch/optimizer_options_test.cc
     bindings/torch/torch_test.cc
     bindings/torch/training_test.cc)
-  target_include_directories(torch_tests PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(torch_tests PRIVATE GTest::gmock GTest::gtest)
-  add_test(NAME torch_alone COMMAND torch_tests)
-  set_tests_properties(torch_alone PROPERTIES TIMEOUT 120 LABELS torch)
-  foreach(ranks 1 2 3 4)
-    kolo_add_mpi_test(torch_${ranks} PROGRAM torch_tests NP ${ranks} LABELS torch)
-  endforeach()
-  kolo_add_torch_program(torch_collectives_tests
+  kolo_add_torch_tests(torch_collectives RANKS 1 2 3 4 SOURCES
     bindings/torch/tools_test_main.cc
     bindings/torch/autograd_functions_test.cc
     bindings/torch/collectives_test.cc
     bindings/torch/layout_test.cc
     bindings/torch/process_set_functions_test.cc)
-  target_include_directories(torch_collectives_tests PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(torch_collectives_tests PRIVATE GTest::gmock GTest::gtest)
-  foreach(ranks 1 2 3 4)
-    kolo_add_mpi_test(torch_collectives_${ranks} PROGRAM torch_collectives_tests NP ${ranks}
-      LABELS torch)
-  endforeach()
-  kolo_add_torch_program(torch_tools_tests
+  kolo_add_torch_tests(torch_tools RANKS 0 2 3 SOURCES
     bindings/torch/tools_test_main.cc
     bindings/torch/checkpoint_test.cc
     bindings/torch/console_test.cc
@@ -34,61 +38,25 @@ if(KOLO_HAS_TORCH)
     bindings/torch/objects_test.cc
     bindings/torch/optimizer_state_test.cc
     bindings/torch/rank_sampler_test.cc)
-  target_include_directories(torch_tools_tests PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(torch_tools_tests PRIVATE GTest::gmock GTest::gtest)
-  add_test(NAME torch_tools_alone COMMAND torch_tools_tests)
-  set_tests_properties(torch_tools_alone PROPERTIES TIMEOUT 120 LABELS torch)
-  foreach(ranks 2 3)
-    kolo_add_mpi_test(torch_tools_${ranks} PROGRAM torch_tools_tests NP ${ranks} LABELS torch)
-  endforeach()
-  kolo_add_torch_program(torch_sharded_tests
+  kolo_add_torch_tests(torch_sharded RANKS 0 2 3 4 SOURCES
     bindings/torch/tools_test_main.cc
     bindings/torch/sharded_errors_test.cc
     bindings/torch/sharded_optimizer_test.cc)
-  target_include_directories(torch_sharded_tests PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(torch_sharded_tests PRIVATE GTest::gmock GTest::gtest)
-  add_test(NAME torch_sharded_alone COMMAND torch_sharded_tests)
-  set_tests_properties(torch_sharded_alone PROPERTIES TIMEOUT 120 LABELS torch)
-  foreach(ranks 2 3 4)
-    kolo_add_mpi_test(torch_sharded_${ranks} PROGRAM torch_sharded_tests NP ${ranks} LABELS torch)
-  endforeach()
-  kolo_add_torch_program(torch_accelerator_tests
+  kolo_add_torch_tests(torch_accelerator RANKS 0 2 3 SOURCES
     bindings/torch/tools_test_main.cc
     bindings/torch/accelerator_config_test.cc
     bindings/torch/accelerator_test.cc
     bindings/torch/prepared_loader_test.cc)
-  target_include_directories(torch_accelerator_tests PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(torch_accelerator_tests PRIVATE GTest::gmock GTest::gtest)
-  add_test(NAME torch_accelerator_alone COMMAND torch_accelerator_tests)
-  set_tests_properties(torch_accelerator_alone PROPERTIES TIMEOUT 120 LABELS torch)
-  foreach(ranks 2 3)
-    kolo_add_mpi_test(torch_accelerator_${ranks} PROGRAM torch_accelerator_tests NP ${ranks}
-      LABELS torch)
-  endforeach()
-  kolo_add_torch_program(ddp_tests
+  kolo_add_torch_tests(ddp RANKS 0 1 2 3 4 SOURCES
     bindings/torch/ddp_devices_test.cc
     bindings/torch/ddp_test.cc)
-  target_include_directories(ddp_tests PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(ddp_tests PRIVATE GTest::gmock GTest::gtest)
-  add_test(NAME ddp_alone COMMAND ddp_tests)
-  set_tests_properties(ddp_alone PROPERTIES TIMEOUT 120 LABELS torch)
-  foreach(ranks 1 2 3 4)
-    kolo_add_mpi_test(ddp_${ranks} PROGRAM ddp_tests NP ${ranks} LABELS torch)
-  endforeach()
   # What else trains on several devices.
-  kolo_add_torch_program(torch_patterns_tests
+  kolo_add_torch_tests(torch_patterns RANKS 0 2 3 4 SOURCES
     bindings/torch/tools_test_main.cc
     bindings/torch/autocast_test.cc
     bindings/torch/data_parallel_test.cc
     bindings/torch/grad_scaler_test.cc
     bindings/torch/sync_batch_norm_test.cc)
-  target_include_directories(torch_patterns_tests PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(torch_patterns_tests PRIVATE GTest::gmock GTest::gtest)
-  add_test(NAME torch_patterns_alone COMMAND torch_patterns_tests)
-  set_tests_properties(torch_patterns_alone PROPERTIES TIMEOUT 120 LABELS torch)
-  foreach(ranks 2 3 4)
-    kolo_add_mpi_test(torch_patterns_${ranks} PROGRAM torch_patterns_tests NP ${ranks} LABELS torch)
-  endforeach()
   # The table of Horovod's tests names tests that exist; those of every optional part, so all must be
   # there.
   if(KOLO_HAS_MPI)

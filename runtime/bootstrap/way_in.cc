@@ -84,12 +84,17 @@ std::optional<Endpoint> endpoint_of_job(const Identity& who) {
   return Endpoint{who.first_host, port};
 }
 
-Result<WayIn> over_tcp(const Environment& environment, const Identity& who, std::string method,
-                       std::string why) {
+WayIn way_by(Meeting meeting, std::string method, std::string why) {
   WayIn way;
-  way.meeting = Meeting::kTcp;
+  way.meeting = meeting;
   way.method = std::move(method);
   way.why = std::move(why);
+  return way;
+}
+
+Result<WayIn> over_tcp(const Environment& environment, const Identity& who, std::string method,
+                       std::string why) {
+  WayIn way = way_by(Meeting::kTcp, std::move(method), std::move(why));
   KOLO_ASSIGN(const auto master, master_endpoint(environment));
   const auto endpoint = master ? master : endpoint_of_job(who);
   if (!endpoint && who.size != 1) {
@@ -102,34 +107,11 @@ Result<WayIn> over_tcp(const Environment& environment, const Identity& who, std:
   return check(std::move(way), who);
 }
 
-WayIn alone(std::string why) {
-  WayIn way;
-  way.method = "single";
-  way.why = std::move(why);
-  return way;
-}
-
-WayIn over_mpi(std::string why) {
-  WayIn way;
-  way.meeting = Meeting::kMpi;
-  way.method = "mpi";
-  way.why = std::move(why);
-  return way;
-}
-
-WayIn over_pmix(std::string why) {
-  WayIn way;
-  way.meeting = Meeting::kPmix;
-  way.method = "pmix";
-  way.why = std::move(why);
-  return way;
-}
-
 Result<WayIn> by_method(const Method& method, const std::string& why,
                         const std::optional<Identity>& stated, const Environment& environment) {
-  if (method.scheme == "mpi") return over_mpi(why);
-  if (method.scheme == "pmix") return over_pmix(why);
-  if (method.scheme == "single") return alone(why);
+  if (method.scheme == "mpi") return way_by(Meeting::kMpi, "mpi", why);
+  if (method.scheme == "pmix") return way_by(Meeting::kPmix, "pmix", why);
+  if (method.scheme == "single") return way_by(Meeting::kSingle, "single", why);
   std::optional<Identity> who = stated;
   if (!who && method.scheme != "slurm") who = identity_of_environment(environment);
   if (!who && method.scheme != "slurm" && method.scheme != "env") {
@@ -175,13 +157,13 @@ Result<WayIn> by_environment(const WayInRequest& request, const Environment& env
     if (named->size == 1) KOLO_TRY(check_world_size(hint, 1, "RANK and WORLD_SIZE"));
     return over_tcp(environment, *named, "env", "RANK, WORLD_SIZE and MASTER_ADDR are set");
   }
-  if (request.mpi_running) return over_mpi("MPI is running already");
+  if (request.mpi_running) return way_by(Meeting::kMpi, "mpi", "MPI is running already");
   const auto by_mpi = identity_of_mpi_launcher(environment);
   if (request.mpi_built && (by_mpi || environment.get("PMIX_RANK"))) {
-    return over_mpi(by_mpi ? by_mpi->source + " are set" : "PMIX_RANK is set");
+    return way_by(Meeting::kMpi, "mpi", by_mpi ? by_mpi->source + " are set" : "PMIX_RANK is set");
   }
   if (request.pmix_built && environment.get("PMIX_RANK") && !environment.get("MASTER_ADDR")) {
-    return over_pmix("PMIX_RANK is set");
+    return way_by(Meeting::kPmix, "pmix", "PMIX_RANK is set");
   }
   const auto by_slurm = identity_of_slurm_step(environment);
   // An MPI launcher that does not say where to meet may still have been started by Slurm.
@@ -192,7 +174,7 @@ Result<WayIn> by_environment(const WayInRequest& request, const Environment& env
     return over_tcp(environment, *who, takes_mpi ? "mpi" : "slurm", who->source + " are set");
   }
   KOLO_TRY(check_world_size(hint, 1, "a world of one"));
-  return alone("nothing in the environment speaks of a launcher");
+  return way_by(Meeting::kSingle, "single", "nothing in the environment speaks of a launcher");
 }
 
 Result<WayIn> over_store(const WayInRequest& request, const std::optional<Identity>& stated) {
@@ -228,7 +210,7 @@ Result<WayIn> choose(const WayInRequest& request, const Config& config,
                         "leave one of them out",
                         text);
     }
-    return over_mpi("InitOptions::mpi_comm is given");
+    return way_by(Meeting::kMpi, "mpi", "InitOptions::mpi_comm is given");
   }
   if (!text.empty()) {
     KOLO_ASSIGN(const Method method, parse_method(text));

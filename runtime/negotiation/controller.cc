@@ -26,7 +26,6 @@ Controller::Controller(const Communicator& communicator, ControlPlane& control_p
       ready_(communicator.size()) {}
 
 void Controller::add(Entry entry) {
-  if (!waiting_.has_unannounced()) unannounced_since_ = entry.submitted_at;
   unannounced_bytes_ += entry.bytes();
   // Nobody else will tell the ranks that wait for it, and nothing fuses with it.
   flush_ |= !moves_data(entry.signature.kind);
@@ -35,7 +34,8 @@ void Controller::add(Entry entry) {
 
 std::optional<Controller::Clock::time_point> Controller::next_announcement() const {
   if (!waiting_.has_unannounced()) return std::nullopt;
-  return unannounced_since_ + std::chrono::microseconds(config_.batch_window_us);
+  return waiting_.first_unannounced().submitted_at +
+         std::chrono::microseconds(config_.batch_window_us);
 }
 
 Result<bool> Controller::announce(Clock::time_point now, bool flush) {

@@ -95,7 +95,6 @@ class Controller {
   WaitingEntries waiting_;
   std::uint64_t unannounced_bytes_ = 0;
   bool flush_ = false;
-  Clock::time_point unannounced_since_;
   std::deque<std::vector<Agreed>> agreed_;
   Counters counters_;
 };

@@ -22,23 +22,25 @@ bool ReadySlots::add(int rank, std::uint32_t slot, Clock::time_point now) {
     ++open_;
   }
   if (++count.ready < ranks_) return true;
-  std::fill_n(bits_.begin() + static_cast<std::ptrdiff_t>(slot * words_), words_, 0);
-  count.ready = 0;
-  --open_;
+  forget(slot);
   complete_.insert(slot);
   return true;
+}
+
+void ReadySlots::forget(std::uint32_t slot) {
+  std::fill_n(bits_.begin() + static_cast<std::ptrdiff_t>(slot * words_), words_, 0);
+  counts_[slot].ready = 0;
+  --open_;
 }
 
 std::optional<ReadySlots::Partial> ReadySlots::take_partial(std::uint32_t slot) {
   if (slot >= counts_.size() || counts_[slot].ready == 0) return std::nullopt;
   Partial partial{{}, counts_[slot].since};
   for (int rank = 0; rank < ranks_; ++rank) {
-    std::uint64_t& word = bits_[slot * words_ + static_cast<std::size_t>(rank) / 64];
+    const std::uint64_t word = bits_[slot * words_ + static_cast<std::size_t>(rank) / 64];
     if ((word >> (rank % 64) & 1) != 0) partial.ranks.push_back(rank);
   }
-  std::fill_n(bits_.begin() + static_cast<std::ptrdiff_t>(slot * words_), words_, 0);
-  counts_[slot].ready = 0;
-  --open_;
+  forget(slot);
   return partial;
 }
 

@@ -44,6 +44,8 @@ class ReadySlots {
     Clock::time_point since;
   };
 
+  void forget(std::uint32_t slot);
+
   const int ranks_;
   const std::size_t words_;  ///< of bits a slot: one for each rank
   std::vector<Count> counts_;

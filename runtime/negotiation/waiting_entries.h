@@ -19,6 +19,7 @@ class WaitingEntries {
  public:
   void add(Entry entry) { unannounced_.push_back(std::move(entry)); }
   bool has_unannounced() const { return !unannounced_.empty(); }
+  /// Precondition: has_unannounced().
   const Entry& first_unannounced() const { return unannounced_.front(); }
 
   /// Every entry that is not announced yet waits from now on by the slot that `announce` returns

@@ -1,18 +1,14 @@
 // All-reduces of ranks on several hosts, which threads of one process pose to be: every layout,
 // with and without windows, by the two levels and by what is chosen.
-#include "tests/support/local_world.h"
+#include "tests/support/averages.h"
 
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <mutex>
-#include <random>
 #include <tuple>
 
 namespace kolo::test {
 namespace {
 
-using Values = std::vector<float>;
 using Layout = std::vector<int>;
 
 const std::vector<Layout> kLayouts = {{0, 0, 1, 1},       {0, 1, 0, 1}, {0, 0, 0, 1, 1},
@@ -37,51 +33,10 @@ INSTANTIATE_TEST_SUITE_P(Layouts, HostWorlds,
                                           testing::Values("0", "512K", "16M"),
                                           testing::Values("hierarchical", "auto")));
 
-Values random_values(std::size_t count, int rank, std::size_t tensor) {
-  std::mt19937 random(static_cast<unsigned>(rank * 1000 + static_cast<int>(tensor)));
-  std::uniform_real_distribution<float> distribution(-1, 1);
-  Values values(count);
-  for (float& value : values) value = distribution(random);
-  return values;
-}
-
 constexpr std::size_t kCounts[] = {1, 0, 7, 1000, 64 << 10, 300'001, 700'003, 33};
 
 TEST_P(HostWorlds, LargeFusedAndScaledSumsAreRightAndAlike) {
-  std::mutex mutex;
-  std::vector<Values> of_first_rank(std::size(kCounts));
-  run_local_world(
-      size(),
-      [&](int rank, Runtime& runtime) {
-        std::vector<Values> tensors;
-        std::vector<std::shared_ptr<Work>> works;
-        for (std::size_t i = 0; i < std::size(kCounts); ++i)
-          tensors.push_back(random_values(kCounts[i], rank, i));
-        for (std::size_t i = 0; i < tensors.size(); ++i) {
-          Submission submission =
-              allreduce_of("t" + std::to_string(i), tensors[i], ReduceOp::kAverage);
-          submission.signature.prescale = 2;
-          works.push_back(submit(runtime, std::move(submission)));
-        }
-        for (const auto& work : works) ASSERT_TRUE(work->wait().ok());
-        for (std::size_t i = 0; i < tensors.size(); ++i) {
-          Values expected(kCounts[i]);
-          for (int r = 0; r < size(); ++r) {
-            const Values part = random_values(kCounts[i], r, i);
-            for (std::size_t k = 0; k < expected.size(); ++k)
-              expected[k] += 2 * part[k] / static_cast<float>(size());
-          }
-          for (std::size_t k = 0; k < expected.size(); ++k)
-            ASSERT_NEAR(tensors[i][k], expected[k], 1e-5) << "tensor " << i << ", element " << k;
-          const std::lock_guard lock(mutex);
-          Values& first = of_first_rank[i];
-          if (first.empty()) first = tensors[i];
-          ASSERT_TRUE(first.empty() ||
-                      std::memcmp(first.data(), tensors[i].data(), first.size() * 4) == 0)
-              << "tensor " << i << ": other bits on rank " << rank;
-        }
-      },
-      options());
+  check_averages(size(), kCounts, options());
 }
 
 // In the arena or not, as each rank likes: the peers of a host read and write it where it is.

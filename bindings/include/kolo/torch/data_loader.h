@@ -6,6 +6,7 @@
 #pragma once
 
 #include <kolo/export.h>
+#include <kolo/torch/pass_iterator.h>
 #include <kolo/torch/rank_sampler.h>
 #include <torch/torch.h>
 
@@ -52,30 +53,7 @@ class DataLoader {
         loader_(std::make_unique<Loader>(std::move(dataset), std::move(sampler),
                                          loader_options(options, global_batch()))) {}
 
-  /// The pass under way; once only, as an input iterator is.
-  class Iterator {
-   public:
-    using iterator_category = std::input_iterator_tag;
-    using value_type = Batch;
-    using difference_type = std::ptrdiff_t;
-    using pointer = Batch*;
-    using reference = Batch&;
-
-    Batch& operator*() const { return **batch_; }
-    Batch* operator->() const { return &**batch_; }
-    Iterator& operator++() {
-      *batch_ = loader_->next();
-      return *this;
-    }
-    bool operator==(std::default_sentinel_t) const { return !batch_->has_value(); }
-
-   private:
-    friend class DataLoader;
-    explicit Iterator(DataLoader* loader)
-        : loader_(loader), batch_(std::make_shared<std::optional<Batch>>(loader->next())) {}
-    DataLoader* loader_;
-    std::shared_ptr<std::optional<Batch>> batch_;  // copies are at the same batch
-  };
+  using Iterator = PassIterator<DataLoader, Batch>;
 
   Iterator begin() {
     loader_->restart();
@@ -91,6 +69,8 @@ class DataLoader {
   }
 
  private:
+  friend Iterator;
+
   /// LibTorch's loader refuses a new pass while batches of the last one are under way; this one
   /// first awaits and drops them.
   class Loader : public Base {

@@ -11,15 +11,15 @@
 //   statistics) are those of that part, as in PyTorch; those of the other replicas are dropped.
 // - Tensors among forward's arguments are dealt out along dimension 0; other arguments go to every
 //   replica. A batch of fewer samples than devices leaves devices out.
-// - Parameters are copied to the other devices in each forward; on the first device they are
-// shared.
-//   {cpu, cpu} is two replicas on the CPU.
+// - Parameters are copied to the other devices in each forward; on the first device they
+//   are shared. {cpu, cpu} is two replicas on the CPU.
 // - The module can be cloned: its class derives from torch::nn::Cloneable.
 // - Random numbers (dropout) on one device are drawn by its replicas in any order.
 //
 // Used by one thread at a time. DistributedDataParallel with one process a device is faster.
 #pragma once
 
+#include <kolo/torch/module_wrapper.h>
 #include <kolo/torch/replicas.h>
 #include <torch/torch.h>
 
@@ -42,11 +42,13 @@ KOLO_API Replicas make_replicas(const torch::nn::Module& module,
 
 /// `M` is a module holder (TORCH_MODULE, torch::nn::Linear, …) or a shared pointer to a module.
 template <class M>
-class DataParallel {
+class DataParallel : public ModuleWrapper<DataParallel<M>, M> {
+  using Wrapper = ModuleWrapper<DataParallel<M>, M>;
+
  public:
   /// Throws as Replicas's constructor.
   explicit DataParallel(M module, const DataParallelOptions& options = {})
-      : module_(std::move(module)), replicas_(make_replicas(*module_, options)) {}
+      : Wrapper(std::move(module)), replicas_(make_replicas(*module_, options)) {}
 
   /// What the module's forward returns: tensors, or tuples, pairs, arrays, optionals and vectors of
   /// them. Throws as Replicas::forward().
@@ -54,28 +56,11 @@ class DataParallel {
   auto forward(const Arguments&... arguments) {
     return replicas_.forward(pointer_of(module_), arguments...);
   }
-  template <class... Arguments>
-  auto operator()(const Arguments&... arguments) {
-    return forward(arguments...);
-  }
 
-  M& module() { return module_; }
-  const M& module() const { return module_; }
-  DataParallel* operator->() { return this; }
   torch::Device output_device() const { return replicas_.output_device(); }
 
-  // As the module's own.
-  auto parameters() const { return module_->parameters(); }
-  auto named_parameters() const { return module_->named_parameters(); }
-  auto buffers() const { return module_->buffers(); }
-  auto named_buffers() const { return module_->named_buffers(); }
-  void train(bool on = true) { module_->train(on); }
-  void eval() { module_->eval(); }
-  bool is_training() const { return module_->is_training(); }
-  void zero_grad(bool set_to_none = true) { module_->zero_grad(set_to_none); }
-
  private:
-  M module_;
+  using Wrapper::module_;
   Replicas replicas_;
 };
 

@@ -30,6 +30,7 @@
 #include <kolo/export.h>
 #include <kolo/torch/broadcast_parameters.h>
 #include <kolo/torch/ddp_reducer.h>
+#include <kolo/torch/module_wrapper.h>
 #include <kolo/torch/output_tensors.h>
 #include <kolo/torch/replicas.h>
 #include <torch/torch.h>
@@ -59,12 +60,14 @@ class [[nodiscard]] NoSync {
 
 /// `M` is a module holder (TORCH_MODULE, torch::nn::Sequential, …) or a shared pointer to a module.
 template <class M>
-class DistributedDataParallel {
+class DistributedDataParallel : public ModuleWrapper<DistributedDataParallel<M>, M> {
+  using Wrapper = ModuleWrapper<DistributedDataParallel<M>, M>;
+
  public:
   /// Collective. Throws on every rank alike: kMismatch naming the parameter or buffer in which the
   /// ranks differ, kInvalidArgument for options that do not fit the module.
   explicit DistributedDataParallel(M module, const DdpOptions& options = {})
-      : module_(std::move(module)),
+      : Wrapper(std::move(module)),
         reducer_(std::make_unique<DdpReducer>(module_->named_parameters().pairs(),
                                               module_->named_buffers().pairs(), options)),
         replicas_(make_replicas(*module_, options)) {}
@@ -87,26 +90,6 @@ class DistributedDataParallel {
       return output;
     }
   }
-  template <class... Arguments>
-  auto operator()(Arguments&&... arguments) {
-    return forward(std::forward<Arguments>(arguments)...);
-  }
-
-  /// The module that was passed; its names carry no prefix: save and load this one.
-  M& module() { return module_; }
-  const M& module() const { return module_; }
-  /// So that ddp->forward() goes through here as it does for a holder.
-  DistributedDataParallel* operator->() { return this; }
-
-  // As the module's own.
-  auto parameters() const { return module_->parameters(); }
-  auto named_parameters() const { return module_->named_parameters(); }
-  auto buffers() const { return module_->buffers(); }
-  auto named_buffers() const { return module_->named_buffers(); }
-  void train(bool on = true) { module_->train(on); }
-  void eval() { module_->eval(); }
-  bool is_training() const { return module_->is_training(); }
-  void zero_grad(bool set_to_none = true) { module_->zero_grad(set_to_none); }
 
   NoSync no_sync() { return NoSync(*reducer_); }
   /// As DdpReducer::register_comm_hook.
@@ -126,7 +109,7 @@ class DistributedDataParallel {
     return module_->forward(std::forward<Arguments>(arguments)...);
   }
 
-  M module_;
+  using Wrapper::module_;
   std::unique_ptr<DdpReducer> reducer_;
   std::optional<Replicas> replicas_;
 };

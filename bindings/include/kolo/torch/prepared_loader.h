@@ -1,13 +1,12 @@
 // What Accelerator::prepare() makes of data: a loader of this rank's batches, on its device.
 // `for (auto& batch : loader)`. Two kinds, alike on all ranks:
 //
-// - of a loader_recipe(), a data set and options: dealt out by a DistributedSampler, so a rank
-// reads
-//   its own share alone. Each pass has the next epoch's permutation.
+// - of a loader_recipe(), a data set and options: dealt out by a DistributedSampler, so that a
+//   rank reads its own share alone. Each pass has the next epoch's permutation.
 // - of a loader that exists: its batches are dealt out, the i-th to rank i mod size. Each rank
-// reads
-//   them all, in rank 0's order where LibTorch's RandomSampler shuffles. Where the last ones do not
-//   go round, the other ranks get the pass's first batch again, so that all make as many steps.
+//   reads them all, in rank 0's order where LibTorch's RandomSampler shuffles. Where the last ones
+//   do not go round, the other ranks get the pass's first batch again, so that all make as many
+//   steps.
 //
 // gather_for_metrics() leaves out what comes twice. The training loop's thread.
 #pragma once
@@ -17,6 +16,7 @@
 #include <kolo/torch/data_loader.h>
 #include <kolo/torch/distributed_sampler.h>
 #include <kolo/torch/map_tensors.h>
+#include <kolo/torch/pass_iterator.h>
 #include <kolo/torch/prepared.h>
 #include <torch/torch.h>
 
@@ -151,24 +151,7 @@ class PreparedLoader {
   PreparedLoader(Source source, std::shared_ptr<AcceleratorState> state)
       : source_(std::make_shared<Source>(std::move(source))), state_(std::move(state)) {}
 
-  /// The pass under way; once only, as an input iterator is.
-  class Iterator {
-   public:
-    Batch& operator*() const { return **batch_; }
-    Batch* operator->() const { return &**batch_; }
-    Iterator& operator++() {
-      *batch_ = loader_->next();
-      return *this;
-    }
-    bool operator==(std::default_sentinel_t) const { return !batch_->has_value(); }
-
-   private:
-    friend class PreparedLoader;
-    explicit Iterator(PreparedLoader* loader)
-        : loader_(loader), batch_(std::make_shared<std::optional<Batch>>(loader->next())) {}
-    PreparedLoader* loader_;
-    std::shared_ptr<std::optional<Batch>> batch_;
-  };
+  using Iterator = PassIterator<PreparedLoader, Batch>;
 
   /// Begins a pass, and ends one that was left early.
   Iterator begin() {
@@ -185,6 +168,8 @@ class PreparedLoader {
   DistributedSampler& sampler() { return source_->sampler(); }
 
  private:
+  friend Iterator;
+
   std::optional<Batch> next() {
     std::optional<Batch> batch = source_->next();
     state_->end_of_loader = batch && source_->at_last();
