@@ -28,6 +28,10 @@ if(TEST info_2_forced)
     PASS_REGULAR_EXPRESSION "\"algorithm\": \"ring\".*\"shared_bytes\": 0")
 endif()
 
+add_test(NAME kernels COMMAND kolo-kernels -n 1 4096)
+set_tests_properties(kernels PROPERTIES TIMEOUT 60 LABELS "tools"
+  PASS_REGULAR_EXPRESSION "float16 +bfloat16.* 4096( +[0-9.]+)+")
+
 # kolo-perf: its verifier, then each collective, type and operation, the report and the peers.
 kolo_add_test(perf_tests LABELS inprocess SOURCES
   tools/perf/pattern_test.cc

@@ -14,52 +14,79 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
+#include "runtime/device/host_loop-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace kolo::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-// An Element says how a lane is loaded, multiplied and stored; the loops below are written once.
-// `V` is the vector in which sums are kept.
-
-template <class T>
-struct PlainElement {
-  using Memory = T;
-  using Tag = hn::ScalableTag<T>;
-  using V = hn::Vec<Tag>;
-
-  static HWY_INLINE V load(const T* memory) { return hn::LoadU(Tag(), memory); }
-  static HWY_INLINE void store(V value, T* memory) { hn::StoreU(value, Tag(), memory); }
-  static T load_one(const T* memory) { return *memory; }
-  static void store_one(T value, T* memory) { *memory = value; }
-};
-
+#if HWY_TARGET == HWY_SCALAR
 struct BFloat16Element {
   using Memory = std::uint16_t;
   using Tag = hn::ScalableTag<float>;
   using V = hn::Vec<Tag>;
-  using Bits = hn::RebindToUnsigned<Tag>;
-  using Signed = hn::RebindToSigned<Tag>;
-  using Half = hn::Rebind<std::uint16_t, Tag>;
 
-  static HWY_INLINE V load(const std::uint16_t* memory) {
-    const auto wide = hn::PromoteTo(Bits(), hn::LoadU(Half(), memory));
-    return hn::BitCast(Tag(), hn::ShiftLeft<16>(wide));
+  static std::size_t lanes() { return 1; }
+  static V load(const std::uint16_t* memory) { return hn::Set(Tag(), load_one(memory)); }
+  static void store(V value, std::uint16_t* memory) { store_one(hn::GetLane(value), memory); }
+  template <class Op>
+  static V both(const Op& op, V a, V b) {
+    return op(a, b);
   }
-  static HWY_INLINE void store(V value, std::uint16_t* memory) {
-    const Bits bits_tag;
-    const auto bits = hn::BitCast(bits_tag, value);
-    const auto upper = hn::ShiftRight<16>(bits);
-    const auto odd = hn::And(upper, hn::Set(bits_tag, 1u));
-    const auto rounded =
-        hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(bits_tag, 0x7FFFu))));
-    const auto quiet = hn::Or(upper, hn::Set(bits_tag, 0x40u));
-    const auto is_nan = hn::RebindMask(bits_tag, hn::IsNaN(value));
-    const auto narrow = hn::BitCast(Signed(), hn::IfThenElse(is_nan, quiet, rounded));
-    hn::StoreU(hn::DemoteTo(Half(), narrow), Half(), memory);
+  template <class Op>
+  static V each(const Op& op, V a) {
+    return op(a);
   }
   static float load_one(const std::uint16_t* memory) { return float_of_bfloat16(*memory); }
   static void store_one(float value, std::uint16_t* memory) { *memory = bfloat16_of_float(value); }
 };
+#else
+/// Of two neighbours the even one is the lower half of 32 bits and the odd one the upper, where it
+/// is a float32 already: no element changes its place, neither when it is widened nor when it is
+/// rounded. A NaN needs no care: its lower half is zero, since all that is loaded has none and no
+/// operation makes one, so that rounding leaves it as it is.
+struct BFloat16Element {
+  using Memory = std::uint16_t;
+  using Tag = hn::ScalableTag<float>;
+  using Bits = hn::RebindToUnsigned<Tag>;
+  using Halves = hn::Repartition<std::uint16_t, Tag>;
+  struct V {
+    hn::Vec<Tag> even, odd;
+  };
+
+  static HWY_INLINE std::size_t lanes() { return hn::Lanes(Halves()); }
+  static HWY_INLINE V load(const std::uint16_t* memory) {
+    const Bits bits;
+    const auto pairs = hn::BitCast(bits, hn::LoadU(Halves(), memory));
+    return {hn::BitCast(Tag(), hn::ShiftLeft<16>(pairs)),
+            hn::BitCast(Tag(), hn::And(pairs, hn::Set(bits, 0xFFFF0000u)))};
+  }
+  static HWY_INLINE void store(V value, std::uint16_t* memory) {
+    const Halves halves;
+    const auto even = hn::BitCast(Bits(), value.even);
+    const auto odd = hn::BitCast(Bits(), value.odd);
+    const auto upper =
+        hn::OddEven(hn::BitCast(halves, odd), hn::BitCast(halves, hn::ShiftRight<16>(even)));
+    const auto lower =
+        hn::OddEven(hn::BitCast(halves, hn::ShiftLeft<16>(odd)), hn::BitCast(halves, even));
+    // More than a half is rounded up, and a half if the last bit is set: the carry of lower +
+    // 0x7FFF
+    // + that bit, of which an average keeps all 17 bits.
+    const auto last_bit = hn::And(upper, hn::Set(halves, std::uint16_t{1}));
+    const auto carry = hn::ShiftRight<15>(
+        hn::AverageRound(lower, hn::Or(last_bit, hn::Set(halves, std::uint16_t{0x7FFE}))));
+    hn::StoreU(hn::Add(upper, carry), halves, memory);
+  }
+  template <class Op>
+  static HWY_INLINE V both(const Op& op, V a, V b) {
+    return {op(a.even, b.even), op(a.odd, b.odd)};
+  }
+  template <class Op>
+  static HWY_INLINE V each(const Op& op, V a) {
+    return {op(a.even), op(a.odd)};
+  }
+  static float load_one(const std::uint16_t* memory) { return float_of_bfloat16(*memory); }
+  static void store_one(float value, std::uint16_t* memory) { *memory = bfloat16_of_float(value); }
+};
+#endif
 
 struct Float16Element {
   using Memory = std::uint16_t;
@@ -120,18 +147,19 @@ struct Float16Element {
     hn::StoreU(hn::DemoteTo(Half(), narrow), Half(), memory);
   }
 #endif
+  static HWY_INLINE std::size_t lanes() { return hn::Lanes(Tag()); }
+  template <class Op>
+  static HWY_INLINE V both(const Op& op, V a, V b) {
+    return op(a, b);
+  }
+  template <class Op>
+  static HWY_INLINE V each(const Op& op, V a) {
+    return op(a);
+  }
   static float load_one(const std::uint16_t* memory) { return float_of_float16(*memory); }
   static void store_one(float value, std::uint16_t* memory) { *memory = float16_of_float(value); }
 };
 
-struct Add {
-  template <class V>
-  HWY_INLINE V operator()(V a, V b) const {
-    return hn::Add(a, b);
-  }
-  static float one(float a, float b) { return a + b; }
-  static double one(double a, double b) { return a + b; }
-};
 struct Multiply {
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
@@ -163,81 +191,6 @@ struct Maximum {
     return std::isnan(a) || a > b ? a : b;
   }
 };
-
-struct NoFactor {
-  template <class V>
-  HWY_INLINE V operator()(V value) const {
-    return value;
-  }
-};
-
-template <class E, class Scalar>
-struct Factor {
-  explicit Factor(Scalar value) : factor(value), vector(hn::Set(typename E::Tag(), value)) {}
-  HWY_INLINE typename E::V operator()(typename E::V value) const { return hn::Mul(value, vector); }
-  HWY_INLINE Scalar operator()(Scalar value) const { return value * factor; }
-  Scalar factor;
-  typename E::V vector;
-};
-
-/// kSources: one or two, which keeps all pointers in registers, or 0 for any number.
-template <class E, class Op, std::size_t kSources, class Scaling>
-HWY_INLINE void reduce_loop(std::byte* destination_bytes, Sources sources, std::size_t count,
-                            const Scaling& scale) {
-  const Op combine;
-  using Memory = typename E::Memory;
-  const std::size_t lanes = hn::Lanes(typename E::Tag());
-  const auto source = [&](std::size_t k)
-                          HWY_ATTR { return reinterpret_cast<const Memory*>(sources[k]); };
-  auto* const destination = reinterpret_cast<Memory*>(destination_bytes);
-  const Memory* const first = source(0);
-  const Memory* const second = kSources == 2 ? source(1) : nullptr;
-
-  const auto vector_at = [&](std::size_t i) HWY_ATTR {
-    auto sum = E::load(first + i);
-    if constexpr (kSources == 2) {
-      sum = combine(sum, E::load(second + i));
-    } else if constexpr (kSources == 0) {
-      for (std::size_t k = 1; k < sources.size(); ++k) sum = combine(sum, E::load(source(k) + i));
-    }
-    return scale(sum);
-  };
-
-  std::size_t i = 0;
-  for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    const auto a = vector_at(i);
-    const auto b = vector_at(i + lanes);
-    const auto c = vector_at(i + 2 * lanes);
-    const auto d = vector_at(i + 3 * lanes);
-    E::store(a, destination + i);
-    E::store(b, destination + i + lanes);
-    E::store(c, destination + i + 2 * lanes);
-    E::store(d, destination + i + 3 * lanes);
-  }
-  for (; i + lanes <= count; i += lanes) E::store(vector_at(i), destination + i);
-  for (; i < count; ++i) {
-    auto sum = E::load_one(first + i);
-    if constexpr (kSources == 2) {
-      sum = Op::one(sum, E::load_one(second + i));
-    } else if constexpr (kSources == 0) {
-      for (std::size_t k = 1; k < sources.size(); ++k)
-        sum = Op::one(sum, E::load_one(source(k) + i));
-    }
-    E::store_one(scale(sum), destination + i);
-  }
-}
-
-template <class E, class Op, class Scaling>
-void reduce_any(std::byte* destination, Sources sources, std::size_t count, const Scaling& scale) {
-  switch (sources.size()) {
-    case 1:
-      return reduce_loop<E, Op, 1>(destination, sources, count, scale);
-    case 2:
-      return reduce_loop<E, Op, 2>(destination, sources, count, scale);
-    default:
-      return reduce_loop<E, Op, 0>(destination, sources, count, scale);
-  }
-}
 
 template <class E, class Scalar>
 void reduce(Reduction reduction, std::byte* destination, Sources sources, std::size_t count,

@@ -1,5 +1,6 @@
-// The kernels of integers, bool and complex products: plain loops over blocks that the compiler
-// turns into vectors, once for each of Highway's instruction sets (see host_floating.cc).
+// The kernels of integers, bool and complex products, once for each of Highway's instruction sets
+// (see host_floating.cc). Products, for which processors lack instructions, are plain loops over
+// blocks that the compiler turns into vectors.
 #include "runtime/base/check.h"
 #include "runtime/device/host_kernels.h"
 
@@ -12,6 +13,8 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
+#include "runtime/device/host_loop-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace kolo::HWY_NAMESPACE {
 
@@ -20,24 +23,30 @@ template <class T>
 using Wrapping = std::conditional_t<(sizeof(T) < 4), std::uint32_t, std::make_unsigned_t<T>>;
 
 template <class T>
-struct Sum {
-  static HWY_INLINE T of(T a, T b) {
-    return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
-  }
-};
-template <class T>
 struct Product {
   static HWY_INLINE T of(T a, T b) {
     return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
   }
 };
-template <class T>
-struct Minimum {
-  static HWY_INLINE T of(T a, T b) { return b < a ? b : a; }
+struct Lesser {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    return hn::Min(a, b);
+  }
+  template <class T>
+  static T one(T a, T b) {
+    return b < a ? b : a;
+  }
 };
-template <class T>
-struct Maximum {
-  static HWY_INLINE T of(T a, T b) { return b > a ? b : a; }
+struct Greater {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    return hn::Max(a, b);
+  }
+  template <class T>
+  static T one(T a, T b) {
+    return b > a ? b : a;
+  }
 };
 
 template <class T>
@@ -76,13 +85,14 @@ void reduce_blocks(std::byte* destination, Sources sources, std::size_t count) {
 
 template <class T>
 void reduce(Reduction reduction, std::byte* destination, Sources sources, std::size_t count) {
+  using Element = PlainElement<T>;
   switch (reduction) {
     case Reduction::kSum:
-      return reduce_blocks<T, Sum<T>>(destination, sources, count);
+      return reduce_any<Element, Add>(destination, sources, count, NoFactor());
     case Reduction::kMin:
-      return reduce_blocks<T, Minimum<T>>(destination, sources, count);
+      return reduce_any<Element, Lesser>(destination, sources, count, NoFactor());
     case Reduction::kMax:
-      return reduce_blocks<T, Maximum<T>>(destination, sources, count);
+      return reduce_any<Element, Greater>(destination, sources, count, NoFactor());
     case Reduction::kProduct:
       return reduce_blocks<T, Product<T>>(destination, sources, count);
   }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -74,7 +75,9 @@ void check_scaled_vectors() {
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
   with_each_target([&] {
     // 2^-7 makes subnormals, and ties among them; the others round at every place.
-    for (const double factor : {0x1p-7, 0.3, 1.5, -3.0, 1e-3}) {
+    // Rounding the NaN of all ones would make a zero of it.
+    const auto all_ones = std::bit_cast<double>(~std::uint64_t{0});
+    for (const double factor : {0x1p-7, 0.3, 1.5, -3.0, 1e-3, all_ones}) {
       std::vector<std::uint16_t> scaled(all.size());
       host_device().copy(C::kType, reinterpret_cast<std::byte*>(scaled.data()),
                          reinterpret_cast<const std::byte*>(all.data()), all.size(),
