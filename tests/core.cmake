@@ -7,6 +7,8 @@ kolo_add_test(base_tests LABELS inprocess SOURCES
   runtime/base/types_test.cc
   runtime/base/work_test.cc)
 kolo_add_test(bootstrap_tests LABELS inprocess SOURCES
+  runtime/bootstrap/agent_meeting_test.cc
+  runtime/bootstrap/fake_agent.cc
   runtime/bootstrap/clock_exchange_test.cc
   runtime/bootstrap/file_store_test.cc
   runtime/bootstrap/handshake_test.cc

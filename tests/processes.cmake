@@ -42,10 +42,10 @@ if(KOLO_HAS_MPI)
 endif()
 set(cluster_options "")
 if(KOLO_HAS_TORCH)
-  # The wheel's, if this LibTorch is one.
-  get_filename_component(torchrun ${KoloTorch_ROOT}/../../../../bin/torchrun ABSOLUTE)
+  # The wheel's torchrun, if this LibTorch is one.
+  get_filename_component(python ${KoloTorch_ROOT}/../../../../bin/python ABSOLUTE)
   list(APPEND cluster_parts torchrun)
-  list(APPEND cluster_options --torchrun ${torchrun})
+  list(APPEND cluster_options --python ${python})
 endif()
 if(TARGET mnist)
   list(APPEND cluster_parts digits)

@@ -115,7 +115,8 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   const std::string level = config.log_level;
   MeetingParts meeting{.secret = config.secret,
                        .number = static_cast<int>(g.bootstraps.size()) + 1,
-                       .mpi_communicator = options.mpi_comm};
+                       .mpi_communicator = options.mpi_comm,
+                       .log = &log};
   if (options.store) meeting.store = adapt_store(options.store, options.group_name);
   KOLO_ASSIGN(auto bootstrap, meet(way, std::move(meeting), environment, Deadline::after(timeout)));
   Bootstrap& way_in = *bootstrap;

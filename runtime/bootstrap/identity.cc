@@ -82,16 +82,30 @@ Result<std::optional<Endpoint>> master_endpoint(const Environment& environment) 
   const auto host = environment.get("MASTER_ADDR");
   if (!host) return std::optional<Endpoint>();
   const auto text = environment.get("MASTER_PORT");
-  int port = environment.get_int("MASTER_PORT").value_or(text ? 0 : kDefaultPort);
-  // The agent of torchrun listens at the port itself, with a protocol of its own.
-  if (port > 0 && environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True") ++port;
+  const int port = environment.get_int("MASTER_PORT").value_or(text ? 0 : kDefaultPort);
   if (port < 1 || port > 65535) {
     return KOLO_ERROR(kInvalidArgument,
-                      "MASTER_PORT='{}' is not valid: expected a port, 1 to 65535, below 65535 "
-                      "under torchrun, where kolo takes the next one",
+                      "MASTER_PORT='{}' is not valid: expected a port, 1 to 65535",
                       text.value_or(""));
   }
   return std::optional(Endpoint{*host, static_cast<std::uint16_t>(port)});
+}
+
+Result<std::optional<TorchrunAgent>> torchrun_agent(const Environment& environment,
+                                                    const Endpoint& master) {
+  if (environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True") {
+    return std::optional<TorchrunAgent>();
+  }
+  if (master.port == 65535) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "MASTER_PORT=65535 is not valid under torchrun, where kolo may need the next "
+                      "port: give torchrun a lower --master-port");
+  }
+  // What a restarted group reads must not be where the former one met.
+  return std::optional(
+      TorchrunAgent{fmt::format("kolo/{}/{}", environment.get("TORCHELASTIC_RUN_ID").value_or(""),
+                                environment.get("TORCHELASTIC_RESTART_COUNT").value_or("0")),
+                    static_cast<std::uint16_t>(master.port + 1)});
 }
 
 }  // namespace kolo

@@ -5,6 +5,7 @@
 #include "runtime/base/environment.h"
 #include "runtime/bootstrap/socket.h"
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -28,8 +29,16 @@ std::optional<Identity> identity_of_mpi_launcher(const Environment& environment)
 /// A step of Slurm: what srun started. A batch script is none, although SLURM_NTASKS > 1 there.
 std::optional<Identity> identity_of_slurm_step(const Environment& environment);
 
-/// MASTER_ADDR and MASTER_PORT (default 29500), or, where torchrun's agent has that port
-/// (TORCHELASTIC_USE_AGENT_STORE), the next one. Nothing without MASTER_ADDR.
+/// MASTER_ADDR and MASTER_PORT (default 29500). Nothing without MASTER_ADDR.
 Result<std::optional<Endpoint>> master_endpoint(const Environment& environment);
+
+/// torchrun's agent, where it has MASTER_PORT itself (TORCHELASTIC_USE_AGENT_STORE).
+struct TorchrunAgent {
+  std::string key;              ///< where rank 0 publishes its address; no other start's
+  std::uint16_t next_port = 0;  ///< where ranks meet if the agent cannot be asked
+};
+/// Nothing under other launchers; kInvalidArgument if there is no next port.
+Result<std::optional<TorchrunAgent>> torchrun_agent(const Environment& environment,
+                                                    const Endpoint& master);
 
 }  // namespace kolo

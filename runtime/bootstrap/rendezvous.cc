@@ -1,6 +1,7 @@
 #include "runtime/bootstrap/rendezvous.h"
 
 #include "runtime/base/check.h"
+#include "runtime/bootstrap/agent_meeting.h"
 #include "runtime/bootstrap/file_store.h"
 #include "runtime/bootstrap/launcher.h"
 #include "runtime/bootstrap/mpi_bootstrap.h"
@@ -23,6 +24,8 @@ namespace {
 
 // For the others to hear why a meeting failed, before rank 0 ends and its server with it.
 constexpr std::chrono::seconds kFarewell(2);
+// Of torchrun's agent, which was there before the ranks, to answer.
+constexpr std::chrono::seconds kAgentTime(10);
 
 /// A meeting over a store, and its server if this is rank 0.
 class StoreMeeting final : public Bootstrap {
@@ -65,21 +68,38 @@ Member describe(const WayIn& way) {
   return {way.rank, way.size, fmt::format("pid {} on {}", ::getpid(), host.data())};
 }
 
-Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const WayIn& way, const std::string& secret,
-                                                 int number, Deadline deadline) {
+Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const WayIn& way, const MeetingParts& parts,
+                                                 Deadline deadline) {
+  const auto over = [&](std::unique_ptr<TcpStoreServer> server, std::unique_ptr<TcpStore> tcp) {
+    return std::unique_ptr<Bootstrap>(std::make_unique<StoreMeeting>(
+        way, std::move(server),
+        std::make_unique<PrefixStore>(fmt::format("meeting {}", parts.number), std::move(tcp))));
+  };
+  if (way.agent) {
+    auto agent = AgentStore::connect(*way.agent, Deadline::after(deadline.remaining(kAgentTime)));
+    if (agent.ok()) {
+      KOLO_ASSIGN(AgentMeeting meeting, meet_by_agent(*agent, *way.agent, way.agent_key,
+                                                      describe(way), parts.secret, deadline));
+      return over(std::move(meeting.server), std::move(meeting.store));
+    }
+    if (parts.log) {
+      parts.log->warning(
+          "rank {}: torchrun's agent at {} does not answer as expected ({}), so the ranks meet at "
+          "the next port, {}, which must be free and open on that host",
+          way.rank, to_text(*way.agent), agent.error().message, way.endpoint.port);
+    }
+  }
   std::unique_ptr<TcpStoreServer> server;
   if (way.rank == 0 && !way.launcher_serves) {
     TcpStoreServer::Options options;
     options.endpoint = way.endpoint;
     options.size = way.size;
-    options.secret = secret;
+    options.secret = parts.secret;
     options.keeps_listening = false;
     KOLO_ASSIGN(server, TcpStoreServer::start(std::move(options)));
   }
-  KOLO_ASSIGN(auto tcp, TcpStore::join(way.endpoint, describe(way), secret, deadline));
-  auto store = std::make_unique<PrefixStore>(fmt::format("meeting {}", number), std::move(tcp));
-  return std::unique_ptr<Bootstrap>(
-      std::make_unique<StoreMeeting>(way, std::move(server), std::move(store)));
+  KOLO_ASSIGN(auto tcp, TcpStore::join(way.endpoint, describe(way), parts.secret, deadline));
+  return over(std::move(server), std::move(tcp));
 }
 
 Result<std::unique_ptr<Bootstrap>> meet_in_file(const WayIn& way, const std::string& secret,
@@ -101,7 +121,7 @@ Result<std::unique_ptr<Bootstrap>> meet(const WayIn& way, MeetingParts parts,
     case Meeting::kSingle:
       return std::unique_ptr<Bootstrap>(std::make_unique<SingleBootstrap>());
     case Meeting::kTcp:
-      return meet_over_tcp(way, parts.secret, parts.number, deadline);
+      return meet_over_tcp(way, parts, deadline);
     case Meeting::kFile:
       return meet_in_file(way, parts.secret, parts.number, deadline);
     case Meeting::kStore:

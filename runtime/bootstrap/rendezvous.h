@@ -2,6 +2,7 @@
 // exchange what they need. Used by the thread that calls init.
 #pragma once
 
+#include "runtime/base/log.h"
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/bootstrap/store.h"
 #include "runtime/bootstrap/way_in.h"
@@ -21,6 +22,7 @@ struct MeetingParts {
   int number = 1;
   const void* mpi_communicator = nullptr;  ///< as for make_mpi_bootstrap()
   std::unique_ptr<Store> store = nullptr;  ///< of Meeting::kStore
+  const Log* log = nullptr;                ///< for warnings
 };
 Result<std::unique_ptr<Bootstrap>> meet(const WayIn& way, MeetingParts parts,
                                         const Environment& environment, Deadline deadline);

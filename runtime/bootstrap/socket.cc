@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -203,6 +204,18 @@ Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline)
     ::poll(nullptr, 0, static_cast<int>(left.count()));
     pause = std::min(pause * 2, milliseconds(250));
   }
+}
+
+Result<std::string> local_address(int fd) {
+  sockaddr_storage here = {};
+  socklen_t length = sizeof here;
+  std::array<char, NI_MAXHOST> text = {};
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&here), &length) != 0 ||
+      ::getnameinfo(reinterpret_cast<sockaddr*>(&here), length, text.data(), text.size(), nullptr,
+                    0, NI_NUMERICHOST) != 0) {
+    return KOLO_ERROR(kPeerLost, "the connection has no address");
+  }
+  return std::string(text.data());
 }
 
 Status send_all(int fd, std::string_view bytes, Deadline deadline) {

@@ -41,6 +41,9 @@ Result<Listener> listen_at(const Endpoint& endpoint);
 /// refusal; kInvalidArgument for a name that nobody knows.
 Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline);
 
+/// The address of this end of a connection.
+Result<std::string> local_address(int fd);
+
 /// The whole of `bytes`; kTimeout, or kPeerLost when the connection ends.
 Status send_all(int fd, std::string_view bytes, Deadline deadline);
 /// Exactly `count` bytes; kTimeout, or kPeerLost when the connection ends.

@@ -50,7 +50,13 @@ Result<std::unique_ptr<TcpStore>> TcpStore::join(const Endpoint& server, Member 
                                  : ""),
                  fd.error().file, fd.error().line};
   }
-  std::unique_ptr<TcpStore> store(new TcpStore(server, *std::move(fd)));
+  return join_over(*std::move(fd), server, me, secret, deadline);
+}
+
+Result<std::unique_ptr<TcpStore>> TcpStore::join_over(UniqueDescriptor connection, Endpoint server,
+                                                      const Member& me, const std::string& secret,
+                                                      Deadline deadline) {
+  std::unique_ptr<TcpStore> store(new TcpStore(std::move(server), std::move(connection)));
   KOLO_TRY(store->introduce(me, secret, deadline));
   return store;
 }

@@ -20,6 +20,11 @@ class TcpStore final : public Store {
   static Result<std::unique_ptr<TcpStore>> join(const Endpoint& server, Member me,
                                                 const std::string& secret, Deadline deadline);
 
+  /// The same over a connection that is there.
+  static Result<std::unique_ptr<TcpStore>> join_over(UniqueDescriptor connection, Endpoint server,
+                                                     const Member& me, const std::string& secret,
+                                                     Deadline deadline);
+
   /// kPeerLost, here and below: the server or another rank has gone.
   Status set(std::string_view key, std::string value) override;
   Result<std::string> get(std::string_view key, Deadline deadline) override;

@@ -104,6 +104,14 @@ Result<WayIn> over_tcp(const Environment& environment, const Identity& who, std:
                       who.rank, who.size, who.source);
   }
   if (endpoint) way.endpoint = *endpoint;
+  if (master) {
+    KOLO_ASSIGN(auto agent, torchrun_agent(environment, *master));
+    if (agent) {
+      way.agent = *master;
+      way.agent_key = std::move(agent->key);
+      way.endpoint.port = agent->next_port;
+    }
+  }
   return check(std::move(way), who);
 }
 
@@ -242,7 +250,8 @@ std::string to_text(const WayIn& way) {
     case Meeting::kPmix:
       return fmt::format("pmix, because {}", way.why);
     case Meeting::kTcp:
-      where = "tcp://" + to_text(way.endpoint);
+      where = way.agent ? fmt::format("where torchrun's agent at {} says", to_text(*way.agent))
+                        : "tcp://" + to_text(way.endpoint);
       break;
     case Meeting::kFile:
       where = "file://" + way.path;

@@ -23,6 +23,8 @@ struct WayIn {
   int size = 1;                                  ///< MPI and PMIx tell it later
   std::optional<int> local_rank = std::nullopt;  ///< as announced
   Endpoint endpoint = {};                        ///< of kTcp
+  std::optional<Endpoint> agent = std::nullopt;  ///< of kTcp: torchrun's, where `endpoint` is told
+  std::string agent_key = {};                    ///< of it; else the ranks meet at `endpoint`
   bool launcher_serves = false;                  ///< of kTcp: else rank 0 does
   std::string path = {};                         ///< of kFile
   std::string method =

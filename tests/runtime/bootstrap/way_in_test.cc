@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"torchrun", kTorchrun, kWithMpi, "tcp://node1:4000 as rank 1 of 4, because RANK"},
         Case{"torchruns_agent_has_the_port",
              kTorchrun + Variables{{"TORCHELASTIC_USE_AGENT_STORE", "True"}}, kWithMpi,
-             "tcp://node1:4001 as rank 1 of 4"},
+             "where torchrun's agent at node1:4000 says as rank 1 of 4"},
         Case{"no_port",
              {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}},
              {},

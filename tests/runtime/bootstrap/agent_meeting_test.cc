@@ -1,0 +1,163 @@
+// Meeting under torchrun's agent: by its store, and at the next port where that is none.
+#include "runtime/bootstrap/agent_meeting.h"
+#include "runtime/base/check.h"
+#include "runtime/bootstrap/rendezvous.h"
+#include "tests/runtime/bootstrap/fake_agent.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <thread>
+
+namespace kolo {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using testing::FakeAgent;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+Deadline later() { return Deadline::after(std::chrono::seconds(30)); }
+Deadline soon() { return Deadline::after(milliseconds(100)); }
+
+WayIn way_of(int rank, const Endpoint& agent, const Endpoint& next) {
+  WayIn way;
+  way.meeting = Meeting::kTcp;
+  way.rank = rank;
+  way.size = 2;
+  way.agent = agent;
+  way.agent_key = "kolo/job/0";
+  way.endpoint = next;
+  return way;
+}
+
+Status meet_and_leave(int rank, const Endpoint& agent, const std::string& secret = "",
+                      Deadline deadline = later(), const Endpoint& next = {}) {
+  const Environment nothing(Environment::Variables{});
+  KOLO_ASSIGN(auto bootstrap,
+              meet(way_of(rank, agent, next), {.secret = secret}, nothing, deadline));
+  KOLO_ASSIGN(const auto all, bootstrap->exchange("hello", std::to_string(rank), deadline));
+  EXPECT_THAT(all, ::testing::ElementsAre("0", "1"));
+  bootstrap->leave(true, deadline);
+  return {};
+}
+
+void expect_to_meet(const Endpoint& agent, const std::string& secret = "",
+                    const Endpoint& next = {}) {
+  std::thread other([&] {
+    const Status met = meet_and_leave(1, agent, secret, later(), next);
+    EXPECT_TRUE(met.ok()) << met.error().message;
+  });
+  const Status met = meet_and_leave(0, agent, secret, later(), next);
+  EXPECT_TRUE(met.ok()) << met.error().message;
+  other.join();
+}
+
+TEST(AgentMeeting, RankZeroPublishesWhereItListens) {
+  FakeAgent agent;
+  expect_to_meet(agent.endpoint());
+  const std::string made = agent.get("kolo/job/0");
+  EXPECT_THAT(made, AllOf(StartsWith("kolo 1 "), HasSubstr(" 127.0.0.1:")));
+  expect_to_meet(agent.endpoint(), "mine");
+  EXPECT_NE(agent.get("kolo/job/0"), made);
+  EXPECT_THAT(agent.get("kolo/job/0"), Not(HasSubstr("mine")));
+}
+
+TEST(AgentMeeting, APlaceThatAFormerMeetingLeftIsGivenUpForTheNewOne) {
+  FakeAgent agent;
+  const auto gone = listen_at({"127.0.0.1", 0});
+  ASSERT_TRUE(gone.ok());
+  const std::string old = "kolo 1 00ff 127.0.0.1:" + std::to_string(gone->port);
+  agent.set("kolo/job/0", old);
+  std::thread other([&] {
+    const Status met = meet_and_leave(1, agent.endpoint());
+    EXPECT_TRUE(met.ok()) << met.error().message;
+  });
+  // The stranger at the old place hangs up on rank 1 once the new one is told.
+  pollfd entry = {gone->fd.get(), POLLIN, 0};
+  ASSERT_EQ(::poll(&entry, 1, 30000), 1);
+  UniqueDescriptor caller(::accept(gone->fd.get(), nullptr, nullptr));
+  std::thread first([&] {
+    const Status met = meet_and_leave(0, agent.endpoint());
+    EXPECT_TRUE(met.ok()) << met.error().message;
+  });
+  while (agent.get("kolo/job/0") == old) std::this_thread::yield();
+  caller.reset();
+  first.join();
+  other.join();
+}
+
+TEST(AgentMeeting, ARankZeroThatPublishesNothingIsNamed) {
+  FakeAgent agent;
+  const Status met = meet_and_leave(1, agent.endpoint(), "", soon());
+  ASSERT_FALSE(met.ok());
+  EXPECT_EQ(met.error().code, ErrorCode::kTimeout);
+  EXPECT_THAT(met.error().message, AllOf(StartsWith("rank 1 (pid "), HasSubstr("rank 0 did not"),
+                                         HasSubstr(to_text(agent.endpoint()))));
+}
+
+TEST(AgentMeeting, APlaceWhereNobodyListensIsNamed) {
+  FakeAgent agent;
+  const std::uint16_t port = listen_at({"127.0.0.1", 0})->port;
+  agent.set("kolo/job/0", "kolo 1 00ff 127.0.0.1:" + std::to_string(port));
+  const Status met = meet_and_leave(1, agent.endpoint(), "", soon());
+  ASSERT_FALSE(met.ok());
+  EXPECT_EQ(met.error().code, ErrorCode::kTimeout);
+  EXPECT_THAT(met.error().message, AllOf(HasSubstr("127.0.0.1:" + std::to_string(port)),
+                                         HasSubstr("rank 0 still runs")));
+}
+
+TEST(AgentMeeting, AnotherSecretAndAnotherProgramsValueAreErrors) {
+  FakeAgent agent;
+  TcpStoreServer::Options options;
+  options.endpoint.host = "127.0.0.1";
+  options.secret = "mine";
+  const auto server = TcpStoreServer::start(std::move(options));
+  ASSERT_TRUE(server.ok());
+  agent.set("kolo/job/0", "kolo 1 given 127.0.0.1:" + std::to_string((*server)->port()));
+  const Status other = meet_and_leave(1, agent.endpoint(), "another");
+  ASSERT_FALSE(other.ok());
+  EXPECT_THAT(other.error().message, HasSubstr("KOLO_SECRET"));
+  for (const char* value : {"", "kolo 1", "kolo 1 ", "kolo 1 x", "kolo 2 x a:1", "kolo 1 x a:b"}) {
+    agent.set("kolo/job/0", value);
+    const Status met = meet_and_leave(1, agent.endpoint());
+    ASSERT_FALSE(met.ok()) << value;
+    EXPECT_NE(met.error().code, ErrorCode::kTimeout) << value;
+  }
+}
+
+// What a rank says when it asks a program of another kind.
+TEST(AgentMeeting, WhatIsNoAgentIsFoundOutSoon) {
+  for (const std::string& answer :
+       {std::string("HTTP/1.1 400 Bad Request\r\n\r\n"), std::string("x")}) {
+    FakeAgent stranger(answer);
+    const auto store = AgentStore::connect(stranger.endpoint(), later());
+    ASSERT_FALSE(store.ok());
+    EXPECT_NE(store.error().code, ErrorCode::kTimeout) << store.error().message;
+  }
+  const auto silent = listen_at({"127.0.0.1", 0});
+  ASSERT_TRUE(silent.ok());
+  const auto store = AgentStore::connect({"127.0.0.1", silent->port}, soon());
+  ASSERT_FALSE(store.ok());
+  EXPECT_EQ(store.error().code, ErrorCode::kTimeout);
+}
+
+TEST(AgentMeeting, WithoutAnAgentRanksMeetAtTheNextPort) {
+  FakeAgent stranger("what?");
+  const std::uint16_t port = listen_at({"127.0.0.1", 0})->port;
+  expect_to_meet(stranger.endpoint(), "", {"127.0.0.1", port});
+}
+
+TEST(AgentStore, HugeValuesAreRefused) {
+  FakeAgent agent;
+  agent.set("k", std::string(5000, 'x'));
+  auto store = AgentStore::connect(agent.endpoint(), later());
+  ASSERT_TRUE(store.ok()) << store.error().message;
+  EXPECT_EQ(store->get("k", later()).error().code, ErrorCode::kMismatch);
+}
+
+}  // namespace
+}  // namespace kolo
