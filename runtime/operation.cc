@@ -1,6 +1,7 @@
 #include "runtime/operation.h"
 
 #include "runtime/base/check.h"
+#include "runtime/collectives/pipeline.h"
 
 #include <algorithm>
 #include <utility>
@@ -11,6 +12,10 @@ namespace {
 /// Bytes of a window for each rank of the fullest host, below which a two-level all-reduce would
 /// send crumbs through it.
 constexpr std::size_t kSmallestShare = 16 << 10;
+/// A block of what is moved through a window and not summed: stays in the second-level cache.
+constexpr std::size_t kMovedBlock = 256 << 10;
+/// Of all ranks together: up to here a message costs less than the notices that a block takes.
+constexpr std::size_t kLargestMessage = 16 << 10;
 
 }  // namespace
 
@@ -186,7 +191,39 @@ std::shared_ptr<const Schedule> Operation::choose() const {
     case OperationKind::kRemoveProcessSet:
       KOLO_CHECK(false);  // the agreement is all of them
   }
+  if (request.collective != Collective::kAllreduce && is_mapped(request)) {
+    request.algorithm = Algorithm::kMapped;
+    request.mapped_elements =
+        std::min(window_.slot_bytes(), kMappedLanes * kMovedBlock) / size_of(signature.type);
+  }
   return schedules_.get(request);
+}
+
+/// Whether windows carry what is no all-reduce: not where messages are faster.
+bool Operation::is_mapped(const ScheduleRequest& request) const {
+  if (!policy_.can_map || communicator_.size() == 1) return false;
+  const std::size_t element = size_of(plan_.entries.front().signature.type);
+  const auto most = [&](std::uint64_t elements) {
+    return elements * element > kLargestMessage &&
+           window_.slot_bytes() / kMappedLanes / element >=
+               static_cast<std::uint64_t>(communicator_.size());
+  };
+  switch (request.collective) {
+    case Collective::kBroadcast:
+      return most(request.count);
+    case Collective::kAllgather:
+    case Collective::kAlltoall:
+    case Collective::kReduceScatter:
+      return most(sum_of(request.counts));
+    case Collective::kAllreduce:
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kBarrier:
+    case Collective::kPointToPoint:
+    case Collective::kAdasum:
+      break;
+  }
+  return false;
 }
 
 std::uint64_t Operation::fused_elements() const {

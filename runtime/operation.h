@@ -82,6 +82,7 @@ class Operation {
   bool is_one_shot() const;
   OneShot::Request one_shot_request() const;
   std::shared_ptr<const Schedule> choose() const;
+  bool is_mapped(const ScheduleRequest& request) const;
   Status bind(MemoryBinding& binding);
   Status bind_allreduce(MemoryBinding& binding);
   Status bind_rows(MemoryBinding& binding);

@@ -3,6 +3,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/collectives/allgather_bruck.h"
+#include "runtime/collectives/allgather_mapped.h"
 #include "runtime/collectives/allgather_recursive_doubling.h"
 #include "runtime/collectives/allgather_ring.h"
 #include "runtime/collectives/allreduce_double_tree.h"
@@ -10,6 +11,7 @@
 #include "runtime/collectives/allreduce_hierarchical.h"
 #include "runtime/collectives/allreduce_mapped.h"
 #include "runtime/collectives/allreduce_recursive_doubling.h"
+#include "runtime/collectives/alltoall_mapped.h"
 #include "runtime/collectives/alltoall_pairwise.h"
 #include "runtime/collectives/barrier_dissemination.h"
 #include "runtime/collectives/broadcast_binomial.h"
@@ -17,6 +19,7 @@
 #include "runtime/collectives/gather_linear.h"
 #include "runtime/collectives/point_to_point.h"
 #include "runtime/collectives/reduce_scatter_halving.h"
+#include "runtime/collectives/reduce_scatter_mapped.h"
 #include "runtime/collectives/reduce_scatter_ring.h"
 #include "runtime/collectives/scatter_linear.h"
 
@@ -88,7 +91,14 @@ bool counts_messages(const ScheduleRequest& request, std::uint64_t elements) {
   return request.size > 3 && elements <= request.chunk_elements / kChunkToSmall;
 }
 
+/// Lanes that stay in cache between who writes and who reads them.
+MappedOptions lanes_of(const ScheduleRequest& request) {
+  return {.block_elements = request.mapped_elements / kMappedLanes, .lanes = kMappedLanes};
+}
+
 Schedule allgather(const ScheduleRequest& request, const PipelineOptions& pipeline) {
+  if (request.algorithm == Algorithm::kMapped)
+    return allgather_mapped(request.rank, request.size, request.counts, lanes_of(request));
   if (counts_messages(request, sum_of(request.counts))) {
     // Doubling needs no scratch, and two rounds more where it must fold.
     if (std::has_single_bit(static_cast<unsigned>(request.size)))
@@ -113,10 +123,13 @@ Schedule make_schedule(const ScheduleRequest& request) {
   const int size = request.size;
   const PipelineOptions pipeline{.chunk_elements = request.chunk_elements,
                                  .chunks_in_flight = request.blocks_in_flight};
+  const bool is_mapped = request.algorithm == Algorithm::kMapped;
   switch (request.collective) {
     case Collective::kAllreduce:
       return allreduce(request);
     case Collective::kBroadcast:
+      if (is_mapped)
+        return broadcast_mapped(rank, size, request.root, request.count, lanes_of(request));
       if (counts_messages(request, request.count))
         return broadcast_binomial(rank, size, request.root, request.count);
       return broadcast_chain(
@@ -125,8 +138,10 @@ Schedule make_schedule(const ScheduleRequest& request) {
     case Collective::kAllgather:
       return allgather(request, pipeline);
     case Collective::kAlltoall:
+      if (is_mapped) return alltoall_mapped(rank, size, request.counts, lanes_of(request));
       return alltoall_pairwise(rank, size, request.counts, pipeline);
     case Collective::kReduceScatter:
+      if (is_mapped) return reduce_scatter_mapped(rank, size, request.counts, lanes_of(request));
       if (counts_messages(request, sum_of(request.counts)))
         return reduce_scatter_halving(rank, size, request.counts);
       return reduce_scatter_ring(

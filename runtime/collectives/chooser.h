@@ -44,7 +44,9 @@ struct ScheduleRequest {
   std::uint64_t chunk_elements = 64 << 10;
   int blocks_in_flight = 4;                   ///< of allreduce and reduce-scatter; else: chunks
   Placement placement = Placement::kInPlace;  ///< of an allreduce
-  Algorithm algorithm = Algorithm::kRing;     ///< of an allreduce
+  /// Of an allreduce. Of a broadcast, allgather, alltoall and reduce-scatter: kMapped or anything
+  /// else, which is by messages.
+  Algorithm algorithm = Algorithm::kRing;
   /// Of kMapped: scratch, kMappedLanes elements or more. Of kHierarchical: the same, enough for the
   /// layout, or 0 for messages inside hosts.
   std::uint64_t mapped_elements = 0;

@@ -107,11 +107,29 @@ void Executor::index_schedule() {
   }
   for (std::size_t i = 0; i < steps; ++i) successor_begin_[i + 1] += successor_begin_[i];
 
+  index_peers();
   successors_.resize(schedule_->dependencies.size());
   waiting_for_.assign(successor_begin_.begin(), successor_begin_.end() - 1);  // as fill positions
   for (std::size_t i = 0; i < steps; ++i)
     for (const StepId dependency : schedule_->depends_on(schedule_->steps[i]))
       successors_[waiting_for_[dependency]++] = static_cast<StepId>(i);
+}
+
+void Executor::index_peers() {
+  peer_extents_.assign(static_cast<std::size_t>(schedule_->size), {});
+  const auto cover = [&](const Operand& operand, Role role) {
+    if (operand.space != Space::kPeer) return;
+    PeerExtent& extent = peer_extents_[static_cast<std::size_t>(operand.rank)];
+    extent.scratch = std::max(extent.scratch, operand.offset + operand.length);
+    if (operand.direct == Operand::kNowhere) return;
+    std::uint64_t& direct = role == Role::kSource ? extent.input : extent.output;
+    direct = std::max(direct, operand.direct + operand.length);
+  };
+  for (const Step& step : schedule_->steps) {
+    for (const Operand& source : schedule_->sources(step)) cover(source, Role::kSource);
+    for (const Operand& destination : schedule_->destinations(step))
+      cover(destination, Role::kDestination);
+  }
 }
 
 void Executor::enqueue(StepId id) {
@@ -191,12 +209,13 @@ Status Executor::take_notice(StepId id) {
     return window.data() + offset;
   };
   PeerMemory& memory = binding_.peers[peer];
-  KOLO_ASSIGN(memory.scratch, find(places.scratch, schedule_->scratch_elements));
+  const PeerExtent& extent = peer_extents_[peer];
+  KOLO_ASSIGN(memory.scratch, find(places.scratch, extent.scratch));
   if (places.input != WindowPlaces::kNowhere) {
-    KOLO_ASSIGN(memory.input, find(places.input, schedule_->input_elements));
+    KOLO_ASSIGN(memory.input, find(places.input, extent.input));
   }
   if (places.output != WindowPlaces::kNowhere) {
-    KOLO_ASSIGN(memory.output, find(places.output, schedule_->output_elements));
+    KOLO_ASSIGN(memory.output, find(places.output, extent.output));
   }
   return {};
 }

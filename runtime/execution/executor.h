@@ -62,7 +62,15 @@ class Executor final : public TransferListener {
     std::size_t head_ = 0;
   };
 
+  /// How many elements of a peer's memory the schedule reaches to.
+  struct PeerExtent {
+    std::uint64_t scratch = 0;
+    std::uint64_t input = 0;
+    std::uint64_t output = 0;
+  };
+
   void index_schedule();
+  void index_peers();
   void enqueue(StepId id);
   void finish_step(StepId id);
   void post_transfer(StepId id);
@@ -97,6 +105,7 @@ class Executor final : public TransferListener {
   std::vector<std::uint32_t> transfer_index_;   ///< by step; of sends, receives, notify, await
   std::vector<std::uint32_t> successor_begin_;  ///< by step and one more: range into successors_
   std::vector<StepId> successors_;
+  std::vector<PeerExtent> peer_extents_;  ///< by rank
   std::uint32_t transfer_count_ = 0;
 };
 

@@ -10,7 +10,7 @@ namespace kolo::test {
 namespace {
 
 Status check_operand(std::span<const Schedule> schedules, const Schedule& schedule, StepId id,
-                     const Operand& operand) {
+                     const Operand& operand, Role role) {
   std::uint64_t limit =
       operand.space == Space::kInput ? schedule.input_elements : schedule.output_elements;
   if (operand.space == Space::kScratch) limit = schedule.scratch_elements;
@@ -20,10 +20,11 @@ Status check_operand(std::span<const Schedule> schedules, const Schedule& schedu
                         operand.rank);
     const Schedule& peer = schedules[static_cast<std::size_t>(operand.rank)];
     limit = peer.scratch_elements;
-    if (operand.direct != Operand::kNowhere &&
-        operand.direct + operand.length > std::min(peer.input_elements, peer.output_elements))
+    const std::uint64_t stood_for =
+        role == Role::kSource ? peer.input_elements : peer.output_elements;
+    if (operand.direct != Operand::kNowhere && operand.direct + operand.length > stood_for)
       return KOLO_ERROR(kInternal, "{}: an operand stands for elements beyond {}",
-                        describe(schedule, id), peer.input_elements);
+                        describe(schedule, id), stood_for);
   }
   if (operand.offset > limit || operand.length > limit - operand.offset)
     return KOLO_ERROR(kInternal, "{}: an operand reaches to element {} of {}",
@@ -84,8 +85,10 @@ Status check_step(std::span<const Schedule> schedules, const Schedule& schedule,
     }
     operands.push_back(destination);
   }
-  for (const Operand& operand : operands) {
-    KOLO_TRY(check_operand(schedules, schedule, id, operand));
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const Operand& operand = operands[i];
+    const Role role = i < step.source_count ? Role::kSource : Role::kDestination;
+    KOLO_TRY(check_operand(schedules, schedule, id, operand, role));
     if (operand.length == 0 || operand.length != operands.front().length)
       return KOLO_ERROR(kInternal, "{}: an operand of {} elements beside one of {}",
                         describe(schedule, id), operand.length, operands.front().length);

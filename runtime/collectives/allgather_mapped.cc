@@ -1,0 +1,84 @@
+// Allgather and broadcast through mapped windows. Called through the schedule cache when an
+// operation starts, by the holder of the progress token; pure. Idea: Graham et al., "Cheetah: a
+// framework for scalable hierarchical collective operations", CCGrid 2011; the reading side copies
+// (a "pull"), so that an element passes through one lane however many want it.
+//
+// One block for p = 3; in[r], out[r] are rank r's part of it, S(r) is its lane (mapped_lanes.h).
+//
+//             rank 0                    rank 1                    rank 2
+//   pack      in → S(0)                 in → S(1)                 in → S(2)
+//   notify    → 1, 2                    → 0, 2                    → 0, 1
+//   read      S(1), S(2) → out[1], [2]  S(2), S(0) → out[2], [0]  S(0), S(1) → out[0], [1]
+//   notify    → 1, 2                    → 0, 2                    → 0, 1
+//
+// A broadcast is the same with one part, which is the root's. Elements copied a rank: its own part
+// twice (once where the input is mapped by all), the others' once.
+#include "runtime/collectives/allgather_mapped.h"
+
+#include "runtime/collectives/mapped_lanes.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kolo {
+namespace {
+
+/// `inputs` and `outputs`: where each rank's part lies in its own input and in all outputs.
+Schedule to_all(std::string algorithm, int rank, std::span<const Interval> inputs,
+                std::span<const Interval> outputs, std::uint64_t input_elements,
+                std::uint64_t output_elements, const MappedOptions& options) {
+  const auto size = static_cast<int>(inputs.size());
+  ScheduleBuilder builder(std::move(algorithm), rank, size, input_elements, output_elements);
+  const auto own = static_cast<std::size_t>(rank);
+  if (inputs[own].length > 0)
+    builder.copy(input_at(inputs[own]), {output_at(outputs[own])}, Scaling::kNone, {});
+  if (size == 1) return std::move(builder).finish();
+
+  std::vector<Pieces> pieces;
+  std::uint64_t blocks = 0;
+  for (const Interval part : inputs) {
+    pieces.emplace_back(part, options.block_elements);
+    blocks = std::max<std::uint64_t>(blocks, pieces.back().count());
+  }
+  // Beginning beside oneself, so that not all read from the same rank first.
+  std::vector<int> others;
+  for (int k = 1; k < size; ++k) others.push_back((rank + k) % size);
+
+  MappedLanes lanes(builder, rank, blocks, options);
+  for (std::uint64_t block = 0; block < blocks; ++block) {
+    if (const Interval piece = pieces[own][block]; piece.length > 0)
+      lanes.offer(block, 0, piece, Scaling::kNone, others);
+    for (const int peer : others) {
+      const auto owner = static_cast<std::size_t>(peer);
+      const Interval piece = pieces[owner][block];
+      if (piece.length == 0) continue;
+      const Interval place{outputs[owner].begin + piece.begin - inputs[owner].begin, piece.length};
+      lanes.has_read(block, peer,
+                     builder.copy(lanes.offered(block, peer, 0, piece), {output_at(place)},
+                                  Scaling::kNone, {lanes.arrival(block, peer)}));
+    }
+    lanes.close(block);
+  }
+  return std::move(builder).finish();
+}
+
+}  // namespace
+
+Schedule allgather_mapped(int rank, int size, std::span<const std::uint64_t> counts,
+                          const MappedOptions& options) {
+  KOLO_CHECK(counts.size() == static_cast<std::size_t>(size));
+  std::vector<Interval> inputs;
+  for (const std::uint64_t count : counts) inputs.push_back({0, count});
+  return to_all("allgather_mapped", rank, inputs, end_to_end(counts),
+                counts[static_cast<std::size_t>(rank)], sum_of(counts), options);
+}
+
+Schedule broadcast_mapped(int rank, int size, int root, std::uint64_t count,
+                          const MappedOptions& options) {
+  std::vector<Interval> parts(static_cast<std::size_t>(size));
+  parts[static_cast<std::size_t>(root)] = {0, count};
+  return to_all("broadcast_mapped", rank, parts, parts, count, count, options);
+}
+
+}  // namespace kolo
