@@ -7,6 +7,7 @@
 #include "runtime/bootstrap/mpi_bootstrap.h"
 #include "runtime/bootstrap/pmix_bootstrap.h"
 #include "runtime/bootstrap/rendezvous.h"
+#include "runtime/bootstrap/secret_file.h"
 #include "transport/ucx/ucx_transport.h"
 
 #include <kolo/kolo.h>
@@ -113,7 +114,8 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   log.info("way in: {}", to_text(way));
   const std::chrono::seconds timeout(config.init_timeout_s);
   const std::string level = config.log_level;
-  MeetingParts meeting{.secret = config.secret,
+  KOLO_ASSIGN(std::string secret, secret_or_file(config.secret, config.secret_file));
+  MeetingParts meeting{.secret = std::move(secret),
                        .number = static_cast<int>(g.bootstraps.size()) + 1,
                        .mpi_communicator = options.mpi_comm,
                        .log = &log};

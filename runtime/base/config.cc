@@ -67,6 +67,8 @@ const std::vector<Spec>& specs() {
              "Rank among those of the host, as the launcher counts."),
       text("KOLO_SECRET", &Config::secret, "text", {},
            "What processes must prove to know while they meet; equal on all ranks of a job."),
+      text("KOLO_SECRET_FILE", &Config::secret_file, "path", {},
+           "File of mode 600 that holds it, where KOLO_SECRET is not set."),
       text("KOLO_HOST_ID", &Config::host_id, "text", {},
            "Overrides the identity of this host, so that one machine can pose as several."),
       text("KOLO_INTERFACE", &Config::interface, "network", {},

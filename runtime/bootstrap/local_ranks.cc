@@ -20,6 +20,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -132,6 +133,13 @@ int wait_for(std::vector<Rank>& ranks) {
   }
 }
 
+/// A number, or a name as GPU-8932f937-… or MIG-….
+bool is_device(const std::string& item) {
+  if (item.starts_with("GPU-") || item.starts_with("MIG-")) return true;
+  return !item.empty() &&
+         std::all_of(item.begin(), item.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
 }  // namespace
 
 std::optional<int> spawned_by_call(const Environment& environment) {
@@ -166,7 +174,11 @@ Result<int> run_local_ranks(int count, int call, const Environment& environment)
 
 int visible_devices(const Environment& environment) {
   if (const auto list = environment.get("CUDA_VISIBLE_DEVICES")) {
-    return 1 + static_cast<int>(std::count(list->begin(), list->end(), ','));
+    // As CUDA reads it: what follows the first that is no device does not count.
+    int named = 0;
+    std::istringstream items(*list);
+    for (std::string item; std::getline(items, item, ',') && is_device(item);) ++named;
+    return named;
   }
   int count = 0;
   std::error_code unknown;

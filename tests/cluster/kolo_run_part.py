@@ -1,4 +1,5 @@
 """kolo-run from the first host, the others by ssh."""
+import os
 import unittest
 
 import services
@@ -34,6 +35,17 @@ class Table(unittest.TestCase):
         done = kolo_run("-np", "2", "-x", "KOLO_INTERFACE=eth7", program("probe"))
         self.assertEqual(done.returncode, 3)
         self.assertIn("KOLO_INTERFACE=eth7: this host has no such network device", done.stderr)
+
+
+class Binding(unittest.TestCase):
+    def test_ranks_of_every_host_have_cores_of_their_own(self):
+        cores = sorted(os.sched_getaffinity(0))
+        done = kolo_run("-H", f"kolohost0:{len(cores)},kolohost1:{len(cores)}", "sh", "-c",
+                        'echo "$(uname -n) $(taskset -cp $$)"')
+        self.assertEqual(done.returncode, 0, done)
+        found = sorted((line.split()[0], line.split()[-1]) for line in done.stdout.splitlines())
+        self.assertEqual(found, sorted((host, str(core)) for host in ("kolohost0", "kolohost1")
+                                       for core in cores), done)
 
 
 class Ends(unittest.TestCase):

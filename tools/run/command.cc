@@ -1,5 +1,7 @@
 #include "tools/run/command.h"
 
+#include "tools/run/binding.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,13 +31,23 @@ bool is_name(std::string_view text) {
 /// it between the program's start and the guard's.
 constexpr const char* kRemoteShell = "exec setsid -w sh -s";
 
+/// The kolo-run of that host binds the rank, as it alone knows the cores there, and becomes it.
+constexpr std::string_view kBindingScript = R"(if [ -x {0} ]; then
+  set -- {0} {1} {2} {3} {4} "$@"
+elif [ {4} != none ]; then
+  echo "kolo-run: there is no kolo-run at "{0}" on $(uname -n), so local rank {2} is not bound to cores" >&2
+  [ {4} != core ] || exit 2
+fi
+)";
+
 /// Runs the program in a session of its own, beside a guard that kills it when the input ends,
 /// which it does with kolo-run. The braces make the shell read all of it before it begins. It comes
 /// by the input, so that the secret is on no command line.
 constexpr std::string_view kRemoteScript = R"({{
 cd {} || exit 1
+{}set -- {}
 {}exec 3<&0
-setsid {} </dev/null 3<&- &
+setsid "$@" </dev/null 3<&- &
 program=$!
 {{ cat <&3; kill -s TERM -- $program -$program; sleep 5; kill -s KILL -- -$program; }} >/dev/null 2>&1 &
 guard=$!
@@ -46,14 +58,17 @@ exit $status
 }}
 )";
 
-std::string remote_script(const JobDescription& job, const Environment::Variables& variables) {
+std::string remote_script(const JobDescription& job, const Place& place,
+                          const Environment::Variables& variables) {
   std::string exports;
   for (const auto& [name, value] : variables) {
     if (is_name(name)) exports += fmt::format("export {}={}\n", name, quoted(value));
   }
   std::string program;
   for (const std::string& word : job.program) program += quoted(word) + " ";
-  return fmt::format(kRemoteScript, quoted(job.directory), exports, program);
+  const std::string binding = fmt::format(kBindingScript, quoted(job.self), kAsRank,
+                                          place.local_rank, place.local_size, job.bind);
+  return fmt::format(kRemoteScript, quoted(job.directory), exports, program, binding);
 }
 
 }  // namespace
@@ -112,7 +127,7 @@ Command command_for(const JobDescription& job, const Place& place, const Environ
   command.arguments = job.agent;
   command.arguments.push_back(place.host);
   command.arguments.emplace_back(kRemoteShell);
-  command.input = remote_script(job, own);
+  command.input = remote_script(job, place, own);
   return command;
 }
 

@@ -27,8 +27,10 @@ struct JobDescription {
   bool keeps_master = false;     ///< they count even if the user has set them
   std::vector<std::string> set;  ///< NAME=value, or NAME to forward, for all ranks
   std::vector<std::string> agent = {"ssh", "-T", "-o", "BatchMode=yes"};
-  std::string directory;  ///< where the program starts, here and elsewhere
-  int threads = 0;        ///< OMP_NUM_THREADS of local ranks unless it is set; 0: left alone
+  std::string directory;      ///< where the program starts, here and elsewhere
+  int threads = 0;            ///< OMP_NUM_THREADS of local ranks unless it is set; 0: left alone
+  std::string bind = "auto";  ///< auto, core, none
+  std::string self;           ///< kolo-run's own path
 };
 
 /// What tells a rank who it is.

@@ -2,6 +2,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/topology/host.h"
+#include "tools/run/binding.h"
 
 #include <poll.h>
 #include <sys/signalfd.h>
@@ -33,15 +34,6 @@ sigset_t signal_set() {
 }
 
 void say(const std::string& line) { fmt::print(stderr, "kolo-run: {}\n", line); }
-
-/// The hardware threads of one rank: whole cores, each one's first thread, split as evenly as they
-/// divide.
-std::vector<int> cores_of(const Place& place, const std::vector<int>& cores) {
-  const auto count = static_cast<std::ptrdiff_t>(cores.size());
-  const auto begin = count * place.local_rank / place.local_size;
-  const auto end = count * (place.local_rank + 1) / place.local_size;
-  return {cores.begin() + begin, cores.begin() + end};
-}
 
 }  // namespace
 
@@ -78,8 +70,9 @@ Status Job::start(const Place& place, const Environment& environment) {
     rank.out.emplace(STDOUT_FILENO, tag);
     rank.error.emplace(STDERR_FILENO, tag);
   }
-  if (options_.binds_to_core && !command.is_remote) {
-    start.processors = cores_of(place, usable_cores());
+  if (!command.is_remote) {
+    KOLO_ASSIGN(start.processors, cores_of_rank(description_.bind, place.local_rank,
+                                                place.local_size, usable_cores()));
   }
   KOLO_ASSIGN(rank.process, start_process(place, command, start));
   ranks_.push_back(std::move(rank));

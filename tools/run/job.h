@@ -16,7 +16,6 @@ struct JobOptions {
   bool tags_output = false;
   std::string output_directory = {};  ///< rank.N.out and rank.N.err; empty: none
   std::optional<std::chrono::seconds> timeout = std::nullopt;
-  bool binds_to_core = false;
 };
 
 /// To be called before any thread is started, so that the signals reach the job alone.

@@ -3,16 +3,17 @@
 // looks after the processes, the store has a thread of its own.
 #include "runtime/base/check.h"
 #include "runtime/bootstrap/tcp_store_server.h"
+#include "tools/run/binding.h"
 #include "tools/run/foreign.h"
 #include "tools/run/job.h"
 #include "tools/run/plan.h"
 
 #include <unistd.h>
 
-#include <cerrno>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -40,21 +41,6 @@ void print_plan(const Options& options, const Plan& plan, const Environment& env
   }
 }
 
-/// Becomes another program; returns only if it cannot.
-Error become(std::vector<std::string> command, const Environment::Variables& variables) {
-  std::vector<std::string> texts;
-  for (const auto& [name, value] : variables) texts.push_back(name + "=" + value);
-  std::vector<char*> arguments;
-  std::vector<char*> settings;
-  for (std::string& word : command) arguments.push_back(word.data());
-  for (std::string& text : texts) settings.push_back(text.data());
-  arguments.push_back(nullptr);
-  settings.push_back(nullptr);
-  ::execvpe(arguments[0], arguments.data(), settings.data());
-  return KOLO_ERROR(kInvalidArgument, "cannot run '{}': {}", command[0],
-                    std::generic_category().message(errno));
-}
-
 Error show_build(const Environment& environment) {
   std::error_code unknown;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", unknown);
@@ -78,6 +64,7 @@ Result<int> run_job(Options options) {
   const Environment environment = Environment::of_process();
   if (options.checks_build) return show_build(environment);
   KOLO_ASSIGN(Plan plan, make_plan(options, environment));
+  for (const std::string& line : plan.warnings) fmt::print(stderr, "kolo-run: {}\n", line);
   const bool is_foreign = options.launcher == "srun" || options.launcher == "mpirun";
   if (is_foreign && !options.dry_run) {
     auto command = options.launcher == "srun"
@@ -96,7 +83,6 @@ Result<int> run_job(Options options) {
     print_plan(options, plan, environment);
     return 0;
   }
-  options.job.binds_to_core = plan.binds;
   if (options.timeout > 0) options.job.timeout = std::chrono::seconds(options.timeout);
   return Job(std::move(plan.job), options.job).run(plan.places, environment);
 }
@@ -104,6 +90,11 @@ Result<int> run_job(Options options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == kAsRank) {
+    const Error error = become_rank({argv + 2, argv + argc}, Environment::of_process());
+    fmt::print(stderr, "kolo-run: {}\n", error.message);
+    return 2;
+  }
   auto parsed = parse_options(argc, argv);
   if (const int* const code = std::get_if<int>(&parsed)) return *code;
   auto& options = std::get<Options>(parsed);

@@ -66,12 +66,18 @@ void describe_job(CLI::App& app, Raw& raw) {
                  "core: ranks of this host share out its cores; auto: so if there are enough")
       ->check(CLI::IsMember({"auto", "none", "core"}))
       ->capture_default_str();
+  app.add_option("--gpu-ids,--gpu_ids", options.gpu_ids,
+                 "devices of each host that its ranks see, as 0,1,3 (CUDA_VISIBLE_DEVICES)");
   app.add_option("--address", options.address,
                  "name or address under which other hosts reach this one; default: its name");
   app.add_option("--interface", options.interface,
                  "network for the ranks and for where they meet, as eth0 (KOLO_INTERFACE)");
   app.add_option("--agent", options.agent,
                  "what starts a command on another host, before its name; default: ssh");
+  app.add_option(
+      "--secret-file", options.secret_file,
+      "file of mode 600 with the job's secret; default: KOLO_SECRET, KOLO_SECRET_FILE, or "
+      "one that is made for the job");
 }
 
 void describe_node(CLI::App& app, Raw& raw) {

@@ -21,7 +21,9 @@ struct Options {
   std::string address;
   std::string interface;
   std::string agent;
-  int timeout = 0;  ///< seconds; 0: none
+  std::string secret_file;
+  std::string gpu_ids;  ///< devices of every host, as CUDA_VISIBLE_DEVICES takes them
+  int timeout = 0;      ///< seconds; 0: none
   bool dry_run = false;
   bool checks_build = false;
   JobOptions job;

@@ -3,17 +3,22 @@
 #include "runtime/base/check.h"
 #include "runtime/bootstrap/local_ranks.h"
 #include "runtime/bootstrap/secret.h"
+#include "runtime/bootstrap/secret_file.h"
 #include "runtime/bootstrap/socket.h"
 #include "runtime/bootstrap/store_wire.h"
 #include "runtime/topology/host.h"
+#include "tools/run/binding.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 namespace kolo::run {
@@ -64,6 +69,13 @@ Result<int> ranks_of_node(const Options& options, const Environment& environment
                     word);
 }
 
+/// Empty: none is given.
+Result<std::string> secret_of(const Options& options, const Environment& environment) {
+  if (!options.secret_file.empty()) return read_secret_file(options.secret_file);
+  return secret_or_file(environment.get("KOLO_SECRET").value_or(""),
+                        environment.get("KOLO_SECRET_FILE").value_or(""));
+}
+
 /// One kolo-run on each node: the ranks of this one, and node 0's store.
 Status plan_node(const Options& options, const Environment& environment, Plan& plan) {
   KOLO_ASSIGN(const int here, ranks_of_node(options, environment));
@@ -80,7 +92,8 @@ Status plan_node(const Options& options, const Environment& environment, Plan& p
     plan.job.store = given.empty() ? "127.0.0.1" : given;
     plan.listen_host = plan.job.store;
     plan.listen_port = options.master_port;
-    plan.job.secret = environment.get("KOLO_SECRET").value_or(to_hex(random_bytes(16)));
+    KOLO_ASSIGN(plan.job.secret, secret_of(options, environment));
+    if (plan.job.secret.empty()) plan.job.secret = to_hex(random_bytes(16));
     plan.job.master_port = free_port();
   } else {
     if (given.empty()) {
@@ -93,7 +106,13 @@ Status plan_node(const Options& options, const Environment& environment, Plan& p
     const int named = environment.get_int("MASTER_PORT").value_or(kDefaultPort);
     plan.listen_port = options.master_port > 0 ? options.master_port : named;
     // The other nodes know no secret of this kolo-run's making.
-    plan.job.secret = environment.get("KOLO_SECRET").value_or("");
+    KOLO_ASSIGN(plan.job.secret, secret_of(options, environment));
+    if (plan.job.secret.empty()) {
+      plan.warnings.push_back(fmt::format(
+          "{} nodes meet without a secret, so that whoever reaches {} may join; give all nodes the "
+          "same KOLO_SECRET, or a --secret-file",
+          options.nodes, to_text(Endpoint{given, static_cast<std::uint16_t>(plan.listen_port)})));
+    }
     plan.job.master_port = plan.listen_port + 1;
   }
   plan.job.master_addr = plan.job.store;
@@ -115,7 +134,8 @@ Status plan_job(const Options& options, const Environment& environment, Plan& pl
         foreign->host);
   }
   plan.job.size = static_cast<int>(plan.places.size());
-  plan.job.secret = environment.get("KOLO_SECRET").value_or(to_hex(random_bytes(16)));
+  KOLO_ASSIGN(plan.job.secret, secret_of(options, environment));
+  if (plan.job.secret.empty()) plan.job.secret = to_hex(random_bytes(16));
   std::string own = options.address.empty() ? this_host() : options.address;
   if (!options.interface.empty() && options.address.empty()) {
     KOLO_ASSIGN(own, address_of_interface(options.interface));
@@ -128,6 +148,35 @@ Status plan_job(const Options& options, const Environment& environment, Plan& pl
   const bool rank_0_is_here = is_this_host(plan.places.front().host);
   plan.job.master_addr = rank_0_is_here ? plan.job.store : plan.places.front().host;
   plan.job.master_port = free_port();
+  return {};
+}
+
+/// What the ranks see of their hosts' devices, and a warning where they must share them.
+Status plan_devices(const Options& options, const Environment& environment, Plan& plan) {
+  // Without a word of the user's, ranks may be meant to run on no device at all.
+  int devices = environment.get("CUDA_VISIBLE_DEVICES") ? visible_devices(environment) : 0;
+  if (!options.gpu_ids.empty()) {
+    const Environment chosen({{"CUDA_VISIBLE_DEVICES", options.gpu_ids}});
+    devices = visible_devices(chosen);
+    const auto items = std::count(options.gpu_ids.begin(), options.gpu_ids.end(), ',') + 1;
+    std::istringstream list(options.gpu_ids);
+    std::set<std::string> different;
+    for (std::string item; std::getline(list, item, ',');) different.insert(item);
+    if (devices != items || static_cast<int>(different.size()) != devices) {
+      return KOLO_ERROR(kInvalidArgument,
+                        "--gpu-ids {}: expected different devices by their numbers, or by names "
+                        "that nvidia-smi -L shows, with commas between them, as 0,1,3",
+                        options.gpu_ids);
+    }
+    plan.job.set.push_back("CUDA_VISIBLE_DEVICES=" + options.gpu_ids);
+  }
+  for (const Place& place : plan.places) {
+    if (devices == 0 || place.local_size <= devices || place.local_rank > 0) continue;
+    plan.warnings.push_back(
+        fmt::format("{} ranks on {} share {} device{}; start fewer ranks there, or name more "
+                    "devices (--gpu-ids, CUDA_VISIBLE_DEVICES)",
+                    place.local_size, place.host, devices, devices == 1 ? "" : "s"));
+  }
   return {};
 }
 
@@ -144,15 +193,17 @@ Result<Plan> make_plan(const Options& options, const Environment& environment) {
     plan.job.directory = directory.data();
   KOLO_TRY(options.ranks_per_node.empty() ? plan_job(options, environment, plan)
                                           : plan_node(options, environment, plan));
+  KOLO_TRY(plan_devices(options, environment, plan));
   const auto here = static_cast<int>(std::count_if(
       plan.places.begin(), plan.places.end(), [](const Place& p) { return is_this_host(p.host); }));
-  const auto cores = static_cast<int>(usable_cores().size());
-  if (here > 0) plan.job.threads = std::max(1, cores / here);
-  if (options.bind == "core" && here > cores) {
-    return KOLO_ERROR(kInvalidArgument, "--bind core: {} ranks on this host, but {} cores", here,
-                      cores);
+  if (here > 0) {
+    const auto cores = usable_cores();
+    plan.job.threads = threads_of_rank(here, cores);
+    KOLO_TRY(cores_of_rank(options.bind, 0, here, cores));
   }
-  plan.binds = options.bind == "core" || (options.bind == "auto" && here <= cores);
+  plan.job.bind = options.bind;
+  std::error_code unknown;
+  plan.job.self = std::filesystem::read_symlink("/proc/self/exe", unknown).string();
   return plan;
 }
 

@@ -13,13 +13,13 @@
 namespace kolo::run {
 
 struct Plan {
-  std::vector<Host> hosts;    ///< of the whole job, where kolo-run knows them
-  std::vector<Place> places;  ///< of the ranks that this kolo-run starts
-  JobDescription job;         ///< its `store` without a port, until that is bound
-  bool serves = true;         ///< the store is in this process
-  std::string listen_host;    ///< where it listens; empty: at all addresses
-  int listen_port = 0;        ///< 0: one that is free
-  bool binds = false;         ///< the ranks of this host share out its cores
+  std::vector<Host> hosts;            ///< of the whole job, where kolo-run knows them
+  std::vector<Place> places;          ///< of the ranks that this kolo-run starts
+  JobDescription job;                 ///< its `store` without a port, until that is bound
+  bool serves = true;                 ///< the store is in this process
+  std::string listen_host;            ///< where it listens; empty: at all addresses
+  int listen_port = 0;                ///< 0: one that is free
+  std::vector<std::string> warnings;  ///< a line each
 };
 
 /// kInvalidArgument for what cannot be, with what to give instead.

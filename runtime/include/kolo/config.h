@@ -28,6 +28,8 @@ struct KOLO_API Config {
   /// KOLO_SECRET: equal on all processes of a job; connections that do not prove to know it are
   /// refused while ranks meet. kolo-run makes one.
   std::string secret;
+  /// KOLO_SECRET_FILE: a file of mode 600 that holds the secret, where `secret` is empty.
+  std::string secret_file;
   /// KOLO_HOST_ID: overrides the identity of this host (boot id and IPC namespace), so that one
   /// machine can pose as several.
   std::string host_id;

@@ -1,5 +1,6 @@
 // What the environment says about the launcher.
 #include "runtime/bootstrap/launcher.h"
+#include "runtime/bootstrap/local_ranks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -92,6 +93,16 @@ TEST(CheckWorldSize, MoreThanOneMustBeFound) {
                       HasSubstr("'mpi (Some MPI 4.1)' found " + std::to_string(found)),
                       HasSubstr("KOLO_INIT_METHOD=single://")));
   }
+}
+
+TEST(VisibleDevices, AreCountedAsCudaReadsThem) {
+  const auto count = [](const char* list) {
+    return visible_devices(Environment(Variables{{"CUDA_VISIBLE_DEVICES", list}}));
+  };
+  EXPECT_EQ(count("0"), 1);
+  EXPECT_EQ(count("3,1,GPU-89f3,MIG-2"), 4);
+  EXPECT_EQ(count("0,1,-1,2"), 2);
+  for (const char* none : {"", "-1", "NoDevFiles", ",1"}) EXPECT_EQ(count(none), 0) << none;
 }
 
 }  // namespace
