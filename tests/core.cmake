@@ -14,6 +14,9 @@ kolo_add_test(bootstrap_tests LABELS inprocess SOURCES
   runtime/bootstrap/handshake_test.cc
   runtime/bootstrap/launcher_test.cc
   runtime/bootstrap/secret_file_test.cc
+  runtime/bootstrap/pmi_bootstrap_test.cc
+  runtime/bootstrap/pmi_client_test.cc
+  runtime/bootstrap/pmi_wire_test.cc
   runtime/bootstrap/store_bootstrap_test.cc
   runtime/bootstrap/store_wire_test.cc
   runtime/bootstrap/tcp_store_test.cc

@@ -169,6 +169,14 @@ Result<MPI_Comm> duplicate(MPI_Comm original, int rank, int size, Deadline deadl
 
 bool mpi_built() { return true; }
 
+bool mpi_is_open_mpi() {
+#ifdef OPEN_MPI
+  return true;
+#else
+  return false;
+#endif
+}
+
 bool mpi_is_running() {
   int initialized = 0;
   int finalized = 0;

@@ -14,6 +14,9 @@ namespace kolo {
 /// Public as part of <kolo/kolo.h>.
 KOLO_API bool mpi_built();
 
+/// Open MPI asks PMIx who it is, every other MPI asks the PMI of its own launcher (or PMIx, too).
+bool mpi_is_open_mpi();
+
 /// Whether the user has initialised MPI already (and not finalised it). Never without MPI.
 bool mpi_is_running();
 

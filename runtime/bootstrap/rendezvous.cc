@@ -5,6 +5,7 @@
 #include "runtime/bootstrap/file_store.h"
 #include "runtime/bootstrap/launcher.h"
 #include "runtime/bootstrap/mpi_bootstrap.h"
+#include "runtime/bootstrap/pmi_bootstrap.h"
 #include "runtime/bootstrap/pmix_bootstrap.h"
 #include "runtime/bootstrap/prefix_store.h"
 #include "runtime/bootstrap/single_bootstrap.h"
@@ -133,6 +134,11 @@ Result<std::unique_ptr<Bootstrap>> meet(const WayIn& way, MeetingParts parts,
       KOLO_ASSIGN(auto pmix, make_pmix_bootstrap(parts.number, deadline));
       KOLO_TRY(check_world_size(find_launcher(environment), pmix->size(), pmix->description()));
       return pmix;
+    }
+    case Meeting::kPmi: {
+      KOLO_ASSIGN(auto pmi, make_pmi_bootstrap(environment, parts.number, deadline));
+      KOLO_TRY(check_world_size(find_launcher(environment), pmi->size(), pmi->description()));
+      return pmi;
     }
     case Meeting::kMpi:
       break;

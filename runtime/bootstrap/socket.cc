@@ -220,7 +220,7 @@ Result<std::string> local_address(int fd) {
 
 Status send_all(int fd, std::string_view bytes, Deadline deadline) {
   while (!bytes.empty()) {
-    const auto sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    const auto sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent > 0) {
       bytes.remove_prefix(static_cast<std::size_t>(sent));
     } else if (errno == EAGAIN) {
@@ -231,6 +231,20 @@ Status send_all(int fd, std::string_view bytes, Deadline deadline) {
     }
   }
   return {};
+}
+
+Result<std::string> receive_some(int fd, Deadline deadline) {
+  std::array<char, 4096> bytes;
+  for (;;) {
+    const auto got = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (got > 0) return std::string(bytes.data(), static_cast<std::size_t>(got));
+    if (got == 0) return KOLO_ERROR(kPeerLost, "the other side closed the connection");
+    if (errno == EAGAIN) {
+      if (!await(fd, POLLIN, deadline)) return KOLO_ERROR(kTimeout, "no answer");
+    } else if (errno != EINTR) {
+      return KOLO_ERROR(kPeerLost, "the connection broke: {}", reason(errno));
+    }
+  }
 }
 
 Result<std::string> receive_exactly(int fd, std::size_t count, Deadline deadline) {

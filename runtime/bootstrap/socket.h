@@ -44,8 +44,12 @@ Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline)
 /// The address of this end of a connection.
 Result<std::string> local_address(int fd);
 
-/// The whole of `bytes`; kTimeout, or kPeerLost when the connection ends.
+/// The whole of `bytes`; kTimeout, or kPeerLost when the connection ends. The socket may be a
+/// blocking one.
 Status send_all(int fd, std::string_view bytes, Deadline deadline);
+/// What has come, at least one byte; kTimeout, or kPeerLost when the connection ends. The socket
+/// may be a blocking one.
+Result<std::string> receive_some(int fd, Deadline deadline);
 /// Exactly `count` bytes; kTimeout, or kPeerLost when the connection ends.
 Result<std::string> receive_exactly(int fd, std::size_t count, Deadline deadline);
 

@@ -4,6 +4,7 @@
 #include "runtime/bootstrap/host_list.h"
 #include "runtime/bootstrap/identity.h"
 #include "runtime/bootstrap/launcher.h"
+#include "runtime/bootstrap/mpi_launcher.h"
 
 #include <string_view>
 #include <utility>
@@ -12,7 +13,8 @@ namespace kolo {
 namespace {
 
 constexpr std::string_view kMethods =
-    "env://, tcp://host:port, file:///path, mpi://, pmix://, slurm:// or single://";
+    "env://, tcp://host:port, file:///path, mpi://, pmix://, pmi://, slurm:// or "
+    "single://";
 
 /// "tcp" of "tcp://…", and the rest.
 struct Method {
@@ -25,7 +27,7 @@ Result<Method> parse_method(const std::string& text) {
   Method method;
   if (end != std::string::npos) method = {text.substr(0, end), text.substr(end + 3)};
   const bool bare = method.scheme == "env" || method.scheme == "mpi" || method.scheme == "pmix" ||
-                    method.scheme == "slurm" || method.scheme == "single";
+                    method.scheme == "pmi" || method.scheme == "slurm" || method.scheme == "single";
   if (bare && method.rest.empty()) return method;
   if (method.scheme == "tcp" && !method.rest.empty()) return method;
   if (method.scheme == "file" && method.rest.starts_with('/')) return method;
@@ -119,6 +121,7 @@ Result<WayIn> by_method(const Method& method, const std::string& why,
                         const std::optional<Identity>& stated, const Environment& environment) {
   if (method.scheme == "mpi") return way_by(Meeting::kMpi, "mpi", why);
   if (method.scheme == "pmix") return way_by(Meeting::kPmix, "pmix", why);
+  if (method.scheme == "pmi") return way_by(Meeting::kPmi, "pmi", why);
   if (method.scheme == "single") return way_by(Meeting::kSingle, "single", why);
   std::optional<Identity> who = stated;
   if (!who && method.scheme != "slurm") who = identity_of_environment(environment);
@@ -165,14 +168,8 @@ Result<WayIn> by_environment(const WayInRequest& request, const Environment& env
     if (named->size == 1) KOLO_TRY(check_world_size(hint, 1, "RANK and WORLD_SIZE"));
     return over_tcp(environment, *named, "env", "RANK, WORLD_SIZE and MASTER_ADDR are set");
   }
-  if (request.mpi_running) return way_by(Meeting::kMpi, "mpi", "MPI is running already");
+  if (auto way = way_by_mpi_launcher(request, environment)) return *std::move(way);
   const auto by_mpi = identity_of_mpi_launcher(environment);
-  if (request.mpi_built && (by_mpi || environment.get("PMIX_RANK"))) {
-    return way_by(Meeting::kMpi, "mpi", by_mpi ? by_mpi->source + " are set" : "PMIX_RANK is set");
-  }
-  if (request.pmix_built && environment.get("PMIX_RANK") && !environment.get("MASTER_ADDR")) {
-    return way_by(Meeting::kPmix, "pmix", "PMIX_RANK is set");
-  }
   const auto by_slurm = identity_of_slurm_step(environment);
   // An MPI launcher that does not say where to meet may still have been started by Slurm.
   const bool mpi_knows = by_mpi && (environment.get("MASTER_ADDR") || endpoint_of_job(*by_mpi));
@@ -249,6 +246,8 @@ std::string to_text(const WayIn& way) {
       return fmt::format("mpi, because {}", way.why);
     case Meeting::kPmix:
       return fmt::format("pmix, because {}", way.why);
+    case Meeting::kPmi:
+      return fmt::format("pmi, because {}", way.why);
     case Meeting::kTcp:
       where = way.agent ? fmt::format("where torchrun's agent at {} says", to_text(*way.agent))
                         : "tcp://" + to_text(way.endpoint);

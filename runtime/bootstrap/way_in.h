@@ -15,12 +15,12 @@
 namespace kolo {
 
 /// Where ranks meet.
-enum class Meeting : std::uint8_t { kSingle, kMpi, kPmix, kTcp, kFile, kStore };
+enum class Meeting : std::uint8_t { kSingle, kMpi, kPmix, kPmi, kTcp, kFile, kStore };
 
 struct WayIn {
   Meeting meeting = Meeting::kSingle;
-  int rank = 0;                                  ///< MPI and PMIx tell it later
-  int size = 1;                                  ///< MPI and PMIx tell it later
+  int rank = 0;                                  ///< MPI, PMIx and PMI tell it later
+  int size = 1;                                  ///< MPI, PMIx and PMI tell it later
   std::optional<int> local_rank = std::nullopt;  ///< as announced
   Endpoint endpoint = {};                        ///< of kTcp
   std::optional<Endpoint> agent = std::nullopt;  ///< of kTcp: torchrun's, where `endpoint` is told
@@ -28,7 +28,7 @@ struct WayIn {
   bool launcher_serves = false;                  ///< of kTcp: else rank 0 does
   std::string path = {};                         ///< of kFile
   std::string method =
-      {};  ///< env, tcp, file, mpi, pmix, slurm, single or store: all ranks take the same
+      {};  ///< env, tcp, file, mpi, pmix, pmi, slurm, single or store: all ranks take the same
   std::string why = {};  ///< "RANK and WORLD_SIZE are set"
 };
 
@@ -41,6 +41,7 @@ struct WayInRequest {
   bool has_store = false;  ///< of the user's own
   bool has_mpi_communicator = false;
   bool mpi_built = false;
+  bool mpi_is_open_mpi = false;
   bool pmix_built = false;
   bool mpi_running = false;  ///< the user has initialised it
 };

@@ -70,6 +70,7 @@ nlohmann::json build_json() {
                               {"raw memory", true, ""}})},
       {"bootstraps", to_json({{"MPI", mpi_built(), mpi_built() ? "" : "built without"},
                               {"PMIx", KOLO_INFO_PMIX, KOLO_INFO_PMIX ? "" : "built without"},
+                              {"PMI", true, "pmi://, mpirun of MPICH and Intel MPI"},
                               {"TCP store", true, "tcp://, env://, slurm://, kolo-run"},
                               {"file", true, "file://"},
                               {"store of the user's own", true, "InitOptions::store"}})},

@@ -40,7 +40,7 @@ class KOLO_API Exception : public std::runtime_error {
 /// MPI launcher or a Slurm step says; with nothing there, the program is a world of one. The whole
 /// order is in docs/launching.md; KOLO_LOG_LEVEL=info says which way was taken, and why.
 struct InitOptions {
-  /// env://, tcp://host:port, file:///path, mpi://, pmix://, slurm:// or single://.
+  /// env://, tcp://host:port, file:///path, mpi://, pmix://, pmi://, slurm:// or single://.
   std::string init_method = {};
   /// 0 … size − 1, different on every process; together with `size`.
   std::optional<int> rank = std::nullopt;

@@ -62,7 +62,13 @@ TEST_P(WayInOrder, IsFixed) {
   EXPECT_THAT(to_text(*way), testing::StartsWith(GetParam().expected));
 }
 
-const WayInRequest kWithMpi = {.mpi_built = true};
+const WayInRequest kWithMpi = {.mpi_built = true, .mpi_is_open_mpi = true};
+const WayInRequest kWithMpich = {.mpi_built = true};
+const Variables kHydra = {{"PMI_FD", "6"},
+                          {"PMI_RANK", "1"},
+                          {"PMI_SIZE", "2"},
+                          {"MPI_LOCALRANKID", "0"},
+                          {"MPI_LOCALNRANKS", "1"}};
 const WayInRequest kByOptions = {.init_method = "tcp://[::1]:5", .rank = 6, .size = 7};
 
 INSTANTIATE_TEST_SUITE_P(
@@ -88,6 +94,25 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"rank_without_address", kOpenMpi + Variables{{"RANK", "1"}, {"WORLD_SIZE", "3"}},
              kWithMpi, "mpi, because"},
         Case{"mpirun_without_mpi", kOpenMpi, {}, "tcp://127.0.0.1:"},
+        Case{"hydra_with_its_mpi", kHydra, kWithMpich, "mpi, because PMI_RANK and PMI_SIZE"},
+        Case{"hydra_without_mpi", kHydra, {}, "pmi, because PMI_FD is set"},
+        Case{"hydra_with_open_mpi", kHydra, kWithMpi,
+             "pmi, because PMI_FD is set, by the launcher of another MPI than this build's"},
+        Case{"hydra_by_port", {{"PMI_PORT", "a:5"}, {"PMI_ID", "1"}}, {}, "pmi, because PMI_PORT"},
+        Case{"hydra_by_port_with_its_mpi",
+             {{"PMI_PORT", "a:5"}, {"PMI_ID", "1"}},
+             kWithMpich,
+             "mpi, because PMI_PORT"},
+        Case{"hydra_with_address", kHydra + Variables{{"MASTER_ADDR", "h"}}, kWithMpi,
+             "tcp://h:29500 as rank 1 of 2, because PMI_RANK"},
+        Case{"hydra_within_slurm", kHydra + kSlurm, {}, "pmi, because PMI_FD"},
+        Case{"open_mpi_within_hydra", kOpenMpi + kHydra, {}, "tcp://127.0.0.1:"},
+        Case{"open_mpis_mpirun_with_mpich", kOpenMpi, kWithMpich, "tcp://127.0.0.1:"},
+        Case{"open_mpis_mpirun_with_mpich_and_pmix",
+             kOpenMpi,
+             {.mpi_built = true, .pmix_built = true},
+             "pmix, because PMIX_RANK is set, by the launcher of another MPI than this build's"},
+        Case{"pmi_by_method", kKolo + Variables{{"KOLO_INIT_METHOD", "pmi://"}}, {}, "pmi,"},
         Case{"slurm", kSlurm, kWithMpi, "tcp://n1:2"},
         Case{"slurm_with_address", kSlurm + Variables{{"MASTER_ADDR", "h"}}, kWithMpi,
              "tcp://h:29500 as rank 3 of 5, because SLURM_PROCID"},

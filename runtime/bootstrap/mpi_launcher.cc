@@ -1,0 +1,57 @@
+#include "runtime/bootstrap/mpi_launcher.h"
+
+#include "runtime/base/check.h"
+#include "runtime/bootstrap/identity.h"
+#include "runtime/bootstrap/pmi_client.h"
+
+#include <utility>
+
+namespace kolo {
+namespace {
+
+/// Open MPI's launcher serves no PMI, whatever surrounds it.
+bool by_open_mpi(const Environment& environment) {
+  return environment.get("OMPI_COMM_WORLD_SIZE").has_value();
+}
+
+/// Whether this build's MPI, if it has one, would find its peers by what this launcher offers.
+bool fits_launcher(const WayInRequest& request, const Environment& environment) {
+  if (!request.mpi_built) return false;
+  if (by_open_mpi(environment)) return request.mpi_is_open_mpi;
+  return !request.mpi_is_open_mpi || environment.get("PMIX_RANK") || !offers_pmi(environment);
+}
+
+WayIn way(Meeting meeting, std::string method, std::string why) {
+  WayIn found;
+  found.meeting = meeting;
+  found.method = std::move(method);
+  found.why = std::move(why);
+  return found;
+}
+
+}  // namespace
+
+std::optional<WayIn> way_by_mpi_launcher(const WayInRequest& request,
+                                         const Environment& environment) {
+  if (request.mpi_running) return way(Meeting::kMpi, "mpi", "MPI is running already");
+  const auto who = identity_of_mpi_launcher(environment);
+  const bool has_address = environment.get("MASTER_ADDR").has_value();
+  const bool has_pmix = environment.get("PMIX_RANK").has_value();
+  const bool has_pmi = offers_pmi(environment) && !by_open_mpi(environment);
+  std::string why = environment.get("PMI_FD") ? "PMI_FD is set" : "PMI_PORT is set";
+  if (has_pmix) why = "PMIX_RANK is set";
+  if (fits_launcher(request, environment)) {
+    if (who) why = who->source + " are set";
+    if (who || has_pmix || has_pmi) return way(Meeting::kMpi, "mpi", std::move(why));
+    return std::nullopt;
+  }
+  if (request.mpi_built) why += ", by the launcher of another MPI than this build's";
+  if (has_pmix && request.pmix_built && !has_address) {
+    return way(Meeting::kPmix, "pmix", std::move(why));
+  }
+  // Behind PMI_PORT, it is PMI that tells rank and size.
+  if (has_pmi && !(who && has_address)) return way(Meeting::kPmi, "pmi", std::move(why));
+  return std::nullopt;
+}
+
+}  // namespace kolo

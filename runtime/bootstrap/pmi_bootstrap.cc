@@ -1,0 +1,134 @@
+#include "runtime/bootstrap/pmi_bootstrap.h"
+
+#include "runtime/base/check.h"
+#include "runtime/bootstrap/mpi_bootstrap.h"
+#include "runtime/bootstrap/pmi_client.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+// Who waits longer in a barrier makes himself known, so that at the deadline the others can tell
+// who is missing: the values themselves are seen only after the barrier.
+constexpr std::chrono::seconds kPatience(1);
+constexpr std::chrono::seconds kFarewell(5);
+constexpr std::size_t kNumberLength = 8;  // of the count of pieces, before the first
+constexpr std::size_t kMostPieces = std::size_t{1} << 16;
+
+class PmiBootstrap final : public Bootstrap {
+ public:
+  PmiBootstrap(std::unique_ptr<PmiClient> client, int number)
+      : client_(std::move(client)), number_(number) {}
+
+  std::string description() const override { return "pmi"; }
+  int rank() const override { return client_->rank(); }
+  int size() const override { return client_->size(); }
+
+  Result<std::vector<std::string>> exchange(std::string_view phase, std::string blob,
+                                            Deadline deadline) override {
+    ++step_;
+    KOLO_TRY(put(fmt::format("{}\n{}", phase, blob), deadline));
+    KOLO_TRY(barrier(phase, deadline));
+    std::vector<std::string> blobs;
+    for (int from = 0; from < size(); ++from) {
+      KOLO_ASSIGN(std::string got, get(from, deadline));
+      const std::string_view theirs = std::string_view(got).substr(0, got.find('\n'));
+      if (theirs != phase) {
+        return KOLO_ERROR(kMismatch,
+                          "rank {} is at phase '{}' of the bootstrap, but rank {} at '{}'; see "
+                          "whether all run the same version of kolo",
+                          rank(), phase, from, theirs);
+      }
+      blobs.push_back(got.substr(theirs.size() + 1));
+    }
+    return blobs;
+  }
+
+  void finalize() override {
+    // An MPI of the program's own that runs yet does this itself.
+    if (!mpi_is_running()) client_->finalize(Deadline::after(kFarewell));
+  }
+
+ private:
+  std::string name(int rank) const { return fmt::format("kolo.{}.{}.{}", number_, step_, rank); }
+  std::string service(int rank) const { return fmt::format("{}.{}", client_->job(), name(rank)); }
+
+  /// In pieces that fit: "<count>.<text>", then "<text>" alone.
+  Status put(std::string_view bytes, Deadline deadline) {
+    const std::string text = to_pmi_text(bytes);
+    const std::size_t room = client_->value_max() - kNumberLength;
+    const std::size_t count = (text.size() + room - 1) / room;
+    if (count > kMostPieces) {
+      return KOLO_ERROR(kUnsupported, "{} bytes are too many for PMI", bytes.size());
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::string piece = text.substr(i * room, room);
+      KOLO_TRY(client_->put(fmt::format("{}.{}", name(rank()), i),
+                            i == 0 ? fmt::format("{}.{}", count, piece) : piece, deadline));
+    }
+    return {};
+  }
+
+  Result<std::string> get(int from, Deadline deadline) {
+    KOLO_ASSIGN(std::string text, client_->get(name(from) + ".0", deadline));
+    std::size_t count = 0;
+    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+    const bool counted = error == std::errc() && rest != text.data() + text.size() && *rest == '.';
+    if (counted) text.erase(0, static_cast<std::size_t>(rest - text.data()) + 1);
+    for (std::size_t i = 1; counted && i < std::min(count, kMostPieces); ++i) {
+      KOLO_ASSIGN(const std::string piece,
+                  client_->get(fmt::format("{}.{}", name(from), i), deadline));
+      text += piece;
+    }
+    auto bytes = from_pmi_text(text);
+    if (counted && bytes && bytes->find('\n') != std::string::npos) return *std::move(bytes);
+    return KOLO_ERROR(kTransport,
+                      "rank {}: what the launcher has from rank {} ({} characters under {}) is not "
+                      "what kolo wrote; see whether all run the same version of kolo",
+                      rank(), from, text.size(), name(from));
+  }
+
+  Status barrier(std::string_view phase, Deadline deadline) {
+    KOLO_TRY(client_->enter_barrier(deadline));
+    const auto patience = Deadline::after(deadline.remaining(2 * kPatience) / 2);
+    KOLO_ASSIGN(bool out, client_->await_barrier(patience));
+    if (out) return {};
+    KOLO_TRY(client_->announce(service(rank()), Deadline::after(kFarewell)));
+    KOLO_ASSIGN(out, client_->await_barrier(deadline));
+    if (!out) return missing(phase);
+    return client_->withdraw(service(rank()), deadline);
+  }
+
+  Error missing(std::string_view phase) {
+    std::vector<int> ranks;
+    const auto farewell = Deadline::after(kFarewell);
+    for (int other = 0; other < size(); ++other) {
+      const auto here = client_->is_announced(service(other), farewell);
+      if (here.ok() && !*here) ranks.push_back(other);
+    }
+    return KOLO_ERROR(kTimeout,
+                      "rank {}: {} of {} ranks did not reach phase '{}' of the bootstrap in time: "
+                      "{}; see whether they called kolo::init() (KOLO_INIT_TIMEOUT)",
+                      rank(), ranks.size(), size(), phase, fmt::join(ranks, ", "));
+  }
+
+  const std::unique_ptr<PmiClient> client_;
+  const int number_;
+  int step_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Bootstrap>> make_pmi_bootstrap(const Environment& environment, int number,
+                                                      Deadline deadline) {
+  KOLO_ASSIGN(auto client, PmiClient::connect(environment, deadline));
+  return std::unique_ptr<Bootstrap>(std::make_unique<PmiBootstrap>(std::move(client), number));
+}
+
+}  // namespace kolo
