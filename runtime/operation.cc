@@ -56,10 +56,11 @@ Status Operation::start(PlannedOperation plan) {
     small_ = Small::kWaits;
     return {};
   }
-  std::shared_ptr<const Schedule> schedule = choose();
   MemoryBinding binding;
   KOLO_TRY(bind(binding));
-  KOLO_TRY(bind_scratch(*schedule, binding));
+  const WindowPlaces places = places_of(binding);
+  std::shared_ptr<const Schedule> schedule = choose(places);
+  KOLO_TRY(bind_scratch(*schedule, places, binding));
   executor_.start(std::move(schedule), std::move(binding), communicator_.tag_space(plan_.door),
                   plan_.sequence, communicator_.ranks());
   return {};
@@ -130,7 +131,7 @@ std::string Operation::dump_state() const {
   return one_shot_.describe();
 }
 
-std::shared_ptr<const Schedule> Operation::choose() const {
+std::shared_ptr<const Schedule> Operation::choose(const WindowPlaces& places) const {
   const Signature& signature = plan_.entries.front().signature;
   ScheduleRequest request;
   request.rank = communicator_.rank();
@@ -149,8 +150,11 @@ std::shared_ptr<const Schedule> Operation::choose() const {
         break;
       }
       request.algorithm = policy_.choose(request.count * size_of(signature.type));
-      if (request.algorithm == Algorithm::kMapped)
+      if (request.algorithm == Algorithm::kMapped) {
         request.mapped_elements = window_.slot_bytes() / size_of(signature.type);
+        request.direct =
+            places.input != WindowPlaces::kNowhere && places.output != WindowPlaces::kNowhere;
+      }
       if (!policy_.network.layout.is_in_order()) request.layout = policy_.network.layout;
       if (request.algorithm == Algorithm::kHierarchical) {
         request.layout = policy_.network.layout;

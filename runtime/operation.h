@@ -81,7 +81,7 @@ class Operation {
 
   bool is_one_shot() const;
   OneShot::Request one_shot_request() const;
-  std::shared_ptr<const Schedule> choose() const;
+  std::shared_ptr<const Schedule> choose(const WindowPlaces& places) const;
   bool is_mapped(const ScheduleRequest& request) const;
   Status bind(MemoryBinding& binding);
   Status bind_allreduce(MemoryBinding& binding);
@@ -90,7 +90,8 @@ class Operation {
   Result<std::byte*> borrow(std::uint64_t bytes);
   bool lies_in_place() const;
   std::uint64_t fused_elements() const;
-  Status bind_scratch(const Schedule& schedule, MemoryBinding& binding);
+  Status bind_scratch(const Schedule& schedule, WindowPlaces places, MemoryBinding& binding);
+  /// Of the memory that is bound; the scratch's is not known yet.
   WindowPlaces places_of(const MemoryBinding& binding) const;
   void free_scratch();
 

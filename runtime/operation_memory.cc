@@ -9,12 +9,14 @@
 
 namespace kolo {
 
-Status Operation::bind_scratch(const Schedule& schedule, MemoryBinding& binding) {
+Status Operation::bind_scratch(const Schedule& schedule, WindowPlaces places,
+                               MemoryBinding& binding) {
   if (schedule.scratch_elements == 0) return {};
   if (schedule.scratch_is_mapped) {
     slot_ = window_.take_slot();
     const auto windows = window_.windows();  // by rank of the world, whose operation this is
-    binding.mapped = {places_of(binding), windows};
+    places.scratch = *slot_;
+    binding.mapped = {places, windows};
     binding.scratch = windows[static_cast<std::size_t>(communicator_.rank())].data() + *slot_;
     return {};
   }
@@ -25,7 +27,7 @@ Status Operation::bind_scratch(const Schedule& schedule, MemoryBinding& binding)
 }
 
 WindowPlaces Operation::places_of(const MemoryBinding& binding) const {
-  WindowPlaces places{.scratch = *slot_};
+  WindowPlaces places;
   const auto place_of = [&](const SegmentList& list) {
     if (window_.arena() == nullptr || list.size() != 1) return WindowPlaces::kNowhere;
     const Segment whole = list.rest_at(0, size_of(binding.type));

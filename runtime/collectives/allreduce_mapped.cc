@@ -16,7 +16,8 @@
 // Where a rank's input is memory that the others have mapped, they read it there instead of in S
 // and it packs nothing; where its output is, they write there and it unpacks nothing
 // (Operand::direct). Each rank decides that for itself. With both on all ranks an element is read
-// once and written once by every rank.
+// once and written once by every rank. A rank that knows that it has both (MappedOptions::direct)
+// copies nothing and keeps no lanes apart: its notices 0 all go out at once.
 //
 // Steps a block and rank: p−1 copies in, 1 reduce, p−1 copies out, 2(p−1) notices each way.
 // Elements copied a rank: 2·count·(p−1)/p; a slice of one's own is never copied. Nothing is sent
@@ -45,6 +46,7 @@ class MappedWriter {
         size_(size),
         count_(count),
         lane_elements_(options.block_elements),
+        direct_(options.direct),
         builder_("allreduce_mapped", rank, size, count) {
     KOLO_CHECK(options.block_elements > 0 && options.lanes > 0);
     const bool roomy = lane_elements_ % kCacheLineElements == 0 &&
@@ -91,6 +93,7 @@ class MappedWriter {
   int size_;
   std::uint64_t count_;
   std::uint64_t lane_elements_;
+  bool direct_;
   ScheduleBuilder builder_;
   std::uint64_t granule_ = 1;
   std::uint64_t blocks_ = 0;
@@ -118,9 +121,10 @@ void MappedWriter::write_block(std::uint64_t block) {
   for (int k = 1; k < size_; ++k) {
     const int peer = (rank_ + k) % size_;
     if (const Interval part = slice(whole, peer); part.length > 0) {
-      const StepId copied = builder_.stand_in(input_at(part), in_scratch(rank_, part),
-                                              Scaling::kPre, {finished_[lane]});
-      builder_.notify(peer, packed_tag, {copied});
+      const StepId ready = direct_ ? ScheduleBuilder::kNoStep
+                                   : builder_.stand_in(input_at(part), in_scratch(rank_, part),
+                                                       Scaling::kPre, {finished_[lane]});
+      builder_.notify(peer, packed_tag, {ready});
     }
     if (own.length > 0) {
       packed.push_back(builder_.await(peer, packed_tag, {}));
@@ -139,12 +143,13 @@ void MappedWriter::write_block(std::uint64_t block) {
     if (own.length > 0) builder_.notify(peer, reduced_tag, {reduced});
     if (const Interval part = slice(whole, peer); part.length > 0) {
       const StepId arrived = builder_.await(peer, reduced_tag, {});
+      if (direct_) continue;
       unpacked.push_back(
           builder_.stand_in(in_scratch(rank_, part), output_at(part), Scaling::kNone, {arrived}));
     }
   }
   // The last blocks have nobody who waits for them.
-  if (block + lanes_ < blocks_) finished_[lane] = builder_.join(unpacked);
+  if (!direct_ && block + lanes_ < blocks_) finished_[lane] = builder_.join(unpacked);
 }
 
 }  // namespace

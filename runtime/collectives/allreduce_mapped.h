@@ -10,6 +10,9 @@ namespace kolo {
 struct MappedOptions {
   std::uint64_t block_elements = 128 << 10;  ///< of all slices together; one lane of the scratch
   int lanes = 4;                             ///< blocks in flight
+  /// This rank's input and output both are memory that the others have mapped, so that nobody needs
+  /// its scratch: all its blocks are in flight at once. The ranks may differ in it.
+  bool direct = false;
 };
 
 /// Needs mapped scratch of lanes × block_elements at most. The sum's order is that of the ranks,

@@ -37,9 +37,10 @@ constexpr std::uint64_t kChunkToSmall = 16;
 Schedule allreduce_over(const ScheduleRequest& request) {
   switch (request.algorithm) {
     case Algorithm::kMapped:
-      return allreduce_mapped(
-          request.rank, request.size, request.count,
-          {.block_elements = request.mapped_elements / kMappedLanes, .lanes = kMappedLanes});
+      return allreduce_mapped(request.rank, request.size, request.count,
+                              {.block_elements = request.mapped_elements / kMappedLanes,
+                               .lanes = kMappedLanes,
+                               .direct = request.direct});
     case Algorithm::kRing:
     case Algorithm::kBidirectionalRing:
       return allreduce_ring(request.rank, request.size, request.count,
@@ -196,7 +197,7 @@ std::size_t ScheduleCache::Hash::operator()(const ScheduleRequest& request) cons
         static_cast<std::uint64_t>(request.blocks_in_flight),
         static_cast<std::uint64_t>(request.placement),
         static_cast<std::uint64_t>(request.algorithm), request.mapped_elements,
-        static_cast<std::uint64_t>(request.in_place)})
+        static_cast<std::uint64_t>(request.in_place), static_cast<std::uint64_t>(request.direct)})
     mix(value);
   for (const std::uint64_t count : request.counts) mix(count);
   for (int r = 0; r < request.layout.size(); ++r)

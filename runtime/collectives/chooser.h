@@ -50,6 +50,8 @@ struct ScheduleRequest {
   /// Of kMapped: scratch, kMappedLanes elements or more. Of kHierarchical: the same, enough for the
   /// layout, or 0 for messages inside hosts.
   std::uint64_t mapped_elements = 0;
+  /// Of kMapped: as MappedOptions::direct. The ranks may differ in it.
+  bool direct = false;
   /// Of an allreduce: `size` ranks, or none where all are neighbours in the order of their numbers.
   HostLayout layout = {};
   /// Of an allgather and a gather: this rank's input lies in its place in the output already, and

@@ -29,10 +29,24 @@ void prove(int size, std::uint64_t count, const MappedOptions& options) {
   std::vector<Schedule> schedules;
   for (int rank = 0; rank < size; ++rank)
     schedules.push_back(allreduce_mapped(rank, size, count, options));
-  const auto check = [&](const CheckOptions& check_options, const char* how) {
-    const auto traffic = check_schedules(schedules, check_options);
+  const auto check_as = [](const std::vector<Schedule>& checked, const CheckOptions& check_options,
+                           const char* how) {
+    const auto traffic = check_schedules(checked, check_options);
     ASSERT_TRUE(traffic.ok()) << traffic.error().message << " (" << how << ")";
     for (const std::uint64_t sent : traffic->elements) EXPECT_EQ(sent, 0U) << "notices alone";
+  };
+  const auto check = [&](const CheckOptions& check_options, const char* how) {
+    check_as(schedules, check_options, how);
+    if (check_options.direct_inputs.empty() || check_options.direct_outputs.empty()) return;
+    // Ranks that know of it beforehand.
+    std::vector<Schedule> informed;
+    for (int rank = 0; rank < size; ++rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      MappedOptions known = options;
+      known.direct = check_options.direct_inputs[r] && check_options.direct_outputs[r];
+      informed.push_back(allreduce_mapped(rank, size, count, known));
+    }
+    check_as(informed, check_options, how);
   };
   // Which ranks' own memory the others have mapped: all, none, or each rank its own way.
   const auto ranks = static_cast<std::size_t>(size);
