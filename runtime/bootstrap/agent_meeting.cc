@@ -2,6 +2,8 @@
 
 #include "runtime/base/check.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <chrono>
 #include <string_view>
@@ -14,7 +16,8 @@ namespace {
 constexpr std::string_view kMark = "kolo 1 ";
 constexpr std::size_t kSecretBytes = 16;
 // A place that a former meeting has left is tried for so long before the agent is asked again.
-constexpr std::chrono::seconds kOneTry(1);
+constexpr std::chrono::milliseconds kOneTry(250);
+constexpr std::chrono::milliseconds kPause(20);
 
 struct Place {
   Endpoint endpoint;
@@ -93,6 +96,12 @@ Result<AgentMeeting> meet_by_agent(AgentStore& agent, const Endpoint& master,
     if (store.ok()) {
       meeting.store = *std::move(store);
       return meeting;
+    }
+    // The server of a former meeting hangs up on those who are early for the next one.
+    if (store.error().code == ErrorCode::kShutdown && !deadline.expired()) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining(kPause));
+      ::poll(nullptr, 0, static_cast<int>(left.count()));
+      continue;
     }
     // Another program may have the port of a former meeting, whose place is told no more by now.
     const auto now = agent.get(key, deadline);

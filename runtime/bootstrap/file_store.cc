@@ -67,17 +67,28 @@ class FileStore::Lock {
 };
 
 Result<std::unique_ptr<FileStore>> FileStore::join(std::string path, const Member& me,
-                                                   const std::string& secret,
-                                                   std::chrono::seconds oldest) {
-  std::unique_ptr<FileStore> store(new FileStore(std::move(path), me.rank));
+                                                   const std::string& secret, Deadline deadline) {
+  // By the deadline the first one has given up.
+  const auto oldest =
+      std::chrono::ceil<std::chrono::seconds>(deadline.remaining(std::chrono::hours(24 * 365)));
+  milliseconds pause = kShortestPause;
   for (;;) {
+    std::unique_ptr<FileStore> store(new FileStore(path, me.rank));
     KOLO_TRY(store->open());
-    const Lock lock(store->fd_.get());
-    KOLO_TRY(lock.status(store->path_));
-    // The last rank of a former meeting may have removed it between the two.
-    if (!store->is_at_path()) continue;
-    KOLO_TRY(store->enter(me, secret, oldest));
-    return store;
+    {
+      const Lock lock(store->fd_.get());
+      KOLO_TRY(lock.status(path));
+      // The last rank of a former meeting may have removed it between the two.
+      if (!store->is_at_path()) continue;
+      KOLO_ASSIGN(const bool entered, store->enter(me, secret, oldest));
+      if (entered) return store;
+      if (deadline.expired()) {
+        return store->not_ours("this process has left that one, and others are still in it");
+      }
+    }
+    const auto left = std::chrono::ceil<milliseconds>(deadline.remaining(pause));
+    ::poll(nullptr, 0, static_cast<int>(left.count()));
+    pause = std::min(pause * 2, kLongestPause);
   }
 }
 
@@ -89,7 +100,8 @@ Status FileStore::open() {
                     reason(errno));
 }
 
-Status FileStore::enter(const Member& me, const std::string& secret, std::chrono::seconds oldest) {
+Result<bool> FileStore::enter(const Member& me, const std::string& secret,
+                              std::chrono::seconds oldest) {
   struct stat status = {};
   if (::fstat(fd_.get(), &status) == 0 && status.st_size == 0) {
     KOLO_TRY(append({std::string(kJob), digest_of(secret)}));
@@ -104,12 +116,17 @@ Status FileStore::enter(const Member& me, const std::string& secret, std::chrono
   if (table_.failure()) return not_ours(table_.failure()->message);
   if (lives_.contains(me.rank)) return not_ours(table_.join(me).error().message);
   const RankInfo here = describe_this_process({});
+  const auto before = left_by_.find(me.rank);
+  if (before != left_by_.end() && before->second.pid_namespace == here.pid_namespace &&
+      before->second.pid == here.pid) {
+    return false;
+  }
   KOLO_TRY(append({std::string(kMember), std::to_string(me.rank), std::to_string(me.size), me.who,
                    here.pid_namespace, std::to_string(here.pid)}));
   is_in_ = true;
   KOLO_TRY(read_new());
   if (table_.failure()) return *table_.failure();
-  return {};
+  return true;
 }
 
 FileStore::~FileStore() { end(false); }
@@ -202,7 +219,10 @@ Status FileStore::replay(Fields record) {
     [[maybe_unused]] const Status known = table_.join(member);
   } else if (kind == kLeft && record.size() == 3) {
     const int rank = parse_count(record[1]).value_or(0);
-    lives_.erase(rank);
+    if (const auto life = lives_.find(rank); life != lives_.end()) {
+      left_by_[rank] = life->second;
+      lives_.erase(life);
+    }
     ++left_;
     table_.leave(rank, record[2] == "met");
   } else {

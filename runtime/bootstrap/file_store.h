@@ -20,11 +20,11 @@ class FileStore final : public Store {
  public:
   /// Creates the file, for this user alone, or joins those whose file it is. kInvalidArgument, with
   /// the file's age, for one that another job has left: it has another secret, a rank in it has
-  /// ended, or it is older than `oldest`. kUnsupported on a file system without locks; kMismatch if
-  /// the ranks disagree on their number.
+  /// ended, or it is older than all that this job may wait. While others are still in a meeting
+  /// that this process has left, it waits for them to leave, too. kUnsupported on a file system
+  /// without locks; kMismatch if the ranks disagree on their number.
   static Result<std::unique_ptr<FileStore>> join(std::string path, const Member& me,
-                                                 const std::string& secret,
-                                                 std::chrono::seconds oldest);
+                                                 const std::string& secret, Deadline deadline);
   /// Without leave() the others hear that this rank has failed, and the file goes at once.
   ~FileStore() override;
 
@@ -42,7 +42,8 @@ class FileStore final : public Store {
 
   FileStore(std::string path, int rank) : path_(std::move(path)), rank_(rank), table_(0) {}
   Status open();
-  Status enter(const Member& me, const std::string& secret, std::chrono::seconds oldest);
+  /// False: this process has been in this meeting.
+  Result<bool> enter(const Member& me, const std::string& secret, std::chrono::seconds oldest);
   bool is_at_path() const;
   Status append(const Fields& fields);
   Status read_new();
@@ -54,11 +55,12 @@ class FileStore final : public Store {
   const std::string path_;
   const int rank_;
   UniqueDescriptor fd_;
-  off_t read_ = 0;                  ///< bytes that have been read
-  std::string rest_ = {};           ///< of them, those of records that are not whole
-  std::string job_ = {};            ///< of the first record
-  StoreTable table_;                ///< what the records say
-  std::map<int, Life> lives_ = {};  ///< of ranks that are here
+  off_t read_ = 0;                    ///< bytes that have been read
+  std::string rest_ = {};             ///< of them, those of records that are not whole
+  std::string job_ = {};              ///< of the first record
+  StoreTable table_;                  ///< what the records say
+  std::map<int, Life> lives_ = {};    ///< of ranks that are here
+  std::map<int, Life> left_by_ = {};  ///< of ranks that have been here
   int size_ = 0;
   int left_ = 0;
   bool is_in_ = false;

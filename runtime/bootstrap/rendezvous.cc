@@ -72,9 +72,8 @@ Member describe(const WayIn& way) {
 Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const WayIn& way, const MeetingParts& parts,
                                                  Deadline deadline) {
   const auto over = [&](std::unique_ptr<TcpStoreServer> server, std::unique_ptr<TcpStore> tcp) {
-    return std::unique_ptr<Bootstrap>(std::make_unique<StoreMeeting>(
-        way, std::move(server),
-        std::make_unique<PrefixStore>(fmt::format("meeting {}", parts.number), std::move(tcp))));
+    return std::unique_ptr<Bootstrap>(
+        std::make_unique<StoreMeeting>(way, std::move(server), std::move(tcp)));
   };
   if (way.agent) {
     auto agent = AgentStore::connect(*way.agent, Deadline::after(deadline.remaining(kAgentTime)));
@@ -104,13 +103,8 @@ Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const WayIn& way, const Meeting
 }
 
 Result<std::unique_ptr<Bootstrap>> meet_in_file(const WayIn& way, const std::string& secret,
-                                                int number, Deadline deadline) {
-  // Ranks that go on to the next meeting must not come upon what is left of this one.
-  const std::string path = number == 1 ? way.path : fmt::format("{}.{}", way.path, number);
-  // By the deadline the first one has given up.
-  const auto oldest =
-      std::chrono::ceil<std::chrono::seconds>(deadline.remaining(std::chrono::hours(24 * 365)));
-  KOLO_ASSIGN(auto store, FileStore::join(path, describe(way), secret, oldest));
+                                                Deadline deadline) {
+  KOLO_ASSIGN(auto store, FileStore::join(way.path, describe(way), secret, deadline));
   return std::unique_ptr<Bootstrap>(std::make_unique<StoreMeeting>(way, nullptr, std::move(store)));
 }
 
@@ -124,7 +118,7 @@ Result<std::unique_ptr<Bootstrap>> meet(const WayIn& way, MeetingParts parts,
     case Meeting::kTcp:
       return meet_over_tcp(way, parts, deadline);
     case Meeting::kFile:
-      return meet_in_file(way, parts.secret, parts.number, deadline);
+      return meet_in_file(way, parts.secret, deadline);
     case Meeting::kStore:
       return std::unique_ptr<Bootstrap>(std::make_unique<StoreMeeting>(
           way, nullptr,

@@ -16,14 +16,16 @@ namespace kolo {
 struct MeetingParts {
   std::string secret = {};
 
-  /// Collective, unless it is a world of one. `number` counts the meetings of this process, alike
-  /// on all ranks, so that one that ended harms none that follows. Over a store, rank 0 serves it
-  /// unless its launcher does.
+  /// Counts the meetings of this process over PMIx or a store of the user's, alike on all ranks, so
+  /// that what is left of one harms none that follows. Other ways do without.
   int number = 1;
   const void* mpi_communicator = nullptr;  ///< as for make_mpi_bootstrap()
   std::unique_ptr<Store> store = nullptr;  ///< of Meeting::kStore
   const Log* log = nullptr;                ///< for warnings
 };
+
+/// Collective, unless it is a world of one. Over TCP, rank 0 serves the store unless its launcher
+/// does.
 Result<std::unique_ptr<Bootstrap>> meet(const WayIn& way, MeetingParts parts,
                                         const Environment& environment, Deadline deadline);
 

@@ -35,6 +35,7 @@ class StoreTable {
   std::vector<std::string> contributions(std::string_view phase) const;
 
   const std::optional<Error>& failure() const { return failure_; }
+  bool has(int rank) const { return members_.count(rank) > 0; }
   bool is_empty() const { return members_.empty(); }
   /// Whether every rank is here or has been.
   bool all_have_come() const {

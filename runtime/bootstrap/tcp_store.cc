@@ -2,10 +2,13 @@
 
 #include "runtime/base/check.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 namespace kolo {
@@ -18,6 +21,9 @@ using std::chrono::seconds;
 constexpr seconds kGrace(5);
 // Of requests that the server answers at once.
 constexpr seconds kAtOnce(30);
+// With a server that hangs up, and between two attempts.
+constexpr seconds kPatience(10);
+constexpr milliseconds kPause(20);
 constexpr std::chrono::hours kLongest(24 * 7);
 
 std::string milliseconds_left(Deadline deadline) {
@@ -28,29 +34,45 @@ Deadline with_grace(Deadline deadline) {
   return Deadline::after(deadline.remaining(kLongest) + kGrace);
 }
 
+template <class Value>
+bool has_hung_up(const Result<Value>& result) {
+  return !result.ok() && result.error().code == ErrorCode::kPeerLost;
+}
+
 std::string_view loopback_note(const Endpoint& server) {
   return is_loopback(server) ? "; that address is each host's own: if rank 0 is on another host, "
                                "give the name or address under which this one reaches it"
                              : "";
 }
 
+Error cannot_meet(const Error& why, const Endpoint& server, const Member& me) {
+  const bool timed_out = why.code == ErrorCode::kTimeout;
+  return Error{
+      why.code,
+      fmt::format("rank {} ({}) cannot meet the others: {}{}", me.rank, me.who, why.message,
+                  timed_out ? fmt::format("; see whether rank 0 or the launcher runs there "
+                                          "and the port is open{}",
+                                          loopback_note(server))
+                            : ""),
+      why.file, why.line};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<TcpStore>> TcpStore::join(const Endpoint& server, Member me,
                                                  const std::string& secret, Deadline deadline) {
-  auto fd = connect_to(server, deadline);
-  if (!fd.ok()) {
-    return Error{fd.error().code,
-                 fmt::format("rank {} ({}) cannot meet the others: {}{}", me.rank, me.who,
-                             fd.error().message,
-                             fd.error().code == ErrorCode::kTimeout
-                                 ? fmt::format("; see whether rank 0 or the launcher runs there "
-                                               "and the port is open{}",
-                                               loopback_note(server))
-                                 : ""),
-                 fd.error().file, fd.error().line};
+  std::optional<Deadline> patience;
+  for (;;) {
+    auto fd = connect_to(server, deadline);
+    if (!fd.ok()) return cannot_meet(fd.error(), server, me);
+    auto store = join_over(*std::move(fd), server, me, secret, deadline);
+    if (store.ok() || store.error().code != ErrorCode::kShutdown) return store;
+    // The server of a former meeting hangs up on those who are early for the next one.
+    if (!patience) patience = Deadline::after(deadline.remaining(kPatience));
+    if (patience->expired()) return store;
+    const auto left = std::chrono::ceil<milliseconds>(patience->remaining(kPause));
+    ::poll(nullptr, 0, static_cast<int>(left.count()));
   }
-  return join_over(*std::move(fd), server, me, secret, deadline);
 }
 
 Result<std::unique_ptr<TcpStore>> TcpStore::join_over(UniqueDescriptor connection, Endpoint server,
@@ -67,21 +89,32 @@ Status TcpStore::introduce(const Member& me, const std::string& secret, Deadline
       receive_exactly(fd_.get(), kStoreGreeting.size() + kNonceSize,
                       Deadline::at(std::min(deadline.time(), Deadline::after(kAtOnce).time())));
   if (!greeting.ok() || !greeting->starts_with(kStoreGreeting)) {
-    return KOLO_ERROR(
+    Error error = KOLO_ERROR(
         kMismatch,
         "rank {}: what answers at {} is no store of this kolo's version ({}); choose a port that "
         "nothing else uses (MASTER_PORT, or the one in KOLO_INIT_METHOD), and one kolo for all "
         "ranks",
         me.rank, to_text(server_), greeting.ok() ? "another greeting" : greeting.error().message);
+    if (has_hung_up(greeting)) error.code = ErrorCode::kShutdown;
+    return error;
   }
   const std::string nonce = random_bytes(kNonceSize);
   const auto proof = [&](std::string_view role) {
     return store_proof(secret, role, std::string_view(*greeting).substr(kStoreGreeting.size()),
                        nonce, me);
   };
-  KOLO_ASSIGN(const Fields reply, request({nonce, proof("client"), std::to_string(me.rank),
-                                           std::to_string(me.size), me.who},
-                                          Deadline::after(kAtOnce)));
+  const Fields hello = {nonce, proof("client"), std::to_string(me.rank), std::to_string(me.size),
+                        me.who};
+  // A refusal may lie there although the server has closed already.
+  [[maybe_unused]] const Status sent =
+      send_all(fd_.get(), to_frame(hello), Deadline::after(kAtOnce));
+  auto answer = receive_reply(Deadline::after(kAtOnce));
+  if (!answer.ok()) {
+    Error error = no_answer(answer.error());
+    if (has_hung_up(answer)) error.code = ErrorCode::kShutdown;
+    return error;
+  }
+  KOLO_ASSIGN(const Fields reply, parse_reply(*std::move(answer)));
   if (reply.size() != 1 || !equal_in_constant_time(reply[0], proof("server"))) {
     return KOLO_ERROR(kInvalidArgument,
                       "rank {}: the store at {} does not know this job's KOLO_SECRET", me.rank,
@@ -140,12 +173,16 @@ Result<Fields> TcpStore::request(const Fields& fields, Deadline deadline) {
     if (reply.ok()) return parse_reply(*std::move(reply));
     done = std::move(reply).error();
   }
+  return no_answer(done.error());
+}
+
+Error TcpStore::no_answer(const Error& why) const {
   return Error{
-      done.error().code,
+      why.code,
       fmt::format("the store at {} did not answer: {}; see whether rank 0 or the launcher, "
                   "which serves it, has ended",
-                  to_text(server_), done.error().message),
-      done.error().file, done.error().line};
+                  to_text(server_), why.message),
+      why.file, why.line};
 }
 
 Result<Fields> TcpStore::receive_reply(Deadline deadline) {

@@ -16,7 +16,8 @@ class TcpStore final : public Store {
  public:
   /// Connects, waiting until the deadline for a server to come, and introduces this rank. kTimeout
   /// if none came, kMismatch for one that is no store of this version or if the ranks disagree on
-  /// their number, kInvalidArgument for another secret or a rank that is there already.
+  /// their number, kInvalidArgument for another secret or a rank that is there already, kShutdown
+  /// for one that hangs up without a word, again and again.
   static Result<std::unique_ptr<TcpStore>> join(const Endpoint& server, Member me,
                                                 const std::string& secret, Deadline deadline);
 
@@ -39,6 +40,7 @@ class TcpStore final : public Store {
   TcpStore(Endpoint server, UniqueDescriptor fd) : server_(std::move(server)), fd_(std::move(fd)) {}
   Status introduce(const Member& me, const std::string& secret, Deadline deadline);
   Result<Fields> request(const Fields& fields, Deadline deadline);
+  Error no_answer(const Error& why) const;
   Result<Fields> receive_reply(Deadline deadline);
 
   const Endpoint server_;

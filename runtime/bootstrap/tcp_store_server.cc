@@ -24,6 +24,10 @@ namespace {
 constexpr seconds kHelloTime(20);
 // Of a stopping server, to send what is under way.
 constexpr seconds kLinger(1);
+// Of a server without descriptors for more connections, until it looks again.
+constexpr milliseconds kBreath(100);
+// Read from one connection before others have their turn.
+constexpr int kChunksInTurn = 16;
 using Bytes = std::shared_ptr<const std::string>;
 }  // namespace
 
@@ -32,6 +36,7 @@ struct TcpStoreServer::Connection {
   UniqueDescriptor fd;
   std::string nonce = random_bytes(kNonceSize);
   std::optional<int> rank = std::nullopt;  ///< after the hello
+  int meeting = 0;                         ///< of the rank
   std::string in = {};
   std::deque<Bytes> out = {};
   std::size_t sent = 0;  ///< of out.front()
@@ -59,7 +64,7 @@ TcpStoreServer::TcpStoreServer(Options options, Listener listener)
     : options_(std::move(options)),
       port_(listener.port),
       listener_(std::move(listener.fd)),
-      table_(options_.size),
+      meetings_(options_.size),
       thread_([this] { serve(); }) {}
 
 TcpStoreServer::~TcpStoreServer() {
@@ -87,9 +92,9 @@ void TcpStoreServer::serve() {
       if (stop_ && (end.expired() || !is_flushing())) return;
     }
     wait_for_events();
-    if (!options_.keeps_listening && table_.all_have_come()) listener_.reset();
+    if (!options_.keeps_listening && meetings_.all_have_come_to_the_first()) listener_.reset();
     const std::lock_guard lock(mutex_);
-    is_empty_ = table_.is_empty();
+    is_empty_ = meetings_.is_empty();
     changed_.notify_all();
   }
 }
@@ -100,8 +105,11 @@ bool TcpStoreServer::is_flushing() const {
 }
 
 void TcpStoreServer::wait_for_events() {
-  std::vector<pollfd> entries = {{waker_.fd(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+  const bool accepts = accepts_again_.expired();
+  std::vector<pollfd> entries = {{waker_.fd(), POLLIN, 0},
+                                 {accepts ? listener_.get() : -1, POLLIN, 0}};
   auto timeout = std::chrono::duration_cast<Deadline::Clock::duration>(kLinger);
+  if (!accepts) timeout = accepts_again_.remaining(timeout);
   for (const Connection& c : connections_) {
     const auto out = static_cast<short>(c.out.empty() ? 0 : POLLOUT);
     entries.push_back({c.fd.get(), static_cast<short>(POLLIN | out), 0});
@@ -125,7 +133,13 @@ void TcpStoreServer::wait_for_events() {
 void TcpStoreServer::accept_all() {
   for (;;) {
     UniqueDescriptor fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd) return;
+    if (!fd) {
+      // Who waits at the door would be reported again and again.
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        accepts_again_ = Deadline::after(kBreath);
+      }
+      return;
+    }
     Connection& connection = connections_.emplace_back(Connection{.fd = std::move(fd)});
     connection.send(std::string(kStoreGreeting) + connection.nonce);
   }
@@ -133,12 +147,12 @@ void TcpStoreServer::accept_all() {
 
 void TcpStoreServer::receive(Connection& connection) {
   std::array<char, 65536> chunk;
-  for (;;) {
+  for (int turn = 0; turn < kChunksInTurn; ++turn) {
     const auto got = ::recv(connection.fd.get(), chunk.data(), chunk.size(), 0);
     if (got > 0) {
       connection.in.append(chunk.data(), static_cast<std::size_t>(got));
       take_requests(connection);
-      if (connection.closing) return;
+      if (connection.closing || connection.closed) return;
     } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
       connection.closed = true;
       return;
@@ -181,8 +195,15 @@ void TcpStoreServer::greet(Connection& connection, const Fields& hello) {
                              "the store knows another secret; give all processes of a job the same "
                              "KOLO_SECRET, and each job an address of its own"));
   }
-  if (const Status joined = table_.join(member); !joined.ok()) return refuse(joined.error());
+  // It tries again, while this server ends with its meeting: the next one's will hear it.
+  if (!options_.keeps_listening && meetings_.has_left_the_first(*rank)) {
+    connection.closed = true;
+    return;
+  }
+  const auto meeting = meetings_.join(member);
+  if (!meeting.ok()) return refuse(meeting.error());
   connection.rank = *rank;
+  connection.meeting = *meeting;
   connection.send(to_frame({std::string(kOkReply), proof("server")}));
 }
 
@@ -195,14 +216,15 @@ Status TcpStoreServer::handle(Connection& connection, Fields request) {
     awaited = std::move(what);
     return {};
   };
+  StoreTable& table = meetings_.table(connection.meeting);
   if (kind == kLeaveRequest) {
-    table_.leave(*std::exchange(connection.rank, std::nullopt), true);
+    table.leave(*std::exchange(connection.rank, std::nullopt), true);
     connection.closing = true;
     return {};
   }
   if (connection.waits()) return KOLO_ERROR(kMismatch, "a request before the last was answered");
   if (kind == kSetRequest && request.size() == 3) {
-    KOLO_TRY(table_.set(request[1], std::move(request[2])));
+    KOLO_TRY(table.set(request[1], std::move(request[2])));
     connection.send(to_frame({std::string(kOkReply)}));
     return {};
   }
@@ -210,7 +232,7 @@ Status TcpStoreServer::handle(Connection& connection, Fields request) {
     return wait(connection.awaited_key, request[1], request[2]);
   }
   if (kind == kExchangeRequest && request.size() == 4) {
-    KOLO_TRY(table_.contribute(request[1], *connection.rank, std::move(request[2])));
+    KOLO_TRY(table.contribute(request[1], *connection.rank, std::move(request[2])));
     return wait(connection.awaited_phase, request[1], request[3]);
   }
   return KOLO_ERROR(kMismatch, "a request '{}' that this store does not know", kind);
@@ -219,30 +241,33 @@ Status TcpStoreServer::handle(Connection& connection, Fields request) {
 void TcpStoreServer::answer_waiting() {
   // Before anything is answered: who has gone may be what others wait for.
   for (Connection& c : connections_) {
-    if (c.closed && c.rank) table_.leave(*std::exchange(c.rank, std::nullopt), false);
+    if (c.closed && c.rank) {
+      meetings_.table(c.meeting).leave(*std::exchange(c.rank, std::nullopt), false);
+    }
     if (!c.rank && c.deadline.expired()) c.closed = true;
   }
   for (Connection& c : connections_) {
     if (!c.waits() || c.closed) continue;
-    const std::string* value = c.awaited_key.empty() ? nullptr : table_.find(c.awaited_key);
+    const StoreTable& table = meetings_.table(c.meeting);
+    const std::string* value = c.awaited_key.empty() ? nullptr : table.find(c.awaited_key);
     if (value != nullptr) {
       c.send(to_frame({std::string(kOkReply), *value}));
-    } else if (table_.is_complete(c.awaited_phase)) {
-      Bytes& reply = complete_[c.awaited_phase];
+    } else if (table.is_complete(c.awaited_phase)) {
+      Bytes& reply = complete_[{c.meeting, c.awaited_phase}];
       if (!reply) {
-        Fields fields = table_.contributions(c.awaited_phase);
+        Fields fields = table.contributions(c.awaited_phase);
         fields.insert(fields.begin(), std::string(kOkReply));
         reply = std::make_shared<const std::string>(to_frame(fields));
       }
       c.send(reply);
-    } else if (table_.failure()) {
-      c.send(error_frame(*table_.failure()));
+    } else if (table.failure()) {
+      c.send(error_frame(*table.failure()));
     } else if (!c.deadline.expired()) {
       continue;
     } else if (!c.awaited_key.empty()) {
       c.send(error_frame(KOLO_ERROR(kTimeout, "nobody set '{}' in time", c.awaited_key)));
     } else {
-      Fields fields = table_.contributions(c.awaited_phase);
+      Fields fields = table.contributions(c.awaited_phase);
       fields.insert(fields.begin(), std::string(kOkReply));
       c.send(to_frame(fields));
     }

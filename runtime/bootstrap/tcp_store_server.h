@@ -5,7 +5,7 @@
 
 #include "runtime/base/waker.h"
 #include "runtime/bootstrap/socket.h"
-#include "runtime/bootstrap/store_table.h"
+#include "runtime/bootstrap/store_meetings.h"
 
 #include <condition_variable>
 #include <list>
@@ -13,6 +13,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace kolo {
 
@@ -22,8 +23,8 @@ class TcpStoreServer {
     Endpoint endpoint;           ///< port 0: one that is free
     int size = 0;                ///< number of ranks; 0: as the first one says
     std::string secret;          ///< what connections must prove to know; empty: nothing
-    bool keeps_listening = true; /**< false: until every rank has come, so that the port is free for
-                                      the next meeting */
+    bool keeps_listening = true; /**< for any number of meetings; false: for one, until every rank
+                                      has come, so that the port is free for the next server */
   };
 
   /// kInvalidArgument for a port that is taken, with what to do.
@@ -56,10 +57,11 @@ class TcpStoreServer {
   const std::uint16_t port_;
   UniqueDescriptor listener_;
   Waker waker_;
-  StoreTable table_;  ///< of the thread
+  StoreMeetings meetings_;  ///< of the thread
   std::list<Connection> connections_;
-  /// Whole replies of phases that are complete: they are the same for every rank.
-  std::map<std::string, std::shared_ptr<const std::string>, std::less<>> complete_;
+  /// Whole replies of phases that are complete, by meeting: they are the same for every rank.
+  std::map<std::pair<int, std::string>, std::shared_ptr<const std::string>> complete_;
+  Deadline accepts_again_ = Deadline::at({});  ///< after a lack of descriptors
 
   std::mutex mutex_;
   std::condition_variable changed_;

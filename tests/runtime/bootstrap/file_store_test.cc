@@ -29,7 +29,8 @@ class FileStoreTest : public testing::Test {
  protected:
   ~FileStoreTest() override { ::unlink(path_.c_str()); }
   Result<std::unique_ptr<FileStore>> join(int rank, int size, const std::string& secret = "") {
-    return FileStore::join(path_, {rank, size, fmt::format("test {}", rank)}, secret, seconds(100));
+    return FileStore::join(path_, {rank, size, fmt::format("test {}", rank)}, secret,
+                           Deadline::after(seconds(100)));
   }
   std::unique_ptr<FileStore> joined(int rank, int size) {
     auto store = join(rank, size);
@@ -148,7 +149,8 @@ TEST_F(FileStoreTest, AnOldFileAndAForeignOneAreRefusedAndLeftAlone) {
 }
 
 TEST_F(FileStoreTest, APathThatCannotBeWrittenIsOneLine) {
-  const auto store = FileStore::join("/nonexistent/file", {0, 2, "test"}, "", seconds(1));
+  const auto store =
+      FileStore::join("/nonexistent/file", {0, 2, "test"}, "", Deadline::after(seconds(1)));
   ASSERT_FALSE(store.ok());
   EXPECT_THAT(store.error().message,
               AllOf(HasSubstr("/nonexistent/file"), HasSubstr("No such file")));

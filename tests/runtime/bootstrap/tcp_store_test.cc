@@ -7,9 +7,13 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <ctime>
 #include <fstream>
 #include <thread>
 
@@ -164,6 +168,43 @@ TEST_F(TcpStoreTest, GarbageAndSilenceHarmNobody) {
   const auto b = joined(1, 2);
   EXPECT_TRUE(a->set("a", "1").ok());
   EXPECT_EQ(*b->get("a", later()), "1");
+}
+
+TEST_F(TcpStoreTest, AFloodIsCutOff) {
+  serve(2);
+  const auto fd = connect_to(endpoint_, later());
+  ASSERT_TRUE(fd.ok());
+  // Its first frame is longer than a stranger's may be, so that nobody reads the rest.
+  const std::string flood(std::size_t{1} << 20, '\xff');
+  int sent = 0;
+  while (sent < 512 && send_all(fd->get(), flood, later()).ok()) ++sent;
+  EXPECT_LT(sent, 32);
+  EXPECT_NE(joined(0, 2), nullptr);
+}
+
+// The one who waits at the door of a process without descriptors stays there, and is no event.
+TEST_F(TcpStoreTest, WithoutDescriptorsTheServerWaits) {
+  serve(2);
+  const UniqueDescriptor early(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  rlimit limit = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  rlimit low = limit;
+  low.rlim_cur = std::min<rlim_t>(limit.rlim_cur, 256);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  std::vector<UniqueDescriptor> taken;
+  while (taken.empty() || taken.back()) taken.emplace_back(::dup(early.get()));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(endpoint_.port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(::connect(early.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  const std::clock_t before = std::clock();
+  ::poll(nullptr, 0, 500);
+  EXPECT_LT(std::clock() - before, CLOCKS_PER_SEC / 10);
+  taken.clear();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_TRUE(receive_exactly(early.get(), kStoreGreeting.size(), later()).ok());
+  EXPECT_NE(joined(0, 2), nullptr);
 }
 
 // Where nobody listens yet at a port that the system gives to those who connect, a socket may get

@@ -1,0 +1,39 @@
+// StoreMeetings: the meetings of one store, one after the other, each with a table of its own: the
+// n-th time that a rank joins, it joins the n-th. What a failed meeting has left harms none that
+// follows, and ranks that try again meet again. No sockets, no clock. Used by the server's thread.
+#pragma once
+
+#include "runtime/bootstrap/store_table.h"
+
+#include <map>
+
+namespace kolo {
+
+class StoreMeetings {
+ public:
+  /// `size`: number of ranks; 0: as the first one of each meeting says.
+  explicit StoreMeetings(int size) : size_(size) {}
+
+  /// The number of the meeting, from 1. As StoreTable::join(); a rank that hears that its meeting
+  /// has failed has been in it, a second process of a rank has not.
+  Result<int> join(const Member& member);
+  /// Of a meeting that a rank has joined.
+  StoreTable& table(int meeting) { return tables_.at(meeting); }
+  const StoreTable& table(int meeting) const { return tables_.at(meeting); }
+
+  /// Whether a rank has been in the first one and is not any more.
+  bool has_left_the_first(int rank) const;
+  /// Whether no rank is in any of them.
+  bool is_empty() const;
+  bool all_have_come_to_the_first() const {
+    const auto first = tables_.find(1);
+    return first != tables_.end() && first->second.all_have_come();
+  }
+
+ private:
+  const int size_;
+  std::map<int, StoreTable> tables_;
+  std::map<int, int> joined_;  ///< by rank, how many
+};
+
+}  // namespace kolo

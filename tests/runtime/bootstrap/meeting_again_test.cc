@@ -1,0 +1,122 @@
+// Ranks that try again after a meeting that failed, and that meet a second time, by each way in
+// that has a store: whatever the former meeting has left, and however often each rank has tried.
+#include "runtime/base/check.h"
+#include "runtime/bootstrap/rendezvous.h"
+#include "runtime/bootstrap/tcp_store_server.h"
+#include "tests/runtime/bootstrap/fake_agent.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <functional>
+#include <thread>
+
+namespace kolo {
+namespace {
+
+using testing::FakeAgent;
+using ::testing::HasSubstr;
+
+Deadline later() { return Deadline::after(std::chrono::seconds(30)); }
+
+/// A whole init of one rank, `hello` being what it exchanges.
+Result<std::vector<std::string>> meet_once(WayIn way, int rank, int size,
+                                           const std::string& hello) {
+  way.rank = rank;
+  way.size = size;
+  const Environment nothing(Environment::Variables{});
+  KOLO_ASSIGN(auto bootstrap, meet(way, {}, nothing, later()));
+  auto all = bootstrap->exchange("hello", hello, later());
+  bootstrap->leave(all.ok(), later());
+  return all;
+}
+
+struct Way {
+  const char* name;
+  /// Runs the test with a way in, whose servers live meanwhile.
+  std::function<void(const std::function<void(const WayIn&)>&)> with;
+};
+void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
+
+WayIn by_tcp(std::uint16_t port) {
+  WayIn way;
+  way.meeting = Meeting::kTcp;
+  way.endpoint = {"127.0.0.1", port};
+  return way;
+}
+
+void with_rank_0_serving(const std::function<void(const WayIn&)>& test) {
+  const std::uint16_t free = listen_at({"127.0.0.1", 0})->port;
+  test(by_tcp(free));
+}
+
+void with_the_launcher_serving(const std::function<void(const WayIn&)>& test) {
+  TcpStoreServer::Options options;
+  options.endpoint.host = "127.0.0.1";
+  const auto server = TcpStoreServer::start(std::move(options));
+  ASSERT_TRUE(server.ok());
+  WayIn way = by_tcp((*server)->port());
+  way.launcher_serves = true;
+  test(way);
+}
+
+void with_torchruns_agent(const std::function<void(const WayIn&)>& test) {
+  FakeAgent agent;
+  WayIn way = by_tcp(1);
+  way.agent = agent.endpoint();
+  way.agent_key = "kolo/job/0";
+  test(way);
+}
+
+void with_a_file(const std::function<void(const WayIn&)>& test) {
+  WayIn way;
+  way.meeting = Meeting::kFile;
+  way.path = fmt::format("{}kolo_meeting_again_{}", ::testing::TempDir(), ::getpid());
+  test(way);
+  EXPECT_NE(::access(way.path.c_str(), F_OK), 0);
+}
+
+class MeetingAgain : public ::testing::TestWithParam<Way> {};
+
+TEST_P(MeetingAgain, AfterAMeetingThatEndedWell) {
+  GetParam().with([](const WayIn& way) {
+    const auto rank = [&](int number) {
+      for (const char* round : {"a", "b", "c", "d", "e"}) {
+        const auto all = meet_once(way, number, 2, round);
+        ASSERT_TRUE(all.ok()) << "rank " << number << ": " << all.error().message;
+        EXPECT_THAT(*all, ::testing::ElementsAre(round, round));
+      }
+    };
+    std::thread other(rank, 1);
+    rank(0);
+    other.join();
+  });
+}
+
+TEST_P(MeetingAgain, AfterRanksThatDisagreed) {
+  GetParam().with([](const WayIn& way) {
+    const auto rank = [&](int number) {
+      const auto wrong = meet_once(way, number, 2 + number, "wrong");
+      ASSERT_FALSE(wrong.ok());
+      EXPECT_THAT(wrong.error().message, HasSubstr("ranks disagree on their number"));
+      const auto all = meet_once(way, number, 2, "right");
+      ASSERT_TRUE(all.ok()) << "rank " << number << ": " << all.error().message;
+      EXPECT_THAT(*all, ::testing::ElementsAre("right", "right"));
+    };
+    std::thread other(rank, 1);
+    rank(0);
+    other.join();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MeetingAgain,
+                         ::testing::Values(Way{"Rank0Serves", with_rank_0_serving},
+                                           Way{"LauncherServes", with_the_launcher_serving},
+                                           Way{"TorchrunsAgent", with_torchruns_agent},
+                                           Way{"File", with_a_file}),
+                         [](const auto& tested) { return std::string(tested.param.name); });
+
+}  // namespace
+}  // namespace kolo
