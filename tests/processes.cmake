@@ -36,11 +36,14 @@ add_test(NAME spawn COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/bindings/core/spawn_test
 set_tests_properties(spawn PROPERTIES TIMEOUT 180 LABELS ucx PROCESSORS 2)
 # Several hosts made of namespaces, with real ssh, mpirun and Slurm on them; where this machine cannot
 # have them, CTest says "Skipped", and the test why.
-set(cluster_parts by_hand kolo_run slurm)
+set(cluster_parts by_hand kolo_run slurm mpich intelmpi)
 if(KOLO_HAS_MPI)
   list(APPEND cluster_parts jobs mpirun)
 endif()
-set(cluster_options "")
+if(KOLO_HAS_PMIX)
+  list(APPEND cluster_parts openmpi5)
+endif()
+set(cluster_options --peers ${PROJECT_SOURCE_DIR}/build/peers)
 if(KOLO_HAS_TORCH)
   # The wheel's torchrun, if this LibTorch is one.
   get_filename_component(python ${KoloTorch_ROOT}/../../../../bin/python ABSOLUTE)

@@ -108,7 +108,7 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
                                 .has_store = options.store != nullptr,
                                 .has_mpi_communicator = options.mpi_comm != nullptr,
                                 .mpi_built = mpi_built(),
-                                .mpi_is_open_mpi = mpi_is_open_mpi(),
+                                .open_mpi_version = open_mpi_version(),
                                 .pmix_built = pmix_built(),
                                 .mpi_running = mpi_is_running()};
   KOLO_ASSIGN(const WayIn way, find_way_in(request, config, environment));

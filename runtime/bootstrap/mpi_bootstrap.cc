@@ -6,6 +6,7 @@
 #include <mpi.h>
 #include <poll.h>
 
+#include <charconv>
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -21,6 +22,13 @@ Status to_status(int code, std::string_view call) {
   MPI_Error_string(code, text, &length);
   return KOLO_ERROR(kTransport, "{} failed: {}", call,
                     std::string_view(text, static_cast<std::size_t>(length)));
+}
+
+std::string library_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  return std::string(text, static_cast<std::size_t>(length));
 }
 
 /// True when the request is done, false when the deadline came first.
@@ -60,10 +68,7 @@ class MpiBootstrap final : public Bootstrap {
       : communicator_(communicator), owns_mpi_(owns_mpi), rank_(rank), size_(size) {}
 
   std::string description() const override {
-    char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
-    int length = 0;
-    MPI_Get_library_version(text, &length);
-    const std::string_view version(text, static_cast<std::size_t>(length));
+    const std::string version = library_version();
     return fmt::format("mpi ({})", version.substr(0, version.find_first_of(",\n")));
   }
   int rank() const override { return rank_; }
@@ -169,12 +174,14 @@ Result<MPI_Comm> duplicate(MPI_Comm original, int rank, int size, Deadline deadl
 
 bool mpi_built() { return true; }
 
-bool mpi_is_open_mpi() {
-#ifdef OPEN_MPI
-  return true;
-#else
-  return false;
-#endif
+int open_mpi_version() {
+  // Of the library that runs, not of the one that kolo was built with; MPI need not run yet.
+  const std::string version = library_version();
+  constexpr std::string_view kName = "Open MPI v";
+  int major = 0;
+  if (!version.starts_with(kName)) return 0;
+  std::from_chars(version.data() + kName.size(), version.data() + version.size(), major);
+  return major;
 }
 
 bool mpi_is_running() {

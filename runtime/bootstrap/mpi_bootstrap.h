@@ -14,8 +14,9 @@ namespace kolo {
 /// Public as part of <kolo/kolo.h>.
 KOLO_API bool mpi_built();
 
-/// Open MPI asks PMIx who it is, every other MPI asks the PMI of its own launcher (or PMIx, too).
-bool mpi_is_open_mpi();
+/// The major version of Open MPI, 0 if this is another MPI or none. It asks its own launcher over
+/// PMIx who it is; every other MPI asks the PMI of its own launcher (or PMIx, too).
+int open_mpi_version();
 
 /// Whether the user has initialised MPI already (and not finalised it). Never without MPI.
 bool mpi_is_running();

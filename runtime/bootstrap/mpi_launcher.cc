@@ -1,8 +1,9 @@
 #include "runtime/bootstrap/mpi_launcher.h"
 
-#include "runtime/base/check.h"
 #include "runtime/bootstrap/identity.h"
 #include "runtime/bootstrap/pmi_client.h"
+
+#include <fmt/format.h>
 
 #include <utility>
 
@@ -17,8 +18,13 @@ bool by_open_mpi(const Environment& environment) {
 /// Whether this build's MPI, if it has one, would find its peers by what this launcher offers.
 bool fits_launcher(const WayInRequest& request, const Environment& environment) {
   if (!request.mpi_built) return false;
-  if (by_open_mpi(environment)) return request.mpi_is_open_mpi;
-  return !request.mpi_is_open_mpi || environment.get("PMIX_RANK") || !offers_pmi(environment);
+  if (by_open_mpi(environment)) {
+    // From version 5 on the launcher says which it is, and leads another's library astray.
+    const auto version = environment.get("OMPI_VERSION");
+    return request.open_mpi_version > 0 &&
+           (!version || version->starts_with(fmt::format("{}.", request.open_mpi_version)));
+  }
+  return request.open_mpi_version == 0 || environment.get("PMIX_RANK") || !offers_pmi(environment);
 }
 
 WayIn way(Meeting meeting, std::string method, std::string why) {

@@ -5,7 +5,7 @@
 namespace kolo {
 
 bool mpi_built() { return false; }
-bool mpi_is_open_mpi() { return false; }
+int open_mpi_version() { return 0; }
 bool mpi_is_running() { return false; }
 
 Result<std::unique_ptr<Bootstrap>> make_mpi_bootstrap(const void*, Deadline) {

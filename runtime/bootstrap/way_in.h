@@ -41,7 +41,7 @@ struct WayInRequest {
   bool has_store = false;  ///< of the user's own
   bool has_mpi_communicator = false;
   bool mpi_built = false;
-  bool mpi_is_open_mpi = false;
+  int open_mpi_version = 0;  ///< 0: another MPI, or none
   bool pmix_built = false;
   bool mpi_running = false;  ///< the user has initialised it
 };

@@ -48,6 +48,14 @@ def find(program):
     return shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin:/sbin")
 
 
+def require_peer(peers, name):
+    """The folder of another MPI, which tools/bench has installed."""
+    prefix = pathlib.Path(peers or "build/peers").absolute() / name
+    if not (prefix / "bin" / "mpirun").exists():
+        raise NotPossible(f"no {prefix}/bin/mpirun: tools/bench peers --only {name} installs it")
+    return prefix
+
+
 def end_with_parent():
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -62,7 +62,7 @@ TEST_P(WayInOrder, IsFixed) {
   EXPECT_THAT(to_text(*way), testing::StartsWith(GetParam().expected));
 }
 
-const WayInRequest kWithMpi = {.mpi_built = true, .mpi_is_open_mpi = true};
+const WayInRequest kWithMpi = {.mpi_built = true, .open_mpi_version = 4};
 const WayInRequest kWithMpich = {.mpi_built = true};
 const Variables kHydra = {{"PMI_FD", "6"},
                           {"PMI_RANK", "1"},
@@ -112,6 +112,10 @@ INSTANTIATE_TEST_SUITE_P(
              kOpenMpi,
              {.mpi_built = true, .pmix_built = true},
              "pmix, because PMIX_RANK is set, by the launcher of another MPI than this build's"},
+        Case{"another_open_mpis_mpirun", kOpenMpi + Variables{{"OMPI_VERSION", "5.0.11"}}, kWithMpi,
+             "tcp://127.0.0.1:"},
+        Case{"its_own_open_mpis_mpirun", kOpenMpi + Variables{{"OMPI_VERSION", "4.2"}}, kWithMpi,
+             "mpi, because OMPI_COMM_WORLD_RANK"},
         Case{"pmi_by_method", kKolo + Variables{{"KOLO_INIT_METHOD", "pmi://"}}, {}, "pmi,"},
         Case{"slurm", kSlurm, kWithMpi, "tcp://n1:2"},
         Case{"slurm_with_address", kSlurm + Variables{{"MASTER_ADDR", "h"}}, kWithMpi,
