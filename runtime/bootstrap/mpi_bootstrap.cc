@@ -6,6 +6,7 @@
 #include <mpi.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <limits>
@@ -68,8 +69,10 @@ class MpiBootstrap final : public Bootstrap {
       : communicator_(communicator), owns_mpi_(owns_mpi), rank_(rank), size_(size) {}
 
   std::string description() const override {
-    const std::string version = library_version();
-    return fmt::format("mpi ({})", version.substr(0, version.find_first_of(",\n")));
+    std::string version = library_version();
+    version.resize(std::min(version.size(), version.find_first_of(",\n")));
+    std::replace(version.begin(), version.end(), '\t', ' ');
+    return fmt::format("mpi ({})", version);
   }
   int rank() const override { return rank_; }
   int size() const override { return size_; }

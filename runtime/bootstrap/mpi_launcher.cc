@@ -1,6 +1,7 @@
 #include "runtime/bootstrap/mpi_launcher.h"
 
 #include "runtime/bootstrap/identity.h"
+#include "runtime/bootstrap/launcher.h"
 #include "runtime/bootstrap/pmi_client.h"
 
 #include <fmt/format.h>
@@ -13,6 +14,12 @@ namespace {
 /// Open MPI's launcher serves no PMI, whatever surrounds it.
 bool by_open_mpi(const Environment& environment) {
   return environment.get("OMPI_COMM_WORLD_SIZE").has_value();
+}
+
+/// Slurm's own PMI answers one client a process, so it is left to an MPI of the program's; who a
+/// task of a step is, Slurm says itself. Hydra within a step names no job.
+bool by_slurm(const Environment& environment) {
+  return in_slurm_step(environment) && environment.get("PMI_JOBID");
 }
 
 /// Whether this build's MPI, if it has one, would find its peers by what this launcher offers.
@@ -43,7 +50,8 @@ std::optional<WayIn> way_by_mpi_launcher(const WayInRequest& request,
   const auto who = identity_of_mpi_launcher(environment);
   const bool has_address = environment.get("MASTER_ADDR").has_value();
   const bool has_pmix = environment.get("PMIX_RANK").has_value();
-  const bool has_pmi = offers_pmi(environment) && !by_open_mpi(environment);
+  const bool has_pmi =
+      offers_pmi(environment) && !by_open_mpi(environment) && !by_slurm(environment);
   std::string why = environment.get("PMI_FD") ? "PMI_FD is set" : "PMI_PORT is set";
   if (has_pmix) why = "PMIX_RANK is set";
   if (fits_launcher(request, environment)) {

@@ -12,7 +12,8 @@
 namespace kolo {
 namespace {
 
-constexpr std::size_t kLongestLine = std::size_t{1} << 16;
+constexpr std::size_t kLongestAnswer = std::size_t{1} << 16;
+constexpr std::size_t kLongestQuestion = 1024 - 128;  // less the words and the key
 // A server is on this host and answers at once, whatever other ranks do.
 constexpr std::chrono::seconds kGreeting(30);
 // Launchers announce 1024 and more; below this it is none.
@@ -90,8 +91,10 @@ Status PmiClient::begin(Deadline deadline) {
     return KOLO_ERROR(kTransport, "{} offers a table '{}' with values of {} characters", where_,
                       job_, longest);
   }
-  // Some count the end of a text, and not all that announce more than a kilobyte take it.
-  value_max_ = static_cast<std::size_t>(std::min(longest, 1024) - 1);
+  // The end of a text may count, too, and whatever is announced, some read no more than so much of
+  // a line, the longest of which is "cmd=put kvsname=… key=… value=…".
+  const std::size_t room = kLongestQuestion - std::min(job_.size(), kLongestQuestion / 2);
+  value_max_ = std::min(static_cast<std::size_t>(longest), room) - 1;
   return {};
 }
 
@@ -102,7 +105,7 @@ Result<PmiAnswer> PmiClient::receive(Deadline deadline) {
       received_.erase(0, end + 1);
       return parse_pmi(line);
     }
-    if (received_.size() > kLongestLine) {
+    if (received_.size() > kLongestAnswer) {
       return KOLO_ERROR(kTransport, "{} sends a line without an end", where_);
     }
     KOLO_ASSIGN(const std::string bytes, receive_some(fd_.get(), deadline));

@@ -171,9 +171,10 @@ Result<WayIn> by_environment(const WayInRequest& request, const Environment& env
   if (auto way = way_by_mpi_launcher(request, environment)) return *std::move(way);
   const auto by_mpi = identity_of_mpi_launcher(environment);
   const auto by_slurm = identity_of_slurm_step(environment);
-  // An MPI launcher that does not say where to meet may still have been started by Slurm.
+  // An MPI launcher that does not say where to meet may still have been started by Slurm; but where
+  // Slurm started Open MPI's daemons, they are its tasks, not the ranks.
   const bool mpi_knows = by_mpi && (environment.get("MASTER_ADDR") || endpoint_of_job(*by_mpi));
-  const bool takes_mpi = mpi_knows || !by_slurm;
+  const bool takes_mpi = mpi_knows || !by_slurm || environment.get("OMPI_COMM_WORLD_SIZE");
   const auto& who = takes_mpi ? by_mpi : by_slurm;
   if (who) {
     return over_tcp(environment, *who, takes_mpi ? "mpi" : "slurm", who->source + " are set");

@@ -22,5 +22,7 @@ class Table(unittest.TestCase):
 
     def test_by_itself(self):
         done = FOUND[0].run([0, 0, 1, 1], program("probe"), KOLO_LOG_LEVEL="info")
-        check(self, [0, 0, 1, 1], done.stdout, done.stderr, [done.returncode])
+        # Its libfabric leads UCX to warn on the standard output.
+        ranks = "\n".join(line for line in done.stdout.splitlines() if line.startswith("rank="))
+        check(self, [0, 0, 1, 1], ranks, done.stderr, [done.returncode])
         self.assertLessEqual(ways_of(done), {"pmi", "mpi"}, done.stderr)

@@ -43,6 +43,11 @@ class Table(unittest.TestCase):
                        "kolohost0,kolohost1", program("probe"))
             check(self, layout, done.stdout, done.stderr, [done.returncode])
 
+    def test_srun_that_offers_pmi(self):
+        done = run("srun", "--mpi=pmi2", "-n", "4", "-N", "2", "--ntasks-per-node", "2", "-w", "kolohost0,kolohost1",
+                   program("probe"))
+        check(self, [0, 0, 1, 1], done.stdout, done.stderr, [done.returncode])
+
 
 class Batch(unittest.TestCase):
     two_by_two = ("-N", "2", "--ntasks-per-node", "2", "-w", "kolohost0,kolohost1")
@@ -68,6 +73,11 @@ class Batch(unittest.TestCase):
                           OMPI_MCA_btl="^openib", OMPI_MCA_mpi_yield_when_idle="1",
                           OMPI_MCA_oob_tcp_if_include="eth0", OMPI_MCA_btl_tcp_if_include="eth0",
                           OMPI_MCA_btl_base_warn_component_unused="0")
+        check(self, [0, 0, 1, 1], out, codes=[code])
+
+    @unittest.skipUnless(services.find("mpirun.mpich"), "no mpirun.mpich: apt-get install mpich")
+    def test_mpichs_mpirun_in_it(self):
+        code, out = batch(f"mpirun.mpich -iface eth0 {program('probe')}", *self.two_by_two)
         check(self, [0, 0, 1, 1], out, codes=[code])
 
     def test_kolo_run_in_it(self):

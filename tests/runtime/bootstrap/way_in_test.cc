@@ -106,6 +106,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"hydra_with_address", kHydra + Variables{{"MASTER_ADDR", "h"}}, kWithMpi,
              "tcp://h:29500 as rank 1 of 2, because PMI_RANK"},
         Case{"hydra_within_slurm", kHydra + kSlurm, {}, "pmi, because PMI_FD"},
+        Case{"slurms_own_pmi",
+             kSlurm +
+                 Variables{
+                     {"PMI_FD", "6"}, {"PMI_RANK", "3"}, {"PMI_SIZE", "5"}, {"PMI_JOBID", "7.0"}},
+             kWithMpi, "tcp://n1:"},
         Case{"open_mpi_within_hydra", kOpenMpi + kHydra, {}, "tcp://127.0.0.1:"},
         Case{"open_mpis_mpirun_with_mpich", kOpenMpi, kWithMpich, "tcp://127.0.0.1:"},
         Case{"open_mpis_mpirun_with_mpich_and_pmix",
@@ -176,6 +181,10 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"nowhere_to_meet", kKolo, {}, "set MASTER_ADDR"},
         Refusal{"no_rank", {}, {.init_method = "tcp://a:1"}, "does not know its rank"},
         Refusal{"env_wants_rank", kSlurm, {.init_method = "env://"}, "RANK and WORLD_SIZE"},
+        Refusal{"open_mpis_daemons_are_slurms_tasks",
+                kSlurm + Variables{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}},
+                {},
+                "rank 0 of 4 (OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE) does not know"},
         Refusal{"batch_script", {{"SLURM_JOB_ID", "1"}}, {.init_method = "slurm://"}, "srun"},
         Refusal{
             "two_options", {}, {.init_method = "env://", .has_mpi_communicator = true}, "mpi_comm"},
