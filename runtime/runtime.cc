@@ -93,7 +93,9 @@ Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers) {
   const HostWindow::Sizes sizes{.slots = static_cast<std::size_t>(config_.shared_memory),
                                 .arena = static_cast<std::size_t>(config_.arena)};
   KOLO_TRY(window_.open(bootstrap, *transport_, world(), sizes, log_, deadline()));
-  one_shot_.open();
+  // Who forces an algorithm gets it for small messages, too.
+  if (config_.algorithm == "auto" || algorithm_of(config_.algorithm) == Algorithm::kMapped)
+    one_shot_.open();
   return learn_links(bootstrap, deadline());
 }
 
@@ -178,7 +180,8 @@ RuntimeInfo Runtime::info() const {
   info.two_shot_bytes = one_shot_.largest();
   const auto info_of = [](const LinkCost& link) {
     const double rate = link.us_per_byte > 0 ? 1e-3 / link.us_per_byte : 0;
-    return LinkInfo{.latency_us = link.latency_us, .gigabytes_per_second = rate};
+    return LinkInfo{
+        .latency_us = link.latency_us, .gigabytes_per_second = rate, .crowd_us = link.crowd_us};
   };
   info.inside = info_of(links_.inside);
   info.across = info_of(links_.across);

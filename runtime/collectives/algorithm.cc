@@ -40,6 +40,8 @@ namespace {
 
 /// What a chunk has by default: KOLO_CHUNK_SIZE moves no price much.
 constexpr std::uint64_t kChunkBytes = 256 << 10;
+/// Of floats: what is not cut into parts.
+constexpr double kGranuleBytes = kCacheLineElements * sizeof(float);
 /// How much shorter a chunk of the trees may be.
 constexpr std::uint64_t kLeastPartOfAChunk = 16;
 
@@ -68,11 +70,19 @@ struct Pricing {
   double locals;
   const LinkCost& far;  ///< the slowest link
 
+  /// Microseconds of a round of so many messages at once, besides their bytes.
+  static double round(const LinkCost& link, double messages) {
+    return std::max(link.latency_us, messages * link.crowd_us);
+  }
+
   double ring() const {
     // Each round waits for the slowest edge. One edge leaves each host: see HostLayout::order().
     const double per_byte = std::max(hosts > 1 ? network.across.us_per_byte : 0,
                                      locals > 1 ? network.inside.us_per_byte : 0);
-    return 2 * (p - 1) * far.latency_us + 2 * n * (p - 1) / p * per_byte +
+    const double of_round = hosts > 1 ? std::max(round(network.across, hosts),
+                                                 round(network.inside, locals > 1 ? p - hosts : 0))
+                                      : round(network.inside, p);
+    return 2 * (p - 1) * of_round + 2 * n * (p - 1) / p * per_byte +
            n * (p - 1) / p * far.reduce_us_per_byte;
   }
 
@@ -87,8 +97,8 @@ struct Pricing {
     const double gamma = far.reduce_us_per_byte;
     // Ranks beyond the power of two hand their vector in, and get it back.
     const double fold =
-        q == p ? 0 : 2 * (far.latency_us + n * far.us_per_byte) + n * far.reduce_us_per_byte;
-    const double latency = across * network.across.latency_us + inside * network.inside.latency_us;
+        q == p ? 0 : 2 * (round(far, p - q) + n * far.us_per_byte) + n * far.reduce_us_per_byte;
+    const double latency = across * round(network.across, q) + inside * round(network.inside, q);
     if (!halves)
       return fold + latency + n * across * across_per_byte +
              n * inside * network.inside.us_per_byte + rounds * n * gamma;
@@ -106,7 +116,10 @@ struct Pricing {
     // One rank a host sends all twice. The ranks of a host are neighbours in the trees: up to three
     // edges of each tree leave a host.
     const double sent = hosts > 1 && locals > 1 ? 3 * n : 2 * n;
-    const double fill = rounds * (far.latency_us + std::min(chunk, n) * far.us_per_byte);
+    // Up and down each edge of both trees; the first of a few elements has them all.
+    const double messages = (n > kGranuleBytes ? 2 : 1) * 2 * (p - 1);
+    const double fill = std::max(rounds * far.latency_us, messages * far.crowd_us) +
+                        rounds * std::min(chunk, n) * far.us_per_byte;
     return fill + sent * far.us_per_byte + n * far.reduce_us_per_byte;
   }
 
@@ -120,7 +133,12 @@ struct Pricing {
                           (hosts - 1) / hosts / locals * n * gamma;
     // A block's rounds cost their latency; small windows make many blocks, kMappedLanes at a time.
     const double blocks = maps ? std::max(1.0, n / static_cast<double>(network.window_bytes)) : 1;
-    return blocks * (2 * (hosts - 1) * network.across.latency_us) +
+    // A ring among hosts for each slice, in which a granule takes part or not.
+    const double chunks = std::min(locals * hosts, std::ceil(n / kGranuleBytes));
+    const double rounds = 2 * (hosts - 1);
+    const double latency =
+        std::max(rounds * network.across.latency_us, rounds * chunks * network.across.crowd_us);
+    return blocks * latency +
            (locals > 1 ? 2 * network.inside.latency_us + inside + n * gamma : 0) + across;
   }
 };

@@ -39,7 +39,15 @@ struct LinkCost {
   double latency_us = 0;          ///< of a message without bytes, from one rank to another
   double us_per_byte = 0;         ///< of a message, beside its latency
   double reduce_us_per_byte = 0;  ///< of a sum of two
+  /// Of a round in which all ranks send such a message at once, divided by their number. More than
+  /// latency_us / ranks where they share cores: a round takes its messages' sum of it, or the
+  /// latency, whichever is more.
+  double crowd_us = 0;
 };
+/// What a LinkCost consists of, in the order in which it is stored and sent.
+inline constexpr double LinkCost::*kLinkCostNumbers[] = {
+    &LinkCost::latency_us, &LinkCost::us_per_byte, &LinkCost::reduce_us_per_byte,
+    &LinkCost::crowd_us};
 
 /// What an all-reduce takes its way through. Alike on all ranks.
 struct Network {

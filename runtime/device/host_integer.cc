@@ -13,7 +13,7 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
-#include "runtime/device/host_loop-inl.h"
+#include "runtime/device/host_loop.inc"
 
 HWY_BEFORE_NAMESPACE();
 namespace kolo::HWY_NAMESPACE {

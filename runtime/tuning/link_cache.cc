@@ -1,4 +1,4 @@
-// A file of four lines: what it is, the topology, six numbers, a sum over the lines before. The
+// A file of four lines: what it is, the topology, eight numbers, a sum over the lines before. The
 // thread that starts the runtime.
 #include "runtime/tuning/link_cache.h"
 
@@ -22,7 +22,7 @@
 namespace kolo {
 namespace {
 
-constexpr std::string_view kFirstLine = "kolo link costs 1";
+constexpr std::string_view kFirstLine = "kolo link costs 2";
 constexpr std::string_view kPrefix = "links-";  ///< of a file's name
 constexpr std::size_t kLongest = 64 << 10;      ///< bytes of a file that is worth a look
 constexpr std::string_view kAway = "Remove it, or set KOLO_LINK_CACHE=0";
@@ -42,9 +42,11 @@ std::uint64_t checksum(std::string_view text) {
 }
 
 std::string encode(const LinkCosts& costs) {
-  return fmt::format("{} {} {} {} {} {}", costs.inside.latency_us, costs.inside.us_per_byte,
-                     costs.inside.reduce_us_per_byte, costs.across.latency_us,
-                     costs.across.us_per_byte, costs.across.reduce_us_per_byte);
+  std::string text;
+  for (const LinkCost* const link : {&costs.inside, &costs.across})
+    for (const auto number : kLinkCostNumbers)
+      text += fmt::format("{}{}", text.empty() ? "" : " ", link->*number);
+  return text;
 }
 
 std::optional<LinkCosts> decode(std::string_view text) {
@@ -52,7 +54,8 @@ std::optional<LinkCosts> decode(std::string_view text) {
   const char* next = text.data();
   const char* const end = next + text.size();
   for (LinkCost* const link : {&costs.inside, &costs.across})
-    for (double* const value : {&link->latency_us, &link->us_per_byte, &link->reduce_us_per_byte}) {
+    for (const auto number : kLinkCostNumbers) {
+      double* const value = &(link->*number);
       if (next != text.data() && (next == end || *next++ != ' ')) return std::nullopt;
       const auto [rest, error] = std::from_chars(next, end, *value);
       if (error != std::errc() || !std::isfinite(*value) || *value < 0) return std::nullopt;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -20,8 +21,11 @@ using Clock = std::chrono::steady_clock;
 using Microseconds = std::chrono::duration<double, std::micro>;
 
 constexpr std::uint32_t kTagSpace = UINT32_MAX;  ///< no communicator's
-constexpr std::size_t kLong = 256 << 10;         ///< bytes of the longer message: beyond bursts
+constexpr std::size_t kLong = 128 << 10;         ///< bytes of the longer message
+constexpr int kUncounted =
+    3;  ///< rounds: they connect, and use up what a link lets through at once
 constexpr int kRounds = 20;
+constexpr int kCrowdRounds = 12;
 constexpr Microseconds kBudget{10'000};  ///< of one length
 
 struct Pair {
@@ -37,74 +41,100 @@ std::optional<Pair> find_pair(const World& world, bool same_host) {
   return std::nullopt;
 }
 
-class PingPong final : TransferListener {
+/// The ranks of each host, or of each place on hosts (its first ranks, its second ones, …): circles
+/// in which a message at a time leaves each rank. Those of one rank are left out.
+std::vector<std::vector<int>> circles_of(const World& world, bool same_host) {
+  std::map<std::string, std::vector<int>> hosts;
+  for (int rank = 0; rank < world.size(); ++rank) hosts[world.info(rank).host_id].push_back(rank);
+  std::vector<std::vector<int>> circles;
+  for (const auto& [host, ranks] : hosts) {
+    if (same_host) circles.push_back(ranks);
+    for (std::size_t i = 0; !same_host && i < ranks.size(); ++i) {
+      circles.resize(std::max(circles.size(), i + 1));
+      circles[i].push_back(ranks[i]);
+    }
+  }
+  std::erase_if(circles, [](const auto& circle) { return circle.size() < 2; });
+  return circles;
+}
+
+/// Two ranks that send to each other at once, as in most rounds of an all-reduce. A link that lets
+/// a burst through after a pause (a token bucket) shows what it carries only while it has none: by
+/// turns, either direction would rest half the time and seem twice as fast.
+class Exchange final : TransferListener {
  public:
-  PingPong(Transport& transport, int peer, bool serves, const Abort& abort, Deadline deadline)
-      : transport_(transport), peer_(peer), serves_(serves), abort_(abort), deadline_(deadline) {}
+  Exchange(Transport& transport, const Abort& abort, Deadline deadline)
+      : transport_(transport), abort_(abort), deadline_(deadline) {}
 
   struct Times {
     double least = 0;
     double median = 0;
   };
 
-  /// Of a message of that many bytes, one way.
-  Result<Times> time(std::size_t bytes) {
-    std::vector<std::byte> data(bytes);
+  /// Of messages of that many bytes with `peer`, both ways.
+  Result<Times> time(std::size_t bytes, int peer, bool decides) {
+    std::vector<std::byte> out(bytes);
+    std::vector<std::byte> in(bytes);
     std::vector<double> samples;
-    // The first round makes the connection, and is not counted.
-    bool counts = false;
     auto begin = Clock::now();
-    // The server decides when it is enough, and says so by the message's first byte.
-    for (bool more = true; more;) {
+    // One rank decides when it is enough, and says so by its message's first byte.
+    int round = 0;
+    for (bool more = true; more; ++round) {
+      if (round == kUncounted) begin = Clock::now();
+      if (decides) {
+        more =
+            round <= kUncounted || (round < kUncounted + kRounds && Clock::now() - begin < kBudget);
+        out.front() = static_cast<std::byte>(more);
+      }
       const auto before = Clock::now();
-      if (serves_) {
-        more = !counts || samples.empty() ||
-               (static_cast<int>(samples.size()) < kRounds && Clock::now() - begin < kBudget);
-        data.front() = static_cast<std::byte>(more);
-        KOLO_TRY(move(true, data));
-        KOLO_TRY(move(false, data));
-      } else {
-        KOLO_TRY(move(false, data));
-        more = data.front() != std::byte{0};
-        KOLO_TRY(move(true, data));
-      }
-      if (counts) {
-        samples.push_back(Microseconds(Clock::now() - before).count() / 2);
-      } else {
-        counts = true;
-        begin = Clock::now();
-      }
+      KOLO_TRY(exchange(out, peer, in, peer));
+      if (!decides) more = in.front() != std::byte{0};
+      if (round >= kUncounted) samples.push_back(Microseconds(Clock::now() - before).count());
     }
+    return times_of(samples);
+  }
+
+  /// Of a round in which a byte goes around a circle of ranks, of which these are the neighbours.
+  Result<Times> time_of_crowd(int next, int previous) {
+    std::byte out{};
+    std::byte in{};
+    std::vector<double> samples;
+    for (int round = 0; round < kUncounted + kCrowdRounds; ++round) {
+      const auto before = Clock::now();
+      KOLO_TRY(exchange({&out, 1}, next, {&in, 1}, previous));
+      if (round >= kUncounted) samples.push_back(Microseconds(Clock::now() - before).count());
+    }
+    return times_of(samples);
+  }
+
+  void on_transfer_done(Transfer&) override { --under_way_; }
+
+ private:
+  static Times times_of(std::vector<double>& samples) {
     const double least = *std::min_element(samples.begin(), samples.end());
     const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
     std::nth_element(samples.begin(), middle, samples.end());
-    return Times{least, *middle};
+    return {least, *middle};
   }
 
-  void on_transfer_done(Transfer&) override { done_ = true; }
-
- private:
-  Status move(bool out, std::span<std::byte> data) {
+  Status exchange(std::span<std::byte> out, int to, std::span<std::byte> in, int from) {
     const Tag tag{.communicator = kTagSpace, .step = 0, .operation = 0};
-    Transfer transfer(*this, 0);
-    done_ = false;
-    if (out) {
-      transport_.send(peer_, tag, data, transfer);
-    } else {
-      transport_.receive(peer_, tag, data, transfer);
-    }
+    Transfer receive(*this, 0);
+    Transfer send(*this, 0);
+    under_way_ = 2;
+    transport_.receive(from, tag, in, receive);
+    transport_.send(to, tag, out, send);
     KOLO_TRY(progress_until(
-        transport_, [this] { return done_; }, abort_, deadline_,
-        fmt::format("measuring the link to rank {}", peer_)));
-    return transfer.status();
+        transport_, [this] { return under_way_ == 0; }, abort_, deadline_,
+        fmt::format("measuring the links to rank {} and from rank {}", to, from)));
+    KOLO_TRY(receive.status());
+    return send.status();
   }
 
   Transport& transport_;
-  const int peer_;
-  const bool serves_;
   const Abort& abort_;
   const Deadline deadline_;
-  bool done_ = false;
+  int under_way_ = 0;
 };
 
 double time_of_reduce(const Device& device) {
@@ -120,19 +150,20 @@ double time_of_reduce(const Device& device) {
 }
 
 std::string encode(const LinkCost& cost) {
-  return fmt::format("{} {} {}", cost.latency_us, cost.us_per_byte, cost.reduce_us_per_byte);
+  std::string text;
+  for (const auto number : kLinkCostNumbers) text += fmt::format("{} ", cost.*number);
+  return text;
 }
 
 Result<LinkCost> decode(const std::string& text, int rank) {
   LinkCost cost;
   const char* next = text.data();
   const char* const end = text.data() + text.size();
-  for (double* const value : {&cost.latency_us, &cost.us_per_byte, &cost.reduce_us_per_byte}) {
-    while (next != end && *next == ' ') ++next;
-    const auto [rest, error] = std::from_chars(next, end, *value);
-    if (error != std::errc())
+  for (const auto number : kLinkCostNumbers) {
+    const auto [rest, error] = std::from_chars(next, end, cost.*number);
+    if (error != std::errc() || rest == end)
       return KOLO_ERROR(kInternal, "rank {} sent no measurement of its link: '{}'", rank, text);
-    next = rest;
+    next = rest + 1;
   }
   return cost;
 }
@@ -145,19 +176,31 @@ Result<LinkCosts> probe_links(Bootstrap& bootstrap, Transport& transport, const 
   for (const bool same_host : {true, false}) {
     const auto pair = find_pair(world, same_host);
     if (!pair) continue;
-    std::string mine;
-    const bool serves = world.rank() == pair->first;
-    if (serves || world.rank() == pair->second) {
-      PingPong link(transport, serves ? pair->second : pair->first, serves, abort, deadline);
-      LinkCost cost;
-      KOLO_ASSIGN(const auto shortest, link.time(1));
-      KOLO_ASSIGN(const auto longest, link.time(kLong));
+    LinkCost cost;
+    const int rank = world.rank();
+    const bool decides = rank == pair->first;
+    Exchange exchange(transport, abort, deadline);
+    if (decides || rank == pair->second) {
+      const int peer = decides ? pair->second : pair->first;
+      KOLO_ASSIGN(const auto shortest, exchange.time(1, peer, decides));
+      KOLO_ASSIGN(const auto longest, exchange.time(kLong, peer, decides));
       // What disturbs a short message is mostly somebody else; a long one may profit from bursts.
       cost.latency_us = shortest.least;
       cost.us_per_byte = std::max(0.0, longest.median - cost.latency_us) / (kLong - 1);
       cost.reduce_us_per_byte = time_of_reduce(device);
-      if (serves) mine = encode(cost);
     }
+    const auto circles = circles_of(world, same_host);
+    double crowd = 0;
+    for (const auto& circle : circles) crowd += static_cast<double>(circle.size());
+    for (const auto& circle : circles) {
+      const auto me = std::find(circle.begin(), circle.end(), rank);
+      if (me == circle.end()) continue;
+      const int next = me + 1 == circle.end() ? circle.front() : me[1];
+      const int previous = me == circle.begin() ? circle.back() : me[-1];
+      KOLO_ASSIGN(const auto round, exchange.time_of_crowd(next, previous));
+      cost.crowd_us = round.median / crowd;
+    }
+    const std::string mine = decides ? encode(cost) : "";
     KOLO_ASSIGN(
         const auto measured,
         bootstrap.exchange(same_host ? "link inside hosts" : "link across hosts", mine, deadline));

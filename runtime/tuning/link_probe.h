@@ -1,6 +1,6 @@
-// Measures what messages cost, once, while the runtime starts and nothing else runs: a short
-// ping-pong between two ranks of one host, and between two of different hosts. Every rank gets the
-// same numbers. The thread that starts the runtime.
+// Measures what messages cost, once, while the runtime starts and nothing else runs: two ranks of
+// one host, and two of different hosts, send to each other, then all ranks at once. Every rank gets
+// the same numbers. The thread that starts the runtime.
 #pragma once
 
 #include "runtime/bootstrap/bootstrap.h"
@@ -16,9 +16,9 @@ struct LinkCosts {
   LinkCost across;  ///< between hosts; zeros where there is one
 };
 
-/// Collective over the world; 20 ms of messages a kind of link, or on a very slow one two rounds of
-/// two lengths. The pair stands for all links of its kind. kTimeout and kPeerLost name the two
-/// ranks.
+/// Collective over the world; 25 ms of messages a kind of link at most, or on a very slow one four
+/// rounds of 128 KiB and 35 of a byte. The pair stands for all links of its kind. kTimeout and
+/// kPeerLost name the ranks.
 Result<LinkCosts> probe_links(Bootstrap& bootstrap, Transport& transport, const World& world,
                               const Device& device, const Abort& abort, Deadline deadline);
 

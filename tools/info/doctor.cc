@@ -140,7 +140,8 @@ Finding links() {
   const auto text = [](const LinkInfo& link) {
     return link.latency_us == 0
                ? "none"
-               : fmt::format("{:.1f} us, {:.2f} GB/s", link.latency_us, link.gigabytes_per_second);
+               : fmt::format("{:.1f} us, {:.1f} us a message of all at once, {:.2f} GB/s",
+                             link.latency_us, link.crowd_us, link.gigabytes_per_second);
   };
   const std::string what =
       fmt::format("links: inside hosts {}; between hosts {}", text(info.inside), text(info.across));

@@ -41,7 +41,9 @@ std::string size_text(std::uint64_t bytes) {
 
 nlohmann::json to_json(const kolo::LinkInfo& link) {
   if (link.latency_us == 0) return nullptr;
-  return {{"latency_us", link.latency_us}, {"GBps", link.gigabytes_per_second}};
+  return {{"latency_us", link.latency_us},
+          {"GBps", link.gigabytes_per_second},
+          {"crowd_us", link.crowd_us}};
 }
 
 /// Collective: what rank 0 prints.
@@ -70,7 +72,8 @@ nlohmann::json job_json() {
 
 std::string link_text(const nlohmann::json& link) {
   if (link.is_null()) return "none";
-  return fmt::format("{:.2f} us, {:.2f} GB/s", link["latency_us"].get<double>(),
+  return fmt::format("{:.2f} us, {:.2f} us a message of all ranks at once, {:.2f} GB/s",
+                     link["latency_us"].get<double>(), link["crowd_us"].get<double>(),
                      link["GBps"].get<double>());
 }
 

@@ -2,8 +2,8 @@
 // `a[i] += b[i]` for float32, on the same bytes and in turn with it. For who works on the kernels.
 #include "runtime/device/device.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -17,10 +17,10 @@ using namespace kolo;
 using Clock = std::chrono::steady_clock;
 
 constexpr double kSampleUs = 100;  ///< so many calls a sample that the clock does not count
-constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kFloat64, DataType::kFloat16,
-                               DataType::kBFloat16, DataType::kInt64, DataType::kInt32,
-                               DataType::kInt16, DataType::kInt8, DataType::kUInt8,
-                               DataType::kBool, DataType::kComplex64, DataType::kComplex128};
+constexpr DataType kTypes[] = {DataType::kFloat32,  DataType::kFloat64,   DataType::kFloat16,
+                               DataType::kBFloat16, DataType::kInt64,     DataType::kInt32,
+                               DataType::kInt16,    DataType::kInt8,      DataType::kUInt8,
+                               DataType::kBool,     DataType::kComplex64, DataType::kComplex128};
 
 #if defined(__x86_64__)
 __attribute__((target("avx512f,prefer-vector-width=512"), optimize("O3"))) void plain_512(
@@ -123,6 +123,7 @@ int main(int argc, char** argv) {
   std::string head = fmt::format("{:>9} {:>9}", "bytes", "plain us");
   for (const DataType type : kTypes) head += fmt::format(" {:>10}", to_string(type));
   fmt::print("{}\n", head);
-  for (const std::size_t bytes : options.bytes) measure(options, std::max(sizeof(Line), bytes & ~(sizeof(Line) - 1)));
+  for (const std::size_t bytes : options.bytes)
+    measure(options, std::max(sizeof(Line), bytes & ~(sizeof(Line) - 1)));
   return 0;
 }

@@ -1,4 +1,4 @@
-"""Hosts made of network namespaces with shaped links, for tools/bench hosts: each its own network
+"""Hosts made of network namespaces with shaped links, for tools/bench hosts and chooser: each its own network
 stack and host identity, joined by a bridge. What they share is the processor, and files."""
 import json
 import os

@@ -13,7 +13,8 @@ namespace kolo {
 /// What messages of a kind of link cost, as measured by init(); zeros where there is no such link.
 struct LinkInfo {
   double latency_us = 0;
-  double gigabytes_per_second = 0;
+  double gigabytes_per_second = 0;  ///< each way, both ways at once
+  double crowd_us = 0;  ///< a message's share of a round in which all ranks send one at once
 };
 
 /// The algorithm of all-reduces from so many bytes on, up to the next choice.

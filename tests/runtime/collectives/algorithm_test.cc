@@ -59,6 +59,27 @@ TEST(Algorithm, FewBytesTakeFewMessagesAndManyTakeTheRing) {
   EXPECT_EQ(cheapest(one_host(16), 100'000, false), Algorithm::kHalvingDoubling);
 }
 
+TEST(Algorithm, RanksThatShareCoresPayForEachMessage) {
+  Network network = each_its_host(4);
+  network.across.crowd_us = 5;
+  // Four messages a round of the ring and of doubling; two trees of 2 × 3 messages up and down.
+  EXPECT_DOUBLE_EQ(price(Algorithm::kRing, network, 4000), 6 * 20 + 2 * 3 + 0.3);
+  EXPECT_DOUBLE_EQ(price(Algorithm::kRecursiveDoubling, network, 4000), 2 * (20 + 4 + 0.4));
+  EXPECT_DOUBLE_EQ(price(Algorithm::kDoubleTree, network, 4000), 12 * 5 + 4 * 4 + 2 * 4 + 0.4);
+  // Folding is one message each way: less than a round of all.
+  network = each_its_host(3);
+  network.across.crowd_us = 10;
+  EXPECT_DOUBLE_EQ(price(Algorithm::kRecursiveDoubling, network, 0), 10 + 20 + 10);
+  EXPECT_DOUBLE_EQ(price(Algorithm::kRing, network, 0), 4 * 30);
+  // Of two levels few elements are one slice's and one host's: a message each way.
+  network = hosts_of({0, 0, 1, 1});
+  network.across.crowd_us = 40;
+  EXPECT_DOUBLE_EQ(price(Algorithm::kHierarchical, network, 0), 2 * 50 + 2 * 10);
+  EXPECT_GT(price(Algorithm::kHierarchical, network, 1024),
+            price(Algorithm::kRecursiveDoubling, network, 1024));
+  EXPECT_EQ(cheapest(network, 4, false), Algorithm::kHierarchical);
+}
+
 TEST(Algorithm, ManyRanksThatAreNoPowerOfTwoTakeTheTrees) {
   // Halving would fold, and the ring has 2·(p−1) messages.
   EXPECT_EQ(cheapest(one_host(47), 1 << 20, false), Algorithm::kDoubleTree);

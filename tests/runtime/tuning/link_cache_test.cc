@@ -19,7 +19,8 @@ namespace {
 
 constexpr LinkCosts kCosts{
     .inside = {.latency_us = 0.1, .us_per_byte = 1.0 / 3, .reduce_us_per_byte = 1e-5},
-    .across = {.latency_us = 50.25, .us_per_byte = 8e-3, .reduce_us_per_byte = 0}};
+    .across = {
+        .latency_us = 50.25, .us_per_byte = 8e-3, .reduce_us_per_byte = 0, .crowd_us = 12.5}};
 
 class LinkCacheFile : public ::testing::Test {
  protected:
@@ -56,8 +57,7 @@ TEST_F(LinkCacheFile, GivesBackWhatWasStored) {
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   ASSERT_TRUE(loaded->has_value());
   for (const auto link : {&LinkCosts::inside, &LinkCosts::across})
-    for (const auto value :
-         {&LinkCost::latency_us, &LinkCost::us_per_byte, &LinkCost::reduce_us_per_byte})
+    for (const auto value : kLinkCostNumbers)
       EXPECT_EQ(((**loaded).*link).*value, (kCosts.*link).*value);
   EXPECT_FALSE((*cache("tcp; a b a b").load()).has_value()) << "of other hosts";
 }

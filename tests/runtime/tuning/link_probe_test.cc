@@ -32,7 +32,8 @@ std::vector<LinkCosts> probe(int size, int hosts) {
 }
 
 bool is_measured(const LinkCost& link) {
-  return link.latency_us > 0 && link.us_per_byte >= 0 && link.reduce_us_per_byte > 0;
+  return link.latency_us > 0 && link.us_per_byte >= 0 && link.reduce_us_per_byte > 0 &&
+         link.crowd_us > 0;
 }
 bool is_absent(const LinkCost& link) { return link.latency_us == 0 && link.us_per_byte == 0; }
 
@@ -53,9 +54,8 @@ TEST(LinkProbe, AllRanksGetTheSameNumbers) {
   const auto all = probe(5, 2);
   for (const LinkCosts& costs : all) {
     for (const auto member : {&LinkCosts::inside, &LinkCosts::across}) {
-      EXPECT_EQ((costs.*member).latency_us, (all.front().*member).latency_us);
-      EXPECT_EQ((costs.*member).us_per_byte, (all.front().*member).us_per_byte);
-      EXPECT_EQ((costs.*member).reduce_us_per_byte, (all.front().*member).reduce_us_per_byte);
+      for (const auto number : kLinkCostNumbers)
+        EXPECT_EQ(costs.*member.*number, all.front().*member.*number);
     }
   }
 }

@@ -1,0 +1,236 @@
+// kolo-chooser: whether the algorithm that kolo chooses for an all-reduce is the fastest one here.
+// Every rank has a runtime that chooses and one for each algorithm that is possible, all connected;
+// they take turns, operation by operation, so that what disturbs one disturbs all. One thread a
+// rank; tools/bench chooser starts the ranks.
+#include "runtime/bootstrap/rendezvous.h"
+#include "runtime/bootstrap/way_in.h"
+#include "runtime/runtime.h"
+#include "transport/ucx/ucx_transport.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace kolo;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t kBeyondBursts = 1 << 20;  ///< bytes
+constexpr std::int64_t kMostABatch = 200;
+
+struct Options {
+  std::uint64_t least = 4;
+  std::uint64_t most = std::uint64_t{16} << 20;
+  std::uint64_t factor = 4;
+  int samples = 15;
+  double budget_s = 1.5;  ///< of a size; fewer samples where they take longer
+  std::string json;
+};
+
+/// One that chooses ("auto"), or that has to take the algorithm of its name.
+struct Contender {
+  std::string name;
+  std::unique_ptr<Bootstrap> bootstrap;
+  std::unique_ptr<Runtime> runtime;
+  std::vector<double> times = {};  ///< microseconds, of the size under way
+};
+
+Result<Contender> make_contender(const std::string& name, int number) {
+  const Environment environment = Environment::of_process();
+  KOLO_ASSIGN(Config config, Config::from_environment(environment));
+  config.algorithm = name;
+  KOLO_ASSIGN(const WayIn way, find_way_in({}, config, environment));
+  const auto deadline = Deadline::after(std::chrono::seconds(config.init_timeout_s));
+  KOLO_ASSIGN(
+      auto bootstrap,
+      meet(way, {.secret = config.secret, .number = number + 1}, environment, deadline));
+  KOLO_ASSIGN(auto transport,
+              make_ucx_transport({.environment = environment, .interface = config.interface}));
+  Log log(config.log_level);
+  KOLO_ASSIGN(auto runtime, Runtime::start(*bootstrap, {std::move(config), std::move(log),
+                                                        std::move(transport)}));
+  return Contender{name, std::move(bootstrap), std::move(runtime)};
+}
+
+/// The runtime takes the algorithm that it is made to take, and it is one of two levels only where
+/// there are two.
+bool is_possible(const Contender& contender) {
+  const World& world = contender.runtime->world();
+  if (contender.name == "hierarchical")
+    return world.local_size() > 1 && world.local_size() < world.size();
+  return contender.name == "auto" ||
+         contender.runtime->info().allreduces.front().algorithm == contender.name;
+}
+
+std::string chosen_at(const RuntimeInfo& info, std::uint64_t bytes) {
+  if (bytes <= info.two_shot_bytes) return bytes <= info.one_shot_bytes ? "one_shot" : "two_shot";
+  std::string name;
+  for (const auto& from : info.allreduces)
+    if (from.from_bytes <= bytes) name = from.algorithm;
+  return name;
+}
+
+Status reduce(Contender& contender, std::vector<float>& data, std::uint64_t bytes) {
+  auto* const memory = reinterpret_cast<std::byte*>(data.data());
+  return contender.runtime->allreduce_ordered(memory, memory,
+                                              static_cast<std::int64_t>(bytes / sizeof(float)),
+                                              DataType::kFloat32, ReduceOp::kSum);
+}
+
+/// Rank 0's number on all ranks.
+Result<std::int64_t> agree(Contender& contender, std::int64_t mine) {
+  std::int64_t number = contender.runtime->world().rank() == 0 ? mine : 0;
+  auto* const memory = reinterpret_cast<std::byte*>(&number);
+  KOLO_TRY(contender.runtime->allreduce_ordered(memory, memory, 1, DataType::kInt64,
+                                                ReduceOp::kSum));
+  return number;
+}
+
+Status measure(const Options& options, std::vector<Contender>& all, std::vector<float>& data,
+               std::uint64_t bytes) {
+  const auto microseconds_since = [](Clock::time_point begin) {
+    return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+  };
+  double slowest = 0;
+  for (Contender& contender : all) {
+    contender.times.clear();
+    KOLO_TRY(reduce(contender, data, bytes));
+    const auto begin = Clock::now();
+    KOLO_TRY(reduce(contender, data, bytes));
+    slowest = std::max(slowest, microseconds_since(begin));
+  }
+  // A sample lasts long enough for the clock, and moves more than a shaped link lets through at
+  // once; the first operation of a turn wakes the runtime up.
+  const auto wanted = std::max(static_cast<std::int64_t>(500 / slowest),
+                               static_cast<std::int64_t>(kBeyondBursts / bytes));
+  KOLO_ASSIGN(const std::int64_t batch,
+              agree(all[0], std::clamp(wanted, std::int64_t{1}, kMostABatch)));
+  const double round_us = slowest * static_cast<double>(all.size()) * static_cast<double>(batch + 1);
+  KOLO_ASSIGN(const std::int64_t samples,
+              agree(all[0], std::clamp(static_cast<std::int64_t>(options.budget_s * 1e6 / round_us),
+                                       std::int64_t{5}, std::int64_t{options.samples})));
+  for (std::int64_t sample = 0; sample < samples; ++sample) {
+    for (Contender& contender : all) {
+      KOLO_TRY(reduce(contender, data, bytes));
+      const auto begin = Clock::now();
+      for (std::int64_t i = 0; i < batch; ++i) KOLO_TRY(reduce(contender, data, bytes));
+      contender.times.push_back(microseconds_since(begin) / static_cast<double>(batch));
+    }
+  }
+  return {};
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+nlohmann::json row_of(const std::vector<Contender>& all, std::uint64_t bytes) {
+  nlohmann::json row = {{"size", bytes}, {"chosen", chosen_at(all[0].runtime->info(), bytes)}};
+  std::string best;
+  double least = 0;
+  for (const Contender& contender : all) {
+    const double time = median(contender.times);
+    row["times_us"][contender.name] = time;
+    if (contender.name == "auto" || (!best.empty() && time >= least)) continue;
+    best = contender.name;
+    least = time;
+  }
+  row["best"] = best;
+  // The chosen one's time as the forced one has it, too: both are one algorithm, and their
+  // difference is noise. Nobody is forced to the exchanges of small messages.
+  const auto forced = row["times_us"].find(row["chosen"].get<std::string>());
+  const double chosen = row["times_us"]["auto"];
+  row["ratio"] = chosen / least;
+  row["ratio_forced"] = (forced == row["times_us"].end() ? chosen : forced->get<double>()) / least;
+  return row;
+}
+
+void print(const nlohmann::json& row) {
+  std::string line = fmt::format("{:>9} {:>19} {:>19} {:6.2f} {:6.2f} ", row["size"].get<std::uint64_t>(),
+                                 row["chosen"].get<std::string>(), row["best"].get<std::string>(),
+                                 row["ratio"].get<double>(), row["ratio_forced"].get<double>());
+  for (const auto& [name, time] : row["times_us"].items())
+    line += fmt::format(" {}={:.1f}", name, time.get<double>());
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+Status run(const Options& options) {
+  std::vector<Contender> all;
+  int number = 0;
+  for (const std::string name : {"auto", "mapped", "ring", "bidirectional_ring",
+                                 "recursive_doubling", "halving_doubling", "double_tree",
+                                 "hierarchical"}) {
+    KOLO_ASSIGN(Contender contender, make_contender(name, number++));
+    if (is_possible(contender)) all.push_back(std::move(contender));
+  }
+  const World& world = all[0].runtime->world();
+  const RuntimeInfo info = all[0].runtime->info();
+  nlohmann::json report = {{"ranks", world.size()}, {"local_ranks", world.local_size()},
+                           {"inside_us", info.inside.latency_us},
+                           {"inside_GBps", info.inside.gigabytes_per_second},
+                           {"across_us", info.across.latency_us},
+                           {"inside_crowd_us", info.inside.crowd_us},
+                           {"across_crowd_us", info.across.crowd_us},
+                           {"across_GBps", info.across.gigabytes_per_second}};
+  if (world.rank() == 0) {
+    fmt::print("# {}\n", report.dump());
+    fmt::print("{:>9} {:>19} {:>19} {:>6} {:>6} us\n", "bytes", "chosen", "best", "ratio",
+               "forced");
+  }
+  std::vector<float> data(options.most / sizeof(float) + 1);
+  for (std::uint64_t bytes = options.least; bytes <= options.most; bytes *= options.factor) {
+    KOLO_TRY(measure(options, all, data, bytes));
+    if (world.rank() != 0) continue;
+    report["rows"].push_back(row_of(all, bytes));
+    print(report["rows"].back());
+  }
+  if (world.rank() == 0 && !options.json.empty()) {
+    std::ofstream file(options.json);
+    file << report.dump(1) << '\n';
+    if (!file.flush()) return KOLO_ERROR(kInvalidArgument, "cannot write {}", options.json);
+  }
+  for (Contender& contender : all) {
+    KOLO_TRY(agree(contender, 0));
+    contender.runtime->shut_down();
+  }
+  return {};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app(
+      "All-reduce of float32 by the algorithm that kolo chooses and by every other one that is\n"
+      "possible, in turn. Prints what is chosen, what is fastest, and the chosen one's time divided\n"
+      "by the fastest one's: as it was chosen, and as it was forced.");
+  app.add_option("-b,--minbytes", options.least, "smallest size (4)")
+      ->transform(CLI::AsSizeValue(false));
+  app.add_option("-e,--maxbytes", options.most, "largest size (16M)")
+      ->transform(CLI::AsSizeValue(false));
+  app.add_option("-f,--stepfactor", options.factor, "factor between sizes (4)")
+      ->check(CLI::Range(2, 1 << 20));
+  app.add_option("-n,--samples", options.samples, "of each algorithm and size (15)")
+      ->check(CLI::Range(1, 10'000));
+  app.add_option("--budget", options.budget_s, "seconds a size (1.5)");
+  app.add_option("-J,--json", options.json, "file for the report");
+  CLI11_PARSE(app, argc, argv);
+  if (const Status done = run(options); !done.ok()) {
+    fmt::print(stderr, "kolo-chooser: {}\n", done.error().message);
+    return 1;
+  }
+  return 0;
+}
