@@ -124,6 +124,9 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   KOLO_ASSIGN(auto bootstrap, meet(way, std::move(meeting), environment, Deadline::after(timeout)));
   Bootstrap& way_in = *bootstrap;
   g.bootstraps.push_back(std::move(bootstrap));
+  // After MPI_Init(): what MPI registers itself must run after MPI_Finalize().
+  static const int registered = std::atexit(at_exit);
+  KOLO_CHECK(registered == 0);
   auto runtime = connect(way_in, way, options, environment, std::move(config), std::move(log));
   way_in.leave(runtime.ok(), Deadline::after(timeout));
   if (runtime.ok()) check_local_rank(way, (*runtime)->world(), level);
@@ -139,8 +142,7 @@ void init(const InitOptions& options) {
   refuse_in_child(g, "init");
   const std::lock_guard lock(g.mutex);
   if (g.runtime) raise(KOLO_ERROR(kInvalidArgument, "kolo::init() was called twice"));
-  static const int registered =
-      std::atexit(at_exit) | pthread_atfork(nullptr, nullptr, on_fork_in_child);
+  static const int registered = pthread_atfork(nullptr, nullptr, on_fork_in_child);
   KOLO_CHECK(registered == 0);
   auto runtime = start(g, options);
   if (!runtime.ok()) {
