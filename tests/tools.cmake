@@ -84,6 +84,9 @@ if(TARGET mnist)
     --out ${CMAKE_CURRENT_BINARY_DIR}/losses.png)
   set_tests_properties(bench_scaling PROPERTIES TIMEOUT 180 LABELS "tools;torch"
     SKIP_RETURN_CODE 77 RUN_SERIAL ON)
+  add_test(NAME bench_training COMMAND ${PROJECT_SOURCE_DIR}/tools/bench training --rounds 1
+    --epochs 2 -T 80 --program $<TARGET_FILE:mnist>)
+  set_tests_properties(bench_training PROPERTIES TIMEOUT 180 LABELS "tools;torch" RUN_SERIAL ON)
 endif()
 add_test(NAME bench COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/bench_test)
 set_tests_properties(bench PROPERTIES TIMEOUT 60 LABELS tools)
