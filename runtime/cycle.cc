@@ -25,14 +25,12 @@ Error no_memory(const Entry& entry, const RowLayout& layout) {
 }  // namespace
 
 Cycle::Cycle(GroupRegistry& groups, Transport& transport, const Device& device, HostWindow& window,
-             OneShot& one_shot, const LinkCosts& links, const Config& config, const Log& log,
-             Timeline& timeline)
+             const LinkCosts& links, const Config& config, const Log& log, Timeline& timeline)
     : groups_(groups),
       world_(groups.world().communicator),
       transport_(transport),
       device_(device),
       window_(window),
-      one_shot_(one_shot),
       links_(links),
       config_(config),
       log_(log),
@@ -90,7 +88,12 @@ bool Cycle::drain(Group& group) {
     PlannedOperation operation{Door::kOrdered, group.next_sequence(Door::kOrdered)};
     operation.participants = group.communicator.size();
     operation.contributors = {operation.participants};
-    operation.layout = layout_of(entry.signature, {}, group.communicator);
+    // All ranks make the same call, so they have the same splits.
+    const auto ranks = static_cast<std::size_t>(group.communicator.size());
+    operation.layout = layout_of(
+        entry.signature,
+        is_row_wise(entry.signature.kind) ? SplitTable(ranks, entry.splits) : SplitTable(),
+        group.communicator);
     operation.entries.push_back(std::move(entry));
     trace_.agreed(operation.entries);
     group.planned.push_back(std::move(operation));
@@ -287,7 +290,8 @@ void Cycle::hand_back(Group& group, const Entry& entry, Status status, Outcome o
 std::unique_ptr<Operation> Cycle::take_idle_operation(Group& group) {
   if (group.idle.empty()) {
     return std::make_unique<Operation>(group.communicator, transport_, device_, arena_, window_,
-                                       one_shot_, schedules_, links_, config_, trace_.timeline());
+                                       group.place, group.one_shot, schedules_, links_, config_,
+                                       trace_.timeline());
   }
   auto operation = std::move(group.idle.back());
   group.idle.pop_back();

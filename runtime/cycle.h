@@ -23,17 +23,16 @@ class Cycle final : public TransportListener {
   using Clock = std::chrono::steady_clock;
 
   Cycle(GroupRegistry& groups, Transport& transport, const Device& device, HostWindow& window,
-        OneShot& one_shot, const LinkCosts& links, const Config& config, const Log& log,
-        Timeline& timeline);
+        const LinkCosts& links, const Config& config, const Log& log, Timeline& timeline);
 
   /// One pass over all stages, never blocking; true if anything moved.
   bool step();
 
-  /// Begins a small blocking allreduce of the ordered door. False if it must go the long way,
-  /// through the queue.
-  bool begin_one_shot(const OneShot::Request& request);
+  /// Begins a small blocking call of the ordered door, whose number it sets. False if it must go
+  /// the long way, through the queue.
+  bool begin_one_shot(Group& group, OneShot::Request& request);
   /// It is done, without an Operation.
-  void end_one_shot(const OneShot::Request& request);
+  void end_one_shot(Group& group, const OneShot::Request& request);
 
   /// Operations are running, agreed or being negotiated: worth a short spin.
   bool has_work() const;
@@ -112,7 +111,6 @@ class Cycle final : public TransportListener {
   Transport& transport_;
   const Device& device_;
   HostWindow& window_;
-  OneShot& one_shot_;
   const LinkCosts& links_;
   const Config& config_;
   const Log& log_;

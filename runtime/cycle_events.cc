@@ -16,17 +16,18 @@ constexpr int kLastWordRounds = 1000;
 
 }  // namespace
 
-bool Cycle::begin_one_shot(const OneShot::Request& request) {
+bool Cycle::begin_one_shot(Group& group, OneShot::Request& request) {
   // Behind others of its door it would overtake them.
-  if (world_.abort().raised() || one_shot_.busy() || !groups_.world().ordered.idle()) return false;
+  if (world_.abort().raised() || group.one_shot.busy() || !group.ordered.idle()) return false;
   trace_.one_shot_begun();
-  one_shot_.begin(request);
+  request.sequence = group.next_sequences[static_cast<std::size_t>(Door::kOrdered)];
+  group.one_shot.begin(request);
   return true;
 }
 
-void Cycle::end_one_shot(const OneShot::Request& request) {
-  trace_.one_shot_ended(request, one_shot_.algorithm(request),
-                        groups_.world().next_sequence(Door::kOrdered));
+void Cycle::end_one_shot(Group& group, const OneShot::Request& request) {
+  group.next_sequence(Door::kOrdered);
+  trace_.one_shot_ended(group, request);
 }
 
 void Cycle::check_health() {

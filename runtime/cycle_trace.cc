@@ -104,19 +104,21 @@ void CycleTrace::one_shot_begun() {
   if (timeline_.on()) one_shot_begun_ = trace_now();
 }
 
-void CycleTrace::one_shot_ended(const OneShot::Request& request, std::string_view algorithm,
-                                std::uint64_t sequence) {
+void CycleTrace::one_shot_ended(const Group& group, const OneShot::Request& request) {
   if (!timeline_.on()) return;
-  timeline_.record(OperationRecord{.kind = to_string(OperationKind::kAllreduce),
+  const bool gathers = request.kind == ExchangeKind::kAllgather;
+  const auto parts = static_cast<std::uint64_t>(gathers ? group.communicator.size() : 1);
+  timeline_.record(OperationRecord{.kind = to_string(request.kind),
                                    .type = to_string(request.type),
                                    .door = name_of(Door::kOrdered),
-                                   .sequence = sequence,
-                                   .elements = request.count,
-                                   .bytes = request.bytes(),
+                                   .sequence = request.sequence,
+                                   .process_set = group.communicator.id(),
+                                   .elements = request.count * parts,
+                                   .bytes = request.bytes() * parts,
                                    .blocking = true,
                                    .started = one_shot_begun_,
                                    .ended = trace_now()},
-                   algorithm);
+                   group.one_shot.algorithm(request));
 }
 
 void CycleTrace::failed(const Error& error) {

@@ -28,10 +28,9 @@ class CycleTrace {
   /// The end of a tensor, however it came.
   void finished(const Group& group, const Entry& entry, const Status& status);
 
-  /// A small blocking allreduce, which is no operation.
+  /// A small blocking call of the ordered door, which is no operation.
   void one_shot_begun();
-  void one_shot_ended(const OneShot::Request& request, std::string_view algorithm,
-                      std::uint64_t sequence);
+  void one_shot_ended(const Group& group, const OneShot::Request& request);
 
   /// The whole rank has failed.
   void failed(const Error& error);

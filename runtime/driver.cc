@@ -52,15 +52,16 @@ class Driver::Pause {
 /// What one thread blocks on; filled while it holds the token, polled with or without it.
 class Driver::Block {
  public:
-  Block(Cycle& cycle, Transport& transport, const Waker& waker, OneShot& one_shot)
-      : cycle_(cycle), transport_(transport), waker_(waker), one_shot_(one_shot) {}
+  Block(Cycle& cycle, Transport& transport, const Waker& waker, const GroupRegistry& groups)
+      : cycle_(cycle), transport_(transport), waker_(waker), groups_(groups) {}
 
   /// Holding the token: false if something has arrived already, so that there is no use in
   /// blocking.
   bool prepare(Clock::time_point until) {
     if (!transport_.arm()) return false;
-    if (!one_shot_.fall_asleep()) {
-      one_shot_.wake_up();
+    for (const auto& group : groups_.all()) {
+      if (group->one_shot.fall_asleep()) continue;
+      wake_up();
       return false;
     }
     descriptors_.assign({{waker_.fd(), POLLIN, 0}, {transport_.event_fd(), POLLIN, 0}});
@@ -87,7 +88,7 @@ class Driver::Block {
   /// needs the same ring.
   void acknowledge() {
     if (descriptors_.empty()) return;
-    one_shot_.wake_up();
+    wake_up();
     if (descriptors_[0].revents != 0) waker_.clear();
     for (std::size_t i = 2; i < descriptors_.size(); ++i) {
       if (descriptors_[i].revents != 0) cycle_.check_processes();
@@ -96,21 +97,24 @@ class Driver::Block {
   }
 
  private:
+  void wake_up() {
+    for (const auto& group : groups_.all()) group->one_shot.wake_up();
+  }
+
   Cycle& cycle_;
   Transport& transport_;
   const Waker& waker_;
-  OneShot& one_shot_;
+  const GroupRegistry& groups_;
   std::vector<pollfd> descriptors_;
   Clock::duration bound_ = {};
 };
 
 Driver::Driver(Cycle& cycle, GroupRegistry& groups, Transport& transport, Waker& waker,
-               OneShot& one_shot, Timeline& timeline, bool may_spin)
+               Timeline& timeline, bool may_spin)
     : cycle_(cycle),
       groups_(groups),
       transport_(transport),
       waker_(waker),
-      one_shot_(one_shot),
       timeline_(timeline),
       may_spin_(may_spin) {}
 
@@ -124,7 +128,7 @@ void Driver::start() {
 
 void Driver::run() {
   Pause pause(may_spin_ ? kBackgroundPolls : 0, kBackgroundYields);
-  Block block(cycle_, transport_, waker_, one_shot_);
+  Block block(cycle_, transport_, waker_, groups_);
   while (!stopping_.load(std::memory_order_acquire)) {
     {
       const auto hold = token_.acquire_background();
@@ -152,7 +156,7 @@ bool Driver::drive(Work& work, Clock::time_point until) {
   groups_.request_flush(/*wake=*/!drives);
   if (!drives) return false;
   Pause pause(may_spin_ ? kPolls : 0, kYields);
-  Block block(cycle_, transport_, waker_, one_shot_);
+  Block block(cycle_, transport_, waker_, groups_);
   while (!work.done() && !stopping_.load(std::memory_order_acquire) &&
          asked_.load(std::memory_order_acquire) == 0) {
     if (cycle_.step()) {
@@ -169,10 +173,16 @@ bool Driver::drive(Work& work, Clock::time_point until) {
   return true;
 }
 
-bool Driver::run(const OneShot::Request& request) {
+bool Driver::run(std::uint32_t set, OneShot::Request request) {
   auto hold = token_.acquire_for_waiter(Clock::time_point::max());
-  if (!hold || !cycle_.begin_one_shot(request)) return false;
-  bool done = one_shot_.advance();
+  if (!hold) return false;
+  Group* const group = groups_.find(set);
+  if (group == nullptr || !group->one_shot.takes(request.kind, request.bytes()) ||
+      !cycle_.begin_one_shot(*group, request)) {
+    return false;
+  }
+  OneShot& exchange = group->one_shot;
+  bool done = exchange.advance();
   const int polls = may_spin_ ? kPolls : 0;
   for (int i = 0; !done && i < polls + kYields; ++i) {
     if (i < polls) {
@@ -181,13 +191,13 @@ bool Driver::run(const OneShot::Request& request) {
       std::this_thread::yield();
       if (cycle_.has_work()) cycle_.step();
     }
-    done = one_shot_.advance();
+    done = exchange.advance();
   }
-  done = done && one_shot_.status().ok();
+  done = done && exchange.status().ok();
   if (done) {
-    cycle_.end_one_shot(request);
+    cycle_.end_one_shot(*group, request);
   } else {
-    one_shot_.abandon();
+    exchange.abandon();
   }
   if (!cycle_.has_work()) hold->release_quietly();
   return done;

@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <thread>
 
@@ -23,7 +24,7 @@ namespace kolo {
 class Driver final : public Work::Driver {
  public:
   /// `may_spin`: this host has a core for every one of its ranks.
-  Driver(Cycle& cycle, GroupRegistry& groups, Transport& transport, Waker& waker, OneShot& one_shot,
+  Driver(Cycle& cycle, GroupRegistry& groups, Transport& transport, Waker& waker,
          Timeline& timeline, bool may_spin);
   ~Driver() override;
 
@@ -34,10 +35,10 @@ class Driver final : public Work::Driver {
   /// drives on a user's behalf already, or the driver has stopped.
   bool drive(Work& work, std::chrono::steady_clock::time_point until) override;
 
-  /// The quick way of a small allreduce of the ordered door, all within the caller's thread. False
-  /// if it is not done at the end of a short spin, or could not begin: then the caller submits it
-  /// to the ordered door, which goes on from there. Preconditions of OneShot::begin().
-  bool run(const OneShot::Request& request);
+  /// The quick way of a small call of a process set's ordered door, all within the caller's thread.
+  /// False if it is not done at the end of a short spin, or could not begin, for instance since it
+  /// is not small: then the caller submits it to the ordered door, which goes on from there.
+  bool run(std::uint32_t set, OneShot::Request request);
 
   /// Ends the background thread, lets waiting threads go, and runs `last` as the last holder of the
   /// token. Nobody drives afterwards. Further calls do nothing.
@@ -71,7 +72,6 @@ class Driver final : public Work::Driver {
   GroupRegistry& groups_;
   Transport& transport_;
   Waker& waker_;
-  OneShot& one_shot_;
   Timeline& timeline_;
   const bool may_spin_;
   ProgressToken token_;

@@ -9,14 +9,16 @@
 
 namespace kolo {
 
-Group::Group(Communicator members, Transport& transport, Waker& waker, const Config& config,
-             const Log& log)
+Group::Group(Communicator members, int its_place, Transport& transport, Waker& waker,
+             HostWindow& window, const Config& config, const Log& log)
     : communicator(std::move(members)),
       table(waker, static_cast<std::uint64_t>(config.batch_size)),
       control_plane(transport, communicator),
       controller(communicator, control_plane, config, log),
       point_to_point(communicator, control_plane, config),
-      departures(communicator.size()) {}
+      departures(communicator.size()),
+      place(its_place),
+      one_shot(communicator, window, host_device(), control_plane) {}
 
 Progress Group::progress(int reader) const {
   Progress progress{controller.counters().agreements, next_sequences,
@@ -37,11 +39,30 @@ Progress Group::progress(int reader) const {
   return progress;
 }
 
-GroupRegistry::GroupRegistry(World world, Transport& transport, Waker& waker, const Config& config,
-                             const Log& log)
-    : transport_(transport), waker_(waker), config_(config), log_(log) {
-  groups_.push_back(std::make_unique<Group>(Communicator(0, std::move(world)), transport_, waker_,
-                                            config_, log_));
+GroupRegistry::GroupRegistry(World world, Transport& transport, Waker& waker, HostWindow& window,
+                             const Config& config, const Log& log)
+    : transport_(transport), waker_(waker), window_(window), config_(config), log_(log) {
+  groups_.push_back(std::make_unique<Group>(Communicator(0, std::move(world)), 0, transport_,
+                                            waker_, window_, config_, log_));
+}
+
+int GroupRegistry::free_place(const std::vector<int>& ranks) const {
+  std::array<bool, HostWindow::kPlaces> taken = {true};  // the world's
+  for (const auto& group : groups_) {
+    if (group->removed || group->place == HostWindow::kNoPlace) continue;
+    const bool meets = std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
+      return group->communicator.index_of(rank).has_value();
+    });
+    if (meets) taken[static_cast<std::size_t>(group->place)] = true;
+  }
+  const auto it = std::find(taken.begin(), taken.end(), false);
+  return it == taken.end() ? HostWindow::kNoPlace : static_cast<int>(it - taken.begin());
+}
+
+void GroupRegistry::open_boards() {
+  boards_are_open_ = true;
+  for (const auto& group : groups_)
+    if (group->is_member()) group->one_shot.open(group->place);
 }
 
 Group* GroupRegistry::find(std::uint32_t id) const {
@@ -57,8 +78,10 @@ Result<Group*> GroupRegistry::add(const std::vector<int>& ranks) {
     return KOLO_ERROR(kInvalidArgument, "there is a process set of ranks {} already: number {}",
                       fmt::join(ranks, ", "), group->communicator.id());
   }
-  auto group = std::make_unique<Group>(Communicator(next_id_, world().communicator, ranks),
-                                       transport_, waker_, config_, log_);
+  auto group =
+      std::make_unique<Group>(Communicator(next_id_, world().communicator, ranks),
+                              free_place(ranks), transport_, waker_, window_, config_, log_);
+  if (boards_are_open_ && group->is_member()) group->one_shot.open(group->place);
   const std::lock_guard lock(mutex_);
   ++next_id_;
   groups_.push_back(std::move(group));

@@ -6,6 +6,8 @@
 #include "runtime/base/log.h"
 #include "runtime/base/waker.h"
 #include "runtime/communicator/control_plane.h"
+#include "runtime/communicator/host_window.h"
+#include "runtime/communicator/one_shot.h"
 #include "runtime/health/departures.h"
 #include "runtime/negotiation/controller.h"
 #include "runtime/negotiation/point_to_point.h"
@@ -28,8 +30,9 @@
 namespace kolo {
 
 struct Group {
-  Group(Communicator members, Transport& transport, Waker& waker, const Config& config,
-        const Log& log);
+  /// `place`: in the window (HostWindow::kPlaces); boards are open once the window is.
+  Group(Communicator members, int place, Transport& transport, Waker& waker, HostWindow& window,
+        const Config& config, const Log& log);
 
   bool is_member() const { return communicator.rank() >= 0; }
   bool has_work() const { return !running.empty() || !planned.empty() || controller.has_pending(); }
@@ -46,6 +49,8 @@ struct Group {
   Controller controller;
   PointToPoint point_to_point;
   Departures departures;
+  const int place;
+  OneShot one_shot;
 
   bool flush = false;
   bool removed = false;
@@ -58,8 +63,8 @@ struct Group {
 /// All groups of a rank. Any thread finds one by its number; the token's holder adds and removes.
 class GroupRegistry {
  public:
-  GroupRegistry(World world, Transport& transport, Waker& waker, const Config& config,
-                const Log& log);
+  GroupRegistry(World world, Transport& transport, Waker& waker, HostWindow& window,
+                const Config& config, const Log& log);
 
   Group& world() { return *groups_.front(); }
   const Group& world() const { return *groups_.front(); }
@@ -74,6 +79,9 @@ class GroupRegistry {
   /// Token holder: adds a set of world ranks, ascending, under the next number. kInvalidArgument if
   /// there is one of the same ranks.
   Result<Group*> add(const std::vector<int>& ranks);
+  /// Token holder, or before there is one: the windows are open, and what is added later has its
+  /// boards at once.
+  void open_boards();
   /// Token holder: nobody finds it any more. kInvalidArgument if there is none, or it is the world.
   Result<Group*> remove(std::uint32_t id);
   /// Token holder: destroys removed groups that run nothing any more.
@@ -97,14 +105,20 @@ class GroupRegistry {
 
  private:
   Error no_such_group(std::uint32_t id) const;
+  /// The lowest place that no other set of any of these ranks has; kNoPlace if there is none. All
+  /// ranks know all sets in the same order, so they find the same. A set that was removed has left
+  /// its place: removing it was agreed on while it ran nothing.
+  int free_place(const std::vector<int>& ranks) const;
 
   Transport& transport_;
   Waker& waker_;
+  HostWindow& window_;
   const Config& config_;
   const Log& log_;
   mutable std::mutex mutex_;  ///< guards changes of groups_, and other threads' reading of it
   std::vector<std::unique_ptr<Group>> groups_;
   std::uint32_t next_id_ = 1;
+  bool boards_are_open_ = false;
 };
 
 }  // namespace kolo

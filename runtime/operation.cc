@@ -19,9 +19,35 @@ constexpr std::size_t kLargestMessage = 16 << 10;
 
 }  // namespace
 
+std::optional<ExchangeKind> exchange_of(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::kAllreduce:
+      return ExchangeKind::kAllreduce;
+    case OperationKind::kBroadcast:
+      return ExchangeKind::kBroadcast;
+    case OperationKind::kAllgather:
+      return ExchangeKind::kAllgather;
+    case OperationKind::kAlltoall:
+      return ExchangeKind::kAlltoall;
+    case OperationKind::kReduceScatter:
+      return ExchangeKind::kReduceScatter;
+    case OperationKind::kBarrier:
+      return ExchangeKind::kBarrier;
+    case OperationKind::kGather:
+    case OperationKind::kScatter:
+    case OperationKind::kJoin:
+    case OperationKind::kAddProcessSet:
+    case OperationKind::kRemoveProcessSet:
+    case OperationKind::kSend:
+    case OperationKind::kReceive:
+      break;
+  }
+  return std::nullopt;
+}
+
 AllreducePolicy allreduce_policy(const Communicator& communicator, const HostWindow& window,
-                                 const LinkCosts& links, const Config& config) {
-  // The window's slots are the world's: who holds one must be agreed on.
+                                 int place, const LinkCosts& links, const Config& config) {
+  // The ranks of one host in a set of several have no place of their own.
   const bool is_world = communicator.id() == 0;
   HostLayout layout(communicator.world().hosts_of(communicator.ranks()),
                     communicator.world().places_of(communicator.ranks()));
@@ -31,30 +57,43 @@ AllreducePolicy allreduce_policy(const Communicator& communicator, const HostWin
                       .inside = links.inside,
                       .across = links.across,
                       .window_bytes = shared >= least ? shared : 0},
-          .can_map = is_world && window.covers(communicator),
+          .can_map = window.covers(communicator, place),
           .forced = algorithm_of(config.algorithm),
           .deterministic = config.deterministic != 0};
 }
 
 Operation::Operation(const Communicator& communicator, Transport& transport, const Device& device,
-                     Arena& arena, HostWindow& window, OneShot& one_shot, ScheduleCache& schedules,
-                     const LinkCosts& links, const Config& config, Timeline& timeline)
+                     Arena& arena, HostWindow& window, int place, OneShot& one_shot,
+                     ScheduleCache& schedules, const LinkCosts& links, const Config& config,
+                     Timeline& timeline)
     : communicator_(communicator),
       arena_(arena),
       window_(window),
+      place_(place),
       one_shot_(one_shot),
       schedules_(schedules),
       config_(config),
-      policy_(allreduce_policy(communicator, window, links, config)),
-      executor_(transport, device, &timeline) {}
+      policy_(allreduce_policy(communicator, window, place, links, config)),
+      executor_(transport, device, &timeline) {
+  if (window.windows().empty()) return;
+  for (const int rank : communicator.ranks())
+    windows_.push_back(window.windows()[static_cast<std::size_t>(rank)]);
+}
 
 Status Operation::start(PlannedOperation plan) {
   plan_ = std::move(plan);
   started_at_ = Clock::now();
   small_ = Small::kNo;
-  if (is_one_shot()) {
-    small_ = Small::kWaits;
-    return {};
+  mismatch_ = {};
+  announced_ = {};
+  if (const auto request = one_shot_request()) {
+    const bool combines_wholes = request->op == ReduceOp::kAdasum;
+    if (!combines_wholes && one_shot_.takes(request->kind, request->bytes())) {
+      small_ = Small::kWaits;
+      return {};
+    }
+    announced_ = one_shot_.announce(*request);
+    compared_ = 0;
   }
   MemoryBinding binding;
   KOLO_TRY(bind(binding));
@@ -70,13 +109,16 @@ Operation::~Operation() { free_scratch(); }
 
 bool Operation::advance() {
   switch (small_) {
-    case Small::kNo:
+    case Small::kNo: {
+      const auto compared = one_shot_.compare(announced_, compared_);
+      if (!compared.ok()) mismatch_ = compared.error();
       return executor_.advance();
+    }
     case Small::kWaits:
       // Its caller may have begun it already and left it to this operation.
       if (!one_shot_.adopt()) {
         if (one_shot_.busy()) return false;
-        one_shot_.begin(one_shot_request());
+        one_shot_.begin(*one_shot_request());
       }
       small_ = Small::kRuns;
       return true;
@@ -90,28 +132,27 @@ bool Operation::advance() {
   return false;
 }
 
-bool Operation::is_one_shot() const {
-  const Signature& signature = plan_.entries.front().signature;
-  return plan_.door == Door::kOrdered && policy_.can_map &&
-         signature.kind == OperationKind::kAllreduce && signature.op != ReduceOp::kAdasum &&
-         one_shot_.takes(signature.bytes());
-}
-
-OneShot::Request Operation::one_shot_request() const {
+std::optional<OneShot::Request> Operation::one_shot_request() const {
+  if (plan_.door != Door::kOrdered) return std::nullopt;
   const Entry& entry = plan_.entries.front();
   const Signature& signature = entry.signature;
+  const auto kind = exchange_of(signature.kind);
+  if (!kind) return std::nullopt;
   const std::int64_t divisor = signature.op == ReduceOp::kAverage ? plan_.participants : 1;
-  return {.type = signature.type,
-          .op = signature.op,
-          .prescale = {signature.prescale},
-          .postscale = {signature.postscale, divisor},
-          .input = entry.input,
-          .output = entry.output,
-          .count = signature.elements()};
+  return OneShot::Request{.kind = *kind,
+                          .type = signature.type,
+                          .op = signature.op,
+                          .root = communicator_.index_of(signature.root).value_or(0),
+                          .prescale = {signature.prescale},
+                          .postscale = {signature.postscale, divisor},
+                          .input = entry.input,
+                          .output = entry.output,
+                          .count = plan_.layout.input_elements,
+                          .sequence = plan_.sequence};
 }
 
 std::string_view Operation::algorithm() const {
-  return small_ == Small::kNo ? executor_.algorithm() : one_shot_.algorithm(one_shot_request());
+  return small_ == Small::kNo ? executor_.algorithm() : one_shot_.algorithm(*one_shot_request());
 }
 
 StepTrace::Costs Operation::costs() const {
@@ -123,7 +164,7 @@ std::string Operation::dump_state() const {
     case Small::kNo:
       return executor_.dump_state();
     case Small::kWaits:
-      return "waits for another small all-reduce";
+      return "waits for another exchange over the boards";
     case Small::kRuns:
     case Small::kDone:
       break;
@@ -151,7 +192,7 @@ std::shared_ptr<const Schedule> Operation::choose(const WindowPlaces& places) co
       }
       request.algorithm = policy_.choose(request.count * size_of(signature.type));
       if (request.algorithm == Algorithm::kMapped) {
-        request.mapped_elements = window_.slot_bytes() / size_of(signature.type);
+        request.mapped_elements = window_.slot_bytes(place_) / size_of(signature.type);
         request.direct =
             places.input != WindowPlaces::kNowhere && places.output != WindowPlaces::kNowhere;
       }
@@ -190,6 +231,8 @@ std::shared_ptr<const Schedule> Operation::choose(const WindowPlaces& places) co
       request.peer = communicator_.rank();
       break;
     case OperationKind::kBarrier:
+      request.collective = Collective::kBarrier;
+      break;
     case OperationKind::kJoin:
     case OperationKind::kAddProcessSet:
     case OperationKind::kRemoveProcessSet:
@@ -198,7 +241,7 @@ std::shared_ptr<const Schedule> Operation::choose(const WindowPlaces& places) co
   if (request.collective != Collective::kAllreduce && is_mapped(request)) {
     request.algorithm = Algorithm::kMapped;
     request.mapped_elements =
-        std::min(window_.slot_bytes(), kMappedLanes * kMovedBlock) / size_of(signature.type);
+        std::min(window_.slot_bytes(place_), kMappedLanes * kMovedBlock) / size_of(signature.type);
   }
   return schedules_.get(request);
 }
@@ -209,7 +252,7 @@ bool Operation::is_mapped(const ScheduleRequest& request) const {
   const std::size_t element = size_of(plan_.entries.front().signature.type);
   const auto most = [&](std::uint64_t elements) {
     return elements * element > kLargestMessage &&
-           window_.slot_bytes() / kMappedLanes / element >=
+           window_.slot_bytes(place_) / kMappedLanes / element >=
                static_cast<std::uint64_t>(communicator_.size());
   };
   switch (request.collective) {

@@ -34,17 +34,21 @@ struct PlannedOperation {
   RowLayout layout = {};          ///< of an operation that is not fused
 };
 
-/// How a communicator's all-reduces are chosen.
+/// How the ordered door's exchanges call an operation; nothing of one that it does not have.
+std::optional<ExchangeKind> exchange_of(OperationKind kind);
+
+/// How a communicator's all-reduces are chosen, whose place in the window this is.
 AllreducePolicy allreduce_policy(const Communicator& communicator, const HostWindow& window,
-                                 const LinkCosts& links, const Config& config);
+                                 int place, const LinkCosts& links, const Config& config);
 
 class Operation {
  public:
   using Clock = std::chrono::steady_clock;
 
   Operation(const Communicator& communicator, Transport& transport, const Device& device,
-            Arena& arena, HostWindow& window, OneShot& one_shot, ScheduleCache& schedules,
-            const LinkCosts& links, const Config& config, Timeline& timeline);
+            Arena& arena, HostWindow& window, int place, OneShot& one_shot,
+            ScheduleCache& schedules, const LinkCosts& links, const Config& config,
+            Timeline& timeline);
   ~Operation();
 
   /// Chooses the schedule, binds the memory and begins. On failure (kOutOfMemory) the entries can
@@ -52,8 +56,12 @@ class Operation {
   Status start(PlannedOperation plan);
 
   bool advance();
-  bool done() const { return small_ == Small::kNo ? executor_.done() : small_ == Small::kDone; }
+  bool done() const {
+    if (!mismatch_.ok()) return true;
+    return small_ == Small::kNo ? executor_.done() : small_ == Small::kDone;
+  }
   const Status& status() const {
+    if (!mismatch_.ok()) return mismatch_;
     return small_ == Small::kNo ? executor_.status() : one_shot_.status();
   }
 
@@ -68,7 +76,8 @@ class Operation {
   /// What its local steps have cost, if there is a timeline.
   StepTrace::Costs costs() const;
 
-  /// Hands the entries back and frees the memory. Precondition: done(), or start() failed.
+  /// Hands the entries back and frees the memory. Precondition: done(), or start() failed; after a
+  /// failure, that no transfer touches the memory any more.
   PlannedOperation finish();
 
   /// "allreduce 'fc1.weight' and 12 more", and where its schedule stands.
@@ -79,8 +88,8 @@ class Operation {
   /// Where an operation is that one_shot_ carries.
   enum class Small : std::uint8_t { kNo, kWaits, kRuns, kDone };
 
-  bool is_one_shot() const;
-  OneShot::Request one_shot_request() const;
+  /// Nothing but of the ordered door.
+  std::optional<OneShot::Request> one_shot_request() const;
   std::shared_ptr<const Schedule> choose(const WindowPlaces& places) const;
   bool is_mapped(const ScheduleRequest& request) const;
   Status bind(MemoryBinding& binding);
@@ -98,6 +107,8 @@ class Operation {
   const Communicator& communicator_;
   Arena& arena_;
   HostWindow& window_;
+  const int place_;
+  std::vector<std::span<std::byte>> windows_;  ///< by the communicator's rank
   OneShot& one_shot_;
   ScheduleCache& schedules_;
   const Config& config_;
@@ -107,6 +118,9 @@ class Operation {
   std::vector<ArenaBlock> borrowed_;
   std::optional<std::size_t> slot_;  ///< of the window
   Small small_ = Small::kNo;
+  OrderedCall announced_;     ///< of an ordered operation that is no exchange
+  std::size_t compared_ = 0;  ///< ranks that have made the same of it
+  Status mismatch_;           ///< what they have made of it instead
   PlannedOperation plan_;
   Clock::time_point started_at_;
 };

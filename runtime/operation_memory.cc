@@ -13,11 +13,10 @@ Status Operation::bind_scratch(const Schedule& schedule, WindowPlaces places,
                                MemoryBinding& binding) {
   if (schedule.scratch_elements == 0) return {};
   if (schedule.scratch_is_mapped) {
-    slot_ = window_.take_slot();
-    const auto windows = window_.windows();  // by rank of the world, whose operation this is
+    KOLO_ASSIGN(slot_, window_.take_slot(place_));
     places.scratch = *slot_;
-    binding.mapped = {places, windows};
-    binding.scratch = windows[static_cast<std::size_t>(communicator_.rank())].data() + *slot_;
+    binding.mapped = {places, windows_};
+    binding.scratch = windows_[static_cast<std::size_t>(communicator_.rank())].data() + *slot_;
     return {};
   }
   const std::size_t bytes = schedule.scratch_elements * size_of(binding.type);
@@ -43,7 +42,7 @@ WindowPlaces Operation::places_of(const MemoryBinding& binding) const {
 void Operation::free_scratch() {
   scratch_ = {};
   borrowed_.clear();
-  if (slot_) window_.give_back_slot(*slot_);
+  if (slot_) window_.give_back_slot(place_, *slot_);
   slot_.reset();
 }
 

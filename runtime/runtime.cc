@@ -32,12 +32,9 @@ Runtime::Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> time
       log_(std::move(parts.log)),
       transport_(std::move(parts.transport)),
       timeline_(std::move(timeline)),
-      groups_(std::move(world), *transport_, waker_, config_, log_),
-      one_shot_(groups_.world().communicator, window_, host_device(),
-                groups_.world().control_plane),
-      cycle_(groups_, *transport_, host_device(), window_, one_shot_, links_, config_, log_,
-             *timeline_),
-      driver_(std::make_shared<Driver>(cycle_, groups_, *transport_, waker_, one_shot_, *timeline_,
+      groups_(std::move(world), *transport_, waker_, window_, config_, log_),
+      cycle_(groups_, *transport_, host_device(), window_, links_, config_, log_, *timeline_),
+      driver_(std::make_shared<Driver>(cycle_, groups_, *transport_, waker_, *timeline_,
                                        this->world().has_core_for_each_rank())) {}
 
 Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimeParts parts) {
@@ -95,7 +92,7 @@ Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers) {
   KOLO_TRY(window_.open(bootstrap, *transport_, world(), sizes, log_, deadline()));
   // Who forces an algorithm gets it for small messages, too.
   if (config_.algorithm == "auto" || algorithm_of(config_.algorithm) == Algorithm::kMapped)
-    one_shot_.open();
+    groups_.open_boards();
   return learn_links(bootstrap, deadline());
 }
 
@@ -176,8 +173,9 @@ RuntimeInfo Runtime::info() const {
   info.transport = transport_->description();
   info.shared_bytes = window_.slot_bytes() * HostWindow::kSlots;
   if (window_.arena() != nullptr) info.arena_bytes = window_.arena()->capacity();
-  info.one_shot_bytes = one_shot_.largest_one_shot();
-  info.two_shot_bytes = one_shot_.largest();
+  const OneShot& one_shot = groups_.world().one_shot;
+  info.one_shot_bytes = one_shot.largest_one_shot();
+  info.two_shot_bytes = one_shot.largest();
   const auto info_of = [](const LinkCost& link) {
     const double rate = link.us_per_byte > 0 ? 1e-3 / link.us_per_byte : 0;
     return LinkInfo{
@@ -185,8 +183,8 @@ RuntimeInfo Runtime::info() const {
   };
   info.inside = info_of(links_.inside);
   info.across = info_of(links_.across);
-  const AllreducePolicy policy =
-      allreduce_policy(groups_.world().communicator, window_, links_, config_);
+  const AllreducePolicy policy = allreduce_policy(groups_.world().communicator, window_,
+                                                  groups_.world().place, links_, config_);
   constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
   for (std::uint64_t bytes = 4; bytes <= kMost; bytes *= 2) {
     std::string algorithm(to_string(policy.choose(bytes)));

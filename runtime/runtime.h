@@ -48,6 +48,20 @@ struct Submission {
   std::uint32_t tag = 0;  ///< of a message
 };
 
+/// A blocking collective of the ordered door, all ranks of whose process set call it alike.
+struct OrderedArguments {
+  /// kAllreduce, kBroadcast, kAllgather, kAlltoall, kReduceScatter or kBarrier.
+  OperationKind kind = OperationKind::kAllreduce;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  /// Elements: of an allreduce and a broadcast all, of a barrier none, else of one rank's part.
+  std::int64_t count = 0;
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;  ///< of a broadcast; a rank of the world
+  std::uint32_t process_set = 0;
+};
+
 class Runtime {
  public:
   /// Collective: the ranks of `bootstrap` meet, connect and start. The bootstrap is used during the
@@ -66,7 +80,8 @@ class Runtime {
   /// The ordered door; name and absent are not used. kInvalidArgument for what can never work.
   Result<std::shared_ptr<Work>> submit_ordered(Submission submission);
 
-  /// A blocking allreduce of `count` elements of the ordered door.
+  /// A blocking call of the ordered door. kInvalidArgument for what can never work.
+  Status call_ordered(const OrderedArguments& arguments);
   Status allreduce_ordered(const std::byte* input, std::byte* output, std::int64_t count,
                            DataType type, ReduceOp op);
 
@@ -119,7 +134,6 @@ class Runtime {
   HostWindow window_;
   Waker waker_;
   GroupRegistry groups_;
-  OneShot one_shot_;
   LinkCosts links_;
   std::string way_in_;
   Cycle cycle_;

@@ -23,6 +23,35 @@ std::string complaint_about(const std::vector<int>& sorted, int size) {
   return {};
 }
 
+/// Whether the boards may carry it, as far as one rank can tell; what they cannot, the queue
+/// refuses or takes.
+bool is_valid(const OrderedArguments& call, const Communicator& communicator) {
+  const bool has_memory = call.count == 0 || (call.input != nullptr && call.output != nullptr);
+  const bool reduces =
+      call.kind == OperationKind::kAllreduce || call.kind == OperationKind::kReduceScatter;
+  return call.count >= 0 && call.count <= static_cast<std::int64_t>(Board::kLargest) &&
+         has_memory &&
+         (call.kind != OperationKind::kBroadcast || communicator.index_of(call.root).has_value()) &&
+         (!reduces || (call.op != ReduceOp::kAdasum && is_supported(call.type, call.op)));
+}
+
+/// Preconditions: is_valid(), and one of the ordered door's kinds.
+OneShot::Request exchange_for(const OrderedArguments& call, const Communicator& communicator) {
+  const int size = communicator.size();
+  const bool in_parts =
+      call.kind == OperationKind::kAlltoall || call.kind == OperationKind::kReduceScatter;
+  const auto parts = static_cast<std::uint64_t>(in_parts ? size : 1);
+  return {.kind = exchange_of(call.kind).value_or(ExchangeKind::kBarrier),
+          .type = call.type,
+          .op = call.op,
+          .root = communicator.index_of(call.root).value_or(0),
+          .prescale = {},
+          .postscale = {1.0, call.op == ReduceOp::kAverage ? size : 1},
+          .input = call.input,
+          .output = call.output,
+          .count = static_cast<std::uint64_t>(call.count) * parts};
+}
+
 }  // namespace
 
 Entry Runtime::make_entry(Submission submission) {
@@ -96,25 +125,39 @@ Result<std::shared_ptr<Work>> Runtime::submit_ordered(Submission submission) {
 
 Status Runtime::allreduce_ordered(const std::byte* input, std::byte* output, std::int64_t count,
                                   DataType type, ReduceOp op) {
-  const bool valid = count >= 0 && op != ReduceOp::kAdasum && is_supported(type, op) &&
-                     input != nullptr && output != nullptr;
-  if (valid && one_shot_.takes(static_cast<std::size_t>(count) * size_of(type))) {
-    const std::int64_t divisor = op == ReduceOp::kAverage ? world().size() : 1;
-    const OneShot::Request request{.type = type,
-                                   .op = op,
-                                   .prescale = {},
-                                   .postscale = {1.0, divisor},
-                                   .input = input,
-                                   .output = output,
-                                   .count = static_cast<std::uint64_t>(count)};
-    if (driver_->run(request)) return {};
+  return call_ordered({.input = input, .output = output, .count = count, .type = type, .op = op});
+}
+
+Status Runtime::call_ordered(const OrderedArguments& call) {
+  int size = 0;
+  std::optional<OneShot::Request> exchange;
+  const auto look = [&](const Communicator& communicator) {
+    size = communicator.size();
+    if (communicator.rank() >= 0 && is_valid(call, communicator))
+      exchange = exchange_for(call, communicator);
+  };
+  if (call.process_set == 0) {
+    look(groups_.world().communicator);  // it is always there: no lock
+  } else {
+    KOLO_TRY(groups_.with(call.process_set, [&](Group& group) -> Status {
+      look(group.communicator);
+      return {};
+    }));
   }
+  if (exchange && driver_->run(call.process_set, *exchange)) return {};
+  const bool in_parts =
+      call.kind == OperationKind::kAlltoall || call.kind == OperationKind::kReduceScatter;
   Submission submission;
-  submission.signature.type = type;
-  submission.signature.op = op;
-  submission.signature.shape = {count};
-  submission.input = input;
-  submission.output = output;
+  submission.signature.kind = call.kind;
+  submission.signature.type = call.type;
+  submission.signature.op = call.op;
+  submission.signature.root = call.root;
+  submission.signature.shape = {in_parts ? call.count * size : call.count};
+  submission.input = call.input;
+  submission.output = call.output;
+  submission.process_set = call.process_set;
+  if (call.output == nullptr && call.count > 0)
+    submission.complaint = "the memory of the output is a null pointer";
   KOLO_ASSIGN(const auto work, submit_ordered(std::move(submission)));
   return work->wait();
 }

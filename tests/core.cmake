@@ -108,6 +108,8 @@ kolo_add_test(cycle_tests LABELS inprocess SOURCES
   runtime/cycle/hosts_test.cc
   runtime/cycle/join_test.cc
   runtime/cycle/messages_test.cc
+  runtime/cycle/ordered_clash_test.cc
+  runtime/cycle/ordered_kinds_test.cc
   runtime/cycle/ordered_test.cc
   runtime/cycle/paths_test.cc
   runtime/cycle/types_test.cc

@@ -15,6 +15,11 @@ namespace {
 constexpr std::size_t kPage = 4096;
 /// Less than this a rank is not worth the trouble.
 constexpr std::size_t kSmallest = HostWindow::kSlots * 16 * kPage;
+/// Of a process set, whose operations have a few blocks under way.
+constexpr std::size_t kSetSlotBytes = 1 << 20;
+constexpr std::size_t kSetSlots = (HostWindow::kPlaces - 1) * HostWindow::kSlots;
+constexpr std::size_t kBoards = HostWindow::kPlaces * HostWindow::kBoardBytes;
+static_assert(kBoards % kPage == 0);
 
 }  // namespace
 
@@ -52,14 +57,18 @@ Status HostWindow::offer(Kind kind, Transport& transport, Sizes sizes, Offer& mi
   Status status;
   std::size_t arena = kind == Kind::kReserved ? sizes.arena / kPage * kPage : 0;
   for (std::size_t slots = sizes.slots / kPage * kPage; slots >= kSmallest;) {
-    const std::size_t fixed = kBoardBytes + slots;
-    auto region = kind == Kind::kReserved ? transport.reserve_mappable(fixed + arena)
+    const std::size_t fixed = kBoards + slots;
+    // Addresses alone; a slot gets memory when a set needs it.
+    const std::size_t sets = kSetSlots * kSetSlotBytes;
+    auto region = kind == Kind::kReserved ? transport.reserve_mappable(fixed + sets + arena)
                                           : transport.allocate_mappable(fixed);
     status = region.ok() ? (*region)->commit(0, fixed) : Status(region.error());
     if (status.ok()) {
       own_ = *std::move(region);
-      std::memset(own_->bytes().data(), 0, kBoardBytes);
-      if (arena > 0) arena_ = std::make_shared<SharedArena>(own_, fixed);
+      // What was reserved is zero, and costs nothing until it is touched.
+      if (kind == Kind::kAllocated) std::memset(own_->bytes().data(), 0, kBoards);
+      if (arena > 0) arena_ = std::make_shared<SharedArena>(own_, fixed + sets);
+      sets_begin_ = fixed;
       mine.slots = slots;
       mine.key = own_->key();
       return {};
@@ -74,7 +83,8 @@ Status HostWindow::offer(Kind kind, Transport& transport, Sizes sizes, Offer& mi
   return status;
 }
 
-Status HostWindow::map(Transport& transport, const World& world, const std::vector<Offer>& offers) {
+Status HostWindow::map(Kind kind, Transport& transport, const World& world,
+                       const std::vector<Offer>& offers) {
   windows_.assign(offers.size(), {});
   std::size_t smallest = SIZE_MAX;
   for (int rank = 0; rank < world.size(); ++rank) {
@@ -92,6 +102,7 @@ Status HostWindow::map(Transport& transport, const World& world, const std::vect
     mappings_.push_back(std::move(mapping));
   }
   slot_bytes_ = smallest / kSlots / kPage * kPage;
+  has_sets_ = kind == Kind::kReserved;
   return {};
 }
 
@@ -105,8 +116,12 @@ Status HostWindow::open(Bootstrap& bootstrap, Transport& transport, const World&
                 open_as(Kind::kAllocated, bootstrap, transport, world, sizes, log, deadline));
     static_cast<void>(allocated);  // a host without a window has been told
   }
-  for (int i = slot_bytes_ > 0 ? kSlots : 0; i > 0; --i)
-    free_slots_.push_back(kBoardBytes + static_cast<std::size_t>(i - 1) * slot_bytes_);
+  // The last one is taken first.
+  for (std::size_t i = slot_bytes_ > 0 ? kSlots : 0; i > 0; --i)
+    free_slots_[0].push_back(kBoards + (i - 1) * slot_bytes_);
+  for (std::size_t i = has_sets_ ? kSetSlots : 0; i > 0; --i)
+    free_slots_[1 + (i - 1) / kSlots].push_back(sets_begin_ + (i - 1) * kSetSlotBytes);
+  set_slot_exists_.assign(kSetSlots, false);
   return compare(bootstrap, world, deadline);
 }
 
@@ -148,7 +163,7 @@ Result<bool> HostWindow::open_as(Kind kind, Bootstrap& bootstrap, Transport& tra
     offers.push_back(std::move(offer));
   }
   Status mapped;
-  if (wanted) mapped = map(transport, world, offers);
+  if (wanted) mapped = map(kind, transport, world, offers);
   KOLO_ASSIGN(const auto outcomes,
               bootstrap.exchange(name + " mapped",
                                  mapped.ok() ? std::string() : mapped.error().message, deadline));
@@ -180,26 +195,40 @@ void HostWindow::close() {
   mappings_.clear();
   arena_.reset();
   own_.reset();
-  free_slots_.clear();
+  for (auto& slots : free_slots_) slots.clear();
+  has_sets_ = false;
   slot_bytes_ = 0;
   slot_bytes_everywhere_ = 0;
 }
 
-bool HostWindow::covers(const Communicator& communicator) const {
-  if (slot_bytes_ == 0) return false;
+std::size_t HostWindow::slot_bytes(int place) const {
+  if (place == 0) return slot_bytes_;
+  return has_sets_ ? std::min(slot_bytes_, kSetSlotBytes) : 0;
+}
+
+bool HostWindow::covers(const Communicator& communicator, int place) const {
+  if (place == kNoPlace || slot_bytes(place) == 0) return false;
   const auto& ranks = communicator.ranks();
   return std::all_of(ranks.begin(), ranks.end(), [this](int rank) {
     return !windows_[static_cast<std::size_t>(rank)].empty();
   });
 }
 
-std::size_t HostWindow::take_slot() {
-  KOLO_CHECK(!free_slots_.empty());
-  const std::size_t offset = free_slots_.back();
-  free_slots_.pop_back();
+Result<std::size_t> HostWindow::take_slot(int place) {
+  auto& free = free_slots_[static_cast<std::size_t>(place)];
+  KOLO_CHECK(!free.empty());
+  const std::size_t offset = free.back();
+  if (place != 0) {
+    const std::size_t slot = (offset - sets_begin_) / kSetSlotBytes;
+    if (!set_slot_exists_[slot]) KOLO_TRY(own_->commit(offset, kSetSlotBytes));
+    set_slot_exists_[slot] = true;
+  }
+  free.pop_back();
   return offset;
 }
 
-void HostWindow::give_back_slot(std::size_t offset) { free_slots_.push_back(offset); }
+void HostWindow::give_back_slot(int place, std::size_t offset) {
+  free_slots_[static_cast<std::size_t>(place)].push_back(offset);
+}
 
 }  // namespace kolo

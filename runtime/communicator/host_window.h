@@ -1,8 +1,14 @@
 // HostWindow: memory of every rank of a host that all its ranks have mapped, through which a
-// schedule with mapped scratch reads and writes its peers. Opened once, at start. It begins with a
-// board (OneShot), then come slots, one of which each running operation borrows as its scratch, and
-// then the arena, for users' memory. Operations tell the peers where in it their memory lies. Token
-// holder only, but for open() and arena().
+// schedule with mapped scratch reads and writes its peers. Opened once, at start. It has places:
+// the world's, which is 0, and some for process sets, one each. A place has a board (OneShot) and
+// slots, one of which each running operation borrows as its scratch. Behind them lies the arena,
+// for users' memory. Operations tell the peers where in the window their memory lies. Token holder
+// only, but for open() and arena().
+//
+// Places are apart so that sets cannot lock each other out: were slots common, ranks 0 and 1 could
+// hold all of theirs for operations of the set {0, 1, 2} that wait for rank 2, while rank 2 holds
+// all of its own for {1, 2}, in which it waits for rank 1. Within a set all ranks start the same
+// operations in the same order, and no more at once than there are slots.
 #pragma once
 
 #include "runtime/base/deadline.h"
@@ -12,6 +18,7 @@
 #include "runtime/communicator/shared_arena.h"
 #include "transport/transport.h"
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -21,10 +28,14 @@ namespace kolo {
 
 class HostWindow {
  public:
-  /// What every window begins with, zero at first: where its rank publishes (OneShot).
+  /// Of a process set without a place.
+  static constexpr int kNoPlace = -1;
+  /// What every window begins with, a board for each place, zero at first (OneShot).
   static constexpr std::size_t kBoardBytes = 200 << 10;
-  /// Operations that can hold a slot at a time.
+  /// Operations of a place that can hold a slot at a time.
   static constexpr int kSlots = 4;
+  /// Place 0 is the world's. A rank is in so many process sets at a time, and more, by messages.
+  static constexpr int kPlaces = 5;
 
   HostWindow();
   ~HostWindow();
@@ -45,16 +56,18 @@ class HostWindow {
   /// keep it.
   void close();
 
-  /// Bytes of a slot, alike on all ranks of the host; 0 without a window.
-  std::size_t slot_bytes() const { return slot_bytes_; }
+  /// Bytes of a place's slot, alike on all ranks of the host; 0 without a window.
+  std::size_t slot_bytes(int place = 0) const;
   /// The least slot of any host that has several ranks, alike on all ranks of the world; 0 if one
   /// of those hosts has no window, or if no host has several ranks.
   std::size_t slot_bytes_everywhere() const { return slot_bytes_everywhere_; }
-  /// Whether every rank of `communicator` is on this host and has its window mapped here.
-  bool covers(const Communicator& communicator) const;
-  /// The board of a rank whose window is mapped here.
-  std::span<std::byte> board(int rank) const {
-    return windows_[static_cast<std::size_t>(rank)].first(kBoardBytes);
+  /// Whether every rank of `communicator`, whose place this is, is on this host and has its window
+  /// mapped here. Of kNoPlace it is none.
+  bool covers(const Communicator& communicator, int place) const;
+  /// The board of a rank of the world whose window is mapped here.
+  std::span<std::byte> board(int rank, int place) const {
+    return windows_[static_cast<std::size_t>(rank)].subspan(
+        static_cast<std::size_t>(place) * kBoardBytes, kBoardBytes);
   }
   /// By world rank; empty for ranks of other hosts.
   std::span<const std::span<std::byte>> windows() const { return windows_; }
@@ -62,9 +75,10 @@ class HostWindow {
   /// Users' part of the own window; null without one.
   const std::shared_ptr<SharedArena>& arena() const { return arena_; }
 
-  /// Where a free slot begins in the own window. Precondition: fewer than kSlots are taken.
-  std::size_t take_slot();
-  void give_back_slot(std::size_t offset);
+  /// Where a free slot begins in the own window. kOutOfMemory, at a process set's first operations,
+  /// if there is no memory for it. Preconditions: a window, and fewer than kSlots are taken.
+  Result<std::size_t> take_slot(int place);
+  void give_back_slot(int place, std::size_t offset);
 
  private:
   struct Offer;
@@ -73,7 +87,7 @@ class HostWindow {
                        Sizes sizes, const Log& log, Deadline deadline);
   Status offer(Kind kind, Transport& transport, Sizes sizes, Offer& mine);
   Status compare(Bootstrap& bootstrap, const World& world, Deadline deadline);
-  Status map(Transport& transport, const World& world, const std::vector<Offer>& offers);
+  Status map(Kind kind, Transport& transport, const World& world, const std::vector<Offer>& offers);
 
   std::shared_ptr<MemoryRegion> own_;
   std::shared_ptr<SharedArena> arena_;
@@ -81,7 +95,10 @@ class HostWindow {
   std::vector<std::span<std::byte>> windows_;
   std::size_t slot_bytes_ = 0;
   std::size_t slot_bytes_everywhere_ = 0;
-  std::vector<std::size_t> free_slots_;
+  std::array<std::vector<std::size_t>, kPlaces> free_slots_ = {};
+  std::size_t sets_begin_ = 0;         ///< of the process sets' slots in the own window
+  std::vector<bool> set_slot_exists_;  ///< by slot: has memory
+  bool has_sets_ = false;              ///< memory was reserved, so there are places for them
 };
 
 }  // namespace kolo

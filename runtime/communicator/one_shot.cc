@@ -16,92 +16,72 @@ constexpr std::size_t kOneShotBytes = 16 << 10;
 /// What all slots together may hold, since every rank reads them all: with more bytes it pays to
 /// divide the sum among the ranks.
 constexpr std::size_t kBytesOfAllRanks = 32 << 10;
-constexpr std::size_t kTwoShotBytes = 64 << 10;
-constexpr std::size_t kCacheLine = 64;
 /// Looks at a flag: longer than a store of a peer takes to become visible.
 constexpr int kLooks = 100;
-
-// A flag tells the number of the exchange, and what its rank takes it for.
-constexpr std::uint64_t kNumberMask = 0xffffffff;
-constexpr int kCountShift = 32;
-constexpr std::uint64_t kCountMask = 0xfffff;
-constexpr int kTypeShift = 52;
-constexpr std::uint64_t kTypeMask = 0x3f;
-constexpr int kOpShift = 58;
-static_assert(kTwoShotBytes <= kCountMask);
-
-std::uint64_t flag_for(std::uint64_t number, const OneShot::Request& request) {
-  return (number & kNumberMask) | request.count << kCountShift |
-         static_cast<std::uint64_t>(request.type) << kTypeShift |
-         static_cast<std::uint64_t>(request.op) << kOpShift;
-}
-
-std::string to_text(std::uint64_t flag) {
-  return fmt::format("{} {} by {}", flag >> kCountShift & kCountMask,
-                     to_string(static_cast<DataType>(flag >> kTypeShift & kTypeMask)),
-                     to_string(static_cast<ReduceOp>(flag >> kOpShift)));
-}
+/// Of a number, above the calls'.
+constexpr int kSetShift = 44;
 
 }  // namespace
 
-/// A flag with what fits beside it on its cache line.
-struct alignas(kCacheLine) OneShot::Line {
-  std::atomic<std::uint64_t> flag = 0;  ///< number of the exchange whose data is here
-  std::byte data[56] = {};
-};
-
-struct alignas(kCacheLine) OneShot::Slot {
-  Line line;
-  alignas(kCacheLine) std::atomic<std::uint64_t> summed = 0;  ///< as a flag: the sum is here, too
-  alignas(kCacheLine) std::byte data[kTwoShotBytes];
-  std::byte sum[kTwoShotBytes / 2 + kCacheLine];  ///< the share of one rank of two at most
-};
-
-/// How a rank's window begins. Written by its rank alone.
-struct alignas(kCacheLine) OneShot::Board {
-  std::atomic<bool> asleep = false;
-  Slot slots[2];
-};
-
-OneShot::OneShot(const Communicator& world, HostWindow& window, const Device& device,
+OneShot::OneShot(const Communicator& communicator, HostWindow& window, const Device& device,
                  ControlPlane& control_plane)
-    : world_(world), window_(window), device_(device), control_plane_(control_plane) {
+    : communicator_(communicator), window_(window), device_(device), control_plane_(control_plane) {
   static_assert(sizeof(Board) <= HostWindow::kBoardBytes);
-  static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 }
 
-void OneShot::open() {
-  if (!window_.covers(world_)) return;
-  for (int rank = 0; rank < world_.size(); ++rank) {
+void OneShot::open(int place) {
+  if (!window_.covers(communicator_, place)) return;
+  for (const int rank : communicator_.ranks()) {
     // Fresh memory of a window is zero, which is what a new board is.
-    boards_.push_back(std::launder(reinterpret_cast<Board*>(window_.board(rank).data())));
+    boards_.push_back(std::launder(reinterpret_cast<Board*>(window_.board(rank, place).data())));
   }
   sources_.resize(boards_.size());
   largest_one_shot_ = std::min(kOneShotBytes, kBytesOfAllRanks / boards_.size());
-  largest_ = boards_.size() > 1 ? kTwoShotBytes : largest_one_shot_;
+  largest_ = boards_.size() > 1 ? Board::kLargest : largest_one_shot_;
+}
+
+bool OneShot::takes(ExchangeKind kind, std::size_t input_bytes) const {
+  if (boards_.empty()) return false;
+  switch (kind) {
+    case ExchangeKind::kAllgather:
+      return input_bytes <= largest_ / boards_.size();
+    case ExchangeKind::kAllreduce:
+    case ExchangeKind::kBroadcast:
+    case ExchangeKind::kAlltoall:
+    case ExchangeKind::kReduceScatter:
+    case ExchangeKind::kBarrier:
+      break;
+  }
+  return input_bytes <= largest_;
+}
+
+bool OneShot::is_two_shot(const Request& request) const {
+  return request.kind == ExchangeKind::kAllreduce && request.bytes() > largest_one_shot_;
 }
 
 std::string_view OneShot::algorithm(const Request& request) const {
   return is_two_shot(request) ? "two_shot" : "one_shot";
 }
 
-OneShot::Slot& OneShot::slot_of(std::size_t rank) const {
-  return boards_[rank]->slots[sequence_ % 2];
+OrderedCall OneShot::call_of(const Request& request) const {
+  return {std::uint64_t{communicator_.id()} << kSetShift | (request.sequence + 1),
+          what_of(request.kind, request.type, request.op, request.root, request.count)};
+}
+
+Board::Slot& OneShot::slot_of(std::size_t rank) const {
+  const std::uint64_t exchange = phase_ == Phase::kRoom ? exchange_ - 1 : exchange_;
+  return boards_[rank]->slots[exchange % 2];
 }
 
 std::byte* OneShot::data_of(std::size_t rank) const {
-  Slot& slot = slot_of(rank);
+  Board::Slot& slot = slot_of(rank);
   return request_.bytes() <= sizeof(slot.line.data) ? slot.line.data : slot.data;
 }
 
 std::uint64_t OneShot::flag_of(std::size_t rank) const {
-  const Slot& slot = slot_of(rank);
-  const auto& flag = phase_ == Phase::kInputs ? slot.line.flag : slot.summed;
+  const Board::Slot& slot = slot_of(rank);
+  const auto& flag = phase_ == Phase::kSums ? slot.summed : slot.line.flag;
   return flag.load(std::memory_order_acquire);
-}
-
-bool OneShot::arrived(std::size_t rank) const {
-  return ((flag_of(rank) ^ flag_) & kNumberMask) == 0;
 }
 
 std::uint64_t OneShot::share_begin(std::size_t rank) const {
@@ -112,95 +92,121 @@ std::uint64_t OneShot::share_begin(std::size_t rank) const {
 }
 
 void OneShot::begin(const Request& request) {
-  KOLO_CHECK(!busy_ && takes(request.bytes()));
+  KOLO_CHECK(!busy_ && takes(request.kind, request.bytes()));
   request_ = request;
-  ++sequence_;
-  flag_ = flag_for(sequence_, request);
-  publish_input();
+  ++exchange_;
+  previous_ = call_;
+  call_ = call_of(request);
   busy_ = true;
-  phase_ = Phase::kInputs;
+  looks_ = 0;
+  if (all_seen_) return publish();
+  phase_ = Phase::kRoom;
   next_ = 0;
+  end_ = boards_.size();
+}
+
+void OneShot::publish() {
+  phase_ = Phase::kInputs;
+  publish_input();
+  next_ = 0;
+  end_ = boards_.size();
+  if (request_.kind == ExchangeKind::kBroadcast) {
+    const auto root = static_cast<std::size_t>(request_.root);
+    next_ = root == own() ? end_ : root;
+    end_ = root == own() ? end_ : root + 1;
+    all_seen_ = root != own() && boards_.size() == 2;
+  } else {
+    all_seen_ = true;
+  }
   ring_sleepers();
 }
 
 void OneShot::publish_input() {
-  const auto own = static_cast<std::size_t>(world_.rank());
   const std::size_t element = size_of(request_.type);
   const auto publish = [&](std::uint64_t begin, std::uint64_t end) {
     if (begin == end) return;
-    device_.copy(request_.type, data_of(own) + begin * element, request_.input + begin * element,
+    device_.copy(request_.type, data_of(own()) + begin * element, request_.input + begin * element,
                  end - begin, request_.prescale);
   };
   if (is_two_shot(request_) && request_.prescale.is_identity()) {
     // The own share is summed straight from the input.
-    publish(0, share_begin(own));
-    publish(share_begin(own + 1), request_.count);
-  } else {
+    publish(0, share_begin(own()));
+    publish(share_begin(own() + 1), request_.count);
+  } else if (request_.kind != ExchangeKind::kBroadcast || request_.root == communicator_.rank()) {
     publish(0, request_.count);
   }
-  slot_of(own).line.flag.store(flag_, std::memory_order_release);
+  Board::Line& line = slot_of(own()).line;
+  line.what.store(call_.what, std::memory_order_relaxed);
+  line.flag.store(call_.number, std::memory_order_release);
 }
 
 void OneShot::ring_sleepers() {
   for (std::size_t rank = 0; rank < boards_.size(); ++rank) {
-    const bool is_own = rank == static_cast<std::size_t>(world_.rank());
-    if (is_own || !boards_[rank]->asleep.load(std::memory_order_relaxed)) continue;
+    if (rank == own() || !boards_[rank]->asleep.load(std::memory_order_relaxed)) continue;
     // Whom no message reaches looks again by itself, soon.
     static_cast<void>(control_plane_.send(static_cast<int>(rank), MessageKind::kDoorbell, {}));
   }
 }
 
-bool OneShot::advance() {
-  for (; next_ < boards_.size(); ++next_) {
-    const std::uint64_t flag = flag_of(next_);
-    if (flag == flag_) continue;
-    if (((flag ^ flag_) & kNumberMask) != 0) return false;
-    status_ = KOLO_ERROR(
-        kMismatch,
-        "rank {} reduces {} where rank {} reduces {}: all ranks must call allreduce_ordered() in "
-        "the same order, with the same arguments",
-        world_.rank(), to_text(flag_), next_, to_text(flag));
+bool OneShot::all_arrived() {
+  for (; next_ < end_; ++next_) {
+    if (!arrived(next_)) {
+      if (++looks_ >= kLooks) status_ = check_waited_for(next_);
+      return !status_.ok();
+    }
+    const std::uint64_t what = slot_of(next_).line.what.load(std::memory_order_relaxed);
+    if (what == awaited().what) continue;
+    status_ = mismatch(awaited(), next_, what);
     return true;
   }
-  if (!is_two_shot(request_)) {
-    for (std::size_t rank = 0; rank < boards_.size(); ++rank) sources_[rank] = data_of(rank);
-    device_.reduce(request_.type, request_.op, request_.output, sources_, request_.count,
-                   request_.postscale);
-  } else if (phase_ == Phase::kInputs) {
-    publish_sum();
-    phase_ = Phase::kSums;
-    next_ = 0;
-    ring_sleepers();
-    return advance();
-  } else {
+  return true;
+}
+
+bool OneShot::advance() {
+  while (true) {
+    if (!all_arrived()) return false;
+    if (!status_.ok()) return true;
+    if (phase_ == Phase::kRoom) {
+      publish();
+    } else if (phase_ == Phase::kInputs && is_two_shot(request_)) {
+      publish_sum();
+      phase_ = Phase::kSums;
+      next_ = 0;
+      ring_sleepers();
+    } else {
+      break;
+    }
+  }
+  if (phase_ == Phase::kSums) {
     fetch_sums();
+  } else {
+    collect();
   }
   busy_ = false;
   return true;
 }
 
 void OneShot::publish_sum() {
-  const auto own = static_cast<std::size_t>(world_.rank());
   const std::size_t element = size_of(request_.type);
-  const std::size_t begin = share_begin(own) * element;
-  const std::uint64_t count = share_begin(own + 1) - share_begin(own);
-  Slot& slot = slot_of(own);
+  const std::size_t begin = share_begin(own()) * element;
+  const std::uint64_t count = share_begin(own() + 1) - share_begin(own());
+  Board::Slot& slot = slot_of(own());
   if (count > 0) {
     for (std::size_t rank = 0; rank < boards_.size(); ++rank) {
-      const bool published = rank != own || !request_.prescale.is_identity();
+      const bool published = rank != own() || !request_.prescale.is_identity();
       sources_[rank] = (published ? data_of(rank) : request_.input) + begin;
     }
     device_.reduce(request_.type, request_.op, request_.output + begin, sources_, count,
                    request_.postscale);
     std::memcpy(slot.sum, request_.output + begin, count * element);
   }
-  slot.summed.store(flag_, std::memory_order_release);
+  slot.summed.store(call_.number, std::memory_order_release);
 }
 
 void OneShot::fetch_sums() {
   const std::size_t element = size_of(request_.type);
   for (std::size_t rank = 0; rank < boards_.size(); ++rank) {
-    if (rank == static_cast<std::size_t>(world_.rank())) continue;
+    if (rank == own()) continue;
     const std::uint64_t begin = share_begin(rank);
     const std::uint64_t count = share_begin(rank + 1) - begin;
     if (count == 0) continue;
@@ -208,10 +214,44 @@ void OneShot::fetch_sums() {
   }
 }
 
+// Also its own part comes from the board, whatever overlaps there.
+void OneShot::collect() {
+  const std::size_t ranks = boards_.size();
+  const std::size_t bytes = request_.bytes();
+  const auto reduce = [&](std::uint64_t begin, std::uint64_t count) {
+    for (std::size_t rank = 0; rank < ranks; ++rank) sources_[rank] = data_of(rank) + begin;
+    device_.reduce(request_.type, request_.op, request_.output, sources_, count,
+                   request_.postscale);
+  };
+  if (bytes == 0) return;
+  switch (request_.kind) {
+    case ExchangeKind::kAllreduce:
+      return reduce(0, request_.count);
+    case ExchangeKind::kReduceScatter:
+      return reduce(own() * (bytes / ranks), request_.count / ranks);
+    case ExchangeKind::kBroadcast:
+      if (request_.root != communicator_.rank() || request_.output != request_.input)
+        std::memcpy(request_.output, data_of(static_cast<std::size_t>(request_.root)), bytes);
+      return;
+    case ExchangeKind::kAllgather:
+      for (std::size_t rank = 0; rank < ranks; ++rank)
+        std::memcpy(request_.output + rank * bytes, data_of(rank), bytes);
+      return;
+    case ExchangeKind::kAlltoall: {
+      const std::size_t part = bytes / ranks;
+      for (std::size_t rank = 0; rank < ranks; ++rank)
+        std::memcpy(request_.output + rank * part, data_of(rank) + own() * part, part);
+      return;
+    }
+    case ExchangeKind::kBarrier:
+      return;
+  }
+}
+
 bool OneShot::fall_asleep() {
-  if (!busy_) return true;
+  if (!busy_ || next_ >= end_) return true;
   asleep_ = true;
-  std::atomic<bool>& asleep = boards_[static_cast<std::size_t>(world_.rank())]->asleep;
+  std::atomic<bool>& asleep = boards_[own()]->asleep;
   asleep.store(true, std::memory_order_seq_cst);
   // A peer that did not see this yet has published before.
   for (int i = 0; i < kLooks; ++i) {
@@ -223,16 +263,7 @@ bool OneShot::fall_asleep() {
 void OneShot::wake_up() {
   if (!asleep_) return;
   asleep_ = false;
-  boards_[static_cast<std::size_t>(world_.rank())]->asleep.store(false, std::memory_order_relaxed);
-}
-
-std::string OneShot::describe() const {
-  std::vector<int> missing;
-  for (std::size_t rank = next_; busy_ && rank < boards_.size(); ++rank) {
-    if (!arrived(rank)) missing.push_back(static_cast<int>(rank));
-  }
-  return fmt::format("{} {} of {} bytes waits for ranks {}", algorithm(request_), sequence_,
-                     request_.bytes(), fmt::join(missing, ", "));
+  boards_[own()]->asleep.store(false, std::memory_order_relaxed);
 }
 
 }  // namespace kolo

@@ -1,7 +1,8 @@
-// OneShot: the allreduce of a few bytes among ranks that map each other's windows. Every rank
-// writes its input beside a flag in its own window and sums all ranks' slots itself: one hop, and
-// one cache line a rank where flag and data fit into it. (The flat exchange of shared-memory MPIs:
-// Graham and Shipman, "MPI support for multi-core architectures", EuroPVM/MPI 2008.)
+// OneShot: the ordered calls of a few bytes among ranks that map each other's windows. Every rank
+// writes its input beside a flag on its own board and takes what it wants from all boards itself:
+// one hop, and one cache line a rank where flag and data fit into it. (The flat exchange of
+// shared-memory MPIs: Graham and Shipman, "MPI support for multi-core architectures", EuroPVM/MPI
+// 2008.) An all-reduce:
 //
 //   rank 0                      rank 1
 //   slot[k % 2] ← in0, flag k   slot[k % 2] ← in1, flag k
@@ -10,23 +11,29 @@
 //
 // With more bytes it takes two hops, and each rank sums a share (two-shot): what others sum goes
 // into the slot; the sum of the own share goes into the output and, beside a second flag, into the
-// slot, from where the others fetch it.
+// slot, from where the others fetch it. The other kinds differ in what is taken from the boards; of
+// a broadcast, ranks wait for the root's flag alone, and the root for nobody's.
 //
-// Two slots are enough: a rank that writes its k+2nd has seen every flag k+1, which each rank
-// raises only after it has read all slots k. Sums are in order of rank, so bitwise equal
-// everywhere.
+// Two slots are enough: a rank raises its flag k+1 after it has read all that it wants of slots k,
+// and writes its k+2nd once it has seen every flag k+1: most calls have seen them anyway, after a
+// broadcast the next call looks. So flags are never more than one call apart. Sums are in order of
+// rank, so bitwise equal everywhere.
 //
-// It is the one collective that is no Schedule: starting a schedule alone costs more than all of
-// it. One runs at a time; every rank runs the same ones in the same order. Token holder only.
+// Calls that are too large for it are announced on the board, so that ranks that are out of step
+// find out: who has waited for a while looks whether the other is in another call of that number.
+//
+// It is no Schedule: starting a schedule alone costs more than all of it. One runs at a time in
+// each process set, every rank runs the same ones in the same order, and each set has boards of its
+// own: what waits in one set takes nothing that another one needs. Token holder only.
 #pragma once
 
+#include "runtime/communicator/board.h"
 #include "runtime/communicator/control_plane.h"
 #include "runtime/communicator/host_window.h"
 #include "runtime/device/device.h"
 
 #include <kolo/types.h>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -39,25 +46,29 @@ namespace kolo {
 class OneShot {
  public:
   struct Request {
+    ExchangeKind kind = ExchangeKind::kAllreduce;
     DataType type = DataType::kFloat32;
     ReduceOp op = ReduceOp::kSum;
+    int root = 0;  ///< of a broadcast; the communicator's rank
     Scale prescale = {};
     Scale postscale = {};
     const std::byte* input = nullptr;
-    std::byte* output = nullptr;  ///< may be the input
-    std::uint64_t count = 0;      ///< elements
+    std::byte* output = nullptr;  ///< may be the input, or overlap it
+    /// Elements of the input: of an alltoall and a reduce-scatter a multiple of the ranks.
+    std::uint64_t count = 0;
+    std::uint64_t sequence = 0;  ///< which call of the ordered door it is
 
     std::size_t bytes() const { return count * size_of(type); }
   };
 
-  OneShot(const Communicator& world, HostWindow& window, const Device& device,
+  OneShot(const Communicator& communicator, HostWindow& window, const Device& device,
           ControlPlane& control_plane);
 
-  /// Once the windows are open.
-  void open();
+  /// Once the windows are open. Without effect where this set has no place in them.
+  void open(int place);
 
-  /// Whether it carries an allreduce of this size; alike on every rank.
-  bool takes(std::size_t bytes) const { return !boards_.empty() && bytes <= largest_; }
+  /// Whether it carries such a call; alike on every rank.
+  bool takes(ExchangeKind kind, std::size_t input_bytes) const;
   /// Bytes of the largest with one hop, and of the largest of all; 0 where ranks share no memory.
   std::size_t largest_one_shot() const { return largest_one_shot_; }
   std::size_t largest() const { return largest_; }
@@ -66,11 +77,11 @@ class OneShot {
   /// One has begun and is not done.
   bool busy() const { return busy_; }
 
-  /// Publishes the input. Preconditions: takes(request.bytes()), not busy(). The memory must last
-  /// until advance() has returned true.
+  /// Publishes the input, or begins to wait until there is room for it. Preconditions: takes() it,
+  /// not busy(). The memory must last until advance() has returned true.
   void begin(const Request& request);
-  /// Whether all ranks have published; then the output is written, or status() says what does not
-  /// fit together, and it stays busy. Precondition: busy().
+  /// Whether all that it waits for has come; then the output is written, or status() says what does
+  /// not fit together, and it stays busy. Precondition: busy().
   bool advance();
   const Status& status() const { return status_; }
 
@@ -78,6 +89,12 @@ class OneShot {
   void abandon() { abandoned_ = true; }
   /// Takes such an exchange over; false if there is none.
   bool adopt() { return std::exchange(abandoned_, false); }
+
+  /// Says on the board what this rank begins without an exchange. Nothing without boards.
+  OrderedCall announce(const Request& request);
+  /// Looks what the ranks from `next` on have made of an announced call; true once all have made
+  /// the same of it. kMismatch names both.
+  Result<bool> compare(const OrderedCall& call, std::size_t& next) const;
 
   /// Around a block of the thread that drives: peers that publish meanwhile ring its doorbell.
   /// Returns false if what is waited for has come already.
@@ -88,24 +105,31 @@ class OneShot {
   std::string describe() const;
 
  private:
-  struct Board;
-  struct Line;
-  struct Slot;
-  /// What is waited for, of every rank.
-  enum class Phase : std::uint8_t { kInputs, kSums };
-  bool is_two_shot(const Request& request) const { return request.bytes() > largest_one_shot_; }
-  Slot& slot_of(std::size_t rank) const;
+  /// What is waited for: that slots may be written, inputs, sums of shares.
+  enum class Phase : std::uint8_t { kRoom, kInputs, kSums };
+  bool is_two_shot(const Request& request) const;
+  std::size_t own() const { return static_cast<std::size_t>(communicator_.rank()); }
+  OrderedCall call_of(const Request& request) const;
+  Board::Slot& slot_of(std::size_t rank) const;
   std::byte* data_of(std::size_t rank) const;
   std::uint64_t flag_of(std::size_t rank) const;
-  bool arrived(std::size_t rank) const;
+  const OrderedCall& awaited() const { return phase_ == Phase::kRoom ? previous_ : call_; }
+  bool arrived(std::size_t rank) const { return flag_of(rank) == awaited().number; }
+  /// Whether all have come that this phase waits for, or status_ is set.
+  bool all_arrived();
+  Status check_waited_for(std::size_t rank) const;
+  Error mismatch(const OrderedCall& call, std::size_t rank, std::uint64_t what) const;
   /// Elements of the share that a rank sums begin here; rank size() stands for their end.
   std::uint64_t share_begin(std::size_t rank) const;
+  void publish();
   void publish_input();
   void publish_sum();
   void fetch_sums();
+  /// Takes what this rank wants of all inputs.
+  void collect();
   void ring_sleepers();
 
-  const Communicator& world_;
+  const Communicator& communicator_;
   HostWindow& window_;
   const Device& device_;
   ControlPlane& control_plane_;
@@ -115,11 +139,15 @@ class OneShot {
 
   Request request_;
   Status status_;
-  std::uint64_t flag_ = 0;  ///< of the running exchange
+  OrderedCall call_;      ///< of the running exchange
+  OrderedCall previous_;  ///< of the one before
   std::vector<const std::byte*> sources_;
-  std::uint64_t sequence_ = 0;
+  std::uint64_t exchange_ = 0;
   Phase phase_ = Phase::kInputs;
   std::size_t next_ = 0;  ///< the first rank that has not been seen in this phase
+  std::size_t end_ = 0;   ///< and the one behind the last
+  int looks_ = 0;         ///< in vain
+  bool all_seen_ = true;  ///< every flag of the last exchange
   bool busy_ = false;
   bool abandoned_ = false;
   bool asleep_ = false;

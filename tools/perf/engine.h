@@ -32,7 +32,9 @@ class Engine {
                    bool in_place) = 0;
 };
 
-/// kolo through its public interface. The ordered door has all-reduce alone; all else is named.
+/// Whether kolo's ordered door has it; all else is named.
+bool is_ordered(Collective collective);
+/// kolo through its public interface.
 std::unique_ptr<Engine> kolo_engine(ApiDoor door);
 /// Each rank copies the operation's bytes from one buffer into another at the same time: the limit
 /// that the memory sets. It is no collective and its result is not verified.

@@ -41,11 +41,10 @@ class KoloEngine final : public Engine {
            bool /*in_place*/) override {
     const auto allocate = [output](const Shape&) { return static_cast<void*>(output); };
     const DataType type = problem.type;
+    if (door_ == ApiDoor::kOrdered && is_ordered(problem.collective))
+      return run_ordered(problem, input, output);
     switch (problem.collective) {
       case Collective::kAllreduce:
-        if (door_ == ApiDoor::kOrdered) {
-          return allreduce_ordered(input, output, problem.count, type, problem.op);
-        }
         return allreduce(input, output, shape_, type, reduce_options_);
       case Collective::kBroadcast:
         return broadcast(output, shape_, type, problem.root, options_);
@@ -73,6 +72,28 @@ class KoloEngine final : public Engine {
   }
 
  private:
+  static void run_ordered(const Problem& problem, const std::byte* input, std::byte* output) {
+    const DataType type = problem.type;
+    switch (problem.collective) {
+      case Collective::kAllreduce:
+        return allreduce_ordered(input, output, problem.count, type, problem.op);
+      case Collective::kBroadcast:
+        return broadcast_ordered(output, problem.count, type, problem.root);
+      case Collective::kAllgather:
+        return allgather_ordered(input, output, problem.count, type);
+      case Collective::kAlltoall:
+        return alltoall_ordered(input, output, problem.count, type);
+      case Collective::kReducescatter:
+        return reducescatter_ordered(input, output, problem.count, type, problem.op);
+      case Collective::kBarrier:
+        return barrier_ordered();
+      case Collective::kGather:
+      case Collective::kScatter:
+      case Collective::kSendrecv:
+        return;
+    }
+  }
+
   const ApiDoor door_;
   std::string name_;
   CollectiveOptions options_;
@@ -96,6 +117,11 @@ class MemcpyEngine final : public Engine {
 };
 
 }  // namespace
+
+bool is_ordered(Collective collective) {
+  return collective != Collective::kGather && collective != Collective::kScatter &&
+         collective != Collective::kSendrecv;
+}
 
 std::unique_ptr<Engine> kolo_engine(ApiDoor door) { return std::make_unique<KoloEngine>(door); }
 std::unique_ptr<Engine> memcpy_engine() { return std::make_unique<MemcpyEngine>(); }

@@ -130,8 +130,8 @@ void add_what(CLI::App& app, Texts& texts, SweepOptions& sweep) {
       ->check(CLI::IsMember({"all"}) | CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--door", texts.door,
-                 "of all-reduce: ordered, without negotiation; named, as the optimizer calls it; "
-                 "all else is named")
+                 "ordered, without negotiation; named, as the optimizer calls it; gather, scatter "
+                 "and sendrecv are named always")
       ->check(CLI::IsMember(keys_of(kDoors, false)))
       ->capture_default_str();
 }

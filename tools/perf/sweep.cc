@@ -104,8 +104,7 @@ std::vector<nlohmann::json> measure(const Problem& problem, const std::vector<Va
                           {"dropped", series.states.dropped}};
     if (reduces(problem.collective)) row["redop"] = to_string(problem.op);
     if (has_root(problem.collective)) row["root"] = problem.root;
-    const bool ordered =
-        problem.collective == Collective::kAllreduce && options.door == ApiDoor::kOrdered;
+    const bool ordered = is_ordered(problem.collective) && options.door == ApiDoor::kOrdered;
     row["door"] = ordered ? "ordered" : "named";
     row["results"] = results_of(problem, variants, group, series, options.series.check);
     row["ratios"] = ratios_of(variants, group);

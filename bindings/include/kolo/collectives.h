@@ -229,10 +229,28 @@ KOLO_API std::shared_ptr<Work> recv_async(void* buffer, std::int64_t count, Data
 KOLO_API void recv(void* buffer, std::int64_t count, DataType type, int from,
                    const MessageOptions& options = {});
 
-/// The ordered door: blocking all-reduce without negotiation. Every rank makes the same ordered
-/// calls (count, type, op) in the same order, from one thread at a time; kolo cannot tell the
-/// tensor when they differ: the lengths clash and the communicator aborts.
+// The ordered door: blocking collectives without negotiation. All ranks of a process set make the
+// same ordered calls on it (kind, count, type, op, root) in the same order, from one thread at a
+// time. Ranks of one host that are out of step get kMismatch with both calls; across hosts the
+// lengths clash, or nothing comes until KOLO_OPERATION_TIMEOUT. Up to some KiB on one host, a call
+// is an exchange over shared memory in the caller's thread (docs/architecture.md).
+
+/// `count` elements each; the input may be the output.
 KOLO_API void allreduce_ordered(const void* input, void* output, std::int64_t count, DataType type,
-                                ReduceOp op);
+                                ReduceOp op, const ProcessSet& set = {});
+/// The root's `count` elements to all; the root is a rank of the world.
+KOLO_API void broadcast_ordered(void* buffer, std::int64_t count, DataType type, int root,
+                                const ProcessSet& set = {});
+/// `count` elements of each rank, end to end in order of rank; the input may lie in its place.
+KOLO_API void allgather_ordered(const void* input, void* output, std::int64_t count, DataType type,
+                                const ProcessSet& set = {});
+/// `count` elements from each rank to each: input and output hold size × count.
+KOLO_API void alltoall_ordered(const void* input, void* output, std::int64_t count, DataType type,
+                               const ProcessSet& set = {});
+/// The sum of all inputs of size × count elements; each rank gets `count` of it, in order of rank.
+KOLO_API void reducescatter_ordered(const void* input, void* output, std::int64_t count,
+                                    DataType type, ReduceOp op, const ProcessSet& set = {});
+/// Returns when all ranks have called it.
+KOLO_API void barrier_ordered(const ProcessSet& set = {});
 
 }  // namespace kolo

@@ -48,7 +48,7 @@ TEST(HostWindow, EveryRankOfAHostSeesTheOthersMemory) {
   with_windows(
       3, 1, [](int) { return kBytes; },
       [&](const Communicator& communicator, HostWindow& window) {
-        EXPECT_TRUE(window.covers(communicator));
+        EXPECT_TRUE(window.covers(communicator, 0));
         EXPECT_EQ(window.slot_bytes(), kBytes / HostWindow::kSlots);
         const auto rank = static_cast<std::size_t>(communicator.rank());
         window.windows()[rank][17] = static_cast<std::byte>(rank + 1);
@@ -64,13 +64,13 @@ TEST(HostWindow, SlotsAreApartAndComeBack) {
       2, 1, [](int) { return kBytes; },
       [](const Communicator&, HostWindow& window) {
         std::vector<std::size_t> slots;
-        for (int i = 0; i < HostWindow::kSlots; ++i) slots.push_back(window.take_slot());
-        const std::size_t first = HostWindow::kBoardBytes;
+        for (int i = 0; i < HostWindow::kSlots; ++i) slots.push_back(*window.take_slot(0));
+        const std::size_t first = HostWindow::kPlaces * HostWindow::kBoardBytes;
         const std::size_t bytes = window.slot_bytes();
         EXPECT_THAT(slots, testing::UnorderedElementsAre(first, first + bytes, first + 2 * bytes,
                                                          first + 3 * bytes));
-        window.give_back_slot(slots[2]);
-        EXPECT_EQ(window.take_slot(), slots[2]);
+        window.give_back_slot(0, slots[2]);
+        EXPECT_EQ(*window.take_slot(0), slots[2]);
       });
 }
 
@@ -78,7 +78,7 @@ TEST(HostWindow, TheSmallestWindowSetsTheSlots) {
   with_windows(
       3, 1, [](int rank) { return rank == 1 ? kBytes / 2 : kBytes; },
       [](const Communicator& communicator, HostWindow& window) {
-        EXPECT_TRUE(window.covers(communicator));
+        EXPECT_TRUE(window.covers(communicator, 0));
         EXPECT_EQ(window.slot_bytes(), kBytes / 2 / HostWindow::kSlots);
       });
 }
@@ -112,7 +112,7 @@ TEST(HostWindow, ARankWithoutRoomLeavesItsHostWithoutAWindow) {
       [](const Communicator& communicator, HostWindow& window) {
         const bool on_poor_host = communicator.rank() % 2 == 1;
         EXPECT_EQ(window.slot_bytes() == 0, on_poor_host);
-        EXPECT_FALSE(window.covers(communicator)) << "it spans two hosts";
+        EXPECT_FALSE(window.covers(communicator, 0)) << "it spans two hosts";
       });
 }
 
@@ -120,7 +120,7 @@ TEST(HostWindow, AHugeWishIsHalvedUntilItFits) {
   with_windows(
       2, 1, [](int) { return std::size_t{1} << 50; },
       [](const Communicator& communicator, HostWindow& window) {
-        EXPECT_TRUE(window.covers(communicator));
+        EXPECT_TRUE(window.covers(communicator, 0));
         EXPECT_GT(window.slot_bytes(), 0U);
       });
 }
@@ -129,12 +129,12 @@ TEST(HostWindow, NoneIsWantedAtZeroBytesNorAlone) {
   with_windows(
       2, 1, [](int) { return std::size_t{0}; },
       [](const Communicator& communicator, HostWindow& window) {
-        EXPECT_FALSE(window.covers(communicator));
+        EXPECT_FALSE(window.covers(communicator, 0));
       });
   with_windows(
       1, 1, [](int) { return kBytes; },
       [](const Communicator& communicator, HostWindow& window) {
-        EXPECT_FALSE(window.covers(communicator));
+        EXPECT_FALSE(window.covers(communicator, 0));
       });
 }
 

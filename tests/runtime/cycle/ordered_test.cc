@@ -149,8 +149,8 @@ TEST(OrderedDoorFailures, DifferentCallsNameBoth) {
     if (status.ok())
       status = runtime.allreduce_ordered(data, data, 1, DataType::kFloat32, ReduceOp::kSum);
     ASSERT_FALSE(status.ok());
-    EXPECT_THAT(status.error().message, testing::HasSubstr("reduces 8 float32 by sum"));
-    EXPECT_THAT(status.error().message, testing::HasSubstr("reduces 4 float32 by sum"));
+    EXPECT_THAT(status.error().message, testing::HasSubstr("calls allreduce of 8 float32 by sum"));
+    EXPECT_THAT(status.error().message, testing::HasSubstr("calls allreduce of 4 float32 by sum"));
     EXPECT_THAT(status.error().message, testing::HasSubstr("in the same order"));
   });
 }

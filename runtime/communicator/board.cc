@@ -1,0 +1,64 @@
+// What calls are on a board, and how messages name them. Called by OneShot; pure.
+#include "runtime/communicator/board.h"
+
+#include <fmt/format.h>
+
+namespace kolo {
+namespace {
+
+constexpr int kCountBits = 42;
+constexpr int kRootBits = 12;
+constexpr int kOpBits = 3;
+constexpr int kTypeBits = 4;
+constexpr int kRootShift = kCountBits;
+constexpr int kOpShift = kRootShift + kRootBits;
+constexpr int kTypeShift = kOpShift + kOpBits;
+constexpr int kKindShift = kTypeShift + kTypeBits;
+static_assert(kDataTypeCount <= 1 << kTypeBits && kReduceOpCount <= 1 << kOpBits);
+
+constexpr std::uint64_t mask(int bits) { return (std::uint64_t{1} << bits) - 1; }
+
+}  // namespace
+
+std::string_view to_string(ExchangeKind kind) {
+  switch (kind) {
+    case ExchangeKind::kAllreduce:
+      return "allreduce";
+    case ExchangeKind::kBroadcast:
+      return "broadcast";
+    case ExchangeKind::kAllgather:
+      return "allgather";
+    case ExchangeKind::kAlltoall:
+      return "alltoall";
+    case ExchangeKind::kReduceScatter:
+      return "reducescatter";
+    case ExchangeKind::kBarrier:
+      return "barrier";
+  }
+  return "";
+}
+
+std::uint64_t what_of(ExchangeKind kind, DataType type, ReduceOp op, int root,
+                      std::uint64_t count) {
+  return (count & mask(kCountBits)) |
+         (static_cast<std::uint64_t>(root) & mask(kRootBits)) << kRootShift |
+         static_cast<std::uint64_t>(op) << kOpShift |
+         static_cast<std::uint64_t>(type) << kTypeShift |
+         static_cast<std::uint64_t>(kind) << kKindShift;
+}
+
+std::string to_text(std::uint64_t what) {
+  const auto kind = static_cast<ExchangeKind>(what >> kKindShift);
+  std::string text(to_string(kind));
+  if (kind == ExchangeKind::kBarrier) return text;
+  text += fmt::format(" of {} {}", what & mask(kCountBits),
+                      to_string(static_cast<DataType>(what >> kTypeShift & mask(kTypeBits))));
+  if (kind == ExchangeKind::kBroadcast)
+    text += fmt::format(" from rank {}", what >> kRootShift & mask(kRootBits));
+  if (kind == ExchangeKind::kAllreduce || kind == ExchangeKind::kReduceScatter)
+    text +=
+        fmt::format(" by {}", to_string(static_cast<ReduceOp>(what >> kOpShift & mask(kOpBits))));
+  return text;
+}
+
+}  // namespace kolo

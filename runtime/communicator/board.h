@@ -1,0 +1,68 @@
+// Board: how a rank's window begins, for each place of the window: where its rank says what it
+// calls and publishes small inputs (OneShot). Written by its rank alone, read by all that map it.
+//
+// Flags carry numbers that never come back: the process set's in the upper bits, then that of the
+// ordered call, from 1. So a set that takes over the board of one that was removed takes no old
+// flag for its own.
+#pragma once
+
+#include <kolo/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace kolo {
+
+/// The calls of the ordered door.
+enum class ExchangeKind : std::uint8_t {
+  kAllreduce,
+  kBroadcast,
+  kAllgather,
+  kAlltoall,
+  kReduceScatter,
+  kBarrier,
+};
+std::string_view to_string(ExchangeKind kind);
+
+/// What a rank takes an ordered call for, in 64 bits each.
+struct OrderedCall {
+  std::uint64_t number = 0;  ///< which call it is; 0: none
+  std::uint64_t what = 0;    ///< kind, type, operation, root and count
+
+  friend bool operator==(const OrderedCall&, const OrderedCall&) = default;
+};
+/// `count`: elements of a rank's input. Counts from 2⁴² on and roots from 2¹² on are cut off.
+std::uint64_t what_of(ExchangeKind kind, DataType type, ReduceOp op, int root, std::uint64_t count);
+/// "allreduce of 8 float32 by sum", "broadcast of 2 int64 from rank 1", "barrier".
+std::string to_text(std::uint64_t what);
+
+inline constexpr std::size_t kCacheLine = 64;
+
+struct alignas(kCacheLine) Board {
+  /// The largest input of an exchange, bytes.
+  static constexpr std::size_t kLargest = 64 << 10;
+
+  /// A flag with what fits beside it on its cache line.
+  struct alignas(kCacheLine) Line {
+    std::atomic<std::uint64_t> flag = 0;  ///< number of the call whose data is here
+    std::atomic<std::uint64_t> what = 0;
+    std::byte data[48] = {};
+  };
+  struct alignas(kCacheLine) Slot {
+    Line line;
+    alignas(kCacheLine) std::atomic<std::uint64_t> summed = 0;  ///< as a flag: the sum is here, too
+    alignas(kCacheLine) std::byte data[kLargest];
+    std::byte sum[kLargest / 2 + kCacheLine];  ///< the share of one rank of two at most
+  };
+
+  std::atomic<bool> asleep = false;
+  /// The last call that no exchange carries. The number is 0 while `what` changes.
+  alignas(kCacheLine) std::atomic<std::uint64_t> announced = 0;
+  std::atomic<std::uint64_t> announced_what = 0;
+  Slot slots[2];
+};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+}  // namespace kolo

@@ -1,0 +1,86 @@
+// OneShot: finding out that ranks are out of step, and what it says of itself. Apart from the
+// exchange, whose loop never comes here while all goes well.
+#include "runtime/base/check.h"
+#include "runtime/communicator/one_shot.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <optional>
+
+namespace kolo {
+namespace {
+
+constexpr const char* kAdvice =
+    "every rank must make the same ordered calls in the same order, with the same arguments";
+
+/// What the rank of a board has announced last; nothing while it does so.
+std::optional<OrderedCall> announced_on(const Board& board) {
+  const std::uint64_t number = board.announced.load(std::memory_order_acquire);
+  // If this is newer than the number, then so is the number when it is read again: 0 at least.
+  const std::uint64_t what = board.announced_what.load(std::memory_order_acquire);
+  if (board.announced.load(std::memory_order_relaxed) != number) return std::nullopt;
+  return OrderedCall{number, what};
+}
+
+}  // namespace
+
+Error OneShot::mismatch(const OrderedCall& call, std::size_t rank, std::uint64_t what) const {
+  return KOLO_ERROR(kMismatch, "rank {} calls {} where rank {} calls {}{}: {}",
+                    communicator_.world().rank(), to_text(call.what), communicator_.ranks()[rank],
+                    to_text(what), communicator_.suffix(), kAdvice);
+}
+
+/// A rank whose flag does not come may be in a call that takes no flag.
+Status OneShot::check_waited_for(std::size_t rank) const {
+  const auto other = announced_on(*boards_[rank]);
+  // What it announced later it does after its flag, which then has come by now.
+  if (!other || other->number < awaited().number || arrived(rank)) return {};
+  if (other->number == awaited().number) return mismatch(awaited(), rank, other->what);
+  return KOLO_ERROR(kMismatch, "rank {} calls {}, which rank {} has passed and calls {}{}: {}",
+                    communicator_.world().rank(), to_text(awaited().what),
+                    communicator_.ranks()[rank], to_text(other->what), communicator_.suffix(),
+                    kAdvice);
+}
+
+OrderedCall OneShot::announce(const Request& request) {
+  if (boards_.empty()) return {};
+  const OrderedCall call = call_of(request);
+  Board& board = *boards_[own()];
+  board.announced.store(0, std::memory_order_relaxed);
+  board.announced_what.store(call.what, std::memory_order_release);
+  board.announced.store(call.number, std::memory_order_release);
+  return call;
+}
+
+Result<bool> OneShot::compare(const OrderedCall& call, std::size_t& next) const {
+  for (; call.number != 0 && next < boards_.size(); ++next) {
+    const Board& board = *boards_[next];
+    const auto other = announced_on(board);
+    if (other && other->number == call.number) {
+      if (other->what != call.what) return mismatch(call, next, other->what);
+      continue;
+    }
+    bool passed = other && other->number > call.number;
+    for (const Board::Slot& slot : board.slots) {
+      const std::uint64_t number = slot.line.flag.load(std::memory_order_acquire);
+      if (number == call.number)
+        return mismatch(call, next, slot.line.what.load(std::memory_order_relaxed));
+      passed |= number > call.number;
+    }
+    if (!passed) return false;
+  }
+  return true;
+}
+
+std::string OneShot::describe() const {
+  std::vector<int> missing;
+  for (std::size_t rank = next_; busy_ && rank < end_; ++rank) {
+    if (!arrived(rank)) missing.push_back(communicator_.ranks()[rank]);
+  }
+  return fmt::format("{} of {} as call {}{} waits for ranks {}", algorithm(request_),
+                     to_text(call_.what), request_.sequence, communicator_.suffix(),
+                     fmt::join(missing, ", "));
+}
+
+}  // namespace kolo

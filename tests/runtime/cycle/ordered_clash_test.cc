@@ -1,0 +1,93 @@
+// Ranks that are out of step at the ordered door: each learns at once who calls what, whichever way
+// either call goes. Ranks are threads.
+#include "tests/support/local_world.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ostream>
+
+namespace kolo::test {
+namespace {
+
+/// Two calls for the same place in the order.
+struct Clash {
+  const char* name;
+  OrderedArguments of_rank_1;
+  OrderedArguments of_others;
+  const char* text_of_rank_1;
+  const char* text_of_others;
+};
+void PrintTo(const Clash& clash, std::ostream* stream) { *stream << clash.name; }
+
+class OrderedClash : public testing::TestWithParam<Clash> {};
+INSTANTIATE_TEST_SUITE_P(
+    Calls, OrderedClash,
+    testing::Values(Clash{"small and large",
+                          {.count = 8},
+                          {.count = 100'000},
+                          "allreduce of 8 float32 by sum",
+                          "allreduce of 100000 float32 by sum"},
+                    Clash{"large and small",
+                          {.count = 100'000},
+                          {.count = 8},
+                          "allreduce of 100000 float32 by sum",
+                          "allreduce of 8 float32 by sum"},
+                    Clash{"large and larger",
+                          {.count = 200'000},
+                          {.count = 100'000},
+                          "allreduce of 200000 float32 by sum",
+                          "allreduce of 100000 float32 by sum"},
+                    Clash{"other roots",
+                          {.kind = OperationKind::kBroadcast, .count = 8, .root = 1},
+                          {.kind = OperationKind::kBroadcast, .count = 8, .root = 0},
+                          "broadcast of 8 float32 from rank 1",
+                          "broadcast of 8 float32 from rank 0"},
+                    Clash{"other kinds",
+                          {.kind = OperationKind::kAllgather, .count = 4},
+                          {.count = 4},
+                          "allgather of 4 float32",
+                          "allreduce of 4 float32 by sum"},
+                    Clash{"a root that does not wait",
+                          {.kind = OperationKind::kBroadcast, .count = 8, .root = 1},
+                          {.kind = OperationKind::kBroadcast, .count = 100'000, .root = 1},
+                          "broadcast of 8 float32 from rank 1",
+                          "broadcast of 100000 float32 from rank 1"},
+                    Clash{"a barrier",
+                          {.kind = OperationKind::kBarrier},
+                          {.count = 100'000},
+                          "barrier",
+                          "allreduce of 100000 float32 by sum"}),
+    [](const auto& clash) {
+      std::string name = clash.param.name;
+      std::replace(name.begin(), name.end(), ' ', '_');
+      return name;
+    });
+
+TEST_P(OrderedClash, NamesBothCallsAtOnce) {
+  const auto begun = std::chrono::steady_clock::now();
+  run_local_world(3, [&](int rank, Runtime& runtime) {
+    std::vector<float> memory(200'000, 1);
+    OrderedArguments call = rank == 1 ? GetParam().of_rank_1 : GetParam().of_others;
+    call.input = reinterpret_cast<const std::byte*>(memory.data());
+    call.output = reinterpret_cast<std::byte*>(memory.data());
+    std::vector<float> gathered(3 * 8);
+    if (call.kind == OperationKind::kAllgather)
+      call.output = reinterpret_cast<std::byte*>(gathered.data());
+    Status status = runtime.call_ordered(call);
+    // A rank that needed nothing from the others learns with the next.
+    if (status.ok()) status = runtime.call_ordered({.kind = OperationKind::kBarrier});
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, ErrorCode::kMismatch) << status.error().message;
+    EXPECT_THAT(status.error().message, testing::HasSubstr(GetParam().text_of_rank_1));
+    EXPECT_THAT(status.error().message, testing::HasSubstr(GetParam().text_of_others));
+    EXPECT_THAT(status.error().message, testing::HasSubstr("in the same order"));
+  });
+  // Not by KOLO_OPERATION_TIMEOUT, which is minutes.
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
+}
+
+}  // namespace
+}  // namespace kolo::test

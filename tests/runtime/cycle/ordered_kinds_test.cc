@@ -1,0 +1,263 @@
+// The ordered door's collectives against a plain reference: every kind, every type, 1 to 9 ranks,
+// odd counts, apart and in place, by boards, by windows and by messages; on overlapping process
+// sets at once. Ranks are threads.
+#include "runtime/device/element.h"
+#include "tests/support/guarded_memory.h"
+#include "tests/support/local_world.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <thread>
+#include <tuple>
+
+namespace kolo::test {
+namespace {
+
+struct Call {
+  OperationKind kind = OperationKind::kAllreduce;
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  std::size_t count = 0;  ///< as of OrderedArguments
+  std::size_t root = 0;   ///< by place in the set
+  Placement placement = Placement::kApart;
+};
+
+constexpr OperationKind kKinds[] = {OperationKind::kAllreduce,     OperationKind::kBroadcast,
+                                    OperationKind::kAllgather,     OperationKind::kAlltoall,
+                                    OperationKind::kReduceScatter, OperationKind::kBarrier};
+
+/// The same calls on every rank; counts on all sides of a cache line, of a board and of a block.
+std::vector<Call> calls_of(unsigned seed, int number, int ranks) {
+  constexpr std::size_t kCounts[] = {0, 1, 3, 7, 13, 1000, 4097, 8191, 70'001};
+  std::mt19937 random(seed);
+  std::vector<Call> calls;
+  while (static_cast<int>(calls.size()) < number) {
+    const Call call{kKinds[random() % std::size(kKinds)],
+                    static_cast<DataType>(random() % kDataTypeCount),
+                    static_cast<ReduceOp>(random() % kReduceOpCount),
+                    kCounts[random() % std::size(kCounts)],
+                    random() % static_cast<std::size_t>(ranks),
+                    static_cast<Placement>(random() % 3)};
+    const bool exact = call.op == ReduceOp::kSum || call.op == ReduceOp::kMax;
+    if (exact && is_supported(call.type, call.op)) calls.push_back(call);
+  }
+  return calls;
+}
+
+/// Small whole numbers, so that every sum is exact in every type.
+double input_of(const Call& call, std::size_t element, std::size_t rank) {
+  const auto value = static_cast<double>((element * 7 + rank * 3) % 5);
+  return call.type == DataType::kBool ? static_cast<double>(value > 2) : value;
+}
+
+double reduced(const Call& call, std::size_t element, std::size_t ranks) {
+  double result = input_of(call, element, 0);
+  for (std::size_t rank = 1; rank < ranks; ++rank) {
+    const double next = input_of(call, element, rank);
+    result = call.op == ReduceOp::kMax ? std::max(result, next) : result + next;
+  }
+  return call.type == DataType::kBool ? static_cast<double>(result > 0) : result;
+}
+
+std::size_t elements_in(const Call& call, std::size_t ranks) {
+  const bool by_parts =
+      call.kind == OperationKind::kAlltoall || call.kind == OperationKind::kReduceScatter;
+  if (call.kind == OperationKind::kBarrier) return 0;
+  return by_parts ? call.count * ranks : call.count;
+}
+
+std::vector<double> expected_of(const Call& call, std::size_t me, std::size_t ranks) {
+  std::vector<double> expected;
+  const auto add = [&](std::size_t rank, std::size_t begin) {
+    for (std::size_t i = 0; i < call.count; ++i)
+      expected.push_back(input_of(call, begin + i, rank));
+  };
+  if (call.kind == OperationKind::kAllreduce)
+    for (std::size_t i = 0; i < call.count; ++i) expected.push_back(reduced(call, i, ranks));
+  if (call.kind == OperationKind::kReduceScatter)
+    for (std::size_t i = 0; i < call.count; ++i)
+      expected.push_back(reduced(call, me * call.count + i, ranks));
+  if (call.kind == OperationKind::kBroadcast) add(call.root, 0);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (call.kind == OperationKind::kAllgather) add(rank, 0);
+    if (call.kind == OperationKind::kAlltoall) add(rank, me * call.count);
+  }
+  return expected;
+}
+
+/// Makes the call as member `me` of a set of these ranks of the world.
+void run_call(Runtime& runtime, std::uint32_t set, const std::vector<int>& ranks, std::size_t me,
+              const Call& call) {
+  const std::size_t element = size_of(call.type);
+  Bytes input(elements_in(call, ranks.size()) * element);
+  for (std::size_t i = 0; i * element < input.size(); ++i)
+    store_element(call.type, input.data() + i * element, input_of(call, i, me));
+  const std::vector<double> expected = expected_of(call, me, ranks.size());
+  const bool has_place =
+      call.kind == OperationKind::kAllgather || call.kind == OperationKind::kReduceScatter;
+  GuardedMemory memory(input, expected.size() * element, call.placement,
+                       has_place ? me * call.count * element : 0);
+  const bool is_barrier = call.kind == OperationKind::kBarrier;
+  const Status status =
+      runtime.call_ordered({.kind = call.kind,
+                            .input = memory.input(),
+                            .output = memory.output(),
+                            .count = is_barrier ? 0 : static_cast<std::int64_t>(call.count),
+                            .type = call.type,
+                            .op = call.op,
+                            .root = ranks[call.root],
+                            .process_set = set});
+  SCOPED_TRACE(testing::Message() << to_string(call.kind) << " of " << call.count << " "
+                                  << to_string(call.type) << " " << to_string(call.placement));
+  ASSERT_TRUE(status.ok()) << status.error().message;
+  ASSERT_EQ(memory.damage(), "");
+  const Bytes result = memory.result();
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    ASSERT_EQ(load_element(call.type, result.data() + i * element), expected[i]) << i;
+}
+
+/// By size of the world and KOLO_SHARED_MEMORY.
+class OrderedKinds : public testing::TestWithParam<std::tuple<int, const char*>> {
+ protected:
+  int size() const { return std::get<0>(GetParam()); }
+  LocalWorldOptions options() const {
+    LocalWorldOptions options;
+    options.variables = {{"KOLO_SHARED_MEMORY", std::get<1>(GetParam())}};
+    return options;
+  }
+  std::vector<int> all() const {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < size(); ++rank) ranks.push_back(rank);
+    return ranks;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(SizesAndWindows, OrderedKinds,
+                         testing::Combine(testing::Range(1, 10), testing::Values("0", "1M")));
+
+TEST_P(OrderedKinds, EveryKindTypeAndCountInAnyOrder) {
+  run_local_world(
+      size(),
+      [&](int rank, Runtime& runtime) {
+        for (const Call& call : calls_of(5, 200, size()))
+          ASSERT_NO_FATAL_FAILURE(
+              run_call(runtime, 0, all(), static_cast<std::size_t>(rank), call));
+      },
+      options());
+}
+
+// A broadcast's root runs ahead of the others, and no further than its slots allow.
+TEST_P(OrderedKinds, RootsRunAheadAndNothingIsOverwritten) {
+  run_local_world(
+      size(),
+      [&](int rank, Runtime& runtime) {
+        for (std::size_t round = 0; round < 300; ++round) {
+          const auto root = round / 10 % static_cast<std::size_t>(size());
+          const auto kind = round % 7 == 6 ? OperationKind::kAllgather : OperationKind::kBroadcast;
+          ASSERT_NO_FATAL_FAILURE(run_call(
+              runtime, 0, all(), static_cast<std::size_t>(rank),
+              {.kind = kind, .type = DataType::kInt32, .count = 1 + round % 40, .root = root}));
+        }
+      },
+      options());
+}
+
+TEST_P(OrderedKinds, NobodyLeavesABarrierBeforeAllHaveCome) {
+  std::atomic<int> arrived = 0;
+  run_local_world(
+      size(),
+      [&](int, Runtime& runtime) {
+        for (int round = 1; round <= 50; ++round) {
+          ++arrived;
+          ASSERT_TRUE(runtime.call_ordered({.kind = OperationKind::kBarrier}).ok());
+          ASSERT_GE(arrived.load(), round * size());
+        }
+      },
+      options());
+}
+
+const std::vector<std::vector<int>> kOverlapping = {
+    {0, 1, 2, 3}, {0, 1}, {1, 2}, {0, 3}, {1, 2, 3}};
+
+/// Members call at once, a thread for each set: no set may wait for what another one holds.
+TEST(OrderedSets, OverlappingOnesRunAtOnce) {
+  LocalWorldOptions options;
+  options.process_sets = {kOverlapping.begin() + 1, kOverlapping.end()};
+  run_local_world(
+      4,
+      [&](int rank, Runtime& runtime) {
+        std::vector<std::thread> threads;
+        for (std::uint32_t set = 0; set < kOverlapping.size(); ++set) {
+          const auto& ranks = kOverlapping[set];
+          const auto me = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
+          if (me == static_cast<std::ptrdiff_t>(ranks.size())) continue;
+          threads.emplace_back([&, set, me] {
+            for (const Call& call : calls_of(set, 100, static_cast<int>(ranks.size())))
+              ASSERT_NO_FATAL_FAILURE(
+                  run_call(runtime, set, ranks, static_cast<std::size_t>(me), call));
+          });
+        }
+        for (std::thread& thread : threads) thread.join();
+      },
+      options);
+}
+
+/// More operations than slots in every set, begun in another order on every rank: a slot that is
+/// held for one set is none of another's.
+TEST(OrderedSets, SlotsOfOneSetDoNotLockOutAnother) {
+  constexpr std::size_t kCount = 100'000;
+  LocalWorldOptions options;
+  options.process_sets = {kOverlapping.begin() + 1, kOverlapping.end()};
+  run_local_world(
+      4,
+      [&](int rank, Runtime& runtime) {
+        std::vector<std::uint32_t> order = {0, 1, 2, 3, 4};
+        std::rotate(order.begin(), order.begin() + rank, order.end());
+        std::vector<std::vector<float>> tensors(order.size() * 6);
+        std::vector<std::tuple<std::shared_ptr<Work>, std::uint32_t, std::size_t>> works;
+        for (const std::uint32_t set : order) {
+          const auto& ranks = kOverlapping[set];
+          if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) continue;
+          for (std::size_t i = 0; i < 6; ++i) {
+            auto& tensor = tensors[set * 6 + i];
+            tensor.assign(kCount, 1);
+            Submission submission = allreduce_of("", tensor);
+            submission.process_set = set;
+            auto work = runtime.submit_ordered(std::move(submission));
+            ASSERT_TRUE(work.ok()) << work.error().message;
+            works.emplace_back(*work, set, set * 6 + i);
+          }
+        }
+        for (const auto& [work, set, tensor] : works) {
+          const Status status = work->wait();
+          ASSERT_TRUE(status.ok()) << status.error().message;
+          ASSERT_EQ(tensors[tensor].back(), static_cast<float>(kOverlapping[set].size()));
+        }
+      },
+      options);
+}
+
+/// A place is used again: the flags of the set before say nothing.
+TEST(OrderedSets, ComeAndGo) {
+  run_local_world(3, [&](int rank, Runtime& runtime) {
+    for (int round = 0; round < 10; ++round) {
+      const std::vector<int> ranks = round % 2 == 0 ? std::vector{0, 1} : std::vector{1, 2};
+      const auto added = runtime.add_process_set(ranks);
+      ASSERT_TRUE(added.ok() && (*added)->wait().ok());
+      const auto set = static_cast<std::uint32_t>((*added)->outcome().value);
+      const auto me = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
+      if (me < 2) {
+        for (const Call& call : calls_of(9, 11, 2))
+          ASSERT_NO_FATAL_FAILURE(
+              run_call(runtime, set, ranks, static_cast<std::size_t>(me), call));
+      }
+      const auto removed = runtime.remove_process_set(set);
+      ASSERT_TRUE(removed.ok() && (*removed)->wait().ok());
+    }
+  });
+}
+
+}  // namespace
+}  // namespace kolo::test
