@@ -91,6 +91,10 @@ endif()
 add_test(NAME bench COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/bench_test)
 set_tests_properties(bench PROPERTIES TIMEOUT 60 LABELS tools)
 kolo_add_report_test(perf_step_2 NP 2 EXPECT --step resnet50 ARGS --step -n 2 -w 1)
+if(KOLO_HAS_MPI)
+  kolo_add_report_test(perf_step_compare_mpi NP 2 EXPECT --step resnet50 --engines kolo,mpi
+    ARGS --step -n 2 -w 1 --compare mpi)
+endif()
 kolo_add_report_test(perf_step_small_2 NP 2 EXPECT --step small ARGS --step small -n 2 -w 1)
 kolo_add_report_test(perf_step_shared_2 NP 2 EXPECT --step resnet50
   ARGS --step -n 2 -w 1 --memory shared)

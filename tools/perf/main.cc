@@ -76,8 +76,10 @@ int run(int argc, char** argv) {
   bool wrong = false;
   if (!options->step.empty()) {
     const perf::SeriesOptions& series = options->sweep.series;
+    auto peers = engines_of(*options);
+    peers.erase(peers.begin());
     report["step"] =
-        perf::run_step({options->step, series.iterations, series.warmup, series.memory});
+        perf::run_step({options->step, series.iterations, series.warmup, series.memory}, peers);
     wrong = report["step"]["wrong"] != 0;
   } else {
     report["rows"] = perf::run_sweep(options->sweep, engines_of(*options));

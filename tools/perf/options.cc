@@ -17,6 +17,7 @@ constexpr const char* kFooter = R"(examples:
   mpirun -np 2 kolo-perf --compare mpi,gloo -n 100 -J out.json
   mpirun -np 2 kolo-perf -e 1K -m 50 --compare mpi        # 50 operations a sample: below the clock
   mpirun -np 2 kolo-perf --step                           # the 161 gradients of ResNet-50
+  mpirun -np 2 kolo-perf --step --compare mpi             # beside MPI_Allreduce of as many bytes
   mpirun -np 2 kolo-perf --step small                     # 1,000 tensors of 4 floats
   mpirun -np 2 kolo-perf --memory shared                  # on memory that the ranks share
 
@@ -43,8 +44,9 @@ The report of -J is one object:
     results[]             engine, in_place, time_us (median), p10_us, p50_us, p90_us, p99_us,
                           algbw_GBps, busbw_GBps, wrong (null: not verified)
     ratios[]              peer, in_place, median, p10, p90
-  step                    instead of rows with --step: name, tensors, elements, wrong, ratio, and
-                          step, raw_ring, pack_unpack as results have their times
+  step                    instead of rows with --step: name, tensors, elements, wrong;
+                          step, raw, pack_unpack as results have their times; ratio_to_raw, ratio
+                          (to raw and pack_unpack); peers[]: peer, raw, ratio (so with its raw)
 
 exit status: 0; 1 after wrong results or an error; 2 after -T.)";
 

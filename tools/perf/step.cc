@@ -12,6 +12,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <string_view>
 
 namespace kolo::perf {
 namespace {
@@ -66,10 +67,17 @@ class Step {
     for (const auto& work : works) synchronize(*work);
   }
 
-  void raw_ring() {
+  void raw() {
     allreduce_ordered(contiguous_->data(), contiguous_->data(), static_cast<std::int64_t>(total_),
                       DataType::kFloat32, ReduceOp::kSum);
   }
+
+  /// The same by a peer, which has prepared itself for problem().
+  void raw(Engine& peer) {
+    auto* const data = reinterpret_cast<std::byte*>(contiguous_->data());
+    peer.run(problem(), data, data, true);
+  }
+  Problem problem() const { return {.count = static_cast<std::int64_t>(total_)}; }
 
   /// Copies all gradients through one block, in and out again.
   void pack_and_unpack() {
@@ -119,9 +127,13 @@ class Step {
 };
 
 /// What rank 0 prints of a part.
-void print_row(const char* what, const Statistics& timing) {
-  fmt::print("{:<38} {:9.3f} ms  ({:.3f} to {:.3f})\n", what, timing.p50 / 1e3, timing.p10 / 1e3,
+void print_row(std::string_view what, const Statistics& timing) {
+  fmt::print("{:<41} {:9.3f} ms  ({:.3f} to {:.3f})\n", what, timing.p50 / 1e3, timing.p10 / 1e3,
              timing.p90 / 1e3);
+}
+
+void print_ratio(std::string_view what, const Statistics& ratio) {
+  fmt::print("{:<41} {:9.3f}     ({:.3f} to {:.3f})\n", what, ratio.p50, ratio.p10, ratio.p90);
 }
 
 }  // namespace
@@ -152,45 +164,69 @@ std::vector<std::int64_t> resnet50_gradients() {
   return counts;
 }
 
-nlohmann::json run_step(const StepOptions& options) {
+nlohmann::json run_step(const StepOptions& options,
+                        const std::vector<std::unique_ptr<Engine>>& peers) {
   const bool is_small = options.name == "small";
   Step step(is_small ? std::vector<std::int64_t>(1000, 4) : resnet50_gradients(), options.memory);
+  for (const auto& peer : peers) peer->prepare(step.problem());
   std::vector<double> whole;
   std::vector<double> raw;
   std::vector<double> pack;
+  std::vector<std::vector<double>> by_peer(peers.size());
   std::int64_t wrong = 0;
   for (int i = 0; i < options.warmup + options.iterations; ++i) {
     step.refill();
     const double a = time_once([&] { step.all_gradients(); });
     wrong += step.wrong();
-    const double b = time_once([&] { step.raw_ring(); });
+    const double b = time_once([&] { step.raw(); });
     const double c = time_once([&] { step.pack_and_unpack(); });
+    for (std::size_t k = 0; k < peers.size(); ++k) {
+      const double took = time_once([&] { step.raw(*peers[k]); });
+      if (i >= options.warmup) by_peer[k].push_back(took);
+    }
     if (i < options.warmup) continue;
     whole.push_back(a);
     raw.push_back(b);
     pack.push_back(c);
   }
-  std::vector<double> parts(whole.size());
   for (std::vector<double>* samples : {&whole, &raw, &pack}) average_over_ranks(*samples);
-  std::transform(raw.begin(), raw.end(), pack.begin(), parts.begin(), std::plus<>());
-  const Statistics ratio = ratios(whole, parts);
+  for (std::vector<double>& samples : by_peer) average_over_ranks(samples);
+  const auto ratio_to_parts = [&](std::vector<double> parts) {
+    std::transform(parts.begin(), parts.end(), pack.begin(), parts.begin(), std::plus<>());
+    return ratios(whole, parts);
+  };
+  const Statistics to_raw = ratios(whole, raw);
+  const Statistics to_parts = ratio_to_parts(raw);
   if (rank() == 0) {
     fmt::print("# {}: {} gradients, {} floats, {} ranks, {} wrong; median (10 % to 90 %)\n",
                is_small ? "small" : "ResNet-50", step.tensors(), step.total(), size(), wrong);
     print_row("step: all gradients, named", statistics_of(whole));
-    print_row("raw ring of the same bytes, ordered", statistics_of(raw));
+    print_row("raw: the same bytes in one piece", statistics_of(raw));
     print_row("pack and unpack by blocks of 1 MiB", statistics_of(pack));
-    fmt::print("{:<38} {:9.3f}     ({:.3f} to {:.3f})\n", "step / (raw + pack and unpack)",
-               ratio.p50, ratio.p10, ratio.p90);
+    print_ratio("step / raw", to_raw);
+    print_ratio("step / (raw + pack and unpack)", to_parts);
+  }
+  nlohmann::json of_peers = nlohmann::json::array();
+  for (std::size_t k = 0; k < peers.size(); ++k) {
+    const Statistics ratio = ratio_to_parts(by_peer[k]);
+    if (rank() == 0) {
+      print_row(fmt::format("raw by {}", peers[k]->name()), statistics_of(by_peer[k]));
+      print_ratio(fmt::format("step / (raw by {} + pack and unpack)", peers[k]->name()), ratio);
+    }
+    of_peers.push_back({{"peer", peers[k]->name()},
+                        {"raw", to_json(statistics_of(by_peer[k]))},
+                        {"ratio", ratio.p50}});
   }
   return {{"name", options.name},
           {"tensors", step.tensors()},
           {"elements", step.total()},
           {"wrong", wrong},
           {"step", to_json(statistics_of(whole))},
-          {"raw_ring", to_json(statistics_of(raw))},
+          {"raw", to_json(statistics_of(raw))},
           {"pack_unpack", to_json(statistics_of(pack))},
-          {"ratio", ratio.p50}};
+          {"ratio_to_raw", to_raw.p50},
+          {"ratio", to_parts.p50},
+          {"peers", of_peers}};
 }
 
 }  // namespace kolo::perf

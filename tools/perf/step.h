@@ -1,10 +1,12 @@
-// A training step's communication through the named door, beside its parts: one contiguous ring of
-// the same bytes, and packing and unpacking by blocks. Called by main on every rank.
+// A training step's communication through the named door, beside its parts: one all-reduce of the
+// same bytes in one piece, and packing and unpacking by blocks. Called by main on every rank.
 #pragma once
 
 #include "tools/perf/buffer.h"
+#include "tools/perf/engine.h"
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -22,7 +24,9 @@ struct StepOptions {
   Memory memory = Memory::kPrivate;
 };
 
-/// Collective. The three are measured in turn, A B C A B C …, and printed on rank 0.
-nlohmann::json run_step(const StepOptions& options);
+/// Collective. The three are measured in turn, A B C A B C …, each peer's all-reduce in one piece
+/// among them, and printed on rank 0.
+nlohmann::json run_step(const StepOptions& options,
+                        const std::vector<std::unique_ptr<Engine>>& peers);
 
 }  // namespace kolo::perf
