@@ -19,6 +19,17 @@ if(KOLO_HAS_PMIX AND KOLO_HAS_MPI)
   endforeach()
 endif()
 
+# Over the PMI of MPICH's mpirun, which may be installed beside another MPI.
+find_program(KOLO_MPICH_MPIRUN mpirun.mpich)
+if(KOLO_MPICH_MPIRUN)
+  foreach(ranks 1 3)
+    add_test(NAME api_pmi_${ranks} COMMAND ${KOLO_MPICH_MPIRUN} -np ${ranks}
+      $<TARGET_FILE:api_tests> --gtest_filter=Api.*)
+    set_tests_properties(api_pmi_${ranks} PROPERTIES TIMEOUT 120 LABELS "mpi"
+      PROCESSORS ${ranks} ENVIRONMENT "OMP_NUM_THREADS=1;KOLO_INIT_METHOD=pmi://")
+  endforeach()
+endif()
+
 # Real processes, by kolo-run and by every other way in that needs no scheduler; with or without MPI.
 add_executable(launch_probe tools/run/probe.cc)
 kolo_configure_target(launch_probe)

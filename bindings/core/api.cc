@@ -68,8 +68,10 @@ void at_exit() {
   if (g.forked_from != 0) return;
   const std::lock_guard lock(g.mutex);
   shutdown_locked(g);
-  if (g.failed) return;  // a collective finalize would wait for ranks that are gone
-  for (const auto& bootstrap : g.bootstraps) bootstrap->finalize();
+  for (const auto& bootstrap : g.bootstraps) {
+    // A collective finalize would wait for ranks that are gone.
+    g.failed ? bootstrap->finalize_alone() : bootstrap->finalize();
+  }
 }
 
 Result<std::shared_ptr<Runtime>> connect(Bootstrap& bootstrap, const WayIn& way,

@@ -31,8 +31,10 @@ class Bootstrap {
   /// process serves for others waits until they have left, until the deadline.
   virtual void leave([[maybe_unused]] bool met, [[maybe_unused]] Deadline deadline) {}
 
-  /// At orderly process exit (MPI_Finalize if kolo initialised MPI); not called after a failure.
+  /// At orderly process exit (MPI_Finalize if kolo initialised MPI).
   virtual void finalize() {}
+  /// Instead of it after a failure: what needs no other rank, for some may be gone.
+  virtual void finalize_alone() {}
 };
 
 }  // namespace kolo

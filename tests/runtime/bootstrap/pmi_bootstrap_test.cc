@@ -146,6 +146,8 @@ TEST(PmiBootstrap, TheEndIsSaid) {
   EXPECT_EQ(server.count(0, "finalize"), 0);
   pmi->finalize();
   EXPECT_EQ(server.count(0, "finalize"), 1);
+  pmi->finalize_alone();
+  EXPECT_EQ(server.count(0, "finalize"), 2) << "after a failure, too";
 }
 
 }  // namespace
