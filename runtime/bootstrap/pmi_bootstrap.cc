@@ -1,12 +1,11 @@
 #include "runtime/bootstrap/pmi_bootstrap.h"
 
 #include "runtime/base/check.h"
-#include "runtime/bootstrap/mpi_bootstrap.h"
 #include "runtime/bootstrap/pmi_client.h"
 
+#include <dlfcn.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <utility>
@@ -20,6 +19,15 @@ constexpr std::chrono::seconds kPatience(1);
 constexpr std::chrono::seconds kFarewell(5);
 constexpr std::size_t kNumberLength = 8;  // of the count of pieces, before the first
 constexpr std::size_t kMostPieces = std::size_t{1} << 16;
+
+/// Whether the program has initialised an MPI, be it one that kolo was not built with. That one
+/// then takes leave of the launcher, MPICH 5 not before exit, and must be the only one to do so.
+bool program_uses_mpi() {
+  using Query = int (*)(int*);
+  const auto query = reinterpret_cast<Query>(::dlsym(RTLD_DEFAULT, "MPI_Initialized"));
+  int initialised = 0;
+  return query != nullptr && query(&initialised) == 0 && initialised != 0;
+}
 
 class PmiBootstrap final : public Bootstrap {
  public:
@@ -51,8 +59,7 @@ class PmiBootstrap final : public Bootstrap {
   }
 
   void finalize() override {
-    // An MPI of the program's own that runs yet does this itself.
-    if (!mpi_is_running()) client_->finalize(Deadline::after(kFarewell));
+    if (!program_uses_mpi()) client_->finalize(Deadline::after(kFarewell));
   }
   /// So that the launcher goes by the exit status, and the other ranks come to say what they know.
   void finalize_alone() override { finalize(); }
@@ -81,9 +88,10 @@ class PmiBootstrap final : public Bootstrap {
     KOLO_ASSIGN(std::string text, client_->get(name(from) + ".0", deadline));
     std::size_t count = 0;
     const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-    const bool counted = error == std::errc() && rest != text.data() + text.size() && *rest == '.';
+    const bool counted = error == std::errc() && rest != text.data() + text.size() &&
+                         *rest == '.' && count <= kMostPieces;
     if (counted) text.erase(0, static_cast<std::size_t>(rest - text.data()) + 1);
-    for (std::size_t i = 1; counted && i < std::min(count, kMostPieces); ++i) {
+    for (std::size_t i = 1; counted && i < count; ++i) {
       KOLO_ASSIGN(const std::string piece,
                   client_->get(fmt::format("{}.{}", name(from), i), deadline));
       text += piece;
