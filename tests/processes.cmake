@@ -62,7 +62,7 @@ if(KOLO_HAS_TORCH)
   list(APPEND cluster_options --python ${python})
 endif()
 if(TARGET mnist)
-  list(APPEND cluster_parts digits)
+  list(APPEND cluster_parts digits losses)
   list(APPEND cluster_options --digits $<TARGET_FILE:mnist> --data ${PROJECT_SOURCE_DIR}/build/data/mnist)
 endif()
 foreach(part IN LISTS cluster_parts)
@@ -72,6 +72,10 @@ foreach(part IN LISTS cluster_parts)
   set_tests_properties(cluster_${part} PROPERTIES TIMEOUT 180 LABELS cluster SKIP_RETURN_CODE 77
     RUN_SERIAL ON)
 endforeach()
+if(TARGET mnist)
+  # Some thirty trainings, each on up to four ranks.
+  set_tests_properties(cluster_losses PROPERTIES TIMEOUT 600)
+endif()
 add_test(NAME kolo_run_api_3
   COMMAND kolo-run -np 3 $<TARGET_FILE:api_tests> --gtest_filter=Api.*)
 add_test(NAME kolo_run_api_abort

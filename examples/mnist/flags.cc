@@ -31,6 +31,8 @@ std::optional<int> parse(int argc, char** argv, Flags& flags) {
                "Train without dropout: the same losses for any number of ranks");
   app.add_option("--threads", flags.threads, "Compute threads per rank (0: cores / ranks per host)")
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--spawn", flags.spawn, "Start so many ranks on this host, without a launcher")
+      ->check(CLI::PositiveNumber);
   app.add_option("--max-steps", flags.max_steps, "End after this many steps (0: after all epochs)")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--progress", flags.progress,

@@ -162,7 +162,8 @@ int main(int argc, char** argv) {
   mnist::Flags flags;
   if (const auto status = mnist::parse(argc, argv, flags)) return *status;
   try {
-    return mnist::train(flags, argc, argv);
+    const auto train = [&] { return mnist::train(flags, argc, argv); };
+    return flags.spawn > 0 ? kolo::spawn(flags.spawn, train) : train();  // kolo: or by kolo-run
   } catch (const std::exception& exception) {
     const int rank = kolo::is_initialized() ? kolo::rank() : -1;
     fmt::print(stderr, "mnist: {}{}\n", rank < 0 ? "" : fmt::format("rank {}: ", rank),

@@ -52,6 +52,7 @@ Result<AgentMeeting> publish(AgentStore& agent, const Endpoint& master, const st
   AgentMeeting meeting;
   KOLO_ASSIGN(meeting.server, TcpStoreServer::start({.endpoint = place.endpoint,
                                                      .size = me.size,
+                                                     .size_by = "rank 0",
                                                      .secret = proof,
                                                      .keeps_listening = false}));
   place.endpoint.port = meeting.server->port();

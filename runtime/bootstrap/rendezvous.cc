@@ -94,6 +94,7 @@ Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const WayIn& way, const Meeting
     TcpStoreServer::Options options;
     options.endpoint = way.endpoint;
     options.size = way.size;
+    options.size_by = "rank 0";
     options.secret = parts.secret;
     options.keeps_listening = false;
     KOLO_ASSIGN(server, TcpStoreServer::start(std::move(options)));

@@ -47,8 +47,8 @@ int resolve(const Endpoint& endpoint, int flags, Addresses& addresses) {
 Error unknown_name(const Endpoint& endpoint, int error) {
   return KOLO_ERROR(
       kInvalidArgument,
-      "the host of {} is unknown here ({}); give the address of the host that serves, "
-      "as this host sees it",
+      "the host of {} is unknown here ({}); give the name or address of the host that serves, as "
+      "this host sees it (MASTER_ADDR, or the host in KOLO_INIT_METHOD)",
       to_text(endpoint), ::gai_strerror(error));
 }
 
@@ -178,8 +178,9 @@ Result<Listener> listen_at(const Endpoint& endpoint) {
     if (error == 0) return listener;
   }
   return KOLO_ERROR(kInvalidArgument,
-                    "cannot listen at {}: {}; choose another port (MASTER_PORT, or the one in "
-                    "KOLO_INIT_METHOD), or end the program that has this one",
+                    "cannot listen at {}: {}; choose another port (MASTER_PORT, kolo-run's "
+                    "--master-port, or the one in KOLO_INIT_METHOD), or end the program that has "
+                    "this one",
                     to_text(endpoint), reason(error));
 }
 

@@ -22,7 +22,7 @@ Result<std::vector<std::string>> StoreBootstrap::exchange(std::string_view phase
   return KOLO_ERROR(
       kTimeout,
       "rank {}: {} of {} ranks did not reach phase '{}' of the bootstrap in time: {}; "
-      "see whether they started (KOLO_INIT_TIMEOUT)",
+      "see whether they started, and what they wrote (KOLO_INIT_TIMEOUT is how long ranks wait)",
       rank_, missing.size(), size_, phase, fmt::join(missing, ", "));
 }
 

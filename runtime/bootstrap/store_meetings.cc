@@ -11,7 +11,7 @@ Result<int> StoreMeetings::join(const Member& member) {
   const int last = before == joined_.end() ? 0 : before->second;
   const bool is_here = last > 0 && tables_.at(last).has(member.rank);
   const int meeting = is_here ? last : last + 1;
-  StoreTable& joining = tables_.try_emplace(meeting, size_).first->second;
+  StoreTable& joining = tables_.try_emplace(meeting, size_, size_by_).first->second;
   const Status joined = joining.join(member);
   if (!is_here && (joined.ok() || joining.failure())) joined_[member.rank] = meeting;
   if (!joined.ok()) return joined.error();

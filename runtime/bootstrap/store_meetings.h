@@ -6,13 +6,15 @@
 #include "runtime/bootstrap/store_table.h"
 
 #include <map>
+#include <string>
+#include <utility>
 
 namespace kolo {
 
 class StoreMeetings {
  public:
-  /// `size`: number of ranks; 0: as the first one of each meeting says.
-  explicit StoreMeetings(int size) : size_(size) {}
+  /// `size`: number of ranks, known by `size_by`; 0: as the first one of each meeting says.
+  StoreMeetings(int size, std::string size_by) : size_(size), size_by_(std::move(size_by)) {}
 
   /// The number of the meeting, from 1. As StoreTable::join(); a rank that hears that its meeting
   /// has failed has been in it, a second process of a rank has not.
@@ -32,6 +34,7 @@ class StoreMeetings {
 
  private:
   const int size_;
+  const std::string size_by_;  ///< who said so
   std::map<int, StoreTable> tables_;
   std::map<int, int> joined_;  ///< by rank, how many
 };

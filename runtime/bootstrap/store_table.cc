@@ -9,8 +9,9 @@ namespace kolo {
 Status StoreTable::join(const Member& member) {
   if (failure_) return *failure_;
   if (member.rank >= member.size) {
-    return KOLO_ERROR(kInvalidArgument, "there is no rank {} among {} ranks", member.rank,
-                      member.size);
+    return KOLO_ERROR(kInvalidArgument,
+                      "{} says that it is rank {} of {}, but ranks are counted from 0 to {}",
+                      member.who, member.rank, member.size, member.size - 1);
   }
   if (size_ == 0) {
     size_ = member.size;
@@ -20,8 +21,7 @@ Status StoreTable::join(const Member& member) {
     fail(KOLO_ERROR(kMismatch,
                     "ranks disagree on their number: rank {} ({}) says {}, {} says {}; give all "
                     "ranks the same WORLD_SIZE (KOLO_SIZE, InitOptions::size)",
-                    member.rank, member.who, member.size,
-                    size_by_.empty() ? "the launcher" : size_by_, size_));
+                    member.rank, member.who, member.size, size_by_, size_));
     return *failure_;
   }
   if (const auto same = members_.find(member.rank); same != members_.end()) {

@@ -8,14 +8,16 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace kolo {
 
 class StoreTable {
  public:
-  /// `size`: number of ranks; 0: as the first one says.
-  explicit StoreTable(int size) : size_(size) {}
+  /// `size`: number of ranks, as `size_by` says; 0: as the first one says.
+  explicit StoreTable(int size, std::string size_by = {})
+      : size_(size), size_by_(std::move(size_by)) {}
 
   /// kMismatch if the ranks disagree on their number: that fails the meeting for all. A second
   /// process with one rank is kInvalidArgument for that process alone.

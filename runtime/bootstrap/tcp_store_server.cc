@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 namespace {
-// A stranger that stays silent is dropped after this.
+// Of a silent stranger.
 constexpr seconds kHelloTime(20);
 // Of a stopping server, to send what is under way.
 constexpr seconds kLinger(1);
@@ -64,7 +64,7 @@ TcpStoreServer::TcpStoreServer(Options options, Listener listener)
     : options_(std::move(options)),
       port_(listener.port),
       listener_(std::move(listener.fd)),
-      meetings_(options_.size),
+      meetings_(options_.size, options_.size_by),
       thread_([this] { serve(); }) {}
 
 TcpStoreServer::~TcpStoreServer() {
@@ -135,9 +135,7 @@ void TcpStoreServer::accept_all() {
     UniqueDescriptor fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) {
       // Who waits at the door would be reported again and again.
-      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        accepts_again_ = Deadline::after(kBreath);
-      }
+      if (errno != EAGAIN && errno != ECONNABORTED) accepts_again_ = Deadline::after(kBreath);
       return;
     }
     Connection& connection = connections_.emplace_back(Connection{.fd = std::move(fd)});
@@ -153,10 +151,8 @@ void TcpStoreServer::receive(Connection& connection) {
       connection.in.append(chunk.data(), static_cast<std::size_t>(got));
       take_requests(connection);
       if (connection.closing || connection.closed) return;
-    } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
-      connection.closed = true;
-      return;
-    } else if (errno == EAGAIN) {
+    } else if (got == 0 || errno != EINTR) {
+      connection.closed = got == 0 || errno != EAGAIN;
       return;
     }
   }
@@ -192,14 +188,13 @@ void TcpStoreServer::greet(Connection& connection, const Fields& hello) {
   };
   if (!equal_in_constant_time(hello[1], proof("client"))) {
     return refuse(KOLO_ERROR(kInvalidArgument,
-                             "the store knows another secret; give all processes of a job the same "
-                             "KOLO_SECRET, and each job an address of its own"));
+                             "rank {} ({}): the store knows another secret; give all processes of "
+                             "a job the same KOLO_SECRET, and each job an address of its own",
+                             member.rank, member.who));
   }
   // It tries again, while this server ends with its meeting: the next one's will hear it.
-  if (!options_.keeps_listening && meetings_.has_left_the_first(*rank)) {
-    connection.closed = true;
-    return;
-  }
+  connection.closed = !options_.keeps_listening && meetings_.has_left_the_first(*rank);
+  if (connection.closed) return;
   const auto meeting = meetings_.join(member);
   if (!meeting.ok()) return refuse(meeting.error());
   connection.rank = *rank;

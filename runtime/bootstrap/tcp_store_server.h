@@ -20,9 +20,10 @@ namespace kolo {
 class TcpStoreServer {
  public:
   struct Options {
-    Endpoint endpoint;           ///< port 0: one that is free
-    int size = 0;                ///< number of ranks; 0: as the first one says
-    std::string secret;          ///< what connections must prove to know; empty: nothing
+    Endpoint endpoint;                     ///< port 0: one that is free
+    int size = 0;                          ///< number of ranks; 0: as the first one says
+    std::string size_by = "the launcher";  ///< who knows that number
+    std::string secret;                    ///< what connections must prove to know; empty: nothing
     bool keeps_listening = true; /**< for any number of meetings; false: for one, until every rank
                                       has come, so that the port is free for the next server */
   };

@@ -58,8 +58,10 @@ Result<std::optional<Identity>> stated_identity(const WayInRequest& request, con
 
 Result<WayIn> check(WayIn way, const Identity& who) {
   if (who.size < 1 || who.rank < 0 || who.rank >= who.size) {
-    return KOLO_ERROR(kInvalidArgument, "there is no rank {} among {} ranks ({})", who.rank,
-                      who.size, who.source);
+    return KOLO_ERROR(kInvalidArgument,
+                      "there is no rank {} among {} ranks ({}): ranks are counted from 0 to the "
+                      "number of processes less one",
+                      who.rank, who.size, who.source);
   }
   if (way.meeting == Meeting::kTcp && is_loopback(way.endpoint) && who.local_size &&
       *who.local_size < who.size) {
@@ -161,6 +163,15 @@ Result<WayIn> by_method(const Method& method, const std::string& why,
 }
 
 Result<WayIn> by_environment(const WayInRequest& request, const Environment& environment) {
+  for (const char* name : {"RANK", "WORLD_SIZE"}) {
+    const auto text = environment.get(name);
+    if (text && environment.get("MASTER_ADDR") && !environment.get_int(name)) {
+      return KOLO_ERROR(kInvalidArgument,
+                        "{}='{}' is no number; set it for each process, or unset "
+                        "MASTER_ADDR if another launcher is meant",
+                        name, *text);
+    }
+  }
   const auto hint = find_launcher(environment);
   // Without an address, these two come from another launcher's habit or from a script.
   const auto named = identity_of_environment(environment);

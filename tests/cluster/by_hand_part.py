@@ -1,9 +1,11 @@
 """Ranks started one by one on hosts: RANK and WORLD_SIZE, InitOptions with tcp://, a file; and what
 ends in one line that says what to do."""
+import subprocess
 import time
 import unittest
 
-from ways import LAYOUTS, by_hand, check, folder, program
+import services
+from ways import LAYOUTS, by_hand, check, cluster, environment, folder, program
 
 
 def prepare(_):
@@ -66,6 +68,63 @@ class Failures(unittest.TestCase):
         codes, _, errors = by_hand([1], lambda rank: command, lambda rank: {"KOLO_INIT_TIMEOUT": "2"})
         self.assertEqual(codes, [3])
         self.assertIn("nohost", errors)
+
+    def test_another_secret(self):
+        layout = [0, 1]
+        variables = torch_variables(layout)
+        codes, _, errors = by_hand(layout, lambda rank: [program("probe")], lambda rank: variables(rank) | {
+            "KOLO_SECRET": f"secret {rank}", "KOLO_INIT_TIMEOUT": "4"})
+        self.assertEqual(codes, [3, 3])
+        self.assertRegex(errors, r"rank 1 \(pid \d+ on kolohost1\): the store knows another secret; give all "
+                                 "processes of a job the same KOLO_SECRET")
+        self.assertRegex(errors, "1 of 2 ranks did not reach phase 'handshake' .*: 1; see whether they started, and "
+                                 "what they wrote")
+
+    def test_ranks_that_disagree_on_their_number(self):
+        variables = torch_variables([0, 1])
+        codes, _, errors = by_hand([0, 1], lambda rank: [program("probe")],
+                                   lambda rank: variables(rank) | {"WORLD_SIZE": str(2 + rank)})
+        self.assertEqual(codes, [3, 3])
+        self.assertEqual(errors.count("on kolohost1) says 3, rank 0 says 2; give all ranks the same WORLD_SIZE"), 2,
+                         errors)
+
+    def test_a_port_in_use(self):
+        held = cluster().hosts[0].start("python3", "-c", """
+import select, socket, sys
+held = socket.create_server(("0.0.0.0", 29500))
+print("ready", flush=True)
+while sys.stdin not in select.select([held, sys.stdin], [], [])[0]:
+    held.accept()[0].close()""", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            self.assertEqual(held.stdout.readline(), "ready\n")
+            codes, _, errors = by_hand([0, 1], lambda rank: [program("probe")], torch_variables([0, 1]))
+        finally:
+            held.communicate()
+        self.assertEqual(codes, [3, 3])
+        self.assertIn("cannot listen at kolohost0:29500: Address already in use; choose another port", errors)
+        self.assertRegex(errors, "rank 1: what answers at kolohost0:29500 is no store of this kolo's version")
+
+    def test_an_unreachable_host(self):
+        codes, _, errors = by_hand([1], lambda rank: [program("probe"), "tcp://10.214.0.99:29600", "1", "2"],
+                                   lambda rank: {"KOLO_INIT_TIMEOUT": "2"})
+        self.assertEqual(codes, [3])
+        self.assertRegex(errors, r"rank 1 \(.*\) cannot meet the others: nobody answers at 10.214.0.99:29600 "
+                                 r"\(.*\); see whether rank 0 or the launcher runs there")
+
+    def test_a_stale_file(self):
+        path = folder() / "stale"
+        alone = [program("probe"), f"file://{path}", "0", "2"]
+        dead = cluster().hosts[0].start(*alone, env=environment())
+        try:
+            services.wait_for(lambda: path.exists() and path.stat().st_size > 100, "rank 0")
+        finally:
+            cluster().hosts[0].run("sh", "-c", "kill -9 $(pidof launch_probe)")
+            dead.communicate()
+        codes, _, errors = by_hand([0], lambda rank: [program("probe"), f"file://{path}", "1", "2"])
+        self.assertEqual(codes, [3])
+        self.assertRegex(errors, rf"{path} belongs to another meeting, which last wrote to it \d+ s ago \(rank 0 .* "
+                                 r"ended .*\); remove it")
+        path.unlink()
 
     def test_a_rank_that_never_comes(self):
         layout = [0, 1]

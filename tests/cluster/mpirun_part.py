@@ -13,12 +13,16 @@ def prepare(cluster):
     SSH.extend(services.start_ssh(cluster))
 
 
-def mpirun(*arguments, **variables):
-    settings = {"plm_rsh_agent": " ".join(SSH), "oob_tcp_if_include": "eth0", "btl_tcp_if_include": "eth0",
+def settings():
+    """By the environment, as mpirun and its daemons take them."""
+    values = {"plm_rsh_agent": " ".join(SSH), "oob_tcp_if_include": "eth0", "btl_tcp_if_include": "eth0",
                 "mpi_yield_when_idle": "1", "hwloc_base_binding_policy": "none",
                 "btl_base_warn_component_unused": "0", "btl": "^openib"}
-    return run("mpirun.openmpi", "--allow-run-as-root", *arguments,
-               **{f"OMPI_MCA_{name}": value for name, value in settings.items()}, **variables)
+    return {f"OMPI_MCA_{name}": value for name, value in values.items()}
+
+
+def mpirun(*arguments, **variables):
+    return run("mpirun.openmpi", "--allow-run-as-root", *arguments, **settings(), **variables)
 
 
 class Table(unittest.TestCase):

@@ -201,6 +201,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "only 2 ranks are on this host"},
         Refusal{
             "size_without_rank", {{"WORLD_SIZE", "2"}}, {}, "announces 2 processes (WORLD_SIZE=2)"},
+        Refusal{"rank_that_is_no_number",
+                {{"RANK", "x"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}},
+                {},
+                "RANK='x' is no number"},
         Refusal{"stale_world_of_one",
                 kOpenMpi + Variables{{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "a"}},
                 kWithMpi, "announces 3 processes"}),
