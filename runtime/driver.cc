@@ -173,7 +173,7 @@ bool Driver::drive(Work& work, Clock::time_point until) {
   return true;
 }
 
-bool Driver::run(std::uint32_t set, OneShot::Request request) {
+bool Driver::run(std::uint32_t set, OneShot::Request& request) {
   auto hold = token_.acquire_for_waiter(Clock::time_point::max());
   if (!hold) return false;
   Group* const group = groups_.find(set);

@@ -37,8 +37,9 @@ class Driver final : public Work::Driver {
 
   /// The quick way of a small call of a process set's ordered door, all within the caller's thread.
   /// False if it is not done at the end of a short spin, or could not begin, for instance since it
-  /// is not small: then the caller submits it to the ordered door, which goes on from there.
-  bool run(std::uint32_t set, OneShot::Request request);
+  /// is not small: then the caller submits it to the ordered door, which goes on from there. Sets
+  /// the request's number.
+  bool run(std::uint32_t set, OneShot::Request& request);
 
   /// Ends the background thread, lets waiting threads go, and runs `last` as the last holder of the
   /// token. Nobody drives afterwards. Further calls do nothing.

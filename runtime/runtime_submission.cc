@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace kolo {
@@ -129,22 +130,24 @@ Status Runtime::allreduce_ordered(const std::byte* input, std::byte* output, std
 }
 
 Status Runtime::call_ordered(const OrderedArguments& call) {
-  int size = 0;
-  std::optional<OneShot::Request> exchange;
-  const auto look = [&](const Communicator& communicator) {
-    size = communicator.size();
-    if (communicator.rank() >= 0 && is_valid(call, communicator))
-      exchange = exchange_for(call, communicator);
-  };
+  int size = world().size();
   if (call.process_set == 0) {
-    look(groups_.world().communicator);  // it is always there: no lock
+    // It is always there: no lock.
+    const Communicator& communicator = groups_.world().communicator;
+    if (is_valid(call, communicator)) {
+      OneShot::Request exchange = exchange_for(call, communicator);
+      if (driver_->run(0, exchange)) return {};
+    }
   } else {
+    std::optional<OneShot::Request> exchange;
     KOLO_TRY(groups_.with(call.process_set, [&](Group& group) -> Status {
-      look(group.communicator);
+      size = group.communicator.size();
+      if (group.is_member() && is_valid(call, group.communicator))
+        exchange = exchange_for(call, group.communicator);
       return {};
     }));
+    if (exchange && driver_->run(call.process_set, *exchange)) return {};
   }
-  if (exchange && driver_->run(call.process_set, *exchange)) return {};
   const bool in_parts =
       call.kind == OperationKind::kAlltoall || call.kind == OperationKind::kReduceScatter;
   Submission submission;

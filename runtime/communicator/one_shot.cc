@@ -101,12 +101,14 @@ void OneShot::begin(const Request& request) {
   looks_ = 0;
   if (all_seen_) return publish();
   phase_ = Phase::kRoom;
+  awaited_ = previous_.flag();
   next_ = 0;
   end_ = boards_.size();
 }
 
 void OneShot::publish() {
   phase_ = Phase::kInputs;
+  awaited_ = call_.flag();
   publish_input();
   next_ = 0;
   end_ = boards_.size();
@@ -136,8 +138,9 @@ void OneShot::publish_input() {
     publish(0, request_.count);
   }
   Board::Line& line = slot_of(own()).line;
+  line.number.store(call_.number, std::memory_order_relaxed);
   line.what.store(call_.what, std::memory_order_relaxed);
-  line.flag.store(call_.number, std::memory_order_release);
+  line.flag.store(awaited_, std::memory_order_release);
 }
 
 void OneShot::ring_sleepers() {
@@ -150,14 +153,10 @@ void OneShot::ring_sleepers() {
 
 bool OneShot::all_arrived() {
   for (; next_ < end_; ++next_) {
-    if (!arrived(next_)) {
-      if (++looks_ >= kLooks) status_ = check_waited_for(next_);
-      return !status_.ok();
-    }
-    const std::uint64_t what = slot_of(next_).line.what.load(std::memory_order_relaxed);
-    if (what == awaited().what) continue;
-    status_ = mismatch(awaited(), next_, what);
-    return true;
+    if (arrived(next_)) continue;
+    if (++looks_ < kLooks) return false;
+    status_ = check_waited_for(next_);
+    return !status_.ok();
   }
   return true;
 }
@@ -200,7 +199,7 @@ void OneShot::publish_sum() {
                    request_.postscale);
     std::memcpy(slot.sum, request_.output + begin, count * element);
   }
-  slot.summed.store(call_.number, std::memory_order_release);
+  slot.summed.store(awaited_, std::memory_order_release);
 }
 
 void OneShot::fetch_sums() {

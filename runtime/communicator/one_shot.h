@@ -114,7 +114,7 @@ class OneShot {
   std::byte* data_of(std::size_t rank) const;
   std::uint64_t flag_of(std::size_t rank) const;
   const OrderedCall& awaited() const { return phase_ == Phase::kRoom ? previous_ : call_; }
-  bool arrived(std::size_t rank) const { return flag_of(rank) == awaited().number; }
+  bool arrived(std::size_t rank) const { return flag_of(rank) == awaited_; }
   /// Whether all have come that this phase waits for, or status_ is set.
   bool all_arrived();
   Status check_waited_for(std::size_t rank) const;
@@ -139,8 +139,9 @@ class OneShot {
 
   Request request_;
   Status status_;
-  OrderedCall call_;      ///< of the running exchange
-  OrderedCall previous_;  ///< of the one before
+  OrderedCall call_;           ///< of the running exchange
+  OrderedCall previous_;       ///< of the one before
+  std::uint64_t awaited_ = 0;  ///< flag of this phase
   std::vector<const std::byte*> sources_;
   std::uint64_t exchange_ = 0;
   Phase phase_ = Phase::kInputs;

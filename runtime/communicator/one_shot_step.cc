@@ -23,6 +23,15 @@ std::optional<OrderedCall> announced_on(const Board& board) {
   return OrderedCall{number, what};
 }
 
+/// What is in a slot; nothing while it changes.
+std::optional<OrderedCall> call_in(const Board::Slot& slot) {
+  const std::uint64_t flag = slot.line.flag.load(std::memory_order_acquire);
+  const OrderedCall call{slot.line.number.load(std::memory_order_relaxed),
+                         slot.line.what.load(std::memory_order_relaxed)};
+  if (call.flag() != flag) return std::nullopt;
+  return call;
+}
+
 }  // namespace
 
 Error OneShot::mismatch(const OrderedCall& call, std::size_t rank, std::uint64_t what) const {
@@ -31,8 +40,11 @@ Error OneShot::mismatch(const OrderedCall& call, std::size_t rank, std::uint64_t
                     to_text(what), communicator_.suffix(), kAdvice);
 }
 
-/// A rank whose flag does not come may be in a call that takes no flag.
+/// A rank whose flag does not come may be in another call, with a flag or without.
 Status OneShot::check_waited_for(std::size_t rank) const {
+  const auto exchanged = call_in(slot_of(rank));
+  if (exchanged && exchanged->number == awaited().number && exchanged->what != awaited().what)
+    return mismatch(awaited(), rank, exchanged->what);
   const auto other = announced_on(*boards_[rank]);
   // What it announced later it does after its flag, which then has come by now.
   if (!other || other->number < awaited().number || arrived(rank)) return {};
@@ -63,10 +75,10 @@ Result<bool> OneShot::compare(const OrderedCall& call, std::size_t& next) const 
     }
     bool passed = other && other->number > call.number;
     for (const Board::Slot& slot : board.slots) {
-      const std::uint64_t number = slot.line.flag.load(std::memory_order_acquire);
-      if (number == call.number)
-        return mismatch(call, next, slot.line.what.load(std::memory_order_relaxed));
-      passed |= number > call.number;
+      const auto exchanged = call_in(slot);
+      if (!exchanged) continue;
+      if (exchanged->number == call.number) return mismatch(call, next, exchanged->what);
+      passed |= exchanged->number > call.number;
     }
     if (!passed) return false;
   }
