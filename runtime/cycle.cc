@@ -124,6 +124,7 @@ bool Cycle::plan() {
     bool moved = false;
     while (group.controller.take_agreed(agreed_)) {
       plan_list(group);
+      if (group.communicator.id() == 0) ++lists_planned_;
       moved = true;
     }
     for (auto& settled : group.point_to_point.take_settled()) {
@@ -144,6 +145,7 @@ void Cycle::plan_list(Group& group) {
   for (const FusedGroup& fused : plan_fusion(responses, limits)) {
     const Response& first = *agreed_[fused.front()].response;
     PlannedOperation operation{Door::kNamed, group.next_sequence(Door::kNamed)};
+    operation.list = lists_planned_;
     operation.participants = first.participants;
     operation.entries.reserve(fused.size());
     operation.contributors.reserve(fused.size());
@@ -222,13 +224,17 @@ bool Cycle::start() {
 
 bool Cycle::start(Group& group) {
   bool moved = false;
-  while (!group.planned.empty() && group.running.size() < kMaxRunning) {
+  while (!group.planned.empty() && group.running.size() < kMaxRunning &&
+         may_begin(group, group.planned.front())) {
+    const AllreducePolicy* const policy = policy_of(group, group.planned.front());
     auto operation = take_idle_operation(group);
     trace_.starting(group.planned.front());
-    Status status = operation->start(std::move(group.planned.front()));
+    Status status = operation->start(std::move(group.planned.front()), policy);
     group.planned.pop_front();
     if (!status.ok()) note(std::move(status));
     group.running.push_back(std::move(operation));
+    if (group.running.size() > 1)
+      for (const auto& running : group.running) running->share();
     moved = true;
   }
   return moved;
@@ -259,6 +265,7 @@ bool Cycle::complete(Group& group) {
       continue;
     }
     trace_.ended(group, *operation, {});
+    note_time(group, *operation);
     const PlannedOperation finished = operation->finish();
     for (std::size_t i = 0; i < finished.entries.size(); ++i) {
       const Entry& entry = finished.entries[i];

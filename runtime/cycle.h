@@ -7,6 +7,8 @@
 #include "runtime/group.h"
 #include "runtime/health/abort_notice.h"
 #include "runtime/health/process_watch.h"
+#include "runtime/tuning/cost_switch.h"
+#include "runtime/tuning/link_refresh.h"
 
 #include <kolo/config.h>
 
@@ -44,6 +46,11 @@ class Cycle final : public TransportListener {
   const std::vector<int>& watched_descriptors() const { return watch_.descriptors(); }
   /// One of them was readable: the next step looks at them.
   void check_processes() { next_check_ = Clock::time_point::min(); }
+
+  /// What links cost as running operations have shown it; rank 0 only, nothing without corrections.
+  std::optional<LinkCosts> corrected_costs() const;
+  /// What links cost as all ranks have agreed since the start; nothing if they have not.
+  std::optional<LinkCosts> agreed_costs() const;
 
   /// Fails everything, here and on the other ranks.
   void abort(Error error);
@@ -106,6 +113,15 @@ class Cycle final : public TransportListener {
   void hand_back(Group& group, const Entry& entry, Status status, Outcome outcome);
   std::unique_ptr<Operation> take_idle_operation(Group& group);
 
+  /// Of the world: which costs of links count for which operation.
+  CostSwitch& cost_switch();
+  /// By what an all-reduce of that group is chosen: null for what its communicator started with.
+  const AllreducePolicy* policy_of(const Group& group, const PlannedOperation& plan);
+  bool may_begin(const Group& group, const PlannedOperation& plan);
+  /// Rank 0: an operation has ended; what links cost may be corrected.
+  void note_time(Group& group, const Operation& operation);
+  Status on_cost_message(Group& group, int rank, const Message& message);
+
   GroupRegistry& groups_;
   Communicator& world_;
   Transport& transport_;
@@ -123,6 +139,9 @@ class Cycle final : public TransportListener {
   std::vector<Entry> drained_;
   std::vector<Agreed> agreed_;
   std::vector<EarlyMessage> early_messages_;
+  std::optional<CostSwitch> cost_switch_;
+  std::optional<LinkRefresh> link_refresh_;  ///< rank 0, where there is a choice by costs
+  std::uint64_t lists_planned_ = 0;          ///< of the world
   std::optional<Failure> failure_;
   Clock::time_point next_check_;
 };

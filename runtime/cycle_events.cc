@@ -121,6 +121,10 @@ void Cycle::on_group_message(Group& group, int peer, const Message& message) {
       return note(group.point_to_point.on_message(*index, message));
     case MessageKind::kDoorbell:
       return;  // the next step looks by itself
+    case MessageKind::kCosts:
+    case MessageKind::kCostsHeard:
+    case MessageKind::kCostsFrom:
+      return note(on_cost_message(group, *index, message));
     case MessageKind::kGoodbye:
       if (group.departures.add(*index, message.payload)) {
         if (group.communicator.id() == 0) forget_messages_of(peer);

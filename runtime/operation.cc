@@ -73,15 +73,18 @@ Operation::Operation(const Communicator& communicator, Transport& transport, con
       one_shot_(one_shot),
       schedules_(schedules),
       config_(config),
-      policy_(allreduce_policy(communicator, window, place, links, config)),
+      own_policy_(allreduce_policy(communicator, window, place, links, config)),
       executor_(transport, device, &timeline) {
   if (window.windows().empty()) return;
   for (const int rank : communicator.ranks())
     windows_.push_back(window.windows()[static_cast<std::size_t>(rank)]);
 }
 
-Status Operation::start(PlannedOperation plan) {
+Status Operation::start(PlannedOperation plan, const AllreducePolicy* policy) {
   plan_ = std::move(plan);
+  policy_ = policy != nullptr ? policy : &own_policy_;
+  choice_.reset();
+  shared_ = false;
   started_at_ = Clock::now();
   small_ = Small::kNo;
   mismatch_ = {};
@@ -172,7 +175,7 @@ std::string Operation::dump_state() const {
   return one_shot_.describe();
 }
 
-std::shared_ptr<const Schedule> Operation::choose(const WindowPlaces& places) const {
+std::shared_ptr<const Schedule> Operation::choose(const WindowPlaces& places) {
   const Signature& signature = plan_.entries.front().signature;
   ScheduleRequest request;
   request.rank = communicator_.rank();
@@ -190,16 +193,18 @@ std::shared_ptr<const Schedule> Operation::choose(const WindowPlaces& places) co
         request.collective = Collective::kAdasum;
         break;
       }
-      request.algorithm = policy_.choose(request.count * size_of(signature.type));
+      request.algorithm = policy_->choose(request.count * size_of(signature.type));
       if (request.algorithm == Algorithm::kMapped) {
         request.mapped_elements = window_.slot_bytes(place_) / size_of(signature.type);
         request.direct =
             places.input != WindowPlaces::kNowhere && places.output != WindowPlaces::kNowhere;
+      } else {
+        choice_ = Choice{request.algorithm, request.count * size_of(signature.type)};
       }
-      if (!policy_.network.layout.is_in_order()) request.layout = policy_.network.layout;
+      if (!policy_->network.layout.is_in_order()) request.layout = policy_->network.layout;
       if (request.algorithm == Algorithm::kHierarchical) {
-        request.layout = policy_.network.layout;
-        request.mapped_elements = policy_.network.window_bytes / size_of(signature.type);
+        request.layout = policy_->network.layout;
+        request.mapped_elements = policy_->network.window_bytes / size_of(signature.type);
       }
       request.placement = plan_.entries.size() > 1 ? Placement::kPacked : Placement::kInPlace;
       break;
@@ -248,7 +253,7 @@ std::shared_ptr<const Schedule> Operation::choose(const WindowPlaces& places) co
 
 /// Whether windows carry what is no all-reduce: not where messages are faster.
 bool Operation::is_mapped(const ScheduleRequest& request) const {
-  if (!policy_.can_map || communicator_.size() == 1) return false;
+  if (!policy_->can_map || communicator_.size() == 1) return false;
   const std::size_t element = size_of(plan_.entries.front().signature.type);
   const auto most = [&](std::uint64_t elements) {
     return elements * element > kLargestMessage &&

@@ -32,6 +32,7 @@ struct PlannedOperation {
   std::vector<int> contributors;  ///< by entry
   int participants = 0;           ///< what an average divides by
   RowLayout layout = {};          ///< of an operation that is not fused
+  std::uint64_t list = 0;         ///< of responses, from the start of the job; of the named door
 };
 
 /// How the ordered door's exchanges call an operation; nothing of one that it does not have.
@@ -53,7 +54,8 @@ class Operation {
 
   /// Chooses the schedule, binds the memory and begins. On failure (kOutOfMemory) the entries can
   /// still be had from finish().
-  Status start(PlannedOperation plan);
+  /// `policy` chooses the all-reduce, and outlives it; null: as allreduce_policy().
+  Status start(PlannedOperation plan, const AllreducePolicy* policy = nullptr);
 
   bool advance();
   bool done() const {
@@ -76,6 +78,16 @@ class Operation {
   /// What its local steps have cost, if there is a timeline.
   StepTrace::Costs costs() const;
 
+  /// An all-reduce that a schedule does, chosen by costs.
+  struct Choice {
+    Algorithm algorithm = Algorithm::kRing;
+    std::uint64_t bytes = 0;
+  };
+  const std::optional<Choice>& choice() const { return choice_; }
+  /// Others run beside it: its time tells nothing of its algorithm.
+  void share() { shared_ = true; }
+  bool shared() const { return shared_; }
+
   /// Hands the entries back and frees the memory. Precondition: done(), or start() failed; after a
   /// failure, that no transfer touches the memory any more.
   PlannedOperation finish();
@@ -90,7 +102,7 @@ class Operation {
 
   /// Nothing but of the ordered door.
   std::optional<OneShot::Request> one_shot_request() const;
-  std::shared_ptr<const Schedule> choose(const WindowPlaces& places) const;
+  std::shared_ptr<const Schedule> choose(const WindowPlaces& places);
   bool is_mapped(const ScheduleRequest& request) const;
   Status bind(MemoryBinding& binding);
   Status bind_allreduce(MemoryBinding& binding);
@@ -112,7 +124,10 @@ class Operation {
   OneShot& one_shot_;
   ScheduleCache& schedules_;
   const Config& config_;
-  const AllreducePolicy policy_;
+  const AllreducePolicy own_policy_;
+  const AllreducePolicy* policy_ = &own_policy_;
+  std::optional<Choice> choice_;
+  bool shared_ = false;
   Executor executor_;
   ArenaBlock scratch_;
   std::vector<ArenaBlock> borrowed_;

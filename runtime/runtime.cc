@@ -4,7 +4,6 @@
 #include "runtime/bootstrap/clock_exchange.h"
 #include "runtime/bootstrap/handshake.h"
 #include "runtime/device/device.h"
-#include "runtime/tuning/link_cache.h"
 
 #include <fmt/ranges.h>
 
@@ -96,10 +95,14 @@ Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers) {
   return learn_links(bootstrap, deadline());
 }
 
+LinkCache Runtime::link_cache() const {
+  const bool keeps = config_.link_cache != 0 && world().size() > 1 && world().rank() == 0;
+  return {keeps ? config_.cache_dir : "", topology_of(world(), transport_->description())};
+}
+
 Status Runtime::learn_links(Bootstrap& bootstrap, Deadline deadline) {
   const bool keeps = config_.link_cache != 0 && world().size() > 1;
-  const LinkCache cache(keeps && world().rank() == 0 ? config_.cache_dir : "",
-                        topology_of(world(), transport_->description()));
+  const LinkCache cache = link_cache();
   if (keeps) {
     const auto loaded = cache.load();
     if (!loaded.ok()) log_.warning("{}; the links are measured again", loaded.error().message);
@@ -181,10 +184,12 @@ RuntimeInfo Runtime::info() const {
     return LinkInfo{
         .latency_us = link.latency_us, .gigabytes_per_second = rate, .crowd_us = link.crowd_us};
   };
-  info.inside = info_of(links_.inside);
-  info.across = info_of(links_.across);
+  LinkCosts links = links_;
+  driver_->with_token([&] { links = cycle_.agreed_costs().value_or(links_); });
+  info.inside = info_of(links.inside);
+  info.across = info_of(links.across);
   const AllreducePolicy policy = allreduce_policy(groups_.world().communicator, window_,
-                                                  groups_.world().place, links_, config_);
+                                                  groups_.world().place, links, config_);
   constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
   for (std::uint64_t bytes = 4; bytes <= kMost; bytes *= 2) {
     std::string algorithm(to_string(policy.choose(bytes)));
@@ -203,6 +208,11 @@ void Runtime::abort(const std::string& reason) {
 void Runtime::shut_down() {
   driver_->stop([this] {
     cycle_.shut_down();
+    // The next job on these hosts starts with what this one has learnt.
+    if (const auto costs = cycle_.corrected_costs(); costs && !failed()) {
+      if (const Status stored = link_cache().store(*costs); !stored.ok())
+        log_.info("what links cost is not kept: {}", stored.error().message);
+    }
     const Status written = timeline_->stop();
     if (!written.ok()) log_.warning("{}", written.error().message);
   });

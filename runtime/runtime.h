@@ -9,6 +9,7 @@
 #include "runtime/driver.h"
 #include "runtime/group.h"
 #include "runtime/observe/timeline.h"
+#include "runtime/tuning/link_cache.h"
 #include "transport/transport.h"
 
 #include <kolo/config.h>
@@ -101,7 +102,7 @@ class Runtime {
   /// private memory. It may outlive the runtime. kOutOfMemory.
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes) const;
 
-  /// What this rank runs on.
+  /// What this rank runs on. Takes the progress token for a moment.
   RuntimeInfo info() const;
 
   /// Fails all that is and will be under way, on all ranks, with this rank's number and `reason`.
@@ -117,6 +118,7 @@ class Runtime {
 
  private:
   Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> timeline);
+  LinkCache link_cache() const;
   Status learn_links(Bootstrap& bootstrap, Deadline deadline);
   Status connect(Bootstrap& bootstrap, std::vector<Peer> peers);
   Status start_timeline(Bootstrap& bootstrap);

@@ -83,7 +83,8 @@ kolo_add_test(execution_tests LABELS inprocess TIMEOUT 120 SOURCES
   runtime/communicator/host_window_test.cc
   runtime/communicator/shared_arena_test.cc
   runtime/tuning/link_cache_test.cc
-  runtime/tuning/link_probe_test.cc)
+  runtime/tuning/link_probe_test.cc
+  runtime/tuning/link_refresh_test.cc)
 # The counter replaces operator new, so it is linked here alone.
 kolo_add_test(executor_tests LABELS inprocess SOURCES
   support/allocation_counter.cc
@@ -107,6 +108,7 @@ kolo_add_test(cycle_tests LABELS inprocess SOURCES
   runtime/cycle/groups_test.cc
   runtime/cycle/hosts_test.cc
   runtime/cycle/join_test.cc
+  runtime/cycle/link_refresh_test.cc
   runtime/cycle/messages_test.cc
   runtime/cycle/ordered_clash_test.cc
   runtime/cycle/ordered_kinds_test.cc

@@ -98,6 +98,10 @@ const std::vector<Spec>& specs() {
           "KOLO_LINK_CACHE", &Config::link_cache, "switch", {0, 1}, kWorld,
           "1: what links were measured to cost is kept in a file for a day; 0: it is measured at "
           "each start."),
+      number(
+          "KOLO_LINK_REFRESH", &Config::link_refresh, "switch", {0, 1}, kWorld,
+          "1: what links cost is corrected by how long all-reduces take; 0: it stays as measured "
+          "at the start."),
       text("KOLO_CACHE_DIR", &Config::cache_dir, "path", {},
            "Folder for that file; else kolo below $XDG_CACHE_HOME, or below ~/.cache."),
       number("KOLO_SHARED_MEMORY", &Config::shared_memory, kBytes, {0, kGiB}, kWorld,

@@ -14,15 +14,18 @@
 namespace kolo {
 
 enum class MessageKind : std::uint8_t {
-  kReady,      ///< rank → coordinator: slots of the cache that are ready (SlotSet)
-  kRequests,   ///< rank → coordinator: requests in full (wire.proto)
-  kAgreed,     ///< coordinator → rank: slots of the cache to run, ascending (SlotSet)
-  kResponses,  ///< coordinator → rank: responses in full (wire.proto)
-  kOffer,      ///< rank → rank: what it wants to send (PointToPoint)
-  kAnswer,     ///< rank → rank: whether that was wanted (PointToPoint)
-  kDoorbell,   ///< rank → rank: look at the board, something has come (OneShot)
-  kGoodbye,    ///< to all: this rank shuts down (Departure)
-  kAbort,      ///< to all: this rank has failed (AbortNotice)
+  kReady,       ///< rank → coordinator: slots of the cache that are ready (SlotSet)
+  kRequests,    ///< rank → coordinator: requests in full (wire.proto)
+  kAgreed,      ///< coordinator → rank: slots of the cache to run, ascending (SlotSet)
+  kResponses,   ///< coordinator → rank: responses in full (wire.proto)
+  kOffer,       ///< rank → rank: what it wants to send (PointToPoint)
+  kAnswer,      ///< rank → rank: whether that was wanted (PointToPoint)
+  kDoorbell,    ///< rank → rank: look at the board, something has come (OneShot)
+  kCosts,       ///< coordinator → rank: other costs of links are to count (CostSwitch)
+  kCostsHeard,  ///< rank → coordinator: how far it is (CostSwitch)
+  kCostsFrom,   ///< coordinator → rank: from where on they count (CostSwitch)
+  kGoodbye,     ///< to all: this rank shuts down (Departure)
+  kAbort,       ///< to all: this rank has failed (AbortNotice)
 };
 
 struct Message {

@@ -111,6 +111,9 @@ Status Controller::on_message(int peer, const Message& message) {
     case MessageKind::kOffer:
     case MessageKind::kAnswer:
     case MessageKind::kDoorbell:
+    case MessageKind::kCosts:
+    case MessageKind::kCostsHeard:
+    case MessageKind::kCostsFrom:
     case MessageKind::kGoodbye:
     case MessageKind::kAbort:
       break;

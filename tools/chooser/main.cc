@@ -7,8 +7,8 @@
 #include "runtime/runtime.h"
 #include "transport/ucx/ucx_transport.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -51,9 +51,8 @@ Result<Contender> make_contender(const std::string& name, int number) {
   config.algorithm = name;
   KOLO_ASSIGN(const WayIn way, find_way_in({}, config, environment));
   const auto deadline = Deadline::after(std::chrono::seconds(config.init_timeout_s));
-  KOLO_ASSIGN(
-      auto bootstrap,
-      meet(way, {.secret = config.secret, .number = number + 1}, environment, deadline));
+  KOLO_ASSIGN(auto bootstrap,
+              meet(way, {.secret = config.secret, .number = number + 1}, environment, deadline));
   KOLO_ASSIGN(auto transport,
               make_ucx_transport({.environment = environment, .interface = config.interface}));
   Log log(config.log_level);
@@ -91,8 +90,8 @@ Status reduce(Contender& contender, std::vector<float>& data, std::uint64_t byte
 Result<std::int64_t> agree(Contender& contender, std::int64_t mine) {
   std::int64_t number = contender.runtime->world().rank() == 0 ? mine : 0;
   auto* const memory = reinterpret_cast<std::byte*>(&number);
-  KOLO_TRY(contender.runtime->allreduce_ordered(memory, memory, 1, DataType::kInt64,
-                                                ReduceOp::kSum));
+  KOLO_TRY(
+      contender.runtime->allreduce_ordered(memory, memory, 1, DataType::kInt64, ReduceOp::kSum));
   return number;
 }
 
@@ -115,7 +114,8 @@ Status measure(const Options& options, std::vector<Contender>& all, std::vector<
                                static_cast<std::int64_t>(kBeyondBursts / bytes));
   KOLO_ASSIGN(const std::int64_t batch,
               agree(all[0], std::clamp(wanted, std::int64_t{1}, kMostABatch)));
-  const double round_us = slowest * static_cast<double>(all.size()) * static_cast<double>(batch + 1);
+  const double round_us =
+      slowest * static_cast<double>(all.size()) * static_cast<double>(batch + 1);
   KOLO_ASSIGN(const std::int64_t samples,
               agree(all[0], std::clamp(static_cast<std::int64_t>(options.budget_s * 1e6 / round_us),
                                        std::int64_t{5}, std::int64_t{options.samples})));
@@ -158,9 +158,10 @@ nlohmann::json row_of(const std::vector<Contender>& all, std::uint64_t bytes) {
 }
 
 void print(const nlohmann::json& row) {
-  std::string line = fmt::format("{:>9} {:>19} {:>19} {:6.2f} {:6.2f} ", row["size"].get<std::uint64_t>(),
-                                 row["chosen"].get<std::string>(), row["best"].get<std::string>(),
-                                 row["ratio"].get<double>(), row["ratio_forced"].get<double>());
+  std::string line =
+      fmt::format("{:>9} {:>19} {:>19} {:6.2f} {:6.2f} ", row["size"].get<std::uint64_t>(),
+                  row["chosen"].get<std::string>(), row["best"].get<std::string>(),
+                  row["ratio"].get<double>(), row["ratio_forced"].get<double>());
   for (const auto& [name, time] : row["times_us"].items())
     line += fmt::format(" {}={:.1f}", name, time.get<double>());
   fmt::print("{}\n", line);
@@ -170,15 +171,16 @@ void print(const nlohmann::json& row) {
 Status run(const Options& options) {
   std::vector<Contender> all;
   int number = 0;
-  for (const std::string name : {"auto", "mapped", "ring", "bidirectional_ring",
-                                 "recursive_doubling", "halving_doubling", "double_tree",
-                                 "hierarchical"}) {
+  for (const std::string name :
+       {"auto", "mapped", "ring", "bidirectional_ring", "recursive_doubling", "halving_doubling",
+        "double_tree", "hierarchical"}) {
     KOLO_ASSIGN(Contender contender, make_contender(name, number++));
     if (is_possible(contender)) all.push_back(std::move(contender));
   }
   const World& world = all[0].runtime->world();
   const RuntimeInfo info = all[0].runtime->info();
-  nlohmann::json report = {{"ranks", world.size()}, {"local_ranks", world.local_size()},
+  nlohmann::json report = {{"ranks", world.size()},
+                           {"local_ranks", world.local_size()},
                            {"inside_us", info.inside.latency_us},
                            {"inside_GBps", info.inside.gigabytes_per_second},
                            {"across_us", info.across.latency_us},
@@ -215,7 +217,8 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app(
       "All-reduce of float32 by the algorithm that kolo chooses and by every other one that is\n"
-      "possible, in turn. Prints what is chosen, what is fastest, and the chosen one's time divided\n"
+      "possible, in turn. Prints what is chosen, what is fastest, and the chosen one's time "
+      "divided\n"
       "by the fastest one's: as it was chosen, and as it was forced.");
   app.add_option("-b,--minbytes", options.least, "smallest size (4)")
       ->transform(CLI::AsSizeValue(false));

@@ -64,6 +64,10 @@ struct KOLO_API Config {
   /// KOLO_LINK_CACHE: 1: rank 0 keeps what links were measured to cost for a day, and later jobs of
   /// the same hosts and transports take it; 0: each start measures.
   std::int64_t link_cache = 1;
+  /// KOLO_LINK_REFRESH: 1: while the job runs, rank 0 corrects what links cost by how long
+  /// all-reduces over messages take, and all ranks choose by it from the same operation on; 0: the
+  /// costs of the start count to the end. KOLO_DETERMINISTIC and KOLO_ALGORITHM leave no choice.
+  std::int64_t link_refresh = 1;
   /// KOLO_CACHE_DIR: the folder for it; empty: $XDG_CACHE_HOME/kolo or ~/.cache/kolo, which
   /// from_environment() fills in.
   std::string cache_dir;

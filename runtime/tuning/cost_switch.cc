@@ -1,0 +1,113 @@
+// Agreeing on other costs of links; see the header. All ranks of a job have one byte order: numbers
+// travel as they are.
+#include "runtime/tuning/cost_switch.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+constexpr std::size_t kNumbers = 2 * std::size(kLinkCostNumbers);
+using Numbers = std::array<double, kNumbers>;
+
+template <class T>
+std::string bytes_of(const T& value) {
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+
+template <class T>
+std::optional<T> value_of(std::span<const std::byte> bytes) {
+  if (bytes.size() != sizeof(T)) return std::nullopt;
+  T value;
+  std::memcpy(&value, bytes.data(), sizeof value);
+  return value;
+}
+
+}  // namespace
+
+CostSwitch::CostSwitch(AllreducePolicy policy, int size) : size_(size) {
+  versions_.push_back({{}, std::move(policy)});
+}
+
+void CostSwitch::begin(const LinkCosts& costs, std::uint64_t ordered) {
+  proposed_ = costs;
+  bound_ = ordered + kAhead;
+}
+
+std::string CostSwitch::propose(const LinkCosts& costs, std::uint64_t ordered) {
+  begin(costs, ordered);
+  most_begun_ = ordered;
+  answers_ = 1;
+  Numbers numbers;
+  std::size_t i = 0;
+  for (const LinkCost* const link : {&costs.inside, &costs.across})
+    for (const auto number : kLinkCostNumbers) numbers[i++] = link->*number;
+  return bytes_of(numbers);
+}
+
+std::optional<std::string> CostSwitch::hear(std::span<const std::byte> proposal,
+                                            std::uint64_t ordered) {
+  const auto numbers = value_of<Numbers>(proposal);
+  if (!numbers || proposed_) return std::nullopt;
+  LinkCosts costs;
+  std::size_t i = 0;
+  for (LinkCost* const link : {&costs.inside, &costs.across})
+    for (const auto number : kLinkCostNumbers) link->*number = (*numbers)[i++];
+  begin(costs, ordered);
+  return bytes_of(ordered);
+}
+
+bool CostSwitch::take_answer(std::span<const std::byte> answer) {
+  const auto ordered = value_of<std::uint64_t>(answer);
+  if (!ordered || !proposed_ || answers_ >= size_) return false;
+  most_begun_ = std::max(most_begun_, *ordered);
+  ++answers_;
+  return true;
+}
+
+std::optional<std::string> CostSwitch::settle(std::uint64_t lists) {
+  if (!proposed_ || answers_ < size_) return std::nullopt;
+  const From from{.ordered = most_begun_ + kAhead, .list = lists};
+  apply(from);
+  return bytes_of(from);
+}
+
+bool CostSwitch::take_settlement(std::span<const std::byte> settlement) {
+  const auto from = value_of<From>(settlement);
+  if (!from || !proposed_ || from->ordered < bound_) return false;
+  apply(*from);
+  return true;
+}
+
+void CostSwitch::apply(From from) {
+  AllreducePolicy policy = versions_.front().policy;
+  policy.network.inside = proposed_->inside;
+  policy.network.across = proposed_->across;
+  versions_.push_back({from, std::move(policy)});
+  proposed_.reset();
+  bound_ = kNoBound;
+  ++switches_;
+}
+
+const AllreducePolicy& CostSwitch::of_ordered(std::uint64_t sequence) const {
+  auto version = versions_.end() - 1;
+  while (version->from.ordered > sequence) --version;
+  return version->policy;
+}
+
+const AllreducePolicy& CostSwitch::of_list(std::uint64_t list) const {
+  auto version = versions_.end() - 1;
+  while (version->from.list > list) --version;
+  return version->policy;
+}
+
+std::optional<LinkCosts> CostSwitch::newest() const {
+  if (versions_.size() == 1) return std::nullopt;
+  const Network& network = versions_.back().policy.network;
+  return LinkCosts{network.inside, network.across};
+}
+
+}  // namespace kolo

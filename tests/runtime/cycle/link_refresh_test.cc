@@ -1,0 +1,106 @@
+// Ranks that correct what links cost while operations run by both doors: their choices change, and
+// every sum stays right, as it can only be where all ranks run the same schedules.
+#include "runtime/tuning/link_cache.h"
+#include "tests/support/local_world.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace kolo::test {
+namespace {
+
+constexpr int kRanks = 3;
+
+/// Small ones, of which the latency is learnt, and ones whose algorithm it changes, by both doors;
+/// the ranks wait for nobody between them. Returns whether rank 0's choices have changed.
+bool run(const Environment::Variables& variables, int rounds) {
+  std::atomic<bool> changed = false;
+  run_local_world(kRanks,
+                  [&](int rank, Runtime& runtime) {
+                    const double at_start = runtime.info().across.latency_us;
+                    std::vector<float> small(1);
+                    std::vector<float> large(3000);
+                    std::vector<float> named(5000);
+                    for (int round = 0; round < rounds && !testing::Test::HasFailure(); ++round) {
+                      small.assign(small.size(), static_cast<float>(rank));
+                      large.assign(large.size(), static_cast<float>(rank + round % 7));
+                      named.assign(named.size(), static_cast<float>(rank * 2));
+                      const auto begin = [](std::vector<float>& data) {
+                        return reinterpret_cast<std::byte*>(data.data());
+                      };
+                      ASSERT_TRUE(runtime
+                                      .allreduce_ordered(begin(small), begin(small), 1,
+                                                         DataType::kFloat32, ReduceOp::kSum)
+                                      .ok());
+                      const auto work = submit(runtime, allreduce_of("named", named));
+                      ASSERT_TRUE(runtime
+                                      .allreduce_ordered(begin(large), begin(large), 3000,
+                                                         DataType::kFloat32, ReduceOp::kSum)
+                                      .ok());
+                      ASSERT_TRUE(work->wait().ok());
+                      ASSERT_EQ(small[0], 3);
+                      ASSERT_EQ(large[2999], 3 + 3 * (round % 7)) << round;
+                      ASSERT_EQ(named[4999], 6) << round;
+                      // Different speeds: rank 0's times alone must count.
+                      if (rank == 2 && round % 5 == 0) std::this_thread::yield();
+                    }
+                    if (rank == 0) changed = runtime.info().across.latency_us != at_start;
+                  },
+                  {.variables = variables, .hosts = {0, 1, 2}});
+  return changed;
+}
+
+/// A folder in which a job finds costs that are far from the truth.
+class WrongCosts {
+ public:
+  WrongCosts() {
+    run_local_world(kRanks,
+                    [&](int rank, Runtime& runtime) {
+                      if (rank != 0) return;
+                      cache_.emplace(folder_,
+                                     topology_of(runtime.world(), runtime.info().transport));
+                      ASSERT_TRUE(cache_->store({.across = kWrong}).ok());
+                    },
+                    {.variables = variables("0"), .hosts = {0, 1, 2}});
+  }
+  WrongCosts(const WrongCosts&) = delete;
+  WrongCosts& operator=(const WrongCosts&) = delete;
+  ~WrongCosts() { std::filesystem::remove_all(folder_); }
+
+  Environment::Variables variables(const std::string& refreshes) const {
+    return {{"KOLO_CACHE_DIR", folder_}, {"KOLO_LINK_REFRESH", refreshes}};
+  }
+  double stored_latency() const { return (*cache_->load())->across.latency_us; }
+
+  static constexpr LinkCost kWrong{
+      .latency_us = 1e5, .us_per_byte = 1e-3, .reduce_us_per_byte = 1e-4, .crowd_us = 1e4};
+
+ private:
+  const std::string folder_ = testing::TempDir() + "kolo_wrong_costs_" + std::to_string(::getpid());
+  std::optional<LinkCache> cache_;
+};
+
+TEST(LinkRefreshRuntime, CorrectedCostsCountOnAllRanksAlikeAndAreKept) {
+  const WrongCosts costs;
+  EXPECT_TRUE(run(costs.variables("1"), 1500));
+  EXPECT_LT(costs.stored_latency(), WrongCosts::kWrong.latency_us / 2);
+}
+
+TEST(LinkRefreshRuntime, ADeterministicJobKeepsWhatItStartedWith) {
+  const WrongCosts costs;
+  EXPECT_FALSE(run(costs.variables("0"), 300));
+  auto variables = costs.variables("1");
+  variables["KOLO_DETERMINISTIC"] = "1";
+  EXPECT_FALSE(run(variables, 300));
+  EXPECT_EQ(costs.stored_latency(), WrongCosts::kWrong.latency_us);
+}
+
+}  // namespace
+}  // namespace kolo::test
