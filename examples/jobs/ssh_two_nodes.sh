@@ -12,10 +12,14 @@ kolo_run=${LAUNCHER:-kolo-run}
 program=${PROGRAM:-./trainer}
 port=${MASTER_PORT:-29500}
 read -r -a ssh <<< "${SSH:-ssh}"
+# Connections of strangers are refused; both nodes read the secret.
+secret=$results/secret
+trap 'rm -f "$secret"' EXIT
+(umask 077 && od -An -N16 -tx1 /dev/urandom | tr -d ' \n' > "$secret")
 
 kolo_run_on() {
   printf '%q ' "$kolo_run" --nproc_per_node "${RANKS_PER_NODE:-8}" --nnodes 2 --node_rank "$1" \
-    --master_addr "${nodes[0]}" --master_port "$port" "$program" "${@:2}"
+    --master_addr "${nodes[0]}" --master_port "$port" --secret-file "$secret" "$program" "${@:2}"
 }
 # A failure on one node ends the ranks of the other: they notice that their peers are gone.
 "${ssh[@]}" "${nodes[1]}" "cd $(printf %q "$PWD") && $(kolo_run_on 1 "$@")" > "$results/log.1" 2>&1 &

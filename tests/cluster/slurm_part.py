@@ -88,7 +88,7 @@ class Batch(unittest.TestCase):
     def test_kolo_run_on_each_node(self):
         line = (f"srun -N 2 -n 2 --ntasks-per-node=1 sh -c '{program('kolo_run')} --nproc_per_node 2 --nnodes 2 "
                 f"--node_rank $SLURM_NODEID --master_addr kolohost0 {program('probe')}'")
-        code, out = batch(line, *self.two_by_two)
+        code, out = batch(line, *self.two_by_two, KOLO_SECRET="of the job")
         check(self, [0, 0, 1, 1], out, codes=[code])
 
     def test_the_exit_code_of_a_rank_is_the_jobs(self):
