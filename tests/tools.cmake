@@ -106,3 +106,7 @@ endif()
 add_test(NAME timeline_tool COMMAND ${PROJECT_SOURCE_DIR}/tests/tools/timeline_test
   --perf $<TARGET_FILE:kolo-perf> ${launcher})
 set_tests_properties(timeline_tool PROPERTIES TIMEOUT 180 LABELS "tools;mpi" PROCESSORS 2)
+add_test(NAME bench_chooser COMMAND ${PROJECT_SOURCE_DIR}/tools/bench chooser --worlds 1x2,2x1
+  -e 64 -f 16 -n 3 --budget 0.1 --limit 1000 -T 40 --program $<TARGET_FILE:kolo-chooser>)
+set_tests_properties(bench_chooser PROPERTIES TIMEOUT 120 LABELS tools SKIP_RETURN_CODE 77
+  PROCESSORS 2 RUN_SERIAL ON)
