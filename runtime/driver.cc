@@ -177,8 +177,9 @@ bool Driver::run(std::uint32_t set, OneShot::Request& request) {
   auto hold = token_.acquire_for_waiter(Clock::time_point::max());
   if (!hold) return false;
   Group* const group = groups_.find(set);
-  if (group == nullptr || !group->one_shot.takes(request.kind, request.bytes()) ||
-      !cycle_.begin_one_shot(*group, request)) {
+  if (group == nullptr || !cycle_.begin_one_shot(*group, request)) {
+    // The caller comes back at once, to drive what it then submits.
+    if (!cycle_.has_work()) hold->release_quietly();
     return false;
   }
   OneShot& exchange = group->one_shot;

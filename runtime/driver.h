@@ -36,9 +36,9 @@ class Driver final : public Work::Driver {
   bool drive(Work& work, std::chrono::steady_clock::time_point until) override;
 
   /// The quick way of a small call of a process set's ordered door, all within the caller's thread.
-  /// False if it is not done at the end of a short spin, or could not begin, for instance since it
-  /// is not small: then the caller submits it to the ordered door, which goes on from there. Sets
-  /// the request's number.
+  /// False if it is not done at the end of a short spin, or could not begin: then the caller
+  /// submits it to the ordered door, which goes on from there. Sets the request's number.
+  /// Precondition: the set's boards take it.
   bool run(std::uint32_t set, OneShot::Request& request);
 
   /// Ends the background thread, lets waiting threads go, and runs `last` as the last holder of the

@@ -133,10 +133,11 @@ Status Runtime::call_ordered(const OrderedArguments& call) {
   int size = world().size();
   if (call.process_set == 0) {
     // It is always there: no lock.
-    const Communicator& communicator = groups_.world().communicator;
-    if (is_valid(call, communicator)) {
-      OneShot::Request exchange = exchange_for(call, communicator);
-      if (driver_->run(0, exchange)) return {};
+    const Group& group = groups_.world();
+    if (is_valid(call, group.communicator)) {
+      OneShot::Request exchange = exchange_for(call, group.communicator);
+      if (group.one_shot.takes(exchange.kind, exchange.bytes()) && driver_->run(0, exchange))
+        return {};
     }
   } else {
     std::optional<OneShot::Request> exchange;
@@ -144,6 +145,7 @@ Status Runtime::call_ordered(const OrderedArguments& call) {
       size = group.communicator.size();
       if (group.is_member() && is_valid(call, group.communicator))
         exchange = exchange_for(call, group.communicator);
+      if (exchange && !group.one_shot.takes(exchange->kind, exchange->bytes())) exchange.reset();
       return {};
     }));
     if (exchange && driver_->run(call.process_set, *exchange)) return {};
