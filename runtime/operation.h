@@ -112,6 +112,7 @@ class Operation {
   bool lies_in_place() const;
   std::uint64_t fused_elements() const;
   Status bind_scratch(const Schedule& schedule, WindowPlaces places, MemoryBinding& binding);
+  Stores output_stores(const MemoryBinding& binding) const;
   /// Of the memory that is bound; the scratch's is not known yet.
   WindowPlaces places_of(const MemoryBinding& binding) const;
   void free_scratch();

@@ -15,6 +15,7 @@ Status Operation::bind_scratch(const Schedule& schedule, WindowPlaces places,
   if (schedule.scratch_is_mapped) {
     KOLO_ASSIGN(slot_, window_.take_slot(place_));
     places.scratch = *slot_;
+    binding.output_stores = output_stores(binding);
     binding.mapped = {places, windows_};
     binding.scratch = windows_[static_cast<std::size_t>(communicator_.rank())].data() + *slot_;
     return {};
@@ -23,6 +24,18 @@ Status Operation::bind_scratch(const Schedule& schedule, WindowPlaces places,
   KOLO_ASSIGN(scratch_, arena_.allocate(bytes, MemoryKind::kHeap));
   binding.scratch = scratch_.data();
   return {};
+}
+
+// What all ranks of the host read and write of a large operation leaves nothing of the caches: then
+// results that nobody has read just before only drive out what is still to be read.
+Stores Operation::output_stores(const MemoryBinding& binding) const {
+  const std::size_t element = size_of(binding.type);
+  const std::uint64_t bytes = (binding.input.elements() + binding.output.elements()) * element *
+                              static_cast<std::uint64_t>(communicator_.size());
+  if (bytes <= last_level_cache_bytes() || binding.output.elements() == 0) return Stores::kCached;
+  const bool in_place = binding.input.elements() > 0 && binding.input.rest_at(0, element).data ==
+                                                            binding.output.rest_at(0, element).data;
+  return in_place ? Stores::kCached : Stores::kStreaming;
 }
 
 WindowPlaces Operation::places_of(const MemoryBinding& binding) const {

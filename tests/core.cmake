@@ -72,6 +72,7 @@ kolo_add_test(collectives_tests LABELS inprocess TIMEOUT 120 SOURCES
   runtime/collectives/reduce_scatter_halving_test.cc
   runtime/collectives/reduce_scatter_ring_test.cc)
 kolo_add_test(device_tests LABELS inprocess SOURCES
+  runtime/device/destinations_test.cc
   runtime/device/half_types_test.cc
   runtime/device/host_device_test.cc
   runtime/device/reductions_test.cc)

@@ -21,6 +21,12 @@ struct Scale {
   friend bool operator==(const Scale&, const Scale&) = default;
 };
 
+/// How results are written.
+enum class Stores : std::uint8_t {
+  kCached,
+  kStreaming,  ///< past the caches: of more than they hold, to memory that was not just read
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -30,19 +36,30 @@ class Device {
   virtual void copy(DataType type, std::byte* destination, const std::byte* source,
                     std::size_t count, Scale scale) const = 0;
 
-  /// destination = scale(sources, combined by `op`); one source or more; destination may be one of
-  /// them. kAverage is the sum, whose divisor `scale` has. Half types are computed in float32 and
-  /// rounded once, to nearest even; the order is that of `sources`, so equal calls give equal bits.
-  /// Preconditions: is_supported(type, op), and op is not kAdasum.
-  virtual void reduce(DataType type, ReduceOp op, std::byte* destination,
-                      std::span<const std::byte* const> sources, std::size_t count,
-                      Scale scale) const = 0;
+  /// The bytes as they are, past the caches; the two are disjoint.
+  virtual void stream(std::byte* destination, const std::byte* source, std::size_t bytes) const = 0;
+
+  /// All destinations = scale(sources, combined by `op`); one or more of each; a destination may be
+  /// one of the sources. kAverage is the sum, whose divisor `scale` has. Half types are computed in
+  /// float32 and rounded once, to nearest even; the order is that of `sources`, so equal calls give
+  /// equal bits. Preconditions: is_supported(type, op), and op is not kAdasum.
+  virtual void reduce(DataType type, ReduceOp op, std::span<std::byte* const> destinations,
+                      std::span<const std::byte* const> sources, std::size_t count, Scale scale,
+                      Stores stores) const = 0;
+
+  void reduce(DataType type, ReduceOp op, std::byte* destination,
+              std::span<const std::byte* const> sources, std::size_t count, Scale scale) const {
+    reduce(type, op, {&destination, 1}, sources, count, scale, Stores::kCached);
+  }
 
   /// destination = (1 − a·b / 2|a|²) a + (1 − a·b / 2|b|²) b, with dot products in float64; a
   /// vector of zeros leaves the other. destination may be a or b. Floating types.
   virtual void adasum(DataType type, std::byte* destination, const std::byte* a, const std::byte* b,
                       std::size_t count) const = 0;
 };
+
+/// Of this processor; a usual size where the system does not tell it.
+std::size_t last_level_cache_bytes();
 
 /// The host's memory. No state; lives as long as the process.
 const Device& host_device();

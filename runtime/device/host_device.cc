@@ -4,12 +4,18 @@
 #include "runtime/device/device.h"
 #include "runtime/device/host_kernels.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <limits>
+#include <vector>
 
 namespace kolo {
 namespace {
+
+/// Bytes that are computed and copied on at a time.
+constexpr std::size_t kPiece = 8 << 10;
 
 template <class T>
 T scale_integer(T value, Scale scale) {
@@ -66,37 +72,33 @@ class HostDevice final : public Device {
         std::memcpy(destination, source, count * size_of(type));
       return;
     }
-    reduce(type, ReduceOp::kSum, destination, {&source, 1}, count, scale);
+    Device::reduce(type, ReduceOp::kSum, destination, {&source, 1}, count, scale);
   }
 
-  void reduce(DataType type, ReduceOp op, std::byte* destination,
-              std::span<const std::byte* const> sources, std::size_t count,
-              Scale scale) const override {
-    KOLO_CHECK(!sources.empty() && scale.divisor != 0 && is_supported(type, op));
+  void stream(std::byte* destination, const std::byte* source, std::size_t bytes) const override {
+    reduce_integer(DataType::kUInt8, Reduction::kSum, {{&destination, 1}, Stores::kStreaming},
+                   {&source, 1}, bytes);
+  }
+
+  void reduce(DataType type, ReduceOp op, std::span<std::byte* const> destinations, Sources sources,
+              std::size_t count, Scale scale, Stores stores) const override {
+    KOLO_CHECK(!destinations.empty() && !sources.empty() && scale.divisor != 0 &&
+               is_supported(type, op));
     const Reduction reduction = reduction_of(op);
-    switch (type) {
-      case DataType::kFloat32:
-      case DataType::kFloat64:
-      case DataType::kFloat16:
-      case DataType::kBFloat16:
-        return floating(type, reduction, destination, sources, count, scale);
-      case DataType::kInt64:
-        return integer<std::int64_t>(type, reduction, destination, sources, count, scale);
-      case DataType::kInt32:
-        return integer<std::int32_t>(type, reduction, destination, sources, count, scale);
-      case DataType::kInt16:
-        return integer<std::int16_t>(type, reduction, destination, sources, count, scale);
-      case DataType::kInt8:
-        return integer<std::int8_t>(type, reduction, destination, sources, count, scale);
-      case DataType::kUInt8:
-        return integer<std::uint8_t>(type, reduction, destination, sources, count, scale);
-      case DataType::kBool:
-        KOLO_CHECK(scale.is_identity());
-        return reduce_integer(type, reduction, destination, sources, count);
-      case DataType::kComplex64:
-        return complex(type, DataType::kFloat32, reduction, destination, sources, count, scale);
-      case DataType::kComplex128:
-        return complex(type, DataType::kFloat64, reduction, destination, sources, count, scale);
+    if (takes_all(type, reduction, scale))
+      return run(type, reduction, {destinations, stores}, sources, count, scale);
+    if (destinations.size() == 1)
+      return run(type, reduction, {destinations}, sources, count, scale);
+    // In pieces that are still in the first-level cache when they are copied on.
+    const std::size_t piece = kPiece / size_of(type);
+    std::vector<const std::byte*> from(sources.begin(), sources.end());
+    for (std::size_t done = 0; done < count; done += piece) {
+      const std::size_t take = std::min(piece, count - done);
+      std::byte* const first = destinations.front() + done * size_of(type);
+      run(type, reduction, {{&first, 1}}, from, take, scale);
+      for (std::byte* const other : destinations.subspan(1))
+        std::memcpy(other + done * size_of(type), first, take * size_of(type));
+      for (const std::byte*& source : from) source += take * size_of(type);
     }
   }
 
@@ -106,38 +108,106 @@ class HostDevice final : public Device {
   }
 
  private:
-  static void floating(DataType type, Reduction reduction, std::byte* destination, Sources sources,
-                       std::size_t count, Scale scale) {
+  /// Whether one pass over the sources does all of it; else the kernels take one destination, and
+  /// work on what is there.
+  static bool takes_all(DataType type, Reduction reduction, Scale scale) {
+    const bool is_sum = reduction == Reduction::kSum;
+    switch (type) {
+      case DataType::kFloat32:
+      case DataType::kFloat64:
+      case DataType::kFloat16:
+      case DataType::kBFloat16:
+        return is_sum || reduction == Reduction::kProduct || scale.is_identity();
+      case DataType::kInt64:
+      case DataType::kInt32:
+      case DataType::kInt16:
+      case DataType::kInt8:
+      case DataType::kUInt8:
+        return reduction != Reduction::kProduct && scale.is_identity();
+      case DataType::kBool:
+        return true;
+      case DataType::kComplex64:
+      case DataType::kComplex128:
+        return is_sum;
+    }
+    return false;
+  }
+
+  static void run(DataType type, Reduction reduction, const Destinations& destinations,
+                  Sources sources, std::size_t count, Scale scale) {
+    switch (type) {
+      case DataType::kFloat32:
+      case DataType::kFloat64:
+      case DataType::kFloat16:
+      case DataType::kBFloat16:
+        return floating(type, reduction, destinations, sources, count, scale);
+      case DataType::kInt64:
+        return integer<std::int64_t>(type, reduction, destinations, sources, count, scale);
+      case DataType::kInt32:
+        return integer<std::int32_t>(type, reduction, destinations, sources, count, scale);
+      case DataType::kInt16:
+        return integer<std::int16_t>(type, reduction, destinations, sources, count, scale);
+      case DataType::kInt8:
+        return integer<std::int8_t>(type, reduction, destinations, sources, count, scale);
+      case DataType::kUInt8:
+        return integer<std::uint8_t>(type, reduction, destinations, sources, count, scale);
+      case DataType::kBool:
+        KOLO_CHECK(scale.is_identity());
+        return reduce_integer(type, reduction, destinations, sources, count);
+      case DataType::kComplex64:
+        return complex(type, DataType::kFloat32, reduction, destinations, sources, count, scale);
+      case DataType::kComplex128:
+        return complex(type, DataType::kFloat64, reduction, destinations, sources, count, scale);
+    }
+  }
+
+  static void floating(DataType type, Reduction reduction, const Destinations& destinations,
+                       Sources sources, std::size_t count, Scale scale) {
     const double factor = scale.factor / static_cast<double>(scale.divisor);
-    reduce_floating(type, reduction, destination, sources, count, factor);
+    reduce_floating(type, reduction, destinations, sources, count, factor);
     const bool is_scaled = reduction == Reduction::kSum || reduction == Reduction::kProduct;
     if (is_scaled || factor == 1.0) return;
-    const std::byte* const result = destination;
-    reduce_floating(type, Reduction::kSum, destination, {&result, 1}, count, factor);
+    const std::byte* const result = destinations.all.front();
+    reduce_floating(type, Reduction::kSum, destinations, {&result, 1}, count, factor);
   }
 
   template <class T>
-  static void integer(DataType type, Reduction reduction, std::byte* destination, Sources sources,
-                      std::size_t count, Scale scale) {
-    if (sources.size() > 1 || sources[0] != destination)
-      reduce_integer(type, reduction, destination, sources, count);
-    if (!scale.is_identity()) scale_integers<T>(destination, count, scale);
+  static void integer(DataType type, Reduction reduction, const Destinations& destinations,
+                      Sources sources, std::size_t count, Scale scale) {
+    std::byte* const first = destinations.all.front();
+    if (sources.size() > 1 || destinations.all.size() > 1 || sources[0] != first)
+      reduce_integer(type, reduction, destinations, sources, count);
+    if (!scale.is_identity()) scale_integers<T>(first, count, scale);
   }
 
   /// A sum is that of twice as many real numbers.
-  static void complex(DataType type, DataType part, Reduction reduction, std::byte* destination,
-                      Sources sources, std::size_t count, Scale scale) {
+  static void complex(DataType type, DataType part, Reduction reduction,
+                      const Destinations& destinations, Sources sources, std::size_t count,
+                      Scale scale) {
     if (reduction == Reduction::kSum)
-      return floating(part, reduction, destination, sources, 2 * count, scale);
+      return floating(part, reduction, destinations, sources, 2 * count, scale);
     KOLO_CHECK(reduction == Reduction::kProduct);
-    multiply_complex(type, destination, sources, count);
+    std::byte* const first = destinations.all.front();
+    multiply_complex(type, first, sources, count);
     if (scale.is_identity()) return;
-    const std::byte* const result = destination;
-    floating(part, Reduction::kSum, destination, {&result, 1}, 2 * count, scale);
+    const std::byte* const result = first;
+    floating(part, Reduction::kSum, {{&first, 1}}, {&result, 1}, 2 * count, scale);
   }
 };
 
 }  // namespace
+
+std::size_t last_level_cache_bytes() {
+  static const std::size_t bytes = [] {
+    // sysconf() tells that of all processors together on some machines.
+    std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
+    std::size_t size = 0;
+    char unit = 0;
+    constexpr std::size_t kUsual = 32 << 20;
+    return file >> size >> unit && unit == 'K' ? size << 10 : kUsual;
+  }();
+  return bytes;
+}
 
 const Device& host_device() {
   static const HostDevice device;

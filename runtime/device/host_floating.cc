@@ -193,34 +193,34 @@ struct Maximum {
 };
 
 template <class E, class Scalar>
-void reduce(Reduction reduction, std::byte* destination, Sources sources, std::size_t count,
-            Scalar factor) {
+void reduce(Reduction reduction, const Destinations& destinations, Sources sources,
+            std::size_t count, Scalar factor) {
   switch (reduction) {
     case Reduction::kSum:
-      if (factor == Scalar{1}) return reduce_any<E, Add>(destination, sources, count, NoFactor());
-      return reduce_any<E, Add>(destination, sources, count, Factor<E, Scalar>(factor));
+      if (factor == Scalar{1}) return reduce_any<E, Add>(destinations, sources, count, NoFactor());
+      return reduce_any<E, Add>(destinations, sources, count, Factor<E, Scalar>(factor));
     case Reduction::kMin:
-      return reduce_any<E, Minimum>(destination, sources, count, NoFactor());
+      return reduce_any<E, Minimum>(destinations, sources, count, NoFactor());
     case Reduction::kMax:
-      return reduce_any<E, Maximum>(destination, sources, count, NoFactor());
+      return reduce_any<E, Maximum>(destinations, sources, count, NoFactor());
     case Reduction::kProduct:
       if (factor == Scalar{1})
-        return reduce_any<E, Multiply>(destination, sources, count, NoFactor());
-      return reduce_any<E, Multiply>(destination, sources, count, Factor<E, Scalar>(factor));
+        return reduce_any<E, Multiply>(destinations, sources, count, NoFactor());
+      return reduce_any<E, Multiply>(destinations, sources, count, Factor<E, Scalar>(factor));
   }
 }
 
-void floating(DataType type, Reduction reduction, std::byte* destination, Sources sources,
+void floating(DataType type, Reduction reduction, const Destinations& destinations, Sources sources,
               std::size_t count, double factor) {
   const auto narrow = static_cast<float>(factor);
   if (type == DataType::kFloat32)
-    return reduce<PlainElement<float>>(reduction, destination, sources, count, narrow);
+    return reduce<PlainElement<float>>(reduction, destinations, sources, count, narrow);
   if (type == DataType::kFloat64)
-    return reduce<PlainElement<double>>(reduction, destination, sources, count, factor);
+    return reduce<PlainElement<double>>(reduction, destinations, sources, count, factor);
   if (type == DataType::kFloat16)
-    return reduce<Float16Element>(reduction, destination, sources, count, narrow);
+    return reduce<Float16Element>(reduction, destinations, sources, count, narrow);
   KOLO_CHECK(type == DataType::kBFloat16);
-  reduce<BFloat16Element>(reduction, destination, sources, count, narrow);
+  reduce<BFloat16Element>(reduction, destinations, sources, count, narrow);
 }
 
 }  // namespace kolo::HWY_NAMESPACE
@@ -231,9 +231,9 @@ namespace kolo {
 
 HWY_EXPORT(floating);
 
-void reduce_floating(DataType type, Reduction reduction, std::byte* destination, Sources sources,
-                     std::size_t count, double factor) {
-  HWY_DYNAMIC_DISPATCH(floating)(type, reduction, destination, sources, count, factor);
+void reduce_floating(DataType type, Reduction reduction, const Destinations& destinations,
+                     Sources sources, std::size_t count, double factor) {
+  HWY_DYNAMIC_DISPATCH(floating)(type, reduction, destinations, sources, count, factor);
 }
 
 }  // namespace kolo

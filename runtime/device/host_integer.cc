@@ -84,32 +84,36 @@ void reduce_blocks(std::byte* destination, Sources sources, std::size_t count) {
 }
 
 template <class T>
-void reduce(Reduction reduction, std::byte* destination, Sources sources, std::size_t count) {
+void reduce(Reduction reduction, const Destinations& destinations, Sources sources,
+            std::size_t count) {
   using Element = PlainElement<T>;
   switch (reduction) {
     case Reduction::kSum:
-      return reduce_any<Element, Add>(destination, sources, count, NoFactor());
+      return reduce_any<Element, Add>(destinations, sources, count, NoFactor());
     case Reduction::kMin:
-      return reduce_any<Element, Lesser>(destination, sources, count, NoFactor());
+      return reduce_any<Element, Lesser>(destinations, sources, count, NoFactor());
     case Reduction::kMax:
-      return reduce_any<Element, Greater>(destination, sources, count, NoFactor());
+      return reduce_any<Element, Greater>(destinations, sources, count, NoFactor());
     case Reduction::kProduct:
-      return reduce_blocks<T, Product<T>>(destination, sources, count);
+      return reduce_blocks<T, Product<T>>(destinations.all.front(), sources, count);
   }
 }
 
-void integer(DataType type, Reduction reduction, std::byte* destination, Sources sources,
+void integer(DataType type, Reduction reduction, const Destinations& destinations, Sources sources,
              std::size_t count) {
-  if (type == DataType::kInt64) return reduce<std::int64_t>(reduction, destination, sources, count);
-  if (type == DataType::kInt32) return reduce<std::int32_t>(reduction, destination, sources, count);
-  if (type == DataType::kInt16) return reduce<std::int16_t>(reduction, destination, sources, count);
-  if (type == DataType::kInt8) return reduce<std::int8_t>(reduction, destination, sources, count);
+  if (type == DataType::kInt64)
+    return reduce<std::int64_t>(reduction, destinations, sources, count);
+  if (type == DataType::kInt32)
+    return reduce<std::int32_t>(reduction, destinations, sources, count);
+  if (type == DataType::kInt16)
+    return reduce<std::int16_t>(reduction, destinations, sources, count);
+  if (type == DataType::kInt8) return reduce<std::int8_t>(reduction, destinations, sources, count);
   KOLO_CHECK(type == DataType::kUInt8 || type == DataType::kBool);
   if (type == DataType::kBool) {
     const bool is_or = reduction == Reduction::kSum || reduction == Reduction::kMax;
     reduction = is_or ? Reduction::kMax : Reduction::kMin;
   }
-  reduce<std::uint8_t>(reduction, destination, sources, count);
+  reduce<std::uint8_t>(reduction, destinations, sources, count);
 }
 
 void complex_product(DataType type, std::byte* destination, Sources sources, std::size_t count) {
@@ -128,9 +132,9 @@ namespace kolo {
 HWY_EXPORT(integer);
 HWY_EXPORT(complex_product);
 
-void reduce_integer(DataType type, Reduction reduction, std::byte* destination, Sources sources,
-                    std::size_t count) {
-  HWY_DYNAMIC_DISPATCH(integer)(type, reduction, destination, sources, count);
+void reduce_integer(DataType type, Reduction reduction, const Destinations& destinations,
+                    Sources sources, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(integer)(type, reduction, destinations, sources, count);
 }
 
 void multiply_complex(DataType type, std::byte* destination, Sources sources, std::size_t count) {

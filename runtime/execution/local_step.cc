@@ -9,8 +9,8 @@
 namespace kolo {
 namespace {
 
-/// With several destinations the sum is copied on while it is still in the first-level cache.
-constexpr std::uint64_t kElementsPerFanOut = 2048;
+/// What is scaled first is summed while it is still in the first-level cache.
+constexpr std::uint64_t kElementsPerScaling = 2048;
 
 bool has_prescale(const Step& step, const MemoryBinding& binding) {
   return (step.scaling == Scaling::kPre || step.scaling == Scaling::kBoth) &&
@@ -81,7 +81,9 @@ Status LocalStep::run(const Schedule& schedule, const Step& step, const MemoryBi
   const std::uint64_t length = cursors_.front().operand.length;
   const std::size_t element_size = size_of(binding.type);
   for (std::uint64_t done = 0; done < length;) {
-    std::uint64_t take = step.destination_count > 1 ? kElementsPerFanOut : length;
+    std::uint64_t take = length - done;
+    if (step.kind == StepKind::kReduce && has_prescale(step, binding))
+      take = std::min(take, kElementsPerScaling);
     for (Cursor& cursor : cursors_) {
       if (cursor.piece.elements == 0)
         cursor.piece = resolve(binding, cursor.operand, cursor.role, done);
@@ -105,15 +107,24 @@ Status LocalStep::run(const Schedule& schedule, const Step& step, const MemoryBi
 
 Status LocalStep::run_piece(const Step& step, const MemoryBinding& binding,
                             std::uint64_t elements) {
-  if (step.kind == StepKind::kReduce) {
-    KOLO_TRY(reduce_piece(step, binding, elements));
-  } else {
-    copy_piece(step, binding, elements);
-  }
+  if (step.kind == StepKind::kReduce) return reduce_piece(step, binding, elements);
+  copy_piece(step, binding, elements);
   const std::byte* const first = cursors_[step.source_count].piece.data;
   for (std::size_t i = step.source_count + 1; i < cursors_.size(); ++i)
     device_.copy(binding.type, cursors_[i].piece.data, first, elements, Scale{});
   return {};
+}
+
+Stores LocalStep::stores(const Step& step, const MemoryBinding& binding) const {
+  if (binding.output_stores == Stores::kCached) return Stores::kCached;
+  const bool all_users = std::all_of(
+      cursors_.begin() + step.source_count, cursors_.end(), [&](const Cursor& destination) {
+        const Operand& operand = destination.operand;
+        if (operand.space != Space::kPeer) return operand.space == Space::kOutput;
+        return operand.direct != Operand::kNowhere &&
+               binding.peers[static_cast<std::size_t>(operand.rank)].output != nullptr;
+      });
+  return all_users ? Stores::kStreaming : Stores::kCached;
 }
 
 Status LocalStep::reduce_piece(const Step& step, const MemoryBinding& binding,
@@ -121,8 +132,13 @@ Status LocalStep::reduce_piece(const Step& step, const MemoryBinding& binding,
   std::byte* const destination = cursors_[step.source_count].piece.data;
   sources_.clear();
   for (std::size_t i = 0; i < step.source_count; ++i) sources_.push_back(cursors_[i].piece.data);
+  destinations_.clear();
+  for (std::size_t i = step.source_count; i < cursors_.size(); ++i)
+    destinations_.push_back(cursors_[i].piece.data);
 
+  Stores how = stores(step, binding);
   if (has_prescale(step, binding)) {
+    how = Stores::kCached;
     // The scaled input waits in the destination, which must not be another source's memory.
     std::size_t inputs = 0;
     bool destination_is_free = true;
@@ -146,10 +162,12 @@ Status LocalStep::reduce_piece(const Step& step, const MemoryBinding& binding,
     if (sources_.size() != 2 || elements != cursors_.front().operand.length)
       return KOLO_ERROR(kInternal, "an Adasum combines two vectors, each in one piece");
     device_.adasum(binding.type, destination, sources_[0], sources_[1], elements);
+    for (std::size_t i = 1; i < destinations_.size(); ++i)
+      device_.copy(binding.type, destinations_[i], destination, elements, Scale{});
     return {};
   }
-  device_.reduce(binding.type, binding.op, destination, sources_, elements,
-                 postscale(step, binding));
+  device_.reduce(binding.type, binding.op, destinations_, sources_, elements,
+                 postscale(step, binding), how);
   return {};
 }
 
@@ -159,6 +177,9 @@ void LocalStep::copy_piece(const Step& step, const MemoryBinding& binding, std::
   const bool from_input = cursors_[0].operand.space == Space::kInput;
   const Scale pre = from_input && has_prescale(step, binding) ? binding.prescale : Scale{};
   const Scale post = postscale(step, binding);
+  if (pre.is_identity() && post.is_identity() && source != destination &&
+      stores(step, binding) == Stores::kStreaming)
+    return device_.stream(destination, source, elements * size_of(binding.type));
   // Two factors are two steps, so that a world of one rounds and truncates as a large one does.
   if (pre.is_identity() || post.is_identity()) {
     device_.copy(binding.type, destination, source, elements, pre.is_identity() ? post : pre);

@@ -33,6 +33,8 @@ class LocalStep {
     Segment piece;
   };
 
+  /// How results go into the destinations, of which all are users' memory or none is.
+  Stores stores(const Step& step, const MemoryBinding& binding) const;
   /// One stretch in which every operand is contiguous: cursors_[0 … sources) are the sources.
   Status run_piece(const Step& step, const MemoryBinding& binding, std::uint64_t elements);
   Status reduce_piece(const Step& step, const MemoryBinding& binding, std::uint64_t elements);
@@ -41,6 +43,7 @@ class LocalStep {
   const Device& device_;
   std::vector<Cursor> cursors_;
   std::vector<const std::byte*> sources_;
+  std::vector<std::byte*> destinations_;
 };
 
 }  // namespace kolo

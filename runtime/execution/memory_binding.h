@@ -84,6 +84,7 @@ struct MemoryBinding {
   Scale postscale = {};
   SegmentList input = {};
   SegmentList output = {};
+  Stores output_stores = Stores::kCached;  ///< of what goes into users' memory
   std::byte* scratch = nullptr;  ///< Schedule::scratch_elements elements
   MappedMemory mapped = {};
   std::vector<PeerMemory> peers = {};  ///< by rank; null where unmapped or unknown
