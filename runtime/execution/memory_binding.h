@@ -85,7 +85,7 @@ struct MemoryBinding {
   SegmentList input = {};
   SegmentList output = {};
   Stores output_stores = Stores::kCached;  ///< of what goes into users' memory
-  std::byte* scratch = nullptr;  ///< Schedule::scratch_elements elements
+  std::byte* scratch = nullptr;            ///< Schedule::scratch_elements elements
   MappedMemory mapped = {};
   std::vector<PeerMemory> peers = {};  ///< by rank; null where unmapped or unknown
 };
