@@ -59,10 +59,10 @@ int GroupRegistry::free_place(const std::vector<int>& ranks) const {
   return it == taken.end() ? HostWindow::kNoPlace : static_cast<int>(it - taken.begin());
 }
 
-void GroupRegistry::open_boards() {
-  boards_are_open_ = true;
+void GroupRegistry::open_boards(bool allreduces) {
+  boards_carry_allreduces_ = allreduces;
   for (const auto& group : groups_)
-    if (group->is_member()) group->one_shot.open(group->place);
+    if (group->is_member()) group->one_shot.open(group->place, allreduces);
 }
 
 Group* GroupRegistry::find(std::uint32_t id) const {
@@ -81,7 +81,8 @@ Result<Group*> GroupRegistry::add(const std::vector<int>& ranks) {
   auto group =
       std::make_unique<Group>(Communicator(next_id_, world().communicator, ranks),
                               free_place(ranks), transport_, waker_, window_, config_, log_);
-  if (boards_are_open_ && group->is_member()) group->one_shot.open(group->place);
+  if (boards_carry_allreduces_ && group->is_member())
+    group->one_shot.open(group->place, *boards_carry_allreduces_);
   const std::lock_guard lock(mutex_);
   ++next_id_;
   groups_.push_back(std::move(group));

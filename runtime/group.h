@@ -22,6 +22,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -80,8 +81,8 @@ class GroupRegistry {
   /// there is one of the same ranks.
   Result<Group*> add(const std::vector<int>& ranks);
   /// Token holder, or before there is one: the windows are open, and what is added later has its
-  /// boards at once.
-  void open_boards();
+  /// boards at once. `allreduces`: as of OneShot::open().
+  void open_boards(bool allreduces);
   /// Token holder: nobody finds it any more. kInvalidArgument if there is none, or it is the world.
   Result<Group*> remove(std::uint32_t id);
   /// Token holder: destroys removed groups that run nothing any more.
@@ -118,7 +119,7 @@ class GroupRegistry {
   mutable std::mutex mutex_;  ///< guards changes of groups_, and other threads' reading of it
   std::vector<std::unique_ptr<Group>> groups_;
   std::uint32_t next_id_ = 1;
-  bool boards_are_open_ = false;
+  std::optional<bool> boards_carry_allreduces_;  ///< nothing before they are open
 };
 
 }  // namespace kolo

@@ -90,8 +90,8 @@ Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers) {
                                 .arena = static_cast<std::size_t>(config_.arena)};
   KOLO_TRY(window_.open(bootstrap, *transport_, world(), sizes, log_, deadline()));
   // Who forces an algorithm gets it for small messages, too.
-  if (config_.algorithm == "auto" || algorithm_of(config_.algorithm) == Algorithm::kMapped)
-    groups_.open_boards();
+  groups_.open_boards(algorithm_of(config_.algorithm).value_or(Algorithm::kMapped) ==
+                      Algorithm::kMapped);
   return learn_links(bootstrap, deadline());
 }
 
@@ -178,7 +178,7 @@ RuntimeInfo Runtime::info() const {
   if (window_.arena() != nullptr) info.arena_bytes = window_.arena()->capacity();
   const OneShot& one_shot = groups_.world().one_shot;
   info.one_shot_bytes = one_shot.largest_one_shot();
-  info.two_shot_bytes = one_shot.largest();
+  info.two_shot_bytes = one_shot.largest_allreduce();
   const auto info_of = [](const LinkCost& link) {
     const double rate = link.us_per_byte > 0 ? 1e-3 / link.us_per_byte : 0;
     return LinkInfo{

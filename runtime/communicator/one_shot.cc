@@ -29,8 +29,9 @@ OneShot::OneShot(const Communicator& communicator, HostWindow& window, const Dev
   static_assert(sizeof(Board) <= HostWindow::kBoardBytes);
 }
 
-void OneShot::open(int place) {
+void OneShot::open(int place, bool allreduces) {
   if (!window_.covers(communicator_, place)) return;
+  allreduces_ = allreduces;
   for (const int rank : communicator_.ranks()) {
     // Fresh memory of a window is zero, which is what a new board is.
     boards_.push_back(std::launder(reinterpret_cast<Board*>(window_.board(rank, place).data())));
@@ -46,6 +47,7 @@ bool OneShot::takes(ExchangeKind kind, std::size_t input_bytes) const {
     case ExchangeKind::kAllgather:
       return input_bytes <= largest_ / boards_.size();
     case ExchangeKind::kAllreduce:
+      return allreduces_ && input_bytes <= largest_;
     case ExchangeKind::kBroadcast:
     case ExchangeKind::kAlltoall:
     case ExchangeKind::kReduceScatter:

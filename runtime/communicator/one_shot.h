@@ -64,14 +64,16 @@ class OneShot {
   OneShot(const Communicator& communicator, HostWindow& window, const Device& device,
           ControlPlane& control_plane);
 
-  /// Once the windows are open. Without effect where this set has no place in them.
-  void open(int place);
+  /// Once the windows are open. Without effect where this set has no place in them. `allreduces`:
+  /// whether it carries those, too.
+  void open(int place, bool allreduces);
 
   /// Whether it carries such a call; alike on every rank.
   bool takes(ExchangeKind kind, std::size_t input_bytes) const;
-  /// Bytes of the largest with one hop, and of the largest of all; 0 where ranks share no memory.
-  std::size_t largest_one_shot() const { return largest_one_shot_; }
-  std::size_t largest() const { return largest_; }
+  /// Bytes of the largest all-reduce with one hop, and of the largest of all; 0 where it carries
+  /// none.
+  std::size_t largest_one_shot() const { return allreduces_ ? largest_one_shot_ : 0; }
+  std::size_t largest_allreduce() const { return allreduces_ ? largest_ : 0; }
   /// What a request is carried by: "one_shot" or "two_shot".
   std::string_view algorithm(const Request& request) const;
   /// One has begun and is not done.
@@ -136,6 +138,7 @@ class OneShot {
   std::vector<Board*> boards_;  ///< by rank; empty without windows
   std::size_t largest_one_shot_ = 0;
   std::size_t largest_ = 0;  ///< bytes it takes
+  bool allreduces_ = false;
 
   Request request_;
   Status status_;

@@ -80,7 +80,9 @@ TEST_P(OrderedClash, NamesBothCallsAtOnce) {
     // A rank that needed nothing from the others learns with the next.
     if (status.ok()) status = runtime.call_ordered({.kind = OperationKind::kBarrier});
     ASSERT_FALSE(status.ok());
-    EXPECT_EQ(status.error().code, ErrorCode::kMismatch) << status.error().message;
+    // Or another rank has found out first.
+    EXPECT_THAT(status.error().code, testing::AnyOf(ErrorCode::kMismatch, ErrorCode::kAborted))
+        << status.error().message;
     EXPECT_THAT(status.error().message, testing::HasSubstr(GetParam().text_of_rank_1));
     EXPECT_THAT(status.error().message, testing::HasSubstr(GetParam().text_of_others));
     EXPECT_THAT(status.error().message, testing::HasSubstr("in the same order"));
