@@ -62,6 +62,7 @@ kolo_add_test(collectives_tests LABELS inprocess TIMEOUT 120 SOURCES
   runtime/collectives/allreduce_recursive_doubling_test.cc
   runtime/collectives/allreduce_mapped_test.cc
   runtime/collectives/allreduce_ring_test.cc
+  runtime/collectives/alltoall_bruck_test.cc
   runtime/collectives/alltoall_pairwise_test.cc
   runtime/collectives/barrier_dissemination_test.cc
   runtime/collectives/broadcast_binomial_test.cc

@@ -67,6 +67,14 @@ TEST(MakeSchedule, ChoosesByCollective) {
             "allgather_ring");
   EXPECT_EQ(algorithm({.collective = Collective::kAlltoall, .size = 2, .counts = {1, 2, 3, 4}}),
             "alltoall_pairwise");
+  EXPECT_EQ(algorithm({.collective = Collective::kAlltoall,
+                       .size = 100,
+                       .counts = std::vector<std::uint64_t>(100 * 100, 2)}),
+            "alltoall_bruck");
+  EXPECT_EQ(algorithm({.collective = Collective::kAlltoall,
+                       .size = 100,
+                       .counts = std::vector<std::uint64_t>(100 * 100, 2000)}),
+            "alltoall_pairwise");
   EXPECT_EQ(algorithm({.collective = Collective::kReduceScatter, .size = 2, .counts = counts}),
             "reduce_scatter_ring");
   EXPECT_EQ(

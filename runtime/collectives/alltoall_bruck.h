@@ -1,0 +1,16 @@
+// Alltoall of small parts in ⌈log₂ p⌉ rounds (Bruck et al. 1997, "Efficient algorithms for
+// all-to-all communications in multiport message-passing systems").
+#pragma once
+
+#include "runtime/collectives/schedule.h"
+
+#include <cstdint>
+#include <span>
+
+namespace kolo {
+
+/// As alltoall_pairwise(). Parts travel through other ranks, so that a rank sends about
+/// ⌈log₂ p⌉ / 2 times what is its own. Scratch: what it sends and what it gets.
+Schedule alltoall_bruck(int rank, int size, std::span<const std::uint64_t> matrix);
+
+}  // namespace kolo
