@@ -31,8 +31,9 @@ Runtime::Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> time
       log_(std::move(parts.log)),
       transport_(std::move(parts.transport)),
       timeline_(std::move(timeline)),
+      device_(host_device(), static_cast<int>(config_.reduce_threads)),
       groups_(std::move(world), *transport_, waker_, window_, config_, log_),
-      cycle_(groups_, *transport_, host_device(), window_, links_, config_, log_, *timeline_),
+      cycle_(groups_, *transport_, device_, window_, links_, config_, log_, *timeline_),
       driver_(std::make_shared<Driver>(cycle_, groups_, *transport_, waker_, *timeline_,
                                        this->world().has_core_for_each_rank())) {}
 

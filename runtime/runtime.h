@@ -6,6 +6,7 @@
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/communicator/host_window.h"
 #include "runtime/cycle.h"
+#include "runtime/device/threaded_device.h"
 #include "runtime/driver.h"
 #include "runtime/group.h"
 #include "runtime/observe/timeline.h"
@@ -133,6 +134,7 @@ class Runtime {
   const Log log_;
   std::unique_ptr<Transport> transport_;
   const std::unique_ptr<Timeline> timeline_;
+  const ThreadedDevice device_;
   HostWindow window_;
   Waker waker_;
   GroupRegistry groups_;

@@ -76,7 +76,8 @@ kolo_add_test(device_tests LABELS inprocess SOURCES
   runtime/device/destinations_test.cc
   runtime/device/half_types_test.cc
   runtime/device/host_device_test.cc
-  runtime/device/reductions_test.cc)
+  runtime/device/reductions_test.cc
+  runtime/device/threaded_device_test.cc)
 kolo_add_test(execution_tests LABELS inprocess TIMEOUT 120 SOURCES
   runtime/execution/adasum_test.cc
   runtime/execution/collectives_test.cc

@@ -87,6 +87,9 @@ const std::vector<Spec>& specs() {
              "What one message of a pipelined schedule carries at most."),
       number("KOLO_CHUNKS_IN_FLIGHT", &Config::chunks_in_flight, "blocks", {1, 64}, kWorld,
              "Ring blocks that are under way at once."),
+      number("KOLO_REDUCE_THREADS", &Config::reduce_threads, "threads", {1, 256}, kRank,
+             "Threads that share a rank's large sums and copies, the one that drives included: for "
+             "hosts with more cores than ranks."),
       text("KOLO_ALGORITHM", &Config::algorithm, "algorithm",
            {"auto", "mapped", "ring", "bidirectional_ring", "recursive_doubling",
             "halving_doubling", "double_tree", "hierarchical"},

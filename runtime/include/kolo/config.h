@@ -51,6 +51,9 @@ struct KOLO_API Config {
   std::int64_t chunk_size = 256 << 10;
   /// KOLO_CHUNKS_IN_FLIGHT: ring blocks that are under way at once.
   std::int64_t chunks_in_flight = 4;
+  /// KOLO_REDUCE_THREADS: threads that share a rank's sums and copies of 256 KiB and more, the one
+  /// that drives included. Each is worth a core of its own: where cores are few, leave it at 1.
+  std::int64_t reduce_threads = 1;
   /// KOLO_SHARED_MEMORY, bytes: a rank's window that the other ranks of its host map; 0: none, so
   /// that messages carry everything.
   std::int64_t shared_memory = 16 << 20;

@@ -31,6 +31,12 @@ constexpr std::size_t kCounts[] = {1, 0, 7, 1000, 64 << 10, 5, 300'001, 2'000'00
 
 TEST_P(Paths, LargeAndFusedTensorsAreRight) { check_averages(size(), kCounts, options()); }
 
+TEST_P(Paths, LargeAndFusedTensorsAreRightOnSeveralThreadsEach) {
+  LocalWorldOptions with_threads = options();
+  with_threads.variables["KOLO_REDUCE_THREADS"] = "3";
+  check_averages(size(), kCounts, with_threads);
+}
+
 // Each rank decides for itself whether its tensors lie in the arena; the sums are the same.
 TEST_P(Paths, SharedAndPrivateMemoryMix) {
   enum class Place { kPrivate, kShared, kSharedInPlace, kSharedInputAlone };
