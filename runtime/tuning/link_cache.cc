@@ -106,7 +106,10 @@ void remove_old(const std::string& folder) {
 
 LinkCache::LinkCache(std::string folder, std::string topology)
     : folder_(std::move(folder)), topology_(std::move(topology)) {
-  if (!folder_.empty()) path_ = fmt::format("{}/{}{:016x}", folder_, kPrefix, checksum(topology_));
+  if (folder_.empty()) return;
+  // Files of other versions have other names, and nobody complains of them.
+  const std::string what = fmt::format("{}\n{}", kFirstLine, topology_);
+  path_ = fmt::format("{}/{}{:016x}", folder_, kPrefix, checksum(what));
 }
 
 Result<std::optional<LinkCosts>> LinkCache::load() const {
