@@ -1,6 +1,7 @@
 """The digits example by every way in, on two and four ranks and on one and two hosts: the same losses for
 the same layout. Few steps, for it is the start that differs."""
 import json
+import math
 import unittest
 
 import mpirun_part
@@ -82,7 +83,9 @@ class Losses(unittest.TestCase):
                 curve = [json.loads(text)["loss"] for text in path.read_text(encoding="ascii").splitlines()]
                 self.assertEqual(len(curve), STEPS, output)
                 first, losses = FIRST.setdefault(tuple(layout), (way, curve))
-                self.assertEqual(curve, losses, f"by {way}, and by {first}")
+                # Which algorithm sums, and so in which order, depends on what the links measure.
+                self.assertTrue(all(math.isclose(a, b, rel_tol=1e-6) for a, b in zip(curve, losses)),
+                                f"{curve} by {way}, and {losses} by {first}")
 
     def test_env(self):
         def start(layout, line):
