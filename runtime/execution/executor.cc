@@ -118,8 +118,10 @@ void Executor::index_schedule() {
 void Executor::index_peers() {
   peer_extents_.assign(static_cast<std::size_t>(schedule_->size), {});
   const auto cover = [&](const Operand& operand, Role role) {
-    if (operand.space != Space::kPeer) return;
-    PeerExtent& extent = peer_extents_[static_cast<std::size_t>(operand.rank)];
+    // A rank that is none has no memory: its step will say so.
+    const auto rank = static_cast<std::size_t>(operand.rank);
+    if (operand.space != Space::kPeer || rank >= peer_extents_.size()) return;
+    PeerExtent& extent = peer_extents_[rank];
     extent.scratch = std::max(extent.scratch, operand.offset + operand.length);
     if (operand.direct == Operand::kNowhere) return;
     std::uint64_t& direct = role == Role::kSource ? extent.input : extent.output;
