@@ -1,6 +1,7 @@
 #include "runtime/bootstrap/file_store.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/system_error.h"
 #include "runtime/topology/world.h"
 
 #include <fcntl.h>
@@ -14,7 +15,6 @@
 #include <cerrno>
 #include <csignal>
 #include <ctime>
-#include <system_error>
 #include <utility>
 
 namespace kolo {
@@ -30,8 +30,6 @@ constexpr std::string_view kLeft = "left";        ///< rank, "met" or "failed"
 
 constexpr milliseconds kShortestPause(1);
 constexpr milliseconds kLongestPause(50);
-
-std::string reason(int error) { return std::generic_category().message(error); }
 
 std::string digest_of(const std::string& secret) {
   return to_hex(hmac_sha256(secret, kJob)).substr(0, 32);

@@ -34,19 +34,11 @@ bool fits_launcher(const WayInRequest& request, const Environment& environment) 
   return request.open_mpi_version == 0 || environment.get("PMIX_RANK") || !offers_pmi(environment);
 }
 
-WayIn way(Meeting meeting, std::string method, std::string why) {
-  WayIn found;
-  found.meeting = meeting;
-  found.method = std::move(method);
-  found.why = std::move(why);
-  return found;
-}
-
 }  // namespace
 
 std::optional<WayIn> way_by_mpi_launcher(const WayInRequest& request,
                                          const Environment& environment) {
-  if (request.mpi_running) return way(Meeting::kMpi, "mpi", "MPI is running already");
+  if (request.mpi_running) return way_by(Meeting::kMpi, "mpi", "MPI is running already");
   const auto who = identity_of_mpi_launcher(environment);
   const bool has_address = environment.get("MASTER_ADDR").has_value();
   const bool has_pmix = environment.get("PMIX_RANK").has_value();
@@ -56,15 +48,15 @@ std::optional<WayIn> way_by_mpi_launcher(const WayInRequest& request,
   if (has_pmix) why = "PMIX_RANK is set";
   if (fits_launcher(request, environment)) {
     if (who) why = who->source + " are set";
-    if (who || has_pmix || has_pmi) return way(Meeting::kMpi, "mpi", std::move(why));
+    if (who || has_pmix || has_pmi) return way_by(Meeting::kMpi, "mpi", std::move(why));
     return std::nullopt;
   }
   if (request.mpi_built) why += ", by the launcher of another MPI than this build's";
   if (has_pmix && request.pmix_built && !has_address) {
-    return way(Meeting::kPmix, "pmix", std::move(why));
+    return way_by(Meeting::kPmix, "pmix", std::move(why));
   }
   // Behind PMI_PORT, it is PMI that tells rank and size.
-  if (has_pmi && !(who && has_address)) return way(Meeting::kPmi, "pmi", std::move(why));
+  if (has_pmi && !(who && has_address)) return way_by(Meeting::kPmi, "pmi", std::move(why));
   return std::nullopt;
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/bootstrap/secret_file.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/system_error.h"
 #include "runtime/base/unique_handle.h"
 
 #include <fcntl.h>
@@ -8,15 +9,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 
 namespace kolo {
 namespace {
 
 constexpr std::size_t kLongestSecret = 4096;
 constexpr mode_t kOthers = S_IRWXG | S_IRWXO;
-
-std::string reason(int error) { return std::generic_category().message(error); }
 
 }  // namespace
 

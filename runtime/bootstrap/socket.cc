@@ -1,6 +1,7 @@
 #include "runtime/bootstrap/socket.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/system_error.h"
 
 #include <fcntl.h>
 #include <netdb.h>
@@ -16,7 +17,6 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
-#include <system_error>
 
 namespace kolo {
 namespace {
@@ -28,8 +28,6 @@ struct AddressesDeleter {
   void operator()(addrinfo* list) const noexcept { ::freeaddrinfo(list); }
 };
 using Addresses = std::unique_ptr<addrinfo, AddressesDeleter>;
-
-std::string reason(int error) { return std::generic_category().message(error); }
 
 /// How a lookup failed; 0 if it did not. The lookup itself is the system's and knows no deadline.
 int resolve(const Endpoint& endpoint, int flags, Addresses& addresses) {

@@ -88,14 +88,6 @@ std::optional<Endpoint> endpoint_of_job(const Identity& who) {
   return Endpoint{who.first_host, port};
 }
 
-WayIn way_by(Meeting meeting, std::string method, std::string why) {
-  WayIn way;
-  way.meeting = meeting;
-  way.method = std::move(method);
-  way.why = std::move(why);
-  return way;
-}
-
 Result<WayIn> over_tcp(const Environment& environment, const Identity& who, std::string method,
                        std::string why) {
   WayIn way = way_by(Meeting::kTcp, std::move(method), std::move(why));
@@ -240,6 +232,14 @@ Result<WayIn> choose(const WayInRequest& request, const Config& config,
 }
 
 }  // namespace
+
+WayIn way_by(Meeting meeting, std::string method, std::string why) {
+  WayIn way;
+  way.meeting = meeting;
+  way.method = std::move(method);
+  way.why = std::move(why);
+  return way;
+}
 
 Result<WayIn> find_way_in(const WayInRequest& request, const Config& config,
                           const Environment& environment) {

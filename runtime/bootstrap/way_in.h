@@ -46,6 +46,9 @@ struct WayInRequest {
   bool mpi_running = false;  ///< the user has initialised it
 };
 
+/// What they all begin as; the rest is filled in by who makes it.
+WayIn way_by(Meeting meeting, std::string method, std::string why);
+
 /// kInvalidArgument for what is incomplete or contradicts itself, kMismatch if a launcher announces
 /// more processes than a world of one; both say what to set.
 Result<WayIn> find_way_in(const WayInRequest& request, const Config& config,

@@ -18,8 +18,7 @@
 // no message. Nothing is pipelined, and each part is copied once a round and once more at the end.
 #include "runtime/collectives/alltoall_bruck.h"
 
-#include "runtime/base/check.h"
-#include "runtime/collectives/pipeline.h"
+#include "runtime/collectives/alltoall_parts.h"
 
 #include <array>
 #include <utility>
@@ -38,22 +37,17 @@ struct Waiting {
 
 Schedule alltoall_bruck(int rank, int size, std::span<const std::uint64_t> matrix) {
   const auto ranks = static_cast<std::size_t>(size);
-  const auto own = static_cast<std::size_t>(rank);
-  KOLO_CHECK(matrix.size() == ranks * ranks);
+  const AlltoallParts parts(rank, size, matrix);
+  const std::size_t own = parts.own;
   const auto length = [&](std::size_t from, std::size_t distance) {
     return matrix[from % ranks * ranks + (from + distance) % ranks];
   };
-  std::vector<std::uint64_t> column;
-  for (std::size_t i = 0; i < ranks; ++i) column.push_back(matrix[i * ranks + own]);
-  const auto row = matrix.subspan(own * ranks, ranks);
-  const std::vector<Interval> outgoing = end_to_end(row);
-  const std::vector<Interval> incoming = end_to_end(column);
-  ScheduleBuilder builder("alltoall_bruck", rank, size, sum_of(row), sum_of(column));
+  ScheduleBuilder builder = parts.begin("alltoall_bruck");
 
-  if (row[own] > 0)
-    builder.copy(input_at(outgoing[own]), {output_at(incoming[own])}, Scaling::kNone, {});
+  parts.copy_own(builder);
   std::vector<Waiting> waiting(ranks);  // by distance
-  for (std::size_t d = 1; d < ranks; ++d) waiting[d].place = input_at(outgoing[(own + d) % ranks]);
+  for (std::size_t d = 1; d < ranks; ++d)
+    waiting[d].place = input_at(parts.outgoing[(own + d) % ranks]);
 
   std::uint64_t used = 0;  // of the scratch
   std::uint32_t tag = 0;
@@ -89,7 +83,8 @@ Schedule alltoall_bruck(int rank, int size, std::span<const std::uint64_t> matri
       waiting[d].arrived = received;
       if (d >= 2 * bit || waiting[d].place.length == 0) continue;
       const std::size_t sender = (own + ranks - d) % ranks;
-      builder.copy(waiting[d].place, {output_at(incoming[sender])}, Scaling::kNone, {received});
+      builder.copy(waiting[d].place, {output_at(parts.incoming[sender])}, Scaling::kNone,
+                   {received});
     }
   }
   builder.need_scratch(used);

@@ -12,6 +12,7 @@
 // gets once.
 #include "runtime/collectives/alltoall_mapped.h"
 
+#include "runtime/collectives/alltoall_parts.h"
 #include "runtime/collectives/mapped_lanes.h"
 
 #include <utility>
@@ -22,21 +23,14 @@ namespace kolo {
 Schedule alltoall_mapped(int rank, int size, std::span<const std::uint64_t> matrix,
                          const MappedOptions& options) {
   const auto ranks = static_cast<std::size_t>(size);
-  const auto own = static_cast<std::size_t>(rank);
-  KOLO_CHECK(matrix.size() == ranks * ranks);
-  const auto row = matrix.subspan(own * ranks, ranks);
-  std::vector<std::uint64_t> column;
+  const AlltoallParts parts(rank, size, matrix);
   std::vector<Interval> wanted;  // where in its owner's input lies what is meant for this rank
   for (std::size_t i = 0; i < ranks; ++i) {
     const auto others = matrix.subspan(i * ranks, ranks);
-    column.push_back(others[own]);
-    wanted.push_back({sum_of(others.first(own)), others[own]});
+    wanted.push_back({sum_of(others.first(parts.own)), others[parts.own]});
   }
-  const std::vector<Interval> outgoing = end_to_end(row);
-  const std::vector<Interval> incoming = end_to_end(column);
-  ScheduleBuilder builder("alltoall_mapped", rank, size, sum_of(row), sum_of(column));
-  if (row[own] > 0)
-    builder.copy(input_at(outgoing[own]), {output_at(incoming[own])}, Scaling::kNone, {});
+  ScheduleBuilder builder = parts.begin("alltoall_mapped");
+  parts.copy_own(builder);
   if (size == 1) return std::move(builder).finish();
 
   const Stripes stripes(size, options);
@@ -47,7 +41,7 @@ Schedule alltoall_mapped(int rank, int size, std::span<const std::uint64_t> matr
   const std::uint64_t blocks = Pieces({0, most}, stripes.length()).count();
   std::vector<Pieces> out, in;
   for (std::size_t i = 0; i < ranks; ++i) {
-    out.emplace_back(outgoing[i], stripes.length());
+    out.emplace_back(parts.outgoing[i], stripes.length());
     in.emplace_back(wanted[i], stripes.length());
   }
   MappedLanes lanes(builder, rank, blocks, options);
@@ -63,7 +57,8 @@ Schedule alltoall_mapped(int rank, int size, std::span<const std::uint64_t> matr
       const auto owner = static_cast<std::size_t>(from);
       const Interval piece = in[owner][block];
       if (piece.length == 0) continue;
-      const Interval place{incoming[owner].begin + piece.begin - wanted[owner].begin, piece.length};
+      const Interval place{parts.incoming[owner].begin + piece.begin - wanted[owner].begin,
+                           piece.length};
       lanes.has_read(
           block, from,
           builder.copy(lanes.offered(block, from, stripes.offset(from, rank), piece),

@@ -16,40 +16,31 @@
 // it passes on in order of (k, chunk) at both ends, so the windows cannot lock each other out.
 #include "runtime/collectives/alltoall_pairwise.h"
 
-#include "runtime/base/check.h"
+#include "runtime/collectives/alltoall_parts.h"
 
 #include <utility>
-#include <vector>
 
 namespace kolo {
 
 Schedule alltoall_pairwise(int rank, int size, std::span<const std::uint64_t> matrix,
                            const PipelineOptions& options) {
-  const auto ranks = static_cast<std::size_t>(size);
-  const auto own = static_cast<std::size_t>(rank);
-  KOLO_CHECK(matrix.size() == ranks * ranks);
-  const auto row = matrix.subspan(own * ranks, ranks);
-  std::vector<std::uint64_t> column;
-  for (std::size_t i = 0; i < ranks; ++i) column.push_back(matrix[i * ranks + own]);
-  const std::vector<Interval> outgoing = end_to_end(row);
-  const std::vector<Interval> incoming = end_to_end(column);
-  ScheduleBuilder builder("alltoall_pairwise", rank, size, sum_of(row), sum_of(column));
+  const AlltoallParts parts(rank, size, matrix);
+  ScheduleBuilder builder = parts.begin("alltoall_pairwise");
 
   MessageWindow sent(options.chunks_in_flight);
   MessageWindow received(options.chunks_in_flight);
   for (int k = 1; k < size; ++k) {
     const int to = (rank + k) % size;
-    const Pieces out(outgoing[static_cast<std::size_t>(to)], options.chunk_elements);
+    const Pieces out(parts.outgoing[static_cast<std::size_t>(to)], options.chunk_elements);
     for (std::uint32_t i = 0; i < out.count(); ++i)
       sent.push(builder.send(to, i, input_at(out[i]), {sent.gate()}));
 
     const int from = (rank + size - k) % size;
-    const Pieces in(incoming[static_cast<std::size_t>(from)], options.chunk_elements);
+    const Pieces in(parts.incoming[static_cast<std::size_t>(from)], options.chunk_elements);
     for (std::uint32_t i = 0; i < in.count(); ++i)
       received.push(builder.receive(from, i, output_at(in[i]), {received.gate()}));
   }
-  if (row[own] > 0)
-    builder.copy(input_at(outgoing[own]), {output_at(incoming[own])}, Scaling::kNone, {});
+  parts.copy_own(builder);
   return std::move(builder).finish();
 }
 

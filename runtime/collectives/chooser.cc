@@ -39,13 +39,17 @@ constexpr std::uint64_t kChunkToSmall = 16;
 /// and a round over a network some ten, which meet at about this many.
 constexpr int kRanksForRounds = 96;
 
+/// The mapped scratch, cut into lanes.
+MappedOptions lanes_of(const ScheduleRequest& request) {
+  return {.block_elements = request.mapped_elements / kMappedLanes,
+          .lanes = kMappedLanes,
+          .direct = request.direct};
+}
+
 Schedule allreduce_over(const ScheduleRequest& request) {
   switch (request.algorithm) {
     case Algorithm::kMapped:
-      return allreduce_mapped(request.rank, request.size, request.count,
-                              {.block_elements = request.mapped_elements / kMappedLanes,
-                               .lanes = kMappedLanes,
-                               .direct = request.direct});
+      return allreduce_mapped(request.rank, request.size, request.count, lanes_of(request));
     case Algorithm::kRing:
     case Algorithm::kBidirectionalRing:
       return allreduce_ring(request.rank, request.size, request.count,
@@ -102,11 +106,6 @@ bool counts_messages(const ScheduleRequest& request, std::uint64_t elements) {
 bool travels_through_others(const ScheduleRequest& request) {
   const std::uint64_t row = sum_of(request.counts) / static_cast<std::uint64_t>(request.size);
   return request.size > kRanksForRounds && counts_messages(request, row);
-}
-
-/// Lanes that stay in cache between who writes and who reads them.
-MappedOptions lanes_of(const ScheduleRequest& request) {
-  return {.block_elements = request.mapped_elements / kMappedLanes, .lanes = kMappedLanes};
 }
 
 Schedule allgather(const ScheduleRequest& request, const PipelineOptions& pipeline) {

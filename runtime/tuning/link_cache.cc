@@ -27,13 +27,6 @@ constexpr std::string_view kPrefix = "links-";  ///< of a file's name
 constexpr std::size_t kLongest = 64 << 10;      ///< bytes of a file that is worth a look
 constexpr std::string_view kAway = "Remove it, or set KOLO_LINK_CACHE=0";
 
-struct DescriptorTraits {
-  using Type = int;
-  static constexpr Type invalid() { return -1; }
-  static void close(Type descriptor) noexcept { ::close(descriptor); }
-};
-using Descriptor = UniqueHandle<DescriptorTraits>;
-
 /// Fowler, Noll & Vo's FNV-1a, 64 bits: no cryptography, but no torn file passes it.
 std::uint64_t checksum(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325u;
@@ -115,7 +108,8 @@ LinkCache::LinkCache(std::string folder, std::string topology)
 Result<std::optional<LinkCosts>> LinkCache::load() const {
   using Nothing = std::optional<LinkCosts>;
   if (path_.empty()) return Nothing();
-  const Descriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const UniqueDescriptor file(
+      ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!file && errno == ENOENT) return Nothing();
   struct stat status = {};
   if (!file || ::fstat(file.get(), &status) != 0) return system_error("opening", path_);
@@ -148,7 +142,7 @@ Status LinkCache::store(const LinkCosts& costs) const {
   // Under a name of its own first: nobody sees a half, and the last of several writers wins.
   const std::string draft = fmt::format("{}.{}", path_, ::getpid());
   {
-    const Descriptor file(
+    const UniqueDescriptor file(
         ::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!file) return system_error("creating", draft);
     if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {

@@ -2,6 +2,7 @@
 #include "runtime/bootstrap/file_store.h"
 #include "runtime/bootstrap/store_bootstrap.h"
 #include "runtime/topology/world.h"
+#include "tests/support/deadlines.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -22,8 +23,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::AllOf;
 using testing::HasSubstr;
-
-Deadline later() { return Deadline::after(seconds(30)); }
 
 class FileStoreTest : public testing::Test {
  protected:

@@ -4,6 +4,7 @@
 #include "runtime/bootstrap/rendezvous.h"
 #include "runtime/bootstrap/tcp_store_server.h"
 #include "tests/runtime/bootstrap/fake_agent.h"
+#include "tests/support/deadlines.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -18,8 +19,6 @@ namespace {
 
 using testing::FakeAgent;
 using ::testing::HasSubstr;
-
-Deadline later() { return Deadline::after(std::chrono::seconds(30)); }
 
 /// A whole init of one rank, `hello` being what it exchanges.
 Result<std::vector<std::string>> meet_once(WayIn way, int rank, int size,

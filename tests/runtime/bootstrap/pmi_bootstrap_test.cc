@@ -1,5 +1,6 @@
 // The way in over PMI: ranks as threads meet over a server of their own.
 #include "runtime/bootstrap/pmi_bootstrap.h"
+#include "tests/support/deadlines.h"
 #include "tests/support/pmi_server.h"
 
 #include <fmt/format.h>
@@ -18,8 +19,6 @@ using std::chrono::seconds;
 using testing::AllOf;
 using testing::HasSubstr;
 using Blobs = Result<std::vector<std::string>>;
-
-Deadline later() { return Deadline::after(seconds(30)); }
 
 std::unique_ptr<Bootstrap> join(const PmiServer& server, int rank, int number = 1) {
   auto joined = make_pmi_bootstrap(server.environment(rank), number, later());

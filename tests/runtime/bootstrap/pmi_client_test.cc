@@ -2,6 +2,7 @@
 #include "runtime/bootstrap/pmi_client.h"
 
 #include "runtime/bootstrap/socket.h"
+#include "tests/support/deadlines.h"
 #include "tests/support/pmi_server.h"
 
 #include <fcntl.h>
@@ -22,9 +23,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::AllOf;
 using testing::HasSubstr;
-
-Deadline soon() { return Deadline::after(milliseconds(50)); }
-Deadline later() { return Deadline::after(seconds(30)); }
 
 Environment environment_of(Environment::Variables variables) {
   return Environment(std::move(variables));

@@ -3,6 +3,7 @@
 #include "runtime/bootstrap/store_wire.h"
 #include "runtime/bootstrap/tcp_store.h"
 #include "runtime/bootstrap/tcp_store_server.h"
+#include "tests/support/deadlines.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,8 +14,6 @@ namespace kolo {
 namespace {
 
 using std::chrono::seconds;
-
-Deadline later() { return Deadline::after(seconds(30)); }
 
 TEST(StoreWire, FramesComeWholeOrNotAtAll) {
   const Fields fields = {"exchange", "", std::string(300, '\0'), "7"};

@@ -3,6 +3,7 @@
 #include "runtime/bootstrap/prefix_store.h"
 #include "runtime/bootstrap/store_bootstrap.h"
 #include "runtime/bootstrap/tcp_store_server.h"
+#include "tests/support/deadlines.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -24,9 +25,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::AllOf;
 using testing::HasSubstr;
-
-Deadline soon() { return Deadline::after(milliseconds(50)); }
-Deadline later() { return Deadline::after(seconds(30)); }
 
 class TcpStoreTest : public testing::Test {
  protected:

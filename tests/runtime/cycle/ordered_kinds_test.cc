@@ -3,7 +3,7 @@
 // sets at once. Ranks are threads.
 #include "runtime/device/element.h"
 #include "tests/support/guarded_memory.h"
-#include "tests/support/local_world.h"
+#include "tests/support/sized_worlds.h"
 
 #include <gtest/gtest.h>
 
@@ -120,14 +120,8 @@ void run_call(Runtime& runtime, std::uint32_t set, const std::vector<int>& ranks
 }
 
 /// By size of the world and KOLO_SHARED_MEMORY.
-class OrderedKinds : public testing::TestWithParam<std::tuple<int, const char*>> {
+class OrderedKinds : public SizedWorlds {
  protected:
-  int size() const { return std::get<0>(GetParam()); }
-  LocalWorldOptions options() const {
-    LocalWorldOptions options;
-    options.variables = {{"KOLO_SHARED_MEMORY", std::get<1>(GetParam())}};
-    return options;
-  }
   std::vector<int> all() const {
     std::vector<int> ranks;
     for (int rank = 0; rank < size(); ++rank) ranks.push_back(rank);

@@ -1,7 +1,7 @@
 // The ordered door: blocking all-reduces in program order, small ones by boards (OneShot)
 // where ranks share memory, and what happens to them when ranks are late, gone or disagree.
 #include "runtime/device/element.h"
-#include "tests/support/local_world.h"
+#include "tests/support/sized_worlds.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -58,15 +58,7 @@ double expected_of(const Call& call, std::size_t element, int size) {
 }
 
 /// By size of the world and KOLO_SHARED_MEMORY.
-class OrderedDoor : public testing::TestWithParam<std::tuple<int, const char*>> {
- protected:
-  int size() const { return std::get<0>(GetParam()); }
-  LocalWorldOptions options() const {
-    LocalWorldOptions options;
-    options.variables = {{"KOLO_SHARED_MEMORY", std::get<1>(GetParam())}};
-    return options;
-  }
-};
+class OrderedDoor : public SizedWorlds {};
 INSTANTIATE_TEST_SUITE_P(SizesAndWindows, OrderedDoor,
                          testing::Combine(testing::Values(1, 2, 3, 5, 9),
                                           testing::Values("0", "1M")));

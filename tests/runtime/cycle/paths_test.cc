@@ -1,6 +1,7 @@
 // The same all-reduces by every path: messages alone, and windows of several sizes that the ranks
 // of a host map. Results must be right on each, and equal in their bits on all ranks.
 #include "tests/support/averages.h"
+#include "tests/support/sized_worlds.h"
 
 #include <gtest/gtest.h>
 
@@ -13,15 +14,7 @@ namespace kolo::test {
 namespace {
 
 /// By size of the world and KOLO_SHARED_MEMORY.
-class Paths : public testing::TestWithParam<std::tuple<int, const char*>> {
- protected:
-  int size() const { return std::get<0>(GetParam()); }
-  LocalWorldOptions options() const {
-    LocalWorldOptions options;
-    options.variables = {{"KOLO_SHARED_MEMORY", std::get<1>(GetParam())}};
-    return options;
-  }
-};
+class Paths : public SizedWorlds {};
 INSTANTIATE_TEST_SUITE_P(SizesAndWindows, Paths,
                          testing::Combine(testing::Values(1, 2, 3, 5),
                                           testing::Values("0", "256K", "16M")));

@@ -2,7 +2,7 @@
 // messages, for odd sizes; and Adasum against the tree that its schedule promises.
 #include "runtime/device/device.h"
 #include "runtime/device/element.h"
-#include "tests/support/local_world.h"
+#include "tests/support/sized_worlds.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,15 +18,7 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 /// By size of the world and KOLO_SHARED_MEMORY.
-class Types : public testing::TestWithParam<std::tuple<int, const char*>> {
- protected:
-  int size() const { return std::get<0>(GetParam()); }
-  LocalWorldOptions options() const {
-    LocalWorldOptions options;
-    options.variables = {{"KOLO_SHARED_MEMORY", std::get<1>(GetParam())}};
-    return options;
-  }
-};
+class Types : public SizedWorlds {};
 INSTANTIATE_TEST_SUITE_P(SizesAndWindows, Types,
                          testing::Combine(testing::Values(1, 2, 3, 5, 9),
                                           testing::Values("0", "1M")));
