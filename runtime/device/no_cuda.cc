@@ -1,4 +1,5 @@
 // A build without CUDA: there is no accelerator.
+#include "runtime/base/check.h"
 #include "runtime/device/accelerator.h"
 
 namespace kolo {
