@@ -5,7 +5,7 @@ set(KOLO_TORCH_ROOT "" CACHE PATH
   "LibTorch: site-packages/torch of a wheel, or an unzipped libtorch; empty: tools/setup's")
 set(KOLO_SANITIZE "" CACHE STRING "Sanitizers to build with, as for -fsanitize=")
 # AUTO: if it is found; ON: required; OFF: without.
-foreach(part MPI PMIX TORCH GLOO)
+foreach(part MPI PMIX TORCH GLOO NCCL)
   set(KOLO_WITH_${part} AUTO CACHE STRING "Build the ${part} part: AUTO, ON or OFF")
   set_property(CACHE KOLO_WITH_${part} PROPERTY STRINGS AUTO ON OFF)
   if(NOT KOLO_WITH_${part} MATCHES "^(AUTO|ON|OFF)$")

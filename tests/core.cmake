@@ -128,6 +128,11 @@ if(NOT KOLO_SANITIZE)
   kolo_add_test(large_tests LABELS large TIMEOUT 180 SOURCES runtime/cycle/large_test.cc)
 endif()
 
+kolo_add_test(nccl_tests LABELS inprocess SOURCES
+  runtime/nccl/nccl_communicator_test.cc
+  runtime/nccl/nccl_meeting_test.cc
+  runtime/nccl/nccl_reduction_test.cc)
+
 find_package(nlohmann_json REQUIRED)
 kolo_add_test(timeline_tests LABELS inprocess LIBRARIES nlohmann_json::nlohmann_json SOURCES
   support/trace_file.cc

@@ -36,8 +36,9 @@ LAYERS = {
     "runtime/fusion": GROUP + STAGES[:2],
     "runtime/collectives": ["runtime/topology"],  # schedules are pure: no group, no I/O
     "runtime/execution": GROUP + STAGES[:4],
+    "runtime/nccl": GROUP,  # beside execution: another way to run an all-reduce of devices
     "runtime/tuning": GROUP + STAGES,
-    "runtime": GROUP + STAGES + ["runtime/tuning"],
+    "runtime": GROUP + STAGES + ["runtime/tuning", "runtime/nccl"],
     "bindings/include": [],
     "bindings/core": None,  # None: everything
     "bindings/torch": ["bindings/include", "bindings/core"],
@@ -71,6 +72,7 @@ LIBRARIES = [
     ("PMIx", r"pmix", ("runtime/bootstrap/pmix_bootstrap.cc",)),
     ("oneCCL", r"oneapi/ccl", ("tools/perf/oneccl_engine.cc",)),
     ("gloo", r"gloo/", ("tools/perf/gloo_engine.cc",)),
+    ("NCCL", r"nccl\.h$", ("runtime/nccl/nccl_library.cc", "tools/perf/nccl_engine.cc")),
     ("hwloc", r"hwloc", ("runtime/topology/",)),
     ("Highway", r"hwy/", ("runtime/device/", "tests/runtime/device/")),
     ("spdlog", r"spdlog/", ("runtime/base/log.",)),

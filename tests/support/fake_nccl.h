@@ -1,0 +1,99 @@
+// FakeNccl: a recording fake of the NCCL calls for ranks that are threads of one process. It
+// connects them, sums what they hand in on the processor, sees that all hand in the same in the
+// same order, and fails or hangs where a test wants it to. It shows nothing of what NCCL does on a
+// GPU. One of it stands for the library of all ranks; any thread.
+#pragma once
+
+#include "runtime/nccl/nccl_api.h"
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace kolo::test {
+
+class FakeNccl final : public NcclApi {
+ public:
+  /// One call of one rank. Of what is no all-reduce, the name alone.
+  struct Call {
+    std::string name;
+    NcclType type = NcclType::kFloat32;
+    NcclOp op = NcclOp::kSum;
+    std::size_t count = 0;
+    friend bool operator==(const Call&, const Call&) = default;
+  };
+
+  explicit FakeNccl(int version = 22809);
+  ~FakeNccl() override;
+
+  /// From now on `call` of this rank fails with that result, and `text` is what NCCL complains of.
+  /// "ncclAllReduce" and so on: the call itself; "init later" and "later": what a communicator that
+  /// is in progress, or has been given an all-reduce, tells when it is asked.
+  void fail(int rank, std::string_view call, NcclResult result, std::string text);
+  /// From now on all-reduces never end, until they are aborted.
+  void hang();
+  /// Of a rank, in order; "init", "allreduce", "group_start", "group_end", "finalize", "destroy",
+  /// "abort". Questions are not recorded.
+  std::vector<Call> calls(int rank) const;
+  int count(int rank, std::string_view call) const;
+  /// Handles that nobody has freed.
+  std::size_t alive() const;
+
+  int version() const override { return version_; }
+  NcclResult get_unique_id(NcclUniqueId& id) override;
+  NcclResult init_rank(NcclHandle& handle, int size, const NcclUniqueId& id, int rank,
+                       int ordinal) override;
+  NcclResult async_error(NcclHandle handle, NcclResult& state) override;
+  NcclResult all_reduce(const void* input, void* output, std::size_t count, NcclType type,
+                        NcclOp op, NcclHandle handle, void* stream) override;
+  NcclResult group_start() override;
+  NcclResult group_end() override;
+  NcclResult finalize(NcclHandle handle) override;
+  NcclResult destroy(NcclHandle handle) override;
+  NcclResult abort(NcclHandle handle) override;
+  std::string error_string(NcclResult result) const override;
+  std::string last_error(NcclHandle handle) const override;
+
+ private:
+  struct Handed {
+    Call call;
+    const std::byte* input = nullptr;
+    std::byte* output = nullptr;
+  };
+  struct Clique {
+    int size = 0;
+    std::vector<NcclHandle> members;  ///< by rank; null: not there yet, or gone
+    int finalized = 0;
+  };
+  struct Failure {
+    NcclResult result = NcclResult::kSuccess;
+    std::string text;
+  };
+  friend struct ::ncclComm;
+
+  void record(int rank, Call call);
+  NcclResult result_of(int rank, std::string_view call);
+  void match(Clique& clique);
+  void combine(Clique& clique);
+  NcclResult free(NcclHandle handle, std::string_view call);
+
+  const int version_;
+  mutable std::mutex mutex_;
+  std::map<int, std::vector<Call>> calls_;  ///< by rank
+  std::map<std::pair<int, std::string>, Failure> failures_;
+  std::string last_error_;
+  bool hangs_ = false;
+  std::uint64_t next_id_ = 1;
+  std::map<std::uint64_t, Clique> cliques_;
+  std::vector<std::unique_ptr<::ncclComm>> handles_;
+  /// What a thread hands in while it has a group open, by thread.
+  std::map<std::thread::id, std::vector<std::pair<NcclHandle, Handed>>> open_groups_;
+};
+
+}  // namespace kolo::test
