@@ -103,7 +103,10 @@ kolo_add_test(transport_tests LABELS inprocess SOURCES
   transport/loopback_test.cc
   support/faulty_transport_test.cc
   ${transport_conformance})
-kolo_add_test(ucx_tests LABELS ucx SOURCES transport/ucx_test.cc ${transport_conformance})
+kolo_add_test(ucx_tests LABELS ucx SOURCES
+  transport/ucx_gpudirect_test.cc
+  transport/ucx_test.cc
+  ${transport_conformance})
 kolo_add_test(cycle_tests LABELS inprocess SOURCES
   runtime/cycle/cached_test.cc
   runtime/cycle/cycle_test.cc
@@ -130,6 +133,7 @@ endif()
 
 kolo_add_test(nccl_tests LABELS inprocess SOURCES
   runtime/nccl/nccl_communicator_test.cc
+  runtime/nccl/nccl_library_test.cc
   runtime/nccl/nccl_meeting_test.cc
   runtime/nccl/nccl_reduction_test.cc)
 

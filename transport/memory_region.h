@@ -6,10 +6,14 @@
 #include <kolo/error.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
 namespace kolo {
+
+/// Whose memory it is: UCX is told always, for finding it out takes the driver's lock.
+enum class MemoryType : std::uint8_t { kHost, kCuda };
 
 /// Memory that this rank registered or allocated through its transport.
 class MemoryRegion {

@@ -84,8 +84,10 @@ class Transport {
   /// It does not depend on the transport, and may outlive it. kUnsupported where there is no such
   /// thing.
   virtual Result<std::unique_ptr<MemoryRegion>> reserve_mappable(std::size_t bytes) = 0;
-  /// Registers the caller's memory, so that large transfers from it need no staging.
-  virtual Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes) = 0;
+  /// Registers the caller's memory, so that large transfers from it need no staging. kUnsupported
+  /// or kTransport where the transport can do nothing with memory of that type.
+  virtual Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes,
+                                                                MemoryType type) = 0;
   /// Maps a region that `peer` allocated or reserved. kUnsupported when it cannot.
   virtual Result<std::unique_ptr<PeerMapping>> map_peer(int peer, std::string_view key) = 0;
 

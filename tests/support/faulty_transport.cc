@@ -185,8 +185,9 @@ Result<std::unique_ptr<MemoryRegion>> FaultyTransport::reserve_mappable(std::siz
   return inner_->reserve_mappable(bytes);
 }
 
-Result<std::unique_ptr<MemoryRegion>> FaultyTransport::register_memory(std::span<std::byte> bytes) {
-  return inner_->register_memory(bytes);
+Result<std::unique_ptr<MemoryRegion>> FaultyTransport::register_memory(std::span<std::byte> bytes,
+                                                                       MemoryType type) {
+  return inner_->register_memory(bytes, type);
 }
 
 Result<std::unique_ptr<PeerMapping>> FaultyTransport::map_peer(int peer, std::string_view key) {

@@ -62,7 +62,8 @@ class FaultyTransport final : public Transport {
   bool arm() override;
   Result<std::unique_ptr<MemoryRegion>> allocate_mappable(std::size_t bytes) override;
   Result<std::unique_ptr<MemoryRegion>> reserve_mappable(std::size_t bytes) override;
-  Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes) override;
+  Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes,
+                                                        MemoryType type) override;
   Result<std::unique_ptr<PeerMapping>> map_peer(int peer, std::string_view key) override;
   Status flush(const Abort& abort, Deadline deadline) override;
   void fail_all(const Error& error) override;

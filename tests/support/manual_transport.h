@@ -60,7 +60,7 @@ class ManualTransport : public Transport {
   Result<std::unique_ptr<MemoryRegion>> reserve_mappable(std::size_t) override {
     return KOLO_ERROR(kUnsupported, "a manual transport maps no memory");
   }
-  Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte>) override {
+  Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte>, MemoryType) override {
     return KOLO_ERROR(kUnsupported, "a manual transport registers no memory");
   }
   Result<std::unique_ptr<PeerMapping>> map_peer(int, std::string_view) override {

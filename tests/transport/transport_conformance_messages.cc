@@ -173,7 +173,7 @@ TEST_P(TransportConformance, MemoryThatCannotBeHadIsAnError) {
 TEST_P(TransportConformance, RegisteredMemoryIsSent) {
   run(2, [](ConformanceRank& self) {
     auto out = pattern(1024 * 1024, 1);
-    const auto region = self.transport.register_memory(out);
+    const auto region = self.transport.register_memory(out, MemoryType::kHost);
     ASSERT_TRUE(region.ok()) << region.error().message;
     EXPECT_EQ((*region)->bytes().data(), out.data());
     std::vector<std::byte> in(out.size());

@@ -85,8 +85,10 @@ Result<std::unique_ptr<MemoryRegion>> LoopbackTransport::allocate_mappable(std::
       std::make_unique<AllocatedRegion>(std::move(pages), std::move(key)));
 }
 
-Result<std::unique_ptr<MemoryRegion>> LoopbackTransport::register_memory(
-    std::span<std::byte> bytes) {
+Result<std::unique_ptr<MemoryRegion>> LoopbackTransport::register_memory(std::span<std::byte> bytes,
+                                                                         MemoryType type) {
+  if (type != MemoryType::kHost)
+    return KOLO_ERROR(kUnsupported, "the loopback transport moves host memory alone");
   return std::unique_ptr<MemoryRegion>(std::make_unique<BorrowedRegion>(bytes));
 }
 

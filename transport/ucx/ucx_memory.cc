@@ -3,6 +3,7 @@
 #include "transport/ucx/ucx_memory.h"
 
 #include "runtime/base/check.h"
+#include "transport/ucx/ucx_context.h"
 
 #include <sys/sysinfo.h>
 #include <algorithm>
@@ -60,14 +61,15 @@ Result<std::string> pack_key(ucp_context_h context, ucp_mem_h memory, std::span<
 }
 
 Result<std::unique_ptr<MemoryRegion>> map_memory(ucp_context_h context, std::size_t bytes,
-                                                 std::optional<std::span<std::byte>> given) {
+                                                 std::optional<std::span<std::byte>> given,
+                                                 MemoryType type) {
   ucp_mem_map_params_t params{};
   params.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE |
                       (given ? UCP_MEM_MAP_PARAM_FIELD_ADDRESS : UCP_MEM_MAP_PARAM_FIELD_FLAGS);
   params.address = given ? given->data() : nullptr;
   params.length = bytes;
   params.flags = UCP_MEM_MAP_ALLOCATE;
-  params.memory_type = UCS_MEMORY_TYPE_HOST;
+  params.memory_type = type == MemoryType::kCuda ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
   ucp_mem_h mapped = nullptr;
   ucs_status_t status = ucp_mem_map(context, &params, &mapped);
   const char* const verb = given ? "registering" : "allocating";
@@ -95,7 +97,8 @@ Result<std::unique_ptr<MemoryRegion>> allocate_ucx_memory(ucp_context_h context,
     return KOLO_ERROR(kOutOfMemory, "no {} bytes that peers can map: this host has {} bytes", bytes,
                       memory_of_this_host());
   }
-  auto region = map_memory(context, std::max(bytes, std::size_t{1}), std::nullopt);
+  auto region =
+      map_memory(context, std::max(bytes, std::size_t{1}), std::nullopt, MemoryType::kHost);
   if (!region.ok()) {
     return KOLO_ERROR(kOutOfMemory, "no {} bytes that peers can map: {}", bytes,
                       region.error().message);
@@ -110,9 +113,21 @@ Result<std::unique_ptr<MemoryRegion>> allocate_ucx_memory(ucp_context_h context,
 }
 
 Result<std::unique_ptr<MemoryRegion>> register_ucx_memory(ucp_context_h context,
-                                                          std::span<std::byte> bytes) {
+                                                          std::span<std::byte> bytes,
+                                                          MemoryType type) {
   if (bytes.empty()) return KOLO_ERROR(kInvalidArgument, "nothing to register: zero bytes");
-  return map_memory(context, bytes.size(), bytes);
+  if (type == MemoryType::kCuda) {
+    // UCX would take it for host memory where it knows no other.
+    ucp_context_attr_t attributes{};
+    attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+    const ucs_status_t status = ucp_context_query(context, &attributes);
+    if (status != UCS_OK) return ucx_error(status, "asking UCX for its types of memory");
+    if ((attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) == 0) {
+      return KOLO_ERROR(kUnsupported, "UCX {} can register no CUDA memory with the transports {}",
+                        ucx_version(), ucx_transports(context));
+    }
+  }
+  return map_memory(context, bytes.size(), bytes, type);
 }
 
 Result<std::unique_ptr<PeerMapping>> map_ucx_memory(ucp_ep_h endpoint, std::string_view key) {

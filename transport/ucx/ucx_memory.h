@@ -17,7 +17,8 @@ Result<std::unique_ptr<MemoryRegion>> allocate_ucx_memory(ucp_context_h context,
                                                           ucp_ep_h own_endpoint, std::size_t bytes);
 
 Result<std::unique_ptr<MemoryRegion>> register_ucx_memory(ucp_context_h context,
-                                                          std::span<std::byte> bytes);
+                                                          std::span<std::byte> bytes,
+                                                          MemoryType type);
 
 /// Maps what the rank behind `endpoint` allocated, by its region's key.
 Result<std::unique_ptr<PeerMapping>> map_ucx_memory(ucp_ep_h endpoint, std::string_view key);

@@ -271,8 +271,9 @@ Result<std::unique_ptr<MemoryRegion>> UcxTransport::reserve_mappable(std::size_t
   return reserve_shared_region(bytes);
 }
 
-Result<std::unique_ptr<MemoryRegion>> UcxTransport::register_memory(std::span<std::byte> bytes) {
-  return register_ucx_memory(ucx_.context.get(), bytes);
+Result<std::unique_ptr<MemoryRegion>> UcxTransport::register_memory(std::span<std::byte> bytes,
+                                                                    MemoryType type) {
+  return register_ucx_memory(ucx_.context.get(), bytes, type);
 }
 
 Result<std::unique_ptr<PeerMapping>> UcxTransport::map_peer(int peer, std::string_view key) {
