@@ -42,20 +42,6 @@ kolo_optional_part(KOLO_HAS_PMIX KOLO_WITH_PMIX "PMIX_FOUND"
   "PMIx ${PMIX_VERSION}"
   "no PMIx was found (Debian: libpmix-dev)")
 
-# NCCL is loaded when it is asked for; a build needs its header, and CUDA.
-if(KOLO_HAS_CUDA AND NOT KOLO_WITH_NCCL STREQUAL "OFF")
-  find_package(CUDAToolkit QUIET)
-  find_path(KOLO_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
-  find_library(KOLO_NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR})
-endif()
-set(nccl_found OFF)
-if(KOLO_HAS_CUDA AND KOLO_NCCL_INCLUDE_DIR AND KOLO_NCCL_LIBRARY)
-  set(nccl_found ON)
-endif()
-kolo_optional_part(KOLO_HAS_NCCL KOLO_WITH_NCCL "nccl_found"
-  "${KOLO_NCCL_LIBRARY}"
-  "it needs CUDA, nccl.h and libnccl.so.2 (-DKOLO_NCCL_INCLUDE_DIR=…, -DKOLO_NCCL_LIBRARY=…)")
-
 # A library that kolo-perf compares with; kolo itself never uses it.
 if(NOT KOLO_WITH_GLOO STREQUAL "OFF")
   find_package(Gloo QUIET)
@@ -73,3 +59,17 @@ kolo_optional_part(KOLO_HAS_TORCH KOLO_WITH_TORCH "KoloTorch_FOUND"
 if(KOLO_HAS_TORCH)
   include(KoloTorch)
 endif()
+
+# NCCL is loaded when it is asked for; a build needs its header, and CUDA.
+if(KOLO_HAS_CUDA AND NOT KOLO_WITH_NCCL STREQUAL "OFF")
+  find_package(CUDAToolkit QUIET)
+  find_path(KOLO_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  find_library(KOLO_NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR})
+endif()
+set(nccl_found OFF)
+if(KOLO_HAS_CUDA AND KOLO_NCCL_INCLUDE_DIR AND KOLO_NCCL_LIBRARY)
+  set(nccl_found ON)
+endif()
+kolo_optional_part(KOLO_HAS_NCCL KOLO_WITH_NCCL "nccl_found"
+  "${KOLO_NCCL_LIBRARY}"
+  "it needs CUDA, nccl.h and libnccl.so.2 (-DKOLO_NCCL_INCLUDE_DIR=…, -DKOLO_NCCL_LIBRARY=…)")

@@ -15,9 +15,8 @@ TEST(NcclLibrary, IsThereOrSaysWhatWasLookedFor) {
     return;
   }
   EXPECT_EQ(nccl.error().code, ErrorCode::kUnsupported);
-  EXPECT_THAT(nccl.error().message,
-              testing::AnyOf(testing::HasSubstr("libnccl.so.2"),
-                             testing::HasSubstr("-DKOLO_WITH_NCCL=ON")));
+  EXPECT_THAT(nccl.error().message, testing::AnyOf(testing::HasSubstr("libnccl.so.2"),
+                                                   testing::HasSubstr("-DKOLO_WITH_NCCL=ON")));
   EXPECT_THAT(nccl.error().message, testing::HasSubstr("KOLO_OPERATIONS=kolo"));
 }
 
