@@ -1,4 +1,6 @@
-# Finds the CPU half of a LibTorch: target KoloTorch::torch, KoloTorch_VERSION, KoloTorch_ROOT.
+# Finds a LibTorch: target KoloTorch::torch (its CPU half), KoloTorch_VERSION, KoloTorch_ROOT; and
+# KoloTorch::torch_cuda where it has a CUDA half that can be loaded, KoloTorch_CUDA_FOUND, and why or
+# why not in KoloTorch_CUDA_REASON.
 # The config file in PyPI's wheel demands a CUDA toolkit even of a program that never uses it.
 #
 # Looked for, in this order: -DKOLO_TORCH_ROOT (site-packages/torch of a wheel, or an unzipped
@@ -55,13 +57,40 @@ if(KoloTorch_ROOT)
   endif()
 endif()
 
+# What its CUDA half needs (cuDNN, NCCL, …) comes in packages of their own, all of which a program
+# loads at its start, or does not start.
+set(KoloTorch_CUDA_FOUND OFF)
+set(KoloTorch_CUDA_REASON "this LibTorch is for CPUs alone")
+if(KoloTorch_ROOT AND EXISTS "${KoloTorch_ROOT}/lib/libtorch_cuda.so"
+   AND EXISTS "${KoloTorch_ROOT}/lib/libc10_cuda.so")
+  execute_process(COMMAND ldd "${KoloTorch_ROOT}/lib/libtorch_cuda.so"
+    OUTPUT_VARIABLE needed ERROR_QUIET RESULT_VARIABLE failed)
+  string(REGEX MATCHALL "[^\n\t ]+ => not found" lacking "${needed}")
+  string(REPLACE " => not found" "" lacking "${lacking}")
+  list(REMOVE_DUPLICATES lacking)
+  list(JOIN lacking ", " lacking)
+  if(failed)
+    set(KoloTorch_CUDA_REASON "ldd cannot tell what its libtorch_cuda.so needs")
+  elseif(lacking)
+    set(KoloTorch_CUDA_REASON "its libtorch_cuda.so lacks ${lacking} (pip install torch, with all \
+that it depends on)")
+  else()
+    set(KoloTorch_CUDA_FOUND ON)
+    set(KoloTorch_CUDA_REASON "${KoloTorch_ROOT}/lib/libtorch_cuda.so")
+  endif()
+endif()
+
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(KoloTorch
   REQUIRED_VARS KoloTorch_ROOT VERSION_VAR KoloTorch_VERSION
   REASON_FAILURE_MESSAGE "give -DKOLO_TORCH_ROOT=<site-packages/torch or an unzipped libtorch>")
 
 if(KoloTorch_FOUND AND NOT TARGET KoloTorch::torch)
-  foreach(name c10 torch_cpu)
+  set(names c10 torch_cpu)
+  if(KoloTorch_CUDA_FOUND)
+    list(APPEND names c10_cuda torch_cuda)
+  endif()
+  foreach(name IN LISTS names)
     add_library(KoloTorch::${name} SHARED IMPORTED)
     set_target_properties(KoloTorch::${name} PROPERTIES
       IMPORTED_LOCATION "${KoloTorch_ROOT}/lib/lib${name}.so"

@@ -73,3 +73,14 @@ endif()
 kolo_optional_part(KOLO_HAS_NCCL KOLO_WITH_NCCL "nccl_found"
   "${KOLO_NCCL_LIBRARY}"
   "it needs CUDA, nccl.h and libnccl.so.2 (-DKOLO_NCCL_INCLUDE_DIR=…, -DKOLO_NCCL_LIBRARY=…)")
+
+# CUDA tensors need both: a core that takes CUDA memory, and LibTorch's CUDA half.
+set(KOLO_HAS_TORCH_CUDA OFF)
+if(NOT KOLO_HAS_TORCH)
+  set(KOLO_HAS_TORCH_CUDA_REASON "there is no LibTorch")
+elseif(NOT KOLO_HAS_CUDA)
+  set(KOLO_HAS_TORCH_CUDA_REASON "kolo itself is built without CUDA")
+else()
+  set(KOLO_HAS_TORCH_CUDA ${KoloTorch_CUDA_FOUND})
+  set(KOLO_HAS_TORCH_CUDA_REASON "${KoloTorch_CUDA_REASON}")
+endif()

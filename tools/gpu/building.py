@@ -1,0 +1,94 @@
+"""The build of tools/gpu_check: for the GPUs of this machine alone, without tests of the host."""
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+
+from gpu import bundle
+
+PROGRAMS = ["kolo-perf", "kolo-info", "kolo-run", "device_check", "nccl_check"]
+WITH_TORCH = ["tensor_check", "mnist", "rectified_flow"]
+
+
+class Build:
+    """Where the programs are, and what they need in their environment."""
+
+    def __init__(self, folder, environment):
+        self.folder = pathlib.Path(folder).resolve()
+        self.environment = environment
+
+    def program(self, name):
+        """The path of a program; None if this build has none of that name."""
+        for path in self.folder.rglob(name):
+            if path.is_file() and os.access(path, os.X_OK):
+                return path
+        return None
+
+
+def prepare(root, machine, arguments, deadline):
+    """(Build, note), or (None, why not)."""
+    environment = dict(os.environ)
+    # Compiled code for the kernels is loaded at once, not at their first launch.
+    environment["CUDA_MODULE_LOADING"] = "EAGER"
+    if arguments.build:
+        if not (arguments.build / "CMakeCache.txt").exists():
+            return None, f"{arguments.build} is no build folder"
+        return Build(arguments.build, environment), f"programs of {arguments.build}"
+    folder = root / "build" / "gpu"
+    folder.mkdir(parents=True, exist_ok=True)
+    options = [f"-DKOLO_WITH_{part}=OFF" for part in ("MPI", "PMIX", "GLOO")]
+    if arguments.bundle_from:
+        options += bundle.unpack(arguments.bundle_from, folder / "root", environment)
+    options += ["-DKOLO_WITH_CUDA=ON", "-DCMAKE_BUILD_TYPE=Release",
+                # Other compilers than those of kolo's own tests warn of other things.
+                "-DKOLO_WARNINGS_AS_ERRORS=OFF"]
+    if machine.architectures():
+        options.append(f"-DKOLO_CUDA_ARCHITECTURES={';'.join(machine.architectures())}")
+    if arguments.no_torch:
+        options.append("-DKOLO_WITH_TORCH=OFF")
+    elif arguments.torch:
+        options.append(f"-DKOLO_TORCH_ROOT={arguments.torch}")
+    if shutil.which("nvcc") is None and pathlib.Path("/usr/local/cuda/bin/nvcc").exists():
+        options.append("-DCMAKE_CUDA_COMPILER=/usr/local/cuda/bin/nvcc")
+    log = folder / "build.log"
+    with open(log, "w") as out:
+        failure = call(["cmake", "-G", "Ninja", "-S", str(root), "-B", str(folder), *options], out,
+                       environment, deadline)
+        if failure:
+            return None, f"cmake {failure} ({log}: {last_error(log)})"
+        targets = known_targets(folder, environment)
+        wanted = [name for name in PROGRAMS + WITH_TORCH if name in targets]
+        jobs = ["-j", str(arguments.jobs)] if arguments.jobs else []
+        failure = call(["ninja", "-C", str(folder), *jobs, *wanted], out, environment, deadline)
+        if failure:
+            return None, f"ninja {failure} ({log}: {last_error(log)})"
+    kind = ", ".join(f"sm_{name}" for name in machine.architectures()) or "kolo's architectures"
+    return Build(folder, environment), f"{len(wanted)} programs for {kind}"
+
+
+def call(command, out, environment, deadline):
+    """Why the command failed, or nothing."""
+    out.write(f"$ {' '.join(command)}\n")
+    out.flush()
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out,
+                              stderr=subprocess.STDOUT, env=environment, check=False,
+                              timeout=max(deadline - time.monotonic(), 1))
+    except subprocess.TimeoutExpired:
+        return "found no more time"
+    except FileNotFoundError:
+        return "is not installed"
+    return f"ended with {done.returncode}" if done.returncode else ""
+
+
+def known_targets(folder, environment):
+    done = subprocess.run(["ninja", "-C", str(folder), "-t", "targets", "all"], check=True,
+                          capture_output=True, text=True, env=environment)
+    return {line.split(":")[0] for line in done.stdout.splitlines()}
+
+
+def last_error(log):
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines()
+             if "error" in line.lower() and not line.startswith("$")]
+    return lines[0][:200] if lines else "see there"

@@ -1,0 +1,188 @@
+"""The checks of tools/gpu_check, in the order in which they run. Each is bounded in time, and says in
+a line what it saw; what they write is in gpu_check/ of the build folder."""
+import dataclasses
+import json
+import re
+import subprocess
+import time
+
+from gpu import failing, training
+from gpu.outcome import Failed, NotRun
+
+
+@dataclasses.dataclass
+class Check:
+    name: str
+    about: str
+    limit: int  # seconds
+    run: object  # (context) -> what it saw; raises Failed or NotRun
+
+
+class Context:
+    """What the checks share: the build, the machine, the time that is left, and their logs."""
+
+    def __init__(self, root, build, machine, data, deadline):
+        self.root = root
+        self.build = build
+        self.machine = machine
+        self.data = data
+        self.deadline = deadline
+        self.logs = build.folder / "gpu_check"
+        self.logs.mkdir(exist_ok=True)
+        self.until = deadline
+        self.copy_rate = None  # bytes read and written a second, by device_check
+
+    def run(self, check):
+        started = time.monotonic()
+        self.name = check.name
+        self.until = min(self.deadline, started + check.limit)
+        verdict = "ok"
+        try:
+            if not self.machine.gpus:
+                raise NotRun("no GPU")
+            if self.deadline - started < 5:
+                raise NotRun("no time is left")
+            note = check.run(self)
+        except NotRun as reason:
+            verdict, note = "not run", f"not run: {reason}"
+        except Failed as reason:
+            verdict, note = "FAILED", str(reason)
+        row = {"check": check.name, "verdict": verdict,
+               "seconds": round(time.monotonic() - started, 1), "note": note}
+        print(f"{check.name}: {verdict}, {note}", flush=True)
+        return row
+
+    def seconds_left(self):
+        return max(self.until - time.monotonic(), 1)
+
+    def program(self, name):
+        path = self.build.program(name)
+        if path is None:
+            raise NotRun(f"this build has no {name}")
+        return str(path)
+
+    def call(self, command, environment=None):
+        """The command's output. Failed if it ends badly or not at all, NotRun if it says so (77)."""
+        log = self.logs / f"{self.name}.log"
+        with open(log, "a") as out:
+            out.write(f"$ {' '.join(map(str, command))}\n")
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False,
+                                  stdin=subprocess.DEVNULL, timeout=self.seconds_left(),
+                                  env={**self.build.environment, **(environment or {})})
+        except subprocess.TimeoutExpired as late:
+            raise Failed(f"not done after {late.timeout:.0f} s ({log})") from late
+        with open(log, "a") as out:
+            out.write(done.stdout + done.stderr)
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        if done.returncode == 77:
+            raise NotRun(lines[-1] if lines else "the program says so")
+        if done.returncode != 0:
+            raise Failed(f"exit status {done.returncode}: {lines[-1] if lines else ''} ({log})")
+        return done.stdout
+
+    def ranks(self, count, command, environment=None):
+        return self.call([self.program("kolo-run"), "-np", str(count), *command], environment)
+
+
+def info(context):
+    """The lines of kolo-info about devices."""
+    text = context.call([context.program("kolo-info")])
+    lines = [line.strip() for line in text.splitlines() if re.search(r"GPU|CUDA|NVIDIA", line)]
+    return "; ".join(lines[:4]) or "kolo-info names no device"
+
+
+def device(context):
+    report = context.logs / "device.json"
+    context.call([context.program("device_check"), "--json", str(report)])
+    found = json.loads(report.read_text())
+    context.copy_rate = found.get("copy_bytes_per_second")
+    shares = [f"{name} {share:.2f}" for name, share in found.get("shares", {}).items()]
+    return "shares of the copy rate: " + ", ".join(shares) if shares else "all as on the host"
+
+
+def nccl(context):
+    lines = context.call([context.program("nccl_check")]).strip().splitlines()
+    return lines[-1] if lines else "ended well"
+
+
+def sanitizer(tool):
+    def check(context):
+        context.call(["compute-sanitizer", "--version"])
+        text = context.call(["compute-sanitizer", "--tool", tool, "--error-exitcode", "9",
+                             context.program("device_check"), "--quick"])
+        summary = [line.strip("= ") for line in text.splitlines() if "SUMMARY" in line]
+        return summary[-1] if summary else "clean"
+
+    return check
+
+
+def tensors(context):
+    lines = context.ranks(2, [context.program("tensor_check")]).strip().splitlines()
+    return lines[-1] if lines else "ended well"
+
+
+def allreduce(count):
+    """Ranks that share a GPU: every byte is read and written by each of them once at least."""
+
+    def check(context):
+        report = context.logs / f"allreduce_{count}.json"
+        context.ranks(count, [context.program("kolo-perf"), "allreduce", "--device", "cuda", "-b",
+                              "64M", "-e", "256M", "-f", "4", "-n", "10", "-J", str(report)],
+                      {"CUDA_VISIBLE_DEVICES": context.machine.gpus[0]["uuid"]})
+        best = 0.0
+        for row in json.loads(report.read_text())["rows"]:
+            for result in row["results"]:
+                if result["wrong"]:
+                    raise Failed(f"{result['wrong']} wrong elements of {row['size']} B")
+                best = max(best, row["size"] / (result["time_us"] * 1e-6))
+        text = f"{best / 1e9:.0f} GB/s"
+        if context.copy_rate:
+            text += f", {best / (context.copy_rate / (2 * count)):.2f} of copy rate / {2 * count}"
+        return text
+
+    return check
+
+
+def small_sum(context, count, environment):
+    """An all-reduce whose result is checked; each rank sets its own mask."""
+    script = f'export {environment}; exec "$0" "$@"'
+    context.ranks(count, ["bash", "-c", script, context.program("kolo-perf"), "allreduce",
+                          "--device", "cuda", "-b", "4K", "-e", "4M", "-f", "32", "-n", "5"])
+
+
+def masks(context):
+    gpus = context.machine.gpus
+    done = []
+    one = gpus[0]["uuid"]
+    small_sum(context, 2, f"CUDA_VISIBLE_DEVICES={one}")
+    done.append("one UUID for both ranks")
+    if len(gpus) > 1:
+        both = f"{gpus[0]['uuid']},{gpus[1]['uuid']}"
+        small_sum(context, 2, "CUDA_VISIBLE_DEVICES=$LOCAL_RANK")
+        small_sum(context, 2, "CUDA_VISIBLE_DEVICES=$((1 - LOCAL_RANK)),$LOCAL_RANK")
+        small_sum(context, 2, f"CUDA_VISIBLE_DEVICES={both}")
+        done += ["$LOCAL_RANK", "another order on each rank", "two UUIDs"]
+    else:
+        # Both ranks' device 0 is the same GPU under different masks.
+        small_sum(context, 2, f"CUDA_VISIBLE_DEVICES=$([ $LOCAL_RANK = 0 ] && echo 0 || echo {one})")
+        done += ["0 and its UUID", "$LOCAL_RANK not run: one GPU"]
+    return "; ".join(done)
+
+
+CHECKS = [
+    Check("info", "what kolo-info says of the devices", 60, info),
+    Check("device", "every operation and type against the host; rates", 150, device),
+    Check("tensors", "the LibTorch binding on CUDA tensors, streams included", 90, tensors),
+    Check("allreduce_2", "2 ranks on one GPU, as a share of the copy rate", 60, allreduce(2)),
+    Check("allreduce_4", "4 ranks on one GPU, as a share of the copy rate", 60, allreduce(4)),
+    Check("mnist", "MNIST on cuda: 2 ranks as one rank", 90, training.mnist),
+    Check("rectified_flow", "rectified flow on cuda: 2 ranks as one rank", 90,
+          training.rectified_flow),
+    Check("masks", "CUDA_VISIBLE_DEVICES by rank, in other orders, by UUID", 60, masks),
+    Check("killed", "a rank is killed while its memory is mapped", 60, failing.killed),
+    Check("nccl", "kolo beside ncclAllReduce", 90, nccl),
+    Check("memcheck", "compute-sanitizer memcheck over device_check", 120, sanitizer("memcheck")),
+    Check("racecheck", "compute-sanitizer racecheck over device_check", 120,
+          sanitizer("racecheck")),
+]
