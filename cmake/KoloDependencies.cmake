@@ -1,5 +1,6 @@
 # What kolo builds on, each through its own package. Sets KOLO_PRIVATE_DEPENDENCIES for the core,
-# and KOLO_HAS_MPI, KOLO_HAS_PMIX, KOLO_HAS_NCCL, KOLO_HAS_TORCH and KOLO_HAS_GLOO with a reason each for the summary.
+# and KOLO_HAS_MPI, KOLO_HAS_PMIX, KOLO_HAS_CUDA, KOLO_HAS_NCCL, KOLO_HAS_TORCH and KOLO_HAS_GLOO with a
+# reason each for the summary.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
@@ -49,6 +50,22 @@ endif()
 kolo_optional_part(KOLO_HAS_GLOO KOLO_WITH_GLOO "Gloo_FOUND"
   "for kolo-perf --compare, ${Gloo_DIR}"
   "no gloo was found (Debian: libgloo-dev)")
+
+# 12.1: kernels take 32 KiB of parameters. The host's code uses the runtime alone, linked statically;
+# the driver is looked for when a program runs.
+if(NOT KOLO_WITH_CUDA STREQUAL "OFF")
+  find_package(CUDAToolkit 12.1 QUIET)
+endif()
+set(_cuda_usable OFF)
+if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart_static)
+  set(_cuda_usable ON)
+endif()
+kolo_optional_part(KOLO_HAS_CUDA KOLO_WITH_CUDA "_cuda_usable"
+  "${CUDAToolkit_VERSION}, ${CUDAToolkit_NVCC_EXECUTABLE}, for ${KOLO_CUDA_ARCHITECTURES}"
+  "no CUDA toolkit of 12.1 or newer with nvcc was found (-DCUDAToolkit_ROOT=<its folder>)")
+if(KOLO_HAS_CUDA)
+  include(KoloCuda)
+endif()
 
 if(NOT KOLO_WITH_TORCH STREQUAL "OFF")
   find_package(KoloTorch QUIET)

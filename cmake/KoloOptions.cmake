@@ -4,8 +4,10 @@ option(KOLO_WARNINGS_AS_ERRORS "Treat warnings of kolo's own code as errors" ON)
 set(KOLO_TORCH_ROOT "" CACHE PATH
   "LibTorch: site-packages/torch of a wheel, or an unzipped libtorch; empty: tools/setup's")
 set(KOLO_SANITIZE "" CACHE STRING "Sanitizers to build with, as for -fsanitize=")
+set(KOLO_CUDA_ARCHITECTURES 80 90 100 CACHE STRING
+  "GPUs to compile for, as 80;90;100; the newest as PTX too, for those that come after it")
 # AUTO: if it is found; ON: required; OFF: without.
-foreach(part MPI PMIX TORCH GLOO NCCL)
+foreach(part MPI PMIX TORCH GLOO CUDA NCCL)
   set(KOLO_WITH_${part} AUTO CACHE STRING "Build the ${part} part: AUTO, ON or OFF")
   set_property(CACHE KOLO_WITH_${part} PROPERTY STRINGS AUTO ON OFF)
   if(NOT KOLO_WITH_${part} MATCHES "^(AUTO|ON|OFF)$")

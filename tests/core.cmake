@@ -78,6 +78,17 @@ kolo_add_test(device_tests LABELS inprocess SOURCES
   runtime/device/host_device_test.cc
   runtime/device/reductions_test.cc
   runtime/device/threaded_device_test.cc)
+# The kernels of CUDA, played on the host; a build without CUDA compiles their plan here alone.
+set(cuda_plan ${PROJECT_SOURCE_DIR}/runtime/device/cuda/batch_plan.cc)
+if(KOLO_HAS_CUDA)
+  set(cuda_plan "")
+endif()
+kolo_add_test(cuda_kernels_tests LABELS inprocess TIMEOUT 120 SOURCES
+  ${cuda_plan}
+  runtime/device/cuda/adasum_test.cc
+  runtime/device/cuda/batch_plan_test.cc
+  runtime/device/cuda/combine_test.cc
+  runtime/device/cuda/played_device.cc)
 kolo_add_test(execution_tests LABELS inprocess TIMEOUT 120 SOURCES
   runtime/execution/adasum_test.cc
   runtime/execution/collectives_test.cc

@@ -1,0 +1,23 @@
+# The language CUDA, and what kernels are compiled for: KOLO_CUDA_TARGETS, the form in which CMake
+# takes KOLO_CUDA_ARCHITECTURES.
+set(KOLO_CUDA_TARGETS ${KOLO_CUDA_ARCHITECTURES})
+list(TRANSFORM KOLO_CUDA_TARGETS APPEND -real)
+set(_descending ${KOLO_CUDA_ARCHITECTURES})
+list(SORT _descending COMPARE NATURAL ORDER DESCENDING)
+list(GET _descending 0 _newest)
+list(APPEND KOLO_CUDA_TARGETS ${_newest}-virtual)
+
+if(NOT CMAKE_CUDA_COMPILER)
+  set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
+endif()
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES ${_newest})  # what CMake tries the compiler with
+endif()
+# nvcc goes with GCC; another compiler of the host's code is left alone.
+if(NOT CMAKE_CUDA_HOST_COMPILER AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+endif()
+if(NOT DEFINED CMAKE_CUDA_COMPILER_LAUNCHER AND CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
+endif()
+enable_language(CUDA)

@@ -1,0 +1,71 @@
+// A CUDA device as an Accelerator. Made by the runtime for the rank's device; see accelerator.h for
+// its threads.
+#include "runtime/base/check.h"
+#include "runtime/device/cuda/cuda_context.h"
+#include "runtime/device/cuda/cuda_error.h"
+#include "runtime/device/cuda/cuda_event.h"
+#include "runtime/device/cuda/cuda_memory.h"
+#include "runtime/device/cuda/cuda_stream.h"
+#include "runtime/device/cuda/kernels.h"
+
+namespace kolo {
+namespace cuda {
+namespace {
+
+class CudaAccelerator final : public Accelerator {
+ public:
+  explicit CudaAccelerator(ContextPointer context)
+      : context_(std::move(context)), events_(std::make_shared<EventPool>(context_)) {}
+
+  /// All kernels, now: a module that is loaded when a kernel is first launched waits for the
+  /// device, and so for a peer that may wait for this kernel.
+  Status load_kernels() {
+    const CudaScope scope(*context_);
+    cudaFuncAttributes attributes = {};
+    for (const void* const kernel : all_kernels())
+      KOLO_CUDA_TRY(*context_, cudaFuncGetAttributes(&attributes, kernel));
+    return {};
+  }
+
+  const AcceleratorInfo& info() const override { return context_->info(); }
+
+  Result<std::unique_ptr<DeviceStream>> new_stream() override {
+    return CudaStream::make(*this, events_);
+  }
+  Result<std::shared_ptr<DeviceEvent>> record(void* native_stream) override {
+    return record_event(events_, static_cast<cudaStream_t>(native_stream));
+  }
+
+  Result<std::unique_ptr<DeviceMemory>> allocate(std::size_t bytes) override {
+    return cuda::allocate(context_, bytes);
+  }
+  Result<std::unique_ptr<DeviceMemory>> pin(std::span<std::byte> host) override {
+    return cuda::pin(context_, host);
+  }
+  Result<std::unique_ptr<DeviceMemory>> allocate_pinned(std::size_t bytes) override {
+    return cuda::allocate_pinned(context_, bytes);
+  }
+  Result<std::string> export_memory(const DeviceMemory& memory) override {
+    return cuda::export_memory(*context_, memory.bytes());
+  }
+  Result<std::unique_ptr<DeviceMemory>> import_memory(std::string_view key) override {
+    return cuda::import_memory(context_, key);
+  }
+  MemoryPlace place_of(const void* address) override { return cuda::place_of(*context_, address); }
+
+ private:
+  ContextPointer context_;
+  std::shared_ptr<EventPool> events_;
+};
+
+}  // namespace
+}  // namespace cuda
+
+Result<std::unique_ptr<Accelerator>> open_accelerator(int ordinal) {
+  KOLO_ASSIGN(cuda::ContextPointer context, cuda::CudaContext::open(ordinal));
+  auto accelerator = std::make_unique<cuda::CudaAccelerator>(std::move(context));
+  KOLO_TRY(accelerator->load_kernels());
+  return std::unique_ptr<Accelerator>(std::move(accelerator));
+}
+
+}  // namespace kolo

@@ -1,0 +1,70 @@
+// CudaContext: one device in this process: what it is, its context, and the driver's functions that
+// the runtime lacks. Held by all that lives on the device, so that it outlives them; any thread.
+#pragma once
+
+#include "runtime/device/accelerator.h"
+
+#include <kolo/error.h>
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace kolo::cuda {
+
+/// Of the driver, found when the program runs: a program is to start where there is none.
+struct Driver {
+  decltype(&::cuDeviceGet) device_get = nullptr;
+  decltype(&::cuDevicePrimaryCtxRetain) retain = nullptr;
+  decltype(&::cuDevicePrimaryCtxRelease) release = nullptr;
+  decltype(&::cuCtxGetCurrent) current = nullptr;
+  decltype(&::cuCtxPushCurrent) push = nullptr;
+  decltype(&::cuCtxPopCurrent) pop = nullptr;
+  decltype(&::cuMemGetAddressRange) address_range = nullptr;
+  decltype(&::cuPointerGetAttribute) pointer_attribute = nullptr;
+
+  static Result<Driver> load();
+};
+
+class CudaContext {
+ public:
+  static Result<std::shared_ptr<const CudaContext>> open(int ordinal);
+  CudaContext(const CudaContext&) = delete;
+  CudaContext& operator=(const CudaContext&) = delete;
+  ~CudaContext();
+
+  const AcceleratorInfo& info() const { return info_; }
+  const Driver& driver() const { return driver_; }
+  /// "device 0 (NVIDIA H200, GPU-8932…)".
+  std::string_view name() const { return name_; }
+
+ private:
+  friend class CudaScope;
+  CudaContext() = default;
+
+  AcceleratorInfo info_;
+  Driver driver_;
+  std::string name_;
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+};
+
+/// While it lives, this thread's CUDA calls are for that device. Then it is as it was: pushing
+/// leaves alone which device the thread had, where setting it back would open one that it had never
+/// used.
+class CudaScope {
+ public:
+  explicit CudaScope(const CudaContext& context);
+  ~CudaScope();
+  CudaScope(const CudaScope&) = delete;
+  CudaScope& operator=(const CudaScope&) = delete;
+
+ private:
+  const Driver& driver_;
+  bool is_pushed_ = false;
+};
+
+}  // namespace kolo::cuda

@@ -1,0 +1,34 @@
+// Events and the pool that they come from and go back to: making one takes the driver's lock, which
+// the kernels of a training loop hold often. Any thread.
+#pragma once
+
+#include "runtime/device/cuda/cuda_context.h"
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace kolo::cuda {
+
+class EventPool {
+ public:
+  explicit EventPool(std::shared_ptr<const CudaContext> context) : context_(std::move(context)) {}
+  EventPool(const EventPool&) = delete;
+  EventPool& operator=(const EventPool&) = delete;
+  ~EventPool();
+
+  const CudaContext& context() const { return *context_; }
+  Result<cudaEvent_t> take();
+  void give_back(cudaEvent_t event);
+
+ private:
+  std::shared_ptr<const CudaContext> context_;
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> free_;
+};
+
+/// After what the stream was given so far.
+Result<std::shared_ptr<DeviceEvent>> record_event(std::shared_ptr<EventPool> pool,
+                                                  cudaStream_t stream);
+
+}  // namespace kolo::cuda

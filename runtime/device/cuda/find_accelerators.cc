@@ -1,0 +1,26 @@
+// Which CUDA devices this process may use, or why none. Called by the runtime and by kolo-info,
+// which takes this file alone; any thread.
+#include "runtime/device/accelerator.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+namespace kolo {
+
+Accelerators find_accelerators() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaSuccess && count > 0) return {count, ""};
+  // Nobody else's next check is to find it.
+  static_cast<void>(cudaGetLastError());
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
+    return {0, "no CUDA driver is loaded (libcuda.so.1)"};
+  if (error == cudaErrorNoDevice || error == cudaSuccess)
+    return {0,
+            "the CUDA driver shows this process no device (CUDA_VISIBLE_DEVICES, nvidia-smi -L)"};
+  return {0, fmt::format("CUDA does not start: {}, {}", cudaGetErrorName(error),
+                         cudaGetErrorString(error))};
+}
+
+}  // namespace kolo
