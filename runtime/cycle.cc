@@ -25,17 +25,19 @@ Error no_memory(const Entry& entry, const RowLayout& layout) {
 }  // namespace
 
 Cycle::Cycle(GroupRegistry& groups, Transport& transport, const Device& device, HostWindow& window,
-             const LinkCosts& links, const Config& config, const Log& log, Timeline& timeline)
+             DeviceWindow& devices, const LinkCosts& links, const Config& config, const Log& log,
+             Timeline& timeline)
     : groups_(groups),
       world_(groups.world().communicator),
       transport_(transport),
       device_(device),
       window_(window),
+      devices_(devices),
       links_(links),
       config_(config),
       log_(log),
       trace_(timeline),
-      arena_(transport),
+      arena_(transport, &devices),
       watch_(world_.world(), log),
       next_check_(Clock::now()) {}
 
@@ -257,29 +259,41 @@ bool Cycle::complete() {
 bool Cycle::complete(Group& group) {
   bool moved = false;
   for (auto& operation : group.running) {
-    if (failure_ || !operation->done()) continue;
+    if (failure_ || !operation->handed_in()) continue;
     if (!operation->status().ok()) {
       Error error = operation->status().error();
       error.message = fmt::format("{}: {}", operation->describe(), error.message);
       note_failure({std::move(error)});
       continue;
     }
-    trace_.ended(group, *operation, {});
-    note_time(group, *operation);
-    const PlannedOperation finished = operation->finish();
-    for (std::size_t i = 0; i < finished.entries.size(); ++i) {
-      const Entry& entry = finished.entries[i];
-      const bool memory_lacked =
-          entry.allocate && entry.output == nullptr && finished.layout.output_elements > 0;
-      finish(group, entry, memory_lacked ? no_memory(entry, finished.layout) : Status(),
-             {finished.contributors[i], finished.layout.received});
+    if (!operation->handed_out()) {
+      hand_out(group, *operation);
+      moved = true;
     }
-    if (finished.door == Door::kOrdered) group.ordered.finish_one();
+    if (!operation->done()) continue;  // its memory is in use on the accelerator
+    static_cast<void>(operation->finish());
     group.idle.push_back(std::move(operation));
     moved = true;
   }
   std::erase(group.running, nullptr);
   return moved;
+}
+
+void Cycle::hand_out(Group& group, Operation& operation) {
+  trace_.ended(group, operation, {});
+  note_time(group, operation);
+  const PlannedOperation& plan = operation.plan();
+  for (std::size_t i = 0; i < plan.entries.size(); ++i) {
+    const Entry& entry = plan.entries[i];
+    const bool memory_lacked =
+        entry.allocate && entry.output == nullptr && plan.layout.output_elements > 0;
+    finish(group, entry, memory_lacked ? no_memory(entry, plan.layout) : Status(),
+           {.contributors = plan.contributors[i],
+            .received_splits = plan.layout.received,
+            .on_device = operation.device_event()});
+  }
+  if (plan.door == Door::kOrdered) group.ordered.finish_one();
+  operation.forget_works();
 }
 
 void Cycle::finish(Group& group, const Entry& entry, Status status, Outcome outcome) {
@@ -297,8 +311,8 @@ void Cycle::hand_back(Group& group, const Entry& entry, Status status, Outcome o
 std::unique_ptr<Operation> Cycle::take_idle_operation(Group& group) {
   if (group.idle.empty()) {
     return std::make_unique<Operation>(group.communicator, transport_, device_, arena_, window_,
-                                       group.place, group.one_shot, schedules_, links_, config_,
-                                       trace_.timeline());
+                                       devices_, group.place, group.one_shot, schedules_, links_,
+                                       config_, trace_.timeline());
   }
   auto operation = std::move(group.idle.back());
   group.idle.pop_back();

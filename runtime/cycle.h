@@ -25,7 +25,8 @@ class Cycle final : public TransportListener {
   using Clock = std::chrono::steady_clock;
 
   Cycle(GroupRegistry& groups, Transport& transport, const Device& device, HostWindow& window,
-        const LinkCosts& links, const Config& config, const Log& log, Timeline& timeline);
+        DeviceWindow& devices, const LinkCosts& links, const Config& config, const Log& log,
+        Timeline& timeline);
 
   /// One pass over all stages, never blocking; true if anything moved.
   bool step();
@@ -40,6 +41,8 @@ class Cycle final : public TransportListener {
   bool has_work() const;
   /// Transfers may be under way: poll with a tight bound.
   bool is_communicating() const;
+  /// Work of an accelerator is waited for, which wakes nobody: poll with a tighter one.
+  bool is_computing() const;
   /// When step() must be called at the latest although nothing arrives.
   Clock::time_point next_timer() const;
   /// Descriptors of the processes to watch; readable: call step().
@@ -94,6 +97,7 @@ class Cycle final : public TransportListener {
   void begin(Group& group, PointToPoint::Settled settled);
   bool start(Group& group);
   bool complete(Group& group);
+  void hand_out(Group& group, Operation& operation);
   void check_health(Group& group, Clock::time_point now, bool check_time);
   void on_group_message(Group& group, int peer, const Message& message);
   void forget_messages_of(int peer);
@@ -127,6 +131,7 @@ class Cycle final : public TransportListener {
   Transport& transport_;
   const Device& device_;
   HostWindow& window_;
+  DeviceWindow& devices_;
   const LinkCosts& links_;
   const Config& config_;
   const Log& log_;

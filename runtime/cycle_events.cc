@@ -50,6 +50,7 @@ void Cycle::check_health(Group& group, Clock::time_point now, bool check_time) {
   const std::vector<int>& ranks = group.communicator.ranks();
   if (group.departures.any()) {
     for (const auto& operation : group.running) {
+      if (operation->handed_out()) continue;
       if (operation->door() == Door::kPointToPoint) {
         // Who did its end of a message has done it; else the message never ends here.
         const int peer = operation->message_peer();
@@ -79,6 +80,7 @@ void Cycle::check_health(Group& group, Clock::time_point now, bool check_time) {
   group.point_to_point.expire(now);
   note(group.controller.check_timeouts(now));
   for (const auto& operation : group.running) {
+    if (operation->handed_out()) continue;
     if (now - operation->started_at() < std::chrono::seconds(config_.operation_timeout_s)) continue;
     note_failure(
         {KOLO_ERROR(kTimeout, "{} did not end within {} s (KOLO_OPERATION_TIMEOUT): {}",
@@ -286,6 +288,14 @@ bool Cycle::is_communicating() const {
   const auto all = groups_.all();
   return std::any_of(all.begin(), all.end(),
                      [](const auto& group) { return !group->running.empty(); });
+}
+
+bool Cycle::is_computing() const {
+  const auto all = groups_.all();
+  return std::any_of(all.begin(), all.end(), [](const auto& group) {
+    return std::any_of(group->running.begin(), group->running.end(),
+                       [](const auto& operation) { return operation->computes(); });
+  });
 }
 
 Cycle::Clock::time_point Cycle::next_timer() const {

@@ -20,6 +20,8 @@ constexpr int kBackgroundYields = 2;
 // Libraries miss wake-ups, so every block has a bound.
 constexpr std::chrono::milliseconds kCommunicatingBound{1};
 constexpr std::chrono::milliseconds kNegotiatingBound{5};
+/// Work of an accelerator wakes nobody at all.
+constexpr std::chrono::microseconds kComputingBound{20};
 
 void relax() { __builtin_ia32_pause(); }
 
@@ -68,7 +70,9 @@ class Driver::Block {
     for (const int fd : cycle_.watched_descriptors()) descriptors_.push_back({fd, POLLIN, 0});
     const auto now = Clock::now();
     Clock::duration bound = cycle_.next_timer() - now;
-    if (cycle_.is_communicating()) {
+    if (cycle_.is_computing()) {
+      bound = std::min<Clock::duration>(bound, kComputingBound);
+    } else if (cycle_.is_communicating()) {
       bound = std::min<Clock::duration>(bound, kCommunicatingBound);
     } else if (cycle_.has_work()) {
       bound = std::min<Clock::duration>(bound, kNegotiatingBound);

@@ -28,6 +28,7 @@ Progress Group::progress(int reader) const {
     done = std::min(done, sequence);
   };
   for (const auto& operation : running) {
+    if (operation->handed_out()) continue;  // all that is left of it is on this rank's device
     // Messages have numbers by receiver, of no meaning here.
     unfinished(operation->door(), operation->sequence());
     const bool is_message = operation->door() == Door::kPointToPoint;

@@ -63,12 +63,13 @@ AllreducePolicy allreduce_policy(const Communicator& communicator, const HostWin
 }
 
 Operation::Operation(const Communicator& communicator, Transport& transport, const Device& device,
-                     Arena& arena, HostWindow& window, int place, OneShot& one_shot,
-                     ScheduleCache& schedules, const LinkCosts& links, const Config& config,
-                     Timeline& timeline)
+                     Arena& arena, HostWindow& window, DeviceWindow& devices, int place,
+                     OneShot& one_shot, ScheduleCache& schedules, const LinkCosts& links,
+                     const Config& config, Timeline& timeline)
     : communicator_(communicator),
       arena_(arena),
       window_(window),
+      devices_(devices),
       place_(place),
       one_shot_(one_shot),
       schedules_(schedules),
@@ -89,6 +90,11 @@ Status Operation::start(PlannedOperation plan, const AllreducePolicy* policy) {
   small_ = Small::kNo;
   mismatch_ = {};
   announced_ = {};
+  handed_out_ = false;
+  device_status_ = {};
+  memory_.clear();
+  for (const Entry& entry : plan_.entries) memory_.push_back({entry.input, entry.output});
+  if (plan_.entries.front().signature.on_device) return start_on_device();
   if (const auto request = one_shot_request()) {
     const bool combines_wholes = request->op == ReduceOp::kAdasum;
     if (!combines_wholes && one_shot_.takes(request->kind, request->bytes())) {
@@ -111,6 +117,7 @@ Status Operation::start(PlannedOperation plan, const AllreducePolicy* policy) {
 Operation::~Operation() { free_scratch(); }
 
 bool Operation::advance() {
+  if (phase_ != Phase::kNone) return advance_on_device();
   switch (small_) {
     case Small::kNo: {
       const auto compared = one_shot_.compare(announced_, compared_);
@@ -175,7 +182,7 @@ std::string Operation::dump_state() const {
   return one_shot_.describe();
 }
 
-std::shared_ptr<const Schedule> Operation::choose(const WindowPlaces& places) {
+ScheduleRequest Operation::base_request() const {
   const Signature& signature = plan_.entries.front().signature;
   ScheduleRequest request;
   request.rank = communicator_.rank();
@@ -188,25 +195,8 @@ std::shared_ptr<const Schedule> Operation::choose(const WindowPlaces& places) {
   request.blocks_in_flight = static_cast<int>(config_.chunks_in_flight);
   switch (signature.kind) {
     case OperationKind::kAllreduce:
-      request.collective = Collective::kAllreduce;
-      if (signature.op == ReduceOp::kAdasum) {
-        request.collective = Collective::kAdasum;
-        break;
-      }
-      request.algorithm = policy_->choose(request.count * size_of(signature.type));
-      if (request.algorithm == Algorithm::kMapped) {
-        request.mapped_elements = window_.slot_bytes(place_) / size_of(signature.type);
-        request.direct =
-            places.input != WindowPlaces::kNowhere && places.output != WindowPlaces::kNowhere;
-      } else {
-        choice_ = Choice{request.algorithm, request.count * size_of(signature.type)};
-      }
-      if (!policy_->network.layout.is_in_order()) request.layout = policy_->network.layout;
-      if (request.algorithm == Algorithm::kHierarchical) {
-        request.layout = policy_->network.layout;
-        request.mapped_elements = policy_->network.window_bytes / size_of(signature.type);
-      }
-      request.placement = plan_.entries.size() > 1 ? Placement::kPacked : Placement::kInPlace;
+      request.collective =
+          signature.op == ReduceOp::kAdasum ? Collective::kAdasum : Collective::kAllreduce;
       break;
     case OperationKind::kBroadcast:
       request.collective = Collective::kBroadcast;
@@ -243,10 +233,31 @@ std::shared_ptr<const Schedule> Operation::choose(const WindowPlaces& places) {
     case OperationKind::kRemoveProcessSet:
       KOLO_CHECK(false);  // the agreement is all of them
   }
-  if (request.collective != Collective::kAllreduce && is_mapped(request)) {
+  return request;
+}
+
+std::shared_ptr<const Schedule> Operation::choose(const WindowPlaces& places) {
+  ScheduleRequest request = base_request();
+  const std::size_t element = size_of(plan_.entries.front().signature.type);
+  if (request.collective == Collective::kAllreduce) {
+    request.algorithm = policy_->choose(request.count * element);
+    if (request.algorithm == Algorithm::kMapped) {
+      request.mapped_elements = window_.slot_bytes(place_) / element;
+      request.direct =
+          places.input != WindowPlaces::kNowhere && places.output != WindowPlaces::kNowhere;
+    } else {
+      choice_ = Choice{request.algorithm, request.count * element};
+    }
+    if (!policy_->network.layout.is_in_order()) request.layout = policy_->network.layout;
+    if (request.algorithm == Algorithm::kHierarchical) {
+      request.layout = policy_->network.layout;
+      request.mapped_elements = policy_->network.window_bytes / element;
+    }
+    request.placement = plan_.entries.size() > 1 ? Placement::kPacked : Placement::kInPlace;
+  } else if (is_mapped(request)) {
     request.algorithm = Algorithm::kMapped;
     request.mapped_elements =
-        std::min(window_.slot_bytes(place_), kMappedLanes * kMovedBlock) / size_of(signature.type);
+        std::min(window_.slot_bytes(place_), kMappedLanes * kMovedBlock) / element;
   }
   return schedules_.get(request);
 }
@@ -276,6 +287,11 @@ bool Operation::is_mapped(const ScheduleRequest& request) const {
       break;
   }
   return false;
+}
+
+void Operation::forget_works() {
+  handed_out_ = true;
+  for (Entry& entry : plan_.entries) entry.work.reset();
 }
 
 std::uint64_t Operation::fused_elements() const {

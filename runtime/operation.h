@@ -5,6 +5,7 @@
 #include "runtime/collectives/chooser.h"
 #include "runtime/communicator/arena.h"
 #include "runtime/communicator/communicator.h"
+#include "runtime/communicator/device_window.h"
 #include "runtime/communicator/host_window.h"
 #include "runtime/communicator/one_shot.h"
 #include "runtime/execution/executor.h"
@@ -47,7 +48,7 @@ class Operation {
   using Clock = std::chrono::steady_clock;
 
   Operation(const Communicator& communicator, Transport& transport, const Device& device,
-            Arena& arena, HostWindow& window, int place, OneShot& one_shot,
+            Arena& arena, HostWindow& window, DeviceWindow& devices, int place, OneShot& one_shot,
             ScheduleCache& schedules, const LinkCosts& links, const Config& config,
             Timeline& timeline);
   ~Operation();
@@ -60,12 +61,24 @@ class Operation {
   bool advance();
   bool done() const {
     if (!mismatch_.ok()) return true;
+    if (phase_ != Phase::kNone)
+      return phase_ == Phase::kDone || !device_status_.ok() ||
+             (executor_.failed() && executor_.done());
     return small_ == Small::kNo ? executor_.done() : small_ == Small::kDone;
   }
   const Status& status() const {
     if (!mismatch_.ok()) return mismatch_;
+    if (!device_status_.ok()) return device_status_;
     return small_ == Small::kNo ? executor_.status() : one_shot_.status();
   }
+
+  /// done(), or all of it is handed in to the accelerator: its Works are done, its memory is not
+  /// free yet.
+  bool handed_in() const { return phase_ == Phase::kDrains || done(); }
+  /// Work of the accelerator is waited for, which wakes nobody.
+  bool computes() const { return phase_ != Phase::kNone; }
+  /// After the last work on the accelerator; null of one on host memory. Precondition: handed_in().
+  const std::shared_ptr<DeviceEvent>& device_event() const { return handed_in_; }
 
   Door door() const { return plan_.door; }
   std::uint64_t sequence() const { return plan_.sequence; }
@@ -73,6 +86,9 @@ class Operation {
   int message_peer() const { return plan_.entries.front().signature.root; }
   Clock::time_point started_at() const { return started_at_; }
   const PlannedOperation& plan() const { return plan_; }
+  /// Its Works are done, and belong to it no longer.
+  void forget_works();
+  bool handed_out() const { return handed_out_; }
   /// The name of its schedule's algorithm, or of OneShot's.
   std::string_view algorithm() const;
   /// What its local steps have cost, if there is a timeline.
@@ -100,15 +116,49 @@ class Operation {
   /// Where an operation is that one_shot_ carries.
   enum class Small : std::uint8_t { kNo, kWaits, kRuns, kDone };
 
+  /// Where an operation on the accelerator's memory is.
+  enum class Phase : std::uint8_t {
+    kNone,      ///< it is the host's
+    kStagesIn,  ///< copies to pinned memory are handed in
+    kRuns,      ///< the schedule
+    kDrains,    ///< all is handed in
+    kDone,
+  };
+  /// Of an entry: the user's, or pinned memory that stands in for it.
+  struct EntryMemory {
+    const std::byte* input = nullptr;
+    std::byte* output = nullptr;
+  };
+
+  Status start_on_device();
+  bool runs_on_device() const;
+  ScheduleRequest request_on_device() const;
+  void run(std::shared_ptr<const Schedule> schedule, MemoryBinding binding);
+  Status stage_in();
+  Status run_staged();
+  Status stage_out();
+  /// All-reduces and broadcasts: input and output have the entry's whole shape.
+  bool is_whole() const;
+  std::size_t input_bytes(const Entry& entry) const;
+  std::size_t output_bytes(const Entry& entry) const;
+  bool advance_on_device();
+  void leave_device();
+
   /// Nothing but of the ordered door.
   std::optional<OneShot::Request> one_shot_request() const;
+  /// What to do, whatever carries it.
+  ScheduleRequest base_request() const;
   std::shared_ptr<const Schedule> choose(const WindowPlaces& places);
   bool is_mapped(const ScheduleRequest& request) const;
   Status bind(MemoryBinding& binding);
   Status bind_allreduce(MemoryBinding& binding);
   Status bind_rows(MemoryBinding& binding);
   /// Memory for what the caller gave none, or what the schedule must not overwrite.
-  Result<std::byte*> borrow(std::uint64_t bytes);
+  Result<std::byte*> borrow(std::uint64_t bytes, MemoryKind kind);
+  /// The kind of the entries' memory, and how it is written.
+  MemoryKind memory_kind() const;
+  Status fill_with_zeros(std::byte* memory, std::size_t bytes);
+  Status copy_bytes(std::byte* destination, const std::byte* source, std::size_t bytes);
   bool lies_in_place() const;
   std::uint64_t fused_elements() const;
   Status bind_scratch(const Schedule& schedule, WindowPlaces places, MemoryBinding& binding);
@@ -120,6 +170,7 @@ class Operation {
   const Communicator& communicator_;
   Arena& arena_;
   HostWindow& window_;
+  DeviceWindow& devices_;
   const int place_;
   std::vector<std::span<std::byte>> windows_;  ///< by the communicator's rank
   OneShot& one_shot_;
@@ -129,10 +180,18 @@ class Operation {
   const AllreducePolicy* policy_ = &own_policy_;
   std::optional<Choice> choice_;
   bool shared_ = false;
+  bool handed_out_ = false;
   Executor executor_;
   ArenaBlock scratch_;
   std::vector<ArenaBlock> borrowed_;
   std::optional<std::size_t> slot_;  ///< of the window
+  std::vector<EntryMemory> memory_;  ///< by entry
+  Phase phase_ = Phase::kNone;
+  bool staged_ = false;
+  Status device_status_;
+  std::unique_ptr<DeviceStream> stream_;    ///< made when it is first needed
+  std::shared_ptr<DeviceEvent> handed_in_;  ///< of the phase
+  std::optional<std::size_t> device_slot_;
   Small small_ = Small::kNo;
   OrderedCall announced_;     ///< of an ordered operation that is no exchange
   std::size_t compared_ = 0;  ///< ranks that have made the same of it

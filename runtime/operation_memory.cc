@@ -53,6 +53,7 @@ WindowPlaces Operation::places_of(const MemoryBinding& binding) const {
 }
 
 void Operation::free_scratch() {
+  leave_device();
   scratch_ = {};
   borrowed_.clear();
   if (slot_) window_.give_back_slot(place_, *slot_);
@@ -72,15 +73,16 @@ Status Operation::bind(MemoryBinding& binding) {
 }
 
 Status Operation::bind_allreduce(MemoryBinding& binding) {
-  for (const Entry& entry : plan_.entries) {
+  for (std::size_t i = 0; i < plan_.entries.size(); ++i) {
+    const Entry& entry = plan_.entries[i];
     const std::uint64_t count = entry.signature.elements();
-    std::byte* output = entry.output;
+    std::byte* output = memory_[i].output;
     if (output == nullptr) {
-      KOLO_ASSIGN(output, borrow(entry.signature.bytes()));
+      KOLO_ASSIGN(output, borrow(entry.signature.bytes(), memory_kind()));
     }
-    if (entry.absent && count > 0) std::memset(output, 0, entry.signature.bytes());
+    if (entry.absent && count > 0) KOLO_TRY(fill_with_zeros(output, entry.signature.bytes()));
     // The schedule only reads its input space.
-    auto* input = entry.absent ? output : const_cast<std::byte*>(entry.input);
+    auto* input = entry.absent ? output : const_cast<std::byte*>(memory_[i].input);
     binding.input.append(input, count);
     binding.output.append(output, count);
   }
@@ -93,19 +95,19 @@ Status Operation::bind_rows(MemoryBinding& binding) {
   const std::size_t element = size_of(entry.signature.type);
   const std::size_t input_bytes = layout.input_elements * element;
   const std::size_t output_bytes = layout.output_elements * element;
-  std::byte* output = entry.output;
+  std::byte* output = memory_.front().output;
   if (output == nullptr && output_bytes > 0) {
-    KOLO_ASSIGN(output, borrow(output_bytes));
+    KOLO_ASSIGN(output, borrow(output_bytes, memory_kind()));
   }
-  auto* input = const_cast<std::byte*>(entry.input);
+  auto* input = const_cast<std::byte*>(memory_.front().input);
   const std::less<const std::byte*> before;
   const bool overlap = input_bytes > 0 && output_bytes > 0 &&
                        before(input, output + output_bytes) && before(output, input + input_bytes);
   const bool own_part = entry.signature.kind == OperationKind::kReduceScatter &&
                         output == input + layout.own_offset * element;
   if (overlap && !own_part && !lies_in_place()) {
-    KOLO_ASSIGN(std::byte * copy, borrow(input_bytes));
-    std::memcpy(copy, input, input_bytes);
+    KOLO_ASSIGN(std::byte * copy, borrow(input_bytes, memory_kind()));
+    KOLO_TRY(copy_bytes(copy, input, input_bytes));
     input = copy;
   }
   binding.input.append(input, layout.input_elements);
@@ -140,10 +142,27 @@ bool Operation::lies_in_place() const {
   return false;
 }
 
-Result<std::byte*> Operation::borrow(std::uint64_t bytes) {
-  KOLO_ASSIGN(ArenaBlock block, arena_.allocate(bytes, MemoryKind::kHeap));
+Result<std::byte*> Operation::borrow(std::uint64_t bytes, MemoryKind kind) {
+  KOLO_ASSIGN(ArenaBlock block, arena_.allocate(bytes, kind));
   borrowed_.push_back(std::move(block));
   return borrowed_.back().data();
+}
+
+MemoryKind Operation::memory_kind() const {
+  const bool on_device = phase_ != Phase::kNone && !staged_;
+  return on_device ? MemoryKind::kDevice : MemoryKind::kHeap;
+}
+
+Status Operation::fill_with_zeros(std::byte* memory, std::size_t bytes) {
+  if (memory_kind() == MemoryKind::kDevice) return stream_->zero(memory, bytes);
+  std::memset(memory, 0, bytes);
+  return {};
+}
+
+Status Operation::copy_bytes(std::byte* destination, const std::byte* source, std::size_t bytes) {
+  if (memory_kind() == MemoryKind::kDevice) return stream_->copy(destination, source, bytes);
+  std::memcpy(destination, source, bytes);
+  return {};
 }
 
 }  // namespace kolo

@@ -33,7 +33,7 @@ Runtime::Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> time
       timeline_(std::move(timeline)),
       device_(host_device(), static_cast<int>(config_.reduce_threads)),
       groups_(std::move(world), *transport_, waker_, window_, config_, log_),
-      cycle_(groups_, *transport_, device_, window_, links_, config_, log_, *timeline_),
+      cycle_(groups_, *transport_, device_, window_, devices_, links_, config_, log_, *timeline_),
       driver_(std::make_shared<Driver>(cycle_, groups_, *transport_, waker_, *timeline_,
                                        this->world().has_core_for_each_rank())) {}
 
@@ -70,10 +70,11 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
   }
   parts.log.set_rank(world.rank());
   const auto process_sets = std::move(parts.process_sets);
+  const auto open_accelerator = std::move(parts.open_accelerator);
   std::unique_ptr<Runtime> runtime(
       new Runtime(std::move(world), std::move(parts), *std::move(timeline)));
   KOLO_TRY(runtime->add_initial_process_sets(process_sets));
-  KOLO_TRY(runtime->connect(bootstrap, std::move(peers)));
+  KOLO_TRY(runtime->connect(bootstrap, std::move(peers), open_accelerator));
   if (compare_clocks) KOLO_TRY(runtime->start_timeline(bootstrap));
   runtime->way_in_ = bootstrap.description();
   runtime->log_start(bootstrap);
@@ -81,7 +82,8 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
   return runtime;
 }
 
-Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers) {
+Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers,
+                        const OpenAccelerator& open) {
   const auto deadline = [this] {
     return Deadline::after(std::chrono::seconds(config_.init_timeout_s));
   };
@@ -93,6 +95,13 @@ Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers) {
   // Who forces an algorithm gets it for small messages, too.
   groups_.open_boards(algorithm_of(config_.algorithm).value_or(Algorithm::kMapped) ==
                       Algorithm::kMapped);
+  std::string reason = "none was asked for";
+  std::unique_ptr<Accelerator> accelerator;
+  if (open) {
+    KOLO_ASSIGN(accelerator, open(world(), reason));
+  }
+  KOLO_TRY(devices_.open(bootstrap, std::move(accelerator), std::move(reason), world(),
+                         static_cast<std::size_t>(config_.device_memory), log_, deadline()));
   return learn_links(bootstrap, deadline());
 }
 

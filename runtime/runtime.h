@@ -4,6 +4,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/bootstrap/bootstrap.h"
+#include "runtime/communicator/device_window.h"
 #include "runtime/communicator/host_window.h"
 #include "runtime/cycle.h"
 #include "runtime/device/threaded_device.h"
@@ -17,7 +18,9 @@
 #include <kolo/info.h>
 #include <kolo/work.h>
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,6 +35,10 @@ struct RuntimeParts {
   std::vector<std::vector<int>> process_sets = {};
   /// What else all ranks must agree on, as "backend=kolo".
   std::vector<std::string> agreed = {};
+  /// Opens this rank's accelerator, once its place in the world is known; null, with the reason:
+  /// it has none.
+  std::function<Result<std::unique_ptr<Accelerator>>(const World& world, std::string& reason)>
+      open_accelerator = {};
 };
 
 /// One call of a user, before it has its name and its Work.
@@ -47,7 +54,8 @@ struct Submission {
   std::shared_ptr<const void> keep_alive;
   bool will_wait = false;  ///< the caller waits for the Work at once
   std::uint32_t process_set = 0;
-  std::uint32_t tag = 0;  ///< of a message
+  std::uint32_t tag = 0;                  ///< of a message
+  std::optional<CudaStream> stream = {};  ///< memory of the accelerator, ready after it
 };
 
 /// A blocking collective of the ordered door, all ranks of whose process set call it alike.
@@ -103,6 +111,9 @@ class Runtime {
   /// private memory. It may outlive the runtime. kOutOfMemory.
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes) const;
 
+  /// This rank's; null if it has none. Any thread.
+  Accelerator* accelerator() const { return devices_.accelerator(); }
+
   /// What this rank runs on. Takes the progress token for a moment.
   RuntimeInfo info() const;
 
@@ -121,12 +132,13 @@ class Runtime {
   Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> timeline);
   LinkCache link_cache() const;
   Status learn_links(Bootstrap& bootstrap, Deadline deadline);
-  Status connect(Bootstrap& bootstrap, std::vector<Peer> peers);
+  using OpenAccelerator = decltype(RuntimeParts::open_accelerator);
+  Status connect(Bootstrap& bootstrap, std::vector<Peer> peers, const OpenAccelerator& open);
   Status start_timeline(Bootstrap& bootstrap);
   void log_start(const Bootstrap& bootstrap) const;
   Status add_initial_process_sets(const std::vector<std::vector<int>>& sets);
   Result<std::shared_ptr<Work>> submit_in_order(Submission submission);
-  Entry make_entry(Submission submission);
+  Result<Entry> make_entry(Submission submission);
   Status submit_entries(std::span<Entry> entries, std::uint32_t process_set, bool will_wait);
   Status check_member(const Group& group, const Entry& entry) const;
 
@@ -136,6 +148,7 @@ class Runtime {
   const std::unique_ptr<Timeline> timeline_;
   const ThreadedDevice device_;
   HostWindow window_;
+  DeviceWindow devices_;
   Waker waker_;
   GroupRegistry groups_;
   LinkCosts links_;

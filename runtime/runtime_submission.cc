@@ -55,7 +55,7 @@ OneShot::Request exchange_for(const OrderedArguments& call, const Communicator& 
 
 }  // namespace
 
-Entry Runtime::make_entry(Submission submission) {
+Result<Entry> Runtime::make_entry(Submission submission) {
   Entry entry;
   const bool joins = submission.signature.kind == OperationKind::kJoin;
   entry.name = joins ? kJoinName : std::move(submission.name);
@@ -69,13 +69,23 @@ Entry Runtime::make_entry(Submission submission) {
   entry.tag = submission.tag;
   entry.keep_alive = std::move(submission.keep_alive);
   entry.work = std::make_shared<Work>(driver_);
+  if (submission.stream && moves_data(entry.signature.kind)) {
+    entry.signature.on_device = true;
+    if (Accelerator* const accelerator = devices_.accelerator(); accelerator != nullptr) {
+      KOLO_ASSIGN(entry.ready, accelerator->record(submission.stream->handle));
+    } else if (entry.complaint.empty()) {
+      entry.complaint =
+          fmt::format("the call gives a CUDA stream, but this rank has no CUDA device: {}",
+                      devices_.no_accelerator());
+    }
+  }
   return entry;
 }
 
 Result<std::shared_ptr<Work>> Runtime::submit(Submission submission) {
   const std::uint32_t set = submission.process_set;
   const bool will_wait = submission.will_wait;
-  Entry entry = make_entry(std::move(submission));
+  KOLO_ASSIGN(Entry entry, make_entry(std::move(submission)));
   std::shared_ptr<Work> work = entry.work;
   KOLO_TRY(submit_entries(std::span(&entry, 1), set, will_wait));
   return work;
@@ -89,8 +99,9 @@ Result<std::vector<std::shared_ptr<Work>>> Runtime::submit_group(
   const bool will_wait = submissions.front().will_wait;
   std::vector<Entry> entries;
   for (Submission& submission : submissions) {
-    Entry& entry = entries.emplace_back(make_entry(std::move(submission)));
+    KOLO_ASSIGN(Entry entry, make_entry(std::move(submission)));
     works.push_back(entry.work);
+    entries.push_back(std::move(entry));
   }
   if (!group_name.empty() || entries.size() > 1) {
     for (Entry& entry : entries) {
@@ -169,7 +180,7 @@ Status Runtime::call_ordered(const OrderedArguments& call) {
 
 Result<std::shared_ptr<Work>> Runtime::submit_in_order(Submission submission) {
   const std::uint32_t set = submission.process_set;
-  Entry entry = make_entry(std::move(submission));
+  KOLO_ASSIGN(Entry entry, make_entry(std::move(submission)));
   std::shared_ptr<Work> work = entry.work;
   const Status submitted = groups_.with(set, [&](Group& group) -> Status {
     KOLO_TRY(check_member(group, entry));

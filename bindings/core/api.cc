@@ -8,6 +8,7 @@
 #include "runtime/bootstrap/pmix_bootstrap.h"
 #include "runtime/bootstrap/rendezvous.h"
 #include "runtime/bootstrap/secret_file.h"
+#include "runtime/device/device_choice.h"
 #include "transport/ucx/ucx_transport.h"
 
 #include <kolo/kolo.h>
@@ -79,9 +80,23 @@ Result<std::shared_ptr<Runtime>> connect(Bootstrap& bootstrap, const WayIn& way,
                                          Config config, Log log) {
   KOLO_ASSIGN(auto transport,
               make_ucx_transport({.environment = environment, .interface = config.interface}));
-  KOLO_ASSIGN(auto runtime,
-              Runtime::start(bootstrap, {std::move(config), std::move(log), std::move(transport),
-                                         options.process_sets, agreed_options(options, way)}));
+  const DeviceWish wish{.knob = config.device, .option = options.device};
+  const auto open_device = [wish](const World& world,
+                                  std::string& reason) -> Result<std::unique_ptr<Accelerator>> {
+    const Accelerators visible = find_accelerators();
+    DeviceWish mine = wish;
+    mine.local_rank = world.local_rank();
+    KOLO_ASSIGN(const std::optional<int> ordinal, choose_device(mine, visible));
+    reason = visible.count > 0 ? "KOLO_DEVICE is cpu" : visible.reason;
+    if (!ordinal) return std::unique_ptr<Accelerator>();
+    return open_accelerator(*ordinal);
+  };
+  KOLO_ASSIGN(auto runtime, Runtime::start(bootstrap, {.config = std::move(config),
+                                                       .log = std::move(log),
+                                                       .transport = std::move(transport),
+                                                       .process_sets = options.process_sets,
+                                                       .agreed = agreed_options(options, way),
+                                                       .open_accelerator = open_device}));
   return std::shared_ptr<Runtime>(std::move(runtime));
 }
 
@@ -184,6 +199,11 @@ int local_rank() { return runtime_for("local_rank")->world().local_rank(); }
 int local_size() { return runtime_for("local_size")->world().local_size(); }
 int cross_rank() { return runtime_for("cross_rank")->world().cross_rank(); }
 int cross_size() { return runtime_for("cross_size")->world().cross_size(); }
+
+int device_ordinal() {
+  const Accelerator* const accelerator = runtime_for("device_ordinal")->accelerator();
+  return accelerator == nullptr ? -1 : accelerator->info().ordinal;
+}
 
 RuntimeInfo runtime_info() { return runtime_for("runtime_info")->info(); }
 

@@ -30,7 +30,7 @@ void allreduce(const void* input, void* output, const Shape& shape, DataType typ
   const auto runtime = runtime_for("allreduce");
   auto submission = allreduce_submission(input, output, shape, type, options);
   submission.will_wait = true;
-  synchronize(*value_or_throw(runtime->submit(std::move(submission))));
+  finish(*value_or_throw(runtime->submit(std::move(submission))), options.stream);
 }
 
 std::shared_ptr<Work> broadcast_async(void* buffer, const Shape& shape, DataType type, int root,
@@ -43,7 +43,7 @@ std::shared_ptr<Work> broadcast_async(void* buffer, const Shape& shape, DataType
 
 void broadcast(void* buffer, const Shape& shape, DataType type, int root,
                const BroadcastOptions& options) {
-  synchronize(*broadcast_async(buffer, shape, type, root, options));
+  finish(*broadcast_async(buffer, shape, type, root, options), options.stream);
 }
 
 std::shared_ptr<Work> allgather_async(const void* input, const Shape& shape, DataType type,
@@ -54,7 +54,7 @@ std::shared_ptr<Work> allgather_async(const void* input, const Shape& shape, Dat
 
 void allgather(const void* input, const Shape& shape, DataType type, Allocator allocate,
                const CollectiveOptions& options) {
-  synchronize(*allgather_async(input, shape, type, std::move(allocate), options));
+  finish(*allgather_async(input, shape, type, std::move(allocate), options), options.stream);
 }
 
 std::shared_ptr<Work> alltoall_async(const void* input, const Shape& shape, DataType type,
@@ -70,7 +70,7 @@ std::vector<std::int64_t> alltoall(const void* input, const Shape& shape, DataTy
                                    const std::vector<std::int64_t>& splits, Allocator allocate,
                                    const CollectiveOptions& options) {
   const auto work = alltoall_async(input, shape, type, splits, std::move(allocate), options);
-  synchronize(*work);
+  finish(*work, options.stream);
   return work->received_splits();
 }
 
@@ -82,7 +82,7 @@ std::shared_ptr<Work> reducescatter_async(const void* input, const Shape& shape,
 
 void reducescatter(const void* input, const Shape& shape, DataType type, Allocator allocate,
                    const ReducescatterOptions& options) {
-  synchronize(*reducescatter_async(input, shape, type, std::move(allocate), options));
+  finish(*reducescatter_async(input, shape, type, std::move(allocate), options), options.stream);
 }
 
 std::shared_ptr<Work> gather_async(const void* input, const Shape& shape, DataType type, int root,
@@ -95,7 +95,7 @@ std::shared_ptr<Work> gather_async(const void* input, const Shape& shape, DataTy
 
 void gather(const void* input, const Shape& shape, DataType type, int root, Allocator allocate,
             const CollectiveOptions& options) {
-  synchronize(*gather_async(input, shape, type, root, std::move(allocate), options));
+  finish(*gather_async(input, shape, type, root, std::move(allocate), options), options.stream);
 }
 
 std::shared_ptr<Work> scatter_async(const void* input, const Shape& shape, DataType type, int root,
@@ -111,7 +111,8 @@ std::shared_ptr<Work> scatter_async(const void* input, const Shape& shape, DataT
 void scatter(const void* input, const Shape& shape, DataType type, int root,
              const std::vector<std::int64_t>& splits, Allocator allocate,
              const CollectiveOptions& options) {
-  synchronize(*scatter_async(input, shape, type, root, splits, std::move(allocate), options));
+  finish(*scatter_async(input, shape, type, root, splits, std::move(allocate), options),
+         options.stream);
 }
 
 std::shared_ptr<Work> barrier_async(const CollectiveOptions& options) {

@@ -24,10 +24,11 @@ Works start_group(std::string_view call, std::vector<Submission> members,
   return value_or_throw(runtime->submit_group(std::move(members), group));
 }
 
-void wait_for_all(const Works& works) {
+void wait_for_all(const Works& works, const std::optional<CudaStream>& stream) {
   Status first;
   for (const auto& work : works) {
     Status status = work->wait();
+    if (first.ok() && status.ok() && stream) status = work->order(*stream);
     if (first.ok()) first = std::move(status);
   }
   throw_if_failed(std::move(first));
@@ -48,7 +49,7 @@ Works grouped_allreduce_async(const std::vector<GroupMember>& members,
 }
 
 void grouped_allreduce(const std::vector<GroupMember>& members, const AllreduceOptions& options) {
-  wait_for_all(grouped_allreduce_async(members, options));
+  wait_for_all(grouped_allreduce_async(members, options), options.stream);
 }
 
 Works grouped_allgather_async(std::vector<RowMember> members, const CollectiveOptions& options) {
@@ -62,7 +63,7 @@ Works grouped_allgather_async(std::vector<RowMember> members, const CollectiveOp
 }
 
 void grouped_allgather(std::vector<RowMember> members, const CollectiveOptions& options) {
-  wait_for_all(grouped_allgather_async(std::move(members), options));
+  wait_for_all(grouped_allgather_async(std::move(members), options), options.stream);
 }
 
 Works grouped_reducescatter_async(std::vector<RowMember> members,
@@ -77,7 +78,7 @@ Works grouped_reducescatter_async(std::vector<RowMember> members,
 }
 
 void grouped_reducescatter(std::vector<RowMember> members, const ReducescatterOptions& options) {
-  wait_for_all(grouped_reducescatter_async(std::move(members), options));
+  wait_for_all(grouped_reducescatter_async(std::move(members), options), options.stream);
 }
 
 }  // namespace kolo

@@ -1,5 +1,5 @@
 // Messages between two ranks. Any thread.
-#include "bindings/core/global.h"
+#include "bindings/core/submissions.h"
 
 #include <utility>
 
@@ -14,6 +14,7 @@ std::shared_ptr<Work> start(std::string_view call, Submission submission, std::i
   submission.tag = options.tag;
   submission.keep_alive = options.keep_alive;
   submission.process_set = options.process_set.id();
+  submission.stream = options.stream;
   return value_or_throw(runtime_for(call)->submit_message(std::move(submission)));
 }
 
@@ -29,7 +30,7 @@ std::shared_ptr<Work> send_async(const void* buffer, std::int64_t count, DataTyp
 
 void send(const void* buffer, std::int64_t count, DataType type, int to,
           const MessageOptions& options) {
-  synchronize(*send_async(buffer, count, type, to, options));
+  finish(*send_async(buffer, count, type, to, options), options.stream);
 }
 
 std::shared_ptr<Work> recv_async(void* buffer, std::int64_t count, DataType type, int from,
@@ -42,7 +43,7 @@ std::shared_ptr<Work> recv_async(void* buffer, std::int64_t count, DataType type
 
 void recv(void* buffer, std::int64_t count, DataType type, int from,
           const MessageOptions& options) {
-  synchronize(*recv_async(buffer, count, type, from, options));
+  finish(*recv_async(buffer, count, type, from, options), options.stream);
 }
 
 }  // namespace kolo

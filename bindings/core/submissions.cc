@@ -14,6 +14,7 @@ Submission submission_of(OperationKind kind, const void* input, const Shape& sha
   submission.input = static_cast<const std::byte*>(input);
   submission.keep_alive = options.keep_alive;
   submission.process_set = options.process_set.id();
+  submission.stream = options.stream;
   return submission;
 }
 
@@ -28,6 +29,7 @@ Submission allreduce_submission(const void* input, void* output, const Shape& sh
   submission.absent = options.absent;
   submission.keep_alive = options.keep_alive;
   submission.process_set = options.process_set.id();
+  submission.stream = options.stream;
   return submission;
 }
 
@@ -40,13 +42,19 @@ Submission allgather_submission(const void* input, const Shape& shape, DataType 
 
 Submission reducescatter_submission(const void* input, const Shape& shape, DataType type,
                                     Allocator allocate, const ReducescatterOptions& options) {
-  auto submission = submission_of(OperationKind::kReduceScatter, input, shape, type,
-                                  {options.name, options.keep_alive, options.process_set});
+  auto submission =
+      submission_of(OperationKind::kReduceScatter, input, shape, type,
+                    {options.name, options.keep_alive, options.process_set, options.stream});
   submission.signature.op = options.op;
   submission.signature.prescale = options.prescale;
   submission.signature.postscale = options.postscale;
   submission.allocate = guarded(std::move(allocate));
   return submission;
+}
+
+void finish(Work& work, const std::optional<CudaStream>& stream) {
+  synchronize(work);
+  if (stream) throw_if_failed(work.order(*stream));
 }
 
 Allocate guarded(Allocator allocate) {

@@ -4,6 +4,7 @@
 #include "bindings/core/global.h"
 
 #include <memory>
+#include <optional>
 #include <string_view>
 
 namespace kolo {
@@ -17,6 +18,10 @@ Submission allgather_submission(const void* input, const Shape& shape, DataType 
                                 Allocator allocate, const CollectiveOptions& options);
 Submission reducescatter_submission(const void* input, const Shape& shape, DataType type,
                                     Allocator allocate, const ReducescatterOptions& options);
+
+/// Waits for an operation of these options' stream, which then does what it is given from now on
+/// after it. Throws what the operation failed with.
+void finish(Work& work, const std::optional<CudaStream>& stream);
 
 /// An allocator whose exceptions do not reach the progress thread: they become a null pointer.
 Allocate guarded(Allocator allocate);

@@ -13,6 +13,9 @@
 //   notify 1      → 1, 2                       → 0, 2                       → 0, 1
 //   unpack        S(0)[1],S(0)[2] → out        S(1)[0],S(1)[2] → out        S(2)[0],S(2)[1] → out
 //
+// Where ranks share one device, whose time they would take turns on, the first of each device sums
+// for all of them (MappedOptions::owners): the others' slices are empty.
+//
 // Where a rank's input is memory that the others have mapped, they read it there instead of in S
 // and it packs nothing; where its output is, they write there and it unpacks nothing
 // (Operand::direct). Each rank decides that for itself. With both on all ranks an element is read
@@ -33,6 +36,7 @@
 #include "runtime/collectives/split.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -47,8 +51,13 @@ class MappedWriter {
         count_(count),
         lane_elements_(options.block_elements),
         direct_(options.direct),
+        owners_(options.owners),
         builder_("allreduce_mapped", rank, size, count) {
     KOLO_CHECK(options.block_elements > 0 && options.lanes > 0);
+    if (owners_.empty()) {
+      owners_.resize(static_cast<std::size_t>(size));
+      std::iota(owners_.begin(), owners_.end(), 0);
+    }
     const bool roomy = lane_elements_ % kCacheLineElements == 0 &&
                        count >= static_cast<std::uint64_t>(size) * kCacheLineElements;
     granule_ = roomy ? kCacheLineElements : 1;
@@ -83,7 +92,9 @@ class MappedWriter {
   }
 
   Interval slice(Interval block, int owner) const {
-    return split(block, static_cast<std::uint64_t>(size_), static_cast<std::uint64_t>(owner),
+    const auto place = std::lower_bound(owners_.begin(), owners_.end(), owner);
+    if (place == owners_.end() || *place != owner) return {block.begin, 0};
+    return split(block, owners_.size(), static_cast<std::uint64_t>(place - owners_.begin()),
                  granule_);
   }
 
@@ -94,6 +105,7 @@ class MappedWriter {
   std::uint64_t count_;
   std::uint64_t lane_elements_;
   bool direct_;
+  std::vector<int> owners_;
   ScheduleBuilder builder_;
   std::uint64_t granule_ = 1;
   std::uint64_t blocks_ = 0;

@@ -5,6 +5,8 @@
 
 #include "runtime/collectives/schedule.h"
 
+#include <vector>
+
 namespace kolo {
 
 struct MappedOptions {
@@ -13,6 +15,9 @@ struct MappedOptions {
   /// This rank's input and output both are memory that the others have mapped, so that nobody needs
   /// its scratch: all its blocks are in flight at once. The ranks may differ in it.
   bool direct = false;
+  /// Ranks, ascending, that sum, each an equal share; the others' memory is summed by them. Empty:
+  /// all do. Alike on all ranks.
+  std::vector<int> owners = {};
 };
 
 /// Needs mapped scratch of lanes × block_elements at most. The sum's order is that of the ranks,

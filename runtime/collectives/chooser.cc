@@ -43,7 +43,8 @@ constexpr int kRanksForRounds = 96;
 MappedOptions lanes_of(const ScheduleRequest& request) {
   return {.block_elements = request.mapped_elements / kMappedLanes,
           .lanes = kMappedLanes,
-          .direct = request.direct};
+          .direct = request.direct,
+          .owners = request.owners};
 }
 
 Schedule allreduce_over(const ScheduleRequest& request) {
@@ -212,6 +213,7 @@ std::size_t ScheduleCache::Hash::operator()(const ScheduleRequest& request) cons
         static_cast<std::uint64_t>(request.in_place), static_cast<std::uint64_t>(request.direct)})
     mix(value);
   for (const std::uint64_t count : request.counts) mix(count);
+  for (const int owner : request.owners) mix(static_cast<std::uint64_t>(owner));
   for (int r = 0; r < request.layout.size(); ++r)
     mix(static_cast<std::uint64_t>(request.layout.host_of(r)));
   for (const int rank : request.layout.order()) mix(static_cast<std::uint64_t>(rank));

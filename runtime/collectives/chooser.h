@@ -52,6 +52,8 @@ struct ScheduleRequest {
   std::uint64_t mapped_elements = 0;
   /// Of kMapped: as MappedOptions::direct. The ranks may differ in it.
   bool direct = false;
+  /// Of an allreduce by kMapped: as MappedOptions::owners.
+  std::vector<int> owners = {};
   /// Of an allreduce: `size` ranks, or none where all are neighbours in the order of their numbers.
   HostLayout layout = {};
   /// Of an allgather and a gather: this rank's input lies in its place in the output already, and

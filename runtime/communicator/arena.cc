@@ -3,6 +3,7 @@
 #include "runtime/communicator/arena.h"
 
 #include "runtime/base/check.h"
+#include "runtime/communicator/device_window.h"
 
 #include <sys/mman.h>
 
@@ -28,12 +29,14 @@ struct ArenaBlock::Memory {
   std::span<std::byte> bytes;
   std::unique_ptr<std::byte, Free> heap;  ///< for kHeap
   std::unique_ptr<MemoryRegion> region;   ///< for kMappable
+  std::unique_ptr<DeviceMemory> device;   ///< for kDevice and kPinned
 };
 
 namespace {
 
-Result<std::unique_ptr<ArenaBlock::Memory>> make_memory(Transport& transport, std::size_t bytes,
-                                                        MemoryKind kind) {
+Result<std::unique_ptr<ArenaBlock::Memory>> make_memory(Transport& transport,
+                                                        const DeviceWindow* devices,
+                                                        std::size_t bytes, MemoryKind kind) {
   auto memory = std::make_unique<ArenaBlock::Memory>();
   memory->kind = kind;
   switch (kind) {
@@ -51,6 +54,17 @@ Result<std::unique_ptr<ArenaBlock::Memory>> make_memory(Transport& transport, st
     case MemoryKind::kMappable: {
       KOLO_ASSIGN(memory->region, transport.allocate_mappable(bytes));
       memory->bytes = memory->region->bytes();
+      break;
+    }
+    case MemoryKind::kDevice:
+    case MemoryKind::kPinned: {
+      Accelerator* const accelerator = devices == nullptr ? nullptr : devices->accelerator();
+      if (accelerator == nullptr)
+        return KOLO_ERROR(kUnsupported, "there is no accelerator whose memory a buffer could be");
+      KOLO_ASSIGN(memory->device, kind == MemoryKind::kDevice
+                                      ? accelerator->allocate(bytes)
+                                      : accelerator->allocate_pinned(bytes));
+      memory->bytes = memory->device->bytes();
       break;
     }
   }
@@ -84,7 +98,8 @@ MemoryRegion* ArenaBlock::region() const {
   return memory_ == nullptr ? nullptr : memory_->region.get();
 }
 
-Arena::Arena(Transport& transport) : transport_(transport) {}
+Arena::Arena(Transport& transport, const DeviceWindow* devices)
+    : transport_(transport), devices_(devices) {}
 Arena::~Arena() = default;
 
 Result<ArenaBlock> Arena::allocate(std::size_t bytes, MemoryKind kind) {
@@ -97,10 +112,10 @@ Result<ArenaBlock> Arena::allocate(std::size_t bytes, MemoryKind kind) {
     kept.pop_back();
     return ArenaBlock(*this, std::move(memory));
   }
-  auto memory = make_memory(transport_, size, kind);
+  auto memory = make_memory(transport_, devices_, size, kind);
   if (!memory.ok() && memory.error().code == ErrorCode::kOutOfMemory) {
     drop_kept();
-    memory = make_memory(transport_, size, kind);
+    memory = make_memory(transport_, devices_, size, kind);
   }
   if (!memory.ok()) return std::move(memory).error();
   bytes_held_ += (*memory)->bytes.size();

@@ -12,9 +12,13 @@
 
 namespace kolo {
 
+class DeviceWindow;
+
 enum class MemoryKind : std::uint8_t {
   kHeap,      ///< page-aligned host memory
   kMappable,  ///< Transport::allocate_mappable()
+  kDevice,    ///< the accelerator's
+  kPinned,    ///< host memory that the accelerator reaches
 };
 
 class Arena;
@@ -43,7 +47,8 @@ class ArenaBlock {
 
 class Arena {
  public:
-  explicit Arena(Transport& transport);
+  /// Without `devices`, or where they have no accelerator, there are no kDevice and kPinned.
+  explicit Arena(Transport& transport, const DeviceWindow* devices = nullptr);
   ~Arena();
 
   /// At least `bytes` bytes (rounded up to a power of two of pages); kOutOfMemory names the size.
@@ -58,6 +63,7 @@ class Arena {
   void drop_kept();  ///< when memory is short: other size classes' blocks
 
   Transport& transport_;
+  const DeviceWindow* devices_;
   std::map<std::pair<MemoryKind, std::size_t>, std::vector<std::unique_ptr<ArenaBlock::Memory>>>
       kept_;
   std::size_t bytes_held_ = 0;

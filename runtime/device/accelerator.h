@@ -69,8 +69,8 @@ struct Combination {
   Scale postscale = {};
 };
 
-/// Pieces of contiguous memory: of the device, of peers' devices as imported, or of pinned hosts.
-struct Pieces {
+/// Contiguous pieces of memory: of the device, of peers' devices as imported, or of pinned hosts.
+struct Batch {
   std::span<const std::byte* const> sources;  ///< of piece 0, of piece 1, …
   std::span<std::byte* const> destinations;
   std::span<const std::uint64_t> counts;  ///< elements, by piece
@@ -86,12 +86,15 @@ class DeviceStream {
   /// Hands in all pieces, in as few launches as can be. Semantics, order and rounding are those of
   /// Device::copy and Device::reduce. A destination may be one of its piece's sources; pieces
   /// overlap nowhere else.
-  virtual Status combine(const Combination& what, const Pieces& pieces) = 0;
+  virtual Status combine(const Combination& what, const Batch& batch) = 0;
   /// As Device::adasum.
   virtual Status adasum(DataType type, std::byte* destination, const std::byte* a,
                         const std::byte* b, std::size_t count) = 0;
   /// Bytes between any two memories (device, pinned or other host memory), by the copy engines.
   virtual Status copy(std::byte* destination, const std::byte* source, std::size_t bytes) = 0;
+
+  /// Memory of the device.
+  virtual Status zero(std::byte* memory, std::size_t bytes) = 0;
 
   /// What is handed in from now on starts after the event.
   virtual Status wait(const DeviceEvent& event) = 0;

@@ -80,6 +80,9 @@ void Executor::start(std::shared_ptr<const Schedule> schedule, MemoryBinding bin
   transfers_ready_.clear();
   local_ready_.clear();
   idle_ready_.clear();
+  marks_.clear();
+  held_.clear();
+  unmarked_ = 0;
 
   trace_.start(*schedule_, operation, size_of(binding_.type));
   const std::size_t steps = schedule_->steps.size();
@@ -145,7 +148,7 @@ void Executor::enqueue(StepId id) {
 }
 
 bool Executor::advance() {
-  bool worked = false;
+  bool worked = poll_device();
   for (std::size_t bytes = 0; bytes < kBytesPerAdvance && !failed();) {
     if (!transfers_ready_.empty()) {
       post_transfer(transfers_ready_.pop());
@@ -158,7 +161,35 @@ bool Executor::advance() {
     }
     worked = true;
   }
+  mark_device();
   return worked;
+}
+
+// In order of the stream: when an event is done, those before it are.
+bool Executor::poll_device() {
+  bool released = false;
+  while (!marks_.empty() && !failed()) {
+    const auto done = marks_.front().event->is_done();
+    if (!done.ok()) {
+      fail(held_.front(), done.error());
+      break;
+    }
+    if (!*done) break;
+    for (; marks_.front().transfers > 0; --marks_.front().transfers) {
+      release(held_.front());
+      held_.pop_front();
+    }
+    marks_.pop_front();
+    released = true;
+  }
+  return released;
+}
+
+void Executor::mark_device() {
+  if (unmarked_ == 0 || failed()) return;
+  auto event = binding_.stream->record();
+  if (!event.ok()) return fail(held_.back(), event.error());
+  marks_.push_back({*std::move(event), std::exchange(unmarked_, 0)});
 }
 
 void Executor::post_transfer(StepId id) {
@@ -237,7 +268,9 @@ void Executor::on_transfer_done(Transfer& transfer) {
 std::size_t Executor::run_local(StepId id) {
   const Step& step = schedule_->steps[id];
   trace_.begin(id);
-  if (const Status status = local_.run(*schedule_, step, binding_); !status.ok()) {
+  const Status status = binding_.stream != nullptr ? on_device_.hand_in(*schedule_, step, binding_)
+                                                   : local_.run(*schedule_, step, binding_);
+  if (!status.ok()) {
     fail(id, status.error());
     return 0;
   }
@@ -250,8 +283,20 @@ std::size_t Executor::run_local(StepId id) {
 void Executor::finish_step(StepId id) {
   trace_.end(id);
   --remaining_;
-  for (std::uint32_t i = successor_begin_[id]; i < successor_begin_[id + 1]; ++i)
-    if (--waiting_for_[successors_[i]] == 0) enqueue(successors_[i]);
+  const bool is_on_device = binding_.stream != nullptr && !is_transfer(schedule_->steps[id].kind);
+  for (std::uint32_t i = successor_begin_[id]; i < successor_begin_[id + 1]; ++i) {
+    const StepId next = successors_[i];
+    if (is_on_device && is_transfer(schedule_->steps[next].kind)) {
+      held_.push_back(next);
+      ++unmarked_;
+    } else {
+      release(next);
+    }
+  }
+}
+
+void Executor::release(StepId id) {
+  if (--waiting_for_[id] == 0) enqueue(id);
 }
 
 void Executor::fail(StepId id, const Error& error) {

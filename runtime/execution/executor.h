@@ -3,11 +3,13 @@
 #pragma once
 
 #include "runtime/collectives/schedule.h"
+#include "runtime/execution/device_step.h"
 #include "runtime/execution/local_step.h"
 #include "runtime/execution/memory_binding.h"
 #include "runtime/execution/step_trace.h"
 #include "transport/transport.h"
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -73,6 +75,11 @@ class Executor final : public TransferListener {
   void index_peers();
   void enqueue(StepId id);
   void finish_step(StepId id);
+  void release(StepId id);
+  /// Lets those go that wait for the device, where it has come so far.
+  bool poll_device();
+  /// What was handed in since the last mark is done when the device reaches this one.
+  void mark_device();
   void post_transfer(StepId id);
   /// The bytes that a message step sends or receives.
   Result<std::span<std::byte>> message_of(StepId id);
@@ -88,15 +95,24 @@ class Executor final : public TransferListener {
   std::shared_ptr<const Schedule> schedule_;
   MemoryBinding binding_;
   LocalStep local_;
+  DeviceStep on_device_;
   StepTrace trace_;
   Tag tag_;
   std::vector<int> ranks_;
   Status status_;
   std::size_t remaining_ = 0;
   std::size_t pending_transfers_ = 0;
-  ReadyQueue transfers_ready_;              ///< the others' progress hangs on them
-  ReadyQueue local_ready_;                  ///< our own progress hangs on them
-  ReadyQueue idle_ready_;                   ///< nobody waits for them: unpacking
+  ReadyQueue transfers_ready_;  ///< the others' progress hangs on them
+  ReadyQueue local_ready_;      ///< our own progress hangs on them
+  ReadyQueue idle_ready_;       ///< nobody waits for them: unpacking
+  /// Transfers that wait for steps of the device, in its order. Its own steps need not wait.
+  struct Mark {
+    std::shared_ptr<DeviceEvent> event;
+    std::size_t transfers;  ///< of held_
+  };
+  std::deque<Mark> marks_;
+  std::deque<StepId> held_;
+  std::size_t unmarked_ = 0;                ///< of held_, at its end
   std::vector<std::uint32_t> waiting_for_;  ///< by step: unfinished dependencies
   std::vector<Transfer> transfers_;         ///< by transfer_index_; stable while the schedule runs
   std::vector<WindowPlaces> notices_;       ///< by transfer_index_: what an await has received

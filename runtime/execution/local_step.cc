@@ -12,24 +12,6 @@ namespace {
 /// What is scaled first is summed while it is still in the first-level cache.
 constexpr std::uint64_t kElementsPerScaling = 2048;
 
-bool has_prescale(const Step& step, const MemoryBinding& binding) {
-  return (step.scaling == Scaling::kPre || step.scaling == Scaling::kBoth) &&
-         !binding.prescale.is_identity();
-}
-
-Scale postscale(const Step& step, const MemoryBinding& binding) {
-  const bool applies = step.scaling == Scaling::kPost || step.scaling == Scaling::kBoth;
-  return applies ? binding.postscale : Scale{};
-}
-
-/// Whether peers have the user's memory mapped, for which this copy's scratch would stand in.
-bool is_void(const Schedule& schedule, const Step& step, const MemoryBinding& binding) {
-  if (!step.stands_in) return false;
-  const WindowPlaces& own = binding.mapped.own;
-  const bool packs = schedule.sources(step).front().space == Space::kInput;
-  return (packs ? own.input : own.output) != WindowPlaces::kNowhere;
-}
-
 /// The scratch of a peer, or the memory that it stands in for.
 Segment peer_memory(const PeerMemory& peer, const Operand& operand, Role role, std::uint64_t skip,
                     std::size_t element_size) {
@@ -42,6 +24,31 @@ Segment peer_memory(const PeerMemory& peer, const Operand& operand, Role role, s
 }
 
 }  // namespace
+
+bool has_prescale(const Step& step, const MemoryBinding& binding) {
+  return (step.scaling == Scaling::kPre || step.scaling == Scaling::kBoth) &&
+         !binding.prescale.is_identity();
+}
+
+Scale postscale(const Step& step, const MemoryBinding& binding) {
+  const bool applies = step.scaling == Scaling::kPost || step.scaling == Scaling::kBoth;
+  return applies ? binding.postscale : Scale{};
+}
+
+bool is_void(const Schedule& schedule, const Step& step, const MemoryBinding& binding) {
+  if (!step.stands_in) return false;
+  const WindowPlaces& own = binding.mapped.own;
+  const bool packs = schedule.sources(step).front().space == Space::kInput;
+  return (packs ? own.input : own.output) != WindowPlaces::kNowhere;
+}
+
+Error unbound(const Operand& operand, std::uint64_t skip) {
+  return KOLO_ERROR(
+      kInternal,
+      "element {} of an operand in space {} (rank {}) lies outside of the memory that "
+      "is bound to it",
+      operand.offset + skip, static_cast<int>(operand.space), operand.rank);
+}
 
 Segment resolve(const MemoryBinding& binding, const Operand& operand, Role role,
                 std::uint64_t skip) {
@@ -87,12 +94,7 @@ Status LocalStep::run(const Schedule& schedule, const Step& step, const MemoryBi
     for (Cursor& cursor : cursors_) {
       if (cursor.piece.elements == 0)
         cursor.piece = resolve(binding, cursor.operand, cursor.role, done);
-      if (cursor.piece.elements == 0)
-        return KOLO_ERROR(kInternal,
-                          "element {} of an operand in space {} (rank {}) lies outside of the "
-                          "memory that is bound to it",
-                          cursor.operand.offset + done, static_cast<int>(cursor.operand.space),
-                          cursor.operand.rank);
+      if (cursor.piece.elements == 0) return unbound(cursor.operand, done);
       take = std::min(take, cursor.piece.elements);
     }
     KOLO_TRY(run_piece(step, binding, take));

@@ -18,6 +18,14 @@ namespace kolo {
 Segment resolve(const MemoryBinding& binding, const Operand& operand, Role role,
                 std::uint64_t skip);
 
+/// Whether peers have the user's memory mapped, for which this copy's scratch would stand in.
+bool is_void(const Schedule& schedule, const Step& step, const MemoryBinding& binding);
+/// Whether operands in kInput are scaled first, and what the result is multiplied by.
+bool has_prescale(const Step& step, const MemoryBinding& binding);
+Scale postscale(const Step& step, const MemoryBinding& binding);
+/// kInternal: element `skip` of the operand is bound to no memory.
+Error unbound(const Operand& operand, std::uint64_t skip);
+
 class LocalStep {
  public:
   explicit LocalStep(const Device& device) : device_(device) {}

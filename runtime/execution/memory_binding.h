@@ -14,6 +14,8 @@
 
 namespace kolo {
 
+class DeviceStream;
+
 /// A piece of contiguous memory.
 struct Segment {
   std::byte* data = nullptr;
@@ -85,7 +87,9 @@ struct MemoryBinding {
   SegmentList input = {};
   SegmentList output = {};
   Stores output_stores = Stores::kCached;  ///< of what goes into users' memory
-  std::byte* scratch = nullptr;            ///< Schedule::scratch_elements elements
+  /// All of this memory is a device's, or pinned: its stream reduces and copies. Null: the host's.
+  DeviceStream* stream = nullptr;
+  std::byte* scratch = nullptr;  ///< Schedule::scratch_elements elements
   MappedMemory mapped = {};
   std::vector<PeerMemory> peers = {};  ///< by rank; null where unmapped or unknown
 };

@@ -9,7 +9,8 @@ bool can_share(const Response& x, const Response& y) {
   const Signature& a = x.signature;
   const Signature& b = y.signature;
   return a.kind == b.kind && a.type == b.type && a.op == b.op && a.prescale == b.prescale &&
-         a.postscale == b.postscale && x.participants == y.participants;
+         a.postscale == b.postscale && a.on_device == b.on_device &&
+         x.participants == y.participants;
 }
 
 struct OpenGroup {

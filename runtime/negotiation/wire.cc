@@ -20,6 +20,7 @@ void to_wire(const Signature& signature, wire::Signature& out) {
   out.mutable_shape()->Assign(signature.shape.begin(), signature.shape.end());
   out.set_group(signature.group);
   out.set_group_size(signature.group_size);
+  out.set_on_device(signature.on_device);
 }
 
 bool from_wire(const wire::Signature& in, Signature& signature) {
@@ -37,6 +38,7 @@ bool from_wire(const wire::Signature& in, Signature& signature) {
   signature.shape.assign(in.shape().begin(), in.shape().end());
   signature.group = in.group();
   signature.group_size = in.group_size();
+  signature.on_device = in.on_device();
   return true;
 }
 

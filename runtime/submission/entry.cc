@@ -101,6 +101,12 @@ SignatureDifference difference(const Signature& a, const Signature& b) {
   if (a.postscale != b.postscale) {
     return {"postscale", fmt::format("{}", a.postscale), fmt::format("{}", b.postscale)};
   }
+  if (a.on_device != b.on_device) {
+    const auto memory = [](const Signature& s) {
+      return s.on_device ? "a CUDA device's" : "the host's";
+    };
+    return {"memory", memory(a), memory(b)};
+  }
   KOLO_CHECK(a.group != b.group || a.group_size != b.group_size);
   return {"group", group(a), group(b)};
 }

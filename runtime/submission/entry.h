@@ -15,6 +15,8 @@
 
 namespace kolo {
 
+class DeviceEvent;
+
 enum class OperationKind : std::uint8_t {
   kAllreduce,
   kBroadcast,
@@ -47,6 +49,7 @@ struct Signature {
   double prescale = 1.0;
   double postscale = 1.0;
   Shape shape = {};        ///< of a row-wise kind: of one row
+  bool on_device = false;  ///< memory of each rank's accelerator
   std::string group = {};  ///< the group that this is a member of, and how many it has
   int group_size = 0;
 
@@ -89,6 +92,8 @@ struct Entry {
   std::uint32_t tag = 0;       ///< of kSend and kReceive
   std::shared_ptr<Work> work;  ///< null: this rank has joined and lends itself
   std::shared_ptr<const void> keep_alive;
+  /// Of memory of the accelerator: the memory is ready after it.
+  std::shared_ptr<const DeviceEvent> ready = {};
   std::chrono::steady_clock::time_point submitted_at = {};
   /// For the timeline, if there is one: taken in by the cycle, agreed on by all ranks, started.
   std::chrono::steady_clock::time_point drained_at = {};

@@ -25,8 +25,15 @@ void run_local_world(int size, const std::function<void(int, Runtime&)>& body,
     if (options.decorate) transport = options.decorate(rank, std::move(transport));
     StoreBootstrap bootstrap(store, rank, size);
     Log log(config->log_level);
-    auto runtime = Runtime::start(bootstrap, {*std::move(config), std::move(log),
-                                              std::move(transport), options.process_sets});
+    RuntimeParts parts{*std::move(config), std::move(log), std::move(transport),
+                       options.process_sets};
+    if (options.accelerator) {
+      parts.open_accelerator = [&](const World& world, std::string& reason) {
+        reason = "the test gives it none";
+        return Result(options.accelerator(world.rank()));
+      };
+    }
+    auto runtime = Runtime::start(bootstrap, std::move(parts));
     ASSERT_TRUE(runtime.ok()) << runtime.error().message;
     body(rank, **runtime);
   };

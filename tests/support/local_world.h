@@ -16,6 +16,8 @@ struct LocalWorldOptions {
   Environment::Variables variables;            ///< KOLO_ variables of every rank
   std::vector<int> hosts;                      ///< by rank: which one it poses to be on; or empty
   std::vector<std::vector<int>> process_sets;  ///< from the start
+  /// A rank's accelerator; null: it has none.
+  std::function<std::unique_ptr<Accelerator>(int rank)> accelerator;
   /// Wraps a rank's transport, for instance in a FaultyTransport.
   std::function<std::unique_ptr<Transport>(int rank, std::unique_ptr<Transport>)> decorate;
 };

@@ -13,6 +13,13 @@
 // Rows: what has a first dimension that may differ from rank to rank is counted in rows. Outputs
 // whose size the ranks must agree on first come from an Allocator.
 //
+// CUDA memory: with a stream among the options, all memory of the call (outputs of an Allocator,
+// too) is that of this rank's device (kolo::device_ordinal()). The operation starts after what the
+// stream was given before the call. Its Work is done when everything is handed in to the device:
+// Work::order() then makes a stream wait for the result, and the blocking forms do so with the
+// options' stream. All ranks give a stream or none does (kMismatch). The ordered door takes host
+// memory.
+//
 // Threads: any. Errors: functions throw kolo::Exception; an operation's own failure is reported by
 // its Work, which the blocking forms throw.
 #pragma once
@@ -25,6 +32,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,6 +80,9 @@ struct AllreduceOptions {
   /// Kept until the operation is done, for instance the owner of the memory.
   std::shared_ptr<const void> keep_alive = {};
   ProcessSet process_set = {};
+  /// Memory is this rank's CUDA device's, and is ready after what the stream was given so far;
+  /// nothing: it is the host's. See "CUDA memory" above.
+  std::optional<CudaStream> stream = {};
 };
 
 struct ReducescatterOptions {
@@ -81,12 +92,18 @@ struct ReducescatterOptions {
   double postscale = 1.0;
   std::shared_ptr<const void> keep_alive = {};
   ProcessSet process_set = {};
+  /// Memory is this rank's CUDA device's, and is ready after what the stream was given so far;
+  /// nothing: it is the host's. See "CUDA memory" above.
+  std::optional<CudaStream> stream = {};
 };
 
 struct CollectiveOptions {
   std::string name = {};
   std::shared_ptr<const void> keep_alive = {};
   ProcessSet process_set = {};
+  /// Memory is this rank's CUDA device's, and is ready after what the stream was given so far;
+  /// nothing: it is the host's. See "CUDA memory" above.
+  std::optional<CudaStream> stream = {};
 };
 using BroadcastOptions = CollectiveOptions;
 
@@ -215,6 +232,9 @@ struct MessageOptions {
   std::uint32_t tag = 0;
   std::shared_ptr<const void> keep_alive = {};
   ProcessSet process_set = {};
+  /// Memory is this rank's CUDA device's, and is ready after what the stream was given so far;
+  /// nothing: it is the host's. See "CUDA memory" above.
+  std::optional<CudaStream> stream = {};
 };
 
 /// One message from this rank to another, who receives it. The n-th send to a rank under a tag

@@ -52,7 +52,8 @@ struct InitOptions {
   std::shared_ptr<KeyValueStore> store = nullptr;
   /// What carries the collectives: "kolo"; "nccl" where nccl_built(). The same on every rank.
   std::string backend = "kolo";
-  /// CUDA device of this rank where cuda_built(); nothing: local rank modulo visible devices.
+  /// CUDA device of this rank where cuda_built(); nothing: KOLO_DEVICE, else its local rank modulo
+  /// the visible devices, if there are any.
   std::optional<int> device = std::nullopt;
   /// Of several jobs that share a store; the same on every rank of one.
   std::string group_name = {};
@@ -93,6 +94,10 @@ KOLO_API int local_rank();  ///< rank among the processes of this host
 KOLO_API int local_size();  ///< processes on this host
 KOLO_API int cross_rank();  ///< index of this host among those with this local rank
 KOLO_API int cross_size();  ///< number of hosts with this local rank
+/// This rank's CUDA device, as this process numbers them; −1: it has none. KOLO_DEVICE and
+/// InitOptions::device choose, else the local rank does, modulo the devices that are visible: ranks
+/// may share one.
+KOLO_API int device_ordinal();
 
 /// Memory that the ranks of this host share: all-reduces on it copy nothing, each rank adds up the
 /// others' memory where it lies. Zeroed, aligned to pages, private to the caller as any other;

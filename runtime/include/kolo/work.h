@@ -16,6 +16,13 @@
 
 namespace kolo {
 
+class DeviceEvent;
+
+/// A stream of this rank's CUDA device.
+struct CudaStream {
+  void* handle = nullptr;  ///< a cudaStream_t; null is the default stream
+};
+
 /// What an operation that has succeeded tells besides its output.
 struct Outcome {
   /// Ranks that contributed memory (a rank may take part without: see Entry::absent).
@@ -24,6 +31,8 @@ struct Outcome {
   std::vector<std::int64_t> received_splits = {};
   /// Of a join the rank that came last, of an added process set its id.
   std::int64_t value = 0;
+  /// Of an operation on CUDA memory: after its last work there.
+  std::shared_ptr<const DeviceEvent> on_device = {};
 };
 
 class KOLO_API Work {
@@ -50,6 +59,11 @@ class KOLO_API Work {
   /// yields kTimeout while the operation goes on.
   Status wait(
       std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max());
+
+  /// Of an operation on CUDA memory, which is done when all of its work is handed in to the device:
+  /// what the stream is given from now on comes after the result. The host does not wait. Nothing
+  /// to do for one on host memory. Precondition: done() and succeeded. kDevice.
+  Status order(CudaStream stream) const;
 
   /// Precondition: done() and succeeded.
   const Outcome& outcome() const noexcept { return outcome_; }

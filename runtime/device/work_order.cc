@@ -1,0 +1,15 @@
+// Work's word to a device: here, and not with the rest of it, because the base knows of no devices.
+// Any thread.
+#include "runtime/base/check.h"
+#include "runtime/device/accelerator.h"
+
+#include <kolo/work.h>
+
+namespace kolo {
+
+Status Work::order(CudaStream stream) const {
+  KOLO_CHECK(done());
+  return outcome_.on_device == nullptr ? Status() : outcome_.on_device->order(stream.handle);
+}
+
+}  // namespace kolo

@@ -1,0 +1,76 @@
+// Cuts a step into the stretches in which all its operands are contiguous, and hands them in at
+// once: thousands of tensors are one launch. Token holder only.
+#include "runtime/execution/device_step.h"
+
+#include "runtime/base/check.h"
+#include "runtime/execution/local_step.h"
+
+#include <algorithm>
+
+namespace kolo {
+
+Status DeviceStep::hand_in(const Schedule& schedule, const Step& step,
+                           const MemoryBinding& binding) {
+  const auto sources = schedule.sources(step);
+  const auto destinations = schedule.destinations(step);
+  if (sources.empty() || is_void(schedule, step, binding)) return {};
+  const std::size_t element = size_of(binding.type);
+  const std::uint64_t length = sources.front().length;
+
+  Combination what{.type = binding.type,
+                   .op = step.kind == StepKind::kReduce ? binding.op : ReduceOp::kSum,
+                   .sources = static_cast<std::uint32_t>(sources.size()),
+                   .destinations = static_cast<std::uint32_t>(destinations.size())};
+  if (has_prescale(step, binding)) {
+    what.prescale = binding.prescale;
+    for (std::size_t i = 0; i < sources.size(); ++i)
+      if (sources[i].space == Space::kInput) what.prescaled |= std::uint32_t{1} << i;
+  }
+  what.postscale = postscale(step, binding);
+
+  sources_.clear();
+  destinations_.clear();
+  counts_.clear();
+  operands_.assign(sources.size() + destinations.size(), {});
+  for (std::uint64_t done = 0; done < length;) {
+    std::uint64_t take = length - done;
+    for (std::size_t i = 0; i < operands_.size(); ++i) {
+      const bool is_source = i < sources.size();
+      const Operand& operand = is_source ? sources[i] : destinations[i - sources.size()];
+      Segment& rest = operands_[i];
+      if (rest.elements == 0)
+        rest = resolve(binding, operand, is_source ? Role::kSource : Role::kDestination, done);
+      if (rest.elements == 0) return unbound(operand, done);
+      take = std::min(take, rest.elements);
+    }
+    const bool moves = sources.size() > 1 || destinations.size() > 1 || what.prescaled != 0 ||
+                       !what.postscale.is_identity() ||
+                       operands_.front().data != operands_.back().data;
+    if (moves) {
+      for (std::size_t i = 0; i < operands_.size(); ++i) {
+        if (i < sources.size()) {
+          sources_.push_back(operands_[i].data);
+        } else {
+          destinations_.push_back(operands_[i].data);
+        }
+      }
+      counts_.push_back(take);
+    }
+    for (Segment& rest : operands_) {
+      rest.data += take * element;
+      rest.elements -= take;
+    }
+    done += take;
+  }
+  if (counts_.empty()) return {};
+  if (what.op == ReduceOp::kAdasum) {
+    // Its coefficients are those of whole tensors.
+    if (sources.size() != 2 || destinations.size() != 1 || counts_.size() != 1)
+      return KOLO_ERROR(kInternal, "an Adasum combines two vectors, each in one piece");
+    return binding.stream->adasum(binding.type, destinations_[0], sources_[0], sources_[1],
+                                  counts_[0]);
+  }
+  return binding.stream->combine(what, {sources_, destinations_, counts_});
+}
+
+}  // namespace kolo

@@ -1,0 +1,29 @@
+// DeviceStep: hands a schedule's reduces and copies to a device's stream, each as one batch of its
+// contiguous pieces. A part of the executor, for operations on an accelerator's memory; keeps its
+// working space from step to step.
+#pragma once
+
+#include "runtime/collectives/schedule.h"
+#include "runtime/device/accelerator.h"
+#include "runtime/execution/memory_binding.h"
+
+#include <kolo/error.h>
+
+#include <vector>
+
+namespace kolo {
+
+class DeviceStep {
+ public:
+  /// Hands in one kReduce or kCopy; returns before it is done. Fails with kInternal when an operand
+  /// is not bound, or as the device does. Precondition: binding.stream.
+  Status hand_in(const Schedule& schedule, const Step& step, const MemoryBinding& binding);
+
+ private:
+  std::vector<const std::byte*> sources_;  ///< of all pieces
+  std::vector<std::byte*> destinations_;   ///< of all pieces
+  std::vector<std::uint64_t> counts_;      ///< by piece
+  std::vector<Segment> operands_;          ///< what is left of each: sources, then destinations
+};
+
+}  // namespace kolo

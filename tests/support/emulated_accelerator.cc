@@ -1,0 +1,352 @@
+#include "tests/support/emulated_accelerator.h"
+
+#include "runtime/base/check.h"
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace kolo::test {
+namespace {
+
+/// Makes an address one that no processor takes: bits 47 to 63 of a true one are alike.
+constexpr std::uintptr_t kTag = std::uintptr_t{1} << 62;
+
+bool is_tagged(const void* address) {
+  return (reinterpret_cast<std::uintptr_t>(address) & kTag) != 0;
+}
+
+std::byte* tagged(std::byte* memory) {
+  return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(memory) | kTag);
+}
+
+/// Host memory that devices reach.
+class PinnedRanges {
+ public:
+  static PinnedRanges& all() {
+    static PinnedRanges ranges;
+    return ranges;
+  }
+  void add(std::span<std::byte> range) {
+    const std::lock_guard lock(mutex_);
+    ranges_.emplace_back(range);
+  }
+  void remove(std::span<std::byte> range) {
+    const std::lock_guard lock(mutex_);
+    for (auto i = ranges_.begin(); i != ranges_.end(); ++i) {
+      if (i->data() != range.data()) continue;
+      ranges_.erase(i);
+      return;
+    }
+  }
+  bool hold(const std::byte* begin, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& range : ranges_)
+      if (begin >= range.data() && begin + bytes <= range.data() + range.size()) return true;
+    return false;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::span<std::byte>> ranges_;
+};
+
+/// A thread that does what it is given, in order. Events and users of its handle keep it alive.
+class Queue {
+ public:
+  explicit Queue(std::shared_ptr<EmulatedDevice> device)
+      : device_(std::move(device)), thread_([this] { run(); }) {}
+  ~Queue() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  void give(std::function<void()> work) {
+    {
+      const std::lock_guard lock(mutex_);
+      work_.push_back(std::move(work));
+      ++given_;
+    }
+    changed_.notify_all();
+  }
+  /// How much it was given so far.
+  std::uint64_t given() {
+    const std::lock_guard lock(mutex_);
+    return given_;
+  }
+  bool has_done(std::uint64_t number) {
+    const std::lock_guard lock(mutex_);
+    return done_ >= number;
+  }
+  void await(std::uint64_t number) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_ >= number; });
+  }
+  EmulatedDevice& device() { return *device_; }
+  const std::shared_ptr<EmulatedDevice>& shared_device() { return device_; }
+
+ private:
+  void run() {
+    for (;;) {
+      std::function<void()> work;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return stopping_ || !work_.empty(); });
+        if (work_.empty()) return;
+        work = std::move(work_.front());
+        work_.pop_front();
+      }
+      work();
+      {
+        const std::lock_guard lock(mutex_);
+        ++done_;
+      }
+      changed_.notify_all();
+    }
+  }
+
+  const std::shared_ptr<EmulatedDevice> device_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> work_;
+  std::uint64_t given_ = 0;
+  std::uint64_t done_ = 0;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+Error fault() {
+  return KOLO_ERROR(kDevice, "the emulated device has failed: an illegal memory access");
+}
+
+class Event final : public DeviceEvent {
+ public:
+  Event(std::shared_ptr<Queue> queue, std::uint64_t number)
+      : queue_(std::move(queue)), number_(number) {}
+
+  Result<bool> is_done() const override {
+    if (queue_->device().failed()) return fault();
+    return queue_->has_done(number_);
+  }
+  Status synchronize() const override {
+    queue_->await(number_);
+    return queue_->device().failed() ? Status(fault()) : Status();
+  }
+  Status order(void* native_stream) const override {
+    if (*static_cast<std::shared_ptr<Queue>*>(native_stream) == queue_) return {};
+    EmulatedAccelerator::give(native_stream,
+                              [queue = queue_, number = number_] { queue->await(number); });
+    return {};
+  }
+
+ private:
+  const std::shared_ptr<Queue> queue_;
+  const std::uint64_t number_;
+};
+
+class Stream final : public DeviceStream {
+ public:
+  explicit Stream(std::shared_ptr<EmulatedDevice> device, Accelerator& accelerator)
+      : accelerator_(accelerator), queue_(std::make_shared<Queue>(std::move(device))) {}
+
+  Accelerator& accelerator() override { return accelerator_; }
+
+  Status combine(const Combination& what, const Batch& batch) override {
+    std::vector<const std::byte*> sources(batch.sources.begin(), batch.sources.end());
+    std::vector<std::byte*> destinations(batch.destinations.begin(), batch.destinations.end());
+    std::vector<std::uint64_t> counts(batch.counts.begin(), batch.counts.end());
+    KOLO_CHECK(sources.size() == counts.size() * what.sources);
+    KOLO_CHECK(destinations.size() == counts.size() * what.destinations);
+    return give([queue = queue_.get(), what, sources = std::move(sources),
+                 destinations = std::move(destinations), counts = std::move(counts)]() mutable {
+      for (std::size_t piece = 0; piece < counts.size(); ++piece) {
+        const std::span from(sources.data() + piece * what.sources, what.sources);
+        const std::span to(destinations.data() + piece * what.destinations, what.destinations);
+        if (!reach(what, from, to, counts[piece])) return queue->device().fail();
+        combine_piece(what, from, to, counts[piece]);
+      }
+    });
+  }
+
+  Status adasum(DataType type, std::byte* destination, const std::byte* a, const std::byte* b,
+                std::size_t count) override {
+    return give([=] {
+      host_device().adasum(type, EmulatedAccelerator::behind(destination),
+                           EmulatedAccelerator::behind(a), EmulatedAccelerator::behind(b), count);
+    });
+  }
+
+  Status copy(std::byte* destination, const std::byte* source, std::size_t bytes) override {
+    return give([=] {
+      std::memcpy(EmulatedAccelerator::behind(destination), EmulatedAccelerator::behind(source),
+                  bytes);
+    });
+  }
+
+  Status zero(std::byte* memory, std::size_t bytes) override {
+    return give([=] { std::memset(EmulatedAccelerator::behind(memory), 0, bytes); });
+  }
+
+  Status wait(const DeviceEvent& event) override { return event.order(native()); }
+
+  Result<std::shared_ptr<DeviceEvent>> record() override { return accelerator_.record(native()); }
+
+  void* native() const override {
+    return const_cast<std::shared_ptr<Queue>*>(&queue_);  // what the handle points to
+  }
+
+ private:
+  Status give(std::function<void()> work) {
+    if (queue_->device().failed()) return fault();
+    queue_->give(std::move(work));
+    return {};
+  }
+
+  static bool reach(const Combination& what, std::span<const std::byte*> sources,
+                    std::span<std::byte*> destinations, std::uint64_t count) {
+    const std::size_t bytes = count * size_of(what.type);
+    const auto reaches = [&](const std::byte* address) {
+      return is_tagged(address) || PinnedRanges::all().hold(address, bytes);
+    };
+    for (const std::byte*& source : sources) {
+      if (!reaches(source)) return false;
+      source = EmulatedAccelerator::behind(source);
+    }
+    for (std::byte*& destination : destinations) {
+      if (!reaches(destination)) return false;
+      destination = EmulatedAccelerator::behind(destination);
+    }
+    return true;
+  }
+
+  static void combine_piece(const Combination& what, std::span<const std::byte*> sources,
+                            std::span<std::byte*> destinations, std::uint64_t count) {
+    const Device& host = host_device();
+    std::vector<std::vector<std::byte>> scaled;
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      if ((what.prescaled >> i & 1) == 0) continue;
+      auto& memory = scaled.emplace_back(count * size_of(what.type));
+      host.copy(what.type, memory.data(), sources[i], count, what.prescale);
+      sources[i] = memory.data();
+    }
+    if (sources.size() > 1) {
+      host.reduce(what.type, what.op, destinations, sources, count, what.postscale,
+                  Stores::kCached);
+      return;
+    }
+    for (std::byte* destination : destinations)
+      host.copy(what.type, destination, sources[0], count, what.postscale);
+  }
+
+  Accelerator& accelerator_;
+  const std::shared_ptr<Queue> queue_;
+};
+
+class Memory final : public DeviceMemory {
+ public:
+  explicit Memory(std::span<std::byte> bytes) : bytes_(bytes) {}
+  ~Memory() override {
+    if (pinned_) PinnedRanges::all().remove(bytes_);
+    if (allocated_ != nullptr) *allocated_ -= bytes_.size();
+  }
+  std::span<std::byte> bytes() const override { return bytes_; }
+
+  /// Its own, zeroed.
+  std::shared_ptr<std::vector<std::byte>> owned;
+  std::shared_ptr<std::atomic<std::size_t>> allocated_;
+  bool pinned_ = false;
+
+ private:
+  const std::span<std::byte> bytes_;
+};
+
+std::unique_ptr<Memory> make_memory(std::size_t bytes, bool on_device) {
+  auto owned = std::make_shared<std::vector<std::byte>>(bytes);
+  std::byte* const begin = on_device ? tagged(owned->data()) : owned->data();
+  auto memory = std::make_unique<Memory>(std::span(begin, bytes));
+  memory->owned = std::move(owned);
+  return memory;
+}
+
+}  // namespace
+
+EmulatedDevice::EmulatedDevice(std::uint8_t number) { uuid_.back() = number; }
+
+EmulatedAccelerator::EmulatedAccelerator(std::shared_ptr<EmulatedDevice> device, int ordinal)
+    : device_(std::move(device)), allocated_(std::make_shared<std::atomic<std::size_t>>(0)) {
+  info_ = {.ordinal = ordinal, .uuid = device_->uuid(), .name = "emulation by threads"};
+}
+
+EmulatedAccelerator::~EmulatedAccelerator() = default;
+
+Result<std::unique_ptr<DeviceStream>> EmulatedAccelerator::new_stream() {
+  return std::unique_ptr<DeviceStream>(std::make_unique<Stream>(device_, *this));
+}
+
+Result<std::shared_ptr<DeviceEvent>> EmulatedAccelerator::record(void* native_stream) {
+  if (device_->failed()) return fault();
+  const auto& queue = *static_cast<std::shared_ptr<Queue>*>(native_stream);
+  return std::shared_ptr<DeviceEvent>(std::make_shared<Event>(queue, queue->given()));
+}
+
+void EmulatedAccelerator::give(void* native_stream, std::function<void()> work) {
+  (*static_cast<std::shared_ptr<Queue>*>(native_stream))->give(std::move(work));
+}
+
+Result<std::unique_ptr<DeviceMemory>> EmulatedAccelerator::allocate(std::size_t bytes) {
+  auto memory = make_memory(bytes, true);
+  *allocated_ += bytes;
+  memory->allocated_ = allocated_;
+  return std::unique_ptr<DeviceMemory>(std::move(memory));
+}
+
+Result<std::unique_ptr<DeviceMemory>> EmulatedAccelerator::pin(std::span<std::byte> host) {
+  auto memory = std::make_unique<Memory>(host);
+  memory->pinned_ = true;
+  PinnedRanges::all().add(host);
+  return std::unique_ptr<DeviceMemory>(std::move(memory));
+}
+
+Result<std::unique_ptr<DeviceMemory>> EmulatedAccelerator::allocate_pinned(std::size_t bytes) {
+  auto memory = make_memory(bytes, false);
+  memory->pinned_ = true;
+  PinnedRanges::all().add(memory->bytes());
+  return std::unique_ptr<DeviceMemory>(std::move(memory));
+}
+
+// Ranks are threads of one process, so the key is the memory itself.
+Result<std::string> EmulatedAccelerator::export_memory(const DeviceMemory& memory) {
+  const auto bytes = memory.bytes();
+  std::string key(sizeof bytes + 1, '\0');
+  std::memcpy(key.data(), &bytes, sizeof bytes);
+  key.back() = device_->can_import() ? 'y' : 'n';
+  return key;
+}
+
+Result<std::unique_ptr<DeviceMemory>> EmulatedAccelerator::import_memory(std::string_view key) {
+  std::span<std::byte> bytes;
+  KOLO_CHECK(key.size() == sizeof bytes + 1);
+  if (key.back() != 'y')
+    return KOLO_ERROR(kUnsupported, "the emulated devices cannot reach each other");
+  std::memcpy(&bytes, key.data(), sizeof bytes);
+  return std::unique_ptr<DeviceMemory>(std::make_unique<Memory>(bytes));
+}
+
+MemoryPlace EmulatedAccelerator::place_of(const void* address) {
+  if (is_tagged(address)) return MemoryPlace::kDevice;
+  const bool pinned = PinnedRanges::all().hold(static_cast<const std::byte*>(address), 1);
+  return pinned ? MemoryPlace::kPinnedHost : MemoryPlace::kHost;
+}
+
+std::byte* EmulatedAccelerator::behind(const std::byte* address) {
+  return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(address) & ~kTag);
+}
+
+}  // namespace kolo::test

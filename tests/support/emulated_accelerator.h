@@ -1,0 +1,68 @@
+// An accelerator of threads, for tests where there is no GPU: a stream is a thread, and device
+// memory lies behind addresses that the host cannot read. It is an emulation of what kolo relies on
+// (order within streams, events, pinned memory, memory that peers import), not of CUDA. What kolo
+// gets wrong in order or place becomes a fault, a failed operation or a race that the thread
+// sanitizer sees.
+#pragma once
+
+#include "runtime/device/accelerator.h"
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace kolo::test {
+
+/// One device, of which several accelerators (ranks) may be users.
+class EmulatedDevice {
+ public:
+  explicit EmulatedDevice(std::uint8_t number);
+  const DeviceUuid& uuid() const { return uuid_; }
+
+  /// From now on all work fails, as after a fault.
+  void fail() { failed_ = true; }
+  bool failed() const { return failed_; }
+  /// Importing memory of it fails, as between devices that do not reach each other.
+  void forbid_import() { can_import_ = false; }
+  bool can_import() const { return can_import_; }
+
+ private:
+  DeviceUuid uuid_ = {};
+  std::atomic<bool> failed_ = false;
+  std::atomic<bool> can_import_ = true;
+};
+
+class EmulatedAccelerator final : public Accelerator {
+ public:
+  EmulatedAccelerator(std::shared_ptr<EmulatedDevice> device, int ordinal);
+  ~EmulatedAccelerator() override;
+
+  const AcceleratorInfo& info() const override { return info_; }
+  Result<std::unique_ptr<DeviceStream>> new_stream() override;
+  Result<std::shared_ptr<DeviceEvent>> record(void* native_stream) override;
+  Result<std::unique_ptr<DeviceMemory>> allocate(std::size_t bytes) override;
+  Result<std::unique_ptr<DeviceMemory>> pin(std::span<std::byte> host) override;
+  Result<std::unique_ptr<DeviceMemory>> allocate_pinned(std::size_t bytes) override;
+  Result<std::string> export_memory(const DeviceMemory& memory) override;
+  Result<std::unique_ptr<DeviceMemory>> import_memory(std::string_view key) override;
+  MemoryPlace place_of(const void* address) override;
+
+  /// For tests: what an address of the device stands for, to be read and written by streams, or
+  /// after what was done there is awaited.
+  static std::byte* behind(const std::byte* address);
+  /// Another library's stream: its handle, and a way to give it work. It belongs to the test.
+  static void give(void* native_stream, std::function<void()> work);
+
+  std::size_t bytes_allocated() const { return *allocated_; }
+
+ private:
+  const std::shared_ptr<EmulatedDevice> device_;
+  AcceleratorInfo info_;
+  const std::shared_ptr<std::atomic<std::size_t>> allocated_;
+};
+
+}  // namespace kolo::test
