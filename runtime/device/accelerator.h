@@ -70,7 +70,7 @@ struct Combination {
 };
 
 /// Contiguous pieces of memory: of the device, of peers' devices as imported, or of pinned hosts.
-struct Batch {
+struct PieceList {
   std::span<const std::byte* const> sources;  ///< of piece 0, of piece 1, …
   std::span<std::byte* const> destinations;
   std::span<const std::uint64_t> counts;  ///< elements, by piece
@@ -86,7 +86,7 @@ class DeviceStream {
   /// Hands in all pieces, in as few launches as can be. Semantics, order and rounding are those of
   /// Device::copy and Device::reduce. A destination may be one of its piece's sources; pieces
   /// overlap nowhere else.
-  virtual Status combine(const Combination& what, const Batch& batch) = 0;
+  virtual Status combine(const Combination& what, const PieceList& pieces) = 0;
   /// As Device::adasum.
   virtual Status adasum(DataType type, std::byte* destination, const std::byte* a,
                         const std::byte* b, std::size_t count) = 0;

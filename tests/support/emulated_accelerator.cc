@@ -158,10 +158,10 @@ class Stream final : public DeviceStream {
 
   Accelerator& accelerator() override { return accelerator_; }
 
-  Status combine(const Combination& what, const Batch& batch) override {
-    std::vector<const std::byte*> sources(batch.sources.begin(), batch.sources.end());
-    std::vector<std::byte*> destinations(batch.destinations.begin(), batch.destinations.end());
-    std::vector<std::uint64_t> counts(batch.counts.begin(), batch.counts.end());
+  Status combine(const Combination& what, const PieceList& pieces) override {
+    std::vector<const std::byte*> sources(pieces.sources.begin(), pieces.sources.end());
+    std::vector<std::byte*> destinations(pieces.destinations.begin(), pieces.destinations.end());
+    std::vector<std::uint64_t> counts(pieces.counts.begin(), pieces.counts.end());
     KOLO_CHECK(sources.size() == counts.size() * what.sources);
     KOLO_CHECK(destinations.size() == counts.size() * what.destinations);
     return give([queue = queue_.get(), what, sources = std::move(sources),

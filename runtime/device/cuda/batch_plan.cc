@@ -61,7 +61,7 @@ Scale ready(DataType type, Scale scale) {
 
 }  // namespace
 
-BatchPlan::BatchPlan(const Combination& what, const Pieces& pieces, std::uint32_t processors)
+BatchPlan::BatchPlan(const Combination& what, const PieceList& pieces, std::uint32_t processors)
     : what_(what), pieces_(pieces) {
   KOLO_CHECK(what.sources > 0 && what.sources <= 32 && what.destinations > 0);
   KOLO_CHECK(what.sources + what.destinations < kSmallWords);

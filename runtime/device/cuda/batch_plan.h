@@ -27,7 +27,7 @@ struct KernelKey {
 class BatchPlan {
  public:
   /// `processors`: of the device; all of them should get a share. Both arguments outlive the plan.
-  BatchPlan(const Combination& what, const Pieces& pieces, std::uint32_t processors);
+  BatchPlan(const Combination& what, const PieceList& pieces, std::uint32_t processors);
 
   /// kInvalidArgument: a scale that the type does not take, a cast that there is none of, memory
   /// that is not aligned to its elements. To be asked before next().
@@ -43,7 +43,7 @@ class BatchPlan {
   void choose_tile(std::uint32_t processors);
 
   const Combination& what_;
-  const Pieces& pieces_;
+  const PieceList& pieces_;
   KernelKey kernel_;
   Scale prescale_;
   Scale postscale_;

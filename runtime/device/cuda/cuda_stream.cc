@@ -30,7 +30,7 @@ CudaStream::~CudaStream() {
   static_cast<void>(cudaGetLastError());
 }
 
-Status CudaStream::combine(const Combination& what, const Pieces& pieces) {
+Status CudaStream::combine(const Combination& what, const PieceList& pieces) {
   BatchPlan plan(what, pieces, static_cast<std::uint32_t>(context().info().processors));
   KOLO_TRY(plan.check());
   const Kernel kernel = kernel_of(plan.kernel());
@@ -63,6 +63,13 @@ Status CudaStream::copy(std::byte* destination, const std::byte* source, std::si
   if (bytes == 0) return {};
   const CudaScope scope(context());
   KOLO_CUDA_TRY(context(), cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, stream_));
+  return {};
+}
+
+Status CudaStream::zero(std::byte* memory, std::size_t bytes) {
+  if (bytes == 0) return {};
+  const CudaScope scope(context());
+  KOLO_CUDA_TRY(context(), cudaMemsetAsync(memory, 0, bytes, stream_));
   return {};
 }
 

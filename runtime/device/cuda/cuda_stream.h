@@ -18,10 +18,11 @@ class CudaStream final : public DeviceStream {
   ~CudaStream() override;
 
   Accelerator& accelerator() override { return accelerator_; }
-  Status combine(const Combination& what, const Pieces& pieces) override;
+  Status combine(const Combination& what, const PieceList& pieces) override;
   Status adasum(DataType type, std::byte* destination, const std::byte* a, const std::byte* b,
                 std::size_t count) override;
   Status copy(std::byte* destination, const std::byte* source, std::size_t bytes) override;
+  Status zero(std::byte* memory, std::size_t bytes) override;
   Status wait(const DeviceEvent& event) override { return event.order(stream_); }
   Result<std::shared_ptr<DeviceEvent>> record() override { return record_event(events_, stream_); }
   void* native() const override { return stream_; }

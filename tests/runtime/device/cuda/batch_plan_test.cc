@@ -30,7 +30,7 @@ Made plan(DataType type, const std::vector<std::uint64_t>& counts, std::uint32_t
     address += count * size_of(type);
   }
   const Combination what{.type = type, .postscale = scale};
-  const Pieces pieces{sources, destinations, counts};
+  const PieceList pieces{sources, destinations, counts};
   BatchPlan plan(what, pieces, processors);
   EXPECT_TRUE(plan.check().ok());
   const std::uint64_t size = plan.kernel().kind == KernelKind::kCopy ? 1 : size_of(type);

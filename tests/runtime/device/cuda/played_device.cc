@@ -113,7 +113,8 @@ void play_adasum_of(const AdasumCall& call) {
 
 }  // namespace
 
-Result<int> play_combine(const Combination& what, const Pieces& pieces, std::uint32_t processors) {
+Result<int> play_combine(const Combination& what, const PieceList& pieces,
+                         std::uint32_t processors) {
   BatchPlan plan(what, pieces, processors);
   KOLO_TRY(plan.check());
   const auto batch = std::make_unique<LargeBatch>();

@@ -9,7 +9,7 @@
 namespace kolo::test {
 
 /// What a GPU of `processors` would do; returns the number of launches, or the plan's error.
-Result<int> play_combine(const Combination& what, const Pieces& pieces,
+Result<int> play_combine(const Combination& what, const PieceList& pieces,
                          std::uint32_t processors = 4);
 void play_adasum(DataType type, std::byte* destination, const std::byte* a, const std::byte* b,
                  std::size_t count);

@@ -61,7 +61,7 @@ class Scene {
   }
 
   /// Pieces of this memory; valid until the next call.
-  Pieces pieces() {
+  PieceList pieces() {
     sources_.clear();
     destinations_.clear();
     for (std::size_t piece = 0; piece < counts_.size(); ++piece) {
