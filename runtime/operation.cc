@@ -242,7 +242,8 @@ std::shared_ptr<const Schedule> Operation::choose(const WindowPlaces& places) {
   if (request.collective == Collective::kAllreduce) {
     request.algorithm = policy_->choose(request.count * element);
     if (request.algorithm == Algorithm::kMapped) {
-      request.mapped_elements = window_.slot_bytes(place_) / element;
+      request.mapped_elements = summed_bytes(request.count * element) / element;
+      request.mapped_lanes = kSummedLanes;
       request.direct =
           places.input != WindowPlaces::kNowhere && places.output != WindowPlaces::kNowhere;
     } else {

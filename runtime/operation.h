@@ -150,6 +150,8 @@ class Operation {
   ScheduleRequest base_request() const;
   std::shared_ptr<const Schedule> choose(const WindowPlaces& places);
   bool is_mapped(const ScheduleRequest& request) const;
+  /// How much of a slot an all-reduce of so many bytes takes.
+  std::size_t summed_bytes(std::uint64_t bytes) const;
   Status bind(MemoryBinding& binding);
   Status bind_allreduce(MemoryBinding& binding);
   Status bind_rows(MemoryBinding& binding);

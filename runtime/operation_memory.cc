@@ -3,11 +3,27 @@
 #include "runtime/base/check.h"
 #include "runtime/operation.h"
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <utility>
 
 namespace kolo {
+namespace {
+
+/// A block of what is summed, of which a rank packs and sums a part. With larger ones, operations
+/// that run at once drive each other out of the caches; an operation that fills these by itself
+/// has fewer notices to send.
+constexpr std::size_t kSummedBlock = 512 << 10;
+constexpr std::size_t kLargeSummedBlock = 1 << 20;
+constexpr std::size_t kLargeSum = 32 << 20;
+
+}  // namespace
+
+std::size_t Operation::summed_bytes(std::uint64_t bytes) const {
+  const std::size_t block = bytes < kLargeSum ? kSummedBlock : kLargeSummedBlock;
+  return std::min(window_.slot_bytes(place_), kSummedLanes * block);
+}
 
 Status Operation::bind_scratch(const Schedule& schedule, WindowPlaces places,
                                MemoryBinding& binding) {

@@ -41,10 +41,11 @@ constexpr int kRanksForRounds = 96;
 
 /// The mapped scratch, cut into lanes.
 MappedOptions lanes_of(const ScheduleRequest& request) {
-  return {.block_elements = request.mapped_elements / kMappedLanes,
-          .lanes = kMappedLanes,
-          .direct = request.direct,
-          .owners = request.owners};
+  return {
+      .block_elements = request.mapped_elements / static_cast<std::uint64_t>(request.mapped_lanes),
+      .lanes = request.mapped_lanes,
+      .direct = request.direct,
+      .owners = request.owners};
 }
 
 Schedule allreduce_over(const ScheduleRequest& request) {
@@ -210,6 +211,7 @@ std::size_t ScheduleCache::Hash::operator()(const ScheduleRequest& request) cons
         static_cast<std::uint64_t>(request.blocks_in_flight),
         static_cast<std::uint64_t>(request.placement),
         static_cast<std::uint64_t>(request.algorithm), request.mapped_elements,
+        static_cast<std::uint64_t>(request.mapped_lanes),
         static_cast<std::uint64_t>(request.in_place), static_cast<std::uint64_t>(request.direct)})
     mix(value);
   for (const std::uint64_t count : request.counts) mix(count);

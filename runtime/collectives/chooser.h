@@ -30,8 +30,11 @@ enum class Collective : std::uint8_t {
   kAdasum,         ///< an allreduce of one tensor by ReduceOp::kAdasum
 };
 
-/// Blocks that kMapped has under way at once, each in a lane of the scratch.
+/// Blocks that kMapped has under way at once, each in a lane of the scratch. An all-reduce has
+/// fewer: while a rank sums one block it packs the next, and what more lanes hold ahead only leaves
+/// the caches before it is read.
 inline constexpr int kMappedLanes = 4;
+inline constexpr int kSummedLanes = 2;
 
 /// All that a schedule depends on. Every rank makes the same request but for its own `rank`.
 struct ScheduleRequest {
@@ -47,9 +50,11 @@ struct ScheduleRequest {
   /// Of an allreduce. Of a broadcast, allgather, alltoall and reduce-scatter: kMapped or anything
   /// else, which is by messages.
   Algorithm algorithm = Algorithm::kRing;
-  /// Of kMapped: scratch, kMappedLanes elements or more. Of kHierarchical: the same, enough for the
-  /// layout, or 0 for messages inside hosts.
+  /// Of kMapped: scratch, `mapped_lanes` elements or more. Of kHierarchical: the same, enough for
+  /// the layout, or 0 for messages inside hosts.
   std::uint64_t mapped_elements = 0;
+  /// Of kMapped: into how many lanes that is cut.
+  int mapped_lanes = kMappedLanes;
   /// Of kMapped: as MappedOptions::direct. The ranks may differ in it.
   bool direct = false;
   /// Of an allreduce by kMapped: as MappedOptions::owners.
