@@ -1,0 +1,165 @@
+// What is no all-reduce, with inputs and outputs in the arena, which the peers read where they lie:
+// every rank has its own mixture of shared and private memory, one or all operations at a time, by
+// both doors, over windows of several sizes and by messages. Ranks are threads.
+#include "tests/support/sized_worlds.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace kolo::test {
+namespace {
+
+/// By size of the world and KOLO_SHARED_MEMORY; "0" is without windows, so without an arena.
+class ArenaMoves : public SizedWorlds {};
+INSTANTIATE_TEST_SUITE_P(SizesAndWindows, ArenaMoves,
+                         testing::Combine(testing::Values(2, 3, 5),
+                                          testing::Values("0", "256K", "16M")));
+
+constexpr OperationKind kKinds[] = {OperationKind::kBroadcast, OperationKind::kAllgather,
+                                    OperationKind::kAlltoall, OperationKind::kReduceScatter};
+/// Floats of one rank's part: just beyond what messages carry, and beyond the lanes of every
+/// window.
+constexpr std::size_t kCounts[] = {5'003, 150'001};
+
+/// What a rank has in the arena.
+struct Shared {
+  bool input = false;
+  bool output = false;
+};
+constexpr Shared kMixtures[] = {{}, {.input = true}, {.output = true}, {true, true}};
+
+/// Whole numbers, so that sums are exact, different at each place and rank.
+float element(std::size_t rank, std::size_t place) {
+  return static_cast<float>((place * 31 + rank * 7) % 1009);
+}
+
+/// One rank's memory for one operation, and what must come out.
+struct Call {
+  Call(Runtime& runtime, OperationKind of_kind, std::size_t part, std::size_t rank,
+       std::size_t ranks, Shared shared)
+      : kind(of_kind) {
+    const bool whole_in = kind == OperationKind::kAlltoall || kind == OperationKind::kReduceScatter;
+    const bool whole_out = kind == OperationKind::kAllgather || kind == OperationKind::kAlltoall;
+    inputs = whole_in ? part * ranks : part;
+    outputs = whole_out ? part * ranks : part;
+    input = floats(runtime, inputs, shared.input);
+    for (std::size_t i = 0; i < inputs; ++i) input.get()[i] = element(rank, i);
+    // A broadcast is in place.
+    output = kind == OperationKind::kBroadcast ? input : floats(runtime, outputs, shared.output);
+    expected.resize(outputs);
+    for (std::size_t i = 0; i < outputs; ++i) expected[i] = result(i, part, rank, ranks);
+  }
+
+  static std::shared_ptr<float> floats(Runtime& runtime, std::size_t count, bool shared) {
+    if (shared) {
+      return std::reinterpret_pointer_cast<float>(*runtime.allocate(count * sizeof(float)));
+    }
+    return {new float[count], std::default_delete<float[]>()};
+  }
+
+  float result(std::size_t i, std::size_t part, std::size_t rank, std::size_t ranks) const {
+    if (kind == OperationKind::kBroadcast) return element(0, i);
+    if (kind == OperationKind::kAllgather) return element(i / part, i % part);
+    if (kind == OperationKind::kAlltoall) return element(i / part, rank * part + i % part);
+    float sum = 0;
+    for (std::size_t r = 0; r < ranks; ++r) sum += element(r, rank * part + i);
+    return sum;
+  }
+
+  Submission submission(std::string name) const {
+    Submission made;
+    made.name = std::move(name);
+    made.signature.kind = kind;
+    made.signature.shape = {static_cast<std::int64_t>(inputs)};
+    made.input = reinterpret_cast<const std::byte*>(input.get());
+    auto* const data = reinterpret_cast<std::byte*>(output.get());
+    made.output = data;
+    if (kind != OperationKind::kBroadcast) made.allocate = [data](const Shape&) { return data; };
+    return made;
+  }
+
+  OrderedArguments arguments(std::size_t part) const {
+    return {.kind = kind,
+            .input = reinterpret_cast<const std::byte*>(input.get()),
+            .output = reinterpret_cast<std::byte*>(output.get()),
+            .count = static_cast<std::int64_t>(part)};
+  }
+
+  void expect_right(std::size_t rank) const {
+    const auto wrong = std::mismatch(expected.begin(), expected.end(), output.get());
+    ASSERT_EQ(wrong.first, expected.end())
+        << "element " << wrong.first - expected.begin() << " of " << outputs << " is "
+        << *wrong.second << " instead of " << *wrong.first;
+    if (kind == OperationKind::kBroadcast) return;
+    for (std::size_t i = 0; i < inputs; ++i)
+      ASSERT_EQ(input.get()[i], element(rank, i)) << "the input was written at " << i;
+  }
+
+  OperationKind kind;
+  std::size_t inputs = 0;
+  std::size_t outputs = 0;
+  std::shared_ptr<float> input;
+  std::shared_ptr<float> output;
+  std::vector<float> expected;
+};
+
+/// In round `shift` of these, and in the last one all ranks have all in the arena.
+constexpr std::size_t kRounds = std::size(kMixtures) + 1;
+Shared mixture(std::size_t rank, std::size_t shift) {
+  return shift == std::size(kMixtures) ? Shared{true, true}
+                                       : kMixtures[(rank + shift) % std::size(kMixtures)];
+}
+
+TEST_P(ArenaMoves, OneAtATimeByTheOrderedDoor) {
+  const auto ranks = static_cast<std::size_t>(size());
+  run_local_world(
+      size(),
+      [&](int rank, Runtime& runtime) {
+        const auto me = static_cast<std::size_t>(rank);
+        for (const std::size_t part : kCounts)
+          for (std::size_t shift = 0; shift < kRounds; ++shift)
+            for (const OperationKind kind : kKinds) {
+              SCOPED_TRACE(fmt::format("rank {}: {}, {} a rank, mixture {}", rank, to_string(kind),
+                                       part, shift));
+              const Call call(runtime, kind, part, me, ranks, mixture(me, shift));
+              const Status status = runtime.call_ordered(call.arguments(part));
+              ASSERT_TRUE(status.ok()) << status.error().message;
+              ASSERT_NO_FATAL_FAILURE(call.expect_right(me));
+            }
+      },
+      options());
+}
+
+TEST_P(ArenaMoves, AllAtOnceByName) {
+  const auto ranks = static_cast<std::size_t>(size());
+  run_local_world(
+      size(),
+      [&](int rank, Runtime& runtime) {
+        const auto me = static_cast<std::size_t>(rank);
+        for (std::size_t round = 0; round < kRounds; ++round) {
+          std::vector<Call> calls;
+          std::vector<std::shared_ptr<Work>> works;
+          for (const std::size_t part : kCounts)
+            for (const OperationKind kind : kKinds) {
+              const std::size_t shift = (round + calls.size()) % kRounds;
+              calls.emplace_back(runtime, kind, part, me, ranks, mixture(me, shift));
+              works.push_back(
+                  submit(runtime, calls.back().submission(fmt::format("{}", calls.size()))));
+            }
+          for (std::size_t i = 0; i < calls.size(); ++i) {
+            SCOPED_TRACE(
+                fmt::format("rank {}: {} in round {}", rank, to_string(calls[i].kind), round));
+            const Status status = works[i]->wait();
+            ASSERT_TRUE(status.ok()) << status.error().message;
+            ASSERT_NO_FATAL_FAILURE(calls[i].expect_right(me));
+          }
+        }
+      },
+      options());
+}
+
+}  // namespace
+}  // namespace kolo::test
