@@ -76,8 +76,10 @@ endif()
 # Real TCP between hosts of their own, where this machine can make them; else CTest says "Skipped".
 add_test(NAME bench_hosts COMMAND ${PROJECT_SOURCE_DIR}/tools/bench hosts --ranks 2,3 --rate none
   -b 4 -e 1M -f 64 -n 3 -T 50 --perf $<TARGET_FILE:kolo-perf>)
-set_tests_properties(bench_hosts PROPERTIES TIMEOUT 120 LABELS tools SKIP_RETURN_CODE 77
-  PROCESSORS 3 RUN_SERIAL ON)
+add_test(NAME bench_hosts_compare COMMAND ${PROJECT_SOURCE_DIR}/tools/bench hosts --ranks 2,3
+  --compare mpi -b 4 -e 4K -f 32 -n 3 -T 50 --perf $<TARGET_FILE:kolo-perf>)
+set_tests_properties(bench_hosts bench_hosts_compare PROPERTIES TIMEOUT 120 LABELS tools
+  SKIP_RETURN_CODE 77 PROCESSORS 3 RUN_SERIAL ON)
 if(TARGET mnist)
   add_test(NAME bench_scaling COMMAND ${PROJECT_SOURCE_DIR}/tools/bench scaling --hosts 1,2
     --max-steps 10 --epochs 1 --rate none -T 80 --program $<TARGET_FILE:mnist>

@@ -100,6 +100,47 @@ def run(perf, ranks, per_host, rate, arguments, timeout):
         return json.loads(report.read_text())
 
 
+# How mpirun reaches a host: by its address, as ssh would, but into its namespace. Each has a name of
+# its own, or MPI would take all for one, and cores of its own, where there are enough.
+AGENT = """#!/bin/sh
+case $1 in {cases} esac
+shift
+export KOLO_HOST_ID=$name UCX_TLS={transports} UCX_NET_DEVICES=eth0 KOLO_LINK_CACHE=0
+exec taskset -c $cores ip netns exec $name unshare --uts sh -c "hostname $name && $*"
+"""
+
+
+def run_beside_mpi(perf, ranks, per_host, rate, arguments, timeout):
+    """As run(), started by Open MPI's mpirun and beside its all-reduces over TCP."""
+    number = number_of_hosts(ranks, per_host)
+    transports = "tcp,self" if per_host == 1 else "tcp,self,posix,cma"
+    with Hosts(number, rate) as hosts, tempfile.TemporaryDirectory() as folder:
+        report = pathlib.Path(folder) / "report.json"
+        agent = pathlib.Path(folder) / "agent"
+        addresses = [f"10.213.0.{i + 1}" for i in range(number)]
+        cores = sorted(os.sched_getaffinity(0))
+        has_own = ranks <= len(cores)
+        cases = " ".join(
+            f"{address}) name={name} "
+            f"cores={','.join(map(str, cores[i * per_host:(i + 1) * per_host] if has_own else cores))};;"
+            for i, (address, name) in enumerate(zip(addresses, hosts.names)))
+        agent.write_text(AGENT.format(cases=cases, transports=transports))
+        agent.chmod(0o755)
+        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        settings = {"plm_rsh_agent": agent, "pml": "ob1", "btl": "tcp,self,vader",
+                    "btl_tcp_if_include": "eth0", "oob_tcp_if_include": "eth0",
+                    # All hosts share this machine's cores.
+                    "mpi_yield_when_idle": int(not has_own)}
+        command = [str(agent), addresses[0], "mpirun", "-np", str(ranks), "--bind-to", "none",
+                   "--host", ",".join(f"{address}:{per_host}" for address in addresses),
+                   *(str(word) for name, value in settings.items() for word in ("--mca", name, value)),
+                   str(perf), *arguments, "--compare", "mpi", "-J", str(report)]
+        subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                       timeout=timeout, check=True)
+        return json.loads(report.read_text())
+
+
 def number_of_hosts(ranks, per_host):
     return -(-ranks // per_host)
 
@@ -122,6 +163,17 @@ def in_place(row):
     return next(result for result in row["results"] if result["in_place"])
 
 
+def line_of(entry):
+    """An entry of the table, as it is printed."""
+    line = (f"{entry['ranks']:3} ranks on {entry['hosts']} hosts {entry['size']:>12} B "
+            f"{entry['time_us']:>14.1f} us")
+    if "share_of_payload" in entry:
+        line += f" {100 * entry['share_of_payload']:6.1f} % of the payload limit"
+    for peer, ratio in entry["beside"].items():
+        line += f"  {ratio['median']:.2f} of {peer} ({ratio['p10']:.2f} to {ratio['p90']:.2f})"
+    return line
+
+
 def measure(options, perf):
     """What tools/bench hosts prints; its exit status."""
     table = []
@@ -130,7 +182,8 @@ def measure(options, perf):
         arguments = ["-b", options.minbytes, "-e", options.maxbytes, "-f", options.stepfactor,
                      "-n", str(options.iters), "-w", "2"]
         try:
-            report = run(str(perf), ranks, options.per_host, options.rate, arguments, options.timeout)
+            start = run_beside_mpi if options.compare else run
+            report = start(str(perf), ranks, options.per_host, options.rate, arguments, options.timeout)
         except NotPossible as reason:
             print(f"not run: {reason}", file=sys.stderr)
             return NOT_POSSIBLE
@@ -142,11 +195,11 @@ def measure(options, perf):
                      "time_us": in_place(row)["time_us"], "wrong": in_place(row)["wrong"]}
             if options.rate != "none":
                 entry["share_of_payload"] = share_of_payload(row, hosts, options.rate)
+            entry["beside"] = {ratio["peer"]: {key: ratio[key] for key in ("median", "p10", "p90")}
+                               for ratio in row.get("ratios", []) if ratio["in_place"]}
             table.append(entry)
             if not options.json:
-                share = entry.get("share_of_payload")
-                print(f"{ranks:3} ranks on {hosts} hosts {row['size']:>12} B {entry['time_us']:>14.1f} us"
-                      + (f" {100 * share:6.1f} % of the payload limit" if share else ""), flush=True)
+                print(line_of(entry), flush=True)
     if options.json:
         print(json.dumps(table, indent=1))
     return 1 if any(entry["wrong"] for entry in table) else 0
