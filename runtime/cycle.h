@@ -112,6 +112,8 @@ class Cycle final : public TransportListener {
   Status tell_others(Group& group, MessageKind kind, const std::vector<std::string>& payloads,
                      int culprit);
   /// Takes all entries of a group, wherever they are.
+  /// Before shutdown: whether nothing hangs in the group's NCCL communicators.
+  bool drain_nccl(Group& group);
   std::vector<Entry> take_entries(Group& group, const Error& error);
   void finish(Group& group, const Entry& entry, Status status, Outcome outcome);
   void hand_back(Group& group, const Entry& entry, Status status, Outcome outcome);

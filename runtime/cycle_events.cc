@@ -127,6 +127,9 @@ void Cycle::on_group_message(Group& group, int peer, const Message& message) {
     case MessageKind::kCostsHeard:
     case MessageKind::kCostsFrom:
       return note(on_cost_message(group, *index, message));
+    case MessageKind::kNcclId:
+      return note(group.nccl.on_message(
+          {reinterpret_cast<const char*>(message.payload.data()), message.payload.size()}));
     case MessageKind::kGoodbye:
       if (group.departures.add(*index, message.payload)) {
         if (group.communicator.id() == 0) forget_messages_of(peer);
@@ -206,6 +209,9 @@ void Cycle::complete_all(const Error& error) {
     group->table.close(refusal);
     group->ordered.close(refusal);
   }
+  // What hangs on the device holds the memory of its operations.
+  for (const auto& group : groups_.all())
+    if (error.code != ErrorCode::kShutdown || !drain_nccl(*group)) group->nccl.abort(error);
   transport_.fail_all(error);
   std::vector<std::pair<Group*, Entry>> ended;
   for (const auto& group : groups_.all()) {
@@ -218,6 +224,18 @@ void Cycle::complete_all(const Error& error) {
   // Whoever waits may end the process at once.
   trace_.timeline().flush();
   for (const auto& [group, entry] : ended) hand_back(*group, entry, error, {});
+}
+
+// What is on its way through NCCL ends where all ranks have handed it in.
+bool Cycle::drain_nccl(Group& group) {
+  if (!group.nccl.wanted()) return true;
+  const Deadline deadline = Deadline::after(kLastWords);
+  const auto is_done = [](const auto& operation) { return operation->done(); };
+  while (!std::all_of(group.running.begin(), group.running.end(), is_done)) {
+    if (deadline.expired()) return false;
+    for (const auto& operation : group.running) operation->advance();
+  }
+  return true;
 }
 
 std::vector<Entry> Cycle::take_entries(Group& group, const Error& error) {

@@ -10,10 +10,11 @@
 namespace kolo {
 
 Group::Group(Communicator members, int its_place, Transport& transport, Waker& waker,
-             HostWindow& window, const Config& config, const Log& log)
+             HostWindow& window, const NcclSite& site, const Config& config, const Log& log)
     : communicator(std::move(members)),
       table(waker, static_cast<std::uint64_t>(config.batch_size)),
       control_plane(transport, communicator),
+      nccl(site, communicator, control_plane),
       controller(communicator, control_plane, config, log),
       point_to_point(communicator, control_plane, config),
       departures(communicator.size()),
@@ -41,10 +42,15 @@ Progress Group::progress(int reader) const {
 }
 
 GroupRegistry::GroupRegistry(World world, Transport& transport, Waker& waker, HostWindow& window,
-                             const Config& config, const Log& log)
-    : transport_(transport), waker_(waker), window_(window), config_(config), log_(log) {
+                             const NcclSite& nccl, const Config& config, const Log& log)
+    : transport_(transport),
+      waker_(waker),
+      window_(window),
+      nccl_(nccl),
+      config_(config),
+      log_(log) {
   groups_.push_back(std::make_unique<Group>(Communicator(0, std::move(world)), 0, transport_,
-                                            waker_, window_, config_, log_));
+                                            waker_, window_, nccl_, config_, log_));
 }
 
 int GroupRegistry::free_place(const std::vector<int>& ranks) const {
@@ -81,7 +87,7 @@ Result<Group*> GroupRegistry::add(const std::vector<int>& ranks) {
   }
   auto group =
       std::make_unique<Group>(Communicator(next_id_, world().communicator, ranks),
-                              free_place(ranks), transport_, waker_, window_, config_, log_);
+                              free_place(ranks), transport_, waker_, window_, nccl_, config_, log_);
   if (boards_carry_allreduces_ && group->is_member())
     group->one_shot.open(group->place, *boards_carry_allreduces_);
   const std::lock_guard lock(mutex_);

@@ -9,6 +9,7 @@
 #include "runtime/communicator/host_window.h"
 #include "runtime/communicator/one_shot.h"
 #include "runtime/health/departures.h"
+#include "runtime/nccl/nccl_lanes.h"
 #include "runtime/negotiation/controller.h"
 #include "runtime/negotiation/point_to_point.h"
 #include "runtime/operation.h"
@@ -33,7 +34,7 @@ namespace kolo {
 struct Group {
   /// `place`: in the window (HostWindow::kPlaces); boards are open once the window is.
   Group(Communicator members, int place, Transport& transport, Waker& waker, HostWindow& window,
-        const Config& config, const Log& log);
+        const NcclSite& nccl, const Config& config, const Log& log);
 
   bool is_member() const { return communicator.rank() >= 0; }
   bool has_work() const { return !running.empty() || !planned.empty() || controller.has_pending(); }
@@ -47,6 +48,7 @@ struct Group {
   TensorTable table;     ///< its own mutex
   OrderedQueue ordered;  ///< sends and receives too; its own mutex
   ControlPlane control_plane;
+  NcclLanes nccl;
   Controller controller;
   PointToPoint point_to_point;
   Departures departures;
@@ -65,7 +67,7 @@ struct Group {
 class GroupRegistry {
  public:
   GroupRegistry(World world, Transport& transport, Waker& waker, HostWindow& window,
-                const Config& config, const Log& log);
+                const NcclSite& nccl, const Config& config, const Log& log);
 
   Group& world() { return *groups_.front(); }
   const Group& world() const { return *groups_.front(); }
@@ -114,6 +116,7 @@ class GroupRegistry {
   Transport& transport_;
   Waker& waker_;
   HostWindow& window_;
+  const NcclSite& nccl_;
   const Config& config_;
   const Log& log_;
   mutable std::mutex mutex_;  ///< guards changes of groups_, and other threads' reading of it

@@ -63,13 +63,14 @@ AllreducePolicy allreduce_policy(const Communicator& communicator, const HostWin
 }
 
 Operation::Operation(const Communicator& communicator, Transport& transport, const Device& device,
-                     Arena& arena, HostWindow& window, DeviceWindow& devices, int place,
-                     OneShot& one_shot, ScheduleCache& schedules, const LinkCosts& links,
+                     Arena& arena, HostWindow& window, DeviceWindow& devices, NcclLanes& nccl,
+                     int place, OneShot& one_shot, ScheduleCache& schedules, const LinkCosts& links,
                      const Config& config, Timeline& timeline)
     : communicator_(communicator),
       arena_(arena),
       window_(window),
       devices_(devices),
+      nccl_(nccl),
       place_(place),
       one_shot_(one_shot),
       schedules_(schedules),
@@ -162,14 +163,17 @@ std::optional<OneShot::Request> Operation::one_shot_request() const {
 }
 
 std::string_view Operation::algorithm() const {
+  if (over_nccl_) return "nccl";
   return small_ == Small::kNo ? executor_.algorithm() : one_shot_.algorithm(*one_shot_request());
 }
 
 StepTrace::Costs Operation::costs() const {
+  if (over_nccl_) return {};
   return small_ == Small::kNo ? executor_.costs() : StepTrace::Costs();
 }
 
 std::string Operation::dump_state() const {
+  if (over_nccl_) return nccl_allreduce_.describe();
   switch (small_) {
     case Small::kNo:
       return executor_.dump_state();

@@ -9,6 +9,7 @@
 #include "runtime/communicator/host_window.h"
 #include "runtime/communicator/one_shot.h"
 #include "runtime/execution/executor.h"
+#include "runtime/nccl/nccl_allreduce.h"
 #include "runtime/submission/entry.h"
 #include "runtime/submission/row_layout.h"
 #include "runtime/tuning/link_probe.h"
@@ -48,9 +49,9 @@ class Operation {
   using Clock = std::chrono::steady_clock;
 
   Operation(const Communicator& communicator, Transport& transport, const Device& device,
-            Arena& arena, HostWindow& window, DeviceWindow& devices, int place, OneShot& one_shot,
-            ScheduleCache& schedules, const LinkCosts& links, const Config& config,
-            Timeline& timeline);
+            Arena& arena, HostWindow& window, DeviceWindow& devices, NcclLanes& nccl, int place,
+            OneShot& one_shot, ScheduleCache& schedules, const LinkCosts& links,
+            const Config& config, Timeline& timeline);
   ~Operation();
 
   /// Chooses the schedule, binds the memory and begins. On failure (kOutOfMemory) the entries can
@@ -142,6 +143,11 @@ class Operation {
   std::size_t input_bytes(const Entry& entry) const;
   std::size_t output_bytes(const Entry& entry) const;
   bool advance_on_device();
+  /// After the last work was handed in.
+  Status enter_drain();
+  bool runs_over_nccl() const;
+  Status start_over_nccl();
+  bool advance_over_nccl();
   void leave_device();
 
   /// Nothing but of the ordered door.
@@ -173,6 +179,7 @@ class Operation {
   Arena& arena_;
   HostWindow& window_;
   DeviceWindow& devices_;
+  NcclLanes& nccl_;
   const int place_;
   std::vector<std::span<std::byte>> windows_;  ///< by the communicator's rank
   OneShot& one_shot_;
@@ -190,7 +197,9 @@ class Operation {
   std::vector<EntryMemory> memory_;  ///< by entry
   Phase phase_ = Phase::kNone;
   bool staged_ = false;
+  bool over_nccl_ = false;
   Status device_status_;
+  NcclAllreduce nccl_allreduce_;
   std::unique_ptr<DeviceStream> stream_;    ///< made when it is first needed
   std::shared_ptr<DeviceEvent> handed_in_;  ///< of the phase
   std::optional<std::size_t> device_slot_;

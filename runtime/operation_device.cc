@@ -34,6 +34,7 @@ Status Operation::start_on_device() {
   phase_ = Phase::kStagesIn;
   for (const Entry& entry : plan_.entries)
     if (entry.ready != nullptr) KOLO_TRY(stream_->wait(*entry.ready));
+  if (runs_over_nccl()) return start_over_nccl();
   if (!runs_on_device()) return stage_in();
   MemoryBinding binding;
   KOLO_TRY(bind(binding));
@@ -164,6 +165,12 @@ Status Operation::stage_out() {
   return {};
 }
 
+Status Operation::enter_drain() {
+  KOLO_ASSIGN(handed_in_, stream_->record());
+  phase_ = Phase::kDrains;
+  return {};
+}
+
 bool Operation::advance_on_device() {
   bool moved = false;
   const auto reached = [&] {
@@ -176,23 +183,17 @@ bool Operation::advance_on_device() {
     device_status_ = run_staged();
     moved = true;
   }
-  if (phase_ == Phase::kRuns) {
+  if (over_nccl_ && phase_ != Phase::kDone) {
+    moved |= advance_over_nccl();
+  } else if (phase_ == Phase::kRuns) {
     moved |= executor_.advance();
     if (executor_.done() && !executor_.failed()) {
       if (staged_) device_status_ = stage_out();
-      if (device_status_.ok()) {
-        auto event = stream_->record();
-        if (event.ok()) {
-          handed_in_ = *std::move(event);
-          phase_ = Phase::kDrains;
-        } else {
-          device_status_ = event.error();
-        }
-      }
+      if (device_status_.ok()) device_status_ = enter_drain();
       return true;
     }
   }
-  if (phase_ == Phase::kDrains && reached()) {
+  if (phase_ == Phase::kDrains && device_status_.ok() && reached()) {
     phase_ = Phase::kDone;
     moved = true;
   }
@@ -209,6 +210,7 @@ void Operation::leave_device() {
   }
   phase_ = Phase::kNone;
   staged_ = false;
+  over_nccl_ = false;
   handed_in_.reset();
   if (device_slot_) devices_.give_back_slot(*device_slot_);
   device_slot_.reset();

@@ -32,7 +32,7 @@ Runtime::Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> time
       transport_(std::move(parts.transport)),
       timeline_(std::move(timeline)),
       device_(host_device(), static_cast<int>(config_.reduce_threads)),
-      groups_(std::move(world), *transport_, waker_, window_, config_, log_),
+      groups_(std::move(world), *transport_, waker_, window_, nccl_, config_, log_),
       cycle_(groups_, *transport_, device_, window_, devices_, links_, config_, log_, *timeline_),
       driver_(std::make_shared<Driver>(cycle_, groups_, *transport_, waker_, *timeline_,
                                        this->world().has_core_for_each_rank())) {}
@@ -71,10 +71,14 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
   parts.log.set_rank(world.rank());
   const auto process_sets = std::move(parts.process_sets);
   const auto open_accelerator = std::move(parts.open_accelerator);
+  const auto open_nccl = std::move(parts.open_nccl);
   std::unique_ptr<Runtime> runtime(
       new Runtime(std::move(world), std::move(parts), *std::move(timeline)));
   KOLO_TRY(runtime->add_initial_process_sets(process_sets));
   KOLO_TRY(runtime->connect(bootstrap, std::move(peers), open_accelerator));
+  if (runtime->config_.operations == "nccl") {
+    KOLO_TRY(runtime->connect_nccl(bootstrap, open_nccl));
+  }
   if (compare_clocks) KOLO_TRY(runtime->start_timeline(bootstrap));
   runtime->way_in_ = bootstrap.description();
   runtime->log_start(bootstrap);

@@ -39,6 +39,8 @@ struct RuntimeParts {
   /// it has none.
   std::function<Result<std::unique_ptr<Accelerator>>(const World& world, std::string& reason)>
       open_accelerator = {};
+  /// KOLO_OPERATIONS=nccl: opens NCCL.
+  std::function<Result<std::shared_ptr<NcclApi>>()> open_nccl = {};
 };
 
 /// One call of a user, before it has its name and its Work.
@@ -134,6 +136,9 @@ class Runtime {
   Status learn_links(Bootstrap& bootstrap, Deadline deadline);
   using OpenAccelerator = decltype(RuntimeParts::open_accelerator);
   Status connect(Bootstrap& bootstrap, std::vector<Peer> peers, const OpenAccelerator& open);
+  /// Collective, once the accelerators are open; only for KOLO_OPERATIONS=nccl.
+  using OpenNccl = decltype(RuntimeParts::open_nccl);
+  Status connect_nccl(Bootstrap& bootstrap, const OpenNccl& open);
   Status start_timeline(Bootstrap& bootstrap);
   void log_start(const Bootstrap& bootstrap) const;
   Status add_initial_process_sets(const std::vector<std::vector<int>>& sets);
@@ -149,6 +154,7 @@ class Runtime {
   const ThreadedDevice device_;
   HostWindow window_;
   DeviceWindow devices_;
+  NcclSite nccl_;  ///< the groups' communicators end before it
   Waker waker_;
   GroupRegistry groups_;
   LinkCosts links_;

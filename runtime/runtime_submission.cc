@@ -71,6 +71,11 @@ Result<Entry> Runtime::make_entry(Submission submission) {
   entry.work = std::make_shared<Work>(driver_);
   if (submission.stream && moves_data(entry.signature.kind)) {
     entry.signature.on_device = true;
+    if (nccl_.api != nullptr && entry.signature.kind == OperationKind::kAllreduce &&
+        entry.complaint.empty()) {
+      const auto reduction = nccl_reduction(entry.signature.type, entry.signature.op);
+      if (!reduction.ok()) entry.complaint = reduction.error().message;
+    }
     if (Accelerator* const accelerator = devices_.accelerator(); accelerator != nullptr) {
       KOLO_ASSIGN(entry.ready, accelerator->record(submission.stream->handle));
     } else if (entry.complaint.empty()) {

@@ -9,6 +9,7 @@
 #include "runtime/bootstrap/rendezvous.h"
 #include "runtime/bootstrap/secret_file.h"
 #include "runtime/device/device_choice.h"
+#include "runtime/nccl/nccl_api.h"
 #include "transport/ucx/ucx_transport.h"
 
 #include <kolo/kolo.h>
@@ -91,12 +92,18 @@ Result<std::shared_ptr<Runtime>> connect(Bootstrap& bootstrap, const WayIn& way,
     if (!ordinal) return std::unique_ptr<Accelerator>();
     return open_accelerator(*ordinal);
   };
+  if (options.backend == "nccl") config.operations = options.backend;
+  const auto open_library = []() -> Result<std::shared_ptr<NcclApi>> {
+    KOLO_ASSIGN(std::unique_ptr<NcclApi> nccl, open_nccl());
+    return std::shared_ptr<NcclApi>(std::move(nccl));
+  };
   KOLO_ASSIGN(auto runtime, Runtime::start(bootstrap, {.config = std::move(config),
                                                        .log = std::move(log),
                                                        .transport = std::move(transport),
                                                        .process_sets = options.process_sets,
                                                        .agreed = agreed_options(options, way),
-                                                       .open_accelerator = open_device}));
+                                                       .open_accelerator = open_device,
+                                                       .open_nccl = open_library}));
   return std::shared_ptr<Runtime>(std::move(runtime));
 }
 
@@ -208,7 +215,7 @@ int device_ordinal() {
 RuntimeInfo runtime_info() { return runtime_for("runtime_info")->info(); }
 
 bool cuda_built() { return false; }
-bool nccl_built() { return false; }
+bool nccl_built() { return nccl_is_built(); }
 std::string version() { return KOLO_VERSION; }
 
 std::shared_ptr<Runtime> runtime_for(std::string_view call) {

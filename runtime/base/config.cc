@@ -95,6 +95,8 @@ const std::vector<Spec>& specs() {
             "halving_doubling", "double_tree", "hierarchical"},
            "Of all-reduces; auto: the cheapest. mapped: where ranks share memory, else as auto.",
            kWorld),
+      text("KOLO_OPERATIONS", &Config::operations, "library", {"kolo", "nccl"},
+           "Who does all-reduces of device memory; nccl needs a GPU for each rank.", kWorld),
       number("KOLO_DETERMINISTIC", &Config::deterministic, "switch", {0, 1}, kWorld,
              "1: sums do not depend on what they are fused with, nor on the link's speed."),
       number(

@@ -24,6 +24,7 @@ enum class MessageKind : std::uint8_t {
   kCosts,       ///< coordinator → rank: other costs of links are to count (CostSwitch)
   kCostsHeard,  ///< rank → coordinator: how far it is (CostSwitch)
   kCostsFrom,   ///< coordinator → rank: from where on they count (CostSwitch)
+  kNcclId,      ///< rank 0 of a group → rank: how to meet over NCCL (NcclLanes)
   kGoodbye,     ///< to all: this rank shuts down (Departure)
   kAbort,       ///< to all: this rank has failed (AbortNotice)
 };

@@ -76,6 +76,8 @@ class NcclApi {
   virtual std::string last_error(NcclHandle handle) const = 0;
 };
 
+/// Whether this build can load it.
+bool nccl_is_built();
 /// Loads the library. kUnsupported: this build is without it, or it is not on this machine; names
 /// what was looked for.
 Result<std::unique_ptr<NcclApi>> open_nccl();

@@ -10,7 +10,7 @@ namespace {
 
 /// NCCL has nothing that one could block on, and its meeting takes tenths of seconds.
 constexpr std::chrono::microseconds kBetweenPolls{200};
-constexpr std::chrono::seconds kGoodbye{10};
+constexpr std::chrono::seconds kGoodbye{5};
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 // The real NCCL, loaded at first use: a kolo that was built with it also runs where it is not.
 #include "runtime/base/check.h"
+#include "runtime/device/cuda/cuda_context.h"
 #include "runtime/nccl/nccl_api.h"
 
 #include <cuda_runtime_api.h>
@@ -51,24 +52,6 @@ struct Entries {
   decltype(&ncclGetLastError) last_error = nullptr;
 };
 
-/// NCCL takes the calling thread's device; the caller gets its own back.
-class DeviceGuard {
- public:
-  explicit DeviceGuard(int ordinal) {
-    ok_ = cudaGetDevice(&former_) == cudaSuccess && cudaSetDevice(ordinal) == cudaSuccess;
-  }
-  ~DeviceGuard() {
-    if (ok_) static_cast<void>(cudaSetDevice(former_));
-  }
-  DeviceGuard(const DeviceGuard&) = delete;
-  DeviceGuard& operator=(const DeviceGuard&) = delete;
-  bool ok() const { return ok_; }
-
- private:
-  int former_ = 0;
-  bool ok_ = false;
-};
-
 class NcclLibrary final : public NcclApi {
  public:
   NcclLibrary(const Entries& entries, int version) : call_(entries), version_(version) {}
@@ -82,8 +65,10 @@ class NcclLibrary final : public NcclApi {
   }
   NcclResult init_rank(NcclHandle& handle, int size, const NcclUniqueId& id, int rank,
                        int ordinal) override {
-    const DeviceGuard guard(ordinal);
-    if (!guard.ok()) return NcclResult::kUnhandledCudaError;
+    // NCCL takes the device that the calling thread has; the thread gets its own back.
+    const auto context = cuda::CudaContext::open(ordinal);
+    if (!context.ok()) return NcclResult::kUnhandledCudaError;
+    const cuda::CudaScope scope(**context);
     ncclUniqueId theirs;
     std::memcpy(theirs.internal, id.data(), id.size());
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -128,6 +113,8 @@ Status find(void* library, const char* name, Function& function) {
 }
 
 }  // namespace
+
+bool nccl_is_built() { return true; }
 
 // The library stays loaded: its threads may outlive whoever opened it.
 Result<std::unique_ptr<NcclApi>> open_nccl() {

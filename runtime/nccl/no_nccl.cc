@@ -4,6 +4,8 @@
 
 namespace kolo {
 
+bool nccl_is_built() { return false; }
+
 Result<std::unique_ptr<NcclApi>> open_nccl() {
   return KOLO_ERROR(kUnsupported,
                     "this build of kolo is without NCCL; build it with -DKOLO_WITH_CUDA=ON "

@@ -114,6 +114,7 @@ Status Controller::on_message(int peer, const Message& message) {
     case MessageKind::kCosts:
     case MessageKind::kCostsHeard:
     case MessageKind::kCostsFrom:
+    case MessageKind::kNcclId:
     case MessageKind::kGoodbye:
     case MessageKind::kAbort:
       break;

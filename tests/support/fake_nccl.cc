@@ -12,7 +12,10 @@
 struct ncclComm {
   int rank = 0;
   std::uint64_t clique = 0;
-  std::deque<kolo::test::FakeNccl::Handed> handed;
+  std::size_t given = 0;  ///< all-reduces
+  /// What is not known to be done: without devices until it is, with them until it is asked for.
+  std::vector<std::shared_ptr<kolo::test::FakeNccl::Exchange>> in_progress;
+  std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
   kolo::NcclResult state = kolo::NcclResult::kInProgress;
 };
 
@@ -57,7 +60,8 @@ ReduceOp reduce_op(NcclOp op) {
 
 }  // namespace
 
-FakeNccl::FakeNccl(int version) : version_(version) {}
+FakeNccl::FakeNccl(int version, Devices devices)
+    : version_(version), devices_(std::move(devices)) {}
 
 FakeNccl::~FakeNccl() { EXPECT_EQ(handles_.size(), 0U) << "NCCL communicators that nobody freed"; }
 
@@ -138,23 +142,28 @@ NcclResult FakeNccl::async_error(NcclHandle handle, NcclResult& state) {
   };
   const NcclResult late = result_of(handle->rank, given() ? "later" : "init later");
   if (late != NcclResult::kSuccess) handle->state = late;
-  state = handle->state;
+  const bool is_issued = std::all_of(handle->in_progress.begin(), handle->in_progress.end(),
+                                     [](const auto& exchange) { return exchange->done; });
+  const bool in_progress = handle->state == NcclResult::kSuccess && !is_issued;
+  state = in_progress ? NcclResult::kInProgress : handle->state;
+  if (is_issued || devices_.give) handle->in_progress.clear();
   return NcclResult::kSuccess;
 }
 
 NcclResult FakeNccl::all_reduce(const void* input, void* output, std::size_t count, NcclType type,
-                                NcclOp op, NcclHandle handle, void* /*stream*/) {
+                                NcclOp op, NcclHandle handle, void* stream) {
   const std::lock_guard lock(mutex_);
   const Call call{"allreduce", type, op, count};
   record(handle->rank, call);
-  EXPECT_EQ(handle->state, NcclResult::kSuccess) << "given more while it was in progress";
+  EXPECT_EQ(handle->state, NcclResult::kSuccess) << "given more before it was ready";
+  EXPECT_TRUE(handle->in_progress.empty()) << "given more while it was in progress";
   const NcclResult result = result_of(handle->rank, "ncclAllReduce");
   if (result != NcclResult::kSuccess) return result;
   const auto group = open_groups_.find(std::this_thread::get_id());
   EXPECT_NE(group, open_groups_.end()) << "outside of a group";
   if (group == open_groups_.end()) return NcclResult::kInvalidUsage;
-  group->second.emplace_back(
-      handle, Handed{call, static_cast<const std::byte*>(input), static_cast<std::byte*>(output)});
+  group->second.emplace_back(handle, Handed{call, static_cast<const std::byte*>(input),
+                                            static_cast<std::byte*>(output), stream});
   return NcclResult::kInProgress;
 }
 
@@ -169,46 +178,63 @@ NcclResult FakeNccl::group_end() {
   auto group = open_groups_.extract(std::this_thread::get_id());
   EXPECT_FALSE(group.empty()) << "no group is open";
   if (group.empty()) return NcclResult::kInvalidUsage;
-  for (auto& [handle, handed] : group.mapped()) {
-    handle->state = NcclResult::kInProgress;
-    handle->handed.push_back(std::move(handed));
-    match(cliques_.at(handle->clique));
-  }
+  for (auto& [handle, handed] : group.mapped()) hand_in(handle, std::move(handed));
   return group.mapped().empty() ? NcclResult::kSuccess : NcclResult::kInProgress;
 }
 
-// Does what all have handed in.
-void FakeNccl::match(Clique& clique) {
-  const auto has_work = [](NcclHandle member) {
-    return member != nullptr && !member->handed.empty();
-  };
-  while (!hangs_ && std::all_of(clique.members.begin(), clique.members.end(), has_work)) {
-    combine(clique);
-    for (const NcclHandle member : clique.members) {
-      member->handed.pop_front();
-      if (member->handed.empty() && member->state == NcclResult::kInProgress)
-        member->state = NcclResult::kSuccess;
-    }
+void FakeNccl::hand_in(NcclHandle handle, Handed handed) {
+  Clique& clique = cliques_.at(handle->clique);
+  if (clique.exchanges.size() == handle->given) {
+    clique.exchanges.push_back(std::make_shared<Exchange>());
+    clique.exchanges.back()->handed.resize(static_cast<std::size_t>(clique.size));
+    clique.exchanges.back()->arrived.resize(static_cast<std::size_t>(clique.size));
   }
+  const auto exchange = clique.exchanges[handle->given++];
+  void* const stream = handed.stream;
+  const int rank = handle->rank;
+  exchange->handed[static_cast<std::size_t>(rank)] = std::move(handed);
+  handle->in_progress.push_back(exchange);
+  if (!devices_.give) return arrive(clique, *exchange, rank);
+  devices_.give(stream, [this, exchange, rank, aborted = handle->aborted, &clique] {
+    std::unique_lock lock(mutex_);
+    if (*aborted) return;
+    arrive(clique, *exchange, rank);
+    changed_.wait(lock, [&] { return exchange->done || *aborted; });
+  });
 }
 
-void FakeNccl::combine(Clique& clique) {
-  const Call call = clique.members.front()->handed.front().call;
-  std::vector<const std::byte*> inputs;
-  for (const NcclHandle member : clique.members) {
-    EXPECT_EQ(member->handed.front().call, call) << "rank " << member->rank << " and rank 0 differ";
-    if (member->handed.front().call != call) {
-      last_error_ = "the ranks' calls differ";
-      for (const NcclHandle each : clique.members) each->state = NcclResult::kInvalidUsage;
-      return;
-    }
-    inputs.push_back(member->handed.front().input);
+void FakeNccl::arrive(Clique& clique, Exchange& exchange, int rank) {
+  const auto at = static_cast<std::size_t>(rank);
+  exchange.arrived[at] = &exchange.handed[at];
+  const bool complete = std::none_of(exchange.arrived.begin(), exchange.arrived.end(),
+                                     [](const Handed* handed) { return handed == nullptr; });
+  if (!complete || hangs_) return;
+  const Call& call = exchange.handed.front().call;
+  for (const Handed& other : exchange.handed) {
+    EXPECT_EQ(other.call, call) << "the ranks' calls differ";
+    if (other.call == call) continue;
+    last_error_ = "the ranks' calls differ";
+    for (const NcclHandle member : clique.members)
+      if (member != nullptr) member->state = NcclResult::kInvalidUsage;
+    return;
   }
+  combine(exchange);
+  exchange.done = true;
+  changed_.notify_all();
+}
+
+void FakeNccl::combine(Exchange& exchange) {
+  const Call& call = exchange.handed.front().call;
+  const auto behind = [&](const std::byte* address) {
+    return devices_.behind ? devices_.behind(address) : const_cast<std::byte*>(address);
+  };
+  std::vector<const std::byte*> inputs;
+  for (const Handed& handed : exchange.handed) inputs.push_back(behind(handed.input));
   std::vector<std::byte> sum(call.count * size_of(data_type(call.type)));
   host_device().reduce(data_type(call.type), reduce_op(call.op), sum.data(), inputs, call.count,
                        {});
-  for (const NcclHandle member : clique.members)
-    if (!sum.empty()) std::memcpy(member->handed.front().output, sum.data(), sum.size());
+  for (const Handed& handed : exchange.handed)
+    if (!sum.empty()) std::memcpy(behind(handed.output), sum.data(), sum.size());
 }
 
 NcclResult FakeNccl::finalize(NcclHandle handle) {
@@ -229,6 +255,8 @@ NcclResult FakeNccl::free(NcclHandle handle, std::string_view call) {
   const std::lock_guard lock(mutex_);
   const int rank = handle->rank;
   record(rank, {std::string(call)});
+  *handle->aborted = true;
+  changed_.notify_all();
   for (NcclHandle& member : cliques_.at(handle->clique).members)
     if (member == handle) member = nullptr;
   EXPECT_EQ(std::erase_if(handles_, [&](const auto& each) { return each.get() == handle; }), 1U);

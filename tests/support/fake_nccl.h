@@ -6,8 +6,9 @@
 
 #include "runtime/nccl/nccl_api.h"
 
+#include <condition_variable>
 #include <cstddef>
-#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -29,7 +30,15 @@ class FakeNccl final : public NcclApi {
     friend bool operator==(const Call&, const Call&) = default;
   };
 
-  explicit FakeNccl(int version = 22809);
+  /// Puts work on a stream, and what an address of a device stands for: of emulated accelerators.
+  struct Devices {
+    std::function<void(void* stream, std::function<void()> work)> give;
+    std::function<std::byte*(const std::byte* address)> behind;
+  };
+
+  /// Without devices a stream is nothing: what all ranks have handed in is done at once, in host
+  /// memory. With them, each rank's part waits on its stream for the others, as a kernel does.
+  explicit FakeNccl(int version = 22809, Devices devices = {});
   ~FakeNccl() override;
 
   /// From now on `call` of this rank fails with that result, and `text` is what NCCL complains of.
@@ -65,10 +74,18 @@ class FakeNccl final : public NcclApi {
     Call call;
     const std::byte* input = nullptr;
     std::byte* output = nullptr;
+    void* stream = nullptr;
+  };
+  /// One all-reduce of all ranks.
+  struct Exchange {
+    std::vector<const Handed*> arrived;  ///< by rank; null: not there yet
+    std::vector<Handed> handed;          ///< by rank
+    bool done = false;
   };
   struct Clique {
     int size = 0;
     std::vector<NcclHandle> members;  ///< by rank; null: not there yet, or gone
+    std::vector<std::shared_ptr<Exchange>> exchanges;
     int finalized = 0;
   };
   struct Failure {
@@ -79,12 +96,16 @@ class FakeNccl final : public NcclApi {
 
   void record(int rank, Call call);
   NcclResult result_of(int rank, std::string_view call);
-  void match(Clique& clique);
-  void combine(Clique& clique);
+  void hand_in(NcclHandle handle, Handed handed);
+  /// A rank's part of it has come to its turn. Under the lock.
+  void arrive(Clique& clique, Exchange& exchange, int rank);
+  void combine(Exchange& exchange);
   NcclResult free(NcclHandle handle, std::string_view call);
 
   const int version_;
+  const Devices devices_;
   mutable std::mutex mutex_;
+  std::condition_variable changed_;
   std::map<int, std::vector<Call>> calls_;  ///< by rank
   std::map<std::pair<int, std::string>, Failure> failures_;
   std::string last_error_;

@@ -33,7 +33,12 @@ void run_local_world(int size, const std::function<void(int, Runtime&)>& body,
         return Result(options.accelerator(world.rank()));
       };
     }
+    parts.open_nccl = [&]() -> Result<std::shared_ptr<NcclApi>> {
+      if (options.nccl != nullptr) return options.nccl;
+      return Error{ErrorCode::kUnsupported, "the test gives it no NCCL"};
+    };
     auto runtime = Runtime::start(bootstrap, std::move(parts));
+    if (!runtime.ok() && options.refused) return options.refused(runtime.error());
     ASSERT_TRUE(runtime.ok()) << runtime.error().message;
     body(rank, **runtime);
   };

@@ -18,6 +18,10 @@ struct LocalWorldOptions {
   std::vector<std::vector<int>> process_sets;  ///< from the start
   /// A rank's accelerator; null: it has none.
   std::function<std::unique_ptr<Accelerator>(int rank)> accelerator;
+  /// The NCCL of all ranks, for KOLO_OPERATIONS=nccl; null: there is none.
+  std::shared_ptr<NcclApi> nccl;
+  /// For worlds that are not to start: given each rank's error.
+  std::function<void(const Error&)> refused;
   /// Wraps a rank's transport, for instance in a FaultyTransport.
   std::function<std::unique_ptr<Transport>(int rank, std::unique_ptr<Transport>)> decorate;
 };

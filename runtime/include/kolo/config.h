@@ -61,6 +61,9 @@ struct KOLO_API Config {
   /// auto), ring, bidirectional_ring, recursive_doubling, halving_doubling, double_tree,
   /// hierarchical.
   std::string algorithm = "auto";
+  /// KOLO_OPERATIONS: who does all-reduces of device memory: kolo, or nccl (NCCL; each rank needs a
+  /// GPU of its own).
+  std::string operations = "kolo";
   /// KOLO_DETERMINISTIC: 1: sums do not depend on what they are fused with, nor on the links'
   /// speed.
   std::int64_t deterministic = 0;
