@@ -1,5 +1,6 @@
 #include "tools/info/build.h"
 
+#include "runtime/device/accelerator.h"
 #include "runtime/topology/host.h"
 
 #include <kolo/kolo.h>
@@ -32,6 +33,13 @@ Part transport(const std::string& list, std::string name, const std::string& wor
                std::string remark) {
   const bool there = list.find(word) != std::string::npos;
   return {std::move(name), there, there ? "" : std::move(remark)};
+}
+
+Part cuda() {
+  const Accelerators found = find_accelerators();
+  return {
+      "CUDA", KOLO_INFO_CUDA,
+      found.count == 0 ? found.reason : fmt::format("devices of this process: {}", found.count)};
 }
 
 }  // namespace
@@ -81,7 +89,7 @@ nlohmann::json build_json() {
                 transport(list, "RDMA", "rc", "UCX finds no RDMA network card"), gpu_direct()})},
       {"operations", to_json(operations)},
       {"devices", to_json({{"CPU", true, fmt::format("cores {}", fmt::join(cores, ", "))},
-                           {"CUDA", cuda_built(), cuda_built() ? "" : "built without"},
+                           cuda(),
                            {"NCCL", nccl_built(), nccl_built() ? "" : "built without"}})},
       {"ucx", list}};
 }

@@ -18,7 +18,6 @@ Result<std::unique_ptr<DeviceStream>> CudaStream::make(Accelerator& accelerator,
   KOLO_CUDA_TRY(context, cudaDeviceGetStreamPriorityRange(&least, &greatest));
   KOLO_CUDA_TRY(context,
                 cudaStreamCreateWithPriority(&stream->stream_, cudaStreamNonBlocking, greatest));
-  KOLO_ASSIGN(stream->dots_, accelerator.allocate(kMostDotBlocks * sizeof(Dots)));
   return std::unique_ptr<DeviceStream>(std::move(stream));
 }
 
@@ -48,6 +47,9 @@ Status CudaStream::adasum(DataType type, std::byte* destination, const std::byte
   const AdasumKernels kernels = adasum_kernels(type);
   KOLO_CHECK(kernels.dots != nullptr);
   if (count == 0) return {};
+  if (dots_ == nullptr) {
+    KOLO_ASSIGN(dots_, accelerator_.allocate(kMostDotBlocks * sizeof(Dots)));
+  }
   AdasumCall call{.destination = reinterpret_cast<std::uint64_t>(destination),
                   .a = reinterpret_cast<std::uint64_t>(a),
                   .b = reinterpret_cast<std::uint64_t>(b),

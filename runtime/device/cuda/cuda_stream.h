@@ -36,9 +36,8 @@ class CudaStream final : public DeviceStream {
   Accelerator& accelerator_;
   std::shared_ptr<EventPool> events_;
   cudaStream_t stream_ = nullptr;
-  std::unique_ptr<DeviceMemory>
-      dots_;          ///< Adasum's; one call's after the other's, as the stream goes
-  LargeBatch batch_;  ///< the launch that is being made
+  std::unique_ptr<DeviceMemory> dots_;  ///< Adasum's, from its first call on
+  LargeBatch batch_;                    ///< the launch that is being made
 };
 
 }  // namespace kolo::cuda

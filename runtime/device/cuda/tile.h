@@ -28,11 +28,13 @@ struct Chunk {
   T of[kCount];
 };
 
+// Played on the host, an address that a device would fault at ends the test.
 template <class R>
 KOLO_ON_BOTH R load_raw(std::uint64_t address) {
 #if defined(__CUDA_ARCH__)
   return *reinterpret_cast<const R*>(address);
 #else
+  if (address % alignof(R) != 0) __builtin_trap();
   R raw;
   std::memcpy(&raw, reinterpret_cast<const void*>(address), sizeof(R));
   return raw;
@@ -44,6 +46,7 @@ KOLO_ON_BOTH void store_raw(std::uint64_t address, const R& raw) {
 #if defined(__CUDA_ARCH__)
   *reinterpret_cast<R*>(address) = raw;
 #else
+  if (address % alignof(R) != 0) __builtin_trap();
   std::memcpy(reinterpret_cast<void*>(address), &raw, sizeof(R));
 #endif
 }
@@ -187,8 +190,10 @@ struct TilePart {
     const std::uint32_t chunks = (count - head) / kCount;
     const std::uint32_t end = head + chunks * kCount;
     const std::uint32_t step = threads * kCount;
-    for (std::uint32_t i = head + thread * kCount; i < end; i += kAtOnce * step)
-      combine<kCount, kAtOnce>(work, i, step, end);
+    // Narrower chunks take fewer registers, so that there may be more.
+    constexpr std::uint32_t kMany = kCount < kWide ? 8 : kAtOnce;
+    for (std::uint32_t i = head + thread * kCount; i < end; i += kMany * step)
+      combine<kCount, kMany>(work, i, step, end);
     if constexpr (kCount > 1) {
       const std::uint32_t rest = head + (count - end);
       for (std::uint32_t i = thread; i < rest; i += threads) {

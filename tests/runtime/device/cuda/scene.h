@@ -60,14 +60,16 @@ class Scene {
     return begin() + offsets_[piece * (what_.sources + what_.destinations) + k];
   }
 
-  /// Pieces of this memory; valid until the next call.
-  PieceList pieces() {
+  /// Pieces of this memory, or of a copy of it at `base`; valid until the next call.
+  PieceList pieces() { return pieces(begin()); }
+  PieceList pieces(std::byte* base) {
+    const auto moved = [&](std::byte* address) { return base + (address - begin()); };
     sources_.clear();
     destinations_.clear();
     for (std::size_t piece = 0; piece < counts_.size(); ++piece) {
-      for (std::uint32_t k = 0; k < what_.sources; ++k) sources_.push_back(at(piece, k));
+      for (std::uint32_t k = 0; k < what_.sources; ++k) sources_.push_back(moved(at(piece, k)));
       for (std::uint32_t k = 0; k < what_.destinations; ++k)
-        destinations_.push_back(at(piece, what_.sources + k));
+        destinations_.push_back(moved(at(piece, what_.sources + k)));
     }
     return {sources_, destinations_, counts_};
   }
