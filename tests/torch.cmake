@@ -57,6 +57,19 @@ if(KOLO_HAS_TORCH)
     bindings/torch/data_parallel_test.cc
     bindings/torch/grad_scaler_test.cc
     bindings/torch/sync_batch_norm_test.cc)
+  # Devices; with private sources of the binding, which its library hides.
+  kolo_add_torch_tests(torch_devices RANKS 0 SOURCES
+    bindings/torch/tools_test_main.cc
+    bindings/torch/device_test.cc
+    ${PROJECT_SOURCE_DIR}/bindings/torch/device_stream.cc
+    ${PROJECT_SOURCE_DIR}/bindings/torch/tensor_memory.cc)
+  # On GPUs: without one it says so and counts as skipped.
+  kolo_add_torch_program(tensor_check
+    gpu/stream_checks.cc gpu/tensor_check.cc gpu/training_checks.cc)
+  target_include_directories(tensor_check PRIVATE ${PROJECT_SOURCE_DIR})
+  add_test(NAME gpu_tensors COMMAND $<TARGET_FILE:kolo-run> -np 2 $<TARGET_FILE:tensor_check>)
+  set_tests_properties(gpu_tensors PROPERTIES TIMEOUT 300 LABELS "gpu;torch" PROCESSORS 2
+    SKIP_RETURN_CODE 77)
   # The table of Horovod's tests names tests that exist; those of every optional part, so all must be
   # there.
   if(KOLO_HAS_MPI)

@@ -85,7 +85,10 @@ Accelerator::Accelerator(const AcceleratorConfig& config, const AcceleratorOptio
     }
   }
   AcceleratorState& state = *state_;
-  state.device = config.use_cpu ? torch::Device(torch::kCPU) : kolo::device();
+  const bool on_cpu = config.use_cpu || config.distributed_type == "MULTI_CPU";
+  state.device = kolo::device(on_cpu                                   ? "cpu"
+                              : config.distributed_type == "MULTI_GPU" ? "cuda"
+                                                                       : "auto");
   state.accumulation_steps = config.gradient_accumulation_steps;
   state.scheduler_with_steps = options.step_scheduler_with_optimizer;
   if (precision_ == "bf16") state.half = torch::kBFloat16;

@@ -46,27 +46,6 @@ void check(const fs::path& path, const CheckpointParts& parts) {
   }
 }
 
-std::string archive_of(const CheckpointParts& parts, std::int64_t epoch) {
-  OutputArchive archive;
-  if (parts.module != nullptr) parts.module->save(archive);
-  OutputArchive extra(archive.compilation_unit());
-  extra.write("epoch", torch::tensor(epoch, torch::kInt64), true);
-  const auto write = [&](const char* key, auto* part, const auto& save) {
-    if (part == nullptr) return;
-    OutputArchive nested(archive.compilation_unit());
-    save(*part, nested);
-    extra.write(key, nested);
-  };
-  const auto own = [](const auto& part, OutputArchive& nested) { part.save(nested); };
-  write("optimizer", parts.optimizer, save_optimizer);
-  write("scheduler", parts.scheduler, own);
-  write("sampler", parts.sampler, own);
-  archive.write(kExtra, extra);
-  std::ostringstream stream;
-  archive.save_to(stream);
-  return std::move(stream).str();
-}
-
 /// A module's tensors before it is loaded. LibTorch gives them other memory and would take any
 /// shape; here they keep theirs, which gradients, buckets and optimizers may be tied to.
 class ModuleMemory {
@@ -97,6 +76,13 @@ class ModuleMemory {
     for (std::size_t i = 0; i < slots_.size(); ++i) slots_[i].memory.copy_(loaded[i]);
   }
 
+  /// Until restore(), tensors of other devices are copies on the CPU.
+  void show_on_cpu() {
+    for (Slot& slot : slots_) {
+      if (!slot.memory.is_cpu()) slot.tensor.set_data(slot.memory.cpu());
+    }
+  }
+
   void restore() {
     for (Slot& slot : slots_) slot.tensor.set_data(slot.memory);
   }
@@ -113,6 +99,41 @@ class ModuleMemory {
   std::vector<Slot> slots_;
 };
 
+/// As the CPU has it, so that it can be read where this device is not.
+void save_module(torch::nn::Module& module, OutputArchive& archive) {
+  const torch::NoGradGuard no_grad;
+  ModuleMemory memory(module);
+  memory.show_on_cpu();
+  try {
+    module.save(archive);
+  } catch (...) {
+    memory.restore();
+    throw;
+  }
+  memory.restore();
+}
+
+std::string archive_of(const CheckpointParts& parts, std::int64_t epoch) {
+  OutputArchive archive;
+  if (parts.module != nullptr) save_module(*parts.module, archive);
+  OutputArchive extra(archive.compilation_unit());
+  extra.write("epoch", torch::tensor(epoch, torch::kInt64), true);
+  const auto write = [&](const char* key, auto* part, const auto& save) {
+    if (part == nullptr) return;
+    OutputArchive nested(archive.compilation_unit());
+    save(*part, nested);
+    extra.write(key, nested);
+  };
+  const auto own = [](const auto& part, OutputArchive& nested) { part.save(nested); };
+  write("optimizer", parts.optimizer, save_optimizer);
+  write("scheduler", parts.scheduler, own);
+  write("sampler", parts.sampler, own);
+  archive.write(kExtra, extra);
+  std::ostringstream stream;
+  archive.save_to(stream);
+  return std::move(stream).str();
+}
+
 void load_module(torch::nn::Module& module, InputArchive& archive) {
   const torch::NoGradGuard no_grad;
   ModuleMemory memory(module);
@@ -127,7 +148,7 @@ void load_module(torch::nn::Module& module, InputArchive& archive) {
 
 std::int64_t load_parts(const std::string& bytes, const CheckpointParts& parts) {
   InputArchive archive;
-  archive.load_from(bytes.data(), bytes.size());
+  archive.load_from(bytes.data(), bytes.size(), torch::kCPU);
   InputArchive extra;
   archive.read(kExtra, extra);
   const auto load = [&](const char* key, auto* part, const auto& take) {

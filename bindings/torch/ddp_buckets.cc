@@ -64,7 +64,7 @@ BucketMemory::BucketMemory(const std::vector<torch::Tensor>& parameters) {
   }
   const torch::TensorOptions options = parameters.front().options().requires_grad(false);
   // Where ranks share memory, a bucket is reduced where it lies.
-  flat_ = options.device().is_cpu() ? shared_zeros({end}, options) : torch::zeros({end}, options);
+  flat_ = shared_zeros({end}, options);
   for (std::size_t k = 0; k < parameters.size(); ++k) {
     const torch::Tensor& parameter = parameters[k];
     // What autograd wants a gradient to look like; else it would not add to it in place.

@@ -19,6 +19,7 @@ void DdpReducer::State::mark_rest() {
     }
     mark_ready(i, false);
   }
+  start_full_buckets();
 }
 
 std::vector<std::int64_t> DdpReducer::State::count_users() {

@@ -56,6 +56,7 @@ void DdpReducer::State::reset_pass() {
   for (Bucket& bucket : buckets) {
     bucket.waiting = bucket.members.size();
     bucket.incomplete = false;
+    bucket.ready = {};
     bucket.work = {};
     bucket.result = nullptr;
   }
@@ -64,6 +65,7 @@ void DdpReducer::State::reset_pass() {
   leaves_known = false;
   leaves_partial = false;
   order.clear();
+  full.clear();
   missing.assign(parameters.size(), false);
   failure = nullptr;
   severed = false;
@@ -80,6 +82,7 @@ void DdpReducer::State::abandon() {
 
 void DdpReducer::State::after_accumulation(std::size_t index) {
   const torch::NoGradGuard no_grad;
+  std::unique_lock lock(mutex);
   Parameter& parameter = parameters[index];
   parameter.touched = true;
   if (next_local) return;
@@ -96,6 +99,8 @@ void DdpReducer::State::after_accumulation(std::size_t index) {
     return;
   }
   mark_ready(index, true);
+  lock.unlock();
+  start_full_buckets();
 }
 
 void DdpReducer::State::begin_pass() {
@@ -150,8 +155,19 @@ void DdpReducer::State::mark_ready(std::size_t index, bool has_new) {
       throw;
     }
   });
-  if (--bucket.waiting > 0) return;
-  attempt_together([&] { start(parameter.bucket); });
+  bucket.ready.add(parameter.tensor.device());
+  if (--bucket.waiting == 0) full.push_back(parameter.bucket);
+}
+
+void DdpReducer::State::start_full_buckets() {
+  while (true) {
+    std::unique_lock lock(mutex);
+    if (full.empty()) return;
+    const std::size_t bucket = full.front();
+    full.erase(full.begin());
+    lock.unlock();
+    attempt_together([&] { start(bucket); });
+  }
 }
 
 void DdpReducer::State::send(Parameter& parameter) {
@@ -165,6 +181,7 @@ void DdpReducer::State::send(Parameter& parameter) {
 
 void DdpReducer::State::start(std::size_t index) {
   Bucket& bucket = buckets[index];
+  bucket.ready.join();
   if (!bucket.memory.defined()) {
     for (const std::size_t i : bucket.members) send(parameters[i]);
     return;

@@ -1,11 +1,14 @@
 // The state of a DdpReducer: the gradients' way into buckets, over the ranks, and back. A pass is
 // one backward that communicates: it begins with the first gradient and ends, before backward()
 // returns, in a callback of autograd's engine. ddp_reducer.cc has what happens outside of a pass
-// and the way in, ddp_finish.cc the end of a pass. One thread at a time. Private to bindings/torch.
+// and the way in, ddp_finish.cc the end of a pass. Gradients come on a thread for each device that
+// the module is on (autograd's), under the mutex; all else is the training loop's. Private to
+// bindings/torch.
 #pragma once
 
 #include "bindings/torch/ddp_buckets.h"
 #include "bindings/torch/ddp_graph.h"
+#include "bindings/torch/device_stream.h"
 #include "bindings/torch/gradient_hooks.h"
 
 #include <kolo/torch/ddp_reducer.h>
@@ -15,6 +18,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -41,6 +45,7 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
     // During a pass:
     std::size_t waiting = 0;  ///< members that are not ready
     bool incomplete = false;  ///< a member is missing
+    ReadyStreams ready;       ///< which the members were made on
     TensorWork work;
     std::function<torch::Tensor()> result;  ///< from the hook
   };
@@ -53,6 +58,9 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   CommHook hook;
   DdpStats stats;
 
+  /// Of what follows. Recursive, for attempt(). Not held while a bucket starts: a user's hook may
+  /// wait there for other ranks, which may come with another device's gradients first.
+  std::recursive_mutex mutex;
   bool local = false;       ///< inside no_sync()
   bool next_local = false;  ///< the last forward was
   Leaves leaves;            ///< of the forwards since the last pass
@@ -63,6 +71,7 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
 
   bool in_pass = false;
   std::vector<std::size_t> order;  ///< of readiness in this pass
+  std::vector<std::size_t> full;   ///< buckets that can start
   std::vector<bool> missing;       ///< gradients that should be there, by parameter
   std::exception_ptr failure;      ///< of this pass, thrown at its end
   bool severed = false;            ///< an operation failed, hence all further ones of this pass
@@ -84,6 +93,7 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
 
   void begin_pass();
   void mark_ready(std::size_t index, bool has_new);
+  void start_full_buckets();
   void place(Parameter& parameter, bool has_new);
   void start(std::size_t bucket);
   void send(Parameter& parameter);
@@ -104,6 +114,7 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
       action();
       return true;
     } catch (...) {
+      const std::lock_guard lock(mutex);
       if (!failure) failure = std::current_exception();
       return false;
     }
@@ -111,7 +122,9 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   /// For what all ranks do together.
   template <class Action>
   void attempt_together(Action&& action) {
-    if (!attempt(action)) severed = true;
+    if (attempt(action)) return;
+    const std::lock_guard lock(mutex);
+    severed = true;
   }
 };
 

@@ -1,16 +1,11 @@
+#include "bindings/torch/device_stream.h"
 #include "bindings/torch/tensor_memory.h"
 
-#include <kolo/torch/device.h>
 #include <kolo/torch/functions.h>
 
 #include <utility>
 
 namespace kolo {
-
-torch::Device device() {
-  static_cast<void>(local_rank());  // an error before init, as it will be with several devices
-  return torch::Device(torch::kCPU);
-}
 
 namespace {
 
@@ -24,6 +19,7 @@ struct DenseMemory {
   DenseMemory(const torch::Tensor& input, const torch::Tensor& output, const std::string& name)
       : parts{.work = {}, .result = output}, type(data_type_of(output, name)) {
     check_alike(input, output, name);
+    parts.device = output.device();
     memory = output.detach();
     if (!memory.is_contiguous()) {
       parts.staging = torch::empty(output.sizes(),
@@ -39,13 +35,14 @@ struct DenseMemory {
   }
 };
 
-AllreduceOptions core_options(const TensorAllreduceOptions& options) {
+AllreduceOptions core_options(const TensorAllreduceOptions& options, torch::Device device) {
   AllreduceOptions core;
   core.op = options.op;
   core.name = options.name;
   core.prescale = options.prescale;
   core.postscale = options.postscale;
   core.process_set = options.process_set;
+  core.stream = current_stream(device);
   return core;
 }
 
@@ -63,7 +60,7 @@ TensorWork start_allreduce(torch::Tensor input, torch::Tensor output,
                            const TensorAllreduceOptions& options, bool absent) {
   const torch::NoGradGuard no_grad;
   DenseMemory dense(input, output, options.name);
-  AllreduceOptions core = core_options(options);
+  AllreduceOptions core = core_options(options, dense.parts.device);
   core.absent = absent;
   core.keep_alive =
       std::make_shared<const std::pair<torch::Tensor, torch::Tensor>>(dense.source, dense.memory);
@@ -81,11 +78,13 @@ std::vector<TensorWork> start_grouped_allreduce(std::vector<TensorGroupMember> m
   for (TensorGroupMember& member : members) {
     const std::string& name = member.name.empty() ? options.name : member.name;
     const DenseMemory& dense = memory.emplace_back(member.input, member.output, name);
+    check_one_device(memory.front().memory, dense.memory, name);
     group.push_back({dense.source.data_ptr(), dense.memory.data_ptr(), shape_of(member.output),
                      dense.type, std::move(member.name), member.absent});
     owners->insert(owners->end(), {dense.source, dense.memory});
   }
-  AllreduceOptions core = core_options(options);
+  AllreduceOptions core =
+      core_options(options, memory.empty() ? torch::kCPU : memory.front().parts.device);
   core.keep_alive = std::move(owners);
   std::vector<TensorWork> works;
   auto started = grouped_allreduce_async(group, core);
@@ -121,7 +120,7 @@ std::vector<torch::Tensor> grouped_allreduce_(std::vector<torch::Tensor> tensors
 TensorWork start_broadcast(torch::Tensor tensor, int root, const TensorBroadcastOptions& options) {
   const torch::NoGradGuard no_grad;
   const DataType type = data_type_of(tensor, options.name);
-  TensorWorkParts work{.work = {}, .result = tensor};
+  TensorWorkParts work{.work = {}, .result = tensor, .device = tensor.device()};
   torch::Tensor memory = tensor.detach();
   if (!memory.is_contiguous()) {
     work.staging = memory.contiguous();
@@ -131,11 +130,13 @@ TensorWork start_broadcast(torch::Tensor tensor, int root, const TensorBroadcast
   core.name = options.name;
   core.keep_alive = std::make_shared<const torch::Tensor>(memory);
   core.process_set = options.process_set;
+  core.stream = current_stream(work.device);
   work.work = broadcast_async(memory.data_ptr(), shape_of(tensor), type, root, core);
   return TensorWork(std::move(work));
 }
 
 TensorWork allreduce_async(const torch::Tensor& tensor, const TensorAllreduceOptions& options) {
+  static_cast<void>(data_type_of(tensor, options.name));  // before memory is taken on its device
   return start_allreduce(tensor, torch::empty_like(tensor.detach()), options, false);
 }
 

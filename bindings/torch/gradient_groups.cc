@@ -102,6 +102,7 @@ void GradientGroup::start_if_ready() {
     if (!member->waiting()) return;
     taking_part.push_back(member);
   }
+  ready_.join();
   std::vector<TensorGroupMember> tensors;
   for (ReducedGradient* const member : taking_part) tensors.push_back(member->load());
   if (tensors.empty()) return;

@@ -2,6 +2,7 @@
 // reducer, by one thread at a time. Private to bindings/torch.
 #pragma once
 
+#include "bindings/torch/device_stream.h"
 #include "bindings/torch/reduced_gradient.h"
 
 #include <string>
@@ -22,6 +23,8 @@ class GradientGroup {
   GradientGroup(std::string name, std::vector<ReducedGradient*> members,
                 const ReductionSettings& settings);
 
+  /// A member's gradient is there, on its device's current stream.
+  void add_ready(torch::Device device) { ready_.add(device); }
   /// Starts the operation if every member that requires a gradient waits for it.
   void start_if_ready();
 
@@ -29,6 +32,7 @@ class GradientGroup {
   std::string name_;
   std::vector<ReducedGradient*> members_;
   const ReductionSettings& settings_;
+  ReadyStreams ready_;
 };
 
 }  // namespace kolo

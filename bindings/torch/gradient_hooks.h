@@ -1,6 +1,7 @@
 // GradientHooks: tells a listener when autograd is about to add to a parameter's gradient and when
-// it has. Used by the gradient reducer; called on the thread that autograd uses for a leaf (on the
-// CPU the one that calls backward). Private to bindings/torch.
+// it has. Used by the gradient reducers; called on the thread that autograd uses for a leaf: on the
+// CPU the one that calls backward, and one for each other device, at the same time. The gradient is
+// ready on the current stream of that thread. Private to bindings/torch.
 #pragma once
 
 #include <torch/torch.h>

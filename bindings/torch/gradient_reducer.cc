@@ -54,12 +54,17 @@ struct GradientReducer::State final : GradientListener,
   std::deque<GradientGroup> groups;
   TensorWork samples;  ///< their sum over the ranks, under way
   bool skip = false;
+  std::mutex mutex;  ///< of the hooks, which each device's thread of autograd's calls
 
   void add(torch::Tensor tensor, const std::string& name);
   void install(std::size_t index);
 
-  void before_accumulation(std::size_t index) override { gradients[index].before_accumulation(); }
+  void before_accumulation(std::size_t index) override {
+    const std::lock_guard lock(mutex);
+    gradients[index].before_accumulation();
+  }
   void after_accumulation(std::size_t index) override {
+    const std::lock_guard lock(mutex);
     skip = false;
     gradients[index].after_accumulation();
   }

@@ -1,4 +1,5 @@
 // Messages on tensors, and the sparse allreduce. User threads.
+#include "bindings/torch/device_stream.h"
 #include "bindings/torch/tensor_memory.h"
 
 #include <kolo/torch/functions.h>
@@ -12,7 +13,8 @@ namespace {
 MessageOptions core_options(const TensorMessageOptions& options, const torch::Tensor& memory) {
   return {.tag = options.tag,
           .keep_alive = std::make_shared<const torch::Tensor>(memory),
-          .process_set = options.process_set};
+          .process_set = options.process_set,
+          .stream = current_stream(memory.device())};
 }
 
 /// Integers stay integers where there is nothing to scale.
@@ -32,7 +34,8 @@ TensorWork send_async(const torch::Tensor& tensor, int to, const TensorMessageOp
   const torch::Tensor memory = tensor.detach().contiguous();
   return TensorWork({.work = send_async(memory.data_ptr(), memory.numel(), type, to,
                                         core_options(options, memory)),
-                     .result = tensor});
+                     .result = tensor,
+                     .device = memory.device()});
 }
 
 void send(const torch::Tensor& tensor, int to, const TensorMessageOptions& options) {
@@ -42,7 +45,7 @@ void send(const torch::Tensor& tensor, int to, const TensorMessageOptions& optio
 TensorWork recv_async_(torch::Tensor tensor, int from, const TensorMessageOptions& options) {
   const torch::NoGradGuard no_grad;
   const DataType type = data_type_of(tensor, {});
-  TensorWorkParts parts{.work = {}, .result = tensor};
+  TensorWorkParts parts{.work = {}, .result = tensor, .device = tensor.device()};
   torch::Tensor memory = tensor.detach();
   if (!memory.is_contiguous()) {
     parts.staging = memory.contiguous();

@@ -11,7 +11,9 @@ namespace {
 
 /// The rows of all ranks, which may have different numbers of them.
 torch::Tensor gather_rows(const torch::Tensor& rows, const std::string& name) {
-  const std::vector<torch::Tensor> all = allgather_object(rows, {.name = name});
+  // Through the host: a tensor of bytes would come back on the sender's device, which may be
+  // numbered differently here, or missing.
+  const std::vector<torch::Tensor> all = allgather_object(rows.cpu(), {.name = name});
   for (std::size_t i = 1; i < all.size(); ++i) {
     if (all[i].sizes().slice(1) != all[0].sizes().slice(1) ||
         all[i].scalar_type() != all[0].scalar_type()) {
@@ -26,7 +28,7 @@ torch::Tensor gather_rows(const torch::Tensor& rows, const std::string& name) {
                                       "; only the first extent may differ");
     }
   }
-  return torch::cat(all);
+  return torch::cat(all).to(rows.device());
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "bindings/torch/optimizer_archive.h"
 
+#include "bindings/torch/shard_layout.h"
+
 #include <optional>
 #include <utility>
 #include <vector>
@@ -28,10 +30,54 @@ class WithoutScratch {
   std::vector<std::pair<torch::optim::LBFGSParamState*, Scratch>> taken_;
 };
 
+/// Calls `move` with each tensor of the optimizer's state and the parameter that it is for; those
+/// of an optimizer that is not LibTorch's own stay where they are.
+template <class Move>
+void for_each_tensor(torch::optim::Optimizer& optimizer, const Move& move) {
+  for (const auto& group : optimizer.param_groups()) {
+    for (const torch::Tensor& parameter : group.params()) {
+      const auto it = optimizer.state().find(parameter.unsafeGetTensorImpl());
+      if (it == optimizer.state().end()) continue;
+      if (auto* const lbfgs = dynamic_cast<torch::optim::LBFGSParamState*>(it->second.get())) {
+        for (torch::Tensor* tensor : {&lbfgs->d(), &lbfgs->H_diag(), &lbfgs->prev_flat_grad()}) {
+          move(*tensor, parameter);
+        }
+        for (torch::Tensor& tensor : lbfgs->old_dirs()) move(tensor, parameter);
+        for (torch::Tensor& tensor : lbfgs->old_stps()) move(tensor, parameter);
+        for (torch::Tensor& tensor : lbfgs->ro()) move(tensor, parameter);
+      } else if (const auto tensors = known_tensors_of(*it->second)) {
+        for (torch::Tensor* const tensor : *tensors) move(*tensor, parameter);
+      }
+    }
+  }
+}
+
+/// Has the state on the CPU, and at its end where it was. An archive's reader need not have the
+/// devices that it was written on, or may number them differently.
+class OnCpu {
+ public:
+  explicit OnCpu(torch::optim::Optimizer& optimizer) {
+    for_each_tensor(optimizer, [&](torch::Tensor& tensor, const torch::Tensor&) {
+      if (tensor.defined() && !tensor.is_cpu()) {
+        moved_.emplace_back(&tensor, std::exchange(tensor, tensor.cpu()));
+      }
+    });
+  }
+  ~OnCpu() {
+    for (auto& [place, tensor] : moved_) *place = std::move(tensor);
+  }
+  OnCpu(const OnCpu&) = delete;
+  OnCpu& operator=(const OnCpu&) = delete;
+
+ private:
+  std::vector<std::pair<torch::Tensor*, torch::Tensor>> moved_;
+};
+
 }  // namespace
 
 void save_optimizer(torch::optim::Optimizer& optimizer, torch::serialize::OutputArchive& archive) {
   const WithoutScratch without_scratch(optimizer);
+  const OnCpu on_cpu(optimizer);
   optimizer.save(archive);
 }
 
@@ -39,6 +85,9 @@ void load_optimizer(torch::optim::Optimizer& optimizer, torch::serialize::InputA
   // LibTorch's load() only adds to the state.
   optimizer.state().clear();
   optimizer.load(archive);
+  for_each_tensor(optimizer, [](torch::Tensor& tensor, const torch::Tensor& parameter) {
+    if (tensor.defined()) tensor = tensor.to(parameter.device());
+  });
 }
 
 }  // namespace kolo

@@ -28,7 +28,7 @@ void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root) {
   if (is_root) return;
   try {
     torch::serialize::InputArchive archive;
-    archive.load_from(bytes.data(), bytes.size());
+    archive.load_from(bytes.data(), bytes.size(), torch::kCPU);
     load_optimizer(optimizer, archive);
   } catch (const std::exception& exception) {
     raise(ErrorCode::kMismatch, "broadcast_optimizer_state: rank " + std::to_string(rank()) +

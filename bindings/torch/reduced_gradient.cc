@@ -54,6 +54,7 @@ void ReducedGradient::submit(torch::Tensor gradient, bool absent) {
   reduced_ = std::move(gradient);
   if (group_ != nullptr) {
     waiting_ = true;
+    group_->add_ready(reduced_.device());
     group_->start_if_ready();
     return;
   }

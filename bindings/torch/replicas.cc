@@ -2,8 +2,11 @@
 #include <kolo/torch/replicas.h>
 #include <kolo/torch/sync_batch_norm.h>
 
+#include "bindings/torch/device_stream.h"
 #include "bindings/torch/replica_threads.h"
 #include "bindings/torch/tensor_memory.h"
+
+#include <c10/core/StreamGuard.h>
 
 #include <algorithm>
 
@@ -154,8 +157,12 @@ std::vector<std::shared_ptr<torch::nn::Module>> Replicas::replicate(const torch:
 }
 
 void Replicas::run(std::size_t count, const std::function<void(std::size_t)>& compute) {
+  // A stream is current for a thread alone: the replicas compute on the caller's, where their
+  // parameters and inputs were copied and their results will be read.
+  std::vector<c10::Stream> streams;
+  for (std::size_t i = 0; i < count; ++i) streams.push_back(stream_of(state_->devices[i]));
   state_->threads.run(count, [&](std::size_t i) {
-    const c10::DeviceGuard guard(state_->devices[i]);
+    const c10::StreamGuard guard(streams[i]);
     compute(i);
   });
 }

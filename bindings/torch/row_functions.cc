@@ -1,14 +1,37 @@
 // Collectives that count in rows: a contiguous input, and an output that is allocated when the
 // ranks have agreed on its shape. User threads; the allocation runs on whichever thread drives.
+#include "bindings/torch/device_stream.h"
 #include "bindings/torch/tensor_memory.h"
 
 #include <kolo/torch/row_functions.h>
 
+#include <c10/core/StreamGuard.h>
+
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace kolo {
 namespace {
+
+template <class Options>
+CollectiveOptions collective(const Options& options, std::shared_ptr<const void> keep_alive,
+                             torch::Device device) {
+  return {.name = options.name,
+          .keep_alive = std::move(keep_alive),
+          .process_set = options.process_set,
+          .stream = current_stream(device)};
+}
+
+ReducescatterOptions reduction(const TensorReducescatterOptions& options, CollectiveOptions core) {
+  return {.op = options.op,
+          .name = std::move(core.name),
+          .prescale = options.prescale,
+          .postscale = options.postscale,
+          .keep_alive = std::move(core.keep_alive),
+          .process_set = core.process_set,
+          .stream = core.stream};
+}
 
 /// The input as the core takes it, and the output to come.
 struct RowMemory {
@@ -27,11 +50,24 @@ struct RowMemory {
   }
 
   Allocator allocator() const {
-    return [output = output, options = input.options()](const Shape& output_shape) {
+    // Memory of the caller's stream, whichever thread allocates it: the operation comes after all
+    // that this stream was given until then, what may still use memory that is free again included.
+    return [output = output, options = input.options(),
+            stream = input.is_cpu() ? std::nullopt : std::optional(stream_of(input.device()))](
+               const Shape& output_shape) {
       const torch::NoGradGuard no_grad;
+      const c10::OptionalStreamGuard guard(stream);
       *output = torch::empty(output_shape, options);
       return output->data_ptr();
     };
+  }
+
+  template <class Options>
+  CollectiveOptions core_options(const Options& options) const {
+    return collective(options, keep_alive(), input.device());
+  }
+  ReducescatterOptions core_reduction(const TensorReducescatterOptions& options) const {
+    return reduction(options, core_options(options));
   }
 
   std::shared_ptr<const void> keep_alive() const {
@@ -40,8 +76,11 @@ struct RowMemory {
   }
 
   TensorWork work(std::shared_ptr<Work> work) const {
-    return TensorWork(
-        {.work = std::move(work), .result = {}, .allocated = output, .format = format});
+    return TensorWork({.work = std::move(work),
+                       .result = {},
+                       .allocated = output,
+                       .format = format,
+                       .device = input.device()});
   }
 };
 
@@ -50,7 +89,9 @@ struct RowGroup {
   std::vector<RowMemory> memory;
 
   RowGroup(const std::vector<torch::Tensor>& tensors, const std::string& name) {
-    for (const torch::Tensor& tensor : tensors) memory.emplace_back(tensor, name);
+    for (const torch::Tensor& tensor : tensors) {
+      check_one_device(memory.emplace_back(tensor, name).input, memory.front().input, name);
+    }
   }
 
   std::vector<RowMember> members() const {
@@ -60,8 +101,13 @@ struct RowGroup {
     return members;
   }
 
-  std::shared_ptr<const void> keep_alive() const {
-    return std::make_shared<const std::vector<RowMemory>>(memory);
+  template <class Options>
+  CollectiveOptions core_options(const Options& options) const {
+    return collective(options, std::make_shared<const std::vector<RowMemory>>(memory),
+                      memory.empty() ? torch::kCPU : memory.front().input.device());
+  }
+  ReducescatterOptions core_reduction(const TensorReducescatterOptions& options) const {
+    return reduction(options, core_options(options));
   }
 
   std::vector<TensorWork> works(std::vector<std::shared_ptr<Work>> started) const {
@@ -77,8 +123,7 @@ struct RowGroup {
 TensorWork allgather_async(const torch::Tensor& tensor, const TensorAllgatherOptions& options) {
   const RowMemory memory(tensor, options.name);
   return memory.work(allgather_async(memory.input.data_ptr(), memory.shape, memory.type,
-                                     memory.allocator(),
-                                     {options.name, memory.keep_alive(), options.process_set}));
+                                     memory.allocator(), memory.core_options(options)));
 }
 
 torch::Tensor allgather(const torch::Tensor& tensor, const TensorAllgatherOptions& options) {
@@ -89,8 +134,7 @@ TensorWork alltoall_async(const torch::Tensor& tensor, const std::vector<std::in
                           const TensorAlltoallOptions& options) {
   const RowMemory memory(tensor, options.name);
   return memory.work(alltoall_async(memory.input.data_ptr(), memory.shape, memory.type, splits,
-                                    memory.allocator(),
-                                    {options.name, memory.keep_alive(), options.process_set}));
+                                    memory.allocator(), memory.core_options(options)));
 }
 
 AlltoallResult alltoall(const torch::Tensor& tensor, const std::vector<std::int64_t>& splits,
@@ -104,13 +148,7 @@ TensorWork reducescatter_async(const torch::Tensor& tensor,
                                const TensorReducescatterOptions& options) {
   const RowMemory memory(tensor, options.name);
   return memory.work(reducescatter_async(memory.input.data_ptr(), memory.shape, memory.type,
-                                         memory.allocator(),
-                                         {.op = options.op,
-                                          .name = options.name,
-                                          .prescale = options.prescale,
-                                          .postscale = options.postscale,
-                                          .keep_alive = memory.keep_alive(),
-                                          .process_set = options.process_set}));
+                                         memory.allocator(), memory.core_reduction(options)));
 }
 
 torch::Tensor reducescatter(const torch::Tensor& tensor,
@@ -121,8 +159,7 @@ torch::Tensor reducescatter(const torch::Tensor& tensor,
 std::vector<TensorWork> grouped_allgather_async(const std::vector<torch::Tensor>& tensors,
                                                 const TensorAllgatherOptions& options) {
   const RowGroup group(tensors, options.name);
-  return group.works(grouped_allgather_async(
-      group.members(), CollectiveOptions{options.name, group.keep_alive(), options.process_set}));
+  return group.works(grouped_allgather_async(group.members(), group.core_options(options)));
 }
 
 std::vector<torch::Tensor> grouped_allgather(const std::vector<torch::Tensor>& tensors,
@@ -133,13 +170,7 @@ std::vector<torch::Tensor> grouped_allgather(const std::vector<torch::Tensor>& t
 std::vector<TensorWork> grouped_reducescatter_async(const std::vector<torch::Tensor>& tensors,
                                                     const TensorReducescatterOptions& options) {
   const RowGroup group(tensors, options.name);
-  return group.works(grouped_reducescatter_async(
-      group.members(), ReducescatterOptions{.op = options.op,
-                                            .name = options.name,
-                                            .prescale = options.prescale,
-                                            .postscale = options.postscale,
-                                            .keep_alive = group.keep_alive(),
-                                            .process_set = options.process_set}));
+  return group.works(grouped_reducescatter_async(group.members(), group.core_reduction(options)));
 }
 
 std::vector<torch::Tensor> grouped_reducescatter(const std::vector<torch::Tensor>& tensors,
@@ -150,8 +181,7 @@ std::vector<torch::Tensor> grouped_reducescatter(const std::vector<torch::Tensor
 TensorWork gather_async(const torch::Tensor& tensor, int root, const TensorGatherOptions& options) {
   const RowMemory memory(tensor, options.name);
   return memory.work(gather_async(memory.input.data_ptr(), memory.shape, memory.type, root,
-                                  memory.allocator(),
-                                  {options.name, memory.keep_alive(), options.process_set}));
+                                  memory.allocator(), memory.core_options(options)));
 }
 
 torch::Tensor gather(const torch::Tensor& tensor, int root, const TensorGatherOptions& options) {
@@ -163,8 +193,7 @@ TensorWork scatter_async(const torch::Tensor& tensor, int root,
                          const TensorScatterOptions& options) {
   const RowMemory memory(tensor, options.name);
   return memory.work(scatter_async(memory.input.data_ptr(), memory.shape, memory.type, root, splits,
-                                   memory.allocator(),
-                                   {options.name, memory.keep_alive(), options.process_set}));
+                                   memory.allocator(), memory.core_options(options)));
 }
 
 torch::Tensor scatter(const torch::Tensor& tensor, int root,

@@ -34,19 +34,30 @@ bool is_dense(const torch::Tensor& tensor) {
          tensor.unsafeGetTensorImpl()->is_non_overlapping_and_dense_or_false();
 }
 
-std::vector<torch::Tensor*> tensors_of(torch::optim::OptimizerParamState& state) {
+std::optional<std::vector<torch::Tensor*>> known_tensors_of(
+    torch::optim::OptimizerParamState& state) {
   using namespace torch::optim;
+  using Tensors = std::vector<torch::Tensor*>;
   if (auto* const adam = dynamic_cast<AdamParamState*>(&state)) {
-    return {&adam->exp_avg(), &adam->exp_avg_sq(), &adam->max_exp_avg_sq()};
+    return Tensors{&adam->exp_avg(), &adam->exp_avg_sq(), &adam->max_exp_avg_sq()};
   }
   if (auto* const adamw = dynamic_cast<AdamWParamState*>(&state)) {
-    return {&adamw->exp_avg(), &adamw->exp_avg_sq(), &adamw->max_exp_avg_sq()};
+    return Tensors{&adamw->exp_avg(), &adamw->exp_avg_sq(), &adamw->max_exp_avg_sq()};
   }
-  if (auto* const sgd = dynamic_cast<SGDParamState*>(&state)) return {&sgd->momentum_buffer()};
+  if (auto* const sgd = dynamic_cast<SGDParamState*>(&state)) {
+    return Tensors{&sgd->momentum_buffer()};
+  }
   if (auto* const rmsprop = dynamic_cast<RMSpropParamState*>(&state)) {
-    return {&rmsprop->square_avg(), &rmsprop->momentum_buffer(), &rmsprop->grad_avg()};
+    return Tensors{&rmsprop->square_avg(), &rmsprop->momentum_buffer(), &rmsprop->grad_avg()};
   }
-  if (auto* const adagrad = dynamic_cast<AdagradParamState*>(&state)) return {&adagrad->sum()};
+  if (auto* const adagrad = dynamic_cast<AdagradParamState*>(&state)) {
+    return Tensors{&adagrad->sum()};
+  }
+  return std::nullopt;
+}
+
+std::vector<torch::Tensor*> tensors_of(torch::optim::OptimizerParamState& state) {
+  if (auto tensors = known_tensors_of(state)) return *std::move(tensors);
   raise(
       ErrorCode::kUnsupported,
       "ShardedOptimizer: this optimizer's state is none of LibTorch's, so which parts of it belong "

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ struct ShardedParameter {
   std::int64_t offset = 0;  ///< elements
 };
 
-/// Parameters of one type that travel as one, end to end.
+/// Parameters of one type on one device that travel as one, end to end.
 struct ShardBucket {
   std::vector<std::size_t> parameters;
   std::int64_t size = 0;  ///< elements
@@ -43,8 +44,11 @@ torch::Tensor memory_of(const torch::Tensor& tensor);
 /// Whether memory_of() can be: no two elements share memory, and there are no gaps.
 bool is_dense(const torch::Tensor& tensor);
 
-/// The tensors of an optimizer's state that have an element for each of the parameter's. Throws
-/// kUnsupported for a state that is none of LibTorch's.
+/// The tensors of an optimizer's state that have an element for each of the parameter's; nothing
+/// for a state that is none of LibTorch's, or LBFGS's.
+std::optional<std::vector<torch::Tensor*>> known_tensors_of(
+    torch::optim::OptimizerParamState& state);
+/// The same. Throws kUnsupported where there is nothing.
 std::vector<torch::Tensor*> tensors_of(torch::optim::OptimizerParamState& state);
 
 }  // namespace kolo

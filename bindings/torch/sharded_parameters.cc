@@ -230,12 +230,20 @@ double ShardedParameters::clip_grad_norm(double max_norm, double norm_type) {
   if (!state_->skip) synchronize();
   const torch::NoGradGuard no_grad;
   const bool largest = std::isinf(norm_type);
+  // A bucket is on one device, and its sum is read at once: reading waits for the device.
   double sum = 0;
   for (const auto& bucket : state_->piece_tensors) {
+    std::vector<torch::Tensor> norms;
     for (const torch::Tensor& tensor : bucket) {
       if (!tensor.grad().defined()) continue;
-      const double norm = tensor.grad().norm(norm_type, {}, false, torch::kFloat32).item<double>();
-      sum = largest ? std::max(sum, norm) : sum + std::pow(norm, norm_type);
+      norms.push_back(tensor.grad().norm(norm_type, {}, false, torch::kFloat32));
+    }
+    if (norms.empty()) continue;
+    const torch::Tensor all_norms = torch::stack(norms).to(torch::kFloat64);
+    if (largest) {
+      sum = std::max(sum, all_norms.max().item<double>());
+    } else {
+      sum += all_norms.pow(norm_type).sum().item<double>();
     }
   }
   const double all = allreduce(torch::tensor(sum, torch::kFloat64),

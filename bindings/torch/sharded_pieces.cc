@@ -3,6 +3,7 @@
 
 #include <limits>
 #include <map>
+#include <string>
 #include <utility>
 
 namespace kolo {
@@ -10,21 +11,22 @@ namespace kolo {
 void ShardedParameters::State::add_buckets(std::size_t first,
                                            const std::vector<std::vector<std::size_t>>& together) {
   std::vector<bool> placed(parameters.size(), false);
-  std::map<torch::ScalarType, std::size_t> open;  // the bucket of a type that is being filled
+  // The bucket of a type and device that is being filled.
+  std::map<std::pair<torch::ScalarType, std::string>, std::size_t> open;
   const auto place = [&](std::size_t index, double cap_bytes) {
     ShardedParameter& parameter = parameters[index];
-    const auto type = parameter.tensor.scalar_type();
-    const auto it = open.find(type);
+    const std::pair kind(parameter.tensor.scalar_type(), parameter.tensor.device().str());
+    const auto it = open.find(kind);
     const double bytes =
         it == open.end()
             ? 0
             : static_cast<double>(buckets[it->second].size + parameter.tensor.numel()) *
                   static_cast<double>(parameter.tensor.element_size());
     if (it == open.end() || bytes > cap_bytes) {
-      open[type] = buckets.size();
+      open[kind] = buckets.size();
       buckets.emplace_back();
     }
-    ShardBucket& bucket = buckets[open[type]];
+    ShardBucket& bucket = buckets[open[kind]];
     parameter.offset = bucket.size;
     bucket.parameters.push_back(index);
     bucket.size += parameter.tensor.numel();

@@ -121,7 +121,7 @@ std::unique_ptr<Optimizer> ShardedParameters::consolidate(const Optimizer& mine,
     }
     const std::unique_ptr<Optimizer> shard = make(groups);
     torch::serialize::InputArchive input;
-    input.load_from(all[r].data(), all[r].size());
+    input.load_from(all[r].data(), all[r].size(), torch::kCPU);
     load_optimizer(*shard, input);
     for (const auto& [piece, stand_in] : theirs) {
       const auto* const part = state_of(*shard, stand_in);

@@ -41,7 +41,7 @@ torch::ScalarType wide(const torch::Tensor& input) {
 struct Statistics {
   torch::Tensor mean;
   torch::Tensor variance;  ///< divided by the count
-  double count = 0;        ///< values of a channel
+  torch::Tensor count;     ///< values of a channel; on the input's device, so that no host waits
 };
 
 Statistics statistics_of(const torch::Tensor& input, const ProcessSet& set) {
@@ -60,10 +60,12 @@ Statistics statistics_of(const torch::Tensor& input, const ProcessSet& set) {
     sums.narrow(0, 2 * channels, 1).fill_(static_cast<double>(here));
   }
   sums = allreduce_(sums, {.process_set = set});
-  const double count = sums[2 * channels].item<double>();
-  if (!(count > 1)) {
+  const torch::Tensor count = sums[2 * channels];
+  // Two values here are two in all: only ranks with fewer must look, which is waiting.
+  if (here < 2 && !(count.item<double>() > 1)) {
     raise(ErrorCode::kInvalidArgument,
-          "SyncBatchNorm: a channel has " + std::to_string(static_cast<std::int64_t>(count)) +
+          "SyncBatchNorm: a channel has " +
+              std::to_string(static_cast<std::int64_t>(count.item<double>())) +
               " values in the batches of all ranks together; training takes 2 or more");
   }
   const torch::Tensor mean = sums.narrow(0, 0, channels) / count;
@@ -78,8 +80,8 @@ struct Normalize : torch::autograd::Function<Normalize> {
                                const Statistics& statistics, double epsilon,
                                const ProcessSet& set) {
     const torch::Tensor inverse = (statistics.variance + epsilon).rsqrt();
-    context->save_for_backward({input, weight.value_or(torch::Tensor()), statistics.mean, inverse});
-    context->saved_data["count"] = statistics.count;
+    context->save_for_backward(
+        {input, weight.value_or(torch::Tensor()), statistics.mean, inverse, statistics.count});
     context->saved_data["set"] = static_cast<std::int64_t>(set.id());
     const torch::ScalarType type = wide(input);
     torch::Tensor factor = inverse;
@@ -100,7 +102,7 @@ struct Normalize : torch::autograd::Function<Normalize> {
     const torch::Tensor& weight = saved[1];
     const torch::Tensor& inverse = saved[3];
     const torch::ScalarType type = wide(input);
-    const double count = context->saved_data["count"].toDouble();
+    const torch::Tensor& count = saved[4];
     const ProcessSet set(static_cast<std::uint32_t>(context->saved_data["set"].toInt()));
     const auto dimensions = other_dimensions(input);
 

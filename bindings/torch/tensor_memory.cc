@@ -1,5 +1,7 @@
 #include "bindings/torch/tensor_memory.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 namespace kolo {
@@ -41,9 +43,12 @@ DataType data_type_of(const torch::Tensor& tensor, const std::string& name) {
     raise(ErrorCode::kUnsupported,
           "tensor " + quoted(name) + " is sparse; make it dense (to_dense()) first");
   }
-  if (!tensor.device().is_cpu()) {
-    raise(ErrorCode::kUnsupported, "tensor " + quoted(name) + " is on " + tensor.device().str() +
-                                       "; this build of kolo takes CPU tensors");
+  if (const torch::Device device = tensor.device(); !device.is_cpu()) {
+    const int ordinal = device.is_cuda() ? device_ordinal() : -1;
+    if (const std::string misfit = device_misfit(device, ordinal); !misfit.empty()) {
+      raise(ordinal < 0 ? ErrorCode::kUnsupported : ErrorCode::kInvalidArgument,
+            fmt::format("tensor {} is on {}, but {}", quoted(name), device.str(), misfit));
+    }
   }
   for (const auto& [theirs, ours] : kTypes) {
     if (tensor.scalar_type() == theirs) return ours;
@@ -53,12 +58,35 @@ DataType data_type_of(const torch::Tensor& tensor, const std::string& name) {
             "; kolo takes float64/32/16, bfloat16, int64/32/16/8, uint8, bool and complex64/128");
 }
 
+std::string device_misfit(torch::Device device, int ordinal) {
+  if (device.is_cpu() || (device.is_cuda() && device.index() == ordinal)) return {};
+  if (!device.is_cuda()) return "kolo takes tensors on cpu and cuda; move it to kolo::device()";
+  if (!cuda_built()) return "this build of kolo has no CUDA; move it to the CPU";
+  if (ordinal < 0) {
+    return fmt::format("rank {} has no CUDA device (kolo-info says why); move it to the CPU",
+                       rank());
+  }
+  return fmt::format(
+      "rank {}'s device is cuda:{}; move it to kolo::device(), or choose the device "
+      "by KOLO_DEVICE or InitOptions::device",
+      rank(), ordinal);
+}
+
+void check_one_device(const torch::Tensor& a, const torch::Tensor& b, const std::string& name) {
+  if (a.device() == b.device() || (a.is_cpu() && b.is_cpu())) return;
+  raise(ErrorCode::kInvalidArgument,
+        fmt::format("tensor {}: one tensor of the call is on {} and another on {}; all of a call "
+                    "are on one device",
+                    quoted(name), a.device().str(), b.device().str()));
+}
+
 void check_alike(const torch::Tensor& input, const torch::Tensor& output, const std::string& name) {
   if (!input.defined() || input.sizes() != output.sizes() ||
       input.scalar_type() != output.scalar_type()) {
     raise(ErrorCode::kInvalidArgument,
           "tensor " + quoted(name) + ": input and output differ in shape or type");
   }
+  check_one_device(input, output, name);
 }
 
 Shape shape_of(const torch::Tensor& tensor) { return tensor.sizes().vec(); }

@@ -9,10 +9,15 @@
 
 namespace kolo {
 
-/// Throws kInvalidArgument for an undefined tensor, kUnsupported for a type, layout or device that
-/// kolo does not take; the message names the tensor.
+/// Throws kInvalidArgument for an undefined tensor or one on a CUDA device that is not this rank's,
+/// kUnsupported for a type, layout or device that kolo does not take; the message names the tensor.
 DataType data_type_of(const torch::Tensor& tensor, const std::string& name);
-/// Throws kInvalidArgument unless both have one shape and type.
+/// Why a tensor on `device` cannot be taken by a rank that has CUDA device `ordinal` (−1: none);
+/// empty if it can.
+std::string device_misfit(torch::Device device, int ordinal);
+/// Throws kInvalidArgument unless both are on one device.
+void check_one_device(const torch::Tensor& a, const torch::Tensor& b, const std::string& name);
+/// Throws kInvalidArgument unless both have one shape, type and device.
 void check_alike(const torch::Tensor& input, const torch::Tensor& output, const std::string& name);
 Shape shape_of(const torch::Tensor& tensor);
 /// Throws a kolo::Exception.

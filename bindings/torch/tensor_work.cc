@@ -1,4 +1,6 @@
 // Waiting for an operation on a tensor. Called by user threads.
+#include "bindings/torch/device_stream.h"
+
 #include <kolo/torch/tensor_work.h>
 
 #include <utility>
@@ -10,25 +12,30 @@ TensorWork::TensorWork(TensorWorkParts parts)
       result_(std::move(parts.result)),
       staging_(std::move(parts.staging)),
       allocated_(std::move(parts.allocated)),
-      format_(parts.format) {}
+      format_(parts.format),
+      device_(parts.device) {}
 
 torch::Tensor TensorWork::wait() {
   synchronize(*work_);
+  order_current_stream(*work_, device_);
   if (allocated_ != nullptr) {
     const torch::NoGradGuard no_grad;
+    keep_for_current_stream(*allocated_);
     result_ = allocated_->contiguous(format_);
     allocated_.reset();
   }
   if (staging_.defined()) {
     const torch::NoGradGuard no_grad;
+    keep_for_current_stream(staging_);
     result_.detach().copy_(staging_);
     staging_.reset();
   }
+  keep_for_current_stream(result_);
   return result_;
 }
 
 void TensorWork::drain() {
-  if (work_ != nullptr) static_cast<void>(work_->wait());
+  if (work_ != nullptr && work_->wait().ok()) order_current_stream(*work_, device_);
 }
 
 torch::Tensor synchronize(TensorWork& work) { return work.wait(); }

@@ -6,10 +6,10 @@
 
 namespace kolo {
 
-/// A contiguous CPU tensor of zeros in memory of kolo::allocate(), with the type of `options`:
-/// all-reduces in place on it copy nothing between ranks of one host. An ordinary tensor otherwise.
-/// Throws kInvalidArgument for a negative size, kUnsupported for another device, kOutOfMemory. Any
-/// thread.
+/// A contiguous tensor of zeros with the type and device of `options`. On the CPU in memory of
+/// kolo::allocate(): all-reduces in place on it copy nothing between ranks of one host. On a CUDA
+/// device an ordinary tensor. Throws kInvalidArgument for a negative size, kUnsupported for another
+/// kind of device, kOutOfMemory. Any thread.
 KOLO_API torch::Tensor shared_zeros(torch::IntArrayRef sizes,
                                     const torch::TensorOptions& options = {});
 

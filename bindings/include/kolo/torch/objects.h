@@ -1,8 +1,8 @@
 // Values that are no tensors of one shape, sent to all ranks: std::string (any bytes),
 // torch::IValue and whatever torch::save and torch::load take (a tensor of any type, a vector of
 // tensors, …). Collective; for state and settings, not for every step: a value goes as a copy of
-// its bytes. (After horovod.torch.broadcast_object and allgather_object.) Any thread, as for
-// tensors.
+// its bytes. Tensors arrive on the CPU; those inside a torch::IValue must be there. (After
+// horovod.torch.broadcast_object and allgather_object.) Any thread, as for tensors.
 #pragma once
 
 #include <kolo/kolo.h>
@@ -61,7 +61,7 @@ T from_bytes(std::string bytes) {
   } else {
     std::istringstream stream(std::move(bytes));
     T value;
-    torch::load(value, stream);
+    torch::load(value, stream, torch::Device(torch::kCPU));
     return value;
   }
 }

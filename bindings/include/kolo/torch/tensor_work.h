@@ -1,4 +1,8 @@
 // TensorWork: the handle on an operation on a tensor. Used by one thread at a time.
+//
+// On CUDA tensors, wait() lets the current stream of the waiting thread go on after the operation,
+// and the result is that stream's to use: the host does not wait for the device. done() tells that
+// the operation is handed in to the device, or has failed.
 #pragma once
 
 #include <kolo/export.h>
@@ -25,7 +29,8 @@ class KOLO_API TensorWork {
   bool done() const { return work_->done(); }
   /// Waits; the result. Throws what the operation failed with. May be called again.
   torch::Tensor wait();
-  /// Waits until nobody touches the memory any more, whatever the outcome.
+  /// Waits until nobody touches the memory any more, whatever the outcome; on CUDA tensors, what
+  /// the current stream is given from now on comes after that.
   void drain();
   /// As Work::contributors(). Precondition: done.
   int contributors() const { return work_->contributors(); }
@@ -38,6 +43,7 @@ class KOLO_API TensorWork {
   torch::Tensor staging_;                     ///< contiguous memory of a result that is not
   std::shared_ptr<torch::Tensor> allocated_;  ///< the result, where the agreement told its shape
   torch::MemoryFormat format_ = torch::MemoryFormat::Contiguous;  ///< which that result gets
+  torch::Device device_ = torch::kCPU;                            ///< of the operation's memory
 };
 
 /// What a TensorWork is made of.
@@ -47,6 +53,7 @@ struct TensorWorkParts {
   torch::Tensor staging = {};
   std::shared_ptr<torch::Tensor> allocated = {};
   torch::MemoryFormat format = torch::MemoryFormat::Contiguous;  ///< of what is allocated
+  torch::Device device = torch::kCPU;                            ///< of the operation's memory
 };
 
 /// Waits; the result, or what the operation failed with.

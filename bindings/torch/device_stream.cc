@@ -1,0 +1,70 @@
+// Only c10's interface to devices is used, which every LibTorch has: the same code serves builds
+// without CUDA, and tests with a device of their own.
+#include "bindings/torch/device_stream.h"
+
+#include "bindings/torch/tensor_memory.h"
+
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+
+namespace kolo {
+namespace {
+
+/// A template, so that older LibTorch, whose streams keep their handle to themselves, compiles.
+template <class Stream>
+void* handle_of(const Stream& stream) {
+  if constexpr (requires { stream.native_handle(); }) {
+    return stream.native_handle();
+  } else {
+    raise(ErrorCode::kUnsupported,
+          "this LibTorch does not tell the handles of its streams; tensors on " +
+              stream.device().str() + " need a later one, of 2.11 or more");
+  }
+}
+
+}  // namespace
+
+c10::Stream stream_of(torch::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+std::optional<CudaStream> current_stream(torch::Device device) {
+  if (device.is_cpu()) return std::nullopt;
+  return CudaStream{handle_of(stream_of(device))};
+}
+
+void order_current_stream(const Work& work, torch::Device device) {
+  const std::optional<CudaStream> stream = current_stream(device);
+  if (!stream) return;
+  if (Status ordered = work.order(*stream); !ordered.ok()) throw Exception(ordered.error());
+}
+
+void keep_for_current_stream(const torch::Tensor& tensor) {
+  if (!tensor.defined() || tensor.device().is_cpu() || !tensor.has_storage()) return;
+  const c10::impl::VirtualGuardImpl guard(tensor.device().type());
+  guard.recordDataPtrOnStream(tensor.storage().data_ptr(), guard.getStream(tensor.device()));
+}
+
+void ReadyStreams::add(torch::Device device) {
+  if (device.is_cpu()) return;
+  const c10::Stream stream = stream_of(device);
+  if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) {
+    streams_.push_back(stream);
+  }
+}
+
+void ReadyStreams::join() {
+  for (const c10::Stream& stream : streams_) {
+    const c10::Stream current = stream_of(stream.device());
+    if (current == stream) continue;
+    // What the stream was given since add() is waited for, too: nothing or little.
+    c10::Event event(stream.device_type());
+    event.record(stream);
+    event.block(current);
+  }
+  streams_.clear();
+}
+
+}  // namespace kolo
