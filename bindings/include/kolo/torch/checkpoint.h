@@ -2,6 +2,9 @@
 // needs to go on. A program without kolo reads the model by torch::load(module, path), which leaves
 // the rest alone. Collective: only rank 0 touches the file system, so the others need not share it.
 //
+// Tensors are saved as the CPU has them and loaded to where the module's and optimizer's are, so
+// that a run may go on with other devices.
+//
 // The file is a ZIP archive of LibTorch whose comment holds its length, a checksum and the time, so
 // it is a plain archive for every reader, and a torn or damaged file is noticed. It replaces an
 // older one of its name in one step, after it has reached the disk: a crash leaves the old or the

@@ -14,6 +14,7 @@
 // - Parameters are copied to the other devices in each forward; on the first device they
 //   are shared. {cpu, cpu} is two replicas on the CPU.
 // - The module can be cloned: its class derives from torch::nn::Cloneable.
+// - A replica computes on what is the calling thread's current stream of its device.
 // - Random numbers (dropout) on one device are drawn by its replicas in any order.
 //
 // Used by one thread at a time. DistributedDataParallel with one process a device is faster.

@@ -24,7 +24,12 @@
 //   they are averages over devices and ranks. What DataParallel says of forward and buffers holds.
 // - One DistributedDataParallel per parameter, and no DistributedOptimizer for the same one.
 //
-// Used by one thread at a time; its hooks run on the thread that calls backward().
+// - A bucket on a CUDA device starts when its last gradient has been given to a stream, and after
+//   all of them, on whichever streams they are made. After backward() the current stream goes on
+//   behind the averages. Layers on the CPU and on this rank's CUDA device may be mixed.
+//
+// Used by one thread at a time; its hooks run on the thread that calls backward(), and for
+// parameters on a CUDA device on autograd's thread for it.
 #pragma once
 
 #include <kolo/export.h>

@@ -15,6 +15,9 @@
 //   cleared by module->zero_grad() after a backward are dropped at the next step().
 // - requires_grad may change between steps, on all ranks alike.
 //
+// - Parameters may be on the CPU or on this rank's CUDA device; those of one group on one device. A
+//   gradient starts after what it is made on, and step()'s stream goes on after the averages.
+//
 // Used by one thread at a time, like every optimizer; its hooks run on autograd's threads.
 #pragma once
 

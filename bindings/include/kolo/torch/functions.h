@@ -1,6 +1,12 @@
 // Collectives on tensors: allreduce, broadcast and messages; those that count in rows come with
-// row_functions.h. CPU tensors of any shape and strides: one that is not contiguous is copied and
-// copied back. Autograd does not see them.
+// row_functions.h. Tensors of any shape and strides, on the CPU or on this rank's CUDA device: one
+// that is not contiguous is copied and copied back. Autograd does not see them.
+//
+// CUDA tensors: an operation starts after what the current stream of the calling thread was given
+// before the call. wait(), and the blocking forms, let the current stream of the waiting thread go
+// on after the result; the host waits for agreement and handing in alone. So kolo's calls stand
+// among a program's own as LibTorch's do, whatever streams it uses, and tensors may be dropped at
+// once. All tensors of a call are on one device, and on all ranks alike on the CPU or on CUDA.
 //
 // Threads: any thread may submit, also several at once, as long as names differ or the unnamed
 // calls come in one order on every rank. A TensorWork itself is used by one thread at a time.

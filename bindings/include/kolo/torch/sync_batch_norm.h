@@ -4,18 +4,18 @@
 //
 // What is defined:
 // - Forward in training and its backward are collective, one all-reduce each: sums and counts of
-// each
-//   channel, so batches may differ in size between ranks, down to none. Their calls are unnamed and
-//   come in one order on every rank.
+//   each channel, so batches may differ in size between ranks, down to none. Their calls are
+//   unnamed and come in one order on every rank.
 // - The gradient of the input is that of the sum over ranks of each rank's loss; those of weight
-// and
-//   bias are this rank's part, which DistributedDataParallel or DistributedOptimizer then average.
+//   and bias are this rank's part, which DistributedDataParallel or DistributedOptimizer then
+//   average.
 // - Running statistics are the same on every rank. eval() talks to nobody, as does a set of one
-// rank.
+//   rank.
 // - Parameters, buffers and their names are those of torch::nn::BatchNorm, so files fit both.
 // - One replica a process: DataParallel and a DistributedDataParallel with several device_ids
-// refuse
-//   a module that has one.
+//   refuse a module that has one.
+// - On a CUDA device the host waits for the ranks' agreement, not for the device, but where a
+//   channel has a single value on this rank, and with cumulative averages (momentum nullopt).
 //
 // Used by one thread at a time.
 #pragma once
