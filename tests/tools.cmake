@@ -112,3 +112,8 @@ add_test(NAME bench_chooser COMMAND ${PROJECT_SOURCE_DIR}/tools/bench chooser --
   -e 64 -f 16 -n 3 --budget 0.1 --limit 1000 -T 40 --program $<TARGET_FILE:kolo-chooser>)
 set_tests_properties(bench_chooser PROPERTIES TIMEOUT 120 LABELS tools SKIP_RETURN_CODE 77
   PROCESSORS 2 RUN_SERIAL ON)
+
+# What tools/gpu_check concludes of programs that pass, fail, cannot run or are missing.
+add_test(NAME gpu_check COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/gpu_check_test
+  --tool ${PROJECT_SOURCE_DIR}/tools/gpu_check)
+set_tests_properties(gpu_check PROPERTIES TIMEOUT 120 LABELS "tools")

@@ -44,12 +44,12 @@ class Context:
                 raise NotRun("no time is left")
             note = check.run(self)
         except NotRun as reason:
-            verdict, note = "not run", f"not run: {reason}"
+            verdict, note = "not run", str(reason)
         except Failed as reason:
             verdict, note = "FAILED", str(reason)
         row = {"check": check.name, "verdict": verdict,
                "seconds": round(time.monotonic() - started, 1), "note": note}
-        print(f"{check.name}: {verdict}, {note}", flush=True)
+        print(f"{check.name}: {verdict}: {note}", flush=True)
         return row
 
     def seconds_left(self):
