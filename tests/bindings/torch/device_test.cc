@@ -12,8 +12,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -38,11 +40,11 @@ class NotingDevice final : public c10::impl::DeviceGuardImplInterface {
   void setDevice(c10::Device device) const override { device_ = device.index(); }
   void uncheckedSetDevice(c10::Device device) const noexcept override { device_ = device.index(); }
   c10::Stream getStream(c10::Device device) const override {
-    return {c10::Stream::UNSAFE, device, current[device.index()]};
+    return c10::Stream(c10::Stream::UNSAFE, device, current[device.index()]);
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
-    return {c10::Stream::UNSAFE, stream.device(),
-            std::exchange(current[stream.device_index()], stream.id())};
+    return c10::Stream(c10::Stream::UNSAFE, stream.device(),
+                       std::exchange(current[stream.device_index()], stream.id()));
   }
   void* getStreamNativeHandle(const c10::Stream stream) const override {
     return &handles_[static_cast<std::size_t>(stream.id())];
@@ -78,7 +80,10 @@ class Devices : public testing::Test {
   /// A tensor of four numbers that says that it is on cuda:`index`.
   torch::Tensor far_tensor(c10::DeviceIndex index) {
     const torch::Device device(torch::kCUDA, index);
-    return at::from_blob(numbers_.data(), {4}, torch::TensorOptions().device(device), device);
+    return at::for_blob(numbers_.data(), {4})
+        .options(torch::TensorOptions().device(device))
+        .target_device(device)
+        .make_tensor();
   }
 
   const torch::Device first_{torch::kCUDA, 0};
