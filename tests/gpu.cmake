@@ -1,4 +1,10 @@
 # What only a GPU can show: programs that end with 77, which CTest calls "Skipped", where there is none.
+add_executable(nccl_check gpu/nccl_check.cc)
+kolo_configure_target(nccl_check)
+target_link_libraries(nccl_check PRIVATE kolo_test_support)
+add_test(NAME nccl_check COMMAND nccl_check)
+set_tests_properties(nccl_check PROPERTIES TIMEOUT 300 LABELS gpu SKIP_RETURN_CODE 77
+  RUN_SERIAL ON)
 if(NOT KOLO_HAS_CUDA)
   return()
 endif()

@@ -75,7 +75,7 @@ LIBRARIES = [
     ("NCCL", r"nccl\.h$", ("runtime/nccl/nccl_library.cc", "tools/perf/nccl_engine.cc")),
     ("hwloc", r"hwloc", ("runtime/topology/",)),
     ("Highway", r"hwy/", ("runtime/device/", "tests/runtime/device/")),
-    ("CUDA", r"cuda[A-Z_.]|cuda$|driver_types", ("runtime/device/cuda/", "runtime/nccl/", "tests/gpu/")),
+    ("CUDA", r"cuda[A-Z_.]|cuda$|driver_types", ("runtime/device/cuda/", "runtime/nccl/", "tests/gpu/", "tools/perf/cuda_gpu.cc")),
     ("spdlog", r"spdlog/", ("runtime/base/log.",)),
     ("CLI11", r"CLI/", ("examples/", "tools/", "tests/")),
     ("GoogleTest", r"g(test|mock)/", ("tests/",)),

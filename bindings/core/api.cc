@@ -214,7 +214,7 @@ int device_ordinal() {
 
 RuntimeInfo runtime_info() { return runtime_for("runtime_info")->info(); }
 
-bool cuda_built() { return false; }
+bool cuda_built() { return KOLO_CUDA_BUILT != 0; }
 bool nccl_built() { return nccl_is_built(); }
 std::string version() { return KOLO_VERSION; }
 

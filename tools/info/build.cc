@@ -3,22 +3,17 @@
 #include "runtime/device/accelerator.h"
 #include "runtime/topology/host.h"
 
+#include <kolo/device_report.h>
 #include <kolo/kolo.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 namespace kolo::info {
 namespace {
-
-bool exists(const std::string& path) {
-  std::error_code unknown;
-  return std::filesystem::exists(path, unknown);
-}
 
 nlohmann::json to_json(const std::vector<Part>& parts) {
   nlohmann::json rows = nlohmann::json::array();
@@ -44,28 +39,15 @@ Part cuda() {
 
 }  // namespace
 
-Part gpu_direct() {
-  Part part{"GPUDirect RDMA"};
-  if (!cuda_built()) {
-    part.remark = "this build has no CUDA";
-  } else if (!exists("/dev/nvidiactl")) {
-    part.remark = "no NVIDIA driver on this host";
-  } else if (!exists("/sys/class/infiniband")) {
-    part.remark = "no RDMA network card on this host";
-  } else if (!exists("/sys/module/nvidia_peermem")) {
-    part.remark = "module nvidia_peermem is not loaded (dma-buf is not looked at)";
-  } else {
-    part.there = true;
-  }
-  return part;
-}
-
 nlohmann::json build_json() {
   InitOptions options;
   options.init_method = "single://";
   init(options);
   const std::string list = runtime_info().transport;
+  const DeviceReport device = device_report();
   shutdown();
+  const Part gpu_direct{"GPUDirect RDMA", device.gpu_direct,
+                        device.ordinal < 0 ? device.reason : device.gpu_direct_reason};
   std::vector<Part> operations;
   for (const char* name : {"all-reduce", "all-gather", "broadcast", "reduce-scatter", "all-to-all",
                            "gather", "scatter", "send and receive", "barrier", "join", "Adasum"}) {
@@ -86,7 +68,7 @@ nlohmann::json build_json() {
        to_json({transport(list, "shared memory", "posix", "UCX finds none"),
                 transport(list, "CMA", "cma", "not allowed here"),
                 transport(list, "TCP", "tcp", "UCX finds no network"),
-                transport(list, "RDMA", "rc", "UCX finds no RDMA network card"), gpu_direct()})},
+                transport(list, "RDMA", "rc", "UCX finds no RDMA network card"), gpu_direct})},
       {"operations", to_json(operations)},
       {"devices", to_json({{"CPU", true, fmt::format("cores {}", fmt::join(cores, ", "))},
                            cuda(),

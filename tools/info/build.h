@@ -26,7 +26,4 @@ void print_build(const nlohmann::json& build);
 nlohmann::json knobs_json(const Environment& environment);
 void print_knobs(const nlohmann::json& knobs);
 
-/// Whether a network card may read a GPU's memory on this host, and why not.
-Part gpu_direct();
-
 }  // namespace kolo::info

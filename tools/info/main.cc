@@ -3,6 +3,7 @@
 #include "tools/info/build.h"
 #include "tools/info/doctor.h"
 
+#include <kolo/device_report.h>
 #include <kolo/kolo.h>
 
 #include <fmt/format.h>
@@ -52,10 +53,21 @@ nlohmann::json job_json() {
   nlohmann::json choices = nlohmann::json::array();
   for (const kolo::AllreduceChoice& choice : info.allreduces)
     choices.push_back({{"from_bytes", choice.from_bytes}, {"algorithm", choice.algorithm}});
+  const kolo::DeviceReport device = kolo::device_report();
   return {{"version", kolo::version()},
           {"mpi_built", kolo::mpi_built()},
           {"cuda_built", kolo::cuda_built()},
           {"nccl_built", kolo::nccl_built()},
+          {"device",
+           {{"ordinal", device.ordinal},
+            {"reason", device.reason},
+            {"name", device.name},
+            {"uuid", device.uuid},
+            {"versions", device.versions},
+            {"cuda_ipc", device.cuda_ipc},
+            {"cuda_ipc_reason", device.cuda_ipc_reason},
+            {"gpu_direct", device.gpu_direct},
+            {"gpu_direct_reason", device.gpu_direct_reason}}},
           {"size", kolo::size()},
           {"local_size", kolo::local_size()},
           {"cross_size", kolo::cross_size()},
@@ -77,6 +89,21 @@ std::string link_text(const nlohmann::json& link) {
                      link["GBps"].get<double>());
 }
 
+void print_device(const nlohmann::json& device) {
+  const auto text = [&](const char* name) { return device[name].get<std::string>(); };
+  if (device["ordinal"].get<int>() < 0) {
+    fmt::print("device           none on rank 0: {}\n", text("reason"));
+    return;
+  }
+  const auto yes = [&](const char* name) { return device[name].get<bool>() ? "yes" : "no"; };
+  fmt::print("device           {}, {}, {}\n", text("name"), text("uuid"), text("versions"));
+  fmt::print("CUDA IPC         {}: {}\n", yes("cuda_ipc"), text("cuda_ipc_reason"));
+  fmt::print(
+      "GPUDirect RDMA   {}: {} (transfers are staged through the host; not yet run on "
+      "hardware)\n",
+      yes("gpu_direct"), text("gpu_direct_reason"));
+}
+
 void print_job(const nlohmann::json& job) {
   const auto yes = [&](const char* name) { return job[name].get<bool>() ? "yes" : "no"; };
   fmt::print("kolo {}: MPI {}, CUDA {}, NCCL {}\n", job["version"].get<std::string>(),
@@ -85,6 +112,7 @@ void print_job(const nlohmann::json& job) {
              job["local_size"].get<int>(), job["cross_size"].get<int>());
   fmt::print("met by           {}\n", job["way_in"].get<std::string>());
   fmt::print("transport        {}\n", job["transport"].get<std::string>());
+  print_device(job["device"]);
   const auto shared = job["shared_bytes"].get<std::uint64_t>();
   if (shared == 0) {
     fmt::print("shared memory    none\n");

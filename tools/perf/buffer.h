@@ -1,6 +1,8 @@
 // The memory that kolo-perf measures on. Header-only; main thread.
 #pragma once
 
+#include "tools/perf/gpu.h"
+
 #include <kolo/kolo.h>
 
 #include <cstddef>
@@ -19,8 +21,25 @@ enum class Memory {
 /// tensors, so that no library meets a line that two vectors share.
 class Buffer {
  public:
-  Buffer(std::size_t size, Memory memory) : size_(size), data_(allocate_as(memory, size)) {
+  /// `gpu`: what is measured on is its memory, and data() is the host's copy.
+  Buffer(std::size_t size, Memory memory, Gpu* gpu = nullptr)
+      : size_(size), data_(allocate_as(memory, size)), gpu_(gpu) {
     std::memset(data_.get(), 0, size_);
+    if (gpu_ == nullptr) return;
+    on_gpu_ = gpu_->allocate(size_);
+    push();
+  }
+
+  /// What is measured on.
+  std::byte* place() const {
+    return static_cast<std::byte*>(gpu_ != nullptr ? on_gpu_.get() : data_.get());
+  }
+  /// What the host has written goes there, or what is there comes to the host.
+  void push() const {
+    if (gpu_ != nullptr) gpu_->copy(on_gpu_.get(), data_.get(), size_);
+  }
+  void pull() const {
+    if (gpu_ != nullptr) gpu_->copy(data_.get(), on_gpu_.get(), size_);
   }
 
   std::byte* data() const { return static_cast<std::byte*>(data_.get()); }
@@ -37,6 +56,8 @@ class Buffer {
 
   std::size_t size_;
   std::shared_ptr<void> data_;
+  Gpu* const gpu_;
+  std::shared_ptr<void> on_gpu_;
 };
 
 }  // namespace kolo::perf

@@ -3,6 +3,7 @@
 // engine's library throws or aborts on is left to it.
 #pragma once
 
+#include "tools/perf/gpu.h"
 #include "tools/perf/problem.h"
 
 #include <kolo/error.h>
@@ -34,8 +35,8 @@ class Engine {
 
 /// Whether kolo's ordered door has it; all else is named.
 bool is_ordered(Collective collective);
-/// kolo through its public interface.
-std::unique_ptr<Engine> kolo_engine(ApiDoor door);
+/// kolo through its public interface; with a GPU by the named door alone, and done when the GPU is.
+std::unique_ptr<Engine> kolo_engine(ApiDoor door, Gpu* gpu);
 /// Each rank copies the operation's bytes from one buffer into another at the same time: the limit
 /// that the memory sets. It is no collective and its result is not verified.
 std::unique_ptr<Engine> memcpy_engine();
@@ -47,7 +48,10 @@ Result<std::unique_ptr<Engine>> gloo_engine();
 /// oneCCL on host memory. Collective. kUnsupported without it.
 Result<std::unique_ptr<Engine>> oneccl_engine();
 
-/// "mpi", "gloo" or "oneccl", as --compare names them.
-Result<std::unique_ptr<Engine>> peer_engine(std::string_view name);
+/// NCCL's all-reduce. Collective. kUnsupported without it, or without a GPU.
+Result<std::unique_ptr<Engine>> nccl_engine(Gpu* gpu);
+
+/// "mpi", "gloo", "oneccl" or "nccl", as --compare names them; those on host memory take no GPU.
+Result<std::unique_ptr<Engine>> peer_engine(std::string_view name, Gpu* gpu);
 
 }  // namespace kolo::perf

@@ -4,13 +4,20 @@
 
 #include <fmt/format.h>
 #include <cstring>
+#include <stdexcept>
 
 namespace kolo::perf {
 namespace {
 
 class KoloEngine final : public Engine {
  public:
-  explicit KoloEngine(ApiDoor door) : door_(door) {}
+  KoloEngine(ApiDoor door, Gpu* gpu) : door_(gpu != nullptr ? ApiDoor::kNamed : door), gpu_(gpu) {
+    if (gpu == nullptr) return;
+    options_.stream = gpu->stream();
+    reduce_options_.stream = gpu->stream();
+    scatter_options_.stream = gpu->stream();
+    message_options_.stream = gpu->stream();
+  }
 
   std::string_view name() const override { return "kolo"; }
 
@@ -39,6 +46,12 @@ class KoloEngine final : public Engine {
 
   void run(const Problem& problem, const std::byte* input, std::byte* output,
            bool /*in_place*/) override {
+    collect(problem, input, output);
+    if (gpu_ != nullptr) gpu_->synchronize();
+  }
+
+ private:
+  void collect(const Problem& problem, const std::byte* input, std::byte* output) {
     const auto allocate = [output](const Shape&) { return static_cast<void*>(output); };
     const DataType type = problem.type;
     if (door_ == ApiDoor::kOrdered && is_ordered(problem.collective))
@@ -60,18 +73,22 @@ class KoloEngine final : public Engine {
       case Collective::kScatter:
         return scatter(input, whole_shape_, type, problem.root, {}, allocate, options_);
       case Collective::kSendrecv: {
-        const auto sent = send_async(input, problem.count, type, (rank() + 1) % size());
-        const auto received =
-            recv_async(output, problem.count, type, (rank() + size() - 1) % size());
+        const auto sent =
+            send_async(input, problem.count, type, (rank() + 1) % size(), message_options_);
+        const auto received = recv_async(output, problem.count, type,
+                                         (rank() + size() - 1) % size(), message_options_);
         synchronize(*received);
-        return synchronize(*sent);
+        synchronize(*sent);
+        if (gpu_ == nullptr) return;
+        const Status ordered = received->order(gpu_->stream());
+        if (!ordered.ok()) throw std::runtime_error(ordered.error().message);
+        return;
       }
       case Collective::kBarrier:
-        return barrier(options_);
+        return barrier({.name = name_});
     }
   }
 
- private:
   static void run_ordered(const Problem& problem, const std::byte* input, std::byte* output) {
     const DataType type = problem.type;
     switch (problem.collective) {
@@ -95,8 +112,10 @@ class KoloEngine final : public Engine {
   }
 
   const ApiDoor door_;
+  Gpu* const gpu_;
   std::string name_;
   CollectiveOptions options_;
+  MessageOptions message_options_;
   AllreduceOptions reduce_options_;
   ReducescatterOptions scatter_options_;
   Shape shape_;
@@ -123,15 +142,22 @@ bool is_ordered(Collective collective) {
          collective != Collective::kSendrecv;
 }
 
-std::unique_ptr<Engine> kolo_engine(ApiDoor door) { return std::make_unique<KoloEngine>(door); }
+std::unique_ptr<Engine> kolo_engine(ApiDoor door, Gpu* gpu) {
+  return std::make_unique<KoloEngine>(door, gpu);
+}
 std::unique_ptr<Engine> memcpy_engine() { return std::make_unique<MemcpyEngine>(); }
 
-Result<std::unique_ptr<Engine>> peer_engine(std::string_view name) {
+Result<std::unique_ptr<Engine>> peer_engine(std::string_view name, Gpu* gpu) {
+  if (name == "nccl") return nccl_engine(gpu);
+  if (gpu != nullptr) {
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("--compare {}: it takes host memory, not --device cuda", name)};
+  }
   if (name == "mpi") return mpi_engine();
   if (name == "gloo") return gloo_engine();
   if (name == "oneccl") return oneccl_engine();
   return Error{ErrorCode::kInvalidArgument,
-               fmt::format("--compare {}: it takes mpi, gloo and oneccl", name)};
+               fmt::format("--compare {}: it takes mpi, gloo, oneccl and nccl", name)};
 }
 
 }  // namespace kolo::perf

@@ -29,11 +29,12 @@ bool write_json(const std::string& path, const nlohmann::json& report) {
   return static_cast<bool>(file.flush());
 }
 
-std::vector<std::unique_ptr<perf::Engine>> engines_of(const perf::Options& options) {
+std::vector<std::unique_ptr<perf::Engine>> engines_of(const perf::Options& options,
+                                                      perf::Gpu* gpu) {
   std::vector<std::unique_ptr<perf::Engine>> engines;
-  engines.push_back(perf::kolo_engine(options.sweep.door));
+  engines.push_back(perf::kolo_engine(options.sweep.door, gpu));
   for (const std::string& name : options.peers) {
-    auto engine = perf::peer_engine(name);
+    auto engine = perf::peer_engine(name, gpu);
     if (!engine) throw std::runtime_error(engine.error().message);
     engines.push_back(std::move(engine.value()));
   }
@@ -51,6 +52,7 @@ nlohmann::json header_of(const perf::Options& options) {
             {"warmup", series.warmup},
             {"batch", series.batch},
             {"check", series.check},
+            {"device", series.gpu != nullptr ? "cuda" : "host"},
             {"memory", series.memory == perf::Memory::kShared ? "shared" : "private"},
             {"rewrite", series.rewrite}}}};
 }
@@ -72,17 +74,27 @@ int run(int argc, char** argv) {
     if (root < size()) continue;
     throw std::runtime_error(fmt::format("-r {}: there are {} ranks, from 0 on", root, size()));
   }
+  std::unique_ptr<perf::Gpu> gpu;
+  if (options->on_gpu) {
+    if (!options->step.empty() || options->limit)
+      throw std::runtime_error("--device cuda: neither --step nor --limit is for it");
+    auto opened = perf::open_gpu();
+    if (!opened) throw std::runtime_error(opened.error().message);
+    gpu = std::move(opened.value());
+    options->sweep.series.gpu = gpu.get();
+    options->sweep.door = perf::ApiDoor::kNamed;
+  }
   nlohmann::json report = header_of(*options);
   bool wrong = false;
   if (!options->step.empty()) {
     const perf::SeriesOptions& series = options->sweep.series;
-    auto peers = engines_of(*options);
+    auto peers = engines_of(*options, nullptr);
     peers.erase(peers.begin());
     report["step"] =
         perf::run_step({options->step, series.iterations, series.warmup, series.memory}, peers);
     wrong = report["step"]["wrong"] != 0;
   } else {
-    report["rows"] = perf::run_sweep(options->sweep, engines_of(*options));
+    report["rows"] = perf::run_sweep(options->sweep, engines_of(*options, gpu.get()));
     wrong = perf::has_wrong(report["rows"]);
   }
   if (rank() == 0 && !options->json.empty() && !write_json(options->json, report)) {

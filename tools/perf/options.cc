@@ -20,6 +20,7 @@ constexpr const char* kFooter = R"(examples:
   mpirun -np 2 kolo-perf --step --compare mpi             # beside MPI_Allreduce of as many bytes
   mpirun -np 2 kolo-perf --step small                     # 1,000 tensors of 4 floats
   mpirun -np 2 kolo-perf --memory shared                  # on memory that the ranks share
+  mpirun -np 2 kolo-perf --device cuda --compare nccl     # on the ranks' GPUs
 
 Columns are those of nccl-tests. time: median of the repetitions, each the mean over the ranks; busbw:
 algbw times nccl-tests' factor of the collective; #wrong: elements that differ from the exact result,
@@ -38,7 +39,7 @@ kolo-perf is linked with; tools/bench peers compares with further ones, and oneC
 
 The report of -J is one object:
   kolo, ranks, hosts      version, number of ranks and of hosts
-  options                 iters, warmup, batch, check, memory, rewrite
+  options                 iters, warmup, batch, check, device, memory, rewrite
   rows[]                  one a size and state: collective, size (B), count, type, redop, root (null:
                           none), door, state, probe_ns, busy (0 to 1), samples, dropped, and
     results[]             engine, in_place, time_us (median), p10_us, p50_us, p90_us, p99_us,
@@ -103,6 +104,7 @@ struct Texts {
   int check = 1;
   int rewrite = 1;
   std::string memory = "private";
+  std::string device = "host";
 };
 
 void add_what(CLI::App& app, Texts& texts, SweepOptions& sweep) {
@@ -166,6 +168,12 @@ void add_how(CLI::App& app, Texts& texts, Options& options) {
          "gives it")
       ->check(CLI::IsMember({"private", "shared"}))
       ->capture_default_str();
+  app.add_option(
+         "--device", texts.device,
+         "whose memory: host; cuda: each rank's GPU, by the named door, timed until the GPU "
+         "is done")
+      ->check(CLI::IsMember({"host", "cuda"}))
+      ->capture_default_str();
   app.add_option("-T,--timeout", options.timeout_s, "give up after so many seconds; 0: never")
       ->capture_default_str();
   app.add_option(
@@ -174,8 +182,9 @@ void add_how(CLI::App& app, Texts& texts, Options& options) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--compare", options.peers,
-                 "measure these, too, in turn with kolo: mpi, gloo, oneccl")
-      ->check(CLI::IsMember({"mpi", "gloo", "oneccl"}))
+                 "measure these, too, in turn with kolo: mpi, gloo, oneccl; nccl with --device "
+                 "cuda")
+      ->check(CLI::IsMember({"mpi", "gloo", "oneccl", "nccl"}))
       ->delimiter(',');
   app.add_flag("--limit", options.limit, "measure a memcpy of the same bytes on all ranks, too");
   app.add_flag("-P,--percentiles", sweep.percentiles, "print the 10th, 90th and 99th percentile");
@@ -213,6 +222,7 @@ std::optional<Options> parse(int argc, char** argv, int* exit_code) {
   sweep.series.check = texts.check == 1;
   sweep.series.rewrite = texts.rewrite == 1;
   sweep.series.memory = texts.memory == "shared" ? Memory::kShared : Memory::kPrivate;
+  options.on_gpu = texts.device == "cuda";
   options.all_roots = texts.root == "all";
   if (!options.all_roots) sweep.roots = {std::stoi(texts.root)};
   return options;

@@ -17,6 +17,7 @@ struct Options {
   std::string json = {};   ///< path; empty: none
   unsigned timeout_s = 0;  ///< 0: none
   bool all_roots = false;
+  bool on_gpu = false;
 };
 
 /// Nothing: the program ends with `exit_code`, as after --help or a wrong option.

@@ -23,9 +23,9 @@ class Bench {
         options_(options),
         content_(input_of(problem, rank(), size())),
         expected_(expected_of(problem, rank(), size())),
-        input_(bytes(input_count(problem, rank(), size())), options.memory),
+        input_(bytes(input_count(problem, rank(), size())), options.memory, options.gpu),
         // A broadcast's root has its input there.
-        output_(bytes(output_count(problem, rank(), size())), options.memory) {}
+        output_(bytes(output_count(problem, rank(), size())), options.memory, options.gpu) {}
 
   /// Microseconds of one operation.
   double time(const Variant& variant) {
@@ -43,6 +43,7 @@ class Bench {
       rewrite(variant);
       run(variant);
     }
+    output_.pull();
     return count_wrong(problem_, expected_, output_.data());
   }
 
@@ -54,16 +55,23 @@ class Bench {
   void rewrite(const Variant& variant) {
     // So that a result which was never written is not taken for the one before.
     std::memset(output_.data(), 0xA5, output_.size());
-    write(content_, problem_.type, input_at(variant));
+    write(content_, problem_.type, host_input_at(variant));
+    input_.push();
+    output_.push();
   }
 
-  std::byte* input_at(const Variant& variant) {
+  std::byte* host_input_at(const Variant& variant) {
     if (!variant.in_place) return input_.data();
     return output_.data() + bytes(place_in_output(problem_, rank()).value_or(0));
   }
+  std::byte* input_at(const Variant& variant) {
+    const bool in_place = variant.in_place;
+    return (in_place ? output_.place() : input_.place()) +
+           (host_input_at(variant) - (in_place ? output_.data() : input_.data()));
+  }
 
   void run(const Variant& variant) {
-    variant.engine->run(problem_, input_at(variant), output_.data(), variant.in_place);
+    variant.engine->run(problem_, input_at(variant), output_.place(), variant.in_place);
   }
 
   const Problem& problem_;

@@ -18,6 +18,7 @@ struct SeriesOptions {
   bool check = true;    ///< verify every element: each operation's, or one more's a sample
   bool rewrite = true;  ///< each sample starts from buffers that this rank has just written
   Memory memory = Memory::kPrivate;
+  Gpu* gpu = nullptr;  ///< what is measured on is its memory
 };
 
 /// What is timed: one engine's operation, in one of its two forms.
