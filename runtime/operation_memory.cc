@@ -12,11 +12,11 @@ namespace kolo {
 namespace {
 
 /// A block of what is summed, of which a rank packs and sums a part. With larger ones, operations
-/// that run at once drive each other out of the caches; an operation that fills these by itself
-/// has fewer notices to send.
+/// that run at once drive each other out of the caches; with smaller ones, there are more notices
+/// to send, which is what counts where nothing is packed.
 constexpr std::size_t kSummedBlock = 512 << 10;
 constexpr std::size_t kLargeSummedBlock = 1 << 20;
-constexpr std::size_t kLargeSum = 32 << 20;
+constexpr std::size_t kLargeSum = 4 << 20;
 
 }  // namespace
 
