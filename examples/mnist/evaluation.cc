@@ -21,7 +21,7 @@ std::vector<std::int64_t> gather(std::int64_t value) {
 
 /// FNV-1a on 64 bits.
 void hash_into(std::uint64_t& hash, const torch::Tensor& tensor) {
-  const torch::Tensor values = tensor.detach().contiguous();
+  const torch::Tensor values = tensor.detach().cpu().contiguous();
   const auto* const bytes = static_cast<const std::uint8_t*>(values.data_ptr());
   for (std::size_t i = 0; i < values.nbytes(); ++i) hash = (hash ^ bytes[i]) * 0x100000001b3U;
 }

@@ -29,6 +29,8 @@ std::optional<int> parse(int argc, char** argv, Flags& flags) {
   app.add_option("--seed", flags.seed, "Of the weights, the order of images and dropout");
   app.add_flag("!--no-dropout", flags.dropout,
                "Train without dropout: the same losses for any number of ranks");
+  app.add_option("--device", flags.device, "auto (a GPU where there is one), cpu or cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option("--threads", flags.threads, "Compute threads per rank (0: cores / ranks per host)")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--spawn", flags.spawn, "Start so many ranks on this host, without a launcher")

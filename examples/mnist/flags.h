@@ -18,6 +18,7 @@ struct Flags {
   int threads = 0;                ///< that a rank computes with; 0: cores / ranks on this host
   int spawn = 0;                  ///< ranks to start on this host; 0: a launcher has, or one rank
   std::int64_t max_steps = 0;     ///< 0: all steps of all epochs
+  std::string device = "auto";    ///< as kolo::device() takes it
   std::string progress = "auto";  ///< auto, bar or lines
   std::string losses_file;        ///< JSON lines, one a step; empty: none
   std::string report_file;        ///< JSON; empty: none

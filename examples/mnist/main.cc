@@ -56,8 +56,8 @@ std::vector<double> sum_over_ranks(const std::vector<double>& losses) {
 }
 
 int train(const Flags& flags, int argc, char** argv) {
-  kolo::init(argc, argv);                       // kolo: finds the other ranks
-  const torch::Device device = kolo::device();  // kolo: by local rank
+  kolo::init(argc, argv);                                   // kolo: finds the other ranks
+  const torch::Device device = kolo::device(flags.device);  // kolo: by local rank
   const bool speaks = kolo::rank() == 0;
   const int threads = flags.threads > 0 ? flags.threads : default_threads();
   torch::set_num_threads(threads);

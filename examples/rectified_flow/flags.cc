@@ -57,6 +57,8 @@ std::optional<int> parse(int argc, char** argv, Flags& flags) {
       ->check(multiple_of_8);
   app.add_option("--depth", flags.depth, "Residual blocks at the smallest extent")
       ->check(CLI::PositiveNumber);
+  app.add_option("--device", flags.device, "auto (a GPU where there is one), cpu or cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option("--threads", flags.threads, "Compute threads per rank")
       ->check(CLI::PositiveNumber);
   app.add_option(both("max-steps"), flags.max_steps,

@@ -15,7 +15,8 @@ struct Flags {
   std::int64_t epochs = 400;
   double learning_rate = 1e-4;
   std::uint64_t seed = 42;
-  std::size_t workers = 0;  ///< threads that read digits; 0: the training loop
+  std::string device = "auto";  ///< as kolo::device() takes it
+  std::size_t workers = 0;      ///< threads that read digits; 0: the training loop
   std::int64_t save_every = 10;
   std::filesystem::path output_dir = "results";
   std::filesystem::path checkpoint;  ///< to go on from; empty: none

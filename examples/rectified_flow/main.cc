@@ -48,9 +48,9 @@ void write_losses(const Flags& flags, const std::vector<double>& losses) {
 }
 
 /// A row of each digit's samples.
-void draw_samples(const Flags& flags, Network& network, std::int64_t epoch) {
-  const torch::Tensor digits = torch::arange(kDigits).repeat_interleave(flags.samples);
-  const torch::Tensor images = sample(network, digits, flags.sample_steps, flags.seed);
+void draw_samples(const Flags& flags, Network& network, torch::Device device, std::int64_t epoch) {
+  const torch::Tensor digits = torch::arange(kDigits).repeat_interleave(flags.samples).to(device);
+  const torch::Tensor images = sample(network, digits, flags.sample_steps, flags.seed).cpu();
   write_grid(flags.output_dir / fmt::format("samples_epoch_{}.png", epoch), images, flags.samples);
 }
 
@@ -71,8 +71,8 @@ std::int64_t resume(const Flags& flags, const kolo::CheckpointParts& parts) {
 void train(const Flags& flags, int argc, char** argv) {
   const fs::path folder = flags.data.empty() ? mnist::default_data_folder() : fs::path(flags.data);
   const mnist::Digits digits = mnist::load_digits(folder, "train");
-  kolo::init(argc, argv);                       // kolo: finds the other ranks
-  const torch::Device device = kolo::device();  // kolo: by local rank
+  kolo::init(argc, argv);                                   // kolo: finds the other ranks
+  const torch::Device device = kolo::device(flags.device);  // kolo: by local rank
   torch::set_num_threads(flags.threads);
   torch::manual_seed(flags.seed);
 
@@ -148,7 +148,7 @@ void train(const Flags& flags, int argc, char** argv) {
     }
     if (epoch % flags.save_every != 0 && epoch != flags.epochs) continue;
     network->eval();
-    if (speaks) draw_samples(flags, network, epoch);
+    if (speaks) draw_samples(flags, network, device, epoch);
     // kolo: rank 0 writes, in one step
     kolo::save_checkpoint(flags.output_dir / fmt::format("checkpoint_epoch_{}.pt", epoch), parts,
                           epoch);

@@ -8,7 +8,7 @@
 
 int main(int argc, char** argv) {
   const auto config = kolo::AcceleratorConfig::take_flags(argc, argv);  // kolo
-  return styles::run(argc, argv, "Trains with an Accelerator.", [&](const auto& flags) {
+  const auto train = [&](const styles::Flags& flags) {
     kolo::Accelerator accelerator(config);  // kolo
     const styles::Data data = styles::load(flags);
     auto recipe = kolo::loader_recipe(mnist::DigitDataset(data.train),  // kolo
@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
         auto loss = torch::nll_loss(model.forward(batch.data), batch.target);
         accelerator.backward(loss);  // kolo
         optimizer.step();
-        loss_sum += loss.template item<double>();
+        loss_sum += loss.item<double>();
         ++steps;
       }
       model.eval();
@@ -44,10 +44,11 @@ int main(int argc, char** argv) {
                     static_cast<double>(mine.right), static_cast<double>(mine.count)}},
                   torch::kFloat64))
               .sum(0);
-      accuracy = (all[1] / all[2]).template item<double>();
+      accuracy = (all[1] / all[2]).item<double>();
       if (accelerator.is_main_process())  // kolo
-        report.print(all[0].template item<double>(), accuracy, data.train.count());
+        report.print(all[0].item<double>(), accuracy, data.train.count());
     }
     accelerator.print(fmt::format("Accuracy: {:.2f} %", 100 * accuracy));  // kolo
-  });
+  };
+  return styles::run(argc, argv, "Trains with an Accelerator.", train, {.device = false});
 }

@@ -19,6 +19,11 @@ Data load(const Flags& flags) {
   return data;
 }
 
+torch::Device stock_device(const Flags& flags) {
+  if (flags.device != "auto") return torch::Device(flags.device);
+  return torch::cuda::is_available() ? torch::kCUDA : torch::kCPU;
+}
+
 Answers answer(const Forward& forward, const mnist::Digits& test, torch::Device device, int rank,
                int size) {
   constexpr std::int64_t kBatch = 250;
@@ -77,10 +82,14 @@ int run(int argc, char** argv, const std::string& about,
   app.add_option("--seed", flags.seed, "Of the weights, the order of images and dropout");
   app.add_option("--threads", flags.threads, "Compute threads per rank")
       ->check(CLI::PositiveNumber);
+  if (extra.device) {
+    app.add_option("--device", flags.device, "auto (a GPU where there is one), cpu or cuda")
+        ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  }
   if (extra.devices) {
     app.add_option_function<std::vector<std::string>>(
            "--devices", [&](const auto& names) { flags.devices = devices_of(names); },
-           "Devices of each process, e.g. cpu,cpu or cpu,cuda:0")
+           "Devices of each process, e.g. cpu,cpu or cpu,cuda")
         ->delimiter(',')
         ->default_str("cpu,cpu");
   }

@@ -21,7 +21,8 @@ struct Flags {
   std::size_t images = 0;  ///< of the training images, from the first; 0: all
   double learning_rate = 1e-3;
   std::uint64_t seed = 1;
-  int threads = 1;  ///< compute threads per rank
+  int threads = 1;              ///< compute threads per rank
+  std::string device = "auto";  ///< as kolo::device() takes it
   std::vector<torch::Device> devices = {torch::kCPU,
                                         torch::kCPU};  ///< where taken: of each process
   torch::ScalarType dtype = torch::kBFloat16;          ///< where taken: of autocast
@@ -30,6 +31,7 @@ struct Flags {
 /// Flags that not every program takes.
 struct Extra {
   bool devices = false;
+  bool device = true;
   bool dtype = false;
 };
 
@@ -39,6 +41,9 @@ struct Data {
 };
 /// With the first `images` for training. Throws as mnist::load_digits.
 Data load(const Flags& flags);
+
+/// What --device says, without kolo: "auto" is the first GPU, or the CPU where there is none.
+torch::Device stock_device(const Flags& flags);
 
 /// The right answers among the test digits `rank`, `rank` + `size`, …, and how many these are.
 struct Answers {

@@ -8,8 +8,8 @@
 
 int main(int argc, char** argv) {
   const auto train = [&](const styles::Flags& flags) {
-    kolo::init(argc, argv);                       // kolo
-    const torch::Device device = kolo::device();  // kolo
+    kolo::init(argc, argv);                                   // kolo
+    const torch::Device device = kolo::device(flags.device);  // kolo
     const styles::Data data = styles::load(flags);
     kolo::DistributedSampler sampler(data.train.count());  // kolo
     auto loader = torch::data::make_data_loader(mnist::DigitDataset(data.train), sampler,

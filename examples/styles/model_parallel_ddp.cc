@@ -44,14 +44,18 @@ int main(int argc, char** argv) {
   const auto train = [&](const styles::Flags& flags) {
     kolo::init(argc, argv);  // kolo
     if (flags.devices.size() != 2) throw std::invalid_argument("--devices takes two: first,second");
-    const torch::Device device = flags.devices.back();  // kolo: of what forward returns
+    // kolo: "cuda" is this rank's GPU
+    const auto own = [](torch::Device named) {
+      return named.is_cuda() && !named.has_index() ? kolo::device("cuda") : named;
+    };
+    const torch::Device device = own(flags.devices.back());  // kolo: of what forward returns
     const styles::Data data = styles::load(flags);
     kolo::DistributedSampler sampler(data.train.count());  // kolo
     auto loader = torch::data::make_data_loader(mnist::DigitDataset(data.train), sampler,
                                                 torch::data::DataLoaderOptions(flags.batch_size));
 
-    SplitNetwork network(flags.devices.front(), flags.devices.back());  // kolo
-    kolo::DistributedDataParallel ddp(network);                         // kolo
+    SplitNetwork network(own(flags.devices.front()), device);  // kolo
+    kolo::DistributedDataParallel ddp(network);                // kolo
     torch::optim::AdamW optimizer(network->parameters(), flags.learning_rate);
 
     double accuracy = 0;
@@ -84,5 +88,5 @@ int main(int argc, char** argv) {
     if (kolo::rank() == 0) fmt::print("Accuracy: {:.2f} %\n", 100 * accuracy);
   };
   return styles::run(argc, argv, "Trains with layers on two devices and DistributedDataParallel.",
-                     train, {.devices = true});
+                     train, {.devices = true, .device = false});
 }

@@ -5,7 +5,7 @@
 
 int main(int argc, char** argv) {
   return styles::run(argc, argv, "Trains on one device, without kolo.", [](const auto& flags) {
-    const torch::Device device = torch::kCPU;
+    const torch::Device device = styles::stock_device(flags);
     const styles::Data data = styles::load(flags);
     torch::data::samplers::RandomSampler sampler(static_cast<std::int64_t>(data.train.count()));
     auto loader = torch::data::make_data_loader(mnist::DigitDataset(data.train), sampler,

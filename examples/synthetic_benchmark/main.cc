@@ -28,8 +28,9 @@ struct Flags {
   int batches_per_iteration = 10;
   int iterations = 10;
   bool fp16_allreduce = false;
-  int threads = 1;        ///< compute threads per rank
-  std::string json_file;  ///< empty: none
+  std::string device = "auto";  ///< as kolo::device() takes it
+  int threads = 1;              ///< compute threads per rank
+  std::string json_file;        ///< empty: none
 };
 
 /// A mean over the iterations and 1.96 standard deviations around it, which Horovod reports.
@@ -64,7 +65,7 @@ void write_json(const Flags& flags, const std::vector<double>& rates, const Spre
 
 void benchmark(const Flags& flags, int argc, char** argv) {
   kolo::init(argc, argv);
-  const torch::Device device = kolo::device();
+  const torch::Device device = kolo::device(flags.device);
   torch::set_num_threads(flags.threads);
   torch::manual_seed(static_cast<std::uint64_t>(kolo::rank()));
 
@@ -86,6 +87,7 @@ void benchmark(const Flags& flags, int argc, char** argv) {
       torch::cross_entropy_loss(network->forward(images), labels).backward();
       optimizer.step();
     }
+    if (device.is_cuda()) torch::cuda::synchronize(device.index());
   };
 
   kolo::print("Model: ", flags.model, ", ", parameter_count(*network), " parameters");
@@ -138,6 +140,8 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--num-iters", flags.iterations, "Measurements")->check(CLI::PositiveNumber);
   app.add_flag("--fp16-allreduce", flags.fp16_allreduce, "Gradients travel as float16");
+  app.add_option("--device", flags.device, "auto (a GPU where there is one), cpu or cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option("--threads", flags.threads, "Compute threads per rank")
       ->check(CLI::PositiveNumber);
   app.add_option("--json", flags.json_file, "Write the measurements, as JSON");

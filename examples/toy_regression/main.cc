@@ -15,6 +15,7 @@ struct Flags {
   std::size_t epochs = 4;
   double learning_rate = 0.5;
   std::uint64_t seed = 1;
+  std::string device = "auto";  ///< as kolo::device() takes it
 };
 
 /// Points of the plane, and on which side of a line they are; the same on every rank.
@@ -36,7 +37,7 @@ class Points : public torch::data::datasets::Dataset<Points> {
 };
 
 void train(const Flags& flags) {
-  const torch::Device device = kolo::device();
+  const torch::Device device = kolo::device(flags.device);
   Points points(flags.samples, flags.seed);
   torch::nn::Linear line(2, 1);
   line->to(device);
@@ -81,6 +82,8 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--epochs", flags.epochs, "Passes over the points")->check(CLI::PositiveNumber);
   app.add_option("--lr", flags.learning_rate, "SGD's learning rate")->check(CLI::PositiveNumber);
+  app.add_option("--device", flags.device, "auto (a GPU where there is one), cpu or cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option("--seed", flags.seed, "Of the points, the weights and the order");
   CLI11_PARSE(app, argc, argv);
   try {
