@@ -32,8 +32,12 @@ Status Operation::start_on_device() {
     KOLO_ASSIGN(stream_, accelerator->new_stream());
   }
   phase_ = Phase::kStagesIn;
-  for (const Entry& entry : plan_.entries)
+  for (const Entry& entry : plan_.entries) {
     if (entry.ready != nullptr) KOLO_TRY(stream_->wait(*entry.ready));
+    if (!entry.allocate || !entry.stream) continue;
+    KOLO_ASSIGN(const auto allocated, accelerator->record(entry.stream->handle));
+    KOLO_TRY(stream_->wait(*allocated));
+  }
   if (runs_over_nccl()) return start_over_nccl();
   if (!runs_on_device()) return stage_in();
   MemoryBinding binding;

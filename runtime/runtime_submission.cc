@@ -71,6 +71,7 @@ Result<Entry> Runtime::make_entry(Submission submission) {
   entry.work = std::make_shared<Work>(driver_);
   if (submission.stream && moves_data(entry.signature.kind)) {
     entry.signature.on_device = true;
+    entry.stream = submission.stream;
     if (nccl_.api != nullptr && entry.signature.kind == OperationKind::kAllreduce &&
         entry.complaint.empty()) {
       const auto reduction = nccl_reduction(entry.signature.type, entry.signature.op);

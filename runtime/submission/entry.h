@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -94,6 +95,9 @@ struct Entry {
   std::shared_ptr<const void> keep_alive;
   /// Of memory of the accelerator: the memory is ready after it.
   std::shared_ptr<const DeviceEvent> ready = {};
+  /// Of such memory: the caller's stream. What `allocate` returns is ready after what it was given
+  /// until then: an allocator that works by streams hands out what its stream may still use.
+  std::optional<CudaStream> stream = {};
   std::chrono::steady_clock::time_point submitted_at = {};
   /// For the timeline, if there is one: taken in by the cycle, agreed on by all ranks, started.
   std::chrono::steady_clock::time_point drained_at = {};

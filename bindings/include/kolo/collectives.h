@@ -15,10 +15,11 @@
 //
 // CUDA memory: with a stream among the options, all memory of the call (outputs of an Allocator,
 // too) is that of this rank's device (kolo::device_ordinal()). The operation starts after what the
-// stream was given before the call. Its Work is done when everything is handed in to the device:
-// Work::order() then makes a stream wait for the result, and the blocking forms do so with the
-// options' stream. All ranks give a stream or none does (kMismatch). The ordered door takes host
-// memory.
+// stream was given before the call, and what an Allocator returns is ready after what the stream
+// was given until it returned; memory is let go when the device has done with it. Its Work is done
+// when everything is handed in to the device: Work::order() then makes a stream wait for the
+// result, and the blocking forms do so with the options' stream. All ranks give a stream or none
+// does (kMismatch). The ordered door takes host memory.
 //
 // Threads: any. Errors: functions throw kolo::Exception; an operation's own failure is reported by
 // its Work, which the blocking forms throw.

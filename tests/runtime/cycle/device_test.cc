@@ -15,6 +15,13 @@ namespace {
 
 using testing::HasSubstr;
 
+/// `value`, after some microseconds of work.
+double slowly(std::size_t seed, double value) {
+  volatile std::size_t work = seed;
+  for (int i = 0; i < 20'000; ++i) work = work * 31 + 7;
+  return value;
+}
+
 class OnDevices : public testing::TestWithParam<std::tuple<int, Devices>> {
  protected:
   int size() const { return std::get<0>(GetParam()); }
@@ -138,7 +145,10 @@ TEST_P(OnDevices, RowsOfEveryKind) {
           } else {
             call.allocate = [&](const Shape& shape) {
               rows = static_cast<std::size_t>(shape.front());
-              return output = user.allocate(kType, rows * kRow);
+              output = user.allocate(kType, rows * kRow);
+              // As memory that was used before: the stream still writes to it, for some time.
+              user.fill(kType, output, rows * kRow, [](std::size_t i) { return slowly(i, -1); });
+              return output;
             };
           }
           const auto work = submit(runtime, std::move(call));
