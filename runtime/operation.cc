@@ -95,7 +95,13 @@ Status Operation::start(PlannedOperation plan, const AllreducePolicy* policy) {
   device_status_ = {};
   memory_.clear();
   for (const Entry& entry : plan_.entries) memory_.push_back({entry.input, entry.output});
-  if (plan_.entries.front().signature.on_device) return start_on_device();
+  if (plan_.entries.front().signature.on_device) {
+    const Status started = start_on_device();
+    if (started.ok()) return {};
+    Error error = started.error();
+    error.message = fmt::format("rank {}: {}: {}", communicator_.rank(), describe(), error.message);
+    return error;
+  }
   if (const auto request = one_shot_request()) {
     const bool combines_wholes = request->op == ReduceOp::kAdasum;
     if (!combines_wholes && one_shot_.takes(request->kind, request->bytes())) {

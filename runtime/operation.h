@@ -143,6 +143,7 @@ class Operation {
   std::size_t input_bytes(const Entry& entry) const;
   std::size_t output_bytes(const Entry& entry) const;
   bool advance_on_device();
+  bool advance_phase();
   /// After the last work was handed in.
   Status enter_drain();
   bool runs_over_nccl() const;

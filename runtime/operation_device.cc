@@ -26,8 +26,7 @@ std::size_t aligned(std::size_t bytes) {
 Status Operation::start_on_device() {
   Accelerator* const accelerator = devices_.accelerator();
   if (accelerator == nullptr)
-    return KOLO_ERROR(kUnsupported, "rank {}: {}: it has no CUDA device: {}", communicator_.rank(),
-                      describe(), devices_.no_accelerator());
+    return KOLO_ERROR(kUnsupported, "it has no CUDA device: {}", devices_.no_accelerator());
   if (stream_ == nullptr) {
     KOLO_ASSIGN(stream_, accelerator->new_stream());
   }
@@ -176,13 +175,23 @@ Status Operation::enter_drain() {
 }
 
 bool Operation::advance_on_device() {
+  if (!device_status_.ok()) return false;
+  const bool moved = advance_phase();
+  if (!device_status_.ok()) {
+    Error error = device_status_.error();
+    error.message = fmt::format("rank {}: {}", communicator_.rank(), error.message);
+    device_status_ = std::move(error);
+  }
+  return moved;
+}
+
+bool Operation::advance_phase() {
   bool moved = false;
   const auto reached = [&] {
     const auto done = handed_in_->is_done();
     if (!done.ok()) device_status_ = done.error();
     return done.ok() && *done;
   };
-  if (!device_status_.ok()) return false;
   if (phase_ == Phase::kStagesIn && reached()) {
     device_status_ = run_staged();
     moved = true;

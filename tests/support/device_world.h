@@ -47,6 +47,15 @@ class DeviceUser {
   explicit DeviceUser(Runtime& runtime)
       : accelerator_(*runtime.accelerator()), stream_(*accelerator_.new_stream()) {}
 
+  DeviceUser(const DeviceUser&) = delete;
+  DeviceUser& operator=(const DeviceUser&) = delete;
+  /// Its memory may go when what its stream was ordered after is done.
+  ~DeviceUser() {
+    std::promise<void> done;
+    EmulatedAccelerator::give(stream_->native(), [&] { done.set_value(); });
+    done.get_future().wait();
+  }
+
   CudaStream stream() const { return {stream_->native()}; }
 
   /// Memory of `count` elements, for the test's lifetime; none has an address, too.

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -52,6 +53,29 @@ class PinnedRanges {
  private:
   std::mutex mutex_;
   std::vector<std::span<std::byte>> ranges_;
+};
+
+/// Memory that can be imported. As a driver does, it keeps what is imported though its owner frees
+/// it.
+class Exported {
+ public:
+  using Owned = std::shared_ptr<std::vector<std::byte>>;
+  static Exported& all() {
+    static Exported exported;
+    return exported;
+  }
+  void add(const std::byte* begin, const Owned& owned) {
+    const std::lock_guard lock(mutex_);
+    owned_[begin] = owned;
+  }
+  Owned find(const std::byte* begin) {
+    const std::lock_guard lock(mutex_);
+    return owned_[begin].lock();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<const std::byte*, std::weak_ptr<std::vector<std::byte>>> owned_;
 };
 
 /// A thread that does what it is given, in order. Events and users of its handle keep it alive.
@@ -196,7 +220,11 @@ class Stream final : public DeviceStream {
 
   Status wait(const DeviceEvent& event) override { return event.order(native()); }
 
-  Result<std::shared_ptr<DeviceEvent>> record() override { return accelerator_.record(native()); }
+  /// Also when the device has failed: what it is doing just then must be over before memory is
+  /// freed.
+  Result<std::shared_ptr<DeviceEvent>> record() override {
+    return std::shared_ptr<DeviceEvent>(std::make_shared<Event>(queue_, queue_->given()));
+  }
 
   void* native() const override {
     return const_cast<std::shared_ptr<Queue>*>(&queue_);  // what the handle points to
@@ -304,6 +332,7 @@ Result<std::unique_ptr<DeviceMemory>> EmulatedAccelerator::allocate(std::size_t 
   auto memory = make_memory(bytes, true);
   *allocated_ += bytes;
   memory->allocated_ = allocated_;
+  Exported::all().add(memory->bytes().data(), memory->owned);
   return std::unique_ptr<DeviceMemory>(std::move(memory));
 }
 
@@ -336,7 +365,11 @@ Result<std::unique_ptr<DeviceMemory>> EmulatedAccelerator::import_memory(std::st
   if (key.back() != 'y')
     return KOLO_ERROR(kUnsupported, "the emulated devices cannot reach each other");
   std::memcpy(&bytes, key.data(), sizeof bytes);
-  return std::unique_ptr<DeviceMemory>(std::make_unique<Memory>(bytes));
+  auto memory = std::make_unique<Memory>(bytes);
+  memory->owned = Exported::all().find(bytes.data());
+  if (memory->owned == nullptr)
+    return KOLO_ERROR(kDevice, "the memory is no longer there that was to be imported");
+  return std::unique_ptr<DeviceMemory>(std::move(memory));
 }
 
 MemoryPlace EmulatedAccelerator::place_of(const void* address) {

@@ -302,6 +302,7 @@ TEST(OnDevice, AFailedDeviceFailsAllRanks) {
           const Status status = (*work)->wait();
           if (step == 0) {
             ASSERT_TRUE(status.ok()) << status.error().message;
+            ASSERT_TRUE((*work)->order(user.stream()).ok());
             all_have_passed.arrive_and_wait();  // the failure may overtake the end of this step
             if (rank == 1) device->fail();
           } else {
