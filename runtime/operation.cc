@@ -100,6 +100,7 @@ Status Operation::start(PlannedOperation plan, const AllreducePolicy* policy) {
     if (started.ok()) return {};
     Error error = started.error();
     error.message = fmt::format("rank {}: {}: {}", communicator_.rank(), describe(), error.message);
+    device_status_ = error;  // nothing of it goes any further
     return error;
   }
   if (const auto request = one_shot_request()) {

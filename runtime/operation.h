@@ -62,9 +62,9 @@ class Operation {
   bool advance();
   bool done() const {
     if (!mismatch_.ok()) return true;
+    // What a failed device leaves of transfers never ends by itself.
     if (phase_ != Phase::kNone)
-      return phase_ == Phase::kDone || !device_status_.ok() ||
-             (executor_.failed() && executor_.done());
+      return phase_ == Phase::kDone || !device_status_.ok() || executor_.failed();
     return small_ == Small::kNo ? executor_.done() : small_ == Small::kDone;
   }
   const Status& status() const {

@@ -315,6 +315,35 @@ TEST(OnDevice, AFailedDeviceFailsAllRanks) {
       options);
 }
 
+TEST(OnDevice, ADeviceThatFailsBeforeTheOperationStartsFailsAllRanks) {
+  auto device = std::make_shared<EmulatedDevice>(std::uint8_t{7});
+  auto options = with_devices(3, Devices::kMapped);
+  options.accelerator = [device, open = options.accelerator](int rank) {
+    return rank == 1 ? std::make_unique<EmulatedAccelerator>(device, 0) : open(rank);
+  };
+  std::barrier has_failed(3);
+  run_local_world(
+      3,
+      [&](int rank, Runtime& runtime) {
+        DeviceUser user(runtime);
+        std::byte* const memory = user.allocate(DataType::kFloat32, 1000);
+        const auto call = on_device(user, OperationKind::kAllreduce, "x", DataType::kFloat32,
+                                    memory, memory, {1000});
+        std::shared_ptr<Work> work;
+        if (rank == 1) {
+          work = submit(runtime, call);
+          device->fail();
+        }
+        has_failed.arrive_and_wait();  // the others come last, so it cannot have started
+        if (rank != 1) work = submit(runtime, call);
+        const Status status = work->wait();
+        ASSERT_FALSE(status.ok());
+        EXPECT_THAT(status.error().message, HasSubstr("rank 1"));
+        EXPECT_THAT(status.error().message, HasSubstr("illegal memory access"));
+      },
+      options);
+}
+
 TEST(OnDevice, MemoryDoesNotGrowWithSteps) {
   run_local_world(
       2,
