@@ -124,7 +124,8 @@ Status Runtime::learn_links(Bootstrap& bootstrap, Deadline deadline) {
     KOLO_ASSIGN(const auto known, share_costs(bootstrap, mine, deadline));
     if (known) {
       links_ = *known;
-      return {};
+      return open_links(bootstrap, *transport_, world(), groups_.world().communicator.abort(),
+                        deadline);
     }
   }
   KOLO_ASSIGN(links_, probe_links(bootstrap, *transport_, world(), host_device(),

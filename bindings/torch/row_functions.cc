@@ -90,7 +90,8 @@ struct RowGroup {
 
   RowGroup(const std::vector<torch::Tensor>& tensors, const std::string& name) {
     for (const torch::Tensor& tensor : tensors) {
-      check_one_device(memory.emplace_back(tensor, name).input, memory.front().input, name);
+      memory.emplace_back(tensor, name);
+      check_one_device(memory.back().input, memory.front().input, name);
     }
   }
 

@@ -168,7 +168,37 @@ Result<LinkCost> decode(const std::string& text, int rank) {
   return cost;
 }
 
+/// What a message costs in a circle of all ranks of a host, or of one rank of each host; 0 on a
+/// rank that is in none.
+Result<double> time_of_circles(Exchange& exchange, const World& world, bool same_host) {
+  const auto circles = circles_of(world, same_host);
+  double crowd = 0;
+  for (const auto& circle : circles) crowd += static_cast<double>(circle.size());
+  double cost = 0;
+  for (const auto& circle : circles) {
+    const auto me = std::find(circle.begin(), circle.end(), world.rank());
+    if (me == circle.end()) continue;
+    const int next = me + 1 == circle.end() ? circle.front() : me[1];
+    const int previous = me == circle.begin() ? circle.back() : me[-1];
+    KOLO_ASSIGN(const auto round, exchange.time_of_crowd(next, previous));
+    cost = round.median / crowd;
+  }
+  return cost;
+}
+
 }  // namespace
+
+Status open_links(Bootstrap& bootstrap, Transport& transport, const World& world,
+                  const Abort& abort, Deadline deadline) {
+  for (const bool same_host : {true, false}) {
+    if (!find_pair(world, same_host)) continue;
+    Exchange exchange(transport, abort, deadline);
+    KOLO_TRY(time_of_circles(exchange, world, same_host));
+    KOLO_TRY(
+        bootstrap.exchange(same_host ? "links inside hosts" : "links across hosts", "", deadline));
+  }
+  return {};
+}
 
 Result<LinkCosts> probe_links(Bootstrap& bootstrap, Transport& transport, const World& world,
                               const Device& device, const Abort& abort, Deadline deadline) {
@@ -189,17 +219,7 @@ Result<LinkCosts> probe_links(Bootstrap& bootstrap, Transport& transport, const 
       cost.us_per_byte = std::max(0.0, longest.median - cost.latency_us) / (kLong - 1);
       cost.reduce_us_per_byte = time_of_reduce(device);
     }
-    const auto circles = circles_of(world, same_host);
-    double crowd = 0;
-    for (const auto& circle : circles) crowd += static_cast<double>(circle.size());
-    for (const auto& circle : circles) {
-      const auto me = std::find(circle.begin(), circle.end(), rank);
-      if (me == circle.end()) continue;
-      const int next = me + 1 == circle.end() ? circle.front() : me[1];
-      const int previous = me == circle.begin() ? circle.back() : me[-1];
-      KOLO_ASSIGN(const auto round, exchange.time_of_crowd(next, previous));
-      cost.crowd_us = round.median / crowd;
-    }
+    KOLO_ASSIGN(cost.crowd_us, time_of_circles(exchange, world, same_host));
     const std::string mine = decides ? encode(cost) : "";
     KOLO_ASSIGN(
         const auto measured,

@@ -22,4 +22,11 @@ struct LinkCosts {
 Result<LinkCosts> probe_links(Bootstrap& bootstrap, Transport& transport, const World& world,
                               const Device& device, const Abort& abort, Deadline deadline);
 
+/// Collective over the world, for ranks that know the costs already: opens the connections between
+/// neighbours inside hosts, then those across, as probe_links() does. All ranks poll meanwhile;
+/// left to the first operations, connections that both ends open at once may take UCX 1.13 a minute
+/// over TCP. kTimeout and kPeerLost name the ranks.
+Status open_links(Bootstrap& bootstrap, Transport& transport, const World& world,
+                  const Abort& abort, Deadline deadline);
+
 }  // namespace kolo
