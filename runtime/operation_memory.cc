@@ -83,9 +83,7 @@ Status Operation::bind(MemoryBinding& binding) {
   binding.prescale.factor = signature.prescale;
   binding.postscale.factor = signature.postscale;
   if (signature.op == ReduceOp::kAverage) binding.postscale.divisor = plan_.participants;
-  const bool whole =
-      signature.kind == OperationKind::kAllreduce || signature.kind == OperationKind::kBroadcast;
-  return whole ? bind_allreduce(binding) : bind_rows(binding);
+  return is_whole() ? bind_allreduce(binding) : bind_rows(binding);
 }
 
 Status Operation::bind_allreduce(MemoryBinding& binding) {

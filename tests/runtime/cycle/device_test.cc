@@ -279,12 +279,18 @@ TEST(OnDevice, ARankWithoutADeviceFailsTheOperationAlone) {
       options);
 }
 
-TEST(OnDevice, AFailedDeviceFailsAllRanks) {
-  auto device = std::make_shared<EmulatedDevice>(std::uint8_t{7});
+/// Three ranks, of which rank 1 has a device that the test can let fail.
+LocalWorldOptions with_device_of_rank_1(std::shared_ptr<EmulatedDevice> device) {
   auto options = with_devices(3, Devices::kMapped);
-  options.accelerator = [device, open = options.accelerator](int rank) {
+  options.accelerator = [device = std::move(device), open = options.accelerator](int rank) {
     return rank == 1 ? std::make_unique<EmulatedAccelerator>(device, 0) : open(rank);
   };
+  return options;
+}
+
+TEST(OnDevice, AFailedDeviceFailsAllRanks) {
+  auto device = std::make_shared<EmulatedDevice>(std::uint8_t{7});
+  const auto options = with_device_of_rank_1(device);
   std::barrier all_have_passed(3);
   run_local_world(
       3,
@@ -317,10 +323,7 @@ TEST(OnDevice, AFailedDeviceFailsAllRanks) {
 
 TEST(OnDevice, ADeviceThatFailsBeforeTheOperationStartsFailsAllRanks) {
   auto device = std::make_shared<EmulatedDevice>(std::uint8_t{7});
-  auto options = with_devices(3, Devices::kMapped);
-  options.accelerator = [device, open = options.accelerator](int rank) {
-    return rank == 1 ? std::make_unique<EmulatedAccelerator>(device, 0) : open(rank);
-  };
+  const auto options = with_device_of_rank_1(device);
   std::barrier has_failed(3);
   run_local_world(
       3,
