@@ -310,7 +310,8 @@ std::uint64_t Operation::fused_elements() const {
   // A receive from oneself has its send beside it.
   if (plan_.door == Door::kPointToPoint) return plan_.entries.front().signature.elements();
   std::uint64_t count = 0;
-  for (const Entry& entry : plan_.entries) count += entry.signature.elements();
+  for (std::size_t i = 0; i < plan_.entries.size(); ++i)
+    count += plan_.entries[i].signature.elements() + gap_after(i);
   return count;
 }
 

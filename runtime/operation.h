@@ -169,7 +169,11 @@ class Operation {
   Status fill_with_zeros(std::byte* memory, std::size_t bytes);
   Status copy_bytes(std::byte* destination, const std::byte* source, std::size_t bytes);
   bool lies_in_place() const;
+  /// With the gaps between them.
   std::uint64_t fused_elements() const;
+  /// Elements between a fused entry of the device's memory and the next one, which begins at a
+  /// multiple of 16 bytes of the slot. Of the shapes alone, so alike on all ranks.
+  std::uint64_t gap_after(std::size_t entry) const;
   Status bind_scratch(const Schedule& schedule, WindowPlaces places, MemoryBinding& binding);
   Stores output_stores(const MemoryBinding& binding) const;
   /// Of the memory that is bound; the scratch's is not known yet.

@@ -17,6 +17,8 @@ namespace {
 constexpr std::size_t kSummedBlock = 512 << 10;
 constexpr std::size_t kLargeSummedBlock = 1 << 20;
 constexpr std::size_t kLargeSum = 4 << 20;
+/// What a device's kernels load at once, where all memory of a piece lies alike to it.
+constexpr std::size_t kWideLoad = 16;
 
 }  // namespace
 
@@ -86,6 +88,14 @@ Status Operation::bind(MemoryBinding& binding) {
   return is_whole() ? bind_allreduce(binding) : bind_rows(binding);
 }
 
+std::uint64_t Operation::gap_after(std::size_t entry) const {
+  if (memory_kind() != MemoryKind::kDevice || over_nccl_ || entry + 1 == plan_.entries.size())
+    return 0;
+  const Signature& signature = plan_.entries[entry].signature;
+  const std::uint64_t granule = std::max<std::uint64_t>(kWideLoad / size_of(signature.type), 1);
+  return (granule - signature.elements() % granule) % granule;
+}
+
 Status Operation::bind_allreduce(MemoryBinding& binding) {
   for (std::size_t i = 0; i < plan_.entries.size(); ++i) {
     const Entry& entry = plan_.entries[i];
@@ -99,6 +109,8 @@ Status Operation::bind_allreduce(MemoryBinding& binding) {
     auto* input = entry.absent ? output : const_cast<std::byte*>(memory_[i].input);
     binding.input.append(input, count);
     binding.output.append(output, count);
+    binding.input.append_gap(gap_after(i));
+    binding.output.append_gap(gap_after(i));
   }
   return {};
 }

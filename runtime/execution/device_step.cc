@@ -34,6 +34,7 @@ Status DeviceStep::hand_in(const Schedule& schedule, const Step& step,
   operands_.assign(sources.size() + destinations.size(), {});
   for (std::uint64_t done = 0; done < length;) {
     std::uint64_t take = length - done;
+    bool is_gap = false;
     for (std::size_t i = 0; i < operands_.size(); ++i) {
       const bool is_source = i < sources.size();
       const Operand& operand = is_source ? sources[i] : destinations[i - sources.size()];
@@ -41,12 +42,13 @@ Status DeviceStep::hand_in(const Schedule& schedule, const Step& step,
       if (rest.elements == 0)
         rest = resolve(binding, operand, is_source ? Role::kSource : Role::kDestination, done);
       if (rest.elements == 0) return unbound(operand, done);
+      is_gap |= rest.data == nullptr;
       take = std::min(take, rest.elements);
     }
     const bool moves = sources.size() > 1 || destinations.size() > 1 || what.prescaled != 0 ||
                        !what.postscale.is_identity() ||
                        operands_.front().data != operands_.back().data;
-    if (moves) {
+    if (moves && !is_gap) {
       for (std::size_t i = 0; i < operands_.size(); ++i) {
         if (i < sources.size()) {
           sources_.push_back(operands_[i].data);
@@ -57,7 +59,7 @@ Status DeviceStep::hand_in(const Schedule& schedule, const Step& step,
       counts_.push_back(take);
     }
     for (Segment& rest : operands_) {
-      rest.data += take * element;
+      if (rest.data != nullptr) rest.data += take * element;
       rest.elements -= take;
     }
     done += take;

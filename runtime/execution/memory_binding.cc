@@ -19,6 +19,7 @@ Segment SegmentList::rest_at(std::uint64_t offset, std::size_t element_size) con
   if (offset >= elements()) return {};
   const std::size_t i = find(offset);
   const std::uint64_t left = ends_[i] - offset;
+  if (segments_[i].data == nullptr) return {nullptr, left};
   return {segments_[i].data + (segments_[i].elements - left) * element_size, left};
 }
 

@@ -26,12 +26,16 @@ struct Segment {
 class SegmentList {
  public:
   void append(std::byte* data, std::uint64_t elements);
+  /// Elements that are nowhere, so that what follows begins where it should: of a device's lists
+  /// alone, whose steps leave them out.
+  void append_gap(std::uint64_t elements) { append(nullptr, elements); }
   void clear();
 
   std::uint64_t elements() const { return ends_.empty() ? 0 : ends_.back(); }
   std::size_t size() const { return segments_.size(); }
 
-  /// What is left of the segment that holds `offset`, from there on; empty beyond the end.
+  /// What is left of the segment that holds `offset`, from there on; empty beyond the end. A gap's
+  /// memory is null.
   Segment rest_at(std::uint64_t offset, std::size_t element_size) const;
 
   /// Calls visit(std::byte* data, std::uint64_t elements) for the pieces of [offset,

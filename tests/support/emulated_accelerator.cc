@@ -2,6 +2,7 @@
 
 #include "runtime/base/check.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -188,6 +189,7 @@ class Stream final : public DeviceStream {
     std::vector<std::uint64_t> counts(pieces.counts.begin(), pieces.counts.end());
     KOLO_CHECK(sources.size() == counts.size() * what.sources);
     KOLO_CHECK(destinations.size() == counts.size() * what.destinations);
+    count_pieces(what, pieces);
     return give([queue = queue_.get(), what, sources = std::move(sources),
                  destinations = std::move(destinations), counts = std::move(counts)]() mutable {
       for (std::size_t piece = 0; piece < counts.size(); ++piece) {
@@ -235,6 +237,21 @@ class Stream final : public DeviceStream {
     if (queue_->device().failed()) return fault();
     queue_->give(std::move(work));
     return {};
+  }
+
+  void count_pieces(const Combination& what, const PieceList& pieces) {
+    const auto phase = [](const std::byte* address) {
+      return reinterpret_cast<std::uintptr_t>(address) % 16;
+    };
+    for (std::size_t piece = 0; piece < pieces.counts.size(); ++piece) {
+      const auto from = pieces.sources.subspan(piece * what.sources, what.sources);
+      const auto to = pieces.destinations.subspan(piece * what.destinations, what.destinations);
+      const auto is_unlike = [&](const std::byte* a) { return phase(a) != phase(from.front()); };
+      const bool unlike = std::any_of(from.begin(), from.end(), is_unlike) ||
+                          std::any_of(to.begin(), to.end(), is_unlike);
+      ++queue_->device().pieces().all;
+      if (unlike) ++queue_->device().pieces().unlike;
+    }
   }
 
   static bool reach(const Combination& what, std::span<const std::byte*> sources,

@@ -30,8 +30,17 @@ class EmulatedDevice {
   void forbid_import() { can_import_ = false; }
   bool can_import() const { return can_import_; }
 
+  /// Pieces that streams were given, and those of them of which not all memory lies alike to 16
+  /// bytes: a kernel would read and write them by single elements.
+  struct Pieces {
+    std::atomic<std::size_t> all = 0;
+    std::atomic<std::size_t> unlike = 0;
+  };
+  Pieces& pieces() { return pieces_; }
+
  private:
   DeviceUuid uuid_ = {};
+  Pieces pieces_;
   std::atomic<bool> failed_ = false;
   std::atomic<bool> can_import_ = true;
 };
@@ -58,6 +67,7 @@ class EmulatedAccelerator final : public Accelerator {
   static void give(void* native_stream, std::function<void()> work);
 
   std::size_t bytes_allocated() const { return *allocated_; }
+  EmulatedDevice& device() { return *device_; }
 
  private:
   const std::shared_ptr<EmulatedDevice> device_;
