@@ -129,6 +129,7 @@ kolo_add_test(cycle_tests LABELS inprocess SOURCES
   runtime/cycle/link_refresh_test.cc
   runtime/cycle/messages_test.cc
   runtime/cycle/nccl_test.cc
+  runtime/cycle/nccl_training_test.cc
   runtime/cycle/ordered_clash_test.cc
   runtime/cycle/ordered_kinds_test.cc
   runtime/cycle/ordered_test.cc

@@ -1,9 +1,11 @@
 // nccl_check: kolo's all-reduces beside NCCL's on this machine's GPUs: equal results for every type
-// and operation, what happens on failures, and the bandwidth of each. One rank a GPU, as threads.
+// and operation, the same training, what happens on failures, and the bandwidth of each. One rank a
+// GPU, as threads.
 // Ends with one line for tools/gpu_check; exit status 77 where there is no GPU or no NCCL. Not yet
 // run on hardware.
 #include "runtime/device/element.h"
 #include "tests/support/local_world.h"
+#include "tests/support/small_training.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -11,6 +13,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <string>
@@ -22,6 +25,7 @@ namespace {
 /// What the last line tells.
 struct Summary {
   int compared = 0;
+  double apart = 0;                     ///< largest relative difference of the losses
   std::map<std::string, double> busbw;  ///< GB/s, by KOLO_OPERATIONS
 };
 Summary& summary() {
@@ -66,6 +70,17 @@ class Tensor {
     }
     return stream_->copy(data(), host_->bytes().data(), host_->bytes().size());
   }
+  Status put(const std::vector<float>& values) {
+    std::memcpy(host_->bytes().data(), values.data(), host_->bytes().size());
+    return stream_->copy(data(), host_->bytes().data(), host_->bytes().size());
+  }
+  Status get(std::vector<float>& values) {
+    std::vector<std::byte> bytes;
+    KOLO_TRY(get(bytes));
+    values.resize(count_);
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return {};
+  }
   Status get(std::vector<std::byte>& bytes) {
     KOLO_TRY(stream_->copy(host_->bytes().data(), data(), host_->bytes().size()));
     KOLO_TRY(synchronize());
@@ -89,8 +104,11 @@ class Tensor {
   /// Ordered before what the tensor's stream is given next.
   Status reduce(Runtime& runtime, const std::string& name, ReduceOp op) {
     KOLO_ASSIGN(const auto work, runtime.submit(submission(name, op)));
-    KOLO_TRY(work->wait());
-    return work->order({stream_->native()});
+    return finish(*work);
+  }
+  Status finish(Work& work) {
+    KOLO_TRY(work.wait());
+    return work.order({stream_->native()});
   }
 
  private:
@@ -140,6 +158,49 @@ TEST(NcclCheck, EveryTypeAndOperationIsEqual) {
     EXPECT_TRUE(by_nccl.at(name) == bytes) << name;
     ++summary().compared;
   }
+}
+
+/// The ranks' mean losses. Gradients are averaged on the GPUs, all of a step at once.
+std::vector<double> losses_by(const std::string& operations) {
+  std::vector<double> losses;
+  run_local_world(
+      gpus(),
+      [&](int rank, Runtime& runtime) {
+        std::vector<std::unique_ptr<Tensor>> tensors;
+        const auto all = [&](Arrays& gradients) -> Status {
+          std::vector<std::shared_ptr<Work>> works;
+          for (std::size_t t = 0; t < gradients.size(); ++t) {
+            if (t == tensors.size())
+              tensors.push_back(
+                  std::make_unique<Tensor>(runtime, DataType::kFloat32, gradients[t].size()));
+            KOLO_TRY(tensors[t]->put(gradients[t]));
+            auto call = tensors[t]->submission(fmt::format("g{}", t), ReduceOp::kAverage);
+            KOLO_ASSIGN(auto work, runtime.submit(std::move(call)));
+            works.push_back(std::move(work));
+          }
+          for (std::size_t t = 0; t < gradients.size(); ++t) {
+            KOLO_TRY(tensors[t]->finish(*works[t]));
+            KOLO_TRY(tensors[t]->get(gradients[t]));
+          }
+          return {};
+        };
+        const auto average = [&](Arrays& gradients) {
+          const Status status = all(gradients);
+          ASSERT_TRUE(status.ok()) << status.error().message;
+        };
+        const auto seen = SmallTraining(rank).run(kTrajectorySteps, average);
+        if (rank == 0) losses = seen;
+      },
+      on_gpus(operations));
+  return losses;
+}
+
+TEST(NcclCheck, TrainingTakesTheSameSteps) {
+  const auto by_kolo = losses_by("kolo");
+  const auto by_nccl = losses_by("nccl");
+  summary().apart = largest_difference(by_nccl, by_kolo);
+  EXPECT_LT(summary().apart, kTrajectoryTolerance);
+  EXPECT_LT(by_nccl.back(), 0.2 * by_nccl.front());
 }
 
 TEST(NcclCheck, RanksThatShareAGpuAreRefusedByName) {
@@ -227,8 +288,9 @@ int main(int argc, char** argv) {
   const int result = RUN_ALL_TESTS();
   auto& summary = test::summary();
   fmt::print(
-      "{} GPUs, {} results compared, busbw at 256 MiB: kolo {:.1f} GB/s, NCCL {} {:.1f} GB/s\n",
-      test::gpus(), summary.compared, summary.busbw["kolo"], nccl_version_text((*nccl)->version()),
-      summary.busbw["nccl"]);
+      "{} GPUs, {} results compared, {} losses {:.1e} apart at most, busbw at 256 MiB: kolo {:.1f} "
+      "GB/s, NCCL {} {:.1f} GB/s\n",
+      test::gpus(), summary.compared, test::kTrajectorySteps, summary.apart, summary.busbw["kolo"],
+      nccl_version_text((*nccl)->version()), summary.busbw["nccl"]);
   return result;
 }

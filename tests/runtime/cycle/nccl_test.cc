@@ -1,8 +1,7 @@
 // KOLO_OPERATIONS=nccl through the whole runtime, over a fake of NCCL's calls and accelerators that
 // threads emulate: results as kolo's, one order on all ranks, failures, and what init refuses.
 #include "runtime/device/device.h"
-#include "tests/support/device_world.h"
-#include "tests/support/fake_nccl.h"
+#include "tests/support/nccl_world.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,24 +15,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-std::shared_ptr<FakeNccl> fake_on_emulated_devices() {
-  return std::make_shared<FakeNccl>(
-      22809, FakeNccl::Devices{&EmulatedAccelerator::give, &EmulatedAccelerator::behind});
-}
-
-LocalWorldOptions over_nccl(int size, std::shared_ptr<FakeNccl> nccl) {
-  LocalWorldOptions options = with_devices(size, Devices::kStaged);
-  options.variables["KOLO_OPERATIONS"] = "nccl";
-  options.nccl = std::move(nccl);
-  return options;
-}
-
-std::vector<FakeNccl::Call> allreduces(const FakeNccl& nccl, int rank) {
-  std::vector<FakeNccl::Call> calls = nccl.calls(rank);
-  std::erase_if(calls, [](const FakeNccl::Call& call) { return call.name != "allreduce"; });
-  return calls;
-}
 
 class OverNccl : public testing::TestWithParam<int> {
  protected:
