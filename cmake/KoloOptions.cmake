@@ -45,3 +45,13 @@ function(kolo_configure_target target)
     target_link_options(${target} PUBLIC -fsanitize=${KOLO_SANITIZE})
   endif()
 endfunction()
+
+# Gives a program private sources of the core, named below runtime/, which the library hides: the
+# objects that are the library's own.
+function(kolo_use_core_sources target)
+  foreach(source IN LISTS ARGN)
+    string(REPLACE "." "\\." pattern "/runtime/${source}")
+    target_sources(${target} PRIVATE
+      "$<FILTER:$<TARGET_OBJECTS:kolo_objects>,INCLUDE,${pattern}\\.o$>")
+  endforeach()
+endfunction()
