@@ -35,18 +35,20 @@ class Buffer {
     return static_cast<std::byte*>(gpu_ != nullptr ? on_gpu_.get() : data_.get());
   }
   /// What the host has written goes there, or what is there comes to the host.
-  void push() const {
-    if (gpu_ != nullptr) gpu_->copy(on_gpu_.get(), data_.get(), size_);
-  }
-  void pull() const {
-    if (gpu_ != nullptr) gpu_->copy(data_.get(), on_gpu_.get(), size_);
-  }
+  void push() const { copy(on_gpu_.get(), data_.get()); }
+  void pull() const { copy(data_.get(), on_gpu_.get()); }
 
   std::byte* data() const { return static_cast<std::byte*>(data_.get()); }
   std::size_t size() const { return size_; }
 
  private:
   static constexpr std::align_val_t kAlignment{64};
+
+  void copy(void* destination, const void* source) const {
+    if (gpu_ == nullptr) return;
+    gpu_->copy(destination, source, size_);
+    gpu_->synchronize();
+  }
 
   static std::shared_ptr<void> allocate_as(Memory memory, std::size_t size) {
     if (memory == Memory::kShared) return allocate(size);

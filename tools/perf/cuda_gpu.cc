@@ -1,6 +1,7 @@
 // A build with CUDA.
 #include "tools/perf/gpu.h"
 
+#include <kolo/device_report.h>
 #include <kolo/kolo.h>
 
 #include <cuda_runtime_api.h>
@@ -33,7 +34,6 @@ class CudaGpu final : public Gpu {
   void copy(void* destination, const void* source, std::size_t bytes) override {
     check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, stream_),
           "cudaMemcpyAsync");
-    synchronize();
   }
   CudaStream stream() override { return {stream_}; }
   void synchronize() override { check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
@@ -47,7 +47,8 @@ class CudaGpu final : public Gpu {
 Result<std::unique_ptr<Gpu>> open_gpu() {
   if (device_ordinal() < 0) {
     return Error{ErrorCode::kUnsupported,
-                 fmt::format("--device cuda: rank {} has no CUDA device", rank())};
+                 fmt::format("--device cuda: rank {} has no CUDA device: {}", rank(),
+                             device_report().reason)};
   }
   return std::unique_ptr<Gpu>(std::make_unique<CudaGpu>());
 }

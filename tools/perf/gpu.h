@@ -15,7 +15,7 @@ class Gpu {
   virtual ~Gpu() = default;
   /// Throws std::runtime_error, as all of these do.
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
-  /// From or to the host's memory; done when it returns.
+  /// Any of its memory or the host's to any, on the stream.
   virtual void copy(void* destination, const void* source, std::size_t bytes) = 0;
   virtual CudaStream stream() = 0;
   /// The stream has done all that it was given.

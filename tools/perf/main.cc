@@ -76,8 +76,7 @@ int run(int argc, char** argv) {
   }
   std::unique_ptr<perf::Gpu> gpu;
   if (options->on_gpu) {
-    if (!options->step.empty() || options->limit)
-      throw std::runtime_error("--device cuda: neither --step nor --limit is for it");
+    if (options->limit) throw std::runtime_error("--device cuda: --limit is not for it");
     auto opened = perf::open_gpu();
     if (!opened) throw std::runtime_error(opened.error().message);
     gpu = std::move(opened.value());
@@ -88,10 +87,14 @@ int run(int argc, char** argv) {
   bool wrong = false;
   if (!options->step.empty()) {
     const perf::SeriesOptions& series = options->sweep.series;
-    auto peers = engines_of(*options, nullptr);
+    auto peers = engines_of(*options, gpu.get());
     peers.erase(peers.begin());
-    report["step"] =
-        perf::run_step({options->step, series.iterations, series.warmup, series.memory}, peers);
+    report["step"] = perf::run_step({.name = options->step,
+                                     .iterations = series.iterations,
+                                     .warmup = series.warmup,
+                                     .memory = series.memory,
+                                     .gpu = gpu.get()},
+                                    peers);
     wrong = report["step"]["wrong"] != 0;
   } else {
     report["rows"] = perf::run_sweep(options->sweep, engines_of(*options, gpu.get()));

@@ -21,6 +21,7 @@ constexpr const char* kFooter = R"(examples:
   mpirun -np 2 kolo-perf --step small                     # 1,000 tensors of 4 floats
   mpirun -np 2 kolo-perf --memory shared                  # on memory that the ranks share
   mpirun -np 2 kolo-perf --device cuda --compare nccl     # on the ranks' GPUs
+  mpirun -np 2 kolo-perf --device cuda --step             # gradients in the GPUs' memory
 
 Columns are those of nccl-tests. time: median of the repetitions, each the mean over the ranks; busbw:
 algbw times nccl-tests' factor of the collective; #wrong: elements that differ from the exact result,

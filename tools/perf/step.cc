@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -22,27 +23,38 @@ constexpr std::size_t kBlock = (1 << 20) / sizeof(float);
 /// A gradient's memory, as floats.
 class Gradient {
  public:
-  Gradient(std::size_t count, Memory memory) : buffer_(count * sizeof(float), memory) {}
-  float* data() const { return reinterpret_cast<float*>(buffer_.data()); }
+  Gradient(std::size_t count, Memory memory, Gpu* gpu)
+      : buffer_(count * sizeof(float), memory, gpu) {}
+  /// Where it is measured.
+  float* place() const { return reinterpret_cast<float*>(buffer_.place()); }
   std::size_t size() const { return buffer_.size() / sizeof(float); }
-  float* begin() const { return data(); }
-  float* end() const { return data() + size(); }
+
+  void fill(float value) {
+    std::fill_n(data(), size(), value);
+    buffer_.push();
+  }
+  std::int64_t count_others_than(float value) const {
+    buffer_.pull();
+    return std::count_if(data(), data() + size(), [&](float seen) { return seen != value; });
+  }
 
  private:
+  float* data() const { return reinterpret_cast<float*>(buffer_.data()); }
+
   Buffer buffer_;
 };
 
 /// What is measured: every gradient is memory of its own, as an optimizer's are.
 class Step {
  public:
-  Step(std::vector<std::int64_t> counts, Memory memory) : counts_(std::move(counts)) {
+  Step(std::vector<std::int64_t> counts, Memory memory, Gpu* gpu)
+      : counts_(std::move(counts)), gpu_(gpu), block_(kBlock, memory, gpu) {
     for (std::size_t i = 0; i < counts_.size(); ++i) {
-      gradients_.emplace_back(static_cast<std::size_t>(counts_[i]), memory);
+      gradients_.emplace_back(static_cast<std::size_t>(counts_[i]), memory, gpu);
       names_.push_back(fmt::format("gradient.{}", i));
       total_ += static_cast<std::size_t>(counts_[i]);
     }
-    contiguous_ = std::make_unique<Gradient>(total_, memory);
-    block_.resize(kBlock);
+    contiguous_ = std::make_unique<Gradient>(total_, memory, gpu);
   }
 
   std::size_t total() const { return total_; }
@@ -50,43 +62,52 @@ class Step {
 
   void refill() {
     const auto value = static_cast<float>(rank() + 1);
-    for (auto& gradient : gradients_) std::fill(gradient.begin(), gradient.end(), value);
-    std::fill(contiguous_->begin(), contiguous_->end(), value);
+    for (auto& gradient : gradients_) gradient.fill(value);
+    contiguous_->fill(value);
   }
 
-  /// As the optimizer does it: all are submitted, then all are awaited.
+  /// As the optimizer does it: all are submitted, then all are awaited; on a GPU by its stream.
   void all_gradients() {
     std::vector<std::shared_ptr<Work>> works;
     works.reserve(gradients_.size());
     for (std::size_t i = 0; i < gradients_.size(); ++i) {
-      AllreduceOptions options;
-      options.name = names_[i];
-      works.push_back(allreduce_async(gradients_[i].data(), gradients_[i].data(), {counts_[i]},
-                                      DataType::kFloat32, options));
+      works.push_back(allreduce_async(gradients_[i].place(), gradients_[i].place(), {counts_[i]},
+                                      DataType::kFloat32, options_of(names_[i])));
     }
-    for (const auto& work : works) synchronize(*work);
+    for (const auto& work : works) {
+      synchronize(*work);
+      if (gpu_ == nullptr) continue;
+      const Status ordered = work->order(gpu_->stream());
+      if (!ordered.ok()) throw std::runtime_error(ordered.error().message);
+    }
+    if (gpu_ != nullptr) gpu_->synchronize();
   }
 
+  /// By the ordered door; on a GPU, whose memory that does not take, by the named one.
   void raw() {
-    allreduce_ordered(contiguous_->data(), contiguous_->data(), static_cast<std::int64_t>(total_),
-                      DataType::kFloat32, ReduceOp::kSum);
+    float* const data = contiguous_->place();
+    const auto count = static_cast<std::int64_t>(total_);
+    if (gpu_ == nullptr)
+      return allreduce_ordered(data, data, count, DataType::kFloat32, ReduceOp::kSum);
+    allreduce(data, data, {count}, DataType::kFloat32, options_of("contiguous"));
+    gpu_->synchronize();
   }
 
   /// The same by a peer, which has prepared itself for problem().
   void raw(Engine& peer) {
-    auto* const data = reinterpret_cast<std::byte*>(contiguous_->data());
+    auto* const data = reinterpret_cast<std::byte*>(contiguous_->place());
     peer.run(problem(), data, data, true);
   }
   Problem problem() const { return {.count = static_cast<std::int64_t>(total_)}; }
 
-  /// Copies all gradients through one block, in and out again.
+  /// Copies all gradients through one block, in and out again; on a GPU by its driver's copies.
   void pack_and_unpack() {
     std::size_t filled = 0;
     std::vector<std::pair<float*, std::size_t>> pieces;
     const auto unpack = [&] {
-      const float* from = block_.data();
+      const float* from = block_.place();
       for (const auto& [data, count] : pieces) {
-        std::memcpy(data, from, count * sizeof(float));
+        copy(data, from, count);
         from += count;
       }
       pieces.clear();
@@ -95,34 +116,47 @@ class Step {
     for (auto& gradient : gradients_) {
       for (std::size_t offset = 0; offset < gradient.size();) {
         const std::size_t count = std::min(gradient.size() - offset, kBlock - filled);
-        std::memcpy(block_.data() + filled, gradient.data() + offset, count * sizeof(float));
-        pieces.emplace_back(gradient.data() + offset, count);
+        copy(block_.place() + filled, gradient.place() + offset, count);
+        pieces.emplace_back(gradient.place() + offset, count);
         filled += count;
         offset += count;
         if (filled == kBlock) unpack();
       }
     }
     unpack();
+    if (gpu_ != nullptr) gpu_->synchronize();
   }
 
   std::int64_t wrong() const {
     const int sum = size() * (size() + 1) / 2;
     const auto expected = static_cast<float>(sum);
     std::int64_t wrong = 0;
-    for (const auto& gradient : gradients_) {
-      wrong += std::count_if(gradient.begin(), gradient.end(),
-                             [&](float value) { return value != expected; });
-    }
+    for (const auto& gradient : gradients_) wrong += gradient.count_others_than(expected);
     allreduce_ordered(&wrong, &wrong, 1, DataType::kInt64, ReduceOp::kSum);
     return wrong;
   }
 
  private:
+  AllreduceOptions options_of(const std::string& name) const {
+    AllreduceOptions options;
+    options.name = name;
+    if (gpu_ != nullptr) options.stream = gpu_->stream();
+    return options;
+  }
+  void copy(float* destination, const float* source, std::size_t count) const {
+    if (gpu_ == nullptr) {
+      std::memcpy(destination, source, count * sizeof(float));
+    } else {
+      gpu_->copy(destination, source, count * sizeof(float));
+    }
+  }
+
   const std::vector<std::int64_t> counts_;
+  Gpu* const gpu_;
+  const Gradient block_;
   std::vector<Gradient> gradients_;
   std::vector<std::string> names_;
   std::unique_ptr<Gradient> contiguous_;
-  std::vector<float> block_;
   std::size_t total_ = 0;
 };
 
@@ -167,7 +201,8 @@ std::vector<std::int64_t> resnet50_gradients() {
 nlohmann::json run_step(const StepOptions& options,
                         const std::vector<std::unique_ptr<Engine>>& peers) {
   const bool is_small = options.name == "small";
-  Step step(is_small ? std::vector<std::int64_t>(1000, 4) : resnet50_gradients(), options.memory);
+  Step step(is_small ? std::vector<std::int64_t>(1000, 4) : resnet50_gradients(), options.memory,
+            options.gpu);
   for (const auto& peer : peers) peer->prepare(step.problem());
   std::vector<double> whole;
   std::vector<double> raw;

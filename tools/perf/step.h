@@ -22,6 +22,7 @@ struct StepOptions {
   int iterations = 20;
   int warmup = 3;
   Memory memory = Memory::kPrivate;
+  Gpu* gpu = nullptr;  ///< its memory is measured on, by the named door alone
 };
 
 /// Collective. The three are measured in turn, A B C A B C …, each peer's all-reduce in one piece
