@@ -3,6 +3,7 @@
 
 #include "bindings/torch/tensor_memory.h"
 
+#include <kolo/device_report.h>
 #include <kolo/kolo.h>
 
 #include <fmt/format.h>
@@ -14,7 +15,8 @@ namespace {
 std::string lacking() {
   const int ordinal = device_ordinal();  // an error before init
   if (!cuda_built()) return "this build of kolo has no CUDA";
-  if (ordinal < 0) return fmt::format("rank {} has no CUDA device (kolo-info says why)", rank());
+  if (ordinal < 0)
+    return fmt::format("rank {} has no CUDA device: {}", rank(), device_report().reason);
   if (!torch::cuda::is_available()) {
     return fmt::format(
         "rank {} has cuda:{}, but this LibTorch cannot use it: kolo was built with "

@@ -29,8 +29,6 @@ class Build:
 def prepare(root, machine, arguments, deadline):
     """(Build, note), or (None, why not)."""
     environment = dict(os.environ)
-    # Compiled code for the kernels is loaded at once, not at their first launch.
-    environment["CUDA_MODULE_LOADING"] = "EAGER"
     if arguments.build:
         if not (arguments.build / "CMakeCache.txt").exists():
             return None, f"{arguments.build} is no build folder"

@@ -3,6 +3,7 @@ a line what it saw; what they write is in gpu_check/ of the build folder."""
 import dataclasses
 import json
 import re
+import shutil
 import subprocess
 import time
 
@@ -72,6 +73,8 @@ class Context:
                                   env={**self.build.environment, **(environment or {})})
         except subprocess.TimeoutExpired as late:
             raise Failed(f"not done after {late.timeout:.0f} s ({log})") from late
+        except FileNotFoundError as missing:
+            raise NotRun(f"{command[0]} is not installed") from missing
         with open(log, "a") as out:
             out.write(done.stdout + done.stderr)
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
@@ -108,9 +111,10 @@ def nccl(context):
 
 def sanitizer(tool):
     def check(context):
-        context.call(["compute-sanitizer", "--version"])
-        text = context.call(["compute-sanitizer", "--tool", tool, "--error-exitcode", "9",
-                             context.program("device_check"), "--quick"])
+        found = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+        # Errors of calls are device_check's to judge: it provokes some.
+        text = context.call([found, "--tool", tool, "--error-exitcode", "9", "--report-api-errors",
+                             "no", context.program("device_check"), "--quick"])
         summary = [line.strip("= ") for line in text.splitlines() if "SUMMARY" in line]
         return summary[-1] if summary else "clean"
 
@@ -142,6 +146,16 @@ def allreduce(count):
         return text
 
     return check
+
+
+def step(context):
+    """What a training step of ResNet-50 sends, in the memory of one GPU that two ranks share."""
+    report = context.logs / "step.json"
+    context.ranks(2, [context.program("kolo-perf"), "--step", "--device", "cuda", "-n", "20", "-J",
+                      str(report)], {"CUDA_VISIBLE_DEVICES": context.machine.gpus[0]["uuid"]})
+    found = json.loads(report.read_text())["step"]
+    return (f"{found['tensors']} gradients in {found['step']['time_us'] / 1e3:.2f} ms, in one piece "
+            f"in {found['raw']['time_us'] / 1e3:.2f} ms")
 
 
 def small_sum(context, count, environment):
@@ -176,6 +190,7 @@ CHECKS = [
     Check("tensors", "the LibTorch binding on CUDA tensors, streams included", 90, tensors),
     Check("allreduce_2", "2 ranks on one GPU, as a share of the copy rate", 60, allreduce(2)),
     Check("allreduce_4", "4 ranks on one GPU, as a share of the copy rate", 60, allreduce(4)),
+    Check("step", "2 ranks on one GPU: the gradients of a step", 60, step),
     Check("mnist", "MNIST on cuda: 2 ranks as one rank", 90, training.mnist),
     Check("rectified_flow", "rectified flow on cuda: 2 ranks as one rank", 90,
           training.rectified_flow),
