@@ -77,11 +77,18 @@ if(KOLO_HAS_TORCH)
   include(KoloTorch)
 endif()
 
-# NCCL is loaded when it is asked for; a build needs its header, and CUDA.
+# NCCL is loaded when it is asked for; a build needs its header, and CUDA. Where no system has it,
+# the wheel that LibTorch's wheel depends on does.
 if(KOLO_HAS_CUDA AND NOT KOLO_WITH_NCCL STREQUAL "OFF")
   find_package(CUDAToolkit QUIET)
-  find_path(KOLO_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
-  find_library(KOLO_NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR})
+  set(nccl_wheel "")
+  if(KoloTorch_ROOT)
+    get_filename_component(nccl_wheel "${KoloTorch_ROOT}/../nvidia/nccl" ABSOLUTE)
+  endif()
+  find_path(KOLO_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS}
+    PATHS "${nccl_wheel}/include")
+  find_library(KOLO_NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR}
+    PATHS "${nccl_wheel}/lib")
 endif()
 set(nccl_found OFF)
 if(KOLO_HAS_CUDA AND KOLO_NCCL_INCLUDE_DIR AND KOLO_NCCL_LIBRARY)

@@ -112,7 +112,8 @@ std::string hexadecimal(std::string_view bytes) {
 Status check_peer(Accelerator& accelerator, Verdicts& verdicts) {
   KOLO_ASSIGN(const auto stream, accelerator.new_stream());
   KOLO_ASSIGN(const auto memory, accelerator.allocate(kBytes));
-  KOLO_TRY(stream->copy(memory->bytes().data(), pattern(3).data(), kBytes));
+  const auto given = pattern(3);
+  KOLO_TRY(stream->copy(memory->bytes().data(), given.data(), kBytes));
   KOLO_TRY(finish(*stream));
   KOLO_ASSIGN(const std::string key, accelerator.export_memory(*memory));
   KOLO_ASSIGN(const auto own, accelerator.import_memory(key));
@@ -145,7 +146,8 @@ Status import_and_write(Accelerator& accelerator, std::string_view key) {
   KOLO_ASSIGN(const bool is_there, holds(*stream, memory->bytes().data(), pattern(3)));
   if (memory->bytes().size() != kBytes || !is_there)
     return KOLO_ERROR(kInternal, "the peer's memory holds something else");
-  KOLO_TRY(stream->copy(memory->bytes().data(), pattern(4).data(), kBytes));
+  const auto written = pattern(4);
+  KOLO_TRY(stream->copy(memory->bytes().data(), written.data(), kBytes));
   return finish(*stream);
 }
 
