@@ -39,6 +39,7 @@ Cycle::Cycle(GroupRegistry& groups, Transport& transport, const Device& device, 
       trace_(timeline),
       arena_(transport, &devices),
       watch_(world_.world(), log),
+      heartbeat_(world_.size(), std::chrono::seconds(config.heartbeat_timeout_s)),
       next_check_(Clock::now()) {}
 
 bool Cycle::step() {

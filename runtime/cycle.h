@@ -6,6 +6,7 @@
 #include "runtime/cycle_trace.h"
 #include "runtime/group.h"
 #include "runtime/health/abort_notice.h"
+#include "runtime/health/heartbeat.h"
 #include "runtime/health/process_watch.h"
 #include "runtime/tuning/cost_switch.h"
 #include "runtime/tuning/link_refresh.h"
@@ -87,6 +88,7 @@ class Cycle final : public TransportListener {
   bool advance();
   bool complete();
   void check_health();
+  void check_heartbeats(Clock::time_point now);
   template <class Stage>
   bool for_each_group(Stage&& stage);
 
@@ -142,6 +144,7 @@ class Cycle final : public TransportListener {
   ScheduleCache schedules_;
   Arena arena_;
   ProcessWatch watch_;
+  Heartbeat heartbeat_;
 
   std::vector<Entry> drained_;
   std::vector<Agreed> agreed_;

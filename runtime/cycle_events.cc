@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kCheckInterval{200};
 constexpr std::chrono::milliseconds kLastWords{500};
+/// Of a rank that gives up by itself: all others may be alive, and they know of no other reason.
+constexpr std::chrono::milliseconds kOwnLastWords{5000};
 constexpr int kLastWordRounds = 1000;
 
 }  // namespace
@@ -41,8 +43,27 @@ void Cycle::check_health() {
       on_peer_failed(rank, KOLO_ERROR(kPeerLost, "its process has ended without kolo::shutdown()"));
     }
   }
+  if (check_time && heartbeat_.due(now)) check_heartbeats(now);
   for (const auto& group : groups_.all()) {
     if (group->is_member()) check_health(*group, now, check_time);
+  }
+}
+
+void Cycle::check_heartbeats(Clock::time_point now) {
+  Group& world = groups_.world();
+  const auto findings = heartbeat_.look(
+      now, [&](int rank) { return transport_.activity(rank); },
+      [&](int rank) { return rank == world_.rank() || world.departures.contains(rank); });
+  for (const int rank : findings.beat) {
+    // Whom nothing reaches any more the transport reports by itself.
+    static_cast<void>(world.control_plane.send(rank, MessageKind::kBeat, {}));
+  }
+  for (const auto& [rank, duration] : findings.silent) {
+    on_peer_failed(
+        rank, KOLO_ERROR(kPeerLost,
+                         "nothing was heard of it for {} s (KOLO_HEARTBEAT_TIMEOUT): its host or "
+                         "the network is down, or its process is stopped",
+                         duration.count()));
   }
 }
 
@@ -130,6 +151,8 @@ void Cycle::on_group_message(Group& group, int peer, const Message& message) {
     case MessageKind::kNcclId:
       return note(group.nccl.on_message(
           {reinterpret_cast<const char*>(message.payload.data()), message.payload.size()}));
+    case MessageKind::kBeat:
+      return heartbeat_.on_beat(peer);
     case MessageKind::kGoodbye:
       if (group.departures.add(*index, message.payload)) {
         if (group.communicator.id() == 0) forget_messages_of(peer);
@@ -193,7 +216,9 @@ void Cycle::fail() {
     static_cast<void>(tell_others(
         groups_.world(), MessageKind::kAbort,
         std::vector(static_cast<std::size_t>(world_.size()), notice.encode()), failure.culprit));
-    static_cast<void>(transport_.flush(Abort(), Deadline::after(kLastWords)));
+    const bool is_own = failure.culprit == world_.rank();
+    static_cast<void>(
+        transport_.flush(Abort(), Deadline::after(is_own ? kOwnLastWords : kLastWords)));
   }
   trace_.failed(failure.error);
   complete_all(failure.error);

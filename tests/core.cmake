@@ -48,7 +48,8 @@ kolo_add_test(negotiation_tests LABELS inprocess SOURCES
   runtime/negotiation/slot_set_test.cc
   runtime/negotiation/wire_test.cc
   runtime/fusion/fusion_plan_test.cc
-  runtime/health/departures_test.cc)
+  runtime/health/departures_test.cc
+  runtime/health/heartbeat_test.cc)
 kolo_add_test(collectives_tests LABELS inprocess TIMEOUT 120 SOURCES
   support/schedule_checker_collectives_test.cc
   support/schedule_checker_test.cc

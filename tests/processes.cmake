@@ -39,6 +39,12 @@ foreach(test launch kolo_run)
     --kolo-run $<TARGET_FILE:kolo-run> --probe $<TARGET_FILE:launch_probe>)
   set_tests_properties(${test} PROPERTIES TIMEOUT 300 LABELS ucx RUN_SERIAL ON)
 endforeach()
+add_executable(endless_probe tools/run/endless_probe.cc)
+kolo_configure_target(endless_probe)
+target_link_libraries(endless_probe PRIVATE kolo::kolo)
+add_test(NAME silence COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/run/silence_test
+  --kolo-run $<TARGET_FILE:kolo-run> --probe $<TARGET_FILE:endless_probe>)
+set_tests_properties(silence PROPERTIES TIMEOUT 180 LABELS ucx RUN_SERIAL ON)
 add_executable(spawn_probe bindings/core/spawn_probe.cc)
 kolo_configure_target(spawn_probe)
 target_link_libraries(spawn_probe PRIVATE kolo::kolo)
@@ -72,6 +78,9 @@ foreach(part IN LISTS cluster_parts)
   set_tests_properties(cluster_${part} PROPERTIES TIMEOUT 180 LABELS cluster SKIP_RETURN_CODE 77
     RUN_SERIAL ON)
 endforeach()
+add_test(NAME cluster_cuts COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cluster/cluster_test
+  --only cuts --kolo-run $<TARGET_FILE:kolo-run> --probe $<TARGET_FILE:endless_probe>)
+set_tests_properties(cluster_cuts PROPERTIES TIMEOUT 180 LABELS cluster SKIP_RETURN_CODE 77 RUN_SERIAL ON)
 if(TARGET mnist)
   # Some thirty trainings, each on up to four ranks.
   set_tests_properties(cluster_losses PROPERTIES TIMEOUT 600)

@@ -16,6 +16,7 @@
 #include <kolo/error.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -40,6 +41,12 @@ class TransportListener {
 struct Peer {
   std::string address;     ///< Transport::address() of that rank
   bool same_host = false;  ///< by host identity, not by name
+};
+
+/// What there was between this rank and another.
+struct LinkActivity {
+  bool opened = false;         ///< this rank has sent something
+  std::uint64_t arrivals = 0;  ///< messages that have come, tagged ones included
 };
 
 class Transport {
@@ -68,6 +75,9 @@ class Transport {
   /// to oneself work.
   virtual void send(int peer, Tag tag, std::span<const std::byte> data, Transfer& transfer) = 0;
   virtual void receive(int peer, Tag tag, std::span<std::byte> data, Transfer& transfer) = 0;
+
+  /// Of a rank that connect() named. Never opens a link.
+  virtual LinkActivity activity(int peer) const = 0;
 
   /// Moves everything that can move now; true if anything happened.
   virtual bool progress() = 0;

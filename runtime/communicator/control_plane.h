@@ -25,6 +25,7 @@ enum class MessageKind : std::uint8_t {
   kCostsHeard,  ///< rank → coordinator: how far it is (CostSwitch)
   kCostsFrom,   ///< coordinator → rank: from where on they count (CostSwitch)
   kNcclId,      ///< rank 0 of a group → rank: how to meet over NCCL (NcclLanes)
+  kBeat,        ///< rank → rank: still here (Heartbeat)
   kGoodbye,     ///< to all: this rank shuts down (Departure)
   kAbort,       ///< to all: this rank has failed (AbortNotice)
 };

@@ -115,6 +115,7 @@ Status Controller::on_message(int peer, const Message& message) {
     case MessageKind::kCostsHeard:
     case MessageKind::kCostsFrom:
     case MessageKind::kNcclId:
+    case MessageKind::kBeat:
     case MessageKind::kGoodbye:
     case MessageKind::kAbort:
       break;

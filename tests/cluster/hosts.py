@@ -108,7 +108,7 @@ class Cluster:
         lines = ["127.0.0.1 localhost"] + [f"10.214.0.{i + 1} {name}" for i, name in enumerate(names)]
         (self.folder / "hosts").write_text("\n".join(lines) + "\n", encoding="ascii")
         switch = self.hold("unshare", "-n", "sh", "-c", "echo ready; exec sleep infinity")
-        on_switch = ["nsenter", "-t", str(switch.pid), "-n", "--"]
+        self.on_switch = on_switch = ["nsenter", "-t", str(switch.pid), "-n", "--"]
         call(*on_switch, "ip", "link", "add", "name", "switch", "type", "bridge")
         call(*on_switch, "ip", "link", "set", "switch", "up")
         for i, name in enumerate(names):
@@ -128,6 +128,13 @@ class Cluster:
                 shape = ["root", "tbf", "rate", rate, "burst", "128kb", "limit", "1mb"]
                 call(*host.command("tc", "qdisc", "add", "dev", "eth0", *shape))
                 call(*on_switch, "tc", "qdisc", "add", "dev", f"port{i}", *shape)
+
+    def cut(self, number):
+        """The host's network carries nothing any more, until mend()."""
+        call(*self.on_switch, "ip", "link", "set", f"port{number}", "down")
+
+    def mend(self, number):
+        call(*self.on_switch, "ip", "link", "set", f"port{number}", "up")
 
     def hold(self, *command):
         """A process that keeps namespaces alive; returns when it has made them."""

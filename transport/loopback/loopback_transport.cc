@@ -66,6 +66,7 @@ Status LoopbackTransport::connect(int rank, std::vector<Peer> peers, TransportLi
   }
   listener_ = &listener;
   reported_.assign(peers.size(), false);
+  activity_.assign(peers.size(), {});
   return {};
 }
 
@@ -101,6 +102,7 @@ Status LoopbackTransport::post_message(int peer, std::span<const std::byte> mess
     return KOLO_ERROR(kInvalidArgument, "rank {}: a control message of {} bytes exceeds {}", rank_,
                       message.size(), kLargestMessage);
   }
+  activity_[static_cast<std::size_t>(peer)].opened = true;
   return delivered(
       peer,
       hub_.deliver(
@@ -115,6 +117,7 @@ void LoopbackTransport::send(int peer, Tag tag, std::span<const std::byte> data,
     transfer.finish(std::move(status));
     return;
   }
+  activity_[static_cast<std::size_t>(peer)].opened = true;
   if (data.size() <= kEagerLimit) {
     transfer.finish(delivered(peer, hub_.deliver(peer,
                                                  {.kind = LoopbackPacket::Kind::kEager,
@@ -207,6 +210,7 @@ bool LoopbackTransport::progress() {
 void LoopbackTransport::handle(const LoopbackPacket& packet, std::span<const std::byte> bytes) {
   if (failure_) return;
   const MessageKey key{.peer = packet.from, .tag = packet.tag};
+  ++activity_[static_cast<std::size_t>(packet.from)].arrivals;
   switch (packet.kind) {
     case LoopbackPacket::Kind::kControl:
       listener_->on_message(packet.from, bytes);

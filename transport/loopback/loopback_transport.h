@@ -33,6 +33,9 @@ class LoopbackTransport final : public Transport {
   Status post_message(int peer, std::span<const std::byte> message) override;
   void send(int peer, Tag tag, std::span<const std::byte> data, Transfer& transfer) override;
   void receive(int peer, Tag tag, std::span<std::byte> data, Transfer& transfer) override;
+  LinkActivity activity(int peer) const override {
+    return activity_[static_cast<std::size_t>(peer)];
+  }
   bool progress() override;
   int event_fd() const override;
   bool arm() override { return hub_.arm(rank_); }
@@ -76,6 +79,7 @@ class LoopbackTransport final : public Transport {
   std::vector<PendingSend> pending_;  // by LoopbackOffer::slot; free places have no offer
   std::vector<std::size_t> free_slots_;
   std::size_t sends_pending_ = 0;
+  std::vector<LinkActivity> activity_;
   std::vector<bool> reported_;  // peers whose failure the listener knows
   LoopbackBatch batch_;         // being handled by progress()
   bool progressing_ = false;

@@ -222,6 +222,14 @@ bool UcxTransport::deliver_own_messages() {
   return true;
 }
 
+LinkActivity UcxTransport::activity(int peer) const {
+  const Link& link = links_[static_cast<std::size_t>(peer)];
+  LinkActivity activity{.opened = link.endpoint != nullptr};
+  for (const Sequence& sequence : link.sequences)
+    activity.arrivals += sequence.next_delivered + sequence.early.size();
+  return activity;
+}
+
 bool UcxTransport::progress() {
   if (listener_ == nullptr || failure_ || progressing_) return false;
   progressing_ = true;

@@ -40,6 +40,8 @@ struct KOLO_API Config {
   std::int64_t init_timeout_s = 300;
   /// KOLO_OPERATION_TIMEOUT, seconds: from an operation's submission to its end.
   std::int64_t operation_timeout_s = 600;
+  /// KOLO_HEARTBEAT_TIMEOUT, seconds: a rank that is not heard of for so long is lost. World.
+  std::int64_t heartbeat_timeout_s = 60;
   /// KOLO_STALL_WARNING, seconds: after this long a tensor, or a join, that some ranks lack is
   /// reported.
   std::int64_t stall_warning_s = 60;

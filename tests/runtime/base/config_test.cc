@@ -74,6 +74,7 @@ TEST(Config, EachKnobSetsItsOwnField) {
                                  {"KOLO_HOST_ID", "left"},
                                  {"KOLO_INIT_TIMEOUT", "11"},
                                  {"KOLO_OPERATION_TIMEOUT", "12"},
+                                 {"KOLO_HEARTBEAT_TIMEOUT", "14"},
                                  {"KOLO_STALL_WARNING", "13"},
                                  {"KOLO_FUSION_THRESHOLD", "14"},
                                  {"KOLO_FUSION_MAX_TENSOR", "15"},
@@ -92,6 +93,7 @@ TEST(Config, EachKnobSetsItsOwnField) {
   EXPECT_EQ(config->host_id, "left");
   EXPECT_EQ(config->init_timeout_s, 11);
   EXPECT_EQ(config->operation_timeout_s, 12);
+  EXPECT_EQ(config->heartbeat_timeout_s, 14);
   EXPECT_EQ(config->stall_warning_s, 13);
   EXPECT_EQ(config->fusion_threshold, 14);
   EXPECT_EQ(config->fusion_max_tensor, 15);

@@ -1,0 +1,31 @@
+#include "runtime/health/heartbeat.h"
+
+namespace kolo {
+
+Heartbeat::Heartbeat(int size, std::chrono::seconds timeout)
+    : timeout_(timeout), interval_(timeout_ / 4), peers_(static_cast<std::size_t>(size)) {}
+
+void Heartbeat::begin(Clock::time_point now) {
+  // Who was stopped, as with a whole job by Ctrl-Z, has heard nothing because it did not listen.
+  const bool has_slept = next_ != Clock::time_point::min() && now >= next_ + interval_;
+  if (has_slept) {
+    for (Peer& peer : peers_) peer.heard_at = now;
+  }
+  next_ = now + interval_;
+}
+
+void Heartbeat::look_at(int rank, Clock::time_point now, LinkActivity activity,
+                        Findings& findings) {
+  Peer& peer = peer_of(rank);
+  if (activity.opened) findings.beat.push_back(rank);
+  if (!peer.expected || activity.arrivals != peer.arrivals) {
+    peer.arrivals = activity.arrivals;
+    peer.heard_at = now;
+    return;
+  }
+  const auto silence = now - peer.heard_at;
+  if (silence < timeout_) return;
+  findings.silent.push_back({rank, std::chrono::duration_cast<std::chrono::seconds>(silence)});
+}
+
+}  // namespace kolo

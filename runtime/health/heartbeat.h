@@ -1,0 +1,69 @@
+// Heartbeat: notices ranks that have fallen silent though their process may live: a host or network
+// that went away while bytes were on their way, a process that was stopped. Each rank sends a beat,
+// four times a timeout, over every link that it has opened anyway, and whoever has heard one beat of
+// a rank expects to hear of it until it says goodbye. Pure logic over counters, so that tests need
+// no clock; the cycle sends. Token holder only.
+//
+// (Failure detectors by timeout: Chandra and Toueg, "Unreliable failure detectors for reliable
+// distributed systems", JACM 43(2), 1996. This one is wrong about a process that does not run for
+// that long, and its job ends; a rank that finds that itself did not run accuses nobody.)
+#pragma once
+
+#include "transport/transport.h"
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+namespace kolo {
+
+class Heartbeat {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// `timeout`: how long a rank of `size` may be silent.
+  Heartbeat(int size, std::chrono::seconds timeout);
+
+  /// `peer` has sent a beat: from now on it is expected to be heard of.
+  void on_beat(int peer) { peer_of(peer).expected = true; }
+
+  /// Whether it is time for look().
+  bool due(Clock::time_point now) const { return now >= next_; }
+
+  struct Silent {
+    int rank;
+    std::chrono::seconds duration;
+  };
+  struct Findings {
+    std::vector<int> beat;       ///< send a beat to these
+    std::vector<Silent> silent;  ///< longer than the timeout
+  };
+  /// `activity_of(rank)` is the transport's, `is_gone(rank)` says who needs no watching: oneself, and
+  /// ranks that have said goodbye.
+  template <class ActivityOf, class IsGone>
+  Findings look(Clock::time_point now, const ActivityOf& activity_of, const IsGone& is_gone) {
+    Findings findings;
+    begin(now);
+    for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
+      if (!is_gone(rank)) look_at(rank, now, activity_of(rank), findings);
+    }
+    return findings;
+  }
+
+ private:
+  struct Peer {
+    bool expected = false;
+    std::uint64_t arrivals = 0;  // when it was last heard of
+    Clock::time_point heard_at = {};
+  };
+  Peer& peer_of(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  void begin(Clock::time_point now);
+  void look_at(int rank, Clock::time_point now, LinkActivity activity, Findings& findings);
+
+  const Clock::duration timeout_;
+  const Clock::duration interval_;
+  std::vector<Peer> peers_;
+  Clock::time_point next_ = Clock::time_point::min();
+};
+
+}  // namespace kolo
