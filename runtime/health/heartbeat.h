@@ -1,8 +1,8 @@
 // Heartbeat: notices ranks that have fallen silent though their process may live: a host or network
 // that went away while bytes were on their way, a process that was stopped. Each rank sends a beat,
-// four times a timeout, over every link that it has opened anyway, and whoever has heard one beat of
-// a rank expects to hear of it until it says goodbye. Pure logic over counters, so that tests need
-// no clock; the cycle sends. Token holder only.
+// four times a timeout, over every link that it has opened anyway, and whoever has heard one beat
+// of a rank expects to hear of it until it says goodbye. Pure logic over counters, so that tests
+// need no clock; the cycle sends. Token holder only.
 //
 // (Failure detectors by timeout: Chandra and Toueg, "Unreliable failure detectors for reliable
 // distributed systems", JACM 43(2), 1996. This one is wrong about a process that does not run for
@@ -38,8 +38,8 @@ class Heartbeat {
     std::vector<int> beat;       ///< send a beat to these
     std::vector<Silent> silent;  ///< longer than the timeout
   };
-  /// `activity_of(rank)` is the transport's, `is_gone(rank)` says who needs no watching: oneself, and
-  /// ranks that have said goodbye.
+  /// `activity_of(rank)` is the transport's, `is_gone(rank)` says who needs no watching: oneself,
+  /// and ranks that have said goodbye.
   template <class ActivityOf, class IsGone>
   Findings look(Clock::time_point now, const ActivityOf& activity_of, const IsGone& is_gone) {
     Findings findings;
