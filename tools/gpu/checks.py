@@ -2,9 +2,12 @@
 a line what it saw; what they write is in gpu_check/ of the build folder."""
 import dataclasses
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
+import tempfile
 import time
 
 from gpu import failing, training
@@ -67,25 +70,46 @@ class Context:
         log = self.logs / f"{self.name}.log"
         with open(log, "a") as out:
             out.write(f"$ {' '.join(map(str, command))}\n")
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False,
-                                  stdin=subprocess.DEVNULL, timeout=self.seconds_left(),
-                                  env={**self.build.environment, **(environment or {})})
-        except subprocess.TimeoutExpired as late:
-            raise Failed(f"not done after {late.timeout:.0f} s ({log})") from late
-        except FileNotFoundError as missing:
-            raise NotRun(f"{command[0]} is not installed") from missing
+        # Files: ranks that outlive their launcher would keep pipes open.
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            try:
+                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output,
+                                           stderr=errors, start_new_session=True,
+                                           env={**self.build.environment, **(environment or {})})
+            except FileNotFoundError as missing:
+                raise NotRun(f"{command[0]} is not installed") from missing
+            seconds = self.seconds_left()
+            status = end_within(process, seconds)
+            texts = []
+            for file in (output, errors):
+                file.seek(0)
+                texts.append(file.read().decode(errors="replace"))
         with open(log, "a") as out:
-            out.write(done.stdout + done.stderr)
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        if done.returncode == 77:
-            raise NotRun(lines[-1] if lines else "the program says so")
-        if done.returncode != 0:
-            raise Failed(f"exit status {done.returncode}: {lines[-1] if lines else ''} ({log})")
-        return done.stdout
+            out.write("".join(texts))
+        lines = [line for line in "".join(texts).splitlines() if line.strip()]
+        last = lines[-1] if lines else ""
+        if status is None:
+            raise Failed(f"not done after {seconds:.0f} s: {last} ({log})")
+        if status == 77:
+            raise NotRun(last or "the program says so")
+        if status != 0:
+            raise Failed(f"exit status {status}: {last} ({log})")
+        return texts[0]
 
     def ranks(self, count, command, environment=None):
         return self.call([self.program("kolo-run"), "-np", str(count), *command], environment)
+
+
+def end_within(process, seconds):
+    """Its exit status; None if it had to be ended, with all that it started: a launcher is asked first,
+    since its ranks may be in groups of their own."""
+    for patience, number in ((seconds, signal.SIGTERM), (10, signal.SIGKILL), (10, signal.SIGKILL)):
+        try:
+            status = process.wait(timeout=patience)
+            return status if number == signal.SIGTERM else None
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, number)
+    return None
 
 
 def info(context):
