@@ -125,6 +125,7 @@ class Cycle final : public TransportListener {
   CostSwitch& cost_switch();
   /// By what an all-reduce of that group is chosen: null for what its communicator started with.
   const AllreducePolicy* policy_of(const Group& group, const PlannedOperation& plan);
+  /// All ranks have the costs for it, and its place has a slot.
   bool may_begin(const Group& group, const PlannedOperation& plan);
   /// Rank 0: an operation has ended; what links cost may be corrected.
   void note_time(Group& group, const Operation& operation);

@@ -29,6 +29,8 @@ const AllreducePolicy* Cycle::policy_of(const Group& group, const PlannedOperati
 }
 
 bool Cycle::may_begin(const Group& group, const PlannedOperation& plan) {
+  if (plan.entries.front().signature.on_device && !devices_.may_take_slot(group.place))
+    return false;
   return group.communicator.id() != 0 || plan.door != Door::kOrdered ||
          cost_switch().may_begin(plan.sequence);
 }

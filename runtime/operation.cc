@@ -77,9 +77,12 @@ Operation::Operation(const Communicator& communicator, Transport& transport, con
       config_(config),
       own_policy_(allreduce_policy(communicator, window, place, links, config)),
       executor_(transport, device, &timeline) {
-  if (window.windows().empty()) return;
-  for (const int rank : communicator.ranks())
-    windows_.push_back(window.windows()[static_cast<std::size_t>(rank)]);
+  for (const int rank : communicator.ranks()) {
+    const auto index = static_cast<std::size_t>(rank);
+    if (!window.windows().empty()) windows_.push_back(window.windows()[index]);
+    if (!devices.windows().empty()) device_windows_.push_back(devices.windows()[index]);
+  }
+  if (devices.covers(communicator, place)) device_leaders_ = devices.device_leaders(communicator);
 }
 
 Status Operation::start(PlannedOperation plan, const AllreducePolicy* policy) {

@@ -186,7 +186,9 @@ class Operation {
   DeviceWindow& devices_;
   NcclLanes& nccl_;
   const int place_;
-  std::vector<std::span<std::byte>> windows_;  ///< by the communicator's rank
+  std::vector<std::span<std::byte>> windows_;         ///< by the communicator's rank
+  std::vector<std::span<std::byte>> device_windows_;  ///< likewise
+  std::vector<int> device_leaders_;                   ///< DeviceWindow::device_leaders()
   OneShot& one_shot_;
   ScheduleCache& schedules_;
   const Config& config_;

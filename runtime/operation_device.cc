@@ -44,10 +44,10 @@ Status Operation::start_on_device() {
   binding.stream = stream_.get();
   std::shared_ptr<const Schedule> schedule = schedules_.get(request_on_device());
   if (schedule->scratch_elements > 0) {
-    device_slot_ = devices_.take_slot();
-    binding.mapped = {{.scratch = *device_slot_}, devices_.windows()};
+    device_slot_ = devices_.take_slot(place_);
+    binding.mapped = {{.scratch = *device_slot_}, device_windows_};
     binding.scratch =
-        devices_.windows()[static_cast<std::size_t>(communicator_.rank())].data() + *device_slot_;
+        device_windows_[static_cast<std::size_t>(communicator_.rank())].data() + *device_slot_;
   }
   run(std::move(schedule), std::move(binding));
   return {};
@@ -57,8 +57,8 @@ bool Operation::runs_on_device() const {
   const Signature& signature = plan_.entries.front().signature;
   if (plan_.door == Door::kPointToPoint) return false;
   if (communicator_.size() == 1) return true;
-  if (!devices_.covers(communicator_) || signature.op == ReduceOp::kAdasum) return false;
-  const auto lane = devices_.slot_bytes() / kMappedLanes / size_of(signature.type);
+  if (!devices_.covers(communicator_, place_) || signature.op == ReduceOp::kAdasum) return false;
+  const auto lane = devices_.slot_bytes(place_) / kMappedLanes / size_of(signature.type);
   if (lane < static_cast<std::size_t>(communicator_.size()) * kAlignment) return false;
   switch (signature.kind) {
     case OperationKind::kAllreduce:
@@ -85,12 +85,11 @@ ScheduleRequest Operation::request_on_device() const {
   const std::size_t element = size_of(plan_.entries.front().signature.type);
   request.algorithm = Algorithm::kMapped;
   const bool sums = request.collective == Collective::kAllreduce;
-  request.mapped_elements =
-      (sums ? devices_.slot_bytes() : std::min(devices_.slot_bytes(), kMappedLanes * kMovedBlock)) /
-      element;
+  const std::size_t slot = devices_.slot_bytes(place_);
+  request.mapped_elements = (sums ? slot : std::min(slot, kMappedLanes * kMovedBlock)) / element;
   if (communicator_.size() == 1)  // nothing but copies, of any length
     request.mapped_elements = std::max(request.mapped_elements, kMappedLanes * kMovedBlock);
-  if (sums) request.owners = devices_.device_leaders();
+  if (sums) request.owners = device_leaders_;
   return request;
 }
 
@@ -225,7 +224,7 @@ void Operation::leave_device() {
   staged_ = false;
   over_nccl_ = false;
   handed_in_.reset();
-  if (device_slot_) devices_.give_back_slot(*device_slot_);
+  if (device_slot_) devices_.give_back_slot(place_, *device_slot_);
   device_slot_.reset();
 }
 

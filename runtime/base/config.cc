@@ -116,8 +116,8 @@ const std::vector<Spec>& specs() {
       text("KOLO_DEVICE", &Config::device, "CUDA device", {},
            "This rank's, as this process numbers them; cpu: none; auto: by its local rank."),
       number("KOLO_DEVICE_MEMORY", &Config::device_memory, kBytes, {0, 16 * kGiB}, kWorld,
-             "A rank's window of CUDA memory that the other ranks of its host map; 0: the host's "
-             "memory carries it."),
+             "A rank's window of CUDA memory that the other ranks of its host map, half of it for "
+             "process sets where there are more than two ranks; 0: the host's memory carries it."),
       number("KOLO_ARENA", &Config::arena, kBytes, {0, 1024 * kGiB}, kRank,
              "Address space for kolo::allocate(); memory is taken as it is allocated."),
       number("KOLO_BATCH_WINDOW", &Config::batch_window_us, "microseconds", {0, 1'000'000}, kRank,

@@ -37,8 +37,9 @@ void DeviceWindow::close() {
   windows_.clear();
   imported_.clear();
   own_.reset();
-  free_slots_.clear();
+  for (auto& slots : free_slots_) slots.clear();
   slot_bytes_ = 0;
+  set_slot_bytes_ = 0;
 }
 
 Status DeviceWindow::map(const World& world, const std::vector<Offer>& offers) {
@@ -63,17 +64,16 @@ Status DeviceWindow::map(const World& world, const std::vector<Offer>& offers) {
     windows_[index] = memory->bytes();
     imported_.push_back(std::move(memory));
   }
+  device_of_.assign(offers.size(), 0);
   for (int rank = 0; rank < world.size(); ++rank) {
     if (!world.same_host(rank, world.rank())) continue;
-    const auto same = [&](int other) {
-      return world.same_host(other, rank) && offers[static_cast<std::size_t>(other)].uuid ==
-                                                 offers[static_cast<std::size_t>(rank)].uuid;
-    };
+    const auto index = static_cast<std::size_t>(rank);
     int lowest = 0;
-    while (!same(lowest)) ++lowest;
-    if (lowest == rank) leaders_.push_back(rank);
+    while (!world.same_host(lowest, rank) ||
+           offers[static_cast<std::size_t>(lowest)].uuid != offers[index].uuid)
+      ++lowest;
+    device_of_[index] = lowest;
   }
-  if (leaders_.size() == static_cast<std::size_t>(world.local_size())) leaders_.clear();
   return {};
 }
 
@@ -109,11 +109,9 @@ Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> acc
   KOLO_ASSIGN(const auto outcomes,
               bootstrap.exchange("device memory mapped",
                                  mapped.ok() ? std::string() : mapped.error().message, deadline));
-  everywhere_ = wanted && world.local_size() == world.size();
   for (int rank = 0; rank < world.size(); ++rank) {
     const std::string& why = outcomes[static_cast<std::size_t>(rank)];
     if (why.empty() || !world.same_host(rank, world.rank())) continue;
-    everywhere_ = false;
     close();
     if (world.local_rank() == 0)
       log.info(
@@ -123,22 +121,64 @@ Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> acc
     return {};
   }
   if (!wanted) return {};
-  slot_bytes_ = bytes / HostWindow::kSlots / kAlignment * kAlignment;
-  for (std::size_t i = HostWindow::kSlots; i > 0; --i) free_slots_.push_back((i - 1) * slot_bytes_);
+  // Of two ranks there is no set but of one rank, which needs none.
+  lay_out(bytes, world.local_size() > 2);
   return {};
 }
 
-bool DeviceWindow::covers(const Communicator& communicator) const {
-  return everywhere_ && slot_bytes_ > 0 && communicator.id() == 0;
+void DeviceWindow::lay_out(std::size_t bytes, bool has_sets) {
+  const std::size_t of_world = has_sets ? bytes / 2 : bytes;
+  slot_bytes_ = of_world / HostWindow::kSlots / kAlignment * kAlignment;
+  constexpr std::size_t kSetSlots = (HostWindow::kPlaces - 1) * HostWindow::kSlots;
+  set_slot_bytes_ = (bytes - of_world) / kSetSlots / kAlignment * kAlignment;
+  // The last one is taken first.
+  for (std::size_t i = HostWindow::kSlots; i > 0; --i)
+    free_slots_[0].push_back((i - 1) * slot_bytes_);
+  for (std::size_t i = set_slot_bytes_ > 0 ? kSetSlots : 0; i > 0; --i)
+    free_slots_[1 + (i - 1) / HostWindow::kSlots].push_back(of_world + (i - 1) * set_slot_bytes_);
 }
 
-std::size_t DeviceWindow::take_slot() {
-  KOLO_CHECK(!free_slots_.empty());
-  const std::size_t offset = free_slots_.back();
-  free_slots_.pop_back();
+std::size_t DeviceWindow::slot_bytes(int place) const {
+  return place == 0 ? slot_bytes_ : set_slot_bytes_;
+}
+
+bool DeviceWindow::covers(const Communicator& communicator, int place) const {
+  if (place == HostWindow::kNoPlace || slot_bytes(place) == 0) return false;
+  const auto& ranks = communicator.ranks();
+  return std::all_of(ranks.begin(), ranks.end(), [this](int rank) {
+    return !windows_[static_cast<std::size_t>(rank)].empty();
+  });
+}
+
+std::vector<int> DeviceWindow::device_leaders(const Communicator& communicator) const {
+  std::vector<int> leaders;
+  std::vector<int> devices;
+  for (int rank = 0; rank < communicator.size(); ++rank) {
+    const int world_rank = communicator.ranks()[static_cast<std::size_t>(rank)];
+    const int device = device_of_[static_cast<std::size_t>(world_rank)];
+    if (std::find(devices.begin(), devices.end(), device) != devices.end()) continue;
+    devices.push_back(device);
+    leaders.push_back(rank);
+  }
+  if (leaders.size() == communicator.ranks().size()) leaders.clear();
+  return leaders;
+}
+
+bool DeviceWindow::may_take_slot(int place) const {
+  return place == HostWindow::kNoPlace || slot_bytes(place) == 0 ||
+         !free_slots_[static_cast<std::size_t>(place)].empty();
+}
+
+std::size_t DeviceWindow::take_slot(int place) {
+  auto& free = free_slots_[static_cast<std::size_t>(place)];
+  KOLO_CHECK(!free.empty());
+  const std::size_t offset = free.back();
+  free.pop_back();
   return offset;
 }
 
-void DeviceWindow::give_back_slot(std::size_t offset) { free_slots_.push_back(offset); }
+void DeviceWindow::give_back_slot(int place, std::size_t offset) {
+  free_slots_[static_cast<std::size_t>(place)].push_back(offset);
+}
 
 }  // namespace kolo

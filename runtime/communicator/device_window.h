@@ -1,7 +1,8 @@
 // DeviceWindow: this rank's accelerator, and memory of it that all ranks of the host have mapped,
 // through which a schedule with mapped scratch reads and writes its peers' devices. Opened once, at
-// start; of the world alone. It has slots, one of which each running operation borrows as its
-// scratch. Token holder only, but for open() and accelerator().
+// start. It has the places of HostWindow: slots for the world, and slots for each of some process
+// sets, one of which each running operation borrows as its scratch. Token holder only, but for
+// open() and accelerator().
 #pragma once
 
 #include "runtime/base/deadline.h"
@@ -11,6 +12,7 @@
 #include "runtime/communicator/host_window.h"
 #include "runtime/device/accelerator.h"
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -36,23 +38,29 @@ class DeviceWindow {
   /// Why it has none.
   const std::string& no_accelerator() const { return no_accelerator_; }
 
-  /// 0 without a window; alike on all ranks of the host.
-  std::size_t slot_bytes() const { return slot_bytes_; }
-  /// Whether this is the world, all of it has a window, and it is mapped here. Alike on all ranks.
-  bool covers(const Communicator& communicator) const;
+  /// Bytes of a place's slot, alike on all ranks of the host; 0 without a window.
+  std::size_t slot_bytes(int place) const;
+  /// Whether every rank of `communicator`, whose place this is, is on this host and has its window
+  /// mapped here. Alike on all its ranks. Of HostWindow::kNoPlace it is none.
+  bool covers(const Communicator& communicator, int place) const;
   /// By world rank; empty for ranks of other hosts.
   std::span<const std::span<std::byte>> windows() const { return windows_; }
-  /// World ranks, ascending, of which each does the sums for all that share its device: its lowest
-  /// rank. Empty where no two ranks of this host share one.
-  const std::vector<int>& device_leaders() const { return leaders_; }
+  /// Ranks of `communicator`, ascending, of which each does the sums for all of its ranks that
+  /// share its device: its lowest. Empty where no two of them share one. Precondition: it covers
+  /// it.
+  std::vector<int> device_leaders(const Communicator& communicator) const;
 
-  /// Where a free slot begins. Preconditions: a window, and fewer than HostWindow::kSlots taken.
-  std::size_t take_slot();
-  void give_back_slot(std::size_t offset);
+  /// Whether a slot may be taken, or there are none at all. None is free where a set that was
+  /// removed had this place before, while the device has not done with all that it was given.
+  bool may_take_slot(int place) const;
+  /// Where a free slot begins. Preconditions: a window that has such a place, and a free slot.
+  std::size_t take_slot(int place);
+  void give_back_slot(int place, std::size_t offset);
 
  private:
   struct Offer;
   Status map(const World& world, const std::vector<Offer>& offers);
+  void lay_out(std::size_t bytes, bool has_sets);
   void close();
 
   std::unique_ptr<Accelerator> accelerator_;
@@ -60,10 +68,11 @@ class DeviceWindow {
   std::unique_ptr<DeviceMemory> own_;
   std::vector<std::unique_ptr<DeviceMemory>> imported_;
   std::vector<std::span<std::byte>> windows_;
-  std::vector<int> leaders_;
-  std::vector<std::size_t> free_slots_;
-  std::size_t slot_bytes_ = 0;
-  bool everywhere_ = false;  ///< on one host, all of whose ranks have it
+  /// By world rank: the lowest rank that has the same device; of this host's alone.
+  std::vector<int> device_of_;
+  std::array<std::vector<std::size_t>, HostWindow::kPlaces> free_slots_ = {};
+  std::size_t slot_bytes_ = 0;      ///< of the world's
+  std::size_t set_slot_bytes_ = 0;  ///< of a process set's
 };
 
 }  // namespace kolo

@@ -195,6 +195,7 @@ class Stream final : public DeviceStream {
       for (std::size_t piece = 0; piece < counts.size(); ++piece) {
         const std::span from(sources.data() + piece * what.sources, what.sources);
         const std::span to(destinations.data() + piece * what.destinations, what.destinations);
+        for (const std::byte* address : to) queue->device().await_writes_to(address);
         if (!reach(what, from, to, counts[piece])) return queue->device().fail();
         combine_piece(what, from, to, counts[piece]);
       }
@@ -324,6 +325,21 @@ std::unique_ptr<Memory> make_memory(std::size_t bytes, bool on_device) {
 
 EmulatedDevice::EmulatedDevice(std::uint8_t number) { uuid_.back() = number; }
 
+void EmulatedDevice::hold_writes_to(std::span<std::byte> memory, std::shared_future<void> until) {
+  const std::lock_guard lock(mutex_);
+  held_.emplace_back(memory, std::move(until));
+}
+
+void EmulatedDevice::await_writes_to(const std::byte* address) {
+  std::shared_future<void> until;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [memory, future] : held_)
+      if (address >= memory.data() && address < memory.data() + memory.size()) until = future;
+  }
+  if (until.valid()) until.wait();
+}
+
 EmulatedAccelerator::EmulatedAccelerator(std::shared_ptr<EmulatedDevice> device, int ordinal)
     : device_(std::move(device)), allocated_(std::make_shared<std::atomic<std::size_t>>(0)) {
   info_ = {.ordinal = ordinal, .uuid = device_->uuid(), .name = "emulation by threads"};
@@ -363,6 +379,7 @@ Result<std::unique_ptr<DeviceMemory>> EmulatedAccelerator::pin(std::span<std::by
 Result<std::unique_ptr<DeviceMemory>> EmulatedAccelerator::allocate_pinned(std::size_t bytes) {
   auto memory = make_memory(bytes, false);
   memory->pinned_ = true;
+  ++pinned_blocks_;
   PinnedRanges::all().add(memory->bytes());
   return std::unique_ptr<DeviceMemory>(std::move(memory));
 }

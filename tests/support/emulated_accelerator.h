@@ -10,9 +10,12 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kolo::test {
@@ -38,9 +41,16 @@ class EmulatedDevice {
   };
   Pieces& pieces() { return pieces_; }
 
+  /// Streams wait with what they write to that memory of the device until the promise is kept.
+  void hold_writes_to(std::span<std::byte> memory, std::shared_future<void> until);
+  /// On a stream's thread, before it writes there.
+  void await_writes_to(const std::byte* address);
+
  private:
   DeviceUuid uuid_ = {};
   Pieces pieces_;
+  std::mutex mutex_;
+  std::vector<std::pair<std::span<std::byte>, std::shared_future<void>>> held_;
   std::atomic<bool> failed_ = false;
   std::atomic<bool> can_import_ = true;
 };
@@ -67,12 +77,15 @@ class EmulatedAccelerator final : public Accelerator {
   static void give(void* native_stream, std::function<void()> work);
 
   std::size_t bytes_allocated() const { return *allocated_; }
+  /// That were ever allocated: what is staged takes them.
+  std::size_t pinned_blocks() const { return pinned_blocks_; }
   EmulatedDevice& device() { return *device_; }
 
  private:
   const std::shared_ptr<EmulatedDevice> device_;
   AcceleratorInfo info_;
   const std::shared_ptr<std::atomic<std::size_t>> allocated_;
+  std::atomic<std::size_t> pinned_blocks_ = 0;
 };
 
 }  // namespace kolo::test

@@ -83,8 +83,9 @@ struct KOLO_API Config {
   /// are some; "auto": by its local rank, where there are any.
   std::string device = "auto";
   /// KOLO_DEVICE_MEMORY, bytes: a rank's window of device memory that the other ranks of its host
-  /// map; 0: none, so that their data passes through the host's memory.
-  std::int64_t device_memory = 64 << 20;
+  /// map, half of it for process sets where a host has more than two ranks; 0: none, so that their
+  /// data passes through the host's memory.
+  std::int64_t device_memory = 128 << 20;
   /// KOLO_ARENA, bytes: address space for kolo::allocate(); memory is taken as it is allocated.
   std::int64_t arena = std::int64_t{64} << 30;
   /// KOLO_BATCH_WINDOW, microseconds: how long a ready tensor may wait for company before it is
