@@ -9,6 +9,7 @@ from gpu import bundle
 
 PROGRAMS = ["kolo-perf", "kolo-info", "kolo-run", "device_check", "nccl_check"]
 WITH_TORCH = ["tensor_check", "mnist", "rectified_flow"]
+FOR_CHECKS = 240  # seconds that LibTorch's programs, which take longest to compile, leave
 
 
 class Build:
@@ -27,12 +28,12 @@ class Build:
 
 
 def prepare(root, machine, arguments, deadline):
-    """(Build, note), or (None, why not)."""
+    """(Build, note, whether it is whole); the build is None if nothing can be run."""
     environment = dict(os.environ)
     if arguments.build:
         if not (arguments.build / "CMakeCache.txt").exists():
-            return None, f"{arguments.build} is no build folder"
-        return Build(arguments.build, environment), f"programs of {arguments.build}"
+            return None, f"{arguments.build} is no build folder", False
+        return Build(arguments.build, environment), f"programs of {arguments.build}", True
     folder = root / "build" / "gpu"
     folder.mkdir(parents=True, exist_ok=True)
     options = [f"-DKOLO_WITH_{part}=OFF" for part in ("MPI", "PMIX", "GLOO")]
@@ -43,9 +44,8 @@ def prepare(root, machine, arguments, deadline):
                 "-DKOLO_WARNINGS_AS_ERRORS=OFF"]
     if machine.architectures():
         options.append(f"-DKOLO_CUDA_ARCHITECTURES={';'.join(machine.architectures())}")
-    if arguments.no_torch:
-        options.append("-DKOLO_WITH_TORCH=OFF")
-    elif arguments.torch:
+    options.append(f"-DKOLO_WITH_TORCH={'OFF' if arguments.no_torch else 'AUTO'}")
+    if arguments.torch:
         options.append(f"-DKOLO_TORCH_ROOT={arguments.torch}")
     if shutil.which("nvcc") is None and pathlib.Path("/usr/local/cuda/bin/nvcc").exists():
         options.append("-DCMAKE_CUDA_COMPILER=/usr/local/cuda/bin/nvcc")
@@ -54,15 +54,24 @@ def prepare(root, machine, arguments, deadline):
         failure = call(["cmake", "-G", "Ninja", "-S", str(root), "-B", str(folder), *options], out,
                        environment, deadline)
         if failure:
-            return None, f"cmake {failure} ({log}: {last_error(log)})"
+            return None, f"cmake {failure} ({log}: {last_error(log)})", False
         targets = known_targets(folder, environment)
-        wanted = [name for name in PROGRAMS + WITH_TORCH if name in targets]
-        jobs = ["-j", str(arguments.jobs)] if arguments.jobs else []
-        failure = call(["ninja", "-C", str(folder), *jobs, *wanted], out, environment, deadline)
+        core, torch = ([name for name in names if name in targets]
+                       for names in (PROGRAMS, WITH_TORCH))
+        ninja = ["ninja", "-C", str(folder), "-k", "0"]
+        if arguments.jobs:
+            ninja += ["-j", str(arguments.jobs)]
+        failure = call([*ninja, *core], out, environment, deadline)
         if failure:
-            return None, f"ninja {failure} ({log}: {last_error(log)})"
-    kind = ", ".join(f"sm_{name}" for name in machine.architectures()) or "kolo's architectures"
-    return Build(folder, environment), f"{len(wanted)} programs for {kind}"
+            return None, f"ninja {failure} ({log}: {last_error(log)})", False
+        kind = ", ".join(f"sm_{name}" for name in machine.architectures()) or "kolo's architectures"
+        build = Build(folder, environment)
+        if torch:
+            failure = call([*ninja, *torch], out, environment, deadline - FOR_CHECKS)
+        if failure:
+            return build, (f"{len(core)} programs for {kind}, but not those with LibTorch: ninja "
+                           f"{failure} ({log}: {last_error(log)})"), False
+    return build, f"{len(core + torch)} programs for {kind}", True
 
 
 def call(command, out, environment, deadline):
