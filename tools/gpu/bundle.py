@@ -102,6 +102,10 @@ def unpack(folder, prefix, environment):
     environment["PKG_CONFIG"] = str(pkgconf)
     environment["PKG_CONFIG_LIBDIR"] = f"{libraries}/pkgconfig:{prefix}/usr/share/pkgconfig"
     environment["PKG_CONFIG_SYSROOT_DIR"] = str(prefix)
+    # Where Debian's compiler looks by itself (hwloc's configuration).
+    headers = [str(prefix / "usr" / "include" / "x86_64-linux-gnu"),
+               environment.get("CPLUS_INCLUDE_PATH", "")]
+    environment["CPLUS_INCLUDE_PATH"] = ":".join(path for path in headers if path)
     ucx = prefix / "wheels" / "libucx"
     paths = [str(libraries), str(ucx / "lib"), environment.get("LD_LIBRARY_PATH", "")]
     environment["LD_LIBRARY_PATH"] = ":".join(path for path in paths if path)
