@@ -236,7 +236,7 @@ double ShardedParameters::clip_grad_norm(double max_norm, double norm_type) {
     std::vector<torch::Tensor> norms;
     for (const torch::Tensor& tensor : bucket) {
       if (!tensor.grad().defined()) continue;
-      norms.push_back(tensor.grad().norm(norm_type, {}, false, torch::kFloat32));
+      norms.push_back(tensor.grad().norm(norm_type, torch::IntArrayRef(), false, torch::kFloat32));
     }
     if (norms.empty()) continue;
     const torch::Tensor all_norms = torch::stack(norms).to(torch::kFloat64);
