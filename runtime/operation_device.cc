@@ -45,7 +45,12 @@ Status Operation::start_on_device() {
   std::shared_ptr<const Schedule> schedule = schedules_.get(request_on_device());
   if (schedule->scratch_elements > 0) {
     device_slot_ = devices_.take_slot(place_);
-    binding.mapped = {{.scratch = *device_slot_}, device_windows_};
+    // The peers read and write memory of the arena where it is: what is to be copied to the slot is
+    // left out then, but for its place among the steps. A notice that it is there still waits for
+    // the stream, which waits for what the user's has yet to write.
+    WindowPlaces places = places_of(binding);
+    places.scratch = *device_slot_;
+    binding.mapped = {places, device_windows_};
     binding.scratch =
         device_windows_[static_cast<std::size_t>(communicator_.rank())].data() + *device_slot_;
   }

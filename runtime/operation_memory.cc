@@ -58,12 +58,15 @@ Stores Operation::output_stores(const MemoryBinding& binding) const {
 
 WindowPlaces Operation::places_of(const MemoryBinding& binding) const {
   WindowPlaces places;
-  const auto place_of = [&](const SegmentList& list) {
-    if (window_.arena() == nullptr || list.size() != 1) return WindowPlaces::kNowhere;
+  const auto place_in = [&](const auto& arena, const SegmentList& list) {
+    if (arena == nullptr || list.size() != 1) return WindowPlaces::kNowhere;
     const Segment whole = list.rest_at(0, size_of(binding.type));
-    const auto place =
-        window_.arena()->offset_of(whole.data, whole.elements * size_of(binding.type));
+    const auto place = arena->offset_of(whole.data, whole.elements * size_of(binding.type));
     return place.value_or(WindowPlaces::kNowhere);
+  };
+  const auto place_of = [&](const SegmentList& list) {
+    return memory_kind() == MemoryKind::kDevice ? place_in(devices_.arena(), list)
+                                                : place_in(window_.arena(), list);
   };
   if (binding.prescale.is_identity()) places.input = place_of(binding.input);
   places.output = place_of(binding.output);

@@ -104,8 +104,10 @@ Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers,
   if (open) {
     KOLO_ASSIGN(accelerator, open(world(), reason));
   }
-  KOLO_TRY(devices_.open(bootstrap, std::move(accelerator), std::move(reason), world(),
-                         static_cast<std::size_t>(config_.device_memory), log_, deadline()));
+  const DeviceWindow::Sizes of_device{.slots = static_cast<std::size_t>(config_.device_memory),
+                                      .arena = static_cast<std::size_t>(config_.device_arena)};
+  KOLO_TRY(devices_.open(bootstrap, std::move(accelerator), std::move(reason), world(), of_device,
+                         log_, deadline()));
   return learn_links(bootstrap, deadline());
 }
 
@@ -185,12 +187,25 @@ Result<std::shared_ptr<std::byte>> Runtime::allocate(std::size_t bytes) const {
   return std::shared_ptr<std::byte>(memory, [](std::byte* begin) { std::free(begin); });
 }
 
+Result<std::shared_ptr<std::byte>> Runtime::allocate_on_device(std::size_t bytes) const {
+  if (devices_.arena() == nullptr) return std::shared_ptr<std::byte>();
+  auto memory = devices_.arena()->allocate(*devices_.accelerator(), bytes);
+  if (memory.ok() || memory.error().code != ErrorCode::kOutOfMemory) return memory;
+  if (!told_of_full_arena_.exchange(true))
+    log_.info(
+        "{}; what does not fit is copied to where the other ranks reach it. "
+        "KOLO_DEVICE_ARENA can be larger",
+        memory.error().message);
+  return std::shared_ptr<std::byte>();
+}
+
 RuntimeInfo Runtime::info() const {
   RuntimeInfo info;
   info.way_in = way_in_;
   info.transport = transport_->description();
   info.shared_bytes = window_.slot_bytes() * HostWindow::kSlots;
   if (window_.arena() != nullptr) info.arena_bytes = window_.arena()->capacity();
+  if (devices_.arena() != nullptr) info.device_arena_bytes = devices_.arena()->capacity();
   const OneShot& one_shot = groups_.world().one_shot;
   info.one_shot_bytes = one_shot.largest_one_shot();
   info.two_shot_bytes = one_shot.largest_allreduce();

@@ -18,6 +18,7 @@
 #include <kolo/info.h>
 #include <kolo/work.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -113,6 +114,11 @@ class Runtime {
   /// private memory. It may outlive the runtime. kOutOfMemory.
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes) const;
 
+  /// Zeroed memory of this rank's device that the ranks of this host have mapped (DeviceArena);
+  /// null where there is none, or too little, which is logged once. It may outlive the runtime.
+  /// Waits for the device. kDevice.
+  Result<std::shared_ptr<std::byte>> allocate_on_device(std::size_t bytes) const;
+
   /// This rank's; null if it has none. Any thread.
   Accelerator* accelerator() const { return devices_.accelerator(); }
 
@@ -154,6 +160,7 @@ class Runtime {
   const ThreadedDevice device_;
   HostWindow window_;
   DeviceWindow devices_;
+  mutable std::atomic<bool> told_of_full_arena_ = false;
   NcclSite nccl_;  ///< the groups' communicators end before it
   Waker waker_;
   GroupRegistry groups_;

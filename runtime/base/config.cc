@@ -118,6 +118,9 @@ const std::vector<Spec>& specs() {
       number("KOLO_DEVICE_MEMORY", &Config::device_memory, kBytes, {0, 16 * kGiB}, kWorld,
              "A rank's window of CUDA memory that the other ranks of its host map, half of it for "
              "process sets where there are more than two ranks; 0: the host's memory carries it."),
+      number("KOLO_DEVICE_ARENA", &Config::device_arena, kBytes, {0, 1024 * kGiB}, kRank,
+             "CUDA memory for gradient buckets and kolo::shared_zeros(), which the other ranks of "
+             "the host reach where it is."),
       number("KOLO_ARENA", &Config::arena, kBytes, {0, 1024 * kGiB}, kRank,
              "Address space for kolo::allocate(); memory is taken as it is allocated."),
       number("KOLO_BATCH_WINDOW", &Config::batch_window_us, "microseconds", {0, 1'000'000}, kRank,

@@ -12,6 +12,8 @@ namespace {
 constexpr std::size_t kAlignment = 4096;
 /// More sources than a device adds up at once.
 constexpr int kMostRanks = 32;
+/// Halves of what is wished for are tried down to here.
+constexpr std::size_t kSmallestArena = 4 << 20;
 
 }  // namespace
 
@@ -36,10 +38,28 @@ DeviceWindow::~DeviceWindow() { close(); }
 void DeviceWindow::close() {
   windows_.clear();
   imported_.clear();
+  arena_.reset();
   own_.reset();
   for (auto& slots : free_slots_) slots.clear();
   slot_bytes_ = 0;
   set_slot_bytes_ = 0;
+}
+
+// A device that others use as well may have little left: the arena is what can be done without.
+Status DeviceWindow::offer(Sizes sizes, Offer& mine) {
+  const std::size_t slots = sizes.slots / kAlignment * kAlignment;
+  for (std::size_t arena = sizes.arena / kAlignment * kAlignment;;) {
+    auto memory = accelerator_->allocate(slots + arena);
+    if (memory.ok()) {
+      own_ = *std::move(memory);
+      if (arena > 0) arena_ = std::make_shared<DeviceArena>(own_, slots);
+      break;
+    }
+    if (arena == 0 || memory.error().code != ErrorCode::kOutOfMemory) return memory.error();
+    arena = arena > kSmallestArena ? arena / 2 / kAlignment * kAlignment : 0;
+  }
+  KOLO_ASSIGN(mine.key, accelerator_->export_memory(*own_));
+  return {};
 }
 
 Status DeviceWindow::map(const World& world, const std::vector<Offer>& offers) {
@@ -78,21 +98,17 @@ Status DeviceWindow::map(const World& world, const std::vector<Offer>& offers) {
 }
 
 Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> accelerator,
-                          std::string reason, const World& world, std::size_t bytes, const Log& log,
+                          std::string reason, const World& world, Sizes sizes, const Log& log,
                           Deadline deadline) {
   accelerator_ = std::move(accelerator);
   no_accelerator_ = std::move(reason);
-  if (bytes == 0 || world.size() == 1) return {};
+  if (sizes.slots == 0 || world.size() == 1) return {};
   Offer mine;
   if (accelerator_ != nullptr) {
     mine.uuid = to_string(accelerator_->info().uuid);
-    const auto offer = [&]() -> Status {
-      KOLO_ASSIGN(own_, accelerator_->allocate(bytes));
-      KOLO_ASSIGN(mine.key, accelerator_->export_memory(*own_));
-      return {};
-    };
     if (world.local_size() > 1) {
-      if (const Status offered = offer(); !offered.ok()) mine.error = offered.error().message;
+      if (const Status offered = offer(sizes, mine); !offered.ok())
+        mine.error = offered.error().message;
     }
   }
   KOLO_ASSIGN(const auto blobs, bootstrap.exchange("device memory", mine.encode(), deadline));
@@ -122,15 +138,15 @@ Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> acc
   }
   if (!wanted) return {};
   // Of two ranks there is no set but of one rank, which needs none.
-  lay_out(bytes, world.local_size() > 2);
+  lay_out(sizes.slots, world.local_size() > 2);
   return {};
 }
 
 void DeviceWindow::lay_out(std::size_t bytes, bool has_sets) {
-  const std::size_t of_world = has_sets ? bytes / 2 : bytes;
+  const std::size_t of_world = (has_sets ? bytes / 2 : bytes) / kAlignment * kAlignment;
   slot_bytes_ = of_world / HostWindow::kSlots / kAlignment * kAlignment;
   constexpr std::size_t kSetSlots = (HostWindow::kPlaces - 1) * HostWindow::kSlots;
-  set_slot_bytes_ = (bytes - of_world) / kSetSlots / kAlignment * kAlignment;
+  set_slot_bytes_ = (has_sets ? bytes - of_world : 0) / kSetSlots / kAlignment * kAlignment;
   // The last one is taken first.
   for (std::size_t i = HostWindow::kSlots; i > 0; --i)
     free_slots_[0].push_back((i - 1) * slot_bytes_);

@@ -1,14 +1,15 @@
 // DeviceWindow: this rank's accelerator, and memory of it that all ranks of the host have mapped,
 // through which a schedule with mapped scratch reads and writes its peers' devices. Opened once, at
 // start. It has the places of HostWindow: slots for the world, and slots for each of some process
-// sets, one of which each running operation borrows as its scratch. Token holder only, but for
-// open() and accelerator().
+// sets, one of which each running operation borrows as its scratch. Behind them lies the arena, for
+// users' memory. Token holder only, but for open(), accelerator() and arena().
 #pragma once
 
 #include "runtime/base/deadline.h"
 #include "runtime/base/log.h"
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/communicator/communicator.h"
+#include "runtime/communicator/device_arena.h"
 #include "runtime/communicator/host_window.h"
 #include "runtime/device/accelerator.h"
 
@@ -26,12 +27,18 @@ class DeviceWindow {
   DeviceWindow();
   ~DeviceWindow();
 
+  struct Sizes {
+    std::size_t slots = 0;  ///< bytes of all slots together, alike on all ranks
+    std::size_t arena = 0;  ///< bytes for users
+  };
+
   /// Collective over the world. `accelerator`: this rank's, null if it has none, for `reason`.
-  /// Every rank of a host offers `bytes` of its device and imports the others'. Where one of them
-  /// cannot, the host's ranks stay without a window, and its first rank says why in one line. An
-  /// error is returned only if the bootstrap fails. No bytes on every rank: no window is wanted.
+  /// Every rank of a host offers memory of its device and imports the others'. Where one of them
+  /// cannot, the host's ranks stay without a window, and its first rank says why in one line; where
+  /// there is no memory for all of the arena, it is as small as it must be. An error is returned
+  /// only if the bootstrap fails. No slots on every rank: no window is wanted.
   Status open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> accelerator, std::string reason,
-              const World& world, std::size_t bytes, const Log& log, Deadline deadline);
+              const World& world, Sizes sizes, const Log& log, Deadline deadline);
 
   /// Null where this rank has none. Any thread, once open.
   Accelerator* accelerator() const { return accelerator_.get(); }
@@ -50,6 +57,9 @@ class DeviceWindow {
   /// it.
   std::vector<int> device_leaders(const Communicator& communicator) const;
 
+  /// Users' part of the own window; null without one. Any thread, once open.
+  const std::shared_ptr<DeviceArena>& arena() const { return arena_; }
+
   /// Whether a slot may be taken, or there are none at all. None is free where a set that was
   /// removed had this place before, while the device has not done with all that it was given.
   bool may_take_slot(int place) const;
@@ -59,13 +69,15 @@ class DeviceWindow {
 
  private:
   struct Offer;
+  Status offer(Sizes sizes, Offer& mine);
   Status map(const World& world, const std::vector<Offer>& offers);
   void lay_out(std::size_t bytes, bool has_sets);
   void close();
 
   std::unique_ptr<Accelerator> accelerator_;
   std::string no_accelerator_;
-  std::unique_ptr<DeviceMemory> own_;
+  std::shared_ptr<DeviceMemory> own_;
+  std::shared_ptr<DeviceArena> arena_;
   std::vector<std::unique_ptr<DeviceMemory>> imported_;
   std::vector<std::span<std::byte>> windows_;
   /// By world rank: the lowest rank that has the same device; of this host's alone.

@@ -3,14 +3,13 @@
 // allocation gets real memory when it is made and gives it back when it is freed. Any thread.
 #pragma once
 
+#include "runtime/communicator/free_ranges.h"
 #include "transport/memory_region.h"
 
 #include <sys/types.h>
 
 #include <cstddef>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 namespace kolo {
@@ -30,19 +29,13 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
   /// Bytes that it can hand out in all.
   std::size_t capacity() const { return region_->bytes().size() - begin_; }
   /// Bytes that are handed out.
-  std::size_t bytes_used() const;
+  std::size_t bytes_used() const { return free_.used(); }
 
  private:
-  /// First fit: lowest addresses first, so that pages are used again. Nothing where none is left.
-  std::optional<std::size_t> take(std::size_t bytes);
-  void give_back(std::size_t offset, std::size_t bytes);
-
   const std::shared_ptr<MemoryRegion> region_;
-  const std::size_t begin_;
-  const pid_t owner_;  ///< a forked child shares the memory, and must not free it
-  mutable std::mutex mutex_;
-  std::map<std::size_t, std::size_t> free_;  ///< length by offset; neighbours are joined
-  std::size_t used_ = 0;
+  const std::size_t begin_;  ///< a whole page, as all that it hands out
+  const pid_t owner_;        ///< a forked child shares the memory, and must not free it
+  FreeRanges free_;
 };
 
 }  // namespace kolo

@@ -4,7 +4,7 @@
 //
 // Threads: an accelerator is for any thread; a stream is for one at a time, the holder of the
 // progress token. Calls set the device's context on their thread themselves. None of them blocks
-// for work on the device, but for allocating, pinning, importing and destructors.
+// for work on the device, but for allocating, pinning, importing, synchronize() and destructors.
 #pragma once
 
 #include "runtime/device/device.h"
@@ -143,6 +143,9 @@ class Accelerator {
   virtual Result<std::unique_ptr<DeviceMemory>> import_memory(std::string_view key) = 0;
 
   virtual MemoryPlace place_of(const void* address) = 0;
+
+  /// Blocks until all that this process has handed in to the device is done.
+  virtual Status synchronize() = 0;
 };
 
 /// Devices that this process may use, and why there are none if there are none.

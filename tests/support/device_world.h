@@ -24,6 +24,7 @@ enum class Devices {
 
 inline LocalWorldOptions with_devices(int size, Devices devices) {
   LocalWorldOptions options;
+  options.variables = {{"KOLO_DEVICE_MEMORY", "16M"}, {"KOLO_DEVICE_ARENA", "8M"}};
   std::vector<std::shared_ptr<EmulatedDevice>> all;
   for (int rank = 0; rank < size; ++rank) {
     const int number = devices == Devices::kShared ? rank / 2 : rank;

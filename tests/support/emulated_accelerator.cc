@@ -79,6 +79,8 @@ class Exported {
   std::map<const std::byte*, std::weak_ptr<std::vector<std::byte>>> owned_;
 };
 
+}  // namespace
+
 /// A thread that does what it is given, in order. Events and users of its handle keep it alive.
 class Queue {
  public:
@@ -146,6 +148,8 @@ class Queue {
   bool stopping_ = false;
   std::thread thread_;
 };
+
+namespace {
 
 Error fault() {
   return KOLO_ERROR(kDevice, "the emulated device has failed: an illegal memory access");
@@ -251,6 +255,7 @@ class Stream final : public DeviceStream {
       const bool unlike = std::any_of(from.begin(), from.end(), is_unlike) ||
                           std::any_of(to.begin(), to.end(), is_unlike);
       ++queue_->device().pieces().all;
+      if (what.sources == 1) ++queue_->device().pieces().copies;
       if (unlike) ++queue_->device().pieces().unlike;
     }
   }
@@ -348,7 +353,22 @@ EmulatedAccelerator::EmulatedAccelerator(std::shared_ptr<EmulatedDevice> device,
 EmulatedAccelerator::~EmulatedAccelerator() = default;
 
 Result<std::unique_ptr<DeviceStream>> EmulatedAccelerator::new_stream() {
-  return std::unique_ptr<DeviceStream>(std::make_unique<Stream>(device_, *this));
+  auto stream = std::make_unique<Stream>(device_, *this);
+  const std::lock_guard lock(mutex_);
+  queues_.push_back(*static_cast<std::shared_ptr<Queue>*>(stream->native()));
+  return std::unique_ptr<DeviceStream>(std::move(stream));
+}
+
+Status EmulatedAccelerator::synchronize() {
+  std::vector<std::shared_ptr<Queue>> queues;
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(queues_, [](const auto& queue) { return queue.expired(); });
+    for (const auto& queue : queues_)
+      if (auto held = queue.lock()) queues.push_back(std::move(held));
+  }
+  for (const auto& queue : queues) queue->await(queue->given());
+  return device_->failed() ? Status(fault()) : Status();
 }
 
 Result<std::shared_ptr<DeviceEvent>> EmulatedAccelerator::record(void* native_stream) {

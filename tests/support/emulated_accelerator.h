@@ -20,6 +20,8 @@
 
 namespace kolo::test {
 
+class Queue;
+
 /// One device, of which several accelerators (ranks) may be users.
 class EmulatedDevice {
  public:
@@ -38,6 +40,7 @@ class EmulatedDevice {
   struct Pieces {
     std::atomic<std::size_t> all = 0;
     std::atomic<std::size_t> unlike = 0;
+    std::atomic<std::size_t> copies = 0;  ///< of one source
   };
   Pieces& pieces() { return pieces_; }
 
@@ -69,6 +72,7 @@ class EmulatedAccelerator final : public Accelerator {
   Result<std::string> export_memory(const DeviceMemory& memory) override;
   Result<std::unique_ptr<DeviceMemory>> import_memory(std::string_view key) override;
   MemoryPlace place_of(const void* address) override;
+  Status synchronize() override;
 
   /// For tests: what an address of the device stands for, to be read and written by streams, or
   /// after what was done there is awaited.
@@ -86,6 +90,8 @@ class EmulatedAccelerator final : public Accelerator {
   AcceleratorInfo info_;
   const std::shared_ptr<std::atomic<std::size_t>> allocated_;
   std::atomic<std::size_t> pinned_blocks_ = 0;
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<Queue>> queues_;  ///< of its streams
 };
 
 }  // namespace kolo::test

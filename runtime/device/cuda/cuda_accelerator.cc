@@ -52,6 +52,11 @@ class CudaAccelerator final : public Accelerator {
     return cuda::import_memory(context_, key);
   }
   MemoryPlace place_of(const void* address) override { return cuda::place_of(*context_, address); }
+  Status synchronize() override {
+    const CudaScope scope(*context_);
+    KOLO_CUDA_TRY(*context_, cudaDeviceSynchronize());
+    return {};
+  }
 
  private:
   ContextPointer context_;

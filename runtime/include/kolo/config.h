@@ -86,6 +86,9 @@ struct KOLO_API Config {
   /// map, half of it for process sets where a host has more than two ranks; 0: none, so that their
   /// data passes through the host's memory.
   std::int64_t device_memory = 128 << 20;
+  /// KOLO_DEVICE_ARENA, bytes: memory of the device beside that window, for tensors that the other
+  /// ranks are to reach where they are (kolo::shared_zeros(), gradient buckets).
+  std::int64_t device_arena = 256 << 20;
   /// KOLO_ARENA, bytes: address space for kolo::allocate(); memory is taken as it is allocated.
   std::int64_t arena = std::int64_t{64} << 30;
   /// KOLO_BATCH_WINDOW, microseconds: how long a ready tensor may wait for company before it is

@@ -28,6 +28,9 @@ struct RuntimeInfo {
   std::string transport;         ///< library, loaded version, what carries the bytes
   std::size_t shared_bytes = 0;  ///< of this rank's window for schedules; 0: ranks share no memory
   std::size_t arena_bytes = 0;   ///< address space for kolo::allocate(); 0: it gives private memory
+  /// Of the device's memory that the host's ranks have mapped, for kolo::allocate_on_device(); 0:
+  /// there is none.
+  std::size_t device_arena_bytes = 0;
   std::size_t one_shot_bytes = 0;  ///< up to which ordered all-reduces take the one-shot exchange
   std::size_t two_shot_bytes = 0;  ///< and up to which the two-shot exchange
   LinkInfo inside;                 ///< between ranks of one host

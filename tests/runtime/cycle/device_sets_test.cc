@@ -156,6 +156,9 @@ TEST(DeviceSet, IsNotStaged) {
 // Rank 1, whose device is rank 0's, unpacks last of all, which its device is kept from: when the
 // next set gets the place, the one before still has all of its slots.
 TEST(DeviceSet, TheNextOneInItsPlaceWaitsForTheDevice) {
+  auto options = with_devices(3, Devices::kShared);
+  // Lanes for all of it: whoever must use one twice waits for what was unpacked from it.
+  options.variables["KOLO_DEVICE_MEMORY"] = "128M";
   run_local_world(
       3,
       [&](int rank, Runtime& runtime) {
@@ -185,7 +188,7 @@ TEST(DeviceSet, TheNextOneInItsPlaceWaitsForTheDevice) {
         release.set_value();
         for (auto& sum : sums) sum.expect_sum_of(ranks);
       },
-      with_devices(3, Devices::kShared));
+      options);
 }
 
 }  // namespace

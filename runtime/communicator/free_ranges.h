@@ -1,0 +1,30 @@
+// FreeRanges: which parts of a block of memory are free. Used by the arenas, of the host's memory
+// and of a device's. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <optional>
+
+namespace kolo {
+
+class FreeRanges {
+ public:
+  /// All of [begin, end) is free.
+  FreeRanges(std::size_t begin, std::size_t end);
+
+  /// First fit: lowest offsets first, so that memory is used again. Nothing where none is left.
+  std::optional<std::size_t> take(std::size_t bytes);
+  /// What take() gave, as a whole.
+  void give_back(std::size_t offset, std::size_t bytes);
+  /// Bytes that are taken.
+  std::size_t used() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::size_t, std::size_t> free_;  ///< length by offset; neighbours are joined
+  std::size_t used_ = 0;
+};
+
+}  // namespace kolo
