@@ -87,7 +87,8 @@ class Context:
         with open(log, "a") as out:
             out.write("".join(texts))
         lines = [line for line in "".join(texts).splitlines() if line.strip()]
-        last = lines[-1] if lines else ""
+        causes = [line for line in lines if not line.startswith("kolo-run:")]
+        last = (causes or lines or [""])[-1]
         if status is None:
             raise Failed(f"not done after {seconds:.0f} s: {last} ({log})")
         if status == 77:
