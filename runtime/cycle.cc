@@ -172,6 +172,9 @@ void Cycle::conclude(Group& group, const Agreed& agreed) {
   const Response& response = *agreed.response;
   if (response.error) {
     if (response.signature.kind == OperationKind::kJoin) group.table.restart_unnamed();
+    const Signature& own = agreed.entry.signature;
+    if (own.kind == OperationKind::kRemoveProcessSet && agreed.entry.work != nullptr)
+      groups_.reopen(static_cast<std::uint32_t>(own.root));
     return finish(group, agreed.entry, *response.error, {});
   }
   Outcome outcome{.contributors = response.contributors, .value = response.result};
@@ -284,6 +287,8 @@ void Cycle::hand_out(Group& group, Operation& operation) {
   trace_.ended(group, operation, {});
   note_time(group, operation);
   const PlannedOperation& plan = operation.plan();
+  // Before its waiters know: they may remove the set at once.
+  if (plan.door == Door::kOrdered) group.ordered.finish_one();
   for (std::size_t i = 0; i < plan.entries.size(); ++i) {
     const Entry& entry = plan.entries[i];
     const bool memory_lacked =
@@ -293,7 +298,6 @@ void Cycle::hand_out(Group& group, Operation& operation) {
             .received_splits = plan.layout.received,
             .on_device = operation.device_event()});
   }
-  if (plan.door == Door::kOrdered) group.ordered.finish_one();
   operation.forget_works();
 }
 

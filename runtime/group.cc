@@ -104,8 +104,17 @@ Result<Group*> GroupRegistry::remove(std::uint32_t id) {
   return group;
 }
 
+void GroupRegistry::reopen(std::uint32_t id) {
+  const std::lock_guard lock(mutex_);
+  if (Group* const group = find(id)) group->retiring = false;
+}
+
 void GroupRegistry::drop_removed() {
-  const auto is_over = [](const auto& group) { return group->removed && !group->has_work(); };
+  // Nobody calls on what is removed anew.
+  const auto is_over = [](const auto& group) {
+    return group->removed && !group->has_work() &&
+           group->callers.load(std::memory_order_acquire) == 0;
+  };
   if (std::none_of(groups_.begin(), groups_.end(), is_over)) return;
   const std::lock_guard lock(mutex_);
   std::erase_if(groups_, is_over);

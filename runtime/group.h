@@ -19,6 +19,7 @@
 #include <kolo/config.h>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -55,6 +56,11 @@ struct Group {
   const int place;
   OneShot one_shot;
 
+  /// Threads within a blocking call of the ordered door: the group outlives them.
+  std::atomic<int> callers = 0;
+  /// This rank has asked to remove it, and calls on it no more. Guarded by the registry.
+  bool retiring = false;
+
   bool flush = false;
   bool removed = false;
   std::deque<PlannedOperation> planned;
@@ -87,7 +93,9 @@ class GroupRegistry {
   void open_boards(bool allreduces);
   /// Token holder: nobody finds it any more. kInvalidArgument if there is none, or it is the world.
   Result<Group*> remove(std::uint32_t id);
-  /// Token holder: destroys removed groups that run nothing any more.
+  /// Any thread: it is not removed after all, and may be called on again.
+  void reopen(std::uint32_t id);
+  /// Token holder: destroys removed groups that run nothing any more, and that nobody calls on.
   void drop_removed();
 
   /// Any thread: use(group), under the lock of the registry. kInvalidArgument if there is no such
@@ -110,7 +118,8 @@ class GroupRegistry {
   Error no_such_group(std::uint32_t id) const;
   /// The lowest place that no other set of any of these ranks has; kNoPlace if there is none. All
   /// ranks know all sets in the same order, so they find the same. A set that was removed has left
-  /// its place: removing it was agreed on while it ran nothing.
+  /// its place: removing it was agreed on while no rank had anything under way there, nor would
+  /// begin anything; so nobody reads its boards any more. What devices still do keeps its slots.
   int free_place(const std::vector<int>& ranks) const;
 
   Transport& transport_;

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -51,6 +52,22 @@ OneShot::Request exchange_for(const OrderedArguments& call, const Communicator& 
           .input = call.input,
           .output = call.output,
           .count = static_cast<std::uint64_t>(call.count) * parts};
+}
+
+/// Around a call on a process set.
+struct Leave {
+  void operator()(Group* group) const { group->callers.fetch_sub(1, std::memory_order_release); }
+};
+/// Precondition: under the registry's lock.
+std::unique_ptr<Group, Leave> enter(Group& group) {
+  group.callers.fetch_add(1, std::memory_order_relaxed);
+  return std::unique_ptr<Group, Leave>(&group);
+}
+
+Error is_retiring(const Group& group) {
+  return KOLO_ERROR(kInvalidArgument,
+                    "rank {}: process set {} is being removed, so nothing more may be called on it",
+                    group.communicator.world().rank(), group.communicator.id());
 }
 
 }  // namespace
@@ -148,6 +165,8 @@ Status Runtime::allreduce_ordered(const std::byte* input, std::byte* output, std
 
 Status Runtime::call_ordered(const OrderedArguments& call) {
   int size = world().size();
+  // From here until the call is in the queue, or over: no removal passes by that.
+  std::unique_ptr<Group, Leave> within;
   if (call.process_set == 0) {
     // It is always there: no lock.
     const Group& group = groups_.world();
@@ -159,6 +178,8 @@ Status Runtime::call_ordered(const OrderedArguments& call) {
   } else {
     std::optional<OneShot::Request> exchange;
     KOLO_TRY(groups_.with(call.process_set, [&](Group& group) -> Status {
+      if (group.retiring) return is_retiring(group);
+      within = enter(group);
       size = group.communicator.size();
       if (group.is_member() && is_valid(call, group.communicator))
         exchange = exchange_for(call, group.communicator);
@@ -181,6 +202,7 @@ Status Runtime::call_ordered(const OrderedArguments& call) {
   if (call.output == nullptr && call.count > 0)
     submission.complaint = "the memory of the output is a null pointer";
   KOLO_ASSIGN(const auto work, submit_ordered(std::move(submission)));
+  within.reset();
   return work->wait();
 }
 
@@ -202,7 +224,7 @@ Result<std::shared_ptr<Work>> Runtime::submit_in_order(Submission submission) {
 }
 
 Status Runtime::check_member(const Group& group, const Entry& entry) const {
-  if (group.is_member()) return {};
+  if (group.is_member()) return group.retiring ? Status(is_retiring(group)) : Status();
   return KOLO_ERROR(kInvalidArgument, "{} '{}': rank {} is not in process set {}; its ranks are {}",
                     to_string(entry.signature.kind), entry.name, world().rank(),
                     group.communicator.id(), fmt::join(group.communicator.ranks(), ", "));
@@ -234,10 +256,15 @@ Result<std::shared_ptr<Work>> Runtime::remove_process_set(std::uint32_t id) {
   submission.signature.kind = OperationKind::kRemoveProcessSet;
   submission.signature.root = static_cast<int>(id);
   KOLO_TRY(groups_.with(id, [&](Group& group) -> Status {
-    const std::size_t in_flight = group.table.in_flight();
-    if (id != 0 && in_flight > 0) {
+    if (id == 0) return {};
+    const std::size_t in_flight = group.table.in_flight() +
+                                  static_cast<std::size_t>(group.ordered.in_flight()) +
+                                  static_cast<std::size_t>(group.callers.load());
+    if (in_flight > 0) {
       submission.complaint = fmt::format(
           "{} operations are in flight on process set {}; wait for them first", in_flight, id);
+    } else {
+      group.retiring = true;  // until all ranks agree, or do not
     }
     return {};
   }));

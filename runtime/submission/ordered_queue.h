@@ -25,6 +25,8 @@ class OrderedQueue {
   /// Token holder: nothing but messages is under way, or was before the last call that this thread
   /// knows of.
   bool idle() const { return unfinished_.load(std::memory_order_acquire) == 0; }
+  /// Any thread: operations, no messages, that were submitted and are not finished.
+  int in_flight() const { return unfinished_.load(std::memory_order_acquire); }
   /// Refuses further entries. The first call counts.
   void close(const Error& error);
 

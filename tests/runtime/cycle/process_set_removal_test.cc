@@ -1,0 +1,103 @@
+// Removing process sets beside other threads that still call on them: what is under way keeps a
+// set, who comes too late is told, and the next set in its place sees nothing of it.
+#include "tests/support/local_world.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <barrier>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace kolo::test {
+namespace {
+
+using testing::HasSubstr;
+
+std::uint32_t added(Runtime& runtime, std::vector<int> ranks) {
+  const auto work = *runtime.add_process_set(std::move(ranks));
+  const Status status = work->wait();
+  EXPECT_TRUE(status.ok()) << status.error().message;
+  return static_cast<std::uint32_t>(work->outcome().value);
+}
+
+Status removed(Runtime& runtime, std::uint32_t set) {
+  const auto work = runtime.remove_process_set(set);
+  return work.ok() ? (*work)->wait() : Status(work.error());
+}
+
+/// A sum of the set, over the boards.
+Status sum(Runtime& runtime, std::uint32_t set, std::array<float, 8>& values) {
+  auto* const memory = reinterpret_cast<std::byte*>(values.data());
+  return runtime.call_ordered({.input = memory, .output = memory, .count = 8, .process_set = set});
+}
+
+TEST(ProcessSetRemoval, WaitsForOrderedOperations) {
+  std::barrier refused(3);
+  run_local_world(3, [&](int rank, Runtime& runtime) {
+    const std::uint32_t set = added(runtime, {0, 1});
+    std::vector<float> values(100'000, 1.0F);
+    Submission call = allreduce_of("", values);
+    call.process_set = set;
+    std::shared_ptr<Work> work;
+    if (rank == 0) work = *runtime.submit_ordered(call);
+    EXPECT_THAT(removed(runtime, set).error().message,
+                HasSubstr("1 operations are in flight on process set 1; wait for them first"));
+    refused.arrive_and_wait();
+    if (rank == 1) work = *runtime.submit_ordered(call);
+    if (work != nullptr) {
+      const Status status = work->wait();
+      ASSERT_TRUE(status.ok()) << status.error().message;
+      EXPECT_EQ(values.back(), 2.0F);
+    }
+    refused.arrive_and_wait();
+    EXPECT_TRUE(removed(runtime, set).ok());
+    EXPECT_THAT(runtime.submit_ordered(call).error().message,
+                HasSubstr("there is no process set 1"));
+  });
+}
+
+TEST(ProcessSetRemoval, LateCallersAreToldAndTheNextSetSeesNothingOfThem) {
+  constexpr int kRanks = 3;
+  constexpr int kCalls = 20;
+  // The last rank is not in the set.
+  run_local_world(kRanks + 1, [](int rank, Runtime& runtime) {
+    for (int round = 0; round < 10; ++round) {
+      const std::uint32_t set = added(runtime, {0, 1, 2});
+      std::thread caller([&] {
+        for (int call = 0; call < kCalls && rank < kRanks;) {
+          std::array<float, 8> values;
+          values.fill(static_cast<float>(rank + call));
+          const Status status = sum(runtime, set, values);
+          if (status.ok()) {
+            ASSERT_EQ(values[7], static_cast<float>(3 * call + 3));
+            ++call;
+          } else if (!runtime.ranks_of(set).ok()) {
+            return;  // it is gone
+          } else {
+            ASSERT_THAT(status.error().message, HasSubstr("is being removed"));
+            std::this_thread::yield();
+          }
+        }
+      });
+      // The calls end, if nothing else does.
+      for (Status status = removed(runtime, set); !status.ok(); status = removed(runtime, set))
+        ASSERT_THAT(status.error().message, HasSubstr("operations are in flight"));
+      const std::uint32_t next = added(runtime, {0, 1, 2});
+      for (int call = 0; call < kCalls && rank < kRanks; ++call) {
+        std::array<float, 8> values;
+        values.fill(static_cast<float>(100 * rank + call));
+        const Status status = sum(runtime, next, values);
+        ASSERT_TRUE(status.ok()) << status.error().message;
+        ASSERT_EQ(values[7], static_cast<float>(300 + 3 * call));
+      }
+      caller.join();
+      ASSERT_TRUE(removed(runtime, next).ok());
+    }
+  });
+}
+
+}  // namespace
+}  // namespace kolo::test
