@@ -193,6 +193,10 @@ std::shared_ptr<void> allocate(std::size_t bytes) {
   return value_or_throw(runtime_for("allocate")->allocate(bytes));
 }
 
+std::shared_ptr<void> allocate_on_device(std::size_t bytes) {
+  return value_or_throw(runtime_for("allocate_on_device")->allocate_on_device(bytes));
+}
+
 bool is_initialized() {
   Global& g = global();
   if (g.forked_from != 0) return false;

@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
+#include <utility>
 
 namespace kolo {
 
@@ -18,19 +20,33 @@ torch::Tensor shared_zeros(torch::IntArrayRef sizes, const torch::TensorOptions&
     raise(ErrorCode::kInvalidArgument,
           fmt::format("kolo::shared_zeros: [{}] is no shape", fmt::join(sizes, ", ")));
   }
-  // Peers read CUDA memory block by block, through memory of kolo's own that they have mapped.
-  if (options.device().is_cuda()) return torch::zeros(sizes, options);
+  const auto bytes = static_cast<std::size_t>(c10::multiply_integers(sizes)) *
+                     c10::elementSize(c10::typeMetaToScalarType(options.dtype()));
+  if (const torch::Device device = options.device(); device.is_cuda()) {
+    std::shared_ptr<void> memory;
+    if (bytes > 0 && is_initialized() && device.index() == device_ordinal())
+      memory = allocate_on_device(bytes);
+    return memory == nullptr ? torch::zeros(sizes, options)
+                             : on_memory(std::move(memory), sizes, options);
+  }
   if (!options.device().is_cpu()) {
     raise(ErrorCode::kUnsupported,
           fmt::format("kolo::shared_zeros: kolo takes memory on cpu and cuda, not on {}",
                       options.device().str()));
   }
-  const auto bytes = static_cast<std::size_t>(c10::multiply_integers(sizes)) *
-                     c10::elementSize(c10::typeMetaToScalarType(options.dtype()));
-  std::shared_ptr<void> memory = allocate(bytes);
+  return on_memory(allocate(bytes), sizes, options);
+}
+
+torch::Tensor on_memory(std::shared_ptr<void> memory, torch::IntArrayRef sizes,
+                        const torch::TensorOptions& options) {
   void* const data = memory.get();
-  return torch::from_blob(
-      data, sizes, [memory = std::move(memory)](void*) {}, options);
+  // Where it is, is known: LibTorch need not ask the driver.
+  return at::for_blob(data, sizes)
+      .deleter([memory = std::move(memory)](void*) {})
+      .options(options.requires_grad(std::nullopt))
+      .target_device(options.device())
+      .make_tensor()
+      .requires_grad_(options.requires_grad());
 }
 
 }  // namespace kolo

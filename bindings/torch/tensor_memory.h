@@ -5,6 +5,7 @@
 #include <kolo/kolo.h>
 #include <torch/torch.h>
 
+#include <memory>
 #include <string>
 
 namespace kolo {
@@ -20,6 +21,10 @@ void check_one_device(const torch::Tensor& a, const torch::Tensor& b, const std:
 /// Throws kInvalidArgument unless both have one shape, type and device.
 void check_alike(const torch::Tensor& input, const torch::Tensor& output, const std::string& name);
 Shape shape_of(const torch::Tensor& tensor);
+/// A contiguous tensor whose storage holds `memory`, which is on the options' device: with its
+/// index, if that is CUDA.
+torch::Tensor on_memory(std::shared_ptr<void> memory, torch::IntArrayRef sizes,
+                        const torch::TensorOptions& options);
 /// Throws a kolo::Exception.
 [[noreturn]] void raise(ErrorCode code, std::string message);
 

@@ -105,6 +105,11 @@ KOLO_API int device_ordinal();
 /// memory (one rank a host, KOLO_ARENA=0, KOLO_SHARED_MEMORY=0) it is ordinary memory, and all
 /// calls work as on any other. Throws kOutOfMemory, also beyond KOLO_ARENA. Any thread.
 KOLO_API std::shared_ptr<void> allocate(std::size_t bytes);
+/// The same of this rank's CUDA device, aligned to 512 bytes, for kolo::shared_zeros() and programs
+/// without LibTorch. Null where the ranks of this host do not reach each other's devices, without
+/// one, and where KOLO_DEVICE_ARENA has too little left: then take memory of your own. Waits for
+/// the device. Throws kDevice. Any thread.
+KOLO_API std::shared_ptr<void> allocate_on_device(std::size_t bytes);
 
 // What this build contains; may be called before init().
 KOLO_API bool mpi_built();

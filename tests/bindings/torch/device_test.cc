@@ -14,6 +14,7 @@
 #include <array>
 #include <atomic>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -93,6 +94,23 @@ class Devices : public testing::Test {
  private:
   const c10::impl::DeviceGuardImplInterface* before_ = nullptr;
 };
+
+TEST_F(Devices, ATensorOnSharedMemoryIsWhereTheMemoryIsAndHoldsIt) {
+  auto memory = std::make_shared<std::array<float, 6>>();
+  const std::weak_ptr<std::array<float, 6>> watched = memory;
+  const void* const data = memory->data();
+  const auto options = torch::TensorOptions().dtype(torch::kFloat32).device(torch::kCUDA, 1);
+  torch::Tensor tensor = kolo::on_memory(std::move(memory), {2, 3}, options);
+  EXPECT_EQ(tensor.device(), torch::Device(torch::kCUDA, 1));
+  EXPECT_EQ(tensor.const_data_ptr(), data);
+  EXPECT_EQ(tensor.sizes(), (std::vector<std::int64_t>{2, 3}));
+  EXPECT_TRUE(tensor.is_contiguous() && !tensor.requires_grad());
+  torch::Tensor alias = tensor.alias();
+  tensor.reset();
+  EXPECT_FALSE(watched.expired());
+  alias.reset();
+  EXPECT_TRUE(watched.expired());
+}
 
 TEST_F(Devices, TheCurrentStreamIsThatOfTheTensorsDevice) {
   EXPECT_FALSE(kolo::current_stream(torch::kCPU));
