@@ -25,6 +25,12 @@
 // are the write-after-read hazards: a slice of the peer's block is written when its owner has read
 // the input there; an allgather receive into a chunk of D waits for the reduce-scatter's send of
 // it.
+//
+// Staged, for memory of devices: D, the slots and the inputs that are received lie in kStaging, and
+// the windows hold packed inputs and results alone. Sums of the host's inputs then are written by
+// the device straight to where the network sends from, and results read from there by it, block by
+// block: while one block is on the network, the next is on its way to the staging memory and the
+// one before on its way back.
 #include "runtime/collectives/allreduce_hierarchical.h"
 
 #include "runtime/base/check.h"
@@ -48,10 +54,13 @@ class HierarchicalWriter {
         hosts_(layout.hosts()),
         host_(layout.host_of(rank)),
         mapped_(options.mapped_elements > 0),
+        staged_(options.staged),
         slices_(rank, layout, count,
                 {.chunk_elements = options.chunk_elements,
                  .lanes = static_cast<std::uint64_t>(options.blocks_in_flight),
-                 .mapped_elements = options.mapped_elements}),
+                 .mapped_elements = options.mapped_elements,
+                 .staged = options.staged,
+                 .owners = options.owners}),
         builder_("allreduce_hierarchical", rank, size_, count),
         finished_(slices_.lanes(), kNoStep) {}
 
@@ -59,9 +68,10 @@ class HierarchicalWriter {
     // Tags are 32 bits wide.
     KOLO_CHECK(slices_.blocks() * slices_.slices() * tags_per_slice() < UINT32_MAX);
     if (size_ > 1) {
+      builder_.need_staging(slices_.staging_elements());
       if (mapped_ && locals().size() > 1) {
         builder_.need_mapped_scratch(slices_.scratch_elements());
-      } else {
+      } else if (!staged_) {
         builder_.need_scratch(slices_.scratch_elements());
       }
     }
@@ -93,7 +103,19 @@ class HierarchicalWriter {
     return rank == rank_ ? Operand{Space::kScratch, -1, place, part.length}
                          : Operand{Space::kPeer, rank, place, part.length, part.begin};
   }
-  Operand own(Interval part) const { return in_block(rank_, part); }
+  /// What this rank gives away of a slice, and where the result of it arrives.
+  Operand given(Interval part) const {
+    if (!staged_ || mapped_) return in_block(rank_, part);
+    return {Space::kStaging, -1, slices_.place_of(block_, part), part.length};
+  }
+  /// A part of D, of an own slice.
+  Operand sum(std::uint64_t slice, Interval part) const {
+    if (!staged_) return in_block(rank_, part);
+    return {Space::kStaging, -1, slices_.sum_place(block_, slice, part), part.length};
+  }
+  Operand slot(std::uint64_t offset, std::uint64_t length) const {
+    return {staged_ ? Space::kStaging : Space::kScratch, -1, offset, length};
+  }
 
   /// A slice has a tag for its input, one for each chunk of its result, and those of its ring.
   std::uint64_t tags_per_slice() const {
@@ -121,6 +143,7 @@ class HierarchicalWriter {
   int hosts_;
   int host_;
   bool mapped_;
+  bool staged_;
   HostSlices slices_;
   ScheduleBuilder builder_;
   std::uint64_t block_ = 0;         ///< which is being written
@@ -149,23 +172,23 @@ void HierarchicalWriter::write_block() {
 /// Gives the input of a slice to its owner in this host, and takes the result.
 void HierarchicalWriter::hand_over(std::uint64_t slice, Interval part) {
   const int to = owner(host_, slice);
-  StepId given = kNoStep;
+  StepId handed = kNoStep;
   if (mapped_) {
-    const StepId packed = builder_.stand_in(input_at(part), own(part), Scaling::kPre, {gate()});
+    const StepId packed = builder_.stand_in(input_at(part), given(part), Scaling::kPre, {gate()});
     builder_.notify(to, input_tag(slice), {packed});
   } else {
-    const StepId packed = builder_.copy(input_at(part), {own(part)}, Scaling::kPre, {gate()});
-    given = builder_.send(to, input_tag(slice), own(part), {packed});
+    const StepId packed = builder_.copy(input_at(part), {given(part)}, Scaling::kPre, {gate()});
+    handed = builder_.send(to, input_tag(slice), given(part), {packed});
   }
   const Chunks chunks = slices_.chunks_of(part);
   for (std::size_t c = 0; c < chunks.size(); ++c) {
     if (chunks[c].length == 0) continue;
-    const Operand source = own(chunks[c]), destination = output_at(chunks[c]);
+    const Operand source = given(chunks[c]), destination = output_at(chunks[c]);
     if (mapped_) {
       const StepId arrived = builder_.await(to, result_tag(slice, c), {});
       last_steps_.push_back(builder_.stand_in(source, destination, Scaling::kNone, {arrived}));
     } else {
-      const StepId arrived = builder_.receive(to, result_tag(slice, c), source, {given});
+      const StepId arrived = builder_.receive(to, result_tag(slice, c), source, {handed});
       last_steps_.push_back(builder_.copy(source, {destination}, Scaling::kNone, {arrived}));
     }
   }
@@ -184,7 +207,8 @@ void HierarchicalWriter::drive(std::uint64_t slice, Interval part) {
 /// D = the sum over the host's ranks, in order of rank.
 StepId HierarchicalWriter::sum_of_host(std::uint64_t slice, Interval part) {
   const Scaling scaling = hosts_ == 1 ? Scaling::kBoth : Scaling::kPre;
-  if (locals().size() == 1) return builder_.copy(input_at(part), {own(part)}, scaling, {gate()});
+  if (locals().size() == 1)
+    return builder_.copy(input_at(part), {sum(slice, part)}, scaling, {gate()});
   std::vector<Operand> sources;
   std::vector<StepId> ready = {gate()};
   std::uint64_t others = 0;
@@ -195,12 +219,11 @@ StepId HierarchicalWriter::sum_of_host(std::uint64_t slice, Interval part) {
       sources.push_back(in_block(peer, part));
       ready.push_back(builder_.await(peer, input_tag(slice), {}));
     } else {
-      const std::uint64_t slot = slices_.input_slot(block_, slice, others++);
-      sources.push_back({Space::kScratch, -1, slot, part.length});
+      sources.push_back(slot(slices_.input_slot(block_, slice, others++), part.length));
       ready.push_back(builder_.receive(peer, input_tag(slice), sources.back(), {gate()}));
     }
   }
-  const Operand destination = own(part);
+  const Operand destination = sum(slice, part);
   return builder_.reduce(sources, {&destination, 1}, scaling, ready);
 }
 
@@ -215,16 +238,15 @@ void HierarchicalWriter::ring(std::uint64_t slice, const Chunks& chunks, StepId 
   for (int s = 0; s < rounds; ++s) {
     if (const Interval outgoing = chunks[wrap(host_ - s)]; outgoing.length > 0)
       sends[static_cast<std::size_t>(s)] =
-          builder_.send(next, ring_tag(slice, s), own(outgoing), {ready});
+          builder_.send(next, ring_tag(slice, s), sum(slice, outgoing), {ready});
     const Interval incoming = chunks[wrap(host_ - s - 1)];
     ready = kNoStep;
     if (incoming.length == 0) continue;
-    const Operand landing{Space::kScratch, -1, slices_.ring_slot(block_, slice, s),
-                          incoming.length};
+    const Operand landing = slot(slices_.ring_slot(block_, slice, s), incoming.length);
     StepId& reader = slot_reader[static_cast<std::size_t>(s) % slot_reader.size()];
     const StepId received = builder_.receive(previous, ring_tag(slice, s), landing, {reader});
     const bool last = s == rounds - 1;
-    ready = builder_.reduce({landing, own(incoming)}, {own(incoming)},
+    ready = builder_.reduce({landing, sum(slice, incoming)}, {sum(slice, incoming)},
                             last ? Scaling::kPost : Scaling::kNone, {received, summed});
     reader = ready;
   }
@@ -232,11 +254,11 @@ void HierarchicalWriter::ring(std::uint64_t slice, const Chunks& chunks, StepId 
     const std::size_t done = wrap(host_ + 1 - s), coming = wrap(host_ - s);
     if (chunks[done].length > 0)
       last_steps_.push_back(
-          builder_.send(next, ring_tag(slice, rounds + s), own(chunks[done]), {ready}));
+          builder_.send(next, ring_tag(slice, rounds + s), sum(slice, chunks[done]), {ready}));
     publish(slice, chunks, done, ready);
     ready = kNoStep;
     if (chunks[coming].length > 0)
-      ready = builder_.receive(previous, ring_tag(slice, rounds + s), own(chunks[coming]),
+      ready = builder_.receive(previous, ring_tag(slice, rounds + s), sum(slice, chunks[coming]),
                                {sends[static_cast<std::size_t>(s)]});
   }
   publish(slice, chunks, wrap(host_ + 2), ready);
@@ -250,14 +272,15 @@ void HierarchicalWriter::publish(std::uint64_t slice, const Chunks& chunks, std:
   std::vector<Operand> destinations = {output_at(part)};
   for (const int peer : locals())
     if (mapped_ && peer != rank_) destinations.push_back(in_block(peer, part));
-  const StepId written = builder_.copy(own(part), destinations, Scaling::kNone, {ready});
+  const StepId written = builder_.copy(sum(slice, part), destinations, Scaling::kNone, {ready});
   last_steps_.push_back(written);
   for (const int peer : locals()) {
     if (peer == rank_) continue;
     if (mapped_) {
       builder_.notify(peer, result_tag(slice, chunk), {written});
     } else {
-      last_steps_.push_back(builder_.send(peer, result_tag(slice, chunk), own(part), {ready}));
+      last_steps_.push_back(
+          builder_.send(peer, result_tag(slice, chunk), sum(slice, part), {ready}));
     }
   }
 }

@@ -6,6 +6,7 @@
 #include "runtime/collectives/schedule.h"
 
 #include <cstdint>
+#include <vector>
 
 namespace kolo {
 
@@ -15,6 +16,13 @@ struct HierarchicalOptions {
   /// What each rank's window holds, if the ranks of every host have mapped each other's: inside a
   /// host nothing but notices is sent then. At least 64 elements a block in flight. 0: messages.
   std::uint64_t mapped_elements = 0;
+  /// What goes through the network lies in kStaging, apart from the windows: their memory is a
+  /// device's, and staging memory is pinned memory of the host, or of the device where the network
+  /// takes that.
+  bool staged = false;
+  /// Ranks, ascending, that sum and drive the network for their hosts, one on each host at least.
+  /// Empty: all do. Alike on all ranks.
+  std::vector<int> owners = {};
 };
 
 /// `count` elements of kInput, their sum in all of kOutput; the two may be the same memory, and

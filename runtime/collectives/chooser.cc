@@ -74,7 +74,9 @@ Schedule allreduce_over(const ScheduleRequest& request) {
           request.rank, request.layout, request.count,
           {.chunk_elements = request.chunk_elements,
            .blocks_in_flight = maps ? kMappedLanes : request.blocks_in_flight,
-           .mapped_elements = request.mapped_elements});
+           .mapped_elements = request.mapped_elements,
+           .staged = request.staged,
+           .owners = request.owners});
     }
   }
   KOLO_CHECK(false);
@@ -212,7 +214,8 @@ std::size_t ScheduleCache::Hash::operator()(const ScheduleRequest& request) cons
         static_cast<std::uint64_t>(request.placement),
         static_cast<std::uint64_t>(request.algorithm), request.mapped_elements,
         static_cast<std::uint64_t>(request.mapped_lanes),
-        static_cast<std::uint64_t>(request.in_place), static_cast<std::uint64_t>(request.direct)})
+        static_cast<std::uint64_t>(request.in_place), static_cast<std::uint64_t>(request.direct),
+        static_cast<std::uint64_t>(request.staged)})
     mix(value);
   for (const std::uint64_t count : request.counts) mix(count);
   for (const int owner : request.owners) mix(static_cast<std::uint64_t>(owner));

@@ -57,8 +57,10 @@ struct ScheduleRequest {
   int mapped_lanes = kMappedLanes;
   /// Of kMapped: as MappedOptions::direct. The ranks may differ in it.
   bool direct = false;
-  /// Of an allreduce by kMapped: as MappedOptions::owners.
+  /// Of an allreduce by kMapped and kHierarchical: as MappedOptions::owners.
   std::vector<int> owners = {};
+  /// Of kHierarchical: as HierarchicalOptions::staged.
+  bool staged = false;
   /// Of an allreduce: `size` ranks, or none where all are neighbours in the order of their numbers.
   HostLayout layout = {};
   /// Of an allgather and a gather: this rank's input lies in its place in the output already, and

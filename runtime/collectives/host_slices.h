@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 namespace kolo {
@@ -19,16 +20,24 @@ class HostSlices {
     std::uint64_t chunk_elements = 64 << 10;
     std::uint64_t lanes = 4;
     std::uint64_t mapped_elements = 0;  ///< of all lanes; 0: no windows
+    bool staged = false;                ///< as HierarchicalOptions
+    std::vector<int> owners = {};       ///< as HierarchicalOptions
   };
 
   HostSlices(int rank, const HostLayout& layout, std::uint64_t count, const Limits& limits)
       : rank_(rank),
         count_(count),
         hosts_(static_cast<std::uint64_t>(layout.hosts())),
-        slices_(static_cast<std::uint64_t>(layout.most_on_a_host())),
         mapped_(limits.mapped_elements > 0),
+        staged_(limits.staged),
         granule_(limits.chunk_elements % kCacheLineElements == 0 ? kCacheLineElements : 1) {
-    for (int host = 0; host < layout.hosts(); ++host) locals_.push_back(layout.members(host));
+    for (int host = 0; host < layout.hosts(); ++host) {
+      locals_.push_back(layout.members(host));
+      owners_.push_back(limits.owners.empty() ? locals_.back()
+                                              : common(locals_.back(), limits.owners));
+      KOLO_CHECK(!owners_.back().empty());
+      slices_ = std::max<std::uint64_t>(slices_, owners_.back().size());
+    }
     host_ = static_cast<std::uint64_t>(layout.host_of(rank));
     lay_out(limits);
   }
@@ -37,12 +46,15 @@ class HostSlices {
   std::uint64_t slices() const { return slices_; }
   std::uint64_t lanes() const { return lanes_; }
   std::uint64_t scratch_elements() const { return blocks_ == 0 ? 0 : lanes_ * lane_elements_; }
+  std::uint64_t staging_elements() const {
+    return blocks_ == 0 || !staged_ ? 0 : lanes_ * staging_lane_elements_;
+  }
 
   /// The ranks of this rank's host.
   const std::vector<int>& locals() const { return locals_[host_]; }
   int owner(std::uint64_t host, std::uint64_t slice) const {
-    const auto& members = locals_[host % hosts_];
-    return members[slice * members.size() / slices_];
+    const auto& owners = owners_[host % hosts_];
+    return owners[slice * owners.size() / slices_];
   }
 
   Interval block_at(std::uint64_t block) const {
@@ -58,21 +70,28 @@ class HostSlices {
     return chunks;
   }
 
-  /// Of a range of the block, within its lane.
+  /// Of a range of the block, within its lane; of the staging memory's where there is no window.
   std::uint64_t place_of(std::uint64_t block, Interval part) const {
-    return lane_begin(block) + (part.begin - block_at(block).begin);
+    const std::uint64_t begin = staged_ && !mapped_ ? staging_begin(block) : lane_begin(block);
+    return begin + (part.begin - block_at(block).begin);
+  }
+  /// Where the staging memory has a part of an own slice.
+  std::uint64_t sum_place(std::uint64_t block, std::uint64_t slice, Interval part) const {
+    if (!mapped_) return place_of(block, part);
+    return staging_begin(block) + index_of_own(slice) * slice_elements_ +
+           (part.begin - slice_at(block, slice).begin);
   }
   /// Where a chunk of an own slice is received in a round of the ring.
   std::uint64_t ring_slot(std::uint64_t block, std::uint64_t slice, int round) const {
     const std::uint64_t slot =
         index_of_own(slice) * kRingSlots + static_cast<std::uint64_t>(round) % kRingSlots;
-    return lane_begin(block) + block_elements_ + slot * chunk_elements_;
+    return slots_begin(block) + slot * chunk_elements_;
   }
   /// Where an own slice of another rank's input is received, without windows.
   std::uint64_t input_slot(std::uint64_t block, std::uint64_t slice, std::uint64_t other) const {
-    const std::uint64_t rings = most_owned(locals().size()) * kRingSlots * chunk_elements_;
+    const std::uint64_t rings = most_owned(host_) * kRingSlots * chunk_elements_;
     const std::uint64_t slot = index_of_own(slice) * (locals().size() - 1) + other;
-    return lane_begin(block) + block_elements_ + rings + slot * slice_elements_;
+    return slots_begin(block) + rings + slot * slice_elements_;
   }
 
   static constexpr std::uint64_t kRingSlots = 2;
@@ -87,8 +106,25 @@ class HostSlices {
     return round_up((whole + parts - 1) / parts);
   }
   std::uint64_t lane_begin(std::uint64_t block) const { return block % lanes_ * lane_elements_; }
-  /// Slices that one rank of a host of so many owns, at most.
-  std::uint64_t most_owned(std::size_t locals) const { return (slices_ + locals - 1) / locals; }
+  std::uint64_t staging_begin(std::uint64_t block) const {
+    return block % lanes_ * staging_lane_elements_;
+  }
+  /// Behind what a lane holds of the block: that of the network's side.
+  std::uint64_t slots_begin(std::uint64_t block) const {
+    if (!staged_) return lane_begin(block) + block_elements_;
+    return staging_begin(block) + (mapped_ ? most_owned(host_) * slice_elements_ : block_elements_);
+  }
+  /// Slices that one rank of a host owns, at most.
+  std::uint64_t most_owned(std::uint64_t host) const {
+    const std::uint64_t owners = owners_[host].size();
+    return (slices_ + owners - 1) / owners;
+  }
+  /// Both ascending.
+  static std::vector<int> common(const std::vector<int>& a, const std::vector<int>& b) {
+    std::vector<int> both;
+    std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
+    return both;
+  }
   /// Which of its rank's slices this one is.
   std::uint64_t index_of_own(std::uint64_t slice) const {
     std::uint64_t index = 0;
@@ -101,12 +137,17 @@ class HostSlices {
     slice_elements_ = part_of(elements, slices_);
     chunk_elements_ = hosts_ == 1 ? 0 : part_of(slice_elements_, hosts_);
     // What it takes on any host, so that all hosts cut the same blocks.
-    lane_elements_ = 0;
-    for (const auto& locals : locals_) {
-      const std::uint64_t inputs = mapped_ ? 0 : (locals.size() - 1) * slice_elements_;
-      const std::uint64_t slots =
-          most_owned(locals.size()) * (kRingSlots * chunk_elements_ + inputs);
-      lane_elements_ = std::max(lane_elements_, block_elements_ + slots);
+    lane_elements_ = staged_ ? block_elements_ : 0;
+    staging_lane_elements_ = 0;
+    for (std::uint64_t host = 0; host < hosts_; ++host) {
+      const std::uint64_t inputs = mapped_ ? 0 : (locals_[host].size() - 1) * slice_elements_;
+      const std::uint64_t slots = most_owned(host) * (kRingSlots * chunk_elements_ + inputs);
+      const std::uint64_t sums = mapped_ ? most_owned(host) * slice_elements_ : block_elements_;
+      if (staged_) {
+        staging_lane_elements_ = std::max(staging_lane_elements_, sums + slots);
+      } else {
+        lane_elements_ = std::max(lane_elements_, block_elements_ + slots);
+      }
     }
   }
 
@@ -115,7 +156,8 @@ class HostSlices {
     const std::uint64_t room = mapped_ ? limits.mapped_elements / limits.lanes : kMostOfALane;
     const auto fits = [&](std::uint64_t elements) {
       set_block(elements);
-      return lane_elements_ <= room;
+      return (staged_ && !mapped_ ? staging_lane_elements_ : lane_elements_) <= room &&
+             staging_lane_elements_ <= kMostOfALane;
     };
     // A window that is small for so many hosts gets small blocks, not none.
     if (!fits(granule_)) granule_ = 1;
@@ -131,14 +173,16 @@ class HostSlices {
   std::uint64_t count_;
   std::uint64_t hosts_;
   std::uint64_t host_ = 0;
-  std::uint64_t slices_;
+  std::uint64_t slices_ = 1;
   bool mapped_;
+  bool staged_;
   std::uint64_t granule_;
   std::vector<std::vector<int>> locals_;  ///< ranks, by host
+  std::vector<std::vector<int>> owners_;  ///< those of them that own slices
   std::uint64_t blocks_ = 0;
   std::uint64_t lanes_ = 1;
   std::uint64_t block_elements_ = 0, slice_elements_ = 0, chunk_elements_ = 0;  ///< the largest
-  std::uint64_t lane_elements_ = 0;
+  std::uint64_t lane_elements_ = 0, staging_lane_elements_ = 0;
 };
 
 }  // namespace kolo

@@ -79,6 +79,10 @@ void ScheduleBuilder::need_mapped_scratch(std::uint64_t elements) {
   schedule_.scratch_is_mapped = true;
 }
 
+void ScheduleBuilder::need_staging(std::uint64_t elements) {
+  schedule_.staging_elements = std::max(schedule_.staging_elements, elements);
+}
+
 Schedule ScheduleBuilder::finish() && { return std::move(schedule_); }
 
 StepId ScheduleBuilder::add(Step step, std::span<const Operand> sources,

@@ -22,6 +22,8 @@ enum class Space : std::uint8_t {
   kInput,    ///< read only
   kOutput,   ///< where the result belongs
   kScratch,  ///< the operation's own contiguous block (fusion buffer and receive slots)
+  kStaging,  ///< a second block: what the network sends from and receives into, where that is not
+             ///< kScratch, which is a device's then; see HierarchicalOptions::staged
   kPeer,     ///< the scratch of another rank of this host, mapped here
 };
 
@@ -85,6 +87,7 @@ struct Schedule {
   std::uint64_t output_elements = 0;   ///< what kOutput must hold
   std::uint64_t scratch_elements = 0;  ///< what kScratch must hold
   bool scratch_is_mapped = false;      ///< peers reach it as kPeer
+  std::uint64_t staging_elements = 0;  ///< what kStaging must hold
   std::vector<Step> steps;             ///< dependencies point backwards
   std::vector<Operand> operands;
   std::vector<StepId> dependencies;
@@ -135,6 +138,8 @@ class ScheduleBuilder {
   void need_scratch(std::uint64_t elements);
   /// The same, of memory that the peers map; then no other scratch is asked for.
   void need_mapped_scratch(std::uint64_t elements);
+  /// The staging memory grows to hold at least this many elements.
+  void need_staging(std::uint64_t elements);
 
   Schedule finish() &&;
 

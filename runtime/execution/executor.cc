@@ -28,6 +28,16 @@ bool is_transfer(StepKind kind) {
   return false;
 }
 
+/// What begins and ends in staging memory is the host's. A join, of nothing, is not.
+bool is_staging_alone(const Schedule& schedule, const Step& step) {
+  const auto is_staging = [](const Operand& operand) { return operand.space == Space::kStaging; };
+  const auto destinations = schedule.destinations(step);
+  const auto sources = schedule.sources(step);
+  return !destinations.empty() &&
+         std::all_of(destinations.begin(), destinations.end(), is_staging) &&
+         std::all_of(sources.begin(), sources.end(), is_staging);
+}
+
 std::string_view name_of(StepKind kind) {
   switch (kind) {
     case StepKind::kSend:
@@ -102,10 +112,12 @@ void Executor::index_schedule() {
   const std::size_t steps = schedule_->steps.size();
   transfer_count_ = 0;
   transfer_index_.assign(steps, 0);
+  is_hosts_.assign(steps, false);
   successor_begin_.assign(steps + 1, 0);
   for (std::size_t i = 0; i < steps; ++i) {
     const Step& step = schedule_->steps[i];
     if (is_transfer(step.kind)) transfer_index_[i] = transfer_count_++;
+    is_hosts_[i] = is_transfer(step.kind) || is_staging_alone(*schedule_, step);
     for (const StepId dependency : schedule_->depends_on(step)) ++successor_begin_[dependency + 1];
   }
   for (std::size_t i = 0; i < steps; ++i) successor_begin_[i + 1] += successor_begin_[i];
@@ -175,7 +187,7 @@ bool Executor::poll_device() {
       break;
     }
     if (!*done) break;
-    for (; marks_.front().transfers > 0; --marks_.front().transfers) {
+    for (; marks_.front().steps > 0; --marks_.front().steps) {
       release(held_.front());
       held_.pop_front();
     }
@@ -268,8 +280,8 @@ void Executor::on_transfer_done(Transfer& transfer) {
 std::size_t Executor::run_local(StepId id) {
   const Step& step = schedule_->steps[id];
   trace_.begin(id);
-  const Status status = binding_.stream != nullptr ? on_device_.hand_in(*schedule_, step, binding_)
-                                                   : local_.run(*schedule_, step, binding_);
+  const Status status = is_on_device(id) ? on_device_.hand_in(*schedule_, step, binding_)
+                                         : local_.run(*schedule_, step, binding_);
   if (!status.ok()) {
     fail(id, status.error());
     return 0;
@@ -283,10 +295,9 @@ std::size_t Executor::run_local(StepId id) {
 void Executor::finish_step(StepId id) {
   trace_.end(id);
   --remaining_;
-  const bool is_on_device = binding_.stream != nullptr && !is_transfer(schedule_->steps[id].kind);
   for (std::uint32_t i = successor_begin_[id]; i < successor_begin_[id + 1]; ++i) {
     const StepId next = successors_[i];
-    if (is_on_device && is_transfer(schedule_->steps[next].kind)) {
+    if (is_on_device(id) && !is_on_device(next)) {
       held_.push_back(next);
       ++unmarked_;
     } else {

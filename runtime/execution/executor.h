@@ -78,6 +78,8 @@ class Executor final : public TransferListener {
   void release(StepId id);
   /// Lets those go that wait for the device, where it has come so far.
   bool poll_device();
+  /// Whether a step is handed in to the device's stream.
+  bool is_on_device(StepId id) const { return binding_.stream != nullptr && !is_hosts_[id]; }
   /// What was handed in since the last mark is done when the device reaches this one.
   void mark_device();
   void post_transfer(StepId id);
@@ -105,10 +107,10 @@ class Executor final : public TransferListener {
   ReadyQueue transfers_ready_;  ///< the others' progress hangs on them
   ReadyQueue local_ready_;      ///< our own progress hangs on them
   ReadyQueue idle_ready_;       ///< nobody waits for them: unpacking
-  /// Transfers that wait for steps of the device, in its order. Its own steps need not wait.
+  /// Steps of the host that wait for steps of the device, in its order. Its own need not wait.
   struct Mark {
     std::shared_ptr<DeviceEvent> event;
-    std::size_t transfers;  ///< of held_
+    std::size_t steps;  ///< of held_
   };
   std::deque<Mark> marks_;
   std::deque<StepId> held_;
@@ -118,6 +120,7 @@ class Executor final : public TransferListener {
   std::vector<WindowPlaces> notices_;       ///< by transfer_index_: what an await has received
 
   // Derived from schedule_; kept while it is used again.
+  std::vector<bool> is_hosts_;                  ///< by step: a transfer, or in kStaging alone
   std::vector<std::uint32_t> transfer_index_;   ///< by step; of sends, receives, notify, await
   std::vector<std::uint32_t> successor_begin_;  ///< by step and one more: range into successors_
   std::vector<StepId> successors_;

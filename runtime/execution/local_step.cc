@@ -66,6 +66,9 @@ Segment resolve(const MemoryBinding& binding, const Operand& operand, Role role,
     case Space::kScratch:
       if (binding.scratch != nullptr) piece = {binding.scratch + offset * element_size, left};
       break;
+    case Space::kStaging:
+      if (binding.staging != nullptr) piece = {binding.staging + offset * element_size, left};
+      break;
     case Space::kPeer: {
       const auto rank = static_cast<std::size_t>(operand.rank);
       if (rank < binding.peers.size())

@@ -94,6 +94,9 @@ struct MemoryBinding {
   /// All of this memory is a device's, or pinned: its stream reduces and copies. Null: the host's.
   DeviceStream* stream = nullptr;
   std::byte* scratch = nullptr;  ///< Schedule::scratch_elements elements
+  /// Schedule::staging_elements elements, of the host: what touches nothing else is done by it, and
+  /// not on the stream.
+  std::byte* staging = nullptr;
   MappedMemory mapped = {};
   std::vector<PeerMemory> peers = {};  ///< by rank; null where unmapped or unknown
 };

@@ -14,6 +14,7 @@ Status check_operand(std::span<const Schedule> schedules, const Schedule& schedu
   std::uint64_t limit =
       operand.space == Space::kInput ? schedule.input_elements : schedule.output_elements;
   if (operand.space == Space::kScratch) limit = schedule.scratch_elements;
+  if (operand.space == Space::kStaging) limit = schedule.staging_elements;
   if (operand.space == Space::kPeer) {
     if (operand.rank < 0 || operand.rank >= schedule.size)
       return KOLO_ERROR(kInternal, "{}: an operand of rank {}", describe(schedule, id),

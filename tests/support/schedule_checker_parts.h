@@ -53,7 +53,7 @@ struct Contract {
 /// Where the collective has one count for all, it is that of the root's schedule.
 Contract contract_of(std::span<const Schedule> schedules, const CheckOptions& options);
 
-/// Elements of one rank's memory; the space is kInput, kOutput or kScratch.
+/// Elements of one rank's memory; the space is not kPeer.
 struct Location {
   int owner = 0;
   Space space = Space::kScratch;
@@ -79,7 +79,8 @@ inline Location locate(const Operand& operand, Role role, int rank, const Contra
       location.begin = operand.direct;
     }
   }
-  if (location.space != Space::kScratch && contract.options.input_is_output) {
+  const bool is_users = location.space == Space::kInput || location.space == Space::kOutput;
+  if (is_users && contract.options.input_is_output) {
     const Contract::Rank& memory = contract.of(location.owner);
     location.begin += location.space == Space::kInput ? memory.input_begin : memory.output_begin;
     location.space = Space::kOutput;

@@ -49,8 +49,8 @@ class Simulation {
   const Partners& partners_;
   const Contract& contract_;
   Values values_;
-  // By rank, then by Space: kInput, kOutput, kScratch.
-  std::vector<std::array<std::vector<Cell>, 3>> memory_;
+  // By rank, then by Space: kInput, kOutput, kScratch, kStaging.
+  std::vector<std::array<std::vector<Cell>, 4>> memory_;
   // By rank and step.
   std::vector<std::vector<std::uint32_t>> waiting_for_;
   std::vector<std::vector<std::vector<StepId>>> successors_;
@@ -68,9 +68,10 @@ void Simulation::prepare() {
   reached_.resize(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {
     const Schedule& schedule = schedules_[r];
-    auto& [input, output, scratch] = memory_[r];
+    auto& [input, output, scratch, staging] = memory_[r];
     const Contract::Rank& memory = contract_.ranks[r];
     scratch.resize(schedule.scratch_elements);
+    staging.resize(schedule.staging_elements);
     const bool shared = contract_.options.input_is_output;
     output.resize(shared ? std::max(memory.input_begin + memory.input_elements,
                                     memory.output_begin + memory.output_elements)

@@ -34,6 +34,8 @@ class ScheduleRunner {
   Status run(std::shared_ptr<const Schedule> schedule, MemoryBinding binding) {
     std::vector<std::byte> scratch(schedule->scratch_elements * size_of(binding.type));
     if (binding.scratch == nullptr) binding.scratch = scratch.data();
+    std::vector<std::byte> staging(schedule->staging_elements * size_of(binding.type));
+    if (binding.staging == nullptr) binding.staging = staging.data();
     executor_.start(std::move(schedule), std::move(binding), 1, ++operation_, ranks_);
     const auto done = [&] {
       while (executor_.advance()) {

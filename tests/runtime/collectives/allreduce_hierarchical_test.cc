@@ -51,10 +51,11 @@ Counts sent_across(const std::vector<Schedule>& schedules, const HostLayout& lay
 }
 
 void prove_on(const Hosts& hosts, std::uint64_t count, const HierarchicalOptions& options) {
-  SCOPED_TRACE(::testing::Message()
-               << "hosts " << ::testing::PrintToString(hosts) << ", " << count
-               << " elements, chunks of " << options.chunk_elements << ", "
-               << options.blocks_in_flight << " blocks, windows of " << options.mapped_elements);
+  SCOPED_TRACE(::testing::Message() << "hosts " << ::testing::PrintToString(hosts) << ", " << count
+                                    << " elements, chunks of " << options.chunk_elements << ", "
+                                    << options.blocks_in_flight << " blocks, windows of "
+                                    << options.mapped_elements << (options.staged ? ", staged" : "")
+                                    << ", owners " << ::testing::PrintToString(options.owners));
   const HostLayout layout(hosts);
   const std::vector<Schedule> schedules = schedules_on(layout, count, options);
   prove(schedules, {});
@@ -86,8 +87,12 @@ void prove_counts(const Hosts& hosts) {
   // Two lanes and more than three blocks: lanes are used again. The last block is no multiple.
   for (const std::uint64_t count : std::set<std::uint64_t>{0, 1, ranks, 3 * block + 1})
     for (const std::uint64_t window : {0, 1200})
-      prove_on(hosts, count,
-               {.chunk_elements = 2, .blocks_in_flight = 2, .mapped_elements = window});
+      for (const bool staged : {false, true})
+        prove_on(hosts, count,
+                 {.chunk_elements = 2,
+                  .blocks_in_flight = 2,
+                  .mapped_elements = window,
+                  .staged = staged});
 }
 
 class HostCounts : public ::testing::TestWithParam<int> {};
@@ -121,6 +126,39 @@ TEST(AllreduceHierarchical, IsRightForSixtyFourRanks) {
   for (const std::uint64_t window : {0, 4096})
     prove_on(blocks_of({16, 16, 16, 16}), 5000,
              {.chunk_elements = 64, .blocks_in_flight = 2, .mapped_elements = window});
+}
+
+TEST(AllreduceHierarchical, OwnersAloneSumAndDriveTheNetwork) {
+  // Ranks that share a device have one owner: {0, 1} and {2}; {3, 4}; {5}.
+  const Hosts hosts = {0, 0, 0, 1, 1, 2};
+  for (const std::uint64_t window : {0, 1200})
+    for (const bool staged : {false, true}) {
+      const HierarchicalOptions options{.chunk_elements = 2,
+                                        .blocks_in_flight = 2,
+                                        .mapped_elements = window,
+                                        .staged = staged,
+                                        .owners = {0, 2, 3, 5}};
+      prove_on(hosts, 100, options);
+      for (const Schedule& schedule : schedules_on(HostLayout(hosts), 100, options))
+        for (const Step& step : schedule.steps)
+          if (schedule.rank == 1 || schedule.rank == 4) {
+            EXPECT_NE(step.kind, StepKind::kReduce);
+          }
+    }
+}
+
+TEST(AllreduceHierarchical, StagingHoldsWhatTheNetworkTouchesAndNoMore) {
+  const HostLayout layout(blocks_of({4, 4}));
+  const auto schedules = schedules_on(
+      layout, 1 << 16, {.chunk_elements = 1024, .mapped_elements = 1 << 16, .staged = true});
+  for (const Schedule& schedule : schedules) {
+    // Four lanes of a slice of two chunks, and two slots.
+    EXPECT_EQ(schedule.staging_elements, 4 * 4 * 1024u);
+    for (const Step& step : schedule.steps)
+      if (step.kind == StepKind::kSend || step.kind == StepKind::kReceive) {
+        EXPECT_EQ(schedule.operands[step.first_source].space, Space::kStaging);
+      }
+  }
 }
 
 TEST(AllreduceHierarchical, KeepsBordersOnCacheLinesAndChunksToTheirSize) {
