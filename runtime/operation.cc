@@ -82,7 +82,8 @@ Operation::Operation(const Communicator& communicator, Transport& transport, con
     if (!window.windows().empty()) windows_.push_back(window.windows()[index]);
     if (!devices.windows().empty()) device_windows_.push_back(devices.windows()[index]);
   }
-  if (devices.covers(communicator, place)) device_leaders_ = devices.device_leaders(communicator);
+  if (devices.covers(communicator, place) || devices.covers_hosts(communicator))
+    device_leaders_ = devices.device_leaders(communicator);
 }
 
 Status Operation::start(PlannedOperation plan, const AllreducePolicy* policy) {

@@ -134,6 +134,10 @@ class Operation {
   Status start_on_device();
   bool runs_on_device() const;
   ScheduleRequest request_on_device() const;
+  /// Whether devices, pinned memory and the network take turns at its pieces. Alike on all ranks.
+  bool runs_over_hosts() const;
+  ScheduleRequest request_over_hosts() const;
+  Status bind_staging(const Schedule& schedule, MemoryBinding& binding);
   void run(std::shared_ptr<const Schedule> schedule, MemoryBinding binding);
   Status stage_in();
   Status run_staged();

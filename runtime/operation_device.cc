@@ -1,7 +1,9 @@
 // An operation on the accelerator's memory. Where all its ranks have mapped each other's devices,
 // its schedule runs on them, on a stream of its own: steps are handed in and follow each other
-// there, and the host waits for the device only before it tells another rank. Else the memory is
-// staged: copied to pinned memory of the host, where the schedule runs as for any memory, and back.
+// there, and the host waits for the device only before it tells another rank. So do large
+// all-reduces over several hosts, which the network then takes part in
+// (operation_device_hosts.cc). Else the memory is staged: copied to pinned memory of the host,
+// where the schedule runs as for any memory, and back.
 // Token holder only.
 #include "runtime/base/check.h"
 #include "runtime/operation.h"
@@ -38,11 +40,14 @@ Status Operation::start_on_device() {
     KOLO_TRY(stream_->wait(*allocated));
   }
   if (runs_over_nccl()) return start_over_nccl();
-  if (!runs_on_device()) return stage_in();
+  const bool over_hosts = !runs_on_device() && runs_over_hosts();
+  if (!over_hosts && !runs_on_device()) return stage_in();
   MemoryBinding binding;
   KOLO_TRY(bind(binding));
   binding.stream = stream_.get();
-  std::shared_ptr<const Schedule> schedule = schedules_.get(request_on_device());
+  std::shared_ptr<const Schedule> schedule =
+      schedules_.get(over_hosts ? request_over_hosts() : request_on_device());
+  KOLO_TRY(bind_staging(*schedule, binding));
   if (schedule->scratch_elements > 0) {
     device_slot_ = devices_.take_slot(place_);
     // The peers read and write memory of the arena where it is: what is to be copied to the slot is

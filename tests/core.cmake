@@ -136,6 +136,7 @@ kolo_add_test(cycle_tests LABELS inprocess SOURCES
   runtime/cycle/ordered_test.cc
   runtime/cycle/paths_test.cc
   runtime/cycle/device_arena_test.cc
+  runtime/cycle/device_hosts_test.cc
   runtime/cycle/device_layout_test.cc
   runtime/cycle/device_sets_test.cc
   runtime/cycle/device_test.cc

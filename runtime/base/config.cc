@@ -121,6 +121,9 @@ const std::vector<Spec>& specs() {
       number("KOLO_DEVICE_ARENA", &Config::device_arena, kBytes, {0, 1024 * kGiB}, kRank,
              "CUDA memory for gradient buckets and kolo::shared_zeros(), which the other ranks of "
              "the host reach where it is."),
+      number("KOLO_DEVICE_CHUNK", &Config::device_chunk, kBytes, {1, kGiB}, kWorld,
+             "Pieces of an all-reduce of CUDA memory over hosts, some of which are copied while "
+             "others are on the network; less than one is copied whole."),
       number("KOLO_ARENA", &Config::arena, kBytes, {0, 1024 * kGiB}, kRank,
              "Address space for kolo::allocate(); memory is taken as it is allocated."),
       number("KOLO_BATCH_WINDOW", &Config::batch_window_us, "microseconds", {0, 1'000'000}, kRank,

@@ -84,16 +84,6 @@ Status DeviceWindow::map(const World& world, const std::vector<Offer>& offers) {
     windows_[index] = memory->bytes();
     imported_.push_back(std::move(memory));
   }
-  device_of_.assign(offers.size(), 0);
-  for (int rank = 0; rank < world.size(); ++rank) {
-    if (!world.same_host(rank, world.rank())) continue;
-    const auto index = static_cast<std::size_t>(rank);
-    int lowest = 0;
-    while (!world.same_host(lowest, rank) ||
-           offers[static_cast<std::size_t>(lowest)].uuid != offers[index].uuid)
-      ++lowest;
-    device_of_[index] = lowest;
-  }
   return {};
 }
 
@@ -114,10 +104,21 @@ Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> acc
   KOLO_ASSIGN(const auto blobs, bootstrap.exchange("device memory", mine.encode(), deadline));
   std::vector<Offer> offers;
   bool any = false;
+  bool all = true;
   for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
     KOLO_ASSIGN(Offer offer, Offer::decode(blobs[rank], static_cast<int>(rank)));
     any |= !offer.uuid.empty() && world.same_host(static_cast<int>(rank), world.rank());
+    all &= !offer.uuid.empty();
     offers.push_back(std::move(offer));
+  }
+  device_of_.assign(offers.size(), 0);
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    int lowest = 0;
+    while (!world.same_host(lowest, rank) ||
+           offers[static_cast<std::size_t>(lowest)].uuid != offers[index].uuid)
+      ++lowest;
+    device_of_[index] = lowest;
   }
   Status mapped;
   const bool wanted = any && world.local_size() > 1;
@@ -125,6 +126,8 @@ Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> acc
   KOLO_ASSIGN(const auto outcomes,
               bootstrap.exchange("device memory mapped",
                                  mapped.ok() ? std::string() : mapped.error().message, deadline));
+  all &= std::all_of(outcomes.begin(), outcomes.end(), [](const auto& why) { return why.empty(); });
+  slot_bytes_of_hosts_ = all ? sizes.slots / 2 / HostWindow::kSlots / kAlignment * kAlignment : 0;
   for (int rank = 0; rank < world.size(); ++rank) {
     const std::string& why = outcomes[static_cast<std::size_t>(rank)];
     if (why.empty() || !world.same_host(rank, world.rank())) continue;
@@ -152,6 +155,10 @@ void DeviceWindow::lay_out(std::size_t bytes, bool has_sets) {
     free_slots_[0].push_back((i - 1) * slot_bytes_);
   for (std::size_t i = set_slot_bytes_ > 0 ? kSetSlots : 0; i > 0; --i)
     free_slots_[1 + (i - 1) / HostWindow::kSlots].push_back(of_world + (i - 1) * set_slot_bytes_);
+}
+
+bool DeviceWindow::covers_hosts(const Communicator& communicator) const {
+  return slot_bytes_of_hosts_ > 0 && communicator.id() == 0;
 }
 
 std::size_t DeviceWindow::slot_bytes(int place) const {

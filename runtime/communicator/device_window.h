@@ -50,11 +50,17 @@ class DeviceWindow {
   /// Whether every rank of `communicator`, whose place this is, is on this host and has its window
   /// mapped here. Alike on all its ranks. Of HostWindow::kNoPlace it is none.
   bool covers(const Communicator& communicator, int place) const;
+  /// Whether this is the world, and on every host of several ranks these have mapped each other's
+  /// windows, and all ranks have a device. Alike on all ranks.
+  bool covers_hosts(const Communicator& communicator) const;
+  /// What the world's slots have on all hosts at least, where covers_hosts(): alike on all ranks,
+  /// also on one that is alone on its host, and needs no window.
+  std::size_t slot_bytes_of_hosts() const { return slot_bytes_of_hosts_; }
   /// By world rank; empty for ranks of other hosts.
   std::span<const std::span<std::byte>> windows() const { return windows_; }
   /// Ranks of `communicator`, ascending, of which each does the sums for all of its ranks that
   /// share its device: its lowest. Empty where no two of them share one. Precondition: it covers
-  /// it.
+  /// it, or its hosts.
   std::vector<int> device_leaders(const Communicator& communicator) const;
 
   /// Users' part of the own window; null without one. Any thread, once open.
@@ -80,11 +86,12 @@ class DeviceWindow {
   std::shared_ptr<DeviceArena> arena_;
   std::vector<std::unique_ptr<DeviceMemory>> imported_;
   std::vector<std::span<std::byte>> windows_;
-  /// By world rank: the lowest rank that has the same device; of this host's alone.
+  /// By world rank: the lowest rank that has the same device.
   std::vector<int> device_of_;
   std::array<std::vector<std::size_t>, HostWindow::kPlaces> free_slots_ = {};
   std::size_t slot_bytes_ = 0;      ///< of the world's
   std::size_t set_slot_bytes_ = 0;  ///< of a process set's
+  std::size_t slot_bytes_of_hosts_ = 0;
 };
 
 }  // namespace kolo

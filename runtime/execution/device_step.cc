@@ -8,6 +8,13 @@
 #include <algorithm>
 
 namespace kolo {
+namespace {
+
+/// Bytes of a piece between device and host from which on the copy engines, which leave the
+/// processors to others, are worth a call for each piece.
+constexpr std::size_t kLeastForEngines = 64 << 10;
+
+}  // namespace
 
 Status DeviceStep::hand_in(const Schedule& schedule, const Step& step,
                            const MemoryBinding& binding) {
@@ -72,7 +79,19 @@ Status DeviceStep::hand_in(const Schedule& schedule, const Step& step,
     return binding.stream->adasum(binding.type, destinations_[0], sources_[0], sources_[1],
                                   counts_[0]);
   }
+  if (sources.front().space == Space::kStaging || destinations.front().space == Space::kStaging) {
+    const bool plain = what.sources == 1 && what.destinations == 1 && what.prescaled == 0 &&
+                       what.postscale.is_identity();
+    if (plain && length * element >= counts_.size() * kLeastForEngines)
+      return copy_all(element, *binding.stream);
+  }
   return binding.stream->combine(what, {sources_, destinations_, counts_});
+}
+
+Status DeviceStep::copy_all(std::size_t element, DeviceStream& stream) const {
+  for (std::size_t i = 0; i < counts_.size(); ++i)
+    KOLO_TRY(stream.copy(destinations_[i], sources_[i], counts_[i] * element));
+  return {};
 }
 
 }  // namespace kolo

@@ -20,6 +20,8 @@ class DeviceStep {
   Status hand_in(const Schedule& schedule, const Step& step, const MemoryBinding& binding);
 
  private:
+  /// The pieces, of one source and one destination, by the copy engines.
+  Status copy_all(std::size_t element, DeviceStream& stream) const;
   std::vector<const std::byte*> sources_;  ///< of all pieces
   std::vector<std::byte*> destinations_;   ///< of all pieces
   std::vector<std::uint64_t> counts_;      ///< by piece

@@ -16,10 +16,13 @@ namespace kolo::test {
 
 /// How the ranks' devices lie to each other.
 enum class Devices {
-  kMapped,    ///< one each, which reach each other
-  kShared,    ///< ranks 0 and 1 share one, and so on
-  kStaged,    ///< one each, which do not reach each other
-  kTwoHosts,  ///< one each, on two hosts
+  kMapped,         ///< one each, which reach each other
+  kShared,         ///< ranks 0 and 1 share one, and so on
+  kStaged,         ///< one each, which do not reach each other
+  kTwoHosts,       ///< one each, on two hosts, staged whole
+  kHostsPiped,     ///< one each, on two hosts, in pieces that are far shorter than tensors
+  kHostsShared,    ///< the same, shared by two ranks of a host each
+  kHostsUnmapped,  ///< the same as kHostsPiped, where devices of a host do not reach each other
 };
 
 inline LocalWorldOptions with_devices(int size, Devices devices) {
@@ -27,14 +30,19 @@ inline LocalWorldOptions with_devices(int size, Devices devices) {
   options.variables = {{"KOLO_DEVICE_MEMORY", "16M"}, {"KOLO_DEVICE_ARENA", "8M"}};
   std::vector<std::shared_ptr<EmulatedDevice>> all;
   for (int rank = 0; rank < size; ++rank) {
-    const int number = devices == Devices::kShared ? rank / 2 : rank;
+    const int host = rank * 2 / size;
+    const bool shares = devices == Devices::kShared || devices == Devices::kHostsShared;
+    const int first = devices == Devices::kHostsShared ? (host * size + 1) / 2 : 0;
+    const int number = shares ? rank - (rank - first) % 2 : rank;
     if (number < rank) {
       all.push_back(all[static_cast<std::size_t>(rank - 1)]);
     } else {
       all.push_back(std::make_shared<EmulatedDevice>(static_cast<std::uint8_t>(number + 1)));
     }
-    if (devices == Devices::kStaged) all.back()->forbid_import();
-    if (devices == Devices::kTwoHosts) options.hosts.push_back(rank * 2 / size);
+    if (devices == Devices::kStaged || devices == Devices::kHostsUnmapped)
+      all.back()->forbid_import();
+    if (devices >= Devices::kTwoHosts) options.hosts.push_back(host);
+    if (devices > Devices::kTwoHosts) options.variables["KOLO_DEVICE_CHUNK"] = "64";
   }
   options.accelerator = [all](int rank) -> std::unique_ptr<Accelerator> {
     return std::make_unique<EmulatedAccelerator>(all[static_cast<std::size_t>(rank)], 0);

@@ -311,7 +311,7 @@ class Memory final : public DeviceMemory {
 
   /// Its own, zeroed.
   std::shared_ptr<std::vector<std::byte>> owned;
-  std::shared_ptr<std::atomic<std::size_t>> allocated_;
+  std::shared_ptr<std::atomic<std::size_t>> allocated_;  ///< what counts it
   bool pinned_ = false;
 
  private:
@@ -346,7 +346,9 @@ void EmulatedDevice::await_writes_to(const std::byte* address) {
 }
 
 EmulatedAccelerator::EmulatedAccelerator(std::shared_ptr<EmulatedDevice> device, int ordinal)
-    : device_(std::move(device)), allocated_(std::make_shared<std::atomic<std::size_t>>(0)) {
+    : device_(std::move(device)),
+      allocated_(std::make_shared<std::atomic<std::size_t>>(0)),
+      pinned_(std::make_shared<std::atomic<std::size_t>>(0)) {
   info_ = {.ordinal = ordinal, .uuid = device_->uuid(), .name = "emulation by threads"};
 }
 
@@ -398,6 +400,8 @@ Result<std::unique_ptr<DeviceMemory>> EmulatedAccelerator::pin(std::span<std::by
 
 Result<std::unique_ptr<DeviceMemory>> EmulatedAccelerator::allocate_pinned(std::size_t bytes) {
   auto memory = make_memory(bytes, false);
+  *pinned_ += bytes;
+  memory->allocated_ = pinned_;
   memory->pinned_ = true;
   ++pinned_blocks_;
   PinnedRanges::all().add(memory->bytes());

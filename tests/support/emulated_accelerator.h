@@ -83,6 +83,8 @@ class EmulatedAccelerator final : public Accelerator {
   std::size_t bytes_allocated() const { return *allocated_; }
   /// That were ever allocated: what is staged takes them.
   std::size_t pinned_blocks() const { return pinned_blocks_; }
+  /// Of allocate_pinned().
+  std::size_t bytes_pinned() const { return *pinned_; }
   EmulatedDevice& device() { return *device_; }
 
  private:
@@ -92,6 +94,7 @@ class EmulatedAccelerator final : public Accelerator {
   std::atomic<std::size_t> pinned_blocks_ = 0;
   std::mutex mutex_;
   std::vector<std::weak_ptr<Queue>> queues_;  ///< of its streams
+  const std::shared_ptr<std::atomic<std::size_t>> pinned_;
 };
 
 }  // namespace kolo::test

@@ -89,6 +89,10 @@ struct KOLO_API Config {
   /// KOLO_DEVICE_ARENA, bytes: memory of the device beside that window, for tensors that the other
   /// ranks are to reach where they are (kolo::shared_zeros(), gradient buckets).
   std::int64_t device_arena = 256 << 20;
+  /// KOLO_DEVICE_CHUNK, bytes: all-reduces of device memory over several hosts travel in pieces of
+  /// about so much, of which some are copied while others are on the network; what is smaller than
+  /// one is copied whole. A copy of 1 MiB takes some ten times as long as handing it in.
+  std::int64_t device_chunk = 1 << 20;
   /// KOLO_ARENA, bytes: address space for kolo::allocate(); memory is taken as it is allocated.
   std::int64_t arena = std::int64_t{64} << 30;
   /// KOLO_BATCH_WINDOW, microseconds: how long a ready tensor may wait for company before it is

@@ -29,10 +29,12 @@ class OnDevices : public testing::TestWithParam<std::tuple<int, Devices>> {
     return with_devices(std::get<0>(GetParam()), std::get<1>(GetParam()));
   }
 };
-INSTANTIATE_TEST_SUITE_P(Sizes, OnDevices,
-                         testing::Combine(testing::Values(1, 2, 3, 5),
-                                          testing::Values(Devices::kMapped, Devices::kShared,
-                                                          Devices::kStaged, Devices::kTwoHosts)));
+INSTANTIATE_TEST_SUITE_P(
+    Sizes, OnDevices,
+    testing::Combine(testing::Values(1, 2, 3, 5),
+                     testing::Values(Devices::kMapped, Devices::kShared, Devices::kStaged,
+                                     Devices::kTwoHosts, Devices::kHostsPiped,
+                                     Devices::kHostsShared, Devices::kHostsUnmapped)));
 
 TEST_P(OnDevices, AllreduceOfEveryTypeAndOperation) {
   run_local_world(
@@ -40,7 +42,8 @@ TEST_P(OnDevices, AllreduceOfEveryTypeAndOperation) {
       [&](int rank, Runtime& runtime) {
         DeviceUser user(runtime);
         for (int t = 0; t < kDataTypeCount; ++t)
-          for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kProduct})
+          for (const ReduceOp op :
+               {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct})
             for (const std::size_t count : {0U, 1U, 37U, 1001U}) {
               const auto type = static_cast<DataType>(t);
               if (!is_supported(type, op)) continue;
@@ -64,6 +67,7 @@ TEST_P(OnDevices, AllreduceOfEveryTypeAndOperation) {
                 double expected = value(0, i);
                 for (int r = 1; r < size(); ++r) {
                   if (op == ReduceOp::kSum) expected += value(r, i);
+                  if (op == ReduceOp::kMin) expected = std::min(expected, value(r, i));
                   if (op == ReduceOp::kMax) expected = std::max(expected, value(r, i));
                   if (op == ReduceOp::kProduct) expected *= value(r, i);
                 }

@@ -1,0 +1,333 @@
+// Large all-reduces of device memory over several hosts, which threads of one process pose to be:
+// by the two levels, in pieces through pinned memory; what goes over which link, what memory it
+// takes, and what happens when a device or the network fails on the way.
+#include "tests/support/device_world.h"
+#include "tests/support/faulty_transport.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <functional>
+#include <latch>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace kolo::test {
+namespace {
+
+using testing::HasSubstr;
+
+struct Place {
+  const char* name;
+  std::vector<int> hosts;    ///< by rank
+  std::vector<int> devices;  ///< by rank: equal numbers share one
+  bool maps = true;          ///< devices of a host reach each other
+};
+
+const std::vector<Place> kPlaces = {
+    {"TwoByTwo", {0, 0, 1, 1}, {0, 1, 2, 3}},
+    {"TwoByOne", {0, 1}, {0, 1}},
+    {"ThreeAndOne", {0, 0, 0, 1}, {0, 1, 2, 3}},
+    {"FourByOne", {0, 1, 2, 3}, {0, 1, 2, 3}},
+    {"Dealt", {0, 1, 0, 1, 2}, {0, 1, 2, 3, 4}},
+    {"Shared", {0, 0, 1, 1}, {0, 0, 1, 1}},
+    {"SharedByTwoOfThree", {0, 0, 0, 1, 1}, {0, 1, 1, 2, 2}},
+    {"Unmapped", {0, 0, 1, 1}, {0, 1, 2, 3}, false},
+};
+
+/// Bytes of messages from rank to rank.
+struct Traffic {
+  std::mutex mutex;
+  std::map<std::pair<int, int>, std::size_t> bytes;
+};
+
+struct DeviceSet {
+  std::vector<std::shared_ptr<EmulatedDevice>> of;
+};
+
+LocalWorldOptions options_of(const Place& place, const char* chunk, DeviceSet& devices) {
+  LocalWorldOptions options;
+  options.hosts = place.hosts;
+  options.variables = {{"KOLO_DEVICE_CHUNK", chunk}};
+  std::map<int, std::shared_ptr<EmulatedDevice>> by_number;
+  for (const int number : place.devices) {
+    auto& device = by_number[number];
+    if (device == nullptr)
+      device = std::make_shared<EmulatedDevice>(static_cast<std::uint8_t>(number + 1));
+    if (!place.maps) device->forbid_import();
+    devices.of.push_back(device);
+  }
+  options.accelerator = [&devices](int rank) -> std::unique_ptr<Accelerator> {
+    return std::make_unique<EmulatedAccelerator>(devices.of[static_cast<std::size_t>(rank)], 0);
+  };
+  return options;
+}
+
+/// Decides the fate of a rank's messages, by their sender.
+void decorate(LocalWorldOptions& options,
+              std::function<Fault(int rank, const FaultyCall& call)> decide) {
+  options.decorate = [decide = std::move(decide)](int rank, std::unique_ptr<Transport> inner) {
+    return std::make_unique<FaultyTransport>(
+        std::move(inner), [decide, rank](const FaultyCall& call) { return decide(rank, call); });
+  };
+}
+
+double value_of(int rank, std::size_t i) { return 0.1 * (rank + 1) + static_cast<double>(i % 97); }
+
+/// Where a tensor lies: input and output in one, apart, or in one that the ranks of the host reach
+/// where it is, on the ranks that have such.
+enum class Lies { kInPlace, kApart, kInArena };
+
+/// All-reduces of float32, one after the other; the bits of the results.
+std::vector<double> sum_on(Runtime& runtime, DeviceUser& user, int rank, const std::string& name,
+                           std::size_t count, Lies lies, Status* status = nullptr) {
+  std::shared_ptr<std::byte> shared;
+  if (lies == Lies::kInArena) {
+    auto allocated = runtime.allocate_on_device(std::max<std::size_t>(count, 1) * sizeof(float));
+    if (allocated.ok()) shared = *std::move(allocated);
+  }
+  std::byte* const input =
+      shared != nullptr ? shared.get() : user.allocate(DataType::kFloat32, count);
+  std::byte* const output = lies == Lies::kApart ? user.allocate(DataType::kFloat32, count) : input;
+  user.fill(DataType::kFloat32, input, count, [=](std::size_t i) { return value_of(rank, i); });
+  const auto work =
+      runtime.submit(on_device(user, OperationKind::kAllreduce, name, DataType::kFloat32, input,
+                               output, {static_cast<std::int64_t>(count)}));
+  const Status done = work.ok() ? finish(user, **work) : Status(work.error());
+  if (status != nullptr) {
+    *status = done;
+    return {};
+  }
+  EXPECT_TRUE(done.ok()) << done.error().message;
+  return user.read(DataType::kFloat32, output, count);
+}
+
+class OverHosts : public testing::TestWithParam<Place> {
+ protected:
+  int size() const { return static_cast<int>(GetParam().hosts.size()); }
+  /// In the network's part: a piece that `rank` sends off its host.
+  bool is_piece(int rank, const FaultyCall& call) const {
+    const std::vector<int>& hosts = GetParam().hosts;
+    return running_ && call.kind == FaultyCall::Kind::kSend && call.length > 1000 &&
+           hosts[static_cast<std::size_t>(rank)] != hosts[static_cast<std::size_t>(call.peer)];
+  }
+  DeviceSet devices_;
+  /// Measuring the links is over on all ranks; before, messages are none of the test's.
+  std::atomic<bool> running_ = false;
+  std::barrier<> started_{size()};
+
+  void all_have_started() {
+    started_.arrive_and_wait();
+    running_ = true;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Places, OverHosts, testing::ValuesIn(kPlaces),
+                         [](const auto& place) { return std::string(place.param.name); });
+
+TEST_P(OverHosts, ManyPiecesAreRightAndAlikeOnAllRanks) {
+  constexpr std::size_t kCounts[] = {300'001, 64 << 10, 40'000, 1, 0, 700'003};
+  std::vector<std::vector<std::vector<double>>> results(static_cast<std::size_t>(size()));
+  run_local_world(
+      size(),
+      [&](int rank, Runtime& runtime) {
+        DeviceUser user(runtime);
+        for (const std::size_t count : kCounts)
+          for (const Lies lies : {Lies::kInPlace, Lies::kApart, Lies::kInArena})
+            results[static_cast<std::size_t>(rank)].push_back(
+                sum_on(runtime, user, rank, fmt::format("{}.{}", count, static_cast<int>(lies)),
+                       count, lies));
+      },
+      options_of(GetParam(), "64K", devices_));
+  for (const auto& of_rank : results) EXPECT_EQ(of_rank, results.front());
+  for (const std::vector<double>& result : results.front())
+    for (std::size_t i = 0; i < result.size(); ++i) {
+      double expected = 0;
+      for (int rank = 0; rank < size(); ++rank) expected += value_of(rank, i);
+      ASSERT_NEAR(result[i], expected, 1e-6 * expected) << i;
+    }
+}
+
+TEST_P(OverHosts, OnlyTheNetworksPartIsPinned) {
+  constexpr std::size_t kCount = 2 << 20;
+  run_local_world(
+      size(),
+      [&](int rank, Runtime& runtime) {
+        DeviceUser user(runtime);
+        sum_on(runtime, user, rank, "x", kCount, Lies::kInPlace);
+        const auto& accelerator = dynamic_cast<EmulatedAccelerator&>(*runtime.accelerator());
+        // Four lanes of at most as many slices as ranks, each of a chunk a host and two slots more;
+        // without windows a lane has the others' inputs, too. Whole, it were 8 MiB and more.
+        EXPECT_LE(accelerator.bytes_pinned(), std::size_t{2} << 20);
+      },
+      options_of(GetParam(), "16K", devices_));
+}
+
+TEST_P(OverHosts, EachHostsBytesCrossOnce) {
+  constexpr std::size_t kCount = 600'000;
+  const Place& place = GetParam();
+  Traffic traffic;
+  LocalWorldOptions options = options_of(place, "64K", devices_);
+  decorate(options, [&](int rank, const FaultyCall& call) {
+    const std::lock_guard lock(traffic.mutex);
+    if (running_ && call.kind == FaultyCall::Kind::kSend)
+      traffic.bytes[{rank, call.peer}] += call.length;
+    if (is_piece(rank, call)) {
+      EXPECT_LE(call.length, 64U << 10);
+    }
+    return Fault::kNone;
+  });
+  run_local_world(
+      size(),
+      [&](int rank, Runtime& runtime) {
+        all_have_started();
+        DeviceUser user(runtime);
+        sum_on(runtime, user, rank, "x", kCount, Lies::kInPlace);
+      },
+      options);
+  std::map<int, std::size_t> across, inside, sent;  // by host, by host, by rank
+  for (const auto& [ranks, bytes] : traffic.bytes) {
+    const int from = place.hosts[static_cast<std::size_t>(ranks.first)];
+    const int to = place.hosts[static_cast<std::size_t>(ranks.second)];
+    (from == to ? inside : across)[from] += bytes;
+    if (from != to) sent[ranks.first] += bytes;
+  }
+  const auto hosts = static_cast<double>(across.size());
+  for (const auto& [host, bytes] : across)
+    EXPECT_NEAR(static_cast<double>(bytes), 2 * 4.0 * kCount * (hosts - 1) / hosts,
+                0.03 * 4 * kCount)
+        << "host " << host;
+  for (const auto& [host, bytes] : inside) {
+    // Notices, and each block's own pieces where there are no windows.
+    if (place.maps) {
+      EXPECT_LT(bytes, 4 * kCount / 20) << "host " << host;
+    }
+  }
+  // Ranks that share a device leave the network to its lowest rank.
+  for (std::size_t rank = 1; rank < place.devices.size(); ++rank)
+    EXPECT_EQ(sent.contains(static_cast<int>(rank)), place.devices[rank] != place.devices[rank - 1])
+        << "rank " << rank;
+}
+
+TEST_P(OverHosts, DeterministicSumsDoNotDependOnWhatTheyAreFusedWith) {
+  LocalWorldOptions options = options_of(GetParam(), "4K", devices_);
+  options.variables["KOLO_DETERMINISTIC"] = "1";
+  constexpr std::size_t kCount = 5000;
+  run_local_world(
+      size(),
+      [&](int rank, Runtime& runtime) {
+        DeviceUser user(runtime);
+        const auto alone = sum_on(runtime, user, rank, "alone", kCount, Lies::kInPlace);
+        std::vector<std::byte*> tensors;
+        std::vector<Submission> calls;
+        for (const std::size_t count : {std::size_t{333}, kCount, std::size_t{70'000}}) {
+          tensors.push_back(user.allocate(DataType::kFloat32, count));
+          user.fill(DataType::kFloat32, tensors.back(), count,
+                    [=](std::size_t i) { return value_of(rank, i); });
+          calls.push_back(on_device(user, OperationKind::kAllreduce, fmt::format("t{}", count),
+                                    DataType::kFloat32, tensors.back(), tensors.back(),
+                                    {static_cast<std::int64_t>(count)}));
+        }
+        auto works = runtime.submit_group(std::move(calls), "group");
+        ASSERT_TRUE(works.ok()) << works.error().message;
+        for (const auto& work : *works) ASSERT_TRUE(finish(user, *work).ok());
+        EXPECT_EQ(user.read(DataType::kFloat32, tensors[1], kCount), alone);
+      },
+      options);
+}
+
+TEST_P(OverHosts, ADeviceThatFailsOnTheWayFailsAllRanks) {
+  const Place& place = GetParam();
+  const int culprit =
+      size() - (place.devices.back() == place.devices[place.devices.size() - 2] ? 2 : 1);
+  LocalWorldOptions options = options_of(GetParam(), "16K", devices_);
+  std::atomic<int> sent = 0;
+  decorate(options, [&](int rank, const FaultyCall& call) {
+    if (rank == culprit && is_piece(rank, call) && ++sent == 5)
+      devices_.of[static_cast<std::size_t>(culprit)]->fail();
+    return Fault::kNone;
+  });
+  run_local_world(
+      size(),
+      [&](int rank, Runtime& runtime) {
+        all_have_started();
+        DeviceUser user(runtime);
+        Status status;
+        sum_on(runtime, user, rank, "x", 1 << 20, Lies::kInPlace, &status);
+        ASSERT_FALSE(status.ok());
+        EXPECT_THAT(status.error().message, HasSubstr("illegal memory access"));
+        EXPECT_THAT(status.error().message, HasSubstr("rank"));
+      },
+      options);
+  EXPECT_GE(sent, 5);
+}
+
+TEST_P(OverHosts, AMessageThatFailsOnTheWayFailsAllRanks) {
+  const int culprit = 0;
+  LocalWorldOptions options = options_of(GetParam(), "16K", devices_);
+  std::atomic<int> sent = 0;
+  decorate(options, [&](int rank, const FaultyCall& call) {
+    const bool fails = rank == culprit && is_piece(rank, call) && ++sent == 5;
+    return fails ? Fault::kFail : Fault::kNone;
+  });
+  run_local_world(
+      size(),
+      [&](int rank, Runtime& runtime) {
+        all_have_started();
+        DeviceUser user(runtime);
+        Status status;
+        sum_on(runtime, user, rank, "x", 1 << 20, Lies::kInPlace, &status);
+        ASSERT_FALSE(status.ok());
+        EXPECT_THAT(status.error().message, HasSubstr(fmt::format("rank {}", culprit)));
+        EXPECT_THAT(status.error().message, HasSubstr("allreduce_hierarchical"));
+      },
+      options);
+}
+
+TEST_P(OverHosts, APeerThatIsLostOnTheWayFailsAllRanks) {
+  const int lost = size() - 1;
+  std::latch others{lost};
+  LocalWorldOptions options = options_of(GetParam(), "16K", devices_);
+  std::atomic<int> sent = 0;
+  options.decorate = [&](int rank, std::unique_ptr<Transport> inner) {
+    auto itself = std::make_shared<FaultyTransport*>();
+    auto faulty = std::make_unique<FaultyTransport>(
+        std::move(inner), [&, rank, itself](const FaultyCall& call) {
+          if (rank == 0 && is_piece(rank, call) && ++sent == 5) (*itself)->lose(lost);
+          return Fault::kNone;
+        });
+    *itself = faulty.get();
+    return faulty;
+  };
+  run_local_world(
+      size(),
+      [&](int rank, Runtime& runtime) {
+        all_have_started();
+        DeviceUser user(runtime);
+        // It lives, though nobody talks to it any more.
+        std::jthread end;
+        if (rank == lost)
+          end = std::jthread([&] {
+            others.wait();
+            runtime.abort("is cut off");
+          });
+        Status status;
+        sum_on(runtime, user, rank, "x", 1 << 20, Lies::kInPlace, &status);
+        if (rank != lost) others.count_down();
+        ASSERT_FALSE(status.ok());
+        if (rank != lost) {
+          EXPECT_THAT(status.error().message, HasSubstr(fmt::format("rank {}", lost)));
+        }
+      },
+      options);
+}
+
+}  // namespace
+}  // namespace kolo::test
