@@ -49,6 +49,7 @@ ucs_status_t UcxTransport::accept(UcxStream stream, const UcxHeader& header, voi
     return status;
   }
   ++sequence.next_delivered;
+  ++delivered_;
 
   ucs_status_t result = UCS_OK;
   const bool rendezvous = (attributes & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;

@@ -234,7 +234,11 @@ bool UcxTransport::progress() {
   if (listener_ == nullptr || failure_ || progressing_) return false;
   progressing_ = true;
   bool any = deliver_own_messages();
-  for (int i = 0; i < kMostProgressAtOnce && ucp_worker_progress(ucx_.worker.get()) != 0; ++i) {
+  // What has arrived is handed on before UCX looks for more: over TCP each look is a system call.
+  const std::uint64_t delivered = delivered_;
+  for (int i = 0; i < kMostProgressAtOnce && delivered_ == delivered &&
+                  ucp_worker_progress(ucx_.worker.get()) != 0;
+       ++i) {
     any = true;
   }
   any |= report_failures();

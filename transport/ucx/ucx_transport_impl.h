@@ -119,6 +119,7 @@ class UcxTransport final : public Transport {
   std::optional<Error> failure_;                      // set by fail_all()
   bool links_failed_ = false;                         // some link has an unreported failure
   bool progressing_ = false;
+  std::uint64_t delivered_ = 0;  // messages that found their receive, control ones included
 };
 
 }  // namespace kolo
