@@ -21,8 +21,11 @@ constexpr int kLastWordRounds = 1000;
 bool Cycle::begin_one_shot(Group& group, OneShot::Request& request) {
   // Behind others of its door it would overtake them.
   if (world_.abort().raised() || group.one_shot.busy() || !group.ordered.idle()) return false;
-  trace_.one_shot_begun();
   request.sequence = group.next_sequences[static_cast<std::size_t>(Door::kOrdered)];
+  const bool trades = group.one_shot.trades(request.kind, request.bytes());
+  if (trades && group.communicator.id() == 0 && !cost_switch().may_begin(request.sequence))
+    return false;
+  trace_.one_shot_begun();
   group.one_shot.begin(request);
   return true;
 }

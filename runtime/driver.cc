@@ -189,12 +189,18 @@ bool Driver::run(std::uint32_t set, OneShot::Request& request) {
   OneShot& exchange = group->one_shot;
   bool done = exchange.advance();
   const int polls = may_spin_ ? kPolls : 0;
+  const bool trades = exchange.is_trade();
   for (int i = 0; !done && i < polls + kYields; ++i) {
-    if (i < polls) {
-      relax();
-    } else {
+    const bool is_early = i < polls;
+    if (!is_early) {
       std::this_thread::yield();
-      if (cycle_.has_work()) cycle_.step();
+    } else if (!trades) {
+      relax();
+    }
+    if (cycle_.has_work() && (trades || !is_early)) {
+      cycle_.step();
+    } else if (trades) {
+      transport_.progress();
     }
     done = exchange.advance();
   }

@@ -19,7 +19,7 @@ Group::Group(Communicator members, int its_place, Transport& transport, Waker& w
       point_to_point(communicator, control_plane, config),
       departures(communicator.size()),
       place(its_place),
-      one_shot(communicator, window, host_device(), control_plane) {}
+      one_shot(communicator, window, host_device(), transport, control_plane) {}
 
 Progress Group::progress(int reader) const {
   Progress progress{controller.counters().agreements, next_sequences,

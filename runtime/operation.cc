@@ -58,6 +58,7 @@ AllreducePolicy allreduce_policy(const Communicator& communicator, const HostWin
                       .across = links.across,
                       .window_bytes = shared >= least ? shared : 0},
           .can_map = window.covers(communicator, place),
+          .traded_bytes = PairExchange::kLargest,
           .forced = algorithm_of(config.algorithm),
           .deterministic = config.deterministic != 0};
 }
@@ -111,6 +112,10 @@ Status Operation::start(PlannedOperation plan, const AllreducePolicy* policy) {
     const bool combines_wholes = request->op == ReduceOp::kAdasum;
     if (!combines_wholes && one_shot_.takes(request->kind, request->bytes())) {
       small_ = Small::kWaits;
+      return {};
+    }
+    if (one_shot_.adopt_trade(*request)) {
+      small_ = Small::kRuns;
       return {};
     }
     announced_ = one_shot_.announce(*request);

@@ -70,6 +70,11 @@ Error is_retiring(const Group& group) {
                     group.communicator.world().rank(), group.communicator.id());
 }
 
+bool carries(const OneShot& one_shot, const OneShot::Request& call) {
+  const std::size_t bytes = call.bytes();
+  return one_shot.takes(call.kind, bytes) || one_shot.trades(call.kind, bytes);
+}
+
 }  // namespace
 
 Result<Entry> Runtime::make_entry(Submission submission) {
@@ -172,8 +177,7 @@ Status Runtime::call_ordered(const OrderedArguments& call) {
     const Group& group = groups_.world();
     if (is_valid(call, group.communicator)) {
       OneShot::Request exchange = exchange_for(call, group.communicator);
-      if (group.one_shot.takes(exchange.kind, exchange.bytes()) && driver_->run(0, exchange))
-        return {};
+      if (carries(group.one_shot, exchange) && driver_->run(0, exchange)) return {};
     }
   } else {
     std::optional<OneShot::Request> exchange;
@@ -183,7 +187,7 @@ Status Runtime::call_ordered(const OrderedArguments& call) {
       size = group.communicator.size();
       if (group.is_member() && is_valid(call, group.communicator))
         exchange = exchange_for(call, group.communicator);
-      if (exchange && !group.one_shot.takes(exchange->kind, exchange->bytes())) exchange.reset();
+      if (exchange && !carries(group.one_shot, *exchange)) exchange.reset();
       return {};
     }));
     if (exchange && driver_->run(call.process_set, *exchange)) return {};

@@ -134,6 +134,7 @@ kolo_add_test(cycle_tests LABELS inprocess SOURCES
   runtime/cycle/ordered_clash_test.cc
   runtime/cycle/ordered_kinds_test.cc
   runtime/cycle/ordered_test.cc
+  runtime/cycle/pair_exchange_test.cc
   runtime/cycle/paths_test.cc
   runtime/cycle/device_arena_test.cc
   runtime/cycle/device_hosts_test.cc

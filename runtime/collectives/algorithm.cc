@@ -177,6 +177,7 @@ Algorithm AllreducePolicy::choose(std::uint64_t bytes) const {
   if (can_map && forced.value_or(Algorithm::kMapped) == Algorithm::kMapped)
     return Algorithm::kMapped;
   if (forced && *forced != Algorithm::kMapped) return *forced;
+  if (network.layout.size() == 2 && bytes <= traded_bytes) return Algorithm::kRecursiveDoubling;
   return cheapest(network, bytes, deterministic);
 }
 

@@ -67,10 +67,13 @@ double price(Algorithm algorithm, const Network& network, std::uint64_t bytes);
 struct AllreducePolicy {
   Network network = {};
   bool can_map = false;  ///< kMapped is possible
+  /// Up to which two ranks are free to trade their vectors (PairExchange), so that any other
+  /// algorithm is out of the question: that is what kRecursiveDoubling sends.
+  std::uint64_t traded_bytes = 0;
   std::optional<Algorithm> forced = {};
   bool deterministic = false;
 
-  /// The forced one if it is possible; else kMapped; else the cheapest.
+  /// The forced one if it is possible; else kMapped; else what two ranks trade; else the cheapest.
   Algorithm choose(std::uint64_t bytes) const;
 };
 

@@ -24,13 +24,20 @@ constexpr int kSetShift = 44;
 }  // namespace
 
 OneShot::OneShot(const Communicator& communicator, HostWindow& window, const Device& device,
-                 ControlPlane& control_plane)
-    : communicator_(communicator), window_(window), device_(device), control_plane_(control_plane) {
+                 Transport& transport, ControlPlane& control_plane)
+    : communicator_(communicator),
+      window_(window),
+      device_(device),
+      control_plane_(control_plane),
+      pair_(communicator, transport) {
   static_assert(sizeof(Board) <= HostWindow::kBoardBytes);
 }
 
 void OneShot::open(int place, bool allreduces) {
-  if (!window_.covers(communicator_, place)) return;
+  if (!window_.covers(communicator_, place)) {
+    trades_ = allreduces && communicator_.size() == 2;
+    return;
+  }
   allreduces_ = allreduces;
   for (const int rank : communicator_.ranks()) {
     // Fresh memory of a window is zero, which is what a new board is.
@@ -62,6 +69,7 @@ bool OneShot::is_two_shot(const Request& request) const {
 }
 
 std::string_view OneShot::algorithm(const Request& request) const {
+  if (boards_.empty()) return "allreduce_recursive_doubling";
   return is_two_shot(request) ? "two_shot" : "one_shot";
 }
 
@@ -94,8 +102,14 @@ std::uint64_t OneShot::share_begin(std::size_t rank) const {
 }
 
 void OneShot::begin(const Request& request) {
-  KOLO_CHECK(!busy_ && takes(request.kind, request.bytes()));
+  is_trade_ = trades(request.kind, request.bytes());
+  KOLO_CHECK(!busy_ && (is_trade_ || takes(request.kind, request.bytes())));
   request_ = request;
+  if (is_trade_) {
+    call_ = call_of(request);
+    busy_ = true;
+    return pair_.begin({request.input, request.bytes()}, request.sequence);
+  }
   ++exchange_;
   previous_ = call_;
   call_ = call_of(request);
@@ -163,7 +177,24 @@ bool OneShot::all_arrived() {
   return true;
 }
 
+bool OneShot::advance_trade() {
+  if (!pair_.done()) return false;
+  status_ = pair_.status();
+  if (!status_.ok()) return true;
+  pair_.combine(device_, request_.type, request_.op, request_.postscale, request_.output);
+  busy_ = false;
+  return true;
+}
+
+bool OneShot::adopt_trade(const Request& request) {
+  if (!is_trade_ || !abandoned_ || request.sequence != request_.sequence ||
+      request.output != request_.output)
+    return false;
+  return adopt();
+}
+
 bool OneShot::advance() {
+  if (is_trade_) return advance_trade();
   while (true) {
     if (!all_arrived()) return false;
     if (!status_.ok()) return true;
@@ -250,7 +281,7 @@ void OneShot::collect() {
 }
 
 bool OneShot::fall_asleep() {
-  if (!busy_ || next_ >= end_) return true;
+  if (!busy_ || is_trade_ || next_ >= end_) return true;
   asleep_ = true;
   std::atomic<bool>& asleep = boards_[own()]->asleep;
   asleep.store(true, std::memory_order_seq_cst);

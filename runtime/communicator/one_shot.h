@@ -22,6 +22,9 @@
 // Calls that are too large for it are announced on the board, so that ranks that are out of step
 // find out: who has waited for a while looks whether the other is in another call of that number.
 //
+// Two ranks without windows, so on two hosts, trade the smallest all-reduces by messages
+// (PairExchange); only callers that wait do, the others' operations send the same.
+//
 // It is no Schedule: starting a schedule alone costs more than all of it. One runs at a time in
 // each process set, every rank runs the same ones in the same order, and each set has boards of its
 // own: what waits in one set takes nothing that another one needs. Token holder only.
@@ -30,6 +33,7 @@
 #include "runtime/communicator/board.h"
 #include "runtime/communicator/control_plane.h"
 #include "runtime/communicator/host_window.h"
+#include "runtime/communicator/pair_exchange.h"
 #include "runtime/device/device.h"
 
 #include <kolo/types.h>
@@ -62,25 +66,35 @@ class OneShot {
   };
 
   OneShot(const Communicator& communicator, HostWindow& window, const Device& device,
-          ControlPlane& control_plane);
+          Transport& transport, ControlPlane& control_plane);
 
-  /// Once the windows are open. Without effect where this set has no place in them. `allreduces`:
+  /// Once the windows are open. A set that has no place in them trades at most. `allreduces`:
   /// whether it carries those, too.
   void open(int place, bool allreduces);
 
-  /// Whether it carries such a call; alike on every rank.
+  /// Whether two ranks trade such a call, of a caller that waits; alike on every rank.
+  bool trades(ExchangeKind kind, std::size_t input_bytes) const {
+    return trades_ && kind == ExchangeKind::kAllreduce && input_bytes > 0 &&
+           input_bytes <= PairExchange::kLargest;
+  }
+  /// What runs, or ran last, is a trade: messages bring it forward.
+  bool is_trade() const { return is_trade_; }
+
+  /// Whether it carries such a call over the boards; alike on every rank.
   bool takes(ExchangeKind kind, std::size_t input_bytes) const;
   /// Bytes of the largest all-reduce with one hop, and of the largest of all; 0 where it carries
   /// none.
   std::size_t largest_one_shot() const { return allreduces_ ? largest_one_shot_ : 0; }
   std::size_t largest_allreduce() const { return allreduces_ ? largest_ : 0; }
-  /// What a request is carried by: "one_shot" or "two_shot".
+  /// What a request is carried by: "one_shot", "two_shot", or the name of the schedule that does
+  /// what a trade does.
   std::string_view algorithm(const Request& request) const;
   /// One has begun and is not done.
   bool busy() const { return busy_; }
 
-  /// Publishes the input, or begins to wait until there is room for it. Preconditions: takes() it,
-  /// not busy(). The memory must last until advance() has returned true.
+  /// Publishes the input, or begins to wait until there is room for it, or sends it. Preconditions:
+  /// takes() or trades() it, not busy(). A trade is not prescaled. The memory must last until
+  /// advance() has returned true.
   void begin(const Request& request);
   /// Whether all that it waits for has come; then the output is written, or status() says what does
   /// not fit together, and it stays busy. Precondition: busy().
@@ -91,6 +105,8 @@ class OneShot {
   void abandon() { abandoned_ = true; }
   /// Takes such an exchange over; false if there is none.
   bool adopt() { return std::exchange(abandoned_, false); }
+  /// The same of a trade, if it is this call.
+  bool adopt_trade(const Request& request);
 
   /// Says on the board what this rank begins without an exchange. Nothing without boards.
   OrderedCall announce(const Request& request);
@@ -117,6 +133,7 @@ class OneShot {
   std::uint64_t flag_of(std::size_t rank) const;
   const OrderedCall& awaited() const { return phase_ == Phase::kRoom ? previous_ : call_; }
   bool arrived(std::size_t rank) const { return flag_of(rank) == awaited_; }
+  bool advance_trade();
   /// Whether all have come that this phase waits for, or status_ is set.
   bool all_arrived();
   Status check_waited_for(std::size_t rank) const;
@@ -135,6 +152,9 @@ class OneShot {
   HostWindow& window_;
   const Device& device_;
   ControlPlane& control_plane_;
+  PairExchange pair_;
+  bool trades_ = false;
+  bool is_trade_ = false;
   std::vector<Board*> boards_;  ///< by rank; empty without windows
   std::size_t largest_one_shot_ = 0;
   std::size_t largest_ = 0;  ///< bytes it takes
