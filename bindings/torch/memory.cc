@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <utility>
 
 namespace kolo {
@@ -35,18 +34,6 @@ torch::Tensor shared_zeros(torch::IntArrayRef sizes, const torch::TensorOptions&
                       options.device().str()));
   }
   return on_memory(allocate(bytes), sizes, options);
-}
-
-torch::Tensor on_memory(std::shared_ptr<void> memory, torch::IntArrayRef sizes,
-                        const torch::TensorOptions& options) {
-  void* const data = memory.get();
-  // Where it is, is known: LibTorch need not ask the driver.
-  return at::for_blob(data, sizes)
-      .deleter([memory = std::move(memory)](void*) {})
-      .options(options.requires_grad(std::nullopt))
-      .target_device(options.device())
-      .make_tensor()
-      .requires_grad_(options.requires_grad());
 }
 
 }  // namespace kolo

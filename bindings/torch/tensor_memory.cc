@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <memory>
+#include <optional>
 #include <utility>
 
 namespace kolo {
@@ -27,6 +29,18 @@ std::string quoted(const std::string& name) {
 }
 
 }  // namespace
+
+torch::Tensor on_memory(std::shared_ptr<void> memory, torch::IntArrayRef sizes,
+                        const torch::TensorOptions& options) {
+  void* const data = memory.get();
+  // Where it is, is known: LibTorch need not ask the driver.
+  return at::for_blob(data, sizes)
+      .deleter([memory = std::move(memory)](void*) {})
+      .options(options.requires_grad(std::nullopt))
+      .target_device(options.device())
+      .make_tensor()
+      .requires_grad_(options.requires_grad());
+}
 
 void raise(ErrorCode code, std::string message) {
   Error error;
