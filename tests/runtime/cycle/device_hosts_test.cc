@@ -56,9 +56,8 @@ struct DeviceSet {
 LocalWorldOptions options_of(const Place& place, const char* chunk, DeviceSet& devices) {
   LocalWorldOptions options;
   options.hosts = place.hosts;
-  options.variables = {{"KOLO_DEVICE_CHUNK", chunk},
-                       {"KOLO_DEVICE_MEMORY", "16M"},
-                       {"KOLO_DEVICE_ARENA", "8M"}};
+  options.variables = {
+      {"KOLO_DEVICE_CHUNK", chunk}, {"KOLO_DEVICE_MEMORY", "16M"}, {"KOLO_DEVICE_ARENA", "8M"}};
   std::map<int, std::shared_ptr<EmulatedDevice>> by_number;
   for (const int number : place.devices) {
     auto& device = by_number[number];
