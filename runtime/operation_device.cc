@@ -40,13 +40,13 @@ Status Operation::start_on_device() {
     KOLO_TRY(stream_->wait(*allocated));
   }
   if (runs_over_nccl()) return start_over_nccl();
-  const bool over_hosts = !runs_on_device() && runs_over_hosts();
-  if (!over_hosts && !runs_on_device()) return stage_in();
+  const bool on_device = runs_on_device();
+  if (!on_device && !runs_over_hosts()) return stage_in();
   MemoryBinding binding;
   KOLO_TRY(bind(binding));
   binding.stream = stream_.get();
   std::shared_ptr<const Schedule> schedule =
-      schedules_.get(over_hosts ? request_over_hosts() : request_on_device());
+      schedules_.get(on_device ? request_on_device() : request_over_hosts());
   KOLO_TRY(bind_staging(*schedule, binding));
   if (schedule->scratch_elements > 0) {
     device_slot_ = devices_.take_slot(place_);

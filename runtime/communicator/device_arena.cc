@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <utility>
 
 namespace kolo {
@@ -38,11 +37,7 @@ Result<std::shared_ptr<std::byte>> DeviceArena::allocate(Accelerator& accelerato
 }
 
 std::optional<std::size_t> DeviceArena::offset_of(const std::byte* data, std::size_t bytes) const {
-  const std::span<const std::byte> window = window_->bytes();
-  const std::less<const std::byte*> before;
-  if (before(data, window.data() + begin_) || before(window.data() + window.size(), data + bytes))
-    return std::nullopt;
-  return static_cast<std::size_t>(data - window.data());
+  return offset_within(window_->bytes(), begin_, data, bytes);
 }
 
 }  // namespace kolo

@@ -112,7 +112,8 @@ Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> acc
     offers.push_back(std::move(offer));
   }
   device_of_.assign(offers.size(), 0);
-  for (int rank = 0; rank < world.size(); ++rank) {
+  // Without devices nobody asks, and a large world is spared it.
+  for (int rank = 0; any && rank < world.size(); ++rank) {
     const auto index = static_cast<std::size_t>(rank);
     int lowest = 0;
     while (!world.same_host(lowest, rank) ||

@@ -1,6 +1,7 @@
 #include "runtime/communicator/free_ranges.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 
 namespace kolo {
@@ -42,6 +43,14 @@ void FreeRanges::give_back(std::size_t offset, std::size_t bytes) {
     }
   }
   free_.emplace(offset, bytes);
+}
+
+std::optional<std::size_t> offset_within(std::span<const std::byte> block, std::size_t begin,
+                                         const std::byte* data, std::size_t bytes) {
+  const std::less<const std::byte*> before;
+  if (before(data, block.data() + begin) || before(block.data() + block.size(), data + bytes))
+    return std::nullopt;
+  return static_cast<std::size_t>(data - block.data());
 }
 
 }  // namespace kolo

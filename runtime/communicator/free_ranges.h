@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <span>
 
 namespace kolo {
 
@@ -26,5 +27,9 @@ class FreeRanges {
   std::map<std::size_t, std::size_t> free_;  ///< length by offset; neighbours are joined
   std::size_t used_ = 0;
 };
+
+/// Where memory begins within a block; nothing unless all of it lies there, at `begin` or behind.
+std::optional<std::size_t> offset_within(std::span<const std::byte> block, std::size_t begin,
+                                         const std::byte* data, std::size_t bytes);
 
 }  // namespace kolo

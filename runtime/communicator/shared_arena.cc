@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <utility>
 
 namespace kolo {
@@ -49,11 +48,7 @@ Result<std::shared_ptr<std::byte>> SharedArena::allocate(std::size_t bytes) {
 }
 
 std::optional<std::size_t> SharedArena::offset_of(const std::byte* data, std::size_t bytes) const {
-  const std::span<const std::byte> window = region_->bytes();
-  const std::less<const std::byte*> before;
-  if (before(data, window.data() + begin_) || before(window.data() + window.size(), data + bytes))
-    return std::nullopt;
-  return static_cast<std::size_t>(data - window.data());
+  return offset_within(region_->bytes(), begin_, data, bytes);
 }
 
 }  // namespace kolo
