@@ -23,6 +23,7 @@
 namespace kolo::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 struct Place {
@@ -128,6 +129,22 @@ class OverHosts : public testing::TestWithParam<Place> {
   void all_have_started() {
     started_.arrive_and_wait();
     running_ = true;
+  }
+
+  /// A sum of many pieces fails on every rank, with such a message.
+  void expect_failures(const LocalWorldOptions& options,
+                       const testing::Matcher<std::string>& message) {
+    run_local_world(
+        size(),
+        [&](int rank, Runtime& runtime) {
+          all_have_started();
+          DeviceUser user(runtime);
+          Status status;
+          sum_on(runtime, user, rank, "x", 1 << 20, Lies::kInPlace, &status);
+          ASSERT_FALSE(status.ok());
+          EXPECT_THAT(status.error().message, message);
+        },
+        options);
   }
 };
 INSTANTIATE_TEST_SUITE_P(Places, OverHosts, testing::ValuesIn(kPlaces),
@@ -255,18 +272,7 @@ TEST_P(OverHosts, ADeviceThatFailsOnTheWayFailsAllRanks) {
       devices_.of[static_cast<std::size_t>(culprit)]->fail();
     return Fault::kNone;
   });
-  run_local_world(
-      size(),
-      [&](int rank, Runtime& runtime) {
-        all_have_started();
-        DeviceUser user(runtime);
-        Status status;
-        sum_on(runtime, user, rank, "x", 1 << 20, Lies::kInPlace, &status);
-        ASSERT_FALSE(status.ok());
-        EXPECT_THAT(status.error().message, HasSubstr("illegal memory access"));
-        EXPECT_THAT(status.error().message, HasSubstr("rank"));
-      },
-      options);
+  expect_failures(options, AllOf(HasSubstr("illegal memory access"), HasSubstr("rank")));
   EXPECT_GE(sent, 5);
 }
 
@@ -278,18 +284,8 @@ TEST_P(OverHosts, AMessageThatFailsOnTheWayFailsAllRanks) {
     const bool fails = rank == culprit && is_piece(rank, call) && ++sent == 5;
     return fails ? Fault::kFail : Fault::kNone;
   });
-  run_local_world(
-      size(),
-      [&](int rank, Runtime& runtime) {
-        all_have_started();
-        DeviceUser user(runtime);
-        Status status;
-        sum_on(runtime, user, rank, "x", 1 << 20, Lies::kInPlace, &status);
-        ASSERT_FALSE(status.ok());
-        EXPECT_THAT(status.error().message, HasSubstr(fmt::format("rank {}", culprit)));
-        EXPECT_THAT(status.error().message, HasSubstr("allreduce_hierarchical"));
-      },
-      options);
+  expect_failures(options, AllOf(HasSubstr(fmt::format("rank {}", culprit)),
+                                 HasSubstr("allreduce_hierarchical")));
 }
 
 TEST_P(OverHosts, APeerThatIsLostOnTheWayFailsAllRanks) {

@@ -1,6 +1,7 @@
 // Process sets on the memory of accelerators: through windows of their own, beside each other and
 // the world, with devices that their ranks share, and one after the other in the same place.
 #include "tests/support/device_world.h"
+#include "tests/support/process_sets.h"
 
 #include <gtest/gtest.h>
 
@@ -16,18 +17,6 @@ using Sets = std::vector<std::vector<int>>;
 
 bool contains(const std::vector<int>& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-}
-
-std::uint32_t added(Runtime& runtime, std::vector<int> ranks) {
-  const auto work = *runtime.add_process_set(std::move(ranks));
-  const Status status = work->wait();
-  EXPECT_TRUE(status.ok()) << status.error().message;
-  return static_cast<std::uint32_t>(work->outcome().value);
-}
-
-void removed(Runtime& runtime, std::uint32_t set) {
-  const Status status = (*runtime.remove_process_set(set))->wait();
-  EXPECT_TRUE(status.ok()) << status.error().message;
 }
 
 EmulatedAccelerator& accelerator_of(Runtime& runtime) {
@@ -179,7 +168,8 @@ TEST(DeviceSet, TheNextOneInItsPlaceWaitsForTheDevice) {
           const Status status = sum.work->wait();
           ASSERT_TRUE(status.ok()) << status.error().message;
         }
-        removed(runtime, first);
+        const Status status = removed(runtime, first);
+        EXPECT_TRUE(status.ok()) << status.error().message;
         const std::uint32_t second = added(runtime, ranks);
         if (rank < 2) {
           sums.emplace_back(user, second, "next", kCount, rank);

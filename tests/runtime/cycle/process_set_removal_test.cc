@@ -1,6 +1,7 @@
 // Removing process sets beside other threads that still call on them: what is under way keeps a
 // set, who comes too late is told, and the next set in its place sees nothing of it.
 #include "tests/support/local_world.h"
+#include "tests/support/process_sets.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,18 +16,6 @@ namespace kolo::test {
 namespace {
 
 using testing::HasSubstr;
-
-std::uint32_t added(Runtime& runtime, std::vector<int> ranks) {
-  const auto work = *runtime.add_process_set(std::move(ranks));
-  const Status status = work->wait();
-  EXPECT_TRUE(status.ok()) << status.error().message;
-  return static_cast<std::uint32_t>(work->outcome().value);
-}
-
-Status removed(Runtime& runtime, std::uint32_t set) {
-  const auto work = runtime.remove_process_set(set);
-  return work.ok() ? (*work)->wait() : Status(work.error());
-}
 
 /// A sum of the set, over the boards.
 Status sum(Runtime& runtime, std::uint32_t set, std::array<float, 8>& values) {

@@ -1,5 +1,6 @@
 // Process sets over in-process ranks: from the start and at run time, at once and in any order, and
 // what is refused.
+#include "tests/support/process_sets.h"
 #include "tests/support/rows.h"
 
 #include <gmock/gmock.h>
@@ -33,14 +34,6 @@ float sum_of(const std::vector<int>& ranks) {
   float sum = 0;
   for (const int rank : ranks) sum += static_cast<float>(rank + 1);
   return sum;
-}
-
-std::uint32_t added(Runtime& runtime, std::vector<int> ranks) {
-  const auto work = runtime.add_process_set(std::move(ranks));
-  EXPECT_TRUE(work.ok());
-  const Status status = (*work)->wait();
-  EXPECT_TRUE(status.ok()) << status.error().message;
-  return static_cast<std::uint32_t>((*work)->outcome().value);
 }
 
 TEST(ProcessSets, RunAtOnceUnderTheSameNamesInAnyOrder) {
