@@ -272,7 +272,8 @@ std::shared_ptr<const Schedule> Operation::choose(const WindowPlaces& places) {
     if (!policy_->network.layout.is_in_order()) request.layout = policy_->network.layout;
     if (request.algorithm == Algorithm::kHierarchical) {
       request.layout = policy_->network.layout;
-      request.mapped_elements = policy_->network.window_bytes / element;
+      const std::size_t window = policy_->network.window_bytes;
+      request.mapped_elements = (window - place_list_bytes(window)) / element;
     }
     request.placement = plan_.entries.size() > 1 ? Placement::kPacked : Placement::kInPlace;
   } else if (is_mapped(request)) {

@@ -161,6 +161,12 @@ class Operation {
   ScheduleRequest base_request() const;
   std::shared_ptr<const Schedule> choose(const WindowPlaces& places);
   bool is_mapped(const ScheduleRequest& request) const;
+  /// At the end of a slot of so many bytes, if the operation is on fused tensors: room for the
+  /// places of its inputs, and as much for its outputs'. 0: none are needed, or too many.
+  std::size_t place_list_bytes(std::size_t slot_bytes) const;
+  /// Writes down where all pieces lie, and replaces the first's place by that of the list.
+  void list_places(const Schedule& schedule, const MemoryBinding& binding,
+                   WindowPlaces& places) const;
   /// How much of a slot an all-reduce of so many bytes takes.
   std::size_t summed_bytes(std::uint64_t bytes) const;
   Status bind(MemoryBinding& binding);
@@ -180,7 +186,8 @@ class Operation {
   std::uint64_t gap_after(std::size_t entry) const;
   Status bind_scratch(const Schedule& schedule, WindowPlaces places, MemoryBinding& binding);
   Stores output_stores(const MemoryBinding& binding) const;
-  /// Of the memory that is bound; the scratch's is not known yet.
+  /// Of the memory that is bound; the scratch's is not known yet. Of several tensors that all lie
+  /// in the arena: the first's place.
   WindowPlaces places_of(const MemoryBinding& binding) const;
   void free_scratch();
 

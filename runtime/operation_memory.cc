@@ -17,6 +17,10 @@ namespace {
 constexpr std::size_t kSummedBlock = 512 << 10;
 constexpr std::size_t kLargeSummedBlock = 1 << 20;
 constexpr std::size_t kLargeSum = 4 << 20;
+/// Lists of places leave lanes of whole cache lines.
+constexpr std::size_t kPlaceListGranule = 4096;
+/// They take no more of a slot than one in so many bytes.
+constexpr std::size_t kListsShare = 4;
 /// What a device's kernels load at once, where all memory of a piece lies alike to it.
 constexpr std::size_t kWideLoad = 16;
 
@@ -24,7 +28,36 @@ constexpr std::size_t kWideLoad = 16;
 
 std::size_t Operation::summed_bytes(std::uint64_t bytes) const {
   const std::size_t block = bytes < kLargeSum ? kSummedBlock : kLargeSummedBlock;
-  return std::min(window_.slot_bytes(place_), kSummedLanes * block);
+  const std::size_t slot = window_.slot_bytes(place_);
+  return std::min(slot - place_list_bytes(slot), kSummedLanes * block);
+}
+
+std::size_t Operation::place_list_bytes(std::size_t slot_bytes) const {
+  if (plan_.entries.size() < 2 || memory_kind() == MemoryKind::kDevice) return 0;
+  const std::size_t lists = 2 * plan_.entries.size() * sizeof(std::uint64_t);
+  const std::size_t bytes = (lists + kPlaceListGranule - 1) / kPlaceListGranule * kPlaceListGranule;
+  return bytes <= slot_bytes / kListsShare ? bytes : 0;
+}
+
+void Operation::list_places(const Schedule& schedule, const MemoryBinding& binding,
+                            WindowPlaces& places) const {
+  const std::size_t slot = window_.slot_bytes(place_);
+  const std::size_t bytes = place_list_bytes(slot);
+  const bool has_room = schedule.scratch_elements * size_of(binding.type) + bytes <= slot;
+  const std::span<std::byte> window = windows_[static_cast<std::size_t>(communicator_.rank())];
+  const auto list = [&](const SegmentList& pieces, std::uint64_t& place, std::size_t offset) {
+    if (place == WindowPlaces::kNowhere) return;
+    place = has_room ? offset : WindowPlaces::kNowhere;
+    if (!has_room) return;
+    for (const Segment& piece : pieces.segments()) {
+      const auto at = static_cast<std::uint64_t>(piece.data - window.data());
+      std::memcpy(window.data() + offset, &at, sizeof at);
+      offset += sizeof at;
+    }
+  };
+  const std::size_t lists = places.scratch + slot - bytes;
+  list(binding.input, places.input, lists);
+  list(binding.output, places.output, lists + bytes / 2);
 }
 
 Status Operation::bind_scratch(const Schedule& schedule, WindowPlaces places,
@@ -33,6 +66,7 @@ Status Operation::bind_scratch(const Schedule& schedule, WindowPlaces places,
   if (schedule.scratch_is_mapped) {
     KOLO_ASSIGN(slot_, window_.take_slot(place_));
     places.scratch = *slot_;
+    if (binding.input.size() > 1) list_places(schedule, binding, places);
     binding.output_stores = output_stores(binding);
     binding.mapped = {places, windows_};
     binding.scratch = windows_[static_cast<std::size_t>(communicator_.rank())].data() + *slot_;
@@ -58,11 +92,15 @@ Stores Operation::output_stores(const MemoryBinding& binding) const {
 
 WindowPlaces Operation::places_of(const MemoryBinding& binding) const {
   WindowPlaces places;
-  const auto place_in = [&](const auto& arena, const SegmentList& list) {
-    if (arena == nullptr || list.size() != 1) return WindowPlaces::kNowhere;
-    const Segment whole = list.rest_at(0, size_of(binding.type));
-    const auto place = arena->offset_of(whole.data, whole.elements * size_of(binding.type));
-    return place.value_or(WindowPlaces::kNowhere);
+  const std::size_t element = size_of(binding.type);
+  const bool has_lists = place_list_bytes(window_.slot_bytes(place_)) > 0;
+  const auto place_in = [&](const auto& arena, const SegmentList& list) -> std::uint64_t {
+    const bool can_tell = list.size() == 1 || (list.size() > 1 && has_lists);
+    if (arena == nullptr || !can_tell) return WindowPlaces::kNowhere;
+    for (const Segment& piece : list.segments())
+      if (!arena->offset_of(piece.data, piece.elements * element)) return WindowPlaces::kNowhere;
+    const Segment& first = list.segments().front();
+    return *arena->offset_of(first.data, first.elements * element);
   };
   const auto place_of = [&](const SegmentList& list) {
     return memory_kind() == MemoryKind::kDevice ? place_in(devices_.arena(), list)

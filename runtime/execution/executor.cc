@@ -5,6 +5,7 @@
 #include "runtime/base/check.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace kolo {
@@ -54,6 +55,14 @@ std::string_view name_of(StepKind kind) {
       return "await";
   }
   return "";
+}
+
+Result<std::byte*> place_within(std::span<std::byte> window, std::uint64_t offset,
+                                std::uint64_t bytes) {
+  if (offset > window.size() || bytes > window.size() - offset)
+    return KOLO_ERROR(kInternal, "its {} bytes at {} are not within its window of {}", bytes,
+                      offset, window.size());
+  return window.data() + offset;
 }
 
 }  // namespace
@@ -244,23 +253,38 @@ Result<std::span<std::byte>> Executor::message_of(StepId id) {
 Status Executor::take_notice(StepId id) {
   const auto peer = static_cast<std::size_t>(schedule_->steps[id].peer);
   if (peer >= binding_.mapped.windows.size()) return {};  // a schedule without mapped scratch
+  PeerMemory& memory = binding_.peers[peer];
+  if (memory.scratch != nullptr) return {};  // all notices of a peer say the same
   const std::span<std::byte> window = binding_.mapped.windows[peer];
   const WindowPlaces& places = notices_[transfer_index_[id]];
-  const auto find = [&](std::uint64_t offset, std::uint64_t elements) -> Result<std::byte*> {
-    const std::uint64_t bytes = elements * size_of(binding_.type);
-    if (offset > window.size() || bytes > window.size() - offset)
-      return KOLO_ERROR(kInternal, "its {} bytes at {} are not within its window of {}", bytes,
-                        offset, window.size());
-    return window.data() + offset;
-  };
-  PeerMemory& memory = binding_.peers[peer];
   const PeerExtent& extent = peer_extents_[peer];
-  KOLO_ASSIGN(memory.scratch, find(places.scratch, extent.scratch));
-  if (places.input != WindowPlaces::kNowhere) {
-    KOLO_ASSIGN(memory.input, find(places.input, extent.input));
+  const std::size_t element = size_of(binding_.type);
+  KOLO_TRY(find_pieces(window, places.input, binding_.input, extent.input, memory.input));
+  KOLO_TRY(find_pieces(window, places.output, binding_.output, extent.output, memory.output));
+  KOLO_ASSIGN(memory.scratch, place_within(window, places.scratch, extent.scratch * element));
+  return {};
+}
+
+/// Where a peer has what is `own` here, if the schedule reaches it: only then the peer waits for
+/// this rank before its slot, in which the list of its places is, gets another use.
+Status Executor::find_pieces(std::span<std::byte> window, std::uint64_t place,
+                             const SegmentList& own, std::uint64_t extent,
+                             SegmentList& pieces) const {
+  if (place == WindowPlaces::kNowhere || extent == 0) return {};
+  const std::size_t element = size_of(binding_.type);
+  if (own.size() < 2) {  // the ranks' may differ in length
+    KOLO_ASSIGN(std::byte * data, place_within(window, place, extent * element));
+    pieces.append(data, extent);
+    return {};
   }
-  if (places.output != WindowPlaces::kNowhere) {
-    KOLO_ASSIGN(memory.output, find(places.output, extent.output));
+  constexpr std::size_t kEntry = sizeof(std::uint64_t);
+  KOLO_ASSIGN(const std::byte* const list, place_within(window, place, own.size() * kEntry));
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    std::uint64_t at = 0;
+    std::memcpy(&at, list + i * kEntry, kEntry);
+    const std::uint64_t elements = own.segments()[i].elements;
+    KOLO_ASSIGN(std::byte * data, place_within(window, at, elements * element));
+    pieces.append(data, elements);
   }
   return {};
 }

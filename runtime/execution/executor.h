@@ -87,6 +87,8 @@ class Executor final : public TransferListener {
   Result<std::span<std::byte>> message_of(StepId id);
   /// After an await: the peer's memory lies where its notice says.
   Status take_notice(StepId id);
+  Status find_pieces(std::span<std::byte> window, std::uint64_t place, const SegmentList& own,
+                     std::uint64_t extent, SegmentList& pieces) const;
   /// Runs a reduce or copy; returns the bytes that it wrote.
   std::size_t run_local(StepId id);
   void fail(StepId id, const Error& error);

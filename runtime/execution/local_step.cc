@@ -15,12 +15,11 @@ constexpr std::uint64_t kElementsPerScaling = 2048;
 /// The scratch of a peer, or the memory that it stands in for.
 Segment peer_memory(const PeerMemory& peer, const Operand& operand, Role role, std::uint64_t skip,
                     std::size_t element_size) {
-  std::byte* const direct = role == Role::kSource ? peer.input : peer.output;
-  const bool is_direct = operand.direct != Operand::kNowhere && direct != nullptr;
-  std::byte* const base = is_direct ? direct : peer.scratch;
-  if (base == nullptr) return {};
-  const std::uint64_t offset = (is_direct ? operand.direct : operand.offset) + skip;
-  return {base + offset * element_size, operand.length - skip};
+  const SegmentList& direct = role == Role::kSource ? peer.input : peer.output;
+  if (operand.direct != Operand::kNowhere && direct.size() > 0)
+    return direct.rest_at(operand.direct + skip, element_size);
+  if (peer.scratch == nullptr) return {};
+  return {peer.scratch + (operand.offset + skip) * element_size, operand.length - skip};
 }
 
 }  // namespace
@@ -127,7 +126,7 @@ Stores LocalStep::stores(const Step& step, const MemoryBinding& binding) const {
         const Operand& operand = destination.operand;
         if (operand.space != Space::kPeer) return operand.space == Space::kOutput;
         return operand.direct != Operand::kNowhere &&
-               binding.peers[static_cast<std::size_t>(operand.rank)].output != nullptr;
+               binding.peers[static_cast<std::size_t>(operand.rank)].output.size() > 0;
       });
   return all_users ? Stores::kStreaming : Stores::kCached;
 }

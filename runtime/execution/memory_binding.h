@@ -33,6 +33,7 @@ class SegmentList {
 
   std::uint64_t elements() const { return ends_.empty() ? 0 : ends_.back(); }
   std::size_t size() const { return segments_.size(); }
+  std::span<const Segment> segments() const { return segments_; }
 
   /// What is left of the segment that holds `offset`, from there on; empty beyond the end. A gap's
   /// memory is null.
@@ -61,7 +62,8 @@ class SegmentList {
 };
 
 /// Where an operation's memory lies in its rank's window, in bytes. Every notice carries it, so a
-/// peer's is known once it was awaited.
+/// peer's is known once it was awaited. Of several fused tensors, which ranks fuse alike, it says
+/// where the window has the list of their places, a std::uint64_t each.
 struct WindowPlaces {
   static constexpr std::uint64_t kNowhere = UINT64_MAX;
 
@@ -76,11 +78,11 @@ struct MappedMemory {
   std::span<const std::span<std::byte>> windows = {};  ///< by rank; outlives the operation
 };
 
-/// A peer's memory as it is mapped here; null where it is not.
+/// A peer's memory as it is mapped here; null or empty where it is not.
 struct PeerMemory {
   std::byte* scratch = nullptr;
-  std::byte* input = nullptr;
-  std::byte* output = nullptr;
+  SegmentList input = {};
+  SegmentList output = {};
 };
 
 struct MemoryBinding {
@@ -98,7 +100,7 @@ struct MemoryBinding {
   /// not on the stream.
   std::byte* staging = nullptr;
   MappedMemory mapped = {};
-  std::vector<PeerMemory> peers = {};  ///< by rank; null where unmapped or unknown
+  std::vector<PeerMemory> peers = {};  ///< by rank; nothing where unmapped or unknown
 };
 
 }  // namespace kolo

@@ -110,6 +110,42 @@ TEST_F(TimelineWorld, OperationsSayWhatTheyCarry) {
   }
 }
 
+// Whoever has all of the fused tensors in the arena has no steps that copy.
+TEST_F(TimelineWorld, TensorsOfTheArenaAreNotPacked) {
+  constexpr std::size_t kCount = 30'000;
+  run_local_world(
+      kSize,
+      [](int rank, Runtime& runtime) {
+        std::vector<float> own(kCount);
+        std::vector<std::shared_ptr<float>> memory;
+        std::vector<Submission> tensors;
+        for (std::size_t i = 0; i < kTensors; ++i) {
+          memory.push_back(
+              std::reinterpret_pointer_cast<float>(*runtime.allocate(kCount * sizeof(float))));
+          if (rank == 1 && i == 0) memory.back() = {own.data(), [](float*) {}};
+          std::fill_n(memory.back().get(), kCount, static_cast<float>(rank + 1));
+          Submission& tensor = tensors.emplace_back();
+          tensor.name = fmt::format("tensor {}", i);
+          tensor.signature.shape = {kCount};
+          tensor.input = reinterpret_cast<const std::byte*>(memory.back().get());
+          tensor.output = reinterpret_cast<std::byte*>(memory.back().get());
+        }
+        const auto works = runtime.submit_group(std::move(tensors), "group");
+        ASSERT_TRUE(works.ok());
+        for (const auto& work : *works) ASSERT_TRUE(work->wait().ok());
+        for (const auto& values : memory) EXPECT_EQ(values.get()[kCount - 1], 3.0F);
+      },
+      options());
+  for (int rank = 0; rank < kSize; ++rank) {
+    const Events operations = select(read(rank), "cat", "operation");
+    ASSERT_EQ(operations.size(), 1U);
+    const auto& arguments = operations.front().at("args");
+    EXPECT_EQ(arguments.at("tensors"), kTensors);
+    EXPECT_EQ(arguments.at("pack_us").get<double>() > 0.0, rank == 1);
+    EXPECT_EQ(arguments.at("unpack_us").get<double>() > 0.0, rank == 1);
+  }
+}
+
 TEST_F(TimelineWorld, LanesHaveNoOverlaps) {
   const auto body = [](int, Runtime& runtime) {
     // Too many for boards, which have no steps.
