@@ -53,7 +53,9 @@ constexpr double kChangingPartners = 1.4;
 
 int log2_up(int n) { return std::bit_width(static_cast<unsigned>(n - 1)); }
 
-/// The terms of the prices: bytes, ranks and rounds as they are in the algorithms' heads.
+/// The terms of the prices: bytes, ranks and rounds as they are in the algorithms' heads. Each is
+/// the way of one all-reduce through its rounds, or what its busiest link carries if that takes
+/// longer: a link that lets bursts through hides bytes, but only as long as it has rested before.
 struct Pricing {
   Pricing(const Network& of, std::uint64_t bytes)
       : network(of),
@@ -70,6 +72,12 @@ struct Pricing {
   double locals;
   const LinkCost& far;  ///< the slowest link
 
+  static double longer(double way, double busiest) {
+    // Of two ways that keep a link busy equally long, the shorter one is the better.
+    constexpr double kShareOfWay = 0.02;
+    return std::max(way, busiest + kShareOfWay * way);
+  }
+
   /// Microseconds of a round of so many messages at once, besides their bytes.
   static double round(const LinkCost& link, double messages) {
     return std::max(link.latency_us, messages * link.crowd_us);
@@ -77,12 +85,15 @@ struct Pricing {
 
   double ring() const {
     // Each round waits for the slowest edge. One edge leaves each host: see HostLayout::order().
-    const double per_byte = std::max(hosts > 1 ? network.across.us_per_byte : 0,
-                                     locals > 1 ? network.inside.us_per_byte : 0);
+    const double part = n / p;
+    const double of_bytes = std::max(hosts > 1 ? network.across.bytes_us(part) : 0,
+                                     locals > 1 ? network.inside.bytes_us(part) : 0);
     const double of_round = hosts > 1 ? std::max(round(network.across, hosts),
                                                  round(network.inside, locals > 1 ? p - hosts : 0))
                                       : round(network.inside, p);
-    return 2 * (p - 1) * of_round + 2 * n * (p - 1) / p * per_byte +
+    const double busiest = std::max(hosts > 1 ? network.across.us_per_byte : 0,
+                                    locals > 1 ? network.inside.us_per_byte : 0);
+    return longer(2 * (p - 1) * (of_round + of_bytes), 2 * (p - 1) * part * busiest) +
            n * (p - 1) / p * far.reduce_us_per_byte;
   }
 
@@ -92,21 +103,30 @@ struct Pricing {
     const double across =
         hosts > 1 ? std::min<double>(rounds, log2_up(static_cast<int>(hosts))) : 0;
     const double inside = rounds - across;
-    // All ranks of a host exchange with another host at once.
-    const double across_per_byte = locals * network.across.us_per_byte;
     const double gamma = far.reduce_us_per_byte;
     // Ranks beyond the power of two hand their vector in, and get it back.
     const double fold =
-        q == p ? 0 : 2 * (round(far, p - q) + n * far.us_per_byte) + n * far.reduce_us_per_byte;
+        q == p ? 0 : 2 * (round(far, p - q) + far.bytes_us(n)) + n * far.reduce_us_per_byte;
     const double latency = across * round(network.across, q) + inside * round(network.inside, q);
+    const double folded = q == p ? 0 : n;
+    // All ranks of a host exchange with another host at once.
     if (!halves)
-      return fold + latency + n * across * across_per_byte +
-             n * inside * network.inside.us_per_byte + rounds * n * gamma;
+      return longer(fold + latency + across * locals * network.across.bytes_us(n) +
+                        inside * network.inside.bytes_us(n),
+                    (across * locals * n + folded) * far.us_per_byte) +
+             rounds * n * gamma;
     // The far rounds come first and carry most. The ring overlaps its sums with its messages; here
     // one waits for the other.
+    double of_bytes = 0;
+    for (double i = 1; i <= rounds; ++i) {
+      const double part = n * std::exp2(-i);
+      of_bytes += i <= across ? kChangingPartners * locals * network.across.bytes_us(part)
+                              : network.inside.bytes_us(part);
+    }
     const double left = std::exp2(-across);
-    return fold + 2 * latency + kChangingPartners * 2 * n * (1 - left) * across_per_byte +
-           2 * n * (left - 1 / q) * network.inside.us_per_byte + 2 * n * (q - 1) / q * gamma;
+    return longer(fold + 2 * (latency + of_bytes),
+                  (kChangingPartners * 2 * n * (1 - left) * locals + folded) * far.us_per_byte) +
+           2 * n * (q - 1) / q * gamma;
   }
 
   double double_tree() const {
@@ -119,8 +139,8 @@ struct Pricing {
     // Up and down each edge of both trees; the first of a few elements has them all.
     const double messages = (n > kGranuleBytes ? 2 : 1) * 2 * (p - 1);
     const double fill = std::max(rounds * far.latency_us, messages * far.crowd_us) +
-                        rounds * std::min(chunk, n) * far.us_per_byte;
-    return fill + sent * far.us_per_byte + n * far.reduce_us_per_byte;
+                        rounds * far.bytes_us(std::min(chunk, n));
+    return longer(fill + far.bytes_us(sent), sent * far.us_per_byte) + n * far.reduce_us_per_byte;
   }
 
   double hierarchical() const {
@@ -128,9 +148,9 @@ struct Pricing {
     const double gamma = far.reduce_us_per_byte;
     // Through windows each rank copies its input, and its result; a copy costs what a sum does.
     const double inside =
-        maps ? 2 * n * gamma : 2 * n * (locals - 1) / locals * network.inside.us_per_byte;
-    const double across = 2 * (hosts - 1) / hosts * n * network.across.us_per_byte +
-                          (hosts - 1) / hosts / locals * n * gamma;
+        maps ? 2 * n * gamma : 2 * (locals - 1) * network.inside.bytes_us(n / locals);
+    const double across = 2 * (hosts - 1) * locals * network.across.bytes_us(n / hosts / locals);
+    const double busiest = 2 * (hosts - 1) / hosts * n * network.across.us_per_byte;
     // A block's rounds cost their latency; small windows make many blocks, kMappedLanes at a time.
     const double blocks = maps ? std::max(1.0, n / static_cast<double>(network.window_bytes)) : 1;
     // A ring among hosts for each slice, in which a granule takes part or not.
@@ -138,8 +158,8 @@ struct Pricing {
     const double rounds = 2 * (hosts - 1);
     const double latency =
         std::max(rounds * network.across.latency_us, rounds * chunks * network.across.crowd_us);
-    return blocks * latency +
-           (locals > 1 ? 2 * network.inside.latency_us + inside + n * gamma : 0) + across;
+    return longer(blocks * latency + across, busiest) + (hosts - 1) / hosts / locals * n * gamma +
+           (locals > 1 ? 2 * network.inside.latency_us + inside + n * gamma : 0);
   }
 };
 

@@ -4,6 +4,7 @@
 
 #include "runtime/collectives/host_layout.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -33,8 +34,8 @@ std::string_view to_string(Algorithm algorithm);
 /// Nothing for "auto" and for words that are no algorithm.
 std::optional<Algorithm> algorithm_of(std::string_view name);
 
-/// What moving and summing bytes takes: Hockney's model with a term for the sum ("The communication
-/// challenge for MPP", Parallel Computing 1994).
+/// What moving and summing bytes takes: Hockney's model ("The communication challenge for MPP",
+/// Parallel Computing 1994) with a term for the sum, and in two pieces.
 struct LinkCost {
   double latency_us = 0;          ///< of a message without bytes, from one rank to another
   double us_per_byte = 0;         ///< of a message, beside its latency
@@ -43,11 +44,21 @@ struct LinkCost {
   /// latency_us / ranks where they share cores: a round takes its messages' sum of it, or the
   /// latency, whichever is more.
   double crowd_us = 0;
+  /// How much sooner than these say a message of kShortMessage bytes, or the beginning of a longer
+  /// one, arrives; of a shorter one in proportion. Links let bursts through, and hide some bytes
+  /// behind their latency.
+  double early_us = 0;
+
+  static constexpr double kShortMessage = 4096;  ///< bytes
+  /// Microseconds of a message's bytes, beside its latency.
+  double bytes_us(double bytes) const {
+    return bytes * us_per_byte - std::min(bytes / kShortMessage, 1.0) * early_us;
+  }
 };
 /// What a LinkCost consists of, in the order in which it is stored and sent.
 inline constexpr double LinkCost::*kLinkCostNumbers[] = {
     &LinkCost::latency_us, &LinkCost::us_per_byte, &LinkCost::reduce_us_per_byte,
-    &LinkCost::crowd_us};
+    &LinkCost::crowd_us, &LinkCost::early_us};
 
 /// What an all-reduce takes its way through. Alike on all ranks.
 struct Network {

@@ -25,7 +25,8 @@ constexpr std::size_t kLong = 128 << 10;         ///< bytes of the longer messag
 constexpr int kUncounted =
     3;  ///< rounds: they connect, and use up what a link lets through at once
 constexpr int kRounds = 20;
-constexpr int kCrowdRounds = 12;
+constexpr int kCrowdTurns = 8;
+constexpr int kCrowdRounds = 6;          ///< of a turn
 constexpr Microseconds kBudget{10'000};  ///< of one length
 
 struct Pair {
@@ -95,14 +96,19 @@ class Exchange final : TransferListener {
   }
 
   /// Of a round in which a byte goes around a circle of ranks, of which these are the neighbours.
+  /// By turns of several rounds: where ranks share cores, who gets one finds the next messages
+  /// there already, and most rounds take no time but the few that all have waited for.
   Result<Times> time_of_crowd(int next, int previous) {
     std::byte out{};
     std::byte in{};
-    std::vector<double> samples;
-    for (int round = 0; round < kUncounted + kCrowdRounds; ++round) {
-      const auto before = Clock::now();
+    for (int round = 0; round < kUncounted; ++round)
       KOLO_TRY(exchange({&out, 1}, next, {&in, 1}, previous));
-      if (round >= kUncounted) samples.push_back(Microseconds(Clock::now() - before).count());
+    std::vector<double> samples;
+    for (int turn = 0; turn < kCrowdTurns; ++turn) {
+      const auto before = Clock::now();
+      for (int round = 0; round < kCrowdRounds; ++round)
+        KOLO_TRY(exchange({&out, 1}, next, {&in, 1}, previous));
+      samples.push_back(Microseconds(Clock::now() - before).count() / kCrowdRounds);
     }
     return times_of(samples);
   }
@@ -169,9 +175,14 @@ Result<LinkCost> decode(const std::string& text, int rank) {
 }
 
 /// What a message costs in a circle of all ranks of a host, or of one rank of each host; 0 on a
-/// rank that is in none.
-Result<double> time_of_circles(Exchange& exchange, const World& world, bool same_host) {
+/// rank that is in none. All circles begin together, for it is of them all at once.
+Result<double> time_of_circles(Exchange& exchange, Bootstrap& bootstrap, const World& world,
+                               bool same_host, Deadline deadline) {
   const auto circles = circles_of(world, same_host);
+  if (circles.size() > 1) {
+    KOLO_TRY(bootstrap.exchange(same_host ? "all links inside hosts" : "all links across hosts", "",
+                                deadline));
+  }
   double crowd = 0;
   for (const auto& circle : circles) crowd += static_cast<double>(circle.size());
   double cost = 0;
@@ -193,7 +204,7 @@ Status open_links(Bootstrap& bootstrap, Transport& transport, const World& world
   for (const bool same_host : {true, false}) {
     if (!find_pair(world, same_host)) continue;
     Exchange exchange(transport, abort, deadline);
-    KOLO_TRY(time_of_circles(exchange, world, same_host));
+    KOLO_TRY(time_of_circles(exchange, bootstrap, world, same_host, deadline));
     KOLO_TRY(
         bootstrap.exchange(same_host ? "links inside hosts" : "links across hosts", "", deadline));
   }
@@ -213,13 +224,17 @@ Result<LinkCosts> probe_links(Bootstrap& bootstrap, Transport& transport, const 
     if (decides || rank == pair->second) {
       const int peer = decides ? pair->second : pair->first;
       KOLO_ASSIGN(const auto shortest, exchange.time(1, peer, decides));
+      KOLO_ASSIGN(const auto shorter,
+                  exchange.time(static_cast<std::size_t>(LinkCost::kShortMessage), peer, decides));
       KOLO_ASSIGN(const auto longest, exchange.time(kLong, peer, decides));
       // What disturbs a short message is mostly somebody else; a long one may profit from bursts.
       cost.latency_us = shortest.least;
       cost.us_per_byte = std::max(0.0, longest.median - cost.latency_us) / (kLong - 1);
+      const double even = LinkCost::kShortMessage * cost.us_per_byte;
+      cost.early_us = std::clamp(even - (shorter.least - cost.latency_us), 0.0, even);
       cost.reduce_us_per_byte = time_of_reduce(device);
     }
-    KOLO_ASSIGN(cost.crowd_us, time_of_circles(exchange, world, same_host));
+    KOLO_ASSIGN(cost.crowd_us, time_of_circles(exchange, bootstrap, world, same_host, deadline));
     const std::string mine = decides ? encode(cost) : "";
     KOLO_ASSIGN(
         const auto measured,

@@ -60,6 +60,7 @@ LinkCosts LinkRefresh::costs() const {
     link->crowd_us *= latency_.factor;
     link->us_per_byte *= bytes_.factor;
     link->reduce_us_per_byte *= bytes_.factor;
+    link->early_us *= bytes_.factor;
   }
   return costs;
 }

@@ -80,6 +80,25 @@ TEST(Algorithm, RanksThatShareCoresPayForEachMessage) {
   EXPECT_EQ(cheapest(network, 4, false), Algorithm::kHierarchical);
 }
 
+TEST(Algorithm, BytesThatHideBehindLatencyCountWhereTheyKeepALinkBusy) {
+  // The link lets the first bytes of a message through at once, and then as many as it carries.
+  Network network = each_its_host(3);
+  network.across = {.latency_us = 10, .us_per_byte = 8e-3, .early_us = 4096 * 8e-3};
+  EXPECT_DOUBLE_EQ(network.across.bytes_us(1024), 0);
+  EXPECT_NEAR(network.across.bytes_us(8192), 4096 * 8e-3, 1e-9);
+  // In, exchanged and back: three messages, which take their latency until they fill a link.
+  EXPECT_DOUBLE_EQ(price(Algorithm::kRecursiveDoubling, network, 1024), 3 * 10);
+  EXPECT_DOUBLE_EQ(price(Algorithm::kRing, network, 1024), 4 * 10);
+  EXPECT_NEAR(price(Algorithm::kRecursiveDoubling, network, 4096), 2 * 4096 * 8e-3, 1);
+  EXPECT_NEAR(price(Algorithm::kRing, network, 4096), 4 * 4096.0 / 3 * 8e-3, 1);
+  EXPECT_EQ(cheapest(network, 1024, false), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(cheapest(network, 4096, false), Algorithm::kRing);
+  // Two ranks exchange whole vectors once, or halves twice: as many bytes in half the messages.
+  network.layout = HostLayout(std::vector<int>{0, 1});
+  EXPECT_EQ(cheapest(network, 4096, false), Algorithm::kRecursiveDoubling);
+  EXPECT_DOUBLE_EQ(price(Algorithm::kDoubleTree, network, 0), 2 * 10);
+}
+
 TEST(Algorithm, ManyRanksThatAreNoPowerOfTwoTakeTheTrees) {
   // Halving would fold, and the ring has 2·(p−1) messages.
   EXPECT_EQ(cheapest(one_host(47), 1 << 20, false), Algorithm::kDoubleTree);

@@ -19,8 +19,11 @@ namespace {
 
 constexpr LinkCosts kCosts{
     .inside = {.latency_us = 0.1, .us_per_byte = 1.0 / 3, .reduce_us_per_byte = 1e-5},
-    .across = {
-        .latency_us = 50.25, .us_per_byte = 8e-3, .reduce_us_per_byte = 0, .crowd_us = 12.5}};
+    .across = {.latency_us = 50.25,
+               .us_per_byte = 8e-3,
+               .reduce_us_per_byte = 0,
+               .crowd_us = 12.5,
+               .early_us = 0.75}};
 
 class LinkCacheFile : public ::testing::Test {
  protected:

@@ -33,7 +33,8 @@ std::vector<LinkCosts> probe(int size, int hosts) {
 
 bool is_measured(const LinkCost& link) {
   return link.latency_us > 0 && link.us_per_byte >= 0 && link.reduce_us_per_byte > 0 &&
-         link.crowd_us > 0;
+         link.crowd_us > 0 && link.early_us >= 0 &&
+         link.early_us <= LinkCost::kShortMessage * link.us_per_byte;
 }
 bool is_absent(const LinkCost& link) { return link.latency_us == 0 && link.us_per_byte == 0; }
 
