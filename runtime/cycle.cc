@@ -316,7 +316,7 @@ void Cycle::hand_back(Group& group, const Entry& entry, Status status, Outcome o
 std::unique_ptr<Operation> Cycle::take_idle_operation(Group& group) {
   if (group.idle.empty()) {
     return std::make_unique<Operation>(group.communicator, transport_, device_, arena_, window_,
-                                       devices_, group.nccl, group.place, group.one_shot,
+                                       devices_, group.nccl, group.slots, group.one_shot,
                                        schedules_, links_, config_, trace_.timeline());
   }
   auto operation = std::move(group.idle.back());

@@ -101,6 +101,7 @@ class Cycle final : public TransportListener {
   bool complete(Group& group);
   void hand_out(Group& group, Operation& operation);
   void check_health(Group& group, Clock::time_point now, bool check_time);
+  void check_slots(Group& group, Clock::time_point now);
   void on_group_message(Group& group, int peer, const Message& message);
   void forget_messages_of(int peer);
   void hear_last_words();
@@ -125,8 +126,8 @@ class Cycle final : public TransportListener {
   CostSwitch& cost_switch();
   /// By what an all-reduce of that group is chosen: null for what its communicator started with.
   const AllreducePolicy* policy_of(const Group& group, const PlannedOperation& plan);
-  /// All ranks have the costs for it, and its place has a slot.
-  bool may_begin(const Group& group, const PlannedOperation& plan);
+  /// All ranks have the costs for it, and it is known who has memory for it; a slot is free.
+  bool may_begin(Group& group, const PlannedOperation& plan);
   /// Rank 0: an operation has ended; what links cost may be corrected.
   void note_time(Group& group, const Operation& operation);
   Status on_cost_message(Group& group, int rank, const Message& message);

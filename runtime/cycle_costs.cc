@@ -7,7 +7,7 @@ namespace kolo {
 CostSwitch& Cycle::cost_switch() {
   if (!cost_switch_) {
     const AllreducePolicy policy =
-        allreduce_policy(world_, window_, groups_.world().place, links_, config_);
+        allreduce_policy(world_, window_, groups_.world().slots.usable(), links_, config_);
     cost_switch_.emplace(policy, world_.size());
     if (world_.rank() == 0 && config_.link_refresh != 0 && LinkRefresh::has_choice(policy))
       link_refresh_.emplace(policy);
@@ -28,8 +28,9 @@ const AllreducePolicy* Cycle::policy_of(const Group& group, const PlannedOperati
   return nullptr;
 }
 
-bool Cycle::may_begin(const Group& group, const PlannedOperation& plan) {
-  if (plan.entries.front().signature.on_device && !devices_.may_take_slot(group.place))
+bool Cycle::may_begin(Group& group, const PlannedOperation& plan) {
+  if (!group.slots.settled()) return false;
+  if (plan.entries.front().signature.on_device && !devices_.may_take_slot(group.slots.place()))
     return false;
   return group.communicator.id() != 0 || plan.door != Door::kOrdered ||
          cost_switch().may_begin(plan.sequence);

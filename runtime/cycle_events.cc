@@ -100,6 +100,7 @@ void Cycle::check_health(Group& group, Clock::time_point now, bool check_time) {
                     rank});
     }
   }
+  check_slots(group, now);
   if (!check_time) return;
   group.point_to_point.expire(now);
   note(group.controller.check_timeouts(now));

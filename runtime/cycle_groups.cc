@@ -2,6 +2,8 @@
 #include "runtime/base/check.h"
 #include "runtime/cycle.h"
 
+#include <chrono>
+#include <string>
 #include <utility>
 
 namespace kolo {
@@ -33,6 +35,25 @@ Result<std::int64_t> Cycle::change_groups(const Signature& signature) {
     }
   }
   return group->communicator.id();
+}
+
+/// Operations wait until all members have added the set: whoever leaves before never does.
+void Cycle::check_slots(Group& group, Clock::time_point now) {
+  if (group.planned.empty() || group.slots.settled()) return;
+  const std::string what = group.planned.front().entries.front().name;
+  const std::chrono::seconds timeout(config_.operation_timeout_s);
+  for (const int rank : group.slots.silent()) {
+    if (groups_.world().departures.contains(rank)) {
+      note_failure({KOLO_ERROR(kPeerLost, "'{}'{}: rank {} has shut down without adding the set",
+                               what, group.communicator.suffix(), rank),
+                    rank});
+    } else if (now - group.slots.opened_at() >= timeout) {
+      note_failure({KOLO_ERROR(kTimeout,
+                               "'{}'{}: rank {} did not add the set within {} s "
+                               "(KOLO_OPERATION_TIMEOUT)",
+                               what, group.communicator.suffix(), rank, timeout.count())});
+    }
+  }
 }
 
 }  // namespace kolo

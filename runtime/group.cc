@@ -9,7 +9,7 @@
 
 namespace kolo {
 
-Group::Group(Communicator members, int its_place, Transport& transport, Waker& waker,
+Group::Group(Communicator members, int place, Transport& transport, Waker& waker,
              HostWindow& window, const NcclSite& site, const Config& config, const Log& log)
     : communicator(std::move(members)),
       table(waker, static_cast<std::uint64_t>(config.batch_size)),
@@ -18,8 +18,13 @@ Group::Group(Communicator members, int its_place, Transport& transport, Waker& w
       controller(communicator, control_plane, config, log),
       point_to_point(communicator, control_plane, config),
       departures(communicator.size()),
-      place(its_place),
+      slots(communicator, window, place, log),
       one_shot(communicator, window, host_device(), transport, control_plane) {}
+
+void Group::open(bool allreduces) {
+  one_shot.open(slots.place(), allreduces);
+  slots.open();
+}
 
 Progress Group::progress(int reader) const {
   Progress progress{controller.counters().agreements, next_sequences,
@@ -56,11 +61,12 @@ GroupRegistry::GroupRegistry(World world, Transport& transport, Waker& waker, Ho
 int GroupRegistry::free_place(const std::vector<int>& ranks) const {
   std::array<bool, HostWindow::kPlaces> taken = {true};  // the world's
   for (const auto& group : groups_) {
-    if (group->removed || group->place == HostWindow::kNoPlace) continue;
+    const int place = group->slots.place();
+    if (group->removed || place == HostWindow::kNoPlace) continue;
     const bool meets = std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
       return group->communicator.index_of(rank).has_value();
     });
-    if (meets) taken[static_cast<std::size_t>(group->place)] = true;
+    if (meets) taken[static_cast<std::size_t>(place)] = true;
   }
   const auto it = std::find(taken.begin(), taken.end(), false);
   return it == taken.end() ? HostWindow::kNoPlace : static_cast<int>(it - taken.begin());
@@ -69,7 +75,7 @@ int GroupRegistry::free_place(const std::vector<int>& ranks) const {
 void GroupRegistry::open_boards(bool allreduces) {
   boards_carry_allreduces_ = allreduces;
   for (const auto& group : groups_)
-    if (group->is_member()) group->one_shot.open(group->place, allreduces);
+    if (group->is_member()) group->open(allreduces);
 }
 
 Group* GroupRegistry::find(std::uint32_t id) const {
@@ -88,8 +94,7 @@ Result<Group*> GroupRegistry::add(const std::vector<int>& ranks) {
   auto group =
       std::make_unique<Group>(Communicator(next_id_, world().communicator, ranks),
                               free_place(ranks), transport_, waker_, window_, nccl_, config_, log_);
-  if (boards_carry_allreduces_ && group->is_member())
-    group->one_shot.open(group->place, *boards_carry_allreduces_);
+  if (boards_carry_allreduces_ && group->is_member()) group->open(*boards_carry_allreduces_);
   const std::lock_guard lock(mutex_);
   ++next_id_;
   groups_.push_back(std::move(group));

@@ -8,6 +8,7 @@
 #include "runtime/communicator/control_plane.h"
 #include "runtime/communicator/host_window.h"
 #include "runtime/communicator/one_shot.h"
+#include "runtime/communicator/place_slots.h"
 #include "runtime/health/departures.h"
 #include "runtime/nccl/nccl_lanes.h"
 #include "runtime/negotiation/controller.h"
@@ -33,7 +34,8 @@
 namespace kolo {
 
 struct Group {
-  /// `place`: in the window (HostWindow::kPlaces); boards are open once the window is.
+  /// `place`: in the window (HostWindow::kPlaces); its boards and slots are open() once
+  /// the window is.
   Group(Communicator members, int place, Transport& transport, Waker& waker, HostWindow& window,
         const NcclSite& nccl, const Config& config, const Log& log);
 
@@ -42,6 +44,8 @@ struct Group {
   std::uint64_t next_sequence(Door door) {
     return next_sequences[static_cast<std::size_t>(door)]++;
   }
+  /// Its part of the window; `allreduces` as of OneShot::open(). Precondition: is_member().
+  void open(bool allreduces);
   /// For the goodbye to the communicator's rank `reader`.
   Progress progress(int reader) const;
 
@@ -53,7 +57,7 @@ struct Group {
   Controller controller;
   PointToPoint point_to_point;
   Departures departures;
-  const int place;
+  PlaceSlots slots;
   OneShot one_shot;
 
   /// Threads within a blocking call of the ordered door: the group outlives them.

@@ -46,7 +46,7 @@ std::optional<ExchangeKind> exchange_of(OperationKind kind) {
 }
 
 AllreducePolicy allreduce_policy(const Communicator& communicator, const HostWindow& window,
-                                 int place, const LinkCosts& links, const Config& config) {
+                                 bool can_map, const LinkCosts& links, const Config& config) {
   // The ranks of one host in a set of several have no place of their own.
   const bool is_world = communicator.id() == 0;
   HostLayout layout(communicator.world().hosts_of(communicator.ranks()),
@@ -57,7 +57,7 @@ AllreducePolicy allreduce_policy(const Communicator& communicator, const HostWin
                       .inside = links.inside,
                       .across = links.across,
                       .window_bytes = shared >= least ? shared : 0},
-          .can_map = window.covers(communicator, place),
+          .can_map = can_map,
           .traded_bytes = PairExchange::kLargest,
           .forced = algorithm_of(config.algorithm),
           .deterministic = config.deterministic != 0};
@@ -65,30 +65,32 @@ AllreducePolicy allreduce_policy(const Communicator& communicator, const HostWin
 
 Operation::Operation(const Communicator& communicator, Transport& transport, const Device& device,
                      Arena& arena, HostWindow& window, DeviceWindow& devices, NcclLanes& nccl,
-                     int place, OneShot& one_shot, ScheduleCache& schedules, const LinkCosts& links,
-                     const Config& config, Timeline& timeline)
+                     const PlaceSlots& slots, OneShot& one_shot, ScheduleCache& schedules,
+                     const LinkCosts& links, const Config& config, Timeline& timeline)
     : communicator_(communicator),
       arena_(arena),
       window_(window),
       devices_(devices),
       nccl_(nccl),
-      place_(place),
+      place_(slots.place()),
+      slots_(slots),
       one_shot_(one_shot),
       schedules_(schedules),
       config_(config),
-      own_policy_(allreduce_policy(communicator, window, place, links, config)),
+      own_policy_(allreduce_policy(communicator, window, false, links, config)),
       executor_(transport, device, &timeline) {
   for (const int rank : communicator.ranks()) {
     const auto index = static_cast<std::size_t>(rank);
     if (!window.windows().empty()) windows_.push_back(window.windows()[index]);
     if (!devices.windows().empty()) device_windows_.push_back(devices.windows()[index]);
   }
-  if (devices.covers(communicator, place) || devices.covers_hosts(communicator))
+  if (devices.covers(communicator, place_) || devices.covers_hosts(communicator))
     device_leaders_ = devices.device_leaders(communicator);
 }
 
 Status Operation::start(PlannedOperation plan, const AllreducePolicy* policy) {
   plan_ = std::move(plan);
+  own_policy_.can_map = slots_.usable();
   policy_ = policy != nullptr ? policy : &own_policy_;
   choice_.reset();
   shared_ = false;

@@ -8,6 +8,7 @@
 #include "runtime/communicator/device_window.h"
 #include "runtime/communicator/host_window.h"
 #include "runtime/communicator/one_shot.h"
+#include "runtime/communicator/place_slots.h"
 #include "runtime/execution/executor.h"
 #include "runtime/nccl/nccl_allreduce.h"
 #include "runtime/submission/entry.h"
@@ -40,23 +41,24 @@ struct PlannedOperation {
 /// How the ordered door's exchanges call an operation; nothing of one that it does not have.
 std::optional<ExchangeKind> exchange_of(OperationKind kind);
 
-/// How a communicator's all-reduces are chosen, whose place in the window this is.
+/// How a communicator's all-reduces are chosen. `can_map`: through its slots of the window.
 AllreducePolicy allreduce_policy(const Communicator& communicator, const HostWindow& window,
-                                 int place, const LinkCosts& links, const Config& config);
+                                 bool can_map, const LinkCosts& links, const Config& config);
 
 class Operation {
  public:
   using Clock = std::chrono::steady_clock;
 
   Operation(const Communicator& communicator, Transport& transport, const Device& device,
-            Arena& arena, HostWindow& window, DeviceWindow& devices, NcclLanes& nccl, int place,
-            OneShot& one_shot, ScheduleCache& schedules, const LinkCosts& links,
-            const Config& config, Timeline& timeline);
+            Arena& arena, HostWindow& window, DeviceWindow& devices, NcclLanes& nccl,
+            const PlaceSlots& slots, OneShot& one_shot, ScheduleCache& schedules,
+            const LinkCosts& links, const Config& config, Timeline& timeline);
   ~Operation();
 
   /// Chooses the schedule, binds the memory and begins. On failure (kOutOfMemory) the entries can
   /// still be had from finish().
-  /// `policy` chooses the all-reduce, and outlives it; null: as allreduce_policy().
+  /// `policy` chooses the all-reduce, and outlives it; null: as allreduce_policy(). Precondition,
+  /// but for messages: the slots are settled.
   Status start(PlannedOperation plan, const AllreducePolicy* policy = nullptr);
 
   bool advance();
@@ -197,13 +199,14 @@ class Operation {
   DeviceWindow& devices_;
   NcclLanes& nccl_;
   const int place_;
+  const PlaceSlots& slots_;
   std::vector<std::span<std::byte>> windows_;         ///< by the communicator's rank
   std::vector<std::span<std::byte>> device_windows_;  ///< likewise
   std::vector<int> device_leaders_;                   ///< DeviceWindow::device_leaders()
   OneShot& one_shot_;
   ScheduleCache& schedules_;
   const Config& config_;
-  const AllreducePolicy own_policy_;
+  AllreducePolicy own_policy_;
   const AllreducePolicy* policy_ = &own_policy_;
   std::optional<Choice> choice_;
   bool shared_ = false;

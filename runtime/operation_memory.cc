@@ -64,7 +64,7 @@ Status Operation::bind_scratch(const Schedule& schedule, WindowPlaces places,
                                MemoryBinding& binding) {
   if (schedule.scratch_elements == 0) return {};
   if (schedule.scratch_is_mapped) {
-    KOLO_ASSIGN(slot_, window_.take_slot(place_));
+    slot_ = window_.take_slot(place_);
     places.scratch = *slot_;
     if (binding.input.size() > 1) list_places(schedule, binding, places);
     binding.output_stores = output_stores(binding);

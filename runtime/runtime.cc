@@ -219,7 +219,7 @@ RuntimeInfo Runtime::info() const {
   info.inside = info_of(links.inside);
   info.across = info_of(links.across);
   const AllreducePolicy policy = allreduce_policy(groups_.world().communicator, window_,
-                                                  groups_.world().place, links, config_);
+                                                  groups_.world().slots.usable(), links, config_);
   constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
   for (std::uint64_t bytes = 4; bytes <= kMost; bytes *= 2) {
     std::string algorithm(to_string(policy.choose(bytes)));

@@ -143,6 +143,7 @@ kolo_add_test(cycle_tests LABELS inprocess SOURCES
   runtime/cycle/device_sets_test.cc
   runtime/cycle/device_test.cc
   runtime/cycle/types_test.cc
+  runtime/cycle/process_set_memory_test.cc
   runtime/cycle/process_set_removal_test.cc
   runtime/cycle/process_sets_test.cc
   runtime/cycle/rows_test.cc)

@@ -70,6 +70,8 @@ struct alignas(kCacheLine) Board {
   /// The last call that no exchange carries. The number is 0 while `what` changes.
   std::atomic<std::uint64_t> announced = 0;
   std::atomic<std::uint64_t> announced_what = 0;
+  /// Whether the slots have memory, and for which set (PlaceSlots).
+  std::atomic<std::uint64_t> slot_memory = 0;
   Slot slots[2];
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);

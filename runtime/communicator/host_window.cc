@@ -58,7 +58,7 @@ Status HostWindow::offer(Kind kind, Transport& transport, Sizes sizes, Offer& mi
   std::size_t arena = kind == Kind::kReserved ? sizes.arena / kPage * kPage : 0;
   for (std::size_t slots = sizes.slots / kPage * kPage; slots >= kSmallest;) {
     const std::size_t fixed = kBoards + slots;
-    // Addresses alone; a slot gets memory when a set needs it.
+    // Addresses alone; a place gets memory when a set takes it.
     const std::size_t sets = kSetSlots * kSetSlotBytes;
     auto region = kind == Kind::kReserved ? transport.reserve_mappable(fixed + sets + arena)
                                           : transport.allocate_mappable(fixed);
@@ -121,7 +121,7 @@ Status HostWindow::open(Bootstrap& bootstrap, Transport& transport, const World&
     free_slots_[0].push_back(kBoards + (i - 1) * slot_bytes_);
   for (std::size_t i = has_sets_ ? kSetSlots : 0; i > 0; --i)
     free_slots_[1 + (i - 1) / kSlots].push_back(sets_begin_ + (i - 1) * kSetSlotBytes);
-  set_slot_exists_.assign(kSetSlots, false);
+  has_memory_ = {};
   return compare(bootstrap, world, deadline);
 }
 
@@ -214,15 +214,21 @@ bool HostWindow::covers(const Communicator& communicator, int place) const {
   });
 }
 
-Result<std::size_t> HostWindow::take_slot(int place) {
+Status HostWindow::commit_slots(int place) {
+  bool& has_memory = has_memory_[static_cast<std::size_t>(place)];
+  if (has_memory) return {};
+  constexpr std::size_t kBytes = kSlots * kSetSlotBytes;
+  const std::size_t offset = sets_begin_ + static_cast<std::size_t>(place - 1) * kBytes;
+  const Status status = own_->commit(offset, kBytes);
+  has_memory = status.ok();
+  if (!has_memory) own_->discard(offset, kBytes);  // some of it may have got memory
+  return status;
+}
+
+std::size_t HostWindow::take_slot(int place) {
   auto& free = free_slots_[static_cast<std::size_t>(place)];
   KOLO_CHECK(!free.empty());
   const std::size_t offset = free.back();
-  if (place != 0) {
-    const std::size_t slot = (offset - sets_begin_) / kSetSlotBytes;
-    if (!set_slot_exists_[slot]) KOLO_TRY(own_->commit(offset, kSetSlotBytes));
-    set_slot_exists_[slot] = true;
-  }
   free.pop_back();
   return offset;
 }

@@ -75,9 +75,12 @@ class HostWindow {
   /// Users' part of the own window; null without one.
   const std::shared_ptr<SharedArena>& arena() const { return arena_; }
 
-  /// Where a free slot begins in the own window. kOutOfMemory, at a process set's first operations,
-  /// if there is no memory for it. Preconditions: a window, and fewer than kSlots are taken.
-  Result<std::size_t> take_slot(int place);
+  /// A process set's slots, which have only addresses at first, get memory and keep it.
+  /// kOutOfMemory if there is none. Precondition: slot_bytes(place) > 0.
+  Status commit_slots(int place);
+  /// Where a free slot begins in the own window. Preconditions: its place has memory, and fewer
+  /// than kSlots are taken.
+  std::size_t take_slot(int place);
   void give_back_slot(int place, std::size_t offset);
 
  private:
@@ -96,9 +99,9 @@ class HostWindow {
   std::size_t slot_bytes_ = 0;
   std::size_t slot_bytes_everywhere_ = 0;
   std::array<std::vector<std::size_t>, kPlaces> free_slots_ = {};
-  std::size_t sets_begin_ = 0;         ///< of the process sets' slots in the own window
-  std::vector<bool> set_slot_exists_;  ///< by slot: has memory
-  bool has_sets_ = false;              ///< memory was reserved, so there are places for them
+  std::size_t sets_begin_ = 0;                 ///< of the process sets' slots in the own window
+  std::array<bool, kPlaces> has_memory_ = {};  ///< of the process sets' places
+  bool has_sets_ = false;  ///< memory was reserved, so there are places for them
 };
 
 }  // namespace kolo

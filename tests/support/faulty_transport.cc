@@ -29,6 +29,24 @@ bool in_one_order(const FaultyCall& a, const FaultyCall& b) {
   return a.kind == b.kind && a.peer == b.peer && a.tag == b.tag;
 }
 
+/// Of a transport that starves.
+class StarvingRegion final : public MemoryRegion {
+ public:
+  StarvingRegion(std::unique_ptr<MemoryRegion> inner, const std::atomic<bool>& starving)
+      : inner_(std::move(inner)), starving_(starving) {}
+  std::span<std::byte> bytes() const override { return inner_->bytes(); }
+  std::string key() const override { return inner_->key(); }
+  Status commit(std::size_t offset, std::size_t bytes) override {
+    if (starving_) return KOLO_ERROR(kOutOfMemory, "injected lack of {} bytes", bytes);
+    return inner_->commit(offset, bytes);
+  }
+  void discard(std::size_t offset, std::size_t bytes) override { inner_->discard(offset, bytes); }
+
+ private:
+  std::unique_ptr<MemoryRegion> inner_;
+  const std::atomic<bool>& starving_;
+};
+
 }  // namespace
 
 FaultyTransport::FaultyTransport(std::unique_ptr<Transport> inner, Decide decide, unsigned seed)
@@ -182,7 +200,10 @@ Result<std::unique_ptr<MemoryRegion>> FaultyTransport::allocate_mappable(std::si
 }
 
 Result<std::unique_ptr<MemoryRegion>> FaultyTransport::reserve_mappable(std::size_t bytes) {
-  return inner_->reserve_mappable(bytes);
+  if (starving_ == nullptr) return inner_->reserve_mappable(bytes);
+  KOLO_ASSIGN(auto region, inner_->reserve_mappable(bytes));
+  return std::unique_ptr<MemoryRegion>(
+      std::make_unique<StarvingRegion>(std::move(region), *starving_));
 }
 
 Result<std::unique_ptr<MemoryRegion>> FaultyTransport::register_memory(std::span<std::byte> bytes,

@@ -48,6 +48,9 @@ class FaultyTransport final : public Transport {
   void lose(int peer);
   /// While `deaf` is set, which any thread may do, progress() takes nothing in. Before the start.
   void deafen(const std::atomic<bool>& deaf) { deaf_ = &deaf; }
+  /// While `starving` is set, which any thread may do, what was reserved gets no more memory.
+  /// Before the start.
+  void starve(const std::atomic<bool>& starving) { starving_ = &starving; }
 
   std::string_view name() const override { return inner_->name(); }
   std::string description() const override;
@@ -98,6 +101,7 @@ class FaultyTransport final : public Transport {
   std::map<int, bool> lost_;  // peer: reported
   std::optional<Error> failure_;
   const std::atomic<bool>* deaf_ = nullptr;
+  const std::atomic<bool>* starving_ = nullptr;
 };
 
 }  // namespace kolo::test

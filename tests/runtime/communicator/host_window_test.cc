@@ -64,13 +64,13 @@ TEST(HostWindow, SlotsAreApartAndComeBack) {
       2, 1, [](int) { return kBytes; },
       [](const Communicator&, HostWindow& window) {
         std::vector<std::size_t> slots;
-        for (int i = 0; i < HostWindow::kSlots; ++i) slots.push_back(*window.take_slot(0));
+        for (int i = 0; i < HostWindow::kSlots; ++i) slots.push_back(window.take_slot(0));
         const std::size_t first = HostWindow::kPlaces * HostWindow::kBoardBytes;
         const std::size_t bytes = window.slot_bytes();
         EXPECT_THAT(slots, testing::UnorderedElementsAre(first, first + bytes, first + 2 * bytes,
                                                          first + 3 * bytes));
         window.give_back_slot(0, slots[2]);
-        EXPECT_EQ(*window.take_slot(0), slots[2]);
+        EXPECT_EQ(window.take_slot(0), slots[2]);
       });
 }
 
