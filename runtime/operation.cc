@@ -129,7 +129,7 @@ Status Operation::start(PlannedOperation plan, const AllreducePolicy* policy) {
   std::shared_ptr<const Schedule> schedule = choose(places);
   KOLO_TRY(bind_scratch(*schedule, places, binding));
   executor_.start(std::move(schedule), std::move(binding), communicator_.tag_space(plan_.door),
-                  plan_.sequence, communicator_.ranks());
+                  plan_.sequence, communicator_.ranks(), call());
   return {};
 }
 
@@ -178,6 +178,11 @@ std::optional<OneShot::Request> Operation::one_shot_request() const {
                           .output = entry.output,
                           .count = plan_.layout.input_elements,
                           .sequence = plan_.sequence};
+}
+
+std::uint64_t Operation::call() const {
+  const auto request = one_shot_request();
+  return request ? OneShot::what_of(*request) : 0;
 }
 
 std::string_view Operation::algorithm() const {

@@ -159,6 +159,8 @@ class Operation {
 
   /// Nothing but of the ordered door.
   std::optional<OneShot::Request> one_shot_request() const;
+  /// Tag::call of its messages.
+  std::uint64_t call() const;
   /// What to do, whatever carries it.
   ScheduleRequest base_request() const;
   std::shared_ptr<const Schedule> choose(const WindowPlaces& places);

@@ -106,7 +106,7 @@ ScheduleRequest Operation::request_on_device() const {
 void Operation::run(std::shared_ptr<const Schedule> schedule, MemoryBinding binding) {
   phase_ = Phase::kRuns;
   executor_.start(std::move(schedule), std::move(binding), communicator_.tag_space(plan_.door),
-                  plan_.sequence, communicator_.ranks());
+                  plan_.sequence, communicator_.ranks(), call());
 }
 
 bool Operation::is_whole() const {

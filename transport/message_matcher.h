@@ -137,6 +137,7 @@ class FifoTable {
 struct PostedReceive {
   std::span<std::byte> data;
   Transfer* transfer = nullptr;
+  std::uint64_t call = 0;  ///< Tag::call
 };
 
 /// `Arrival` is what the transport must keep of a message without a receive: a copy of the bytes,

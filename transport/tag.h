@@ -2,7 +2,6 @@
 // the same schedule, so that no tag is ever negotiated.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 
 namespace kolo {
@@ -11,8 +10,14 @@ struct Tag {
   std::uint32_t communicator = 0;  ///< id of the communicator (and of its door: see Communicator)
   std::uint32_t step = 0;          ///< the schedule's tag of this message
   std::uint64_t operation = 0;     ///< sequence number of the operation
+  /// What this rank takes the operation for (OrderedCall::what), where ranks have not agreed on it;
+  /// else 0. It finds no receive: one that a message of another call meets fails.
+  std::uint64_t call = 0;
 
-  friend auto operator<=>(const Tag&, const Tag&) = default;
+  /// Whether a message meets a receive.
+  friend bool operator==(const Tag& a, const Tag& b) {
+    return a.communicator == b.communicator && a.step == b.step && a.operation == b.operation;
+  }
 };
 
 }  // namespace kolo

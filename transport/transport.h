@@ -70,9 +70,9 @@ class Transport {
   virtual Status post_message(int peer, std::span<const std::byte> message) = 0;
 
   /// Tagged transfer. A receive matches the send of the same peer and tag with the same length; a
-  /// different length fails the receive. Several under one tag match in order. Zero length is fine.
-  /// The outcome goes to the transfer's listener, perhaps before the call returns. Send and receive
-  /// to oneself work.
+  /// different length, or another Tag::call, fails the receive. Several under one tag match in
+  /// order. Zero length is fine. The outcome goes to the transfer's listener, perhaps before the
+  /// call returns. Send and receive to oneself work.
   virtual void send(int peer, Tag tag, std::span<const std::byte> data, Transfer& transfer) = 0;
   virtual void receive(int peer, Tag tag, std::span<std::byte> data, Transfer& transfer) = 0;
 

@@ -75,7 +75,7 @@ std::string_view OneShot::algorithm(const Request& request) const {
 
 OrderedCall OneShot::call_of(const Request& request) const {
   return {std::uint64_t{communicator_.id()} << kSetShift | (request.sequence + 1),
-          what_of(request.kind, request.type, request.op, request.root, request.count)};
+          what_of(request)};
 }
 
 Board::Slot& OneShot::slot_of(std::size_t rank) const {
@@ -108,7 +108,7 @@ void OneShot::begin(const Request& request) {
   if (is_trade_) {
     call_ = call_of(request);
     busy_ = true;
-    return pair_.begin({request.input, request.bytes()}, request.sequence);
+    return pair_.begin({request.input, request.bytes()}, request.sequence, call_.what);
   }
   ++exchange_;
   previous_ = call_;

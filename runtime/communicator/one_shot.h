@@ -89,6 +89,10 @@ class OneShot {
   /// What a request is carried by: "one_shot", "two_shot", or the name of the schedule that does
   /// what a trade does.
   std::string_view algorithm(const Request& request) const;
+  /// What all ranks must take a request for.
+  static std::uint64_t what_of(const Request& request) {
+    return kolo::what_of(request.kind, request.type, request.op, request.root, request.count);
+  }
   /// One has begun and is not done.
   bool busy() const { return busy_; }
 

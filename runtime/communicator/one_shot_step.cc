@@ -11,9 +11,6 @@
 namespace kolo {
 namespace {
 
-constexpr const char* kAdvice =
-    "every rank must make the same ordered calls in the same order, with the same arguments";
-
 /// What the rank of a board has announced last; nothing while it does so.
 std::optional<OrderedCall> announced_on(const Board& board) {
   const std::uint64_t number = board.announced.load(std::memory_order_acquire);
@@ -35,9 +32,9 @@ std::optional<OrderedCall> call_in(const Board::Slot& slot) {
 }  // namespace
 
 Error OneShot::mismatch(const OrderedCall& call, std::size_t rank, std::uint64_t what) const {
-  return KOLO_ERROR(kMismatch, "rank {} calls {} where rank {} calls {}{}: {}",
-                    communicator_.world().rank(), to_text(call.what), communicator_.ranks()[rank],
-                    to_text(what), communicator_.suffix(), kAdvice);
+  return KOLO_ERROR(kMismatch, "{}",
+                    clash_text(communicator_.world().rank(), call.what, communicator_.ranks()[rank],
+                               what, communicator_.suffix()));
 }
 
 /// A rank whose flag does not come may be in another call, with a flag or without.
@@ -52,7 +49,7 @@ Status OneShot::check_waited_for(std::size_t rank) const {
   return KOLO_ERROR(kMismatch, "rank {} calls {}, which rank {} has passed and calls {}{}: {}",
                     communicator_.world().rank(), to_text(awaited().what),
                     communicator_.ranks()[rank], to_text(other->what), communicator_.suffix(),
-                    kAdvice);
+                    kSameCallsAdvice);
 }
 
 OrderedCall OneShot::announce(const Request& request) {

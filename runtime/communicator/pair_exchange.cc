@@ -8,7 +8,8 @@
 
 namespace kolo {
 
-void PairExchange::begin(std::span<const std::byte> input, std::uint64_t sequence) {
+void PairExchange::begin(std::span<const std::byte> input, std::uint64_t sequence,
+                         std::uint64_t call) {
   KOLO_CHECK(pending_ == 0 && communicator_.size() == 2);
   KOLO_CHECK(!input.empty() && input.size() <= kLargest);
   bytes_ = input.size();
@@ -17,7 +18,7 @@ void PairExchange::begin(std::span<const std::byte> input, std::uint64_t sequenc
   send_ = Transfer(*this, 0);
   receive_ = Transfer(*this, 1);
   pending_ = 2;
-  const Tag tag{communicator_.tag_space(Door::kOrdered), 0, sequence};
+  const Tag tag{communicator_.tag_space(Door::kOrdered), 0, sequence, call};
   transport_.receive(partner(), tag, std::span(other_).first(bytes_), receive_);
   transport_.send(partner(), tag, std::span(own_).first(bytes_), send_);
 }

@@ -29,9 +29,9 @@ class PairExchange final : public TransferListener {
   PairExchange(const Communicator& communicator, Transport& transport)
       : communicator_(communicator), transport_(transport) {}
 
-  /// Copies the input, posts the receive and sends. Preconditions: two ranks, 0 < bytes <=
-  /// kLargest, and the last one is done.
-  void begin(std::span<const std::byte> input, std::uint64_t sequence);
+  /// Copies the input, posts the receive and sends. `call`: as of Tag. Preconditions: two ranks, 0
+  /// < bytes <= kLargest, and the last one is done.
+  void begin(std::span<const std::byte> input, std::uint64_t sequence, std::uint64_t call);
   /// Both vectors are here and the own one has left, or status() says what failed.
   bool done() const { return pending_ == 0 || !status_.ok(); }
   const Status& status() const { return status_; }

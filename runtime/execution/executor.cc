@@ -83,7 +83,7 @@ Executor::Executor(Transport& transport, const Device& device, Timeline* timelin
 
 void Executor::start(std::shared_ptr<const Schedule> schedule, MemoryBinding binding,
                      std::uint32_t communicator, std::uint64_t operation,
-                     std::span<const int> ranks) {
+                     std::span<const int> ranks, std::uint64_t call) {
   KOLO_CHECK(done());
   KOLO_CHECK(ranks.size() == static_cast<std::size_t>(schedule->size));
   if (schedule != schedule_) {
@@ -92,7 +92,7 @@ void Executor::start(std::shared_ptr<const Schedule> schedule, MemoryBinding bin
   }
   binding_ = std::move(binding);
   binding_.peers.resize(std::max(binding_.peers.size(), binding_.mapped.windows.size()));
-  tag_ = {.communicator = communicator, .step = 0, .operation = operation};
+  tag_ = {.communicator = communicator, .step = 0, .operation = operation, .call = call};
   ranks_.assign(ranks.begin(), ranks.end());
   status_ = {};
   pending_transfers_ = 0;

@@ -24,9 +24,11 @@ class Executor final : public TransferListener {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  /// Begins. `ranks[i]` is the transport rank of the communicator's rank i. Precondition: done().
+  /// Begins. `ranks[i]` is the transport rank of the communicator's rank i; `call`: as of Tag.
+  /// Precondition: done().
   void start(std::shared_ptr<const Schedule> schedule, MemoryBinding binding,
-             std::uint32_t communicator, std::uint64_t operation, std::span<const int> ranks);
+             std::uint32_t communicator, std::uint64_t operation, std::span<const int> ranks,
+             std::uint64_t call = 0);
 
   /// Runs every step that is ready, up to a bounded amount of local work, so that one large
   /// operation does not starve the others; true if anything was done. Transfers complete from

@@ -1,7 +1,13 @@
 // Conformance: tagged transfers.
 #include "tests/transport/transport_conformance.h"
 
+#include "runtime/base/ordered_call.h"
+
 #include <gmock/gmock.h>
+
+#include <array>
+#include <functional>
+#include <string>
 
 namespace kolo::test {
 namespace {
@@ -102,38 +108,61 @@ TEST_P(TransportConformance, TagsThatDifferInOneFieldDoNotMatch) {
   });
 }
 
+/// A receive of rank 1 of `excess` more bytes than rank 0 sends, and of `calls` by rank.
+void meet_unequal(ConformanceRank& self, std::size_t excess, std::array<std::uint64_t, 2> calls,
+                  const std::function<void(const std::string& text, std::size_t size)>& check) {
+  for (const std::size_t size : {std::size_t{100}, 64 * kKiB, 1024 * kKiB}) {
+    for (const bool posted_first : {true, false}) {
+      Tag step = tag(posted_first ? 1 : 0, size);
+      step.call = calls[static_cast<std::size_t>(self.rank)];
+      if (self.rank == 0) {
+        self.meet();
+        const auto out = pattern(size, 1);
+        self.send(1, step, out);
+        EXPECT_TRUE(self.post(1, "sent").ok());
+        self.meet();
+        self.wait_for_all();
+        continue;
+      }
+      std::vector<std::byte> in(size + excess, std::byte{0x5a});
+      const std::vector<std::byte> untouched = in;
+      Transfer* received = posted_first ? &self.receive(0, step, in) : nullptr;
+      self.meet();
+      self.wait([&] { return !self.messages.empty(); }, "the sender announced its message");
+      self.messages.clear();
+      if (received == nullptr) received = &self.receive(0, step, in);
+      self.wait([&] { return received->state() != Transfer::State::kPending; }, "the mismatch");
+      EXPECT_EQ(received->state(), Transfer::State::kFailed);
+      EXPECT_EQ(received->status().error().code, ErrorCode::kMismatch);
+      check(received->status().error().message, size);
+      EXPECT_EQ(in, untouched);
+      self.meet();
+    }
+  }
+}
+
 TEST_P(TransportConformance, AnotherLengthFailsTheReceive) {
   run(2, [](ConformanceRank& self) {
-    for (const std::size_t size : {std::size_t{100}, 64 * kKiB, 1024 * kKiB}) {
-      for (const bool posted_first : {true, false}) {
-        const Tag step = tag(posted_first ? 1 : 0, size);
-        if (self.rank == 0) {
-          self.meet();
-          const auto out = pattern(size, 1);
-          self.send(1, step, out);
-          EXPECT_TRUE(self.post(1, "sent").ok());
-          self.meet();
-          self.wait_for_all();
-          continue;
-        }
-        std::vector<std::byte> in(size + 1, std::byte{0x5a});
-        const std::vector<std::byte> untouched = in;
-        Transfer* received = posted_first ? &self.receive(0, step, in) : nullptr;
-        self.meet();
-        self.wait([&] { return !self.messages.empty(); }, "the sender announced its message");
-        self.messages.clear();
-        if (received == nullptr) received = &self.receive(0, step, in);
-        self.wait([&] { return received->state() != Transfer::State::kPending; }, "the mismatch");
-        EXPECT_EQ(received->state(), Transfer::State::kFailed);
-        EXPECT_EQ(received->status().error().code, ErrorCode::kMismatch);
-        EXPECT_THAT(received->status().error().message,
-                    testing::AllOf(testing::HasSubstr(std::to_string(size)),
-                                   testing::HasSubstr(std::to_string(size + 1)),
-                                   testing::HasSubstr("rank 0")));
-        EXPECT_EQ(in, untouched);
-        self.meet();
-      }
-    }
+    meet_unequal(self, 1, {}, [](const std::string& text, std::size_t size) {
+      EXPECT_THAT(text, testing::AllOf(testing::HasSubstr(std::to_string(size)),
+                                       testing::HasSubstr(std::to_string(size + 1)),
+                                       testing::HasSubstr("rank 0")));
+    });
+  });
+}
+
+TEST_P(TransportConformance, AnotherCallFailsTheReceive) {
+  const auto call = [](ReduceOp op) {
+    return what_of(ExchangeKind::kAllreduce, DataType::kInt32, op, 0, 25);
+  };
+  run(2, [&](ConformanceRank& self) {
+    meet_unequal(self, 0, {call(ReduceOp::kSum), call(ReduceOp::kMax)},
+                 [](const std::string& text, std::size_t) {
+                   EXPECT_THAT(text,
+                               testing::StartsWith(
+                                   "rank 1 calls allreduce of 25 int32 by max where rank 0 calls "
+                                   "allreduce of 25 int32 by sum: "));
+                 });
   });
 }
 

@@ -2,6 +2,7 @@
 #include "transport/loopback/loopback_transport.h"
 
 #include "runtime/base/check.h"
+#include "transport/mismatch.h"
 #include "transport/wait.h"
 
 #include <algorithm>
@@ -12,13 +13,6 @@ namespace kolo {
 namespace {
 
 constexpr std::size_t kLargestMessage = 1024 * 1024;
-
-Error length_mismatch(int rank, int peer, std::size_t sent, std::size_t expected) {
-  return KOLO_ERROR(kMismatch,
-                    "rank {} expected {} bytes from rank {}, which sent {}: the two ranks run "
-                    "different schedules",
-                    rank, expected, peer, sent);
-}
 
 }  // namespace
 
@@ -155,36 +149,37 @@ void LoopbackTransport::receive(int peer, Tag tag, std::span<std::byte> data, Tr
     transfer.finish(std::move(status));
     return;
   }
-  const PostedReceive receive{.data = data, .transfer = &transfer};
+  const PostedReceive receive{.data = data, .transfer = &transfer, .call = tag.call};
   const std::optional<Arrival> arrival = matcher_.post({.peer = peer, .tag = tag}, receive);
   if (!arrival) return;
   if (arrival->offer != nullptr) {
-    copy_offer(peer, receive, arrival->offer);
+    copy_offer(peer, receive, arrival->call, arrival->offer);
   } else {
-    copy_eager(peer, receive, arrival->bytes);
+    copy_eager(peer, receive, arrival->call, arrival->bytes);
   }
 }
 
-void LoopbackTransport::copy_eager(int peer, const PostedReceive& receive,
+void LoopbackTransport::copy_eager(int peer, const PostedReceive& receive, std::uint64_t call,
                                    std::span<const std::byte> bytes) {
-  if (bytes.size() != receive.data.size()) {
-    receive.transfer->finish(length_mismatch(rank_, peer, bytes.size(), receive.data.size()));
-    return;
-  }
+  const TransferEnd own{rank_, receive.data.size(), receive.call};
+  const TransferEnd sent{peer, bytes.size(), call};
+  if (!fit(own, sent)) return receive.transfer->finish(mismatch(own, sent));
   if (!bytes.empty()) std::memcpy(receive.data.data(), bytes.data(), bytes.size());
   receive.transfer->finish(Status());
 }
 
-void LoopbackTransport::copy_offer(int peer, const PostedReceive& receive,
+void LoopbackTransport::copy_offer(int peer, const PostedReceive& receive, std::uint64_t call,
                                    const std::shared_ptr<LoopbackOffer>& offer) {
+  const TransferEnd own{rank_, receive.data.size(), receive.call};
+  const TransferEnd sent{peer, offer->data.size(), call};
   Status status;
   {
     const std::scoped_lock lock(offer->mutex);
     if (offer->withdrawn) {
       status = KOLO_ERROR(kPeerLost, "rank {}: rank {} failed or left before its message was read",
                           rank_, peer);
-    } else if (offer->data.size() != receive.data.size()) {
-      status = length_mismatch(rank_, peer, offer->data.size(), receive.data.size());
+    } else if (!fit(own, sent)) {
+      status = mismatch(own, sent);
     } else {
       std::memcpy(receive.data.data(), offer->data.data(), offer->data.size());
     }
@@ -217,16 +212,18 @@ void LoopbackTransport::handle(const LoopbackPacket& packet, std::span<const std
       return;
     case LoopbackPacket::Kind::kEager:
       if (const auto receive = matcher_.match(key)) {
-        copy_eager(packet.from, *receive, bytes);
+        copy_eager(packet.from, *receive, packet.tag.call, bytes);
       } else {
-        matcher_.keep(key, {.bytes = {bytes.begin(), bytes.end()}, .offer = nullptr});
+        matcher_.keep(
+            key,
+            {.bytes = {bytes.begin(), bytes.end()}, .offer = nullptr, .call = packet.tag.call});
       }
       return;
     case LoopbackPacket::Kind::kOffer:
       if (const auto receive = matcher_.match(key)) {
-        copy_offer(packet.from, *receive, packet.offer);
+        copy_offer(packet.from, *receive, packet.tag.call, packet.offer);
       } else {
-        matcher_.keep(key, {.bytes = {}, .offer = packet.offer});
+        matcher_.keep(key, {.bytes = {}, .offer = packet.offer, .call = packet.tag.call});
       }
       return;
     case LoopbackPacket::Kind::kTaken:

@@ -54,6 +54,7 @@ class LoopbackTransport final : public Transport {
   struct Arrival {
     std::vector<std::byte> bytes;          // of an eager one
     std::shared_ptr<LoopbackOffer> offer;  // of a large one
+    std::uint64_t call = 0;                // Tag::call
   };
   /// A large send that its receiver has not yet copied.
   struct PendingSend {
@@ -65,8 +66,9 @@ class LoopbackTransport final : public Transport {
   Status check_peer(int peer) const;
   Status delivered(int peer, LoopbackHub::Delivery delivery) const;
   void handle(const LoopbackPacket& packet, std::span<const std::byte> bytes);
-  void copy_eager(int peer, const PostedReceive& receive, std::span<const std::byte> bytes);
-  void copy_offer(int peer, const PostedReceive& receive,
+  void copy_eager(int peer, const PostedReceive& receive, std::uint64_t call,
+                  std::span<const std::byte> bytes);
+  void copy_offer(int peer, const PostedReceive& receive, std::uint64_t call,
                   const std::shared_ptr<LoopbackOffer>& offer);
   PendingSend take_pending(std::size_t slot);
   void withdraw_offers();

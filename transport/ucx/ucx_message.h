@@ -34,6 +34,7 @@ struct UcxArrival {
 
   Kind kind = Kind::kCopied;
   std::size_t length = 0;
+  std::uint64_t call = 0;            ///< Tag::call
   std::vector<std::byte> copy = {};  ///< kCopied
   void* descriptor = nullptr;        ///< kEagerDescriptor: the data; kRendezvous
   const std::byte* local = nullptr;  ///< kLocal: sent by this rank to itself, still its memory

@@ -45,6 +45,7 @@ ucs_status_t UcxTransport::accept(UcxStream stream, const UcxHeader& header, voi
       links_[static_cast<std::size_t>(peer)].sequences[static_cast<std::size_t>(stream)];
   if (header.sequence != sequence.next_delivered) {
     auto [arrival, status] = keep(data, length, attributes);
+    arrival.call = header.tag.call;
     sequence.early.emplace(header.sequence, Early{header.tag, std::move(arrival)});
     return status;
   }
@@ -58,8 +59,9 @@ ucs_status_t UcxTransport::accept(UcxStream stream, const UcxHeader& header, voi
   if (stream == UcxStream::kControl) {
     listener_->on_message(peer, bytes);
   } else if (const auto receive = matcher_.match(key)) {
-    if (length != receive->data.size()) {
-      receive->transfer->finish(length_mismatch(peer, length, receive->data.size()));
+    const TransferEnd sent{peer, length, header.tag.call};
+    if (!fit(end_of(*receive), sent)) {
+      receive->transfer->finish(mismatch(end_of(*receive), sent));
     } else if (rendezvous) {
       pull(peer, *receive, data);
       result = UCS_INPROGRESS;
@@ -69,6 +71,7 @@ ucs_status_t UcxTransport::accept(UcxStream stream, const UcxHeader& header, voi
     }
   } else {
     auto [arrival, status] = keep(data, length, attributes);
+    arrival.call = header.tag.call;
     matcher_.keep(key, std::move(arrival));
     result = status;
   }
@@ -116,27 +119,21 @@ void UcxTransport::deliver(UcxStream stream, int peer, Early early) {
   }
 }
 
-Error UcxTransport::length_mismatch(int peer, std::size_t sent, std::size_t expected) const {
-  return KOLO_ERROR(kMismatch,
-                    "rank {} expected {} bytes from rank {}, which sent {}: the two ranks run "
-                    "different schedules",
-                    rank_, expected, peer, sent);
-}
-
 void UcxTransport::receive(int peer, Tag tag, std::span<std::byte> data, Transfer& transfer) {
   transfer.start();
   if (Status status = check_peer(peer); !status.ok()) {
     transfer.finish(std::move(status));
     return;
   }
-  const PostedReceive receive{.data = data, .transfer = &transfer};
+  const PostedReceive receive{.data = data, .transfer = &transfer, .call = tag.call};
   if (auto arrival = matcher_.post({.peer = peer, .tag = tag}, receive)) {
     consume(peer, receive, *std::move(arrival));
   }
 }
 
 void UcxTransport::consume(int peer, const PostedReceive& receive, UcxArrival arrival) {
-  const bool fits = arrival.length == receive.data.size();
+  const TransferEnd sent{peer, arrival.length, arrival.call};
+  const bool fits = fit(end_of(receive), sent);
   const auto fill = [&](const void* from) {
     if (fits && arrival.length != 0) std::memcpy(receive.data.data(), from, arrival.length);
   };
@@ -160,8 +157,7 @@ void UcxTransport::consume(int peer, const PostedReceive& receive, UcxArrival ar
       break;
   }
   release(arrival);
-  receive.transfer->finish(fits ? Status()
-                                : length_mismatch(peer, arrival.length, receive.data.size()));
+  receive.transfer->finish(fits ? Status() : mismatch(end_of(receive), sent));
 }
 
 void UcxTransport::pull(int peer, const PostedReceive& receive, void* descriptor) {

@@ -204,6 +204,7 @@ void UcxTransport::send_to_self(Tag tag, std::span<const std::byte> data, Transf
   const MessageKey key{.peer = rank_, .tag = tag};
   UcxArrival arrival{.kind = UcxArrival::Kind::kLocal,
                      .length = data.size(),
+                     .call = tag.call,
                      .local = data.data(),
                      .local_send = &transfer};
   ++sends_pending_;

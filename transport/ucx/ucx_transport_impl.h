@@ -9,6 +9,7 @@
 #pragma once
 
 #include "transport/message_matcher.h"
+#include "transport/mismatch.h"
 #include "transport/transport.h"
 #include "transport/ucx/ucx_context.h"
 #include "transport/ucx/ucx_message.h"
@@ -94,7 +95,9 @@ class UcxTransport final : public Transport {
   void consume(int peer, const PostedReceive& receive, UcxArrival arrival);
   void pull(int peer, const PostedReceive& receive, void* descriptor);
   void release(const UcxArrival& arrival);
-  Error length_mismatch(int peer, std::size_t sent, std::size_t expected) const;
+  TransferEnd end_of(const PostedReceive& receive) const {
+    return {rank_, receive.data.size(), receive.call};
+  }
   static void on_pulled(void* request, ucs_status_t status, std::size_t length, void* user_data);
 
   // ucx_failure.cc

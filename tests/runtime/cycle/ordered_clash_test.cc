@@ -91,5 +91,46 @@ TEST_P(OrderedClash, NamesBothCallsAtOnce) {
   EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
 }
 
+/// Calls of one length and one way through the ranks, which nothing but what they say tells apart.
+TEST(OrderedClashOverHosts, EqualLengthsAreToldApart) {
+  constexpr int kRanks = 3;
+  struct Pair {
+    OrderedArguments of_rank_1;
+    OrderedArguments of_others;
+  };
+  const OrderedArguments sum{.count = 60'000};
+  OrderedArguments most = sum;
+  most.type = DataType::kInt32;
+  most.op = ReduceOp::kMax;
+  const auto as = [](OperationKind kind, OrderedArguments call) {
+    call.kind = kind;
+    return call;
+  };
+  for (const Pair& pair :
+       {Pair{most, sum},
+        Pair{as(OperationKind::kReduceScatter, most), as(OperationKind::kReduceScatter, sum)},
+        Pair{as(OperationKind::kBroadcast, most), as(OperationKind::kBroadcast, sum)},
+        Pair{as(OperationKind::kAllgather, most), as(OperationKind::kAllgather, sum)}}) {
+    LocalWorldOptions options;
+    options.hosts = {0, 1, 2};
+    run_local_world(
+        kRanks,
+        [&](int rank, Runtime& runtime) {
+          std::vector<float> input(kRanks * 60'000, 1);
+          std::vector<float> output(input.size());
+          OrderedArguments call = rank == 1 ? pair.of_rank_1 : pair.of_others;
+          call.input = reinterpret_cast<const std::byte*>(input.data());
+          call.output = reinterpret_cast<std::byte*>(output.data());
+          Status status = runtime.call_ordered(call);
+          if (status.ok()) status = runtime.call_ordered({.kind = OperationKind::kBarrier});
+          ASSERT_FALSE(status.ok());
+          EXPECT_THAT(status.error().message, testing::HasSubstr("float32"));
+          EXPECT_THAT(status.error().message, testing::HasSubstr("int32"));
+          EXPECT_THAT(status.error().message, testing::HasSubstr("in the same order"));
+        },
+        options);
+  }
+}
+
 }  // namespace
 }  // namespace kolo::test

@@ -146,9 +146,41 @@ TEST(PairExchange, OtherSizesAreRefused) {
         const Status status = runtime.allreduce_ordered(data, data, rank == 0 ? 4 : 8,
                                                         DataType::kFloat32, ReduceOp::kSum);
         ASSERT_FALSE(status.ok());
-        EXPECT_THAT(status.error().message, testing::HasSubstr("different schedules"));
+        EXPECT_THAT(status.error().message, testing::HasSubstr("allreduce of 4 float32 by sum"));
+        EXPECT_THAT(status.error().message, testing::HasSubstr("allreduce of 8 float32 by sum"));
       },
       two_hosts());
+}
+
+/// Rank 0 trades; rank 1 does, too, or comes with an operation.
+TEST(PairExchange, OtherCallsOfTheSameLengthAreRefused) {
+  for (const bool trades : {true, false}) {
+    run_local_world(
+        2,
+        [&](int rank, Runtime& runtime) {
+          const Bytes input(64);
+          Bytes output(64);
+          Status status;
+          if (rank == 0) {
+            status = runtime.allreduce_ordered(input.data(), output.data(), 16, DataType::kFloat32,
+                                               ReduceOp::kSum);
+          } else if (trades) {
+            status = runtime.allreduce_ordered(input.data(), output.data(), 16, DataType::kInt32,
+                                               ReduceOp::kMax);
+          } else {
+            const auto work =
+                runtime.submit_ordered(ordered(input, output, DataType::kInt32, ReduceOp::kMax));
+            ASSERT_TRUE(work.ok());
+            status = (*work)->wait();
+          }
+          ASSERT_FALSE(status.ok());
+          EXPECT_EQ(status.error().code, ErrorCode::kMismatch);
+          const std::string& text = status.error().message;
+          EXPECT_THAT(text, testing::HasSubstr("rank 0 calls allreduce of 16 float32 by sum"));
+          EXPECT_THAT(text, testing::HasSubstr("rank 1 calls allreduce of 16 int32 by max"));
+        },
+        two_hosts());
+  }
 }
 
 TEST(PairExchange, AMessageThatFailsFailsTheCallAndAllThatFollow) {

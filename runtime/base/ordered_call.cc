@@ -1,5 +1,4 @@
-// What calls are on a board, and how messages name them. Called by OneShot; pure.
-#include "runtime/communicator/board.h"
+#include "runtime/base/ordered_call.h"
 
 #include <fmt/format.h>
 
@@ -59,6 +58,12 @@ std::string to_text(std::uint64_t what) {
     text +=
         fmt::format(" by {}", to_string(static_cast<ReduceOp>(what >> kOpShift & mask(kOpBits))));
   return text;
+}
+
+std::string clash_text(int rank, std::uint64_t what, int other, std::uint64_t others,
+                       std::string_view suffix) {
+  return fmt::format("rank {} calls {} where rank {} calls {}{}: {}", rank, to_text(what), other,
+                     to_text(others), suffix, kSameCallsAdvice);
 }
 
 }  // namespace kolo
