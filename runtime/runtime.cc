@@ -209,6 +209,7 @@ RuntimeInfo Runtime::info() const {
   const OneShot& one_shot = groups_.world().one_shot;
   info.one_shot_bytes = one_shot.largest_one_shot();
   info.two_shot_bytes = one_shot.largest_allreduce();
+  info.traded_bytes = one_shot.largest_trade();
   const auto info_of = [](const LinkCost& link) {
     const double rate = link.us_per_byte > 0 ? 1e-3 / link.us_per_byte : 0;
     return LinkInfo{

@@ -69,7 +69,7 @@ bool OneShot::is_two_shot(const Request& request) const {
 }
 
 std::string_view OneShot::algorithm(const Request& request) const {
-  if (boards_.empty()) return "allreduce_recursive_doubling";
+  if (boards_.empty()) return "pair_exchange";
   return is_two_shot(request) ? "two_shot" : "one_shot";
 }
 

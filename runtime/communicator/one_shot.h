@@ -86,8 +86,9 @@ class OneShot {
   /// none.
   std::size_t largest_one_shot() const { return allreduces_ ? largest_one_shot_ : 0; }
   std::size_t largest_allreduce() const { return allreduces_ ? largest_ : 0; }
-  /// What a request is carried by: "one_shot", "two_shot", or the name of the schedule that does
-  /// what a trade does.
+  /// Bytes of the largest that two ranks trade; 0 where they do not.
+  std::size_t largest_trade() const { return trades_ ? PairExchange::kLargest : 0; }
+  /// What a request is carried by: "one_shot", "two_shot", or "pair_exchange", a trade.
   std::string_view algorithm(const Request& request) const;
   /// What all ranks must take a request for.
   static std::uint64_t what_of(const Request& request) {

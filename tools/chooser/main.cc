@@ -73,6 +73,7 @@ bool is_possible(const Contender& contender) {
 
 std::string chosen_at(const RuntimeInfo& info, std::uint64_t bytes) {
   if (bytes <= info.two_shot_bytes) return bytes <= info.one_shot_bytes ? "one_shot" : "two_shot";
+  if (bytes <= info.traded_bytes) return "pair_exchange";
   std::string name;
   for (const auto& from : info.allreduces)
     if (from.from_bytes <= bytes) name = from.algorithm;

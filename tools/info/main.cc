@@ -77,6 +77,7 @@ nlohmann::json job_json() {
           {"arena_bytes", info.arena_bytes},
           {"one_shot_bytes", info.one_shot_bytes},
           {"two_shot_bytes", info.two_shot_bytes},
+          {"traded_bytes", info.traded_bytes},
           {"inside", to_json(info.inside)},
           {"across", to_json(info.across)},
           {"allreduce", std::move(choices)}};
@@ -123,6 +124,9 @@ void print_job(const nlohmann::json& job) {
                size_text(job["one_shot_bytes"].get<std::uint64_t>()),
                size_text(job["two_shot_bytes"].get<std::uint64_t>()));
   }
+  if (const auto traded = job["traded_bytes"].get<std::uint64_t>(); traded > 0)
+    fmt::print("pair exchange    ordered all-reduces of up to {}, a message each way\n",
+               size_text(traded));
   fmt::print("inside a host    {}\n", link_text(job["inside"]));
   fmt::print("between hosts    {}\n", link_text(job["across"]));
   for (const auto& choice : job["allreduce"])

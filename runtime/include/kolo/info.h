@@ -33,8 +33,11 @@ struct RuntimeInfo {
   std::size_t device_arena_bytes = 0;
   std::size_t one_shot_bytes = 0;  ///< up to which ordered all-reduces take the one-shot exchange
   std::size_t two_shot_bytes = 0;  ///< and up to which the two-shot exchange
-  LinkInfo inside;                 ///< between ranks of one host
-  LinkInfo across;                 ///< between hosts
+  /// Up to which two ranks without shared memory trade them, a message each way: then these are
+  /// none of `allreduces`.
+  std::size_t traded_bytes = 0;
+  LinkInfo inside;                          ///< between ranks of one host
+  LinkInfo across;                          ///< between hosts
   std::vector<AllreduceChoice> allreduces;  ///< of the world, from 0 bytes on
 };
 

@@ -98,6 +98,7 @@ TEST(PairExchange, TradesUpToItsLargestUnlessAnAlgorithmIsForced) {
     run_local_world(
         2,
         [&](int, Runtime& runtime) {
+          EXPECT_EQ(runtime.info().traded_bytes, forced ? 0 : kMost);
           std::vector<float> values(kMost / sizeof(float), 1);
           auto* const data = reinterpret_cast<std::byte*>(values.data());
           const auto count = static_cast<std::int64_t>(values.size());
