@@ -140,10 +140,11 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   const std::chrono::seconds timeout(config.init_timeout_s);
   const std::string level = config.log_level;
   KOLO_ASSIGN(std::string secret, secret_or_file(config.secret, config.secret_file));
-  MeetingParts meeting{.secret = std::move(secret),
-                       .number = static_cast<int>(g.bootstraps.size()) + 1,
-                       .mpi_communicator = options.mpi_comm,
-                       .log = &log};
+  MeetingParts meeting{
+      .secret = std::move(secret),
+      .number = static_cast<int>(g.bootstraps.size()) + 1,
+      .mpi_communicator = options.mpi_comm,
+      .warn = [level](const std::string& line) { Log(level).warning("{}", line); }};
   if (options.store) meeting.store = adapt_store(options.store, options.group_name);
   KOLO_ASSIGN(auto bootstrap, meet(way, std::move(meeting), environment, Deadline::after(timeout)));
   Bootstrap& way_in = *bootstrap;

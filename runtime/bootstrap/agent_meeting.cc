@@ -43,7 +43,8 @@ Result<Place> parse_place(std::string_view text) {
 
 /// Rank 0's.
 Result<AgentMeeting> publish(AgentStore& agent, const Endpoint& master, const std::string& key,
-                             const Member& me, const std::string& secret, Deadline deadline) {
+                             const Member& me, const std::string& secret,
+                             std::function<void(const std::string&)> warn, Deadline deadline) {
   Place place;
   // On the agent's host, its name; elsewhere, what others reach as they reach the agent.
   place.endpoint.host = is_loopback({agent.own_address(), 0}) ? master.host : agent.own_address();
@@ -54,6 +55,7 @@ Result<AgentMeeting> publish(AgentStore& agent, const Endpoint& master, const st
                                                      .size = me.size,
                                                      .size_by = "rank 0",
                                                      .secret = proof,
+                                                     .warn = std::move(warn),
                                                      .keeps_listening = false}));
   place.endpoint.port = meeting.server->port();
   KOLO_TRY(agent.set(key, to_text(place), deadline));
@@ -74,8 +76,10 @@ Error nobody_published(const Error& why, const Endpoint& master, const Member& m
 
 Result<AgentMeeting> meet_by_agent(AgentStore& agent, const Endpoint& master,
                                    const std::string& key, const Member& me,
-                                   const std::string& secret, Deadline deadline) {
-  if (me.rank == 0) return publish(agent, master, key, me, secret, deadline);
+                                   const std::string& secret,
+                                   std::function<void(const std::string&)> warn,
+                                   Deadline deadline) {
+  if (me.rank == 0) return publish(agent, master, key, me, secret, std::move(warn), deadline);
   for (;;) {
     const auto text = agent.get(key, deadline);
     if (!text.ok()) return nobody_published(text.error(), master, me);

@@ -7,6 +7,7 @@
 #include "runtime/bootstrap/tcp_store.h"
 #include "runtime/bootstrap/tcp_store_server.h"
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -20,9 +21,10 @@ struct AgentMeeting {
 /// Collective. `master` is the agent's place as this rank was told it, `key` where rank 0
 /// publishes. Without a secret of the user's, rank 0 makes one and publishes it, too. kTimeout,
 /// naming the agent, if rank 0 publishes nothing, or nothing that answers; else as
-/// TcpStore::join().
+/// TcpStore::join(). `warn`: as TcpStoreServer::Options has it.
 Result<AgentMeeting> meet_by_agent(AgentStore& agent, const Endpoint& master,
                                    const std::string& key, const Member& me,
-                                   const std::string& secret, Deadline deadline);
+                                   const std::string& secret,
+                                   std::function<void(const std::string&)> warn, Deadline deadline);
 
 }  // namespace kolo

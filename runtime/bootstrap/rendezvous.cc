@@ -43,7 +43,12 @@ class StoreMeeting final : public Bootstrap {
   int size() const override { return exchange_.size(); }
   Result<std::vector<std::string>> exchange(std::string_view phase, std::string blob,
                                             Deadline deadline) override {
-    return exchange_.exchange(phase, std::move(blob), deadline);
+    auto all = exchange_.exchange(phase, std::move(blob), deadline);
+    const std::string warnings = server_ && !all.ok() ? server_->warnings() : std::string();
+    if (warnings.empty()) return all;
+    Error error = all.error();
+    error.message += "; " + warnings;
+    return error;
   }
 
   void leave(bool met, Deadline deadline) override {
@@ -78,15 +83,16 @@ Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const WayIn& way, const Meeting
   if (way.agent) {
     auto agent = AgentStore::connect(*way.agent, Deadline::after(deadline.remaining(kAgentTime)));
     if (agent.ok()) {
-      KOLO_ASSIGN(AgentMeeting meeting, meet_by_agent(*agent, *way.agent, way.agent_key,
-                                                      describe(way), parts.secret, deadline));
+      KOLO_ASSIGN(AgentMeeting meeting,
+                  meet_by_agent(*agent, *way.agent, way.agent_key, describe(way), parts.secret,
+                                parts.warn, deadline));
       return over(std::move(meeting.server), std::move(meeting.store));
     }
-    if (parts.log) {
-      parts.log->warning(
+    if (parts.warn) {
+      parts.warn(fmt::format(
           "rank {}: torchrun's agent at {} does not answer as expected ({}), so the ranks meet at "
           "the next port, {}, which must be free and open on that host",
-          way.rank, to_text(*way.agent), agent.error().message, way.endpoint.port);
+          way.rank, to_text(*way.agent), agent.error().message, way.endpoint.port));
     }
   }
   std::unique_ptr<TcpStoreServer> server;
@@ -96,6 +102,7 @@ Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const WayIn& way, const Meeting
     options.size = way.size;
     options.size_by = "rank 0";
     options.secret = parts.secret;
+    options.warn = parts.warn;
     options.keeps_listening = false;
     KOLO_ASSIGN(server, TcpStoreServer::start(std::move(options)));
   }

@@ -2,11 +2,11 @@
 // exchange what they need. Used by the thread that calls init.
 #pragma once
 
-#include "runtime/base/log.h"
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/bootstrap/store.h"
 #include "runtime/bootstrap/way_in.h"
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -21,7 +21,8 @@ struct MeetingParts {
   int number = 1;
   const void* mpi_communicator = nullptr;  ///< as for make_mpi_bootstrap()
   std::unique_ptr<Store> store = nullptr;  ///< of Meeting::kStore
-  const Log* log = nullptr;                ///< for warnings
+  /// For lines that warn; any thread, until the Bootstrap is gone.
+  std::function<void(const std::string& line)> warn = nullptr;
 };
 
 /// Collective, unless it is a world of one. Over TCP, rank 0 serves the store unless its launcher

@@ -205,17 +205,24 @@ Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline)
   }
 }
 
-Result<std::string> local_address(int fd) {
-  sockaddr_storage here = {};
-  socklen_t length = sizeof here;
+namespace {
+/// By getsockname() or getpeername().
+Result<std::string> address_by(int (*get)(int, sockaddr*, socklen_t*), int fd) {
+  sockaddr_storage place = {};
+  socklen_t length = sizeof place;
   std::array<char, NI_MAXHOST> text = {};
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&here), &length) != 0 ||
-      ::getnameinfo(reinterpret_cast<sockaddr*>(&here), length, text.data(), text.size(), nullptr,
+  if (get(fd, reinterpret_cast<sockaddr*>(&place), &length) != 0 ||
+      ::getnameinfo(reinterpret_cast<sockaddr*>(&place), length, text.data(), text.size(), nullptr,
                     0, NI_NUMERICHOST) != 0) {
     return KOLO_ERROR(kPeerLost, "the connection has no address");
   }
   return std::string(text.data());
 }
+}  // namespace
+
+Result<std::string> local_address(int fd) { return address_by(&::getsockname, fd); }
+
+Result<std::string> remote_address(int fd) { return address_by(&::getpeername, fd); }
 
 Status send_all(int fd, std::string_view bytes, Deadline deadline) {
   while (!bytes.empty()) {

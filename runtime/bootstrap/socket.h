@@ -41,8 +41,9 @@ Result<Listener> listen_at(const Endpoint& endpoint);
 /// refusal; kInvalidArgument for a name that nobody knows.
 Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline);
 
-/// The address of this end of a connection.
+/// The address of this end of a connection, and of the other one; without the port.
 Result<std::string> local_address(int fd);
+Result<std::string> remote_address(int fd);
 
 /// The whole of `bytes`; kTimeout, or kPeerLost when the connection ends. The socket may be a
 /// blocking one.

@@ -3,6 +3,7 @@
 #include "runtime/base/check.h"
 
 #include <fcntl.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -26,6 +27,8 @@ constexpr seconds kHelloTime(20);
 constexpr seconds kLinger(1);
 // Of a server without descriptors for more connections, until it looks again.
 constexpr milliseconds kBreath(100);
+// Of strangers that are told of.
+constexpr std::size_t kMostWarnings = 8;
 // Read from one connection before others have their turn.
 constexpr int kChunksInTurn = 16;
 using Bytes = std::shared_ptr<const std::string>;
@@ -187,6 +190,7 @@ void TcpStoreServer::greet(Connection& connection, const Fields& hello) {
     return store_proof(options_.secret, role, connection.nonce, hello[0], member);
   };
   if (!equal_in_constant_time(hello[1], proof("client"))) {
+    warn_of(connection, *rank);
     return refuse(KOLO_ERROR(kInvalidArgument,
                              "rank {} ({}): the store knows another secret; give all processes of "
                              "a job the same KOLO_SECRET, and each job an address of its own",
@@ -200,6 +204,27 @@ void TcpStoreServer::greet(Connection& connection, const Fields& hello) {
   connection.rank = *rank;
   connection.meeting = *meeting;
   connection.send(to_frame({std::string(kOkReply), proof("server")}));
+}
+
+// What it says of itself is nothing but a claim: no text of it goes any further.
+void TcpStoreServer::warn_of(const Connection& connection, int claimed_rank) {
+  const auto address = remote_address(connection.fd.get());
+  std::string line =
+      fmt::format("somebody at {}, as rank {}, came with another secret (KOLO_SECRET)",
+                  address.ok() ? *address : "an address that is gone", claimed_rank);
+  {
+    const std::lock_guard lock(mutex_);
+    if (warnings_.size() >= kMostWarnings ||
+        std::find(warnings_.begin(), warnings_.end(), line) != warnings_.end())
+      return;
+    warnings_.push_back(line);
+  }
+  if (options_.warn) options_.warn(line);
+}
+
+std::string TcpStoreServer::warnings() const {
+  const std::lock_guard lock(mutex_);
+  return fmt::format("{}", fmt::join(warnings_, "; "));
 }
 
 Status TcpStoreServer::handle(Connection& connection, Fields request) {

@@ -8,12 +8,14 @@
 #include "runtime/bootstrap/store_meetings.h"
 
 #include <condition_variable>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace kolo {
 
@@ -24,6 +26,9 @@ class TcpStoreServer {
     int size = 0;                          ///< number of ranks; 0: as the first one says
     std::string size_by = "the launcher";  ///< who knows that number
     std::string secret;                    ///< what connections must prove to know; empty: nothing
+    /// Told of who comes with another secret, once of each address and rank; by the server's
+    /// thread.
+    std::function<void(const std::string& line)> warn = nullptr;
     bool keeps_listening = true; /**< for any number of meetings; false: for one, until every rank
                                       has come, so that the port is free for the next server */
   };
@@ -37,6 +42,8 @@ class TcpStoreServer {
   std::uint16_t port() const { return port_; }
   /// Returns when no rank is connected any more, or at the deadline.
   void wait_until_left(Deadline deadline);
+  /// All that was warned of, in one line; empty if nothing was. Any thread.
+  std::string warnings() const;
 
  private:
   struct Connection;
@@ -49,6 +56,7 @@ class TcpStoreServer {
   void receive(Connection& connection);
   void take_requests(Connection& connection);
   void greet(Connection& connection, const Fields& hello);
+  void warn_of(const Connection& connection, int claimed_rank);
   Status handle(Connection& connection, Fields request);
   void answer_waiting();
   void flush(Connection& connection);
@@ -64,8 +72,9 @@ class TcpStoreServer {
   std::map<std::pair<int, std::string>, std::shared_ptr<const std::string>> complete_;
   Deadline accepts_again_ = Deadline::at({});  ///< after a lack of descriptors
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
+  std::vector<std::string> warnings_;  ///< under the mutex
   bool stop_ = false;
   bool is_empty_ = true;
 

@@ -78,7 +78,7 @@ class Failures(unittest.TestCase):
         self.assertRegex(errors, r"rank 1 \(pid \d+ on kolohost1\): the store knows another secret; give all "
                                  "processes of a job the same KOLO_SECRET")
         self.assertRegex(errors, "1 of 2 ranks did not reach phase 'handshake' .*: 1; see whether they started, and "
-                                 "what they wrote")
+                                 r"what they wrote.*; somebody at [0-9.]+, as rank 1, came with another secret")
 
     def test_ranks_that_disagree_on_their_number(self):
         variables = torch_variables([0, 1])

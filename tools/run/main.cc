@@ -57,6 +57,7 @@ Result<std::unique_ptr<TcpStoreServer>> serve(Plan& plan) {
   store.endpoint = {plan.listen_host, static_cast<std::uint16_t>(plan.listen_port)};
   store.size = plan.job.size;
   store.secret = plan.job.secret;
+  store.warn = [](const std::string& line) { fmt::print(stderr, "kolo-run: {}\n", line); };
   return TcpStoreServer::start(std::move(store));
 }
 

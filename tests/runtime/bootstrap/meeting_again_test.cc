@@ -117,5 +117,29 @@ INSTANTIATE_TEST_SUITE_P(All, MeetingAgain,
                                            Way{"File", with_a_file}),
                          [](const auto& tested) { return std::string(tested.param.name); });
 
+TEST(Meeting, Rank0TellsWhoCameWithAnotherSecret) {
+  with_rank_0_serving([](WayIn way) {
+    const Environment nothing(Environment::Variables{});
+    way.size = 2;
+    std::vector<std::string> warnings;
+    const auto warn = [&](const std::string& line) { warnings.push_back(line); };
+    auto first = meet(way, {.secret = "a", .warn = warn}, nothing, later());
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    way.rank = 1;
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      EXPECT_THAT(meet(way, {.secret = "b"}, nothing, later()).error().message,
+                  HasSubstr("knows another secret"));
+    }
+    const auto all = (*first)->exchange("hello", "a", soon());
+    ASSERT_FALSE(all.ok());
+    const std::string line = "somebody at 127.0.0.1, as rank 1, came with another secret";
+    EXPECT_EQ(all.error().code, ErrorCode::kTimeout);
+    EXPECT_THAT(all.error().message, HasSubstr("in time: 1; "));
+    EXPECT_THAT(all.error().message, HasSubstr("; " + line));
+    (*first)->leave(false, later());
+    EXPECT_THAT(warnings, ::testing::ElementsAre(HasSubstr(line)));
+  });
+}
+
 }  // namespace
 }  // namespace kolo

@@ -148,6 +148,8 @@ TEST_F(TcpStoreTest, AnotherSecretIsRefused) {
     EXPECT_THAT(stranger.error().message, HasSubstr("KOLO_SECRET"));
   }
   EXPECT_NE(joined(0, 2), nullptr);
+  EXPECT_EQ(server_->warnings(),
+            "somebody at 127.0.0.1, as rank 0, came with another secret (KOLO_SECRET)");
 }
 
 TEST_F(TcpStoreTest, GarbageAndSilenceHarmNobody) {
