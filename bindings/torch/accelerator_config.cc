@@ -30,6 +30,13 @@ std::set<std::string> apply(const Settings& settings, AcceleratorConfig& config)
           take("gradient_accumulation_steps", config.gradient_accumulation_steps)};
 }
 
+/// As YAML has it: a quote is doubled.
+std::string in_single_quotes(const std::string& text) {
+  std::string quoted;
+  for (const char c : text) quoted += c == '\'' ? std::string("''") : std::string(1, c);
+  return quoted;
+}
+
 /// `taken` tells which arguments were flags of its own, or their values.
 AcceleratorConfig parse(int argc, const char* const* argv, std::vector<bool>& taken) {
   AcceleratorConfig nothing;
@@ -61,7 +68,7 @@ AcceleratorConfig parse(int argc, const char* const* argv, std::vector<bool>& ta
     if (key == "config_file") {
       config = AcceleratorConfig::from_file(*value);
     } else {
-      text += key + ": '" + *value + "'\n";
+      text += key + ": '" + in_single_quotes(*value) + "'\n";
     }
   }
   apply(Settings::from_text(text, "the command line"), config);

@@ -20,23 +20,70 @@ std::string trimmed(const std::string& text) {
 std::size_t comment_in(const std::string& line) {
   char quote = 0;
   for (std::size_t i = 0; i < line.size(); ++i) {
+    const bool after_blank = i == 0 || line[i - 1] == ' ' || line[i - 1] == '\t';
     if (quote != 0) {
-      if (line[i] == quote) quote = 0;
-    } else if (line[i] == '\'' || line[i] == '"') {
+      if (line[i] == '\'' && line.compare(i, 2, "''") == 0) {
+        ++i;
+      } else if (line[i] == quote) {
+        quote = 0;
+      }
+    } else if (after_blank && (line[i] == '\'' || line[i] == '"')) {
       quote = line[i];
-    } else if (line[i] == '#' && (i == 0 || line[i - 1] == ' ' || line[i - 1] == '\t')) {
+    } else if (after_blank && line[i] == '#') {
       return i;
     }
   }
   return line.size();
 }
 
-/// Without its quotes; an unclosed one is no value.
-bool unquote(std::string& text) {
-  if (text.empty() || (text.front() != '\'' && text.front() != '"')) return true;
-  if (text.size() < 2 || text.back() != text.front()) return false;
+/// Without its quotes; what is wrong with them, or nothing.
+std::string unquote(std::string& text) {
+  if (text.empty() || (text.front() != '\'' && text.front() != '"')) return {};
+  const char quote = text.front();
+  if (text.size() < 2 || text.back() != quote) return "a quote is not closed";
   text = text.substr(1, text.size() - 2);
-  return true;
+  if (quote == '"') {
+    if (text.find('\\') != std::string::npos)
+      return "backslashes between double quotes are not understood; use single quotes";
+    return text.find('"') == std::string::npos ? "" : "a quote is not closed";
+  }
+  // Between single quotes, two of them stand for one.
+  for (auto at = text.find('\''); at != std::string::npos; at = text.find('\'', at + 1)) {
+    if (text.compare(at, 2, "''") != 0) return "a quote is not closed";
+    text.erase(at, 1);
+  }
+  return {};
+}
+
+/// No value, as null is none.
+bool is_nothing(const std::string& value) {
+  if (value == "null" || value == "Null" || value == "NULL" || value == "~") return true;
+  const bool is_in_brackets = value.size() > 1 && ((value.front() == '[' && value.back() == ']') ||
+                                                   (value.front() == '{' && value.back() == '}'));
+  return is_in_brackets && trimmed(value.substr(1, value.size() - 2)).empty();
+}
+
+/// What YAML says by an unquoted value's first character that is not read here; or nothing.
+std::string unread_meaning(const std::string& value) {
+  switch (value.front()) {
+    case '[':
+      return "a list";
+    case '{':
+      return "a map in braces";
+    case '|':
+    case '>':
+      return "text of several lines";
+    case '&':
+    case '*':
+      return "an anchor or an alias";
+    case '!':
+      return "a tag";
+    case '%':
+    case '@':
+    case '`':
+      return "reserved in YAML";
+  }
+  return {};
 }
 
 struct Level {
@@ -63,17 +110,21 @@ Settings Settings::from_text(const std::string& text, const std::string& name) {
   std::string open;  // a key without a value, whose map may follow
   std::istringstream stream(text);
   std::string line;
+  bool has_begun = false;
   for (int number = 1; std::getline(stream, line); ++number) {
     const auto wrong = [&](const std::string& what) {
       raise(ErrorCode::kInvalidArgument, name + ", line " + std::to_string(number) + ": " + what);
     };
     line = line.substr(0, comment_in(line));
     const std::string content = trimmed(line);
+    if (content == "---" && has_begun) wrong("a second document begins; there may be one");
     if (content.empty() || content == "---" || content == "...") continue;
+    has_begun = true;
     const std::size_t indent = line.find_first_not_of(' ');
     if (line[indent] == '\t') wrong("a tab indents it; indent by spaces");
     if (content.starts_with("- ") || content == "-") {
-      wrong("lists are not understood; write one 'key: value' a line");
+      const std::string what = open.empty() ? "this" : "'" + levels.back().prefix + open + "'";
+      wrong(what + " is a list, which is not understood; write one 'key: value' a line");
     }
     if (indent > levels.back().indent && !open.empty()) {
       levels.push_back({indent, levels.back().prefix + open + "."});
@@ -88,14 +139,18 @@ Settings Settings::from_text(const std::string& text, const std::string& name) {
     }
     std::string key = trimmed(content.substr(0, colon));
     std::string value = trimmed(content.substr(colon + 1));
-    if (!unquote(key)) wrong("a quote is not closed");
+    if (const auto what = unquote(key); !what.empty()) wrong(what);
     if (value.empty()) {
       open = key;
       continue;
     }
-    if (value == "null" || value == "~") continue;
-    if (!unquote(value)) wrong("a quote is not closed");
+    if (is_nothing(value)) continue;
     key = levels.back().prefix + key;
+    if (const auto what = unread_meaning(value); !what.empty()) {
+      wrong("'" + key + "' is " + what +
+            ", which is not understood; if it is meant as text, quote " + "it");
+    }
+    if (const auto what = unquote(value); !what.empty()) wrong(what);
     if (settings.has(key)) wrong("'" + key + "' is there twice");
     settings.items_.emplace_back(key, value);
   }

@@ -48,6 +48,10 @@ optimizer:
       deep: yes
 after: off
 nothing: ~
+tpu_env: []
+deepspeed_config: { }
+plain: it's  # a comment
+quoted: 'it''s # none'
 )",
                                             "hyper.yaml");
   EXPECT_DOUBLE_EQ(settings.get<double>("lr"), 1e-3);
@@ -59,14 +63,27 @@ nothing: ~
   EXPECT_FALSE(settings.get<bool>("after"));
   EXPECT_FALSE(settings.has("nothing"));
   EXPECT_EQ(settings.get("nothing", 7), 7);
-  EXPECT_EQ(settings.items().size(), 7U);
+  EXPECT_FALSE(settings.has("tpu_env"));
+  EXPECT_FALSE(settings.has("deepspeed_config"));
+  EXPECT_EQ(settings.get<std::string>("plain"), "it's");
+  EXPECT_EQ(settings.get<std::string>("quoted"), "it's # none");
+  EXPECT_EQ(settings.items().size(), 9U);
 }
 
 TEST(Settings, ErrorsNameFileLineKeyAndValue) {
   const auto error_of = [](const std::string& text) {
     return message_of([&] { Settings::from_text(text, "h.yaml"); });
   };
-  EXPECT_THAT(error_of("a: 1\n- b\n"), HasSubstr("h.yaml, line 2: lists"));
+  EXPECT_THAT(error_of("a: 1\n- b\n"), HasSubstr("h.yaml, line 2: this is a list"));
+  EXPECT_THAT(error_of("a:\n  b:\n    - c\n"), HasSubstr("line 3: 'a.b' is a list"));
+  EXPECT_THAT(error_of("a:\n- c\n"), HasSubstr("line 2: 'a' is a list"));
+  EXPECT_THAT(error_of("a:\n  b: [0.9, 0.999]\n"), HasSubstr("line 2: 'a.b' is a list"));
+  EXPECT_THAT(error_of("a: {b: 1}\n"), HasSubstr("'a' is a map in braces"));
+  EXPECT_THAT(error_of("a: |\n  b\n"), HasSubstr("line 1: 'a' is text of several lines"));
+  EXPECT_THAT(error_of("a: *b\n"), HasSubstr("'a' is an anchor or an alias"));
+  EXPECT_THAT(error_of("a: \"b\\n\"\n"), HasSubstr("backslashes"));
+  EXPECT_THAT(error_of("a: 'b'c'\n"), HasSubstr("a quote is not closed"));
+  EXPECT_THAT(error_of("a: 1\n---\nb: 2\n"), HasSubstr("line 2: a second document"));
   EXPECT_THAT(error_of("a: 1\n   b: 2\n"), HasSubstr("line 2: its indentation"));
   EXPECT_THAT(error_of("a\n"), HasSubstr("'a' is no 'key: value'"));
   EXPECT_THAT(error_of("a: 1\na: 2\n"), HasSubstr("'a' is there twice"));

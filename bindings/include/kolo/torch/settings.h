@@ -1,6 +1,7 @@
 // Settings: a file of `key: value` lines, such as a trainer's hyperparameters or Accelerate's
 // configuration. Of YAML it takes scalars, quotes, comments and nested maps, whose keys are joined
-// by dots ("optimizer.lr"); lists and what else there is are an error with the line's number.
+// by dots ("optimizer.lr"); lists and what else there is are an error with the key and the line's
+// number.
 // Each process reads the file for itself. A value; any thread.
 #pragma once
 
@@ -23,7 +24,7 @@ class KOLO_API Settings {
   static Settings from_file(const std::filesystem::path& path);
   static Settings from_text(const std::string& text, const std::string& name);
 
-  /// In the order of the file. A value of null counts as absent.
+  /// In the order of the file. A value of null, [] or {} counts as absent.
   const std::vector<std::pair<std::string, std::string>>& items() const { return items_; }
   bool has(const std::string& key) const;
 
