@@ -21,6 +21,13 @@ const std::set<std::string>& kinds_of_accelerate() {
   return kinds;
 }
 
+const std::set<std::string>& known_of_accelerate() {
+  static const std::set<std::string> known = {
+      "machine_rank", "main_process_ip", "main_process_port", "mixed_precision",
+      "use_cpu",      kDistributedType,  "num_machines",      "num_processes"};
+  return known;
+}
+
 std::string as_option(std::string key) {
   std::replace(key.begin(), key.end(), '_', '-');
   return key;
@@ -33,12 +40,19 @@ bool is_true(const YAML::Node& node) {
   return YAML::convert<bool>::decode(node, value) && value;
 }
 
+Error no_value(const std::string& path, const std::string& key) {
+  return KOLO_ERROR(kInvalidArgument, "{}: '{}' has no text or number as its value", path, key);
+}
+
 Result<ConfigFile> from_accelerate(const std::string& path, const YAML::Node& root) {
   ConfigFile file;
   std::map<std::string, std::string> found;
   for (const auto& entry : root) {
     const auto key = entry.first.Scalar();
     const auto value = text_of(entry.second);
+    const bool is_empty = entry.second.IsNull() || entry.second.size() == 0;
+    if (known_of_accelerate().contains(key) && value.empty() && !is_empty)
+      return no_value(path, key);
     if (key == "machine_rank") {
       file.options["node-rank"] = {value};
     } else if (key == "main_process_ip") {
@@ -74,14 +88,18 @@ Result<ConfigFile> from_accelerate(const std::string& path, const YAML::Node& ro
   return file;
 }
 
-ConfigFile from_options(const std::string& path, const YAML::Node& root) {
+Result<ConfigFile> from_options(const std::string& path, const YAML::Node& root) {
   ConfigFile file;
   for (const auto& entry : root) {
     const auto key = entry.first.Scalar();
     if (key.starts_with("KOLO_")) {
-      file.variables[key] = text_of(entry.second);
+      if (!entry.second.IsScalar()) return no_value(path, key);
+      file.variables[key] = entry.second.Scalar();
     } else if (entry.second.IsSequence()) {
-      for (const auto& item : entry.second) file.options[as_option(key)].push_back(text_of(item));
+      for (const auto& item : entry.second) {
+        if (!item.IsScalar()) return no_value(path, key);
+        file.options[as_option(key)].push_back(item.Scalar());
+      }
     } else if (entry.second.IsScalar()) {
       file.options[as_option(key)] = {entry.second.Scalar()};
     } else {
