@@ -95,6 +95,12 @@ bool is_local_address(const sockaddr& address) {
          IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
 }
 
+/// Of connecting: no interface that is up has the address. (Without an IPv4 port that is free,
+/// EADDRNOTAVAIL may pass.)
+bool has_no_interface(const sockaddr& address, int error) {
+  return error == ENETUNREACH || (error == EADDRNOTAVAIL && address.sa_family == AF_INET6);
+}
+
 /// Where nobody listens at a port of the range that connecting sockets get theirs from, a socket
 /// may get that very port, and TCP connects it to itself.
 bool is_connected_to_itself(int fd) {
@@ -189,11 +195,19 @@ Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline)
     const int unresolved = resolve(endpoint, 0, addresses);
     if (unresolved != 0 && unresolved != EAI_AGAIN) return unknown_name(endpoint, unresolved);
     int error = EHOSTUNREACH;
+    bool is_down = true;
     for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
       UniqueDescriptor fd;
       const auto attempt = Deadline::after(deadline.remaining(seconds(5)));
       error = try_connect(*a, fd, attempt);
       if (error == 0) return fd;
+      is_down = is_down && is_local_address(*a->ai_addr) && has_no_interface(*a->ai_addr, error);
+    }
+    if (addresses && is_down) {
+      return KOLO_ERROR(kInvalidArgument,
+                        "this host does not reach its own {}: {}; its loopback interface is down "
+                        "(ip link set lo up)",
+                        to_text(endpoint), reason(error));
     }
     if (deadline.expired()) {
       return KOLO_ERROR(kTimeout, "nobody answers at {} ({})", to_text(endpoint), reason(error));

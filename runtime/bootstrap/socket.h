@@ -38,7 +38,8 @@ struct Listener {
 Result<Listener> listen_at(const Endpoint& endpoint);
 
 /// Tries again until the deadline, since the other side may start later. kTimeout tells the last
-/// refusal; kInvalidArgument for a name that nobody knows.
+/// refusal; kInvalidArgument for a name that nobody knows, and at once where this host does not
+/// even reach itself.
 Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline);
 
 /// The address of this end of a connection, and of the other one; without the port.
