@@ -27,7 +27,7 @@ constexpr int kUncounted =
 constexpr int kRounds = 20;
 constexpr int kCrowdTurns = 8;
 constexpr int kCrowdRounds = 6;          ///< of a turn
-constexpr Microseconds kBudget{10'000};  ///< of one length
+constexpr Microseconds kBudget{7'000};  ///< of one length
 
 struct Pair {
   int first = 0;
