@@ -26,7 +26,7 @@ constexpr int kUncounted =
     3;  ///< rounds: they connect, and use up what a link lets through at once
 constexpr int kRounds = 20;
 constexpr int kCrowdTurns = 8;
-constexpr int kCrowdRounds = 6;          ///< of a turn
+constexpr int kCrowdRounds = 6;         ///< of a turn
 constexpr Microseconds kBudget{7'000};  ///< of one length
 
 struct Pair {

@@ -17,8 +17,8 @@ struct LinkCosts {
 };
 
 /// Collective over the world; 25 ms of messages a kind of link at most, or on a very slow one four
-/// rounds of 128 KiB, four of 4 KiB and 55 of a byte. The pair stands for all links of its kind. kTimeout and
-/// kPeerLost name the ranks.
+/// rounds of 128 KiB, four of 4 KiB and 55 of a byte. The pair stands for all links of its kind.
+/// kTimeout and kPeerLost name the ranks.
 Result<LinkCosts> probe_links(Bootstrap& bootstrap, Transport& transport, const World& world,
                               const Device& device, const Abort& abort, Deadline deadline);
 
