@@ -14,7 +14,24 @@
 
 namespace kolo {
 
-torch::Tensor shared_zeros(torch::IntArrayRef sizes, const torch::TensorOptions& options) {
+namespace {
+
+/// CUDA without an index means this rank's device, not whichever is current.
+torch::TensorOptions with_index(const torch::TensorOptions& options) {
+  const torch::Device device = options.device();
+  if (!device.is_cuda() || device.has_index()) return options;
+  const int ordinal = device_ordinal();
+  if (ordinal < 0) {
+    raise(ErrorCode::kUnsupported,
+          "kolo::shared_zeros on cuda: " + device_misfit({torch::kCUDA, 0}, ordinal));
+  }
+  return options.device(torch::kCUDA, static_cast<c10::DeviceIndex>(ordinal));
+}
+
+}  // namespace
+
+torch::Tensor shared_zeros(torch::IntArrayRef sizes, const torch::TensorOptions& wanted) {
+  const torch::TensorOptions options = with_index(wanted);
   if (std::any_of(sizes.begin(), sizes.end(), [](std::int64_t size) { return size < 0; })) {
     raise(ErrorCode::kInvalidArgument,
           fmt::format("kolo::shared_zeros: [{}] is no shape", fmt::join(sizes, ", ")));

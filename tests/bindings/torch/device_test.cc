@@ -154,6 +154,8 @@ TEST_F(Devices, ATensorElsewhereIsRefusedWithBothDevices) {
   }
   EXPECT_THAT(kolo::device_misfit(torch::kMeta, 0), HasSubstr("cpu and cuda"));
   if (kolo::device_ordinal() >= 0) return;  // then a GPU is here, and takes it
+  EXPECT_THAT(message_of([] { kolo::shared_zeros({2}, torch::kCUDA); }),
+              AllOf(HasSubstr("kolo::shared_zeros on cuda: "), HasSubstr("no CUDA")));
   EXPECT_THAT(message_of([&] { kolo::allreduce_(far_tensor(0), {.name = "far"}); }),
               AllOf(HasSubstr("tensor 'far' is on cuda:0"), HasSubstr("no CUDA")));
 }
