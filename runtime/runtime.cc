@@ -187,11 +187,23 @@ Result<std::shared_ptr<std::byte>> Runtime::allocate(std::size_t bytes) const {
   return std::shared_ptr<std::byte>(memory, [](std::byte* begin) { std::free(begin); });
 }
 
+Result<std::shared_ptr<std::byte>> Runtime::allocate_if_shared(std::size_t bytes) const {
+  if (window_.arena() == nullptr) return std::shared_ptr<std::byte>();
+  auto memory = window_.arena()->allocate(bytes);
+  if (memory.ok() || memory.error().code != ErrorCode::kOutOfMemory) return memory;
+  if (!told_of_full_arena_.exchange(true))
+    log_.info(
+        "{}; what does not fit is copied to where the other ranks reach it. KOLO_ARENA can be "
+        "larger",
+        memory.error().message);
+  return std::shared_ptr<std::byte>();
+}
+
 Result<std::shared_ptr<std::byte>> Runtime::allocate_on_device(std::size_t bytes) const {
   if (devices_.arena() == nullptr) return std::shared_ptr<std::byte>();
   auto memory = devices_.arena()->allocate(*devices_.accelerator(), bytes);
   if (memory.ok() || memory.error().code != ErrorCode::kOutOfMemory) return memory;
-  if (!told_of_full_arena_.exchange(true))
+  if (!told_of_full_device_arena_.exchange(true))
     log_.info(
         "{}; what does not fit is copied to where the other ranks reach it. "
         "KOLO_DEVICE_ARENA can be larger",

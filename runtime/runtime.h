@@ -114,6 +114,10 @@ class Runtime {
   /// private memory. It may outlive the runtime. kOutOfMemory.
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes) const;
 
+  /// As allocate(), or null where that memory would be private, and where the arena has too little
+  /// left, which is logged once.
+  Result<std::shared_ptr<std::byte>> allocate_if_shared(std::size_t bytes) const;
+
   /// Zeroed memory of this rank's device that the ranks of this host have mapped (DeviceArena);
   /// null where there is none, or too little, which is logged once. It may outlive the runtime.
   /// Waits for the device. kDevice.
@@ -161,6 +165,7 @@ class Runtime {
   HostWindow window_;
   DeviceWindow devices_;
   mutable std::atomic<bool> told_of_full_arena_ = false;
+  mutable std::atomic<bool> told_of_full_device_arena_ = false;
   NcclSite nccl_;  ///< the groups' communicators end before it
   Waker waker_;
   GroupRegistry groups_;

@@ -22,6 +22,17 @@ if(KOLO_HAS_TORCH)
     bindings/torch/optimizer_options_test.cc
     bindings/torch/torch_test.cc
     bindings/torch/training_test.cc)
+  kolo_add_torch_tests(torch_gradients RANKS 0 2 3 SOURCES
+    bindings/torch/tools_test_main.cc
+    bindings/torch/shared_gradients_test.cc)
+  # Too little of such memory: it says so, and everything else is the same.
+  kolo_add_mpi_test(torch_gradients_small_arena PROGRAM torch_gradients_tests NP 2 LABELS torch)
+  if(TEST torch_gradients_small_arena)
+    set_tests_properties(torch_gradients_small_arena PROPERTIES
+      ENVIRONMENT "OMP_NUM_THREADS=1;KOLO_ARENA=65536;KOLO_LOG_LEVEL=info"
+      PASS_REGULAR_EXPRESSION "bytes that ranks of this host share.*KOLO_ARENA can be larger.*PASSED"
+      FAIL_REGULAR_EXPRESSION "FAILED")
+  endif()
   kolo_add_torch_tests(torch_collectives RANKS 1 2 3 4 SOURCES
     bindings/torch/tools_test_main.cc
     bindings/torch/autograd_functions_test.cc

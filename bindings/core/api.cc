@@ -2,6 +2,7 @@
 // globals of kolo live here. Any thread.
 #include "bindings/core/global.h"
 #include "bindings/core/init_options.h"
+#include "bindings/core/shared_memory.h"
 #include "runtime/base/check.h"
 #include "runtime/base/environment.h"
 #include "runtime/bootstrap/mpi_bootstrap.h"
@@ -192,6 +193,10 @@ void abort(const std::string& reason) {
 
 std::shared_ptr<void> allocate(std::size_t bytes) {
   return value_or_throw(runtime_for("allocate")->allocate(bytes));
+}
+
+std::shared_ptr<void> allocate_if_shared(std::size_t bytes) {
+  return value_or_throw(runtime_for("allocate_if_shared")->allocate_if_shared(bytes));
 }
 
 std::shared_ptr<void> allocate_on_device(std::size_t bytes) {

@@ -135,7 +135,7 @@ GradientReducer::GradientReducer(const std::vector<torch::optim::OptimizerParamG
 
 GradientReducer::~GradientReducer() {
   state_->samples.drain();
-  for (ReducedGradient& gradient : state_->gradients) gradient.discard();
+  for (ReducedGradient& gradient : state_->gradients) gradient.discard(false);
 }
 
 void GradientReducer::add_group(std::size_t index, const torch::optim::OptimizerParamGroup& group) {
@@ -199,13 +199,13 @@ void GradientReducer::skip_next() {
   state_->skip = true;
 }
 
-void GradientReducer::discard() {
+void GradientReducer::discard(bool gradients_stay) {
   state_->samples.drain();
   state_->samples = {};
   state_->settings.samples.reset();
   state_->skip = false;
   for (std::size_t i = 0; i < state_->gradients.size(); ++i) {
-    state_->gradients[i].discard();
+    state_->gradients[i].discard(gradients_stay);
     state_->install(i);
   }
 }

@@ -106,6 +106,7 @@ void ReducedGradient::before_accumulation() {
   }
   if (std::exchange(waiting_, false)) {
     reduced_ = torch::Tensor();  // it has not left yet: the new pass is simply added
+    fresh_ = false;
     return;
   }
   finish();
@@ -119,11 +120,14 @@ void ReducedGradient::before_accumulation() {
     earlier_ = torch::Tensor();  // somebody has cleared the gradient meanwhile
   }
   reduced_ = torch::Tensor();
+  fresh_ = !gradient.defined();
+  if (fresh_) made_.reset();
 }
 
 void ReducedGradient::after_accumulation() {
   const torch::NoGradGuard no_grad;
   torch::Tensor gradient = densify();
+  if (std::exchange(fresh_, false)) made_ = gradient;
   if (++passes_ >= settings_.options.backward_passes_per_step) submit(std::move(gradient), false);
 }
 
@@ -137,6 +141,7 @@ void ReducedGradient::submit_missing() {
   }
   // No new gradient on this rank. Others may have one, to which an old one is still added.
   earlier_ = std::move(gradient);
+  made_.reset();
   parameter_.mutable_grad() = torch::Tensor();
   submit(torch::zeros(parameter_.sizes(), parameter_.options().requires_grad(false)), true);
 }
@@ -157,6 +162,7 @@ void ReducedGradient::finish() {
       return;
     }
     gradient = reduced_;
+    made_ = gradient;
   } else if (!is_same(gradient, reduced_)) {
     return;  // cleared or replaced by hand
   }
@@ -172,13 +178,23 @@ void ReducedGradient::finish() {
   reduced_ = gradient;
 }
 
-void ReducedGradient::discard() {
+void ReducedGradient::discard(bool stays) {
   waiting_ = false;
   work_.drain();
   work_ = {};
   reduced_ = torch::Tensor();
   earlier_ = torch::Tensor();
   passes_ = 0;
+  if (!stays) {
+    made_.reset();
+    place_.release();
+    return;
+  }
+  if (!settings_.options.shared_gradients || settings_.options.compression) return;
+  // One that the user has set stays where it is: its memory may be known by its address.
+  const torch::NoGradGuard no_grad;
+  torch::Tensor& gradient = parameter_.mutable_grad();
+  if (!is_same(gradient, made_) || place_.give(gradient)) made_.reset();
 }
 
 }  // namespace kolo

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bindings/torch/gradient_hooks.h"
+#include "bindings/torch/gradient_place.h"
 
 #include <kolo/torch/distributed_optimizer.h>
 
@@ -54,8 +55,9 @@ class ReducedGradient {
   void submit_missing();
   /// Waits; then the parameter has the reduced gradient.
   void finish();
-  /// Waits for what is under way and forgets it.
-  void discard();
+  /// Waits for what is under way and forgets it. A gradient that `stays`, to be zeroed and added
+  /// to, may get other memory.
+  void discard(bool stays);
 
  private:
   void submit(torch::Tensor gradient, bool absent);
@@ -65,11 +67,14 @@ class ReducedGradient {
   torch::Tensor parameter_;
   const ReductionSettings& settings_;
   GradientHooks hooks_;
+  torch::Tensor made_;  ///< the gradient, if its memory is autograd's or made here
+  GradientPlace place_;
   torch::Tensor reduced_;  ///< the gradient that was submitted last
   torch::Tensor earlier_;  ///< reduced gradients of earlier passes, to be added
   TensorWork work_;
   GradientGroup* group_ = nullptr;
   bool waiting_ = false;
+  bool fresh_ = false;   ///< autograd is about to make the gradient
   int passes_ = 0;       ///< since the last submission
   bool absent_ = false;  ///< what was submitted is zeros, for want of a gradient
   bool compressed_ = false;

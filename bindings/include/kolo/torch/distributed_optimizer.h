@@ -65,6 +65,13 @@ struct DistributedOptimizerOptions {
   GradientGroups groups = {};
   /// The ranks over which gradients are reduced; default: all.
   ProcessSet process_set = {};
+  /// Gradients that stay, by zero_grad(false), get memory that the ranks of a host share, of
+  /// kolo::allocate() (whole pages) or kolo::allocate_on_device(), in place of their own:
+  /// all-reduces copy nothing there. They are the same tensors as before. Those that you set
+  /// yourself stay where they are, as do compressed ones, those whose memory something else holds,
+  /// and all that finds no room. Gradients that zero_grad() lets go are made anew elsewhere:
+  /// copying them would cost what it spares.
+  bool shared_gradients = true;
 };
 
 /// The part of DistributedOptimizer that does not depend on the optimizer's type.
@@ -90,8 +97,9 @@ class KOLO_API GradientReducer {
   void synchronize_for_step();
   /// The next synchronize_for_step() does nothing.
   void skip_next();
-  /// Waits for what is under way and forgets it.
-  void discard();
+  /// Waits for what is under way and forgets it, before gradients are cleared: `gradients_stay` if
+  /// they are zeroed where they are.
+  void discard(bool gradients_stay);
   /// Gradients that were submitted and not yet synchronized.
   std::size_t pending() const;
   /// The mean over the ranks of a scalar.
@@ -139,7 +147,7 @@ class DistributedOptimizer : public O, public ReducingOptimizer {
   }
 
   void zero_grad(bool set_to_none = true) {
-    reducer_->discard();
+    reducer_->discard(!set_to_none);
     O::zero_grad(set_to_none);
   }
 
