@@ -20,6 +20,7 @@ class MemoryRegion {
  public:
   virtual ~MemoryRegion() = default;
   virtual std::span<std::byte> bytes() const = 0;
+  virtual MemoryType type() const { return MemoryType::kHost; }
   /// What a peer passes to Transport::map_peer(). Opaque.
   virtual std::string key() const = 0;
 
@@ -29,6 +30,11 @@ class MemoryRegion {
   /// Gives such a range back; its content is lost, and it reads as zeros once committed again.
   virtual void discard(std::size_t /*offset*/, std::size_t /*bytes*/) {}
 };
+
+/// Of what lies in `memory`; null: in memory of the host that is not registered.
+inline MemoryType type_of(const MemoryRegion* memory) {
+  return memory == nullptr ? MemoryType::kHost : memory->type();
+}
 
 /// A peer's region in this process's address space. The peer must keep the region meanwhile.
 class PeerMapping {

@@ -9,6 +9,7 @@
 
 namespace kolo {
 
+class MemoryRegion;
 class Transfer;
 
 /// Told once per transfer, from within send(), receive(), progress() or fail_all(). It may post
@@ -26,11 +27,14 @@ class Transfer {
   enum class State : std::uint8_t { kIdle, kPending, kDone, kFailed };
 
   Transfer() = default;
-  /// `id` is the listener's own number for this transfer.
-  Transfer(TransferListener& listener, std::uint32_t id) : listener_(&listener), id_(id) {}
+  /// `id` is the listener's own number for this transfer. `memory` is the registered memory that
+  /// its data lies in; memory of the host need not be registered.
+  Transfer(TransferListener& listener, std::uint32_t id, const MemoryRegion* memory = nullptr)
+      : listener_(&listener), memory_(memory), id_(id) {}
 
   State state() const noexcept { return state_; }
   std::uint32_t id() const noexcept { return id_; }
+  const MemoryRegion* memory() const noexcept { return memory_; }
   /// Ok, or why it failed. Precondition: kDone or kFailed.
   const Status& status() const noexcept { return status_; }
 
@@ -44,6 +48,7 @@ class Transfer {
 
  private:
   TransferListener* listener_ = nullptr;
+  const MemoryRegion* memory_ = nullptr;
   std::uint32_t id_ = 0;
   State state_ = State::kIdle;
   Status status_;

@@ -72,7 +72,8 @@ class Transport {
   /// Tagged transfer. A receive matches the send of the same peer and tag with the same length; a
   /// different length, or another Tag::call, fails the receive. Several under one tag match in
   /// order. Zero length is fine. The outcome goes to the transfer's listener, perhaps before the
-  /// call returns. Send and receive to oneself work.
+  /// call returns. Send and receive to oneself work. Memory of a device is that of a region that
+  /// the transfer names; it goes to ranks of other hosts, and into memory of devices there.
   virtual void send(int peer, Tag tag, std::span<const std::byte> data, Transfer& transfer) = 0;
   virtual void receive(int peer, Tag tag, std::span<std::byte> data, Transfer& transfer) = 0;
 
@@ -98,6 +99,9 @@ class Transport {
   /// or kTransport where the transport can do nothing with memory of that type.
   virtual Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes,
                                                                 MemoryType type) = 0;
+  /// Whether messages between this host and others go from memory of a device, and into it, without
+  /// the host's: how, in words, or kUnsupported, and why not. `memory` is some of it, to be tried.
+  virtual Result<std::string> reach_device(std::span<std::byte> memory) = 0;
   /// Maps a region that `peer` allocated or reserved. kUnsupported when it cannot.
   virtual Result<std::unique_ptr<PeerMapping>> map_peer(int peer, std::string_view key) = 0;
 

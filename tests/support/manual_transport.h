@@ -64,6 +64,9 @@ class ManualTransport : public Transport {
   Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte>, MemoryType) override {
     return KOLO_ERROR(kUnsupported, "a manual transport registers no memory");
   }
+  Result<std::string> reach_device(std::span<std::byte>) override {
+    return KOLO_ERROR(kUnsupported, "a manual transport reaches no device");
+  }
   Result<std::unique_ptr<PeerMapping>> map_peer(int, std::string_view) override {
     return KOLO_ERROR(kUnsupported, "a manual transport maps no memory");
   }

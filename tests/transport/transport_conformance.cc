@@ -17,14 +17,16 @@ std::vector<std::byte> pattern(std::size_t size, unsigned seed) {
   return bytes;
 }
 
-Transfer& ConformanceRank::send(int peer, Tag tag, std::span<const std::byte> data) {
-  Transfer& sent = transfer();
+Transfer& ConformanceRank::send(int peer, Tag tag, std::span<const std::byte> data,
+                                const MemoryRegion* memory) {
+  Transfer& sent = transfer(memory);
   transport.send(peer, tag, data, sent);
   return sent;
 }
 
-Transfer& ConformanceRank::receive(int peer, Tag tag, std::span<std::byte> data) {
-  Transfer& received = transfer();
+Transfer& ConformanceRank::receive(int peer, Tag tag, std::span<std::byte> data,
+                                   const MemoryRegion* memory) {
+  Transfer& received = transfer(memory);
   transport.receive(peer, tag, data, received);
   return received;
 }

@@ -54,9 +54,14 @@ class ConformanceRank final : public TransportListener, public TransferListener 
   /// The peer's rank in a world of two.
   int other() const { return 1 - rank; }
   /// Transfers with stable addresses.
-  Transfer& transfer() { return transfers_.emplace_back(*this, next_id_++); }
-  Transfer& send(int peer, Tag tag, std::span<const std::byte> data);
-  Transfer& receive(int peer, Tag tag, std::span<std::byte> data);
+  Transfer& transfer(const MemoryRegion* memory = nullptr) {
+    return transfers_.emplace_back(*this, next_id_++, memory);
+  }
+  /// `memory`: registered, which has `data`.
+  Transfer& send(int peer, Tag tag, std::span<const std::byte> data,
+                 const MemoryRegion* memory = nullptr);
+  Transfer& receive(int peer, Tag tag, std::span<std::byte> data,
+                    const MemoryRegion* memory = nullptr);
   Status post(int peer, std::string_view text);
 
   /// Progresses until `done`; a failure of the test after ten seconds.

@@ -170,17 +170,21 @@ TEST_P(TransportConformance, MemoryThatCannotBeHadIsAnError) {
   });
 }
 
-TEST_P(TransportConformance, RegisteredMemoryIsSent) {
+TEST_P(TransportConformance, RegisteredMemoryIsSentAndReceivedInto) {
   run(2, [](ConformanceRank& self) {
     auto out = pattern(1024 * 1024, 1);
-    const auto region = self.transport.register_memory(out, MemoryType::kHost);
-    ASSERT_TRUE(region.ok()) << region.error().message;
-    EXPECT_EQ((*region)->bytes().data(), out.data());
     std::vector<std::byte> in(out.size());
-    self.receive(self.other(), tag(0), in);
-    self.send(self.other(), tag(0), out);
+    const auto sent = self.transport.register_memory(out, MemoryType::kHost);
+    ASSERT_TRUE(sent.ok()) << sent.error().message;
+    EXPECT_EQ((*sent)->bytes().data(), out.data());
+    EXPECT_EQ((*sent)->type(), MemoryType::kHost);
+    const auto received = self.transport.register_memory(in, MemoryType::kHost);
+    ASSERT_TRUE(received.ok()) << received.error().message;
+    self.receive(self.other(), tag(0), in, received->get());
+    self.send(self.other(), tag(0), out, sent->get());
     self.wait_for_all();
     EXPECT_EQ(in, out);
+    self.meet();
   });
 }
 

@@ -57,5 +57,15 @@ TEST(UcxMemoryTypes, CudaMemoryIsRefusedByNameWhereUcxHasNoCuda) {
   EXPECT_THAT(region.error().message, HasSubstr("CUDA"));
 }
 
+TEST(UcxReach, AsksTheCardsFirst) {
+  const auto transport = make_ucx_transport({});
+  ASSERT_TRUE(transport.ok()) << transport.error().message;
+  std::vector<std::byte> memory(4096);
+  const auto reached = (*transport)->reach_device(memory);
+  ASSERT_FALSE(reached.ok());
+  EXPECT_EQ(reached.error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(reached.error().message, probe_gpudirect(memory).reason);
+}
+
 }  // namespace
 }  // namespace kolo

@@ -92,6 +92,10 @@ Result<std::unique_ptr<MemoryRegion>> LoopbackTransport::register_memory(std::sp
   return std::unique_ptr<MemoryRegion>(std::make_unique<BorrowedRegion>(bytes));
 }
 
+Result<std::string> LoopbackTransport::reach_device(std::span<std::byte> /*memory*/) {
+  return KOLO_ERROR(kUnsupported, "the loopback transport moves host memory alone");
+}
+
 Result<std::unique_ptr<PeerMapping>> LoopbackTransport::map_peer(int peer, std::string_view key) {
   KOLO_TRY(check_peer(peer));
   std::uint64_t number = 0;

@@ -2,9 +2,11 @@
 // and the destructor; see ucx_transport_impl.h.
 //
 // What makes fail_all() safe: only ucp_worker_progress() moves bytes of this process (rendezvous is
-// pulled by the receiver, see ucx_context.cc), and it is never called again. UCX completes requests
-// early only on endpoints with error handling; where one is stuck, as to a dead rank on this host,
-// its worker is abandoned, not destroyed: that costs some memory, once a failure.
+// pulled by the receiver, see ucx_context.cc), and it is never called again. What a network card
+// was asked to bring lands in registered memory of the device, which the arena keeps to the end.
+// UCX completes requests early only on endpoints with error handling; where one is stuck, as to a
+// dead rank on this host, its worker is abandoned, not destroyed: that costs some memory, once a
+// failure.
 #include "runtime/base/check.h"
 #include "transport/ucx/ucx_transport_impl.h"
 

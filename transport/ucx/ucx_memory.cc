@@ -20,14 +20,17 @@ struct KeyHead {
 
 class UcxRegion final : public MemoryRegion {
  public:
-  UcxRegion(UcxMemory memory, std::span<std::byte> bytes, std::string key)
-      : memory_(std::move(memory)), bytes_(bytes), key_(std::move(key)) {}
+  UcxRegion(UcxMemory memory, std::span<std::byte> bytes, MemoryType type, std::string key)
+      : memory_(std::move(memory)), bytes_(bytes), type_(type), key_(std::move(key)) {}
   std::span<std::byte> bytes() const override { return bytes_; }
+  MemoryType type() const override { return type_; }
   std::string key() const override { return key_; }
+  ucp_mem_h handle() const { return memory_.get().memory; }
 
  private:
   UcxMemory memory_;
   std::span<std::byte> bytes_;
+  MemoryType type_;
   std::string key_;
 };
 
@@ -40,6 +43,16 @@ class UcxMapping final : public PeerMapping {
   UcxRemoteKey key_;
   std::span<std::byte> bytes_;
 };
+
+ucs_memory_type_t ucx_type(MemoryType type) {
+  switch (type) {
+    case MemoryType::kHost:
+      return UCS_MEMORY_TYPE_HOST;
+    case MemoryType::kCuda:
+      return UCS_MEMORY_TYPE_CUDA;
+  }
+  return UCS_MEMORY_TYPE_UNKNOWN;
+}
 
 std::size_t memory_of_this_host() {
   struct sysinfo info {};
@@ -69,7 +82,7 @@ Result<std::unique_ptr<MemoryRegion>> map_memory(ucp_context_h context, std::siz
   params.address = given ? given->data() : nullptr;
   params.length = bytes;
   params.flags = UCP_MEM_MAP_ALLOCATE;
-  params.memory_type = type == MemoryType::kCuda ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
+  params.memory_type = ucx_type(type);
   ucp_mem_h mapped = nullptr;
   ucs_status_t status = ucp_mem_map(context, &params, &mapped);
   const char* const verb = given ? "registering" : "allocating";
@@ -83,7 +96,7 @@ Result<std::unique_ptr<MemoryRegion>> map_memory(ucp_context_h context, std::siz
   const std::span range(static_cast<std::byte*>(attributes.address), bytes);
   KOLO_ASSIGN(std::string key, pack_key(context, mapped, range));
   return std::unique_ptr<MemoryRegion>(
-      std::make_unique<UcxRegion>(std::move(memory), range, std::move(key)));
+      std::make_unique<UcxRegion>(std::move(memory), range, type, std::move(key)));
 }
 
 }  // namespace
@@ -128,6 +141,14 @@ Result<std::unique_ptr<MemoryRegion>> register_ucx_memory(ucp_context_h context,
     }
   }
   return map_memory(context, bytes.size(), bytes, type);
+}
+
+void describe_memory(ucp_request_param_t& params, const MemoryRegion* memory) {
+  params.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  params.memory_type = ucx_type(type_of(memory));
+  if (memory == nullptr) return;
+  params.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
+  params.memh = static_cast<const UcxRegion*>(memory)->handle();
 }
 
 Result<std::unique_ptr<PeerMapping>> map_ucx_memory(ucp_ep_h endpoint, std::string_view key) {

@@ -20,6 +20,10 @@ Result<std::unique_ptr<MemoryRegion>> register_ucx_memory(ucp_context_h context,
                                                           std::span<std::byte> bytes,
                                                           MemoryType type);
 
+/// Tells UCX whose memory a message lies in, and by which handle it is registered: `memory` is what
+/// register_ucx_memory() gave, or null for the host's.
+void describe_memory(ucp_request_param_t& params, const MemoryRegion* memory);
+
 /// Maps what the rank behind `endpoint` allocated, by its region's key.
 Result<std::unique_ptr<PeerMapping>> map_ucx_memory(ucp_ep_h endpoint, std::string_view key);
 

@@ -1,6 +1,7 @@
 // UcxTransport's receiving side: active messages into order, and to their receives. The handlers
 // run inside ucp_worker_progress(); see ucx_transport_impl.h.
 #include "runtime/base/check.h"
+#include "transport/ucx/ucx_memory.h"
 #include "transport/ucx/ucx_transport_impl.h"
 
 #include <cstring>
@@ -60,8 +61,8 @@ ucs_status_t UcxTransport::accept(UcxStream stream, const UcxHeader& header, voi
     listener_->on_message(peer, bytes);
   } else if (const auto receive = matcher_.match(key)) {
     const TransferEnd sent{peer, length, header.tag.call};
-    if (!fit(end_of(*receive), sent)) {
-      receive->transfer->finish(mismatch(end_of(*receive), sent));
+    if (Status fits = check_arrival(*receive, sent, rendezvous); !fits.ok()) {
+      receive->transfer->finish(std::move(fits));
     } else if (rendezvous) {
       pull(peer, *receive, data);
       result = UCS_INPROGRESS;
@@ -119,6 +120,18 @@ void UcxTransport::deliver(UcxStream stream, int peer, Early early) {
   }
 }
 
+Status UcxTransport::check_arrival(const PostedReceive& receive, const TransferEnd& sent,
+                                   bool is_rendezvous) const {
+  if (!fit(end_of(receive), sent)) return mismatch(end_of(receive), sent);
+  // The processor would copy it.
+  if (!is_rendezvous && type_of(receive.transfer->memory()) != MemoryType::kHost)
+    return KOLO_ERROR(kMismatch,
+                      "rank {} expected {} bytes of a device from rank {}, which sent memory of "
+                      "its host",
+                      rank_, receive.data.size(), sent.rank);
+  return {};
+}
+
 void UcxTransport::receive(int peer, Tag tag, std::span<std::byte> data, Transfer& transfer) {
   transfer.start();
   if (Status status = check_peer(peer); !status.ok()) {
@@ -132,14 +145,14 @@ void UcxTransport::receive(int peer, Tag tag, std::span<std::byte> data, Transfe
 }
 
 void UcxTransport::consume(int peer, const PostedReceive& receive, UcxArrival arrival) {
-  const TransferEnd sent{peer, arrival.length, arrival.call};
-  const bool fits = fit(end_of(receive), sent);
+  const bool is_rendezvous = arrival.kind == UcxArrival::Kind::kRendezvous;
+  Status fits = check_arrival(receive, {peer, arrival.length, arrival.call}, is_rendezvous);
   const auto fill = [&](const void* from) {
-    if (fits && arrival.length != 0) std::memcpy(receive.data.data(), from, arrival.length);
+    if (fits.ok() && arrival.length != 0) std::memcpy(receive.data.data(), from, arrival.length);
   };
   switch (arrival.kind) {
     case UcxArrival::Kind::kRendezvous:
-      if (fits) {
+      if (fits.ok()) {
         pull(peer, receive, arrival.descriptor);
         return;
       }
@@ -157,7 +170,7 @@ void UcxTransport::consume(int peer, const PostedReceive& receive, UcxArrival ar
       break;
   }
   release(arrival);
-  receive.transfer->finish(fits ? Status() : mismatch(end_of(receive), sent));
+  receive.transfer->finish(std::move(fits));
 }
 
 void UcxTransport::pull(int peer, const PostedReceive& receive, void* descriptor) {
@@ -167,11 +180,10 @@ void UcxTransport::pull(int peer, const PostedReceive& receive, void* descriptor
   request.is_send = false;
   request.transfer = receive.transfer;
   ucp_request_param_t params{};
-  params.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.recv_am = &UcxTransport::on_pulled;
   params.user_data = &request;
-  params.memory_type = UCS_MEMORY_TYPE_HOST;
+  describe_memory(params, receive.transfer->memory());
   void* const pulled = ucp_am_recv_data_nbx(ucx_.worker.get(), descriptor, receive.data.data(),
                                             receive.data.size(), &params);
   if (UCS_PTR_IS_PTR(pulled)) return;

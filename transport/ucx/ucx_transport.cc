@@ -3,6 +3,7 @@
 #include "transport/shared_region.h"
 
 #include "runtime/base/check.h"
+#include "transport/ucx/ucx_gpudirect.h"
 #include "transport/ucx/ucx_memory.h"
 #include "transport/ucx/ucx_transport_impl.h"
 #include "transport/wait.h"
@@ -125,12 +126,12 @@ Status UcxTransport::post(UcxStream stream, Link& link, UcxRequest& request,
   if (!endpoint.ok()) return endpoint.error();
 
   ucp_request_param_t params{};
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  params.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   params.cb.send = &UcxTransport::on_sent;
   params.user_data = &request;
   params.flags = flags;
-  params.memory_type = UCS_MEMORY_TYPE_HOST;
+  describe_memory(params, request.transfer == nullptr ? nullptr : request.transfer->memory());
   void* const sent = ucp_am_send_nbx(*endpoint, static_cast<unsigned>(stream), &request.header,
                                      sizeof(request.header), data.data(), data.size(), &params);
   if (UCS_PTR_IS_ERR(sent)) {
@@ -179,13 +180,21 @@ void UcxTransport::send(int peer, Tag tag, std::span<const std::byte> data, Tran
     transfer.finish(std::move(status));
     return;
   }
+  const bool is_device = type_of(transfer.memory()) != MemoryType::kHost;
   if (peer == rank_) {
-    send_to_self(tag, data, transfer);
+    if (is_device) {
+      transfer.finish(
+          KOLO_ERROR(kUnsupported, "rank {} sends itself no memory of its device", rank_));
+    } else {
+      send_to_self(tag, data, transfer);
+    }
     return;
   }
   Link& link = links_[static_cast<std::size_t>(peer)];
   std::uint32_t flags = 0;
-  if (host_rendezvous_from_) {
+  if (is_device) {
+    flags = UCP_AM_SEND_FLAG_RNDV;  // what is eager arrives in memory of the host
+  } else if (host_rendezvous_from_) {
     flags = wants_rendezvous(link, data.size()) ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
   }
   UcxRequest& request = requests_.take();
@@ -287,6 +296,18 @@ Result<std::unique_ptr<MemoryRegion>> UcxTransport::reserve_mappable(std::size_t
 Result<std::unique_ptr<MemoryRegion>> UcxTransport::register_memory(std::span<std::byte> bytes,
                                                                     MemoryType type) {
   return register_ucx_memory(ucx_.context.get(), bytes, type);
+}
+
+Result<std::string> UcxTransport::reach_device(std::span<std::byte> memory) {
+  GpuDirect direct = probe_gpudirect(memory);
+  if (!direct.works) return KOLO_ERROR(kUnsupported, "{}", direct.reason);
+  // The cards could; whether they are asked is for UCX_TLS, UCX_NET_DEVICES and KOLO_INTERFACE.
+  const std::string opened = ucx_transports(ucx_.context.get());
+  if (opened.find("rc_") == std::string::npos && opened.find("dc_") == std::string::npos)
+    return KOLO_ERROR(kUnsupported, "UCX opened none of the RDMA cards' transports, but {}",
+                      opened);
+  KOLO_TRY(register_memory(memory, MemoryType::kCuda));
+  return std::move(direct.reason);
 }
 
 Result<std::unique_ptr<PeerMapping>> UcxTransport::map_peer(int peer, std::string_view key) {

@@ -45,6 +45,7 @@ class UcxTransport final : public Transport {
   Result<std::unique_ptr<MemoryRegion>> reserve_mappable(std::size_t bytes) override;
   Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes,
                                                         MemoryType type) override;
+  Result<std::string> reach_device(std::span<std::byte> memory) override;
   Result<std::unique_ptr<PeerMapping>> map_peer(int peer, std::string_view key) override;
   Status flush(const Abort& abort, Deadline deadline) override;
   void fail_all(const Error& error) override;
@@ -98,6 +99,8 @@ class UcxTransport final : public Transport {
   TransferEnd end_of(const PostedReceive& receive) const {
     return {rank_, receive.data.size(), receive.call};
   }
+  Status check_arrival(const PostedReceive& receive, const TransferEnd& sent,
+                       bool is_rendezvous) const;
   static void on_pulled(void* request, ucs_status_t status, std::size_t length, void* user_data);
 
   // ucx_failure.cc
