@@ -35,7 +35,8 @@ DeviceReport device_report() {
   const auto key = accelerator->export_memory(**memory);
   report.cuda_ipc = key.ok();
   report.cuda_ipc_reason = key.ok() ? "its memory can be exported" : key.error().message;
-  GpuDirect direct = probe_gpudirect((*memory)->bytes());
+  GpuDirect direct;
+  accelerator->use_for([&] { direct = probe_gpudirect((*memory)->bytes()); });
   report.gpu_direct = direct.works;
   report.gpu_direct_reason = std::move(direct.reason);
   return report;

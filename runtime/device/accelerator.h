@@ -15,6 +15,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -146,6 +147,12 @@ class Accelerator {
 
   /// Blocks until all that this process has handed in to the device is done.
   virtual Status synchronize() = 0;
+
+  /// What network cards have written into memory of the device, and told the host of, is there for
+  /// what is handed in from now on. kUnsupported where nothing can make sure of that.
+  virtual Status take_network_writes() = 0;
+  /// Calls it while the device is the thread's: for libraries that use it by themselves.
+  virtual void use_for(const std::function<void()>& call) = 0;
 };
 
 /// Devices that this process may use, and why there are none if there are none.

@@ -335,6 +335,27 @@ void EmulatedDevice::hold_writes_to(std::span<std::byte> memory, std::shared_fut
   held_.emplace_back(memory, std::move(until));
 }
 
+void EmulatedDevice::write_from_network(std::span<std::byte> destination,
+                                        std::vector<std::byte> bytes) {
+  const std::lock_guard lock(mutex_);
+  from_network_.emplace_back(destination, std::move(bytes));
+}
+
+// Under the lock, so that it is done for every rank that has then taken what is its own.
+void EmulatedDevice::take_network_writes() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [destination, bytes] : std::exchange(from_network_, {}))
+    std::memcpy(EmulatedAccelerator::behind(destination.data()), bytes.data(), bytes.size());
+}
+
+void EmulatedDevice::forget_network_writes(std::span<std::byte> memory) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(from_network_, [&](const auto& write) {
+    return write.first.data() >= memory.data() &&
+           write.first.data() < memory.data() + memory.size();
+  });
+}
+
 void EmulatedDevice::await_writes_to(const std::byte* address) {
   std::shared_future<void> until;
   {
@@ -371,6 +392,12 @@ Status EmulatedAccelerator::synchronize() {
   }
   for (const auto& queue : queues) queue->await(queue->given());
   return device_->failed() ? Status(fault()) : Status();
+}
+
+Status EmulatedAccelerator::take_network_writes() {
+  if (device_->failed()) return fault();
+  device_->take_network_writes();
+  return {};
 }
 
 Result<std::shared_ptr<DeviceEvent>> EmulatedAccelerator::record(void* native_stream) {

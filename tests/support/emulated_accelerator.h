@@ -46,6 +46,12 @@ class EmulatedDevice {
 
   /// Streams wait with what they write to that memory of the device until the promise is kept.
   void hold_writes_to(std::span<std::byte> memory, std::shared_future<void> until);
+  /// What a network card writes to memory of the device is there once it was taken; any thread.
+  void write_from_network(std::span<std::byte> destination, std::vector<std::byte> bytes);
+  void take_network_writes();
+  /// Those that were not taken, and would go there, never are.
+  void forget_network_writes(std::span<std::byte> memory);
+
   /// On a stream's thread, before it writes there.
   void await_writes_to(const std::byte* address);
 
@@ -54,6 +60,7 @@ class EmulatedDevice {
   Pieces pieces_;
   std::mutex mutex_;
   std::vector<std::pair<std::span<std::byte>, std::shared_future<void>>> held_;
+  std::vector<std::pair<std::span<std::byte>, std::vector<std::byte>>> from_network_;
   std::atomic<bool> failed_ = false;
   std::atomic<bool> can_import_ = true;
 };
@@ -73,6 +80,8 @@ class EmulatedAccelerator final : public Accelerator {
   Result<std::unique_ptr<DeviceMemory>> import_memory(std::string_view key) override;
   MemoryPlace place_of(const void* address) override;
   Status synchronize() override;
+  Status take_network_writes() override;
+  void use_for(const std::function<void()>& call) override { call(); }
 
   /// For tests: what an address of the device stands for, to be read and written by streams, or
   /// after what was done there is awaited.

@@ -57,8 +57,33 @@ class CudaAccelerator final : public Accelerator {
     KOLO_CUDA_TRY(*context_, cudaDeviceSynchronize());
     return {};
   }
+  Status take_network_writes() override {
+    int ordering = cudaGPUDirectRDMAWritesOrderingNone;
+    KOLO_TRY(ask(cudaDevAttrGPUDirectRDMAWritesOrdering, ordering));
+    if (ordering >= cudaGPUDirectRDMAWritesOrderingOwner) return {};
+    int flushes = 0;
+    KOLO_TRY(ask(cudaDevAttrGPUDirectRDMAFlushWritesOptions, flushes));
+    if ((flushes & cudaFlushGPUDirectRDMAWritesOptionHost) == 0)
+      return KOLO_ERROR(kUnsupported,
+                        "{} neither orders nor flushes what network cards write to it",
+                        context_->name());
+    const CudaScope scope(*context_);
+    KOLO_CUDA_TRY(*context_, cudaDeviceFlushGPUDirectRDMAWrites(
+                                 cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
+                                 cudaFlushGPUDirectRDMAWritesToOwner));
+    return {};
+  }
+  void use_for(const std::function<void()>& call) override {
+    const CudaScope scope(*context_);
+    call();
+  }
 
  private:
+  Status ask(cudaDeviceAttr attribute, int& value) const {
+    KOLO_CUDA_TRY(*context_, cudaDeviceGetAttribute(&value, attribute, info().ordinal));
+    return {};
+  }
+
   ContextPointer context_;
   std::shared_ptr<EventPool> events_;
 };
