@@ -136,9 +136,13 @@ class Operation {
   Status start_on_device();
   bool runs_on_device() const;
   ScheduleRequest request_on_device() const;
-  /// Whether devices, pinned memory and the network take turns at its pieces. Alike on all ranks.
+  /// Whether devices, staging memory and the network take turns at its pieces. Alike on all ranks.
   bool runs_over_hosts() const;
   ScheduleRequest request_over_hosts() const;
+  /// Whether its pieces pass through the devices' windows inside every host; likewise alike.
+  bool maps_inside_hosts() const;
+  /// Whether the network sends from and receives into memory of the device; likewise.
+  bool is_networked() const;
   Status bind_staging(const Schedule& schedule, MemoryBinding& binding);
   void run(std::shared_ptr<const Schedule> schedule, MemoryBinding binding);
   Status stage_in();

@@ -1,9 +1,9 @@
 // An all-reduce of the accelerators' memory over several hosts: the devices of a host sum for their
 // host, its ranks drive a slice of the network each, and the devices of a host share the result.
-// What the network sends and receives lies in pinned memory of the host, which the devices write
-// and read: piece by piece, so that copying and the network work at once. The schedule says all of
-// it (allreduce_hierarchical.cc, staged); here is when it is taken, and over what. Token holder
-// only.
+// What the network sends and receives lies in memory of the device that the network cards reach
+// (DeviceNetwork), or in pinned memory of the host, which the devices write and read: piece by
+// piece, so that copying and the network work at once. The schedule says all of it
+// (allreduce_hierarchical.cc, staged); here is when it is taken, and over what. Token holder only.
 #include "runtime/collectives/pipeline.h"
 #include "runtime/operation.h"
 
@@ -41,9 +41,7 @@ ScheduleRequest Operation::request_over_hosts() const {
   request.staged = true;
   request.blocks_in_flight = kMappedLanes;
   const std::size_t element = size_of(plan_.entries.front().signature.type);
-  const std::size_t lane = devices_.slot_bytes_of_hosts() / kMappedLanes / element;
-  const auto most = static_cast<std::size_t>(request.layout.most_on_a_host());
-  if (devices_.covers_hosts(communicator_) && lane >= most * kLeastOfALane) {
+  if (maps_inside_hosts()) {
     request.mapped_elements = devices_.slot_bytes_of_hosts() / element;
     request.owners = device_leaders_;
   }
@@ -59,11 +57,27 @@ ScheduleRequest Operation::request_over_hosts() const {
   return request;
 }
 
+bool Operation::maps_inside_hosts() const {
+  const std::size_t element = size_of(plan_.entries.front().signature.type);
+  const std::size_t lane = devices_.slot_bytes_of_hosts() / kMappedLanes / element;
+  const auto most = static_cast<std::size_t>(policy_->network.layout.most_on_a_host());
+  return devices_.covers_hosts(communicator_) && lane >= most * kLeastOfALane;
+}
+
+// Network cards are for what goes to other hosts: inside one, pieces go through the windows, or
+// through memory of the host.
+bool Operation::is_networked() const {
+  return devices_.network().is_direct &&
+         (maps_inside_hosts() || policy_->network.layout.most_on_a_host() == 1);
+}
+
 Status Operation::bind_staging(const Schedule& schedule, MemoryBinding& binding) {
   if (schedule.staging_elements == 0) return {};
   const std::size_t bytes = schedule.staging_elements * size_of(binding.type);
-  KOLO_ASSIGN(scratch_, arena_.allocate(bytes, MemoryKind::kPinned));
+  KOLO_ASSIGN(scratch_, arena_.allocate(
+                            bytes, is_networked() ? MemoryKind::kNetworked : MemoryKind::kPinned));
   binding.staging = scratch_.data();
+  binding.networked = scratch_.region();
   return {};
 }
 

@@ -107,7 +107,7 @@ Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers,
   const DeviceWindow::Sizes of_device{.slots = static_cast<std::size_t>(config_.device_memory),
                                       .arena = static_cast<std::size_t>(config_.device_arena)};
   KOLO_TRY(devices_.open(bootstrap, std::move(accelerator), std::move(reason), world(), of_device,
-                         log_, deadline()));
+                         {*transport_, config_.gpudirect}, log_, deadline()));
   return learn_links(bootstrap, deadline());
 }
 
@@ -160,6 +160,8 @@ void Runtime::log_start(const Bootstrap& bootstrap) const {
   if (world.rank() == 0) {
     log_.info("kolo {}: bootstrap {}, transport {}", KOLO_VERSION, bootstrap.description(),
               transport_->description());
+    if (!devices_.network().description.empty())
+      log_.info("device memory to other hosts: {}", devices_.network().description);
     const auto log_link = [&](std::string_view where, const LinkCost& link) {
       if (link.latency_us > 0)
         log_.info("messages {} hosts: {:.2f} us and {:.2f} GB/s", where, link.latency_us,
@@ -218,6 +220,7 @@ RuntimeInfo Runtime::info() const {
   info.shared_bytes = window_.slot_bytes() * HostWindow::kSlots;
   if (window_.arena() != nullptr) info.arena_bytes = window_.arena()->capacity();
   if (devices_.arena() != nullptr) info.device_arena_bytes = devices_.arena()->capacity();
+  info.device_network = devices_.network().description;
   const OneShot& one_shot = groups_.world().one_shot;
   info.one_shot_bytes = one_shot.largest_one_shot();
   info.two_shot_bytes = one_shot.largest_allreduce();

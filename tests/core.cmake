@@ -140,6 +140,7 @@ kolo_add_test(cycle_tests LABELS inprocess SOURCES
   runtime/cycle/device_arena_test.cc
   runtime/cycle/device_hosts_test.cc
   runtime/cycle/device_layout_test.cc
+  runtime/cycle/device_network_test.cc
   runtime/cycle/device_sets_test.cc
   runtime/cycle/device_test.cc
   runtime/cycle/types_test.cc

@@ -124,6 +124,10 @@ const std::vector<Spec>& specs() {
       number("KOLO_DEVICE_CHUNK", &Config::device_chunk, kBytes, {1, kGiB}, kWorld,
              "Pieces of an all-reduce of CUDA memory over hosts, some of which are copied while "
              "others are on the network; less than one is copied whole."),
+      text("KOLO_GPUDIRECT", &Config::gpudirect, "mode", {"auto", "off", "on"},
+           "Whether network cards read and write CUDA memory themselves: auto: where all ranks' "
+           "can; on: else init fails.",
+           kWorld),
       number("KOLO_ARENA", &Config::arena, kBytes, {0, 1024 * kGiB}, kRank,
              "Address space for kolo::allocate(); memory is taken as it is allocated."),
       number("KOLO_BATCH_WINDOW", &Config::batch_window_us, "microseconds", {0, 1'000'000}, kRank,

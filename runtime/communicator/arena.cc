@@ -28,8 +28,8 @@ struct ArenaBlock::Memory {
   MemoryKind kind = MemoryKind::kHeap;
   std::span<std::byte> bytes;
   std::unique_ptr<std::byte, Free> heap;  ///< for kHeap
-  std::unique_ptr<MemoryRegion> region;   ///< for kMappable
-  std::unique_ptr<DeviceMemory> device;   ///< for kDevice and kPinned
+  std::unique_ptr<DeviceMemory> device;   ///< for kDevice, kPinned and kNetworked
+  std::unique_ptr<MemoryRegion> region;   ///< for kMappable and kNetworked; ends before its memory
 };
 
 namespace {
@@ -57,14 +57,28 @@ Result<std::unique_ptr<ArenaBlock::Memory>> make_memory(Transport& transport,
       break;
     }
     case MemoryKind::kDevice:
+    case MemoryKind::kNetworked:
     case MemoryKind::kPinned: {
       Accelerator* const accelerator = devices == nullptr ? nullptr : devices->accelerator();
       if (accelerator == nullptr)
         return KOLO_ERROR(kUnsupported, "there is no accelerator whose memory a buffer could be");
-      KOLO_ASSIGN(memory->device, kind == MemoryKind::kDevice
-                                      ? accelerator->allocate(bytes)
-                                      : accelerator->allocate_pinned(bytes));
+      KOLO_ASSIGN(memory->device, kind == MemoryKind::kPinned ? accelerator->allocate_pinned(bytes)
+                                                              : accelerator->allocate(bytes));
       memory->bytes = memory->device->bytes();
+      if (kind != MemoryKind::kNetworked) break;
+      Status registered;
+      accelerator->use_for([&] {
+        auto region = transport.register_memory(memory->bytes, MemoryType::kCuda);
+        if (!region.ok()) {
+          registered = KOLO_ERROR(kUnsupported,
+                                  "{} bytes of the device for the network cards: {}; "
+                                  "KOLO_GPUDIRECT=off does without",
+                                  bytes, region.error().message);
+        } else {
+          memory->region = *std::move(region);
+        }
+      });
+      KOLO_TRY(registered);
       break;
     }
   }

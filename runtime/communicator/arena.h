@@ -15,10 +15,11 @@ namespace kolo {
 class DeviceWindow;
 
 enum class MemoryKind : std::uint8_t {
-  kHeap,      ///< page-aligned host memory
-  kMappable,  ///< Transport::allocate_mappable()
-  kDevice,    ///< the accelerator's
-  kPinned,    ///< host memory that the accelerator reaches
+  kHeap,       ///< page-aligned host memory
+  kMappable,   ///< Transport::allocate_mappable()
+  kDevice,     ///< the accelerator's
+  kPinned,     ///< host memory that the accelerator reaches
+  kNetworked,  ///< the accelerator's, registered with the transport (Transport::reach_device())
 };
 
 class Arena;
@@ -33,7 +34,7 @@ class ArenaBlock {
 
   std::byte* data() const;
   std::size_t size() const;
-  /// The transport's region, for a mappable block; else null.
+  /// The transport's region, for a mappable or networked block; else null.
   MemoryRegion* region() const;
 
   struct Memory;
@@ -47,7 +48,8 @@ class ArenaBlock {
 
 class Arena {
  public:
-  /// Without `devices`, or where they have no accelerator, there are no kDevice and kPinned.
+  /// Without `devices`, or where they have no accelerator, there are no kDevice, kPinned and
+  /// kNetworked.
   explicit Arena(Transport& transport, const DeviceWindow* devices = nullptr);
   ~Arena();
 

@@ -22,13 +22,19 @@ struct DeviceWindow::Offer {
   std::string uuid = {};  ///< empty: it has none
   std::string key = {};
   std::string error = {};  ///< why there is no memory of it
+  DeviceNetworkAnswer network = {};
 
-  std::string encode() const { return join_fields({uuid, key, error}); }
+  std::string encode() const {
+    return join_fields({uuid, key, error, network.works ? "y" : "n", network.reason});
+  }
   static Result<Offer> decode(std::string_view blob, int rank) {
     std::vector<std::string> fields;
-    if (!split_fields(blob, fields) || fields.size() != 3)
+    if (!split_fields(blob, fields) || fields.size() != 5)
       return KOLO_ERROR(kInternal, "rank {} sent no offer of device memory", rank);
-    return Offer{std::move(fields[0]), std::move(fields[1]), std::move(fields[2])};
+    return Offer{std::move(fields[0]),
+                 std::move(fields[1]),
+                 std::move(fields[2]),
+                 {fields[3] == "y", std::move(fields[4])}};
   }
 };
 
@@ -62,6 +68,18 @@ Status DeviceWindow::offer(Sizes sizes, Offer& mine) {
   return {};
 }
 
+Status DeviceWindow::agree_on_network(const std::string& mode, const std::vector<Offer>& offers) {
+  std::vector<DeviceNetworkAnswer> answers;
+  bool any = mode == "on";
+  for (const Offer& offer : offers) {
+    answers.push_back(offer.network);
+    any |= !offer.uuid.empty();
+  }
+  if (!any) return {};  // there is no device at all
+  KOLO_ASSIGN(network_, agree_on_device_network(mode, answers));
+  return {};
+}
+
 Status DeviceWindow::map(const World& world, const std::vector<Offer>& offers) {
   if (world.local_size() > kMostRanks)
     return KOLO_ERROR(kUnsupported, "there are {} ranks, more than {}", world.local_size(),
@@ -88,15 +106,22 @@ Status DeviceWindow::map(const World& world, const std::vector<Offer>& offers) {
 }
 
 Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> accelerator,
-                          std::string reason, const World& world, Sizes sizes, const Log& log,
-                          Deadline deadline) {
+                          std::string reason, const World& world, Sizes sizes,
+                          const Network& network, const Log& log, Deadline deadline) {
   accelerator_ = std::move(accelerator);
   no_accelerator_ = std::move(reason);
-  if (sizes.slots == 0 || world.size() == 1) return {};
+  const bool has_hosts = world.local_size() < world.size();
+  const bool asks_network = has_hosts && network.mode != "off";
+  const bool wants_window = sizes.slots > 0 && world.size() > 1;
+  if (has_hosts && !asks_network && accelerator_ != nullptr)
+    network_ = device_network_switched_off();
+  if (!wants_window && !asks_network) return {};
   Offer mine;
+  mine.network.reason = "it has no CUDA device: " + no_accelerator_;
   if (accelerator_ != nullptr) {
     mine.uuid = to_string(accelerator_->info().uuid);
-    if (world.local_size() > 1) {
+    if (asks_network) mine.network = try_device_network(network.transport, *accelerator_);
+    if (wants_window && world.local_size() > 1) {
       if (const Status offered = offer(sizes, mine); !offered.ok())
         mine.error = offered.error().message;
     }
@@ -111,6 +136,8 @@ Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> acc
     all &= !offer.uuid.empty();
     offers.push_back(std::move(offer));
   }
+  if (asks_network) KOLO_TRY(agree_on_network(network.mode, offers));
+  if (!wants_window) return {};
   device_of_.assign(offers.size(), 0);
   // Without devices nobody asks, and a large world is spared it.
   for (int rank = 0; any && rank < world.size(); ++rank) {

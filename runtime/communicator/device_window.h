@@ -10,6 +10,7 @@
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/communicator/communicator.h"
 #include "runtime/communicator/device_arena.h"
+#include "runtime/communicator/device_network.h"
 #include "runtime/communicator/host_window.h"
 #include "runtime/device/accelerator.h"
 
@@ -31,19 +32,29 @@ class DeviceWindow {
     std::size_t slots = 0;  ///< bytes of all slots together, alike on all ranks
     std::size_t arena = 0;  ///< bytes for users
   };
+  /// What carries device memory to other hosts, and Config::gpudirect, alike on all ranks.
+  struct Network {
+    Transport& transport;
+    std::string mode;
+  };
 
   /// Collective over the world. `accelerator`: this rank's, null if it has none, for `reason`.
   /// Every rank of a host offers memory of its device and imports the others'. Where one of them
   /// cannot, the host's ranks stay without a window, and its first rank says why in one line; where
   /// there is no memory for all of the arena, it is as small as it must be. An error is returned
-  /// only if the bootstrap fails. No slots on every rank: no window is wanted.
+  /// only if the bootstrap fails. No slots on every rank: no window is wanted. Over several hosts
+  /// the ranks agree on network(), too: kUnsupported where a mode is asked for that they have not.
   Status open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> accelerator, std::string reason,
-              const World& world, Sizes sizes, const Log& log, Deadline deadline);
+              const World& world, Sizes sizes, const Network& network, const Log& log,
+              Deadline deadline);
 
   /// Null where this rank has none. Any thread, once open.
   Accelerator* accelerator() const { return accelerator_.get(); }
   /// Why it has none.
   const std::string& no_accelerator() const { return no_accelerator_; }
+
+  /// Alike on all ranks.
+  const DeviceNetwork& network() const { return network_; }
 
   /// Bytes of a place's slot, alike on all ranks of the host; 0 without a window.
   std::size_t slot_bytes(int place) const;
@@ -76,12 +87,14 @@ class DeviceWindow {
  private:
   struct Offer;
   Status offer(Sizes sizes, Offer& mine);
+  Status agree_on_network(const std::string& mode, const std::vector<Offer>& offers);
   Status map(const World& world, const std::vector<Offer>& offers);
   void lay_out(std::size_t bytes, bool has_sets);
   void close();
 
   std::unique_ptr<Accelerator> accelerator_;
   std::string no_accelerator_;
+  DeviceNetwork network_;
   std::shared_ptr<DeviceMemory> own_;
   std::shared_ptr<DeviceArena> arena_;
   std::vector<std::unique_ptr<DeviceMemory>> imported_;

@@ -29,7 +29,7 @@ bool is_transfer(StepKind kind) {
   return false;
 }
 
-/// What begins and ends in staging memory is the host's. A join, of nothing, is not.
+/// A join, of nothing, is not.
 bool is_staging_alone(const Schedule& schedule, const Step& step) {
   const auto is_staging = [](const Operand& operand) { return operand.space == Space::kStaging; };
   const auto destinations = schedule.destinations(step);
@@ -102,6 +102,7 @@ void Executor::start(std::shared_ptr<const Schedule> schedule, MemoryBinding bin
   marks_.clear();
   held_.clear();
   unmarked_ = 0;
+  arrived_.reset();
 
   trace_.start(*schedule_, operation, size_of(binding_.type));
   const std::size_t steps = schedule_->steps.size();
@@ -111,7 +112,8 @@ void Executor::start(std::shared_ptr<const Schedule> schedule, MemoryBinding bin
   waiting_for_.resize(steps);
   for (std::size_t i = 0; i < steps; ++i) {
     const auto id = static_cast<StepId>(i);
-    if (is_transfer(schedule_->steps[i].kind)) transfers_[transfer_index_[i]] = Transfer(*this, id);
+    if (is_transfer(schedule_->steps[i].kind))
+      transfers_[transfer_index_[i]] = Transfer(*this, id, networked_of(id));
     waiting_for_[i] = schedule_->steps[i].dependency_count;
     if (waiting_for_[i] == 0) enqueue(id);
   }
@@ -121,12 +123,16 @@ void Executor::index_schedule() {
   const std::size_t steps = schedule_->steps.size();
   transfer_count_ = 0;
   transfer_index_.assign(steps, 0);
-  is_hosts_.assign(steps, false);
+  whose_.assign(steps, Whose::kDevices);
   successor_begin_.assign(steps + 1, 0);
   for (std::size_t i = 0; i < steps; ++i) {
     const Step& step = schedule_->steps[i];
-    if (is_transfer(step.kind)) transfer_index_[i] = transfer_count_++;
-    is_hosts_[i] = is_transfer(step.kind) || is_staging_alone(*schedule_, step);
+    if (is_transfer(step.kind)) {
+      transfer_index_[i] = transfer_count_++;
+      whose_[i] = Whose::kHosts;
+    } else if (is_staging_alone(*schedule_, step)) {
+      whose_[i] = Whose::kStaging;
+    }
     for (const StepId dependency : schedule_->depends_on(step)) ++successor_begin_[dependency + 1];
   }
   for (std::size_t i = 0; i < steps; ++i) successor_begin_[i + 1] += successor_begin_[i];
@@ -170,7 +176,7 @@ void Executor::enqueue(StepId id) {
 
 bool Executor::advance() {
   bool worked = poll_device();
-  for (std::size_t bytes = 0; bytes < kBytesPerAdvance && !failed();) {
+  for (std::size_t bytes = 0; bytes < kBytesPerAdvance && take_arrivals();) {
     if (!transfers_ready_.empty()) {
       post_transfer(transfers_ready_.pop());
     } else if (!local_ready_.empty()) {
@@ -206,6 +212,14 @@ bool Executor::poll_device() {
   return released;
 }
 
+bool Executor::take_arrivals() {
+  if (const auto last = std::exchange(arrived_, std::nullopt); last && !failed()) {
+    const Status taken = binding_.stream->accelerator().take_network_writes();
+    if (!taken.ok()) fail(*last, taken.error());
+  }
+  return !failed();
+}
+
 void Executor::mark_device() {
   if (unmarked_ == 0 || failed()) return;
   auto event = binding_.stream->record();
@@ -228,6 +242,16 @@ void Executor::post_transfer(StepId id) {
   } else {
     transport_.receive(peer, tag, *data, transfer);
   }
+}
+
+const MemoryRegion* Executor::networked_of(StepId id) const {
+  const Step& step = schedule_->steps[id];
+  const auto is_staged = [](std::span<const Operand> operands) {
+    return !operands.empty() && operands.front().space == Space::kStaging;
+  };
+  const bool staged =
+      is_staged(schedule_->sources(step)) || is_staged(schedule_->destinations(step));
+  return staged ? binding_.networked : nullptr;
 }
 
 // A notice says where its sender's memory lies within its window.
@@ -293,7 +317,9 @@ void Executor::on_transfer_done(Transfer& transfer) {
   --pending_transfers_;
   const StepId id = transfer.id();
   Status status = transfer.status();
-  if (status.ok() && schedule_->steps[id].kind == StepKind::kAwait) status = take_notice(id);
+  const StepKind kind = schedule_->steps[id].kind;
+  if (status.ok() && kind == StepKind::kAwait) status = take_notice(id);
+  if (kind == StepKind::kReceive && transfer.memory() != nullptr) arrived_ = id;
   if (status.ok()) {
     finish_step(id);
   } else {

@@ -11,6 +11,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -66,6 +67,13 @@ class Executor final : public TransferListener {
     std::size_t head_ = 0;
   };
 
+  /// Who does a step, if there is a device.
+  enum class Whose : std::uint8_t {
+    kHosts,    ///< transfers
+    kStaging,  ///< what is in kStaging alone: whose memory that is
+    kDevices,
+  };
+
   /// How many elements of a peer's memory the schedule reaches to.
   struct PeerExtent {
     std::uint64_t scratch = 0;
@@ -81,7 +89,14 @@ class Executor final : public TransferListener {
   /// Lets those go that wait for the device, where it has come so far.
   bool poll_device();
   /// Whether a step is handed in to the device's stream.
-  bool is_on_device(StepId id) const { return binding_.stream != nullptr && !is_hosts_[id]; }
+  bool is_on_device(StepId id) const {
+    if (binding_.stream == nullptr || whose_[id] == Whose::kHosts) return false;
+    return whose_[id] == Whose::kDevices || binding_.networked != nullptr;
+  }
+  /// The registered memory that a transfer reads or writes, if any.
+  const MemoryRegion* networked_of(StepId id) const;
+  /// What the network has written is the device's to read, before anything is done with it.
+  bool take_arrivals();
   /// What was handed in since the last mark is done when the device reaches this one.
   void mark_device();
   void post_transfer(StepId id);
@@ -119,12 +134,13 @@ class Executor final : public TransferListener {
   std::deque<Mark> marks_;
   std::deque<StepId> held_;
   std::size_t unmarked_ = 0;                ///< of held_, at its end
+  std::optional<StepId> arrived_;           ///< the last receive that the device must see yet
   std::vector<std::uint32_t> waiting_for_;  ///< by step: unfinished dependencies
   std::vector<Transfer> transfers_;         ///< by transfer_index_; stable while the schedule runs
   std::vector<WindowPlaces> notices_;       ///< by transfer_index_: what an await has received
 
   // Derived from schedule_; kept while it is used again.
-  std::vector<bool> is_hosts_;                  ///< by step: a transfer, or in kStaging alone
+  std::vector<Whose> whose_;                    ///< by step
   std::vector<std::uint32_t> transfer_index_;   ///< by step; of sends, receives, notify, await
   std::vector<std::uint32_t> successor_begin_;  ///< by step and one more: range into successors_
   std::vector<StepId> successors_;

@@ -15,6 +15,7 @@
 namespace kolo {
 
 class DeviceStream;
+class MemoryRegion;
 
 /// A piece of contiguous memory.
 struct Segment {
@@ -96,9 +97,11 @@ struct MemoryBinding {
   /// All of this memory is a device's, or pinned: its stream reduces and copies. Null: the host's.
   DeviceStream* stream = nullptr;
   std::byte* scratch = nullptr;  ///< Schedule::scratch_elements elements
-  /// Schedule::staging_elements elements, of the host: what touches nothing else is done by it, and
+  /// Schedule::staging_elements elements. Of the host: what touches nothing else is done by it, and
   /// not on the stream.
   std::byte* staging = nullptr;
+  /// Of the device, if that is registered memory of it, which the network reads and writes.
+  const MemoryRegion* networked = nullptr;
   MappedMemory mapped = {};
   std::vector<PeerMemory> peers = {};  ///< by rank; nothing where unmapped or unknown
 };

@@ -68,6 +68,7 @@ nlohmann::json job_json() {
             {"cuda_ipc_reason", device.cuda_ipc_reason},
             {"gpu_direct", device.gpu_direct},
             {"gpu_direct_reason", device.gpu_direct_reason}}},
+          {"device_network", info.device_network},
           {"size", kolo::size()},
           {"local_size", kolo::local_size()},
           {"cross_size", kolo::cross_size()},
@@ -99,10 +100,8 @@ void print_device(const nlohmann::json& device) {
   const auto yes = [&](const char* name) { return device[name].get<bool>() ? "yes" : "no"; };
   fmt::print("device           {}, {}, {}\n", text("name"), text("uuid"), text("versions"));
   fmt::print("CUDA IPC         {}: {}\n", yes("cuda_ipc"), text("cuda_ipc_reason"));
-  fmt::print(
-      "GPUDirect RDMA   {}: {} (transfers are staged through the host; not yet run on "
-      "hardware)\n",
-      yes("gpu_direct"), text("gpu_direct_reason"));
+  fmt::print("GPUDirect RDMA   {}: {} (not yet run on hardware)\n", yes("gpu_direct"),
+             text("gpu_direct_reason"));
 }
 
 void print_job(const nlohmann::json& job) {
@@ -114,6 +113,8 @@ void print_job(const nlohmann::json& job) {
   fmt::print("met by           {}\n", job["way_in"].get<std::string>());
   fmt::print("transport        {}\n", job["transport"].get<std::string>());
   print_device(job["device"]);
+  if (const auto network = job["device_network"].get<std::string>(); !network.empty())
+    fmt::print("to other hosts   device memory goes {}\n", network);
   const auto shared = job["shared_bytes"].get<std::uint64_t>();
   if (shared == 0) {
     fmt::print("shared memory    none\n");

@@ -31,6 +31,8 @@ struct RuntimeInfo {
   /// Of the device's memory that the host's ranks have mapped, for kolo::allocate_on_device(); 0:
   /// there is none.
   std::size_t device_arena_bytes = 0;
+  /// How device memory gets to other hosts, or through what and why; empty where none does.
+  std::string device_network;
   std::size_t one_shot_bytes = 0;  ///< up to which ordered all-reduces take the one-shot exchange
   std::size_t two_shot_bytes = 0;  ///< and up to which the two-shot exchange
   /// Up to which two ranks without shared memory trade them, a message each way: then these are

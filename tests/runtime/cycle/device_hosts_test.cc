@@ -1,7 +1,9 @@
 // Large all-reduces of device memory over several hosts, which threads of one process pose to be:
-// by the two levels, in pieces through pinned memory; what goes over which link, what memory it
-// takes, and what happens when a device or the network fails on the way.
+// by the two levels, in pieces through pinned memory, or by network cards that reach the devices;
+// what goes over which link, what memory it takes, and what happens when a device or the network
+// fails on the way.
 #include "tests/support/device_world.h"
+#include "tests/support/emulated_card.h"
 #include "tests/support/faulty_transport.h"
 
 #include <gmock/gmock.h>
@@ -31,6 +33,7 @@ struct Place {
   std::vector<int> hosts;    ///< by rank
   std::vector<int> devices;  ///< by rank: equal numbers share one
   bool maps = true;          ///< devices of a host reach each other
+  bool direct = false;       ///< network cards reach the devices
 };
 
 const std::vector<Place> kPlaces = {
@@ -42,6 +45,10 @@ const std::vector<Place> kPlaces = {
     {"Shared", {0, 0, 1, 1}, {0, 0, 1, 1}},
     {"SharedByTwoOfThree", {0, 0, 0, 1, 1}, {0, 1, 1, 2, 2}},
     {"Unmapped", {0, 0, 1, 1}, {0, 1, 2, 3}, false},
+    {"TwoByTwoDirect", {0, 0, 1, 1}, {0, 1, 2, 3}, true, true},
+    {"FourByOneDirect", {0, 1, 2, 3}, {0, 1, 2, 3}, true, true},
+    {"DealtDirect", {0, 1, 0, 1, 2}, {0, 1, 2, 3, 4}, true, true},
+    {"SharedDirect", {0, 0, 1, 1}, {0, 0, 1, 1}, true, true},
 };
 
 /// Bytes of messages from rank to rank.
@@ -70,13 +77,20 @@ LocalWorldOptions options_of(const Place& place, const char* chunk, DeviceSet& d
   options.accelerator = [&devices](int rank) -> std::unique_ptr<Accelerator> {
     return std::make_unique<EmulatedAccelerator>(devices.of[static_cast<std::size_t>(rank)], 0);
   };
+  if (place.direct)
+    options.decorate = [&devices](int rank, std::unique_ptr<Transport> inner) {
+      return std::make_unique<EmulatedCard>(std::move(inner),
+                                            devices.of[static_cast<std::size_t>(rank)]);
+    };
   return options;
 }
 
 /// Decides the fate of a rank's messages, by their sender.
 void decorate(LocalWorldOptions& options,
               std::function<Fault(int rank, const FaultyCall& call)> decide) {
-  options.decorate = [decide = std::move(decide)](int rank, std::unique_ptr<Transport> inner) {
+  options.decorate = [decide = std::move(decide), before = std::move(options.decorate)](
+                         int rank, std::unique_ptr<Transport> inner) {
+    if (before) inner = before(rank, std::move(inner));
     return std::make_unique<FaultyTransport>(
         std::move(inner), [decide, rank](const FaultyCall& call) { return decide(rank, call); });
   };
@@ -183,7 +197,7 @@ TEST_P(OverHosts, OnlyTheNetworksPartIsPinned) {
         const auto& accelerator = dynamic_cast<EmulatedAccelerator&>(*runtime.accelerator());
         // Four lanes of at most as many slices as ranks, each of a chunk a host and two slots more;
         // without windows a lane has the others' inputs, too. Whole, it were 2 MiB and more.
-        EXPECT_LE(accelerator.bytes_pinned(), std::size_t{1} << 20);
+        EXPECT_LE(accelerator.bytes_pinned(), GetParam().direct ? 0 : std::size_t{1} << 20);
       },
       options_of(GetParam(), "16K", devices_));
 }
@@ -293,7 +307,9 @@ TEST_P(OverHosts, APeerThatIsLostOnTheWayFailsAllRanks) {
   std::latch others{lost};
   LocalWorldOptions options = options_of(GetParam(), "16K", devices_);
   std::atomic<int> sent = 0;
-  options.decorate = [&](int rank, std::unique_ptr<Transport> inner) {
+  options.decorate = [&, before = std::move(options.decorate)](int rank,
+                                                               std::unique_ptr<Transport> inner) {
+    if (before) inner = before(rank, std::move(inner));
     auto itself = std::make_shared<FaultyTransport*>();
     auto faulty = std::make_unique<FaultyTransport>(
         std::move(inner), [&, rank, itself](const FaultyCall& call) {
