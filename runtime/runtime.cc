@@ -106,8 +106,8 @@ Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers,
   }
   const DeviceWindow::Sizes of_device{.slots = static_cast<std::size_t>(config_.device_memory),
                                       .arena = static_cast<std::size_t>(config_.device_arena)};
-  KOLO_TRY(devices_.open(bootstrap, std::move(accelerator), std::move(reason), world(), of_device,
-                         {*transport_, config_.gpudirect}, log_, deadline()));
+  KOLO_TRY(devices_.open(bootstrap, std::move(accelerator), std::move(reason), world(), window_,
+                         of_device, {*transport_, config_.gpudirect}, log_, deadline()));
   return learn_links(bootstrap, deadline());
 }
 

@@ -163,7 +163,7 @@ class Runtime {
   const std::unique_ptr<Timeline> timeline_;
   const ThreadedDevice device_;
   HostWindow window_;
-  DeviceWindow devices_;
+  DeviceWindow devices_;  ///< its farewell is said on the boards of the window
   mutable std::atomic<bool> told_of_full_arena_ = false;
   mutable std::atomic<bool> told_of_full_device_arena_ = false;
   NcclSite nccl_;  ///< the groups' communicators end before it

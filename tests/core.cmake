@@ -95,6 +95,7 @@ kolo_add_test(execution_tests LABELS inprocess TIMEOUT 120 SOURCES
   runtime/execution/collectives_test.cc
   runtime/execution/data_movement_test.cc
   runtime/communicator/arena_test.cc
+  runtime/communicator/device_farewell_test.cc
   runtime/communicator/host_window_test.cc
   runtime/communicator/shared_arena_test.cc
   runtime/tuning/link_cache_test.cc
@@ -138,6 +139,7 @@ kolo_add_test(cycle_tests LABELS inprocess SOURCES
   runtime/cycle/pair_exchange_test.cc
   runtime/cycle/paths_test.cc
   runtime/cycle/device_arena_test.cc
+  runtime/cycle/device_end_test.cc
   runtime/cycle/device_hosts_test.cc
   runtime/cycle/device_layout_test.cc
   runtime/cycle/device_network_test.cc

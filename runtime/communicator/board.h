@@ -37,6 +37,9 @@ struct alignas(kCacheLine) Board {
 
   // One line, which changes seldom.
   std::atomic<bool> asleep = false;
+  /// Of the world's board: its rank has no other rank's device memory mapped any more
+  /// (DeviceFarewell).
+  std::atomic<bool> maps_no_devices = false;
   /// The last call that no exchange carries. The number is 0 while `what` changes.
   std::atomic<std::uint64_t> announced = 0;
   std::atomic<std::uint64_t> announced_what = 0;

@@ -4,6 +4,8 @@
 #include "runtime/base/check.h"
 
 #include <algorithm>
+#include <chrono>
+#include <mutex>
 #include <utility>
 
 namespace kolo {
@@ -14,6 +16,17 @@ constexpr std::size_t kAlignment = 4096;
 constexpr int kMostRanks = 32;
 /// Halves of what is wished for are tried down to here.
 constexpr std::size_t kSmallestArena = 4 << 20;
+/// Ranks that end together are milliseconds apart.
+constexpr std::chrono::milliseconds kLongestFarewell{1000};
+constexpr std::chrono::milliseconds kNotAtAll{0};
+
+/// Of the process.
+void keep_to_the_end(std::shared_ptr<DeviceMemory> memory) {
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<std::shared_ptr<DeviceMemory>>;
+  const std::lock_guard lock(mutex);
+  kept->push_back(std::move(memory));
+}
 
 }  // namespace
 
@@ -45,6 +58,8 @@ void DeviceWindow::close() {
   windows_.clear();
   imported_.clear();
   arena_.reset();
+  const bool may_free = farewell_.part(own_ == nullptr ? kNotAtAll : kLongestFarewell);
+  if (!may_free && own_ != nullptr) keep_to_the_end(std::move(own_));
   own_.reset();
   for (auto& slots : free_slots_) slots.clear();
   slot_bytes_ = 0;
@@ -106,8 +121,8 @@ Status DeviceWindow::map(const World& world, const std::vector<Offer>& offers) {
 }
 
 Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> accelerator,
-                          std::string reason, const World& world, Sizes sizes,
-                          const Network& network, const Log& log, Deadline deadline) {
+                          std::string reason, const World& world, const HostWindow& host,
+                          Sizes sizes, const Network& network, const Log& log, Deadline deadline) {
   accelerator_ = std::move(accelerator);
   no_accelerator_ = std::move(reason);
   const bool has_hosts = world.local_size() < world.size();
@@ -150,7 +165,10 @@ Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> acc
   }
   Status mapped;
   const bool wanted = any && world.local_size() > 1;
-  if (wanted) mapped = map(world, offers);
+  if (wanted) {
+    farewell_.open(host, world, log);
+    mapped = map(world, offers);
+  }
   KOLO_ASSIGN(const auto outcomes,
               bootstrap.exchange("device memory mapped",
                                  mapped.ok() ? std::string() : mapped.error().message, deadline));

@@ -10,6 +10,7 @@
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/communicator/communicator.h"
 #include "runtime/communicator/device_arena.h"
+#include "runtime/communicator/device_farewell.h"
 #include "runtime/communicator/device_network.h"
 #include "runtime/communicator/host_window.h"
 #include "runtime/device/accelerator.h"
@@ -26,6 +27,8 @@ namespace kolo {
 class DeviceWindow {
  public:
   DeviceWindow();
+  /// Waits a moment for the other ranks of the host to unmap its memory. What they have mapped
+  /// after that, for they go on without this rank, stays until the process ends.
   ~DeviceWindow();
 
   struct Sizes {
@@ -44,9 +47,10 @@ class DeviceWindow {
   /// there is no memory for all of the arena, it is as small as it must be. An error is returned
   /// only if the bootstrap fails. No slots on every rank: no window is wanted. Over several hosts
   /// the ranks agree on network(), too: kUnsupported where a mode is asked for that they have not.
+  /// `host` is open, and outlives this.
   Status open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> accelerator, std::string reason,
-              const World& world, Sizes sizes, const Network& network, const Log& log,
-              Deadline deadline);
+              const World& world, const HostWindow& host, Sizes sizes, const Network& network,
+              const Log& log, Deadline deadline);
 
   /// Null where this rank has none. Any thread, once open.
   Accelerator* accelerator() const { return accelerator_.get(); }
@@ -98,6 +102,7 @@ class DeviceWindow {
   std::shared_ptr<DeviceMemory> own_;
   std::shared_ptr<DeviceArena> arena_;
   std::vector<std::unique_ptr<DeviceMemory>> imported_;
+  DeviceFarewell farewell_;
   std::vector<std::span<std::byte>> windows_;
   /// By world rank: the lowest rank that has the same device.
   std::vector<int> device_of_;

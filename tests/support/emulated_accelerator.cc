@@ -56,11 +56,19 @@ class PinnedRanges {
   std::vector<std::span<std::byte>> ranges_;
 };
 
-/// Memory that can be imported. As a driver does, it keeps what is imported though its owner frees
-/// it.
+/// What somebody has allocated, and how many have it imported. It stays though its owner frees it,
+/// so that the test says so, and does not crash.
+struct Allocation {
+  explicit Allocation(std::size_t size) : bytes(size) {}
+  std::vector<std::byte> bytes;
+  std::weak_ptr<EmulatedDevice> device;
+  std::atomic<int> imports = 0;
+};
+
+/// Memory that can be imported.
 class Exported {
  public:
-  using Owned = std::shared_ptr<std::vector<std::byte>>;
+  using Owned = std::shared_ptr<Allocation>;
   static Exported& all() {
     static Exported exported;
     return exported;
@@ -76,7 +84,7 @@ class Exported {
 
  private:
   std::mutex mutex_;
-  std::map<const std::byte*, std::weak_ptr<std::vector<std::byte>>> owned_;
+  std::map<const std::byte*, std::weak_ptr<Allocation>> owned_;
 };
 
 }  // namespace
@@ -306,12 +314,19 @@ class Memory final : public DeviceMemory {
   ~Memory() override {
     if (pinned_) PinnedRanges::all().remove(bytes_);
     if (allocated_ != nullptr) *allocated_ -= bytes_.size();
+    if (owner_ != nullptr && owned->imports > 0) ++owner_->freed_too_early();
+    if (exporter_ == nullptr) return;
+    --owned->imports;
+    --exporter_->imports();
+    exporter_->imports().notify_all();
   }
   std::span<std::byte> bytes() const override { return bytes_; }
 
   /// Its own, zeroed.
-  std::shared_ptr<std::vector<std::byte>> owned;
+  std::shared_ptr<Allocation> owned;
   std::shared_ptr<std::atomic<std::size_t>> allocated_;  ///< what counts it
+  std::shared_ptr<EmulatedDevice> owner_;                ///< of memory that others may import
+  std::shared_ptr<EmulatedDevice> exporter_;             ///< of memory that is imported
   bool pinned_ = false;
 
  private:
@@ -319,8 +334,8 @@ class Memory final : public DeviceMemory {
 };
 
 std::unique_ptr<Memory> make_memory(std::size_t bytes, bool on_device) {
-  auto owned = std::make_shared<std::vector<std::byte>>(bytes);
-  std::byte* const begin = on_device ? tagged(owned->data()) : owned->data();
+  auto owned = std::make_shared<Allocation>(bytes);
+  std::byte* const begin = on_device ? tagged(owned->bytes.data()) : owned->bytes.data();
   auto memory = std::make_unique<Memory>(std::span(begin, bytes));
   memory->owned = std::move(owned);
   return memory;
@@ -414,6 +429,8 @@ Result<std::unique_ptr<DeviceMemory>> EmulatedAccelerator::allocate(std::size_t 
   auto memory = make_memory(bytes, true);
   *allocated_ += bytes;
   memory->allocated_ = allocated_;
+  memory->owner_ = device_;
+  memory->owned->device = device_;
   Exported::all().add(memory->bytes().data(), memory->owned);
   return std::unique_ptr<DeviceMemory>(std::move(memory));
 }
@@ -454,6 +471,9 @@ Result<std::unique_ptr<DeviceMemory>> EmulatedAccelerator::import_memory(std::st
   memory->owned = Exported::all().find(bytes.data());
   if (memory->owned == nullptr)
     return KOLO_ERROR(kDevice, "the memory is no longer there that was to be imported");
+  memory->exporter_ = memory->owned->device.lock();
+  ++memory->owned->imports;
+  ++memory->exporter_->imports();
   return std::unique_ptr<DeviceMemory>(std::move(memory));
 }
 

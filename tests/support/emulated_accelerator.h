@@ -34,6 +34,9 @@ class EmulatedDevice {
   /// Importing memory of it fails, as between devices that do not reach each other.
   void forbid_import() { can_import_ = false; }
   bool can_import() const { return can_import_; }
+  /// How often memory of it is imported, and how much of it was freed while that was so.
+  std::atomic<int>& imports() { return imports_; }
+  std::atomic<int>& freed_too_early() { return freed_too_early_; }
 
   /// Pieces that streams were given, and those of them of which not all memory lies alike to 16
   /// bytes: a kernel would read and write them by single elements.
@@ -63,6 +66,8 @@ class EmulatedDevice {
   std::vector<std::pair<std::span<std::byte>, std::vector<std::byte>>> from_network_;
   std::atomic<bool> failed_ = false;
   std::atomic<bool> can_import_ = true;
+  std::atomic<int> imports_ = 0;
+  std::atomic<int> freed_too_early_ = 0;
 };
 
 class EmulatedAccelerator final : public Accelerator {

@@ -1,0 +1,47 @@
+#include "runtime/communicator/device_farewell.h"
+
+#include "runtime/base/deadline.h"
+
+#include <algorithm>
+#include <new>
+#include <thread>
+
+namespace kolo {
+namespace {
+
+constexpr std::chrono::microseconds kBetweenLooks{100};
+
+}  // namespace
+
+void DeviceFarewell::open(const HostWindow& window, const World& world, const Log& log) {
+  if (window.windows().empty()) return;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    if (!world.same_host(rank, world.rank())) continue;
+    if (window.windows()[static_cast<std::size_t>(rank)].empty()) return;
+    auto* const board = std::launder(reinterpret_cast<Board*>(window.board(rank, 0).data()));
+    if (rank == world.rank()) {
+      own_ = board;
+    } else {
+      peers_.push_back({rank, board});
+    }
+  }
+  processes_.emplace(world, log);
+}
+
+bool DeviceFarewell::part(std::chrono::milliseconds longest) {
+  if (own_ == nullptr) return true;
+  own_->maps_no_devices.store(true, std::memory_order_release);
+  const Deadline deadline = Deadline::after(longest);
+  for (;;) {
+    const std::vector<int> ended = processes_->exited();
+    std::erase_if(peers_, [&](const Peer& peer) {
+      return peer.board->maps_no_devices.load(std::memory_order_acquire) ||
+             std::find(ended.begin(), ended.end(), peer.rank) != ended.end();
+    });
+    if (peers_.empty()) return true;
+    if (deadline.expired()) return false;
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+}
+
+}  // namespace kolo
