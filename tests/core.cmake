@@ -120,7 +120,7 @@ kolo_add_test(ucx_tests LABELS ucx SOURCES
   transport/ucx_gpudirect_test.cc
   transport/ucx_test.cc
   ${transport_conformance})
-kolo_add_test(cycle_tests LABELS inprocess SOURCES
+kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/arena_fusion_test.cc
   runtime/cycle/arena_moves_test.cc
   runtime/cycle/cached_test.cc

@@ -116,11 +116,12 @@ TEST_P(ArenaFusion, AnyMixtureOfMemoryGivesTheSameSums) {
       size(),
       [&](int rank, Runtime& runtime) {
         for (const auto& counts : {mixed_counts(), few_counts(), many_counts()})
-          for (std::size_t round = 0; round < 2 * std::size(kPlaces); ++round) {
-            // Every rank another one; then all ranks the same.
-            const std::size_t shift =
-                round < std::size(kPlaces) ? static_cast<std::size_t>(rank) : 0;
-            const Place place = kPlaces[(round + shift) % std::size(kPlaces)];
+          for (std::size_t round = 0; round <= std::size(kPlaces); ++round) {
+            // Every rank another one; at last all have all in the arena, in place.
+            const Place place =
+                round == std::size(kPlaces)
+                    ? Place::kSharedInPlace
+                    : kPlaces[(round + static_cast<std::size_t>(rank)) % std::size(kPlaces)];
             const double prescale = round % 4 == 3 ? 2 : 1;
             SCOPED_TRACE(fmt::format("rank {}, {} tensors, round {}", rank, counts.size(), round));
             const Tensors tensors(runtime, rank, counts, place);
