@@ -32,6 +32,9 @@ function(kolo_add_test name)
     target_link_libraries(${name} PRIVATE kolo_test_support)
   endif()
   target_link_libraries(${name} PRIVATE GTest::gtest_main ${ARG_LIBRARIES})
+  if(inprocess IN_LIST ARG_LABELS)
+    add_dependencies(inprocess_tests ${name})
+  endif()
   # UCX hooks madvise(), which a thread calls when it ends; ThreadSanitizer has given up that thread
   # by then and crashes in the hook's lock.
   set(environment "")
