@@ -37,7 +37,7 @@ std::vector<std::size_t> mixed_counts() {
 /// Fewer elements than some worlds have ranks.
 std::vector<std::size_t> few_counts() { return {1, 0, 1, 1}; }
 /// More than the smaller windows have room to list.
-std::vector<std::size_t> many_counts() { return std::vector<std::size_t>(1500, 5); }
+std::vector<std::size_t> many_counts() { return std::vector<std::size_t>(1100, 5); }
 
 enum class Place { kPrivate, kShared, kSharedInPlace, kSharedInput, kSharedOutput, kOnePrivate };
 constexpr Place kPlaces[] = {Place::kPrivate,     Place::kShared,       Place::kSharedInPlace,
@@ -84,14 +84,19 @@ class Tensors {
   }
 
   void expect_sums(int ranks, double prescale) const {
-    for (std::size_t t = 0; t < counts_.size(); ++t)
-      for (std::size_t i = 0; i < counts_[t]; ++i) {
-        float sum = 0;
-        for (int r = 0; r < ranks; ++r) sum += element(r, t, i) * static_cast<float>(prescale);
-        ASSERT_EQ(outputs_[t].get()[i], sum) << "tensor " << t << ", element " << i;
-        if (in_place_) continue;
-        ASSERT_EQ(inputs_[t].get()[i], element(rank_, t, i)) << "the input of " << t << " at " << i;
-      }
+    for (std::size_t t = 0; t < counts_.size(); ++t) {
+      std::vector<float> expected(counts_[t]);
+      for (int r = 0; r < ranks; ++r)
+        for (std::size_t i = 0; i < expected.size(); ++i)
+          expected[i] += element(r, t, i) * static_cast<float>(prescale);
+      const auto wrong = std::mismatch(expected.begin(), expected.end(), outputs_[t].get());
+      ASSERT_EQ(wrong.first, expected.end())
+          << "tensor " << t << ", element " << wrong.first - expected.begin() << " is "
+          << *wrong.second << " instead of " << *wrong.first;
+      std::size_t same = 0;
+      while (same < counts_[t] && inputs_[t].get()[same] == element(rank_, t, same)) ++same;
+      ASSERT_TRUE(in_place_ || same == counts_[t]) << "the input of " << t << " at " << same;
+    }
   }
 
  private:
@@ -117,6 +122,7 @@ TEST_P(ArenaFusion, AnyMixtureOfMemoryGivesTheSameSums) {
       [&](int rank, Runtime& runtime) {
         for (const auto& counts : {mixed_counts(), few_counts(), many_counts()})
           for (std::size_t round = 0; round <= std::size(kPlaces); ++round) {
+            if (counts.size() > 1000 && round % 3 != 0) continue;
             // Every rank another one; at last all have all in the arena, in place.
             const Place place =
                 round == std::size(kPlaces)
