@@ -191,25 +191,22 @@ Result<std::shared_ptr<std::byte>> Runtime::allocate(std::size_t bytes) const {
 
 Result<std::shared_ptr<std::byte>> Runtime::allocate_if_shared(std::size_t bytes) const {
   if (window_.arena() == nullptr) return std::shared_ptr<std::byte>();
-  auto memory = window_.arena()->allocate(bytes);
-  if (memory.ok() || memory.error().code != ErrorCode::kOutOfMemory) return memory;
-  if (!told_of_full_arena_.exchange(true))
-    log_.info(
-        "{}; what does not fit is copied to where the other ranks reach it. KOLO_ARENA can be "
-        "larger",
-        memory.error().message);
-  return std::shared_ptr<std::byte>();
+  return null_if_full(window_.arena()->allocate(bytes), "KOLO_ARENA", told_of_full_arena_);
 }
 
 Result<std::shared_ptr<std::byte>> Runtime::allocate_on_device(std::size_t bytes) const {
   if (devices_.arena() == nullptr) return std::shared_ptr<std::byte>();
-  auto memory = devices_.arena()->allocate(*devices_.accelerator(), bytes);
+  return null_if_full(devices_.arena()->allocate(*devices_.accelerator(), bytes),
+                      "KOLO_DEVICE_ARENA", told_of_full_device_arena_);
+}
+
+Result<std::shared_ptr<std::byte>> Runtime::null_if_full(Result<std::shared_ptr<std::byte>> memory,
+                                                         std::string_view variable,
+                                                         std::atomic<bool>& told) const {
   if (memory.ok() || memory.error().code != ErrorCode::kOutOfMemory) return memory;
-  if (!told_of_full_device_arena_.exchange(true))
-    log_.info(
-        "{}; what does not fit is copied to where the other ranks reach it. "
-        "KOLO_DEVICE_ARENA can be larger",
-        memory.error().message);
+  if (!told.exchange(true))
+    log_.info("{}; what does not fit is copied to where the other ranks reach it. {} can be larger",
+              memory.error().message, variable);
   return std::shared_ptr<std::byte>();
 }
 

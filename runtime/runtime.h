@@ -153,6 +153,10 @@ class Runtime {
   void log_start(const Bootstrap& bootstrap) const;
   Status add_initial_process_sets(const std::vector<std::vector<int>>& sets);
   Result<std::shared_ptr<Work>> submit_in_order(Submission submission);
+  /// Of an arena: null where it has too little left, which is logged once.
+  Result<std::shared_ptr<std::byte>> null_if_full(Result<std::shared_ptr<std::byte>> memory,
+                                                  std::string_view variable,
+                                                  std::atomic<bool>& told) const;
   Result<Entry> make_entry(Submission submission);
   Status submit_entries(std::span<Entry> entries, std::uint32_t process_set, bool will_wait);
   Status check_member(const Group& group, const Entry& entry) const;

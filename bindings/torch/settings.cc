@@ -148,7 +148,7 @@ Settings Settings::from_text(const std::string& text, const std::string& name) {
     key = levels.back().prefix + key;
     if (const auto what = unread_meaning(value); !what.empty()) {
       wrong("'" + key + "' is " + what +
-            ", which is not understood; if it is meant as text, quote " + "it");
+            ", which is not understood; if it is meant as text, quote it");
     }
     if (const auto what = unquote(value); !what.empty()) wrong(what);
     if (settings.has(key)) wrong("'" + key + "' is there twice");

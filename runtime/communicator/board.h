@@ -11,6 +11,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <new>
+#include <span>
 
 namespace kolo {
 
@@ -48,5 +50,11 @@ struct alignas(kCacheLine) Board {
   Slot slots[2];
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+/// The board that HostWindow::board() is the memory of: fresh memory of a window is zero, which is
+/// what a new board is.
+inline Board& board_in(std::span<std::byte> memory) {
+  return *std::launder(reinterpret_cast<Board*>(memory.data()));
+}
 
 }  // namespace kolo

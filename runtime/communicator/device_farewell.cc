@@ -3,7 +3,6 @@
 #include "runtime/base/deadline.h"
 
 #include <algorithm>
-#include <new>
 #include <thread>
 
 namespace kolo {
@@ -18,7 +17,7 @@ void DeviceFarewell::open(const HostWindow& window, const World& world, const Lo
   for (int rank = 0; rank < world.size(); ++rank) {
     if (!world.same_host(rank, world.rank())) continue;
     if (window.windows()[static_cast<std::size_t>(rank)].empty()) return;
-    auto* const board = std::launder(reinterpret_cast<Board*>(window.board(rank, 0).data()));
+    Board* const board = &board_in(window.board(rank, 0));
     if (rank == world.rank()) {
       own_ = board;
     } else {

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 
 namespace kolo {
 namespace {
@@ -39,10 +38,8 @@ void OneShot::open(int place, bool allreduces) {
     return;
   }
   allreduces_ = allreduces;
-  for (const int rank : communicator_.ranks()) {
-    // Fresh memory of a window is zero, which is what a new board is.
-    boards_.push_back(std::launder(reinterpret_cast<Board*>(window_.board(rank, place).data())));
-  }
+  for (const int rank : communicator_.ranks())
+    boards_.push_back(&board_in(window_.board(rank, place)));
   sources_.resize(boards_.size());
   largest_one_shot_ = std::min(kOneShotBytes, kBytesOfAllRanks / boards_.size());
   largest_ = boards_.size() > 1 ? Board::kLargest : largest_one_shot_;

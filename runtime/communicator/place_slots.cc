@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <new>
 
 namespace kolo {
 namespace {
@@ -16,7 +15,7 @@ std::uint64_t word_of(std::uint32_t set, bool has_memory) {
 }
 
 std::atomic<std::uint64_t>& word_on(const HostWindow& window, int rank, int place) {
-  return std::launder(reinterpret_cast<Board*>(window.board(rank, place).data()))->slot_memory;
+  return board_in(window.board(rank, place)).slot_memory;
 }
 
 }  // namespace
