@@ -66,7 +66,9 @@ class Transport {
                          const Abort& abort, Deadline deadline) = 0;
 
   /// Sends a small control message (up to 1 MiB), which is copied before the call returns. Messages
-  /// to one peer arrive in order. Also to oneself.
+  /// to one peer arrive in order. Also to oneself. One to a peer that is gone goes nowhere, and is
+  /// no error: on_peer_failed() tells that, or the peer's own last message, perhaps still on its
+  /// way.
   virtual Status post_message(int peer, std::span<const std::byte> message) = 0;
 
   /// Tagged transfer. A receive matches the send of the same peer and tag with the same length; a

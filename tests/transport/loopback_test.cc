@@ -44,13 +44,15 @@ class LoopbackTest : public testing::Test {
   ConformanceRank one_{1, 2, world_.at(1), meeting_};
 };
 
-TEST_F(LoopbackTest, AKilledRankIsReportedOnceAndRefused) {
+TEST_F(LoopbackTest, AKilledRankIsReportedOnce) {
   world_.hub().kill(1);
   world_.hub().kill(1);
   while (zero_.transport.progress()) {
   }
   EXPECT_THAT(zero_.failed_peers, testing::ElementsAre(1));
-  EXPECT_THAT(zero_.post(1, "hello").error().message, testing::HasSubstr("rank 1 was killed"));
+  EXPECT_TRUE(zero_.post(1, "into the void").ok());
+  EXPECT_THAT(zero_.send(1, tag(0), pattern(10, 1)).status().error().message,
+              testing::HasSubstr("rank 1 was killed"));
   EXPECT_FALSE(one_.post(0, "from the dead").ok());
 }
 
@@ -68,6 +70,15 @@ TEST_F(LoopbackTest, ARankThatLeavesRefusesWhatItNeverRead) {
   }
   EXPECT_THAT(zero_.send(1, tag(3), large).status().error().message,
               testing::HasSubstr("rank 1 has left"));
+}
+
+TEST_F(LoopbackTest, TheLastWordsOfARankThatLeftAreReadThoughNothingReachesIt) {
+  EXPECT_TRUE(one_.post(0, "goodbye").ok());
+  world_.last_rank_leaves();
+  EXPECT_TRUE(zero_.post(1, "are you there?").ok());
+  zero_.transport.progress();
+  EXPECT_THAT(zero_.messages, testing::ElementsAre(testing::Pair(1, "goodbye")));
+  EXPECT_THAT(zero_.failed_peers, testing::IsEmpty());
 }
 
 TEST_F(LoopbackTest, AWithdrawnOfferFailsItsReceive) {

@@ -126,6 +126,7 @@ TEST(UcxTest, AKilledPeerAcrossHostsIsReportedOnce) {
   for (int i = 0; i < 1000; ++i) transport->progress();
   EXPECT_THAT(ears.lost, testing::ElementsAre(1));
   std::vector<std::byte> data(100);
+  EXPECT_TRUE(self.post(1, "into the void").ok());
   EXPECT_EQ(self.send(1, tag(0), data).status().error().code, ErrorCode::kPeerLost);
   EXPECT_EQ(self.receive(1, tag(0), data).status().error().code, ErrorCode::kPeerLost);
 }

@@ -97,11 +97,11 @@ Status LoopbackTransport::post_message(int peer, std::span<const std::byte> mess
                       message.size(), kLargestMessage);
   }
   activity_[static_cast<std::size_t>(peer)].opened = true;
-  return delivered(
-      peer,
-      hub_.deliver(
-          peer, {.kind = LoopbackPacket::Kind::kControl, .from = rank_, .length = message.size()},
-          message));
+  const auto delivery = hub_.deliver(
+      peer, {.kind = LoopbackPacket::Kind::kControl, .from = rank_, .length = message.size()},
+      message);
+  if (delivery == LoopbackHub::Delivery::kSenderKilled) return delivered(peer, delivery);
+  return {};
 }
 
 void LoopbackTransport::send(int peer, Tag tag, std::span<const std::byte> data,

@@ -134,7 +134,7 @@ Status UcxTransport::check_arrival(const PostedReceive& receive, const TransferE
 
 void UcxTransport::receive(int peer, Tag tag, std::span<std::byte> data, Transfer& transfer) {
   transfer.start();
-  if (Status status = check_peer(peer); !status.ok()) {
+  if (Status status = check_link(peer); !status.ok()) {
     transfer.finish(std::move(status));
     return;
   }

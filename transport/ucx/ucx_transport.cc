@@ -79,6 +79,11 @@ Status UcxTransport::check_peer(int peer) const {
     return KOLO_ERROR(kInvalidArgument, "rank {}: there is no rank {} among {} ranks", rank_, peer,
                       links_.size());
   }
+  return {};
+}
+
+Status UcxTransport::check_link(int peer) const {
+  KOLO_TRY(check_peer(peer));
   const Link& link = links_[static_cast<std::size_t>(peer)];
   if (link.failure) return *link.failure;
   return {};
@@ -135,6 +140,10 @@ Status UcxTransport::post(UcxStream stream, Link& link, UcxRequest& request,
   void* const sent = ucp_am_send_nbx(*endpoint, static_cast<unsigned>(stream), &request.header,
                                      sizeof(request.header), data.data(), data.size(), &params);
   if (UCS_PTR_IS_ERR(sent)) {
+    if (!link.peer.same_host) {
+      on_endpoint_failed(&link, *endpoint, UCS_PTR_STATUS(sent));
+      return *link.failure;
+    }
     return ucx_error(UCS_PTR_STATUS(sent),
                      fmt::format("rank {} sending to rank {}", rank_, link.rank));
   }
@@ -161,22 +170,23 @@ Status UcxTransport::post_message(int peer, std::span<const std::byte> message) 
     own_messages_.emplace_back(message.begin(), message.end());
     return {};
   }
+  Link& link = links_[static_cast<std::size_t>(peer)];
+  if (link.failure) return {};
   UcxRequest& request = requests_.take();
   request.is_send = true;
   request.copy.assign(message.begin(), message.end());
   ++sends_pending_;
-  Status status = post(UcxStream::kControl, links_[static_cast<std::size_t>(peer)], request,
-                       request.copy, UCP_AM_SEND_FLAG_EAGER);
-  if (!status.ok()) {
-    --sends_pending_;
-    requests_.give_back(request);
-  }
+  Status status = post(UcxStream::kControl, link, request, request.copy, UCP_AM_SEND_FLAG_EAGER);
+  if (status.ok()) return {};
+  --sends_pending_;
+  requests_.give_back(request);
+  if (link.failure) return {};
   return status;
 }
 
 void UcxTransport::send(int peer, Tag tag, std::span<const std::byte> data, Transfer& transfer) {
   transfer.start();
-  if (Status status = check_peer(peer); !status.ok()) {
+  if (Status status = check_link(peer); !status.ok()) {
     transfer.finish(std::move(status));
     return;
   }
@@ -311,7 +321,7 @@ Result<std::string> UcxTransport::reach_device(std::span<std::byte> memory) {
 }
 
 Result<std::unique_ptr<PeerMapping>> UcxTransport::map_peer(int peer, std::string_view key) {
-  KOLO_TRY(check_peer(peer));
+  KOLO_TRY(check_link(peer));
   Link& link = links_[static_cast<std::size_t>(peer)];
   if (!link.peer.same_host) {
     return KOLO_ERROR(kUnsupported, "rank {} cannot map memory of rank {} on another host", rank_,

@@ -66,13 +66,14 @@ class UcxTransport final : public Transport {
     int rank = 0;
     Peer peer;
     ucp_ep_h endpoint = nullptr;        // owned by the worker
-    std::optional<Error> failure;       // what UCX's error handler said
+    std::optional<Error> failure;       // what UCX said
     bool failure_reported = false;      // endpoint closed, listener told
     std::array<Sequence, 3> sequences;  // by UcxStream
   };
 
   // ucx_transport.cc
   Status check_peer(int peer) const;
+  Status check_link(int peer) const;  // and that it has not failed
   Result<ucp_ep_h> endpoint_to(Link& link);
   Result<ucp_ep_h> make_endpoint(const std::string& address, Link* link);
   bool wants_rendezvous(const Link& link, std::size_t bytes) const;

@@ -154,6 +154,7 @@ TEST(Messages, ThatNobodyReceivesTimeOut) {
 
 /// What is to be said to or heard from a rank that has shut down.
 void expect_lost(const std::shared_ptr<Work>& work, const std::string& message) {
+  ASSERT_NE(work, nullptr);
   const Status status = work->wait();
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, ErrorCode::kPeerLost);
