@@ -14,6 +14,10 @@ using Values = std::vector<float>;
 
 /// Between -1 and 1, the same for the same arguments.
 Values random_values(std::size_t count, int rank, std::size_t tensor);
+/// The sum of those over `size` ranks.
+Values random_sums(std::size_t count, int size, std::size_t tensor);
+/// Fails fatally, with the first that is further off than 1e-5.
+void expect_near(std::span<const float> values, std::span<const float> expected);
 
 /// Averages tensors of these counts, all under way at once and scaled by 2, over `size` ranks: the
 /// results are right, and equal in their bits on all ranks.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/collectives/schedule.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/schedule_checker.h"
 
 #include <gtest/gtest.h>
@@ -14,13 +15,6 @@
 #include <vector>
 
 namespace kolo::test {
-
-// Sanitizers make the proof ten times slower; what they look for does not depend on the size.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kLargestWorld = 16;
-#else
-constexpr int kLargestWorld = 64;
-#endif
 
 using Counts = std::vector<std::uint64_t>;
 

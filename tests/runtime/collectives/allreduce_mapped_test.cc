@@ -2,6 +2,7 @@
 // them to what their head promises.
 #include "runtime/collectives/allreduce_mapped.h"
 
+#include "tests/support/sanitizers.h"
 #include "tests/support/schedule_checker.h"
 
 #include <gtest/gtest.h>
@@ -10,12 +11,6 @@
 
 namespace kolo::test {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kLargestWorld = 16;
-#else
-constexpr int kLargestWorld = 64;
-#endif
 
 std::uint64_t count_of(const Schedule& schedule, StepKind kind) {
   std::uint64_t count = 0;

@@ -2,6 +2,7 @@
 // of steps and bytes that its head promises.
 #include "runtime/collectives/allreduce_ring.h"
 
+#include "tests/support/sanitizers.h"
 #include "tests/support/schedule_checker.h"
 
 #include <gtest/gtest.h>
@@ -12,13 +13,6 @@
 
 namespace kolo::test {
 namespace {
-
-// Sanitizers make the proof ten times slower; what they look for does not depend on the size.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kLargestWorld = 16;
-#else
-constexpr int kLargestWorld = 64;
-#endif
 
 std::vector<Schedule> ring_of_all(int size, std::uint64_t count, const RingOptions& options) {
   std::vector<Schedule> schedules;

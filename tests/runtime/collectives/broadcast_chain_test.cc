@@ -1,18 +1,13 @@
 // Proves the chain broadcast's schedules with the checker for every size up to 64.
 #include "runtime/collectives/broadcast_chain.h"
 
+#include "tests/support/sanitizers.h"
 #include "tests/support/schedule_checker.h"
 
 #include <gtest/gtest.h>
 
 namespace kolo::test {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kLargestWorld = 16;
-#else
-constexpr int kLargestWorld = 64;
-#endif
 
 class BroadcastChain : public ::testing::TestWithParam<int> {};
 

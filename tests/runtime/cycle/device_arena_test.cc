@@ -1,6 +1,7 @@
 // Collectives on memory of devices that the other ranks reach where it is (DeviceArena): every rank
 // has its own mixture of it and of ordinary memory, and where all have it, nothing is copied.
 #include "tests/support/device_world.h"
+#include "tests/support/sanitizers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -60,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, DeviceArenas,
 TEST_P(DeviceArenas, SumsOfEveryMixture) {
   run([&](int rank, Runtime& runtime) {
     DeviceUser user(runtime);
-    for (const std::size_t count : {7U, 5003U, 300'001U})
+    for (const std::size_t count : {7U, 5003U, kSanitized ? 70'001U : 300'001U})
       for (const double prescale : {1.0, 2.0})
         for (int round = 0; round < 5; ++round) {
           const auto [input_is_shared, output_is_shared] = mixture(round, rank);

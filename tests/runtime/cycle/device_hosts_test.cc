@@ -5,6 +5,7 @@
 #include "tests/support/device_world.h"
 #include "tests/support/emulated_card.h"
 #include "tests/support/faulty_transport.h"
+#include "tests/support/sanitizers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -165,7 +166,8 @@ INSTANTIATE_TEST_SUITE_P(Places, OverHosts, testing::ValuesIn(kPlaces),
                          [](const auto& place) { return std::string(place.param.name); });
 
 TEST_P(OverHosts, ManyPiecesAreRightAndAlikeOnAllRanks) {
-  constexpr std::size_t kCounts[] = {300'001, 64 << 10, 40'000, 1, 0, 700'003};
+  constexpr std::size_t kLarge = kSanitized ? 200'003 : 700'003;
+  constexpr std::size_t kCounts[] = {100'001, 64 << 10, 40'000, 1, 0, kLarge};
   std::vector<std::vector<std::vector<double>>> results(static_cast<std::size_t>(size()));
   run_local_world(
       size(),

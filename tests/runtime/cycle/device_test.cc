@@ -2,6 +2,7 @@
 // mapped windows of the devices, by devices that ranks share, staged through the host, over hosts.
 #include "runtime/device/device.h"
 #include "tests/support/device_world.h"
+#include "tests/support/sanitizers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -90,7 +91,7 @@ TEST_P(OnDevices, FusedTensorsWithFactorsStepAfterStep) {
         std::vector<std::byte*> tensors;
         for (int i = 0; i < kTensors; ++i)
           tensors.push_back(user.allocate(DataType::kFloat32, count_of(i)));
-        for (int step = 0; step < 4; ++step) {
+        for (int step = 0; step < (kSanitized ? 2 : 4); ++step) {
           std::vector<std::shared_ptr<Work>> works;
           for (int i = 0; i < kTensors; ++i) {
             const auto count = count_of(i);

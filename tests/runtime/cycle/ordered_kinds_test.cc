@@ -3,6 +3,7 @@
 // sets at once. Ranks are threads.
 #include "runtime/device/element.h"
 #include "tests/support/guarded_memory.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/sized_worlds.h"
 
 #include <gtest/gtest.h>
@@ -135,7 +136,7 @@ TEST_P(OrderedKinds, EveryKindTypeAndCountInAnyOrder) {
   run_local_world(
       size(),
       [&](int rank, Runtime& runtime) {
-        for (const Call& call : calls_of(5, 200, size()))
+        for (const Call& call : calls_of(5, kSanitized ? 60 : 200, size()))
           ASSERT_NO_FATAL_FAILURE(
               run_call(runtime, 0, all(), static_cast<std::size_t>(rank), call));
       },
