@@ -10,6 +10,7 @@
 #include <fstream>
 #include <set>
 #include <system_error>
+#include <utility>
 
 namespace kolo::run {
 namespace {
@@ -27,6 +28,12 @@ const std::set<std::string>& known_of_accelerate() {
       "use_cpu",      kDistributedType,  "num_machines",      "num_processes"};
   return known;
 }
+
+/// Their keys, and the options that say the same.
+constexpr std::pair<const char*, const char*> kOptionsOfAccelerate[] = {
+    {"machine_rank", "node-rank"},
+    {"main_process_ip", "master-addr"},
+    {"main_process_port", "master-port"}};
 
 std::string as_option(std::string key) {
   std::replace(key.begin(), key.end(), '_', '-');
@@ -49,26 +56,21 @@ Result<ConfigFile> from_accelerate(const std::string& path, const YAML::Node& ro
   std::map<std::string, std::string> found;
   for (const auto& entry : root) {
     const auto key = entry.first.Scalar();
+    if (!known_of_accelerate().contains(key)) {
+      file.warnings.push_back(fmt::format("{}: Accelerate's '{}' has no effect here", path, key));
+      continue;
+    }
     const auto value = text_of(entry.second);
     const bool is_empty = entry.second.IsNull() || entry.second.size() == 0;
-    if (known_of_accelerate().contains(key) && value.empty() && !is_empty)
-      return no_value(path, key);
-    if (key == "machine_rank") {
-      file.options["node-rank"] = {value};
-    } else if (key == "main_process_ip") {
-      if (!value.empty() && !entry.second.IsNull()) file.options["master-addr"] = {value};
-    } else if (key == "main_process_port") {
-      if (!value.empty() && !entry.second.IsNull()) file.options["master-port"] = {value};
-    } else if (key == "mixed_precision") {
-      file.variables["ACCELERATE_MIXED_PRECISION"] = value;
-    } else if (key == "use_cpu") {
-      file.variables["ACCELERATE_USE_CPU"] = is_true(entry.second) ? "true" : "false";
-    } else if (key == kDistributedType || key == "num_machines" || key == "num_processes") {
-      found[key] = value;
-    } else {
-      file.warnings.push_back(fmt::format("{}: Accelerate's '{}' has no effect here", path, key));
-    }
+    if (value.empty() && !is_empty) return no_value(path, key);
+    if (!value.empty()) found[key] = value;
   }
+  for (const auto& [key, option] : kOptionsOfAccelerate)
+    if (found.contains(key)) file.options[option] = {found[key]};
+  if (found.contains("mixed_precision"))
+    file.variables["ACCELERATE_MIXED_PRECISION"] = found["mixed_precision"];
+  if (found.contains("use_cpu"))
+    file.variables["ACCELERATE_USE_CPU"] = is_true(YAML::Node(found["use_cpu"])) ? "true" : "false";
   if (!kinds_of_accelerate().contains(found[kDistributedType])) {
     return KOLO_ERROR(kUnsupported,
                       "{}: distributed_type '{}' is not what kolo-run starts: expected MULTI_CPU, "
