@@ -56,6 +56,9 @@ class Cycle final : public TransportListener {
   /// What links cost as all ranks have agreed since the start; nothing if they have not.
   std::optional<LinkCosts> agreed_costs() const;
 
+  /// Before the first step: whether a rank was lost meanwhile.
+  Status losses();
+
   /// Fails everything, here and on the other ranks.
   void abort(Error error);
 

@@ -188,6 +188,12 @@ void Cycle::on_peer_failed(int peer, const Error& error) {
        peer});
 }
 
+Status Cycle::losses() {
+  for (const int rank : watch_.exited())
+    on_peer_failed(rank, KOLO_ERROR(kPeerLost, "its process has ended while it started"));
+  return failure_ ? Status(failure_->error) : Status();
+}
+
 void Cycle::abort(Error error) {
   if (world_.abort().raised()) return;
   note_failure({std::move(error), world_.rank()});

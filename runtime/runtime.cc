@@ -119,6 +119,8 @@ LinkCache Runtime::link_cache() const {
 Status Runtime::learn_links(Bootstrap& bootstrap, Deadline deadline) {
   const bool keeps = config_.link_cache != 0 && world().size() > 1;
   const LinkCache cache = link_cache();
+  const ProbeLimits limits{groups_.world().communicator.abort(), deadline,
+                           [this] { return cycle_.losses(); }};
   if (keeps) {
     const auto loaded = cache.load();
     if (!loaded.ok()) log_.warning("{}; the links are measured again", loaded.error().message);
@@ -126,12 +128,10 @@ Status Runtime::learn_links(Bootstrap& bootstrap, Deadline deadline) {
     KOLO_ASSIGN(const auto known, share_costs(bootstrap, mine, deadline));
     if (known) {
       links_ = *known;
-      return open_links(bootstrap, *transport_, world(), groups_.world().communicator.abort(),
-                        deadline);
+      return open_links(bootstrap, *transport_, world(), limits);
     }
   }
-  KOLO_ASSIGN(links_, probe_links(bootstrap, *transport_, world(), host_device(),
-                                  groups_.world().communicator.abort(), deadline));
+  KOLO_ASSIGN(links_, probe_links(bootstrap, *transport_, world(), host_device(), limits));
   if (const Status stored = cache.store(links_); !stored.ok())
     log_.info("what links cost is not kept: {}", stored.error().message);
   return {};

@@ -26,8 +26,9 @@ constexpr int kUncounted =
     3;  ///< rounds: they connect, and use up what a link lets through at once
 constexpr int kRounds = 20;
 constexpr int kCrowdTurns = 8;
-constexpr int kCrowdRounds = 6;         ///< of a turn
-constexpr Microseconds kBudget{7'000};  ///< of one length
+constexpr int kCrowdRounds = 6;                         ///< of a turn
+constexpr Microseconds kBudget{7'000};                  ///< of one length
+constexpr std::chrono::milliseconds kLookInterval{50};  ///< for ranks that were lost
 
 struct Pair {
   int first = 0;
@@ -64,8 +65,8 @@ std::vector<std::vector<int>> circles_of(const World& world, bool same_host) {
 /// turns, either direction would rest half the time and seem twice as fast.
 class Exchange final : TransferListener {
  public:
-  Exchange(Transport& transport, const Abort& abort, Deadline deadline)
-      : transport_(transport), abort_(abort), deadline_(deadline) {}
+  Exchange(Transport& transport, const ProbeLimits& limits)
+      : transport_(transport), limits_(limits) {}
 
   struct Times {
     double least = 0;
@@ -130,17 +131,34 @@ class Exchange final : TransferListener {
     under_way_ = 2;
     transport_.receive(from, tag, in, receive);
     transport_.send(to, tag, out, send);
-    KOLO_TRY(progress_until(
-        transport_, [this] { return under_way_ == 0; }, abort_, deadline_,
-        fmt::format("measuring the links to rank {} and from rank {}", to, from)));
+    Status lost;
+    Status waited = progress_until(
+        transport_, [&] { return under_way_ == 0 || !(lost = look_for_losses()).ok(); },
+        limits_.abort, limits_.deadline,
+        fmt::format("measuring the links to rank {} and from rank {}", to, from));
+    if (waited.ok()) waited = lost;
+    if (!waited.ok()) {
+      transport_.fail_all(waited.error());  // the transfers end here
+      return waited;
+    }
     KOLO_TRY(receive.status());
     return send.status();
   }
 
+  Status look_for_losses() {
+    // Seldom enough to cost the measurement nothing.
+    if (++polls_ % 64 != 0) return {};
+    const auto now = Clock::now();
+    if (now < next_look_) return {};
+    next_look_ = now + kLookInterval;
+    return limits_.losses();
+  }
+
   Transport& transport_;
-  const Abort& abort_;
-  const Deadline deadline_;
+  const ProbeLimits& limits_;
   int under_way_ = 0;
+  unsigned polls_ = 0;
+  Clock::time_point next_look_ = Clock::now() + kLookInterval;
 };
 
 double time_of_reduce(const Device& device) {
@@ -200,19 +218,19 @@ Result<double> time_of_circles(Exchange& exchange, Bootstrap& bootstrap, const W
 }  // namespace
 
 Status open_links(Bootstrap& bootstrap, Transport& transport, const World& world,
-                  const Abort& abort, Deadline deadline) {
+                  const ProbeLimits& limits) {
   for (const bool same_host : {true, false}) {
     if (!find_pair(world, same_host)) continue;
-    Exchange exchange(transport, abort, deadline);
-    KOLO_TRY(time_of_circles(exchange, bootstrap, world, same_host, deadline));
-    KOLO_TRY(
-        bootstrap.exchange(same_host ? "links inside hosts" : "links across hosts", "", deadline));
+    Exchange exchange(transport, limits);
+    KOLO_TRY(time_of_circles(exchange, bootstrap, world, same_host, limits.deadline));
+    KOLO_TRY(bootstrap.exchange(same_host ? "links inside hosts" : "links across hosts", "",
+                                limits.deadline));
   }
   return {};
 }
 
 Result<LinkCosts> probe_links(Bootstrap& bootstrap, Transport& transport, const World& world,
-                              const Device& device, const Abort& abort, Deadline deadline) {
+                              const Device& device, const ProbeLimits& limits) {
   LinkCosts costs;
   for (const bool same_host : {true, false}) {
     const auto pair = find_pair(world, same_host);
@@ -220,7 +238,7 @@ Result<LinkCosts> probe_links(Bootstrap& bootstrap, Transport& transport, const 
     LinkCost cost;
     const int rank = world.rank();
     const bool decides = rank == pair->first;
-    Exchange exchange(transport, abort, deadline);
+    Exchange exchange(transport, limits);
     if (decides || rank == pair->second) {
       const int peer = decides ? pair->second : pair->first;
       KOLO_ASSIGN(const auto shortest, exchange.time(1, peer, decides));
@@ -234,11 +252,12 @@ Result<LinkCosts> probe_links(Bootstrap& bootstrap, Transport& transport, const 
       cost.early_us = std::clamp(even - (shorter.least - cost.latency_us), 0.0, even);
       cost.reduce_us_per_byte = time_of_reduce(device);
     }
-    KOLO_ASSIGN(cost.crowd_us, time_of_circles(exchange, bootstrap, world, same_host, deadline));
+    KOLO_ASSIGN(cost.crowd_us,
+                time_of_circles(exchange, bootstrap, world, same_host, limits.deadline));
     const std::string mine = decides ? encode(cost) : "";
-    KOLO_ASSIGN(
-        const auto measured,
-        bootstrap.exchange(same_host ? "link inside hosts" : "link across hosts", mine, deadline));
+    KOLO_ASSIGN(const auto measured,
+                bootstrap.exchange(same_host ? "link inside hosts" : "link across hosts", mine,
+                                   limits.deadline));
     KOLO_ASSIGN((same_host ? costs.inside : costs.across),
                 decode(measured[static_cast<std::size_t>(pair->first)], pair->first));
   }

@@ -23,8 +23,9 @@ std::vector<LinkCosts> probe(int size, int hosts) {
     const World world(rank, std::move(infos));
     StoreBootstrap bootstrap(store, rank, size);
     const Abort abort;
-    auto costs = probe_links(bootstrap, transport, world, host_device(), abort,
-                             Deadline::after(std::chrono::seconds(20)));
+    const ProbeLimits limits{abort, Deadline::after(std::chrono::seconds(20)),
+                             [] { return Status(); }};
+    auto costs = probe_links(bootstrap, transport, world, host_device(), limits);
     ASSERT_TRUE(costs.ok()) << costs.error().message;
     all[static_cast<std::size_t>(rank)] = *costs;
   });
@@ -59,6 +60,24 @@ TEST(LinkProbe, AllRanksGetTheSameNumbers) {
         EXPECT_EQ(costs.*member.*number, all.front().*member.*number);
     }
   }
+}
+
+TEST(LinkProbe, ARankThatIsLostMeanwhileEndsIt) {
+  MemoryStore store;
+  run_transport_threads(2, [&](int rank, Transport& transport) {
+    if (rank == 1) return;
+    const World world(rank, std::vector<RankInfo>(2));
+    StoreBootstrap bootstrap(store, rank, 2);
+    const Abort abort;
+    const ProbeLimits limits{abort, Deadline::never(),
+                             [] { return KOLO_ERROR(kPeerLost, "rank 1 is lost"); }};
+    for (const Status& ended :
+         {Status(probe_links(bootstrap, transport, world, host_device(), limits).error()),
+          open_links(bootstrap, transport, world, limits)}) {
+      ASSERT_FALSE(ended.ok());
+      EXPECT_EQ(ended.error().code, ErrorCode::kPeerLost);
+    }
+  });
 }
 
 }  // namespace
