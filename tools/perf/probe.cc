@@ -6,8 +6,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,14 +50,6 @@ bool others_run() {
   return file && runnable > local_size();
 }
 
-/// Spins until the flag has the value.
-void await(const std::atomic<std::uint32_t>& flag, std::uint32_t value) {
-  for (int spins = 1; flag.load(std::memory_order_acquire) != value; ++spins) {
-    // The peer may have been put on this very core for the moment.
-    if (spins % 10000 == 0) sched_yield();
-  }
-}
-
 }  // namespace
 
 std::unique_ptr<Probe> Probe::open(double far_ns) {
@@ -82,11 +76,30 @@ std::unique_ptr<Probe> Probe::open(double far_ns) {
     ::munmap(line, sizeof(Line));
     line = nullptr;
   }
-  return std::unique_ptr<Probe>(new Probe(line, mapped == 2 ? part : kNoPair, far_ns));
+  std::unique_ptr<Probe> probe(new Probe(line, mapped == 2 ? part : kNoPair, far_ns));
+  std::int64_t pids[2] = {};
+  if (line != nullptr) pids[part] = ::getpid();
+  allreduce_ordered(pids, pids, 2, DataType::kInt64, ReduceOp::kSum);
+  if (line != nullptr)
+    probe->partner_ = static_cast<int>(::syscall(SYS_pidfd_open, pids[1 - part], 0));
+  return probe;
 }
 
 Probe::~Probe() {
   if (line_ != nullptr) ::munmap(line_, sizeof(Line));
+  if (partner_ >= 0) ::close(partner_);
+}
+
+// Spins until the flag has this round's number; false if the partner's process has ended.
+bool Probe::await(const std::atomic<std::uint32_t>& flag) const {
+  for (int spins = 1; flag.load(std::memory_order_acquire) != round_; ++spins) {
+    if (spins % 10000 != 0) continue;
+    // The peer may have been put on this very core for the moment.
+    sched_yield();
+    pollfd ended{.fd = partner_, .events = POLLIN, .revents = 0};
+    if (::poll(&ended, 1, 0) > 0) return false;
+  }
+  return true;
 }
 
 double Probe::ping_pong() {
@@ -97,9 +110,9 @@ double Probe::ping_pong() {
       ++round_;
       if (part_ == 0) {
         line_->there.store(round_, std::memory_order_release);
-        await(line_->back, round_);
+        if (!await(line_->back)) return 0;
       } else {
-        await(line_->there, round_);
+        if (!await(line_->there)) return 0;
         line_->back.store(round_, std::memory_order_release);
       }
     }

@@ -4,6 +4,7 @@
 
 #include "tools/perf/statistics.h"
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -26,11 +27,14 @@ class Probe {
   struct Line;
 
   Probe(Line* line, int part, double far_ns) : line_(line), part_(part), far_ns_(far_ns) {}
+  /// In nanoseconds, one way; 0 once the partner's process has ended, of which kolo tells.
   double ping_pong();
+  bool await(const std::atomic<std::uint32_t>& flag) const;
 
   Line* const line_;  // shared; null on ranks that only look on
   const int part_;    // 0: serves, 1: returns, -1: looks on
   const double far_ns_;
+  int partner_ = -1;  // descriptor of its process
   std::uint32_t round_ = 0;
 };
 
