@@ -43,8 +43,6 @@ function(kolo_configure_target target)
     target_compile_options(${target} PUBLIC
       -fsanitize=${KOLO_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     target_link_options(${target} PUBLIC -fsanitize=${KOLO_SANITIZE})
-    # GCC takes minutes for the kernels with sanitizers, most of it for processors of before 2013.
-    target_compile_definitions(${target} PRIVATE "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4)")
   endif()
 endfunction()
 

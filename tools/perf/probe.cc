@@ -69,19 +69,19 @@ std::unique_ptr<Probe> Probe::open(double far_ns) {
     if (file >= 0) ::close(file);
   }
   // All or nobody: a rank without the memory would leave its partner waiting.
-  std::int64_t mapped = line != nullptr ? 1 : 0;
-  allreduce_ordered(&mapped, &mapped, 1, DataType::kInt64, ReduceOp::kSum);
+  std::int64_t all[3] = {};  // how many have it, and the pids of the pair
+  if (line != nullptr) all[0] = 1;
+  if (line != nullptr) all[1 + part] = ::getpid();
+  allreduce_ordered(all, all, 3, DataType::kInt64, ReduceOp::kSum);
+  const bool mapped = all[0] == 2;
   if (part == 0) ::shm_unlink(name.c_str());
-  if (mapped != 2 && line != nullptr) {
+  if (!mapped && line != nullptr) {
     ::munmap(line, sizeof(Line));
     line = nullptr;
   }
-  std::unique_ptr<Probe> probe(new Probe(line, mapped == 2 ? part : kNoPair, far_ns));
-  std::int64_t pids[2] = {};
-  if (line != nullptr) pids[part] = ::getpid();
-  allreduce_ordered(pids, pids, 2, DataType::kInt64, ReduceOp::kSum);
+  std::unique_ptr<Probe> probe(new Probe(line, mapped ? part : kNoPair, far_ns));
   if (line != nullptr)
-    probe->partner_ = static_cast<int>(::syscall(SYS_pidfd_open, pids[1 - part], 0));
+    probe->partner_ = static_cast<int>(::syscall(SYS_pidfd_open, all[2 - part], 0));
   return probe;
 }
 

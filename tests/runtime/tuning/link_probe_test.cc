@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <mutex>
 
 namespace kolo::test {
@@ -62,8 +63,11 @@ TEST(LinkProbe, AllRanksGetTheSameNumbers) {
   }
 }
 
-TEST(LinkProbe, ARankThatIsLostMeanwhileEndsIt) {
+/// What rank 0 of two gets when the other one is never there, and it is told so.
+Status without_the_other(const std::function<Status(Bootstrap&, Transport&, const World&,
+                                                    const ProbeLimits&)>& measure) {
   MemoryStore store;
+  Status ended;
   run_transport_threads(2, [&](int rank, Transport& transport) {
     if (rank == 1) return;
     const World world(rank, std::vector<RankInfo>(2));
@@ -71,13 +75,22 @@ TEST(LinkProbe, ARankThatIsLostMeanwhileEndsIt) {
     const Abort abort;
     const ProbeLimits limits{abort, Deadline::never(),
                              [] { return KOLO_ERROR(kPeerLost, "rank 1 is lost"); }};
-    for (const Status& ended :
-         {Status(probe_links(bootstrap, transport, world, host_device(), limits).error()),
-          open_links(bootstrap, transport, world, limits)}) {
-      ASSERT_FALSE(ended.ok());
-      EXPECT_EQ(ended.error().code, ErrorCode::kPeerLost);
-    }
+    ended = measure(bootstrap, transport, world, limits);
   });
+  return ended;
+}
+
+TEST(LinkProbe, ARankThatIsLostMeanwhileEndsIt) {
+  const auto probing = without_the_other(
+      [](auto& bootstrap, auto& transport, const auto& world, const auto& limits) -> Status {
+        KOLO_TRY(probe_links(bootstrap, transport, world, host_device(), limits));
+        return {};
+      });
+  for (const Status& ended : {probing, without_the_other(open_links)}) {
+    ASSERT_FALSE(ended.ok());
+    EXPECT_EQ(ended.error().code, ErrorCode::kPeerLost);
+    EXPECT_EQ(ended.error().message, "rank 1 is lost");
+  }
 }
 
 }  // namespace
