@@ -77,14 +77,14 @@ bool Cycle::drain(Group& group) {
   group.flush |= group.table.drain(drained_);
   trace_.drained(drained_);
   bool moved = !drained_.empty();
-  for (Entry& entry : drained_) group.controller.add(std::move(entry));
+  for (EntryPtr& entry : drained_) group.controller.add(std::move(entry));
 
   drained_.clear();
   group.ordered.drain(drained_);
   trace_.drained(drained_);
   moved |= !drained_.empty();
-  for (Entry& entry : drained_) {
-    if (is_message(entry)) {
+  for (EntryPtr& entry : drained_) {
+    if (is_message(*entry)) {
       note(group.point_to_point.add(std::move(entry)));
       continue;
     }
@@ -94,8 +94,8 @@ bool Cycle::drain(Group& group) {
     // All ranks make the same call, so they have the same splits.
     const auto ranks = static_cast<std::size_t>(group.communicator.size());
     operation.layout = layout_of(
-        entry.signature,
-        is_row_wise(entry.signature.kind) ? SplitTable(ranks, entry.splits) : SplitTable(),
+        entry->signature,
+        is_row_wise(entry->signature.kind) ? SplitTable(ranks, entry->splits) : SplitTable(),
         group.communicator);
     operation.entries.push_back(std::move(entry));
     trace_.agreed(operation.entries);
@@ -158,7 +158,7 @@ void Cycle::plan_list(Group& group) {
     }
     if (fused.size() == 1) {
       operation.layout = layout_of(first.signature, first.splits, group.communicator);
-      Entry& entry = operation.entries.front();
+      Entry& entry = *operation.entries.front();
       if (entry.allocate) entry.output = entry.allocate(operation.layout.output_shape);
     }
     group.planned.push_back(std::move(operation));
@@ -172,10 +172,10 @@ void Cycle::conclude(Group& group, const Agreed& agreed) {
   const Response& response = *agreed.response;
   if (response.error) {
     if (response.signature.kind == OperationKind::kJoin) group.table.restart_unnamed();
-    const Signature& own = agreed.entry.signature;
-    if (own.kind == OperationKind::kRemoveProcessSet && agreed.entry.work != nullptr)
+    const Signature& own = agreed.entry->signature;
+    if (own.kind == OperationKind::kRemoveProcessSet && agreed.entry->work != nullptr)
       groups_.reopen(static_cast<std::uint32_t>(own.root));
-    return finish(group, agreed.entry, *response.error, {});
+    return finish(group, *agreed.entry, *response.error, {});
   }
   Outcome outcome{.contributors = response.contributors, .value = response.result};
   switch (response.signature.kind) {
@@ -185,7 +185,7 @@ void Cycle::conclude(Group& group, const Agreed& agreed) {
     case OperationKind::kAddProcessSet:
     case OperationKind::kRemoveProcessSet: {
       auto changed = change_groups(response.signature);
-      if (!changed.ok()) return finish(group, agreed.entry, std::move(changed).error(), {});
+      if (!changed.ok()) return finish(group, *agreed.entry, std::move(changed).error(), {});
       outcome.value = *changed;
       break;
     }
@@ -201,20 +201,20 @@ void Cycle::conclude(Group& group, const Agreed& agreed) {
     case OperationKind::kReceive:
       break;
   }
-  finish(group, agreed.entry, {}, std::move(outcome));
+  finish(group, *agreed.entry, {}, std::move(outcome));
 }
 
 void Cycle::begin(Group& group, PointToPoint::Settled settled) {
-  if (settled.error) return finish(group, settled.entry, *std::move(settled.error), {});
+  if (settled.error) return finish(group, *settled.entry, *std::move(settled.error), {});
   PlannedOperation operation{Door::kPointToPoint, settled.sequence};
   operation.participants = 1;
   operation.contributors = {1, 1};
-  operation.layout = layout_of(settled.entry.signature, {}, group.communicator);
+  operation.layout = layout_of(settled.entry->signature, {}, group.communicator);
   operation.entries.push_back(std::move(settled.entry));
   if (settled.own_send) {
-    operation.entries.front().input = settled.own_send->input;
+    operation.entries.front()->input = settled.own_send->input;
     operation.layout.input_elements = operation.layout.output_elements;
-    operation.entries.push_back(*std::move(settled.own_send));
+    operation.entries.push_back(std::move(settled.own_send));
   }
   trace_.agreed(operation.entries);
   trace_.starting(operation);
@@ -289,14 +289,17 @@ void Cycle::hand_out(Group& group, Operation& operation) {
   const PlannedOperation& plan = operation.plan();
   // Before its waiters know: they may remove the set at once.
   if (plan.door == Door::kOrdered) group.ordered.finish_one();
+  if (plan.door == Door::kNamed) group.table.release(plan.entries);
   for (std::size_t i = 0; i < plan.entries.size(); ++i) {
-    const Entry& entry = plan.entries[i];
+    const Entry& entry = *plan.entries[i];
+    if (entry.work == nullptr) continue;  // lent to the others
     const bool memory_lacked =
         entry.allocate && entry.output == nullptr && plan.layout.output_elements > 0;
-    finish(group, entry, memory_lacked ? no_memory(entry, plan.layout) : Status(),
-           {.contributors = plan.contributors[i],
-            .received_splits = plan.layout.received,
-            .on_device = operation.device_event()});
+    Status status = memory_lacked ? no_memory(entry, plan.layout) : Status();
+    trace_.finished(group, entry, status);
+    entry.work->complete(std::move(status), {.contributors = plan.contributors[i],
+                                             .received_splits = plan.layout.received,
+                                             .on_device = operation.device_event()});
   }
   operation.forget_works();
 }

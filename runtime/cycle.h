@@ -120,7 +120,7 @@ class Cycle final : public TransportListener {
   /// Takes all entries of a group, wherever they are.
   /// Before shutdown: whether nothing hangs in the group's NCCL communicators.
   bool drain_nccl(Group& group);
-  std::vector<Entry> take_entries(Group& group, const Error& error);
+  std::vector<EntryPtr> take_entries(Group& group, const Error& error);
   void finish(Group& group, const Entry& entry, Status status, Outcome outcome);
   void hand_back(Group& group, const Entry& entry, Status status, Outcome outcome);
   std::unique_ptr<Operation> take_idle_operation(Group& group);
@@ -151,7 +151,7 @@ class Cycle final : public TransportListener {
   ProcessWatch watch_;
   Heartbeat heartbeat_;
 
-  std::vector<Entry> drained_;
+  std::vector<EntryPtr> drained_;
   std::vector<Agreed> agreed_;
   std::vector<EarlyMessage> early_messages_;
   std::optional<CostSwitch> cost_switch_;

@@ -30,7 +30,7 @@ const AllreducePolicy* Cycle::policy_of(const Group& group, const PlannedOperati
 
 bool Cycle::may_begin(Group& group, const PlannedOperation& plan) {
   if (!group.slots.settled()) return false;
-  if (plan.entries.front().signature.on_device && !devices_.may_take_slot(group.slots.place()))
+  if (plan.entries.front()->signature.on_device && !devices_.may_take_slot(group.slots.place()))
     return false;
   return group.communicator.id() != 0 || plan.door != Door::kOrdered ||
          cost_switch().may_begin(plan.sequence);

@@ -248,17 +248,17 @@ void Cycle::complete_all(const Error& error) {
   for (const auto& group : groups_.all())
     if (error.code != ErrorCode::kShutdown || !drain_nccl(*group)) group->nccl.abort(error);
   transport_.fail_all(error);
-  std::vector<std::pair<Group*, Entry>> ended;
+  std::vector<std::pair<Group*, EntryPtr>> ended;
   for (const auto& group : groups_.all()) {
-    for (Entry& entry : take_entries(*group, error)) {
-      if (entry.work == nullptr) continue;  // lent to the others
-      trace_.finished(*group, entry, error);
+    for (EntryPtr& entry : take_entries(*group, error)) {
+      if (entry->work == nullptr) continue;  // lent to the others
+      trace_.finished(*group, *entry, error);
       ended.emplace_back(group.get(), std::move(entry));
     }
   }
   // Whoever waits may end the process at once.
   trace_.timeline().flush();
-  for (const auto& [group, entry] : ended) hand_back(*group, entry, error, {});
+  for (const auto& [group, entry] : ended) hand_back(*group, *entry, error, {});
 }
 
 // What is on its way through NCCL ends where all ranks have handed it in.
@@ -273,9 +273,9 @@ bool Cycle::drain_nccl(Group& group) {
   return true;
 }
 
-std::vector<Entry> Cycle::take_entries(Group& group, const Error& error) {
-  std::vector<Entry> entries = group.controller.take_pending();
-  for (Entry& entry : group.point_to_point.take_pending()) entries.push_back(std::move(entry));
+std::vector<EntryPtr> Cycle::take_entries(Group& group, const Error& error) {
+  std::vector<EntryPtr> entries = group.controller.take_pending();
+  for (EntryPtr& entry : group.point_to_point.take_pending()) entries.push_back(std::move(entry));
   const auto take = [&](PlannedOperation operation) {
     std::move(operation.entries.begin(), operation.entries.end(), std::back_inserter(entries));
   };

@@ -17,11 +17,12 @@ Result<std::int64_t> Cycle::change_groups(const Signature& signature) {
     group->table.close(error);
     group->ordered.close(error);
     // What runs already runs to its end.
-    std::vector<Entry> entries = group->controller.take_pending();
-    for (Entry& entry : group->point_to_point.take_pending()) entries.push_back(std::move(entry));
+    std::vector<EntryPtr> entries = group->controller.take_pending();
+    for (EntryPtr& entry : group->point_to_point.take_pending())
+      entries.push_back(std::move(entry));
     group->table.drain(entries);
     group->ordered.drain(entries);
-    for (const Entry& entry : entries) finish(*group, entry, error, {});
+    for (const EntryPtr& entry : entries) finish(*group, *entry, error, {});
     return signature.root;
   }
   const std::vector<int> ranks(signature.shape.begin(), signature.shape.end());
@@ -40,7 +41,7 @@ Result<std::int64_t> Cycle::change_groups(const Signature& signature) {
 /// Operations wait until all members have added the set: whoever leaves before never does.
 void Cycle::check_slots(Group& group, Clock::time_point now) {
   if (group.planned.empty() || group.slots.settled()) return;
-  const std::string what = group.planned.front().entries.front().name;
+  const std::string what = group.planned.front().entries.front()->name;
   const std::chrono::seconds timeout(config_.operation_timeout_s);
   for (const int rank : group.slots.silent()) {
     if (groups_.world().departures.contains(rank)) {

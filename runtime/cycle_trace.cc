@@ -19,16 +19,16 @@ std::string_view name_of(Door door) {
 
 /// Of the larger side: what this rank puts in, or gets out.
 std::uint64_t elements_of(const PlannedOperation& plan) {
-  if (plan.entries.size() == 1 && is_row_wise(plan.entries.front().signature.kind)) {
+  if (plan.entries.size() == 1 && is_row_wise(plan.entries.front()->signature.kind)) {
     return std::max(plan.layout.input_elements, plan.layout.output_elements);
   }
   std::uint64_t count = 0;
-  for (const Entry& entry : plan.entries) count += entry.signature.elements();
+  for (const EntryPtr& entry : plan.entries) count += entry->signature.elements();
   return count;
 }
 
 std::uint64_t bytes_of(const PlannedOperation& plan) {
-  return elements_of(plan) * size_of(plan.entries.front().signature.type);
+  return elements_of(plan) * size_of(plan.entries.front()->signature.type);
 }
 
 std::string_view code_of(const Status& status) {
@@ -37,10 +37,10 @@ std::string_view code_of(const Status& status) {
 
 }  // namespace
 
-void CycleTrace::stamp(std::span<Entry> entries, Clock::time_point Entry::*when) {
+void CycleTrace::stamp(std::span<EntryPtr> entries, Clock::time_point Entry::*when) {
   if (!timeline_.on() || entries.empty()) return;
   const auto now = Clock::now();
-  for (Entry& entry : entries) entry.*when = now;
+  for (EntryPtr& entry : entries) (*entry).*when = now;
 }
 
 void CycleTrace::agreed(std::span<Agreed> agreed) {
@@ -57,7 +57,7 @@ void CycleTrace::starting(PlannedOperation& operation) {
 void CycleTrace::ended(const Group& group, const Operation& operation, const Status& status) {
   if (!timeline_.on()) return;
   const PlannedOperation& plan = operation.plan();
-  const Signature& signature = plan.entries.front().signature;
+  const Signature& signature = plan.entries.front()->signature;
   const StepTrace::Costs costs = operation.costs();
   const OperationRecord record{.kind = to_string(signature.kind),
                                .type = to_string(signature.type),
@@ -75,10 +75,10 @@ void CycleTrace::ended(const Group& group, const Operation& operation, const Sta
                                .reduce_ns = costs.reduce,
                                .unpack_ns = costs.unpack};
   text_ = operation.algorithm();
-  for (const Entry& entry : plan.entries) {
+  for (const EntryPtr& entry : plan.entries) {
     // Whole names, or none: the ring would cut the last one.
-    if (text_.size() + 1 + entry.name.size() > TraceRing::kMaxText) break;
-    text_.append(1, '\0').append(entry.name);
+    if (text_.size() + 1 + entry->name.size() > TraceRing::kMaxText) break;
+    text_.append(1, '\0').append(entry->name);
   }
   timeline_.record(record, text_);
   count(-static_cast<std::int64_t>(record.bytes), -1);

@@ -18,8 +18,8 @@ class CycleTrace {
   Timeline& timeline() { return timeline_; }
 
   /// The stages stamp what passes through them.
-  void drained(std::span<Entry> entries) { stamp(entries, &Entry::drained_at); }
-  void agreed(std::span<Entry> entries) { stamp(entries, &Entry::agreed_at); }
+  void drained(std::span<EntryPtr> entries) { stamp(entries, &Entry::drained_at); }
+  void agreed(std::span<EntryPtr> entries) { stamp(entries, &Entry::agreed_at); }
   void agreed(std::span<Agreed> agreed);
   /// It is about to start.
   void starting(PlannedOperation& operation);
@@ -38,7 +38,7 @@ class CycleTrace {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void stamp(std::span<Entry> entries, Clock::time_point Entry::*when);
+  void stamp(std::span<EntryPtr> entries, Clock::time_point Entry::*when);
   void count(std::int64_t bytes, int operations);
 
   Timeline& timeline_;

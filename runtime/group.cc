@@ -56,6 +56,7 @@ GroupRegistry::GroupRegistry(World world, Transport& transport, Waker& waker, Ho
       log_(log) {
   groups_.push_back(std::make_unique<Group>(Communicator(0, std::move(world)), 0, transport_,
                                             waker_, window_, nccl_, config_, log_));
+  world_ = groups_.front().get();
 }
 
 int GroupRegistry::free_place(const std::vector<int>& ranks) const {

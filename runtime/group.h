@@ -79,8 +79,9 @@ class GroupRegistry {
   GroupRegistry(World world, Transport& transport, Waker& waker, HostWindow& window,
                 const NcclSite& nccl, const Config& config, const Log& log);
 
-  Group& world() { return *groups_.front(); }
-  const Group& world() const { return *groups_.front(); }
+  /// Any thread: it is always there.
+  Group& world() { return *world_; }
+  const Group& world() const { return *world_; }
   /// Token holder: all, in order of their numbers, removed ones that still run something included.
   /// A group that is added while this is iterated comes last.
   std::span<const std::unique_ptr<Group>> all() const { return groups_; }
@@ -102,10 +103,11 @@ class GroupRegistry {
   /// Token holder: destroys removed groups that run nothing any more, and that nobody calls on.
   void drop_removed();
 
-  /// Any thread: use(group), under the lock of the registry. kInvalidArgument if there is no such
-  /// group.
+  /// Any thread: use(group), under the lock of the registry but for the world. kInvalidArgument if
+  /// there is no such group.
   template <class Use>
   auto with(std::uint32_t id, Use&& use) -> decltype(use(std::declval<Group&>())) {
+    if (id == 0) return use(*world_);
     const std::lock_guard lock(mutex_);
     Group* const group = find(id);
     if (group == nullptr) return no_such_group(id);
@@ -134,6 +136,7 @@ class GroupRegistry {
   const Log& log_;
   mutable std::mutex mutex_;  ///< guards changes of groups_, and other threads' reading of it
   std::vector<std::unique_ptr<Group>> groups_;
+  Group* world_ = nullptr;  ///< the first of them
   std::uint32_t next_id_ = 1;
   std::optional<bool> boards_carry_allreduces_;  ///< nothing before they are open
 };

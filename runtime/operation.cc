@@ -101,8 +101,8 @@ Status Operation::start(PlannedOperation plan, const AllreducePolicy* policy) {
   handed_out_ = false;
   device_status_ = {};
   memory_.clear();
-  for (const Entry& entry : plan_.entries) memory_.push_back({entry.input, entry.output});
-  if (plan_.entries.front().signature.on_device) {
+  for (const EntryPtr& entry : plan_.entries) memory_.push_back({entry->input, entry->output});
+  if (plan_.entries.front()->signature.on_device) {
     const Status started = start_on_device();
     if (started.ok()) return {};
     Error error = started.error();
@@ -163,7 +163,7 @@ bool Operation::advance() {
 
 std::optional<OneShot::Request> Operation::one_shot_request() const {
   if (plan_.door != Door::kOrdered) return std::nullopt;
-  const Entry& entry = plan_.entries.front();
+  const Entry& entry = *plan_.entries.front();
   const Signature& signature = entry.signature;
   const auto kind = exchange_of(signature.kind);
   if (!kind) return std::nullopt;
@@ -210,7 +210,7 @@ std::string Operation::dump_state() const {
 }
 
 ScheduleRequest Operation::base_request() const {
-  const Signature& signature = plan_.entries.front().signature;
+  const Signature& signature = plan_.entries.front()->signature;
   ScheduleRequest request;
   request.rank = communicator_.rank();
   request.size = communicator_.size();
@@ -265,7 +265,7 @@ ScheduleRequest Operation::base_request() const {
 
 std::shared_ptr<const Schedule> Operation::choose(const WindowPlaces& places) {
   ScheduleRequest request = base_request();
-  const std::size_t element = size_of(plan_.entries.front().signature.type);
+  const std::size_t element = size_of(plan_.entries.front()->signature.type);
   if (request.collective == Collective::kAllreduce) {
     request.algorithm = policy_->choose(request.count * element);
     if (request.algorithm == Algorithm::kMapped) {
@@ -294,7 +294,7 @@ std::shared_ptr<const Schedule> Operation::choose(const WindowPlaces& places) {
 /// Whether windows carry what is no all-reduce: not where messages are faster.
 bool Operation::is_mapped(const ScheduleRequest& request) const {
   if (!policy_->can_map || communicator_.size() == 1) return false;
-  const std::size_t element = size_of(plan_.entries.front().signature.type);
+  const std::size_t element = size_of(plan_.entries.front()->signature.type);
   const auto most = [&](std::uint64_t elements) {
     return elements * element > kLargestMessage &&
            window_.slot_bytes(place_) / kMappedLanes / element >=
@@ -320,15 +320,15 @@ bool Operation::is_mapped(const ScheduleRequest& request) const {
 
 void Operation::forget_works() {
   handed_out_ = true;
-  for (Entry& entry : plan_.entries) entry.work.reset();
+  for (EntryPtr& entry : plan_.entries) entry->work.reset();
 }
 
 std::uint64_t Operation::fused_elements() const {
   // A receive from oneself has its send beside it.
-  if (plan_.door == Door::kPointToPoint) return plan_.entries.front().signature.elements();
+  if (plan_.door == Door::kPointToPoint) return plan_.entries.front()->signature.elements();
   std::uint64_t count = 0;
   for (std::size_t i = 0; i < plan_.entries.size(); ++i)
-    count += plan_.entries[i].signature.elements() + gap_after(i);
+    count += plan_.entries[i]->signature.elements() + gap_after(i);
   return count;
 }
 
@@ -338,7 +338,7 @@ PlannedOperation Operation::finish() {
 }
 
 std::string Operation::describe() const {
-  const Entry& first = plan_.entries.front();
+  const Entry& first = *plan_.entries.front();
   std::string text = fmt::format("{} '{}'", to_string(first.signature.kind), first.name);
   if (plan_.entries.size() > 1) text += fmt::format(" and {} more", plan_.entries.size() - 1);
   return text;

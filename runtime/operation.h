@@ -31,7 +31,7 @@ namespace kolo {
 struct PlannedOperation {
   Door door = Door::kNamed;
   std::uint64_t sequence = 0;
-  std::vector<Entry> entries;     ///< several: fused
+  std::vector<EntryPtr> entries;  ///< several: fused
   std::vector<int> contributors;  ///< by entry
   int participants = 0;           ///< what an average divides by
   RowLayout layout = {};          ///< of an operation that is not fused
@@ -86,7 +86,7 @@ class Operation {
   Door door() const { return plan_.door; }
   std::uint64_t sequence() const { return plan_.sequence; }
   /// Of a message: the rank of the world at its other end.
-  int message_peer() const { return plan_.entries.front().signature.root; }
+  int message_peer() const { return plan_.entries.front()->signature.root; }
   Clock::time_point started_at() const { return started_at_; }
   const PlannedOperation& plan() const { return plan_; }
   /// Its Works are done, and belong to it no longer.

@@ -33,10 +33,10 @@ Status Operation::start_on_device() {
     KOLO_ASSIGN(stream_, accelerator->new_stream());
   }
   phase_ = Phase::kStagesIn;
-  for (const Entry& entry : plan_.entries) {
-    if (entry.ready != nullptr) KOLO_TRY(stream_->wait(*entry.ready));
-    if (!entry.allocate || !entry.stream) continue;
-    KOLO_ASSIGN(const auto allocated, accelerator->record(entry.stream->handle));
+  for (const EntryPtr& entry : plan_.entries) {
+    if (entry->ready != nullptr) KOLO_TRY(stream_->wait(*entry->ready));
+    if (!entry->allocate || !entry->stream) continue;
+    KOLO_ASSIGN(const auto allocated, accelerator->record(entry->stream->handle));
     KOLO_TRY(stream_->wait(*allocated));
   }
   if (runs_over_nccl()) return start_over_nccl();
@@ -64,7 +64,7 @@ Status Operation::start_on_device() {
 }
 
 bool Operation::runs_on_device() const {
-  const Signature& signature = plan_.entries.front().signature;
+  const Signature& signature = plan_.entries.front()->signature;
   if (plan_.door == Door::kPointToPoint) return false;
   if (communicator_.size() == 1) return true;
   if (!devices_.covers(communicator_, place_) || signature.op == ReduceOp::kAdasum) return false;
@@ -92,7 +92,7 @@ bool Operation::runs_on_device() const {
 
 ScheduleRequest Operation::request_on_device() const {
   ScheduleRequest request = base_request();
-  const std::size_t element = size_of(plan_.entries.front().signature.type);
+  const std::size_t element = size_of(plan_.entries.front()->signature.type);
   request.algorithm = Algorithm::kMapped;
   const bool sums = request.collective == Collective::kAllreduce;
   const std::size_t slot = devices_.slot_bytes(place_);
@@ -110,7 +110,7 @@ void Operation::run(std::shared_ptr<const Schedule> schedule, MemoryBinding bind
 }
 
 bool Operation::is_whole() const {
-  const OperationKind kind = plan_.entries.front().signature.kind;
+  const OperationKind kind = plan_.entries.front()->signature.kind;
   return kind == OperationKind::kAllreduce || kind == OperationKind::kBroadcast;
 }
 
@@ -131,12 +131,12 @@ Status Operation::stage_in() {
   const std::size_t staged = is_whole() ? plan_.entries.size() : 1;
   std::size_t total = kAlignment;
   for (std::size_t i = 0; i < staged; ++i)
-    total += aligned(input_bytes(plan_.entries[i])) + aligned(output_bytes(plan_.entries[i]));
+    total += aligned(input_bytes(*plan_.entries[i])) + aligned(output_bytes(*plan_.entries[i]));
   KOLO_ASSIGN(std::byte * next, borrow(total, MemoryKind::kPinned));
 
   const bool in_place = lies_in_place();
   for (std::size_t i = 0; i < staged; ++i) {
-    const Entry& entry = plan_.entries[i];
+    const Entry& entry = *plan_.entries[i];
     const std::size_t bytes = input_bytes(entry);
     const std::size_t own = plan_.layout.own_offset * size_of(entry.signature.type);
     const bool scatters = entry.signature.kind == OperationKind::kScatter;
@@ -169,7 +169,7 @@ Status Operation::run_staged() {
 
 Status Operation::stage_out() {
   for (std::size_t i = 0; i < (is_whole() ? plan_.entries.size() : 1); ++i) {
-    const Entry& entry = plan_.entries[i];
+    const Entry& entry = *plan_.entries[i];
     const std::size_t bytes = output_bytes(entry);
     if (entry.output == nullptr || bytes == 0) continue;
     KOLO_TRY(stream_->copy(entry.output, memory_[i].output, bytes));

@@ -20,7 +20,7 @@ constexpr std::size_t kLeastOfALane = 256;
 }  // namespace
 
 bool Operation::runs_over_hosts() const {
-  const Signature& signature = plan_.entries.front().signature;
+  const Signature& signature = plan_.entries.front()->signature;
   if (signature.kind != OperationKind::kAllreduce || signature.op == ReduceOp::kAdasum)
     return false;
   const int hosts = policy_->network.layout.hosts();
@@ -40,7 +40,7 @@ ScheduleRequest Operation::request_over_hosts() const {
   request.layout = policy_->network.layout;
   request.staged = true;
   request.blocks_in_flight = kMappedLanes;
-  const std::size_t element = size_of(plan_.entries.front().signature.type);
+  const std::size_t element = size_of(plan_.entries.front()->signature.type);
   if (maps_inside_hosts()) {
     request.mapped_elements = devices_.slot_bytes_of_hosts() / element;
     request.owners = device_leaders_;
@@ -58,7 +58,7 @@ ScheduleRequest Operation::request_over_hosts() const {
 }
 
 bool Operation::maps_inside_hosts() const {
-  const std::size_t element = size_of(plan_.entries.front().signature.type);
+  const std::size_t element = size_of(plan_.entries.front()->signature.type);
   const std::size_t lane = devices_.slot_bytes_of_hosts() / kMappedLanes / element;
   const auto most = static_cast<std::size_t>(policy_->network.layout.most_on_a_host());
   return devices_.covers_hosts(communicator_) && lane >= most * kLeastOfALane;

@@ -120,7 +120,7 @@ void Operation::free_scratch() {
 }
 
 Status Operation::bind(MemoryBinding& binding) {
-  const Signature& signature = plan_.entries.front().signature;
+  const Signature& signature = plan_.entries.front()->signature;
   binding.type = signature.type;
   binding.op = signature.op;
   binding.prescale.factor = signature.prescale;
@@ -132,14 +132,14 @@ Status Operation::bind(MemoryBinding& binding) {
 std::uint64_t Operation::gap_after(std::size_t entry) const {
   if (memory_kind() != MemoryKind::kDevice || over_nccl_ || entry + 1 == plan_.entries.size())
     return 0;
-  const Signature& signature = plan_.entries[entry].signature;
+  const Signature& signature = plan_.entries[entry]->signature;
   const std::uint64_t granule = std::max<std::uint64_t>(kWideLoad / size_of(signature.type), 1);
   return (granule - signature.elements() % granule) % granule;
 }
 
 Status Operation::bind_allreduce(MemoryBinding& binding) {
   for (std::size_t i = 0; i < plan_.entries.size(); ++i) {
-    const Entry& entry = plan_.entries[i];
+    const Entry& entry = *plan_.entries[i];
     const std::uint64_t count = entry.signature.elements();
     std::byte* output = memory_[i].output;
     if (output == nullptr) {
@@ -157,7 +157,7 @@ Status Operation::bind_allreduce(MemoryBinding& binding) {
 }
 
 Status Operation::bind_rows(MemoryBinding& binding) {
-  const Entry& entry = plan_.entries.front();
+  const Entry& entry = *plan_.entries.front();
   const RowLayout& layout = plan_.layout;
   const std::size_t element = size_of(entry.signature.type);
   const std::size_t input_bytes = layout.input_elements * element;
@@ -183,7 +183,7 @@ Status Operation::bind_rows(MemoryBinding& binding) {
 }
 
 bool Operation::lies_in_place() const {
-  const Entry& entry = plan_.entries.front();
+  const Entry& entry = *plan_.entries.front();
   const RowLayout& layout = plan_.layout;
   const std::size_t own_offset = layout.own_offset * size_of(entry.signature.type);
   const bool is_root = communicator_.index_of(entry.signature.root) == communicator_.rank();

@@ -8,7 +8,7 @@
 namespace kolo {
 
 bool Operation::runs_over_nccl() const {
-  return nccl_.wanted() && plan_.entries.front().signature.kind == OperationKind::kAllreduce;
+  return nccl_.wanted() && plan_.entries.front()->signature.kind == OperationKind::kAllreduce;
 }
 
 Status Operation::start_over_nccl() {

@@ -157,8 +157,8 @@ class Runtime {
   Result<std::shared_ptr<std::byte>> null_if_full(Result<std::shared_ptr<std::byte>> memory,
                                                   std::string_view variable,
                                                   std::atomic<bool>& told) const;
-  Result<Entry> make_entry(Submission submission);
-  Status submit_entries(std::span<Entry> entries, std::uint32_t process_set, bool will_wait);
+  Result<EntryPtr> make_entry(Submission submission);
+  Status submit_entries(std::span<EntryPtr> entries, std::uint32_t process_set, bool will_wait);
   Status check_member(const Group& group, const Entry& entry) const;
 
   const Config config_;

@@ -77,32 +77,32 @@ bool carries(const OneShot& one_shot, const OneShot::Request& call) {
 
 }  // namespace
 
-Result<Entry> Runtime::make_entry(Submission submission) {
-  Entry entry;
+Result<EntryPtr> Runtime::make_entry(Submission submission) {
+  auto entry = std::make_unique<Entry>();
   const bool joins = submission.signature.kind == OperationKind::kJoin;
-  entry.name = joins ? kJoinName : std::move(submission.name);
-  entry.signature = std::move(submission.signature);
-  entry.input = submission.input;
-  entry.output = submission.output;
-  entry.absent = submission.absent;
-  entry.splits = std::move(submission.splits);
-  entry.allocate = std::move(submission.allocate);
-  entry.complaint = std::move(submission.complaint);
-  entry.tag = submission.tag;
-  entry.keep_alive = std::move(submission.keep_alive);
-  entry.work = std::make_shared<Work>(driver_);
-  if (submission.stream && moves_data(entry.signature.kind)) {
-    entry.signature.on_device = true;
-    entry.stream = submission.stream;
-    if (nccl_.api != nullptr && entry.signature.kind == OperationKind::kAllreduce &&
-        entry.complaint.empty()) {
-      const auto reduction = nccl_reduction(entry.signature.type, entry.signature.op);
-      if (!reduction.ok()) entry.complaint = reduction.error().message;
+  entry->name = joins ? kJoinName : std::move(submission.name);
+  entry->signature = std::move(submission.signature);
+  entry->input = submission.input;
+  entry->output = submission.output;
+  entry->absent = submission.absent;
+  entry->splits = std::move(submission.splits);
+  entry->allocate = std::move(submission.allocate);
+  entry->complaint = std::move(submission.complaint);
+  entry->tag = submission.tag;
+  entry->keep_alive = std::move(submission.keep_alive);
+  entry->work = std::make_shared<Work>(driver_);
+  if (submission.stream && moves_data(entry->signature.kind)) {
+    entry->signature.on_device = true;
+    entry->stream = submission.stream;
+    if (nccl_.api != nullptr && entry->signature.kind == OperationKind::kAllreduce &&
+        entry->complaint.empty()) {
+      const auto reduction = nccl_reduction(entry->signature.type, entry->signature.op);
+      if (!reduction.ok()) entry->complaint = reduction.error().message;
     }
     if (Accelerator* const accelerator = devices_.accelerator(); accelerator != nullptr) {
-      KOLO_ASSIGN(entry.ready, accelerator->record(submission.stream->handle));
-    } else if (entry.complaint.empty()) {
-      entry.complaint =
+      KOLO_ASSIGN(entry->ready, accelerator->record(submission.stream->handle));
+    } else if (entry->complaint.empty()) {
+      entry->complaint =
           fmt::format("the call gives a CUDA stream, but this rank has no CUDA device: {}",
                       devices_.no_accelerator());
     }
@@ -113,8 +113,8 @@ Result<Entry> Runtime::make_entry(Submission submission) {
 Result<std::shared_ptr<Work>> Runtime::submit(Submission submission) {
   const std::uint32_t set = submission.process_set;
   const bool will_wait = submission.will_wait;
-  KOLO_ASSIGN(Entry entry, make_entry(std::move(submission)));
-  std::shared_ptr<Work> work = entry.work;
+  KOLO_ASSIGN(EntryPtr entry, make_entry(std::move(submission)));
+  std::shared_ptr<Work> work = entry->work;
   KOLO_TRY(submit_entries(std::span(&entry, 1), set, will_wait));
   return work;
 }
@@ -125,26 +125,26 @@ Result<std::vector<std::shared_ptr<Work>>> Runtime::submit_group(
   if (submissions.empty()) return works;
   const std::uint32_t set = submissions.front().process_set;
   const bool will_wait = submissions.front().will_wait;
-  std::vector<Entry> entries;
+  std::vector<EntryPtr> entries;
   for (Submission& submission : submissions) {
-    KOLO_ASSIGN(Entry entry, make_entry(std::move(submission)));
-    works.push_back(entry.work);
+    KOLO_ASSIGN(EntryPtr entry, make_entry(std::move(submission)));
+    works.push_back(entry->work);
     entries.push_back(std::move(entry));
   }
   if (!group_name.empty() || entries.size() > 1) {
-    for (Entry& entry : entries) {
-      entry.signature.group = group_name;
-      entry.signature.group_size = static_cast<int>(entries.size());
+    for (EntryPtr& entry : entries) {
+      entry->signature.group = group_name;
+      entry->signature.group_size = static_cast<int>(entries.size());
     }
   }
   KOLO_TRY(submit_entries(entries, set, will_wait));
   return works;
 }
 
-Status Runtime::submit_entries(std::span<Entry> entries, std::uint32_t set, bool will_wait) {
+Status Runtime::submit_entries(std::span<EntryPtr> entries, std::uint32_t set, bool will_wait) {
   return groups_.with(set, [&](Group& group) -> Status {
-    KOLO_TRY(check_member(group, entries.front()));
-    for (Entry& entry : entries) prepare(entry, group.communicator);
+    KOLO_TRY(check_member(group, *entries.front()));
+    for (EntryPtr& entry : entries) prepare(*entry, group.communicator);
     return group.table.submit(entries, will_wait);
   });
 }
@@ -212,14 +212,14 @@ Status Runtime::call_ordered(const OrderedArguments& call) {
 
 Result<std::shared_ptr<Work>> Runtime::submit_in_order(Submission submission) {
   const std::uint32_t set = submission.process_set;
-  KOLO_ASSIGN(Entry entry, make_entry(std::move(submission)));
-  std::shared_ptr<Work> work = entry.work;
+  KOLO_ASSIGN(EntryPtr entry, make_entry(std::move(submission)));
+  std::shared_ptr<Work> work = entry->work;
   const Status submitted = groups_.with(set, [&](Group& group) -> Status {
-    KOLO_TRY(check_member(group, entry));
-    prepare(entry, group.communicator);
-    if (!entry.complaint.empty()) {
+    KOLO_TRY(check_member(group, *entry));
+    prepare(*entry, group.communicator);
+    if (!entry->complaint.empty()) {
       return KOLO_ERROR(kInvalidArgument, "rank {}: {}: {}", world().rank(),
-                        to_string(entry.signature.kind), entry.complaint);
+                        to_string(entry->signature.kind), entry->complaint);
     }
     return group.ordered.submit(std::move(entry));
   });

@@ -13,6 +13,7 @@ void SegmentList::append(std::byte* data, std::uint64_t elements) {
 void SegmentList::clear() {
   segments_.clear();
   ends_.clear();
+  found_ = 0;
 }
 
 Segment SegmentList::rest_at(std::uint64_t offset, std::size_t element_size) const {
@@ -24,8 +25,15 @@ Segment SegmentList::rest_at(std::uint64_t offset, std::size_t element_size) con
 }
 
 std::size_t SegmentList::find(std::uint64_t offset) const {
-  return static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), offset) -
-                                  ends_.begin());
+  // Most come back to where they were, or go on to the next one.
+  const auto holds = [&](std::size_t i) {
+    return i < ends_.size() && offset < ends_[i] && (i == 0 || offset >= ends_[i - 1]);
+  };
+  if (holds(found_)) return found_;
+  if (holds(found_ + 1)) return ++found_;
+  found_ = static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), offset) -
+                                    ends_.begin());
+  return found_;
 }
 
 }  // namespace kolo

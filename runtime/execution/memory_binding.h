@@ -60,6 +60,7 @@ class SegmentList {
   std::size_t find(std::uint64_t offset) const;  ///< index of the segment that holds `offset`
   std::vector<Segment> segments_;
   std::vector<std::uint64_t> ends_;
+  mutable std::size_t found_ = 0;  ///< by the last find()
 };
 
 /// Where an operation's memory lies in its rank's window, in bytes. Every notice carries it, so a

@@ -25,10 +25,10 @@ Controller::Controller(const Communicator& communicator, ControlPlane& control_p
       coordinator_(communicator.ranks(), communicator.suffix()),
       ready_(communicator.size()) {}
 
-void Controller::add(Entry entry) {
-  unannounced_bytes_ += entry.bytes();
+void Controller::add(EntryPtr entry) {
+  unannounced_bytes_ += entry->bytes();
   // Nobody else will tell the ranks that wait for it, and nothing fuses with it.
-  flush_ |= !moves_data(entry.signature.kind);
+  flush_ |= !moves_data(entry->signature.kind);
   waiting_.add(std::move(entry));
 }
 
@@ -213,7 +213,7 @@ void Controller::take_slots(const SlotSet& slots) {
     const std::shared_ptr<const Response>& response = cache_.at(slot);
     auto entry = waiting_.take(response->name, slot);
     KOLO_CHECK(entry);  // the coordinator counted this rank's announcement
-    agreed.push_back({response, *std::move(entry)});
+    agreed.push_back({response, std::move(entry)});
   });
 }
 
@@ -224,14 +224,14 @@ Status Controller::take_responses(std::vector<Response> responses) {
     // An announcement that crosses an error on its way is not what has failed.
     const bool missed = std::find(decided.missing.begin(), decided.missing.end(),
                                   communicator_.rank()) != decided.missing.end();
-    auto entry = missed ? std::nullopt : waiting_.take(decided.name, cache_.find(decided.name));
+    auto entry = missed ? nullptr : waiting_.take(decided.name, cache_.find(decided.name));
     if (!decided.error && decided.signature.kind != OperationKind::kJoin) cache_.put(decided);
     const auto response = std::make_shared<const Response>(std::move(decided));
     if (entry) {
-      agreed.push_back({response, *std::move(entry)});
+      agreed.push_back({response, std::move(entry)});
     } else if (response->error) {
       // Something that failed for lack of this rank. Of a join that did, all take note.
-      if (response->name == kJoinName) agreed.push_back({response, {}});
+      if (response->name == kJoinName) agreed.push_back({response, std::make_unique<Entry>()});
     } else if (waiting_.waits_by_name(kJoinName)) {
       agreed.push_back({response, lent(*response)});
     } else {
@@ -242,12 +242,12 @@ Status Controller::take_responses(std::vector<Response> responses) {
   return {};
 }
 
-Entry Controller::lent(const Response& response) {
-  Entry entry;
-  entry.name = response.name;
-  entry.signature = response.signature;
-  entry.absent = true;
-  entry.submitted_at = Clock::now();
+EntryPtr Controller::lent(const Response& response) {
+  auto entry = std::make_unique<Entry>();
+  entry->name = response.name;
+  entry->signature = response.signature;
+  entry->absent = true;
+  entry->submitted_at = Clock::now();
   return entry;
 }
 
@@ -291,8 +291,8 @@ std::string Controller::describe_pending() const {
   return text;
 }
 
-std::vector<Entry> Controller::take_pending() {
-  std::vector<Entry> entries = waiting_.take_all();
+std::vector<EntryPtr> Controller::take_pending() {
+  std::vector<EntryPtr> entries = waiting_.take_all();
   for (auto& list : agreed_) {
     for (Agreed& agreed : list) entries.push_back(std::move(agreed.entry));
   }

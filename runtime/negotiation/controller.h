@@ -27,7 +27,7 @@ namespace kolo {
 /// and no Work, if it has joined.
 struct Agreed {
   std::shared_ptr<const Response> response;
-  Entry entry;
+  EntryPtr entry;
 };
 
 class Controller {
@@ -45,7 +45,7 @@ class Controller {
              const Log& log);
 
   /// Takes over an entry; it waits for announce().
-  void add(Entry entry);
+  void add(EntryPtr entry);
 
   /// Announces the entries that wait, if they are many, or have waited for the batch window, or
   /// `flush` says that somebody waits for them; true if it did.
@@ -68,7 +68,7 @@ class Controller {
   Status check_timeouts(Clock::time_point now);
 
   /// Removes and returns every entry that is not agreed on.
-  std::vector<Entry> take_pending();
+  std::vector<EntryPtr> take_pending();
   bool has_pending() const { return !waiting_.empty(); }
   /// "tensor 'fc1.weight' and 3 more". Precondition: has_pending().
   std::string describe_pending() const;
@@ -83,7 +83,7 @@ class Controller {
   Status take_requests(int rank, const std::vector<Request>& requests, Clock::time_point now);
   void take_slots(const SlotSet& slots);
   Status take_responses(std::vector<Response> responses);
-  static Entry lent(const Response& response);
+  static EntryPtr lent(const Response& response);
 
   const Communicator& communicator_;
   ControlPlane& control_plane_;

@@ -26,20 +26,20 @@ bool read(std::span<const std::byte> bytes, T& value) {
 
 }  // namespace
 
-Status PointToPoint::add(Entry entry) {
-  const int peer = index_of(entry);
+Status PointToPoint::add(EntryPtr entry) {
+  const int peer = index_of(*entry);
   if (gone_.contains(peer)) {
     settle_lost(std::move(entry));
     return {};
   }
   ++pending_;
-  if (entry.signature.kind == OperationKind::kSend) {
-    const Offer offer{next_sequence_[peer]++, entry.signature.elements(), entry.tag,
-                      entry.signature.type};
+  if (entry->signature.kind == OperationKind::kSend) {
+    const Offer offer{next_sequence_[peer]++, entry->signature.elements(), entry->tag,
+                      entry->signature.type};
     sends_.emplace(PeerAndSequence{peer, offer.sequence}, std::move(entry));
     return control_plane_.send(peer, MessageKind::kOffer, bytes_of(offer));
   }
-  const PeerAndTag key{peer, entry.tag};
+  const PeerAndTag key{peer, entry->tag};
   const auto offers = offers_.find(key);
   if (offers == offers_.end()) {
     receives_[key].push_back(std::move(entry));
@@ -66,15 +66,15 @@ Status PointToPoint::on_message(int peer, const Message& message) {
     offers_[{peer, offer.tag}].push_back(offer);
     return {};
   }
-  Entry receive = std::move(waiting->second.front());
+  EntryPtr receive = std::move(waiting->second.front());
   waiting->second.pop_front();
   if (waiting->second.empty()) receives_.erase(waiting);
   return meet(peer, offer, std::move(receive));
 }
 
-Status PointToPoint::meet(int peer, const Offer& offer, Entry receive) {
+Status PointToPoint::meet(int peer, const Offer& offer, EntryPtr receive) {
   --pending_;
-  const Signature& signature = receive.signature;
+  const Signature& signature = receive->signature;
   const Answer answer{offer.sequence, signature.elements(), signature.type,
                       offer.elements == signature.elements() && offer.type == signature.type};
   Settled settled{std::move(receive), offer.sequence};
@@ -107,9 +107,9 @@ Status PointToPoint::take_answer(int peer, const Answer& answer) {
   --pending_;
   Settled settled{std::move(node.mapped()), answer.sequence};
   if (!answer.accepted) {
-    const Signature& signature = settled.entry.signature;
-    const Offer offer{answer.sequence, signature.elements(), settled.entry.tag, signature.type};
-    settled.error = mismatch(communicator_.rank(), peer, settled.entry.tag, offer, answer);
+    const Signature& signature = settled.entry->signature;
+    const Offer offer{answer.sequence, signature.elements(), settled.entry->tag, signature.type};
+    settled.error = mismatch(communicator_.rank(), peer, settled.entry->tag, offer, answer);
   }
   settled_.push_back(std::move(settled));
   return {};
@@ -125,12 +125,13 @@ Error PointToPoint::mismatch(int from, int to, std::uint32_t tag, const Offer& s
                     name(to), received.elements, to_string(received.type));
 }
 
-void PointToPoint::settle_lost(Entry entry) {
-  const bool sends = entry.signature.kind == OperationKind::kSend;
-  Error error = KOLO_ERROR(
-      kPeerLost, "rank {}: {} {}: rank {} has shut down and will never call {}()",
-      communicator_.ranks()[static_cast<std::size_t>(communicator_.rank())],
-      to_string(entry.signature.kind), entry.name, entry.signature.root, sends ? "recv" : "send");
+void PointToPoint::settle_lost(EntryPtr entry) {
+  const bool sends = entry->signature.kind == OperationKind::kSend;
+  Error error =
+      KOLO_ERROR(kPeerLost, "rank {}: {} {}: rank {} has shut down and will never call {}()",
+                 communicator_.ranks()[static_cast<std::size_t>(communicator_.rank())],
+                 to_string(entry->signature.kind), entry->name, entry->signature.root,
+                 sends ? "recv" : "send");
   settled_.push_back({std::move(entry), 0, std::move(error)});
 }
 
@@ -145,7 +146,8 @@ void PointToPoint::peer_left(int peer) {
   for (auto it = receives_.begin(); it != receives_.end();) {
     const bool lost = it->first.first == peer;
     if (lost) pending_ -= it->second.size();
-    for (Entry& entry : lost ? it->second : std::deque<Entry>()) settle_lost(std::move(entry));
+    if (lost)
+      for (EntryPtr& entry : it->second) settle_lost(std::move(entry));
     it = lost ? receives_.erase(it) : std::next(it);
   }
   std::erase_if(offers_, [&](const auto& offers) { return offers.first.first == peer; });
@@ -155,7 +157,7 @@ std::uint64_t PointToPoint::count_unstarted(int peer) const {
   const auto sends = std::count_if(sends_.begin(), sends_.end(),
                                    [&](const auto& send) { return send.first.first == peer; });
   const auto settled = std::count_if(settled_.begin(), settled_.end(), [&](const Settled& one) {
-    return !one.error && index_of(one.entry) == peer;
+    return !one.error && index_of(*one.entry) == peer;
   });
   return static_cast<std::uint64_t>(sends + settled);
 }
@@ -166,23 +168,23 @@ std::vector<PointToPoint::Settled> PointToPoint::take_settled() {
 
 void PointToPoint::expire(Clock::time_point now) {
   const std::chrono::seconds timeout(config_.operation_timeout_s);
-  const auto settle = [&](Entry& entry, std::string_view other) {
+  const auto settle = [&](EntryPtr& entry, std::string_view other) {
     --pending_;
     const Error error = KOLO_ERROR(kTimeout,
                                    "{} {}: rank {} has not called {}() within {} s "
                                    "(KOLO_OPERATION_TIMEOUT)",
-                                   to_string(entry.signature.kind), entry.name,
-                                   entry.signature.root, other, config_.operation_timeout_s);
+                                   to_string(entry->signature.kind), entry->name,
+                                   entry->signature.root, other, config_.operation_timeout_s);
     settled_.push_back({std::move(entry), 0, error});
   };
   for (auto it = sends_.begin(); it != sends_.end();) {
-    const bool late = now - it->second.submitted_at >= timeout;
+    const bool late = now - it->second->submitted_at >= timeout;
     if (late) settle(it->second, "recv");
     it = late ? sends_.erase(it) : std::next(it);
   }
   for (auto it = receives_.begin(); it != receives_.end();) {
     auto& entries = it->second;
-    while (!entries.empty() && now - entries.front().submitted_at >= timeout) {
+    while (!entries.empty() && now - entries.front()->submitted_at >= timeout) {
       settle(entries.front(), "send");
       entries.pop_front();
     }
@@ -190,15 +192,15 @@ void PointToPoint::expire(Clock::time_point now) {
   }
 }
 
-std::vector<Entry> PointToPoint::take_pending() {
-  std::vector<Entry> entries;
+std::vector<EntryPtr> PointToPoint::take_pending() {
+  std::vector<EntryPtr> entries;
   for (auto& [key, entry] : sends_) entries.push_back(std::move(entry));
   for (auto& [key, waiting] : receives_) {
-    for (Entry& entry : waiting) entries.push_back(std::move(entry));
+    for (EntryPtr& entry : waiting) entries.push_back(std::move(entry));
   }
   for (Settled& settled : settled_) {
     entries.push_back(std::move(settled.entry));
-    if (settled.own_send) entries.push_back(*std::move(settled.own_send));
+    if (settled.own_send) entries.push_back(std::move(settled.own_send));
   }
   sends_.clear();
   receives_.clear();

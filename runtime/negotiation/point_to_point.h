@@ -26,17 +26,17 @@ class PointToPoint {
 
   /// A send or a receive that is settled: to be run under `sequence`, or failed.
   struct Settled {
-    Entry entry;
+    EntryPtr entry;
     std::uint64_t sequence = 0;
     std::optional<Error> error = std::nullopt;
-    std::optional<Entry> own_send = std::nullopt;  ///< of a receive from oneself: what it meets
+    EntryPtr own_send = nullptr;  ///< of a receive from oneself: what it meets
   };
 
   PointToPoint(const Communicator& communicator, ControlPlane& control_plane, const Config& config)
       : communicator_(communicator), control_plane_(control_plane), config_(config) {}
 
   /// Takes over a kSend or kReceive.
-  Status add(Entry entry);
+  Status add(EntryPtr entry);
   /// kOffer or kAnswer from a rank of the communicator.
   Status on_message(int peer, const Message& message);
   /// Those that were settled since the last call, in that order.
@@ -51,7 +51,7 @@ class PointToPoint {
   /// told of when this rank leaves.
   std::uint64_t count_unstarted(int peer) const;
   bool has_pending() const { return pending_ > 0 || !settled_.empty(); }
-  std::vector<Entry> take_pending();
+  std::vector<EntryPtr> take_pending();
 
  private:
   struct Offer {
@@ -69,9 +69,9 @@ class PointToPoint {
   using PeerAndTag = std::pair<int, std::uint32_t>;
   using PeerAndSequence = std::pair<int, std::uint64_t>;
 
-  Status meet(int peer, const Offer& offer, Entry receive);
+  Status meet(int peer, const Offer& offer, EntryPtr receive);
   Status take_answer(int peer, const Answer& answer);
-  void settle_lost(Entry entry);
+  void settle_lost(EntryPtr entry);
   Error mismatch(int from, int to, std::uint32_t tag, const Offer& sent,
                  const Answer& received) const;
   int index_of(const Entry& entry) const { return *communicator_.index_of(entry.signature.root); }
@@ -80,8 +80,8 @@ class PointToPoint {
   ControlPlane& control_plane_;
   const Config& config_;
   std::map<int, std::uint64_t> next_sequence_;  ///< by receiving rank
-  std::map<PeerAndSequence, Entry> sends_;
-  std::map<PeerAndTag, std::deque<Entry>> receives_;
+  std::map<PeerAndSequence, EntryPtr> sends_;
+  std::map<PeerAndTag, std::deque<EntryPtr>> receives_;
   std::map<PeerAndTag, std::deque<Offer>> offers_;
   std::set<int> gone_;
   std::vector<Settled> settled_;

@@ -17,24 +17,27 @@ bool matches(const SplitTable& table, int rank, const Splits& splits) {
 std::optional<std::uint32_t> ResponseCache::find(const std::string& name,
                                                  const Signature& signature, const Splits& splits,
                                                  int rank) const {
-  const auto it = by_name_.find(name);
-  if (it == by_name_.end()) return std::nullopt;
-  const Response& slot = *slots_[it->second];
-  if (slot.signature != signature || !matches(slot.splits, rank, splits)) return std::nullopt;
-  return it->second;
+  const auto slot = find(name);
+  if (!slot) return std::nullopt;
+  const Response& known = *slots_[*slot];
+  if (known.signature != signature || !matches(known.splits, rank, splits)) return std::nullopt;
+  return slot;
 }
 
 std::optional<std::uint32_t> ResponseCache::find(const Response& response) const {
-  const auto it = by_name_.find(response.name);
-  if (it == by_name_.end()) return std::nullopt;
-  const Response& slot = *slots_[it->second];
-  if (slot.signature != response.signature || slot.splits != response.splits) return std::nullopt;
-  return it->second;
+  const auto slot = find(response.name);
+  if (!slot) return std::nullopt;
+  const Response& known = *slots_[*slot];
+  if (known.signature != response.signature || known.splits != response.splits) return std::nullopt;
+  return slot;
 }
 
 std::optional<std::uint32_t> ResponseCache::find(const std::string& name) const {
+  if (expected_ < slots_.size() && slots_[expected_]->name == name) return expected_++;
   const auto it = by_name_.find(name);
-  return it == by_name_.end() ? std::nullopt : std::optional(it->second);
+  if (it == by_name_.end()) return std::nullopt;
+  expected_ = it->second + 1;
+  return it->second;
 }
 
 void ResponseCache::put(const Response& response) {

@@ -46,6 +46,9 @@ class ResponseCache {
   const int ranks_;
   std::vector<std::shared_ptr<const Response>> slots_;
   std::unordered_map<std::string, std::uint32_t> by_name_;
+  /// Where the next name is, if this step is as the last one was: most names are looked for in the
+  /// order in which they got their slots.
+  mutable std::uint32_t expected_ = 0;
 };
 
 }  // namespace kolo

@@ -9,11 +9,11 @@ namespace kolo {
 
 void WaitingEntries::announce(
     const std::function<std::optional<std::uint32_t>(const Entry&)>& announce) {
-  for (Entry& entry : unannounced_) {
-    const std::optional<std::uint32_t> slot = announce(entry);
+  for (EntryPtr& entry : unannounced_) {
+    const std::optional<std::uint32_t> slot = announce(*entry);
     if (!slot) {
-      std::string name = entry.name;
-      const bool inserted = by_name_.emplace(std::move(name), std::move(entry)).second;
+      const std::string& name = entry->name;
+      const bool inserted = by_name_.emplace(name, std::move(entry)).second;
       KOLO_CHECK(inserted);  // the table admits a name once
       continue;
     }
@@ -25,21 +25,20 @@ void WaitingEntries::announce(
   unannounced_.clear();
 }
 
-std::optional<Entry> WaitingEntries::take(const std::string& name,
-                                          std::optional<std::uint32_t> slot) {
+EntryPtr WaitingEntries::take(const std::string& name, std::optional<std::uint32_t> slot) {
   if (slot && *slot < by_slot_.size() && by_slot_[*slot]) {
     --in_slots_;
-    return std::exchange(by_slot_[*slot], std::nullopt);
+    return std::move(by_slot_[*slot]);
   }
   auto node = by_name_.extract(name);
-  if (node.empty()) return std::nullopt;
+  if (node.empty()) return nullptr;
   return std::move(node.mapped());
 }
 
-std::vector<Entry> WaitingEntries::take_all() {
-  std::vector<Entry> entries = std::exchange(unannounced_, {});
+std::vector<EntryPtr> WaitingEntries::take_all() {
+  std::vector<EntryPtr> entries = std::exchange(unannounced_, {});
   for (auto& entry : by_slot_) {
-    if (entry) entries.push_back(*std::exchange(entry, std::nullopt));
+    if (entry) entries.push_back(std::move(entry));
   }
   in_slots_ = 0;
   for (auto& [name, entry] : by_name_) entries.push_back(std::move(entry));

@@ -17,19 +17,20 @@ namespace kolo {
 
 class WaitingEntries {
  public:
-  void add(Entry entry) { unannounced_.push_back(std::move(entry)); }
+  void add(EntryPtr entry) { unannounced_.push_back(std::move(entry)); }
   bool has_unannounced() const { return !unannounced_.empty(); }
   /// Precondition: has_unannounced().
-  const Entry& first_unannounced() const { return unannounced_.front(); }
+  const Entry& first_unannounced() const { return *unannounced_.front(); }
 
   /// Every entry that is not announced yet waits from now on by the slot that `announce` returns
   /// for it, or by its name if it returns none.
   void announce(const std::function<std::optional<std::uint32_t>(const Entry&)>& announce);
 
-  /// The entry of this name that has been announced; `slot` is the name's, if it has one.
-  std::optional<Entry> take(const std::string& name, std::optional<std::uint32_t> slot);
+  /// The entry of this name that has been announced, null if there is none; `slot` is the name's,
+  /// if it has one.
+  EntryPtr take(const std::string& name, std::optional<std::uint32_t> slot);
   /// All, announced or not; in no order.
-  std::vector<Entry> take_all();
+  std::vector<EntryPtr> take_all();
 
   bool empty() const { return unannounced_.empty() && in_slots_ == 0 && by_name_.empty(); }
   std::size_t size() const { return unannounced_.size() + in_slots_ + by_name_.size(); }
@@ -37,18 +38,18 @@ class WaitingEntries {
   bool waits_by_name(const std::string& name) const { return by_name_.contains(name); }
   template <class Visit>
   void for_each(Visit&& visit) const {
-    for (const Entry& entry : unannounced_) visit(entry);
+    for (const EntryPtr& entry : unannounced_) visit(*entry);
     for (const auto& entry : by_slot_) {
       if (entry) visit(*entry);
     }
-    for (const auto& [name, entry] : by_name_) visit(entry);
+    for (const auto& [name, entry] : by_name_) visit(*entry);
   }
 
  private:
-  std::vector<Entry> unannounced_;
-  std::vector<std::optional<Entry>> by_slot_;
+  std::vector<EntryPtr> unannounced_;
+  std::vector<EntryPtr> by_slot_;  ///< null where none waits
   std::size_t in_slots_ = 0;
-  std::unordered_map<std::string, Entry> by_name_;
+  std::unordered_map<std::string, EntryPtr> by_name_;
 };
 
 }  // namespace kolo

@@ -1,5 +1,6 @@
-// Entry: one submitted operation on its way through the stages. Plain value; the table hands it to
-// the controller, the controller to the operation that runs it.
+// Entry: one submitted operation on its way through the stages. The table hands it to the
+// controller, the controller to the operation that runs it: as an EntryPtr, since copying some 400
+// bytes from stage to stage would cost a step of many tensors more than their negotiation does.
 #pragma once
 
 #include <kolo/types.h>
@@ -107,6 +108,8 @@ struct Entry {
   /// Of the input, as far as it is known here: what batches are measured by.
   std::uint64_t bytes() const;
 };
+/// Never null where it is handed on.
+using EntryPtr = std::unique_ptr<Entry>;
 
 /// From one rank to another, in no common order with the rest.
 inline bool is_message(const Entry& entry) {

@@ -5,16 +5,16 @@
 
 namespace kolo {
 
-Status OrderedQueue::submit(Entry entry) {
+Status OrderedQueue::submit(EntryPtr entry) {
   const std::lock_guard lock(mutex_);
   if (closed_) return *closed_;
-  if (!is_message(entry)) unfinished_.fetch_add(1, std::memory_order_release);
-  entry.submitted_at = std::chrono::steady_clock::now();
+  if (!is_message(*entry)) unfinished_.fetch_add(1, std::memory_order_release);
+  entry->submitted_at = std::chrono::steady_clock::now();
   entries_.push_back(std::move(entry));
   return {};
 }
 
-void OrderedQueue::drain(std::vector<Entry>& entries) {
+void OrderedQueue::drain(std::vector<EntryPtr>& entries) {
   const std::lock_guard lock(mutex_);
   std::move(entries_.begin(), entries_.end(), std::back_inserter(entries));
   entries_.clear();

@@ -17,9 +17,9 @@ namespace kolo {
 class OrderedQueue {
  public:
   /// Any thread; the order of calls is the order of operations. Fails with the error of close().
-  Status submit(Entry entry);
+  Status submit(EntryPtr entry);
   /// Token holder: appends what was submitted.
-  void drain(std::vector<Entry>& entries);
+  void drain(std::vector<EntryPtr>& entries);
   /// Token holder: an operation, which is no message, is finished.
   void finish_one() { unfinished_.fetch_sub(1, std::memory_order_relaxed); }
   /// Token holder: nothing but messages is under way, or was before the last call that this thread
@@ -33,7 +33,7 @@ class OrderedQueue {
  private:
   std::mutex mutex_;
   std::atomic<int> unfinished_ = 0;
-  std::vector<Entry> entries_;
+  std::vector<EntryPtr> entries_;
   std::optional<Error> closed_;
 };
 

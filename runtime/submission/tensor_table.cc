@@ -17,31 +17,24 @@ constexpr std::size_t kSpareNames = 4096;
 TensorTable::TensorTable(Waker& waker, std::uint64_t batch_size)
     : waker_(waker), batch_size_(batch_size) {}
 
-Status TensorTable::submit(std::span<Entry> entries, bool will_wait) {
+Status TensorTable::submit(std::span<EntryPtr> entries, bool will_wait) {
   bool wake = false;
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return *closed_;
-    for (std::size_t i = 0; i < entries.size(); ++i) {
-      const std::string& name = entries[i].name;
-      if (name.empty()) continue;
-      const bool twice =
-          std::any_of(entries.begin(), entries.begin() + static_cast<std::ptrdiff_t>(i),
-                      [&](const Entry& other) { return other.name == name; });
-      if (twice || names_.contains(name)) {
-        return KOLO_ERROR(kInvalidArgument,
-                          "{} '{}': an operation of this name is in flight on this rank; wait for "
-                          "it or give this one another name",
-                          to_string(entries[i].signature.kind), name);
-      }
+    const bool named = !entries.front()->name.empty();
+    if (named) {
+      KOLO_TRY(take_names(entries));
+    } else {
+      give_names(entries);
     }
-    give_names(entries);
-    for (Entry& entry : entries) {
-      entry.submitted_at = std::chrono::steady_clock::now();
-      if (take_name(entry.name)) {
+    const auto now = std::chrono::steady_clock::now();
+    for (EntryPtr& entry : entries) {
+      entry->submitted_at = now;
+      if (named || take_name(entry->name)) {
         wake |= enqueue(std::move(entry));
       } else {
-        wait_for_name_[entry.name].push_back(std::move(entry));
+        wait_for_name_[entry->name].push_back(std::move(entry));
       }
     }
   }
@@ -49,20 +42,32 @@ Status TensorTable::submit(std::span<Entry> entries, bool will_wait) {
   return {};
 }
 
-void TensorTable::give_names(std::span<Entry> entries) {
-  if (entries.empty() || !entries.front().name.empty()) return;
-  if (entries.size() == 1 && entries.front().signature.group.empty()) {
-    const std::string base = unnamed_base(entries.front().signature);
-    entries.front().name = unnamed_name(base, unnamed_[base]++);
+Status TensorTable::take_names(std::span<const EntryPtr> entries) {
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const std::string& name = entries[i]->name;
+    if (take_name(name)) continue;
+    for (const EntryPtr& taken : entries.first(i)) give_back_name(taken->name);
+    return KOLO_ERROR(kInvalidArgument,
+                      "{} '{}': an operation of this name is in flight on this rank; wait for "
+                      "it or give this one another name",
+                      to_string(entries[i]->signature.kind), name);
+  }
+  return {};
+}
+
+void TensorTable::give_names(std::span<EntryPtr> entries) {
+  if (entries.size() == 1 && entries.front()->signature.group.empty()) {
+    const std::string base = unnamed_base(entries.front()->signature);
+    entries.front()->name = unnamed_name(base, unnamed_[base]++);
     return;
   }
   std::vector<Signature> signatures;
-  for (const Entry& entry : entries) signatures.push_back(entry.signature);
+  for (const EntryPtr& entry : entries) signatures.push_back(entry->signature);
   const std::string base = unnamed_group_base(signatures);
   const std::string group = unnamed_name(base, unnamed_[base]++);
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    entries[i].signature.group = group;
-    entries[i].name = group + "/" + std::to_string(i);
+    entries[i]->signature.group = group;
+    entries[i]->name = group + "/" + std::to_string(i);
   }
 }
 
@@ -78,9 +83,14 @@ bool TensorTable::take_name(const std::string& name) {
   return inserted.inserted;
 }
 
-bool TensorTable::enqueue(Entry entry) {
+void TensorTable::give_back_name(const std::string& name) {
+  auto node = names_.extract(name);
+  if (!node.empty() && spare_names_.size() < kSpareNames) spare_names_.push_back(std::move(node));
+}
+
+bool TensorTable::enqueue(EntryPtr entry) {
   const std::uint64_t before = queued_bytes_;
-  queued_bytes_ += entry.bytes();
+  queued_bytes_ += entry->bytes();
   const bool wake = entries_.empty() || (before < batch_size_ && queued_bytes_ >= batch_size_);
   entries_.push_back(std::move(entry));
   return wake;
@@ -94,7 +104,7 @@ void TensorTable::request_flush(bool wake) {
   if (wake) waker_.wake();
 }
 
-bool TensorTable::drain(std::vector<Entry>& entries) {
+bool TensorTable::drain(std::vector<EntryPtr>& entries) {
   const std::lock_guard lock(mutex_);
   std::move(entries_.begin(), entries_.end(), std::back_inserter(entries));
   entries_.clear();
@@ -104,12 +114,18 @@ bool TensorTable::drain(std::vector<Entry>& entries) {
 
 void TensorTable::release(const std::string& name) {
   const std::lock_guard lock(mutex_);
-  const auto waiting = wait_for_name_.find(name);
-  if (waiting == wait_for_name_.end()) {
-    auto node = names_.extract(name);
-    if (!node.empty() && spare_names_.size() < kSpareNames) spare_names_.push_back(std::move(node));
-    return;
-  }
+  release_locked(name);
+}
+
+void TensorTable::release(std::span<const EntryPtr> entries) {
+  const std::lock_guard lock(mutex_);
+  for (const EntryPtr& entry : entries)
+    if (entry->work != nullptr) release_locked(entry->name);
+}
+
+void TensorTable::release_locked(const std::string& name) {
+  const auto waiting = wait_for_name_.empty() ? wait_for_name_.end() : wait_for_name_.find(name);
+  if (waiting == wait_for_name_.end()) return give_back_name(name);
   enqueue(std::move(waiting->second.front()));
   waiting->second.pop_front();
   if (waiting->second.empty()) wait_for_name_.erase(waiting);

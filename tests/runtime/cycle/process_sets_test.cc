@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <barrier>
 #include <random>
+#include <thread>
 
 namespace kolo::test {
 namespace {
@@ -123,6 +124,28 @@ TEST(ProcessSets, ComeAndGoWhileOthersWork) {
       ASSERT_DONE(*removed);
       EXPECT_FALSE(runtime.ranks_of(set).ok());
       EXPECT_EQ(runtime.process_sets(), std::vector<std::uint32_t>{0});
+    }
+  });
+}
+
+// The world is found without a lock, while the list that it is in grows and shrinks.
+TEST(ProcessSets, ComeAndGoWhileOrderedCallsAreMade) {
+  run_local_world(2, [](int rank, Runtime& runtime) {
+    const std::jthread caller([&] {
+      for (int call = 0; call < 200; ++call) {
+        const auto own = static_cast<float>(rank + 1);
+        float sum = 0;
+        const Status status = runtime.allreduce_ordered(reinterpret_cast<const std::byte*>(&own),
+                                                        reinterpret_cast<std::byte*>(&sum), 1,
+                                                        DataType::kFloat32, ReduceOp::kSum);
+        ASSERT_TRUE(status.ok()) << status.error().message;
+        ASSERT_EQ(sum, 3.0F);
+      }
+    });
+    for (int round = 0; round < 10; ++round) {
+      const std::vector<std::uint32_t> sets{added(runtime, {0}), added(runtime, {1}),
+                                            added(runtime, {0, 1})};
+      for (const std::uint32_t set : sets) ASSERT_DONE(*runtime.remove_process_set(set));
     }
   });
 }
