@@ -262,6 +262,7 @@ bool Cycle::complete() {
 
 bool Cycle::complete(Group& group) {
   bool moved = false;
+  bool has_ended_a_call = false;
   for (auto& operation : group.running) {
     if (failure_ || !operation->handed_in()) continue;
     if (!operation->status().ok()) {
@@ -272,6 +273,7 @@ bool Cycle::complete(Group& group) {
     }
     if (!operation->handed_out()) {
       hand_out(group, *operation);
+      has_ended_a_call |= operation->door() == Door::kOrdered;
       moved = true;
     }
     if (!operation->done()) continue;  // its memory is in use on the accelerator
@@ -280,6 +282,7 @@ bool Cycle::complete(Group& group) {
     moved = true;
   }
   std::erase(group.running, nullptr);
+  if (has_ended_a_call) check_messages(group);
   return moved;
 }
 
@@ -288,7 +291,10 @@ void Cycle::hand_out(Group& group, Operation& operation) {
   note_time(group, operation);
   const PlannedOperation& plan = operation.plan();
   // Before its waiters know: they may remove the set at once.
-  if (plan.door == Door::kOrdered) group.ordered.finish_one();
+  if (plan.door == Door::kOrdered) {
+    group.recent_calls.add(plan.sequence, operation.call());
+    group.ordered.finish_one();
+  }
   if (plan.door == Door::kNamed) group.table.release(plan.entries);
   for (std::size_t i = 0; i < plan.entries.size(); ++i) {
     const Entry& entry = *plan.entries[i];

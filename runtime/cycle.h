@@ -105,6 +105,15 @@ class Cycle final : public TransportListener {
   void hand_out(Group& group, Operation& operation);
   void check_health(Group& group, Clock::time_point now, bool check_time);
   void check_slots(Group& group, Clock::time_point now);
+  void check_calls(Group& group, Clock::time_point now);
+  /// Whether all have met a receive that belong to calls that are over.
+  void check_messages(Group& group);
+  void ask_about(Group& group, const Operation& operation, Clock::time_point now);
+  Status on_call_message(Group& group, int rank, const Message& message);
+  /// It has met no receive, and the call that it belongs to is over here.
+  void refuse_message(Group& group, int peer, const Tag& tag);
+  /// Of OrderedCall::what, and the group's `rank`.
+  Error clash(const Group& group, std::uint64_t own, int rank, std::uint64_t others) const;
   void on_group_message(Group& group, int peer, const Message& message);
   void forget_messages_of(int peer);
   void hear_last_words();

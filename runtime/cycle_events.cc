@@ -104,6 +104,7 @@ void Cycle::check_health(Group& group, Clock::time_point now, bool check_time) {
   if (!check_time) return;
   group.point_to_point.expire(now);
   note(group.controller.check_timeouts(now));
+  check_calls(group, now);
   for (const auto& operation : group.running) {
     if (operation->handed_out()) continue;
     if (now - operation->started_at() < std::chrono::seconds(config_.operation_timeout_s)) continue;
@@ -157,6 +158,8 @@ void Cycle::on_group_message(Group& group, int peer, const Message& message) {
           {reinterpret_cast<const char*>(message.payload.data()), message.payload.size()}));
     case MessageKind::kBeat:
       return heartbeat_.on_beat(peer);
+    case MessageKind::kCall:
+      return note(on_call_message(group, *index, message));
     case MessageKind::kGoodbye:
       if (group.departures.add(*index, message.payload)) {
         if (group.communicator.id() == 0) forget_messages_of(peer);

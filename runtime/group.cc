@@ -26,23 +26,28 @@ void Group::open(bool allreduces) {
   slots.open();
 }
 
-Progress Group::progress(int reader) const {
-  Progress progress{controller.counters().agreements, next_sequences,
-                    point_to_point.count_unstarted(reader)};
-  const auto unfinished = [&](Door door, std::uint64_t sequence) {
-    auto& done = progress.operations[static_cast<std::size_t>(door)];
-    done = std::min(done, sequence);
-  };
+std::uint64_t Group::done_below(Door door) const {
+  std::uint64_t done = next_sequences[static_cast<std::size_t>(door)];
   for (const auto& operation : running) {
-    if (operation->handed_out()) continue;  // all that is left of it is on this rank's device
-    // Messages have numbers by receiver, of no meaning here.
-    unfinished(operation->door(), operation->sequence());
-    const bool is_message = operation->door() == Door::kPointToPoint;
-    if (is_message && communicator.index_of(operation->message_peer()) == reader) {
-      ++progress.messages_cut;
-    }
+    // All that is left of one that is handed out is on this rank's device.
+    if (operation->door() == door && !operation->handed_out())
+      done = std::min(done, operation->sequence());
   }
-  for (const auto& operation : planned) unfinished(operation.door, operation.sequence);
+  for (const auto& operation : planned)
+    if (operation.door == door) done = std::min(done, operation.sequence);
+  return done;
+}
+
+Progress Group::progress(int reader) const {
+  Progress progress{controller.counters().agreements, {}, point_to_point.count_unstarted(reader)};
+  // Messages have numbers by receiver, of no meaning here.
+  for (const Door door : {Door::kNamed, Door::kOrdered})
+    progress.operations[static_cast<std::size_t>(door)] = done_below(door);
+  progress.messages_cut += static_cast<std::uint64_t>(
+      std::count_if(running.begin(), running.end(), [&](const auto& operation) {
+        return operation->door() == Door::kPointToPoint && !operation->handed_out() &&
+               communicator.index_of(operation->message_peer()) == reader;
+      }));
   return progress;
 }
 

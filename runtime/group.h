@@ -9,6 +9,7 @@
 #include "runtime/communicator/host_window.h"
 #include "runtime/communicator/one_shot.h"
 #include "runtime/communicator/place_slots.h"
+#include "runtime/communicator/recent_calls.h"
 #include "runtime/health/departures.h"
 #include "runtime/nccl/nccl_lanes.h"
 #include "runtime/negotiation/controller.h"
@@ -46,8 +47,16 @@ struct Group {
   }
   /// Its part of the window; `allreduces` as of OneShot::open(). Precondition: is_member().
   void open(bool allreduces);
+  /// Every lower number of that door is done.
+  std::uint64_t done_below(Door door) const;
   /// For the goodbye to the communicator's rank `reader`.
   Progress progress(int reader) const;
+
+  /// How often another rank was asked about an ordered call that waits.
+  struct Asked {
+    std::uint64_t sequence = 0;
+    int times = 0;
+  };
 
   Communicator communicator;
   TensorTable table;     ///< its own mutex
@@ -71,6 +80,8 @@ struct Group {
   std::vector<std::unique_ptr<Operation>> running;
   std::vector<std::unique_ptr<Operation>> idle;
   std::array<std::uint64_t, kDoorCount> next_sequences = {};
+  RecentCalls recent_calls;
+  Asked asked;
 };
 
 /// All groups of a rank. Any thread finds one by its number; the token's holder adds and removes.

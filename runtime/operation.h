@@ -89,6 +89,8 @@ class Operation {
   int message_peer() const { return plan_.entries.front()->signature.root; }
   Clock::time_point started_at() const { return started_at_; }
   const PlannedOperation& plan() const { return plan_; }
+  /// OrderedCall::what, and Tag::call of its messages; 0 but of the ordered door.
+  std::uint64_t call() const;
   /// Its Works are done, and belong to it no longer.
   void forget_works();
   bool handed_out() const { return handed_out_; }
@@ -163,8 +165,6 @@ class Operation {
 
   /// Nothing but of the ordered door.
   std::optional<OneShot::Request> one_shot_request() const;
-  /// Tag::call of its messages.
-  std::uint64_t call() const;
   /// What to do, whatever carries it.
   ScheduleRequest base_request() const;
   std::shared_ptr<const Schedule> choose(const WindowPlaces& places);

@@ -19,13 +19,6 @@ namespace kolo {
 
 class Transfer;
 
-struct MessageKey {
-  int peer = 0;
-  Tag tag;
-
-  friend bool operator==(const MessageKey&, const MessageKey&) = default;
-};
-
 /// Spreads keys that differ in one small number, as consecutive steps and operations do.
 inline std::uint64_t hash_of(const MessageKey& key) {
   // The finaliser of splitmix64 (Steele, Lea, Flood 2014) over the parts.
@@ -89,6 +82,15 @@ class FifoTable {
   }
 
   std::size_t size() const { return size_; }
+
+  std::vector<MessageKey> keys() const {
+    std::vector<MessageKey> keys;
+    if (size_ == 0) return keys;
+    for (const Node& node : nodes_) {
+      if (node.value) keys.push_back(node.key);
+    }
+    return keys;
+  }
 
  private:
   static constexpr std::uint32_t kNone = 0xffffffffU;
@@ -158,6 +160,9 @@ class MessageMatcher {
 
   std::vector<std::pair<MessageKey, PostedReceive>> take_receives() { return receives_.take_all(); }
   std::vector<std::pair<MessageKey, Arrival>> take_arrivals() { return arrivals_.take_all(); }
+
+  /// Of the arrivals that wait.
+  std::vector<MessageKey> unclaimed() const { return arrivals_.keys(); }
 
   std::size_t receives_waiting() const { return receives_.size(); }
   std::size_t arrivals_waiting() const { return arrivals_.size(); }

@@ -20,4 +20,12 @@ struct Tag {
   }
 };
 
+/// From or to whom, and under which tag.
+struct MessageKey {
+  int peer = 0;
+  Tag tag;
+
+  friend bool operator==(const MessageKey&, const MessageKey&) = default;
+};
+
 }  // namespace kolo

@@ -79,6 +79,9 @@ class Transport {
   virtual void send(int peer, Tag tag, std::span<const std::byte> data, Transfer& transfer) = 0;
   virtual void receive(int peer, Tag tag, std::span<std::byte> data, Transfer& transfer) = 0;
 
+  /// Tagged messages that have come, with their Tag::call, and that no receive has met.
+  virtual std::vector<MessageKey> unclaimed() const = 0;
+
   /// Of a rank that connect() named. Never opens a link.
   virtual LinkActivity activity(int peer) const = 0;
 

@@ -26,6 +26,7 @@ enum class MessageKind : std::uint8_t {
   kCostsFrom,   ///< coordinator → rank: from where on they count (CostSwitch)
   kNcclId,      ///< rank 0 of a group → rank: how to meet over NCCL (NcclLanes)
   kBeat,        ///< rank → rank: still here (Heartbeat)
+  kCall,        ///< rank → rank: what this one calls where it waits (Cycle::check_calls)
   kGoodbye,     ///< to all: this rank shuts down (Departure)
   kAbort,       ///< to all: this rank has failed (AbortNotice)
 };

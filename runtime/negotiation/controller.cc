@@ -116,6 +116,7 @@ Status Controller::on_message(int peer, const Message& message) {
     case MessageKind::kCostsFrom:
     case MessageKind::kNcclId:
     case MessageKind::kBeat:
+    case MessageKind::kCall:
     case MessageKind::kGoodbye:
     case MessageKind::kAbort:
       break;

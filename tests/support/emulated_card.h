@@ -35,6 +35,7 @@ class EmulatedCard final : public Transport, private TransferListener {
   }
   void send(int peer, Tag tag, std::span<const std::byte> data, Transfer& transfer) override;
   void receive(int peer, Tag tag, std::span<std::byte> data, Transfer& transfer) override;
+  std::vector<MessageKey> unclaimed() const override { return inner_->unclaimed(); }
   LinkActivity activity(int peer) const override { return inner_->activity(peer); }
   bool progress() override { return inner_->progress(); }
   int event_fd() const override { return inner_->event_fd(); }

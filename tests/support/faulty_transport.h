@@ -60,6 +60,7 @@ class FaultyTransport final : public Transport {
   Status post_message(int peer, std::span<const std::byte> message) override;
   void send(int peer, Tag tag, std::span<const std::byte> data, Transfer& transfer) override;
   void receive(int peer, Tag tag, std::span<std::byte> data, Transfer& transfer) override;
+  std::vector<MessageKey> unclaimed() const override { return inner_->unclaimed(); }
   LinkActivity activity(int peer) const override { return inner_->activity(peer); }
   bool progress() override;
   int event_fd() const override { return inner_->event_fd(); }

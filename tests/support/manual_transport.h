@@ -51,6 +51,7 @@ class ManualTransport : public Transport {
     return {};
   }
   Status post_message(int, std::span<const std::byte>) override { return {}; }
+  std::vector<MessageKey> unclaimed() const override { return {}; }
   LinkActivity activity(int) const override { return {}; }
   bool progress() override { return false; }
   int event_fd() const override { return -1; }

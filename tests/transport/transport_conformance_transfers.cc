@@ -52,6 +52,31 @@ TEST_P(TransportConformance, AMessageMayComeBeforeItsReceive) {
   });
 }
 
+TEST_P(TransportConformance, AMessageIsUnclaimedUntilItsReceive) {
+  run(2, [](ConformanceRank& self) {
+    for (const std::size_t size : kSizes) {
+      const auto out = pattern(size, 5);
+      Tag named = tag(1, size);
+      named.call = 7;
+      if (self.rank == 0) {
+        self.send(1, named, out);
+        self.wait_for_all();
+      } else {
+        self.wait([&] { return !self.transport.unclaimed().empty(); }, "the message has come");
+        const auto unclaimed = self.transport.unclaimed();
+        ASSERT_EQ(unclaimed.size(), 1U);
+        EXPECT_EQ(unclaimed.front(), (MessageKey{.peer = 0, .tag = named}));
+        EXPECT_EQ(unclaimed.front().tag.call, 7U);
+        std::vector<std::byte> in(size);
+        self.receive(0, named, in);
+        self.wait_for_all();
+        EXPECT_TRUE(self.transport.unclaimed().empty());
+      }
+      self.meet();
+    }
+  });
+}
+
 TEST_P(TransportConformance, TransfersCompleteInAnyOrderOfPosting) {
   run(2, [](ConformanceRank& self) {
     constexpr std::uint32_t kCount = 200;

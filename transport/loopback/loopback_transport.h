@@ -33,6 +33,7 @@ class LoopbackTransport final : public Transport {
   Status post_message(int peer, std::span<const std::byte> message) override;
   void send(int peer, Tag tag, std::span<const std::byte> data, Transfer& transfer) override;
   void receive(int peer, Tag tag, std::span<std::byte> data, Transfer& transfer) override;
+  std::vector<MessageKey> unclaimed() const override { return matcher_.unclaimed(); }
   LinkActivity activity(int peer) const override {
     return activity_[static_cast<std::size_t>(peer)];
   }

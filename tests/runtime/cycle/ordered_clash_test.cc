@@ -132,5 +132,46 @@ TEST(OrderedClashOverHosts, EqualLengthsAreToldApart) {
   }
 }
 
+/// Two broadcasts that do not wait for each other, or both do: no message of one meets the other.
+struct Roots {
+  const char* name;
+  bool own;            ///< each rank is the root of its call, or the other one is
+  std::int64_t count;  ///< of floats
+};
+void PrintTo(const Roots& roots, std::ostream* stream) { *stream << roots.name; }
+
+class OrderedRootsOverHosts : public testing::TestWithParam<Roots> {};
+INSTANTIATE_TEST_SUITE_P(Calls, OrderedRootsOverHosts,
+                         testing::Values(Roots{"both_send", true, 8}, Roots{"both_wait", false, 8},
+                                         Roots{"both_offer", true, 3'000'000}),
+                         [](const auto& roots) { return std::string(roots.param.name); });
+
+TEST_P(OrderedRootsOverHosts, NamesBothCalls) {
+  const auto begun = std::chrono::steady_clock::now();
+  const auto elapsed = [&] { return std::chrono::steady_clock::now() - begun; };
+  LocalWorldOptions options;
+  options.hosts = {0, 1};
+  run_local_world(
+      2,
+      [&](int rank, Runtime& runtime) {
+        std::vector<float> values(static_cast<std::size_t>(GetParam().count), 1);
+        auto* const bytes = reinterpret_cast<std::byte*>(values.data());
+        Status status = runtime.call_ordered({.kind = OperationKind::kBroadcast,
+                                              .input = bytes,
+                                              .output = bytes,
+                                              .count = GetParam().count,
+                                              .root = GetParam().own ? rank : 1 - rank});
+        // Roots learn when what they were sent has come, and their next look at it.
+        while (status.ok() && elapsed() < std::chrono::seconds(20))
+          status = runtime.call_ordered({.kind = OperationKind::kBarrier});
+        ASSERT_FALSE(status.ok());
+        EXPECT_THAT(status.error().message, testing::HasSubstr("float32 from rank 0"));
+        EXPECT_THAT(status.error().message, testing::HasSubstr("float32 from rank 1"));
+        EXPECT_THAT(status.error().message, testing::HasSubstr("in the same order"));
+      },
+      options);
+  EXPECT_LT(elapsed(), std::chrono::seconds(20));
+}
+
 }  // namespace
 }  // namespace kolo::test

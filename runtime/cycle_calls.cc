@@ -1,0 +1,93 @@
+// Ordered calls over messages that do not fit each other. Where they meet, their messages tell
+// (Tag::call); here is what meets nothing: ranks that wait for each other ask, and a message that
+// nobody takes is found. Progress token's holder.
+#include "runtime/base/check.h"
+#include "runtime/cycle.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+/// A call that has waited for so long asks another rank what it calls there, and again each time
+/// that it has waited twice as long: ranks may be late for good reasons.
+constexpr std::chrono::seconds kFirstQuestion{1};
+
+struct Question {
+  std::uint64_t sequence = 0;
+  std::uint64_t what = 0;  ///< OrderedCall::what
+};
+
+}  // namespace
+
+void Cycle::check_calls(Group& group, Clock::time_point now) {
+  if (group.communicator.size() == 1) return;
+  for (const auto& operation : group.running) {
+    if (operation->door() != Door::kOrdered || operation->handed_out()) continue;
+    ask_about(group, *operation, now);
+    break;  // those behind it wait for it, too
+  }
+  check_messages(group);
+}
+
+void Cycle::check_messages(Group& group) {
+  const std::vector<MessageKey> unclaimed = transport_.unclaimed();
+  if (unclaimed.empty()) return;
+  const std::uint32_t space = group.communicator.tag_space(Door::kOrdered);
+  const std::uint64_t done = group.done_below(Door::kOrdered);
+  for (const auto& [peer, tag] : unclaimed) {
+    if (tag.communicator == space && tag.operation < done) refuse_message(group, peer, tag);
+  }
+}
+
+void Cycle::ask_about(Group& group, const Operation& operation, Clock::time_point now) {
+  Group::Asked& asked = group.asked;
+  if (asked.sequence != operation.sequence()) asked = {operation.sequence(), 0};
+  if (now - operation.started_at() < kFirstQuestion * (std::int64_t{1} << asked.times)) return;
+  // One after the other: where calls differ at all, they differ between some ranks in a row.
+  const int size = group.communicator.size();
+  const int rank = (group.communicator.rank() + 1 + asked.times % (size - 1)) % size;
+  ++asked.times;
+  if (group.departures.contains(rank)) return;
+  const Question question{operation.sequence(), operation.call()};
+  note(group.control_plane.send(rank, MessageKind::kCall,
+                                {reinterpret_cast<const char*>(&question), sizeof question}));
+}
+
+Status Cycle::on_call_message(Group& group, int rank, const Message& message) {
+  Question question;
+  if (message.payload.size() != sizeof question) {
+    return KOLO_ERROR(kInternal, "rank {}: malformed question about a call from rank {}",
+                      world_.rank(), rank);
+  }
+  std::memcpy(&question, message.payload.data(), sizeof question);
+  const auto running =
+      std::find_if(group.running.begin(), group.running.end(), [&](const auto& operation) {
+        return operation->door() == Door::kOrdered && operation->sequence() == question.sequence;
+      });
+  const auto own = running != group.running.end() ? std::optional((*running)->call())
+                                                  : group.recent_calls.find(question.sequence);
+  if (!own || *own == question.what) return {};
+  return clash(group, *own, rank, question.what);
+}
+
+void Cycle::refuse_message(Group& group, int peer, const Tag& tag) {
+  const auto own = group.recent_calls.find(tag.operation);
+  const int rank = *group.communicator.index_of(peer);
+  if (own && *own != tag.call) return note(clash(group, *own, rank, tag.call));
+  note(KOLO_ERROR(kMismatch, "rank {}: nobody takes what rank {} has sent by {}{}: {}",
+                  world_.rank(), peer, to_text(tag.call), group.communicator.suffix(),
+                  kSameCallsAdvice));
+}
+
+Error Cycle::clash(const Group& group, std::uint64_t own, int rank, std::uint64_t others) const {
+  return KOLO_ERROR(
+      kMismatch, "{}",
+      clash_text(world_.rank(), own, group.communicator.ranks()[static_cast<std::size_t>(rank)],
+                 others, group.communicator.suffix()));
+}
+
+}  // namespace kolo
