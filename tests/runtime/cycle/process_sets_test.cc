@@ -132,7 +132,7 @@ TEST(ProcessSets, ComeAndGoWhileOthersWork) {
 TEST(ProcessSets, ComeAndGoWhileOrderedCallsAreMade) {
   run_local_world(2, [](int rank, Runtime& runtime) {
     const std::jthread caller([&] {
-      for (int call = 0; call < 200; ++call) {
+      for (int call = 0; call < 600; ++call) {
         const auto own = static_cast<float>(rank + 1);
         float sum = 0;
         const Status status = runtime.allreduce_ordered(reinterpret_cast<const std::byte*>(&own),
@@ -142,7 +142,7 @@ TEST(ProcessSets, ComeAndGoWhileOrderedCallsAreMade) {
         ASSERT_EQ(sum, 3.0F);
       }
     });
-    for (int round = 0; round < 10; ++round) {
+    for (int round = 0; round < 20; ++round) {
       const std::vector<std::uint32_t> sets{added(runtime, {0}), added(runtime, {1})};
       for (const std::uint32_t set : sets) ASSERT_DONE(*runtime.remove_process_set(set));
     }
