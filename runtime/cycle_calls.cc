@@ -2,12 +2,11 @@
 // (Tag::call); here is what meets nothing: ranks that wait for each other ask, and a message that
 // nobody takes is found. Progress token's holder.
 #include "runtime/base/check.h"
+#include "runtime/base/plain_bytes.h"
 #include "runtime/cycle.h"
 
 #include <algorithm>
-#include <cstring>
-#include <string_view>
-#include <utility>
+#include <optional>
 
 namespace kolo {
 namespace {
@@ -53,25 +52,23 @@ void Cycle::ask_about(Group& group, const Operation& operation, Clock::time_poin
   ++asked.times;
   if (group.departures.contains(rank)) return;
   const Question question{operation.sequence(), operation.call()};
-  note(group.control_plane.send(rank, MessageKind::kCall,
-                                {reinterpret_cast<const char*>(&question), sizeof question}));
+  note(group.control_plane.send(rank, MessageKind::kCall, bytes_of(question)));
 }
 
 Status Cycle::on_call_message(Group& group, int rank, const Message& message) {
-  Question question;
-  if (message.payload.size() != sizeof question) {
+  const auto question = value_of<Question>(message.payload);
+  if (!question) {
     return KOLO_ERROR(kInternal, "rank {}: malformed question about a call from rank {}",
                       world_.rank(), rank);
   }
-  std::memcpy(&question, message.payload.data(), sizeof question);
   const auto running =
       std::find_if(group.running.begin(), group.running.end(), [&](const auto& operation) {
-        return operation->door() == Door::kOrdered && operation->sequence() == question.sequence;
+        return operation->door() == Door::kOrdered && operation->sequence() == question->sequence;
       });
   const auto own = running != group.running.end() ? std::optional((*running)->call())
-                                                  : group.recent_calls.find(question.sequence);
-  if (!own || *own == question.what) return {};
-  return clash(group, *own, rank, question.what);
+                                                  : group.recent_calls.find(question->sequence);
+  if (!own || *own == question->what) return {};
+  return clash(group, *own, rank, question->what);
 }
 
 void Cycle::refuse_message(Group& group, int peer, const Tag& tag) {

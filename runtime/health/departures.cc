@@ -1,18 +1,14 @@
 #include "runtime/health/departures.h"
 
-#include <cstring>
+#include "runtime/base/plain_bytes.h"
 
 namespace kolo {
 
-std::string Departures::encode(const Progress& progress) {
-  static_assert(std::is_trivially_copyable_v<Progress>);
-  return {reinterpret_cast<const char*>(&progress), sizeof progress};
-}
+std::string Departures::encode(const Progress& progress) { return std::string(bytes_of(progress)); }
 
 bool Departures::add(int rank, std::span<const std::byte> goodbye) {
-  Progress progress;
-  if (goodbye.size() != sizeof progress) return false;
-  std::memcpy(&progress, goodbye.data(), sizeof progress);
+  const auto progress = value_of<Progress>(goodbye);
+  if (!progress) return false;
   auto& slot = gone_[static_cast<std::size_t>(rank)];
   if (!slot) ++count_;
   slot = progress;

@@ -2,26 +2,20 @@
 #include "runtime/negotiation/point_to_point.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/plain_bytes.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string_view>
-#include <type_traits>
 
 namespace kolo {
 namespace {
 
+/// An offer or an answer.
 template <class T>
-std::string_view bytes_of(const T& value) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  return {reinterpret_cast<const char*>(&value), sizeof value};
-}
-
-template <class T>
-bool read(std::span<const std::byte> bytes, T& value) {
-  if (bytes.size() != sizeof value) return false;
-  std::memcpy(&value, bytes.data(), sizeof value);
-  return static_cast<std::size_t>(value.type) < static_cast<std::size_t>(kDataTypeCount);
+std::optional<T> read(std::span<const std::byte> bytes) {
+  const auto value = value_of<T>(bytes);
+  const bool is_one = value && static_cast<int>(value->type) < kDataTypeCount;
+  return is_one ? value : std::nullopt;
 }
 
 }  // namespace
@@ -52,24 +46,24 @@ Status PointToPoint::add(EntryPtr entry) {
 }
 
 Status PointToPoint::on_message(int peer, const Message& message) {
-  Answer answer;
-  Offer offer;
-  if (message.kind == MessageKind::kAnswer && read(message.payload, answer)) {
-    return take_answer(peer, answer);
+  if (message.kind == MessageKind::kAnswer) {
+    if (const auto answer = read<Answer>(message.payload)) return take_answer(peer, *answer);
   }
-  if (message.kind != MessageKind::kOffer || !read(message.payload, offer)) {
+  const auto offer =
+      message.kind == MessageKind::kOffer ? read<Offer>(message.payload) : std::optional<Offer>();
+  if (!offer) {
     return KOLO_ERROR(kInternal, "rank {}: malformed offer or answer from rank {}",
                       communicator_.rank(), peer);
   }
-  const auto waiting = receives_.find({peer, offer.tag});
+  const auto waiting = receives_.find({peer, offer->tag});
   if (waiting == receives_.end()) {
-    offers_[{peer, offer.tag}].push_back(offer);
+    offers_[{peer, offer->tag}].push_back(*offer);
     return {};
   }
   EntryPtr receive = std::move(waiting->second.front());
   waiting->second.pop_front();
   if (waiting->second.empty()) receives_.erase(waiting);
-  return meet(peer, offer, std::move(receive));
+  return meet(peer, *offer, std::move(receive));
 }
 
 Status PointToPoint::meet(int peer, const Offer& offer, EntryPtr receive) {

@@ -1,10 +1,10 @@
-// Agreeing on other costs of links; see the header. All ranks of a job have one byte order: numbers
-// travel as they are.
+// Agreeing on other costs of links; see the header.
 #include "runtime/tuning/cost_switch.h"
+
+#include "runtime/base/plain_bytes.h"
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <utility>
 
 namespace kolo {
@@ -12,19 +12,6 @@ namespace {
 
 constexpr std::size_t kNumbers = 2 * std::size(kLinkCostNumbers);
 using Numbers = std::array<double, kNumbers>;
-
-template <class T>
-std::string bytes_of(const T& value) {
-  return {reinterpret_cast<const char*>(&value), sizeof value};
-}
-
-template <class T>
-std::optional<T> value_of(std::span<const std::byte> bytes) {
-  if (bytes.size() != sizeof(T)) return std::nullopt;
-  T value;
-  std::memcpy(&value, bytes.data(), sizeof value);
-  return value;
-}
 
 }  // namespace
 
@@ -45,7 +32,7 @@ std::string CostSwitch::propose(const LinkCosts& costs, std::uint64_t ordered) {
   std::size_t i = 0;
   for (const LinkCost* const link : {&costs.inside, &costs.across})
     for (const auto number : kLinkCostNumbers) numbers[i++] = link->*number;
-  return bytes_of(numbers);
+  return std::string(bytes_of(numbers));
 }
 
 std::optional<std::string> CostSwitch::hear(std::span<const std::byte> proposal,
@@ -57,7 +44,7 @@ std::optional<std::string> CostSwitch::hear(std::span<const std::byte> proposal,
   for (LinkCost* const link : {&costs.inside, &costs.across})
     for (const auto number : kLinkCostNumbers) link->*number = (*numbers)[i++];
   begin(costs, ordered);
-  return bytes_of(ordered);
+  return std::string(bytes_of(ordered));
 }
 
 bool CostSwitch::take_answer(std::span<const std::byte> answer) {
@@ -72,7 +59,7 @@ std::optional<std::string> CostSwitch::settle(std::uint64_t lists) {
   if (!proposed_ || answers_ < size_) return std::nullopt;
   const From from{.ordered = most_begun_ + kAhead, .list = lists};
   apply(from);
-  return bytes_of(from);
+  return std::string(bytes_of(from));
 }
 
 bool CostSwitch::take_settlement(std::span<const std::byte> settlement) {
