@@ -14,6 +14,8 @@ constexpr std::chrono::milliseconds kCheckInterval{200};
 constexpr std::chrono::milliseconds kLastWords{500};
 /// Of a rank that gives up by itself: all others may be alive, and they know of no other reason.
 constexpr std::chrono::milliseconds kOwnLastWords{5000};
+/// Of a process that was stopped or killed while it touched this one's users' memory.
+constexpr std::chrono::milliseconds kLastTouch{1000};
 constexpr int kLastWordRounds = 1000;
 
 }  // namespace
@@ -251,6 +253,7 @@ void Cycle::complete_all(const Error& error) {
   for (const auto& group : groups_.all())
     if (error.code != ErrorCode::kShutdown || !drain_nccl(*group)) group->nccl.abort(error);
   transport_.fail_all(error);
+  window_.users_memory().give_back(Deadline::after(kLastTouch));
   std::vector<std::pair<Group*, EntryPtr>> ended;
   for (const auto& group : groups_.all()) {
     for (EntryPtr& entry : take_entries(*group, error)) {

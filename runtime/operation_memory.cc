@@ -68,7 +68,7 @@ Status Operation::bind_scratch(const Schedule& schedule, WindowPlaces places,
     places.scratch = *slot_;
     if (binding.input.size() > 1) list_places(schedule, binding, places);
     binding.output_stores = output_stores(binding);
-    binding.mapped = {places, windows_};
+    binding.mapped = {places, windows_, &window_.users_memory(), communicator_.ranks()};
     binding.scratch = windows_[static_cast<std::size_t>(communicator_.rank())].data() + *slot_;
     return {};
   }

@@ -98,6 +98,7 @@ kolo_add_test(execution_tests LABELS inprocess TIMEOUT 120 SOURCES
   runtime/communicator/device_farewell_test.cc
   runtime/communicator/host_window_test.cc
   runtime/communicator/shared_arena_test.cc
+  runtime/communicator/users_memory_test.cc
   runtime/tuning/link_cache_test.cc
   runtime/tuning/link_probe_test.cc
   runtime/tuning/link_refresh_test.cc)
@@ -121,6 +122,7 @@ kolo_add_test(ucx_tests LABELS ucx SOURCES
   transport/ucx_test.cc
   ${transport_conformance})
 kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
+  runtime/cycle/arena_abort_test.cc
   runtime/cycle/arena_fusion_test.cc
   runtime/cycle/arena_moves_test.cc
   runtime/cycle/cached_test.cc

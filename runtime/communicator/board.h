@@ -47,6 +47,11 @@ struct alignas(kCacheLine) Board {
   std::atomic<std::uint64_t> announced_what = 0;
   /// Whether the slots have memory, and for which set (PlaceSlots).
   std::atomic<std::uint64_t> slot_memory = 0;
+  /// Of the world's board: odd while its rank touches other ranks' users' memory (UsersMemory).
+  alignas(kCacheLine) std::atomic<std::uint64_t> touches = 0;
+  /// Of the world's board: its rank's users have their memory back, for nothing runs there any
+  /// more.
+  alignas(kCacheLine) std::atomic<bool> gave_back = false;
   Slot slots[2];
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);

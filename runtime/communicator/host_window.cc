@@ -122,6 +122,12 @@ Status HostWindow::open(Bootstrap& bootstrap, Transport& transport, const World&
   for (std::size_t i = has_sets_ ? kSetSlots : 0; i > 0; --i)
     free_slots_[1 + (i - 1) / kSlots].push_back(sets_begin_ + (i - 1) * kSetSlotBytes);
   has_memory_ = {};
+  if (slot_bytes_ > 0) {
+    std::vector<Board*> boards(windows_.size());
+    for (std::size_t rank = 0; rank < windows_.size(); ++rank)
+      if (!windows_[rank].empty()) boards[rank] = &board_in(board(static_cast<int>(rank), 0));
+    users_memory_.open(world.rank(), std::move(boards));
+  }
   return compare(bootstrap, world, deadline);
 }
 
@@ -192,6 +198,7 @@ Result<bool> HostWindow::open_as(Kind kind, Bootstrap& bootstrap, Transport& tra
 
 void HostWindow::close() {
   windows_.clear();
+  users_memory_.close();
   mappings_.clear();
   arena_.reset();
   own_.reset();

@@ -16,6 +16,7 @@
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/communicator/communicator.h"
 #include "runtime/communicator/shared_arena.h"
+#include "runtime/communicator/users_memory.h"
 #include "transport/transport.h"
 
 #include <array>
@@ -74,6 +75,8 @@ class HostWindow {
 
   /// Users' part of the own window; null without one.
   const std::shared_ptr<SharedArena>& arena() const { return arena_; }
+  /// When the others may touch it. Open where there are windows.
+  UsersMemory& users_memory() { return users_memory_; }
 
   /// A process set's slots, which have only addresses at first, get memory and keep it.
   /// kOutOfMemory if there is none. Precondition: slot_bytes(place) > 0.
@@ -94,6 +97,7 @@ class HostWindow {
 
   std::shared_ptr<MemoryRegion> own_;
   std::shared_ptr<SharedArena> arena_;
+  UsersMemory users_memory_;
   std::vector<std::unique_ptr<PeerMapping>> mappings_;
   std::vector<std::span<std::byte>> windows_;
   std::size_t slot_bytes_ = 0;

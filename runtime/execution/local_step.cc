@@ -12,14 +12,25 @@ namespace {
 /// What is scaled first is summed while it is still in the first-level cache.
 constexpr std::uint64_t kElementsPerScaling = 2048;
 
-/// The scratch of a peer, or the memory that it stands in for.
-Segment peer_memory(const PeerMemory& peer, const Operand& operand, Role role, std::uint64_t skip,
-                    std::size_t element_size) {
-  const SegmentList& direct = role == Role::kSource ? peer.input : peer.output;
-  if (operand.direct != Operand::kNowhere && direct.size() > 0)
-    return direct.rest_at(operand.direct + skip, element_size);
-  if (peer.scratch == nullptr) return {};
-  return {peer.scratch + (operand.offset + skip) * element_size, operand.length - skip};
+/// A peer's users' memory, if that is meant, and not the scratch that stands in for it; else null.
+const SegmentList* users_memory(const MemoryBinding& binding, const Operand& operand, Role role) {
+  const auto rank = static_cast<std::size_t>(operand.rank);
+  if (operand.space != Space::kPeer || operand.direct == Operand::kNowhere ||
+      rank >= binding.peers.size())
+    return nullptr;
+  const PeerMemory& peer = binding.peers[rank];
+  const SegmentList& users = role == Role::kSource ? peer.input : peer.output;
+  return users.size() > 0 ? &users : nullptr;
+}
+
+Segment peer_memory(const MemoryBinding& binding, const Operand& operand, Role role,
+                    std::uint64_t skip, std::size_t element_size) {
+  if (const SegmentList* const users = users_memory(binding, operand, role))
+    return users->rest_at(operand.direct + skip, element_size);
+  const auto rank = static_cast<std::size_t>(operand.rank);
+  if (rank >= binding.peers.size() || binding.peers[rank].scratch == nullptr) return {};
+  return {binding.peers[rank].scratch + (operand.offset + skip) * element_size,
+          operand.length - skip};
 }
 
 }  // namespace
@@ -68,12 +79,9 @@ Segment resolve(const MemoryBinding& binding, const Operand& operand, Role role,
     case Space::kStaging:
       if (binding.staging != nullptr) piece = {binding.staging + offset * element_size, left};
       break;
-    case Space::kPeer: {
-      const auto rank = static_cast<std::size_t>(operand.rank);
-      if (rank < binding.peers.size())
-        piece = peer_memory(binding.peers[rank], operand, role, skip, element_size);
+    case Space::kPeer:
+      piece = peer_memory(binding, operand, role, skip, element_size);
       break;
-    }
   }
   piece.elements = std::min(piece.elements, left);
   return piece;
@@ -86,6 +94,8 @@ Status LocalStep::run(const Schedule& schedule, const Step& step, const MemoryBi
   for (const Operand& operand : schedule.destinations(step))
     cursors_.push_back({operand, Role::kDestination, {}});
   if (cursors_.empty() || is_void(schedule, step, binding)) return {};
+  std::optional<UsersMemory::Touch> touch;
+  KOLO_TRY(may_touch(binding, touch));
 
   const std::uint64_t length = cursors_.front().operand.length;
   const std::size_t element_size = size_of(binding.type);
@@ -109,6 +119,20 @@ Status LocalStep::run(const Schedule& schedule, const Step& step, const MemoryBi
   return {};
 }
 
+Status LocalStep::may_touch(const MemoryBinding& binding,
+                            std::optional<UsersMemory::Touch>& touch) const {
+  const MappedMemory& mapped = binding.mapped;
+  if (mapped.users == nullptr) return {};
+  for (const Cursor& cursor : cursors_) {
+    if (users_memory(binding, cursor.operand, cursor.role) == nullptr) continue;
+    if (!touch) touch.emplace(*mapped.users);
+    const int rank = mapped.ranks[static_cast<std::size_t>(cursor.operand.rank)];
+    if (mapped.users->has_given_back(rank))
+      return KOLO_ERROR(kAborted, "rank {} has given up what it had under way", rank);
+  }
+  return {};
+}
+
 Status LocalStep::run_piece(const Step& step, const MemoryBinding& binding,
                             std::uint64_t elements) {
   if (step.kind == StepKind::kReduce) return reduce_piece(step, binding, elements);
@@ -125,8 +149,7 @@ Stores LocalStep::stores(const Step& step, const MemoryBinding& binding) const {
       cursors_.begin() + step.source_count, cursors_.end(), [&](const Cursor& destination) {
         const Operand& operand = destination.operand;
         if (operand.space != Space::kPeer) return operand.space == Space::kOutput;
-        return operand.direct != Operand::kNowhere &&
-               binding.peers[static_cast<std::size_t>(operand.rank)].output.size() > 0;
+        return users_memory(binding, operand, destination.role) != nullptr;
       });
   return all_users ? Stores::kStreaming : Stores::kCached;
 }

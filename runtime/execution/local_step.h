@@ -8,6 +8,7 @@
 
 #include <kolo/error.h>
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -41,6 +42,9 @@ class LocalStep {
     Segment piece;
   };
 
+  /// Whether the peers whose users' memory the step takes have not got it back; `touch` says that
+  /// it is taken, if any is.
+  Status may_touch(const MemoryBinding& binding, std::optional<UsersMemory::Touch>& touch) const;
   /// How results go into the destinations, of which all are users' memory or none is.
   Stores stores(const Step& step, const MemoryBinding& binding) const;
   /// One stretch in which every operand is contiguous: cursors_[0 … sources) are the sources.

@@ -2,6 +2,7 @@
 // the operation owns until it is done.
 #pragma once
 
+#include "runtime/communicator/users_memory.h"
 #include "runtime/device/device.h"
 
 #include <kolo/types.h>
@@ -78,6 +79,9 @@ struct WindowPlaces {
 struct MappedMemory {
   WindowPlaces own;
   std::span<const std::span<std::byte>> windows = {};  ///< by rank; outlives the operation
+  /// When peers' users' memory may be touched, of the host's; null: always.
+  const UsersMemory* users = nullptr;
+  std::span<const int> ranks = {};  ///< by rank: that of the world; outlives the operation
 };
 
 /// A peer's memory as it is mapped here; null or empty where it is not.

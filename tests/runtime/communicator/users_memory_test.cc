@@ -1,0 +1,76 @@
+// UsersMemory: memory that was given back is touched no more, whoever looks first; a rank that
+// never ends its touch is waited for until the deadline only. Ranks are threads with boards of
+// their own.
+#include "runtime/communicator/users_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace kolo::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// The boards of two ranks of a host, and of a third one elsewhere.
+struct TwoRanks {
+  TwoRanks() {
+    const std::vector<Board*> boards = {owned[0].get(), owned[1].get(), nullptr};
+    for (int rank = 0; rank < 2; ++rank) memory[rank].open(rank, boards);
+  }
+  std::unique_ptr<Board> owned[2] = {std::make_unique<Board>(), std::make_unique<Board>()};
+  UsersMemory memory[2];
+};
+
+TEST(UsersMemory, WhatIsGivenBackIsTouchedNoMore) {
+  for (int round = 0; round < 200; ++round) {
+    TwoRanks ranks;
+    std::vector<int> users(1024);  // not atomic: the thread sanitizer sees who is late
+    std::atomic<bool> begun = false;
+    std::thread other([&] {
+      for (int value = 1;; ++value) {
+        const UsersMemory::Touch touch(ranks.memory[1]);
+        if (ranks.memory[1].has_given_back(0)) return;
+        users.assign(users.size(), value);
+        begun = true;
+      }
+    });
+    while (!begun) std::this_thread::yield();
+    ranks.memory[0].give_back(Deadline::never());
+    users.assign(users.size(), -1);
+    other.join();
+    for (const int value : users) ASSERT_EQ(value, -1) << "in round " << round;
+  }
+}
+
+TEST(UsersMemory, WhoGivesBackTouchesOthersStill) {
+  TwoRanks ranks;
+  ranks.memory[0].give_back(Deadline::never());
+  const UsersMemory::Touch touch(ranks.memory[0]);
+  EXPECT_FALSE(ranks.memory[0].has_given_back(1));
+  EXPECT_TRUE(ranks.memory[1].has_given_back(0));
+}
+
+TEST(UsersMemory, AStoppedRankIsWaitedForUntilTheDeadline) {
+  TwoRanks ranks;
+  const UsersMemory::Touch touch(ranks.memory[1]);
+  const auto before = Deadline::Clock::now();
+  ranks.memory[0].give_back(Deadline::after(milliseconds(30)));
+  EXPECT_GE(Deadline::Clock::now() - before, milliseconds(30));
+}
+
+TEST(UsersMemory, WithoutWindowsThereIsNothingToGiveBack) {
+  UsersMemory memory;
+  memory.give_back(Deadline::never());
+  TwoRanks ranks;
+  ranks.memory[0].close();
+  ranks.memory[0].give_back(Deadline::never());
+  EXPECT_FALSE(ranks.memory[1].has_given_back(0));
+}
+
+}  // namespace
+}  // namespace kolo::test

@@ -1,0 +1,67 @@
+// A rank that gives up gets its memory of the arena back: what peers still do changes nothing of
+// it, and none of them takes what is there by then for a result. Ranks are threads; the thread
+// sanitizer sees a peer that is late.
+#include "tests/support/local_world.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <barrier>
+#include <limits>
+#include <span>
+#include <thread>
+
+namespace kolo::test {
+namespace {
+
+constexpr std::size_t kCount = 2 << 20;  ///< several blocks
+constexpr float kOthers = -1;            ///< what users write once they have their memory back
+constexpr int kRounds = 16;
+
+/// One all-reduce of two ranks, which rank 0 gives up after so many looks at it. Returns how many
+/// it made.
+int looks_until_given_up(int longest) {
+  int looks = 0;
+  std::barrier<> start(2);
+  std::barrier<> end(2);
+  run_local_world(
+      2,
+      [&](int rank, Runtime& runtime) {
+        const auto memory =
+            std::reinterpret_pointer_cast<float>(*runtime.allocate(kCount * sizeof(float)));
+        const std::span<float> values(memory.get(), kCount);
+        std::fill(values.begin(), values.end(), 1.0F);
+        Submission submission;
+        submission.signature.shape = {static_cast<std::int64_t>(kCount)};
+        submission.input = reinterpret_cast<const std::byte*>(memory.get());
+        submission.output = reinterpret_cast<std::byte*>(memory.get());
+        start.arrive_and_wait();
+        const auto work = runtime.submit_ordered(std::move(submission));
+        if (rank == 0) {
+          for (; looks < longest && !(*work)->done(); ++looks) std::this_thread::yield();
+          runtime.abort("the test wants it");
+        }
+        // What rank 1 submits too late is refused.
+        if (work.ok() && (*work)->wait().ok()) {
+          EXPECT_TRUE(std::all_of(values.begin(), values.end(), [](float v) { return v == 2; }));
+        }
+        std::fill(values.begin(), values.end(), kOthers);
+        end.arrive_and_wait();
+        EXPECT_TRUE(
+            std::all_of(values.begin(), values.end(), [](float v) { return v == kOthers; }));
+      },
+      {.variables = {{"KOLO_LOG_LEVEL", "off"}}});
+  return looks;
+}
+
+TEST(ArenaAbort, MemoryThatIsGivenBackIsLeftAlone) {
+  const int whole = looks_until_given_up(std::numeric_limits<int>::max());
+  for (int round = 0; round < kRounds; ++round) {
+    SCOPED_TRACE(testing::Message() << "round " << round);
+    // Ever later within it.
+    looks_until_given_up(whole / kRounds * (round + 1));
+  }
+}
+
+}  // namespace
+}  // namespace kolo::test
