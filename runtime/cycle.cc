@@ -177,7 +177,9 @@ void Cycle::conclude(Group& group, const Agreed& agreed) {
       groups_.reopen(static_cast<std::uint32_t>(own.root));
     return finish(group, *agreed.entry, *response.error, {});
   }
-  Outcome outcome{.contributors = response.contributors, .value = response.result};
+  Outcome outcome{.contributors = response.contributors,
+                  .participants = response.participants,
+                  .value = response.result};
   switch (response.signature.kind) {
     case OperationKind::kJoin:
       group.table.restart_unnamed();
@@ -304,6 +306,7 @@ void Cycle::hand_out(Group& group, Operation& operation) {
     Status status = memory_lacked ? no_memory(entry, plan.layout) : Status();
     trace_.finished(group, entry, status);
     entry.work->complete(std::move(status), {.contributors = plan.contributors[i],
+                                             .participants = plan.participants,
                                              .received_splits = plan.layout.received,
                                              .on_device = operation.device_event()});
   }

@@ -8,6 +8,15 @@
 #include <utility>
 
 namespace kolo {
+namespace {
+
+/// Whether a rank that takes part has given it nothing, of those expected. Who has joined may be
+/// any of them.
+bool lacks(const TensorWork& work, std::int64_t expected) {
+  return work.valid() && work.contributors() + (size() - work.participants()) < expected;
+}
+
+}  // namespace
 
 void DdpReducer::State::mark_rest() {
   const bool is_error = !searches();
@@ -74,12 +83,10 @@ bool DdpReducer::State::somebody_misses() {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     // Without memory, a parameter that is known to be unused somewhere is absent there.
     const std::int64_t expected = users.empty() ? size() : users[i];
-    const TensorWork& work = parameters[i].work;
-    if (work.valid() && work.contributors() < expected) return true;
+    if (lacks(parameters[i].work, expected)) return true;
   }
-  return std::any_of(buckets.begin(), buckets.end(), [](const Bucket& bucket) {
-    return bucket.work.valid() && bucket.work.contributors() < size();
-  });
+  return std::any_of(buckets.begin(), buckets.end(),
+                     [](const Bucket& bucket) { return lacks(bucket.work, size()); });
 }
 
 void DdpReducer::State::write_back(const std::vector<std::int64_t>& counts) {

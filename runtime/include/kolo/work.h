@@ -27,6 +27,8 @@ struct CudaStream {
 struct Outcome {
   /// Ranks that contributed memory (a rank may take part without: see Entry::absent).
   int contributors = 0;
+  /// Ranks that have not joined: what an average divides by, and contributors at most.
+  int participants = 0;
   /// Of an allgather, a gather (at its root) and an alltoall: rows that came from each rank.
   std::vector<std::int64_t> received_splits = {};
   /// Of a join the rank that came last, of an added process set its id.
@@ -55,7 +57,7 @@ class KOLO_API Work {
   bool done() const noexcept { return done_.load(std::memory_order_acquire); }
 
   /// Blocks until the operation is done and returns its status. The runtime ends every operation
-  /// by KOLO_OPERATION_TIMEOUT at the latest, so this returns; `until` bounds this wait alone and
+  /// within twice KOLO_OPERATION_TIMEOUT, so this returns; `until` bounds this wait alone and
   /// yields kTimeout while the operation goes on.
   Status wait(
       std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max());
@@ -68,6 +70,7 @@ class KOLO_API Work {
   /// Precondition: done() and succeeded.
   const Outcome& outcome() const noexcept { return outcome_; }
   int contributors() const noexcept { return outcome_.contributors; }
+  int participants() const noexcept { return outcome_.participants; }
   const std::vector<std::int64_t>& received_splits() const noexcept {
     return outcome_.received_splits;
   }

@@ -139,6 +139,26 @@ TEST(Ddp, AMissingGradientIsNamedOnEveryRank) {
   }
 }
 
+TEST(Ddp, RanksThatHaveJoinedAreNotMissed) {
+  for (const DdpOptions& options :
+       {DdpOptions{.broadcast_buffers = false},
+        DdpOptions{.broadcast_buffers = false, .gradient_as_bucket_view = false},
+        DdpOptions{.broadcast_buffers = false, .static_graph = true}}) {
+    DistributedDataParallel ddp(Branches(), options);
+    kolo::Join join;
+    for (int step = 0; step <= kolo::rank() + 1; ++step) {
+      ddp.zero_grad();
+      loss_of(ddp, true, true).backward();
+      join.step();
+      // Ranks below step - 1 have taken all of theirs; of the others the mean of rank + 1.
+      const int first = std::max(step - 1, 0);
+      EXPECT_NEAR(ddp.module()->left->weight.grad().mean().item<double>(),
+                  (first + kolo::size() + 1) / 2.0, 1e-6);
+    }
+    EXPECT_EQ(join.finish(), kolo::size() - 1);
+  }
+}
+
 TEST(Ddp, UnusedParametersAreFound) {
   for (const bool view : {false, true}) {
     for (const bool is_static : {false, true}) {

@@ -34,6 +34,8 @@ class KOLO_API TensorWork {
   void drain();
   /// As Work::contributors(). Precondition: done.
   int contributors() const { return work_->contributors(); }
+  /// As Work::participants(). Precondition: done.
+  int participants() const { return work_->participants(); }
   /// As Work::received_splits(). Precondition: done.
   const std::vector<std::int64_t>& received_splits() const { return work_->received_splits(); }
 
