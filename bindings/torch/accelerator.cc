@@ -106,6 +106,7 @@ void Accelerator::backward(const torch::Tensor& loss) {
 
 void Accelerator::count_pass() {
   AcceleratorState& state = *state_;
+  state.holds_earlier = !state.sync_gradients;
   state.passes = state.end_of_loader ? 0 : state.passes + 1;
   state.sync_gradients = state.passes % state.accumulation_steps == 0;
 }

@@ -62,7 +62,11 @@ TEST(Accelerator, FiftyStepsAreThoseOfOneProcessWithTheGlobalBatch) {
   EXPECT_EQ(accelerator.unwrap_model(model).get(), network.get());
 }
 
-TEST(Accelerator, AccumulatedPassesAreOneStep) {
+/// zero_grad() before the pass, or after the step.
+class Accumulation : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(ClearsFirst, Accumulation, testing::Bool());
+
+TEST_P(Accumulation, PassesAreOneStep) {
   kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 3});
   auto alone = make_network(), network = make_network();
   torch::optim::SGD reference(alone->parameters(), 0.1), sgd(network->parameters(), 0.1);
@@ -74,12 +78,13 @@ TEST(Accelerator, AccumulatedPassesAreOneStep) {
     if (step % 3 == 2) reference.step();
     auto pass = accelerator.accumulate(model);
     EXPECT_EQ(accelerator.sync_gradients(), step % 3 == 2);
+    if (GetParam()) optimizer.zero_grad();
     accelerator.backward(model->forward(batch_of(step, kolo::rank())).square().mean());
     const double before = accelerator.clip_grad_norm(optimizer, 1e9);
     EXPECT_EQ(before > 0, step % 3 == 2);
     optimizer.step();
     scheduler.step();
-    optimizer.zero_grad();
+    if (!GetParam()) optimizer.zero_grad();
     sgd.param_groups()[0].options().set_lr(0.1);
   }
   expect_close(*alone, *network, 1e-5);

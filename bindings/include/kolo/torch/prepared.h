@@ -27,6 +27,7 @@ struct AcceleratorState {
   int accumulation_steps = 1;
   int passes = 0;                    ///< of accumulate() since the last step
   bool sync_gradients = true;        ///< the present pass is the last before a step
+  bool holds_earlier = false;        ///< its gradients add to those of passes before it
   bool end_of_loader = false;        ///< the loop has the last batch of its pass
   std::int64_t repeated_rows = 0;    ///< rows at the batch's end that only fill up; −1: all
   bool scheduler_with_steps = true;  ///< as AcceleratorOptions::step_scheduler_with_optimizer
@@ -91,6 +92,7 @@ class PreparedOptimizer {
   /// Nothing while gradients add up; with float16, nothing when they have overflowed.
   void step() {
     if (!state_->sync_gradients) return;
+    has_stepped_ = true;
     if (state_->scaler) {
       state_->step_was_skipped = !state_->scaler->step(*optimizer_);
       state_->scaler->update();
@@ -99,9 +101,12 @@ class PreparedOptimizer {
       state_->step_was_skipped = false;
     }
   }
-  /// Nothing while gradients add up.
+  /// Nothing while gradients add up, before the backward of a pass as after its step().
   void zero_grad(bool set_to_none = true) {
-    if (state_->sync_gradients) optimizer_->zero_grad(set_to_none);
+    const bool adds_up = !state_->sync_gradients || state_->holds_earlier;
+    if (adds_up && !has_stepped_) return;
+    optimizer_->zero_grad(set_to_none);
+    has_stepped_ = false;
   }
   bool step_was_skipped() const { return state_->step_was_skipped; }
   auto& param_groups() { return optimizer_->param_groups(); }
@@ -111,6 +116,7 @@ class PreparedOptimizer {
  private:
   std::shared_ptr<O> optimizer_;
   std::shared_ptr<AcceleratorState> state_;
+  bool has_stepped_ = false;  ///< since zero_grad() cleared the gradients
 };
 
 /// How often step() steps the scheduler that was passed: not at all while gradients add up or after
