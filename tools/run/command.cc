@@ -53,6 +53,7 @@ program=$!
 guard=$!
 wait $program
 status=$?
+kill -s KILL -- -$program 2>/dev/null
 kill $guard 2>/dev/null
 exit $status
 }}

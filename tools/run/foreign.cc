@@ -49,7 +49,7 @@ std::vector<std::string> mpirun_command(const Options& options, const Plan& plan
   if (options.job.tags_output) add("--tag-output");
   if (!options.job.output_directory.empty()) add("--output-filename", options.job.output_directory);
   if (options.timeout > 0) add("--timeout", std::to_string(options.timeout));
-  std::set<std::string> names;
+  std::set<std::string> names = {"KOLO_SECRET"};
   for (const std::string& item : plan.job.set) names.insert(name_of(item));
   for (const auto& [name, value] : environment.variables()) {
     if (name.starts_with("KOLO_") || name.starts_with("UCX_")) names.insert(name);
@@ -90,6 +90,7 @@ Environment::Variables variables_for(const JobDescription& job, const Environmen
     const auto equals = item.find('=');
     if (equals != std::string::npos) variables[item.substr(0, equals)] = item.substr(equals + 1);
   }
+  variables["KOLO_SECRET"] = job.secret;
   return variables;
 }
 
