@@ -150,10 +150,10 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   KOLO_ASSIGN(auto bootstrap, meet(way, std::move(meeting), environment, Deadline::after(timeout)));
   Bootstrap& way_in = *bootstrap;
   g.bootstraps.push_back(std::move(bootstrap));
-  // After MPI_Init(): what MPI registers itself must run after MPI_Finalize().
+  auto runtime = connect(way_in, way, options, environment, std::move(config), std::move(log));
+  // After MPI_Init() and the first call of CUDA: what they register themselves must run after it.
   static const int registered = std::atexit(at_exit);
   KOLO_CHECK(registered == 0);
-  auto runtime = connect(way_in, way, options, environment, std::move(config), std::move(log));
   way_in.leave(runtime.ok(), Deadline::after(timeout));
   if (runtime.ok()) check_local_rank(way, (*runtime)->world(), level);
   return runtime;

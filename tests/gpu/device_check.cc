@@ -10,8 +10,6 @@
 namespace kolo::gpu {
 namespace {
 
-constexpr int kNothingRun = 77;
-
 struct Options {
   int device = 0;
   bool quick = false;

@@ -28,7 +28,7 @@ void producer_and_consumer(torch::Device device) {
   const c10::Stream consumer = new_stream(device);
   for (int round = 0; round < 10; ++round) {
     torch::Tensor input = torch::full({1 << 20}, -1.0, torch::TensorOptions().device(device));
-    torch::cuda::synchronize();
+    torch::cuda::synchronize(device.index());
     TensorWork work;
     {
       const c10::StreamGuard guard(producer);

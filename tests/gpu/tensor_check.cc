@@ -106,7 +106,7 @@ int run() {
   for (const Check& check : checks) {
     try {
       check.run(device);
-      torch::cuda::synchronize();
+      torch::cuda::synchronize(device.index());
     } catch (const std::exception& error) {
       fmt::print(stderr, "tensor_check: rank {}: {}: {}\n", rank(), check.name, error.what());
       return 1;  // the others' operations then fail with this rank's number

@@ -108,12 +108,14 @@ CudaContext::~CudaContext() {
 
 CudaScope::CudaScope(const CudaContext& context) : driver_(context.driver_) {
   CUcontext current = nullptr;
-  if (driver_.current(&current) == CUDA_SUCCESS && current == context.context_) return;
+  const bool is_there = driver_.current(&current) == CUDA_SUCCESS && current == context.context_;
   // Where it fails, whatever the scope is for fails as well, and says so.
-  is_pushed_ = driver_.push(context.context_) == CUDA_SUCCESS;
+  if (!is_there) is_pushed_ = driver_.push(context.context_) == CUDA_SUCCESS;
+  static_cast<void>(cudaThreadExchangeStreamCaptureMode(&captures_));
 }
 
 CudaScope::~CudaScope() {
+  static_cast<void>(cudaThreadExchangeStreamCaptureMode(&captures_));
   CUcontext mine = nullptr;
   if (is_pushed_) driver_.pop(&mine);
 }

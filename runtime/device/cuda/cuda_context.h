@@ -54,7 +54,8 @@ class CudaContext {
 
 /// While it lives, this thread's CUDA calls are for that device. Then it is as it was: pushing
 /// leaves alone which device the thread had, where setting it back would open one that it had never
-/// used.
+/// used. A capture of a graph by another thread, as trainers make them, is none of these calls'
+/// business, and does not forbid them.
 class CudaScope {
  public:
   explicit CudaScope(const CudaContext& context);
@@ -65,6 +66,7 @@ class CudaScope {
  private:
   const Driver& driver_;
   bool is_pushed_ = false;
+  cudaStreamCaptureMode captures_ = cudaStreamCaptureModeThreadLocal;
 };
 
 }  // namespace kolo::cuda

@@ -60,6 +60,17 @@ Error out_of_memory(const CudaContext& context, std::size_t bytes) {
       context.name(), bytes, left, all);
 }
 
+/// On a stream of its own: the default ones, a thread's too, wait for the trainer's work.
+Status clear(const CudaContext& context, void* base, std::size_t bytes) {
+  cudaStream_t stream = nullptr;
+  KOLO_CUDA_TRY(context, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  cudaError_t error = cudaMemsetAsync(base, 0, bytes, stream);
+  if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+  static_cast<void>(cudaStreamDestroy(stream));
+  KOLO_CUDA_TRY(context, error);
+  return {};
+}
+
 }  // namespace
 
 std::unique_ptr<DeviceMemory> own_memory(ContextPointer context, void* base,
@@ -75,9 +86,7 @@ Result<std::unique_ptr<DeviceMemory>> allocate(ContextPointer context, std::size
   if (error == cudaErrorMemoryAllocation) return out_of_memory(*context, bytes);
   KOLO_CUDA_TRY(*context, error);
   auto memory = own_memory(context, base, {static_cast<std::byte*>(base), bytes}, MemoryEnd::kFree);
-  // Not on the default stream, which would wait for the trainer's.
-  KOLO_CUDA_TRY(*context, cudaMemsetAsync(base, 0, whole, cudaStreamPerThread));
-  KOLO_CUDA_TRY(*context, cudaStreamSynchronize(cudaStreamPerThread));
+  KOLO_TRY(clear(*context, base, whole));
   return memory;
 }
 

@@ -221,16 +221,22 @@ KOLO_ON_BOTH void run_tile(const Batch& batch, std::uint32_t tile, std::uint32_t
   const auto phase =
       static_cast<std::uint32_t>(part.addresses[0] / sizeof(typename Part::SourceMemory));
   std::uint32_t differing = 0;
-  for (std::uint32_t k = 1; k < batch.sources; ++k)
-    differing |=
-        phase ^ static_cast<std::uint32_t>(part.addresses[k] / sizeof(typename Part::SourceMemory));
-  for (std::uint32_t k = 0; k < batch.destinations; ++k)
-    differing |= phase ^ static_cast<std::uint32_t>(part.addresses[batch.sources + k] /
-                                                    sizeof(typename Part::TargetMemory));
+  std::uint64_t between = 0;  // a complex number need be no more aligned than its parts
+  for (std::uint32_t k = 0; k < batch.sources; ++k) {
+    constexpr std::uint64_t kSize = sizeof(typename Part::SourceMemory);
+    differing |= phase ^ static_cast<std::uint32_t>(part.addresses[k] / kSize);
+    between |= part.addresses[k] % kSize;
+  }
+  for (std::uint32_t k = 0; k < batch.destinations; ++k) {
+    constexpr std::uint64_t kSize = sizeof(typename Part::TargetMemory);
+    const std::uint64_t address = part.addresses[batch.sources + k];
+    differing |= phase ^ static_cast<std::uint32_t>(address / kSize);
+    between |= address % kSize;
+  }
   const Work work(batch);
-  if (Part::kWide > 1 && differing % Part::kWide == 0) {
+  if (Part::kWide > 1 && between == 0 && differing % Part::kWide == 0) {
     part.template run<Part::kWide>(work, phase);
-  } else if (Part::kNarrow > 1 && differing % Part::kNarrow == 0) {
+  } else if (Part::kNarrow > 1 && between == 0 && differing % Part::kNarrow == 0) {
     part.template run<Part::kNarrow>(work, phase);
   } else {
     part.template run<1>(work, 0);

@@ -24,12 +24,14 @@ class Scene {
       : what_(what), counts_(std::move(counts)) {
     constexpr std::size_t kGap = 64;
     const std::uint32_t row = what.sources + what.destinations;
+    const bool is_complex = what.type == DataType::kComplex64 || what.type == DataType::kComplex128;
+    const std::size_t unit = is_complex ? size / 2 : size;  // what memory is aligned to
     for (std::size_t piece = 0; piece < counts_.size(); ++piece) {
       for (std::uint32_t k = 0; k < row; ++k) {
         const std::size_t shift = lie == Lie::kAligned ? 0
                                   : lie == Lie::kAlike ? piece % 17
                                                        : (piece * 3 + k * 5) % 17;
-        offsets_.push_back((bytes_ + kGap - 1) / kGap * kGap + shift * size);
+        offsets_.push_back((bytes_ + kGap - 1) / kGap * kGap + shift * unit);
         bytes_ = offsets_.back() + counts_[piece] * size + kGap;
       }
       if (in_place) offsets_[piece * row + what.sources] = offsets_[piece * row + what.sources - 1];
