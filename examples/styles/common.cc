@@ -69,7 +69,8 @@ int run(int argc, char** argv, const std::string& about,
   Flags flags;
   const std::string name = std::filesystem::path(argv[0]).filename().string();
   CLI::App app(about);
-  app.footer(fmt::format("examples:\n  {0}\n  mpirun -np 2 {0} --epochs 2 --batch-size 32", name));
+  app.footer(fmt::format("examples:\n  {0}\n  {1}{0} --epochs 2 --batch-size 32", name,
+                         extra.ranks ? "mpirun -np 2 " : ""));
   app.option_defaults()->always_capture_default();
   app.add_option("--data", flags.data, "Folder of the IDX files (default: what tools/setup made)");
   app.add_option("--batch-size", flags.batch_size, "Images per rank and step")
@@ -113,6 +114,11 @@ int run(int argc, char** argv, const std::string& about,
     return 1;
   }
   return 0;
+}
+
+int run_alone(int argc, char** argv, const std::string& about,
+              const std::function<void(const Flags&)>& train) {
+  return run(argc, argv, about, train, {.ranks = false});
 }
 
 }  // namespace styles

@@ -33,6 +33,7 @@ struct Extra {
   bool devices = false;
   bool device = true;
   bool dtype = false;
+  bool ranks = true;  ///< several of them; else it is one process
 };
 
 struct Data {
@@ -71,5 +72,8 @@ class EpochReport {
 /// status 1. `about` is the first line of --help.
 int run(int argc, char** argv, const std::string& about,
         const std::function<void(const Flags&)>& train, const Extra& extra = {});
+/// The same of a program that knows no ranks.
+int run_alone(int argc, char** argv, const std::string& about,
+              const std::function<void(const Flags&)>& train);
 
 }  // namespace styles

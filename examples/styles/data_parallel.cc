@@ -42,5 +42,5 @@ int main(int argc, char** argv) {
     fmt::print("Accuracy: {:.2f} %\n", 100 * accuracy);
   };
   return styles::run(argc, argv, "Trains with DataParallel: one process, several devices.", train,
-                     {.devices = true, .device = false});
+                     {.devices = true, .device = false, .ranks = false});
 }

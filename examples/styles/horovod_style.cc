@@ -39,7 +39,8 @@ int main(int argc, char** argv) {
       }
       network->eval();
       const auto forward = [&](torch::Tensor images) { return network->forward(images); };
-      const auto mine = styles::answer(forward, data.test, device, kolo::rank(), kolo::size());
+      const auto mine =  // kolo
+          styles::answer(forward, data.test, device, kolo::rank(), kolo::size());
       const auto all = kolo::allreduce(torch::tensor(  // kolo
           {loss_sum / static_cast<double>(steps) / kolo::size(), static_cast<double>(mine.right),
            static_cast<double>(mine.count)},
@@ -48,6 +49,7 @@ int main(int argc, char** argv) {
       if (kolo::rank() == 0)  // kolo
         report.print(all[0].template item<double>(), accuracy, data.train.count());
     }
-    if (kolo::rank() == 0) fmt::print("Accuracy: {:.2f} %\n", 100 * accuracy);
+    if (kolo::rank() == 0)  // kolo
+      fmt::print("Accuracy: {:.2f} %\n", 100 * accuracy);
   });
 }

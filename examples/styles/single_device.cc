@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 int main(int argc, char** argv) {
-  return styles::run(argc, argv, "Trains on one device, without kolo.", [](const auto& flags) {
+  return styles::run_alone(argc, argv, "Trains alone, without kolo.", [](const auto& flags) {
     const torch::Device device = styles::stock_device(flags);
     const styles::Data data = styles::load(flags);
     torch::data::samplers::RandomSampler sampler(static_cast<std::int64_t>(data.train.count()));
