@@ -76,7 +76,7 @@ const std::vector<Spec>& specs() {
       number("KOLO_INIT_TIMEOUT", &Config::init_timeout_s, "seconds", kSeconds, kRank,
              "How long each phase of the bootstrap may take."),
       number("KOLO_OPERATION_TIMEOUT", &Config::operation_timeout_s, "seconds", kSeconds, kRank,
-             "From an operation's submission to its end."),
+             "How long ranks may take to agree on an operation, and again to run it."),
       number("KOLO_HEARTBEAT_TIMEOUT", &Config::heartbeat_timeout_s, "seconds", kSeconds, kWorld,
              "A rank that is not heard of for so long is lost: its host, network or process is."),
       number("KOLO_STALL_WARNING", &Config::stall_warning_s, "seconds", kSeconds, kRank,

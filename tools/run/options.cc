@@ -63,7 +63,7 @@ void describe_job(CLI::App& app, Raw& raw) {
   app.add_option("--timeout", options.timeout, "seconds until the job is ended")
       ->check(CLI::Range(1, 365 * 24 * 3600));
   app.add_option("--bind,--bind-to", options.bind,
-                 "core: ranks of this host share out its cores; auto: so if there are enough")
+                 "core: ranks of a host share out its cores; auto: so if there are enough")
       ->check(CLI::IsMember({"auto", "none", "core"}))
       ->capture_default_str();
   app.add_option("--gpu-ids,--gpu_ids", options.gpu_ids,

@@ -68,7 +68,8 @@ struct InitOptions {
 /// Collective. Finds the other ranks, connects to them and starts the background thread. Throws
 /// kMismatch if ranks disagree on their number, method, backend, group or a knob, or if the
 /// environment shows a launcher of more than one process but only one was found; kTimeout after
-/// KOLO_INIT_TIMEOUT, with the ranks that are missing; kPeerLost if a rank ended meanwhile;
+/// KOLO_INIT_TIMEOUT, with the ranks that are missing, and kPeerLost if a rank ended meanwhile,
+/// neither of which MPI and PMIx tell;
 /// kInvalidArgument if kolo is initialised already, or for options or KOLO_ variables that do not
 /// parse or contradict each other.
 KOLO_API void init(int argc, char** argv, const InitOptions& options = {});
@@ -101,7 +102,7 @@ KOLO_API int device_ordinal();
 
 /// Memory that the ranks of this host share: all-reduces on it copy nothing, each rank adds up the
 /// others' memory where it lies. Zeroed, aligned to pages, private to the caller as any other;
-/// freed with the last copy of the pointer, at the latest after shutdown(). Where ranks share no
+/// freed with the last copy of the pointer, which may outlive shutdown(). Where ranks share no
 /// memory (one rank a host, KOLO_ARENA=0, KOLO_SHARED_MEMORY=0) it is ordinary memory, and all
 /// calls work as on any other. Throws kOutOfMemory, also beyond KOLO_ARENA. Any thread.
 KOLO_API std::shared_ptr<void> allocate(std::size_t bytes);

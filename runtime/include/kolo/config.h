@@ -17,7 +17,8 @@ struct KOLO_API Config {
   /// KOLO_LOG_LEVEL: trace, debug, info, warning, error, off.
   std::string log_level = "warning";
   /// KOLO_INIT_METHOD: how ranks find each other: env://, tcp://host:port, file:///path, mpi://,
-  /// slurm:// or single:// (a world of one, whatever the launcher says); empty: by the environment.
+  /// pmix://, pmi://, slurm:// or single:// (a world of one, whatever the launcher says); empty: by
+  /// the environment.
   std::string init_method;
   /// KOLO_RANK and KOLO_SIZE: who this process is; −1: by the environment. They come before all
   /// that launchers say.
@@ -38,7 +39,7 @@ struct KOLO_API Config {
   std::string interface;
   /// KOLO_INIT_TIMEOUT, seconds: each phase of the bootstrap.
   std::int64_t init_timeout_s = 300;
-  /// KOLO_OPERATION_TIMEOUT, seconds: from an operation's submission to its end.
+  /// KOLO_OPERATION_TIMEOUT, seconds: to agree on an operation, and again to run it.
   std::int64_t operation_timeout_s = 600;
   /// KOLO_HEARTBEAT_TIMEOUT, seconds: a rank that is not heard of for so long is lost. World.
   std::int64_t heartbeat_timeout_s = 60;

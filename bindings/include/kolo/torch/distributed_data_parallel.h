@@ -10,7 +10,8 @@
 //
 // What is defined:
 // - The constructor checks that all ranks have the same parameters and buffers and copies rank 0's
-//   values to all. Make it after to(device or type), by the same calls in one order on all ranks.
+//   values to all, of buffers only with broadcast_buffers. Make it after to(device or type), by the
+//   same calls in one order on all ranks.
 // - Gradients of several backwards without zero_grad() add up; inside no_sync() on this rank alone,
 //   to be averaged with the next backward outside.
 // - A forward without grad mode or in eval() says nothing to other ranks. A backward does, also

@@ -93,7 +93,7 @@ class KOLO_API GradientReducer {
   void set_sample_count(std::int64_t samples);
   /// Waits for every gradient. Throws the first failure, after all have ended.
   void synchronize();
-  /// synchronize(), unless skip() was called since the last one.
+  /// synchronize(), unless skip_next() was called since the last one.
   void synchronize_for_step();
   /// The next synchronize_for_step() does nothing.
   void skip_next();

@@ -59,7 +59,7 @@ class KOLO_API GradScaler {
   /// takes a closure.
   bool step(torch::optim::Optimizer& optimizer);
   /// After the steps of all optimizers: halves or doubles the scale. Throws kInvalidArgument
-  /// without a step before.
+  /// without a step() or unscale_() before.
   void update();
   /// Sets the scale.
   void update(double scale);
