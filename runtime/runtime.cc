@@ -213,7 +213,6 @@ Result<std::shared_ptr<std::byte>> Runtime::null_if_full(Result<std::shared_ptr<
 RuntimeInfo Runtime::info() const {
   RuntimeInfo info;
   info.way_in = way_in_;
-  info.transport = transport_->description();
   info.shared_bytes = window_.slot_bytes() * HostWindow::kSlots;
   if (window_.arena() != nullptr) info.arena_bytes = window_.arena()->capacity();
   if (devices_.arena() != nullptr) info.device_arena_bytes = devices_.arena()->capacity();
@@ -228,7 +227,11 @@ RuntimeInfo Runtime::info() const {
         .latency_us = link.latency_us, .gigabytes_per_second = rate, .crowd_us = link.crowd_us};
   };
   LinkCosts links = links_;
-  driver_->with_token([&] { links = cycle_.agreed_costs().value_or(links_); });
+  driver_->with_token([&] {
+    links = cycle_.agreed_costs().value_or(links_);
+    info.transport = transport_->description();
+  });
+  if (info.transport.empty()) info.transport = transport_->description();  // nobody drives it now
   info.inside = info_of(links.inside);
   info.across = info_of(links.across);
   const AllreducePolicy policy = allreduce_policy(groups_.world().communicator, window_,

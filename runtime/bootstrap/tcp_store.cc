@@ -108,7 +108,8 @@ Status TcpStore::introduce(const Member& me, const std::string& secret, Deadline
   // A refusal may lie there although the server has closed already.
   [[maybe_unused]] const Status sent =
       send_all(fd_.get(), to_frame(hello), Deadline::after(kAtOnce));
-  auto answer = receive_reply(Deadline::after(kAtOnce));
+  // Whoever this is has proved nothing yet.
+  auto answer = receive_reply(Deadline::after(kAtOnce), kHelloLimit);
   if (!answer.ok()) {
     Error error = no_answer(answer.error());
     if (has_hung_up(answer)) error.code = ErrorCode::kShutdown;
@@ -169,7 +170,7 @@ Result<Fields> TcpStore::request(const Fields& fields, Deadline deadline) {
   Status done = send_all(fd_.get(), to_frame(fields), deadline);
   // A refusal may lie there although the server has closed already.
   if (done.ok() || done.error().code == ErrorCode::kPeerLost) {
-    auto reply = receive_reply(deadline);
+    auto reply = receive_reply(deadline, kReplyLimit);
     if (reply.ok()) return parse_reply(*std::move(reply));
     done = std::move(reply).error();
   }
@@ -185,11 +186,11 @@ Error TcpStore::no_answer(const Error& why) const {
       why.file, why.line};
 }
 
-Result<Fields> TcpStore::receive_reply(Deadline deadline) {
+Result<Fields> TcpStore::receive_reply(Deadline deadline, std::size_t limit) {
   std::uint32_t length = 0;
   KOLO_ASSIGN(const std::string header, receive_exactly(fd_.get(), sizeof length, deadline));
   std::memcpy(&length, header.data(), sizeof length);
-  if (length > kReplyLimit) return KOLO_ERROR(kMismatch, "a reply of {} bytes", length);
+  if (length > limit) return KOLO_ERROR(kMismatch, "a reply of {} bytes", length);
   KOLO_ASSIGN(const std::string body, receive_exactly(fd_.get(), length, deadline));
   return parse_body(body);
 }

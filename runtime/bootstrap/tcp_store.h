@@ -41,7 +41,8 @@ class TcpStore final : public Store {
   Status introduce(const Member& me, const std::string& secret, Deadline deadline);
   Result<Fields> request(const Fields& fields, Deadline deadline);
   Error no_answer(const Error& why) const;
-  Result<Fields> receive_reply(Deadline deadline);
+  /// Of `limit` bytes at most.
+  Result<Fields> receive_reply(Deadline deadline, std::size_t limit);
 
   const Endpoint server_;
   UniqueDescriptor fd_;
