@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <utility>
 
 namespace kolo {
 namespace {
@@ -99,14 +100,17 @@ Accelerator::Accelerator(const AcceleratorConfig& config, const AcceleratorOptio
 }
 
 void Accelerator::backward(const torch::Tensor& loss) {
+  if (std::exchange(state_->scale_is_due, false)) state_->scaler->update();
   torch::Tensor scaled = state_->accumulation_steps == 1 ? loss : loss / state_->accumulation_steps;
   if (state_->scaler) scaled = state_->scaler->scale(scaled);
   scaled.backward();
+  state_->backward_done = true;
 }
 
 void Accelerator::count_pass() {
   AcceleratorState& state = *state_;
   state.holds_earlier = !state.sync_gradients;
+  state.backward_done = false;
   state.passes = state.end_of_loader ? 0 : state.passes + 1;
   state.sync_gradients = state.passes % state.accumulation_steps == 0;
 }

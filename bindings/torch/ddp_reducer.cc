@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <set>
 #include <utility>
 
 namespace kolo {
@@ -207,8 +208,9 @@ DdpReducer::DdpReducer(NamedTensors named, NamedTensors buffers, const DdpOption
   broadcast_packed(state_->prefix + "parameters/", named);
   if (options.broadcast_buffers) broadcast_packed(state_->prefix + "buffers/", buffers);
   state_->buffers = std::move(buffers);
+  std::set<const c10::TensorImpl*> seen;  // a parameter may have several names
   for (auto& [name, tensor] : named) {
-    if (!tensor.requires_grad()) continue;
+    if (!tensor.requires_grad() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
     State::Parameter& parameter = state_->parameters.emplace_back();
     parameter.name = name;
     parameter.tensor = tensor;

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <exception>
@@ -54,6 +55,16 @@ AfterAccumulation* hook_of(const torch::Tensor& leaf) {
   return dynamic_cast<AfterAccumulation*>(torch::autograd::impl::post_acc_grad_hooks(leaf).get());
 }
 
+/// Whether the backward that runs here only wants the gradient for its caller, as autograd::grad()
+/// does, and adds it to none: the hooks of the tensor are called all the same.
+bool is_only_captured(const torch::Tensor& leaf) {
+  const auto* const tasks = torch::autograd::get_current_graph_task_exec_info();
+  if (tasks == nullptr || tasks->empty()) return false;  // all there is to do is done
+  const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(leaf);
+  const auto task = tasks->find(accumulator.get());
+  return task == tasks->end() || !task->second.needed_;
+}
+
 }  // namespace
 
 GradientHooks::GradientHooks(torch::Tensor leaf, const std::weak_ptr<GradientListener>& listener,
@@ -62,8 +73,12 @@ GradientHooks::GradientHooks(torch::Tensor leaf, const std::weak_ptr<GradientLis
   auto& slot = torch::autograd::impl::post_acc_grad_hooks(leaf_);
   torch::autograd::impl::set_post_acc_grad_hooks(
       leaf_, std::make_unique<AfterAccumulation>(listener, index, std::move(slot)));
-  before_ = leaf_.register_hook([weak = listener, index](const torch::Tensor&) {
-    if (const auto alive = weak.lock()) alive->before_accumulation(index);
+  // The hook is the leaf's own, so it must not own the leaf.
+  const c10::weak_intrusive_ptr<c10::TensorImpl> impl(leaf_.getIntrusivePtr());
+  before_ = leaf_.register_hook([weak = listener, index, impl](const torch::Tensor& gradient) {
+    const auto alive = weak.lock();
+    if (!alive || !gradient.defined() || is_only_captured(torch::Tensor(impl.lock()))) return;
+    alive->before_accumulation(index);
   });
 }
 

@@ -29,9 +29,8 @@ TensorAllreduceOptions allreduce_options_of(const ReductionSettings& settings) {
   if (options.weigh_by_samples) {
     allreduce.op = ReduceOp::kSum;  // divided by the samples of all ranks when these are known
   } else if (options.gradient_predivide_factor != 1.0) {
-    allreduce.op = ReduceOp::kSum;
     allreduce.prescale = 1.0 / options.gradient_predivide_factor;
-    allreduce.postscale = options.gradient_predivide_factor / options.process_set.size();
+    allreduce.postscale = options.gradient_predivide_factor;
   }
   return allreduce;
 }

@@ -236,10 +236,13 @@ double ShardedParameters::clip_grad_norm(double max_norm, double norm_type) {
     std::vector<torch::Tensor> norms;
     for (const torch::Tensor& tensor : bucket) {
       if (!tensor.grad().defined()) continue;
-      norms.push_back(tensor.grad().norm(norm_type, torch::IntArrayRef(), false, torch::kFloat32));
+      const torch::Tensor values = tensor.grad().is_complex() ? tensor.grad().abs() : tensor.grad();
+      const auto type = torch::promote_types(values.scalar_type(), torch::kFloat32);
+      norms.push_back(
+          values.norm(norm_type, torch::IntArrayRef(), false, type).to(torch::kFloat64));
     }
     if (norms.empty()) continue;
-    const torch::Tensor all_norms = torch::stack(norms).to(torch::kFloat64);
+    const torch::Tensor all_norms = torch::stack(norms);
     if (largest) {
       sum = std::max(sum, all_norms.max().item<double>());
     } else {

@@ -44,6 +44,12 @@ struct Statistics {
   torch::Tensor count;     ///< values of a channel; on the input's device, so that no host waits
 };
 
+[[noreturn]] void raise_too_few(std::int64_t values) {
+  raise(ErrorCode::kInvalidArgument,
+        "SyncBatchNorm: a channel has " + std::to_string(values) +
+            " values in the batches of all ranks together; training takes 2 or more");
+}
+
 Statistics statistics_of(const torch::Tensor& input, const ProcessSet& set) {
   const std::int64_t channels = input.size(1);
   const std::int64_t here = input.numel() / std::max<std::int64_t>(channels, 1);
@@ -62,12 +68,8 @@ Statistics statistics_of(const torch::Tensor& input, const ProcessSet& set) {
   sums = allreduce_(sums, {.process_set = set});
   const torch::Tensor count = sums[2 * channels];
   // Two values here are two in all: only ranks with fewer must look, which is waiting.
-  if (here < 2 && !(count.item<double>() > 1)) {
-    raise(ErrorCode::kInvalidArgument,
-          "SyncBatchNorm: a channel has " +
-              std::to_string(static_cast<std::int64_t>(count.item<double>())) +
-              " values in the batches of all ranks together; training takes 2 or more");
-  }
+  if (here < 2 && !(count.item<double>() > 1))
+    raise_too_few(static_cast<std::int64_t>(count.item<double>()));
   const torch::Tensor mean = sums.narrow(0, 0, channels) / count;
   const torch::Tensor square = sums.narrow(0, channels, channels) / count;
   return {mean, (square - mean.square()).clamp_min_(0), count};
@@ -145,6 +147,10 @@ void SyncBatchNormImpl::_check_input_dim(const torch::Tensor& input) {
 
 torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
   _check_input_dim(input);
+  if (is_training() && process_set_.size() == 1) {
+    const std::int64_t values = input.numel() / std::max<std::int64_t>(input.size(1), 1);
+    if (values < 2) raise_too_few(values);
+  }
   double momentum = options.momentum().value_or(0);
   const bool updates = is_training() && options.track_running_stats();
   if (updates) {

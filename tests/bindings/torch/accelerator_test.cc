@@ -90,6 +90,45 @@ TEST_P(Accumulation, PassesAreOneStep) {
   expect_close(*alone, *network, 1e-5);
 }
 
+TEST(Accelerator, WhatIsClearedAfterTheLastBackwardIsGone) {
+  kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 2});
+  auto network = make_network();
+  torch::optim::SGD sgd(network->parameters(), 0.1);
+  auto [model, optimizer] = accelerator.prepare(network, sgd);
+  for (int step = 0; step < 2; ++step) {
+    auto pass = accelerator.accumulate(model);
+    accelerator.backward(model->forward(batch_of(step, kolo::rank())).square().mean());
+    optimizer.zero_grad();  // as after a norm that is not finite
+    EXPECT_EQ(network->parameters()[0].grad().defined(), step == 0);
+  }
+}
+
+TEST(Accelerator, TwoOptimizersStepByTheScaleOfOneBackward) {
+  kolo::Accelerator accelerator(kolo::AcceleratorConfig{.mixed_precision = "fp16"},
+                                {.scaler = {.init_scale = 1024}});
+  auto alone = make_network(), network = make_network();
+  torch::optim::SGD reference(alone->parameters(), 0.05);
+  const auto all = network->parameters();
+  torch::optim::SGD first({all[0]}, 0.05);
+  torch::optim::SGD second(std::vector<torch::Tensor>(all.begin() + 1, all.end()), 0.05);
+  auto [model, one, other] = accelerator.prepare(network, first, second);
+  for (int i = 0; i < 3; ++i) {
+    reference.zero_grad();
+    alone->forward(batch_of_all(i)).square().mean().backward();
+    reference.step();
+    one.zero_grad();
+    other.zero_grad();
+    const auto before = all[1].detach().clone();
+    accelerator.backward(model.forward(batch_of(i, kolo::rank())).square().mean());
+    accelerator.clip_grad_norm(one, 1e9);
+    accelerator.clip_grad_norm(other, 1e9);
+    one.step();
+    other.step();
+    const auto moved = (all[1].detach() - before).norm().item<double>();
+    EXPECT_NEAR(moved, 0.05 * alone->parameters()[1].grad().norm().item<double>(), 0.05 * moved);
+  }
+}
+
 TEST(Accelerator, TheSchedulerStepsByTheOptionsAndNotWhileGradientsAddUp) {
   const auto rate_after = [](const kolo::AcceleratorOptions& options, int steps) {
     kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 2},

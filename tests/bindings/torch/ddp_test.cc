@@ -159,6 +159,23 @@ TEST(Ddp, RanksThatHaveJoinedAreNotMissed) {
   }
 }
 
+/// One layer under two names.
+struct TwiceImpl : torch::nn::Module {
+  torch::nn::Linear one{register_module("one", torch::nn::Linear(2, 1))};
+  torch::nn::Linear other{register_module("other", one)};
+  torch::Tensor forward(const torch::Tensor& input) { return one(input) + other(input); }
+};
+TORCH_MODULE(Twice);
+
+TEST(Ddp, AParameterOfTwoNamesIsOne) {
+  for (const bool view : {false, true}) {
+    DistributedDataParallel ddp(Twice(), {.bucket_cap_mb = 1e-6, .gradient_as_bucket_view = view});
+    ddp.forward(torch::full({1, 2}, mine())).sum().backward();
+    EXPECT_TRUE(torch::allclose(ddp.module()->one->weight.grad(),
+                                torch::full({1, 2}, 2 * mean_of_ranks())));
+  }
+}
+
 TEST(Ddp, UnusedParametersAreFound) {
   for (const bool view : {false, true}) {
     for (const bool is_static : {false, true}) {

@@ -51,6 +51,22 @@ TEST(OptimizerOptions, PassesAddUpOnTheRankAndTravelOnce) {
   weight.expect_gradient(ranks_mean());
 }
 
+TEST(OptimizerOptions, GradientsThatAreOnlyAskedForChangeNone) {
+  Weight weight({});
+  for (int step = 0; step < 3; ++step) {
+    weight.optimizer.zero_grad();
+    const torch::Tensor loss = (weight.w * scale()).sum();
+    loss.backward({}, /*retain_graph=*/true);
+    // One rank alone asks: it must not say anything to the others.
+    if (step < 2 || kolo::rank() == 0) {
+      const auto asked = torch::autograd::grad({loss}, {weight.w}, {}, /*retain_graph=*/true);
+      EXPECT_DOUBLE_EQ(asked[0][0].item<double>(), scale());
+    }
+    weight.optimizer.synchronize();
+    weight.expect_gradient(ranks_mean());
+  }
+}
+
 TEST(OptimizerOptions, PredivisionGivesTheSameAverage) {
   Weight weight({.gradient_predivide_factor = 4.0});
   weight.backward(scale());

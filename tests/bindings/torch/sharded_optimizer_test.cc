@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <sstream>
 
@@ -164,6 +165,15 @@ TEST(ShardedOptimizer, ClipsTheNormOfAllPieces) {
           torch::allclose(network->named_parameters()[item.key()], item.value(), 1e-5, 1e-7));
     }
   }
+}
+
+TEST(ShardedOptimizer, ClipsFloat64) {
+  torch::nn::Linear layer(3, 2);
+  layer->to(torch::kFloat64);
+  kolo::ShardedOptimizer optimizer(torch::optim::SGD(layer->parameters(), 0.1),
+                                   layer->named_parameters());
+  layer(torch::ones({1, 3}, torch::kFloat64)).sum().backward();
+  EXPECT_NEAR(optimizer.clip_grad_norm(1e9), std::sqrt(8.0), 1e-12);
 }
 
 TEST(ShardedOptimizer, TakesGradientsThatAreReduced) {

@@ -7,8 +7,9 @@
 // - step() waits for all gradients, then updates. With a closure it does so after each call of it;
 //   LBFGS, which decides by the loss, gets the loss averaged over the ranks.
 // - A second backward before step() (other losses, retain_graph): the gradients of the passes add
-//   up, each reduced over the ranks, as they would in one process. With backward_passes_per_step
-//   they add up on each rank, and travel with the last of them.
+//   up, each reduced over the ranks, as they would in one process; each pass reaches the same
+//   parameters on all ranks. With backward_passes_per_step they add up on each rank, and travel
+//   with the last of them.
 // - A parameter without a gradient on this rank takes part with zeros. Without one on any rank, its
 //   gradient stays undefined, so that the optimizer skips it as it would in one process.
 // - Clear gradients by this zero_grad(): it first awaits what is under way. Gradients that were

@@ -28,6 +28,8 @@ struct AcceleratorState {
   int passes = 0;                    ///< of accumulate() since the last step
   bool sync_gradients = true;        ///< the present pass is the last before a step
   bool holds_earlier = false;        ///< its gradients add to those of passes before it
+  bool backward_done = false;        ///< of the present pass
+  bool scale_is_due = false;         ///< optimizers have stepped since the scaler's update()
   bool end_of_loader = false;        ///< the loop has the last batch of its pass
   std::int64_t repeated_rows = 0;    ///< rows at the batch's end that only fill up; −1: all
   bool scheduler_with_steps = true;  ///< as AcceleratorOptions::step_scheduler_with_optimizer
@@ -95,15 +97,17 @@ class PreparedOptimizer {
     has_stepped_ = true;
     if (state_->scaler) {
       state_->step_was_skipped = !state_->scaler->step(*optimizer_);
-      state_->scaler->update();
+      state_->scale_is_due = true;  // other optimizers may step by the same backward
     } else {
       optimizer_->step();
       state_->step_was_skipped = false;
     }
   }
-  /// Nothing while gradients add up, before the backward of a pass as after its step().
+  /// Nothing while gradients add up: before the last pass of a step has had its backward. So it may
+  /// stand in front of a backward as well as behind step().
   void zero_grad(bool set_to_none = true) {
-    const bool adds_up = !state_->sync_gradients || state_->holds_earlier;
+    const bool adds_up =
+        !state_->sync_gradients || (state_->holds_earlier && !state_->backward_done);
     if (adds_up && !has_stepped_) return;
     optimizer_->zero_grad(set_to_none);
     has_stepped_ = false;

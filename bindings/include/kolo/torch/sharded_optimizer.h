@@ -94,7 +94,8 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
     return loss;
   }
 
-  /// Of the parameters, and of this rank's pieces.
+  /// Of the parameters, and of this rank's pieces. That of torch::optim::Optimizer, which a
+  /// reference to that class calls, is of the pieces alone.
   void zero_grad(bool set_to_none = true) { shards_->zero_grad(set_to_none); }
 
   /// Collective: all ranks add the same group, of parameters "group<i>.parameter<j>".
