@@ -10,10 +10,10 @@
 
 namespace kolo::gpu {
 
-/// What was looked at, and how much of it was wrong.
 /// The exit status of who could check nothing, and has said why.
 inline constexpr int kNothingRun = 77;
 
+/// What was looked at, and how much of it was wrong.
 class Verdicts {
  public:
   void expect(bool is_right, const std::string& what) {
