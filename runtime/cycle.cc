@@ -301,6 +301,7 @@ void Cycle::hand_out(Group& group, Operation& operation) {
   for (std::size_t i = 0; i < plan.entries.size(); ++i) {
     const Entry& entry = *plan.entries[i];
     if (entry.work == nullptr) continue;  // lent to the others
+    if (plan.door == Door::kPointToPoint) group.ordered.finish_message();
     const bool memory_lacked =
         entry.allocate && entry.output == nullptr && plan.layout.output_elements > 0;
     Status status = memory_lacked ? no_memory(entry, plan.layout) : Status();
@@ -321,7 +322,11 @@ void Cycle::finish(Group& group, const Entry& entry, Status status, Outcome outc
 
 void Cycle::hand_back(Group& group, const Entry& entry, Status status, Outcome outcome) {
   // First the name, then the waiter: it may submit the next one at once.
-  if (!is_message(entry)) group.table.release(entry.name);
+  if (is_message(entry)) {
+    group.ordered.finish_message();
+  } else {
+    group.table.release(entry.name);
+  }
   entry.work->complete(std::move(status), std::move(outcome));
 }
 

@@ -93,12 +93,18 @@ class Driver::Block {
   void acknowledge() {
     if (descriptors_.empty()) return;
     wake_up();
-    if (descriptors_[0].revents != 0) waker_.clear();
+    if (descriptors_[0].revents != 0) {
+      waker_.clear();
+      has_cleared_ = true;
+    }
     for (std::size_t i = 2; i < descriptors_.size(); ++i) {
       if (descriptors_[i].revents != 0) cycle_.check_processes();
     }
     descriptors_.clear();
   }
+
+  /// It was rung meanwhile, perhaps for another driver that is blocked beside us.
+  bool has_cleared() const { return has_cleared_; }
 
  private:
   void wake_up() {
@@ -111,6 +117,23 @@ class Driver::Block {
   const GroupRegistry& groups_;
   std::vector<pollfd> descriptors_;
   Clock::duration bound_ = {};
+  bool has_cleared_ = false;
+};
+
+/// Within drive(). Either stop() waits for it, or it sees that it must not go on.
+class Driver::Guest {
+ public:
+  explicit Guest(std::atomic<int>& guests) : guests_(guests) {
+    guests_.fetch_add(1, std::memory_order_seq_cst);
+  }
+  ~Guest() {
+    if (guests_.fetch_sub(1, std::memory_order_release) == 1) guests_.notify_all();
+  }
+  Guest(const Guest&) = delete;
+  Guest& operator=(const Guest&) = delete;
+
+ private:
+  std::atomic<int>& guests_;
 };
 
 Driver::Driver(Cycle& cycle, GroupRegistry& groups, Transport& transport, Waker& waker,
@@ -121,10 +144,6 @@ Driver::Driver(Cycle& cycle, GroupRegistry& groups, Transport& transport, Waker&
       waker_(waker),
       timeline_(timeline),
       may_spin_(may_spin) {}
-
-Driver::~Driver() {
-  stop([] {});
-}
 
 void Driver::start() {
   thread_ = std::thread([this] { run(); });
@@ -154,6 +173,8 @@ void Driver::run() {
 }
 
 bool Driver::drive(Work& work, Clock::time_point until) {
+  const Guest guest(guests_);
+  if (stopping_.load(std::memory_order_seq_cst)) return false;
   const TraceTime begun = timeline_.on() ? trace_now() : 0;
   auto hold = token_.acquire_for_waiter(until);
   const bool drives = hold.has_value();
@@ -173,7 +194,11 @@ bool Driver::drive(Work& work, Clock::time_point until) {
     }
   }
   if (begun != 0 && timeline_.on()) timeline_.record(WaitRecord{begun, trace_now()});
-  if (!cycle_.has_work()) hold->release_quietly();
+  if (!cycle_.has_work()) {
+    hold->release_quietly();
+  } else if (block.has_cleared()) {
+    waker_.wake();
+  }
   return true;
 }
 
@@ -215,12 +240,14 @@ bool Driver::run(std::uint32_t set, OneShot::Request& request) {
 }
 
 std::optional<ProgressToken::Hold> Driver::stop_threads() {
-  stopping_.store(true, std::memory_order_release);
+  stopping_.store(true, std::memory_order_seq_cst);
   waker_.wake();
   auto hold = token_.acquire();
   if (!hold) return std::nullopt;
   token_.close();
   if (thread_.joinable()) thread_.join();
+  for (int guests = guests_.load(std::memory_order_seq_cst); guests != 0; guests = guests_.load())
+    guests_.wait(guests);
   return hold;
 }
 

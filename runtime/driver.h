@@ -21,12 +21,15 @@
 
 namespace kolo {
 
+/// It may outlive what it drives: a Work holds it weakly, and a thread that waits for one holds it
+/// meanwhile. After stop() it touches nothing of that any more.
 class Driver final : public Work::Driver {
  public:
   /// `may_spin`: this host has a core for every one of its ranks.
   Driver(Cycle& cycle, GroupRegistry& groups, Transport& transport, Waker& waker,
          Timeline& timeline, bool may_spin);
-  ~Driver() override;
+  /// Precondition: stopped, or not started.
+  ~Driver() override = default;
 
   /// Starts the background thread.
   void start();
@@ -41,8 +44,8 @@ class Driver final : public Work::Driver {
   /// Precondition: the set's boards take it.
   bool run(std::uint32_t set, OneShot::Request& request);
 
-  /// Ends the background thread, lets waiting threads go, and runs `last` as the last holder of the
-  /// token. Nobody drives afterwards. Further calls do nothing.
+  /// Ends the background thread, sends waiting threads out of drive(), and runs `last` as the last
+  /// holder of the token. Nobody drives afterwards. Further calls do nothing.
   template <class Last>
   void stop(Last&& last) {
     auto hold = stop_threads();
@@ -65,6 +68,7 @@ class Driver final : public Work::Driver {
 
   class Pause;
   class Block;
+  class Guest;
 
   void run();
   std::optional<ProgressToken::Hold> stop_threads();
@@ -77,7 +81,8 @@ class Driver final : public Work::Driver {
   const bool may_spin_;
   ProgressToken token_;
   std::atomic<bool> stopping_ = false;
-  std::atomic<int> asked_ = 0;  ///< threads in with_token() that have not got it yet
+  std::atomic<int> asked_ = 0;   ///< threads in with_token() that have not got it yet
+  std::atomic<int> guests_ = 0;  ///< threads in drive()
   std::thread thread_;
 };
 

@@ -43,6 +43,7 @@ endforeach()
 kolo_add_mpi_test(mpi_bootstrap_of_a_user_of_mpi PROGRAM mpi_bootstrap_tests NP 2
   ARGS --user-starts-mpi)
 kolo_add_test(negotiation_tests LABELS inprocess SOURCES
+  runtime/negotiation/controller_test.cc
   runtime/negotiation/coordinator_test.cc
   runtime/negotiation/ready_slots_test.cc
   runtime/negotiation/slot_set_test.cc
@@ -151,6 +152,7 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/process_set_memory_test.cc
   runtime/cycle/process_set_removal_test.cc
   runtime/cycle/process_sets_test.cc
+  runtime/cycle/shutdown_test.cc
   runtime/cycle/rows_test.cc)
 kolo_add_test(row_tests LABELS inprocess TIMEOUT 300 SOURCES
   runtime/cycle/moves_test.cc

@@ -259,27 +259,39 @@ bool Controller::take_agreed(std::vector<Agreed>& agreed) {
   return true;
 }
 
-Status Controller::check_timeouts(Clock::time_point now) {
+Status Controller::check_timeouts(Clock::time_point now, bool is_busy) {
+  return is_coordinator() ? expire(now) : check_coordinator(now, is_busy);
+}
+
+Status Controller::expire(Clock::time_point now) {
   const std::chrono::seconds timeout(config_.operation_timeout_s);
-  if (is_coordinator()) {
-    const std::chrono::seconds stall(config_.stall_warning_s);
-    for (const std::uint32_t slot : ready_.partial(now - std::min(stall, timeout)))
-      KOLO_TRY(hand_to_coordinator(slot));
-    for (const std::string& line : coordinator_.stalled(now, stall)) log_.warning("{}", line);
-    coordinator_.expire(now, timeout);
-    return {};
-  }
-  Status status;
+  const std::chrono::seconds stall(config_.stall_warning_s);
+  for (const std::uint32_t slot : ready_.partial(now - std::min(stall, timeout)))
+    KOLO_TRY(hand_to_coordinator(slot));
+  for (const std::string& line : coordinator_.stalled(now, stall)) log_.warning("{}", line);
+  coordinator_.expire(now, timeout);
+  return {};
+}
+
+Status Controller::check_coordinator(Clock::time_point now, bool is_busy) {
+  const Entry* owed = nullptr;
   waiting_.for_each([&](const Entry& entry) {
     // Others may work on for as long as they like.
-    if (!status.ok() || entry.signature.kind == OperationKind::kJoin) return;
-    if (now - entry.submitted_at < timeout + kCoordinatorGrace) return;
-    status = KOLO_ERROR(kTimeout,
-                        "rank {}: rank 0 has not decided on tensor '{}' within {} s "
-                        "(KOLO_OPERATION_TIMEOUT); it is stuck or unreachable",
-                        communicator_.rank(), entry.name, config_.operation_timeout_s);
+    if (entry.signature.kind != OperationKind::kJoin) owed = &entry;
   });
-  return status;
+  const bool has_decided =
+      std::exchange(agreements_seen_, counters_.agreements) != counters_.agreements;
+  if (owed == nullptr || is_busy || has_decided) {
+    silent_since_.reset();
+    return {};
+  }
+  if (!silent_since_) silent_since_ = now;
+  if (now - *silent_since_ < std::chrono::seconds(config_.operation_timeout_s) + kCoordinatorGrace)
+    return {};
+  return KOLO_ERROR(kTimeout,
+                    "rank {}: rank 0 has not decided on tensor '{}' within {} s "
+                    "(KOLO_OPERATION_TIMEOUT); it is stuck or unreachable",
+                    communicator_.rank(), owed->name, config_.operation_timeout_s);
 }
 
 std::string Controller::describe_pending() const {

@@ -63,9 +63,10 @@ class Controller {
   /// one, on every rank: what a rank makes of a list must not depend on how many have arrived.
   bool take_agreed(std::vector<Agreed>& agreed);
 
-  /// Reports stalled tensors and expires them (rank 0); on other ranks, kTimeout when rank 0 has
-  /// not decided on an entry long after its time.
-  Status check_timeouts(Clock::time_point now);
+  /// Reports stalled tensors and expires them (rank 0). On other ranks kTimeout when rank 0, which
+  /// would expire them, has decided on nothing for longer while something waits for it here. It
+  /// decides on nothing new while agreed operations are under way: `is_busy`. To be called often.
+  Status check_timeouts(Clock::time_point now, bool is_busy);
 
   /// Removes and returns every entry that is not agreed on.
   std::vector<EntryPtr> take_pending();
@@ -76,6 +77,8 @@ class Controller {
 
  private:
   bool is_coordinator() const { return communicator_.rank() == 0; }
+  Status expire(Clock::time_point now);
+  Status check_coordinator(Clock::time_point now, bool is_busy);
   Status send_ready(const SlotSet& slots, const std::vector<Request>& requests);
   Status take_ready(int rank, const SlotSet& slots, Clock::time_point now);
   Status take_ready_in_full(int rank, std::uint32_t slot, Clock::time_point now);
@@ -97,6 +100,8 @@ class Controller {
   bool flush_ = false;
   std::deque<std::vector<Agreed>> agreed_;
   Counters counters_;
+  std::uint64_t agreements_seen_ = 0;              ///< by check_coordinator()
+  std::optional<Clock::time_point> silent_since_;  ///< rank 0, if it owes a decision
 };
 
 }  // namespace kolo

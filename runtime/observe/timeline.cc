@@ -58,7 +58,7 @@ void Timeline::flush() {
 }
 
 Status Timeline::stop() {
-  if (!std::exchange(on_, false)) return {};
+  if (!on_.exchange(false)) return {};
   return writer_->stop();
 }
 

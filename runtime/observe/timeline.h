@@ -9,6 +9,7 @@
 
 #include <kolo/error.h>
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -47,8 +48,9 @@ class Timeline {
   /// or when nobody drives any more; further calls do nothing.
   Status stop();
 
-  bool on() const { return on_; }
-  bool with_steps() const { return on_ && steps_; }
+  /// Any thread.
+  bool on() const { return on_.load(std::memory_order_relaxed); }
+  bool with_steps() const { return on() && steps_; }
 
   /// Token holder. Precondition: on().
   void record(const TraceRecord& record, std::string_view text = {}) { ring_->push(record, text); }
@@ -60,7 +62,7 @@ class Timeline {
   std::unique_ptr<TraceRing> ring_;
   std::unique_ptr<TimelineWriter> writer_;
   bool steps_ = false;
-  bool on_ = false;
+  std::atomic<bool> on_ = false;
 };
 
 }  // namespace kolo

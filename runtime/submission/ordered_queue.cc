@@ -8,7 +8,7 @@ namespace kolo {
 Status OrderedQueue::submit(EntryPtr entry) {
   const std::lock_guard lock(mutex_);
   if (closed_) return *closed_;
-  if (!is_message(*entry)) unfinished_.fetch_add(1, std::memory_order_release);
+  (is_message(*entry) ? messages_ : unfinished_).fetch_add(1, std::memory_order_release);
   entry->submitted_at = std::chrono::steady_clock::now();
   entries_.push_back(std::move(entry));
   return {};

@@ -22,17 +22,22 @@ class OrderedQueue {
   void drain(std::vector<EntryPtr>& entries);
   /// Token holder: an operation, which is no message, is finished.
   void finish_one() { unfinished_.fetch_sub(1, std::memory_order_relaxed); }
+  /// Token holder: a message is finished.
+  void finish_message() { messages_.fetch_sub(1, std::memory_order_relaxed); }
   /// Token holder: nothing but messages is under way, or was before the last call that this thread
   /// knows of.
   bool idle() const { return unfinished_.load(std::memory_order_acquire) == 0; }
-  /// Any thread: operations, no messages, that were submitted and are not finished.
-  int in_flight() const { return unfinished_.load(std::memory_order_acquire); }
+  /// Any thread: operations and messages that were submitted and are not finished.
+  int in_flight() const {
+    return unfinished_.load(std::memory_order_acquire) + messages_.load(std::memory_order_acquire);
+  }
   /// Refuses further entries. The first call counts.
   void close(const Error& error);
 
  private:
   std::mutex mutex_;
-  std::atomic<int> unfinished_ = 0;
+  std::atomic<int> unfinished_ = 0;  ///< no messages
+  std::atomic<int> messages_ = 0;
   std::vector<EntryPtr> entries_;
   std::optional<Error> closed_;
 };

@@ -1,5 +1,5 @@
 // The whole runtime over the loopback transport: negotiation under any order of submission, fusion,
-// errors that leave it usable, and what happens when ranks leave.
+// and errors that leave it usable.
 #include "tests/support/local_world.h"
 
 #include <gmock/gmock.h>
@@ -196,64 +196,6 @@ TEST(Misuse, WhatCanNeverWorkFailsOnEveryRank) {
               }).message,
               "tensor 't': rank 1: root 2 is no rank; ranks are 0 to 1");
     ASSERT_TRUE(submit(runtime, allreduce_of("t", values))->wait().ok());
-  });
-}
-
-TEST(Shutdown, AfterThePartIsDoneHarmsNobody) {
-  run_local_world(4, [](int rank, Runtime& runtime) {
-    // Ranks leave right after their last operation, in whatever order they get there.
-    for (int step = 0; step < 5; ++step) {
-      std::vector<float> values(1000, static_cast<float>(rank));
-      const Status status = submit(runtime, allreduce_of("t", values))->wait();
-      ASSERT_TRUE(status.ok()) << status.error().message;
-    }
-  });
-}
-
-TEST(Shutdown, ARankThatLeavesEarlyIsNamed) {
-  // An abort may overtake the end of an earlier operation on a slow rank.
-  std::barrier all_have_the_first(3);
-  run_local_world(3, [&](int rank, Runtime& runtime) {
-    std::vector<float> values(10, 1.0F);
-    ASSERT_TRUE(submit(runtime, allreduce_of("first", values))->wait().ok());
-    all_have_the_first.arrive_and_wait();
-    if (rank == 2) return;
-    auto second = runtime.submit(allreduce_of("second", values));
-    if (!second.ok()) {
-      // The other survivor's failure came first.
-      EXPECT_THAT(second.error().message, HasSubstr("rank 2 has shut down"));
-      return;
-    }
-    const Status status = (*second)->wait();
-    ASSERT_FALSE(status.ok());
-    EXPECT_EQ(status.error().code, ErrorCode::kPeerLost);
-    EXPECT_THAT(status.error().message, HasSubstr("rank 2 has shut down"));
-    const auto later = runtime.submit(allreduce_of("third", values));
-    ASSERT_FALSE(later.ok());
-    EXPECT_EQ(later.error().code, ErrorCode::kAborted);
-    EXPECT_THAT(later.error().message, HasSubstr("rank 2 has shut down"));
-  });
-}
-
-TEST(Shutdown, OperationsUnderWayFail) {
-  std::barrier submitted(2);
-  run_local_world(2, [&](int rank, Runtime& runtime) {
-    if (rank == 1) {
-      submitted.arrive_and_wait();
-      return;
-    }
-    std::vector<float> values(10, 1.0F);
-    const auto work = submit(runtime, allreduce_of("lonely", values));
-    std::thread waiter([&] {
-      const Status status = work->wait();
-      ASSERT_FALSE(status.ok());
-      EXPECT_THAT(status.error().code, testing::AnyOf(ErrorCode::kShutdown, ErrorCode::kPeerLost));
-    });
-    runtime.shut_down();
-    runtime.shut_down();
-    submitted.arrive_and_wait();
-    waiter.join();
-    EXPECT_FALSE(runtime.submit(allreduce_of("late", values)).ok());
   });
 }
 

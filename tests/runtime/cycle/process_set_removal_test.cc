@@ -49,6 +49,32 @@ TEST(ProcessSetRemoval, WaitsForOrderedOperations) {
   });
 }
 
+TEST(ProcessSetRemoval, WaitsForMessages) {
+  std::barrier refused(3);
+  run_local_world(3, [&](int rank, Runtime& runtime) {
+    const std::uint32_t set = added(runtime, {0, 1});
+    std::vector<float> values(100'000, static_cast<float>(rank));
+    Submission message = allreduce_of("", values);
+    message.process_set = set;
+    message.signature.kind = rank == 0 ? OperationKind::kReceive : OperationKind::kSend;
+    message.signature.root = 1 - rank;
+    std::shared_ptr<Work> work;
+    // First a receive that meets nothing yet, then nothing.
+    if (rank == 0) work = *runtime.submit_message(message);
+    EXPECT_THAT(removed(runtime, set).error().message,
+                HasSubstr("1 operations are in flight on process set 1; wait for them first"));
+    refused.arrive_and_wait();
+    if (rank == 1) work = *runtime.submit_message(message);
+    if (work != nullptr) {
+      const Status status = work->wait();
+      ASSERT_TRUE(status.ok()) << status.error().message;
+      EXPECT_EQ(values.back(), 1.0F);
+    }
+    refused.arrive_and_wait();
+    EXPECT_TRUE(removed(runtime, set).ok());
+  });
+}
+
 TEST(ProcessSetRemoval, LateCallersAreToldAndTheNextSetSeesNothingOfThem) {
   constexpr int kRanks = 3;
   constexpr int kCalls = 20;

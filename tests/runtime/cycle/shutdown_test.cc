@@ -1,0 +1,102 @@
+// What happens when ranks leave, and to those who wait meanwhile, over in-process ranks.
+#include "tests/support/local_world.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <barrier>
+#include <chrono>
+#include <latch>
+#include <thread>
+#include <vector>
+
+namespace kolo::test {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Shutdown, AfterThePartIsDoneHarmsNobody) {
+  run_local_world(4, [](int rank, Runtime& runtime) {
+    // Ranks leave right after their last operation, in whatever order they get there.
+    for (int step = 0; step < 5; ++step) {
+      std::vector<float> values(1000, static_cast<float>(rank));
+      const Status status = submit(runtime, allreduce_of("t", values))->wait();
+      ASSERT_TRUE(status.ok()) << status.error().message;
+    }
+  });
+}
+
+TEST(Shutdown, ARankThatLeavesEarlyIsNamed) {
+  // An abort may overtake the end of an earlier operation on a slow rank.
+  std::barrier all_have_the_first(3);
+  run_local_world(3, [&](int rank, Runtime& runtime) {
+    std::vector<float> values(10, 1.0F);
+    ASSERT_TRUE(submit(runtime, allreduce_of("first", values))->wait().ok());
+    all_have_the_first.arrive_and_wait();
+    if (rank == 2) return;
+    auto second = runtime.submit(allreduce_of("second", values));
+    if (!second.ok()) {
+      // The other survivor's failure came first.
+      EXPECT_THAT(second.error().message, HasSubstr("rank 2 has shut down"));
+      return;
+    }
+    const Status status = (*second)->wait();
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, ErrorCode::kPeerLost);
+    EXPECT_THAT(status.error().message, HasSubstr("rank 2 has shut down"));
+    const auto later = runtime.submit(allreduce_of("third", values));
+    ASSERT_FALSE(later.ok());
+    EXPECT_EQ(later.error().code, ErrorCode::kAborted);
+    EXPECT_THAT(later.error().message, HasSubstr("rank 2 has shut down"));
+  });
+}
+
+TEST(Shutdown, OperationsUnderWayFail) {
+  std::barrier submitted(2);
+  run_local_world(2, [&](int rank, Runtime& runtime) {
+    if (rank == 1) {
+      submitted.arrive_and_wait();
+      return;
+    }
+    std::vector<float> values(10, 1.0F);
+    const auto work = submit(runtime, allreduce_of("lonely", values));
+    std::thread waiter([&] {
+      const Status status = work->wait();
+      ASSERT_FALSE(status.ok());
+      EXPECT_THAT(status.error().code, testing::AnyOf(ErrorCode::kShutdown, ErrorCode::kPeerLost));
+    });
+    runtime.shut_down();
+    runtime.shut_down();
+    submitted.arrive_and_wait();
+    waiter.join();
+    EXPECT_FALSE(runtime.submit(allreduce_of("late", values)).ok());
+  });
+}
+
+// Runs into freed memory, if anything is left of the runtime in a thread that waits.
+TEST(Shutdown, WhoWaitsMayOutliveTheRuntime) {
+  for (int round = 0; round < 50; ++round) {
+    std::vector<float> values(10, 1.0F);
+    std::array<std::thread, 3> waiters;
+    std::latch waiting(waiters.size());
+    run_local_world(1, [&](int, Runtime& runtime) {
+      // It waits for the rest of its group, which never comes.
+      Submission lonely = allreduce_of("lonely", values);
+      lonely.signature.group = "pair";
+      lonely.signature.group_size = 2;
+      const auto work = submit(runtime, std::move(lonely));
+      for (std::thread& waiter : waiters) {
+        waiter = std::thread([&waiting, work] {
+          waiting.count_down();
+          while (!work->done()) static_cast<void>(work->wait(std::chrono::steady_clock::now()));
+        });
+      }
+      waiting.wait();
+    });
+    for (std::thread& waiter : waiters) waiter.join();
+  }
+}
+
+}  // namespace
+}  // namespace kolo::test

@@ -1,0 +1,99 @@
+// What a rank makes of a coordinator that keeps silent. What else the controller does is tested
+// through whole runtimes.
+#include "runtime/negotiation/controller.h"
+
+#include "tests/support/manual_transport.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace kolo::test {
+namespace {
+
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+/// Rank 1 of two.
+class SilentCoordinator : public testing::Test {
+ protected:
+  static constexpr auto kTimeout = 100s;
+  static constexpr auto kMore = 30s;  ///< than the grace
+
+  void submit(const std::string& name, OperationKind kind = OperationKind::kAllreduce) {
+    auto entry = std::make_unique<Entry>();
+    entry->name = name;
+    entry->signature.kind = kind;
+    entry->submitted_at = kStart;  // however long it has waited for its turn
+    controller_.add(std::move(entry));
+    ASSERT_TRUE(controller_.announce(kStart, /*flush=*/true).ok());
+  }
+  Status look(Controller::Clock::duration after, bool is_busy = false) {
+    return controller_.check_timeouts(kStart + after, is_busy);
+  }
+  /// Rank 0 decides on something else.
+  void decide(const std::string& name) {
+    submit(name);
+    const std::vector<Response> list{{.name = name, .signature = {}, .contributors = 2}};
+    std::span<const Response> rest(list);
+    const std::string bytes = encode_first(rest);
+    ASSERT_TRUE(
+        controller_.on_message(0, {MessageKind::kResponses, 0, std::as_bytes(std::span(bytes))})
+            .ok());
+  }
+
+ private:
+  const Controller::Clock::time_point kStart{1000s};
+  const Config config_ = [] {
+    Config config;
+    config.operation_timeout_s = kTimeout / 1s;
+    return config;
+  }();
+  const Log log_{"off"};
+  ManualTransport transport_;
+  const Communicator communicator_{0, World(1, {RankInfo{}, RankInfo{}})};
+  ControlPlane control_plane_{transport_, communicator_};
+  Controller controller_{communicator_, control_plane_, config_, log_};
+};
+
+TEST_F(SilentCoordinator, IsNamedAfterTheTimeout) {
+  submit("fc1.weight");
+  EXPECT_TRUE(look(0s).ok());
+  EXPECT_TRUE(look(kTimeout).ok());  // rank 0 expires it by itself then
+  const Status status = look(kTimeout + kMore);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::kTimeout);
+  EXPECT_THAT(status.error().message,
+              HasSubstr("rank 1: rank 0 has not decided on tensor 'fc1.weight' within 100 s"));
+}
+
+TEST_F(SilentCoordinator, OwesNothingWhileAgreedOperationsRun) {
+  submit("fc1.weight");
+  for (auto after = 0s; after < 5 * kTimeout; after += 10s) ASSERT_TRUE(look(after, true).ok());
+  EXPECT_TRUE(look(6 * kTimeout).ok());
+  EXPECT_TRUE(look(7 * kTimeout).ok());
+  EXPECT_FALSE(look(7 * kTimeout + kMore).ok());
+}
+
+TEST_F(SilentCoordinator, IsNotSilentWhenItDecidesOnOthers) {
+  submit("fc1.weight");
+  for (auto after = 0s; after < 5 * kTimeout; after += kTimeout) {
+    decide("other" + std::to_string(after / 1s));
+    ASSERT_TRUE(look(after).ok());
+  }
+  EXPECT_TRUE(look(5 * kTimeout).ok());
+  EXPECT_TRUE(look(6 * kTimeout).ok());
+  EXPECT_FALSE(look(6 * kTimeout + kMore).ok());
+}
+
+TEST_F(SilentCoordinator, OwesAJoinNothing) {
+  submit("kolo/join", OperationKind::kJoin);
+  EXPECT_TRUE(look(0s).ok());
+  EXPECT_TRUE(look(100 * kTimeout).ok());
+  // What comes after it is counted from then on.
+  submit("fc1.weight");
+  EXPECT_TRUE(look(100 * kTimeout + 10s).ok());
+  EXPECT_FALSE(look(101 * kTimeout + kMore).ok());
+}
+
+}  // namespace
+}  // namespace kolo::test
