@@ -29,9 +29,13 @@ namespace {
 struct Global {
   std::mutex mutex;
   std::shared_ptr<Runtime> runtime;
+  /// Calls of start(), whatever became of them.
+  int starts = 0;
   // The ways in that were used: each is finalised at exit, unless something has failed.
   std::vector<std::unique_ptr<Bootstrap>> bootstraps;
-  bool failed = false;
+  bool last_start_failed = false;
+  /// Ranks may be gone, and a later start does not bring them back.
+  bool a_job_failed = false;
   /// In a child that was forked from an initialised process: whose. Else no process.
   std::atomic<pid_t> forked_from = 0;
 };
@@ -61,7 +65,7 @@ void refuse_in_child(const Global& g, std::string_view call) {
 
 void shutdown_locked(Global& g) {
   if (!g.runtime) return;
-  g.failed |= g.runtime->failed();
+  g.a_job_failed |= g.runtime->failed();
   g.runtime->shut_down();
   g.runtime.reset();
 }
@@ -71,9 +75,10 @@ void at_exit() {
   if (g.forked_from != 0) return;
   const std::lock_guard lock(g.mutex);
   shutdown_locked(g);
+  const bool alone = g.last_start_failed || g.a_job_failed;
   for (const auto& bootstrap : g.bootstraps) {
     // A collective finalize would wait for ranks that are gone.
-    g.failed ? bootstrap->finalize_alone() : bootstrap->finalize();
+    alone ? bootstrap->finalize_alone() : bootstrap->finalize();
   }
 }
 
@@ -120,6 +125,7 @@ void check_local_rank(const WayIn& way, const World& world, const std::string& l
 }
 
 Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
+  ++g.starts;
   const Environment environment = Environment::of_process();
   KOLO_ASSIGN(Config config, Config::from_environment(environment));
   Log log(config.log_level);
@@ -143,7 +149,7 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   KOLO_ASSIGN(std::string secret, secret_or_file(config.secret, config.secret_file));
   MeetingParts meeting{
       .secret = std::move(secret),
-      .number = static_cast<int>(g.bootstraps.size()) + 1,
+      .number = g.starts,
       .mpi_communicator = options.mpi_comm,
       .warn = [level](const std::string& line) { Log(level).warning("{}", line); }};
   if (options.store) meeting.store = adapt_store(options.store, options.group_name);
@@ -171,10 +177,8 @@ void init(const InitOptions& options) {
   static const int registered = pthread_atfork(nullptr, nullptr, on_fork_in_child);
   KOLO_CHECK(registered == 0);
   auto runtime = start(g, options);
-  if (!runtime.ok()) {
-    g.failed = true;
-    raise(std::move(runtime).error());
-  }
+  g.last_start_failed = !runtime.ok();
+  if (!runtime.ok()) raise(std::move(runtime).error());
   g.runtime = *std::move(runtime);
 }
 

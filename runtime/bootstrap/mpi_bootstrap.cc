@@ -136,8 +136,11 @@ class MpiBootstrap final : public Bootstrap {
   const int size_;
 };
 
-/// MPI as it must be before it can be used here; true if it was initialised here.
-Result<bool> ensure_running() {
+/// MPI was initialised here, and no bootstrap that will finalise it has come of that yet.
+bool owes_finalize = false;
+
+/// MPI as it must be before it can be used here.
+Status ensure_running() {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized != 0) {
@@ -147,7 +150,8 @@ Result<bool> ensure_running() {
   if (!mpi_is_running()) {
     KOLO_TRY(to_status(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &level),
                        "MPI_Init_thread"));
-    return true;
+    owes_finalize = true;
+    return {};
   }
   int is_main = 0;
   MPI_Query_thread(&level);
@@ -157,7 +161,7 @@ Result<bool> ensure_running() {
                       "kolo::init() was called on another thread than MPI_Init(); initialise MPI "
                       "with MPI_THREAD_SERIALIZED at least, or call both on one thread");
   }
-  return false;
+  return {};
 }
 
 /// Collective; the duplicate keeps kolo's messages apart from the user's.
@@ -196,7 +200,7 @@ bool mpi_is_running() {
 }
 
 Result<std::unique_ptr<Bootstrap>> make_mpi_bootstrap(const void* communicator, Deadline deadline) {
-  KOLO_ASSIGN(const bool owns_mpi, ensure_running());
+  KOLO_TRY(ensure_running());
   const MPI_Comm original =
       communicator != nullptr ? *static_cast<const MPI_Comm*>(communicator) : MPI_COMM_WORLD;
   if (original == MPI_COMM_NULL) {
@@ -209,6 +213,7 @@ Result<std::unique_ptr<Bootstrap>> make_mpi_bootstrap(const void* communicator, 
   KOLO_TRY(to_status(MPI_Comm_size(original, &size), "MPI_Comm_size"));
   KOLO_ASSIGN(const MPI_Comm own, duplicate(original, rank, size, deadline));
   MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
+  const bool owns_mpi = std::exchange(owes_finalize, false);
   return std::unique_ptr<Bootstrap>(std::make_unique<MpiBootstrap>(own, owns_mpi, rank, size));
 }
 

@@ -23,9 +23,9 @@ bool mpi_is_running();
 
 /// Collective. `communicator` points to the MPI_Comm whose ranks take part (it is duplicated);
 /// null: MPI_COMM_WORLD. MPI is initialised unless the user has done so, and finalised by
-/// finalize() only if it was initialised here; MPI_Init itself knows no deadline. kUnsupported
-/// without MPI, kInvalidArgument after MPI_Finalize or for a communicator that this process is not
-/// in, kTimeout if not all of its ranks come.
+/// finalize() only if it was initialised here, by this call or one that failed; MPI_Init itself
+/// knows no deadline. kUnsupported without MPI, kInvalidArgument after MPI_Finalize or for a
+/// communicator that this process is not in, kTimeout if not all of its ranks come.
 Result<std::unique_ptr<Bootstrap>> make_mpi_bootstrap(const void* communicator, Deadline deadline);
 
 }  // namespace kolo

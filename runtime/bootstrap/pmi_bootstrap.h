@@ -10,8 +10,8 @@
 
 namespace kolo {
 
-/// Connects to the launcher, which tells rank and size. `number` counts the meetings of this
-/// process. Errors as of PmiClient::connect(). An exchange that misses its deadline names the ranks
+/// Connects to the launcher, which tells rank and size. `number` is the meeting's, alike on all
+/// ranks. Errors as of PmiClient::connect(). An exchange that misses its deadline names the ranks
 /// that did not come; the launcher then waits for them for good, so the process cannot meet anew.
 Result<std::unique_ptr<Bootstrap>> make_pmi_bootstrap(const Environment& environment, int number,
                                                       Deadline deadline);

@@ -11,8 +11,8 @@ namespace kolo {
 
 bool pmix_built();
 
-/// Connects to the PMIx server of this host, which tells rank and size. `number` counts the
-/// meetings of this process. kUnsupported without PMIx, kTransport where no server answers.
+/// Connects to the PMIx server of this host, which tells rank and size. `number` is the
+/// meeting's, alike on all ranks. kUnsupported without PMIx, kTransport where no server answers.
 Result<std::unique_ptr<Bootstrap>> make_pmix_bootstrap(int number, Deadline deadline);
 
 }  // namespace kolo

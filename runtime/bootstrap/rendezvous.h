@@ -16,8 +16,10 @@ namespace kolo {
 struct MeetingParts {
   std::string secret = {};
 
-  /// Counts the meetings of this process over PMIx or a store of the user's, alike on all ranks, so
-  /// that what is left of one harms none that follows. Other ways do without.
+  /// Of this meeting over PMIx, PMI or a store of the user's, alike on all ranks, so that what is
+  /// left of one harms none that follows. Such ways cannot tell a rank how often the others have
+  /// tried, so it counts the calls of init(), those too that failed before they met anybody: the
+  /// n-th call of each rank meets the n-th of the others. Other ways do without.
   int number = 1;
   const void* mpi_communicator = nullptr;  ///< as for make_mpi_bootstrap()
   std::unique_ptr<Store> store = nullptr;  ///< of Meeting::kStore

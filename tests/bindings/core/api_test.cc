@@ -1,4 +1,5 @@
-// The global interface in real processes: started again after shutdown(), and forked after init().
+// The global interface in real processes: started again after shutdown() and after a start that
+// failed, and forked after init().
 // Alone and under mpirun, on all ranks at once.
 #include "tests/support/message_of.h"
 
@@ -9,7 +10,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
 
 namespace {
 
@@ -72,6 +83,15 @@ TEST(Api, AForkedChildIsToldAndHarmsNobody) {
   kolo::shutdown();
 }
 
+// Under a launcher that wants to be told of the end, the exit status says whether it was.
+TEST(Api, AGoodStartMakesUpForOneThatFailed) {
+  EXPECT_THAT(message_of([] { kolo::init({.process_sets = {{1000}}}); }), HasSubstr("1000"));
+  kolo::init();
+  EXPECT_EQ(sum_of_ones(), kolo::size());
+  kolo::barrier();
+  kolo::shutdown();
+}
+
 TEST(Api, JoinLetsShortRanksWaitForTheOthers) {
   kolo::init();
   const int rank = kolo::rank();
@@ -129,6 +149,71 @@ TEST(ApiAbort, NamesTheRankAndTheReasonEverywhere) {
     EXPECT_THAT(message, HasSubstr("rank 1 has given up: the disk is full"));
   }
   kolo::shutdown();
+}
+
+/// A folder of files, as simple as it can be.
+class FolderStore final : public kolo::KeyValueStore {
+ public:
+  explicit FolderStore(std::filesystem::path folder) : folder_(std::move(folder)) {}
+
+  void set(const std::string& key, const std::string& value) override {
+    const auto path = path_of(key);
+    const auto unfinished = path.string() + ".part";
+    std::ofstream(unfinished, std::ios::binary) << value;
+    std::filesystem::rename(unfinished, path);
+  }
+  std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
+    const auto end = std::chrono::steady_clock::now() + timeout;
+    while (!std::filesystem::exists(path_of(key))) {
+      if (std::chrono::steady_clock::now() > end) throw std::runtime_error("timeout");
+      std::this_thread::yield();
+    }
+    std::ifstream file(path_of(key), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+ private:
+  std::filesystem::path path_of(std::string key) const {
+    std::replace(key.begin(), key.end(), '/', '.');
+    return folder_ / key;
+  }
+  const std::filesystem::path folder_;
+};
+
+// Alone, as its ranks are processes that are forked before init().
+TEST(ApiRetry, RanksWhoseStartsFailedAtDifferentPointsMeet) {
+  const std::filesystem::path folder =
+      testing::TempDir() + "kolo_api_retry_" + std::to_string(getpid());
+  std::filesystem::create_directory(folder);
+  const auto rank = [&](int number) {
+    alarm(50);
+    const auto store = std::make_shared<FolderStore>(folder);
+    const auto start = [&](int seconds) {
+      return message_of([&] {
+        kolo::init(
+            {.rank = number, .size = 2, .store = store, .timeout = std::chrono::seconds(seconds)});
+      });
+    };
+    if (number == 0) {
+      EXPECT_THAT(start(0), HasSubstr("expected at least 1")) << "before it meets anybody";
+      store->get("rank 1 has failed", std::chrono::seconds(30));
+    } else {
+      EXPECT_THAT(start(1), HasSubstr("did not reach")) << "as nobody is there";
+      store->set("rank 1 has failed", "");
+    }
+    EXPECT_EQ(start(10), "(no error)");
+    EXPECT_EQ(sum_of_ones(), 2);
+    kolo::barrier();
+    kolo::shutdown();
+    return testing::Test::HasFailure() ? 1 : 0;
+  };
+  const pid_t other = fork();
+  if (other == 0) std::exit(rank(1));
+  EXPECT_EQ(rank(0), 0);
+  int status = 0;
+  EXPECT_EQ(waitpid(other, &status, 0), other);
+  EXPECT_EQ(status, 0);
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -140,6 +140,9 @@ bool finalized() {
 int run(bool users) {
   if (users) MPI_Init(nullptr, nullptr);
   if (mpi_is_running() != users) return std::puts("MPI is in the wrong state"), 1;
+  // MPI that was initialised for a meeting that failed is the next one's to finalise.
+  const MPI_Comm null = MPI_COMM_NULL;
+  if (make_mpi_bootstrap(&null, soon_enough()).ok()) return std::puts("met nobody"), 1;
   auto bootstrap = make_mpi_bootstrap(nullptr, soon_enough());
   if (!bootstrap.ok()) return std::puts(bootstrap.error().message.c_str()), 1;
   const int failed = RUN_ALL_TESTS();
