@@ -20,6 +20,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -36,7 +37,7 @@ struct Global {
   bool last_start_failed = false;
   /// Ranks may be gone, and a later start does not bring them back.
   bool a_job_failed = false;
-  /// In a child that was forked from an initialised process: whose. Else no process.
+  /// In a child that was forked after a call of init(): whose. Else no process.
   std::atomic<pid_t> forked_from = 0;
 };
 
@@ -45,13 +46,13 @@ Global& global() {
   return instance;
 }
 
-// A forked child has its parent's runtime without the threads that drive it, on connections that
-// are the parent's. It must neither use it nor say goodbye, so the child leaves it where it is.
+// A forked child has its parent's runtime without the threads that drive it, and ways in whose
+// connections are the parent's; what another thread was changing meanwhile, it never finishes here,
+// nor does it unlock the mutex. The child must neither use any of it nor say goodbye, so it leaves
+// all where it is, without a destructor, and begins with nothing.
 void on_fork_in_child() {
-  Global& g = global();
-  if (!g.runtime) return;
-  g.forked_from = getppid();
-  static_cast<void>(new std::shared_ptr<Runtime>(std::move(g.runtime)));
+  const pid_t parent = getppid();
+  std::construct_at(&global())->forked_from = parent;
 }
 
 void refuse_in_child(const Global& g, std::string_view call) {

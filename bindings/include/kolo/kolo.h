@@ -75,7 +75,8 @@ struct InitOptions {
 /// that failed. Over TCP and in a file they meet however often each has tried. Over PMIx, PMI and
 /// InitOptions::store the n-th call of each rank, whatever became of those before, meets the n-th
 /// of the others: all must call it equally often. Over MPI and PMI, ranks whose deadline has passed
-/// do not meet again.
+/// do not meet again. A child that is forked after a call of init() has no part in the job:
+/// kUnsupported.
 KOLO_API void init(int argc, char** argv, const InitOptions& options = {});
 KOLO_API void init(const InitOptions& options = {});
 

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <memory>
 #include <stdexcept>
@@ -34,11 +35,14 @@ double sum_of_ones() {
 }
 
 /// Runs `body` in a forked child and returns its exit status. The child leaves by exit(), so that
-/// what the process has registered for its end runs there, too.
+/// what the process has registered for its end runs there, too; it is ended if it hangs.
 template <class Body>
 int in_child(Body&& body) {
   const pid_t child = fork();
-  if (child == 0) std::exit(body());
+  if (child == 0) {
+    alarm(20);
+    std::exit(body());
+  }
   int status = 0;
   EXPECT_EQ(waitpid(child, &status, 0), child);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
@@ -65,10 +69,9 @@ TEST(Api, StartsAgainAfterShutdown) {
   }
 }
 
-TEST(Api, AForkedChildIsToldAndHarmsNobody) {
-  kolo::init();
-  EXPECT_EQ(sum_of_ones(), kolo::size());
-  const int told = in_child([] {
+/// 7 if a child that is forked now is told that it has no part in the job, and ends.
+int told_in_child() {
+  return in_child([] {
     const std::string message = message_of([] { static_cast<void>(sum_of_ones()); });
     const bool right =
         message.find("forked after kolo::init()") != std::string::npos &&
@@ -77,10 +80,58 @@ TEST(Api, AForkedChildIsToldAndHarmsNobody) {
     kolo::shutdown();
     return right ? 7 : 1;
   });
-  EXPECT_EQ(told, 7);
+}
+
+TEST(Api, AForkedChildIsToldAndHarmsNobody) {
+  kolo::init();
+  EXPECT_EQ(sum_of_ones(), kolo::size());
+  EXPECT_EQ(told_in_child(), 7);
   EXPECT_EQ(sum_of_ones(), kolo::size()) << "the parent goes on, and so do its peers";
   kolo::barrier();
   kolo::shutdown();
+}
+
+TEST(Api, AChildForkedAfterTheEndLeavesTheWaysInAlone) {
+  kolo::init();
+  EXPECT_EQ(sum_of_ones(), kolo::size());
+  kolo::barrier();
+  kolo::shutdown();
+  EXPECT_EQ(told_in_child(), 7);
+  kolo::init();
+  EXPECT_EQ(sum_of_ones(), kolo::size()) << "all ranks meet once more";
+  kolo::barrier();
+  kolo::shutdown();
+}
+
+/// Keeps the thread that is in init() there until it is let go.
+class HoldingStore final : public kolo::KeyValueStore {
+ public:
+  void set(const std::string&, const std::string&) override {}
+  std::string get(const std::string&, std::chrono::milliseconds) override {
+    entered_.set_value();
+    let_go_.get_future().wait();
+    throw std::runtime_error("let go");
+  }
+  void wait_for_init() { entered_.get_future().wait(); }
+  void let_go() { let_go_.set_value(); }
+
+ private:
+  std::promise<void> entered_;
+  std::promise<void> let_go_;
+};
+
+TEST(Api, AChildForkedDuringInitDoesNotHang) {
+  const auto store = std::make_shared<HoldingStore>();
+  std::thread starts([&] {
+    const std::string message =
+        message_of([&] { kolo::init({.rank = 0, .size = 2, .store = store}); });
+    EXPECT_THAT(message, HasSubstr("let go"));
+  });
+  store->wait_for_init();
+  EXPECT_EQ(told_in_child(), 7);
+  store->let_go();
+  starts.join();
+  EXPECT_EQ(told_in_child(), 7) << "after an init that failed";
 }
 
 // Under a launcher that wants to be told of the end, the exit status says whether it was.
