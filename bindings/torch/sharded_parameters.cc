@@ -153,8 +153,9 @@ void ShardedParameters::synchronize() {
     for (std::size_t i = 0; i < state.pieces[b].size(); ++i) {
       const ShardPiece& piece = state.pieces[b][i];
       const bool any = has_gradient[static_cast<std::int64_t>(piece.parameter)].item<bool>();
+      // No view: torch::optim::Optimizer::zero_grad() refuses those.
       state.piece_tensors[b][i].mutable_grad() =
-          any ? mine.narrow(0, piece.at, piece.size) : torch::Tensor();
+          any ? mine.narrow(0, piece.at, piece.size).detach() : torch::Tensor();
     }
   };
   if (options.gradients_are_reduced) {
@@ -166,13 +167,15 @@ void ShardedParameters::synchronize() {
   for (std::int64_t i = 0; i < count; ++i) {
     state.present[static_cast<std::size_t>(i)] = has_gradient[i].item<bool>();
   }
+  state.remember_gradients();
   state.skip = false;
 }
 
 void ShardedParameters::skip_next() { state_->skip = true; }
 
 void ShardedParameters::before_step() {
-  if (!std::exchange(state_->skip, false)) synchronize();
+  if (!state_->may_skip()) synchronize();
+  state_->skip = false;
   const torch::NoGradGuard no_grad;
   for (std::size_t b = 0; b < state_->buckets.size(); ++b) {
     for (std::size_t i = 0; i < state_->pieces[b].size(); ++i) {
@@ -227,7 +230,7 @@ void ShardedParameters::zero_grad(bool set_to_none) {
 }
 
 double ShardedParameters::clip_grad_norm(double max_norm, double norm_type) {
-  if (!state_->skip) synchronize();
+  if (!state_->may_skip()) synchronize();
   const torch::NoGradGuard no_grad;
   const bool largest = std::isinf(norm_type);
   // A bucket is on one device, and its sum is read at once: reading waits for the device.

@@ -6,10 +6,21 @@
 
 #include <kolo/torch/sharded_parameters.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace kolo {
+
+/// Tells a gradient that synchronize() took from a later one; keeps none of its memory.
+struct TakenGradient {
+  using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  Weak tensor;
+  /// Backward may add to the same tensor. Absent where pieces share its memory: they have what was
+  /// added, and what changes them counts, too.
+  std::optional<std::int64_t> version;
+};
 
 struct ShardedParameters::State {
   ShardedOptimizerOptions options;
@@ -22,7 +33,8 @@ struct ShardedParameters::State {
   std::vector<std::vector<torch::Tensor>> piece_tensors;  ///< the optimizer's, in the same order
   Groups groups;                                          ///< of these
   std::vector<bool> present;  ///< a rank had a gradient of the parameter at the last synchronize()
-  bool skip = false;          ///< the next step does not synchronize
+  std::vector<TakenGradient> taken;  ///< at the last synchronize(), by parameter
+  bool skip = false;                 ///< the next step does not synchronize, if `taken` still are
 
   /// Deals the parameters from `first` on into buckets: those of a list into ones of their own.
   void add_buckets(std::size_t first, const std::vector<std::vector<std::size_t>>& together);
@@ -30,6 +42,11 @@ struct ShardedParameters::State {
   void cut(std::size_t first_bucket, std::size_t group_count);
   /// The pieces' gradients are parts of this rank's own.
   void take_own_gradients(std::size_t bucket);
+  void remember_gradients();
+  /// A gradient here is not the one that was taken. One that was cleared does not count.
+  bool has_new_gradients() const;
+  /// `skip`, unless a rank has new gradients. Collective if `skip`.
+  bool may_skip() const;
   /// Bytes of every rank of the set, by rank in it, at `root`, a rank of the world; none elsewhere.
   std::vector<std::string> gather_bytes(const std::string& bytes, int root) const;
 };

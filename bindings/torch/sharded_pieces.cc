@@ -1,6 +1,8 @@
 // Buckets of parameters, and this rank's pieces of them. The training loop's thread.
 #include "bindings/torch/sharded_parameters_state.h"
 
+#include <kolo/torch/functions.h>
+
 #include <limits>
 #include <map>
 #include <string>
@@ -69,10 +71,43 @@ void ShardedParameters::State::take_own_gradients(std::size_t b) {
       if (gradient.strides() != tensor.strides()) {
         gradient = torch::empty_like(tensor).copy_(gradient);
       }
-      gradient = memory_of(gradient).narrow(0, piece.begin, piece.size);
+      gradient = memory_of(gradient).narrow(0, piece.begin, piece.size).detach();
     }
     piece_tensors[b][i].mutable_grad() = gradient;
   }
+}
+
+void ShardedParameters::State::remember_gradients() {
+  taken.clear();
+  for (const ShardedParameter& parameter : parameters) {
+    const torch::Tensor& gradient = parameter.tensor.grad();
+    taken.push_back({TakenGradient::Weak(gradient.getIntrusivePtr()), {}});
+    if (!gradient.defined() || gradient.is_inference()) continue;  // without a version
+    const bool shared =
+        options.gradients_are_reduced && gradient.strides() == parameter.tensor.strides();
+    if (!shared) taken.back().version = gradient._version();
+  }
+}
+
+bool ShardedParameters::State::has_new_gradients() const {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const torch::Tensor& gradient = parameters[i].tensor.grad();
+    if (!gradient.defined()) continue;
+    if (i >= taken.size()) return true;
+    const TakenGradient& old = taken[i];
+    if (gradient.unsafeGetTensorImpl() != old.tensor._unsafe_get_target()) return true;
+    if (old.version && gradient._version() != *old.version) return true;
+  }
+  return false;
+}
+
+bool ShardedParameters::State::may_skip() const {
+  if (!skip) return false;
+  const torch::Tensor any_new = torch::tensor({has_new_gradients() ? 1 : 0}, torch::kUInt8);
+  // Backward may have left a rank without any.
+  allreduce_(any_new,
+             {.op = ReduceOp::kMax, .name = prefix + "new", .process_set = options.process_set});
+  return !any_new.item<bool>();
 }
 
 }  // namespace kolo

@@ -6,6 +6,9 @@
 
 #include <cmath>
 #include <filesystem>
+#include <functional>
+#include <limits>
+#include <optional>
 #include <sstream>
 
 namespace {
@@ -167,6 +170,98 @@ TEST(ShardedOptimizer, ClipsTheNormOfAllPieces) {
   }
 }
 
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// Adds one infinite element on one rank; its piece is one rank's.
+torch::Tensor overflow_of(Network& network) {
+  return loss_of(network, 1) + network->second->bias[0] * (kolo::rank() == 0 ? kInfinity : 0);
+}
+
+/// The norm and the step of `second`'s bias alone by the unsharded optimizer, with these gradients.
+double reference_step(Network& network, const std::function<torch::Tensor(Network&)>& loss) {
+  kolo::DistributedOptimizer optimizer(torch::optim::SGD(network->parameters(), 0.1),
+                                       network->named_parameters());
+  if (const auto value = loss(network); value.defined()) value.backward();
+  const double norm = optimizer.clip_grad_norm(0.01);
+  optimizer.step();
+  return norm;
+}
+
+void expect_close(const torch::nn::Module& one, const torch::nn::Module& other) {
+  for (const auto& item : one.named_parameters()) {
+    EXPECT_TRUE(torch::allclose(item.value(), other.named_parameters()[item.key()], 1e-5, 1e-7))
+        << item.key();
+  }
+}
+
+TEST(ShardedOptimizer, AStepThatWasLeftOutIsForgotten) {
+  const auto by_all = [](Network& network) { return loss_of(network, 1); };
+  const auto by_rank_0 = [](Network& network) {
+    return kolo::rank() == 0 ? loss_of(network, 1) : torch::Tensor();
+  };
+  using Clear = std::function<void(Network&, torch::optim::Optimizer&)>;
+  const std::vector<Clear> ways_to_clear = {
+      [](Network& network, auto&) { network->zero_grad(); },
+      [](Network& network, auto&) {  // backward adds to the same tensors
+        for (auto& parameter : network->parameters()) {
+          if (parameter.grad().defined()) parameter.mutable_grad().zero_();
+        }
+      },
+      [](Network& network, auto& optimizer) {
+        for (auto& parameter : network->parameters()) parameter.mutable_grad().reset();
+        optimizer.zero_grad();  // of the pieces alone
+      }};
+  for (const auto& loss : {std::function<torch::Tensor(Network&)>(by_all), {by_rank_0}}) {
+    Network plain;
+    const double norm = reference_step(plain, loss);
+    for (const auto& clear : ways_to_clear) {
+      for (const bool clips : {true, false}) {
+        Network network;
+        kolo::ShardedOptimizer optimizer(torch::optim::SGD(network->parameters(), 0.1),
+                                         network->named_parameters());
+        overflow_of(network).backward();
+        EXPECT_FALSE(std::isfinite(optimizer.clip_grad_norm(0.01)));
+        clear(network, optimizer);
+        if (const auto value = loss(network); value.defined()) value.backward();
+        if (clips) {
+          EXPECT_NEAR(optimizer.clip_grad_norm(0.01), norm, 1e-4 * norm);
+          optimizer.step();
+          expect_close(*network, *plain);
+        } else {
+          optimizer.step();
+          EXPECT_TRUE(network->second->bias.isfinite().all().item<bool>());
+        }
+      }
+    }
+  }
+}
+
+TEST(ShardedOptimizer, GradientsThatAreClippedStayUntilTheStep) {
+  for (const bool reduced : {false, true}) {
+    Network plain, network;
+    std::optional<kolo::DistributedDataParallel<Network>> ddp;
+    if (reduced) ddp.emplace(network, kolo::DdpOptions{.find_unused_parameters = true});
+    const double norm = reference_step(plain, [](Network& of) { return loss_of(of, 3); });
+    kolo::ShardedOptimizer optimizer(torch::optim::SGD(network->parameters(), 0.1),
+                                     network->named_parameters(),
+                                     {.gradients_are_reduced = reduced});
+    torch::manual_seed(static_cast<std::uint64_t>(3000 + kolo::rank()));
+    const auto images = torch::randn({4, 3, 4, 4});
+    const auto output = ddp ? ddp->forward(images, false) : network->forward(images, false);
+    output.square().mean().backward();
+    // One that does not lie as its parameter does; the pieces have a copy.
+    auto& gradient = network->conv->weight.mutable_grad();
+    gradient = gradient.contiguous();
+    kolo::GradScaler scaler({.init_scale = 0.5});
+    scaler.unscale_(optimizer);  // doubles them
+    EXPECT_NEAR(optimizer.clip_grad_norm(1e9), 2 * norm, 1e-4 * norm);
+    EXPECT_NEAR(optimizer.clip_grad_norm(0.01), 2 * norm, 1e-4 * norm);
+    network->zero_grad();  // the pieces have them
+    optimizer.step();
+    expect_close(*network, *plain);
+  }
+}
+
 TEST(ShardedOptimizer, ClipsFloat64) {
   torch::nn::Linear layer(3, 2);
   layer->to(torch::kFloat64);
@@ -239,7 +334,7 @@ TEST(ShardedOptimizer, LeavesOutAStepThatOverflowsInOnePiece) {
   EXPECT_TRUE(step(1));
   const torch::Tensor before = network->first->weight.detach().clone();
   // One element on one rank; its piece is one rank's.
-  EXPECT_FALSE(step(kolo::rank() == 0 ? std::numeric_limits<double>::infinity() : 0));
+  EXPECT_FALSE(step(kolo::rank() == 0 ? kInfinity : 0));
   EXPECT_TRUE(torch::equal(network->first->weight, before));
   EXPECT_EQ(scaler.scale_now(), 2);
   EXPECT_TRUE(step(1));

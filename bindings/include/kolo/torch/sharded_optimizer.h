@@ -105,13 +105,14 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
 
   /// Reduces the gradients into the pieces', to look at them or change them before step().
   void synchronize() override { shards_->synchronize(); }
-  /// After synchronize(): the next step() does not do it again.
+  /// After synchronize(): the next step() does not do it again, unless a rank has other gradients
+  /// by then. Those of a step that was left out do not stay for the next.
   void skip_synchronize() override { shards_->skip_next(); }
   /// Each has its pieces'.
   bool same_gradients_on_every_rank() const override { return false; }
-  /// synchronize(), unless skip_synchronize() was called, then scales the reduced gradients so that
-  /// their norm over all parameters is at most `max_norm`; the next step() does not synchronize
-  /// again. Returns the norm before, the same on every rank.
+  /// synchronize(), unless skip_synchronize() was called for these gradients, then scales the
+  /// reduced gradients so that their norm over all parameters is at most `max_norm`; the next
+  /// step() does not synchronize again. Returns the norm before, the same on every rank.
   double clip_grad_norm(double max_norm, double norm_type = 2.0) {
     return shards_->clip_grad_norm(max_norm, norm_type);
   }
