@@ -24,6 +24,7 @@ struct RankSampler::State {
   std::vector<std::size_t> ends;         ///< of the batches that next() gave, in `indices`
   std::optional<std::size_t> received;   ///< as set_received()
   std::optional<std::size_t> resume_at;  ///< the start of the next pass
+  bool chosen = true;                    ///< as epoch_is_chosen()
 
   std::size_t total_size() const {
     if (const std::size_t batch = options.global_batch; batch > 0) {
@@ -41,6 +42,12 @@ struct RankSampler::State {
     if (options.global_batch == 0) return share_of(total);
     return total / options.global_batch * share_of(options.global_batch) +
            share_of(total % options.global_batch);
+  }
+
+  /// Of `count` elements of this share.
+  std::size_t batches_of(std::size_t count, std::size_t batch_size, bool drop_last) const {
+    if (options.global_batch > 0) batch_size = share_of(options.global_batch);
+    return (drop_last ? count : count + batch_size - 1) / batch_size;
   }
 
   std::vector<std::size_t> permutation() const {
@@ -128,9 +135,11 @@ RankSampler::RankSampler(std::size_t data_size, const RankSamplerOptions& option
 void RankSampler::set_epoch(std::size_t epoch) {
   if (epoch != state_->epoch) state_->resume_at.reset();
   state_->epoch = epoch;
+  state_->chosen = true;
 }
 
 std::size_t RankSampler::epoch() const { return state_->epoch; }
+bool RankSampler::epoch_is_chosen() const { return state_->chosen; }
 std::size_t RankSampler::total_size() const { return state_->total_size(); }
 std::size_t RankSampler::num_samples() const { return state_->num_samples(); }
 std::size_t RankSampler::batches_received() const { return state_->batches_received(); }
@@ -138,11 +147,11 @@ std::size_t RankSampler::position() const { return state_->position(); }
 std::size_t RankSampler::global_batch() const { return state_->options.global_batch; }
 
 std::size_t RankSampler::num_batches(std::size_t batch_size, bool drop_last) const {
-  const State& state = *state_;
-  const std::size_t count = state.num_samples();
-  const std::size_t global_batch = state.options.global_batch;
-  const std::size_t size = global_batch > 0 ? state.share_of(global_batch) : batch_size;
-  return (drop_last ? count : count + size - 1) / size;
+  return state_->batches_of(state_->num_samples(), batch_size, drop_last);
+}
+
+std::size_t RankSampler::num_batches_of_pass(std::size_t batch_size, bool drop_last) const {
+  return state_->batches_of(state_->indices.size() - state_->start, batch_size, drop_last);
 }
 
 void RankSampler::reset(std::optional<std::size_t> new_size) {
@@ -151,6 +160,7 @@ void RankSampler::reset(std::optional<std::size_t> new_size) {
     state_->resume_at.reset();
   }
   state_->deal(state_->resume_at.value_or(0));
+  state_->chosen = false;
 }
 
 std::optional<std::vector<std::size_t>> RankSampler::next(std::size_t batch_size) {
@@ -225,6 +235,7 @@ void RankSampler::load(torch::serialize::InputArchive& archive) {
   }
   state.deal(first);
   state.resume_at = first;
+  state.chosen = true;
 }
 
 }  // namespace kolo

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <sstream>
+
 namespace {
 
 /// Item i is the number i.
@@ -65,6 +68,127 @@ TEST(PreparedLoader, ARecipesPassGivesEachElementOnce) {
       EXPECT_EQ(pass_of(accelerator, loader), first);
     }
   }
+}
+
+using Batches = std::vector<std::vector<float>>;
+
+/// This rank's batches of a pass; checks that the last one alone is told to be it.
+template <class Loader>
+Batches batches_of(kolo::Accelerator& accelerator, Loader& loader,
+                   const std::function<void(std::size_t batches)>& at_batch = {}) {
+  Batches batches;
+  std::vector<bool> last;
+  for (auto& batch : loader) {
+    const torch::Tensor data = batch.data.flatten();
+    batches.emplace_back(data.template data_ptr<float>(),
+                         data.template data_ptr<float>() + data.numel());
+    last.push_back(accelerator.state().end_of_loader);
+    if (at_batch) at_batch(batches.size());
+  }
+  std::vector<bool> expected(batches.size(), false);
+  if (!expected.empty()) expected.back() = true;
+  EXPECT_EQ(last, expected);
+  return batches;
+}
+
+Batches from(const Batches& batches, std::ptrdiff_t first) {
+  return {batches.begin() + first, batches.end()};
+}
+
+template <class Loader>
+std::string saved(Loader& loader) {
+  std::ostringstream state;
+  torch::save(loader.sampler(), state);
+  return std::move(state).str();
+}
+
+template <class Loader>
+void load(Loader& loader, const std::string& bytes) {
+  std::istringstream state(bytes);
+  torch::load(loader.sampler(), state);
+}
+
+TEST(PreparedLoader, GoesOnWhereItsSamplerWasSaved) {
+  kolo::Accelerator accelerator;
+  const auto count = static_cast<std::size_t>(11 * kolo::size());
+  for (const std::size_t workers : {0U, 2U}) {
+    for (const bool drop_last : {false, true}) {
+      const auto make = [&] {
+        return accelerator.prepare(kolo::loader_recipe(
+            stacked(count), {.batch_size = 2, .workers = workers, .drop_last = drop_last}));
+      };
+      const std::size_t whole = drop_last ? 5 : 6;
+      auto loader = make();
+      std::vector<Batches> epochs;
+      std::string early, late, at_last;
+      epochs.push_back(batches_of(accelerator, loader));
+      epochs.push_back(batches_of(accelerator, loader, [&](std::size_t batches) {
+        if (batches == 2) early = saved(loader);
+        if (batches == whole - 1) late = saved(loader);
+        if (batches == whole) at_last = saved(loader);
+      }));
+      const std::string between = saved(loader);
+      epochs.push_back(batches_of(accelerator, loader));
+      epochs.push_back(batches_of(accelerator, loader));
+
+      auto resumed = make();
+      load(resumed, early);
+      EXPECT_EQ(resumed.sampler().epoch(), 1U);
+      EXPECT_EQ(resumed.size(), whole);
+      EXPECT_EQ(batches_of(accelerator, resumed), from(epochs[1], 2));
+      EXPECT_EQ(batches_of(accelerator, resumed), epochs[2]) << "the next pass is whole";
+      load(resumed, late);  // in a loader that has made passes, too
+      EXPECT_EQ(batches_of(accelerator, resumed), from(epochs[1], -1 + static_cast<int>(whole)));
+      EXPECT_EQ(batches_of(accelerator, resumed), epochs[2]);
+      for (const std::string& ended : {at_last, between}) {
+        load(resumed, ended);
+        EXPECT_EQ(resumed.sampler().epoch(), 2U);
+        EXPECT_EQ(batches_of(accelerator, resumed), epochs[2]);
+        EXPECT_EQ(batches_of(accelerator, resumed), epochs[3]);
+      }
+    }
+  }
+}
+
+TEST(PreparedLoader, TheUserChoosesTheEpoch) {
+  kolo::Accelerator accelerator;
+  const auto make = [&] {
+    return accelerator.prepare(kolo::loader_recipe(
+        stacked(static_cast<std::size_t>(8 * kolo::size())), {.batch_size = 2}));
+  };
+  auto loader = make();
+  std::vector<Batches> epochs;
+  std::string state;
+  for (std::size_t epoch = 0; epoch < 4; ++epoch) {
+    loader.set_epoch(epoch);  // as it is without
+    epochs.push_back(batches_of(accelerator, loader, [&](std::size_t batches) {
+      if (epoch == 1 && batches == 3) state = saved(loader);
+    }));
+  }
+  load(loader, state);
+  loader.set_epoch(1);
+  EXPECT_EQ(batches_of(accelerator, loader), from(epochs[1], 3)) << "the epoch that was saved";
+  load(loader, state);
+  loader.set_epoch(3);
+  EXPECT_EQ(batches_of(accelerator, loader), epochs[3]) << "another one is whole";
+  loader.sampler().set_epoch(0);
+  EXPECT_EQ(batches_of(accelerator, loader), epochs[0]);
+  EXPECT_EQ(batches_of(accelerator, loader, [&](std::size_t) { loader.set_epoch(3); }), epochs[1])
+      << "for the next pass";
+  EXPECT_EQ(batches_of(accelerator, loader), epochs[3]);
+  // A pass that is left early, and the same one again or the next.
+  const auto leave = [&](std::size_t epoch) {
+    loader.set_epoch(epoch);
+    EXPECT_NE(loader.begin(), loader.end());
+  };
+  leave(2);
+  loader.set_epoch(2);
+  EXPECT_EQ(batches_of(accelerator, loader), epochs[2]);
+  leave(2);
+  EXPECT_EQ(batches_of(accelerator, loader), epochs[3]);
+  leave(2);
+  load(loader, state);
+  EXPECT_EQ(batches_of(accelerator, loader), from(epochs[1], 3));
 }
 
 TEST(PreparedLoader, TheLastBatchOfAPassEndsAccumulation) {

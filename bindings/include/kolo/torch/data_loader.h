@@ -67,6 +67,11 @@ class DataLoader {
     static_assert(kRankSampler, "only kolo's samplers know how many elements they give");
     return sampler_.num_batches(options_.batch_size, options_.drop_last);
   }
+  /// Batches of the pass under way, which may be the rest of one. Precondition: as size().
+  std::size_t pass_size() const {
+    static_assert(kRankSampler, "only kolo's samplers know how many elements they give");
+    return sampler_.num_batches_of_pass(options_.batch_size, options_.drop_last);
+  }
 
  private:
   friend Iterator;

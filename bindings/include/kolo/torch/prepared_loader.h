@@ -2,7 +2,8 @@
 // `for (auto& batch : loader)`. Two kinds, alike on all ranks:
 //
 // - of a loader_recipe(), a data set and options: dealt out by a DistributedSampler, so that a
-//   rank reads its own share alone. Each pass has the next epoch's permutation.
+//   rank reads its own share alone. Each pass has the next epoch's permutation, but for the first
+//   one after the sampler was loaded, which is the rest of the epoch that was saved.
 // - of a loader that exists: its batches are dealt out, the i-th to rank i mod size. Each rank
 //   reads them all, in rank 0's order where LibTorch's RandomSampler shuffles. Where the last ones
 //   do not go round, the other ranks get the pass's first batch again, so that all make as many
@@ -70,12 +71,12 @@ class RecipeSource {
                  .workers = recipe.options.workers,
                  .drop_last = recipe.options.drop_last}) {}
 
-  void set_epoch(std::size_t epoch) { epoch_ = epoch; }
+  void set_epoch(std::size_t epoch) { sampler_.set_epoch(epoch); }
   DistributedSampler& sampler() { return sampler_; }
   std::size_t size() const { return loader_.size(); }
 
   void start() {
-    sampler_.set_epoch(epoch_++);
+    choose_epoch();  // where the pass before was left early
     at_.reset();
     given_ = 0;
   }
@@ -85,21 +86,27 @@ class RecipeSource {
     } else {
       at_.emplace(loader_.begin());
     }
-    if (*at_ == std::default_sentinel) return std::nullopt;
-    ++given_;
+    const bool ended = *at_ == std::default_sentinel;
+    if (!ended) ++given_;
+    if (at_last()) choose_epoch();
+    if (ended) return std::nullopt;
     return **at_;
   }
-  bool at_last() const { return given_ == loader_.size(); }
+  bool at_last() const { return given_ == loader_.pass_size(); }
   std::int64_t repeated_rows() const {
     return static_cast<std::int64_t>(sampler_.last_batch_padding());
   }
 
  private:
+  /// The next one, unless the user has chosen.
+  void choose_epoch() {
+    if (!sampler_.epoch_is_chosen()) sampler_.set_epoch(sampler_.epoch() + 1);
+  }
+
   DistributedSampler sampler_;
   Loader loader_;
   std::optional<typename Loader::Iterator> at_;
-  std::size_t epoch_ = 0;
-  std::size_t given_ = 0;
+  std::size_t given_ = 0;  ///< batches of the pass
 };
 
 /// Batches of a loader that exists: one of LibTorch's, or any range of batches.
@@ -160,11 +167,21 @@ class PreparedLoader {
   }
   std::default_sentinel_t end() const { return {}; }
 
-  /// The next pass has this epoch's permutation, the one after it the next. Of a recipe.
+  /// The next pass has this epoch's permutation, the one after it the next. The sampler's
+  /// set_epoch() does the same. Of a recipe.
   void set_epoch(std::size_t epoch) { source_->set_epoch(epoch); }
-  /// Batches of a pass on each rank. Of a recipe.
+  /// Batches of a whole pass on each rank. Of a recipe.
   std::size_t size() const { return source_->size(); }
-  /// For a checkpoint. Of a recipe.
+  /// For a checkpoint: save it between batches or passes, load it on all ranks alike. The next pass
+  /// then goes on in its epoch after the batches that the loop had got, the one after it is the
+  /// next epoch; set_epoch() with another epoch starts that one instead. With a pass's last batch
+  /// the sampler is at the next epoch's start: nothing of the old one is left. A program that
+  /// resumes counts from its epoch():
+  ///
+  ///   for (std::size_t epoch = loader.sampler().epoch(); epoch < epochs; ++epoch)
+  ///     for (auto& batch : loader) …
+  ///
+  /// Of a recipe.
   DistributedSampler& sampler() { return source_->sampler(); }
 
  private:

@@ -36,12 +36,17 @@ class KOLO_API RankSampler : public torch::data::samplers::Sampler<> {
   /// calls at begin().
   void set_epoch(std::size_t epoch);
   std::size_t epoch() const;
+  /// Whether the epoch was chosen since the last reset(): by set_epoch(), load(), or as epoch 0 of
+  /// a new sampler. A loader that counts epochs itself goes on to the next one where it was not.
+  bool epoch_is_chosen() const;
   /// Elements of all shares together, padding included.
   std::size_t total_size() const;
   /// Elements of this rank's share of an epoch; of what was left of it, for an ElasticSampler.
   std::size_t num_samples() const;
   /// Batches of this rank's share of an epoch; a global batch overrules the size asked for.
   std::size_t num_batches(std::size_t batch_size, bool drop_last) const;
+  /// The same of the pass that reset() began, which may be the rest of an epoch.
+  std::size_t num_batches_of_pass(std::size_t batch_size, bool drop_last) const;
   /// As DistributedSamplerOptions::global_batch; 0 where there is none.
   std::size_t global_batch() const;
 
