@@ -318,20 +318,22 @@ void Cycle::shut_down() {
     Status status = tell_others(group, MessageKind::kGoodbye, goodbyes[i], Abort::kNoCulprit);
     if (told.ok()) told = std::move(status);
   }
-  if (told.ok()) told = transport_.flush(Abort(), Deadline::after(kLastWords));
+  Status flushed = transport_.flush(Abort(), Deadline::after(kLastWords));
+  if (told.ok()) told = std::move(flushed);
   if (!told.ok()) log_.debug("goodbye: {}", told.error().message);
   complete_all(error);
 }
 
 Status Cycle::tell_others(Group& group, MessageKind kind, const std::vector<std::string>& payloads,
                           int culprit) {
-  // Whoever has left cannot be connected to any more.
   Status first;
   const std::vector<int>& ranks = group.communicator.ranks();
   for (int i = 0; i < group.communicator.size(); ++i) {
     const int rank = ranks[static_cast<std::size_t>(i)];
-    const bool gone = groups_.world().departures.contains(rank);
-    if (i == group.communicator.rank() || rank == culprit || gone) continue;
+    if (i == group.communicator.rank() || rank == culprit) continue;
+    // Whoever has left cannot be connected to any more; it said so before, perhaps just now.
+    hear_last_words();
+    if (groups_.world().departures.contains(rank)) continue;
     Status status = group.control_plane.send(i, kind, payloads[static_cast<std::size_t>(i)]);
     if (first.ok()) first = std::move(status);
   }
