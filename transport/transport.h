@@ -51,6 +51,9 @@ struct LinkActivity {
 
 class Transport {
  public:
+  /// Bytes of a control message.
+  static constexpr std::size_t kLargestMessage = 16 << 20;
+
   virtual ~Transport() = default;
 
   /// "ucx", "loopback".
@@ -65,8 +68,8 @@ class Transport {
   virtual Status connect(int rank, std::vector<Peer> peers, TransportListener& listener,
                          const Abort& abort, Deadline deadline) = 0;
 
-  /// Sends a small control message (up to 1 MiB), which is copied before the call returns. Messages
-  /// to one peer arrive in order. Also to oneself. One to a peer that is gone goes nowhere, and is
+  /// Sends a control message, small as a rule, which is copied before the call returns. Messages to
+  /// one peer arrive in order. Also to oneself. One to a peer that is gone goes nowhere, and is
   /// no error: on_peer_failed() tells that, or the peer's own last message, perhaps still on its
   /// way.
   virtual Status post_message(int peer, std::span<const std::byte> message) = 0;

@@ -13,6 +13,11 @@ namespace {
 // How much longer than the coordinator another rank waits before it gives up on the coordinator.
 constexpr std::chrono::seconds kCoordinatorGrace{10};
 
+/// Beside it, a frame of the control plane.
+constexpr std::size_t kLongestResponse = Transport::kLargestMessage - 64;
+/// Splits of fewer than that are never that long.
+constexpr std::size_t kManyRanks = 1024;
+
 }  // namespace
 
 Controller::Controller(const Communicator& communicator, ControlPlane& control_plane,
@@ -177,6 +182,7 @@ Result<bool> Controller::decide() {
   SlotSet slots = ready_.take_complete();
   std::vector<Response> responses;
   for (Response& response : coordinator_.take_decisions()) {
+    fail_if_too_long(response);
     const bool plain = !response.error && response.contributors == communicator_.size();
     const auto slot = plain ? cache_.find(response) : std::nullopt;
     if (slot) {
@@ -204,6 +210,19 @@ Result<bool> Controller::decide() {
     first = end;
   }
   return true;
+}
+
+void Controller::fail_if_too_long(Response& response) const {
+  // Of an alltoall they are a number for every two ranks.
+  if (response.splits.size() < kManyRanks) return;
+  const std::size_t bytes = encoded_bytes(response);
+  if (bytes <= kLongestResponse) return;
+  response.error = KOLO_ERROR(
+      kUnsupported,
+      "tensor '{}'{}: the splits of {} ranks take {} bytes, and a message of the "
+      "negotiation holds {}; call it on process sets of fewer ranks",
+      response.name, communicator_.suffix(), communicator_.size(), bytes, kLongestResponse);
+  response.splits.clear();
 }
 
 void Controller::take_slots(const SlotSet& slots) {

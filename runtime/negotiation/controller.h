@@ -77,6 +77,8 @@ class Controller {
 
  private:
   bool is_coordinator() const { return communicator_.rank() == 0; }
+  /// Then it fails on all ranks, instead of failing the message that tells them.
+  void fail_if_too_long(Response& response) const;
   Status expire(Clock::time_point now);
   Status check_coordinator(Clock::time_point now, bool is_busy);
   Status send_ready(const SlotSet& slots, const std::vector<Request>& requests);

@@ -7,7 +7,7 @@
 namespace kolo {
 namespace {
 
-/// Of a list: well below what Transport::post_message() takes.
+/// Of a list, unless one item alone is longer: well below Transport::kLargestMessage.
 constexpr std::size_t kMostBytes = 512 << 10;
 
 void to_wire(const Signature& signature, wire::Signature& out) {
@@ -101,6 +101,12 @@ std::string encode_first(std::span<const Request>& list) {
 
 std::string encode_first(std::span<const Response>& list) {
   return encode_first_as<wire::ResponseList>(list);
+}
+
+std::size_t encoded_bytes(const Response& response) {
+  wire::ResponseList list;
+  add_to_wire(response, list);
+  return list.ByteSizeLong();
 }
 
 Result<std::vector<Request>> decode_requests(std::span<const std::byte> bytes) {

@@ -44,6 +44,8 @@ struct Response {
 /// rest.
 std::string encode_first(std::span<const Request>& list);
 std::string encode_first(std::span<const Response>& list);
+/// What it adds to a list.
+std::size_t encoded_bytes(const Response& response);
 /// kInternal on bytes that are no such list.
 Result<std::vector<Request>> decode_requests(std::span<const std::byte> bytes);
 Result<std::vector<Response>> decode_responses(std::span<const std::byte> bytes);

@@ -10,11 +10,6 @@
 #include <utility>
 
 namespace kolo {
-namespace {
-
-constexpr std::size_t kLargestMessage = 1024 * 1024;
-
-}  // namespace
 
 LoopbackTransport::LoopbackTransport(LoopbackHub& hub, int rank) : hub_(hub), rank_(rank) {
   KOLO_CHECK(rank >= 0 && rank < hub.size());

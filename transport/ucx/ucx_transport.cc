@@ -16,7 +16,6 @@
 namespace kolo {
 namespace {
 
-constexpr std::size_t kLargestMessage = 1024 * 1024;
 // Bounds one progress(), so that a peer that floods this rank does not starve its own work.
 constexpr int kMostProgressAtOnce = 32;
 // Eager for every size: with 2 ranks on 2 cores that exchange 64 MiB, 4 chunks in flight, over

@@ -1,11 +1,15 @@
-// What a rank makes of a coordinator that keeps silent. What else the controller does is tested
-// through whole runtimes.
+// What a rank makes of a coordinator that keeps silent, and what the coordinator makes of splits
+// that no message holds. What else the controller does is tested through whole runtimes.
 #include "runtime/negotiation/controller.h"
 
 #include "tests/support/manual_transport.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
 
 namespace kolo::test {
 namespace {
@@ -93,6 +97,60 @@ TEST_F(SilentCoordinator, OwesAJoinNothing) {
   submit("fc1.weight");
   EXPECT_TRUE(look(100 * kTimeout + 10s).ok());
   EXPECT_FALSE(look(101 * kTimeout + kMore).ok());
+}
+
+/// Notes the longest control message.
+class MeasuringTransport final : public ManualTransport {
+ public:
+  std::size_t longest = 0;
+  Status post_message(int, std::span<const std::byte> message) override {
+    longest = std::max(longest, message.size());
+    return {};
+  }
+};
+
+TEST(CoordinatorOfManyRanks, FailsSplitsThatNoMessageHoldsAndNothingElse) {
+  constexpr int kRanks = 1500;
+  const Config config;
+  const Log log("off");
+  MeasuringTransport transport;
+  const Communicator communicator(0, World(0, std::vector<RankInfo>(kRanks)));
+  ControlPlane control_plane(transport, communicator);
+  Controller controller(communicator, control_plane, config, log);
+  const auto now = Controller::Clock::now();
+  const auto announce = [&](const std::string& name, std::int64_t rows) {
+    Request request{.name = name, .signature = {.kind = OperationKind::kAlltoall, .shape = {}}};
+    request.splits.assign(kRanks, rows);
+    auto entry = std::make_unique<Entry>();
+    entry->name = request.name;
+    entry->signature = request.signature;
+    entry->splits = request.splits;
+    controller.add(std::move(entry));
+    ASSERT_TRUE(controller.announce(now, /*flush=*/true).ok());
+    std::span<const Request> rest(&request, 1);
+    const std::string bytes = encode_first(rest);
+    const Message message{MessageKind::kRequests, 0, std::as_bytes(std::span(bytes))};
+    for (int rank = 1; rank < kRanks; ++rank)
+      ASSERT_TRUE(controller.on_message(rank, message).ok());
+    ASSERT_TRUE(controller.decide().ok());
+  };
+  std::vector<Agreed> agreed;
+
+  announce("tokens", std::int64_t{1} << 56);  // 9 bytes each
+  ASSERT_TRUE(controller.take_agreed(agreed));
+  ASSERT_EQ(agreed.size(), 1U);
+  ASSERT_TRUE(agreed[0].response->error);
+  EXPECT_THAT(agreed[0].response->error->message,
+              testing::MatchesRegex("tensor 'tokens': the splits of 1500 ranks take 2.* bytes, and "
+                                    "a message of the negotiation holds 167.*process sets of fewer "
+                                    "ranks"));
+
+  announce("fewer", 100);
+  ASSERT_TRUE(controller.take_agreed(agreed));
+  ASSERT_EQ(agreed.size(), 1U);
+  EXPECT_FALSE(agreed[0].response->error);
+  EXPECT_GT(transport.longest, 2'000'000U);
+  EXPECT_LE(transport.longest, Transport::kLargestMessage);
 }
 
 }  // namespace
