@@ -100,7 +100,14 @@ Result<EntryPtr> Runtime::make_entry(Submission submission) {
       if (!reduction.ok()) entry->complaint = reduction.error().message;
     }
     if (Accelerator* const accelerator = devices_.accelerator(); accelerator != nullptr) {
-      KOLO_ASSIGN(entry->ready, accelerator->record(submission.stream->handle));
+      auto ready = accelerator->record(submission.stream->handle);
+      if (!ready.ok()) {
+        Error error = std::move(ready).error();
+        error.message = fmt::format("rank {}: {} '{}': {}", world().rank(),
+                                    to_string(entry->signature.kind), entry->name, error.message);
+        return error;
+      }
+      entry->ready = *std::move(ready);
     } else if (entry->complaint.empty()) {
       entry->complaint =
           fmt::format("the call gives a CUDA stream, but this rank has no CUDA device: {}",

@@ -33,7 +33,13 @@ class CudaAccelerator final : public Accelerator {
     return CudaStream::make(*this, events_);
   }
   Result<std::shared_ptr<DeviceEvent>> record(void* native_stream) override {
-    return record_event(events_, static_cast<cudaStream_t>(native_stream));
+    auto* const stream = static_cast<cudaStream_t>(native_stream);
+    if (is_capturing(stream))
+      return KOLO_ERROR(kUnsupported,
+                        "its CUDA stream on {} captures a graph, which what other ranks do cannot "
+                        "be a part of; call kolo before the capture or after it",
+                        context_->name());
+    return record_event(events_, stream);
   }
 
   Result<std::unique_ptr<DeviceMemory>> allocate(std::size_t bytes) override {
@@ -79,6 +85,15 @@ class CudaAccelerator final : public Accelerator {
   }
 
  private:
+  bool is_capturing(cudaStream_t stream) const {
+    const CudaScope scope(*context_);
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(stream, &status) == cudaSuccess)
+      return status != cudaStreamCaptureStatusNone;
+    static_cast<void>(cudaGetLastError());  // recording says what is wrong with it
+    return false;
+  }
+
   Status ask(cudaDeviceAttr attribute, int& value) const {
     KOLO_CUDA_TRY(*context_, cudaDeviceGetAttribute(&value, attribute, info().ordinal));
     return {};
