@@ -136,7 +136,8 @@ class GroupRegistry {
   /// The lowest place that no other set of any of these ranks has; kNoPlace if there is none. All
   /// ranks know all sets in the same order, so they find the same. A set that was removed has left
   /// its place: removing it was agreed on while no rank had anything under way there, nor would
-  /// begin anything; so nobody reads its boards any more. What devices still do keeps its slots.
+  /// begin anything; so nobody reads its boards any more. What devices still do keeps its slots of
+  /// their window.
   int free_place(const std::vector<int>& ranks) const;
 
   Transport& transport_;

@@ -198,6 +198,7 @@ class Operation {
   /// in the arena: the first's place.
   WindowPlaces places_of(const MemoryBinding& binding) const;
   void free_scratch();
+  void free_slot();
 
   const Communicator& communicator_;
   Arena& arena_;

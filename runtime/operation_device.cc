@@ -210,6 +210,7 @@ bool Operation::advance_phase() {
   } else if (phase_ == Phase::kRuns) {
     moved |= executor_.advance();
     if (executor_.done() && !executor_.failed()) {
+      free_slot();  // the next set of this place may start before the device is done
       if (staged_) device_status_ = stage_out();
       if (device_status_.ok()) device_status_ = enter_drain();
       return true;

@@ -115,6 +115,10 @@ void Operation::free_scratch() {
   leave_device();
   scratch_ = {};
   borrowed_.clear();
+  free_slot();
+}
+
+void Operation::free_slot() {
   if (slot_) window_.give_back_slot(place_, *slot_);
   slot_.reset();
 }

@@ -223,7 +223,8 @@ class Stream final : public DeviceStream {
   }
 
   Status copy(std::byte* destination, const std::byte* source, std::size_t bytes) override {
-    return give([=] {
+    return give([=, queue = queue_.get()] {
+      queue->device().await_writes_to(destination);
       std::memcpy(EmulatedAccelerator::behind(destination), EmulatedAccelerator::behind(source),
                   bytes);
     });

@@ -142,10 +142,15 @@ TEST(DeviceSet, IsNotStaged) {
       options);
 }
 
+class DevicePlaces : public testing::TestWithParam<Devices> {};
+INSTANTIATE_TEST_SUITE_P(Devices, DevicePlaces,
+                         testing::Values(Devices::kShared, Devices::kStaged));
+
 // Rank 1, whose device is rank 0's, unpacks last of all, which its device is kept from: when the
-// next set gets the place, the one before still has all of its slots.
-TEST(DeviceSet, TheNextOneInItsPlaceWaitsForTheDevice) {
-  auto options = with_devices(3, Devices::kShared);
+// next set gets the place, the one before still has all of its slots. Where devices are staged, it
+// has no slots of the host any more while results are copied from there.
+TEST_P(DevicePlaces, TheNextSetMeetsABusyDevice) {
+  auto options = with_devices(3, GetParam());
   // Lanes for all of it: whoever must use one twice waits for what was unpacked from it.
   options.variables["KOLO_DEVICE_MEMORY"] = "128M";
   run_local_world(
@@ -174,6 +179,9 @@ TEST(DeviceSet, TheNextOneInItsPlaceWaitsForTheDevice) {
         if (rank < 2) {
           sums.emplace_back(user, second, "next", kCount, rank);
           sums.back().start(runtime);
+          if (GetParam() == Devices::kStaged) {
+            EXPECT_TRUE(sums.back().work->wait().ok());
+          }
         }
         release.set_value();
         for (auto& sum : sums) sum.expect_sum_of(ranks);
