@@ -253,7 +253,8 @@ void Cycle::complete_all(const Error& error) {
   for (const auto& group : groups_.all())
     if (error.code != ErrorCode::kShutdown || !drain_nccl(*group)) group->nccl.abort(error);
   transport_.fail_all(error);
-  window_.users_memory().give_back(Deadline::after(kLastTouch));
+  window_.users_memory().give_back();
+  // This rank's device touches nothing any more when its operations have ended.
   std::vector<std::pair<Group*, EntryPtr>> ended;
   for (const auto& group : groups_.all()) {
     for (EntryPtr& entry : take_entries(*group, error)) {
@@ -262,6 +263,7 @@ void Cycle::complete_all(const Error& error) {
       ended.emplace_back(group.get(), std::move(entry));
     }
   }
+  window_.users_memory().await_others(Deadline::after(kLastTouch));
   // Whoever waits may end the process at once.
   trace_.timeline().flush();
   for (const auto& [group, entry] : ended) hand_back(*group, *entry, error, {});

@@ -55,7 +55,9 @@ Status Operation::start_on_device() {
     // the stream, which waits for what the user's has yet to write.
     WindowPlaces places = places_of(binding);
     places.scratch = *device_slot_;
-    binding.mapped = {places, device_windows_};
+    UsersMemory& users = window_.users_memory();
+    binding.mapped = {places, device_windows_, users.is_open() ? &users : nullptr,
+                      communicator_.ranks()};
     binding.scratch =
         device_windows_[static_cast<std::size_t>(communicator_.rank())].data() + *device_slot_;
   }
@@ -231,6 +233,7 @@ void Operation::leave_device() {
       static_cast<void>(drained);  // a device that has failed does nothing any more
     }
   }
+  executor_.leave_device();
   phase_ = Phase::kNone;
   staged_ = false;
   over_nccl_ = false;

@@ -141,6 +141,7 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/ordered_test.cc
   runtime/cycle/pair_exchange_test.cc
   runtime/cycle/paths_test.cc
+  runtime/cycle/device_abort_test.cc
   runtime/cycle/device_arena_test.cc
   runtime/cycle/device_end_test.cc
   runtime/cycle/device_hosts_test.cc

@@ -52,6 +52,10 @@ struct alignas(kCacheLine) Board {
   /// Of the world's board: its rank's users have their memory back, for nothing runs there any
   /// more.
   alignas(kCacheLine) std::atomic<bool> gave_back = false;
+  /// Of the world's board: how many times its rank's device was given what touches other ranks'
+  /// users' memory, and how many of these, the first ones, are all over (UsersMemory).
+  alignas(kCacheLine) std::atomic<std::uint64_t> device_touches = 0;
+  std::atomic<std::uint64_t> device_touches_over = 0;
   Slot slots[2];
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);

@@ -26,15 +26,37 @@ UsersMemory::Touch::Touch(const UsersMemory& memory) : touches_(memory.own_->tou
 
 UsersMemory::Touch::~Touch() { touches_.fetch_add(1, std::memory_order_release); }
 
-void UsersMemory::give_back(Deadline deadline) {
-  if (own_ == nullptr || own_->gave_back.exchange(true, std::memory_order_seq_cst)) return;
+UsersMemory::DeviceTouch::DeviceTouch(UsersMemory& memory)
+    : memory_(memory), number_(memory.own_->device_touches.load(std::memory_order_relaxed)) {
+  memory_.device_touches_.push_back(number_);
+  memory_.own_->device_touches.store(number_ + 1, std::memory_order_seq_cst);
+}
+
+UsersMemory::DeviceTouch::~DeviceTouch() {
+  auto& left = memory_.device_touches_;
+  std::erase(left, number_);
+  Board& own = *memory_.own_;
+  const auto all = own.device_touches.load(std::memory_order_relaxed);
+  own.device_touches_over.store(left.empty() ? all : left.front(), std::memory_order_release);
+}
+
+void UsersMemory::give_back() {
+  if (own_ != nullptr) own_->gave_back.store(true, std::memory_order_seq_cst);
+}
+
+// Whoever begins after what is seen here sees that he must not.
+void UsersMemory::await_others(Deadline deadline) const {
   for (const Board* const board : boards_) {
     if (board == nullptr || board == own_) continue;
     const std::uint64_t seen = board->touches.load(std::memory_order_seq_cst);
-    // Whoever begins later sees that he must not.
-    while (is_touching(seen) && board->touches.load(std::memory_order_acquire) == seen &&
-           !deadline.expired())
-      std::this_thread::yield();
+    const std::uint64_t of_device = board->device_touches.load(std::memory_order_seq_cst);
+    const auto is_over = [&] {
+      const bool of_host_is_over =
+          !is_touching(seen) || board->touches.load(std::memory_order_acquire) != seen;
+      return of_host_is_over &&
+             board->device_touches_over.load(std::memory_order_acquire) >= of_device;
+    };
+    while (!is_over() && !deadline.expired()) std::this_thread::yield();
   }
 }
 

@@ -21,6 +21,7 @@ Status DeviceStep::hand_in(const Schedule& schedule, const Step& step,
   const auto sources = schedule.sources(step);
   const auto destinations = schedule.destinations(step);
   if (sources.empty() || is_void(schedule, step, binding)) return {};
+  KOLO_TRY(may_touch(schedule, step, binding));
   const std::size_t element = size_of(binding.type);
   const std::uint64_t length = sources.front().length;
 
@@ -86,6 +87,22 @@ Status DeviceStep::hand_in(const Schedule& schedule, const Step& step,
       return copy_all(element, *binding.stream);
   }
   return binding.stream->combine(what, {sources_, destinations_, counts_});
+}
+
+Status DeviceStep::may_touch(const Schedule& schedule, const Step& step,
+                             const MemoryBinding& binding) {
+  if (binding.mapped.users == nullptr) return {};
+  const auto may_touch_all = [&](std::span<const Operand> operands, Role role) -> Status {
+    for (const Operand& operand : operands) {
+      if (!is_peers_users(binding, operand, role)) continue;
+      if (!touch_) touch_.emplace(*binding.mapped.users);
+      touches_unmarked_ = true;
+      KOLO_TRY(may_touch_users(binding, operand));
+    }
+    return {};
+  };
+  KOLO_TRY(may_touch_all(schedule.sources(step), Role::kSource));
+  return may_touch_all(schedule.destinations(step), Role::kDestination);
 }
 
 Status DeviceStep::copy_all(std::size_t element, DeviceStream& stream) const {

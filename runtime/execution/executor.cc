@@ -209,6 +209,7 @@ bool Executor::poll_device() {
     marks_.pop_front();
     released = true;
   }
+  if (released && marks_.empty()) on_device_.reach_mark();
   return released;
 }
 
@@ -225,6 +226,7 @@ void Executor::mark_device() {
   auto event = binding_.stream->record();
   if (!event.ok()) return fail(held_.back(), event.error());
   marks_.push_back({*std::move(event), std::exchange(unmarked_, 0)});
+  on_device_.mark();
 }
 
 void Executor::post_transfer(StepId id) {

@@ -36,6 +36,9 @@ class Executor final : public TransferListener {
   /// within Transport::progress().
   bool advance();
 
+  /// The device does nothing more of what it was given.
+  void leave_device() { on_device_.end(); }
+
   /// True when every step is done, or a step has failed and no transfer is under way any more.
   bool done() const { return remaining_ == 0 || (failed() && pending_transfers_ == 0); }
   bool failed() const { return !status_.ok(); }

@@ -52,6 +52,18 @@ bool is_void(const Schedule& schedule, const Step& step, const MemoryBinding& bi
   return (packs ? own.input : own.output) != WindowPlaces::kNowhere;
 }
 
+bool is_peers_users(const MemoryBinding& binding, const Operand& operand, Role role) {
+  return users_memory(binding, operand, role) != nullptr;
+}
+
+Status may_touch_users(const MemoryBinding& binding, const Operand& operand) {
+  const MappedMemory& mapped = binding.mapped;
+  const int rank = mapped.ranks[static_cast<std::size_t>(operand.rank)];
+  if (mapped.users->has_given_back(rank))
+    return KOLO_ERROR(kAborted, "rank {} has given up what it had under way", rank);
+  return {};
+}
+
 Error unbound(const Operand& operand, std::uint64_t skip) {
   return KOLO_ERROR(
       kInternal,
@@ -121,14 +133,11 @@ Status LocalStep::run(const Schedule& schedule, const Step& step, const MemoryBi
 
 Status LocalStep::may_touch(const MemoryBinding& binding,
                             std::optional<UsersMemory::Touch>& touch) const {
-  const MappedMemory& mapped = binding.mapped;
-  if (mapped.users == nullptr) return {};
+  if (binding.mapped.users == nullptr) return {};
   for (const Cursor& cursor : cursors_) {
-    if (users_memory(binding, cursor.operand, cursor.role) == nullptr) continue;
-    if (!touch) touch.emplace(*mapped.users);
-    const int rank = mapped.ranks[static_cast<std::size_t>(cursor.operand.rank)];
-    if (mapped.users->has_given_back(rank))
-      return KOLO_ERROR(kAborted, "rank {} has given up what it had under way", rank);
+    if (!is_peers_users(binding, cursor.operand, cursor.role)) continue;
+    if (!touch) touch.emplace(*binding.mapped.users);
+    KOLO_TRY(may_touch_users(binding, cursor.operand));
   }
   return {};
 }

@@ -24,6 +24,11 @@ bool is_void(const Schedule& schedule, const Step& step, const MemoryBinding& bi
 /// Whether operands in kInput are scaled first, and what the result is multiplied by.
 bool has_prescale(const Step& step, const MemoryBinding& binding);
 Scale postscale(const Step& step, const MemoryBinding& binding);
+/// Whether an operand is a peer's users' memory, and not the scratch that stands in for it.
+bool is_peers_users(const MemoryBinding& binding, const Operand& operand, Role role);
+/// Asked within a touch of them: kAborted if they have got their memory back. Precondition:
+/// is_peers_users(), and there is MappedMemory::users.
+Status may_touch_users(const MemoryBinding& binding, const Operand& operand);
 /// kInternal: element `skip` of the operand is bound to no memory.
 Error unbound(const Operand& operand, std::uint64_t skip);
 

@@ -79,8 +79,8 @@ struct WindowPlaces {
 struct MappedMemory {
   WindowPlaces own;
   std::span<const std::span<std::byte>> windows = {};  ///< by rank; outlives the operation
-  /// When peers' users' memory may be touched, of the host's; null: always.
-  const UsersMemory* users = nullptr;
+  /// When peers' users' memory may be touched; null: always.
+  UsersMemory* users = nullptr;
   std::span<const int> ranks = {};  ///< by rank: that of the world; outlives the operation
 };
 

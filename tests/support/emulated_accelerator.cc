@@ -379,7 +379,10 @@ void EmulatedDevice::await_writes_to(const std::byte* address) {
     for (const auto& [memory, future] : held_)
       if (address >= memory.data() && address < memory.data() + memory.size()) until = future;
   }
-  if (until.valid()) until.wait();
+  if (!until.valid()) return;
+  ++held_writes_;
+  held_writes_.notify_all();
+  until.wait();
 }
 
 EmulatedAccelerator::EmulatedAccelerator(std::shared_ptr<EmulatedDevice> device, int ordinal)

@@ -49,6 +49,8 @@ class EmulatedDevice {
 
   /// Streams wait with what they write to that memory of the device until the promise is kept.
   void hold_writes_to(std::span<std::byte> memory, std::shared_future<void> until);
+  /// How often a stream has come to such a write so far.
+  const std::atomic<int>& held_writes() const { return held_writes_; }
   /// What a network card writes to memory of the device is there once it was taken; any thread.
   void write_from_network(std::span<std::byte> destination, std::vector<std::byte> bytes);
   void take_network_writes();
@@ -64,6 +66,7 @@ class EmulatedDevice {
   std::mutex mutex_;
   std::vector<std::pair<std::span<std::byte>, std::shared_future<void>>> held_;
   std::vector<std::pair<std::span<std::byte>, std::vector<std::byte>>> from_network_;
+  std::atomic<int> held_writes_ = 0;
   std::atomic<bool> failed_ = false;
   std::atomic<bool> can_import_ = true;
   std::atomic<int> imports_ = 0;

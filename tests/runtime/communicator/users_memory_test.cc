@@ -40,7 +40,8 @@ TEST(UsersMemory, WhatIsGivenBackIsTouchedNoMore) {
       }
     });
     while (!begun) std::this_thread::yield();
-    ranks.memory[0].give_back(Deadline::never());
+    ranks.memory[0].give_back();
+    ranks.memory[0].await_others(Deadline::never());
     users.assign(users.size(), -1);
     other.join();
     for (const int value : users) ASSERT_EQ(value, -1) << "in round " << round;
@@ -49,7 +50,7 @@ TEST(UsersMemory, WhatIsGivenBackIsTouchedNoMore) {
 
 TEST(UsersMemory, WhoGivesBackTouchesOthersStill) {
   TwoRanks ranks;
-  ranks.memory[0].give_back(Deadline::never());
+  ranks.memory[0].give_back();
   const UsersMemory::Touch touch(ranks.memory[0]);
   EXPECT_FALSE(ranks.memory[0].has_given_back(1));
   EXPECT_TRUE(ranks.memory[1].has_given_back(0));
@@ -59,16 +60,40 @@ TEST(UsersMemory, AStoppedRankIsWaitedForUntilTheDeadline) {
   TwoRanks ranks;
   const UsersMemory::Touch touch(ranks.memory[1]);
   const auto before = Deadline::Clock::now();
-  ranks.memory[0].give_back(Deadline::after(milliseconds(30)));
+  ranks.memory[0].give_back();
+  ranks.memory[0].await_others(Deadline::after(milliseconds(30)));
   EXPECT_GE(Deadline::Clock::now() - before, milliseconds(30));
+}
+
+TEST(UsersMemory, OfADeviceThoseThatHadBegunAreWaitedFor) {
+  TwoRanks ranks;
+  UsersMemory& own = ranks.memory[0];
+  const auto are_over = [&] {
+    const auto deadline = Deadline::after(milliseconds(10));
+    own.await_others(deadline);
+    return !deadline.expired();
+  };
+  using Touch = UsersMemory::DeviceTouch;
+  own.give_back();
+  EXPECT_TRUE(are_over());
+  auto first = std::make_unique<Touch>(ranks.memory[1]);
+  auto second = std::make_unique<Touch>(ranks.memory[1]);
+  EXPECT_FALSE(are_over());
+  second.reset();
+  EXPECT_FALSE(are_over());
+  { const UsersMemory::Touch of_the_host(ranks.memory[1]); }
+  EXPECT_FALSE(are_over());
+  first.reset();
+  EXPECT_TRUE(are_over());
 }
 
 TEST(UsersMemory, WithoutWindowsThereIsNothingToGiveBack) {
   UsersMemory memory;
-  memory.give_back(Deadline::never());
+  memory.give_back();
+  memory.await_others(Deadline::never());
   TwoRanks ranks;
   ranks.memory[0].close();
-  ranks.memory[0].give_back(Deadline::never());
+  ranks.memory[0].give_back();
   EXPECT_FALSE(ranks.memory[1].has_given_back(0));
 }
 

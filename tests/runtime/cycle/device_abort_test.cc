@@ -1,0 +1,83 @@
+// A rank that gives up gets its memory of the device's arena back when no device of a peer writes
+// there any more, and two of them that give up at once do not wait for each other.
+#include "tests/support/device_world.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <span>
+#include <thread>
+
+namespace kolo::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr auto kType = DataType::kFloat32;
+constexpr std::size_t kCount = 50'000;
+constexpr int kRanks = 2;
+constexpr milliseconds kHeld{100};
+/// Less than ranks wait for a process that was stopped.
+constexpr milliseconds kAtOnce{900};
+
+/// From `first_held` on, ranks' devices are kept from writing results to the other's memory until
+/// rank 0 has given up.
+void give_up(int first_held) {
+  std::array<std::shared_ptr<std::byte>, kRanks> memory;
+  std::barrier<> barrier(kRanks);
+  std::promise<void> release;
+  const auto released = release.get_future().share();
+  std::atomic<bool> is_released = false;
+  auto options = with_devices(kRanks, Devices::kMapped);
+  options.variables["KOLO_LOG_LEVEL"] = "off";
+  run_local_world(
+      kRanks,
+      [&](int rank, Runtime& runtime) {
+        const auto self = static_cast<std::size_t>(rank);
+        DeviceUser user(runtime);
+        memory[self] = *runtime.allocate_on_device(kCount * size_of(kType));
+        std::byte* const own = memory[self].get();
+        user.fill(kType, own, kCount, [](std::size_t) { return 1; });
+        barrier.arrive_and_wait();
+        auto& device = dynamic_cast<EmulatedAccelerator&>(*runtime.accelerator()).device();
+        if (rank >= first_held)
+          device.hold_writes_to(std::span(memory[1 - self].get(), kCount * size_of(kType)),
+                                released);
+        const auto work = submit(
+            runtime, on_device(user, OperationKind::kAllreduce, "x", kType, own, own, {kCount}));
+        if (rank >= first_held) device.held_writes().wait(0);
+        barrier.arrive_and_wait();
+        const auto begin = Clock::now();
+        std::thread later;
+        if (rank == 0) {
+          later = std::thread([&] {
+            std::this_thread::sleep_for(kHeld);
+            is_released = true;
+            release.set_value();
+          });
+          runtime.abort("the test wants it");
+        }
+        EXPECT_FALSE(work->wait().ok());
+        EXPECT_TRUE(is_released) << "a device may write there still";
+        EXPECT_LT(Clock::now() - begin, kAtOnce);
+        user.fill(kType, own, kCount, [](std::size_t) { return -1; });
+        if (later.joinable()) later.join();
+        barrier.arrive_and_wait();
+        EXPECT_THAT(user.read(kType, own, kCount), testing::Each(-1.0));
+      },
+      options);
+}
+
+TEST(DeviceAbort, WhatAPeersDeviceWritesIsWaitedFor) { give_up(1); }
+
+TEST(DeviceAbort, RanksThatGiveUpAtOnceDoNotWaitForEachOther) { give_up(0); }
+
+}  // namespace
+}  // namespace kolo::test
