@@ -115,7 +115,7 @@ bool Cycle::announce() {
 
 bool Cycle::decide() {
   return for_each_group([&](Group& group) {
-    if (!group.planned.empty() || group.running.size() >= kBusyOperations) return false;
+    if (!group.planned.empty() || group.collectives_running() >= kBusyOperations) return false;
     auto decided = group.controller.decide();
     if (!decided.ok()) note(std::move(decided).error());
     return decided.ok() && *decided;

@@ -105,7 +105,7 @@ void Cycle::check_health(Group& group, Clock::time_point now, bool check_time) {
   check_slots(group, now);
   if (!check_time) return;
   group.point_to_point.expire(now);
-  note(group.controller.check_timeouts(now, !group.planned.empty() || !group.running.empty()));
+  note(group.controller.check_timeouts(now, group.is_communicating()));
   check_calls(group, now);
   for (const auto& operation : group.running) {
     if (operation->handed_out()) continue;

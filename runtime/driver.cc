@@ -194,11 +194,9 @@ bool Driver::drive(Work& work, Clock::time_point until) {
     }
   }
   if (begun != 0 && timeline_.on()) timeline_.record(WaitRecord{begun, trace_now()});
-  if (!cycle_.has_work()) {
-    hold->release_quietly();
-  } else if (block.has_cleared()) {
-    waker_.wake();
-  }
+  const bool is_over = work.done() && !cycle_.has_work();
+  if (is_over) hold->release_quietly();
+  if (!is_over && block.has_cleared()) waker_.wake();
   return true;
 }
 

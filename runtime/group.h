@@ -20,6 +20,7 @@
 
 #include <kolo/config.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -41,6 +42,19 @@ struct Group {
         const NcclSite& nccl, const Config& config, const Log& log);
 
   bool is_member() const { return communicator.rank() >= 0; }
+  /// Operations that run and hold new agreements up: messages do not.
+  std::size_t collectives_running() const {
+    const auto is_collective = [](const auto& operation) {
+      return operation->door() != Door::kPointToPoint;
+    };
+    return static_cast<std::size_t>(std::count_if(running.begin(), running.end(), is_collective));
+  }
+  /// One of them still moves data between ranks, which KOLO_OPERATION_TIMEOUT bounds.
+  bool is_communicating() const {
+    return std::any_of(running.begin(), running.end(), [](const auto& operation) {
+      return operation->door() != Door::kPointToPoint && !operation->handed_out();
+    });
+  }
   bool has_work() const { return !running.empty() || !planned.empty() || controller.has_pending(); }
   std::uint64_t next_sequence(Door door) {
     return next_sequences[static_cast<std::size_t>(door)]++;

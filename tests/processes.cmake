@@ -7,6 +7,7 @@ target_link_libraries(api_tests PRIVATE kolo::kolo GTest::gmock GTest::gtest_mai
 add_test(NAME api_alone COMMAND api_tests --gtest_filter=Api.*)
 add_test(NAME api_retry COMMAND api_tests --gtest_filter=ApiRetry.*)
 set_tests_properties(api_alone api_retry PROPERTIES TIMEOUT 60 LABELS ucx)
+set_tests_properties(api_retry PROPERTIES PROCESSORS 2)
 foreach(ranks 2 3)
   kolo_add_mpi_test(api_${ranks} PROGRAM api_tests NP ${ranks} ARGS --gtest_filter=Api.*)
 endforeach()

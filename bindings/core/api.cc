@@ -32,6 +32,7 @@ struct Global {
   std::shared_ptr<Runtime> runtime;
   /// Calls of start(), whatever became of them.
   int starts = 0;
+  std::shared_ptr<int> exchanges = std::make_shared<int>(0);  ///< MeetingParts::exchanges
   // The ways in that were used: each is finalised at exit, unless something has failed.
   std::vector<std::unique_ptr<Bootstrap>> bootstraps;
   bool last_start_failed = false;
@@ -151,6 +152,7 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   MeetingParts meeting{
       .secret = std::move(secret),
       .number = g.starts,
+      .exchanges = g.exchanges,
       .mpi_communicator = options.mpi_comm,
       .warn = [level](const std::string& line) { Log(level).warning("{}", line); }};
   if (options.store) meeting.store = adapt_store(options.store, options.group_name);

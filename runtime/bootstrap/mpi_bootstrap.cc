@@ -63,10 +63,15 @@ struct Gathering {
   std::string all;
 };
 
+/// MPI was initialised here, and no bootstrap that will finalise it is there now.
+bool owes_finalize = false;
+
 class MpiBootstrap final : public Bootstrap {
  public:
   MpiBootstrap(MPI_Comm communicator, bool owns_mpi, int rank, int size)
       : communicator_(communicator), owns_mpi_(owns_mpi), rank_(rank), size_(size) {}
+  /// Without finalize(), the next one does it.
+  ~MpiBootstrap() override { owes_finalize |= owns_mpi_; }
 
   std::string description() const override {
     std::string version = library_version();
@@ -117,7 +122,7 @@ class MpiBootstrap final : public Bootstrap {
     MPI_Finalized(&finalized);
     if (finalized != 0) return;
     MPI_Comm_free(&communicator_);
-    if (owns_mpi_) MPI_Finalize();
+    if (std::exchange(owns_mpi_, false)) MPI_Finalize();
   }
 
  private:
@@ -131,13 +136,10 @@ class MpiBootstrap final : public Bootstrap {
   }
 
   MPI_Comm communicator_;
-  const bool owns_mpi_;
+  bool owns_mpi_;
   const int rank_;
   const int size_;
 };
-
-/// MPI was initialised here, and no bootstrap that will finalise it has come of that yet.
-bool owes_finalize = false;
 
 /// MPI as it must be before it can be used here.
 Status ensure_running() {

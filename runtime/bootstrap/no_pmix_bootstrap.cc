@@ -6,7 +6,7 @@ namespace kolo {
 
 bool pmix_built() { return false; }
 
-Result<std::unique_ptr<Bootstrap>> make_pmix_bootstrap(int, Deadline) {
+Result<std::unique_ptr<Bootstrap>> make_pmix_bootstrap(std::shared_ptr<int>, Deadline) {
   return KOLO_ERROR(kUnsupported,
                     "this build of kolo has no PMIx; configure with -DKOLO_WITH_PMIX=ON (Debian: "
                     "libpmix-dev), or use another init method");

@@ -1,6 +1,7 @@
 #include "runtime/bootstrap/pmi_bootstrap.h"
 
 #include "runtime/base/check.h"
+#include "runtime/bootstrap/phase.h"
 #include "runtime/bootstrap/pmi_client.h"
 
 #include <dlfcn.h>
@@ -31,8 +32,8 @@ bool program_uses_mpi() {
 
 class PmiBootstrap final : public Bootstrap {
  public:
-  PmiBootstrap(std::unique_ptr<PmiClient> client, int number)
-      : client_(std::move(client)), number_(number) {}
+  PmiBootstrap(std::unique_ptr<PmiClient> client, std::shared_ptr<int> exchanges)
+      : client_(std::move(client)), exchanges_(std::move(exchanges)) {}
 
   std::string description() const override { return "pmi"; }
   int rank() const override { return client_->rank(); }
@@ -40,20 +41,15 @@ class PmiBootstrap final : public Bootstrap {
 
   Result<std::vector<std::string>> exchange(std::string_view phase, std::string blob,
                                             Deadline deadline) override {
-    ++step_;
-    KOLO_TRY(put(fmt::format("{}\n{}", phase, blob), deadline));
+    step_ = *exchanges_ + 1;
+    KOLO_TRY(put(with_phase(phase, blob), deadline));
     KOLO_TRY(barrier(phase, deadline));
+    *exchanges_ = step_;
     std::vector<std::string> blobs;
     for (int from = 0; from < size(); ++from) {
-      KOLO_ASSIGN(std::string got, get(from, deadline));
-      const std::string_view theirs = std::string_view(got).substr(0, got.find('\n'));
-      if (theirs != phase) {
-        return KOLO_ERROR(kMismatch,
-                          "rank {} is at phase '{}' of the bootstrap, but rank {} at '{}'; see "
-                          "whether all run the same version of kolo",
-                          rank(), phase, from, theirs);
-      }
-      blobs.push_back(got.substr(theirs.size() + 1));
+      KOLO_ASSIGN(const std::string got, get(from, deadline));
+      KOLO_ASSIGN(std::string theirs, without_phase(phase, got, rank(), from));
+      blobs.push_back(std::move(theirs));
     }
     return blobs;
   }
@@ -65,7 +61,7 @@ class PmiBootstrap final : public Bootstrap {
   void finalize_alone() override { finalize(); }
 
  private:
-  std::string name(int rank) const { return fmt::format("kolo.{}.{}.{}", number_, step_, rank); }
+  std::string name(int rank) const { return fmt::format("kolo.{}.{}", step_, rank); }
   std::string service(int rank) const { return fmt::format("{}.{}", client_->job(), name(rank)); }
 
   /// In pieces that fit: "<count>.<text>", then "<text>" alone.
@@ -129,16 +125,18 @@ class PmiBootstrap final : public Bootstrap {
   }
 
   const std::unique_ptr<PmiClient> client_;
-  const int number_;
+  const std::shared_ptr<int> exchanges_;
   int step_ = 0;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Bootstrap>> make_pmi_bootstrap(const Environment& environment, int number,
+Result<std::unique_ptr<Bootstrap>> make_pmi_bootstrap(const Environment& environment,
+                                                      std::shared_ptr<int> exchanges,
                                                       Deadline deadline) {
   KOLO_ASSIGN(auto client, PmiClient::connect(environment, deadline));
-  return std::unique_ptr<Bootstrap>(std::make_unique<PmiBootstrap>(std::move(client), number));
+  return std::unique_ptr<Bootstrap>(
+      std::make_unique<PmiBootstrap>(std::move(client), std::move(exchanges)));
 }
 
 }  // namespace kolo

@@ -10,10 +10,11 @@
 
 namespace kolo {
 
-/// Connects to the launcher, which tells rank and size. `number` is the meeting's, alike on all
-/// ranks. Errors as of PmiClient::connect(). An exchange that misses its deadline names the ranks
-/// that did not come; the launcher then waits for them for good, so the process cannot meet anew.
-Result<std::unique_ptr<Bootstrap>> make_pmi_bootstrap(const Environment& environment, int number,
+/// Connects to the launcher, which tells rank and size. `exchanges`: as MeetingParts::exchanges.
+/// Errors as of PmiClient::connect(). An exchange that misses its deadline names the ranks that did
+/// not come; the launcher then waits for them for good, so the process cannot meet anew.
+Result<std::unique_ptr<Bootstrap>> make_pmi_bootstrap(const Environment& environment,
+                                                      std::shared_ptr<int> exchanges,
                                                       Deadline deadline);
 
 }  // namespace kolo

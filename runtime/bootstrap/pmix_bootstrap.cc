@@ -2,6 +2,7 @@
 #include "runtime/bootstrap/pmix_bootstrap.h"
 
 #include "runtime/base/check.h"
+#include "runtime/bootstrap/phase.h"
 
 #include <pmix.h>
 
@@ -38,8 +39,8 @@ struct Infos {
 
 class PmixBootstrap final : public Bootstrap {
  public:
-  PmixBootstrap(const pmix_proc_t& self, int size, int number)
-      : self_(self), size_(size), number_(number) {}
+  PmixBootstrap(const pmix_proc_t& self, int size, std::shared_ptr<int> exchanges)
+      : self_(self), size_(size), exchanges_(std::move(exchanges)) {}
 
   std::string description() const override { return "pmix"; }
   int rank() const override { return static_cast<int>(self_.rank); }
@@ -47,18 +48,23 @@ class PmixBootstrap final : public Bootstrap {
 
   Result<std::vector<std::string>> exchange(std::string_view phase, std::string blob,
                                             Deadline deadline) override {
-    const std::string key = fmt::format("kolo.{}.{}", number_, phase);
+    // One that missed its deadline is not counted: with PMIx, the next may take its place.
+    const int step = *exchanges_ + 1;
+    const std::string key = fmt::format("kolo.{}", step);
+    std::string bytes = with_phase(phase, blob);
     pmix_value_t mine;
     PMIX_VALUE_CONSTRUCT(&mine);
     mine.type = PMIX_BYTE_OBJECT;
-    mine.data.bo = {blob.data(), blob.size()};
+    mine.data.bo = {bytes.data(), bytes.size()};
     KOLO_TRY(to_status(PMIx_Put(PMIX_GLOBAL, key.c_str(), &mine), "PMIx_Put"));
     KOLO_TRY(to_status(PMIx_Commit(), "PMIx_Commit"));
     KOLO_TRY(fence(phase, deadline));
+    *exchanges_ = step;
     std::vector<std::string> blobs;
     for (int rank = 0; rank < size_; ++rank) {
-      KOLO_ASSIGN(std::string value, get(rank, key, deadline));
-      blobs.push_back(std::move(value));
+      KOLO_ASSIGN(const std::string got, get(rank, key, deadline));
+      KOLO_ASSIGN(std::string theirs, without_phase(phase, got, this->rank(), rank));
+      blobs.push_back(std::move(theirs));
     }
     return blobs;
   }
@@ -104,14 +110,14 @@ class PmixBootstrap final : public Bootstrap {
 
   const pmix_proc_t self_;
   const int size_;
-  const int number_;
+  const std::shared_ptr<int> exchanges_;
 };
 
 }  // namespace
 
 bool pmix_built() { return true; }
 
-Result<std::unique_ptr<Bootstrap>> make_pmix_bootstrap(int number, Deadline) {
+Result<std::unique_ptr<Bootstrap>> make_pmix_bootstrap(std::shared_ptr<int> exchanges, Deadline) {
   pmix_proc_t self;
   PMIX_PROC_CONSTRUCT(&self);
   const pmix_status_t code = PMIx_Init(&self, nullptr, 0);
@@ -127,7 +133,8 @@ Result<std::unique_ptr<Bootstrap>> make_pmix_bootstrap(int number, Deadline) {
   KOLO_TRY(to_status(PMIx_Get(&job, PMIX_JOB_SIZE, nullptr, 0, &value), "PMIx_Get of the size"));
   const int size = static_cast<int>(value->data.uint32);
   PMIX_VALUE_RELEASE(value);
-  return std::unique_ptr<Bootstrap>(std::make_unique<PmixBootstrap>(self, size, number));
+  return std::unique_ptr<Bootstrap>(
+      std::make_unique<PmixBootstrap>(self, size, std::move(exchanges)));
 }
 
 }  // namespace kolo

@@ -11,8 +11,9 @@ namespace kolo {
 
 bool pmix_built();
 
-/// Connects to the PMIx server of this host, which tells rank and size. `number` is the
-/// meeting's, alike on all ranks. kUnsupported without PMIx, kTransport where no server answers.
-Result<std::unique_ptr<Bootstrap>> make_pmix_bootstrap(int number, Deadline deadline);
+/// Connects to the PMIx server of this host, which tells rank and size. `exchanges`: as
+/// MeetingParts::exchanges. kUnsupported without PMIx, kTransport where no server answers.
+Result<std::unique_ptr<Bootstrap>> make_pmix_bootstrap(std::shared_ptr<int> exchanges,
+                                                       Deadline deadline);
 
 }  // namespace kolo

@@ -133,12 +133,12 @@ Result<std::unique_ptr<Bootstrap>> meet(const WayIn& way, MeetingParts parts,
           std::make_unique<PrefixStore>(fmt::format("meeting {}", parts.number),
                                         std::move(parts.store))));
     case Meeting::kPmix: {
-      KOLO_ASSIGN(auto pmix, make_pmix_bootstrap(parts.number, deadline));
+      KOLO_ASSIGN(auto pmix, make_pmix_bootstrap(parts.exchanges, deadline));
       KOLO_TRY(check_world_size(find_launcher(environment), pmix->size(), pmix->description()));
       return pmix;
     }
     case Meeting::kPmi: {
-      KOLO_ASSIGN(auto pmi, make_pmi_bootstrap(environment, parts.number, deadline));
+      KOLO_ASSIGN(auto pmi, make_pmi_bootstrap(environment, parts.exchanges, deadline));
       KOLO_TRY(check_world_size(find_launcher(environment), pmi->size(), pmi->description()));
       return pmi;
     }

@@ -16,11 +16,14 @@ namespace kolo {
 struct MeetingParts {
   std::string secret = {};
 
-  /// Of this meeting over PMIx, PMI or a store of the user's, alike on all ranks, so that what is
-  /// left of one harms none that follows. Such ways cannot tell a rank how often the others have
-  /// tried, so it counts the calls of init(), those too that failed before they met anybody: the
-  /// n-th call of each rank meets the n-th of the others. Other ways do without.
+  /// Of this meeting over a store of the user's, alike on all ranks, so that what is left of one
+  /// harms none that follows. Such a store cannot tell a rank how often the others have tried, so
+  /// it counts the calls of init(), those too that failed before they met anybody: the n-th call of
+  /// each rank meets the n-th of the others. Other ways do without.
   int number = 1;
+  /// What this process has exchanged with the others over PMIx or PMI, counted there, for all of
+  /// its meetings: launchers pair exchanges by their order alone.
+  std::shared_ptr<int> exchanges = std::make_shared<int>(0);
   const void* mpi_communicator = nullptr;  ///< as for make_mpi_bootstrap()
   std::unique_ptr<Store> store = nullptr;  ///< of Meeting::kStore
   /// For lines that warn; any thread, until the Bootstrap is gone.

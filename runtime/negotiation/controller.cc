@@ -15,6 +15,8 @@ constexpr std::chrono::seconds kCoordinatorGrace{10};
 
 /// Beside it, a frame of the control plane.
 constexpr std::size_t kLongestResponse = Transport::kLargestMessage - 64;
+/// What rank 0 sends at once, a copy to each rank.
+constexpr std::size_t kMostForAll = std::size_t{4} << 30;
 /// Splits of fewer than that are never that long.
 constexpr std::size_t kManyRanks = 1024;
 
@@ -216,12 +218,14 @@ void Controller::fail_if_too_long(Response& response) const {
   // Of an alltoall they are a number for every two ranks.
   if (response.splits.size() < kManyRanks) return;
   const std::size_t bytes = encoded_bytes(response);
-  if (bytes <= kLongestResponse) return;
-  response.error = KOLO_ERROR(
-      kUnsupported,
-      "tensor '{}'{}: the splits of {} ranks take {} bytes, and a message of the "
-      "negotiation holds {}; call it on process sets of fewer ranks",
-      response.name, communicator_.suffix(), communicator_.size(), bytes, kLongestResponse);
+  const std::size_t room =
+      std::min(kLongestResponse, kMostForAll / static_cast<std::size_t>(communicator_.size()));
+  if (bytes <= room) return;
+  response.error =
+      KOLO_ERROR(kUnsupported,
+                 "tensor '{}'{}: the splits of {} ranks take {} bytes, and a message of the "
+                 "negotiation holds {}; call it on process sets of fewer ranks",
+                 response.name, communicator_.suffix(), communicator_.size(), bytes, room);
   response.splits.clear();
 }
 
@@ -308,9 +312,10 @@ Status Controller::check_coordinator(Clock::time_point now, bool is_busy) {
   if (now - *silent_since_ < std::chrono::seconds(config_.operation_timeout_s) + kCoordinatorGrace)
     return {};
   return KOLO_ERROR(kTimeout,
-                    "rank {}: rank 0 has not decided on tensor '{}' within {} s "
+                    "rank {}: rank {} has not decided on tensor '{}'{} within {} s "
                     "(KOLO_OPERATION_TIMEOUT); it is stuck or unreachable",
-                    communicator_.rank(), owed->name, config_.operation_timeout_s);
+                    communicator_.world().rank(), communicator_.ranks().front(), owed->name,
+                    communicator_.suffix(), config_.operation_timeout_s);
 }
 
 std::string Controller::describe_pending() const {

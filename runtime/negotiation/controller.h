@@ -65,7 +65,8 @@ class Controller {
 
   /// Reports stalled tensors and expires them (rank 0). On other ranks kTimeout when rank 0, which
   /// would expire them, has decided on nothing for longer while something waits for it here. It
-  /// decides on nothing new while agreed operations are under way: `is_busy`. To be called often.
+  /// decides on nothing new while agreed operations are under way: `is_busy`, which must end by
+  /// itself. To be called often.
   Status check_timeouts(Clock::time_point now, bool is_busy);
 
   /// Removes and returns every entry that is not agreed on.

@@ -46,13 +46,15 @@ struct Contender {
 };
 
 Result<Contender> make_contender(const std::string& name, int number) {
+  static const auto exchanges = std::make_shared<int>(0);
   const Environment environment = Environment::of_process();
   KOLO_ASSIGN(Config config, Config::from_environment(environment));
   config.algorithm = name;
   KOLO_ASSIGN(const WayIn way, find_way_in({}, config, environment));
   const auto deadline = Deadline::after(std::chrono::seconds(config.init_timeout_s));
   KOLO_ASSIGN(auto bootstrap,
-              meet(way, {.secret = config.secret, .number = number + 1}, environment, deadline));
+              meet(way, {.secret = config.secret, .number = number + 1, .exchanges = exchanges},
+                   environment, deadline));
   KOLO_ASSIGN(auto transport,
               make_ucx_transport({.environment = environment, .interface = config.interface}));
   Log log(config.log_level);

@@ -68,6 +68,7 @@ class UcxRequestPool {
   void give_back(UcxRequest& request) {
     request.transfer = nullptr;
     request.active = false;
+    if (request.copy.capacity() > kMostKept) request.copy = {};
     free_.push_back(&request);
     --active_;
   }
@@ -75,6 +76,9 @@ class UcxRequestPool {
   std::deque<UcxRequest>& records() { return records_; }
 
  private:
+  /// Bytes of a record's memory that are kept for the next message.
+  static constexpr std::size_t kMostKept = 64 << 10;
+
   std::deque<UcxRequest> records_;
   std::vector<UcxRequest*> free_;
   std::size_t active_ = 0;

@@ -72,11 +72,11 @@ struct InitOptions {
 /// neither of which MPI and PMIx tell;
 /// kInvalidArgument if kolo is initialised already, or for options or KOLO_ variables that do not
 /// parse or contradict each other. Ranks may call it again after shutdown(), and after a call
-/// that failed. Over TCP and in a file they meet however often each has tried. Over PMIx, PMI and
+/// that failed. Over TCP and in a file they meet however often each has tried; over PMIx and PMI,
+/// too, but ranks that are within different calls fail first, and are told so. Over
 /// InitOptions::store the n-th call of each rank, whatever became of those before, meets the n-th
-/// of the others: all must call it equally often. Over MPI and PMI, ranks whose deadline has passed
-/// do not meet again. A child that is forked after a call of init() has no part in the job:
-/// kUnsupported.
+/// of the others. Over MPI and PMI, ranks whose deadline has passed do not meet again. A child that
+/// is forked after a call of init() has no part in the job: kUnsupported.
 KOLO_API void init(int argc, char** argv, const InitOptions& options = {});
 KOLO_API void init(const InitOptions& options = {});
 

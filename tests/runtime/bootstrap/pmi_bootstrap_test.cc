@@ -20,8 +20,11 @@ using testing::AllOf;
 using testing::HasSubstr;
 using Blobs = Result<std::vector<std::string>>;
 
-std::unique_ptr<Bootstrap> join(const PmiServer& server, int rank, int number = 1) {
-  auto joined = make_pmi_bootstrap(server.environment(rank), number, later());
+using Count = std::shared_ptr<int>;  ///< MeetingParts::exchanges
+Count none() { return std::make_shared<int>(0); }
+
+std::unique_ptr<Bootstrap> join(const PmiServer& server, int rank, Count exchanges = none()) {
+  auto joined = make_pmi_bootstrap(server.environment(rank), std::move(exchanges), later());
   EXPECT_TRUE(joined.ok()) << joined.error().message;
   return joined.ok() ? *std::move(joined) : nullptr;
 }
@@ -43,8 +46,9 @@ std::string blob(int rank, int round) {
 TEST(PmiBootstrap, AllRanksGetAllBlobs) {
   PmiServer server(4);
   on_each(4, [&](int rank) {
+    const Count exchanges = none();
     for (int number = 1; number < 3; ++number) {
-      const auto pmi = join(server, rank, number);
+      const auto pmi = join(server, rank, exchanges);
       ASSERT_TRUE(pmi);
       EXPECT_EQ(pmi->rank(), rank);
       EXPECT_EQ(pmi->size(), 4);
@@ -101,6 +105,25 @@ TEST(PmiBootstrap, RanksOutOfStepAreToldApart) {
     ASSERT_FALSE(blobs.ok());
     EXPECT_EQ(blobs.error().code, ErrorCode::kMismatch);
     EXPECT_THAT(blobs.error().message, AllOf(HasSubstr("'windows'"), HasSubstr("'addresses'")));
+  });
+}
+
+TEST(PmiBootstrap, RanksMeetAgainWhereOneHasFailedAlone) {
+  PmiServer server(2);
+  on_each(2, [&](int rank) {
+    const Count exchanges = none();
+    // Rank 0 gives up after the first exchange, and begins anew beside rank 1's second.
+    EXPECT_TRUE(join(server, rank, exchanges)->exchange("handshake", "old", later()).ok());
+    const Blobs apart = join(server, rank, exchanges)
+                            ->exchange(rank == 0 ? "handshake" : "addresses", "stale", later());
+    ASSERT_FALSE(apart.ok());
+    EXPECT_EQ(apart.error().code, ErrorCode::kMismatch);
+    const auto again = join(server, rank, exchanges);
+    for (const char* const phase : {"handshake", "addresses"}) {
+      const Blobs blobs = again->exchange(phase, std::to_string(rank), later());
+      ASSERT_TRUE(blobs.ok()) << blobs.error().message;
+      EXPECT_THAT(*blobs, testing::ElementsAre("0", "1"));
+    }
   });
 }
 

@@ -175,8 +175,8 @@ class PreparedLoader {
   /// For a checkpoint: save it between batches or passes, load it on all ranks alike. The next pass
   /// then goes on in its epoch after the batches that the loop had got, the one after it is the
   /// next epoch; set_epoch() with another epoch starts that one instead. With a pass's last batch
-  /// the sampler is at the next epoch's start: nothing of the old one is left. A program that
-  /// resumes counts from its epoch():
+  /// the sampler is at the next epoch's start; of a pass that is left early it keeps the rest. A
+  /// program that resumes counts from its epoch():
   ///
   ///   for (std::size_t epoch = loader.sampler().epoch(); epoch < epochs; ++epoch)
   ///     for (auto& batch : loader) …

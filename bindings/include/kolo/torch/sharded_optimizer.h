@@ -106,7 +106,7 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
   /// Reduces the gradients into the pieces', to look at them or change them before step().
   void synchronize() override { shards_->synchronize(); }
   /// After synchronize(): the next step() does not do it again, unless a rank has other gradients
-  /// by then. Those of a step that was left out do not stay for the next.
+  /// by then: those of a step that was left out do not stay for the next that has any.
   void skip_synchronize() override { shards_->skip_next(); }
   /// Each has its pieces'.
   bool same_gradients_on_every_rank() const override { return false; }
