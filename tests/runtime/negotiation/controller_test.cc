@@ -136,14 +136,15 @@ TEST(CoordinatorOfManyRanks, FailsSplitsThatNoMessageHoldsAndNothingElse) {
   };
   std::vector<Agreed> agreed;
 
-  announce("tokens", std::int64_t{1} << 56);  // 9 bytes each
+  announce("tokens", std::int64_t{1} << 45);  // 7 bytes each
   ASSERT_TRUE(controller.take_agreed(agreed));
   ASSERT_EQ(agreed.size(), 1U);
   ASSERT_TRUE(agreed[0].response->error);
-  EXPECT_THAT(agreed[0].response->error->message,
-              testing::MatchesRegex("tensor 'tokens': the splits of 1500 ranks take 2.* bytes, and "
-                                    "a message of the negotiation holds 28.*process sets of fewer "
-                                    "ranks"));
+  EXPECT_THAT(
+      agreed[0].response->error->message,
+      testing::MatchesRegex("tensor 'tokens': the splits of 1500 ranks take 15.* bytes, and "
+                            "a message of the negotiation holds 28.*process sets of fewer "
+                            "ranks"));
 
   announce("fewer", 100);
   ASSERT_TRUE(controller.take_agreed(agreed));
