@@ -105,7 +105,7 @@ void Cycle::check_health(Group& group, Clock::time_point now, bool check_time) {
   check_slots(group, now);
   if (!check_time) return;
   group.point_to_point.expire(now);
-  note(group.controller.check_timeouts(now, group.is_communicating()));
+  note(group.controller.check_timeouts(now, group.moves_collectives()));
   check_calls(group, now);
   for (const auto& operation : group.running) {
     if (operation->handed_out()) continue;
@@ -312,7 +312,6 @@ void Cycle::shut_down() {
   const Error error = KOLO_ERROR(
       kShutdown, "rank {}: kolo was shut down before the operation ended", world_.rank());
   world_.abort().raise(error, world_.rank());
-  hear_last_words();
   Status told;
   for (std::size_t i = 0; i < goodbyes.size(); ++i) {
     Group& group = *groups_.all()[i];

@@ -50,7 +50,7 @@ struct Group {
     return static_cast<std::size_t>(std::count_if(running.begin(), running.end(), is_collective));
   }
   /// One of them still moves data between ranks, which KOLO_OPERATION_TIMEOUT bounds.
-  bool is_communicating() const {
+  bool moves_collectives() const {
     return std::any_of(running.begin(), running.end(), [](const auto& operation) {
       return operation->door() != Door::kPointToPoint && !operation->handed_out();
     });

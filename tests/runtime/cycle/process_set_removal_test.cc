@@ -9,8 +9,11 @@
 #include <array>
 #include <barrier>
 #include <chrono>
+#include <functional>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace kolo::test {
@@ -24,55 +27,50 @@ Status sum(Runtime& runtime, std::uint32_t set, std::array<float, 8>& values) {
   return runtime.call_ordered({.input = memory, .output = memory, .count = 8, .process_set = set});
 }
 
-TEST(ProcessSetRemoval, WaitsForOrderedOperations) {
+/// Of ranks 0 and 1; `begin` calls on the set with 100,000 values, rank 0 before the others know of
+/// it. The last value becomes `expected` on both.
+void expect_removal_waits(
+    const std::function<Result<std::shared_ptr<Work>>(int rank, Runtime& runtime, Submission call)>&
+        begin,
+    float initial_of_rank_0, float expected) {
   std::barrier refused(3);
   run_local_world(3, [&](int rank, Runtime& runtime) {
     const std::uint32_t set = added(runtime, {0, 1});
-    std::vector<float> values(100'000, 1.0F);
+    std::vector<float> values(100'000, rank == 0 ? initial_of_rank_0 : 1.0F);
     Submission call = allreduce_of("", values);
     call.process_set = set;
     std::shared_ptr<Work> work;
-    if (rank == 0) work = *runtime.submit_ordered(call);
+    if (rank == 0) work = *begin(rank, runtime, call);
     EXPECT_THAT(removed(runtime, set).error().message,
                 HasSubstr("1 operations are in flight on process set 1; wait for them first"));
     refused.arrive_and_wait();
-    if (rank == 1) work = *runtime.submit_ordered(call);
+    if (rank == 1) work = *begin(rank, runtime, call);
     if (work != nullptr) {
       const Status status = work->wait();
       ASSERT_TRUE(status.ok()) << status.error().message;
-      EXPECT_EQ(values.back(), 2.0F);
+      EXPECT_EQ(values.back(), expected);
     }
     refused.arrive_and_wait();
     EXPECT_TRUE(removed(runtime, set).ok());
-    EXPECT_THAT(runtime.submit_ordered(call).error().message,
-                HasSubstr("there is no process set 1"));
+    EXPECT_THAT(begin(rank, runtime, call).error().message, HasSubstr("there is no process set 1"));
   });
 }
 
+TEST(ProcessSetRemoval, WaitsForOrderedOperations) {
+  expect_removal_waits([](int, Runtime& runtime,
+                          Submission call) { return runtime.submit_ordered(std::move(call)); },
+                       1.0F, 2.0F);
+}
+
+// A receive that meets nothing yet.
 TEST(ProcessSetRemoval, WaitsForMessages) {
-  std::barrier refused(3);
-  run_local_world(3, [&](int rank, Runtime& runtime) {
-    const std::uint32_t set = added(runtime, {0, 1});
-    std::vector<float> values(100'000, static_cast<float>(rank));
-    Submission message = allreduce_of("", values);
-    message.process_set = set;
-    message.signature.kind = rank == 0 ? OperationKind::kReceive : OperationKind::kSend;
-    message.signature.root = 1 - rank;
-    std::shared_ptr<Work> work;
-    // First a receive that meets nothing yet, then nothing.
-    if (rank == 0) work = *runtime.submit_message(message);
-    EXPECT_THAT(removed(runtime, set).error().message,
-                HasSubstr("1 operations are in flight on process set 1; wait for them first"));
-    refused.arrive_and_wait();
-    if (rank == 1) work = *runtime.submit_message(message);
-    if (work != nullptr) {
-      const Status status = work->wait();
-      ASSERT_TRUE(status.ok()) << status.error().message;
-      EXPECT_EQ(values.back(), 1.0F);
-    }
-    refused.arrive_and_wait();
-    EXPECT_TRUE(removed(runtime, set).ok());
-  });
+  expect_removal_waits(
+      [](int rank, Runtime& runtime, Submission call) {
+        call.signature.kind = rank == 0 ? OperationKind::kReceive : OperationKind::kSend;
+        call.signature.root = 1 - rank;
+        return runtime.submit_message(std::move(call));
+      },
+      0.0F, 1.0F);
 }
 
 TEST(ProcessSetRemoval, LateCallersAreToldAndTheNextSetSeesNothingOfThem) {
