@@ -4,7 +4,8 @@
 # The config file in PyPI's wheel demands a CUDA toolkit even of a program that never uses it.
 #
 # Looked for, in this order: -DKOLO_TORCH_ROOT (site-packages/torch of a wheel, or an unzipped
-# libtorch); the virtual environment that tools/setup makes; CMAKE_PREFIX_PATH; Python's own torch.
+# libtorch); the virtual environment that tools/setup makes; CMAKE_PREFIX_PATH; KoloTorch_HINT;
+# Python's own torch.
 
 set(KoloTorch_places "")
 if(KOLO_TORCH_ROOT)
@@ -16,6 +17,7 @@ else()
     file(GLOB more "${prefix}" "${prefix}/libtorch" "${prefix}/lib/python3*/site-packages/torch")
     list(APPEND KoloTorch_places ${more})
   endforeach()
+  list(APPEND KoloTorch_places ${KoloTorch_HINT})
   # Where it would be imported from, without the seconds that importing it takes.
   find_program(KoloTorch_PYTHON NAMES python3)
   mark_as_advanced(KoloTorch_PYTHON)

@@ -17,6 +17,11 @@ if(KOLO_HAS_TORCH)
   install(FILES cmake/FindKoloTorch.cmake DESTINATION ${_package_dir})
 endif()
 
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+if(KOLO_BUILD_TOOLS OR KOLO_BUILD_TESTS)
+  install(PROGRAMS tools/timeline DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME kolo-timeline)
+endif()
+
 configure_package_config_file(cmake/koloConfig.cmake.in koloConfig.cmake
   INSTALL_DESTINATION ${_package_dir} NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file(koloConfigVersion.cmake COMPATIBILITY SameMinorVersion)

@@ -25,6 +25,7 @@ bool Cycle::begin_one_shot(Group& group, OneShot::Request& request) {
   if (world_.abort().raised() || group.one_shot.busy() || !group.ordered.idle()) return false;
   request.sequence = group.next_sequences[static_cast<std::size_t>(Door::kOrdered)];
   const bool trades = group.one_shot.trades(request.kind, request.bytes());
+  if (!trades && !group.one_shot.tries(request)) return false;
   if (trades && group.communicator.id() == 0 && !cost_switch().may_begin(request.sequence))
     return false;
   trace_.one_shot_begun();
@@ -288,7 +289,7 @@ std::vector<EntryPtr> Cycle::take_entries(Group& group, const Error& error) {
     std::move(operation.entries.begin(), operation.entries.end(), std::back_inserter(entries));
   };
   for (auto& operation : group.running) {
-    trace_.ended(group, *operation, error);
+    if (!operation->handed_out()) trace_.ended(group, *operation, error);
     take(operation->finish());
   }
   for (auto& operation : group.planned) take(std::move(operation));

@@ -227,10 +227,10 @@ bool Driver::run(std::uint32_t set, OneShot::Request& request) {
     }
     done = exchange.advance();
   }
-  done = done && exchange.status().ok();
+  done = done && exchange.status().ok() && !exchange.declined();
   if (done) {
     cycle_.end_one_shot(*group, request);
-  } else {
+  } else if (exchange.busy()) {
     exchange.abandon();
   }
   if (!cycle_.has_work()) hold->release_quietly();

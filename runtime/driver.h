@@ -39,9 +39,9 @@ class Driver final : public Work::Driver {
   bool drive(Work& work, std::chrono::steady_clock::time_point until) override;
 
   /// The quick way of a small call of a process set's ordered door, all within the caller's thread.
-  /// False if it is not done at the end of a short spin, or could not begin: then the caller
-  /// submits it to the ordered door, which goes on from there. Sets the request's number.
-  /// Precondition: the set's boards take it.
+  /// False if it is not done at the end of a short spin, or could not begin, or is a schedule's
+  /// after all: then the caller submits it to the ordered door, which goes on from there. Sets the
+  /// request's number. Precondition: the set's boards take it.
   bool run(std::uint32_t set, OneShot::Request& request);
 
   /// Ends the background thread, sends waiting threads out of drive(), and runs `last` as the last

@@ -9,8 +9,9 @@
 
 namespace kolo {
 
-Group::Group(Communicator members, int place, Transport& transport, Waker& waker,
-             HostWindow& window, const NcclSite& site, const Config& config, const Log& log)
+Group::Group(Communicator members, int place, Transport& transport, const Device& device,
+             Waker& waker, HostWindow& window, const NcclSite& site, const Config& config,
+             const Log& log)
     : communicator(std::move(members)),
       table(waker, static_cast<std::uint64_t>(config.batch_size)),
       control_plane(transport, communicator),
@@ -19,7 +20,7 @@ Group::Group(Communicator members, int place, Transport& transport, Waker& waker
       point_to_point(communicator, control_plane, config),
       departures(communicator.size()),
       slots(communicator, window, place, log),
-      one_shot(communicator, window, host_device(), transport, control_plane) {}
+      one_shot(communicator, window, device, transport, control_plane) {}
 
 void Group::open(bool allreduces) {
   one_shot.open(slots.place(), allreduces);
@@ -51,16 +52,18 @@ Progress Group::progress(int reader) const {
   return progress;
 }
 
-GroupRegistry::GroupRegistry(World world, Transport& transport, Waker& waker, HostWindow& window,
-                             const NcclSite& nccl, const Config& config, const Log& log)
+GroupRegistry::GroupRegistry(World world, Transport& transport, const Device& device, Waker& waker,
+                             HostWindow& window, const NcclSite& nccl, const Config& config,
+                             const Log& log)
     : transport_(transport),
+      device_(device),
       waker_(waker),
       window_(window),
       nccl_(nccl),
       config_(config),
       log_(log) {
   groups_.push_back(std::make_unique<Group>(Communicator(0, std::move(world)), 0, transport_,
-                                            waker_, window_, nccl_, config_, log_));
+                                            device_, waker_, window_, nccl_, config_, log_));
   world_ = groups_.front().get();
 }
 
@@ -97,9 +100,9 @@ Result<Group*> GroupRegistry::add(const std::vector<int>& ranks) {
     return KOLO_ERROR(kInvalidArgument, "there is a process set of ranks {} already: number {}",
                       fmt::join(ranks, ", "), group->communicator.id());
   }
-  auto group =
-      std::make_unique<Group>(Communicator(next_id_, world().communicator, ranks),
-                              free_place(ranks), transport_, waker_, window_, nccl_, config_, log_);
+  auto group = std::make_unique<Group>(Communicator(next_id_, world().communicator, ranks),
+                                       free_place(ranks), transport_, device_, waker_, window_,
+                                       nccl_, config_, log_);
   if (boards_carry_allreduces_ && group->is_member()) group->open(*boards_carry_allreduces_);
   const std::lock_guard lock(mutex_);
   ++next_id_;

@@ -38,8 +38,8 @@ namespace kolo {
 struct Group {
   /// `place`: in the window (HostWindow::kPlaces); its boards and slots are open() once
   /// the window is.
-  Group(Communicator members, int place, Transport& transport, Waker& waker, HostWindow& window,
-        const NcclSite& nccl, const Config& config, const Log& log);
+  Group(Communicator members, int place, Transport& transport, const Device& device, Waker& waker,
+        HostWindow& window, const NcclSite& nccl, const Config& config, const Log& log);
 
   bool is_member() const { return communicator.rank() >= 0; }
   /// Operations that run and hold new agreements up: messages do not.
@@ -101,8 +101,8 @@ struct Group {
 /// All groups of a rank. Any thread finds one by its number; the token's holder adds and removes.
 class GroupRegistry {
  public:
-  GroupRegistry(World world, Transport& transport, Waker& waker, HostWindow& window,
-                const NcclSite& nccl, const Config& config, const Log& log);
+  GroupRegistry(World world, Transport& transport, const Device& device, Waker& waker,
+                HostWindow& window, const NcclSite& nccl, const Config& config, const Log& log);
 
   /// Any thread: it is always there.
   Group& world() { return *world_; }
@@ -155,6 +155,7 @@ class GroupRegistry {
   int free_place(const std::vector<int>& ranks) const;
 
   Transport& transport_;
+  const Device& device_;
   Waker& waker_;
   HostWindow& window_;
   const NcclSite& nccl_;

@@ -96,7 +96,8 @@ Status Operation::start(PlannedOperation plan, const AllreducePolicy* policy) {
   shared_ = false;
   started_at_ = Clock::now();
   small_ = Small::kNo;
-  mismatch_ = {};
+  failure_ = {};
+  to_announce_ = false;
   announced_ = {};
   handed_out_ = false;
   device_status_ = {};
@@ -120,9 +121,12 @@ Status Operation::start(PlannedOperation plan, const AllreducePolicy* policy) {
       small_ = Small::kRuns;
       return {};
     }
-    announced_ = one_shot_.announce(*request);
-    compared_ = 0;
   }
+  return start_schedule();
+}
+
+Status Operation::start_schedule() {
+  to_announce_ = one_shot_request().has_value();
   MemoryBinding binding;
   KOLO_TRY(bind(binding));
   const WindowPlaces places = places_of(binding);
@@ -133,27 +137,45 @@ Status Operation::start(PlannedOperation plan, const AllreducePolicy* policy) {
   return {};
 }
 
+void Operation::start_late() {
+  small_ = Small::kNo;
+  started_at_ = Clock::now();
+  failure_ = start_schedule();
+}
+
 Operation::~Operation() { free_scratch(); }
 
 bool Operation::advance() {
   if (phase_ != Phase::kNone) return advance_on_device();
   switch (small_) {
     case Small::kNo: {
+      // Who has announced a call has published what it exchanges before.
+      if (to_announce_ && !one_shot_.busy()) {
+        announced_ = one_shot_.announce(*one_shot_request());
+        compared_ = 0;
+        to_announce_ = false;
+      }
       const auto compared = one_shot_.compare(announced_, compared_);
-      if (!compared.ok()) mismatch_ = compared.error();
+      if (!compared.ok()) failure_ = compared.error();
       return executor_.advance();
     }
     case Small::kWaits:
       // Its caller may have begun it already and left it to this operation.
       if (!one_shot_.adopt()) {
         if (one_shot_.busy()) return false;
-        one_shot_.begin(*one_shot_request());
+        const auto request = *one_shot_request();
+        if (!one_shot_.tries(request)) {
+          start_late();
+          return true;
+        }
+        one_shot_.begin(request);
       }
       small_ = Small::kRuns;
       return true;
     case Small::kRuns:
       if (!one_shot_.advance()) return false;
       small_ = Small::kDone;
+      if (one_shot_.declined()) start_late();
       return true;
     case Small::kDone:
       break;

@@ -63,14 +63,14 @@ class Operation {
 
   bool advance();
   bool done() const {
-    if (!mismatch_.ok()) return true;
+    if (!failure_.ok()) return true;
     // What a failed device leaves of transfers never ends by itself.
     if (phase_ != Phase::kNone)
       return phase_ == Phase::kDone || !device_status_.ok() || executor_.failed();
     return small_ == Small::kNo ? executor_.done() : small_ == Small::kDone;
   }
   const Status& status() const {
-    if (!mismatch_.ok()) return mismatch_;
+    if (!failure_.ok()) return failure_;
     if (!device_status_.ok()) return device_status_;
     return small_ == Small::kNo ? executor_.status() : one_shot_.status();
   }
@@ -167,6 +167,10 @@ class Operation {
   std::optional<OneShot::Request> one_shot_request() const;
   /// What to do, whatever carries it.
   ScheduleRequest base_request() const;
+  /// Of host memory: by a schedule.
+  Status start_schedule();
+  /// The same of a call that one_shot_ might have carried.
+  void start_late();
   std::shared_ptr<const Schedule> choose(const WindowPlaces& places);
   bool is_mapped(const ScheduleRequest& request) const;
   /// At the end of a slot of so many bytes, if the operation is on fused tensors: room for the
@@ -232,9 +236,10 @@ class Operation {
   std::shared_ptr<DeviceEvent> handed_in_;  ///< of the phase
   std::optional<std::size_t> device_slot_;
   Small small_ = Small::kNo;
-  OrderedCall announced_;     ///< of an ordered operation that is no exchange
+  bool to_announce_ = false;  ///< an ordered operation that is no exchange
+  OrderedCall announced_;     ///< it has been
   std::size_t compared_ = 0;  ///< ranks that have made the same of it
-  Status mismatch_;           ///< what they have made of it instead
+  Status failure_;            ///< what they have made of it instead, or of a late start
   PlannedOperation plan_;
   Clock::time_point started_at_;
 };

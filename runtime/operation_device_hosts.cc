@@ -16,6 +16,8 @@ namespace {
 constexpr std::int64_t kShortestPart = 4;
 /// A part of each rank of a lane: what a device sums at a time.
 constexpr std::size_t kLeastOfALane = 256;
+/// Ranks of a host whose memory a device sums at once (Combination::sources).
+constexpr int kMostSources = 32;
 
 }  // namespace
 
@@ -24,7 +26,7 @@ bool Operation::runs_over_hosts() const {
   if (signature.kind != OperationKind::kAllreduce || signature.op == ReduceOp::kAdasum)
     return false;
   const int hosts = policy_->network.layout.hosts();
-  if (hosts < 2) return false;
+  if (hosts < 2 || policy_->network.layout.most_on_a_host() > kMostSources) return false;
   if (policy_->forced && *policy_->forced != Algorithm::kHierarchical &&
       *policy_->forced != Algorithm::kMapped)
     return false;

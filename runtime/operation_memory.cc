@@ -1,11 +1,11 @@
 // Where an operation's operands lie: the users' memory, scratch of its own or of the window, and
 // what is borrowed. Token holder only.
 #include "runtime/base/check.h"
+#include "runtime/base/overlap.h"
 #include "runtime/operation.h"
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <utility>
 
 namespace kolo {
@@ -171,12 +171,9 @@ Status Operation::bind_rows(MemoryBinding& binding) {
     KOLO_ASSIGN(output, borrow(output_bytes, memory_kind()));
   }
   auto* input = const_cast<std::byte*>(memory_.front().input);
-  const std::less<const std::byte*> before;
-  const bool overlap = input_bytes > 0 && output_bytes > 0 &&
-                       before(input, output + output_bytes) && before(output, input + input_bytes);
   const bool own_part = entry.signature.kind == OperationKind::kReduceScatter &&
                         output == input + layout.own_offset * element;
-  if (overlap && !own_part && !lies_in_place()) {
+  if (overlap({input, input_bytes}, {output, output_bytes}) && !own_part && !lies_in_place()) {
     KOLO_ASSIGN(std::byte * copy, borrow(input_bytes, memory_kind()));
     KOLO_TRY(copy_bytes(copy, input, input_bytes));
     input = copy;

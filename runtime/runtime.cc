@@ -32,7 +32,7 @@ Runtime::Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> time
       transport_(std::move(parts.transport)),
       timeline_(std::move(timeline)),
       device_(host_device(), static_cast<int>(config_.reduce_threads)),
-      groups_(std::move(world), *transport_, waker_, window_, nccl_, config_, log_),
+      groups_(std::move(world), *transport_, device_, waker_, window_, nccl_, config_, log_),
       cycle_(groups_, *transport_, device_, window_, devices_, links_, config_, log_, *timeline_),
       driver_(std::make_shared<Driver>(cycle_, groups_, *transport_, waker_, *timeline_,
                                        this->world().has_core_for_each_rank())) {}
@@ -220,6 +220,7 @@ RuntimeInfo Runtime::info() const {
   const OneShot& one_shot = groups_.world().one_shot;
   info.one_shot_bytes = one_shot.largest_one_shot();
   info.two_shot_bytes = one_shot.largest_allreduce();
+  info.two_shot_shared_bytes = one_shot.largest_mapped();
   info.traded_bytes = one_shot.largest_trade();
   const auto info_of = [](const LinkCost& link) {
     const double rate = link.us_per_byte > 0 ? 1e-3 / link.us_per_byte : 0;

@@ -31,7 +31,7 @@ bool is_valid(const OrderedArguments& call, const Communicator& communicator) {
   const bool has_memory = call.count == 0 || (call.input != nullptr && call.output != nullptr);
   const bool reduces =
       call.kind == OperationKind::kAllreduce || call.kind == OperationKind::kReduceScatter;
-  return call.count >= 0 && call.count <= static_cast<std::int64_t>(Board::kLargest) &&
+  return call.count >= 0 && call.count <= static_cast<std::int64_t>(OneShot::kLargestMapped) &&
          has_memory &&
          (call.kind != OperationKind::kBroadcast || communicator.index_of(call.root).has_value()) &&
          (!reduces || (call.op != ReduceOp::kAdasum && is_supported(call.type, call.op)));

@@ -126,6 +126,7 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/arena_abort_test.cc
   runtime/cycle/arena_fusion_test.cc
   runtime/cycle/arena_moves_test.cc
+  runtime/cycle/arena_ordered_test.cc
   runtime/cycle/cached_test.cc
   runtime/cycle/cycle_test.cc
   runtime/cycle/edges_test.cc
@@ -154,7 +155,8 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/process_set_removal_test.cc
   runtime/cycle/process_sets_test.cc
   runtime/cycle/shutdown_test.cc
-  runtime/cycle/rows_test.cc)
+  runtime/cycle/rows_test.cc
+  support/trace_file.cc)
 kolo_add_test(row_tests LABELS inprocess TIMEOUT 300 SOURCES
   runtime/cycle/moves_test.cc
   runtime/cycle/reduce_scatter_test.cc)

@@ -32,13 +32,29 @@ add_test(NAME kernels COMMAND kolo-kernels -n 1 4096)
 set_tests_properties(kernels PROPERTIES TIMEOUT 60 LABELS "tools"
   PASS_REGULAR_EXPRESSION "float16 +bfloat16.* 4096( +[0-9.]+)+")
 
-# kolo-perf: its verifier, then each collective, type and operation, the report and the peers.
+# kolo-perf: its parts, then each collective, type and operation, the report and the peers.
+find_package(CLI11 REQUIRED)
+find_package(nlohmann_json REQUIRED)
 kolo_add_test(perf_tests LABELS inprocess SOURCES
+  tools/perf/options_test.cc
   tools/perf/pattern_test.cc
+  tools/perf/probe_test.cc
   tools/perf/statistics_test.cc
+  ${PROJECT_SOURCE_DIR}/tools/perf/measure.cc
+  ${PROJECT_SOURCE_DIR}/tools/perf/options.cc
+  ${PROJECT_SOURCE_DIR}/tools/perf/pattern.cc
+  ${PROJECT_SOURCE_DIR}/tools/perf/probe.cc
+  ${PROJECT_SOURCE_DIR}/tools/perf/problem.cc
+  ${PROJECT_SOURCE_DIR}/tools/perf/statistics.cc
+  LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
+kolo_add_test(perf_step_tests LABELS ucx SOURCES
+  tools/perf/step_test.cc
+  ${PROJECT_SOURCE_DIR}/tools/perf/measure.cc
   ${PROJECT_SOURCE_DIR}/tools/perf/pattern.cc
   ${PROJECT_SOURCE_DIR}/tools/perf/problem.cc
-  ${PROJECT_SOURCE_DIR}/tools/perf/statistics.cc)
+  ${PROJECT_SOURCE_DIR}/tools/perf/statistics.cc
+  ${PROJECT_SOURCE_DIR}/tools/perf/step.cc
+  LIBRARIES nlohmann_json::nlohmann_json)
 kolo_add_mpi_test(perf_sweep_2 PROGRAM kolo-perf NP 2 ARGS -e 1M -f 8 -n 3 -w 1)
 kolo_add_mpi_test(perf_sweep_3_named PROGRAM kolo-perf NP 3
   ARGS -e 256K -f 8 -n 3 -w 1 --door named -d bfloat16 -o avg)

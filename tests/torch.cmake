@@ -61,6 +61,10 @@ if(KOLO_HAS_TORCH)
   kolo_add_torch_tests(ddp RANKS 0 1 2 3 4 SOURCES
     bindings/torch/ddp_devices_test.cc
     bindings/torch/ddp_test.cc)
+  kolo_add_mpi_test(ddp_small_arena PROGRAM ddp_tests NP 2 LABELS torch)
+  if(TEST ddp_small_arena)
+    set_tests_properties(ddp_small_arena PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=1;KOLO_ARENA=65536")
+  endif()
   # What else trains on several devices.
   kolo_add_torch_tests(torch_patterns RANKS 0 2 3 4 SOURCES
     bindings/torch/tools_test_main.cc

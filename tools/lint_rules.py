@@ -42,8 +42,6 @@ LAYERS = {
     "bindings/include": [],
     "bindings/core": None,  # None: everything
     "bindings/torch": ["bindings/include", "bindings/core"],
-    "bindings/c10d": ["bindings/include", "bindings/core"],
-    "bindings/c": ["bindings/include", "bindings/core"],
     "examples": ["bindings/include"],
     "tools": None,
     "tests": None,
@@ -64,10 +62,10 @@ for stage in STAGES:
 
 # Libraries, the headers that give them away, and the only places that may include them.
 LIBRARIES = [
-    ("LibTorch", r"(torch|ATen|c10|caffe2)/", ("bindings/torch/", "bindings/c10d/", "examples/", "tests/",
+    ("LibTorch", r"(torch|ATen|c10|caffe2)/", ("bindings/torch/", "examples/", "tests/",
                                                "bindings/include/kolo/torch.h", "bindings/include/kolo/torch/")),
     ("protobuf", r"google/protobuf/|.*\.pb\.h$", ("runtime/negotiation/wire.cc",)),
-    ("UCX", r"uc[pst]/", ("transport/ucx/", "tests/transport/ucx/")),
+    ("UCX", r"uc[pst]/", ("transport/ucx/",)),
     ("MPI", r"mpi\.h$", ("runtime/bootstrap/mpi_bootstrap.cc", "tests/", "tools/perf/mpi_engine.cc")),
     ("PMIx", r"pmix", ("runtime/bootstrap/pmix_bootstrap.cc",)),
     ("oneCCL", r"oneapi/ccl", ("tools/perf/oneccl_engine.cc",)),

@@ -100,7 +100,10 @@ Accelerator::Accelerator(const AcceleratorConfig& config, const AcceleratorOptio
 }
 
 void Accelerator::backward(const torch::Tensor& loss) {
-  if (std::exchange(state_->scale_is_due, false)) state_->scaler->update();
+  if (std::exchange(state_->scale_is_due, false)) {
+    state_->scaler->update();
+    state_->any_was_skipped = false;
+  }
   torch::Tensor scaled = state_->accumulation_steps == 1 ? loss : loss / state_->accumulation_steps;
   if (state_->scaler) scaled = state_->scaler->scale(scaled);
   scaled.backward();
@@ -141,7 +144,12 @@ void with_shared_seed(const std::function<void()>& call) {
   broadcast_(seed, 0, {.name = "Accelerator.seed"});
   const at::Generator before = generator.clone();
   generator.set_current_seed(static_cast<std::uint64_t>(seed.item<std::int64_t>()));
-  call();
+  try {
+    call();
+  } catch (...) {
+    generator.set_state(before.get_state());
+    throw;
+  }
   generator.set_state(before.get_state());
 }
 

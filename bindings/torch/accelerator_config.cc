@@ -1,9 +1,11 @@
 #include <kolo/torch/accelerator_config.h>
 
+#include "bindings/core/process_environment.h"
 #include "bindings/torch/tensor_memory.h"
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 namespace kolo {
 namespace {
@@ -41,7 +43,7 @@ std::string in_single_quotes(const std::string& text) {
 AcceleratorConfig parse(int argc, const char* const* argv, std::vector<bool>& taken) {
   AcceleratorConfig nothing;
   const std::set<std::string> known = apply({}, nothing);
-  AcceleratorConfig config;
+  AcceleratorConfig config = AcceleratorConfig::from_environment();
   std::string text;
   for (int i = 1; i < argc; ++i) {
     std::string flag = argv[i];
@@ -93,6 +95,18 @@ AcceleratorConfig AcceleratorConfig::from_settings(const Settings& settings) {
 AcceleratorConfig AcceleratorConfig::from_file(const std::string& path) {
   AcceleratorConfig config = from_settings(Settings::from_file(path));
   for (std::string& warning : config.warnings) warning = path + ": " + warning;
+  return config;
+}
+
+AcceleratorConfig AcceleratorConfig::from_environment() {
+  std::string text;
+  for (const auto& [key, variable] : {std::pair("mixed_precision", "ACCELERATE_MIXED_PRECISION"),
+                                      std::pair("use_cpu", "ACCELERATE_USE_CPU")}) {
+    const std::string value = environment_variable(variable).value_or("");
+    if (!value.empty()) text += std::string(key) + ": '" + in_single_quotes(value) + "'\n";
+  }
+  AcceleratorConfig config;
+  apply(Settings::from_text(text, "the environment"), config);
   return config;
 }
 

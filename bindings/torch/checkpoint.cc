@@ -1,6 +1,7 @@
 // What goes into a checkpoint's archive and comes out of it, and the agreement of all ranks on the
 // outcome. Called by the training loop's thread.
 #include "bindings/torch/checkpoint_file.h"
+#include "bindings/torch/failure.h"
 #include "bindings/torch/optimizer_archive.h"
 #include "bindings/torch/tensor_memory.h"
 
@@ -8,8 +9,6 @@
 #include <kolo/torch/objects.h>
 #include <kolo/torch/sharded_parameters.h>
 
-#include <exception>
-#include <functional>
 #include <utility>
 
 namespace kolo {
@@ -21,16 +20,6 @@ using torch::serialize::OutputArchive;
 
 /// Beside the model's own keys, which torch::load() asks for by name.
 constexpr const char* kExtra = "kolo_checkpoint";
-
-/// Why `call` fails, in one line, or nothing.
-std::string failure_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const std::exception& exception) {
-    return reason_of(exception);
-  }
-  return "";
-}
 
 std::string described(const fs::path& path, const std::string& part) {
   return "checkpoint " + path.string() + ": " + part;
@@ -128,6 +117,7 @@ std::string archive_of(const CheckpointParts& parts, std::int64_t epoch) {
   write("optimizer", parts.optimizer, save_optimizer);
   write("scheduler", parts.scheduler, own);
   write("sampler", parts.sampler, own);
+  write("scaler", parts.scaler, own);
   archive.write(kExtra, extra);
   std::ostringstream stream;
   archive.save_to(stream);
@@ -163,6 +153,7 @@ std::int64_t load_parts(const std::string& bytes, const CheckpointParts& parts) 
   load("scheduler", parts.scheduler, own);
   load("optimizer", parts.optimizer, load_optimizer);
   load("sampler", parts.sampler, own);
+  load("scaler", parts.scaler, own);
   torch::Tensor epoch;
   extra.read("epoch", epoch, true);
   return epoch.item<std::int64_t>();
@@ -172,10 +163,11 @@ std::int64_t load_parts(const std::string& bytes, const CheckpointParts& parts) 
 
 void save_checkpoint(const fs::path& path, const CheckpointParts& parts, std::int64_t epoch) {
   check(path, parts);
-  // Its state is on all ranks; rank 0 writes.
-  if (auto* const sharded = dynamic_cast<ShardedState*>(parts.optimizer)) sharded->consolidate(0);
   Parcel outcome;
-  if (rank() == 0) {
+  // Its state is on all ranks; rank 0 writes.
+  if (auto* const sharded = dynamic_cast<ShardedState*>(parts.optimizer))
+    outcome.failure = failure_of([&] { sharded->consolidate(0); });
+  if (rank() == 0 && outcome.failure.empty()) {
     outcome.failure = failure_of([&] { write_checkpoint_file(path, archive_of(parts, epoch)); });
   }
   broadcast_bytes(std::move(outcome), 0, {.name = "save_checkpoint"});

@@ -6,12 +6,6 @@ namespace kolo {
 
 torch::data::DataLoaderOptions loader_options(const DataLoaderOptions& options,
                                               std::size_t global_batch) {
-  if (options.pin_memory) {
-    raise(
-        ErrorCode::kUnsupported,
-        "data_loader: pin_memory is not supported; leave it false, and copy batches to the device "
-        "yourself");
-  }
   if (options.batch_size == 0) {
     raise(ErrorCode::kInvalidArgument, "data_loader: batch_size is 0; it must be at least 1");
   }

@@ -1,5 +1,8 @@
 #include "bindings/torch/ddp_buckets.h"
 
+#include "bindings/core/shared_memory.h"
+#include "bindings/torch/tensor_memory.h"
+
 #include <kolo/torch/memory.h>
 
 #include <algorithm>
@@ -18,6 +21,15 @@ std::int64_t bytes_of(const torch::Tensor& tensor) {
 torch::Tensor on_storage(const torch::Tensor& flat, std::int64_t offset, torch::IntArrayRef sizes,
                          torch::IntArrayRef strides) {
   return torch::empty({0}, flat.options()).set_(flat.storage(), offset, sizes, strides);
+}
+
+/// Where ranks share memory, and have some left, a bucket is reduced where it lies.
+torch::Tensor zeros(std::int64_t elements, const torch::TensorOptions& options) {
+  if (!options.device().is_cpu()) return shared_zeros({elements}, options);
+  const auto bytes = static_cast<std::size_t>(elements) * options.dtype().itemsize();
+  std::shared_ptr<void> memory = allocate_if_shared(bytes);
+  return memory == nullptr ? torch::zeros({elements}, options)
+                           : on_memory(std::move(memory), {elements}, options);
 }
 
 }  // namespace
@@ -63,8 +75,7 @@ BucketMemory::BucketMemory(const std::vector<torch::Tensor>& parameters) {
     end += (parameter.numel() + step - 1) / step * step;
   }
   const torch::TensorOptions options = parameters.front().options().requires_grad(false);
-  // Where ranks share memory, a bucket is reduced where it lies.
-  flat_ = shared_zeros({end}, options);
+  flat_ = zeros(end, options);
   for (std::size_t k = 0; k < parameters.size(); ++k) {
     const torch::Tensor& parameter = parameters[k];
     // What autograd wants a gradient to look like; else it would not add to it in place.

@@ -35,8 +35,9 @@ std::vector<std::int64_t> DdpReducer::State::count_users() {
   if (!searches()) return users;
   std::vector<std::int64_t> touched;
   for (const Parameter& parameter : parameters) touched.push_back(parameter.touched ? 1 : 0);
-  const torch::Tensor sum =
-      allreduce_(torch::tensor(touched, torch::kInt64), {.name = prefix + "users"});
+  TensorWork work =
+      allreduce_async_(torch::tensor(touched, torch::kInt64), {.name = prefix + "users"});
+  const torch::Tensor sum = await(work);
   const auto* const counts = sum.const_data_ptr<std::int64_t>();
   std::vector<std::int64_t> result(counts, counts + touched.size());
   if (options.static_graph) {
@@ -46,12 +47,18 @@ std::vector<std::int64_t> DdpReducer::State::count_users() {
   return result;
 }
 
+torch::Tensor DdpReducer::State::await(TensorWork& work) {
+  torch::Tensor result = work.wait();
+  everyone &= work.participants() == size();
+  return result;
+}
+
 void DdpReducer::State::await_buckets() {
   for (Parameter& parameter : parameters) {
-    if (parameter.work.valid()) attempt_together([&] { parameter.work.wait(); });
+    if (parameter.work.valid()) attempt_together([&] { await(parameter.work); });
   }
   for (Bucket& bucket : buckets) {
-    if (bucket.work.valid()) attempt_together([&] { bucket.work.wait(); });
+    if (bucket.work.valid()) attempt_together([&] { await(bucket.work); });
     if (!bucket.result) continue;
     attempt_together([&] {
       const torch::Tensor result = bucket.result();
@@ -77,8 +84,9 @@ bool DdpReducer::State::somebody_misses() {
   if (hook) {
     // What a hook sends says nothing of who took part.
     const auto mine = std::count(missing.begin(), missing.end(), true);
-    return allreduce_(torch::tensor(std::int64_t{mine}), {.name = prefix + "check"})
-               .item<std::int64_t>() > 0;
+    TensorWork work =
+        allreduce_async_(torch::tensor(std::int64_t{mine}), {.name = prefix + "check"});
+    return await(work).item<std::int64_t>() > 0;
   }
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     // Without memory, a parameter that is known to be unused somewhere is absent there.
@@ -143,7 +151,8 @@ void DdpReducer::State::end_pass() {
   ++stats.synchronized_backwards;
   // A search may find another order each time.
   const bool steady = options.static_graph || !options.find_unused_parameters;
-  if (!severed && steady && stats.rebuilds == 0) attempt([&] { rebuild(); });
+  // Ranks that have joined cannot take part in the agreement on it.
+  if (!severed && steady && everyone && stats.rebuilds == 0) attempt([&] { rebuild(); });
   const std::exception_ptr thrown = failure;
   reset_pass();
   if (thrown) std::rethrow_exception(thrown);

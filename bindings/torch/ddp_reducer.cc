@@ -5,7 +5,6 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
-#include <atomic>
 #include <set>
 #include <utility>
 
@@ -13,12 +12,6 @@ namespace kolo {
 namespace {
 
 constexpr std::int64_t kMebibyte = 1 << 20;
-
-/// The n-th reducer of this process; ranks make theirs in the same order.
-std::string next_prefix() {
-  static std::atomic<int> count = 0;
-  return "ddp" + std::to_string(count.fetch_add(1)) + "/";
-}
 
 }  // namespace
 
@@ -28,21 +21,24 @@ void DdpReducer::State::build(const std::vector<std::size_t>& in_order) {
   const auto cap = static_cast<std::int64_t>(options.bucket_cap_mb * kMebibyte);
   const auto groups = assign_buckets(tensors, in_order, std::min(cap, kMebibyte), cap);
   const bool with_memory = options.gradient_as_bucket_view || hook != nullptr;
-  buckets.clear();
+  std::vector<Bucket> made;
   for (const auto& members : groups) {
-    Bucket& bucket = buckets.emplace_back();
+    Bucket& bucket = made.emplace_back();
     bucket.members = members;
     bucket.waiting = members.size();
     // Another grouping has other names, so that nothing remembers the shape of the one before.
     bucket.name = prefix + "grouping" + std::to_string(stats.rebuilds) + "/bucket" +
-                  std::to_string(buckets.size() - 1);
+                  std::to_string(made.size() - 1);
     std::vector<torch::Tensor> group;
-    for (std::size_t k = 0; k < members.size(); ++k) {
-      parameters[members[k]].bucket = buckets.size() - 1;
-      parameters[members[k]].position = k;
-      group.push_back(tensors[members[k]]);
-    }
+    for (const std::size_t member : members) group.push_back(tensors[member]);
     if (with_memory) bucket.memory = BucketMemory(group);
+  }
+  buckets = std::move(made);  // all of them, or none
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    for (std::size_t k = 0; k < buckets[b].members.size(); ++k) {
+      parameters[buckets[b].members[k]].bucket = b;
+      parameters[buckets[b].members[k]].position = k;
+    }
   }
   stats.buckets = static_cast<std::int64_t>(buckets.size());
 }
@@ -68,6 +64,7 @@ void DdpReducer::State::reset_pass() {
   order.clear();
   full.clear();
   missing.assign(parameters.size(), false);
+  everyone = true;
   failure = nullptr;
   severed = false;
 }
@@ -202,7 +199,8 @@ void DdpReducer::State::start(std::size_t index) {
 DdpReducer::DdpReducer(NamedTensors named, NamedTensors buffers, const DdpOptions& options)
     : state_(std::make_shared<State>()) {
   static_cast<void>(size());  // an error before init
-  state_->prefix = next_prefix();
+  state_->number = NameNumber("ddp");
+  state_->prefix = state_->number.prefix();
   state_->options = options;
   check_module(state_->prefix, named, buffers, options);
   broadcast_packed(state_->prefix + "parameters/", named);

@@ -10,6 +10,7 @@
 #include "bindings/torch/ddp_graph.h"
 #include "bindings/torch/device_stream.h"
 #include "bindings/torch/gradient_hooks.h"
+#include "bindings/torch/name_number.h"
 
 #include <kolo/torch/ddp_reducer.h>
 #include <kolo/torch/functions.h>
@@ -51,6 +52,7 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   };
 
   DdpOptions options;
+  NameNumber number;
   std::string prefix;
   std::vector<Parameter> parameters;
   NamedTensors buffers;
@@ -73,6 +75,7 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   std::vector<std::size_t> order;  ///< of readiness in this pass
   std::vector<std::size_t> full;   ///< buckets that can start
   std::vector<bool> missing;       ///< gradients that should be there, by parameter
+  bool everyone = true;            ///< takes part, so far: no rank has joined
   std::exception_ptr failure;      ///< of this pass, thrown at its end
   bool severed = false;            ///< an operation failed, hence all further ones of this pass
 
@@ -104,6 +107,8 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   /// By parameter, on how many ranks it has got a gradient since the last pass.
   std::vector<std::int64_t> count_users();
   void await_buckets();
+  /// Waits, and notes whether everyone takes part.
+  torch::Tensor await(TensorWork& work);
   /// Whether some rank lacks a gradient that should be there; alike on all ranks.
   bool somebody_misses();
   void write_back(const std::vector<std::int64_t>& counts);

@@ -7,6 +7,8 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,11 +51,12 @@ using Gradients = std::map<Alike, std::vector<torch::Tensor>, ByText>;
 
 Gradients gradients_of(const torch::optim::Optimizer& optimizer) {
   Gradients result;
+  std::set<const void*> seen;  // a tied weight may be listed twice
   for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
     const auto& parameters = optimizer.param_groups()[g].params();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       torch::Tensor& gradient = parameters[i].mutable_grad();
-      if (!gradient.defined()) continue;
+      if (!gradient.defined() || !seen.insert(parameters[i].unsafeGetTensorImpl()).second) continue;
       if (gradient.scalar_type() == torch::kFloat16) {
         refuse("the gradient of parameter " + std::to_string(i) + " of group " + std::to_string(g) +
                " is float16; keep parameters in float32 and run forward inside kolo::Autocast");

@@ -1,6 +1,7 @@
 // GradientReducer: starts a gradient's all-reduce when it is accumulated, and waits for all of
 // them. A gradient's own state and its way there and back are in reduced_gradient.cc.
 #include "bindings/torch/gradient_groups.h"
+#include "bindings/torch/name_number.h"
 #include "bindings/torch/tensor_memory.h"
 
 #include <kolo/torch/distributed_optimizer.h>
@@ -14,14 +15,6 @@
 
 namespace kolo {
 namespace {
-
-/// The n-th optimizer of this process on a process set; its ranks make theirs in the same order.
-std::string next_prefix(const ProcessSet& set) {
-  static std::mutex mutex;
-  static std::map<std::uint32_t, int> counts;
-  const std::lock_guard lock(mutex);
-  return "optimizer" + std::to_string(counts[set.id()]++) + "/";
-}
 
 void check(const DistributedOptimizerOptions& options) {
   const auto wrong = [](const std::string& what) {
@@ -48,6 +41,7 @@ void check(const DistributedOptimizerOptions& options) {
 
 struct GradientReducer::State final : GradientListener,
                                       std::enable_shared_from_this<GradientReducer::State> {
+  NameNumber number;
   std::string prefix;
   ReductionSettings settings;
   std::deque<ReducedGradient> gradients;
@@ -93,7 +87,8 @@ GradientReducer::GradientReducer(const std::vector<torch::optim::OptimizerParamG
     : state_(std::make_shared<State>()) {
   static_cast<void>(options.process_set.size());  // an error before init
   check(options);
-  state_->prefix = next_prefix(options.process_set);
+  state_->number = NameNumber("optimizer", options.process_set.id());
+  state_->prefix = state_->number.prefix();
   state_->settings = {options, {}, {}};
   std::map<const void*, std::string> names;
   std::map<std::string, const void*> tensors;

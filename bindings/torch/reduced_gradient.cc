@@ -76,7 +76,8 @@ TensorGroupMember ReducedGradient::load() {
             "parameter '" + name_ +
                 "': weigh_by_samples needs set_sample_count() before each step's backward");
     }
-    gradient.mul_(*settings_.samples);
+    gradient.mul_(static_cast<double>(*settings_.samples) /
+                  settings_.options.gradient_predivide_factor);
   }
   Compressor* const compressor = settings_.options.compression.get();
   compressed_ = compressor != nullptr;
@@ -171,7 +172,8 @@ void ReducedGradient::finish() {
       raise(ErrorCode::kInvalidArgument,
             "parameter '" + name_ + "' has a gradient, but set_sample_count() told 0 on all ranks");
     }
-    gradient.div_(*settings_.total_samples);
+    gradient.div_(static_cast<double>(*settings_.total_samples) /
+                  settings_.options.gradient_predivide_factor);
   }
   if (earlier.defined()) gradient.add_(earlier);
   reduced_ = gradient;

@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 
 namespace kolo {
 namespace {
@@ -45,6 +46,38 @@ std::string line_of(const std::string& text, std::size_t number) {
 }
 
 }  // namespace
+
+std::vector<std::string> allgather_texts(const std::string& text, const std::string& name,
+                                         const ProcessSet& set) {
+  const auto count = static_cast<std::int64_t>(text.size());
+  const auto sizes = allgather(torch::tensor({count}, torch::kInt64),
+                               {.name = name + "/sizes", .process_set = set});
+  std::vector<std::string> texts(static_cast<std::size_t>(sizes.numel()));
+  if (sizes.sum().item<std::int64_t>() == 0) return texts;
+  const auto all =
+      allgather(torch::from_blob(const_cast<char*>(text.data()), {count}, torch::kUInt8),
+                {.name = name, .process_set = set});
+  const char* at = static_cast<const char*>(all.const_data_ptr());
+  for (std::size_t r = 0; r < texts.size(); ++r) {
+    const auto length = sizes[static_cast<std::int64_t>(r)].item<std::int64_t>();
+    texts[r].assign(at, static_cast<std::size_t>(length));
+    at += length;
+  }
+  return texts;
+}
+
+void check_listed_once(const std::vector<ShardedParameter>& parameters) {
+  std::map<const void*, std::string> names;
+  for (const ShardedParameter& parameter : parameters) {
+    const auto [it, is_new] = names.emplace(parameter.tensor.unsafeGetTensorImpl(), parameter.name);
+    if (is_new) continue;
+    wrong(ErrorCode::kInvalidArgument,
+          fmt::format("the optimizer lists '{}' twice{}; list each parameter once", it->second,
+                      it->second == parameter.name
+                          ? ""
+                          : fmt::format(", the second time as '{}'", parameter.name)));
+  }
+}
 
 void check_sharded(const torch::optim::Optimizer& optimizer,
                    const ShardedOptimizerOptions& options) {
@@ -100,25 +133,14 @@ void check_parameters(const std::vector<ShardedParameter>& parameters,
     }
   }
   if (!failure.empty()) own = "!" + failure;
-  const auto bytes =
-      torch::from_blob(own.data(), {static_cast<std::int64_t>(own.size())}, torch::kUInt8);
-  const auto sizes =
-      allgather(torch::tensor({static_cast<std::int64_t>(own.size())}, torch::kInt64),
-                {.name = prefix + "sizes", .process_set = options.process_set});
-  const auto all =
-      allgather(bytes, {.name = prefix + "parameters", .process_set = options.process_set});
-  const char* at = static_cast<const char*>(all.data_ptr());
-  std::string first;
+  const auto all = allgather_texts(own, prefix + "parameters", options.process_set);
+  const std::string& first = all.front();
   const std::vector<int> ranks = options.process_set.ranks();
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    const auto size =
-        static_cast<std::size_t>(sizes[static_cast<std::int64_t>(r)].item<std::int64_t>());
-    const std::string theirs(at, size);
-    at += size;
+    const std::string& theirs = all[r];
     if (theirs.starts_with('!')) {
       wrong(ErrorCode::kInvalidArgument, fmt::format("rank {}: {}", ranks[r], theirs.substr(1)));
     }
-    if (r == 0) first = theirs;
     if (theirs == first) continue;
     std::size_t line = 0;
     while (line_of(theirs, line) == line_of(first, line)) ++line;

@@ -11,21 +11,12 @@
 #include <cmath>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <utility>
 
 namespace kolo {
 namespace {
 
 constexpr std::size_t kUnderWay = 2;  // buckets
-
-/// The n-th optimizer of this process on a process set; its ranks make theirs in the same order.
-std::string next_prefix(const ProcessSet& set) {
-  static std::mutex mutex;
-  static std::map<std::uint32_t, int> counts;
-  const std::lock_guard lock(mutex);
-  return "sharded" + std::to_string(counts[set.id()]++) + "/";
-}
 
 /// For each bucket `start` makes an operation, whose result `finish` gets, a few under way at once.
 template <class Start, class Finish>
@@ -54,9 +45,16 @@ ShardedParameters::ShardedParameters(const torch::optim::Optimizer& optimizer,
   state.options = options;
   state.rank = options.process_set.rank();
   state.size = options.process_set.size();
-  state.prefix = next_prefix(options.process_set);
+  state.number = NameNumber("sharded", options.process_set.id());
+  state.prefix = state.number.prefix();
   std::map<const void*, std::string> names;
-  for (const auto& [name, tensor] : named) names.emplace(tensor.unsafeGetTensorImpl(), name);
+  for (const auto& [name, tensor] : named) {
+    const auto [it, is_new] = names.emplace(tensor.unsafeGetTensorImpl(), name);
+    if (!is_new && it->second != name) {
+      raise(ErrorCode::kInvalidArgument, "ShardedOptimizer: one parameter is called both '" +
+                                             it->second + "' and '" + name + "'; name it once");
+    }
+  }
   std::vector<std::string> names_in_order;
   std::vector<torch::Tensor> tensors;
   for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
@@ -75,6 +73,7 @@ ShardedParameters::ShardedParameters(const torch::optim::Optimizer& optimizer,
       state.parameters.push_back({name->second, parameters[i], g});
     }
   }
+  check_listed_once(state.parameters);
   check_parameters(state.parameters, state.options, state.prefix);
   state.add_buckets(0, members_of(options.groups, names_in_order, tensors));
   state.cut(0, optimizer.param_groups().size());
@@ -98,8 +97,11 @@ ShardedParameters::Group ShardedParameters::add_group(
     added.push_back({"group" + std::to_string(index) + ".parameter" + std::to_string(i),
                      group.params()[i], index});
   }
+  std::vector<ShardedParameter> all = state.parameters;
+  all.insert(all.end(), added.begin(), added.end());
+  check_listed_once(all);
   check_parameters(added, state.options, state.prefix);
-  state.parameters.insert(state.parameters.end(), added.begin(), added.end());
+  state.parameters = std::move(all);
   state.add_buckets(first, {});
   state.cut(bucket, index + 1);
   state.groups.back().set_options(group.has_options() ? group.options().clone() : defaults.clone());
@@ -247,7 +249,8 @@ double ShardedParameters::clip_grad_norm(double max_norm, double norm_type) {
     if (norms.empty()) continue;
     const torch::Tensor all_norms = torch::stack(norms);
     if (largest) {
-      sum = std::max(sum, all_norms.max().item<double>());
+      const double most = all_norms.max().item<double>();
+      if (std::isnan(most) || most > sum) sum = most;  // not a number stays
     } else {
       sum += all_norms.pow(norm_type).sum().item<double>();
     }
@@ -258,7 +261,8 @@ double ShardedParameters::clip_grad_norm(double max_norm, double norm_type) {
                                 .process_set = state_->options.process_set})
                          .item<double>();
   const double norm = largest ? all : std::pow(all, 1.0 / norm_type);
-  const double factor = std::min(1.0, max_norm / (norm + 1e-6));
+  const double quotient = max_norm / (norm + 1e-6);
+  const double factor = quotient > 1 ? 1 : quotient;  // as a norm that is not a number
   for (const auto& bucket : state_->piece_tensors) {
     for (const torch::Tensor& tensor : bucket) {
       if (tensor.grad().defined()) tensor.mutable_grad().mul_(factor);

@@ -2,6 +2,7 @@
 // the training loop's thread.
 #pragma once
 
+#include "bindings/torch/name_number.h"
 #include "bindings/torch/shard_layout.h"
 
 #include <kolo/torch/sharded_parameters.h>
@@ -26,6 +27,7 @@ struct ShardedParameters::State {
   ShardedOptimizerOptions options;
   int rank = 0;  ///< in the process set
   int size = 1;
+  NameNumber number;
   std::string prefix;  ///< of the operations' names
   std::vector<ShardedParameter> parameters;
   std::vector<ShardBucket> buckets;
@@ -49,11 +51,19 @@ struct ShardedParameters::State {
   bool may_skip() const;
   /// Bytes of every rank of the set, by rank in it, at `root`, a rank of the world; none elsewhere.
   std::vector<std::string> gather_bytes(const std::string& bytes, int root) const;
+  /// Collective: kInvalidArgument on all ranks of the set if any has a failure, with the first one.
+  void throw_together(const std::string& failure) const;
 };
+
+/// Collective: every rank's text, by rank in the set.
+std::vector<std::string> allgather_texts(const std::string& text, const std::string& name,
+                                         const ProcessSet& set);
 
 /// Throws as ShardedOptimizer's constructor does.
 void check_sharded(const torch::optim::Optimizer& optimizer,
                    const ShardedOptimizerOptions& options);
+/// Throws kInvalidArgument, with both names, if two of them are one tensor.
+void check_listed_once(const std::vector<ShardedParameter>& parameters);
 /// Collective. Throws as ShardedOptimizer's constructor does.
 void check_parameters(const std::vector<ShardedParameter>& parameters,
                       const ShardedOptimizerOptions& options, const std::string& prefix);

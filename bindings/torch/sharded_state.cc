@@ -1,10 +1,10 @@
 // The state of a sharded optimizer brought together, and split again. The training loop's thread.
+#include "bindings/torch/failure.h"
 #include "bindings/torch/optimizer_archive.h"
 #include "bindings/torch/sharded_parameters_state.h"
 #include "bindings/torch/tensor_memory.h"
 
 #include <kolo/torch/functions.h>
-#include <kolo/torch/objects.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -72,6 +72,17 @@ std::vector<std::string> ShardedParameters::State::gather_bytes(const std::strin
   return result;
 }
 
+void ShardedParameters::State::throw_together(const std::string& failure) const {
+  const auto all = allgather_texts(failure, prefix + "failures", options.process_set);
+  const auto first = std::find_if(all.begin(), all.end(),
+                                  [](const std::string& theirs) { return !theirs.empty(); });
+  if (first == all.end()) return;
+  raise(ErrorCode::kInvalidArgument,
+        fmt::format("ShardedOptimizer: rank {}: {}",
+                    options.process_set.ranks()[static_cast<std::size_t>(first - all.begin())],
+                    *first));
+}
+
 ShardedParameters::Groups ShardedParameters::whole_groups(const Optimizer& mine) const {
   std::vector<std::vector<torch::Tensor>> tensors(state_->groups.size());
   for (const ShardedParameter& parameter : state_->parameters) {
@@ -95,13 +106,26 @@ std::unique_ptr<Optimizer> ShardedParameters::consolidate(const Optimizer& mine,
                     "ranks {} that share it",
                     root, fmt::join(state.options.process_set.ranks(), ", ")));
   }
-  torch::serialize::OutputArchive archive;
-  save(archive);
-  std::ostringstream stream;
-  archive.save_to(stream);
-  const std::vector<std::string> all = state.gather_bytes(std::move(stream).str(), root);
-  if (kolo::rank() != root) return nullptr;
+  std::string bytes;
+  state.throw_together(failure_of([&] {
+    torch::serialize::OutputArchive archive;
+    save(archive);
+    std::ostringstream stream;
+    archive.save_to(stream);
+    bytes = std::move(stream).str();
+  }));
+  const std::vector<std::string> all = state.gather_bytes(bytes, root);
+  std::unique_ptr<Optimizer> full;
+  state.throw_together(failure_of([&] {
+    if (kolo::rank() == root) full = put_together(all, mine, make);
+  }));
+  return full;
+}
 
+std::unique_ptr<Optimizer> ShardedParameters::put_together(const std::vector<std::string>& all,
+                                                           const Optimizer& mine,
+                                                           const Make& make) const {
+  const State& state = *state_;
   std::unique_ptr<Optimizer> full = make(whole_groups(mine));
   full->state().clear();
   for (std::size_t r = 0; r < all.size(); ++r) {

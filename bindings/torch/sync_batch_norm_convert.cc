@@ -5,6 +5,7 @@
 #include "bindings/torch/tensor_memory.h"
 
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@ struct Place {
 };
 
 struct Found {
+  std::set<const torch::nn::Module*> visited;  ///< one module may have several names
   std::vector<Place> places;
   std::vector<std::string> members;  ///< those that cannot be replaced, by their names
 };
@@ -30,6 +32,7 @@ bool is_batch_norm(const torch::nn::Module* module) {
 }
 
 void find(torch::nn::Module& module, const std::string& path, Found& found) {
+  if (!found.visited.insert(&module).second) return;
   auto* const container = dynamic_cast<torch::nn::SequentialImpl*>(&module);
   const auto children = module.named_children();
   for (std::size_t i = 0; i < children.size(); ++i) {

@@ -14,6 +14,8 @@
 #include <chrono>
 #include <exception>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace mnist {
 namespace {
@@ -98,17 +100,19 @@ int train(const Flags& flags, int argc, char** argv) {
     sampler.set_epoch(static_cast<std::size_t>(epoch));  // kolo: another order
     network->train();
     std::vector<double> losses;  // this rank's part of each step's loss
+    std::vector<double> step_seconds;
     std::int64_t done = 0;
     const auto start = std::chrono::steady_clock::now();
-    const auto rate = [&] {
-      const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
-      return static_cast<double>(done) / time.count();
+    const auto seconds = [&] {
+      return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     };
+    const auto rate = [&] { return static_cast<double>(done) / seconds(); };
     auto batch = loader->begin();
     for (std::int64_t i = 0; i < steps_per_epoch && !is_last(); ++i, ++step) {
       // Shares differ by an image where the ranks do not divide the batch. Each rank's loss is its
       // part of the mean over the whole batch, times the ranks by which the average will divide.
       const auto count = static_cast<double>(std::min(global_batch, images - i * global_batch));
+      const double begin = seconds();
       optimizer.zero_grad();
       losses.push_back(0);
       if (batch != loader->end()) {
@@ -121,6 +125,7 @@ int train(const Flags& flags, int argc, char** argv) {
       }
       // The last batch may be too small for every rank to have a share: it steps with the others.
       optimizer.step();
+      step_seconds.push_back(seconds() - begin);
       done += static_cast<std::int64_t>(count);
       if (speaks)
         progress.show(epoch, i + 1, steps_per_epoch, losses.back() * kolo::size(), rate());
@@ -135,7 +140,8 @@ int train(const Flags& flags, int argc, char** argv) {
     }
     mean /= static_cast<double>(done);
     const Score score = evaluate(network, data->test, device);
-    run.epochs.push_back({epoch, steps, mean, score.loss, score.accuracy, images_per_second});
+    run.epochs.push_back({epoch, steps, mean, score.loss, score.accuracy, images_per_second,
+                          std::move(step_seconds)});
     if (!speaks) continue;
     progress.finish(run.epochs.back());
     if (!flags.losses_file.empty()) {

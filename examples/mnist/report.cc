@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ostream.h>
+#include <fmt/ranges.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -90,9 +91,9 @@ void write_report(const Flags& flags, const Run& run) {
   for (const Epoch& epoch : run.epochs) {
     fmt::print(out,
                "{}    {{\"epoch\": {}, \"steps\": {}, \"loss\": {:.6f}, \"test_loss\": {:.6f}, "
-               "\"accuracy\": {:.6f}, \"images_per_second\": {:.1f}}}",
+               "\"accuracy\": {:.6f}, \"images_per_second\": {:.1f}, \"step_seconds\": [{:.6f}]}}",
                separator, epoch.number, epoch.steps, epoch.loss, epoch.test_loss, epoch.accuracy,
-               epoch.images_per_second);
+               epoch.images_per_second, fmt::join(epoch.step_seconds, ", "));
     separator = ",\n";
   }
   fmt::print(out, "\n  ]\n}}\n");

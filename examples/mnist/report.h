@@ -15,8 +15,9 @@ struct Epoch {
   std::int64_t steps = 0;
   double loss = 0;  ///< mean over the epoch's training images
   double test_loss = 0;
-  double accuracy = 0;           ///< 0 … 1, on the test images
-  double images_per_second = 0;  ///< of all ranks together, training alone
+  double accuracy = 0;               ///< 0 … 1, on the test images
+  double images_per_second = 0;      ///< of all ranks together, training alone
+  std::vector<double> step_seconds;  ///< of this rank, each with its batch and its waiting
 };
 
 /// One line of an epoch, with a bar that moves where it is shown on a terminal.

@@ -41,9 +41,11 @@ void train(const Flags& flags) {
   Points points(flags.samples, flags.seed);
   torch::nn::Linear line(2, 1);
   line->to(device);
-  // Each step trains on the same points for any number of ranks, so the losses are the same.
-  kolo::DistributedSampler sampler(points.size().value(),
-                                   {.seed = flags.seed, .global_batch = flags.batch_size});
+  // Each step trains on the same points for any number of ranks, so the losses are the same. A
+  // last batch that is not full might leave a rank without a share, and out of step.
+  kolo::DistributedSampler sampler(
+      points.size().value(),
+      {.seed = flags.seed, .drop_last = true, .global_batch = flags.batch_size});
   auto loader = kolo::data_loader(points.map(torch::data::transforms::Stack<>()), sampler);
   kolo::DistributedOptimizer optimizer(torch::optim::SGD(line->parameters(), flags.learning_rate),
                                        line->named_parameters(), {.weigh_by_samples = true});
@@ -76,7 +78,8 @@ int main(int argc, char** argv) {
   CLI::App app("Logistic regression on points of the plane: SGD, and the loss of every batch.");
   app.footer("examples:\n  toy_regression\n  mpirun -np 2 toy_regression --epochs 2 --lr 0.1");
   app.option_defaults()->always_capture_default();
-  app.add_option("--samples", flags.samples, "Points; a multiple of the batch leaves no small one")
+  app.add_option("--samples", flags.samples,
+                 "Points, at least a batch; what does not fill the last batch is left out")
       ->check(CLI::PositiveNumber);
   app.add_option("--batch-size", flags.batch_size, "Points of a step, on all ranks together")
       ->check(CLI::PositiveNumber);
@@ -86,6 +89,11 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option("--seed", flags.seed, "Of the points, the weights and the order");
   CLI11_PARSE(app, argc, argv);
+  if (static_cast<std::size_t>(flags.samples) < flags.batch_size) {
+    fmt::print(stderr, "toy_regression: --samples {} do not fill a batch of {}\n", flags.samples,
+               flags.batch_size);
+    return 1;
+  }
   try {
     torch::set_num_threads(1);
     torch::manual_seed(flags.seed);

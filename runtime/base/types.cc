@@ -76,7 +76,6 @@ std::string_view to_string(ReduceOp op) {
 }
 
 bool is_supported(DataType type, ReduceOp op) {
-  const bool is_complex = type == DataType::kComplex64 || type == DataType::kComplex128;
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kProduct:
@@ -85,10 +84,9 @@ bool is_supported(DataType type, ReduceOp op) {
       return type != DataType::kBool;
     case ReduceOp::kMin:
     case ReduceOp::kMax:
-      return !is_complex;
+      return !is_complex(type);
     case ReduceOp::kAdasum:
-      return type == DataType::kFloat32 || type == DataType::kFloat64 ||
-             type == DataType::kFloat16 || type == DataType::kBFloat16;
+      return is_floating(type);
   }
   return false;
 }

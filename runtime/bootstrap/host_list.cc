@@ -4,7 +4,6 @@
 #include "runtime/bootstrap/secret.h"
 #include "runtime/bootstrap/store_wire.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -108,20 +107,6 @@ Result<std::vector<int>> expand_task_counts(std::string_view counts) {
     all.insert(all.end(), static_cast<std::size_t>(*times), *count);
   }
   return all;
-}
-
-std::vector<std::string> unique_lines(std::string_view text) {
-  std::vector<std::string> lines;
-  while (!text.empty()) {
-    const auto end = text.find('\n');
-    std::string_view line = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    while (!line.empty() && (line.back() == ' ' || line.back() == '\r')) line.remove_suffix(1);
-    if (!line.empty() && std::find(lines.begin(), lines.end(), line) == lines.end()) {
-      lines.emplace_back(line);
-    }
-  }
-  return lines;
 }
 
 std::uint16_t port_from_key(std::string_view key) {

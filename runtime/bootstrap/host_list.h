@@ -18,10 +18,6 @@ Result<std::vector<std::string>> expand_node_list(std::string_view list);
 /// "3,1(x3)" → 3 1 1 1. kInvalidArgument as above.
 Result<std::vector<int>> expand_task_counts(std::string_view counts);
 
-/// Each host of a PBS_NODEFILE's text once, in order: how often it is repeated says nothing that
-/// all PBS agree on.
-std::vector<std::string> unique_lines(std::string_view text);
-
 /// A port that everybody finds who knows the same key (job and step): 20000 to 32767, below those
 /// that systems give out.
 std::uint16_t port_from_key(std::string_view key);

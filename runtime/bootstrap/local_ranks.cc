@@ -79,8 +79,15 @@ Result<Rank> start(const Environment::Variables& variables, std::vector<std::str
     return KOLO_ERROR(kOutOfMemory, "cannot start rank {}: {}; see ulimit -u",
                       variables.at("KOLO_RANK"), std::generic_category().message(error));
   }
+  // The child is ours, so its number is its own until we ask for it.
   rank.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, rank.pid, 0)));
-  KOLO_CHECK(bool(rank.pidfd));  // the child is ours, so its number is its own until we ask for it
+  if (!rank.pidfd) {
+    const int reason = errno;
+    ::kill(rank.pid, SIGKILL);
+    ::waitpid(rank.pid, nullptr, 0);
+    return KOLO_ERROR(kOutOfMemory, "cannot watch rank {}: pidfd_open: {}; see ulimit -n",
+                      variables.at("KOLO_RANK"), std::generic_category().message(reason));
+  }
   return rank;
 }
 
@@ -94,6 +101,29 @@ std::string describe(int status) {
   if (!WIFSIGNALED(status)) return fmt::format("exit status {}", WEXITSTATUS(status));
   return fmt::format("signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
 }
+
+/// Where there is still somebody who reads it.
+void say(const std::string& what) {
+  const std::string line = "kolo::spawn: " + what + "\n";
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+/// While it lives, the kernel keeps what children end with, also in a program that ignores SIGCHLD.
+class KeptStatuses {
+ public:
+  KeptStatuses() {
+    ::sigaction(SIGCHLD, nullptr, &before_);
+    if (before_.sa_handler == SIG_IGN) ::signal(SIGCHLD, SIG_DFL);
+  }
+  ~KeptStatuses() {
+    if (before_.sa_handler == SIG_IGN) ::sigaction(SIGCHLD, &before_, nullptr);
+  }
+  KeptStatuses(const KeptStatuses&) = delete;
+  KeptStatuses& operator=(const KeptStatuses&) = delete;
+
+ private:
+  struct sigaction before_ = {};
+};
 
 /// Until all have ended: the status of the first failure.
 int wait_for(std::vector<Rank>& ranks) {
@@ -119,16 +149,22 @@ int wait_for(std::vector<Rank>& ranks) {
       kill_at = kNever;
     }
     for (std::size_t i = 0; i < ranks.size(); ++i) {
+      if (polled[i].revents == 0) continue;
       int status = 0;
-      if (polled[i].revents == 0 || ::waitpid(ranks[i].pid, &status, 0) != ranks[i].pid) continue;
+      const pid_t waited = ::waitpid(ranks[i].pid, &status, 0);
+      if (waited < 0 && errno != ECHILD) continue;
       ranks[i].ended = true;
-      const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      const bool is_known = waited == ranks[i].pid;
+      const int code = !is_known             ? 1
+                       : WIFSIGNALED(status) ? 128 + WTERMSIG(status)
+                                             : WEXITSTATUS(status);
       if (code == 0 || first != 0) continue;
       first = code;
-      fmt::print(stderr, "kolo::spawn: rank {} (pid {}) failed first, with {}; ending the others\n",
-                 i, ranks[i].pid, describe(status));
       signal_all(ranks, SIGTERM);
       kill_at = Clock::now() + kGrace;
+      say(fmt::format("rank {} (pid {}) failed first, with {}; ending the others", i, ranks[i].pid,
+                      is_known ? describe(status)
+                               : "a status that this program's own handling of SIGCHLD has taken"));
     }
   }
 }
@@ -140,14 +176,38 @@ bool is_device(const std::string& item) {
          std::all_of(item.begin(), item.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
+/// Whether or not its parent has waited for it.
+bool has_ended(pid_t pid) {
+  const UniqueDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!process) return errno == ESRCH;
+  pollfd entry = {process.get(), POLLIN, 0};
+  return ::poll(&entry, 1, 0) > 0;
+}
+
+struct Mark {
+  int parent = 0;
+  int call = 0;
+};
+
+std::optional<Mark> mark_of(const Environment& environment) {
+  const auto text = environment.get(kMark);
+  Mark mark;
+  if (!text || std::sscanf(text->c_str(), "%d:%d", &mark.parent, &mark.call) != 2) {
+    return std::nullopt;
+  }
+  return mark;
+}
+
 }  // namespace
 
 std::optional<int> spawned_by_call(const Environment& environment) {
-  const auto mark = environment.get(kMark);
-  int parent = 0;
-  int call = 0;
-  if (!mark || std::sscanf(mark->c_str(), "%d:%d", &parent, &call) != 2) return std::nullopt;
-  return parent == ::getppid() ? std::optional(call) : std::nullopt;
+  const auto mark = mark_of(environment);
+  return mark && mark->parent == ::getppid() ? std::optional(mark->call) : std::nullopt;
+}
+
+bool is_orphan_of_spawn(const Environment& environment) {
+  const auto mark = mark_of(environment);
+  return mark && mark->parent != ::getppid() && has_ended(mark->parent);
 }
 
 Result<int> run_local_ranks(int count, int call, const Environment& environment) {
@@ -159,6 +219,7 @@ Result<int> run_local_ranks(int count, int call, const Environment& environment)
   KOLO_ASSIGN(const auto server, TcpStoreServer::start(std::move(options)));
   const std::string address = to_text(Endpoint{"127.0.0.1", server->port()});
   const auto arguments = own_arguments();
+  const KeptStatuses kept;
   std::vector<Rank> ranks;
   for (int rank = 0; rank < count; ++rank) {
     auto started = start(variables_of(rank, count, call, address, secret, environment), arguments);

@@ -30,6 +30,16 @@ struct alignas(kCacheLine) Board {
     std::atomic<std::uint64_t> what = 0;
     std::byte data[40] = {};
   };
+  /// The largest input that lies beside its flag.
+  static constexpr std::size_t kLargestInLine = sizeof(Line::data);
+  /// Beside the flag of an exchange that does not fit there: where the rank's own input and output
+  /// lie in its window, in bytes.
+  struct Places {
+    static constexpr std::uint64_t kNowhere = UINT64_MAX;
+    std::uint64_t input = kNowhere;   ///< if the others may read it there, unscaled
+    std::uint64_t output = kNowhere;  ///< if they may write it there
+  };
+  static_assert(sizeof(Places) <= kLargestInLine);
   struct alignas(kCacheLine) Slot {
     Line line;
     alignas(kCacheLine) std::atomic<std::uint64_t> summed = 0;  ///< as a flag: the sum is here, too

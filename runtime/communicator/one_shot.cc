@@ -40,9 +40,12 @@ void OneShot::open(int place, bool allreduces) {
   allreduces_ = allreduces;
   for (const int rank : communicator_.ranks())
     boards_.push_back(&board_in(window_.board(rank, place)));
+  inputs_.resize(boards_.size());
+  outputs_.resize(boards_.size());
   sources_.resize(boards_.size());
   largest_one_shot_ = std::min(kOneShotBytes, kBytesOfAllRanks / boards_.size());
   largest_ = boards_.size() > 1 ? Board::kLargest : largest_one_shot_;
+  largest_mapped_ = boards_.size() > 1 ? kLargestMapped : largest_one_shot_;
 }
 
 bool OneShot::takes(ExchangeKind kind, std::size_t input_bytes) const {
@@ -51,7 +54,7 @@ bool OneShot::takes(ExchangeKind kind, std::size_t input_bytes) const {
     case ExchangeKind::kAllgather:
       return input_bytes <= largest_ / boards_.size();
     case ExchangeKind::kAllreduce:
-      return allreduces_ && input_bytes <= largest_;
+      return allreduces_ && input_bytes <= largest_mapped_;
     case ExchangeKind::kBroadcast:
     case ExchangeKind::kAlltoall:
     case ExchangeKind::kReduceScatter:
@@ -82,7 +85,7 @@ Board::Slot& OneShot::slot_of(std::size_t rank) const {
 
 std::byte* OneShot::data_of(std::size_t rank) const {
   Board::Slot& slot = slot_of(rank);
-  return request_.bytes() <= sizeof(slot.line.data) ? slot.line.data : slot.data;
+  return request_.bytes() <= Board::kLargestInLine ? slot.line.data : slot.data;
 }
 
 std::uint64_t OneShot::flag_of(std::size_t rank) const {
@@ -91,17 +94,11 @@ std::uint64_t OneShot::flag_of(std::size_t rank) const {
   return flag.load(std::memory_order_acquire);
 }
 
-std::uint64_t OneShot::share_begin(std::size_t rank) const {
-  const std::uint64_t ranks = boards_.size();
-  const std::uint64_t line = kCacheLine / size_of(request_.type);
-  const std::uint64_t share = ((request_.count + ranks - 1) / ranks + line - 1) / line * line;
-  return std::min(rank * share, request_.count);
-}
-
 void OneShot::begin(const Request& request) {
   is_trade_ = trades(request.kind, request.bytes());
   KOLO_CHECK(!busy_ && (is_trade_ || takes(request.kind, request.bytes())));
   request_ = request;
+  declined_ = false;
   if (is_trade_) {
     call_ = call_of(request);
     busy_ = true;
@@ -143,10 +140,14 @@ void OneShot::publish_input() {
     device_.copy(request_.type, data_of(own()) + begin * element, request_.input + begin * element,
                  end - begin, request_.prescale);
   };
-  if (is_two_shot(request_) && request_.prescale.is_identity()) {
-    // The own share is summed straight from the input.
-    publish(0, share_begin(own()));
-    publish(share_begin(own() + 1), request_.count);
+  if (is_two_shot(request_)) {
+    publish_place();
+    if (places_.input == Board::Places::kNowhere && request_.bytes() <= largest_) {
+      // The own share is summed straight from the input, but for its prescale.
+      const bool is_whole = !request_.prescale.is_identity();
+      publish(0, is_whole ? request_.count : share_begin(own()));
+      publish(is_whole ? request_.count : share_begin(own() + 1), request_.count);
+    }
   } else if (request_.kind != ExchangeKind::kBroadcast || request_.root == communicator_.rank()) {
     publish(0, request_.count);
   }
@@ -198,7 +199,14 @@ bool OneShot::advance() {
     if (phase_ == Phase::kRoom) {
       publish();
     } else if (phase_ == Phase::kInputs && is_two_shot(request_)) {
-      publish_sum();
+      status_ = find_places();
+      if (!status_.ok()) return true;
+      if (must_decline()) {
+        decline();
+        return true;
+      }
+      status_ = publish_sum();
+      if (!status_.ok()) return true;
       phase_ = Phase::kSums;
       next_ = 0;
       ring_sleepers();
@@ -213,34 +221,6 @@ bool OneShot::advance() {
   }
   busy_ = false;
   return true;
-}
-
-void OneShot::publish_sum() {
-  const std::size_t element = size_of(request_.type);
-  const std::size_t begin = share_begin(own()) * element;
-  const std::uint64_t count = share_begin(own() + 1) - share_begin(own());
-  Board::Slot& slot = slot_of(own());
-  if (count > 0) {
-    for (std::size_t rank = 0; rank < boards_.size(); ++rank) {
-      const bool published = rank != own() || !request_.prescale.is_identity();
-      sources_[rank] = (published ? data_of(rank) : request_.input) + begin;
-    }
-    device_.reduce(request_.type, request_.op, request_.output + begin, sources_, count,
-                   request_.postscale);
-    std::memcpy(slot.sum, request_.output + begin, count * element);
-  }
-  slot.summed.store(awaited_, std::memory_order_release);
-}
-
-void OneShot::fetch_sums() {
-  const std::size_t element = size_of(request_.type);
-  for (std::size_t rank = 0; rank < boards_.size(); ++rank) {
-    if (rank == own()) continue;
-    const std::uint64_t begin = share_begin(rank);
-    const std::uint64_t count = share_begin(rank + 1) - begin;
-    if (count == 0) continue;
-    std::memcpy(request_.output + begin * element, slot_of(rank).sum, count * element);
-  }
 }
 
 // Also its own part comes from the board, whatever overlaps there.

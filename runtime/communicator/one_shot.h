@@ -11,8 +11,12 @@
 //
 // With more bytes it takes two hops, and each rank sums a share (two-shot): what others sum goes
 // into the slot; the sum of the own share goes into the output and, beside a second flag, into the
-// slot, from where the others fetch it. The other kinds differ in what is taken from the boards; of
-// a broadcast, ranks wait for the root's flag alone, and the root for nobody's.
+// slot, from where the others fetch it. What lies in the arena, which all have mapped, is read and
+// written there instead: beside its flag each rank says where. All-reduces that are too large for
+// the slots go this way if all ranks' memory lies there; when they see that it does not, all leave
+// the call to a schedule, and do not try again for some calls. The other kinds differ in what is
+// taken from the boards; of a broadcast, ranks wait for the root's flag alone, and the root for
+// nobody's.
 //
 // Two slots are enough: a rank raises its flag k+1 after it has read all that it wants of slots k,
 // and writes its k+2nd once it has seen every flag k+1: most calls have seen them anyway, after a
@@ -49,6 +53,9 @@ namespace kolo {
 
 class OneShot {
  public:
+  /// Bytes of the largest all-reduce on memory that all ranks have mapped.
+  static constexpr std::size_t kLargestMapped = 4 << 20;
+
   struct Request {
     ExchangeKind kind = ExchangeKind::kAllreduce;
     DataType type = DataType::kFloat32;
@@ -80,12 +87,19 @@ class OneShot {
   /// What runs, or ran last, is a trade: messages bring it forward.
   bool is_trade() const { return is_trade_; }
 
-  /// Whether it carries such a call over the boards; alike on every rank.
+  /// Whether it carries such a call over the boards, or may; alike on every rank.
   bool takes(ExchangeKind kind, std::size_t input_bytes) const;
+  /// Of what it takes: false if it leaves this call to a schedule. Alike on every rank.
+  /// Precondition: the calls before are over, as far as it takes them.
+  bool tries(const Request& request) const {
+    return request.bytes() <= largest_ || request.sequence >= next_try_;
+  }
   /// Bytes of the largest all-reduce with one hop, and of the largest of all; 0 where it carries
   /// none.
   std::size_t largest_one_shot() const { return allreduces_ ? largest_one_shot_ : 0; }
   std::size_t largest_allreduce() const { return allreduces_ ? largest_ : 0; }
+  /// The same on memory of the arena.
+  std::size_t largest_mapped() const { return allreduces_ ? largest_mapped_ : 0; }
   /// Bytes of the largest that two ranks trade; 0 where they do not.
   std::size_t largest_trade() const { return trades_ ? PairExchange::kLargest : 0; }
   /// What a request is carried by: "one_shot", "two_shot", or "pair_exchange", a trade.
@@ -98,13 +112,15 @@ class OneShot {
   bool busy() const { return busy_; }
 
   /// Publishes the input, or begins to wait until there is room for it, or sends it. Preconditions:
-  /// takes() or trades() it, not busy(). A trade is not prescaled. The memory must last until
-  /// advance() has returned true.
+  /// takes() and tries(), or trades() it, not busy(). A trade is not prescaled. The memory must
+  /// last until advance() has returned true.
   void begin(const Request& request);
-  /// Whether all that it waits for has come; then the output is written, or status() says what does
-  /// not fit together, and it stays busy. Precondition: busy().
+  /// Whether all that it waits for has come; then the output is written, or the call is declined(),
+  /// or status() says what does not fit together, and it stays busy. Precondition: busy().
   bool advance();
   const Status& status() const { return status_; }
+  /// It has left the last call to a schedule, on all ranks.
+  bool declined() const { return declined_; }
 
   /// Its caller leaves an exchange that is not done to whoever adopts it. Precondition: busy().
   void abandon() { abandoned_ = true; }
@@ -147,7 +163,15 @@ class OneShot {
   std::uint64_t share_begin(std::size_t rank) const;
   void publish();
   void publish_input();
-  void publish_sum();
+  // Of a two-shot (one_shot_sums.cc).
+  /// Says where the own input and output lie.
+  void publish_place();
+  /// Where all ranks' do, once they have said it.
+  Status find_places();
+  /// Some rank's memory is too large for a slot, and not mapped.
+  bool must_decline() const;
+  void decline();
+  Status publish_sum();
   void fetch_sums();
   /// Takes what this rank wants of all inputs.
   void collect();
@@ -162,15 +186,23 @@ class OneShot {
   bool is_trade_ = false;
   std::vector<Board*> boards_;  ///< by rank; empty without windows
   std::size_t largest_one_shot_ = 0;
-  std::size_t largest_ = 0;  ///< bytes it takes
+  std::size_t largest_ = 0;         ///< bytes it takes, whatever memory
+  std::size_t largest_mapped_ = 0;  ///< of an all-reduce on the arena's
   bool allreduces_ = false;
+  std::uint64_t next_try_ = 0;  ///< the first call to be tried beyond largest_
+  std::uint64_t pause_ = 1;     ///< calls after the next one that is declined
 
   Request request_;
   Status status_;
   OrderedCall call_;           ///< of the running exchange
   OrderedCall previous_;       ///< of the one before
   std::uint64_t awaited_ = 0;  ///< flag of this phase
+  Board::Places places_;       ///< of the running exchange, the own
+  /// Of a two-shot, by rank: where its memory is, null where that is not mapped here.
+  std::vector<std::byte*> inputs_;
+  std::vector<std::byte*> outputs_;
   std::vector<const std::byte*> sources_;
+  std::vector<std::byte*> destinations_;
   std::uint64_t exchange_ = 0;
   Phase phase_ = Phase::kInputs;
   std::size_t next_ = 0;  ///< the first rank that has not been seen in this phase
@@ -178,6 +210,7 @@ class OneShot {
   int looks_ = 0;         ///< in vain
   bool all_seen_ = true;  ///< every flag of the last exchange
   bool busy_ = false;
+  bool declined_ = false;
   bool abandoned_ = false;
   bool asleep_ = false;
 };

@@ -74,8 +74,10 @@ Result<bool> OneShot::compare(const OrderedCall& call, std::size_t& next) const 
     for (const Board::Slot& slot : board.slots) {
       const auto exchanged = call_in(slot);
       if (!exchanged) continue;
-      if (exchanged->number == call.number) return mismatch(call, next, exchanged->what);
-      passed |= exchanged->number > call.number;
+      // Or it has declined that one, and will announce it.
+      if (exchanged->number == call.number && exchanged->what != call.what)
+        return mismatch(call, next, exchanged->what);
+      passed |= exchanged->number >= call.number;
     }
     if (!passed) return false;
   }

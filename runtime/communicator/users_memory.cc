@@ -1,5 +1,7 @@
 #include "runtime/communicator/users_memory.h"
 
+#include "runtime/base/check.h"
+
 #include <thread>
 
 namespace kolo {
@@ -38,6 +40,12 @@ UsersMemory::DeviceTouch::~DeviceTouch() {
   Board& own = *memory_.own_;
   const auto all = own.device_touches.load(std::memory_order_relaxed);
   own.device_touches_over.store(left.empty() ? all : left.front(), std::memory_order_release);
+}
+
+Status UsersMemory::check(int rank) const {
+  if (has_given_back(rank))
+    return KOLO_ERROR(kAborted, "rank {} has given up what it had under way", rank);
+  return {};
 }
 
 void UsersMemory::give_back() {

@@ -10,6 +10,8 @@
 #include "runtime/base/deadline.h"
 #include "runtime/communicator/board.h"
 
+#include <kolo/error.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -53,6 +55,8 @@ class UsersMemory {
   bool has_given_back(int rank) const {
     return boards_[static_cast<std::size_t>(rank)]->gave_back.load(std::memory_order_seq_cst);
   }
+  /// The same; kAborted if it has.
+  Status check(int rank) const;
 
   /// This rank has failed, or shuts down: who touches its users' memory from now on sees that he
   /// must not.

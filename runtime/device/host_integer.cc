@@ -1,12 +1,14 @@
 // The kernels of integers, bool and complex products, once for each of Highway's instruction sets
-// (see host_floating.cc). Products, for which processors lack instructions, are plain loops over
-// blocks that the compiler turns into vectors.
+// (see host_floating.cc). Products of integers, for which processors lack instructions, are plain
+// loops over blocks that the compiler turns into vectors.
 #include "runtime/base/check.h"
 #include "runtime/device/host_kernels.h"
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <type_traits>
+#include <vector>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "runtime/device/host_integer.cc"
@@ -46,18 +48,6 @@ struct Greater {
   template <class T>
   static T one(T a, T b) {
     return b > a ? b : a;
-  }
-};
-
-template <class T>
-struct Complex {
-  T real, imaginary;
-};
-template <class T>
-struct ComplexProduct {
-  static HWY_INLINE Complex<T> of(Complex<T> a, Complex<T> b) {
-    return {a.real * b.real - a.imaginary * b.imaginary,
-            a.real * b.imaginary + a.imaginary * b.real};
   }
 };
 
@@ -116,11 +106,50 @@ void integer(DataType type, Reduction reduction, const Destinations& destination
   reduce<std::uint8_t>(reduction, destinations, sources, count);
 }
 
+/// `count` numbers of a real and an imaginary part, a multiple of the vectors' lanes. Each product
+/// and each sum is rounded: processors and devices with fused multiply-adds give the same bits.
+template <class T>
+HWY_INLINE void multiply_vectors(T* destination, std::span<const T* const> sources,
+                                 std::size_t count) {
+  const hn::ScalableTag<T> tag;
+  hn::Vec<decltype(tag)> real, imaginary, other_real, other_imaginary;
+  for (std::size_t i = 0; i < count; i += hn::Lanes(tag)) {
+    hn::LoadInterleaved2(tag, sources[0] + 2 * i, real, imaginary);
+    for (std::size_t k = 1; k < sources.size(); ++k) {
+      hn::LoadInterleaved2(tag, sources[k] + 2 * i, other_real, other_imaginary);
+      const auto product = hn::Sub(hn::Mul(real, other_real), hn::Mul(imaginary, other_imaginary));
+      imaginary = hn::Add(hn::Mul(real, other_imaginary), hn::Mul(imaginary, other_real));
+      real = product;
+    }
+    hn::StoreInterleaved2(real, imaginary, tag, destination + 2 * i);
+  }
+}
+
+template <class T>
+void multiply(std::byte* destination, Sources sources, std::size_t count) {
+  const std::size_t lanes = hn::Lanes(hn::ScalableTag<T>());
+  const std::size_t whole = count / lanes * lanes;
+  std::vector<const T*> places;
+  for (const std::byte* const source : sources)
+    places.push_back(reinterpret_cast<const T*>(source));
+  multiply_vectors<T>(reinterpret_cast<T*>(destination), places, whole);
+  if (whole == count) return;
+  // The rest lies in vectors of its own, so that it takes the same way.
+  const std::size_t bytes = 2 * (count - whole) * sizeof(T);
+  const std::size_t stride = 2 * lanes;
+  std::vector<T> rest(sources.size() * stride);
+  for (std::size_t k = 0; k < sources.size(); ++k) {
+    std::memcpy(rest.data() + k * stride, places[k] + 2 * whole, bytes);
+    places[k] = rest.data() + k * stride;
+  }
+  multiply_vectors<T>(rest.data(), places, lanes);
+  std::memcpy(reinterpret_cast<T*>(destination) + 2 * whole, rest.data(), bytes);
+}
+
 void complex_product(DataType type, std::byte* destination, Sources sources, std::size_t count) {
-  if (type == DataType::kComplex64)
-    return reduce_blocks<Complex<float>, ComplexProduct<float>>(destination, sources, count);
+  if (type == DataType::kComplex64) return multiply<float>(destination, sources, count);
   KOLO_CHECK(type == DataType::kComplex128);
-  reduce_blocks<Complex<double>, ComplexProduct<double>>(destination, sources, count);
+  multiply<double>(destination, sources, count);
 }
 
 }  // namespace kolo::HWY_NAMESPACE

@@ -58,10 +58,7 @@ bool is_peers_users(const MemoryBinding& binding, const Operand& operand, Role r
 
 Status may_touch_users(const MemoryBinding& binding, const Operand& operand) {
   const MappedMemory& mapped = binding.mapped;
-  const int rank = mapped.ranks[static_cast<std::size_t>(operand.rank)];
-  if (mapped.users->has_given_back(rank))
-    return KOLO_ERROR(kAborted, "rank {} has given up what it had under way", rank);
-  return {};
+  return mapped.users->check(mapped.ranks[static_cast<std::size_t>(operand.rank)]);
 }
 
 Error unbound(const Operand& operand, std::uint64_t skip) {

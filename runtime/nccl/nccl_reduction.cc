@@ -56,14 +56,13 @@ std::optional<NcclOp> nccl_op(ReduceOp op) {
 Result<NcclReduction> nccl_reduction(DataType type, ReduceOp op) {
   const std::optional<NcclType> its_type = nccl_type(type);
   const std::optional<NcclOp> its_op = nccl_op(op);
-  const bool is_complex = type == DataType::kComplex64 || type == DataType::kComplex128;
   const bool adds = its_op == NcclOp::kSum;
-  if (!is_supported(type, op) || !its_type || !its_op || (is_complex && !adds)) {
+  if (!is_supported(type, op) || !its_type || !its_op || (is_complex(type) && !adds)) {
     return KOLO_ERROR(kUnsupported,
                       "NCCL has no all-reduce of {} with {}; set KOLO_OPERATIONS=kolo on all ranks",
                       to_string(type), to_string(op));
   }
-  const std::size_t parts = is_complex ? 2 : 1;
+  const std::size_t parts = is_complex(type) ? 2 : 1;
   if (type != DataType::kBool) return NcclReduction{*its_type, *its_op, parts};
   const bool is_or = adds || its_op == NcclOp::kMax;
   return NcclReduction{*its_type, is_or ? NcclOp::kMax : NcclOp::kMin, parts};

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -44,6 +45,11 @@ void TimelineWriter::start(const TimelineOrigin& origin) {
 }
 
 void TimelineWriter::run() {
+  // At the limit of a file's size the write is to fail, and not the process to end.
+  sigset_t at_limit;
+  sigemptyset(&at_limit);
+  sigaddset(&at_limit, SIGXFSZ);
+  ::pthread_sigmask(SIG_BLOCK, &at_limit, nullptr);
   for (bool last = false; !last;) {
     std::uint64_t flushes = 0;
     {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 namespace kolo {
@@ -43,7 +44,10 @@ std::string deal(Splits& splits, std::int64_t rows, int size) {
   }
   if (std::any_of(splits.begin(), splits.end(), [](std::int64_t rows_of) { return rows_of < 0; }))
     return fmt::format("splits {} hold a negative number of rows", list(splits));
-  const auto sum = std::accumulate(splits.begin(), splits.end(), std::int64_t{0});
+  std::int64_t sum = 0;
+  for (const std::int64_t rows_of : splits) {
+    if (__builtin_add_overflow(sum, rows_of, &sum)) sum = std::numeric_limits<std::int64_t>::max();
+  }
   if (sum == rows) return {};
   return fmt::format("splits {} add up to {} rows, but the tensor has {}", list(splits), sum, rows);
 }

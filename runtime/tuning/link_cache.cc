@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::string_view kFirstLine = "kolo link costs 2";
 constexpr std::string_view kPrefix = "links-";  ///< of a file's name
-constexpr std::size_t kLongest = 64 << 10;      ///< bytes of a file that is worth a look
+constexpr std::size_t kLongest = 4 << 10;       ///< bytes of a file's numbers
 constexpr std::string_view kAway = "Remove it, or set KOLO_LINK_CACHE=0";
 
 /// Fowler, Noll & Vo's FNV-1a, 64 bits: no cryptography, but no torn file passes it.
@@ -119,13 +119,13 @@ Result<std::optional<LinkCosts>> LinkCache::load() const {
   const auto written = std::chrono::system_clock::from_time_t(status.st_mtime);
   const auto age = std::chrono::system_clock::now() - written;
   if (age > kLifetime || age < -kLifetime) return Nothing();
-  if (std::cmp_greater(status.st_size, kLongest))
+  const std::string head = fmt::format("{}\n{}\n", kFirstLine, topology_);
+  if (std::cmp_greater(status.st_size, head.size() + kLongest))
     return KOLO_ERROR(kInternal, "{} has {} bytes, which are no link costs. {}", path_,
                       status.st_size, kAway);
   KOLO_ASSIGN(const std::string text,
               read_all(file.get(), static_cast<std::size_t>(status.st_size), path_));
 
-  const std::string head = fmt::format("{}\n{}\n", kFirstLine, topology_);
   if (text.starts_with(head)) {
     const std::string rest = text.substr(head.size());
     const auto costs = decode(std::string_view(rest).substr(0, rest.find('\n')));

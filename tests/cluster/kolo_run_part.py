@@ -1,5 +1,6 @@
 """kolo-run from the first host, the others by ssh."""
 import os
+import tempfile
 import unittest
 
 import services
@@ -54,6 +55,14 @@ class Ends(unittest.TestCase):
                         'test "$RANK" != 2 || exit 9; exec sleep 600')
         self.assertEqual(done.returncode, 9, done)
         self.assertIn("rank 2 on kolohost2", done.stderr)
+
+    def test_ranks_of_other_hosts_end_in_order(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = kolo_run("-H", "kolohost0,kolohost1", "sh", "-c",
+                            f'if [ "$RANK" = 0 ]; then while [ ! -e {folder}/ready ]; do sleep 0.1; done; exit 5; fi; '
+                            'trap "sleep 1; echo saved; exit 0" TERM; '
+                            f'touch {folder}/ready; while :; do sleep 0.1; done')
+        self.assertEqual((done.returncode, done.stdout), (5, "saved\n"), done)
 
     def test_a_host_that_is_not_there(self):
         done = kolo_run("-H", "kolohost0,kolohost9", program("probe"), KOLO_INIT_TIMEOUT="5")

@@ -78,6 +78,7 @@ nlohmann::json job_json() {
           {"arena_bytes", info.arena_bytes},
           {"one_shot_bytes", info.one_shot_bytes},
           {"two_shot_bytes", info.two_shot_bytes},
+          {"two_shot_shared_bytes", info.two_shot_shared_bytes},
           {"traded_bytes", info.traded_bytes},
           {"inside", to_json(info.inside)},
           {"across", to_json(info.across)},
@@ -121,9 +122,12 @@ void print_job(const nlohmann::json& job) {
   } else {
     fmt::print("shared memory    {} for schedules, {} of addresses for kolo::allocate()\n",
                size_text(shared), size_text(job["arena_bytes"].get<std::uint64_t>()));
-    fmt::print("one-shot         ordered all-reduces of up to {}; two-shot: of up to {}\n",
-               size_text(job["one_shot_bytes"].get<std::uint64_t>()),
-               size_text(job["two_shot_bytes"].get<std::uint64_t>()));
+    fmt::print(
+        "one-shot         ordered all-reduces of up to {}; two-shot: of up to {}, of {} on\n"
+        "                 memory of kolo::allocate()\n",
+        size_text(job["one_shot_bytes"].get<std::uint64_t>()),
+        size_text(job["two_shot_bytes"].get<std::uint64_t>()),
+        size_text(job["two_shot_shared_bytes"].get<std::uint64_t>()));
   }
   if (const auto traded = job["traded_bytes"].get<std::uint64_t>(); traded > 0)
     fmt::print("pair exchange    ordered all-reduces of up to {}, a message each way\n",
@@ -138,9 +142,16 @@ void print_job(const nlohmann::json& job) {
 
 /// Each host tells of itself by its first rank; rank 0 of the job.
 int examine(int argc, char** argv) {
-  kolo::init(argc, argv);
   std::array<char, 256> host = {};
   ::gethostname(host.data(), host.size() - 1);
+  try {
+    kolo::init(argc, argv);
+  } catch (const std::exception& error) {
+    // What is wrong here may be why.
+    kolo::info::print_findings(host.data(), kolo::info::examine_host());
+    kolo::info::print_findings("job", {{false, error.what()}});
+    return 1;
+  }
   int bad = 0;
   if (kolo::local_rank() == 0) {
     bad += kolo::info::print_findings(host.data(), kolo::info::examine_host());
@@ -161,11 +172,12 @@ int main(int argc, char** argv) {
   bool knobs = false;
   bool build = false;
   bool doctor = false;
-  app.add_flag("--json", json, "print JSON");
+  auto* const as_json = app.add_flag("--json", json, "print JSON");
   app.add_flag("--knobs", knobs, "every KOLO_ variable with its value and origin");
   app.add_flag("--build", build, "a table of what this build has, and start no job");
   app.add_flag("--doctor", doctor,
-               "test this host and the job's network; exit status 1 for findings");
+               "test this host and the job's network; exit status 1 for findings")
+      ->excludes(as_json);
   CLI11_PARSE(app, argc, argv);
   const auto show = [json](const nlohmann::json& what, void (*print)(const nlohmann::json&)) {
     if (json) {

@@ -96,8 +96,8 @@ def measure(peer, prefix, program, options, out):
     path.unlink(missing_ok=True)
     command = [*catalogue.mpirun(peer, prefix, options.np), str(program), *options.collective,
                "-b", options.minbytes, "-e", options.maxbytes, "-f", options.stepfactor,
-               "-n", str(options.iters), "-m", str(options.agg_iters), "--compare", peer.engine,
-               "--limit", "-T", str(options.timeout), "-J", str(path)]
+               "-n", str(options.iters), "-m", str(options.agg_iters), "--memory", options.memory,
+               "--compare", peer.engine, "--limit", "-T", str(options.timeout), "-J", str(path)]
     log = out / f"{peer.name}.log"
     log.unlink(missing_ok=True)
     call(command, log, timeout=options.timeout + 60,

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 
+TORCH = "torch DDP, gloo"
+IN_STEP = "independent, in step"
 PYTHON_PROGRAM = pathlib.Path(__file__).resolve().parent / "digits_ddp.py"
 
 
@@ -37,15 +39,14 @@ def run_all(commands, environments, timeout):
 
 
 def example(options, environments):
-    """Images/s of each epoch but the first, of each of the processes."""
+    """What each of the processes that report has to say of each epoch but the first."""
     with tempfile.TemporaryDirectory() as folder:
         reports = [pathlib.Path(folder) / f"{i}.json" for i in range(options.np)]
         commands = [[str(options.program.resolve()), "--data", str(options.data.resolve()), "--threads",
                      "1", "--progress", "lines", "--epochs", str(options.epochs), "--json", str(report)]
                     for report in reports]
         run_all(commands, environments, options.timeout)
-        return [[epoch["images_per_second"] for epoch in json.loads(report.read_text())["epochs"][1:]]
-                for report in reports if report.exists()]
+        return [json.loads(report.read_text())["epochs"][1:] for report in reports if report.exists()]
 
 
 def free_port():
@@ -61,18 +62,24 @@ def meeting(options):
 
 
 def kolo(options):
-    return example(options, meeting(options))[0]
+    """As the others below: images/s of each epoch but the first, by what they are called."""
+    return {"kolo": [epoch["images_per_second"] for epoch in example(options, meeting(options))[0]]}
 
 
 def independent(options):
-    rates = example(options, [{"KOLO_INIT_METHOD": "single://"}] * options.np)
-    return [sum(epoch) for epoch in zip(*rates)]
+    """And what the same steps would give if each waited for the slower process and nothing else."""
+    runs = list(zip(*example(options, [{"KOLO_INIT_METHOD": "single://"}] * options.np)))
+    apart = [sum(epoch["images_per_second"] for epoch in epochs) for epochs in runs]
+    images = [sum(epoch["images_per_second"] * sum(epoch["step_seconds"]) for epoch in epochs)
+              for epochs in runs]
+    longest = [sum(map(max, zip(*(epoch["step_seconds"] for epoch in epochs)))) for epochs in runs]
+    return {"independent": apart, IN_STEP: [i / seconds for i, seconds in zip(images, longest)]}
 
 
 def torch_ddp(options):
     command = [options.python, str(PYTHON_PROGRAM), "--data", str(options.data.resolve()), "--epochs",
                str(options.epochs)]
-    return json.loads(run_all([command] * options.np, meeting(options), options.timeout)[0])[1:]
+    return {TORCH: json.loads(run_all([command] * options.np, meeting(options), options.timeout)[0])[1:]}
 
 
 def why_no_torch(python):
@@ -95,24 +102,26 @@ def spread(values):
 
 def measure(options):
     """What tools/bench training prints; its exit status."""
-    ways = {"kolo": kolo, "independent": independent, "torch DDP, gloo": torch_ddp}
+    ways = [kolo, independent, torch_ddp]
     if reason := why_no_torch(options.python):
         print(f"torch DDP is not measured: {options.python}: {reason}", file=sys.stderr)
-        del ways["torch DDP, gloo"]
+        ways.remove(torch_ddp)
     rounds = []
     for number in range(options.rounds):
         rates = {}
-        order = list(ways)
-        for name in order[number % len(order):] + order[:number % len(order)]:
+        turn = number % len(ways)
+        for way in ways[turn:] + ways[:turn]:
             try:
-                rates[name] = statistics.median(ways[name](options))
+                rates |= {name: statistics.median(epochs) for name, epochs in way(options).items()}
             except (OSError, subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-                print(f"{name}: {error}\n{getattr(error, 'stderr', '') or ''}", file=sys.stderr)
+                print(f"{way.__name__}: {error}\n{getattr(error, 'stderr', '') or ''}", file=sys.stderr)
                 return 1
         rounds.append(rates)
         print(f"round {number + 1}/{options.rounds}: " +
-              ", ".join(f"{name} {rates[name]:.0f} images/s" for name in ways), file=sys.stderr, flush=True)
-    ratios = {name: [rates["kolo"] / rates[name] for rates in rounds] for name in ways if name != "kolo"}
+              ", ".join(f"{name} {rate:.0f} images/s" for name, rate in sorted(rates.items())),
+              file=sys.stderr, flush=True)
+    ratios = {name: [rates["kolo"] / rates[name] for rates in rounds]
+              for name in sorted(rounds[0]) if name != "kolo"}
     if options.json:
         print(json.dumps({"ranks": options.np, "rounds": rounds, "kolo_to": ratios}, indent=1))
     else:

@@ -46,9 +46,10 @@ The report of -J is one object:
     results[]             engine, in_place, time_us (median), p10_us, p50_us, p90_us, p99_us,
                           algbw_GBps, busbw_GBps, wrong (null: not verified)
     ratios[]              peer, in_place, median, p10, p90
-  step                    instead of rows with --step: name, tensors, elements, wrong;
+  step                    instead of rows with --step: name, tensors, elements, wrong (of all);
                           step, raw, pack_unpack as results have their times; ratio_to_raw, ratio
-                          (to raw and pack_unpack); peers[]: peer, raw, ratio (so with its raw)
+                          (to raw and pack_unpack); peers[]: peer, wrong, raw, ratio (so with its
+                          raw)
 
 exit status: 0; 1 after wrong results or an error; 2 after -T.)";
 
@@ -68,6 +69,11 @@ const Names<ReduceOp> kOps = {{"sum", ReduceOp::kSum},      {"avg", ReduceOp::kA
                               {"min", ReduceOp::kMin},      {"max", ReduceOp::kMax},
                               {"prod", ReduceOp::kProduct}, {"adasum", ReduceOp::kAdasum}};
 const Names<ApiDoor> kDoors = {{"ordered", ApiDoor::kOrdered}, {"named", ApiDoor::kNamed}};
+/// What --step does not take.
+constexpr const char* kOfSweepAlone[] = {
+    "collective", "--minbytes", "--maxbytes",  "--stepfactor", "--stepbytes",
+    "--datatype", "--op",       "--root",      "--door",       "--agg_iters",
+    "--check",    "--rewrite",  "--far-above", "--limit",      "--percentiles"};
 
 Names<Collective> all_collectives() {
   Names<Collective> names;
@@ -114,6 +120,8 @@ void add_what(CLI::App& app, Texts& texts, SweepOptions& sweep) {
       ->capture_default_str();
   app.add_option("-b,--minbytes", sweep.min_bytes, "smallest size, bytes (suffix K, M, G)")
       ->transform(CLI::AsSizeValue(false))
+      ->check(
+          [](const std::string& text) { return std::string(text == "0" ? "it is 1 or more" : ""); })
       ->capture_default_str();
   app.add_option("-e,--maxbytes", sweep.max_bytes, "largest size, bytes (suffix K, M, G)")
       ->transform(CLI::AsSizeValue(false))
@@ -201,13 +209,14 @@ std::optional<Options> parse(int argc, char** argv, int* exit_code) {
   app.footer(kFooter);
   add_what(app, texts, options.sweep);
   add_how(app, texts, options);
-  const CLI::Option* const step =
+  CLI::Option* const step =
       app.add_option(
              "--step", options.step,
              "a step's gradients instead of the sweep: resnet50 (161, the default) or small "
-             "(1,000 of 4 floats)")
+             "(1,000 of 4 floats); always verified")
           ->expected(0, 1)
           ->check(CLI::IsMember({"resnet50", "small"}));
+  for (const char* const name : kOfSweepAlone) step->excludes(app.get_option(name));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

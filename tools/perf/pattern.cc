@@ -15,24 +15,33 @@ int scrambled(std::int64_t element) {
   return static_cast<int>((element % kPeriod) * (element % kPeriod + 89) % kPeriod);
 }
 
-/// What a rank contributes to a reduction at one place.
+/// What a rank contributes to a reduction at one place. Where one rank decides, it is another one
+/// at the next place.
 int contribution(const Problem& problem, std::int64_t element, int rank, int ranks) {
   const int value = scrambled(element) % 5;
-  if (problem.type == DataType::kBool) return (value + rank) % 2;
+  const bool decides = element % kPeriod % ranks == rank;
+  if (problem.type == DataType::kBool) {
+    // One rank, at some places nobody or everybody, has what settles it: true, or false.
+    const bool settles = value == 2 || (value != 1 && decides);
+    const bool is_and = problem.op == ReduceOp::kMin || problem.op == ReduceOp::kProduct;
+    return settles != is_and ? 1 : 0;
+  }
   switch (problem.op) {
     case ReduceOp::kSum:
+      return value + (rank + 1) % 3;
     case ReduceOp::kMin:
+      return decides ? value : value + 1 + rank % 3;
     case ReduceOp::kMax:
-      return value + rank % 3;
+      return decides ? value + 3 : value + rank % 3;
     case ReduceOp::kProduct:
+      if (rank < 2) return rank == 0 ? 2 + value % 2 : 2;
       return (value + rank) % 5 == 3 ? 2 : 1;
-    case ReduceOp::kAverage: {
-      // One more, one less, in pairs: the average is value + 1.
-      if (rank == ranks - 1 && ranks % 2 == 1) return value + 1;
-      return rank % 2 == 0 ? value + 2 : value;
-    }
+    case ReduceOp::kAverage:
+      // The average is value + 1: one more and one less in pairs, and three of an odd number.
+      if (ranks % 2 == 1 && rank < 3) return rank == 0 ? value + 3 : value;
+      return (ranks - rank) % 2 == 0 ? value + 2 : value;
     case ReduceOp::kAdasum:
-      return element % kPeriod % ranks == rank ? value + 1 : 0;
+      return decides ? value + 1 : 0;
   }
   return 0;
 }
@@ -181,8 +190,7 @@ std::int64_t count_wrong(const Problem& problem, const Content& expected, const 
                                : std::ldexp(1.0, -23);
   const auto is_wrong = [&](const std::byte* value, const std::byte* right) {
     if (std::memcmp(value, right, width) == 0) return false;
-    const bool is_complex = type == DataType::kComplex64 || type == DataType::kComplex128;
-    if (is_complex && std::memcmp(value + width / 2, right + width / 2, width / 2) != 0)
+    if (is_complex(type) && std::memcmp(value + width / 2, right + width / 2, width / 2) != 0)
       return true;
     const double wanted = load_element(type, right);
     return !rounds || !(std::abs(load_element(type, value) - wanted) <= tolerance * wanted);

@@ -23,9 +23,12 @@ struct Part {
 using Content = std::vector<Part>;
 
 /// Before the operation. Reductions get small whole numbers, so that every type's result is exact
-/// (bfloat16: up to 50 ranks, float16: up to 400; integers wrap around as they should). An average
-/// is of numbers around its result. Adasum gets vectors that have nothing in common, whose
-/// combination is their sum.
+/// (bfloat16: up to 50 ranks, float16: up to 400; integers wrap around as they should). Of two and
+/// more ranks no one's input is the result: sums, averages and products differ from each at every
+/// place; of min, max, bool and Adasum, whose result at a single place is somebody's, the rank that
+/// decides changes from place to place, so it takes two. An average is of numbers around its
+/// result. Adasum gets vectors that have nothing in common, whose combination is their sum: a plain
+/// sum is not told from it here, since what others combine to depends on the order, and is rounded.
 Content input_of(const Problem& problem, int rank, int ranks);
 /// After it, on this rank; empty where it gets nothing.
 Content expected_of(const Problem& problem, int rank, int ranks);

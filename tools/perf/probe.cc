@@ -50,14 +50,37 @@ bool others_run() {
   return file && runnable > local_size();
 }
 
+/// The same on every rank.
+std::vector<Place> places_of_ranks() {
+  const Place mine{local_rank(), local_size(), cross_rank()};
+  std::vector<Place> places(static_cast<std::size_t>(size()));
+  allgather_ordered(&mine, places.data(), sizeof(Place), DataType::kUInt8);
+  return places;
+}
+
 }  // namespace
+
+std::optional<std::array<int, 2>> pair_of(const std::vector<Place>& places) {
+  std::array<int, 2> pair = {-1, -1};
+  for (int rank = static_cast<int>(places.size()) - 1; rank >= 0; --rank) {
+    const Place& place = places[static_cast<std::size_t>(rank)];
+    // Hosts are numbered by their lowest rank: both are of the lowest number with two ranks.
+    if (place.local_rank == 0 && place.local_size > 1) pair[0] = rank;
+    if (place.local_rank == 1 && place.cross_rank == 0) pair[1] = rank;
+  }
+  if (pair[0] < 0 || pair[1] < 0) return std::nullopt;
+  return pair;
+}
 
 std::unique_ptr<Probe> Probe::open(double far_ns) {
   std::int64_t number = rank() == 0 ? ::getpid() : 0;
   allreduce_ordered(&number, &number, 1, DataType::kInt64, ReduceOp::kSum);
   const std::string name = fmt::format("/kolo-perf-{}", number);
   const bool usable = ranks_have_cores() && far_ns > 0;
-  const int part = usable && cross_rank() == 0 && local_rank() < 2 ? local_rank() : -1;
+  const auto pair = pair_of(places_of_ranks());
+  int part = -1;
+  if (usable && pair && rank() == pair->front()) part = 0;
+  if (usable && pair && rank() == pair->back()) part = 1;
   Line* line = nullptr;
   if (part >= 0) {
     const int file = ::shm_open(name.c_str(), O_CREAT | O_RDWR, 0600);

@@ -4,13 +4,27 @@
 
 #include "tools/perf/statistics.h"
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <vector>
 
 namespace kolo::perf {
 
-/// Two ranks of the first host pass a cache line to and fro.
+/// What kolo's queries of these names say on a rank.
+struct Place {
+  std::int32_t local_rank = 0;
+  std::int32_t local_size = 1;
+  std::int32_t cross_rank = 0;
+};
+
+/// The first two ranks of the first host that has two, by all ranks' places; nothing: none has.
+/// Pure.
+std::optional<std::array<int, 2>> pair_of(const std::vector<Place>& places);
+
+/// Two ranks of a host pass a cache line to and fro.
 class Probe {
  public:
   /// Collective. Above `far_ns`, one way, the state is far; 0: no probe.

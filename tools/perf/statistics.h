@@ -22,7 +22,7 @@ Statistics ratios(const std::vector<double>& numerator, const std::vector<double
 /// On virtual machines a cache line takes about 50 or about 240 ns from core to core, and this
 /// flips by itself; results of different states say nothing about each other.
 enum class State {
-  kUnknown,  ///< not probed: no two ranks of the first host have a core each
+  kUnknown,  ///< not probed: no host has two ranks, or some have no core of their own
   kNear,
   kFar,
 };

@@ -2,6 +2,7 @@
 
 #include "tools/perf/buffer.h"
 #include "tools/perf/measure.h"
+#include "tools/perf/pattern.h"
 
 #include <kolo/kolo.h>
 
@@ -19,6 +20,19 @@ namespace kolo::perf {
 namespace {
 
 constexpr std::size_t kBlock = (1 << 20) / sizeof(float);
+/// Floats after which values repeat. A prime, and more than small has.
+constexpr std::size_t kPlaces = 4093;
+
+/// `total` floats of which the i-th is first + step * (i modulo kPlaces).
+Content rising(std::size_t total, double first, double step) {
+  Part part{static_cast<std::int64_t>(total),
+            std::vector<std::byte>(std::min(total, kPlaces) * sizeof(float))};
+  for (std::size_t at = 0; at < part.period.size(); at += sizeof(float)) {
+    const auto value = static_cast<float>(first + step * static_cast<double>(at / sizeof(float)));
+    std::memcpy(part.period.data() + at, &value, sizeof(float));
+  }
+  return {part};
+}
 
 /// A gradient's memory, as floats.
 class Gradient {
@@ -29,18 +43,13 @@ class Gradient {
   float* place() const { return reinterpret_cast<float*>(buffer_.place()); }
   std::size_t size() const { return buffer_.size() / sizeof(float); }
 
-  void fill(float value) {
-    std::fill_n(data(), size(), value);
-    buffer_.push();
-  }
-  std::int64_t count_others_than(float value) const {
-    buffer_.pull();
-    return std::count_if(data(), data() + size(), [&](float seen) { return seen != value; });
-  }
+  /// The host's memory, of as many bytes.
+  std::byte* data() const { return buffer_.data(); }
+  std::size_t bytes() const { return buffer_.size(); }
+  void push() const { buffer_.push(); }
+  void pull() const { buffer_.pull(); }
 
  private:
-  float* data() const { return reinterpret_cast<float*>(buffer_.data()); }
-
   Buffer buffer_;
 };
 
@@ -55,15 +64,29 @@ class Step {
       total_ += static_cast<std::size_t>(counts_[i]);
     }
     contiguous_ = std::make_unique<Gradient>(total_, memory, gpu);
+    // Rank r has 1 + r, 2 + r, …, in one piece and over the gradients: whole numbers, whose sums
+    // are exact for up to 2,900 ranks.
+    const double ranks = kolo::size();
+    input_ = rising(total_, 1 + rank(), 1);
+    sum_ = rising(total_, ranks + ranks * (ranks - 1) / 2, ranks);
   }
 
   std::size_t total() const { return total_; }
   std::size_t tensors() const { return counts_.size(); }
 
-  void refill() {
-    const auto value = static_cast<float>(rank() + 1);
-    for (auto& gradient : gradients_) gradient.fill(value);
-    contiguous_->fill(value);
+  /// Takes the host's contiguous memory to do it.
+  void refill_gradients() {
+    write(input_, DataType::kFloat32, contiguous_->data());
+    const std::byte* from = contiguous_->data();
+    for (const auto& gradient : gradients_) {
+      std::memcpy(gradient.data(), from, gradient.bytes());
+      from += gradient.bytes();
+      gradient.push();
+    }
+  }
+  void refill_contiguous() {
+    write(input_, DataType::kFloat32, contiguous_->data());
+    contiguous_->push();
   }
 
   /// As the optimizer does it: all are submitted, then all are awaited; on a GPU by its stream.
@@ -127,13 +150,20 @@ class Step {
     if (gpu_ != nullptr) gpu_->synchronize();
   }
 
-  std::int64_t wrong() const {
-    const int sum = size() * (size() + 1) / 2;
-    const auto expected = static_cast<float>(sum);
-    std::int64_t wrong = 0;
-    for (const auto& gradient : gradients_) wrong += gradient.count_others_than(expected);
-    allreduce_ordered(&wrong, &wrong, 1, DataType::kInt64, ReduceOp::kSum);
-    return wrong;
+  /// Of all_gradients(), on this rank; takes the host's contiguous memory to do it.
+  std::int64_t wrong_gradients() {
+    std::byte* to = contiguous_->data();
+    for (const auto& gradient : gradients_) {
+      gradient.pull();
+      std::memcpy(to, gradient.data(), gradient.bytes());
+      to += gradient.bytes();
+    }
+    return count_wrong(problem(), sum_, contiguous_->data());
+  }
+  /// Of raw(), on this rank.
+  std::int64_t wrong_contiguous() {
+    contiguous_->pull();
+    return count_wrong(problem(), sum_, contiguous_->data());
   }
 
  private:
@@ -158,6 +188,8 @@ class Step {
   std::vector<std::string> names_;
   std::unique_ptr<Gradient> contiguous_;
   std::size_t total_ = 0;
+  Content input_;
+  Content sum_;
 };
 
 /// What rank 0 prints of a part.
@@ -208,15 +240,20 @@ nlohmann::json run_step(const StepOptions& options,
   std::vector<double> raw;
   std::vector<double> pack;
   std::vector<std::vector<double>> by_peer(peers.size());
-  std::int64_t wrong = 0;
+  // Of kolo, then of each peer.
+  std::vector<std::int64_t> wrong(1 + peers.size(), 0);
   for (int i = 0; i < options.warmup + options.iterations; ++i) {
-    step.refill();
+    step.refill_gradients();
     const double a = time_once([&] { step.all_gradients(); });
-    wrong += step.wrong();
+    wrong[0] += step.wrong_gradients();
+    step.refill_contiguous();
     const double b = time_once([&] { step.raw(); });
+    wrong[0] += step.wrong_contiguous();
     const double c = time_once([&] { step.pack_and_unpack(); });
     for (std::size_t k = 0; k < peers.size(); ++k) {
+      step.refill_contiguous();
       const double took = time_once([&] { step.raw(*peers[k]); });
+      wrong[1 + k] += step.wrong_contiguous();
       if (i >= options.warmup) by_peer[k].push_back(took);
     }
     if (i < options.warmup) continue;
@@ -226,6 +263,8 @@ nlohmann::json run_step(const StepOptions& options,
   }
   for (std::vector<double>* samples : {&whole, &raw, &pack}) average_over_ranks(*samples);
   for (std::vector<double>& samples : by_peer) average_over_ranks(samples);
+  allreduce_ordered(wrong.data(), wrong.data(), static_cast<std::int64_t>(wrong.size()),
+                    DataType::kInt64, ReduceOp::kSum);
   const auto ratio_to_parts = [&](std::vector<double> parts) {
     std::transform(parts.begin(), parts.end(), pack.begin(), parts.begin(), std::plus<>());
     return ratios(whole, parts);
@@ -234,7 +273,7 @@ nlohmann::json run_step(const StepOptions& options,
   const Statistics to_parts = ratio_to_parts(raw);
   if (rank() == 0) {
     fmt::print("# {}: {} gradients, {} floats, {} ranks, {} wrong; median (10 % to 90 %)\n",
-               is_small ? "small" : "ResNet-50", step.tensors(), step.total(), size(), wrong);
+               is_small ? "small" : "ResNet-50", step.tensors(), step.total(), size(), wrong[0]);
     print_row("step: all gradients, named", statistics_of(whole));
     print_row("raw: the same bytes in one piece", statistics_of(raw));
     print_row("pack and unpack by blocks of 1 MiB", statistics_of(pack));
@@ -245,17 +284,19 @@ nlohmann::json run_step(const StepOptions& options,
   for (std::size_t k = 0; k < peers.size(); ++k) {
     const Statistics ratio = ratio_to_parts(by_peer[k]);
     if (rank() == 0) {
-      print_row(fmt::format("raw by {}", peers[k]->name()), statistics_of(by_peer[k]));
+      print_row(fmt::format("raw by {}, {} wrong", peers[k]->name(), wrong[1 + k]),
+                statistics_of(by_peer[k]));
       print_ratio(fmt::format("step / (raw by {} + pack and unpack)", peers[k]->name()), ratio);
     }
     of_peers.push_back({{"peer", peers[k]->name()},
+                        {"wrong", wrong[1 + k]},
                         {"raw", to_json(statistics_of(by_peer[k]))},
                         {"ratio", ratio.p50}});
   }
   return {{"name", options.name},
           {"tensors", step.tensors()},
           {"elements", step.total()},
-          {"wrong", wrong},
+          {"wrong", std::accumulate(wrong.begin(), wrong.end(), std::int64_t{0})},
           {"step", to_json(statistics_of(whole))},
           {"raw", to_json(statistics_of(raw))},
           {"pack_unpack", to_json(statistics_of(pack))},

@@ -26,7 +26,7 @@ struct StepOptions {
 };
 
 /// Collective. The three are measured in turn, A B C A B C …, each peer's all-reduce in one piece
-/// among them, and printed on rank 0.
+/// among them, verified untimed, and printed on rank 0.
 nlohmann::json run_step(const StepOptions& options,
                         const std::vector<std::unique_ptr<Engine>>& peers);
 

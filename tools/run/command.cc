@@ -94,7 +94,6 @@ Environment::Variables variables_of(const JobDescription& job, const Place& plac
       {"LOCAL_WORLD_SIZE", text(place.local_size)},
       {"MASTER_ADDR", job.master_addr},
       {"MASTER_PORT", text(job.master_port)}};
-  if (!job.secret.empty()) variables["KOLO_SECRET"] = job.secret;
   for (const char* name : {"MASTER_ADDR", "MASTER_PORT"}) {
     const auto given = environment.get(name);
     if (given && !job.keeps_master) variables[name] = *given;
@@ -108,6 +107,7 @@ Environment::Variables variables_of(const JobDescription& job, const Place& plac
       variables[name] = *value;
     }
   }
+  if (!job.secret.empty()) variables["KOLO_SECRET"] = job.secret;
   return variables;
 }
 

@@ -24,8 +24,8 @@ const std::set<std::string>& kinds_of_accelerate() {
 
 const std::set<std::string>& known_of_accelerate() {
   static const std::set<std::string> known = {
-      "machine_rank", "main_process_ip", "main_process_port", "mixed_precision",
-      "use_cpu",      kDistributedType,  "num_machines",      "num_processes"};
+      "machine_rank",   "main_process_ip", "main_process_port", "mixed_precision", "use_cpu",
+      kDistributedType, "num_machines",    "num_processes",     "gpu_ids"};
   return known;
 }
 
@@ -67,6 +67,8 @@ Result<ConfigFile> from_accelerate(const std::string& path, const YAML::Node& ro
   }
   for (const auto& [key, option] : kOptionsOfAccelerate)
     if (found.contains(key)) file.options[option] = {found[key]};
+  if (found.contains("gpu_ids") && found["gpu_ids"] != "all")
+    file.options["gpu-ids"] = {found["gpu_ids"]};
   if (found.contains("mixed_precision"))
     file.variables["ACCELERATE_MIXED_PRECISION"] = found["mixed_precision"];
   if (found.contains("use_cpu"))

@@ -3,6 +3,7 @@
 #include "runtime/base/check.h"
 #include "runtime/topology/host.h"
 #include "tools/run/binding.h"
+#include "tools/run/say.h"
 
 #include <poll.h>
 #include <sys/signalfd.h>
@@ -13,7 +14,8 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 namespace kolo::run {
@@ -23,27 +25,42 @@ using std::chrono::milliseconds;
 
 // Between asking a rank to end and making it end.
 constexpr std::chrono::seconds kGrace(5);
+// What a guard on another host, which has the same grace, takes besides.
+constexpr std::chrono::seconds kWayOfGuard(2);
 constexpr int kTimedOut = 124;  // as timeout(1)
 constexpr std::array<int, 6> kSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
 
+/// All but those that whoever started kolo-run wants ignored, as nohup does: the kernel keeps even
+/// these for a descriptor, once they are blocked.
 sigset_t signal_set() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : kSignals) sigaddset(&set, signal);
+  for (const int signal : kSignals) {
+    struct sigaction now = {};
+    const bool is_ignored = ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+    if (!is_ignored) sigaddset(&set, signal);
+  }
   return set;
 }
-
-void say(const std::string& line) { fmt::print(stderr, "kolo-run: {}\n", line); }
 
 }  // namespace
 
 void block_signals() {
+  // Where it is ignored, nobody learns how a child has ended.
+  ::signal(SIGCHLD, SIG_DFL);
   const sigset_t set = signal_set();
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
 }
 
 Result<int> Job::run(const std::vector<Place>& places, const Environment& environment) {
+  if (const std::string& folder = options_.output_directory; !folder.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) {
+      return KOLO_ERROR(kInvalidArgument, "--output-dir {}: {}", folder, error.message());
+    }
+  }
   for (const Place& place : places) {
     const Status started = start(place, environment);
     if (started.ok()) continue;
@@ -102,10 +119,16 @@ bool Job::is_done() const {
 }
 
 void Job::wait_for_events(int signals) {
+  // What is open alone: poll() takes no more entries than there may be open files.
   std::vector<pollfd> entries = {{signals, POLLIN, 0}};
-  for (const Rank& rank : ranks_) {
-    entries.push_back({rank.process.out.get(), POLLIN, 0});
-    entries.push_back({rank.process.error.get(), POLLIN, 0});
+  std::vector<std::pair<UniqueDescriptor*, std::optional<Output>*>> outputs;
+  for (Rank& rank : ranks_) {
+    for (const auto& [from, to] :
+         {std::pair(&rank.process.out, &rank.out), std::pair(&rank.process.error, &rank.error)}) {
+      if (!*from) continue;
+      entries.push_back({from->get(), POLLIN, 0});
+      outputs.emplace_back(from, to);
+    }
   }
   int wait = -1;
   for (const auto& time : {kill_at_, timeout_at_}) {
@@ -114,11 +137,11 @@ void Job::wait_for_events(int signals) {
     const int bounded = static_cast<int>(std::clamp<long>(left, 0, 60'000));
     wait = wait < 0 ? bounded : std::min(wait, bounded);
   }
-  if (::poll(entries.data(), entries.size(), wait) > 0) {
-    for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      Rank& rank = ranks_[i];
-      if (entries[1 + 2 * i].revents != 0) take_output(rank.process.out, rank.out);
-      if (entries[2 + 2 * i].revents != 0) take_output(rank.process.error, rank.error);
+  const int ready = ::poll(entries.data(), entries.size(), wait);
+  KOLO_CHECK(ready >= 0 || errno == EINTR || errno == EAGAIN || errno == ENOMEM);
+  if (ready > 0) {
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (entries[1 + i].revents != 0) take_output(*outputs[i].first, *outputs[i].second);
     }
     if (entries[0].revents != 0) take_signals(signals);
   }
@@ -144,13 +167,13 @@ void Job::take_signals(int signals) {
     } else if (signal == SIGUSR1 || signal == SIGUSR2) {
       for (const Rank& rank : ranks_) {
         // An agent would die of it.
-        if (!rank.process.input) send_signal(rank.process, signal);
+        if (!rank.process.is_remote) send_signal(rank.process, signal);
       }
     } else if (exit_code_) {
       end_all(SIGKILL, 128 + signal);  // asked for twice
     } else {
-      say(fmt::format("got signal {}; passing it on to all ranks", signal));
       end_all(signal, 128 + signal);
+      say(fmt::format("got signal {}; passing it on to all ranks", signal));
     }
   }
 }
@@ -164,10 +187,10 @@ void Job::reap() {
     ::kill(-process.pid, SIGKILL);
     const int code = exit_code_of(process.status);
     if (code == 0 || exit_code_) continue;
+    end_all(SIGTERM, code);
     say(fmt::format("rank {} on {} (pid {}) failed first, with {}; ending the others",
                     process.place.rank, process.place.host, process.pid,
                     describe_status(process.status)));
-    end_all(SIGTERM, code);
   }
   const bool all = std::all_of(ranks_.begin(), ranks_.end(),
                                [](const Rank& rank) { return rank.process.ended; });
@@ -176,10 +199,16 @@ void Job::reap() {
 
 void Job::end_all(int signal, int exit_code) {
   if (!exit_code_) exit_code_ = exit_code;
-  if (!kill_at_) kill_at_ = Clock::now() + kGrace;
+  const bool has_guards = std::any_of(ranks_.begin(), ranks_.end(),
+                                      [](const Rank& rank) { return rank.process.is_remote; });
+  if (!kill_at_) {
+    kill_at_ = Clock::now() + kGrace + (has_guards ? kWayOfGuard : std::chrono::seconds(0));
+  }
   for (Rank& rank : ranks_) {
-    rank.process.input.reset();  // what tells a guard on another host
-    send_signal(rank.process, signal);
+    // A guard on another host is told by the end of its input, and ends the rank in order; the
+    // agent passes on what that still writes.
+    rank.process.input.reset();
+    if (!rank.process.is_remote || signal == SIGKILL) send_signal(rank.process, signal);
   }
 }
 
@@ -187,9 +216,9 @@ void Job::kill_when_due() {
   if (timeout_at_ && Clock::now() >= *timeout_at_) {
     timeout_at_.reset();
     if (!exit_code_) {
+      end_all(SIGTERM, kTimedOut);
       say(fmt::format("the job took longer than the --timeout of {} s; ending all ranks",
                       options_.timeout->count()));
-      end_all(SIGTERM, kTimedOut);
     }
   }
   const bool is_alive = std::any_of(ranks_.begin(), ranks_.end(),

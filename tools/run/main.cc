@@ -7,6 +7,7 @@
 #include "tools/run/foreign.h"
 #include "tools/run/job.h"
 #include "tools/run/plan.h"
+#include "tools/run/say.h"
 
 #include <unistd.h>
 
@@ -57,7 +58,7 @@ Result<std::unique_ptr<TcpStoreServer>> serve(Plan& plan) {
   store.endpoint = {plan.listen_host, static_cast<std::uint16_t>(plan.listen_port)};
   store.size = plan.job.size;
   store.secret = plan.job.secret;
-  store.warn = [](const std::string& line) { fmt::print(stderr, "kolo-run: {}\n", line); };
+  store.warn = [](const std::string& line) { say(line); };
   return TcpStoreServer::start(std::move(store));
 }
 
@@ -65,7 +66,7 @@ Result<int> run_job(Options options) {
   const Environment environment = Environment::of_process();
   if (options.checks_build) return show_build(environment);
   KOLO_ASSIGN(Plan plan, make_plan(options, environment));
-  for (const std::string& line : plan.warnings) fmt::print(stderr, "kolo-run: {}\n", line);
+  for (const std::string& line : plan.warnings) say(line);
   const bool is_foreign = options.launcher == "srun" || options.launcher == "mpirun";
   if (is_foreign && !options.dry_run) {
     auto command = options.launcher == "srun"
@@ -74,6 +75,7 @@ Result<int> run_job(Options options) {
     return become(std::move(command), variables_for(plan.job, environment));
   }
   block_signals();
+  raise_open_files();
   std::unique_ptr<TcpStoreServer> server;
   if (plan.serves) {
     KOLO_ASSIGN(server, serve(plan));
@@ -93,15 +95,15 @@ Result<int> run_job(Options options) {
 int main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == kAsRank) {
     const Error error = become_rank({argv + 2, argv + argc}, Environment::of_process());
-    fmt::print(stderr, "kolo-run: {}\n", error.message);
+    say(error.message);
     return 2;
   }
   auto parsed = parse_options(argc, argv);
   if (const int* const code = std::get_if<int>(&parsed)) return *code;
   auto& options = std::get<Options>(parsed);
-  for (const std::string& line : options.warnings) fmt::print(stderr, "kolo-run: {}\n", line);
+  for (const std::string& line : options.warnings) say(line);
   const auto code = run_job(std::move(options));
   if (code.ok()) return *code;
-  fmt::print(stderr, "kolo-run: {}\n", code.error().message);
+  say(code.error().message);
   return 2;
 }

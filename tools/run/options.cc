@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <set>
 #include <utility>
 
 namespace kolo::run {
@@ -50,16 +51,16 @@ void describe_job(CLI::App& app, Raw& raw) {
   app.add_option("--map-by", raw.map_by, "slot: fill a host, then the next; node: in turn")
       ->check(CLI::IsMember({"slot", "node"}))
       ->capture_default_str();
-  app.add_option(
-         "--launcher", options.launcher,
-         "local, ssh: kolo-run starts the ranks; srun, mpirun: these do; auto: local or ssh")
+  app.add_option("--launcher", options.launcher,
+                 "local, ssh: kolo-run starts the ranks; srun, mpirun (Open MPI's): these do; "
+                 "auto: local or ssh")
       ->check(CLI::IsMember({"auto", "local", "ssh", "srun", "mpirun"}))
       ->capture_default_str();
   app.add_option("-x,--env", options.set, "NAME=value or NAME to forward; may be repeated")
       ->allow_extra_args(false);
   app.add_flag("-t,--tag-output", options.job.tags_output, "each line behind its rank");
-  app.add_option("--output-dir", options.job.output_directory, "a file of output for each rank")
-      ->check(CLI::ExistingDirectory);
+  app.add_option("--output-dir", options.job.output_directory,
+                 "a folder, made if it is not there, with a file of output for each rank");
   app.add_option("--timeout", options.timeout, "seconds until the job is ended")
       ->check(CLI::Range(1, 365 * 24 * 3600));
   app.add_option("--bind,--bind-to", options.bind,
@@ -136,6 +137,10 @@ void apply_file(CLI::App& app, Raw& raw) {
   if (!file.ok()) throw CLI::ValidationError(file.error().message);
   raw.options.warnings = file->warnings;
   const bool has_hosts = app.count("--host") + app.count("--hostfile") > 0;
+  // Other ways to say who starts what than the file's.
+  const std::set<std::string> of_nodes = {"nproc-per-node", "nnodes", "node-rank", "master-addr",
+                                          "master-port"};
+  const bool has_ranks = has_hosts || app.count("--np") > 0;
   for (const auto& [name, values] : file->options) {
     CLI::Option* const option = app.get_option_no_throw("--" + name);
     if (option == nullptr || name == "config" || name == "write-config") {
@@ -147,6 +152,7 @@ void apply_file(CLI::App& app, Raw& raw) {
       raw.options.set.insert(raw.options.set.begin(), values.begin(), values.end());
       continue;
     }
+    if (has_ranks && of_nodes.contains(name)) continue;
     if (option->count() > 0 || (has_hosts && (name == "host" || name == "hostfile"))) continue;
     for (const std::string& value : values) option->add_result(value);
     option->run_callback();
@@ -199,6 +205,12 @@ void check_manner(const CLI::App& app, Raw& raw) {
     throw CLI::ValidationError(
         "--nproc-per-node starts the ranks of this node alone: give neither "
         "-np nor hosts with it");
+  }
+  if (options.launcher != "auto" && options.launcher != "local") {
+    throw CLI::ValidationError(
+        fmt::format("--nproc-per-node starts the ranks of this node by kolo-run itself, on each "
+                    "node one; give -np alone with --launcher {}",
+                    options.launcher));
   }
   if (raw.standalone && options.nodes > 1) {
     throw CLI::ValidationError(fmt::format("--standalone is one node, --nnodes {}", options.nodes));

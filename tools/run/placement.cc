@@ -40,6 +40,14 @@ void add(std::vector<Host>& hosts, Host host) {
   }
 }
 
+/// A slot for each line that names a host.
+std::vector<Host> hosts_by_lines(const std::string& text) {
+  std::vector<Host> hosts;
+  std::istringstream words(text);
+  for (std::string name; words >> name;) add(hosts, {name, 1});
+  return hosts;
+}
+
 }  // namespace
 
 Result<std::vector<Host>> parse_hosts(std::string_view list) {
@@ -89,15 +97,22 @@ Result<std::vector<Host>> allocated_hosts(const Environment& environment, int ra
     std::ifstream file(*path);
     std::ostringstream text;
     text << file.rdbuf();
-    const auto names = unique_lines(text.str());
-    if (names.empty()) {
+    const std::vector<Host> listed = hosts_by_lines(text.str());
+    if (listed.empty()) {
       return KOLO_ERROR(kInvalidArgument, "PBS_NODEFILE={} names no host", *path);
     }
     if (ranks == 0) {
-      return KOLO_ERROR(kInvalidArgument, "PBS does not say how many ranks to start: give -np");
+      return KOLO_ERROR(kInvalidArgument, "not every PBS says how many ranks to start: give -np");
     }
-    const int count = static_cast<int>(names.size());
-    for (const std::string& name : names) add(hosts, {name, (ranks + count - 1) / count});
+    int lines = 0;
+    for (const Host& host : listed) lines += host.slots;
+    // Some repeat a host once a rank (mpiprocs), others once a core: then the numbers differ.
+    if (lines == ranks) return listed;
+    const int count = static_cast<int>(listed.size());
+    for (int i = 0; i < count; ++i) {
+      const int slots = ranks / count + (i < ranks % count ? 1 : 0);
+      if (slots > 0) hosts.push_back({listed[static_cast<std::size_t>(i)].name, slots});
+    }
   }
   return hosts;
 }

@@ -32,7 +32,8 @@ Result<std::vector<Host>> parse_hosts(std::string_view list);
 Result<std::vector<Host>> parse_hostfile(std::string_view text);
 
 /// The hosts of the Slurm or PBS allocation that the environment speaks of; empty outside of one.
-/// PBS says hosts, not counts, so `ranks` are spread evenly there.
+/// Of PBS the lines that its file has for each host, if they are as many as `ranks`; else the ranks
+/// are spread evenly, for what a host's lines stand for not all PBS agree on.
 Result<std::vector<Host>> allocated_hosts(const Environment& environment, int ranks);
 
 enum class Mapping : std::uint8_t {

@@ -69,11 +69,21 @@ Result<int> ranks_of_node(const Options& options, const Environment& environment
                     word);
 }
 
+/// What the ranks would find in `name`: what -x or a configuration file sets, else kolo-run's own.
+std::string ranks_variable(const Options& options, const Environment& environment,
+                           const std::string& name) {
+  const auto set =
+      std::find_if(options.set.rbegin(), options.set.rend(),
+                   [&](const std::string& item) { return item.starts_with(name + "="); });
+  if (set != options.set.rend()) return set->substr(name.size() + 1);
+  return environment.get(name).value_or("");
+}
+
 /// Empty: none is given.
 Result<std::string> secret_of(const Options& options, const Environment& environment) {
   if (!options.secret_file.empty()) return read_secret_file(options.secret_file);
-  return secret_or_file(environment.get("KOLO_SECRET").value_or(""),
-                        environment.get("KOLO_SECRET_FILE").value_or(""));
+  return secret_or_file(ranks_variable(options, environment, "KOLO_SECRET"),
+                        ranks_variable(options, environment, "KOLO_SECRET_FILE"));
 }
 
 /// One kolo-run on each node: the ranks of this one, and node 0's store.

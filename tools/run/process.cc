@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,6 +54,7 @@ struct Child {
   int error = -1;
   int report = -1;  ///< takes errno if it cannot be executed
   pid_t parent = -1;
+  rlimit open_files = {};
 
   [[noreturn]] void run() const {
     ::setpgid(0, 0);
@@ -61,6 +63,7 @@ struct Child {
     sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
     ::signal(SIGPIPE, SIG_DFL);
+    if (open_files.rlim_max > 0) ::setrlimit(RLIMIT_NOFILE, &open_files);
     ::dup2(input, STDIN_FILENO);
     if (out >= 0) ::dup2(out, STDOUT_FILENO);
     if (error >= 0) ::dup2(error, STDERR_FILENO);
@@ -73,6 +76,8 @@ struct Child {
   }
 };
 
+rlimit given_open_files = {};  ///< before raise_open_files()
+
 void write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const auto written = ::write(fd, bytes.data(), bytes.size());
@@ -83,9 +88,16 @@ void write_all(int fd, std::string_view bytes) {
 
 }  // namespace
 
+void raise_open_files() {
+  if (::getrlimit(RLIMIT_NOFILE, &given_open_files) != 0) return;
+  const rlimit most = {given_open_files.rlim_max, given_open_files.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &most);
+}
+
 Result<Process> start_process(const Place& place, const Command& command,
                               const StartOptions& options) {
   Process process{.place = place};
+  process.is_remote = command.is_remote;
   Pipe input, out, error;
   if (command.is_remote) {
     KOLO_ASSIGN(input, make_pipe());
@@ -112,6 +124,7 @@ Result<Process> start_process(const Place& place, const Command& command,
   child.error = error.write.get();
   child.report = report.write.get();
   child.parent = ::getpid();
+  child.open_files = given_open_files;
 
   process.pid = ::fork();
   if (process.pid == 0) child.run();

@@ -20,6 +20,7 @@ struct Process {
   UniqueDescriptor input = {};
   UniqueDescriptor out = {};  ///< its standard output and error, if they are captured
   UniqueDescriptor error = {};
+  bool is_remote = false;  ///< it is an agent
   bool ended = false;
   int status = 0;  ///< as waitpid() says it
 };
@@ -28,6 +29,9 @@ struct StartOptions {
   bool captures_output = false;
   std::vector<int> processors = {};  ///< hardware threads to run on; empty: as kolo-run
 };
+
+/// Lets kolo-run have as many open files as it may; the ranks get the limit that it had.
+void raise_open_files();
 
 /// kInvalidArgument if the program cannot be executed, with the reason. The child is the leader of
 /// a process group of its own and is killed when kolo-run dies.

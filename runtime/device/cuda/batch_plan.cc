@@ -19,15 +19,6 @@ constexpr std::uint64_t kLargestPiece = 1ULL << 31;
 /// Blocks of one launch.
 constexpr std::uint64_t kMostTiles = (1ULL << 31) - 1;
 
-bool is_floating(DataType type) {
-  return type == DataType::kFloat32 || type == DataType::kFloat64 || type == DataType::kFloat16 ||
-         type == DataType::kBFloat16;
-}
-
-bool is_complex(DataType type) {
-  return type == DataType::kComplex64 || type == DataType::kComplex128;
-}
-
 bool is_half(DataType type) { return type == DataType::kFloat16 || type == DataType::kBFloat16; }
 
 /// A complex number is as aligned as its parts.

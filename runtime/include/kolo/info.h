@@ -35,6 +35,7 @@ struct RuntimeInfo {
   std::string device_network;
   std::size_t one_shot_bytes = 0;  ///< up to which ordered all-reduces take the one-shot exchange
   std::size_t two_shot_bytes = 0;  ///< and up to which the two-shot exchange
+  std::size_t two_shot_shared_bytes = 0;  ///< the same on memory of kolo::allocate()
   /// Up to which two ranks without shared memory trade them, a message each way: then these are
   /// none of `allreduces`.
   std::size_t traded_bytes = 0;

@@ -27,6 +27,14 @@ enum class DataType : std::uint8_t {
 };
 inline constexpr int kDataTypeCount = 12;
 
+constexpr bool is_floating(DataType type) {
+  return type == DataType::kFloat32 || type == DataType::kFloat64 || type == DataType::kFloat16 ||
+         type == DataType::kBFloat16;
+}
+constexpr bool is_complex(DataType type) {
+  return type == DataType::kComplex64 || type == DataType::kComplex128;
+}
+
 /// Bytes of one element.
 KOLO_API std::size_t size_of(DataType type);
 /// "float32", "bfloat16", "uint8", "complex64", …

@@ -134,6 +134,21 @@ TEST(AcceleratorConfig, FlagsOverruleTheFileAndLeaveOthersAlone) {
   EXPECT_THAT(config.warnings, ElementsAre(HasSubstr(path.string() + ": the setting 'odd'")));
 }
 
+TEST(AcceleratorConfig, TakesWhatTheLauncherSays) {
+  setenv("ACCELERATE_MIXED_PRECISION", "bf16", 1);
+  setenv("ACCELERATE_USE_CPU", "true", 1);
+  const char* const arguments[] = {"program", "--mixed_precision", "no"};
+  const auto said = AcceleratorConfig::from_flags(1, arguments);
+  const auto overruled = AcceleratorConfig::from_flags(3, arguments);
+  unsetenv("ACCELERATE_MIXED_PRECISION");
+  unsetenv("ACCELERATE_USE_CPU");
+  EXPECT_EQ(said.mixed_precision, "bf16");
+  EXPECT_TRUE(said.use_cpu);
+  EXPECT_EQ(overruled.mixed_precision, "no");
+  EXPECT_TRUE(overruled.use_cpu);
+  EXPECT_EQ(AcceleratorConfig::from_environment().mixed_precision, "no");
+}
+
 TEST(AcceleratorConfig, TakesItsFlagsOut) {
   std::vector<std::string> words{"program",           "--cpu", "--lr", "1",
                                  "--mixed_precision", "fp16",  "--x"};

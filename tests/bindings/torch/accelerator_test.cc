@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <limits>
 
 namespace {
 
@@ -127,6 +128,32 @@ TEST(Accelerator, TwoOptimizersStepByTheScaleOfOneBackward) {
     const auto moved = (all[1].detach() - before).norm().item<double>();
     EXPECT_NEAR(moved, 0.05 * alone->parameters()[1].grad().norm().item<double>(), 0.05 * moved);
   }
+}
+
+TEST(Accelerator, EachOptimizerSaysWhetherItsStepWasSkipped) {
+  kolo::Accelerator accelerator(kolo::AcceleratorConfig{.mixed_precision = "fp16"},
+                                {.scaler = {.init_scale = 1024}});
+  auto network = make_network();
+  const auto all = network->parameters();
+  torch::optim::SGD first({all[0]}, 0.05);
+  torch::optim::SGD second({all[1]}, 0.05);
+  kolo::StepLR schedule(first, 1, 0.5);
+  auto [model, one, other, scheduler] = accelerator.prepare(network, first, second, schedule);
+  accelerator.backward(model.forward(batch_of(0, kolo::rank())).square().mean());
+  all[0].mutable_grad().fill_(std::numeric_limits<float>::infinity());
+  auto copy = one;
+  one.step();
+  other.step();
+  for (int i = 0; i < 2; ++i) scheduler.step();  // the first of all changes nothing
+  EXPECT_TRUE(one.step_was_skipped());
+  EXPECT_TRUE(copy.step_was_skipped());
+  EXPECT_FALSE(other.step_was_skipped());
+  EXPECT_EQ(one.param_groups()[0].options().get_lr(), 0.05);
+  // The second one goes on alone, and the schedule with it.
+  accelerator.backward(model.forward(batch_of(1, kolo::rank())).square().mean());
+  other.step();
+  for (int i = 0; i < 2; ++i) scheduler.step();
+  EXPECT_LT(one.param_groups()[0].options().get_lr(), 0.05);
 }
 
 TEST(Accelerator, TheSchedulerStepsByTheOptionsAndNotWhileGradientsAddUp) {

@@ -172,6 +172,15 @@ TEST_F(CheckpointTest, AFailedSaveIsToldToAllAndLeavesTheOldFile) {
   EXPECT_EQ(kolo::load_checkpoint(path, run.parts()), 1);
 }
 
+TEST_F(CheckpointTest, AScalerGoesOn) {
+  const fs::path path = folder_ / "scaled.pt";
+  kolo::GradScaler scaler({.init_scale = 512}), other({.init_scale = 4});
+  scaler.update(64);
+  kolo::save_checkpoint(path, {.scaler = &scaler}, 1);
+  kolo::load_checkpoint(path, {.scaler = &other});
+  EXPECT_EQ(other.scale_now(), 64);
+}
+
 TEST_F(CheckpointTest, TheNewestWholeOneIsFound) {
   EXPECT_EQ(kolo::newest_checkpoint(folder_ / "nowhere"), std::nullopt);
   EXPECT_EQ(kolo::newest_checkpoint(folder_), std::nullopt);

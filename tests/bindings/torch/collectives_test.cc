@@ -226,6 +226,8 @@ TEST(Misuse, TellsEveryRankTheSame) {
   expect([&] { with_splits(short_splits); }, "add up to ");
   short_splits.front() = -1;
   expect([&] { with_splits(short_splits); }, "hold a negative number of rows");
+  short_splits.assign(short_splits.size(), std::int64_t{1} << 62);
+  expect([&] { with_splits(short_splits); }, "add up to 9223372036854775807 rows");
   expect([&] { kolo::alltoall(torch::ones({kolo::size() + 1}), {}, {.name = "t"}); },
          "rows cannot be dealt evenly to ");
   EXPECT_EQ(kolo::allreduce(torch::ones({1}), {.name = "t"}).item<double>(), kolo::size());

@@ -105,7 +105,6 @@ TEST(DataLoader, MisuseIsNamed) {
   const auto message = [](kolo::DataLoaderOptions options, std::size_t global_batch = 0) {
     return message_of([&] { kolo::loader_options(options, global_batch); });
   };
-  EXPECT_THAT(message({.pin_memory = true}), HasSubstr("pin_memory is not supported"));
   EXPECT_THAT(message({.batch_size = 0}), HasSubstr("batch_size is 0"));
   EXPECT_THAT(message({.workers = 2, .prefetch = 0}), HasSubstr("its 2 workers would never read"));
   EXPECT_THAT(message({.batch_size = 8}, 64), HasSubstr("global batches of 64"));

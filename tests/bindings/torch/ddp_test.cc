@@ -159,6 +159,23 @@ TEST(Ddp, RanksThatHaveJoinedAreNotMissed) {
   }
 }
 
+TEST(Ddp, RanksWithoutABatchJoinAtOnce) {
+  DistributedDataParallel ddp(Branches(), {.broadcast_buffers = false});
+  kolo::Join join;
+  for (int step = 0; step < kolo::rank(); ++step) {
+    ddp.zero_grad();
+    loss_of(ddp, true, true).backward();
+    join.step();
+    // Ranks up to `step` have taken all of theirs.
+    EXPECT_NEAR(ddp.module()->left->weight.grad().mean().item<double>(),
+                (step + 2 + kolo::size()) / 2.0, 1e-6);
+  }
+  join.finish();
+  // A rebuild that was not possible then is made up for.
+  loss_of(ddp, true, true).backward();
+  EXPECT_EQ(ddp.stats().rebuilds, 1);
+}
+
 /// One layer under two names.
 struct TwiceImpl : torch::nn::Module {
   torch::nn::Linear one{register_module("one", torch::nn::Linear(2, 1))};

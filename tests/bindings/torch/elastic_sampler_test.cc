@@ -130,8 +130,22 @@ TEST(ElasticSampler, TheWorldChanges) {
     // Ranks meet at their n-th init() in a file, so this one counts along.
     kolo::init({.init_method = "single://"});
   }
+  // A rank alone has had another number of optimizers and models; their names must meet again.
+  const auto trains = [] {
+    torch::nn::Linear one(2, 1), other(2, 1);
+    kolo::DistributedOptimizer optimizer(torch::optim::SGD(one->parameters(), 0.1),
+                                         one->named_parameters());
+    kolo::DistributedDataParallel ddp(other);
+    optimizer.zero_grad();
+    one(torch::ones({1, 2})).sum().backward();
+    optimizer.step();
+    ddp.forward(torch::ones({1, 2})).sum().backward();
+    EXPECT_FLOAT_EQ(other->weight.grad()[0][0].item<float>(), 1);
+  };
+  if (rank == 0 || rank < size - 1) trains();
   kolo::shutdown();
   again("_all", size);
+  trains();
 }
 
 }  // namespace

@@ -53,6 +53,15 @@ TEST(GradScaler, TheStepIsThatWithoutAScale) {
   }
 }
 
+TEST(GradScaler, AParameterThatIsListedTwiceIsUnscaledOnce) {
+  One one;
+  SGD optimizer({one.weight, one.weight}, 0.5);
+  GradScaler scaler({.init_scale = 1024});
+  scaler.scale(one.loss(3)).backward();
+  scaler.unscale_(optimizer);
+  EXPECT_EQ(one.weight.grad()[0].item<double>(), 3);
+}
+
 /// What one rank alone finds, all leave out; by sums in `type`.
 void expect_left_out(double worst, torch::ScalarType type,
                      kolo::DistributedOptimizerOptions options) {

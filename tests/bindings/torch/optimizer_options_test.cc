@@ -74,6 +74,18 @@ TEST(OptimizerOptions, PredivisionGivesTheSameAverage) {
   weight.expect_gradient(ranks_mean());
 }
 
+TEST(OptimizerOptions, PredivisionKeepsWeighedHalfGradientsInRange) {
+  auto w = torch::ones({3}, torch::requires_grad());
+  kolo::DistributedOptimizer optimizer(torch::optim::SGD({w}, 1.0), kolo::NamedTensors{{"w", w}},
+                                       {.gradient_predivide_factor = 4096,
+                                        .compression = kolo::compression::fp16(),
+                                        .weigh_by_samples = true});
+  optimizer.set_sample_count(1024);  // of a gradient of 100, beyond float16 with these
+  (w * 100).sum().backward();
+  optimizer.synchronize();
+  EXPECT_TRUE(torch::allclose(w.grad(), torch::full({3}, 100.0))) << w.grad();
+}
+
 TEST(OptimizerOptions, SumsWhereAsked) {
   Weight weight({.op = kolo::ReduceOp::kSum});
   weight.backward(scale());

@@ -243,12 +243,19 @@ TEST(PreparedLoader, APassMayBeLeftEarly) {
   auto existing = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(
       stacked(40), torch::data::DataLoaderOptions(2));
   auto dealt = accelerator.prepare(std::move(existing));
-  for (auto& batch : loader) {
-    EXPECT_EQ(batch.data.size(0), 2);
-    break;
-  }
-  EXPECT_EQ(sorted(pass_of(accelerator, loader)), up_to(40));
-  EXPECT_EQ(sorted(pass_of(accelerator, dealt)), up_to(40));
+  auto by_workers =
+      accelerator.prepare(torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(
+          stacked(40), torch::data::DataLoaderOptions(2).workers(1)));
+  const auto leave_early_and_pass = [&](auto& batches) {
+    for (auto& batch : batches) {
+      EXPECT_EQ(batch.data.size(0), 2);
+      break;
+    }
+    EXPECT_EQ(sorted(pass_of(accelerator, batches)), up_to(40));
+  };
+  leave_early_and_pass(loader);
+  leave_early_and_pass(dealt);
+  leave_early_and_pass(by_workers);
 }
 
 }  // namespace

@@ -6,7 +6,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <filesystem>
+#include <limits>
 #include <sstream>
+#include <stdexcept>
+#include <string>
 
 namespace {
 
@@ -108,6 +113,77 @@ TEST(ShardedOptimizerErrors, SavesNothingButTheWhole) {
   if (kolo::size() > 2) return;  // a rank without a piece of the weight takes no state of it
   EXPECT_THAT(message_of([&] { torch::load(misfit, input); }),
               AllOf(HasSubstr("the state of 'weight'"), HasSubstr("[2, 3]"), HasSubstr("[2, 2]")));
+}
+
+TEST(ShardedOptimizerErrors, SavesNoStateFromBeforeALoad) {
+  torch::nn::Linear model(3, 2);
+  const auto options = torch::optim::SGDOptions(0.1).momentum(0.5);
+  ShardedOptimizer optimizer(SGD(model->parameters(), options), model->named_parameters());
+  model->forward(torch::ones({1, 3})).sum().backward();
+  optimizer.step();
+  optimizer.consolidate();
+  std::ostringstream stream;
+  if (kolo::rank() == 0) torch::save(optimizer, stream);
+  std::istringstream input(kolo::broadcast_object(stream.str(), 0));
+  torch::load(optimizer, input);
+  EXPECT_THAT(message_of([&] { torch::save(optimizer, stream); }), HasSubstr("consolidate()"));
+}
+
+TEST(ShardedOptimizerErrors, AParameterThatIsListedTwice) {
+  torch::nn::Linear model(3, 2);
+  EXPECT_THAT(
+      message_of([&] {
+        ShardedOptimizer(SGD({model->weight, model->weight}, 0.1), model->named_parameters());
+      }),
+      HasSubstr("lists 'weight' twice"));
+  EXPECT_THAT(message_of([&] {
+                ShardedOptimizer(
+                    SGD({model->weight}, 0.1),
+                    kolo::NamedTensors{{"one", model->weight}, {"other", model->weight}});
+              }),
+              HasSubstr("called both 'one' and 'other'"));
+  ShardedOptimizer optimizer(SGD({model->weight}, 0.1), model->named_parameters());
+  EXPECT_THAT(message_of([&] {
+                optimizer.add_param_group(torch::optim::OptimizerParamGroup({model->weight}));
+              }),
+              HasSubstr("lists 'weight' twice, the second time as 'group1.parameter0'"));
+}
+
+/// Which cannot write its state on the last rank.
+struct Unwritable : SGD {
+  using SGD::SGD;
+  void save(torch::serialize::OutputArchive& archive) const override {
+    if (kolo::rank() == kolo::size() - 1) throw std::runtime_error("the pencil broke");
+    SGD::save(archive);
+  }
+};
+
+TEST(ShardedOptimizerErrors, ARankThatCannotGiveItsStateIsToldToAll) {
+  torch::nn::Linear model(3, 2);
+  ShardedOptimizer optimizer(Unwritable(model->parameters(), torch::optim::SGDOptions(0.1)),
+                             model->named_parameters());
+  const std::string last = "rank " + std::to_string(kolo::size() - 1);
+  EXPECT_THAT(message_of([&] { optimizer.consolidate(0); }),
+              AllOf(HasSubstr(last), HasSubstr("the pencil broke")));
+  const auto path = std::filesystem::temp_directory_path() / "kolo_unwritable.pt";
+  EXPECT_THAT(message_of([&] {
+                kolo::save_checkpoint(path, {.module = model.get(), .optimizer = &optimizer}, 1);
+              }),
+              AllOf(HasSubstr(last), HasSubstr("the pencil broke")));
+}
+
+TEST(ShardedOptimizerErrors, NotANumberStaysInTheNorm) {
+  for (const double norm_type : {2.0, std::numeric_limits<double>::infinity()}) {
+    torch::nn::Linear model(3, 2);
+    ShardedOptimizer optimizer(SGD(model->parameters(), 0.1), model->named_parameters());
+    model->forward(torch::ones({1, 3})).sum().backward();
+    if (kolo::rank() == 0) {
+      model->weight.mutable_grad()[0][0] = std::numeric_limits<float>::quiet_NaN();
+    }
+    EXPECT_TRUE(std::isnan(optimizer.clip_grad_norm(1.0, norm_type))) << norm_type;
+    optimizer.step();
+    EXPECT_TRUE(torch::isnan(model->weight).all().item<bool>()) << norm_type;
+  }
 }
 
 TEST(ShardedOptimizerErrors, ARankOutsideItsProcessSet) {

@@ -208,6 +208,16 @@ TEST(SyncBatchNorm, NamesWhatItCannotConvert) {
   EXPECT_THAT(message_of([&] { kolo::convert_sync_batchnorm(*itself); }), HasSubstr("itself"));
 }
 
+TEST(SyncBatchNorm, ConvertsABlockOfTwoNamesOnce) {
+  struct Tied : torch::nn::Module {};
+  Tied tied;
+  torch::nn::Sequential block(torch::nn::BatchNorm2d(2));
+  tied.register_module("one", block);
+  tied.register_module("other", block);
+  EXPECT_EQ(kolo::convert_sync_batchnorm(tied), 1U);
+  EXPECT_NE(block[0]->as<SyncBatchNorm>(), nullptr);
+}
+
 TEST(SyncBatchNorm, TakesTheTensorsOver) {
   torch::nn::BatchNorm3d plain(BatchNormOptions(2).momentum(0.3));
   plain->eval();

@@ -241,10 +241,6 @@ TEST(HostList, TaskCountsAreExpanded) {
   }
 }
 
-TEST(HostList, ANodeFileNamesEachHostOnce) {
-  EXPECT_THAT(unique_lines("n1\nn1\r\n\nn2 \nn1\nn3"), ElementsAre("n1", "n2", "n3"));
-}
-
 TEST(WayIn, AStoreOfTheUsersOwn) {
   WayInRequest request{.rank = 1, .size = 3, .has_store = true};
   const auto way = find({{"KOLO_INIT_METHOD", "env://"}}, request);

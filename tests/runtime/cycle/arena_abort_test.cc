@@ -14,13 +14,14 @@
 namespace kolo::test {
 namespace {
 
-constexpr std::size_t kCount = 2 << 20;  ///< several blocks
-constexpr float kOthers = -1;            ///< what users write once they have their memory back
+constexpr std::size_t kSchedules = 2 << 20;  ///< floats, of several blocks
+constexpr std::size_t kBoards = 256 << 10;   ///< of what OneShot carries
+constexpr float kOthers = -1;                ///< what users write once they have their memory back
 constexpr int kRounds = 16;
 
 /// One all-reduce of two ranks, which rank 0 gives up after so many looks at it. Returns how many
 /// it made.
-int looks_until_given_up(int longest) {
+int looks_until_given_up(std::size_t count, int longest) {
   int looks = 0;
   std::barrier<> start(2);
   std::barrier<> end(2);
@@ -28,11 +29,11 @@ int looks_until_given_up(int longest) {
       2,
       [&](int rank, Runtime& runtime) {
         const auto memory =
-            std::reinterpret_pointer_cast<float>(*runtime.allocate(kCount * sizeof(float)));
-        const std::span<float> values(memory.get(), kCount);
+            std::reinterpret_pointer_cast<float>(*runtime.allocate(count * sizeof(float)));
+        const std::span<float> values(memory.get(), count);
         std::fill(values.begin(), values.end(), 1.0F);
         Submission submission;
-        submission.signature.shape = {static_cast<std::int64_t>(kCount)};
+        submission.signature.shape = {static_cast<std::int64_t>(count)};
         submission.input = reinterpret_cast<const std::byte*>(memory.get());
         submission.output = reinterpret_cast<std::byte*>(memory.get());
         start.arrive_and_wait();
@@ -54,12 +55,15 @@ int looks_until_given_up(int longest) {
   return looks;
 }
 
-TEST(ArenaAbort, MemoryThatIsGivenBackIsLeftAlone) {
-  const int whole = looks_until_given_up(std::numeric_limits<int>::max());
+class ArenaAbort : public testing::TestWithParam<std::size_t> {};
+INSTANTIATE_TEST_SUITE_P(Floats, ArenaAbort, testing::Values(kSchedules, kBoards));
+
+TEST_P(ArenaAbort, MemoryThatIsGivenBackIsLeftAlone) {
+  const int whole = looks_until_given_up(GetParam(), std::numeric_limits<int>::max());
   for (int round = 0; round < kRounds; ++round) {
     SCOPED_TRACE(testing::Message() << "round " << round);
     // Ever later within it.
-    looks_until_given_up(whole / kRounds * (round + 1));
+    looks_until_given_up(GetParam(), whole / kRounds * (round + 1));
   }
 }
 

@@ -1,7 +1,7 @@
 // Fused all-reduces of tensors that lie in the arena, scattered, which the peers read and write
 // where they are: every rank has its own mixture of shared and private memory, on one host and on
 // several, over windows with and without room for the lists of places. Ranks are threads.
-#include "tests/support/local_world.h"
+#include "tests/support/arena_memory.h"
 #include "tests/support/sanitizers.h"
 
 #include <fmt/format.h>
@@ -47,13 +47,6 @@ constexpr Place kPlaces[] = {Place::kPrivate,     Place::kShared,       Place::k
 /// Whole numbers, so that sums are exact, different at each tensor, place and rank.
 float element(int rank, std::size_t tensor, std::size_t i) {
   return static_cast<float>((i * 31 + tensor * 17 + static_cast<std::size_t>(rank) * 7) % 509);
-}
-
-std::shared_ptr<float> floats(Runtime& runtime, std::size_t count, bool shared) {
-  // Without windows that is private memory, too.
-  if (shared && count > 0)
-    return std::reinterpret_pointer_cast<float>(*runtime.allocate(count * sizeof(float)));
-  return {new float[count], std::default_delete<float[]>()};
 }
 
 /// The tensors of one fused operation of a rank.

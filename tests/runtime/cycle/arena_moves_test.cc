@@ -1,6 +1,7 @@
 // What is no all-reduce, with inputs and outputs in the arena, which the peers read where they lie:
 // every rank has its own mixture of shared and private memory, one or all operations at a time, by
 // both doors, over windows of several sizes and by messages. Ranks are threads.
+#include "tests/support/arena_memory.h"
 #include "tests/support/sized_worlds.h"
 
 #include <fmt/format.h>
@@ -24,18 +25,6 @@ constexpr OperationKind kKinds[] = {OperationKind::kBroadcast, OperationKind::kA
 /// window.
 constexpr std::size_t kCounts[] = {5'003, 150'001};
 
-/// What a rank has in the arena.
-struct Shared {
-  bool input = false;
-  bool output = false;
-};
-constexpr Shared kMixtures[] = {{}, {.input = true}, {.output = true}, {true, true}};
-
-/// Whole numbers, so that sums are exact, different at each place and rank.
-float element(std::size_t rank, std::size_t place) {
-  return static_cast<float>((place * 31 + rank * 7) % 1009);
-}
-
 /// One rank's memory for one operation, and what must come out.
 struct Call {
   Call(Runtime& runtime, OperationKind of_kind, std::size_t part, std::size_t rank,
@@ -51,13 +40,6 @@ struct Call {
     output = kind == OperationKind::kBroadcast ? input : floats(runtime, outputs, shared.output);
     expected.resize(outputs);
     for (std::size_t i = 0; i < outputs; ++i) expected[i] = result(i, part, rank, ranks);
-  }
-
-  static std::shared_ptr<float> floats(Runtime& runtime, std::size_t count, bool shared) {
-    if (shared) {
-      return std::reinterpret_pointer_cast<float>(*runtime.allocate(count * sizeof(float)));
-    }
-    return {new float[count], std::default_delete<float[]>()};
   }
 
   float result(std::size_t i, std::size_t part, std::size_t rank, std::size_t ranks) const {
@@ -105,13 +87,6 @@ struct Call {
   std::shared_ptr<float> output;
   std::vector<float> expected;
 };
-
-/// In round `shift` of these, and in the last one all ranks have all in the arena.
-constexpr std::size_t kRounds = std::size(kMixtures) + 1;
-Shared mixture(std::size_t rank, std::size_t shift) {
-  return shift == std::size(kMixtures) ? Shared{true, true}
-                                       : kMixtures[(rank + shift) % std::size(kMixtures)];
-}
 
 TEST_P(ArenaMoves, OneAtATimeByTheOrderedDoor) {
   const auto ranks = static_cast<std::size_t>(size());

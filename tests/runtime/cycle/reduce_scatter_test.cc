@@ -17,13 +17,6 @@ namespace {
 
 using Number = std::complex<double>;
 
-bool is_complex(DataType type) {
-  return type == DataType::kComplex64 || type == DataType::kComplex128;
-}
-bool is_floating(DataType type) {
-  return type == DataType::kFloat16 || type == DataType::kBFloat16 || type == DataType::kFloat32 ||
-         type == DataType::kFloat64;
-}
 DataType part_of(DataType type) {
   return type == DataType::kComplex64 ? DataType::kFloat32 : DataType::kFloat64;
 }

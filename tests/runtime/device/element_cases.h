@@ -61,9 +61,9 @@ struct Bool : Case<DataType::kBool, std::uint8_t, bool> {
 };
 
 template <class N>
-struct is_complex : std::false_type {};
+struct IsComplex : std::false_type {};
 template <class T>
-struct is_complex<std::complex<T>> : std::true_type {};
+struct IsComplex<std::complex<T>> : std::true_type {};
 
 template <class C>
 typename C::Memory random_element(std::mt19937& random) {
@@ -72,7 +72,7 @@ typename C::Memory random_element(std::mt19937& random) {
     return C::store(random() % 2 == 0);
   } else if constexpr (std::is_integral_v<Number>) {
     return C::store(static_cast<Number>(random()));  // wraps around in sums and products
-  } else if constexpr (is_complex<Number>::value) {
+  } else if constexpr (IsComplex<Number>::value) {
     return {static_cast<typename Number::value_type>(static_cast<int>(random() % 9) - 4),
             static_cast<typename Number::value_type>(static_cast<int>(random() % 9) - 4)};
   } else {

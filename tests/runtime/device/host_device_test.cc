@@ -1,12 +1,12 @@
 // The host's kernels against scalar references: every type, odd sizes and alignments, special
 // values, with each instruction set of this processor. The references are written apart from the
 // kernels.
-#include "runtime/device/device.h"
+#include "tests/runtime/device/element_cases.h"
 
 #include <gtest/gtest.h>
-#include <hwy/highway.h>
 
 #include <cmath>
+#include <complex>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -17,30 +17,6 @@ namespace {
 
 constexpr std::size_t kSizes[] = {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 63, 64, 65, 127, 257, 1021};
 constexpr Scale kScales[] = {{}, {.factor = 0.5}, {.divisor = 3}, {.factor = -1.25, .divisor = 7}};
-
-/// Makes the kernels use one instruction set, until it goes out of scope.
-class UseTarget {
- public:
-  explicit UseTarget(std::int64_t target) { choose(target); }
-  UseTarget(const UseTarget&) = delete;
-  UseTarget& operator=(const UseTarget&) = delete;
-  ~UseTarget() { choose(0); }
-
- private:
-  static void choose(std::int64_t targets) {
-    hwy::SetSupportedTargetsForTest(targets);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-};
-
-template <class Check>
-void with_each_target(Check check) {
-  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    SCOPED_TRACE(hwy::TargetName(target));
-    const UseTarget use(target);
-    check();
-  }
-}
 
 float widen(std::uint16_t bits) {
   const std::uint32_t wide = static_cast<std::uint32_t>(bits) << 16;
@@ -285,6 +261,38 @@ TEST(HostDeviceSpecialValues, IntegersWrapTruncateAndSaturate) {
     // Beyond the 53 bits of a double, a factor must not lose the last places.
     EXPECT_EQ(sum((std::int64_t{1} << 60) + 2, 0, {.factor = 0.5}),
               all((std::int64_t{1} << 59) + 1));
+  });
+}
+
+/// Numbers whose parts have many digits, times their conjugates.
+template <class T>
+void expect_rounded_products(DataType type) {
+  for (const std::size_t count : kSizes) {
+    std::vector<std::complex<T>> a(count);
+    std::vector<std::complex<T>> b(count);
+    std::vector<std::complex<T>> expected(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      a[i] = {static_cast<T>(0.1) * static_cast<T>(i + 1),
+              static_cast<T>(0.7) / static_cast<T>(i + 3)};
+      b[i] = std::conj(a[i]);
+      const volatile T real = a[i].real() * a[i].real();
+      const volatile T imaginary = a[i].imag() * a[i].imag();
+      expected[i] = {real + imaginary, 0};
+    }
+    std::vector<std::complex<T>> product(count);
+    const std::byte* const sources[] = {reinterpret_cast<const std::byte*>(a.data()),
+                                        reinterpret_cast<const std::byte*>(b.data())};
+    host_device().reduce(type, ReduceOp::kProduct, reinterpret_cast<std::byte*>(product.data()),
+                         sources, count, {});
+    EXPECT_EQ(product, expected) << count;
+  }
+}
+
+// Fused multiply-adds, which some processors have, would leave an imaginary part.
+TEST(HostDeviceSpecialValues, ComplexProductsAreRoundedAlikeEverywhere) {
+  with_each_target([] {
+    expect_rounded_products<float>(DataType::kComplex64);
+    expect_rounded_products<double>(DataType::kComplex128);
   });
 }
 

@@ -24,7 +24,7 @@ N combine(ReduceOp op, N a, N b) {
     if (op == ReduceOp::kSum) return static_cast<N>(static_cast<Wide>(a) + static_cast<Wide>(b));
     if (op == ReduceOp::kProduct)
       return static_cast<N>(static_cast<Wide>(a) * static_cast<Wide>(b));
-    if constexpr (!is_complex<N>::value)
+    if constexpr (!IsComplex<N>::value)
       return op == ReduceOp::kMin ? std::min(a, b) : std::max(a, b);
   }
   return a;

@@ -75,6 +75,14 @@ TEST_F(LinkCacheFile, IsTheUsersOwnAndLeavesNoDraft) {
   EXPECT_EQ(files, 1);
 }
 
+TEST_F(LinkCacheFile, HoldsAWorldOfManyRanks) {
+  const LinkCache of_many = cache("tcp; " + std::string(200'000, 'h'));
+  ASSERT_TRUE(of_many.store(kCosts).ok());
+  const auto loaded = of_many.load();
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message.substr(0, 200);
+  EXPECT_TRUE(loaded->has_value());
+}
+
 TEST_F(LinkCacheFile, EveryTornFileIsRefused) {
   ASSERT_TRUE(cache().store(kCosts).ok());
   const std::string whole = text();

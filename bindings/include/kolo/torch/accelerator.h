@@ -35,6 +35,7 @@
 #include <torch/torch.h>
 
 #include <memory>
+#include <set>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -63,7 +64,7 @@ class KOLO_API Accelerator {
   /// Calls init() unless that was done. Throws kInvalidArgument for values that do not fit;
   /// kUnsupported for a type of distribution or precision that kolo has not; kMismatch if other
   /// numbers of processes have met than the configuration says.
-  explicit Accelerator(const AcceleratorConfig& config = {},
+  explicit Accelerator(const AcceleratorConfig& config = AcceleratorConfig::from_environment(),
                        const AcceleratorOptions& options = {});
   /// With AcceleratorConfig::from_flags().
   Accelerator(int argc, const char* const* argv, const AcceleratorOptions& options = {})
@@ -101,8 +102,12 @@ class KOLO_API Accelerator {
       return optimizer.optimizer().clip_grad_norm(max_norm, norm_type);
     } else {
       std::vector<torch::Tensor> parameters;
-      for (const auto& group : optimizer.param_groups())
-        parameters.insert(parameters.end(), group.params().begin(), group.params().end());
+      std::set<const void*> seen;  // a tied weight may be listed twice
+      for (const auto& group : optimizer.param_groups()) {
+        for (const torch::Tensor& parameter : group.params()) {
+          if (seen.insert(parameter.unsafeGetTensorImpl()).second) parameters.push_back(parameter);
+        }
+      }
       return torch::nn::utils::clip_grad_norm_(parameters, max_norm, norm_type);
     }
   }
@@ -133,6 +138,8 @@ class KOLO_API Accelerator {
   /// "no", "fp16" or "bf16".
   const std::string& mixed_precision() const { return precision_; }
   const AcceleratorState& state() const { return *state_; }
+  /// With "fp16", for checkpoints; else null.
+  GradScaler* scaler() { return state_->scaler ? &*state_->scaler : nullptr; }
 
   /// A line, on the main process.
   template <class... Args>

@@ -31,9 +31,11 @@ struct KOLO_API AcceleratorConfig {
   /// Throw kInvalidArgument for values that do not parse, with key and value.
   static AcceleratorConfig from_settings(const Settings& settings);
   static AcceleratorConfig from_file(const std::string& path);
-  /// `--config_file FILE` first, then flags of the keys' names (`--mixed_precision bf16`,
-  /// `--mixed-precision=bf16`; `--cpu` and `--use_cpu` alone), which overrule it. Other flags are
-  /// the program's own and left alone.
+  /// ACCELERATE_MIXED_PRECISION and ACCELERATE_USE_CPU, which kolo-run sets by Accelerate's file.
+  static AcceleratorConfig from_environment();
+  /// from_environment(), or `--config_file FILE` instead, then flags of the keys' names, which
+  /// overrule it (`--mixed_precision bf16`, `--mixed-precision=bf16`; `--cpu` and `--use_cpu`
+  /// alone). Other flags are the program's own and left alone.
   static AcceleratorConfig from_flags(int argc, const char* const* argv);
   /// The same, and removes these flags, for a parser that knows the program's own alone.
   static AcceleratorConfig take_flags(int& argc, char** argv);

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <kolo/export.h>
+#include <kolo/torch/grad_scaler.h>
 #include <kolo/torch/schedulers.h>
 #include <torch/torch.h>
 
@@ -29,6 +30,7 @@ struct CheckpointParts {
   /// Needs the optimizer, which has the learning rates.
   SchedulerState* scheduler = nullptr;
   torch::data::samplers::Sampler<>* sampler = nullptr;
+  GradScaler* scaler = nullptr;  ///< e.g. Accelerator::scaler()
 };
 
 /// Writes rank 0's parts and the number of epochs that are done; makes missing folders. Returns on

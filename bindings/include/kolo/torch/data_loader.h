@@ -28,8 +28,6 @@ struct DataLoaderOptions {
   std::size_t workers = 0;   ///< threads that read; 0: the training loop's own
   bool drop_last = false;    ///< leaves out a last batch that is smaller than batch_size
   std::size_t prefetch = 2;  ///< batches that each worker reads ahead; not 0 when there are workers
-  /// Must be false: batches are not pinned; copy them to the device yourself.
-  bool pin_memory = false;
   /// How long a batch may take when there are workers; without one, as long as it takes.
   std::optional<std::chrono::milliseconds> timeout = {};
 };

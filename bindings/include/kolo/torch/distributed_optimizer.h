@@ -58,7 +58,8 @@ struct DistributedOptimizerOptions {
   /// Sparse gradients travel, and stay, dense. Otherwise they are an error.
   bool sparse_as_dense = false;
   /// Ranks' gradients are means over batches of unequal size: each counts by the samples that
-  /// set_sample_count() has told for the step. Only with kAverage and one pass a step.
+  /// set_sample_count() has told for the step. Only with kAverage and one pass a step. Gradients
+  /// travel multiplied by the samples, over gradient_predivide_factor: that must fit their type.
   bool weigh_by_samples = false;
   /// A group starts when the last of its gradients is ready, and fails as a whole. A member without
   /// a gradient takes part with zeros from step() on, as it does alone. Parameters of no group, and

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <type_traits>
@@ -33,7 +34,12 @@ struct AcceleratorState {
   bool end_of_loader = false;        ///< the loop has the last batch of its pass
   std::int64_t repeated_rows = 0;    ///< rows at the batch's end that only fill up; −1: all
   bool scheduler_with_steps = true;  ///< as AcceleratorOptions::step_scheduler_with_optimizer
-  bool step_was_skipped = false;     ///< the last step of an optimizer, because of an overflow
+  struct Steps {
+    bool has_stepped = false;  ///< since zero_grad() cleared the gradients
+    bool was_skipped = false;  ///< the last step, because of an overflow
+  };
+  std::map<const void*, Steps> steps = {};  ///< by optimizer
+  bool any_was_skipped = false;             ///< of the steps by the last backward
 };
 
 /// The owner of what is passed as an rvalue; what is passed as an lvalue must outlive it.
@@ -89,18 +95,20 @@ template <class O>
 class PreparedOptimizer {
  public:
   PreparedOptimizer(std::shared_ptr<O> optimizer, std::shared_ptr<AcceleratorState> state)
-      : optimizer_(std::move(optimizer)), state_(std::move(state)) {}
+      : optimizer_(std::move(optimizer)), state_(std::move(state)) {
+    steps() = {};
+  }
 
   /// Nothing while gradients add up; with float16, nothing when they have overflowed.
   void step() {
     if (!state_->sync_gradients) return;
-    has_stepped_ = true;
+    steps().has_stepped = true;
     if (state_->scaler) {
-      state_->step_was_skipped = !state_->scaler->step(*optimizer_);
+      steps().was_skipped = !state_->scaler->step(*optimizer_);
+      state_->any_was_skipped |= steps().was_skipped;
       state_->scale_is_due = true;  // other optimizers may step by the same backward
     } else {
       optimizer_->step();
-      state_->step_was_skipped = false;
     }
   }
   /// Nothing while gradients add up: before the last pass of a step has had its backward. So it may
@@ -108,24 +116,27 @@ class PreparedOptimizer {
   void zero_grad(bool set_to_none = true) {
     const bool adds_up =
         !state_->sync_gradients || (state_->holds_earlier && !state_->backward_done);
-    if (adds_up && !has_stepped_) return;
+    if (adds_up && !steps().has_stepped) return;
     optimizer_->zero_grad(set_to_none);
-    has_stepped_ = false;
+    steps().has_stepped = false;
   }
-  bool step_was_skipped() const { return state_->step_was_skipped; }
+  /// This optimizer's last step().
+  bool step_was_skipped() const { return steps().was_skipped; }
   auto& param_groups() { return optimizer_->param_groups(); }
   /// The optimizer that was passed.
   O& optimizer() { return *optimizer_; }
 
  private:
+  AcceleratorState::Steps& steps() const { return state_->steps[optimizer_.get()]; }
+
   std::shared_ptr<O> optimizer_;
   std::shared_ptr<AcceleratorState> state_;
-  bool has_stepped_ = false;  ///< since zero_grad() cleared the gradients
 };
 
-/// How often step() steps the scheduler that was passed: not at all while gradients add up or after
-/// a step that was skipped, else once for each process, for a schedule is written for one process,
-/// which would make as many steps in an epoch (after Accelerate). Once, always, with
+/// How often step() steps the scheduler that was passed: not at all while gradients add up or when
+/// a step by the same backward was skipped, whichever optimizer's (LibTorch does not tell a
+/// scheduler's), else once for each process, for a schedule is written for one process, which would
+/// make as many steps in an epoch (after Accelerate). Once, always, with
 /// AcceleratorOptions::step_scheduler_with_optimizer = false, and for one that is given a metric.
 template <class S>
 class PreparedScheduler {
@@ -138,7 +149,7 @@ class PreparedScheduler {
   {
     int times = 1;
     if (state_->scheduler_with_steps) {
-      const bool stepped = state_->sync_gradients && !state_->step_was_skipped;
+      const bool stepped = state_->sync_gradients && !state_->any_was_skipped;
       times = stepped ? size() : 0;
     }
     for (int i = 0; i < times; ++i) scheduler_->step();

@@ -120,6 +120,11 @@ class DealtSource {
   explicit DealtSource(std::shared_ptr<Loader> loader) : loader_(std::move(loader)) {}
 
   void start() {
+    // LibTorch's loaders with workers begin no pass while batches of another are under way.
+    if constexpr (requires { loader_->options().workers; }) {
+      if (at_ && loader_->options().workers > 0)
+        while (*at_ != *last_) ++*at_;
+    }
     at_.reset();
     last_.reset();
     with_shared_seed([&] {

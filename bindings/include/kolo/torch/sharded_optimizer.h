@@ -66,8 +66,8 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
  public:
   /// Takes the optimizer over, which must be new. Collective over the process set. Throws
   /// kUnsupported for LBFGS; kInvalidArgument for an optimizer that has taken steps, a parameter
-  /// that is not among the named ones, options that do not fit; kMismatch on every rank, with the
-  /// parameter, if the ranks' parameters differ.
+  /// that is not among the named ones or twice among them or in the optimizer, options that do not
+  /// fit; kMismatch on every rank, with the parameter, if the ranks' parameters differ.
   ShardedOptimizer(O&& optimizer, const NamedTensors& named_parameters,
                    const ShardedOptimizerOptions& options = {})
       : ShardedOptimizer(std::make_unique<ShardedParameters>(optimizer, named_parameters, options),
@@ -100,6 +100,7 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
 
   /// Collective: all ranks add the same group, of parameters "group<i>.parameter<j>".
   void add_param_group(const torch::optim::OptimizerParamGroup& group) {
+    full_ = nullptr;
     O::add_param_group(shards_->add_group(group, this->defaults()));
   }
 
@@ -127,7 +128,7 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
   }
 
   /// Writes what consolidate() brought here. Throws kInvalidArgument without one since the last
-  /// step.
+  /// step, load() or new group.
   void save(torch::serialize::OutputArchive& archive) const override {
     shards_->check_consolidated(full_ != nullptr);
     full_->save(archive);
@@ -138,6 +139,7 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
     const std::unique_ptr<torch::optim::Optimizer> full = make(shards_->whole_groups(*this), *this);
     full->state().clear();
     full->load(archive);
+    full_ = nullptr;
     shards_->take_pieces(*full, *this);
   }
 

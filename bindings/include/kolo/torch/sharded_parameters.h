@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace kolo {
@@ -87,7 +88,8 @@ class KOLO_API ShardedParameters {
   double clip_grad_norm(double max_norm, double norm_type);
 
   /// At `root` an optimizer on whole parameters with the state of all ranks, null elsewhere.
-  /// `make` makes one, `save` writes this rank's.
+  /// `make` makes one, `save` writes this rank's. Throws kInvalidArgument on all ranks of the set
+  /// where that fails on one.
   std::unique_ptr<torch::optim::Optimizer> consolidate(const torch::optim::Optimizer& mine,
                                                        int root, const Make& make,
                                                        const Save& save);
@@ -99,6 +101,11 @@ class KOLO_API ShardedParameters {
   void take_pieces(torch::optim::Optimizer& full, torch::optim::Optimizer& mine) const;
 
  private:
+  /// A whole optimizer from what each rank has saved.
+  std::unique_ptr<torch::optim::Optimizer> put_together(const std::vector<std::string>& all,
+                                                        const torch::optim::Optimizer& mine,
+                                                        const Make& make) const;
+
   struct State;
   std::unique_ptr<State> state_;
 };

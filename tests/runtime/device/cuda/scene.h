@@ -24,8 +24,7 @@ class Scene {
       : what_(what), counts_(std::move(counts)) {
     constexpr std::size_t kGap = 64;
     const std::uint32_t row = what.sources + what.destinations;
-    const bool is_complex = what.type == DataType::kComplex64 || what.type == DataType::kComplex128;
-    const std::size_t unit = is_complex ? size / 2 : size;  // what memory is aligned to
+    const std::size_t unit = is_complex(what.type) ? size / 2 : size;  // what memory is aligned to
     for (std::size_t piece = 0; piece < counts_.size(); ++piece) {
       for (std::uint32_t k = 0; k < row; ++k) {
         const std::size_t shift = lie == Lie::kAligned ? 0

@@ -1,0 +1,20 @@
+#include "tools/run/say.h"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
+
+namespace kolo::run {
+namespace {
+
+iovec part(std::string_view text) { return {const_cast<char*>(text.data()), text.size()}; }
+
+}  // namespace
+
+void say(std::string_view line) noexcept {
+  const std::array<iovec, 3> parts = {part("kolo-run: "), part(line), part("\n")};
+  [[maybe_unused]] const auto written = ::writev(STDERR_FILENO, parts.data(), parts.size());
+}
+
+}  // namespace kolo::run

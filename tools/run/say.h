@@ -1,0 +1,12 @@
+// say: a line of kolo-run's own on standard error, where there is still somebody who reads it. Any
+// thread.
+#pragma once
+
+#include <string_view>
+
+namespace kolo::run {
+
+/// Never throws, and does not wait for more than the write.
+void say(std::string_view line) noexcept;
+
+}  // namespace kolo::run
