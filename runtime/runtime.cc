@@ -111,18 +111,14 @@ Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers,
   return learn_links(bootstrap, deadline());
 }
 
-LinkCache Runtime::link_cache() const {
-  const bool keeps = config_.link_cache != 0 && world().size() > 1 && world().rank() == 0;
-  return {keeps ? config_.cache_dir : "", topology_of(world(), transport_->description())};
-}
-
 Status Runtime::learn_links(Bootstrap& bootstrap, Deadline deadline) {
   const bool keeps = config_.link_cache != 0 && world().size() > 1;
-  const LinkCache cache = link_cache();
+  if (keeps && world().rank() == 0)
+    link_cache_ = {config_.cache_dir, topology_of(world(), transport_->description())};
   const ProbeLimits limits{groups_.world().communicator.abort(), deadline,
                            [this] { return cycle_.losses(); }};
   if (keeps) {
-    const auto loaded = cache.load();
+    const auto loaded = link_cache_.load();
     if (!loaded.ok()) log_.warning("{}; the links are measured again", loaded.error().message);
     const std::optional<LinkCosts> mine = loaded.ok() ? *loaded : std::nullopt;
     KOLO_ASSIGN(const auto known, share_costs(bootstrap, mine, deadline));
@@ -132,7 +128,7 @@ Status Runtime::learn_links(Bootstrap& bootstrap, Deadline deadline) {
     }
   }
   KOLO_ASSIGN(links_, probe_links(bootstrap, *transport_, world(), host_device(), limits));
-  if (const Status stored = cache.store(links_); !stored.ok())
+  if (const Status stored = link_cache_.store(links_); !stored.ok())
     log_.info("what links cost is not kept: {}", stored.error().message);
   return {};
 }
@@ -257,7 +253,7 @@ void Runtime::shut_down() {
     cycle_.shut_down();
     // The next job on these hosts starts with what this one has learnt.
     if (const auto costs = cycle_.corrected_costs(); costs && !failed()) {
-      if (const Status stored = link_cache().store(*costs); !stored.ok())
+      if (const Status stored = link_cache_.store(*costs); !stored.ok())
         log_.info("what links cost is not kept: {}", stored.error().message);
     }
     const Status written = timeline_->stop();

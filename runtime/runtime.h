@@ -142,7 +142,6 @@ class Runtime {
 
  private:
   Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> timeline);
-  LinkCache link_cache() const;
   Status learn_links(Bootstrap& bootstrap, Deadline deadline);
   using OpenAccelerator = decltype(RuntimeParts::open_accelerator);
   Status connect(Bootstrap& bootstrap, std::vector<Peer> peers, const OpenAccelerator& open);
@@ -174,6 +173,7 @@ class Runtime {
   Waker waker_;
   GroupRegistry groups_;
   LinkCosts links_;
+  LinkCache link_cache_;  ///< of the transport as it was before links were open
   std::string way_in_;
   Cycle cycle_;
   std::shared_ptr<Driver> driver_;

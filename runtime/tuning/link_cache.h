@@ -19,6 +19,8 @@ class LinkCache {
   /// Older measurements are made again.
   static constexpr std::chrono::hours kLifetime{24};
 
+  /// Keeps nothing.
+  LinkCache() = default;
   /// `folder` need not be there; empty: nothing is kept. `topology` is topology_of() or any text of
   /// one line that is the same exactly where costs are.
   LinkCache(std::string folder, std::string topology);
@@ -38,7 +40,8 @@ class LinkCache {
   std::string path_;
 };
 
-/// Which rank is on which host, and how they talk. `transport` is Transport::description().
+/// Which rank is on which host, and how they talk. `transport` is Transport::description() after
+/// connect(): later it may name more.
 std::string topology_of(const World& world, std::string_view transport);
 
 /// Collective: rank 0's costs on all ranks; nothing where it has none. `mine` counts on rank 0.

@@ -34,7 +34,7 @@ struct FaultyCall {
   std::size_t number = 0;  // of calls of this kind so far
 };
 
-class FaultyTransport final : public Transport {
+class FaultyTransport : public Transport {
  public:
   using Decide = std::function<Fault(const FaultyCall&)>;
 

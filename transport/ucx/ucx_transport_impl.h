@@ -2,8 +2,9 @@
 // messages carry all: control messages, and tagged messages, which a MessageMatcher brings together
 // with their receives. Threads: as transport.h says.
 //
-// Endpoints are made on first use. Inside a host they have no error handling (with it, UCX takes
-// TCP instead of shared memory: 4 bytes from 0.1 µs to 8 µs); across hosts UCX reports lost peers.
+// Endpoints inside a host are made by connect(), while all ranks are there, and have no error
+// handling (with it, UCX takes TCP instead of shared memory: 4 bytes from 0.1 µs to 8 µs); those
+// across hosts are made on first use, and UCX reports lost peers.
 // Messages carry a sequence number, since UCX may split large ones over several lanes, where a
 // later small one could overtake.
 #pragma once

@@ -1,6 +1,7 @@
 // Ranks that correct what links cost while operations run by both doors: their choices change, and
 // every sum stays right, as it can only be where all ranks run the same schedules.
 #include "runtime/tuning/link_cache.h"
+#include "tests/support/faulty_transport.h"
 #include "tests/support/local_world.h"
 
 #include <gtest/gtest.h>
@@ -8,52 +9,76 @@
 
 #include <atomic>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace kolo::test {
 namespace {
 
 constexpr int kRanks = 3;
+constexpr std::string_view kBefore = "able to use links";
+
+/// As UCX does, it says what its links use once there are some.
+class Naming final : public FaultyTransport {
+ public:
+  explicit Naming(std::unique_ptr<Transport> inner)
+      : FaultyTransport(std::move(inner), [](const FaultyCall&) { return Fault::kNone; }) {}
+
+  std::string description() const override {
+    bool opened = false;
+    for (int rank = 0; rank < kRanks; ++rank) opened |= activity(rank).opened;
+    return std::string(opened ? "links" : kBefore);
+  }
+};
+
+LocalWorldOptions on_three_hosts(const Environment::Variables& variables) {
+  return {.variables = variables, .hosts = {0, 1, 2}, .decorate = [](int, auto transport) {
+            return std::make_unique<Naming>(std::move(transport));
+          }};
+}
 
 /// Small ones, of which the latency is learnt, and ones whose algorithm it changes, by both doors;
 /// the ranks wait for nobody between them. Returns whether rank 0's choices have changed.
 bool run(const Environment::Variables& variables, int rounds) {
   std::atomic<bool> changed = false;
-  run_local_world(kRanks,
-                  [&](int rank, Runtime& runtime) {
-                    const double at_start = runtime.info().across.latency_us;
-                    std::vector<float> small(1);
-                    std::vector<float> large(3000);
-                    std::vector<float> named(5000);
-                    for (int round = 0; round < rounds && !testing::Test::HasFailure(); ++round) {
-                      small.assign(small.size(), static_cast<float>(rank));
-                      large.assign(large.size(), static_cast<float>(rank + round % 7));
-                      named.assign(named.size(), static_cast<float>(rank * 2));
-                      const auto begin = [](std::vector<float>& data) {
-                        return reinterpret_cast<std::byte*>(data.data());
-                      };
-                      ASSERT_TRUE(runtime
-                                      .allreduce_ordered(begin(small), begin(small), 1,
-                                                         DataType::kFloat32, ReduceOp::kSum)
-                                      .ok());
-                      const auto work = submit(runtime, allreduce_of("named", named));
-                      ASSERT_TRUE(runtime
-                                      .allreduce_ordered(begin(large), begin(large), 3000,
-                                                         DataType::kFloat32, ReduceOp::kSum)
-                                      .ok());
-                      ASSERT_TRUE(work->wait().ok());
-                      ASSERT_EQ(small[0], 3);
-                      ASSERT_EQ(large[2999], 3 + 3 * (round % 7)) << round;
-                      ASSERT_EQ(named[4999], 6) << round;
-                      // Different speeds: rank 0's times alone must count.
-                      if (rank == 2 && round % 5 == 0) std::this_thread::yield();
-                    }
-                    if (rank == 0) changed = runtime.info().across.latency_us != at_start;
-                  },
-                  {.variables = variables, .hosts = {0, 1, 2}});
+  run_local_world(
+      kRanks,
+      [&](int rank, Runtime& runtime) {
+        const double at_start = runtime.info().across.latency_us;
+        std::vector<float> small(1);
+        std::vector<float> large(3000);
+        std::vector<float> named(5000);
+        for (int round = 0; round < rounds && !testing::Test::HasFailure(); ++round) {
+          small.assign(small.size(), static_cast<float>(rank));
+          large.assign(large.size(), static_cast<float>(rank + round % 7));
+          named.assign(named.size(), static_cast<float>(rank * 2));
+          const auto begin = [](std::vector<float>& data) {
+            return reinterpret_cast<std::byte*>(data.data());
+          };
+          ASSERT_TRUE(runtime
+                          .allreduce_ordered(begin(small), begin(small), 1, DataType::kFloat32,
+                                             ReduceOp::kSum)
+                          .ok());
+          const auto work = submit(runtime, allreduce_of("named", named));
+          ASSERT_TRUE(runtime
+                          .allreduce_ordered(begin(large), begin(large), 3000, DataType::kFloat32,
+                                             ReduceOp::kSum)
+                          .ok());
+          ASSERT_TRUE(work->wait().ok());
+          ASSERT_EQ(small[0], 3);
+          ASSERT_EQ(large[2999], 3 + 3 * (round % 7)) << round;
+          ASSERT_EQ(named[4999], 6) << round;
+          // Different speeds: rank 0's times alone must count.
+          if (rank == 2 && round % 5 == 0) std::this_thread::yield();
+        }
+        if (rank == 0) changed = runtime.info().across.latency_us != at_start;
+      },
+      on_three_hosts(variables));
   return changed;
 }
 
@@ -61,14 +86,14 @@ bool run(const Environment::Variables& variables, int rounds) {
 class WrongCosts {
  public:
   WrongCosts() {
-    run_local_world(kRanks,
-                    [&](int rank, Runtime& runtime) {
-                      if (rank != 0) return;
-                      cache_.emplace(folder_,
-                                     topology_of(runtime.world(), runtime.info().transport));
-                      ASSERT_TRUE(cache_->store({.across = kWrong}).ok());
-                    },
-                    {.variables = variables("0"), .hosts = {0, 1, 2}});
+    run_local_world(
+        kRanks,
+        [&](int rank, Runtime& runtime) {
+          if (rank != 0) return;
+          cache_.emplace(folder_, topology_of(runtime.world(), kBefore));
+          ASSERT_TRUE(cache_->store({.across = kWrong}).ok());
+        },
+        on_three_hosts(variables("0")));
   }
   WrongCosts(const WrongCosts&) = delete;
   WrongCosts& operator=(const WrongCosts&) = delete;
