@@ -65,7 +65,8 @@ class Jobs(unittest.TestCase):
 
     def test_the_exit_code_goes_through_tee(self):
         code, _ = self.sbatch("slurm_ranks.sh", "--ntasks-per-node=1", PROGRAM="false")
-        self.assertEqual(code, 1)
+        # srun says the greatest of its tasks', and may end the second by SIGTERM once the first has failed.
+        self.assertIn(code, (1, 128 + 15))
 
     def test_pbs(self):
         for name, nodes, layout in (("pbs_single_node.sh", 1, [0, 0]), ("pbs_multi_node.sh", 2, [0, 0, 1, 1])):
