@@ -118,7 +118,7 @@ void CycleTrace::one_shot_ended(const Group& group, const OneShot::Request& requ
                                    .blocking = true,
                                    .started = one_shot_begun_,
                                    .ended = trace_now()},
-                   group.one_shot.algorithm(request));
+                   group.one_shot.algorithm());
 }
 
 void CycleTrace::failed(const Error& error) {

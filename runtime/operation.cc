@@ -175,6 +175,7 @@ bool Operation::advance() {
     case Small::kRuns:
       if (!one_shot_.advance()) return false;
       small_ = Small::kDone;
+      carried_by_ = one_shot_.algorithm();
       if (one_shot_.declined()) start_late();
       return true;
     case Small::kDone:
@@ -209,7 +210,17 @@ std::uint64_t Operation::call() const {
 
 std::string_view Operation::algorithm() const {
   if (over_nccl_) return "nccl";
-  return small_ == Small::kNo ? executor_.algorithm() : one_shot_.algorithm(*one_shot_request());
+  switch (small_) {
+    case Small::kNo:
+      return executor_.algorithm();
+    case Small::kWaits:
+      return one_shot_.algorithm(*one_shot_request());
+    case Small::kRuns:
+      return one_shot_.algorithm();
+    case Small::kDone:
+      break;
+  }
+  return carried_by_;
 }
 
 StepTrace::Costs Operation::costs() const {

@@ -236,10 +236,11 @@ class Operation {
   std::shared_ptr<DeviceEvent> handed_in_;  ///< of the phase
   std::optional<std::size_t> device_slot_;
   Small small_ = Small::kNo;
-  bool to_announce_ = false;  ///< an ordered operation that is no exchange
-  OrderedCall announced_;     ///< it has been
-  std::size_t compared_ = 0;  ///< ranks that have made the same of it
-  Status failure_;            ///< what they have made of it instead, or of a late start
+  std::string_view carried_by_;  ///< once it is kDone
+  bool to_announce_ = false;     ///< an ordered operation that is no exchange
+  OrderedCall announced_;        ///< it has been
+  std::size_t compared_ = 0;     ///< ranks that have made the same of it
+  Status failure_;               ///< what they have made of it instead, or of a late start
   PlannedOperation plan_;
   Clock::time_point started_at_;
 };

@@ -46,6 +46,7 @@ void OneShot::open(int place, bool allreduces) {
   largest_one_shot_ = std::min(kOneShotBytes, kBytesOfAllRanks / boards_.size());
   largest_ = boards_.size() > 1 ? Board::kLargest : largest_one_shot_;
   largest_mapped_ = boards_.size() > 1 ? kLargestMapped : largest_one_shot_;
+  has_cores_ = boards_.size() > 1 && communicator_.world().has_core_for_each_rank();
 }
 
 bool OneShot::takes(ExchangeKind kind, std::size_t input_bytes) const {
@@ -65,12 +66,8 @@ bool OneShot::takes(ExchangeKind kind, std::size_t input_bytes) const {
 }
 
 bool OneShot::is_two_shot(const Request& request) const {
+  if (depends_on_places(request)) return were_mapped_;
   return request.kind == ExchangeKind::kAllreduce && request.bytes() > largest_one_shot_;
-}
-
-std::string_view OneShot::algorithm(const Request& request) const {
-  if (boards_.empty()) return "pair_exchange";
-  return is_two_shot(request) ? "two_shot" : "one_shot";
 }
 
 OrderedCall OneShot::call_of(const Request& request) const {
@@ -105,6 +102,7 @@ void OneShot::begin(const Request& request) {
     return pair_.begin({request.input, request.bytes()}, request.sequence, call_.what);
   }
   ++exchange_;
+  two_shot_ = is_two_shot(request);
   previous_ = call_;
   call_ = call_of(request);
   busy_ = true;
@@ -140,8 +138,8 @@ void OneShot::publish_input() {
     device_.copy(request_.type, data_of(own()) + begin * element, request_.input + begin * element,
                  end - begin, request_.prescale);
   };
-  if (is_two_shot(request_)) {
-    publish_place();
+  if (says_places()) publish_place();
+  if (two_shot_) {
     if (places_.input == Board::Places::kNowhere && request_.bytes() <= largest_) {
       // The own share is summed straight from the input, but for its prescale.
       const bool is_whole = !request_.prescale.is_identity();
@@ -193,34 +191,37 @@ bool OneShot::adopt_trade(const Request& request) {
 
 bool OneShot::advance() {
   if (is_trade_) return advance_trade();
-  while (true) {
-    if (!all_arrived()) return false;
+  while (all_arrived()) {
     if (!status_.ok()) return true;
-    if (phase_ == Phase::kRoom) {
-      publish();
-    } else if (phase_ == Phase::kInputs && is_two_shot(request_)) {
-      status_ = find_places();
-      if (!status_.ok()) return true;
-      if (must_decline()) {
-        decline();
-        return true;
-      }
-      status_ = publish_sum();
-      if (!status_.ok()) return true;
-      phase_ = Phase::kSums;
-      next_ = 0;
-      ring_sleepers();
-    } else {
-      break;
+    switch (phase_) {
+      case Phase::kRoom:
+        publish();
+        continue;
+      case Phase::kInputs:
+        if (says_places()) status_ = find_places();
+        if (!status_.ok()) return true;
+        if (!two_shot_) {
+          collect();
+          break;
+        }
+        if (must_decline()) {
+          decline();
+          return true;
+        }
+        status_ = publish_sum();
+        if (!status_.ok()) return true;
+        phase_ = Phase::kSums;
+        next_ = 0;
+        ring_sleepers();
+        continue;
+      case Phase::kSums:
+        fetch_sums();
+        break;
     }
+    busy_ = false;
+    return true;
   }
-  if (phase_ == Phase::kSums) {
-    fetch_sums();
-  } else {
-    collect();
-  }
-  busy_ = false;
-  return true;
+  return false;
 }
 
 // Also its own part comes from the board, whatever overlaps there.

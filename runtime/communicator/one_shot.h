@@ -14,9 +14,10 @@
 // slot, from where the others fetch it. What lies in the arena, which all have mapped, is read and
 // written there instead: beside its flag each rank says where. All-reduces that are too large for
 // the slots go this way if all ranks' memory lies there; when they see that it does not, all leave
-// the call to a schedule, and do not try again for some calls. The other kinds differ in what is
-// taken from the boards; of a broadcast, ranks wait for the root's flag alone, and the root for
-// nobody's.
+// the call to a schedule, and do not try again for some calls. Where ranks do not wait for cores,
+// all-reduces of some KiB take two hops, too, when all ranks' memory lay there in the call of such
+// a size before. The other kinds differ in what is taken from the boards; of a broadcast, ranks
+// wait for the root's flag alone, and the root for nobody's.
 //
 // Two slots are enough: a rank raises its flag k+1 after it has read all that it wants of slots k,
 // and writes its k+2nd once it has seen every flag k+1: most calls have seen them anyway, after a
@@ -55,6 +56,8 @@ class OneShot {
  public:
   /// Bytes of the largest all-reduce on memory that all ranks have mapped.
   static constexpr std::size_t kLargestMapped = 4 << 20;
+  /// And of the least that is faster in two hops.
+  static constexpr std::size_t kLeastMapped = 4 << 10;
 
   struct Request {
     ExchangeKind kind = ExchangeKind::kAllreduce;
@@ -102,8 +105,13 @@ class OneShot {
   std::size_t largest_mapped() const { return allreduces_ ? largest_mapped_ : 0; }
   /// Bytes of the largest that two ranks trade; 0 where they do not.
   std::size_t largest_trade() const { return trades_ ? PairExchange::kLargest : 0; }
-  /// What a request is carried by: "one_shot", "two_shot", or "pair_exchange", a trade.
-  std::string_view algorithm(const Request& request) const;
+  /// What the request that runs, or ran last, is carried by: "one_shot", "two_shot", or
+  /// "pair_exchange", a trade.
+  std::string_view algorithm() const { return algorithm_of(two_shot_); }
+  /// The same of one that would begin now.
+  std::string_view algorithm(const Request& request) const {
+    return algorithm_of(is_two_shot(request));
+  }
   /// What all ranks must take a request for.
   static std::uint64_t what_of(const Request& request) {
     return kolo::what_of(request.kind, request.type, request.op, request.root, request.count);
@@ -146,7 +154,17 @@ class OneShot {
  private:
   /// What is waited for: that slots may be written, inputs, sums of shares.
   enum class Phase : std::uint8_t { kRoom, kInputs, kSums };
+  std::string_view algorithm_of(bool two_shot) const {
+    if (boards_.empty()) return "pair_exchange";
+    return two_shot ? "two_shot" : "one_shot";
+  }
   bool is_two_shot(const Request& request) const;
+  /// Whether it takes two hops if all ranks' memory is mapped, else one.
+  bool depends_on_places(const Request& request) const {
+    return request.kind == ExchangeKind::kAllreduce && request.bytes() <= largest_one_shot_ &&
+           request.bytes() >= kLeastMapped;
+  }
+  bool says_places() const { return two_shot_ || depends_on_places(request_); }
   std::size_t own() const { return static_cast<std::size_t>(communicator_.rank()); }
   OrderedCall call_of(const Request& request) const;
   Board::Slot& slot_of(std::size_t rank) const;
@@ -168,6 +186,7 @@ class OneShot {
   void publish_place();
   /// Where all ranks' do, once they have said it.
   Status find_places();
+  bool all_mapped() const;
   /// Some rank's memory is too large for a slot, and not mapped.
   bool must_decline() const;
   void decline();
@@ -189,6 +208,7 @@ class OneShot {
   std::size_t largest_ = 0;         ///< bytes it takes, whatever memory
   std::size_t largest_mapped_ = 0;  ///< of an all-reduce on the arena's
   bool allreduces_ = false;
+  bool has_cores_ = false;      ///< each of several ranks its own
   std::uint64_t next_try_ = 0;  ///< the first call to be tried beyond largest_
   std::uint64_t pause_ = 1;     ///< calls after the next one that is declined
 
@@ -205,10 +225,12 @@ class OneShot {
   std::vector<std::byte*> destinations_;
   std::uint64_t exchange_ = 0;
   Phase phase_ = Phase::kInputs;
-  std::size_t next_ = 0;  ///< the first rank that has not been seen in this phase
-  std::size_t end_ = 0;   ///< and the one behind the last
-  int looks_ = 0;         ///< in vain
-  bool all_seen_ = true;  ///< every flag of the last exchange
+  std::size_t next_ = 0;      ///< the first rank that has not been seen in this phase
+  std::size_t end_ = 0;       ///< and the one behind the last
+  int looks_ = 0;             ///< in vain
+  bool all_seen_ = true;      ///< every flag of the last exchange
+  bool two_shot_ = false;     ///< the running exchange
+  bool were_mapped_ = false;  ///< all ranks' memory, in the last one that depends_on_places()
   bool busy_ = false;
   bool declined_ = false;
   bool abandoned_ = false;

@@ -86,17 +86,15 @@ Result<bool> OneShot::compare(const OrderedCall& call, std::size_t& next) const 
 
 std::string OneShot::describe() const {
   if (is_trade_) {
-    return fmt::format("{} of {} as call {}{} waits for rank {}", algorithm(request_),
-                       to_text(call_.what), request_.sequence, communicator_.suffix(),
-                       pair_.partner());
+    return fmt::format("{} of {} as call {}{} waits for rank {}", algorithm(), to_text(call_.what),
+                       request_.sequence, communicator_.suffix(), pair_.partner());
   }
   std::vector<int> missing;
   for (std::size_t rank = next_; busy_ && rank < end_; ++rank) {
     if (!arrived(rank)) missing.push_back(communicator_.ranks()[rank]);
   }
-  return fmt::format("{} of {} as call {}{} waits for ranks {}", algorithm(request_),
-                     to_text(call_.what), request_.sequence, communicator_.suffix(),
-                     fmt::join(missing, ", "));
+  return fmt::format("{} of {} as call {}{} waits for ranks {}", algorithm(), to_text(call_.what),
+                     request_.sequence, communicator_.suffix(), fmt::join(missing, ", "));
 }
 
 }  // namespace kolo

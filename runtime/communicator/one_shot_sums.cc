@@ -28,8 +28,11 @@ void OneShot::publish_place() {
   places_ = {};
   const std::size_t bytes = request_.bytes();
   if (bytes <= Board::kLargestInLine) return;
+  // Ranks that wait for cores lose more by a second flag than by copies: they say that they have
+  // nothing there, and all see it.
+  const bool pays = has_cores_ || !depends_on_places(request_);
   const auto place_of = [&](const std::byte* memory) {
-    return window_.arena() == nullptr
+    return !pays || window_.arena() == nullptr
                ? kNowhere
                : window_.arena()->offset_of(memory, bytes).value_or(kNowhere);
   };
@@ -58,14 +61,17 @@ Status OneShot::find_places() {
           communicator_.world().rank(), bytes, place, communicator_.ranks()[rank], window.size());
     }
   }
+  if (depends_on_places(request_)) were_mapped_ = all_mapped();
   return {};
 }
 
-bool OneShot::must_decline() const {
+bool OneShot::all_mapped() const {
   const auto is_null = [](const std::byte* memory) { return memory == nullptr; };
-  return request_.bytes() > largest_ && (std::any_of(inputs_.begin(), inputs_.end(), is_null) ||
-                                         std::any_of(outputs_.begin(), outputs_.end(), is_null));
+  return std::none_of(inputs_.begin(), inputs_.end(), is_null) &&
+         std::none_of(outputs_.begin(), outputs_.end(), is_null);
 }
+
+bool OneShot::must_decline() const { return request_.bytes() > largest_ && !all_mapped(); }
 
 void OneShot::decline() {
   declined_ = true;

@@ -124,7 +124,8 @@ void print_job(const nlohmann::json& job) {
                size_text(shared), size_text(job["arena_bytes"].get<std::uint64_t>()));
     fmt::print(
         "one-shot         ordered all-reduces of up to {}; two-shot: of up to {}, of {} on\n"
-        "                 memory of kolo::allocate()\n",
+        "                 memory of kolo::allocate(), where it begins earlier if ranks have "
+        "cores\n",
         size_text(job["one_shot_bytes"].get<std::uint64_t>()),
         size_text(job["two_shot_bytes"].get<std::uint64_t>()),
         size_text(job["two_shot_shared_bytes"].get<std::uint64_t>()));

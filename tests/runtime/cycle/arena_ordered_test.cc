@@ -9,6 +9,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <iterator>
 
 namespace kolo::test {
 namespace {
@@ -17,8 +19,9 @@ class ArenaOrdered : public SizedWorlds {};
 INSTANTIATE_TEST_SUITE_P(SizesAndWindows, ArenaOrdered,
                          testing::Combine(testing::Values(2, 3, 5), testing::Values("1M")));
 
-/// Floats: two-shot of whatever memory, the largest such, and beyond.
-constexpr std::size_t kCounts[] = {9'001, 16'384, 16'385, 100'003};
+/// Floats: two-shot if the memory lay there in the call before, of whatever memory, the largest
+/// such, and beyond.
+constexpr std::size_t kCounts[] = {1'501, 9'001, 16'384, 16'385, 100'003};
 
 enum class Form { kInPlace, kOutOfPlace };
 
@@ -218,9 +221,63 @@ TEST(ArenaOrderedWays, WhatIsDeclinedIsTriedEverMoreSeldom) {
   }
 }
 
+// What is small is summed in place where the last of its size could have been.
+TEST(ArenaOrderedWays, WhatIsSmallGoesTheWayThatTheLastOneShowed) {
+  constexpr std::size_t kSmall = OneShot::kLeastMapped / sizeof(float);
+  struct Turn {
+    std::size_t count;
+    bool shared;
+    const char* way;
+  };
+  // Calls that are smaller or larger show nothing.
+  constexpr Turn kTurns[] = {{kSmall, true, "one_shot"},     {kSmall - 1, true, "one_shot"},
+                             {kSmall, true, "two_shot"},     {kSmall - 1, false, "one_shot"},
+                             {16'384, false, "two_shot"},    {2 * kSmall, false, "two_shot"},
+                             {kSmall, false, "one_shot"},    {16'384, true, "two_shot"},
+                             {2 * kSmall, true, "one_shot"}, {2 * kSmall, true, "two_shot"}};
+  for (const bool at_once : {false, true}) {
+    const TemporaryFolder folder;
+    LocalWorldOptions options;
+    options.variables["KOLO_TIMELINE"] = folder.path("trace.json");
+    std::atomic<bool> have_cores = false;
+    run_local_world(
+        2,
+        [&](int rank, Runtime& runtime) {
+          if (runtime.world().has_core_for_each_rank()) have_cores = true;
+          std::vector<Call> calls;
+          std::vector<std::shared_ptr<Work>> works;
+          for (const Turn& turn : kTurns) {
+            // Of one rank, which the other one has to see.
+            const bool shared = rank == 0 || turn.shared;
+            const Call& call = calls.emplace_back(runtime, turn.count, std::size_t(rank),
+                                                  shared ? kAllShared : Shared{}, Form::kInPlace);
+            if (at_once) {
+              works.push_back(*runtime.submit_ordered(call.submission()));
+            } else {
+              ASSERT_TRUE(call.run(runtime).ok());
+            }
+          }
+          for (const auto& work : works) ASSERT_TRUE(work->wait().ok());
+          for (const Call& call : calls) ASSERT_NO_FATAL_FAILURE(call.expect_right(2));
+        },
+        options);
+    for (int rank = 0; rank < 2; ++rank) {
+      const auto algorithms =
+          algorithms_of(read_trace(folder.path(fmt::format("trace.{}.json", rank))));
+      ASSERT_EQ(algorithms.size(), std::size(kTurns));
+      for (std::size_t i = 0; i < algorithms.size(); ++i) {
+        const Turn& turn = kTurns[i];
+        const bool turns_once = !have_cores && turn.count < 16'384;
+        EXPECT_EQ(algorithms[i], turns_once ? "one_shot" : turn.way) << i << " at_once " << at_once;
+      }
+    }
+  }
+}
+
 // One thread sums a rank's share, or several.
 class ArenaOrderedThreads : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Threads, ArenaOrderedThreads, testing::Values("1", "3"));
+
 TEST_P(ArenaOrderedThreads, TheLargestAndBeyond) {
   constexpr std::size_t kLargest = OneShot::kLargestMapped / sizeof(float);
   const TemporaryFolder folder;
