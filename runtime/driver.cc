@@ -220,7 +220,7 @@ bool Driver::run(std::uint32_t set, OneShot::Request& request) {
     } else if (!trades) {
       relax();
     }
-    if (cycle_.has_work() && (trades || !is_early)) {
+    if ((trades || !is_early) && cycle_.has_work()) {
       cycle_.step();
     } else if (trades) {
       transport_.progress();

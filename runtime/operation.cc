@@ -194,7 +194,9 @@ std::optional<OneShot::Request> Operation::one_shot_request() const {
   return OneShot::Request{.kind = *kind,
                           .type = signature.type,
                           .op = signature.op,
-                          .root = communicator_.index_of(signature.root).value_or(0),
+                          .root = kind == ExchangeKind::kBroadcast
+                                      ? communicator_.index_of(signature.root).value_or(0)
+                                      : 0,
                           .prescale = {signature.prescale},
                           .postscale = {signature.postscale, divisor},
                           .input = entry.input,

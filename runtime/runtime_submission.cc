@@ -46,7 +46,9 @@ OneShot::Request exchange_for(const OrderedArguments& call, const Communicator& 
   return {.kind = exchange_of(call.kind).value_or(ExchangeKind::kBarrier),
           .type = call.type,
           .op = call.op,
-          .root = communicator.index_of(call.root).value_or(0),
+          .root = call.kind == OperationKind::kBroadcast
+                      ? communicator.index_of(call.root).value_or(0)
+                      : 0,
           .prescale = {},
           .postscale = {1.0, call.op == ReduceOp::kAverage ? size : 1},
           .input = call.input,

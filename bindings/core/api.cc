@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -30,6 +31,8 @@ namespace {
 struct Global {
   std::mutex mutex;
   std::shared_ptr<Runtime> runtime;
+  /// Odd while there is a runtime that is not being shut down, each with a number of its own.
+  std::atomic<std::uint64_t> era = 0;
   /// Calls of start(), whatever became of them.
   int starts = 0;
   std::shared_ptr<int> exchanges = std::make_shared<int>(0);  ///< MeetingParts::exchanges
@@ -67,6 +70,7 @@ void refuse_in_child(const Global& g, std::string_view call) {
 
 void shutdown_locked(Global& g) {
   if (!g.runtime) return;
+  ++g.era;
   g.a_job_failed |= g.runtime->failed();
   g.runtime->shut_down();
   g.runtime.reset();
@@ -183,6 +187,7 @@ void init(const InitOptions& options) {
   g.last_start_failed = !runtime.ok();
   if (!runtime.ok()) raise(std::move(runtime).error());
   g.runtime = *std::move(runtime);
+  ++g.era;
 }
 
 void init(int, char**, const InitOptions& options) { init(options); }
@@ -238,11 +243,21 @@ std::string version() { return KOLO_VERSION; }
 std::shared_ptr<Runtime> runtime_for(std::string_view call) {
   Global& g = global();
   refuse_in_child(g, call);
+  // Each thread finds it again without the lock, and keeps nothing alive.
+  struct Known {
+    std::uint64_t era = 0;
+    std::weak_ptr<Runtime> runtime;
+  };
+  thread_local Known known;
+  if (g.era.load(std::memory_order_acquire) == known.era) {
+    if (auto runtime = known.runtime.lock()) return runtime;
+  }
   const std::lock_guard lock(g.mutex);
   if (!g.runtime) {
     raise(KOLO_ERROR(kShutdown,
                      "kolo::{}() was called before kolo::init(), or after kolo::shutdown()", call));
   }
+  known = {g.era, g.runtime};
   return g.runtime;
 }
 

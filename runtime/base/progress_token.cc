@@ -4,71 +4,77 @@
 
 namespace kolo {
 
-ProgressToken::Hold ProgressToken::take(bool background) {
-  held_ = true;
-  held_by_background_ = background;
-  holder_ = std::this_thread::get_id();
+std::optional<ProgressToken::Hold> ProgressToken::take(State as) {
+  State expected = State::kFree;
+  if (!state_.compare_exchange_strong(expected, as)) return std::nullopt;
+  holder_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   return Hold(*this);
 }
 
 std::optional<ProgressToken::Hold> ProgressToken::acquire_background() {
   std::unique_lock lock(mutex_);
-  // A quiet release wakes nobody, hence the bound.
-  while (!closed_ && (held_ || wanted_ != 0)) changed_.wait_for(lock, kPatience);
-  if (closed_) return std::nullopt;
-  return take(true);
+  while (state_ != State::kClosed) {
+    if (wanted_ == 0) {
+      if (auto hold = take(State::kBackground)) return hold;
+    }
+    // A quiet release wakes nobody, hence the bound.
+    changed_.wait_for(lock, kPatience);
+  }
+  return std::nullopt;
 }
 
 std::optional<ProgressToken::Hold> ProgressToken::acquire_for_waiter(
     std::chrono::steady_clock::time_point until) {
+  if (auto hold = take(State::kOther)) return hold;
   std::unique_lock lock(mutex_);
-  if (closed_ || (held_ && !held_by_background_)) return std::nullopt;
+  if (const State state = state_; state == State::kOther || state == State::kClosed)
+    return std::nullopt;
   ++wanted_;
-  const auto settled = [&] { return closed_ || !held_ || !held_by_background_; };
+  const auto settled = [&] { return state_ != State::kBackground; };
   if (until == std::chrono::steady_clock::time_point::max()) {
     changed_.wait(lock, settled);
   } else {
     changed_.wait_until(lock, until, settled);
   }
+  auto hold = take(State::kOther);
   --wanted_;
-  if (closed_ || held_) {
-    changed_.notify_all();
-    return std::nullopt;
-  }
-  return take(false);
+  if (!hold) changed_.notify_all();
+  return hold;
 }
 
 std::optional<ProgressToken::Hold> ProgressToken::acquire() {
   std::unique_lock lock(mutex_);
   ++wanted_;
-  changed_.wait(lock, [&] { return closed_ || !held_; });
+  auto hold = take(State::kOther);
+  while (!hold && state_ != State::kClosed) {
+    changed_.wait(lock);
+    if (auto taken = take(State::kOther)) hold.emplace(*std::move(taken));
+  }
   --wanted_;
-  if (closed_) return std::nullopt;
-  return take(false);
+  return hold;
 }
 
 void ProgressToken::close() {
+  assert_held();
   {
     const std::lock_guard lock(mutex_);
-    KOLO_CHECK(held_ && holder_ == std::this_thread::get_id());
-    closed_ = true;
+    state_ = State::kClosed;
   }
   changed_.notify_all();
 }
 
 void ProgressToken::assert_held() const {
-  const std::lock_guard lock(mutex_);
-  KOLO_CHECK(held_ && holder_ == std::this_thread::get_id());
+  KOLO_CHECK(holder_.load(std::memory_order_relaxed) == std::this_thread::get_id());
 }
 
 void ProgressToken::release(bool quietly) {
-  {
-    const std::lock_guard lock(mutex_);
-    held_ = false;
-    holder_ = {};
-    quietly &= wanted_ == 0;
-  }
-  if (!quietly) changed_.notify_all();
+  holder_.store({}, std::memory_order_relaxed);
+  // Sequentially consistent, as who waits says that he wants it and then looks: one of the two
+  // sees the other.
+  if (state_.load(std::memory_order_relaxed) != State::kClosed) state_.store(State::kFree);
+  if (quietly && wanted_.load() == 0) return;
+  { const std::lock_guard lock(mutex_); }
+  changed_.notify_all();
 }
 
 }  // namespace kolo

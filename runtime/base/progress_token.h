@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -61,16 +62,20 @@ class ProgressToken {
   void assert_held() const;
 
  private:
-  void release(bool quietly);
-  Hold take(bool background);
+  /// Who holds it; closed, it is that for good, whoever still holds it.
+  enum class State : std::uint8_t { kFree, kBackground, kOther, kClosed };
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  void release(bool quietly);
+  /// Nothing if it is not free.
+  std::optional<Hold> take(State as);
+
+  /// Taking a free token is one exchange of this, for the sake of calls of a few bytes.
+  std::atomic<State> state_ = State::kFree;
+  std::atomic<std::thread::id> holder_;
   std::atomic<int> wanted_ = 0;
-  bool held_ = false;
-  bool held_by_background_ = false;
-  bool closed_ = false;
-  std::thread::id holder_;
+  /// For those who wait for a change of state_.
+  std::mutex mutex_;
+  std::condition_variable changed_;
 };
 
 }  // namespace kolo

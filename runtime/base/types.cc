@@ -4,29 +4,6 @@
 
 namespace kolo {
 
-std::size_t size_of(DataType type) {
-  switch (type) {
-    case DataType::kInt8:
-    case DataType::kUInt8:
-    case DataType::kBool:
-      return 1;
-    case DataType::kBFloat16:
-    case DataType::kFloat16:
-    case DataType::kInt16:
-      return 2;
-    case DataType::kFloat32:
-    case DataType::kInt32:
-      return 4;
-    case DataType::kFloat64:
-    case DataType::kInt64:
-    case DataType::kComplex64:
-      return 8;
-    case DataType::kComplex128:
-      return 16;
-  }
-  return 0;
-}
-
 std::string_view to_string(DataType type) {
   switch (type) {
     case DataType::kFloat32:

@@ -63,7 +63,7 @@ class OneShot {
     ExchangeKind kind = ExchangeKind::kAllreduce;
     DataType type = DataType::kFloat32;
     ReduceOp op = ReduceOp::kSum;
-    int root = 0;  ///< of a broadcast; the communicator's rank
+    int root = 0;  ///< of a broadcast, else 0; the communicator's rank
     Scale prescale = {};
     Scale postscale = {};
     const std::byte* input = nullptr;
