@@ -200,16 +200,34 @@ bool Driver::drive(Work& work, Clock::time_point until) {
   return true;
 }
 
+// Where these return false and nothing is under way, the caller comes back at once, to drive what
+// it then submits.
+
 bool Driver::run(std::uint32_t set, OneShot::Request& request) {
   auto hold = token_.acquire_for_waiter(Clock::time_point::max());
   if (!hold) return false;
   Group* const group = groups_.find(set);
-  if (group == nullptr || !cycle_.begin_one_shot(*group, request)) {
-    // The caller comes back at once, to drive what it then submits.
-    if (!cycle_.has_work()) hold->release_quietly();
+  return group != nullptr && run_holding(*std::move(hold), *group, request);
+}
+
+bool Driver::try_call(const OrderedArguments& call) {
+  const auto largest = static_cast<std::int64_t>(OneShot::kLargestMapped / size_of(call.type));
+  if (call.process_set != 0 || call.count > largest) return false;
+  auto hold = token_.acquire_for_waiter(Clock::time_point::max());
+  if (!hold) return false;
+  Group& world = groups_.world();
+  auto request = request_of(call, world.communicator, world.one_shot);
+  if (request) return run_holding(*std::move(hold), world, *request);
+  if (!cycle_.has_work()) hold->release_quietly();
+  return false;
+}
+
+bool Driver::run_holding(ProgressToken::Hold hold, Group& group, OneShot::Request& request) {
+  if (!cycle_.begin_one_shot(group, request)) {
+    if (!cycle_.has_work()) hold.release_quietly();
     return false;
   }
-  OneShot& exchange = group->one_shot;
+  OneShot& exchange = group.one_shot;
   bool done = exchange.advance();
   const int polls = may_spin_ ? kPolls : 0;
   const bool trades = exchange.is_trade();
@@ -229,11 +247,11 @@ bool Driver::run(std::uint32_t set, OneShot::Request& request) {
   }
   done = done && exchange.status().ok() && !exchange.declined();
   if (done) {
-    cycle_.end_one_shot(*group, request);
+    cycle_.end_one_shot(group, request);
   } else if (exchange.busy()) {
     exchange.abandon();
   }
-  if (!cycle_.has_work()) hold->release_quietly();
+  if (!cycle_.has_work()) hold.release_quietly();
   return done;
 }
 

@@ -9,6 +9,7 @@
 #include "runtime/cycle.h"
 #include "runtime/group.h"
 #include "runtime/observe/timeline.h"
+#include "runtime/ordered_arguments.h"
 #include "transport/transport.h"
 
 #include <kolo/work.h>
@@ -43,6 +44,9 @@ class Driver final : public Work::Driver {
   /// after all: then the caller submits it to the ordered door, which goes on from there. Sets the
   /// request's number. Precondition: the set's boards take it.
   bool run(std::uint32_t set, OneShot::Request& request);
+  /// The same of a call on the world, whatever its size, and also after stop(), when what it drives
+  /// may be gone: then false. run() may be asked again for what this could not.
+  bool try_call(const OrderedArguments& call);
 
   /// Ends the background thread, sends waiting threads out of drive(), and runs `last` as the last
   /// holder of the token. Nobody drives afterwards. Further calls do nothing.
@@ -71,6 +75,8 @@ class Driver final : public Work::Driver {
   class Guest;
 
   void run();
+  /// run(), and releases the token.
+  bool run_holding(ProgressToken::Hold hold, Group& group, OneShot::Request& request);
   std::optional<ProgressToken::Hold> stop_threads();
 
   Cycle& cycle_;

@@ -32,8 +32,10 @@ Runtime::Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> time
       transport_(std::move(parts.transport)),
       timeline_(std::move(timeline)),
       device_(host_device(), static_cast<int>(config_.reduce_threads)),
-      groups_(std::move(world), *transport_, device_, waker_, window_, nccl_, config_, log_),
-      cycle_(groups_, *transport_, device_, window_, devices_, links_, config_, log_, *timeline_),
+      groups_(std::move(world), *transport_, device_.quickest(), waker_, window_, nccl_, config_,
+              log_),
+      cycle_(groups_, *transport_, device_.quickest(), window_, devices_, links_, config_, log_,
+             *timeline_),
       driver_(std::make_shared<Driver>(cycle_, groups_, *transport_, waker_, *timeline_,
                                        this->world().has_core_for_each_rank())) {}
 

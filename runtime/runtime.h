@@ -11,6 +11,7 @@
 #include "runtime/driver.h"
 #include "runtime/group.h"
 #include "runtime/observe/timeline.h"
+#include "runtime/ordered_arguments.h"
 #include "runtime/tuning/link_cache.h"
 #include "transport/transport.h"
 
@@ -61,20 +62,6 @@ struct Submission {
   std::optional<CudaStream> stream = {};  ///< memory of the accelerator, ready after it
 };
 
-/// A blocking collective of the ordered door, all ranks of whose process set call it alike.
-struct OrderedArguments {
-  /// kAllreduce, kBroadcast, kAllgather, kAlltoall, kReduceScatter or kBarrier.
-  OperationKind kind = OperationKind::kAllreduce;
-  const std::byte* input = nullptr;
-  std::byte* output = nullptr;
-  /// Elements: of an allreduce and a broadcast all, of a barrier none, else of one rank's part.
-  std::int64_t count = 0;
-  DataType type = DataType::kFloat32;
-  ReduceOp op = ReduceOp::kSum;
-  int root = 0;  ///< of a broadcast; a rank of the world
-  std::uint32_t process_set = 0;
-};
-
 class Runtime {
  public:
   /// Collective: the ranks of `bootstrap` meet, connect and start. The bootstrap is used during the
@@ -95,6 +82,9 @@ class Runtime {
 
   /// A blocking call of the ordered door. kInvalidArgument for what can never work.
   Status call_ordered(const OrderedArguments& arguments);
+  /// The driver whose try_call() carries small ones, for callers that keep it; null where it
+  /// carries no all-reduce.
+  std::shared_ptr<Driver> driver_of_small_calls() const;
   Status allreduce_ordered(const std::byte* input, std::byte* output, std::int64_t count,
                            DataType type, ReduceOp op);
 

@@ -25,37 +25,6 @@ std::string complaint_about(const std::vector<int>& sorted, int size) {
   return {};
 }
 
-/// Whether the boards may carry it, as far as one rank can tell; what they cannot, the queue
-/// refuses or takes.
-bool is_valid(const OrderedArguments& call, const Communicator& communicator) {
-  const bool has_memory = call.count == 0 || (call.input != nullptr && call.output != nullptr);
-  const bool reduces =
-      call.kind == OperationKind::kAllreduce || call.kind == OperationKind::kReduceScatter;
-  return call.count >= 0 && call.count <= static_cast<std::int64_t>(OneShot::kLargestMapped) &&
-         has_memory &&
-         (call.kind != OperationKind::kBroadcast || communicator.index_of(call.root).has_value()) &&
-         (!reduces || (call.op != ReduceOp::kAdasum && is_supported(call.type, call.op)));
-}
-
-/// Preconditions: is_valid(), and one of the ordered door's kinds.
-OneShot::Request exchange_for(const OrderedArguments& call, const Communicator& communicator) {
-  const int size = communicator.size();
-  const bool in_parts =
-      call.kind == OperationKind::kAlltoall || call.kind == OperationKind::kReduceScatter;
-  const auto parts = static_cast<std::uint64_t>(in_parts ? size : 1);
-  return {.kind = exchange_of(call.kind).value_or(ExchangeKind::kBarrier),
-          .type = call.type,
-          .op = call.op,
-          .root = call.kind == OperationKind::kBroadcast
-                      ? communicator.index_of(call.root).value_or(0)
-                      : 0,
-          .prescale = {},
-          .postscale = {1.0, call.op == ReduceOp::kAverage ? size : 1},
-          .input = call.input,
-          .output = call.output,
-          .count = static_cast<std::uint64_t>(call.count) * parts};
-}
-
 /// Around a call on a process set.
 struct Leave {
   void operator()(Group* group) const { group->callers.fetch_sub(1, std::memory_order_release); }
@@ -70,11 +39,6 @@ Error is_retiring(const Group& group) {
   return KOLO_ERROR(kInvalidArgument,
                     "rank {}: process set {} is being removed, so nothing more may be called on it",
                     group.communicator.world().rank(), group.communicator.id());
-}
-
-bool carries(const OneShot& one_shot, const OneShot::Request& call) {
-  const std::size_t bytes = call.bytes();
-  return one_shot.takes(call.kind, bytes) || one_shot.trades(call.kind, bytes);
 }
 
 }  // namespace
@@ -177,6 +141,12 @@ Status Runtime::allreduce_ordered(const std::byte* input, std::byte* output, std
   return call_ordered({.input = input, .output = output, .count = count, .type = type, .op = op});
 }
 
+std::shared_ptr<Driver> Runtime::driver_of_small_calls() const {
+  const OneShot& one_shot = groups_.world().one_shot;
+  const bool carries = one_shot.largest_one_shot() > 0 || one_shot.largest_trade() > 0;
+  return carries ? driver_ : nullptr;
+}
+
 Status Runtime::call_ordered(const OrderedArguments& call) {
   int size = world().size();
   // From here until the call is in the queue, or over: no removal passes by that.
@@ -184,22 +154,18 @@ Status Runtime::call_ordered(const OrderedArguments& call) {
   if (call.process_set == 0) {
     // It is always there: no lock.
     const Group& group = groups_.world();
-    if (is_valid(call, group.communicator)) {
-      OneShot::Request exchange = exchange_for(call, group.communicator);
-      if (carries(group.one_shot, exchange) && driver_->run(0, exchange)) return {};
-    }
+    auto request = request_of(call, group.communicator, group.one_shot);
+    if (request && driver_->run(0, *request)) return {};
   } else {
-    std::optional<OneShot::Request> exchange;
+    std::optional<OneShot::Request> request;
     KOLO_TRY(groups_.with(call.process_set, [&](Group& group) -> Status {
       if (group.retiring) return is_retiring(group);
       within = enter(group);
       size = group.communicator.size();
-      if (group.is_member() && is_valid(call, group.communicator))
-        exchange = exchange_for(call, group.communicator);
-      if (exchange && !carries(group.one_shot, *exchange)) exchange.reset();
+      if (group.is_member()) request = request_of(call, group.communicator, group.one_shot);
       return {};
     }));
-    if (exchange && driver_->run(call.process_set, *exchange)) return {};
+    if (request && driver_->run(call.process_set, *request)) return {};
   }
   const bool in_parts =
       call.kind == OperationKind::kAlltoall || call.kind == OperationKind::kReduceScatter;

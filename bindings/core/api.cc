@@ -50,6 +50,14 @@ Global& global() {
   return instance;
 }
 
+/// What each thread finds again without the lock. It keeps no runtime alive.
+struct Known {
+  std::uint64_t era = 0;
+  std::weak_ptr<Runtime> runtime;
+  std::shared_ptr<Driver> driver;
+};
+thread_local Known known;
+
 // A forked child has its parent's runtime without the threads that drive it, and ways in whose
 // connections are the parent's; what another thread was changing meanwhile, it never finishes here,
 // nor does it unlock the mutex. The child must neither use any of it nor say goodbye, so it leaves
@@ -243,12 +251,6 @@ std::string version() { return KOLO_VERSION; }
 std::shared_ptr<Runtime> runtime_for(std::string_view call) {
   Global& g = global();
   refuse_in_child(g, call);
-  // Each thread finds it again without the lock, and keeps nothing alive.
-  struct Known {
-    std::uint64_t era = 0;
-    std::weak_ptr<Runtime> runtime;
-  };
-  thread_local Known known;
   if (g.era.load(std::memory_order_acquire) == known.era) {
     if (auto runtime = known.runtime.lock()) return runtime;
   }
@@ -257,8 +259,12 @@ std::shared_ptr<Runtime> runtime_for(std::string_view call) {
     raise(KOLO_ERROR(kShutdown,
                      "kolo::{}() was called before kolo::init(), or after kolo::shutdown()", call));
   }
-  known = {g.era, g.runtime};
+  known = {g.era, g.runtime, g.runtime->driver_of_small_calls()};
   return g.runtime;
+}
+
+Driver* known_driver() {
+  return global().era.load(std::memory_order_acquire) == known.era ? known.driver.get() : nullptr;
 }
 
 }  // namespace kolo

@@ -15,6 +15,10 @@ namespace kolo {
 /// Throws kShutdown, naming the call, before init() and after shutdown().
 std::shared_ptr<Runtime> runtime_for(std::string_view call);
 
+/// Runtime::driver_of_small_calls() of the runtime that runtime_for() gave this thread last, if it
+/// is still the one; else null. Nobody else replaces it during a call of this thread.
+Driver* known_driver();
+
 [[noreturn]] inline void raise(Error error) { throw Exception(std::move(error)); }
 
 template <class T>

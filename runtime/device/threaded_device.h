@@ -23,6 +23,9 @@ class ThreadedDevice final : public Device {
   ThreadedDevice(const Device& inner, int threads);
   ~ThreadedDevice() override;
 
+  /// What does the same soonest: without threads the inner one.
+  const Device& quickest() const { return shares_ > 1 ? *this : inner_; }
+
   void copy(DataType type, std::byte* destination, const std::byte* source, std::size_t count,
             Scale scale) const override;
   void stream(std::byte* destination, const std::byte* source, std::size_t bytes) const override;

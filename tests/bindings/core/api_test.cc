@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -22,6 +24,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace {
 
@@ -31,6 +34,12 @@ using testing::HasSubstr;
 double sum_of_ones() {
   double one = 1;
   kolo::allreduce(&one, &one, {1}, kolo::DataType::kFloat64, {.name = "ones"});
+  return one;
+}
+
+double ordered_sum_of_ones() {
+  double one = 1;
+  kolo::allreduce_ordered(&one, &one, 1, kolo::DataType::kFloat64, kolo::ReduceOp::kSum);
   return one;
 }
 
@@ -61,10 +70,13 @@ TEST(Api, StartsAgainAfterShutdown) {
     EXPECT_TRUE(kolo::is_initialized());
     EXPECT_THAT(message_of([] { kolo::init(); }), HasSubstr("called twice"));
     EXPECT_EQ(sum_of_ones(), kolo::size());
+    EXPECT_EQ(ordered_sum_of_ones(), kolo::size());
     kolo::barrier();  // nobody leaves while another is at work
     kolo::shutdown();
     EXPECT_FALSE(kolo::is_initialized());
     EXPECT_THAT(message_of([] { static_cast<void>(sum_of_ones()); }),
+                HasSubstr("after kolo::shutdown()"));
+    EXPECT_THAT(message_of([] { static_cast<void>(ordered_sum_of_ones()); }),
                 HasSubstr("after kolo::shutdown()"));
   }
 }
@@ -73,8 +85,10 @@ TEST(Api, StartsAgainAfterShutdown) {
 int told_in_child() {
   return in_child([] {
     const std::string message = message_of([] { static_cast<void>(sum_of_ones()); });
+    const std::string ordered = message_of([] { static_cast<void>(ordered_sum_of_ones()); });
     const bool right =
         message.find("forked after kolo::init()") != std::string::npos &&
+        ordered.find("forked after kolo::init()") != std::string::npos &&
         message_of([] { kolo::init(); }).find("kolo::init() was called in") != std::string::npos &&
         !kolo::is_initialized();
     kolo::shutdown();
@@ -186,6 +200,45 @@ TEST(Api, SharedMemoryOutlivesTheRuntime) {
   EXPECT_EQ(memory.get()[99], static_cast<float>(kolo::size()));
   kolo::shutdown();
   memory.get()[0] = 1;
+}
+
+// Alone, where calls of several threads need no order.
+TEST(ApiThreads, CallsRunIntoTheEndAndIntoTheNextStart) {
+  constexpr int kRounds = 20;
+  std::atomic<bool> over = false;
+  struct Counts {
+    std::atomic<int> done = 0;
+    std::atomic<int> refused = 0;
+  };
+  std::array<Counts, 3> counts;
+  std::vector<std::thread> threads;
+  for (Counts& mine : counts) {
+    threads.emplace_back([&mine, &over] {
+      while (!over) {
+        try {
+          EXPECT_EQ(ordered_sum_of_ones(), 1);
+          ++mine.done;
+        } catch (const kolo::Exception& exception) {
+          EXPECT_EQ(exception.code(), kolo::ErrorCode::kShutdown) << exception.what();
+          ++mine.refused;
+        }
+      }
+    });
+  }
+  const auto wait_for_one_more = [&](std::atomic<int> Counts::*count) {
+    for (Counts& of_thread : counts) {
+      const int before = of_thread.*count;
+      while (of_thread.*count == before) std::this_thread::yield();
+    }
+  };
+  for (int round = 0; round < kRounds; ++round) {
+    kolo::init();
+    wait_for_one_more(&Counts::done);
+    kolo::shutdown();
+    wait_for_one_more(&Counts::refused);
+  }
+  over = true;
+  for (std::thread& thread : threads) thread.join();
 }
 
 // By kolo-run alone: MPI cannot be finalised after it.
