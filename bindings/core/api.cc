@@ -50,8 +50,11 @@ Global& global() {
   return instance;
 }
 
+/// Has no destructor, so it tells destructors of static objects that run after Known's.
+thread_local bool forgets = false;
 /// What each thread finds again without the lock. It keeps no runtime alive.
 struct Known {
+  ~Known() { forgets = true; }
   std::uint64_t era = 0;
   std::weak_ptr<Runtime> runtime;
   std::shared_ptr<Driver> driver;
@@ -251,7 +254,7 @@ std::string version() { return KOLO_VERSION; }
 std::shared_ptr<Runtime> runtime_for(std::string_view call) {
   Global& g = global();
   refuse_in_child(g, call);
-  if (g.era.load(std::memory_order_acquire) == known.era) {
+  if (!forgets && g.era.load(std::memory_order_acquire) == known.era) {
     if (auto runtime = known.runtime.lock()) return runtime;
   }
   const std::lock_guard lock(g.mutex);
@@ -259,12 +262,17 @@ std::shared_ptr<Runtime> runtime_for(std::string_view call) {
     raise(KOLO_ERROR(kShutdown,
                      "kolo::{}() was called before kolo::init(), or after kolo::shutdown()", call));
   }
-  known = {g.era, g.runtime, g.runtime->driver_of_small_calls()};
+  if (!forgets) {
+    known.era = g.era;
+    known.runtime = g.runtime;
+    known.driver = g.runtime->driver_of_small_calls();
+  }
   return g.runtime;
 }
 
 Driver* known_driver() {
-  return global().era.load(std::memory_order_acquire) == known.era ? known.driver.get() : nullptr;
+  if (forgets || global().era.load(std::memory_order_acquire) != known.era) return nullptr;
+  return known.driver.get();
 }
 
 }  // namespace kolo

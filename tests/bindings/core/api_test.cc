@@ -241,6 +241,25 @@ TEST(ApiThreads, CallsRunIntoTheEndAndIntoTheNextStart) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// In a process that has not called init() yet, as its child does.
+TEST(ApiExit, ADestructorOfAStaticObjectMayCall) {
+  const auto body = [] {
+    kolo::init();
+    struct Late {
+      ~Late() {
+        double sum = ordered_sum_of_ones() + sum_of_ones();
+        kolo::shutdown();
+        kolo::init();
+        sum += ordered_sum_of_ones() + sum_of_ones();
+        _exit(sum == 4 ? 7 : 1);
+      }
+    };
+    static const Late late;
+    return ordered_sum_of_ones() == 1 ? 2 : 3;
+  };
+  EXPECT_EQ(in_child(body), 7) << "after those of what is local to the thread";
+}
+
 // By kolo-run alone: MPI cannot be finalised after it.
 TEST(ApiAbort, NamesTheRankAndTheReasonEverywhere) {
   kolo::abort("before init, without effect");
