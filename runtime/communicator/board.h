@@ -6,6 +6,7 @@
 // flag for its own.
 #pragma once
 
+#include "runtime/base/cache_line.h"
 #include "runtime/base/ordered_call.h"
 
 #include <atomic>
@@ -15,8 +16,6 @@
 #include <span>
 
 namespace kolo {
-
-inline constexpr std::size_t kCacheLine = 64;
 
 struct alignas(kCacheLine) Board {
   /// The largest input of an exchange, bytes.

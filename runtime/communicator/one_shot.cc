@@ -1,6 +1,8 @@
 #include "runtime/communicator/one_shot.h"
 
+#include "runtime/base/cache_line.h"
 #include "runtime/base/check.h"
+#include "runtime/base/overlap.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -202,6 +204,7 @@ bool OneShot::advance() {
         if (!status_.ok()) return true;
         if (!two_shot_) {
           collect();
+          fetch_next_slot();
           break;
         }
         if (must_decline()) {
@@ -224,12 +227,29 @@ bool OneShot::advance() {
   return false;
 }
 
-// Also its own part comes from the board, whatever overlaps there.
+const std::byte* OneShot::own_input(std::size_t begin, std::size_t bytes) const {
+  const std::byte* const input = request_.input + begin;
+  const bool is_safe =
+      input == request_.output || !overlap({input, bytes}, {request_.output, bytes});
+  return is_safe && request_.prescale.is_identity() ? input : data_of(own()) + begin;
+}
+
+void OneShot::fetch_next_slot() const {
+  if (!all_seen_) return;
+  const std::size_t bytes = request_.bytes();
+  const Board::Slot& slot = boards_[own()]->slots[(exchange_ + 1) % 2];
+  fetch_to_write(reinterpret_cast<const std::byte*>(&slot.line));
+  if (bytes <= Board::kLargestInLine) return;
+  for (std::size_t at = 0; at < bytes; at += kCacheLine) fetch_to_write(slot.data + at);
+}
+
+// What is copied comes from the board, also its own part, whatever overlaps there.
 void OneShot::collect() {
   const std::size_t ranks = boards_.size();
   const std::size_t bytes = request_.bytes();
   const auto reduce = [&](std::uint64_t begin, std::uint64_t count) {
     for (std::size_t rank = 0; rank < ranks; ++rank) sources_[rank] = data_of(rank) + begin;
+    sources_[own()] = own_input(begin, count * size_of(request_.type));
     device_.reduce(request_.type, request_.op, request_.output, sources_, count,
                    request_.postscale);
   };

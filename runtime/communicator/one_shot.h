@@ -19,6 +19,11 @@
 // a size before. The other kinds differ in what is taken from the boards; of a broadcast, ranks
 // wait for the root's flag alone, and the root for nobody's.
 //
+// Small sums are bound by cache lines that go from core to core. So a rank asks for the lines of
+// the next slot, which the others have just read, when it is done with a call, and not when it
+// writes them; and two ranks whose memory lies in the arena sum some KiB each for itself, unless
+// that is in place.
+//
 // Two slots are enough: a rank raises its flag k+1 after it has read all that it wants of slots k,
 // and writes its k+2nd once it has seen every flag k+1: most calls have seen them anyway, after a
 // broadcast the next call looks. So flags are never more than one call apart. Sums are in order of
@@ -187,6 +192,9 @@ class OneShot {
   /// Where all ranks' do, once they have said it.
   Status find_places();
   bool all_mapped() const;
+  /// Each rank sums all of it for itself: that of two ranks which read another memory than they
+  /// write none waits for lines that the other has just written. Alike on both.
+  bool sums_whole() const;
   /// Some rank's memory is too large for a slot, and not mapped.
   bool must_decline() const;
   void decline();
@@ -194,6 +202,12 @@ class OneShot {
   void fetch_sums();
   /// Takes what this rank wants of all inputs.
   void collect();
+  /// Of the own input from a byte on, for a sum into the output: where it lies, or its copy on the
+  /// board, if a sum of other elements would be written there before.
+  const std::byte* own_input(std::size_t begin, std::size_t bytes) const;
+  /// The others have read the slot of the next exchange, which takes their lines of it: now, not
+  /// when it is written, if it is as large as this one.
+  void fetch_next_slot() const;
   void ring_sleepers();
 
   const Communicator& communicator_;

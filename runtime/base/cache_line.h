@@ -1,0 +1,20 @@
+// Cache lines: their size, and asking for one before it is needed.
+#pragma once
+
+#include <cstddef>
+
+namespace kolo {
+
+inline constexpr std::size_t kCacheLine = 64;
+
+/// Asks for the line at `address`, which need not exist, so as to write it: other cores give theirs
+/// up meanwhile. What the compilers make of __builtin_prefetch() for a general x86-64 only reads.
+inline void fetch_to_write(const std::byte* address) {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(*address));
+#else
+  __builtin_prefetch(address, /*rw=*/1);
+#endif
+}
+
+}  // namespace kolo
