@@ -2,7 +2,6 @@
 
 #include "runtime/base/cache_line.h"
 #include "runtime/base/check.h"
-#include "runtime/base/overlap.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -227,13 +226,6 @@ bool OneShot::advance() {
   return false;
 }
 
-const std::byte* OneShot::own_input(std::size_t begin, std::size_t bytes) const {
-  const std::byte* const input = request_.input + begin;
-  const bool is_safe =
-      input == request_.output || !overlap({input, bytes}, {request_.output, bytes});
-  return is_safe && request_.prescale.is_identity() ? input : data_of(own()) + begin;
-}
-
 void OneShot::fetch_next_slot() const {
   if (!all_seen_) return;
   const std::size_t bytes = request_.bytes();
@@ -249,7 +241,7 @@ void OneShot::collect() {
   const std::size_t bytes = request_.bytes();
   const auto reduce = [&](std::uint64_t begin, std::uint64_t count) {
     for (std::size_t rank = 0; rank < ranks; ++rank) sources_[rank] = data_of(rank) + begin;
-    sources_[own()] = own_input(begin, count * size_of(request_.type));
+    if (request_.prescale.is_identity()) sources_[own()] = request_.input + begin;
     device_.reduce(request_.type, request_.op, request_.output, sources_, count,
                    request_.postscale);
   };

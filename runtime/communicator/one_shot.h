@@ -72,7 +72,8 @@ class OneShot {
     Scale prescale = {};
     Scale postscale = {};
     const std::byte* input = nullptr;
-    std::byte* output = nullptr;  ///< may be the input, or overlap it
+    /// May be the input, and may overlap it, but for what is reduced of it on this rank.
+    std::byte* output = nullptr;
     /// Elements of the input: of an alltoall and a reduce-scatter a multiple of the ranks.
     std::uint64_t count = 0;
     std::uint64_t sequence = 0;  ///< which call of the ordered door it is
@@ -202,9 +203,6 @@ class OneShot {
   void fetch_sums();
   /// Takes what this rank wants of all inputs.
   void collect();
-  /// Of the own input from a byte on, for a sum into the output: where it lies, or its copy on the
-  /// board, if a sum of other elements would be written there before.
-  const std::byte* own_input(std::size_t begin, std::size_t bytes) const;
   /// The others have read the slot of the next exchange, which takes their lines of it: now, not
   /// when it is written, if it is as large as this one.
   void fetch_next_slot() const;
