@@ -57,7 +57,7 @@ add_test(NAME spawn COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/bindings/core/spawn_test
 set_tests_properties(spawn PROPERTIES TIMEOUT 180 LABELS ucx PROCESSORS 2)
 # Several hosts made of namespaces, with real ssh, mpirun and Slurm on them; where this machine cannot
 # have them, CTest says "Skipped", and the test why.
-set(cluster_parts by_hand kolo_run slurm mpich intelmpi)
+set(cluster_parts by_hand ipv6 kolo_run slurm mpich intelmpi)
 if(KOLO_HAS_MPI)
   list(APPEND cluster_parts jobs mpirun)
 endif()

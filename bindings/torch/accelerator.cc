@@ -59,10 +59,12 @@ InitOptions way_in(const AcceleratorConfig& config) {
     refuse(ErrorCode::kInvalidArgument,
            "main_process_ip is given, but no main_process_port; machines meet at both");
   }
-  return {
-      .init_method = fmt::format("tcp://{}:{}", config.main_process_ip, *config.main_process_port),
-      .rank = config.machine_rank,
-      .size = config.num_machines};
+  const std::string& ip = config.main_process_ip;
+  const bool is_v6 = ip.find(':') != std::string::npos;
+  return {.init_method =
+              fmt::format("tcp://{}:{}", is_v6 ? "[" + ip + "]" : ip, *config.main_process_port),
+          .rank = config.machine_rank,
+          .size = config.num_machines};
 }
 
 }  // namespace

@@ -75,6 +75,11 @@ int try_listen(const addrinfo& address, Listener& listener) {
   const int on = 1;
   // A port of a job that has just ended is free, though its connections linger.
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const int off = 0;
+  // All addresses are those of IPv4, too.
+  if (address.ai_family == AF_INET6) {
+    ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  }
   if (::bind(fd.get(), address.ai_addr, address.ai_addrlen) != 0) return errno;
   if (::listen(fd.get(), SOMAXCONN) != 0) return errno;
   sockaddr_storage bound = {};
@@ -85,6 +90,18 @@ int try_listen(const addrinfo& address, Listener& listener) {
                                         : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
   listener.fd = std::move(fd);
   return 0;
+}
+
+/// The same at all addresses of this host, of both families if it has both.
+int try_listen_everywhere(std::uint16_t port, Listener& listener) {
+  int error = EADDRNOTAVAIL;
+  for (const char* all : {"::", "0.0.0.0"}) {
+    Addresses addresses;
+    if (resolve({all, port}, AI_NUMERICHOST, addresses) != 0) continue;
+    error = try_listen(*addresses, listener);
+    if (error == 0 || error == EADDRINUSE || error == EACCES) break;
+  }
+  return error;
 }
 
 bool is_local_address(const sockaddr& address) {
@@ -163,24 +180,22 @@ bool is_loopback(const Endpoint& endpoint) {
 }
 
 Result<Listener> listen_at(const Endpoint& endpoint) {
-  Addresses addresses;
-  if (const int error = resolve(endpoint, AI_PASSIVE, addresses); error != 0) {
-    return unknown_name(endpoint, error);
-  }
   Listener listener;
   int error = EADDRNOTAVAIL;
-  // Debian gives a host's own name the address 127.0.1.1, where no other host would find it.
-  const bool loopback_by_name =
-      !is_loopback(endpoint) && !endpoint.host.empty() && is_local_address(*addresses->ai_addr);
-  for (const addrinfo* a = addresses.get(); a != nullptr && !loopback_by_name; a = a->ai_next) {
-    error = try_listen(*a, listener);
-    if (error == 0) return listener;
-    if (error == EADDRINUSE || error == EACCES) break;
+  if (!endpoint.host.empty()) {
+    Addresses addresses;
+    if (const int unresolved = resolve(endpoint, 0, addresses); unresolved != 0) {
+      return unknown_name(endpoint, unresolved);
+    }
+    // Debian gives a host's own name the address 127.0.1.1, where no other host would find it.
+    const bool loopback_by_name = !is_loopback(endpoint) && is_local_address(*addresses->ai_addr);
+    for (const addrinfo* a = addresses.get(); a != nullptr && !loopback_by_name; a = a->ai_next) {
+      error = try_listen(*a, listener);
+      if (error == 0 || error == EADDRINUSE || error == EACCES) break;
+    }
   }
-  if (error == EADDRNOTAVAIL && resolve({"", endpoint.port}, AI_PASSIVE, addresses) == 0) {
-    error = try_listen(*addresses, listener);
-    if (error == 0) return listener;
-  }
+  if (error == EADDRNOTAVAIL) error = try_listen_everywhere(endpoint.port, listener);
+  if (error == 0) return listener;
   return KOLO_ERROR(kInvalidArgument,
                     "cannot listen at {}: {}; choose another port (MASTER_PORT, kolo-run's "
                     "--master-port, or the one in KOLO_INIT_METHOD), or end the program that has "
@@ -230,7 +245,11 @@ Result<std::string> address_by(int (*get)(int, sockaddr*, socklen_t*), int fd) {
                     0, NI_NUMERICHOST) != 0) {
     return KOLO_ERROR(kPeerLost, "the connection has no address");
   }
-  return std::string(text.data());
+  // What an IPv4 connection to a socket of both families has: ::ffff:10.0.0.1.
+  constexpr std::string_view kMapped = "::ffff:";
+  const std::string_view address = text.data();
+  const bool is_mapped = address.starts_with(kMapped) && address.find('.') != address.npos;
+  return std::string(is_mapped ? address.substr(kMapped.size()) : address);
 }
 }  // namespace
 

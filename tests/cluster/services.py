@@ -60,7 +60,7 @@ MaxStartups 100
 """)
     for host in cluster.hosts:
         expect(host.run(find("sshd"), "-f", settings, "-E", str(folder / f"{host.name}.log")))
-    client = write(folder / "config", f"""Host kolohost*
+    client = write(folder / "config", f"""Host *
   IdentityFile {folder}/id
   StrictHostKeyChecking no
   UserKnownHostsFile /dev/null

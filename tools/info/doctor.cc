@@ -5,7 +5,6 @@
 
 #include <kolo/kolo.h>
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -76,19 +75,18 @@ Finding ports() {
 Finding own_name() {
   std::array<char, 256> name = {};
   ::gethostname(name.data(), name.size() - 1);
-  addrinfo hints = {};
-  hints.ai_family = AF_INET;
   addrinfo* raw = nullptr;
-  if (::getaddrinfo(name.data(), nullptr, &hints, &raw) != 0) {
+  if (::getaddrinfo(name.data(), nullptr, nullptr, &raw) != 0) {
     return {false, fmt::format("name: '{}' has no address", name.data()),
             "add it to /etc/hosts, or give kolo-run --address"};
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(raw, ::freeaddrinfo);
-  std::array<char, INET_ADDRSTRLEN> text = {};
-  const auto* const address = reinterpret_cast<const sockaddr_in*>(list->ai_addr);
-  ::inet_ntop(AF_INET, &address->sin_addr, text.data(), text.size());
-  const bool loopback = (ntohl(address->sin_addr.s_addr) >> 24) == 127;
-  if (!loopback) return {true, fmt::format("name: {} is {}", name.data(), text.data())};
+  std::array<char, NI_MAXHOST> text = {};
+  ::getnameinfo(list->ai_addr, list->ai_addrlen, text.data(), text.size(), nullptr, 0,
+                NI_NUMERICHOST);
+  const std::string_view address = text.data();
+  if (!address.starts_with("127.") && address != "::1")
+    return {true, fmt::format("name: {} is {}", name.data(), text.data())};
   return {
       false, fmt::format("name: {} is {}, which no other host reaches", name.data(), text.data()),
       "for jobs on several hosts: correct /etc/hosts, or give kolo-run --address or --interface"};

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <ifaddrs.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -11,6 +12,16 @@
 #include <set>
 
 namespace kolo::run {
+namespace {
+
+/// IPv4 before IPv6, and addresses of one link last: hosts name their own ends of it differently.
+int rank_of(const sockaddr& address) {
+  if (address.sa_family == AF_INET) return 3;
+  const in6_addr& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  return IN6_IS_ADDR_LINKLOCAL(&v6) ? 1 : 2;
+}
+
+}  // namespace
 
 Result<std::string> address_of_interface(const std::string& name) {
   ifaddrs* raw = nullptr;
@@ -18,19 +29,20 @@ Result<std::string> address_of_interface(const std::string& name) {
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(raw, ::freeifaddrs);
   std::set<std::string> names;
   std::string best;
-  bool is_v4 = false;
+  int best_rank = 0;
   for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || is_v4) continue;
+    if (entry->ifa_addr == nullptr) continue;
     const int family = entry->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
     names.insert(entry->ifa_name);
     if (entry->ifa_name != name) continue;
     std::array<char, NI_MAXHOST> text = {};
     const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    if (::getnameinfo(entry->ifa_addr, size, text.data(), text.size(), nullptr, 0,
-                      NI_NUMERICHOST) == 0) {
+    const int rank = rank_of(*entry->ifa_addr);
+    if (rank > best_rank && ::getnameinfo(entry->ifa_addr, size, text.data(), text.size(), nullptr,
+                                          0, NI_NUMERICHOST) == 0) {
       best = text.data();
-      is_v4 = family == AF_INET;
+      best_rank = rank;
     }
   }
   if (!best.empty()) return best;

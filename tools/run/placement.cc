@@ -4,6 +4,7 @@
 #include "runtime/bootstrap/host_list.h"
 #include "runtime/bootstrap/store_wire.h"
 
+#include <arpa/inet.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,17 +16,34 @@
 namespace kolo::run {
 namespace {
 
+/// fd00::2, or fe80::2%eth0 with the network that it is of.
+bool is_v6_address(std::string_view text) {
+  in6_addr address;
+  return ::inet_pton(AF_INET6, std::string(text.substr(0, text.find('%'))).c_str(), &address) == 1;
+}
+
 Result<Host> parse_host(std::string_view item) {
-  const auto colon = item.rfind(':');
-  Host host{std::string(item.substr(0, colon)), 1};
-  bool valid = !host.name.empty() && !host.name.starts_with('-');
-  if (colon != std::string_view::npos) {
-    const auto slots = parse_count(item.substr(colon + 1));
-    valid = valid && slots && *slots > 0;
-    if (valid) host.slots = *slots;
+  std::string_view name = item;
+  std::string_view slots;  // with its colon
+  const auto bracket = item.starts_with('[') ? item.find(']') : std::string_view::npos;
+  if (bracket != std::string_view::npos) {
+    name = item.substr(1, bracket - 1);
+    slots = item.substr(bracket + 1);
+  } else if (!is_v6_address(item) && item.find(':') != std::string_view::npos) {
+    name = item.substr(0, item.find(':'));
+    slots = item.substr(name.size());
+  }
+  bool valid = bracket != std::string_view::npos ? is_v6_address(name)
+                                                 : !name.empty() && !name.starts_with('-');
+  Host host{std::string(name), 1};
+  if (!slots.empty()) {
+    const auto count = parse_count(slots.substr(1));
+    valid = valid && slots.starts_with(':') && count && *count > 0;
+    if (valid) host.slots = *count;
   }
   if (valid) return host;
-  return KOLO_ERROR(kInvalidArgument, "'{}' is no host: expected name or name:slots, as node1:4",
+  return KOLO_ERROR(kInvalidArgument,
+                    "'{}' is no host: expected name or name:slots, as node1:4 or [fd00::2]:4",
                     item);
 }
 
@@ -49,6 +67,11 @@ std::vector<Host> hosts_by_lines(const std::string& text) {
 }
 
 }  // namespace
+
+std::string to_text(const Host& host) {
+  return is_v6_address(host.name) ? fmt::format("[{}]:{}", host.name, host.slots)
+                                  : fmt::format("{}:{}", host.name, host.slots);
+}
 
 Result<std::vector<Host>> parse_hosts(std::string_view list) {
   std::vector<Host> hosts;
@@ -75,6 +98,7 @@ Result<std::vector<Host>> parse_hostfile(std::string_view text) {
         return KOLO_ERROR(kInvalidArgument, "the host file's line '{}' is wrong at '{}'", line,
                           slots);
       }
+      if (is_v6_address(name)) name = "[" + name + "]";
       name += ":" + slots.substr(kSlots.size());
     }
     KOLO_ASSIGN(Host host, parse_host(name));

@@ -19,6 +19,9 @@ struct Host {
   bool operator==(const Host&) const = default;
 };
 
+/// "h1:2", "[fd00::2]:2": what parse_hosts() reads.
+std::string to_text(const Host& host);
+
 struct Place {
   int rank = 0;
   std::string host;
@@ -26,7 +29,8 @@ struct Place {
   int local_size = 1;  ///< ranks of this host
 };
 
-/// "h1:2,h2" → two slots and one. kInvalidArgument names the item that is wrong.
+/// "h1:2,h2" → two slots and one; "[fd00::2]:2,fd00::3" likewise. kInvalidArgument names the item
+/// that is wrong.
 Result<std::vector<Host>> parse_hosts(std::string_view list);
 /// One host a line, as "h1:2", "h1 slots=2" or "h1"; a # begins a comment.
 Result<std::vector<Host>> parse_hostfile(std::string_view text);

@@ -222,6 +222,21 @@ TEST_F(TcpStoreTest, NobodyIsConnectedToItself) {
   }
 }
 
+TEST(Listener, WithoutAnAddressItIsFoundByBothFamilies) {
+  const auto listener = listen_at({"", 0});
+  ASSERT_TRUE(listener.ok()) << listener.error().message;
+  for (const char* address : {"127.0.0.1", "::1"}) {
+    // Nobody listens there: whether this host has the family at all.
+    if (!listen_at({address, 0}).ok()) continue;
+    const auto connected = connect_to({address, listener->port}, soon());
+    ASSERT_TRUE(connected.ok()) << connected.error().message;
+    const UniqueDescriptor accepted(::accept(listener->fd.get(), nullptr, nullptr));
+    ASSERT_TRUE(accepted);
+    EXPECT_EQ(*remote_address(accepted.get()), address);
+    EXPECT_EQ(*local_address(accepted.get()), address);
+  }
+}
+
 TEST_F(TcpStoreTest, ABusyPortIsOneLine) {
   serve(2);
   const auto second = TcpStoreServer::start({.endpoint = endpoint_});
