@@ -156,6 +156,8 @@ class Operation {
   std::size_t output_bytes(const Entry& entry) const;
   bool advance_on_device();
   bool advance_phase();
+  /// All that was handed in so far, on both streams.
+  Result<std::shared_ptr<DeviceEvent>> record_all();
   /// After the last work was handed in.
   Status enter_drain();
   bool runs_over_nccl() const;
@@ -232,8 +234,9 @@ class Operation {
   bool over_nccl_ = false;
   Status device_status_;
   NcclAllreduce nccl_allreduce_;
-  std::unique_ptr<DeviceStream> stream_;    ///< made when it is first needed
-  std::shared_ptr<DeviceEvent> handed_in_;  ///< of the phase
+  std::unique_ptr<DeviceStream> stream_;       ///< made when it is first needed
+  std::unique_ptr<DeviceStream> back_stream_;  ///< of what comes from staging memory; likewise
+  std::shared_ptr<DeviceEvent> handed_in_;     ///< of the phase
   std::optional<std::size_t> device_slot_;
   Small small_ = Small::kNo;
   std::string_view carried_by_;  ///< once it is kDone

@@ -1,7 +1,7 @@
 // An operation on the accelerator's memory. Where all its ranks have mapped each other's devices,
 // its schedule runs on them, on a stream of its own: steps are handed in and follow each other
 // there, and the host waits for the device only before it tells another rank. So do large
-// all-reduces over several hosts, which the network then takes part in
+// all-reduces over several hosts, which the network then takes part in, on a stream each way
 // (operation_device_hosts.cc). Else the memory is staged: copied to pinned memory of the host,
 // where the schedule runs as for any memory, and back.
 // Token holder only.
@@ -179,8 +179,16 @@ Status Operation::stage_out() {
   return {};
 }
 
+Result<std::shared_ptr<DeviceEvent>> Operation::record_all() {
+  if (back_stream_ != nullptr) {
+    KOLO_ASSIGN(const auto event, back_stream_->record());
+    KOLO_TRY(stream_->wait(*event));
+  }
+  return stream_->record();
+}
+
 Status Operation::enter_drain() {
-  KOLO_ASSIGN(handed_in_, stream_->record());
+  KOLO_ASSIGN(handed_in_, record_all());
   phase_ = Phase::kDrains;
   return {};
 }
@@ -228,7 +236,7 @@ bool Operation::advance_phase() {
 // After a failure: whoever owns the memory may free it then.
 void Operation::leave_device() {
   if (phase_ != Phase::kNone && phase_ != Phase::kDone && stream_ != nullptr) {
-    if (const auto event = stream_->record(); event.ok()) {
+    if (const auto event = record_all(); event.ok()) {
       const Status drained = (*event)->synchronize();
       static_cast<void>(drained);  // a device that has failed does nothing any more
     }

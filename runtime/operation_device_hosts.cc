@@ -80,6 +80,12 @@ Status Operation::bind_staging(const Schedule& schedule, MemoryBinding& binding)
                             bytes, is_networked() ? MemoryKind::kNetworked : MemoryKind::kPinned));
   binding.staging = scratch_.data();
   binding.networked = scratch_.region();
+  if (back_stream_ == nullptr) {
+    KOLO_ASSIGN(back_stream_, devices_.accelerator()->new_stream());
+  }
+  // It need not wait for `stream_` to begin: no result comes back before the host has seen that
+  // this rank's part of it has left.
+  binding.back_stream = back_stream_.get();
   return {};
 }
 

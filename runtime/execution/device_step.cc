@@ -16,8 +16,8 @@ constexpr std::size_t kLeastForEngines = 64 << 10;
 
 }  // namespace
 
-Status DeviceStep::hand_in(const Schedule& schedule, const Step& step,
-                           const MemoryBinding& binding) {
+Status DeviceStep::hand_in(const Schedule& schedule, const Step& step, const MemoryBinding& binding,
+                           DeviceStream& stream) {
   const auto sources = schedule.sources(step);
   const auto destinations = schedule.destinations(step);
   if (sources.empty() || is_void(schedule, step, binding)) return {};
@@ -77,16 +77,15 @@ Status DeviceStep::hand_in(const Schedule& schedule, const Step& step,
     // Its coefficients are those of whole tensors.
     if (sources.size() != 2 || destinations.size() != 1 || counts_.size() != 1)
       return KOLO_ERROR(kInternal, "an Adasum combines two vectors, each in one piece");
-    return binding.stream->adasum(binding.type, destinations_[0], sources_[0], sources_[1],
-                                  counts_[0]);
+    return stream.adasum(binding.type, destinations_[0], sources_[0], sources_[1], counts_[0]);
   }
   if (sources.front().space == Space::kStaging || destinations.front().space == Space::kStaging) {
     const bool plain = what.sources == 1 && what.destinations == 1 && what.prescaled == 0 &&
                        what.postscale.is_identity();
     if (plain && length * element >= counts_.size() * kLeastForEngines)
-      return copy_all(element, *binding.stream);
+      return copy_all(element, stream);
   }
-  return binding.stream->combine(what, {sources_, destinations_, counts_});
+  return stream.combine(what, {sources_, destinations_, counts_});
 }
 
 Status DeviceStep::may_touch(const Schedule& schedule, const Step& step,

@@ -1,6 +1,5 @@
 // DeviceStep: hands a schedule's reduces and copies to a device's stream, each as one batch of its
-// contiguous pieces. A part of the executor, for operations on an accelerator's memory; keeps its
-// working space from step to step.
+// contiguous pieces. A part of DeviceQueue; keeps its working space from step to step.
 #pragma once
 
 #include "runtime/collectives/schedule.h"
@@ -19,8 +18,9 @@ class DeviceStep {
  public:
   /// Hands in one kReduce or kCopy; returns before it is done. Fails with kInternal when an operand
   /// is not bound, with kAborted when a peer's users have got back memory that it takes, or as the
-  /// device does. Precondition: binding.stream.
-  Status hand_in(const Schedule& schedule, const Step& step, const MemoryBinding& binding);
+  /// device does.
+  Status hand_in(const Schedule& schedule, const Step& step, const MemoryBinding& binding,
+                 DeviceStream& stream);
 
   /// Peers' users' memory is touched until the device has done what takes it: an event stands after
   /// all that was handed in; …

@@ -29,14 +29,10 @@ bool is_transfer(StepKind kind) {
   return false;
 }
 
-/// A join, of nothing, is not.
-bool is_staging_alone(const Schedule& schedule, const Step& step) {
-  const auto is_staging = [](const Operand& operand) { return operand.space == Space::kStaging; };
-  const auto destinations = schedule.destinations(step);
-  const auto sources = schedule.sources(step);
-  return !destinations.empty() &&
-         std::all_of(destinations.begin(), destinations.end(), is_staging) &&
-         std::all_of(sources.begin(), sources.end(), is_staging);
+bool is_staging(std::span<const Operand> operands) {
+  return !operands.empty() &&
+         std::all_of(operands.begin(), operands.end(),
+                     [](const Operand& operand) { return operand.space == Space::kStaging; });
 }
 
 std::string_view name_of(StepKind kind) {
@@ -99,9 +95,9 @@ void Executor::start(std::shared_ptr<const Schedule> schedule, MemoryBinding bin
   transfers_ready_.clear();
   local_ready_.clear();
   idle_ready_.clear();
-  marks_.clear();
-  held_.clear();
-  unmarked_ = 0;
+  queues_[0].start(binding_.stream);
+  queues_[1].start(binding_.back_stream);
+  passed_.assign(binding_.back_stream != nullptr ? schedule_->steps.size() : 0, nullptr);
   arrived_.reset();
 
   trace_.start(*schedule_, operation, size_of(binding_.type));
@@ -123,16 +119,12 @@ void Executor::index_schedule() {
   const std::size_t steps = schedule_->steps.size();
   transfer_count_ = 0;
   transfer_index_.assign(steps, 0);
-  whose_.assign(steps, Whose::kDevices);
+  whose_.resize(steps);
   successor_begin_.assign(steps + 1, 0);
   for (std::size_t i = 0; i < steps; ++i) {
     const Step& step = schedule_->steps[i];
-    if (is_transfer(step.kind)) {
-      transfer_index_[i] = transfer_count_++;
-      whose_[i] = Whose::kHosts;
-    } else if (is_staging_alone(*schedule_, step)) {
-      whose_[i] = Whose::kStaging;
-    }
+    whose_[i] = whose(*schedule_, step);
+    if (whose_[i] == Whose::kHosts) transfer_index_[i] = transfer_count_++;
     for (const StepId dependency : schedule_->depends_on(step)) ++successor_begin_[dependency + 1];
   }
   for (std::size_t i = 0; i < steps; ++i) successor_begin_[i + 1] += successor_begin_[i];
@@ -174,6 +166,12 @@ void Executor::enqueue(StepId id) {
   }
 }
 
+Executor::Whose Executor::whose(const Schedule& schedule, const Step& step) {
+  if (is_transfer(step.kind)) return Whose::kHosts;
+  if (!is_staging(schedule.sources(step))) return Whose::kDevices;
+  return is_staging(schedule.destinations(step)) ? Whose::kStaging : Whose::kDevicesBack;
+}
+
 bool Executor::advance() {
   bool worked = poll_device();
   for (std::size_t bytes = 0; bytes < kBytesPerAdvance && take_arrivals();) {
@@ -192,24 +190,15 @@ bool Executor::advance() {
   return worked;
 }
 
-// In order of the stream: when an event is done, those before it are.
 bool Executor::poll_device() {
   bool released = false;
-  while (!marks_.empty() && !failed()) {
-    const auto done = marks_.front().event->is_done();
-    if (!done.ok()) {
-      fail(held_.front(), done.error());
-      break;
-    }
-    if (!*done) break;
-    for (; marks_.front().steps > 0; --marks_.front().steps) {
-      release(held_.front());
-      held_.pop_front();
-    }
-    marks_.pop_front();
-    released = true;
+  if (binding_.stream == nullptr) return released;
+  for (DeviceQueue& queue : queues_) {
+    if (failed()) break;
+    const auto polled = queue.poll([this](StepId id) { release(id); });
+    if (!polled.ok()) fail(queue.oldest(), polled.error());
+    released |= polled.ok() && *polled;
   }
-  if (released && marks_.empty()) on_device_.reach_mark();
   return released;
 }
 
@@ -222,11 +211,39 @@ bool Executor::take_arrivals() {
 }
 
 void Executor::mark_device() {
-  if (unmarked_ == 0 || failed()) return;
-  auto event = binding_.stream->record();
-  if (!event.ok()) return fail(held_.back(), event.error());
-  marks_.push_back({*std::move(event), std::exchange(unmarked_, 0)});
-  on_device_.mark();
+  if (binding_.stream == nullptr) return;
+  for (DeviceQueue& queue : queues_) {
+    if (failed()) return;
+    const Status marked = queue.mark();
+    if (!marked.ok()) fail(queue.oldest(), marked.error());
+  }
+}
+
+void Executor::leave_device() {
+  for (DeviceQueue& queue : queues_) queue.end();
+  passed_.clear();
+}
+
+// One stream keeps its steps in order; what another's step must find done is awaited there, not
+// here.
+Status Executor::hand_in(StepId id) {
+  const Step& step = schedule_->steps[id];
+  DeviceQueue& queue = queue_of(id);
+  const auto is_on_the_other = [&](StepId other) {
+    return is_on_device(other) && &queue_of(other) != &queue;
+  };
+  if (!passed_.empty())
+    for (const StepId before : schedule_->depends_on(step))
+      if (is_on_the_other(before)) KOLO_TRY(queue.stream().wait(*passed_[before]));
+  KOLO_TRY(queue.hand_in(*schedule_, step, binding_));
+  if (passed_.empty()) return {};
+  const auto after =
+      std::span(successors_)
+          .subspan(successor_begin_[id], successor_begin_[id + 1] - successor_begin_[id]);
+  if (std::any_of(after.begin(), after.end(), is_on_the_other)) {
+    KOLO_ASSIGN(passed_[id], queue.stream().record());
+  }
+  return {};
 }
 
 void Executor::post_transfer(StepId id) {
@@ -332,8 +349,7 @@ void Executor::on_transfer_done(Transfer& transfer) {
 std::size_t Executor::run_local(StepId id) {
   const Step& step = schedule_->steps[id];
   trace_.begin(id);
-  const Status status = is_on_device(id) ? on_device_.hand_in(*schedule_, step, binding_)
-                                         : local_.run(*schedule_, step, binding_);
+  const Status status = is_on_device(id) ? hand_in(id) : local_.run(*schedule_, step, binding_);
   if (!status.ok()) {
     fail(id, status.error());
     return 0;
@@ -350,8 +366,7 @@ void Executor::finish_step(StepId id) {
   for (std::uint32_t i = successor_begin_[id]; i < successor_begin_[id + 1]; ++i) {
     const StepId next = successors_[i];
     if (is_on_device(id) && !is_on_device(next)) {
-      held_.push_back(next);
-      ++unmarked_;
+      queue_of(id).hold(next);
     } else {
       release(next);
     }

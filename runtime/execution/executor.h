@@ -3,13 +3,13 @@
 #pragma once
 
 #include "runtime/collectives/schedule.h"
-#include "runtime/execution/device_step.h"
+#include "runtime/execution/device_queue.h"
 #include "runtime/execution/local_step.h"
 #include "runtime/execution/memory_binding.h"
 #include "runtime/execution/step_trace.h"
 #include "transport/transport.h"
 
-#include <deque>
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,7 +37,7 @@ class Executor final : public TransferListener {
   bool advance();
 
   /// The device does nothing more of what it was given.
-  void leave_device() { on_device_.end(); }
+  void leave_device();
 
   /// True when every step is done, or a step has failed and no transfer is under way any more.
   bool done() const { return remaining_ == 0 || (failed() && pending_transfers_ == 0); }
@@ -75,6 +75,7 @@ class Executor final : public TransferListener {
     kHosts,    ///< transfers
     kStaging,  ///< what is in kStaging alone: whose memory that is
     kDevices,
+    kDevicesBack,  ///< what comes from kStaging: the device's, on its stream for that
   };
 
   /// How many elements of a peer's memory the schedule reaches to.
@@ -89,13 +90,20 @@ class Executor final : public TransferListener {
   void enqueue(StepId id);
   void finish_step(StepId id);
   void release(StepId id);
+  static Whose whose(const Schedule& schedule, const Step& step);
   /// Lets those go that wait for the device, where it has come so far.
   bool poll_device();
-  /// Whether a step is handed in to the device's stream.
+  /// Whether a step is handed in to the device.
   bool is_on_device(StepId id) const {
     if (binding_.stream == nullptr || whose_[id] == Whose::kHosts) return false;
-    return whose_[id] == Whose::kDevices || binding_.networked != nullptr;
+    return whose_[id] != Whose::kStaging || binding_.networked != nullptr;
   }
+  /// Of a step of the device.
+  DeviceQueue& queue_of(StepId id) {
+    return queues_[binding_.back_stream != nullptr && whose_[id] != Whose::kDevices ? 1 : 0];
+  }
+  /// Hands a step in, after those on the other stream that it depends on.
+  Status hand_in(StepId id);
   /// The registered memory that a transfer reads or writes, if any.
   const MemoryRegion* networked_of(StepId id) const;
   /// What the network has written is the device's to read, before anything is done with it.
@@ -119,24 +127,18 @@ class Executor final : public TransferListener {
   std::shared_ptr<const Schedule> schedule_;
   MemoryBinding binding_;
   LocalStep local_;
-  DeviceStep on_device_;
   StepTrace trace_;
   Tag tag_;
   std::vector<int> ranks_;
   Status status_;
   std::size_t remaining_ = 0;
   std::size_t pending_transfers_ = 0;
-  ReadyQueue transfers_ready_;  ///< the others' progress hangs on them
-  ReadyQueue local_ready_;      ///< our own progress hangs on them
-  ReadyQueue idle_ready_;       ///< nobody waits for them: unpacking
-  /// Steps of the host that wait for steps of the device, in its order. Its own need not wait.
-  struct Mark {
-    std::shared_ptr<DeviceEvent> event;
-    std::size_t steps;  ///< of held_
-  };
-  std::deque<Mark> marks_;
-  std::deque<StepId> held_;
-  std::size_t unmarked_ = 0;                ///< of held_, at its end
+  ReadyQueue transfers_ready_;         ///< the others' progress hangs on them
+  ReadyQueue local_ready_;             ///< our own progress hangs on them
+  ReadyQueue idle_ready_;              ///< nobody waits for them: unpacking
+  std::array<DeviceQueue, 2> queues_;  ///< of the binding's streams
+  /// By step, with two streams: it is done, for those on the other one.
+  std::vector<std::shared_ptr<DeviceEvent>> passed_;
   std::optional<StepId> arrived_;           ///< the last receive that the device must see yet
   std::vector<std::uint32_t> waiting_for_;  ///< by step: unfinished dependencies
   std::vector<Transfer> transfers_;         ///< by transfer_index_; stable while the schedule runs

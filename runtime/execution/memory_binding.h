@@ -101,6 +101,8 @@ struct MemoryBinding {
   Stores output_stores = Stores::kCached;  ///< of what goes into users' memory
   /// All of this memory is a device's, or pinned: its stream reduces and copies. Null: the host's.
   DeviceStream* stream = nullptr;
+  /// For what comes from kStaging, so that what goes there need not wait for it. Null: `stream`.
+  DeviceStream* back_stream = nullptr;
   std::byte* scratch = nullptr;  ///< Schedule::scratch_elements elements
   /// Schedule::staging_elements elements. Of the host: what touches nothing else is done by it, and
   /// not on the stream.

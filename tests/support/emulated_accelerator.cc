@@ -207,6 +207,7 @@ class Stream final : public DeviceStream {
       for (std::size_t piece = 0; piece < counts.size(); ++piece) {
         const std::span from(sources.data() + piece * what.sources, what.sources);
         const std::span to(destinations.data() + piece * what.destinations, what.destinations);
+        for (const std::byte* address : from) queue->device().await_reads_of(address);
         for (const std::byte* address : to) queue->device().await_writes_to(address);
         if (!reach(what, from, to, counts[piece])) return queue->device().fail();
         combine_piece(what, from, to, counts[piece]);
@@ -224,6 +225,7 @@ class Stream final : public DeviceStream {
 
   Status copy(std::byte* destination, const std::byte* source, std::size_t bytes) override {
     return give([=, queue = queue_.get()] {
+      queue->device().await_reads_of(source);
       queue->device().await_writes_to(destination);
       std::memcpy(EmulatedAccelerator::behind(destination), EmulatedAccelerator::behind(source),
                   bytes);
@@ -343,47 +345,6 @@ std::unique_ptr<Memory> make_memory(std::size_t bytes, bool on_device) {
 }
 
 }  // namespace
-
-EmulatedDevice::EmulatedDevice(std::uint8_t number) { uuid_.back() = number; }
-
-void EmulatedDevice::hold_writes_to(std::span<std::byte> memory, std::shared_future<void> until) {
-  const std::lock_guard lock(mutex_);
-  held_.emplace_back(memory, std::move(until));
-}
-
-void EmulatedDevice::write_from_network(std::span<std::byte> destination,
-                                        std::vector<std::byte> bytes) {
-  const std::lock_guard lock(mutex_);
-  from_network_.emplace_back(destination, std::move(bytes));
-}
-
-// Under the lock, so that it is done for every rank that has then taken what is its own.
-void EmulatedDevice::take_network_writes() {
-  const std::lock_guard lock(mutex_);
-  for (const auto& [destination, bytes] : std::exchange(from_network_, {}))
-    std::memcpy(EmulatedAccelerator::behind(destination.data()), bytes.data(), bytes.size());
-}
-
-void EmulatedDevice::forget_network_writes(std::span<std::byte> memory) {
-  const std::lock_guard lock(mutex_);
-  std::erase_if(from_network_, [&](const auto& write) {
-    return write.first.data() >= memory.data() &&
-           write.first.data() < memory.data() + memory.size();
-  });
-}
-
-void EmulatedDevice::await_writes_to(const std::byte* address) {
-  std::shared_future<void> until;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [memory, future] : held_)
-      if (address >= memory.data() && address < memory.data() + memory.size()) until = future;
-  }
-  if (!until.valid()) return;
-  ++held_writes_;
-  held_writes_.notify_all();
-  until.wait();
-}
 
 EmulatedAccelerator::EmulatedAccelerator(std::shared_ptr<EmulatedDevice> device, int ordinal)
     : device_(std::move(device)),

@@ -6,72 +6,20 @@
 #pragma once
 
 #include "runtime/device/accelerator.h"
+#include "tests/support/emulated_device.h"
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace kolo::test {
 
 class Queue;
-
-/// One device, of which several accelerators (ranks) may be users.
-class EmulatedDevice {
- public:
-  explicit EmulatedDevice(std::uint8_t number);
-  const DeviceUuid& uuid() const { return uuid_; }
-
-  /// From now on all work fails, as after a fault.
-  void fail() { failed_ = true; }
-  bool failed() const { return failed_; }
-  /// Importing memory of it fails, as between devices that do not reach each other.
-  void forbid_import() { can_import_ = false; }
-  bool can_import() const { return can_import_; }
-  /// How often memory of it is imported, and how much of it was freed while that was so.
-  std::atomic<int>& imports() { return imports_; }
-  std::atomic<int>& freed_too_early() { return freed_too_early_; }
-
-  /// Pieces that streams were given, and those of them of which not all memory lies alike to 16
-  /// bytes: a kernel would read and write them by single elements.
-  struct Pieces {
-    std::atomic<std::size_t> all = 0;
-    std::atomic<std::size_t> unlike = 0;
-    std::atomic<std::size_t> copies = 0;  ///< of one source
-  };
-  Pieces& pieces() { return pieces_; }
-
-  /// Streams wait with what they write to that memory of the device until the promise is kept.
-  void hold_writes_to(std::span<std::byte> memory, std::shared_future<void> until);
-  /// How often a stream has come to such a write so far.
-  const std::atomic<int>& held_writes() const { return held_writes_; }
-  /// What a network card writes to memory of the device is there once it was taken; any thread.
-  void write_from_network(std::span<std::byte> destination, std::vector<std::byte> bytes);
-  void take_network_writes();
-  /// Those that were not taken, and would go there, never are.
-  void forget_network_writes(std::span<std::byte> memory);
-
-  /// On a stream's thread, before it writes there.
-  void await_writes_to(const std::byte* address);
-
- private:
-  DeviceUuid uuid_ = {};
-  Pieces pieces_;
-  std::mutex mutex_;
-  std::vector<std::pair<std::span<std::byte>, std::shared_future<void>>> held_;
-  std::vector<std::pair<std::span<std::byte>, std::vector<std::byte>>> from_network_;
-  std::atomic<int> held_writes_ = 0;
-  std::atomic<bool> failed_ = false;
-  std::atomic<bool> can_import_ = true;
-  std::atomic<int> imports_ = 0;
-  std::atomic<int> freed_too_early_ = 0;
-};
 
 class EmulatedAccelerator final : public Accelerator {
  public:

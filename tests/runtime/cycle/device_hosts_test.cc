@@ -14,6 +14,7 @@
 #include <atomic>
 #include <barrier>
 #include <functional>
+#include <future>
 #include <latch>
 #include <map>
 #include <memory>
@@ -343,6 +344,49 @@ TEST_P(OverHosts, APeerThatIsLostOnTheWayFailsAllRanks) {
         }
       },
       options);
+}
+
+// The way back has a stream of its own: while a piece is kept from leaving the device, those before
+// it come back.
+TEST(TwoHosts, WhatComesBackDoesNotWaitForWhatLeaves) {
+  const Place place = {"TwoByOne", {0, 1}, {0, 1}};
+  DeviceSet devices;
+  // Both hosts' chunks: as much as is handed in between two looks at what has come back.
+  static constexpr std::size_t kBlock = 256 << 10;
+  constexpr std::size_t kBlocks = 8;
+  run_local_world(
+      2,
+      [&](int rank, Runtime& runtime) {
+        DeviceUser user(runtime);
+        std::byte* const input = user.allocate(DataType::kFloat32, kBlocks * kBlock);
+        std::byte* const output = user.allocate(DataType::kFloat32, kBlocks * kBlock);
+        user.fill(DataType::kFloat32, input, kBlocks * kBlock, [](std::size_t) { return 1; });
+        const auto block = [](std::byte* memory, std::size_t number) {
+          constexpr std::size_t kBytes = kBlock * sizeof(float);
+          return std::span(memory + number * kBytes, kBytes);
+        };
+        std::promise<void> passed, released;
+        passed.set_value();
+        EmulatedDevice& device = *devices.of[static_cast<std::size_t>(rank)];
+        if (rank == 0) {
+          device.hold_reads_of(block(input, kBlocks - 1), released.get_future());
+          device.hold_writes_to(block(output, kBlocks - 2), passed.get_future());
+        }
+        const auto work =
+            runtime.submit(on_device(user, OperationKind::kAllreduce, "x", DataType::kFloat32,
+                                     input, output, {static_cast<std::int64_t>(kBlocks * kBlock)}));
+        ASSERT_TRUE(work.ok()) << work.error().message;
+        if (rank == 0) {
+          device.held_reads().wait(0);
+          device.held_writes().wait(0);
+        }
+        released.set_value();
+        const Status done = finish(user, **work);
+        ASSERT_TRUE(done.ok()) << done.error().message;
+        const auto sums = user.read(DataType::kFloat32, output, kBlocks * kBlock);
+        EXPECT_EQ(sums, std::vector<double>(kBlocks * kBlock, 2.0));
+      },
+      options_of(place, "512K", devices));
 }
 
 }  // namespace
