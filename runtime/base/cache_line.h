@@ -17,4 +17,9 @@ inline void fetch_to_write(const std::byte* address) {
 #endif
 }
 
+/// The same for all lines of some bytes, of which the first one begins a line.
+inline void fetch_to_write(const std::byte* address, std::size_t bytes) {
+  for (std::size_t at = 0; at < bytes; at += kCacheLine) fetch_to_write(address + at);
+}
+
 }  // namespace kolo

@@ -39,10 +39,12 @@ struct alignas(kCacheLine) Board {
     std::uint64_t output = kNowhere;  ///< if they may write it there
   };
   static_assert(sizeof(Places) <= kLargestInLine);
+  /// The largest input that lies in a slot. Larger ones go round in the ring.
+  static constexpr std::size_t kLargestInSlot = 1 << 10;
   struct alignas(kCacheLine) Slot {
     Line line;
     alignas(kCacheLine) std::atomic<std::uint64_t> summed = 0;  ///< as a flag: the sum is here, too
-    alignas(kCacheLine) std::byte data[kLargest];
+    alignas(kCacheLine) std::byte data[kLargestInSlot];
     std::byte sum[kLargest / 2 + kCacheLine];  ///< the share of one rank of two at most
   };
 
@@ -66,6 +68,9 @@ struct alignas(kCacheLine) Board {
   alignas(kCacheLine) std::atomic<std::uint64_t> device_touches = 0;
   std::atomic<std::uint64_t> device_touches_over = 0;
   Slot slots[2];
+  /// Three times the largest input: what does not fit behind the last one begins at 0, and does not
+  /// reach it there.
+  alignas(kCacheLine) std::byte ring[3 * kLargest];
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 

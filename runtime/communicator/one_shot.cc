@@ -12,10 +12,14 @@
 namespace kolo {
 namespace {
 
-constexpr std::size_t kOneShotBytes = 16 << 10;
-/// What all slots together may hold, since every rank reads them all: with more bytes it pays to
-/// divide the sum among the ranks.
-constexpr std::size_t kBytesOfAllRanks = 32 << 10;
+/// Bytes of all inputs together, since every rank reads them all: with more it pays to divide the
+/// sum among the ranks, and soon if there are more than two and none waits for a core, to which a
+/// second hop costs more.
+constexpr std::size_t kBytesOfAllRanks = 128 << 10;
+constexpr std::size_t kBytesOfRanksWithCores = 32 << 10;
+/// Bytes whose lines are asked for before they are written: some, for a core has few requests under
+/// way.
+constexpr std::size_t kFetchedAhead = 2 << 10;
 /// Looks at a flag: longer than a store of a peer takes to become visible.
 constexpr int kLooks = 100;
 /// Of a number, above the calls'.
@@ -44,10 +48,13 @@ void OneShot::open(int place, bool allreduces) {
   inputs_.resize(boards_.size());
   outputs_.resize(boards_.size());
   sources_.resize(boards_.size());
-  largest_one_shot_ = std::min(kOneShotBytes, kBytesOfAllRanks / boards_.size());
+  const bool have_cores = communicator_.world().has_core_for_each_rank(communicator_.ranks());
+  has_cores_ = boards_.size() > 1 && have_cores;
+  const std::size_t all =
+      boards_.size() > 2 && have_cores ? kBytesOfRanksWithCores : kBytesOfAllRanks;
+  largest_one_shot_ = std::min(Board::kLargest, all / boards_.size());
   largest_ = boards_.size() > 1 ? Board::kLargest : largest_one_shot_;
   largest_mapped_ = boards_.size() > 1 ? kLargestMapped : largest_one_shot_;
-  has_cores_ = boards_.size() > 1 && communicator_.world().has_core_for_each_rank();
 }
 
 bool OneShot::takes(ExchangeKind kind, std::size_t input_bytes) const {
@@ -82,6 +89,7 @@ Board::Slot& OneShot::slot_of(std::size_t rank) const {
 }
 
 std::byte* OneShot::data_of(std::size_t rank) const {
+  if (is_in_ring()) return boards_[rank]->ring + ring_at_;
   Board::Slot& slot = slot_of(rank);
   return request_.bytes() <= Board::kLargestInLine ? slot.line.data : slot.data;
 }
@@ -104,6 +112,7 @@ void OneShot::begin(const Request& request) {
   }
   ++exchange_;
   two_shot_ = is_two_shot(request);
+  if (is_in_ring()) take_from_ring();
   previous_ = call_;
   call_ = call_of(request);
   busy_ = true;
@@ -113,6 +122,12 @@ void OneShot::begin(const Request& request) {
   awaited_ = previous_.flag();
   next_ = 0;
   end_ = boards_.size();
+}
+
+void OneShot::take_from_ring() {
+  const std::size_t bytes = (request_.bytes() + kCacheLine - 1) / kCacheLine * kCacheLine;
+  ring_at_ = ring_end_ + bytes <= sizeof(Board::ring) ? ring_end_ : 0;
+  ring_end_ = ring_at_ + bytes;
 }
 
 void OneShot::publish() {
@@ -133,27 +148,38 @@ void OneShot::publish() {
 }
 
 void OneShot::publish_input() {
-  const std::size_t element = size_of(request_.type);
-  const auto publish = [&](std::uint64_t begin, std::uint64_t end) {
-    if (begin == end) return;
-    device_.copy(request_.type, data_of(own()) + begin * element, request_.input + begin * element,
-                 end - begin, request_.prescale);
-  };
   if (says_places()) publish_place();
   if (two_shot_) {
     if (places_.input == Board::Places::kNowhere && request_.bytes() <= largest_) {
       // The own share is summed straight from the input, but for its prescale.
       const bool is_whole = !request_.prescale.is_identity();
-      publish(0, is_whole ? request_.count : share_begin(own()));
-      publish(is_whole ? request_.count : share_begin(own() + 1), request_.count);
+      copy_into_slot(0, is_whole ? request_.count : share_begin(own()));
+      copy_into_slot(is_whole ? request_.count : share_begin(own() + 1), request_.count);
     }
   } else if (request_.kind != ExchangeKind::kBroadcast || request_.root == communicator_.rank()) {
-    publish(0, request_.count);
+    copy_into_slot(0, request_.count);
   }
   Board::Line& line = slot_of(own()).line;
   line.number.store(call_.number, std::memory_order_relaxed);
   line.what.store(call_.what, std::memory_order_relaxed);
   line.flag.store(awaited_, std::memory_order_release);
+}
+
+void OneShot::copy_into_slot(std::uint64_t begin, std::uint64_t end) {
+  if (begin == end) return;
+  const std::size_t element = size_of(request_.type);
+  std::byte* const slot = data_of(own());
+  const auto copy = [&](std::uint64_t count) {
+    device_.copy(request_.type, slot + begin * element, request_.input + begin * element, count,
+                 request_.prescale);
+    begin += count;
+  };
+  if (request_.bytes() <= Board::kLargestInSlot) return copy(end - begin);
+  const std::uint64_t piece = kFetchedAhead / element;
+  const auto fetch = [&](std::uint64_t from) {
+    if (from < end) fetch_to_write(slot + from * element, std::min(piece, end - from) * element);
+  };
+  for (fetch(begin); begin < end; copy(std::min(piece, end - begin))) fetch(begin + piece);
 }
 
 void OneShot::ring_sleepers() {
@@ -231,8 +257,8 @@ void OneShot::fetch_next_slot() const {
   const std::size_t bytes = request_.bytes();
   const Board::Slot& slot = boards_[own()]->slots[(exchange_ + 1) % 2];
   fetch_to_write(reinterpret_cast<const std::byte*>(&slot.line));
-  if (bytes <= Board::kLargestInLine) return;
-  for (std::size_t at = 0; at < bytes; at += kCacheLine) fetch_to_write(slot.data + at);
+  if (bytes > Board::kLargestInLine && bytes <= Board::kLargestInSlot)
+    fetch_to_write(slot.data, bytes);
 }
 
 // What is copied comes from the board, also its own part, whatever overlaps there.

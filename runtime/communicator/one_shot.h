@@ -20,14 +20,17 @@
 // wait for the root's flag alone, and the root for nobody's.
 //
 // Small sums are bound by cache lines that go from core to core. So a rank asks for the lines of
-// the next slot, which the others have just read, when it is done with a call, and not when it
-// writes them; and two ranks whose memory lies in the arena sum some KiB each for itself, unless
-// that is in place.
+// the next slot, which the others have just read, when it is done with a call of up to a KiB, and
+// for those of a larger one a little before it writes them; and two ranks whose memory lies in the
+// arena sum some KiB each for itself, unless that is in place. Lines that have left the first-level
+// caches move faster. So inputs of more than a KiB do not lie in the slots but go round in a ring
+// behind them, which is larger than first-level caches are.
 //
 // Two slots are enough: a rank raises its flag k+1 after it has read all that it wants of slots k,
 // and writes its k+2nd once it has seen every flag k+1: most calls have seen them anyway, after a
-// broadcast the next call looks. So flags are never more than one call apart. Sums are in order of
-// rank, so bitwise equal everywhere.
+// broadcast the next call looks. So flags are never more than one call apart; and in the ring, what
+// is written meets nothing of the call before. Sums are in order of rank, so bitwise equal
+// everywhere.
 //
 // Calls that are too large for it are announced on the board, so that ranks that are out of step
 // find out: who has waited for a while looks whether the other is in another call of that number.
@@ -171,6 +174,10 @@ class OneShot {
            request.bytes() >= kLeastMapped;
   }
   bool says_places() const { return two_shot_ || depends_on_places(request_); }
+  /// Its input, on a board, lies in the ring.
+  bool is_in_ring() const {
+    return request_.bytes() > Board::kLargestInSlot && request_.bytes() <= largest_;
+  }
   std::size_t own() const { return static_cast<std::size_t>(communicator_.rank()); }
   OrderedCall call_of(const Request& request) const;
   Board::Slot& slot_of(std::size_t rank) const;
@@ -185,8 +192,12 @@ class OneShot {
   Error mismatch(const OrderedCall& call, std::size_t rank, std::uint64_t what) const;
   /// Elements of the share that a rank sums begin here; rank size() stands for their end.
   std::uint64_t share_begin(std::size_t rank) const;
+  /// A place for the input.
+  void take_from_ring();
   void publish();
   void publish_input();
+  /// Copies a range of the input's elements, prescaled, into the own slot.
+  void copy_into_slot(std::uint64_t begin, std::uint64_t end);
   // Of a two-shot (one_shot_sums.cc).
   /// Says where the own input and output lie.
   void publish_place();
@@ -204,7 +215,7 @@ class OneShot {
   /// Takes what this rank wants of all inputs.
   void collect();
   /// The others have read the slot of the next exchange, which takes their lines of it: now, not
-  /// when it is written, if it is as large as this one.
+  /// when it is written, if it is as large as this one. More lines are there later, or not at all.
   void fetch_next_slot() const;
   void ring_sleepers();
 
@@ -236,6 +247,8 @@ class OneShot {
   std::vector<const std::byte*> sources_;
   std::vector<std::byte*> destinations_;
   std::uint64_t exchange_ = 0;
+  std::size_t ring_at_ = 0;   ///< where the input lies in the ring, alike on all boards
+  std::size_t ring_end_ = 0;  ///< behind it
   Phase phase_ = Phase::kInputs;
   std::size_t next_ = 0;      ///< the first rank that has not been seen in this phase
   std::size_t end_ = 0;       ///< and the one behind the last

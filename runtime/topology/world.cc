@@ -129,13 +129,17 @@ std::vector<int> World::places_of(const std::vector<int>& ranks) const {
   return places;
 }
 
-bool World::has_core_for_each_rank() const {
+bool World::has_core_for_each_rank(const std::vector<int>& of) const {
+  std::set<std::string> hosts;
+  std::set<std::string> pid_namespaces;
+  for (const int rank : of) {
+    hosts.insert(info(rank).host_id);
+    pid_namespaces.insert(info(rank).pid_namespace);
+  }
   std::vector<const RankInfo*> ranks;
   for (const RankInfo& other : ranks_) {
-    const RankInfo& mine = info(rank_);
-    if (other.host_id == mine.host_id || other.pid_namespace == mine.pid_namespace) {
+    if (hosts.contains(other.host_id) || pid_namespaces.contains(other.pid_namespace))
       ranks.push_back(&other);
-    }
   }
   std::map<int, int> rank_on_core;
   for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {

@@ -41,7 +41,9 @@ class World {
 
   /// Whether every rank of this machine (ranks that KOLO_HOST_ID sets apart included) can have a
   /// core of its own, so that they may spin.
-  bool has_core_for_each_rank() const;
+  bool has_core_for_each_rank() const { return has_core_for_each_rank({rank_}); }
+  /// The same of the machine that these ranks share: alike on every rank.
+  bool has_core_for_each_rank(const std::vector<int>& of) const;
 
   /// By index of `ranks`: the lowest rank of its host.
   std::vector<int> hosts_of(const std::vector<int>& ranks) const;

@@ -224,6 +224,7 @@ TEST(ArenaOrderedWays, WhatIsDeclinedIsTriedEverMoreSeldom) {
 // What is small is summed in place where the last of its size could have been.
 TEST(ArenaOrderedWays, WhatIsSmallGoesTheWayThatTheLastOneShowed) {
   constexpr std::size_t kSmall = OneShot::kLeastMapped / sizeof(float);
+  constexpr std::size_t kLargest = Board::kLargest / sizeof(float);
   struct Turn {
     std::size_t count;
     bool shared;
@@ -232,8 +233,8 @@ TEST(ArenaOrderedWays, WhatIsSmallGoesTheWayThatTheLastOneShowed) {
   // Calls that are smaller or larger show nothing.
   constexpr Turn kTurns[] = {{kSmall, true, "one_shot"},     {kSmall - 1, true, "one_shot"},
                              {kSmall, true, "two_shot"},     {kSmall - 1, false, "one_shot"},
-                             {16'384, false, "two_shot"},    {2 * kSmall, false, "two_shot"},
-                             {kSmall, false, "one_shot"},    {16'384, true, "two_shot"},
+                             {kLargest, false, "two_shot"},  {2 * kSmall, false, "one_shot"},
+                             {kSmall, false, "one_shot"},    {kLargest + 1, true, "two_shot"},
                              {2 * kSmall, true, "one_shot"}, {2 * kSmall, true, "two_shot"}};
   for (const bool at_once : {false, true}) {
     const TemporaryFolder folder;
@@ -267,7 +268,7 @@ TEST(ArenaOrderedWays, WhatIsSmallGoesTheWayThatTheLastOneShowed) {
       ASSERT_EQ(algorithms.size(), std::size(kTurns));
       for (std::size_t i = 0; i < algorithms.size(); ++i) {
         const Turn& turn = kTurns[i];
-        const bool turns_once = !have_cores && turn.count < 16'384;
+        const bool turns_once = !have_cores && turn.count <= kLargest;
         EXPECT_EQ(algorithms[i], turns_once ? "one_shot" : turn.way) << i << " at_once " << at_once;
       }
     }

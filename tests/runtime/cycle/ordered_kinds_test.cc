@@ -1,6 +1,7 @@
 // The ordered door's collectives against a plain reference: every kind, every type, 1 to 9 ranks,
 // odd counts, apart and in place, by boards, by windows and by messages; on overlapping process
 // sets at once. Ranks are threads.
+#include "runtime/communicator/board.h"
 #include "runtime/device/element.h"
 #include "tests/support/guarded_memory.h"
 #include "tests/support/sanitizers.h"
@@ -154,6 +155,37 @@ TEST_P(OrderedKinds, RootsRunAheadAndNothingIsOverwritten) {
           ASSERT_NO_FATAL_FAILURE(run_call(
               runtime, 0, all(), static_cast<std::size_t>(rank),
               {.kind = kind, .type = DataType::kInt32, .count = 1 + round % 40, .root = root}));
+        }
+      },
+      options());
+}
+
+// The same with inputs that go round in the boards' rings: of all lengths, each with values of its
+// own, in calls of which only some are waited for by all.
+TEST_P(OrderedKinds, WhatGoesRoundOverwritesNothing) {
+  run_local_world(
+      size(),
+      [&](int rank, Runtime& runtime) {
+        std::mt19937 random(23);
+        for (int round = 0; round < (kSanitized ? 100 : 400); ++round) {
+          const std::size_t count = 200 + random() % (Board::kLargest / sizeof(std::int32_t) - 200);
+          const int root = round / 10 % size();
+          const bool is_sum = random() % 5 == 0;
+          std::vector<std::int32_t> values(count);
+          for (std::size_t i = 0; i < count; ++i)
+            values[i] = is_sum || rank == root ? round * 100'000 + static_cast<int>(i) : 0;
+          auto* const memory = reinterpret_cast<std::byte*>(values.data());
+          const auto kind = is_sum ? OperationKind::kAllreduce : OperationKind::kBroadcast;
+          const Status status = runtime.call_ordered({.kind = kind,
+                                                      .input = memory,
+                                                      .output = memory,
+                                                      .count = static_cast<std::int64_t>(count),
+                                                      .type = DataType::kInt32,
+                                                      .op = ReduceOp::kMax,
+                                                      .root = root});
+          ASSERT_TRUE(status.ok()) << status.error().message;
+          for (std::size_t i = 0; i < count; ++i)
+            ASSERT_EQ(values[i], round * 100'000 + static_cast<int>(i)) << round << " " << count;
         }
       },
       options());

@@ -78,6 +78,20 @@ TEST(World, RanksThatPoseAsOtherHostsShareTheCoresOfTheirMachine) {
   EXPECT_TRUE(World(0, {rank("a", "m"), rank("a", "m"), rank("b", "n")}).has_core_for_each_rank());
 }
 
+TEST(World, AllSayTheSameOfTheCoresOfSeveralRanks) {
+  const auto rank = [](const char* host, const char* machine) {
+    return RankInfo{host, "", 1, machine, {0, 1}};
+  };
+  // The second rank shares a host with the first one and a machine with the third and the fourth.
+  const std::vector<RankInfo> ranks = {rank("a", "m"), rank("a", "n"), rank("b", "n"),
+                                       rank("b", "n")};
+  for (int asks = 0; asks < static_cast<int>(ranks.size()); ++asks) {
+    const World world(asks, ranks);
+    EXPECT_FALSE(world.has_core_for_each_rank({0, 1})) << asks;
+    EXPECT_TRUE(world.has_core_for_each_rank({0})) << asks;
+  }
+}
+
 TEST(RankInfo, ComesBackAsItWas) {
   const RankInfo info = {"host", "", 4711, "boot/1", {3, 1, 4}, 2};
   RankInfo back;
