@@ -122,12 +122,13 @@ void print_job(const nlohmann::json& job) {
   } else {
     fmt::print("shared memory    {} for schedules, {} of addresses for kolo::allocate()\n",
                size_text(shared), size_text(job["arena_bytes"].get<std::uint64_t>()));
+    const auto one_shot = job["one_shot_bytes"].get<std::uint64_t>();
+    const auto two_shot = job["two_shot_bytes"].get<std::uint64_t>();
+    fmt::print("one-shot         ordered all-reduces of up to {}\n", size_text(one_shot));
     fmt::print(
-        "one-shot         ordered all-reduces of up to {}; two-shot: of up to {}, of {} on\n"
-        "                 memory of kolo::allocate(), where it begins earlier if ranks have "
-        "cores\n",
-        size_text(job["one_shot_bytes"].get<std::uint64_t>()),
-        size_text(job["two_shot_bytes"].get<std::uint64_t>()),
+        "two-shot         {}of up to {} on memory of kolo::allocate(), where it may begin at 4 "
+        "KiB\n",
+        two_shot > one_shot ? fmt::format("of up to {}; ", size_text(two_shot)) : "",
         size_text(job["two_shot_shared_bytes"].get<std::uint64_t>()));
   }
   if (const auto traded = job["traded_bytes"].get<std::uint64_t>(); traded > 0)
