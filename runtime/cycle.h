@@ -117,6 +117,8 @@ class Cycle final : public TransportListener {
   void on_group_message(Group& group, int peer, const Message& message);
   void forget_messages_of(int peer);
   void hear_last_words();
+  /// Waits shortly for another rank's failure if a lost peer is all that is known of the own one.
+  void hear_reason();
 
   void note(Status status);
   void note_failure(Failure failure);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <thread>
 #include <utility>
 
 namespace kolo {
@@ -17,6 +18,8 @@ constexpr std::chrono::milliseconds kOwnLastWords{5000};
 /// Of a process that was stopped or killed while it touched this one's users' memory.
 constexpr std::chrono::milliseconds kLastTouch{1000};
 constexpr int kLastWordRounds = 1000;
+/// For the reason of a peer that left an operation.
+constexpr std::chrono::milliseconds kReason{100};
 
 }  // namespace
 
@@ -211,6 +214,16 @@ void Cycle::hear_last_words() {
   }
 }
 
+// Who was told of a failure first ends at once, and what it leaves undone may show here before
+// that failure is told here.
+void Cycle::hear_reason() {
+  const bool is_consequence =
+      failure_->error.code == ErrorCode::kPeerLost && failure_->culprit == Abort::kNoCulprit;
+  const Deadline deadline = Deadline::after(kReason);
+  while (is_consequence && failure_->tell_others && !deadline.expired())
+    if (!transport_.progress()) std::this_thread::yield();
+}
+
 void Cycle::note(Status status) {
   if (!status.ok()) note_failure({std::move(status).error()});
 }
@@ -222,6 +235,7 @@ void Cycle::note_failure(Failure failure) {
 void Cycle::fail() {
   // Another rank's failure shows here as a broken link: its own words are the better explanation.
   hear_last_words();
+  hear_reason();
   const Failure failure = std::move(*failure_);
   failure_.reset();
   if (!world_.abort().raise(failure.error, failure.culprit)) return;
