@@ -60,9 +60,9 @@ InitOptions way_in(const AcceleratorConfig& config) {
            "main_process_ip is given, but no main_process_port; machines meet at both");
   }
   const std::string& ip = config.main_process_ip;
-  const bool is_v6 = ip.find(':') != std::string::npos;
-  return {.init_method =
-              fmt::format("tcp://{}:{}", is_v6 ? "[" + ip + "]" : ip, *config.main_process_port),
+  const bool is_bare_v6 = ip.find(':') != std::string::npos && !ip.starts_with('[');
+  return {.init_method = fmt::format("tcp://{}:{}", is_bare_v6 ? "[" + ip + "]" : ip,
+                                     *config.main_process_port),
           .rank = config.machine_rank,
           .size = config.num_machines};
 }

@@ -187,9 +187,11 @@ Result<Listener> listen_at(const Endpoint& endpoint) {
     if (const int unresolved = resolve(endpoint, 0, addresses); unresolved != 0) {
       return unknown_name(endpoint, unresolved);
     }
-    // Debian gives a host's own name the address 127.0.1.1, where no other host would find it.
-    const bool loopback_by_name = !is_loopback(endpoint) && is_local_address(*addresses->ai_addr);
-    for (const addrinfo* a = addresses.get(); a != nullptr && !loopback_by_name; a = a->ai_next) {
+    // Debian gives a host's own name the address 127.0.1.1, where no other host would find it; and
+    // of several addresses, others may know any.
+    const bool everywhere = !is_loopback(endpoint) && (is_local_address(*addresses->ai_addr) ||
+                                                       addresses->ai_next != nullptr);
+    for (const addrinfo* a = addresses.get(); a != nullptr && !everywhere; a = a->ai_next) {
       error = try_listen(*a, listener);
       if (error == 0 || error == EADDRINUSE || error == EACCES) break;
     }

@@ -153,11 +153,11 @@ void OneShot::publish_input() {
     if (places_.input == Board::Places::kNowhere && request_.bytes() <= largest_) {
       // The own share is summed straight from the input, but for its prescale.
       const bool is_whole = !request_.prescale.is_identity();
-      copy_into_slot(0, is_whole ? request_.count : share_begin(own()));
-      copy_into_slot(is_whole ? request_.count : share_begin(own() + 1), request_.count);
+      copy_onto_board(0, is_whole ? request_.count : share_begin(own()));
+      copy_onto_board(is_whole ? request_.count : share_begin(own() + 1), request_.count);
     }
   } else if (request_.kind != ExchangeKind::kBroadcast || request_.root == communicator_.rank()) {
-    copy_into_slot(0, request_.count);
+    copy_onto_board(0, request_.count);
   }
   Board::Line& line = slot_of(own()).line;
   line.number.store(call_.number, std::memory_order_relaxed);
@@ -165,7 +165,7 @@ void OneShot::publish_input() {
   line.flag.store(awaited_, std::memory_order_release);
 }
 
-void OneShot::copy_into_slot(std::uint64_t begin, std::uint64_t end) {
+void OneShot::copy_onto_board(std::uint64_t begin, std::uint64_t end) {
   if (begin == end) return;
   const std::size_t element = size_of(request_.type);
   std::byte* const slot = data_of(own());

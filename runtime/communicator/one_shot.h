@@ -10,14 +10,14 @@
 //   out ← slot 0 + slot 1       out ← slot 0 + slot 1
 //
 // With more bytes it takes two hops, and each rank sums a share (two-shot): what others sum goes
-// into the slot; the sum of the own share goes into the output and, beside a second flag, into the
+// onto the board; the sum of the own share goes into the output and, beside a second flag, into the
 // slot, from where the others fetch it. What lies in the arena, which all have mapped, is read and
 // written there instead: beside its flag each rank says where. All-reduces that are too large for
 // the slots go this way if all ranks' memory lies there; when they see that it does not, all leave
-// the call to a schedule, and do not try again for some calls. Where ranks do not wait for cores,
-// all-reduces of some KiB take two hops, too, when all ranks' memory lay there in the call of such
-// a size before. The other kinds differ in what is taken from the boards; of a broadcast, ranks
-// wait for the root's flag alone, and the root for nobody's.
+// the call to a schedule, and do not try again for some calls. All-reduces of some KiB take two
+// hops, too, when all ranks' memory lay there in the call of such a size before; where ranks wait
+// for cores, larger ones in place alone. The other kinds differ in what is taken from the boards;
+// of a broadcast, ranks wait for the root's flag alone, and the root for nobody's.
 //
 // Small sums are bound by cache lines that go from core to core. So a rank asks for the lines of
 // the next slot, which the others have just read, when it is done with a call of up to a KiB, and
@@ -64,8 +64,9 @@ class OneShot {
  public:
   /// Bytes of the largest all-reduce on memory that all ranks have mapped.
   static constexpr std::size_t kLargestMapped = 4 << 20;
-  /// And of the least that is faster in two hops.
+  /// And of the least that is faster in two hops; where ranks wait for cores, in place alone.
   static constexpr std::size_t kLeastMapped = 4 << 10;
+  static constexpr std::size_t kLeastWithoutCores = 16 << 10;
 
   struct Request {
     ExchangeKind kind = ExchangeKind::kAllreduce;
@@ -171,7 +172,7 @@ class OneShot {
   /// Whether it takes two hops if all ranks' memory is mapped, else one.
   bool depends_on_places(const Request& request) const {
     return request.kind == ExchangeKind::kAllreduce && request.bytes() <= largest_one_shot_ &&
-           request.bytes() >= kLeastMapped;
+           request.bytes() >= (has_cores_ ? kLeastMapped : kLeastWithoutCores);
   }
   bool says_places() const { return two_shot_ || depends_on_places(request_); }
   /// Its input, on a board, lies in the ring.
@@ -196,8 +197,8 @@ class OneShot {
   void take_from_ring();
   void publish();
   void publish_input();
-  /// Copies a range of the input's elements, prescaled, into the own slot.
-  void copy_into_slot(std::uint64_t begin, std::uint64_t end);
+  /// Copies a range of the input's elements, prescaled, to the own board.
+  void copy_onto_board(std::uint64_t begin, std::uint64_t end);
   // Of a two-shot (one_shot_sums.cc).
   /// Says where the own input and output lie.
   void publish_place();

@@ -16,8 +16,6 @@ constexpr std::uint64_t kNowhere = Board::Places::kNowhere;
 constexpr std::uint64_t kLongestPause = 1024;
 /// Bytes. Of more, the inputs leave the first-level caches by themselves, and shares are faster.
 constexpr std::size_t kLargestWhole = 64 << 10;
-/// Bytes of the least that pays in two hops where ranks wait for cores.
-constexpr std::size_t kLeastWithoutCores = 16 << 10;
 
 }  // namespace
 
@@ -32,10 +30,9 @@ void OneShot::publish_place() {
   places_ = {};
   const std::size_t bytes = request_.bytes();
   if (bytes <= Board::kLargestInLine) return;
-  // Ranks that wait for cores lose more by a second flag than by copies, but for those of larger
-  // calls in place: they say that they have nothing there, and all see it.
-  const bool pays = has_cores_ || !depends_on_places(request_) ||
-                    (bytes >= kLeastWithoutCores && request_.input == request_.output);
+  // Ranks that wait for cores lose more by a second flag than by copies, but in place: they say
+  // that they have nothing there, and all see it.
+  const bool pays = has_cores_ || !depends_on_places(request_) || request_.input == request_.output;
   const auto place_of = [&](const std::byte* memory) {
     return !pays || window_.arena() == nullptr
                ? kNowhere

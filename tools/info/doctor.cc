@@ -81,14 +81,18 @@ Finding own_name() {
             "add it to /etc/hosts, or give kolo-run --address"};
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(raw, ::freeaddrinfo);
-  std::array<char, NI_MAXHOST> text = {};
-  ::getnameinfo(list->ai_addr, list->ai_addrlen, text.data(), text.size(), nullptr, 0,
-                NI_NUMERICHOST);
-  const std::string_view address = text.data();
-  if (!address.starts_with("127.") && address != "::1")
-    return {true, fmt::format("name: {} is {}", name.data(), text.data())};
+  std::string last;
+  for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) {
+    std::array<char, NI_MAXHOST> text = {};
+    if (::getnameinfo(entry->ai_addr, entry->ai_addrlen, text.data(), text.size(), nullptr, 0,
+                      NI_NUMERICHOST) != 0)
+      continue;
+    last = text.data();
+    if (!last.starts_with("127.") && last != "::1" && !last.starts_with("fe80:"))
+      return {true, fmt::format("name: {} is {}", name.data(), last)};
+  }
   return {
-      false, fmt::format("name: {} is {}, which no other host reaches", name.data(), text.data()),
+      false, fmt::format("name: {} is {}, which no other host reaches", name.data(), last),
       "for jobs on several hosts: correct /etc/hosts, or give kolo-run --address or --interface"};
 }
 

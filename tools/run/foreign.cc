@@ -39,7 +39,7 @@ std::vector<std::string> mpirun_command(const Options& options, const Plan& plan
   const auto hosts = used_hosts(plan);
   if (hosts.size() > 1 || !is_this_host(hosts.front().name)) {
     std::vector<std::string> items;
-    for (const Host& host : hosts) items.push_back(to_text(host));
+    for (const Host& host : hosts) items.push_back(fmt::format("{}:{}", host.name, host.slots));
     add("-H", fmt::format("{}", fmt::join(items, ",")));
   } else {
     add("--oversubscribe");

@@ -46,7 +46,7 @@ void describe_job(CLI::App& app, Raw& raw) {
   app.add_option("-n,--np", options.ranks, "number of ranks (also -np); default: all slots")
       ->check(CLI::Range(1, 1 << 20));
   auto* const hosts =
-      app.add_option("-H,--host", options.hosts, "hosts and slots: h1:2,h2:2, [fd00::2]:2");
+      app.add_option("-H,--host", options.hosts, "hosts and slots: h1:2,h2:2; IPv6: [fd00::2]:2");
   app.add_option("--hostfile", options.hostfile, "file of hosts, one a line: h1 slots=2")
       ->excludes(hosts);
   app.add_option("--map-by", raw.map_by, "slot: fill a host, then the next; node: in turn")

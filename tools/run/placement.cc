@@ -16,12 +16,6 @@
 namespace kolo::run {
 namespace {
 
-/// fd00::2, or fe80::2%eth0 with the network that it is of.
-bool is_v6_address(std::string_view text) {
-  in6_addr address;
-  return ::inet_pton(AF_INET6, std::string(text.substr(0, text.find('%'))).c_str(), &address) == 1;
-}
-
 Result<Host> parse_host(std::string_view item) {
   std::string_view name = item;
   std::string_view slots;  // with its colon
@@ -68,9 +62,12 @@ std::vector<Host> hosts_by_lines(const std::string& text) {
 
 }  // namespace
 
-std::string to_text(const Host& host) {
-  return is_v6_address(host.name) ? fmt::format("[{}]:{}", host.name, host.slots)
-                                  : fmt::format("{}:{}", host.name, host.slots);
+bool is_v6_address(std::string_view text) {
+  const auto zone = text.find('%');
+  if (zone != text.npos && (zone + 1 == text.size() || text.find(':', zone) != text.npos))
+    return false;
+  in6_addr address;
+  return ::inet_pton(AF_INET6, std::string(text.substr(0, zone)).c_str(), &address) == 1;
 }
 
 Result<std::vector<Host>> parse_hosts(std::string_view list) {

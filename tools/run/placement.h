@@ -19,8 +19,8 @@ struct Host {
   bool operator==(const Host&) const = default;
 };
 
-/// "h1:2", "[fd00::2]:2": what parse_hosts() reads.
-std::string to_text(const Host& host);
+/// fd00::2, or fe80::2%eth0 with the network that it is of.
+bool is_v6_address(std::string_view text);
 
 struct Place {
   int rank = 0;

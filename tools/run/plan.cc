@@ -143,12 +143,26 @@ Status plan_job(const Options& options, const Environment& environment, Plan& pl
         "ssh, srun or mpirun",
         foreign->host);
   }
+  const auto v6 = std::find_if(plan.places.begin(), plan.places.end(),
+                               [](const Place& p) { return is_v6_address(p.host); });
+  if (v6 != plan.places.end() && (options.launcher == "srun" || options.launcher == "mpirun")) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "--launcher {} takes no IPv6 address, as {}, for a host; give the hosts' "
+                      "names, or take ssh",
+                      options.launcher, v6->host);
+  }
   plan.job.size = static_cast<int>(plan.places.size());
   KOLO_ASSIGN(plan.job.secret, secret_of(options, environment));
   if (plan.job.secret.empty()) plan.job.secret = to_hex(random_bytes(16));
   std::string own = options.address.empty() ? this_host() : options.address;
   if (!options.interface.empty() && options.address.empty()) {
     KOLO_ASSIGN(own, address_of_interface(options.interface));
+    if (!is_local && own.starts_with("fe80:")) {
+      return KOLO_ERROR(kInvalidArgument,
+                        "--interface {}: all it has is {}, which other hosts name differently; "
+                        "give --address",
+                        options.interface, own);
+    }
   }
   plan.job.store = is_local && options.address.empty() ? "127.0.0.1" : own;
   // A foreign host may know this one by a name that is none here, so all addresses are open to it;

@@ -229,13 +229,22 @@ TEST(ArenaOrderedWays, WhatIsSmallGoesTheWayThatTheLastOneShowed) {
     std::size_t count;
     bool shared;
     const char* way;
+    const char* without_cores = "one_shot";
   };
   // Calls that are smaller or larger show nothing.
-  constexpr Turn kTurns[] = {{kSmall, true, "one_shot"},     {kSmall - 1, true, "one_shot"},
-                             {kSmall, true, "two_shot"},     {kSmall - 1, false, "one_shot"},
-                             {kLargest, false, "two_shot"},  {2 * kSmall, false, "one_shot"},
-                             {kSmall, false, "one_shot"},    {kLargest + 1, true, "two_shot"},
-                             {2 * kSmall, true, "one_shot"}, {2 * kSmall, true, "two_shot"}};
+  constexpr Turn kTurns[] = {{kSmall, true, "one_shot"},
+                             {kSmall - 1, true, "one_shot"},
+                             {kSmall, true, "two_shot"},
+                             {kSmall - 1, false, "one_shot"},
+                             {kLargest, false, "two_shot"},
+                             {2 * kSmall, false, "one_shot"},
+                             {kSmall, false, "one_shot"},
+                             {kLargest + 1, true, "two_shot", "two_shot"},
+                             {2 * kSmall, true, "one_shot"},
+                             {2 * kSmall, true, "two_shot"},
+                             {4 * kSmall, true, "two_shot"},
+                             {kSmall, true, "two_shot"},
+                             {4 * kSmall, true, "two_shot", "two_shot"}};
   for (const bool at_once : {false, true}) {
     const TemporaryFolder folder;
     LocalWorldOptions options;
@@ -268,8 +277,8 @@ TEST(ArenaOrderedWays, WhatIsSmallGoesTheWayThatTheLastOneShowed) {
       ASSERT_EQ(algorithms.size(), std::size(kTurns));
       for (std::size_t i = 0; i < algorithms.size(); ++i) {
         const Turn& turn = kTurns[i];
-        const bool turns_once = !have_cores && turn.count <= kLargest;
-        EXPECT_EQ(algorithms[i], turns_once ? "one_shot" : turn.way) << i << " at_once " << at_once;
+        EXPECT_EQ(algorithms[i], have_cores ? turn.way : turn.without_cores)
+            << i << " at_once " << at_once;
       }
     }
   }
