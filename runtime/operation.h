@@ -136,11 +136,20 @@ class Operation {
   };
 
   Status start_on_device();
+  /// The schedule that runs on the device's memory; nothing where that is staged whole. Alike on
+  /// all ranks.
+  std::optional<ScheduleRequest> device_request() const;
   bool runs_on_device() const;
   ScheduleRequest request_on_device() const;
-  /// Whether devices, staging memory and the network take turns at its pieces. Alike on all ranks.
+  /// Whether devices, staging memory and the network take turns at its pieces, by the two levels of
+  /// an all-reduce.
   bool runs_over_hosts() const;
   ScheduleRequest request_over_hosts() const;
+  /// The same of what is no all-reduce, from rank to rank; nothing of what is small, and of what
+  /// the windows of hosts carry.
+  std::optional<ScheduleRequest> request_in_pieces() const;
+  /// Of so many bytes, cut into about so many pieces: each one's length.
+  std::uint64_t piece_elements(std::uint64_t bytes, std::int64_t pieces) const;
   /// Whether its pieces pass through the devices' windows inside every host; likewise alike.
   bool maps_inside_hosts() const;
   /// Whether the network sends from and receives into memory of the device; likewise.

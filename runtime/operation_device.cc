@@ -1,9 +1,9 @@
 // An operation on the accelerator's memory. Where all its ranks have mapped each other's devices,
 // its schedule runs on them, on a stream of its own: steps are handed in and follow each other
-// there, and the host waits for the device only before it tells another rank. So do large
-// all-reduces over several hosts, which the network then takes part in, on a stream each way
-// (operation_device_hosts.cc). Else the memory is staged: copied to pinned memory of the host,
-// where the schedule runs as for any memory, and back.
+// there, and the host waits for the device only before it tells another rank. So does what is large
+// and goes over the network, piece by piece, on a stream each way (operation_device_hosts.cc). Else
+// the memory is staged: copied to pinned memory of the host, where the schedule runs as for any
+// memory, and back.
 // Token holder only.
 #include "runtime/base/check.h"
 #include "runtime/operation.h"
@@ -40,13 +40,12 @@ Status Operation::start_on_device() {
     KOLO_TRY(stream_->wait(*allocated));
   }
   if (runs_over_nccl()) return start_over_nccl();
-  const bool on_device = runs_on_device();
-  if (!on_device && !runs_over_hosts()) return stage_in();
+  const auto request = device_request();
+  if (!request) return stage_in();
   MemoryBinding binding;
   KOLO_TRY(bind(binding));
   binding.stream = stream_.get();
-  std::shared_ptr<const Schedule> schedule =
-      schedules_.get(on_device ? request_on_device() : request_over_hosts());
+  std::shared_ptr<const Schedule> schedule = schedules_.get(*request);
   KOLO_TRY(bind_staging(*schedule, binding));
   if (schedule->scratch_elements > 0) {
     device_slot_ = devices_.take_slot(place_);
@@ -63,6 +62,12 @@ Status Operation::start_on_device() {
   }
   run(std::move(schedule), std::move(binding));
   return {};
+}
+
+std::optional<ScheduleRequest> Operation::device_request() const {
+  if (runs_on_device()) return request_on_device();
+  if (runs_over_hosts()) return request_over_hosts();
+  return request_in_pieces();
 }
 
 bool Operation::runs_on_device() const {

@@ -1,9 +1,11 @@
-// An all-reduce of the accelerators' memory over several hosts: the devices of a host sum for their
-// host, its ranks drive a slice of the network each, and the devices of a host share the result.
-// What the network sends and receives lies in memory of the device that the network cards reach
-// (DeviceNetwork), or in pinned memory of the host, which the devices write and read: piece by
-// piece, so that copying and the network work at once. The schedule says all of it
-// (allreduce_hierarchical.cc, staged); here is when it is taken, and over what. Token holder only.
+// Large operations on the accelerators' memory that go over the network. What that sends and
+// receives lies in memory of the device that the network cards reach (DeviceNetwork), or in pinned
+// memory of the host, which the devices write and read: piece by piece, so that copying and the
+// network work at once, and that memory is bounded. Of an all-reduce over several hosts the devices
+// of a host sum for their host, its ranks drive a slice of the network each, and the devices of a
+// host share the result (allreduce_hierarchical.cc, staged); all else is what it is on the host,
+// but for its messages (staged_messages.cc). Here is when these are taken, and over what. Token
+// holder only.
 #include "runtime/collectives/pipeline.h"
 #include "runtime/operation.h"
 
@@ -16,6 +18,9 @@ namespace {
 constexpr std::int64_t kShortestPart = 4;
 /// A part of each rank of a lane: what a device sums at a time.
 constexpr std::size_t kLeastOfALane = 256;
+/// What goes from rank to rank is cut into so many pieces, if they are not too short then: half of
+/// them are on their way, and half of what the others take is hidden behind them.
+constexpr std::int64_t kPiecesOfAMessage = 2 * kMappedLanes;
 /// Ranks of a host whose memory a device sums at once (Combination::sources).
 constexpr int kMostSources = 32;
 
@@ -50,13 +55,52 @@ ScheduleRequest Operation::request_over_hosts() const {
   // Short enough for every lane to have a block, where that leaves pieces that are worth it.
   const std::int64_t pieces =
       request.layout.most_on_a_host() * request.layout.hosts() * kMappedLanes;
-  const std::int64_t part = static_cast<std::int64_t>(request.count * element) / pieces;
-  const std::int64_t least = std::max<std::int64_t>(config_.device_chunk / kShortestPart, 1);
-  request.chunk_elements = std::max<std::uint64_t>(
-      static_cast<std::uint64_t>(std::clamp(part, least, config_.device_chunk)) / element, 1);
-  if (request.chunk_elements > kCacheLineElements)
-    request.chunk_elements -= request.chunk_elements % kCacheLineElements;
+  request.chunk_elements = piece_elements(request.count * element, pieces);
   return request;
+}
+
+// The ranks choose alike: by what they have agreed on.
+std::optional<ScheduleRequest> Operation::request_in_pieces() const {
+  ScheduleRequest request = base_request();
+  const auto size = static_cast<std::uint64_t>(request.size);
+  const std::size_t element = size_of(plan_.entries.front()->signature.type);
+  std::uint64_t of_a_rank = request.count;  // of each, or of all
+  std::uint64_t message = request.count;    // to another, about
+  switch (request.collective) {
+    case Collective::kBroadcast:
+    case Collective::kPointToPoint:
+      break;
+    case Collective::kAllgather:
+    case Collective::kReduceScatter:
+    case Collective::kGather:
+    case Collective::kScatter:
+      of_a_rank = sum_of(request.counts);
+      message = of_a_rank / size;
+      break;
+    case Collective::kAlltoall:
+      of_a_rank = sum_of(request.counts) / size;
+      message = of_a_rank / size;
+      break;
+    case Collective::kAllreduce:
+    case Collective::kBarrier:
+    case Collective::kAdasum:
+      return std::nullopt;
+  }
+  if (of_a_rank * element < static_cast<std::uint64_t>(config_.device_chunk)) return std::nullopt;
+  if (is_mapped(request)) return std::nullopt;  // the host's window carries it
+  request.staged = true;
+  request.blocks_in_flight = kMappedLanes;
+  request.chunk_elements = piece_elements(message * element, kPiecesOfAMessage);
+  return request;
+}
+
+std::uint64_t Operation::piece_elements(std::uint64_t bytes, std::int64_t pieces) const {
+  const std::size_t element = size_of(plan_.entries.front()->signature.type);
+  const std::int64_t least = std::max<std::int64_t>(config_.device_chunk / kShortestPart, 1);
+  const std::int64_t piece =
+      std::clamp(static_cast<std::int64_t>(bytes) / pieces, least, config_.device_chunk);
+  const auto elements = std::max<std::uint64_t>(static_cast<std::uint64_t>(piece) / element, 1);
+  return elements > kCacheLineElements ? elements - elements % kCacheLineElements : elements;
 }
 
 bool Operation::maps_inside_hosts() const {
@@ -69,8 +113,13 @@ bool Operation::maps_inside_hosts() const {
 // Network cards are for what goes to other hosts: inside one, pieces go through the windows, or
 // through memory of the host.
 bool Operation::is_networked() const {
-  return devices_.network().is_direct &&
-         (maps_inside_hosts() || policy_->network.layout.most_on_a_host() == 1);
+  if (!devices_.network().is_direct) return false;
+  const HostLayout& layout = policy_->network.layout;
+  if (layout.most_on_a_host() == 1) return true;
+  const ScheduleRequest request = base_request();
+  if (request.collective == Collective::kPointToPoint)
+    return layout.host_of(request.root) != layout.host_of(request.peer);
+  return request.collective == Collective::kAllreduce && maps_inside_hosts();
 }
 
 Status Operation::bind_staging(const Schedule& schedule, MemoryBinding& binding) {
@@ -83,8 +132,9 @@ Status Operation::bind_staging(const Schedule& schedule, MemoryBinding& binding)
   if (back_stream_ == nullptr) {
     KOLO_ASSIGN(back_stream_, devices_.accelerator()->new_stream());
   }
-  // It need not wait for `stream_` to begin: no result comes back before the host has seen that
-  // this rank's part of it has left.
+  // Whoever still uses the output had `stream_` wait.
+  KOLO_ASSIGN(const auto begun, stream_->record());
+  KOLO_TRY(back_stream_->wait(*begun));
   binding.back_stream = back_stream_.get();
   return {};
 }

@@ -73,7 +73,8 @@ kolo_add_test(collectives_tests LABELS inprocess TIMEOUT 120 SOURCES
   runtime/collectives/gather_scatter_test.cc
   runtime/collectives/mapped_moves_test.cc
   runtime/collectives/reduce_scatter_halving_test.cc
-  runtime/collectives/reduce_scatter_ring_test.cc)
+  runtime/collectives/reduce_scatter_ring_test.cc
+  runtime/collectives/staged_messages_test.cc)
 kolo_add_test(device_tests LABELS inprocess SOURCES
   runtime/device/destinations_test.cc
   runtime/device/half_types_test.cc
@@ -148,6 +149,7 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/device_hosts_test.cc
   runtime/cycle/device_layout_test.cc
   runtime/cycle/device_network_test.cc
+  runtime/cycle/device_pieces_test.cc
   runtime/cycle/device_sets_test.cc
   runtime/cycle/device_test.cc
   runtime/cycle/types_test.cc

@@ -122,8 +122,8 @@ const std::vector<Spec>& specs() {
              "CUDA memory for gradient buckets and kolo::shared_zeros(), which the other ranks of "
              "the host reach where it is."),
       number("KOLO_DEVICE_CHUNK", &Config::device_chunk, kBytes, {1, kGiB}, kWorld,
-             "Pieces of an all-reduce of CUDA memory over hosts, some of which are copied while "
-             "others are on the network; less than one is copied whole."),
+             "Pieces of CUDA memory that goes over the network, some of which are copied while "
+             "others are on their way; less than one is copied whole."),
       text("KOLO_GPUDIRECT", &Config::gpudirect, "mode", {"auto", "off", "on"},
            "Whether network cards read and write CUDA memory themselves: auto: where all ranks' "
            "can; on: else init fails.",

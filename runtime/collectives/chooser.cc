@@ -23,6 +23,7 @@
 #include "runtime/collectives/reduce_scatter_mapped.h"
 #include "runtime/collectives/reduce_scatter_ring.h"
 #include "runtime/collectives/scatter_linear.h"
+#include "runtime/collectives/staged_messages.h"
 
 #include <algorithm>
 #include <bit>
@@ -126,15 +127,8 @@ Schedule allgather(const ScheduleRequest& request, const PipelineOptions& pipeli
                         {.pipeline = pipeline, .in_place = request.in_place});
 }
 
-/// What an entry counts for in ScheduleCache::Limits::steps.
-std::size_t weight_of(const ScheduleRequest& request, const Schedule& schedule) {
-  // The request is kept twice, and a count is a tenth of a step.
-  return schedule.steps.size() + request.counts.size() / 5;
-}
-
-}  // namespace
-
-Schedule make_schedule(const ScheduleRequest& request) {
+/// Between the users' memory and the network without a stop.
+Schedule unstaged_schedule(const ScheduleRequest& request) {
   const int rank = request.rank;
   const int size = request.size;
   const PipelineOptions pipeline{.chunk_elements = request.chunk_elements,
@@ -179,6 +173,22 @@ Schedule make_schedule(const ScheduleRequest& request) {
   }
   KOLO_CHECK(false);
   return {};
+}
+
+/// What an entry counts for in ScheduleCache::Limits::steps.
+std::size_t weight_of(const ScheduleRequest& request, const Schedule& schedule) {
+  // The request is kept twice, and a count is a tenth of a step.
+  return schedule.steps.size() + request.counts.size() / 5;
+}
+
+}  // namespace
+
+Schedule make_schedule(const ScheduleRequest& request) {
+  const bool stages_itself = request.algorithm == Algorithm::kHierarchical;
+  Schedule schedule = unstaged_schedule(request);
+  if (!request.staged || stages_itself) return schedule;
+  return stage_messages(schedule, {.slots = request.blocks_in_flight,
+                                   .passes_on = request.collective == Collective::kBroadcast});
 }
 
 std::shared_ptr<const Schedule> ScheduleCache::get(const ScheduleRequest& request) {

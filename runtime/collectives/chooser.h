@@ -59,7 +59,8 @@ struct ScheduleRequest {
   bool direct = false;
   /// Of an allreduce by kMapped and kHierarchical: as MappedOptions::owners.
   std::vector<int> owners = {};
-  /// Of kHierarchical: as HierarchicalOptions::staged.
+  /// Of an allreduce by kHierarchical: as HierarchicalOptions::staged. Of all other messages:
+  /// stage_messages(), with `blocks_in_flight` slots. The ranks may differ in it.
   bool staged = false;
   /// Of an allreduce: `size` ranks, or none where all are neighbours in the order of their numbers.
   HostLayout layout = {};

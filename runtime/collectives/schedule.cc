@@ -21,34 +21,35 @@ ScheduleBuilder::ScheduleBuilder(std::string algorithm, int rank, int size,
 
 StepId ScheduleBuilder::send(int peer, std::uint32_t tag, Operand source,
                              std::initializer_list<StepId> after) {
-  return add({.kind = StepKind::kSend, .peer = peer, .tag = tag}, {&source, 1}, {}, after);
+  return append({.kind = StepKind::kSend, .peer = peer, .tag = tag}, {&source, 1}, {}, after);
 }
 
 StepId ScheduleBuilder::receive(int peer, std::uint32_t tag, Operand destination,
                                 std::initializer_list<StepId> after) {
-  return add({.kind = StepKind::kReceive, .peer = peer, .tag = tag}, {}, {&destination, 1}, after);
+  return append({.kind = StepKind::kReceive, .peer = peer, .tag = tag}, {}, {&destination, 1},
+                after);
 }
 
 StepId ScheduleBuilder::reduce(std::initializer_list<Operand> sources,
                                std::initializer_list<Operand> destinations, Scaling scaling,
                                std::initializer_list<StepId> after) {
-  return add({.kind = StepKind::kReduce, .scaling = scaling}, sources, destinations, after);
+  return append({.kind = StepKind::kReduce, .scaling = scaling}, sources, destinations, after);
 }
 
 StepId ScheduleBuilder::reduce(std::span<const Operand> sources,
                                std::span<const Operand> destinations, Scaling scaling,
                                std::span<const StepId> after) {
-  return add({.kind = StepKind::kReduce, .scaling = scaling}, sources, destinations, after);
+  return append({.kind = StepKind::kReduce, .scaling = scaling}, sources, destinations, after);
 }
 
 StepId ScheduleBuilder::copy(Operand source, std::initializer_list<Operand> destinations,
                              Scaling scaling, std::initializer_list<StepId> after) {
-  return add({.kind = StepKind::kCopy, .scaling = scaling}, {&source, 1}, destinations, after);
+  return append({.kind = StepKind::kCopy, .scaling = scaling}, {&source, 1}, destinations, after);
 }
 
 StepId ScheduleBuilder::copy(Operand source, std::span<const Operand> destinations, Scaling scaling,
                              std::initializer_list<StepId> after) {
-  return add({.kind = StepKind::kCopy, .scaling = scaling}, {&source, 1}, destinations, after);
+  return append({.kind = StepKind::kCopy, .scaling = scaling}, {&source, 1}, destinations, after);
 }
 
 StepId ScheduleBuilder::stand_in(Operand source, Operand destination, Scaling scaling,
@@ -59,15 +60,15 @@ StepId ScheduleBuilder::stand_in(Operand source, Operand destination, Scaling sc
 }
 
 StepId ScheduleBuilder::notify(int peer, std::uint32_t tag, std::initializer_list<StepId> after) {
-  return add({.kind = StepKind::kNotify, .peer = peer, .tag = tag}, {}, {}, after);
+  return append({.kind = StepKind::kNotify, .peer = peer, .tag = tag}, {}, {}, after);
 }
 
 StepId ScheduleBuilder::await(int peer, std::uint32_t tag, std::initializer_list<StepId> after) {
-  return add({.kind = StepKind::kAwait, .peer = peer, .tag = tag}, {}, {}, after);
+  return append({.kind = StepKind::kAwait, .peer = peer, .tag = tag}, {}, {}, after);
 }
 
 StepId ScheduleBuilder::join(std::span<const StepId> after) {
-  return add({.kind = StepKind::kCopy}, {}, {}, after);
+  return append({.kind = StepKind::kCopy}, {}, {}, after);
 }
 
 void ScheduleBuilder::need_scratch(std::uint64_t elements) {
@@ -85,8 +86,9 @@ void ScheduleBuilder::need_staging(std::uint64_t elements) {
 
 Schedule ScheduleBuilder::finish() && { return std::move(schedule_); }
 
-StepId ScheduleBuilder::add(Step step, std::span<const Operand> sources,
-                            std::span<const Operand> destinations, std::span<const StepId> after) {
+StepId ScheduleBuilder::append(Step step, std::span<const Operand> sources,
+                               std::span<const Operand> destinations,
+                               std::span<const StepId> after) {
   KOLO_CHECK(schedule_.steps.size() < kNoStep);
   const auto id = static_cast<StepId>(schedule_.steps.size());
 

@@ -22,8 +22,8 @@ enum class Space : std::uint8_t {
   kInput,    ///< read only
   kOutput,   ///< where the result belongs
   kScratch,  ///< the operation's own contiguous block (fusion buffer and receive slots)
-  kStaging,  ///< a second block: what the network sends from and receives into, where that is not
-             ///< kScratch, which is a device's then; see HierarchicalOptions::staged
+  kStaging,  ///< what the network sends from and receives into, where the rest is a device's; see
+             ///< HierarchicalOptions::staged and stage_messages()
   kPeer,     ///< the scratch of another rank of this host, mapped here
 };
 
@@ -133,6 +133,9 @@ class ScheduleBuilder {
   StepId await(int peer, std::uint32_t tag, std::initializer_list<StepId> after);
   /// A copy of nothing: done when all of `after` are. For "when this block is finished".
   StepId join(std::span<const StepId> after);
+  /// A step like this one, with other operands and dependencies: for what rewrites schedules.
+  StepId append(Step step, std::span<const Operand> sources, std::span<const Operand> destinations,
+                std::span<const StepId> after);
 
   /// The scratch grows to hold at least this many elements.
   void need_scratch(std::uint64_t elements);
@@ -144,8 +147,6 @@ class ScheduleBuilder {
   Schedule finish() &&;
 
  private:
-  StepId add(Step step, std::span<const Operand> sources, std::span<const Operand> destinations,
-             std::span<const StepId> after);
   Schedule schedule_;
 };
 

@@ -50,6 +50,13 @@ inline LocalWorldOptions with_devices(int size, Devices devices) {
   return options;
 }
 
+/// `value`, after some microseconds of work.
+inline double slowly(std::size_t seed, double value) {
+  volatile std::size_t work = seed;
+  for (int i = 0; i < 20'000; ++i) work = work * 31 + 7;
+  return value;
+}
+
 /// A stream of the test's own, as another library's, and memory that it fills and reads.
 class DeviceUser {
  public:

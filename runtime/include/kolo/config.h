@@ -90,9 +90,9 @@ struct KOLO_API Config {
   /// KOLO_DEVICE_ARENA, bytes: memory of the device beside that window, for tensors that the other
   /// ranks are to reach where they are (kolo::shared_zeros(), gradient buckets).
   std::int64_t device_arena = 256 << 20;
-  /// KOLO_DEVICE_CHUNK, bytes: all-reduces of device memory over several hosts travel in pieces of
-  /// about so much, of which some are copied while others are on the network; what is smaller than
-  /// one is copied whole. A copy of 1 MiB takes some ten times as long as handing it in.
+  /// KOLO_DEVICE_CHUNK, bytes: device memory goes over the network in pieces of about so much, of
+  /// which some are copied while others are on their way; what is smaller than one is copied whole.
+  /// A copy of 1 MiB takes some ten times as long as handing it in.
   std::int64_t device_chunk = 1 << 20;
   /// KOLO_GPUDIRECT: whether the network cards read and write device memory themselves where pieces
   /// of it go to other hosts: auto (where each rank's can), on (else init fails), off (pieces go

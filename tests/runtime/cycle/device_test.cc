@@ -16,13 +16,6 @@ namespace {
 
 using testing::HasSubstr;
 
-/// `value`, after some microseconds of work.
-double slowly(std::size_t seed, double value) {
-  volatile std::size_t work = seed;
-  for (int i = 0; i < 20'000; ++i) work = work * 31 + 7;
-  return value;
-}
-
 class OnDevices : public testing::TestWithParam<std::tuple<int, Devices>> {
  protected:
   int size() const { return std::get<0>(GetParam()); }

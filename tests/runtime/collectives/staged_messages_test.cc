@@ -1,0 +1,142 @@
+// Proves that schedules over messages stay what they are when their messages are staged, for every
+// size up to 64, and that what passes through the network is staging memory alone.
+#include "runtime/collectives/staged_messages.h"
+
+#include "runtime/collectives/alltoall_bruck.h"
+#include "runtime/collectives/broadcast_chain.h"
+#include "tests/support/proof_cases.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+namespace kolo::test {
+namespace {
+
+constexpr std::uint64_t kChunk = 3;
+
+/// The same schedules with and without staging: proves both, and that they send alike.
+void prove_staged(int size, ScheduleRequest request, const CheckOptions& options, int slots) {
+  request.size = size;
+  request.chunk_elements = kChunk;
+  request.blocks_in_flight = slots;
+  const auto make = [&](bool staged) {
+    return schedules_of(size, [&](int rank) {
+      ScheduleRequest own = request;
+      own.rank = rank;
+      own.staged = staged;
+      return make_schedule(own);
+    });
+  };
+  const auto staged = make(true);
+  const Traffic as_it_was = prove(make(false), options), traffic = prove(staged, options);
+  EXPECT_EQ(traffic.elements, as_it_was.elements);
+  EXPECT_EQ(traffic.messages, as_it_was.messages);
+  for (const Schedule& schedule : staged) {
+    EXPECT_EQ(schedule.scratch_elements, 0U);
+    for (const Step& step : schedule.steps) {
+      if (step.kind != StepKind::kSend && step.kind != StepKind::kReceive) continue;
+      const auto message =
+          step.kind == StepKind::kSend ? schedule.sources(step) : schedule.destinations(step);
+      EXPECT_EQ(message.front().space, Space::kStaging);
+    }
+  }
+}
+
+class StagedMessages : public ::testing::TestWithParam<int> {};
+
+TEST_P(StagedMessages, OfPartsByRankAreRight) {
+  const int size = GetParam();
+  for (const Collective collective : {Collective::kAllgather, Collective::kReduceScatter})
+    for (const Counts& counts : uneven_counts(size))
+      for (const int slots : {1, 3})
+        for (const bool same : {false, true})
+          prove_staged(size,
+                       {.collective = collective,
+                        .in_place = same && collective == Collective::kAllgather,
+                        .counts = counts},
+                       {.collective = collective, .counts = counts, .input_is_output = same},
+                       slots);
+}
+
+TEST_P(StagedMessages, OfARootAreRight) {
+  const int size = GetParam();
+  for (const int root : roots_of(size))
+    for (const bool same : {false, true}) {
+      for (const std::uint64_t count : {0, 1, 31})
+        prove_staged(size, {.collective = Collective::kBroadcast, .root = root, .count = count},
+                     {.collective = Collective::kBroadcast, .root = root, .input_is_output = same},
+                     3);
+      for (const Collective collective : {Collective::kGather, Collective::kScatter})
+        for (const Counts& counts : uneven_counts(size))
+          prove_staged(
+              size, {.collective = collective, .root = root, .in_place = same, .counts = counts},
+              {.collective = collective, .root = root, .counts = counts, .input_is_output = same},
+              2);
+    }
+}
+
+TEST_P(StagedMessages, OfAnAlltoallAreRight) {
+  const int size = GetParam();
+  for (const Counts& matrix : uneven_matrices(size))
+    for (const int slots : {1, 3})
+      prove_staged(size, {.collective = Collective::kAlltoall, .counts = matrix},
+                   {.collective = Collective::kAlltoall, .counts = matrix}, slots);
+}
+
+TEST_P(StagedMessages, OfEveryAllreduceAreRight) {
+  const int size = GetParam();
+  for (const Algorithm algorithm : kAlgorithms) {
+    if (algorithm == Algorithm::kMapped || algorithm == Algorithm::kHierarchical) continue;
+    for (const std::uint64_t count : {0, 1, 31})
+      for (const Placement placement : {Placement::kInPlace, Placement::kPacked})
+        prove_staged(size, {.count = count, .placement = placement, .algorithm = algorithm}, {}, 2);
+  }
+}
+
+TEST_P(StagedMessages, FromPointToPointAreRight) {
+  const int size = GetParam();
+  const int from = size - 1, to = 0;
+  for (const std::uint64_t count : {0, 1, 31})
+    prove_staged(
+        size, {.collective = Collective::kPointToPoint, .root = from, .peer = to, .count = count},
+        {.collective = Collective::kPointToPoint, .root = from, .peer = to}, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, StagedMessages, ::testing::Range(1, kLargestWorld + 1));
+
+TEST(StagedMessagesShape, ScratchIsStagingMemory) {
+  const int size = 5;
+  const Counts matrix(25, 2);
+  prove(schedules_of(size,
+                     [&](int rank) {
+                       return stage_messages(alltoall_bruck(rank, size, matrix), {.slots = 1});
+                     }),
+        {.collective = Collective::kAlltoall, .counts = matrix});
+}
+
+TEST(StagedMessagesShape, WhatIsPassedOnIsNotReadFromTheOutput) {
+  const Schedule schedule = stage_messages(
+      broadcast_chain(1, 3, 0, 30, {.chunk_elements = kChunk, .chunks_in_flight = 2}),
+      {.slots = 2, .passes_on = true});
+  EXPECT_EQ(std::count_if(schedule.steps.begin(), schedule.steps.end(),
+                          [](const Step& step) { return step.kind == StepKind::kCopy; }),
+            10);
+  for (const Step& step : schedule.steps)
+    for (const Operand& source : schedule.sources(step)) EXPECT_EQ(source.space, Space::kStaging);
+}
+
+TEST(StagedMessagesShape, MemoryIsThatOfTheSlots) {
+  const auto staging = [](std::uint64_t count) {
+    return stage_messages(
+               broadcast_chain(1, 3, 0, count, {.chunk_elements = 64, .chunks_in_flight = 2}),
+               {.slots = 2})
+        .staging_elements;
+  };
+  EXPECT_EQ(staging(64 * 100), 4 * 64U);
+  EXPECT_EQ(staging(64 * 1000), 4 * 64U);
+}
+
+}  // namespace
+}  // namespace kolo::test
