@@ -145,16 +145,19 @@ class Operation {
   /// an all-reduce.
   bool runs_over_hosts() const;
   ScheduleRequest request_over_hosts() const;
-  /// The same of what is no all-reduce, from rank to rank; nothing of what is small, and of what
-  /// the windows of hosts carry.
+  /// The same of what is no all-reduce; nothing of what is small, and of what the windows of hosts
+  /// carry.
   std::optional<ScheduleRequest> request_in_pieces() const;
+  /// Whether the devices of each host share what comes from other hosts.
+  bool has_two_levels(const ScheduleRequest& request) const;
   /// Of so many bytes, cut into about so many pieces: each one's length.
   std::uint64_t piece_elements(std::uint64_t bytes, std::int64_t pieces) const;
   /// Whether its pieces pass through the devices' windows inside every host; likewise alike.
   bool maps_inside_hosts() const;
   /// Whether the network sends from and receives into memory of the device; likewise.
-  bool is_networked() const;
-  Status bind_staging(const Schedule& schedule, MemoryBinding& binding);
+  bool is_networked(const ScheduleRequest& request) const;
+  Status bind_staging(const ScheduleRequest& request, const Schedule& schedule,
+                      MemoryBinding& binding);
   void run(std::shared_ptr<const Schedule> schedule, MemoryBinding binding);
   Status stage_in();
   Status run_staged();

@@ -46,7 +46,7 @@ Status Operation::start_on_device() {
   KOLO_TRY(bind(binding));
   binding.stream = stream_.get();
   std::shared_ptr<const Schedule> schedule = schedules_.get(*request);
-  KOLO_TRY(bind_staging(*schedule, binding));
+  KOLO_TRY(bind_staging(*request, *schedule, binding));
   if (schedule->scratch_elements > 0) {
     device_slot_ = devices_.take_slot(place_);
     // The peers read and write memory of the arena where it is: what is to be copied to the slot is

@@ -3,9 +3,9 @@
 // memory of the host, which the devices write and read: piece by piece, so that copying and the
 // network work at once, and that memory is bounded. Of an all-reduce over several hosts the devices
 // of a host sum for their host, its ranks drive a slice of the network each, and the devices of a
-// host share the result (allreduce_hierarchical.cc, staged); all else is what it is on the host,
-// but for its messages (staged_messages.cc). Here is when these are taken, and over what. Token
-// holder only.
+// host share the result (allreduce_hierarchical.cc, staged); so have broadcasts, allgathers and
+// reduce-scatters two levels, and all else is what it is on the host, but for its messages
+// (staged_messages.cc). Here is when these are taken, and over what. Token holder only.
 #include "runtime/collectives/pipeline.h"
 #include "runtime/operation.h"
 
@@ -91,7 +91,27 @@ std::optional<ScheduleRequest> Operation::request_in_pieces() const {
   request.staged = true;
   request.blocks_in_flight = kMappedLanes;
   request.chunk_elements = piece_elements(message * element, kPiecesOfAMessage);
+  if (has_two_levels(request)) {
+    request.algorithm = Algorithm::kHierarchical;
+    request.layout = policy_->network.layout;
+    request.mapped_elements = devices_.slot_bytes_of_hosts() / element;
+  }
   return request;
+}
+
+// Where hosts have one rank each, messages are all there is.
+bool Operation::has_two_levels(const ScheduleRequest& request) const {
+  if (request.collective != Collective::kBroadcast &&
+      request.collective != Collective::kAllgather &&
+      request.collective != Collective::kReduceScatter)
+    return false;
+  const HostLayout& layout = policy_->network.layout;
+  const int most = layout.most_on_a_host();
+  if (layout.hosts() < 2 || most < 2 || most >= kMostSources) return false;
+  const std::size_t element = size_of(plan_.entries.front()->signature.type);
+  const std::size_t lane = devices_.slot_bytes_of_hosts() / kMappedLanes / element;
+  return devices_.covers_hosts(communicator_) &&
+         lane >= static_cast<std::size_t>(request.size) * kLeastOfALane;
 }
 
 std::uint64_t Operation::piece_elements(std::uint64_t bytes, std::int64_t pieces) const {
@@ -112,21 +132,21 @@ bool Operation::maps_inside_hosts() const {
 
 // Network cards are for what goes to other hosts: inside one, pieces go through the windows, or
 // through memory of the host.
-bool Operation::is_networked() const {
+bool Operation::is_networked(const ScheduleRequest& request) const {
   if (!devices_.network().is_direct) return false;
   const HostLayout& layout = policy_->network.layout;
   if (layout.most_on_a_host() == 1) return true;
-  const ScheduleRequest request = base_request();
   if (request.collective == Collective::kPointToPoint)
     return layout.host_of(request.root) != layout.host_of(request.peer);
-  return request.collective == Collective::kAllreduce && maps_inside_hosts();
+  return request.algorithm == Algorithm::kHierarchical && request.mapped_elements > 0;
 }
 
-Status Operation::bind_staging(const Schedule& schedule, MemoryBinding& binding) {
+Status Operation::bind_staging(const ScheduleRequest& request, const Schedule& schedule,
+                               MemoryBinding& binding) {
   if (schedule.staging_elements == 0) return {};
   const std::size_t bytes = schedule.staging_elements * size_of(binding.type);
-  KOLO_ASSIGN(scratch_, arena_.allocate(
-                            bytes, is_networked() ? MemoryKind::kNetworked : MemoryKind::kPinned));
+  KOLO_ASSIGN(scratch_, arena_.allocate(bytes, is_networked(request) ? MemoryKind::kNetworked
+                                                                     : MemoryKind::kPinned));
   binding.staging = scratch_.data();
   binding.networked = scratch_.region();
   if (back_stream_ == nullptr) {

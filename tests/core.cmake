@@ -71,6 +71,7 @@ kolo_add_test(collectives_tests LABELS inprocess TIMEOUT 120 SOURCES
   runtime/collectives/broadcast_chain_test.cc
   runtime/collectives/chooser_test.cc
   runtime/collectives/gather_scatter_test.cc
+  runtime/collectives/hierarchical_moves_test.cc
   runtime/collectives/mapped_moves_test.cc
   runtime/collectives/reduce_scatter_halving_test.cc
   runtime/collectives/reduce_scatter_ring_test.cc

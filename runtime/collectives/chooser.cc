@@ -3,6 +3,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/collectives/allgather_bruck.h"
+#include "runtime/collectives/allgather_hierarchical.h"
 #include "runtime/collectives/allgather_mapped.h"
 #include "runtime/collectives/allgather_recursive_doubling.h"
 #include "runtime/collectives/allgather_ring.h"
@@ -17,9 +18,11 @@
 #include "runtime/collectives/barrier_dissemination.h"
 #include "runtime/collectives/broadcast_binomial.h"
 #include "runtime/collectives/broadcast_chain.h"
+#include "runtime/collectives/broadcast_hierarchical.h"
 #include "runtime/collectives/gather_linear.h"
 #include "runtime/collectives/point_to_point.h"
 #include "runtime/collectives/reduce_scatter_halving.h"
+#include "runtime/collectives/reduce_scatter_hierarchical.h"
 #include "runtime/collectives/reduce_scatter_mapped.h"
 #include "runtime/collectives/reduce_scatter_ring.h"
 #include "runtime/collectives/scatter_linear.h"
@@ -47,6 +50,13 @@ MappedOptions lanes_of(const ScheduleRequest& request) {
       .lanes = request.mapped_lanes,
       .direct = request.direct,
       .owners = request.owners};
+}
+
+HostsOptions hosts_of(const ScheduleRequest& request) {
+  return {.chunk_elements = request.chunk_elements,
+          .messages_in_flight = request.blocks_in_flight,
+          .mapped_elements = request.mapped_elements,
+          .lanes = request.mapped_lanes};
 }
 
 Schedule allreduce_over(const ScheduleRequest& request) {
@@ -116,6 +126,8 @@ bool travels_through_others(const ScheduleRequest& request) {
 Schedule allgather(const ScheduleRequest& request, const PipelineOptions& pipeline) {
   if (request.algorithm == Algorithm::kMapped)
     return allgather_mapped(request.rank, request.size, request.counts, lanes_of(request));
+  if (request.algorithm == Algorithm::kHierarchical)
+    return allgather_hierarchical(request.rank, request.layout, request.counts, hosts_of(request));
   if (counts_messages(request, sum_of(request.counts))) {
     // Doubling needs no scratch, and two rounds more where it must fold.
     if (std::has_single_bit(static_cast<unsigned>(request.size)))
@@ -134,12 +146,16 @@ Schedule unstaged_schedule(const ScheduleRequest& request) {
   const PipelineOptions pipeline{.chunk_elements = request.chunk_elements,
                                  .chunks_in_flight = request.blocks_in_flight};
   const bool is_mapped = request.algorithm == Algorithm::kMapped;
+  const bool is_hierarchical = request.algorithm == Algorithm::kHierarchical;
   switch (request.collective) {
     case Collective::kAllreduce:
       return allreduce(request);
     case Collective::kBroadcast:
       if (is_mapped)
         return broadcast_mapped(rank, size, request.root, request.count, lanes_of(request));
+      if (is_hierarchical)
+        return broadcast_hierarchical(rank, request.layout, request.root, request.count,
+                                      hosts_of(request));
       if (counts_messages(request, request.count))
         return broadcast_binomial(rank, size, request.root, request.count);
       return broadcast_chain(
@@ -153,6 +169,8 @@ Schedule unstaged_schedule(const ScheduleRequest& request) {
       return alltoall_pairwise(rank, size, request.counts, pipeline);
     case Collective::kReduceScatter:
       if (is_mapped) return reduce_scatter_mapped(rank, size, request.counts, lanes_of(request));
+      if (is_hierarchical)
+        return reduce_scatter_hierarchical(rank, request.layout, request.counts, hosts_of(request));
       if (counts_messages(request, sum_of(request.counts)))
         return reduce_scatter_halving(rank, size, request.counts);
       return reduce_scatter_ring(
@@ -184,7 +202,8 @@ std::size_t weight_of(const ScheduleRequest& request, const Schedule& schedule) 
 }  // namespace
 
 Schedule make_schedule(const ScheduleRequest& request) {
-  const bool stages_itself = request.algorithm == Algorithm::kHierarchical;
+  const bool stages_itself =
+      request.collective == Collective::kAllreduce && request.algorithm == Algorithm::kHierarchical;
   Schedule schedule = unstaged_schedule(request);
   if (!request.staged || stages_itself) return schedule;
   return stage_messages(schedule, {.slots = request.blocks_in_flight,

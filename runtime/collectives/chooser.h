@@ -47,22 +47,24 @@ struct ScheduleRequest {
   std::uint64_t chunk_elements = 64 << 10;
   int blocks_in_flight = 4;                   ///< of allreduce and reduce-scatter; else: chunks
   Placement placement = Placement::kInPlace;  ///< of an allreduce
-  /// Of an allreduce. Of a broadcast, allgather, alltoall and reduce-scatter: kMapped or anything
-  /// else, which is by messages.
+  /// Of an allreduce. Of a broadcast, allgather and reduce-scatter: kMapped, kHierarchical with
+  /// windows, or anything else, which is by messages; of an alltoall: likewise, but not
+  /// kHierarchical.
   Algorithm algorithm = Algorithm::kRing;
   /// Of kMapped: scratch, `mapped_lanes` elements or more. Of kHierarchical: the same, enough for
   /// the layout, or 0 for messages inside hosts.
   std::uint64_t mapped_elements = 0;
-  /// Of kMapped: into how many lanes that is cut.
+  /// Of kMapped, and of kHierarchical but for an allreduce: into how many lanes that is cut.
   int mapped_lanes = kMappedLanes;
   /// Of kMapped: as MappedOptions::direct. The ranks may differ in it.
   bool direct = false;
   /// Of an allreduce by kMapped and kHierarchical: as MappedOptions::owners.
   std::vector<int> owners = {};
-  /// Of an allreduce by kHierarchical: as HierarchicalOptions::staged. Of all other messages:
-  /// stage_messages(), with `blocks_in_flight` slots. The ranks may differ in it.
+  /// Of an allreduce by kHierarchical: as HierarchicalOptions::staged. Of all else: its messages
+  /// pass stage_messages(), with `blocks_in_flight` slots. The ranks may differ in it.
   bool staged = false;
-  /// Of an allreduce: `size` ranks, or none where all are neighbours in the order of their numbers.
+  /// Of kHierarchical: `size` ranks. Of other allreduces: the same, or none where all are
+  /// neighbours in the order of their numbers.
   HostLayout layout = {};
   /// Of an allgather and a gather: this rank's input lies in its place in the output already, and
   /// kInput need not be bound. Of a scatter: the root's part stays in the input. The ranks may

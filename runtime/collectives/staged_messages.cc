@@ -35,8 +35,13 @@ class StagedMessagesWriter {
         passes_on_(options.passes_on),
         builder_(schedule.algorithm, schedule.rank, schedule.size, schedule.input_elements,
                  schedule.output_elements) {
-    KOLO_CHECK(options.slots > 0 && !schedule.scratch_is_mapped && schedule.staging_elements == 0);
-    std::uint64_t end = schedule.scratch_elements;
+    KOLO_CHECK(options.slots > 0 && schedule.staging_elements == 0);
+    std::uint64_t end = 0;
+    if (schedule.scratch_is_mapped) {
+      builder_.need_mapped_scratch(schedule.scratch_elements);
+    } else {
+      end = schedule.scratch_elements;
+    }
     sends_.lay_out(longest(StepKind::kSend), options.slots, end);
     receives_.lay_out(longest(StepKind::kReceive), options.slots, end);
     builder_.need_staging(end);
@@ -103,8 +108,11 @@ class StagedMessagesWriter {
     return step.kind == StepKind::kSend ? from_.sources(step).front()
                                         : from_.destinations(step).front();
   }
-  static bool needs_slot(const Operand& message) {
-    return message.space != Space::kScratch && message.length > 0;
+  bool is_staged(const Operand& operand) const {
+    return operand.space == Space::kScratch && !from_.scratch_is_mapped;
+  }
+  bool needs_slot(const Operand& message) const {
+    return !is_staged(message) && message.length > 0;
   }
   /// Of such messages.
   std::uint64_t longest(StepKind kind) const {
@@ -115,8 +123,8 @@ class StagedMessagesWriter {
     return elements;
   }
 
-  static Operand moved(Operand operand) {
-    if (operand.space == Space::kScratch) operand.space = Space::kStaging;
+  Operand moved(Operand operand) const {
+    if (is_staged(operand)) operand.space = Space::kStaging;
     return operand;
   }
 

@@ -13,11 +13,11 @@ struct StagingOptions {
   bool passes_on = false;
 };
 
-/// `schedule` with all its messages between elements of kStaging: there are its scratch and, behind
-/// it, slots for what is sent of kInput and kOutput, and as many for what is received there, each
-/// as long as the longest such message. So copying and the network work at once, and staging memory
-/// is bounded where messages are. Messages, sums and their order stay: ranks may differ in whether
-/// they stage. Requires slots > 0, and scratch that is not mapped.
+/// `schedule` with all its messages between elements of kStaging: there are its scratch, unless
+/// that is mapped, and slots for what is sent of other memory, and as many for what is received
+/// there, each as long as the longest such message. So copying and the network work at once, and
+/// staging memory is bounded where messages are. Messages, sums and their order stay: ranks may
+/// differ in whether they stage. Requires slots > 0.
 Schedule stage_messages(const Schedule& schedule, const StagingOptions& options);
 
 }  // namespace kolo

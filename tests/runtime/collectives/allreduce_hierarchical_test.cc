@@ -2,52 +2,19 @@
 // them to what their head promises of the network.
 #include "runtime/collectives/allreduce_hierarchical.h"
 
+#include "tests/support/host_cases.h"
 #include "tests/support/proof_cases.h"
 
 #include <gtest/gtest.h>
 
-#include <string>
-
 namespace kolo::test {
 namespace {
-
-/// The host of each rank.
-using Hosts = std::vector<int>;
-
-Hosts blocks_of(const std::vector<int>& locals) {
-  Hosts hosts;
-  for (std::size_t h = 0; h < locals.size(); ++h)
-    hosts.insert(hosts.end(), static_cast<std::size_t>(locals[h]), static_cast<int>(h));
-  return hosts;
-}
-
-/// Dealt out one by one, as `mpirun --map-by node` places ranks.
-Hosts dealt(const std::vector<int>& locals) {
-  Hosts hosts;
-  for (int round = 0; round < 64; ++round)
-    for (std::size_t h = 0; h < locals.size(); ++h)
-      if (round < locals[h]) hosts.push_back(static_cast<int>(h));
-  return hosts;
-}
 
 std::vector<Schedule> schedules_on(const HostLayout& layout, std::uint64_t count,
                                    const HierarchicalOptions& options) {
   return schedules_of(layout.size(), [&](int rank) {
     return allreduce_hierarchical(rank, layout, count, options);
   });
-}
-
-/// Elements that leave each host, by host.
-Counts sent_across(const std::vector<Schedule>& schedules, const HostLayout& layout) {
-  Counts sent(static_cast<std::size_t>(layout.hosts()), 0);
-  for (const Schedule& schedule : schedules)
-    for (const Step& step : schedule.steps) {
-      if (step.kind != StepKind::kSend) continue;
-      const int host = layout.host_of(schedule.rank);
-      if (layout.host_of(step.peer) != host)
-        sent[static_cast<std::size_t>(host)] += schedule.sources(step).front().length;
-    }
-  return sent;
 }
 
 void prove_on(const Hosts& hosts, std::uint64_t count, const HierarchicalOptions& options) {
