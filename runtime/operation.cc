@@ -16,6 +16,12 @@ constexpr std::size_t kSmallestShare = 16 << 10;
 constexpr std::size_t kMovedBlock = 256 << 10;
 /// Of all ranks together: up to here a message costs less than the notices that a block takes.
 constexpr std::size_t kLargestMessage = 16 << 10;
+/// Of all ranks together: from here on two levels are worth their rounds and notices. What all
+/// ranks have to receive is less on the network then, too; a broadcast's chain has as little.
+constexpr std::size_t kTwoLevels = 128 << 10;
+constexpr std::size_t kTwoLevelsOfABroadcast = 2 << 20;
+/// A piece in a window: below, notices are what it takes.
+constexpr std::size_t kShortestPiece = 4 << 10;
 
 }  // namespace
 
@@ -322,8 +328,29 @@ std::shared_ptr<const Schedule> Operation::choose(const WindowPlaces& places) {
     request.algorithm = Algorithm::kMapped;
     request.mapped_elements =
         std::min(window_.slot_bytes(place_), kMappedLanes * kMovedBlock) / element;
+  } else {
+    const bool is_broadcast = request.collective == Collective::kBroadcast;
+    const std::uint64_t elements = is_broadcast ? request.count : sum_of(request.counts);
+    if (elements * element >= (is_broadcast ? kTwoLevelsOfABroadcast : kTwoLevels))
+      take_two_levels(request, policy_->network.window_bytes);
   }
   return schedules_.get(request);
+}
+
+// Where hosts have one rank each, messages are all there is.
+void Operation::take_two_levels(ScheduleRequest& request, std::size_t window_bytes) const {
+  if (request.collective != Collective::kBroadcast &&
+      request.collective != Collective::kAllgather &&
+      request.collective != Collective::kReduceScatter)
+    return;
+  const HostLayout& layout = policy_->network.layout;
+  const std::size_t lane = window_bytes / kMappedLanes;
+  if (layout.hosts() < 2 || layout.most_on_a_host() < 2 ||
+      lane / static_cast<std::size_t>(request.size) < kShortestPiece)
+    return;
+  request.algorithm = Algorithm::kHierarchical;
+  request.layout = layout;
+  request.mapped_elements = window_bytes / size_of(plan_.entries.front()->signature.type);
 }
 
 /// Whether windows carry what is no all-reduce: not where messages are faster.

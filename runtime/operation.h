@@ -148,8 +148,6 @@ class Operation {
   /// The same of what is no all-reduce; nothing of what is small, and of what the windows of hosts
   /// carry.
   std::optional<ScheduleRequest> request_in_pieces() const;
-  /// Whether the devices of each host share what comes from other hosts.
-  bool has_two_levels(const ScheduleRequest& request) const;
   /// Of so many bytes, cut into about so many pieces: each one's length.
   std::uint64_t piece_elements(std::uint64_t bytes, std::int64_t pieces) const;
   /// Whether its pieces pass through the devices' windows inside every host; likewise alike.
@@ -187,6 +185,9 @@ class Operation {
   void start_late();
   std::shared_ptr<const Schedule> choose(const WindowPlaces& places);
   bool is_mapped(const ScheduleRequest& request) const;
+  /// Where ranks share hosts, and windows of so many bytes: only what other hosts lack goes over
+  /// the network. Not of all-reduces, whose algorithm is chosen by its cost.
+  void take_two_levels(ScheduleRequest& request, std::size_t window_bytes) const;
   /// At the end of a slot of so many bytes, if the operation is on fused tensors: room for the
   /// places of its inputs, and as much for its outputs'. 0: none are needed, or too many.
   std::size_t place_list_bytes(std::size_t slot_bytes) const;

@@ -91,27 +91,10 @@ std::optional<ScheduleRequest> Operation::request_in_pieces() const {
   request.staged = true;
   request.blocks_in_flight = kMappedLanes;
   request.chunk_elements = piece_elements(message * element, kPiecesOfAMessage);
-  if (has_two_levels(request)) {
-    request.algorithm = Algorithm::kHierarchical;
-    request.layout = policy_->network.layout;
-    request.mapped_elements = devices_.slot_bytes_of_hosts() / element;
-  }
+  if (devices_.covers_hosts(communicator_) &&
+      policy_->network.layout.most_on_a_host() < kMostSources)
+    take_two_levels(request, devices_.slot_bytes_of_hosts());
   return request;
-}
-
-// Where hosts have one rank each, messages are all there is.
-bool Operation::has_two_levels(const ScheduleRequest& request) const {
-  if (request.collective != Collective::kBroadcast &&
-      request.collective != Collective::kAllgather &&
-      request.collective != Collective::kReduceScatter)
-    return false;
-  const HostLayout& layout = policy_->network.layout;
-  const int most = layout.most_on_a_host();
-  if (layout.hosts() < 2 || most < 2 || most >= kMostSources) return false;
-  const std::size_t element = size_of(plan_.entries.front()->signature.type);
-  const std::size_t lane = devices_.slot_bytes_of_hosts() / kMappedLanes / element;
-  return devices_.covers_hosts(communicator_) &&
-         lane >= static_cast<std::size_t>(request.size) * kLeastOfALane;
 }
 
 std::uint64_t Operation::piece_elements(std::uint64_t bytes, std::int64_t pieces) const {

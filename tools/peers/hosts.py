@@ -111,7 +111,7 @@ exec taskset -c $cores ip netns exec $name unshare --uts sh -c "hostname $name &
 
 
 def run_beside_mpi(perf, ranks, per_host, rate, arguments, timeout):
-    """As run(), started by Open MPI's mpirun and beside its all-reduces over TCP."""
+    """As run(), started by Open MPI's mpirun and beside its collectives over TCP."""
     number = number_of_hosts(ranks, per_host)
     transports = "tcp,self" if per_host == 1 else "tcp,self,posix,cma"
     with Hosts(number, rate) as hosts, tempfile.TemporaryDirectory() as folder:
@@ -153,14 +153,25 @@ def bytes_per_second(rate):
     raise ValueError(f"'{rate}' is no rate: write 250mbit or 1gbit")
 
 
+# What a host must send or receive, of kolo-perf's size, where all have as many ranks.
+LEAST_TRAFFIC = {
+    "allreduce": lambda hosts: 2 * (hosts - 1) / hosts,
+    "allgather": lambda hosts: (hosts - 1) / hosts,
+    "reducescatter": lambda hosts: (hosts - 1) / hosts,
+    "broadcast": lambda hosts: 1,
+}
+
+
 def share_of_payload(row, hosts, rate):
-    """How much of what the link carries an all-reduce's least traffic took."""
-    least = 2 * (hosts - 1) / hosts * row["size"] / (bytes_per_second(rate) * PAYLOAD)
-    return least / (in_place(row)["time_us"] / 1e6)
+    """How much of what the link carries the collective's least traffic took."""
+    share = LEAST_TRAFFIC[row["collective"]](hosts)
+    least = share * row["size"] / (bytes_per_second(rate) * PAYLOAD)
+    return least / (result_of(row)["time_us"] / 1e6)
 
 
-def in_place(row):
-    return next(result for result in row["results"] if result["in_place"])
+def result_of(row):
+    """In place, where the collective is measured so."""
+    return max(row["results"], key=lambda result: result["in_place"])
 
 
 def line_of(entry):
@@ -179,7 +190,7 @@ def measure(options, perf):
     table = []
     for ranks in options.ranks:
         hosts = number_of_hosts(ranks, options.per_host)
-        arguments = ["-b", options.minbytes, "-e", options.maxbytes, "-f", options.stepfactor,
+        arguments = [options.collective, "-b", options.minbytes, "-e", options.maxbytes, "-f", options.stepfactor,
                      "-n", str(options.iters), "-w", "2"]
         try:
             start = run_beside_mpi if options.compare else run
@@ -191,12 +202,14 @@ def measure(options, perf):
             print(f"{ranks} ranks on {hosts} hosts: {error}", file=sys.stderr)
             return 1
         for row in report["rows"]:
-            entry = {"ranks": ranks, "hosts": hosts, "rate": options.rate, "size": row["size"],
-                     "time_us": in_place(row)["time_us"], "wrong": in_place(row)["wrong"]}
+            result = result_of(row)
+            entry = {"collective": options.collective, "ranks": ranks, "hosts": hosts, "rate": options.rate, "size": row["size"],
+                     "time_us": result["time_us"], "wrong": result["wrong"]}
             if options.rate != "none":
                 entry["share_of_payload"] = share_of_payload(row, hosts, options.rate)
             entry["beside"] = {ratio["peer"]: {key: ratio[key] for key in ("median", "p10", "p90")}
-                               for ratio in row.get("ratios", []) if ratio["in_place"]}
+                               for ratio in row.get("ratios", [])
+                               if ratio["in_place"] == result["in_place"]}
             table.append(entry)
             if not options.json:
                 print(line_of(entry), flush=True)

@@ -1,7 +1,9 @@
 // What is no all-reduce, with inputs and outputs in the arena, which the peers read where they lie:
 // every rank has its own mixture of shared and private memory, one or all operations at a time, by
-// both doors, over windows of several sizes and by messages. Ranks are threads.
+// both doors, over windows of several sizes and by messages, and on several hosts. Ranks are
+// threads.
 #include "tests/support/arena_memory.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/sized_worlds.h"
 
 #include <fmt/format.h>
@@ -9,6 +11,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
+#include <tuple>
+#include <vector>
 
 namespace kolo::test {
 namespace {
@@ -88,13 +93,14 @@ struct Call {
   std::vector<float> expected;
 };
 
-TEST_P(ArenaMoves, OneAtATimeByTheOrderedDoor) {
-  const auto ranks = static_cast<std::size_t>(size());
+void one_at_a_time(int size, const LocalWorldOptions& options,
+                   std::span<const std::size_t> counts) {
+  const auto ranks = static_cast<std::size_t>(size);
   run_local_world(
-      size(),
+      size,
       [&](int rank, Runtime& runtime) {
         const auto me = static_cast<std::size_t>(rank);
-        for (const std::size_t part : kCounts)
+        for (const std::size_t part : counts)
           for (std::size_t shift = 0; shift < kRounds; ++shift)
             for (const OperationKind kind : kKinds) {
               SCOPED_TRACE(fmt::format("rank {}: {}, {} a rank, mixture {}", rank, to_string(kind),
@@ -105,19 +111,19 @@ TEST_P(ArenaMoves, OneAtATimeByTheOrderedDoor) {
               ASSERT_NO_FATAL_FAILURE(call.expect_right(me));
             }
       },
-      options());
+      options);
 }
 
-TEST_P(ArenaMoves, AllAtOnceByName) {
-  const auto ranks = static_cast<std::size_t>(size());
+void all_at_once(int size, const LocalWorldOptions& options, std::span<const std::size_t> counts) {
+  const auto ranks = static_cast<std::size_t>(size);
   run_local_world(
-      size(),
+      size,
       [&](int rank, Runtime& runtime) {
         const auto me = static_cast<std::size_t>(rank);
         for (std::size_t round = 0; round < kRounds; ++round) {
           std::vector<Call> calls;
           std::vector<std::shared_ptr<Work>> works;
-          for (const std::size_t part : kCounts)
+          for (const std::size_t part : counts)
             for (const OperationKind kind : kKinds) {
               const std::size_t shift = (round + calls.size()) % kRounds;
               calls.emplace_back(runtime, kind, part, me, ranks, mixture(me, shift));
@@ -133,8 +139,38 @@ TEST_P(ArenaMoves, AllAtOnceByName) {
           }
         }
       },
-      options());
+      options);
 }
+
+TEST_P(ArenaMoves, OneAtATimeByTheOrderedDoor) { one_at_a_time(size(), options(), kCounts); }
+
+TEST_P(ArenaMoves, AllAtOnceByName) { all_at_once(size(), options(), kCounts); }
+
+/// By the hosts of the ranks and KOLO_SHARED_MEMORY.
+class ArenaMovesOverHosts
+    : public testing::TestWithParam<std::tuple<std::vector<int>, const char*>> {
+ protected:
+  int size() const { return static_cast<int>(std::get<0>(GetParam()).size()); }
+  LocalWorldOptions options() const {
+    LocalWorldOptions options;
+    options.hosts = std::get<0>(GetParam());
+    options.variables = {{"KOLO_SHARED_MEMORY", std::get<1>(GetParam())}};
+    return options;
+  }
+  /// Beyond what has two levels, a broadcast's too.
+  static constexpr std::size_t kLarge[] = {12'007, kSanitized ? 5'003 : 600'001};
+};
+INSTANTIATE_TEST_SUITE_P(HostsAndWindows, ArenaMovesOverHosts,
+                         testing::Combine(testing::Values(std::vector<int>{0, 0, 1, 1},
+                                                          std::vector<int>{0, 0, 0, 1},
+                                                          std::vector<int>{0, 1, 0, 1, 2}),
+                                          testing::Values("0", "512K", "16M")));
+
+TEST_P(ArenaMovesOverHosts, OneAtATimeByTheOrderedDoor) {
+  one_at_a_time(size(), options(), kLarge);
+}
+
+TEST_P(ArenaMovesOverHosts, AllAtOnceByName) { all_at_once(size(), options(), kLarge); }
 
 }  // namespace
 }  // namespace kolo::test

@@ -197,7 +197,8 @@ TEST_P(InPieces, MessagesBetweenHostsTakeTheCards) {
 TEST_P(InPieces, ADeviceThatFailsOnTheWayFailsAllRanks) {
   const Place& place = GetParam();
   const int culprit = size() - 1;
-  for (const OperationKind kind : {OperationKind::kBroadcast, OperationKind::kReduceScatter}) {
+  // Each rank needs something of each other's until the end.
+  for (const OperationKind kind : {OperationKind::kAllgather, OperationKind::kReduceScatter}) {
     DeviceSet devices;
     LocalWorldOptions options = options_of(place, kChunkText, devices);
     std::atomic<int> sent = 0;
@@ -225,7 +226,7 @@ TEST_P(InPieces, ADeviceThatFailsOnTheWayFailsAllRanks) {
 TEST_P(InPieces, AMessageThatFailsOnTheWayFailsAllRanks) {
   const int culprit = size() - 1;
   const bool shares = GetParam().maps && !is_one_a_host();
-  const char* const algorithm = shares ? "broadcast_hierarchical" : "broadcast_chain";
+  const char* const algorithm = shares ? "allgather_hierarchical" : "allgather_ring";
   LocalWorldOptions options = options_of(GetParam(), kChunkText, devices_);
   std::atomic<int> sent = 0;
   decorate(options, [&](int rank, const FaultyCall& call) {
@@ -237,7 +238,7 @@ TEST_P(InPieces, AMessageThatFailsOnTheWayFailsAllRanks) {
       [&](int rank, Runtime& runtime) {
         all_have_started();
         Status status;
-        run_rows(runtime, rank, size(), OperationKind::kBroadcast, 200, Lies::kApart, &status);
+        run_rows(runtime, rank, size(), OperationKind::kAllgather, 200, Lies::kApart, &status);
         ASSERT_FALSE(status.ok());
         EXPECT_THAT(status.error().message,
                     AllOf(HasSubstr(fmt::format("rank {}", culprit)), HasSubstr(algorithm)));
