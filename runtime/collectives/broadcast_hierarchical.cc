@@ -12,7 +12,6 @@
 // Scratch, by lane: a place for each slice.
 #include "runtime/collectives/broadcast_hierarchical.h"
 
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -31,17 +30,16 @@ class BroadcastWriter {
         pieces_({0, count}, piece_of_lane(options, slices_)),
         builder_("broadcast_hierarchical", rank, layout.size(), count),
         sent_(options.messages_in_flight),
-        received_(options.messages_in_flight) {
-    blocks_ = (pieces_.count() + slices_ - 1) / slices_;
-    lanes_.emplace(builder_, slices_, piece_of_lane(options, slices_), blocks_, options.lanes);
-  }
+        received_(options.messages_in_flight),
+        blocks_((pieces_.count() + slices_ - 1) / slices_),
+        lanes_(builder_, slices_, piece_of_lane(options, slices_), blocks_, options.lanes) {}
 
   Schedule write() && {
-    if (!routes_.others().empty()) builder_.need_mapped_scratch(lanes_->elements());
+    if (!routes_.others().empty()) builder_.need_mapped_scratch(lanes_.elements());
     for (block_ = 0; block_ < blocks_; ++block_) {
       for (std::uint64_t slice = 0; slice < slices_; ++slice)
         if (piece(slice).length > 0) write_slice(slice);
-      lanes_->close(block_);
+      lanes_.close(block_);
     }
     return std::move(builder_).finish();
   }
@@ -70,8 +68,8 @@ class BroadcastWriter {
   ScheduleBuilder builder_;
   MessageWindow sent_;
   MessageWindow received_;
-  std::uint64_t blocks_ = 0;
-  std::optional<HostLanes> lanes_;
+  std::uint64_t blocks_;
+  HostLanes lanes_;
   std::uint64_t block_ = 0;  ///< which is being written
 };
 
@@ -99,21 +97,21 @@ void BroadcastWriter::write_slice(std::uint64_t slice) {
 void BroadcastWriter::offer(std::uint64_t slice, StepId ready) {
   if (routes_.others().empty()) return;
   const Interval what = piece(slice);
-  const Operand window = lanes_->own(block_, slice, what.length);
-  const StepId gate = lanes_->gate(block_);
+  const Operand window = lanes_.own(block_, slice, what.length);
+  const StepId gate = lanes_.gate(block_);
   const StepId written =
       rank_ == root_ ? builder_.stand_in(input_at(what), window, Scaling::kNone, {gate})
                      : builder_.copy(output_at(what), {window}, Scaling::kNone, {ready, gate});
-  for (const int reader : routes_.others()) lanes_->offer(block_, slice, reader, written);
+  for (const int reader : routes_.others()) lanes_.offer(block_, slice, reader, written);
 }
 
 StepId BroadcastWriter::read(std::uint64_t slice, int peer) {
   const Interval what = piece(slice);
   const std::uint64_t direct = peer == root_ ? what.begin : Operand::kNowhere;
   const StepId read =
-      builder_.copy(lanes_->of(peer, block_, slice, what.length, direct), {output_at(what)},
-                    Scaling::kNone, {lanes_->arrival(block_, slice, peer)});
-  lanes_->has_read(peer, read);
+      builder_.copy(lanes_.of(peer, block_, slice, what.length, direct), {output_at(what)},
+                    Scaling::kNone, {lanes_.arrival(block_, slice, peer)});
+  lanes_.has_read(peer, read);
   return read;
 }
 

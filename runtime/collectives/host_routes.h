@@ -90,6 +90,44 @@ class HostRoutes {
   std::vector<std::size_t> index_;  ///< by rank: which of its host's it is
 };
 
+/// Parts that lie end to end, one for each rank, each cut into pieces; a block is a piece of each.
+class BlocksOfParts {
+ public:
+  BlocksOfParts(std::span<const std::uint64_t> counts, std::uint64_t piece_elements)
+      : parts_(end_to_end(counts)) {
+    std::uint64_t tags = 0;
+    for (const Interval part : parts_) {
+      pieces_.emplace_back(part, piece_elements);
+      first_tag_.push_back(tags);
+      tags += pieces_.back().count();
+      count_ = std::max<std::uint64_t>(count_, pieces_.back().count());
+    }
+    KOLO_CHECK(tags < UINT32_MAX);  // tags are 32 bits wide
+  }
+
+  std::uint64_t count() const { return count_; }
+  Interval part(int rank) const { return parts_[as_index(rank)]; }
+  /// Empty where the part has fewer.
+  Interval piece(std::uint64_t block, int rank) const { return pieces_[as_index(rank)][block]; }
+  /// Where the piece is in the rank's part.
+  Interval within_part(std::uint64_t block, int rank) const {
+    const Interval whole = piece(block, rank);
+    return {whole.begin - part(rank).begin, whole.length};
+  }
+  /// Of the message that the piece is.
+  std::uint32_t tag(std::uint64_t block, int rank) const {
+    return static_cast<std::uint32_t>(first_tag_[as_index(rank)] + block);
+  }
+
+ private:
+  static std::size_t as_index(int rank) { return static_cast<std::size_t>(rank); }
+
+  std::vector<Interval> parts_;
+  std::vector<Pieces> pieces_;
+  std::vector<std::uint64_t> first_tag_;
+  std::uint64_t count_ = 0;
+};
+
 /// The lanes of this host's windows: each block has one, with a place for each piece that its rank
 /// offers the others, and is free again when all have read and what the rank itself did there is
 /// over.

@@ -16,7 +16,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -30,43 +29,30 @@ class ReduceScatterWriter {
       : rank_(rank),
         size_(layout.size()),
         routes_(rank, layout),
-        parts_(end_to_end(counts)),
         builder_("reduce_scatter_hierarchical", rank, size_, sum_of(counts),
                  counts[as_index(rank)]),
         sent_(options.messages_in_flight),
-        received_(options.messages_in_flight) {
-    const auto places = static_cast<std::uint64_t>(size_);
-    const std::uint64_t piece = piece_of_lane(options, places);
-    std::uint64_t blocks = 0, tags = 0;
-    for (const Interval part : parts_) {
-      pieces_.emplace_back(part, piece);
-      first_tag_.push_back(tags);
-      tags += pieces_.back().count();
-      blocks = std::max<std::uint64_t>(blocks, pieces_.back().count());
-    }
-    KOLO_CHECK(tags < UINT32_MAX);  // tags are 32 bits wide
-    blocks_ = blocks;
-    lanes_.emplace(builder_, places, piece, blocks, options.lanes);
-  }
+        received_(options.messages_in_flight),
+        blocks_(counts, piece_of_lane(options, counts.size())),
+        lanes_(builder_, counts.size(), piece_of_lane(options, counts.size()), blocks_.count(),
+               options.lanes) {}
 
   Schedule write() && {
     if (routes_.others().empty()) {
-      builder_.need_scratch(lanes_->elements());  // nobody else's
+      builder_.need_scratch(lanes_.elements());  // nobody else's
     } else {
-      builder_.need_mapped_scratch(lanes_->elements());
+      builder_.need_mapped_scratch(lanes_.elements());
     }
-    for (block_ = 0; block_ < blocks_; ++block_) write_block();
+    for (block_ = 0; block_ < blocks_.count(); ++block_) write_block();
     return std::move(builder_).finish();
   }
 
  private:
   static constexpr StepId kNoStep = ScheduleBuilder::kNoStep;
   static std::size_t as_index(int rank) { return static_cast<std::size_t>(rank); }
-  Interval piece(int part) const { return pieces_[as_index(part)][block_]; }
-  std::uint32_t tag(int part) const {
-    return static_cast<std::uint32_t>(first_tag_[as_index(part)] + block_);
-  }
-  Operand sum(int part) const { return lanes_->own(block_, as_index(part), piece(part).length); }
+  Interval piece(int part) const { return blocks_.piece(block_, part); }
+  std::uint32_t tag(int part) const { return blocks_.tag(block_, part); }
+  Operand sum(int part) const { return lanes_.own(block_, as_index(part), piece(part).length); }
 
   void write_block();
   void offer();
@@ -76,21 +62,18 @@ class ReduceScatterWriter {
   int rank_;
   int size_;
   HostRoutes routes_;
-  std::vector<Interval> parts_;
   ScheduleBuilder builder_;
   MessageWindow sent_;
   MessageWindow received_;
-  std::vector<Pieces> pieces_;  ///< by rank
-  std::vector<std::uint64_t> first_tag_;
-  std::uint64_t blocks_ = 0;
-  std::optional<HostLanes> lanes_;
+  BlocksOfParts blocks_;
+  HostLanes lanes_;
   std::uint64_t block_ = 0;  ///< which is being written
 };
 
 void ReduceScatterWriter::write_block() {
   offer();
   travel();
-  lanes_->close(block_);
+  lanes_.close(block_);
 }
 
 /// This rank's input, to whoever on its host sums it.
@@ -100,9 +83,9 @@ void ReduceScatterWriter::offer() {
     const Interval what = piece(part);
     const int carrier = routes_.carrier(routes_.host_after(0), part);
     if (what.length == 0 || carrier == rank_) continue;
-    lanes_->offer(
+    lanes_.offer(
         block_, as_index(part), carrier,
-        builder_.stand_in(input_at(what), sum(part), Scaling::kPre, {lanes_->gate(block_)}));
+        builder_.stand_in(input_at(what), sum(part), Scaling::kPre, {lanes_.gate(block_)}));
   }
 }
 
@@ -112,7 +95,7 @@ StepId ReduceScatterWriter::combine(int part, StepId landed) {
   const Interval what = piece(part);
   const bool is_own = part == rank_;
   std::vector<Operand> sources;
-  std::vector<StepId> ready = {lanes_->gate(block_), landed};
+  std::vector<StepId> ready = {lanes_.gate(block_), landed};
   if (landed != kNoStep) sources.push_back(sum(part));
   std::vector<int> peers;
   for (const int local : routes_.locals()) {
@@ -120,17 +103,16 @@ StepId ReduceScatterWriter::combine(int part, StepId landed) {
       sources.push_back(input_at(what));
       continue;
     }
-    sources.push_back(lanes_->of(local, block_, as_index(part), what.length, what.begin));
-    ready.push_back(lanes_->arrival(block_, as_index(part), local));
+    sources.push_back(lanes_.of(local, block_, as_index(part), what.length, what.begin));
+    ready.push_back(lanes_.arrival(block_, as_index(part), local));
     peers.push_back(local);
   }
-  const Operand destination =
-      is_own ? output_at({what.begin - parts_[as_index(rank_)].begin, what.length}) : sum(part);
+  const Operand destination = is_own ? output_at(blocks_.within_part(block_, part)) : sum(part);
   const Scaling scaling = is_own ? Scaling::kBoth : Scaling::kPre;
   if (sources.size() == 1)
-    return builder_.copy(sources.front(), {destination}, scaling, {lanes_->gate(block_)});
+    return builder_.copy(sources.front(), {destination}, scaling, {lanes_.gate(block_)});
   const StepId summed = builder_.reduce(sources, {&destination, 1}, scaling, ready);
-  for (const int peer : peers) lanes_->has_read(peer, summed);
+  for (const int peer : peers) lanes_.has_read(peer, summed);
   return summed;
 }
 
@@ -146,15 +128,15 @@ void ReduceScatterWriter::travel() {
       const StepId sent = builder_.send(routes_.carrier(next, part), tag(part), sum(part),
                                         {ready.at(part), sent_.gate()});
       sent_.push(sent);
-      lanes_->hold(sent);
+      lanes_.hold(sent);
     }
     for (const int part : routes_.carried((round + 2) % hosts)) {
       if (piece(part).length == 0) continue;
       const StepId received = builder_.receive(routes_.carrier(previous, part), tag(part),
-                                               sum(part), {lanes_->gate(block_), received_.gate()});
+                                               sum(part), {lanes_.gate(block_), received_.gate()});
       received_.push(received);
       ready[part] = combine(part, received);
-      lanes_->hold(ready[part]);
+      lanes_.hold(ready[part]);
     }
   }
 }
