@@ -227,7 +227,10 @@ void Cycle::begin(Group& group, PointToPoint::Settled settled) {
 }
 
 bool Cycle::start() {
-  return for_each_group([&](Group& group) { return start(group); });
+  return for_each_group([&](Group& group) {
+    tell_of_slots(group);  // before anything runs that may be all this rank does
+    return start(group);
+  });
 }
 
 bool Cycle::start(Group& group) {

@@ -6,8 +6,7 @@ namespace kolo {
 
 CostSwitch& Cycle::cost_switch() {
   if (!cost_switch_) {
-    const AllreducePolicy policy =
-        allreduce_policy(world_, window_, groups_.world().slots.usable(), links_, config_);
+    const AllreducePolicy policy = allreduce_policy(world_, groups_.world().slots, links_, config_);
     cost_switch_.emplace(policy, world_.size());
     if (world_.rank() == 0 && config_.link_refresh != 0 && LinkRefresh::has_choice(policy))
       link_refresh_.emplace(policy);

@@ -159,6 +159,9 @@ void Cycle::on_group_message(Group& group, int peer, const Message& message) {
     case MessageKind::kCostsHeard:
     case MessageKind::kCostsFrom:
       return note(on_cost_message(group, *index, message));
+    case MessageKind::kSlots:
+      return note(group.slots.hear(
+          *index, {reinterpret_cast<const char*>(message.payload.data()), message.payload.size()}));
     case MessageKind::kNcclId:
       return note(group.nccl.on_message(
           {reinterpret_cast<const char*>(message.payload.data()), message.payload.size()}));

@@ -38,22 +38,43 @@ Result<std::int64_t> Cycle::change_groups(const Signature& signature) {
   return group->communicator.id();
 }
 
+void Cycle::tell_of_slots(Group& group) {
+  const auto message = group.slots.take_message();
+  if (!message) return;
+  if (group.communicator.rank() == 0) {
+    const auto size = static_cast<std::size_t>(group.communicator.size());
+    return note(
+        tell_others(group, MessageKind::kSlots, std::vector(size, *message), Abort::kNoCulprit));
+  }
+  if (!groups_.world().departures.contains(group.communicator.ranks().front()))
+    note(group.control_plane.send(0, MessageKind::kSlots, *message));
+}
+
 /// Operations wait until all members have added the set: whoever leaves before never does.
 void Cycle::check_slots(Group& group, Clock::time_point now) {
-  if (group.planned.empty() || group.slots.settled()) return;
-  const std::string what = group.planned.front().entries.front()->name;
+  PlaceSlots& slots = group.slots;
+  if (slots.settled()) return;
+  std::optional<int> left = slots.left();
+  for (const int rank : slots.silent()) {
+    if (left || !groups_.world().departures.contains(rank)) continue;
+    slots.rank_left(*group.communicator.index_of(rank));
+    left = rank;
+  }
+  if (group.planned.empty()) return;
+  const std::string what = fmt::format("'{}'{}", group.planned.front().entries.front()->name,
+                                       group.communicator.suffix());
   const std::chrono::seconds timeout(config_.operation_timeout_s);
-  for (const int rank : group.slots.silent()) {
-    if (groups_.world().departures.contains(rank)) {
-      note_failure({KOLO_ERROR(kPeerLost, "'{}'{}: rank {} has shut down without adding the set",
-                               what, group.communicator.suffix(), rank),
-                    rank});
-    } else if (now - group.slots.opened_at() >= timeout) {
-      note_failure({KOLO_ERROR(kTimeout,
-                               "'{}'{}: rank {} did not add the set within {} s "
-                               "(KOLO_OPERATION_TIMEOUT)",
-                               what, group.communicator.suffix(), rank, timeout.count())});
-    }
+  if (left) {
+    note_failure(
+        {KOLO_ERROR(kPeerLost, "{}: rank {} has shut down before all ranks had added the set", what,
+                    *left),
+         *left});
+  } else if (now - slots.opened_at() >= timeout) {
+    note_failure({KOLO_ERROR(kTimeout,
+                             "{}: rank {} did not say within {} s (KOLO_OPERATION_TIMEOUT) that "
+                             "the set was added{}",
+                             what, slots.silent().front(), timeout.count(),
+                             group.communicator.rank() == 0 ? "" : " on all ranks")});
   }
 }
 

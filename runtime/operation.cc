@@ -51,19 +51,17 @@ std::optional<ExchangeKind> exchange_of(OperationKind kind) {
   return std::nullopt;
 }
 
-AllreducePolicy allreduce_policy(const Communicator& communicator, const HostWindow& window,
-                                 bool can_map, const LinkCosts& links, const Config& config) {
-  // The ranks of one host in a set of several have no place of their own.
-  const bool is_world = communicator.id() == 0;
+AllreducePolicy allreduce_policy(const Communicator& communicator, const PlaceSlots& slots,
+                                 const LinkCosts& links, const Config& config) {
   HostLayout layout(communicator.world().hosts_of(communicator.ranks()),
                     communicator.world().places_of(communicator.ranks()));
-  const std::size_t shared = is_world ? window.slot_bytes_everywhere() : 0;
+  const std::size_t shared = slots.bytes_over_hosts();
   const auto least = kSmallestShare * static_cast<std::size_t>(layout.most_on_a_host());
   return {.network = {.layout = std::move(layout),
                       .inside = links.inside,
                       .across = links.across,
                       .window_bytes = shared >= least ? shared : 0},
-          .can_map = can_map,
+          .can_map = slots.usable(),
           .traded_bytes = PairExchange::kLargest,
           .forced = algorithm_of(config.algorithm),
           .deterministic = config.deterministic != 0};
@@ -82,21 +80,24 @@ Operation::Operation(const Communicator& communicator, Transport& transport, con
       slots_(slots),
       one_shot_(one_shot),
       schedules_(schedules),
+      links_(links),
       config_(config),
-      own_policy_(allreduce_policy(communicator, window, false, links, config)),
       executor_(transport, device, &timeline) {
   for (const int rank : communicator.ranks()) {
     const auto index = static_cast<std::size_t>(rank);
     if (!window.windows().empty()) windows_.push_back(window.windows()[index]);
     if (!devices.windows().empty()) device_windows_.push_back(devices.windows()[index]);
   }
-  if (devices.covers(communicator, place_) || devices.covers_hosts(communicator))
+  if (devices.covers(communicator, place_) || devices.slot_bytes_of_hosts(place_) > 0)
     device_leaders_ = devices.device_leaders(communicator);
 }
 
 Status Operation::start(PlannedOperation plan, const AllreducePolicy* policy) {
   plan_ = std::move(plan);
-  own_policy_.can_map = slots_.usable();
+  if (!own_policy_is_settled_) {
+    own_policy_ = allreduce_policy(communicator_, slots_, links_, config_);
+    own_policy_is_settled_ = slots_.settled();  // messages do not wait for it
+  }
   policy_ = policy != nullptr ? policy : &own_policy_;
   choice_.reset();
   shared_ = false;

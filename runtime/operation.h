@@ -41,9 +41,9 @@ struct PlannedOperation {
 /// How the ordered door's exchanges call an operation; nothing of one that it does not have.
 std::optional<ExchangeKind> exchange_of(OperationKind kind);
 
-/// How a communicator's all-reduces are chosen. `can_map`: through its slots of the window.
-AllreducePolicy allreduce_policy(const Communicator& communicator, const HostWindow& window,
-                                 bool can_map, const LinkCosts& links, const Config& config);
+/// How a communicator's all-reduces are chosen, with what slots it has.
+AllreducePolicy allreduce_policy(const Communicator& communicator, const PlaceSlots& slots,
+                                 const LinkCosts& links, const Config& config);
 
 class Operation {
  public:
@@ -231,8 +231,10 @@ class Operation {
   std::vector<int> device_leaders_;                   ///< DeviceWindow::device_leaders()
   OneShot& one_shot_;
   ScheduleCache& schedules_;
+  const LinkCosts& links_;
   const Config& config_;
   AllreducePolicy own_policy_;
+  bool own_policy_is_settled_ = false;
   const AllreducePolicy* policy_ = &own_policy_;
   std::optional<Choice> choice_;
   bool shared_ = false;

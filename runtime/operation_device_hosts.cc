@@ -49,7 +49,7 @@ ScheduleRequest Operation::request_over_hosts() const {
   request.blocks_in_flight = kMappedLanes;
   const std::size_t element = size_of(plan_.entries.front()->signature.type);
   if (maps_inside_hosts()) {
-    request.mapped_elements = devices_.slot_bytes_of_hosts() / element;
+    request.mapped_elements = devices_.slot_bytes_of_hosts(place_) / element;
     request.owners = device_leaders_;
   }
   // Short enough for every lane to have a block, where that leaves pieces that are worth it.
@@ -91,9 +91,8 @@ std::optional<ScheduleRequest> Operation::request_in_pieces() const {
   request.staged = true;
   request.blocks_in_flight = kMappedLanes;
   request.chunk_elements = piece_elements(message * element, kPiecesOfAMessage);
-  if (devices_.covers_hosts(communicator_) &&
-      policy_->network.layout.most_on_a_host() < kMostSources)
-    take_two_levels(request, devices_.slot_bytes_of_hosts());
+  if (policy_->network.layout.most_on_a_host() < kMostSources)
+    take_two_levels(request, devices_.slot_bytes_of_hosts(place_));
   return request;
 }
 
@@ -108,9 +107,9 @@ std::uint64_t Operation::piece_elements(std::uint64_t bytes, std::int64_t pieces
 
 bool Operation::maps_inside_hosts() const {
   const std::size_t element = size_of(plan_.entries.front()->signature.type);
-  const std::size_t lane = devices_.slot_bytes_of_hosts() / kMappedLanes / element;
+  const std::size_t lane = devices_.slot_bytes_of_hosts(place_) / kMappedLanes / element;
   const auto most = static_cast<std::size_t>(policy_->network.layout.most_on_a_host());
-  return devices_.covers_hosts(communicator_) && lane >= most * kLeastOfALane;
+  return lane >= most * kLeastOfALane;
 }
 
 // Network cards are for what goes to other hosts: inside one, pieces go through the windows, or

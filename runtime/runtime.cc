@@ -233,8 +233,8 @@ RuntimeInfo Runtime::info() const {
   if (info.transport.empty()) info.transport = transport_->description();  // nobody drives it now
   info.inside = info_of(links.inside);
   info.across = info_of(links.across);
-  const AllreducePolicy policy = allreduce_policy(groups_.world().communicator, window_,
-                                                  groups_.world().slots.usable(), links, config_);
+  const AllreducePolicy policy =
+      allreduce_policy(groups_.world().communicator, groups_.world().slots, links, config_);
   constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
   for (std::uint64_t bytes = 4; bytes <= kMost; bytes *= 2) {
     std::string algorithm(to_string(policy.choose(bytes)));

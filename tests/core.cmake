@@ -151,6 +151,7 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/device_layout_test.cc
   runtime/cycle/device_network_test.cc
   runtime/cycle/device_pieces_test.cc
+  runtime/cycle/device_set_hosts_test.cc
   runtime/cycle/device_sets_test.cc
   runtime/cycle/device_test.cc
   runtime/cycle/types_test.cc

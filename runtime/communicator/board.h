@@ -56,8 +56,6 @@ struct alignas(kCacheLine) Board {
   /// The last call that no exchange carries. The number is 0 while `what` changes.
   std::atomic<std::uint64_t> announced = 0;
   std::atomic<std::uint64_t> announced_what = 0;
-  /// Whether the slots have memory, and for which set (PlaceSlots).
-  std::atomic<std::uint64_t> slot_memory = 0;
   /// Of the world's board: odd while its rank touches other ranks' users' memory (UsersMemory).
   alignas(kCacheLine) std::atomic<std::uint64_t> touches = 0;
   /// Of the world's board: its rank's users have their memory back, for nothing runs there any

@@ -24,11 +24,12 @@ enum class MessageKind : std::uint8_t {
   kCosts,       ///< coordinator → rank: other costs of links are to count (CostSwitch)
   kCostsHeard,  ///< rank → coordinator: how far it is (CostSwitch)
   kCostsFrom,   ///< coordinator → rank: from where on they count (CostSwitch)
-  kNcclId,      ///< rank 0 of a group → rank: how to meet over NCCL (NcclLanes)
-  kBeat,        ///< rank → rank: still here (Heartbeat)
-  kCall,        ///< rank → rank: what this one calls where it waits (Cycle::check_calls)
-  kGoodbye,     ///< to all: this rank shuts down (Departure)
-  kAbort,       ///< to all: this rank has failed (AbortNotice)
+  kSlots,    ///< rank → coordinator: it has memory; coordinator → rank: all have (PlaceSlots)
+  kNcclId,   ///< rank 0 of a group → rank: how to meet over NCCL (NcclLanes)
+  kBeat,     ///< rank → rank: still here (Heartbeat)
+  kCall,     ///< rank → rank: what this one calls where it waits (Cycle::check_calls)
+  kGoodbye,  ///< to all: this rank shuts down (Departure)
+  kAbort,    ///< to all: this rank has failed (AbortNotice)
 };
 
 struct Message {

@@ -12,6 +12,7 @@ namespace kolo {
 namespace {
 
 constexpr std::size_t kAlignment = 4096;
+constexpr std::size_t kSetSlots = (HostWindow::kPlaces - 1) * HostWindow::kSlots;
 /// More sources than a device adds up at once.
 constexpr int kMostRanks = 32;
 /// Halves of what is wished for are tried down to here.
@@ -62,8 +63,7 @@ void DeviceWindow::close() {
   if (!may_free && own_ != nullptr) keep_to_the_end(std::move(own_));
   own_.reset();
   for (auto& slots : free_slots_) slots.clear();
-  slot_bytes_ = 0;
-  set_slot_bytes_ = 0;
+  slots_ = {};
 }
 
 // A device that others use as well may have little left: the arena is what can be done without.
@@ -173,7 +173,9 @@ Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> acc
               bootstrap.exchange("device memory mapped",
                                  mapped.ok() ? std::string() : mapped.error().message, deadline));
   all &= std::all_of(outcomes.begin(), outcomes.end(), [](const auto& why) { return why.empty(); });
-  slot_bytes_of_hosts_ = all ? sizes.slots / 2 / HostWindow::kSlots / kAlignment * kAlignment : 0;
+  // Of two ranks in all there is no set but of one rank, which needs none.
+  const bool has_sets = world.size() > 2;
+  if (all) slots_of_hosts_ = slots_of(sizes.slots, has_sets);
   for (int rank = 0; rank < world.size(); ++rank) {
     const std::string& why = outcomes[static_cast<std::size_t>(rank)];
     if (why.empty() || !world.same_host(rank, world.rank())) continue;
@@ -186,29 +188,33 @@ Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> acc
     return {};
   }
   if (!wanted) return {};
-  // Of two ranks there is no set but of one rank, which needs none.
-  lay_out(sizes.slots, world.local_size() > 2);
+  lay_out(sizes.slots, has_sets);
   return {};
 }
 
-void DeviceWindow::lay_out(std::size_t bytes, bool has_sets) {
-  const std::size_t of_world = (has_sets ? bytes / 2 : bytes) / kAlignment * kAlignment;
-  slot_bytes_ = of_world / HostWindow::kSlots / kAlignment * kAlignment;
-  constexpr std::size_t kSetSlots = (HostWindow::kPlaces - 1) * HostWindow::kSlots;
-  set_slot_bytes_ = (has_sets ? bytes - of_world : 0) / kSetSlots / kAlignment * kAlignment;
-  // The last one is taken first.
-  for (std::size_t i = HostWindow::kSlots; i > 0; --i)
-    free_slots_[0].push_back((i - 1) * slot_bytes_);
-  for (std::size_t i = set_slot_bytes_ > 0 ? kSetSlots : 0; i > 0; --i)
-    free_slots_[1 + (i - 1) / HostWindow::kSlots].push_back(of_world + (i - 1) * set_slot_bytes_);
+DeviceWindow::SlotBytes DeviceWindow::slots_of(std::size_t bytes, bool has_sets) {
+  const std::size_t of_world = has_sets ? bytes / 2 : bytes;
+  return {of_world / HostWindow::kSlots / kAlignment * kAlignment,
+          (bytes - of_world) / kSetSlots / kAlignment * kAlignment};
 }
 
-bool DeviceWindow::covers_hosts(const Communicator& communicator) const {
-  return slot_bytes_of_hosts_ > 0 && communicator.id() == 0;
+void DeviceWindow::lay_out(std::size_t bytes, bool has_sets) {
+  slots_ = slots_of(bytes, has_sets);
+  const std::size_t sets_begin = HostWindow::kSlots * slots_.of_world;
+  // The last one is taken first.
+  for (std::size_t i = HostWindow::kSlots; i > 0; --i)
+    free_slots_[0].push_back((i - 1) * slots_.of_world);
+  for (std::size_t i = slots_.of_set > 0 ? kSetSlots : 0; i > 0; --i)
+    free_slots_[1 + (i - 1) / HostWindow::kSlots].push_back(sets_begin + (i - 1) * slots_.of_set);
+}
+
+std::size_t DeviceWindow::slot_bytes_of_hosts(int place) const {
+  if (place == HostWindow::kNoPlace) return 0;
+  return place == 0 ? slots_of_hosts_.of_world : slots_of_hosts_.of_set;
 }
 
 std::size_t DeviceWindow::slot_bytes(int place) const {
-  return place == 0 ? slot_bytes_ : set_slot_bytes_;
+  return place == 0 ? slots_.of_world : slots_.of_set;
 }
 
 bool DeviceWindow::covers(const Communicator& communicator, int place) const {

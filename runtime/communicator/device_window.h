@@ -65,17 +65,16 @@ class DeviceWindow {
   /// Whether every rank of `communicator`, whose place this is, is on this host and has its window
   /// mapped here. Alike on all its ranks. Of HostWindow::kNoPlace it is none.
   bool covers(const Communicator& communicator, int place) const;
-  /// Whether this is the world, and on every host of several ranks these have mapped each other's
-  /// windows, and all ranks have a device. Alike on all ranks.
-  bool covers_hosts(const Communicator& communicator) const;
-  /// What the world's slots have on all hosts at least, where covers_hosts(): alike on all ranks,
-  /// also on one that is alone on its host, and needs no window.
-  std::size_t slot_bytes_of_hosts() const { return slot_bytes_of_hosts_; }
+  /// What a place's slots have on all hosts at least, where on every host of several ranks these
+  /// have mapped each other's windows, and all ranks of the world have a device; else, and of
+  /// HostWindow::kNoPlace, 0. Alike on all ranks, also on one that is alone on its host, and needs
+  /// no window.
+  std::size_t slot_bytes_of_hosts(int place) const;
   /// By world rank; empty for ranks of other hosts.
   std::span<const std::span<std::byte>> windows() const { return windows_; }
   /// Ranks of `communicator`, ascending, of which each does the sums for all of its ranks that
   /// share its device: its lowest. Empty where no two of them share one. Precondition: it covers
-  /// it, or its hosts.
+  /// it, or has slots on all hosts.
   std::vector<int> device_leaders(const Communicator& communicator) const;
 
   /// Users' part of the own window; null without one. Any thread, once open.
@@ -93,6 +92,12 @@ class DeviceWindow {
   Status offer(Sizes sizes, Offer& mine);
   Status agree_on_network(const std::string& mode, const std::vector<Offer>& offers);
   Status map(const World& world, const std::vector<Offer>& offers);
+  /// Of a place's slot, in a window of so many bytes.
+  struct SlotBytes {
+    std::size_t of_world = 0;
+    std::size_t of_set = 0;
+  };
+  static SlotBytes slots_of(std::size_t bytes, bool has_sets);
   void lay_out(std::size_t bytes, bool has_sets);
   void close();
 
@@ -107,9 +112,8 @@ class DeviceWindow {
   /// By world rank: the lowest rank that has the same device.
   std::vector<int> device_of_;
   std::array<std::vector<std::size_t>, HostWindow::kPlaces> free_slots_ = {};
-  std::size_t slot_bytes_ = 0;      ///< of the world's
-  std::size_t set_slot_bytes_ = 0;  ///< of a process set's
-  std::size_t slot_bytes_of_hosts_ = 0;
+  SlotBytes slots_;
+  SlotBytes slots_of_hosts_;
 };
 
 }  // namespace kolo

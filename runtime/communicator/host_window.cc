@@ -131,23 +131,32 @@ Status HostWindow::open(Bootstrap& bootstrap, Transport& transport, const World&
   return compare(bootstrap, world, deadline);
 }
 
-/// Every rank learns the least slot.
+/// Every rank learns the least slots.
 Status HostWindow::compare(Bootstrap& bootstrap, const World& world, Deadline deadline) {
   constexpr std::string_view kAlone = "alone";  // a rank that shares its host with nobody
   const std::string mine =
-      world.local_size() > 1 ? std::to_string(slot_bytes_) : std::string(kAlone);
+      world.local_size() > 1
+          ? join_fields({std::to_string(slot_bytes(0)), std::to_string(slot_bytes(1))})
+          : std::string(kAlone);
   KOLO_ASSIGN(const auto slots, bootstrap.exchange("slots of shared memory", mine, deadline));
-  std::size_t least = SIZE_MAX;
+  std::array<std::size_t, 2> least = {SIZE_MAX, SIZE_MAX};  // the world's, and process sets'
   for (std::size_t rank = 0; rank < slots.size(); ++rank) {
     if (slots[rank] == kAlone) continue;
-    const char* const end = slots[rank].data() + slots[rank].size();
-    std::size_t bytes = 0;
-    if (std::from_chars(slots[rank].data(), end, bytes).ptr != end)
-      return KOLO_ERROR(kInternal, "rank {} sent no size of its shared memory: '{}'", rank,
+    std::vector<std::string> fields;
+    bool understood = split_fields(slots[rank], fields) && fields.size() == least.size();
+    for (std::size_t i = 0; understood && i < least.size(); ++i) {
+      const char* const end = fields[i].data() + fields[i].size();
+      std::size_t bytes = 0;
+      understood = std::from_chars(fields[i].data(), end, bytes).ptr == end;
+      least[i] = std::min(least[i], bytes);
+    }
+    if (!understood)
+      return KOLO_ERROR(kInternal, "rank {} sent no sizes of its shared memory: '{}'", rank,
                         slots[rank]);
-    least = std::min(least, bytes);
   }
-  slot_bytes_everywhere_ = least == SIZE_MAX ? 0 : least;
+  const auto known = [](std::size_t bytes) { return bytes == SIZE_MAX ? 0 : bytes; };
+  slot_bytes_everywhere_ = known(least[0]);
+  set_slot_bytes_everywhere_ = known(least[1]);
   return {};
 }
 
@@ -205,7 +214,7 @@ void HostWindow::close() {
   for (auto& slots : free_slots_) slots.clear();
   has_sets_ = false;
   slot_bytes_ = 0;
-  slot_bytes_everywhere_ = 0;
+  slot_bytes_everywhere_ = set_slot_bytes_everywhere_ = 0;
 }
 
 std::size_t HostWindow::slot_bytes(int place) const {

@@ -59,9 +59,11 @@ class HostWindow {
 
   /// Bytes of a place's slot, alike on all ranks of the host; 0 without a window.
   std::size_t slot_bytes(int place = 0) const;
-  /// The least slot of any host that has several ranks, alike on all ranks of the world; 0 if one
-  /// of those hosts has no window, or if no host has several ranks.
-  std::size_t slot_bytes_everywhere() const { return slot_bytes_everywhere_; }
+  /// The least slot of a place on any host that has several ranks, alike on all ranks of the world;
+  /// 0 if one of those hosts has none, or if no host has several ranks.
+  std::size_t slot_bytes_everywhere(int place) const {
+    return place == 0 ? slot_bytes_everywhere_ : set_slot_bytes_everywhere_;
+  }
   /// Whether every rank of `communicator`, whose place this is, is on this host and has its window
   /// mapped here. Of kNoPlace it is none.
   bool covers(const Communicator& communicator, int place) const;
@@ -102,6 +104,7 @@ class HostWindow {
   std::vector<std::span<std::byte>> windows_;
   std::size_t slot_bytes_ = 0;
   std::size_t slot_bytes_everywhere_ = 0;
+  std::size_t set_slot_bytes_everywhere_ = 0;
   std::array<std::vector<std::size_t>, kPlaces> free_slots_ = {};
   std::size_t sets_begin_ = 0;                 ///< of the process sets' slots in the own window
   std::array<bool, kPlaces> has_memory_ = {};  ///< of the process sets' places

@@ -121,6 +121,7 @@ Status Controller::on_message(int peer, const Message& message) {
     case MessageKind::kCosts:
     case MessageKind::kCostsHeard:
     case MessageKind::kCostsFrom:
+    case MessageKind::kSlots:
     case MessageKind::kNcclId:
     case MessageKind::kBeat:
     case MessageKind::kCall:

@@ -84,7 +84,7 @@ struct KOLO_API Config {
   /// are some; "auto": by its local rank, where there are any.
   std::string device = "auto";
   /// KOLO_DEVICE_MEMORY, bytes: a rank's window of device memory that the other ranks of its host
-  /// map, half of it for process sets where a host has more than two ranks; 0: none, so that their
+  /// map, half of it for process sets where there are more than two ranks; 0: none, so that their
   /// data passes through the host's memory.
   std::int64_t device_memory = 128 << 20;
   /// KOLO_DEVICE_ARENA, bytes: memory of the device beside that window, for tensors that the other

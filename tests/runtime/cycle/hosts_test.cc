@@ -5,7 +5,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <string>
 #include <tuple>
+#include <vector>
 
 namespace kolo::test {
 namespace {
@@ -70,22 +75,47 @@ TEST_P(HostWorlds, SharedAndPrivateMemoryMix) {
       options());
 }
 
-TEST(HostWorld, ProcessSetsTakeTheirOwnLayoutAndNoWindows) {
-  LocalWorldOptions options;
-  options.variables = {{"KOLO_ALGORITHM", "hierarchical"}};
-  options.hosts = {0, 0, 1, 1, 1};
-  options.process_sets = {{0, 2, 3, 4}};
+// Sets that share ranks, each of its own layout and with its own slots, at once; a rank alone on
+// its host in a set, and one that is alone there in the world.
+TEST_P(HostWorlds, ProcessSetsHaveTwoLevelsToo) {
+  LocalWorldOptions with_sets = options();
+  const int last = size() - 1;
+  with_sets.process_sets = {{0}, {last}};
+  if (size() > 2) with_sets.process_sets = {{0, last}, {0, 1, last}};
+  if (size() > 3) with_sets.process_sets.push_back({1, 2, last});
   run_local_world(
-      5,
+      size(),
       [&](int rank, Runtime& runtime) {
-        if (rank == 1) return;
-        Values values(5000, static_cast<float>(rank));
-        Submission submission = allreduce_of("set", values);
-        submission.process_set = 1;
-        ASSERT_TRUE(submit(runtime, std::move(submission))->wait().ok());
-        for (const float value : values) ASSERT_EQ(value, 9);
+        constexpr std::size_t kCount = 200'003;
+        std::vector<Values> values;
+        std::vector<std::shared_ptr<Work>> works;
+        values.reserve(3 * with_sets.process_sets.size());
+        const auto is_member = [&](const std::vector<int>& set) {
+          return std::find(set.begin(), set.end(), rank) != set.end();
+        };
+        for (int round = 0; round < 3; ++round)
+          for (std::size_t i = 0; i < with_sets.process_sets.size(); ++i) {
+            if (!is_member(with_sets.process_sets[i])) continue;
+            values.emplace_back(kCount, static_cast<float>(rank + 1));
+            Submission submission = allreduce_of("round" + std::to_string(round), values.back());
+            submission.process_set = static_cast<std::uint32_t>(i + 1);
+            works.push_back(submit(runtime, std::move(submission)));
+          }
+        auto next = values.begin();
+        auto work = works.begin();
+        for (int round = 0; round < 3; ++round)
+          for (const auto& set : with_sets.process_sets) {
+            if (!is_member(set)) continue;
+            ASSERT_TRUE((*work++)->wait().ok());
+            const int sum = std::accumulate(set.begin(), set.end(), static_cast<int>(set.size()));
+            const auto wrong = std::find_if(next->begin(), next->end(), [&](float value) {
+              return value != static_cast<float>(sum);
+            });
+            ASSERT_EQ(wrong - next->begin(), static_cast<std::ptrdiff_t>(kCount));
+            ++next;
+          }
       },
-      options);
+      with_sets);
 }
 
 // The probes of loopback links say nothing of a network; what is asked for is named.

@@ -1,5 +1,6 @@
-// Process sets whose slots of the window get no memory on some rank: their operations take messages
-// on all ranks, and the next set tries anew. And a rank that leaves before it has said what it has.
+// Process sets on one host and over two, whose slots of the windows get no memory on some rank:
+// their operations take messages on all ranks, and the next set tries anew. And a rank that leaves
+// before it has said what it has.
 #include "tests/support/faulty_transport.h"
 #include "tests/support/process_sets.h"
 #include "tests/support/rows.h"
@@ -7,9 +8,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace kolo::test {
@@ -21,8 +24,15 @@ constexpr int kRanks = 3;
 /// More than boards and messages inside a host carry.
 constexpr std::int64_t kCount = kRanks * 30'000;
 
-/// Every operation that goes through windows, by both doors; fails the test where one is wrong.
-void call_all(int rank, Runtime& runtime, std::uint32_t set) {
+/// By rank of the world.
+using Layout = std::vector<int>;
+const Layout kOneHost = {0, 0, 0, 0};
+const Layout kTwoHosts = {0, 0, 1, 1};
+
+/// Every operation of these kinds that goes through windows, and all-reduces by both doors; fails
+/// the test where one is wrong.
+void call_all(int rank, Runtime& runtime, std::uint32_t set,
+              const std::vector<OperationKind>& kinds) {
   const auto make = [&](OperationKind kind, float value) {
     Rows<float> rows;
     rows.input.assign(static_cast<std::size_t>(kCount), value);
@@ -41,11 +51,7 @@ void call_all(int rank, Runtime& runtime, std::uint32_t set) {
     EXPECT_EQ(output.front(), sums ? 6 : kind == OperationKind::kBroadcast ? 2 : 1) << name;
     EXPECT_EQ(output.back(), sums ? 6 : kind == OperationKind::kBroadcast ? 2 : 3) << name;
   };
-  for (const auto kind :
-       {OperationKind::kAllreduce, OperationKind::kBroadcast, OperationKind::kAllgather,
-        OperationKind::kAlltoall, OperationKind::kReduceScatter}) {
-    make(kind, static_cast<float>(rank + 1));
-  }
+  for (const auto kind : kinds) make(kind, static_cast<float>(rank + 1));
   for (const std::int64_t count : {std::int64_t{8}, kCount}) {
     std::vector<float> values(static_cast<std::size_t>(count), static_cast<float>(rank + 1));
     auto* const data = reinterpret_cast<std::byte*>(values.data());
@@ -56,15 +62,36 @@ void call_all(int rank, Runtime& runtime, std::uint32_t set) {
   }
 }
 
-TEST(ProcessSetMemory, WhereOneRankHasNoneTheSetTakesMessages) {
+class ProcessSetMemory : public testing::TestWithParam<Layout> {
+ protected:
+  const Layout& hosts() const { return GetParam(); }
+  bool is_over_hosts() const { return hosts() != kOneHost; }
+  /// Those whose bytes windows carry inside a host, at this size.
+  std::vector<OperationKind> kinds() const {
+    std::vector kinds = {OperationKind::kAllreduce, OperationKind::kAllgather,
+                         OperationKind::kReduceScatter};
+    if (!is_over_hosts())
+      kinds.insert(kinds.end(), {OperationKind::kBroadcast, OperationKind::kAlltoall});
+    return kinds;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Hosts, ProcessSetMemory, testing::Values(kOneHost, kTwoHosts));
+
+TEST_P(ProcessSetMemory, WhereOneRankHasNoneTheSetTakesMessages) {
   std::atomic<bool> starving = false;
-  std::atomic<std::size_t> most_sent = 0;  ///< bytes of a message
+  std::atomic<std::size_t> most_sent = 0;  ///< bytes of a message inside a host
   LocalWorldOptions options;
+  options.hosts = hosts();
+  if (is_over_hosts()) options.variables = {{"KOLO_ALGORITHM", "hierarchical"}};
   options.decorate = [&](int rank, std::unique_ptr<Transport> inner) {
-    auto faulty = std::make_unique<FaultyTransport>(std::move(inner), [&](const FaultyCall& call) {
-      if (call.kind == FaultyCall::Kind::kSend && call.length > most_sent) most_sent = call.length;
+    const auto look = [&, rank](const FaultyCall& call) {
+      const auto host_of = [&](int of) { return hosts()[static_cast<std::size_t>(of)]; };
+      if (call.kind == FaultyCall::Kind::kSend && host_of(call.peer) == host_of(rank) &&
+          call.length > most_sent)
+        most_sent = call.length;
       return Fault::kNone;
-    });
+    };
+    auto faulty = std::make_unique<FaultyTransport>(std::move(inner), look);
     if (rank == 1) faulty->starve(starving);
     return faulty;
   };
@@ -74,7 +101,7 @@ TEST(ProcessSetMemory, WhereOneRankHasNoneTheSetTakesMessages) {
     if (rank == 0) most_sent = 0;  // also what measured the links
     step.arrive_and_wait();
     const std::uint32_t set = added(runtime, {0, 1, 2});
-    if (rank < kRanks) call_all(rank, runtime, set);
+    if (rank < kRanks) call_all(rank, runtime, set, kinds());
     step.arrive_and_wait();
     EXPECT_EQ(most_sent < 1024, with_memory) << most_sent;
     step.arrive_and_wait();
@@ -94,37 +121,113 @@ TEST(ProcessSetMemory, WhereOneRankHasNoneTheSetTakesMessages) {
   EXPECT_EQ(log.find("warning"), log.rfind("warning")) << log;
 }
 
-TEST(ProcessSetMemory, WhoLeavesBeforeItHasAddedTheSetIsNamed) {
+// What a rank does with a set's messages, which wait for nobody, says nothing of its later sums.
+TEST_P(ProcessSetMemory, MessagesBeforeAllHaveAddedTheSetChangeNothing) {
+  const std::vector<int> members = {1, 2, 3};
   std::atomic<bool> deaf = false;
-  std::atomic<bool> are_over[2] = {};
+  std::barrier step(kRanks + 1);
   LocalWorldOptions options;
+  options.hosts = hosts();
+  if (is_over_hosts()) options.variables = {{"KOLO_ALGORITHM", "hierarchical"}};
   options.decorate = [&](int rank, std::unique_ptr<Transport> inner) {
     auto faulty = std::make_unique<FaultyTransport>(std::move(inner), nullptr);
-    if (rank == 2) faulty->deafen(deaf);
+    if (rank == 3) faulty->deafen(deaf);
     return faulty;
   };
   run_local_world(
       kRanks + 1,
       [&](int rank, Runtime& runtime) {
-        if (rank == 2) {
-          deaf = true;
-          ASSERT_TRUE(runtime.add_process_set({0, 1, 2}).ok());
-          while (!are_over[0] || !are_over[1]) std::this_thread::yield();
-          return;
+        if (rank == 3) deaf = true;
+        step.arrive_and_wait();
+        const auto adding = *runtime.add_process_set(members);
+        if (rank != 3) {
+          ASSERT_DONE(adding);
         }
-        const std::uint32_t set = added(runtime, {0, 1, 2});
-        if (rank == kRanks) return;
-        std::vector<float> values(100'000, 1);
-        Submission call = allreduce_of("", values);
-        call.process_set = set;
-        const auto work = *runtime.submit_ordered(call);
-        are_over[rank] = true;
-        const Status status = work->wait();
-        ASSERT_FALSE(status.ok());
-        EXPECT_EQ(status.error().code, ErrorCode::kPeerLost);
-        EXPECT_THAT(status.error().message, HasSubstr("rank 2 has shut down without adding"));
+        if (rank == 1 || rank == 2) {
+          std::vector<float> values(1000, static_cast<float>(rank));
+          Submission message = allreduce_of("", values);
+          message.signature.kind = rank == 1 ? OperationKind::kSend : OperationKind::kReceive;
+          message.signature.root = 3 - rank;  // the other one
+          message.process_set = 1;
+          const auto work = *runtime.submit_message(std::move(message));
+          ASSERT_DONE(work);
+          EXPECT_EQ(values.back(), 1);
+        }
+        step.arrive_and_wait();
+        if (rank == 3) {
+          deaf = false;
+          ASSERT_DONE(adding);
+        }
+        if (rank > 0) {
+          std::vector<float> values(static_cast<std::size_t>(kCount), static_cast<float>(rank));
+          Submission sum = allreduce_of("sum", values);
+          sum.process_set = 1;
+          const auto work = submit(runtime, std::move(sum));
+          ASSERT_DONE(work);
+          EXPECT_EQ(values.back(), 6);
+        }
       },
       options);
+}
+
+/// Of a world of four ranks: `leaver` does not add the set, and those who call fail by its name.
+void check_leaver(const Layout& hosts, const std::vector<int>& set_ranks, int leaver,
+                  const std::vector<int>& callers) {
+  SCOPED_TRACE(leaver);
+  std::atomic<bool> deaf = false;
+  std::atomic<std::size_t> calls = 0;
+  std::barrier ended(kRanks);
+  LocalWorldOptions options;
+  options.hosts = hosts;
+  options.decorate = [&](int rank, std::unique_ptr<Transport> inner) {
+    auto faulty = std::make_unique<FaultyTransport>(std::move(inner), nullptr);
+    if (rank == leaver) faulty->deafen(deaf);
+    return faulty;
+  };
+  const auto has = [](const std::vector<int>& ranks, int rank) {
+    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+  };
+  run_local_world(
+      kRanks + 1,
+      [&](int rank, Runtime& runtime) {
+        if (rank == leaver) {
+          deaf = true;
+          ASSERT_TRUE(runtime.add_process_set(set_ranks).ok());
+          while (calls < callers.size()) std::this_thread::yield();
+          return;
+        }
+        const std::uint32_t set = added(runtime, set_ranks);
+        if (has(callers, rank)) {
+          std::vector<float> values(100'000, 1);
+          Submission call = allreduce_of("", values);
+          call.process_set = set;
+          const auto work = *runtime.submit_ordered(call);
+          ++calls;
+          const Status status = work->wait();
+          EXPECT_FALSE(status.ok());
+          if (!status.ok()) {
+            EXPECT_EQ(status.error().code, ErrorCode::kPeerLost);
+            EXPECT_THAT(status.error().message,
+                        HasSubstr("rank " + std::to_string(leaver) +
+                                  " has shut down before all ranks had added the set"));
+          }
+        }
+        ended.arrive_and_wait();
+      },
+      options);
+}
+
+TEST_P(ProcessSetMemory, WhoLeavesBeforeItHasAddedTheSetIsNamed) {
+  check_leaver(hosts(), {0, 1, 2}, 2, {0, 1});
+}
+
+// Where the set's first rank, which all tell what they have, calls nothing.
+TEST_P(ProcessSetMemory, WhoLeavesIsNamedToThoseWhoCall) {
+  check_leaver(hosts(), {1, 2, 3}, 3, {2});
+}
+
+TEST_P(ProcessSetMemory, TheFirstRankOfASetIsNamedWhereItLeaves) {
+  check_leaver(hosts(), {1, 2, 3}, 1, {2, 3});
 }
 
 }  // namespace
