@@ -77,13 +77,15 @@ Status Job::start(const Place& place, const Environment& environment) {
   const Command command = command_for(description_, place, environment);
   Rank rank;
   StartOptions start;
-  start.captures_output = options_.tags_output || !options_.output_directory.empty();
+  // ssh takes the blocking from what it inherits, also for kolo-run and the ranks on this host.
+  start.captures_output =
+      options_.tags_output || !options_.output_directory.empty() || command.is_remote;
   if (!options_.output_directory.empty()) {
     const std::string base = fmt::format("{}/rank.{}", options_.output_directory, place.rank);
     KOLO_ASSIGN(rank.out, Output::to_file(base + ".out"));
     KOLO_ASSIGN(rank.error, Output::to_file(base + ".err"));
-  } else if (options_.tags_output) {
-    const std::string tag = fmt::format("[{}] ", place.rank);
+  } else if (start.captures_output) {
+    const std::string tag = options_.tags_output ? fmt::format("[{}] ", place.rank) : "";
     rank.out.emplace(STDOUT_FILENO, tag);
     rank.error.emplace(STDERR_FILENO, tag);
   }

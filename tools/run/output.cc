@@ -3,6 +3,7 @@
 #include "runtime/base/check.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,18 +11,20 @@
 #include <utility>
 
 namespace kolo::run {
-namespace {
 
-/// What cannot be written is lost: nobody listens any more.
 void write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const auto written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno != EINTR) return;
-    if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
+    if (written > 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+    } else if (written < 0 && errno == EAGAIN) {
+      pollfd room = {fd, POLLOUT, 0};
+      ::poll(&room, 1, -1);
+    } else if (written < 0 && errno != EINTR) {
+      return;
+    }
   }
 }
-
-}  // namespace
 
 Result<Output> Output::to_file(const std::string& path) {
   UniqueDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
@@ -33,7 +36,7 @@ Result<Output> Output::to_file(const std::string& path) {
 }
 
 void Output::write(std::string_view bytes) {
-  if (file_) return write_all(fd_, bytes);
+  if (file_ || tag_.empty()) return write_all(fd_, bytes);
   std::string whole;
   for (auto end = bytes.find('\n'); end != std::string_view::npos; end = bytes.find('\n')) {
     whole += tag_ + line_;

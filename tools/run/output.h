@@ -1,5 +1,5 @@
-// Output: what a rank writes, line by line, with its rank before each line or into a file of its
-// own. Used by kolo-run's main thread.
+// Output: what a rank writes: line by line with its rank before each line, as it is, or into a file
+// of its own. Used by kolo-run's main thread.
 #pragma once
 
 #include "runtime/base/unique_handle.h"
@@ -11,9 +11,13 @@
 
 namespace kolo::run {
 
+/// All of it, even where `fd` does not block; what cannot be written is lost: nobody listens any
+/// more.
+void write_all(int fd, std::string_view bytes);
+
 class Output {
  public:
-  /// Lines go to `fd`, each behind `tag`.
+  /// Lines go to `fd`, each behind `tag`; without a tag, bytes as they are.
   Output(int fd, std::string tag) : fd_(fd), tag_(std::move(tag)) {}
   /// Bytes go to the file as they are. kInvalidArgument if it cannot be written.
   static Result<Output> to_file(const std::string& path);

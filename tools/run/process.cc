@@ -1,6 +1,7 @@
 #include "tools/run/process.h"
 
 #include "runtime/base/check.h"
+#include "tools/run/output.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -78,14 +79,6 @@ struct Child {
 
 rlimit given_open_files = {};  ///< before raise_open_files()
 
-void write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const auto written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno != EINTR) return;  // its end is reported by its status
-    if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
-}
-
 }  // namespace
 
 void raise_open_files() {
@@ -140,7 +133,7 @@ Result<Process> start_process(const Place& place, const Command& command,
     return KOLO_ERROR(kInvalidArgument, "cannot run '{}': {}", command.arguments[0],
                       std::generic_category().message(reason));
   }
-  write_all(input.write.get(), command.input);
+  write_all(input.write.get(), command.input);  // its end is reported by its status
   process.input = std::move(input.write);
   process.out = std::move(out.read);
   process.error = std::move(error.read);
