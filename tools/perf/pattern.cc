@@ -41,7 +41,8 @@ int contribution(const Problem& problem, std::int64_t element, int rank, int ran
       if (ranks % 2 == 1 && rank < 3) return rank == 0 ? value + 3 : value;
       return (ranks - rank) % 2 == 0 ? value + 2 : value;
     case ReduceOp::kAdasum:
-      return decides ? value + 1 : 0;
+      if (ranks % 2 == 1) return decides ? value + 1 : 0;
+      return element % kPeriod % (ranks / 2) == rank / 2 ? 2 * (value + 1) * (1 + rank % 2) : 0;
   }
   return 0;
 }
@@ -81,6 +82,7 @@ double reduced(const Problem& problem, std::int64_t element, int ranks) {
         break;
     }
   }
+  if (problem.op == ReduceOp::kAdasum && ranks % 2 == 0) return result / 2;  // not thrice, but 1.5
   // By its own sum, so that integers that wrapped are averaged as they are.
   return problem.op == ReduceOp::kAverage ? std::trunc(result / ranks) : result;
 }

@@ -27,8 +27,9 @@ using Content = std::vector<Part>;
 /// more ranks no one's input is the result: sums, averages and products differ from each at every
 /// place; of min, max, bool and Adasum, whose result at a single place is somebody's, the rank that
 /// decides changes from place to place, so it takes two. An average is of numbers around its
-/// result. Adasum gets vectors that have nothing in common, whose combination is their sum: a plain
-/// sum is not told from it here, since what others combine to depends on the order, and is rounded.
+/// result. Adasum, whose results mostly depend on the order and are rounded, gets pairs of ranks of
+/// which one has twice the vector of the other, which combine to one and a half of it, and pairs
+/// have nothing in common. Of an odd number no two ranks have, and a plain sum is not told from it.
 Content input_of(const Problem& problem, int rank, int ranks);
 /// After it, on this rank; empty where it gets nothing.
 Content expected_of(const Problem& problem, int rank, int ranks);

@@ -51,7 +51,7 @@ double combined(ReduceOp op, double a, double b) {
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kAverage:
-    case ReduceOp::kAdasum:
+    case ReduceOp::kAdasum:  // of what has nothing in common
       return a + b;
     case ReduceOp::kMin:
       return std::min(a, b);
@@ -70,6 +70,8 @@ double reduced(const Problem& problem, int ranks, std::int64_t element) {
     result = combined(problem.op, result, at(problem, input(problem, rank, ranks), element));
   }
   if (problem.type == DataType::kBool) result = std::min(result, 1.0);
+  // Of pairs of x and 2x: 0 · x + 3/4 · 2x, as the paper's formula gives.
+  if (problem.op == ReduceOp::kAdasum && ranks % 2 == 0) result /= 2;
   return problem.op == ReduceOp::kAverage ? result / ranks : result;
 }
 
@@ -177,6 +179,19 @@ TEST(Pattern, AMissingOrDoubledContributionIsFound) {
       }
       EXPECT_GT(wrong(problem, 0, 3, result), 0) << to_string(op) << " without rank " << missing;
     }
+  }
+}
+
+TEST(Pattern, APlainSumIsNotAdasum) {
+  for (const int ranks : {2, 4, 6}) {
+    const Problem problem{Collective::kAllreduce, kType, ReduceOp::kAdasum, 0, kCount};
+    Memory sum = expected(problem, 0, ranks);
+    for (std::int64_t i = 0; i < kCount; ++i) {
+      double value = 0;
+      for (int rank = 0; rank < ranks; ++rank) value += at(problem, input(problem, rank, ranks), i);
+      set(problem, sum, i, value);
+    }
+    EXPECT_EQ(wrong(problem, 0, ranks, sum), kCount) << ranks;
   }
 }
 
