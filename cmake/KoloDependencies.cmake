@@ -9,6 +9,11 @@ find_package(Protobuf REQUIRED)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 find_package(KoloUCX REQUIRED)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  # Vectors of SVE have no size that is known here, so kernels that keep pairs of them are NEON's.
+  set_property(TARGET PkgConfig::HWY APPEND PROPERTY
+    INTERFACE_COMPILE_DEFINITIONS "HWY_DISABLED_TARGETS=HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128")
+endif()
 
 set(KOLO_PRIVATE_DEPENDENCIES
   Threads::Threads fmt::fmt spdlog::spdlog protobuf::libprotobuf-lite

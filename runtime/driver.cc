@@ -1,5 +1,7 @@
 #include "runtime/driver.h"
 
+#include "runtime/base/relax.h"
+
 #include <poll.h>
 
 #include <algorithm>
@@ -22,8 +24,6 @@ constexpr std::chrono::milliseconds kCommunicatingBound{1};
 constexpr std::chrono::milliseconds kNegotiatingBound{5};
 /// Work of an accelerator wakes nobody at all.
 constexpr std::chrono::microseconds kComputingBound{20};
-
-void relax() { __builtin_ia32_pause(); }
 
 }  // namespace
 

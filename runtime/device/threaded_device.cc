@@ -1,6 +1,7 @@
 #include "runtime/device/threaded_device.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/relax.h"
 
 #include <algorithm>
 
@@ -12,8 +13,6 @@ namespace {
 constexpr int kLooks = 2000;
 /// Shares end on cache lines, and on whole vectors, of every type.
 constexpr std::size_t kGranule = 64;
-
-void relax() { __builtin_ia32_pause(); }
 
 }  // namespace
 
