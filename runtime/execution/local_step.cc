@@ -11,6 +11,7 @@ namespace {
 
 /// What is scaled first is summed while it is still in the first-level cache.
 constexpr std::uint64_t kElementsPerScaling = 2048;
+constexpr std::size_t kLargestElement = 16;
 
 /// A peer's users' memory, if that is meant, and not the scratch that stands in for it; else null.
 const SegmentList* users_memory(const MemoryBinding& binding, const Operand& operand, Role role) {
@@ -172,22 +173,23 @@ Status LocalStep::reduce_piece(const Step& step, const MemoryBinding& binding,
   Stores how = stores(step, binding);
   if (has_prescale(step, binding)) {
     how = Stores::kCached;
-    // The scaled input waits in the destination, which must not be another source's memory.
+    // The scaled input waits in the destination, where that is no other source's memory.
+    std::byte* scaled = destination;
     std::size_t inputs = 0;
-    bool destination_is_free = true;
     for (std::size_t i = 0; i < step.source_count; ++i) {
-      const bool is_input = cursors_[i].operand.space == Space::kInput;
-      if (is_input) ++inputs;
-      if (!is_input && sources_[i] == destination) destination_is_free = false;
+      if (cursors_[i].operand.space == Space::kInput) {
+        ++inputs;
+      } else if (sources_[i] == destination) {
+        scaled_.resize(kElementsPerScaling * kLargestElement);
+        scaled = scaled_.data();
+      }
     }
-    if (inputs > 1 || (inputs == 1 && !destination_is_free))
-      return KOLO_ERROR(kInternal,
-                        "a reduce with a prescale takes one operand of kInput and a destination "
-                        "that is none of the other sources");
+    if (inputs > 1)
+      return KOLO_ERROR(kInternal, "a reduce with a prescale takes one operand of kInput");
     for (std::size_t i = 0; i < step.source_count; ++i) {
       if (cursors_[i].operand.space != Space::kInput) continue;
-      device_.copy(binding.type, destination, sources_[i], elements, binding.prescale);
-      sources_[i] = destination;
+      device_.copy(binding.type, scaled, sources_[i], elements, binding.prescale);
+      sources_[i] = scaled;
     }
   }
   if (binding.op == ReduceOp::kAdasum) {

@@ -36,8 +36,8 @@ class LocalStep {
  public:
   explicit LocalStep(const Device& device) : device_(device) {}
 
-  /// Runs one kReduce or kCopy. Fails with kInternal when an operand is not bound, lengths differ,
-  /// or the scaling cannot be done without extra memory.
+  /// Runs one kReduce or kCopy. Fails with kInternal when an operand is not bound, or several ones
+  /// were to be scaled.
   Status run(const Schedule& schedule, const Step& step, const MemoryBinding& binding);
 
  private:
@@ -61,6 +61,7 @@ class LocalStep {
   std::vector<Cursor> cursors_;
   std::vector<const std::byte*> sources_;
   std::vector<std::byte*> destinations_;
+  std::vector<std::byte> scaled_;  ///< input, where the destination is no place for it
 };
 
 }  // namespace kolo

@@ -29,7 +29,7 @@ Status PointToPoint::add(EntryPtr entry) {
   ++pending_;
   if (entry->signature.kind == OperationKind::kSend) {
     const Offer offer{next_sequence_[peer]++, entry->signature.elements(), entry->tag,
-                      entry->signature.type};
+                      entry->signature.type, entry->signature.on_device};
     sends_.emplace(PeerAndSequence{peer, offer.sequence}, std::move(entry));
     return control_plane_.send(peer, MessageKind::kOffer, bytes_of(offer));
   }
@@ -69,8 +69,11 @@ Status PointToPoint::on_message(int peer, const Message& message) {
 Status PointToPoint::meet(int peer, const Offer& offer, EntryPtr receive) {
   --pending_;
   const Signature& signature = receive->signature;
-  const Answer answer{offer.sequence, signature.elements(), signature.type,
-                      offer.elements == signature.elements() && offer.type == signature.type};
+  // Messages of device memory are cut into pieces of their own.
+  const bool accepted = offer.elements == signature.elements() && offer.type == signature.type &&
+                        (offer.on_device != 0) == signature.on_device;
+  const Answer answer{offer.sequence, signature.elements(), signature.type, signature.on_device,
+                      accepted};
   Settled settled{std::move(receive), offer.sequence};
   if (!answer.accepted) {
     settled.error = mismatch(peer, communicator_.rank(), offer.tag, offer, answer);
@@ -102,7 +105,8 @@ Status PointToPoint::take_answer(int peer, const Answer& answer) {
   Settled settled{std::move(node.mapped()), answer.sequence};
   if (!answer.accepted) {
     const Signature& signature = settled.entry->signature;
-    const Offer offer{answer.sequence, signature.elements(), settled.entry->tag, signature.type};
+    const Offer offer{answer.sequence, signature.elements(), settled.entry->tag, signature.type,
+                      signature.on_device};
     settled.error = mismatch(communicator_.rank(), peer, settled.entry->tag, offer, answer);
   }
   settled_.push_back(std::move(settled));
@@ -112,11 +116,16 @@ Status PointToPoint::take_answer(int peer, const Answer& answer) {
 Error PointToPoint::mismatch(int from, int to, std::uint32_t tag, const Offer& sent,
                              const Answer& received) const {
   const auto name = [&](int rank) { return communicator_.ranks()[static_cast<std::size_t>(rank)]; };
+  const bool apart = sent.on_device != received.on_device;
+  const auto memory = [&](std::uint8_t on_device) {
+    return !apart ? "" : on_device != 0 ? " in a CUDA device's memory" : " in the host's memory";
+  };
   return KOLO_ERROR(kMismatch,
-                    "message with tag {}{}: rank {} sends {} elements of {}, but rank {} receives "
-                    "{} of {}; both must give the same count and type",
+                    "message with tag {}{}: rank {} sends {} elements of {}{}, but rank {} "
+                    "receives {} of {}{}; both must give the same count and type{}",
                     tag, communicator_.suffix(), name(from), sent.elements, to_string(sent.type),
-                    name(to), received.elements, to_string(received.type));
+                    memory(sent.on_device), name(to), received.elements, to_string(received.type),
+                    memory(received.on_device), apart ? ", and a stream or none" : "");
 }
 
 void PointToPoint::settle_lost(EntryPtr entry) {

@@ -59,11 +59,13 @@ class PointToPoint {
     std::uint64_t elements = 0;
     std::uint32_t tag = 0;
     DataType type = DataType::kFloat32;
+    std::uint8_t on_device = 0;  ///< 1: the sender's memory
   };
   struct Answer {
     std::uint64_t sequence = 0;
     std::uint64_t elements = 0;  ///< what the receiver expects
     DataType type = DataType::kFloat32;
+    std::uint8_t on_device = 0;  ///< 1: the receiver's memory
     bool accepted = false;
   };
   using PeerAndTag = std::pair<int, std::uint32_t>;

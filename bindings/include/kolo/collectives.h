@@ -239,8 +239,9 @@ struct MessageOptions {
 };
 
 /// One message from this rank to another, who receives it. The n-th send to a rank under a tag
-/// meets the n-th receive there from this rank under it; if they differ in count or type, both fail
-/// with kMismatch. The memory must stay until the Work is done, which is when the receiver has it.
+/// meets the n-th receive there from this rank under it; if they differ in count, type or whose
+/// memory it is (the host's or a device's), both fail with kMismatch. The memory must stay until
+/// the Work is done, which is when the receiver has it.
 KOLO_API std::shared_ptr<Work> send_async(const void* buffer, std::int64_t count, DataType type,
                                           int to, const MessageOptions& options = {});
 KOLO_API void send(const void* buffer, std::int64_t count, DataType type, int to,

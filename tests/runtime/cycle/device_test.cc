@@ -245,6 +245,46 @@ TEST(OnDevice, HostMemoryOnOneRankIsNamed) {
       with_devices(2, Devices::kMapped));
 }
 
+// Both ways, and to oneself; what follows is not disturbed.
+TEST(OnDevice, AMessageBetweenHostAndDeviceIsNamed) {
+  constexpr std::size_t kCount = 2'000'000;
+  run_local_world(
+      2,
+      [](int rank, Runtime& runtime) {
+        DeviceUser user(runtime);
+        std::vector<float> host(kCount, 1.0F);
+        std::byte* const device = user.allocate(DataType::kFloat32, kCount);
+        const auto message = [&](OperationKind kind, bool on_the_device, int peer) {
+          const Shape shape = {static_cast<std::int64_t>(kCount)};
+          Submission call = on_device(user, kind, "", DataType::kFloat32, device, device, shape);
+          if (!on_the_device) {
+            call = allreduce_of("", host);
+            call.signature.kind = kind;
+          }
+          call.signature.root = peer;
+          return *runtime.submit_message(std::move(call));
+        };
+        const auto expect_refusal = [](const std::shared_ptr<Work>& work) {
+          const Status status = work->wait();
+          ASSERT_FALSE(status.ok());
+          EXPECT_EQ(status.error().code, ErrorCode::kMismatch);
+          EXPECT_THAT(status.error().message, HasSubstr(" of float32 in a CUDA device's memory"));
+          EXPECT_THAT(status.error().message, HasSubstr(" of float32 in the host's memory"));
+        };
+        for (const bool sender_on_device : {true, false}) {
+          if (rank == 0) expect_refusal(message(OperationKind::kSend, sender_on_device, 1));
+          if (rank == 1) expect_refusal(message(OperationKind::kReceive, !sender_on_device, 0));
+          const auto sent = message(OperationKind::kSend, sender_on_device, rank);
+          expect_refusal(message(OperationKind::kReceive, !sender_on_device, rank));
+          expect_refusal(sent);
+        }
+        const auto last =
+            message(rank == 0 ? OperationKind::kSend : OperationKind::kReceive, true, 1 - rank);
+        EXPECT_TRUE(finish(user, *last).ok());
+      },
+      with_devices(2, Devices::kMapped));
+}
+
 TEST(OnDevice, ARankWithoutADeviceFailsTheOperationAlone) {
   auto options = with_devices(2, Devices::kMapped);
   options.accelerator = [open = options.accelerator](int rank) {

@@ -1,6 +1,7 @@
 // All-reduces of ranks on several hosts, which threads of one process pose to be: every layout,
 // with and without windows, by the two levels and by what is chosen.
 #include "tests/support/averages.h"
+#include "tests/support/rows.h"
 #include "tests/support/sanitizers.h"
 
 #include <gtest/gtest.h>
@@ -70,6 +71,38 @@ TEST_P(HostWorlds, SharedAndPrivateMemoryMix) {
           SCOPED_TRACE(submission.name);
           ASSERT_NO_FATAL_FAILURE(
               expect_near({memory.get(), kCount}, random_sums(kCount, size(), 5)));
+        }
+      },
+      options());
+}
+
+// What comes from another host is added to inputs that are scaled first.
+TEST_P(HostWorlds, ScaledReduceScattersAreRight) {
+  run_local_world(
+      size(),
+      [&](int rank, Runtime& runtime) {
+        constexpr std::int64_t kPart = 20'011;
+        const auto value = [](int of, std::int64_t i) {
+          return static_cast<float>((of + 1) * (i % 7 + 1));
+        };
+        for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMax}) {
+          Rows<float> rows;
+          for (std::int64_t i = 0; i < kPart * size(); ++i) rows.input.push_back(value(rank, i));
+          Submission call = rows_of(OperationKind::kReduceScatter, std::string(to_string(op)), rows,
+                                    {kPart * size()});
+          call.signature.op = op;
+          call.signature.prescale = 2;
+          call.signature.postscale = 3;
+          ASSERT_DONE(submit(runtime, std::move(call)));
+          ASSERT_EQ(rows.output.size(), static_cast<std::size_t>(kPart));
+          const float ranks = op == ReduceOp::kMax ? static_cast<float>(size())
+                              : op == ReduceOp::kAverage
+                                  ? static_cast<float>(size() + 1) / 2
+                                  : static_cast<float>(size() * (size() + 1)) / 2;
+          for (std::int64_t i = 0; i < kPart; ++i)
+            ASSERT_NEAR(rows.output[static_cast<std::size_t>(i)],
+                        6 * ranks * value(0, rank * kPart + i), 1e-4)
+                << to_string(op) << ' ' << i;
         }
       },
       options());
