@@ -64,10 +64,10 @@ class Operation {
   bool advance();
   bool done() const {
     if (!failure_.ok()) return true;
-    // What a failed device leaves of transfers never ends by itself.
+    // What a failed step leaves of transfers never ends by itself: their peers wait for it.
     if (phase_ != Phase::kNone)
       return phase_ == Phase::kDone || !device_status_.ok() || executor_.failed();
-    return small_ == Small::kNo ? executor_.done() : small_ == Small::kDone;
+    return small_ == Small::kNo ? executor_.done() || executor_.failed() : small_ == Small::kDone;
   }
   const Status& status() const {
     if (!failure_.ok()) return failure_;
