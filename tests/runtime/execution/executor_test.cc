@@ -189,9 +189,25 @@ TEST_F(ExecutorTest, WritesSeveralDestinationsOverTheirOwnSource) {
   EXPECT_EQ(third, std::vector<float>(5000, 5.0F));
 }
 
-TEST_F(ExecutorTest, RefusesAPrescaleThatWouldNeedMoreMemory) {
-  ScheduleBuilder builder("no_room", 0, 2, 8);
-  builder.reduce({scratch(0, 8), input(0, 8)}, {scratch(0, 8)}, Scaling::kPre, {});
+TEST_F(ExecutorTest, ScalesAnInputThatIsAddedToItsDestination) {
+  scratch_.assign(5000, 1.0F);
+  std::vector<float> large(5000, 2.0F);
+  ScheduleBuilder builder("in_place", 0, 2, 5000);
+  builder.reduce({scratch(0, 5000), input(0, 5000)}, {scratch(0, 5000)}, Scaling::kPre, {});
+  MemoryBinding binding;
+  binding.prescale.factor = 3;
+  binding.input.append(bytes(large), 5000);
+  binding.scratch = bytes(scratch_);
+  start(std::move(builder), std::move(binding));
+  executor_.advance();
+  EXPECT_EQ(scratch_, std::vector<float>(5000, 7.0F));
+  EXPECT_EQ(large, std::vector<float>(5000, 2.0F));
+}
+
+TEST_F(ExecutorTest, RefusesToScaleTwoInputs) {
+  ScheduleBuilder builder("two_inputs", 0, 2, 8);
+  builder.reduce({input(0, 4), input(4, 4)}, {scratch(0, 4)}, Scaling::kPre, {});
+  scratch_.resize(4);
   MemoryBinding binding = bind();
   binding.prescale.factor = 2;
   start(std::move(builder), std::move(binding));
