@@ -143,5 +143,41 @@ TEST(Timeout, WhatCrossesItOnTheWayIsForTheNextTime) {
   }
 }
 
+// Of rank 0 no send goes out and no receive ends: what waits for the others there waits for ever,
+// as they wait for it.
+TEST(AFailedStep, FailsTheOperationOnAllRanksAtOnce) {
+  for (const std::string algorithm : {"ring", "recursive_doubling"}) {
+    std::atomic<bool> fails = false;
+    std::atomic<int> ready = 0;
+    LocalWorldOptions options;
+    options.variables = {{"KOLO_ALGORITHM", algorithm}};
+    options.decorate = [&](int rank, std::unique_ptr<Transport> inner) {
+      return std::make_unique<FaultyTransport>(
+          std::move(inner), [&fails, rank](const FaultyCall& call) {
+            if (rank != 0 || !fails) return Fault::kNone;
+            if (call.kind == FaultyCall::Kind::kSend) return Fault::kFail;
+            return call.kind == FaultyCall::Kind::kReceive ? Fault::kDrop : Fault::kNone;
+          });
+    };
+    run_local_world(
+        4,
+        [&](int, Runtime& runtime) {
+          std::vector<float> values(100'000, 1.0F);
+          ASSERT_DONE(submit(runtime, allreduce_of("a", values)));
+          ASSERT_EQ(values.back(), 4.0F);
+          // All ranks are done with the first one before rank 0 begins to fail.
+          if (++ready == 4) {
+            fails = true;
+            fails.notify_all();
+          }
+          fails.wait(false);
+          const Status status = submit(runtime, allreduce_of("a", values))->wait();
+          ASSERT_FALSE(status.ok());
+          EXPECT_THAT(status.error().message, HasSubstr("injected fault in send to rank"));
+        },
+        options);
+  }
+}
+
 }  // namespace
 }  // namespace kolo::test
