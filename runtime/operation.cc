@@ -20,8 +20,16 @@ constexpr std::size_t kLargestMessage = 16 << 10;
 /// ranks have to receive is less on the network then, too; a broadcast's chain has as little.
 constexpr std::size_t kTwoLevels = 128 << 10;
 constexpr std::size_t kTwoLevelsOfABroadcast = 2 << 20;
-/// A piece in a window: below, notices are what it takes.
-constexpr std::size_t kShortestPiece = 4 << 10;
+/// A piece in a window: below, notices and messages take longer than what two levels spare.
+constexpr std::size_t kShortestPiece = 8 << 10;
+
+/// The pieces that a lane of a two-level schedule has room for.
+std::size_t places_of_a_lane(Collective collective, const HostLayout& layout) {
+  if (collective == Collective::kBroadcast)
+    return static_cast<std::size_t>(layout.most_on_a_host());
+  if (collective == Collective::kAllgather) return static_cast<std::size_t>(layout.most_carried());
+  return static_cast<std::size_t>(layout.size());
+}
 
 }  // namespace
 
@@ -333,21 +341,21 @@ std::shared_ptr<const Schedule> Operation::choose(const WindowPlaces& places) {
     const bool is_broadcast = request.collective == Collective::kBroadcast;
     const std::uint64_t elements = is_broadcast ? request.count : sum_of(request.counts);
     if (elements * element >= (is_broadcast ? kTwoLevelsOfABroadcast : kTwoLevels))
-      take_two_levels(request, policy_->network.window_bytes);
+      take_two_levels(request, policy_->network.window_bytes, kShortestPiece);
   }
   return schedules_.get(request);
 }
 
 // Where hosts have one rank each, messages are all there is.
-void Operation::take_two_levels(ScheduleRequest& request, std::size_t window_bytes) const {
+void Operation::take_two_levels(ScheduleRequest& request, std::size_t window_bytes,
+                                std::size_t shortest) const {
   if (request.collective != Collective::kBroadcast &&
       request.collective != Collective::kAllgather &&
       request.collective != Collective::kReduceScatter)
     return;
   const HostLayout& layout = policy_->network.layout;
-  const std::size_t lane = window_bytes / kMappedLanes;
   if (layout.hosts() < 2 || layout.most_on_a_host() < 2 ||
-      lane / static_cast<std::size_t>(request.size) < kShortestPiece)
+      window_bytes / kMappedLanes / places_of_a_lane(request.collective, layout) < shortest)
     return;
   request.algorithm = Algorithm::kHierarchical;
   request.layout = layout;

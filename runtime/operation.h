@@ -185,9 +185,11 @@ class Operation {
   void start_late();
   std::shared_ptr<const Schedule> choose(const WindowPlaces& places);
   bool is_mapped(const ScheduleRequest& request) const;
-  /// Where ranks share hosts, and windows of so many bytes: only what other hosts lack goes over
-  /// the network. Not of all-reduces, whose algorithm is chosen by its cost.
-  void take_two_levels(ScheduleRequest& request, std::size_t window_bytes) const;
+  /// Where ranks share hosts, and windows of so many bytes, which hold pieces of no less than
+  /// `shortest` bytes: only what other hosts lack goes over the network. Not of all-reduces, whose
+  /// algorithm is chosen by its cost.
+  void take_two_levels(ScheduleRequest& request, std::size_t window_bytes,
+                       std::size_t shortest) const;
   /// At the end of a slot of so many bytes, if the operation is on fused tensors: room for the
   /// places of its inputs, and as much for its outputs'. 0: none are needed, or too many.
   std::size_t place_list_bytes(std::size_t slot_bytes) const;

@@ -16,6 +16,11 @@ namespace {
 
 /// Of a piece: shorter ones take longer to be handed in and waited for than to be copied.
 constexpr std::int64_t kShortestPart = 4;
+/// Two levels move no less than such a part of a piece through the devices' windows: below, handing
+/// it in is what it takes.
+constexpr std::size_t kMappedParts = 16;
+/// And no less than so many bytes, which are some elements of every type.
+constexpr std::size_t kSmallestPart = 64;
 /// A part of each rank of a lane: what a device sums at a time.
 constexpr std::size_t kLeastOfALane = 256;
 /// What goes from rank to rank is cut into so many pieces, if they are not too short then: half of
@@ -91,8 +96,10 @@ std::optional<ScheduleRequest> Operation::request_in_pieces() const {
   request.staged = true;
   request.blocks_in_flight = kMappedLanes;
   request.chunk_elements = piece_elements(message * element, kPiecesOfAMessage);
+  const auto shortest =
+      std::max(static_cast<std::size_t>(config_.device_chunk) / kMappedParts, kSmallestPart);
   if (policy_->network.layout.most_on_a_host() < kMostSources)
-    take_two_levels(request, devices_.slot_bytes_of_hosts(place_));
+    take_two_levels(request, devices_.slot_bytes_of_hosts(place_), shortest);
   return request;
 }
 

@@ -16,10 +16,16 @@ HostLayout::HostLayout(std::span<const int> host_of, std::span<const int> places
     data->host_of.push_back(host);
     data->members[static_cast<std::size_t>(host)].push_back(static_cast<int>(rank));
   }
+  int least = static_cast<int>(host_of.size());
   for (const auto& ranks : data->members) {
-    data->most = std::max(data->most, static_cast<int>(ranks.size()));
+    const int here = static_cast<int>(ranks.size());
+    data->most = std::max(data->most, here);
+    least = std::min(least, here);
     data->order.insert(data->order.end(), ranks.begin(), ranks.end());
   }
+  // By the first of the smallest host.
+  for (const auto& ranks : data->members)
+    data->most_carried += (static_cast<int>(ranks.size()) + least - 1) / least;
   const auto key = [&](int rank) {
     const auto r = static_cast<std::size_t>(rank);
     return std::tuple(data->host_of[r], r < places.size() ? places[r] : 0, rank);

@@ -26,6 +26,9 @@ class HostLayout {
   }
   /// The most ranks that a host has; 0 without ranks.
   int most_on_a_host() const { return data_ ? data_->most : 0; }
+  /// How many ranks' parts, its own among them, a rank carries at most where the n-th of a host of
+  /// m carries those of the n-th, the (n+m)-th, … of every host; 0 without ranks.
+  int most_carried() const { return data_ ? data_->most_carried : 0; }
   /// The ranks host by host, and in a host by place: a ring in this order leaves each host once,
   /// and goes through each NUMA node once. Empty without ranks.
   std::span<const int> order() const {
@@ -44,6 +47,7 @@ class HostLayout {
     std::vector<int> host_of;
     std::vector<std::vector<int>> members;
     int most = 0;
+    int most_carried = 0;
     std::vector<int> order;
     bool in_order = true;
   };

@@ -71,16 +71,8 @@ class HostRoutes {
     return parts;
   }
   std::vector<int> carried(int distance) const { return carried_by(rank_, distance); }
-  /// How many parts, its own among them, a rank of any host carries at most.
-  std::uint64_t most_carried() const {
-    std::uint64_t most = 0;
-    for (int host = 0; host < hosts(); ++host) {
-      std::vector<std::uint64_t> carried(layout_.members(host).size());
-      for (const std::size_t index : index_) ++carried[index % carried.size()];
-      most = std::max(most, *std::max_element(carried.begin(), carried.end()));
-    }
-    return most;
-  }
+  /// HostLayout::most_carried().
+  std::uint64_t most_carried() const { return static_cast<std::uint64_t>(layout_.most_carried()); }
 
  private:
   HostLayout layout_;

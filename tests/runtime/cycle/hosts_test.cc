@@ -3,7 +3,9 @@
 #include "tests/support/averages.h"
 #include "tests/support/rows.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/trace_file.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -149,6 +151,47 @@ TEST_P(HostWorlds, ProcessSetsHaveTwoLevelsToo) {
           }
       },
       with_sets);
+}
+
+// Where a lane has room for pieces that are worth it: a reduce-scatter's has four, the others' two.
+TEST(HostWorld, TwoLevelsCarryWhatIsLarge) {
+  constexpr std::int64_t kCount = 600'000;
+  for (const auto& [memory, sums] : {std::pair("512K", "reduce_scatter_hierarchical"),
+                                     std::pair("256K", "reduce_scatter_ring")}) {
+    const TemporaryFolder folder;
+    LocalWorldOptions options;
+    options.variables = {{"KOLO_SHARED_MEMORY", memory},
+                         {"KOLO_TIMELINE", folder.path("trace.json")}};
+    options.hosts = {0, 0, 1, 1};
+    run_local_world(
+        4,
+        [&](int rank, Runtime& runtime) {
+          for (const OperationKind kind : {OperationKind::kBroadcast, OperationKind::kAllgather,
+                                           OperationKind::kReduceScatter}) {
+            Rows<float> rows;
+            rows.input.assign(kCount, static_cast<float>(rank + 1));
+            rows.output.resize(kCount);  // for the broadcast, whose shape is known
+            Submission call = rows_of(kind, std::to_string(static_cast<int>(kind)), rows, {kCount});
+            if (kind == OperationKind::kBroadcast)
+              call.output = reinterpret_cast<std::byte*>(rows.output.data());
+            ASSERT_DONE(submit(runtime, std::move(call)));
+            const float last = kind == OperationKind::kBroadcast   ? 1.0F
+                               : kind == OperationKind::kAllgather ? 4.0F
+                                                                   : 10.0F;
+            EXPECT_EQ(rows.output.back(), last);
+          }
+        },
+        options);
+    for (int rank = 0; rank < 4; ++rank) {
+      std::vector<std::string> algorithms;
+      const auto trace = read_trace(folder.path("trace." + std::to_string(rank) + ".json"));
+      for (const auto& operation : select(trace, "cat", "operation"))
+        algorithms.push_back(operation.at("name"));
+      EXPECT_THAT(algorithms, testing::UnorderedElementsAre("broadcast_hierarchical",
+                                                            "allgather_hierarchical", sums))
+          << memory;
+    }
+  }
 }
 
 // The probes of loopback links say nothing of a network; what is asked for is named.
