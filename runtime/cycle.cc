@@ -228,8 +228,9 @@ void Cycle::begin(Group& group, PointToPoint::Settled settled) {
 
 bool Cycle::start() {
   return for_each_group([&](Group& group) {
-    tell_of_slots(group);  // before anything runs that may be all this rank does
-    return start(group);
+    // First, before anything runs that may be all this rank does.
+    const bool told = tell_of_slots(group);
+    return start(group) || told;
   });
 }
 

@@ -104,7 +104,7 @@ class Cycle final : public TransportListener {
   bool complete(Group& group);
   void hand_out(Group& group, Operation& operation);
   void check_health(Group& group, Clock::time_point now, bool check_time);
-  void tell_of_slots(Group& group);
+  bool tell_of_slots(Group& group);
   void check_slots(Group& group, Clock::time_point now);
   void check_calls(Group& group, Clock::time_point now);
   /// Whether all have met a receive that belong to calls that are over.

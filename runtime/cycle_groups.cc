@@ -38,16 +38,16 @@ Result<std::int64_t> Cycle::change_groups(const Signature& signature) {
   return group->communicator.id();
 }
 
-void Cycle::tell_of_slots(Group& group) {
+bool Cycle::tell_of_slots(Group& group) {
   const auto message = group.slots.take_message();
-  if (!message) return;
+  if (!message) return false;
   if (group.communicator.rank() == 0) {
     const auto size = static_cast<std::size_t>(group.communicator.size());
-    return note(
-        tell_others(group, MessageKind::kSlots, std::vector(size, *message), Abort::kNoCulprit));
-  }
-  if (!groups_.world().departures.contains(group.communicator.ranks().front()))
+    note(tell_others(group, MessageKind::kSlots, std::vector(size, *message), Abort::kNoCulprit));
+  } else if (!groups_.world().departures.contains(group.communicator.ranks().front())) {
     note(group.control_plane.send(0, MessageKind::kSlots, *message));
+  }
+  return true;
 }
 
 /// Operations wait until all members have added the set: whoever leaves before never does.

@@ -55,7 +55,9 @@ struct Group {
       return operation->door() != Door::kPointToPoint && !operation->handed_out();
     });
   }
-  bool has_work() const { return !running.empty() || !planned.empty() || controller.has_pending(); }
+  bool has_work() const {
+    return !running.empty() || !planned.empty() || controller.has_pending() || slots.has_message();
+  }
   std::uint64_t next_sequence(Door door) {
     return next_sequences[static_cast<std::size_t>(door)]++;
   }

@@ -39,6 +39,7 @@ class PlaceSlots {
 
   /// What is to be told: by the set's rank 0 to all others, by them to rank 0. Once.
   std::optional<std::string> take_message() { return std::exchange(to_tell_, std::nullopt); }
+  bool has_message() const { return to_tell_.has_value(); }
   /// Of the set's `rank`. kInternal if it is malformed.
   Status hear(int rank, std::string_view message);
   /// On rank 0: the set's `rank` has left.
