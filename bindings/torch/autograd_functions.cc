@@ -1,4 +1,5 @@
-// Forward and backward of each collective. Called by user threads, backward by autograd's.
+// Forward and backward of each collective. Called by user threads, backward by autograd's. All are
+// linear, and backward is made of these functions again, so that create_graph goes on through it.
 #include "bindings/torch/tensor_memory.h"
 
 #include <kolo/torch/autograd_functions.h>
@@ -49,9 +50,9 @@ struct Allreduce : Function<Allreduce> {
     return kolo::allreduce(tensor, options);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return {kolo::allreduce(gradients[0], {.op = op_of(context),
-                                           .postscale = factor_of(context),
-                                           .process_set = set_of(context)}),
+    return {autograd::allreduce(gradients[0], {.op = op_of(context),
+                                               .postscale = factor_of(context),
+                                               .process_set = set_of(context)}),
             {}};
   }
 };
@@ -64,9 +65,11 @@ struct Broadcast : Function<Broadcast> {
     return kolo::broadcast(tensor, root, options);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    torch::Tensor sum = kolo::allreduce(gradients[0], {.process_set = set_of(context)});
+    const torch::Tensor sum = autograd::allreduce(gradients[0], {.process_set = set_of(context)});
     const bool is_root = kolo::rank() == context->saved_data["root"].toInt();
-    return {is_root ? sum : torch::zeros_like(sum), {}, {}};
+    // Zeros with a graph: the backward of this sum, too, is one of all ranks.
+    const auto all = torch::ones({}, sum.options().dtype(torch::kBool).requires_grad(false));
+    return {is_root ? sum : sum.masked_fill(all, 0), {}, {}};
   }
 };
 
@@ -85,7 +88,7 @@ struct Allgather : Function<Allgather> {
     const ProcessSet set = set_of(context);
     const std::int64_t mine = rows[static_cast<std::size_t>(set.rank())];
     const auto exchanged =
-        kolo::alltoall(gradients[0].contiguous(), rows, {.process_set = set}).output;
+        autograd::alltoall(gradients[0].contiguous(), rows, {.process_set = set});
     std::vector<std::int64_t> shape = exchanged.sizes().vec();
     shape.front() = mine;
     shape.insert(shape.begin(), set.size());
@@ -104,8 +107,7 @@ struct Alltoall : Function<Alltoall> {
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto received = context->saved_data["received"].toIntVector();
-    return {
-        kolo::alltoall(gradients[0], received, {.process_set = set_of(context)}).output, {}, {}};
+    return {autograd::alltoall(gradients[0], received, {.process_set = set_of(context)}), {}, {}};
   }
 };
 
@@ -118,8 +120,9 @@ struct Reducescatter : Function<Reducescatter> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const ProcessSet set = set_of(context);
     const double divisor = op_of(context) == ReduceOp::kAverage ? set.size() : 1;
-    return {kolo::allgather(gradients[0], {.process_set = set}) * (factor_of(context) / divisor),
-            {}};
+    return {
+        autograd::allgather(gradients[0], {.process_set = set}) * (factor_of(context) / divisor),
+        {}};
   }
 };
 

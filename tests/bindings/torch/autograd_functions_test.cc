@@ -1,10 +1,14 @@
 // Gradients of the collectives against differences, in float64: the loss is the sum over ranks of a
-// different weighting of each rank's output.
+// different weighting of each rank's output. Second derivatives likewise: what is differentiated is
+// then a penalty, the sum over ranks of the squares of each rank's gradient of that loss.
 #include <kolo/torch.h>
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdint>
 #include <functional>
+#include <limits>
 
 namespace {
 
@@ -20,10 +24,20 @@ torch::Tensor loss_of(const torch::Tensor& output) {
   return (output.pow(2) * weights_of(output)).sum();
 }
 
-void expect_right_gradient(const Call& call, std::int64_t rows) {
-  torch::manual_seed(11 + kolo::rank());
+/// Of this rank's `input`, with a graph.
+torch::Tensor penalty_of(const Call& call, const torch::Tensor& input) {
+  const torch::Tensor gradient =
+      torch::autograd::grad({loss_of(call(input))}, {input}, {}, true, /*create_graph=*/true)[0];
+  return (gradient.pow(2) * (1 + weights_of(gradient).pow(2))).sum();
+}
+
+using Value = std::function<torch::Tensor(const torch::Tensor& input)>;
+
+/// That backward() gives the gradient of the sum of all ranks' values.
+void expect_gradient_of(const Value& value, std::int64_t rows, double tolerance) {
+  torch::manual_seed(static_cast<std::uint64_t>(11 + kolo::rank()));
   auto input = torch::rand({rows, 2}, torch::kFloat64).requires_grad_();
-  loss_of(call(input)).backward();
+  value(input).backward();
   const torch::Tensor gradient = input.grad();
   ASSERT_EQ(gradient.sizes(), input.sizes());
 
@@ -32,17 +46,25 @@ void expect_right_gradient(const Call& call, std::int64_t rows) {
     const auto elements = static_cast<std::int64_t>(
         kolo::broadcast(torch::tensor(input.numel()), owner).item<std::int64_t>());
     for (std::int64_t i = 0; i < elements; ++i) {
-      const auto loss_at = [&](double step) {
+      const auto value_at = [&](double step) {
         auto moved = input.detach().clone();
         if (kolo::rank() == owner) moved.view(-1)[i] += step;
-        return kolo::allreduce(loss_of(call(moved)).detach()).item<double>();
+        return kolo::allreduce(value(moved.requires_grad_()).detach()).item<double>();
       };
-      const double expected = (loss_at(kStep) - loss_at(-kStep)) / (2 * kStep);
+      const double expected = (value_at(kStep) - value_at(-kStep)) / (2 * kStep);
       if (kolo::rank() == owner) {
-        EXPECT_NEAR(gradient.view(-1)[i].item<double>(), expected, 1e-6) << "element " << i;
+        EXPECT_NEAR(gradient.view(-1)[i].item<double>(), expected,
+                    tolerance * (1 + std::abs(expected)))
+            << "element " << i;
       }
     }
   }
+}
+
+void expect_right_gradient(const Call& call, std::int64_t rows) {
+  expect_gradient_of([&](const auto& input) { return loss_of(call(input)); }, rows, 1e-6);
+  SCOPED_TRACE("second derivatives");
+  expect_gradient_of([&](const auto& input) { return penalty_of(call, input); }, rows, 1e-6);
 }
 
 TEST(Autograd, Allreduce) {
@@ -83,6 +105,13 @@ TEST(Autograd, ReducescatterOfUnevenRows) {
         return kolo::autograd::reducescatter(x, {.op = kolo::ReduceOp::kAverage, .postscale = 2.0});
       },
       rows);
+}
+
+TEST(Autograd, NothingFlowsBackToOthersThanTheRoot) {
+  auto input = torch::ones({2}).requires_grad_();
+  const auto endless = torch::full({2}, std::numeric_limits<float>::infinity());
+  kolo::autograd::broadcast(input, 0).backward(endless);
+  EXPECT_TRUE(torch::equal(input.grad(), kolo::rank() == 0 ? endless : torch::zeros({2})));
 }
 
 }  // namespace

@@ -3,7 +3,8 @@
 // so every rank that runs forward runs backward, in the same order; it is unnamed.
 //
 // Gradients are those of the sum over ranks of each rank's loss, as Horovod's are: what allreduce
-// sums forward it sums backward, what allgather collects reducescatter deals back, and so on.
+// sums forward it sums backward, what allgather collects reducescatter deals back, and so on. With
+// create_graph backward is seen, too, for penalties of gradients: on all ranks or on none.
 #pragma once
 
 #include <kolo/export.h>
