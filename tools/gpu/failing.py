@@ -8,6 +8,7 @@ import time
 from gpu.outcome import Failed
 
 NOTICED = 30  # seconds within which the survivor must have ended
+BUSY = 4  # seconds of the processor that a rank has used when it is at work
 
 
 def killed(context):
@@ -51,7 +52,7 @@ def wait_until_busy(ranks, context):
         for rank, process in enumerate(ranks):
             if process.poll() is not None:
                 raise Failed(f"rank {rank} ended by itself with {process.returncode}")
-        if all(uses_gpu(process.pid) and processor_seconds(process.pid) > 4 for process in ranks):
+        if all(uses_gpu(process.pid) and processor_seconds(process.pid) > BUSY for process in ranks):
             return
         time.sleep(0.2)
     raise Failed("the ranks did not get to work on the GPU")

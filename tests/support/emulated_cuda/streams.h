@@ -1,0 +1,15 @@
+// The emulated streams. Shared by the files of this folder; any thread.
+#pragma once
+
+#include "tests/support/emulated_cuda/gpus.h"
+
+#include <functional>
+#include <memory>
+
+namespace kolo::test::emulated_cuda {
+
+/// Hands work to a stream; null is the device's default one. cudaErrorInvalidResourceHandle: it is
+/// none, or another device's.
+cudaError_t give(cudaStream_t stream, Gpu* gpu, std::function<void()> work);
+
+}  // namespace kolo::test::emulated_cuda
