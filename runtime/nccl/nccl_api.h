@@ -63,7 +63,8 @@ class NcclApi {
   virtual NcclResult all_reduce(const void* input, void* output, std::size_t count, NcclType type,
                                 NcclOp op, NcclHandle handle, void* stream) = 0;
   virtual NcclResult group_start() = 0;
-  virtual NcclResult group_end() = 0;
+  /// Of what this communicator was given since.
+  virtual NcclResult group_end(NcclHandle handle) = 0;
   /// Has ended once async_error() is no longer kInProgress.
   virtual NcclResult finalize(NcclHandle handle) = 0;
   /// After an ended finalize(): frees the handle. Else it may block.

@@ -105,7 +105,7 @@ Status NcclCommunicator::all_reduce(const NcclReduction& reduction, std::span<co
     if (!fine && worst == NcclResult::kSuccess) worst = result;
   }
   // A group that was begun is ended, or NCCL would hold back all that this thread hands in later.
-  const NcclResult ended = api_.group_end();
+  const NcclResult ended = api_.group_end(handle_);
   if (worst != NcclResult::kSuccess) return fail("ncclAllReduce", worst);
   if (ended == NcclResult::kSuccess || ended == NcclResult::kInProgress) return {};
   return fail("ncclGroupEnd", ended);

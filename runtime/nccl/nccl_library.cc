@@ -9,6 +9,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <utility>
 
 namespace kolo {
@@ -73,7 +77,12 @@ class NcclLibrary final : public NcclApi {
     std::memcpy(theirs.internal, id.data(), id.size());
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    return ours(call_.init_rank(&handle, size, theirs, rank, &config));
+    const ncclResult_t result = call_.init_rank(&handle, size, theirs, rank, &config);
+    if (handle != nullptr) {
+      const std::lock_guard lock(mutex_);
+      contexts_[handle] = *context;
+    }
+    return ours(result);
   }
   NcclResult async_error(NcclHandle handle, NcclResult& state) override {
     ncclResult_t theirs = ncclSuccess;
@@ -83,15 +92,28 @@ class NcclLibrary final : public NcclApi {
   }
   NcclResult all_reduce(const void* input, void* output, std::size_t count, NcclType type,
                         NcclOp op, NcclHandle handle, void* stream) override {
+    const OnDevice scope(context_of(handle));
     return ours(call_.all_reduce(input, output, count, static_cast<ncclDataType_t>(type),
                                  static_cast<ncclRedOp_t>(op), handle,
                                  static_cast<cudaStream_t>(stream)));
   }
   NcclResult group_start() override { return ours(call_.group_start()); }
-  NcclResult group_end() override { return ours(call_.group_end()); }
-  NcclResult finalize(NcclHandle handle) override { return ours(call_.finalize(handle)); }
-  NcclResult destroy(NcclHandle handle) override { return ours(call_.destroy(handle)); }
-  NcclResult abort(NcclHandle handle) override { return ours(call_.abort(handle)); }
+  NcclResult group_end(NcclHandle handle) override {
+    const OnDevice scope(context_of(handle));
+    return ours(call_.group_end());
+  }
+  NcclResult finalize(NcclHandle handle) override {
+    const OnDevice scope(context_of(handle));
+    return ours(call_.finalize(handle));
+  }
+  NcclResult destroy(NcclHandle handle) override {
+    const OnDevice scope(forget(handle));
+    return ours(call_.destroy(handle));
+  }
+  NcclResult abort(NcclHandle handle) override {
+    const OnDevice scope(forget(handle));
+    return ours(call_.abort(handle));
+  }
   std::string error_string(NcclResult result) const override {
     return call_.error_string(static_cast<ncclResult_t>(result));
   }
@@ -101,8 +123,37 @@ class NcclLibrary final : public NcclApi {
   }
 
  private:
+  using ContextPointer = std::shared_ptr<const cuda::CudaContext>;
+
+  /// NCCL sets the device of its caller back to the one that it had, and a thread without one would
+  /// get a context on the first: on each GPU but that, memory lost on it.
+  class OnDevice {
+   public:
+    explicit OnDevice(ContextPointer context) : context_(std::move(context)) {
+      if (context_ != nullptr) scope_.emplace(*context_);
+    }
+
+   private:
+    ContextPointer context_;
+    std::optional<cuda::CudaScope> scope_;
+  };
+
+  ContextPointer context_of(NcclHandle handle) {
+    const std::lock_guard lock(mutex_);
+    const auto found = contexts_.find(handle);
+    return found == contexts_.end() ? nullptr : found->second;
+  }
+  /// Of a communicator that ends.
+  ContextPointer forget(NcclHandle handle) {
+    const std::lock_guard lock(mutex_);
+    auto ended = contexts_.extract(handle);
+    return ended.empty() ? nullptr : std::move(ended.mapped());
+  }
+
   const Entries call_;
   const int version_;
+  std::mutex mutex_;
+  std::map<NcclHandle, ContextPointer> contexts_;  // guarded by mutex_; each communicator's device
 };
 
 template <class Function>

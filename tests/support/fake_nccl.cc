@@ -173,7 +173,7 @@ NcclResult FakeNccl::group_start() {
   return NcclResult::kSuccess;
 }
 
-NcclResult FakeNccl::group_end() {
+NcclResult FakeNccl::group_end(NcclHandle) {
   const std::lock_guard lock(mutex_);
   auto group = open_groups_.extract(std::this_thread::get_id());
   EXPECT_FALSE(group.empty()) << "no group is open";

@@ -62,7 +62,7 @@ class FakeNccl final : public NcclApi {
   NcclResult all_reduce(const void* input, void* output, std::size_t count, NcclType type,
                         NcclOp op, NcclHandle handle, void* stream) override;
   NcclResult group_start() override;
-  NcclResult group_end() override;
+  NcclResult group_end(NcclHandle handle) override;
   NcclResult finalize(NcclHandle handle) override;
   NcclResult destroy(NcclHandle handle) override;
   NcclResult abort(NcclHandle handle) override;

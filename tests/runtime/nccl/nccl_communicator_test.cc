@@ -179,7 +179,7 @@ TEST(NcclCommunicator, AnErrorOfTheCallItselfLeavesNoGroupOpen) {
   EXPECT_THAT(given.error().message,
               AllOf(HasSubstr("rank 1 ("), HasSubstr("this is no device memory")));
   EXPECT_EQ(nccl.group_start(), NcclResult::kSuccess);  // the fake refuses one inside another
-  EXPECT_EQ(nccl.group_end(), NcclResult::kSuccess);
+  EXPECT_EQ(nccl.group_end(nullptr), NcclResult::kSuccess);
   world[0].abort(given.error());
 }
 
