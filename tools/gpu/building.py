@@ -2,6 +2,7 @@
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import time
 
@@ -79,14 +80,18 @@ def call(command, out, environment, deadline):
     out.write(f"$ {' '.join(command)}\n")
     out.flush()
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out,
-                              stderr=subprocess.STDOUT, env=environment, check=False,
-                              timeout=max(deadline - time.monotonic(), 1))
-    except subprocess.TimeoutExpired:
-        return "found no more time"
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out,
+                                   stderr=subprocess.STDOUT, env=environment,
+                                   start_new_session=True)
     except FileNotFoundError:
         return "is not installed"
-    return f"ended with {done.returncode}" if done.returncode else ""
+    try:
+        status = process.wait(max(deadline - time.monotonic(), 1))
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # its compilers too: what is measured next is alone
+        process.wait()
+        return "found no more time"
+    return f"ended with {status}" if status else ""
 
 
 def known_targets(folder, environment):

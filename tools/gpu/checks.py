@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import traceback
 
 from gpu import failing, training
 from gpu.outcome import Failed, NotRun
@@ -51,6 +52,10 @@ class Context:
             verdict, note = "not run", str(reason)
         except Failed as reason:
             verdict, note = "FAILED", str(reason)
+        except Exception as mistake:  # a report of another form than expected: the others go on
+            verdict, note = "FAILED", f"its result cannot be read: {mistake!r}"
+            with open(self.logs / f"{self.name}.log", "a") as out:
+                traceback.print_exc(file=out)
         row = {"check": check.name, "verdict": verdict,
                "seconds": round(time.monotonic() - started, 1), "note": note}
         print(f"{check.name}: {verdict}: {note}", flush=True)
@@ -97,6 +102,10 @@ class Context:
             raise Failed(f"exit status {status}: {last} ({log})")
         return texts[0]
 
+    def written(self):
+        """What the check's programs have written so far."""
+        return (self.logs / f"{self.name}.log").read_text(errors="replace")
+
     def ranks(self, count, command, environment=None):
         return self.call([self.program("kolo-run"), "-np", str(count), *command], environment)
 
@@ -137,9 +146,16 @@ def nccl(context):
 def sanitizer(tool):
     def check(context):
         found = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
-        # Errors of calls are device_check's to judge: it provokes some.
-        text = context.call([found, "--tool", tool, "--error-exitcode", "9", "--report-api-errors",
-                             "no", context.program("device_check"), "--quick"])
+        # Errors of calls are device_check's to judge: it provokes some. So is the other process's
+        # exit status.
+        try:
+            text = context.call([found, "--tool", tool, "--error-exitcode", "9",
+                                 "--report-api-errors", "no", "--target-processes",
+                                 "application-only", context.program("device_check"), "--quick"])
+        except Failed as reason:
+            if "Device not supported" in context.written():
+                raise NotRun("compute-sanitizer does not support this device here") from reason
+            raise
         summary = [line.strip("= ") for line in text.splitlines() if "SUMMARY" in line]
         return summary[-1] if summary else "clean"
 

@@ -1,6 +1,9 @@
 """What this machine has: GPUs, driver, compilers. Used by tools/gpu_check; starts nothing on a GPU."""
+import contextlib
 import dataclasses
 import datetime
+import os
+import pathlib
 import shutil
 import subprocess
 
@@ -32,6 +35,21 @@ class Machine:
 def look():
     gpus, reason = find_gpus()
     return Machine(gpus, reason, compiler())
+
+
+@contextlib.contextmanager
+def kept_awake():
+    """Without persistence mode the driver takes a GPU down when the last program has left it, and
+    every check would wait for its start."""
+    files = []
+    for path in sorted(pathlib.Path("/dev").glob("nvidia[0-9]*")):
+        with contextlib.suppress(OSError):
+            files.append(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+    try:
+        yield
+    finally:
+        for file in files:
+            os.close(file)
 
 
 def find_gpus():
