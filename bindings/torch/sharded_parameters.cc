@@ -108,6 +108,25 @@ ShardedParameters::Group ShardedParameters::add_group(
   return state.groups.back();
 }
 
+bool ShardedParameters::take_added_groups(torch::optim::Optimizer& mine,
+                                          const torch::optim::OptimizerOptions& defaults) {
+  auto& theirs = mine.param_groups();
+  const Groups& known = state_->groups;
+  for (std::size_t g = 0; g < known.size(); ++g) {
+    const std::size_t has = g < theirs.size() ? theirs[g].params().size() : 0;
+    if (has == known[g].params().size()) continue;
+    raise(ErrorCode::kInvalidArgument,
+          "ShardedOptimizer: group " + std::to_string(g) + " has " + std::to_string(has) +
+              " tensors, but it was made with this rank's " +
+              std::to_string(known[g].params().size()) +
+              " pieces; add parameters as a group, by add_param_group()");
+  }
+  const bool any = theirs.size() > known.size();
+  for (std::size_t g = known.size(); g < theirs.size(); ++g)
+    theirs[g] = add_group(theirs[g], defaults);
+  return any;
+}
+
 void ShardedParameters::synchronize() {
   const torch::NoGradGuard no_grad;
   State& state = *state_;
@@ -215,15 +234,19 @@ void ShardedParameters::after_step() {
   if (state.size > 1) for_each_bucket(state.buckets.size(), start, finish);
 }
 
-void ShardedParameters::zero_grad(bool set_to_none) {
-  for (const ShardedParameter& parameter : state_->parameters) {
-    torch::Tensor& gradient = parameter.tensor.mutable_grad();
+void ShardedParameters::zero_grad(torch::optim::Optimizer& mine, bool set_to_none) {
+  const auto clear = [set_to_none](const torch::Tensor& tensor) {
+    torch::Tensor& gradient = tensor.mutable_grad();
     if (set_to_none) {
       gradient.reset();
     } else if (gradient.defined()) {
       gradient = gradient.detach();
       gradient.zero_();
     }
+  };
+  for (const ShardedParameter& parameter : state_->parameters) clear(parameter.tensor);
+  for (std::size_t g = state_->groups.size(); g < mine.param_groups().size(); ++g) {
+    for (const torch::Tensor& tensor : mine.param_groups()[g].params()) clear(tensor);
   }
   for (auto& bucket : state_->piece_tensors) {
     for (torch::Tensor& tensor : bucket) tensor.mutable_grad().reset();

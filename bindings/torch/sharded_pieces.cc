@@ -59,7 +59,8 @@ void ShardedParameters::State::cut(std::size_t first_bucket, std::size_t group_c
     }
   }
   for (auto& list : tensors) groups.emplace_back(std::move(list));
-  present.assign(parameters.size(), false);
+  // What a synchronize() found stays: its step may be still to come.
+  present.resize(parameters.size(), false);
 }
 
 void ShardedParameters::State::take_own_gradients(std::size_t b) {

@@ -195,4 +195,12 @@ TEST(ShardedOptimizerErrors, ARankOutsideItsProcessSet) {
   kolo::remove_process_set(set);
 }
 
+TEST(ShardedOptimizerErrors, AParameterThatIsPutIntoAGroupByHand) {
+  torch::nn::Linear model(3, 2), other(3, 2);
+  ShardedOptimizer optimizer(SGD(model->parameters(), 0.1), model->named_parameters());
+  optimizer.param_groups()[0].params().push_back(other->weight);
+  EXPECT_THAT(message_of([&] { optimizer.step(); }),
+              AllOf(HasSubstr("group 0 has"), HasSubstr("by add_param_group()")));
+}
+
 }  // namespace

@@ -170,6 +170,70 @@ TEST(ShardedOptimizer, ClipsTheNormOfAllPieces) {
   }
 }
 
+/// The values of rank 0, by which this rank's must not differ.
+void expect_alike_on_all_ranks(const torch::nn::Module& module) {
+  for (const auto& item : module.named_parameters()) {
+    const torch::Tensor mine = item.value().detach();
+    EXPECT_TRUE(torch::equal(kolo::broadcast(mine, 0), mine)) << item.key();
+  }
+}
+
+torch::nn::Linear filled_layer() {
+  torch::nn::Linear layer(5, 3);
+  layer->weight.set_data(torch::ones({3, 5}));
+  layer->bias.set_data(torch::ones({3}));
+  return layer;
+}
+
+TEST(ShardedOptimizer, AGroupThatIsAddedAfterSynchronizingLosesNoStep) {
+  for (const bool clips : {true, false}) {
+    auto first = filled_layer(), second = filled_layer();
+    kolo::ShardedOptimizer optimizer(torch::optim::SGD(first->parameters(), 1.0),
+                                     first->named_parameters());
+    (first(torch::ones({1, 5})).sum() * (kolo::rank() + 1)).backward();
+    if (clips) {
+      optimizer.clip_grad_norm(1e9);
+    } else {
+      optimizer.synchronize();
+      optimizer.skip_synchronize();
+    }
+    optimizer.add_param_group(OptimizerParamGroup(second->parameters()));
+    optimizer.step();
+    expect_alike_on_all_ranks(*first);
+    EXPECT_NEAR(first->bias[0].item<double>(), 1 - (kolo::size() + 1) / 2.0, 1e-5);
+  }
+}
+
+TEST(ShardedOptimizer, TakesOnGroupsThatWereAddedThroughItsBaseClass) {
+  auto first = filled_layer(), second = filled_layer();
+  kolo::ShardedOptimizer optimizer(torch::optim::SGD(first->parameters(), 1.0),
+                                   first->named_parameters());
+  torch::optim::Optimizer& base = optimizer;
+  base.add_param_group(OptimizerParamGroup(second->parameters(),
+                                           std::make_unique<torch::optim::SGDOptions>(/*lr=*/2.0)));
+  for (int step = 0; step < 2; ++step) {
+    optimizer.zero_grad();
+    const auto sum = first(torch::ones({1, 5})).sum() + second(torch::ones({1, 5})).sum();
+    (sum * (kolo::rank() + 1)).backward();
+    base.step();
+  }
+  for (const auto& layer : {first, second}) expect_alike_on_all_ranks(*layer);
+  const double mean = (kolo::size() + 1) / 2.0;
+  EXPECT_NEAR(first->bias[0].item<double>(), 1 - 2 * mean, 1e-5);
+  EXPECT_NEAR(second->bias[0].item<double>(), 1 - 4 * mean, 1e-5) << "with its own learning rate";
+}
+
+TEST(ShardedOptimizer, GradientsOfAnAddedGroupAreCleared) {
+  auto first = filled_layer(), second = filled_layer();
+  kolo::ShardedOptimizer optimizer(torch::optim::SGD(first->parameters(), 1.0),
+                                   first->named_parameters());
+  static_cast<torch::optim::Optimizer&>(optimizer).add_param_group(
+      OptimizerParamGroup(second->parameters()));
+  second(torch::ones({1, 5})).sum().backward();
+  optimizer.zero_grad();
+  EXPECT_FALSE(second->bias.grad().defined());
+}
+
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// Adds one infinite element on one rank; its piece is one rank's.

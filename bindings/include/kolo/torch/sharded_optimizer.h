@@ -12,8 +12,7 @@
 //
 // What is defined:
 // - step() reduces the gradients so that each rank gets the sum of its pieces (reducescatter),
-// makes
-//   the step on them, and sends the new values to all (allgather). Results are those of
+//   makes the step on them, and sends the new values to all (allgather). Results are those of
 //   DistributedOptimizer, up to the order of summation.
 // - Parameters are split by elements, in stretches of `bucket_cap_mb`, so that shares differ by one
 //   element a stretch at most. So the optimizer must treat each element for itself, as all of
@@ -71,7 +70,9 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
   ShardedOptimizer(O&& optimizer, const NamedTensors& named_parameters,
                    const ShardedOptimizerOptions& options = {})
       : ShardedOptimizer(std::make_unique<ShardedParameters>(optimizer, named_parameters, options),
-                         static_cast<const Defaults&>(std::as_const(optimizer).defaults())) {}
+                         static_cast<const Defaults&>(std::as_const(optimizer).defaults())) {
+    optimizer.param_groups().clear();  // as moving leaves it
+  }
   ShardedOptimizer(O&& optimizer,
                    const torch::OrderedDict<std::string, torch::Tensor>& named_parameters,
                    const ShardedOptimizerOptions& options = {})
@@ -88,6 +89,7 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
       loss = closure();
     }
     full_ = nullptr;
+    take_added_groups();
     shards_->before_step();
     O::step(nullptr);
     shards_->after_step();
@@ -96,16 +98,21 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
 
   /// Of the parameters, and of this rank's pieces. That of torch::optim::Optimizer, which a
   /// reference to that class calls, is of the pieces alone.
-  void zero_grad(bool set_to_none = true) { shards_->zero_grad(set_to_none); }
+  void zero_grad(bool set_to_none = true) { shards_->zero_grad(*this, set_to_none); }
 
-  /// Collective: all ranks add the same group, of parameters "group<i>.parameter<j>".
+  /// Collective: all ranks add the same group, of parameters "group<i>.parameter<j>". One that was
+  /// added by that of torch::optim::Optimizer is taken on by the next collective call.
   void add_param_group(const torch::optim::OptimizerParamGroup& group) {
+    take_added_groups();
     full_ = nullptr;
     O::add_param_group(shards_->add_group(group, this->defaults()));
   }
 
   /// Reduces the gradients into the pieces', to look at them or change them before step().
-  void synchronize() override { shards_->synchronize(); }
+  void synchronize() override {
+    take_added_groups();
+    shards_->synchronize();
+  }
   /// After synchronize(): the next step() does not do it again, unless a rank has other gradients
   /// by then: those of a step that was left out do not stay for the next that has any.
   void skip_synchronize() override { shards_->skip_next(); }
@@ -115,6 +122,7 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
   /// reduced gradients so that their norm over all parameters is at most `max_norm`; the next
   /// step() does not synchronize again. Returns the norm before, the same on every rank.
   double clip_grad_norm(double max_norm, double norm_type = 2.0) {
+    take_added_groups();
     return shards_->clip_grad_norm(max_norm, norm_type);
   }
 
@@ -122,6 +130,7 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
   std::size_t state_bytes() const { return kolo::state_bytes(*this); }
 
   void consolidate(int root = 0) override {
+    take_added_groups();
     full_ = shards_->consolidate(
         *this, root, [this](const Groups& groups) { return make(groups, *this); },
         [this](torch::serialize::OutputArchive& archive) { O::save(archive); });
@@ -144,6 +153,10 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
   }
 
  private:
+  void take_added_groups() {
+    if (shards_->take_added_groups(*this, this->defaults())) full_ = nullptr;
+  }
+
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
 
   ShardedOptimizer(std::unique_ptr<ShardedParameters> shards, const Defaults& defaults)

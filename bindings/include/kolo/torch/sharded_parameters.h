@@ -77,6 +77,11 @@ class KOLO_API ShardedParameters {
   const Groups& groups() const;
   /// Collective: takes on another one; its pieces.
   Group add_group(const Group& group, const torch::optim::OptimizerOptions& defaults);
+  /// Collective if there are any: those of `mine` that add_group() has not taken on, and puts their
+  /// pieces in their place; whether there were any. Throws kInvalidArgument, with the group, if
+  /// another one has more or fewer tensors than it has pieces.
+  bool take_added_groups(torch::optim::Optimizer& mine,
+                         const torch::optim::OptimizerOptions& defaults);
 
   void synchronize();
   void skip_next();
@@ -84,7 +89,8 @@ class KOLO_API ShardedParameters {
   void before_step();
   /// All ranks get the pieces that have changed.
   void after_step();
-  void zero_grad(bool set_to_none);
+  /// Also of groups of `mine` that have yet to be taken on.
+  void zero_grad(torch::optim::Optimizer& mine, bool set_to_none);
   double clip_grad_norm(double max_norm, double norm_type);
 
   /// At `root` an optimizer on whole parameters with the state of all ranks, null elsewhere.
