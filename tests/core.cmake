@@ -51,48 +51,51 @@ kolo_add_test(negotiation_tests LABELS inprocess SOURCES
   runtime/fusion/fusion_plan_test.cc
   runtime/health/departures_test.cc
   runtime/health/heartbeat_test.cc)
-kolo_add_test(collectives_tests LABELS inprocess TIMEOUT 120 SOURCES
-  support/schedule_checker_collectives_test.cc
-  support/schedule_checker_test.cc
-  runtime/collectives/allgather_bruck_test.cc
-  runtime/collectives/allgather_recursive_doubling_test.cc
-  runtime/collectives/allgather_ring_test.cc
-  runtime/collectives/algorithm_test.cc
-  runtime/collectives/allreduce_double_tree_test.cc
-  runtime/collectives/allreduce_halving_doubling_test.cc
-  runtime/collectives/allreduce_hierarchical_test.cc
-  runtime/collectives/allreduce_recursive_doubling_test.cc
-  runtime/collectives/allreduce_mapped_test.cc
-  runtime/collectives/allreduce_ring_test.cc
-  runtime/collectives/alltoall_bruck_test.cc
-  runtime/collectives/alltoall_pairwise_test.cc
-  runtime/collectives/barrier_dissemination_test.cc
-  runtime/collectives/broadcast_binomial_test.cc
-  runtime/collectives/broadcast_chain_test.cc
-  runtime/collectives/chooser_test.cc
-  runtime/collectives/gather_scatter_test.cc
-  runtime/collectives/hierarchical_moves_test.cc
-  runtime/collectives/mapped_moves_test.cc
-  runtime/collectives/reduce_scatter_halving_test.cc
-  runtime/collectives/reduce_scatter_ring_test.cc
-  runtime/collectives/staged_messages_test.cc)
+# What has one thread: ThreadSanitizer would find nothing.
+if(NOT KOLO_SANITIZE MATCHES thread)
+  kolo_add_test(collectives_tests LABELS inprocess TIMEOUT 120 SOURCES
+    support/schedule_checker_collectives_test.cc
+    support/schedule_checker_test.cc
+    runtime/collectives/allgather_bruck_test.cc
+    runtime/collectives/allgather_recursive_doubling_test.cc
+    runtime/collectives/allgather_ring_test.cc
+    runtime/collectives/algorithm_test.cc
+    runtime/collectives/allreduce_double_tree_test.cc
+    runtime/collectives/allreduce_halving_doubling_test.cc
+    runtime/collectives/allreduce_hierarchical_test.cc
+    runtime/collectives/allreduce_recursive_doubling_test.cc
+    runtime/collectives/allreduce_mapped_test.cc
+    runtime/collectives/allreduce_ring_test.cc
+    runtime/collectives/alltoall_bruck_test.cc
+    runtime/collectives/alltoall_pairwise_test.cc
+    runtime/collectives/barrier_dissemination_test.cc
+    runtime/collectives/broadcast_binomial_test.cc
+    runtime/collectives/broadcast_chain_test.cc
+    runtime/collectives/chooser_test.cc
+    runtime/collectives/gather_scatter_test.cc
+    runtime/collectives/hierarchical_moves_test.cc
+    runtime/collectives/mapped_moves_test.cc
+    runtime/collectives/reduce_scatter_halving_test.cc
+    runtime/collectives/reduce_scatter_ring_test.cc
+    runtime/collectives/staged_messages_test.cc)
+  # The kernels of CUDA, played on the host; a build without CUDA compiles their plan here alone.
+  set(cuda_plan ${PROJECT_SOURCE_DIR}/runtime/device/cuda/batch_plan.cc)
+  if(KOLO_HAS_CUDA)
+    set(cuda_plan "")
+  endif()
+  kolo_add_test(cuda_kernels_tests LABELS inprocess TIMEOUT 120 SOURCES
+    ${cuda_plan}
+    runtime/device/cuda/adasum_test.cc
+    runtime/device/cuda/batch_plan_test.cc
+    runtime/device/cuda/combine_test.cc
+    runtime/device/cuda/played_device.cc)
+endif()
 kolo_add_test(device_tests LABELS inprocess SOURCES
   runtime/device/destinations_test.cc
   runtime/device/half_types_test.cc
   runtime/device/host_device_test.cc
   runtime/device/reductions_test.cc
   runtime/device/threaded_device_test.cc)
-# The kernels of CUDA, played on the host; a build without CUDA compiles their plan here alone.
-set(cuda_plan ${PROJECT_SOURCE_DIR}/runtime/device/cuda/batch_plan.cc)
-if(KOLO_HAS_CUDA)
-  set(cuda_plan "")
-endif()
-kolo_add_test(cuda_kernels_tests LABELS inprocess TIMEOUT 120 SOURCES
-  ${cuda_plan}
-  runtime/device/cuda/adasum_test.cc
-  runtime/device/cuda/batch_plan_test.cc
-  runtime/device/cuda/combine_test.cc
-  runtime/device/cuda/played_device.cc)
 kolo_add_test(execution_tests LABELS inprocess TIMEOUT 120 SOURCES
   runtime/execution/adasum_test.cc
   runtime/execution/collectives_test.cc

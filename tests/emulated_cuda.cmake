@@ -1,8 +1,12 @@
 # Programs whose CUDA is the emulation of tests/support/emulated_cuda: its objects come before the
 # libraries that hold the toolkit's runtime and the kernels, of which then nothing is taken. A call
 # that the emulation lacks is an error of the linker's.
+# A build without CUDA that finds the toolkit's headers, as those with sanitizers, has cuda_tests alone.
 if(NOT KOLO_HAS_CUDA)
-  return()
+  find_package(CUDAToolkit 12.1 QUIET)
+  if(NOT CUDAToolkit_FOUND)
+    return()
+  endif()
 endif()
 set(kernels "")
 foreach(kernel adasum combine_half combine_narrow_integer combine_other combine_real combine_wide_integer)
@@ -22,8 +26,18 @@ target_include_directories(kolo_emulated_cuda PRIVATE
 target_include_directories(kolo_emulated_cuda SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS})
 
 # kolo's own handling of CUDA, call by call.
+set(cuda_device "")
+if(NOT KOLO_HAS_CUDA)
+  foreach(source batch_plan cuda_accelerator cuda_context cuda_error cuda_event cuda_memory
+      cuda_peer_memory cuda_stream find_accelerators kernels)
+    list(APPEND cuda_device ${PROJECT_SOURCE_DIR}/runtime/device/cuda/${source}.cc)
+  endforeach()
+endif()
 kolo_add_test(cuda_tests LABELS inprocess LIBRARIES kolo_emulated_cuda SOURCES
-  runtime/device/cuda/cuda_device_test.cc)
+  runtime/device/cuda/cuda_device_test.cc ${cuda_device})
+if(NOT KOLO_HAS_CUDA)
+  return()
+endif()
 
 # The programs that tools/gpu_check runs, with ranks as processes.
 set(emulated ${CMAKE_CURRENT_BINARY_DIR}/emulated)

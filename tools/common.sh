@@ -45,7 +45,11 @@ configure_and_build() { # PRESET TARGETS…
   shift
   say "configuring and building preset $preset"
   local launcher=()
-  if command -v ccache > /dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+  if command -v ccache > /dev/null; then
+    launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+    # Another clone finds what this one has compiled, what uses precompiled headers too.
+    export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
+  fi
   quietly "configure-$preset" cmake --preset "$preset" "${launcher[@]}"
   quietly "build-$preset" cmake --build "build/$preset" -j "$(jobs)" ${1+--target "$@"}
 }
