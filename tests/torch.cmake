@@ -59,6 +59,7 @@ if(KOLO_HAS_TORCH)
     bindings/torch/accelerator_test.cc
     bindings/torch/prepared_loader_test.cc)
   kolo_add_torch_tests(ddp RANKS 0 1 2 3 4 SOURCES
+    bindings/torch/ddp_backward_test.cc
     bindings/torch/ddp_devices_test.cc
     bindings/torch/ddp_test.cc)
   kolo_add_mpi_test(ddp_small_arena PROGRAM ddp_tests NP 2 LABELS torch)

@@ -200,7 +200,10 @@ void broadcast_packed(const std::string& prefix, const NamedTensors& tensors) {
     if (rank() == 0) continue;
     std::int64_t begin = 0;
     for (torch::Tensor& tensor : pack.tensors) {
-      tensor.detach().copy_(values.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+      // Past autograd, which else refuses the backward of an earlier forward (two of them, then one
+      // backward). What that one saved has these values already, but where the module itself has
+      // changed it since.
+      tensor.variable_data().copy_(values.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
       begin += tensor.numel();
     }
   }

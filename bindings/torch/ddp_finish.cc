@@ -4,6 +4,8 @@
 #include "bindings/torch/ddp_state.h"
 #include "bindings/torch/tensor_memory.h"
 
+#include <torch/csrc/autograd/function.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -131,6 +133,19 @@ void DdpReducer::State::rebuild() {
     buckets[parameter.bucket].memory.copy_in(parameter.position, gradient);
     gradient = buckets[parameter.bucket].memory.alias(parameter.position);
   }
+}
+
+void DdpReducer::State::end_backward() {
+  {
+    const std::lock_guard lock(mutex);
+    if (!in_pass) return;
+    // Inside another backward: what is not there may come with the rest of that one.
+    const bool is_inner = static_cast<bool>(torch::autograd::get_current_node());
+    const bool is_whole = std::all_of(parameters.begin(), parameters.end(),
+                                      [](const Parameter& parameter) { return parameter.ready; });
+    if (is_inner && !is_whole) return;
+  }
+  end_pass();
 }
 
 void DdpReducer::State::end_pass() {

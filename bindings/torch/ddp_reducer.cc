@@ -3,6 +3,7 @@
 #include "bindings/torch/tensor_memory.h"
 
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <set>
@@ -58,6 +59,7 @@ void DdpReducer::State::reset_pass() {
     bucket.result = nullptr;
   }
   in_pass = false;
+  graphs.clear();
   leaves.clear();
   leaves_known = false;
   leaves_partial = false;
@@ -85,6 +87,7 @@ void DdpReducer::State::after_accumulation(std::size_t index) {
   parameter.touched = true;
   if (next_local) return;
   if (!in_pass) begin_pass();
+  follow_backward();
   if (parameter.ready) {
     // Its turn is over on all ranks; what came now is on this one alone.
     attempt([&] {
@@ -92,7 +95,9 @@ void DdpReducer::State::after_accumulation(std::size_t index) {
             "DistributedDataParallel: parameter '" + parameter.name +
                 "' got a gradient that rank " + std::to_string(rank()) +
                 " did not expect: it is in no output of the module's forward, was unused in the "
-                "first step of a static_graph, or gets two gradients in one backward");
+                "first step of a static_graph, gets two gradients in one backward, or gets it in a "
+                "backward inside another one (activation checkpointing), where static_graph takes "
+                "the place of find_unused_parameters");
     });
     return;
   }
@@ -103,9 +108,6 @@ void DdpReducer::State::after_accumulation(std::size_t index) {
 
 void DdpReducer::State::begin_pass() {
   in_pass = true;
-  torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->end_pass();
-  });
   const bool known = options.static_graph && !users.empty();
   if (!known && !(searches() && leaves_known && !leaves_partial)) return;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -115,12 +117,28 @@ void DdpReducer::State::begin_pass() {
   }
 }
 
+void DdpReducer::State::follow_backward() {
+  const int graph = torch::autograd::get_current_graph_task_id();
+  if (std::find(graphs.begin(), graphs.end(), graph) != graphs.end()) return;
+  graphs.push_back(graph);
+  torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->end_backward();
+  });
+}
+
 void DdpReducer::State::place(Parameter& parameter, bool has_new) {
   BucketMemory& memory = buckets[parameter.bucket].memory;
   torch::Tensor& gradient = parameter.tensor.mutable_grad();
   if (gradient.defined() && gradient.layout() != torch::kStrided) {
     raise(ErrorCode::kUnsupported, "the gradient of parameter '" + parameter.name +
                                        "' is sparse; make its embedding with dense gradients");
+  }
+  if (gradient.defined() && gradient.requires_grad()) {
+    raise(ErrorCode::kUnsupported,
+          "DistributedDataParallel: the gradient of parameter '" + parameter.name +
+              "' has a graph of its own, as backward() with create_graph makes it, and the average "
+              "over the ranks would not be in it; for a penalty of gradients use "
+              "torch::autograd::grad() with create_graph, and backward() of the loss without");
   }
   // What stays as it is where no rank brings a gradient must survive the average.
   if (!has_new && gradient.defined()) parameter.earlier = gradient.clone();
@@ -208,6 +226,7 @@ DdpReducer::DdpReducer(NamedTensors named, NamedTensors buffers, const DdpOption
   state_->buffers = std::move(buffers);
   std::set<const c10::TensorImpl*> seen;  // a parameter may have several names
   for (auto& [name, tensor] : named) {
+    state_->listed.emplace(tensor.unsafeGetTensorImpl(), tensor.requires_grad());
     if (!tensor.requires_grad() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
     State::Parameter& parameter = state_->parameters.emplace_back();
     parameter.name = name;
@@ -226,11 +245,26 @@ DdpReducer::DdpReducer(NamedTensors named, NamedTensors buffers, const DdpOption
 
 DdpReducer::~DdpReducer() { state_->abandon(); }
 
-void DdpReducer::before_forward(bool training) {
+void DdpReducer::State::check_known(const torch::nn::Module& module) const {
+  for (const auto& item : module.named_parameters()) {
+    if (!item.value().requires_grad()) continue;
+    const auto it = listed.find(item.value().unsafeGetTensorImpl());
+    if (it != listed.end() && it->second) continue;
+    raise(ErrorCode::kInvalidArgument,
+          "DistributedDataParallel: parameter '" + item.key() +
+              (it == listed.end() ? "' was registered since this was made"
+                                  : "' requires a gradient, but did not when this was made") +
+              ", so it would not be averaged; make a new DistributedDataParallel, after the end of "
+              "this one");
+  }
+}
+
+void DdpReducer::before_forward(const torch::nn::Module& module) {
   if (!torch::GradMode::is_enabled()) return;
+  state_->check_known(module);
   if (state_->in_pass) state_->abandon();  // an exception of the user's ended that backward
   state_->next_local = state_->local;
-  if (training && !state_->local && state_->options.broadcast_buffers) {
+  if (module.is_training() && !state_->local && state_->options.broadcast_buffers) {
     broadcast_packed(state_->prefix + "buffers/", state_->buffers);
   }
 }

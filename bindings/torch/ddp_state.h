@@ -1,6 +1,7 @@
 // The state of a DdpReducer: the gradients' way into buckets, over the ranks, and back. A pass is
 // one backward that communicates: it begins with the first gradient and ends, before backward()
-// returns, in a callback of autograd's engine. ddp_reducer.cc has what happens outside of a pass
+// returns, in a callback of autograd's engine. A backward inside another one, as activation
+// checkpointing makes it, is a part of it. ddp_reducer.cc has what happens outside of a pass
 // and the way in, ddp_finish.cc the end of a pass. Gradients come on a thread for each device that
 // the module is on (autograd's), under the mutex; all else is the training loop's. Private to
 // bindings/torch.
@@ -21,6 +22,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace kolo {
@@ -55,6 +57,7 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   NameNumber number;
   std::string prefix;
   std::vector<Parameter> parameters;
+  std::unordered_map<const void*, bool> listed;  ///< the module's tensors: whether it is reduced
   NamedTensors buffers;
   std::vector<Bucket> buckets;
   CommHook hook;
@@ -72,6 +75,7 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   std::vector<bool> never_used;     ///< with static_graph: on this rank, by parameter
 
   bool in_pass = false;
+  std::vector<int> graphs;         ///< which gradients of this pass came in: autograd's graph tasks
   std::vector<std::size_t> order;  ///< of readiness in this pass
   std::vector<std::size_t> full;   ///< buckets that can start
   std::vector<bool> missing;       ///< gradients that should be there, by parameter
@@ -94,13 +98,19 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   void abandon();
   void reset_pass();
 
+  /// Throws kInvalidArgument for a parameter that requires a gradient and has no place here.
+  void check_known(const torch::nn::Module& module) const;
+
   void begin_pass();
+  /// Ends the pass with the backward that is under way on this thread.
+  void follow_backward();
   void mark_ready(std::size_t index, bool has_new);
   void start_full_buckets();
   void place(Parameter& parameter, bool has_new);
   void start(std::size_t bucket);
   void send(Parameter& parameter);
 
+  void end_backward();
   void end_pass();
   std::vector<std::string> names() const;
   void mark_rest();

@@ -66,7 +66,8 @@ struct GradBucket {
 /// wants and returns what to call for the result: a tensor of the buffer's size and type, the
 /// buffer itself for one. E.g.
 ///   [](const kolo::GradBucket& bucket) {
-///     auto work = kolo::allreduce_async_(bucket.buffer, {.name = bucket.name});
+///     auto work = kolo::allreduce_async_(
+///         bucket.buffer, {.op = kolo::ReduceOp::kAverage, .name = bucket.name});
 ///     return [work]() mutable { return work.wait(); };
 ///   }
 using CommHook = std::function<std::function<torch::Tensor()>(const GradBucket&)>;
@@ -87,7 +88,9 @@ class KOLO_API DdpReducer {
   DdpReducer(const DdpReducer&) = delete;
   DdpReducer& operator=(const DdpReducer&) = delete;
 
-  void before_forward(bool training);
+  /// Throws kInvalidArgument for a parameter that requires a gradient and had no place in this
+  /// reducer when it was made.
+  void before_forward(const torch::nn::Module& module);
   /// Whether after_forward() would look at the outputs.
   bool wants_outputs() const;
   /// `complete`: these are all tensors of the outputs.

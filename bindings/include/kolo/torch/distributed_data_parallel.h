@@ -1,7 +1,8 @@
 // DistributedDataParallel: a module whose gradients are the averages over the ranks when backward()
-// returns. Any LibTorch optimizer then steps as in one process. (After PyTorch's class of the same
-// name: "PyTorch Distributed", Li et al., VLDB 2020: buckets, reverse order, overlap, unused
-// parameters.)
+// returns. Any LibTorch optimizer then steps as in one process; LBFGS, which decides by the loss,
+// where its closure returns kolo::allreduce(loss, {.op = kolo::ReduceOp::kAverage}), or use
+// DistributedOptimizer. (After PyTorch's class of the same name: "PyTorch Distributed", Li et al.,
+// VLDB 2020: buckets, reverse order, overlap, unused parameters.)
 //
 //   kolo::DistributedDataParallel ddp(network);
 //   torch::optim::AdamW optimizer(ddp.parameters(), 1e-3);
@@ -19,6 +20,15 @@
 // - A parameter that gets no gradient on some rank: with find_unused_parameters its gradient is the
 //   average with zeros, or stays as it was where no rank has one. Otherwise backward() throws
 //   kMismatch on every rank, naming the parameter and the ranks; the gradients are then of no use.
+// - A parameter that begins to require a gradient, or is registered, after the construction would
+//   not be averaged: forward() throws kInvalidArgument, naming it. Make a new
+//   DistributedDataParallel then, after the end of this one.
+// - backward() with create_graph throws kUnsupported, for averages are in no graph. A penalty of
+//   gradients takes torch::autograd::grad() with create_graph, and a backward() without.
+// - Several forwards may precede one backward, which goes through all of them, and a backward may
+//   run inside another one (activation checkpointing): the gradients of both are averaged with the
+//   outer one's end. Then each parameter gets its one gradient; some none with static_graph, not
+//   with find_unused_parameters.
 // - A module may have its layers on several devices (model parallel). A module on one device gets,
 //   with several device_ids, a replica on each: its gradients are those of the rank's whole batch,
 //   summed over the replicas, before they are averaged over the ranks; with a loss that is a mean,
@@ -81,7 +91,7 @@ class DistributedDataParallel : public ModuleWrapper<DistributedDataParallel<M>,
   /// What the module's forward returns.
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
-    reducer_->before_forward(module_->is_training());
+    reducer_->before_forward(*module_);
     using Output = decltype(module_->forward(std::forward<Arguments>(arguments)...));
     if constexpr (std::is_void_v<Output>) {
       if (replicas_) raise_not_replicable(*module_);
