@@ -4,7 +4,14 @@
 
 namespace kolo {
 
+void raise_no_groups() {
+  raise(ErrorCode::kInvalidArgument,
+        "the scheduler's optimizer has no parameters: it was moved into another; make the "
+        "scheduler from that one");
+}
+
 void ReduceLROnPlateau::step(float metric) {
+  if (optimizer_->param_groups().empty()) raise_no_groups();
   torch::optim::ReduceLROnPlateauScheduler::step(metric);
   metrics_.push_back(metric);
 }

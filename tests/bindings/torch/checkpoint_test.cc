@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <sstream>
 
 namespace {
@@ -247,6 +248,30 @@ TEST(Schedulers, APlateauSchedulerLeavesTheLearningRateWhenItIsLoaded) {
   saved.load_from(stream);
   resumed.load(saved);
   EXPECT_EQ(other.param_groups()[0].options().get_lr(), 0.75);
+}
+
+TEST(Schedulers, OneWhoseOptimizerWasMovedAwaySaysSo) {
+  auto weight = torch::ones({2}, torch::requires_grad());
+  const kolo::NamedTensors named = {{"weight", weight}};
+  const auto expect_refusals = [&](const auto& wrap) {
+    torch::optim::SGD optimizer({weight}, 1.0);
+    kolo::StepLR steps(optimizer, 1, 0.5);
+    kolo::ReduceLROnPlateau plateau(optimizer, kolo::ReduceLROnPlateau::min, 0.5F, 0);
+    auto wrapped = wrap(std::move(optimizer));
+    const auto refuses = HasSubstr("it was moved into another; make the scheduler from that one");
+    EXPECT_THAT(message_of([&] { steps.step(); }), refuses);
+    EXPECT_THAT(message_of([&] { plateau.step(1); }), refuses);
+    kolo::StepLR right(*wrapped, 1, 0.5);
+    for (int i = 0; i < 3; ++i) right.step();
+    EXPECT_LT(wrapped->param_groups()[0].options().get_lr(), 1.0);
+  };
+  expect_refusals([&](torch::optim::SGD&& optimizer) {
+    return std::make_unique<kolo::DistributedOptimizer<torch::optim::SGD>>(std::move(optimizer),
+                                                                           named);
+  });
+  expect_refusals([&](torch::optim::SGD&& optimizer) {
+    return std::make_unique<kolo::ShardedOptimizer<torch::optim::SGD>>(std::move(optimizer), named);
+  });
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 // Learning-rate schedulers whose state a checkpoint can hold; LibTorch's own cannot be saved. Each
 // IS the scheduler of LibTorch that it is named after. The learning rates themselves are in the
 // optimizer's options, so they are saved and loaded with the optimizer.
+// Make a scheduler from the optimizer that steps. One that was made before its optimizer was moved
+// into a DistributedOptimizer or ShardedOptimizer would change nothing: step() then throws
+// kInvalidArgument. (LibTorch's own do change nothing.)
 // Used by the training loop's thread, on all ranks alike.
 #pragma once
 
@@ -20,11 +23,18 @@ class KOLO_API SchedulerState {
   virtual void load(torch::serialize::InputArchive& archive) = 0;
 };
 
+/// Throws kInvalidArgument: a scheduler's step on an optimizer without groups.
+[[noreturn]] KOLO_API void raise_no_groups();
+
 /// For schedulers that are a function of the count of steps: S derives from LibTorch's LRScheduler.
 template <class S>
 class ResumableScheduler : public S, public SchedulerState {
  public:
   using S::S;
+  void step() {
+    if (this->get_current_lrs().empty()) raise_no_groups();
+    S::step();
+  }
   void save(torch::serialize::OutputArchive& archive) const override {
     archive.write("steps", torch::tensor(static_cast<std::int64_t>(this->step_count_)), true);
   }
