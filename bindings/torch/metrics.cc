@@ -48,7 +48,8 @@ torch::Tensor gather_for_metrics(const torch::Tensor& tensor, const RankSampler&
     raise(ErrorCode::kInvalidArgument,
           "gather_for_metrics: the tensor has " + std::to_string(rows) +
               " rows, but the last batch of this rank's sampler has " + std::to_string(size) +
-              " elements; pass the rows of that batch");
+              " elements; pass the rows of that batch, and read by kolo::data_loader if there are "
+              "workers (LibTorch's loader does not tell the sampler which batch the loop has got)");
   }
   const auto padding = static_cast<std::int64_t>(sampler.last_batch_padding());
   const std::int64_t kept = rows == 0 ? 0 : rows - padding;

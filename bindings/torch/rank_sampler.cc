@@ -166,6 +166,14 @@ void RankSampler::reset(std::optional<std::size_t> new_size) {
 std::optional<std::vector<std::size_t>> RankSampler::next(std::size_t batch_size) {
   State& state = *state_;
   const std::size_t global_batch = state.options.global_batch;
+  // By the smallest share, so that all ranks throw.
+  if (global_batch > 0 && batch_size > 1 && batch_size > global_batch / state.size) {
+    raise(ErrorCode::kInvalidArgument,
+          std::string(state.options.called) + ": asked for " + std::to_string(batch_size) +
+              " elements, but a rank's share of a global batch of " + std::to_string(global_batch) +
+              " is " + std::to_string(global_batch / state.size) +
+              "; leave batch_size at 1 for this share");
+  }
   const std::size_t wanted = global_batch > 0 ? state.share_of(global_batch) : batch_size;
   const std::size_t first = state.given();
   const std::size_t count = std::min(wanted, state.indices.size() - first);

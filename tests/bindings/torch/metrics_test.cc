@@ -10,6 +10,7 @@
 namespace {
 
 using kolo::test::message_of;
+using testing::AllOf;
 using testing::HasSubstr;
 
 torch::Tensor as_tensor(const std::vector<std::size_t>& indices, torch::ScalarType type) {
@@ -36,6 +37,20 @@ TEST(Metrics, APaddedPassGathersEachElementOnce) {
   }
 }
 
+TEST(Metrics, WorkersThatReadAheadLoseNoRow) {
+  struct Numbers : torch::data::datasets::BatchDataset<Numbers, torch::Tensor> {
+    torch::Tensor get_batch(c10::ArrayRef<std::size_t> indices) override {
+      return as_tensor(indices.vec(), torch::kInt64);
+    }
+    std::optional<std::size_t> size() const override { return 29; }
+  };
+  kolo::DistributedSampler sampler(29);
+  auto loader = kolo::data_loader(Numbers(), sampler, {.batch_size = 4, .workers = 2});
+  std::vector<torch::Tensor> all;
+  for (auto& batch : loader) all.push_back(kolo::gather_for_metrics(batch, sampler));
+  EXPECT_TRUE(torch::equal(std::get<0>(torch::cat(all).sort()), torch::arange(29)));
+}
+
 TEST(Metrics, RowsMayHaveAnyShape) {
   kolo::DistributedEvalSampler sampler(static_cast<std::size_t>(2 * kolo::size() + 1));
   const auto batch = sampler.next(100);
@@ -50,7 +65,8 @@ TEST(Metrics, MisuseIsNamed) {
   kolo::DistributedSampler sampler(static_cast<std::size_t>(4 * kolo::size()));
   sampler.next(4);
   EXPECT_THAT(message_of([&] { kolo::gather_for_metrics(torch::zeros({3}), sampler); }),
-              HasSubstr("the tensor has 3 rows, but the last batch of this rank's sampler has 4"));
+              AllOf(HasSubstr("has 3 rows, but the last batch of this rank's sampler has 4"),
+                    HasSubstr("read by kolo::data_loader if there are workers")));
   EXPECT_THAT(message_of([&] { kolo::gather_for_metrics(torch::tensor(1.0), sampler); }),
               HasSubstr("this one has no rows"));
   if (kolo::size() == 1) return;

@@ -8,10 +8,12 @@
 
 #include <set>
 #include <sstream>
+#include <string>
 
 namespace {
 
 using kolo::test::message_of;
+using testing::AllOf;
 using testing::HasSubstr;
 
 std::vector<std::size_t> drain(kolo::RankSampler& sampler, std::size_t batch_size = 4) {
@@ -144,7 +146,8 @@ std::multiset<std::size_t> trained(Make make, int before, int after) {
   for (int rank = 0; rank < before; ++rank) {
     auto sampler = make(rank, before);
     for (int i = 0; i < 2; ++i) {
-      const auto batch = sampler.next(6).value_or(std::vector<std::size_t>());
+      const std::size_t size = sampler.global_batch() > 0 ? 1 : 6;
+      const auto batch = sampler.next(size).value_or(std::vector<std::size_t>());
       seen.insert(batch.begin(), batch.end());
     }
     if (rank == 0) state = saved(sampler);
@@ -195,6 +198,22 @@ TEST(RankSampler, RefusesTheRestOfOtherData) {
 TEST(RankSampler, RefusesRanksThatDoNotExist) {
   EXPECT_THAT(message_of([] { kolo::DistributedEvalSampler sampler(10, {.rank = 3, .size = 3}); }),
               HasSubstr("DistributedEvalSampler: rank 3 of 3 ranks does not exist"));
+}
+
+TEST(RankSampler, MoreThanAShareOfAGlobalBatchIsRefusedOnEveryRank) {
+  for (int rank = 0; rank < 3; ++rank) {
+    kolo::DistributedSampler sampler(32, {.global_batch = 16, .rank = rank, .size = 3});
+    // LibTorch's loader would leave out all batches as too small, with drop_last.
+    for (const std::size_t size : {6U, 16U}) {
+      EXPECT_THAT(message_of([&] { sampler.next(size); }),
+                  AllOf(HasSubstr("DistributedSampler: asked for " + std::to_string(size)),
+                        HasSubstr("a global batch of 16 is 5; leave batch_size at 1")));
+    }
+    EXPECT_EQ(sampler.next(5)->size(), rank == 0 ? 6U : 5U);
+    EXPECT_EQ(sampler.next(1)->size(), rank == 0 ? 6U : 5U);
+  }
+  kolo::DistributedSampler scarce(4, {.global_batch = 2, .rank = 1, .size = 2});
+  EXPECT_EQ(scarce.next(1)->size(), 1U);
 }
 
 }  // namespace

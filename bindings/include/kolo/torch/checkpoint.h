@@ -29,6 +29,9 @@ struct CheckpointParts {
   torch::optim::Optimizer* optimizer = nullptr;
   /// Needs the optimizer, which has the learning rates.
   SchedulerState* scheduler = nullptr;
+  /// In the middle of an epoch: of a kolo::data_loader, or of LibTorch's loader without workers.
+  /// With workers that one has asked the sampler for batches that the loop has not got, which the
+  /// run that goes on would leave out.
   torch::data::samplers::Sampler<>* sampler = nullptr;
   GradScaler* scaler = nullptr;  ///< e.g. Accelerator::scaler()
 };

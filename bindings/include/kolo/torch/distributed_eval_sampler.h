@@ -1,7 +1,8 @@
 // DistributedEvalSampler: this rank's share of a data set that is evaluated: every element exactly
 // once over all ranks, without padding, so that a metric is that of one process. Shares differ by
 // one element at most, and a rank may have one batch fewer than another or none at all: gather at
-// the end (Meter), not per batch. One thread at a time.
+// the end (Meter), not per batch. One thread at a time. With workers read by kolo::data_loader, as
+// for DistributedSampler.
 #pragma once
 
 #include <kolo/torch/rank_sampler.h>

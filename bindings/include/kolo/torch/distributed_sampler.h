@@ -2,6 +2,9 @@
 // it out: a permutation that all ranks share, padded to equal shares, of which rank r takes every
 // size-th element from r on. So the b-th batches of all ranks together are a stretch of the
 // permutation, whatever the number of ranks. One thread at a time.
+//
+// With workers read by kolo::data_loader: LibTorch's loader does not tell the sampler what the loop
+// has got, which save() in the middle of an epoch and gather_for_metrics() go by.
 #pragma once
 
 #include <kolo/torch/rank_sampler.h>
@@ -16,9 +19,10 @@ struct DistributedSamplerOptions {
   bool drop_last = false;
   /// When set, every stretch of this many elements of the permutation is dealt out for itself, so
   /// that a step trains on the same elements for any number of ranks, also where they do not divide
-  /// it: next() gives this rank's share of the next global batch (whatever batch size it is asked
-  /// for), shares differ by one element at most, nothing is padded, and a rank may have no share of
-  /// the last, smaller batch. drop_last then leaves that batch out.
+  /// it: next() gives this rank's share of the next global batch, shares differ by one element at
+  /// most, nothing is padded, and a rank may have no share of the last, smaller batch. drop_last
+  /// then leaves that batch out. Leave the loader's batch_size at 1, its default, and its drop_last
+  /// off: asked for more than a share, next() throws kInvalidArgument.
   std::size_t global_batch = 0;
   std::optional<int> rank = {};  ///< default: kolo::rank()
   std::optional<int> size = {};  ///< default: kolo::size()

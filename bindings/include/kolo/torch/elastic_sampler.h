@@ -11,7 +11,8 @@
 //
 // Nothing is padded: with a last stretch of fewer elements than ranks, some get none. Let gradients
 // count by samples (DistributedOptimizerOptions::weigh_by_samples), or use Join. Otherwise as
-// DistributedSampler. Used by the training loop's thread.
+// DistributedSampler; with workers read by kolo::data_loader, for LibTorch's loader asks for
+// batches ahead, which would count as got. Used by the training loop's thread.
 #pragma once
 
 #include <kolo/torch/rank_sampler.h>

@@ -18,9 +18,11 @@ struct GatherOptions {
 
 /// The rows of every rank's `tensor` (predictions or targets of the batch that the loop has got
 /// last), by rank, without those of elements that only pad the shares: over an epoch each element
-/// comes once. All ranks have as many batches, or some pass a tensor without rows. Throws
-/// kInvalidArgument unless the rows are those of the last batch, kMismatch if the ranks' rows
-/// differ in shape or type.
+/// comes once. The loop reads by kolo::data_loader, or by LibTorch's loader without workers: with
+/// workers that one asks the sampler for batches ahead and does not tell which the loop has got, so
+/// that the wrong batch's padding would be left out. All ranks have as many batches, or some pass a
+/// tensor without rows. Throws kInvalidArgument unless the rows are those of the last batch,
+/// kMismatch if the ranks' rows differ in shape or type.
 KOLO_API torch::Tensor gather_for_metrics(const torch::Tensor& tensor, const RankSampler& sampler,
                                           const GatherOptions& options = {});
 

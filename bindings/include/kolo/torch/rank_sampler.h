@@ -51,10 +51,16 @@ class KOLO_API RankSampler : public torch::data::samplers::Sampler<> {
   std::size_t global_batch() const;
 
   void reset(std::optional<std::size_t> new_size = std::nullopt) override;
+  /// With a global batch this rank's share of the next one, whatever `batch_size` is; above the
+  /// smallest share of a full one kInvalidArgument, for a loader with drop_last would leave out
+  /// every batch: leave it at 1.
   std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
 
   /// A loader that asks for batches ahead of the training loop tells here how many of the epoch's
   /// batches the loop has got. Without it, every batch that next() gave counts as got.
+  /// kolo::data_loader tells it; LibTorch's loader does not, and with workers asks ahead: save() in
+  /// the middle of an epoch is then too far on, and gather_for_metrics() takes another batch for
+  /// the last one.
   void set_received(std::size_t batches);
   /// Elements of the batch that the training loop has got last; 0 before the first.
   std::size_t last_batch_size() const;
