@@ -1,7 +1,7 @@
 // Collectives that count in rows, on tensors: the first dimension is split, or differs from rank to
-// rank; all others are alike on every rank. Any strides; results are contiguous. Autograd does not
-// see them. Threads and errors as in functions.h; what is said of names, rows and errors in
-// <kolo/collectives.h> holds here.
+// rank; all others are alike on every rank. Any strides; results have the memory format of this
+// rank's tensor (contiguous, channels_last). Autograd does not see them. Threads and errors as in
+// functions.h; what is said of names, rows and errors in <kolo/collectives.h> holds here.
 #pragma once
 
 #include <kolo/export.h>
