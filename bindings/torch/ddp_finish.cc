@@ -143,7 +143,8 @@ void DdpReducer::State::end_backward() {
     const bool is_inner = static_cast<bool>(torch::autograd::get_current_node());
     const bool is_whole = std::all_of(parameters.begin(), parameters.end(),
                                       [](const Parameter& parameter) { return parameter.ready; });
-    if (is_inner && !is_whole) return;
+    left_open = is_inner && !is_whole;
+    if (left_open) return;
   }
   end_pass();
 }

@@ -59,6 +59,7 @@ void DdpReducer::State::reset_pass() {
     bucket.result = nullptr;
   }
   in_pass = false;
+  left_open = false;
   graphs.clear();
   leaves.clear();
   leaves_known = false;
@@ -78,6 +79,21 @@ void DdpReducer::State::abandon() {
     if (bucket.result) attempt([&] { bucket.result(); });
   }
   reset_pass();
+}
+
+void DdpReducer::State::abandon_for_forward() {
+  const auto missed = std::find_if(parameters.begin(), parameters.end(),
+                                   [](const Parameter& parameter) { return !parameter.ready; });
+  const std::string name = missed == parameters.end() ? "" : missed->name;
+  const bool throws = left_open;
+  abandon();
+  if (!throws) return;  // an exception of the user's ended that backward
+  raise(ErrorCode::kMismatch,
+        "DistributedDataParallel: the last backward gave no gradient to parameter '" + name +
+            "' and averaged nothing: it ran inside another one (activation checkpointing), the "
+            "rest of which brought none either, or ended by an exception. Use every parameter in "
+            "such a step, and one of them outside of the inner backward where some are never used "
+            "(static_graph)");
 }
 
 void DdpReducer::State::after_accumulation(std::size_t index) {
@@ -262,7 +278,7 @@ void DdpReducer::State::check_known(const torch::nn::Module& module) const {
 void DdpReducer::before_forward(const torch::nn::Module& module) {
   if (!torch::GradMode::is_enabled()) return;
   state_->check_known(module);
-  if (state_->in_pass) state_->abandon();  // an exception of the user's ended that backward
+  if (state_->in_pass) state_->abandon_for_forward();
   state_->next_local = state_->local;
   if (module.is_training() && !state_->local && state_->options.broadcast_buffers) {
     broadcast_packed(state_->prefix + "buffers/", state_->buffers);

@@ -76,6 +76,7 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
 
   bool in_pass = false;
   std::vector<int> graphs;         ///< which gradients of this pass came in: autograd's graph tasks
+  bool left_open = false;          ///< by the end of a backward inside another one
   std::vector<std::size_t> order;  ///< of readiness in this pass
   std::vector<std::size_t> full;   ///< buckets that can start
   std::vector<bool> missing;       ///< gradients that should be there, by parameter
@@ -96,6 +97,9 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   void build(const std::vector<std::size_t>& in_order);
   /// Waits for what an interrupted pass has left under way, and forgets the pass.
   void abandon();
+  /// The same before a forward. Throws kMismatch if the pass was left open for an outer backward,
+  /// which then brought nothing.
+  void abandon_for_forward();
   void reset_pass();
 
   /// Throws kInvalidArgument for a parameter that requires a gradient and has no place here.

@@ -275,6 +275,19 @@ TEST(DdpBackward, ABackwardInsideAnotherIsAPartOfIt) {
   }
 }
 
+TEST(DdpBackward, OneInsideAnotherThatBringsNothingMoreIsNamed) {
+  const auto model = std::make_shared<DeepImpl>(true);
+  DistributedDataParallel ddp(model);
+  const auto input = torch::ones({1, 4}, kDouble).requires_grad_();
+  const auto step = [&] { ddp.forward(input, /*plain=*/-1).sum().backward(); };
+  step();
+  EXPECT_THAT(message_of(step),
+              AllOf(HasSubstr("no gradient to parameter 'spare.weight' and averaged nothing"),
+                    HasSubstr("ran inside another one")));
+  model->checkpoints = false;  // no inner one: an error at once
+  EXPECT_THAT(message_of(step), HasSubstr("gave no gradient to parameter 'spare.weight' on rank"));
+}
+
 TEST(DdpBackward, FindingUnusedParametersDoesNotGoWithABackwardInside) {
   const auto model = std::make_shared<DeepImpl>(false);
   DistributedDataParallel ddp(model, {.find_unused_parameters = true});
