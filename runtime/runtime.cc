@@ -215,6 +215,7 @@ RuntimeInfo Runtime::info() const {
   if (window_.arena() != nullptr) info.arena_bytes = window_.arena()->capacity();
   if (devices_.arena() != nullptr) info.device_arena_bytes = devices_.arena()->capacity();
   info.device_network = devices_.network().description;
+  info.device_inside = devices_.inside();
   const OneShot& one_shot = groups_.world().one_shot;
   info.one_shot_bytes = one_shot.largest_one_shot();
   info.two_shot_bytes = one_shot.largest_allreduce();

@@ -56,6 +56,11 @@ kolo_add_emulated(device_check
 kolo_add_emulated(kolo-perf $<TARGET_OBJECTS:kolo_perf_objects>
   ${perf}/no_gloo_engine.cc ${perf}/no_mpi_engine.cc ${perf}/no_nccl_engine.cc ${perf}/no_oneccl_engine.cc)
 
+set(info ${PROJECT_SOURCE_DIR}/tools/info)
+kolo_add_emulated(kolo-info ${info}/build.cc ${info}/doctor.cc ${info}/main.cc)
+target_compile_definitions(emulated_kolo-info PRIVATE
+  KOLO_INFO_TORCH=0 KOLO_INFO_PMIX=$<BOOL:${KOLO_HAS_PMIX}> KOLO_INFO_CUDA=1)
+
 # kolo_add_emulated_test(<name> COMMAND <command> [NP <ranks>] [GPUS <devices>] [APART])
 function(kolo_add_emulated_test name)
   cmake_parse_arguments(ARG "APART" "NP;GPUS" "COMMAND" ${ARGN})
@@ -86,10 +91,17 @@ kolo_add_emulated_test(one_each_2 NP 2 GPUS 2 COMMAND ${everything})
 kolo_add_emulated_test(apart_3 NP 3 GPUS 3 APART COMMAND ${some})
 kolo_add_emulated_test(step NP 2 COMMAND $<TARGET_FILE:emulated_kolo-perf> --step small --device cuda
   -n 1 -w 1)
+kolo_add_emulated_test(info_shared NP 2 COMMAND $<TARGET_FILE:emulated_kolo-info>)
+set_tests_properties(emulated_info_shared PROPERTIES
+  PASS_REGULAR_EXPRESSION "device memory +is mapped by all 2 ranks of a host, on 1 device")
+kolo_add_emulated_test(info_apart NP 2 GPUS 2 APART COMMAND $<TARGET_FILE:emulated_kolo-info>)
+set_tests_properties(emulated_info_apart PROPERTIES PASS_REGULAR_EXPRESSION
+  "warning: host .*cannot reach the memory of GPU.*device memory +passes through the host's memory: device")
 # What of tools/gpu_check is not about rates: masks, and a rank that is killed while it is mapped.
 kolo_add_emulated_test(gpu_check COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/emulated_gpu_check_test
   --tool ${PROJECT_SOURCE_DIR}/tools/gpu_check --kolo-run $<TARGET_FILE:kolo-run>
   --programs ${emulated} GPUS 2)
+set_tests_properties(emulated_gpu_check PROPERTIES RUN_SERIAL ON)
 # Between hosts of their own, two ranks and devices each, where this machine can make them.
 foreach(collective allreduce broadcast)
   kolo_add_emulated_test(hosts_${collective} GPUS 2 COMMAND ${PROJECT_SOURCE_DIR}/tools/bench hosts

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <mutex>
+#include <set>
 #include <utility>
 
 namespace kolo {
@@ -130,6 +131,8 @@ Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> acc
   const bool wants_window = sizes.slots > 0 && world.size() > 1;
   if (has_hosts && !asks_network && accelerator_ != nullptr)
     network_ = device_network_switched_off();
+  if (sizes.slots == 0 && accelerator_ != nullptr && world.local_size() > 1)
+    inside_ = "passes through the host's memory: KOLO_DEVICE_MEMORY is 0";
   if (!wants_window && !asks_network) return {};
   Offer mine;
   mine.network.reason = "it has no CUDA device: " + no_accelerator_;
@@ -180,14 +183,21 @@ Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> acc
     const std::string& why = outcomes[static_cast<std::size_t>(rank)];
     if (why.empty() || !world.same_host(rank, world.rank())) continue;
     close();
+    inside_ = "passes through the host's memory: " + why;
     if (world.local_rank() == 0)
-      log.info(
+      log.warning(
           "host {}: its ranks do not map each other's device memory ({}); what is on devices "
           "passes through the host's memory",
           world.info(world.rank()).hostname, why);
     return {};
   }
   if (!wanted) return {};
+  std::set<int> devices;
+  for (int rank = 0; rank < world.size(); ++rank)
+    if (world.same_host(rank, world.rank()))
+      devices.insert(device_of_[static_cast<std::size_t>(rank)]);
+  inside_ = fmt::format("is mapped by all {} ranks of a host, on {} device{}", world.local_size(),
+                        devices.size(), devices.size() == 1 ? "" : "s");
   lay_out(sizes.slots, has_sets);
   return {};
 }

@@ -59,6 +59,8 @@ class DeviceWindow {
 
   /// Alike on all ranks.
   const DeviceNetwork& network() const { return network_; }
+  /// How ranks of this host reach each other's device memory, for people; empty where none has any.
+  const std::string& inside() const { return inside_; }
 
   /// Bytes of a place's slot, alike on all ranks of the host; 0 without a window.
   std::size_t slot_bytes(int place) const;
@@ -104,6 +106,7 @@ class DeviceWindow {
   std::unique_ptr<Accelerator> accelerator_;
   std::string no_accelerator_;
   DeviceNetwork network_;
+  std::string inside_;
   std::shared_ptr<DeviceMemory> own_;
   std::shared_ptr<DeviceArena> arena_;
   std::vector<std::unique_ptr<DeviceMemory>> imported_;

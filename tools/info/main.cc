@@ -69,6 +69,7 @@ nlohmann::json job_json() {
             {"gpu_direct", device.gpu_direct},
             {"gpu_direct_reason", device.gpu_direct_reason}}},
           {"device_network", info.device_network},
+          {"device_inside", info.device_inside},
           {"size", kolo::size()},
           {"local_size", kolo::local_size()},
           {"cross_size", kolo::cross_size()},
@@ -114,6 +115,8 @@ void print_job(const nlohmann::json& job) {
   fmt::print("met by           {}\n", job["way_in"].get<std::string>());
   fmt::print("transport        {}\n", job["transport"].get<std::string>());
   print_device(job["device"]);
+  if (const auto inside = job["device_inside"].get<std::string>(); !inside.empty())
+    fmt::print("device memory    {}\n", inside);
   if (const auto network = job["device_network"].get<std::string>(); !network.empty())
     fmt::print("to other hosts   device memory goes {}\n", network);
   const auto shared = job["shared_bytes"].get<std::uint64_t>();
