@@ -204,7 +204,9 @@ void DdpReducer::State::start_full_buckets() {
 
 void DdpReducer::State::send(Parameter& parameter) {
   const auto index = static_cast<std::size_t>(&parameter - parameters.data());
-  const torch::Tensor& gradient = parameter.tensor.grad();
+  torch::Tensor& gradient = parameter.tensor.mutable_grad();
+  // Autograd may have taken a view of a buffer of which another parameter has a view, too.
+  if (gradient.defined() && gradient.storage().use_count() > 1) gradient = gradient.clone();
   const bool absent = missing[index] || !gradient.defined();
   parameter.sent = absent ? torch::zeros_like(parameter.tensor) : gradient;
   parameter.work = start_allreduce(parameter.sent, parameter.sent,

@@ -95,6 +95,11 @@ GradientGroup::GradientGroup(std::string name, std::vector<ReducedGradient*> mem
   for (ReducedGradient* const member : members_) member->enter(*this);
 }
 
+bool GradientGroup::done() const {
+  return std::all_of(members_.begin(), members_.end(),
+                     [](const ReducedGradient* member) { return member->done(); });
+}
+
 void GradientGroup::start_if_ready() {
   std::vector<ReducedGradient*> taking_part;
   for (ReducedGradient* const member : members_) {

@@ -25,6 +25,8 @@ class GradientGroup {
 
   /// A member's gradient is there, on its device's current stream.
   void add_ready(torch::Device device) { ready_.add(device); }
+  /// Whether nothing is left to be reduced of any member.
+  bool done() const;
   /// Starts the operation if every member that requires a gradient waits for it.
   void start_if_ready();
 

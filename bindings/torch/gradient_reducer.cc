@@ -1,15 +1,11 @@
 // GradientReducer: starts a gradient's all-reduce when it is accumulated, and waits for all of
-// them. A gradient's own state and its way there and back are in reduced_gradient.cc.
-#include "bindings/torch/gradient_groups.h"
-#include "bindings/torch/name_number.h"
+// them. A gradient's own state and its way there and back are in reduced_gradient.cc, what happens
+// at the end of backward() in backward_end.cc.
+#include "bindings/torch/gradient_reducer_state.h"
 #include "bindings/torch/tensor_memory.h"
 
-#include <kolo/torch/distributed_optimizer.h>
-
-#include <deque>
-#include <exception>
+#include <algorithm>
 #include <map>
-#include <mutex>
 #include <string>
 #include <utility>
 
@@ -37,40 +33,30 @@ void check(const DistributedOptimizerOptions& options) {
   if (options.weigh_by_samples) wrong("weigh_by_samples makes averages; op must be kAverage");
 }
 
-}  // namespace
+[[noreturn]] void refuse_twice(const std::string& name, const std::string& second) {
+  raise(ErrorCode::kInvalidArgument,
+        "DistributedOptimizer: the optimizer lists '" + name + "' twice" +
+            (second.empty() ? "" : ", the second time as '" + second + "'") +
+            "; list each parameter once");
+}
 
-struct GradientReducer::State final : GradientListener,
-                                      std::enable_shared_from_this<GradientReducer::State> {
-  NameNumber number;
-  std::string prefix;
-  ReductionSettings settings;
-  std::deque<ReducedGradient> gradients;
-  std::deque<GradientGroup> groups;
-  TensorWork samples;  ///< their sum over the ranks, under way
-  bool skip = false;
-  std::mutex mutex;  ///< of the hooks, which each device's thread of autograd's calls
-
-  void add(torch::Tensor tensor, const std::string& name);
-  void install(std::size_t index);
-
-  void before_accumulation(std::size_t index) override {
-    const std::lock_guard lock(mutex);
-    gradients[index].before_accumulation();
-  }
-  void after_accumulation(std::size_t index) override {
-    const std::lock_guard lock(mutex);
-    skip = false;
-    gradients[index].after_accumulation();
-  }
-  std::string full_name(std::size_t index) const override { return gradients[index].name(); }
-};
-
-void GradientReducer::State::add(torch::Tensor tensor, const std::string& name) {
+void check_unowned(const torch::Tensor& tensor, const std::string& name) {
   if (const auto owner = GradientHooks::owner_of(tensor)) {
     raise(ErrorCode::kInvalidArgument, "parameter '" + name +
                                            "' is in another DistributedOptimizer already, as '" +
                                            *owner + "'; a parameter belongs to one");
   }
+}
+
+std::string name_in(std::size_t group, std::size_t index) {
+  return "group" + std::to_string(group) + ".parameter" + std::to_string(index);
+}
+
+}  // namespace
+
+void GradientReducer::State::add(torch::Tensor tensor, const std::string& name) {
+  check_unowned(tensor, name);
+  tensors.insert(tensor.unsafeGetTensorImpl());
   gradients.emplace_back(prefix + name, std::move(tensor), settings);
   install(gradients.size() - 1);
 }
@@ -97,10 +83,7 @@ GradientReducer::GradientReducer(const std::vector<torch::optim::OptimizerParamG
     if (const auto [it, is_new] = tensors.emplace(name, key); !is_new && it->second != key) {
       raise(ErrorCode::kInvalidArgument, "two named parameters are called '" + name + "'");
     }
-    if (const auto [it, is_new] = names.emplace(key, name); !is_new && it->second != name) {
-      raise(ErrorCode::kInvalidArgument,
-            "one parameter is called both '" + it->second + "' and '" + name + "'; name it once");
-    }
+    names.emplace(key, name);  // a weight that modules share has several: the first
   }
   std::vector<std::string> names_in_order;
   std::vector<torch::Tensor> parameters;
@@ -113,6 +96,9 @@ GradientReducer::GradientReducer(const std::vector<torch::optim::OptimizerParamG
               "parameter " + std::to_string(i) + " of group " + std::to_string(g) +
                   " of the optimizer is not among the named parameters; pass the "
                   "named_parameters() of the same module");
+      }
+      if (!state_->tensors.insert(tensor.unsafeGetTensorImpl()).second) {
+        refuse_twice(name->second, "");
       }
       names_in_order.push_back(name->second);
       parameters.push_back(tensor);
@@ -130,13 +116,36 @@ GradientReducer::GradientReducer(const std::vector<torch::optim::OptimizerParamG
 
 GradientReducer::~GradientReducer() {
   state_->samples.drain();
+  state_->ready.drain();
   for (ReducedGradient& gradient : state_->gradients) gradient.discard(false);
 }
 
-void GradientReducer::add_group(std::size_t index, const torch::optim::OptimizerParamGroup& group) {
+void GradientReducer::check_group(std::size_t index,
+                                  const torch::optim::OptimizerParamGroup& group) const {
+  std::map<const void*, std::string> seen;
   for (std::size_t i = 0; i < group.params().size(); ++i) {
-    state_->add(group.params()[i],
-                "group" + std::to_string(index) + ".parameter" + std::to_string(i));
+    const torch::Tensor& tensor = group.params()[i];
+    const void* const key = tensor.unsafeGetTensorImpl();
+    const std::string name = name_in(index, i);
+    const auto [it, is_new] = seen.emplace(key, name);
+    if (!is_new) refuse_twice(it->second, name);
+    if (!state_->tensors.contains(key)) {
+      check_unowned(tensor, name);
+      continue;
+    }
+    for (const ReducedGradient& gradient : state_->gradients) {
+      if (gradient.is_of(key)) refuse_twice(gradient.name(), name);
+    }
+  }
+}
+
+void GradientReducer::adopt(const std::vector<torch::optim::OptimizerParamGroup>& groups) {
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (std::size_t i = 0; i < groups[g].params().size(); ++i) {
+      const torch::Tensor& tensor = groups[g].params()[i];
+      if (state_->tensors.contains(tensor.unsafeGetTensorImpl())) continue;
+      state_->add(tensor, name_in(g, i));
+    }
   }
 }
 
@@ -148,42 +157,45 @@ void GradientReducer::set_sample_count(std::int64_t samples) {
                            : "the optimizer was made without weigh_by_samples"));
   }
   state_->samples.drain();
+  state_->idle_ranks = 0;
   state_->settings.samples = samples;
   state_->samples = allreduce_async(
-      torch::tensor({samples}, torch::kInt64),
+      torch::tensor({samples, std::int64_t{samples == 0 ? 1 : 0}}, torch::kInt64),
       {.name = state_->prefix + "samples", .process_set = state_->settings.options.process_set});
 }
 
 void GradientReducer::synchronize() {
-  std::exception_ptr first;
-  const auto attempt = [&](auto&& action) {
-    try {
-      action();
-    } catch (...) {
-      if (!first) first = std::current_exception();
-    }
-  };
-  for (std::size_t i = 0; i < state_->gradients.size(); ++i) {
-    attempt([&] {
-      state_->install(i);
-      state_->gradients[i].submit_missing();
-    });
+  State& state = *state_;
+  FirstFailure failure;
+  failure.attempt([&] { state.hear(); });  // left undone if backward failed at something else
+  for (std::size_t i = 0; i < state.gradients.size(); ++i) {
+    failure.attempt([&] { state.install(i); });
+  }
+  if (state.all_done()) {
+    failure.rethrow();
+    return;
+  }
+  failure.attempt([&] { state.await_samples(); });
+  if (state.open && state.idle_ranks == 0) failure.attempt([&] { state.tell(true); });
+  for (ReducedGradient& gradient : state.gradients) {
+    failure.attempt([&] { gradient.submit_missing(); });
   }
   // One whose last members do not require a gradient any more.
-  for (GradientGroup& group : state_->groups) attempt([&] { group.start_if_ready(); });
-  if (state_->samples.valid()) {
-    attempt([&] {
-      state_->settings.total_samples =
-          std::exchange(state_->samples, {}).wait().item<std::int64_t>();
-    });
+  for (GradientGroup& group : state.groups) failure.attempt([&] { group.start_if_ready(); });
+  for (ReducedGradient& gradient : state.gradients) failure.attempt([&] { gradient.finish(); });
+  if (state.ready.valid()) {
+    failure.attempt([&] { std::exchange(state.ready, {}).wait(); });
   }
-  for (ReducedGradient& gradient : state_->gradients) attempt([&] { gradient.finish(); });
-  state_->settings.samples.reset();
-  if (first) std::rethrow_exception(first);
+  state.open = true;
+  failure.rethrow();
 }
 
 void GradientReducer::synchronize_for_step() {
-  if (!std::exchange(state_->skip, false)) synchronize();
+  State& state = *state_;
+  if (!std::exchange(state.skip, false)) synchronize();
+  for (ReducedGradient& gradient : state.gradients) gradient.settle();
+  state.step_samples = std::exchange(state.settings.samples, std::nullopt);
+  state.forget_rounds();
 }
 
 void GradientReducer::skip_next() {
@@ -199,6 +211,7 @@ void GradientReducer::discard(bool gradients_stay) {
   state_->samples = {};
   state_->settings.samples.reset();
   state_->skip = false;
+  state_->forget_rounds();
   for (std::size_t i = 0; i < state_->gradients.size(); ++i) {
     state_->gradients[i].discard(gradients_stay);
     state_->install(i);
@@ -211,10 +224,23 @@ std::size_t GradientReducer::pending() const {
   return count;
 }
 
-torch::Tensor GradientReducer::average(const torch::Tensor& loss) const {
-  return allreduce(loss.detach(), {.op = ReduceOp::kAverage,
-                                   .name = state_->prefix + "loss",
-                                   .process_set = state_->settings.options.process_set});
+torch::Tensor GradientReducer::reduce_loss(const torch::Tensor& loss) const {
+  const State& state = *state_;
+  const DistributedOptimizerOptions& options = state.settings.options;
+  TensorAllreduceOptions allreduce_options{
+      .op = options.op == ReduceOp::kSum ? ReduceOp::kSum : ReduceOp::kAverage,
+      .name = state.prefix + "loss",
+      .process_set = options.process_set};
+  const torch::Tensor mine = loss.detach();
+  if (!state.step_samples) return allreduce(mine, allreduce_options);
+  // A mean of nothing is no number.
+  const torch::Tensor weighed = *state.step_samples == 0
+                                    ? torch::zeros_like(mine)
+                                    : mine * static_cast<double>(*state.step_samples);
+  allreduce_options.op = ReduceOp::kSum;
+  const std::int64_t all = state.settings.total_samples.value_or(0);
+  return allreduce(weighed, allreduce_options) /
+         static_cast<double>(std::max<std::int64_t>(all, 1));
 }
 
 }  // namespace kolo

@@ -12,6 +12,17 @@ bool is_same(const torch::Tensor& a, const torch::Tensor& b) {
   return a.defined() && b.defined() && a.unsafeGetTensorImpl() == b.unsafeGetTensorImpl();
 }
 
+/// Counts what writes to a tensor; none where others, which write elsewhere in its memory, count.
+std::optional<std::int64_t> version_of(const torch::Tensor& tensor) {
+  const bool counts = tensor.layout() == torch::kStrided && !tensor.is_inference() &&
+                      tensor.storage().use_count() == 1;
+  return counts ? std::optional<std::int64_t>(tensor._version()) : std::nullopt;
+}
+
+bool is_changed(const torch::Tensor& tensor, const std::optional<std::int64_t>& version) {
+  return version && tensor._version() != *version;
+}
+
 }  // namespace
 
 ReducedGradient::ReducedGradient(std::string name, torch::Tensor parameter,
@@ -47,10 +58,21 @@ torch::Tensor ReducedGradient::densify() {
   return gradient;
 }
 
+void ReducedGradient::separate(torch::Tensor& gradient) {
+  // Autograd may have taken a view of a buffer of which another parameter has a view, too, or which
+  // it still reads; the sum over the ranks would be written there.
+  if (gradient.layout() != torch::kStrided || gradient.requires_grad()) return;
+  if (gradient.storage().use_count() == 1) return;
+  gradient = gradient.clone();
+  parameter_.mutable_grad() = gradient;
+}
+
 void ReducedGradient::submit(torch::Tensor gradient, bool absent) {
   passes_ = 0;
   absent_ = absent;
+  done_ = false;
   reduced_ = std::move(gradient);
+  version_ = version_of(reduced_);
   if (group_ != nullptr) {
     waiting_ = true;
     group_->add_ready(reduced_.device());
@@ -76,8 +98,10 @@ TensorGroupMember ReducedGradient::load() {
             "parameter '" + name_ +
                 "': weigh_by_samples needs set_sample_count() before each step's backward");
     }
+    const bool is_ours = !is_changed(gradient, version_);
     gradient.mul_(static_cast<double>(*settings_.samples) /
                   settings_.options.gradient_predivide_factor);
+    if (is_ours) version_ = version_of(gradient);
   }
   Compressor* const compressor = settings_.options.compression.get();
   compressed_ = compressor != nullptr;
@@ -98,21 +122,50 @@ TensorGroupMember ReducedGradient::load() {
   return {wire, wire, name_, absent_};
 }
 
+void ReducedGradient::hide() {
+  torch::Tensor& gradient = parameter_.mutable_grad();
+  if (!pending() || !is_same(gradient, reduced_)) return;
+  hidden_ = torch::empty_like(gradient, gradient.options().device(torch::kMeta));
+  touched_ = false;
+  gradient = hidden_;
+}
+
+void ReducedGradient::show() {
+  if (!hidden_.defined()) return;
+  const torch::Tensor hidden = std::exchange(hidden_, {});
+  torch::Tensor& gradient = parameter_.mutable_grad();
+  if (!is_same(gradient, hidden)) return;  // cleared or replaced by hand
+  touched_ = hidden._version() != 0;
+  gradient = reduced_;
+}
+
+void ReducedGradient::raise_touched(const char* how) const {
+  raise(ErrorCode::kInvalidArgument,
+        "the gradient of parameter '" + name_ + "' was " + how +
+            " while it was under way, as backward() leaves it where not all ranks have one for the "
+            "parameter or its group; call the optimizer's synchronize() before, or its "
+            "clip_grad_norm()");
+}
+
 void ReducedGradient::before_accumulation() {
+  expected_ = true;
   if (settings_.options.weigh_by_samples && (work_.valid() || reduced_.defined())) {
     raise(ErrorCode::kUnsupported,
           "parameter '" + name_ +
               "': a second backward before zero_grad(), which weigh_by_samples does not take");
   }
   if (std::exchange(waiting_, false)) {
+    show();
+    if (std::exchange(touched_, false) || is_changed(reduced_, version_)) raise_touched("changed");
     reduced_ = torch::Tensor();  // it has not left yet: the new pass is simply added
     fresh_ = false;
     return;
   }
   finish();
+  const bool was_done = std::exchange(done_, false);
   const torch::NoGradGuard no_grad;
   torch::Tensor& gradient = parameter_.mutable_grad();
-  if (is_same(gradient, reduced_)) {
+  if (gradient.defined() && (was_done || is_same(gradient, reduced_))) {
     // What is reduced already must not be reduced again with the new pass.
     earlier_ = earlier_.defined() ? earlier_.add_(gradient) : std::move(gradient);
     gradient = torch::Tensor();
@@ -125,17 +178,24 @@ void ReducedGradient::before_accumulation() {
 }
 
 void ReducedGradient::after_accumulation() {
+  // Called, too, where a function's backward gives no gradient: nothing is accumulated then.
+  if (!std::exchange(expected_, false)) return;
   const torch::NoGradGuard no_grad;
   torch::Tensor gradient = densify();
-  if (std::exchange(fresh_, false)) made_ = gradient;
+  if (std::exchange(fresh_, false)) {
+    separate(gradient);
+    made_ = gradient;
+  }
   if (++passes_ >= settings_.options.backward_passes_per_step) submit(std::move(gradient), false);
 }
 
 void ReducedGradient::submit_missing() {
   if (!parameter_.requires_grad() || pending()) return;
+  // One that is done goes with the others of its group, if these are not.
+  if (done_ && (group_ == nullptr || group_->done())) return;
   const torch::NoGradGuard no_grad;
   torch::Tensor gradient = densify();
-  if (gradient.defined() && !is_same(gradient, reduced_)) {
+  if (gradient.defined() && !done_ && !is_same(gradient, reduced_)) {
     submit(std::move(gradient), false);
     return;
   }
@@ -147,10 +207,15 @@ void ReducedGradient::submit_missing() {
 }
 
 void ReducedGradient::finish() {
+  show();
+  const bool was_touched = std::exchange(touched_, false);
   if (std::exchange(waiting_, false)) reduced_ = torch::Tensor();  // its group could not start
   if (!work_.valid()) return;
   TensorWork work = std::exchange(work_, {});
+  const bool changed =
+      was_touched || is_changed(reduced_, version_);  // before it is written to here
   const torch::Tensor result = work.wait();
+  done_ = true;
   const torch::NoGradGuard no_grad;
   torch::Tensor& gradient = parameter_.mutable_grad();
   torch::Tensor earlier = std::exchange(earlier_, {});
@@ -163,8 +228,10 @@ void ReducedGradient::finish() {
     }
     gradient = reduced_;
     made_ = gradient;
-  } else if (!is_same(gradient, reduced_)) {
-    return;  // cleared or replaced by hand
+  } else if (!gradient.defined()) {
+    return;  // cleared by hand
+  } else if (changed || !is_same(gradient, reduced_)) {
+    raise_touched(changed ? "changed" : "replaced");
   }
   if (compressed_) settings_.options.compression->decompress(name_, result, gradient);
   if (settings_.options.weigh_by_samples) {
@@ -179,8 +246,15 @@ void ReducedGradient::finish() {
   reduced_ = gradient;
 }
 
+void ReducedGradient::settle() {
+  if (std::exchange(done_, false)) reduced_ = parameter_.grad();
+}
+
 void ReducedGradient::discard(bool stays) {
+  show();
+  touched_ = false;
   waiting_ = false;
+  done_ = false;
   work_.drain();
   work_ = {};
   reduced_ = torch::Tensor();

@@ -32,9 +32,13 @@ class ReducedGradient {
   ReducedGradient(std::string name, torch::Tensor parameter, const ReductionSettings& settings);
 
   const std::string& name() const { return name_; }
+  bool is_of(const void* tensor) const { return parameter_.unsafeGetTensorImpl() == tensor; }
   bool requires_grad() const { return parameter_.requires_grad(); }
   /// Submitted, or waiting for the others of its group, and not yet finished.
   bool pending() const { return work_.valid() || waiting_; }
+  bool under_way() const { return work_.valid(); }
+  /// Nothing is left to be reduced: it was finished, and no backward has added to it since.
+  bool done() const { return done_ || !parameter_.requires_grad(); }
 
   /// From now on it travels with `group`, which outlives it.
   void enter(GradientGroup& group) { group_ = &group; }
@@ -53,8 +57,14 @@ class ReducedGradient {
   /// Submits what no backward has submitted: a gradient that was set by hand or waits for further
   /// passes, or zeros.
   void submit_missing();
-  /// Waits; then the parameter has the reduced gradient.
+  /// If it is under way: until it is finished, whoever uses the parameter's gradient gets an error
+  /// instead of memory that others write to.
+  void hide();
+  /// Waits; then the parameter has the reduced gradient. Throws kInvalidArgument if somebody has
+  /// changed or replaced what was under way.
   void finish();
+  /// A step takes the gradient as it is; what is set from now on is another one.
+  void settle();
   /// Waits for what is under way and forgets it. A gradient that `stays`, to be zeroed and added
   /// to, may get other memory.
   void discard(bool stays);
@@ -62,6 +72,9 @@ class ReducedGradient {
  private:
   void submit(torch::Tensor gradient, bool absent);
   torch::Tensor densify();
+  void separate(torch::Tensor& gradient);
+  void show();
+  [[noreturn]] void raise_touched(const char* how) const;
 
   std::string name_;
   torch::Tensor parameter_;
@@ -69,14 +82,19 @@ class ReducedGradient {
   GradientHooks hooks_;
   torch::Tensor made_;  ///< the gradient, if its memory is autograd's or made here
   GradientPlace place_;
-  torch::Tensor reduced_;  ///< the gradient that was submitted last
+  torch::Tensor reduced_;                ///< the gradient that was submitted last
+  std::optional<std::int64_t> version_;  ///< what it was then, where others do not write beside it
+  torch::Tensor hidden_;   ///< what the parameter has in place of it: shape and type, no memory
   torch::Tensor earlier_;  ///< reduced gradients of earlier passes, to be added
   TensorWork work_;
   GradientGroup* group_ = nullptr;
   bool waiting_ = false;
-  bool fresh_ = false;   ///< autograd is about to make the gradient
-  int passes_ = 0;       ///< since the last submission
-  bool absent_ = false;  ///< what was submitted is zeros, for want of a gradient
+  bool done_ = false;
+  bool touched_ = false;   ///< while it was hidden
+  bool expected_ = false;  ///< autograd is about to accumulate
+  bool fresh_ = false;     ///< autograd is about to make the gradient
+  int passes_ = 0;         ///< since the last submission
+  bool absent_ = false;    ///< what was submitted is zeros, for want of a gradient
   bool compressed_ = false;
 };
 

@@ -4,16 +4,28 @@
 // has accumulated it, and so overlaps the rest of backward. (After Horovod's DistributedOptimizer.)
 //
 // What is defined:
-// - step() waits for all gradients, then updates. With a closure it does so after each call of it;
-//   LBFGS, which decides by the loss, gets the loss averaged over the ranks.
+// - backward() returns with the reduced gradients of those parameters that it has reached on all
+//   ranks: clip them, look at them, replace them, alike on all ranks; step() takes them as they
+//   are. What it has reached on some ranks only stays under way until step() or synchronize(), and
+//   is not to be touched before: the step then fails and names the parameter. clip_grad_norm() is
+//   always right.
+// - So a rank waits at the end of backward() for those of the others. One that makes none for this
+//   optimizer, where others do, goes to step() before it calls another collective, unless it has
+//   told set_sample_count(0): then gradients of that step are under way until step().
+// - step() waits for all that is under way, then updates. With a closure it does so after each call
+//   of it; LBFGS, which decides by the loss, gets the loss reduced as gradients are: the ranks'
+//   average, their sum with kSum, weighed with weigh_by_samples.
 // - A second backward before step() (other losses, retain_graph): the gradients of the passes add
 //   up, each reduced over the ranks, as they would in one process; each pass reaches the same
 //   parameters on all ranks. With backward_passes_per_step they add up on each rank, and travel
-//   with the last of them.
+//   with the last of them; until then they are this rank's.
 // - A parameter without a gradient on this rank takes part with zeros. Without one on any rank, its
-//   gradient stays undefined, so that the optimizer skips it as it would in one process.
+//   gradient stays undefined, so that the optimizer skips it as it would in one process. One that
+//   was set by hand where no backward has reached the parameter is reduced by step().
 // - Clear gradients by this zero_grad(): it first awaits what is under way. Gradients that were
-//   cleared by module->zero_grad() after a backward are dropped at the next step().
+//   cleared by module->zero_grad() after a backward are dropped.
+// - Parameters that were added without this add_param_group(), as by a reference to the base class,
+//   are taken on at the next step() or zero_grad(), alike on all ranks.
 // - requires_grad may change between steps, on all ranks alike.
 //
 // - Parameters may be on the CPU or on this rank's CUDA device; those of one group on one device. A
@@ -79,8 +91,9 @@ struct DistributedOptimizerOptions {
 /// The part of DistributedOptimizer that does not depend on the optimizer's type.
 class KOLO_API GradientReducer {
  public:
-  /// Every parameter of `groups` must be among `named` (kInvalidArgument tells which is not), under
-  /// one name; no parameter may be in another DistributedOptimizer. All ranks make their optimizers
+  /// Every parameter of `groups` must be among `named` (kInvalidArgument tells which is not), of
+  /// whose names for it the first is taken; none may be listed twice or be in another
+  /// DistributedOptimizer. All ranks make their optimizers
   /// in the same order: the n-th calls its tensors "optimizer<n>/<name>".
   GradientReducer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                   const NamedTensors& named, const DistributedOptimizerOptions& options);
@@ -89,13 +102,17 @@ class KOLO_API GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// Takes on the parameters of a new group as "group<i>.parameter<j>".
-  void add_group(std::size_t index, const torch::optim::OptimizerParamGroup& group);
+  /// Throws kInvalidArgument where `group`, to be the optimizer's group `index`, lists a parameter
+  /// that is in this optimizer already, or twice, or in another one.
+  void check_group(std::size_t index, const torch::optim::OptimizerParamGroup& group) const;
+  /// Takes on the parameters that are not known yet, as "group<i>.parameter<j>".
+  void adopt(const std::vector<torch::optim::OptimizerParamGroup>& groups);
   /// As DistributedOptimizer::set_sample_count.
   void set_sample_count(std::int64_t samples);
-  /// Waits for every gradient. Throws the first failure, after all have ended.
+  /// Waits for every gradient that is not reduced since the last backward. Throws the first
+  /// failure, after all have ended.
   void synchronize();
-  /// synchronize(), unless skip_next() was called since the last one.
+  /// synchronize(), unless skip_next() was called since the last one. Then a step is made.
   void synchronize_for_step();
   /// The next synchronize_for_step() does nothing.
   void skip_next();
@@ -104,8 +121,8 @@ class KOLO_API GradientReducer {
   void discard(bool gradients_stay);
   /// Gradients that were submitted and not yet synchronized.
   std::size_t pending() const;
-  /// The mean over the ranks of a scalar.
-  torch::Tensor average(const torch::Tensor& loss) const;
+  /// The loss of a closure, a scalar, over the ranks, as its gradients were reduced.
+  torch::Tensor reduce_loss(const torch::Tensor& loss) const;
 
  private:
   struct State;
@@ -135,41 +152,47 @@ class DistributedOptimizer : public O, public ReducingOptimizer {
                        const DistributedOptimizerOptions& = {}) = delete;
 
   torch::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr) override {
+    reducer_->adopt(this->param_groups());
     if (closure == nullptr) {
       reducer_->synchronize_for_step();
       return O::step(nullptr);  // LBFGS says itself that it needs a closure
     }
     return O::step([&] {
       torch::Tensor loss = closure();
-      reducer_->synchronize();
+      reducer_->synchronize_for_step();
       // Its line search must take the same decisions on every rank.
-      if constexpr (std::is_base_of_v<torch::optim::LBFGS, O>) loss = reducer_->average(loss);
+      if constexpr (std::is_base_of_v<torch::optim::LBFGS, O>) loss = reducer_->reduce_loss(loss);
       return loss;
     });
   }
 
   void zero_grad(bool set_to_none = true) {
+    reducer_->adopt(this->param_groups());
     reducer_->discard(!set_to_none);
     O::zero_grad(set_to_none);
   }
 
   void add_param_group(const torch::optim::OptimizerParamGroup& group) {
+    reducer_->check_group(this->param_groups().size(), group);
     O::add_param_group(group);
-    const std::size_t last = this->param_groups().size() - 1;
-    reducer_->add_group(last, this->param_groups()[last]);
+    reducer_->adopt(this->param_groups());
   }
 
   /// With weigh_by_samples, on every rank before each step's backward: how many samples this rank's
   /// loss is the mean of. A rank without any says 0 and makes no backward.
   void set_sample_count(std::int64_t samples) { reducer_->set_sample_count(samples); }
 
-  void synchronize() override { reducer_->synchronize(); }
+  /// Waits for every gradient, also of parameters that backward has not reached on all ranks.
+  void synchronize() override {
+    reducer_->adopt(this->param_groups());
+    reducer_->synchronize();
+  }
   void skip_synchronize() override { reducer_->skip_next(); }
   /// synchronize(), then scales all gradients so that their norm over all parameters is at most
   /// `max_norm`; the next step() does not synchronize again. Returns the norm before, which is the
   /// same on every rank.
   double clip_grad_norm(double max_norm, double norm_type = 2.0) {
-    reducer_->synchronize();
+    synchronize();
     std::vector<torch::Tensor> parameters;
     for (const auto& group : this->param_groups())
       parameters.insert(parameters.end(), group.params().begin(), group.params().end());

@@ -5,10 +5,14 @@
 //
 //   kolo::GradScaler scaler;
 //   scaler.scale(loss).backward();
-//   scaler.unscale_(optimizer);                                // only to look at the gradients or
-//   torch::nn::utils::clip_grad_norm_(parameters, 1.0);        // to clip them
+//   scaler.unscale_(optimizer);     // only to look at the gradients or
+//   optimizer.clip_grad_norm(1.0);  // to clip them
 //   scaler.step(optimizer);
 //   scaler.update();
+//
+// An optimizer of LibTorch's own has no clip_grad_norm(): torch::nn::utils::clip_grad_norm_() takes
+// its parameters' gradients. Not those of a ShardedOptimizer, which are in its pieces: for it that
+// would clip nothing.
 //
 // Ranks agree on an overflow without a message of their own: it is looked for in gradients that
 // are reduced already, those of DistributedDataParallel after backward(), those of a

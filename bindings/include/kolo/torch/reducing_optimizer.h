@@ -13,8 +13,7 @@ class KOLO_API ReducingOptimizer {
 
   /// Waits for every gradient, to look at them or change them before step(), alike on every rank.
   virtual void synchronize() = 0;
-  /// After synchronize(): the next step() does not do it again. (It would be right, but wait for
-  /// the other ranks once more.)
+  /// After synchronize(): the next step() takes the gradients as they are.
   virtual void skip_synchronize() = 0;
   /// Whether every rank has all reduced gradients after synchronize(), and the same ones. Where not
   /// (each rank keeps its share), what ranks find in theirs needs a message.

@@ -1,0 +1,122 @@
+// The end of a backward of DistributedOptimizer: which gradients are reduced there and then, so that
+// the training loop finds averages. Called by hooks on autograd's threads and by callbacks of its
+// engine before backward() returns.
+#include "bindings/torch/gradient_reducer_state.h"
+
+#include <kolo/torch/functions.h>
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+
+namespace kolo {
+
+void GradientReducer::State::before_accumulation(std::size_t index) {
+  const std::lock_guard lock(mutex);
+  gradients[index].before_accumulation();
+}
+
+void GradientReducer::State::after_accumulation(std::size_t index) {
+  const std::lock_guard lock(mutex);
+  skip = false;
+  gradients[index].after_accumulation();
+  if (gradients[index].pending()) await_end();
+}
+
+bool GradientReducer::State::all_done() const {
+  return std::all_of(gradients.begin(), gradients.end(),
+                     [](const ReducedGradient& gradient) { return gradient.done(); });
+}
+
+bool GradientReducer::State::any_pending() const {
+  return std::any_of(gradients.begin(), gradients.end(),
+                     [](const ReducedGradient& gradient) { return gradient.pending(); });
+}
+
+void GradientReducer::State::await_end() {
+  const int pass = torch::autograd::get_current_graph_task_id();
+  if (!passes.insert(pass).second) return;
+  torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this(), pass] {
+    if (const auto self = weak.lock()) self->end_pass(pass);
+  });
+}
+
+void GradientReducer::State::end_pass(int pass) {
+  const std::lock_guard lock(mutex);
+  passes.erase(pass);
+  if (!any_pending()) return;
+  // A backward inside a node of another one, which may bring the rest.
+  const bool is_inner = torch::autograd::get_current_node() != nullptr;
+  if (is_inner && !std::all_of(gradients.begin(), gradients.end(), [](const auto& gradient) {
+        return gradient.under_way() || gradient.done();
+      })) {
+    return;
+  }
+  await_samples();
+  // Ranks without samples make no backward: all ranks know it, and nobody tells.
+  if (!open || idle_ranks > 0) {
+    for (ReducedGradient& gradient : gradients) gradient.hide();
+    return;
+  }
+  tell(false);
+  // After the first callbacks of all optimizers that this backward has reached, on ranks in an
+  // order of their own, perhaps.
+  torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self) return;
+    const std::lock_guard lock_of_hearing(self->mutex);
+    self->hear();
+  });
+}
+
+void GradientReducer::State::tell(bool nothing) {
+  open = false;
+  torch::Tensor mine =
+      torch::zeros({static_cast<std::int64_t>(gradients.size()) + 1}, torch::kInt32);
+  auto* const under_way = mine.mutable_data_ptr<std::int32_t>();
+  under_way[gradients.size()] = nothing ? 1 : 0;
+  for (std::size_t i = 0; i < gradients.size(); ++i)
+    under_way[i] = !nothing && gradients[i].under_way() ? 1 : 0;
+  ready = allreduce_async_(mine, {.name = prefix + "ready gradients",
+                                  .process_set = settings.options.process_set});
+}
+
+void GradientReducer::State::hear() {
+  if (!ready.valid()) return;
+  TensorWork work = std::exchange(ready, {});
+  const torch::Tensor sum = work.wait();
+  const auto* const ranks = sum.const_data_ptr<std::int32_t>();
+  // After a rank has come to synchronize(), which is the last element, no other round follows.
+  const bool alike =
+      ranks[gradients.size()] == 0 &&
+      std::all_of(ranks, ranks + gradients.size(), [&](std::int32_t count) {
+        return count == 0 || count == work.participants();
+      });
+  FirstFailure failure;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (ranks[i] != work.participants()) continue;
+    failure.attempt([&] { gradients[i].finish(); });
+  }
+  for (ReducedGradient& gradient : gradients) gradient.hide();
+  open = alike;
+  failure.rethrow();
+}
+
+void GradientReducer::State::await_samples() {
+  if (!samples.valid()) return;
+  const torch::Tensor sum = std::exchange(samples, {}).wait();
+  settings.total_samples = sum[0].item<std::int64_t>();
+  idle_ranks = sum[1].item<std::int64_t>();
+}
+
+void GradientReducer::State::forget_rounds() {
+  ready.drain();
+  ready = {};
+  open = true;
+  idle_ranks = 0;
+  passes.clear();
+}
+
+}  // namespace kolo

@@ -1,0 +1,92 @@
+// The state of a GradientReducer. gradient_reducer.cc has what the training loop calls,
+// backward_end.cc what happens at the end of a backward: there the ranks tell each other which
+// gradients are under way, and each finishes those that are under way on all of them. More would
+// not do: a rank that waits for what another one submits at its step() could wait for ever, since
+// that one may await the first in some other collective before. Less neither: a rank that has
+// averages after backward() and clips them would part from one that has not.
+//
+// They tell it in rounds: one at the end of a backward, and after that another one at the end of
+// the next, as long as the ranks have found all to be alike; else synchronize() does the rest. A
+// rank that comes to synchronize() without having told anything in a round does so there.
+// Hooks come on autograd's threads, one for each device; all else is the training loop's, at the
+// end of backward in a callback of autograd's engine. Private to bindings/torch.
+#pragma once
+
+#include "bindings/torch/gradient_groups.h"
+#include "bindings/torch/gradient_hooks.h"
+#include "bindings/torch/name_number.h"
+#include "bindings/torch/reduced_gradient.h"
+
+#include <kolo/torch/distributed_optimizer.h>
+
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace kolo {
+
+/// The first of what several actions throw.
+class FirstFailure {
+ public:
+  template <class Action>
+  void attempt(Action&& action) {
+    try {
+      std::forward<Action>(action)();
+    } catch (...) {
+      if (!first_) first_ = std::current_exception();
+    }
+  }
+  void rethrow() const {
+    if (first_) std::rethrow_exception(first_);
+  }
+
+ private:
+  std::exception_ptr first_;
+};
+
+struct GradientReducer::State final : GradientListener,
+                                      std::enable_shared_from_this<GradientReducer::State> {
+  NameNumber number;
+  std::string prefix;
+  ReductionSettings settings;
+  std::deque<ReducedGradient> gradients;
+  std::set<const void*> tensors;  ///< the parameters
+  std::deque<GradientGroup> groups;
+  TensorWork samples;           ///< their sum over the ranks, and the ranks without any, under way
+  std::int64_t idle_ranks = 0;  ///< ranks that have no samples in this step, once known
+  std::optional<std::int64_t> step_samples;  ///< of this rank, of the last step
+  bool skip = false;
+  bool open = true;      ///< a round is to come
+  TensorWork ready;      ///< a round: by parameter, on how many ranks it is under way; and how many
+                         ///< are in synchronize()
+  std::set<int> passes;  ///< of autograd, whose end is awaited
+  std::mutex mutex;      ///< of the hooks, which each device's thread of autograd's calls
+
+  void before_accumulation(std::size_t index) override;
+  void after_accumulation(std::size_t index) override;
+  std::string full_name(std::size_t index) const override { return gradients[index].name(); }
+
+  void add(torch::Tensor tensor, const std::string& name);
+  void install(std::size_t index);
+  bool all_done() const;
+  bool any_pending() const;
+
+  /// Calls end_pass() at the end of the backward that runs.
+  void await_end();
+  void end_pass(int pass);
+  /// Tells the other ranks what is under way here, or that nothing is.
+  void tell(bool nothing);
+  /// Waits for what they tell, and finishes what is under way everywhere.
+  void hear();
+  void await_samples();
+  /// Back to before the first backward of a step.
+  void forget_rounds();
+};
+
+}  // namespace kolo
