@@ -1,6 +1,6 @@
-// The end of a backward of DistributedOptimizer: which gradients are reduced there and then, so that
-// the training loop finds averages. Called by hooks on autograd's threads and by callbacks of its
-// engine before backward() returns.
+// The end of a backward of DistributedOptimizer: which gradients are reduced there and then, so
+// that the training loop finds averages. Called by hooks on autograd's threads and by callbacks of
+// its engine before backward() returns.
 #include "bindings/torch/gradient_reducer_state.h"
 
 #include <kolo/torch/functions.h>
@@ -79,8 +79,8 @@ void GradientReducer::State::tell(bool nothing) {
   under_way[gradients.size()] = nothing ? 1 : 0;
   for (std::size_t i = 0; i < gradients.size(); ++i)
     under_way[i] = !nothing && gradients[i].under_way() ? 1 : 0;
-  ready = allreduce_async_(mine, {.name = prefix + "ready gradients",
-                                  .process_set = settings.options.process_set});
+  ready = allreduce_async_(
+      mine, {.name = prefix + "ready gradients", .process_set = settings.options.process_set});
 }
 
 void GradientReducer::State::hear() {
@@ -89,11 +89,10 @@ void GradientReducer::State::hear() {
   const torch::Tensor sum = work.wait();
   const auto* const ranks = sum.const_data_ptr<std::int32_t>();
   // After a rank has come to synchronize(), which is the last element, no other round follows.
-  const bool alike =
-      ranks[gradients.size()] == 0 &&
-      std::all_of(ranks, ranks + gradients.size(), [&](std::int32_t count) {
-        return count == 0 || count == work.participants();
-      });
+  const bool alike = ranks[gradients.size()] == 0 &&
+                     std::all_of(ranks, ranks + gradients.size(), [&](std::int32_t count) {
+                       return count == 0 || count == work.participants();
+                     });
   FirstFailure failure;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (ranks[i] != work.participants()) continue;

@@ -254,7 +254,8 @@ TEST(AfterBackward, ARankWithoutSamplesIsWaitedForByNobody) {
 
 TEST(AfterBackward, WhatIsUnderWayIsNotToBeTouched) {
   if (kolo::size() == 1) return;
-  const auto message = [](const auto& touch, const kolo::DistributedOptimizerOptions& options = {}) {
+  const auto message = [](const auto& touch,
+                          const kolo::DistributedOptimizerOptions& options = {}) {
     Weights weights(options);
     auto loss = weights.a.sum() + weights.b.sum();
     if (is_last()) loss = loss + weights.c.sum();
@@ -272,11 +273,12 @@ TEST(AfterBackward, WhatIsUnderWayIsNotToBeTouched) {
                 if (is_last()) weights.c.mutable_grad().mul_(0.5);
               }),
               "/c' was changed while it was under way");
-  on_the_last(message([](Weights& weights) {
-                if (is_last()) weights.c.mutable_grad() = torch::ones({4}, torch::kFloat64);
-              }),
-              "/c' was replaced while it was under way, as backward() leaves it where not all ranks "
-              "have one for the parameter or its group; call the optimizer's synchronize() before");
+  on_the_last(
+      message([](Weights& weights) {
+        if (is_last()) weights.c.mutable_grad() = torch::ones({4}, torch::kFloat64);
+      }),
+      "/c' was replaced while it was under way, as backward() leaves it where not all ranks "
+      "have one for the parameter or its group; call the optimizer's synchronize() before");
   // Who only reads it gets LibTorch's error, that there are no values.
   EXPECT_EQ(message([](Weights& weights) {
               const std::string said = message_of([&] {
