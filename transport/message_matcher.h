@@ -154,6 +154,9 @@ class MessageMatcher {
     return arrival;
   }
 
+  /// The oldest arrival under `key`, or nothing; no receive is kept.
+  std::optional<Arrival> take(const MessageKey& key) { return arrivals_.pop(key); }
+
   /// The oldest receive under `key`, or nothing; the caller then keep()s the message.
   std::optional<PostedReceive> match(const MessageKey& key) { return receives_.pop(key); }
   void keep(const MessageKey& key, Arrival arrival) { arrivals_.push(key, std::move(arrival)); }

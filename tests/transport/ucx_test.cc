@@ -131,6 +131,46 @@ TEST(UcxTest, AKilledPeerAcrossHostsIsReportedOnce) {
   EXPECT_EQ(self.receive(1, tag(0), data).status().error().code, ErrorCode::kPeerLost);
 }
 
+// It did its part, and harms nobody by leaving.
+TEST(UcxTest, WhatARankSentBeforeItLeftIsReceivedAfterwards) {
+  Pipes pipes;
+  std::atomic<int> meeting = 0;
+  const Abort abort;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    struct Deaf final : TransportListener {
+      void on_message(int, std::span<const std::byte>) override {}
+      void on_peer_failed(int, const Error&) override {}
+    } deaf;
+    const auto transport = connect_as(1, false, pipes.to_parent[1], pipes.to_child[0], deaf, abort);
+    const std::vector<std::byte> data(100, std::byte{7});
+    ConformanceRank self(1, 2, *transport, meeting);
+    self.send(0, tag(0), data);
+    static_cast<void>(transport->post_message(0, {}));  // comes behind it
+    while (true) transport->progress();                 // until it is killed
+  }
+  struct Ears final : TransportListener {
+    int messages = 0;
+    int lost = 0;
+    void on_message(int, std::span<const std::byte>) override { ++messages; }
+    void on_peer_failed(int, const Error&) override { ++lost; }
+  } ears;
+  const auto transport = connect_as(0, false, pipes.to_child[1], pipes.to_parent[0], ears, abort);
+  ASSERT_NE(transport, nullptr);
+  ConformanceRank self(0, 2, *transport, meeting);
+  self.wait([&ears] { return ears.messages == 1; }, "the child has sent");
+  EXPECT_EQ(kill(child, SIGKILL), 0);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_TRUE(self.post(1, "who notices").ok());
+  self.wait([&ears] { return ears.lost == 1; }, "the child was missed");
+  std::vector<std::byte> data(100);
+  const Status received = self.receive(1, tag(0), data).status();
+  EXPECT_TRUE(received.ok()) << received.error().message;
+  EXPECT_THAT(data, testing::Each(std::byte{7}));
+  EXPECT_EQ(self.receive(1, tag(1), data).status().error().code, ErrorCode::kPeerLost);
+}
+
 // Later UCX would complain that its memory is gone, and a job that ends well end with errors.
 TEST(UcxTest, ARankOfThisHostIsConnectedToBeforeItMayGo) {
   Pipes pipes;

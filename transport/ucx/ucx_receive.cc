@@ -134,14 +134,22 @@ Status UcxTransport::check_arrival(const PostedReceive& receive, const TransferE
 
 void UcxTransport::receive(int peer, Tag tag, std::span<std::byte> data, Transfer& transfer) {
   transfer.start();
-  if (Status status = check_link(peer); !status.ok()) {
+  if (Status status = check_peer(peer); !status.ok()) {
     transfer.finish(std::move(status));
     return;
   }
   const PostedReceive receive{.data = data, .transfer = &transfer, .call = tag.call};
-  if (auto arrival = matcher_.post({.peer = peer, .tag = tag}, receive)) {
-    consume(peer, receive, *std::move(arrival));
+  const MessageKey key{.peer = peer, .tag = tag};
+  if (Status status = check_link(peer); !status.ok()) {
+    // What a rank sent before it left is here; what it has yet to be asked for is lost.
+    auto arrival = matcher_.take(key);
+    if (arrival && arrival->kind != UcxArrival::Kind::kRendezvous)
+      return consume(peer, receive, *std::move(arrival));
+    if (arrival) release(*arrival);
+    transfer.finish(std::move(status));
+    return;
   }
+  if (auto arrival = matcher_.post(key, receive)) consume(peer, receive, *std::move(arrival));
 }
 
 void UcxTransport::consume(int peer, const PostedReceive& receive, UcxArrival arrival) {
