@@ -44,6 +44,8 @@ class Cycle final : public TransportListener {
   bool is_communicating() const;
   /// Work of an accelerator is waited for, which wakes nobody: poll with a tighter one.
   bool is_computing() const;
+  /// All has failed, and step() does nothing any more.
+  bool is_over() const { return world_.abort().raised(); }
   /// When step() must be called at the latest although nothing arrives.
   Clock::time_point next_timer() const;
   /// Descriptors of the processes to watch; readable: call step().
@@ -106,6 +108,7 @@ class Cycle final : public TransportListener {
   void check_health(Group& group, Clock::time_point now, bool check_time);
   bool tell_of_slots(Group& group);
   void check_slots(Group& group, Clock::time_point now);
+  void check_held(Group& group, Clock::time_point now);
   void check_calls(Group& group, Clock::time_point now);
   /// Whether all have met a receive that belong to calls that are over.
   void check_messages(Group& group);

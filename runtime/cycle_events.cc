@@ -111,6 +111,7 @@ void Cycle::check_health(Group& group, Clock::time_point now, bool check_time) {
   group.point_to_point.expire(now);
   note(group.controller.check_timeouts(now, group.moves_collectives()));
   check_calls(group, now);
+  check_held(group, now);
   for (const auto& operation : group.running) {
     if (operation->handed_out()) continue;
     if (now - operation->started_at() < std::chrono::seconds(config_.operation_timeout_s)) continue;
@@ -118,6 +119,26 @@ void Cycle::check_health(Group& group, Clock::time_point now, bool check_time) {
         {KOLO_ERROR(kTimeout, "{} did not end within {} s (KOLO_OPERATION_TIMEOUT): {}",
                     operation->describe(), config_.operation_timeout_s, operation->dump_state())});
   }
+}
+
+/// What runs has a deadline, and so has what is planned when nothing runs that it could wait for.
+void Cycle::check_held(Group& group, Clock::time_point now) {
+  if (group.planned.empty() || !group.running.empty() || !group.slots.settled()) {
+    group.held.reset();
+    return;
+  }
+  const PlannedOperation& first = group.planned.front();
+  if (!group.held || group.held->door != first.door || group.held->sequence != first.sequence)
+    group.held = {first.door, first.sequence, now};
+  const std::chrono::seconds timeout(config_.operation_timeout_s);
+  if (now - group.held->since < timeout) return;
+  note_failure({KOLO_ERROR(
+      kTimeout, "'{}'{} could not begin within {} s (KOLO_OPERATION_TIMEOUT): {}",
+      first.entries.front()->name, group.communicator.suffix(), timeout.count(),
+      first.entries.front()->signature.on_device
+          ? "the device is not done with what it was given before"
+          : "the ranks do not come to agree on the costs of links; one has left meanwhile, or is "
+            "stuck (KOLO_LINK_REFRESH=0 does without)")});
 }
 
 void Cycle::on_message(int peer, std::span<const std::byte> bytes) {

@@ -24,6 +24,8 @@ constexpr std::chrono::milliseconds kCommunicatingBound{1};
 constexpr std::chrono::milliseconds kNegotiatingBound{5};
 /// Work of an accelerator wakes nobody at all.
 constexpr std::chrono::microseconds kComputingBound{20};
+/// After a failure.
+constexpr std::chrono::milliseconds kOverBound{200};
 
 }  // namespace
 
@@ -60,6 +62,13 @@ class Driver::Block {
   /// Holding the token: false if something has arrived already, so that there is no use in
   /// blocking.
   bool prepare(Clock::time_point until) {
+    if (cycle_.is_over()) {
+      // Nothing is to come but the end.
+      descriptors_.assign({{waker_.fd(), POLLIN, 0}});
+      bound_ =
+          std::clamp<Clock::duration>(until - Clock::now(), Clock::duration::zero(), kOverBound);
+      return true;
+    }
     if (!transport_.arm()) return false;
     for (const auto& group : groups_.all()) {
       if (group->one_shot.fall_asleep()) continue;
@@ -186,6 +195,7 @@ bool Driver::drive(Work& work, Clock::time_point until) {
          asked_.load(std::memory_order_acquire) == 0) {
     if (cycle_.step()) {
       pause.reset();
+      if (until != Clock::time_point::max() && Clock::now() >= until) break;
     } else if (pause.next()) {
       if (Clock::now() >= until) break;
       if (!block.prepare(until)) continue;

@@ -23,6 +23,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -96,6 +97,13 @@ struct Group {
   std::vector<std::unique_ptr<Operation>> running;
   std::vector<std::unique_ptr<Operation>> idle;
   std::array<std::uint64_t, kDoorCount> next_sequences = {};
+  /// The first planned operation, since it was seen that it does not begin though nothing runs.
+  struct Held {
+    Door door;
+    std::uint64_t sequence;
+    std::chrono::steady_clock::time_point since;
+  };
+  std::optional<Held> held;
   RecentCalls recent_calls;
   Asked asked;
 };

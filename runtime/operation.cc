@@ -122,7 +122,8 @@ Status Operation::start(PlannedOperation plan, const AllreducePolicy* policy) {
     const Status started = start_on_device();
     if (started.ok()) return {};
     Error error = started.error();
-    error.message = fmt::format("rank {}: {}: {}", communicator_.rank(), describe(), error.message);
+    error.message =
+        fmt::format("rank {}: {}: {}", communicator_.world().rank(), describe(), error.message);
     device_status_ = error;  // nothing of it goes any further
     return error;
   }
@@ -412,7 +413,7 @@ std::string Operation::describe() const {
   const Entry& first = *plan_.entries.front();
   std::string text = fmt::format("{} '{}'", to_string(first.signature.kind), first.name);
   if (plan_.entries.size() > 1) text += fmt::format(" and {} more", plan_.entries.size() - 1);
-  return text;
+  return text + communicator_.suffix();
 }
 
 }  // namespace kolo

@@ -128,6 +128,7 @@ kolo_add_test(ucx_tests LABELS ucx SOURCES
   transport/ucx_test.cc
   ${transport_conformance})
 kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
+  runtime/cycle/after_abort_test.cc
   runtime/cycle/arena_abort_test.cc
   runtime/cycle/arena_fusion_test.cc
   runtime/cycle/arena_moves_test.cc
@@ -157,6 +158,7 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/device_set_hosts_test.cc
   runtime/cycle/device_sets_test.cc
   runtime/cycle/device_test.cc
+  runtime/cycle/set_failures_test.cc
   runtime/cycle/types_test.cc
   runtime/cycle/process_set_memory_test.cc
   runtime/cycle/process_set_removal_test.cc

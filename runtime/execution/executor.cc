@@ -380,8 +380,8 @@ void Executor::release(StepId id) {
 void Executor::fail(StepId id, const Error& error) {
   if (failed()) return;  // what follows from the first failure says nothing new
   status_ = Error{error.code,
-                  fmt::format("rank {}: {}: {}: {}", schedule_->rank, schedule_->algorithm,
-                              describe(id), error.message),
+                  fmt::format("rank {}: {}: {}: {}", own_rank(), schedule_->algorithm, describe(id),
+                              error.message),
                   error.file, error.line};
 }
 
@@ -398,17 +398,20 @@ Result<std::span<std::byte>> Executor::contiguous(const Operand& operand) const 
 std::string Executor::describe(StepId id) const {
   const Step& step = schedule_->steps[id];
   std::string text = fmt::format("step {} ({}", id, name_of(step.kind));
-  if (is_transfer(step.kind)) text += fmt::format(" rank {}, tag {}", step.peer, step.tag);
+  if (is_transfer(step.kind))
+    text += fmt::format(" rank {}, tag {}", ranks_[static_cast<std::size_t>(step.peer)], step.tag);
   return text + ")";
 }
+
+int Executor::own_rank() const { return ranks_[static_cast<std::size_t>(schedule_->rank)]; }
 
 std::string Executor::dump_state() const {
   if (schedule_ == nullptr) return "never started";
   const std::size_t steps = schedule_->steps.size();
   std::string text = fmt::format(
-      "{} of rank {} of {}, {} elements to {}, operation {}: {} of {} steps done, {} transfers "
+      "{} of rank {}, {} ranks, {} elements to {}, operation {}: {} of {} steps done, {} transfers "
       "under way",
-      schedule_->algorithm, schedule_->rank, schedule_->size, schedule_->input_elements,
+      schedule_->algorithm, own_rank(), schedule_->size, schedule_->input_elements,
       schedule_->output_elements, tag_.operation, steps - remaining_, steps, pending_transfers_);
   if (failed()) text += fmt::format("; failed: {}", status_.error().message);
 

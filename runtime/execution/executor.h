@@ -121,6 +121,7 @@ class Executor final : public TransferListener {
   std::size_t run_local(StepId id);
   void fail(StepId id, const Error& error);
   std::string describe(StepId id) const;
+  int own_rank() const;  ///< of the world, as all ranks in messages are
   Result<std::span<std::byte>> contiguous(const Operand& operand) const;
 
   Transport& transport_;

@@ -20,6 +20,12 @@ constexpr std::size_t kMostForAll = std::size_t{4} << 30;
 /// Splits of fewer than that are never that long.
 constexpr std::size_t kManyRanks = 1024;
 
+/// Whether a name is worth a slot, which stays its own: those that kolo makes up come once.
+bool comes_again(OperationKind kind) {
+  return kind != OperationKind::kJoin && kind != OperationKind::kAddProcessSet &&
+         kind != OperationKind::kRemoveProcessSet;
+}
+
 }  // namespace
 
 Controller::Controller(const Communicator& communicator, ControlPlane& control_plane,
@@ -250,7 +256,7 @@ Status Controller::take_responses(std::vector<Response> responses) {
     const bool missed = std::find(decided.missing.begin(), decided.missing.end(),
                                   communicator_.rank()) != decided.missing.end();
     auto entry = missed ? nullptr : waiting_.take(decided.name, cache_.find(decided.name));
-    if (!decided.error && decided.signature.kind != OperationKind::kJoin) cache_.put(decided);
+    if (!decided.error && comes_again(decided.signature.kind)) cache_.put(decided);
     const auto response = std::make_shared<const Response>(std::move(decided));
     if (entry) {
       agreed.push_back({response, std::move(entry)});

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,8 +27,10 @@ constexpr std::string_view kBefore = "able to use links";
 /// As UCX does, it says what its links use once there are some.
 class Naming final : public FaultyTransport {
  public:
-  explicit Naming(std::unique_ptr<Transport> inner)
-      : FaultyTransport(std::move(inner), [](const FaultyCall&) { return Fault::kNone; }) {}
+  explicit Naming(
+      std::unique_ptr<Transport> inner, std::function<Fault(const FaultyCall&)> faults =
+                                            [](const FaultyCall&) { return Fault::kNone; })
+      : FaultyTransport(std::move(inner), std::move(faults)) {}
 
   std::string description() const override {
     bool opened = false;
@@ -125,6 +128,44 @@ TEST(LinkRefreshRuntime, ADeterministicJobKeepsWhatItStartedWith) {
   variables["KOLO_DETERMINISTIC"] = "1";
   EXPECT_FALSE(run(variables, 300));
   EXPECT_EQ(costs.stored_latency(), WrongCosts::kWrong.latency_us);
+}
+
+// Rank 2 leaves after it has done its part, before rank 0's proposal has come to it: it never
+// answers.
+TEST(LinkRefresh, AProposalThatNobodyAnswersEndsByTheDeadline) {
+  const WrongCosts costs;
+  Environment::Variables variables = costs.variables("1");
+  variables["KOLO_OPERATION_TIMEOUT"] = "2";
+  std::atomic<bool> are_lost = false;
+  LocalWorldOptions options = on_three_hosts(variables);
+  options.decorate = [&](int rank, std::unique_ptr<Transport> transport) {
+    return std::make_unique<Naming>(std::move(transport), [&, rank](const FaultyCall& call) {
+      const bool is_proposal = rank == 0 && call.peer == 2 && call.length > 60 &&
+                               call.kind == FaultyCall::Kind::kMessage;
+      return are_lost && is_proposal ? Fault::kDrop : Fault::kNone;
+    });
+  };
+  run_local_world(
+      kRanks,
+      [&](int rank, Runtime& runtime) {
+        float value = 1;
+        auto* const begin = reinterpret_cast<std::byte*>(&value);
+        are_lost = true;
+        for (int i = 0; i < 64; ++i)
+          ASSERT_TRUE(
+              runtime.allreduce_ordered(begin, begin, 1, DataType::kFloat32, ReduceOp::kSum).ok());
+        Status status;
+        for (int i = 0; i < 3000 && status.ok(); ++i)
+          status = runtime.call_ordered({.kind = OperationKind::kBroadcast,
+                                         .input = begin,
+                                         .output = begin,
+                                         .count = 1,
+                                         .root = 2});
+        if (rank == 2 || status.ok()) return;
+        EXPECT_NE(status.error().message.find("could not begin within 2 s"), std::string::npos)
+            << status.error().message;
+      },
+      options);
 }
 
 }  // namespace

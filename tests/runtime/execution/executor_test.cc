@@ -79,7 +79,7 @@ TEST_F(ExecutorTest, PostsTransfersBeforeLocalWorkAndUnpacksLast) {
   EXPECT_EQ(transport_.posted[0].data.data(), bytes(scratch_, 4));
   EXPECT_EQ(transport_.posted[0].data.size(), 16u);
   EXPECT_THAT(executor_.dump_state(), HasSubstr("2 of 4 steps done, 2 transfers under way; waits "
-                                                "for step 2 (send to rank 1, tag 3), step 3"));
+                                                "for step 2 (send to rank 11, tag 3), step 3"));
   EXPECT_FALSE(executor_.done());
   transport_.complete(0);
   transport_.complete(0);
@@ -117,11 +117,11 @@ TEST_F(ExecutorTest, AFailedTransferNamesAlgorithmPeerAndStep) {
   EXPECT_FALSE(executor_.advance());
   EXPECT_EQ(executor_.status().error().code, ErrorCode::kPeerLost);
   EXPECT_EQ(executor_.status().error().message,
-            "rank 0: ring_of_two: step 1 (receive from rank 1, tag 1): rank 11 has left");
+            "rank 10: ring_of_two: step 1 (receive from rank 11, tag 1): rank 11 has left");
   transport_.complete(0, KOLO_ERROR(kAborted, "a later failure"));
   EXPECT_TRUE(executor_.done());
   EXPECT_EQ(executor_.status().error().code, ErrorCode::kPeerLost);
-  EXPECT_THAT(executor_.dump_state(), HasSubstr("failed: rank 0: ring_of_two"));
+  EXPECT_THAT(executor_.dump_state(), HasSubstr("failed: rank 10: ring_of_two"));
 
   start(ScheduleBuilder("again", 0, 2, 8), bind());  // the object is as new
   EXPECT_TRUE(executor_.done());

@@ -1,0 +1,79 @@
+// What fails within a process set names ranks as everybody knows them, and the set; and what sets
+// leave behind when they are removed.
+#include "tests/support/faulty_transport.h"
+#include "tests/support/local_world.h"
+#include "tests/support/process_sets.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kolo::test {
+namespace {
+
+using testing::AllOf;
+using testing::AnyOf;
+using testing::HasSubstr;
+
+/// Ranks 1 and 2 sum in a set of theirs, of which rank 2's messages come to `fault`.
+void sum_in_a_set(Fault fault, const testing::Matcher<const std::string&>& message) {
+  run_local_world(
+      3,
+      [&](int rank, Runtime& runtime) {
+        const std::uint32_t set = added(runtime, {1, 2});
+        std::vector<float> values(1000, 1.0F);
+        Submission sum = allreduce_of("x", values);
+        if (rank != 0) sum.process_set = set;  // rank 0's own is never done: it waits for the end
+        const auto work = runtime.submit(std::move(sum));
+        if (!work.ok()) return;  // the others have failed already
+        const Status status = (*work)->wait();
+        ASSERT_FALSE(status.ok());
+        EXPECT_THAT(status.error().message, message) << rank;
+      },
+      {.variables = {{"KOLO_OPERATION_TIMEOUT", "2"}},
+       .hosts = {0, 1, 2},
+       .decorate = [fault](int rank, std::unique_ptr<Transport> transport) {
+         return std::make_unique<FaultyTransport>(
+             std::move(transport), [rank, fault](const FaultyCall& call) {
+               const bool is_of_set = call.tag.communicator >= 3 && call.tag.communicator <= 5;
+               return rank == 2 && call.kind == FaultyCall::Kind::kSend && is_of_set ? fault
+                                                                                     : Fault::kNone;
+             });
+       }});
+}
+
+TEST(SetFailures, AStepThatFailsNamesTheRanksOfTheWorld) {
+  sum_in_a_set(Fault::kFail, AllOf(HasSubstr("rank 2: "), HasSubstr("send to rank 1")));
+}
+
+TEST(SetFailures, AnOperationThatDoesNotEndNamesThemAndTheSet) {
+  // Whichever of the two comes to the deadline first.
+  sum_in_a_set(Fault::kDrop,
+               AllOf(HasSubstr("'x' of process set 1 did not end within 2 s"),
+                     AnyOf(AllOf(HasSubstr("of rank 1, 2 ranks"), HasSubstr("receive from rank 2")),
+                           AllOf(HasSubstr("of rank 2, 2 ranks"), HasSubstr("send to rank 1")))));
+}
+
+TEST(SetFailures, SetsThatWereRemovedLeaveTheResponseCacheToTensors) {
+  run_local_world(3,
+                  [&](int rank, Runtime& runtime) {
+                    for (int i = 0; i < 10; ++i)
+                      ASSERT_TRUE(removed(runtime, added(runtime, {0, 1})).ok());
+                    const auto before = runtime.negotiation_counters();
+                    std::vector<float> values(10);
+                    for (int i = 0; i < 5; ++i)
+                      ASSERT_TRUE(submit(runtime, allreduce_of("t", values))->wait().ok());
+                    const auto after = runtime.negotiation_counters();
+                    if (rank != 1) return;
+                    EXPECT_EQ(after.requests - before.requests, 1U);
+                    EXPECT_EQ(after.cached - before.cached, 4U);
+                  },
+                  {.variables = {{"KOLO_CACHE_CAPACITY", "8"}}});
+}
+
+}  // namespace
+}  // namespace kolo::test
