@@ -90,6 +90,23 @@ std::unique_ptr<Transport> connect_as(int rank, bool same_host, int out, int in,
   return connected.ok() ? *std::move(transport) : nullptr;
 }
 
+struct Deaf final : TransportListener {
+  void on_message(int, std::span<const std::byte>) override {}
+  void on_peer_failed(int, const Error&) override {}
+};
+
+/// Rank 0's, which hears what becomes of rank 1.
+struct Ears final : TransportListener {
+  int messages = 0;
+  std::vector<int> lost;
+  void on_message(int, std::span<const std::byte>) override { ++messages; }
+  void on_peer_failed(int peer, const Error& error) override {
+    EXPECT_EQ(error.code, ErrorCode::kPeerLost);
+    EXPECT_THAT(error.message, testing::HasSubstr("to rank 1"));
+    lost.push_back(peer);
+  }
+};
+
 TEST(UcxTest, AKilledPeerAcrossHostsIsReportedOnce) {
   Pipes pipes;
   std::atomic<int> meeting = 0;
@@ -97,24 +114,12 @@ TEST(UcxTest, AKilledPeerAcrossHostsIsReportedOnce) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    struct Deaf final : TransportListener {
-      void on_message(int, std::span<const std::byte>) override {}
-      void on_peer_failed(int, const Error&) override {}
-    } deaf;
+    Deaf deaf;
     const auto transport = connect_as(1, false, pipes.to_parent[1], pipes.to_child[0], deaf, abort);
     static_cast<void>(transport->post_message(0, {}));
     while (true) transport->progress();  // until it is killed
   }
-  struct Ears final : TransportListener {
-    int messages = 0;
-    std::vector<int> lost;
-    void on_message(int, std::span<const std::byte>) override { ++messages; }
-    void on_peer_failed(int peer, const Error& error) override {
-      EXPECT_EQ(error.code, ErrorCode::kPeerLost);
-      EXPECT_THAT(error.message, testing::HasSubstr("to rank 1"));
-      lost.push_back(peer);
-    }
-  } ears;
+  Ears ears;
   const auto transport = connect_as(0, false, pipes.to_child[1], pipes.to_parent[0], ears, abort);
   ASSERT_NE(transport, nullptr);
   ConformanceRank self(0, 2, *transport, meeting);
@@ -139,10 +144,7 @@ TEST(UcxTest, WhatARankSentBeforeItLeftIsReceivedAfterwards) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    struct Deaf final : TransportListener {
-      void on_message(int, std::span<const std::byte>) override {}
-      void on_peer_failed(int, const Error&) override {}
-    } deaf;
+    Deaf deaf;
     const auto transport = connect_as(1, false, pipes.to_parent[1], pipes.to_child[0], deaf, abort);
     const std::vector<std::byte> data(100, std::byte{7});
     ConformanceRank self(1, 2, *transport, meeting);
@@ -150,12 +152,7 @@ TEST(UcxTest, WhatARankSentBeforeItLeftIsReceivedAfterwards) {
     static_cast<void>(transport->post_message(0, {}));  // comes behind it
     while (true) transport->progress();                 // until it is killed
   }
-  struct Ears final : TransportListener {
-    int messages = 0;
-    int lost = 0;
-    void on_message(int, std::span<const std::byte>) override { ++messages; }
-    void on_peer_failed(int, const Error&) override { ++lost; }
-  } ears;
+  Ears ears;
   const auto transport = connect_as(0, false, pipes.to_child[1], pipes.to_parent[0], ears, abort);
   ASSERT_NE(transport, nullptr);
   ConformanceRank self(0, 2, *transport, meeting);
@@ -163,7 +160,7 @@ TEST(UcxTest, WhatARankSentBeforeItLeftIsReceivedAfterwards) {
   EXPECT_EQ(kill(child, SIGKILL), 0);
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
   EXPECT_TRUE(self.post(1, "who notices").ok());
-  self.wait([&ears] { return ears.lost == 1; }, "the child was missed");
+  self.wait([&ears] { return ears.lost.size() == 1; }, "the child was missed");
   std::vector<std::byte> data(100);
   const Status received = self.receive(1, tag(0), data).status();
   EXPECT_TRUE(received.ok()) << received.error().message;
@@ -176,10 +173,7 @@ TEST(UcxTest, ARankOfThisHostIsConnectedToBeforeItMayGo) {
   Pipes pipes;
   std::atomic<int> meeting = 0;
   const Abort abort;
-  struct Deaf final : TransportListener {
-    void on_message(int, std::span<const std::byte>) override {}
-    void on_peer_failed(int, const Error&) override {}
-  } deaf;
+  Deaf deaf;
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
