@@ -86,8 +86,9 @@ CUresult as_driver(cudaError_t error) { return static_cast<CUresult>(error); }
 }  // namespace
 
 const std::vector<Gpu*>& gpus() {
-  static const std::vector<Gpu*> all = make_gpus();
-  return all;
+  // Without a destructor, too.
+  static const auto* const all = new std::vector<Gpu*>(make_gpus());
+  return *all;
 }
 
 Gpu* gpu(int ordinal) {
