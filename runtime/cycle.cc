@@ -268,7 +268,7 @@ bool Cycle::complete() {
 
 bool Cycle::complete(Group& group) {
   bool moved = false;
-  bool has_ended_a_call = false;
+  std::size_t ended_calls = 0;
   for (auto& operation : group.running) {
     if (failure_ || !operation->handed_in()) continue;
     if (!operation->status().ok()) {
@@ -279,7 +279,7 @@ bool Cycle::complete(Group& group) {
     }
     if (!operation->handed_out()) {
       hand_out(group, *operation);
-      has_ended_a_call |= operation->door() == Door::kOrdered;
+      if (operation->door() == Door::kOrdered) ++ended_calls;
       moved = true;
     }
     if (!operation->done()) continue;  // its memory is in use on the accelerator
@@ -288,7 +288,8 @@ bool Cycle::complete(Group& group) {
     moved = true;
   }
   std::erase(group.running, nullptr);
-  if (has_ended_a_call) check_messages(group);
+  if (ended_calls > group.calls_before_look) check_messages(group);
+  group.calls_before_look -= std::min(ended_calls, group.calls_before_look);
   return moved;
 }
 

@@ -106,8 +106,10 @@ class Cycle final : public TransportListener {
   bool complete(Group& group);
   void hand_out(Group& group, Operation& operation);
   void check_health(Group& group, Clock::time_point now, bool check_time);
+  void find_absent(Group& group);
   bool tell_of_slots(Group& group);
   void check_slots(Group& group, Clock::time_point now);
+  void check_held_by_departure(Group& group);
   void check_held(Group& group, Clock::time_point now);
   void check_calls(Group& group, Clock::time_point now);
   /// Whether all have met a receive that belong to calls that are over.
@@ -119,7 +121,8 @@ class Cycle final : public TransportListener {
   /// Of OrderedCall::what, and the group's `rank`.
   Error clash(const Group& group, std::uint64_t own, int rank, std::uint64_t others) const;
   void on_group_message(Group& group, int peer, const Message& message);
-  void forget_messages_of(int peer);
+  /// The world's `peer` has left.
+  void on_departure(int peer);
   void hear_last_words();
   /// Waits shortly for another rank's failure if a lost peer is all that is known of the own one.
   void hear_reason();
@@ -149,6 +152,11 @@ class Cycle final : public TransportListener {
   /// Rank 0: an operation has ended; what links cost may be corrected.
   void note_time(Group& group, const Operation& operation);
   Status on_cost_message(Group& group, int rank, const Message& message);
+  void tell_costs(Group& group, MessageKind kind, const std::string& payload);
+  /// Rank 0: tells the others once all have answered.
+  void settle_costs(Group& group);
+  /// The world's `rank` has left.
+  void leave_costs(Group& group, int rank);
 
   GroupRegistry& groups_;
   Communicator& world_;

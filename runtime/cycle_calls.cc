@@ -15,6 +15,9 @@ namespace {
 /// that it has waited twice as long: ranks may be late for good reasons.
 constexpr std::chrono::seconds kFirstQuestion{1};
 
+/// Messages to look through for each call that ends: a rank that is late may have many to take.
+constexpr std::size_t kMessagesPerCall = 64;
+
 struct Question {
   std::uint64_t sequence = 0;
   std::uint64_t what = 0;  ///< OrderedCall::what
@@ -34,6 +37,7 @@ void Cycle::check_calls(Group& group, Clock::time_point now) {
 
 void Cycle::check_messages(Group& group) {
   const std::vector<MessageKey> unclaimed = transport_.unclaimed();
+  group.calls_before_look = unclaimed.size() / kMessagesPerCall;
   if (unclaimed.empty()) return;
   const std::uint32_t space = group.communicator.tag_space(Door::kOrdered);
   const std::uint64_t done = group.done_below(Door::kOrdered);

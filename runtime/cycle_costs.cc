@@ -43,8 +43,28 @@ void Cycle::note_time(Group& group, const Operation& operation) {
   const auto costs = link_refresh_->take_due();
   if (!costs || !cost_switch().can_propose() || group.departures.any()) return;
   const auto ordered = group.next_sequences[static_cast<std::size_t>(Door::kOrdered)];
-  note(group.control_plane.send_to_others(MessageKind::kCosts,
-                                          cost_switch().propose(*costs, ordered)));
+  tell_costs(group, MessageKind::kCosts, cost_switch().propose(*costs, ordered));
+}
+
+void Cycle::tell_costs(Group& group, MessageKind kind, const std::string& payload) {
+  const auto size = static_cast<std::size_t>(world_.size());
+  note(tell_others(group, kind, std::vector(size, payload), Abort::kNoCulprit));
+}
+
+void Cycle::settle_costs(Group& group) {
+  const auto settlement = cost_switch().settle(group.controller.counters().agreements);
+  if (!settlement) return;
+  if (link_refresh_) link_refresh_->adopt(*cost_switch().newest());
+  tell_costs(group, MessageKind::kCostsFrom, *settlement);
+}
+
+void Cycle::leave_costs(Group& group, int rank) {
+  if (!cost_switch_) return;
+  if (rank == 0) return cost_switch_->withdraw();
+  if (world_.rank() != 0) return;
+  const auto& progress = *group.departures.progress_of(rank);
+  cost_switch_->rank_left(rank, progress.operations[static_cast<std::size_t>(Door::kOrdered)]);
+  settle_costs(group);
 }
 
 Status Cycle::on_cost_message(Group& group, int rank, const Message& message) {
@@ -57,13 +77,8 @@ Status Cycle::on_cost_message(Group& group, int rank, const Message& message) {
     if (answer) return group.control_plane.send(0, MessageKind::kCostsHeard, *answer);
     understood = false;
   } else if (understood && message.kind == MessageKind::kCostsHeard && is_coordinator) {
-    understood = costs.take_answer(message.payload);
-    const auto settlement = costs.settle(group.controller.counters().agreements);
-    if (settlement) {
-      if (link_refresh_) link_refresh_->adopt(*costs.newest());
-      // Whoever has left meanwhile has no further operations.
-      return group.control_plane.send_to_others(MessageKind::kCostsFrom, *settlement);
-    }
+    understood = costs.take_answer(rank, message.payload);
+    settle_costs(group);
   } else if (understood && message.kind == MessageKind::kCostsFrom && !is_coordinator) {
     understood = costs.take_settlement(message.payload);
   } else {

@@ -78,6 +78,7 @@ void Cycle::check_heartbeats(Clock::time_point now) {
 
 void Cycle::check_health(Group& group, Clock::time_point now, bool check_time) {
   const std::vector<int>& ranks = group.communicator.ranks();
+  find_absent(group);
   if (group.departures.any()) {
     for (const auto& operation : group.running) {
       if (operation->handed_out()) continue;
@@ -107,6 +108,7 @@ void Cycle::check_health(Group& group, Clock::time_point now, bool check_time) {
     }
   }
   check_slots(group, now);
+  check_held_by_departure(group);
   if (!check_time) return;
   group.point_to_point.expire(now);
   note(group.controller.check_timeouts(now, group.moves_collectives()));
@@ -121,6 +123,18 @@ void Cycle::check_health(Group& group, Clock::time_point now, bool check_time) {
   }
 }
 
+/// What does not begin though nothing runs may wait for a rank that has left.
+void Cycle::check_held_by_departure(Group& group) {
+  if (group.planned.empty() || !group.running.empty() || !group.slots.settled()) return;
+  const PlannedOperation& first = group.planned.front();
+  const auto gone = group.departures.missing_in(first.door, first.sequence);
+  if (!gone) return;
+  const int rank = group.communicator.ranks()[static_cast<std::size_t>(*gone)];
+  note_failure({KOLO_ERROR(kPeerLost, "'{}'{}: rank {} has shut down and takes no part any more",
+                           first.entries.front()->name, group.communicator.suffix(), rank),
+                rank});
+}
+
 /// What runs has a deadline, and so has what is planned when nothing runs that it could wait for.
 void Cycle::check_held(Group& group, Clock::time_point now) {
   if (group.planned.empty() || !group.running.empty() || !group.slots.settled()) {
@@ -132,13 +146,13 @@ void Cycle::check_held(Group& group, Clock::time_point now) {
     group.held = {first.door, first.sequence, now};
   const std::chrono::seconds timeout(config_.operation_timeout_s);
   if (now - group.held->since < timeout) return;
-  note_failure({KOLO_ERROR(
-      kTimeout, "'{}'{} could not begin within {} s (KOLO_OPERATION_TIMEOUT): {}",
-      first.entries.front()->name, group.communicator.suffix(), timeout.count(),
-      first.entries.front()->signature.on_device
-          ? "the device is not done with what it was given before"
-          : "the ranks do not come to agree on the costs of links; one has left meanwhile, or is "
-            "stuck (KOLO_LINK_REFRESH=0 does without)")});
+  note_failure(
+      {KOLO_ERROR(kTimeout, "'{}'{} could not begin within {} s (KOLO_OPERATION_TIMEOUT): {}",
+                  first.entries.front()->name, group.communicator.suffix(), timeout.count(),
+                  first.entries.front()->signature.on_device
+                      ? "the device is not done with what it was given before"
+                      : "the ranks do not come to agree on the costs of links; one is stuck "
+                        "(KOLO_LINK_REFRESH=0 does without)")});
 }
 
 void Cycle::on_message(int peer, std::span<const std::byte> bytes) {
@@ -192,7 +206,7 @@ void Cycle::on_group_message(Group& group, int peer, const Message& message) {
       return note(on_call_message(group, *index, message));
     case MessageKind::kGoodbye:
       if (group.departures.add(*index, message.payload)) {
-        if (group.communicator.id() == 0) forget_messages_of(peer);
+        if (group.communicator.id() == 0) on_departure(peer);
         return;
       }
       return note(
@@ -206,7 +220,8 @@ void Cycle::on_group_message(Group& group, int peer, const Message& message) {
   }
 }
 
-void Cycle::forget_messages_of(int peer) {
+void Cycle::on_departure(int peer) {
+  leave_costs(groups_.world(), peer);
   for (const auto& group : groups_.all()) {
     const auto index = group->communicator.index_of(peer);
     if (index && group->is_member()) group->point_to_point.peer_left(*index);

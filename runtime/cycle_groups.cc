@@ -27,6 +27,7 @@ Result<std::int64_t> Cycle::change_groups(const Signature& signature) {
   }
   const std::vector<int> ranks(signature.shape.begin(), signature.shape.end());
   KOLO_ASSIGN(Group* const group, groups_.add(ranks));
+  group->added_in = lists_planned_;
   std::vector<EarlyMessage> messages = std::exchange(early_messages_, {});
   for (EarlyMessage& early : messages) {
     if (early.group != group->communicator.id()) {
@@ -36,6 +37,17 @@ Result<std::int64_t> Cycle::change_groups(const Signature& signature) {
     }
   }
   return group->communicator.id();
+}
+
+/// Whoever left the world before it had come to the set never adds it, nor says goodbye to it.
+void Cycle::find_absent(Group& group) {
+  const Departures& departures = groups_.world().departures;
+  if (!group.added_in || !departures.any()) return;
+  for (int i = 0; i < group.communicator.size(); ++i) {
+    const int rank = group.communicator.ranks()[static_cast<std::size_t>(i)];
+    const auto& progress = departures.progress_of(rank);
+    if (progress && progress->agreements <= *group.added_in) group.departures.add_absent(i);
+  }
 }
 
 bool Cycle::tell_of_slots(Group& group) {

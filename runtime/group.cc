@@ -100,6 +100,9 @@ Result<Group*> GroupRegistry::add(const std::vector<int>& ranks) {
     return KOLO_ERROR(kInvalidArgument, "there is a process set of ranks {} already: number {}",
                       fmt::join(ranks, ", "), group->communicator.id());
   }
+  if (next_id_ > OneShot::kLastSet)
+    return KOLO_ERROR(kUnsupported, "a job adds at most {} process sets, removed ones included",
+                      OneShot::kLastSet);
   auto group = std::make_unique<Group>(Communicator(next_id_, world().communicator, ranks),
                                        free_place(ranks), transport_, device_, waker_, window_,
                                        nccl_, config_, log_);

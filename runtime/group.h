@@ -91,6 +91,8 @@ struct Group {
   /// This rank has asked to remove it, and calls on it no more. Guarded by the registry.
   bool retiring = false;
 
+  /// The list of the world's responses that has added it; nothing of one from the start.
+  std::optional<std::uint64_t> added_in;
   bool flush = false;
   bool removed = false;
   std::deque<PlannedOperation> planned;
@@ -106,6 +108,9 @@ struct Group {
   std::optional<Held> held;
   RecentCalls recent_calls;
   Asked asked;
+  /// Ordered calls that end before their messages are looked through again; time has them looked
+  /// through all the same.
+  std::size_t calls_before_look = 0;
 };
 
 /// All groups of a rank. Any thread finds one by its number; the token's holder adds and removes.

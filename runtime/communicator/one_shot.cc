@@ -22,8 +22,6 @@ constexpr std::size_t kBytesOfRanksWithCores = 32 << 10;
 constexpr std::size_t kFetchedAhead = 2 << 10;
 /// Looks at a flag: longer than a store of a peer takes to become visible.
 constexpr int kLooks = 100;
-/// Of a number, above the calls'.
-constexpr int kSetShift = 44;
 
 }  // namespace
 

@@ -67,6 +67,9 @@ class OneShot {
   /// And of the least that is faster in two hops; where ranks wait for cores, in place alone.
   static constexpr std::size_t kLeastMapped = 4 << 10;
   static constexpr std::size_t kLeastWithoutCores = 16 << 10;
+  /// Of a set's number, above the calls' in what boards carry.
+  static constexpr int kSetShift = 44;
+  static constexpr std::uint32_t kLastSet = (1U << (64 - kSetShift)) - 1;
 
   struct Request {
     ExchangeKind kind = ExchangeKind::kAllreduce;

@@ -8,11 +8,16 @@ std::string Departures::encode(const Progress& progress) { return std::string(by
 
 bool Departures::add(int rank, std::span<const std::byte> goodbye) {
   const auto progress = value_of<Progress>(goodbye);
-  if (!progress) return false;
+  if (progress) set(rank, *progress);
+  return progress.has_value();
+}
+
+void Departures::add_absent(int rank) { set(rank, {}); }
+
+void Departures::set(int rank, const Progress& progress) {
   auto& slot = gone_[static_cast<std::size_t>(rank)];
   if (!slot) ++count_;
   slot = progress;
-  return true;
 }
 
 std::optional<int> Departures::missing_in(Door door, std::uint64_t sequence) const {

@@ -28,9 +28,16 @@ class Departures {
   static std::string encode(const Progress& progress);
   /// False on bytes that encode() did not make.
   bool add(int rank, std::span<const std::byte> goodbye);
+  /// It left before it had done anything.
+  void add_absent(int rank);
 
   bool any() const { return count_ > 0; }
   bool contains(int rank) const { return gone_[static_cast<std::size_t>(rank)].has_value(); }
+
+  /// How far a rank that has left had come; nothing of one that is there.
+  const std::optional<Progress>& progress_of(int rank) const {
+    return gone_[static_cast<std::size_t>(rank)];
+  }
 
   /// Whether a rank left while messages between it and this one were under way.
   bool cut_messages(int rank) const {
@@ -45,6 +52,8 @@ class Departures {
   std::optional<int> missing_in_negotiation(std::uint64_t agreements) const;
 
  private:
+  void set(int rank, const Progress& progress);
+
   std::vector<std::optional<Progress>> gone_;
   int count_ = 0;
 };

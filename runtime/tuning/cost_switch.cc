@@ -15,7 +15,8 @@ using Numbers = std::array<double, kNumbers>;
 
 }  // namespace
 
-CostSwitch::CostSwitch(AllreducePolicy policy, int size) : size_(size) {
+CostSwitch::CostSwitch(AllreducePolicy policy, int size)
+    : has_answered_(static_cast<std::size_t>(size)) {
   versions_.push_back({{}, std::move(policy)});
 }
 
@@ -26,8 +27,9 @@ void CostSwitch::begin(const LinkCosts& costs, std::uint64_t ordered) {
 
 std::string CostSwitch::propose(const LinkCosts& costs, std::uint64_t ordered) {
   begin(costs, ordered);
-  most_begun_ = ordered;
-  answers_ = 1;
+  most_begun_ = 0;
+  has_answered_.assign(has_answered_.size(), false);
+  count_answer(0, ordered);
   Numbers numbers;
   std::size_t i = 0;
   for (const LinkCost* const link : {&costs.inside, &costs.across})
@@ -47,16 +49,30 @@ std::optional<std::string> CostSwitch::hear(std::span<const std::byte> proposal,
   return std::string(bytes_of(ordered));
 }
 
-bool CostSwitch::take_answer(std::span<const std::byte> answer) {
+bool CostSwitch::waits_for(int rank) const {
+  return proposed_ && !has_answered_.at(static_cast<std::size_t>(rank));
+}
+
+void CostSwitch::count_answer(int rank, std::uint64_t ordered) {
+  most_begun_ = std::max(most_begun_, ordered);
+  has_answered_.at(static_cast<std::size_t>(rank)) = true;
+}
+
+bool CostSwitch::take_answer(int rank, std::span<const std::byte> answer) {
   const auto ordered = value_of<std::uint64_t>(answer);
-  if (!ordered || !proposed_ || answers_ >= size_) return false;
-  most_begun_ = std::max(most_begun_, *ordered);
-  ++answers_;
+  if (!ordered || !waits_for(rank)) return false;
+  count_answer(rank, *ordered);
   return true;
 }
 
+void CostSwitch::rank_left(int rank, std::uint64_t ordered) {
+  if (waits_for(rank)) count_answer(rank, ordered);
+}
+
 std::optional<std::string> CostSwitch::settle(std::uint64_t lists) {
-  if (!proposed_ || answers_ < size_) return std::nullopt;
+  const bool have_all =
+      std::find(has_answered_.begin(), has_answered_.end(), false) == has_answered_.end();
+  if (!proposed_ || !have_all) return std::nullopt;
   const From from{.ordered = most_begun_ + kAhead, .list = lists};
   apply(from);
   return std::string(bytes_of(from));
@@ -69,13 +85,17 @@ bool CostSwitch::take_settlement(std::span<const std::byte> settlement) {
   return true;
 }
 
+void CostSwitch::withdraw() {
+  proposed_.reset();
+  bound_ = kNoBound;
+}
+
 void CostSwitch::apply(From from) {
   AllreducePolicy policy = versions_.front().policy;
   policy.network.inside = proposed_->inside;
   policy.network.across = proposed_->across;
   versions_.push_back({from, std::move(policy)});
-  proposed_.reset();
-  bound_ = kNoBound;
+  withdraw();
   ++switches_;
 }
 

@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace kolo {
 
@@ -39,13 +40,18 @@ class CostSwitch {
   std::string propose(const LinkCosts& costs, std::uint64_t ordered);
   /// Other ranks: a proposal; the answer to rank 0 (kCostsHeard). Nothing on malformed bytes.
   std::optional<std::string> hear(std::span<const std::byte> proposal, std::uint64_t ordered);
-  /// Rank 0: an answer. False on malformed bytes, or of a rank that was not asked.
-  bool take_answer(std::span<const std::byte> answer);
+  /// Rank 0: an answer of `rank`. False on malformed bytes, or of a rank that was not asked.
+  bool take_answer(int rank, std::span<const std::byte> answer);
+  /// Rank 0: `rank` has left, with `ordered` operations done; what it had begun besides fails
+  /// everywhere. If it has not answered, it is asked no more.
+  void rank_left(int rank, std::uint64_t ordered);
   /// Rank 0: once all have answered, what to send to all others (kCostsFrom), and it counts here,
   /// too. `lists` is how many lists of responses rank 0 has sent.
   std::optional<std::string> settle(std::uint64_t lists);
   /// Other ranks: it is settled. False on malformed bytes, or without a proposal.
   bool take_settlement(std::span<const std::byte> settlement);
+  /// Other ranks: rank 0 has left, and nothing comes of a proposal that it has not settled.
+  void withdraw();
 
   /// Whether this rank may begin an ordered operation already.
   bool may_begin(std::uint64_t ordered) const { return ordered < bound_; }
@@ -62,14 +68,15 @@ class CostSwitch {
   static constexpr std::uint64_t kNoBound = std::numeric_limits<std::uint64_t>::max();
 
   void begin(const LinkCosts& costs, std::uint64_t ordered);
+  void count_answer(int rank, std::uint64_t ordered);
+  bool waits_for(int rank) const;
   void apply(From from);
 
-  const int size_;
   std::deque<Version> versions_;  ///< ascending; references into it stay valid
   std::optional<LinkCosts> proposed_;
   std::uint64_t bound_ = kNoBound;
-  std::uint64_t most_begun_ = 0;  ///< rank 0: of all that answered
-  int answers_ = 0;
+  std::uint64_t most_begun_ = 0;    ///< rank 0: of all that answered
+  std::vector<bool> has_answered_;  ///< rank 0: by rank
   int switches_ = 0;
 };
 

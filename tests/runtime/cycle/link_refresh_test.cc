@@ -10,6 +10,7 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <optional>
 #include <string>
@@ -130,42 +131,101 @@ TEST(LinkRefreshRuntime, ADeterministicJobKeepsWhatItStartedWith) {
   EXPECT_EQ(costs.stored_latency(), WrongCosts::kWrong.latency_us);
 }
 
-// Rank 2 leaves after it has done its part, before rank 0's proposal has come to it: it never
-// answers.
-TEST(LinkRefresh, AProposalThatNobodyAnswersEndsByTheDeadline) {
-  const WrongCosts costs;
-  Environment::Variables variables = costs.variables("1");
-  variables["KOLO_OPERATION_TIMEOUT"] = "2";
-  std::atomic<bool> are_lost = false;
+/// Rank 0's proposals do not come to rank 2 while `are_lost`.
+LocalWorldOptions losing_proposals(const Environment::Variables& variables,
+                                   const std::atomic<bool>& are_lost) {
   LocalWorldOptions options = on_three_hosts(variables);
-  options.decorate = [&](int rank, std::unique_ptr<Transport> transport) {
+  options.decorate = [&are_lost](int rank, std::unique_ptr<Transport> transport) {
     return std::make_unique<Naming>(std::move(transport), [&, rank](const FaultyCall& call) {
       const bool is_proposal = rank == 0 && call.peer == 2 && call.length > 60 &&
                                call.kind == FaultyCall::Kind::kMessage;
       return are_lost && is_proposal ? Fault::kDrop : Fault::kNone;
     });
   };
+  return options;
+}
+
+/// `count` of one element each; of the first that fails.
+Status broadcast(Runtime& runtime, int root, int count) {
+  float value = 1;
+  auto* const begin = reinterpret_cast<std::byte*>(&value);
+  Status status;
+  for (int i = 0; i < count && status.ok(); ++i)
+    status = runtime.call_ordered({.kind = OperationKind::kBroadcast,
+                                   .input = begin,
+                                   .output = begin,
+                                   .count = 1,
+                                   .root = root});
+  return status;
+}
+
+/// By which rank 0 comes to propose other costs.
+void sum_some(Runtime& runtime) {
+  float value = 1;
+  auto* const begin = reinterpret_cast<std::byte*>(&value);
+  for (int i = 0; i < 64; ++i)
+    ASSERT_TRUE(
+        runtime.allreduce_ordered(begin, begin, 1, DataType::kFloat32, ReduceOp::kSum).ok());
+}
+
+TEST(LinkRefreshRuntime, AProposalThatNobodyAnswersEndsByTheDeadline) {
+  const WrongCosts costs;
+  Environment::Variables variables = costs.variables("1");
+  variables["KOLO_OPERATION_TIMEOUT"] = "2";
+  const std::atomic<bool> are_lost = true;
+  std::latch over(1);
   run_local_world(
       kRanks,
       [&](int rank, Runtime& runtime) {
-        float value = 1;
-        auto* const begin = reinterpret_cast<std::byte*>(&value);
-        are_lost = true;
-        for (int i = 0; i < 64; ++i)
-          ASSERT_TRUE(
-              runtime.allreduce_ordered(begin, begin, 1, DataType::kFloat32, ReduceOp::kSum).ok());
-        Status status;
-        for (int i = 0; i < 3000 && status.ok(); ++i)
-          status = runtime.call_ordered({.kind = OperationKind::kBroadcast,
-                                         .input = begin,
-                                         .output = begin,
-                                         .count = 1,
-                                         .root = 2});
-        if (rank == 2 || status.ok()) return;
+        sum_some(runtime);
+        // Rank 2 needs nobody for its part, and answers nothing; rank 1 goes no further.
+        const Status status = broadcast(runtime, 2, rank == 1 ? 1000 : 3000);
+        if (rank != 0) return over.wait();
+        over.count_down();
+        ASSERT_FALSE(status.ok());
         EXPECT_NE(status.error().message.find("could not begin within 2 s"), std::string::npos)
             << status.error().message;
       },
-      options);
+      losing_proposals(variables, are_lost));
+}
+
+TEST(LinkRefreshRuntime, WhoLeavesHasAnsweredAProposal) {
+  const WrongCosts costs;
+  Environment::Variables variables = costs.variables("1");
+  variables["KOLO_OPERATION_TIMEOUT"] = "20";
+  const std::atomic<bool> are_lost = true;
+  run_local_world(
+      kRanks,
+      [&](int, Runtime& runtime) {
+        sum_some(runtime);
+        const Status status = broadcast(runtime, 2, 3000);
+        EXPECT_TRUE(status.ok()) << status.error().message;
+      },
+      losing_proposals(variables, are_lost));
+}
+
+// Rank 0 is ahead of the others by the ordered door when it proposes, for the other door needs
+// them, and it does what it may do meanwhile.
+TEST(LinkRefreshRuntime, WhatRankZeroHasProposedEndsWhereItLeaves) {
+  const WrongCosts costs;
+  Environment::Variables variables = costs.variables("1");
+  variables["KOLO_OPERATION_TIMEOUT"] = "20";
+  std::atomic<bool> are_lost = false;
+  run_local_world(
+      kRanks,
+      [&](int rank, Runtime& runtime) {
+        if (rank == 0) {
+          ASSERT_TRUE(broadcast(runtime, 0, 500).ok());
+        }
+        std::vector<float> value(1);
+        for (int i = 0; i < 200; ++i) {
+          ASSERT_TRUE(submit(runtime, allreduce_of("named", value))->wait().ok());
+          if (rank == 0) are_lost = true;  // the answer to the first was as long as a proposal
+        }
+        const Status status = broadcast(runtime, 0, rank == 0 ? 900 : 1400);
+        EXPECT_TRUE(status.ok()) << status.error().message;
+      },
+      losing_proposals(variables, are_lost));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <barrier>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -172,7 +173,8 @@ TEST_P(ProcessSetMemory, MessagesBeforeAllHaveAddedTheSetChangeNothing) {
 
 /// Of a world of four ranks: `leaver` does not add the set, and those who call fail by its name.
 void check_leaver(const Layout& hosts, const std::vector<int>& set_ranks, int leaver,
-                  const std::vector<int>& callers) {
+                  const std::vector<int>& callers,
+                  const std::string& reason = "before all ranks had added the set") {
   SCOPED_TRACE(leaver);
   std::atomic<bool> deaf = false;
   std::atomic<std::size_t> calls = 0;
@@ -208,8 +210,7 @@ void check_leaver(const Layout& hosts, const std::vector<int>& set_ranks, int le
           if (!status.ok()) {
             EXPECT_EQ(status.error().code, ErrorCode::kPeerLost);
             EXPECT_THAT(status.error().message,
-                        HasSubstr("rank " + std::to_string(leaver) +
-                                  " has shut down before all ranks had added the set"));
+                        HasSubstr("rank " + std::to_string(leaver) + " has shut down " + reason));
           }
         }
         ended.arrive_and_wait();
@@ -228,6 +229,14 @@ TEST_P(ProcessSetMemory, WhoLeavesIsNamedToThoseWhoCall) {
 
 TEST_P(ProcessSetMemory, TheFirstRankOfASetIsNamedWhereItLeaves) {
   check_leaver(hosts(), {1, 2, 3}, 1, {2, 3});
+}
+
+// Of ranks with a host each, which have nothing to tell each other about a set.
+TEST(ProcessSetWithoutMemory, WhoLeavesBeforeItHasAddedTheSetIsNamed) {
+  const Layout hosts = {0, 1, 2, 3};
+  const std::string reason = "and takes no part any more";
+  check_leaver(hosts, {0, 1, 2}, 2, {0, 1}, reason);
+  check_leaver(hosts, {1, 2, 3}, 1, {2, 3}, reason);
 }
 
 }  // namespace

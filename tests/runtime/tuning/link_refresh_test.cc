@@ -85,10 +85,10 @@ TEST(CostSwitch, NoRankBeginsAnOperationBeforeItIsKnownWhichCostsCountForIt) {
   EXPECT_TRUE(near.may_begin(4 + CostSwitch::kAhead - 1));
   EXPECT_FALSE(near.may_begin(4 + CostSwitch::kAhead));
   EXPECT_FALSE(coordinator.may_begin(10 + CostSwitch::kAhead));
-  EXPECT_TRUE(coordinator.take_answer(bytes_of(*of_ahead)));
+  EXPECT_TRUE(coordinator.take_answer(2, bytes_of(*of_ahead)));
   EXPECT_FALSE(coordinator.settle(7)) << "one has not answered";
-  EXPECT_TRUE(coordinator.take_answer(bytes_of(*of_near)));
-  EXPECT_FALSE(coordinator.take_answer(bytes_of(*of_near))) << "more than all";
+  EXPECT_FALSE(coordinator.take_answer(2, bytes_of(*of_near))) << "it has answered";
+  EXPECT_TRUE(coordinator.take_answer(1, bytes_of(*of_near)));
   const auto settlement = coordinator.settle(7);
   ASSERT_TRUE(settlement);
   for (CostSwitch* const rank : {&near, &ahead})
@@ -105,11 +105,37 @@ TEST(CostSwitch, NoRankBeginsAnOperationBeforeItIsKnownWhichCostsCountForIt) {
   EXPECT_TRUE(coordinator.can_propose());
 }
 
+TEST(CostSwitch, WhoHasLeftIsNotWaitedFor) {
+  CostSwitch coordinator(three_hosts(), 3);
+  CostSwitch other(three_hosts(), 3);
+  const auto answer = other.hear(bytes_of(coordinator.propose({}, 10)), 4);
+  ASSERT_TRUE(answer);
+  EXPECT_TRUE(coordinator.take_answer(1, bytes_of(*answer)));
+  coordinator.rank_left(1, 9000);  // it has answered
+  EXPECT_FALSE(coordinator.settle(0));
+  coordinator.rank_left(2, 600);
+  const auto settlement = coordinator.settle(0);
+  ASSERT_TRUE(settlement);
+  ASSERT_TRUE(other.take_settlement(bytes_of(*settlement)));
+  EXPECT_EQ(&coordinator.of_ordered(600 + CostSwitch::kAhead - 1), &coordinator.of_ordered(0));
+  EXPECT_NE(&coordinator.of_ordered(600 + CostSwitch::kAhead), &coordinator.of_ordered(0));
+}
+
+TEST(CostSwitch, AProposalOfARankThatHasLeftHoldsNothingUp) {
+  CostSwitch coordinator(three_hosts(), 3);
+  CostSwitch rank(three_hosts(), 3);
+  ASSERT_TRUE(rank.hear(bytes_of(coordinator.propose({}, 0)), 5));
+  EXPECT_FALSE(rank.may_begin(5 + CostSwitch::kAhead));
+  rank.withdraw();
+  EXPECT_TRUE(rank.may_begin(5 + CostSwitch::kAhead));
+  EXPECT_FALSE(rank.newest());
+}
+
 TEST(CostSwitch, MalformedMessagesAreRefused) {
   CostSwitch rank(three_hosts(), 3);
   EXPECT_FALSE(rank.hear(bytes_of("short"), 0));
   EXPECT_FALSE(rank.take_settlement(bytes_of(std::string(16, '\0')))) << "without a proposal";
-  EXPECT_FALSE(rank.take_answer(bytes_of(std::string(8, '\0')))) << "without a proposal";
+  EXPECT_FALSE(rank.take_answer(1, bytes_of(std::string(8, '\0')))) << "without a proposal";
   CostSwitch coordinator(three_hosts(), 3);
   ASSERT_TRUE(rank.hear(bytes_of(coordinator.propose({}, 0)), 5));
   EXPECT_FALSE(rank.take_settlement(bytes_of(std::string(16, '\0')))) << "an operation begun";
