@@ -149,13 +149,7 @@ void DdpReducer::State::place(Parameter& parameter, bool has_new) {
     raise(ErrorCode::kUnsupported, "the gradient of parameter '" + parameter.name +
                                        "' is sparse; make its embedding with dense gradients");
   }
-  if (gradient.defined() && gradient.requires_grad()) {
-    raise(ErrorCode::kUnsupported,
-          "DistributedDataParallel: the gradient of parameter '" + parameter.name +
-              "' has a graph of its own, as backward() with create_graph makes it, and the average "
-              "over the ranks would not be in it; for a penalty of gradients use "
-              "torch::autograd::grad() with create_graph, and backward() of the loss without");
-  }
+  refuse_graph("DistributedDataParallel", parameter.name, gradient);
   // What stays as it is where no rank brings a gradient must survive the average.
   if (!has_new && gradient.defined()) parameter.earlier = gradient.clone();
   if (!memory.defined()) return;

@@ -1,5 +1,7 @@
 #include "bindings/torch/gradient_hooks.h"
 
+#include "bindings/torch/tensor_memory.h"
+
 #include <kolo/kolo.h>
 
 #include <fmt/format.h>
@@ -107,6 +109,15 @@ void GradientHooks::remove() {
 std::optional<std::string> GradientHooks::owner_of(const torch::Tensor& leaf) {
   const AfterAccumulation* const hook = hook_of(leaf);
   return hook == nullptr ? std::nullopt : hook->owner();
+}
+
+void refuse_graph(const char* reducer, const std::string& name, const torch::Tensor& gradient) {
+  if (!gradient.defined() || !gradient.requires_grad()) return;
+  raise(ErrorCode::kUnsupported,
+        std::string(reducer) + ": the gradient of parameter '" + name +
+            "' has a graph of its own, as backward() with create_graph makes it, and the average "
+            "over the ranks would not be in it; for a penalty of gradients use "
+            "torch::autograd::grad() with create_graph, and backward() of the loss without");
 }
 
 }  // namespace kolo

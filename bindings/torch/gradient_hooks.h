@@ -46,4 +46,8 @@ class GradientHooks {
   unsigned before_ = 0;
 };
 
+/// Throws kUnsupported where the `gradient` of a parameter of that name has a graph of its own:
+/// `reducer` would leave the other ranks out of it.
+void refuse_graph(const char* reducer, const std::string& name, const torch::Tensor& gradient);
+
 }  // namespace kolo

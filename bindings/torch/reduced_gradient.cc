@@ -61,8 +61,7 @@ torch::Tensor ReducedGradient::densify() {
 void ReducedGradient::separate(torch::Tensor& gradient) {
   // Autograd may have taken a view of a buffer of which another parameter has a view, too, or which
   // it still reads; the sum over the ranks would be written there.
-  if (gradient.layout() != torch::kStrided || gradient.requires_grad()) return;
-  if (gradient.storage().use_count() == 1) return;
+  if (gradient.layout() != torch::kStrided || gradient.storage().use_count() == 1) return;
   gradient = gradient.clone();
   parameter_.mutable_grad() = gradient;
 }
@@ -181,6 +180,7 @@ void ReducedGradient::after_accumulation() {
   // Called, too, where a function's backward gives no gradient: nothing is accumulated then.
   if (!std::exchange(expected_, false)) return;
   const torch::NoGradGuard no_grad;
+  refuse_graph("DistributedOptimizer", name_, parameter_.grad());
   torch::Tensor gradient = densify();
   if (std::exchange(fresh_, false)) {
     separate(gradient);

@@ -10,6 +10,7 @@
 namespace {
 
 using kolo::test::message_of;
+using testing::AllOf;
 using testing::HasSubstr;
 
 const auto kLeaf = torch::TensorOptions(torch::kFloat64).requires_grad(true);
@@ -442,6 +443,18 @@ TEST(AfterBackward, GradientsOfOneBufferAreApartInDdp) {
       expect_gradient(ddp.module()->b, ranks_mean());
     }
   }
+}
+
+TEST(AfterBackward, AGraphOfGradientsIsRefusedByName) {
+  Weights weights;
+  EXPECT_THAT(message_of([&] {
+                weights.a.pow(2).sum().backward({}, /*retain_graph=*/true, /*create_graph=*/true);
+              }),
+              AllOf(HasSubstr("DistributedOptimizer: the gradient of parameter"), HasSubstr("/a'"),
+                    HasSubstr("create_graph"), HasSubstr("torch::autograd::grad()")));
+  weights.optimizer.zero_grad();
+  weights.all().backward();
+  expect_gradient(weights.a, ranks_mean());
 }
 
 }  // namespace
