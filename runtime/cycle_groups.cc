@@ -39,17 +39,6 @@ Result<std::int64_t> Cycle::change_groups(const Signature& signature) {
   return group->communicator.id();
 }
 
-/// Whoever left the world before it had come to the set never adds it, nor says goodbye to it.
-void Cycle::find_absent(Group& group) {
-  const Departures& departures = groups_.world().departures;
-  if (!group.added_in || !departures.any()) return;
-  for (int i = 0; i < group.communicator.size(); ++i) {
-    const int rank = group.communicator.ranks()[static_cast<std::size_t>(i)];
-    const auto& progress = departures.progress_of(rank);
-    if (progress && progress->agreements <= *group.added_in) group.departures.add_absent(i);
-  }
-}
-
 bool Cycle::tell_of_slots(Group& group) {
   const auto message = group.slots.take_message();
   if (!message) return false;
