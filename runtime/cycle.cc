@@ -227,11 +227,13 @@ void Cycle::begin(Group& group, PointToPoint::Settled settled) {
 }
 
 bool Cycle::start() {
-  return for_each_group([&](Group& group) {
+  bool moved = settle_costs();
+  moved |= for_each_group([&](Group& group) {
     // First, before anything runs that may be all this rank does.
     const bool told = tell_of_slots(group);
     return start(group) || told;
   });
+  return moved;
 }
 
 bool Cycle::start(Group& group) {

@@ -153,8 +153,8 @@ class Cycle final : public TransportListener {
   void note_time(Group& group, const Operation& operation);
   Status on_cost_message(Group& group, int rank, const Message& message);
   void tell_costs(Group& group, MessageKind kind, const std::string& payload);
-  /// Rank 0: tells the others once all have answered.
-  void settle_costs(Group& group);
+  /// Rank 0: tells the others once all have answered; true if so.
+  bool settle_costs();
   /// The world's `rank` has left.
   void leave_costs(Group& group, int rank);
 

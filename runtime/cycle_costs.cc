@@ -51,11 +51,14 @@ void Cycle::tell_costs(Group& group, MessageKind kind, const std::string& payloa
   note(tell_others(group, kind, std::vector(size, payload), Abort::kNoCulprit));
 }
 
-void Cycle::settle_costs(Group& group) {
-  const auto settlement = cost_switch().settle(group.controller.counters().agreements);
-  if (!settlement) return;
-  if (link_refresh_) link_refresh_->adopt(*cost_switch().newest());
-  tell_costs(group, MessageKind::kCostsFrom, *settlement);
+bool Cycle::settle_costs() {
+  if (!cost_switch_ || world_.rank() != 0) return false;
+  Group& world = groups_.world();
+  const auto settlement = cost_switch_->settle(world.controller.counters().agreements);
+  if (!settlement) return false;
+  if (link_refresh_) link_refresh_->adopt(*cost_switch_->newest());
+  tell_costs(world, MessageKind::kCostsFrom, *settlement);
+  return true;
 }
 
 void Cycle::leave_costs(Group& group, int rank) {
@@ -64,7 +67,6 @@ void Cycle::leave_costs(Group& group, int rank) {
   if (world_.rank() != 0) return;
   const auto& progress = *group.departures.progress_of(rank);
   cost_switch_->rank_left(rank, progress.operations[static_cast<std::size_t>(Door::kOrdered)]);
-  settle_costs(group);
 }
 
 Status Cycle::on_cost_message(Group& group, int rank, const Message& message) {
@@ -78,7 +80,6 @@ Status Cycle::on_cost_message(Group& group, int rank, const Message& message) {
     understood = false;
   } else if (understood && message.kind == MessageKind::kCostsHeard && is_coordinator) {
     understood = costs.take_answer(rank, message.payload);
-    settle_costs(group);
   } else if (understood && message.kind == MessageKind::kCostsFrom && !is_coordinator) {
     understood = costs.take_settlement(message.payload);
   } else {
