@@ -10,8 +10,28 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
+#include <functional>
+#include <memory>
+#include <utility>
 
 namespace kolo {
+namespace {
+
+/// Runs as the node that it is given to begins.
+class AtNode final : public torch::autograd::FunctionPreHook {
+ public:
+  explicit AtNode(std::function<void()> call) : call_(std::move(call)) {}
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& gradients) override {
+    call_();
+    return gradients;
+  }
+
+ private:
+  const std::function<void()> call_;
+};
+
+}  // namespace
 
 void GradientReducer::State::before_accumulation(std::size_t index) {
   const std::lock_guard lock(mutex);
@@ -43,15 +63,31 @@ void GradientReducer::State::await_end() {
   });
 }
 
+void GradientReducer::State::await_outer_end() {
+  // Callbacks belong to the pass that runs, which is the outer one again from the next node on.
+  const auto wait = [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self) return;
+    const std::lock_guard lock(self->mutex);
+    self->await_end();
+  };
+  for (const auto& edge : torch::autograd::get_current_node()->next_edges())
+    if (edge.is_valid()) edge.function->add_pre_hook(std::make_unique<AtNode>(wait));
+}
+
 void GradientReducer::State::end_pass(int pass) {
   const std::lock_guard lock(mutex);
   passes.erase(pass);
-  if (!any_pending()) return;
   // A backward inside a node of another one, which may bring the rest.
   const bool is_inner = torch::autograd::get_current_node() != nullptr;
+  for (std::size_t i = 0; i < gradients.size() && !is_inner; ++i)
+    if (gradients[i].is_thawed()) gradients[i].catch_up(weak_from_this(), i);
+  if (!any_pending()) return;
   if (is_inner && !std::all_of(gradients.begin(), gradients.end(), [](const auto& gradient) {
         return gradient.under_way() || gradient.done();
       })) {
+    for (ReducedGradient& gradient : gradients) gradient.hide();
+    await_outer_end();
     return;
   }
   await_samples();
@@ -88,15 +124,19 @@ void GradientReducer::State::hear() {
   TensorWork work = std::exchange(ready, {});
   const torch::Tensor sum = work.wait();
   const auto* const ranks = sum.const_data_ptr<std::int32_t>();
+  const auto known = static_cast<std::size_t>(sum.numel()) - 1;
   // After a rank has come to synchronize(), which is the last element, no other round follows.
-  const bool alike = ranks[gradients.size()] == 0 &&
-                     std::all_of(ranks, ranks + gradients.size(), [&](std::int32_t count) {
-                       return count == 0 || count == work.participants();
-                     });
+  const bool alike =
+      ranks[known] == 0 && std::all_of(ranks, ranks + known, [&](std::int32_t count) {
+        return count == 0 || count == work.participants();
+      });
   FirstFailure failure;
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
-    if (ranks[i] != work.participants()) continue;
-    failure.attempt([&] { gradients[i].finish(); });
+  for (std::size_t i = 0; i < known; ++i) {
+    if (ranks[i] == work.participants()) {
+      failure.attempt([&] { gradients[i].finish(); });
+    } else if (ranks[i] > 0) {
+      gradients[i].want();
+    }
   }
   for (ReducedGradient& gradient : gradients) gradient.hide();
   open = alike;
@@ -108,6 +148,16 @@ void GradientReducer::State::await_samples() {
   const torch::Tensor sum = std::exchange(samples, {}).wait();
   settings.total_samples = sum[0].item<std::int64_t>();
   idle_ranks = sum[1].item<std::int64_t>();
+}
+
+void GradientReducer::State::end_left_out() {
+  FirstFailure ignored;  // all that follows is forgotten
+  ignored.attempt([&] { hear(); });
+  ignored.attempt([&] { await_samples(); });
+  if (open && idle_ranks == 0) return;
+  for (ReducedGradient& gradient : gradients) ignored.attempt([&] { gradient.submit_missing(); });
+  for (GradientGroup& group : groups) ignored.attempt([&] { group.start_if_ready(); });
+  for (ReducedGradient& gradient : gradients) ignored.attempt([&] { gradient.finish(); });
 }
 
 void GradientReducer::State::forget_rounds() {

@@ -77,6 +77,7 @@ std::string ProgressBar::text(std::int64_t step, std::string_view note) const {
 }
 
 void ProgressBar::update(std::int64_t step, std::string_view note) {
+  last_step_ = step;
   const double now = seconds(std::chrono::steady_clock::now().time_since_epoch());
   if (!speaks_ || !moves_ || now - last_shown_ < options_.interval_s) return;
   last_shown_ = now;
@@ -85,7 +86,7 @@ void ProgressBar::update(std::int64_t step, std::string_view note) {
 
 void ProgressBar::finish(std::string_view note) {
   if (!speaks_) return;
-  const std::string line = text(total_, note);
+  const std::string line = text(last_step_, note);
   write(options_.out, moves_ ? fmt::format("\r{}\033[K\n", line) : fmt::format("{}\n", line));
 }
 

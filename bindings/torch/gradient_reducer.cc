@@ -5,6 +5,7 @@
 #include "bindings/torch/tensor_memory.h"
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <string>
 #include <utility>
@@ -27,6 +28,10 @@ void check(const DistributedOptimizerOptions& options) {
   if (options.op != ReduceOp::kAverage && options.op != ReduceOp::kSum &&
       options.op != ReduceOp::kAdasum) {
     wrong("op is " + std::string(to_string(options.op)) + "; it is average, sum or adasum");
+  }
+  if (options.weigh_by_samples && options.backward_passes_per_step > 1) {
+    wrong("weigh_by_samples weighs one backward a step; backward_passes_per_step is " +
+          std::to_string(options.backward_passes_per_step));
   }
   if (options.op == ReduceOp::kAverage) return;
   if (factor != 1.0) wrong("gradient_predivide_factor divides averages; op must be kAverage");
@@ -115,6 +120,8 @@ GradientReducer::GradientReducer(const std::vector<torch::optim::OptimizerParamG
 }
 
 GradientReducer::~GradientReducer() {
+  // Not where one rank fails alone.
+  if (std::uncaught_exceptions() == 0) state_->end_left_out();
   state_->samples.drain();
   state_->ready.drain();
   for (ReducedGradient& gradient : state_->gradients) gradient.discard(false);
@@ -147,6 +154,17 @@ void GradientReducer::adopt(const std::vector<torch::optim::OptimizerParamGroup>
       state_->add(tensor, name_in(g, i));
     }
   }
+}
+
+void GradientReducer::adopt_for_step(const std::vector<torch::optim::OptimizerParamGroup>& groups) {
+  const bool knows_all = std::all_of(groups.begin(), groups.end(), [&](const auto& group) {
+    return std::all_of(group.params().begin(), group.params().end(), [&](const auto& tensor) {
+      return state_->tensors.contains(tensor.unsafeGetTensorImpl());
+    });
+  });
+  if (knows_all) return;
+  synchronize();  // other ranks may wait for this one's word on the parameters before
+  adopt(groups);
 }
 
 void GradientReducer::set_sample_count(std::int64_t samples) {
@@ -192,7 +210,8 @@ void GradientReducer::synchronize() {
 
 void GradientReducer::synchronize_for_step() {
   State& state = *state_;
-  if (!std::exchange(state.skip, false)) synchronize();
+  // What was cleared meanwhile is not what was synchronized.
+  if (!std::exchange(state.skip, false) || !state.all_done()) synchronize();
   for (ReducedGradient& gradient : state.gradients) gradient.settle();
   state.step_samples = std::exchange(state.settings.samples, std::nullopt);
   state.forget_rounds();
@@ -207,6 +226,7 @@ void GradientReducer::skip_next() {
 }
 
 void GradientReducer::discard(bool gradients_stay) {
+  state_->end_left_out();
   state_->samples.drain();
   state_->samples = {};
   state_->settings.samples.reset();

@@ -80,11 +80,16 @@ struct GradientReducer::State final : GradientListener,
   /// Calls end_pass() at the end of the backward that runs.
   void await_end();
   void end_pass(int pass);
+  /// Calls it again at the end of the backward in whose node the one that ends has run.
+  void await_outer_end();
   /// Tells the other ranks what is under way here, or that nothing is.
   void tell(bool nothing);
   /// Waits for what they tell, and finishes what is under way everywhere.
   void hear();
   void await_samples();
+  /// No step has been made of what some ranks have under way, as all know: ends it on all, so that
+  /// it meets nothing that is reduced later.
+  void end_left_out();
   /// Back to before the first backward of a step.
   void forget_rounds();
 };

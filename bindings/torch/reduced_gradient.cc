@@ -70,6 +70,7 @@ void ReducedGradient::submit(torch::Tensor gradient, bool absent) {
   passes_ = 0;
   absent_ = absent;
   done_ = false;
+  wanted_ = false;
   reduced_ = std::move(gradient);
   version_ = version_of(reduced_);
   if (group_ != nullptr) {
@@ -91,16 +92,15 @@ void ReducedGradient::start(TensorWork work) {
 
 TensorGroupMember ReducedGradient::load() {
   torch::Tensor& gradient = reduced_;
+  const bool is_ours = !is_changed(gradient, version_);
   if (settings_.options.weigh_by_samples && !absent_) {
     if (!settings_.samples) {
       raise(ErrorCode::kInvalidArgument,
             "parameter '" + name_ +
                 "': weigh_by_samples needs set_sample_count() before each step's backward");
     }
-    const bool is_ours = !is_changed(gradient, version_);
     gradient.mul_(static_cast<double>(*settings_.samples) /
                   settings_.options.gradient_predivide_factor);
-    if (is_ours) version_ = version_of(gradient);
   }
   Compressor* const compressor = settings_.options.compression.get();
   compressed_ = compressor != nullptr;
@@ -118,13 +118,19 @@ TensorGroupMember ReducedGradient::load() {
                 "type that wire_type() promises");
     }
   }
+  if (is_ours) version_ = version_of(gradient);  // a compressor may work where the gradient lies
   return {wire, wire, name_, absent_};
 }
 
 void ReducedGradient::hide() {
   torch::Tensor& gradient = parameter_.mutable_grad();
-  if (!pending() || !is_same(gradient, reduced_)) return;
-  hidden_ = torch::empty_like(gradient, gradient.options().device(torch::kMeta));
+  if (is_same(gradient, hidden_)) return;
+  const bool is_local = passes_ > 0 && gradient.defined();
+  if (!is_local && !(pending() && is_same(gradient, reduced_))) return;
+  covered_ = gradient;
+  // Bool, for what LibTorch's clipping does to floats without memory is no error.
+  hidden_ =
+      torch::empty_like(gradient, gradient.options().device(torch::kMeta).dtype(torch::kBool));
   touched_ = false;
   gradient = hidden_;
 }
@@ -132,23 +138,27 @@ void ReducedGradient::hide() {
 void ReducedGradient::show() {
   if (!hidden_.defined()) return;
   const torch::Tensor hidden = std::exchange(hidden_, {});
+  torch::Tensor covered = std::exchange(covered_, {});
   torch::Tensor& gradient = parameter_.mutable_grad();
-  if (!is_same(gradient, hidden)) return;  // cleared or replaced by hand
-  touched_ = hidden._version() != 0;
-  gradient = reduced_;
+  const bool is_there = is_same(gradient, hidden);
+  // What only this rank has may be cleared, or replaced.
+  touched_ = is_there ? hidden._version() != 0 : work_.valid();
+  if (is_there) gradient = std::move(covered);
 }
 
 void ReducedGradient::raise_touched(const char* how) const {
-  raise(ErrorCode::kInvalidArgument,
-        "the gradient of parameter '" + name_ + "' was " + how +
-            " while it was under way, as backward() leaves it where not all ranks have one for the "
-            "parameter or its group; call the optimizer's synchronize() before, or its "
-            "clip_grad_norm()");
+  raise(
+      ErrorCode::kInvalidArgument,
+      "the gradient of parameter '" + name_ + "' was " + how +
+          " while it was under way, as backward() leaves it where not all ranks have one for the "
+          "parameter or its group, or it lacks passes; call the optimizer's synchronize() before, "
+          "or its clip_grad_norm(), or clear it by its zero_grad()");
 }
 
 void ReducedGradient::before_accumulation() {
   expected_ = true;
-  if (settings_.options.weigh_by_samples && (work_.valid() || reduced_.defined())) {
+  if (settings_.options.weigh_by_samples &&
+      (work_.valid() || is_same(parameter_.grad(), reduced_))) {
     raise(ErrorCode::kUnsupported,
           "parameter '" + name_ +
               "': a second backward before zero_grad(), which weigh_by_samples does not take");
@@ -160,6 +170,8 @@ void ReducedGradient::before_accumulation() {
     fresh_ = false;
     return;
   }
+  show();
+  if (!work_.valid() && std::exchange(touched_, false)) raise_touched("changed");
   finish();
   const bool was_done = std::exchange(done_, false);
   const torch::NoGradGuard no_grad;
@@ -189,11 +201,20 @@ void ReducedGradient::after_accumulation() {
   if (++passes_ >= settings_.options.backward_passes_per_step) submit(std::move(gradient), false);
 }
 
+void ReducedGradient::catch_up(const std::weak_ptr<GradientListener>& listener, std::size_t index) {
+  install(listener, index);
+  if (!parameter_.grad().defined()) return;
+  expected_ = fresh_ = true;
+  after_accumulation();
+}
+
 void ReducedGradient::submit_missing() {
   if (!parameter_.requires_grad() || pending()) return;
   // One that is done goes with the others of its group, if these are not.
-  if (done_ && (group_ == nullptr || group_->done())) return;
+  if (done() && (group_ == nullptr || group_->done())) return;
   const torch::NoGradGuard no_grad;
+  show();
+  if (std::exchange(touched_, false)) raise_touched("changed");
   torch::Tensor gradient = densify();
   if (gradient.defined() && !done_ && !is_same(gradient, reduced_)) {
     submit(std::move(gradient), false);
@@ -229,9 +250,10 @@ void ReducedGradient::finish() {
     gradient = reduced_;
     made_ = gradient;
   } else if (!gradient.defined()) {
-    return;  // cleared by hand
+    if (was_touched) raise_touched("cleared");
+    return;  // by hand
   } else if (changed || !is_same(gradient, reduced_)) {
-    raise_touched(changed ? "changed" : "replaced");
+    raise_touched(is_same(gradient, reduced_) ? "changed" : "replaced");
   }
   if (compressed_) settings_.options.compression->decompress(name_, result, gradient);
   if (settings_.options.weigh_by_samples) {
@@ -255,6 +277,7 @@ void ReducedGradient::discard(bool stays) {
   touched_ = false;
   waiting_ = false;
   done_ = false;
+  wanted_ = false;
   work_.drain();
   work_ = {};
   reduced_ = torch::Tensor();

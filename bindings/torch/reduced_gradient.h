@@ -37,8 +37,14 @@ class ReducedGradient {
   /// Submitted, or waiting for the others of its group, and not yet finished.
   bool pending() const { return work_.valid() || waiting_; }
   bool under_way() const { return work_.valid(); }
-  /// Nothing is left to be reduced: it was finished, and no backward has added to it since.
-  bool done() const { return done_ || !parameter_.requires_grad(); }
+  /// Nothing is left to be reduced: it was finished, and no backward has added to it since, here or
+  /// elsewhere, nor has anybody cleared it.
+  bool done() const {
+    if (!parameter_.requires_grad()) return true;
+    return done_ && !wanted_ && (parameter_.grad().defined() || !reduced_.defined());
+  }
+  /// Other ranks have one that is under way.
+  void want() { wanted_ = !under_way(); }
 
   /// From now on it travels with `group`, which outlives it.
   void enter(GradientGroup& group) { group_ = &group; }
@@ -52,13 +58,18 @@ class ReducedGradient {
   /// Installs the hooks, if the parameter requires a gradient and has none yet.
   void install(const std::weak_ptr<GradientListener>& listener, std::size_t index);
 
+  /// The parameter was thawed after the last zero_grad(), or step(), and has no hooks yet.
+  bool is_thawed() const { return parameter_.requires_grad() && !hooks_.installed(); }
+  /// At the end of a backward, which may have reached it although it had none.
+  void catch_up(const std::weak_ptr<GradientListener>& listener, std::size_t index);
   void before_accumulation();
   void after_accumulation();
   /// Submits what no backward has submitted: a gradient that was set by hand or waits for further
   /// passes, or zeros.
   void submit_missing();
-  /// If it is under way: until it is finished, whoever uses the parameter's gradient gets an error
-  /// instead of memory that others write to.
+  /// If it is under way, or passes are to be added to it, beside gradients that are reduced: until
+  /// it is finished, whoever uses the parameter's gradient gets an error instead of memory that
+  /// others write to, or of what is this rank's alone.
   void hide();
   /// Waits; then the parameter has the reduced gradient. Throws kInvalidArgument if somebody has
   /// changed or replaced what was under way.
@@ -84,12 +95,14 @@ class ReducedGradient {
   GradientPlace place_;
   torch::Tensor reduced_;                ///< the gradient that was submitted last
   std::optional<std::int64_t> version_;  ///< what it was then, where others do not write beside it
-  torch::Tensor hidden_;   ///< what the parameter has in place of it: shape and type, no memory
+  torch::Tensor covered_;                ///< the gradient while it is hidden
+  torch::Tensor hidden_;   ///< what the parameter has in place of it: its shape, no memory, bool
   torch::Tensor earlier_;  ///< reduced gradients of earlier passes, to be added
   TensorWork work_;
   GradientGroup* group_ = nullptr;
   bool waiting_ = false;
   bool done_ = false;
+  bool wanted_ = false;    ///< by others, who have one under way
   bool touched_ = false;   ///< while it was hidden
   bool expected_ = false;  ///< autograd is about to accumulate
   bool fresh_ = false;     ///< autograd is about to make the gradient

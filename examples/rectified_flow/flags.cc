@@ -62,7 +62,8 @@ std::optional<int> parse(int argc, char** argv, Flags& flags) {
   app.add_option("--threads", flags.threads, "Compute threads per rank")
       ->check(CLI::PositiveNumber);
   app.add_option(both("max-steps"), flags.max_steps,
-                 "End after this many steps (0: after all epochs)")
+                 "End after this many steps (0: after all epochs); an epoch that is cut short is "
+                 "not saved")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--samples", flags.samples, "Images that are drawn of each digit")
       ->check(CLI::PositiveNumber);

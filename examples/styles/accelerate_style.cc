@@ -7,7 +7,7 @@
 #include <kolo/torch.h>
 
 int main(int argc, char** argv) {
-  const auto config = kolo::AcceleratorConfig::take_flags(argc, argv);  // kolo
+  kolo::AcceleratorConfig config;  // kolo
   const auto train = [&](const styles::Flags& flags) {
     kolo::Accelerator accelerator(config);  // kolo
     const styles::Data data = styles::load(flags);
@@ -44,11 +44,18 @@ int main(int argc, char** argv) {
                     static_cast<double>(mine.right), static_cast<double>(mine.count)}},
                   torch::kFloat64))
               .sum(0);
-      accuracy = (all[1] / all[2]).item<double>();
-      if (accelerator.is_main_process())  // kolo
+      accuracy = (all[1] / all[2]).item<double>();  // kolo
+      if (accelerator.is_main_process())            // kolo
         report.print(all[0].item<double>(), accuracy, data.train.count());
     }
     accelerator.print(fmt::format("Accuracy: {:.2f} %", 100 * accuracy));  // kolo
   };
-  return styles::run(argc, argv, "Trains with an Accelerator.", train, {.device = false});
+  const auto take_flags = [&](int& count, char** flags) {
+    config = kolo::AcceleratorConfig::take_flags(count, flags);  // kolo
+  };
+  return styles::run(argc, argv,
+                     "Trains with an Accelerator. Takes Accelerate's flags, too: --config_file "
+                     "FILE, --mixed_precision no|bf16|fp16, --gradient_accumulation_steps N, --cpu "
+                     "and the others of docs/coming_from.md.",
+                     train, {.device = false, .take_flags = take_flags});
 }

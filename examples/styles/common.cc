@@ -58,6 +58,10 @@ std::vector<torch::Device> devices_of(const std::vector<std::string>& names) {
     } catch (const c10::Error&) {
       throw CLI::ValidationError("--devices", "'" + name + "' is no device, as cpu or cuda:0 are");
     }
+    const auto gpus = static_cast<int>(torch::cuda::device_count());
+    if (devices.back().is_cuda() && std::max<int>(devices.back().index(), 0) >= gpus)
+      throw CLI::ValidationError(
+          "--devices", fmt::format("'{}': this process sees {} CUDA devices", name, gpus));
   }
   return devices;
 }
@@ -103,6 +107,12 @@ int run(int argc, char** argv, const std::string& about,
            "Half type of forward")
         ->check(CLI::IsMember({"bf16", "fp16"}))
         ->default_str("bf16");
+  }
+  try {
+    if (extra.take_flags) extra.take_flags(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", name, error.what());
+    return 1;
   }
   CLI11_PARSE(app, argc, argv);
   try {

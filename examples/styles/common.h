@@ -34,6 +34,8 @@ struct Extra {
   bool device = true;
   bool dtype = false;
   bool ranks = true;  ///< several of them; else it is one process
+  /// Of flags that the program takes itself, before the others are looked at.
+  std::function<void(int& argc, char** argv)> take_flags = {};
 };
 
 struct Data {

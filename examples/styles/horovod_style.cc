@@ -45,8 +45,8 @@ int main(int argc, char** argv) {
           {loss_sum / static_cast<double>(steps) / kolo::size(), static_cast<double>(mine.right),
            static_cast<double>(mine.count)},
           torch::kFloat64));
-      accuracy = (all[1] / all[2]).template item<double>();
-      if (kolo::rank() == 0)  // kolo
+      accuracy = (all[1] / all[2]).template item<double>();  // kolo
+      if (kolo::rank() == 0)                                 // kolo
         report.print(all[0].template item<double>(), accuracy, data.train.count());
     }
     if (kolo::rank() == 0)  // kolo

@@ -126,7 +126,7 @@ const std::vector<Spec>& specs() {
              "others are on their way; less than one is copied whole."),
       text("KOLO_GPUDIRECT", &Config::gpudirect, "mode", {"auto", "off", "on"},
            "Whether network cards read and write CUDA memory themselves: auto: where all ranks' "
-           "can; on: else init fails.",
+           "can; on: else init of a job over several hosts fails.",
            kWorld),
       number("KOLO_ARENA", &Config::arena, kBytes, {0, 1024 * kGiB}, kRank,
              "Address space for kolo::allocate(); memory is taken as it is allocated."),

@@ -39,6 +39,8 @@ def prepare(root, machine, arguments, deadline):
     folder.mkdir(parents=True, exist_ok=True)
     options = [f"-DKOLO_WITH_{part}=OFF" for part in ("MPI", "PMIX", "GLOO")]
     if arguments.bundle_from:
+        if not arguments.bundle_from.is_dir():
+            return None, f"{arguments.bundle_from} is no folder that --bundle has made", False
         options += bundle.unpack(arguments.bundle_from, folder / "root", environment)
     options += ["-DKOLO_WITH_CUDA=ON", "-DCMAKE_BUILD_TYPE=Release",
                 # Other compilers than those of kolo's own tests warn of other things.

@@ -9,7 +9,6 @@
 #include <unistd.h>
 #include <csignal>
 #include <fstream>
-#include <iostream>
 #include <numeric>
 #include <stdexcept>
 
@@ -85,6 +84,7 @@ int run(int argc, char** argv) {
   }
   nlohmann::json report = header_of(*options);
   bool wrong = false;
+  bool nothing = false;
   if (!options->step.empty()) {
     const perf::SeriesOptions& series = options->sweep.series;
     auto peers = engines_of(*options, gpu.get());
@@ -99,12 +99,18 @@ int run(int argc, char** argv) {
   } else {
     report["rows"] = perf::run_sweep(options->sweep, engines_of(*options, gpu.get()));
     wrong = perf::has_wrong(report["rows"]);
+    nothing = report["rows"].empty();
   }
   if (rank() == 0 && !options->json.empty() && !write_json(options->json, report)) {
     throw std::runtime_error("cannot write " + options->json);
   }
-  if (wrong && rank() == 0) std::cerr << "kolo-perf: wrong results\n";
-  return wrong ? 1 : 0;
+  if (wrong && rank() == 0) fmt::print(stderr, "kolo-perf: wrong results\n");
+  if (nothing && rank() == 0)
+    fmt::print(stderr,
+               "kolo-perf: nothing was measured: no collective, type, operation, size and place of "
+               "those that were asked for go together (bool has no average, complex numbers no "
+               "order, integers no Adasum; -b is at most -e)\n");
+  return wrong || nothing ? 1 : 0;
 }
 
 }  // namespace
@@ -113,7 +119,7 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const std::exception& error) {
-    std::cerr << "kolo-perf: " << error.what() << '\n';
+    fmt::print(stderr, "kolo-perf: {}\n", error.what());
     return 1;
   }
 }

@@ -95,8 +95,8 @@ struct KOLO_API Config {
   /// A copy of 1 MiB takes some ten times as long as handing it in.
   std::int64_t device_chunk = 1 << 20;
   /// KOLO_GPUDIRECT: whether the network cards read and write device memory themselves where pieces
-  /// of it go to other hosts: auto (where each rank's can), on (else init fails), off (pieces go
-  /// through pinned memory).
+  /// of it go to other hosts: auto (where each rank's can), on (else init of a job over several
+  /// hosts fails), off (pieces go through pinned memory).
   std::string gpudirect = "auto";
   /// KOLO_ARENA, bytes: address space for kolo::allocate(); memory is taken as it is allocated.
   std::int64_t arena = std::int64_t{64} << 30;

@@ -1,6 +1,7 @@
 // What a training loop finds in gradients after backward() of a DistributedOptimizer's parameters,
 // and may do with them before step(). On all ranks at once.
 #include "tests/support/message_of.h"
+#include "tests/support/weights.h"
 
 #include <kolo/torch.h>
 
@@ -9,35 +10,9 @@
 
 namespace {
 
-using kolo::test::message_of;
+using namespace kolo::test;
 using testing::AllOf;
 using testing::HasSubstr;
-
-const auto kLeaf = torch::TensorOptions(torch::kFloat64).requires_grad(true);
-
-double ranks_sum() { return kolo::size() * (kolo::size() + 1) / 2.0; }
-double ranks_mean() { return ranks_sum() / kolo::size(); }
-double mine() { return kolo::rank() + 1; }
-bool is_last() { return kolo::rank() == kolo::size() - 1; }
-
-void expect_gradient(const torch::Tensor& parameter, double value) {
-  ASSERT_TRUE(parameter.grad().defined());
-  EXPECT_TRUE(torch::allclose(parameter.grad(), torch::full_like(parameter.grad(), value)))
-      << parameter.grad() << " instead of " << value;
-}
-
-/// Three weights and a plain gradient descent with rate 1 over them.
-struct Weights {
-  torch::Tensor a = torch::ones({3}, kLeaf);
-  torch::Tensor b = torch::ones({2}, kLeaf);
-  torch::Tensor c = torch::ones({4}, kLeaf);
-  kolo::DistributedOptimizer<torch::optim::SGD> optimizer;
-
-  explicit Weights(const kolo::DistributedOptimizerOptions& options = {})
-      : optimizer(torch::optim::SGD({a, b, c}, 1.0),
-                  kolo::NamedTensors{{"a", a}, {"b", b}, {"c", c}}, options) {}
-  torch::Tensor all() const { return ((a.sum() + b.sum() + c.sum()) * mine()); }
-};
 
 torch::nn::Sequential network() {
   torch::manual_seed(5);
@@ -271,7 +246,7 @@ TEST(AfterBackward, WhatIsUnderWayIsNotToBeTouched) {
     EXPECT_THAT(said, is_last() ? HasSubstr(what) : HasSubstr("no error"));
   };
   on_the_last(message([](Weights& weights) {
-                if (is_last()) weights.c.mutable_grad().mul_(0.5);
+                if (is_last()) weights.c.mutable_grad().zero_();
               }),
               "/c' was changed while it was under way");
   on_the_last(
@@ -279,8 +254,22 @@ TEST(AfterBackward, WhatIsUnderWayIsNotToBeTouched) {
         if (is_last()) weights.c.mutable_grad() = torch::ones({4}, torch::kFloat64);
       }),
       "/c' was replaced while it was under way, as backward() leaves it where not all ranks "
-      "have one for the parameter or its group; call the optimizer's synchronize() before");
-  // Who only reads it gets LibTorch's error, that there are no values.
+      "have one for the parameter or its group, or it lacks passes; call the optimizer's "
+      "synchronize() before");
+  // Cleared by others than the optimizer, it would be missed elsewhere.
+  on_the_last(message([](Weights& weights) { weights.c.mutable_grad().reset(); }),
+              "/c' was cleared while it was under way");
+  // Who works with its values gets LibTorch's error, that there are none.
+  for (const auto& clip :
+       {+[](Weights& weights) { torch::nn::utils::clip_grad_value_({weights.c}, 0.1); },
+        +[](Weights& weights) { weights.c.grad().data().mul_(0.5); },
+        +[](Weights& weights) { weights.c.mutable_grad().mul_(0.5); }}) {
+    EXPECT_EQ(message([&](Weights& weights) {
+                if (!is_last()) return;
+                EXPECT_NE(message_of([&] { clip(weights); }), "(no error)");
+              }),
+              "(no error)");
+  }
   EXPECT_EQ(message([](Weights& weights) {
               const std::string said = message_of([&] {
                 torch::nn::utils::clip_grad_norm_({weights.a, weights.b, weights.c}, 0.1);
@@ -295,7 +284,7 @@ TEST(AfterBackward, WhatIsUnderWayIsNotToBeTouched) {
             "(no error)");
   on_the_last(message(
                   [](Weights& weights) {
-                    if (is_last()) weights.c.mutable_grad().mul_(0.5);
+                    if (is_last()) weights.c.mutable_grad().zero_();
                   },
                   {.compression = kolo::compression::fp16()}),
               "/c' was changed while it was under way");
@@ -308,7 +297,7 @@ TEST(AfterBackward, AGroupThatWaitsIsNotToBeTouched) {
   Weights weights({.groups = 1});
   (weights.a.sum() * mine()).backward();
   EXPECT_EQ(weights.optimizer.pending(), 1U);
-  weights.a.mutable_grad().mul_(2);
+  weights.a.mutable_grad().zero_();
   EXPECT_THAT(message_of([&] { weights.optimizer.step(); }), HasSubstr("/a' was changed"));
   weights.optimizer.zero_grad();
   // A pass that completes the group, and one that adds to one member of it.
@@ -455,6 +444,36 @@ TEST(AfterBackward, AGraphOfGradientsIsRefusedByName) {
   weights.optimizer.zero_grad();
   weights.all().backward();
   expect_gradient(weights.a, ranks_mean());
+}
+
+TEST(AfterBackward, WhatWasThawedAfterZeroGradIsAveragedToo) {
+  auto shared = network();
+  auto alone = network();
+  for (auto* const net : {&shared, &alone})
+    (*net)[2]->as<torch::nn::Linear>()->weight.set_requires_grad(false);
+  kolo::DistributedOptimizer optimizer(torch::optim::SGD(shared->parameters(), 0.1),
+                                       shared->named_parameters());
+  torch::optim::SGD reference(alone->parameters(), 0.1);
+  torch::manual_seed(9);
+  const auto data = torch::randn({2 * kolo::size(), 6}, torch::kFloat64);
+  const auto part = data.slice(0, kolo::rank(), data.size(0), kolo::size());
+  for (int step = 0; step < 4; ++step) {
+    optimizer.zero_grad();
+    reference.zero_grad();
+    if (step == 1)
+      for (auto* const net : {&shared, &alone})
+        (*net)[2]->as<torch::nn::Linear>()->weight.set_requires_grad(true);
+    shared->forward(part).pow(2).mean().backward();
+    alone->forward(data).pow(2).mean().backward();
+    torch::nn::utils::clip_grad_norm_(shared->parameters(), 0.05);
+    torch::nn::utils::clip_grad_norm_(alone->parameters(), 0.05);
+    optimizer.step();
+    reference.step();
+    for (const auto& item : alone->named_parameters())
+      EXPECT_TRUE(
+          torch::allclose(item.value(), shared->named_parameters()[item.key()], 1e-9, 1e-11))
+          << item.key() << " after step " << step;
+  }
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ class KOLO_API ProgressBar {
   explicit ProgressBar(std::int64_t total, ProgressBarOptions options = {});
   /// Shows that `step` steps are done, and `note`, if it is time to.
   void update(std::int64_t step, std::string_view note = {});
-  /// The last state for good, on a line of its own.
+  /// The last step that update() was told, for good, on a line of its own.
   void finish(std::string_view note = {});
 
  private:
@@ -89,6 +89,7 @@ class KOLO_API ProgressBar {
   bool speaks_;
   bool moves_;
   double last_shown_ = -1e9;
+  std::int64_t last_step_ = 0;
 };
 
 }  // namespace kolo

@@ -22,11 +22,16 @@
 // - A parameter without a gradient on this rank takes part with zeros. Without one on any rank, its
 //   gradient stays undefined, so that the optimizer skips it as it would in one process. One that
 //   was set by hand where no backward has reached the parameter is reduced by step().
-// - Clear gradients by this zero_grad(): it first awaits what is under way. Gradients that were
-//   cleared by module->zero_grad() after a backward are dropped.
+// - Clear gradients by this zero_grad(), on all ranks: it first ends what is under way. Reduced
+//   gradients that were cleared by module->zero_grad() are dropped; clearing what is under way is
+//   an error that names the parameter.
 // - Parameters that were added without this add_param_group(), as by a reference to the base class,
 //   are taken on at the next step() or zero_grad(), alike on all ranks.
-// - requires_grad may change between steps, on all ranks alike.
+// - requires_grad may change between steps, on all ranks alike; before zero_grad(), for where all
+//   that a backward reaches was thawed after it, step() alone averages.
+// - Gradients have no graph: a backward() with create_graph is an error that names the parameter.
+//   For a penalty of gradients use torch::autograd::grad() with create_graph, and backward() of the
+//   loss without.
 //
 // - Parameters may be on the CPU or on this rank's CUDA device; those of one group on one device. A
 //   gradient starts after what it is made on, and step()'s stream goes on after the averages.
@@ -107,6 +112,8 @@ class KOLO_API GradientReducer {
   void check_group(std::size_t index, const torch::optim::OptimizerParamGroup& group) const;
   /// Takes on the parameters that are not known yet, as "group<i>.parameter<j>".
   void adopt(const std::vector<torch::optim::OptimizerParamGroup>& groups);
+  /// The same where all ranks come to a step: after synchronize() of those that are known.
+  void adopt_for_step(const std::vector<torch::optim::OptimizerParamGroup>& groups);
   /// As DistributedOptimizer::set_sample_count.
   void set_sample_count(std::int64_t samples);
   /// Waits for every gradient that is not reduced since the last backward. Throws the first
@@ -152,11 +159,12 @@ class DistributedOptimizer : public O, public ReducingOptimizer {
                        const DistributedOptimizerOptions& = {}) = delete;
 
   torch::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr) override {
-    reducer_->adopt(this->param_groups());
     if (closure == nullptr) {
+      reducer_->adopt_for_step(this->param_groups());
       reducer_->synchronize_for_step();
       return O::step(nullptr);  // LBFGS says itself that it needs a closure
     }
+    reducer_->adopt(this->param_groups());
     return O::step([&] {
       torch::Tensor loss = closure();
       reducer_->synchronize_for_step();
@@ -184,7 +192,7 @@ class DistributedOptimizer : public O, public ReducingOptimizer {
 
   /// Waits for every gradient, also of parameters that backward has not reached on all ranks.
   void synchronize() override {
-    reducer_->adopt(this->param_groups());
+    reducer_->adopt_for_step(this->param_groups());
     reducer_->synchronize();
   }
   void skip_synchronize() override { reducer_->skip_next(); }
