@@ -103,7 +103,7 @@ struct Streams {
   std::mutex mutex;
   std::set<std::shared_ptr<Stream>> all;  // guarded by mutex, as all below
   std::vector<std::shared_ptr<Stream>> defaults;
-  std::size_t events = 0;
+  std::set<const Event*> events;  ///< those of a failed device, which destroys none, stay
   std::atomic<bool> are_capturing = false;
 };
 
@@ -161,7 +161,7 @@ Alive alive() {
   for (const Gpu* const each : gpus()) alive.contexts += each->retained;
   const std::lock_guard lock(streams().mutex);
   alive.streams = streams().all.size();
-  alive.events = streams().events;
+  alive.events = streams().events.size();
   return alive;
 }
 
@@ -233,17 +233,20 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   EMULATED_CUDA_ENTER(gpu);
-  *event = reinterpret_cast<cudaEvent_t>(new Event);
+  auto* const made = new Event;
+  *event = reinterpret_cast<cudaEvent_t>(made);
   const std::lock_guard lock(streams().mutex);
-  ++streams().events;
+  streams().events.insert(made);
   return cudaSuccess;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   EMULATED_CUDA_ENTER(gpu);
+  {
+    const std::lock_guard lock(streams().mutex);
+    streams().events.erase(event_of(event));
+  }
   delete event_of(event);
-  const std::lock_guard lock(streams().mutex);
-  --streams().events;
   return cudaSuccess;
 }
 
