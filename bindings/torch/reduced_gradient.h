@@ -44,7 +44,7 @@ class ReducedGradient {
     return done_ && !wanted_ && (parameter_.grad().defined() || !reduced_.defined());
   }
   /// Other ranks have one that is under way.
-  void want() { wanted_ = !under_way(); }
+  void want() { wanted_ = !pending(); }
 
   /// From now on it travels with `group`, which outlives it.
   void enter(GradientGroup& group) { group_ = &group; }

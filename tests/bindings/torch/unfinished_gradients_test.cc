@@ -78,6 +78,20 @@ TEST(UnfinishedGradients, AGradientThatOnlyOthersHaveAnewIsAddedTo) {
   expect_gradient(weights.b, ranks_mean() + 1.0 / kolo::size());
 }
 
+TEST(UnfinishedGradients, AGroupThatOnlySomeRanksHaveWholeIsDoneAfterClipping) {
+  Weights weights({.groups = 1});
+  for (int step = 0; step < 2; ++step) {
+    weights.optimizer.zero_grad();
+    auto loss = weights.a.sum() + weights.b.sum();
+    if (kolo::rank() == 0) loss = loss + weights.c.sum();
+    (loss * mine()).backward();
+    weights.optimizer.clip_grad_norm(1e6);
+    weights.optimizer.step();
+    expect_gradient(weights.a, ranks_mean());
+    expect_gradient(weights.c, 1.0 / kolo::size());
+  }
+}
+
 TEST(UnfinishedGradients, WhatLacksPassesIsHidden) {
   Weights weights({.backward_passes_per_step = 2});
   (weights.a.sum() * mine()).backward();
