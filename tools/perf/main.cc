@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <csignal>
 #include <fstream>
+#include <iostream>
 #include <numeric>
 #include <stdexcept>
 
@@ -104,12 +105,12 @@ int run(int argc, char** argv) {
   if (rank() == 0 && !options->json.empty() && !write_json(options->json, report)) {
     throw std::runtime_error("cannot write " + options->json);
   }
-  if (wrong && rank() == 0) fmt::print(stderr, "kolo-perf: wrong results\n");
+  if (wrong && rank() == 0) std::cerr << "kolo-perf: wrong results\n";
   if (nothing && rank() == 0)
-    fmt::print(stderr,
-               "kolo-perf: nothing was measured: no collective, type, operation, size and place of "
-               "those that were asked for go together (bool has no average, complex numbers no "
-               "order, integers no Adasum; -b is at most -e)\n");
+    std::cerr
+        << "kolo-perf: nothing was measured: no collective, type, operation, size and place of "
+           "those that were asked for go together (bool has no average, complex numbers no "
+           "order, integers no Adasum; -b is at most -e)\n";
   return wrong || nothing ? 1 : 0;
 }
 
@@ -119,7 +120,8 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "kolo-perf: {}\n", error.what());
+    // After what stdout has, and in one piece: other ranks write, too.
+    std::cerr << fmt::format("kolo-perf: {}\n", error.what());
     return 1;
   }
 }
