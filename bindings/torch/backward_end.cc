@@ -155,9 +155,14 @@ void GradientReducer::State::end_left_out() {
   ignored.attempt([&] { hear(); });
   ignored.attempt([&] { await_samples(); });
   if (open && idle_ranks == 0) return;
-  for (ReducedGradient& gradient : gradients) ignored.attempt([&] { gradient.submit_missing(); });
-  for (GradientGroup& group : groups) ignored.attempt([&] { group.start_if_ready(); });
-  for (ReducedGradient& gradient : gradients) ignored.attempt([&] { gradient.finish(); });
+  reduce_rest(ignored);
+}
+
+void GradientReducer::State::reduce_rest(FirstFailure& failure) {
+  for (ReducedGradient& gradient : gradients) failure.attempt([&] { gradient.submit_missing(); });
+  // One whose last members do not require a gradient any more.
+  for (GradientGroup& group : groups) failure.attempt([&] { group.start_if_ready(); });
+  for (ReducedGradient& gradient : gradients) failure.attempt([&] { gradient.finish(); });
 }
 
 void GradientReducer::State::forget_rounds() {

@@ -195,12 +195,7 @@ void GradientReducer::synchronize() {
   }
   failure.attempt([&] { state.await_samples(); });
   if (state.open && state.idle_ranks == 0) failure.attempt([&] { state.tell(true); });
-  for (ReducedGradient& gradient : state.gradients) {
-    failure.attempt([&] { gradient.submit_missing(); });
-  }
-  // One whose last members do not require a gradient any more.
-  for (GradientGroup& group : state.groups) failure.attempt([&] { group.start_if_ready(); });
-  for (ReducedGradient& gradient : state.gradients) failure.attempt([&] { gradient.finish(); });
+  state.reduce_rest(failure);
   if (state.ready.valid()) {
     failure.attempt([&] { std::exchange(state.ready, {}).wait(); });
   }

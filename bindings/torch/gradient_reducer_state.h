@@ -90,6 +90,8 @@ struct GradientReducer::State final : GradientListener,
   /// No step has been made of what some ranks have under way, as all know: ends it on all, so that
   /// it meets nothing that is reduced later.
   void end_left_out();
+  /// Submits what is missing, and waits for all.
+  void reduce_rest(FirstFailure& failure);
   /// Back to before the first backward of a step.
   void forget_rounds();
 };

@@ -237,7 +237,6 @@ void ReducedGradient::finish() {
       was_touched || is_changed(reduced_, version_);  // before it is written to here
   const torch::Tensor result = work.wait();
   done_ = true;
-  wanted_ = false;
   const torch::NoGradGuard no_grad;
   torch::Tensor& gradient = parameter_.mutable_grad();
   torch::Tensor earlier = std::exchange(earlier_, {});

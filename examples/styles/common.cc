@@ -110,12 +110,7 @@ int run(int argc, char** argv, const std::string& about,
   }
   try {
     if (extra.take_flags) extra.take_flags(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: {}\n", name, error.what());
-    return 1;
-  }
-  CLI11_PARSE(app, argc, argv);
-  try {
+    CLI11_PARSE(app, argc, argv);
     torch::set_num_threads(flags.threads);
     torch::manual_seed(flags.seed);
     train(flags);

@@ -70,9 +70,10 @@ void CostSwitch::rank_left(int rank, std::uint64_t ordered) {
 }
 
 std::optional<std::string> CostSwitch::settle(std::uint64_t lists) {
+  if (!proposed_) return std::nullopt;
   const bool have_all =
       std::find(has_answered_.begin(), has_answered_.end(), false) == has_answered_.end();
-  if (!proposed_ || !have_all) return std::nullopt;
+  if (!have_all) return std::nullopt;
   const From from{.ordered = most_begun_ + kAhead, .list = lists};
   apply(from);
   return std::string(bytes_of(from));
