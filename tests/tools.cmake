@@ -133,3 +133,7 @@ set_tests_properties(bench_chooser PROPERTIES TIMEOUT 120 LABELS tools SKIP_RETU
 add_test(NAME gpu_check COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/gpu_check_test
   --tool ${PROJECT_SOURCE_DIR}/tools/gpu_check)
 set_tests_properties(gpu_check PROPERTIES TIMEOUT 120 LABELS "tools")
+# What programs say of arguments that cannot be meant.
+add_test(NAME refusals COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/refusals_test
+  --build ${PROJECT_BINARY_DIR})
+set_tests_properties(refusals PROPERTIES TIMEOUT 120 LABELS "tools")
