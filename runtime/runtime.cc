@@ -256,7 +256,7 @@ void Runtime::shut_down() {
     cycle_.shut_down();
     // The next job on these hosts starts with what this one has learnt.
     if (const auto costs = cycle_.corrected_costs(); costs && !failed()) {
-      if (const Status stored = link_cache_.store(*costs); !stored.ok())
+      if (const Status stored = link_cache_.correct(*costs); !stored.ok())
         log_.info("what links cost is not kept: {}", stored.error().message);
     }
     const Status written = timeline_->stop();

@@ -134,7 +134,15 @@ Result<std::optional<LinkCosts>> LinkCache::load() const {
   return KOLO_ERROR(kInternal, "{} is not whole, or not of these hosts. {}", path_, kAway);
 }
 
-Status LinkCache::store(const LinkCosts& costs) const {
+Status LinkCache::store(const LinkCosts& costs) const { return write(costs, std::nullopt); }
+
+Status LinkCache::correct(const LinkCosts& costs) const {
+  struct stat status = {};
+  if (path_.empty() || ::lstat(path_.c_str(), &status) != 0) return {};
+  return write(costs, status.st_mtim);
+}
+
+Status LinkCache::write(const LinkCosts& costs, const std::optional<timespec>& written) const {
   if (path_.empty()) return {};
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
@@ -150,6 +158,10 @@ Status LinkCache::store(const LinkCosts& costs) const {
       ::unlink(draft.c_str());
       return failed;
     }
+    // Where the time cannot be set, the file is taken for new, as of a first measurement.
+    const std::array times = {timespec{.tv_sec = 0, .tv_nsec = UTIME_OMIT},
+                              written.value_or(timespec{.tv_sec = 0, .tv_nsec = UTIME_NOW})};
+    ::futimens(file.get(), times.data());
   }
   if (::rename(draft.c_str(), path_.c_str()) == 0) {
     remove_old(folder_);

@@ -8,6 +8,7 @@
 #include "runtime/tuning/link_probe.h"
 
 #include <chrono>
+#include <ctime>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,11 +31,17 @@ class LinkCache {
   Result<std::optional<LinkCosts>> load() const;
   /// Replaces the file at once; only its user can read it. kInternal says what is in the way.
   Status store(const LinkCosts& costs) const;
+  /// As store(), of what running operations have corrected: a scale, no measurement of each link, so
+  /// the file stays as old as what it corrects. Nothing if there is none any more.
+  Status correct(const LinkCosts& costs) const;
 
   /// Where the file is; empty: nowhere.
   const std::string& path() const { return path_; }
 
  private:
+  /// `written`: the time of the file; nothing: now.
+  Status write(const LinkCosts& costs, const std::optional<timespec>& written) const;
+
   std::string folder_;
   std::string topology_;
   std::string path_;

@@ -133,9 +133,21 @@ TEST_F(LinkCacheFile, OldMeasurementsAreMadeAgain) {
   EXPECT_TRUE(std::filesystem::exists(cache("tcp; a b a b").path()));
 }
 
+TEST_F(LinkCacheFile, CorrectionsDoNotMakeAMeasurementYounger) {
+  ASSERT_TRUE(cache().correct(kCosts).ok());
+  EXPECT_FALSE(std::filesystem::exists(cache().path()));  // nothing was measured
+  ASSERT_TRUE(cache().store({}).ok());
+  const auto measured = std::filesystem::file_time_type::clock::now() - LinkCache::kLifetime / 2;
+  std::filesystem::last_write_time(cache().path(), measured);
+  ASSERT_TRUE(cache().correct(kCosts).ok());
+  EXPECT_EQ(std::filesystem::last_write_time(cache().path()), measured);
+  EXPECT_EQ((**cache().load()).across.latency_us, kCosts.across.latency_us);
+}
+
 TEST(LinkCache, NowhereKeepsNothing) {
   const LinkCache cache("", "tcp; a b");
   EXPECT_TRUE(cache.store(kCosts).ok());
+  EXPECT_TRUE(cache.correct(kCosts).ok());
   EXPECT_FALSE((*cache.load()).has_value());
   EXPECT_FALSE(LinkCache("/proc/nowhere", "tcp; a b").store(kCosts).ok());
 }
