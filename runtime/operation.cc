@@ -31,6 +31,12 @@ std::size_t places_of_a_lane(Collective collective, const HostLayout& layout) {
   return static_cast<std::size_t>(layout.size());
 }
 
+/// From neighbour to neighbour, on one level or two.
+bool goes_round(Collective collective) {
+  return collective == Collective::kBroadcast || collective == Collective::kAllgather ||
+         collective == Collective::kReduceScatter;
+}
+
 }  // namespace
 
 std::optional<ExchangeKind> exchange_of(OperationKind kind) {
@@ -343,17 +349,24 @@ std::shared_ptr<const Schedule> Operation::choose(const WindowPlaces& places) {
     const std::uint64_t elements = is_broadcast ? request.count : sum_of(request.counts);
     if (elements * element >= (is_broadcast ? kTwoLevelsOfABroadcast : kTwoLevels))
       take_two_levels(request, policy_->network.window_bytes, kShortestPiece);
+    go_by_hosts(request);
   }
   return schedules_.get(request);
+}
+
+// A chain from the lowest rank of all goes through its host first, where numbers do.
+void Operation::go_by_hosts(ScheduleRequest& request) const {
+  if (!goes_round(request.collective) || request.layout.size() > 0) return;
+  const HostLayout& layout = policy_->network.layout;
+  const bool begins_elsewhere = request.collective == Collective::kBroadcast && request.root > 0 &&
+                                layout.most_on_a_host() > 1;
+  if (begins_elsewhere || !layout.is_in_order()) request.layout = layout;
 }
 
 // Where hosts have one rank each, messages are all there is.
 void Operation::take_two_levels(ScheduleRequest& request, std::size_t window_bytes,
                                 std::size_t shortest) const {
-  if (request.collective != Collective::kBroadcast &&
-      request.collective != Collective::kAllgather &&
-      request.collective != Collective::kReduceScatter)
-    return;
+  if (!goes_round(request.collective)) return;
   const HostLayout& layout = policy_->network.layout;
   if (layout.hosts() < 2 || layout.most_on_a_host() < 2 ||
       window_bytes / kMappedLanes / places_of_a_lane(request.collective, layout) < shortest)

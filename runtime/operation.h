@@ -190,6 +190,8 @@ class Operation {
   /// algorithm is chosen by its cost.
   void take_two_levels(ScheduleRequest& request, std::size_t window_bytes,
                        std::size_t shortest) const;
+  /// What goes from neighbour to neighbour on one level, from host to host.
+  void go_by_hosts(ScheduleRequest& request) const;
   /// At the end of a slot of so many bytes, if the operation is on fused tensors: room for the
   /// places of its inputs, and as much for its outputs'. 0: none are needed, or too many.
   std::size_t place_list_bytes(std::size_t slot_bytes) const;

@@ -100,6 +100,7 @@ std::optional<ScheduleRequest> Operation::request_in_pieces() const {
       std::max(static_cast<std::size_t>(config_.device_chunk) / kMappedParts, kSmallestPart);
   if (policy_->network.layout.most_on_a_host() < kMostSources)
     take_two_levels(request, devices_.slot_bytes_of_hosts(place_), shortest);
+  go_by_hosts(request);
   return request;
 }
 

@@ -3,7 +3,7 @@
 // communication operations in MPICH", IJHPCA 19 (2005), §4.1; here each part goes in chunks, so
 // that a part much longer than the others runs round the ring as a pipeline.
 //
-// p = 3. Rank r talks to r+1 and hears r−1; [c] is the part of rank c.
+// p = 3, in order of rank. Rank r talks to r+1 and hears r−1; [c] is the part of rank c.
 //
 //        rank 0               rank 1               rank 2
 //   s=0  send [0]  get [2]    send [1]  get [0]    send [2]  get [1]    sent from kInput
@@ -16,6 +16,7 @@
 #include "runtime/collectives/allgather_ring.h"
 
 #include "runtime/base/check.h"
+#include "runtime/collectives/ring_order.h"
 
 #include <utility>
 #include <vector>
@@ -39,15 +40,16 @@ Schedule allgather_ring(int rank, int size, std::span<const std::uint64_t> count
     KOLO_CHECK(tags < UINT32_MAX);  // tags are 32 bits wide
   }
 
-  const int next = (rank + 1) % size;
-  const int previous = (rank + size - 1) % size;
+  const RingOrder ring(rank, size, options.order);
+  const int next = ring.after(1);
+  const int previous = ring.after(-1);
   MessageWindow sent(options.pipeline.chunks_in_flight);
   MessageWindow received(options.pipeline.chunks_in_flight);
   // By chunk of the part that is sent next: what makes it complete.
   std::vector<StepId> ready(pieces[static_cast<std::size_t>(rank)].count(),
                             ScheduleBuilder::kNoStep);
   for (int s = 0; s < size - 1; ++s) {
-    const auto outgoing = static_cast<std::size_t>((rank - s + size) % size);
+    const auto outgoing = static_cast<std::size_t>(ring.after(-s));
     for (std::uint32_t i = 0; i < pieces[outgoing].count(); ++i) {
       const Interval place = pieces[outgoing][i];
       const bool from_input = s == 0 && !options.in_place;
@@ -55,7 +57,7 @@ Schedule allgather_ring(int rank, int size, std::span<const std::uint64_t> count
           from_input ? input_at({place.begin - own.begin, place.length}) : output_at(place);
       sent.push(builder.send(next, first_tag[outgoing] + i, source, {ready[i], sent.gate()}));
     }
-    const auto incoming = static_cast<std::size_t>((rank - s - 1 + size) % size);
+    const auto incoming = static_cast<std::size_t>(ring.after(-s - 1));
     ready.clear();
     for (std::uint32_t i = 0; i < pieces[incoming].count(); ++i) {
       ready.push_back(builder.receive(previous, first_tag[incoming] + i,

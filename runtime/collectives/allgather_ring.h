@@ -12,10 +12,11 @@ namespace kolo {
 struct AllgatherOptions {
   PipelineOptions pipeline;
   bool in_place = false;  ///< the input is in its place in the output; kInput is not touched
+  std::span<const int> order = {};  ///< as RingOrder has it
 };
 
 /// kInput: counts[rank] elements; kOutput: all ranks' parts in order of rank. Both contiguous. Any
-/// counts, zeros too. A rank sends all parts but that of the rank after it.
+/// counts, zeros too. A rank sends all parts but that of the rank after it in the ring.
 Schedule allgather_ring(int rank, int size, std::span<const std::uint64_t> counts,
                         const AllgatherOptions& options);
 

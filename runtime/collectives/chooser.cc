@@ -94,20 +94,27 @@ Schedule allreduce_over(const ScheduleRequest& request) {
   return {};
 }
 
+/// What `make` has for a place in `order`, for the rank that is there.
+template <class Make>
+Schedule by_places(std::span<const int> order, int rank, const Make& make) {
+  const auto place = std::find(order.begin(), order.end(), rank) - order.begin();
+  Schedule schedule = make(static_cast<int>(place));
+  schedule.rank = rank;
+  for (Step& step : schedule.steps)
+    if (step.peer >= 0) step.peer = order[static_cast<std::size_t>(step.peer)];
+  return schedule;
+}
+
 /// By messages to the ranks that are near first, whatever their numbers are.
 Schedule allreduce(const ScheduleRequest& request) {
   const bool is_numbered =
       request.algorithm == Algorithm::kMapped || request.algorithm == Algorithm::kHierarchical;
   if (is_numbered || request.layout.is_in_order()) return allreduce_over(request);
-  const std::span<const int> order = request.layout.order();
-  ScheduleRequest placed = request;
-  placed.rank =
-      static_cast<int>(std::find(order.begin(), order.end(), request.rank) - order.begin());
-  Schedule schedule = allreduce_over(placed);
-  schedule.rank = request.rank;
-  for (Step& step : schedule.steps)
-    if (step.peer >= 0) step.peer = order[static_cast<std::size_t>(step.peer)];
-  return schedule;
+  return by_places(request.layout.order(), request.rank, [&](int place) {
+    ScheduleRequest placed = request;
+    placed.rank = place;
+    return allreduce_over(placed);
+  });
 }
 
 /// With few elements the number of messages is what costs; up to three ranks a ring or a chain has
@@ -135,8 +142,32 @@ Schedule allgather(const ScheduleRequest& request, const PipelineOptions& pipeli
                                           request.in_place);
     return allgather_bruck(request.rank, request.size, request.counts, request.in_place);
   }
-  return allgather_ring(request.rank, request.size, request.counts,
-                        {.pipeline = pipeline, .in_place = request.in_place});
+  return allgather_ring(
+      request.rank, request.size, request.counts,
+      {.pipeline = pipeline, .in_place = request.in_place, .order = request.layout.order()});
+}
+
+/// The root and its host, then host by host.
+std::vector<int> order_from(int root, const HostLayout& layout) {
+  std::vector<int> order = {root};
+  for (const bool near : {true, false})
+    for (const int rank : layout.order())
+      if (rank != root && (layout.host_of(rank) == layout.host_of(root)) == near)
+        order.push_back(rank);
+  return order;
+}
+
+Schedule broadcast(const ScheduleRequest& request) {
+  const auto over = [&](int rank, int root) {
+    if (counts_messages(request, request.count))
+      return broadcast_binomial(rank, request.size, root, request.count);
+    return broadcast_chain(
+        rank, request.size, root, request.count,
+        {.chunk_elements = request.chunk_elements, .chunks_in_flight = request.blocks_in_flight});
+  };
+  if (request.layout.size() == 0) return over(request.rank, request.root);
+  return by_places(order_from(request.root, request.layout), request.rank,
+                   [&](int place) { return over(place, 0); });
 }
 
 /// Between the users' memory and the network without a stop.
@@ -156,11 +187,7 @@ Schedule unstaged_schedule(const ScheduleRequest& request) {
       if (is_hierarchical)
         return broadcast_hierarchical(rank, request.layout, request.root, request.count,
                                       hosts_of(request));
-      if (counts_messages(request, request.count))
-        return broadcast_binomial(rank, size, request.root, request.count);
-      return broadcast_chain(
-          rank, size, request.root, request.count,
-          {.chunk_elements = request.chunk_elements, .chunks_in_flight = request.blocks_in_flight});
+      return broadcast(request);
     case Collective::kAllgather:
       return allgather(request, pipeline);
     case Collective::kAlltoall:
@@ -173,9 +200,10 @@ Schedule unstaged_schedule(const ScheduleRequest& request) {
         return reduce_scatter_hierarchical(rank, request.layout, request.counts, hosts_of(request));
       if (counts_messages(request, sum_of(request.counts)))
         return reduce_scatter_halving(rank, size, request.counts);
-      return reduce_scatter_ring(
-          rank, size, request.counts,
-          {.chunk_elements = request.chunk_elements, .blocks_in_flight = request.blocks_in_flight});
+      return reduce_scatter_ring(rank, size, request.counts,
+                                 {.chunk_elements = request.chunk_elements,
+                                  .blocks_in_flight = request.blocks_in_flight,
+                                  .order = request.layout.order()});
     case Collective::kGather:
       return gather_linear(rank, size, request.root, request.counts,
                            {.pipeline = pipeline, .in_place = request.in_place});

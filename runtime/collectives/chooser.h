@@ -63,8 +63,8 @@ struct ScheduleRequest {
   /// Of an allreduce by kHierarchical: as HierarchicalOptions::staged. Of all else: its messages
   /// pass stage_messages(), with `blocks_in_flight` slots. The ranks may differ in it.
   bool staged = false;
-  /// Of kHierarchical: `size` ranks. Of other allreduces: the same, or none where all are
-  /// neighbours in the order of their numbers.
+  /// Of kHierarchical: `size` ranks. Of other allreduces, of broadcasts, allgathers and
+  /// reduce-scatters by messages: the same, or none where neighbours are those by number.
   HostLayout layout = {};
   /// Of an allgather and a gather: this rank's input lies in its place in the output already, and
   /// kInput need not be bound. Of a scatter: the root's part stays in the input. The ranks may

@@ -3,8 +3,8 @@
 // clusters of workstations", JPDC 69 (2009). Block b holds chunk b of each part that has one, and
 // is a small ring of its own.
 //
-// One block for p = 3. Rank r talks to r+1 and hears r−1; [c] is a chunk of rank c's part, + a
-// reduce of what came with the rank's own input.
+// One block for p = 3, in order of rank. Rank r talks to r+1 and hears r−1; [c] is a chunk of rank
+// c's part, + a reduce of what came with the rank's own input.
 //
 //        rank 0                    rank 1                    rank 2
 //   s=0  send [2]                  send [0]                  send [1]              packed from
@@ -25,6 +25,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/collectives/pipeline.h"
+#include "runtime/collectives/ring_order.h"
 
 #include <algorithm>
 #include <array>
@@ -40,8 +41,8 @@ class ReduceScatterWriter {
  public:
   ReduceScatterWriter(int rank, int size, std::span<const std::uint64_t> counts,
                       const ReduceScatterOptions& options)
-      : rank_(rank),
-        size_(size),
+      : size_(size),
+        ring_(rank, size, options.order),
         begin_of_own_(end_to_end(counts)[static_cast<std::size_t>(rank)].begin),
         builder_("reduce_scatter_ring", rank, size, sum_of(counts),
                  counts[static_cast<std::size_t>(rank)]) {
@@ -91,9 +92,9 @@ class ReduceScatterWriter {
   };
 
   int slots() const { return std::min(kSlots, size_ - 1); }
-  /// Chunk `block` of a rank's part; the rank is taken modulo the ring.
-  Interval piece(std::uint64_t block, int rank) const {
-    return pieces_[static_cast<std::size_t>((rank % size_ + size_) % size_)][block];
+  /// Chunk `block` of the part of the rank so many places before this one, by one round at most.
+  Interval piece(std::uint64_t block, int places_before) const {
+    return pieces_[static_cast<std::size_t>(ring_.after(-places_before))][block];
   }
   /// Slot `index` of 2 × slots(): first those that are received into, then the sums.
   Operand slot(std::uint64_t lane, int index, std::uint64_t length) const {
@@ -104,8 +105,8 @@ class ReduceScatterWriter {
 
   void write_block(std::uint64_t block);
 
-  int rank_;
   int size_;
+  RingOrder ring_;
   std::uint64_t begin_of_own_;
   ScheduleBuilder builder_;
   std::vector<Pieces> pieces_;  ///< by rank
@@ -118,7 +119,7 @@ void ReduceScatterWriter::write_block(std::uint64_t block) {
   const std::uint64_t lane_index = block % lanes_.size();
   Lane& lane = lanes_[lane_index];
   StepId ready = kNoStep;  // what completes the sum that this round sends
-  if (const Interval first = piece(block, rank_ - 1); first.length > 0)
+  if (const Interval first = piece(block, 1); first.length > 0)
     ready = builder_.copy(input_at(first), {slot(lane_index, slots(), first.length)}, Scaling::kPre,
                           {lane.sum_sender[0]});
 
@@ -127,16 +128,15 @@ void ReduceScatterWriter::write_block(std::uint64_t block) {
         static_cast<std::uint32_t>(block) * static_cast<std::uint32_t>(size_ - 1) +
         static_cast<std::uint32_t>(s);
     const int current = s % slots();
-    if (const Interval outgoing = piece(block, rank_ - s - 1); outgoing.length > 0)
+    if (const Interval outgoing = piece(block, s + 1); outgoing.length > 0)
       lane.sum_sender[static_cast<std::size_t>(current)] = builder_.send(
-          (rank_ + 1) % size_, tag, slot(lane_index, slots() + current, outgoing.length), {ready});
+          ring_.after(1), tag, slot(lane_index, slots() + current, outgoing.length), {ready});
 
-    const Interval incoming = piece(block, rank_ - s - 2);
+    const Interval incoming = piece(block, s + 2);
     if (incoming.length == 0) continue;
     StepId& landing_reader = lane.landing_reader[static_cast<std::size_t>(current)];
     const Operand landing = slot(lane_index, current, incoming.length);
-    const StepId received =
-        builder_.receive((rank_ + size_ - 1) % size_, tag, landing, {landing_reader});
+    const StepId received = builder_.receive(ring_.after(-1), tag, landing, {landing_reader});
     if (s == size_ - 2) {
       const Interval own{incoming.begin - begin_of_own_, incoming.length};
       ready = builder_.reduce({landing, input_at(incoming)}, {output_at(own)}, Scaling::kBoth,

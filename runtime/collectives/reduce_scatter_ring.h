@@ -11,6 +11,7 @@ namespace kolo {
 struct ReduceScatterOptions {
   std::uint64_t chunk_elements = 64 << 10;  ///< largest message
   int blocks_in_flight = 4;                 ///< each block, a chunk of each part, is a small ring
+  std::span<const int> order = {};          ///< as RingOrder has it
 };
 
 /// kInput: Σ counts elements, may be scattered; kOutput: counts[rank] elements, the sum of part

@@ -31,8 +31,8 @@ class LinkCache {
   Result<std::optional<LinkCosts>> load() const;
   /// Replaces the file at once; only its user can read it. kInternal says what is in the way.
   Status store(const LinkCosts& costs) const;
-  /// As store(), of what running operations have corrected: a scale, no measurement of each link, so
-  /// the file stays as old as what it corrects. Nothing if there is none any more.
+  /// As store(), of what running operations have corrected: a scale, no measurement of each link,
+  /// so the file stays as old as what it corrects. Nothing if there is none any more.
   Status correct(const LinkCosts& costs) const;
 
   /// Where the file is; empty: nowhere.

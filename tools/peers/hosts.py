@@ -70,8 +70,9 @@ class Hosts:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
 
 
-def run(perf, ranks, per_host, rate, arguments, timeout):
-    """kolo-perf's report of so many ranks a host. CalledProcessError where a rank fails."""
+def run(perf, ranks, per_host, rate, arguments, timeout, cyclic=False):
+    """kolo-perf's report of so many ranks a host, side by side or dealt out. CalledProcessError where a
+    rank fails."""
     # Ranks of one host have shared memory, which UCX does not take between hosts: it reports no
     # lost peer.
     transports = "tcp,self" if per_host == 1 else "tcp,self,posix,cma"
@@ -79,7 +80,7 @@ def run(perf, ranks, per_host, rate, arguments, timeout):
         report = pathlib.Path(folder) / "report.json"
         processes = []
         for rank in range(ranks):
-            name = hosts.names[rank // per_host]
+            name = hosts.names[rank % hosts.number if cyclic else rank // per_host]
             environment = {**os.environ, "KOLO_INIT_METHOD": f"tcp://10.213.0.1:{PORT}",
                            "KOLO_RANK": str(rank), "KOLO_SIZE": str(ranks),
                            "KOLO_HOST_ID": name, "UCX_TLS": transports, "KOLO_LINK_CACHE": "0",
@@ -110,7 +111,7 @@ exec taskset -c $cores ip netns exec $name unshare --uts sh -c "hostname $name &
 """
 
 
-def run_beside_mpi(perf, ranks, per_host, rate, arguments, timeout):
+def run_beside_mpi(perf, ranks, per_host, rate, arguments, timeout, cyclic=False):
     """As run(), started by Open MPI's mpirun and beside its collectives over TCP."""
     number = number_of_hosts(ranks, per_host)
     transports = "tcp,self" if per_host == 1 else "tcp,self,posix,cma"
@@ -133,6 +134,7 @@ def run_beside_mpi(perf, ranks, per_host, rate, arguments, timeout):
                     # All hosts share this machine's cores.
                     "mpi_yield_when_idle": int(not has_own)}
         command = [str(agent), addresses[0], "mpirun", "-np", str(ranks), "--bind-to", "none",
+                   "--map-by", "node" if cyclic else "slot",
                    "--host", ",".join(f"{address}:{per_host}" for address in addresses),
                    *(str(word) for name, value in settings.items() for word in ("--mca", name, value)),
                    str(perf), *arguments, "--compare", "mpi", "-J", str(report)]
@@ -194,7 +196,8 @@ def measure(options, perf):
                      "-n", str(options.iters), "-w", "2"]
         try:
             start = run_beside_mpi if options.compare else run
-            report = start(str(perf), ranks, options.per_host, options.rate, arguments, options.timeout)
+            report = start(str(perf), ranks, options.per_host, options.rate, arguments, options.timeout,
+                           options.cyclic)
         except NotPossible as reason:
             print(f"not run: {reason}", file=sys.stderr)
             return NOT_POSSIBLE

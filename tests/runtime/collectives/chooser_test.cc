@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -128,6 +129,43 @@ TEST(MakeSchedule, AllreducesGoRoundTheHostsInTurn) {
       }
     }
   }
+}
+
+TEST(MakeSchedule, WhatGoesRoundLeavesEachHostOnce) {
+  const HostLayout layout(std::vector<int>{0, 1, 2, 0, 1, 2, 0, 1}, {});
+  const std::vector<std::uint64_t> counts = {17, 9, 0, 30, 1, 8, 25, 10};
+  for (const Collective collective :
+       {Collective::kBroadcast, Collective::kAllgather, Collective::kReduceScatter})
+    for (int root = 0; root < (collective == Collective::kBroadcast ? layout.size() : 1); ++root)
+      for (const auto& [chunk, in_place] :
+           std::vector<std::pair<std::uint64_t, bool>>{{8, false}, {8, true}, {4096, false}}) {
+        SCOPED_TRACE(::testing::Message() << static_cast<int>(collective) << " of root " << root
+                                          << ", chunks of " << chunk);
+        const bool is_gathered_in_place = collective == Collective::kAllgather && in_place;
+        const auto schedules = test::schedules_of(layout.size(), [&](int rank) {
+          return make_schedule({.collective = collective,
+                                .rank = rank,
+                                .size = layout.size(),
+                                .root = root,
+                                .count = 100,
+                                .chunk_elements = chunk,
+                                .layout = layout,
+                                .in_place = is_gathered_in_place,
+                                .counts = counts});
+        });
+        test::prove(schedules, {.collective = collective,
+                                .root = root,
+                                .counts = counts,
+                                .input_is_output = in_place});
+        if (chunk > 100) continue;            // few elements go over fewer messages
+        std::set<std::pair<int, int>> links;  // between hosts
+        for (const Schedule& schedule : schedules)
+          for (const Step& step : schedule.steps)
+            if (step.kind == StepKind::kSend &&
+                layout.host_of(schedule.rank) != layout.host_of(step.peer))
+              links.emplace(schedule.rank, step.peer);
+        EXPECT_EQ(links.size(), collective == Collective::kBroadcast ? 2u : 3u);
+      }
 }
 
 TEST(MakeSchedule, PassesOnWhatTheRequestSays) {
