@@ -64,6 +64,10 @@ if(KOLO_HAS_TORCH)
     bindings/torch/ddp_backward_test.cc
     bindings/torch/ddp_devices_test.cc
     bindings/torch/ddp_test.cc)
+  add_test(NAME ddp_hook_throws COMMAND kolo-run -np 2 $<TARGET_FILE:ddp_tests>
+    --gtest_also_run_disabled_tests --gtest_filter=DdpEnd.*)
+  set_tests_properties(ddp_hook_throws PROPERTIES TIMEOUT 60 LABELS torch PROCESSORS 2
+    ENVIRONMENT OMP_NUM_THREADS=1 PASS_REGULAR_EXPRESSION "PASSED  . 1 test.*PASSED  . 1 test")
   kolo_add_mpi_test(ddp_small_arena PROGRAM ddp_tests NP 2 LABELS torch)
   if(TEST ddp_small_arena)
     set_tests_properties(ddp_small_arena PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=1;KOLO_ARENA=65536")

@@ -7,6 +7,8 @@
 #include <kolo/torch/objects.h>
 #include <kolo/torch/replicas.h>
 
+#include <ATen/MemoryOverlap.h>
+
 #include <algorithm>
 #include <sstream>
 
@@ -134,6 +136,11 @@ std::string misfit(const NamedTensors& parameters, const NamedTensors& buffers,
       } catch (const Exception& error) {
         if (tensors == &parameters || options.broadcast_buffers) return error.what();
       }
+      if ((tensors == &parameters || options.broadcast_buffers) &&
+          at::has_internal_overlap(tensor) == at::MemOverlap::Yes)
+        return "'" + name +
+               "' has several elements in one place of memory, as expand() makes them; "
+               "register a contiguous() one";
       if (tensors == &buffers) continue;
       if (const auto owner = GradientHooks::owner_of(tensor)) {
         return "parameter '" + name + "' is reduced as '" + *owner +

@@ -63,7 +63,8 @@ void DdpReducer::State::await_buckets() {
     if (bucket.work.valid()) attempt_together([&] { await(bucket.work); });
     if (!bucket.result) continue;
     attempt_together([&] {
-      const torch::Tensor result = bucket.result();
+      torch::Tensor result;
+      call_hook(bucket, [&] { result = bucket.result(); });
       torch::Tensor flat = bucket.memory.flat();
       if (!result.defined() || result.sizes() != flat.sizes() ||
           result.scalar_type() != flat.scalar_type()) {

@@ -223,7 +223,20 @@ void DdpReducer::State::start(std::size_t index) {
   GradBucket told{
       index, bucket.name, flat, bucket.memory.places(), {}, index + 1 == buckets.size()};
   for (const std::size_t i : bucket.members) told.parameters.push_back(parameters[i].tensor);
-  bucket.result = hook(told);
+  call_hook(bucket, [&] { bucket.result = hook(told); });
+}
+
+void DdpReducer::State::call_hook(const Bucket& bucket, const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Exception&) {
+    throw;  // kolo's own: its operation has failed on every rank
+  } catch (const std::exception& error) {
+    // It has thrown here alone, perhaps: the others must not wait for this bucket.
+    abort("DistributedDataParallel: the communication hook has failed for bucket '" + bucket.name +
+          "': " + error.what());
+    throw;
+  }
 }
 
 DdpReducer::DdpReducer(NamedTensors named, NamedTensors buffers, const DdpOptions& options)

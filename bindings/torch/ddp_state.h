@@ -113,6 +113,8 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   void place(Parameter& parameter, bool has_new);
   void start(std::size_t bucket);
   void send(Parameter& parameter);
+  /// What the user's hook throws ends on all ranks.
+  void call_hook(const Bucket& bucket, const std::function<void()>& call);
 
   void end_backward();
   void end_pass();

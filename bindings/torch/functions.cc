@@ -21,14 +21,14 @@ struct DenseMemory {
     check_alike(input, output, name);
     parts.device = output.device();
     memory = output.detach();
-    if (!memory.is_contiguous()) {
+    if (!is_plain(memory)) {
       parts.staging = torch::empty(output.sizes(),
                                    output.options().memory_format(torch::MemoryFormat::Contiguous));
       memory = parts.staging;
     }
     // One copy serves where the input is not contiguous: into the memory of the result.
     source = input.detach();
-    if (!source.is_contiguous()) {
+    if (!is_plain(source)) {
       memory.copy_(source);
       source = memory;
     }
@@ -122,8 +122,8 @@ TensorWork start_broadcast(torch::Tensor tensor, int root, const TensorBroadcast
   const DataType type = data_type_of(tensor, options.name);
   TensorWorkParts work{.work = {}, .result = tensor, .device = tensor.device()};
   torch::Tensor memory = tensor.detach();
-  if (!memory.is_contiguous()) {
-    work.staging = memory.contiguous();
+  if (!is_plain(memory)) {
+    work.staging = plain(memory);
     memory = work.staging;
   }
   BroadcastOptions core;

@@ -12,7 +12,7 @@ namespace kolo {
 
 bool GradientPlace::give(torch::Tensor& gradient) {
   if (has_none_ || !is_initialized() || gradient.layout() != torch::kStrided ||
-      gradient.nbytes() == 0 || !gradient.is_contiguous() || gradient.requires_grad()) {
+      gradient.nbytes() == 0 || !is_plain(gradient) || gradient.requires_grad()) {
     return true;
   }
   if (gradient.storage().use_count() != 1) return false;

@@ -31,7 +31,7 @@ std::string part(const std::string& name, const char* what) {
 TensorWork send_async(const torch::Tensor& tensor, int to, const TensorMessageOptions& options) {
   const torch::NoGradGuard no_grad;
   const DataType type = data_type_of(tensor, {});
-  const torch::Tensor memory = tensor.detach().contiguous();
+  const torch::Tensor memory = plain(tensor.detach());
   return TensorWork({.work = send_async(memory.data_ptr(), memory.numel(), type, to,
                                         core_options(options, memory)),
                      .result = tensor,
@@ -47,8 +47,8 @@ TensorWork recv_async_(torch::Tensor tensor, int from, const TensorMessageOption
   const DataType type = data_type_of(tensor, {});
   TensorWorkParts parts{.work = {}, .result = tensor, .device = tensor.device()};
   torch::Tensor memory = tensor.detach();
-  if (!memory.is_contiguous()) {
-    parts.staging = memory.contiguous();
+  if (!is_plain(memory)) {
+    parts.staging = plain(memory);
     memory = parts.staging;
   }
   parts.work =

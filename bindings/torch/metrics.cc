@@ -9,11 +9,16 @@
 namespace kolo {
 namespace {
 
-/// The rows of all ranks, which may have different numbers of them.
-torch::Tensor gather_rows(const torch::Tensor& rows, const std::string& name) {
+/// The rows of all ranks, which may have different numbers of them. A rank that has none to give
+/// says why to all.
+torch::Tensor gather_rows(const torch::Tensor& rows, const std::string& failure,
+                          const std::string& name) {
   // Through the host: a tensor of bytes would come back on the sender's device, which may be
   // numbered differently here, or missing.
-  const std::vector<torch::Tensor> all = allgather_object(rows.cpu(), {.name = name});
+  const Parcel mine = failure.empty() ? to_parcel(rows.cpu()) : Parcel{.failure = failure};
+  std::vector<torch::Tensor> all;
+  for (std::string& bytes : allgather_bytes(mine, {.name = name}))
+    all.push_back(from_bytes<torch::Tensor>(std::move(bytes)));
   for (std::size_t i = 1; i < all.size(); ++i) {
     if (all[i].sizes().slice(1) != all[0].sizes().slice(1) ||
         all[i].scalar_type() != all[0].scalar_type()) {
@@ -31,29 +36,30 @@ torch::Tensor gather_rows(const torch::Tensor& rows, const std::string& name) {
   return torch::cat(all).to(rows.device());
 }
 
+/// Why these are not the rows of a batch of `size` elements; empty if they are.
+std::string misfit_of(const torch::Tensor& tensor, std::int64_t size) {
+  if (!tensor.defined() || tensor.dim() == 0)
+    return "gather_for_metrics takes a tensor with a row for each element of the batch, but this "
+           "one has no rows; metric_average() takes single numbers";
+  const std::int64_t rows = tensor.size(0);
+  if (rows == 0 || rows == size) return {};
+  return "gather_for_metrics: the tensor has " + std::to_string(rows) +
+         " rows, but the last batch of this rank's sampler has " + std::to_string(size) +
+         " elements; pass the rows of that batch, and read by kolo::data_loader if there are "
+         "workers (LibTorch's loader does not tell the sampler which batch the loop has got)";
+}
+
 }  // namespace
 
 torch::Tensor gather_for_metrics(const torch::Tensor& tensor, const RankSampler& sampler,
                                  const GatherOptions& options) {
-  if (!tensor.defined() || tensor.dim() == 0) {
-    raise(
-        ErrorCode::kInvalidArgument,
-        "gather_for_metrics takes a tensor with a row for each element of the batch, but this one "
-        "has no rows; metric_average() takes single numbers");
-  }
   const torch::NoGradGuard no_grad;
-  const auto size = static_cast<std::int64_t>(sampler.last_batch_size());
-  const std::int64_t rows = tensor.size(0);
-  if (rows != 0 && rows != size) {
-    raise(ErrorCode::kInvalidArgument,
-          "gather_for_metrics: the tensor has " + std::to_string(rows) +
-              " rows, but the last batch of this rank's sampler has " + std::to_string(size) +
-              " elements; pass the rows of that batch, and read by kolo::data_loader if there are "
-              "workers (LibTorch's loader does not tell the sampler which batch the loop has got)");
-  }
+  const std::string misfit =
+      misfit_of(tensor, static_cast<std::int64_t>(sampler.last_batch_size()));
+  if (!misfit.empty()) return gather_rows({}, misfit, options.name);
   const auto padding = static_cast<std::int64_t>(sampler.last_batch_padding());
-  const std::int64_t kept = rows == 0 ? 0 : rows - padding;
-  return gather_rows(tensor.detach().slice(0, 0, kept).contiguous().clone(), options.name);
+  const std::int64_t kept = tensor.size(0) == 0 ? 0 : tensor.size(0) - padding;
+  return gather_rows(tensor.detach().slice(0, 0, kept).contiguous().clone(), {}, options.name);
 }
 
 double metric_average(double value, const std::string& name) {

@@ -25,17 +25,19 @@ void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root) {
   const bool is_root = rank() == root;
   const std::string bytes = broadcast_bytes(is_root ? parcel_of(optimizer) : Parcel(), root,
                                             {.name = "broadcast_optimizer_state"});
-  if (is_root) return;
+  Parcel outcome;
   try {
-    torch::serialize::InputArchive archive;
-    archive.load_from(bytes.data(), bytes.size(), torch::kCPU);
-    load_optimizer(optimizer, archive);
+    if (!is_root) {
+      torch::serialize::InputArchive archive;
+      archive.load_from(bytes.data(), bytes.size(), torch::kCPU);
+      load_optimizer(optimizer, archive);
+    }
   } catch (const std::exception& exception) {
-    raise(ErrorCode::kMismatch, "broadcast_optimizer_state: rank " + std::to_string(rank()) +
-                                    " cannot take the state of rank " + std::to_string(root) +
-                                    ": " + reason_of(exception) +
-                                    "; make the same optimizer on every rank");
+    outcome.failure = "broadcast_optimizer_state: it cannot take the state of rank " +
+                      std::to_string(root) + ": " + reason_of(exception) +
+                      "; make the same optimizer on every rank";
   }
+  allgather_bytes(outcome, {.name = "broadcast_optimizer_state/outcome"});
 }
 
 }  // namespace kolo

@@ -46,7 +46,7 @@ struct RowMemory {
         shape(shape_of(tensor)),
         format(tensor.suggest_memory_format()) {
     const torch::NoGradGuard no_grad;
-    input = tensor.detach().contiguous();
+    input = plain(tensor.detach());
   }
 
   Allocator allocator() const {

@@ -103,6 +103,14 @@ void check_alike(const torch::Tensor& input, const torch::Tensor& output, const 
   check_one_device(input, output, name);
 }
 
+bool is_plain(const torch::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+torch::Tensor plain(const torch::Tensor& tensor) {
+  return tensor.resolve_conj().resolve_neg().contiguous();
+}
+
 Shape shape_of(const torch::Tensor& tensor) { return tensor.sizes().vec(); }
 
 }  // namespace kolo

@@ -21,6 +21,11 @@ void check_one_device(const torch::Tensor& a, const torch::Tensor& b, const std:
 /// Throws kInvalidArgument unless both have one shape, type and device.
 void check_alike(const torch::Tensor& input, const torch::Tensor& output, const std::string& name);
 Shape shape_of(const torch::Tensor& tensor);
+/// Whether memory holds the elements as they are and in order: LibTorch may have left a conjugate
+/// or a sign to whoever reads them.
+bool is_plain(const torch::Tensor& tensor);
+/// The tensor, or a copy of it that is_plain().
+torch::Tensor plain(const torch::Tensor& tensor);
 /// A contiguous tensor whose storage holds `memory`, which is on the options' device: with its
 /// index, if that is CUDA.
 torch::Tensor on_memory(std::shared_ptr<void> memory, torch::IntArrayRef sizes,

@@ -105,6 +105,51 @@ TEST(Layout, TheOptimizerKeepsChannelsLast) {
   EXPECT_TRUE(torch::equal(kolo::broadcast(layer->weight.detach(), 0), layer->weight));
 }
 
+/// What LibTorch leaves to be conjugated, or negated, by whoever reads it; on rank 0 alone, too.
+TEST(Layout, LazyConjugatesAndNegativesAreWhatTheySay) {
+  const auto plain = torch::complex(torch::arange(4.0) + kolo::rank(), torch::arange(4.0) - 7);
+  const auto values = plain.conj().resolve_conj();
+  const auto sum = kolo::allreduce(values);
+  for (const bool on_all : {true, false}) {
+    const bool is_lazy = on_all || kolo::rank() == 0;
+    const auto lazy = is_lazy ? plain.conj() : values;
+    EXPECT_TRUE(torch::equal(kolo::allreduce(lazy), sum));
+    EXPECT_TRUE(torch::equal(kolo::allgather(lazy), kolo::allgather(values)));
+    auto in_place = is_lazy ? plain.clone().conj() : values.clone();
+    kolo::allreduce_(in_place);
+    EXPECT_TRUE(torch::equal(in_place.resolve_conj(), sum));
+    auto copy = is_lazy ? plain.clone().conj() : values.clone();
+    kolo::broadcast_(copy, 0);
+    EXPECT_TRUE(torch::equal(copy.resolve_conj(), kolo::broadcast(values, 0)));
+  }
+  const std::vector<std::int64_t> splits(static_cast<std::size_t>(kolo::size()), 1);
+  const auto rows = values.repeat({kolo::size()}).reshape({kolo::size(), 4});
+  const auto lazy_rows = plain.repeat({kolo::size()}).reshape({kolo::size(), 4}).conj();
+  EXPECT_TRUE(torch::equal(kolo::reducescatter(lazy_rows), kolo::reducescatter(rows)));
+  EXPECT_TRUE(
+      torch::equal(kolo::alltoall(lazy_rows, splits).output, kolo::alltoall(rows, splits).output));
+  const auto negative = torch::_neg_view(torch::arange(4.0));
+  EXPECT_TRUE(torch::equal(kolo::allreduce(negative), torch::arange(4.0) * -kolo::size()));
+  if (kolo::size() > 1 && kolo::rank() == 0) kolo::send(plain.conj(), 1);
+  if (kolo::rank() == 1) {
+    auto received = torch::zeros_like(plain).conj();
+    kolo::recv_(received, 0);
+    EXPECT_TRUE(torch::equal(received.resolve_conj(), values - 1));
+  }
+}
+
+TEST(Layout, GradientsThatAreLazyConjugatesAreAveraged) {
+  const auto weight = torch::complex(torch::ones({2}), torch::full({2}, 2.0)).requires_grad_();
+  kolo::DistributedOptimizer optimizer(torch::optim::SGD(std::vector{weight}, 0.1),
+                                       kolo::NamedTensors{{"weight", weight}});
+  const auto gradient = torch::complex(torch::ones({2}), torch::full({2}, 2.0));
+  // Of two uses the sum is no lazy conjugate.
+  const auto used = weight.conj();
+  (kolo::rank() == 0 ? used : used * 0.5 + used * 0.5).backward(gradient);
+  optimizer.synchronize();
+  EXPECT_TRUE(torch::equal(weight.grad().resolve_conj(), gradient.conj().resolve_conj()));
+}
+
 TEST(Scalars, PassWhereWholeTensorsDo) {
   const auto mine = torch::tensor(kolo::rank() + 1.0, torch::kFloat64);
   for (const auto& [name, call] : whole_calls()) {

@@ -70,6 +70,10 @@ TEST(Metrics, MisuseIsNamed) {
   EXPECT_THAT(message_of([&] { kolo::gather_for_metrics(torch::tensor(1.0), sampler); }),
               HasSubstr("this one has no rows"));
   if (kolo::size() == 1) return;
+  const auto rows = torch::zeros({kolo::rank() == 1 ? 3 : 4});
+  EXPECT_THAT(message_of([&] { kolo::gather_for_metrics(rows, sampler); }),
+              AllOf(HasSubstr("rank 1"), HasSubstr("has 3 rows")))
+      << "on every rank";
   const auto odd = torch::zeros({4, 2 + kolo::rank()});
   EXPECT_THAT(message_of([&] { kolo::gather_for_metrics(odd, sampler, {.name = "logits"}); }),
               HasSubstr("'logits': rank 0 passed Float [4, 2], but rank 1 passed Float [4, 3]"));

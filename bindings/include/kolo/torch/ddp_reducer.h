@@ -36,7 +36,8 @@ struct DdpOptions {
   bool find_unused_parameters = false;
   /// Gradients live in the buckets' memory between steps, which ranks of a host share: nothing is
   /// copied as long as they stay defined (zero_grad(false)). The faster way, also with a copy each
-  /// (docs/performance.md). Without it every gradient keeps the memory that autograd gives it.
+  /// (docs/performance.md). The next backward writes there, zero_grad() or not: clone a gradient
+  /// that is to be kept. Without it every gradient keeps the memory that autograd gives it.
   bool gradient_as_bucket_view = true;
   /// Every backward uses the same parameters on this rank as the first one, which tells which: with
   /// unused ones cheaper than find_unused_parameters.

@@ -9,7 +9,7 @@ namespace kolo {
 /// Every rank's optimizer takes over the root's state (moments, step counts, …) and options
 /// (learning rate, weight decay, …), also where it had no state yet or the root has none. The
 /// root's own stays as it is, to the bit: no step is taken for it. All optimizers of LibTorch, and
-/// DistributedOptimizer. Throws kMismatch, on the rank concerned, if the groups or their parameters
+/// DistributedOptimizer. Throws kInvalidArgument, on every rank, if the groups or their parameters
 /// are other ones than the root's.
 KOLO_API void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root);
 
