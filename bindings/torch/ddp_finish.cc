@@ -36,7 +36,9 @@ void DdpReducer::State::mark_rest() {
 std::vector<std::int64_t> DdpReducer::State::count_users() {
   if (!searches()) return users;
   std::vector<std::int64_t> touched;
-  for (const Parameter& parameter : parameters) touched.push_back(parameter.touched ? 1 : 0);
+  // zero_grad() forgets what no_sync() had accumulated.
+  for (const Parameter& parameter : parameters)
+    touched.push_back(parameter.touched && parameter.tensor.grad().defined() ? 1 : 0);
   TensorWork work =
       allreduce_async_(torch::tensor(touched, torch::kInt64), {.name = prefix + "users"});
   const torch::Tensor sum = await(work);

@@ -251,7 +251,8 @@ DdpReducer::DdpReducer(NamedTensors named, NamedTensors buffers, const DdpOption
   state_->buffers = std::move(buffers);
   std::set<const c10::TensorImpl*> seen;  // a parameter may have several names
   for (auto& [name, tensor] : named) {
-    state_->listed.emplace(tensor.unsafeGetTensorImpl(), tensor.requires_grad());
+    state_->listed.insert({tensor.unsafeGetTensorImpl(),
+                           {tensor.requires_grad(), tensor.scalar_type(), tensor.device()}});
     if (!tensor.requires_grad() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
     State::Parameter& parameter = state_->parameters.emplace_back();
     parameter.name = name;
@@ -273,8 +274,19 @@ DdpReducer::~DdpReducer() { state_->abandon(); }
 void DdpReducer::State::check_known(const torch::nn::Module& module) const {
   for (const auto& item : module.named_parameters()) {
     if (!item.value().requires_grad()) continue;
-    const auto it = listed.find(item.value().unsafeGetTensorImpl());
-    if (it != listed.end() && it->second) continue;
+    const torch::Tensor& tensor = item.value();
+    const auto it = listed.find(tensor.unsafeGetTensorImpl());
+    if (it != listed.end() && it->second.is_reduced) {
+      const auto& [is_reduced, type, device] = it->second;
+      if (tensor.scalar_type() == type && tensor.device() == device) continue;
+      const auto told = [](torch::ScalarType its_type, torch::Device its_device) {
+        return std::string(torch::toString(its_type)) + " on " + its_device.str();
+      };
+      raise(ErrorCode::kInvalidArgument,
+            "DistributedDataParallel: parameter '" + item.key() + "' is " +
+                told(tensor.scalar_type(), tensor.device()) + ", but was " + told(type, device) +
+                " when this was made; convert and move a module before it is wrapped");
+    }
     raise(ErrorCode::kInvalidArgument,
           "DistributedDataParallel: parameter '" + item.key() +
               (it == listed.end() ? "' was registered since this was made"

@@ -57,7 +57,13 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   NameNumber number;
   std::string prefix;
   std::vector<Parameter> parameters;
-  std::unordered_map<const void*, bool> listed;  ///< the module's tensors: whether it is reduced
+  /// A tensor of the module as it was when this was made.
+  struct Listed {
+    bool is_reduced = false;
+    torch::ScalarType type = torch::kFloat32;
+    torch::Device device = torch::kCPU;
+  };
+  std::unordered_map<const void*, Listed> listed;
   NamedTensors buffers;
   std::vector<Bucket> buckets;
   CommHook hook;
@@ -102,7 +108,8 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   void abandon_for_forward();
   void reset_pass();
 
-  /// Throws kInvalidArgument for a parameter that requires a gradient and has no place here.
+  /// Throws kInvalidArgument for a parameter that requires a gradient and has no place here, or one
+  /// of another type or device.
   void check_known(const torch::nn::Module& module) const;
 
   void begin_pass();

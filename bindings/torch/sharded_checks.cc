@@ -128,8 +128,9 @@ void check_parameters(const std::vector<ShardedParameter>& parameters,
     }
     const auto owner = GradientHooks::owner_of(parameter.tensor);
     if (owner && !options.gradients_are_reduced) {
-      failure = "parameter '" + parameter.name + "' is in a DistributedOptimizer, as '" + *owner +
-                "', which reduces its gradient; a parameter belongs to one";
+      failure = "parameter '" + parameter.name + "' is reduced already, as '" + *owner +
+                "'; set gradients_are_reduced behind a DistributedDataParallel, and use no "
+                "DistributedOptimizer beside this";
     }
   }
   if (!failure.empty()) own = "!" + failure;

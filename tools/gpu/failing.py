@@ -5,7 +5,7 @@ import subprocess
 import tempfile
 import time
 
-from gpu.outcome import Failed, NoTime
+from gpu.outcome import Failed, NotRun
 
 NOTICED = 30  # seconds within which the survivor must have ended
 BUSY = 4  # seconds of the processor that a rank has used when it is at work
@@ -13,7 +13,7 @@ BUSY = 4  # seconds of the processor that a rank has used when it is at work
 
 def killed(context):
     if context.seconds_left() < NOTICED + 10:
-        raise NoTime("no time is left")
+        raise NotRun("no time is left")
     program = context.program("kolo-perf")
     work = ["allreduce", "--device", "cuda", "-b", "16M", "-e", "16M", "-n", "1000000"]
     with tempfile.TemporaryDirectory() as folder:

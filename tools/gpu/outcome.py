@@ -7,7 +7,3 @@ class Failed(Exception):
 
 class NotRun(Exception):
     """What is missing."""
-
-
-class NoTime(NotRun):
-    """Not even begun."""

@@ -223,6 +223,31 @@ TEST(Ddp, UnusedOnAllRanksStaysUntouched) {
   }
 }
 
+TEST(Ddp, WhatZeroGradHasForgottenIsUnused) {
+  for (const bool view : {false, true}) {
+    DistributedDataParallel ddp(Branches(),
+                                {.find_unused_parameters = true, .gradient_as_bucket_view = view});
+    {
+      const auto guard = ddp.no_sync();
+      loss_of(ddp, true, true).backward();
+    }
+    ddp.zero_grad();
+    loss_of(ddp, true, false).backward();
+    EXPECT_FALSE(ddp.module()->right->weight.grad().defined());
+    EXPECT_NEAR(ddp.module()->left->weight.grad()[0][0].item<double>(), mean_of_ranks(), 1e-5);
+  }
+}
+
+TEST(Ddp, AModuleThatIsConvertedLaterIsRefused) {
+  torch::nn::Linear layer(2, 2);
+  DistributedDataParallel ddp(layer);
+  layer->to(torch::kFloat64);
+  EXPECT_THAT(message_of([&] {
+                ddp.forward(torch::ones({1, 2}, torch::kFloat64));
+              }),
+              HasSubstr("parameter 'weight' is Double on cpu, but was Float on cpu when"));
+}
+
 TEST(Ddp, AStaticGraphThatChangesIsAnError) {
   DistributedDataParallel ddp(Branches(), {.static_graph = true});
   loss_of(ddp, true, true).backward();
