@@ -106,7 +106,8 @@ Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const WayIn& way, const Meeting
     options.keeps_listening = false;
     KOLO_ASSIGN(server, TcpStoreServer::start(std::move(options)));
   }
-  KOLO_ASSIGN(auto tcp, TcpStore::join(way.endpoint, describe(way), parts.secret, deadline));
+  KOLO_ASSIGN(auto tcp,
+              TcpStore::join(way.endpoint, describe(way), parts.secret, deadline, parts.warn));
   return over(std::move(server), std::move(tcp));
 }
 
