@@ -267,7 +267,7 @@ TEST_F(TcpStoreTest, ANameThatNobodyKnowsYetIsAskedForAgainAndToldOnce) {
   EXPECT_EQ(unknown.error().code, ErrorCode::kInvalidArgument);
   EXPECT_THAT(unknown.error().message, HasSubstr("no-such-host.invalid"));
   EXPECT_THAT(told, ElementsAre(AllOf(HasSubstr("no-such-host.invalid:29500 is unknown here"),
-                                      HasSubstr("asking again for 2 s"))));
+                                      HasSubstr("asking again for "))));
 }
 
 TEST_F(TcpStoreTest, TheServerMakesRoomForItsRanks) {
