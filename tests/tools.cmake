@@ -13,6 +13,17 @@ set_tests_properties(info_knobs_values PROPERTIES TIMEOUT 60 LABELS "tools"
 add_test(NAME info_build COMMAND kolo-run --check-build)
 set_tests_properties(info_build PROPERTIES TIMEOUT 60 LABELS "tools"
   PASS_REGULAR_EXPRESSION "\\[X\\] TCP store.*\\[X\\] all-reduce.*\\[X\\] CPU .cores ")
+# What UCX has to say is not in the midst of JSON, unless its user wants it there.
+add_test(NAME info_json COMMAND sh -c "\"$0\" --json 2>/dev/null | python3 -m json.tool"
+  $<TARGET_FILE:kolo-info>)
+add_test(NAME info_json_warning COMMAND sh -c "\"$0\" --json 2>&1 >/dev/null" $<TARGET_FILE:kolo-info>)
+add_test(NAME info_ucx_log_file COMMAND sh -c "\"$0\" --json 2>/dev/null" $<TARGET_FILE:kolo-info>)
+set_tests_properties(info_json info_json_warning info_ucx_log_file PROPERTIES TIMEOUT 60
+  LABELS "tools" ENVIRONMENT "UCX_NO_SUCH_SETTING=1")
+set_tests_properties(info_json PROPERTIES PASS_REGULAR_EXPRESSION "\"transport\":")
+set_tests_properties(info_json_warning PROPERTIES PASS_REGULAR_EXPRESSION "UCX.*NO_SUCH_SETTING")
+set_tests_properties(info_ucx_log_file PROPERTIES PASS_REGULAR_EXPRESSION "UCX.*NO_SUCH_SETTING"
+  ENVIRONMENT "UCX_NO_SUCH_SETTING=1;UCX_LOG_FILE=stdout")
 # It may well find something here, but it must come to an end.
 add_test(NAME info_doctor COMMAND kolo-run -np 2 $<TARGET_FILE:kolo-info> --doctor)
 set_tests_properties(info_doctor PROPERTIES TIMEOUT 60 LABELS "tools" PROCESSORS 2

@@ -5,6 +5,7 @@
 #include "bindings/core/shared_memory.h"
 #include "runtime/base/check.h"
 #include "runtime/base/environment.h"
+#include "runtime/bootstrap/identity.h"
 #include "runtime/bootstrap/mpi_bootstrap.h"
 #include "runtime/bootstrap/pmix_bootstrap.h"
 #include "runtime/bootstrap/rendezvous.h"
@@ -130,6 +131,13 @@ Result<std::shared_ptr<Runtime>> connect(Bootstrap& bootstrap, const WayIn& way,
   return std::shared_ptr<Runtime>(std::move(runtime));
 }
 
+/// 0 also where nobody announces it.
+int announced_local_rank(const WayIn& way, const Environment& environment) {
+  if (way.local_rank) return *way.local_rank;
+  const auto by_mpi = identity_of_mpi_launcher(environment);
+  return by_mpi ? by_mpi->local_rank.value_or(0) : 0;
+}
+
 void check_local_rank(const WayIn& way, const World& world, const std::string& log_level) {
   if (!way.local_rank || *way.local_rank == world.local_rank()) return;
   Log log(log_level);
@@ -146,7 +154,6 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   const Environment environment = Environment::of_process();
   KOLO_ASSIGN(Config config, Config::from_environment(environment));
   Log log(config.log_level);
-  for (const std::string& line : config.warnings) log.warning("{}", line);
   KOLO_TRY(check_options(options));
   if (options.timeout) config.init_timeout_s = options.timeout->count();
   const WayInRequest request = {.init_method = options.init_method,
@@ -159,7 +166,12 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
                                 .open_mpi_version = open_mpi_version(),
                                 .pmix_built = pmix_built(),
                                 .mpi_running = mpi_is_running()};
-  KOLO_ASSIGN(const WayIn way, find_way_in(request, config, environment));
+  auto found = find_way_in(request, config, environment);
+  // Before what they may be the reason of; the ranks of a host mostly have the same variables.
+  if (!found.ok() || announced_local_rank(*found, environment) == 0) {
+    for (const std::string& line : config.warnings) log.warning("{}", line);
+  }
+  KOLO_ASSIGN(const WayIn way, std::move(found));
   log.info("way in: {}", to_text(way));
   const std::chrono::seconds timeout(config.init_timeout_s);
   const std::string level = config.log_level;

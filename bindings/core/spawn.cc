@@ -53,7 +53,7 @@ int spawn(int nprocs, const std::function<int()>& fn) {
     return 0;  // an earlier call, whose ranks have ended
   }
   if (is_orphan_of_spawn(environment)) std::_Exit(1);
-  if (environment.get("KOLO_RANK") || find_launcher(environment)) return fn();
+  if (environment.get("KOLO_RANK") || value_or_throw(find_launcher(environment))) return fn();
   const int count = nprocs > 0 ? nprocs : std::max(1, visible_devices(environment));
   return value_or_throw(run_local_ranks(count, call, environment));
 }

@@ -30,6 +30,11 @@ constexpr std::string_view kLeft = "left";        ///< rank, "met" or "failed"
 
 constexpr milliseconds kShortestPause(1);
 constexpr milliseconds kLongestPause(50);
+// The lock is held for as long as it takes to read what is new.
+constexpr milliseconds kLongestPauseForLock(5);
+// For one look after the deadline, and for the last word of a rank.
+constexpr milliseconds kLastLook(100);
+constexpr std::chrono::seconds kFarewell(5);
 
 std::string digest_of(const std::string& secret) {
   return to_hex(hmac_sha256(secret, kJob)).substr(0, 32);
@@ -37,22 +42,36 @@ std::string digest_of(const std::string& secret) {
 
 }  // namespace
 
-/// The file's lock, held while one looks at it or changes it.
+/// The file's lock, held while one looks at it or changes it. It is asked for again and again,
+/// since flock() itself would wait without a deadline for a process that was stopped while it had
+/// it.
 class FileStore::Lock {
  public:
-  explicit Lock(int fd) : fd_(fd) {
-    while (::flock(fd, LOCK_EX) != 0) {
-      error_ = errno;
-      if (error_ != EINTR) return;
+  Lock(int fd, Deadline deadline) : fd_(fd) {
+    milliseconds pause = kShortestPause;
+    for (;;) {
+      error_ = ::flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+      if (error_ == EINTR) continue;
+      if (error_ != EWOULDBLOCK || deadline.expired()) return;
+      const auto left = std::chrono::ceil<milliseconds>(deadline.remaining(pause));
+      ::poll(nullptr, 0, static_cast<int>(left.count()));
+      pause = std::min(pause * 2, kLongestPauseForLock);
     }
-    error_ = 0;
   }
-  ~Lock() { ::flock(fd_, LOCK_UN); }
+  ~Lock() {
+    if (error_ == 0) ::flock(fd_, LOCK_UN);
+  }
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
 
   Status status(const std::string& path) const {
     if (error_ == 0) return {};
+    if (error_ == EWOULDBLOCK) {
+      return KOLO_ERROR(kTimeout,
+                        "another process has kept {} locked until the deadline "
+                        "(KOLO_INIT_TIMEOUT); end it, or meet in another file",
+                        path);
+    }
     return KOLO_ERROR(kUnsupported,
                       "cannot lock {}: {}; its file system has no working locks, so meet by "
                       "tcp:// or in a file elsewhere",
@@ -71,14 +90,14 @@ Result<std::unique_ptr<FileStore>> FileStore::join(std::string path, const Membe
       std::chrono::ceil<std::chrono::seconds>(deadline.remaining(std::chrono::hours(24 * 365)));
   milliseconds pause = kShortestPause;
   for (;;) {
-    std::unique_ptr<FileStore> store(new FileStore(path, me.rank));
+    std::unique_ptr<FileStore> store(new FileStore(path, me.rank, oldest));
     KOLO_TRY(store->open());
     {
-      const Lock lock(store->fd_.get());
+      const Lock lock(store->fd_.get(), deadline);
       KOLO_TRY(lock.status(path));
       // The last rank of a former meeting may have removed it between the two.
       if (!store->is_at_path()) continue;
-      KOLO_ASSIGN(const bool entered, store->enter(me, secret, oldest));
+      KOLO_ASSIGN(const bool entered, store->enter(me, secret));
       if (entered) return store;
       if (deadline.expired()) {
         return store->not_ours("this process has left that one, and others are still in it");
@@ -92,14 +111,32 @@ Result<std::unique_ptr<FileStore>> FileStore::join(std::string path, const Membe
 
 Status FileStore::open() {
   fd_.reset(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (fd_) return {};
-  return KOLO_ERROR(kInvalidArgument,
-                    "cannot open {}: {}; give a path at which all ranks can write a file", path_,
-                    reason(errno));
+  if (!fd_) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "cannot open {}: {}; give a path at which all ranks can write a file", path_,
+                      reason(errno));
+  }
+  // Who may write to it may say anything to all ranks.
+  struct stat status = {};
+  if (::fstat(fd_.get(), &status) != 0) {
+    return KOLO_ERROR(kTransport, "cannot look at {}: {}", path_, reason(errno));
+  }
+  if (status.st_uid != ::geteuid()) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "{} belongs to user {}, and this process is of user {}; give a path at which "
+                      "nobody else has made a file",
+                      path_, status.st_uid, ::geteuid());
+  }
+  if ((status.st_mode & S_IWOTH) != 0) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "{} has mode {:o}, so that anybody may write to it; remove it: ranks make it "
+                      "with mode 600",
+                      path_, status.st_mode & 0777);
+  }
+  return {};
 }
 
-Result<bool> FileStore::enter(const Member& me, const std::string& secret,
-                              std::chrono::seconds oldest) {
+Result<bool> FileStore::enter(const Member& me, const std::string& secret) {
   struct stat status = {};
   if (::fstat(fd_.get(), &status) == 0 && status.st_size == 0) {
     KOLO_TRY(append({std::string(kJob), digest_of(secret)}));
@@ -107,7 +144,7 @@ Result<bool> FileStore::enter(const Member& me, const std::string& secret,
   // What is not of this meeting is left as it is, whatever it may be.
   if (!read_new().ok() || job_.empty()) return not_ours("it is no file of kolo's");
   if (job_ != digest_of(secret)) return not_ours("it has another KOLO_SECRET");
-  if (status.st_size > 0 && std::time(nullptr) - status.st_mtime > oldest.count()) {
+  if (status.st_size > 0 && std::time(nullptr) - status.st_mtime > patience_.count()) {
     return not_ours("nobody waits that long");
   }
   notice_the_dead();
@@ -134,7 +171,8 @@ void FileStore::leave() { end(true); }
 void FileStore::end(bool met) {
   if (!is_in_) return;
   is_in_ = false;
-  const Lock lock(fd_.get());
+  const Lock lock(fd_.get(), Deadline::after(kFarewell));
+  if (!lock.status(path_).ok()) return;
   // If this does not work, the others find out by themselves, and so does the next job.
   [[maybe_unused]] const Status told =
       append({std::string(kLeft), std::to_string(rank_), met ? "met" : "failed"});
@@ -143,7 +181,7 @@ void FileStore::end(bool met) {
 }
 
 Status FileStore::set(std::string_view key, std::string value) {
-  const Lock lock(fd_.get());
+  const Lock lock(fd_.get(), Deadline::after(patience_));
   KOLO_TRY(lock.status(path_));
   KOLO_TRY(read_new());
   if (table_.find(key) != nullptr) return table_.set(key, std::move(value));
@@ -157,7 +195,8 @@ Result<std::string> FileStore::get(std::string_view key, Deadline deadline) {
     if (const std::string* const value = table_.find(key)) return *value;
     const bool last = deadline.expired();
     {
-      const Lock lock(fd_.get());
+      const auto last_look = Deadline::after(kLastLook);
+      const Lock lock(fd_.get(), Deadline::at(std::max(deadline.time(), last_look.time())));
       KOLO_TRY(lock.status(path_));
       KOLO_TRY(read_new());
     }

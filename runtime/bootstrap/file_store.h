@@ -20,9 +20,10 @@ class FileStore final : public Store {
  public:
   /// Creates the file, for this user alone, or joins those whose file it is. kInvalidArgument, with
   /// the file's age, for one that another job has left: it has another secret, a rank in it has
-  /// ended, or it is older than all that this job may wait. While others are still in a meeting
-  /// that this process has left, it waits for them to leave, too. kUnsupported on a file system
-  /// without locks; kMismatch if the ranks disagree on their number.
+  /// ended, or it is older than all that this job may wait; and for one that is another user's or
+  /// that anybody may write to. kTimeout if somebody keeps it locked until the deadline. While
+  /// others are still in a meeting that this process has left, it waits for them to leave, too.
+  /// kUnsupported on a file system without locks; kMismatch if the ranks disagree on their number.
   static Result<std::unique_ptr<FileStore>> join(std::string path, const Member& me,
                                                  const std::string& secret, Deadline deadline);
   /// Without leave() the others hear that this rank has failed, and the file goes at once.
@@ -40,10 +41,11 @@ class FileStore final : public Store {
     pid_t pid = 0;
   };
 
-  FileStore(std::string path, int rank) : path_(std::move(path)), rank_(rank), table_(0) {}
+  FileStore(std::string path, int rank, std::chrono::seconds patience)
+      : path_(std::move(path)), rank_(rank), patience_(patience), table_(0) {}
   Status open();
   /// False: this process has been in this meeting.
-  Result<bool> enter(const Member& me, const std::string& secret, std::chrono::seconds oldest);
+  Result<bool> enter(const Member& me, const std::string& secret);
   bool is_at_path() const;
   Status append(const Fields& fields);
   Status read_new();
@@ -54,6 +56,7 @@ class FileStore final : public Store {
 
   const std::string path_;
   const int rank_;
+  const std::chrono::seconds patience_;  ///< of a rank that waits, until it gives up
   UniqueDescriptor fd_;
   off_t read_ = 0;                    ///< bytes that have been read
   std::string rest_ = {};             ///< of them, those of records that are not whole

@@ -79,8 +79,10 @@ std::optional<Identity> identity_of_slurm_step(const Environment& environment) {
 }
 
 Result<std::optional<Endpoint>> master_endpoint(const Environment& environment) {
-  const auto host = environment.get("MASTER_ADDR");
+  auto host = environment.get("MASTER_ADDR");
   if (!host) return std::optional<Endpoint>();
+  // As in an URL.
+  if (host->starts_with('[') && host->ends_with(']')) *host = host->substr(1, host->size() - 2);
   const auto text = environment.get("MASTER_PORT");
   const int port = environment.get_int("MASTER_PORT").value_or(text ? 0 : kDefaultPort);
   if (port < 1 || port > 65535) {
@@ -88,7 +90,7 @@ Result<std::optional<Endpoint>> master_endpoint(const Environment& environment) 
                       "MASTER_PORT='{}' is not valid: expected a port, 1 to 65535",
                       text.value_or(""));
   }
-  return std::optional(Endpoint{*host, static_cast<std::uint16_t>(port)});
+  return std::optional(Endpoint{*std::move(host), static_cast<std::uint16_t>(port)});
 }
 
 Result<std::optional<TorchrunAgent>> torchrun_agent(const Environment& environment,

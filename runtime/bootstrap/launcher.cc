@@ -13,6 +13,39 @@ namespace {
 // Slurm numbers the batch script and the external step from the top of the range.
 constexpr std::uint64_t kFirstSpecialSlurmStep = 0xfffffff0;
 
+struct Launcher {
+  const char* name;
+  const char* variable;
+  bool is_mpi;
+  bool tells_size = true;
+  bool is_slurm = false;  ///< whose variables count in a step alone
+};
+constexpr Launcher kLaunchers[] = {
+    {"Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", true},
+    {"an MPI launcher with PMI (MPICH and kin)", "PMI_SIZE", true},
+    {"a Slurm step", "SLURM_STEP_NUM_TASKS", true, true, true},
+    {"a Slurm step", "SLURM_NTASKS", true, true, true},
+    {"a Slurm step", "SLURM_NPROCS", true, true, true},
+    {"MVAPICH's launcher", "MV2_COMM_WORLD_SIZE", true},
+    {"IBM's jsrun", "JSM_NAMESPACE_SIZE", true},
+    {"horovodrun", "HOROVOD_SIZE", false},
+    {"an MPI launcher with PMIx", "PMIX_RANK", true, false},
+    {"HPE's PALS", "PALS_RANKID", true, false},
+    {"a launcher in torchrun's manner", "WORLD_SIZE", false},
+};
+
+/// A variable that speaks of other processes where it is above what it is in a world of one.
+struct Company {
+  const char* variable;
+  int alone;
+};
+// PALS tells how many processes a host has, not how many there are.
+constexpr Company kCompany[] = {
+    {"RANK", 0},         {"OMPI_COMM_WORLD_RANK", 0}, {"PMI_RANK", 0},
+    {"PMIX_RANK", 0},    {"MV2_COMM_WORLD_RANK", 0},  {"JSM_NAMESPACE_RANK", 0},
+    {"HOROVOD_RANK", 0}, {"PALS_RANKID", 0},          {"PALS_LOCAL_SIZE", 1},
+};
+
 }  // namespace
 
 bool in_slurm_step(const Environment& environment) {
@@ -25,40 +58,53 @@ bool in_slurm_step(const Environment& environment) {
   return error == std::errc() && rest == end && number < kFirstSpecialSlurmStep;
 }
 
-std::optional<LauncherHint> find_launcher(const Environment& environment) {
-  const auto hint = [&](std::string launcher, std::string variable,
-                        bool is_mpi) -> std::optional<LauncherHint> {
-    const auto size = environment.get_int(variable);
-    if (!size) return std::nullopt;
-    return LauncherHint{std::move(launcher), std::move(variable), *size, is_mpi};
-  };
-  if (auto found = hint("Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", true)) return found;
-  if (auto found = hint("an MPI launcher with PMI (MPICH and kin)", "PMI_SIZE", true)) return found;
-  if (in_slurm_step(environment)) {
-    for (const char* variable : {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}) {
-      if (auto found = hint("a Slurm step", variable, true)) return found;
+Result<std::optional<LauncherHint>> find_launcher(const Environment& environment) {
+  for (const Launcher& launcher : kLaunchers) {
+    if (launcher.is_slurm && !in_slurm_step(environment)) continue;
+    const auto text = environment.get(launcher.variable);
+    if (!text) continue;
+    LauncherHint hint{launcher.name, launcher.variable, 0, launcher.is_mpi};
+    if (!launcher.tells_size) return std::optional(std::move(hint));
+    const auto size = environment.get_int(launcher.variable);
+    if (!size) {
+      return KOLO_ERROR(kInvalidArgument,
+                        "{}='{}' is no number of processes; set it as {} does, or unset it",
+                        launcher.variable, *text, launcher.name);
     }
+    hint.size = *size;
+    return std::optional(std::move(hint));
   }
-  if (environment.get("PMIX_RANK")) {
-    return LauncherHint{"an MPI launcher with PMIx", "PMIX_RANK", 0, true};
-  }
-  return hint("a launcher in torchrun's manner", "WORLD_SIZE", false);
+  return std::optional<LauncherHint>();
 }
 
-Status check_world_size(const std::optional<LauncherHint>& hint, int found,
-                        std::string_view bootstrap) {
-  if (!hint || hint->size <= 1 || hint->size == found) return {};
+Status check_world_size(const Environment& environment, int found, std::string_view bootstrap) {
+  KOLO_ASSIGN(const auto hint, find_launcher(environment));
   std::string_view remedy = "give each process RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT";
-  if (hint->is_mpi && mpi_built()) {
+  if (hint && hint->is_mpi && mpi_built()) {
     remedy = "start the program with the mpirun of the MPI that kolo was built with";
-  } else if (hint->is_mpi) {
+  } else if (hint && hint->is_mpi) {
     remedy = "build kolo with -DKOLO_WITH_MPI=ON, or give each process MASTER_ADDR and MASTER_PORT";
   }
-  return KOLO_ERROR(
-      kMismatch,
-      "{} announces {} processes ({}={}), but the bootstrap '{}' found {}; {}, or set "
-      "KOLO_INIT_METHOD=single:// if independent processes are meant",
-      hint->launcher, hint->size, hint->variable, hint->size, bootstrap, found, remedy);
+  constexpr std::string_view kAlone =
+      "or set KOLO_INIT_METHOD=single:// if independent processes are meant";
+  if (hint && hint->size > 1 && hint->size != found) {
+    return KOLO_ERROR(
+        kMismatch, "{} announces {} processes ({}={}), but the bootstrap '{}' found {}; {}, {}",
+        hint->launcher, hint->size, hint->variable, hint->size, bootstrap, found, remedy, kAlone);
+  }
+  if (found != 1) return {};
+  for (const Company& company : kCompany) {
+    const int value = environment.get_int(company.variable).value_or(0);
+    if (value <= company.alone) continue;
+    // Anybody may have left a RANK; a launcher that has started one process knows better.
+    const bool is_anybodys = company.variable == std::string_view("RANK");
+    if (is_anybodys && hint && hint->size == 1 && hint->is_mpi) continue;
+    return KOLO_ERROR(kMismatch,
+                      "{}={} speaks of other processes, but the bootstrap '{}' found this one "
+                      "alone; {}, {}",
+                      company.variable, value, bootstrap, remedy, kAlone);
+  }
+  return {};
 }
 
 }  // namespace kolo

@@ -106,7 +106,8 @@ Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const WayIn& way, const Meeting
     options.keeps_listening = false;
     KOLO_ASSIGN(server, TcpStoreServer::start(std::move(options)));
   }
-  KOLO_ASSIGN(auto tcp, TcpStore::join(way.endpoint, describe(way), parts.secret, deadline));
+  KOLO_ASSIGN(auto tcp,
+              TcpStore::join(way.endpoint, describe(way), parts.secret, deadline, parts.warn));
   return over(std::move(server), std::move(tcp));
 }
 
@@ -134,12 +135,12 @@ Result<std::unique_ptr<Bootstrap>> meet(const WayIn& way, MeetingParts parts,
                                         std::move(parts.store))));
     case Meeting::kPmix: {
       KOLO_ASSIGN(auto pmix, make_pmix_bootstrap(parts.exchanges, deadline));
-      KOLO_TRY(check_world_size(find_launcher(environment), pmix->size(), pmix->description()));
+      KOLO_TRY(check_world_size(environment, pmix->size(), pmix->description()));
       return pmix;
     }
     case Meeting::kPmi: {
       KOLO_ASSIGN(auto pmi, make_pmi_bootstrap(environment, parts.exchanges, deadline));
-      KOLO_TRY(check_world_size(find_launcher(environment), pmi->size(), pmi->description()));
+      KOLO_TRY(check_world_size(environment, pmi->size(), pmi->description()));
       return pmi;
     }
     case Meeting::kMpi:
@@ -148,8 +149,7 @@ Result<std::unique_ptr<Bootstrap>> meet(const WayIn& way, MeetingParts parts,
   KOLO_ASSIGN(auto bootstrap, make_mpi_bootstrap(parts.mpi_communicator, deadline));
   // A communicator of the user's own may be a part of the world.
   if (parts.mpi_communicator == nullptr) {
-    KOLO_TRY(
-        check_world_size(find_launcher(environment), bootstrap->size(), bootstrap->description()));
+    KOLO_TRY(check_world_size(environment, bootstrap->size(), bootstrap->description()));
   }
   return bootstrap;
 }

@@ -17,12 +17,18 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 namespace kolo {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+
+// For a name to become known, as that of a container which starts beside this one.
+constexpr seconds kTimeForName(30);
+// Between two questions for it: its servers have others to answer.
+constexpr milliseconds kPauseForName(500);
 
 struct AddressesDeleter {
   void operator()(addrinfo* list) const noexcept { ::freeaddrinfo(list); }
@@ -205,11 +211,27 @@ Result<Listener> listen_at(const Endpoint& endpoint) {
                     to_text(endpoint), reason(error));
 }
 
-Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline) {
+Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline,
+                                    const std::function<void(const std::string&)>& warn) {
   milliseconds pause(5);
+  std::optional<Deadline> for_name;
   for (;;) {
     Addresses addresses;
     const int unresolved = resolve(endpoint, 0, addresses);
+    if (unresolved == EAI_NONAME || unresolved == EAI_NODATA) {
+      if (!for_name) {
+        for_name = Deadline::after(deadline.remaining(kTimeForName));
+        if (warn) {
+          warn(fmt::format("the host of {} is unknown here ({}); asking again for {} s",
+                           to_text(endpoint), ::gai_strerror(unresolved),
+                           std::chrono::ceil<seconds>(deadline.remaining(kTimeForName)).count()));
+        }
+      }
+      if (for_name->expired()) return unknown_name(endpoint, unresolved);
+      const auto left = std::chrono::ceil<milliseconds>(for_name->remaining(kPauseForName));
+      ::poll(nullptr, 0, static_cast<int>(left.count()));
+      continue;
+    }
     if (unresolved != 0 && unresolved != EAI_AGAIN) return unknown_name(endpoint, unresolved);
     int error = EHOSTUNREACH;
     bool is_down = true;

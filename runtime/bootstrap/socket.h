@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -38,9 +39,10 @@ struct Listener {
 Result<Listener> listen_at(const Endpoint& endpoint);
 
 /// Tries again until the deadline, since the other side may start later. kTimeout tells the last
-/// refusal; kInvalidArgument for a name that nobody knows, and at once where this host does not
-/// even reach itself.
-Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline);
+/// refusal; kInvalidArgument for a name that nobody knows after half a minute, and at once where
+/// this host does not even reach itself. `warn` is told once of a name that nobody knows yet.
+Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline,
+                                    const std::function<void(const std::string&)>& warn = nullptr);
 
 /// The address of this end of a connection, and of the other one; without the port.
 Result<std::string> local_address(int fd);

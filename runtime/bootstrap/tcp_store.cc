@@ -59,11 +59,12 @@ Error cannot_meet(const Error& why, const Endpoint& server, const Member& me) {
 
 }  // namespace
 
-Result<std::unique_ptr<TcpStore>> TcpStore::join(const Endpoint& server, Member me,
-                                                 const std::string& secret, Deadline deadline) {
+Result<std::unique_ptr<TcpStore>> TcpStore::join(
+    const Endpoint& server, Member me, const std::string& secret, Deadline deadline,
+    const std::function<void(const std::string&)>& warn) {
   std::optional<Deadline> patience;
   for (;;) {
-    auto fd = connect_to(server, deadline);
+    auto fd = connect_to(server, deadline, warn);
     if (!fd.ok()) return cannot_meet(fd.error(), server, me);
     auto store = join_over(*std::move(fd), server, me, secret, deadline);
     if (store.ok() || store.error().code != ErrorCode::kShutdown) return store;

@@ -7,6 +7,7 @@
 #include "runtime/bootstrap/store.h"
 #include "runtime/bootstrap/store_wire.h"
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -17,9 +18,10 @@ class TcpStore final : public Store {
   /// Connects, waiting until the deadline for a server to come, and introduces this rank. kTimeout
   /// if none came, kMismatch for one that is no store of this version or if the ranks disagree on
   /// their number, kInvalidArgument for another secret or a rank that is there already, kShutdown
-  /// for one that hangs up without a word, again and again.
-  static Result<std::unique_ptr<TcpStore>> join(const Endpoint& server, Member me,
-                                                const std::string& secret, Deadline deadline);
+  /// for one that hangs up without a word, again and again. `warn`: as for connect_to().
+  static Result<std::unique_ptr<TcpStore>> join(
+      const Endpoint& server, Member me, const std::string& secret, Deadline deadline,
+      const std::function<void(const std::string&)>& warn = nullptr);
 
   /// The same over a connection that is there.
   static Result<std::unique_ptr<TcpStore>> join_over(UniqueDescriptor connection, Endpoint server,

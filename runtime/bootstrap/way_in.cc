@@ -164,11 +164,10 @@ Result<WayIn> by_environment(const WayInRequest& request, const Environment& env
                         name, *text);
     }
   }
-  const auto hint = find_launcher(environment);
   // Without an address, these two come from another launcher's habit or from a script.
   const auto named = identity_of_environment(environment);
   if (named && environment.get("MASTER_ADDR")) {
-    if (named->size == 1) KOLO_TRY(check_world_size(hint, 1, "RANK and WORLD_SIZE"));
+    if (named->size == 1) KOLO_TRY(check_world_size(environment, 1, "RANK and WORLD_SIZE"));
     return over_tcp(environment, *named, "env", "RANK, WORLD_SIZE and MASTER_ADDR are set");
   }
   if (auto way = way_by_mpi_launcher(request, environment)) return *std::move(way);
@@ -182,7 +181,14 @@ Result<WayIn> by_environment(const WayInRequest& request, const Environment& env
   if (who) {
     return over_tcp(environment, *who, takes_mpi ? "mpi" : "slurm", who->source + " are set");
   }
-  KOLO_TRY(check_world_size(hint, 1, "a world of one"));
+  const bool has_rank = environment.get("RANK").has_value();
+  if (environment.get("MASTER_ADDR") && has_rank != environment.get("WORLD_SIZE").has_value()) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "{} and MASTER_ADDR are set, but {} is not; set RANK and WORLD_SIZE for each "
+                      "process, or unset MASTER_ADDR if this one is alone",
+                      has_rank ? "RANK" : "WORLD_SIZE", has_rank ? "WORLD_SIZE" : "RANK");
+  }
+  KOLO_TRY(check_world_size(environment, 1, "a world of one"));
   return way_by(Meeting::kSingle, "single", "nothing in the environment speaks of a launcher");
 }
 

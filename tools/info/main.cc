@@ -178,11 +178,16 @@ int main(int argc, char** argv) {
   bool build = false;
   bool doctor = false;
   auto* const as_json = app.add_flag("--json", json, "print JSON");
-  app.add_flag("--knobs", knobs, "every KOLO_ variable with its value and origin");
-  app.add_flag("--build", build, "a table of what this build has, and start no job");
+  auto* const as_knobs =
+      app.add_flag("--knobs", knobs, "every KOLO_ variable with its value and origin");
+  auto* const as_build =
+      app.add_flag("--build", build, "a table of what this build has, and start no job")
+          ->excludes(as_knobs);
   app.add_flag("--doctor", doctor,
                "test this host and the job's network; exit status 1 for findings")
-      ->excludes(as_json);
+      ->excludes(as_json)
+      ->excludes(as_knobs)
+      ->excludes(as_build);
   CLI11_PARSE(app, argc, argv);
   const auto show = [json](const nlohmann::json& what, void (*print)(const nlohmann::json&)) {
     if (json) {

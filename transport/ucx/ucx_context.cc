@@ -4,12 +4,17 @@
 #include "runtime/base/check.h"
 
 #include <net/if.h>
+#include <ucs/debug/log_def.h>
+#include <unistd.h>
 
+#include <array>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <sstream>
 
@@ -70,6 +75,26 @@ std::string names_in(const std::string& text, std::string_view marker) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+ucs_log_func_rc_t write_to_stderr(const char* file, unsigned line, const char*,
+                                  ucs_log_level_t level,
+                                  const ucs_log_component_config_t* component, const char* format,
+                                  va_list arguments) {
+  std::array<char, 1024> text = {};
+  std::vsnprintf(text.data(), text.size(), format, arguments);
+  const std::string_view path = file;
+  std::fprintf(stderr, "[%d] %s:%u %s %s %s\n", ::getpid(), path.substr(path.rfind('/') + 1).data(),
+               line, component->name, ucs_log_level_names[level], text.data());
+  return UCS_LOG_FUNC_RC_STOP;
+}
+
+/// For the rest of this process, unless UCX_LOG_FILE says where. On stdout, which is UCX's default,
+/// its messages would be in the midst of what a program prints for others to read.
+void log_to_stderr(const Environment& environment) {
+  static std::once_flag once;
+  if (environment.get("UCX_LOG_FILE")) return;
+  std::call_once(once, [] { ucs_log_push_handler(&write_to_stderr); });
+}
+
 }  // namespace
 
 std::string ucx_version() {
@@ -87,6 +112,8 @@ std::string ucx_transports(ucp_context_h context) {
 }
 
 Result<UcxResources> open_ucx(const UcxOptions& options) {
+  // Before the first context, whose making warns of variables.
+  log_to_stderr(options.environment);
   ucp_config_t* raw_config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &raw_config);
   if (status != UCS_OK) return ucx_error(status, "reading UCX's settings");

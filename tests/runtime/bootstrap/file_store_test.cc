@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -145,6 +146,40 @@ TEST_F(FileStoreTest, AnOldFileAndAForeignOneAreRefusedAndLeftAlone) {
   std::ofstream(path_) << "a letter to somebody else, longer than a record's head";
   expect_refused(join(0, 2), "no file of kolo's");
   EXPECT_TRUE(is_there());
+}
+
+TEST_F(FileStoreTest, AFileThatSomebodyKeepsLockedIsLeftAtTheDeadline) {
+  const UniqueDescriptor held(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(::flock(held.get(), LOCK_EX), 0);
+  const auto store = FileStore::join(path_, {0, 2, "test"}, "", soon());
+  ASSERT_FALSE(store.ok());
+  EXPECT_EQ(store.error().code, ErrorCode::kTimeout);
+  EXPECT_THAT(store.error().message, AllOf(HasSubstr(path_), HasSubstr("KOLO_INIT_TIMEOUT")));
+  ASSERT_EQ(::flock(held.get(), LOCK_UN), 0);
+  const auto other = joined(0, 2);
+  ASSERT_EQ(::flock(held.get(), LOCK_EX), 0);
+  EXPECT_EQ(other->get("a", soon()).error().code, ErrorCode::kTimeout);
+  ASSERT_EQ(::flock(held.get(), LOCK_UN), 0);
+}
+
+TEST_F(FileStoreTest, AFileThatOthersMayWriteIsRefusedAndLeftAlone) {
+  const auto refusal = [&] {
+    const auto store = join(0, 2);
+    EXPECT_FALSE(store.ok());
+    return store.ok() ? std::string() : store.error().message;
+  };
+  std::ofstream(path_).close();
+  ASSERT_EQ(::chmod(path_.c_str(), 0666), 0);
+  EXPECT_THAT(refusal(), AllOf(HasSubstr(path_), HasSubstr("has mode 666")));
+  ASSERT_EQ(::chmod(path_.c_str(), 0600), 0);
+  // Only root can give a file away, or open another's of mode 600.
+  if (::geteuid() == 0) {
+    ASSERT_EQ(::chown(path_.c_str(), 12345, static_cast<gid_t>(-1)), 0);
+    EXPECT_THAT(refusal(), AllOf(HasSubstr("belongs to user 12345"), HasSubstr("is of user 0")));
+    ASSERT_EQ(::chown(path_.c_str(), 0, static_cast<gid_t>(-1)), 0);
+  }
+  EXPECT_TRUE(is_there());
+  EXPECT_NE(joined(0, 2), nullptr);
 }
 
 TEST_F(FileStoreTest, APathThatCannotBeWrittenIsOneLine) {

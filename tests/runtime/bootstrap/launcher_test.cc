@@ -28,7 +28,9 @@ void PrintTo(const Case& tested, std::ostream* out) { *out << tested.what; }
 class Launcher : public testing::TestWithParam<Case> {};
 
 TEST_P(Launcher, IsRecognised) {
-  const auto hint = find_launcher(Environment(GetParam().variables));
+  const auto found = find_launcher(Environment(GetParam().variables));
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  const auto& hint = *found;
   ASSERT_EQ(hint.has_value(), GetParam().variable != nullptr);
   if (!hint) return;
   EXPECT_EQ(hint->variable, GetParam().variable);
@@ -75,24 +77,62 @@ INSTANTIATE_TEST_SUITE_P(
              "OMPI_COMM_WORLD_SIZE",
              2,
              true},
-        Case{"Unparsable", {{"WORLD_SIZE", "many"}}, nullptr, 0, false}),
+        Case{"Mvapich", {{"MV2_COMM_WORLD_SIZE", "2"}}, "MV2_COMM_WORLD_SIZE", 2, true},
+        Case{"Jsrun",
+             {{"JSM_NAMESPACE_SIZE", "3"}, {"PMIX_RANK", "0"}},
+             "JSM_NAMESPACE_SIZE",
+             3,
+             true},
+        Case{"Pals", {{"PALS_RANKID", "1"}, {"PALS_LOCAL_SIZE", "2"}}, "PALS_RANKID", 0, true},
+        Case{"Horovodrun", {{"HOROVOD_SIZE", "2"}, {"WORLD_SIZE", "1"}}, "HOROVOD_SIZE", 2, false}),
     [](const auto& tested) { return std::string(tested.param.what); });
 
+TEST(FindLauncher, ASizeThatIsNoNumberIsRefused) {
+  for (const char* variable : {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE"}) {
+    const auto hint = find_launcher(Environment(Variables{{variable, "4x"}}));
+    ASSERT_FALSE(hint.ok()) << variable;
+    EXPECT_EQ(hint.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(hint.error().message, HasSubstr(std::string(variable) + "='4x' is no number"));
+  }
+}
+
 TEST(CheckWorldSize, MoreThanOneMustBeFound) {
-  const LauncherHint hint{"a launcher", "THE_SIZE", 2, true};
-  EXPECT_TRUE(check_world_size(std::nullopt, 1, "single").ok());
-  EXPECT_TRUE(check_world_size(hint, 2, "mpi").ok());
-  EXPECT_TRUE(check_world_size(LauncherHint{"a", "b", 1, true}, 1, "mpi").ok());
-  EXPECT_TRUE(check_world_size(LauncherHint{"a", "b", 0, true}, 1, "mpi").ok());
+  const auto check = [](const Variables& variables, int found) {
+    return check_world_size(Environment(variables), found, "mpi (Some MPI 4.1)");
+  };
+  const Variables two = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}};
+  EXPECT_TRUE(check({}, 1).ok());
+  EXPECT_TRUE(check(two, 2).ok());
+  EXPECT_TRUE(check({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}, 1).ok());
+  EXPECT_TRUE(check({{"PMIX_RANK", "0"}}, 1).ok());
+  EXPECT_TRUE(check({{"PMIX_RANK", "3"}}, 4).ok());
+  EXPECT_TRUE(check({{"PALS_RANKID", "0"}, {"PALS_LOCAL_SIZE", "1"}}, 1).ok());
   for (const int found : {1, 3}) {
-    const Status status = check_world_size(hint, found, "mpi (Some MPI 4.1)");
+    const Status status = check(two, found);
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.error().code, ErrorCode::kMismatch);
     EXPECT_THAT(status.error().message,
-                AllOf(HasSubstr("a launcher announces 2 processes (THE_SIZE=2)"),
+                AllOf(HasSubstr("announces 2 processes (PMI_SIZE=2)"),
                       HasSubstr("'mpi (Some MPI 4.1)' found " + std::to_string(found)),
                       HasSubstr("KOLO_INIT_METHOD=single://")));
   }
+}
+
+TEST(CheckWorldSize, ARankAboveZeroIsNotAlone) {
+  const auto check = [](const Variables& variables) {
+    return check_world_size(Environment(variables), 1, "a world of one");
+  };
+  for (const char* rank : {"RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {
+    EXPECT_TRUE(check({{rank, "0"}}).ok()) << rank;
+    const Status status = check({{rank, "1"}});
+    ASSERT_FALSE(status.ok()) << rank;
+    EXPECT_EQ(status.error().code, ErrorCode::kMismatch);
+    EXPECT_THAT(status.error().message, AllOf(HasSubstr(std::string(rank) + "=1"),
+                                              HasSubstr("KOLO_INIT_METHOD=single://")));
+  }
+  // What a script has left does not make mpirun -np 1 wrong.
+  EXPECT_TRUE(
+      check({{"RANK", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}).ok());
 }
 
 TEST(VisibleDevices, AreCountedAsCudaReadsThem) {

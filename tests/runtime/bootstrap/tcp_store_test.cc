@@ -24,6 +24,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 class TcpStoreTest : public testing::Test {
@@ -254,11 +255,32 @@ TEST_F(TcpStoreTest, NobodyThereIsOneLine) {
   EXPECT_EQ(store.error().code, ErrorCode::kTimeout);
   EXPECT_THAT(store.error().message, AllOf(HasSubstr("rank 3"), HasSubstr(to_text(endpoint_)),
                                            HasSubstr("refused"), HasSubstr("each host's own")));
-  endpoint_.host = "no-such-host.invalid";
-  const auto unknown = join(0, 2);
+}
+
+TEST_F(TcpStoreTest, ANameThatNobodyKnowsYetIsAskedForAgainAndToldOnce) {
+  std::vector<std::string> told;
+  const auto deadline = Deadline::after(milliseconds(1200));
+  const auto unknown = TcpStore::join({"no-such-host.invalid", 29500}, {0, 2, "test"}, "", deadline,
+                                      [&](const std::string& line) { told.push_back(line); });
+  EXPECT_TRUE(deadline.expired());
   ASSERT_FALSE(unknown.ok());
   EXPECT_EQ(unknown.error().code, ErrorCode::kInvalidArgument);
   EXPECT_THAT(unknown.error().message, HasSubstr("no-such-host.invalid"));
+  EXPECT_THAT(told, ElementsAre(AllOf(HasSubstr("no-such-host.invalid:29500 is unknown here"),
+                                      HasSubstr("asking again for "))));
+}
+
+TEST_F(TcpStoreTest, TheServerMakesRoomForItsRanks) {
+  rlimit limit = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  rlimit low = limit;
+  low.rlim_cur = std::min<rlim_t>(limit.rlim_max, 64);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  serve(500);
+  rlimit now = {};
+  EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &now), 0);
+  EXPECT_GE(now.rlim_cur, std::min<rlim_t>(limit.rlim_max, 500));
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
 TEST_F(TcpStoreTest, WhatIsNoStoreIsToldFromOne) {
