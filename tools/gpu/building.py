@@ -36,6 +36,9 @@ def prepare(root, machine, arguments, deadline):
     if arguments.build:
         if not (arguments.build / "CMakeCache.txt").exists():
             return None, f"{arguments.build} is no build folder", False
+        unpacked = arguments.build.resolve() / "root"
+        if (unpacked / "unpacked").exists():
+            bundle.use_libraries(unpacked, environment)
         return Build(arguments.build, environment), f"programs of {arguments.build}", True
     folder = root / "build" / "gpu"
     folder.mkdir(parents=True, exist_ok=True)

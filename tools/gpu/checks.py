@@ -12,7 +12,7 @@ import time
 import traceback
 
 from gpu import failing, sharing, training
-from gpu.outcome import Failed, NotRun
+from gpu.outcome import Failed, NoTime, NotRun
 
 
 @dataclasses.dataclass
@@ -35,6 +35,7 @@ class Context:
         self.logs = build.folder / "gpu_check"
         self.logs.mkdir(exist_ok=True)
         self.until = deadline
+        self.cut = False  # whether the check that runs lacked time that all together have
         self.copy_rate = None  # bytes read and written a second, by device_check
         self.mapped = set()  # numbers of ranks that were seen to map each other's device memory
 
@@ -43,14 +44,16 @@ class Context:
         self.name = check.name
         self.until = min(self.deadline, started + check.limit)
         verdict = "ok"
+        self.cut = False
         try:
             if not self.machine.gpus:
                 raise NotRun("no GPU")
             if self.deadline - started < 5:
-                raise NotRun("no time is left")
+                raise NoTime("no time is left")
             note = check.run(self)
         except NotRun as reason:
             verdict, note = "not run", str(reason)
+            self.cut = isinstance(reason, NoTime)
         except Failed as reason:
             verdict, note = "FAILED", str(reason)
         except Exception as mistake:  # a report of another form than expected: the others go on
@@ -58,7 +61,7 @@ class Context:
             with open(self.logs / f"{self.name}.log", "a") as out:
                 traceback.print_exc(file=out)
         row = {"check": check.name, "verdict": verdict,
-               "seconds": round(time.monotonic() - started, 1), "note": note}
+               "seconds": round(time.monotonic() - started, 1), "note": note, "no_time": self.cut}
         print(f"{check.name}: {verdict}: {note}", flush=True)
         return row
 
@@ -96,6 +99,7 @@ class Context:
         causes = [line for line in lines if not line.startswith("kolo-run:")]
         last = (causes or lines or [""])[-1]
         if status is None:
+            self.cut = self.until == self.deadline  # it may want no more than the others had
             raise Failed(f"not done after {seconds:.0f} s: {last} ({log})")
         if status == 77:
             raise NotRun(last or "the program says so")
@@ -200,6 +204,9 @@ def masks(context):
 CHECKS = [
     Check("info", "what kolo-info says of the devices", 60, info),
     Check("device", "every operation and type against the host; rates", 150, device),
+    Check("memcheck", "compute-sanitizer memcheck over device_check", 120, sanitizer("memcheck")),
+    Check("racecheck", "compute-sanitizer racecheck over device_check", 120,
+          sanitizer("racecheck")),
     Check("tensors", "the LibTorch binding on CUDA tensors, streams included", 90, tensors),
     Check("allreduce_2", "2 ranks on one GPU, as a share of the copy rate", 60,
           sharing.allreduce(2)),
@@ -214,7 +221,4 @@ CHECKS = [
     Check("masks", "CUDA_VISIBLE_DEVICES by rank, in other orders, by UUID", 60, masks),
     Check("killed", "a rank is killed while its memory is mapped", 90, failing.killed),
     Check("nccl", "kolo beside ncclAllReduce", 90, nccl),
-    Check("memcheck", "compute-sanitizer memcheck over device_check", 120, sanitizer("memcheck")),
-    Check("racecheck", "compute-sanitizer racecheck over device_check", 120,
-          sanitizer("racecheck")),
 ]

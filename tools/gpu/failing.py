@@ -6,7 +6,7 @@ import tempfile
 import time
 
 from gpu import sharing
-from gpu.outcome import Failed, NotRun
+from gpu.outcome import Failed, NoTime
 
 NOTICED = 30  # seconds within which the survivor must have ended
 BUSY = 4  # seconds of the processor that a rank has used when it is at work
@@ -14,7 +14,7 @@ BUSY = 4  # seconds of the processor that a rank has used when it is at work
 
 def killed(context):
     if context.seconds_left() < NOTICED + 10:
-        raise NotRun("no time is left")
+        raise NoTime("no time is left")
     program = context.program("kolo-perf")
     sharing.expect_mapped(context, 2)
     work = ["allreduce", "--device", "cuda", "-b", "16M", "-e", "16M", "-n", "1000000"]
