@@ -5,6 +5,7 @@
 
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
 
 namespace kolo::gpu {
 namespace {
@@ -54,7 +55,8 @@ void memory_is_not_reused_early(torch::Device device) {
     expect_close(work.wait(), torch::full({1 << 20}, sum_of_ranks(), torch::kFloat32), 1e-6,
                  "an input that was dropped at once");
     // And an operation that nobody waits for must not write into its memory's next tensor.
-    static_cast<void>(allreduce_async(torch::ones({1 << 20}, options), {.name = "forgotten"}));
+    static_cast<void>(allreduce_async(torch::ones({1 << 20}, options),
+                                      {.name = fmt::format("forgotten{}", round)}));
     const torch::Tensor next = slow_zero(device) + torch::full({1 << 20}, 3.0, options);
     expect_close(next, torch::full({1 << 20}, 3.0, torch::kFloat32), 0,
                  "a tensor after an operation that nobody waited for");

@@ -21,9 +21,11 @@ class Build:
         self.environment = environment
 
     def program(self, name):
-        """The path of a program; None if this build has none of that name."""
-        for path in self.folder.rglob(name):
-            if path.is_file() and os.access(path, os.X_OK):
+        """The path of a program; None if this build has none of that name. A whole build has some of
+        them a second time, with an emulated GPU: those say nothing of this machine's."""
+        for path in sorted(self.folder.rglob(name)):
+            emulated = "emulated" in path.relative_to(self.folder).parts
+            if not emulated and path.is_file() and os.access(path, os.X_OK):
                 return path
         return None
 
@@ -34,6 +36,9 @@ def prepare(root, machine, arguments, deadline):
     if arguments.build:
         if not (arguments.build / "CMakeCache.txt").exists():
             return None, f"{arguments.build} is no build folder", False
+        unpacked = arguments.build.resolve() / "root"
+        if (unpacked / "unpacked").exists():
+            bundle.use_libraries(unpacked, environment)
         return Build(arguments.build, environment), f"programs of {arguments.build}", True
     folder = root / "build" / "gpu"
     folder.mkdir(parents=True, exist_ok=True)

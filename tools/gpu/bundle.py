@@ -12,6 +12,9 @@ PACKAGES = """
   libprotobuf-dev libspdlog-dev libyaml-cpp-dev nlohmann-json3-dev pkgconf-bin protobuf-compiler
 """.split()
 WHEELS = ["libucx-cu13"]
+# Where they are when they are unpacked.
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
+UCX = "wheels/libucx"
 # Every Linux has these, newer ones than Debian 12's: those here would be in their way. And what the
 # headers and libraries that are used do without.
 EVERYWHERE = re.compile(
@@ -96,7 +99,7 @@ def unpack(folder, prefix, environment):
             (prefix / "usr" / "share" / "pkgconfig" / f"{name}.pc").write_text(
                 f"Name: {name}\nDescription: not here\nVersion: {version}\n")
         (prefix / "unpacked").touch()
-    libraries = prefix / "usr" / "lib" / "x86_64-linux-gnu"
+    libraries = prefix / LIBRARIES
     pkgconf = prefix / "usr" / "bin" / "pkgconf"
     pkgconf.chmod(0o755)
     environment["PKG_CONFIG"] = str(pkgconf)
@@ -106,8 +109,13 @@ def unpack(folder, prefix, environment):
     headers = [str(prefix / "usr" / "include" / "x86_64-linux-gnu"),
                environment.get("CPLUS_INCLUDE_PATH", "")]
     environment["CPLUS_INCLUDE_PATH"] = ":".join(path for path in headers if path)
-    ucx = prefix / "wheels" / "libucx"
-    paths = [str(libraries), str(ucx / "lib"), environment.get("LD_LIBRARY_PATH", "")]
-    environment["LD_LIBRARY_PATH"] = ":".join(path for path in paths if path)
-    return [f"-DCMAKE_PREFIX_PATH={prefix}/usr", f"-DKOLO_UCX_ROOT={ucx}",
+    use_libraries(prefix, environment)
+    return [f"-DCMAKE_PREFIX_PATH={prefix}/usr", f"-DKOLO_UCX_ROOT={prefix / UCX}",
             f"-DPKG_CONFIG_EXECUTABLE={pkgconf}"]
+
+
+def use_libraries(prefix, environment):
+    """For programs that were built with what is unpacked below `prefix`."""
+    paths = [str(prefix / LIBRARIES), str(prefix / UCX / "lib"),
+             environment.get("LD_LIBRARY_PATH", "")]
+    environment["LD_LIBRARY_PATH"] = ":".join(path for path in paths if path)

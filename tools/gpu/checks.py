@@ -11,8 +11,8 @@ import tempfile
 import time
 import traceback
 
-from gpu import failing, training
-from gpu.outcome import Failed, NotRun
+from gpu import failing, sharing, training
+from gpu.outcome import Failed, NoTime, NotRun
 
 
 @dataclasses.dataclass
@@ -35,21 +35,25 @@ class Context:
         self.logs = build.folder / "gpu_check"
         self.logs.mkdir(exist_ok=True)
         self.until = deadline
+        self.cut = False  # whether the check that runs lacked time that all together have
         self.copy_rate = None  # bytes read and written a second, by device_check
+        self.mapped = set()  # numbers of ranks that were seen to map each other's device memory
 
     def run(self, check):
         started = time.monotonic()
         self.name = check.name
         self.until = min(self.deadline, started + check.limit)
         verdict = "ok"
+        self.cut = False
         try:
             if not self.machine.gpus:
                 raise NotRun("no GPU")
             if self.deadline - started < 5:
-                raise NotRun("no time is left")
+                raise NoTime("no time is left")
             note = check.run(self)
         except NotRun as reason:
             verdict, note = "not run", str(reason)
+            self.cut = isinstance(reason, NoTime)
         except Failed as reason:
             verdict, note = "FAILED", str(reason)
         except Exception as mistake:  # a report of another form than expected: the others go on
@@ -57,7 +61,7 @@ class Context:
             with open(self.logs / f"{self.name}.log", "a") as out:
                 traceback.print_exc(file=out)
         row = {"check": check.name, "verdict": verdict,
-               "seconds": round(time.monotonic() - started, 1), "note": note}
+               "seconds": round(time.monotonic() - started, 1), "note": note, "no_time": self.cut}
         print(f"{check.name}: {verdict}: {note}", flush=True)
         return row
 
@@ -95,6 +99,7 @@ class Context:
         causes = [line for line in lines if not line.startswith("kolo-run:")]
         last = (causes or lines or [""])[-1]
         if status is None:
+            self.cut = self.until == self.deadline  # it may want no more than the others had
             raise Failed(f"not done after {seconds:.0f} s: {last} ({log})")
         if status == 77:
             raise NotRun(last or "the program says so")
@@ -131,16 +136,19 @@ def info(context):
 
 def device(context):
     report = context.logs / "device.json"
-    context.call([context.program("device_check"), "--json", str(report)])
+    text = context.call([context.program("device_check"), "--json", str(report)])
     found = json.loads(report.read_text())
     context.copy_rate = found.get("copy_bytes_per_second")
     shares = [f"{name} {share:.2f}" for name, share in found.get("shares", {}).items()]
-    return "shares of the copy rate: " + ", ".join(shares) if shares else "all as on the host"
+    note = "shares of the copy rate: " + ", ".join(shares) if shares else "all as on the host"
+    return "; ".join([note, *(line for line in text.splitlines() if line.startswith("not run"))])
 
 
 def nccl(context):
     lines = context.call([context.program("nccl_check")]).strip().splitlines()
-    return lines[-1] if lines else "ended well"
+    note = lines[-1] if lines else "ended well"
+    alone = len(context.machine.gpus) < 2
+    return note + "; one rank: nothing was reduced" if alone else note
 
 
 def sanitizer(tool):
@@ -165,38 +173,6 @@ def sanitizer(tool):
 def tensors(context):
     lines = context.ranks(2, [context.program("tensor_check")]).strip().splitlines()
     return lines[-1] if lines else "ended well"
-
-
-def allreduce(count):
-    """Ranks that share a GPU: every byte is read and written by each of them once at least."""
-
-    def check(context):
-        report = context.logs / f"allreduce_{count}.json"
-        context.ranks(count, [context.program("kolo-perf"), "allreduce", "--device", "cuda", "-b",
-                              "64M", "-e", "256M", "-f", "4", "-n", "10", "-J", str(report)],
-                      {"CUDA_VISIBLE_DEVICES": context.machine.gpus[0]["uuid"]})
-        best = 0.0
-        for row in json.loads(report.read_text())["rows"]:
-            for result in row["results"]:
-                if result["wrong"]:
-                    raise Failed(f"{result['wrong']} wrong elements of {row['size']} B")
-                best = max(best, row["size"] / (result["time_us"] * 1e-6))
-        text = f"{best / 1e9:.0f} GB/s"
-        if context.copy_rate:
-            text += f", {best / (context.copy_rate / (2 * count)):.2f} of copy rate / {2 * count}"
-        return text
-
-    return check
-
-
-def step(context):
-    """What a training step of ResNet-50 sends, in the memory of one GPU that two ranks share."""
-    report = context.logs / "step.json"
-    context.ranks(2, [context.program("kolo-perf"), "--step", "--device", "cuda", "-n", "20", "-J",
-                      str(report)], {"CUDA_VISIBLE_DEVICES": context.machine.gpus[0]["uuid"]})
-    found = json.loads(report.read_text())["step"]
-    return (f"{found['tensors']} gradients in {found['step']['time_us'] / 1e3:.2f} ms, in one piece "
-            f"in {found['raw']['time_us'] / 1e3:.2f} ms")
 
 
 def small_sum(context, count, environment):
@@ -228,17 +204,21 @@ def masks(context):
 CHECKS = [
     Check("info", "what kolo-info says of the devices", 60, info),
     Check("device", "every operation and type against the host; rates", 150, device),
+    Check("memcheck", "compute-sanitizer memcheck over device_check", 120, sanitizer("memcheck")),
+    Check("racecheck", "compute-sanitizer racecheck over device_check", 120,
+          sanitizer("racecheck")),
     Check("tensors", "the LibTorch binding on CUDA tensors, streams included", 90, tensors),
-    Check("allreduce_2", "2 ranks on one GPU, as a share of the copy rate", 60, allreduce(2)),
-    Check("allreduce_4", "4 ranks on one GPU, as a share of the copy rate", 60, allreduce(4)),
-    Check("step", "2 ranks on one GPU: the gradients of a step", 60, step),
+    Check("allreduce_2", "2 ranks on one GPU, as a share of the copy rate", 60,
+          sharing.allreduce(2)),
+    Check("allreduce_4", "4 ranks on one GPU, as a share of the copy rate", 60,
+          sharing.allreduce(4)),
+    Check("collectives", "2 and 4 ranks on one GPU: every collective, type and operation", 120,
+          sharing.collectives),
+    Check("step", "2 ranks on one GPU: the gradients of a step", 60, sharing.step),
     Check("mnist", "MNIST on cuda: 2 ranks as one rank", 90, training.mnist),
     Check("rectified_flow", "rectified flow on cuda: 2 ranks as one rank", 90,
           training.rectified_flow),
     Check("masks", "CUDA_VISIBLE_DEVICES by rank, in other orders, by UUID", 60, masks),
-    Check("killed", "a rank is killed while its memory is mapped", 60, failing.killed),
+    Check("killed", "a rank is killed while its memory is mapped", 90, failing.killed),
     Check("nccl", "kolo beside ncclAllReduce", 90, nccl),
-    Check("memcheck", "compute-sanitizer memcheck over device_check", 120, sanitizer("memcheck")),
-    Check("racecheck", "compute-sanitizer racecheck over device_check", 120,
-          sanitizer("racecheck")),
 ]

@@ -5,7 +5,8 @@ import subprocess
 import tempfile
 import time
 
-from gpu.outcome import Failed, NotRun
+from gpu import sharing
+from gpu.outcome import Failed, NoTime
 
 NOTICED = 30  # seconds within which the survivor must have ended
 BUSY = 4  # seconds of the processor that a rank has used when it is at work
@@ -13,15 +14,16 @@ BUSY = 4  # seconds of the processor that a rank has used when it is at work
 
 def killed(context):
     if context.seconds_left() < NOTICED + 10:
-        raise NotRun("no time is left")
+        raise NoTime("no time is left")
     program = context.program("kolo-perf")
+    sharing.expect_mapped(context, 2)
     work = ["allreduce", "--device", "cuda", "-b", "16M", "-e", "16M", "-n", "1000000"]
     with tempfile.TemporaryDirectory() as folder:
         ranks = []
         for rank in range(2):
             environment = {**context.build.environment, "KOLO_RANK": str(rank), "KOLO_SIZE": "2",
                            "KOLO_INIT_METHOD": f"file://{folder}/meet",
-                           "CUDA_VISIBLE_DEVICES": context.machine.gpus[0]["uuid"]}
+                           **sharing.on_one(context)}
             log = open(context.logs / f"killed_{rank}.log", "w")
             ranks.append(subprocess.Popen([program, *work], env=environment, stdout=log,
                                           stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL))
@@ -43,7 +45,8 @@ def killed(context):
     if status in (0, -signal.SIGSEGV, -signal.SIGABRT) or "rank 1" not in text:
         raise Failed(f"the survivor ended with {status} and does not name rank 1: {last}")
     # The GPU must be of use again.
-    context.ranks(2, [program, "allreduce", "--device", "cuda", "-b", "1M", "-e", "1M", "-n", "5"])
+    context.ranks(2, [program, "allreduce", "--device", "cuda", "-b", "1M", "-e", "1M", "-n", "5"],
+                  sharing.on_one(context))
     return f"the survivor ended after {took:.1f} s: {last[:120]}"
 
 

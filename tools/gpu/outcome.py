@@ -7,3 +7,7 @@ class Failed(Exception):
 
 class NotRun(Exception):
     """What is missing."""
+
+
+class NoTime(NotRun):
+    """Not even begun."""

@@ -6,7 +6,10 @@ import shutil
 from gpu.outcome import Failed, NotRun
 
 STEPS = 50
-TOLERANCE = 2e-3  # float32 sums in another order, amplified by 50 steps of AdamW
+# Float32 sums in another order, and cuDNN's choice of kernels by the size of the batch, amplified by
+# 50 steps of AdamW; of losses below SMALL, of that. A wrong average is off by far more.
+TOLERANCE = 1e-2
+SMALL = 0.5
 # Else cuDNN rounds its inputs to TensorFloat-32, by kernels that depend on the size of the batch.
 EXACT = {"NVIDIA_TF32_OVERRIDE": "0"}
 FLOW_TOLERANCE = 0.05  # each rank draws noise of its own: alike, not equal
@@ -31,9 +34,9 @@ def mnist(context):
         if "bit-identical" not in text:
             raise Failed(f"{ranks} rank(s): parameters differ between the ranks")
         curves[ranks] = [json.loads(line)["loss"] for line in losses.read_text().splitlines()]
-    worst = max(abs(a - b) / b for a, b in zip(curves[2], curves[1]))
+    worst = max(abs(a - b) / max(b, SMALL) for a, b in zip(curves[2], curves[1]))
     note = (f"{STEPS} losses, {curves[1][0]:.4f} to {curves[1][-1]:.4f}; 2 ranks differ by "
-            f"{worst:.1e} at most")
+            f"{worst:.1e} at most, {TOLERANCE:.0e} allowed")
     if len(curves[1]) != STEPS or len(curves[2]) != STEPS or worst > TOLERANCE:
         raise Failed(note)
     return note

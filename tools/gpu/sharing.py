@@ -1,0 +1,73 @@
+"""Ranks that share a GPU and map each other's memory on it; used by tools/gpu_check. Where they do not
+map it, everything passes through the host's memory with the right results: so that is looked at."""
+import json
+
+from gpu.outcome import Failed
+
+LARGEST = "64M"  # of each collective
+
+
+def on_one(context):
+    return {"CUDA_VISIBLE_DEVICES": context.machine.gpus[0]["uuid"]}
+
+
+def expect_mapped(context, count):
+    """Once for each number of ranks: the first one's kolo-info must say that they do."""
+    if count in context.mapped:
+        return
+    text = context.ranks(count, [context.program("kolo-info")], on_one(context))
+    lines = [line for line in text.splitlines() if line.startswith("device memory")]
+    line = lines[0] if lines else "kolo-info has no line 'device memory'"
+    if "is mapped by all" not in line:
+        raise Failed(f"{count} ranks on one GPU do not map each other: {line}")
+    context.mapped.add(count)
+
+
+def measured(context, count, name, arguments):
+    """What kolo-perf reports, of right results alone."""
+    expect_mapped(context, count)
+    report = context.logs / f"{name}.json"
+    report.unlink(missing_ok=True)
+    context.ranks(count, [context.program("kolo-perf"), *arguments, "--device", "cuda", "-J",
+                          str(report)], on_one(context))
+    found = json.loads(report.read_text())
+    for row in found.get("rows", []):
+        for result in row["results"]:
+            if result["wrong"] != 0:  # None: nobody has looked
+                raise Failed(f"{row.get('collective')}, {count} ranks: {result['wrong']} wrong "
+                             f"elements of {row['size']} B")
+    return found
+
+
+def allreduce(count):
+    """Every byte is read and written by each rank once at least."""
+
+    def check(context):
+        found = measured(context, count, f"allreduce_{count}",
+                         ["allreduce", "-b", "64M", "-e", "256M", "-f", "4", "-n", "10"])
+        best = max(row["size"] / (result["time_us"] * 1e-6)
+                   for row in found["rows"] for result in row["results"])
+        text = f"{best / 1e9:.0f} GB/s"
+        if context.copy_rate:
+            text += f", {best / (context.copy_rate / (2 * count)):.2f} of copy rate / {2 * count}"
+        return text
+
+    return check
+
+
+def collectives(context):
+    """Each path of device memory, small and large: what is sent at once, in slots, in pieces."""
+    measured(context, 2, "collectives_2",
+             ["all", "-b", "4", "-e", LARGEST, "-f", "256", "-n", "2", "-w", "1"])
+    measured(context, 4, "collectives_4", ["all", "-d", "all", "-o", "all", "-b", "4K", "-e",
+                                           "256K", "-f", "64", "-n", "1", "-w", "0"])
+    return f"every collective, 4 B to {LARGEST}; every type and operation, 4K and 256K"
+
+
+def step(context):
+    """What a training step of ResNet-50 sends."""
+    found = measured(context, 2, "step", ["--step", "-n", "20"])["step"]
+    if found["wrong"]:
+        raise Failed(f"{found['wrong']} wrong elements")
+    return (f"{found['tensors']} gradients in {found['step']['time_us'] / 1e3:.2f} ms, in one piece "
+            f"in {found['raw']['time_us'] / 1e3:.2f} ms")
