@@ -237,6 +237,23 @@ TEST(PreparedLoader, DealsOutTheBatchesOfALoaderThatExists) {
   EXPECT_TRUE(torch::equal(after, torch::rand({1})));
 }
 
+TEST(PreparedLoader, WhatIsDealtOutAlreadyIsKnown) {
+  namespace samplers = torch::data::samplers;
+  using Data = decltype(stacked(1));
+  using kolo::DealsOut;
+  using torch::data::StatelessDataLoader;
+  // prepare() asks this when it is compiled.
+  static_assert(DealsOut<kolo::DataLoader<Data, kolo::DistributedSampler>>::value);
+  static_assert(DealsOut<kolo::DataLoader<Data, kolo::ElasticSampler>>::value);
+  static_assert(DealsOut<StatelessDataLoader<Data, kolo::DistributedEvalSampler>>::value);
+  static_assert(DealsOut<StatelessDataLoader<Data, samplers::DistributedRandomSampler>>::value);
+  static_assert(DealsOut<StatelessDataLoader<Data, samplers::DistributedSequentialSampler>>::value);
+  static_assert(DealsOut<kolo::PreparedLoader<kolo::RecipeSource<Data>>>::value);
+  static_assert(!DealsOut<StatelessDataLoader<Data, samplers::RandomSampler>>::value);
+  static_assert(!DealsOut<kolo::DataLoader<Data, samplers::SequentialSampler>>::value);
+  static_assert(!DealsOut<std::vector<torch::data::Example<>>>::value);
+}
+
 TEST(PreparedLoader, APassMayBeLeftEarly) {
   kolo::Accelerator accelerator;
   auto loader = accelerator.prepare(kolo::loader_recipe(stacked(40), {.batch_size = 2}));

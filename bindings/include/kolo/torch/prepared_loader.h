@@ -7,7 +7,8 @@
 // - of a loader that exists: its batches are dealt out, the i-th to rank i mod size. Each rank
 //   reads them all, in rank 0's order where LibTorch's RandomSampler shuffles. Where the last ones
 //   do not go round, the other ranks get the pass's first batch again, so that all make as many
-//   steps.
+//   steps. A loader whose sampler gives each rank its share is refused by the compiler, for dealing
+//   that out again would leave out the most of the data.
 //
 // gather_for_metrics() leaves out what comes twice. The training loop's thread.
 #pragma once
@@ -25,6 +26,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 namespace kolo {
@@ -109,9 +111,28 @@ class RecipeSource {
   std::size_t given_ = 0;  ///< batches of the pass
 };
 
+/// Whether a loader's batches are this rank's already.
+template <class Loader>
+struct DealsOut : std::false_type {};
+template <class Sampler>
+constexpr bool deals_out_to_ranks() {
+  return std::is_base_of_v<RankSampler, Sampler> ||
+         std::is_base_of_v<torch::data::samplers::DistributedSampler<>, Sampler>;
+}
+template <class Dataset, class Sampler>
+struct DealsOut<DataLoader<Dataset, Sampler>> : std::bool_constant<deals_out_to_ranks<Sampler>()> {
+};
+template <class Dataset, class Sampler>
+struct DealsOut<torch::data::StatelessDataLoader<Dataset, Sampler>>
+    : std::bool_constant<deals_out_to_ranks<Sampler>()> {};
+
 /// Batches of a loader that exists: one of LibTorch's, or any range of batches.
 template <class Loader>
 class DealtSource {
+  static_assert(
+      !DealsOut<Loader>::value,
+      "this loader gives each rank its share already; pass prepare() a loader_recipe() or "
+      "a loader with a plain sampler, or use this one as it is");
   using First = decltype(std::declval<Loader&>().begin());
   using Last = decltype(std::declval<Loader&>().end());
 
@@ -204,5 +225,8 @@ class PreparedLoader {
   std::shared_ptr<Source> source_;
   std::shared_ptr<AcceleratorState> state_;
 };
+
+template <class Source>
+struct DealsOut<PreparedLoader<Source>> : std::true_type {};
 
 }  // namespace kolo
