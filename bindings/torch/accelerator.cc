@@ -102,10 +102,7 @@ Accelerator::Accelerator(const AcceleratorConfig& config, const AcceleratorOptio
 }
 
 void Accelerator::backward(const torch::Tensor& loss) {
-  if (std::exchange(state_->scale_is_due, false)) {
-    state_->scaler->update();
-    state_->any_was_skipped = false;
-  }
+  state_->any_was_skipped = false;
   torch::Tensor scaled = state_->accumulation_steps == 1 ? loss : loss / state_->accumulation_steps;
   if (state_->scaler) scaled = state_->scaler->scale(scaled);
   scaled.backward();

@@ -156,6 +156,38 @@ TEST(Accelerator, EachOptimizerSaysWhetherItsStepWasSkipped) {
   EXPECT_LT(one.param_groups()[0].options().get_lr(), 0.05);
 }
 
+TEST(Accelerator, ItsScalerGoesOnFromACheckpoint) {
+  const std::string path = kolo::broadcast_object(
+      (std::filesystem::temp_directory_path() / ("kolo_fp16_" + std::to_string(getpid()))).string(),
+      0);
+  kolo::Accelerator accelerator(kolo::AcceleratorConfig{.mixed_precision = "fp16"},
+                                {.scaler = {.init_scale = 1024}});
+  auto network = make_network();
+  torch::optim::SGD sgd(network->parameters(), 0.05);
+  auto [model, optimizer] = accelerator.prepare(network, sgd);
+  const auto step = [&](int i, double factor) {
+    optimizer.zero_grad();
+    accelerator.backward(model.forward(batch_of(i, kolo::rank())).square().mean() * factor);
+    const double scale = accelerator.scaler()->scale_now();
+    optimizer.step();
+    return scale;
+  };
+  step(0, 1e38);
+  EXPECT_TRUE(optimizer.step_was_skipped());
+  const kolo::CheckpointParts parts{
+      .module = network.get(), .optimizer = &sgd, .scaler = accelerator.scaler()};
+  kolo::save_checkpoint(path, parts, 0);
+  EXPECT_EQ(step(1, 1), 512);
+  kolo::Accelerator resumed(kolo::AcceleratorConfig{.mixed_precision = "fp16"});
+  kolo::load_checkpoint(path, {.scaler = resumed.scaler()});
+  EXPECT_EQ(resumed.scaler()->scale_now(), 512);
+  // In the same process, between a step and the next backward.
+  kolo::load_checkpoint(path, parts);
+  EXPECT_EQ(step(1, 1), 512);
+  accelerator.wait_for_everyone();
+  if (accelerator.is_main_process()) std::filesystem::remove(path);
+}
+
 TEST(Accelerator, TheSchedulerStepsByTheOptionsAndNotWhileGradientsAddUp) {
   const auto rate_after = [](const kolo::AcceleratorOptions& options, int steps) {
     kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 2},

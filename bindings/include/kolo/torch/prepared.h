@@ -30,7 +30,6 @@ struct AcceleratorState {
   bool sync_gradients = true;        ///< the present pass is the last before a step
   bool holds_earlier = false;        ///< its gradients add to those of passes before it
   bool backward_done = false;        ///< of the present pass
-  bool scale_is_due = false;         ///< optimizers have stepped since the scaler's update()
   bool end_of_loader = false;        ///< the loop has the last batch of its pass
   std::int64_t repeated_rows = 0;    ///< rows at the batch's end that only fill up; −1: all
   bool scheduler_with_steps = true;  ///< as AcceleratorOptions::step_scheduler_with_optimizer
@@ -106,7 +105,7 @@ class PreparedOptimizer {
     if (state_->scaler) {
       steps().was_skipped = !state_->scaler->step(*optimizer_);
       state_->any_was_skipped |= steps().was_skipped;
-      state_->scale_is_due = true;  // other optimizers may step by the same backward
+      state_->scaler->update_later();  // other optimizers may step by the same backward
     } else {
       optimizer_->step();
     }
