@@ -109,12 +109,22 @@ void Accelerator::backward(const torch::Tensor& loss) {
   state_->backward_done = true;
 }
 
-void Accelerator::count_pass() {
+std::shared_ptr<void> Accelerator::count_pass() {
   AcceleratorState& state = *state_;
+  if (!state.open_pass.expired()) {
+    refuse(
+        ErrorCode::kInvalidArgument,
+        fmt::format("rank {} calls accumulate() within a pass of accumulate(); name all models "
+                    "of a pass in one call, accumulate(generator, critic), or end the one before",
+                    rank()));
+  }
   state.holds_earlier = !state.sync_gradients;
   state.backward_done = false;
   state.passes = state.end_of_loader ? 0 : state.passes + 1;
   state.sync_gradients = state.passes % state.accumulation_steps == 0;
+  std::shared_ptr<void> open = std::make_shared<char>();
+  state.open_pass = open;
+  return open;
 }
 
 void Accelerator::complete_gradients(torch::optim::Optimizer& optimizer) {

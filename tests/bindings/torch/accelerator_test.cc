@@ -104,6 +104,31 @@ TEST(Accelerator, WhatIsClearedAfterTheLastBackwardIsGone) {
   }
 }
 
+TEST(Accelerator, ModelsOfOnePassAddUpTogether) {
+  kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 2});
+  auto one = make_network(), other = make_network();
+  torch::optim::SGD first(one->parameters(), 0.1), second(other->parameters(), 0.2);
+  auto [one_model, other_model, one_steps, other_steps] =
+      accelerator.prepare(one, other, first, second);
+  for (int i = 0; i < 4; ++i) {
+    auto pass = accelerator.accumulate(one_model, other_model);
+    EXPECT_EQ(accelerator.sync_gradients(), i % 2 == 1);
+    EXPECT_THAT(message_of([&] { auto again = accelerator.accumulate(other_model); }),
+                HasSubstr("within a pass of accumulate(); name all models of a pass in one call"));
+    accelerator.backward(one_model(batch_of(i, kolo::rank())).square().mean());
+    accelerator.backward(other_model(batch_of(i, kolo::rank())).square().mean());
+    one_steps.step();
+    other_steps.step();
+    one_steps.zero_grad();
+    other_steps.zero_grad();
+  }
+  for (const auto& network : {one, other}) {
+    const auto weight = network->parameters()[0].detach();
+    EXPECT_TRUE(torch::equal(kolo::broadcast(weight, 0), weight)) << "alike on all ranks";
+    EXPECT_FALSE(torch::equal(make_network()->parameters()[0], weight));
+  }
+}
+
 TEST(Accelerator, TwoOptimizersStepByTheScaleOfOneBackward) {
   kolo::Accelerator accelerator(kolo::AcceleratorConfig{.mixed_precision = "fp16"},
                                 {.scaler = {.init_scale = 1024}});

@@ -26,13 +26,14 @@ struct AcceleratorState {
   std::optional<torch::ScalarType> half;  ///< of forward; absent: no autocast
   std::optional<GradScaler> scaler;       ///< with float16
   int accumulation_steps = 1;
-  int passes = 0;                    ///< of accumulate() since the last step
-  bool sync_gradients = true;        ///< the present pass is the last before a step
-  bool holds_earlier = false;        ///< its gradients add to those of passes before it
-  bool backward_done = false;        ///< of the present pass
-  bool end_of_loader = false;        ///< the loop has the last batch of its pass
-  std::int64_t repeated_rows = 0;    ///< rows at the batch's end that only fill up; −1: all
-  bool scheduler_with_steps = true;  ///< as AcceleratorOptions::step_scheduler_with_optimizer
+  int passes = 0;                      ///< of accumulate() since the last step
+  std::weak_ptr<void> open_pass = {};  ///< an AccumulatedPass that has not ended
+  bool sync_gradients = true;          ///< the present pass is the last before a step
+  bool holds_earlier = false;          ///< its gradients add to those of passes before it
+  bool backward_done = false;          ///< of the present pass
+  bool end_of_loader = false;          ///< the loop has the last batch of its pass
+  std::int64_t repeated_rows = 0;      ///< rows at the batch's end that only fill up; −1: all
+  bool scheduler_with_steps = true;    ///< as AcceleratorOptions::step_scheduler_with_optimizer
   struct Steps {
     bool has_stepped = false;  ///< since zero_grad() cleared the gradients
     bool was_skipped = false;  ///< the last step, because of an overflow
