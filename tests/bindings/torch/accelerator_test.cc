@@ -8,6 +8,10 @@
 
 #include <filesystem>
 #include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
 
 namespace {
 
@@ -318,6 +322,32 @@ TEST(Accelerator, GathersTensorsAndTuples) {
   const auto list = accelerator.gather(std::vector<torch::Tensor>{rows, rows});
   EXPECT_EQ(list.size(), 2U);
   EXPECT_TRUE(torch::equal(list[1], all));
+  EXPECT_TRUE(torch::equal(accelerator.gather(torch::data::TensorExample(rows)).data, all));
+  const std::map<std::string, torch::Tensor> named{{"rows", rows}};
+  EXPECT_TRUE(torch::equal(accelerator.gather(named).at("rows"), all));
+  EXPECT_TRUE(torch::equal(*accelerator.gather(std::optional(rows)), all));
+}
+
+/// Returns its input as it is, and in its weight's type.
+struct TypesImpl : torch::nn::Module {
+  TypesImpl() { linear = register_module("linear", torch::nn::Linear(2, 2)); }
+  std::tuple<torch::Tensor, torch::Tensor> forward(const torch::Tensor& input) {
+    return {input, linear(input.to(torch::kFloat32))};
+  }
+  torch::nn::Linear linear{nullptr};
+};
+TORCH_MODULE(Types);
+
+TEST(Accelerator, MixedPrecisionLeavesOtherTypesThanHalfOnes) {
+  kolo::Accelerator accelerator(kolo::AcceleratorConfig{.mixed_precision = "bf16"});
+  Types types;
+  auto model = accelerator.prepare(types);
+  for (const auto type : {torch::kInt64, torch::kFloat64}) {
+    const auto [same, computed] = model.forward(torch::full({1, 2}, 16777217, type));
+    EXPECT_EQ(same.scalar_type(), type);
+    EXPECT_EQ(same[0][0].item<double>(), 16777217);
+    EXPECT_EQ(computed.scalar_type(), torch::kFloat32) << "also in a tuple";
+  }
 }
 
 TEST(Accelerator, SavesOnTheMainProcess) {

@@ -70,6 +70,17 @@ TEST(PreparedLoader, ARecipesPassGivesEachElementOnce) {
   }
 }
 
+TEST(PreparedLoader, ABatchThatIsFilledUpHasALoss) {
+  kolo::Accelerator accelerator;
+  const auto count = static_cast<std::size_t>(2 * kolo::size() - (kolo::size() > 1 ? 1 : 0));
+  auto loader =
+      accelerator.prepare(kolo::loader_recipe(stacked(count), {.batch_size = 2, .shuffle = false}));
+  for (auto& batch : loader) {
+    EXPECT_EQ(accelerator.gather_for_metrics(batch.data.mean()).numel(), kolo::size());
+    EXPECT_EQ(accelerator.gather_for_metrics(batch.data).size(0), static_cast<int>(count));
+  }
+}
+
 using Batches = std::vector<std::vector<float>>;
 
 /// This rank's batches of a pass; checks that the last one alone is told to be it.

@@ -128,11 +128,12 @@ class KOLO_API Accelerator {
     return map_tensors(value, [](const torch::Tensor& tensor) { return gather_rows(tensor, 0); });
   }
   /// The same for the rows of the batch that the loop has got last, without those that only fill
-  /// up: over a pass each element comes once.
+  /// up: over a pass each element comes once. A scalar stays, unless its whole batch fills up.
   template <class T>
   T gather_for_metrics(const T& value) const {
     return map_tensors(value, [this](const torch::Tensor& tensor) {
-      return gather_rows(tensor, state_->repeated_rows);
+      const std::int64_t repeated = state_->repeated_rows;
+      return gather_rows(tensor, tensor.dim() == 0 && repeated > 0 ? 0 : repeated);
     });
   }
 

@@ -7,6 +7,7 @@
 #include <kolo/torch/autocast.h>
 #include <kolo/torch/distributed_data_parallel.h>
 #include <kolo/torch/grad_scaler.h>
+#include <kolo/torch/map_tensors.h>
 #include <torch/torch.h>
 
 #include <cstdint>
@@ -59,17 +60,18 @@ class PreparedModel {
       : ddp_(std::make_shared<DistributedDataParallel<M>>(std::move(module), options)),
         state_(std::move(state)) {}
 
-  /// The module's, in mixed precision if there is; a tensor comes back in float32 then.
+  /// The module's, in mixed precision if there is; what is of a half type comes back in float32
+  /// then, also inside of tuples, vectors, …
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
     if (!state_->half) return ddp_->forward(std::forward<Arguments>(arguments)...);
     const Autocast autocast(state_->device, {.dtype = state_->half});
-    using Output = decltype(ddp_->forward(std::forward<Arguments>(arguments)...));
-    if constexpr (std::is_same_v<Output, torch::Tensor>) {
-      return ddp_->forward(std::forward<Arguments>(arguments)...).to(torch::kFloat32);
-    } else {
-      return ddp_->forward(std::forward<Arguments>(arguments)...);
-    }
+    return map_tensors(ddp_->forward(std::forward<Arguments>(arguments)...),
+                       [](const torch::Tensor& tensor) {
+                         const auto type = tensor.scalar_type();
+                         const bool is_half = type == torch::kHalf || type == torch::kBFloat16;
+                         return is_half ? tensor.to(torch::kFloat32) : tensor;
+                       });
   }
   template <class... Arguments>
   auto operator()(Arguments&&... arguments) {
