@@ -4,10 +4,13 @@
 
 #include <kolo/torch/device.h>
 #include <kolo/torch/functions.h>
+#include <kolo/torch/objects.h>
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstdio>
+#include <cstring>
 #include <utility>
 
 namespace kolo {
@@ -99,6 +102,35 @@ Accelerator::Accelerator(const AcceleratorConfig& config, const AcceleratorOptio
     state.half = torch::kHalf;
     state.scaler.emplace(options.scaler);
   }
+}
+
+std::size_t agreed_size(std::optional<std::size_t> data_size, const LoaderRecipeOptions& options) {
+  constexpr std::array kNames = {"data size", "batch size", "seed", "shuffle", "drop_last"};
+  const std::array<std::uint64_t, kNames.size()> own = {
+      data_size.value_or(0), options.batch_size, options.seed, std::uint64_t{options.shuffle},
+      std::uint64_t{options.drop_last}};
+  Parcel parcel;
+  parcel.bytes.assign(reinterpret_cast<const char*>(own.data()), sizeof own);
+  if (!data_size) {
+    parcel.failure =
+        "loader_recipe: the data set's size() knows no number, so it cannot be dealt out; pass a "
+        "loader of its batches";
+  }
+  const std::vector<std::string> all = allgather_bytes(parcel, {.name = "loader_recipe"});
+  auto first = own;
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    auto theirs = own;
+    std::memcpy(theirs.data(), all[r].data(), sizeof theirs);
+    if (r == 0) first = theirs;
+    for (std::size_t i = 0; i < kNames.size(); ++i) {
+      if (theirs[i] == first[i]) continue;
+      raise(ErrorCode::kMismatch,
+            fmt::format("loader_recipe: the {} is {} on rank 0, but {} on rank {}; pass the same "
+                        "data set and options on every rank",
+                        kNames[i], first[i], theirs[i], r));
+    }
+  }
+  return *data_size;
 }
 
 void Accelerator::backward(const torch::Tensor& loss) {

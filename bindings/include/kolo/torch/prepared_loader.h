@@ -32,9 +32,9 @@
 namespace kolo {
 
 struct LoaderRecipeOptions {
-  std::size_t batch_size = 1;  ///< elements of a batch, on each rank
-  bool shuffle = true;
-  std::uint64_t seed = 0;  ///< the same on every rank
+  std::size_t batch_size = 1;  ///< elements of a batch, on each rank; the same on every rank
+  bool shuffle = true;         ///< likewise
+  std::uint64_t seed = 0;      ///< likewise
   std::size_t workers = 0;
   /// Leaves out what does not fill a batch on every rank. Otherwise shares are padded by elements
   /// that come twice.
@@ -57,7 +57,13 @@ LoaderRecipe<Dataset> loader_recipe(Dataset dataset, const LoaderRecipeOptions& 
 /// one draw. Collective.
 KOLO_API void with_shared_seed(const std::function<void()>& call);
 
-/// Batches of a recipe.
+/// The number of elements to deal out. Collective. Throws kInvalidArgument on all ranks if some
+/// rank's data set does not know it; kMismatch, with both values, if ranks have other numbers or
+/// options: they would deal out other elements or make other numbers of steps.
+KOLO_API std::size_t agreed_size(std::optional<std::size_t> data_size,
+                                 const LoaderRecipeOptions& options);
+
+/// Batches of a recipe. To make one is collective.
 template <class Dataset>
 class RecipeSource {
   using Loader = DataLoader<Dataset, DistributedSampler>;
@@ -65,9 +71,10 @@ class RecipeSource {
  public:
   using Batch = typename Loader::Batch;
   explicit RecipeSource(LoaderRecipe<Dataset> recipe)
-      : sampler_(recipe.dataset.size().value(), {.shuffle = recipe.options.shuffle,
-                                                 .seed = recipe.options.seed,
-                                                 .drop_last = recipe.options.drop_last}),
+      : sampler_(agreed_size(recipe.dataset.size(), recipe.options),
+                 {.shuffle = recipe.options.shuffle,
+                  .seed = recipe.options.seed,
+                  .drop_last = recipe.options.drop_last}),
         loader_(std::move(recipe.dataset), sampler_,
                 {.batch_size = recipe.options.batch_size,
                  .workers = recipe.options.workers,
