@@ -1,5 +1,7 @@
 #include <kolo/torch/accelerator.h>
 
+#include "bindings/torch/checkpoint_file.h"
+#include "bindings/torch/failure.h"
 #include "bindings/torch/tensor_memory.h"
 
 #include <kolo/torch/device.h>
@@ -170,6 +172,12 @@ void Accelerator::complete_gradients(torch::optim::Optimizer& optimizer) {
 
 Autocast Accelerator::autocast() const {
   return Autocast(state_->device, {.dtype = state_->half, .enabled = state_->half.has_value()});
+}
+
+void Accelerator::write_saved(const std::string& path, const std::string& bytes) {
+  const std::string failure = failure_of([&] { write_whole_file(path, bytes); });
+  if (failure.empty()) return;
+  refuse(ErrorCode::kInvalidArgument, fmt::format("rank {}: save(): {}", rank(), failure));
 }
 
 torch::Tensor Accelerator::gather_rows(const torch::Tensor& tensor, std::int64_t repeated) {

@@ -366,7 +366,16 @@ TEST(Accelerator, SavesOnTheMainProcess) {
   torch::load(loaded, path);
   EXPECT_EQ(loaded->parameters()[0][0][0].item<double>(), 7);
   accelerator.wait_for_everyone();
-  if (accelerator.is_main_process()) std::filesystem::remove(path);
+  if (accelerator.is_main_process()) {
+    // A folder stands where the new file is to be written first.
+    std::filesystem::create_directory(path + ".partial");
+    EXPECT_THAT(message_of([&] { accelerator.save(torch::ones({1}), path); }),
+                HasSubstr("rank 0: save(): "));
+    std::filesystem::remove(path + ".partial");
+    torch::load(loaded, path);
+    EXPECT_EQ(loaded->parameters()[0][0][0].item<double>(), 7) << "the older one";
+    std::filesystem::remove(path);
+  }
   testing::internal::CaptureStdout();
   accelerator.print("one ", 2);
   EXPECT_EQ(testing::internal::GetCapturedStdout(), kolo::rank() == 0 ? "one 2\n" : "");

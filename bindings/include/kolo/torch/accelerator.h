@@ -36,6 +36,7 @@
 
 #include <memory>
 #include <set>
+#include <sstream>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -161,10 +162,16 @@ class KOLO_API Accelerator {
   M& unwrap_model(PreparedModel<M>& model) const {
     return model.module();
   }
-  /// torch::save on the main process; nothing on the others.
+  /// torch::save on the main process; nothing on the others, so it may stand behind
+  /// is_main_process(). An older file is replaced when the new one has reached the disk. Throws
+  /// kInvalidArgument on the main process alone if it cannot be written, and leaves the older one;
+  /// save_checkpoint() tells all ranks.
   template <class T>
   void save(const T& value, const std::string& path) const {
-    if (is_main_process()) torch::save(value, path);
+    if (!is_main_process()) return;
+    std::ostringstream stream;
+    torch::save(value, stream);
+    write_saved(path, std::move(stream).str());
   }
   template <class M>
   void save(PreparedModel<M>& model, const std::string& path) const {
@@ -199,6 +206,7 @@ class KOLO_API Accelerator {
 
   std::shared_ptr<void> count_pass();
   void complete_gradients(torch::optim::Optimizer& optimizer);
+  static void write_saved(const std::string& path, const std::string& bytes);
   static torch::Tensor gather_rows(const torch::Tensor& tensor, std::int64_t repeated);
 
   AcceleratorOptions options_;
