@@ -103,6 +103,10 @@ class PreparedOptimizer {
 
   /// Nothing while gradients add up; with float16, nothing when they have overflowed.
   void step() {
+    static_assert(
+        requires(O& optimizer) { optimizer.step(); },
+        "this optimizer's step takes a closure (LBFGS): leave it unprepared, and call its "
+        "own step(closure)");
     if (!state_->sync_gradients) return;
     steps().has_stepped = true;
     if (state_->scaler) {
