@@ -1,13 +1,18 @@
 #include <kolo/torch/accelerator.h>
 
+#include "bindings/torch/checkpoint_file.h"
+#include "bindings/torch/failure.h"
 #include "bindings/torch/tensor_memory.h"
 
 #include <kolo/torch/device.h>
 #include <kolo/torch/functions.h>
+#include <kolo/torch/objects.h>
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstdio>
+#include <cstring>
 #include <utility>
 
 namespace kolo {
@@ -101,23 +106,59 @@ Accelerator::Accelerator(const AcceleratorConfig& config, const AcceleratorOptio
   }
 }
 
-void Accelerator::backward(const torch::Tensor& loss) {
-  if (std::exchange(state_->scale_is_due, false)) {
-    state_->scaler->update();
-    state_->any_was_skipped = false;
+std::size_t agreed_size(std::optional<std::size_t> data_size, const LoaderRecipeOptions& options) {
+  constexpr std::array kNames = {"data size", "batch size", "seed", "shuffle", "drop_last"};
+  const std::array<std::uint64_t, kNames.size()> own = {
+      data_size.value_or(0), options.batch_size, options.seed, std::uint64_t{options.shuffle},
+      std::uint64_t{options.drop_last}};
+  Parcel parcel;
+  parcel.bytes.assign(reinterpret_cast<const char*>(own.data()), sizeof own);
+  if (!data_size) {
+    parcel.failure =
+        "loader_recipe: the data set's size() knows no number, so it cannot be dealt out; pass a "
+        "loader of its batches";
   }
+  const std::vector<std::string> all = allgather_bytes(parcel, {.name = "loader_recipe"});
+  auto first = own;
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    auto theirs = own;
+    std::memcpy(theirs.data(), all[r].data(), sizeof theirs);
+    if (r == 0) first = theirs;
+    for (std::size_t i = 0; i < kNames.size(); ++i) {
+      if (theirs[i] == first[i]) continue;
+      raise(ErrorCode::kMismatch,
+            fmt::format("loader_recipe: the {} is {} on rank 0, but {} on rank {}; pass the same "
+                        "data set and options on every rank",
+                        kNames[i], first[i], theirs[i], r));
+    }
+  }
+  return *data_size;
+}
+
+void Accelerator::backward(const torch::Tensor& loss) {
+  state_->any_was_skipped = false;
   torch::Tensor scaled = state_->accumulation_steps == 1 ? loss : loss / state_->accumulation_steps;
   if (state_->scaler) scaled = state_->scaler->scale(scaled);
   scaled.backward();
   state_->backward_done = true;
 }
 
-void Accelerator::count_pass() {
+std::shared_ptr<void> Accelerator::count_pass() {
   AcceleratorState& state = *state_;
+  if (!state.open_pass.expired()) {
+    refuse(
+        ErrorCode::kInvalidArgument,
+        fmt::format("rank {} calls accumulate() within a pass of accumulate(); name all models "
+                    "of a pass in one call, accumulate(generator, critic), or end the one before",
+                    rank()));
+  }
   state.holds_earlier = !state.sync_gradients;
   state.backward_done = false;
   state.passes = state.end_of_loader ? 0 : state.passes + 1;
   state.sync_gradients = state.passes % state.accumulation_steps == 0;
+  std::shared_ptr<void> open = std::make_shared<char>();
+  state.open_pass = open;
+  return open;
 }
 
 void Accelerator::complete_gradients(torch::optim::Optimizer& optimizer) {
@@ -131,6 +172,12 @@ void Accelerator::complete_gradients(torch::optim::Optimizer& optimizer) {
 
 Autocast Accelerator::autocast() const {
   return Autocast(state_->device, {.dtype = state_->half, .enabled = state_->half.has_value()});
+}
+
+void Accelerator::write_saved(const std::string& path, const std::string& bytes) {
+  const std::string failure = failure_of([&] { write_whole_file(path, bytes); });
+  if (failure.empty()) return;
+  refuse(ErrorCode::kInvalidArgument, fmt::format("rank {}: save(): {}", rank(), failure));
 }
 
 torch::Tensor Accelerator::gather_rows(const torch::Tensor& tensor, std::int64_t repeated) {

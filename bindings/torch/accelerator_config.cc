@@ -100,8 +100,10 @@ AcceleratorConfig AcceleratorConfig::from_file(const std::string& path) {
 
 AcceleratorConfig AcceleratorConfig::from_environment() {
   std::string text;
-  for (const auto& [key, variable] : {std::pair("mixed_precision", "ACCELERATE_MIXED_PRECISION"),
-                                      std::pair("use_cpu", "ACCELERATE_USE_CPU")}) {
+  for (const auto& [key, variable] :
+       {std::pair("mixed_precision", "ACCELERATE_MIXED_PRECISION"),
+        std::pair("use_cpu", "ACCELERATE_USE_CPU"),
+        std::pair("gradient_accumulation_steps", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS")}) {
     const std::string value = environment_variable(variable).value_or("");
     if (!value.empty()) text += std::string(key) + ": '" + in_single_quotes(value) + "'\n";
   }

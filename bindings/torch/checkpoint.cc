@@ -9,7 +9,11 @@
 #include <kolo/torch/objects.h>
 #include <kolo/torch/sharded_parameters.h>
 
+#include <functional>
+#include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 namespace kolo {
 namespace {
@@ -44,25 +48,29 @@ class ModuleMemory {
     for (const auto& item : module.named_buffers()) add(item.key(), item.value());
   }
 
-  /// Copies what was loaded into the old memory; if a tensor does not fit, into none.
-  void take_over() {
+  /// Keeps what was loaded for take_over(), and gives the module its memory back. Throws if a
+  /// tensor does not fit.
+  void set_loaded_aside() {
     std::string misfit;
-    std::vector<torch::Tensor> loaded;
     for (Slot& slot : slots_) {
-      loaded.push_back(slot.tensor.variable_data());
+      loaded_.push_back(slot.tensor.variable_data());
       const torch::Tensor& memory = slot.memory;
-      if (misfit.empty() && (loaded.back().sizes() != memory.sizes() ||
-                             loaded.back().scalar_type() != memory.scalar_type())) {
+      if (misfit.empty() && (loaded_.back().sizes() != memory.sizes() ||
+                             loaded_.back().scalar_type() != memory.scalar_type())) {
         std::ostringstream text;
-        text << "'" << slot.name << "' was saved as " << loaded.back().scalar_type() << ' '
-             << loaded.back().sizes() << ", but this module's is " << memory.scalar_type() << ' '
+        text << "'" << slot.name << "' was saved as " << loaded_.back().scalar_type() << ' '
+             << loaded_.back().sizes() << ", but this module's is " << memory.scalar_type() << ' '
              << memory.sizes() << "; load it into the module that was saved";
         misfit = std::move(text).str();
       }
     }
     restore();
     if (!misfit.empty()) raise(ErrorCode::kInvalidArgument, misfit);
-    for (std::size_t i = 0; i < slots_.size(); ++i) slots_[i].memory.copy_(loaded[i]);
+  }
+
+  /// Copies what was loaded into the old memory.
+  void take_over() {
+    for (std::size_t i = 0; i < loaded_.size(); ++i) slots_[i].memory.copy_(loaded_[i]);
   }
 
   /// Until restore(), tensors of other devices are copies on the CPU.
@@ -86,6 +94,7 @@ class ModuleMemory {
     if (tensor.defined()) slots_.push_back({name, tensor, tensor.variable_data()});
   }
   std::vector<Slot> slots_;
+  std::vector<torch::Tensor> loaded_;  ///< by slot
 };
 
 /// As the CPU has it, so that it can be read where this device is not.
@@ -124,40 +133,113 @@ std::string archive_of(const CheckpointParts& parts, std::int64_t epoch) {
   return std::move(stream).str();
 }
 
-void load_module(torch::nn::Module& module, InputArchive& archive) {
-  const torch::NoGradGuard no_grad;
-  ModuleMemory memory(module);
-  try {
-    module.load(archive);
-  } catch (...) {
-    memory.restore();
-    throw;
-  }
-  memory.take_over();
+/// A state of LibTorch's archives, as it is now.
+template <class Part>
+std::string state_of(const Part& part) {
+  OutputArchive archive;
+  part.save(archive);
+  std::ostringstream stream;
+  archive.save_to(stream);
+  return std::move(stream).str();
 }
 
-std::int64_t load_parts(const std::string& bytes, const CheckpointParts& parts) {
-  InputArchive archive;
-  archive.load_from(bytes.data(), bytes.size(), torch::kCPU);
-  InputArchive extra;
-  archive.read(kExtra, extra);
-  const auto load = [&](const char* key, auto* part, const auto& take) {
-    if (part == nullptr) return;
+/// Loads parts so that they are as before if some part fails, on whatever rank. The module is
+/// copied last, when nothing can fail any more; the others go back.
+class Loading {
+ public:
+  Loading(const std::string& bytes, const CheckpointParts& parts) : parts_(parts) {
+    archive_.load_from(bytes.data(), bytes.size(), torch::kCPU);
+    archive_.read(kExtra, extra_);
+  }
+  ~Loading() {
+    for (auto undo = undo_.rbegin(); undo != undo_.rend(); ++undo)
+      static_cast<void>(failure_of(*undo));
+  }
+  Loading(const Loading&) = delete;
+  Loading& operator=(const Loading&) = delete;
+
+  /// Returns the epoch.
+  std::int64_t load_state() {
+    const torch::NoGradGuard no_grad;
+    if (parts_.module != nullptr) load_module();
+    if (parts_.scheduler != nullptr) find("scheduler");
+    if (parts_.sampler != nullptr) find("sampler");
+    load("optimizer", parts_.optimizer, [this](auto& optimizer, InputArchive& nested) {
+      const auto before = std::make_shared<OptimizerBefore>(optimizer);
+      undo_.emplace_back([before] { before->restore(); });
+      load_optimizer(optimizer, nested);
+    });
+    load("scaler", parts_.scaler, [this](GradScaler& scaler, InputArchive& nested) {
+      undo_.emplace_back([&scaler, before = scaler] { scaler = before; });
+      scaler.load(nested);
+    });
+    torch::Tensor epoch;
+    extra_.read("epoch", epoch, true);
+    return epoch.item<std::int64_t>();
+  }
+
+  /// After all ranks have the rest, for these do not quite go back: a ReduceLROnPlateau loads once,
+  /// and a sampler begins a new pass.
+  void load_what_counts() {
+    load("sampler", parts_.sampler, [this](auto& sampler, InputArchive& nested) {
+      go_back_to_state_of(sampler);
+      sampler.load(nested);
+    });
+    load("scheduler", parts_.scheduler, [this](SchedulerState& scheduler, InputArchive& nested) {
+      go_back_to_state_of(scheduler);
+      scheduler.load(nested);
+    });
+  }
+
+  void keep() {
+    undo_.clear();
+    const torch::NoGradGuard no_grad;
+    if (memory_) memory_->take_over();
+  }
+
+ private:
+  void load_module() {
+    memory_.emplace(*parts_.module);
+    try {
+      parts_.module->load(archive_);
+    } catch (...) {
+      memory_->restore();
+      throw;
+    }
+    memory_->set_loaded_aside();
+  }
+
+  InputArchive find(const std::string& key) {
     InputArchive nested;
-    const std::string failure =
-        extra.try_read(key, nested) ? failure_of([&] { take(*part, nested); }) : "none was saved";
-    if (!failure.empty()) raise(ErrorCode::kInvalidArgument, std::string(key) + ": " + failure);
-  };
-  const auto own = [](auto& part, InputArchive& nested) { part.load(nested); };
-  if (parts.module != nullptr) load_module(*parts.module, archive);
-  load("scheduler", parts.scheduler, own);
-  load("optimizer", parts.optimizer, load_optimizer);
-  load("sampler", parts.sampler, own);
-  load("scaler", parts.scaler, own);
-  torch::Tensor epoch;
-  extra.read("epoch", epoch, true);
-  return epoch.item<std::int64_t>();
-}
+    if (!extra_.try_read(key, nested)) {
+      raise(ErrorCode::kInvalidArgument, key + ": none was saved");
+    }
+    return nested;
+  }
+
+  template <class Part, class Take>
+  void load(const std::string& key, Part* part, const Take& take) {
+    if (part == nullptr) return;
+    InputArchive nested = find(key);
+    const std::string failure = failure_of([&] { take(*part, nested); });
+    if (!failure.empty()) raise(ErrorCode::kInvalidArgument, key + ": " + failure);
+  }
+
+  template <class Part>
+  void go_back_to_state_of(Part& part) {
+    undo_.emplace_back([&part, state = state_of(part)] {
+      InputArchive before;
+      before.load_from(state.data(), state.size());
+      part.load(before);
+    });
+  }
+
+  const CheckpointParts& parts_;
+  InputArchive archive_;
+  InputArchive extra_;
+  std::optional<ModuleMemory> memory_;
+  std::vector<std::function<void()>> undo_;
+};
 
 }  // namespace
 
@@ -181,10 +263,19 @@ std::int64_t load_checkpoint(const fs::path& path, const CheckpointParts& parts)
   }
   const std::string bytes = broadcast_bytes(std::move(parcel), 0, {.name = "load_checkpoint"});
   std::int64_t epoch = 0;
-  Parcel outcome;
-  outcome.failure = failure_of([&] { epoch = load_parts(bytes, parts); });
-  if (!outcome.failure.empty()) outcome.failure = described(path, outcome.failure);
-  allgather_bytes(outcome, {.name = "load_checkpoint/outcome"});
+  std::optional<Loading> loading;
+  const auto on_all_ranks = [&](const auto& load) {
+    Parcel outcome;
+    outcome.failure = failure_of(load);
+    if (!outcome.failure.empty()) outcome.failure = described(path, outcome.failure);
+    allgather_bytes(outcome, {.name = "load_checkpoint/outcome"});
+  };
+  on_all_ranks([&] {
+    loading.emplace(bytes, parts);
+    epoch = loading->load_state();
+  });
+  on_all_ranks([&] { loading->load_what_counts(); });
+  loading->keep();
   return epoch;
 }
 

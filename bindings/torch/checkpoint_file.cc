@@ -118,7 +118,10 @@ void write_checkpoint_file(const fs::path& path, std::string archive) {
                      std::chrono::system_clock::now().time_since_epoch())
                      .count();
   archive += trailer.text();
+  write_whole_file(path, archive);
+}
 
+void write_whole_file(const fs::path& path, std::string_view bytes) {
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   std::error_code error;
   fs::create_directories(folder, error);
@@ -133,7 +136,7 @@ void write_checkpoint_file(const fs::path& path, std::string archive) {
   {
     const Descriptor file(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
     if (!file.valid()) fail_by_errno(path, "cannot be written");
-    if (!file.write(archive)) give_up("could not be written to its end");
+    if (!file.write(bytes)) give_up("could not be written to its end");
     if (!file.sync()) give_up("did not reach the disk");
   }
   if (::rename(partial.c_str(), path.c_str()) != 0) give_up("could not be put in its place");

@@ -7,10 +7,14 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace kolo {
 
-/// Writes `archive` and its comment beside `path`, syncs, and renames it to `path`.
+/// Writes `bytes` beside `path`, syncs, and renames it to `path`; makes missing folders.
+void write_whole_file(const std::filesystem::path& path, std::string_view bytes);
+
+/// Writes `archive` and its comment in this way.
 void write_checkpoint_file(const std::filesystem::path& path, std::string archive);
 
 /// The bytes of a whole and undamaged checkpoint.

@@ -79,8 +79,9 @@ GradScaler::GradScaler(const GradScalerOptions& options)
   check(options);
 }
 
-torch::Tensor GradScaler::scale(const torch::Tensor& loss) const {
+torch::Tensor GradScaler::scale(const torch::Tensor& loss) {
   if (!enabled()) return loss;
+  if (update_is_due_) update();
   // A tensor and not a number: its float32 wins over a half scalar's type, which 65536 overflows.
   return loss * torch::full({}, scale_, loss.options().dtype(torch::kFloat32).requires_grad(false));
 }
@@ -145,6 +146,7 @@ void GradScaler::update() {
   }
   if (!stepped) refuse("update() without a step() or unscale_() since the last one");
   passes_.clear();
+  update_is_due_ = false;
   if (overflow) {
     growth_tracker_ = 0;
     const auto smaller = static_cast<float>(static_cast<double>(scale_) * options_.backoff_factor);
@@ -156,16 +158,28 @@ void GradScaler::update() {
   }
 }
 
+void GradScaler::update_later() {
+  if (!enabled()) return;
+  if (passes_.empty()) refuse("update_later() without a step() or unscale_() since update()");
+  update_is_due_ = true;
+}
+
 void GradScaler::update(double scale) {
   if (!enabled()) return;
   if (!(scale > 0 && scale <= kLargest)) {
     refuse("update(" + std::to_string(scale) + "): a scale is a finite float32 above 0");
   }
   passes_.clear();
+  update_is_due_ = false;
   scale_ = static_cast<float>(scale);
 }
 
 void GradScaler::save(torch::serialize::OutputArchive& archive) const {
+  if (update_is_due_) {
+    GradScaler updated = *this;
+    updated.update();
+    return updated.save(archive);
+  }
   archive.write("scale", torch::IValue(static_cast<double>(scale_)));
   archive.write("growth_factor", torch::IValue(options_.growth_factor));
   archive.write("backoff_factor", torch::IValue(options_.backoff_factor));
@@ -192,6 +206,7 @@ void GradScaler::load(torch::serialize::InputArchive& archive) {
   options_ = loaded;
   growth_tracker_ = tracker;
   passes_.clear();
+  update_is_due_ = false;
 }
 
 torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive,

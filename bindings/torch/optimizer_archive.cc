@@ -81,6 +81,18 @@ void save_optimizer(torch::optim::Optimizer& optimizer, torch::serialize::Output
   optimizer.save(archive);
 }
 
+OptimizerBefore::OptimizerBefore(torch::optim::Optimizer& optimizer) : optimizer_(optimizer) {
+  std::swap(state_, optimizer.state());
+  for (const auto& group : optimizer.param_groups()) options_.push_back(group.options().clone());
+}
+
+void OptimizerBefore::restore() {
+  std::swap(state_, optimizer_.state());
+  for (std::size_t g = 0; g < options_.size(); ++g) {
+    optimizer_.param_groups()[g].set_options(std::move(options_[g]));
+  }
+}
+
 void load_optimizer(torch::optim::Optimizer& optimizer, torch::serialize::InputArchive& archive) {
   // LibTorch's load() only adds to the state.
   optimizer.state().clear();

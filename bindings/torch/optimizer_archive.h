@@ -4,12 +4,28 @@
 
 #include <torch/torch.h>
 
+#include <memory>
+#include <type_traits>
+#include <vector>
+
 namespace kolo {
 
 /// optimizer.save(), also for an LBFGS that has taken a step: LibTorch (2.15) cannot write its list
 /// `al`, a scratch buffer of mostly undefined tensors, which is left out here. `optimizer` is
 /// unchanged afterwards.
 void save_optimizer(torch::optim::Optimizer& optimizer, torch::serialize::OutputArchive& archive);
+
+/// Takes an optimizer's state out and keeps its options, for a load that may have to be undone.
+class OptimizerBefore {
+ public:
+  explicit OptimizerBefore(torch::optim::Optimizer& optimizer);
+  void restore();
+
+ private:
+  torch::optim::Optimizer& optimizer_;
+  std::remove_cvref_t<decltype(optimizer_.state())> state_;
+  std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options_;  ///< by group
+};
 
 /// optimizer.load(), but nothing of the state from before remains.
 void load_optimizer(torch::optim::Optimizer& optimizer, torch::serialize::InputArchive& archive);

@@ -210,6 +210,7 @@ void RankSampler::save(torch::serialize::OutputArchive& archive) const {
   write("position", state.position());
   write("data_size", state.data_size);
   write("seed", state.options.seed);
+  write("shuffle", state.options.shuffle ? 1 : 0);
 }
 
 void RankSampler::load(torch::serialize::InputArchive& archive) {
@@ -232,6 +233,10 @@ void RankSampler::load(torch::serialize::InputArchive& archive) {
   if (position > 0) {
     require("data_size", "data size", state.data_size);
     require("seed", "seed", state.options.seed);
+    torch::Tensor shuffle;  // older states have none
+    if (archive.try_read("shuffle", shuffle, true)) {
+      require("shuffle", "shuffle", state.options.shuffle ? 1 : 0);
+    }
   }
   state.epoch = read("epoch");
   const std::size_t batch = state.options.global_batch;

@@ -179,15 +179,15 @@ void ShardedParameters::check_consolidated(bool consolidated) const {
 void ShardedParameters::take_pieces(Optimizer& full, Optimizer& mine) const {
   const torch::NoGradGuard no_grad;
   const State& state = *state_;
-  copy_options(full.param_groups(), mine);
-  mine.state().clear();
+  // All of it first: a state that does not fit leaves the optimizer as it is.
+  std::remove_cvref_t<decltype(mine.state())> taken;
   for (std::size_t b = 0; b < state.buckets.size(); ++b) {
     for (std::size_t i = 0; i < state.pieces[b].size(); ++i) {
       const ShardPiece& piece = state.pieces[b][i];
       const torch::Tensor& whole = state.parameters[piece.parameter].tensor;
       const auto* const from = state_of(full, whole);
       if (from == nullptr) continue;
-      mine.state()[state.piece_tensors[b][i].unsafeGetTensorImpl()] =
+      taken[state.piece_tensors[b][i].unsafeGetTensorImpl()] =
           changed(**from, [&](const torch::Tensor& tensor) {
             if (tensor.sizes() != whole.sizes()) {
               raise(ErrorCode::kMismatch,
@@ -204,6 +204,8 @@ void ShardedParameters::take_pieces(Optimizer& full, Optimizer& mine) const {
           });
     }
   }
+  copy_options(full.param_groups(), mine);
+  std::swap(mine.state(), taken);
 }
 
 }  // namespace kolo

@@ -137,13 +137,16 @@ TEST(AcceleratorConfig, FlagsOverruleTheFileAndLeaveOthersAlone) {
 TEST(AcceleratorConfig, TakesWhatTheLauncherSays) {
   setenv("ACCELERATE_MIXED_PRECISION", "bf16", 1);
   setenv("ACCELERATE_USE_CPU", "true", 1);
+  setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4", 1);
   const char* const arguments[] = {"program", "--mixed_precision", "no"};
   const auto said = AcceleratorConfig::from_flags(1, arguments);
   const auto overruled = AcceleratorConfig::from_flags(3, arguments);
   unsetenv("ACCELERATE_MIXED_PRECISION");
   unsetenv("ACCELERATE_USE_CPU");
+  unsetenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS");
   EXPECT_EQ(said.mixed_precision, "bf16");
   EXPECT_TRUE(said.use_cpu);
+  EXPECT_EQ(said.gradient_accumulation_steps, 4);
   EXPECT_EQ(overruled.mixed_precision, "no");
   EXPECT_TRUE(overruled.use_cpu);
   EXPECT_EQ(AcceleratorConfig::from_environment().mixed_precision, "no");

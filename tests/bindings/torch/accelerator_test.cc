@@ -8,6 +8,10 @@
 
 #include <filesystem>
 #include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
 
 namespace {
 
@@ -104,6 +108,31 @@ TEST(Accelerator, WhatIsClearedAfterTheLastBackwardIsGone) {
   }
 }
 
+TEST(Accelerator, ModelsOfOnePassAddUpTogether) {
+  kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 2});
+  auto one = make_network(), other = make_network();
+  torch::optim::SGD first(one->parameters(), 0.1), second(other->parameters(), 0.2);
+  auto [one_model, other_model, one_steps, other_steps] =
+      accelerator.prepare(one, other, first, second);
+  for (int i = 0; i < 4; ++i) {
+    auto pass = accelerator.accumulate(one_model, other_model);
+    EXPECT_EQ(accelerator.sync_gradients(), i % 2 == 1);
+    EXPECT_THAT(message_of([&] { auto again = accelerator.accumulate(other_model); }),
+                HasSubstr("within a pass of accumulate(); name all models of a pass in one call"));
+    accelerator.backward(one_model(batch_of(i, kolo::rank())).square().mean());
+    accelerator.backward(other_model(batch_of(i, kolo::rank())).square().mean());
+    one_steps.step();
+    other_steps.step();
+    one_steps.zero_grad();
+    other_steps.zero_grad();
+  }
+  for (const auto& network : {one, other}) {
+    const auto weight = network->parameters()[0].detach();
+    EXPECT_TRUE(torch::equal(kolo::broadcast(weight, 0), weight)) << "alike on all ranks";
+    EXPECT_FALSE(torch::equal(make_network()->parameters()[0], weight));
+  }
+}
+
 TEST(Accelerator, TwoOptimizersStepByTheScaleOfOneBackward) {
   kolo::Accelerator accelerator(kolo::AcceleratorConfig{.mixed_precision = "fp16"},
                                 {.scaler = {.init_scale = 1024}});
@@ -154,6 +183,38 @@ TEST(Accelerator, EachOptimizerSaysWhetherItsStepWasSkipped) {
   other.step();
   for (int i = 0; i < 2; ++i) scheduler.step();
   EXPECT_LT(one.param_groups()[0].options().get_lr(), 0.05);
+}
+
+TEST(Accelerator, ItsScalerGoesOnFromACheckpoint) {
+  const std::string path = kolo::broadcast_object(
+      (std::filesystem::temp_directory_path() / ("kolo_fp16_" + std::to_string(getpid()))).string(),
+      0);
+  kolo::Accelerator accelerator(kolo::AcceleratorConfig{.mixed_precision = "fp16"},
+                                {.scaler = {.init_scale = 1024}});
+  auto network = make_network();
+  torch::optim::SGD sgd(network->parameters(), 0.05);
+  auto [model, optimizer] = accelerator.prepare(network, sgd);
+  const auto step = [&](int i, double factor) {
+    optimizer.zero_grad();
+    accelerator.backward(model.forward(batch_of(i, kolo::rank())).square().mean() * factor);
+    const double scale = accelerator.scaler()->scale_now();
+    optimizer.step();
+    return scale;
+  };
+  step(0, 1e38);
+  EXPECT_TRUE(optimizer.step_was_skipped());
+  const kolo::CheckpointParts parts{
+      .module = network.get(), .optimizer = &sgd, .scaler = accelerator.scaler()};
+  kolo::save_checkpoint(path, parts, 0);
+  EXPECT_EQ(step(1, 1), 512);
+  kolo::Accelerator resumed(kolo::AcceleratorConfig{.mixed_precision = "fp16"});
+  kolo::load_checkpoint(path, {.scaler = resumed.scaler()});
+  EXPECT_EQ(resumed.scaler()->scale_now(), 512);
+  // In the same process, between a step and the next backward.
+  kolo::load_checkpoint(path, parts);
+  EXPECT_EQ(step(1, 1), 512);
+  accelerator.wait_for_everyone();
+  if (accelerator.is_main_process()) std::filesystem::remove(path);
 }
 
 TEST(Accelerator, TheSchedulerStepsByTheOptionsAndNotWhileGradientsAddUp) {
@@ -261,6 +322,32 @@ TEST(Accelerator, GathersTensorsAndTuples) {
   const auto list = accelerator.gather(std::vector<torch::Tensor>{rows, rows});
   EXPECT_EQ(list.size(), 2U);
   EXPECT_TRUE(torch::equal(list[1], all));
+  EXPECT_TRUE(torch::equal(accelerator.gather(torch::data::TensorExample(rows)).data, all));
+  const std::map<std::string, torch::Tensor> named{{"rows", rows}};
+  EXPECT_TRUE(torch::equal(accelerator.gather(named).at("rows"), all));
+  EXPECT_TRUE(torch::equal(*accelerator.gather(std::optional(rows)), all));
+}
+
+/// Returns its input as it is, and in its weight's type.
+struct TypesImpl : torch::nn::Module {
+  TypesImpl() { linear = register_module("linear", torch::nn::Linear(2, 2)); }
+  std::tuple<torch::Tensor, torch::Tensor> forward(const torch::Tensor& input) {
+    return {input, linear(input.to(torch::kFloat32))};
+  }
+  torch::nn::Linear linear{nullptr};
+};
+TORCH_MODULE(Types);
+
+TEST(Accelerator, MixedPrecisionLeavesOtherTypesThanHalfOnes) {
+  kolo::Accelerator accelerator(kolo::AcceleratorConfig{.mixed_precision = "bf16"});
+  Types types;
+  auto model = accelerator.prepare(types);
+  for (const auto type : {torch::kInt64, torch::kFloat64}) {
+    const auto [same, computed] = model.forward(torch::full({1, 2}, 16777217, type));
+    EXPECT_EQ(same.scalar_type(), type);
+    EXPECT_EQ(same[0][0].item<double>(), 16777217);
+    EXPECT_EQ(computed.scalar_type(), torch::kFloat32) << "also in a tuple";
+  }
 }
 
 TEST(Accelerator, SavesOnTheMainProcess) {
@@ -279,7 +366,16 @@ TEST(Accelerator, SavesOnTheMainProcess) {
   torch::load(loaded, path);
   EXPECT_EQ(loaded->parameters()[0][0][0].item<double>(), 7);
   accelerator.wait_for_everyone();
-  if (accelerator.is_main_process()) std::filesystem::remove(path);
+  if (accelerator.is_main_process()) {
+    // A folder stands where the new file is to be written first.
+    std::filesystem::create_directory(path + ".partial");
+    EXPECT_THAT(message_of([&] { accelerator.save(torch::ones({1}), path); }),
+                HasSubstr("rank 0: save(): "));
+    std::filesystem::remove(path + ".partial");
+    torch::load(loaded, path);
+    EXPECT_EQ(loaded->parameters()[0][0][0].item<double>(), 7) << "the older one";
+    std::filesystem::remove(path);
+  }
   testing::internal::CaptureStdout();
   accelerator.print("one ", 2);
   EXPECT_EQ(testing::internal::GetCapturedStdout(), kolo::rank() == 0 ? "one 2\n" : "");

@@ -162,6 +162,51 @@ TEST_F(CheckpointTest, WhatDoesNotFitIsNamedAndLeavesTheModuleAlone) {
               HasSubstr("rank 0: checkpoint "));
 }
 
+TEST_F(CheckpointTest, AFailedLoadLeavesEveryPartOfEveryRank) {
+  const fs::path path = folder_ / "model.pt";
+  Training run, other;
+  kolo::GradScaler scaler({.init_scale = 512}), own({.init_scale = 4});
+  for (int i = 1; i <= 4; ++i) run.step(i);
+  kolo::CheckpointParts saved = run.parts();
+  saved.scaler = &scaler;
+  kolo::save_checkpoint(path, saved, 1);
+
+  // The last rank's second group makes its optimizer another, after its module was read.
+  other.step(7);
+  const auto parameters = other.model->parameters();
+  torch::optim::AdamW groups({torch::optim::OptimizerParamGroup({parameters[0]}),
+                              torch::optim::OptimizerParamGroup({parameters[1]})},
+                             torch::optim::AdamWOptions(0.25));
+  groups.step();
+  const bool is_odd = kolo::rank() == kolo::size() - 1;
+  kolo::CheckpointParts parts = other.parts();
+  parts.scaler = &own;
+  if (is_odd) parts.optimizer = &groups;
+  const auto weight = parameters[0].detach().clone();
+  const auto moment = [&](torch::optim::AdamW& of) {
+    const auto& state = *of.state().at(parameters[0].unsafeGetTensorImpl());
+    return static_cast<const torch::optim::AdamWParamState&>(state).exp_avg().clone();
+  };
+  const auto before = moment(other.optimizer);
+  const auto rate = other.learning_rate();
+  EXPECT_THAT(message_of([&] { kolo::load_checkpoint(path, parts); }),
+              HasSubstr("rank " + std::to_string(kolo::size() - 1) + ": checkpoint "));
+  EXPECT_TRUE(torch::equal(parameters[0], weight));
+  EXPECT_EQ(other.optimizer.state().size(), parameters.size());
+  EXPECT_TRUE(torch::equal(moment(other.optimizer), before));
+  EXPECT_EQ(other.learning_rate(), rate);
+  EXPECT_EQ(groups.state().size(), 2U);
+  EXPECT_EQ(own.scale_now(), 4);
+  Training same;
+  same.sampler.next(8);
+  EXPECT_EQ(other.sampler.next(8), same.sampler.next(8)) << "in the middle of its pass";
+
+  parts.optimizer = &other.optimizer;
+  EXPECT_EQ(kolo::load_checkpoint(path, parts), 1) << "still usable";
+  expect_alike(*run.model, *other.model);
+  EXPECT_EQ(own.scale_now(), 512);
+}
+
 TEST_F(CheckpointTest, AFailedSaveIsToldToAllAndLeavesTheOldFile) {
   const fs::path path = folder_ / "model.pt";
   Training run;

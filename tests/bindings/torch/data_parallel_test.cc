@@ -7,6 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
+#include <list>
+#include <map>
 #include <optional>
 #include <string>
 #include <thread>
@@ -93,6 +96,26 @@ TEST(DataParallel, DealsOutAndGathersWhatHoldsTensors) {
   EXPECT_TRUE(torch::equal(*pair.second, torch::tensor({3.0, 3.0})));
   out.sum().backward();
   EXPECT_EQ(model.module()->weight.grad().item<double>(), 14);
+}
+
+struct TakesAMap : torch::nn::Module {
+  torch::Tensor forward(const std::map<std::string, torch::Tensor>& input) { return input.at("x"); }
+};
+
+TEST(DataParallel, ArgumentsWhoseTensorsAreNotDealtOutAreKnown) {
+  using torch::Tensor;
+  // forward() asks this when it is compiled: every replica would compute the whole.
+  static_assert(!kolo::is_shareable<std::map<std::string, Tensor>>());
+  static_assert(!kolo::is_shareable<torch::TensorList>());
+  static_assert(!kolo::is_shareable<std::tuple<Tensor, int>>());
+  static_assert(!kolo::is_shareable<std::vector<std::optional<std::list<Tensor>>>>());
+  static_assert(kolo::is_shareable<std::vector<Tensor>>());
+  static_assert(kolo::is_shareable<std::optional<std::pair<Tensor, Tensor>>>());
+  static_assert(kolo::is_shareable<std::vector<std::string>>());
+  static_assert(kolo::is_shareable<std::filesystem::path>());
+  static_assert(kolo::is_shareable<double>());
+  static_assert(!kolo::Replicable<TakesAMap&, std::map<std::string, Tensor>&>);
+  static_assert(kolo::Replicable<torch::nn::LinearImpl&, Tensor&>);
 }
 
 TEST(DataParallel, ThreadsHaveTheCallersSettings) {

@@ -256,6 +256,34 @@ TEST(GradScaler, GoesOnFromAFile) {
   EXPECT_EQ(other.scale_now(), 128);
 }
 
+TEST(GradScaler, AnUpdateThatIsPutOff) {
+  One one;
+  SGD optimizer({one.weight}, 1.0);
+  GradScaler scaler({.init_scale = 32}), other;
+  EXPECT_THAT(message_of([&] { scaler.update_later(); }), HasSubstr("without a step()"));
+  const auto overflow = [&] {
+    optimizer.zero_grad();
+    scaler.scale(one.loss(kInfinity)).backward();
+    EXPECT_FALSE(scaler.step(optimizer));
+    scaler.update_later();
+  };
+  overflow();
+  EXPECT_EQ(scaler.scale_now(), 32);
+  std::stringstream stream;
+  torch::save(scaler, stream);
+  torch::load(other, stream);
+  EXPECT_EQ(other.scale_now(), 16) << "what it goes on with";
+  overflow();
+  EXPECT_EQ(scaler.scale_now(), 16) << "that of the last loss";
+  stream.seekg(0);
+  torch::load(scaler, stream);
+  overflow();
+  EXPECT_EQ(scaler.scale_now(), 16) << "loaded, there is nothing to update";
+  scaler.update();
+  overflow();
+  EXPECT_EQ(scaler.scale_now(), 8);
+}
+
 TEST(GradScaler, TakesSparseGradientsAndHalfLosses) {
   torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(4, 1).sparse(true));
   SGD optimizer(embedding->parameters(), 1.0);

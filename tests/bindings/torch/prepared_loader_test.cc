@@ -1,7 +1,10 @@
 // The Accelerator's loaders: each element once over all ranks, as many batches on each. On all
 // ranks at once.
+#include "tests/support/message_of.h"
+
 #include <kolo/torch.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -67,6 +70,17 @@ TEST(PreparedLoader, ARecipesPassGivesEachElementOnce) {
       loader.set_epoch(0);
       EXPECT_EQ(pass_of(accelerator, loader), first);
     }
+  }
+}
+
+TEST(PreparedLoader, ABatchThatIsFilledUpHasALoss) {
+  kolo::Accelerator accelerator;
+  const auto count = static_cast<std::size_t>(2 * kolo::size() - (kolo::size() > 1 ? 1 : 0));
+  auto loader =
+      accelerator.prepare(kolo::loader_recipe(stacked(count), {.batch_size = 2, .shuffle = false}));
+  for (auto& batch : loader) {
+    EXPECT_EQ(accelerator.gather_for_metrics(batch.data.mean()).numel(), kolo::size());
+    EXPECT_EQ(accelerator.gather_for_metrics(batch.data).size(0), static_cast<int>(count));
   }
 }
 
@@ -235,6 +249,55 @@ TEST(PreparedLoader, DealsOutTheBatchesOfALoaderThatExists) {
   torch::manual_seed(5);
   torch::randint(10, {1});
   EXPECT_TRUE(torch::equal(after, torch::rand({1})));
+}
+
+/// Of unknown size.
+class Endless : public torch::data::datasets::BatchDataset<Endless, torch::Tensor> {
+ public:
+  torch::Tensor get_batch(c10::ArrayRef<std::size_t> indices) override {
+    return torch::zeros({static_cast<std::int64_t>(indices.size())});
+  }
+  std::optional<std::size_t> size() const override { return std::nullopt; }
+};
+
+TEST(PreparedLoader, RanksOfOneRecipeAgree) {
+  kolo::Accelerator accelerator;
+  const auto error_of = [&](std::size_t count, const kolo::LoaderRecipeOptions& options) {
+    return kolo::test::message_of(
+        [&] { accelerator.prepare(kolo::loader_recipe(stacked(count), options)); });
+  };
+  const int last = kolo::size() - 1;
+  const bool is_odd = kolo::rank() == last && last > 0;
+  const auto says = [&](const std::string& what, int first, int other) {
+    if (last == 0) return testing::HasSubstr("(no error)");
+    return testing::HasSubstr("the " + what + " is " + std::to_string(first) + " on rank 0, but " +
+                              std::to_string(other) + " on rank " + std::to_string(last) +
+                              "; pass the same");
+  };
+  EXPECT_THAT(error_of(is_odd ? 11 : 12, {}), says("data size", 12, 11));
+  EXPECT_THAT(error_of(12, {.batch_size = is_odd ? 3U : 2U}), says("batch size", 2, 3));
+  EXPECT_THAT(error_of(12, {.seed = is_odd ? 8U : 7U}), says("seed", 7, 8));
+  EXPECT_THAT(error_of(12, {.shuffle = is_odd}), says("shuffle", 0, 1));
+  EXPECT_EQ(error_of(12, {}), "(no error)");
+  EXPECT_THAT(kolo::test::message_of([&] { accelerator.prepare(kolo::loader_recipe(Endless())); }),
+              testing::HasSubstr("rank 0: loader_recipe: the data set's size() knows no number"));
+}
+
+TEST(PreparedLoader, WhatIsDealtOutAlreadyIsKnown) {
+  namespace samplers = torch::data::samplers;
+  using Data = decltype(stacked(1));
+  using kolo::DealsOut;
+  using torch::data::StatelessDataLoader;
+  // prepare() asks this when it is compiled.
+  static_assert(DealsOut<kolo::DataLoader<Data, kolo::DistributedSampler>>::value);
+  static_assert(DealsOut<kolo::DataLoader<Data, kolo::ElasticSampler>>::value);
+  static_assert(DealsOut<StatelessDataLoader<Data, kolo::DistributedEvalSampler>>::value);
+  static_assert(DealsOut<StatelessDataLoader<Data, samplers::DistributedRandomSampler>>::value);
+  static_assert(DealsOut<StatelessDataLoader<Data, samplers::DistributedSequentialSampler>>::value);
+  static_assert(DealsOut<kolo::PreparedLoader<kolo::RecipeSource<Data>>>::value);
+  static_assert(!DealsOut<StatelessDataLoader<Data, samplers::RandomSampler>>::value);
+  static_assert(!DealsOut<kolo::DataLoader<Data, samplers::SequentialSampler>>::value);
+  static_assert(!DealsOut<std::vector<torch::data::Example<>>>::value);
 }
 
 TEST(PreparedLoader, APassMayBeLeftEarly) {

@@ -193,6 +193,9 @@ TEST(RankSampler, RefusesTheRestOfOtherData) {
   kolo::DistributedSampler other(100, {.seed = 6, .rank = 0, .size = 1});
   EXPECT_THAT(message_of([&] { load(other, state); }),
               HasSubstr("with the seed 5, but this sampler's is 6"));
+  kolo::DistributedSampler in_order(100, {.shuffle = false, .seed = 5, .rank = 0, .size = 1});
+  EXPECT_THAT(message_of([&] { load(in_order, state); }),
+              HasSubstr("with the shuffle 1, but this sampler's is 0"));
 }
 
 TEST(RankSampler, RefusesRanksThatDoNotExist) {

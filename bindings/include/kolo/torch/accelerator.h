@@ -16,7 +16,7 @@
 //   own gradients.
 // - Gradient accumulation: with `auto pass = accelerator.accumulate(model);` around forward,
 //   backward and step, only each n-th pass, and the loader's last, sends gradients and steps;
-//   backward() divides the loss by n.
+//   backward() divides the loss by n. Models that train in one pass are named in one call.
 // - Mixed precision: forward runs in a half type, and with fp16 a GradScaler scales the loss and
 //   leaves out steps that overflow.
 // - Schedulers: see PreparedScheduler. Loaders: see prepared_loader.h.
@@ -36,6 +36,7 @@
 
 #include <memory>
 #include <set>
+#include <sstream>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -50,13 +51,15 @@ struct AcceleratorOptions {
   GradScalerOptions scaler = {};  ///< with fp16
 };
 
-/// A pass of accumulate(); ends at its end of scope, before the model does.
+/// A pass of accumulate(); ends at its end of scope, before its models do.
 class [[nodiscard]] AccumulatedPass {
  public:
-  explicit AccumulatedPass(std::unique_ptr<NoSync> local) : local_(std::move(local)) {}
+  AccumulatedPass(std::shared_ptr<void> open, std::vector<std::unique_ptr<NoSync>> local)
+      : open_(std::move(open)), local_(std::move(local)) {}
 
  private:
-  std::unique_ptr<NoSync> local_;
+  std::shared_ptr<void> open_;  ///< what the Accelerator sees of it
+  std::vector<std::unique_ptr<NoSync>> local_;
 };
 
 class KOLO_API Accelerator {
@@ -84,11 +87,16 @@ class KOLO_API Accelerator {
 
   /// backward() of the loss, divided by the accumulation steps, and scaled with fp16.
   void backward(const torch::Tensor& loss);
-  template <class M>
-  AccumulatedPass accumulate(PreparedModel<M>& model) {
-    count_pass();
-    return AccumulatedPass(sync_gradients() ? nullptr
-                                            : std::unique_ptr<NoSync>(new NoSync(model.no_sync())));
+  /// Begins a pass of these models. Throws kInvalidArgument while another one is open: it would
+  /// count twice, and one's gradients would not be sent when the optimizers step.
+  template <class... M>
+  AccumulatedPass accumulate(PreparedModel<M>&... models) {
+    std::shared_ptr<void> open = count_pass();
+    std::vector<std::unique_ptr<NoSync>> local;
+    if (!sync_gradients()) {
+      (local.push_back(std::unique_ptr<NoSync>(new NoSync(models.no_sync()))), ...);
+    }
+    return AccumulatedPass(std::move(open), std::move(local));
   }
   /// Whether this pass is the last before a step.
   bool sync_gradients() const { return state_->sync_gradients; }
@@ -121,11 +129,12 @@ class KOLO_API Accelerator {
     return map_tensors(value, [](const torch::Tensor& tensor) { return gather_rows(tensor, 0); });
   }
   /// The same for the rows of the batch that the loop has got last, without those that only fill
-  /// up: over a pass each element comes once.
+  /// up: over a pass each element comes once. A scalar stays, unless its whole batch fills up.
   template <class T>
   T gather_for_metrics(const T& value) const {
     return map_tensors(value, [this](const torch::Tensor& tensor) {
-      return gather_rows(tensor, state_->repeated_rows);
+      const std::int64_t repeated = state_->repeated_rows;
+      return gather_rows(tensor, tensor.dim() == 0 && repeated > 0 ? 0 : repeated);
     });
   }
 
@@ -153,10 +162,16 @@ class KOLO_API Accelerator {
   M& unwrap_model(PreparedModel<M>& model) const {
     return model.module();
   }
-  /// torch::save on the main process; nothing on the others.
+  /// torch::save on the main process; nothing on the others, so it may stand behind
+  /// is_main_process(). An older file is replaced when the new one has reached the disk. Throws
+  /// kInvalidArgument on the main process alone if it cannot be written, and leaves the older one;
+  /// save_checkpoint() tells all ranks.
   template <class T>
   void save(const T& value, const std::string& path) const {
-    if (is_main_process()) torch::save(value, path);
+    if (!is_main_process()) return;
+    std::ostringstream stream;
+    torch::save(value, stream);
+    write_saved(path, std::move(stream).str());
   }
   template <class M>
   void save(PreparedModel<M>& model, const std::string& path) const {
@@ -189,8 +204,9 @@ class KOLO_API Accelerator {
     }
   }
 
-  void count_pass();
+  std::shared_ptr<void> count_pass();
   void complete_gradients(torch::optim::Optimizer& optimizer);
+  static void write_saved(const std::string& path, const std::string& bytes);
   static torch::Tensor gather_rows(const torch::Tensor& tensor, std::int64_t repeated);
 
   AcceleratorOptions options_;

@@ -31,7 +31,8 @@ struct KOLO_API AcceleratorConfig {
   /// Throw kInvalidArgument for values that do not parse, with key and value.
   static AcceleratorConfig from_settings(const Settings& settings);
   static AcceleratorConfig from_file(const std::string& path);
-  /// ACCELERATE_MIXED_PRECISION and ACCELERATE_USE_CPU, which kolo-run sets by Accelerate's file.
+  /// ACCELERATE_MIXED_PRECISION, ACCELERATE_USE_CPU and ACCELERATE_GRADIENT_ACCUMULATION_STEPS,
+  /// which a launcher sets by Accelerate's file.
   static AcceleratorConfig from_environment();
   /// from_environment(), or `--config_file FILE` instead, then flags of the keys' names, which
   /// overrule it (`--mixed_precision bf16`, `--mixed-precision=bf16`; `--cpu` and `--use_cpu`

@@ -45,7 +45,8 @@ KOLO_API void save_checkpoint(const std::filesystem::path& path, const Checkpoin
 /// Loads the parts on every rank, in place, whatever the number of ranks was when it was saved;
 /// returns the `epoch` of save_checkpoint(). What the file holds besides is left alone. Throws
 /// kInvalidArgument on all ranks if rank 0 cannot read `path`, the file is torn or damaged, lacks a
-/// part, or a part does not fit the module or optimizer of some rank.
+/// part, or a part does not fit the module or optimizer of some rank; every rank's parts are then
+/// as they were before.
 KOLO_API std::int64_t load_checkpoint(const std::filesystem::path& path,
                                       const CheckpointParts& parts);
 

@@ -51,8 +51,9 @@ class KOLO_API GradScaler {
   /// Throws kInvalidArgument for options out of their range, with the value.
   explicit GradScaler(const GradScalerOptions& options = {});
 
-  /// `loss` times the scale; in float32 if it is a scalar of a half type.
-  torch::Tensor scale(const torch::Tensor& loss) const;
+  /// `loss` times the scale, after an update that was put off; in float32 if it is a scalar of a
+  /// half type.
+  torch::Tensor scale(const torch::Tensor& loss);
   /// Divides the optimizer's gradients by the scale, once a step; waits for those of a
   /// DistributedOptimizer first. Throws kInvalidArgument for a second call before update(), for
   /// float16 gradients, whose division would lose what the scale has saved, and where there is no
@@ -65,6 +66,9 @@ class KOLO_API GradScaler {
   /// After the steps of all optimizers: halves or doubles the scale. Throws kInvalidArgument
   /// without a step() or unscale_() before.
   void update();
+  /// update() when the next loss is scaled: for a caller who does not know whether other optimizers
+  /// step by the same backward.
+  void update_later();
   /// Sets the scale.
   void update(double scale);
 
@@ -73,7 +77,8 @@ class KOLO_API GradScaler {
   /// Steps without an overflow since the scale changed.
   std::int64_t growth_tracker() const { return growth_tracker_; }
 
-  /// The scale, its factors and the tracker, for torch::save and torch::load.
+  /// The scale, its factors and the tracker, for torch::save and torch::load; as they are after an
+  /// update that was put off.
   void save(torch::serialize::OutputArchive& archive) const;
   /// Throws kInvalidArgument as the constructor does; nothing is changed then.
   void load(torch::serialize::InputArchive& archive);
@@ -89,6 +94,7 @@ class KOLO_API GradScaler {
   float scale_;
   std::int64_t growth_tracker_ = 0;
   std::map<const torch::optim::Optimizer*, Pass> passes_;  ///< since the last update()
+  bool update_is_due_ = false;                             ///< as update_later()
 };
 
 /// E.g. torch::save(scaler, "scaler.pt").

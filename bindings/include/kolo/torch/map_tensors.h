@@ -3,6 +3,7 @@
 
 #include <torch/torch.h>
 
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -10,7 +11,8 @@
 
 namespace kolo {
 
-/// A tensor, an Example, or vectors, tuples and pairs of such: the same with what `change` makes of
+/// A tensor, an Example (also without a target), or vectors, maps, optionals, tuples and pairs of
+/// such: the same with what `change` makes of
 /// each tensor. Other values stay as they are.
 template <class T, class Change>
 T map_tensors(T value, const Change& change) {
@@ -32,6 +34,18 @@ T map_tensors(T value, const Change& change) {
                          value.push_back(*value.begin());
                        } && !std::is_same_v<T, std::string>) {
     for (auto& part : value) part = map_tensors(std::move(part), change);
+    return value;
+  } else if constexpr (requires { typename T::mapped_type; }) {
+    for (auto& [key, part] : value) part = map_tensors(std::move(part), change);
+    return value;
+  } else if constexpr (requires {
+                         value.has_value();
+                         *value;
+                       }) {
+    if (value.has_value()) *value = map_tensors(std::move(*value), change);
+    return value;
+  } else if constexpr (requires { value.data; }) {
+    value.data = map_tensors(std::move(value.data), change);
     return value;
   } else {
     return value;

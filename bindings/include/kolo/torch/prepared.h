@@ -7,6 +7,7 @@
 #include <kolo/torch/autocast.h>
 #include <kolo/torch/distributed_data_parallel.h>
 #include <kolo/torch/grad_scaler.h>
+#include <kolo/torch/map_tensors.h>
 #include <torch/torch.h>
 
 #include <cstdint>
@@ -26,14 +27,14 @@ struct AcceleratorState {
   std::optional<torch::ScalarType> half;  ///< of forward; absent: no autocast
   std::optional<GradScaler> scaler;       ///< with float16
   int accumulation_steps = 1;
-  int passes = 0;                    ///< of accumulate() since the last step
-  bool sync_gradients = true;        ///< the present pass is the last before a step
-  bool holds_earlier = false;        ///< its gradients add to those of passes before it
-  bool backward_done = false;        ///< of the present pass
-  bool scale_is_due = false;         ///< optimizers have stepped since the scaler's update()
-  bool end_of_loader = false;        ///< the loop has the last batch of its pass
-  std::int64_t repeated_rows = 0;    ///< rows at the batch's end that only fill up; −1: all
-  bool scheduler_with_steps = true;  ///< as AcceleratorOptions::step_scheduler_with_optimizer
+  int passes = 0;                      ///< of accumulate() since the last step
+  std::weak_ptr<void> open_pass = {};  ///< an AccumulatedPass that has not ended
+  bool sync_gradients = true;          ///< the present pass is the last before a step
+  bool holds_earlier = false;          ///< its gradients add to those of passes before it
+  bool backward_done = false;          ///< of the present pass
+  bool end_of_loader = false;          ///< the loop has the last batch of its pass
+  std::int64_t repeated_rows = 0;      ///< rows at the batch's end that only fill up; −1: all
+  bool scheduler_with_steps = true;    ///< as AcceleratorOptions::step_scheduler_with_optimizer
   struct Steps {
     bool has_stepped = false;  ///< since zero_grad() cleared the gradients
     bool was_skipped = false;  ///< the last step, because of an overflow
@@ -59,17 +60,18 @@ class PreparedModel {
       : ddp_(std::make_shared<DistributedDataParallel<M>>(std::move(module), options)),
         state_(std::move(state)) {}
 
-  /// The module's, in mixed precision if there is; a tensor comes back in float32 then.
+  /// The module's, in mixed precision if there is; what is of a half type comes back in float32
+  /// then, also inside of tuples, vectors, …
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
     if (!state_->half) return ddp_->forward(std::forward<Arguments>(arguments)...);
     const Autocast autocast(state_->device, {.dtype = state_->half});
-    using Output = decltype(ddp_->forward(std::forward<Arguments>(arguments)...));
-    if constexpr (std::is_same_v<Output, torch::Tensor>) {
-      return ddp_->forward(std::forward<Arguments>(arguments)...).to(torch::kFloat32);
-    } else {
-      return ddp_->forward(std::forward<Arguments>(arguments)...);
-    }
+    return map_tensors(ddp_->forward(std::forward<Arguments>(arguments)...),
+                       [](const torch::Tensor& tensor) {
+                         const auto type = tensor.scalar_type();
+                         const bool is_half = type == torch::kHalf || type == torch::kBFloat16;
+                         return is_half ? tensor.to(torch::kFloat32) : tensor;
+                       });
   }
   template <class... Arguments>
   auto operator()(Arguments&&... arguments) {
@@ -101,12 +103,16 @@ class PreparedOptimizer {
 
   /// Nothing while gradients add up; with float16, nothing when they have overflowed.
   void step() {
+    static_assert(
+        requires(O& optimizer) { optimizer.step(); },
+        "this optimizer's step takes a closure (LBFGS): leave it unprepared, and call its "
+        "own step(closure)");
     if (!state_->sync_gradients) return;
     steps().has_stepped = true;
     if (state_->scaler) {
       steps().was_skipped = !state_->scaler->step(*optimizer_);
       state_->any_was_skipped |= steps().was_skipped;
-      state_->scale_is_due = true;  // other optimizers may step by the same backward
+      state_->scaler->update_later();  // other optimizers may step by the same backward
     } else {
       optimizer_->step();
     }

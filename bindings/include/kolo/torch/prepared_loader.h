@@ -7,7 +7,8 @@
 // - of a loader that exists: its batches are dealt out, the i-th to rank i mod size. Each rank
 //   reads them all, in rank 0's order where LibTorch's RandomSampler shuffles. Where the last ones
 //   do not go round, the other ranks get the pass's first batch again, so that all make as many
-//   steps.
+//   steps. A loader whose sampler gives each rank its share is refused by the compiler, for dealing
+//   that out again would leave out the most of the data.
 //
 // gather_for_metrics() leaves out what comes twice. The training loop's thread.
 #pragma once
@@ -25,14 +26,15 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 namespace kolo {
 
 struct LoaderRecipeOptions {
-  std::size_t batch_size = 1;  ///< elements of a batch, on each rank
-  bool shuffle = true;
-  std::uint64_t seed = 0;  ///< the same on every rank
+  std::size_t batch_size = 1;  ///< elements of a batch, on each rank; the same on every rank
+  bool shuffle = true;         ///< likewise
+  std::uint64_t seed = 0;      ///< likewise
   std::size_t workers = 0;
   /// Leaves out what does not fill a batch on every rank. Otherwise shares are padded by elements
   /// that come twice.
@@ -55,7 +57,13 @@ LoaderRecipe<Dataset> loader_recipe(Dataset dataset, const LoaderRecipeOptions& 
 /// one draw. Collective.
 KOLO_API void with_shared_seed(const std::function<void()>& call);
 
-/// Batches of a recipe.
+/// The number of elements to deal out. Collective. Throws kInvalidArgument on all ranks if some
+/// rank's data set does not know it; kMismatch, with both values, if ranks have other numbers or
+/// options: they would deal out other elements or make other numbers of steps.
+KOLO_API std::size_t agreed_size(std::optional<std::size_t> data_size,
+                                 const LoaderRecipeOptions& options);
+
+/// Batches of a recipe. To make one is collective.
 template <class Dataset>
 class RecipeSource {
   using Loader = DataLoader<Dataset, DistributedSampler>;
@@ -63,9 +71,10 @@ class RecipeSource {
  public:
   using Batch = typename Loader::Batch;
   explicit RecipeSource(LoaderRecipe<Dataset> recipe)
-      : sampler_(recipe.dataset.size().value(), {.shuffle = recipe.options.shuffle,
-                                                 .seed = recipe.options.seed,
-                                                 .drop_last = recipe.options.drop_last}),
+      : sampler_(agreed_size(recipe.dataset.size(), recipe.options),
+                 {.shuffle = recipe.options.shuffle,
+                  .seed = recipe.options.seed,
+                  .drop_last = recipe.options.drop_last}),
         loader_(std::move(recipe.dataset), sampler_,
                 {.batch_size = recipe.options.batch_size,
                  .workers = recipe.options.workers,
@@ -109,9 +118,28 @@ class RecipeSource {
   std::size_t given_ = 0;  ///< batches of the pass
 };
 
+/// Whether a loader's batches are this rank's already.
+template <class Loader>
+struct DealsOut : std::false_type {};
+template <class Sampler>
+constexpr bool deals_out_to_ranks() {
+  return std::is_base_of_v<RankSampler, Sampler> ||
+         std::is_base_of_v<torch::data::samplers::DistributedSampler<>, Sampler>;
+}
+template <class Dataset, class Sampler>
+struct DealsOut<DataLoader<Dataset, Sampler>> : std::bool_constant<deals_out_to_ranks<Sampler>()> {
+};
+template <class Dataset, class Sampler>
+struct DealsOut<torch::data::StatelessDataLoader<Dataset, Sampler>>
+    : std::bool_constant<deals_out_to_ranks<Sampler>()> {};
+
 /// Batches of a loader that exists: one of LibTorch's, or any range of batches.
 template <class Loader>
 class DealtSource {
+  static_assert(
+      !DealsOut<Loader>::value,
+      "this loader gives each rank its share already; pass prepare() a loader_recipe() or "
+      "a loader with a plain sampler, or use this one as it is");
   using First = decltype(std::declval<Loader&>().begin());
   using Last = decltype(std::declval<Loader&>().end());
 
@@ -204,5 +232,8 @@ class PreparedLoader {
   std::shared_ptr<Source> source_;
   std::shared_ptr<AcceleratorState> state_;
 };
+
+template <class Source>
+struct DealsOut<PreparedLoader<Source>> : std::true_type {};
 
 }  // namespace kolo

@@ -73,7 +73,7 @@ class KOLO_API RankSampler : public torch::data::samplers::Sampler<> {
   /// The next reset() goes on where save() was, unless set_epoch() has chosen another epoch or the
   /// saved one was at its end. Where the new number of ranks does not divide what was got, fewer
   /// elements than ranks come twice. Throws kMismatch when the rest of an epoch is of other data:
-  /// the seed or the number of elements is another.
+  /// the seed, the shuffle or the number of elements is another.
   void load(torch::serialize::InputArchive& archive) override;
 
  protected:

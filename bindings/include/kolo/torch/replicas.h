@@ -12,7 +12,10 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -36,9 +39,39 @@ class KOLO_API BatchShares {
   std::size_t count_ = 1;
 };
 
+/// Whether append_tensors() may find tensors in a T.
+template <class T>
+constexpr bool has_tensors() {
+  if constexpr (std::is_convertible_v<const T&, const torch::Tensor&>) {
+    return true;
+  } else if constexpr (TupleLike<T>) {
+    return []<std::size_t... I>(std::index_sequence<I...>) {
+      return (has_tensors<std::remove_cvref_t<std::tuple_element_t<I, T>>>() || ...);
+    }(std::make_index_sequence<std::tuple_size_v<T>>());
+  } else if constexpr (is_optional<T>()) {
+    return has_tensors<typename T::value_type>();
+  } else if constexpr (std::ranges::range<const T>) {
+    using Part = std::remove_cvref_t<std::ranges::range_reference_t<const T>>;
+    if constexpr (std::is_same_v<Part, T>) {  // a path's parts are paths
+      return false;
+    } else {
+      return has_tensors<Part>();
+    }
+  } else {
+    return false;
+  }
+}
+
+/// Whether share_of() deals out all tensors of a T.
+template <class T>
+constexpr bool is_shareable() {
+  return is_gatherable<T>() || !has_tensors<T>();
+}
+
 /// `value` with the replica's parts of its tensors; see gather_outputs() for where these may be.
 /// What has none goes to every replica as it is.
 template <class T>
+  requires(is_shareable<T>())
 decltype(auto) share_of(const T& value, const BatchShares& shares, std::size_t replica) {
   if constexpr (std::is_convertible_v<const T&, const torch::Tensor&>) {
     return shares.part(value, replica);
@@ -80,6 +113,11 @@ class KOLO_API Replicas {
   /// this one. Throws what the first replica that fails throws, after all have ended.
   template <class Module, class... Arguments>
   auto forward(const std::shared_ptr<Module>& module, const Arguments&... arguments) {
+    static_assert(
+        (is_shareable<Arguments>() && ...),
+        "replicas share tensors, and tuples, arrays, optionals and std::vectors of nothing "
+        "but tensors; of an argument that holds tensors otherwise (a map, a TensorList, a "
+        "tuple with numbers) each replica would compute the whole");
     using Output = std::decay_t<decltype(module->forward(arguments...))>;
     std::vector<torch::Tensor> tensors;
     static_cast<void>((append_tensors(arguments, tensors) & ... & true));

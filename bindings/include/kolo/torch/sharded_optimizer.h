@@ -120,7 +120,9 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
   bool same_gradients_on_every_rank() const override { return false; }
   /// synchronize(), unless skip_synchronize() was called for these gradients, then scales the
   /// reduced gradients so that their norm over all parameters is at most `max_norm`; the next
-  /// step() does not synchronize again. Returns the norm before, the same on every rank.
+  /// step() does not synchronize again. Returns the norm before, the same on every rank. The
+  /// parameters' own gradients stay as they are, but for this rank's pieces where gradients were
+  /// reduced before: after that, look at those in param_groups().
   double clip_grad_norm(double max_norm, double norm_type = 2.0) {
     take_added_groups();
     return shards_->clip_grad_norm(max_norm, norm_type);
