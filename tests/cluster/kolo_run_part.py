@@ -29,6 +29,10 @@ class Table(unittest.TestCase):
                 done = kolo_run("-H", hosts_of(layout), "--map-by", by, program("probe"))
                 check(self, layout, done.stdout, done.stderr, [done.returncode])
 
+    def test_more_ranks_on_a_host_than_may_log_in_at_once(self):
+        done = kolo_run("-H", "kolohost0:1,kolohost1:24", "sh", "-c", "echo $RANK")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertEqual(sorted(map(int, done.stdout.split())), list(range(25)), done)
 
     def test_by_one_network(self):
         done = kolo_run("-H", "kolohost0:2,kolohost1:1", "--interface", "eth0", program("probe"))

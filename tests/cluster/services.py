@@ -56,7 +56,6 @@ PasswordAuthentication no
 StrictModes no
 UsePAM no
 PidFile none
-MaxStartups 100
 """)
     for host in cluster.hosts:
         expect(host.run(find("sshd"), "-f", settings, "-E", str(folder / f"{host.name}.log")))

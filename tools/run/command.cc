@@ -40,19 +40,40 @@ elif [ {4} != none ]; then
 fi
 )";
 
-/// Runs the program in a session of its own, beside a guard that kills it when the input ends,
-/// which it does with kolo-run. The braces make the shell read all of it before it begins. It comes
-/// by the input, so that the secret is on no command line.
+/// Runs the program in a session of its own, beside a guard that passes signals on to it and ends
+/// it when the input ends, which it does with kolo-run. The braces make the shell read all of it
+/// before it begins. It comes by the input, so that the secret is on no command line. What the
+/// program leaves running after it has ended in order may still write what it has to.
 constexpr std::string_view kRemoteScript = R"({{
-cd {} || exit 1
-{}set -- {}
-{}exec 3<&0
+echo '{login}'
+cd {directory} || exit 1
+{exports}set -- {program}
+{binding}exec 3<&0
 setsid "$@" </dev/null 3<&- &
 program=$!
-{{ cat <&3; kill -s TERM -- $program -$program; sleep 5; kill -s KILL -- -$program; }} >/dev/null 2>&1 &
+{{
+  grace={grace}
+  while read -r word; do
+    case $word in
+      [0-9]*) grace=$word ;;
+      *) kill -s "$word" -- -$program ;;
+    esac
+  done <&3
+  kill -s TERM -- $program -$program
+  sleep "$grace"
+  kill -s KILL -- -$program
+}} >/dev/null 2>&1 &
 guard=$!
 wait $program
 status=$?
+if [ $status = 0 ]; then
+  left={grace}0
+  while [ $left -gt 0 ] && kill -s 0 -- -$program; do
+    sleep 0.1
+    left=$((left - 1))
+  done
+  kill -s TERM -- -$program && sleep 1
+fi 2>/dev/null
 kill -s KILL -- -$program 2>/dev/null
 kill $guard 2>/dev/null
 exit $status
@@ -69,10 +90,22 @@ std::string remote_script(const JobDescription& job, const Place& place,
   for (const std::string& word : job.program) program += quoted(word) + " ";
   const std::string binding = fmt::format(kBindingScript, quoted(job.self), kAsRank,
                                           place.local_rank, place.local_size, job.bind);
-  return fmt::format(kRemoteScript, quoted(job.directory), exports, program, binding);
+  using fmt::arg;
+  return fmt::format(kRemoteScript, arg("login", kLoggedIn.substr(0, kLoggedIn.size() - 1)),
+                     arg("directory", quoted(job.directory)), arg("exports", exports),
+                     arg("program", program), arg("binding", binding),
+                     arg("grace", kGrace.count()));
 }
 
 }  // namespace
+
+bool is_ssh(const std::vector<std::string>& agent) {
+  return !agent.empty() && (agent[0] == "ssh" || agent[0].ends_with("/ssh"));
+}
+
+std::string signal_line(std::string_view signal) { return fmt::format("{}\n", signal); }
+
+std::string grace_line(std::chrono::seconds grace) { return fmt::format("{}\n", grace.count()); }
 
 std::string quoted(const std::string& text) {
   std::string result = "'";
@@ -126,6 +159,12 @@ Command command_for(const JobDescription& job, const Place& place, const Environ
     if (is_forwarded(name)) own.emplace(name, value);
   }
   command.arguments = job.agent;
+  if (is_ssh(job.agent)) {
+    // Nobody is there to answer a question. Of what is given twice, ssh takes the first.
+    for (const char* option : {"BatchMode=yes", "ConnectTimeout=30", "ServerAliveInterval=30"}) {
+      command.arguments.insert(command.arguments.end(), {"-o", option});
+    }
+  }
   command.arguments.push_back(place.host);
   command.arguments.emplace_back(kRemoteShell);
   command.input = remote_script(job, place, own);

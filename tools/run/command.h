@@ -4,7 +4,9 @@
 #include "runtime/base/environment.h"
 #include "tools/run/placement.h"
 
+#include <chrono>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kolo::run {
@@ -26,7 +28,7 @@ struct JobDescription {
   int master_port = 0;
   bool keeps_master = false;     ///< they count even if the user has set them
   std::vector<std::string> set;  ///< NAME=value, or NAME to forward, for all ranks
-  std::vector<std::string> agent = {"ssh", "-T", "-o", "BatchMode=yes"};
+  std::vector<std::string> agent = {"ssh", "-T"};
   std::string directory;      ///< where the program starts, here and elsewhere
   int threads = 0;            ///< OMP_NUM_THREADS of local ranks unless it is set; 0: left alone
   std::string bind = "auto";  ///< auto, core, none
@@ -37,7 +39,21 @@ struct JobDescription {
 Environment::Variables variables_of(const JobDescription& job, const Place& place,
                                     const Environment& environment);
 
+/// What the shell on another host prints before it does anything else, for kolo-run alone.
+inline constexpr std::string_view kLoggedIn = "kolo-run has logged in\n";
+
+/// For the input of an agent: a signal for its program, as "USR1"; and, before that input ends, how
+/// many seconds the program has between SIGTERM and SIGKILL.
+std::string signal_line(std::string_view signal);
+std::string grace_line(std::chrono::seconds grace);
+
+/// Between asking a rank to end and making it end, unless the user says else; and what a rank that
+/// has ended in order leaves running may still take.
+inline constexpr std::chrono::seconds kGrace(5);
+
 Command command_for(const JobDescription& job, const Place& place, const Environment& environment);
+
+bool is_ssh(const std::vector<std::string>& agent);
 
 /// For a shell: 'it'\''s'.
 std::string quoted(const std::string& text);

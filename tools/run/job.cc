@@ -6,6 +6,7 @@
 #include "tools/run/say.h"
 
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,11 +23,20 @@ namespace kolo::run {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 
-// Between asking a rank to end and making it end.
-constexpr std::chrono::seconds kGrace(5);
+// After a signal from outside: a checkpoint may have to be written.
+constexpr seconds kGraceAfterSignal(30);
 // What a guard on another host, which has the same grace, takes besides.
-constexpr std::chrono::seconds kWayOfGuard(2);
+constexpr seconds kWayOfGuard(2);
+// timeout(1) and some shells send a signal to kolo-run and to its group, so that it comes twice.
+constexpr seconds kSameSignal(1);
+// A rank on another host that fails is heard of after those whose connections it has broken.
+constexpr milliseconds kNewsFromHosts(300);
+// For a reader to take the last of the output, when the job was stopped.
+constexpr seconds kLastWords(2);
+// Of those of a host; sshd refuses some where more than 10 are under way (MaxStartups).
+constexpr int kMostLogins = 8;
 constexpr int kTimedOut = 124;  // as timeout(1)
 constexpr std::array<int, 6> kSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
 
@@ -41,6 +51,13 @@ sigset_t signal_set() {
     if (!is_ignored) sigaddset(&set, signal);
   }
   return set;
+}
+
+/// Those that a lost connection ends have an exit status, as a rule, or abort.
+bool was_killed(int status) {
+  constexpr int kMostSignal = 64;
+  const int signal = exit_code_of(status) - 128;
+  return signal > 0 && signal <= kMostSignal && signal != SIGABRT;
 }
 
 }  // namespace
@@ -61,173 +78,292 @@ Result<int> Job::run(const std::vector<Place>& places, const Environment& enviro
       return KOLO_ERROR(kInvalidArgument, "--output-dir {}: {}", folder, error.message());
     }
   }
-  for (const Place& place : places) {
-    const Status started = start(place, environment);
-    if (started.ok()) continue;
-    end_all(SIGKILL, 1);
-    supervise();
-    return started.error();
-  }
+  // What ranks leave running comes to this process when its parent ends, and is waited for here.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (options_.timeout) timeout_at_ = Clock::now() + *options_.timeout;
-  supervise();
-  return exit_code_.value_or(0);
+  waiting_.assign(places.rbegin(), places.rend());
+  supervise(environment);
+  if (!started_.ok()) return started_.error();
+  return exit_code_.value_or(has_lost_output_ ? 1 : 0);
+}
+
+void Job::start_waiting(const Environment& environment) {
+  std::vector<Place> held;
+  while (!waiting_.empty()) {
+    const Place place = std::move(waiting_.back());
+    waiting_.pop_back();
+    if (!is_this_host(place.host) && !may_log_in(place.host)) {
+      held.push_back(place);
+      continue;
+    }
+    started_ = start(place, environment);
+    if (started_.ok()) continue;
+    held.clear();
+    end_all(SIGKILL, 1, kGrace);
+  }
+  waiting_.assign(held.rbegin(), held.rend());
+}
+
+bool Job::may_log_in(const std::string& host) const {
+  const auto logins = std::count_if(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
+    return rank.is_logging_in && rank.process.place.host == host;
+  });
+  return logins < kMostLogins;
 }
 
 Status Job::start(const Place& place, const Environment& environment) {
   const Command command = command_for(description_, place, environment);
   Rank rank;
+  rank.process.place = place;
+  KOLO_TRY(make_outputs(rank, command.is_remote));
   StartOptions start;
   // ssh takes the blocking from what it inherits, also for kolo-run and the ranks on this host.
-  start.captures_output =
-      options_.tags_output || !options_.output_directory.empty() || command.is_remote;
-  if (!options_.output_directory.empty()) {
-    const std::string base = fmt::format("{}/rank.{}", options_.output_directory, place.rank);
-    KOLO_ASSIGN(rank.out, Output::to_file(base + ".out"));
-    KOLO_ASSIGN(rank.error, Output::to_file(base + ".err"));
-  } else if (start.captures_output) {
-    const std::string tag = options_.tags_output ? fmt::format("[{}] ", place.rank) : "";
-    rank.out.emplace(STDOUT_FILENO, tag);
-    rank.error.emplace(STDERR_FILENO, tag);
-  }
+  start.captures_output = rank.out.has_value();
   if (!command.is_remote) {
     KOLO_ASSIGN(start.processors, cores_of_rank(description_.bind, place.local_rank,
                                                 place.local_size, usable_cores()));
   }
   KOLO_ASSIGN(rank.process, start_process(place, command, start));
+  rank.is_logging_in = command.is_remote;
+  has_agents_ = has_agents_ || command.is_remote;
   ranks_.push_back(std::move(rank));
   return {};
 }
 
-void Job::supervise() {
+void Job::supervise(const Environment& environment) {
   const sigset_t set = signal_set();
   const UniqueDescriptor signals(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   KOLO_CHECK(bool(signals));
-  reap();  // whose signals came before there was a descriptor for them
-  while (!is_done()) wait_for_events(signals.get());
-  for (Rank& rank : ranks_) {
-    if (rank.out) rank.out->finish();
-    if (rank.error) rank.error->finish();
+  while (true) {
+    start_waiting(environment);
+    reap();  // also those whose signals came before there was a descriptor for them
+    keep_deadlines();
+    if (is_done()) return;
+    wait_for_events(signals.get());
   }
+}
+
+bool Job::have_ended() const {
+  return waiting_.empty() && std::all_of(ranks_.begin(), ranks_.end(),
+                                         [](const Rank& rank) { return rank.process.ended; });
+}
+
+bool Job::are_gone() const {
+  return have_ended() && std::all_of(ranks_.begin(), ranks_.end(),
+                                     [](const Rank& rank) { return rank.process.is_gone; });
 }
 
 bool Job::is_done() const {
-  const bool ended = std::all_of(ranks_.begin(), ranks_.end(),
-                                 [](const Rank& rank) { return rank.process.ended; });
+  if (!have_ended() || name_at_) return false;
+  if (leave_at_ && Clock::now() >= *leave_at_) return true;
   const bool silent = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
     return !rank.process.out && !rank.process.error;
   });
-  // What a rank left running in the background may hold its output open for ever.
-  return ended && (silent || (kill_at_ && Clock::now() >= *kill_at_));
+  return are_gone() && silent && std::all_of(sinks_.begin(), sinks_.end(), [](const auto& sink) {
+           return sink->is_empty();
+         });
+}
+
+int Job::milliseconds_to_wait() const {
+  Time first;
+  const auto add = [&](const Time& time) {
+    if (time && (!first || *time < *first)) first = time;
+  };
+  for (const Time& time : {name_at_, kill_at_, timeout_at_, close_at_, leave_at_}) add(time);
+  for (const Rank& rank : ranks_) {
+    if (rank.process.is_gone) continue;
+    add(rank.linger_until);
+    add(rank.kill_rest_at);
+  }
+  if (!first) return -1;
+  const auto left = std::chrono::ceil<milliseconds>(*first - Clock::now()).count();
+  return static_cast<int>(std::clamp<long>(left, 0, 60'000));
 }
 
 void Job::wait_for_events(int signals) {
+  struct Source {
+    Rank* rank;
+    UniqueDescriptor* from;
+    Output* to;
+  };
   // What is open alone: poll() takes no more entries than there may be open files.
   std::vector<pollfd> entries = {{signals, POLLIN, 0}};
-  std::vector<std::pair<UniqueDescriptor*, std::optional<Output>*>> outputs;
+  std::vector<Source> sources;
   for (Rank& rank : ranks_) {
     for (const auto& [from, to] :
          {std::pair(&rank.process.out, &rank.out), std::pair(&rank.process.error, &rank.error)}) {
-      if (!*from) continue;
+      if (!*from || (*to)->sink().is_full()) continue;
       entries.push_back({from->get(), POLLIN, 0});
-      outputs.emplace_back(from, to);
+      sources.push_back({&rank, from, &**to});
     }
   }
-  int wait = -1;
-  for (const auto& time : {kill_at_, timeout_at_}) {
-    if (!time) continue;
-    const auto left = std::chrono::ceil<milliseconds>(*time - Clock::now()).count();
-    const int bounded = static_cast<int>(std::clamp<long>(left, 0, 60'000));
-    wait = wait < 0 ? bounded : std::min(wait, bounded);
+  for (const auto& sink : sinks_) {
+    if (!sink->is_empty()) entries.push_back({sink->descriptor(), POLLOUT, 0});
   }
-  const int ready = ::poll(entries.data(), entries.size(), wait);
+  for (const Rank& rank : ranks_) {
+    const Process& process = rank.process;
+    if (process.input && !process.unsent.empty())
+      entries.push_back({process.input.get(), POLLOUT, 0});
+  }
+  const int ready = ::poll(entries.data(), entries.size(), milliseconds_to_wait());
   KOLO_CHECK(ready >= 0 || errno == EINTR || errno == EAGAIN || errno == ENOMEM);
-  if (ready > 0) {
-    for (std::size_t i = 0; i < outputs.size(); ++i) {
-      if (entries[1 + i].revents != 0) take_output(*outputs[i].first, *outputs[i].second);
-    }
-    if (entries[0].revents != 0) take_signals(signals);
+  if (ready <= 0) return;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const auto& [rank, from, to] = sources[i];
+    if (entries[1 + i].revents != 0) take_output(*rank, *from, *to);
   }
-  kill_when_due();
-}
-
-void Job::take_output(UniqueDescriptor& from, std::optional<Output>& to) {
-  std::array<char, 65536> bytes;
-  const auto got = ::read(from.get(), bytes.data(), bytes.size());
-  if (got > 0) {
-    to->write({bytes.data(), static_cast<std::size_t>(got)});
-  } else if (got == 0 || errno != EINTR) {
-    from.reset();
-  }
+  flush_outputs();
+  for (Rank& rank : ranks_) feed(rank.process);
+  if (entries[0].revents != 0) take_signals(signals);
 }
 
 void Job::take_signals(int signals) {
   signalfd_siginfo info = {};
   while (::read(signals, &info, sizeof info) == sizeof info) {
     const int signal = static_cast<int>(info.ssi_signo);
-    if (signal == SIGCHLD) {
-      reap();
-    } else if (signal == SIGUSR1 || signal == SIGUSR2) {
-      for (const Rank& rank : ranks_) {
-        // An agent would die of it.
-        if (!rank.process.is_remote) send_signal(rank.process, signal);
-      }
-    } else if (exit_code_) {
-      end_all(SIGKILL, 128 + signal);  // asked for twice
-    } else {
-      end_all(signal, 128 + signal);
-      say(fmt::format("got signal {}; passing it on to all ranks", signal));
+    if (signal == SIGUSR1 || signal == SIGUSR2) {
+      pass_on(signal);
+    } else if (signal != SIGCHLD) {
+      take_stop(signal);
     }
+  }
+}
+
+void Job::pass_on(int signal) {
+  for (Rank& rank : ranks_) {
+    if (rank.process.ended) continue;
+    if (!rank.process.is_remote) {
+      send_signal(rank.process, signal);
+      continue;
+    }
+    // An agent would die of it; the guard that it has started passes it on.
+    rank.process.unsent += signal_line(signal == SIGUSR1 ? "USR1" : "USR2");
+    feed(rank.process);
+  }
+}
+
+void Job::take_stop(int signal) {
+  const auto now = Clock::now();
+  if (!first_signal_at_ && !exit_code_) {
+    first_signal_at_ = now;
+    is_stopped_ = true;
+    end_all(signal, 128 + signal, options_.grace.value_or(kGraceAfterSignal));
+    tell(fmt::format("got signal {}; passing it on to all ranks", signal));
+  } else if (!first_signal_at_ || now - *first_signal_at_ >= kSameSignal) {
+    is_stopped_ = true;
+    end_all(SIGKILL, 128 + signal, kGrace);  // asked for twice
+    leave_at_ = now + kLastWords;
   }
 }
 
 void Job::reap() {
+  int status = 0;
+  for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+    const auto rank = std::find_if(ranks_.begin(), ranks_.end(), [&](const Rank& candidate) {
+      return !candidate.process.ended && candidate.process.pid == pid;
+    });
+    if (rank != ranks_.end()) take_end(*rank, status);
+  }
   for (Rank& rank : ranks_) {
     Process& process = rank.process;
-    if (process.ended || ::waitpid(process.pid, &process.status, WNOHANG) != process.pid) continue;
-    process.ended = true;
-    // What it started and left behind goes with it.
-    ::kill(-process.pid, SIGKILL);
-    const int code = exit_code_of(process.status);
-    if (code == 0 || exit_code_) continue;
-    end_all(SIGTERM, code);
-    say(fmt::format("rank {} on {} (pid {}) failed first, with {}; ending the others",
-                    process.place.rank, process.place.host, process.pid,
-                    describe_status(process.status)));
+    if (process.ended && !process.is_gone && ::kill(-process.pid, 0) != 0) process.is_gone = true;
   }
-  const bool all = std::all_of(ranks_.begin(), ranks_.end(),
-                               [](const Rank& rank) { return rank.process.ended; });
-  if (all && !kill_at_) kill_at_ = Clock::now() + kGrace;
 }
 
-void Job::end_all(int signal, int exit_code) {
-  if (!exit_code_) exit_code_ = exit_code;
-  const bool has_guards = std::any_of(ranks_.begin(), ranks_.end(),
-                                      [](const Rank& rank) { return rank.process.is_remote; });
-  if (!kill_at_) {
-    kill_at_ = Clock::now() + kGrace + (has_guards ? kWayOfGuard : std::chrono::seconds(0));
+void Job::take_end(Rank& rank, int status) {
+  Process& process = rank.process;
+  process.ended = true;
+  process.status = status;
+  process.input.reset();
+  rank.is_logging_in = rank.is_logging_in && process.out;  // what it has written is still to come
+  if (exit_code_of(status) == 0) {
+    rank.linger_until = Clock::now() + kGrace;
+    return;
   }
+  // What it started and left behind goes with it.
+  ::kill(-process.pid, SIGKILL);
+  process.is_gone = true;
+  if (exit_code_) return;
+  failed_.push_back(&rank);
+  if (!name_at_) name_at_ = Clock::now() + (has_agents_ ? kNewsFromHosts : milliseconds(0));
+}
+
+void Job::name_first_failure() {
+  name_at_.reset();
+  if (exit_code_) return;
+  const auto killed = std::find_if(failed_.begin(), failed_.end(), [](const Rank* rank) {
+    return was_killed(rank->process.status);
+  });
+  const Process& process = (killed == failed_.end() ? failed_.front() : *killed)->process;
+  const int code = exit_code_of(process.status);
+  end_all(SIGTERM, code, options_.grace.value_or(kGrace));
+  const std::string& host = process.place.host;
+  const std::string pid = process.is_remote ? "" : fmt::format(" (pid {})", process.pid);
+  std::string end = describe_status(process.status);
+  if (process.is_remote && code == 255 && is_ssh(description_.agent)) {
+    end += fmt::format(", which is ssh's own: see whether `ssh {} true` works without a password",
+                       host);
+  }
+  tell(fmt::format("rank {} on {}{} failed first, with {}; ending the others", process.place.rank,
+                   host, pid, end));
+}
+
+void Job::end_all(int signal, int exit_code, seconds grace) {
+  if (!exit_code_) exit_code_ = exit_code;
+  waiting_.clear();
+  if (!kill_at_) kill_at_ = Clock::now() + grace + (has_agents_ ? kWayOfGuard : seconds(0));
   for (Rank& rank : ranks_) {
     // A guard on another host is told by the end of its input, and ends the rank in order; the
     // agent passes on what that still writes.
-    rank.process.input.reset();
-    if (!rank.process.is_remote || signal == SIGKILL) send_signal(rank.process, signal);
+    Process& process = rank.process;
+    if (process.input && process.is_remote) {
+      process.unsent += grace_line(grace);
+      feed(process);
+      process.input.reset();
+    }
+    if (!process.is_remote || signal == SIGKILL) send_signal(process, signal);
   }
 }
 
-void Job::kill_when_due() {
-  if (timeout_at_ && Clock::now() >= *timeout_at_) {
+void Job::keep_deadlines() {
+  const auto now = Clock::now();
+  const auto is_due = [&](const Time& time) { return time && now >= *time; };
+  if (name_at_ && (is_due(name_at_) || have_ended())) name_first_failure();
+  if (is_due(timeout_at_)) {
     timeout_at_.reset();
+    is_stopped_ = true;
     if (!exit_code_) {
-      end_all(SIGTERM, kTimedOut);
-      say(fmt::format("the job took longer than the --timeout of {} s; ending all ranks",
-                      options_.timeout->count()));
+      end_all(SIGTERM, kTimedOut, options_.grace.value_or(kGrace));
+      tell(fmt::format("the job took longer than the --timeout of {} s; ending all ranks",
+                       options_.timeout->count()));
     }
   }
-  const bool is_alive = std::any_of(ranks_.begin(), ranks_.end(),
-                                    [](const Rank& rank) { return !rank.process.ended; });
-  if (is_alive && kill_at_ && Clock::now() >= *kill_at_) {
-    for (const Rank& rank : ranks_) send_signal(rank.process, SIGKILL);
-    kill_at_ = Clock::now() + kGrace;
+  for (Rank& rank : ranks_) look_after_rest(rank);
+  if (is_due(kill_at_)) {
+    kill_at_.reset();
+    for (Rank& rank : ranks_) {
+      send_signal(rank.process, SIGKILL);
+      rank.process.is_gone = rank.process.is_gone || rank.process.ended;
+    }
+  }
+  if (!are_gone()) return;
+  if (!close_at_) close_at_ = now + kGrace;
+  if (is_stopped_ && !leave_at_) leave_at_ = now + kLastWords;
+  if (is_due(close_at_)) close_what_is_left_open();
+}
+
+void Job::look_after_rest(Rank& rank) {
+  Process& process = rank.process;
+  if (!process.ended || process.is_gone) return;
+  const auto now = Clock::now();
+  const bool is_silent = rank.out && !process.out && !process.error;
+  if (rank.linger_until && (is_silent || now >= *rank.linger_until)) {
+    rank.linger_until.reset();
+    rank.kill_rest_at = now + kGrace;
+    send_signal(process, SIGTERM);
+  } else if (rank.kill_rest_at && now >= *rank.kill_rest_at) {
+    send_signal(process, SIGKILL);
+    process.is_gone = true;
   }
 }
 

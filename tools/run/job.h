@@ -6,6 +6,8 @@
 #include "tools/run/process.h"
 
 #include <chrono>
+#include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +18,8 @@ struct JobOptions {
   bool tags_output = false;
   std::string output_directory = {};  ///< rank.N.out and rank.N.err; empty: none
   std::optional<std::chrono::seconds> timeout = std::nullopt;
+  /// Between asking ranks to end and making them; without it, more after a signal than a failure.
+  std::optional<std::chrono::seconds> grace = std::nullopt;
 };
 
 /// To be called before any thread is started, so that the signals reach the job alone.
@@ -31,29 +35,68 @@ class Job {
   Result<int> run(const std::vector<Place>& places, const Environment& environment);
 
  private:
+  using Clock = std::chrono::steady_clock;
+  using Time = std::optional<Clock::time_point>;
+
   struct Rank {
     Process process;
     std::optional<Output> out = std::nullopt;
     std::optional<Output> error = std::nullopt;
+    bool is_logging_in = false;
+    std::string greeting = {};  ///< what an agent has written before the login was done
+    Time linger_until = {};     ///< of what it has left running, until SIGTERM
+    Time kill_rest_at = {};     ///< then SIGKILL
   };
-  using Clock = std::chrono::steady_clock;
 
   Status start(const Place& place, const Environment& environment);
-  void supervise();
+  Status make_outputs(Rank& rank, bool is_remote);
+  /// As many of those that wait as may log in at once.
+  void start_waiting(const Environment& environment);
+  bool may_log_in(const std::string& host) const;
+
+  void supervise(const Environment& environment);
   void wait_for_events(int signals);
+  int milliseconds_to_wait() const;
+  void take_output(Rank& rank, UniqueDescriptor& from, Output& to);
+  void flush_outputs();
   void take_signals(int signals);
+  void take_stop(int signal);
+  void pass_on(int signal);
+
   void reap();
-  void take_output(UniqueDescriptor& from, std::optional<Output>& to);
-  void end_all(int signal, int exit_code);
-  void kill_when_due();
+  void take_end(Rank& rank, int status);
+  void name_first_failure();
+  void end_all(int signal, int exit_code, std::chrono::seconds grace);
+  void keep_deadlines();
+  void look_after_rest(Rank& rank);
+  void close_what_is_left_open();
+
+  bool have_ended() const;
+  bool are_gone() const;
   bool is_done() const;
+  /// A line of kolo-run's own, behind what ranks have written before.
+  void tell(const std::string& line);
 
   const JobDescription description_;
   const JobOptions options_;
-  std::vector<Rank> ranks_;
-  std::optional<int> exit_code_;                   ///< of what ended the job
-  std::optional<Clock::time_point> kill_at_ = {};  ///< SIGKILL for what is left
-  std::optional<Clock::time_point> timeout_at_ = {};
+  std::vector<Place> waiting_ = {};  ///< not started yet, the next one last
+  std::deque<Rank> ranks_ = {};
+  bool has_agents_ = false;
+  std::vector<std::shared_ptr<Sink>> sinks_ = {};
+  std::shared_ptr<Sink> out_ = {};  ///< kolo-run's own, where ranks' output goes there
+  std::shared_ptr<Sink> error_ = {};
+  bool has_lost_output_ = false;
+
+  Status started_ = {};                ///< an error: a rank could not be started
+  std::optional<int> exit_code_ = {};  ///< of what ended the job
+  std::vector<const Rank*> failed_ = {};
+  bool is_stopped_ = false;  ///< by a signal or the timeout
+  Time first_signal_at_ = {};
+  Time name_at_ = {};  ///< when it is said which rank failed first
+  Time kill_at_ = {};  ///< SIGKILL for what is left
+  Time timeout_at_ = {};
+  Time close_at_ = {};  ///< for outputs that somebody holds open though all ranks are gone
+  Time leave_at_ = {};  ///< even if nobody reads what is still to be written
 };
 
 }  // namespace kolo::run

@@ -30,7 +30,8 @@ Without -H and --hostfile, the hosts are those of the Slurm or PBS allocation, e
 rank finds KOLO_RANK, KOLO_SIZE, KOLO_LOCAL_RANK, RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
 MASTER_ADDR and MASTER_PORT in its environment. When a rank fails, all others are ended, and its exit
 status (128 + N for signal N) is that of kolo-run; 124 after --timeout. Ctrl-C and SIGTERM are passed
-on, a second one kills. The ranks of this host die with kolo-run.)";
+on, a second one more than a second later kills; SIGUSR1 and SIGUSR2 reach all ranks, too. The ranks of
+this host die with kolo-run. Standard input is not passed on: the ranks' is /dev/null.)";
 
 /// What is not an option's value yet.
 struct Raw {
@@ -64,6 +65,12 @@ void describe_job(CLI::App& app, Raw& raw) {
                  "a folder, made if it is not there, with a file of output for each rank");
   app.add_option("--timeout", options.timeout, "seconds until the job is ended")
       ->check(CLI::Range(1, 365 * 24 * 3600));
+  app.add_option_function<int>(
+         "--grace",
+         [&options](const int& given) { options.job.grace = std::chrono::seconds(given); },
+         "seconds between asking ranks to end and killing them; default: 30 after a signal to "
+         "kolo-run, 5 after a rank's failure and --timeout")
+      ->check(CLI::Range(0, 24 * 3600));
   app.add_option("--bind,--bind-to", options.bind,
                  "core: ranks of a host share out its cores; auto: so if there are enough")
       ->check(CLI::IsMember({"auto", "none", "core"}))

@@ -1,51 +1,39 @@
 #include "tools/run/output.h"
 
-#include "runtime/base/check.h"
-
-#include <fcntl.h>
-#include <poll.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <system_error>
-#include <utility>
-
 namespace kolo::run {
+namespace {
 
-void write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const auto written = ::write(fd, bytes.data(), bytes.size());
-    if (written > 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(written));
-    } else if (written < 0 && errno == EAGAIN) {
-      pollfd room = {fd, POLLOUT, 0};
-      ::poll(&room, 1, -1);
-    } else if (written < 0 && errno != EINTR) {
-      return;
-    }
-  }
-}
+// A line that is longer is written in pieces, each as a line.
+constexpr std::size_t kLongestLine = 65536;
 
-Result<Output> Output::to_file(const std::string& path) {
-  UniqueDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!file) {
-    return KOLO_ERROR(kInvalidArgument, "cannot write {}: {}", path,
-                      std::generic_category().message(errno));
-  }
-  return Output(std::move(file));
-}
+}  // namespace
 
 void Output::write(std::string_view bytes) {
-  if (file_ || tag_.empty()) return write_all(fd_, bytes);
+  if (bytes.empty()) return;
+  if (tag_.empty()) return sink_->add(bytes);
+  if (is_returned_ && bytes.front() == '\n') {
+    sink_->add("\n");
+    bytes.remove_prefix(1);
+  }
+  is_returned_ = false;
   std::string whole;
-  for (auto end = bytes.find('\n'); end != std::string_view::npos; end = bytes.find('\n')) {
+  // Progress bars end what they write with \r alone.
+  for (auto end = bytes.find_first_of("\r\n"); end != bytes.npos;
+       end = bytes.find_first_of("\r\n")) {
+    auto next = end + 1;
+    if (bytes[end] == '\r' && next < bytes.size() && bytes[next] == '\n') ++next;
     whole += tag_ + line_;
-    whole += bytes.substr(0, end + 1);
+    whole += bytes.substr(0, next);
     line_.clear();
-    bytes.remove_prefix(end + 1);
+    is_returned_ = bytes[next - 1] == '\r' && next == bytes.size();
+    bytes.remove_prefix(next);
   }
   line_ += bytes;
-  write_all(fd_, whole);
+  if (line_.size() >= kLongestLine) {
+    whole += tag_ + line_ + "\n";
+    line_.clear();
+  }
+  sink_->add(whole);
 }
 
 void Output::finish() {

@@ -1,38 +1,31 @@
-// Output: what a rank writes: line by line with its rank before each line, as it is, or into a file
-// of its own. Used by kolo-run's main thread.
+// Output: what a rank writes, on its way to a sink: line by line with its rank before each line, or
+// as it is. Used by kolo-run's main thread.
 #pragma once
 
-#include "runtime/base/unique_handle.h"
+#include "tools/run/sink.h"
 
-#include <kolo/error.h>
-
+#include <memory>
 #include <string>
 #include <string_view>
 
 namespace kolo::run {
 
-/// All of it, even where `fd` does not block; what cannot be written is lost: nobody listens any
-/// more.
-void write_all(int fd, std::string_view bytes);
-
 class Output {
  public:
-  /// Lines go to `fd`, each behind `tag`; without a tag, bytes as they are.
-  Output(int fd, std::string tag) : fd_(fd), tag_(std::move(tag)) {}
-  /// Bytes go to the file as they are. kInvalidArgument if it cannot be written.
-  static Result<Output> to_file(const std::string& path);
+  /// Lines go to the sink, each behind `tag`; without a tag, bytes as they are.
+  Output(std::shared_ptr<Sink> sink, std::string tag)
+      : sink_(std::move(sink)), tag_(std::move(tag)) {}
 
   void write(std::string_view bytes);
   /// Completes a last line that has no end.
   void finish();
+  Sink& sink() const { return *sink_; }
 
  private:
-  Output(UniqueDescriptor file) : fd_(file.get()), file_(std::move(file)) {}
-
-  int fd_;
-  UniqueDescriptor file_ = {};
-  std::string tag_ = {};
+  std::shared_ptr<Sink> sink_;
+  std::string tag_;
   std::string line_ = {};
+  bool is_returned_ = false;  ///< the last line ended with \r, which may be followed by its \n
 };
 
 }  // namespace kolo::run

@@ -1,7 +1,6 @@
 #include "tools/run/process.h"
 
 #include "runtime/base/check.h"
-#include "tools/run/output.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -55,10 +54,15 @@ struct Child {
   int error = -1;
   int report = -1;  ///< takes errno if it cannot be executed
   pid_t parent = -1;
+  bool is_agent = false;
   rlimit open_files = {};
 
   [[noreturn]] void run() const {
-    ::setpgid(0, 0);
+    if (is_agent) {
+      ::setsid();
+    } else {
+      ::setpgid(0, 0);
+    }
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     sigset_t none;
     sigemptyset(&none);
@@ -94,6 +98,7 @@ Result<Process> start_process(const Place& place, const Command& command,
   Pipe input, out, error;
   if (command.is_remote) {
     KOLO_ASSIGN(input, make_pipe());
+    ::fcntl(input.write.get(), F_SETFL, O_NONBLOCK);
   } else {
     input.read.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   }
@@ -117,6 +122,7 @@ Result<Process> start_process(const Place& place, const Command& command,
   child.error = error.write.get();
   child.report = report.write.get();
   child.parent = ::getpid();
+  child.is_agent = command.is_remote;
   child.open_files = given_open_files;
 
   process.pid = ::fork();
@@ -125,7 +131,6 @@ Result<Process> start_process(const Place& place, const Command& command,
     return KOLO_ERROR(kOutOfMemory, "cannot start rank {}: {}; see ulimit -u", place.rank,
                       std::generic_category().message(errno));
   }
-  ::setpgid(process.pid, process.pid);
   report.write.reset();
   int reason = 0;
   if (::read(report.read.get(), &reason, sizeof reason) == sizeof reason) {
@@ -133,15 +138,29 @@ Result<Process> start_process(const Place& place, const Command& command,
     return KOLO_ERROR(kInvalidArgument, "cannot run '{}': {}", command.arguments[0],
                       std::generic_category().message(reason));
   }
-  write_all(input.write.get(), command.input);  // its end is reported by its status
   process.input = std::move(input.write);
+  process.unsent = command.input;
+  feed(process);
   process.out = std::move(out.read);
   process.error = std::move(error.read);
   return process;
 }
 
 void send_signal(const Process& process, int signal) {
-  if (!process.ended) ::kill(-process.pid, signal);
+  if (!process.is_gone) ::kill(-process.pid, signal);
+}
+
+void feed(Process& process) {
+  while (process.input && !process.unsent.empty()) {
+    const auto written = ::write(process.input.get(), process.unsent.data(), process.unsent.size());
+    if (written > 0) {
+      process.unsent.erase(0, static_cast<std::size_t>(written));
+    } else if (errno == EAGAIN) {
+      return;
+    } else if (errno != EINTR) {
+      process.unsent.clear();  // its end is reported by its status
+    }
+  }
 }
 
 std::string describe_status(int status) {

@@ -6,7 +6,7 @@
 
 namespace kolo::run {
 
-/// Never throws, and does not wait for more than the write.
+/// Never throws. A line for which there is no room within a second is lost: nobody reads.
 void say(std::string_view line) noexcept;
 
 }  // namespace kolo::run
