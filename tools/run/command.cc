@@ -21,12 +21,6 @@ bool is_forwarded(const std::string& name) {
   });
 }
 
-bool is_name(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-  });
-}
-
 /// The shell that reads the script is in a session of its own: a signal to the agent must not end
 /// it between the program's start and the guard's.
 constexpr const char* kRemoteShell = "exec setsid -w sh -s";
@@ -106,6 +100,13 @@ bool is_ssh(const std::vector<std::string>& agent) {
 std::string signal_line(std::string_view signal) { return fmt::format("{}\n", signal); }
 
 std::string grace_line(std::chrono::seconds grace) { return fmt::format("{}\n", grace.count()); }
+
+bool is_name(std::string_view text) {
+  const bool is_digit = !text.empty() && text[0] >= '0' && text[0] <= '9';
+  return !text.empty() && !is_digit && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  });
+}
 
 std::string quoted(const std::string& text) {
   std::string result = "'";

@@ -55,6 +55,9 @@ Command command_for(const JobDescription& job, const Place& place, const Environ
 
 bool is_ssh(const std::vector<std::string>& agent);
 
+/// Of a variable, as a shell takes it.
+bool is_name(std::string_view text);
+
 /// For a shell: 'it'\''s'.
 std::string quoted(const std::string& text);
 

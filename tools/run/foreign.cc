@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
+#include <map>
 #include <string_view>
 
 namespace kolo::run {
@@ -21,6 +21,8 @@ std::vector<Host> used_hosts(const Plan& plan) {
   return hosts;
 }
 
+constexpr const char* kSecret = "KOLO_SECRET";
+
 std::string name_of(const std::string& item) { return item.substr(0, item.find('=')); }
 
 bool is_plain(char c) {
@@ -31,7 +33,8 @@ bool is_plain(char c) {
 }  // namespace
 
 std::vector<std::string> mpirun_command(const Options& options, const Plan& plan,
-                                        const Environment& environment, bool as_root) {
+                                        const Environment& environment, bool as_root,
+                                        bool to_copy) {
   std::vector<std::string> command = {"mpirun"};
   const auto add = [&](auto... words) { (command.emplace_back(words), ...); };
   if (as_root) add("--allow-run-as-root");
@@ -49,12 +52,20 @@ std::vector<std::string> mpirun_command(const Options& options, const Plan& plan
   if (options.job.tags_output) add("--tag-output");
   if (!options.job.output_directory.empty()) add("--output-filename", options.job.output_directory);
   if (options.timeout > 0) add("--timeout", std::to_string(options.timeout));
-  std::set<std::string> names = {"KOLO_SECRET"};
-  for (const std::string& item : plan.job.set) names.insert(name_of(item));
+  std::map<std::string, std::string> items;  // by name: what stands behind -x
+  if (!to_copy || environment.get(kSecret)) items[kSecret] = kSecret;
   for (const auto& [name, value] : environment.variables()) {
-    if (name.starts_with("KOLO_") || name.starts_with("UCX_")) names.insert(name);
+    if (name.starts_with("KOLO_") || name.starts_with("UCX_")) items[name] = name;
   }
-  for (const std::string& name : names) add("-x", name);
+  for (const std::string& item : plan.job.set) {
+    const std::string name = name_of(item);
+    if (!to_copy) {
+      items[name] = name;
+    } else if (name != kSecret && (name != item || environment.get(name))) {
+      items[name] = item;
+    }
+  }
+  for (const auto& [name, item] : items) add("-x", item);
   command.insert(command.end(), plan.job.program.begin(), plan.job.program.end());
   return command;
 }
@@ -90,16 +101,18 @@ Environment::Variables variables_for(const JobDescription& job, const Environmen
     const auto equals = item.find('=');
     if (equals != std::string::npos) variables[item.substr(0, equals)] = item.substr(equals + 1);
   }
-  variables["KOLO_SECRET"] = job.secret;
+  variables[kSecret] = job.secret;
   return variables;
+}
+
+std::string to_shell(const std::string& word) {
+  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), is_plain);
+  return plain ? word : quoted(word);
 }
 
 std::string to_shell(const std::vector<std::string>& command) {
   std::vector<std::string> words;
-  for (const std::string& word : command) {
-    const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), is_plain);
-    words.push_back(plain ? word : quoted(word));
-  }
+  for (const std::string& word : command) words.push_back(to_shell(word));
   return fmt::format("{}", fmt::join(words, " "));
 }
 

@@ -10,14 +10,17 @@
 
 namespace kolo::run {
 
+/// `to_copy`: for somebody to type, so that the values of variables are in it, but no secret; else
+/// to be executed, with the variables of variables_for().
 std::vector<std::string> mpirun_command(const Options& options, const Plan& plan,
-                                        const Environment& environment, bool as_root);
+                                        const Environment& environment, bool as_root, bool to_copy);
 std::vector<std::string> srun_command(const Options& options, const Plan& plan);
 
 /// The environment of such a launcher: this one and what -x sets.
 Environment::Variables variables_for(const JobDescription& job, const Environment& environment);
 
 /// As one would type it: quoted where a shell needs it.
+std::string to_shell(const std::string& word);
 std::string to_shell(const std::vector<std::string>& command);
 
 }  // namespace kolo::run

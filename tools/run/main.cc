@@ -29,14 +29,14 @@ void print_plan(const Options& options, const Plan& plan, const Environment& env
   for (const Place& place : plan.places) {
     fmt::print("rank {} on {}:", place.rank, place.host);
     for (const auto& [name, value] : variables_of(plan.job, place, nothing)) {
-      if (name != "KOLO_SECRET") fmt::print(" {}={}", name, value);
+      if (name != "KOLO_SECRET") fmt::print(" {}={}", name, to_shell(value));
     }
     for (const std::string& word : plan.job.program) fmt::print(" {}", quoted(word));
     fmt::print("\n");
   }
   const bool as_root = ::geteuid() == 0;
   fmt::print("the same by mpirun: {}\n",
-             to_shell(mpirun_command(options, plan, environment, as_root)));
+             to_shell(mpirun_command(options, plan, environment, as_root, true)));
   if (options.launcher == "srun") {
     fmt::print("by srun: {}\n", to_shell(srun_command(options, plan)));
   }
@@ -71,8 +71,18 @@ Result<int> run_job(Options options) {
   if (is_foreign && !options.dry_run) {
     auto command = options.launcher == "srun"
                        ? srun_command(options, plan)
-                       : mpirun_command(options, plan, environment, ::geteuid() == 0);
+                       : mpirun_command(options, plan, environment, ::geteuid() == 0, false);
     return become(std::move(command), variables_for(plan.job, environment));
+  }
+  const auto set_store = [&plan] {
+    plan.job.store =
+        to_text(Endpoint{plan.job.store, static_cast<std::uint16_t>(plan.listen_port)});
+  };
+  if (options.dry_run) {
+    if (plan.listen_port == 0) plan.listen_port = free_port();
+    set_store();
+    print_plan(options, plan, environment);
+    return 0;
   }
   block_signals();
   raise_open_files();
@@ -81,11 +91,7 @@ Result<int> run_job(Options options) {
     KOLO_ASSIGN(server, serve(plan));
     plan.listen_port = server->port();
   }
-  plan.job.store = to_text(Endpoint{plan.job.store, static_cast<std::uint16_t>(plan.listen_port)});
-  if (options.dry_run) {
-    print_plan(options, plan, environment);
-    return 0;
-  }
+  set_store();
   if (options.timeout > 0) options.job.timeout = std::chrono::seconds(options.timeout);
   return Job(std::move(plan.job), options.job).run(plan.places, environment);
 }

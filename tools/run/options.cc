@@ -1,6 +1,7 @@
 #include "tools/run/options.h"
 
 #include "tools/run/config_file.h"
+#include "tools/run/say.h"
 
 #include <fmt/format.h>
 
@@ -32,6 +33,8 @@ MASTER_ADDR and MASTER_PORT in its environment. When a rank fails, all others ar
 status (128 + N for signal N) is that of kolo-run; 124 after --timeout. Ctrl-C and SIGTERM are passed
 on, a second one more than a second later kills; SIGUSR1 and SIGUSR2 reach all ranks, too. The ranks of
 this host die with kolo-run. Standard input is not passed on: the ranks' is /dev/null.)";
+
+constexpr std::string_view kSecret = "KOLO_SECRET=";
 
 /// What is not an option's value yet.
 struct Raw {
@@ -143,12 +146,17 @@ std::vector<std::string> with_long_np(const CLI::App& app, int argc, char** argv
 void apply_file(CLI::App& app, Raw& raw) {
   const auto file = read_config_file(raw.config);
   if (!file.ok()) throw CLI::ValidationError(file.error().message);
-  raw.options.warnings = file->warnings;
+  raw.options.warnings.insert(raw.options.warnings.end(), file->warnings.begin(),
+                              file->warnings.end());
   const bool has_hosts = app.count("--host") + app.count("--hostfile") > 0;
   // Other ways to say who starts what than the file's.
   const std::set<std::string> of_nodes = {"nproc-per-node", "nnodes", "node-rank", "master-addr",
                                           "master-port"};
   const bool has_ranks = has_hosts || app.count("--np") > 0;
+  const bool has_nodes = app.count("--nproc-per-node") + app.count("--nnodes") +
+                             app.count("--node-rank") + app.count("--standalone") >
+                         0;
+  const std::set<std::string> of_jobs = {"np", "host", "hostfile", "launcher"};
   for (const auto& [name, values] : file->options) {
     CLI::Option* const option = app.get_option_no_throw("--" + name);
     if (option == nullptr || name == "config" || name == "write-config") {
@@ -161,6 +169,7 @@ void apply_file(CLI::App& app, Raw& raw) {
       continue;
     }
     if (has_ranks && of_nodes.contains(name)) continue;
+    if (has_nodes && of_jobs.contains(name)) continue;
     if (option->count() > 0 || (has_hosts && (name == "host" || name == "hostfile"))) continue;
     for (const std::string& value : values) option->add_result(value);
     option->run_callback();
@@ -183,6 +192,7 @@ ConfigFile to_file(const CLI::App& app, const Raw& raw) {
   }
   for (const std::string& item : raw.options.set) {
     const auto equals = item.find('=');
+    if (item.starts_with(kSecret)) continue;  // others may read the file
     if (item.starts_with("KOLO_") && equals != std::string::npos) {
       file.variables[item.substr(0, equals)] = item.substr(equals + 1);
     } else {
@@ -202,6 +212,25 @@ void take_program(const CLI::App& app, Options& options) {
     throw CLI::ParseError(options.program[0] + " is no option of kolo-run",
                           CLI::ExitCodes::ExtrasError);
   }
+}
+
+void check_variables(const Options& options) {
+  for (const std::string& item : options.set) {
+    const std::string name = item.substr(0, item.find('='));
+    if (is_name(name)) continue;
+    throw CLI::ValidationError(fmt::format(
+        "-x '{}': '{}' is no name of a variable: expected letters, digits and _", item, name));
+  }
+}
+
+void warn_of_secret(Options& options) {
+  const bool is_shown =
+      std::any_of(options.set.begin(), options.set.end(),
+                  [](const std::string& item) { return item.starts_with(kSecret); });
+  if (!is_shown) return;
+  options.warnings.push_back(
+      "-x KOLO_SECRET=… shows the secret to all users of this host, as every command line; set "
+      "KOLO_SECRET in the environment, or give --secret-file");
 }
 
 void check_manner(const CLI::App& app, Raw& raw) {
@@ -237,12 +266,15 @@ std::variant<Options, int> parse_options(int argc, char** argv) {
   describe(app, raw);
   try {
     app.parse(with_long_np(app, argc, argv));
+    warn_of_secret(raw.options);
     if (!raw.config.empty()) apply_file(app, raw);
+    check_variables(raw.options);
     check_manner(app, raw);
     raw.options.mapping = raw.map_by == "node" ? Mapping::kNode : Mapping::kSlot;
     if (!raw.write_config.empty()) {
       const Status written = write_config_file(raw.write_config, to_file(app, raw));
       if (!written.ok()) throw CLI::ValidationError(written.error().message);
+      for (const std::string& line : raw.options.warnings) say(line);
       return 0;
     }
     if (!raw.options.checks_build) take_program(app, raw.options);

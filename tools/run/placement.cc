@@ -107,6 +107,13 @@ Result<std::vector<Host>> parse_hostfile(std::string_view text) {
 
 Result<std::vector<Host>> allocated_hosts(const Environment& environment, int ranks) {
   std::vector<Host> hosts;
+  if (const auto parts = environment.get_int("SLURM_HET_SIZE"); parts && *parts > 1) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "this allocation of Slurm is heterogeneous (SLURM_HET_SIZE={}), and kolo-run "
+                      "takes the hosts of none of its parts by itself: give them by -H or "
+                      "--hostfile, or start the ranks by srun --het-group",
+                      *parts);
+  }
   if (const auto list = environment.get("SLURM_JOB_NODELIST")) {
     KOLO_ASSIGN(const auto names, expand_node_list(*list));
     KOLO_ASSIGN(const auto slots,

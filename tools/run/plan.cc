@@ -43,11 +43,20 @@ Result<std::vector<Host>> find_hosts(const Options& options, const Environment& 
   return hosts;
 }
 
-/// A port that was free a moment ago, for other libraries that rank 0 may use.
-int free_port() {
-  const auto listener = listen_at({"127.0.0.1", 0});
-  return listener.ok() ? listener->port : kDefaultPort;
+/// MASTER_PORT, where node 0 listens; the next one is for the ranks.
+Result<int> named_port(const Environment& environment) {
+  const auto text = environment.get("MASTER_PORT");
+  if (!text || text->empty()) return kDefaultPort;
+  const auto port = parse_count(*text);
+  if (port && *port >= 1 && *port < 65535) return *port;
+  return KOLO_ERROR(kInvalidArgument,
+                    "MASTER_PORT={} is no port for --nnodes: expected a number from 1 to 65534, as "
+                    "the next one is used, too",
+                    *text);
 }
+
+/// Without the user's name that ssh takes before it.
+std::string address_of(const std::string& host) { return host.substr(host.rfind('@') + 1); }
 
 std::vector<std::string> split_words(const std::string& text) {
   std::istringstream stream(text);
@@ -113,8 +122,10 @@ Status plan_node(const Options& options, const Environment& environment, Plan& p
     plan.serves = options.node_rank == 0;
     plan.job.store = given;
     plan.listen_host = given;
-    const int named = environment.get_int("MASTER_PORT").value_or(kDefaultPort);
-    plan.listen_port = options.master_port > 0 ? options.master_port : named;
+    plan.listen_port = options.master_port;
+    if (plan.listen_port == 0) {
+      KOLO_ASSIGN(plan.listen_port, named_port(environment));
+    }
     // The other nodes know no secret of this kolo-run's making.
     KOLO_ASSIGN(plan.job.secret, secret_of(options, environment));
     if (plan.job.secret.empty()) {
@@ -170,7 +181,7 @@ Status plan_job(const Options& options, const Environment& environment, Plan& pl
   if (plan.job.store == "127.0.0.1" || !options.interface.empty())
     plan.listen_host = plan.job.store;
   const bool rank_0_is_here = is_this_host(plan.places.front().host);
-  plan.job.master_addr = rank_0_is_here ? plan.job.store : plan.places.front().host;
+  plan.job.master_addr = rank_0_is_here ? plan.job.store : address_of(plan.places.front().host);
   plan.job.master_port = free_port();
   return {};
 }
@@ -205,6 +216,11 @@ Status plan_devices(const Options& options, const Environment& environment, Plan
 }
 
 }  // namespace
+
+int free_port() {
+  const auto listener = listen_at({"127.0.0.1", 0});
+  return listener.ok() ? listener->port : kDefaultPort;
+}
 
 Result<Plan> make_plan(const Options& options, const Environment& environment) {
   Plan plan;

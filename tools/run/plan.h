@@ -22,6 +22,9 @@ struct Plan {
   std::vector<std::string> warnings;  ///< a line each
 };
 
+/// A port that was free a moment ago.
+int free_port();
+
 /// kInvalidArgument for what cannot be, with what to give instead.
 Result<Plan> make_plan(const Options& options, const Environment& environment);
 
