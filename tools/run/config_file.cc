@@ -23,9 +23,11 @@ const std::set<std::string>& kinds_of_accelerate() {
 }
 
 const std::set<std::string>& known_of_accelerate() {
-  static const std::set<std::string> known = {
-      "machine_rank",   "main_process_ip", "main_process_port", "mixed_precision", "use_cpu",
-      kDistributedType, "num_machines",    "num_processes",     "gpu_ids"};
+  static const std::set<std::string> known = {"machine_rank",      "main_process_ip",
+                                              "main_process_port", "mixed_precision",
+                                              "use_cpu",           kDistributedType,
+                                              "num_machines",      "num_processes",
+                                              "gpu_ids",           "gradient_accumulation_steps"};
   return known;
 }
 
@@ -73,6 +75,8 @@ Result<ConfigFile> from_accelerate(const std::string& path, const YAML::Node& ro
     file.variables["ACCELERATE_MIXED_PRECISION"] = found["mixed_precision"];
   if (found.contains("use_cpu"))
     file.variables["ACCELERATE_USE_CPU"] = is_true(YAML::Node(found["use_cpu"])) ? "true" : "false";
+  if (found.contains("gradient_accumulation_steps"))
+    file.variables["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] = found["gradient_accumulation_steps"];
   if (!kinds_of_accelerate().contains(found[kDistributedType])) {
     return KOLO_ERROR(kUnsupported,
                       "{}: distributed_type '{}' is not what kolo-run starts: expected MULTI_CPU, "
