@@ -70,7 +70,10 @@ void Job::flush_outputs() {
     if ((*sink)->error() == EPIPE) {
       // Whoever writes on learns that nobody reads any more, as without kolo-run in between.
       for (Rank& rank : ranks_) {
-        if (rank.out && &rank.out->sink() == sink->get()) rank.process.out.reset();
+        if (rank.out && &rank.out->sink() == sink->get()) {
+          rank.process.out.reset();
+          rank.is_logging_in = false;  // its word of that will not be heard
+        }
         if (rank.error && &rank.error->sink() == sink->get()) rank.process.error.reset();
       }
     } else {

@@ -38,10 +38,10 @@ class Stops(unittest.TestCase):
         return time.monotonic() - began
 
     def test_a_signal_that_comes_twice_at_once(self):
-        with start("-np", "2", "sh", "-c", SAVES) as job:
+        with start("-np", "2", "sh", "-c", SAVES, stderr=subprocess.PIPE) as job:
             self.assertEqual([job.stdout.readline() for _ in range(2)], ["ready\n"] * 2)
             job.send_signal(signal.SIGTERM)  # as timeout(1) does: its child, then its group
-            job.send_signal(signal.SIGCONT)
+            self.assertIn("got signal 15", job.stderr.readline())
             job.send_signal(signal.SIGTERM)
             self.assertEqual(job.communicate(timeout=LIMIT)[0], "saved\n" * 2)
             self.assertEqual(job.returncode, 143)
