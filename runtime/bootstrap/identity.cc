@@ -75,6 +75,8 @@ std::optional<Identity> identity_of_slurm_step(const Environment& environment) {
   if (counts.ok() && node && static_cast<std::size_t>(*node) < counts->size()) {
     step->local_size = (*counts)[static_cast<std::size_t>(*node)];
   }
+  // By --distribution=arbitrary, which tells nobody else.
+  if (step->rank == 0 && node.value_or(0) > 0) step->first_host.clear();
   return step;
 }
 

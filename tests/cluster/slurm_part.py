@@ -85,6 +85,18 @@ class Batch(unittest.TestCase):
             code, out = batch(f"{program('kolo_run')} {launcher} {program('probe')}", *self.two_by_two)
             check(self, [0, 0, 1, 1], out, codes=[code])
 
+    def test_kolo_run_places_as_it_was_asked(self):
+        for hosts, layout in (("kolohost1:1,kolohost0:2", [1, 0, 0]), ("kolohost0:1,kolohost1:2", [0, 1, 1]),
+                              ("kolohost1:2,kolohost0:2", [1, 1, 0, 0])):
+            with self.subTest(hosts):
+                code, out = batch(f"{program('kolo_run')} --launcher srun -H {hosts} {program('probe')}",
+                                  *self.two_by_two)
+                check(self, layout, out, codes=[code])
+
+    def test_kolo_run_ends_in_time(self):
+        code, out = batch(f"{program('kolo_run')} --launcher srun --timeout 2 sleep 100", *self.two_by_two)
+        self.assertEqual(code, 124, out)
+
     def test_kolo_run_on_each_node(self):
         line = (f"srun -N 2 -n 2 --ntasks-per-node=1 sh -c '{program('kolo_run')} --nproc_per_node 2 --nnodes 2 "
                 f"--node_rank $SLURM_NODEID --master_addr kolohost0 {program('probe')}'")

@@ -71,28 +71,33 @@ std::vector<std::string> mpirun_command(const Options& options, const Plan& plan
 }
 
 std::vector<std::string> srun_command(const Options& options, const Plan& plan) {
-  std::vector<std::string> command = {"srun", "--kill-on-bad-exit=1"};
+  std::vector<std::string> command;
   const auto add = [&](std::string word) { command.push_back(std::move(word)); };
-  const auto hosts = used_hosts(plan);
-  std::vector<std::string> names;
-  int most = 0;
-  for (const Host& host : hosts) {
-    names.push_back(host.name);
-    most = std::max(most, host.slots);
+  // Slurm's own limit is one of whole minutes.
+  if (options.timeout > 0) {
+    add("timeout");
+    add("--foreground");
+    add("--kill-after=10");
+    add(std::to_string(options.timeout));
   }
+  add("srun");
+  add("--kill-on-bad-exit=1");
   add(fmt::format("--ntasks={}", plan.places.size()));
-  add(fmt::format("--nodes={}", hosts.size()));
-  add(fmt::format("--nodelist={}", fmt::join(names, ",")));
-  add(fmt::format("--ntasks-per-node={}", most));
-  add(fmt::format("--distribution={}", options.mapping == Mapping::kNode ? "cyclic" : "block"));
+  // Else it sorts the hosts, and shares the ranks out as it likes.
+  add("--distribution=arbitrary");
   if (options.job.tags_output) add("--label");
   if (!options.job.output_directory.empty()) {
     add(fmt::format("--output={}/rank.%t.out", options.job.output_directory));
     add(fmt::format("--error={}/rank.%t.err", options.job.output_directory));
   }
-  if (options.timeout > 0) add(fmt::format("--time=0:{}", options.timeout));
   command.insert(command.end(), plan.job.program.begin(), plan.job.program.end());
   return command;
+}
+
+std::string hosts_of_ranks(const Plan& plan) {
+  std::string lines;
+  for (const Place& place : plan.places) lines += place.host + "\n";
+  return lines;
 }
 
 Environment::Variables variables_for(const JobDescription& job, const Environment& environment) {

@@ -14,7 +14,10 @@ namespace kolo::run {
 /// to be executed, with the variables of variables_for().
 std::vector<std::string> mpirun_command(const Options& options, const Plan& plan,
                                         const Environment& environment, bool as_root, bool to_copy);
+/// It places the ranks by the file SLURM_HOSTFILE, which has hosts_of_ranks().
 std::vector<std::string> srun_command(const Options& options, const Plan& plan);
+/// A line for each rank.
+std::string hosts_of_ranks(const Plan& plan);
 
 /// The environment of such a launcher: this one and what -x sets.
 Environment::Variables variables_for(const JobDescription& job, const Environment& environment);

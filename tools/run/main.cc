@@ -9,8 +9,11 @@
 #include "tools/run/plan.h"
 #include "tools/run/say.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -38,7 +41,10 @@ void print_plan(const Options& options, const Plan& plan, const Environment& env
   fmt::print("the same by mpirun: {}\n",
              to_shell(mpirun_command(options, plan, environment, as_root, true)));
   if (options.launcher == "srun") {
-    fmt::print("by srun: {}\n", to_shell(srun_command(options, plan)));
+    std::string hosts = hosts_of_ranks(plan);
+    std::replace(hosts.begin(), hosts.end(), '\n', ' ');
+    fmt::print("by srun, with SLURM_HOSTFILE naming a file of the lines {}and MASTER_ADDR={}: {}\n",
+               hosts, address_of(plan.places.front().host), to_shell(srun_command(options, plan)));
   }
 }
 
@@ -51,6 +57,16 @@ Error show_build(const Environment& environment) {
     path = self.parent_path().parent_path() / "info" / "kolo-info";
   }
   return become({path.string(), "--build"}, environment.variables());
+}
+
+/// The path of a file of this text, for this process and those that it becomes or starts.
+Result<std::string> open_file_of(const std::string& text) {
+  const int file = ::memfd_create("kolo-run", 0);
+  if (file < 0 || ::write(file, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    return KOLO_ERROR(kOutOfMemory, "cannot keep {} bytes in a file: {}", text.size(),
+                      std::generic_category().message(errno));
+  }
+  return fmt::format("/proc/self/fd/{}", file);
 }
 
 Result<std::unique_ptr<TcpStoreServer>> serve(Plan& plan) {
@@ -68,11 +84,21 @@ Result<int> run_job(Options options) {
   KOLO_ASSIGN(Plan plan, make_plan(options, environment));
   for (const std::string& line : plan.warnings) say(line);
   const bool is_foreign = options.launcher == "srun" || options.launcher == "mpirun";
+  if (is_foreign && options.job.grace)
+    say(fmt::format("--grace has no effect with --launcher {}", options.launcher));
   if (is_foreign && !options.dry_run) {
-    auto command = options.launcher == "srun"
-                       ? srun_command(options, plan)
-                       : mpirun_command(options, plan, environment, ::geteuid() == 0, false);
-    return become(std::move(command), variables_for(plan.job, environment));
+    Environment::Variables variables = variables_for(plan.job, environment);
+    if (options.launcher == "mpirun")
+      return become(mpirun_command(options, plan, environment, ::geteuid() == 0, false), variables);
+    const std::string& first = plan.places.front().host;
+    if (plan.places.front().local_size < plan.job.size) {
+      // Slurm's variables do not tell where rank 0 is.
+      variables.emplace("MASTER_ADDR", address_of(first));
+      variables.emplace("MASTER_PORT", std::to_string(free_port()));
+    }
+    variables.erase("SLURM_NTASKS_PER_NODE");  // of the job; it would warn of it
+    KOLO_ASSIGN(variables["SLURM_HOSTFILE"], open_file_of(hosts_of_ranks(plan)));
+    return become(srun_command(options, plan), variables);
   }
   const auto set_store = [&plan] {
     plan.job.store =

@@ -22,6 +22,9 @@ struct Plan {
   std::vector<std::string> warnings;  ///< a line each
 };
 
+/// A host without the user's name that ssh takes before it.
+std::string address_of(const std::string& host);
+
 /// A port that was free a moment ago.
 int free_port();
 

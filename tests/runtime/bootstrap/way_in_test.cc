@@ -297,6 +297,19 @@ TEST(WayIn, StepsOfOneJobMeetApart) {
       find(kKolo + Variables{{"KOLO_INIT_METHOD", "tcp://a:1?server=launcher"}})->launcher_serves);
 }
 
+TEST(WayIn, RankZeroOnAnotherNodeThanTheFirstSaysSo) {
+  Variables first = kSlurm;
+  first["SLURM_PROCID"] = "0";
+  first["SLURM_NODEID"] = "0";
+  EXPECT_EQ(find(first)->endpoint.host, "n1");
+  first["SLURM_NODEID"] = "2";
+  const auto lost = find(first);
+  ASSERT_FALSE(lost.ok());
+  EXPECT_THAT(lost.error().message, testing::HasSubstr("set MASTER_ADDR"));
+  first["MASTER_ADDR"] = "n3";
+  EXPECT_EQ(find(first)->endpoint.host, "n3");
+}
+
 TEST(HostList, NodeListsAreExpanded) {
   const auto expand = [](const char* list) { return *expand_node_list(list); };
   EXPECT_THAT(expand("n1"), ElementsAre("n1"));

@@ -1,0 +1,190 @@
+// Job's part about ends: signals, ranks that have ended, and deadlines.
+#include "runtime/base/check.h"
+#include "tools/run/job.h"
+#include "tools/run/say.h"
+
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+
+namespace kolo::run {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// After a signal from outside: a checkpoint may have to be written.
+constexpr seconds kGraceAfterSignal(30);
+// What a guard on another host, which has the same grace, takes besides.
+constexpr seconds kWayOfGuard(2);
+// timeout(1) and some shells send a signal to kolo-run and to its group, so that it comes twice.
+constexpr seconds kSameSignal(1);
+// A rank on another host that fails is heard of after those whose connections it has broken.
+constexpr milliseconds kNewsFromHosts(300);
+// For a reader to take the last of the output, when the job was stopped.
+constexpr seconds kLastWords(2);
+constexpr int kTimedOut = 124;  // as timeout(1)
+
+/// Those that a lost connection ends have an exit status, as a rule, or abort.
+bool was_killed(int status) {
+  constexpr int kMostSignal = 64;
+  const int signal = exit_code_of(status) - 128;
+  return signal > 0 && signal <= kMostSignal && signal != SIGABRT;
+}
+
+}  // namespace
+
+void Job::take_signals(int signals) {
+  signalfd_siginfo info = {};
+  while (::read(signals, &info, sizeof info) == sizeof info) {
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGUSR1 || signal == SIGUSR2) {
+      pass_on(signal);
+    } else if (signal != SIGCHLD) {
+      take_stop(signal);
+    }
+  }
+}
+
+void Job::pass_on(int signal) {
+  for (Rank& rank : ranks_) {
+    if (rank.process.ended) continue;
+    if (!rank.process.is_remote) {
+      send_signal(rank.process, signal);
+      continue;
+    }
+    // An agent would die of it; the guard that it has started passes it on.
+    rank.process.unsent += signal_line(signal == SIGUSR1 ? "USR1" : "USR2");
+    feed(rank.process);
+  }
+}
+
+void Job::take_stop(int signal) {
+  const auto now = Clock::now();
+  if (!first_signal_at_ && !exit_code_) {
+    first_signal_at_ = now;
+    is_stopped_ = true;
+    end_all(signal, 128 + signal, options_.grace.value_or(kGraceAfterSignal));
+    tell(fmt::format("got signal {}; passing it on to all ranks", signal));
+  } else if (!first_signal_at_ || now - *first_signal_at_ >= kSameSignal) {
+    is_stopped_ = true;
+    end_all(SIGKILL, 128 + signal, kGrace);  // asked for twice
+    leave_at_ = now + kLastWords;
+  }
+}
+
+void Job::reap() {
+  int status = 0;
+  for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+    const auto rank = std::find_if(ranks_.begin(), ranks_.end(), [&](const Rank& candidate) {
+      return !candidate.process.ended && candidate.process.pid == pid;
+    });
+    if (rank != ranks_.end()) take_end(*rank, status);
+  }
+  for (Rank& rank : ranks_) {
+    Process& process = rank.process;
+    if (process.ended && !process.is_gone && ::kill(-process.pid, 0) != 0) process.is_gone = true;
+  }
+}
+
+void Job::take_end(Rank& rank, int status) {
+  Process& process = rank.process;
+  process.ended = true;
+  process.status = status;
+  process.input.reset();
+  rank.is_logging_in = rank.is_logging_in && process.out;  // what it has written is still to come
+  if (exit_code_of(status) == 0) {
+    rank.linger_until = Clock::now() + kGrace;
+    return;
+  }
+  // What it started and left behind goes with it.
+  ::kill(-process.pid, SIGKILL);
+  process.is_gone = true;
+  if (exit_code_) return;
+  failed_.push_back(&rank);
+  if (!name_at_) name_at_ = Clock::now() + (has_agents_ ? kNewsFromHosts : milliseconds(0));
+}
+
+void Job::name_first_failure() {
+  name_at_.reset();
+  if (exit_code_) return;
+  const auto killed = std::find_if(failed_.begin(), failed_.end(), [](const Rank* rank) {
+    return was_killed(rank->process.status);
+  });
+  const Process& process = (killed == failed_.end() ? failed_.front() : *killed)->process;
+  const int code = exit_code_of(process.status);
+  end_all(SIGTERM, code, options_.grace.value_or(kGrace));
+  const std::string& host = process.place.host;
+  const std::string pid = process.is_remote ? "" : fmt::format(" (pid {})", process.pid);
+  std::string end = describe_status(process.status);
+  if (process.is_remote && code == 255 && is_ssh(description_.agent)) {
+    end += fmt::format(", which is ssh's own: see whether `ssh {} true` works without a password",
+                       host);
+  }
+  tell(fmt::format("rank {} on {}{} failed first, with {}; ending the others", process.place.rank,
+                   host, pid, end));
+}
+
+void Job::end_all(int signal, int exit_code, seconds grace) {
+  if (!exit_code_) exit_code_ = exit_code;
+  waiting_.clear();
+  if (!kill_at_) kill_at_ = Clock::now() + grace + (has_agents_ ? kWayOfGuard : seconds(0));
+  for (Rank& rank : ranks_) {
+    // A guard on another host is told by the end of its input, and ends the rank in order; the
+    // agent passes on what that still writes.
+    Process& process = rank.process;
+    if (process.input && process.is_remote) {
+      process.unsent += grace_line(grace);
+      feed(process);
+      process.input.reset();
+    }
+    if (!process.is_remote || signal == SIGKILL) send_signal(process, signal);
+  }
+}
+
+void Job::keep_deadlines() {
+  const auto now = Clock::now();
+  const auto is_due = [&](const Time& time) { return time && now >= *time; };
+  if (name_at_ && (is_due(name_at_) || have_ended())) name_first_failure();
+  if (is_due(timeout_at_)) {
+    timeout_at_.reset();
+    is_stopped_ = true;
+    if (!exit_code_) {
+      end_all(SIGTERM, kTimedOut, options_.grace.value_or(kGrace));
+      tell(fmt::format("the job took longer than the --timeout of {} s; ending all ranks",
+                       options_.timeout->count()));
+    }
+  }
+  for (Rank& rank : ranks_) look_after_rest(rank);
+  if (is_due(kill_at_)) {
+    kill_at_.reset();
+    for (Rank& rank : ranks_) {
+      send_signal(rank.process, SIGKILL);
+      rank.process.is_gone = rank.process.is_gone || rank.process.ended;
+    }
+  }
+  if (!are_gone()) return;
+  if (!close_at_) close_at_ = now + kGrace;
+  if (is_stopped_ && !leave_at_) leave_at_ = now + kLastWords;
+  if (is_due(close_at_)) close_what_is_left_open();
+}
+
+void Job::look_after_rest(Rank& rank) {
+  Process& process = rank.process;
+  if (!process.ended || process.is_gone) return;
+  const auto now = Clock::now();
+  const bool is_silent = rank.out && !process.out && !process.error;
+  if (rank.linger_until && (is_silent || now >= *rank.linger_until)) {
+    rank.linger_until.reset();
+    rank.kill_rest_at = now + kGrace;
+    send_signal(process, SIGTERM);
+  } else if (rank.kill_rest_at && now >= *rank.kill_rest_at) {
+    send_signal(process, SIGKILL);
+    process.is_gone = true;
+  }
+}
+
+}  // namespace kolo::run
