@@ -349,8 +349,8 @@ std::optional<Replicas> make_replicas(const torch::nn::Module& module, const Ddp
 void raise_not_replicable(const torch::nn::Module& module) {
   raise(ErrorCode::kUnsupported,
         "DistributedDataParallel with several device_ids: forward of " + module.name() +
-            " returns something else than tensors, or tuples and vectors of them; start a process "
-            "per device");
+            " takes or returns something else than tensors, or tuples and vectors of them; start a "
+            "process per device");
 }
 
 }  // namespace kolo
