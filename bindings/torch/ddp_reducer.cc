@@ -1,5 +1,6 @@
 #include "bindings/torch/ddp_agreement.h"
 #include "bindings/torch/ddp_state.h"
+#include "bindings/torch/failure.h"
 #include "bindings/torch/tensor_memory.h"
 
 #include <torch/csrc/autograd/engine.h>
@@ -227,16 +228,10 @@ void DdpReducer::State::start(std::size_t index) {
 }
 
 void DdpReducer::State::call_hook(const Bucket& bucket, const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Exception&) {
-    throw;  // kolo's own: its operation has failed on every rank
-  } catch (const std::exception& error) {
-    // It has thrown here alone, perhaps: the others must not wait for this bucket.
-    abort("DistributedDataParallel: the communication hook has failed for bucket '" + bucket.name +
-          "': " + error.what());
-    throw;
-  }
+  abort_on_failure(call, [&] {
+    return "DistributedDataParallel: the communication hook has failed for bucket '" + bucket.name +
+           "'";
+  });
 }
 
 DdpReducer::DdpReducer(NamedTensors named, NamedTensors buffers, const DdpOptions& options)

@@ -1,6 +1,7 @@
 // Failures of one rank that all ranks are to know of.
 #pragma once
 
+#include <kolo/kolo.h>
 #include <kolo/torch/objects.h>
 
 #include <exception>
@@ -17,6 +18,21 @@ std::string failure_of(Call&& call) {
     return reason_of(exception);
   }
   return "";
+}
+
+/// What a user's code throws here alone, perhaps, ends on all ranks, which must not wait for this
+/// one; kolo's own errors every rank gets, or its operation has failed everywhere. `what` says what
+/// has failed.
+template <class Call, class What>
+void abort_on_failure(Call&& call, What&& what) {
+  try {
+    call();
+  } catch (const Exception&) {
+    throw;
+  } catch (const std::exception& error) {
+    abort(what() + ": " + error.what());
+    throw;
+  }
 }
 
 }  // namespace kolo

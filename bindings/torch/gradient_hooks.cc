@@ -1,5 +1,6 @@
 #include "bindings/torch/gradient_hooks.h"
 
+#include "bindings/torch/failure.h"
 #include "bindings/torch/tensor_memory.h"
 
 #include <kolo/kolo.h>
@@ -26,16 +27,11 @@ class AfterAccumulation final : public torch::autograd::PostAccumulateGradHook {
     if (next_) (*next_)(tensor);
     const auto listener = listener_.lock();
     if (!listener) return;
-    try {
-      listener->after_accumulation(index_);
-    } catch (const Exception&) {
-      throw;  // kolo's own: every rank gets one, or its operation has failed everywhere
-    } catch (const std::exception& error) {
-      // A user's hook has thrown here alone, perhaps: the others must not wait for this gradient.
-      abort(fmt::format("backward failed at the gradient '{}': {}", listener->full_name(index_),
-                        error.what()));
-      throw;
-    }
+    abort_on_failure([&] { listener->after_accumulation(index_); },
+                     [&] {
+                       return fmt::format("backward failed at the gradient '{}'",
+                                          listener->full_name(index_));
+                     });
   }
 
   std::optional<std::string> owner() const {

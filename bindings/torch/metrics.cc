@@ -16,9 +16,7 @@ torch::Tensor gather_rows(const torch::Tensor& rows, const std::string& failure,
   // Through the host: a tensor of bytes would come back on the sender's device, which may be
   // numbered differently here, or missing.
   const Parcel mine = failure.empty() ? to_parcel(rows.cpu()) : Parcel{.failure = failure};
-  std::vector<torch::Tensor> all;
-  for (std::string& bytes : allgather_bytes(mine, {.name = name}))
-    all.push_back(from_bytes<torch::Tensor>(std::move(bytes)));
+  const auto all = allgather_parcel<torch::Tensor>(mine, {.name = name});
   for (std::size_t i = 1; i < all.size(); ++i) {
     if (all[i].sizes().slice(1) != all[0].sizes().slice(1) ||
         all[i].scalar_type() != all[0].scalar_type()) {

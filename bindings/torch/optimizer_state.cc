@@ -1,3 +1,4 @@
+#include "bindings/torch/failure.h"
 #include "bindings/torch/optimizer_archive.h"
 #include "bindings/torch/tensor_memory.h"
 
@@ -26,15 +27,15 @@ void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root) {
   const std::string bytes = broadcast_bytes(is_root ? parcel_of(optimizer) : Parcel(), root,
                                             {.name = "broadcast_optimizer_state"});
   Parcel outcome;
-  try {
-    if (!is_root) {
-      torch::serialize::InputArchive archive;
-      archive.load_from(bytes.data(), bytes.size(), torch::kCPU);
-      load_optimizer(optimizer, archive);
-    }
-  } catch (const std::exception& exception) {
+  outcome.failure = failure_of([&] {
+    if (is_root) return;
+    torch::serialize::InputArchive archive;
+    archive.load_from(bytes.data(), bytes.size(), torch::kCPU);
+    load_optimizer(optimizer, archive);
+  });
+  if (!outcome.failure.empty()) {
     outcome.failure = "broadcast_optimizer_state: it cannot take the state of rank " +
-                      std::to_string(root) + ": " + reason_of(exception) +
+                      std::to_string(root) + ": " + outcome.failure +
                       "; make the same optimizer on every rank";
   }
   allgather_bytes(outcome, {.name = "broadcast_optimizer_state/outcome"});

@@ -1,8 +1,7 @@
 #include "runtime/bootstrap/agent_meeting.h"
 
 #include "runtime/base/check.h"
-
-#include <poll.h>
+#include "runtime/bootstrap/pause.h"
 
 #include <algorithm>
 #include <chrono>
@@ -104,8 +103,7 @@ Result<AgentMeeting> meet_by_agent(AgentStore& agent, const Endpoint& master,
     }
     // The server of a former meeting hangs up on those who are early for the next one.
     if (store.error().code == ErrorCode::kShutdown && !deadline.expired()) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining(kPause));
-      ::poll(nullptr, 0, static_cast<int>(left.count()));
+      pause_for(kPause, deadline);
       continue;
     }
     // Another program may have the port of a former meeting, whose place is told no more by now.

@@ -2,10 +2,10 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/system_error.h"
+#include "runtime/bootstrap/pause.h"
 #include "runtime/topology/world.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -53,8 +53,7 @@ class FileStore::Lock {
       error_ = ::flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
       if (error_ == EINTR) continue;
       if (error_ != EWOULDBLOCK || deadline.expired()) return;
-      const auto left = std::chrono::ceil<milliseconds>(deadline.remaining(pause));
-      ::poll(nullptr, 0, static_cast<int>(left.count()));
+      pause_for(pause, deadline);
       pause = std::min(pause * 2, kLongestPauseForLock);
     }
   }
@@ -103,8 +102,7 @@ Result<std::unique_ptr<FileStore>> FileStore::join(std::string path, const Membe
         return store->not_ours("this process has left that one, and others are still in it");
       }
     }
-    const auto left = std::chrono::ceil<milliseconds>(deadline.remaining(pause));
-    ::poll(nullptr, 0, static_cast<int>(left.count()));
+    pause_for(pause, deadline);
     pause = std::min(pause * 2, kLongestPause);
   }
 }
@@ -205,8 +203,7 @@ Result<std::string> FileStore::get(std::string_view key, Deadline deadline) {
     if (table_.failure()) return *table_.failure();
     if (last) return KOLO_ERROR(kTimeout, "nobody set '{}' in time", key);
     // Nothing tells, on a file system of another host least of all, when the file grows.
-    const auto left = std::chrono::ceil<milliseconds>(deadline.remaining(pause));
-    ::poll(nullptr, 0, static_cast<int>(left.count()));
+    pause_for(pause, deadline);
     pause = std::min(pause * 2, kLongestPause);
   }
 }

@@ -2,6 +2,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/system_error.h"
+#include "runtime/bootstrap/pause.h"
 
 #include <fcntl.h>
 #include <netdb.h>
@@ -228,8 +229,7 @@ Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline,
         }
       }
       if (for_name->expired()) return unknown_name(endpoint, unresolved);
-      const auto left = std::chrono::ceil<milliseconds>(for_name->remaining(kPauseForName));
-      ::poll(nullptr, 0, static_cast<int>(left.count()));
+      pause_for(kPauseForName, *for_name);
       continue;
     }
     if (unresolved != 0 && unresolved != EAI_AGAIN) return unknown_name(endpoint, unresolved);
@@ -252,8 +252,7 @@ Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline,
       return KOLO_ERROR(kTimeout, "nobody answers at {} ({})", to_text(endpoint), reason(error));
     }
     // Nothing tells when a foreign host begins to listen, so attempts are spread out.
-    const auto left = std::chrono::ceil<milliseconds>(deadline.remaining(pause));
-    ::poll(nullptr, 0, static_cast<int>(left.count()));
+    pause_for(pause, deadline);
     pause = std::min(pause * 2, milliseconds(250));
   }
 }

@@ -1,8 +1,7 @@
 #include "runtime/bootstrap/tcp_store.h"
 
 #include "runtime/base/check.h"
-
-#include <poll.h>
+#include "runtime/bootstrap/pause.h"
 
 #include <algorithm>
 #include <chrono>
@@ -71,8 +70,7 @@ Result<std::unique_ptr<TcpStore>> TcpStore::join(
     // The server of a former meeting hangs up on those who are early for the next one.
     if (!patience) patience = Deadline::after(deadline.remaining(kPatience));
     if (patience->expired()) return store;
-    const auto left = std::chrono::ceil<milliseconds>(patience->remaining(kPause));
-    ::poll(nullptr, 0, static_cast<int>(left.count()));
+    pause_for(kPause, *patience);
   }
 }
 

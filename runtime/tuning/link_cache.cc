@@ -138,7 +138,7 @@ Status LinkCache::store(const LinkCosts& costs) const { return write(costs, std:
 
 Status LinkCache::correct(const LinkCosts& costs) const {
   struct stat status = {};
-  if (path_.empty() || ::lstat(path_.c_str(), &status) != 0) return {};
+  if (::lstat(path_.c_str(), &status) != 0) return {};
   return write(costs, status.st_mtim);
 }
 

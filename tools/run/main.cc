@@ -44,7 +44,7 @@ void print_plan(const Options& options, const Plan& plan, const Environment& env
     std::string hosts = hosts_of_ranks(plan);
     std::replace(hosts.begin(), hosts.end(), '\n', ' ');
     fmt::print("by srun, with SLURM_HOSTFILE naming a file of the lines {}and MASTER_ADDR={}: {}\n",
-               hosts, address_of(plan.places.front().host), to_shell(srun_command(options, plan)));
+               hosts, plan.job.master_addr, to_shell(srun_command(options, plan)));
   }
 }
 
@@ -90,11 +90,10 @@ Result<int> run_job(Options options) {
     Environment::Variables variables = variables_for(plan.job, environment);
     if (options.launcher == "mpirun")
       return become(mpirun_command(options, plan, environment, ::geteuid() == 0, false), variables);
-    const std::string& first = plan.places.front().host;
     if (plan.places.front().local_size < plan.job.size) {
       // Slurm's variables do not tell where rank 0 is.
-      variables.emplace("MASTER_ADDR", address_of(first));
-      variables.emplace("MASTER_PORT", std::to_string(free_port()));
+      variables.emplace("MASTER_ADDR", plan.job.master_addr);
+      variables.emplace("MASTER_PORT", std::to_string(plan.job.master_port));
     }
     variables.erase("SLURM_NTASKS_PER_NODE");  // of the job; it would warn of it
     KOLO_ASSIGN(variables["SLURM_HOSTFILE"], open_file_of(hosts_of_ranks(plan)));

@@ -55,6 +55,9 @@ Result<int> named_port(const Environment& environment) {
                     *text);
 }
 
+/// Without the user's name that ssh takes before it.
+std::string address_of(const std::string& host) { return host.substr(host.rfind('@') + 1); }
+
 std::vector<std::string> split_words(const std::string& text) {
   std::istringstream stream(text);
   return {std::istream_iterator<std::string>(stream), {}};
@@ -213,8 +216,6 @@ Status plan_devices(const Options& options, const Environment& environment, Plan
 }
 
 }  // namespace
-
-std::string address_of(const std::string& host) { return host.substr(host.rfind('@') + 1); }
 
 int free_port() {
   const auto listener = listen_at({"127.0.0.1", 0});

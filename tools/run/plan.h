@@ -22,9 +22,6 @@ struct Plan {
   std::vector<std::string> warnings;  ///< a line each
 };
 
-/// A host without the user's name that ssh takes before it.
-std::string address_of(const std::string& host);
-
 /// A port that was free a moment ago.
 int free_port();
 

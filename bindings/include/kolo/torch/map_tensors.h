@@ -12,18 +12,15 @@
 namespace kolo {
 
 /// A tensor, an Example (also without a target), or vectors, maps, optionals, tuples and pairs of
-/// such: the same with what `change` makes of
-/// each tensor. Other values stay as they are.
+/// such: the same with what `change` makes of each tensor. Other values stay as they are.
 template <class T, class Change>
 T map_tensors(T value, const Change& change) {
   if constexpr (std::is_same_v<T, torch::Tensor>) {
     return value.defined() ? change(value) : value;
-  } else if constexpr (requires {
-                         value.data;
-                         value.target;
-                       }) {
+  } else if constexpr (requires { value.data; }) {
     value.data = map_tensors(std::move(value.data), change);
-    value.target = map_tensors(std::move(value.target), change);
+    if constexpr (requires { value.target; })
+      value.target = map_tensors(std::move(value.target), change);
     return value;
   } else if constexpr (requires { std::tuple_size<T>::value; }) {
     std::apply([&](auto&... parts) { ((parts = map_tensors(std::move(parts), change)), ...); },
@@ -43,9 +40,6 @@ T map_tensors(T value, const Change& change) {
                          *value;
                        }) {
     if (value.has_value()) *value = map_tensors(std::move(*value), change);
-    return value;
-  } else if constexpr (requires { value.data; }) {
-    value.data = map_tensors(std::move(value.data), change);
     return value;
   } else {
     return value;

@@ -84,14 +84,20 @@ T broadcast_object(T value, int root, const ObjectOptions& options = {}) {
   return is_root ? std::move(value) : from_bytes<T>(std::move(bytes));
 }
 
-/// Every rank's value, by rank.
+/// The values of every rank's to_parcel(), by rank.
 template <class T>
-std::vector<T> allgather_object(const T& value, const ObjectOptions& options = {}) {
+std::vector<T> allgather_parcel(const Parcel& parcel, const ObjectOptions& options = {}) {
   std::vector<T> values;
-  for (std::string& bytes : allgather_bytes(to_parcel(value), options)) {
+  for (std::string& bytes : allgather_bytes(parcel, options)) {
     values.push_back(from_bytes<T>(std::move(bytes)));
   }
   return values;
+}
+
+/// Every rank's value, by rank.
+template <class T>
+std::vector<T> allgather_object(const T& value, const ObjectOptions& options = {}) {
+  return allgather_parcel<T>(to_parcel(value), options);
 }
 
 }  // namespace kolo
