@@ -17,6 +17,12 @@ if(KOLO_HAS_TORCH)
   install(FILES cmake/FindKoloTorch.cmake DESTINATION ${_package_dir})
 endif()
 
+# For C and what calls C: pkg-config, from wherever the files are moved to.
+file(RELATIVE_PATH KOLO_PREFIX_FROM_PKGCONFIG /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" KOLO_PREFIX_FROM_PKGCONFIG "${KOLO_PREFIX_FROM_PKGCONFIG}")
+configure_file(cmake/kolo.pc.in kolo.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/kolo.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 if(KOLO_BUILD_TOOLS OR KOLO_BUILD_TESTS)
   install(PROGRAMS tools/timeline DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME kolo-timeline)

@@ -101,6 +101,16 @@ set_tests_properties(job_scripts PROPERTIES TIMEOUT 60 LABELS tools)
 add_test(NAME lint_self_test COMMAND ${PROJECT_SOURCE_DIR}/tools/lint --self-test)
 set_tests_properties(lint_self_test PROPERTIES TIMEOUT 60 LABELS tools)
 
+# The C interface, from C.
+add_executable(c_api_test bindings/c/c_api_test.c)
+kolo_configure_target(c_api_test)
+set_target_properties(c_api_test PROPERTIES C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)
+target_link_libraries(c_api_test PRIVATE kolo::kolo)
+foreach(ranks 1 2 3)
+  add_test(NAME c_api_${ranks} COMMAND kolo-run -np ${ranks} $<TARGET_FILE:c_api_test>)
+  set_tests_properties(c_api_${ranks} PROPERTIES TIMEOUT 60 LABELS ucx PROCESSORS ${ranks})
+endforeach()
+
 # Another project finds, builds on and runs what `cmake --install` leaves. It installs this build, so
 # everything must have been built.
 if(NOT KOLO_SANITIZE)

@@ -41,6 +41,7 @@ LAYERS = {
     "runtime": GROUP + STAGES + ["runtime/tuning", "runtime/nccl"],
     "bindings/include": [],
     "bindings/core": None,  # None: everything
+    "bindings/c": ["bindings/include", "bindings/core"],
     "bindings/torch": ["bindings/include", "bindings/core"],
     "examples": ["bindings/include"],
     "tools": None,
@@ -53,6 +54,7 @@ WHY = {
     "runtime/collectives": "an algorithm is a pure function of topology values",
     "runtime": "the loop knows the transport's interface; bindings/core chooses the backend",
     "bindings/include": "installed headers include installed headers only",
+    "bindings/c": "this binding is built on the public headers and bindings/core",
     "bindings/torch": "this binding is built on the public headers and bindings/core",
     "examples": "an example sees what a user sees: <kolo/…>",
 }

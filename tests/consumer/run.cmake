@@ -10,6 +10,7 @@ run(${CMAKE_COMMAND} -G Ninja -S ${CMAKE_CURRENT_LIST_DIR} -B ${WORK}/build
     -D CMAKE_PREFIX_PATH=${WORK}/prefix -D CMAKE_CXX_COMPILER=${COMPILER} -D WITH_TORCH=${WITH_TORCH})
 run(${CMAKE_COMMAND} --build ${WORK}/build)
 run(${WORK}/build/core_consumer)
+run(${CMAKE_CURRENT_LIST_DIR}/../examples/languages_test --prefix ${WORK}/prefix)
 if(WITH_TORCH)
   run(${WORK}/build/torch_consumer)
 endif()
