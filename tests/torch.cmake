@@ -72,6 +72,20 @@ if(KOLO_HAS_TORCH)
   if(TEST ddp_small_arena)
     set_tests_properties(ddp_small_arena PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=1;KOLO_ARENA=65536")
   endif()
+  # Memory that was freed is overwritten, so that whoever still reads it fails.
+  kolo_add_torch_program(static_objects bindings/torch/static_objects.cc)
+  foreach(end exit shutdown)
+    add_test(NAME static_objects_${end} COMMAND kolo-run -np 2 $<TARGET_FILE:static_objects> ${end})
+    set_tests_properties(static_objects_${end} PROPERTIES TIMEOUT 60 LABELS torch PROCESSORS 2
+      ENVIRONMENT
+      "OMP_NUM_THREADS=1;MALLOC_PERTURB_=165;GLIBC_TUNABLES=glibc.malloc.tcache_count=0")
+  endforeach()
+  # Common slips, which the compiler explains.
+  add_test(NAME wrong_uses COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -fsyntax-only
+    "-I$<JOIN:$<TARGET_PROPERTY:static_objects,INCLUDE_DIRECTORIES>,;-I>"
+    ${CMAKE_CURRENT_SOURCE_DIR}/bindings/torch/wrong_uses.cc COMMAND_EXPAND_LISTS)
+  set_tests_properties(wrong_uses PROPERTIES TIMEOUT 120 LABELS torch
+    PASS_REGULAR_EXPRESSION "shared_ptr to a module.*optimizer's own type")
   # What else trains on several devices.
   kolo_add_torch_tests(torch_patterns RANKS 0 2 3 4 SOURCES
     bindings/torch/tools_test_main.cc

@@ -13,8 +13,9 @@ struct Taken {
   std::map<std::pair<std::string, std::uint32_t>, std::set<int>> numbers;
 };
 
+/// Has no destructor: a program's static objects, such as an optimizer, may end after it.
 Taken& taken() {
-  static Taken all;
+  static Taken& all = *new Taken;
   return all;
 }
 

@@ -139,6 +139,10 @@ class KOLO_API GradientReducer {
 template <class O>
 class DistributedOptimizer : public O, public ReducingOptimizer {
   static_assert(std::is_base_of_v<torch::optim::Optimizer, O>, "O is one of LibTorch's optimizers");
+  static_assert(
+      !std::is_abstract_v<O>,
+      "O is an optimizer's own type, such as torch::optim::SGD, not the base class; for an "
+      "optimizer that is chosen at run time take kolo::DistributedDataParallel");
 
  public:
   /// Takes the optimizer over.

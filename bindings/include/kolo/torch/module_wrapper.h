@@ -9,6 +9,12 @@ namespace kolo {
 /// `M` is a module holder (TORCH_MODULE, torch::nn::Sequential, …) or a shared pointer to a module.
 template <class Self, class M>
 class ModuleWrapper {
+  static_assert(
+      requires(const M& module) { module->named_parameters(); },
+      "M is a module holder (TORCH_MODULE, torch::nn::Sequential, ...) or a shared_ptr to a "
+      "module: "
+      "std::make_shared<Net>() instead of Net");
+
  public:
   template <class... Arguments>
   auto operator()(Arguments&&... arguments) {
