@@ -204,9 +204,10 @@ Result<std::shared_ptr<Work>> Runtime::submit_in_order(Submission submission) {
 
 Status Runtime::check_member(const Group& group, const Entry& entry) const {
   if (group.is_member()) return group.retiring ? Status(is_retiring(group)) : Status();
-  return KOLO_ERROR(kInvalidArgument, "{} '{}': rank {} is not in process set {}; its ranks are {}",
-                    to_string(entry.signature.kind), entry.name, world().rank(),
-                    group.communicator.id(), fmt::join(group.communicator.ranks(), ", "));
+  const std::string name = entry.name.empty() ? "" : fmt::format(" '{}'", entry.name);
+  return KOLO_ERROR(kInvalidArgument, "{}{}: rank {} is not in process set {}; its ranks are {}",
+                    to_string(entry.signature.kind), name, world().rank(), group.communicator.id(),
+                    fmt::join(group.communicator.ranks(), ", "));
 }
 
 Status Runtime::add_initial_process_sets(const std::vector<std::vector<int>>& sets) {

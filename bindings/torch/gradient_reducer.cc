@@ -48,7 +48,8 @@ void check(const DistributedOptimizerOptions& options) {
 void check_unowned(const torch::Tensor& tensor, const std::string& name) {
   if (const auto owner = GradientHooks::owner_of(tensor)) {
     raise(ErrorCode::kInvalidArgument, "parameter '" + name +
-                                           "' is in another DistributedOptimizer already, as '" +
+                                           "' is in another DistributedOptimizer or "
+                                           "DistributedDataParallel already, as '" +
                                            *owner + "'; a parameter belongs to one");
   }
 }

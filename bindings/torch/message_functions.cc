@@ -62,13 +62,12 @@ torch::Tensor recv_(torch::Tensor tensor, int from, const TensorMessageOptions& 
 
 torch::Tensor sparse_allreduce(const torch::Tensor& tensor, const TensorAllreduceOptions& options) {
   const std::string& name = options.name;
-  if (!tensor.defined() || tensor.layout() != torch::kSparse) {
-    raise(ErrorCode::kInvalidArgument,
-          "sparse_allreduce '" + name + "' takes a sparse COO tensor; use allreduce");
-  }
+  const std::string call = name.empty() ? "sparse_allreduce" : "sparse_allreduce '" + name + "'";
+  if (!tensor.defined() || tensor.layout() != torch::kSparse)
+    raise(ErrorCode::kInvalidArgument, call + " takes a sparse COO tensor; use allreduce");
   if (options.op != ReduceOp::kSum && options.op != ReduceOp::kAverage) {
-    raise(ErrorCode::kUnsupported, "sparse_allreduce '" + name + "' does sum and average, not " +
-                                       std::string(to_string(options.op)));
+    raise(ErrorCode::kUnsupported,
+          call + " does sum and average, not " + std::string(to_string(options.op)));
   }
   const torch::NoGradGuard no_grad;
   const torch::Tensor mine = tensor.detach().coalesce();

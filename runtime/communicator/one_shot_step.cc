@@ -93,8 +93,9 @@ std::string OneShot::describe() const {
   for (std::size_t rank = next_; busy_ && rank < end_; ++rank) {
     if (!arrived(rank)) missing.push_back(communicator_.ranks()[rank]);
   }
-  return fmt::format("{} of {} as call {}{} waits for ranks {}", algorithm(), to_text(call_.what),
-                     request_.sequence, communicator_.suffix(), fmt::join(missing, ", "));
+  return fmt::format("{} of {} as call {}{} waits for rank{} {}", algorithm(), to_text(call_.what),
+                     request_.sequence, communicator_.suffix(), missing.size() == 1 ? "" : "s",
+                     fmt::join(missing, ", "));
 }
 
 }  // namespace kolo

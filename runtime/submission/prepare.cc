@@ -81,6 +81,16 @@ std::int64_t rows_read(const Entry& entry) {
   return std::accumulate(entry.splits.begin(), entry.splits.end(), std::int64_t{0});
 }
 
+/// Whether its bytes are a number; extents that are 0 make all others void.
+bool is_countable(const Signature& signature) {
+  const Shape& shape = signature.shape;
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return true;
+  auto bytes = static_cast<std::int64_t>(size_of(signature.type));
+  return std::none_of(shape.begin(), shape.end(), [&](std::int64_t extent) {
+    return __builtin_mul_overflow(bytes, extent, &bytes);
+  });
+}
+
 bool lacks_memory(const Entry& entry) {
   const Signature& signature = entry.signature;
   if (!moves_data(signature.kind) || signature.elements() == 0) return false;
@@ -105,11 +115,19 @@ void prepare(Entry& entry, const Communicator& communicator) {
     complain(fmt::format("shape {} is negative", to_string(signature.shape)));
     signature.shape.clear();
   }
+  if (!is_countable(signature)) {
+    complain(fmt::format("shape {} of {} is more bytes than there are addresses",
+                         to_string(signature.shape), to_string(signature.type)));
+    signature.shape.clear();
+  }
   if (has_root(signature.kind) && !communicator.index_of(signature.root)) {
+    const bool is_message =
+        signature.kind == OperationKind::kSend || signature.kind == OperationKind::kReceive;
+    const std::string_view who = is_message ? "peer" : "root";
     complain(communicator.id() == 0
-                 ? fmt::format("root {} is no rank; ranks are 0 to {}", signature.root,
+                 ? fmt::format("{} {} is no rank; ranks are 0 to {}", who, signature.root,
                                communicator.size() - 1)
-                 : fmt::format("root {} is not in process set {}, whose ranks are {}",
+                 : fmt::format("{} {} is not in process set {}, whose ranks are {}", who,
                                signature.root, communicator.id(),
                                fmt::join(communicator.ranks(), ", ")));
   }

@@ -61,7 +61,9 @@ class KOLO_API ProcessSet {
 };
 
 /// Collective over the world, whatever the set: every rank names the same ranks. Throws
-/// kInvalidArgument if there is a set of these ranks already, or they are no ranks.
+/// kInvalidArgument if there is a set of these ranks already, or they are no ranks. Ranks that name
+/// different ones wait for each other: kTimeout after KOLO_OPERATION_TIMEOUT, on each with the
+/// ranks that did not name its own.
 KOLO_API ProcessSet add_process_set(const std::vector<int>& ranks);
 /// Collective over the world. Throws kInvalidArgument if any rank has operations in flight on it.
 /// Its number is never used again.

@@ -185,6 +185,11 @@ TEST(Misuse, WhatCanNeverWorkFailsOnEveryRank) {
                 s.signature.shape = {2, -1};
               }).message,
               "tensor 't': rank 1: shape [2, -1] is negative");
+    EXPECT_EQ(error([](Submission& s) {
+                s.signature.shape = {std::int64_t{1} << 40, std::int64_t{1} << 40};
+              }).message,
+              "tensor 't': rank 1: shape [1099511627776, 1099511627776] of float32 is more bytes "
+              "than there are addresses");
     EXPECT_EQ(error([](Submission& s) { s.output = nullptr; }).message,
               "tensor 't': rank 1: the memory is a null pointer");
     const Error infinite = error([](Submission& s) { s.signature.prescale = INFINITY; });

@@ -232,7 +232,7 @@ TEST(Messages, ToNobodyAreRefused) {
     submission.signature.kind = OperationKind::kSend;
     submission.signature.root = 1;
     EXPECT_EQ(runtime.submit_message(submission).error().message,
-              "rank 0: send: root 1 is no rank; ranks are 0 to 0");
+              "rank 0: send: peer 1 is no rank; ranks are 0 to 0");
   });
 }
 

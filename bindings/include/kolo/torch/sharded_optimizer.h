@@ -60,6 +60,8 @@ struct OptimizerDefaults {
 template <class O>
 class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer {
   static_assert(std::is_base_of_v<torch::optim::Optimizer, O>, "O is one of LibTorch's optimizers");
+  static_assert(!std::is_abstract_v<O>,
+                "O is an optimizer's own type, such as torch::optim::SGD, not the base class");
   using Defaults = typename OptimizerDefaults<O>::Type;
 
  public:

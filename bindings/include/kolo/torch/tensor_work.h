@@ -60,6 +60,7 @@ struct TensorWorkParts {
 
 /// Waits; the result, or what the operation failed with.
 KOLO_API torch::Tensor synchronize(TensorWork& work);
+inline torch::Tensor synchronize(TensorWork&& work) { return synchronize(work); }
 /// The results, once all have ended; throws what the first that has failed did.
 KOLO_API std::vector<torch::Tensor> synchronize(std::vector<TensorWork> works);
 /// Whether the operation has ended; never blocks.
