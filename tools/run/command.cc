@@ -50,10 +50,12 @@ program=$!
   while read -r word; do
     case $word in
       [0-9]*) grace=$word ;;
+      STOP|CONT) kill -s "$word" -- $program -$program ;;  # even before it has its own session
       *) kill -s "$word" -- -$program ;;
     esac
   done <&3
   kill -s TERM -- $program -$program
+  kill -s CONT -- $program -$program
   sleep "$grace"
   kill -s KILL -- -$program
 }} >/dev/null 2>&1 &

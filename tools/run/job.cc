@@ -24,7 +24,8 @@ using std::chrono::milliseconds;
 
 // Of those of a host; sshd refuses some where more than 10 are under way (MaxStartups).
 constexpr int kMostLogins = 8;
-constexpr std::array<int, 6> kSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
+constexpr std::array<int, 8> kSignals = {SIGINT,  SIGTERM, SIGHUP,  SIGUSR1,
+                                         SIGUSR2, SIGTSTP, SIGCONT, SIGCHLD};
 
 /// All but those that whoever started kolo-run wants ignored, as nohup does: the kernel keeps even
 /// these for a descriptor, once they are blocked.

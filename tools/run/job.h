@@ -62,6 +62,7 @@ class Job {
   void take_signals(int signals);
   void take_stop(int signal);
   void pass_on(int signal);
+  void suspend();
 
   void reap();
   void take_end(Rank& rank, int status);

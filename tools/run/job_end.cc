@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <string_view>
 
 namespace kolo::run {
 namespace {
@@ -28,6 +29,13 @@ constexpr milliseconds kNewsFromHosts(300);
 constexpr seconds kLastWords(2);
 constexpr int kTimedOut = 124;  // as timeout(1)
 
+/// Of a signal that a guard passes on.
+std::string_view name_of_passed(int signal) {
+  if (signal == SIGSTOP) return "STOP";
+  if (signal == SIGCONT) return "CONT";
+  return signal == SIGUSR1 ? "USR1" : "USR2";
+}
+
 /// Those that a lost connection ends have an exit status, as a rule, or abort.
 bool was_killed(int status) {
   constexpr int kMostSignal = 64;
@@ -41,8 +49,10 @@ void Job::take_signals(int signals) {
   signalfd_siginfo info = {};
   while (::read(signals, &info, sizeof info) == sizeof info) {
     const int signal = static_cast<int>(info.ssi_signo);
-    if (signal == SIGUSR1 || signal == SIGUSR2) {
+    if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGCONT) {
       pass_on(signal);
+    } else if (signal == SIGTSTP) {
+      suspend();
     } else if (signal != SIGCHLD) {
       take_stop(signal);
     }
@@ -57,8 +67,25 @@ void Job::pass_on(int signal) {
       continue;
     }
     // An agent would die of it; the guard that it has started passes it on.
-    rank.process.unsent += signal_line(signal == SIGUSR1 ? "USR1" : "USR2");
+    rank.process.unsent += signal_line(name_of_passed(signal));
     feed(rank.process);
+  }
+}
+
+void Job::suspend() {
+  // Their sessions have no terminal, so that SIGTSTP would be lost on those of other hosts.
+  pass_on(SIGSTOP);
+  const auto since = Clock::now();
+  ::raise(SIGSTOP);
+  const auto pause = Clock::now() - since;
+  const auto put_off = [pause](Time& time) {
+    if (time) *time += pause;
+  };
+  for (Time* time : {&first_signal_at_, &name_at_, &kill_at_, &timeout_at_, &close_at_, &leave_at_})
+    put_off(*time);
+  for (Rank& rank : ranks_) {
+    put_off(rank.linger_until);
+    put_off(rank.kill_rest_at);
   }
 }
 
@@ -142,6 +169,7 @@ void Job::end_all(int signal, int exit_code, seconds grace) {
       process.input.reset();
     }
     if (!process.is_remote || signal == SIGKILL) send_signal(process, signal);
+    if (!process.is_remote) send_signal(process, SIGCONT);  // one that is stopped, too, is asked
   }
 }
 

@@ -31,7 +31,8 @@ Without -H and --hostfile, the hosts are those of the Slurm or PBS allocation, e
 rank finds KOLO_RANK, KOLO_SIZE, KOLO_LOCAL_RANK, RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
 MASTER_ADDR and MASTER_PORT in its environment. When a rank fails, all others are ended, and its exit
 status (128 + N for signal N) is that of kolo-run; 124 after --timeout. Ctrl-C and SIGTERM are passed
-on, a second one more than a second later kills; SIGUSR1 and SIGUSR2 reach all ranks, too. The ranks of
+on, a second one more than a second later kills; SIGUSR1 and SIGUSR2 reach all ranks, too. Ctrl-Z stops
+all ranks, on other hosts, too, until SIGCONT (fg, bg); --timeout does not count that. The ranks of
 this host die with kolo-run. Standard input is not passed on: the ranks' is /dev/null.)";
 
 constexpr std::string_view kSecret = "KOLO_SECRET=";
