@@ -151,7 +151,7 @@ Command command_for(const JobDescription& job, const Place& place, const Environ
   Command command;
   command.variables = environment.variables();
   Environment::Variables own = variables_of(job, place, environment);
-  command.is_remote = !is_this_host(place.host);
+  command.is_remote = !place.is_here;
   if (!command.is_remote) {
     for (const auto& [name, value] : own) command.variables[name] = value;
     if (job.threads > 0) command.variables.emplace("OMP_NUM_THREADS", std::to_string(job.threads));

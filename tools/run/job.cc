@@ -72,7 +72,7 @@ void Job::start_waiting(const Environment& environment) {
   while (!waiting_.empty()) {
     const Place place = std::move(waiting_.back());
     waiting_.pop_back();
-    if (!is_this_host(place.host) && !may_log_in(place.host)) {
+    if (!place.is_here && !may_log_in(place.host)) {
       held.push_back(place);
       continue;
     }

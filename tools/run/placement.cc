@@ -168,7 +168,8 @@ Result<std::vector<Place>> place_ranks(const std::vector<Host>& hosts, int ranks
   std::vector<Place> places;
   std::vector<int> local_ranks(hosts.size(), 0);
   for (const std::size_t h : host_of) {
-    places.push_back({static_cast<int>(places.size()), hosts[h].name, local_ranks[h]++, taken[h]});
+    places.push_back({static_cast<int>(places.size()), hosts[h].name, local_ranks[h]++, taken[h],
+                      hosts[h].is_here});
   }
   return places;
 }
@@ -176,12 +177,6 @@ Result<std::vector<Place>> place_ranks(const std::vector<Host>& hosts, int ranks
 std::string this_host() {
   std::array<char, 256> name = {};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
-
-bool is_this_host(std::string_view name) {
-  const std::string own = this_host();
-  return name == "localhost" || name == "127.0.0.1" || name == "::1" || name == own ||
-         own.starts_with(std::string(name) + ".") || name.starts_with(own + ".");
 }
 
 }  // namespace kolo::run
