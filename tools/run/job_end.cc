@@ -2,12 +2,14 @@
 #include "runtime/base/check.h"
 #include "tools/run/job.h"
 #include "tools/run/say.h"
+#include "tools/run/strays.h"
 
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <string_view>
 
@@ -81,8 +83,10 @@ void Job::suspend() {
   const auto put_off = [pause](Time& time) {
     if (time) *time += pause;
   };
-  for (Time* time : {&first_signal_at_, &name_at_, &kill_at_, &timeout_at_, &close_at_, &leave_at_})
+  for (Time* time : {&first_signal_at_, &name_at_, &kill_at_, &timeout_at_, &close_at_,
+                     &strays_due_at_, &leave_at_}) {
     put_off(*time);
+  }
   for (Rank& rank : ranks_) {
     put_off(rank.linger_until);
     put_off(rank.kill_rest_at);
@@ -195,6 +199,8 @@ void Job::keep_deadlines() {
     }
   }
   if (!are_gone()) return;
+  look_after_strays();
+  if (has_strays_) return;
   if (!close_at_) close_at_ = now + kGrace;
   if (is_stopped_ && !leave_at_) leave_at_ = now + kLastWords;
   if (is_due(close_at_)) close_what_is_left_open();
@@ -213,6 +219,30 @@ void Job::look_after_rest(Rank& rank) {
     send_signal(process, SIGKILL);
     process.is_gone = true;
   }
+}
+
+void Job::look_after_strays() {
+  const auto found = strays_with("KOLO_INIT_METHOD=" + init_method_of(description_));
+  has_strays_ = !found.empty();
+  if (!has_strays_) return;
+  const auto now = Clock::now();
+  if (!strays_due_at_) strays_due_at_ = now + (exit_code_ ? seconds(0) : kGrace);
+  const bool are_silent = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
+    return rank.out && !rank.process.out && !rank.process.error;
+  });
+  const bool is_asked = stray_signals_ > 0;
+  if (now < *strays_due_at_ && (is_asked || !are_silent)) return;
+  constexpr std::array<int, 2> kEnds = {SIGTERM, SIGKILL};
+  if (stray_signals_ == kEnds.size()) {
+    has_strays_ = false;  // the kernel keeps them
+    return;
+  }
+  const int signal = kEnds[stray_signals_++];
+  for (const pid_t pid : found) {
+    ::kill(pid, signal);
+    ::kill(pid, SIGCONT);
+  }
+  strays_due_at_ = now + kGrace;
 }
 
 }  // namespace kolo::run

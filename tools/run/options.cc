@@ -33,7 +33,8 @@ MASTER_ADDR and MASTER_PORT in its environment. When a rank fails, all others ar
 status (128 + N for signal N) is that of kolo-run; 124 after --timeout. Ctrl-C and SIGTERM are passed
 on, a second one more than a second later kills; SIGUSR1 and SIGUSR2 reach all ranks, too. Ctrl-Z stops
 all ranks, on other hosts, too, until SIGCONT (fg, bg); --timeout does not count that. The ranks of
-this host die with kolo-run. Standard input is not passed on: the ranks' is /dev/null.)";
+this host die with kolo-run. What ranks leave running ends with the job, daemons too: within 5 s after
+ranks that ended with 0, then by SIGTERM and SIGKILL. Standard input is not passed on: the ranks' is /dev/null.)";
 
 constexpr std::string_view kSecret = "KOLO_SECRET=";
 
