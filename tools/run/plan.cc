@@ -8,6 +8,7 @@
 #include "runtime/bootstrap/store_wire.h"
 #include "runtime/topology/host.h"
 #include "tools/run/binding.h"
+#include "tools/run/read_text.h"
 #include "tools/run/same_host.h"
 
 #include <unistd.h>
@@ -15,7 +16,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <set>
 #include <sstream>
@@ -30,11 +30,8 @@ constexpr int kDefaultPort = 29500;  // torch.distributed's
 Result<std::vector<Host>> find_hosts(const Options& options, const Environment& environment) {
   if (!options.hosts.empty()) return parse_hosts(options.hosts);
   if (!options.hostfile.empty()) {
-    std::ifstream file(options.hostfile);
-    std::ostringstream text;
-    text << file.rdbuf();
-    if (!file) return KOLO_ERROR(kInvalidArgument, "cannot read {}", options.hostfile);
-    return parse_hostfile(text.str());
+    KOLO_ASSIGN(const std::string text, read_text(options.hostfile));
+    return parse_hostfile(text);
   }
   KOLO_ASSIGN(auto hosts, allocated_hosts(environment, options.ranks));
   if (hosts.empty() && options.ranks == 0) {
@@ -240,6 +237,10 @@ Result<Plan> make_plan(const Options& options, const Environment& environment) {
   std::array<char, 4096> directory = {};
   if (::getcwd(directory.data(), directory.size()) != nullptr)
     plan.job.directory = directory.data();
+  for (const std::string& item : options.set) {
+    if (item.find('=') != std::string::npos || environment.get(item)) continue;
+    plan.warnings.push_back(fmt::format("-x {}: it is not set here, so no rank gets it", item));
+  }
   KOLO_TRY(options.ranks_per_node.empty() ? plan_job(options, environment, plan)
                                           : plan_node(options, environment, plan));
   KOLO_TRY(plan_devices(options, environment, plan));
