@@ -156,7 +156,7 @@ def include_form(tree):
 
 
 def environment(tree):
-    pattern = re.compile(r"\b(secure_)?getenv\s*\(|\benviron\b")
+    pattern = re.compile(r"\b(secure_)?getenv\s*\(|(?<!/)\benviron\b")  # but /proc/PID/environ
     for path in filter(is_code, tree.files):
         if path == "runtime/base/environment.cc":
             continue

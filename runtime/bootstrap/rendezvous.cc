@@ -103,6 +103,7 @@ Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const WayIn& way, const Meeting
     options.size_by = "rank 0";
     options.secret = parts.secret;
     options.warn = parts.warn;
+    options.for_name = deadline;
     options.keeps_listening = false;
     KOLO_ASSIGN(server, TcpStoreServer::start(std::move(options)));
   }

@@ -25,6 +25,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using Warn = std::function<void(const std::string&)>;
 
 // For a name to become known, as that of a container which starts beside this one.
 constexpr seconds kTimeForName(30);
@@ -55,6 +56,37 @@ Error unknown_name(const Endpoint& endpoint, int error) {
       "the host of {} is unknown here ({}); give the name or address of the host that serves, as "
       "this host sees it (MASTER_ADDR, or the host in KOLO_INIT_METHOD)",
       to_text(endpoint), ::gai_strerror(error));
+}
+
+/// As resolve(), but a name that nobody knows is asked for again until `for_name`, which begins
+/// with the first such answer and is warned of then; kept over several calls, once for all of them.
+int resolve_patiently(const Endpoint& endpoint, Addresses& addresses, Deadline deadline,
+                      std::optional<Deadline>& for_name, const Warn& warn) {
+  for (;;) {
+    const int error = resolve(endpoint, 0, addresses);
+    if ((error != EAI_NONAME && error != EAI_NODATA) || deadline.expired()) return error;
+    if (!for_name) {
+      for_name = Deadline::after(deadline.remaining(kTimeForName));
+      if (warn) {
+        warn(fmt::format("the host of {} is unknown here ({}); asking again for {} s",
+                         to_text(endpoint), ::gai_strerror(error),
+                         std::chrono::ceil<seconds>(deadline.remaining(kTimeForName)).count()));
+      }
+    }
+    if (for_name->expired()) return error;
+    pause_for(kPauseForName, *for_name);
+  }
+}
+
+/// To listen there.
+int resolve_in_time(const Endpoint& endpoint, Addresses& addresses, Deadline deadline,
+                    const Warn& warn) {
+  std::optional<Deadline> for_name;
+  for (;;) {
+    const int error = resolve_patiently(endpoint, addresses, deadline, for_name, warn);
+    if (error != EAI_AGAIN || deadline.expired()) return error;
+    pause_for(kPauseForName, deadline);
+  }
 }
 
 /// Waits for `events`; false at the deadline.
@@ -186,14 +218,20 @@ bool is_loopback(const Endpoint& endpoint) {
   return resolve(endpoint, AI_NUMERICHOST, addresses) == 0 && is_local_address(*addresses->ai_addr);
 }
 
-Result<Listener> listen_at(const Endpoint& endpoint) {
+Status await_name(const Endpoint& endpoint, Deadline deadline, const Warn& warn) {
+  Addresses addresses;
+  const int unresolved = resolve_in_time(endpoint, addresses, deadline, warn);
+  if (unresolved != 0) return unknown_name(endpoint, unresolved);
+  return {};
+}
+
+Result<Listener> listen_at(const Endpoint& endpoint, Deadline deadline, const Warn& warn) {
   Listener listener;
   int error = EADDRNOTAVAIL;
   if (!endpoint.host.empty()) {
     Addresses addresses;
-    if (const int unresolved = resolve(endpoint, 0, addresses); unresolved != 0) {
-      return unknown_name(endpoint, unresolved);
-    }
+    const int unresolved = resolve_in_time(endpoint, addresses, deadline, warn);
+    if (unresolved != 0) return unknown_name(endpoint, unresolved);
     // Debian gives a host's own name the address 127.0.1.1, where no other host would find it; and
     // of several addresses, others may know any.
     const bool everywhere = !is_loopback(endpoint) && (is_local_address(*addresses->ai_addr) ||
@@ -218,20 +256,7 @@ Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline,
   std::optional<Deadline> for_name;
   for (;;) {
     Addresses addresses;
-    const int unresolved = resolve(endpoint, 0, addresses);
-    if (unresolved == EAI_NONAME || unresolved == EAI_NODATA) {
-      if (!for_name) {
-        for_name = Deadline::after(deadline.remaining(kTimeForName));
-        if (warn) {
-          warn(fmt::format("the host of {} is unknown here ({}); asking again for {} s",
-                           to_text(endpoint), ::gai_strerror(unresolved),
-                           std::chrono::ceil<seconds>(deadline.remaining(kTimeForName)).count()));
-        }
-      }
-      if (for_name->expired()) return unknown_name(endpoint, unresolved);
-      pause_for(kPauseForName, *for_name);
-      continue;
-    }
+    const int unresolved = resolve_patiently(endpoint, addresses, deadline, for_name, warn);
     if (unresolved != 0 && unresolved != EAI_AGAIN) return unknown_name(endpoint, unresolved);
     int error = EHOSTUNREACH;
     bool is_down = true;

@@ -35,8 +35,13 @@ struct Listener {
 };
 /// Listens at the address if it is one of this host, else (a name that only others resolve to this
 /// host, an address before a translation) at all addresses. kInvalidArgument for a port that is
-/// taken or not allowed, with what to do.
-Result<Listener> listen_at(const Endpoint& endpoint);
+/// taken or not allowed, with what to do, and for a name that nobody knows: as connect_to() it asks
+/// again for half a minute, but not beyond the deadline.
+Result<Listener> listen_at(const Endpoint& endpoint, Deadline deadline = Deadline::after({}),
+                           const std::function<void(const std::string&)>& warn = nullptr);
+/// That part of it alone.
+Status await_name(const Endpoint& endpoint, Deadline deadline,
+                  const std::function<void(const std::string&)>& warn);
 
 /// Tries again until the deadline, since the other side may start later. kTimeout tells the last
 /// refusal; kInvalidArgument for a name that nobody knows after half a minute, and at once where

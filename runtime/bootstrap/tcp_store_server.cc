@@ -72,7 +72,7 @@ struct TcpStoreServer::Connection {
 
 Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(Options options) {
   make_room_for(options.size);
-  KOLO_ASSIGN(Listener listener, listen_at(options.endpoint));
+  KOLO_ASSIGN(Listener listener, listen_at(options.endpoint, options.for_name, options.warn));
   return std::unique_ptr<TcpStoreServer>(
       new TcpStoreServer(std::move(options), std::move(listener)));
 }

@@ -26,9 +26,10 @@ class TcpStoreServer {
     int size = 0;                          ///< number of ranks; 0: as the first one says
     std::string size_by = "the launcher";  ///< who knows that number
     std::string secret;                    ///< what connections must prove to know; empty: nothing
-    /// Told of who comes with another secret, once of each address and rank; by the server's
-    /// thread.
+    /// Told of who comes with another secret, once of each address and rank, by the server's
+    /// thread; and by that of start() of a host name that nobody knows yet.
     std::function<void(const std::string& line)> warn = nullptr;
+    Deadline for_name = Deadline::after({});  ///< until when start() asks again for such a name
     bool keeps_listening = true; /**< for any number of meetings; false: for one, until every rank
                                       has come, so that the port is free for the next server */
   };

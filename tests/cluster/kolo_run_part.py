@@ -1,5 +1,6 @@
 """kolo-run from the first host, the others by ssh."""
 import os
+import subprocess
 import tempfile
 import unittest
 
@@ -67,6 +68,16 @@ class Ends(unittest.TestCase):
                             'trap "sleep 1; echo saved; exit 0" TERM; '
                             f'touch {folder}/ready; while :; do sleep 0.1; done')
         self.assertEqual((done.returncode, done.stdout), (5, "saved\n"), done)
+
+    def test_what_has_a_session_of_its_own_ends_with_the_job(self):
+        with tempfile.TemporaryDirectory() as folder:
+            locks = [f"{folder}/{rank}" for rank in range(3)]
+            done = kolo_run("-H", "kolohost0,kolohost1:2", "sh", "-c",
+                            f"setsid flock {folder}/$RANK sh -c 'echo; exec sleep 600' > {folder}/$RANK.ready 2>&1 & "
+                            f"until [ -s {folder}/$RANK.ready ]; do sleep .1; done")
+            self.assertEqual(done.returncode, 0, done)
+            for lock in locks:
+                self.assertEqual(subprocess.run(["flock", "-n", lock, "true"], check=False).returncode, 0, lock)
 
     def test_a_host_that_is_not_there(self):
         done = kolo_run("-H", "kolohost0,kolohost9", program("probe"), KOLO_INIT_TIMEOUT="5")

@@ -3,6 +3,7 @@
 #include "runtime/base/check.h"
 #include "runtime/bootstrap/store_wire.h"
 #include "runtime/topology/host.h"
+#include "tools/run/cannot_run.h"
 #include "tools/run/placement.h"
 
 #include <sched.h>
@@ -71,8 +72,8 @@ Error become(std::vector<std::string> command, const Environment::Variables& var
   arguments.push_back(nullptr);
   settings.push_back(nullptr);
   ::execvpe(arguments[0], arguments.data(), settings.data());
-  return KOLO_ERROR(kInvalidArgument, "cannot run '{}' on {}: {}", command[0], this_host(),
-                    std::generic_category().message(errno));
+  const std::string why = why_it_cannot_run(command[0], errno);
+  return KOLO_ERROR(kInvalidArgument, "cannot run '{}' on {}: {}", command[0], this_host(), why);
 }
 
 }  // namespace kolo::run

@@ -37,38 +37,61 @@ fi
 /// Runs the program in a session of its own, beside a guard that passes signals on to it and ends
 /// it when the input ends, which it does with kolo-run. The braces make the shell read all of it
 /// before it begins. It comes by the input, so that the secret is on no command line. What the
-/// program leaves running after it has ended in order may still write what it has to.
+/// program leaves running after it has ended in order may still write what it has to; what has made
+/// itself another session is known by its environment, which a file of /proc has as one line.
 constexpr std::string_view kRemoteScript = R"({{
 echo '{login}'
+strays() {{
+  any=1
+  for file in $(grep -lsF {method} /proc/[0-9]*/environ); do
+    tr '\0' '\n' <"$file" | grep -qxF KOLO_RANK={rank} || continue
+    pid=${{file#/proc/}}
+    kill -s "$1" "${{pid%/environ}}" && any=0
+  done
+  return $any
+}} 2>/dev/null
+rest() {{
+  kill -s 0 -- -$program || strays 0
+}} 2>/dev/null
 cd {directory} || exit 1
 {exports}set -- {program}
 {binding}exec 3<&0
 setsid "$@" </dev/null 3<&- &
 program=$!
+unset KOLO_INIT_METHOD
 {{
   grace={grace}
   while read -r word; do
     case $word in
       [0-9]*) grace=$word ;;
+      STOP|CONT) kill -s "$word" -- $program -$program ;;  # even before it has its own session
       *) kill -s "$word" -- -$program ;;
     esac
   done <&3
   kill -s TERM -- $program -$program
+  kill -s CONT -- $program -$program
   sleep "$grace"
   kill -s KILL -- -$program
 }} >/dev/null 2>&1 &
 guard=$!
 wait $program
 status=$?
-if [ $status = 0 ]; then
+left={grace}0
+[ $status = 0 ] || left=0
+while [ $left -gt 0 ] && rest; do
+  sleep 0.1
+  left=$((left - 1))
+done
+[ $status = 0 ] && kill -s TERM -- -$program 2>/dev/null && sleep 1
+kill -s KILL -- -$program 2>/dev/null
+if strays TERM; then
   left={grace}0
-  while [ $left -gt 0 ] && kill -s 0 -- -$program; do
+  while [ $left -gt 0 ] && strays 0; do
     sleep 0.1
     left=$((left - 1))
   done
-  kill -s TERM -- -$program && sleep 1
-fi 2>/dev/null
-kill -s KILL -- -$program 2>/dev/null
+  strays KILL
+fi
 kill $guard 2>/dev/null
 exit $status
 }}
@@ -87,8 +110,9 @@ std::string remote_script(const JobDescription& job, const Place& place,
   using fmt::arg;
   return fmt::format(kRemoteScript, arg("login", kLoggedIn.substr(0, kLoggedIn.size() - 1)),
                      arg("directory", quoted(job.directory)), arg("exports", exports),
-                     arg("program", program), arg("binding", binding),
-                     arg("grace", kGrace.count()));
+                     arg("program", program), arg("binding", binding), arg("grace", kGrace.count()),
+                     arg("method", quoted("KOLO_INIT_METHOD=" + init_method_of(job))),
+                     arg("rank", place.rank));
 }
 
 }  // namespace
@@ -114,20 +138,23 @@ std::string quoted(const std::string& text) {
   return result + "'";
 }
 
+std::string init_method_of(const JobDescription& job) {
+  return "tcp://" + job.store + "?server=launcher";
+}
+
 Environment::Variables variables_of(const JobDescription& job, const Place& place,
                                     const Environment& environment) {
   const auto text = [](int number) { return std::to_string(number); };
-  Environment::Variables variables = {
-      {"KOLO_RANK", text(place.rank)},
-      {"KOLO_SIZE", text(job.size)},
-      {"KOLO_LOCAL_RANK", text(place.local_rank)},
-      {"KOLO_INIT_METHOD", "tcp://" + job.store + "?server=launcher"},
-      {"RANK", text(place.rank)},
-      {"WORLD_SIZE", text(job.size)},
-      {"LOCAL_RANK", text(place.local_rank)},
-      {"LOCAL_WORLD_SIZE", text(place.local_size)},
-      {"MASTER_ADDR", job.master_addr},
-      {"MASTER_PORT", text(job.master_port)}};
+  Environment::Variables variables = {{"KOLO_RANK", text(place.rank)},
+                                      {"KOLO_SIZE", text(job.size)},
+                                      {"KOLO_LOCAL_RANK", text(place.local_rank)},
+                                      {"KOLO_INIT_METHOD", init_method_of(job)},
+                                      {"RANK", text(place.rank)},
+                                      {"WORLD_SIZE", text(job.size)},
+                                      {"LOCAL_RANK", text(place.local_rank)},
+                                      {"LOCAL_WORLD_SIZE", text(place.local_size)},
+                                      {"MASTER_ADDR", job.master_addr},
+                                      {"MASTER_PORT", text(job.master_port)}};
   for (const char* name : {"MASTER_ADDR", "MASTER_PORT"}) {
     const auto given = environment.get(name);
     if (given && !job.keeps_master) variables[name] = *given;
@@ -149,7 +176,7 @@ Command command_for(const JobDescription& job, const Place& place, const Environ
   Command command;
   command.variables = environment.variables();
   Environment::Variables own = variables_of(job, place, environment);
-  command.is_remote = !is_this_host(place.host);
+  command.is_remote = !place.is_here;
   if (!command.is_remote) {
     for (const auto& [name, value] : own) command.variables[name] = value;
     if (job.threads > 0) command.variables.emplace("OMP_NUM_THREADS", std::to_string(job.threads));

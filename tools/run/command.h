@@ -35,6 +35,9 @@ struct JobDescription {
   std::string self;           ///< kolo-run's own path
 };
 
+/// Where the ranks meet, as all of a job know it.
+std::string init_method_of(const JobDescription& job);
+
 /// What tells a rank who it is.
 Environment::Variables variables_of(const JobDescription& job, const Place& place,
                                     const Environment& environment);

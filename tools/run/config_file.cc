@@ -2,6 +2,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/bootstrap/store_wire.h"
+#include "tools/run/read_text.h"
 
 #include <yaml-cpp/yaml.h>
 
@@ -120,13 +121,9 @@ Result<ConfigFile> from_options(const std::string& path, const YAML::Node& root)
 }  // namespace
 
 Result<ConfigFile> read_config_file(const std::string& path) {
-  std::ifstream stream(path);
-  if (!stream) {
-    return KOLO_ERROR(kInvalidArgument, "cannot read {}: {}", path,
-                      std::generic_category().message(errno));
-  }
+  KOLO_ASSIGN(const std::string text, read_text(path));
   try {
-    const YAML::Node root = YAML::Load(stream);
+    const YAML::Node root = YAML::Load(text);
     if (!root.IsMap()) {
       return KOLO_ERROR(kInvalidArgument, "{} is no map of options: expected lines as 'np: 4'",
                         path);

@@ -16,7 +16,7 @@ std::vector<Host> used_hosts(const Plan& plan) {
   for (const Host& host : plan.hosts) {
     const auto ranks = std::count_if(plan.places.begin(), plan.places.end(),
                                      [&](const Place& place) { return place.host == host.name; });
-    if (ranks > 0) hosts.push_back({host.name, static_cast<int>(ranks)});
+    if (ranks > 0) hosts.push_back({host.name, static_cast<int>(ranks), host.is_here});
   }
   return hosts;
 }
@@ -40,7 +40,7 @@ std::vector<std::string> mpirun_command(const Options& options, const Plan& plan
   if (as_root) add("--allow-run-as-root");
   add("-np", std::to_string(plan.places.size()));
   const auto hosts = used_hosts(plan);
-  if (hosts.size() > 1 || !is_this_host(hosts.front().name)) {
+  if (hosts.size() > 1 || !hosts.front().is_here) {
     std::vector<std::string> items;
     for (const Host& host : hosts) items.push_back(fmt::format("{}:{}", host.name, host.slots));
     add("-H", fmt::format("{}", fmt::join(items, ",")));

@@ -3,6 +3,7 @@
 #include "runtime/base/check.h"
 #include "runtime/topology/host.h"
 #include "tools/run/binding.h"
+#include "tools/run/strays.h"
 
 #include <poll.h>
 #include <sys/prctl.h>
@@ -24,7 +25,8 @@ using std::chrono::milliseconds;
 
 // Of those of a host; sshd refuses some where more than 10 are under way (MaxStartups).
 constexpr int kMostLogins = 8;
-constexpr std::array<int, 6> kSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
+constexpr std::array<int, 8> kSignals = {SIGINT,  SIGTERM, SIGHUP,  SIGUSR1,
+                                         SIGUSR2, SIGTSTP, SIGCONT, SIGCHLD};
 
 /// All but those that whoever started kolo-run wants ignored, as nohup does: the kernel keeps even
 /// these for a descriptor, once they are blocked.
@@ -62,6 +64,10 @@ Result<int> Job::run(const std::vector<Place>& places, const Environment& enviro
   if (options_.timeout) timeout_at_ = Clock::now() + *options_.timeout;
   waiting_.assign(places.rbegin(), places.rend());
   supervise(environment);
+  if (has_strays_) {
+    for (const pid_t pid : strays_with("KOLO_INIT_METHOD=" + init_method_of(description_)))
+      ::kill(pid, SIGKILL);
+  }
   if (!started_.ok()) return started_.error();
   return exit_code_.value_or(has_lost_output_ ? 1 : 0);
 }
@@ -71,7 +77,7 @@ void Job::start_waiting(const Environment& environment) {
   while (!waiting_.empty()) {
     const Place place = std::move(waiting_.back());
     waiting_.pop_back();
-    if (!is_this_host(place.host) && !may_log_in(place.host)) {
+    if (!place.is_here && !may_log_in(place.host)) {
       held.push_back(place);
       continue;
     }
@@ -138,9 +144,9 @@ bool Job::is_done() const {
   const bool silent = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
     return !rank.process.out && !rank.process.error;
   });
-  return are_gone() && silent && std::all_of(sinks_.begin(), sinks_.end(), [](const auto& sink) {
-           return sink->is_empty();
-         });
+  return are_gone() && !has_strays_ && silent &&
+         std::all_of(sinks_.begin(), sinks_.end(),
+                     [](const auto& sink) { return sink->is_empty(); });
 }
 
 int Job::milliseconds_to_wait() const {
@@ -148,7 +154,8 @@ int Job::milliseconds_to_wait() const {
   const auto add = [&](const Time& time) {
     if (time && (!first || *time < *first)) first = time;
   };
-  for (const Time& time : {name_at_, kill_at_, timeout_at_, close_at_, leave_at_}) add(time);
+  for (const Time& time : {name_at_, kill_at_, timeout_at_, close_at_, strays_due_at_, leave_at_})
+    add(time);
   for (const Rank& rank : ranks_) {
     if (rank.process.is_gone) continue;
     add(rank.linger_until);

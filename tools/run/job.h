@@ -6,6 +6,7 @@
 #include "tools/run/process.h"
 
 #include <chrono>
+#include <cstddef>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -62,6 +63,7 @@ class Job {
   void take_signals(int signals);
   void take_stop(int signal);
   void pass_on(int signal);
+  void suspend();
 
   void reap();
   void take_end(Rank& rank, int status);
@@ -69,6 +71,7 @@ class Job {
   void end_all(int signal, int exit_code, std::chrono::seconds grace);
   void keep_deadlines();
   void look_after_rest(Rank& rank);
+  void look_after_strays();
   void close_what_is_left_open();
 
   bool have_ended() const;
@@ -95,7 +98,10 @@ class Job {
   Time name_at_ = {};  ///< when it is said which rank failed first
   Time kill_at_ = {};  ///< SIGKILL for what is left
   Time timeout_at_ = {};
-  Time close_at_ = {};  ///< for outputs that somebody holds open though all ranks are gone
+  Time close_at_ = {};       ///< for outputs that somebody holds open though all ranks are gone
+  bool has_strays_ = false;  ///< once the ranks and their groups are gone
+  Time strays_due_at_ = {};  ///< their next signal
+  std::size_t stray_signals_ = 0;
   Time leave_at_ = {};  ///< even if nobody reads what is still to be written
 };
 

@@ -2,13 +2,16 @@
 #include "runtime/base/check.h"
 #include "tools/run/job.h"
 #include "tools/run/say.h"
+#include "tools/run/strays.h"
 
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
+#include <string_view>
 
 namespace kolo::run {
 namespace {
@@ -28,6 +31,13 @@ constexpr milliseconds kNewsFromHosts(300);
 constexpr seconds kLastWords(2);
 constexpr int kTimedOut = 124;  // as timeout(1)
 
+/// Of a signal that a guard passes on.
+std::string_view name_of_passed(int signal) {
+  if (signal == SIGSTOP) return "STOP";
+  if (signal == SIGCONT) return "CONT";
+  return signal == SIGUSR1 ? "USR1" : "USR2";
+}
+
 /// Those that a lost connection ends have an exit status, as a rule, or abort.
 bool was_killed(int status) {
   constexpr int kMostSignal = 64;
@@ -41,8 +51,10 @@ void Job::take_signals(int signals) {
   signalfd_siginfo info = {};
   while (::read(signals, &info, sizeof info) == sizeof info) {
     const int signal = static_cast<int>(info.ssi_signo);
-    if (signal == SIGUSR1 || signal == SIGUSR2) {
+    if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGCONT) {
       pass_on(signal);
+    } else if (signal == SIGTSTP) {
+      suspend();
     } else if (signal != SIGCHLD) {
       take_stop(signal);
     }
@@ -57,8 +69,27 @@ void Job::pass_on(int signal) {
       continue;
     }
     // An agent would die of it; the guard that it has started passes it on.
-    rank.process.unsent += signal_line(signal == SIGUSR1 ? "USR1" : "USR2");
+    rank.process.unsent += signal_line(name_of_passed(signal));
     feed(rank.process);
+  }
+}
+
+void Job::suspend() {
+  // Their sessions have no terminal, so that SIGTSTP would be lost on those of other hosts.
+  pass_on(SIGSTOP);
+  const auto since = Clock::now();
+  ::raise(SIGSTOP);
+  const auto pause = Clock::now() - since;
+  const auto put_off = [pause](Time& time) {
+    if (time) *time += pause;
+  };
+  for (Time* time : {&first_signal_at_, &name_at_, &kill_at_, &timeout_at_, &close_at_,
+                     &strays_due_at_, &leave_at_}) {
+    put_off(*time);
+  }
+  for (Rank& rank : ranks_) {
+    put_off(rank.linger_until);
+    put_off(rank.kill_rest_at);
   }
 }
 
@@ -142,6 +173,7 @@ void Job::end_all(int signal, int exit_code, seconds grace) {
       process.input.reset();
     }
     if (!process.is_remote || signal == SIGKILL) send_signal(process, signal);
+    if (!process.is_remote) send_signal(process, SIGCONT);  // one that is stopped, too, is asked
   }
 }
 
@@ -167,6 +199,8 @@ void Job::keep_deadlines() {
     }
   }
   if (!are_gone()) return;
+  look_after_strays();
+  if (has_strays_) return;
   if (!close_at_) close_at_ = now + kGrace;
   if (is_stopped_ && !leave_at_) leave_at_ = now + kLastWords;
   if (is_due(close_at_)) close_what_is_left_open();
@@ -185,6 +219,30 @@ void Job::look_after_rest(Rank& rank) {
     send_signal(process, SIGKILL);
     process.is_gone = true;
   }
+}
+
+void Job::look_after_strays() {
+  const auto found = strays_with("KOLO_INIT_METHOD=" + init_method_of(description_));
+  has_strays_ = !found.empty();
+  if (!has_strays_) return;
+  const auto now = Clock::now();
+  if (!strays_due_at_) strays_due_at_ = now + (exit_code_ ? seconds(0) : kGrace);
+  const bool are_silent = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
+    return rank.out && !rank.process.out && !rank.process.error;
+  });
+  const bool is_asked = stray_signals_ > 0;
+  if (now < *strays_due_at_ && (is_asked || !are_silent)) return;
+  constexpr std::array<int, 2> kEnds = {SIGTERM, SIGKILL};
+  if (stray_signals_ == kEnds.size()) {
+    has_strays_ = false;  // the kernel keeps them
+    return;
+  }
+  const int signal = kEnds[stray_signals_++];
+  for (const pid_t pid : found) {
+    ::kill(pid, signal);
+    ::kill(pid, SIGCONT);
+  }
+  strays_due_at_ = now + kGrace;
 }
 
 }  // namespace kolo::run

@@ -2,6 +2,8 @@
 // where they meet; or has srun or mpirun start them. Run by people and scripts. The main thread
 // looks after the processes, the store has a thread of its own.
 #include "runtime/base/check.h"
+#include "runtime/base/deadline.h"
+#include "runtime/bootstrap/socket.h"
 #include "runtime/bootstrap/tcp_store_server.h"
 #include "tools/run/binding.h"
 #include "tools/run/foreign.h"
@@ -14,6 +16,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -26,6 +29,9 @@ namespace {
 
 using namespace kolo;
 using namespace kolo::run;
+
+// For one that is made beside this process, as a container's, to be known.
+constexpr std::chrono::seconds kTimeForName(30);
 
 void print_plan(const Options& options, const Plan& plan, const Environment& environment) {
   const Environment nothing({});
@@ -108,6 +114,11 @@ Result<int> run_job(Options options) {
     set_store();
     print_plan(options, plan, environment);
     return 0;
+  }
+  if (plan.serves && !plan.listen_host.empty()) {
+    // Before signals are blocked, for somebody who does not want to wait.
+    KOLO_TRY(await_name({plan.listen_host, 0}, Deadline::after(kTimeForName),
+                        [](const std::string& line) { say(line); }));
   }
   block_signals();
   raise_open_files();

@@ -31,8 +31,10 @@ Without -H and --hostfile, the hosts are those of the Slurm or PBS allocation, e
 rank finds KOLO_RANK, KOLO_SIZE, KOLO_LOCAL_RANK, RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
 MASTER_ADDR and MASTER_PORT in its environment. When a rank fails, all others are ended, and its exit
 status (128 + N for signal N) is that of kolo-run; 124 after --timeout. Ctrl-C and SIGTERM are passed
-on, a second one more than a second later kills; SIGUSR1 and SIGUSR2 reach all ranks, too. The ranks of
-this host die with kolo-run. Standard input is not passed on: the ranks' is /dev/null.)";
+on, a second one more than a second later kills; SIGUSR1 and SIGUSR2 reach all ranks, too. Ctrl-Z stops
+all ranks, on other hosts, too, until SIGCONT (fg, bg); --timeout does not count that. The ranks of
+this host die with kolo-run. What ranks leave running ends with the job, daemons too: within 5 s after
+ranks that ended with 0, then by SIGTERM and SIGKILL. Standard input is not passed on: the ranks' is /dev/null.)";
 
 constexpr std::string_view kSecret = "KOLO_SECRET=";
 
@@ -49,9 +51,10 @@ void describe_job(CLI::App& app, Raw& raw) {
   Options& options = raw.options;
   app.add_option("-n,--np", options.ranks, "number of ranks (also -np); default: all slots")
       ->check(CLI::Range(1, 1 << 20));
-  auto* const hosts =
-      app.add_option("-H,--host", options.hosts, "hosts and slots: h1:2,h2:2; IPv6: [fd00::2]:2");
-  app.add_option("--hostfile", options.hostfile, "file of hosts, one a line: h1 slots=2")
+  auto* const hosts = app.add_option("-H,--host,--hosts", options.hosts,
+                                     "hosts and slots: h1:2,h2:2; IPv6: [fd00::2]:2");
+  app.add_option("--hostfile,--machinefile", options.hostfile,
+                 "file of hosts, one a line: h1 slots=2")
       ->excludes(hosts);
   app.add_option("--map-by", raw.map_by, "slot: fill a host, then the next; node: in turn")
       ->check(CLI::IsMember({"slot", "node"}))
@@ -121,6 +124,7 @@ void describe_node(CLI::App& app, Raw& raw) {
 void describe(CLI::App& app, Raw& raw) {
   app.footer(kExamples);
   app.prefix_command();
+  app.set_version_flag("--version", "kolo " KOLO_VERSION);
   describe_job(app, raw);
   describe_node(app, raw);
   app.add_option("--config", raw.config,
@@ -130,11 +134,15 @@ void describe(CLI::App& app, Raw& raw) {
   app.add_flag("--check-build", raw.options.checks_build, "what kolo-info says about this build");
 }
 
-/// -np as every mpirun has it, although it is no option of POSIX's kind.
-std::vector<std::string> with_long_np(const CLI::App& app, int argc, char** argv) {
+/// -np, -host and their like as every mpirun has them, although they are no options of POSIX's
+/// kind.
+std::vector<std::string> with_long_options(const CLI::App& app, int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   for (std::size_t i = 0; i < arguments.size() && arguments[i].starts_with('-'); ++i) {
-    if (arguments[i] == "-np") arguments[i] = "--np";
+    const std::string& word = arguments[i];
+    const bool may_be_long = word.size() > 2 && word[1] != '-';
+    const std::string name = "-" + word.substr(0, word.find('='));
+    if (may_be_long && app.get_option_no_throw(name) != nullptr) arguments[i] = "-" + word;
     const CLI::Option* const option = app.get_option_no_throw(arguments[i]);
     if (option != nullptr && option->get_items_expected_max() > 0) ++i;
   }
@@ -159,7 +167,9 @@ void apply_file(CLI::App& app, Raw& raw) {
   const std::set<std::string> of_jobs = {"np", "host", "hostfile", "launcher"};
   for (const auto& [name, values] : file->options) {
     CLI::Option* const option = app.get_option_no_throw("--" + name);
-    if (option == nullptr || name == "config" || name == "write-config") {
+    const bool is_of_command_line =
+        name == "config" || name == "write-config" || name == "help" || name == "version";
+    if (option == nullptr || is_of_command_line) {
       raw.options.warnings.push_back(
           fmt::format("{}: '{}' is no option of kolo-run and has no effect", raw.config, name));
       continue;
@@ -187,7 +197,8 @@ ConfigFile to_file(const CLI::App& app, const Raw& raw) {
   for (const CLI::Option* const option : app.get_options()) {
     const std::string name = option->get_single_name();
     const bool of_this_call = name == "config" || name == "write-config" || name == "dry-run" ||
-                              name == "check-build" || name == "help" || name == "env";
+                              name == "check-build" || name == "help" || name == "version" ||
+                              name == "env";
     if (option->count() > 0 && !of_this_call) file.options[name] = option->reduced_results();
   }
   for (const std::string& item : raw.options.set) {
@@ -211,6 +222,15 @@ void take_program(const CLI::App& app, Options& options) {
   if (options.program[0].starts_with('-')) {
     throw CLI::ParseError(options.program[0] + " is no option of kolo-run",
                           CLI::ExitCodes::ExtrasError);
+  }
+}
+
+/// As of a variable that is not set, which would mean this host alone.
+void check_hosts(const CLI::App& app, const Options& options) {
+  for (const auto& [name, value] :
+       {std::pair("--host", &options.hosts), std::pair("--hostfile", &options.hostfile)}) {
+    if (app.count(name) > 0 && value->empty())
+      throw CLI::ValidationError(fmt::format("{} '' names no host", name));
   }
 }
 
@@ -265,9 +285,10 @@ std::variant<Options, int> parse_options(int argc, char** argv) {
   CLI::App app("Starts the ranks of a program, here and on other hosts.", "kolo-run");
   describe(app, raw);
   try {
-    app.parse(with_long_np(app, argc, argv));
+    app.parse(with_long_options(app, argc, argv));
     warn_of_secret(raw.options);
     if (!raw.config.empty()) apply_file(app, raw);
+    check_hosts(app, raw.options);
     check_variables(raw.options);
     check_manner(app, raw);
     raw.options.mapping = raw.map_by == "node" ? Mapping::kNode : Mapping::kSlot;

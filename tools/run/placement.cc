@@ -3,18 +3,27 @@
 #include "runtime/base/check.h"
 #include "runtime/bootstrap/host_list.h"
 #include "runtime/bootstrap/store_wire.h"
+#include "tools/run/read_text.h"
 
 #include <arpa/inet.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <sstream>
 #include <utility>
 
 namespace kolo::run {
 namespace {
+
+constexpr std::string_view kBlanks = " \t\r\n";
+constexpr std::string_view kInNoName = " \t\r\n,;=/\\'\"";
+
+std::string_view without_blanks(std::string_view text) {
+  const auto begin = text.find_first_not_of(kBlanks);
+  if (begin == text.npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
+}
 
 Result<Host> parse_host(std::string_view item) {
   std::string_view name = item;
@@ -28,7 +37,8 @@ Result<Host> parse_host(std::string_view item) {
     slots = item.substr(name.size());
   }
   bool valid = bracket != std::string_view::npos ? is_v6_address(name)
-                                                 : !name.empty() && !name.starts_with('-');
+                                                 : !name.empty() && !name.starts_with('-') &&
+                                                       name.find_first_of(kInNoName) == name.npos;
   Host host{std::string(name), 1};
   if (!slots.empty()) {
     const auto count = parse_count(slots.substr(1));
@@ -74,7 +84,7 @@ Result<std::vector<Host>> parse_hosts(std::string_view list) {
   std::vector<Host> hosts;
   while (true) {
     const auto comma = list.find(',');
-    KOLO_ASSIGN(Host host, parse_host(list.substr(0, comma)));
+    KOLO_ASSIGN(Host host, parse_host(without_blanks(list.substr(0, comma))));
     add(hosts, std::move(host));
     if (comma == std::string_view::npos) return hosts;
     list.remove_prefix(comma + 1);
@@ -84,19 +94,24 @@ Result<std::vector<Host>> parse_hosts(std::string_view list) {
 Result<std::vector<Host>> parse_hostfile(std::string_view text) {
   std::vector<Host> hosts;
   std::istringstream lines{std::string(text)};
+  int number = 0;
   for (std::string line; std::getline(lines, line);) {
+    ++number;
     std::istringstream words(line.substr(0, line.find('#')));
     std::string name;
-    std::string slots;
     if (!(words >> name)) continue;
-    constexpr std::string_view kSlots = "slots=";
-    if (words >> slots) {
-      if (!slots.starts_with(kSlots)) {
-        return KOLO_ERROR(kInvalidArgument, "the host file's line '{}' is wrong at '{}'", line,
-                          slots);
+    for (std::string word; words >> word;) {
+      // Of Open MPI's, for more ranks than slots, which are refused here anyway.
+      if (word.starts_with("max_slots=") || word.starts_with("max-slots=")) continue;
+      constexpr std::string_view kSlots = "slots=";
+      if (!word.starts_with(kSlots)) {
+        return KOLO_ERROR(kInvalidArgument,
+                          "line {} of the host file, '{}', is wrong at '{}': expected a host and "
+                          "its slots, as node1 slots=4 or node1:4",
+                          number, without_blanks(line), word);
       }
       if (is_v6_address(name)) name = "[" + name + "]";
-      name += ":" + slots.substr(kSlots.size());
+      name += ":" + word.substr(kSlots.size());
     }
     KOLO_ASSIGN(Host host, parse_host(name));
     add(hosts, std::move(host));
@@ -122,10 +137,8 @@ Result<std::vector<Host>> allocated_hosts(const Environment& environment, int ra
       add(hosts, {names[i], i < slots.size() ? slots[i] : 1});
     }
   } else if (const auto path = environment.get("PBS_NODEFILE")) {
-    std::ifstream file(*path);
-    std::ostringstream text;
-    text << file.rdbuf();
-    const std::vector<Host> listed = hosts_by_lines(text.str());
+    KOLO_ASSIGN(const std::string text, read_text(*path));
+    const std::vector<Host> listed = hosts_by_lines(text);
     if (listed.empty()) {
       return KOLO_ERROR(kInvalidArgument, "PBS_NODEFILE={} names no host", *path);
     }
@@ -168,7 +181,8 @@ Result<std::vector<Place>> place_ranks(const std::vector<Host>& hosts, int ranks
   std::vector<Place> places;
   std::vector<int> local_ranks(hosts.size(), 0);
   for (const std::size_t h : host_of) {
-    places.push_back({static_cast<int>(places.size()), hosts[h].name, local_ranks[h]++, taken[h]});
+    places.push_back({static_cast<int>(places.size()), hosts[h].name, local_ranks[h]++, taken[h],
+                      hosts[h].is_here});
   }
   return places;
 }
@@ -176,12 +190,6 @@ Result<std::vector<Place>> place_ranks(const std::vector<Host>& hosts, int ranks
 std::string this_host() {
   std::array<char, 256> name = {};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
-
-bool is_this_host(std::string_view name) {
-  const std::string own = this_host();
-  return name == "localhost" || name == "127.0.0.1" || name == "::1" || name == own ||
-         own.starts_with(std::string(name) + ".") || name.starts_with(own + ".");
 }
 
 }  // namespace kolo::run

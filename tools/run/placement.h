@@ -14,7 +14,8 @@ namespace kolo::run {
 
 struct Host {
   std::string name;
-  int slots = 1;  ///< ranks that it takes
+  int slots = 1;         ///< ranks that it takes
+  bool is_here = false;  ///< it is this host
 
   bool operator==(const Host&) const = default;
 };
@@ -26,7 +27,8 @@ struct Place {
   int rank = 0;
   std::string host;
   int local_rank = 0;
-  int local_size = 1;  ///< ranks of this host
+  int local_size = 1;    ///< ranks of this host
+  bool is_here = false;  ///< kolo-run starts it itself, without an agent
 };
 
 /// "h1:2,h2" → two slots and one; "[fd00::2]:2,fd00::3" likewise. kInvalidArgument names the item
@@ -49,8 +51,6 @@ enum class Mapping : std::uint8_t {
 Result<std::vector<Place>> place_ranks(const std::vector<Host>& hosts, int ranks,
                                        Mapping mapping = Mapping::kSlot);
 
-/// Whether a name means this host, without asking the network.
-bool is_this_host(std::string_view name);
 std::string this_host();
 
 }  // namespace kolo::run

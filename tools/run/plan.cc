@@ -8,13 +8,14 @@
 #include "runtime/bootstrap/store_wire.h"
 #include "runtime/topology/host.h"
 #include "tools/run/binding.h"
+#include "tools/run/read_text.h"
+#include "tools/run/same_host.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <set>
 #include <sstream>
@@ -29,11 +30,8 @@ constexpr int kDefaultPort = 29500;  // torch.distributed's
 Result<std::vector<Host>> find_hosts(const Options& options, const Environment& environment) {
   if (!options.hosts.empty()) return parse_hosts(options.hosts);
   if (!options.hostfile.empty()) {
-    std::ifstream file(options.hostfile);
-    std::ostringstream text;
-    text << file.rdbuf();
-    if (!file) return KOLO_ERROR(kInvalidArgument, "cannot read {}", options.hostfile);
-    return parse_hostfile(text.str());
+    KOLO_ASSIGN(const std::string text, read_text(options.hostfile));
+    return parse_hostfile(text);
   }
   KOLO_ASSIGN(auto hosts, allocated_hosts(environment, options.ranks));
   if (hosts.empty() && options.ranks == 0) {
@@ -100,9 +98,9 @@ Status plan_node(const Options& options, const Environment& environment, Plan& p
   KOLO_ASSIGN(const int here, ranks_of_node(options, environment));
   const std::string own = this_host();
   for (int local = 0; local < here; ++local) {
-    plan.places.push_back({options.node_rank * here + local, own, local, here});
+    plan.places.push_back({options.node_rank * here + local, own, local, here, true});
   }
-  plan.hosts = {{own, here}};
+  plan.hosts = {{own, here, true}};
   plan.job.size = here * options.nodes;
   const std::string given = !options.master_addr.empty()
                                 ? options.master_addr
@@ -143,9 +141,17 @@ Status plan_node(const Options& options, const Environment& environment, Plan& p
 
 Status plan_job(const Options& options, const Environment& environment, Plan& plan) {
   KOLO_ASSIGN(plan.hosts, find_hosts(options, environment));
+  const bool is_foreign = options.launcher == "srun" || options.launcher == "mpirun";
+  const bool is_listed = !options.hosts.empty() || !options.hostfile.empty();
+  // Others launchers, and agents that are no ssh, have names of their own for hosts.
+  if (is_listed && !is_foreign && is_ssh(plan.job.agent)) {
+    plan.hosts = without_aliases(std::move(plan.hosts), plan.warnings);
+  } else {
+    mark_this_host(plan.hosts);
+  }
   KOLO_ASSIGN(plan.places, place_ranks(plan.hosts, options.ranks, options.mapping));
   const auto foreign = std::find_if(plan.places.begin(), plan.places.end(),
-                                    [](const Place& p) { return !is_this_host(p.host); });
+                                    [](const Place& p) { return !p.is_here; });
   const bool is_local = foreign == plan.places.end();
   if (options.launcher == "local" && !is_local) {
     return KOLO_ERROR(
@@ -156,7 +162,7 @@ Status plan_job(const Options& options, const Environment& environment, Plan& pl
   }
   const auto v6 = std::find_if(plan.places.begin(), plan.places.end(),
                                [](const Place& p) { return is_v6_address(p.host); });
-  if (v6 != plan.places.end() && (options.launcher == "srun" || options.launcher == "mpirun")) {
+  if (v6 != plan.places.end() && is_foreign) {
     return KOLO_ERROR(kInvalidArgument,
                       "--launcher {} takes no IPv6 address, as {}, for a host; give the hosts' "
                       "names, or take ssh",
@@ -180,7 +186,7 @@ Status plan_job(const Options& options, const Environment& environment, Plan& pl
   // where the user has chosen a network, that one alone.
   if (plan.job.store == "127.0.0.1" || !options.interface.empty())
     plan.listen_host = plan.job.store;
-  const bool rank_0_is_here = is_this_host(plan.places.front().host);
+  const bool rank_0_is_here = plan.places.front().is_here;
   plan.job.master_addr = rank_0_is_here ? plan.job.store : address_of(plan.places.front().host);
   plan.job.master_port = free_port();
   return {};
@@ -231,11 +237,15 @@ Result<Plan> make_plan(const Options& options, const Environment& environment) {
   std::array<char, 4096> directory = {};
   if (::getcwd(directory.data(), directory.size()) != nullptr)
     plan.job.directory = directory.data();
+  for (const std::string& item : options.set) {
+    if (item.find('=') != std::string::npos || environment.get(item)) continue;
+    plan.warnings.push_back(fmt::format("-x {}: it is not set here, so no rank gets it", item));
+  }
   KOLO_TRY(options.ranks_per_node.empty() ? plan_job(options, environment, plan)
                                           : plan_node(options, environment, plan));
   KOLO_TRY(plan_devices(options, environment, plan));
-  const auto here = static_cast<int>(std::count_if(
-      plan.places.begin(), plan.places.end(), [](const Place& p) { return is_this_host(p.host); }));
+  const auto here = static_cast<int>(std::count_if(plan.places.begin(), plan.places.end(),
+                                                   [](const Place& p) { return p.is_here; }));
   if (here > 0) {
     const auto cores = usable_cores();
     plan.job.threads = threads_of_rank(here, cores);

@@ -1,6 +1,7 @@
 #include "tools/run/process.h"
 
 #include "runtime/base/check.h"
+#include "tools/run/cannot_run.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -136,7 +137,7 @@ Result<Process> start_process(const Place& place, const Command& command,
   if (::read(report.read.get(), &reason, sizeof reason) == sizeof reason) {
     ::waitpid(process.pid, nullptr, 0);
     return KOLO_ERROR(kInvalidArgument, "cannot run '{}': {}", command.arguments[0],
-                      std::generic_category().message(reason));
+                      why_it_cannot_run(command.arguments[0], reason));
   }
   process.input = std::move(input.write);
   process.unsent = command.input;

@@ -270,6 +270,21 @@ TEST_F(TcpStoreTest, ANameThatNobodyKnowsYetIsAskedForAgainAndToldOnce) {
                                       HasSubstr("asking again for "))));
 }
 
+TEST_F(TcpStoreTest, ANameThatNobodyKnowsYetIsAskedForAgainByItsServer) {
+  std::vector<std::string> told;
+  const auto deadline = Deadline::after(milliseconds(1200));
+  TcpStoreServer::Options options;
+  options.endpoint = {"no-such-host.invalid", 0};
+  options.warn = [&](const std::string& line) { told.push_back(line); };
+  options.for_name = deadline;
+  const auto unknown = TcpStoreServer::start(std::move(options));
+  EXPECT_TRUE(deadline.expired());
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_THAT(unknown.error().message, HasSubstr("no-such-host.invalid"));
+  EXPECT_THAT(told, ElementsAre(HasSubstr("no-such-host.invalid:0 is unknown here")));
+  EXPECT_FALSE(listen_at({"no-such-host.invalid", 0}).ok());
+}
+
 TEST_F(TcpStoreTest, TheServerMakesRoomForItsRanks) {
   rlimit limit = {};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);

@@ -1,0 +1,71 @@
+"""Tests of kolo_run_test: what is mistyped, missing or not what it should be."""
+import os
+import pathlib
+import tempfile
+import unittest
+
+from launching import kolo_run
+
+
+class Mistakes(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def file(self, name, text, mode=0o644):
+        path = pathlib.Path(self.folder, name)
+        path.write_text(text, encoding="utf-8")
+        path.chmod(mode)
+        return str(path)
+
+    def expect_refused(self, words, *arguments):
+        done = kolo_run(*arguments)
+        self.assertEqual(done.returncode, 2, done)
+        self.assertIn(words, done.stderr)
+
+    def test_host_files(self):
+        for text, words in (("a\n\nb c\n", "line 3 of the host file, 'b c', is wrong at 'c': expected a host and"),
+                            ("a slots = 2\n", "'a slots = 2', is wrong at 'slots'"),
+                            ("a slots=2 cores\n", "is wrong at 'cores'"), ("a slots=x\n", "'a:x' is no host"),
+                            ("a slots=0\n", "'a:0' is no host"), ("a,b\n", "'a,b' is no host"),
+                            ("# a\n", "names no host")):
+            self.expect_refused(words, "--hostfile", self.file("hosts", text), "--dry-run", "p")
+        self.expect_refused(f"cannot read {self.folder}: Is a directory", "--hostfile", self.folder, "p")
+        self.expect_refused("cannot read /nosuch: No such file", "--hostfile", "/nosuch", "p")
+        path = self.file("hosts", "\ufefflocalhost slots=2 max_slots=4\r\n")
+        done = kolo_run("--machinefile", path, "sh", "-c", "echo $RANK")
+        self.assertEqual((sorted(done.stdout.split()), done.stderr), (["0", "1"], ""), done)
+
+    def test_lists_of_hosts(self):
+        done = kolo_run("-H", " localhost:1, localhost:2 ", "sh", "-c", "echo $RANK")
+        self.assertEqual((sorted(done.stdout.split()), done.stderr), (["0", "1", "2"], ""), done)
+        self.expect_refused("--host '' names no host", "-np", "1", "-H", "", "true")
+        self.expect_refused("--hostfile '' names no host", "-np", "1", "--hostfile", "", "true")
+        self.expect_refused("'a/b' is no host", "-H", "a/b", "true")
+
+    def test_long_options_with_one_hyphen(self):
+        for arguments in (["-host", "localhost:2"], ["-hosts=localhost:2"], ["-timeout", "60", "-np", "2"]):
+            done = kolo_run(*arguments, "sh", "-c", "echo $0", "-host")
+            self.assertEqual((done.returncode, done.stdout), (0, "-host\n" * 2), done)
+        self.assertRegex(kolo_run("--version").stdout, r"^kolo \d+\.\d+\.\d+\n$")
+
+    def test_folders_where_files_belong(self):
+        self.expect_refused(f"cannot read {self.folder}: Is a directory", "--config", self.folder, "true")
+        self.expect_refused(f"cannot run '{self.folder}': Is a directory", "-np", "1", self.folder)
+
+    def test_programs_that_cannot_run(self):
+        plain = self.file("train.py", "print()\n")
+        self.expect_refused(f"Permission denied; chmod +x {plain}", "-np", "1", plain)
+        lost = self.file("lost", "#!/nosuch/python\n", 0o755)
+        self.expect_refused("it is there, but not its interpreter", "-np", "1", lost)
+        here = os.getcwd()
+        self.addCleanup(os.chdir, here)
+        os.chdir(self.folder)
+        self.expect_refused("No such file or directory in PATH; for the one in this folder give ./lost", "-np", "1", "lost")
+        self.expect_refused("variables of the ranks are set by -x A=1", "-np", "1", "A=1", "true")
+
+    def test_a_variable_that_is_not_set(self):
+        done = kolo_run("-np", "1", "-x", "ABSENT", "-x", "SET", "true", SET="1")
+        self.assertEqual((done.returncode, done.stderr),
+                         (0, "kolo-run: -x ABSENT: it is not set here, so no rank gets it\n"))
