@@ -216,14 +216,18 @@ void broadcast_packed(const std::string& prefix, const NamedTensors& tensors) {
   }
 }
 
-void raise_missing(const std::string& prefix, const std::vector<std::string>& names,
-                   const std::vector<bool>& missing) {
-  const auto count = static_cast<std::int64_t>(names.size());
-  torch::Tensor table = torch::zeros({size(), count}, torch::kInt64);
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (missing[static_cast<std::size_t>(i)]) table[rank()][i] = 1;
+TensorWork tell_missing(const std::string& prefix, const std::vector<bool>& missing) {
+  torch::Tensor table =
+      torch::zeros({size(), static_cast<std::int64_t>(missing.size())}, torch::kInt64);
+  for (std::size_t i = 0; i < missing.size(); ++i) {
+    if (missing[i]) table[rank()][static_cast<std::int64_t>(i)] = 1;
   }
-  allreduce_(table, {.name = prefix + "missing"});
+  return allreduce_async_(table, {.name = prefix + "missing"});
+}
+
+void raise_missing(TensorWork& told, const std::vector<std::string>& names) {
+  const auto count = static_cast<std::int64_t>(names.size());
+  const torch::Tensor table = told.wait();
   std::string what;
   std::size_t shown = 0;
   std::size_t found = 0;

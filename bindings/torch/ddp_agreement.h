@@ -5,6 +5,7 @@
 
 #include <kolo/torch/broadcast_parameters.h>
 #include <kolo/torch/ddp_reducer.h>
+#include <kolo/torch/tensor_work.h>
 
 #include <string>
 #include <vector>
@@ -19,9 +20,10 @@ void check_module(const std::string& prefix, const NamedTensors& parameters,
 /// Overwrites every tensor by rank 0's; tensors of one type travel together.
 void broadcast_packed(const std::string& prefix, const NamedTensors& tensors);
 
-/// Throws kMismatch on every rank, with the name of each parameter that lacks a gradient somewhere,
-/// and the ranks. `missing`: on this rank, by parameter.
-[[noreturn]] void raise_missing(const std::string& prefix, const std::vector<std::string>& names,
-                                const std::vector<bool>& missing);
+/// Tells all ranks which gradients are `missing` on this one, by parameter.
+TensorWork tell_missing(const std::string& prefix, const std::vector<bool>& missing);
+/// Waits for what they tell. Throws kMismatch on every rank, with the name of each parameter that
+/// lacks a gradient somewhere, and the ranks.
+[[noreturn]] void raise_missing(TensorWork& told, const std::vector<std::string>& names);
 
 }  // namespace kolo

@@ -1,9 +1,10 @@
-// The end of a pass of DistributedDataParallel: waiting, the gradients' way back, and what the
-// ranks then tell each other.
+// The end of a pass of DistributedDataParallel: what the ranks then tell each other, waiting, and
+// the gradients' way back.
 #include "bindings/torch/ddp_agreement.h"
 #include "bindings/torch/ddp_state.h"
 #include "bindings/torch/tensor_memory.h"
 
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
@@ -33,20 +34,31 @@ void DdpReducer::State::mark_rest() {
   start_full_buckets();
 }
 
+void DdpReducer::State::tell() {
+  std::vector<std::int64_t> mine;
+  if (searches()) {
+    // zero_grad() forgets what no_sync() had accumulated.
+    for (const Parameter& parameter : parameters)
+      mine.push_back(parameter.touched && parameter.tensor.grad().defined() ? 1 : 0);
+  } else if (hook) {
+    // What a hook sends says nothing of who took part.
+    mine.push_back(std::count(missing.begin(), missing.end(), true));
+  } else {
+    return;
+  }
+  agreement = allreduce_async_(torch::tensor(mine, torch::kInt64),
+                               {.name = prefix + (searches() ? "users" : "check")});
+}
+
 std::vector<std::int64_t> DdpReducer::State::count_users() {
   if (!searches()) return users;
-  std::vector<std::int64_t> touched;
-  // zero_grad() forgets what no_sync() had accumulated.
-  for (const Parameter& parameter : parameters)
-    touched.push_back(parameter.touched && parameter.tensor.grad().defined() ? 1 : 0);
-  TensorWork work =
-      allreduce_async_(torch::tensor(touched, torch::kInt64), {.name = prefix + "users"});
-  const torch::Tensor sum = await(work);
+  const torch::Tensor sum = await(agreement);
   const auto* const counts = sum.const_data_ptr<std::int64_t>();
-  std::vector<std::int64_t> result(counts, counts + touched.size());
+  std::vector<std::int64_t> result(counts, counts + sum.numel());
   if (options.static_graph) {
     users = result;
-    for (const std::int64_t count : touched) never_used.push_back(count == 0);
+    for (const Parameter& parameter : parameters)
+      never_used.push_back(!parameter.touched || !parameter.tensor.grad().defined());
   }
   return result;
 }
@@ -86,13 +98,7 @@ std::vector<std::string> DdpReducer::State::names() const {
 }
 
 bool DdpReducer::State::somebody_misses() {
-  if (hook) {
-    // What a hook sends says nothing of who took part.
-    const auto mine = std::count(missing.begin(), missing.end(), true);
-    TensorWork work =
-        allreduce_async_(torch::tensor(std::int64_t{mine}), {.name = prefix + "check"});
-    return await(work).item<std::int64_t>() > 0;
-  }
+  if (hook) return await(agreement).item<std::int64_t>() > 0;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     // Without memory, a parameter that is known to be unused somewhere is absent there.
     const std::int64_t expected = users.empty() ? size() : users[i];
@@ -121,12 +127,15 @@ void DdpReducer::State::write_back(const std::vector<std::int64_t>& counts) {
   }
 }
 
+void DdpReducer::State::tell_order() {
+  const std::vector<std::int64_t> seen(order.begin(), order.end());
+  first_order = broadcast_async_(torch::tensor(seen, torch::kInt64), 0, {.name = prefix + "order"});
+}
+
 void DdpReducer::State::rebuild() {
-  std::vector<std::int64_t> seen(order.begin(), order.end());
-  const torch::Tensor agreed =
-      broadcast(torch::tensor(seen, torch::kInt64), 0, {.name = prefix + "order"});
+  const torch::Tensor agreed = first_order.wait();
   const auto* const first = agreed.const_data_ptr<std::int64_t>();
-  const std::vector<std::size_t> in_order(first, first + seen.size());
+  const std::vector<std::size_t> in_order(first, first + agreed.numel());
   ++stats.rebuilds;
   build(in_order);
   if (!options.gradient_as_bucket_view) return;
@@ -136,6 +145,12 @@ void DdpReducer::State::rebuild() {
     buckets[parameter.bucket].memory.copy_in(parameter.position, gradient);
     gradient = buckets[parameter.bucket].memory.alias(parameter.position);
   }
+}
+
+void DdpReducer::State::queue(void (State::*next)()) {
+  torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this(), next] {
+    if (const auto self = weak.lock()) (self.get()->*next)();
+  });
 }
 
 void DdpReducer::State::end_backward() {
@@ -149,32 +164,53 @@ void DdpReducer::State::end_backward() {
     left_open = is_inner && !is_whole;
     if (left_open) return;
   }
-  end_pass();
+  const torch::NoGradGuard no_grad;
+  mark_rest();
+  // On its way together with the last buckets.
+  if (!severed) attempt_together([&] { tell(); });
+  queue(&State::hear);
 }
 
-void DdpReducer::State::end_pass() {
+void DdpReducer::State::hear() {
   const torch::NoGradGuard no_grad;
   const bool searched = searches();
   std::vector<std::int64_t> counts;
-  mark_rest();
-  // On its way together with the last buckets.
-  if (!severed) attempt_together([&] { counts = count_users(); });
+  bool misses = false;
   await_buckets();
+  if (!severed) attempt_together([&] { counts = count_users(); });
   if (!searched && !severed) {
     attempt_together([&] {
-      if (somebody_misses()) raise_missing(prefix, names(), missing);
+      misses = somebody_misses();
+      if (misses) all_missing = tell_missing(prefix, missing);
     });
   }
-  if (!severed) write_back(counts);
+  if (!severed && !misses) write_back(counts);
   for (Parameter& parameter : parameters) parameter.touched = false;
   ++stats.synchronized_backwards;
   // A search may find another order each time.
   const bool steady = options.static_graph || !options.find_unused_parameters;
   // Ranks that have joined cannot take part in the agreement on it.
-  if (!severed && steady && everyone && stats.rebuilds == 0) attempt([&] { rebuild(); });
+  if (!severed && !misses && steady && everyone && stats.rebuilds == 0)
+    attempt_together([&] { tell_order(); });
+  if (all_missing.valid() || first_order.valid()) return queue(&State::settle);
+  close();
+}
+
+void DdpReducer::State::settle() {
+  const torch::NoGradGuard no_grad;
+  if (all_missing.valid()) attempt([&] { raise_missing(all_missing, names()); });
+  if (first_order.valid()) attempt([&] { rebuild(); });
+  close();
+}
+
+void DdpReducer::State::close() {
   const std::exception_ptr thrown = failure;
   reset_pass();
-  if (thrown) std::rethrow_exception(thrown);
+  // The engine calls no further callback after one that has thrown.
+  if (thrown) {
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [thrown] { std::rethrow_exception(thrown); });
+  }
 }
 
 }  // namespace kolo

@@ -3,7 +3,6 @@
 #include "bindings/torch/failure.h"
 #include "bindings/torch/tensor_memory.h"
 
-#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
@@ -71,6 +70,9 @@ void DdpReducer::State::reset_pass() {
   everyone = true;
   failure = nullptr;
   severed = false;
+  agreement = {};
+  all_missing = {};
+  first_order = {};
 }
 
 void DdpReducer::State::abandon() {
@@ -79,6 +81,7 @@ void DdpReducer::State::abandon() {
     bucket.work.drain();
     if (bucket.result) attempt([&] { bucket.result(); });
   }
+  for (TensorWork* const work : {&agreement, &all_missing, &first_order}) work->drain();
   reset_pass();
 }
 
@@ -138,9 +141,7 @@ void DdpReducer::State::follow_backward() {
   const int graph = torch::autograd::get_current_graph_task_id();
   if (std::find(graphs.begin(), graphs.end(), graph) != graphs.end()) return;
   graphs.push_back(graph);
-  torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->end_backward();
-  });
+  queue(&State::end_backward);
 }
 
 void DdpReducer::State::place(Parameter& parameter, bool has_new) {

@@ -29,6 +29,8 @@
 //   run inside another one (activation checkpointing): the gradients of both are averaged with the
 //   outer one's end. Then each parameter gets its one gradient; some none with static_graph, not
 //   with find_unused_parameters.
+// - One backward may go through several modules, each in a DistributedDataParallel of its own and
+//   the same ones on every rank, in whatever order autograd reaches them.
 // - A module may have its layers on several devices (model parallel). A module on one device gets,
 //   with several device_ids, a replica on each: its gradients are those of the rank's whole batch,
 //   summed over the replicas, before they are averaged over the ranks; with a loss that is a mean,
