@@ -2,6 +2,7 @@
 // the gradients' way back.
 #include "bindings/torch/ddp_agreement.h"
 #include "bindings/torch/ddp_state.h"
+#include "bindings/torch/failure.h"
 #include "bindings/torch/tensor_memory.h"
 
 #include <torch/csrc/autograd/engine.h>
@@ -35,27 +36,28 @@ void DdpReducer::State::mark_rest() {
 }
 
 void DdpReducer::State::tell() {
+  const bool searched = searches();
+  // A missing gradient shows by those who took part in its operation, but in a hook's, and where
+  // any may be missing.
+  if (!searched && !hook) return;
+  // zero_grad() forgets what no_sync() had accumulated.
   std::vector<std::int64_t> mine;
-  if (searches()) {
-    // zero_grad() forgets what no_sync() had accumulated.
-    for (const Parameter& parameter : parameters)
-      mine.push_back(parameter.touched && parameter.tensor.grad().defined() ? 1 : 0);
-  } else if (hook) {
-    // What a hook sends says nothing of who took part.
-    mine.push_back(std::count(missing.begin(), missing.end(), true));
-  } else {
-    return;
-  }
+  for (const Parameter& parameter : parameters)
+    if (searched) mine.push_back(parameter.touched && parameter.tensor.grad().defined() ? 1 : 0);
+  mine.push_back(failure || std::find(missing.begin(), missing.end(), true) != missing.end());
   agreement = allreduce_async_(torch::tensor(mine, torch::kInt64),
-                               {.name = prefix + (searches() ? "users" : "check")});
+                               {.name = prefix + (searched ? "users" : "check")});
 }
 
-std::vector<std::int64_t> DdpReducer::State::count_users() {
-  if (!searches()) return users;
+std::vector<std::int64_t> DdpReducer::State::hear_users() {
+  if (!agreement.valid()) return users;
   const torch::Tensor sum = await(agreement);
   const auto* const counts = sum.const_data_ptr<std::int64_t>();
   std::vector<std::int64_t> result(counts, counts + sum.numel());
-  if (options.static_graph) {
+  some_failed = result.back() > 0;
+  if (!searches()) return users;
+  result.pop_back();
+  if (options.static_graph && !some_failed) {
     users = result;
     for (const Parameter& parameter : parameters)
       never_used.push_back(!parameter.touched || !parameter.tensor.grad().defined());
@@ -98,7 +100,7 @@ std::vector<std::string> DdpReducer::State::names() const {
 }
 
 bool DdpReducer::State::somebody_misses() {
-  if (hook) return await(agreement).item<std::int64_t>() > 0;
+  if (agreement.valid()) return some_failed;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     // Without memory, a parameter that is known to be unused somewhere is absent there.
     const std::int64_t expected = users.empty() ? size() : users[i];
@@ -173,17 +175,18 @@ void DdpReducer::State::end_backward() {
 
 void DdpReducer::State::hear() {
   const torch::NoGradGuard no_grad;
-  const bool searched = searches();
   std::vector<std::int64_t> counts;
   bool misses = false;
   await_buckets();
-  if (!severed) attempt_together([&] { counts = count_users(); });
-  if (!searched && !severed) {
+  if (!severed) {
     attempt_together([&] {
+      counts = hear_users();
       misses = somebody_misses();
-      if (misses) all_missing = tell_missing(prefix, missing);
+      if (misses) all_missing = tell_missing(prefix, missing, failure);
     });
   }
+  // What came too late was no part of anything that others have heard of.
+  if (failure && !severed && !misses) abort(failure_of([&] { std::rethrow_exception(failure); }));
   if (!severed && !misses) write_back(counts);
   for (Parameter& parameter : parameters) parameter.touched = false;
   ++stats.synchronized_backwards;

@@ -67,6 +67,7 @@ void DdpReducer::State::reset_pass() {
   order.clear();
   full.clear();
   missing.assign(parameters.size(), false);
+  some_failed = false;
   everyone = true;
   failure = nullptr;
   severed = false;
@@ -201,9 +202,9 @@ void DdpReducer::State::start_full_buckets() {
 void DdpReducer::State::send(Parameter& parameter) {
   const auto index = static_cast<std::size_t>(&parameter - parameters.data());
   torch::Tensor& gradient = parameter.tensor.mutable_grad();
-  // Autograd may have taken a view of a buffer of which another parameter has a view, too.
-  if (gradient.defined() && gradient.storage().use_count() > 1) gradient = gradient.clone();
   const bool absent = missing[index] || !gradient.defined();
+  // Autograd may have taken a view of a buffer of which another parameter has a view, too.
+  if (!absent && gradient.storage().use_count() > 1) gradient = gradient.clone();
   parameter.sent = absent ? torch::zeros_like(parameter.tensor) : gradient;
   parameter.work = start_allreduce(parameter.sent, parameter.sent,
                                    {.op = ReduceOp::kAverage, .name = full_name(index)}, absent);

@@ -88,12 +88,13 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   std::vector<std::size_t> order;  ///< of readiness in this pass
   std::vector<std::size_t> full;   ///< buckets that can start
   std::vector<bool> missing;       ///< gradients that should be there, by parameter
+  bool some_failed = false;        ///< a rank has told that it misses or has refused a gradient
   bool everyone = true;            ///< takes part, so far: no rank has joined
   std::exception_ptr failure;      ///< of this pass, thrown at its end
   bool severed = false;            ///< an operation failed, hence all further ones of this pass
   // At the end of this pass:
-  TensorWork agreement;    ///< how many ranks use each parameter, or with a hook, lack one
-  TensorWork all_missing;  ///< by rank and parameter, once some rank lacks one
+  TensorWork agreement;    ///< what tell() tells
+  TensorWork all_missing;  ///< by rank, once some rank lacks or refuses a gradient
   TensorWork first_order;  ///< rank 0's order of readiness
 
   /// Unused parameters are found in each pass, not known and not an error.
@@ -138,9 +139,11 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   void close();
   std::vector<std::string> names() const;
   void mark_rest();
+  /// Tells the others what the gradients' own operations do not.
   void tell();
-  /// By parameter, on how many ranks it has got a gradient since the last pass; empty if unknown.
-  std::vector<std::int64_t> count_users();
+  /// What they tell: by parameter, on how many ranks it has got a gradient since the last pass;
+  /// empty if unknown.
+  std::vector<std::int64_t> hear_users();
   void await_buckets();
   /// Waits, and notes whether everyone takes part.
   torch::Tensor await(TensorWork& work);
