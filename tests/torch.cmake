@@ -63,6 +63,7 @@ if(KOLO_HAS_TORCH)
   kolo_add_torch_tests(ddp RANKS 0 1 2 3 4 SOURCES
     bindings/torch/ddp_backward_test.cc
     bindings/torch/ddp_devices_test.cc
+    bindings/torch/ddp_join_test.cc
     bindings/torch/ddp_one_rank_test.cc
     bindings/torch/ddp_pair_test.cc
     bindings/torch/ddp_test.cc)

@@ -218,6 +218,19 @@ void broadcast_packed(const std::string& prefix, const NamedTensors& tensors) {
   }
 }
 
+void receive_buffers(const std::string& prefix, const NamedTensors& buffers) {
+  try {
+    broadcast_packed(prefix, buffers);
+  } catch (const Exception& error) {
+    if (error.code() != ErrorCode::kInvalidArgument) throw;
+    raise(error.code(),
+          std::string("DistributedDataParallel: the buffers cannot come from rank 0: ") +
+              error.what() +
+              ". With Join, set broadcast_buffers to false, and give all ranks the buffers of one "
+              "at the end: broadcast_parameters(module, join.finish())");
+  }
+}
+
 TensorWork tell_missing(const std::string& prefix, const std::vector<bool>& missing,
                         const std::exception_ptr& failure) {
   // A row of each rank: what it misses, and a text that ends by a zero.

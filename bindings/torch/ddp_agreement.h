@@ -21,6 +21,9 @@ void check_module(const std::string& prefix, const NamedTensors& parameters,
 /// Overwrites every tensor by rank 0's; tensors of one type travel together.
 void broadcast_packed(const std::string& prefix, const NamedTensors& tensors);
 
+/// The same before a forward; an error says what to do where ranks have joined.
+void receive_buffers(const std::string& prefix, const NamedTensors& buffers);
+
 /// Tells all ranks which gradients are `missing` on this one, by parameter, and why, if it has
 /// refused one: by its `failure`, or none.
 TensorWork tell_missing(const std::string& prefix, const std::vector<bool>& missing,

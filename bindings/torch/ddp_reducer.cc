@@ -299,7 +299,7 @@ void DdpReducer::before_forward(const torch::nn::Module& module) {
   if (state_->in_pass) state_->abandon_for_forward();
   state_->next_local = state_->local;
   if (module.is_training() && !state_->local && state_->options.broadcast_buffers) {
-    broadcast_packed(state_->prefix + "buffers/", state_->buffers);
+    receive_buffers(state_->prefix + "buffers/", state_->buffers);
   }
 }
 
