@@ -1,5 +1,6 @@
 #include "bindings/torch/ddp_agreement.h"
 
+#include "bindings/torch/failure.h"
 #include "bindings/torch/gradient_hooks.h"
 #include "bindings/torch/tensor_memory.h"
 
@@ -15,7 +16,8 @@
 namespace kolo {
 namespace {
 
-constexpr std::size_t kShown = 5;  ///< names in one message
+constexpr std::size_t kShown = 5;            ///< names in one message
+constexpr std::int64_t kReasonBytes = 1000;  ///< of a rank's, for the others
 
 std::string text_of(const torch::Tensor& tensor) {
   std::ostringstream text;
@@ -216,21 +218,48 @@ void broadcast_packed(const std::string& prefix, const NamedTensors& tensors) {
   }
 }
 
-void raise_missing(const std::string& prefix, const std::vector<std::string>& names,
-                   const std::vector<bool>& missing) {
-  const auto count = static_cast<std::int64_t>(names.size());
-  torch::Tensor table = torch::zeros({size(), count}, torch::kInt64);
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (missing[static_cast<std::size_t>(i)]) table[rank()][i] = 1;
+void receive_buffers(const std::string& prefix, const NamedTensors& buffers) {
+  try {
+    broadcast_packed(prefix, buffers);
+  } catch (const Exception& error) {
+    if (error.code() != ErrorCode::kInvalidArgument) throw;
+    raise(error.code(),
+          std::string("DistributedDataParallel: the buffers cannot come from rank 0: ") +
+              error.what() +
+              ". With Join, set broadcast_buffers to false, and give all ranks the buffers of one "
+              "at the end: broadcast_parameters(module, join.finish())");
   }
-  allreduce_(table, {.name = prefix + "missing"});
+}
+
+TensorWork tell_missing(const std::string& prefix, const std::vector<bool>& missing,
+                        const std::exception_ptr& failure) {
+  // A row of each rank: what it misses, and a text that ends by a zero.
+  const auto count = static_cast<std::int64_t>(missing.size());
+  torch::Tensor table = torch::zeros({size(), count + kReasonBytes + 1}, torch::kUInt8);
+  auto* const row = table[rank()].mutable_data_ptr<std::uint8_t>();
+  std::copy(missing.begin(), missing.end(), row);
+  const std::string reason = failure ? failure_of([&] { std::rethrow_exception(failure); }) : "";
+  std::copy_n(reason.begin(), std::min<std::int64_t>(std::ssize(reason), kReasonBytes),
+              row + count);
+  return allreduce_async_(table, {.name = prefix + "missing"});
+}
+
+void raise_missing(TensorWork& told, const std::vector<std::string>& names) {
+  const auto count = static_cast<std::int64_t>(names.size());
+  const torch::Tensor table = told.wait();
+  for (int r = 0; r < size(); ++r) {
+    const auto* const row = table[r].const_data_ptr<std::uint8_t>();
+    const std::string reason(reinterpret_cast<const char*>(row + count));
+    if (reason.empty()) continue;
+    raise(ErrorCode::kUnsupported, "rank " + std::to_string(r) + ": " + reason);
+  }
   std::string what;
   std::size_t shown = 0;
   std::size_t found = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     std::string ranks;
     for (int r = 0; r < size(); ++r) {
-      if (table[r][i].item<std::int64_t>() == 0) continue;
+      if (table[r][i].item<std::uint8_t>() == 0) continue;
       ranks += (ranks.empty() ? "" : ", ") + std::to_string(r);
     }
     if (ranks.empty()) continue;

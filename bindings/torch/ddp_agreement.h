@@ -5,7 +5,9 @@
 
 #include <kolo/torch/broadcast_parameters.h>
 #include <kolo/torch/ddp_reducer.h>
+#include <kolo/torch/tensor_work.h>
 
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -19,9 +21,16 @@ void check_module(const std::string& prefix, const NamedTensors& parameters,
 /// Overwrites every tensor by rank 0's; tensors of one type travel together.
 void broadcast_packed(const std::string& prefix, const NamedTensors& tensors);
 
-/// Throws kMismatch on every rank, with the name of each parameter that lacks a gradient somewhere,
-/// and the ranks. `missing`: on this rank, by parameter.
-[[noreturn]] void raise_missing(const std::string& prefix, const std::vector<std::string>& names,
-                                const std::vector<bool>& missing);
+/// The same before a forward; an error says what to do where ranks have joined.
+void receive_buffers(const std::string& prefix, const NamedTensors& buffers);
+
+/// Tells all ranks which gradients are `missing` on this one, by parameter, and why, if it has
+/// refused one: by its `failure`, or none.
+TensorWork tell_missing(const std::string& prefix, const std::vector<bool>& missing,
+                        const std::exception_ptr& failure);
+/// Waits for what they tell. Throws on every rank what the lowest has that refused a gradient, with
+/// its number; kMismatch if none has, with the name of each parameter that lacks a gradient
+/// somewhere, and the ranks.
+[[noreturn]] void raise_missing(TensorWork& told, const std::vector<std::string>& names);
 
 }  // namespace kolo

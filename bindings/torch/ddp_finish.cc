@@ -1,9 +1,11 @@
-// The end of a pass of DistributedDataParallel: waiting, the gradients' way back, and what the
-// ranks then tell each other.
+// The end of a pass of DistributedDataParallel: what the ranks then tell each other, waiting, and
+// the gradients' way back.
 #include "bindings/torch/ddp_agreement.h"
 #include "bindings/torch/ddp_state.h"
+#include "bindings/torch/failure.h"
 #include "bindings/torch/tensor_memory.h"
 
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
@@ -33,20 +35,32 @@ void DdpReducer::State::mark_rest() {
   start_full_buckets();
 }
 
-std::vector<std::int64_t> DdpReducer::State::count_users() {
-  if (!searches()) return users;
-  std::vector<std::int64_t> touched;
+void DdpReducer::State::tell() {
+  const bool searched = searches();
+  // A missing gradient shows by those who took part in its operation, but in a hook's, and where
+  // any may be missing.
+  if (!searched && !hook) return;
   // zero_grad() forgets what no_sync() had accumulated.
+  std::vector<std::int64_t> mine;
   for (const Parameter& parameter : parameters)
-    touched.push_back(parameter.touched && parameter.tensor.grad().defined() ? 1 : 0);
-  TensorWork work =
-      allreduce_async_(torch::tensor(touched, torch::kInt64), {.name = prefix + "users"});
-  const torch::Tensor sum = await(work);
+    if (searched) mine.push_back(parameter.touched && parameter.tensor.grad().defined() ? 1 : 0);
+  mine.push_back(failure || std::find(missing.begin(), missing.end(), true) != missing.end());
+  agreement = allreduce_async_(torch::tensor(mine, torch::kInt64),
+                               {.name = prefix + (searched ? "users" : "check")});
+}
+
+std::vector<std::int64_t> DdpReducer::State::hear_users() {
+  if (!agreement.valid()) return users;
+  const torch::Tensor sum = await(agreement);
   const auto* const counts = sum.const_data_ptr<std::int64_t>();
-  std::vector<std::int64_t> result(counts, counts + touched.size());
-  if (options.static_graph) {
+  std::vector<std::int64_t> result(counts, counts + sum.numel());
+  some_failed = result.back() > 0;
+  if (!searches()) return users;
+  result.pop_back();
+  if (options.static_graph && !some_failed) {
     users = result;
-    for (const std::int64_t count : touched) never_used.push_back(count == 0);
+    for (const Parameter& parameter : parameters)
+      never_used.push_back(!parameter.touched || !parameter.tensor.grad().defined());
   }
   return result;
 }
@@ -86,13 +100,7 @@ std::vector<std::string> DdpReducer::State::names() const {
 }
 
 bool DdpReducer::State::somebody_misses() {
-  if (hook) {
-    // What a hook sends says nothing of who took part.
-    const auto mine = std::count(missing.begin(), missing.end(), true);
-    TensorWork work =
-        allreduce_async_(torch::tensor(std::int64_t{mine}), {.name = prefix + "check"});
-    return await(work).item<std::int64_t>() > 0;
-  }
+  if (agreement.valid()) return some_failed;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     // Without memory, a parameter that is known to be unused somewhere is absent there.
     const std::int64_t expected = users.empty() ? size() : users[i];
@@ -121,12 +129,15 @@ void DdpReducer::State::write_back(const std::vector<std::int64_t>& counts) {
   }
 }
 
+void DdpReducer::State::tell_order() {
+  const std::vector<std::int64_t> seen(order.begin(), order.end());
+  first_order = broadcast_async_(torch::tensor(seen, torch::kInt64), 0, {.name = prefix + "order"});
+}
+
 void DdpReducer::State::rebuild() {
-  std::vector<std::int64_t> seen(order.begin(), order.end());
-  const torch::Tensor agreed =
-      broadcast(torch::tensor(seen, torch::kInt64), 0, {.name = prefix + "order"});
+  const torch::Tensor agreed = first_order.wait();
   const auto* const first = agreed.const_data_ptr<std::int64_t>();
-  const std::vector<std::size_t> in_order(first, first + seen.size());
+  const std::vector<std::size_t> in_order(first, first + agreed.numel());
   ++stats.rebuilds;
   build(in_order);
   if (!options.gradient_as_bucket_view) return;
@@ -136,6 +147,12 @@ void DdpReducer::State::rebuild() {
     buckets[parameter.bucket].memory.copy_in(parameter.position, gradient);
     gradient = buckets[parameter.bucket].memory.alias(parameter.position);
   }
+}
+
+void DdpReducer::State::queue(void (State::*next)()) {
+  torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this(), next] {
+    if (const auto self = weak.lock()) (self.get()->*next)();
+  });
 }
 
 void DdpReducer::State::end_backward() {
@@ -149,32 +166,54 @@ void DdpReducer::State::end_backward() {
     left_open = is_inner && !is_whole;
     if (left_open) return;
   }
-  end_pass();
-}
-
-void DdpReducer::State::end_pass() {
   const torch::NoGradGuard no_grad;
-  const bool searched = searches();
-  std::vector<std::int64_t> counts;
   mark_rest();
   // On its way together with the last buckets.
-  if (!severed) attempt_together([&] { counts = count_users(); });
+  if (!severed) attempt_together([&] { tell(); });
+  queue(&State::hear);
+}
+
+void DdpReducer::State::hear() {
+  const torch::NoGradGuard no_grad;
+  std::vector<std::int64_t> counts;
+  bool misses = false;
   await_buckets();
-  if (!searched && !severed) {
+  if (!severed) {
     attempt_together([&] {
-      if (somebody_misses()) raise_missing(prefix, names(), missing);
+      counts = hear_users();
+      misses = somebody_misses();
+      if (misses) all_missing = tell_missing(prefix, missing, failure);
     });
   }
-  if (!severed) write_back(counts);
+  // What came too late was no part of anything that others have heard of.
+  if (failure && !severed && !misses) abort(failure_of([&] { std::rethrow_exception(failure); }));
+  if (!severed && !misses) write_back(counts);
   for (Parameter& parameter : parameters) parameter.touched = false;
   ++stats.synchronized_backwards;
   // A search may find another order each time.
   const bool steady = options.static_graph || !options.find_unused_parameters;
   // Ranks that have joined cannot take part in the agreement on it.
-  if (!severed && steady && everyone && stats.rebuilds == 0) attempt([&] { rebuild(); });
+  if (!severed && !misses && steady && everyone && stats.rebuilds == 0)
+    attempt_together([&] { tell_order(); });
+  if (all_missing.valid() || first_order.valid()) return queue(&State::settle);
+  close();
+}
+
+void DdpReducer::State::settle() {
+  const torch::NoGradGuard no_grad;
+  if (all_missing.valid()) attempt([&] { raise_missing(all_missing, names()); });
+  if (first_order.valid()) attempt([&] { rebuild(); });
+  close();
+}
+
+void DdpReducer::State::close() {
   const std::exception_ptr thrown = failure;
   reset_pass();
-  if (thrown) std::rethrow_exception(thrown);
+  // The engine calls no further callback after one that has thrown.
+  if (thrown) {
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [thrown] { std::rethrow_exception(thrown); });
+  }
 }
 
 }  // namespace kolo

@@ -3,7 +3,6 @@
 #include "bindings/torch/failure.h"
 #include "bindings/torch/tensor_memory.h"
 
-#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
@@ -68,9 +67,13 @@ void DdpReducer::State::reset_pass() {
   order.clear();
   full.clear();
   missing.assign(parameters.size(), false);
+  some_failed = false;
   everyone = true;
   failure = nullptr;
   severed = false;
+  agreement = {};
+  all_missing = {};
+  first_order = {};
 }
 
 void DdpReducer::State::abandon() {
@@ -79,6 +82,7 @@ void DdpReducer::State::abandon() {
     bucket.work.drain();
     if (bucket.result) attempt([&] { bucket.result(); });
   }
+  for (TensorWork* const work : {&agreement, &all_missing, &first_order}) work->drain();
   reset_pass();
 }
 
@@ -138,9 +142,7 @@ void DdpReducer::State::follow_backward() {
   const int graph = torch::autograd::get_current_graph_task_id();
   if (std::find(graphs.begin(), graphs.end(), graph) != graphs.end()) return;
   graphs.push_back(graph);
-  torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->end_backward();
-  });
+  queue(&State::end_backward);
 }
 
 void DdpReducer::State::place(Parameter& parameter, bool has_new) {
@@ -200,9 +202,9 @@ void DdpReducer::State::start_full_buckets() {
 void DdpReducer::State::send(Parameter& parameter) {
   const auto index = static_cast<std::size_t>(&parameter - parameters.data());
   torch::Tensor& gradient = parameter.tensor.mutable_grad();
-  // Autograd may have taken a view of a buffer of which another parameter has a view, too.
-  if (gradient.defined() && gradient.storage().use_count() > 1) gradient = gradient.clone();
   const bool absent = missing[index] || !gradient.defined();
+  // Autograd may have taken a view of a buffer of which another parameter has a view, too.
+  if (!absent && gradient.storage().use_count() > 1) gradient = gradient.clone();
   parameter.sent = absent ? torch::zeros_like(parameter.tensor) : gradient;
   parameter.work = start_allreduce(parameter.sent, parameter.sent,
                                    {.op = ReduceOp::kAverage, .name = full_name(index)}, absent);
@@ -297,7 +299,7 @@ void DdpReducer::before_forward(const torch::nn::Module& module) {
   if (state_->in_pass) state_->abandon_for_forward();
   state_->next_local = state_->local;
   if (module.is_training() && !state_->local && state_->options.broadcast_buffers) {
-    broadcast_packed(state_->prefix + "buffers/", state_->buffers);
+    receive_buffers(state_->prefix + "buffers/", state_->buffers);
   }
 }
 

@@ -1,10 +1,12 @@
 // The state of a DdpReducer: the gradients' way into buckets, over the ranks, and back. A pass is
 // one backward that communicates: it begins with the first gradient and ends, before backward()
-// returns, in a callback of autograd's engine. A backward inside another one, as activation
-// checkpointing makes it, is a part of it. ddp_reducer.cc has what happens outside of a pass
-// and the way in, ddp_finish.cc the end of a pass. Gradients come on a thread for each device that
-// the module is on (autograd's), under the mutex; all else is the training loop's. Private to
-// bindings/torch.
+// returns, in callbacks of autograd's engine: end_backward() submits what is left, hear() waits for
+// it, settle() for what follows from it. Each queues the next, so that of several reducers that a
+// backward reaches, on ranks in an order of their own, perhaps, all have submitted before one
+// waits. A backward inside another one, as activation checkpointing makes it, is a part of it.
+// ddp_reducer.cc has what happens outside of a pass and the way in, ddp_finish.cc the end of a
+// pass. Gradients come on a thread for each device that the module is on (autograd's), under the
+// mutex; all else is the training loop's. Private to bindings/torch.
 #pragma once
 
 #include "bindings/torch/ddp_buckets.h"
@@ -86,9 +88,14 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   std::vector<std::size_t> order;  ///< of readiness in this pass
   std::vector<std::size_t> full;   ///< buckets that can start
   std::vector<bool> missing;       ///< gradients that should be there, by parameter
+  bool some_failed = false;        ///< a rank has told that it misses or has refused a gradient
   bool everyone = true;            ///< takes part, so far: no rank has joined
   std::exception_ptr failure;      ///< of this pass, thrown at its end
   bool severed = false;            ///< an operation failed, hence all further ones of this pass
+  // At the end of this pass:
+  TensorWork agreement;    ///< what tell() tells
+  TensorWork all_missing;  ///< by rank, once some rank lacks or refuses a gradient
+  TensorWork first_order;  ///< rank 0's order of readiness
 
   /// Unused parameters are found in each pass, not known and not an error.
   bool searches() const {
@@ -124,17 +131,26 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   void call_hook(const Bucket& bucket, const std::function<void()>& call);
 
   void end_backward();
-  void end_pass();
+  void hear();
+  void settle();
+  /// Calls `next` at the end of the backward whose callback this is.
+  void queue(void (State::*next)());
+  /// Forgets the pass, and throws what has failed once all callbacks that wait have been called.
+  void close();
   std::vector<std::string> names() const;
   void mark_rest();
-  /// By parameter, on how many ranks it has got a gradient since the last pass.
-  std::vector<std::int64_t> count_users();
+  /// Tells the others what the gradients' own operations do not.
+  void tell();
+  /// What they tell: by parameter, on how many ranks it has got a gradient since the last pass;
+  /// empty if unknown.
+  std::vector<std::int64_t> hear_users();
   void await_buckets();
   /// Waits, and notes whether everyone takes part.
   torch::Tensor await(TensorWork& work);
   /// Whether some rank lacks a gradient that should be there; alike on all ranks.
   bool somebody_misses();
   void write_back(const std::vector<std::int64_t>& counts);
+  void tell_order();
   void rebuild();
   template <class Action>
   bool attempt(Action&& action) {

@@ -45,6 +45,18 @@ std::string line_of(const std::string& text, std::size_t number) {
   return line;
 }
 
+/// Why this must not reduce its gradient, or nothing.
+std::string owned_by_another(const ShardedParameter& parameter,
+                             const ShardedOptimizerOptions& options) {
+  if (options.gradients_are_reduced) return "";
+  const auto owner = GradientHooks::owner_of(parameter.tensor);
+  if (!owner) return "";
+  return fmt::format(
+      "parameter '{}' is reduced already, as '{}'; set gradients_are_reduced behind a "
+      "DistributedDataParallel, and use no DistributedOptimizer beside this",
+      parameter.name, *owner);
+}
+
 }  // namespace
 
 std::vector<std::string> allgather_texts(const std::string& text, const std::string& name,
@@ -116,6 +128,14 @@ void check_sharded(const torch::optim::Optimizer& optimizer,
   }
 }
 
+void check_unowned(const std::vector<ShardedParameter>& parameters,
+                   const ShardedOptimizerOptions& options) {
+  for (const ShardedParameter& parameter : parameters) {
+    const std::string owned = owned_by_another(parameter, options);
+    if (!owned.empty()) wrong(ErrorCode::kInvalidArgument, owned);
+  }
+}
+
 void check_parameters(const std::vector<ShardedParameter>& parameters,
                       const ShardedOptimizerOptions& options, const std::string& prefix) {
   std::string own = "";
@@ -126,12 +146,8 @@ void check_parameters(const std::vector<ShardedParameter>& parameters,
       failure = "parameter '" + parameter.name +
                 "' shares elements or has gaps between them; make it contiguous()";
     }
-    const auto owner = GradientHooks::owner_of(parameter.tensor);
-    if (owner && !options.gradients_are_reduced) {
-      failure = "parameter '" + parameter.name + "' is reduced already, as '" + *owner +
-                "'; set gradients_are_reduced behind a DistributedDataParallel, and use no "
-                "DistributedOptimizer beside this";
-    }
+    if (const std::string owned = owned_by_another(parameter, options); !owned.empty())
+      failure = owned;
   }
   if (!failure.empty()) own = "!" + failure;
   const auto all = allgather_texts(own, prefix + "parameters", options.process_set);

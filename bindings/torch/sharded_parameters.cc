@@ -17,6 +17,7 @@ namespace kolo {
 namespace {
 
 constexpr std::size_t kUnderWay = 2;  // buckets
+constexpr int kRefused = 2;           // a gradient, on some rank, in place of there or not
 
 /// For each bucket `start` makes an operation, whose result `finish` gets, a few under way at once.
 template <class Start, class Finish>
@@ -132,16 +133,20 @@ void ShardedParameters::synchronize() {
   State& state = *state_;
   const auto& options = state.options;
   const auto count = static_cast<std::int64_t>(state.parameters.size());
+  check_unowned(state.parameters, options);
+  std::string refusal;
   torch::Tensor has_gradient = torch::zeros({count}, torch::kUInt8);
   for (std::int64_t i = 0; i < count; ++i) {
     const ShardedParameter& parameter = state.parameters[static_cast<std::size_t>(i)];
     const torch::Tensor& gradient = parameter.tensor.grad();
-    if (gradient.defined() && gradient.is_sparse()) {
-      raise(ErrorCode::kUnsupported, "ShardedOptimizer: the gradient of '" + parameter.name +
-                                         "' is sparse; use DistributedOptimizer for it, or a layer "
-                                         "with dense gradients");
-    }
     has_gradient[i] = gradient.defined() ? 1 : 0;
+    if (!gradient.defined() || !gradient.is_sparse()) continue;
+    has_gradient[i] = kRefused;
+    refusal = "the gradient of '" + parameter.name +
+              "' is sparse; use DistributedOptimizer for it, or a layer with dense gradients";
+  }
+  if (options.gradients_are_reduced && !refusal.empty()) {
+    raise(ErrorCode::kInvalidArgument, "ShardedOptimizer: " + refusal);
   }
   TensorWork agreement;
   if (!options.gradients_are_reduced) {
@@ -159,9 +164,10 @@ void ShardedParameters::synchronize() {
                      state.parameters[bucket.parameters[0]].tensor.options().requires_grad(false));
     for (const std::size_t index : bucket.parameters) {
       const ShardedParameter& parameter = state.parameters[index];
-      if (!parameter.tensor.grad().defined()) continue;
+      const torch::Tensor& gradient = parameter.tensor.grad();
+      if (!gradient.defined() || gradient.is_sparse()) continue;
       flat.as_strided(parameter.tensor.sizes(), parameter.tensor.strides(), parameter.offset)
-          .copy_(parameter.tensor.grad());
+          .copy_(gradient);
     }
     return reducescatter_async(flat, {.op = ReduceOp::kSum,
                                       .name = state.prefix + "gradients" + std::to_string(b),
@@ -184,6 +190,7 @@ void ShardedParameters::synchronize() {
   } else {
     for_each_bucket(state.buckets.size(), start, finish);
     if (agreement.valid()) std::exchange(agreement, {}).wait();
+    if (has_gradient.eq(kRefused).any().item<bool>()) state.throw_together(refusal);
   }
   for (std::int64_t i = 0; i < count; ++i) {
     state.present[static_cast<std::size_t>(i)] = has_gradient[i].item<bool>();

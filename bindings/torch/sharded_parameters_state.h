@@ -64,6 +64,10 @@ void check_sharded(const torch::optim::Optimizer& optimizer,
                    const ShardedOptimizerOptions& options);
 /// Throws kInvalidArgument, with both names, if two of them are one tensor.
 void check_listed_once(const std::vector<ShardedParameter>& parameters);
+/// Throws kInvalidArgument, with the name, if somebody else reduces a parameter's gradients, as a
+/// DistributedDataParallel that was made later may.
+void check_unowned(const std::vector<ShardedParameter>& parameters,
+                   const ShardedOptimizerOptions& options);
 /// Collective. Throws as ShardedOptimizer's constructor does.
 void check_parameters(const std::vector<ShardedParameter>& parameters,
                       const ShardedOptimizerOptions& options, const std::string& prefix);

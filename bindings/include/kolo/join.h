@@ -22,8 +22,8 @@ struct JoinOptions {
 ///   const int last = join.finish();
 ///
 /// A rank whose loop ends takes part in the others' steps with zeros, as join() says, until all
-/// have ended. DistributedDataParallel takes it with broadcast_buffers off, or without buffers. One
-/// thread.
+/// have ended. DistributedDataParallel takes it with broadcast_buffers off, or without buffers;
+/// broadcast_parameters(module, last) then gives all ranks the buffers of the last. One thread.
 class KOLO_API Join {
  public:
   explicit Join(JoinOptions options = {});

@@ -139,43 +139,6 @@ TEST(Ddp, AMissingGradientIsNamedOnEveryRank) {
   }
 }
 
-TEST(Ddp, RanksThatHaveJoinedAreNotMissed) {
-  for (const DdpOptions& options :
-       {DdpOptions{.broadcast_buffers = false},
-        DdpOptions{.broadcast_buffers = false, .gradient_as_bucket_view = false},
-        DdpOptions{.broadcast_buffers = false, .static_graph = true}}) {
-    DistributedDataParallel ddp(Branches(), options);
-    kolo::Join join;
-    for (int step = 0; step <= kolo::rank() + 1; ++step) {
-      ddp.zero_grad();
-      loss_of(ddp, true, true).backward();
-      join.step();
-      // Ranks below step - 1 have taken all of theirs; of the others the mean of rank + 1.
-      const int first = std::max(step - 1, 0);
-      EXPECT_NEAR(ddp.module()->left->weight.grad().mean().item<double>(),
-                  (first + kolo::size() + 1) / 2.0, 1e-6);
-    }
-    EXPECT_EQ(join.finish(), kolo::size() - 1);
-  }
-}
-
-TEST(Ddp, RanksWithoutABatchJoinAtOnce) {
-  DistributedDataParallel ddp(Branches(), {.broadcast_buffers = false});
-  kolo::Join join;
-  for (int step = 0; step < kolo::rank(); ++step) {
-    ddp.zero_grad();
-    loss_of(ddp, true, true).backward();
-    join.step();
-    // Ranks up to `step` have taken all of theirs.
-    EXPECT_NEAR(ddp.module()->left->weight.grad().mean().item<double>(),
-                (step + 2 + kolo::size()) / 2.0, 1e-6);
-  }
-  join.finish();
-  // A rebuild that was not possible then is made up for.
-  loss_of(ddp, true, true).backward();
-  EXPECT_EQ(ddp.stats().rebuilds, 1);
-}
-
 /// One layer under two names.
 struct TwiceImpl : torch::nn::Module {
   torch::nn::Linear one{register_module("one", torch::nn::Linear(2, 1))};

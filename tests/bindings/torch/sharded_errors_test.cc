@@ -94,6 +94,40 @@ TEST(ShardedOptimizerErrors, SparseGradients) {
               AllOf(HasSubstr("'weight'"), HasSubstr("sparse")));
 }
 
+TEST(ShardedOptimizerErrors, ASparseGradientOfOneRankIsNamedByAll) {
+  const int last = kolo::size() - 1;
+  torch::nn::Embedding model(torch::nn::EmbeddingOptions(5, 2).sparse(kolo::rank() == last));
+  ShardedOptimizer optimizer(SGD(model->parameters(), 0.1), model->named_parameters());
+  model->forward(torch::tensor({1, 2})).sum().backward();
+  EXPECT_THAT(message_of([&] { optimizer.step(); }),
+              AllOf(HasSubstr("'weight' is sparse"), HasSubstr("rank " + std::to_string(last))));
+  optimizer.zero_grad();
+  optimizer.step();
+}
+
+/// Made in that order, it could not know.
+TEST(ShardedOptimizerErrors, GradientsThatOthersReduceSinceItWasMade) {
+  torch::nn::Linear model(3, 2);
+  ShardedOptimizer optimizer(SGD(model->parameters(), 0.1), model->named_parameters());
+  const auto step = [&](auto&& forward) {
+    optimizer.zero_grad();
+    forward(torch::ones({1, 3})).sum().backward();
+    return message_of([&] { optimizer.step(); });
+  };
+  {
+    kolo::DistributedDataParallel ddp(model);
+    EXPECT_THAT(
+        step([&](const auto& rows) { return ddp.forward(rows); }),
+        AllOf(HasSubstr("'weight' is reduced already"), HasSubstr("gradients_are_reduced")));
+  }
+  EXPECT_EQ(step([&](const auto& rows) { return model->forward(rows); }), "(no error)");
+  ShardedOptimizer other(SGD(model->parameters(), 0.1), model->named_parameters(),
+                         {.gradients_are_reduced = true});
+  kolo::DistributedDataParallel ddp(model);
+  ddp.forward(torch::ones({1, 3})).sum().backward();
+  EXPECT_EQ(message_of([&] { other.step(); }), "(no error)");
+}
+
 TEST(ShardedOptimizerErrors, SavesNothingButTheWhole) {
   torch::nn::Linear model(3, 2), other(2, 2);
   ShardedOptimizer optimizer(SGD(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.5)),

@@ -19,8 +19,10 @@
 //   LibTorch's do that have no closure.
 // - Backward says nothing to other ranks: gradients add up on this rank until step(), which leaves
 //   them as they are. Reduced ones are in the pieces, which param_groups() lists.
+// - With DistributedDataParallel, made before or after this, set gradients_are_reduced: without it
+//   step(), or the constructor, throws kInvalidArgument, with the parameter.
 // - A parameter without a gradient on this rank takes part with zeros, without one on any rank the
-//   optimizer skips it.
+//   optimizer skips it. A sparse gradient of any rank is kInvalidArgument on all, with the rank.
 // - Checkpoints: save_checkpoint() and load_checkpoint() take it as any other optimizer. What they
 //   save is the whole state in the plain optimizer's format, so any number of ranks, and the plain
 //   optimizer, can load it.
