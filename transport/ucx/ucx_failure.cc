@@ -137,7 +137,17 @@ bool UcxTransport::close_endpoints() {
     });
     return closing.empty();
   });
-  return closed;
+  return closed && has_answered();
+}
+
+// UCX answers by itself whoever connects to this rank, over an endpoint of its own. Before UCX 1.14
+// it ends the process where such an answer has not left yet and its worker is destroyed, or is
+// driven on and finds that the other rank has gone: such a worker is left alone.
+bool UcxTransport::has_answered() {
+  const ucp_request_param_t params{};
+  void* const flushing = ucp_worker_flush_nbx(ucx_.worker.get(), &params);
+  if (UCS_PTR_IS_PTR(flushing)) ucp_request_free(flushing);
+  return flushing == nullptr;
 }
 
 }  // namespace kolo

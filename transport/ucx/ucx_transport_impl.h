@@ -113,6 +113,7 @@ class UcxTransport final : public Transport {
   bool progress_quietly(std::chrono::milliseconds bound, const std::function<bool()>& done);
   void close_by_force(Link& link);
   bool close_endpoints();
+  bool has_answered();
 
   UcxResources ucx_;
   std::optional<std::size_t> host_rendezvous_from_;  // unset: UCX decides
