@@ -141,8 +141,9 @@ void Cycle::hear_last_words() {
 // Who was told of a failure first ends at once, and what it leaves undone may show here before
 // that failure is told here.
 void Cycle::hear_reason() {
-  const bool is_consequence =
-      failure_->error.code == ErrorCode::kPeerLost && failure_->culprit == Abort::kNoCulprit;
+  const ErrorCode code = failure_->error.code;
+  const bool is_consequence = (code == ErrorCode::kPeerLost || code == ErrorCode::kAborted) &&
+                              failure_->culprit == Abort::kNoCulprit;
   const Deadline deadline = Deadline::after(kReason);
   while (is_consequence && failure_->tell_others && !deadline.expired())
     if (!transport_.progress()) std::this_thread::yield();

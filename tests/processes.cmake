@@ -55,6 +55,24 @@ target_link_libraries(spawn_probe PRIVATE kolo::kolo)
 add_test(NAME spawn COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/bindings/core/spawn_test
   --kolo-run $<TARGET_FILE:kolo-run> --probe $<TARGET_FILE:spawn_probe>)
 set_tests_properties(spawn PROPERTIES TIMEOUT 180 LABELS ucx PROCESSORS 2)
+# Random programs of all calls, verified, on several ranks, under many knobs, and with a rank that fails.
+find_package(CLI11 REQUIRED)
+add_executable(stress_probe
+  bindings/core/stress/calls.cc
+  bindings/core/stress/ordered_calls.cc
+  bindings/core/stress/program.cc
+  bindings/core/stress/reduced_output.cc
+  bindings/core/stress/row_output.cc
+  bindings/core/stress/stress_probe.cc
+  bindings/core/stress/values.cc)
+kolo_configure_target(stress_probe)
+target_include_directories(stress_probe PRIVATE ${PROJECT_SOURCE_DIR})
+target_link_libraries(stress_probe PRIVATE kolo::kolo CLI11::CLI11 fmt::fmt)
+set(stress_test ${CMAKE_CURRENT_SOURCE_DIR}/bindings/core/stress/stress_test
+  --probe $<TARGET_FILE:stress_probe>)
+add_test(NAME stress COMMAND ${stress_test} --count 20)
+add_test(NAME stress_faults COMMAND ${stress_test} --faults --count 9)
+set_tests_properties(stress stress_faults PROPERTIES TIMEOUT 180 LABELS ucx RUN_SERIAL ON)
 # Several hosts made of namespaces, with real ssh, mpirun and Slurm on them; where this machine cannot
 # have them, CTest says "Skipped", and the test why.
 set(cluster_parts by_hand ipv6 kolo_run slurm mpich intelmpi)

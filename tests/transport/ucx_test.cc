@@ -191,6 +191,31 @@ TEST(UcxTest, ARankOfThisHostIsConnectedToBeforeItMayGo) {
   EXPECT_TRUE(transport->activity(1).opened);
 }
 
+/// Rank 1's answer to the first message that it gets does not leave before rank 0 takes part.
+void close_while_answering(int steps) {
+  UcxWorld world(2, {});
+  std::atomic<int> meeting = 0;
+  ConformanceRank zero(0, 2, world.at(0), meeting);
+  ConformanceRank one(1, 2, world.at(1), meeting);
+  const std::vector<Peer> peers{{world.at(0).address(), false}, {world.at(1).address(), false}};
+  for (ConformanceRank* each : {&zero, &one}) {
+    ASSERT_TRUE(
+        each->transport.connect(each->rank, peers, *each, each->abort, Deadline::never()).ok());
+  }
+  EXPECT_TRUE(zero.post(1, "hello").ok());
+  for (int step = 0; step < steps; ++step) {
+    zero.transport.progress();
+    one.transport.progress();
+  }
+  world.close(1);
+  world.close(0);
+}
+
+// UCX before 1.14 ends the process when it destroys a worker with such an answer.
+TEST(UcxTest, ARankMayLeaveWhileAnotherConnectsToIt) {
+  for (int steps = 0; steps < 12; ++steps) close_while_answering(steps);
+}
+
 TEST(UcxTest, SaysWhichVersionAndTransports) {
   const auto transport = make_ucx_transport({});
   ASSERT_TRUE(transport.ok()) << transport.error().message;

@@ -11,6 +11,7 @@
 #include "transport/ucx/ucx_transport_impl.h"
 
 #include <sched.h>
+#include <algorithm>
 #include <utility>
 
 namespace kolo {
@@ -81,6 +82,9 @@ bool UcxTransport::progress_quietly(std::chrono::milliseconds bound,
 void UcxTransport::fail_all(const Error& error) {
   if (failure_) return;
   failure_ = error;
+  others_may_be_gone_ = error.code != ErrorCode::kShutdown &&
+                        std::any_of(links_.begin(), links_.end(),
+                                    [](const Link& link) { return !link.peer.same_host; });
   if (!progressing_ && requests_.active() != 0) {
     for (Link& link : links_) close_by_force(link);
     progress_quietly(kLongestDrain, [this] { return requests_.active() == 0; });
@@ -102,7 +106,7 @@ void UcxTransport::fail_all(const Error& error) {
 UcxTransport::~UcxTransport() {
   if (listener_ == nullptr && own_endpoint_ == nullptr) return;
   failure_ = KOLO_ERROR(kShutdown, "rank {}: the transport is closed", rank_);
-  if (requests_.active() != 0 || !close_endpoints()) {
+  if (requests_.active() != 0 || others_may_be_gone_ || !close_endpoints()) {
     // See the head of this file. The order matters not: neither is destroyed.
     ucx_.worker.release();
     ucx_.context.release();
@@ -137,7 +141,18 @@ bool UcxTransport::close_endpoints() {
     });
     return closing.empty();
   });
-  return closed;
+  return closed && has_answered();
+}
+
+// UCX answers by itself whoever connects to this rank, over an endpoint of its own. Before UCX 1.14
+// it ends the process where such an answer has not left yet and its worker is destroyed, or finds
+// that the other rank has gone. So a worker that has to answer still, and after a failure one that
+// may have to, is left alone.
+bool UcxTransport::has_answered() {
+  const ucp_request_param_t params{};
+  void* const flushing = ucp_worker_flush_nbx(ucx_.worker.get(), &params);
+  if (UCS_PTR_IS_PTR(flushing)) ucp_request_free(flushing);
+  return flushing == nullptr;
 }
 
 }  // namespace kolo

@@ -113,6 +113,7 @@ class UcxTransport final : public Transport {
   bool progress_quietly(std::chrono::milliseconds bound, const std::function<bool()>& done);
   void close_by_force(Link& link);
   bool close_endpoints();
+  bool has_answered();
 
   UcxResources ucx_;
   std::optional<std::size_t> host_rendezvous_from_;  // unset: UCX decides
@@ -126,6 +127,7 @@ class UcxTransport final : public Transport {
   std::vector<UcxArrival> left_over_;  // after fail_all(): descriptors that UCX wants back
   std::vector<std::vector<std::byte>> own_messages_;  // posted to oneself
   std::optional<Error> failure_;                      // set by fail_all()
+  bool others_may_be_gone_ = false;                   // on other hosts, after a failure
   bool links_failed_ = false;                         // some link has an unreported failure
   bool progressing_ = false;
   std::uint64_t delivered_ = 0;  // messages that found their receive, control ones included

@@ -1,11 +1,14 @@
 // A rank that gives up gets its memory of the arena back: what peers still do changes nothing of
 // it, and none of them takes what is there by then for a result. Ranks are threads; the thread
 // sanitizer sees a peer that is late.
+#include "tests/support/faulty_transport.h"
 #include "tests/support/local_world.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <limits>
 #include <span>
@@ -18,6 +21,7 @@ constexpr std::size_t kSchedules = 2 << 20;  ///< floats, of several blocks
 constexpr std::size_t kBoards = 256 << 10;   ///< of what OneShot carries
 constexpr float kOthers = -1;                ///< what users write once they have their memory back
 constexpr int kRounds = 16;
+constexpr int kLooks = 1000;  ///< at one's own work, until it has begun
 
 /// One all-reduce of two ranks, which rank 0 gives up after so many looks at it. Returns how many
 /// it made.
@@ -64,6 +68,58 @@ TEST_P(ArenaAbort, MemoryThatIsGivenBackIsLeftAlone) {
     SCOPED_TRACE(testing::Message() << "round " << round);
     // Ever later within it.
     looks_until_given_up(GetParam(), whole / kRounds * (round + 1));
+  }
+}
+
+/// Takes in nothing until it may, and then only after it was asked for so many times.
+class LateTransport final : public FaultyTransport {
+ public:
+  LateTransport(std::unique_ptr<Transport> inner, std::atomic<int>& deaf_for)
+      : FaultyTransport(std::move(inner), [](const FaultyCall&) { return Fault::kNone; }),
+        deaf_for_(deaf_for) {}
+  bool progress() override {
+    if (deaf_for_ == 0) return FaultyTransport::progress();
+    if (deaf_for_ > 0) --deaf_for_;
+    return false;
+  }
+
+ private:
+  std::atomic<int>& deaf_for_;  ///< calls; below zero: forever
+};
+
+// Rank 0, which was told first, gives up what rank 2 is to read, and is not the reason.
+TEST(ArenaAbortReason, WhoHasToGiveUpIsNotBlamed) {
+  for (int round = 0; round < kRounds; ++round) {
+    std::atomic<int> deaf_for = 0;
+    std::barrier<> all(3);
+    run_local_world(
+        3,
+        [&](int rank, Runtime& runtime) {
+          const auto memory =
+              std::reinterpret_pointer_cast<float>(*runtime.allocate(kBoards * sizeof(float)));
+          Submission submission;
+          submission.signature.shape = {static_cast<std::int64_t>(kBoards)};
+          submission.input = reinterpret_cast<const std::byte*>(memory.get());
+          submission.output = reinterpret_cast<std::byte*>(memory.get());
+          if (rank == 2) deaf_for = -1;
+          all.arrive_and_wait();
+          if (rank == 2) {
+            all.arrive_and_wait();
+            deaf_for = 1000;
+          }
+          const auto work = runtime.submit_ordered(std::move(submission));
+          for (int look = 0; rank == 1 && look < kLooks; ++look) std::this_thread::yield();
+          if (rank == 1) runtime.abort("the test wants it");
+          const Status status = work.ok() ? (*work)->wait() : Status(work.error());
+          EXPECT_THAT(status.ok() ? "success" : status.error().message,
+                      testing::HasSubstr("rank 1 has given up: the test wants it"));
+          if (rank != 2) all.arrive_and_wait();
+        },
+        {.variables = {{"KOLO_LOG_LEVEL", "off"}},
+         .decorate = [&](int rank, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+           if (rank != 2) return inner;
+           return std::make_unique<LateTransport>(std::move(inner), deaf_for);
+         }});
   }
 }
 

@@ -1,0 +1,225 @@
+// What stress_test starts: a random program of all kinds of calls, the same on every rank, whose
+// results are all verified. One rank may fail in its midst.
+#include "tests/bindings/core/stress/calls.h"
+
+#include <kolo/kolo.h>
+
+#include <fmt/format.h>
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+namespace kolo::test {
+namespace {
+
+struct Options {
+  ProgramOptions program;
+  std::string fault;  ///< of `victim`, in `fault_round`
+  int victim = 0;
+  int fault_round = 0;
+  int fault_step = 0;
+  bool verbose = false;
+};
+
+class Rank {
+ public:
+  explicit Rank(const Options& options) : options_(options), rank_(rank()) {}
+
+  /// 0; 3: an operation failed; 4: kolo did what it should not.
+  int run();
+
+ private:
+  void do_round(const Round& round, int number);
+  void do_lane(const Lane& lane, std::uint64_t seed, bool first);
+  void do_joins(const Round& round, std::uint64_t seed);
+  void fail_if_due(int step);
+  void note(const std::string& what, int code);
+
+  const Options options_;
+  const int rank_;
+  std::map<int, ProcessSet> sets_;
+  int round_ = 0;
+  std::mutex mutex_;
+  std::vector<std::string> notes_;
+  int code_ = 0;
+};
+
+void Rank::note(const std::string& what, int code) {
+  const std::lock_guard lock(mutex_);
+  notes_.push_back(what);
+  code_ = std::max(code_, code);
+}
+
+void Rank::fail_if_due(int step) {
+  if (options_.fault.empty() || rank_ != options_.victim || round_ != options_.fault_round ||
+      step != options_.fault_step)
+    return;
+  std::printf("fault\n");
+  std::fflush(stdout);
+  if (options_.fault == "kill") std::raise(SIGKILL);
+  if (options_.fault == "stop") std::raise(SIGSTOP);
+  if (options_.fault == "segv") std::raise(SIGSEGV);
+  if (options_.fault == "exit") std::exit(0);
+  if (options_.fault == "quick_exit") ::_exit(0);
+  if (options_.fault == "throw") std::thread([] { throw std::runtime_error("enough"); }).join();
+  if (options_.fault == "abort") abort("the disk is full");
+  if (options_.fault == "shutdown") shutdown();
+  if (options_.fault == "clash") barrier_ordered();
+}
+
+void Rank::do_lane(const Lane& lane, std::uint64_t seed, bool first) {
+  Caller caller(rank_, sets_, seed);
+  std::vector<Step> steps;
+  for (const Step& step : lane.steps)
+    if (caller.takes_part(step)) steps.push_back(step);
+  if (lane.shuffled) caller.dice().shuffle(steps);
+  std::vector<Begun> begun;
+  const auto guard = [&](auto&& body) {
+    try {
+      body();
+      return true;
+    } catch (const Wrong& wrong) {
+      note(fmt::format("round {}: WRONG {}", round_, wrong.what()), 4);
+    } catch (const Exception& error) {
+      note(fmt::format("round {}: {}: {}", round_, to_string(error.code()), error.what()), 3);
+    }
+    return false;
+  };
+  int number = 0;
+  for (const Step& step : steps) {
+    if (first) fail_if_due(number++);
+    const bool goes_on = guard([&] {
+      if (lane.ordered) return caller.call_ordered(step);
+      const bool blocking = !lane.shuffled && caller.dice().one_in(2);
+      begun.push_back(caller.begin(step, blocking));
+    });
+    if (!goes_on) break;
+  }
+  if (first) fail_if_due(options_.fault_step < number ? -1 : options_.fault_step);
+  if (lane.shuffled) caller.dice().shuffle(begun);
+  for (Begun& one : begun) guard([&] { caller.end(one); });
+}
+
+void Rank::do_joins(const Round& round, std::uint64_t seed) {
+  const auto place = std::find(round.ranks.begin(), round.ranks.end(), rank_);
+  if (place == round.ranks.end()) return;
+  Caller caller(rank_, sets_, seed);
+  const int mine = round.joins_after[static_cast<std::size_t>(place - round.ranks.begin())];
+  std::vector<Begun> begun;
+  const std::vector<Step>& steps = round.lanes.front().steps;
+  for (int i = 0; i < mine; ++i) {
+    std::vector<int> contributors;
+    for (std::size_t p = 0; p < round.ranks.size(); ++p)
+      if (round.joins_after[p] > i) contributors.push_back(round.ranks[p]);
+    begun.push_back(caller.begin_joined(steps[static_cast<std::size_t>(i)], contributors));
+    if (caller.dice().one_in(2)) synchronize(*begun.back().works.front());
+  }
+  const ProcessSet set = caller.set_of(steps.front());
+  double last = join(set);
+  for (Begun& one : begun) caller.end(one);
+  const double mine_last = last;
+  allreduce(&last, &last, {}, DataType::kFloat64,
+            {.op = ReduceOp::kMax, .name = "last", .process_set = set});
+  if (last != mine_last) throw Wrong("ranks disagree on who joined last");
+}
+
+void Rank::do_round(const Round& round, int number) {
+  const std::uint64_t seed =
+      options_.program.seed * 1000003 + static_cast<std::uint64_t>(number * 64 + rank_) * 7919;
+  const int late = round.late_ms[static_cast<std::size_t>(rank_)];
+  if (late > 0) std::this_thread::sleep_for(std::chrono::milliseconds(late));
+  if (round.kind != Round::Kind::kCalls) fail_if_due(options_.fault_step);
+  switch (round.kind) {
+    case Round::Kind::kAddSet:
+      sets_.emplace(round.set, add_process_set(round.ranks));
+      if (sets_.at(round.set).ranks() != round.ranks) throw Wrong("ProcessSet::ranks()");
+      break;
+    case Round::Kind::kRemoveSet:
+      remove_process_set(sets_.at(round.set));
+      sets_.erase(round.set);
+      break;
+    case Round::Kind::kJoin:
+      do_joins(round, seed);
+      break;
+    case Round::Kind::kCalls: {
+      std::vector<std::thread> threads;
+      for (std::size_t i = 1; i < round.lanes.size(); ++i)
+        threads.emplace_back([&, i] { do_lane(round.lanes[i], seed + i, false); });
+      do_lane(round.lanes.front(), seed, true);
+      for (std::thread& thread : threads) thread.join();
+      break;
+    }
+  }
+}
+
+int Rank::run() {
+  Program program(options_.program);
+  const auto guarded = [&](auto&& body) {
+    try {
+      body();
+    } catch (const Wrong& wrong) {
+      note(fmt::format("round {}: WRONG {}", round_, wrong.what()), 4);
+    } catch (const Exception& error) {
+      note(fmt::format("round {}: {}: {}", round_, to_string(error.code()), error.what()), 3);
+    }
+  };
+  for (; round_ < options_.program.rounds && code_ == 0; ++round_) {
+    const Round round = program.next();
+    if (options_.verbose) {
+      std::printf("round %d, kind %d, %zu lanes\n", round_, static_cast<int>(round.kind),
+                  round.lanes.size());
+    }
+    guarded([&] { do_round(round, round_); });
+  }
+  if (code_ == 4) abort("a result is wrong");
+  // Nobody leaves while another is at work; and after a failure it is everybody's.
+  guarded([] { barrier({.name = "the end"}); });
+  for (const std::string& what : notes_) std::printf("rank %d: %s\n", rank_, what.c_str());
+  std::printf("rank %d: ended with %d after %d rounds\n", rank_, code_, round_);
+  std::fflush(stdout);
+  // Whoever started it says when the others have had their say.
+  if (code_ != 0 && !options_.fault.empty()) static_cast<void>(std::getchar());
+  shutdown();
+  return code_;
+}
+
+int run_program(int argc, char** argv) {
+  Options options;
+  CLI::App app("Random programs of kolo's calls, verified. The same arguments on every rank.");
+  app.add_option("--seed", options.program.seed, "Of the program")->capture_default_str();
+  app.add_option("--rounds", options.program.rounds, "Rounds of calls")->capture_default_str();
+  app.add_option("--max-bytes", options.program.max_bytes, "Of most tensors")
+      ->capture_default_str()
+      ->check(CLI::Range(16, 1 << 28));
+  app.add_option("--fault", options.fault, "What one rank does in the midst")
+      ->check(CLI::IsMember(
+          {"kill", "stop", "segv", "exit", "quick_exit", "throw", "abort", "shutdown", "clash"}));
+  app.add_option("--victim", options.victim, "The rank that does it");
+  app.add_option("--fault-round", options.fault_round, "Round in which it does");
+  app.add_option("--fault-step", options.fault_step, "Step of that round before which it does");
+  app.add_flag("--verbose", options.verbose, "Print each round");
+  CLI11_PARSE(app, argc, argv);
+  init(argc, argv);
+  options.program.size = size();
+  return Rank(options).run();
+}
+
+}  // namespace
+}  // namespace kolo::test
+
+int main(int argc, char** argv) {
+  try {
+    return kolo::test::run_program(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 5;
+  }
+}

@@ -1,0 +1,197 @@
+#include "tests/bindings/core/stress/values.h"
+
+#include "runtime/device/element.h"
+
+#include <kolo/kolo.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+namespace kolo::test {
+namespace {
+
+/// A prime, so that what is moved by a block is not mistaken for what belongs there.
+constexpr std::int64_t kPeriod = 251;
+constexpr std::size_t kGuard = 64;
+constexpr auto kGuardByte = std::byte{0xA5};
+
+std::uint64_t mixed(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+bool is_signed(DataType type) { return type != DataType::kUInt8 && type != DataType::kBool; }
+bool is_integer(DataType type) {
+  return !is_floating(type) && !is_complex(type) && type != DataType::kBool;
+}
+
+double part(const Step& step, std::uint64_t bits) {
+  if (step.type == DataType::kBool) return static_cast<double>(bits % 2);
+  if (step.op == ReduceOp::kProduct) {
+    const double factors[] = {1, 2, -1};
+    return factors[bits % (is_signed(step.type) ? 3 : 2)];
+  }
+  return static_cast<double>(bits % 8) - (is_signed(step.type) ? 3 : 0);
+}
+
+void store(DataType type, std::byte* to, Value value) {
+  if (!is_complex(type)) return store_element(type, to, value.real());
+  const DataType half = type == DataType::kComplex64 ? DataType::kFloat32 : DataType::kFloat64;
+  store_element(half, to, value.real());
+  store_element(half, to + size_of(half), value.imag());
+}
+
+Value load(DataType type, const std::byte* from) {
+  if (!is_complex(type)) return load_element(type, from);
+  const DataType half = type == DataType::kComplex64 ? DataType::kFloat32 : DataType::kFloat64;
+  return {load_element(half, from), load_element(half, from + size_of(half))};
+}
+
+/// As device.h says: integers truncate, others are multiplied by what is rounded first.
+Value divided(DataType type, Value sum, int divisor) {
+  if (is_integer(type)) return std::trunc(sum.real() / divisor);
+  const double factor = 1.0 / divisor;
+  if (type == DataType::kFloat64 || type == DataType::kComplex128) return sum * factor;
+  const auto product = [&](double part_of_sum) {
+    return static_cast<double>(static_cast<float>(part_of_sum) * static_cast<float>(factor));
+  };
+  return {product(sum.real()), product(sum.imag())};
+}
+
+std::vector<std::byte> period_of(DataType type, const ValueOf& values) {
+  const std::size_t width = size_of(type);
+  std::vector<std::byte> period(kPeriod * width);
+  for (std::int64_t i = 0; i < kPeriod; ++i)
+    store(type, period.data() + static_cast<std::size_t>(i) * width, values(i));
+  return period;
+}
+
+/// Calls piece(offset of the memory, offset of the period, elements) until all is covered.
+template <class Piece>
+void in_pieces(std::int64_t count, std::int64_t first, Piece&& piece) {
+  for (std::int64_t done = 0; done < count;) {
+    const std::int64_t at = (first + done) % kPeriod;
+    const std::int64_t elements = std::min(kPeriod - at, count - done);
+    piece(static_cast<std::size_t>(done), static_cast<std::size_t>(at),
+          static_cast<std::size_t>(elements));
+    done += elements;
+  }
+}
+
+}  // namespace
+
+Shape shape_of(const Step& step, std::int64_t rows) {
+  Shape shape = step.tail;
+  if (rows != 1 || !shape.empty()) shape.insert(shape.begin(), rows);
+  return shape;
+}
+
+Value input_value(const Step& step, int rank, std::int64_t element) {
+  // Adasum of equal vectors is that vector, exactly.
+  const int by = step.act == Act::kAllreduce && step.op == ReduceOp::kAdasum ? 0 : rank;
+  const std::uint64_t bits =
+      mixed(step.salt +
+            0x9e3779b97f4a7c15 * static_cast<std::uint64_t>(by * kPeriod + element % kPeriod + 1));
+  const bool has_imaginary = is_complex(step.type) && step.op != ReduceOp::kProduct;
+  return {part(step, bits), has_imaginary ? part(step, bits >> 20) : 0.0};
+}
+
+Value reduced_value(const Step& step, const std::vector<int>& contributors, int divisor,
+                    std::int64_t element) {
+  if (step.op == ReduceOp::kAdasum) return input_value(step, 0, element);
+  std::vector<Value> values;
+  for (const int rank : contributors)
+    values.push_back(input_value(step, rank, element) * step.prescale);
+  Value result = values.front();
+  for (std::size_t i = 1; i < values.size(); ++i) {
+    const Value next = values[i];
+    switch (step.op) {
+      case ReduceOp::kSum:
+      case ReduceOp::kAverage:
+        result += next;
+        break;
+      case ReduceOp::kMin:
+        result = std::min(result.real(), next.real());
+        break;
+      case ReduceOp::kMax:
+        result = std::max(result.real(), next.real());
+        break;
+      case ReduceOp::kProduct:
+        result *= next;
+        break;
+      case ReduceOp::kAdasum:
+        break;
+    }
+  }
+  if (step.op == ReduceOp::kAverage) {
+    result = divided(step.type, result, divisor);
+  }
+  result *= step.postscale;
+  return step.type == DataType::kBool ? Value(result.real() != 0 ? 1 : 0) : result;
+}
+
+void fill(std::byte* to, DataType type, std::int64_t count, std::int64_t first,
+          const ValueOf& values) {
+  if (count == 0) return;
+  const std::size_t width = size_of(type);
+  const auto period = period_of(type, values);
+  in_pieces(count, first, [&](std::size_t done, std::size_t at, std::size_t elements) {
+    std::memcpy(to + done * width, period.data() + at * width, elements * width);
+  });
+}
+
+std::string compare(const std::byte* found, DataType type, std::int64_t count, std::int64_t first,
+                    const ValueOf& values) {
+  if (count == 0) return {};
+  const std::size_t width = size_of(type);
+  const auto period = period_of(type, values);
+  std::string wrong;
+  int differ = 0;
+  in_pieces(count, first, [&](std::size_t done, std::size_t at, std::size_t elements) {
+    if (std::memcmp(found + done * width, period.data() + at * width, elements * width) == 0)
+      return;
+    for (std::size_t i = 0; i < elements; ++i) {
+      const Value here = load(type, found + (done + i) * width);
+      const Value expected = load(type, period.data() + (at + i) * width);
+      if (here == expected) continue;  // −0 is 0
+      if (++differ == 1) {
+        wrong = fmt::format("element {} of {} is {}+{}i instead of {}+{}i", done + i, count,
+                            here.real(), here.imag(), expected.real(), expected.imag());
+      }
+    }
+  });
+  return differ > 1 ? fmt::format("{}, and {} more differ", wrong, differ - 1) : wrong;
+}
+
+Block::Block(std::size_t bytes, std::size_t alignment, Dice& dice) : bytes_(bytes) {
+  const std::size_t shift =
+      dice.one_in(2) ? 0 : alignment * static_cast<std::size_t>(dice.below(8));
+  const std::size_t whole = bytes + 2 * kGuard + shift;
+  if (dice.one_in(2)) {
+    try {
+      memory_ = kolo::allocate(whole);
+    } catch (const Exception& error) {
+      if (error.code() != ErrorCode::kOutOfMemory) throw;  // beyond KOLO_ARENA
+    }
+  }
+  if (!memory_)
+    memory_ = std::shared_ptr<void>(std::aligned_alloc(64, (whole + 63) / 64 * 64), std::free);
+  data_ = static_cast<std::byte*>(memory_.get()) + kGuard + shift;
+  std::fill(data_ - kGuard, data_ + bytes + kGuard, kGuardByte);
+}
+
+std::string Block::damage() const {
+  const auto is_whole = [](const std::byte* guard) {
+    return std::all_of(guard, guard + kGuard, [](std::byte byte) { return byte == kGuardByte; });
+  };
+  if (!is_whole(data_ - kGuard)) return "memory before it was written";
+  if (!is_whole(data_ + bytes_)) return "memory behind it was written";
+  return {};
+}
+
+}  // namespace kolo::test
