@@ -115,7 +115,7 @@ void prepare(Entry& entry, const Communicator& communicator) {
     complain(fmt::format("shape {} is negative", to_string(signature.shape)));
     signature.shape.clear();
   }
-  if (!is_countable(signature)) {
+  if (moves_data(signature.kind) && !is_countable(signature)) {
     complain(fmt::format("shape {} of {} is more bytes than there are addresses",
                          to_string(signature.shape), to_string(signature.type)));
     signature.shape.clear();

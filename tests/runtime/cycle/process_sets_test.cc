@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <barrier>
+#include <numeric>
 #include <random>
 #include <thread>
 
@@ -159,6 +160,13 @@ TEST(ProcessSets, MayBeAddedInAnyOrder) {
         static_cast<std::uint32_t>((rank == 0 ? *first : *second)->outcome().value);
     EXPECT_EQ(*runtime.ranks_of(of_zero), std::vector{0});
   });
+}
+
+// Their ranks travel as a shape, whose product would be no number.
+TEST(ProcessSets, MayHaveMoreRanksThanAShapeHasExtents) {
+  std::vector<int> ranks(20);
+  std::iota(ranks.begin(), ranks.end(), 1);
+  run_local_world(21, [&](int, Runtime& runtime) { EXPECT_EQ(added(runtime, ranks), 1U); });
 }
 
 TEST(ProcessSets, RefuseWhatCannotBe) {
