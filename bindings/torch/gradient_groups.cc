@@ -13,14 +13,15 @@ namespace {
 
 using Members = std::vector<std::vector<std::size_t>>;
 
-[[noreturn]] void wrong(const std::string& what) {
-  raise(ErrorCode::kInvalidArgument, "DistributedOptimizer: groups: " + what);
+[[noreturn]] void wrong(const std::string& optimizer, const std::string& what) {
+  raise(ErrorCode::kInvalidArgument, optimizer + ": groups: " + what);
 }
 
 /// In order, as evenly as can be; the first have one more.
-Members dealt(int count, std::size_t parameters) {
+Members dealt(const std::string& optimizer, int count, std::size_t parameters) {
   if (count < 1) {
-    wrong(std::to_string(count) + " groups are not possible; give 1 or more, or no number at all");
+    wrong(optimizer,
+          std::to_string(count) + " groups are not possible; give 1 or more, or no number at all");
   }
   const std::size_t groups = std::min(static_cast<std::size_t>(count), parameters);
   Members members(groups);
@@ -34,22 +35,25 @@ Members dealt(int count, std::size_t parameters) {
 
 /// Lists of what `place` finds and `text` names in errors.
 template <class T, class Place, class Text>
-Members listed(const std::vector<std::vector<T>>& groups, const Place& place, const Text& text) {
+Members listed(const std::string& optimizer, const std::vector<std::vector<T>>& groups,
+               const Place& place, const Text& text) {
   Members members;
   std::map<std::size_t, std::size_t> group_of;
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    if (groups[g].empty()) wrong("group " + std::to_string(g) + " is empty");
+    if (groups[g].empty()) wrong(optimizer, "group " + std::to_string(g) + " is empty");
     auto& list = members.emplace_back();
     for (std::size_t i = 0; i < groups[g].size(); ++i) {
       const std::optional<std::size_t> index = place(groups[g][i]);
       if (!index) {
-        wrong(text(g, i) + " of group " + std::to_string(g) +
-              " is no parameter of the optimizer; name its parameters as named_parameters() does");
+        wrong(optimizer, text(g, i) + " of group " + std::to_string(g) +
+                             " is no parameter of the optimizer; name its parameters as "
+                             "named_parameters() does");
       }
       const auto [it, is_new] = group_of.emplace(*index, g);
       if (!is_new) {
-        wrong(text(g, i) + " is in group " + std::to_string(it->second) + " and in group " +
-              std::to_string(g) + "; a parameter is in one, once");
+        wrong(optimizer, text(g, i) + " is in group " + std::to_string(it->second) +
+                             " and in group " + std::to_string(g) +
+                             "; a parameter is in one, once");
       }
       list.push_back(*index);
     }
@@ -59,9 +63,11 @@ Members listed(const std::vector<std::vector<T>>& groups, const Place& place, co
 
 }  // namespace
 
-Members members_of(const GradientGroups& groups, const std::vector<std::string>& names,
+Members members_of(const std::string& optimizer, const GradientGroups& groups,
+                   const std::vector<std::string>& names,
                    const std::vector<torch::Tensor>& parameters) {
-  if (const auto* const count = std::get_if<int>(&groups)) return dealt(*count, parameters.size());
+  if (const auto* const count = std::get_if<int>(&groups))
+    return dealt(optimizer, *count, parameters.size());
   const auto place_in = [](const auto& all, const auto& is_it) -> std::optional<std::size_t> {
     const auto it = std::find_if(all.begin(), all.end(), is_it);
     return it == all.end()
@@ -70,7 +76,7 @@ Members members_of(const GradientGroups& groups, const std::vector<std::string>&
   };
   if (const auto* const lists = std::get_if<std::vector<std::vector<std::string>>>(&groups)) {
     return listed(
-        *lists,
+        optimizer, *lists,
         [&](const std::string& name) {
           return place_in(names, [&](const std::string& other) { return other == name; });
         },
@@ -81,7 +87,7 @@ Members members_of(const GradientGroups& groups, const std::vector<std::string>&
       return place_in(parameters,
                       [&](const torch::Tensor& other) { return other.is_same(tensor); });
     };
-    return listed(*lists, place, [&](std::size_t g, std::size_t i) {
+    return listed(optimizer, *lists, place, [&](std::size_t g, std::size_t i) {
       const auto index = place((*lists)[g][i]);
       return index ? "'" + names[*index] + "'" : "tensor " + std::to_string(i);
     });

@@ -11,8 +11,10 @@
 namespace kolo {
 
 /// The members of each group that `groups` asks for, as places in `names` and `parameters`, which
-/// are an optimizer's in order. Throws kInvalidArgument for groups that cannot be.
-std::vector<std::vector<std::size_t>> members_of(const GradientGroups& groups,
+/// are in order those of an `optimizer`, its class. Throws kInvalidArgument for groups that cannot
+/// be.
+std::vector<std::vector<std::size_t>> members_of(const std::string& optimizer,
+                                                 const GradientGroups& groups,
                                                  const std::vector<std::string>& names,
                                                  const std::vector<torch::Tensor>& parameters);
 

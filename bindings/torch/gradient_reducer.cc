@@ -110,7 +110,8 @@ GradientReducer::GradientReducer(const std::vector<torch::optim::OptimizerParamG
       parameters.push_back(tensor);
     }
   }
-  const auto together = members_of(options.groups, names_in_order, parameters);
+  const auto together =
+      members_of("DistributedOptimizer", options.groups, names_in_order, parameters);
   for (std::size_t i = 0; i < parameters.size(); ++i) state_->add(parameters[i], names_in_order[i]);
   for (const auto& members : together) {
     std::vector<ReducedGradient*> gradients;

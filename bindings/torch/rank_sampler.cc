@@ -47,6 +47,10 @@ struct RankSampler::State {
   /// Of `count` elements of this share.
   std::size_t batches_of(std::size_t count, std::size_t batch_size, bool drop_last) const {
     if (options.global_batch > 0) batch_size = share_of(options.global_batch);
+    if (batch_size == 0) {
+      raise(ErrorCode::kInvalidArgument,
+            std::string(options.called) + ": batches of 0 elements cannot be counted");
+    }
     return (drop_last ? count : count + batch_size - 1) / batch_size;
   }
 

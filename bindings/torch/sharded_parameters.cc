@@ -76,7 +76,7 @@ ShardedParameters::ShardedParameters(const torch::optim::Optimizer& optimizer,
   }
   check_listed_once(state.parameters);
   check_parameters(state.parameters, state.options, state.prefix);
-  state.add_buckets(0, members_of(options.groups, names_in_order, tensors));
+  state.add_buckets(0, members_of("ShardedOptimizer", options.groups, names_in_order, tensors));
   state.cut(0, optimizer.param_groups().size());
   for (std::size_t g = 0; g < state.groups.size(); ++g) {
     state.groups[g].set_options(optimizer.param_groups()[g].options().clone());

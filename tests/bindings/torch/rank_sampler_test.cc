@@ -203,6 +203,15 @@ TEST(RankSampler, RefusesRanksThatDoNotExist) {
               HasSubstr("DistributedEvalSampler: rank 3 of 3 ranks does not exist"));
 }
 
+TEST(RankSampler, BatchesOfNoElementsCannotBeCounted) {
+  const kolo::DistributedSampler sampler(10, {.rank = 0, .size = 1});
+  EXPECT_THAT(message_of([&] { static_cast<void>(sampler.num_batches(0, false)); }),
+              HasSubstr("DistributedSampler: batches of 0 elements"));
+  EXPECT_EQ(sampler.num_batches(3, false), 4U);
+  const kolo::DistributedSampler global(10, {.global_batch = 5, .rank = 0, .size = 1});
+  EXPECT_EQ(global.num_batches(0, false), 2U) << "overruled";
+}
+
 TEST(RankSampler, MoreThanAShareOfAGlobalBatchIsRefusedOnEveryRank) {
   for (int rank = 0; rank < 3; ++rank) {
     kolo::DistributedSampler sampler(32, {.global_batch = 16, .rank = rank, .size = 3});

@@ -35,7 +35,7 @@ TEST(ShardedOptimizerErrors, OptionsThatDoNotFit) {
               HasSubstr("op must be kAverage"));
   EXPECT_THAT(error_of({.bucket_cap_mb = 0}), HasSubstr("bucket_cap_mb is 0"));
   EXPECT_THAT(error_of({.groups = std::vector<std::vector<std::string>>{{"nobody"}}}),
-              HasSubstr("'nobody' of group 0 is no parameter"));
+              HasSubstr("ShardedOptimizer: groups: 'nobody' of group 0 is no parameter"));
   EXPECT_EQ(error_of({}), "(no error)");
 }
 

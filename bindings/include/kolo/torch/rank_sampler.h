@@ -44,6 +44,7 @@ class KOLO_API RankSampler : public torch::data::samplers::Sampler<> {
   /// Elements of this rank's share of an epoch; of what was left of it, for an ElasticSampler.
   std::size_t num_samples() const;
   /// Batches of this rank's share of an epoch; a global batch overrules the size asked for.
+  /// Throws kInvalidArgument for a size of 0.
   std::size_t num_batches(std::size_t batch_size, bool drop_last) const;
   /// The same of the pass that reset() began, which may be the rest of an epoch.
   std::size_t num_batches_of_pass(std::size_t batch_size, bool drop_last) const;
