@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -121,8 +122,16 @@ void describe_node(CLI::App& app, Raw& raw) {
       ->group(kGroup);
 }
 
+/// CLI11 does not know what follows the options.
+class WithProgram final : public CLI::Formatter {
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: kolo-run [OPTIONS] program [arguments...]\n";
+  }
+};
+
 void describe(CLI::App& app, Raw& raw) {
   app.footer(kExamples);
+  app.formatter(std::make_shared<WithProgram>());
   app.prefix_command();
   app.set_version_flag("--version", "kolo " KOLO_VERSION);
   describe_job(app, raw);
