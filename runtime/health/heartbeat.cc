@@ -1,9 +1,14 @@
 #include "runtime/health/heartbeat.h"
 
+#include <algorithm>
+
 namespace kolo {
 
 Heartbeat::Heartbeat(int size, std::chrono::seconds timeout)
-    : timeout_(timeout), interval_(timeout_ / 4), peers_(static_cast<std::size_t>(size)) {}
+    : timeout_(timeout),
+      interval_(timeout_ / 4),
+      pause_(std::min<Clock::duration>(interval_, std::chrono::seconds(1))),
+      peers_(static_cast<std::size_t>(size)) {}
 
 void Heartbeat::begin(Clock::time_point now) {
   // Who was stopped, as with a whole job by Ctrl-Z, has heard nothing because it did not listen.
@@ -11,13 +16,16 @@ void Heartbeat::begin(Clock::time_point now) {
   if (has_slept) {
     for (Peer& peer : peers_) peer.heard_at = now;
   }
-  next_ = now + interval_;
+  next_ = now + pause_;
 }
 
 void Heartbeat::look_at(int rank, Clock::time_point now, LinkActivity activity,
                         Findings& findings) {
   Peer& peer = peer_of(rank);
-  if (activity.opened) findings.beat.push_back(rank);
+  if (activity.opened && now >= peer.beat_at) {
+    findings.beat.push_back(rank);
+    peer.beat_at = now + interval_;
+  }
   if (!peer.expected || activity.arrivals != peer.arrivals) {
     peer.arrivals = activity.arrivals;
     peer.heard_at = now;

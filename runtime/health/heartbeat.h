@@ -1,8 +1,8 @@
 // Heartbeat: notices ranks that have fallen silent though their process may live: a host or network
-// that went away while bytes were on their way, a process that was stopped. Each rank sends a beat,
-// four times a timeout, over every link that it has opened anyway, and whoever has heard one beat
-// of a rank expects to hear of it until it says goodbye. Pure logic over counters, so that tests
-// need no clock; the cycle sends. Token holder only.
+// that went away while bytes were on their way, a process that was stopped. Each rank sends a beat
+// over every link that it has opened anyway, within a second and then four times a timeout, and
+// whoever has heard one beat of a rank expects to hear of it until it says goodbye. Pure logic over
+// counters, so that tests need no clock; the cycle sends. Token holder only.
 //
 // (Failure detectors by timeout: Chandra and Toueg, "Unreliable failure detectors for reliable
 // distributed systems", JACM 43(2), 1996. This one is wrong about a process that does not run for
@@ -52,6 +52,7 @@ class Heartbeat {
 
  private:
   struct Peer {
+    Clock::time_point beat_at = Clock::time_point::min();  // next, once the link is open
     bool expected = false;
     std::uint64_t arrivals = 0;  // when it was last heard of
     Clock::time_point heard_at = {};
@@ -61,7 +62,8 @@ class Heartbeat {
   void look_at(int rank, Clock::time_point now, LinkActivity activity, Findings& findings);
 
   const Clock::duration timeout_;
-  const Clock::duration interval_;
+  const Clock::duration interval_;  ///< of beats
+  const Clock::duration pause_;     ///< between looks
   std::vector<Peer> peers_;
   Clock::time_point next_ = Clock::time_point::min();
 };
