@@ -68,7 +68,7 @@ const std::vector<Spec>& specs() {
       text("KOLO_SECRET", &Config::secret, "text", {},
            "What processes must prove to know while they meet; equal on all ranks of a job."),
       text("KOLO_SECRET_FILE", &Config::secret_file, "path", {},
-           "File of mode 600 that holds it, where KOLO_SECRET is not set."),
+           "File of mode 600 that holds the secret, where KOLO_SECRET is not set."),
       text("KOLO_HOST_ID", &Config::host_id, "text", {},
            "Overrides the identity of this host, so that one machine can pose as several."),
       text("KOLO_INTERFACE", &Config::interface, "network", {},
@@ -110,7 +110,8 @@ const std::vector<Spec>& specs() {
           "1: what links cost is corrected by how long all-reduces take; 0: it stays as measured "
           "at the start."),
       text("KOLO_CACHE_DIR", &Config::cache_dir, "path", {},
-           "Folder for that file; else kolo below $XDG_CACHE_HOME, or below ~/.cache."),
+           "Folder for the file of KOLO_LINK_CACHE; else kolo below $XDG_CACHE_HOME, or below "
+           "~/.cache."),
       number("KOLO_SHARED_MEMORY", &Config::shared_memory, kBytes, {0, kGiB}, kWorld,
              "A rank's window that the other ranks of its host map; 0: messages carry everything."),
       text("KOLO_DEVICE", &Config::device, "CUDA device", {},

@@ -84,8 +84,8 @@ typedef struct kolo_options {
   int absent;            // of allreduce: this rank takes part with zeros
   int on_device;         // not 0: all memory is this rank's CUDA device's, ready after `stream`
   void* stream;          // the cudaStream_t of on_device
-  // Of outputs whose size the ranks agree on. NULL: kolo allocates host memory, kolo_output() says
-  // where, and it is freed with the work.
+  // Of outputs whose size the ranks agree on; needed on_device and where `work` is NULL. NULL: kolo
+  // allocates host memory, kolo_output() says where, and it is freed with the work.
   kolo_allocator allocate;
   void* context;  // what `allocate` gets
 } kolo_options;

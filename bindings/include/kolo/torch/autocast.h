@@ -18,8 +18,8 @@
 namespace kolo {
 
 struct AutocastOptions {
-  /// float16 or bfloat16; absent: LibTorch's choice for the device (bfloat16 on the CPU, float16 on
-  /// CUDA). float16 wants a GradScaler.
+  /// float16 or bfloat16; absent: that of the guard around this one, else LibTorch's choice for the
+  /// device (bfloat16 on the CPU, float16 on CUDA). float16 wants a GradScaler.
   std::optional<torch::ScalarType> dtype = std::nullopt;
   /// false: switches autocast off inside one that is on.
   bool enabled = true;

@@ -16,7 +16,7 @@
 
 namespace kolo::autograd {
 
-/// Sum or average.
+/// Sum or average; kUnsupported for others.
 KOLO_API torch::Tensor allreduce(const torch::Tensor& tensor,
                                  const TensorAllreduceOptions& options = {});
 /// The root's gradient is the sum of all ranks', that of the others zero.
@@ -27,7 +27,7 @@ KOLO_API torch::Tensor allgather(const torch::Tensor& tensor,
 KOLO_API torch::Tensor alltoall(const torch::Tensor& tensor,
                                 const std::vector<std::int64_t>& splits = {},
                                 const TensorAlltoallOptions& options = {});
-/// Sum or average.
+/// Sum or average; kUnsupported for others.
 KOLO_API torch::Tensor reducescatter(const torch::Tensor& tensor,
                                      const TensorReducescatterOptions& options = {});
 

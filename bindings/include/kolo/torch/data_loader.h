@@ -32,7 +32,7 @@ struct DataLoaderOptions {
   std::optional<std::chrono::milliseconds> timeout = {};
 };
 
-/// LibTorch's options for these; throws kInvalidArgument or kUnsupported for what does not fit.
+/// LibTorch's options for these; throws kInvalidArgument for what does not fit.
 KOLO_API torch::data::DataLoaderOptions loader_options(const DataLoaderOptions& options,
                                                        std::size_t global_batch);
 

@@ -89,8 +89,9 @@ class KOLO_API DdpReducer {
   DdpReducer(const DdpReducer&) = delete;
   DdpReducer& operator=(const DdpReducer&) = delete;
 
-  /// Throws kInvalidArgument for a parameter that requires a gradient and had no place in this
-  /// reducer when it was made.
+  /// Throws kInvalidArgument for a parameter that requires a gradient and was not there when this
+  /// was made, or had another type or device then; kMismatch after a backward that averaged
+  /// nothing.
   void before_forward(const torch::nn::Module& module);
   /// Whether after_forward() would look at the outputs.
   bool wants_outputs() const;

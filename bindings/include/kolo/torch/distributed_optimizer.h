@@ -63,7 +63,7 @@ using GradientGroups = std::variant<std::monostate, int, std::vector<std::vector
                                     std::vector<std::vector<torch::Tensor>>>;
 
 struct DistributedOptimizerOptions {
-  ReduceOp op = ReduceOp::kAverage;
+  ReduceOp op = ReduceOp::kAverage;  ///< or kSum, kAdasum
   /// Passes that add up on this rank before the last of them starts the all-reduce. The sum is not
   /// divided by it. step() before the last pass reduces what is there.
   int backward_passes_per_step = 1;
@@ -98,8 +98,8 @@ class KOLO_API GradientReducer {
  public:
   /// Every parameter of `groups` must be among `named` (kInvalidArgument tells which is not), of
   /// whose names for it the first is taken; none may be listed twice or be in another
-  /// DistributedOptimizer. All ranks make their optimizers
-  /// in the same order: the n-th calls its tensors "optimizer<n>/<name>".
+  /// DistributedOptimizer or a DistributedDataParallel. All ranks make their optimizers in the same
+  /// order: the n-th calls its tensors "optimizer<n>/<name>".
   GradientReducer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                   const NamedTensors& named, const DistributedOptimizerOptions& options);
   /// Waits for what is under way.

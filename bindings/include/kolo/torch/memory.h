@@ -11,7 +11,8 @@ namespace kolo {
 /// rank's CUDA device, which torch::kCUDA without an index means here, likewise, in memory of
 /// kolo::allocate_on_device(); where there is none, or on another CUDA device, an ordinary tensor.
 /// Throws kInvalidArgument for a negative size, kUnsupported for another kind of device and for
-/// torch::kCUDA on a rank without one, kOutOfMemory. Any thread.
+/// torch::kCUDA on a rank without one, kOutOfMemory; kShutdown before init() on the CPU and for
+/// torch::kCUDA without an index. Any thread.
 KOLO_API torch::Tensor shared_zeros(torch::IntArrayRef sizes,
                                     const torch::TensorOptions& options = {});
 

@@ -1,6 +1,6 @@
 // What GradScaler and the like need of an optimizer that reduces gradients over ranks itself,
-// whatever optimizer it is made from. Implemented by DistributedOptimizer; found by dynamic_cast
-// from torch::optim::Optimizer. One thread at a time.
+// whatever optimizer it is made from. Implemented by DistributedOptimizer and ShardedOptimizer;
+// found by dynamic_cast from torch::optim::Optimizer. One thread at a time.
 #pragma once
 
 #include <kolo/export.h>
