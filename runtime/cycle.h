@@ -182,6 +182,8 @@ class Cycle final : public TransportListener {
   std::uint64_t lists_planned_ = 0;          ///< of the world
   std::optional<Failure> failure_;
   Clock::time_point next_check_;
+  std::optional<Clock::time_point> looked_at_;                   // the last such check
+  Clock::time_point deadlines_from_ = Clock::time_point::min();  // until then none has passed
 };
 
 }  // namespace kolo

@@ -9,6 +9,8 @@ namespace kolo {
 namespace {
 
 constexpr std::chrono::milliseconds kCheckInterval{200};
+// Who did not look for so long did not run: a job that was stopped by Ctrl-Z, or is in a debugger.
+constexpr std::chrono::seconds kStopped{4};
 
 }  // namespace
 
@@ -17,6 +19,10 @@ void Cycle::check_health() {
   const bool check_time = now >= next_check_;
   if (check_time) {
     next_check_ = now + kCheckInterval;
+    // That time is no operation's fault: each has the whole of its own again.
+    if (looked_at_ && now - *looked_at_ >= kStopped)
+      deadlines_from_ = now + std::chrono::seconds(config_.operation_timeout_s);
+    looked_at_ = now;
     for (const int rank : watch_.exited()) {
       hear_last_words();
       if (groups_.world().departures.contains(rank)) continue;
@@ -81,9 +87,10 @@ void Cycle::check_health(Group& group, Clock::time_point now, bool check_time) {
   check_slots(group, now);
   check_held_by_departure(group);
   if (!check_time) return;
+  check_calls(group, now);
+  if (now < deadlines_from_) return;
   group.point_to_point.expire(now);
   note(group.controller.check_timeouts(now, group.moves_collectives()));
-  check_calls(group, now);
   check_held(group, now);
   for (const auto& operation : group.running) {
     if (operation->handed_out()) continue;

@@ -2,6 +2,8 @@
 #include "bindings/c/guard.h"
 #include "bindings/core/global.h"
 
+#include <algorithm>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>

@@ -186,7 +186,8 @@ void DdpReducer::State::hear() {
     });
   }
   // What came too late was no part of anything that others have heard of.
-  if (failure && !severed && !misses) abort(failure_of([&] { std::rethrow_exception(failure); }));
+  if (failure && !severed && !misses && size() > 1)
+    abort(failure_of([&] { std::rethrow_exception(failure); }));
   if (!severed && !misses) write_back(counts);
   for (Parameter& parameter : parameters) parameter.touched = false;
   ++stats.synchronized_backwards;
@@ -195,18 +196,16 @@ void DdpReducer::State::hear() {
   // Ranks that have joined cannot take part in the agreement on it.
   if (!severed && !misses && steady && everyone && stats.rebuilds == 0)
     attempt_together([&] { tell_order(); });
-  if (all_missing.valid() || first_order.valid()) return queue(&State::settle);
-  close();
+  // Though there may be nothing to settle: what another reducer throws comes after all of it.
+  queue(&State::settle);
 }
 
 void DdpReducer::State::settle() {
   const torch::NoGradGuard no_grad;
   if (all_missing.valid()) attempt([&] { raise_missing(all_missing, names()); });
   if (first_order.valid()) attempt([&] { rebuild(); });
-  close();
-}
-
-void DdpReducer::State::close() {
+  // What a failure has cut off may be on its way still, and its name is the next pass's, too.
+  drain_agreements();
   const std::exception_ptr thrown = failure;
   reset_pass();
   // The engine calls no further callback after one that has thrown.

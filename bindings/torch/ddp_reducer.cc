@@ -82,8 +82,12 @@ void DdpReducer::State::abandon() {
     bucket.work.drain();
     if (bucket.result) attempt([&] { bucket.result(); });
   }
-  for (TensorWork* const work : {&agreement, &all_missing, &first_order}) work->drain();
+  drain_agreements();
   reset_pass();
+}
+
+void DdpReducer::State::drain_agreements() {
+  for (TensorWork* const work : {&agreement, &all_missing, &first_order}) work->drain();
 }
 
 void DdpReducer::State::abandon_for_forward() {

@@ -1,12 +1,13 @@
 // The state of a DdpReducer: the gradients' way into buckets, over the ranks, and back. A pass is
 // one backward that communicates: it begins with the first gradient and ends, before backward()
 // returns, in callbacks of autograd's engine: end_backward() submits what is left, hear() waits for
-// it, settle() for what follows from it. Each queues the next, so that of several reducers that a
-// backward reaches, on ranks in an order of their own, perhaps, all have submitted before one
-// waits. A backward inside another one, as activation checkpointing makes it, is a part of it.
-// ddp_reducer.cc has what happens outside of a pass and the way in, ddp_finish.cc the end of a
-// pass. Gradients come on a thread for each device that the module is on (autograd's), under the
-// mutex; all else is the training loop's. Private to bindings/torch.
+// it, settle() for what follows from it, and a last one throws what has failed. Each queues the
+// next, so that of several reducers that a backward reaches, on ranks in an order of their own,
+// perhaps, all have submitted before one waits. A backward inside another one, as activation
+// checkpointing makes it, is a part of it. ddp_reducer.cc has what happens outside of a pass and
+// the way in, ddp_finish.cc the end of a pass. Gradients come on a thread for each device that the
+// module is on (autograd's), under the mutex; all else is the training loop's. Private to
+// bindings/torch.
 #pragma once
 
 #include "bindings/torch/ddp_buckets.h"
@@ -135,8 +136,7 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   void settle();
   /// Calls `next` at the end of the backward whose callback this is.
   void queue(void (State::*next)());
-  /// Forgets the pass, and throws what has failed once all callbacks that wait have been called.
-  void close();
+  void drain_agreements();
   std::vector<std::string> names() const;
   void mark_rest();
   /// Tells the others what the gradients' own operations do not.

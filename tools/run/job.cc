@@ -154,8 +154,8 @@ int Job::milliseconds_to_wait() const {
   const auto add = [&](const Time& time) {
     if (time && (!first || *time < *first)) first = time;
   };
-  for (const Time& time : {name_at_, kill_at_, timeout_at_, close_at_, strays_due_at_, leave_at_})
-    add(time);
+  for (const Time& time : {name_at_, kill_at_, timeout_at_, close_at_, leave_at_}) add(time);
+  if (has_strays_) add(strays_due_at_);
   for (const Rank& rank : ranks_) {
     if (rank.process.is_gone) continue;
     add(rank.linger_until);

@@ -63,7 +63,7 @@ class Job {
   void take_signals(int signals);
   void take_stop(int signal);
   void pass_on(int signal);
-  void suspend();
+  void suspend(bool by_terminal);
 
   void reap();
   void take_end(Rank& rank, int status);
@@ -100,6 +100,7 @@ class Job {
   Time timeout_at_ = {};
   Time close_at_ = {};       ///< for outputs that somebody holds open though all ranks are gone
   bool has_strays_ = false;  ///< once the ranks and their groups are gone
+  bool has_ended_strays_ = false;
   Time strays_due_at_ = {};  ///< their next signal
   std::size_t stray_signals_ = 0;
   Time leave_at_ = {};  ///< even if nobody reads what is still to be written

@@ -38,6 +38,21 @@ std::string_view name_of_passed(int signal) {
   return signal == SIGUSR1 ? "USR1" : "USR2";
 }
 
+/// By the terminal only where a shell could let it go on, which the kernel knows; the first process
+/// of a container it does not stop at all.
+void stop_this_process(bool by_terminal) {
+  if (!by_terminal) {
+    ::raise(SIGSTOP);
+    return;
+  }
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTSTP);
+  ::raise(SIGTSTP);
+  ::sigprocmask(SIG_UNBLOCK, &set, nullptr);
+  ::sigprocmask(SIG_BLOCK, &set, nullptr);
+}
+
 /// Those that a lost connection ends have an exit status, as a rule, or abort.
 bool was_killed(int status) {
   constexpr int kMostSignal = 64;
@@ -54,7 +69,7 @@ void Job::take_signals(int signals) {
     if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGCONT) {
       pass_on(signal);
     } else if (signal == SIGTSTP) {
-      suspend();
+      suspend(info.ssi_code == SI_KERNEL);
     } else if (signal != SIGCHLD) {
       take_stop(signal);
     }
@@ -74,11 +89,12 @@ void Job::pass_on(int signal) {
   }
 }
 
-void Job::suspend() {
+void Job::suspend(bool by_terminal) {
   // Their sessions have no terminal, so that SIGTSTP would be lost on those of other hosts.
   pass_on(SIGSTOP);
   const auto since = Clock::now();
-  ::raise(SIGSTOP);
+  stop_this_process(by_terminal);
+  pass_on(SIGCONT);
   const auto pause = Clock::now() - since;
   const auto put_off = [pause](Time& time) {
     if (time) *time += pause;
@@ -199,7 +215,7 @@ void Job::keep_deadlines() {
     }
   }
   if (!are_gone()) return;
-  look_after_strays();
+  if (!has_ended_strays_) look_after_strays();
   if (has_strays_) return;
   if (!close_at_) close_at_ = now + kGrace;
   if (is_stopped_ && !leave_at_) leave_at_ = now + kLastWords;
@@ -224,6 +240,7 @@ void Job::look_after_rest(Rank& rank) {
 void Job::look_after_strays() {
   const auto found = strays_with("KOLO_INIT_METHOD=" + init_method_of(description_));
   has_strays_ = !found.empty();
+  has_ended_strays_ = found.empty();
   if (!has_strays_) return;
   const auto now = Clock::now();
   if (!strays_due_at_) strays_due_at_ = now + (exit_code_ ? seconds(0) : kGrace);
@@ -235,6 +252,7 @@ void Job::look_after_strays() {
   constexpr std::array<int, 2> kEnds = {SIGTERM, SIGKILL};
   if (stray_signals_ == kEnds.size()) {
     has_strays_ = false;  // the kernel keeps them
+    has_ended_strays_ = true;
     return;
   }
   const int signal = kEnds[stray_signals_++];

@@ -10,6 +10,7 @@
 #include <array>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -66,10 +67,17 @@ std::string common(const Addresses& some, const Addresses& others) {
   return shared == some.end() ? "" : *shared;
 }
 
-/// Some name servers have an address for whatever they are asked.
-bool is_for_every_name(const std::string& address) {
-  return addresses_of("kolo-run-asks-for-no-host").contains(address);
-}
+/// Some name servers have an address for whatever they are asked; they are asked once.
+class EveryName {
+ public:
+  bool has(const std::string& address) {
+    if (!addresses_) addresses_ = addresses_of("kolo-run-asks-for-no-host");
+    return addresses_->contains(address);
+  }
+
+ private:
+  std::optional<Addresses> addresses_;
+};
 
 bool is_certainly_this_host(std::string_view name) {
   return name == "localhost" || name == kLoopback || name == "::1" || name == this_host();
@@ -94,6 +102,7 @@ std::vector<Host> without_aliases(std::vector<Host> hosts, std::vector<std::stri
   const auto end = Clock::now() + kTimeForNames;
   std::vector<Host> different;
   std::vector<Addresses> addresses;  // of these
+  EveryName every_name;
   for (Host& host : hosts) {
     Addresses found;
     if (is_certainly_this_host(host.name)) {
@@ -101,14 +110,20 @@ std::vector<Host> without_aliases(std::vector<Host> hosts, std::vector<std::stri
     } else if (host.name.find('@') == std::string::npos && Clock::now() < end) {
       found = addresses_of(host.name);
       const std::string here = common(found, own);
-      if (!found.empty()) host.is_here = !here.empty() && !is_for_every_name(here);
+      if (!found.empty()) host.is_here = !here.empty() && !every_name.has(here);
       if (host.is_here) found = own;
+      if (!host.is_here && may_be_this_host(host.name)) {
+        warnings.push_back(
+            fmt::format("{} has no address of this host, {}, so it is taken for another one; "
+                        "localhost means this one",
+                        host.name, this_host()));
+      }
     }
     std::size_t same = 0;
     std::string shared;
     for (; same < different.size(); ++same) {
       shared = common(addresses[same], found);
-      if (!shared.empty() && !is_for_every_name(shared)) break;
+      if (!shared.empty() && !every_name.has(shared)) break;
     }
     if (same == different.size()) {
       different.push_back(std::move(host));

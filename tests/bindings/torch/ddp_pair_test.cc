@@ -121,4 +121,27 @@ TEST(DdpPair, AnErrorOfBothEndsOnAllRanksAndLeavesBothUsable) {
   }
 }
 
+TEST(DdpPair, AnErrorOfOneLeavesTheOtherAlikeOnAllRanks) {
+  for (const DdpOptions& options : with_and_without_views({})) {
+    Pair pair(options);
+    bool is_wrong = true;
+    pair.one.register_comm_hook([&is_wrong](const kolo::GradBucket& bucket) {
+      auto work = kolo::allreduce_async_(bucket.buffer,
+                                         {.op = kolo::ReduceOp::kAverage, .name = bucket.name});
+      return [work, is_wrong]() mutable {
+        const torch::Tensor sum = work.wait();
+        return is_wrong ? torch::zeros({1}) : sum;
+      };
+    });
+    EXPECT_THAT(message_of([&] { pair.backward(true); }), HasSubstr("the communication hook's"));
+    is_wrong = false;
+    for (int step = 0; step < 2; ++step) {
+      EXPECT_EQ(pair.other.stats().rebuilds, 1);
+      pair.zero_grad();
+      pair.backward(true);
+      pair.expect_averages(mean_of_ranks());
+    }
+  }
+}
+
 }  // namespace

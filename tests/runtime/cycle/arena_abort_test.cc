@@ -105,7 +105,7 @@ TEST(ArenaAbortReason, WhoHasToGiveUpIsNotBlamed) {
           all.arrive_and_wait();
           if (rank == 2) {
             all.arrive_and_wait();
-            deaf_for = 1000;
+            deaf_for = 50;
           }
           const auto work = runtime.submit_ordered(std::move(submission));
           for (int look = 0; rank == 1 && look < kLooks; ++look) std::this_thread::yield();

@@ -15,9 +15,9 @@ SHELL = 'shift\nexec sh -c "$*"'
 def is_alive(pid):
     try:
         os.kill(pid, 0)
+        return "Z" not in pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
     except OSError:
         return False
-    return "Z" not in pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
 
 
 class Strays(unittest.TestCase):

@@ -23,17 +23,18 @@
 // - A parameter that begins to require a gradient, or is registered, after the construction would
 //   not be averaged: forward() throws kInvalidArgument, naming it. Make a new
 //   DistributedDataParallel then, after the end of this one.
-// - backward() with create_graph throws kUnsupported, for averages are in no graph. A penalty of
-//   gradients takes torch::autograd::grad() with create_graph, and a backward() without. So does a
-//   sparse gradient, also where only one rank has it: the others name that rank.
-// - A gradient that comes to a parameter whose turn in a step of static_graph is over on all ranks
-//   ends kolo on all of them, as abort() does.
+// - backward() with create_graph throws kUnsupported, for averages are in no graph: a penalty of
+//   gradients takes torch::autograd::grad() with create_graph, and a backward() without. A sparse
+//   gradient throws it, too. Where only one rank has such, the others name that rank.
+// - A gradient that comes to a parameter whose turn in this backward is over, on all ranks, ends
+//   kolo on all of them, as abort() does.
 // - Several forwards may precede one backward, which goes through all of them, and a backward may
 //   run inside another one (activation checkpointing): the gradients of both are averaged with the
 //   outer one's end. Then each parameter gets its one gradient; some none with static_graph, not
 //   with find_unused_parameters.
 // - One backward may go through several modules, each in a DistributedDataParallel of its own and
-//   the same ones on every rank, in whatever order autograd reaches them.
+//   the same ones on every rank, in whatever order autograd reaches them, but in one order those
+//   that lie within checkpointed parts.
 // - A module may have its layers on several devices (model parallel). A module on one device gets,
 //   with several device_ids, a replica on each: its gradients are those of the rank's whole batch,
 //   summed over the replicas, before they are averaged over the ranks; with a loss that is a mean,

@@ -22,7 +22,8 @@
 // - With DistributedDataParallel, made before or after this, set gradients_are_reduced: without it
 //   step(), or the constructor, throws kInvalidArgument, with the parameter.
 // - A parameter without a gradient on this rank takes part with zeros, without one on any rank the
-//   optimizer skips it. A sparse gradient of any rank is kInvalidArgument on all, with the rank.
+//   optimizer skips it. A sparse gradient of any rank is kInvalidArgument on all, with the
+//   rank; with gradients_are_reduced, on the ranks that have it.
 // - Checkpoints: save_checkpoint() and load_checkpoint() take it as any other optimizer. What they
 //   save is the whole state in the plain optimizer's format, so any number of ranks, and the plain
 //   optimizer, can load it.
