@@ -22,6 +22,18 @@ kolo_work work_of(std::shared_ptr<Work> work, const kolo_options* options,
   return {.parts = {std::move(work)}, .stream = stream_of(options), .output = std::move(output)};
 }
 
+/// One whose output's size the ranks agree on: `start` gets the type, where the output goes, and
+/// who must stay until it is done.
+template <class Start>
+kolo_status row_operation(const char* call, kolo_type type, const kolo_options* options,
+                          kolo_work** work, Start&& start) noexcept {
+  return operation(work, [&] {
+    const DataType element = type_of(call, type);
+    auto [allocate, own] = output_place(call, options, element, work);
+    return work_of(start(element, std::move(allocate), own), options, own);
+  });
+}
+
 std::vector<std::int64_t> splits_of(const std::int64_t* splits, const kolo_options* options) {
   if (splits == nullptr) return {};
   return {splits, splits + collective_options(options).process_set.size()};
@@ -31,6 +43,7 @@ std::vector<std::int64_t> splits_of(const std::int64_t* splits, const kolo_optio
 }  // namespace kolo
 
 using kolo::operation;
+using kolo::row_operation;
 using kolo::work_of;
 
 kolo_status kolo_allreduce(const void* input, void* output, const int64_t* shape, int dimensions,
@@ -83,26 +96,19 @@ kolo_status kolo_broadcast(void* buffer, const int64_t* shape, int dimensions, k
 kolo_status kolo_allgather(const void* input, const int64_t* shape, int dimensions, kolo_type type,
                            const kolo_options* options, kolo_work** work) {
   constexpr const char* kCall = "kolo_allgather";
-  return operation(work, [&] {
-    const kolo::DataType element = kolo::type_of(kCall, type);
-    auto [allocate, own] = kolo::output_place(kCall, options, element, work);
-    return work_of(
-        kolo::allgather_async(input, kolo::shape_of(kCall, shape, dimensions), element,
-                              std::move(allocate), kolo::collective_options(options, own)),
-        options, std::move(own));
+  return row_operation(kCall, type, options, work, [&](auto element, auto allocate, auto own) {
+    return kolo::allgather_async(input, kolo::shape_of(kCall, shape, dimensions), element,
+                                 std::move(allocate), kolo::collective_options(options, own));
   });
 }
 
 kolo_status kolo_alltoall(const void* input, const int64_t* shape, int dimensions, kolo_type type,
                           const int64_t* splits, const kolo_options* options, kolo_work** work) {
   constexpr const char* kCall = "kolo_alltoall";
-  return operation(work, [&] {
-    const kolo::DataType element = kolo::type_of(kCall, type);
-    auto [allocate, own] = kolo::output_place(kCall, options, element, work);
-    return work_of(kolo::alltoall_async(input, kolo::shape_of(kCall, shape, dimensions), element,
-                                        kolo::splits_of(splits, options), std::move(allocate),
-                                        kolo::collective_options(options, own)),
-                   options, std::move(own));
+  return row_operation(kCall, type, options, work, [&](auto element, auto allocate, auto own) {
+    return kolo::alltoall_async(input, kolo::shape_of(kCall, shape, dimensions), element,
+                                kolo::splits_of(splits, options), std::move(allocate),
+                                kolo::collective_options(options, own));
   });
 }
 
@@ -110,27 +116,19 @@ kolo_status kolo_reducescatter(const void* input, const int64_t* shape, int dime
                                kolo_type type, kolo_op op, const kolo_options* options,
                                kolo_work** work) {
   constexpr const char* kCall = "kolo_reducescatter";
-  return operation(work, [&] {
-    const kolo::DataType element = kolo::type_of(kCall, type);
-    auto [allocate, own] = kolo::output_place(kCall, options, element, work);
-    return work_of(
-        kolo::reducescatter_async(
-            input, kolo::shape_of(kCall, shape, dimensions), element, std::move(allocate),
-            kolo::reducescatter_options(options, kolo::op_of(kCall, op), own)),
-        options, std::move(own));
+  return row_operation(kCall, type, options, work, [&](auto element, auto allocate, auto own) {
+    return kolo::reducescatter_async(
+        input, kolo::shape_of(kCall, shape, dimensions), element, std::move(allocate),
+        kolo::reducescatter_options(options, kolo::op_of(kCall, op), own));
   });
 }
 
 kolo_status kolo_gather(const void* input, const int64_t* shape, int dimensions, kolo_type type,
                         int root, const kolo_options* options, kolo_work** work) {
   constexpr const char* kCall = "kolo_gather";
-  return operation(work, [&] {
-    const kolo::DataType element = kolo::type_of(kCall, type);
-    auto [allocate, own] = kolo::output_place(kCall, options, element, work);
-    return work_of(
-        kolo::gather_async(input, kolo::shape_of(kCall, shape, dimensions), element, root,
-                           std::move(allocate), kolo::collective_options(options, own)),
-        options, std::move(own));
+  return row_operation(kCall, type, options, work, [&](auto element, auto allocate, auto own) {
+    return kolo::gather_async(input, kolo::shape_of(kCall, shape, dimensions), element, root,
+                              std::move(allocate), kolo::collective_options(options, own));
   });
 }
 
@@ -138,15 +136,11 @@ kolo_status kolo_scatter(const void* input, const int64_t* shape, int dimensions
                          int root, const int64_t* splits, const kolo_options* options,
                          kolo_work** work) {
   constexpr const char* kCall = "kolo_scatter";
-  return operation(work, [&] {
-    const kolo::DataType element = kolo::type_of(kCall, type);
-    auto [allocate, own] = kolo::output_place(kCall, options, element, work);
-    return work_of(
-        kolo::scatter_async(
-            input, kolo::shape_of(kCall, shape, dimensions), element, root,
-            kolo::rank() == root ? kolo::splits_of(splits, options) : std::vector<std::int64_t>{},
-            std::move(allocate), kolo::collective_options(options, own)),
-        options, std::move(own));
+  return row_operation(kCall, type, options, work, [&](auto element, auto allocate, auto own) {
+    const bool is_read = kolo::rank() == root;
+    return kolo::scatter_async(input, kolo::shape_of(kCall, shape, dimensions), element, root,
+                               kolo::splits_of(is_read ? splits : nullptr, options),
+                               std::move(allocate), kolo::collective_options(options, own));
   });
 }
 

@@ -3,7 +3,6 @@
 #include "runtime/base/check.h"
 #include "runtime/topology/host.h"
 #include "tools/run/binding.h"
-#include "tools/run/strays.h"
 
 #include <poll.h>
 #include <sys/prctl.h>
@@ -65,8 +64,7 @@ Result<int> Job::run(const std::vector<Place>& places, const Environment& enviro
   waiting_.assign(places.rbegin(), places.rend());
   supervise(environment);
   if (has_strays_) {
-    for (const pid_t pid : strays_with("KOLO_INIT_METHOD=" + init_method_of(description_)))
-      ::kill(pid, SIGKILL);
+    for (const pid_t pid : strays()) ::kill(pid, SIGKILL);
   }
   if (!started_.ok()) return started_.error();
   return exit_code_.value_or(has_lost_output_ ? 1 : 0);

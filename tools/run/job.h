@@ -72,6 +72,8 @@ class Job {
   void keep_deadlines();
   void look_after_rest(Rank& rank);
   void look_after_strays();
+  /// What ranks have started in sessions of their own, here.
+  std::vector<pid_t> strays() const;
   void close_what_is_left_open();
 
   bool have_ended() const;

@@ -237,8 +237,12 @@ void Job::look_after_rest(Rank& rank) {
   }
 }
 
+std::vector<pid_t> Job::strays() const {
+  return strays_with("KOLO_INIT_METHOD=" + init_method_of(description_));
+}
+
 void Job::look_after_strays() {
-  const auto found = strays_with("KOLO_INIT_METHOD=" + init_method_of(description_));
+  const auto found = strays();
   has_strays_ = !found.empty();
   has_ended_strays_ = found.empty();
   if (!has_strays_) return;

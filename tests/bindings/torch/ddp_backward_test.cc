@@ -1,6 +1,7 @@
 // What a step under DistributedDataParallel may be besides one forward and one backward: penalties
 // of gradients, several forwards, a backward inside another one, LBFGS, a module that has changed.
 // On all ranks at once.
+#include "tests/support/ddp_ranks.h"
 #include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
@@ -16,16 +17,15 @@ namespace {
 
 using kolo::DdpOptions;
 using kolo::DistributedDataParallel;
+using kolo::test::mean_of_ranks;
 using kolo::test::message_of;
+using kolo::test::mine;
 using testing::AllOf;
 using testing::HasSubstr;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr auto kDouble = torch::kFloat64;
-
-double mine() { return kolo::rank() + 1.0; }
-double mean_of_ranks() { return (kolo::size() + 1) / 2.0; }  // of rank + 1
 
 torch::nn::Sequential network_of(std::uint64_t seed) {
   torch::manual_seed(seed);

@@ -1,5 +1,6 @@
 // What DistributedDataParallel refuses on one rank alone ends on all of them, which name it. On all
 // ranks at once.
+#include "tests/support/ddp_ranks.h"
 #include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
@@ -14,12 +15,13 @@ namespace {
 
 using kolo::DdpOptions;
 using kolo::DistributedDataParallel;
+using kolo::test::average_bucket;
+using kolo::test::mean_of_ranks;
 using kolo::test::message_of;
+using kolo::test::mine;
 using testing::AllOf;
 using testing::HasSubstr;
 
-double mine() { return kolo::rank() + 1.0; }
-double mean_of_ranks() { return (kolo::size() + 1) / 2.0; }  // of rank + 1
 int last() { return kolo::size() - 1; }
 bool is_last() { return kolo::rank() == last(); }
 
@@ -29,15 +31,6 @@ struct Case {
     return {.find_unused_parameters = finds, .gradient_as_bucket_view = views};
   }
 };
-
-template <class Ddp>
-void register_hook(Ddp& ddp) {
-  ddp.register_comm_hook([](const kolo::GradBucket& bucket) {
-    auto work = kolo::allreduce_async_(bucket.buffer,
-                                       {.op = kolo::ReduceOp::kAverage, .name = bucket.name});
-    return [work]() mutable { return work.wait(); };
-  });
-}
 
 /// On the rank itself the others' text but for its number.
 void expect_named(const std::string& message, const std::string& what) {
@@ -52,7 +45,7 @@ class DdpOneRank : public testing::TestWithParam<Case> {};
 TEST_P(DdpOneRank, ASparseGradientIsNamedByAll) {
   torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(4, 2).sparse(is_last()));
   DistributedDataParallel ddp(embedding, GetParam().options());
-  if (GetParam().hook) register_hook(ddp);
+  if (GetParam().hook) ddp.register_comm_hook(average_bucket);
   const auto step = [&] { (ddp.forward(torch::tensor({1, 2})).sum() * mine()).backward(); };
   expect_named(message_of(step), "the gradient of parameter 'weight' is sparse");
   ddp.zero_grad();
@@ -64,7 +57,7 @@ TEST_P(DdpOneRank, ASparseGradientIsNamedByAll) {
 TEST_P(DdpOneRank, AGraphOfGradientsIsNamedByAll) {
   torch::nn::Linear layer(2, 1);
   DistributedDataParallel ddp(layer, GetParam().options());
-  if (GetParam().hook) register_hook(ddp);
+  if (GetParam().hook) ddp.register_comm_hook(average_bucket);
   const auto step = [&](bool create_graph) {
     const auto input = torch::full({1, 2}, mine());
     ddp.forward(input).pow(2).sum().backward({}, true, create_graph);

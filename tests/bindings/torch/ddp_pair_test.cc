@@ -1,5 +1,6 @@
 // Two modules under DistributedDataParallel in one backward, which autograd reaches in another
 // order on every second rank. On all ranks at once.
+#include "tests/support/ddp_ranks.h"
 #include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
@@ -14,12 +15,12 @@ namespace {
 
 using kolo::DdpOptions;
 using kolo::DistributedDataParallel;
+using kolo::test::average_bucket;
+using kolo::test::mean_of_ranks;
 using kolo::test::message_of;
+using kolo::test::mine;
 using testing::AllOf;
 using testing::HasSubstr;
-
-double mine() { return kolo::rank() + 1.0; }
-double mean_of_ranks() { return (kolo::size() + 1) / 2.0; }  // of rank + 1
 
 /// Of two layers, a call uses one or both.
 struct BranchesImpl : torch::nn::Module {
@@ -36,13 +37,7 @@ struct Pair {
   DistributedDataParallel<Branches> one, other;
   explicit Pair(const DdpOptions& options) : one(Branches(), options), other(Branches(), options) {}
   void register_hooks() {
-    for (auto* const ddp : {&one, &other}) {
-      ddp->register_comm_hook([](const kolo::GradBucket& bucket) {
-        auto work = kolo::allreduce_async_(bucket.buffer,
-                                           {.op = kolo::ReduceOp::kAverage, .name = bucket.name});
-        return [work]() mutable { return work.wait(); };
-      });
-    }
+    for (auto* const ddp : {&one, &other}) ddp->register_comm_hook(average_bucket);
   }
   void zero_grad() {
     one.zero_grad();
@@ -126,11 +121,9 @@ TEST(DdpPair, AnErrorOfOneLeavesTheOtherAlikeOnAllRanks) {
     Pair pair(options);
     bool is_wrong = true;
     pair.one.register_comm_hook([&is_wrong](const kolo::GradBucket& bucket) {
-      auto work = kolo::allreduce_async_(bucket.buffer,
-                                         {.op = kolo::ReduceOp::kAverage, .name = bucket.name});
-      return [work, is_wrong]() mutable {
-        const torch::Tensor sum = work.wait();
-        return is_wrong ? torch::zeros({1}) : sum;
+      return [average = average_bucket(bucket), is_wrong] {
+        const torch::Tensor result = average();
+        return is_wrong ? torch::zeros({1}) : result;
       };
     });
     EXPECT_THAT(message_of([&] { pair.backward(true); }), HasSubstr("the communication hook's"));

@@ -1,4 +1,5 @@
 // DistributedDataParallel, alone and under mpirun: every test runs on all ranks at once.
+#include "tests/support/ddp_ranks.h"
 #include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
@@ -15,12 +16,11 @@ namespace {
 
 using kolo::DdpOptions;
 using kolo::DistributedDataParallel;
+using kolo::test::mean_of_ranks;
 using kolo::test::message_of;
+using kolo::test::mine;
 using testing::AllOf;
 using testing::HasSubstr;
-
-double mean_of_ranks() { return (kolo::size() + 1) / 2.0; }  // of rank + 1
-double mine() { return kolo::rank() + 1.0; }
 
 torch::nn::Sequential small_network() {
   torch::nn::Sequential network(torch::nn::Linear(6, 16), torch::nn::Tanh(),
