@@ -1,6 +1,6 @@
 # What kolo builds on, each through its own package. Sets KOLO_PRIVATE_DEPENDENCIES for the core,
-# and KOLO_HAS_MPI, KOLO_HAS_PMIX, KOLO_HAS_CUDA, KOLO_HAS_NCCL, KOLO_HAS_TORCH and KOLO_HAS_GLOO with a
-# reason each for the summary.
+# and KOLO_HAS_MPI, KOLO_HAS_PMIX, KOLO_HAS_CUDA, KOLO_HAS_NCCL, KOLO_HAS_TORCH, KOLO_HAS_C10D and
+# KOLO_HAS_GLOO with a reason each for the summary.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
@@ -80,6 +80,15 @@ kolo_optional_part(KOLO_HAS_TORCH KOLO_WITH_TORCH "KoloTorch_FOUND"
   "no LibTorch was found (tools/setup brings it, or give -DKOLO_TORCH_ROOT=<libtorch>)")
 if(KOLO_HAS_TORCH)
   include(KoloTorch)
+endif()
+# torch's c10d changes its interface to backends now and then; from 2.11 on it is the one that
+# bindings/c10d has.
+set(KOLO_HAS_C10D OFF)
+set(KOLO_HAS_C10D_REASON "it needs LibTorch 2.11 or newer, with c10d")
+if(KOLO_HAS_TORCH AND KoloTorch_VERSION VERSION_GREATER_EQUAL 2.11
+   AND EXISTS "${KoloTorch_ROOT}/include/torch/csrc/distributed/c10d/Backend.hpp")
+  set(KOLO_HAS_C10D ON)
+  set(KOLO_HAS_C10D_REASON "<kolo/c10d.h>")
 endif()
 
 # NCCL is loaded when it is asked for; a build needs its header, and CUDA. Where no system has it,

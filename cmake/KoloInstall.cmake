@@ -7,19 +7,34 @@ install(TARGETS kolo EXPORT kolo-core INCLUDES DESTINATION ${CMAKE_INSTALL_INCLU
 install(EXPORT kolo-core NAMESPACE kolo:: FILE kolo-core.cmake DESTINATION ${_package_dir})
 install(DIRECTORY runtime/include/kolo bindings/include/kolo
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-  FILES_MATCHING PATTERN "*.h" PATTERN torch EXCLUDE PATTERN torch.h EXCLUDE)
+  FILES_MATCHING PATTERN "*.h" PATTERN torch EXCLUDE PATTERN torch.h EXCLUDE
+  PATTERN c10d.h EXCLUDE)
 if(KOLO_HAS_TORCH)
   install(TARGETS kolo_torch EXPORT kolo-torch INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
   install(EXPORT kolo-torch NAMESPACE kolo:: FILE kolo-torch.cmake DESTINATION ${_package_dir})
   install(FILES bindings/include/kolo/torch.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kolo)
+  if(KOLO_HAS_C10D)
+    install(FILES bindings/include/kolo/c10d.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kolo)
+  endif()
   install(DIRECTORY bindings/include/kolo/torch DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kolo
     FILES_MATCHING PATTERN "*.h")
   install(FILES cmake/FindKoloTorch.cmake DESTINATION ${_package_dir})
 endif()
 
-# For C and what calls C: pkg-config, from wherever the files are moved to.
-file(RELATIVE_PATH KOLO_PREFIX_FROM_PKGCONFIG /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
-string(REGEX REPLACE "/$" "" KOLO_PREFIX_FROM_PKGCONFIG "${KOLO_PREFIX_FROM_PKGCONFIG}")
+# For C and what calls C: pkg-config, from wherever the files are moved to; where a distribution gives
+# absolute folders, from there.
+file(RELATIVE_PATH prefix_from_pkgconfig /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" prefix_from_pkgconfig "${prefix_from_pkgconfig}")
+set(KOLO_PKGCONFIG_PREFIX "\${pcfiledir}/${prefix_from_pkgconfig}")
+foreach(folder LIBDIR INCLUDEDIR)
+  set(KOLO_PKGCONFIG_${folder} "\${prefix}/${CMAKE_INSTALL_${folder}}")
+  if(IS_ABSOLUTE "${CMAKE_INSTALL_${folder}}")
+    set(KOLO_PKGCONFIG_${folder} "${CMAKE_INSTALL_${folder}}")
+  endif()
+endforeach()
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+  set(KOLO_PKGCONFIG_PREFIX "${CMAKE_INSTALL_PREFIX}")
+endif()
 configure_file(cmake/kolo.pc.in kolo.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/kolo.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 

@@ -35,6 +35,24 @@ std::unique_ptr<Group, Leave> enter(Group& group) {
   return std::unique_ptr<Group, Leave>(&group);
 }
 
+/// A call of the ordered door as the queue takes it, in a process set of `size` ranks.
+Submission submission_of(const OrderedArguments& call, int size) {
+  const bool in_parts =
+      call.kind == OperationKind::kAlltoall || call.kind == OperationKind::kReduceScatter;
+  Submission submission;
+  submission.signature.kind = call.kind;
+  submission.signature.type = call.type;
+  submission.signature.op = call.op;
+  submission.signature.root = call.root;
+  submission.signature.shape = {in_parts ? call.count * size : call.count};
+  submission.input = call.input;
+  submission.output = call.output;
+  submission.process_set = call.process_set;
+  if (call.output == nullptr && call.count > 0)
+    submission.complaint = "the memory of the output is a null pointer";
+  return submission;
+}
+
 Error is_retiring(const Group& group) {
   return KOLO_ERROR(kInvalidArgument,
                     "rank {}: process set {} is being removed, so nothing more may be called on it",
@@ -167,22 +185,26 @@ Status Runtime::call_ordered(const OrderedArguments& call) {
     }));
     if (request && driver_->run(call.process_set, *request)) return {};
   }
-  const bool in_parts =
-      call.kind == OperationKind::kAlltoall || call.kind == OperationKind::kReduceScatter;
-  Submission submission;
-  submission.signature.kind = call.kind;
-  submission.signature.type = call.type;
-  submission.signature.op = call.op;
-  submission.signature.root = call.root;
-  submission.signature.shape = {in_parts ? call.count * size : call.count};
-  submission.input = call.input;
-  submission.output = call.output;
-  submission.process_set = call.process_set;
-  if (call.output == nullptr && call.count > 0)
-    submission.complaint = "the memory of the output is a null pointer";
-  KOLO_ASSIGN(const auto work, submit_ordered(std::move(submission)));
+  KOLO_ASSIGN(const auto work, submit_ordered(submission_of(call, size)));
   within.reset();
   return work->wait();
+}
+
+Result<std::shared_ptr<Work>> Runtime::start_ordered(const OrderedArguments& call,
+                                                     std::shared_ptr<const void> keep_alive,
+                                                     bool wake) {
+  int size = world().size();
+  if (call.process_set != 0) {
+    KOLO_TRY(groups_.with(call.process_set, [&](const Group& group) -> Status {
+      size = group.communicator.size();
+      return {};
+    }));
+  }
+  Submission submission = submission_of(call, size);
+  submission.keep_alive = std::move(keep_alive);
+  KOLO_ASSIGN(auto work, submit_ordered(std::move(submission)));
+  if (wake) waker_.wake();
+  return work;
 }
 
 Result<std::shared_ptr<Work>> Runtime::submit_in_order(Submission submission) {

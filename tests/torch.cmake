@@ -41,6 +41,17 @@ if(KOLO_HAS_TORCH)
     bindings/torch/collectives_test.cc
     bindings/torch/layout_test.cc
     bindings/torch/process_set_functions_test.cc)
+  if(KOLO_HAS_C10D)
+    kolo_add_torch_tests(c10d RANKS 0 2 3 4 SOURCES
+      bindings/torch/tools_test_main.cc
+      bindings/c10d/process_group_test.cc
+      bindings/c10d/reducer_test.cc)
+    add_test(NAME c10d_out_of_step COMMAND kolo-run -np 3 $<TARGET_FILE:c10d_tests>
+      --gtest_also_run_disabled_tests --gtest_filter=ProcessGroupEnd.DISABLED_OutOfStep)
+    set_tests_properties(c10d_out_of_step PROPERTIES TIMEOUT 60 LABELS torch PROCESSORS 2
+      ENVIRONMENT OMP_NUM_THREADS=1 PASS_REGULAR_EXPRESSION "PASSED  . 1 test.*PASSED  . 1 test.*PASSED  . 1 test"
+      FAIL_REGULAR_EXPRESSION "FAILED")
+  endif()
   kolo_add_torch_tests(torch_tools RANKS 0 2 3 SOURCES
     bindings/torch/tools_test_main.cc
     bindings/torch/checkpoint_test.cc

@@ -43,6 +43,7 @@ LAYERS = {
     "bindings/core": None,  # None: everything
     "bindings/c": ["bindings/include", "bindings/core"],
     "bindings/torch": ["bindings/include", "bindings/core"],
+    "bindings/c10d": ["bindings/include", "bindings/core", "bindings/torch"],
     "examples": ["bindings/include"],
     "tools": None,
     "tests": None,
@@ -56,6 +57,7 @@ WHY = {
     "bindings/include": "installed headers include installed headers only",
     "bindings/c": "this binding is built on the public headers and bindings/core",
     "bindings/torch": "this binding is built on the public headers and bindings/core",
+    "bindings/c10d": "this binding is built on the public headers, bindings/core and bindings/torch",
     "examples": "an example sees what a user sees: <kolo/…>",
 }
 for stage in STAGES:
@@ -64,7 +66,8 @@ for stage in STAGES:
 
 # Libraries, the headers that give them away, and the only places that may include them.
 LIBRARIES = [
-    ("LibTorch", r"(torch|ATen|c10|caffe2)/", ("bindings/torch/", "examples/", "tests/",
+    ("LibTorch", r"(torch|ATen|c10|caffe2)/", ("bindings/torch/", "bindings/c10d/", "examples/", "tests/",
+                                               "bindings/include/kolo/c10d.h",
                                                "bindings/include/kolo/torch.h", "bindings/include/kolo/torch/")),
     ("protobuf", r"google/protobuf/|.*\.pb\.h$", ("runtime/negotiation/wire.cc",)),
     ("UCX", r"uc[pst]/", ("transport/ucx/",)),

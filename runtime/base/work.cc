@@ -20,15 +20,29 @@ Status Work::wait(std::chrono::steady_clock::time_point until) {
   return status_;
 }
 
+void Work::on_done(std::function<void()> told) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!done_.load(std::memory_order_relaxed)) {
+      told_.push_back(std::move(told));
+      return;
+    }
+  }
+  told();
+}
+
 void Work::complete(Status status, Outcome outcome) {
+  std::vector<std::function<void()>> told;
   {
     const std::lock_guard lock(mutex_);
     KOLO_CHECK(!done_.load(std::memory_order_relaxed));
     status_ = std::move(status);
     outcome_ = std::move(outcome);
+    told = std::move(told_);
     done_.store(true, std::memory_order_release);
   }
   changed_.notify_all();
+  for (const auto& tell : told) tell();
 }
 
 }  // namespace kolo

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -67,6 +68,11 @@ class KOLO_API Work {
   /// to do for one on host memory. Precondition: done() and succeeded. kDevice.
   Status order(CudaStream stream) const;
 
+  /// Calls `told` once when the operation is done: from the thread that completes it, or at once if
+  /// it is done already. It must return soon, and neither throw nor call kolo: everything else
+  /// waits for it. Work that takes longer belongs to a thread of the caller's own.
+  void on_done(std::function<void()> told);
+
   /// Precondition: done() and succeeded.
   const Outcome& outcome() const noexcept { return outcome_; }
   int contributors() const noexcept { return outcome_.contributors; }
@@ -84,6 +90,7 @@ class KOLO_API Work {
   std::condition_variable changed_;
   Status status_;
   Outcome outcome_;
+  std::vector<std::function<void()>> told_;  ///< once it is done
   std::weak_ptr<Driver> driver_;
 };
 

@@ -105,6 +105,18 @@ TEST(Work, ADriverThatCannotDriveLeavesTheWaiterToSleep) {
   waiter.join();
 }
 
+TEST(Work, TellsOnceWhenItIsDoneOrAtOnce) {
+  Work work;
+  std::vector<int> told;
+  work.on_done([&] { told.push_back(work.done() && !work.wait().ok() ? 1 : -1); });
+  work.on_done([&] { told.push_back(2); });
+  EXPECT_TRUE(told.empty());
+  work.complete(KOLO_ERROR(kAborted, "the cause"));
+  EXPECT_EQ(told, (std::vector{1, 2}));
+  work.on_done([&] { told.push_back(3); });
+  EXPECT_EQ(told, (std::vector{1, 2, 3}));
+}
+
 TEST(WorkDeathTest, CompletesOnce) {
   Work work;
   work.complete({});

@@ -1,0 +1,228 @@
+#include "bindings/c10d/start.h"
+
+#include "bindings/core/ordered_start.h"
+#include "bindings/torch/device_stream.h"
+#include "bindings/torch/tensor_memory.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+#include <utility>
+
+namespace kolo::c10d_binding {
+namespace {
+
+std::shared_ptr<const void> owner_of(const torch::Tensor& a, const torch::Tensor& b) {
+  return std::make_shared<const std::pair<torch::Tensor, torch::Tensor>>(a, b);
+}
+
+/// By the ordered door: `count` as OrderedArguments::count.
+std::shared_ptr<Work> start_on_host(const On& on, OrderedArguments call, const torch::Tensor& input,
+                                    const torch::Tensor& output, std::int64_t count) {
+  call.input = static_cast<const std::byte*>(input.const_data_ptr());
+  call.output = static_cast<std::byte*>(output.data_ptr());
+  call.count = count;
+  call.type = data_type_of(output, {});
+  call.process_set = on.set.id();
+  return start_ordered(call, owner_of(input, output), on.wake);
+}
+
+/// Memory that is there already; null, which fails the operation, if another size comes.
+Allocator into(const torch::Tensor& output) {
+  return [output](const Shape& shape) -> void* {
+    return element_count(shape) == output.numel() ? output.data_ptr() : nullptr;
+  };
+}
+
+CollectiveOptions on_device(const On& on, const torch::Tensor& input, const torch::Tensor& output) {
+  return {.keep_alive = owner_of(input, output),
+          .process_set = on.set,
+          .stream = current_stream(output.device())};
+}
+
+MessageOptions message(const ProcessSet& set, const torch::Tensor& tensor, int tag) {
+  if (tag < 0)
+    raise(ErrorCode::kInvalidArgument, fmt::format("c10d message: tag {} is negative", tag));
+  return {.tag = static_cast<std::uint32_t>(tag),
+          .keep_alive = std::make_shared<const torch::Tensor>(tensor),
+          .process_set = set,
+          .stream = current_stream(tensor.device())};
+}
+
+}  // namespace
+
+ReduceOp reduce_op(const c10d::ReduceOp& op, torch::ScalarType type, const char* call) {
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM:
+    case c10d::ReduceOp::PREMUL_SUM:
+      return ReduceOp::kSum;
+    case c10d::ReduceOp::AVG:
+      return ReduceOp::kAverage;
+    case c10d::ReduceOp::PRODUCT:
+      return ReduceOp::kProduct;
+    case c10d::ReduceOp::MIN:
+      return ReduceOp::kMin;
+    case c10d::ReduceOp::MAX:
+      return ReduceOp::kMax;
+    case c10d::ReduceOp::BAND:
+      if (type == torch::kBool) return ReduceOp::kMin;
+      break;
+    case c10d::ReduceOp::BOR:
+      if (type == torch::kBool) return ReduceOp::kMax;
+      break;
+    case c10d::ReduceOp::BXOR:
+    case c10d::ReduceOp::UNUSED:
+      break;
+  }
+  raise(ErrorCode::kUnsupported,
+        fmt::format("c10d {}: kolo reduces by SUM, AVG, PRODUCT, MIN, MAX and PREMUL_SUM, and bool "
+                    "tensors by BAND and BOR; not {} tensors by operation number {}",
+                    call, torch::toString(type), static_cast<int>(op.op_)));
+}
+
+torch::Tensor scaled(const torch::Tensor& input, const c10d::ReduceOp& op) {
+  if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return input;
+  const auto* const factor =
+      static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+  if (factor->tensor_factor.defined())
+    return input * factor->tensor_factor.to(input.device(), input.scalar_type());
+  return input * factor->double_factor;
+}
+
+Output::Output(torch::Tensor tensor, bool with_elements)
+    : tensor_(tensor.detach()), memory_(tensor_) {
+  if (is_plain(tensor_)) return;
+  memory_ =
+      with_elements ? plain(tensor_) : torch::empty_like(tensor_, torch::MemoryFormat::Contiguous);
+}
+
+void Output::finish() const {
+  if (!memory_.is_same(tensor_)) tensor_.copy_(memory_);
+}
+
+std::shared_ptr<Work> start_allreduce(const On& on, const torch::Tensor& input,
+                                      const torch::Tensor& output, ReduceOp op) {
+  if (output.is_cpu())
+    return start_on_host(on, {.kind = OperationKind::kAllreduce, .op = op}, input, output,
+                         output.numel());
+  const CollectiveOptions options = on_device(on, input, output);
+  return allreduce_async(input.const_data_ptr(), output.data_ptr(), {output.numel()},
+                         data_type_of(output, {}),
+                         {.op = op,
+                          .keep_alive = options.keep_alive,
+                          .process_set = options.process_set,
+                          .stream = options.stream});
+}
+
+std::shared_ptr<Work> start_broadcast(const On& on, const torch::Tensor& tensor, int root) {
+  if (tensor.is_cpu())
+    return start_on_host(on, {.kind = OperationKind::kBroadcast, .root = root}, tensor, tensor,
+                         tensor.numel());
+  return broadcast_async(tensor.data_ptr(), {tensor.numel()}, data_type_of(tensor, {}), root,
+                         on_device(on, tensor, tensor));
+}
+
+std::shared_ptr<Work> start_allgather(const On& on, const torch::Tensor& input,
+                                      const torch::Tensor& output) {
+  if (output.is_cpu())
+    return start_on_host(on, {.kind = OperationKind::kAllgather}, input, output, input.numel());
+  return allgather_async(input.const_data_ptr(), {input.numel()}, data_type_of(output, {}),
+                         into(output), on_device(on, input, output));
+}
+
+std::shared_ptr<Work> start_reduce_scatter(const On& on, const torch::Tensor& input,
+                                           const torch::Tensor& output, ReduceOp op) {
+  if (output.is_cpu())
+    return start_on_host(on, {.kind = OperationKind::kReduceScatter, .op = op}, input, output,
+                         output.numel());
+  const CollectiveOptions options = on_device(on, input, output);
+  return reducescatter_async(input.const_data_ptr(), {input.numel()}, data_type_of(output, {}),
+                             into(output),
+                             {.op = op,
+                              .keep_alive = options.keep_alive,
+                              .process_set = options.process_set,
+                              .stream = options.stream});
+}
+
+std::shared_ptr<Work> start_barrier(const On& on) {
+  return start_ordered({.kind = OperationKind::kBarrier, .process_set = on.set.id()}, nullptr,
+                       on.wake);
+}
+
+std::shared_ptr<Work> start_send(const ProcessSet& set, const torch::Tensor& tensor, int to,
+                                 int tag) {
+  return send_async(tensor.const_data_ptr(), tensor.numel(), data_type_of(tensor, {}), to,
+                    message(set, tensor, tag));
+}
+
+std::shared_ptr<Work> start_recv(const ProcessSet& set, const torch::Tensor& tensor, int from,
+                                 int tag) {
+  return recv_async(tensor.data_ptr(), tensor.numel(), data_type_of(tensor, {}), from,
+                    message(set, tensor, tag));
+}
+
+Parts::Parts(std::vector<std::int64_t> expected, const torch::TensorOptions& options)
+    : expected_(std::move(expected)),
+      options_(options.requires_grad(false)),
+      memory_(std::make_shared<torch::Tensor>()) {}
+
+CollectiveOptions Parts::options(const On& on, const torch::Tensor& input) const {
+  using Owner = std::pair<torch::Tensor, std::shared_ptr<torch::Tensor>>;
+  return {.keep_alive = std::make_shared<const Owner>(input, memory_),
+          .process_set = on.set,
+          .stream = current_stream(input.device())};
+}
+
+Allocator Parts::allocator() const {
+  // Of the size that comes, though it may not be the one that is expected: else this rank alone
+  // would fail, and say that it has no memory.
+  return [memory = memory_, options = options_,
+          stream = options_.device().is_cpu()
+                       ? std::nullopt
+                       : std::optional(stream_of(options_.device()))](const Shape& shape) {
+    const torch::NoGradGuard no_grad;
+    const c10::OptionalStreamGuard guard(stream);
+    *memory = torch::empty(shape, options);
+    return memory->data_ptr();
+  };
+}
+
+void Parts::start_allgather(const On& on, const torch::Tensor& input) {
+  work_ = allgather_async(input.const_data_ptr(), {input.numel()}, data_type_of(input, {}),
+                          allocator(), options(on, input));
+}
+
+void Parts::start_gather(const On& on, const torch::Tensor& input, int root) {
+  work_ = gather_async(input.const_data_ptr(), {input.numel()}, data_type_of(input, {}), root,
+                       allocator(), options(on, input));
+}
+
+void Parts::start_scatter(const On& on, const torch::Tensor& input, int root,
+                          const std::vector<std::int64_t>& splits) {
+  work_ = scatter_async(input.const_data_ptr(), {input.numel()}, data_type_of(input, {}), root,
+                        splits, allocator(), options(on, input));
+}
+
+void Parts::start_alltoall(const On& on, const torch::Tensor& input,
+                           const std::vector<std::int64_t>& splits) {
+  work_ = alltoall_async(input.const_data_ptr(), {input.numel()}, data_type_of(input, {}), splits,
+                         allocator(), options(on, input));
+}
+
+torch::Tensor Parts::from(std::size_t rank, const char* call,
+                          const std::vector<int>& world_ranks) const {
+  const std::vector<std::int64_t>& received = work_->received_splits();
+  // A scatter tells none: there is one part.
+  const std::int64_t came = received.empty() ? memory_->numel() : received.at(rank);
+  if (came != expected_.at(rank)) {
+    raise(
+        ErrorCode::kMismatch,
+        fmt::format("c10d {}: {} elements came from rank {}, but the output for them has {}; what "
+                    "a rank sends is as large as what the others take from it",
+                    call, came, world_ranks.at(rank), expected_.at(rank)));
+  }
+  const auto before = received.begin() + static_cast<std::ptrdiff_t>(received.empty() ? 0 : rank);
+  return memory_->narrow(0, std::accumulate(received.begin(), before, std::int64_t{0}), came);
+}
+
+}  // namespace kolo::c10d_binding

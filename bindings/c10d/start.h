@@ -1,0 +1,93 @@
+// Starting kolo's operations on the tensors of a c10d call. User threads, those of one group one at
+// a time.
+#pragma once
+
+#include "bindings/c10d/work.h"
+
+#include <kolo/kolo.h>
+#include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace kolo::c10d_binding {
+
+/// kolo's operation of this name; kUnsupported for what it has none for.
+ReduceOp reduce_op(const c10d::ReduceOp& op, torch::ScalarType type, const char* call);
+/// The input of a reduction by `op`: PREMUL_SUM multiplies it by this rank's factor.
+torch::Tensor scaled(const torch::Tensor& input, const c10d::ReduceOp& op);
+
+/// An output of any strides, and the contiguous memory that takes its place meanwhile.
+class Output {
+ public:
+  /// With its elements, if the operation reads them.
+  explicit Output(torch::Tensor tensor, bool with_elements = false);
+  const torch::Tensor& memory() const { return memory_; }
+  /// Copies what has come, if it has come elsewhere.
+  void finish() const;
+
+ private:
+  torch::Tensor tensor_;
+  torch::Tensor memory_;
+};
+
+/// Of every kind: where, and whether the background thread is to carry it on.
+struct On {
+  ProcessSet set;
+  bool wake = true;
+};
+
+// Calls whose parts are equal on all ranks: on the host through the ordered door. Tensors are
+// contiguous, and of one type and device.
+std::shared_ptr<Work> start_allreduce(const On& on, const torch::Tensor& input,
+                                      const torch::Tensor& output, ReduceOp op);
+std::shared_ptr<Work> start_broadcast(const On& on, const torch::Tensor& tensor, int root);
+/// The output has the ranks' inputs end to end.
+std::shared_ptr<Work> start_allgather(const On& on, const torch::Tensor& input,
+                                      const torch::Tensor& output);
+/// The input has a part for each rank, end to end.
+std::shared_ptr<Work> start_reduce_scatter(const On& on, const torch::Tensor& input,
+                                           const torch::Tensor& output, ReduceOp op);
+std::shared_ptr<Work> start_barrier(const On& on);
+
+// Messages; `tag` is 0 or more.
+std::shared_ptr<Work> start_send(const ProcessSet& set, const torch::Tensor& tensor, int to,
+                                 int tag);
+std::shared_ptr<Work> start_recv(const ProcessSet& set, const torch::Tensor& tensor, int from,
+                                 int tag);
+
+/// What comes from the ranks in parts whose sizes the caller says beforehand: flat memory of all of
+/// them, end to end, and the operation that fills it.
+class Parts {
+ public:
+  /// Elements from each rank of the group.
+  Parts(std::vector<std::int64_t> expected, const torch::TensorOptions& options);
+
+  void start_allgather(const On& on, const torch::Tensor& input);
+  void start_gather(const On& on, const torch::Tensor& input, int root);
+  void start_scatter(const On& on, const torch::Tensor& input, int root,
+                     const std::vector<std::int64_t>& splits);
+  void start_alltoall(const On& on, const torch::Tensor& input,
+                      const std::vector<std::int64_t>& splits);
+
+  const std::shared_ptr<Work>& work() const { return work_; }
+  /// Once the operation has succeeded: the part of one rank. Throws kMismatch, if another number of
+  /// elements came, which names the call and the world's rank.
+  torch::Tensor from(std::size_t rank, const char* call, const std::vector<int>& world_ranks) const;
+  /// All that came, in order of rank.
+  const torch::Tensor& all() const { return *memory_; }
+
+ private:
+  CollectiveOptions options(const On& on, const torch::Tensor& input) const;
+  Allocator allocator() const;
+
+  std::vector<std::int64_t> expected_;
+  torch::TensorOptions options_;
+  std::shared_ptr<torch::Tensor> memory_;
+  std::shared_ptr<Work> work_;
+};
+
+}  // namespace kolo::c10d_binding

@@ -1,0 +1,188 @@
+#include "bindings/c10d/work.h"
+
+#include "bindings/torch/device_stream.h"
+#include "bindings/torch/tensor_memory.h"
+
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <utility>
+
+namespace kolo::c10d_binding {
+
+/// Shared with the thread, which may outlive the FutureThread where a callback destroys that.
+struct FutureThread::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::thread thread;
+  std::deque<c10::intrusive_ptr<GroupWork>> done;
+  int begun = 0;  ///< whose future was asked for and is not completed
+  bool closed = false;
+
+  /// False once the group is gone.
+  static bool begin(const std::shared_ptr<State>& state) {
+    const std::lock_guard lock(state->mutex);
+    if (state->closed) return false;
+    if (!state->thread.joinable()) state->thread = std::thread([state] { state->run(); });
+    ++state->begun;
+    return true;
+  }
+
+  void push(c10::intrusive_ptr<GroupWork> work) {
+    {
+      const std::lock_guard lock(mutex);
+      done.push_back(std::move(work));
+    }
+    changed.notify_all();
+  }
+
+  void run() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      changed.wait(lock, [this] { return !done.empty() || (closed && begun == 0); });
+      if (done.empty()) return;
+      auto work = std::move(done.front());
+      done.pop_front();
+      lock.unlock();
+      work->complete_future();
+      work.reset();  // without the lock: it may hold the group's last reference
+      lock.lock();
+      --begun;
+    }
+  }
+};
+
+FutureThread::FutureThread() : state_(std::make_shared<State>()) {}
+
+FutureThread::~FutureThread() {
+  std::thread thread;
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->closed = true;
+    thread = std::move(state_->thread);
+  }
+  state_->changed.notify_all();
+  if (!thread.joinable()) return;
+  if (thread.get_id() == std::this_thread::get_id()) {
+    thread.detach();
+  } else {
+    thread.join();
+  }
+}
+
+GroupWork::GroupWork(Started started, const Call& call, const FutureThread& futures)
+    : c10d::Work(call.rank, call.type),
+      started_(std::move(started)),
+      call_(call),
+      futures_(futures.state_) {}
+
+bool GroupWork::all_done() const {
+  return std::all_of(started_.works.begin(), started_.works.end(),
+                     [](const auto& work) { return work->done(); });
+}
+
+void GroupWork::settle() const {
+  std::call_once(settled_, [this] {
+    try {
+      for (const auto& work : started_.works) kolo::synchronize(*work);
+      if (!started_.finish) return;
+      for (const auto& work : started_.works) order_current_stream(*work, started_.device);
+      const torch::NoGradGuard no_grad;
+      started_.finish();
+      if (started_.device.is_cpu()) return;
+      copied_.emplace(started_.device.type());
+      copied_->record(stream_of(started_.device));
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  });
+}
+
+void GroupWork::order_current_stream_after() const {
+  if (started_.device.is_cpu()) return;
+  for (const auto& work : started_.works) order_current_stream(*work, started_.device);
+  if (copied_) copied_->block(stream_of(started_.device));
+  for (const torch::Tensor& result : started_.results) keep_for_current_stream(result);
+}
+
+bool GroupWork::isCompleted() {
+  if (!all_done()) return false;
+  // Who looks and never waits reads the results as well; on a device synchronize() comes first.
+  if (started_.device.is_cpu()) settle();
+  return true;
+}
+
+bool GroupWork::isSuccess() const { return all_done() && exception() == nullptr; }
+
+std::exception_ptr GroupWork::exception() const {
+  if (!all_done()) return nullptr;
+  settle();
+  return failure_;
+}
+
+bool GroupWork::wait(std::chrono::milliseconds timeout) {
+  using Clock = std::chrono::steady_clock;
+  if (timeout <= kNoTimeout) timeout = call_.timeout;
+  const Clock::time_point now = Clock::now();
+  const bool is_bounded = timeout > kNoTimeout && timeout < Clock::time_point::max() - now;
+  const Clock::time_point until = is_bounded ? now + timeout : Clock::time_point::max();
+  for (const auto& work : started_.works) {
+    (void)work->wait(until);
+    if (work->done()) continue;
+    raise(ErrorCode::kTimeout,
+          "c10d call " + std::to_string(call_.sequence) + " (" + c10d::opTypeToString(call_.type) +
+              ") of rank " + std::to_string(call_.rank) + " of the group is not done after " +
+              std::to_string(timeout.count()) +
+              " ms, the timeout it was given; it goes on until KOLO_OPERATION_TIMEOUT. Wait again, "
+              "or longer, or abort() the group");
+  }
+  settle();
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  order_current_stream_after();
+  return true;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> GroupWork::getFuture() {
+  const auto self = c10::intrusive_ptr<GroupWork>::unsafe_reclaim_from_nonowning(this);
+  {
+    const std::lock_guard lock(future_mutex_);
+    if (future_ != nullptr) return future_;
+    std::vector<c10::Device> devices;
+    if (!started_.device.is_cpu()) devices.push_back(started_.device);
+    future_ = c10::make_intrusive<c10::ivalue::Future>(
+        c10::ListType::create(c10::TensorType::get()), std::move(devices));
+  }
+  const auto state = futures_.lock();
+  if (state == nullptr || !FutureThread::State::begin(state)) {
+    for (const auto& work : started_.works) (void)work->wait();
+    complete_future();
+    return future_;
+  }
+  // One for each operation, and one for this loop: the last of them is the end.
+  const auto left = std::make_shared<std::atomic<std::size_t>>(started_.works.size() + 1);
+  const auto tell = [self, state, left] {
+    if (left->fetch_sub(1) == 1) state->push(self);
+  };
+  for (const auto& work : started_.works) work->on_done(tell);
+  tell();
+  return future_;
+}
+
+void GroupWork::complete_future() {
+  settle();
+  try {
+    if (failure_ == nullptr) {
+      order_current_stream_after();
+      future_->markCompleted(c10::IValue(started_.results));
+      return;
+    }
+  } catch (...) {
+    future_->setErrorIfNeeded(std::current_exception());
+    return;
+  }
+  future_->setErrorIfNeeded(failure_);
+}
+
+}  // namespace kolo::c10d_binding

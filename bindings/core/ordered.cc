@@ -1,0 +1,84 @@
+// The ordered door on raw memory. Any thread.
+#include "bindings/core/global.h"
+#include "bindings/core/ordered_start.h"
+
+#include <utility>
+
+namespace kolo {
+namespace {
+
+void call_ordered(std::string_view call, const OrderedArguments& arguments) {
+  // The driver's token keeps the runtime, so that a call of a few bytes counts no references.
+  if (Driver* const driver = known_driver(); driver != nullptr && driver->try_call(arguments))
+    return;
+  throw_if_failed(runtime_for(call)->call_ordered(arguments));
+}
+
+const std::byte* bytes(const void* memory) { return static_cast<const std::byte*>(memory); }
+std::byte* bytes(void* memory) { return static_cast<std::byte*>(memory); }
+
+}  // namespace
+
+void allreduce_ordered(const void* input, void* output, std::int64_t count, DataType type,
+                       ReduceOp op, const ProcessSet& set) {
+  call_ordered("allreduce_ordered", {.input = bytes(input),
+                                     .output = bytes(output),
+                                     .count = count,
+                                     .type = type,
+                                     .op = op,
+                                     .process_set = set.id()});
+}
+
+void broadcast_ordered(void* buffer, std::int64_t count, DataType type, int root,
+                       const ProcessSet& set) {
+  call_ordered("broadcast_ordered", {.kind = OperationKind::kBroadcast,
+                                     .input = bytes(buffer),
+                                     .output = bytes(buffer),
+                                     .count = count,
+                                     .type = type,
+                                     .root = root,
+                                     .process_set = set.id()});
+}
+
+void allgather_ordered(const void* input, void* output, std::int64_t count, DataType type,
+                       const ProcessSet& set) {
+  call_ordered("allgather_ordered", {.kind = OperationKind::kAllgather,
+                                     .input = bytes(input),
+                                     .output = bytes(output),
+                                     .count = count,
+                                     .type = type,
+                                     .process_set = set.id()});
+}
+
+void alltoall_ordered(const void* input, void* output, std::int64_t count, DataType type,
+                      const ProcessSet& set) {
+  call_ordered("alltoall_ordered", {.kind = OperationKind::kAlltoall,
+                                    .input = bytes(input),
+                                    .output = bytes(output),
+                                    .count = count,
+                                    .type = type,
+                                    .process_set = set.id()});
+}
+
+void reducescatter_ordered(const void* input, void* output, std::int64_t count, DataType type,
+                           ReduceOp op, const ProcessSet& set) {
+  call_ordered("reducescatter_ordered", {.kind = OperationKind::kReduceScatter,
+                                         .input = bytes(input),
+                                         .output = bytes(output),
+                                         .count = count,
+                                         .type = type,
+                                         .op = op,
+                                         .process_set = set.id()});
+}
+
+void barrier_ordered(const ProcessSet& set) {
+  call_ordered("barrier_ordered", {.kind = OperationKind::kBarrier, .process_set = set.id()});
+}
+
+std::shared_ptr<Work> start_ordered(const OrderedArguments& arguments,
+                                    std::shared_ptr<const void> keep_alive, bool wake) {
+  return value_or_throw(runtime_for("a collective of the ordered door")
+                            ->start_ordered(arguments, std::move(keep_alive), wake));
+}
+
+}  // namespace kolo
