@@ -20,6 +20,7 @@ if(KOLO_HAS_TORCH)
   kolo_add_torch_tests(torch RANKS 0 1 2 3 4 SOURCES
     bindings/torch/after_backward_test.cc
     bindings/torch/gradient_groups_test.cc
+    bindings/torch/optimizer_one_rank_test.cc
     bindings/torch/optimizer_options_test.cc
     bindings/torch/torch_test.cc
     bindings/torch/training_test.cc

@@ -90,6 +90,7 @@ void GradientReducer::State::end_pass(int pass) {
     await_outer_end();
     return;
   }
+  refuse_samples();
   await_samples();
   // Ranks without samples make no backward: all ranks know it, and nobody tells.
   if (!open || idle_ranks > 0) {
@@ -143,6 +144,19 @@ void GradientReducer::State::hear() {
   failure.rethrow();
 }
 
+void GradientReducer::State::refuse_samples() {
+  const bool lacks_some =
+      settings.options.weigh_by_samples && !settings.samples && !samples.valid();
+  if (!lacks_some || samples_refused) return;
+  const bool has_new = std::any_of(
+      gradients.begin(), gradients.end(),
+      [](const ReducedGradient& gradient) { return gradient.pending() || gradient.is_new(); });
+  if (!has_new) return;
+  samples_refused = true;
+  const std::string why = "weigh_by_samples needs set_sample_count() before each step's backward";
+  samples = std::move(refuse({prefix + "samples"}, why, "", settings).front());
+}
+
 void GradientReducer::State::await_samples() {
   if (!samples.valid()) return;
   const torch::Tensor sum = std::exchange(samples, {}).wait();
@@ -170,6 +184,7 @@ void GradientReducer::State::forget_rounds() {
   ready = {};
   open = true;
   idle_ranks = 0;
+  samples_refused = false;
   passes.clear();
 }
 

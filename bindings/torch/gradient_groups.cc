@@ -1,5 +1,6 @@
 #include "bindings/torch/gradient_groups.h"
 
+#include "bindings/torch/failure.h"
 #include "bindings/torch/tensor_memory.h"
 
 #include <algorithm>
@@ -61,6 +62,13 @@ Members listed(const std::string& optimizer, const std::vector<std::vector<T>>& 
   return members;
 }
 
+std::string refusal_of(const std::vector<ReducedGradient*>& members) {
+  const auto refused =
+      std::find_if(members.begin(), members.end(),
+                   [](const ReducedGradient* member) { return !member->refusal().empty(); });
+  return refused == members.end() ? "" : (*refused)->refusal();
+}
+
 }  // namespace
 
 Members members_of(const std::string& optimizer, const GradientGroups& groups,
@@ -113,13 +121,24 @@ void GradientGroup::start_if_ready() {
     if (!member->waiting()) return;
     taking_part.push_back(member);
   }
-  ready_.join();
-  std::vector<TensorGroupMember> tensors;
-  for (ReducedGradient* const member : taking_part) tensors.push_back(member->load());
-  if (tensors.empty()) return;
-  TensorAllreduceOptions options = allreduce_options_of(settings_);
-  options.name = name_;
-  std::vector<TensorWork> works = start_grouped_allreduce(std::move(tensors), options);
+  if (taking_part.empty()) return;
+  std::vector<TensorWork> works;
+  std::string why = refusal_of(taking_part);
+  if (why.empty()) {
+    why = failure_of([&] {
+      ready_.join();
+      std::vector<TensorGroupMember> tensors;
+      for (ReducedGradient* const member : taking_part) tensors.push_back(member->load());
+      TensorAllreduceOptions options = allreduce_options_of(settings_);
+      options.name = name_;
+      works = start_grouped_allreduce(std::move(tensors), options);
+    });
+  }
+  if (!why.empty()) {
+    std::vector<std::string> names;
+    for (const ReducedGradient* const member : taking_part) names.push_back(member->name());
+    works = refuse(names, why, name_, settings_);
+  }
   for (std::size_t i = 0; i < works.size(); ++i) taking_part[i]->start(std::move(works[i]));
 }
 

@@ -195,7 +195,10 @@ void GradientReducer::synchronize() {
     failure.rethrow();
     return;
   }
-  failure.attempt([&] { state.await_samples(); });
+  failure.attempt([&] {
+    state.refuse_samples();
+    state.await_samples();
+  });
   if (state.open && state.idle_ranks == 0) failure.attempt([&] { state.tell(true); });
   state.reduce_rest(failure);
   if (state.ready.valid()) {

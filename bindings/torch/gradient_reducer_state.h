@@ -58,8 +58,9 @@ struct GradientReducer::State final : GradientListener,
   std::deque<ReducedGradient> gradients;
   std::set<const void*> tensors;  ///< the parameters
   std::deque<GradientGroup> groups;
-  TensorWork samples;           ///< their sum over the ranks, and the ranks without any, under way
-  std::int64_t idle_ranks = 0;  ///< ranks that have no samples in this step, once known
+  TensorWork samples;            ///< their sum over the ranks, and the ranks without any, under way
+  std::int64_t idle_ranks = 0;   ///< ranks that have no samples in this step, once known
+  bool samples_refused = false;  ///< of this step
   std::optional<std::int64_t> step_samples;  ///< of this rank, of the last step
   bool skip = false;
   bool open = true;      ///< a round is to come
@@ -86,6 +87,8 @@ struct GradientReducer::State final : GradientListener,
   void tell(bool nothing);
   /// Waits for what they tell, and finishes what is under way everywhere.
   void hear();
+  /// Tells all ranks if this one has gradients of a step for which it has told no samples.
+  void refuse_samples();
   void await_samples();
   /// No step has been made of what some ranks have under way, as all know: ends it on all, so that
   /// it meets nothing that is reduced later.

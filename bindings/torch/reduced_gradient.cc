@@ -1,5 +1,8 @@
+// The way of a gradient to the other ranks; reduced_gradient_finish.cc has the way back.
 #include "bindings/torch/reduced_gradient.h"
 
+#include "bindings/core/refusals.h"
+#include "bindings/torch/failure.h"
 #include "bindings/torch/gradient_groups.h"
 #include "bindings/torch/tensor_memory.h"
 
@@ -8,22 +11,22 @@
 namespace kolo {
 namespace {
 
-bool is_same(const torch::Tensor& a, const torch::Tensor& b) {
-  return a.defined() && b.defined() && a.unsafeGetTensorImpl() == b.unsafeGetTensorImpl();
-}
-
 /// Counts what writes to a tensor; none where others, which write elsewhere in its memory, count.
 std::optional<std::int64_t> version_of(const torch::Tensor& tensor) {
-  const bool counts = tensor.layout() == torch::kStrided && !tensor.is_inference() &&
-                      tensor.storage().use_count() == 1;
+  const bool counts = tensor.defined() && tensor.layout() == torch::kStrided &&
+                      !tensor.is_inference() && tensor.storage().use_count() == 1;
   return counts ? std::optional<std::int64_t>(tensor._version()) : std::nullopt;
+}
+
+}  // namespace
+
+bool is_same(const torch::Tensor& a, const torch::Tensor& b) {
+  return a.defined() && b.defined() && a.unsafeGetTensorImpl() == b.unsafeGetTensorImpl();
 }
 
 bool is_changed(const torch::Tensor& tensor, const std::optional<std::int64_t>& version) {
   return version && tensor._version() != *version;
 }
-
-}  // namespace
 
 ReducedGradient::ReducedGradient(std::string name, torch::Tensor parameter,
                                  const ReductionSettings& settings)
@@ -44,6 +47,19 @@ TensorAllreduceOptions allreduce_options_of(const ReductionSettings& settings) {
     allreduce.postscale = options.gradient_predivide_factor;
   }
   return allreduce;
+}
+
+std::vector<TensorWork> refuse(const std::vector<std::string>& names, const std::string& why,
+                               const std::string& group, const ReductionSettings& settings) {
+  std::vector<TensorWork> works;
+  for (auto& work : refuse_allreduces(names, why, group, settings.options.process_set))
+    works.emplace_back(TensorWorkParts{.work = std::move(work), .result = {}});
+  return works;
+}
+
+template <class Action>
+void ReducedGradient::attempt(Action&& action) {
+  if (refusal_.empty()) refusal_ = failure_of(std::forward<Action>(action));
 }
 
 torch::Tensor ReducedGradient::densify() {
@@ -75,18 +91,23 @@ void ReducedGradient::submit(torch::Tensor gradient, bool absent) {
   version_ = version_of(reduced_);
   if (group_ != nullptr) {
     waiting_ = true;
-    group_->add_ready(reduced_.device());
+    attempt([&] { group_->add_ready(reduced_.device()); });
     group_->start_if_ready();
     return;
   }
-  const TensorGroupMember wire = load();
-  TensorAllreduceOptions options = allreduce_options_of(settings_);
-  options.name = name_;
-  work_ = start_allreduce(wire.input, wire.output, options, absent);
+  attempt([&] {
+    const TensorGroupMember wire = load();
+    TensorAllreduceOptions options = allreduce_options_of(settings_);
+    options.name = name_;
+    work_ = start_allreduce(wire.input, wire.output, options, absent);
+  });
+  if (!refusal_.empty())
+    work_ = std::move(refuse({name_}, std::exchange(refusal_, {}), "", settings_).front());
 }
 
 void ReducedGradient::start(TensorWork work) {
   waiting_ = false;
+  refusal_.clear();
   work_ = std::move(work);
 }
 
@@ -109,7 +130,11 @@ TensorGroupMember ReducedGradient::load() {
     wire = torch::zeros_like(
         gradient, gradient.options().dtype(compressor->wire_type(gradient.scalar_type())));
   } else if (compressed_) {
-    wire = compressor->compress(name_, gradient);
+    const std::string why = failure_of([&] { wire = compressor->compress(name_, gradient); });
+    if (!why.empty()) {
+      raise(ErrorCode::kInvalidArgument,
+            "parameter '" + name_ + "': compress() has failed: " + why);
+    }
     if (wire.sizes() != gradient.sizes() ||
         wire.scalar_type() != compressor->wire_type(gradient.scalar_type())) {
       raise(ErrorCode::kInvalidArgument,
@@ -122,41 +147,19 @@ TensorGroupMember ReducedGradient::load() {
   return {wire, wire, name_, absent_};
 }
 
-void ReducedGradient::hide() {
-  torch::Tensor& gradient = parameter_.mutable_grad();
-  if (is_same(gradient, hidden_)) return;
-  const bool is_local = passes_ > 0 && gradient.defined();
-  if (!is_local && !(pending() && is_same(gradient, reduced_))) return;
-  covered_ = gradient;
-  // Bool, for what LibTorch's clipping does to floats without memory is no error.
-  hidden_ =
-      torch::empty_like(gradient, gradient.options().device(torch::kMeta).dtype(torch::kBool));
-  touched_ = false;
-  gradient = hidden_;
-}
-
-void ReducedGradient::show() {
-  if (!hidden_.defined()) return;
-  const torch::Tensor hidden = std::exchange(hidden_, {});
-  torch::Tensor covered = std::exchange(covered_, {});
-  torch::Tensor& gradient = parameter_.mutable_grad();
-  const bool is_there = is_same(gradient, hidden);
-  // What only this rank has may be cleared, or replaced.
-  touched_ = is_there ? hidden._version() != 0 : work_.valid();
-  if (is_there) gradient = std::move(covered);
-}
-
-void ReducedGradient::raise_touched(const char* how) const {
-  raise(
-      ErrorCode::kInvalidArgument,
-      "the gradient of parameter '" + name_ + "' was " + how +
-          " while it was under way, as backward() leaves it where not all ranks have one for the "
-          "parameter or its group, or it lacks passes; call the optimizer's synchronize() before, "
-          "or its clip_grad_norm(), or clear it by its zero_grad()");
-}
-
 void ReducedGradient::before_accumulation() {
   expected_ = true;
+  attempt([&] { take_up_pass(); });
+  if (refusal_.empty()) return;
+  // Autograd adds to it all the same.
+  show();
+  work_.drain();
+  work_ = {};
+  waiting_ = false;
+  done_ = false;
+}
+
+void ReducedGradient::take_up_pass() {
   if (settings_.options.weigh_by_samples &&
       (work_.valid() || is_same(parameter_.grad(), reduced_))) {
     raise(ErrorCode::kUnsupported,
@@ -192,12 +195,15 @@ void ReducedGradient::after_accumulation() {
   // Called, too, where a function's backward gives no gradient: nothing is accumulated then.
   if (!std::exchange(expected_, false)) return;
   const torch::NoGradGuard no_grad;
-  refuse_graph("DistributedOptimizer", name_, parameter_.grad());
-  torch::Tensor gradient = densify();
-  if (std::exchange(fresh_, false)) {
-    separate(gradient);
-    made_ = gradient;
-  }
+  torch::Tensor gradient = parameter_.grad();
+  attempt([&] {
+    refuse_graph("DistributedOptimizer", name_, gradient);
+    gradient = densify();
+    if (std::exchange(fresh_, false)) {
+      separate(gradient);
+      made_ = gradient;
+    }
+  });
   if (++passes_ >= settings_.options.backward_passes_per_step) submit(std::move(gradient), false);
 }
 
@@ -214,9 +220,12 @@ void ReducedGradient::submit_missing() {
   if (done() && (group_ == nullptr || group_->done())) return;
   const torch::NoGradGuard no_grad;
   show();
-  if (std::exchange(touched_, false)) raise_touched("changed");
-  torch::Tensor gradient = densify();
-  if (gradient.defined() && !done_ && !is_same(gradient, reduced_)) {
+  torch::Tensor gradient = parameter_.grad();
+  attempt([&] {
+    if (std::exchange(touched_, false)) raise_touched("changed");
+    gradient = densify();
+  });
+  if (!refusal_.empty() || is_new()) {
     submit(std::move(gradient), false);
     return;
   }
@@ -224,75 +233,15 @@ void ReducedGradient::submit_missing() {
   earlier_ = std::move(gradient);
   made_.reset();
   parameter_.mutable_grad() = torch::Tensor();
-  submit(torch::zeros(parameter_.sizes(), parameter_.options().requires_grad(false)), true);
+  torch::Tensor zeros;
+  attempt(
+      [&] { zeros = torch::zeros(parameter_.sizes(), parameter_.options().requires_grad(false)); });
+  submit(std::move(zeros), true);
 }
 
-void ReducedGradient::finish() {
-  show();
-  const bool was_touched = std::exchange(touched_, false);
-  if (std::exchange(waiting_, false)) reduced_ = torch::Tensor();  // its group could not start
-  if (!work_.valid()) return;
-  TensorWork work = std::exchange(work_, {});
-  const bool changed =
-      was_touched || is_changed(reduced_, version_);  // before it is written to here
-  const torch::Tensor result = work.wait();
-  done_ = true;
-  const torch::NoGradGuard no_grad;
-  torch::Tensor& gradient = parameter_.mutable_grad();
-  torch::Tensor earlier = std::exchange(earlier_, {});
-  if (absent_) {
-    if (gradient.defined()) return;  // set by hand meanwhile
-    if (work.contributors() == 0) {
-      gradient = std::move(earlier);
-      reduced_ = gradient;
-      return;
-    }
-    gradient = reduced_;
-    made_ = gradient;
-  } else if (!gradient.defined()) {
-    if (was_touched) raise_touched("cleared");
-    return;  // by hand
-  } else if (changed || !is_same(gradient, reduced_)) {
-    raise_touched(is_same(gradient, reduced_) ? "changed" : "replaced");
-  }
-  if (compressed_) settings_.options.compression->decompress(name_, result, gradient);
-  if (settings_.options.weigh_by_samples) {
-    if (settings_.total_samples.value_or(0) <= 0) {
-      raise(ErrorCode::kInvalidArgument,
-            "parameter '" + name_ + "' has a gradient, but set_sample_count() told 0 on all ranks");
-    }
-    gradient.div_(static_cast<double>(*settings_.total_samples) /
-                  settings_.options.gradient_predivide_factor);
-  }
-  if (earlier.defined()) gradient.add_(earlier);
-  reduced_ = gradient;
-}
-
-void ReducedGradient::settle() {
-  if (std::exchange(done_, false)) reduced_ = parameter_.grad();
-}
-
-void ReducedGradient::discard(bool stays) {
-  show();
-  touched_ = false;
-  waiting_ = false;
-  done_ = false;
-  wanted_ = false;
-  work_.drain();
-  work_ = {};
-  reduced_ = torch::Tensor();
-  earlier_ = torch::Tensor();
-  passes_ = 0;
-  if (!stays) {
-    made_.reset();
-    place_.release();
-    return;
-  }
-  if (!settings_.options.shared_gradients || settings_.options.compression) return;
-  // One that the user has set stays where it is: its memory may be known by its address.
-  const torch::NoGradGuard no_grad;
-  torch::Tensor& gradient = parameter_.mutable_grad();
-  if (!is_same(gradient, made_) || place_.give(gradient)) made_.reset();
+bool ReducedGradient::is_new() const {
+  const torch::Tensor& gradient = parameter_.grad();
+  return parameter_.requires_grad() && gradient.defined() && !done_ && !is_same(gradient, reduced_);
 }
 
 }  // namespace kolo

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace kolo {
 
@@ -23,6 +24,15 @@ struct ReductionSettings {
 
 /// What every gradient's all-reduce is: all but its name.
 TensorAllreduceOptions allreduce_options_of(const ReductionSettings& settings);
+/// What this rank submits in place of all-reduces of these names, of one `group` if it has a name:
+/// they fail on all ranks, which tell `why`.
+std::vector<TensorWork> refuse(const std::vector<std::string>& names, const std::string& why,
+                               const std::string& group, const ReductionSettings& settings);
+
+/// Whether both are one tensor.
+bool is_same(const torch::Tensor& a, const torch::Tensor& b);
+/// Whether it was written to since it had that version; false for none.
+bool is_changed(const torch::Tensor& tensor, const std::optional<std::int64_t>& version);
 
 class GradientGroup;
 
@@ -52,6 +62,9 @@ class ReducedGradient {
   bool waiting() const { return waiting_; }
   /// What is to travel. Once for each submission.
   TensorGroupMember load();
+  /// Why this rank cannot let it travel; empty if it can. What is submitted in its place tells all
+  /// ranks, and finish() throws it on each.
+  const std::string& refusal() const { return refusal_; }
   /// The group is under way.
   void start(TensorWork work);
 
@@ -76,11 +89,17 @@ class ReducedGradient {
   void finish();
   /// A step takes the gradient as it is; what is set from now on is another one.
   void settle();
+  /// A step would reduce a gradient that is there.
+  bool is_new() const;
   /// Waits for what is under way and forgets it. A gradient that `stays`, to be zeroed and added
   /// to, may get other memory.
   void discard(bool stays);
 
  private:
+  /// What `action` throws is the refusal, unless there is one.
+  template <class Action>
+  void attempt(Action&& action);
+  void take_up_pass();
   void submit(torch::Tensor gradient, bool absent);
   torch::Tensor densify();
   void separate(torch::Tensor& gradient);
@@ -99,6 +118,7 @@ class ReducedGradient {
   torch::Tensor hidden_;   ///< what the parameter has in place of it: its shape, no memory, bool
   torch::Tensor earlier_;  ///< reduced gradients of earlier passes, to be added
   TensorWork work_;
+  std::string refusal_;  ///< until it is submitted
   GradientGroup* group_ = nullptr;
   bool waiting_ = false;
   bool done_ = false;

@@ -32,6 +32,10 @@
 // - Gradients have no graph: a backward() with create_graph is an error that names the parameter.
 //   For a penalty of gradients use torch::autograd::grad() with create_graph, and backward() of the
 //   loss without.
+// - What one rank cannot let travel (such a gradient, a sparse one, another device or type, a
+//   compressor that throws, a missing set_sample_count()) is kInvalidArgument on all, with its
+//   number and the parameter, from the backward() or step() that waits for that gradient. Go on
+//   with zero_grad().
 //
 // - Parameters may be on the CPU or on this rank's CUDA device; those of one group on one device. A
 //   gradient starts after what it is made on, and step()'s stream goes on after the averages.
@@ -72,7 +76,7 @@ struct DistributedOptimizerOptions {
   double gradient_predivide_factor = 1.0;
   /// What travels in place of a gradient; null: itself.
   std::shared_ptr<Compressor> compression = nullptr;
-  /// Sparse gradients travel, and stay, dense. Otherwise they are an error.
+  /// Sparse gradients travel, and stay, dense. Otherwise they are an error on all ranks.
   bool sparse_as_dense = false;
   /// Ranks' gradients are means over batches of unequal size: each counts by the samples that
   /// set_sample_count() has told for the step. Only with kAverage and one pass a step. Gradients

@@ -1,0 +1,21 @@
+// All-reduces that this rank cannot take part in, for the bindings: the ranks agree on the refusal
+// as they do on the operation, so that it is an error on all of them and nobody waits. Any thread.
+#pragma once
+
+#include <kolo/export.h>
+#include <kolo/kolo.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace kolo {
+
+/// What this rank submits in place of all-reduces of these names, of one group if it has a name:
+/// they fail on every rank with this one's number and `why`. Work by name.
+KOLO_API std::vector<std::shared_ptr<Work>> refuse_allreduces(const std::vector<std::string>& names,
+                                                              const std::string& why,
+                                                              const std::string& group,
+                                                              const ProcessSet& process_set);
+
+}  // namespace kolo

@@ -1,0 +1,176 @@
+// What DistributedOptimizer refuses on one rank alone is an error on all of them, which name it;
+// and the job goes on. On all ranks at once.
+#include "tests/support/message_of.h"
+#include "tests/support/weights.h"
+
+#include <kolo/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+namespace {
+
+using namespace kolo::test;
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string on_last(const std::string& what) {
+  return "rank " + std::to_string(kolo::size() - 1) + ": " + what;
+}
+
+void expect_steps(Weights& weights) {
+  for (int step = 0; step < 2; ++step) {
+    weights.optimizer.zero_grad();
+    weights.all().backward();
+    for (const auto& weight : {weights.a, weights.b, weights.c})
+      expect_gradient(weight, ranks_mean());
+    weights.optimizer.step();
+  }
+}
+
+/// All three weights, each for itself or as a group.
+class OptimizerOneRank : public testing::TestWithParam<bool> {
+ protected:
+  static Weights make(kolo::DistributedOptimizerOptions options = {}) {
+    if (GetParam()) options.groups = 1;
+    return Weights(options);
+  }
+};
+
+/// The identity, whose gradient is sparse if asked for.
+struct Sparse : torch::autograd::Function<Sparse> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context,
+                               const torch::Tensor& input, bool sparse) {
+    context->saved_data["sparse"] = sparse;
+    return input.clone();
+  }
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
+                                               torch::autograd::tensor_list gradients) {
+    const bool sparse = context->saved_data["sparse"].toBool();
+    return {sparse ? gradients[0].to_sparse() : gradients[0], torch::Tensor()};
+  }
+};
+
+TEST_P(OptimizerOneRank, ASparseGradientIsNamedByAll) {
+  Weights weights = make();
+  const auto loss = [&](bool sparse) {
+    return (weights.a.sum() + Sparse::apply(weights.b, sparse).sum() + weights.c.sum()) * mine();
+  };
+  EXPECT_THAT(message_of([&] { loss(is_last()).backward(); }),
+              AllOf(HasSubstr(on_last("the gradient of parameter")),
+                    HasSubstr("/b' is sparse; set sparse_as_dense")));
+  expect_steps(weights);
+}
+
+TEST_P(OptimizerOneRank, ASparseGradientOfTheFirstPassOfTwoIsNamedByAll) {
+  Weights weights = make({.backward_passes_per_step = 2});
+  const auto loss = [&](bool sparse) {
+    return (weights.a.sum() + Sparse::apply(weights.b, sparse).sum() + weights.c.sum()) * mine();
+  };
+  loss(is_last()).backward();
+  kolo::allreduce(torch::ones({}), {.name = "loss"});
+  EXPECT_THAT(message_of([&] { loss(false).backward(); }), HasSubstr(on_last("the gradient of")));
+  weights.optimizer.zero_grad();
+  loss(false).backward();
+  loss(false).backward();
+  expect_gradient(weights.b, 2 * ranks_mean());
+  weights.optimizer.step();
+}
+
+TEST_P(OptimizerOneRank, ASparseGradientThatWasSetByHandIsNamedByAll) {
+  Weights weights = make();
+  for (const auto& weight : {weights.a, weights.b, weights.c})
+    weight.mutable_grad() = torch::ones_like(weight.detach());
+  if (is_last()) weights.b.mutable_grad() = weights.b.grad().to_sparse();
+  EXPECT_THAT(message_of([&] { weights.optimizer.step(); }),
+              AllOf(HasSubstr(on_last("the gradient of")), HasSubstr("/b' is sparse")));
+  EXPECT_EQ(weights.a[0].item<double>(), 1) << "no step was made";
+  expect_steps(weights);
+}
+
+TEST_P(OptimizerOneRank, AGraphOfGradientsIsNamedByAll) {
+  Weights weights = make();
+  EXPECT_THAT(message_of([&] {
+                const auto loss = weights.a.pow(2).sum() + weights.b.sum() + weights.c.sum();
+                loss.backward({}, /*retain_graph=*/true, /*create_graph=*/is_last());
+              }),
+              AllOf(HasSubstr(on_last("DistributedOptimizer: the gradient of parameter")),
+                    HasSubstr("create_graph"), HasSubstr("torch::autograd::grad()")));
+  expect_steps(weights);
+}
+
+TEST_P(OptimizerOneRank, ADeviceThatKoloDoesNotTakeIsNamedByAll) {
+  const auto device = torch::TensorOptions(is_last() ? torch::kMeta : torch::kCPU);
+  auto w = torch::ones({3}, device.requires_grad(true));
+  kolo::DistributedOptimizerOptions options;
+  if (GetParam()) options.groups = 1;
+  kolo::DistributedOptimizer optimizer(torch::optim::SGD({w}, 1.0), kolo::NamedTensors{{"w", w}},
+                                       options);
+  EXPECT_THAT(message_of([&] { w.sum().backward(); }),
+              AllOf(HasSubstr(on_last("tensor 'optimizer")), HasSubstr("/w' is on meta, but")));
+  // And one that no backward has reached, in a step.
+  optimizer.zero_grad();
+  EXPECT_THAT(message_of([&] { optimizer.step(); }), HasSubstr("/w' is on meta, but"));
+}
+
+TEST(OptimizerGroupOfOneRank, AGradientThatWasChangedBeforeItLeftIsNamedByAll) {
+  Weights weights({.groups = 1});
+  (weights.a.sum() * mine()).backward();
+  if (is_last()) weights.a.mutable_grad().zero_();
+  EXPECT_THAT(message_of([&] { weights.all().backward(); }),
+              AllOf(HasSubstr(on_last("the gradient of parameter")),
+                    HasSubstr("/a' was changed while it was under way")));
+  expect_steps(weights);
+}
+
+/// Fails on the last rank while it shall.
+class Failing final : public kolo::Compressor {
+ public:
+  torch::ScalarType wire_type(torch::ScalarType type) const override { return type; }
+  torch::Tensor compress(const std::string& name, const torch::Tensor& gradient) override {
+    if (fails && is_last() && name.ends_with("/b")) throw std::runtime_error("the pencil broke");
+    return gradient;
+  }
+  bool fails = true;
+};
+
+TEST_P(OptimizerOneRank, ACompressorThatFailsIsNamedByAll) {
+  const auto compressor = std::make_shared<Failing>();
+  Weights weights = make({.compression = compressor});
+  EXPECT_THAT(message_of([&] { weights.all().backward(); }),
+              AllOf(HasSubstr(on_last("parameter 'optimizer")),
+                    HasSubstr("/b': compress() has failed: the pencil broke")));
+  compressor->fails = false;
+  expect_steps(weights);
+}
+
+TEST_P(OptimizerOneRank, ACountOfSamplesThatIsMissingIsNamedByAll) {
+  Weights weights = make({.weigh_by_samples = true});
+  if (!is_last()) weights.optimizer.set_sample_count(2);
+  EXPECT_THAT(message_of([&] { weights.all().backward(); }),
+              HasSubstr(on_last("weigh_by_samples needs set_sample_count()")));
+  weights.optimizer.zero_grad();
+  weights.optimizer.set_sample_count(2);
+  weights.all().backward();
+  expect_gradient(weights.a, ranks_mean());
+  weights.optimizer.step();
+}
+
+TEST_P(OptimizerOneRank, ASecondBackwardOfWeighedGradientsIsNamedByAll) {
+  Weights weights = make({.weigh_by_samples = true});
+  weights.optimizer.set_sample_count(1);
+  weights.all().backward();
+  if (!is_last())
+    for (const auto& weight : {weights.a, weights.b, weights.c}) weight.mutable_grad().reset();
+  EXPECT_THAT(message_of([&] { weights.all().backward(); }),
+              AllOf(HasSubstr("rank " + std::to_string(kolo::size() - 1) + ": parameter '"),
+                    HasSubstr("a second backward before zero_grad()")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Grouped, OptimizerOneRank, testing::Bool());
+
+}  // namespace
