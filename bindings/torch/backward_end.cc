@@ -1,11 +1,11 @@
 // The end of a backward of DistributedOptimizer: which gradients are reduced there and then, so
 // that the training loop finds averages. Called by hooks on autograd's threads and by callbacks of
 // its engine before backward() returns.
+#include "bindings/torch/backward_callbacks.h"
 #include "bindings/torch/gradient_reducer_state.h"
 
 #include <kolo/torch/functions.h>
 
-#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -58,7 +58,7 @@ bool GradientReducer::State::any_pending() const {
 void GradientReducer::State::await_end() {
   const int pass = torch::autograd::get_current_graph_task_id();
   if (!passes.insert(pass).second) return;
-  torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this(), pass] {
+  queue_backward_callback([weak = weak_from_this(), pass] {
     if (const auto self = weak.lock()) self->end_pass(pass);
   });
 }
@@ -100,7 +100,7 @@ void GradientReducer::State::end_pass(int pass) {
   tell(false);
   // After the first callbacks of all optimizers that this backward has reached, on ranks in an
   // order of their own, perhaps.
-  torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
+  queue_backward_callback([weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self) return;
     const std::lock_guard lock_of_hearing(self->mutex);

@@ -1,11 +1,11 @@
 // The end of a pass of DistributedDataParallel: what the ranks then tell each other, waiting, and
 // the gradients' way back.
+#include "bindings/torch/backward_callbacks.h"
 #include "bindings/torch/ddp_agreement.h"
 #include "bindings/torch/ddp_state.h"
 #include "bindings/torch/failure.h"
 #include "bindings/torch/tensor_memory.h"
 
-#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
@@ -150,7 +150,7 @@ void DdpReducer::State::rebuild() {
 }
 
 void DdpReducer::State::queue(void (State::*next)()) {
-  torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this(), next] {
+  queue_backward_callback([weak = weak_from_this(), next] {
     if (const auto self = weak.lock()) (self.get()->*next)();
   });
 }
@@ -196,7 +196,6 @@ void DdpReducer::State::hear() {
   // Ranks that have joined cannot take part in the agreement on it.
   if (!severed && !misses && steady && everyone && stats.rebuilds == 0)
     attempt_together([&] { tell_order(); });
-  // Though there may be nothing to settle: what another reducer throws comes after all of it.
   queue(&State::settle);
 }
 
@@ -208,11 +207,7 @@ void DdpReducer::State::settle() {
   drain_agreements();
   const std::exception_ptr thrown = failure;
   reset_pass();
-  // The engine calls no further callback after one that has thrown.
-  if (thrown) {
-    torch::autograd::Engine::get_default_engine().queue_callback(
-        [thrown] { std::rethrow_exception(thrown); });
-  }
+  if (thrown) std::rethrow_exception(thrown);
 }
 
 }  // namespace kolo

@@ -1,13 +1,12 @@
 // The state of a DdpReducer: the gradients' way into buckets, over the ranks, and back. A pass is
 // one backward that communicates: it begins with the first gradient and ends, before backward()
-// returns, in callbacks of autograd's engine: end_backward() submits what is left, hear() waits for
-// it, settle() for what follows from it, and a last one throws what has failed. Each queues the
-// next, so that of several reducers that a backward reaches, on ranks in an order of their own,
-// perhaps, all have submitted before one waits. A backward inside another one, as activation
-// checkpointing makes it, is a part of it. ddp_reducer.cc has what happens outside of a pass and
-// the way in, ddp_finish.cc the end of a pass. Gradients come on a thread for each device that the
-// module is on (autograd's), under the mutex; all else is the training loop's. Private to
-// bindings/torch.
+// returns, in callbacks: end_backward() submits what is left, hear() waits for it, settle() for
+// what follows from it, and throws what has failed. Each queues the next, so that of several
+// reducers that a backward reaches, on ranks in an order of their own, perhaps, all have submitted
+// before one waits. A backward inside another one, as activation checkpointing makes it, is a part
+// of it. ddp_reducer.cc has what happens outside of a pass and the way in, ddp_finish.cc the end of
+// a pass. Gradients come on a thread for each device that the module is on (autograd's), under the
+// mutex; all else is the training loop's. Private to bindings/torch.
 #pragma once
 
 #include "bindings/torch/ddp_buckets.h"

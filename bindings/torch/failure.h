@@ -1,4 +1,4 @@
-// Failures of one rank that all ranks are to know of.
+// Failures of one rank that all ranks are to know of, and of several actions.
 #pragma once
 
 #include <kolo/kolo.h>
@@ -6,8 +6,28 @@
 
 #include <exception>
 #include <string>
+#include <utility>
 
 namespace kolo {
+
+/// The first of what several actions throw.
+class FirstFailure {
+ public:
+  template <class Action>
+  void attempt(Action&& action) {
+    try {
+      std::forward<Action>(action)();
+    } catch (...) {
+      if (!first_) first_ = std::current_exception();
+    }
+  }
+  void rethrow() const {
+    if (first_) std::rethrow_exception(first_);
+  }
+
+ private:
+  std::exception_ptr first_;
+};
 
 /// Why `call` fails, in one line, or nothing.
 template <class Call>

@@ -12,6 +12,7 @@
 // end of backward in a callback of autograd's engine. Private to bindings/torch.
 #pragma once
 
+#include "bindings/torch/failure.h"
 #include "bindings/torch/gradient_groups.h"
 #include "bindings/torch/gradient_hooks.h"
 #include "bindings/torch/name_number.h"
@@ -21,7 +22,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,25 +30,6 @@
 #include <utility>
 
 namespace kolo {
-
-/// The first of what several actions throw.
-class FirstFailure {
- public:
-  template <class Action>
-  void attempt(Action&& action) {
-    try {
-      std::forward<Action>(action)();
-    } catch (...) {
-      if (!first_) first_ = std::current_exception();
-    }
-  }
-  void rethrow() const {
-    if (first_) std::rethrow_exception(first_);
-  }
-
- private:
-  std::exception_ptr first_;
-};
 
 struct GradientReducer::State final : GradientListener,
                                       std::enable_shared_from_this<GradientReducer::State> {

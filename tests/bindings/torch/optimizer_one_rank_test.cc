@@ -173,4 +173,36 @@ TEST_P(OptimizerOneRank, ASecondBackwardOfWeighedGradientsIsNamedByAll) {
 
 INSTANTIATE_TEST_SUITE_P(Grouped, OptimizerOneRank, testing::Bool());
 
+/// Of one loss, in another order on each rank.
+TEST(OptimizersOfOneLoss, WhatOneRefusesLeavesTheOthersDone) {
+  Weights wrong;
+  Weights right;
+  torch::nn::Linear layer(1, 1);
+  kolo::DistributedDataParallel ddp(layer);
+  const auto backward = [&](bool sparse) {
+    // What is computed last has its gradients first.
+    torch::Tensor loss = torch::zeros({}, torch::kFloat64);
+    for (int part = 0; part < 3; ++part) {
+      const int next = (part + kolo::rank()) % 3;
+      if (next == 0) loss = loss + right.all();
+      if (next == 1) loss = loss + ddp.forward(torch::full({1, 1}, mine())).sum();
+      if (next == 2) loss = loss + Sparse::apply(wrong.a, sparse).sum() * mine();
+    }
+    loss.backward();
+  };
+  EXPECT_THAT(message_of([&] { backward(is_last()); }), HasSubstr(on_last("the gradient of")));
+  EXPECT_EQ(right.optimizer.pending(), 0U);
+  for (const auto& weight : {right.a, right.b, right.c}) expect_gradient(weight, ranks_mean());
+  expect_gradient(layer->weight, ranks_mean());
+  wrong.optimizer.zero_grad();
+  right.optimizer.zero_grad();
+  ddp.zero_grad();
+  backward(false);
+  expect_gradient(wrong.a, ranks_mean());
+  expect_gradient(right.a, ranks_mean());
+  expect_gradient(layer->weight, ranks_mean());
+  right.optimizer.step();
+  wrong.optimizer.step();
+}
+
 }  // namespace

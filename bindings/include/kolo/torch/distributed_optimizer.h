@@ -34,8 +34,9 @@
 //   loss without.
 // - What one rank cannot let travel (such a gradient, a sparse one, another device or type, a
 //   compressor that throws, a missing set_sample_count()) is kInvalidArgument on all, with its
-//   number and the parameter, from the backward() or step() that waits for that gradient. Go on
-//   with zero_grad().
+//   number and the parameter, from the backward() or step() that waits for that gradient. Other
+//   gradients, and other optimizers of the same backward, are done all the same. Go on with
+//   zero_grad().
 //
 // - Parameters may be on the CPU or on this rank's CUDA device; those of one group on one device. A
 //   gradient starts after what it is made on, and step()'s stream goes on after the averages.

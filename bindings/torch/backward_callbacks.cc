@@ -1,0 +1,63 @@
+#include "bindings/torch/backward_callbacks.h"
+
+#include "bindings/torch/failure.h"
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+/// One backward, while the engine has callbacks of it.
+struct Pass {
+  int queued = 0;  ///< and not yet over; under the mutex
+  FirstFailure failure;
+};
+
+struct Passes {
+  std::mutex mutex;
+  std::map<int, std::weak_ptr<Pass>> by_task;  ///< of autograd
+};
+
+/// Has no destructor: autograd's threads may outlive static objects.
+Passes& passes() {
+  static Passes& all = *new Passes;
+  return all;
+}
+
+std::shared_ptr<Pass> current_pass() {
+  Passes& all = passes();
+  const std::lock_guard lock(all.mutex);
+  std::weak_ptr<Pass>& known = all.by_task[torch::autograd::get_current_graph_task_id()];
+  if (auto pass = known.lock()) return pass;
+  auto pass = std::make_shared<Pass>();
+  known = pass;
+  // Those of backwards that have failed, whose callbacks the engine has dropped.
+  std::erase_if(all.by_task, [](const auto& item) { return item.second.expired(); });
+  return pass;
+}
+
+/// Whether it was the last.
+bool one_is_over(Pass& pass) {
+  const std::lock_guard lock(passes().mutex);
+  return --pass.queued == 0;
+}
+
+}  // namespace
+
+void queue_backward_callback(std::function<void()> call) {
+  const std::shared_ptr<Pass> pass = current_pass();
+  torch::autograd::Engine::get_default_engine().queue_callback([pass, call = std::move(call)] {
+    pass->failure.attempt(call);
+    if (one_is_over(*pass)) pass->failure.rethrow();
+  });
+  const std::lock_guard lock(passes().mutex);
+  ++pass->queued;
+}
+
+}  // namespace kolo
