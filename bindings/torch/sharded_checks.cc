@@ -1,5 +1,6 @@
 // What a ShardedOptimizer can be made from, and whether all ranks make the same. The training
 // loop's thread.
+#include "bindings/torch/gradient_groups.h"
 #include "bindings/torch/gradient_hooks.h"
 #include "bindings/torch/sharded_parameters_state.h"
 #include "bindings/torch/tensor_memory.h"
@@ -36,6 +37,35 @@ std::string signature_of(const ShardedParameter& parameter) {
                      fmt::join(parameter.tensor.strides(), ", "));
 }
 
+/// What a rank tells in place of its parameters begins with one, and goes on with why.
+constexpr char kIsInvalid = '!';
+constexpr char kIsUnsupported = '?';
+
+/// What this rank tells the others: its parameters, or what `check` or they themselves throw.
+std::string told_of(const std::vector<ShardedParameter>& parameters,
+                    const ShardedOptimizerOptions& options, const std::function<void()>& check) {
+  std::string told;
+  try {
+    check();
+    for (const ShardedParameter& parameter : parameters) {
+      static_cast<void>(data_type_of(parameter.tensor, parameter.name));
+      told += signature_of(parameter) + "\n";
+      if (const std::string owner = owned_by_another(parameter, options); !owner.empty())
+        wrong(ErrorCode::kInvalidArgument, owner);
+      if (is_dense(parameter.tensor)) continue;
+      wrong(ErrorCode::kInvalidArgument,
+            "parameter '" + parameter.name +
+                "' shares elements or has gaps between them; make it contiguous()");
+    }
+  } catch (const Exception& error) {
+    const bool is_unsupported = error.code() == ErrorCode::kUnsupported;
+    return (is_unsupported ? kIsUnsupported : kIsInvalid) + std::string(error.what());
+  } catch (const std::exception& error) {
+    return kIsInvalid + reason_of(error);
+  }
+  return told;
+}
+
 std::string line_of(const std::string& text, std::size_t number) {
   std::istringstream stream(text);
   std::string line;
@@ -45,7 +75,8 @@ std::string line_of(const std::string& text, std::size_t number) {
   return line;
 }
 
-/// Why this must not reduce its gradient, or nothing.
+}  // namespace
+
 std::string owned_by_another(const ShardedParameter& parameter,
                              const ShardedOptimizerOptions& options) {
   if (options.gradients_are_reduced) return "";
@@ -56,8 +87,6 @@ std::string owned_by_another(const ShardedParameter& parameter,
       "DistributedDataParallel, and use no DistributedOptimizer beside this",
       parameter.name, *owner);
 }
-
-}  // namespace
 
 std::vector<std::string> allgather_texts(const std::string& text, const std::string& name,
                                          const ProcessSet& set) {
@@ -91,9 +120,48 @@ void check_listed_once(const std::vector<ShardedParameter>& parameters) {
   }
 }
 
+std::vector<ShardedParameter> list_parameters(const torch::optim::Optimizer& optimizer,
+                                              const NamedTensors& named) {
+  std::map<const void*, std::string> names;
+  for (const auto& [name, tensor] : named) {
+    const auto [it, is_new] = names.emplace(tensor.unsafeGetTensorImpl(), name);
+    if (!is_new && it->second != name) {
+      raise(ErrorCode::kInvalidArgument, "ShardedOptimizer: one parameter is called both '" +
+                                             it->second + "' and '" + name + "'; name it once");
+    }
+  }
+  std::vector<ShardedParameter> listed;
+  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+    const auto& parameters = optimizer.param_groups()[g].params();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const auto name = names.find(parameters[i].unsafeGetTensorImpl());
+      if (name == names.end()) {
+        raise(ErrorCode::kInvalidArgument,
+              "ShardedOptimizer: parameter " + std::to_string(i) + " of group " +
+                  std::to_string(g) +
+                  " of the optimizer is not among the named parameters; pass the "
+                  "named_parameters() of the same module");
+      }
+      listed.push_back({name->second, parameters[i], g});
+    }
+  }
+  check_listed_once(listed);
+  return listed;
+}
+
+std::vector<std::vector<std::size_t>> groups_of(const std::vector<ShardedParameter>& parameters,
+                                                const GradientGroups& groups) {
+  std::vector<std::string> names;
+  std::vector<torch::Tensor> tensors;
+  for (const ShardedParameter& parameter : parameters) {
+    names.push_back(parameter.name);
+    tensors.push_back(parameter.tensor);
+  }
+  return members_of("ShardedOptimizer", groups, names, tensors);
+}
+
 void check_sharded(const torch::optim::Optimizer& optimizer,
                    const ShardedOptimizerOptions& options) {
-  static_cast<void>(options.process_set.size());  // an error before init
   if (dynamic_cast<const torch::optim::LBFGS*>(&optimizer) != nullptr) {
     wrong(ErrorCode::kUnsupported,
           "LBFGS looks at all parameters at once, so its state cannot be split by elements; use "
@@ -121,42 +189,28 @@ void check_sharded(const torch::optim::Optimizer& optimizer,
     wrong(ErrorCode::kInvalidArgument,
           fmt::format("bucket_cap_mb is {}; it is above 0", options.bucket_cap_mb));
   }
-  if (options.process_set.rank() < 0) {
-    wrong(ErrorCode::kInvalidArgument,
-          fmt::format("rank {} is not in the process set of ranks {}; make it on these alone",
-                      kolo::rank(), fmt::join(options.process_set.ranks(), ", ")));
-  }
 }
 
-void check_unowned(const std::vector<ShardedParameter>& parameters,
-                   const ShardedOptimizerOptions& options) {
-  for (const ShardedParameter& parameter : parameters) {
-    const std::string owned = owned_by_another(parameter, options);
-    if (!owned.empty()) wrong(ErrorCode::kInvalidArgument, owned);
-  }
+void check_member(const ProcessSet& set) {
+  if (set.rank() >= 0) return;
+  wrong(ErrorCode::kInvalidArgument,
+        fmt::format("rank {} is not in the process set of ranks {}; make it on these alone",
+                    kolo::rank(), fmt::join(set.ranks(), ", ")));
 }
 
 void check_parameters(const std::vector<ShardedParameter>& parameters,
-                      const ShardedOptimizerOptions& options, const std::string& prefix) {
-  std::string own = "";
-  std::string failure;
-  for (const ShardedParameter& parameter : parameters) {
-    own += signature_of(parameter) + "\n";
-    if (!is_dense(parameter.tensor)) {
-      failure = "parameter '" + parameter.name +
-                "' shares elements or has gaps between them; make it contiguous()";
-    }
-    if (const std::string owned = owned_by_another(parameter, options); !owned.empty())
-      failure = owned;
-  }
-  if (!failure.empty()) own = "!" + failure;
-  const auto all = allgather_texts(own, prefix + "parameters", options.process_set);
+                      const ShardedOptimizerOptions& options, const std::string& prefix,
+                      const std::function<void()>& check) {
+  const auto all = allgather_texts(told_of(parameters, options, check), prefix + "parameters",
+                                   options.process_set);
   const std::string& first = all.front();
   const std::vector<int> ranks = options.process_set.ranks();
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const std::string& theirs = all[r];
-    if (theirs.starts_with('!')) {
-      wrong(ErrorCode::kInvalidArgument, fmt::format("rank {}: {}", ranks[r], theirs.substr(1)));
+    const bool is_unsupported = theirs.starts_with(kIsUnsupported);
+    if (is_unsupported || theirs.starts_with(kIsInvalid)) {
+      raise(is_unsupported ? ErrorCode::kUnsupported : ErrorCode::kInvalidArgument,
+            fmt::format("rank {}: {}", ranks[r], theirs.substr(1)));
     }
     if (theirs == first) continue;
     std::size_t line = 0;

@@ -3,7 +3,6 @@
 // training loop's thread.
 #include "bindings/torch/sharded_parameters_state.h"
 
-#include "bindings/torch/gradient_groups.h"
 #include "bindings/torch/tensor_memory.h"
 
 #include <kolo/torch/functions.h>
@@ -35,6 +34,16 @@ void for_each_bucket(std::size_t buckets, const Start& start, const Finish& fini
   while (!works.empty()) finish_first();
 }
 
+/// Why a gradient cannot be reduced, or nothing.
+std::string why_refused(const ShardedParameter& parameter, const ShardedOptimizerOptions& options) {
+  const torch::Tensor& gradient = parameter.tensor.grad();
+  if (gradient.defined() && gradient.is_sparse()) {
+    return "the gradient of '" + parameter.name +
+           "' is sparse; use DistributedOptimizer for it, or a layer with dense gradients";
+  }
+  return owned_by_another(parameter, options);
+}
+
 }  // namespace
 
 ShardedParameters::ShardedParameters(const torch::optim::Optimizer& optimizer,
@@ -42,41 +51,19 @@ ShardedParameters::ShardedParameters(const torch::optim::Optimizer& optimizer,
                                      const ShardedOptimizerOptions& options)
     : state_(std::make_unique<State>()) {
   State& state = *state_;
-  check_sharded(optimizer, options);
+  check_member(options.process_set);
   state.options = options;
   state.rank = options.process_set.rank();
   state.size = options.process_set.size();
   state.number = NameNumber("sharded", options.process_set.id());
   state.prefix = state.number.prefix();
-  std::map<const void*, std::string> names;
-  for (const auto& [name, tensor] : named) {
-    const auto [it, is_new] = names.emplace(tensor.unsafeGetTensorImpl(), name);
-    if (!is_new && it->second != name) {
-      raise(ErrorCode::kInvalidArgument, "ShardedOptimizer: one parameter is called both '" +
-                                             it->second + "' and '" + name + "'; name it once");
-    }
-  }
-  std::vector<std::string> names_in_order;
-  std::vector<torch::Tensor> tensors;
-  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
-    const auto& parameters = optimizer.param_groups()[g].params();
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const auto name = names.find(parameters[i].unsafeGetTensorImpl());
-      if (name == names.end()) {
-        raise(ErrorCode::kInvalidArgument,
-              "ShardedOptimizer: parameter " + std::to_string(i) + " of group " +
-                  std::to_string(g) +
-                  " of the optimizer is not among the named parameters; pass the "
-                  "named_parameters() of the same module");
-      }
-      names_in_order.push_back(name->second);
-      tensors.push_back(parameters[i]);
-      state.parameters.push_back({name->second, parameters[i], g});
-    }
-  }
-  check_listed_once(state.parameters);
-  check_parameters(state.parameters, state.options, state.prefix);
-  state.add_buckets(0, members_of("ShardedOptimizer", options.groups, names_in_order, tensors));
+  std::vector<std::vector<std::size_t>> together;
+  check_parameters(state.parameters, options, state.prefix, [&] {
+    check_sharded(optimizer, options);
+    state.parameters = list_parameters(optimizer, named);
+    together = groups_of(state.parameters, options.groups);
+  });
+  state.add_buckets(0, together);
   state.cut(0, optimizer.param_groups().size());
   for (std::size_t g = 0; g < state.groups.size(); ++g) {
     state.groups[g].set_options(optimizer.param_groups()[g].options().clone());
@@ -100,8 +87,7 @@ ShardedParameters::Group ShardedParameters::add_group(
   }
   std::vector<ShardedParameter> all = state.parameters;
   all.insert(all.end(), added.begin(), added.end());
-  check_listed_once(all);
-  check_parameters(added, state.options, state.prefix);
+  check_parameters(added, state.options, state.prefix, [&] { check_listed_once(all); });
   state.parameters = std::move(all);
   state.add_buckets(first, {});
   state.cut(bucket, index + 1);
@@ -133,17 +119,14 @@ void ShardedParameters::synchronize() {
   State& state = *state_;
   const auto& options = state.options;
   const auto count = static_cast<std::int64_t>(state.parameters.size());
-  check_unowned(state.parameters, options);
   std::string refusal;
   torch::Tensor has_gradient = torch::zeros({count}, torch::kUInt8);
   for (std::int64_t i = 0; i < count; ++i) {
     const ShardedParameter& parameter = state.parameters[static_cast<std::size_t>(i)];
     const torch::Tensor& gradient = parameter.tensor.grad();
-    has_gradient[i] = gradient.defined() ? 1 : 0;
-    if (!gradient.defined() || !gradient.is_sparse()) continue;
-    has_gradient[i] = kRefused;
-    refusal = "the gradient of '" + parameter.name +
-              "' is sparse; use DistributedOptimizer for it, or a layer with dense gradients";
+    const std::string why = why_refused(parameter, options);
+    has_gradient[i] = !why.empty() ? kRefused : gradient.defined() ? 1 : 0;
+    if (refusal.empty()) refusal = why;
   }
   if (options.gradients_are_reduced && !refusal.empty()) {
     raise(ErrorCode::kInvalidArgument, "ShardedOptimizer: " + refusal);

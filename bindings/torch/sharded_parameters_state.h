@@ -8,6 +8,7 @@
 #include <kolo/torch/sharded_parameters.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -59,17 +60,27 @@ struct ShardedParameters::State {
 std::vector<std::string> allgather_texts(const std::string& text, const std::string& name,
                                          const ProcessSet& set);
 
+/// Throws kInvalidArgument if this rank is not in `set`, hence awaited by none of it.
+void check_member(const ProcessSet& set);
 /// Throws as ShardedOptimizer's constructor does.
 void check_sharded(const torch::optim::Optimizer& optimizer,
                    const ShardedOptimizerOptions& options);
+/// The optimizer's parameters. Throws as ShardedOptimizer's constructor does.
+std::vector<ShardedParameter> list_parameters(const torch::optim::Optimizer& optimizer,
+                                              const NamedTensors& named);
+/// Which of the parameters travel together.
+std::vector<std::vector<std::size_t>> groups_of(const std::vector<ShardedParameter>& parameters,
+                                                const GradientGroups& groups);
 /// Throws kInvalidArgument, with both names, if two of them are one tensor.
 void check_listed_once(const std::vector<ShardedParameter>& parameters);
-/// Throws kInvalidArgument, with the name, if somebody else reduces a parameter's gradients, as a
+/// Why this must not reduce its gradient, or nothing: somebody else does, as a
 /// DistributedDataParallel that was made later may.
-void check_unowned(const std::vector<ShardedParameter>& parameters,
-                   const ShardedOptimizerOptions& options);
-/// Collective. Throws as ShardedOptimizer's constructor does.
+std::string owned_by_another(const ShardedParameter& parameter,
+                             const ShardedOptimizerOptions& options);
+/// Collective. Throws on every rank, with the number of one, what `check` throws on that one, which
+/// may make `parameters`; else as ShardedOptimizer's constructor does.
 void check_parameters(const std::vector<ShardedParameter>& parameters,
-                      const ShardedOptimizerOptions& options, const std::string& prefix);
+                      const ShardedOptimizerOptions& options, const std::string& prefix,
+                      const std::function<void()>& check);
 
 }  // namespace kolo

@@ -20,10 +20,11 @@
 // - Backward says nothing to other ranks: gradients add up on this rank until step(), which leaves
 //   them as they are. Reduced ones are in the pieces, which param_groups() lists.
 // - With DistributedDataParallel, made before or after this, set gradients_are_reduced: without it
-//   step(), or the constructor, throws kInvalidArgument, with the parameter.
+//   step(), or the constructor, throws kInvalidArgument on all ranks, with the parameter.
 // - A parameter without a gradient on this rank takes part with zeros, without one on any rank the
 //   optimizer skips it. A sparse gradient of any rank is kInvalidArgument on all, with the
-//   rank; with gradients_are_reduced, on the ranks that have it.
+//   rank; with gradients_are_reduced, where nothing is said before the step, on the ranks that have
+//   it alone (a DistributedDataParallel has refused it on all before).
 // - Checkpoints: save_checkpoint() and load_checkpoint() take it as any other optimizer. What they
 //   save is the whole state in the plain optimizer's format, so any number of ranks, and the plain
 //   optimizer, can load it.
@@ -71,7 +72,9 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
   /// Takes the optimizer over, which must be new. Collective over the process set. Throws
   /// kUnsupported for LBFGS; kInvalidArgument for an optimizer that has taken steps, a parameter
   /// that is not among the named ones or twice among them or in the optimizer, options that do not
-  /// fit; kMismatch on every rank, with the parameter, if the ranks' parameters differ.
+  /// fit, on every rank with the number of one that finds it so; kMismatch on every rank, with the
+  /// parameter, if the ranks' parameters differ; and kInvalidArgument on a rank alone that is not
+  /// in the process set.
   ShardedOptimizer(O&& optimizer, const NamedTensors& named_parameters,
                    const ShardedOptimizerOptions& options = {})
       : ShardedOptimizer(std::make_unique<ShardedParameters>(optimizer, named_parameters, options),
@@ -105,8 +108,9 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
   /// reference to that class calls, is of the pieces alone.
   void zero_grad(bool set_to_none = true) { shards_->zero_grad(*this, set_to_none); }
 
-  /// Collective: all ranks add the same group, of parameters "group<i>.parameter<j>". One that was
-  /// added by that of torch::optim::Optimizer is taken on by the next collective call.
+  /// Collective: all ranks add the same group, of parameters "group<i>.parameter<j>". What one
+  /// refuses is an error on all. One that was added by that of torch::optim::Optimizer is taken on
+  /// by the next collective call.
   void add_param_group(const torch::optim::OptimizerParamGroup& group) {
     take_added_groups();
     full_ = nullptr;
