@@ -74,7 +74,7 @@ class Cycle final : public TransportListener {
   struct Failure {
     Error error;
     int culprit = Abort::kNoCulprit;
-    bool tell_others = true;
+    bool heard = false;  ///< from another rank
   };
 
   /// A message for a group that this rank has not added yet.
@@ -131,13 +131,15 @@ class Cycle final : public TransportListener {
   void note_failure(Failure failure);
   void fail();
   void complete_all(const Error& error);
-  /// To every rank that is still there, but for the culprit, its own of the payloads by rank; the
-  /// first failure is returned.
+  /// To every rank that is still there and concerned(), but for the culprit, its own of the
+  /// payloads by rank; the first failure is returned.
   Status tell_others(Group& group, MessageKind kind, const std::vector<std::string>& payloads,
                      int culprit);
-  /// Takes all entries of a group, wherever they are.
+  /// Whether the end of this rank is news for that one of the group.
+  bool concerned(const Group& group, int index) const;
   /// Before shutdown: whether nothing hangs in the group's NCCL communicators.
   bool drain_nccl(Group& group);
+  /// Takes all entries of a group, wherever they are.
   std::vector<EntryPtr> take_entries(Group& group, const Error& error);
   void finish(Group& group, const Entry& entry, Status status, Outcome outcome);
   void hand_back(Group& group, const Entry& entry, Status status, Outcome outcome);

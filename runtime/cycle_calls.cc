@@ -54,7 +54,8 @@ void Cycle::ask_about(Group& group, const Operation& operation, Clock::time_poin
   const int size = group.communicator.size();
   const int rank = (group.communicator.rank() + 1 + asked.times % (size - 1)) % size;
   ++asked.times;
-  if (group.departures.contains(rank)) return;
+  // In a large world it may have left without saying so to this one.
+  if (group.departures.contains(rank) || !concerned(group, rank)) return;
   const Question question{operation.sequence(), operation.call()};
   note(group.control_plane.send(rank, MessageKind::kCall, bytes_of(question)));
 }

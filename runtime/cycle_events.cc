@@ -19,6 +19,12 @@ constexpr std::chrono::milliseconds kLastTouch{1000};
 constexpr int kLastWordRounds = 1000;
 /// For the reason of a peer that left an operation.
 constexpr std::chrono::milliseconds kReason{100};
+/// Of a rank that leaves: where that opens a connection, UCX 1.13 ends the other process if this
+/// one has gone before the connection is made.
+constexpr std::chrono::milliseconds kGoodbyes{2000};
+/// In larger worlds a rank that ends opens no connections to say so: all of them at once would make
+/// as many as there are pairs of ranks.
+constexpr int kFewRanks = 8;
 
 }  // namespace
 
@@ -99,7 +105,7 @@ void Cycle::on_group_message(Group& group, int peer, const Message& message) {
     case MessageKind::kAbort: {
       AbortNotice notice = AbortNotice::decode(message.payload, peer);
       // The sender failed first, so what we noticed is likely its consequence.
-      failure_ = Failure{std::move(notice.error), notice.culprit, false};
+      failure_ = Failure{std::move(notice.error), notice.culprit, /*heard=*/true};
       return;
     }
   }
@@ -145,7 +151,7 @@ void Cycle::hear_reason() {
   const bool is_consequence = (code == ErrorCode::kPeerLost || code == ErrorCode::kAborted) &&
                               failure_->culprit == Abort::kNoCulprit;
   const Deadline deadline = Deadline::after(kReason);
-  while (is_consequence && failure_->tell_others && !deadline.expired())
+  while (is_consequence && !failure_->heard && !deadline.expired())
     if (!transport_.progress()) std::this_thread::yield();
 }
 
@@ -165,7 +171,8 @@ void Cycle::fail() {
   failure_.reset();
   if (!world_.abort().raise(failure.error, failure.culprit)) return;
   if (world_.size() > 1) log_.error("{}", failure.error.message);
-  if (failure.tell_others) {
+  // In a large world each tells those it has to do with.
+  if (!failure.heard || world_.size() > kFewRanks) {
     // Best effort: whoever cannot be told notices by itself.
     const AbortNotice notice{failure.error, failure.culprit};
     static_cast<void>(tell_others(
@@ -259,7 +266,7 @@ void Cycle::shut_down() {
     Status status = tell_others(group, MessageKind::kGoodbye, goodbyes[i], Abort::kNoCulprit);
     if (told.ok()) told = std::move(status);
   }
-  Status flushed = transport_.flush(Abort(), Deadline::after(kLastWords));
+  Status flushed = transport_.flush(Abort(), Deadline::after(kGoodbyes));
   if (told.ok()) told = std::move(flushed);
   if (!told.ok()) log_.debug("goodbye: {}", told.error().message);
   complete_all(error);
@@ -271,7 +278,7 @@ Status Cycle::tell_others(Group& group, MessageKind kind, const std::vector<std:
   const std::vector<int>& ranks = group.communicator.ranks();
   for (int i = 0; i < group.communicator.size(); ++i) {
     const int rank = ranks[static_cast<std::size_t>(i)];
-    if (i == group.communicator.rank() || rank == culprit) continue;
+    if (i == group.communicator.rank() || rank == culprit || !concerned(group, i)) continue;
     // Whoever has left cannot be connected to any more; it said so before, perhaps just now.
     hear_last_words();
     if (groups_.world().departures.contains(rank)) continue;
@@ -279,6 +286,17 @@ Status Cycle::tell_others(Group& group, MessageKind kind, const std::vector<std:
     if (first.ok()) first = std::move(status);
   }
   return first;
+}
+
+// The others find a rank that has left when they connect to it; the first rank, which agrees on all
+// that is submitted, and whoever shares its host or has had a message of it, know at once, and fail
+// for all what needs it still.
+bool Cycle::concerned(const Group& group, int index) const {
+  const int rank = group.communicator.ranks()[static_cast<std::size_t>(index)];
+  if (world_.size() <= kFewRanks || index == 0 || world_.world().same_host(rank, world_.rank()))
+    return true;
+  const LinkActivity activity = transport_.activity(rank);
+  return activity.opened || activity.arrivals > 0;
 }
 
 bool Cycle::has_work() const {

@@ -25,7 +25,8 @@ void Cycle::check_health() {
     looked_at_ = now;
     for (const int rank : watch_.exited()) {
       hear_last_words();
-      if (groups_.world().departures.contains(rank)) continue;
+      // In a large world who is not concerned was not told that it left; were it lost, others tell.
+      if (groups_.world().departures.contains(rank) || !concerned(groups_.world(), rank)) continue;
       on_peer_failed(rank, KOLO_ERROR(kPeerLost, "its process has ended without kolo::shutdown()"));
     }
   }

@@ -1,6 +1,7 @@
 #include "runtime/runtime.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/open_files.h"
 #include "runtime/bootstrap/clock_exchange.h"
 #include "runtime/bootstrap/handshake.h"
 #include "runtime/device/device.h"
@@ -24,6 +25,19 @@ std::string to_text(const std::vector<std::vector<int>>& sets) {
   return text;
 }
 
+/// Each rank may connect to each other one, and each of those to it; and has descriptors for other
+/// things.
+void make_room_for(int rank, int ranks, const Log& log) {
+  constexpr std::size_t kOtherDescriptors = 256;
+  const std::size_t wanted = 2 * static_cast<std::size_t>(ranks) + kOtherDescriptors;
+  const std::size_t limit = make_room_for_files(wanted);
+  if (limit >= wanted || rank != 0) return;
+  log.warning(
+      "this process may open {} files, and a job of {} ranks may take {}: connections beyond that "
+      "fail. Raise the hard limit (ulimit -Hn, LimitNOFILE=, limits.conf)",
+      limit, ranks, wanted);
+}
+
 }  // namespace
 
 Runtime::Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> timeline)
@@ -41,6 +55,7 @@ Runtime::Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> time
 
 Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimeParts parts) {
   const std::chrono::seconds timeout(parts.config.init_timeout_s);
+  make_room_for(bootstrap.rank(), bootstrap.size(), parts.log);
   auto timeline = Timeline::open({.path = parts.config.timeline,
                                   .rank = bootstrap.rank(),
                                   .size = bootstrap.size(),

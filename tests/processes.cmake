@@ -119,6 +119,20 @@ set_tests_properties(job_scripts PROPERTIES TIMEOUT 60 LABELS tools)
 add_test(NAME lint_self_test COMMAND ${PROJECT_SOURCE_DIR}/tools/lint --self-test)
 set_tests_properties(lint_self_test PROPERTIES TIMEOUT 60 LABELS tools)
 
+# Many hosts with a rank each: nobody opens a connection to each other one to say that it ends, which
+# UCX 1.13 did not outlive, and descriptors suffice.
+add_executable(many_hosts bindings/core/many_hosts.cc)
+kolo_configure_target(many_hosts)
+target_link_libraries(many_hosts PRIVATE kolo::kolo)
+foreach(end end die)
+  add_test(NAME many_hosts_${end} COMMAND kolo-run -np 80 $<TARGET_FILE:many_hosts> ${end})
+  set_tests_properties(many_hosts_${end} PROPERTIES TIMEOUT 180 LABELS ucx RUN_SERIAL ON)
+endforeach()
+set_tests_properties(many_hosts_end PROPERTIES FAIL_REGULAR_EXPRESSION "error: ")
+set_tests_properties(many_hosts_die PROPERTIES
+  PASS_REGULAR_EXPRESSION "rank 40 .* failed first, with signal 9"
+  FAIL_REGULAR_EXPRESSION "blames another one;Assertion;signal 6")
+
 # The C interface, from C.
 add_executable(c_api_test bindings/c/c_api_test.c)
 kolo_configure_target(c_api_test)

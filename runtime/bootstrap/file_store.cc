@@ -148,14 +148,13 @@ Result<bool> FileStore::enter(const Member& me, const std::string& secret) {
   notice_the_dead();
   if (table_.failure()) return not_ours(table_.failure()->message);
   if (lives_.contains(me.rank)) return not_ours(table_.join(me).error().message);
-  const RankInfo here = describe_this_process({});
   const auto before = left_by_.find(me.rank);
-  if (before != left_by_.end() && before->second.pid_namespace == here.pid_namespace &&
-      before->second.pid == here.pid) {
+  if (before != left_by_.end() && before->second.pid_namespace == here_.pid_namespace &&
+      before->second.pid == here_.pid) {
     return false;
   }
   KOLO_TRY(append({std::string(kMember), std::to_string(me.rank), std::to_string(me.size), me.who,
-                   here.pid_namespace, std::to_string(here.pid)}));
+                   here_.pid_namespace, std::to_string(here_.pid)}));
   is_in_ = true;
   KOLO_TRY(read_new());
   if (table_.failure()) return *table_.failure();
@@ -266,9 +265,8 @@ Status FileStore::replay(Fields record) {
 }
 
 void FileStore::notice_the_dead() {
-  const std::string here = describe_this_process({}).pid_namespace;
   for (const auto& [rank, life] : lives_) {
-    if (life.pid_namespace != here || life.pid <= 0) continue;
+    if (life.pid_namespace != here_.pid_namespace || life.pid <= 0) continue;
     if (::kill(life.pid, 0) != 0 && errno == ESRCH) table_.leave(rank, false);
   }
 }

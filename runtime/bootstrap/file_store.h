@@ -6,6 +6,7 @@
 #include "runtime/base/unique_handle.h"
 #include "runtime/bootstrap/store.h"
 #include "runtime/bootstrap/store_table.h"
+#include "runtime/topology/world.h"
 
 #include <sys/types.h>
 
@@ -57,6 +58,7 @@ class FileStore final : public Store {
   const std::string path_;
   const int rank_;
   const std::chrono::seconds patience_;  ///< of a rank that waits, until it gives up
+  const RankInfo here_ = describe_this_process({});
   UniqueDescriptor fd_;
   off_t read_ = 0;                    ///< bytes that have been read
   std::string rest_ = {};             ///< of them, those of records that are not whole

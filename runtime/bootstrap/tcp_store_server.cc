@@ -1,11 +1,11 @@
 #include "runtime/bootstrap/tcp_store_server.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/open_files.h"
 
 #include <fcntl.h>
 #include <fmt/ranges.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -33,18 +33,9 @@ constexpr std::size_t kMostWarnings = 8;
 // Read from one connection before others have their turn.
 constexpr int kChunksInTurn = 16;
 // Descriptors that a process has for other things.
-constexpr rlim_t kOtherDescriptors = 256;
+constexpr std::size_t kOtherDescriptors = 256;
 using Bytes = std::shared_ptr<const std::string>;
 
-/// Each rank takes a descriptor, and the limit that processes begin with is often 1024. It is
-/// raised no further than that takes: select() in this process knows no descriptors above 1023.
-void make_room_for(int ranks) {
-  const rlim_t wanted = static_cast<rlim_t>(std::max(0, ranks)) + kOtherDescriptors;
-  rlimit files = {};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= wanted) return;
-  files.rlim_cur = std::min(files.rlim_max, wanted);
-  ::setrlimit(RLIMIT_NOFILE, &files);
-}
 }  // namespace
 
 /// One connection; at most one request of it is unanswered.
@@ -71,7 +62,7 @@ struct TcpStoreServer::Connection {
 };
 
 Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(Options options) {
-  make_room_for(options.size);
+  make_room_for_files(static_cast<std::size_t>(std::max(0, options.size)) + kOtherDescriptors);
   KOLO_ASSIGN(Listener listener, listen_at(options.endpoint, options.for_name, options.warn));
   return std::unique_ptr<TcpStoreServer>(
       new TcpStoreServer(std::move(options), std::move(listener)));

@@ -25,7 +25,10 @@ constexpr std::chrono::milliseconds kLongestClose{1000};
 void UcxTransport::complete(UcxRequest& request, ucs_status_t status, const char* what) {
   Transfer* const transfer = std::exchange(request.transfer, nullptr);
   const int peer = request.peer;
-  if (request.is_send) --sends_pending_;
+  if (request.is_send) {
+    --sends_pending_;
+    if (status == UCS_OK) links_[static_cast<std::size_t>(peer)].reached = true;
+  }
   requests_.give_back(request);
   if (transfer == nullptr) return;
   if (failure_) {
@@ -59,8 +62,11 @@ bool UcxTransport::report_failures() {
   return true;
 }
 
+// Not what is still being connected: UCX 1.13 ends the process over what waits for that, which is
+// memory of this process alone so far.
 void UcxTransport::close_by_force(Link& link) {
   if (link.endpoint == nullptr || link.peer.same_host) return;  // UCX refuses without error mode
+  if (!link.reached && !link.failure) return;
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   params.flags = UCP_EP_CLOSE_FLAG_FORCE;
@@ -87,7 +93,7 @@ void UcxTransport::fail_all(const Error& error) {
                                     [](const Link& link) { return !link.peer.same_host; });
   if (!progressing_ && requests_.active() != 0) {
     for (Link& link : links_) close_by_force(link);
-    progress_quietly(kLongestDrain, [this] { return requests_.active() == 0; });
+    progress_quietly(kLongestDrain, [this] { return !has_stuck_requests(); });
   }
   for (UcxRequest& request : requests_.records()) {
     if (!request.active || request.transfer == nullptr) continue;
@@ -101,6 +107,16 @@ void UcxTransport::fail_all(const Error& error) {
       left_over_.push_back(std::move(arrival));  // released by the destructor
     }
   }
+}
+
+bool UcxTransport::has_stuck_requests() const {
+  if (requests_.active() == 0) return false;
+  const auto& records = requests_.records();
+  return std::any_of(records.begin(), records.end(), [this](const UcxRequest& request) {
+    if (!request.active) return false;
+    const Link& link = links_[static_cast<std::size_t>(request.peer)];
+    return link.peer.same_host || link.reached;  // what waits for its connection waits on
+  });
 }
 
 UcxTransport::~UcxTransport() {

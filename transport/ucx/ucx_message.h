@@ -74,6 +74,7 @@ class UcxRequestPool {
   }
   std::size_t active() const { return active_; }
   std::deque<UcxRequest>& records() { return records_; }
+  const std::deque<UcxRequest>& records() const { return records_; }
 
  private:
   /// Bytes of a record's memory that are kept for the next message.

@@ -68,6 +68,7 @@ class UcxTransport final : public Transport {
     int rank = 0;
     Peer peer;
     ucp_ep_h endpoint = nullptr;        // owned by the worker
+    bool reached = false;               // something that was sent there is on its way, or there
     std::optional<Error> failure;       // what UCX said
     bool failure_reported = false;      // endpoint closed, listener told
     std::array<Sequence, 3> sequences;  // by UcxStream
@@ -112,6 +113,7 @@ class UcxTransport final : public Transport {
   void complete(UcxRequest& request, ucs_status_t status, const char* what);
   bool progress_quietly(std::chrono::milliseconds bound, const std::function<bool()>& done);
   void close_by_force(Link& link);
+  bool has_stuck_requests() const;
   bool close_endpoints();
   bool has_answered();
 

@@ -1,0 +1,27 @@
+#include "runtime/base/open_files.h"
+
+#include "runtime/base/unique_handle.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+
+namespace kolo {
+
+std::size_t make_room_for_files(std::size_t wanted) {
+  rlimit files = {};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return wanted;
+  if (files.rlim_cur < wanted) {
+    files.rlim_cur = std::min<rlim_t>(files.rlim_max, wanted);
+    ::setrlimit(RLIMIT_NOFILE, &files);
+  }
+  // The kernel's table grows by doubling, for which all threads of the process wait, one of which
+  // may hold a lock that another one spins on: so it is made large before.
+  const auto last = static_cast<int>(std::min<rlim_t>(files.rlim_cur, wanted)) - 1;
+  const UniqueDescriptor any(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (any) static_cast<void>(UniqueDescriptor(::fcntl(any.get(), F_DUPFD_CLOEXEC, last)));
+  return files.rlim_cur;
+}
+
+}  // namespace kolo

@@ -1,0 +1,64 @@
+// A job of many hosts, each with one rank, as far as kolo can tell (KOLO_HOST_ID): its ranks start
+// with few descriptors, connect over TCP, and end all at once, or one dies. Started by kolo-run:
+// many_hosts end|die
+#include <kolo/kolo.h>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+namespace {
+
+void begin_with_few_descriptors() {
+  rlimit files = {};
+  getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = 64;
+  setrlimit(RLIMIT_NOFILE, &files);
+}
+
+void sum(bool ordered) {
+  float value = 1.0F;
+  if (ordered) {
+    kolo::allreduce_ordered(&value, &value, 1, kolo::DataType::kFloat32, kolo::ReduceOp::kSum);
+  } else {
+    kolo::allreduce(&value, &value, {1}, kolo::DataType::kFloat32, {.name = "sum"});
+  }
+  if (value == static_cast<float>(kolo::size())) return;
+  std::fprintf(stderr, "rank %d: the sum is wrong: %g\n", kolo::rank(), value);
+  std::exit(4);
+}
+
+/// Until another rank's death ends it.
+int go_on(int dying) {
+  try {
+    while (true) sum(true);
+  } catch (const kolo::Exception& error) {
+    const std::string name = "rank " + std::to_string(dying) + " ";
+    if (std::string_view(error.what()).find(name) != std::string_view::npos) return 0;
+    std::fprintf(stderr, "rank %d blames another one: %s\n", kolo::rank(), error.what());
+    return 3;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  setenv("KOLO_HOST_ID", ("host" + std::to_string(getpid())).c_str(), 1);
+  begin_with_few_descriptors();
+  kolo::init();
+  sum(true);
+  sum(false);
+  if (argv[1] == std::string_view("end")) {
+    kolo::shutdown();
+    return 0;
+  }
+  const int dying = kolo::size() / 2;
+  if (kolo::rank() == dying) std::raise(SIGKILL);
+  return go_on(dying);
+}
