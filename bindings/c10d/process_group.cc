@@ -1,4 +1,5 @@
 // ProcessGroupKolo: the calls of c10d::Backend as operations of kolo.
+#include "bindings/c10d/arguments.h"
 #include "bindings/c10d/start.h"
 #include "bindings/torch/tensor_memory.h"
 
@@ -14,93 +15,8 @@ namespace kolo {
 namespace {
 
 using namespace c10d_binding;  // NOLINT(google-build-using-namespace)
-using Tensors = std::vector<torch::Tensor>;
 using TensorLists = std::vector<Tensors>;
 using CallWork = c10::intrusive_ptr<c10d::Work>;
-
-[[noreturn]] void refuse(const char* call, const std::string& why) {
-  raise(ErrorCode::kInvalidArgument, fmt::format("c10d {}: {}", call, why));
-}
-
-/// The one of a list: c10d's lists have been of one device each since the days of several.
-template <class T>
-T& only(std::vector<T>& list, const char* call, const char* what) {
-  if (list.size() != 1) refuse(call, fmt::format("takes one {}, not {}", what, list.size()));
-  return list.front();
-}
-
-/// Throws unless all can be parts of one operation.
-void check_types(const torch::Tensor& first, const Tensors& others, const char* call) {
-  (void)data_type_of(first, call);
-  for (const torch::Tensor& other : others) {
-    (void)data_type_of(other, call);
-    check_one_device(first, other, call);
-    if (other.scalar_type() == first.scalar_type()) continue;
-    refuse(call,
-           fmt::format("its tensors have types {} and {}; all of a call have one",
-                       torch::toString(first.scalar_type()), torch::toString(other.scalar_type())));
-  }
-}
-
-/// One for each rank.
-void check_count(const Tensors& list, std::size_t ranks, const char* call, const char* what) {
-  if (list.size() != ranks)
-    refuse(call, fmt::format("takes {} {}, one of each rank, not {}", ranks, what, list.size()));
-}
-
-void check_size(std::int64_t size, std::int64_t expected, const char* call, const char* what) {
-  if (size != expected)
-    refuse(call, fmt::format("the {} has {} elements instead of {}", what, size, expected));
-}
-
-torch::Tensor input_of(const torch::Tensor& tensor) { return plain(tensor.detach()); }
-
-std::vector<std::int64_t> sizes_of(const Tensors& list) {
-  std::vector<std::int64_t> sizes;
-  for (const torch::Tensor& tensor : list) sizes.push_back(tensor.numel());
-  return sizes;
-}
-
-/// All end to end.
-torch::Tensor flat(const Tensors& list) {
-  Tensors parts;
-  for (const torch::Tensor& tensor : list) parts.push_back(tensor.detach().reshape({-1}));
-  return parts.size() == 1 ? input_of(parts.front()) : torch::cat(parts);
-}
-
-/// `part` in the shape of the user's tensor, and there.
-void copy_to(const torch::Tensor& tensor, const torch::Tensor& part) {
-  tensor.detach().copy_(part.view(tensor.sizes()));
-}
-
-/// Elements of each part: splits of rows, or even ones.
-std::vector<std::int64_t> part_sizes(const torch::Tensor& tensor,
-                                     const std::vector<std::int64_t>& splits, std::size_t ranks,
-                                     const char* call, const char* what) {
-  const std::int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
-  const std::int64_t in_row = rows == 0 ? 0 : tensor.numel() / rows;
-  const auto count = static_cast<std::int64_t>(ranks);
-  if (splits.empty()) {
-    if (rows % count != 0)
-      refuse(call, fmt::format("{} rows of the {} cannot be split evenly among {} ranks; give "
-                               "splits",
-                               rows, what, count));
-    return std::vector<std::int64_t>(ranks, rows / count * in_row);
-  }
-  std::int64_t sum = 0;
-  for (const std::int64_t split : splits) sum += split;
-  const bool is_valid =
-      splits.size() == ranks && sum == rows &&
-      std::all_of(splits.begin(), splits.end(), [](std::int64_t split) { return split >= 0; });
-  if (!is_valid) {
-    refuse(call, fmt::format("the splits of the {} are [{}], but {} numbers that sum to its {} "
-                             "rows are needed",
-                             what, fmt::join(splits, ", "), ranks, rows));
-  }
-  std::vector<std::int64_t> sizes;
-  for (const std::int64_t split : splits) sizes.push_back(split * in_row);
-  return sizes;
-}
 
 }  // namespace
 
