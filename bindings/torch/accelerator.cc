@@ -8,6 +8,7 @@
 #include <kolo/torch/functions.h>
 #include <kolo/torch/objects.h>
 
+#include <ATen/autocast_mode.h>
 #include <fmt/format.h>
 
 #include <array>
@@ -138,9 +139,12 @@ std::size_t agreed_size(std::optional<std::size_t> data_size, const LoaderRecipe
 void Accelerator::backward(const torch::Tensor& loss) {
   state_->any_was_skipped = false;
   torch::Tensor scaled = state_->accumulation_steps == 1 ? loss : loss / state_->accumulation_steps;
-  if (state_->scaler) scaled = state_->scaler->scale(scaled);
+  if (state_->scaler) {
+    // What is there of earlier passes has their scale.
+    const bool adds_up = state_->holds_earlier && !state_->open_pass.expired();
+    scaled = adds_up ? state_->scaler->scale_as_before(scaled) : state_->scaler->scale(scaled);
+  }
   scaled.backward();
-  state_->backward_done = true;
 }
 
 std::shared_ptr<void> Accelerator::count_pass() {
@@ -153,9 +157,10 @@ std::shared_ptr<void> Accelerator::count_pass() {
                     rank()));
   }
   state.holds_earlier = !state.sync_gradients;
-  state.backward_done = false;
-  state.passes = state.end_of_loader ? 0 : state.passes + 1;
+  state.passes = state.loader_pass().has_last ? 0 : state.passes + 1;
   state.sync_gradients = state.passes % state.accumulation_steps == 0;
+  if (state.holds_earlier)
+    for (auto& [optimizer, steps] : state.steps) steps.gradients_before = steps.gradients();
   std::shared_ptr<void> open = std::make_shared<char>();
   state.open_pass = open;
   return open;
@@ -171,7 +176,10 @@ void Accelerator::complete_gradients(torch::optim::Optimizer& optimizer) {
 }
 
 Autocast Accelerator::autocast() const {
-  return Autocast(state_->device, {.dtype = state_->half, .enabled = state_->half.has_value()});
+  // Without mixed precision nothing changes, within the user's own Autocast neither.
+  const bool enabled =
+      state_->half.has_value() || at::autocast::is_autocast_enabled(state_->device.type());
+  return Autocast(state_->device, {.dtype = state_->half, .enabled = enabled});
 }
 
 void Accelerator::write_saved(const std::string& path, const std::string& bytes) {
@@ -185,6 +193,39 @@ torch::Tensor Accelerator::gather_rows(const torch::Tensor& tensor, std::int64_t
   const torch::Tensor rows = tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
   const std::int64_t kept = repeated < 0 ? 0 : rows.size(0) - std::min(repeated, rows.size(0));
   return allgather(rows.detach().narrow(0, 0, kept));
+}
+
+std::int64_t Accelerator::repeated_rows_of(const torch::Tensor& tensor, const LoaderPass& pass) {
+  if (pass.repeated_rows <= 0) return pass.repeated_rows;
+  if (tensor.dim() == 0) return 0;
+  const std::int64_t rows = tensor.size(0);
+  const bool has_several = pass.rows > 0 && rows > pass.rows && rows % pass.rows == 0;
+  return has_several ? pass.repeated_rows * (rows / pass.rows) : pass.repeated_rows;
+}
+
+LoaderPass AcceleratorState::loader_pass() const {
+  for (auto pass = loader_passes.rbegin(); pass != loader_passes.rend(); ++pass)
+    if (const auto open = pass->lock(); open != nullptr && open->is_open) return *open;
+  return {};
+}
+
+std::uint64_t version_of_gradients(torch::optim::Optimizer& optimizer) {
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  const auto add = [&hash](std::uint64_t number) { hash = (hash ^ number) * 0x100000001b3; };
+  for (const auto& group : optimizer.param_groups()) {
+    for (const torch::Tensor& parameter : group.params()) {
+      const torch::Tensor& gradient = parameter.grad();
+      add(reinterpret_cast<std::uintptr_t>(gradient.unsafeGetTensorImpl()));
+      add(gradient.defined() ? static_cast<std::uint64_t>(gradient._version()) : 0);
+    }
+  }
+  return hash;
+}
+
+void refuse_disorder() {
+  refuse(ErrorCode::kInvalidArgument,
+         "prepare(): this loader's workers keep no order (enforce_ordering(false)), so ranks would "
+         "deal out batches twice and others never; let them keep it, or pass a loader_recipe()");
 }
 
 void with_shared_seed(const std::function<void()>& call) {

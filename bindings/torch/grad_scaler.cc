@@ -80,8 +80,12 @@ GradScaler::GradScaler(const GradScalerOptions& options)
 }
 
 torch::Tensor GradScaler::scale(const torch::Tensor& loss) {
+  if (enabled() && update_is_due_) update();
+  return scale_as_before(loss);
+}
+
+torch::Tensor GradScaler::scale_as_before(const torch::Tensor& loss) const {
   if (!enabled()) return loss;
-  if (update_is_due_) update();
   // A tensor and not a number: its float32 wins over a half scalar's type, which 65536 overflows.
   return loss * torch::full({}, scale_, loss.options().dtype(torch::kFloat32).requires_grad(false));
 }

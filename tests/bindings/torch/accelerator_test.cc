@@ -133,6 +133,58 @@ TEST(Accelerator, ModelsOfOnePassAddUpTogether) {
   }
 }
 
+/// Parameters of two models after four passes, two a step; `in_front`: each optimizer's zero_grad()
+/// stands before the backward of its model, else behind its step().
+std::vector<torch::Tensor> after_passes_of_two(kolo::Accelerator& accelerator, bool in_front) {
+  auto one = make_network(), other = make_network();
+  torch::optim::SGD first(one->parameters(), 0.1), second(other->parameters(), 0.2);
+  auto [one_model, other_model, one_steps, other_steps] =
+      accelerator.prepare(one, other, first, second);
+  const auto turn = [&](auto& model, auto& optimizer, int step) {
+    if (in_front) optimizer.zero_grad();
+    accelerator.backward(model(batch_of(step, kolo::rank())).square().mean());
+    optimizer.step();
+    if (!in_front) optimizer.zero_grad();
+  };
+  for (int i = 0; i < 4; ++i) {
+    auto pass = accelerator.accumulate(one_model, other_model);
+    turn(one_model, one_steps, i);
+    turn(other_model, other_steps, i);
+  }
+  std::vector<torch::Tensor> parameters;
+  for (const auto& network : {one, other})
+    for (const auto& parameter : network->parameters()) parameters.push_back(parameter.detach());
+  return parameters;
+}
+
+TEST(Accelerator, EachOptimizerIsClearedByItsOwnBackwards) {
+  kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 2});
+  const auto behind = after_passes_of_two(accelerator, false);
+  const auto in_front = after_passes_of_two(accelerator, true);
+  for (std::size_t i = 0; i < behind.size(); ++i)
+    EXPECT_TRUE(torch::allclose(in_front[i], behind[i])) << i;
+}
+
+TEST(Accelerator, WhatAddsUpHasOneScale) {
+  // Each step makes the scale grow, which must not come between the passes of the second model.
+  kolo::Accelerator plain(kolo::AcceleratorConfig{.gradient_accumulation_steps = 2});
+  const auto expected = after_passes_of_two(plain, false);
+  kolo::Accelerator accelerator(
+      kolo::AcceleratorConfig{.mixed_precision = "fp16", .gradient_accumulation_steps = 2},
+      {.scaler = {.init_scale = 8, .growth_interval = 1}});
+  const auto scaled = after_passes_of_two(accelerator, false);
+  for (std::size_t i = 0; i < scaled.size(); ++i)
+    EXPECT_TRUE(torch::allclose(scaled[i], expected[i], 2e-2, 2e-2)) << i;
+}
+
+TEST(Accelerator, WithoutMixedPrecisionTheUsersAutocastStays) {
+  const kolo::Accelerator accelerator;
+  const kolo::Autocast half(torch::kCPU, {.dtype = torch::kBFloat16});
+  const auto guard = accelerator.autocast();
+  EXPECT_EQ(torch::matmul(torch::ones({2, 2}), torch::ones({2, 2})).scalar_type(),
+            torch::kBFloat16);
+}
+
 TEST(Accelerator, TwoOptimizersStepByTheScaleOfOneBackward) {
   kolo::Accelerator accelerator(kolo::AcceleratorConfig{.mixed_precision = "fp16"},
                                 {.scaler = {.init_scale = 1024}});

@@ -42,7 +42,7 @@ std::vector<float> pass_of(kolo::Accelerator& accelerator, Loader& loader) {
     const auto most = kolo::allreduce(torch::tensor({steps}), {.op = kolo::ReduceOp::kMax});
     EXPECT_EQ(most.template item<std::int64_t>(), steps);
   }
-  EXPECT_FALSE(accelerator.state().end_of_loader);
+  EXPECT_FALSE(accelerator.state().loader_pass().is_open);
   return all;
 }
 
@@ -96,7 +96,7 @@ Batches batches_of(kolo::Accelerator& accelerator, Loader& loader,
     const torch::Tensor data = batch.data.flatten();
     batches.emplace_back(data.template data_ptr<float>(),
                          data.template data_ptr<float>() + data.numel());
-    last.push_back(accelerator.state().end_of_loader);
+    last.push_back(accelerator.state().loader_pass().has_last);
     if (at_batch) at_batch(batches.size());
   }
   std::vector<bool> expected(batches.size(), false);
@@ -220,6 +220,49 @@ TEST(PreparedLoader, TheLastBatchOfAPassEndsAccumulation) {
     synchronized.push_back(accelerator.sync_gradients());
   }
   EXPECT_EQ(synchronized, (std::vector<bool>{false, false, false, true, false, true}));
+}
+
+TEST(PreparedLoader, ALoopWithinALoopLeavesTheOuterOnes) {
+  kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 4});
+  const auto size = static_cast<std::size_t>(kolo::size());
+  // Seven batches, the last one of a row that is repeated on all ranks but one.
+  auto loader = accelerator.prepare(
+      kolo::loader_recipe(stacked(12 * size + 1), {.batch_size = 2, .shuffle = false}));
+  auto inner = accelerator.prepare(kolo::loader_recipe(stacked(size), {.batch_size = 1}));
+  torch::nn::Linear network(1, 1);
+  auto model = accelerator.prepare(network);
+  int steps = 0;
+  std::int64_t rows = 0;
+  for (auto& batch : loader) {
+    for (auto& other : inner) EXPECT_EQ(other.data.size(0), 1);
+    const auto first = *inner.begin();  // a pass that is left at once, on its last batch
+    const auto pass = accelerator.accumulate(model);
+    steps += accelerator.sync_gradients() ? 1 : 0;
+    rows += accelerator.gather_for_metrics(batch.data).size(0);
+  }
+  EXPECT_EQ(steps, 2);
+  EXPECT_EQ(rows, static_cast<std::int64_t>(12 * size + 1));
+  const auto sample = *inner.begin();
+  EXPECT_FALSE(accelerator.state().loader_pass().is_open);
+}
+
+TEST(PreparedLoader, SeveralRowsForEachOfTheBatchGoTogether) {
+  kolo::Accelerator accelerator;
+  const auto count = static_cast<std::size_t>(2 * kolo::size() + 1);
+  auto loader =
+      accelerator.prepare(kolo::loader_recipe(stacked(count), {.batch_size = 2, .shuffle = false}));
+  std::int64_t tokens = 0;
+  for (auto& batch : loader)
+    tokens += accelerator.gather_for_metrics(batch.data.flatten().repeat_interleave(3)).size(0);
+  EXPECT_EQ(tokens, static_cast<std::int64_t>(3 * count));
+}
+
+TEST(PreparedLoader, ALoaderWithoutAnOrderIsRefused) {
+  kolo::Accelerator accelerator;
+  auto loader = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(
+      stacked(8), torch::data::DataLoaderOptions(2).workers(2).enforce_ordering(false));
+  EXPECT_THAT(kolo::test::message_of([&] { accelerator.prepare(std::move(loader)); }),
+              testing::HasSubstr("workers keep no order"));
 }
 
 TEST(PreparedLoader, DealsOutTheBatchesOfALoaderThatExists) {

@@ -12,3 +12,10 @@ void a_module_by_value(Network& network) { kolo::DistributedDataParallel ddp(net
 void a_base_class(torch::optim::Optimizer& optimizer, torch::nn::Linear& network) {
   kolo::DistributedOptimizer distributed(std::move(optimizer), network->named_parameters());
 }
+
+double a_number(kolo::Accelerator& accelerator) { return accelerator.gather(1.0); }
+
+void a_moved_optimizer(kolo::Accelerator& accelerator, torch::optim::SGD& sgd,
+                       torch::optim::StepLR& rate) {
+  accelerator.prepare(std::move(sgd), rate);
+}

@@ -78,6 +78,9 @@ class KOLO_API Accelerator {
   /// result (a scheduler's optimizer, too).
   template <class... Parts>
   auto prepare(Parts&&... parts) {
+    static_assert(!(kSchedules<Parts> || ...) || !(kMovedOptimizer<Parts> || ...),
+                  "an optimizer that is moved leaves its scheduler without one: pass the optimizer "
+                  "as it is, prepare(model, optimizer, std::move(scheduler)), and keep it");
     if constexpr (sizeof...(Parts) == 1) {
       return (prepare_one(std::forward<Parts>(parts)), ...);
     } else {
@@ -124,17 +127,25 @@ class KOLO_API Accelerator {
 
   /// Every rank's rows, by rank, of a tensor or of each in a tuple, vector, …; a scalar is a row.
   /// Collective.
+  /// Ranks pass as many tensors in the same order: vectors of one length, optionals that all set.
   template <class T>
   T gather(const T& value) const {
+    static_assert(is_all_tensors<T>(),
+                  "this gathers tensors, Examples of them, and vectors, ordered maps, optionals, "
+                  "tuples and pairs of such; make a number a tensor: torch::tensor(value)");
     return map_tensors(value, [](const torch::Tensor& tensor) { return gather_rows(tensor, 0); });
   }
   /// The same for the rows of the batch that the loop has got last, without those that only fill
-  /// up: over a pass each element comes once. A scalar stays, unless its whole batch fills up.
+  /// up: over a pass each element comes once. A scalar stays, unless its whole batch fills up; of
+  /// several rows for each of the batch's (tokens of a text) all go that are of one that fills up.
   template <class T>
   T gather_for_metrics(const T& value) const {
-    return map_tensors(value, [this](const torch::Tensor& tensor) {
-      const std::int64_t repeated = state_->repeated_rows;
-      return gather_rows(tensor, tensor.dim() == 0 && repeated > 0 ? 0 : repeated);
+    static_assert(is_all_tensors<T>(),
+                  "this gathers tensors, Examples of them, and vectors, ordered maps, optionals, "
+                  "tuples and pairs of such; make a number a tensor: torch::tensor(value)");
+    const LoaderPass pass = state_->loader_pass();
+    return map_tensors(value, [&pass](const torch::Tensor& tensor) {
+      return gather_rows(tensor, repeated_rows_of(tensor, pass));
     });
   }
 
@@ -180,12 +191,20 @@ class KOLO_API Accelerator {
 
  private:
   template <class T>
+  static constexpr bool kSchedules =
+      std::is_base_of_v<torch::optim::LRScheduler, std::remove_cvref_t<T>> ||
+      std::is_base_of_v<torch::optim::ReduceLROnPlateauScheduler, std::remove_cvref_t<T>>;
+  template <class T>
+  static constexpr bool kMovedOptimizer =
+      !std::is_lvalue_reference_v<T> &&
+      std::is_base_of_v<torch::optim::Optimizer, std::remove_cvref_t<T>>;
+
+  template <class T>
   auto prepare_one(T&& part) {
     using Part = std::remove_cvref_t<T>;
     if constexpr (std::is_base_of_v<torch::optim::Optimizer, Part>) {
       return PreparedOptimizer<Part>(held(std::forward<T>(part)), state_);
-    } else if constexpr (std::is_base_of_v<torch::optim::LRScheduler, Part> ||
-                         std::is_base_of_v<torch::optim::ReduceLROnPlateauScheduler, Part>) {
+    } else if constexpr (kSchedules<T>) {
       return PreparedScheduler<Part>(held(std::forward<T>(part)), state_);
     } else if constexpr (requires { part->named_parameters(); }) {
       part->to(device());
@@ -208,6 +227,7 @@ class KOLO_API Accelerator {
   void complete_gradients(torch::optim::Optimizer& optimizer);
   static void write_saved(const std::string& path, const std::string& bytes);
   static torch::Tensor gather_rows(const torch::Tensor& tensor, std::int64_t repeated);
+  static std::int64_t repeated_rows_of(const torch::Tensor& tensor, const LoaderPass& pass);
 
   AcceleratorOptions options_;
   std::string precision_;

@@ -54,6 +54,9 @@ class KOLO_API GradScaler {
   /// `loss` times the scale, after an update that was put off; in float32 if it is a scalar of a
   /// half type.
   torch::Tensor scale(const torch::Tensor& loss);
+  /// The same, but what update_later() has put off stays so: for a loss whose gradients are added
+  /// to some that have the present scale.
+  torch::Tensor scale_as_before(const torch::Tensor& loss) const;
   /// Divides the optimizer's gradients by the scale, once a step; waits for those of a
   /// DistributedOptimizer first. Throws kInvalidArgument for a second call before update(), for
   /// float16 gradients, whose division would lose what the scale has saved, and where there is no

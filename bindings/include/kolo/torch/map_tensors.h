@@ -3,6 +3,7 @@
 
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -10,6 +11,52 @@
 #include <vector>
 
 namespace kolo {
+
+template <class T>
+struct IsExample : std::false_type {};
+template <class Data, class Target>
+struct IsExample<torch::data::Example<Data, Target>> : std::true_type {};
+
+/// Whether T is nothing but tensors that map_tensors() reaches, in an order that ranks share: an
+/// Example's, and those of vectors, ordered maps, optionals, tuples and pairs.
+template <class T>
+constexpr bool is_all_tensors() {
+  if constexpr (std::is_same_v<T, torch::Tensor>) {
+    return true;
+  } else if constexpr (IsExample<T>::value) {
+    if constexpr (requires(T& example) { example.target; }) {
+      return is_all_tensors<decltype(T::data)>() && is_all_tensors<decltype(T::target)>();
+    } else {
+      return is_all_tensors<decltype(T::data)>();
+    }
+  } else if constexpr (requires { std::tuple_size<T>::value; }) {
+    return []<std::size_t... I>(std::index_sequence<I...>) {
+      return (is_all_tensors<std::tuple_element_t<I, T>>() && ...);
+    }(std::make_index_sequence<std::tuple_size<T>::value>());
+  } else if constexpr (requires { typename T::mapped_type; }) {
+    if constexpr (requires { typename T::key_compare; }) {
+      return is_all_tensors<typename T::mapped_type>();
+    } else {
+      return false;
+    }
+  } else if constexpr (
+      requires(T& list) {
+        list.begin();
+        list.push_back(*list.begin());
+      } ||
+      requires(T& optional) {
+        optional.has_value();
+        *optional;
+      }) {
+    if constexpr (requires { typename T::value_type; }) {
+      return is_all_tensors<typename T::value_type>();
+    } else {
+      return false;
+    }
+  } else {
+    return false;
+  }
+}
 
 /// A tensor, an Example (also without a target), or vectors, maps, optionals, tuples and pairs of
 /// such: the same with what `change` makes of each tensor. Other values stay as they are.

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <utility>
 
 namespace kolo {
 
@@ -19,9 +20,11 @@ class PassIterator {
   using pointer = Batch*;
   using reference = Batch&;
 
-  /// Takes the first batch.
-  explicit PassIterator(Loader* loader)
-      : loader_(loader), batch_(std::make_shared<std::optional<Batch>>(loader->next())) {}
+  /// Takes the first batch. What stands for the pass lives as long as it, and its copies.
+  explicit PassIterator(Loader* loader, std::shared_ptr<void> pass = nullptr)
+      : loader_(loader),
+        pass_(std::move(pass)),
+        batch_(std::make_shared<std::optional<Batch>>(loader->next())) {}
 
   Batch& operator*() const { return **batch_; }
   Batch* operator->() const { return &**batch_; }
@@ -33,6 +36,7 @@ class PassIterator {
 
  private:
   Loader* loader_;
+  std::shared_ptr<void> pass_;
   std::shared_ptr<std::optional<Batch>> batch_;  // copies are at the same batch
 };
 

@@ -21,8 +21,16 @@
 
 namespace kolo {
 
+/// A pass over a prepared loader that has not ended.
+struct LoaderPass {
+  bool is_open = false;            ///< the loop has a batch
+  bool has_last = false;           ///< the loop has its last batch
+  std::int64_t rows = 0;           ///< of the loop's batch
+  std::int64_t repeated_rows = 0;  ///< at the batch's end, which only fill up; −1: all
+};
+
 /// What an Accelerator and all that it has prepared share.
-struct AcceleratorState {
+struct KOLO_API AcceleratorState {
   torch::Device device = torch::kCPU;
   std::optional<torch::ScalarType> half;  ///< of forward; absent: no autocast
   std::optional<GradScaler> scaler;       ///< with float16
@@ -31,17 +39,23 @@ struct AcceleratorState {
   std::weak_ptr<void> open_pass = {};  ///< an AccumulatedPass that has not ended
   bool sync_gradients = true;          ///< the present pass is the last before a step
   bool holds_earlier = false;          ///< its gradients add to those of passes before it
-  bool backward_done = false;          ///< of the present pass
-  bool end_of_loader = false;          ///< the loop has the last batch of its pass
-  std::int64_t repeated_rows = 0;      ///< rows at the batch's end that only fill up; −1: all
-  bool scheduler_with_steps = true;    ///< as AcceleratorOptions::step_scheduler_with_optimizer
+  std::vector<std::weak_ptr<LoaderPass>> loader_passes = {};  ///< those within others last
+  bool scheduler_with_steps = true;  ///< as AcceleratorOptions::step_scheduler_with_optimizer
   struct Steps {
-    bool has_stepped = false;  ///< since zero_grad() cleared the gradients
-    bool was_skipped = false;  ///< the last step, because of an overflow
+    bool has_stepped = false;                       ///< since zero_grad() cleared the gradients
+    bool was_skipped = false;                       ///< the last step, because of an overflow
+    std::function<std::uint64_t()> gradients = {};  ///< a number that changes with them
+    std::uint64_t gradients_before = 0;             ///< the present pass of accumulate()
   };
   std::map<const void*, Steps> steps = {};  ///< by optimizer
   bool any_was_skipped = false;             ///< of the steps by the last backward
+
+  /// The innermost loop's.
+  LoaderPass loader_pass() const;
 };
+
+/// A number that changes whenever a gradient of the optimizer does.
+KOLO_API std::uint64_t version_of_gradients(torch::optim::Optimizer& optimizer);
 
 /// The owner of what is passed as an rvalue; what is passed as an lvalue must outlive it.
 template <class T>
@@ -98,7 +112,10 @@ class PreparedOptimizer {
  public:
   PreparedOptimizer(std::shared_ptr<O> optimizer, std::shared_ptr<AcceleratorState> state)
       : optimizer_(std::move(optimizer)), state_(std::move(state)) {
-    steps() = {};
+    steps() = {.gradients = [weak = std::weak_ptr<O>(optimizer_)]() -> std::uint64_t {
+      const auto alive = weak.lock();
+      return alive == nullptr ? 0 : version_of_gradients(*alive);
+    }};
   }
 
   /// Nothing while gradients add up; with float16, nothing when they have overflowed.
@@ -117,11 +134,11 @@ class PreparedOptimizer {
       optimizer_->step();
     }
   }
-  /// Nothing while gradients add up: before the last pass of a step has had its backward. So it may
-  /// stand in front of a backward as well as behind step().
+  /// Nothing while gradients add up: before the last pass of a step has changed this optimizer's.
+  /// So it may stand in front of a backward as well as behind step().
   void zero_grad(bool set_to_none = true) {
-    const bool adds_up =
-        !state_->sync_gradients || (state_->holds_earlier && !state_->backward_done);
+    const bool adds_up = !state_->sync_gradients ||
+                         (state_->holds_earlier && steps().gradients() == steps().gradients_before);
     if (adds_up && !steps().has_stepped) return;
     optimizer_->zero_grad(set_to_none);
     steps().has_stepped = false;

@@ -5,7 +5,8 @@
 //   rank reads its own share alone. Each pass has the next epoch's permutation, but for the first
 //   one after the sampler was loaded, which is the rest of the epoch that was saved.
 // - of a loader that exists: its batches are dealt out, the i-th to rank i mod size. Each rank
-//   reads them all, in rank 0's order where LibTorch's RandomSampler shuffles. Where the last ones
+//   reads them all, so they must come in one order on all ranks: LibTorch's RandomSampler shuffles
+//   in rank 0's, and a loader whose workers keep no order is refused. Where the last ones
 //   do not go round, the other ranks get the pass's first batch again, so that all make as many
 //   steps. A loader whose sampler gives each rank its share is refused by the compiler, for dealing
 //   that out again would leave out the most of the data.
@@ -28,6 +29,7 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace kolo {
 
@@ -62,6 +64,9 @@ KOLO_API void with_shared_seed(const std::function<void()>& call);
 /// options: they would deal out other elements or make other numbers of steps.
 KOLO_API std::size_t agreed_size(std::optional<std::size_t> data_size,
                                  const LoaderRecipeOptions& options);
+
+/// Throws kInvalidArgument: batches that come in any order cannot be dealt out.
+[[noreturn]] KOLO_API void refuse_disorder();
 
 /// Batches of a recipe. To make one is collective.
 template <class Dataset>
@@ -145,7 +150,11 @@ class DealtSource {
 
  public:
   using Batch = std::remove_cvref_t<decltype(*std::declval<First&>())>;
-  explicit DealtSource(std::shared_ptr<Loader> loader) : loader_(std::move(loader)) {}
+  explicit DealtSource(std::shared_ptr<Loader> loader) : loader_(std::move(loader)) {
+    if constexpr (requires { loader_->options().enforce_ordering; }) {
+      if (loader_->options().workers > 0 && !loader_->options().enforce_ordering) refuse_disorder();
+    }
+  }
 
   void start() {
     // LibTorch's loaders with workers begin no pass while batches of another are under way.
@@ -196,7 +205,12 @@ class PreparedLoader {
   /// Begins a pass, and ends one that was left early.
   Iterator begin() {
     source_->start();
-    return Iterator(this);
+    auto pass = std::make_shared<LoaderPass>();
+    auto& passes = state_->loader_passes;
+    std::erase_if(passes, [](const auto& other) { return other.expired(); });
+    passes.push_back(pass);
+    *pass_ = pass;
+    return Iterator(this, pass);
   }
   std::default_sentinel_t end() const { return {}; }
 
@@ -222,15 +236,26 @@ class PreparedLoader {
 
   std::optional<Batch> next() {
     std::optional<Batch> batch = source_->next();
-    state_->end_of_loader = batch && source_->at_last();
-    state_->repeated_rows = batch ? source_->repeated_rows() : 0;
-    if (!batch) return std::nullopt;
-    return map_tensors(std::move(*batch),
-                       [&](const torch::Tensor& tensor) { return tensor.to(state_->device); });
+    const auto open = pass_->lock();
+    LoaderPass pass;
+    if (batch) {
+      pass = {.is_open = true,
+              .has_last = source_->at_last(),
+              .repeated_rows = source_->repeated_rows()};
+      if constexpr (requires { batch->size(); })
+        pass.rows = static_cast<std::int64_t>(batch->size());
+      batch = map_tensors(*std::move(batch), [&](const torch::Tensor& tensor) {
+        if (pass.rows == 0 && tensor.dim() > 0) pass.rows = tensor.size(0);
+        return tensor.to(state_->device);
+      });
+    }
+    if (open != nullptr) *open = pass;
+    return batch;
   }
 
   std::shared_ptr<Source> source_;
   std::shared_ptr<AcceleratorState> state_;
+  std::shared_ptr<std::weak_ptr<LoaderPass>> pass_ = std::make_shared<std::weak_ptr<LoaderPass>>();
 };
 
 template <class Source>
