@@ -112,12 +112,13 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   }
   const bool has_share = reducing != nullptr && !reducing->same_gradients_on_every_rank();
   if (options_.extra_agreement || has_share) {
+    const ProcessSet its_ranks = reducing != nullptr ? reducing->process_set() : ProcessSet();
     const torch::Tensor worst =
         allreduce(torch::tensor({overflow            ? 2
                                  : gradients.empty() ? 0
                                                      : 1},
                                 torch::kInt32),
-                  {.op = ReduceOp::kMax, .process_set = options_.process_set});
+                  {.op = ReduceOp::kMax, .process_set = options_.process_set.value_or(its_ranks)});
     overflow = worst.item<int>() == 2;
     if (worst.item<int>() == 0) refuse("no parameter of the optimizer has a gradient on any rank");
   } else if (gradients.empty()) {

@@ -244,6 +244,8 @@ std::size_t GradientReducer::pending() const {
   return count;
 }
 
+ProcessSet GradientReducer::process_set() const { return state_->settings.options.process_set; }
+
 torch::Tensor GradientReducer::reduce_loss(const torch::Tensor& loss) const {
   const State& state = *state_;
   const DistributedOptimizerOptions& options = state.settings.options;

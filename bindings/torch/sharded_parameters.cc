@@ -182,6 +182,8 @@ void ShardedParameters::synchronize() {
   state.skip = false;
 }
 
+ProcessSet ShardedParameters::process_set() const { return state_->options.process_set; }
+
 void ShardedParameters::skip_next() { state_->skip = true; }
 
 void ShardedParameters::before_step() {

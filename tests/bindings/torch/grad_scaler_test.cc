@@ -9,6 +9,7 @@
 #include <limits>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -196,6 +197,33 @@ TEST(GradScaler, AsksAnOptimizerThatKeepsShares) {
   torch::optim::Optimizer& as_any = optimizer;
   EXPECT_FALSE(scaler.step(as_any));
   EXPECT_EQ(optimizer.waits, 1);
+}
+
+/// A rank that is not in the optimizer's process set is not waited for.
+TEST(GradScaler, AsksTheRanksOfTheOptimizersProcessSet) {
+  std::vector<int> ranks;
+  for (int r = 0; r == 0 || r < kolo::size() - 1; ++r) ranks.push_back(r);
+  const bool alone = kolo::size() == 1;
+  const kolo::ProcessSet set = alone ? kolo::ProcessSet() : kolo::add_process_set(ranks);
+  if (kolo::rank() <= ranks.back()) {
+    const auto leaves_out = [&](auto& optimizer, const One& one, GradScaler scaler) {
+      const double factor = kolo::rank() == ranks.back() ? kInfinity : 1;
+      scaler.scale(one.loss(factor)).backward();
+      EXPECT_FALSE(scaler.step(optimizer));
+      scaler.update();
+      EXPECT_EQ(scaler.scale_now(), 4);
+    };
+    One one, other;
+    kolo::ShardedOptimizer sharded(
+        SGD({one.weight}, 0.5), kolo::NamedTensors{{"weight", one.weight}}, {.process_set = set});
+    leaves_out(sharded, one, GradScaler({.init_scale = 8}));
+    kolo::DistributedOptimizer distributed(SGD({other.weight}, 0.5),
+                                           kolo::NamedTensors{{"weight", other.weight}},
+                                           {.process_set = set});
+    leaves_out(distributed, other, GradScaler({.init_scale = 8, .extra_agreement = true}));
+  }
+  kolo::barrier();
+  if (!alone) kolo::remove_process_set(set);
 }
 
 TEST(GradScaler, SaysWhatIsWrong) {

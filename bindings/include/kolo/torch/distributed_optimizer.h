@@ -133,6 +133,7 @@ class KOLO_API GradientReducer {
   void discard(bool gradients_stay);
   /// Gradients that were submitted and not yet synchronized.
   std::size_t pending() const;
+  ProcessSet process_set() const;
   /// The loss of a closure, a scalar, over the ranks, as its gradients were reduced.
   torch::Tensor reduce_loss(const torch::Tensor& loss) const;
 
@@ -205,6 +206,7 @@ class DistributedOptimizer : public O, public ReducingOptimizer {
     reducer_->synchronize();
   }
   void skip_synchronize() override { reducer_->skip_next(); }
+  ProcessSet process_set() const override { return reducer_->process_set(); }
   /// synchronize(), then scales all gradients so that their norm over all parameters is at most
   /// `max_norm`; the next step() does not synchronize again. Returns the norm before, which is the
   /// same on every rank.

@@ -33,6 +33,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 
 namespace kolo {
 
@@ -43,7 +44,8 @@ struct GradScalerOptions {
   std::int64_t growth_interval = 2000;  ///< steps in a row without an overflow
   bool enabled = true;                  ///< false: losses and steps are as without a scaler
   bool extra_agreement = false;         ///< see above; over `process_set`
-  ProcessSet process_set = {};
+  /// The ranks that agree. Default: those of an optimizer that reduces gradients itself, else all.
+  std::optional<ProcessSet> process_set = {};
 };
 
 class KOLO_API GradScaler {

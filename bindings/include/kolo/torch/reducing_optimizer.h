@@ -4,6 +4,7 @@
 #pragma once
 
 #include <kolo/export.h>
+#include <kolo/kolo.h>
 
 namespace kolo {
 
@@ -18,6 +19,8 @@ class KOLO_API ReducingOptimizer {
   /// Whether every rank has all reduced gradients after synchronize(), and the same ones. Where not
   /// (each rank keeps its share), what ranks find in theirs needs a message.
   virtual bool same_gradients_on_every_rank() const { return true; }
+  /// The ranks that it reduces over, and "every rank" above. Default: all.
+  virtual ProcessSet process_set() const { return {}; }
 
  protected:
   ReducingOptimizer() = default;

@@ -127,6 +127,7 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
   void skip_synchronize() override { shards_->skip_next(); }
   /// Each has its pieces'.
   bool same_gradients_on_every_rank() const override { return false; }
+  ProcessSet process_set() const override { return shards_->process_set(); }
   /// synchronize(), unless skip_synchronize() was called for these gradients, then scales the
   /// reduced gradients so that their norm over all parameters is at most `max_norm`; the next
   /// step() does not synchronize again. Returns the norm before, the same on every rank. The

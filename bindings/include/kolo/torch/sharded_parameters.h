@@ -75,6 +75,7 @@ class KOLO_API ShardedParameters {
 
   /// The optimizer's groups, of this rank's pieces.
   const Groups& groups() const;
+  ProcessSet process_set() const;
   /// Collective: takes on another one; its pieces.
   Group add_group(const Group& group, const torch::optim::OptimizerOptions& defaults);
   /// Collective if there are any: those of `mine` that add_group() has not taken on, and puts their
