@@ -241,6 +241,26 @@ class Loading {
   std::vector<std::function<void()>> undo_;
 };
 
+/// Empty if there is none.
+fs::path newest_in(const fs::path& folder) {
+  fs::path newest;
+  std::error_code error;
+  std::int64_t time = 0;
+  for (fs::directory_iterator i(folder, error), end; !error && i != end; i.increment(error)) {
+    const std::optional<std::int64_t> saved = checkpoint_time(i->path());
+    if (!saved || (!newest.empty() && *saved <= time)) continue;
+    time = *saved;
+    newest = i->path();
+  }
+  // A run that took it for empty would start from scratch.
+  if (error && error != std::errc::no_such_file_or_directory) {
+    raise(ErrorCode::kInvalidArgument, "the folder of checkpoints " + folder.string() +
+                                           " cannot be read (" + error.message() +
+                                           "); name a folder that rank 0 can read");
+  }
+  return newest;
+}
+
 }  // namespace
 
 void save_checkpoint(const fs::path& path, const CheckpointParts& parts, std::int64_t epoch) {
@@ -280,19 +300,11 @@ std::int64_t load_checkpoint(const fs::path& path, const CheckpointParts& parts)
 }
 
 std::optional<fs::path> newest_checkpoint(const fs::path& folder) {
-  fs::path newest;
+  Parcel parcel;
   if (rank() == 0) {
-    std::error_code error;
-    std::int64_t time = 0;
-    for (fs::directory_iterator i(folder, error), end; !error && i != end; i.increment(error)) {
-      const std::optional<std::int64_t> saved = checkpoint_time(i->path());
-      if (!saved || (!newest.empty() && *saved <= time)) continue;
-      time = *saved;
-      newest = i->path();
-    }
+    parcel.failure = failure_of([&] { parcel.bytes = newest_in(folder).string(); });
   }
-  const std::string name =
-      broadcast_bytes({.bytes = newest.string()}, 0, {.name = "newest_checkpoint"});
+  const std::string name = broadcast_bytes(std::move(parcel), 0, {.name = "newest_checkpoint"});
   return name.empty() ? std::nullopt : std::optional<fs::path>(name);
 }
 

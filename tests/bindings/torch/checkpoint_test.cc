@@ -243,6 +243,13 @@ TEST_F(CheckpointTest, TheNewestWholeOneIsFound) {
   EXPECT_EQ(kolo::newest_checkpoint(folder_), folder_ / "a.pt");
 }
 
+TEST_F(CheckpointTest, AFolderThatCannotBeReadIsNotTakenForAnEmptyOne) {
+  change([&] { fs::create_symlink("loop", folder_ / "loop"); });
+  EXPECT_THAT(message_of([&] { static_cast<void>(kolo::newest_checkpoint(folder_ / "loop")); }),
+              AllOf(HasSubstr("rank 0: "), HasSubstr((folder_ / "loop").string()),
+                    HasSubstr("cannot be read (Too many levels of symbolic links)")));
+}
+
 TEST_F(CheckpointTest, APlateauSchedulerGoesOn) {
   const fs::path path = folder_ / "model.pt";
   const auto make = [](torch::optim::SGD& optimizer) {

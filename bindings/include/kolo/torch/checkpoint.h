@@ -51,7 +51,8 @@ KOLO_API std::int64_t load_checkpoint(const std::filesystem::path& path,
                                       const CheckpointParts& parts);
 
 /// The whole checkpoint in rank 0's folder `folder` that was saved last, for every rank. Files that
-/// are torn or no checkpoints do not count; none, also without the folder: nullopt.
+/// are torn or no checkpoints do not count; none, also without the folder: nullopt. Throws
+/// kInvalidArgument on all ranks if rank 0 cannot read the folder.
 KOLO_API std::optional<std::filesystem::path> newest_checkpoint(
     const std::filesystem::path& folder);
 
