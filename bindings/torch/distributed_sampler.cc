@@ -1,9 +1,28 @@
+#include "bindings/torch/tensor_memory.h"
+
 #include <kolo/torch/distributed_eval_sampler.h>
 #include <kolo/torch/distributed_sampler.h>
 #include <kolo/torch/elastic_sampler.h>
 #include <kolo/torch/objects.h>
 
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace kolo {
+namespace {
+
+/// Of a sampler's state.
+std::uint64_t number_in(const std::string& state, const char* key) {
+  torch::serialize::InputArchive archive;
+  archive.load_from(state.data(), state.size());
+  torch::Tensor value;
+  archive.read(key, value, true);
+  return static_cast<std::uint64_t>(value.item<std::int64_t>());
+}
+
+}  // namespace
 
 DistributedSampler::DistributedSampler(std::size_t data_size,
                                        const DistributedSamplerOptions& options)
@@ -39,17 +58,27 @@ void ElasticSampler::undo_last_batch() {
 }
 
 void ElasticSampler::sync(int root) {
-  const bool is_root = kolo::rank() == root;
-  Parcel parcel;
-  if (is_root) {
-    torch::serialize::OutputArchive archive;
-    save(archive);
-    std::ostringstream stream;
-    archive.save_to(stream);
-    parcel.bytes = std::move(stream).str();
+  torch::serialize::OutputArchive saved;
+  save(saved);
+  std::ostringstream stream;
+  saved.save_to(stream);
+  const std::string mine = std::move(stream).str();
+  const std::string state = broadcast_bytes({.bytes = mine}, root, {.name = "ElasticSampler.sync"});
+  // Every rank looks at all, so that all throw.
+  const std::vector<std::string> all =
+      allgather_bytes({.bytes = mine}, {.name = "ElasticSampler.sync/all"});
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    for (const auto& [key, what] :
+         {std::pair("data_size", "data size"), {"seed", "seed"}, {"shuffle", "shuffle"}}) {
+      const std::uint64_t value = number_in(all[r], key);
+      const std::uint64_t of_root = number_in(state, key);
+      if (value == of_root) continue;
+      raise(ErrorCode::kMismatch,
+            "ElasticSampler: sync(): rank " + std::to_string(r) + " has the " + what + " " +
+                std::to_string(value) + ", but rank " + std::to_string(root) + " has " +
+                std::to_string(of_root) + "; make the sampler alike on every rank");
+    }
   }
-  const std::string state =
-      broadcast_bytes(std::move(parcel), root, {.name = "ElasticSampler.sync"});
   torch::serialize::InputArchive archive;
   archive.load_from(state.data(), state.size());
   load(archive);

@@ -94,6 +94,30 @@ TEST(ElasticSampler, ABatchThatWasNotTrainedOnComesAgain) {
   EXPECT_EQ(fresh.remaining(), 9U);
 }
 
+/// Wherever the root is, for the rest would be dealt out of different permutations.
+TEST(ElasticSampler, RanksWithOtherDataAreNamedOnAllRanks) {
+  if (kolo::size() == 1) GTEST_SKIP() << "for two ranks or more";
+  const int odd = kolo::size() - 1;
+  const bool is_odd = kolo::rank() == odd;
+  const auto expect_refused = [&](kolo::ElasticSampler sampler, const std::string& what) {
+    for (const bool begun : {false, true}) {
+      if (begun) sampler.next(4);
+      try {
+        sampler.sync();
+        ADD_FAILURE() << "not refused: " << what;
+      } catch (const kolo::Exception& error) {
+        EXPECT_EQ(error.code(), kolo::ErrorCode::kMismatch);
+        EXPECT_THAT(error.what(),
+                    testing::HasSubstr("rank " + std::to_string(odd) + " has the " + what));
+      }
+      kolo::barrier();  // no rank has gone on to another operation
+    }
+  };
+  expect_refused(kolo::ElasticSampler(is_odd ? 101 : 100), "data size 101, but rank 0 has 100");
+  expect_refused(kolo::ElasticSampler(100, {.seed = is_odd ? 8U : 7U}), "seed 8, but rank 0 has 7");
+  expect_refused(kolo::ElasticSampler(100, {.shuffle = !is_odd}), "shuffle 0, but rank 0 has 1");
+}
+
 /// All ranks train on a part, the last one leaves, the others train on the rest.
 TEST(ElasticSampler, TheWorldChanges) {
   const int rank = kolo::rank();

@@ -39,7 +39,8 @@ class KOLO_API ElasticSampler : public RankSampler {
 
   /// Collective over the present world. All ranks, also those that are new, go on where the root
   /// is, whose weights they take over, too; the next reset() deals out the rest. An epoch that had
-  /// ended gives an empty pass, until set_epoch() chooses another.
+  /// ended gives an empty pass, until set_epoch() chooses another. Throws kMismatch on all ranks,
+  /// with both values, if a rank's data size, seed or shuffle is other than the root's.
   void sync(int root = 0);
 
   // load() does the same with a state that was saved; save() is exact on rank 0, which has no fewer
