@@ -5,6 +5,8 @@
 #include <kolo/torch/objects.h>
 #include <kolo/torch/optimizer_state.h>
 
+#include <optional>
+
 namespace kolo {
 namespace {
 
@@ -27,8 +29,10 @@ void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root) {
   const std::string bytes = broadcast_bytes(is_root ? parcel_of(optimizer) : Parcel(), root,
                                             {.name = "broadcast_optimizer_state"});
   Parcel outcome;
+  std::optional<OptimizerBefore> before;
   outcome.failure = failure_of([&] {
     if (is_root) return;
+    before.emplace(optimizer);
     torch::serialize::InputArchive archive;
     archive.load_from(bytes.data(), bytes.size(), torch::kCPU);
     load_optimizer(optimizer, archive);
@@ -38,7 +42,12 @@ void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root) {
                       std::to_string(root) + ": " + outcome.failure +
                       "; make the same optimizer on every rank";
   }
-  allgather_bytes(outcome, {.name = "broadcast_optimizer_state/outcome"});
+  try {
+    allgather_bytes(outcome, {.name = "broadcast_optimizer_state/outcome"});
+  } catch (...) {
+    if (before) before->restore();
+    throw;
+  }
 }
 
 }  // namespace kolo

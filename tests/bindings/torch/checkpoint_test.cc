@@ -250,6 +250,28 @@ TEST_F(CheckpointTest, AFolderThatCannotBeReadIsNotTakenForAnEmptyOne) {
                     HasSubstr("cannot be read (Too many levels of symbolic links)")));
 }
 
+TEST_F(CheckpointTest, AnOptimizersStateForOtherShapesIsRefusedOnAllRanks) {
+  const fs::path path = folder_ / "optimizer.pt";
+  const bool is_odd = kolo::rank() == kolo::size() - 1;
+  const auto weight = torch::ones({2, 2}, torch::requires_grad());
+  const auto wider = torch::ones({2, 3}, torch::requires_grad());
+  torch::optim::Adam saved({weight}, 0.1), other({is_odd ? wider : weight}, 0.5);
+  const auto step = [](torch::optim::Adam& optimizer) {
+    optimizer.zero_grad();
+    optimizer.param_groups()[0].params()[0].sum().backward();
+    optimizer.step();
+  };
+  step(saved);
+  kolo::save_checkpoint(path, {.optimizer = &saved}, 1);
+  EXPECT_THAT(message_of([&] { kolo::load_checkpoint(path, {.optimizer = &other}); }),
+              AllOf(HasSubstr("rank " + std::to_string(kolo::size() - 1) + ": checkpoint "),
+                    HasSubstr("parameter 0 of group 0 is for the sizes [2, 2], but the parameter "
+                              "has [2, 3]")));
+  EXPECT_TRUE(other.state().empty()) << "as before";
+  EXPECT_EQ(other.param_groups()[0].options().get_lr(), 0.5);
+  step(other);
+}
+
 TEST_F(CheckpointTest, APlateauSchedulerGoesOn) {
   const fs::path path = folder_ / "model.pt";
   const auto make = [](torch::optim::SGD& optimizer) {

@@ -108,6 +108,27 @@ TEST(OptimizerState, ADistributedOptimizer) {
   trajectory(optimizer, weight);
 }
 
+TEST(OptimizerState, StateForOtherShapesIsRefusedOnAllRanks) {
+  const int odd = kolo::size() - 1;
+  auto weight = torch::ones({kolo::rank() == odd ? 3 : 2}, torch::requires_grad());
+  torch::optim::Adam optimizer({weight}, kolo::rank() == odd ? 0.5 : 0.1);
+  weight.sum().backward();
+  optimizer.step();
+  const std::string before = fingerprint(optimizer);
+  const std::string message = message_of([&] { kolo::broadcast_optimizer_state(optimizer, 0); });
+  if (kolo::size() == 1) {
+    EXPECT_EQ(message, "(no error)");
+  } else {
+    EXPECT_THAT(message, testing::AllOf(testing::HasSubstr("rank " + std::to_string(odd)),
+                                        testing::HasSubstr("parameter 0 of group 0 is for the "
+                                                           "sizes [2], but the parameter has "
+                                                           "[3]")));
+  }
+  if (kolo::rank() == odd) {
+    EXPECT_EQ(fingerprint(optimizer), before) << "as before";
+  }
+}
+
 TEST(OptimizerState, OtherParametersAreNamed) {
   auto weight = torch::ones({3}, torch::requires_grad());
   auto more = torch::ones({3}, torch::requires_grad());
