@@ -110,7 +110,8 @@ struct RankSampler::State {
       return begun ? std::min(base + got, data_size) : resume_at.value_or(0);
     }
     const std::size_t mine = begun ? end_of(batches_received()) : resume_at.value_or(0);
-    if (begun && mine == indices.size()) return 0;
+    // All of it, whatever the number of ranks that go on.
+    if (begun && mine > 0 && mine == indices.size()) return data_size;
     return (mine + share - 1) / share * (batch > 0 ? batch : size);
   }
 };
@@ -234,7 +235,8 @@ void RankSampler::load(torch::serialize::InputArchive& archive) {
     }
   };
   const std::size_t position = read("position");
-  if (position > 0) {
+  const bool ended = !state.options.elastic && position > 0 && position >= read("data_size");
+  if (position > 0 && !ended) {
     require("data_size", "data size", state.data_size);
     require("seed", "seed", state.options.seed);
     torch::Tensor shuffle;  // older states have none
@@ -245,7 +247,9 @@ void RankSampler::load(torch::serialize::InputArchive& archive) {
   state.epoch = read("epoch");
   const std::size_t batch = state.options.global_batch;
   std::size_t first = position;  // what an elastic sampler goes on from
-  if (batch > 0) {
+  if (ended) {
+    first = state.num_samples();
+  } else if (batch > 0) {
     first = position / batch * state.share_of(batch);
   } else if (!state.options.elastic) {
     first = position / state.size;

@@ -128,14 +128,52 @@ TEST(RankSampler, GoesOnWhereItWasSaved) {
   EXPECT_EQ(drain(resumed).size(), resumed.num_samples()) << "another epoch starts at its start";
 }
 
-TEST(RankSampler, AnEpochThatHadEndedDoesNotGoOn) {
-  const kolo::DistributedSamplerOptions options{.rank = 0, .size = 1};
-  kolo::DistributedSampler sampler(10, options);
-  drain(sampler);
-  kolo::DistributedSampler resumed(10, options);
-  load(resumed, saved(sampler));
-  resumed.reset();
-  EXPECT_EQ(drain(resumed).size(), 10U);
+/// Whatever a global batch is, its shares may be asked for so.
+std::vector<std::size_t> drain_by_one(kolo::RankSampler& sampler) {
+  std::vector<std::size_t> all;
+  while (const auto batch = sampler.next(1)) all.insert(all.end(), batch->begin(), batch->end());
+  return all;
+}
+
+TEST(RankSampler, AnEpochThatHadEndedHasNoRest) {
+  for (const kolo::DistributedSamplerOptions& options :
+       std::vector<kolo::DistributedSamplerOptions>{
+           {.rank = 0, .size = 3},
+           {.drop_last = true, .rank = 0, .size = 3},
+           {.global_batch = 8, .rank = 0, .size = 3},
+           {.drop_last = true, .global_batch = 8, .rank = 0, .size = 3}}) {
+    kolo::DistributedSampler sampler(10, options);
+    sampler.set_epoch(3);
+    sampler.reset();
+    drain_by_one(sampler);
+    const std::string state = saved(sampler);
+    for (const int size : {1, 2, 3, 7}) {
+      for (int rank = 0; rank < size; ++rank) {
+        auto others = options;
+        others.rank = rank;
+        others.size = size;
+        kolo::DistributedSampler resumed(10, others);
+        load(resumed, state);
+        EXPECT_EQ(saved(resumed), state) << "before the first batch, too";
+        resumed.set_epoch(3);
+        resumed.reset();
+        EXPECT_EQ(drain_by_one(resumed).size(), 0U) << rank << " of " << size;
+        resumed.set_epoch(4);
+        resumed.reset();
+        EXPECT_EQ(drain_by_one(resumed).size(), resumed.num_samples()) << "another epoch is whole";
+        kolo::DistributedSampler larger(30, others);
+        load(larger, state);  // no rest, so that the data may be other
+        larger.reset();
+        EXPECT_EQ(drain_by_one(larger).size(), 0U);
+      }
+    }
+    sampler.set_epoch(4);
+    kolo::DistributedSampler next(10, options);
+    load(next, saved(sampler));
+    next.reset();
+    EXPECT_EQ(next.epoch(), 4U);
+    EXPECT_EQ(drain_by_one(next).size(), next.num_samples()) << "an epoch that was only chosen";
+  }
 }
 
 /// What is trained on before rank 0 saves, and after the state was loaded on other ranks.

@@ -71,10 +71,11 @@ class KOLO_API RankSampler : public torch::data::samplers::Sampler<> {
   /// The epoch and how much of it all ranks together have got, taken from this rank's part: the
   /// ranks are at the same batch. So a run may go on with another number of ranks.
   void save(torch::serialize::OutputArchive& archive) const override;
-  /// The next reset() goes on where save() was, unless set_epoch() has chosen another epoch or the
-  /// saved one was at its end. Where the new number of ranks does not divide what was got, fewer
-  /// elements than ranks come twice. Throws kMismatch when the rest of an epoch is of other data:
-  /// the seed, the shuffle or the number of elements is another.
+  /// The next reset() goes on where save() was, unless set_epoch() has chosen another epoch. Of
+  /// an epoch that was at its end nothing is left: that pass is empty. Where the new number of
+  /// ranks does not divide what was got, fewer elements than ranks come twice. Throws kMismatch
+  /// when the rest of an epoch is of other data: the seed, the shuffle or the number of elements is
+  /// another.
   void load(torch::serialize::InputArchive& archive) override;
 
  protected:
