@@ -14,12 +14,17 @@
 #include <kolo/config.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace kolo {
+
+/// In larger worlds a rank that ends opens no connections to say so: all of them at once would make
+/// as many as there are pairs of ranks, which takes long, and UCX 1.13 ends processes over it.
+inline constexpr int kFewRanks = 64;
 
 class Cycle final : public TransportListener {
  public:
@@ -60,6 +65,9 @@ class Cycle final : public TransportListener {
 
   /// Before the first step: whether a rank was lost meanwhile.
   Status losses();
+  /// Before the first step, in a large world: rank 0 has a link to this one from now on, while both
+  /// are there, and so hears of its end.
+  void greet();
 
   /// Fails everything, here and on the other ranks.
   void abort(Error error);
@@ -131,12 +139,15 @@ class Cycle final : public TransportListener {
   void note_failure(Failure failure);
   void fail();
   void complete_all(const Error& error);
-  /// To every rank that is still there and concerned(), but for the culprit, its own of the
-  /// payloads by rank; the first failure is returned.
+  /// To every rank that is still there, but for the culprit, its own of the payloads by rank; the
+  /// first failure is returned.
   Status tell_others(Group& group, MessageKind kind, const std::vector<std::string>& payloads,
                      int culprit);
-  /// Whether the end of this rank is news for that one of the group.
-  bool concerned(const Group& group, int index) const;
+  /// The same, to ranks of the world that `hear` has.
+  Status tell(Group& group, MessageKind kind, const std::vector<std::string>& payloads, int culprit,
+              const std::function<bool(int rank)>& hear);
+  /// Whether that rank of the world is told of this one's end, and tells this one of its own.
+  bool concerned(int rank) const;
   /// Before shutdown: whether nothing hangs in the group's NCCL communicators.
   bool drain_nccl(Group& group);
   /// Takes all entries of a group, wherever they are.

@@ -52,10 +52,16 @@ void Cycle::ask_about(Group& group, const Operation& operation, Clock::time_poin
   if (now - operation.started_at() < kFirstQuestion * (std::int64_t{1} << asked.times)) return;
   // One after the other: where calls differ at all, they differ between some ranks in a row.
   const int size = group.communicator.size();
-  const int rank = (group.communicator.rank() + 1 + asked.times % (size - 1)) % size;
+  const int first = (group.communicator.rank() + 1 + asked.times % (size - 1)) % size;
   ++asked.times;
-  // In a large world it may have left without saying so to this one.
-  if (group.departures.contains(rank) || !concerned(group, rank)) return;
+  // In a large world who is not concerned may have left without saying so to this one.
+  int rank = first;
+  while (rank == group.communicator.rank() ||
+         !concerned(group.communicator.ranks()[static_cast<std::size_t>(rank)])) {
+    rank = (rank + 1) % size;
+    if (rank == first) return;
+  }
+  if (group.departures.contains(rank)) return;
   const Question question{operation.sequence(), operation.call()};
   note(group.control_plane.send(rank, MessageKind::kCall, bytes_of(question)));
 }

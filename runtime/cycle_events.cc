@@ -22,9 +22,6 @@ constexpr std::chrono::milliseconds kReason{100};
 /// Of a rank that leaves: where that opens a connection, UCX 1.13 ends the other process if this
 /// one has gone before the connection is made.
 constexpr std::chrono::milliseconds kGoodbyes{2000};
-/// In larger worlds a rank that ends opens no connections to say so: all of them at once would make
-/// as many as there are pairs of ranks.
-constexpr int kFewRanks = 8;
 
 }  // namespace
 
@@ -175,9 +172,9 @@ void Cycle::fail() {
   if (!failure.heard || world_.size() > kFewRanks) {
     // Best effort: whoever cannot be told notices by itself.
     const AbortNotice notice{failure.error, failure.culprit};
-    static_cast<void>(tell_others(
-        groups_.world(), MessageKind::kAbort,
-        std::vector(static_cast<std::size_t>(world_.size()), notice.encode()), failure.culprit));
+    static_cast<void>(tell(groups_.world(), MessageKind::kAbort,
+                           std::vector(static_cast<std::size_t>(world_.size()), notice.encode()),
+                           failure.culprit, [this](int rank) { return concerned(rank); }));
     const bool is_own = failure.culprit == world_.rank();
     static_cast<void>(
         transport_.flush(Abort(), Deadline::after(is_own ? kOwnLastWords : kLastWords)));
@@ -259,11 +256,15 @@ void Cycle::shut_down() {
   const Error error = KOLO_ERROR(
       kShutdown, "rank {}: kolo was shut down before the operation ended", world_.rank());
   world_.abort().raise(error, world_.rank());
+  // Decided beforehand, for what is sent makes links: who hears of a set's hears of the world's.
+  std::vector<bool> hears;
+  for (int rank = 0; rank < world_.size(); ++rank) hears.push_back(concerned(rank));
+  const auto hear = [&hears](int rank) { return hears[static_cast<std::size_t>(rank)]; };
   Status told;
   for (std::size_t i = 0; i < goodbyes.size(); ++i) {
     Group& group = *groups_.all()[i];
     if (!group.is_member() || group.removed) continue;
-    Status status = tell_others(group, MessageKind::kGoodbye, goodbyes[i], Abort::kNoCulprit);
+    Status status = tell(group, MessageKind::kGoodbye, goodbyes[i], Abort::kNoCulprit, hear);
     if (told.ok()) told = std::move(status);
   }
   Status flushed = transport_.flush(Abort(), Deadline::after(kGoodbyes));
@@ -274,11 +275,16 @@ void Cycle::shut_down() {
 
 Status Cycle::tell_others(Group& group, MessageKind kind, const std::vector<std::string>& payloads,
                           int culprit) {
+  return tell(group, kind, payloads, culprit, [](int) { return true; });
+}
+
+Status Cycle::tell(Group& group, MessageKind kind, const std::vector<std::string>& payloads,
+                   int culprit, const std::function<bool(int rank)>& hear) {
   Status first;
   const std::vector<int>& ranks = group.communicator.ranks();
   for (int i = 0; i < group.communicator.size(); ++i) {
     const int rank = ranks[static_cast<std::size_t>(i)];
-    if (i == group.communicator.rank() || rank == culprit || !concerned(group, i)) continue;
+    if (i == group.communicator.rank() || rank == culprit || !hear(rank)) continue;
     // Whoever has left cannot be connected to any more; it said so before, perhaps just now.
     hear_last_words();
     if (groups_.world().departures.contains(rank)) continue;
@@ -288,15 +294,23 @@ Status Cycle::tell_others(Group& group, MessageKind kind, const std::vector<std:
   return first;
 }
 
-// The others find a rank that has left when they connect to it; the first rank, which agrees on all
-// that is submitted, and whoever shares its host or has had a message of it, know at once, and fail
-// for all what needs it still.
-bool Cycle::concerned(const Group& group, int index) const {
-  const int rank = group.communicator.ranks()[static_cast<std::size_t>(index)];
-  if (world_.size() <= kFewRanks || index == 0 || world_.world().same_host(rank, world_.rank()))
+// In a large world, who has had no message of this rank, nor sent it one, finds that it has left
+// when it connects to it; where it only receives, and shares no small set, when the wait ends.
+bool Cycle::concerned(int rank) const {
+  if (world_.size() <= kFewRanks || rank == 0 || world_.world().same_host(rank, world_.rank()))
     return true;
   const LinkActivity activity = transport_.activity(rank);
-  return activity.opened || activity.arrivals > 0;
+  if (activity.opened || activity.arrivals > 0) return true;
+  const auto all = groups_.all();
+  return std::any_of(all.begin(), all.end(), [rank](const auto& group) {
+    return group->communicator.id() != 0 && group->communicator.size() <= kFewRanks &&
+           group->is_member() && group->communicator.index_of(rank).has_value();
+  });
+}
+
+void Cycle::greet() {
+  if (world_.size() <= kFewRanks || world_.rank() == 0) return;
+  static_cast<void>(groups_.world().control_plane.send(0, MessageKind::kBeat, {}));
 }
 
 bool Cycle::has_work() const {

@@ -26,7 +26,7 @@ void Cycle::check_health() {
     for (const int rank : watch_.exited()) {
       hear_last_words();
       // In a large world who is not concerned was not told that it left; were it lost, others tell.
-      if (groups_.world().departures.contains(rank) || !concerned(groups_.world(), rank)) continue;
+      if (groups_.world().departures.contains(rank) || !concerned(rank)) continue;
       on_peer_failed(rank, KOLO_ERROR(kPeerLost, "its process has ended without kolo::shutdown()"));
     }
   }

@@ -99,6 +99,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
   if (compare_clocks) KOLO_TRY(runtime->start_timeline(bootstrap));
   runtime->way_in_ = bootstrap.description();
   runtime->log_start(bootstrap);
+  runtime->cycle_.greet();
   runtime->driver_->start();
   return runtime;
 }

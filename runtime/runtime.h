@@ -82,9 +82,9 @@ class Runtime {
 
   /// A blocking call of the ordered door. kInvalidArgument for what can never work.
   Status call_ordered(const OrderedArguments& arguments);
-  /// The same without waiting. With `wake` the background thread carries it on, else who waits.
+  /// The same without waiting.
   Result<std::shared_ptr<Work>> start_ordered(const OrderedArguments& arguments,
-                                              std::shared_ptr<const void> keep_alive, bool wake);
+                                              std::shared_ptr<const void> keep_alive);
   /// The driver whose try_call() carries small ones, for callers that keep it; null where it
   /// carries no all-reduce.
   std::shared_ptr<Driver> driver_of_small_calls() const;

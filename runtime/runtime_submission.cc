@@ -191,8 +191,7 @@ Status Runtime::call_ordered(const OrderedArguments& call) {
 }
 
 Result<std::shared_ptr<Work>> Runtime::start_ordered(const OrderedArguments& call,
-                                                     std::shared_ptr<const void> keep_alive,
-                                                     bool wake) {
+                                                     std::shared_ptr<const void> keep_alive) {
   int size = world().size();
   if (call.process_set != 0) {
     KOLO_TRY(groups_.with(call.process_set, [&](const Group& group) -> Status {
@@ -203,7 +202,7 @@ Result<std::shared_ptr<Work>> Runtime::start_ordered(const OrderedArguments& cal
   Submission submission = submission_of(call, size);
   submission.keep_alive = std::move(keep_alive);
   KOLO_ASSIGN(auto work, submit_ordered(std::move(submission)));
-  if (wake) waker_.wake();
+  waker_.wake();
   return work;
 }
 

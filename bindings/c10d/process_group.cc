@@ -70,12 +70,12 @@ CallWork ProcessGroupKolo::broadcast(Tensors& tensors, const c10d::BroadcastOpti
   const torch::Tensor& tensor = only(tensors, "broadcast", "tensor");
   check_types(tensor, {}, "broadcast");
   const Output output(tensor, /*with_elements=*/true);
-  return hand_out({.works = {start_broadcast({set_, options.asyncOp}, output.memory(),
-                                             world_rank(options.rootRank, "broadcast"))},
-                   .results = tensors,
-                   .device = tensor.device(),
-                   .finish = [output] { output.finish(); }},
-                  c10d::OpType::BROADCAST, options.timeout);
+  return hand_out(
+      {.works = {start_broadcast(set_, output.memory(), world_rank(options.rootRank, "broadcast"))},
+       .results = tensors,
+       .device = tensor.device(),
+       .finish = [output] { output.finish(); }},
+      c10d::OpType::BROADCAST, options.timeout);
 }
 
 CallWork ProcessGroupKolo::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
@@ -102,8 +102,8 @@ CallWork ProcessGroupKolo::allreduce_each(const Tensors& tensors,
   for (const torch::Tensor& tensor : tensors) {
     const ReduceOp op = reduce_op(options.reduceOp, tensor.scalar_type(), "allreduce");
     const Output& output = outputs.emplace_back(tensor, /*with_elements=*/true);
-    started.works.push_back(start_allreduce(
-        {set_, options.asyncOp}, scaled(output.memory(), options.reduceOp), output.memory(), op));
+    started.works.push_back(
+        start_allreduce(set_, scaled(output.memory(), options.reduceOp), output.memory(), op));
   }
   started.finish = [outputs] {
     for (const Output& output : outputs) output.finish();
@@ -119,7 +119,7 @@ CallWork ProcessGroupKolo::reduce(Tensors& tensors, const c10d::ReduceOptions& o
   (void)world_rank(options.rootRank, "reduce");
   const torch::Tensor input = scaled(input_of(tensor), options.reduceOp);
   const Output output(options.rootRank == rank_ ? tensor : torch::empty_like(input));
-  return hand_out({.works = {start_allreduce({set_, options.asyncOp}, input, output.memory(), op)},
+  return hand_out({.works = {start_allreduce(set_, input, output.memory(), op)},
                    .results = tensors,
                    .device = tensor.device(),
                    .finish = [output] { output.finish(); }},
@@ -136,19 +136,18 @@ CallWork ProcessGroupKolo::allgather(TensorLists& outputs, Tensors& inputs,
   check_size(tensor.numel(), list[static_cast<std::size_t>(rank_)].numel(), "allgather", "input");
   const torch::Tensor input = input_of(tensor);
   const std::vector<std::int64_t> sizes = sizes_of(list);
-  const On on{set_, options.asyncOp};
   Started started{.results = list, .device = tensor.device()};
   // Every rank sees all sizes, so all go the same way.
   if (std::all_of(sizes.begin(), sizes.end(), [&](auto size) { return size == sizes.front(); })) {
     const torch::Tensor output = torch::empty({size_, tensor.numel()}, input.options());
-    started.works = {start_allgather(on, input, output)};
+    started.works = {start_allgather(set_, input, output)};
     started.finish = [list, output] {
       for (std::size_t i = 0; i < list.size(); ++i)
         copy_to(list[i], output[static_cast<std::int64_t>(i)]);
     };
   } else {
     Parts parts(sizes, input.options());
-    parts.start_allgather(on, input);
+    parts.start_allgather(set_, input);
     started.works = {parts.work()};
     started.finish = [list, parts, ranks = ranks_] {
       for (std::size_t i = 0; i < list.size(); ++i)
@@ -181,8 +180,7 @@ CallWork ProcessGroupKolo::allgather_into_tensor_coalesced(Tensors& outputs, Ten
   std::vector<Output> places;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Output& place = places.emplace_back(outputs[i]);
-    started.works.push_back(
-        start_allgather({set_, options.asyncOp}, input_of(inputs[i]), place.memory()));
+    started.works.push_back(start_allgather(set_, input_of(inputs[i]), place.memory()));
   }
   started.finish = [places] {
     for (const Output& place : places) place.finish();
@@ -207,7 +205,7 @@ CallWork ProcessGroupKolo::gather(TensorLists& outputs, Tensors& inputs,
   check_types(tensor, list, "gather");
   const torch::Tensor input = input_of(tensor);
   Parts parts(sizes_of(list), input.options());
-  parts.start_gather({set_, options.asyncOp}, input, root);
+  parts.start_gather(set_, input, root);
   return hand_out({.works = {parts.work()},
                    .results = list,
                    .device = tensor.device(),
@@ -238,7 +236,7 @@ CallWork ProcessGroupKolo::scatter(Tensors& outputs, TensorLists& inputs,
   }
   check_types(output, {}, "scatter");
   Parts parts({output.numel()}, output.options());
-  parts.start_scatter({set_, options.asyncOp}, input, root, sizes_of(list));
+  parts.start_scatter(set_, input, root, sizes_of(list));
   return hand_out(
       {.works = {parts.work()},
        .results = outputs,
@@ -284,9 +282,8 @@ CallWork ProcessGroupKolo::reduce_scatter_tensor_coalesced(
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const ReduceOp op = reduce_op(options.reduceOp, outputs[i].scalar_type(), call);
     const Output& place = places.emplace_back(outputs[i]);
-    started.works.push_back(start_reduce_scatter({set_, options.asyncOp},
-                                                 scaled(input_of(inputs[i]), options.reduceOp),
-                                                 place.memory(), op));
+    started.works.push_back(start_reduce_scatter(
+        set_, scaled(input_of(inputs[i]), options.reduceOp), place.memory(), op));
   }
   started.finish = [places] {
     for (const Output& place : places) place.finish();
@@ -305,7 +302,7 @@ CallWork ProcessGroupKolo::alltoall_base(at::Tensor& output, at::Tensor& input,
   const auto splits = part_sizes(input, input_splits, ranks_.size(), call, "input");
   // Whether splits are even is known to nobody else, so all go the same way.
   Parts parts(sizes, output.options());
-  parts.start_alltoall({set_, options.asyncOp}, input_of(input), splits);
+  parts.start_alltoall(set_, input_of(input), splits);
   return hand_out({.works = {parts.work()},
                    .results = {output},
                    .device = output.device(),
@@ -326,7 +323,7 @@ CallWork ProcessGroupKolo::alltoall(Tensors& outputs, Tensors& inputs,
   check_types(outputs.front(), outputs, "alltoall");
   check_types(outputs.front(), inputs, "alltoall");
   Parts parts(sizes_of(outputs), outputs.front().options());
-  parts.start_alltoall({set_, options.asyncOp}, flat(inputs), sizes_of(inputs));
+  parts.start_alltoall(set_, flat(inputs), sizes_of(inputs));
   return hand_out({.works = {parts.work()},
                    .results = outputs,
                    .device = outputs.front().device(),
@@ -339,8 +336,7 @@ CallWork ProcessGroupKolo::alltoall(Tensors& outputs, Tensors& inputs,
 }
 
 CallWork ProcessGroupKolo::barrier(const c10d::BarrierOptions& options) {
-  return hand_out({.works = {start_barrier({set_, options.asyncOp})}}, c10d::OpType::BARRIER,
-                  options.timeout);
+  return hand_out({.works = {start_barrier(set_)}}, c10d::OpType::BARRIER, options.timeout);
 }
 
 CallWork ProcessGroupKolo::send(Tensors& tensors, int to, int tag) {

@@ -17,14 +17,15 @@ std::shared_ptr<const void> owner_of(const torch::Tensor& a, const torch::Tensor
 }
 
 /// By the ordered door: `count` as OrderedArguments::count.
-std::shared_ptr<Work> start_on_host(const On& on, OrderedArguments call, const torch::Tensor& input,
-                                    const torch::Tensor& output, std::int64_t count) {
+std::shared_ptr<Work> start_on_host(const ProcessSet& set, OrderedArguments call,
+                                    const torch::Tensor& input, const torch::Tensor& output,
+                                    std::int64_t count) {
   call.input = static_cast<const std::byte*>(input.const_data_ptr());
   call.output = static_cast<std::byte*>(output.data_ptr());
   call.count = count;
   call.type = data_type_of(output, {});
-  call.process_set = on.set.id();
-  return start_ordered(call, owner_of(input, output), on.wake);
+  call.process_set = set.id();
+  return start_ordered(call, owner_of(input, output));
 }
 
 /// Memory that is there already; null, which fails the operation, if another size comes.
@@ -34,9 +35,10 @@ Allocator into(const torch::Tensor& output) {
   };
 }
 
-CollectiveOptions on_device(const On& on, const torch::Tensor& input, const torch::Tensor& output) {
+CollectiveOptions on_device(const ProcessSet& set, const torch::Tensor& input,
+                            const torch::Tensor& output) {
   return {.keep_alive = owner_of(input, output),
-          .process_set = on.set,
+          .process_set = set,
           .stream = current_stream(output.device())};
 }
 
@@ -54,8 +56,10 @@ MessageOptions message(const ProcessSet& set, const torch::Tensor& tensor, int t
 ReduceOp reduce_op(const c10d::ReduceOp& op, torch::ScalarType type, const char* call) {
   switch (op.op_) {
     case c10d::ReduceOp::SUM:
-    case c10d::ReduceOp::PREMUL_SUM:
       return ReduceOp::kSum;
+    case c10d::ReduceOp::PREMUL_SUM:
+      if (torch::isFloatingType(type) || torch::isComplexType(type)) return ReduceOp::kSum;
+      break;
     case c10d::ReduceOp::AVG:
       return ReduceOp::kAverage;
     case c10d::ReduceOp::PRODUCT:
@@ -75,9 +79,10 @@ ReduceOp reduce_op(const c10d::ReduceOp& op, torch::ScalarType type, const char*
       break;
   }
   raise(ErrorCode::kUnsupported,
-        fmt::format("c10d {}: kolo reduces by SUM, AVG, PRODUCT, MIN, MAX and PREMUL_SUM, and bool "
-                    "tensors by BAND and BOR; not {} tensors by operation number {}",
-                    call, torch::toString(type), static_cast<int>(op.op_)));
+        fmt::format(
+            "c10d {}: kolo reduces by SUM, AVG, PRODUCT, MIN and MAX, floating tensors by "
+            "PREMUL_SUM, and bool ones by BAND and BOR; not {} tensors by operation number {}",
+            call, torch::toString(type), static_cast<int>(op.op_)));
 }
 
 torch::Tensor scaled(const torch::Tensor& input, const c10d::ReduceOp& op) {
@@ -86,7 +91,7 @@ torch::Tensor scaled(const torch::Tensor& input, const c10d::ReduceOp& op) {
       static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
   if (factor->tensor_factor.defined())
     return input * factor->tensor_factor.to(input.device(), input.scalar_type());
-  return input * factor->double_factor;
+  return (input * factor->double_factor).to(input.scalar_type());
 }
 
 Output::Output(torch::Tensor tensor, bool with_elements)
@@ -100,12 +105,12 @@ void Output::finish() const {
   if (!memory_.is_same(tensor_)) tensor_.copy_(memory_);
 }
 
-std::shared_ptr<Work> start_allreduce(const On& on, const torch::Tensor& input,
+std::shared_ptr<Work> start_allreduce(const ProcessSet& set, const torch::Tensor& input,
                                       const torch::Tensor& output, ReduceOp op) {
   if (output.is_cpu())
-    return start_on_host(on, {.kind = OperationKind::kAllreduce, .op = op}, input, output,
+    return start_on_host(set, {.kind = OperationKind::kAllreduce, .op = op}, input, output,
                          output.numel());
-  const CollectiveOptions options = on_device(on, input, output);
+  const CollectiveOptions options = on_device(set, input, output);
   return allreduce_async(input.const_data_ptr(), output.data_ptr(), {output.numel()},
                          data_type_of(output, {}),
                          {.op = op,
@@ -114,28 +119,29 @@ std::shared_ptr<Work> start_allreduce(const On& on, const torch::Tensor& input,
                           .stream = options.stream});
 }
 
-std::shared_ptr<Work> start_broadcast(const On& on, const torch::Tensor& tensor, int root) {
+std::shared_ptr<Work> start_broadcast(const ProcessSet& set, const torch::Tensor& tensor,
+                                      int root) {
   if (tensor.is_cpu())
-    return start_on_host(on, {.kind = OperationKind::kBroadcast, .root = root}, tensor, tensor,
+    return start_on_host(set, {.kind = OperationKind::kBroadcast, .root = root}, tensor, tensor,
                          tensor.numel());
   return broadcast_async(tensor.data_ptr(), {tensor.numel()}, data_type_of(tensor, {}), root,
-                         on_device(on, tensor, tensor));
+                         on_device(set, tensor, tensor));
 }
 
-std::shared_ptr<Work> start_allgather(const On& on, const torch::Tensor& input,
+std::shared_ptr<Work> start_allgather(const ProcessSet& set, const torch::Tensor& input,
                                       const torch::Tensor& output) {
   if (output.is_cpu())
-    return start_on_host(on, {.kind = OperationKind::kAllgather}, input, output, input.numel());
+    return start_on_host(set, {.kind = OperationKind::kAllgather}, input, output, input.numel());
   return allgather_async(input.const_data_ptr(), {input.numel()}, data_type_of(output, {}),
-                         into(output), on_device(on, input, output));
+                         into(output), on_device(set, input, output));
 }
 
-std::shared_ptr<Work> start_reduce_scatter(const On& on, const torch::Tensor& input,
+std::shared_ptr<Work> start_reduce_scatter(const ProcessSet& set, const torch::Tensor& input,
                                            const torch::Tensor& output, ReduceOp op) {
   if (output.is_cpu())
-    return start_on_host(on, {.kind = OperationKind::kReduceScatter, .op = op}, input, output,
+    return start_on_host(set, {.kind = OperationKind::kReduceScatter, .op = op}, input, output,
                          output.numel());
-  const CollectiveOptions options = on_device(on, input, output);
+  const CollectiveOptions options = on_device(set, input, output);
   return reducescatter_async(input.const_data_ptr(), {input.numel()}, data_type_of(output, {}),
                              into(output),
                              {.op = op,
@@ -144,9 +150,8 @@ std::shared_ptr<Work> start_reduce_scatter(const On& on, const torch::Tensor& in
                               .stream = options.stream});
 }
 
-std::shared_ptr<Work> start_barrier(const On& on) {
-  return start_ordered({.kind = OperationKind::kBarrier, .process_set = on.set.id()}, nullptr,
-                       on.wake);
+std::shared_ptr<Work> start_barrier(const ProcessSet& set) {
+  return start_ordered({.kind = OperationKind::kBarrier, .process_set = set.id()}, nullptr);
 }
 
 std::shared_ptr<Work> start_send(const ProcessSet& set, const torch::Tensor& tensor, int to,
@@ -166,10 +171,10 @@ Parts::Parts(std::vector<std::int64_t> expected, const torch::TensorOptions& opt
       options_(options.requires_grad(false)),
       memory_(std::make_shared<torch::Tensor>()) {}
 
-CollectiveOptions Parts::options(const On& on, const torch::Tensor& input) const {
+CollectiveOptions Parts::options(const ProcessSet& set, const torch::Tensor& input) const {
   using Owner = std::pair<torch::Tensor, std::shared_ptr<torch::Tensor>>;
   return {.keep_alive = std::make_shared<const Owner>(input, memory_),
-          .process_set = on.set,
+          .process_set = set,
           .stream = current_stream(input.device())};
 }
 
@@ -187,26 +192,26 @@ Allocator Parts::allocator() const {
   };
 }
 
-void Parts::start_allgather(const On& on, const torch::Tensor& input) {
+void Parts::start_allgather(const ProcessSet& set, const torch::Tensor& input) {
   work_ = allgather_async(input.const_data_ptr(), {input.numel()}, data_type_of(input, {}),
-                          allocator(), options(on, input));
+                          allocator(), options(set, input));
 }
 
-void Parts::start_gather(const On& on, const torch::Tensor& input, int root) {
+void Parts::start_gather(const ProcessSet& set, const torch::Tensor& input, int root) {
   work_ = gather_async(input.const_data_ptr(), {input.numel()}, data_type_of(input, {}), root,
-                       allocator(), options(on, input));
+                       allocator(), options(set, input));
 }
 
-void Parts::start_scatter(const On& on, const torch::Tensor& input, int root,
+void Parts::start_scatter(const ProcessSet& set, const torch::Tensor& input, int root,
                           const std::vector<std::int64_t>& splits) {
   work_ = scatter_async(input.const_data_ptr(), {input.numel()}, data_type_of(input, {}), root,
-                        splits, allocator(), options(on, input));
+                        splits, allocator(), options(set, input));
 }
 
-void Parts::start_alltoall(const On& on, const torch::Tensor& input,
+void Parts::start_alltoall(const ProcessSet& set, const torch::Tensor& input,
                            const std::vector<std::int64_t>& splits) {
   work_ = alltoall_async(input.const_data_ptr(), {input.numel()}, data_type_of(input, {}), splits,
-                         allocator(), options(on, input));
+                         allocator(), options(set, input));
 }
 
 torch::Tensor Parts::from(std::size_t rank, const char* call,

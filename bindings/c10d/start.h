@@ -34,24 +34,18 @@ class Output {
   torch::Tensor memory_;
 };
 
-/// Of every kind: where, and whether the background thread is to carry it on.
-struct On {
-  ProcessSet set;
-  bool wake = true;
-};
-
 // Calls whose parts are equal on all ranks: on the host through the ordered door. Tensors are
 // contiguous, and of one type and device.
-std::shared_ptr<Work> start_allreduce(const On& on, const torch::Tensor& input,
+std::shared_ptr<Work> start_allreduce(const ProcessSet& set, const torch::Tensor& input,
                                       const torch::Tensor& output, ReduceOp op);
-std::shared_ptr<Work> start_broadcast(const On& on, const torch::Tensor& tensor, int root);
+std::shared_ptr<Work> start_broadcast(const ProcessSet& set, const torch::Tensor& tensor, int root);
 /// The output has the ranks' inputs end to end.
-std::shared_ptr<Work> start_allgather(const On& on, const torch::Tensor& input,
+std::shared_ptr<Work> start_allgather(const ProcessSet& set, const torch::Tensor& input,
                                       const torch::Tensor& output);
 /// The input has a part for each rank, end to end.
-std::shared_ptr<Work> start_reduce_scatter(const On& on, const torch::Tensor& input,
+std::shared_ptr<Work> start_reduce_scatter(const ProcessSet& set, const torch::Tensor& input,
                                            const torch::Tensor& output, ReduceOp op);
-std::shared_ptr<Work> start_barrier(const On& on);
+std::shared_ptr<Work> start_barrier(const ProcessSet& set);
 
 // Messages; `tag` is 0 or more.
 std::shared_ptr<Work> start_send(const ProcessSet& set, const torch::Tensor& tensor, int to,
@@ -66,11 +60,11 @@ class Parts {
   /// Elements from each rank of the group.
   Parts(std::vector<std::int64_t> expected, const torch::TensorOptions& options);
 
-  void start_allgather(const On& on, const torch::Tensor& input);
-  void start_gather(const On& on, const torch::Tensor& input, int root);
-  void start_scatter(const On& on, const torch::Tensor& input, int root,
+  void start_allgather(const ProcessSet& set, const torch::Tensor& input);
+  void start_gather(const ProcessSet& set, const torch::Tensor& input, int root);
+  void start_scatter(const ProcessSet& set, const torch::Tensor& input, int root,
                      const std::vector<std::int64_t>& splits);
-  void start_alltoall(const On& on, const torch::Tensor& input,
+  void start_alltoall(const ProcessSet& set, const torch::Tensor& input,
                       const std::vector<std::int64_t>& splits);
 
   const std::shared_ptr<Work>& work() const { return work_; }
@@ -81,7 +75,7 @@ class Parts {
   const torch::Tensor& all() const { return *memory_; }
 
  private:
-  CollectiveOptions options(const On& on, const torch::Tensor& input) const;
+  CollectiveOptions options(const ProcessSet& set, const torch::Tensor& input) const;
   Allocator allocator() const;
 
   std::vector<std::int64_t> expected_;

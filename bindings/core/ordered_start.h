@@ -12,10 +12,9 @@
 namespace kolo {
 
 /// Starts a collective of the ordered door: it meets those of the other ranks, whether they wait
-/// for theirs or not. `keep_alive` owns the memory until the operation is done. With `wake` the
-/// background thread carries it on; without, whoever waits for it does, at once. Throws
+/// for theirs or not. `keep_alive` owns the memory until the operation is done. Throws
 /// kInvalidArgument for what can never work, and kShutdown.
 KOLO_API std::shared_ptr<Work> start_ordered(const OrderedArguments& arguments,
-                                             std::shared_ptr<const void> keep_alive, bool wake);
+                                             std::shared_ptr<const void> keep_alive);
 
 }  // namespace kolo

@@ -168,6 +168,7 @@ class Loading {
       const auto before = std::make_shared<OptimizerBefore>(optimizer);
       undo_.emplace_back([before] { before->restore(); });
       load_optimizer(optimizer, nested);
+      check_state_sizes(optimizer);
     });
     load("scaler", parts_.scaler, [this](GradScaler& scaler, InputArchive& nested) {
       undo_.emplace_back([&scaler, before = scaler] { scaler = before; });

@@ -195,11 +195,14 @@ void GradientReducer::synchronize() {
     failure.rethrow();
     return;
   }
+  bool weighed = false;
   failure.attempt([&] {
     state.refuse_samples();
     state.await_samples();
+    weighed = true;
   });
-  if (state.open && state.idle_ranks == 0) failure.attempt([&] { state.tell(true); });
+  // Where it has failed, a rank with a backward did not come to tell either.
+  if (weighed && state.open && state.idle_ranks == 0) failure.attempt([&] { state.tell(true); });
   state.reduce_rest(failure);
   if (state.ready.valid()) {
     failure.attempt([&] { std::exchange(state.ready, {}).wait(); });

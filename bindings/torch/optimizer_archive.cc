@@ -77,25 +77,6 @@ class OnCpu {
   std::vector<std::pair<torch::Tensor*, torch::Tensor>> moved_;
 };
 
-/// LibTorch's load() takes state of any sizes. LBFGS has flat tensors for all parameters together.
-void check_sizes(torch::optim::Optimizer& optimizer) {
-  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
-    const auto& parameters = optimizer.param_groups()[g].params();
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const auto it = optimizer.state().find(parameters[i].unsafeGetTensorImpl());
-      if (it == optimizer.state().end()) continue;
-      for (const torch::Tensor* const tensor :
-           known_tensors_of(*it->second).value_or(std::vector<torch::Tensor*>())) {
-        if (!tensor->defined() || tensor->sizes() == parameters[i].sizes()) continue;
-        std::ostringstream text;
-        text << "the state of parameter " << i << " of group " << g << " is for the sizes "
-             << tensor->sizes() << ", but the parameter has " << parameters[i].sizes();
-        raise(ErrorCode::kInvalidArgument, std::move(text).str());
-      }
-    }
-  }
-}
-
 }  // namespace
 
 void save_optimizer(torch::optim::Optimizer& optimizer, torch::serialize::OutputArchive& archive) {
@@ -120,10 +101,28 @@ void load_optimizer(torch::optim::Optimizer& optimizer, torch::serialize::InputA
   // LibTorch's load() only adds to the state.
   optimizer.state().clear();
   optimizer.load(archive);
-  check_sizes(optimizer);
   for_each_tensor(optimizer, [](torch::Tensor& tensor, const torch::Tensor& parameter) {
     if (tensor.defined()) tensor = tensor.to(parameter.device());
   });
+}
+
+// LBFGS has flat tensors for all parameters together.
+void check_state_sizes(torch::optim::Optimizer& optimizer) {
+  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+    const auto& parameters = optimizer.param_groups()[g].params();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const auto it = optimizer.state().find(parameters[i].unsafeGetTensorImpl());
+      if (it == optimizer.state().end()) continue;
+      for (const torch::Tensor* const tensor :
+           known_tensors_of(*it->second).value_or(std::vector<torch::Tensor*>())) {
+        if (!tensor->defined() || tensor->sizes() == parameters[i].sizes()) continue;
+        std::ostringstream text;
+        text << "the state of parameter " << i << " of group " << g << " is for the sizes "
+             << tensor->sizes() << ", but the parameter has " << parameters[i].sizes();
+        raise(ErrorCode::kInvalidArgument, std::move(text).str());
+      }
+    }
+  }
 }
 
 }  // namespace kolo

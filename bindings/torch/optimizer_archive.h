@@ -29,5 +29,8 @@ class OptimizerBefore {
 
 /// optimizer.load(), but nothing of the state from before remains.
 void load_optimizer(torch::optim::Optimizer& optimizer, torch::serialize::InputArchive& archive);
+/// Throws kInvalidArgument if the state of some parameter is for other sizes than it has, which
+/// LibTorch's load() takes, too.
+void check_state_sizes(torch::optim::Optimizer& optimizer);
 
 }  // namespace kolo

@@ -36,6 +36,7 @@ void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root) {
     torch::serialize::InputArchive archive;
     archive.load_from(bytes.data(), bytes.size(), torch::kCPU);
     load_optimizer(optimizer, archive);
+    check_state_sizes(optimizer);
   });
   if (!outcome.failure.empty()) {
     outcome.failure = "broadcast_optimizer_state: it cannot take the state of rank " +

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace kolo {
 
@@ -13,8 +14,8 @@ std::size_t make_room_for_files(std::size_t wanted) {
   rlimit files = {};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return wanted;
   if (files.rlim_cur < wanted) {
-    files.rlim_cur = std::min<rlim_t>(files.rlim_max, wanted);
-    ::setrlimit(RLIMIT_NOFILE, &files);
+    const rlim_t before = std::exchange(files.rlim_cur, std::min<rlim_t>(files.rlim_max, wanted));
+    if (::setrlimit(RLIMIT_NOFILE, &files) != 0) files.rlim_cur = before;
   }
   // The kernel's table grows by doubling, for which all threads of the process wait, one of which
   // may hold a lock that another one spins on: so it is made large before.

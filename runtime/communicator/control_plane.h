@@ -28,8 +28,8 @@ enum class MessageKind : std::uint8_t {
   kNcclId,   ///< rank 0 of a group → rank: how to meet over NCCL (NcclLanes)
   kBeat,     ///< rank → rank: still here (Heartbeat)
   kCall,     ///< rank → rank: what this one calls where it waits (Cycle::check_calls)
-  kGoodbye,  ///< to all: this rank shuts down (Departure)
-  kAbort,    ///< to all: this rank has failed (AbortNotice)
+  kGoodbye,  ///< to all that are concerned: this rank shuts down (Departure)
+  kAbort,    ///< likewise: this rank has failed (AbortNotice)
 };
 
 struct Message {

@@ -115,7 +115,8 @@ bool UcxTransport::has_stuck_requests() const {
   return std::any_of(records.begin(), records.end(), [this](const UcxRequest& request) {
     if (!request.active) return false;
     const Link& link = links_[static_cast<std::size_t>(request.peer)];
-    return link.peer.same_host || link.reached;  // what waits for its connection waits on
+    // What waits for its connection waits on.
+    return !request.is_send || link.peer.same_host || link.reached;
   });
 }
 

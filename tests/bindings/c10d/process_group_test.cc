@@ -98,6 +98,12 @@ TEST_F(ProcessGroup, BoolsAndFactors) {
   options.reduceOp.supplement_ = c10::make_intrusive<c10d::NCCLPreMulSumSupplement>(rank() + 1.0);
   group_->allreduce(tensors, options)->wait();
   EXPECT_TRUE(torch::equal(tensors[0], torch::full({3}, size() * (size() + 1) / 2.0)));
+  tensors = {torch::ones({3}, torch::kInt64)};
+  EXPECT_THAT(message_of([&] { group_->allreduce(tensors, options); }), HasSubstr("not Long"));
+  tensors = {torch::ones({3}, torch::kBFloat16)};
+  group_->allreduce(tensors, options)->wait();
+  EXPECT_TRUE(
+      torch::equal(tensors[0].to(torch::kFloat32), torch::full({3}, size() * (size() + 1) / 2.0)));
   tensors = {torch::ones({3}, torch::kInt32)};
   options.reduceOp = c10d::ReduceOp::BXOR;
   EXPECT_THAT(message_of([&] { group_->allreduce(tensors, options); }), HasSubstr("not Int"));

@@ -242,7 +242,8 @@ class PreparedLoader {
       pass = {.is_open = true,
               .has_last = source_->at_last(),
               .repeated_rows = source_->repeated_rows()};
-      if constexpr (requires { batch->size(); })
+      // Examples that nothing has stacked are the rows themselves.
+      if constexpr (requires { requires IsExample<typename Batch::value_type>::value; })
         pass.rows = static_cast<std::int64_t>(batch->size());
       batch = map_tensors(*std::move(batch), [&](const torch::Tensor& tensor) {
         if (pass.rows == 0 && tensor.dim() > 0) pass.rows = tensor.size(0);
