@@ -45,6 +45,7 @@ if(KOLO_HAS_TORCH)
   if(KOLO_HAS_C10D)
     kolo_add_torch_tests(c10d RANKS 0 2 3 4 SOURCES
       bindings/torch/tools_test_main.cc
+      bindings/c10d/group_work_test.cc
       bindings/c10d/process_group_test.cc
       bindings/c10d/reducer_test.cc)
     add_test(NAME c10d_out_of_step COMMAND kolo-run -np 3 $<TARGET_FILE:c10d_tests>

@@ -1,0 +1,131 @@
+// The works of ProcessGroupKolo, under mpirun: waiting, looking, futures, timeouts, and groups that
+// go before them.
+#include "tests/bindings/c10d/group_fixture.h"
+#include "tests/support/message_of.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <thread>
+
+namespace {
+
+using namespace kolo::test;  // NOLINT(google-build-using-namespace)
+using testing::HasSubstr;
+
+TEST_F(ProcessGroup, WorksThatAreLookedAt) {
+  Tensors tensors{mine(100000).view({100, 1000}).t()};
+  const auto work = group_->allreduce(tensors);
+  while (!work->isCompleted()) std::this_thread::yield();
+  EXPECT_TRUE(torch::equal(tensors[0], sum_of(100000).view({100, 1000}).t()));  // without a wait
+  EXPECT_TRUE(work->isSuccess());
+  EXPECT_EQ(work->exception(), nullptr);
+  EXPECT_TRUE(torch::equal(work->result()[0], tensors[0]));
+  EXPECT_EQ(work->retrieveOpType(), c10d::OpType::ALLREDUCE);
+  EXPECT_EQ(work->getSequencenumber(), 1U);
+  EXPECT_EQ(group_->getSequenceNumberForGroup(), 1U);
+  EXPECT_TRUE(work->wait());
+}
+
+TEST_F(ProcessGroup, ManyUnderWayAndNobodyWaits) {
+  std::vector<Tensors> all;
+  std::vector<c10::intrusive_ptr<c10d::Work>> works;
+  for (int i = 0; i < 100; ++i) {
+    all.push_back({mine(1 + i * 37)});
+    works.push_back(group_->allreduce(all.back()));
+  }
+  for (std::size_t i = works.size(); i-- > 0;) {
+    while (!works[i]->isCompleted()) std::this_thread::yield();
+    EXPECT_TRUE(torch::equal(all[i][0], sum_of(1 + static_cast<std::int64_t>(i) * 37))) << i;
+  }
+}
+
+TEST_F(ProcessGroup, FuturesRunTheirCallbacksElsewhere) {
+  std::promise<std::thread::id> thread;
+  std::vector<Tensors> outputs(1);
+  for (int r = 0; r < size(); ++r) outputs[0].push_back(torch::empty({5}));
+  Tensors inputs{mine(5)};
+  const auto call_back = [&](const c10::ivalue::Future&) {
+    thread.set_value(std::this_thread::get_id());
+  };
+  const auto start = [&] {
+    const auto work = group_->allgather(outputs, inputs);
+    const auto future = work->getFuture();
+    EXPECT_EQ(future, work->getFuture());
+    future->addCallback(call_back);
+    // The work itself may go.
+  };
+  if (rank() == 0) start();
+  kolo::barrier();
+  if (rank() != 0) start();
+  const auto called_on = thread.get_future().get();
+  // What is completed already calls back at once.
+  if (rank() == 0 && size() > 1) {
+    EXPECT_NE(called_on, std::this_thread::get_id());
+  }
+  EXPECT_TRUE(torch::equal(outputs[0].back(), input_of(size() - 1, 5)));
+
+  // A callback that calls the group, on the result.
+  Tensors tensors{mine(3)};
+  auto future = group_->allreduce(tensors)->getFuture()->then(
+      [this](c10::ivalue::Future& done) -> c10::IValue {
+        Tensors again{done.value().toTensorVector().at(0)};
+        group_->allreduce(again)->wait();
+        return again.at(0);
+      },
+      c10::TensorType::get());
+  future->wait();
+  EXPECT_TRUE(torch::equal(future->value().toTensor(), sum_of(3) * size()));
+}
+
+TEST_F(ProcessGroup, TheLastReferenceGoesInACallback) {
+  Tensors tensors{mine(3)};
+  std::promise<void> gone;
+  auto future = group_->allreduce(tensors)->getFuture();
+  future->addCallback([group = std::move(group_), &gone](c10::ivalue::Future&) mutable {
+    group.reset();
+    gone.set_value();
+  });
+  group_.reset();
+  gone.get_future().get();
+  EXPECT_TRUE(torch::equal(tensors[0], sum_of(3)));
+}
+
+TEST_F(ProcessGroup, AFutureOfAGroupThatIsGone) {
+  Tensors tensors{mine(3)};
+  const auto work = group_->allreduce(tensors);
+  group_.reset();
+  work->getFuture()->wait();
+  EXPECT_TRUE(torch::equal(tensors[0], sum_of(3)));
+}
+
+TEST_F(ProcessGroup, WaitsThatAreBounded) {
+  if (size() == 1) GTEST_SKIP() << "of one rank for another";
+  Tensors tensors{mine(4)};
+  if (rank() == 0) {
+    const auto work = group_->allreduce(tensors);
+    EXPECT_THAT(
+        message_of([&] { work->wait(std::chrono::milliseconds(20)); }),
+        HasSubstr("c10d call 1 (ALLREDUCE) of rank 0 of the group is not done after 20 ms"));
+    kolo::barrier();
+    work->wait();
+  } else {
+    kolo::barrier();  // by name: rank 0 has waited in vain
+    group_->allreduce(tensors)->wait();
+  }
+  EXPECT_TRUE(torch::equal(tensors[0], sum_of(4)));
+  group_->setTimeout(std::chrono::milliseconds(20));
+  EXPECT_EQ(group_->getBackendOptions()->timeout, std::chrono::milliseconds(20));
+  if (rank() == 0) {
+    const auto work = group_->barrier();
+    EXPECT_THAT(message_of([&] { work->wait(); }), HasSubstr("BARRIER"));
+    kolo::barrier();
+    work->wait(std::chrono::seconds(60));
+  } else {
+    kolo::barrier();
+    group_->barrier()->wait(std::chrono::seconds(60));
+  }
+}
+
+}  // namespace
