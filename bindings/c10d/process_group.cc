@@ -105,9 +105,7 @@ CallWork ProcessGroupKolo::allreduce_each(const Tensors& tensors,
     started.works.push_back(
         start_allreduce(set_, scaled(output.memory(), options.reduceOp), output.memory(), op));
   }
-  started.finish = [outputs] {
-    for (const Output& output : outputs) output.finish();
-  };
+  started.finish = finishing(std::move(outputs));
   return hand_out(std::move(started), type, options.timeout);
 }
 
@@ -149,10 +147,7 @@ CallWork ProcessGroupKolo::allgather(TensorLists& outputs, Tensors& inputs,
     Parts parts(sizes, input.options());
     parts.start_allgather(set_, input);
     started.works = {parts.work()};
-    started.finish = [list, parts, ranks = ranks_] {
-      for (std::size_t i = 0; i < list.size(); ++i)
-        copy_to(list[i], parts.from(i, "allgather", ranks));
-    };
+    started.finish = [list, parts, ranks = ranks_] { parts.copy_to(list, "allgather", ranks); };
   }
   return hand_out(std::move(started), c10d::OpType::ALLGATHER, options.timeout);
 }
@@ -166,26 +161,53 @@ CallWork ProcessGroupKolo::_allgather_base(at::Tensor& output, at::Tensor& input
 
 CallWork ProcessGroupKolo::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                            const c10d::AllgatherOptions& options) {
+  return start_each(
+      outputs, inputs, Whole::kOutput, "all_gather_single",
+      [this](const torch::Tensor& input, const torch::Tensor& output) {
+        return start_allgather(set_, input, output);
+      },
+      c10d::OpType::_ALLGATHER_BASE, options.timeout);
+}
+
+CallWork ProcessGroupKolo::start_each(const Tensors& outputs, const Tensors& inputs, Whole whole,
+                                      const char* call, const Start& start, c10d::OpType type,
+                                      std::chrono::milliseconds timeout) {
   const torch::NoGradGuard no_grad;
-  const char* const call = "all_gather_single";
   if (outputs.empty() || outputs.size() != inputs.size())
     refuse(call, fmt::format("takes an output for each input, not {} for {}", outputs.size(),
                              inputs.size()));
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     check_types(outputs[i], {inputs[i]}, call);
     check_one_device(outputs.front(), outputs[i], call);
-    check_size(outputs[i].numel(), inputs[i].numel() * size_, call, "output");
+    if (whole == Whole::kOutput) {
+      check_size(outputs[i].numel(), inputs[i].numel() * size_, call, "output");
+    } else {
+      check_size(inputs[i].numel(), outputs[i].numel() * size_, call, "input");
+    }
   }
   Started started{.results = outputs, .device = outputs.front().device()};
   std::vector<Output> places;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Output& place = places.emplace_back(outputs[i]);
-    started.works.push_back(start_allgather(set_, input_of(inputs[i]), place.memory()));
+    started.works.push_back(start(input_of(inputs[i]), place.memory()));
   }
-  started.finish = [places] {
-    for (const Output& place : places) place.finish();
-  };
-  return hand_out(std::move(started), c10d::OpType::_ALLGATHER_BASE, options.timeout);
+  started.finish = finishing(std::move(places));
+  return hand_out(std::move(started), type, timeout);
+}
+
+Tensors ProcessGroupKolo::list_at_root(TensorLists& lists, std::int64_t root, const char* call,
+                                       const char* what) const {
+  if (root == rank_) {
+    Tensors& list = only(lists, call, fmt::format("list of {} at the root", what).c_str());
+    check_count(list, ranks_.size(), call, what);
+    return list;
+  }
+  const bool has_none = lists.empty() || (lists.size() == 1 && lists.front().empty());
+  if (!has_none) {
+    refuse(call, fmt::format("takes {} at the root alone, which is rank {}, not at rank {}", what,
+                             root, rank_));
+  }
+  return {};
 }
 
 CallWork ProcessGroupKolo::gather(TensorLists& outputs, Tensors& inputs,
@@ -193,28 +215,17 @@ CallWork ProcessGroupKolo::gather(TensorLists& outputs, Tensors& inputs,
   const torch::NoGradGuard no_grad;
   const torch::Tensor& tensor = only(inputs, "gather", "input");
   const int root = world_rank(options.rootRank, "gather");
-  Tensors list;
-  if (options.rootRank == rank_) {
-    list = only(outputs, "gather", "list of outputs at the root");
-    check_count(list, ranks_.size(), "gather", "outputs");
-  } else if (!outputs.empty() && !(outputs.size() == 1 && outputs.front().empty())) {
-    refuse("gather",
-           fmt::format("takes outputs at the root alone, which is rank {}, not at rank {}",
-                       options.rootRank, rank_));
-  }
+  const Tensors list = list_at_root(outputs, options.rootRank, "gather", "outputs");
   check_types(tensor, list, "gather");
   const torch::Tensor input = input_of(tensor);
   Parts parts(sizes_of(list), input.options());
   parts.start_gather(set_, input, root);
-  return hand_out({.works = {parts.work()},
-                   .results = list,
-                   .device = tensor.device(),
-                   .finish =
-                       [list, parts, ranks = ranks_] {
-                         for (std::size_t i = 0; i < list.size(); ++i)
-                           copy_to(list[i], parts.from(i, "gather", ranks));
-                       }},
-                  c10d::OpType::GATHER, options.timeout);
+  return hand_out(
+      {.works = {parts.work()},
+       .results = list,
+       .device = tensor.device(),
+       .finish = [list, parts, ranks = ranks_] { parts.copy_to(list, "gather", ranks); }},
+      c10d::OpType::GATHER, options.timeout);
 }
 
 CallWork ProcessGroupKolo::scatter(Tensors& outputs, TensorLists& inputs,
@@ -222,19 +233,9 @@ CallWork ProcessGroupKolo::scatter(Tensors& outputs, TensorLists& inputs,
   const torch::NoGradGuard no_grad;
   const torch::Tensor& output = only(outputs, "scatter", "output");
   const int root = world_rank(options.rootRank, "scatter");
-  Tensors list;
-  torch::Tensor input = torch::empty({0}, output.options());
-  if (options.rootRank == rank_) {
-    list = only(inputs, "scatter", "list of inputs at the root");
-    check_count(list, ranks_.size(), "scatter", "inputs");
-    check_types(output, list, "scatter");
-    input = flat(list);
-  } else if (!inputs.empty() && !(inputs.size() == 1 && inputs.front().empty())) {
-    refuse("scatter",
-           fmt::format("takes inputs at the root alone, which is rank {}, not at rank {}",
-                       options.rootRank, rank_));
-  }
-  check_types(output, {}, "scatter");
+  const Tensors list = list_at_root(inputs, options.rootRank, "scatter", "inputs");
+  check_types(output, list, "scatter");
+  const torch::Tensor input = list.empty() ? torch::empty({0}, output.options()) : flat(list);
   Parts parts({output.numel()}, output.options());
   parts.start_scatter(set_, input, root, sizes_of(list));
   return hand_out(
@@ -267,28 +268,14 @@ CallWork ProcessGroupKolo::_reduce_scatter_base(at::Tensor& output, at::Tensor& 
 
 CallWork ProcessGroupKolo::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
-  const torch::NoGradGuard no_grad;
   const char* const call = "reduce_scatter_single";
-  if (outputs.empty() || outputs.size() != inputs.size())
-    refuse(call, fmt::format("takes an output for each input, not {} for {}", outputs.size(),
-                             inputs.size()));
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    check_types(outputs[i], {inputs[i]}, call);
-    check_one_device(outputs.front(), outputs[i], call);
-    check_size(inputs[i].numel(), outputs[i].numel() * size_, call, "input");
-  }
-  Started started{.results = outputs, .device = outputs.front().device()};
-  std::vector<Output> places;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const ReduceOp op = reduce_op(options.reduceOp, outputs[i].scalar_type(), call);
-    const Output& place = places.emplace_back(outputs[i]);
-    started.works.push_back(start_reduce_scatter(
-        set_, scaled(input_of(inputs[i]), options.reduceOp), place.memory(), op));
-  }
-  started.finish = [places] {
-    for (const Output& place : places) place.finish();
-  };
-  return hand_out(std::move(started), c10d::OpType::_REDUCE_SCATTER_BASE, options.timeout);
+  return start_each(
+      outputs, inputs, Whole::kInput, call,
+      [&](const torch::Tensor& input, const torch::Tensor& output) {
+        const ReduceOp op = reduce_op(options.reduceOp, output.scalar_type(), call);
+        return start_reduce_scatter(set_, scaled(input, options.reduceOp), output, op);
+      },
+      c10d::OpType::_REDUCE_SCATTER_BASE, options.timeout);
 }
 
 CallWork ProcessGroupKolo::alltoall_base(at::Tensor& output, at::Tensor& input,
@@ -324,15 +311,12 @@ CallWork ProcessGroupKolo::alltoall(Tensors& outputs, Tensors& inputs,
   check_types(outputs.front(), inputs, "alltoall");
   Parts parts(sizes_of(outputs), outputs.front().options());
   parts.start_alltoall(set_, flat(inputs), sizes_of(inputs));
-  return hand_out({.works = {parts.work()},
-                   .results = outputs,
-                   .device = outputs.front().device(),
-                   .finish =
-                       [outputs, parts, ranks = ranks_] {
-                         for (std::size_t i = 0; i < ranks.size(); ++i)
-                           copy_to(outputs[i], parts.from(i, "alltoall", ranks));
-                       }},
-                  c10d::OpType::ALLTOALL, options.timeout);
+  return hand_out(
+      {.works = {parts.work()},
+       .results = outputs,
+       .device = outputs.front().device(),
+       .finish = [outputs, parts, ranks = ranks_] { parts.copy_to(outputs, "alltoall", ranks); }},
+      c10d::OpType::ALLTOALL, options.timeout);
 }
 
 CallWork ProcessGroupKolo::barrier(const c10d::BarrierOptions& options) {

@@ -1,5 +1,6 @@
 #include "bindings/c10d/start.h"
 
+#include "bindings/c10d/arguments.h"
 #include "bindings/core/ordered_start.h"
 #include "bindings/torch/device_stream.h"
 #include "bindings/torch/tensor_memory.h"
@@ -40,6 +41,17 @@ CollectiveOptions on_device(const ProcessSet& set, const torch::Tensor& input,
   return {.keep_alive = owner_of(input, output),
           .process_set = set,
           .stream = current_stream(output.device())};
+}
+
+template <class Reduction>
+Reduction on_device(const ProcessSet& set, const torch::Tensor& input, const torch::Tensor& output,
+                    ReduceOp op) {
+  Reduction reduction;
+  reduction.op = op;
+  reduction.keep_alive = owner_of(input, output);
+  reduction.process_set = set;
+  reduction.stream = current_stream(output.device());
+  return reduction;
 }
 
 MessageOptions message(const ProcessSet& set, const torch::Tensor& tensor, int tag) {
@@ -105,18 +117,20 @@ void Output::finish() const {
   if (!memory_.is_same(tensor_)) tensor_.copy_(memory_);
 }
 
+std::function<void()> finishing(std::vector<Output> outputs) {
+  return [outputs = std::move(outputs)] {
+    for (const Output& output : outputs) output.finish();
+  };
+}
+
 std::shared_ptr<Work> start_allreduce(const ProcessSet& set, const torch::Tensor& input,
                                       const torch::Tensor& output, ReduceOp op) {
   if (output.is_cpu())
     return start_on_host(set, {.kind = OperationKind::kAllreduce, .op = op}, input, output,
                          output.numel());
-  const CollectiveOptions options = on_device(set, input, output);
   return allreduce_async(input.const_data_ptr(), output.data_ptr(), {output.numel()},
                          data_type_of(output, {}),
-                         {.op = op,
-                          .keep_alive = options.keep_alive,
-                          .process_set = options.process_set,
-                          .stream = options.stream});
+                         on_device<AllreduceOptions>(set, input, output, op));
 }
 
 std::shared_ptr<Work> start_broadcast(const ProcessSet& set, const torch::Tensor& tensor,
@@ -141,13 +155,8 @@ std::shared_ptr<Work> start_reduce_scatter(const ProcessSet& set, const torch::T
   if (output.is_cpu())
     return start_on_host(set, {.kind = OperationKind::kReduceScatter, .op = op}, input, output,
                          output.numel());
-  const CollectiveOptions options = on_device(set, input, output);
   return reducescatter_async(input.const_data_ptr(), {input.numel()}, data_type_of(output, {}),
-                             into(output),
-                             {.op = op,
-                              .keep_alive = options.keep_alive,
-                              .process_set = options.process_set,
-                              .stream = options.stream});
+                             into(output), on_device<ReducescatterOptions>(set, input, output, op));
 }
 
 std::shared_ptr<Work> start_barrier(const ProcessSet& set) {
@@ -176,20 +185,6 @@ CollectiveOptions Parts::options(const ProcessSet& set, const torch::Tensor& inp
   return {.keep_alive = std::make_shared<const Owner>(input, memory_),
           .process_set = set,
           .stream = current_stream(input.device())};
-}
-
-Allocator Parts::allocator() const {
-  // Of the size that comes, though it may not be the one that is expected: else this rank alone
-  // would fail, and say that it has no memory.
-  return [memory = memory_, options = options_,
-          stream = options_.device().is_cpu()
-                       ? std::nullopt
-                       : std::optional(stream_of(options_.device()))](const Shape& shape) {
-    const torch::NoGradGuard no_grad;
-    const c10::OptionalStreamGuard guard(stream);
-    *memory = torch::empty(shape, options);
-    return memory->data_ptr();
-  };
 }
 
 void Parts::start_allgather(const ProcessSet& set, const torch::Tensor& input) {
@@ -228,6 +223,12 @@ torch::Tensor Parts::from(std::size_t rank, const char* call,
   }
   const auto before = received.begin() + static_cast<std::ptrdiff_t>(received.empty() ? 0 : rank);
   return memory_->narrow(0, std::accumulate(received.begin(), before, std::int64_t{0}), came);
+}
+
+void Parts::copy_to(const std::vector<torch::Tensor>& list, const char* call,
+                    const std::vector<int>& world_ranks) const {
+  for (std::size_t i = 0; i < list.size(); ++i)
+    c10d_binding::copy_to(list[i], from(i, call, world_ranks));
 }
 
 }  // namespace kolo::c10d_binding

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bindings/c10d/work.h"
+#include "bindings/torch/device_stream.h"
 
 #include <kolo/kolo.h>
 #include <torch/torch.h>
@@ -33,6 +34,9 @@ class Output {
   torch::Tensor tensor_;
   torch::Tensor memory_;
 };
+
+/// finish() of all.
+std::function<void()> finishing(std::vector<Output> outputs);
 
 // Calls whose parts are equal on all ranks: on the host through the ordered door. Tensors are
 // contiguous, and of one type and device.
@@ -71,12 +75,17 @@ class Parts {
   /// Once the operation has succeeded: the part of one rank. Throws kMismatch, if another number of
   /// elements came, which names the call and the world's rank.
   torch::Tensor from(std::size_t rank, const char* call, const std::vector<int>& world_ranks) const;
+  /// Each rank's part to its tensor of the list, as from().
+  void copy_to(const std::vector<torch::Tensor>& list, const char* call,
+               const std::vector<int>& world_ranks) const;
   /// All that came, in order of rank.
   const torch::Tensor& all() const { return *memory_; }
 
  private:
   CollectiveOptions options(const ProcessSet& set, const torch::Tensor& input) const;
-  Allocator allocator() const;
+  // Of the size that comes, though it may not be the one that is expected: else this rank alone
+  // would fail, and say that it has no memory.
+  Allocator allocator() const { return allocator_of(memory_, options_); }
 
   std::vector<std::int64_t> expected_;
   torch::TensorOptions options_;

@@ -100,7 +100,9 @@ void GroupWork::settle() const {
   });
 }
 
-void GroupWork::order_current_stream_after() const {
+void GroupWork::take_results() const {
+  settle();
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
   if (started_.device.is_cpu()) return;
   for (const auto& work : started_.works) order_current_stream(*work, started_.device);
   if (copied_) copied_->block(stream_of(started_.device));
@@ -138,9 +140,7 @@ bool GroupWork::wait(std::chrono::milliseconds timeout) {
               " ms, the timeout it was given; it goes on until KOLO_OPERATION_TIMEOUT. Wait again, "
               "or longer, or abort() the group");
   }
-  settle();
-  if (failure_ != nullptr) std::rethrow_exception(failure_);
-  order_current_stream_after();
+  take_results();
   return true;
 }
 
@@ -171,18 +171,12 @@ c10::intrusive_ptr<c10::ivalue::Future> GroupWork::getFuture() {
 }
 
 void GroupWork::complete_future() {
-  settle();
   try {
-    if (failure_ == nullptr) {
-      order_current_stream_after();
-      future_->markCompleted(c10::IValue(started_.results));
-      return;
-    }
+    take_results();
+    future_->markCompleted(c10::IValue(started_.results));
   } catch (...) {
     future_->setErrorIfNeeded(std::current_exception());
-    return;
   }
-  future_->setErrorIfNeeded(failure_);
 }
 
 }  // namespace kolo::c10d_binding

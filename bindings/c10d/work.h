@@ -81,7 +81,8 @@ class GroupWork final : public c10d::Work {
   bool all_done() const;
   /// Precondition: all operations are done. Their outcome becomes the call's, once.
   void settle() const;
-  void order_current_stream_after() const;
+  /// Precondition as settle()'s. The current stream goes on after them. Throws what has failed.
+  void take_results() const;
 
   const Started started_;
   const Call call_;

@@ -5,9 +5,11 @@
 #include "bindings/torch/tensor_memory.h"
 
 #include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace kolo {
 namespace {
@@ -33,6 +35,18 @@ c10::Stream stream_of(torch::Device device) {
 std::optional<CudaStream> current_stream(torch::Device device) {
   if (device.is_cpu()) return std::nullopt;
   return CudaStream{handle_of(stream_of(device))};
+}
+
+Allocator allocator_of(std::shared_ptr<torch::Tensor> output, const torch::TensorOptions& options) {
+  const torch::Device device = options.device();
+  return [output = std::move(output), options,
+          stream = device.is_cpu() ? std::nullopt
+                                   : std::optional(stream_of(device))](const Shape& shape) {
+    const torch::NoGradGuard no_grad;
+    const c10::OptionalStreamGuard guard(stream);
+    *output = torch::empty(shape, options);
+    return output->data_ptr();
+  };
 }
 
 void order_current_stream(const Work& work, torch::Device device) {

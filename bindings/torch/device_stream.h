@@ -7,6 +7,7 @@
 #include <kolo/kolo.h>
 #include <torch/torch.h>
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -17,6 +18,11 @@ c10::Stream stream_of(torch::Device device);
 /// Its handle; nothing for the host's memory. Throws
 /// kUnsupported if this LibTorch does not tell its streams' handles.
 std::optional<CudaStream> current_stream(torch::Device device);
+
+/// Makes `output` when the ranks have agreed on its shape. Memory of the device stream that is
+/// current now, whichever thread allocates it: the operation comes after all that this stream was
+/// given until then, what may still use memory that is free again included.
+Allocator allocator_of(std::shared_ptr<torch::Tensor> output, const torch::TensorOptions& options);
 
 /// What the device's current stream is given from now on comes after the operation's result. The
 /// host does not wait. Precondition: `work` is done and has succeeded.

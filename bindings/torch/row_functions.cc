@@ -5,10 +5,7 @@
 
 #include <kolo/torch/row_functions.h>
 
-#include <c10/core/StreamGuard.h>
-
 #include <memory>
-#include <optional>
 #include <utility>
 
 namespace kolo {
@@ -49,18 +46,7 @@ struct RowMemory {
     input = plain(tensor.detach());
   }
 
-  Allocator allocator() const {
-    // Memory of the caller's stream, whichever thread allocates it: the operation comes after all
-    // that this stream was given until then, what may still use memory that is free again included.
-    return [output = output, options = input.options(),
-            stream = input.is_cpu() ? std::nullopt : std::optional(stream_of(input.device()))](
-               const Shape& output_shape) {
-      const torch::NoGradGuard no_grad;
-      const c10::OptionalStreamGuard guard(stream);
-      *output = torch::empty(output_shape, options);
-      return output->data_ptr();
-    };
-  }
+  Allocator allocator() const { return allocator_of(output, input.options()); }
 
   template <class Options>
   CollectiveOptions core_options(const Options& options) const {

@@ -31,6 +31,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -123,6 +124,17 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> allreduce_each(const std::vector<at::Tensor>& tensors,
                                                 const c10d::AllreduceOptions& options,
                                                 c10d::OpType type);
+  /// Which of an input and its output has a part for each rank.
+  enum class Whole { kInput, kOutput };
+  using Start =
+      std::function<std::shared_ptr<Work>(const at::Tensor& input, const at::Tensor& output)>;
+  c10::intrusive_ptr<c10d::Work> start_each(const std::vector<at::Tensor>& outputs,
+                                            const std::vector<at::Tensor>& inputs, Whole whole,
+                                            const char* call, const Start& start, c10d::OpType type,
+                                            std::chrono::milliseconds timeout);
+  /// One tensor for each rank at the root; none elsewhere.
+  std::vector<at::Tensor> list_at_root(std::vector<std::vector<at::Tensor>>& lists,
+                                       std::int64_t root, const char* call, const char* what) const;
   c10::intrusive_ptr<c10d::Work> hand_out(c10d_binding::Started started, c10d::OpType type,
                                           std::chrono::milliseconds timeout);
 
