@@ -25,10 +25,8 @@ std::string to_text(const std::vector<std::vector<int>>& sets) {
   return text;
 }
 
-/// Each rank may connect to each other one, and each of those to it; and has descriptors for other
-/// things.
+/// Each rank may connect to each other one, and each of those to it.
 void make_room_for(int rank, int ranks, const Log& log) {
-  constexpr std::size_t kOtherDescriptors = 256;
   const std::size_t wanted = 2 * static_cast<std::size_t>(ranks) + kOtherDescriptors;
   const std::size_t limit = make_room_for_files(wanted);
   if (limit >= wanted || rank != 0) return;

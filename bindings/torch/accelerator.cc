@@ -9,6 +9,7 @@
 #include <kolo/torch/objects.h>
 
 #include <ATen/autocast_mode.h>
+#include <c10/util/hash.h>
 #include <fmt/format.h>
 
 #include <array>
@@ -210,13 +211,14 @@ LoaderPass AcceleratorState::loader_pass() const {
 }
 
 std::uint64_t version_of_gradients(torch::optim::Optimizer& optimizer) {
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  const auto add = [&hash](std::uint64_t number) { hash = (hash ^ number) * 0x100000001b3; };
+  std::size_t hash = 0;
   for (const auto& group : optimizer.param_groups()) {
     for (const torch::Tensor& parameter : group.params()) {
       const torch::Tensor& gradient = parameter.grad();
-      add(reinterpret_cast<std::uintptr_t>(gradient.unsafeGetTensorImpl()));
-      add(gradient.defined() ? static_cast<std::uint64_t>(gradient._version()) : 0);
+      hash =
+          c10::hash_combine(hash, reinterpret_cast<std::uintptr_t>(gradient.unsafeGetTensorImpl()));
+      if (gradient.defined())
+        hash = c10::hash_combine(hash, static_cast<std::size_t>(gradient._version()));
     }
   }
   return hash;

@@ -5,6 +5,7 @@
 #include <kolo/torch/elastic_sampler.h>
 #include <kolo/torch/objects.h>
 
+#include <array>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -13,13 +14,20 @@
 namespace kolo {
 namespace {
 
-/// Of a sampler's state.
-std::uint64_t number_in(const std::string& state, const char* key) {
+constexpr std::array kNames = {std::pair("data_size", "data size"), std::pair("seed", "seed"),
+                               std::pair("shuffle", "shuffle")};
+
+/// What is alike on every rank of a sampler's state, as kNames.
+std::array<std::int64_t, kNames.size()> alike_in(const std::string& state) {
   torch::serialize::InputArchive archive;
   archive.load_from(state.data(), state.size());
-  torch::Tensor value;
-  archive.read(key, value, true);
-  return static_cast<std::uint64_t>(value.item<std::int64_t>());
+  std::array<std::int64_t, kNames.size()> numbers = {};
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    torch::Tensor value;
+    archive.read(kNames[i].first, value, true);
+    numbers[i] = value.item<std::int64_t>();
+  }
+  return numbers;
 }
 
 }  // namespace
@@ -58,25 +66,28 @@ void ElasticSampler::undo_last_batch() {
 }
 
 void ElasticSampler::sync(int root) {
+  if (root < 0 || root >= kolo::size()) {
+    raise(ErrorCode::kInvalidArgument, "ElasticSampler: sync(): the root is rank " +
+                                           std::to_string(root) + "; ranks are 0 to " +
+                                           std::to_string(kolo::size() - 1));
+  }
   torch::serialize::OutputArchive saved;
   save(saved);
   std::ostringstream stream;
   saved.save_to(stream);
-  const std::string mine = std::move(stream).str();
-  const std::string state = broadcast_bytes({.bytes = mine}, root, {.name = "ElasticSampler.sync"});
   // Every rank looks at all, so that all throw.
   const std::vector<std::string> all =
-      allgather_bytes({.bytes = mine}, {.name = "ElasticSampler.sync/all"});
+      allgather_bytes({.bytes = std::move(stream).str()}, {.name = "ElasticSampler.sync"});
+  const std::string& state = all.at(static_cast<std::size_t>(root));
+  const auto of_root = alike_in(state);
   for (std::size_t r = 0; r < all.size(); ++r) {
-    for (const auto& [key, what] :
-         {std::pair("data_size", "data size"), {"seed", "seed"}, {"shuffle", "shuffle"}}) {
-      const std::uint64_t value = number_in(all[r], key);
-      const std::uint64_t of_root = number_in(state, key);
-      if (value == of_root) continue;
+    const auto theirs = alike_in(all[r]);
+    for (std::size_t i = 0; i < kNames.size(); ++i) {
+      if (theirs[i] == of_root[i]) continue;
       raise(ErrorCode::kMismatch,
-            "ElasticSampler: sync(): rank " + std::to_string(r) + " has the " + what + " " +
-                std::to_string(value) + ", but rank " + std::to_string(root) + " has " +
-                std::to_string(of_root) + "; make the sampler alike on every rank");
+            "ElasticSampler: sync(): rank " + std::to_string(r) + " has the " + kNames[i].second +
+                " " + std::to_string(theirs[i]) + ", but rank " + std::to_string(root) + " has " +
+                std::to_string(of_root[i]) + "; make the sampler alike on every rank");
     }
   }
   torch::serialize::InputArchive archive;

@@ -6,6 +6,9 @@
 
 namespace kolo {
 
+/// Descriptors that a process has for other things than connections.
+inline constexpr std::size_t kOtherDescriptors = 256;
+
 /// Raises the soft limit as far as `wanted` descriptors take, and no further than the hard one:
 /// select() in this process knows no descriptors above 1023. Returns the limit then.
 std::size_t make_room_for_files(std::size_t wanted);

@@ -32,8 +32,6 @@ constexpr milliseconds kBreath(100);
 constexpr std::size_t kMostWarnings = 8;
 // Read from one connection before others have their turn.
 constexpr int kChunksInTurn = 16;
-// Descriptors that a process has for other things.
-constexpr std::size_t kOtherDescriptors = 256;
 using Bytes = std::shared_ptr<const std::string>;
 
 }  // namespace

@@ -130,23 +130,14 @@ class KOLO_API Accelerator {
   /// Ranks pass as many tensors in the same order: vectors of one length, optionals that all set.
   template <class T>
   T gather(const T& value) const {
-    static_assert(is_all_tensors<T>(),
-                  "this gathers tensors, Examples of them, and vectors, ordered maps, optionals, "
-                  "tuples and pairs of such; make a number a tensor: torch::tensor(value)");
-    return map_tensors(value, [](const torch::Tensor& tensor) { return gather_rows(tensor, 0); });
+    return gather_each(value, {});
   }
   /// The same for the rows of the batch that the loop has got last, without those that only fill
   /// up: over a pass each element comes once. A scalar stays, unless its whole batch fills up; of
   /// several rows for each of the batch's (tokens of a text) all go that are of one that fills up.
   template <class T>
   T gather_for_metrics(const T& value) const {
-    static_assert(is_all_tensors<T>(),
-                  "this gathers tensors, Examples of them, and vectors, ordered maps, optionals, "
-                  "tuples and pairs of such; make a number a tensor: torch::tensor(value)");
-    const LoaderPass pass = state_->loader_pass();
-    return map_tensors(value, [&pass](const torch::Tensor& tensor) {
-      return gather_rows(tensor, repeated_rows_of(tensor, pass));
-    });
+    return gather_each(value, state_->loader_pass());
   }
 
   bool is_main_process() const { return process_index() == 0; }
@@ -190,6 +181,17 @@ class KOLO_API Accelerator {
   }
 
  private:
+  /// Without the rows that only fill up the batch of the pass.
+  template <class T>
+  static T gather_each(const T& value, const LoaderPass& pass) {
+    static_assert(is_all_tensors<T>(),
+                  "this gathers tensors, Examples of them, and vectors, ordered maps, optionals, "
+                  "tuples and pairs of such; make a number a tensor: torch::tensor(value)");
+    return map_tensors(value, [&pass](const torch::Tensor& tensor) {
+      return gather_rows(tensor, repeated_rows_of(tensor, pass));
+    });
+  }
+
   template <class T>
   static constexpr bool kSchedules =
       std::is_base_of_v<torch::optim::LRScheduler, std::remove_cvref_t<T>> ||

@@ -17,6 +17,18 @@ struct IsExample : std::false_type {};
 template <class Data, class Target>
 struct IsExample<torch::data::Example<Data, Target>> : std::true_type {};
 
+/// A vector or the like, of parts.
+template <class T>
+concept ListOfParts = !std::is_same_v<T, std::string> && requires(T& list) {
+  list.begin();
+  list.push_back(*list.begin());
+};
+template <class T>
+concept OptionalPart = requires(T& part) {
+  part.has_value();
+  *part;
+};
+
 /// Whether T is nothing but tensors that map_tensors() reaches, in an order that ranks share: an
 /// Example's, and those of vectors, ordered maps, optionals, tuples and pairs.
 template <class T>
@@ -33,26 +45,13 @@ constexpr bool is_all_tensors() {
     return []<std::size_t... I>(std::index_sequence<I...>) {
       return (is_all_tensors<std::tuple_element_t<I, T>>() && ...);
     }(std::make_index_sequence<std::tuple_size<T>::value>());
-  } else if constexpr (requires { typename T::mapped_type; }) {
-    if constexpr (requires { typename T::key_compare; }) {
-      return is_all_tensors<typename T::mapped_type>();
-    } else {
-      return false;
-    }
-  } else if constexpr (
-      requires(T& list) {
-        list.begin();
-        list.push_back(*list.begin());
-      } ||
-      requires(T& optional) {
-        optional.has_value();
-        *optional;
-      }) {
-    if constexpr (requires { typename T::value_type; }) {
-      return is_all_tensors<typename T::value_type>();
-    } else {
-      return false;
-    }
+  } else if constexpr (requires {
+                         typename T::mapped_type;
+                         typename T::key_compare;
+                       }) {
+    return is_all_tensors<typename T::mapped_type>();
+  } else if constexpr ((ListOfParts<T> || OptionalPart<T>)&&requires { typename T::value_type; }) {
+    return is_all_tensors<typename T::value_type>();
   } else {
     return false;
   }
@@ -73,19 +72,13 @@ T map_tensors(T value, const Change& change) {
     std::apply([&](auto&... parts) { ((parts = map_tensors(std::move(parts), change)), ...); },
                value);
     return value;
-  } else if constexpr (requires {
-                         value.begin();
-                         value.push_back(*value.begin());
-                       } && !std::is_same_v<T, std::string>) {
+  } else if constexpr (ListOfParts<T>) {
     for (auto& part : value) part = map_tensors(std::move(part), change);
     return value;
   } else if constexpr (requires { typename T::mapped_type; }) {
     for (auto& [key, part] : value) part = map_tensors(std::move(part), change);
     return value;
-  } else if constexpr (requires {
-                         value.has_value();
-                         *value;
-                       }) {
+  } else if constexpr (OptionalPart<T>) {
     if (value.has_value()) *value = map_tensors(std::move(*value), change);
     return value;
   } else {
