@@ -2,6 +2,7 @@
 // outcome. Called by the training loop's thread.
 #include "bindings/torch/checkpoint_file.h"
 #include "bindings/torch/failure.h"
+#include "bindings/torch/generator_state.h"
 #include "bindings/torch/optimizer_archive.h"
 #include "bindings/torch/tensor_memory.h"
 
@@ -111,7 +112,16 @@ void save_module(torch::nn::Module& module, OutputArchive& archive) {
   memory.restore();
 }
 
-std::string archive_of(const CheckpointParts& parts, std::int64_t epoch) {
+/// The ranks' generator_state(), by rank.
+void save_generators(const std::vector<std::string>& states, OutputArchive& archive) {
+  archive.write("ranks", torch::tensor(static_cast<std::int64_t>(states.size())), true);
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    archive.write(std::to_string(i), from_bytes<torch::Tensor>(states[i]), true);
+  }
+}
+
+std::string archive_of(const CheckpointParts& parts, std::int64_t epoch,
+                       const std::vector<std::string>& generators) {
   OutputArchive archive;
   if (parts.module != nullptr) save_module(*parts.module, archive);
   OutputArchive extra(archive.compilation_unit());
@@ -127,6 +137,7 @@ std::string archive_of(const CheckpointParts& parts, std::int64_t epoch) {
   write("scheduler", parts.scheduler, own);
   write("sampler", parts.sampler, own);
   write("scaler", parts.scaler, own);
+  if (parts.generators) write("generators", &generators, save_generators);
   archive.write(kExtra, extra);
   std::ostringstream stream;
   archive.save_to(stream);
@@ -174,6 +185,7 @@ class Loading {
       undo_.emplace_back([&scaler, before = scaler] { scaler = before; });
       scaler.load(nested);
     });
+    if (parts_.generators) read_generators();
     torch::Tensor epoch;
     extra_.read("epoch", epoch, true);
     return epoch.item<std::int64_t>();
@@ -196,9 +208,25 @@ class Loading {
     undo_.clear();
     const torch::NoGradGuard no_grad;
     if (memory_) memory_->take_over();
+    if (generators_.defined()) set_generator_state(generators_);
   }
 
  private:
+  /// Those of a job with other ranks say nothing about this one's.
+  void read_generators() {
+    InputArchive nested = find("generators");
+    torch::Tensor ranks;
+    nested.read("ranks", ranks, true);
+    if (const auto saved = ranks.item<std::int64_t>(); saved != size()) {
+      if (rank() == 0) {
+        TORCH_WARN("kolo: the checkpoint has the generators of ", saved, " ranks, this job has ",
+                   size(), "; each rank keeps its own");
+      }
+      return;
+    }
+    nested.read(std::to_string(rank()), generators_, true);
+  }
+
   void load_module() {
     memory_.emplace(*parts_.module);
     try {
@@ -239,6 +267,7 @@ class Loading {
   InputArchive archive_;
   InputArchive extra_;
   std::optional<ModuleMemory> memory_;
+  torch::Tensor generators_;  ///< this rank's state; undefined where it stays
   std::vector<std::function<void()>> undo_;
 };
 
@@ -270,8 +299,14 @@ void save_checkpoint(const fs::path& path, const CheckpointParts& parts, std::in
   // Its state is on all ranks; rank 0 writes.
   if (auto* const sharded = dynamic_cast<ShardedState*>(parts.optimizer))
     outcome.failure = failure_of([&] { sharded->consolidate(0); });
+  std::vector<std::string> generators;
+  if (parts.generators) {
+    generators =
+        allgather_bytes(to_parcel(generator_state()), {.name = "save_checkpoint/generators"});
+  }
   if (rank() == 0 && outcome.failure.empty()) {
-    outcome.failure = failure_of([&] { write_checkpoint_file(path, archive_of(parts, epoch)); });
+    outcome.failure =
+        failure_of([&] { write_checkpoint_file(path, archive_of(parts, epoch, generators)); });
   }
   broadcast_bytes(std::move(outcome), 0, {.name = "save_checkpoint"});
 }

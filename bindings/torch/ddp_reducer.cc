@@ -153,8 +153,10 @@ void DdpReducer::State::place(Parameter& parameter, bool has_new) {
   BucketMemory& memory = buckets[parameter.bucket].memory;
   torch::Tensor& gradient = parameter.tensor.mutable_grad();
   if (gradient.defined() && gradient.layout() != torch::kStrided) {
-    raise(ErrorCode::kUnsupported, "the gradient of parameter '" + parameter.name +
-                                       "' is sparse; make its embedding with dense gradients");
+    raise(ErrorCode::kUnsupported,
+          "the gradient of parameter '" + parameter.name +
+              "' is sparse; make its embedding with dense gradients, or use "
+              "DistributedOptimizer with sparse_as_dense");
   }
   refuse_graph("DistributedDataParallel", parameter.name, gradient);
   // What stays as it is where no rank brings a gradient must survive the average.

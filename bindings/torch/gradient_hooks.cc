@@ -50,6 +50,8 @@ class AfterAccumulation final : public torch::autograd::PostAccumulateGradHook {
 };
 
 AfterAccumulation* hook_of(const torch::Tensor& leaf) {
+  // One that never required a gradient may have nothing of autograd's.
+  if (torch::autograd::impl::get_autograd_meta(leaf) == nullptr) return nullptr;
   return dynamic_cast<AfterAccumulation*>(torch::autograd::impl::post_acc_grad_hooks(leaf).get());
 }
 

@@ -39,10 +39,12 @@ void check(const DistributedOptimizerOptions& options) {
 }
 
 [[noreturn]] void refuse_twice(const std::string& name, const std::string& second) {
-  raise(ErrorCode::kInvalidArgument,
-        "DistributedOptimizer: the optimizer lists '" + name + "' twice" +
-            (second.empty() ? "" : ", the second time as '" + second + "'") +
-            "; list each parameter once");
+  raise(
+      ErrorCode::kInvalidArgument,
+      "DistributedOptimizer: the optimizer lists '" + name + "' twice" +
+          (second.empty() ? "" : ", the second time as '" + second + "'") +
+          "; list each parameter once (the parameters() of a module that registers a weight under "
+          "two names lists it twice)");
 }
 
 void check_unowned(const torch::Tensor& tensor, const std::string& name) {

@@ -41,6 +41,13 @@ std::string string_of(const std::int64_t* words, std::int64_t told) {
 
 }  // namespace
 
+void check_number(std::size_t bytes, std::size_t size) {
+  if (bytes == size) return;
+  raise(ErrorCode::kMismatch, "an object of " + std::to_string(bytes) +
+                                  " bytes came where a number of " + std::to_string(size) +
+                                  " is expected; use one type on all ranks");
+}
+
 std::string broadcast_bytes(Parcel parcel, int root, const ObjectOptions& options) {
   const bool is_root = rank() == root;
   const std::int64_t told = broadcast(torch::tensor(is_root ? told_of(parcel) : 0, torch::kInt64),

@@ -150,6 +150,9 @@ std::size_t RankSampler::num_samples() const { return state_->num_samples(); }
 std::size_t RankSampler::batches_received() const { return state_->batches_received(); }
 std::size_t RankSampler::position() const { return state_->position(); }
 std::size_t RankSampler::global_batch() const { return state_->options.global_batch; }
+std::size_t RankSampler::num_global_batches() const {
+  return global_batch() == 0 ? 0 : (total_size() + global_batch() - 1) / global_batch();
+}
 
 std::size_t RankSampler::num_batches(std::size_t batch_size, bool drop_last) const {
   return state_->batches_of(state_->num_samples(), batch_size, drop_last);

@@ -67,8 +67,9 @@ torch::Tensor ReducedGradient::densify() {
   if (!gradient.is_sparse()) return gradient;
   if (!settings_.options.sparse_as_dense) {
     raise(ErrorCode::kUnsupported, "the gradient of parameter '" + name_ +
-                                       "' is sparse; set sparse_as_dense, or make its embedding "
-                                       "with dense gradients");
+                                       "' is sparse; set sparse_as_dense, make its embedding with "
+                                       "dense gradients, or give it an optimizer of its own and "
+                                       "its gradient to sparse_allreduce()");
   }
   gradient = gradient.to_dense();
   return gradient;

@@ -20,10 +20,14 @@ struct JoinOptions {
 ///   kolo::Join join;
 ///   for (auto& batch : *loader) { ...; optimizer.step(); join.step(); }
 ///   const int last = join.finish();
+///   kolo::broadcast_parameters(*model, last);
+///   kolo::broadcast_optimizer_state(optimizer, last);
 ///
 /// A rank whose loop ends takes part in the others' steps with zeros, as join() says, until all
-/// have ended. DistributedDataParallel takes it with broadcast_buffers off, or without buffers;
-/// broadcast_parameters(module, last) then gives all ranks the buffers of the last. One thread.
+/// have ended; averages divide by the ranks that have not. It updates nothing in these steps, so
+/// the weights, buffers and optimizer state that the next epoch begins with are those of the last
+/// rank. DistributedDataParallel takes it with broadcast_buffers off, or without buffers. One
+/// thread.
 class KOLO_API Join {
  public:
   explicit Join(JoinOptions options = {});

@@ -227,6 +227,25 @@ TEST_F(CheckpointTest, AScalerGoesOn) {
   EXPECT_EQ(other.scale_now(), 64);
 }
 
+TEST_F(CheckpointTest, EachRanksGeneratorGoesOn) {
+  const fs::path path = folder_ / "generators.pt";
+  torch::manual_seed(static_cast<std::uint64_t>(kolo::rank()) + 11);
+  torch::rand({3});
+  auto model = network();
+  kolo::save_checkpoint(path, {.module = model.get(), .generators = true}, 1);
+  const torch::Tensor next = torch::rand({8});
+  kolo::load_checkpoint(path, {.module = model.get()});
+  EXPECT_FALSE(torch::equal(torch::rand({8}), next)) << "only who asks for it";
+  kolo::load_checkpoint(path, {.module = model.get(), .generators = true});
+  EXPECT_TRUE(torch::equal(torch::rand({8}), next));
+
+  kolo::save_checkpoint(path, {.module = model.get()}, 1);
+  const torch::Tensor state = at::detail::getDefaultCPUGenerator().get_state();
+  EXPECT_THAT(message_of([&] { kolo::load_checkpoint(path, {.generators = true}); }),
+              HasSubstr("generators: none was saved"));
+  EXPECT_TRUE(torch::equal(at::detail::getDefaultCPUGenerator().get_state(), state));
+}
+
 TEST_F(CheckpointTest, TheNewestWholeOneIsFound) {
   EXPECT_EQ(kolo::newest_checkpoint(folder_ / "nowhere"), std::nullopt);
   EXPECT_EQ(kolo::newest_checkpoint(folder_), std::nullopt);

@@ -53,6 +53,24 @@ TEST(Objects, WhatTorchSaves) {
   EXPECT_EQ(got.toGenericDict().at("rank").toDouble(), root);
 }
 
+TEST(Objects, Numbers) {
+  EXPECT_EQ(kolo::broadcast_object(kolo::rank() + 5, 0), 5);
+  EXPECT_TRUE(kolo::broadcast_object(kolo::rank() == 0, 0));
+  const std::vector<double> all = kolo::allgather_object(kolo::rank() * 0.5);
+  for (int rank = 0; rank < kolo::size(); ++rank) {
+    EXPECT_EQ(all[static_cast<std::size_t>(rank)], rank * 0.5);
+  }
+  EXPECT_THAT(message_of([] { kolo::from_bytes<double>(kolo::to_bytes(7)); }),
+              testing::HasSubstr("4 bytes came where a number of 8 is expected"));
+}
+
+TEST(Objects, AViewOfMuchMemoryIsNoMoreThanItShows) {
+  const auto much = torch::arange(1 << 16);
+  const std::string bytes = kolo::to_bytes<torch::Tensor>(much.slice(0, 7, 9));
+  EXPECT_LT(bytes.size(), 8192);
+  EXPECT_TRUE(torch::equal(kolo::from_bytes<torch::Tensor>(bytes), torch::tensor({7, 8})));
+}
+
 TEST(Objects, AFailureOfOneRankIsToldToAll) {
   const int odd = kolo::size() - 1;
   // An undefined tensor in a list has no bytes.

@@ -247,6 +247,10 @@ TEST(RankSampler, BatchesOfNoElementsCannotBeCounted) {
               HasSubstr("DistributedSampler: batches of 0 elements"));
   EXPECT_EQ(sampler.num_batches(3, false), 4U);
   const kolo::DistributedSampler global(10, {.global_batch = 5, .rank = 0, .size = 1});
+  EXPECT_EQ(global.num_global_batches(), 2);
+  EXPECT_EQ(
+      kolo::DistributedSampler(11, {.global_batch = 5, .rank = 2, .size = 3}).num_global_batches(),
+      3);
   EXPECT_EQ(global.num_batches(0, false), 2U) << "overruled";
 }
 

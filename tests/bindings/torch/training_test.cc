@@ -83,6 +83,36 @@ TEST(Training, FrozenLayersAreLeftAloneAndMayThaw) {
   EXPECT_TRUE(torch::allclose(model->weight, frozen - 2 * ranks_mean()));
 }
 
+/// With a parameter that has never required a gradient, of which autograd knows nothing.
+struct WithPositionsImpl : torch::nn::Module {
+  torch::Tensor positions = register_parameter("positions", torch::ones({1, 3}), false);
+  torch::nn::Linear linear{register_module("linear", torch::nn::Linear(3, 1))};
+  torch::Tensor forward(const torch::Tensor& input) { return linear(input + positions); }
+};
+TORCH_MODULE(WithPositions);
+
+TEST(Training, AParameterThatNeverRequiredAGradientIsLeftAlone) {
+  const auto steps = [](WithPositions& model, auto& optimizer, const auto& forward) {
+    const torch::Tensor before = model->linear->weight.detach().clone();
+    optimizer.zero_grad();
+    forward(torch::ones({2, 3})).sum().backward();
+    optimizer.step();
+    EXPECT_FALSE(torch::equal(model->linear->weight, before));
+    EXPECT_TRUE(torch::equal(model->positions, torch::ones({1, 3})));
+  };
+  WithPositions one, two, three;
+  kolo::DistributedOptimizer optimizer(torch::optim::SGD(one->parameters(), 0.1),
+                                       one->named_parameters());
+  steps(one, optimizer, [&](const torch::Tensor& input) { return one(input); });
+  kolo::DistributedDataParallel ddp(two);
+  torch::optim::SGD plain(two->parameters(), 0.1);
+  steps(two, plain, [&](const torch::Tensor& input) { return ddp(input); });
+  kolo::broadcast_parameters(*three, 0);
+  kolo::ShardedOptimizer sharded(torch::optim::SGD(three->parameters(), 0.1),
+                                 three->named_parameters());
+  steps(three, sharded, [&](const torch::Tensor& input) { return three(input); });
+}
+
 TEST(Training, AParameterThatIsNotContiguousIsReduced) {
   auto weight = torch::zeros({3, 4}).t().detach().requires_grad_();
   ASSERT_FALSE(weight.is_contiguous());

@@ -34,6 +34,10 @@ struct CheckpointParts {
   /// run that goes on would leave out.
   torch::data::samplers::Sampler<>* sampler = nullptr;
   GradScaler* scaler = nullptr;  ///< e.g. Accelerator::scaler()
+  /// Each rank's generators, of the CPU and of kolo::device(), from which dropout, torch::rand()
+  /// and their like draw by default. Alike on all ranks. A job of another number of ranks leaves
+  /// its generators alone and says so.
+  bool generators = false;
 };
 
 /// Writes rank 0's parts and the number of epochs that are done; makes missing folders. Returns on

@@ -7,8 +7,10 @@
 // - backward() returns with the reduced gradients of those parameters that it has reached on all
 //   ranks: clip them, look at them, replace them, alike on all ranks; step() takes them as they
 //   are. What it has reached on some ranks only stays under way until step() or synchronize(), and
-//   is not to be touched before: the step then fails and names the parameter. clip_grad_norm() is
-//   always right.
+//   is not to be touched before: the step then fails and names the parameter, and what computes
+//   with it may fail at once, as torch::nn::utils::clip_grad_norm_() does with "norm(): input dtype
+//   should be either floating point or complex. Got Bool instead". clip_grad_norm() is always
+//   right.
 // - So a rank waits at the end of backward() for those of the others. One that makes none for this
 //   optimizer, where others do, goes to step() before it calls another collective, unless it has
 //   told set_sample_count(0): then gradients of that step are under way until step().

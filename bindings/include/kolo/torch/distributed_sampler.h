@@ -20,9 +20,12 @@ struct DistributedSamplerOptions {
   /// When set, every stretch of this many elements of the permutation is dealt out for itself, so
   /// that a step trains on the same elements for any number of ranks, also where they do not divide
   /// it: next() gives this rank's share of the next global batch, shares differ by one element at
-  /// most, nothing is padded, and a rank may have no share of the last, smaller batch. drop_last
-  /// then leaves that batch out. Leave the loader's batch_size at 1, its default, and its drop_last
-  /// off: asked for more than a share, next() throws kInvalidArgument.
+  /// most, nothing is padded. drop_last then leaves out a last, smaller batch. If that batch has
+  /// fewer elements than there are ranks, and it is not left out, some ranks make one step less
+  /// than the others, of which rank 0 warns: set drop_last, train within Join, or let a rank whose
+  /// loop made fewer than num_global_batches() steps make an empty one (zero_grad(),
+  /// set_sample_count(0) with weigh_by_samples, step()). Leave the loader's batch_size at 1, its
+  /// default, and its drop_last off: asked for more than a share, next() throws kInvalidArgument.
   std::size_t global_batch = 0;
   std::optional<int> rank = {};  ///< default: kolo::rank()
   std::optional<int> size = {};  ///< default: kolo::size()

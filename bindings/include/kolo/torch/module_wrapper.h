@@ -10,10 +10,10 @@ namespace kolo {
 template <class Self, class M>
 class ModuleWrapper {
   static_assert(
-      requires(const M& module) { module->named_parameters(); },
+      requires(const M& module) { module->named_parameters().pairs(); },
       "M is a module holder (TORCH_MODULE, torch::nn::Sequential, ...) or a shared_ptr to a "
-      "module: "
-      "std::make_shared<Net>() instead of Net");
+      "torch::nn::Module: std::make_shared<Net>() instead of Net. The parameters of a "
+      "torch::jit::Module go to DistributedOptimizer, by name");
 
  public:
   template <class... Arguments>

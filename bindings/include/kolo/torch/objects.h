@@ -8,6 +8,8 @@
 #include <kolo/kolo.h>
 #include <torch/torch.h>
 
+#include <cstddef>
+#include <cstring>
 #include <exception>
 #include <sstream>
 #include <string>
@@ -37,24 +39,42 @@ KOLO_API std::vector<std::string> allgather_bytes(const Parcel& parcel,
 /// What an exception says in one line, without LibTorch's stack.
 KOLO_API std::string reason_of(const std::exception& exception);
 
-/// The bytes of a value, and the value of such bytes. T is default-constructible.
+/// Throws kMismatch unless as many bytes came as a number has here.
+KOLO_API void check_number(std::size_t bytes, std::size_t size);
+
+/// The bytes of a value, and the value of such bytes. T is a number, a string, a tensor, an IValue,
+/// or else what torch::save() takes, and default-constructible. Of a tensor those that it shows:
+/// torch::save() would take all of its memory along.
 template <class T>
 std::string to_bytes(const T& value) {
-  if constexpr (std::is_same_v<T, std::string>) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return {reinterpret_cast<const char*>(&value), sizeof value};
+  } else if constexpr (std::is_same_v<T, std::string>) {
     return value;
   } else if constexpr (std::is_same_v<T, torch::IValue>) {
     const std::vector<char> bytes = torch::pickle_save(value);
     return {bytes.begin(), bytes.end()};
   } else {
     std::ostringstream stream;
-    torch::save(value, stream);
+    if constexpr (std::is_same_v<T, torch::Tensor>) {
+      const bool view = value.defined() && value.has_storage() && !value.is_meta() &&
+                        value.storage().nbytes() > value.nbytes();
+      torch::save(view ? value.clone() : value, stream);
+    } else {
+      torch::save(value, stream);
+    }
     return std::move(stream).str();
   }
 }
 
 template <class T>
 T from_bytes(std::string bytes) {
-  if constexpr (std::is_same_v<T, std::string>) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    check_number(bytes.size(), sizeof(T));
+    T value;
+    std::memcpy(&value, bytes.data(), sizeof value);
+    return value;
+  } else if constexpr (std::is_same_v<T, std::string>) {
     return bytes;
   } else if constexpr (std::is_same_v<T, torch::IValue>) {
     return torch::pickle_load({bytes.begin(), bytes.end()});

@@ -50,6 +50,9 @@ class KOLO_API RankSampler : public torch::data::samplers::Sampler<> {
   std::size_t num_batches_of_pass(std::size_t batch_size, bool drop_last) const;
   /// As DistributedSamplerOptions::global_batch; 0 where there is none.
   std::size_t global_batch() const;
+  /// Global batches of an epoch, of which this rank may have one share less; 0 where there are
+  /// none.
+  std::size_t num_global_batches() const;
 
   void reset(std::optional<std::size_t> new_size = std::nullopt) override;
   /// With a global batch this rank's share of the next one, whatever `batch_size` is; above the
