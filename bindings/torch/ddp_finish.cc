@@ -57,7 +57,8 @@ std::vector<std::int64_t> DdpReducer::State::hear_users() {
   some_failed = result.back() > 0;
   if (!searches()) return users;
   result.pop_back();
-  if (options.static_graph && !some_failed) {
+  // A rank that has joined knows nothing of this pass, and searches in its next one.
+  if (options.static_graph && !some_failed && everyone) {
     users = result;
     for (const Parameter& parameter : parameters)
       never_used.push_back(!parameter.touched || !parameter.tensor.grad().defined());

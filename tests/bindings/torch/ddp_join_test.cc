@@ -59,6 +59,22 @@ TEST(DdpJoin, RanksWithoutABatchJoinAtOnce) {
   EXPECT_EQ(ddp.stats().rebuilds, 1);
 }
 
+TEST(DdpJoin, AStaticGraphIsThatOfAPassOfAllRanks) {
+  DistributedDataParallel ddp(torch::nn::Linear(2, 1),
+                              {.broadcast_buffers = false, .static_graph = true});
+  kolo::Join join;
+  for (int step = 0; step < kolo::rank(); ++step) {
+    backward(ddp);
+    join.step();
+  }
+  join.finish();
+  for (int step = 0; step < 2; ++step) {
+    ddp.zero_grad();
+    backward(ddp);
+    EXPECT_NEAR(ddp.module()->weight.grad().mean().item<double>(), (kolo::size() + 1) / 2.0, 1e-6);
+  }
+}
+
 TEST(DdpJoin, BuffersThatRankZeroCannotSendAnyMoreSayWhatToDo) {
   if (kolo::size() == 1) GTEST_SKIP() << "takes two ranks; CTest runs this with 2 to 4";
   DistributedDataParallel ddp(torch::nn::BatchNorm1d(2));
