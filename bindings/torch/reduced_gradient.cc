@@ -235,8 +235,11 @@ void ReducedGradient::submit_missing() {
   made_.reset();
   parameter_.mutable_grad() = torch::Tensor();
   torch::Tensor zeros;
-  attempt(
-      [&] { zeros = torch::zeros(parameter_.sizes(), parameter_.options().requires_grad(false)); });
+  // Of the parameter's strides, as autograd makes gradients.
+  attempt([&] {
+    zeros = torch::zeros_like(parameter_, parameter_.options().requires_grad(false),
+                              torch::MemoryFormat::Preserve);
+  });
   submit(std::move(zeros), true);
 }
 

@@ -124,6 +124,18 @@ TEST(Training, AParameterThatIsNotContiguousIsReduced) {
   EXPECT_TRUE(torch::allclose(weight, slope * -ranks_mean()));
 }
 
+TEST(Training, AMissingGradientHasItsParametersStrides) {
+  auto used = torch::ones({2}).requires_grad_();
+  auto weight = torch::zeros({3, 4}).t().detach().requires_grad_();
+  kolo::DistributedOptimizer optimizer(torch::optim::SGD({used, weight}, 1.0),
+                                       kolo::NamedTensors{{"used", used}, {"w", weight}});
+  const bool has_it = kolo::rank() == kolo::size() - 1;
+  (used.sum() + (has_it ? weight.sum() : torch::zeros({}))).backward();
+  optimizer.step();
+  EXPECT_EQ(weight.grad().strides(), weight.strides());
+  EXPECT_TRUE(torch::allclose(weight, torch::full({4, 3}, -1.0 / kolo::size())));
+}
+
 TEST(Training, WorkByHandCanBePolledAndAwaited) {
   auto tensor = torch::full({1000}, kolo::rank() + 1.0);
   kolo::TensorWork work = kolo::allreduce_async(tensor, {.op = kolo::ReduceOp::kAverage});
