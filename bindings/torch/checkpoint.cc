@@ -318,6 +318,9 @@ std::int64_t load_checkpoint(const fs::path& path, const CheckpointParts& parts)
     parcel.failure = failure_of([&] { parcel.bytes = read_checkpoint_file(path); });
   }
   const std::string bytes = broadcast_bytes(std::move(parcel), 0, {.name = "load_checkpoint"});
+  // Together, before a rank may fail at something else.
+  if (auto* const sharded = dynamic_cast<ShardedState*>(parts.optimizer))
+    sharded->take_added_groups();
   std::int64_t epoch = 0;
   std::optional<Loading> loading;
   const auto on_all_ranks = [&](const auto& load) {

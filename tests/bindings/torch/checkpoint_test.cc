@@ -291,6 +291,25 @@ TEST_F(CheckpointTest, AnOptimizersStateForOtherShapesIsRefusedOnAllRanks) {
   step(other);
 }
 
+TEST_F(CheckpointTest, AShardedOptimizerHasGroupsThatWereAddedThroughItsBaseClass) {
+  const fs::path path = folder_ / "groups.pt";
+  struct Run {
+    torch::nn::Linear first{3, 2}, second{2, 1};
+    kolo::ShardedOptimizer<torch::optim::Adam> optimizer{
+        torch::optim::Adam(first->parameters(), 0.1), first->named_parameters()};
+    Run() {
+      static_cast<torch::optim::Optimizer&>(optimizer).add_param_group(
+          torch::optim::OptimizerParamGroup(second->parameters()));
+    }
+  };
+  Run saved, loaded;
+  saved.second(saved.first(torch::ones({1, 3}))).sum().backward();
+  saved.optimizer.step();
+  kolo::save_checkpoint(path, {.optimizer = &saved.optimizer}, 1);
+  EXPECT_EQ(kolo::load_checkpoint(path, {.optimizer = &loaded.optimizer}), 1);
+  EXPECT_EQ(loaded.optimizer.state_bytes(), saved.optimizer.state_bytes());
+}
+
 TEST_F(CheckpointTest, APlateauSchedulerGoesOn) {
   const fs::path path = folder_ / "model.pt";
   const auto make = [](torch::optim::SGD& optimizer) {

@@ -155,8 +155,14 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
     full_->save(archive);
   }
 
-  /// Takes its pieces of a whole state, as save() and the plain optimizer write it.
+  void take_added_groups() override {
+    if (shards_->take_added_groups(*this, this->defaults())) full_ = nullptr;
+  }
+
+  /// Takes its pieces of a whole state, as save() and the plain optimizer write it. Collective only
+  /// if groups have yet to be taken on.
   void load(torch::serialize::InputArchive& archive) override {
+    take_added_groups();
     const std::unique_ptr<torch::optim::Optimizer> full = make(shards_->whole_groups(*this), *this);
     full->state().clear();
     full->load(archive);
@@ -165,10 +171,6 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
   }
 
  private:
-  void take_added_groups() {
-    if (shards_->take_added_groups(*this, this->defaults())) full_ = nullptr;
-  }
-
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
 
   ShardedOptimizer(std::unique_ptr<ShardedParameters> shards, const Defaults& defaults)

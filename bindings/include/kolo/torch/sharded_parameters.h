@@ -41,6 +41,9 @@ class KOLO_API ShardedState {
   /// Collective over the process set: brings the whole state to `root`, a rank of the world, so
   /// that the optimizer can be saved there until its next step.
   virtual void consolidate(int root) = 0;
+  /// Collective over the process set if there are any: takes on groups that were added by
+  /// torch::optim::Optimizer's add_param_group().
+  virtual void take_added_groups() = 0;
 
  protected:
   ShardedState() = default;
