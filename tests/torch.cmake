@@ -99,6 +99,26 @@ if(KOLO_HAS_TORCH)
       ENVIRONMENT
       "OMP_NUM_THREADS=1;MALLOC_PERTURB_=165;GLIBC_TUNABLES=glibc.malloc.tcache_count=0")
   endforeach()
+  # Random trainings, each compared with one process.
+  kolo_add_torch_program(training_stress
+    bindings/torch/stress/comparison.cc
+    bindings/torch/stress/model.cc
+    bindings/torch/stress/network.cc
+    bindings/torch/stress/plan.cc
+    bindings/torch/stress/training.cc
+    bindings/torch/stress/training_stress.cc)
+  target_include_directories(training_stress PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(training_stress PRIVATE CLI11::CLI11 fmt::fmt)
+  set(training_stress_1_knobs "")
+  set(training_stress_2_knobs "KOLO_FUSION_THRESHOLD=4096;KOLO_CACHE_CAPACITY=3")
+  set(training_stress_3_knobs "")
+  set(training_stress_4_knobs "KOLO_SHARED_MEMORY=0;KOLO_BATCH_WINDOW=0;KOLO_BATCH_SIZE=0")
+  foreach(ranks 1 2 3 4)
+    add_test(NAME training_stress_${ranks} COMMAND $<TARGET_FILE:kolo-run> -np ${ranks}
+      $<TARGET_FILE:training_stress> --seed ${ranks}000 --programs 50)
+    set_tests_properties(training_stress_${ranks} PROPERTIES TIMEOUT 120 LABELS torch
+      PROCESSORS ${ranks} ENVIRONMENT "OMP_NUM_THREADS=1;${training_stress_${ranks}_knobs}")
+  endforeach()
   # Common slips, which the compiler explains.
   add_test(NAME wrong_uses COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -fsyntax-only
     "-I$<JOIN:$<TARGET_PROPERTY:static_objects,INCLUDE_DIRECTORIES>,;-I>"

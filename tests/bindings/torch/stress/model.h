@@ -1,0 +1,56 @@
+// A network with its optimizer, as one process trains it or as kolo does: what a random training
+// drives. The training loop's thread.
+#pragma once
+
+#include "tests/bindings/torch/stress/network.h"
+
+#include <kolo/torch.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+namespace kolo::test {
+
+/// Where a model trains.
+struct Place {
+  bool alone = true;     ///< in one process, without kolo
+  ProcessSet set = {};   ///< else over these ranks
+  int accumulation = 1;  ///< passes of a step
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  /// Through the wrapper, if there is one.
+  virtual std::vector<torch::Tensor> forward(const std::vector<Part>& parts) {
+    return network()->forward(parts);
+  }
+  virtual Network& network() = 0;
+  virtual torch::optim::Optimizer& optimizer() = 0;
+  virtual void zero_grad(bool to_none) = 0;
+  virtual void add_group(const torch::optim::OptimizerParamGroup& group) = 0;
+  virtual void clip(double norm) = 0;
+  /// Before each pass: `last` of its step. The result ends with the pass.
+  virtual std::shared_ptr<void> begin_pass(bool last) {
+    static_cast<void>(last);
+    return nullptr;
+  }
+  virtual void set_sample_count(std::int64_t samples) { static_cast<void>(samples); }
+  virtual void backward(const torch::Tensor& loss) { loss.backward(); }
+  /// Whether gradients are reduced when backward() has returned, and in the parameters.
+  virtual bool shows_gradients() const { return true; }
+  /// Whether zero_grad() and step() are called in each pass.
+  virtual bool steps_in_passes() const { return false; }
+  virtual void step() { optimizer().step(); }
+
+  /// The options of the plan's optimizer, for a group of another learning rate.
+  virtual std::unique_ptr<torch::optim::OptimizerOptions> group_options(double lr) const = 0;
+};
+
+constexpr double kLearningRate = 0.02;
+
+std::unique_ptr<Model> make_model(const ModelPlan& plan, const Place& place, std::uint64_t weights);
+
+}  // namespace kolo::test

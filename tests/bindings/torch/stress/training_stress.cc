@@ -1,0 +1,208 @@
+// Random trainings of kolo::torch, one after the other, each the same on every rank and compared
+// step by step with one process that has all ranks' data. Run by kolo-run; see --help.
+#include "tests/bindings/torch/stress/training.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <mutex>
+#include <thread>
+
+namespace kolo::test {
+namespace {
+
+struct Options {
+  std::uint64_t seed = 1;
+  int programs = 1;
+  int limit = 60;
+  bool list = false;
+  bool verbose = false;
+};
+
+/// Ends the process, and says where it was, when a training takes too long.
+class Watch {
+ public:
+  explicit Watch(std::chrono::seconds limit) : limit_(limit), thread_([this] { run(); }) {}
+  ~Watch() {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  void begin(std::uint64_t seed) {
+    const std::lock_guard lock(mutex_);
+    seed_ = seed;
+    deadline_ = std::chrono::steady_clock::now() + limit_;
+    changed_.notify_all();
+  }
+  void note(const std::string& what) {
+    const std::lock_guard lock(mutex_);
+    what_ = what;
+  }
+  std::string what() {
+    const std::lock_guard lock(mutex_);
+    return what_;
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (!ended_) {
+      changed_.wait_until(lock, deadline_);
+      if (ended_ || std::chrono::steady_clock::now() < deadline_) continue;
+      std::fprintf(stderr, "rank %d hangs with --seed %llu: %s\n", kolo::rank(),
+                   static_cast<unsigned long long>(seed_), what_.c_str());
+      // So that the others say where they hang, too.
+      std::this_thread::sleep_for(std::chrono::seconds(2));
+      ::_exit(2);
+    }
+  }
+
+  const std::chrono::seconds limit_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
+  std::uint64_t seed_ = 0;
+  std::string what_;
+  bool ended_ = false;
+  std::thread thread_;
+};
+
+/// Which ranks train together, by rank: one set, or two that know nothing of each other.
+std::vector<int> draw_sides(std::uint64_t seed, int size) {
+  Dice dice(seed);
+  std::vector<int> sides(static_cast<std::size_t>(size), 0);
+  if (size == 1 || !dice.one_in(6)) return sides;
+  for (int& side : sides) side = static_cast<int>(dice.below(2));
+  sides.front() = 0;
+  sides.back() = 1;
+  return sides;
+}
+
+std::vector<int> ranks_of(const std::vector<int>& sides, int side) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < std::ssize(sides); ++rank)
+    if (sides[static_cast<std::size_t>(rank)] == side) ranks.push_back(rank);
+  return ranks;
+}
+
+Plan plan_of(std::uint64_t seed, const std::vector<int>& sides, int side) {
+  const auto ranks = ranks_of(sides, side);
+  const bool in_set = ranks.size() != sides.size();
+  return draw_plan(seed + static_cast<std::uint64_t>(side) * 1000003,
+                   static_cast<int>(ranks.size()), in_set);
+}
+
+class Stress {
+ public:
+  explicit Stress(const Options& options)
+      : options_(options), watch_(std::chrono::seconds(options.limit)) {}
+
+  /// Whether all is right.
+  bool run(std::uint64_t seed) {
+    watch_.begin(seed);
+    watch_.note("agreeing on a folder");
+    const auto sides = draw_sides(seed, size());
+    const int side = sides[static_cast<std::size_t>(rank())];
+    const Plan plan = plan_of(seed, sides, side);
+    if (options_.verbose && rank() == ranks_of(sides, side).front())
+      std::printf("%s\n", plan.text().c_str());
+    std::fflush(stdout);
+    try {
+      train(plan, sides, side);
+      return true;
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "rank %d, --seed %llu: %s (%s)\n%s\n", rank(),
+                   static_cast<unsigned long long>(seed), error.what(), watch_.what().c_str(),
+                   plan.text().c_str());
+      return false;
+    }
+  }
+
+ private:
+  void train(const Plan& plan, const std::vector<int>& sides, int side) {
+    const bool in_set = ranks_of(sides, side).size() != sides.size();
+    ProcessSet sets[2];
+    if (in_set)
+      for (int s = 0; s < 2; ++s) sets[s] = add_process_set(ranks_of(sides, s));
+    const auto folder = std::filesystem::path(broadcast_object(
+        (std::filesystem::temp_directory_path() / fmt::format("kolo_training_{}", ::getpid()))
+            .string(),
+        0));
+    std::string digest;
+    {
+      Training training(plan, sets[side], in_set, folder,
+                        [this](const std::string& what) { watch_.note(what); });
+      training.run();
+      digest = training.digest();
+    }
+    watch_.note("comparing the ranks");
+    const auto digests = allgather_object(digest);
+    for (const int other : ranks_of(sides, side))
+      if (digests[static_cast<std::size_t>(other)] != digest)
+        throw Differs(fmt::format("rank {} has other bits", other));
+    if (in_set)
+      for (const ProcessSet& set : sets) remove_process_set(set);
+    if (rank() == 0) std::filesystem::remove_all(folder);
+  }
+
+  const Options options_;
+  Watch watch_;
+};
+
+int run_programs(int argc, char** argv) {
+  Options options;
+  CLI::App app(
+      "Random trainings of kolo::torch, compared with one process. The same arguments on every "
+      "rank.\n\nexamples:\n  kolo-run -np 3 training_stress --programs 50\n"
+      "  kolo-run -np 3 training_stress --seed 117 --verbose   # one of them again");
+  app.add_option("--seed", options.seed, "Of the first training")->capture_default_str();
+  app.add_option("--programs", options.programs, "Trainings, of seeds that follow each other")
+      ->capture_default_str();
+  app.add_option("--limit", options.limit, "Seconds for one training")->capture_default_str();
+  app.add_flag("--list", options.list, "Print what they are, and do nothing");
+  app.add_flag("--verbose", options.verbose, "Print what each is before it runs");
+  CLI11_PARSE(app, argc, argv);
+  torch::set_num_threads(1);
+  init(argc, argv);
+  const auto began = std::chrono::steady_clock::now();
+  Stress stress(options);
+  for (int i = 0; i < options.programs; ++i) {
+    const std::uint64_t seed = options.seed + static_cast<std::uint64_t>(i);
+    if (options.list) {
+      const auto sides = draw_sides(seed, size());
+      for (int side = 0; side < 2 && rank() == 0; ++side)
+        if (!ranks_of(sides, side).empty())
+          std::printf("%s\n", plan_of(seed, sides, side).text().c_str());
+      continue;
+    }
+    if (!stress.run(seed)) {
+      // Time for the others to say what they find.
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+      return 1;
+    }
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  if (rank() == 0 && !options.list)
+    std::printf("%d trainings on %d ranks are those of one process, %.1f s\n", options.programs,
+                size(), took.count());
+  return 0;
+}
+
+}  // namespace
+}  // namespace kolo::test
+
+int main(int argc, char** argv) {
+  try {
+    return kolo::test::run_programs(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 5;
+  }
+}
