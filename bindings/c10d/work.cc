@@ -20,6 +20,7 @@ struct FutureThread::State {
   std::deque<c10::intrusive_ptr<GroupWork>> done;
   int begun = 0;  ///< whose future was asked for and is not completed
   bool closed = false;
+  static thread_local const State* running;  ///< whose callbacks run on this thread
 
   /// False once the group is gone.
   static bool begin(const std::shared_ptr<State>& state) {
@@ -39,6 +40,7 @@ struct FutureThread::State {
   }
 
   void run() {
+    running = this;
     std::unique_lock lock(mutex);
     while (true) {
       changed.wait(lock, [this] { return !done.empty() || (closed && begun == 0); });
@@ -53,6 +55,8 @@ struct FutureThread::State {
     }
   }
 };
+
+thread_local const FutureThread::State* FutureThread::State::running = nullptr;
 
 FutureThread::FutureThread() : state_(std::make_shared<State>()) {}
 
@@ -155,7 +159,9 @@ c10::intrusive_ptr<c10::ivalue::Future> GroupWork::getFuture() {
         c10::ListType::create(c10::TensorType::get()), std::move(devices));
   }
   const auto state = futures_.lock();
-  if (state == nullptr || !FutureThread::State::begin(state)) {
+  // Within a callback too: the thread that would complete the future may be waiting for it here.
+  if (state == nullptr || state.get() == FutureThread::State::running ||
+      !FutureThread::State::begin(state)) {
     for (const auto& work : started_.works) (void)work->wait();
     complete_future();
     return future_;

@@ -70,7 +70,8 @@ class GroupWork final : public c10d::Work {
   /// On CUDA tensors the current stream goes on after the result; the host does not wait for it.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void synchronize() override { wait(); }
-  /// Of the list of results. Its callbacks run on a thread of the group's.
+  /// Of the list of results. Its callbacks run on a thread of the group's; asked for within one of
+  /// them, it is completed before this returns.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   std::uint64_t getSequencenumber() const override { return call_.sequence; }
 

@@ -77,8 +77,8 @@ void barrier_ordered(const ProcessSet& set) {
 
 std::shared_ptr<Work> start_ordered(const OrderedArguments& arguments,
                                     std::shared_ptr<const void> keep_alive) {
-  return value_or_throw(runtime_for("a collective of the ordered door")
-                            ->start_ordered(arguments, std::move(keep_alive)));
+  return value_or_throw(
+      runtime_for("start_ordered")->start_ordered(arguments, std::move(keep_alive)));
 }
 
 }  // namespace kolo

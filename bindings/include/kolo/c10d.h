@@ -45,7 +45,10 @@ struct Started;
 
 /// The collectives of a process set as a c10d::Backend. What it lacks says so when it is called:
 /// sparse tensors (kolo::sparse_allreduce has them), messages from anybody, bitwise reductions but
-/// on bool, coalescing, split, merge and shrink.
+/// on bool, allgather_coalesced, coalescing, split, merge and shrink.
+///
+/// Callbacks of futures run one after the other, on one thread of the group's: within one, wait for
+/// works and for futures that are asked for there, not for such as were asked for before.
 class KOLO_API ProcessGroupKolo final : public c10d::Backend {
  public:
   /// Not collective; the set is there already. Throws kInvalidArgument if this rank is none of the

@@ -79,6 +79,20 @@ TEST_F(ProcessGroup, FuturesRunTheirCallbacksElsewhere) {
   EXPECT_TRUE(torch::equal(future->value().toTensor(), sum_of(3) * size()));
 }
 
+TEST_F(ProcessGroup, ACallbackWaitsForAFutureOfItsOwn) {
+  Tensors tensors{mine(3)};
+  auto future = group_->allreduce(tensors)->getFuture()->then(
+      [this](c10::ivalue::Future& done) -> c10::IValue {
+        Tensors again{done.value().toTensorVector().at(0)};
+        const auto inner = group_->allreduce(again)->getFuture();
+        inner->wait();
+        return inner->value().toTensorVector().at(0);
+      },
+      c10::TensorType::get());
+  future->wait();
+  EXPECT_TRUE(torch::equal(future->value().toTensor(), sum_of(3) * size()));
+}
+
 TEST_F(ProcessGroup, TheLastReferenceGoesInACallback) {
   Tensors tensors{mine(3)};
   std::promise<void> gone;
