@@ -124,7 +124,7 @@ if(KOLO_HAS_TORCH)
     "-I$<JOIN:$<TARGET_PROPERTY:static_objects,INCLUDE_DIRECTORIES>,;-I>"
     ${CMAKE_CURRENT_SOURCE_DIR}/bindings/torch/wrong_uses.cc COMMAND_EXPAND_LISTS)
   set_tests_properties(wrong_uses PROPERTIES TIMEOUT 120 LABELS torch
-    PASS_REGULAR_EXPRESSION "shared_ptr to a module.*optimizer's own type.*leaves its scheduler without one.*make a number a tensor")
+    PASS_REGULAR_EXPRESSION "shared_ptr to a torch::nn::Module.*optimizer's own type.*leaves its scheduler without one.*make a number a tensor")
   # What else trains on several devices.
   kolo_add_torch_tests(torch_patterns RANKS 0 2 3 4 SOURCES
     bindings/torch/tools_test_main.cc
