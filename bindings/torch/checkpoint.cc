@@ -113,15 +113,15 @@ void save_module(torch::nn::Module& module, OutputArchive& archive) {
 }
 
 /// The ranks' generator_state(), by rank.
-void save_generators(const std::vector<std::string>& states, OutputArchive& archive) {
+void save_generators(const std::vector<torch::Tensor>& states, OutputArchive& archive) {
   archive.write("ranks", torch::tensor(static_cast<std::int64_t>(states.size())), true);
   for (std::size_t i = 0; i < states.size(); ++i) {
-    archive.write(std::to_string(i), from_bytes<torch::Tensor>(states[i]), true);
+    archive.write(std::to_string(i), states[i], true);
   }
 }
 
 std::string archive_of(const CheckpointParts& parts, std::int64_t epoch,
-                       const std::vector<std::string>& generators) {
+                       const std::vector<torch::Tensor>& generators) {
   OutputArchive archive;
   if (parts.module != nullptr) save_module(*parts.module, archive);
   OutputArchive extra(archive.compilation_unit());
@@ -299,10 +299,9 @@ void save_checkpoint(const fs::path& path, const CheckpointParts& parts, std::in
   // Its state is on all ranks; rank 0 writes.
   if (auto* const sharded = dynamic_cast<ShardedState*>(parts.optimizer))
     outcome.failure = failure_of([&] { sharded->consolidate(0); });
-  std::vector<std::string> generators;
+  std::vector<torch::Tensor> generators;
   if (parts.generators) {
-    generators =
-        allgather_bytes(to_parcel(generator_state()), {.name = "save_checkpoint/generators"});
+    generators = allgather_object(generator_state(), {.name = "save_checkpoint/generators"});
   }
   if (rank() == 0 && outcome.failure.empty()) {
     outcome.failure =

@@ -41,17 +41,7 @@ DistributedSampler::DistributedSampler(std::size_t data_size,
                               .pad = !options.drop_last && options.global_batch == 0,
                               .global_batch = options.global_batch,
                               .rank = options.rank,
-                              .size = options.size}) {
-  const std::size_t last = options.global_batch > 0 ? total_size() % options.global_batch : 0;
-  const int ranks = options.size ? *options.size : kolo::size();
-  const int rank = options.rank ? *options.rank : kolo::rank();
-  if (rank == 0 && last > 0 && last < static_cast<std::size_t>(ranks)) {
-    TORCH_WARN("kolo: DistributedSampler: the last global batch of an epoch has ", last,
-               " elements for ", ranks,
-               " ranks, so some make one step less; set drop_last, train "
-               "within kolo::Join, or see global_batch in kolo/torch/distributed_sampler.h");
-  }
-}
+                              .size = options.size}) {}
 
 DistributedEvalSampler::DistributedEvalSampler(std::size_t data_size,
                                                const DistributedEvalSamplerOptions& options)

@@ -135,6 +135,13 @@ RankSampler::RankSampler(std::size_t data_size, const RankSamplerOptions& option
   state_->rank = static_cast<std::size_t>(rank);
   state_->size = static_cast<std::size_t>(size);
   state_->deal(0);
+  const std::size_t last = options.global_batch > 0 ? total_size() % options.global_batch : 0;
+  if (rank == 0 && last > 0 && last < state_->size) {
+    TORCH_WARN("kolo: ", called, ": the last global batch of an epoch has ", last, " elements for ",
+               size,
+               " ranks, so some make one step less; set drop_last, train within kolo::Join, "
+               "or see global_batch in kolo/torch/distributed_sampler.h");
+  }
 }
 
 void RankSampler::set_epoch(std::size_t epoch) {

@@ -70,12 +70,12 @@ int train(const Flags& flags, int argc, char** argv) {
   const std::int64_t images = static_cast<std::int64_t>(data->train.count());
   const std::int64_t global_batch =
       flags.batch_size > 0 ? flags.batch_size * kolo::size() : flags.global_batch;
-  const std::int64_t steps_per_epoch = (images + global_batch - 1) / global_batch;
 
   // kolo: this rank's share of each global batch
   kolo::DistributedSampler sampler(
       data->train.count(),
       {.seed = flags.seed, .global_batch = static_cast<std::size_t>(global_batch)});
+  const auto steps_per_epoch = static_cast<std::int64_t>(sampler.num_global_batches());
   auto loader = torch::data::make_data_loader(DigitDataset(data->train), sampler,
                                               torch::data::DataLoaderOptions());
 

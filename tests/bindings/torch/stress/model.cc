@@ -11,12 +11,10 @@ using torch::Tensor;
 using torch::optim::OptimizerParamGroup;
 
 template <class O>
-struct OptionsOf {
-  using Type = typename OptimizerDefaults<O>::Type;
-};
+using OptionsOf = typename OptimizerDefaults<O>::Type;
 
 template <class O>
-typename OptionsOf<O>::Type options_of(int flavour, double lr) {
+OptionsOf<O> options_of(int flavour, double lr) {
   using namespace torch::optim;
   // Large epsilons: gradients that are zero but for rounding stay so.
   if constexpr (std::is_same_v<O, SGD>) {
@@ -26,7 +24,7 @@ typename OptionsOf<O>::Type options_of(int flavour, double lr) {
         .weight_decay(flavour == 1 ? 0.01 : 0)
         .nesterov(flavour == 3);
   } else if constexpr (std::is_same_v<O, Adam> || std::is_same_v<O, AdamW>) {
-    return typename OptionsOf<O>::Type(lr)
+    return OptionsOf<O>(lr)
         .eps(1e-2)
         .amsgrad(flavour % 2 == 1)
         .weight_decay(flavour > 1 ? 0.01 : 0);
@@ -69,8 +67,7 @@ O make_optimizer(const ModelPlan& plan, NetworkImpl& network) {
   std::vector<OptimizerParamGroup> groups;
   for (std::size_t g = 0; g < dealt.size(); ++g) {
     if (dealt[g].empty()) continue;
-    using Options = typename OptionsOf<O>::Type;
-    groups.emplace_back(dealt[g], std::make_unique<Options>(options_of<O>(
+    groups.emplace_back(dealt[g], std::make_unique<OptionsOf<O>>(options_of<O>(
                                       plan.flavour, kLearningRate / static_cast<double>(g + 1))));
   }
   return O(groups, options_of<O>(plan.flavour, kLearningRate));
@@ -88,7 +85,7 @@ class Base : public Model {
       : plan_(plan), place_(place), network_(make_network(plan, place, weights)) {}
   Network& network() override { return network_; }
   std::unique_ptr<torch::optim::OptimizerOptions> group_options(double lr) const override {
-    return std::make_unique<typename OptionsOf<O>::Type>(options_of<O>(plan_.flavour, lr));
+    return std::make_unique<OptionsOf<O>>(options_of<O>(plan_.flavour, lr));
   }
 
  protected:
@@ -139,11 +136,15 @@ std::shared_ptr<Compressor> compressor(Wire wire) {
   return nullptr;
 }
 
-template <class O>
-class Horovod : public Base<O> {
+/// An optimizer of kolo's, `Optimizer`, around O.
+template <class O, class Optimizer>
+class Wrapped : public Base<O> {
  public:
-  Horovod(const ModelPlan& plan, const Place& place, std::uint64_t weights)
-      : Base<O>(plan, place, weights), optimizer_(make()) {}
+  /// `options_for` says what it is made with from the plain one.
+  template <class OptionsFor>
+  Wrapped(const ModelPlan& plan, const Place& place, std::uint64_t weights,
+          const OptionsFor& options_for)
+      : Base<O>(plan, place, weights), optimizer_(make(options_for)) {}
   torch::optim::Optimizer& optimizer() override { return optimizer_; }
   void zero_grad(bool to_none) override { optimizer_.zero_grad(to_none); }
   void add_group(const OptimizerParamGroup& group) override {
@@ -155,8 +156,38 @@ class Horovod : public Base<O> {
     }
   }
   void clip(double norm) override { optimizer_.clip_grad_norm(norm); }
+
+ private:
+  template <class OptionsFor>
+  Optimizer make(const OptionsFor& options_for) {
+    O plain = make_optimizer<O>(this->plan_, *this->network_);
+    const auto options = options_for(this->plan_, this->place_, plain);
+    return {std::move(plain), this->network_->named_parameters(), options};
+  }
+
+ protected:
+  Optimizer optimizer_;
+};
+
+DistributedOptimizerOptions horovod_options(const ModelPlan& plan, const Place& place,
+                                            const torch::optim::Optimizer& plain) {
+  return {.op = plan.sum ? ReduceOp::kSum : ReduceOp::kAverage,
+          .backward_passes_per_step = plan.counts_passes ? place.accumulation : 1,
+          .gradient_predivide_factor = plan.predivide,
+          .compression = compressor(plan.wire),
+          .weigh_by_samples = plan.weighed,
+          .groups = travel_groups(plan, plain),
+          .process_set = place.set,
+          .shared_gradients = plan.shared_gradients};
+}
+
+template <class O>
+class Horovod : public Wrapped<O, DistributedOptimizer<O>> {
+ public:
+  Horovod(const ModelPlan& plan, const Place& place, std::uint64_t weights)
+      : Wrapped<O, DistributedOptimizer<O>>(plan, place, weights, horovod_options) {}
   void set_sample_count(std::int64_t samples) override {
-    if (this->plan_.weighed) optimizer_.set_sample_count(samples);
+    if (this->plan_.weighed) this->optimizer_.set_sample_count(samples);
   }
   bool shows_gradients() const override {
     const ModelPlan& plan = this->plan_;
@@ -169,24 +200,6 @@ class Horovod : public Base<O> {
     const bool rests_alike = plan.rests == Rests::kNone || (plan.rests == Rests::kBySteps && alone);
     return !plan.weighed && rests_alike && steady;
   }
-
- private:
-  DistributedOptimizer<O> make() {
-    O plain = make_optimizer<O>(this->plan_, *this->network_);
-    const ModelPlan& plan = this->plan_;
-    const DistributedOptimizerOptions options{
-        .op = plan.sum ? ReduceOp::kSum : ReduceOp::kAverage,
-        .backward_passes_per_step = plan.counts_passes ? this->place_.accumulation : 1,
-        .gradient_predivide_factor = plan.predivide,
-        .compression = compressor(plan.wire),
-        .weigh_by_samples = plan.weighed,
-        .groups = travel_groups(plan, plain),
-        .process_set = this->place_.set,
-        .shared_gradients = plan.shared_gradients};
-    return {std::move(plain), this->network_->named_parameters(), options};
-  }
-
-  DistributedOptimizer<O> optimizer_;
 };
 
 CommHook hook_of(Hook hook) {
@@ -257,36 +270,21 @@ class Ddp : public Base<O> {
   std::unique_ptr<Optimizer> optimizer_;
 };
 
+ShardedOptimizerOptions sharded_options(const ModelPlan& plan, const Place& place,
+                                        const torch::optim::Optimizer& plain) {
+  return {.op = plan.sum ? ReduceOp::kSum : ReduceOp::kAverage,
+          .gradient_predivide_factor = plan.predivide,
+          .bucket_cap_mb = plan.bucket_mb,
+          .groups = travel_groups(plan, plain),
+          .process_set = place.set};
+}
+
 template <class O>
-class Sharded : public Base<O> {
+class Sharded : public Wrapped<O, ShardedOptimizer<O>> {
  public:
   Sharded(const ModelPlan& plan, const Place& place, std::uint64_t weights)
-      : Base<O>(plan, place, weights), optimizer_(make()) {}
-  torch::optim::Optimizer& optimizer() override { return optimizer_; }
-  void zero_grad(bool to_none) override { optimizer_.zero_grad(to_none); }
-  void add_group(const OptimizerParamGroup& group) override {
-    if (this->plan_.flavour % 2 == 0) {
-      static_cast<torch::optim::Optimizer&>(optimizer_).add_param_group(group);
-    } else {
-      optimizer_.add_param_group(group);
-    }
-  }
-  void clip(double norm) override { optimizer_.clip_grad_norm(norm); }
+      : Wrapped<O, ShardedOptimizer<O>>(plan, place, weights, sharded_options) {}
   bool shows_gradients() const override { return false; }
-
- private:
-  ShardedOptimizer<O> make() {
-    O plain = make_optimizer<O>(this->plan_, *this->network_);
-    const ModelPlan& plan = this->plan_;
-    const ShardedOptimizerOptions options{.op = plan.sum ? ReduceOp::kSum : ReduceOp::kAverage,
-                                          .gradient_predivide_factor = plan.predivide,
-                                          .bucket_cap_mb = plan.bucket_mb,
-                                          .groups = travel_groups(plan, plain),
-                                          .process_set = this->place_.set};
-    return {std::move(plain), this->network_->named_parameters(), options};
-  }
-
-  ShardedOptimizer<O> optimizer_;
 };
 
 template <class O>

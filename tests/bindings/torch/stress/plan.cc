@@ -27,6 +27,11 @@ class Drawer {
   void draw_step(int number);
   PassPlan draw_pass(int step);
   std::uint64_t uses(const ModelPlan& model, int step, int rank, std::uint64_t salt);
+  /// Whether a model is so.
+  template <class What>
+  bool has(What what) const {
+    return std::any_of(plan_.models.begin(), plan_.models.end(), what);
+  }
 
   Dice dice_;
   const bool in_set_;
@@ -182,8 +187,7 @@ PassPlan Drawer::draw_pass(int step) {
   const int common = 2 + static_cast<int>(dice_.below(3));
   for (int rank = 0; rank < plan_.size; ++rank)
     pass.rows.push_back(unequal_rows_ ? 2 + static_cast<int>(dice_.below(4)) : common);
-  const bool weighed = std::any_of(plan_.models.begin(), plan_.models.end(),
-                                   [](const auto& m) { return m.weighed; });
+  const bool weighed = has([](const ModelPlan& m) { return m.weighed; });
   if (weighed && plan_.models.size() == 1 && plan_.size > 1 && dice_.one_in(3))
     pass.rows[static_cast<std::size_t>(dice_.below(plan_.size))] = 0;
   for (const ModelPlan& model : plan_.models) {
@@ -197,9 +201,6 @@ PassPlan Drawer::draw_pass(int step) {
 
 void Drawer::draw_step(int number) {
   StepPlan step;
-  const auto has = [this](auto&& what) {
-    return std::any_of(plan_.models.begin(), plan_.models.end(), what);
-  };
   const bool weighed = has([](const ModelPlan& m) { return m.weighed; });
   const bool by_accelerator = has([](const ModelPlan& m) { return m.way == Way::kAccelerator; });
   step.passes.resize(1);
@@ -257,10 +258,8 @@ Plan Drawer::draw() {
                                [](const LayerPlan& l) { return l.kind == LayerKind::kRecomputed; });
   }
   for (int i = 0; i < step_count_; ++i) draw_step(i);
-  const bool sharded = std::any_of(plan_.models.begin(), plan_.models.end(),
-                                   [](const ModelPlan& m) { return m.is_sharded(); });
-  const bool weighed = std::any_of(plan_.models.begin(), plan_.models.end(),
-                                   [](const ModelPlan& m) { return m.weighed; });
+  const bool sharded = has([](const ModelPlan& m) { return m.is_sharded(); });
+  const bool weighed = has([](const ModelPlan& m) { return m.weighed; });
   // A loop calls an Accelerator's zero_grad() at one place.
   const bool accelerated = plan_.models.front().way == Way::kAccelerator;
   const Zero first = plan_.steps.front().zero;
