@@ -1,16 +1,23 @@
 #include "runtime/ordered_arguments.h"
 
+#include "runtime/base/overlap.h"
 #include "runtime/operation.h"
 
 namespace kolo {
 namespace {
+
+bool is_shifted(const OrderedArguments& call) {
+  return call.kind == OperationKind::kAllreduce &&
+         are_shifted(call.input, call.output,
+                     static_cast<std::size_t>(call.count) * size_of(call.type));
+}
 
 bool is_valid(const OrderedArguments& call, const Communicator& communicator) {
   const bool has_memory = call.count == 0 || (call.input != nullptr && call.output != nullptr);
   const bool reduces =
       call.kind == OperationKind::kAllreduce || call.kind == OperationKind::kReduceScatter;
   return call.count >= 0 && call.count <= static_cast<std::int64_t>(OneShot::kLargestMapped) &&
-         has_memory &&
+         has_memory && !is_shifted(call) &&
          (call.kind != OperationKind::kBroadcast || communicator.index_of(call.root).has_value()) &&
          (!reduces || (call.op != ReduceOp::kAdasum && is_supported(call.type, call.op)));
 }

@@ -2,6 +2,7 @@
 
 #include "runtime/base/cache_line.h"
 #include "runtime/base/check.h"
+#include "runtime/base/overlap.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -259,13 +260,16 @@ void OneShot::fetch_next_slot() const {
     fetch_to_write(slot.data, bytes);
 }
 
-// What is copied comes from the board, also its own part, whatever overlaps there.
+// What is copied comes from the board, also its own part, whatever overlaps there; so does what is
+// reduced, if the output is shifted.
 void OneShot::collect() {
   const std::size_t ranks = boards_.size();
   const std::size_t bytes = request_.bytes();
   const auto reduce = [&](std::uint64_t begin, std::uint64_t count) {
     for (std::size_t rank = 0; rank < ranks; ++rank) sources_[rank] = data_of(rank) + begin;
-    if (request_.prescale.is_identity()) sources_[own()] = request_.input + begin;
+    const std::byte* const input = request_.input + begin;
+    const bool is_kept = !are_shifted(input, request_.output, count * size_of(request_.type));
+    if (is_kept && request_.prescale.is_identity()) sources_[own()] = input;
     device_.reduce(request_.type, request_.op, request_.output, sources_, count,
                    request_.postscale);
   };

@@ -79,7 +79,7 @@ class OneShot {
     Scale prescale = {};
     Scale postscale = {};
     const std::byte* input = nullptr;
-    /// May be the input, and may overlap it, but for what is reduced of it on this rank.
+    /// May be the input, and may overlap it, but of an all-reduce.
     std::byte* output = nullptr;
     /// Elements of the input: of an alltoall and a reduce-scatter a multiple of the ranks.
     std::uint64_t count = 0;

@@ -1,7 +1,6 @@
 // OneShot: the two-shot, in which each rank sums a share of all ranks' inputs. Memory of the arena
 // is read and written where it lies; other memory goes through the slots.
 #include "runtime/base/check.h"
-#include "runtime/base/overlap.h"
 #include "runtime/communicator/one_shot.h"
 
 #include <algorithm>
@@ -38,11 +37,8 @@ void OneShot::publish_place() {
                ? kNowhere
                : window_.arena()->offset_of(memory, bytes).value_or(kNowhere);
   };
-  // Where the two are one, each share is one rank's alone; shifted, others' sums would hit inputs.
-  const bool is_shifted = request_.input != request_.output &&
-                          overlap({request_.input, bytes}, {request_.output, bytes});
-  if (request_.prescale.is_identity() && !is_shifted) places_.input = place_of(request_.input);
-  if (!is_shifted) places_.output = place_of(request_.output);
+  if (request_.prescale.is_identity()) places_.input = place_of(request_.input);
+  places_.output = place_of(request_.output);
   std::memcpy(slot_of(own()).line.data, &places_, sizeof places_);
 }
 

@@ -2,6 +2,7 @@
 #include "runtime/submission/prepare.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/overlap.h"
 
 #include <fmt/ranges.h>
 
@@ -154,6 +155,12 @@ void prepare(Entry& entry, const Communicator& communicator) {
                          signature.postscale));
   }
   if (complaint.empty() && lacks_memory(entry)) complain("the memory is a null pointer");
+  if (complaint.empty() && signature.kind == OperationKind::kAllreduce &&
+      are_shifted(entry.input, entry.output, signature.bytes())) {
+    complain(
+        "its input and its output overlap; give an output of its own, or the input itself, which "
+        "is in place");
+  }
 }
 
 }  // namespace kolo

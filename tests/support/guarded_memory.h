@@ -16,6 +16,7 @@ enum class Placement {
   kApart,
   kAtItsPlace,  ///< the smaller lies in the larger, where this rank's own part belongs
   kSameStart,   ///< both begin at one address
+  kShifted,     ///< the smaller lies in the larger, in part, where no part belongs
 };
 
 inline std::string_view to_string(Placement placement) {
@@ -26,20 +27,23 @@ inline std::string_view to_string(Placement placement) {
       return "at its place";
     case Placement::kSameStart:
       return "same start";
+    case Placement::kShifted:
+      return "shifted";
   }
   return "";
 }
 
 class GuardedMemory {
  public:
-  /// `own_offset`: bytes from the start of the larger of the two to the smaller, for kAtItsPlace.
+  /// `offset`: bytes from the start of the larger of the two to the smaller, for kAtItsPlace and
+  /// kShifted.
   GuardedMemory(const Bytes& input, std::size_t output_bytes, Placement placement,
-                std::size_t own_offset)
+                std::size_t offset)
       : input_(input), output_bytes_(output_bytes), placement_(placement) {
     if (placement == Placement::kApart) {
       output_at_ = input_at_ + input.size() + kGuard;
-    } else if (placement == Placement::kAtItsPlace) {
-      (input.size() < output_bytes ? input_at_ : output_at_) += own_offset;
+    } else if (placement != Placement::kSameStart) {
+      (input.size() < output_bytes ? input_at_ : output_at_) += offset;
     }
     end_ = std::max(input_at_ + input.size(), output_at_ + output_bytes);
     block_.assign(end_ + kGuard, kUntouched);

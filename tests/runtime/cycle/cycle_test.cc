@@ -192,6 +192,9 @@ TEST(Misuse, WhatCanNeverWorkFailsOnEveryRank) {
               "than there are addresses");
     EXPECT_EQ(error([](Submission& s) { s.output = nullptr; }).message,
               "tensor 't': rank 1: the memory is a null pointer");
+    EXPECT_EQ(error([](Submission& s) { s.output += sizeof(float); }).message,
+              "tensor 't': rank 1: its input and its output overlap; give an output of its own, or "
+              "the input itself, which is in place");
     const Error infinite = error([](Submission& s) { s.signature.prescale = INFINITY; });
     EXPECT_EQ(infinite.code, ErrorCode::kInvalidArgument);
     EXPECT_EQ(infinite.message, "tensor 't': rank 1: prescale inf and postscale 1 must be finite");
