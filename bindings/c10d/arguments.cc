@@ -2,6 +2,7 @@
 
 #include "bindings/torch/tensor_memory.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -27,6 +28,15 @@ void check_types(const torch::Tensor& first, const Tensors& others, const char* 
 void check_count(const Tensors& list, std::size_t ranks, const char* call, const char* what) {
   if (list.size() != ranks)
     refuse(call, fmt::format("takes {} {}, one of each rank, not {}", ranks, what, list.size()));
+}
+
+void check_outputs(const Tensors& outputs, const char* call) {
+  for (const torch::Tensor& output : outputs) {
+    if (at::has_internal_overlap(output) != at::MemOverlap::Yes) continue;
+    refuse(call, fmt::format("elements of an output of sizes [{}] and strides [{}] share memory; "
+                             "give a copy of it (clone())",
+                             fmt::join(output.sizes(), ", "), fmt::join(output.strides(), ", ")));
+  }
 }
 
 void check_size(std::int64_t size, std::int64_t expected, const char* call, const char* what) {

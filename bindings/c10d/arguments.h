@@ -25,6 +25,8 @@ T& only(std::vector<T>& list, const char* call, const char* what) {
 
 /// Throws unless all can be parts of one operation.
 void check_types(const torch::Tensor& first, const Tensors& others, const char* call);
+/// Throws if elements of one share memory, as after expand(). Precondition: check_types().
+void check_outputs(const Tensors& outputs, const char* call);
 /// One for each rank.
 void check_count(const Tensors& list, std::size_t ranks, const char* call, const char* what);
 void check_size(std::int64_t size, std::int64_t expected, const char* call, const char* what);

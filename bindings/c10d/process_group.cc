@@ -36,7 +36,7 @@ ProcessGroupKolo::~ProcessGroupKolo() = default;
 
 c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupKolo::getBackendOptions() {
   auto options = c10::make_intrusive<Options>(getBackendName());
-  if (timeout_ > kNoTimeout) options->timeout = timeout_;
+  options->timeout = std::max(timeout_, kNoTimeout);
   options->global_ranks_in_group.assign(ranks_.begin(), ranks_.end());
   return options;
 }
@@ -69,6 +69,7 @@ CallWork ProcessGroupKolo::broadcast(Tensors& tensors, const c10d::BroadcastOpti
   const torch::NoGradGuard no_grad;
   const torch::Tensor& tensor = only(tensors, "broadcast", "tensor");
   check_types(tensor, {}, "broadcast");
+  check_outputs(tensors, "broadcast");
   const Output output(tensor, /*with_elements=*/true);
   return hand_out(
       {.works = {start_broadcast(set_, output.memory(), world_rank(options.rootRank, "broadcast"))},
@@ -97,6 +98,7 @@ CallWork ProcessGroupKolo::allreduce_each(const Tensors& tensors,
     check_types(tensor, {}, "allreduce");
     check_one_device(tensors.front(), tensor, "allreduce");
   }
+  check_outputs(tensors, "allreduce");
   Started started{.results = tensors, .device = tensors.front().device()};
   std::vector<Output> outputs;
   for (const torch::Tensor& tensor : tensors) {
@@ -115,6 +117,7 @@ CallWork ProcessGroupKolo::reduce(Tensors& tensors, const c10d::ReduceOptions& o
   check_types(tensor, {}, "reduce");
   const ReduceOp op = reduce_op(options.reduceOp, tensor.scalar_type(), "reduce");
   (void)world_rank(options.rootRank, "reduce");
+  if (options.rootRank == rank_) check_outputs(tensors, "reduce");
   const torch::Tensor input = scaled(input_of(tensor), options.reduceOp);
   const Output output(options.rootRank == rank_ ? tensor : torch::empty_like(input));
   return hand_out({.works = {start_allreduce(set_, input, output.memory(), op)},
@@ -131,6 +134,7 @@ CallWork ProcessGroupKolo::allgather(TensorLists& outputs, Tensors& inputs,
   const Tensors& list = only(outputs, "allgather", "list of outputs");
   check_count(list, ranks_.size(), "allgather", "outputs");
   check_types(tensor, list, "allgather");
+  check_outputs(list, "allgather");
   check_size(tensor.numel(), list[static_cast<std::size_t>(rank_)].numel(), "allgather", "input");
   const torch::Tensor input = input_of(tensor);
   const std::vector<std::int64_t> sizes = sizes_of(list);
@@ -185,6 +189,7 @@ CallWork ProcessGroupKolo::start_each(const Tensors& outputs, const Tensors& inp
       check_size(inputs[i].numel(), outputs[i].numel() * size_, call, "input");
     }
   }
+  check_outputs(outputs, call);
   Started started{.results = outputs, .device = outputs.front().device()};
   std::vector<Output> places;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -217,6 +222,7 @@ CallWork ProcessGroupKolo::gather(TensorLists& outputs, Tensors& inputs,
   const int root = world_rank(options.rootRank, "gather");
   const Tensors list = list_at_root(outputs, options.rootRank, "gather", "outputs");
   check_types(tensor, list, "gather");
+  check_outputs(list, "gather");
   const torch::Tensor input = input_of(tensor);
   Parts parts(sizes_of(list), input.options());
   parts.start_gather(set_, input, root);
@@ -235,6 +241,7 @@ CallWork ProcessGroupKolo::scatter(Tensors& outputs, TensorLists& inputs,
   const int root = world_rank(options.rootRank, "scatter");
   const Tensors list = list_at_root(inputs, options.rootRank, "scatter", "inputs");
   check_types(output, list, "scatter");
+  check_outputs(outputs, "scatter");
   const torch::Tensor input = list.empty() ? torch::empty({0}, output.options()) : flat(list);
   Parts parts({output.numel()}, output.options());
   parts.start_scatter(set_, input, root, sizes_of(list));
@@ -285,6 +292,7 @@ CallWork ProcessGroupKolo::alltoall_base(at::Tensor& output, at::Tensor& input,
   const torch::NoGradGuard no_grad;
   constexpr const char* call = "all_to_all_single";
   check_types(output, {input}, call);
+  check_outputs({output}, call);
   const auto sizes = part_sizes(output, output_splits, ranks_.size(), call, "output");
   const auto splits = part_sizes(input, input_splits, ranks_.size(), call, "input");
   // Whether splits are even is known to nobody else, so all go the same way.
@@ -309,6 +317,7 @@ CallWork ProcessGroupKolo::alltoall(Tensors& outputs, Tensors& inputs,
   check_count(inputs, ranks_.size(), "alltoall", "inputs");
   check_types(outputs.front(), outputs, "alltoall");
   check_types(outputs.front(), inputs, "alltoall");
+  check_outputs(outputs, "alltoall");
   Parts parts(sizes_of(outputs), outputs.front().options());
   parts.start_alltoall(set_, flat(inputs), sizes_of(inputs));
   return hand_out(
@@ -338,6 +347,7 @@ CallWork ProcessGroupKolo::recv(Tensors& tensors, int from, int tag) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor& tensor = only(tensors, "recv", "tensor");
   check_types(tensor, {}, "recv");
+  check_outputs(tensors, "recv");
   const Output output(tensor);
   return hand_out({.works = {start_recv(set_, output.memory(), world_rank(from, "recv"), tag)},
                    .results = tensors,

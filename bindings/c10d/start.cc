@@ -70,6 +70,7 @@ ReduceOp reduce_op(const c10d::ReduceOp& op, torch::ScalarType type, const char*
     case c10d::ReduceOp::SUM:
       return ReduceOp::kSum;
     case c10d::ReduceOp::PREMUL_SUM:
+      if (!op.supplement_) refuse(call, "PREMUL_SUM has no factor (ReduceOp::supplement_)");
       if (torch::isFloatingType(type) || torch::isComplexType(type)) return ReduceOp::kSum;
       break;
     case c10d::ReduceOp::AVG:

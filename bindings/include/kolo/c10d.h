@@ -10,11 +10,13 @@
 //
 // c10d's rule holds: all ranks of a group make the same calls on it in the same order. Groups on
 // one process set are one group in that. On the CPU, calls whose parts are equal go through kolo's
-// ordered door, where ranks that are out of step get kMismatch with both calls; all else is kolo's
-// unnamed operations, where they wait for each other until KOLO_OPERATION_TIMEOUT.
+// ordered door, where ranks that are out of step get kMismatch with both calls, which ends the
+// job's communication; all else is kolo's unnamed operations, where they wait for each other until
+// KOLO_OPERATION_TIMEOUT.
 //
-// Ranks, roots and peers are the group's, as everywhere in c10d. Tensors may have any strides; what
-// is not contiguous is copied. CUDA tensors and streams as in <kolo/torch/functions.h>.
+// Ranks, roots and peers are the group's, as everywhere in c10d. Tensors may have any strides, but
+// outputs none by which elements share memory (expand()); what is not contiguous is copied. CUDA
+// tensors and streams as in <kolo/torch/functions.h>.
 //
 // Errors: kolo::Exception, from the call for what can never work, else from wait() and in the
 // future. Threads: as c10d's backends, calls on one group come from one thread at a time; works may
@@ -45,7 +47,7 @@ struct Started;
 
 /// The collectives of a process set as a c10d::Backend. What it lacks says so when it is called:
 /// sparse tensors (kolo::sparse_allreduce has them), messages from anybody, bitwise reductions but
-/// on bool, allgather_coalesced, coalescing, split, merge and shrink.
+/// on bool, allgather_coalesced (c10d has deprecated it), coalescing, split, merge and shrink.
 ///
 /// Callbacks of futures run one after the other, on one thread of the group's: within one, wait for
 /// works and for futures that are asked for there, not for such as were asked for before.
@@ -58,6 +60,7 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   ~ProcessGroupKolo() override;
 
   const std::string getBackendName() const override { return "kolo"; }
+  /// Its timeout is that of setTimeout(), 0 before.
   c10::intrusive_ptr<Options> getBackendOptions() override;
   /// How long wait() waits by default; at first, as long as the operation may take
   /// (KOLO_OPERATION_TIMEOUT). A call's own `timeout` comes before this one. The operation goes on

@@ -125,6 +125,21 @@ TEST_F(ProcessGroup, SeveralAtOnce) {
   EXPECT_TRUE(torch::equal(parts[1], sum_of(size() * 5000).narrow(0, rank() * 5000, 5000)));
 }
 
+// At the place that is this rank's, and where no part belongs; by boards and by schedules.
+TEST_F(ProcessGroup, OutputsWithinTheInput) {
+  for (const std::int64_t count : {2, 100, 20'000, 300'000}) {
+    for (const std::int64_t shift : {std::int64_t{0}, std::int64_t{1}, count / 2}) {
+      auto memory = torch::zeros({(size() + 1) * count});
+      auto input = memory.narrow(0, 0, size() * count);
+      input.copy_(mine(size() * count));
+      auto output = memory.narrow(0, rank() * count + shift, count);
+      group_->_reduce_scatter_base(output, input)->wait();
+      EXPECT_TRUE(torch::equal(output, sum_of(size() * count).narrow(0, rank() * count, count)))
+          << count << " shifted by " << shift;
+    }
+  }
+}
+
 TEST_F(ProcessGroup, BroadcastAndReduceFromEveryRoot) {
   for (int root = 0; root < size(); ++root) {
     Tensors tensors{mine(6).view({2, 3})};
@@ -320,7 +335,19 @@ TEST_F(ProcessGroup, WhatItRefuses) {
   auto other = torch::empty({size()}, torch::kInt32);
   EXPECT_THAT(message_of([&] { group_->_allgather_base(other, input); }),
               HasSubstr("types Int and Float"));
+  Tensors expanded{torch::zeros({1}).expand({2})};
+  const auto shares_memory =
+      HasSubstr("an output of sizes [2] and strides [0] share memory; give a copy");
+  EXPECT_THAT(message_of([&] { group_->allreduce(expanded); }), shares_memory);
+  EXPECT_THAT(message_of([&] { group_->broadcast(expanded); }), shares_memory);
+  EXPECT_THAT(message_of([&] { group_->recv(expanded, 0, 0); }), shares_memory);
+  std::vector<Tensors> lists{Tensors(static_cast<std::size_t>(size()), expanded[0])};
+  EXPECT_THAT(message_of([&] { group_->allgather(lists, expanded); }), shares_memory);
+  c10d::AllreduceOptions without_factor;
+  without_factor.reduceOp.op_ = c10d::ReduceOp::PREMUL_SUM;
   Tensors message{mine(1)};
+  EXPECT_THAT(message_of([&] { group_->allreduce(message, without_factor); }),
+              HasSubstr("no factor"));
   EXPECT_THAT(message_of([&] { group_->send(message, size(), 0); }), HasSubstr("no rank"));
   EXPECT_THAT(message_of([&] { group_->send(message, 0, -1); }), HasSubstr("negative"));
   EXPECT_THAT(message_of([&] { group_->recvAnysource(message, 0); }),
