@@ -3,6 +3,7 @@
 #include "bindings/torch/checkpoint_file.h"
 #include "bindings/torch/failure.h"
 #include "bindings/torch/generator_state.h"
+#include "bindings/torch/module_memory.h"
 #include "bindings/torch/optimizer_archive.h"
 #include "bindings/torch/tensor_memory.h"
 
@@ -10,7 +11,11 @@
 #include <kolo/torch/objects.h>
 #include <kolo/torch/sharded_parameters.h>
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -34,82 +39,71 @@ std::string described(const fs::path& path, const std::string& part) {
   raise(ErrorCode::kInvalidArgument, described(path, what));
 }
 
-void check(const fs::path& path, const CheckpointParts& parts) {
-  if (parts.scheduler != nullptr && parts.optimizer == nullptr) {
-    refuse(path, "a scheduler without its optimizer, which has the learning rates; pass it, too");
+/// A part by the key of its archive, and as messages say it.
+template <class Part>
+struct Named {
+  std::string key;
+  std::string text;
+  Part* part;
+};
+
+/// Those of one kind: the one without a name, if there is one, and the further ones by name.
+template <class Part>
+std::vector<Named<Part>> parts_of(const char* kind, Part* first,
+                                  const std::map<std::string, Part*>& further) {
+  std::vector<Named<Part>> all;
+  if (first != nullptr) all.push_back({kind, kind, first});
+  for (const auto& [name, part] : further)
+    all.push_back({fmt::format("{}_{}", kind, name), fmt::format("{} '{}'", kind, name), part});
+  return all;
+}
+
+std::vector<Named<torch::nn::Module>> further_modules(const CheckpointParts& parts) {
+  return parts_of<torch::nn::Module>("module", nullptr, parts.modules);
+}
+std::vector<Named<torch::optim::Optimizer>> optimizers_of(const CheckpointParts& parts) {
+  return parts_of("optimizer", parts.optimizer, parts.optimizers);
+}
+std::vector<Named<SchedulerState>> schedulers_of(const CheckpointParts& parts) {
+  return parts_of("scheduler", parts.scheduler, parts.schedulers);
+}
+
+/// The optimizers whose state is spread over ranks.
+std::vector<ShardedState*> sharded_of(const CheckpointParts& parts) {
+  std::vector<ShardedState*> sharded;
+  for (const auto& optimizer : optimizers_of(parts)) {
+    if (auto* const state = dynamic_cast<ShardedState*>(optimizer.part)) sharded.push_back(state);
+  }
+  return sharded;
+}
+
+template <class Part>
+void check_names(const fs::path& path, const char* kind,
+                 const std::map<std::string, Part*>& further) {
+  for (const auto& [name, part] : further) {
+    const bool is_word = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+      return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    });
+    if (!is_word) {
+      refuse(path, fmt::format("{} '{}': names are of letters, digits and '_'", kind, name));
+    }
+    if (part == nullptr) refuse(path, fmt::format("{} '{}' is a null pointer", kind, name));
   }
 }
 
-/// A module's tensors before it is loaded. LibTorch gives them other memory and would take any
-/// shape; here they keep theirs, which gradients, buckets and optimizers may be tied to.
-class ModuleMemory {
- public:
-  explicit ModuleMemory(const torch::nn::Module& module) {
-    for (const auto& item : module.named_parameters()) add(item.key(), item.value());
-    for (const auto& item : module.named_buffers()) add(item.key(), item.value());
+void check(const fs::path& path, const CheckpointParts& parts) {
+  check_names(path, "module", parts.modules);
+  check_names(path, "optimizer", parts.optimizers);
+  check_names(path, "scheduler", parts.schedulers);
+  constexpr const char* why = "without its optimizer, which has the learning rates; pass it, too";
+  if (parts.scheduler != nullptr && parts.optimizer == nullptr) {
+    refuse(path, fmt::format("a scheduler {}", why));
   }
-
-  /// Keeps what was loaded for take_over(), and gives the module its memory back. Throws if a
-  /// tensor does not fit.
-  void set_loaded_aside() {
-    std::string misfit;
-    for (Slot& slot : slots_) {
-      loaded_.push_back(slot.tensor.variable_data());
-      const torch::Tensor& memory = slot.memory;
-      if (misfit.empty() && (loaded_.back().sizes() != memory.sizes() ||
-                             loaded_.back().scalar_type() != memory.scalar_type())) {
-        std::ostringstream text;
-        text << "'" << slot.name << "' was saved as " << loaded_.back().scalar_type() << ' '
-             << loaded_.back().sizes() << ", but this module's is " << memory.scalar_type() << ' '
-             << memory.sizes() << "; load it into the module that was saved";
-        misfit = std::move(text).str();
-      }
-    }
-    restore();
-    if (!misfit.empty()) raise(ErrorCode::kInvalidArgument, misfit);
-  }
-
-  /// Copies what was loaded into the old memory.
-  void take_over() {
-    for (std::size_t i = 0; i < loaded_.size(); ++i) slots_[i].memory.copy_(loaded_[i]);
-  }
-
-  /// Until restore(), tensors of other devices are copies on the CPU.
-  void show_on_cpu() {
-    for (Slot& slot : slots_) {
-      if (!slot.memory.is_cpu()) slot.tensor.set_data(slot.memory.cpu());
+  for (const auto& [name, scheduler] : parts.schedulers) {
+    if (!parts.optimizers.contains(name)) {
+      refuse(path, fmt::format("scheduler '{}' {} under that name", name, why));
     }
   }
-
-  void restore() {
-    for (Slot& slot : slots_) slot.tensor.set_data(slot.memory);
-  }
-
- private:
-  struct Slot {
-    std::string name;
-    torch::Tensor tensor;
-    torch::Tensor memory;
-  };
-  void add(const std::string& name, const torch::Tensor& tensor) {
-    if (tensor.defined()) slots_.push_back({name, tensor, tensor.variable_data()});
-  }
-  std::vector<Slot> slots_;
-  std::vector<torch::Tensor> loaded_;  ///< by slot
-};
-
-/// As the CPU has it, so that it can be read where this device is not.
-void save_module(torch::nn::Module& module, OutputArchive& archive) {
-  const torch::NoGradGuard no_grad;
-  ModuleMemory memory(module);
-  memory.show_on_cpu();
-  try {
-    module.save(archive);
-  } catch (...) {
-    memory.restore();
-    throw;
-  }
-  memory.restore();
 }
 
 /// The ranks' generator_state(), by rank.
@@ -120,24 +114,41 @@ void save_generators(const std::vector<torch::Tensor>& states, OutputArchive& ar
   }
 }
 
+torch::Tensor tensor_of(const std::string& bytes) {
+  const auto size = static_cast<std::int64_t>(bytes.size());
+  torch::Tensor tensor = torch::empty({size}, torch::kUInt8);
+  std::copy(bytes.begin(), bytes.end(), tensor.data_ptr<std::uint8_t>());
+  return tensor;
+}
+
+std::string string_of(const torch::Tensor& bytes) {
+  const auto* const first = bytes.const_data_ptr<std::uint8_t>();
+  return {first, first + bytes.numel()};
+}
+
 std::string archive_of(const CheckpointParts& parts, std::int64_t epoch,
                        const std::vector<torch::Tensor>& generators) {
   OutputArchive archive;
   if (parts.module != nullptr) save_module(*parts.module, archive);
   OutputArchive extra(archive.compilation_unit());
   extra.write("epoch", torch::tensor(epoch, torch::kInt64), true);
-  const auto write = [&](const char* key, auto* part, const auto& save) {
+  const auto write = [&](const std::string& key, auto* part, const auto& save) {
     if (part == nullptr) return;
     OutputArchive nested(archive.compilation_unit());
     save(*part, nested);
     extra.write(key, nested);
   };
+  const auto write_all = [&](const auto& named, const auto& save) {
+    for (const auto& [key, text, part] : named) write(key, part, save);
+  };
   const auto own = [](const auto& part, OutputArchive& nested) { part.save(nested); };
-  write("optimizer", parts.optimizer, save_optimizer);
-  write("scheduler", parts.scheduler, own);
+  write_all(further_modules(parts), save_module);
+  write_all(optimizers_of(parts), save_optimizer);
+  write_all(schedulers_of(parts), own);
   write("sampler", parts.sampler, own);
   write("scaler", parts.scaler, own);
   if (parts.generators) write("generators", &generators, save_generators);
+  if (parts.data != nullptr) extra.write("data", tensor_of(*parts.data), true);
   archive.write(kExtra, extra);
   std::ostringstream stream;
   archive.save_to(stream);
@@ -154,8 +165,8 @@ std::string state_of(const Part& part) {
   return std::move(stream).str();
 }
 
-/// Loads parts so that they are as before if some part fails, on whatever rank. The module is
-/// copied last, when nothing can fail any more; the others go back.
+/// Loads parts so that they are as before if some part fails, on whatever rank. Modules are copied
+/// last, when nothing can fail any more; the others go back.
 class Loading {
  public:
   Loading(const std::string& bytes, const CheckpointParts& parts) : parts_(parts) {
@@ -172,10 +183,12 @@ class Loading {
   /// Returns the epoch.
   std::int64_t load_state() {
     const torch::NoGradGuard no_grad;
-    if (parts_.module != nullptr) load_module();
-    if (parts_.scheduler != nullptr) find("scheduler");
-    if (parts_.sampler != nullptr) find("sampler");
-    load("optimizer", parts_.optimizer, [this](auto& optimizer, InputArchive& nested) {
+    if (parts_.module != nullptr) load_module(*parts_.module, archive_);
+    for (const auto& scheduler : schedulers_of(parts_)) find(scheduler.key, scheduler.text);
+    if (parts_.sampler != nullptr) find("sampler", "sampler");
+    load_all(further_modules(parts_),
+             [this](auto& module, InputArchive& nested) { load_module(module, nested); });
+    load_all(optimizers_of(parts_), [this](auto& optimizer, InputArchive& nested) {
       const auto before = std::make_shared<OptimizerBefore>(optimizer);
       undo_.emplace_back([before] { before->restore(); });
       load_optimizer(optimizer, nested);
@@ -186,6 +199,7 @@ class Loading {
       scaler.load(nested);
     });
     if (parts_.generators) read_generators();
+    if (parts_.data != nullptr && !extra_.try_read("data", data_, true)) fail_without("data");
     torch::Tensor epoch;
     extra_.read("epoch", epoch, true);
     return epoch.item<std::int64_t>();
@@ -198,7 +212,7 @@ class Loading {
       go_back_to_state_of(sampler);
       sampler.load(nested);
     });
-    load("scheduler", parts_.scheduler, [this](SchedulerState& scheduler, InputArchive& nested) {
+    load_all(schedulers_of(parts_), [this](SchedulerState& scheduler, InputArchive& nested) {
       go_back_to_state_of(scheduler);
       scheduler.load(nested);
     });
@@ -207,14 +221,15 @@ class Loading {
   void keep() {
     undo_.clear();
     const torch::NoGradGuard no_grad;
-    if (memory_) memory_->take_over();
+    for (ModuleMemory& memory : memories_) memory.take_over();
+    if (data_.defined()) *parts_.data = string_of(data_);
     if (generators_.defined()) set_generator_state(generators_);
   }
 
  private:
   /// Those of a job with other ranks say nothing about this one's.
   void read_generators() {
-    InputArchive nested = find("generators");
+    InputArchive nested = find("generators", "generators");
     torch::Tensor ranks;
     nested.read("ranks", ranks, true);
     if (const auto saved = ranks.item<std::int64_t>(); saved != size()) {
@@ -227,31 +242,39 @@ class Loading {
     nested.read(std::to_string(rank()), generators_, true);
   }
 
-  void load_module() {
-    memory_.emplace(*parts_.module);
+  void load_module(torch::nn::Module& module, InputArchive& archive) {
+    ModuleMemory& memory = memories_.emplace_back(module);
     try {
-      parts_.module->load(archive_);
+      module.load(archive);
     } catch (...) {
-      memory_->restore();
+      memory.restore();
       throw;
     }
-    memory_->set_loaded_aside();
+    memory.set_loaded_aside();
   }
 
-  InputArchive find(const std::string& key) {
+  [[noreturn]] static void fail_without(const std::string& part) {
+    raise(ErrorCode::kInvalidArgument, part + ": none was saved");
+  }
+
+  InputArchive find(const std::string& key, const std::string& text) {
     InputArchive nested;
-    if (!extra_.try_read(key, nested)) {
-      raise(ErrorCode::kInvalidArgument, key + ": none was saved");
-    }
+    if (!extra_.try_read(key, nested)) fail_without(text);
     return nested;
   }
 
   template <class Part, class Take>
   void load(const std::string& key, Part* part, const Take& take) {
-    if (part == nullptr) return;
-    InputArchive nested = find(key);
-    const std::string failure = failure_of([&] { take(*part, nested); });
-    if (!failure.empty()) raise(ErrorCode::kInvalidArgument, key + ": " + failure);
+    if (part != nullptr) load_all(std::vector<Named<Part>>{{key, key, part}}, take);
+  }
+
+  template <class Part, class Take>
+  void load_all(const std::vector<Named<Part>>& named, const Take& take) {
+    for (const auto& [key, text, part] : named) {
+      InputArchive nested = find(key, text);
+      const std::string failure = failure_of([&, &to = *part] { take(to, nested); });
+      if (!failure.empty()) raise(ErrorCode::kInvalidArgument, text + ": " + failure);
+    }
   }
 
   template <class Part>
@@ -266,7 +289,8 @@ class Loading {
   const CheckpointParts& parts_;
   InputArchive archive_;
   InputArchive extra_;
-  std::optional<ModuleMemory> memory_;
+  std::vector<ModuleMemory> memories_;
+  torch::Tensor data_;        ///< bytes; undefined where nobody asks for them
   torch::Tensor generators_;  ///< this rank's state; undefined where it stays
   std::vector<std::function<void()>> undo_;
 };
@@ -296,9 +320,11 @@ fs::path newest_in(const fs::path& folder) {
 void save_checkpoint(const fs::path& path, const CheckpointParts& parts, std::int64_t epoch) {
   check(path, parts);
   Parcel outcome;
-  // Its state is on all ranks; rank 0 writes.
-  if (auto* const sharded = dynamic_cast<ShardedState*>(parts.optimizer))
-    outcome.failure = failure_of([&] { sharded->consolidate(0); });
+  // Their state is on all ranks; rank 0 writes.
+  for (ShardedState* const sharded : sharded_of(parts)) {
+    const std::string failure = failure_of([&] { sharded->consolidate(0); });
+    if (outcome.failure.empty()) outcome.failure = failure;
+  }
   std::vector<torch::Tensor> generators;
   if (parts.generators) {
     generators = allgather_object(generator_state(), {.name = "save_checkpoint/generators"});
@@ -318,8 +344,7 @@ std::int64_t load_checkpoint(const fs::path& path, const CheckpointParts& parts)
   }
   const std::string bytes = broadcast_bytes(std::move(parcel), 0, {.name = "load_checkpoint"});
   // Together, before a rank may fail at something else.
-  if (auto* const sharded = dynamic_cast<ShardedState*>(parts.optimizer))
-    sharded->take_added_groups();
+  for (ShardedState* const sharded : sharded_of(parts)) sharded->take_added_groups();
   std::int64_t epoch = 0;
   std::optional<Loading> loading;
   const auto on_all_ranks = [&](const auto& load) {

@@ -246,6 +246,96 @@ TEST_F(CheckpointTest, EachRanksGeneratorGoesOn) {
   EXPECT_TRUE(torch::equal(at::detail::getDefaultCPUGenerator().get_state(), state));
 }
 
+/// Two networks with their optimizers, and an average of the first one's weights.
+struct Adversaries {
+  torch::nn::Sequential generator = network();
+  torch::nn::Sequential discriminator = network();
+  torch::nn::Sequential average = network();
+  torch::optim::Adam generators{generator->parameters(), 0.1};
+  torch::optim::Adam discriminators{discriminator->parameters(), 0.2};
+  kolo::StepLR schedule{discriminators, 1, 0.5};
+  std::string data;
+
+  kolo::CheckpointParts parts() {
+    return {.module = generator.get(),
+            .optimizer = &generators,
+            .modules = {{"discriminator", discriminator.get()}, {"average", average.get()}},
+            .optimizers = {{"discriminator", &discriminators}},
+            .schedulers = {{"discriminator", &schedule}},
+            .data = &data};
+  }
+  void step() {
+    for (const auto& [model, optimizer] :
+         {std::pair<torch::nn::Sequential, torch::optim::Adam*>(generator, &generators),
+          {discriminator, &discriminators}}) {
+      optimizer->zero_grad();
+      torch::nn::Sequential(model)->forward(torch::ones({6, 4})).pow(2).mean().backward();
+      optimizer->step();
+    }
+    schedule.step();
+    const torch::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < average->parameters().size(); ++i)
+      average->parameters()[i].lerp_(generator->parameters()[i], 0.1);
+  }
+};
+
+TEST_F(CheckpointTest, SeveralModulesAndOptimizersGoOn) {
+  torch::manual_seed(7);
+  Adversaries run;
+  for (int i = 0; i < 2; ++i) run.step();
+  run.data = std::string("best\0 of all", 12);
+  const fs::path path = folder_ / "adversaries.pt";
+  kolo::save_checkpoint(path, run.parts(), 3);
+  Adversaries other;
+  EXPECT_EQ(kolo::load_checkpoint(path, other.parts()), 3);
+  EXPECT_EQ(other.data, run.data);
+  EXPECT_DOUBLE_EQ(other.discriminators.param_groups()[0].options().get_lr(), 0.1);
+  for (Adversaries* const one : {&run, &other}) one->step();
+  expect_alike(*run.generator, *other.generator);
+  expect_alike(*run.discriminator, *other.discriminator);
+  expect_alike(*run.average, *other.average);
+  // The first module is LibTorch's to read, as ever.
+  auto plain = network();
+  torch::load(plain, path.string());
+}
+
+TEST_F(CheckpointTest, FurtherPartsAreNamedInErrorsAndAllStayAsTheyWere) {
+  const fs::path path = folder_ / "adversaries.pt";
+  torch::manual_seed(7);
+  Adversaries run;
+  kolo::save_checkpoint(path, run.parts(), 3);
+  Adversaries other;
+  other.data = "mine";
+  const torch::Tensor before = other.generator->parameters()[0].detach().clone();
+  const auto refusal = [&](const auto& spoil) {
+    kolo::CheckpointParts parts = other.parts();
+    spoil(parts);
+    const std::string message = message_of([&] { kolo::load_checkpoint(path, parts); });
+    EXPECT_TRUE(torch::equal(other.generator->parameters()[0], before));
+    EXPECT_EQ(other.data, "mine");
+    return message;
+  };
+  torch::nn::Sequential larger(torch::nn::Linear(5, 8), torch::nn::BatchNorm1d(8),
+                               torch::nn::Linear(8, 2));
+  EXPECT_THAT(refusal([&](auto& parts) { parts.modules["average"] = larger.get(); }),
+              HasSubstr("module 'average': '0.weight' was saved as"));
+  EXPECT_THAT(refusal([&](auto& parts) { parts.modules["teacher"] = larger.get(); }),
+              HasSubstr("module 'teacher': none was saved"));
+  torch::optim::SGD others(other.discriminator->parameters(), 0.1);
+  EXPECT_THAT(refusal([&](auto& parts) { parts.optimizers["other"] = &others; }),
+              HasSubstr("optimizer 'other': none was saved"));
+  EXPECT_THAT(
+      refusal([](auto& parts) { parts.schedulers["x"] = parts.schedulers.begin()->second; }),
+      HasSubstr("scheduler 'x' without its optimizer"));
+  EXPECT_THAT(refusal([](auto& parts) { parts.modules["a.b"] = parts.module; }),
+              HasSubstr("'a.b': names are of letters"));
+  EXPECT_THAT(refusal([](auto& parts) { parts.modules["none"] = nullptr; }),
+              HasSubstr("module 'none' is a null pointer"));
+  kolo::save_checkpoint(path, {.module = run.generator.get()}, 3);
+  EXPECT_THAT(message_of([&] { kolo::load_checkpoint(path, {.data = &other.data}); }),
+              HasSubstr("data: none was saved"));
+}
+
 TEST_F(CheckpointTest, TheNewestWholeOneIsFound) {
   EXPECT_EQ(kolo::newest_checkpoint(folder_ / "nowhere"), std::nullopt);
   EXPECT_EQ(kolo::newest_checkpoint(folder_), std::nullopt);

@@ -18,7 +18,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
+#include <string>
 
 namespace kolo {
 
@@ -38,6 +40,13 @@ struct CheckpointParts {
   /// and their like draw by default. Alike on all ranks. A job of another number of ranks leaves
   /// its generators alone and says so.
   bool generators = false;
+  /// Further ones under names of letters, digits and '_': a GAN's discriminator, an EMA's averaged
+  /// weights. Alike on all ranks. A scheduler has the name of its optimizer.
+  std::map<std::string, torch::nn::Module*> modules = {};
+  std::map<std::string, torch::optim::Optimizer*> optimizers = {};
+  std::map<std::string, SchedulerState*> schedulers = {};
+  /// What the program likes to find again, any bytes: the best accuracy so far, its configuration.
+  std::string* data = nullptr;
 };
 
 /// Writes rank 0's parts and the number of epochs that are done; makes missing folders. Returns on
