@@ -4,15 +4,19 @@
 # The config file in PyPI's wheel demands a CUDA toolkit even of a program that never uses it.
 #
 # Looked for, in this order: -DKOLO_TORCH_ROOT (site-packages/torch of a wheel, or an unzipped
-# libtorch); the virtual environment that tools/setup makes; CMAKE_PREFIX_PATH; KoloTorch_HINT;
-# Python's own torch.
+# libtorch); Torch_DIR, which is given to find_package(Torch) or was found by it; the virtual
+# environment that kolo's tools/setup makes; CMAKE_PREFIX_PATH; KoloTorch_HINT; Python's own torch.
 
 set(KoloTorch_places "")
 if(KOLO_TORCH_ROOT)
   set(KoloTorch_places ${KOLO_TORCH_ROOT})
 else()
-  file(GLOB KoloTorch_places
-       "${PROJECT_SOURCE_DIR}/build/venv/lib/python3*/site-packages/torch")
+  get_filename_component(kolo_tree "${CMAKE_CURRENT_LIST_DIR}" DIRECTORY)
+  file(GLOB KoloTorch_places "${kolo_tree}/build/venv/lib/python3*/site-packages/torch")
+  if(Torch_DIR)
+    get_filename_component(more "${Torch_DIR}/../../.." ABSOLUTE)
+    list(PREPEND KoloTorch_places "${more}")
+  endif()
   foreach(prefix IN LISTS CMAKE_PREFIX_PATH)
     file(GLOB more "${prefix}" "${prefix}/libtorch" "${prefix}/lib/python3*/site-packages/torch")
     list(APPEND KoloTorch_places ${more})
