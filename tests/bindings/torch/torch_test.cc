@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/script.h>
 
 #include <algorithm>
 #include <set>
@@ -289,6 +290,25 @@ TEST(Optimizer, AParameterOfTwoNamesIsOne) {
                                                   listed->named_parameters());
               }),
               HasSubstr("lists 'one.weight' twice; list each parameter once"));
+}
+
+TEST(Optimizer, AScriptedModuleGoesByItsTensors) {
+  torch::jit::Module module("Scaled");
+  module.register_parameter("weight", torch::full({2}, kolo::rank() + 1.0, torch::requires_grad()),
+                            /*is_buffer=*/false);
+  module.define("def forward(self, x): return (self.weight * x).sum()\n");
+  kolo::NamedTensors weights;
+  std::vector<torch::Tensor> parameters;
+  for (const auto& parameter : module.named_parameters()) {
+    weights.emplace_back(parameter.name, parameter.value);
+    parameters.push_back(parameter.value);
+  }
+  kolo::DistributedOptimizer optimizer(torch::optim::SGD(parameters, 0.5), weights);
+  kolo::broadcast_parameters(weights, 0);
+  module.forward({torch::full({2}, kolo::rank() + 1.0)}).toTensor().backward();
+  optimizer.step();
+  EXPECT_TRUE(torch::allclose(module.attr("weight").toTensor(),
+                              torch::full({2}, 1 - 0.5 * ranks_sum() / kolo::size())));
 }
 
 TEST(Optimizer, TwoOfThemAsInAGan) {
