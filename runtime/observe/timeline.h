@@ -27,14 +27,15 @@ struct TimelineOptions {
 };
 
 /// The file of a rank: %r in the path becomes the rank; without it ".rank" goes before the
-/// extension, if there are several ranks.
+/// extension, if there are several ranks. Timeline::open() takes a device's path as it is.
 std::string timeline_path(std::string_view path, int rank, int size);
 
 class Timeline {
  public:
   /// One that is off.
   Timeline() = default;
-  /// Creates the file; kInvalidArgument with the system's reason if that fails.
+  /// Creates the file, or empties it; kInvalidArgument with the reason if that fails or the path is
+  /// that of something else, as a pipe. Never waits. /dev/null is taken.
   static Result<std::unique_ptr<Timeline>> open(const TimelineOptions& options);
   ~Timeline();
   Timeline(const Timeline&) = delete;

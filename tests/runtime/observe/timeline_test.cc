@@ -6,8 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 namespace kolo::test {
@@ -115,6 +119,51 @@ TEST(Timeline, AFileThatCannotBeCreatedIsAnErrorWithTheReason) {
                     HasSubstr("/no/such/folder/trace.2.json"), HasSubstr("No such file")));
 }
 
+/// The message; empty if there is a timeline.
+std::string refusal_of(const std::string& path, int rank = 0, int size = 1) {
+  const auto timeline = Timeline::open({.path = path, .rank = rank, .size = size});
+  return timeline.ok() ? "" : timeline.error().message;
+}
+
+TEST(Timeline, WhatIsNoFileIsRefusedAtOnce) {
+  const TemporaryFolder folder;
+  const std::string pipe = folder.path("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const auto names_a_pipe =
+      AllOf(HasSubstr("rank 2: KOLO_TIMELINE='" + pipe + "': '" + pipe + "' is a pipe;"),
+            HasSubstr("name one"));
+  EXPECT_THAT(refusal_of(pipe, 2, 4), names_a_pipe);  // nobody reads
+  const UniqueDescriptor reader(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK));
+  ASSERT_TRUE(reader);
+  EXPECT_THAT(refusal_of(pipe, 2, 4), names_a_pipe);
+  EXPECT_THAT(refusal_of("/dev/full"), HasSubstr("'/dev/full' is a terminal or another character"));
+  EXPECT_THAT(refusal_of(folder.path("")), HasSubstr("Is a directory"));
+}
+
+TEST(Timeline, TheFileOfTheProgramsOutputIsRefusedAndStaysAsItIs) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("output");
+  const UniqueDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT, 0600));
+  const UniqueDescriptor own(::dup(STDOUT_FILENO));
+  ASSERT_EQ(::pwrite(file.get(), "text", 4, 0), 4);
+  ASSERT_EQ(::dup2(file.get(), STDOUT_FILENO), STDOUT_FILENO);
+  const std::string by_name = refusal_of(path);
+  const std::string by_device = refusal_of("/dev/stdout", 1, 2);
+  ASSERT_EQ(::dup2(own.get(), STDOUT_FILENO), STDOUT_FILENO);
+  EXPECT_THAT(by_name, HasSubstr("output' is where the program's own output goes"));
+  EXPECT_THAT(by_device, HasSubstr("'/dev/stdout' is where the program's own output goes"));
+  EXPECT_EQ(std::filesystem::file_size(path), 4U);
+}
+
+TEST(Timeline, OfNothingIsTakenByAllRanks) {
+  auto timeline = Timeline::open({.path = "/dev/null", .rank = 1, .size = 2});
+  ASSERT_TRUE(timeline.ok()) << timeline.error().message;
+  (*timeline)->start({});
+  (*timeline)->record(note_of(2000), "something");
+  EXPECT_TRUE((*timeline)->stop().ok());
+  EXPECT_FALSE(std::filesystem::exists("/dev/null.1"));
+}
+
 class TimelineFile : public testing::Test {
  protected:
   std::unique_ptr<Timeline> open() {
@@ -140,6 +189,12 @@ TEST_F(TimelineFile, IsValidAtEveryFlushAndAtItsEnd) {
   const auto end = metadata(read_trace(path_), "kolo_end");
   EXPECT_EQ(end.at("records"), 3);
   EXPECT_EQ(end.at("dropped"), 0);
+}
+
+TEST_F(TimelineFile, ThatIsLongerIsEmptiedFirst) {
+  std::ofstream(path_) << std::string(1 << 16, '?');
+  ASSERT_TRUE(open()->stop().ok());
+  EXPECT_EQ(metadata(read_trace(path_), "kolo_end").at("records"), 0);
 }
 
 TEST_F(TimelineFile, NamesAreEscaped) {
