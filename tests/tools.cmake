@@ -52,6 +52,7 @@ kolo_add_test(perf_tests LABELS inprocess SOURCES
   tools/perf/probe_test.cc
   tools/perf/statistics_test.cc
   ${PROJECT_SOURCE_DIR}/tools/perf/measure.cc
+  ${PROJECT_SOURCE_DIR}/tools/perf/numbers.cc
   ${PROJECT_SOURCE_DIR}/tools/perf/options.cc
   ${PROJECT_SOURCE_DIR}/tools/perf/pattern.cc
   ${PROJECT_SOURCE_DIR}/tools/perf/probe.cc

@@ -1,6 +1,7 @@
 // kolo-perf: how fast kolo's collectives are here, verified, and how fast others are. Run by people
 // and scripts, under any launcher that kolo::init() knows, or alone.
 #include "tools/perf/options.h"
+#include "tools/perf/report_file.h"
 #include "tools/perf/step.h"
 
 #include <kolo/kolo.h>
@@ -8,25 +9,38 @@
 #include <fmt/format.h>
 #include <unistd.h>
 #include <csignal>
-#include <fstream>
 #include <iostream>
+#include <new>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 
 namespace {
 
 using namespace kolo;
 
+/// As kolo-run's, and timeout(1)'s.
+constexpr int kTooLate = 124;
+
 extern "C" void give_up(int /*signal*/) {
   constexpr std::string_view kMessage = "kolo-perf: not done within the time that -T gave\n";
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
-  ::_exit(2);
+  ::_exit(kTooLate);
 }
 
-bool write_json(const std::string& path, const nlohmann::json& report) {
-  std::ofstream file(path);
-  file << report.dump(2) << '\n';
-  return static_cast<bool>(file.flush());
+/// Collective: the ranks end together if rank 0, which says why, cannot open it. Whether it could.
+bool open_report(const std::string& path, std::optional<perf::ReportFile>& file) {
+  std::uint8_t is_open = 1;
+  if (rank() == 0) {
+    try {
+      file.emplace(path);
+    } catch (const std::exception& error) {
+      std::cerr << fmt::format("kolo-perf: {}\n", error.what());
+      is_open = 0;
+    }
+  }
+  broadcast_ordered(&is_open, 1, DataType::kUInt8, 0);
+  return is_open != 0;
 }
 
 std::vector<std::unique_ptr<perf::Engine>> engines_of(const perf::Options& options,
@@ -83,6 +97,8 @@ int run(int argc, char** argv) {
     options->sweep.series.gpu = gpu.get();
     options->sweep.door = perf::ApiDoor::kNamed;
   }
+  std::optional<perf::ReportFile> file;
+  if (!options->json.empty() && !open_report(options->json, file)) return 1;
   nlohmann::json report = header_of(*options);
   bool wrong = false;
   bool nothing = false;
@@ -102,9 +118,7 @@ int run(int argc, char** argv) {
     wrong = perf::has_wrong(report["rows"]);
     nothing = report["rows"].empty();
   }
-  if (rank() == 0 && !options->json.empty() && !write_json(options->json, report)) {
-    throw std::runtime_error("cannot write " + options->json);
-  }
+  if (file) file->write(report.dump(2) + '\n');
   if (wrong && rank() == 0) std::cerr << "kolo-perf: wrong results\n";
   if (nothing && rank() == 0)
     std::cerr
@@ -119,6 +133,9 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    std::cerr << "kolo-perf: there is not so much memory; give a smaller -e\n";
+    return 1;
   } catch (const std::exception& error) {
     // After what stdout has, and in one piece: other ranks write, too.
     std::cerr << fmt::format("kolo-perf: {}\n", error.what());

@@ -1,7 +1,11 @@
 #include "tools/perf/options.h"
 
+#include "tools/perf/numbers.h"
+
 #include <CLI/CLI.hpp>
+#include <limits>
 #include <map>
+#include <set>
 
 namespace kolo::perf {
 namespace {
@@ -51,7 +55,7 @@ The report of -J is one object:
                           (to raw and pack_unpack); peers[]: peer, wrong, raw, ratio (so with its
                           raw)
 
-exit status: 0; 1 after wrong results or an error; 2 after -T.)";
+exit status: 0; 1 after wrong results or an error; 2 after wrong options; 124 after -T.)";
 
 std::map<std::string, DataType> all_types() {
   std::map<std::string, DataType> types;
@@ -118,19 +122,17 @@ void add_what(CLI::App& app, Texts& texts, SweepOptions& sweep) {
   app.add_option("collective", texts.collectives, "what to measure; several, or all")
       ->check(CLI::IsMember(keys_of(all_collectives(), true)))
       ->capture_default_str();
-  app.add_option("-b,--minbytes", sweep.min_bytes, "smallest size, bytes (suffix K, M, G)")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(
-          [](const std::string& text) { return std::string(text == "0" ? "it is 1 or more" : ""); })
+  app.add_option("-b,--minbytes", sweep.min_bytes, "smallest size, bytes (suffix K, M, G, T)")
+      ->transform(as_bytes(1))
       ->capture_default_str();
-  app.add_option("-e,--maxbytes", sweep.max_bytes, "largest size, bytes (suffix K, M, G)")
-      ->transform(CLI::AsSizeValue(false))
+  app.add_option("-e,--maxbytes", sweep.max_bytes, "largest size, bytes (suffix K, M, G, T)")
+      ->transform(as_bytes(0))
       ->capture_default_str();
   app.add_option("-f,--stepfactor", sweep.factor, "factor between sizes")
-      ->check(CLI::Range(1.01, 1e6))
+      ->check(number_within(1.01, 1e6))
       ->capture_default_str();
   app.add_option("-i,--stepbytes", sweep.increment, "bytes between sizes, instead of -f")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(as_bytes(0));
   app.add_option("-d,--datatype", texts.types, "element types, or all")
       ->check(CLI::IsMember(keys_of(all_types(), true)))
       ->delimiter(',')
@@ -140,7 +142,7 @@ void add_what(CLI::App& app, Texts& texts, SweepOptions& sweep) {
       ->delimiter(',')
       ->capture_default_str();
   app.add_option("-r,--root", texts.root, "root of broadcast, gather and scatter, or all")
-      ->check(CLI::IsMember({"all"}) | CLI::NonNegativeNumber)
+      ->check(CLI::IsMember({"all"}) | CLI::Range(0, std::numeric_limits<int>::max()))
       ->capture_default_str();
   app.add_option("--door", texts.door,
                  "ordered, without negotiation; named, as the optimizer calls it; gather, scatter "
@@ -184,11 +186,12 @@ void add_how(CLI::App& app, Texts& texts, Options& options) {
       ->check(CLI::IsMember({"host", "cuda"}))
       ->capture_default_str();
   app.add_option("-T,--timeout", options.timeout_s, "give up after so many seconds; 0: never")
+      ->check(CLI::Range(0, 365 * 24 * 3600))
       ->capture_default_str();
   app.add_option(
          "--far-above", sweep.far_ns,
          "nanoseconds from core to core above which the machine's state is far; 0: do not probe")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_within(0, 1e9))
       ->capture_default_str();
   app.add_option("--compare", options.peers,
                  "measure these, too, in turn with kolo: mpi, gloo, oneccl; nccl with --device "
@@ -197,7 +200,17 @@ void add_how(CLI::App& app, Texts& texts, Options& options) {
       ->delimiter(',');
   app.add_flag("--limit", options.limit, "measure a memcpy of the same bytes on all ranks, too");
   app.add_flag("-P,--percentiles", sweep.percentiles, "print the 10th, 90th and 99th percentile");
-  app.add_option("-J,--json", options.json, "write the report to this file, too");
+  app.add_option("-J,--json", options.json, "write the report to this file, too")
+      ->check([](const std::string& path) { return path.empty() ? "'' is no file" : ""; });
+}
+
+/// Each peer measures by means of its own, of which there is one.
+void refuse_peers_named_twice(const std::vector<std::string>& peers) {
+  std::set<std::string> seen;
+  for (const std::string& peer : peers) {
+    if (!seen.insert(peer).second)
+      throw CLI::ValidationError("--compare", "'" + peer + "' is named twice");
+  }
 }
 
 }  // namespace
@@ -219,8 +232,9 @@ std::optional<Options> parse(int argc, char** argv, int* exit_code) {
   for (const char* const name : kOfSweepAlone) step->excludes(app.get_option(name));
   try {
     app.parse(argc, argv);
+    refuse_peers_named_twice(options.peers);
   } catch (const CLI::ParseError& error) {
-    *exit_code = app.exit(error);
+    *exit_code = app.exit(error) == 0 ? 0 : 2;
     return std::nullopt;
   }
   if (step->count() > 0 && options.step.empty()) options.step = "resnet50";

@@ -20,7 +20,7 @@ struct Options {
   bool on_gpu = false;
 };
 
-/// Nothing: the program ends with `exit_code`, as after --help or a wrong option.
+/// Nothing: the program ends with `exit_code`: 0 after --help, 2 after a wrong option.
 std::optional<Options> parse(int argc, char** argv, int* exit_code);
 
 }  // namespace kolo::perf

@@ -1,0 +1,21 @@
+// What kolo-perf's options take as sizes and numbers; each is refused in a sentence that quotes it.
+// Used by options.cc alone.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+
+namespace kolo::perf {
+
+/// 1 PiB: more than any memory has, and exact as a double.
+inline constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 50;
+
+/// Bytes from `least` to kMaxBytes, perhaps with K, M, G, T or P behind (of 1024; Ki, KB and KiB
+/// are the same); becomes the number of bytes.
+CLI::Validator as_bytes(std::uint64_t least);
+
+/// A finite number from `least` to `most`.
+CLI::Validator number_within(double least, double most);
+
+}  // namespace kolo::perf
