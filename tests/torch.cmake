@@ -154,6 +154,8 @@ if(KOLO_HAS_TORCH)
   endif()
   if(TARGET mnist_parts)
     kolo_add_test(digits_tests TORCH SOURCES examples/digits_test.cc LIBRARIES mnist_parts)
+    kolo_add_test(text_tests TORCH SOURCES examples/text_test.cc
+      ${PROJECT_SOURCE_DIR}/examples/char_transformer/text.cc)
   endif()
   # kolo_add_example_test(<name> [KOLO_RUN] PROGRAM <target> NP <ranks> LAST_LINE <regular expression>
   #                       [ARGS <arguments>])

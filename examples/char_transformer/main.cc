@@ -2,6 +2,7 @@
 // split over the ranks (ZeRO stage 1). Start: mpirun -np 2 char_transformer --text README.md
 #include "examples/char_transformer/model.h"
 #include "examples/char_transformer/text.h"
+#include "examples/common/options.h"
 
 #include <fmt/format.h>
 #include <kolo/torch.h>
@@ -26,7 +27,7 @@ struct Flags {
   int threads = 1;
 };
 
-/// `count` characters after a line end, each drawn by its probability.
+/// `count` characters after one of the text, each drawn by its probability.
 std::string generated(Gpt& model, const Text& text, std::int64_t count) {
   const torch::NoGradGuard no_grad;
   torch::Tensor numbers = text.stretches(1, 1);
@@ -81,6 +82,10 @@ void train(const Flags& flags, const Text& text, Gpt& model, Optimizer& optimize
 
 void run(Flags flags) {
   const Text text(flags.text, flags.model.context + 1);
+  if (text.replaced() > 0) {
+    kolo::print(fmt::format("{} bytes of {} are not UTF-8 and read as U+FFFD; iconv converts them",
+                            text.replaced(), flags.text));
+  }
   flags.model.characters = text.characters();
   Gpt model(flags.model);
   kolo::broadcast_parameters(*model, /*root=*/0);
@@ -110,22 +115,22 @@ int main(int argc, char** argv) {
   app.option_defaults()->always_capture_default();
   app.add_option("--text", flags.text, "The file to learn, the same on every rank")->required();
   app.add_option("--context", flags.model.context, "Characters that the model sees")
-      ->check(CLI::PositiveNumber);
+      ->check(examples::whole(1));
   app.add_option("--width", flags.model.width, "Of the model; a multiple of --heads")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--heads", flags.model.heads, "Of each attention")->check(CLI::PositiveNumber);
-  app.add_option("--layers", flags.model.layers, "Blocks")->check(CLI::PositiveNumber);
+      ->check(examples::whole(1));
+  app.add_option("--heads", flags.model.heads, "Of each attention")->check(examples::whole(1));
+  app.add_option("--layers", flags.model.layers, "Blocks")->check(examples::whole(1));
   app.add_option("--batch-size", flags.batch_size, "Stretches of text per rank and step")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--steps", flags.steps, "Of training")->check(CLI::PositiveNumber);
-  app.add_option("--report-every", flags.report_every, "Steps")->check(CLI::PositiveNumber);
-  app.add_option("--lr", flags.learning_rate, "AdamW's learning rate")->check(CLI::PositiveNumber);
+      ->check(examples::whole(1));
+  app.add_option("--steps", flags.steps, "Of training")->check(examples::whole(1));
+  app.add_option("--report-every", flags.report_every, "Steps")->check(examples::whole(1));
+  app.add_option("--lr", flags.learning_rate, "AdamW's learning rate")->check(examples::positive());
   app.add_flag("--zero", flags.zero, "Split the optimizer's state over the ranks");
   app.add_option("--generate", flags.generate, "Characters to write at the end")
-      ->check(CLI::NonNegativeNumber);
+      ->check(examples::whole(0));
   app.add_option("--seed", flags.seed, "Of the weights and the stretches");
   app.add_option("--threads", flags.threads, "Compute threads per rank")
-      ->check(CLI::PositiveNumber);
+      ->check(examples::whole(1, 1024));
   CLI11_PARSE(app, argc, argv);
   try {
     if (flags.model.width % flags.model.heads != 0) {

@@ -54,15 +54,6 @@ Score evaluate(Network& network, const Digits& digits, torch::Device device) {
   return {sum[0] / sum[2], sum[1] / sum[2], static_cast<std::int64_t>(sum[2])};
 }
 
-std::vector<int> failed_ranks(const std::string& error) {
-  std::vector<int> ranks;
-  const auto failed = gather(error.empty() ? 0 : 1);
-  for (std::size_t rank = 0; rank < failed.size(); ++rank) {
-    if (failed[rank] != 0) ranks.push_back(static_cast<int>(rank));
-  }
-  return ranks;
-}
-
 std::vector<std::uint64_t> parameter_hashes(const torch::nn::Module& module) {
   std::uint64_t hash = 0xcbf29ce484222325U;
   for (const auto& parameter : module.parameters()) hash_into(hash, parameter);

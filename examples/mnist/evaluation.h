@@ -6,7 +6,6 @@
 #include "examples/mnist/network.h"
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace mnist {
@@ -19,10 +18,6 @@ struct Score {
 
 /// Every digit is counted once, on the rank that its position modulo the number of ranks tells.
 Score evaluate(Network& network, const Digits& digits, torch::Device device);
-
-/// The ranks that threw in a step which each does for itself (`error` is empty where it went well):
-/// empty if none. So all ranks end together, and only the first tells why.
-std::vector<int> failed_ranks(const std::string& error);
 
 /// A hash of all parameters and buffers of each rank, bit by bit.
 std::vector<std::uint64_t> parameter_hashes(const torch::nn::Module& module);

@@ -1,5 +1,7 @@
 #include "examples/mnist/flags.h"
 
+#include "examples/common/options.h"
+
 #include <CLI/CLI.hpp>
 
 namespace mnist {
@@ -18,25 +20,25 @@ std::optional<int> parse(int argc, char** argv, Flags& flags) {
   app.add_option("--data", flags.data, "Folder of the IDX files (default: what tools/setup made)");
   auto* const per_rank = app.add_option("--batch-size", flags.batch_size,
                                         "Images per rank and step (0: by --global-batch)")
-                             ->check(CLI::NonNegativeNumber);
+                             ->check(examples::whole(0));
   app.add_option("--global-batch", flags.global_batch,
                  "Images of all ranks per step; ranks share them as evenly as it goes")
-      ->check(CLI::PositiveNumber)
+      ->check(examples::whole(1))
       ->excludes(per_rank);
   app.add_option("--epochs", flags.epochs, "Passes over the training images")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--lr", flags.learning_rate, "AdamW's learning rate")->check(CLI::PositiveNumber);
+      ->check(examples::whole(1));
+  app.add_option("--lr", flags.learning_rate, "AdamW's learning rate")->check(examples::positive());
   app.add_option("--seed", flags.seed, "Of the weights, the order of images and dropout");
   app.add_flag("!--no-dropout", flags.dropout,
                "Train without dropout: the same losses for any number of ranks");
   app.add_option("--device", flags.device, "auto (a GPU where there is one), cpu or cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option("--threads", flags.threads, "Compute threads per rank (0: cores / ranks per host)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(examples::whole(0, 1024));
   app.add_option("--spawn", flags.spawn, "Start so many ranks on this host, without a launcher")
-      ->check(CLI::PositiveNumber);
+      ->check(examples::whole(1));
   app.add_option("--max-steps", flags.max_steps, "End after this many steps (0: after all epochs)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(examples::whole(0));
   app.add_option("--progress", flags.progress,
                  "bar: a moving bar; lines: a line an epoch; auto: a bar on a terminal")
       ->check(CLI::IsMember({"auto", "bar", "lines"}));

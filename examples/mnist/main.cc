@@ -1,5 +1,6 @@
 // mnist: the network of PyTorch's MNIST example, trained on one or several ranks. What kolo changes
 // in a trainer are the lines marked "kolo:"; flags, digits, network and output are in files beside.
+#include "examples/common/failure.h"
 #include "examples/mnist/digits.h"
 #include "examples/mnist/evaluation.h"
 #include "examples/mnist/flags.h"
@@ -32,22 +33,20 @@ struct Data {
   Digits test;
 };
 
-/// Both sets; std::nullopt where any rank could not read its own, after one line about the first.
+/// Both sets; std::nullopt where any rank could not read its own, or rank 0 not write its files
+/// later, after one line about the first.
 std::optional<Data> load(const Flags& flags) {
   Data data;
-  std::string error;
-  try {
+  const bool good = examples::succeed_on_all("mnist", [&] {
     const std::filesystem::path folder =
         flags.data.empty() ? default_data_folder() : std::filesystem::path(flags.data);
     data = {load_digits(folder, "train"), load_digits(folder, "t10k")};
-  } catch (const std::exception& exception) {
-    error = exception.what();
-  }
-  const std::vector<int> failed = failed_ranks(error);
-  if (failed.empty()) return data;
-  if (failed.front() == kolo::rank())
-    fmt::print(stderr, "mnist: rank {}: {}\n", kolo::rank(), error);
-  return std::nullopt;
+    if (kolo::rank() != 0) return;
+    for (const std::string& file : {flags.losses_file, flags.report_file}) {
+      if (!file.empty()) examples::check_writable(file);
+    }
+  });
+  return good ? std::optional(std::move(data)) : std::nullopt;
 }
 
 /// Losses of all ranks' shares, added step by step.
@@ -171,9 +170,7 @@ int main(int argc, char** argv) {
     const auto train = [&] { return mnist::train(flags, argc, argv); };
     return flags.spawn > 0 ? kolo::spawn(flags.spawn, train) : train();  // kolo: or by kolo-run
   } catch (const std::exception& exception) {
-    const int rank = kolo::is_initialized() ? kolo::rank() : -1;
-    fmt::print(stderr, "mnist: {}{}\n", rank < 0 ? "" : fmt::format("rank {}: ", rank),
-               exception.what());
+    fmt::print(stderr, "{}\n", examples::failure_line("mnist", exception.what()));
     return 1;
   }
 }

@@ -1,5 +1,6 @@
 // rectified_flow: learns to draw digits, on one or several ranks. What kolo does are the lines
 // marked "kolo:"; flags, network, flow and pictures are in files beside.
+#include "examples/common/failure.h"
 #include "examples/rectified_flow/flags.h"
 #include "examples/rectified_flow/flow.h"
 #include "examples/rectified_flow/network.h"
@@ -68,13 +69,20 @@ std::int64_t resume(const Flags& flags, const kolo::CheckpointParts& parts) {
   return done;
 }
 
-void train(const Flags& flags, int argc, char** argv) {
+int train(const Flags& flags, int argc, char** argv) {
   const fs::path folder = flags.data.empty() ? mnist::default_data_folder() : fs::path(flags.data);
   const mnist::Digits digits = mnist::load_digits(folder, "train");
   kolo::init(argc, argv);                                   // kolo: finds the other ranks
   const torch::Device device = kolo::device(flags.device);  // kolo: by local rank
   torch::set_num_threads(flags.threads);
   torch::manual_seed(flags.seed);
+  const bool speaks = kolo::speaks();
+  const bool good = examples::succeed_on_all("rectified_flow", [&] {
+    if (!speaks) return;
+    fs::create_directories(flags.output_dir);
+    examples::check_writable(losses_file(flags));
+  });
+  if (!good) return 1;
 
   // kolo: this rank's share of each global batch; a last, smaller one is left out
   const std::int64_t global_batch =
@@ -102,12 +110,8 @@ void train(const Flags& flags, int argc, char** argv) {
       .module = network.get(), .optimizer = &optimizer, .sampler = &sampler};
   const std::int64_t done = resume(flags, parts);  // kolo: rank 0 reads, all get it
 
-  const bool speaks = kolo::speaks();
   std::vector<double> losses;
-  if (speaks) {
-    fs::create_directories(flags.output_dir);
-    losses = earlier_losses(flags, done);
-  }
+  if (speaks) losses = earlier_losses(flags, done);
   kolo::print("Parameters: ", network->parameter_count(), ", ranks: ", kolo::size(),
               ", digits: ", digits.count(), ", global batch: ", global_batch);
   kolo::print("Train loader batch size: ", (global_batch + kolo::size() - 1) / kolo::size());
@@ -154,6 +158,7 @@ void train(const Flags& flags, int argc, char** argv) {
                           epoch);
   }
   kolo::print(fmt::format("Training completed in {:.2f} minutes", timer.total() / 60));
+  return 0;
 }
 
 }  // namespace
@@ -163,12 +168,9 @@ int main(int argc, char** argv) {
   rectified::Flags flags;
   if (const auto status = rectified::parse(argc, argv, flags)) return *status;
   try {
-    rectified::train(flags, argc, argv);
+    return rectified::train(flags, argc, argv);
   } catch (const std::exception& error) {
-    const int rank = kolo::is_initialized() ? kolo::rank() : -1;
-    fmt::print(stderr, "rectified_flow: {}{}\n", rank < 0 ? "" : fmt::format("rank {}: ", rank),
-               error.what());
+    fmt::print(stderr, "{}\n", examples::failure_line("rectified_flow", error.what()));
     return 1;
   }
-  return 0;
 }

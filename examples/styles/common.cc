@@ -1,5 +1,7 @@
 #include "examples/styles/common.h"
 
+#include "examples/common/options.h"
+
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -78,15 +80,15 @@ int run(int argc, char** argv, const std::string& about,
   app.option_defaults()->always_capture_default();
   app.add_option("--data", flags.data, "Folder of the IDX files (default: what tools/setup made)");
   app.add_option("--batch-size", flags.batch_size, "Images per rank and step")
-      ->check(CLI::PositiveNumber);
+      ->check(examples::whole(1));
   app.add_option("--epochs", flags.epochs, "Passes over the training images")
-      ->check(CLI::PositiveNumber);
+      ->check(examples::whole(1));
   app.add_option("--images", flags.images, "Training images to use, from the first (default: all)")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--lr", flags.learning_rate, "AdamW's learning rate")->check(CLI::PositiveNumber);
+      ->check(examples::whole(1));
+  app.add_option("--lr", flags.learning_rate, "AdamW's learning rate")->check(examples::positive());
   app.add_option("--seed", flags.seed, "Of the weights, the order of images and dropout");
   app.add_option("--threads", flags.threads, "Compute threads per rank")
-      ->check(CLI::PositiveNumber);
+      ->check(examples::whole(1, 1024));
   if (extra.device) {
     app.add_option("--device", flags.device, "auto (a GPU where there is one), cpu or cuda")
         ->check(CLI::IsMember({"auto", "cpu", "cuda"}));

@@ -1,6 +1,8 @@
 // synthetic_benchmark: images per second of a ResNet that trains on random images, with the flags
 // and the report of Horovod's pytorch_synthetic_benchmark, so that numbers can be laid side by
 // side.
+#include "examples/common/failure.h"
+#include "examples/common/options.h"
 #include "examples/synthetic_benchmark/resnet.h"
 
 #include <fmt/format.h>
@@ -63,8 +65,12 @@ void write_json(const Flags& flags, const std::vector<double>& rates, const Spre
   if (!out) throw std::runtime_error(fmt::format("{}: cannot be written", flags.json_file));
 }
 
-void benchmark(const Flags& flags, int argc, char** argv) {
+int benchmark(const Flags& flags, int argc, char** argv) {
   kolo::init(argc, argv);
+  const bool good = examples::succeed_on_all("synthetic_benchmark", [&] {
+    if (kolo::speaks() && !flags.json_file.empty()) examples::check_writable(flags.json_file);
+  });
+  if (!good) return 1;
   const torch::Device device = kolo::device(flags.device);
   torch::set_num_threads(flags.threads);
   torch::manual_seed(static_cast<std::uint64_t>(kolo::rank()));
@@ -107,12 +113,13 @@ void benchmark(const Flags& flags, int argc, char** argv) {
     kolo::print(fmt::format("Iter #{}: {:.1f} img/sec per rank", i, rates.back()));
   }
 
-  if (!kolo::speaks()) return;
+  if (!kolo::speaks()) return 0;
   const Spread spread = spread_of(rates);
   if (!flags.json_file.empty()) write_json(flags, rates, spread);
   kolo::print(fmt::format("Img/sec per rank: {:.1f} +-{:.1f}", spread.mean, spread.deviation));
   kolo::print(fmt::format("Total img/sec on {0} rank(s): {1:.1f} +-{2:.1f}", kolo::size(),
                           kolo::size() * spread.mean, kolo::size() * spread.deviation));
+  return 0;
 }
 
 }  // namespace
@@ -131,19 +138,19 @@ int main(int argc, char** argv) {
   app.add_option("--model", flags.model, "The network")
       ->check(CLI::IsMember({"resnet18", "resnet50"}));
   app.add_option("--batch-size", flags.batch_size, "Images per rank and step")
-      ->check(CLI::PositiveNumber);
+      ->check(examples::whole(1));
   app.add_option("--image-size", flags.image_size, "Height and width of an image")
       ->check(CLI::Range(32, 4096));
   app.add_option("--num-warmup-batches", flags.warmup_batches, "Steps that are not measured")
-      ->check(CLI::NonNegativeNumber);
+      ->check(examples::whole(0));
   app.add_option("--num-batches-per-iter", flags.batches_per_iteration, "Steps per measurement")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--num-iters", flags.iterations, "Measurements")->check(CLI::PositiveNumber);
+      ->check(examples::whole(1));
+  app.add_option("--num-iters", flags.iterations, "Measurements")->check(examples::whole(1));
   app.add_flag("--fp16-allreduce", flags.fp16_allreduce, "Gradients travel as float16");
   app.add_option("--device", flags.device, "auto (a GPU where there is one), cpu or cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option("--threads", flags.threads, "Compute threads per rank")
-      ->check(CLI::PositiveNumber);
+      ->check(examples::whole(1, 1024));
   app.add_option("--json", flags.json_file, "Write the measurements, as JSON");
   app.callback([&] {
     // One value a channel is all that such a batch leaves to the last normalisation.
@@ -152,10 +159,9 @@ int main(int argc, char** argv) {
   });
   CLI11_PARSE(app, argc, argv);
   try {
-    synthetic::benchmark(flags, argc, argv);
+    return synthetic::benchmark(flags, argc, argv);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "synthetic_benchmark: {}\n", error.what());
+    fmt::print(stderr, "{}\n", examples::failure_line("synthetic_benchmark", error.what()));
     return 1;
   }
-  return 0;
 }

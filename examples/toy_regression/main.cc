@@ -1,6 +1,8 @@
 // toy_regression: logistic regression on points that a line divides, by SGD and binary
 // cross-entropy, with the loss of every batch. The least that shows a loss going down on ranks.
 // Start: mpirun -np 2 toy_regression
+#include "examples/common/options.h"
+
 #include <fmt/format.h>
 #include <kolo/torch.h>
 #include <CLI/CLI.hpp>
@@ -80,11 +82,11 @@ int main(int argc, char** argv) {
   app.option_defaults()->always_capture_default();
   app.add_option("--samples", flags.samples,
                  "Points, at least a batch; what does not fill the last batch is left out")
-      ->check(CLI::PositiveNumber);
+      ->check(examples::whole(1));
   app.add_option("--batch-size", flags.batch_size, "Points of a step, on all ranks together")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--epochs", flags.epochs, "Passes over the points")->check(CLI::PositiveNumber);
-  app.add_option("--lr", flags.learning_rate, "SGD's learning rate")->check(CLI::PositiveNumber);
+      ->check(examples::whole(1));
+  app.add_option("--epochs", flags.epochs, "Passes over the points")->check(examples::whole(1));
+  app.add_option("--lr", flags.learning_rate, "SGD's learning rate")->check(examples::positive());
   app.add_option("--device", flags.device, "auto (a GPU where there is one), cpu or cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option("--seed", flags.seed, "Of the points, the weights and the order");
