@@ -139,7 +139,8 @@ int announced_local_rank(const WayIn& way, const Environment& environment) {
 }
 
 void check_local_rank(const WayIn& way, const World& world, const std::string& log_level) {
-  if (!way.local_rank || *way.local_rank == world.local_rank()) return;
+  // What a launcher announces is of its job, and no world of one is that of several.
+  if (!way.local_rank || *way.local_rank == world.local_rank() || world.size() == 1) return;
   Log log(log_level);
   log.set_rank(world.rank());
   log.warning(
