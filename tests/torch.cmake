@@ -72,7 +72,9 @@ if(KOLO_HAS_TORCH)
     bindings/torch/tools_test_main.cc
     bindings/torch/accelerator_config_test.cc
     bindings/torch/accelerator_test.cc
-    bindings/torch/prepared_loader_test.cc)
+    bindings/torch/accumulation_test.cc
+    bindings/torch/prepared_loader_test.cc
+    bindings/torch/prepared_scheduler_test.cc)
   kolo_add_torch_tests(ddp RANKS 0 1 2 3 4 SOURCES
     bindings/torch/ddp_backward_test.cc
     bindings/torch/ddp_devices_test.cc

@@ -9,7 +9,6 @@
 #include <kolo/torch/objects.h>
 
 #include <ATen/autocast_mode.h>
-#include <c10/util/hash.h>
 #include <fmt/format.h>
 
 #include <array>
@@ -138,12 +137,15 @@ std::size_t agreed_size(std::optional<std::size_t> data_size, const LoaderRecipe
 }
 
 void Accelerator::backward(const torch::Tensor& loss) {
-  state_->any_was_skipped = false;
+  state_->begin_backward();
   torch::Tensor scaled = state_->accumulation_steps == 1 ? loss : loss / state_->accumulation_steps;
   if (state_->scaler) {
     // What is there of earlier passes has their scale.
     const bool adds_up = state_->holds_earlier && !state_->open_pass.expired();
+    const double before = state_->scaler->scale_now();
     scaled = adds_up ? state_->scaler->scale_as_before(scaled) : state_->scaler->scale(scaled);
+    const double now = state_->scaler->scale_now();
+    if (now != before) state_->rescale_held(now / before);
   }
   scaled.backward();
 }
@@ -158,10 +160,9 @@ std::shared_ptr<void> Accelerator::count_pass() {
                     rank()));
   }
   state.holds_earlier = !state.sync_gradients;
+  state.begin_pass();
   state.passes = state.loader_pass().has_last ? 0 : state.passes + 1;
   state.sync_gradients = state.passes % state.accumulation_steps == 0;
-  if (state.holds_earlier)
-    for (auto& [optimizer, steps] : state.steps) steps.gradients_before = steps.gradients();
   std::shared_ptr<void> open = std::make_shared<char>();
   state.open_pass = open;
   return open;
@@ -202,26 +203,6 @@ std::int64_t Accelerator::repeated_rows_of(const torch::Tensor& tensor, const Lo
   const std::int64_t rows = tensor.size(0);
   const bool has_several = pass.rows > 0 && rows > pass.rows && rows % pass.rows == 0;
   return has_several ? pass.repeated_rows * (rows / pass.rows) : pass.repeated_rows;
-}
-
-LoaderPass AcceleratorState::loader_pass() const {
-  for (auto pass = loader_passes.rbegin(); pass != loader_passes.rend(); ++pass)
-    if (const auto open = pass->lock(); open != nullptr && open->is_open) return *open;
-  return {};
-}
-
-std::uint64_t version_of_gradients(torch::optim::Optimizer& optimizer) {
-  std::size_t hash = 0;
-  for (const auto& group : optimizer.param_groups()) {
-    for (const torch::Tensor& parameter : group.params()) {
-      const torch::Tensor& gradient = parameter.grad();
-      hash =
-          c10::hash_combine(hash, reinterpret_cast<std::uintptr_t>(gradient.unsafeGetTensorImpl()));
-      if (gradient.defined())
-        hash = c10::hash_combine(hash, static_cast<std::size_t>(gradient._version()));
-    }
-  }
-  return hash;
 }
 
 void refuse_disorder() {

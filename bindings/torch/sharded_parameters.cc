@@ -184,6 +184,12 @@ void ShardedParameters::synchronize() {
 
 ProcessSet ShardedParameters::process_set() const { return state_->options.process_set; }
 
+std::vector<torch::Tensor> ShardedParameters::whole_parameters() const {
+  std::vector<torch::Tensor> tensors;
+  for (const ShardedParameter& parameter : state_->parameters) tensors.push_back(parameter.tensor);
+  return tensors;
+}
+
 void ShardedParameters::skip_next() { state_->skip = true; }
 
 void ShardedParameters::before_step() {

@@ -1,4 +1,5 @@
 // The Accelerator's loop beside the same loop in one process and by hand. On all ranks at once.
+#include "tests/bindings/torch/accelerator_network.h"
 #include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
@@ -15,34 +16,12 @@
 
 namespace {
 
+using kolo::test::batch_of;
+using kolo::test::batch_of_all;
+using kolo::test::expect_close;
+using kolo::test::make_network;
 using kolo::test::message_of;
 using testing::HasSubstr;
-
-torch::nn::Sequential make_network() {
-  torch::manual_seed(11);
-  return torch::nn::Sequential(torch::nn::Linear(4, 7), torch::nn::Tanh(), torch::nn::Linear(7, 2));
-}
-
-/// A rank's batch of a step; `rows` each.
-torch::Tensor batch_of(int step, int rank, std::int64_t rows = 3) {
-  torch::manual_seed(static_cast<std::uint64_t>(100 * step + rank));
-  return torch::randn({rows, 4});
-}
-
-/// Every rank's batches as one.
-torch::Tensor batch_of_all(int step) {
-  std::vector<torch::Tensor> all;
-  for (int r = 0; r < kolo::size(); ++r) all.push_back(batch_of(step, r));
-  return torch::cat(all);
-}
-
-void expect_close(const torch::nn::Module& one, const torch::nn::Module& other, double tolerance) {
-  for (const auto& item : one.named_parameters()) {
-    EXPECT_TRUE(
-        torch::allclose(item.value(), other.named_parameters()[item.key()], tolerance, tolerance))
-        << item.key();
-  }
-}
 
 TEST(Accelerator, FiftyStepsAreThoseOfOneProcessWithTheGlobalBatch) {
   kolo::Accelerator accelerator;
@@ -65,116 +44,6 @@ TEST(Accelerator, FiftyStepsAreThoseOfOneProcessWithTheGlobalBatch) {
                    reference.param_groups()[0].options().get_lr())
       << "the schedule of one process, which steps once for each";
   EXPECT_EQ(accelerator.unwrap_model(model).get(), network.get());
-}
-
-/// zero_grad() before the pass, or after the step.
-class Accumulation : public testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(ClearsFirst, Accumulation, testing::Bool());
-
-TEST_P(Accumulation, PassesAreOneStep) {
-  kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 3});
-  auto alone = make_network(), network = make_network();
-  torch::optim::SGD reference(alone->parameters(), 0.1), sgd(network->parameters(), 0.1);
-  torch::optim::StepLR rate(sgd, 1, 0.5);
-  auto [model, optimizer, scheduler] = accelerator.prepare(network, sgd, rate);
-  for (int step = 0; step < 9; ++step) {
-    if (step % 3 == 0) reference.zero_grad();
-    (alone->forward(batch_of_all(step)).square().mean() / 3).backward();
-    if (step % 3 == 2) reference.step();
-    auto pass = accelerator.accumulate(model);
-    EXPECT_EQ(accelerator.sync_gradients(), step % 3 == 2);
-    if (GetParam()) optimizer.zero_grad();
-    accelerator.backward(model->forward(batch_of(step, kolo::rank())).square().mean());
-    const double before = accelerator.clip_grad_norm(optimizer, 1e9);
-    EXPECT_EQ(before > 0, step % 3 == 2);
-    optimizer.step();
-    scheduler.step();
-    if (!GetParam()) optimizer.zero_grad();
-    sgd.param_groups()[0].options().set_lr(0.1);
-  }
-  expect_close(*alone, *network, 1e-5);
-}
-
-TEST(Accelerator, WhatIsClearedAfterTheLastBackwardIsGone) {
-  kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 2});
-  auto network = make_network();
-  torch::optim::SGD sgd(network->parameters(), 0.1);
-  auto [model, optimizer] = accelerator.prepare(network, sgd);
-  for (int step = 0; step < 2; ++step) {
-    auto pass = accelerator.accumulate(model);
-    accelerator.backward(model->forward(batch_of(step, kolo::rank())).square().mean());
-    optimizer.zero_grad();  // as after a norm that is not finite
-    EXPECT_EQ(network->parameters()[0].grad().defined(), step == 0);
-  }
-}
-
-TEST(Accelerator, ModelsOfOnePassAddUpTogether) {
-  kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 2});
-  auto one = make_network(), other = make_network();
-  torch::optim::SGD first(one->parameters(), 0.1), second(other->parameters(), 0.2);
-  auto [one_model, other_model, one_steps, other_steps] =
-      accelerator.prepare(one, other, first, second);
-  for (int i = 0; i < 4; ++i) {
-    auto pass = accelerator.accumulate(one_model, other_model);
-    EXPECT_EQ(accelerator.sync_gradients(), i % 2 == 1);
-    EXPECT_THAT(message_of([&] { auto again = accelerator.accumulate(other_model); }),
-                HasSubstr("within a pass of accumulate(); name all models of a pass in one call"));
-    accelerator.backward(one_model(batch_of(i, kolo::rank())).square().mean());
-    accelerator.backward(other_model(batch_of(i, kolo::rank())).square().mean());
-    one_steps.step();
-    other_steps.step();
-    one_steps.zero_grad();
-    other_steps.zero_grad();
-  }
-  for (const auto& network : {one, other}) {
-    const auto weight = network->parameters()[0].detach();
-    EXPECT_TRUE(torch::equal(kolo::broadcast(weight, 0), weight)) << "alike on all ranks";
-    EXPECT_FALSE(torch::equal(make_network()->parameters()[0], weight));
-  }
-}
-
-/// Parameters of two models after four passes, two a step; `in_front`: each optimizer's zero_grad()
-/// stands before the backward of its model, else behind its step().
-std::vector<torch::Tensor> after_passes_of_two(kolo::Accelerator& accelerator, bool in_front) {
-  auto one = make_network(), other = make_network();
-  torch::optim::SGD first(one->parameters(), 0.1), second(other->parameters(), 0.2);
-  auto [one_model, other_model, one_steps, other_steps] =
-      accelerator.prepare(one, other, first, second);
-  const auto turn = [&](auto& model, auto& optimizer, int step) {
-    if (in_front) optimizer.zero_grad();
-    accelerator.backward(model(batch_of(step, kolo::rank())).square().mean());
-    optimizer.step();
-    if (!in_front) optimizer.zero_grad();
-  };
-  for (int i = 0; i < 4; ++i) {
-    auto pass = accelerator.accumulate(one_model, other_model);
-    turn(one_model, one_steps, i);
-    turn(other_model, other_steps, i);
-  }
-  std::vector<torch::Tensor> parameters;
-  for (const auto& network : {one, other})
-    for (const auto& parameter : network->parameters()) parameters.push_back(parameter.detach());
-  return parameters;
-}
-
-TEST(Accelerator, EachOptimizerIsClearedByItsOwnBackwards) {
-  kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 2});
-  const auto behind = after_passes_of_two(accelerator, false);
-  const auto in_front = after_passes_of_two(accelerator, true);
-  for (std::size_t i = 0; i < behind.size(); ++i)
-    EXPECT_TRUE(torch::allclose(in_front[i], behind[i])) << i;
-}
-
-TEST(Accelerator, WhatAddsUpHasOneScale) {
-  // Each step makes the scale grow, which must not come between the passes of the second model.
-  kolo::Accelerator plain(kolo::AcceleratorConfig{.gradient_accumulation_steps = 2});
-  const auto expected = after_passes_of_two(plain, false);
-  kolo::Accelerator accelerator(
-      kolo::AcceleratorConfig{.mixed_precision = "fp16", .gradient_accumulation_steps = 2},
-      {.scaler = {.init_scale = 8, .growth_interval = 1}});
-  const auto scaled = after_passes_of_two(accelerator, false);
-  for (std::size_t i = 0; i < scaled.size(); ++i)
-    EXPECT_TRUE(torch::allclose(scaled[i], expected[i], 2e-2, 2e-2)) << i;
 }
 
 TEST(Accelerator, WithoutMixedPrecisionTheUsersAutocastStays) {
@@ -211,32 +80,6 @@ TEST(Accelerator, TwoOptimizersStepByTheScaleOfOneBackward) {
   }
 }
 
-TEST(Accelerator, EachOptimizerSaysWhetherItsStepWasSkipped) {
-  kolo::Accelerator accelerator(kolo::AcceleratorConfig{.mixed_precision = "fp16"},
-                                {.scaler = {.init_scale = 1024}});
-  auto network = make_network();
-  const auto all = network->parameters();
-  torch::optim::SGD first({all[0]}, 0.05);
-  torch::optim::SGD second({all[1]}, 0.05);
-  kolo::StepLR schedule(first, 1, 0.5);
-  auto [model, one, other, scheduler] = accelerator.prepare(network, first, second, schedule);
-  accelerator.backward(model.forward(batch_of(0, kolo::rank())).square().mean());
-  all[0].mutable_grad().fill_(std::numeric_limits<float>::infinity());
-  auto copy = one;
-  one.step();
-  other.step();
-  for (int i = 0; i < 2; ++i) scheduler.step();  // the first of all changes nothing
-  EXPECT_TRUE(one.step_was_skipped());
-  EXPECT_TRUE(copy.step_was_skipped());
-  EXPECT_FALSE(other.step_was_skipped());
-  EXPECT_EQ(one.param_groups()[0].options().get_lr(), 0.05);
-  // The second one goes on alone, and the schedule with it.
-  accelerator.backward(model.forward(batch_of(1, kolo::rank())).square().mean());
-  other.step();
-  for (int i = 0; i < 2; ++i) scheduler.step();
-  EXPECT_LT(one.param_groups()[0].options().get_lr(), 0.05);
-}
-
 TEST(Accelerator, ItsScalerGoesOnFromACheckpoint) {
   const std::string path = kolo::broadcast_object(
       (std::filesystem::temp_directory_path() / ("kolo_fp16_" + std::to_string(getpid()))).string(),
@@ -267,34 +110,6 @@ TEST(Accelerator, ItsScalerGoesOnFromACheckpoint) {
   EXPECT_EQ(step(1, 1), 512);
   accelerator.wait_for_everyone();
   if (accelerator.is_main_process()) std::filesystem::remove(path);
-}
-
-TEST(Accelerator, TheSchedulerStepsByTheOptionsAndNotWhileGradientsAddUp) {
-  const auto rate_after = [](const kolo::AcceleratorOptions& options, int steps) {
-    kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 2},
-                                  options);
-    auto network = make_network();
-    torch::optim::SGD sgd(network->parameters(), 1.0);
-    torch::optim::StepLR halves(sgd, 1, 0.5);
-    auto model = accelerator.prepare(network);
-    auto scheduler = accelerator.prepare(halves);
-    for (int i = 0; i < steps; ++i) {
-      auto pass = accelerator.accumulate(model);
-      scheduler.step();
-    }
-    return sgd.param_groups()[0].options().get_lr();
-  };
-  // LibTorch's StepLR first halves at its second step.
-  EXPECT_DOUBLE_EQ(rate_after({}, 4), std::pow(0.5, std::max(0, 2 * kolo::size() - 1)));
-  EXPECT_DOUBLE_EQ(rate_after({.step_scheduler_with_optimizer = false}, 4), 0.125);
-  kolo::Accelerator accelerator;
-  auto network = make_network();
-  torch::optim::SGD sgd(network->parameters(), 1.0);
-  kolo::ReduceLROnPlateau plateau(sgd, torch::optim::ReduceLROnPlateauScheduler::min, 0.5F, 0);
-  auto scheduler = accelerator.prepare(plateau);
-  scheduler.step(1.0F);
-  scheduler.step(2.0F);
-  EXPECT_DOUBLE_EQ(sgd.param_groups()[0].options().get_lr(), 0.5) << "once, whatever the ranks";
 }
 
 TEST(Accelerator, MixedPrecisionStaysNearAndSkipsWhatOverflows) {

@@ -41,17 +41,41 @@ struct KOLO_API AcceleratorState {
   bool holds_earlier = false;          ///< its gradients add to those of passes before it
   std::vector<std::weak_ptr<LoaderPass>> loader_passes = {};  ///< those within others last
   bool scheduler_with_steps = true;  ///< as AcceleratorOptions::step_scheduler_with_optimizer
+  bool any_since_backward = false;   ///< a step() of some optimizer, also one that did nothing
+
   struct Steps {
-    bool has_stepped = false;                       ///< since zero_grad() cleared the gradients
-    bool was_skipped = false;                       ///< the last step, because of an overflow
-    std::function<std::uint64_t()> gradients = {};  ///< a number that changes with them
-    std::uint64_t gradients_before = 0;             ///< the present pass of accumulate()
+    std::weak_ptr<torch::optim::Optimizer> optimizer = {};
+    std::function<void()> clear = {};  ///< its zero_grad()
+    bool has_stepped = false;          ///< since zero_grad() cleared the gradients
+    bool was_skipped = false;          ///< the last step, because of an overflow
+    bool holds_earlier = false;        ///< gradients of passes before the present one, not stepped
+    std::uint64_t gradients_before = 0;  ///< version_of_gradients(), as the present pass began
+    /// The same at the last step(), also one that did nothing, until zero_grad().
+    std::optional<std::uint64_t> gradients_at_step = {};
+    bool lost_earlier = false;  ///< zero_grad() has cleared them for another's backward
+
+    std::uint64_t gradients() const;
   };
   std::map<const void*, Steps> steps = {};  ///< by optimizer
   bool any_was_skipped = false;             ///< of the steps by the last backward
 
   /// The innermost loop's.
   LoaderPass loader_pass() const;
+  /// A pass of accumulate() begins, after the last one's gradients.
+  void begin_pass();
+  /// A backward() begins. What has been stepped and not cleared does not add up with it.
+  void begin_backward();
+  /// Gradients of passes before take part in a change of the scale, as another optimizer's step
+  /// makes it.
+  void rescale_held(double factor);
+  /// Whether step() is to step; otherwise gradients add up. Throws kInvalidArgument where
+  /// zero_grad() had to drop what has added up.
+  bool begin_step(Steps& its);
+  void end_step(Steps& its, bool was_skipped);
+  /// Whether zero_grad() is to clear; otherwise gradients add up. Throws kInvalidArgument where
+  /// what it should drop has been added to them.
+  bool begin_clear(Steps& its);
+  void end_clear(Steps& its);
 };
 
 /// A number that changes whenever a gradient of the optimizer does.
@@ -112,10 +136,10 @@ class PreparedOptimizer {
  public:
   PreparedOptimizer(std::shared_ptr<O> optimizer, std::shared_ptr<AcceleratorState> state)
       : optimizer_(std::move(optimizer)), state_(std::move(state)) {
-    steps() = {.gradients = [weak = std::weak_ptr<O>(optimizer_)]() -> std::uint64_t {
-      const auto alive = weak.lock();
-      return alive == nullptr ? 0 : version_of_gradients(*alive);
-    }};
+    const std::weak_ptr<O> weak = optimizer_;
+    steps() = {.optimizer = weak, .clear = [weak] {
+                 if (const auto alive = weak.lock()) alive->zero_grad();
+               }};
   }
 
   /// Nothing while gradients add up; with float16, nothing when they have overflowed.
@@ -124,24 +148,25 @@ class PreparedOptimizer {
         requires(O& optimizer) { optimizer.step(); },
         "this optimizer's step takes a closure (LBFGS): leave it unprepared, and call its "
         "own step(closure)");
-    if (!state_->sync_gradients) return;
-    steps().has_stepped = true;
+    if (!state_->begin_step(steps())) return;
+    bool was_skipped = false;
     if (state_->scaler) {
-      steps().was_skipped = !state_->scaler->step(*optimizer_);
-      state_->any_was_skipped |= steps().was_skipped;
+      was_skipped = !state_->scaler->step(*optimizer_);
       state_->scaler->update_later();  // other optimizers may step by the same backward
     } else {
       optimizer_->step();
     }
+    state_->end_step(steps(), was_skipped);
   }
-  /// Nothing while gradients add up: before the last pass of a step has changed this optimizer's.
-  /// So it may stand in front of a backward as well as behind step().
+  /// Nothing while gradients add up, so it may stand in front of a backward as well as behind
+  /// step(): in the last pass of a step it clears once that pass has changed this optimizer's. A
+  /// backward of another optimizer's between step() and zero_grad() must not reach these gradients
+  /// then (requires_grad_(false)): what it adds could not be dropped alone, and kInvalidArgument
+  /// says so.
   void zero_grad(bool set_to_none = true) {
-    const bool adds_up = !state_->sync_gradients ||
-                         (state_->holds_earlier && steps().gradients() == steps().gradients_before);
-    if (adds_up && !steps().has_stepped) return;
+    if (!state_->begin_clear(steps())) return;
     optimizer_->zero_grad(set_to_none);
-    steps().has_stepped = false;
+    state_->end_clear(steps());
   }
   /// This optimizer's last step().
   bool step_was_skipped() const { return steps().was_skipped; }

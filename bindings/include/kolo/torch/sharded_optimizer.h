@@ -155,6 +155,10 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
     full_->save(archive);
   }
 
+  std::vector<torch::Tensor> whole_parameters() const override {
+    return shards_->whole_parameters();
+  }
+
   void take_added_groups() override {
     if (shards_->take_added_groups(*this, this->defaults())) full_ = nullptr;
   }

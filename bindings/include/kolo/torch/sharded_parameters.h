@@ -44,6 +44,8 @@ class KOLO_API ShardedState {
   /// Collective over the process set if there are any: takes on groups that were added by
   /// torch::optim::Optimizer's add_param_group().
   virtual void take_added_groups() = 0;
+  /// The parameters themselves, of whose pieces the optimizer's groups are.
+  virtual std::vector<torch::Tensor> whole_parameters() const = 0;
 
  protected:
   ShardedState() = default;
@@ -79,6 +81,7 @@ class KOLO_API ShardedParameters {
   /// The optimizer's groups, of this rank's pieces.
   const Groups& groups() const;
   ProcessSet process_set() const;
+  std::vector<torch::Tensor> whole_parameters() const;
   /// Collective: takes on another one; its pieces.
   Group add_group(const Group& group, const torch::optim::OptimizerOptions& defaults);
   /// Collective if there are any: those of `mine` that add_group() has not taken on, and puts their

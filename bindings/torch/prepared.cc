@@ -1,0 +1,141 @@
+// When what Accelerator::prepare() has made steps, clears and goes on. The training loop's thread.
+#include <kolo/torch/prepared.h>
+
+#include "bindings/torch/tensor_memory.h"
+
+#include <kolo/torch/sharded_parameters.h>
+
+#include <c10/util/hash.h>
+#include <fmt/format.h>
+
+#include <set>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+/// Those that backward gives gradients; one that is listed twice comes twice.
+template <class Call>
+void for_each_parameter(torch::optim::Optimizer& optimizer, const Call& call) {
+  if (const auto* const sharded = dynamic_cast<const ShardedState*>(&optimizer)) {
+    for (const torch::Tensor& parameter : sharded->whole_parameters()) call(parameter);
+    return;
+  }
+  for (const auto& group : optimizer.param_groups())
+    for (const torch::Tensor& parameter : group.params()) call(parameter);
+}
+
+[[noreturn]] void refuse_mixture(const char* call, const char* what) {
+  raise(
+      ErrorCode::kInvalidArgument,
+      fmt::format("Accelerator: {} of an optimizer on rank {}: since its last step(), the backward "
+                  "of another one has added to the gradients that it accumulates, {}; during "
+                  "that backward, set requires_grad_(false) on its parameters",
+                  call, rank(), what));
+}
+
+}  // namespace
+
+std::uint64_t version_of_gradients(torch::optim::Optimizer& optimizer) {
+  std::size_t hash = 0;
+  for_each_parameter(optimizer, [&hash](const torch::Tensor& parameter) {
+    const torch::Tensor& gradient = parameter.grad();
+    hash =
+        c10::hash_combine(hash, reinterpret_cast<std::uintptr_t>(gradient.unsafeGetTensorImpl()));
+    if (gradient.defined())
+      hash = c10::hash_combine(hash, static_cast<std::size_t>(gradient._version()));
+  });
+  return hash;
+}
+
+LoaderPass AcceleratorState::loader_pass() const {
+  for (auto pass = loader_passes.rbegin(); pass != loader_passes.rend(); ++pass)
+    if (const auto open = pass->lock(); open != nullptr && open->is_open) return *open;
+  return {};
+}
+
+std::uint64_t AcceleratorState::Steps::gradients() const {
+  const auto alive = optimizer.lock();
+  return alive == nullptr ? 0 : version_of_gradients(*alive);
+}
+
+void AcceleratorState::begin_pass() {
+  if (accumulation_steps == 1) return;
+  for (auto& [key, its] : steps) {
+    // Another one's pass leaves what this one holds.
+    const std::uint64_t now = its.gradients();
+    if (now != its.gradients_before && !its.has_stepped) its.holds_earlier = !sync_gradients;
+    its.gradients_before = now;
+    its.lost_earlier = false;
+  }
+}
+
+void AcceleratorState::begin_backward() {
+  any_was_skipped = false;
+  any_since_backward = false;
+  if (sync_gradients) return;
+  for (auto& [key, its] : steps) {
+    // A zero_grad() that is still to come could not tell them from what this backward brings.
+    if (!its.has_stepped || its.gradients() != its.gradients_at_step) continue;
+    its.clear();
+    end_clear(its);
+  }
+}
+
+void AcceleratorState::rescale_held(double factor) {
+  const torch::NoGradGuard no_grad;
+  for (auto& [key, its] : steps) {
+    const auto alive = its.optimizer.lock();
+    if (!alive || !its.holds_earlier || its.has_stepped) continue;
+    const std::uint64_t before = its.gradients();
+    std::set<const void*> seen;
+    for_each_parameter(*alive, [&](const torch::Tensor& parameter) {
+      torch::Tensor& gradient = parameter.mutable_grad();
+      if (gradient.defined() && seen.insert(gradient.unsafeGetTensorImpl()).second)
+        gradient.mul_(factor);
+    });
+    const std::uint64_t now = its.gradients();
+    if (its.gradients_before == before) its.gradients_before = now;
+    if (its.gradients_at_step == before) its.gradients_at_step = now;
+  }
+}
+
+bool AcceleratorState::begin_step(Steps& its) {
+  any_since_backward = true;
+  if (!sync_gradients) {
+    its.gradients_at_step = its.gradients();
+    return false;
+  }
+  if (its.lost_earlier && its.gradients() != its.gradients_before)
+    refuse_mixture("step()", "so that zero_grad() had to drop both");
+  return true;
+}
+
+void AcceleratorState::end_step(Steps& its, bool was_skipped) {
+  its.has_stepped = true;
+  its.holds_earlier = false;
+  if (accumulation_steps > 1) its.gradients_at_step = its.gradients();
+  its.was_skipped = was_skipped;
+  any_was_skipped |= was_skipped;
+}
+
+bool AcceleratorState::begin_clear(Steps& its) {
+  if (accumulation_steps == 1) return true;
+  const std::uint64_t now = its.gradients();
+  const auto at_step = std::exchange(its.gradients_at_step, std::nullopt);
+  const bool is_mixed = !its.has_stepped && at_step && *at_step != now && any_since_backward;
+  const bool adds_up =
+      !its.has_stepped && (!sync_gradients || (its.holds_earlier && now == its.gradients_before));
+  if (adds_up && is_mixed) refuse_mixture("zero_grad()", "which it cannot drop alone");
+  its.lost_earlier = !adds_up && is_mixed;
+  return !adds_up;
+}
+
+void AcceleratorState::end_clear(Steps& its) {
+  its.has_stepped = false;
+  its.holds_earlier = false;
+  its.gradients_at_step.reset();
+  if (accumulation_steps > 1) its.gradients_before = its.gradients();
+}
+
+}  // namespace kolo
