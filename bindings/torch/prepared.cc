@@ -8,11 +8,38 @@
 #include <c10/util/hash.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
 namespace kolo {
 namespace {
+
+/// Opens what LibTorch keeps to its schedulers.
+struct Rates : torch::optim::LRScheduler {
+  static std::vector<double> of(const torch::optim::LRScheduler& scheduler) {
+    return (scheduler.*&Rates::get_current_lrs)();
+  }
+};
+
+/// LibTorch does not tell whose rates a scheduler changes, but it reads them.
+bool reads_rates_of(const torch::optim::LRScheduler& scheduler,
+                    torch::optim::Optimizer& optimizer) {
+  if (optimizer.param_groups().empty() || !optimizer.param_groups()[0].has_options()) return false;
+  torch::optim::OptimizerOptions& options = optimizer.param_groups()[0].options();
+  double rate = 0;
+  try {
+    rate = options.get_lr();
+  } catch (const c10::Error&) {
+    return false;  // it has none
+  }
+  const double other = rate == 0 ? 1 : 0;
+  options.set_lr(other);
+  const std::vector<double> with_other = Rates::of(scheduler);
+  options.set_lr(rate);
+  const std::vector<double> as_before = Rates::of(scheduler);
+  return !with_other.empty() && with_other[0] == other && as_before[0] != other;
+}
 
 /// Those that backward gives gradients; one that is listed twice comes twice.
 template <class Call>
@@ -71,7 +98,7 @@ void AcceleratorState::begin_pass() {
 }
 
 void AcceleratorState::begin_backward() {
-  any_was_skipped = false;
+  ++backwards;
   any_since_backward = false;
   if (sync_gradients) return;
   for (auto& [key, its] : steps) {
@@ -102,8 +129,10 @@ void AcceleratorState::rescale_held(double factor) {
 
 bool AcceleratorState::begin_step(Steps& its) {
   any_since_backward = true;
+  its.was_asked = true;
   if (!sync_gradients) {
     its.gradients_at_step = its.gradients();
+    its.is_last = false;
     return false;
   }
   if (its.lost_earlier && its.gradients() != its.gradients_before)
@@ -116,7 +145,9 @@ void AcceleratorState::end_step(Steps& its, bool was_skipped) {
   its.holds_earlier = false;
   if (accumulation_steps > 1) its.gradients_at_step = its.gradients();
   its.was_skipped = was_skipped;
-  any_was_skipped |= was_skipped;
+  its.is_last = true;
+  ++its.count;
+  its.backward = backwards;
 }
 
 bool AcceleratorState::begin_clear(Steps& its) {
@@ -136,6 +167,26 @@ void AcceleratorState::end_clear(Steps& its) {
   its.holds_earlier = false;
   its.gradients_at_step.reset();
   if (accumulation_steps > 1) its.gradients_before = its.gradients();
+}
+
+AcceleratorState::Steps* AcceleratorState::steps_of(const torch::optim::LRScheduler& scheduler) {
+  for (auto& [key, its] : steps)
+    if (const auto alive = its.optimizer.lock(); alive && reads_rates_of(scheduler, *alive))
+      return &its;
+  return nullptr;
+}
+
+bool AcceleratorState::schedule_goes_on(const torch::optim::LRScheduler& scheduler,
+                                        std::uint64_t& seen) {
+  const Steps* const its = steps_of(scheduler);
+  if (its == nullptr) {
+    const bool any_was_skipped = std::any_of(steps.begin(), steps.end(),
+                                             [](const auto& of) { return of.second.was_skipped; });
+    return sync_gradients && !any_was_skipped;
+  }
+  if (!its->was_asked) return sync_gradients;
+  const bool is_new = std::exchange(seen, its->count) != its->count;
+  return its->is_last && !its->was_skipped && (is_new || its->backward == backwards);
 }
 
 }  // namespace kolo

@@ -33,11 +33,127 @@ TEST(Accelerator, EachOptimizerSaysWhetherItsStepWasSkipped) {
   EXPECT_TRUE(copy.step_was_skipped());
   EXPECT_FALSE(other.step_was_skipped());
   EXPECT_EQ(one.param_groups()[0].options().get_lr(), 0.05);
-  // The second one goes on alone, and the schedule with it.
+  // The second one goes on alone, and the schedule, of the first one, does not.
   accelerator.backward(model.forward(batch_of(1, kolo::rank())).square().mean());
   other.step();
   for (int i = 0; i < 2; ++i) scheduler.step();
-  EXPECT_LT(one.param_groups()[0].options().get_lr(), 0.05);
+  EXPECT_EQ(one.param_groups()[0].options().get_lr(), 0.05);
+}
+
+double rate_of(const torch::optim::Optimizer& optimizer) {
+  return optimizer.param_groups()[0].options().get_lr();
+}
+
+/// Two networks, each with its optimizer and its schedule, which halves at each step of one
+/// process.
+struct Pair {
+  explicit Pair(const kolo::AcceleratorConfig& config)
+      : accelerator(config, {.scaler = {.init_scale = 1024}}) {
+    // LibTorch's first one changes nothing.
+    one_rate.step();
+    other_rate.step();
+  }
+  torch::Tensor loss(kolo::PreparedModel<torch::nn::Sequential>& model, double factor = 1) {
+    return model(batch_of(1, kolo::rank())).square().mean() * factor;
+  }
+  /// As often as every process has made a step.
+  static double after(int steps) { return std::pow(0.5, steps * kolo::size()); }
+
+  kolo::Accelerator accelerator;
+  torch::nn::Sequential one_network = make_network(), other_network = make_network();
+  torch::optim::SGD first{one_network->parameters(), 1.0}, second{other_network->parameters(), 1.0};
+  torch::optim::StepLR one_rate{first, 1, 0.5}, other_rate{second, 1, 0.5};
+  kolo::PreparedModel<torch::nn::Sequential> one = accelerator.prepare(one_network);
+  kolo::PreparedModel<torch::nn::Sequential> other = accelerator.prepare(other_network);
+  kolo::PreparedScheduler<torch::optim::StepLR> one_schedule = accelerator.prepare(one_rate);
+  kolo::PreparedScheduler<torch::optim::StepLR> other_schedule = accelerator.prepare(other_rate);
+  kolo::PreparedOptimizer<torch::optim::SGD> one_steps = accelerator.prepare(first);
+  kolo::PreparedOptimizer<torch::optim::SGD> other_steps = accelerator.prepare(second);
+};
+
+TEST(Accelerator, AScheduleStaysWhereItsOwnOptimizersStepWasSkipped) {
+  Pair pair({.mixed_precision = "fp16"});
+  // Another one's backward and step come between.
+  pair.accelerator.backward(pair.loss(pair.one, 1e38));
+  pair.one_steps.step();
+  pair.accelerator.backward(pair.loss(pair.other));
+  pair.other_steps.step();
+  EXPECT_TRUE(pair.one_steps.step_was_skipped());
+  EXPECT_FALSE(pair.other_steps.step_was_skipped());
+  pair.one_schedule.step();
+  pair.other_schedule.step();
+  EXPECT_EQ(rate_of(pair.first), 1);
+  EXPECT_EQ(rate_of(pair.second), Pair::after(1));
+  // The other way round.
+  pair.one_steps.zero_grad();
+  pair.other_steps.zero_grad();
+  pair.accelerator.backward(pair.loss(pair.one));
+  pair.one_steps.step();
+  pair.accelerator.backward(pair.loss(pair.other, 1e38));
+  pair.other_steps.step();
+  pair.other_schedule.step();
+  pair.one_schedule.step();
+  EXPECT_EQ(rate_of(pair.first), Pair::after(1));
+  EXPECT_EQ(rate_of(pair.second), Pair::after(1));
+}
+
+TEST(Accelerator, AScheduleGoesOnByTheStepsOfItsOwnOptimizerAlone) {
+  Pair pair({.gradient_accumulation_steps = 3});
+  const auto turn = [&](auto& model, auto& optimizer) {
+    auto pass = pair.accelerator.accumulate(model);
+    pair.accelerator.backward(pair.loss(model));
+    optimizer.step();
+    optimizer.zero_grad();
+  };
+  // Of all passes the third, sixth, … steps: the first one's second and fifth, the other's third
+  // and sixth.
+  const int steps[] = {0, 1, 1, 1, 2, 2}, others[] = {0, 0, 1, 1, 1, 2};
+  for (int i = 0; i < 6; ++i) {
+    turn(pair.one, pair.one_steps);
+    turn(pair.other, pair.other_steps);
+    pair.one_schedule.step();
+    pair.other_schedule.step();
+    EXPECT_EQ(rate_of(pair.first), Pair::after(steps[i])) << i;
+    EXPECT_EQ(rate_of(pair.second), Pair::after(others[i])) << i;
+  }
+}
+
+TEST(Accelerator, AScheduleIsNotTakenOnByABackwardWithoutAStep) {
+  Pair pair({});
+  for (int i = 0; i < 4; ++i) {
+    pair.accelerator.backward(pair.loss(pair.one));
+    if (i % 2 == 0) pair.one_steps.step();
+    pair.one_schedule.step();
+    EXPECT_EQ(rate_of(pair.first), Pair::after(i / 2 + 1)) << i;
+  }
+  // As often as it is asked to by one step.
+  pair.one_steps.step();
+  pair.one_schedule.step();
+  pair.one_schedule.step();
+  EXPECT_EQ(rate_of(pair.first), Pair::after(4));
+}
+
+/// A loop that resumes takes the schedule to where it was.
+TEST(Accelerator, AScheduleGoesOnBeforeTheFirstStep) {
+  Pair pair({.gradient_accumulation_steps = 2});
+  for (int i = 0; i < 3; ++i) pair.one_schedule.step();
+  EXPECT_EQ(rate_of(pair.first), Pair::after(3));
+  EXPECT_EQ(rate_of(pair.second), 1);
+}
+
+/// Where the loop asks the optimizer itself only in the last pass.
+TEST(Accelerator, AScheduleStaysWhileGradientsAddUp) {
+  Pair pair({.gradient_accumulation_steps = 2});
+  for (int i = 0; i < 6; ++i) {
+    auto pass = pair.accelerator.accumulate(pair.one);
+    pair.accelerator.backward(pair.loss(pair.one));
+    if (pair.accelerator.sync_gradients()) {
+      pair.one_steps.step();
+      pair.one_steps.zero_grad();
+    }
+    pair.one_schedule.step();
+    EXPECT_EQ(rate_of(pair.first), Pair::after((i + 1) / 2)) << i;
+  }
 }
 
 TEST(Accelerator, TheSchedulerStepsByTheOptionsAndNotWhileGradientsAddUp) {

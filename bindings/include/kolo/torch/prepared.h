@@ -41,6 +41,7 @@ struct KOLO_API AcceleratorState {
   bool holds_earlier = false;          ///< its gradients add to those of passes before it
   std::vector<std::weak_ptr<LoaderPass>> loader_passes = {};  ///< those within others last
   bool scheduler_with_steps = true;  ///< as AcceleratorOptions::step_scheduler_with_optimizer
+  std::uint64_t backwards = 0;       ///< calls of backward()
   bool any_since_backward = false;   ///< a step() of some optimizer, also one that did nothing
 
   struct Steps {
@@ -52,12 +53,15 @@ struct KOLO_API AcceleratorState {
     std::uint64_t gradients_before = 0;  ///< version_of_gradients(), as the present pass began
     /// The same at the last step(), also one that did nothing, until zero_grad().
     std::optional<std::uint64_t> gradients_at_step = {};
-    bool lost_earlier = false;  ///< zero_grad() has cleared them for another's backward
+    bool lost_earlier = false;   ///< zero_grad() has cleared them for another's backward
+    std::uint64_t count = 0;     ///< steps, also skipped ones
+    std::uint64_t backward = 0;  ///< `backwards` at the last one
+    bool was_asked = false;      ///< step() was called, whatever it did
+    bool is_last = false;        ///< none since has done nothing
 
     std::uint64_t gradients() const;
   };
   std::map<const void*, Steps> steps = {};  ///< by optimizer
-  bool any_was_skipped = false;             ///< of the steps by the last backward
 
   /// The innermost loop's.
   LoaderPass loader_pass() const;
@@ -76,6 +80,11 @@ struct KOLO_API AcceleratorState {
   /// what it should drop has been added to them.
   bool begin_clear(Steps& its);
   void end_clear(Steps& its);
+  /// The prepared optimizer whose learning rates these are, or null.
+  Steps* steps_of(const torch::optim::LRScheduler& scheduler);
+  /// Whether a schedule goes on: its optimizer has stepped, and by the last backward, or since the
+  /// schedule was asked last; `seen` is the optimizer's count then.
+  bool schedule_goes_on(const torch::optim::LRScheduler& scheduler, std::uint64_t& seen);
 };
 
 /// A number that changes whenever a gradient of the optimizer does.
@@ -181,10 +190,11 @@ class PreparedOptimizer {
   std::shared_ptr<AcceleratorState> state_;
 };
 
-/// How often step() steps the scheduler that was passed: not at all while gradients add up or when
-/// a step by the same backward was skipped, whichever optimizer's (LibTorch does not tell a
-/// scheduler's), else once for each process, for a schedule is written for one process, which would
-/// make as many steps in an epoch (after Accelerate). Once, always, with
+/// How often step() steps the scheduler that was passed: not at all unless its optimizer has really
+/// stepped (not while gradients add up, nor after a step that was skipped), else once for each
+/// process, for a schedule is written for one process, which would make as many steps in an epoch
+/// (after Accelerate). One whose optimizer was not prepared, or has not been asked to step yet,
+/// goes by the pass: not while gradients add up. Once, always, with
 /// AcceleratorOptions::step_scheduler_with_optimizer = false, and for one that is given a metric.
 template <class S>
 class PreparedScheduler {
@@ -196,10 +206,8 @@ class PreparedScheduler {
     requires std::is_base_of_v<torch::optim::LRScheduler, S>
   {
     int times = 1;
-    if (state_->scheduler_with_steps) {
-      const bool stepped = state_->sync_gradients && !state_->any_was_skipped;
-      times = stepped ? size() : 0;
-    }
+    if (state_->scheduler_with_steps)
+      times = state_->schedule_goes_on(*scheduler_, *seen_) ? size() : 0;
     for (int i = 0; i < times; ++i) scheduler_->step();
   }
   /// The same metric on every rank.
@@ -213,6 +221,7 @@ class PreparedScheduler {
  private:
   std::shared_ptr<S> scheduler_;
   std::shared_ptr<AcceleratorState> state_;
+  std::shared_ptr<std::uint64_t> seen_ = std::make_shared<std::uint64_t>(0);
 };
 
 }  // namespace kolo
