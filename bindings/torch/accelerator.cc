@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <sstream>
 #include <utility>
 
 namespace kolo {
@@ -73,21 +74,50 @@ InitOptions way_in(const AcceleratorConfig& config) {
           .size = config.num_machines};
 }
 
+/// Why the configuration does not fit the processes that have met, or nothing.
+std::string misfit(const AcceleratorConfig& config) {
+  const bool alone = config.distributed_type == "NO";
+  const int wanted = alone ? 1 : config.num_processes.value_or(size());
+  if (wanted == size()) return "";
+  return fmt::format(
+      "the configuration is for {} processes ({}), but {} have met; start as many "
+      "(kolo-run -np {}) or change it",
+      wanted, alone ? "distributed_type NO" : "num_processes", size(), wanted);
+}
+
+/// Throws on every rank: if some rank's configuration is for another number of processes, or what
+/// decides when and of what ranks send gradients differs.
+void check_same_on_all(const AcceleratorConfig& config, const AcceleratorOptions& options) {
+  constexpr std::array kNames = {"gradient_accumulation_steps", "mixed_precision",
+                                 "step_scheduler_with_optimizer"};
+  const auto all = allgather_object(
+      fmt::format("{}\n{}\n{}\n{}", misfit(config), config.gradient_accumulation_steps,
+                  config.mixed_precision, options.step_scheduler_with_optimizer),
+      {.name = "Accelerator"});
+  std::vector<std::vector<std::string>> told(all.size());
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    std::istringstream stream(all[r]);
+    for (std::string line; std::getline(stream, line);) told[r].push_back(line);
+  }
+  for (std::size_t r = 0; r < told.size(); ++r) {
+    if (!told[r][0].empty())
+      refuse(ErrorCode::kMismatch, fmt::format("rank {}: {}", r, told[r][0]));
+    for (std::size_t i = 0; i < kNames.size(); ++i) {
+      if (told[r][i + 1] == told[0][i + 1]) continue;
+      refuse(ErrorCode::kMismatch,
+             fmt::format("{} is {} on rank 0, but {} on rank {}; give every rank the same",
+                         kNames[i], told[0][i + 1], told[r][i + 1], r));
+    }
+  }
+}
+
 }  // namespace
 
 Accelerator::Accelerator(const AcceleratorConfig& config, const AcceleratorOptions& options)
     : options_(options), precision_(config.mixed_precision) {
   check(config);
   if (!is_initialized()) init(way_in(config));
-  const int wanted = config.distributed_type == "NO" ? 1 : config.num_processes.value_or(size());
-  if (wanted != size()) {
-    refuse(ErrorCode::kMismatch,
-           fmt::format("the configuration is for {} processes ({}), but {} have met; start as many "
-                       "(kolo-run -np {}) or change it",
-                       wanted,
-                       config.distributed_type == "NO" ? "distributed_type NO" : "num_processes",
-                       size(), wanted));
-  }
+  check_same_on_all(config, options);
   if (speaks()) {
     for (const std::string& warning : config.warnings) {
       fmt::print(stderr, "Accelerator: warning: {}\n", warning);

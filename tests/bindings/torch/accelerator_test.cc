@@ -276,6 +276,29 @@ TEST(AcceleratorErrors, ConfigurationsThatDoNotFit) {
             "(no error)");
 }
 
+TEST(AcceleratorErrors, RanksWhoseConfigurationsDiffer) {
+  if (kolo::size() == 1) GTEST_SKIP() << "takes two ranks; CTest runs this with 2 and 3";
+  const int last = kolo::size() - 1;
+  const auto error_of = [last](const kolo::AcceleratorConfig& of_last,
+                               const kolo::AcceleratorOptions& options = {}) {
+    const bool is_last = kolo::rank() == last;
+    return message_of([&] {
+      kolo::Accelerator accelerator(is_last ? of_last : kolo::AcceleratorConfig{},
+                                    is_last ? options : kolo::AcceleratorOptions{});
+    });
+  };
+  const std::string on_last = " on rank " + std::to_string(last) + "; give every rank the same";
+  EXPECT_THAT(error_of({.gradient_accumulation_steps = 4}),
+              HasSubstr("gradient_accumulation_steps is 1 on rank 0, but 4" + on_last));
+  EXPECT_THAT(error_of({.mixed_precision = "bf16"}),
+              HasSubstr("mixed_precision is no on rank 0, but bf16" + on_last));
+  EXPECT_THAT(error_of({}, {.step_scheduler_with_optimizer = false}),
+              HasSubstr("step_scheduler_with_optimizer is true on rank 0, but false" + on_last));
+  EXPECT_THAT(
+      error_of({.num_processes = 17}),
+      HasSubstr("rank " + std::to_string(last) + ": the configuration is for 17 processes"));
+}
+
 TEST(AcceleratorErrors, WarningsAreRankZeros) {
   testing::internal::CaptureStderr();
   kolo::Accelerator accelerator(kolo::AcceleratorConfig{.warnings = {"the setting 'x'"}});

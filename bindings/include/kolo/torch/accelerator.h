@@ -64,9 +64,10 @@ class [[nodiscard]] AccumulatedPass {
 
 class KOLO_API Accelerator {
  public:
-  /// Calls init() unless that was done. Throws kInvalidArgument for values that do not fit;
-  /// kUnsupported for a type of distribution or precision that kolo has not; kMismatch if other
-  /// numbers of processes have met than the configuration says.
+  /// Calls init() unless that was done. Collective. Throws kInvalidArgument for values that do not
+  /// fit, kUnsupported for a type of distribution or precision that kolo has not; and on every rank
+  /// kMismatch, if another number of processes has met than some rank's configuration says, or
+  /// ranks differ in accumulation steps, precision, or how schedulers step.
   explicit Accelerator(const AcceleratorConfig& config = AcceleratorConfig::from_environment(),
                        const AcceleratorOptions& options = {});
   /// With AcceleratorConfig::from_flags().
