@@ -220,6 +220,18 @@ void Accelerator::write_saved(const std::string& path, const std::string& bytes)
   refuse(ErrorCode::kInvalidArgument, fmt::format("rank {}: save(): {}", rank(), failure));
 }
 
+void Accelerator::check_same_parts(const std::string& parts) {
+  const std::vector<std::string> all = allgather_object(parts, {.name = "Accelerator.gather"});
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (all[r] == all[0]) continue;
+    refuse(ErrorCode::kMismatch,
+           fmt::format("gather(): the value is {} on rank 0, but {} on rank {} (t: a tensor, -: an "
+                       "undefined one, []: a list, (): an optional); give lists of one length, and "
+                       "set an optional on all ranks or on none",
+                       all[0], all[r], r));
+  }
+}
+
 torch::Tensor Accelerator::gather_rows(const torch::Tensor& tensor, std::int64_t repeated) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor rows = tensor.dim() == 0 ? tensor.reshape({1}) : tensor;

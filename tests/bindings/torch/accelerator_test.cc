@@ -299,6 +299,28 @@ TEST(AcceleratorErrors, RanksWhoseConfigurationsDiffer) {
       HasSubstr("rank " + std::to_string(last) + ": the configuration is for 17 processes"));
 }
 
+TEST(AcceleratorErrors, WhatRanksGatherDiffers) {
+  if (kolo::size() == 1) GTEST_SKIP() << "takes two ranks; CTest runs this with 2 and 3";
+  const kolo::Accelerator accelerator;
+  const int last = kolo::size() - 1;
+  const bool is_last = kolo::rank() == last;
+  const torch::Tensor rows = torch::ones({2, 2});
+  using Optional = std::optional<torch::Tensor>;
+  const auto told = [last](const std::string& first, const std::string& other) {
+    return HasSubstr("gather(): the value is " + first + " on rank 0, but " + other + " on rank " +
+                     std::to_string(last) + " (t: a tensor");
+  };
+  const std::pair<Optional, Optional> one_of_two(is_last ? Optional() : rows,
+                                                 is_last ? rows : Optional());
+  EXPECT_THAT(message_of([&] { accelerator.gather(one_of_two); }), told("(t)()", "()(t)"));
+  EXPECT_THAT(message_of([&] { accelerator.gather_for_metrics(one_of_two); }),
+              told("(t)()", "()(t)"));
+  EXPECT_THAT(
+      message_of([&] { accelerator.gather(std::vector<torch::Tensor>(is_last ? 1U : 2U, rows)); }),
+      told("[tt]", "[t]"));
+  EXPECT_EQ(accelerator.gather(rows).size(0), 2 * kolo::size()) << "they go on together";
+}
+
 TEST(AcceleratorErrors, WarningsAreRankZeros) {
   testing::internal::CaptureStderr();
   kolo::Accelerator accelerator(kolo::AcceleratorConfig{.warnings = {"the setting 'x'"}});

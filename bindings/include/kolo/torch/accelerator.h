@@ -127,8 +127,8 @@ class KOLO_API Accelerator {
   Autocast autocast() const;
 
   /// Every rank's rows, by rank, of a tensor or of each in a tuple, vector, …; a scalar is a row.
-  /// Collective.
-  /// Ranks pass as many tensors in the same order: vectors of one length, optionals that all set.
+  /// Collective. Throws kMismatch on every rank if they pass vectors or maps of other lengths, or
+  /// an optional that not all have set.
   template <class T>
   T gather(const T& value) const {
     return gather_each(value, {});
@@ -188,6 +188,11 @@ class KOLO_API Accelerator {
     static_assert(is_all_tensors<T>(),
                   "this gathers tensors, Examples of them, and vectors, ordered maps, optionals, "
                   "tuples and pairs of such; make a number a tensor: torch::tensor(value)");
+    if constexpr (is_all_tensors<T>() && has_varying_parts<T>()) {
+      std::string parts;
+      append_parts(value, parts);
+      check_same_parts(parts);
+    }
     return map_tensors(value, [&pass](const torch::Tensor& tensor) {
       return gather_rows(tensor, repeated_rows_of(tensor, pass));
     });
@@ -229,6 +234,7 @@ class KOLO_API Accelerator {
   std::shared_ptr<void> count_pass();
   void complete_gradients(torch::optim::Optimizer& optimizer);
   static void write_saved(const std::string& path, const std::string& bytes);
+  static void check_same_parts(const std::string& parts);
   static torch::Tensor gather_rows(const torch::Tensor& tensor, std::int64_t repeated);
   static std::int64_t repeated_rows_of(const torch::Tensor& tensor, const LoaderPass& pass);
 

@@ -57,6 +57,53 @@ constexpr bool is_all_tensors() {
   }
 }
 
+/// Whether a T, which is_all_tensors(), may hold more tensors or others on one rank than on
+/// another.
+template <class T>
+constexpr bool has_varying_parts() {
+  if constexpr (std::is_same_v<T, torch::Tensor>) {
+    return false;
+  } else if constexpr (IsExample<T>::value) {
+    if constexpr (requires(T& example) { example.target; }) {
+      return has_varying_parts<decltype(T::data)>() || has_varying_parts<decltype(T::target)>();
+    } else {
+      return has_varying_parts<decltype(T::data)>();
+    }
+  } else if constexpr (requires { std::tuple_size<T>::value; }) {
+    return []<std::size_t... I>(std::index_sequence<I...>) {
+      return (has_varying_parts<std::tuple_element_t<I, T>>() || ...);
+    }(std::make_index_sequence<std::tuple_size<T>::value>());
+  } else {
+    return true;
+  }
+}
+
+/// Appends what tensors a value holds, in the order of map_tensors(): t, or - for an undefined one,
+/// [] around those of a list or map, () around that of an optional.
+template <class T>
+void append_parts(const T& value, std::string& parts) {
+  if constexpr (std::is_same_v<T, torch::Tensor>) {
+    parts += value.defined() ? 't' : '-';
+  } else if constexpr (requires { value.data; }) {
+    append_parts(value.data, parts);
+    if constexpr (requires { value.target; }) append_parts(value.target, parts);
+  } else if constexpr (requires { std::tuple_size<T>::value; }) {
+    std::apply([&parts](const auto&... part) { (append_parts(part, parts), ...); }, value);
+  } else if constexpr (requires { typename T::mapped_type; }) {
+    parts += '[';
+    for (const auto& [key, part] : value) append_parts(part, parts);
+    parts += ']';
+  } else if constexpr (requires { value.begin(); }) {
+    parts += '[';
+    for (const auto& part : value) append_parts(part, parts);
+    parts += ']';
+  } else {
+    parts += '(';
+    if (value.has_value()) append_parts(*value, parts);
+    parts += ')';
+  }
+}
+
 /// A tensor, an Example (also without a target), or vectors, maps, optionals, tuples and pairs of
 /// such: the same with what `change` makes of each tensor. Other values stay as they are.
 template <class T, class Change>
