@@ -67,7 +67,8 @@ if(KOLO_HAS_TORCH)
   kolo_add_torch_tests(torch_sharded RANKS 0 2 3 4 SOURCES
     bindings/torch/tools_test_main.cc
     bindings/torch/sharded_errors_test.cc
-    bindings/torch/sharded_optimizer_test.cc)
+    bindings/torch/sharded_optimizer_test.cc
+    bindings/torch/sharded_tied_test.cc)
   kolo_add_torch_tests(torch_accelerator RANKS 0 2 3 SOURCES
     bindings/torch/tools_test_main.cc
     bindings/torch/accelerator_config_test.cc

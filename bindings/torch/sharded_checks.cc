@@ -112,23 +112,26 @@ void check_listed_once(const std::vector<ShardedParameter>& parameters) {
   for (const ShardedParameter& parameter : parameters) {
     const auto [it, is_new] = names.emplace(parameter.tensor.unsafeGetTensorImpl(), parameter.name);
     if (is_new) continue;
-    wrong(ErrorCode::kInvalidArgument,
-          fmt::format("the optimizer lists '{}' twice{}; list each parameter once", it->second,
-                      it->second == parameter.name
-                          ? ""
-                          : fmt::format(", the second time as '{}'", parameter.name)));
+    wrong(
+        ErrorCode::kInvalidArgument,
+        fmt::format("the optimizer lists '{}' twice{}; list each parameter once (the parameters() "
+                    "of a module that registers a weight under two names lists it twice)",
+                    it->second,
+                    it->second == parameter.name
+                        ? ""
+                        : fmt::format(", the second time as '{}'", parameter.name)));
   }
 }
 
 std::vector<ShardedParameter> list_parameters(const torch::optim::Optimizer& optimizer,
                                               const NamedTensors& named) {
   std::map<const void*, std::string> names;
+  std::map<std::string, const void*> tensors;
   for (const auto& [name, tensor] : named) {
-    const auto [it, is_new] = names.emplace(tensor.unsafeGetTensorImpl(), name);
-    if (!is_new && it->second != name) {
-      raise(ErrorCode::kInvalidArgument, "ShardedOptimizer: one parameter is called both '" +
-                                             it->second + "' and '" + name + "'; name it once");
-    }
+    const void* const key = tensor.unsafeGetTensorImpl();
+    if (const auto [it, is_new] = tensors.emplace(name, key); !is_new && it->second != key)
+      wrong(ErrorCode::kInvalidArgument, "two named parameters are called '" + name + "'");
+    names.emplace(key, name);  // a weight that modules share has several: the first
   }
   std::vector<ShardedParameter> listed;
   for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {

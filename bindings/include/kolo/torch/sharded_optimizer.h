@@ -71,10 +71,11 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
  public:
   /// Takes the optimizer over, which must be new. Collective over the process set. Throws
   /// kUnsupported for LBFGS; kInvalidArgument for an optimizer that has taken steps, a parameter
-  /// that is not among the named ones or twice among them or in the optimizer, options that do not
-  /// fit, on every rank with the number of one that finds it so; kMismatch on every rank, with the
-  /// parameter, if the ranks' parameters differ; and kInvalidArgument on a rank alone that is not
-  /// in the process set.
+  /// that is not among the named ones or twice in the optimizer, a name of two of them, options
+  /// that do not fit, on every rank with the number of one that finds it so; kMismatch on every
+  /// rank, with the parameter, if the ranks' parameters differ; and kInvalidArgument on a rank
+  /// alone that is not in the process set. A weight that modules share may have several names: the
+  /// first counts.
   ShardedOptimizer(O&& optimizer, const NamedTensors& named_parameters,
                    const ShardedOptimizerOptions& options = {})
       : ShardedOptimizer(std::make_unique<ShardedParameters>(optimizer, named_parameters, options),
