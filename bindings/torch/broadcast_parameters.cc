@@ -1,3 +1,5 @@
+#include "bindings/torch/check_initialized.h"
+
 #include <kolo/kolo.h>
 #include <kolo/torch/broadcast_parameters.h>
 #include <kolo/torch/functions.h>
@@ -7,6 +9,7 @@
 namespace kolo {
 
 void broadcast_parameters(const NamedTensors& tensors, int root) {
+  check_initialized("broadcast_parameters()");
   std::vector<TensorWork> works;
   std::exception_ptr first;
   works.reserve(tensors.size());

@@ -1,3 +1,4 @@
+#include "bindings/torch/check_initialized.h"
 #include "bindings/torch/ddp_agreement.h"
 #include "bindings/torch/ddp_state.h"
 #include "bindings/torch/failure.h"
@@ -244,7 +245,7 @@ void DdpReducer::State::call_hook(const Bucket& bucket, const std::function<void
 
 DdpReducer::DdpReducer(NamedTensors named, NamedTensors buffers, const DdpOptions& options)
     : state_(std::make_shared<State>()) {
-  static_cast<void>(size());  // an error before init
+  check_initialized("DistributedDataParallel");
   state_->number = NameNumber("ddp");
   state_->prefix = state_->number.prefix();
   state_->options = options;

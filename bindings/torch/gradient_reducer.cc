@@ -1,6 +1,7 @@
 // GradientReducer: starts a gradient's all-reduce when it is accumulated, and waits for all of
 // them. A gradient's own state and its way there and back are in reduced_gradient.cc, what happens
 // at the end of backward() in backward_end.cc.
+#include "bindings/torch/check_initialized.h"
 #include "bindings/torch/gradient_reducer_state.h"
 #include "bindings/torch/tensor_memory.h"
 
@@ -79,7 +80,7 @@ GradientReducer::GradientReducer(const std::vector<torch::optim::OptimizerParamG
                                  const NamedTensors& named,
                                  const DistributedOptimizerOptions& options)
     : state_(std::make_shared<State>()) {
-  static_cast<void>(options.process_set.size());  // an error before init
+  check_initialized("DistributedOptimizer");
   check(options);
   state_->number = NameNumber("optimizer", options.process_set.id());
   state_->prefix = state_->number.prefix();

@@ -1,3 +1,4 @@
+#include "bindings/torch/check_initialized.h"
 #include "bindings/torch/failure.h"
 #include "bindings/torch/optimizer_archive.h"
 #include "bindings/torch/tensor_memory.h"
@@ -25,6 +26,7 @@ Parcel parcel_of(torch::optim::Optimizer& optimizer) {
 }  // namespace
 
 void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root) {
+  check_initialized("broadcast_optimizer_state()");
   const bool is_root = rank() == root;
   const std::string bytes = broadcast_bytes(is_root ? parcel_of(optimizer) : Parcel(), root,
                                             {.name = "broadcast_optimizer_state"});

@@ -1,5 +1,6 @@
 // The deal of a data set over the ranks, and how far an epoch is. Called by the training loop's
 // thread, for which LibTorch's loader also asks for batches ahead.
+#include "bindings/torch/check_initialized.h"
 #include "bindings/torch/tensor_memory.h"
 
 #include <kolo/torch/rank_sampler.h>
@@ -118,6 +119,7 @@ struct RankSampler::State {
 
 RankSampler::RankSampler(std::size_t data_size, const RankSamplerOptions& options)
     : state_(std::make_shared<State>()) {
+  if (!options.size || !options.rank) check_initialized(options.called);
   const int size = options.size ? *options.size : kolo::size();
   const int rank = options.rank ? *options.rank : kolo::rank();
   const std::string called = options.called;

@@ -3,6 +3,7 @@
 // training loop's thread.
 #include "bindings/torch/sharded_parameters_state.h"
 
+#include "bindings/torch/check_initialized.h"
 #include "bindings/torch/tensor_memory.h"
 
 #include <kolo/torch/functions.h>
@@ -51,6 +52,7 @@ ShardedParameters::ShardedParameters(const torch::optim::Optimizer& optimizer,
                                      const ShardedOptimizerOptions& options)
     : state_(std::make_unique<State>()) {
   State& state = *state_;
+  check_initialized("ShardedOptimizer");
   check_member(options.process_set);
   state.options = options;
   state.rank = options.process_set.rank();

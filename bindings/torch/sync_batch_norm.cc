@@ -1,6 +1,7 @@
 // Forward and backward of SyncBatchNorm. Called by user threads, backward by autograd's.
 #include <kolo/torch/sync_batch_norm.h>
 
+#include "bindings/torch/check_initialized.h"
 #include "bindings/torch/tensor_memory.h"
 
 #include <kolo/torch/functions.h>
@@ -147,6 +148,7 @@ void SyncBatchNormImpl::_check_input_dim(const torch::Tensor& input) {
 
 torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
   _check_input_dim(input);
+  if (is_training()) check_initialized("SyncBatchNorm");
   if (is_training() && process_set_.size() == 1) {
     const std::int64_t values = input.numel() / std::max<std::int64_t>(input.size(1), 1);
     if (values < 2) raise_too_few(values);
