@@ -56,6 +56,14 @@ struct Pair {
   torch::Tensor loss(kolo::PreparedModel<torch::nn::Sequential>& model, double factor = 1) {
     return model(batch_of(1, kolo::rank())).square().mean() * factor;
   }
+  /// A pass of its own.
+  void turn(kolo::PreparedModel<torch::nn::Sequential>& model,
+            kolo::PreparedOptimizer<torch::optim::SGD>& optimizer) {
+    const auto pass = accelerator.accumulate(model);
+    accelerator.backward(loss(model));
+    optimizer.step();
+    optimizer.zero_grad();
+  }
   /// As often as every process has made a step.
   static double after(int steps) { return std::pow(0.5, steps * kolo::size()); }
 
@@ -99,22 +107,28 @@ TEST(Accelerator, AScheduleStaysWhereItsOwnOptimizersStepWasSkipped) {
 
 TEST(Accelerator, AScheduleGoesOnByTheStepsOfItsOwnOptimizerAlone) {
   Pair pair({.gradient_accumulation_steps = 3});
-  const auto turn = [&](auto& model, auto& optimizer) {
-    auto pass = pair.accelerator.accumulate(model);
-    pair.accelerator.backward(pair.loss(model));
-    optimizer.step();
-    optimizer.zero_grad();
-  };
   // Of all passes the third, sixth, … steps: the first one's second and fifth, the other's third
   // and sixth.
   const int steps[] = {0, 1, 1, 1, 2, 2}, others[] = {0, 0, 1, 1, 1, 2};
   for (int i = 0; i < 6; ++i) {
-    turn(pair.one, pair.one_steps);
-    turn(pair.other, pair.other_steps);
+    pair.turn(pair.one, pair.one_steps);
+    pair.turn(pair.other, pair.other_steps);
     pair.one_schedule.step();
     pair.other_schedule.step();
     EXPECT_EQ(rate_of(pair.first), Pair::after(steps[i])) << i;
     EXPECT_EQ(rate_of(pair.second), Pair::after(others[i])) << i;
+  }
+}
+
+TEST(Accelerator, AScheduleStaysWhereItsOwnOptimizerHasOnlyAddedUp) {
+  Pair pair({.gradient_accumulation_steps = 2});
+  for (int i = 0; i < 3; ++i) {
+    pair.turn(pair.one, pair.one_steps);
+    pair.turn(pair.other, pair.other_steps);  // the pass that steps, each time
+    pair.one_schedule.step();
+    pair.other_schedule.step();
+    EXPECT_EQ(rate_of(pair.first), 1) << i;
+    EXPECT_EQ(rate_of(pair.second), Pair::after(i + 1)) << i;
   }
 }
 
