@@ -5,18 +5,24 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 namespace kolo {
 namespace {
 
-// "kolo 1 SECRET node1:4711"
+// "kolo 1 SECRET node1:4711": a secret of each meeting, with the user's behind it where there is
+// one, so that no other meeting's server passes for this one's.
 constexpr std::string_view kMark = "kolo 1 ";
 constexpr std::size_t kSecretBytes = 16;
 // A place that a former meeting has left is tried for so long before the agent is asked again.
 constexpr std::chrono::milliseconds kOneTry(250);
 constexpr std::chrono::milliseconds kPause(20);
+// With what is not this meeting's server, for rank 0 to tell another place; and of that, with what
+// says nothing, before the agent is asked again.
+constexpr std::chrono::seconds kPatience(30);
+constexpr std::chrono::seconds kSilence(3);
 
 struct Place {
   Endpoint endpoint;
@@ -47,18 +53,18 @@ Result<AgentMeeting> publish(AgentStore& agent, const Endpoint& master, const st
   Place place;
   // On the agent's host, its name; elsewhere, what others reach as they reach the agent.
   place.endpoint.host = is_loopback({agent.own_address(), 0}) ? master.host : agent.own_address();
-  place.secret = secret.empty() ? to_hex(random_bytes(kSecretBytes)) : std::string("given");
-  const std::string& proof = secret.empty() ? place.secret : secret;
+  place.secret = to_hex(random_bytes(kSecretBytes));
   AgentMeeting meeting;
   KOLO_ASSIGN(meeting.server, TcpStoreServer::start({.endpoint = place.endpoint,
                                                      .size = me.size,
                                                      .size_by = "rank 0",
-                                                     .secret = proof,
+                                                     .secret = place.secret + secret,
+                                                     .meeting = place.secret,
                                                      .warn = std::move(warn),
                                                      .keeps_listening = false}));
   place.endpoint.port = meeting.server->port();
   KOLO_TRY(agent.set(key, to_text(place), deadline));
-  KOLO_ASSIGN(meeting.store, TcpStore::join(place.endpoint, me, proof, deadline));
+  KOLO_ASSIGN(meeting.store, TcpStore::join(place.endpoint, me, place.secret + secret, deadline));
   return meeting;
 }
 
@@ -79,6 +85,7 @@ Result<AgentMeeting> meet_by_agent(AgentStore& agent, const Endpoint& master,
                                    std::function<void(const std::string&)> warn,
                                    Deadline deadline) {
   if (me.rank == 0) return publish(agent, master, key, me, secret, std::move(warn), deadline);
+  std::optional<Deadline> patience;
   for (;;) {
     const auto text = agent.get(key, deadline);
     if (!text.ok()) return nobody_published(text.error(), master, me);
@@ -94,21 +101,24 @@ Result<AgentMeeting> meet_by_agent(AgentStore& agent, const Endpoint& master,
           "ports above 1023",
           me.rank, me.who, connection.error().message, to_text(master));
     }
-    auto store = TcpStore::join_over(*std::move(connection), place.endpoint, me,
-                                     secret.empty() ? place.secret : secret, deadline);
+    bool is_the_meeting = false;
+    auto store =
+        TcpStore::join_over(*std::move(connection), place.endpoint,
+                            {.me = me, .secret = place.secret + secret, .meeting = place.secret},
+                            Deadline::after(deadline.remaining(kSilence)), is_the_meeting);
     AgentMeeting meeting;
     if (store.ok()) {
       meeting.store = *std::move(store);
       return meeting;
     }
-    // The server of a former meeting hangs up on those who are early for the next one.
-    if (store.error().code == ErrorCode::kShutdown && !deadline.expired()) {
-      pause_for(kPause, deadline);
-      continue;
-    }
-    // Another program may have the port of a former meeting, whose place is told no more by now.
-    const auto now = agent.get(key, deadline);
-    if (!now.ok() || *now == *text) return Error(std::move(store).error());
+    // Whom its meeting has refused does not go on to the next one, of which rank 0 may have told by
+    // now. What else is there may be what a former meeting has left: a server that hangs up on
+    // those who are early for the next one, or its port, which another program has by now.
+    const bool hung_up = store.error().code == ErrorCode::kShutdown;
+    if (!hung_up && !patience) patience = Deadline::after(deadline.remaining(kPatience));
+    if (is_the_meeting || deadline.expired() || (!hung_up && patience->expired()))
+      return Error(std::move(store).error());
+    pause_for(hung_up ? kPause : kOneTry, deadline);
   }
 }
 

@@ -19,9 +19,9 @@ struct AgentMeeting {
 };
 
 /// Collective. `master` is the agent's place as this rank was told it, `key` where rank 0
-/// publishes. Without a secret of the user's, rank 0 makes one and publishes it, too. kTimeout,
-/// naming the agent, if rank 0 publishes nothing, or nothing that answers; else as
-/// TcpStore::join(). `warn`: as TcpStoreServer::Options has it.
+/// publishes, with a secret that it makes for this meeting; connections prove to know that and the
+/// user's, `secret`. kTimeout, naming the agent, if rank 0 publishes nothing, or nothing that
+/// answers; else as TcpStore::join(). `warn`: as TcpStoreServer::Options has it.
 Result<AgentMeeting> meet_by_agent(AgentStore& agent, const Endpoint& master,
                                    const std::string& key, const Member& me,
                                    const std::string& secret,

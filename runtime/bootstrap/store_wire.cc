@@ -46,9 +46,8 @@ std::string store_proof(std::string_view secret, std::string_view role,
                            std::to_string(member.rank), std::to_string(member.size), member.who}));
 }
 
-std::string error_frame(const Error& error) {
-  return to_frame(
-      {std::string(kErrorReply), std::to_string(static_cast<int>(error.code)), error.message});
+Fields error_reply(const Error& error) {
+  return {std::string(kErrorReply), std::to_string(static_cast<int>(error.code)), error.message};
 }
 
 Result<Fields> parse_reply(Fields reply) {
@@ -56,7 +55,7 @@ Result<Fields> parse_reply(Fields reply) {
     reply.erase(reply.begin());
     return reply;
   }
-  if (reply[0] == kErrorReply && reply.size() == 3) {
+  if (reply[0] == kErrorReply && (reply.size() == 3 || reply.size() == 4)) {
     const auto code = parse_count(reply[1]);
     if (code && *code <= static_cast<int>(ErrorCode::kInternal)) {
       return Error{static_cast<ErrorCode>(*code), std::move(reply[2]), __FILE__, __LINE__};

@@ -1,7 +1,9 @@
 // What the TCP store's two ends say to each other. A server greets with kStoreGreeting and a nonce;
 // the client answers with a nonce of its own, who it is and a proof that it knows the job's secret,
-// and the server proves the same. Then requests and replies alternate: frames of a length and
-// fields (runtime/base/blob.h). All is data of the host's byte order. Pure.
+// and the server takes it in or refuses it with a proof of the same. Whose proof is wrong it
+// refuses with one of the meeting's own secret, if it has such a one. Then requests and replies
+// alternate: frames of a length and fields (runtime/base/blob.h). All is data of the host's byte
+// order. Pure.
 #pragma once
 
 #include "runtime/bootstrap/secret.h"
@@ -37,8 +39,9 @@ inline constexpr std::string_view kGetRequest = "get";            ///< key, mill
 inline constexpr std::string_view kExchangeRequest = "exchange";  ///< phase, value, milliseconds
 inline constexpr std::string_view kLeaveRequest = "leave";        ///< nothing; has no reply
 // Replies.
-inline constexpr std::string_view kOkReply = "ok";        ///< what was asked for
-inline constexpr std::string_view kErrorReply = "error";  ///< ErrorCode as a number, message
+inline constexpr std::string_view kOkReply = "ok";  ///< what was asked for
+inline constexpr std::string_view kErrorReply =
+    "error";  ///< ErrorCode as a number, message; to a hello perhaps a proof
 
 using Fields = std::vector<std::string>;
 
@@ -49,12 +52,12 @@ Result<Fields> parse_body(std::string_view body);
 /// than `limit` or not made of fields.
 Result<std::optional<Fields>> take_frame(std::string& buffer, std::size_t limit);
 
-/// What one end proves; `role` is "client" or "server".
+/// What one end proves; `role` is "client" or "server", or "meeting" of that secret.
 std::string store_proof(std::string_view secret, std::string_view role,
                         std::string_view server_nonce, std::string_view client_nonce,
                         const Member& member);
 
-std::string error_frame(const Error& error);
+Fields error_reply(const Error& error);
 /// The fields after kOkReply, or the error that was sent. kMismatch for anything else.
 Result<Fields> parse_reply(Fields reply);
 

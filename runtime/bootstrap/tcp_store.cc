@@ -65,7 +65,8 @@ Result<std::unique_ptr<TcpStore>> TcpStore::join(
   for (;;) {
     auto fd = connect_to(server, deadline, warn);
     if (!fd.ok()) return cannot_meet(fd.error(), server, me);
-    auto store = join_over(*std::move(fd), server, me, secret, deadline);
+    bool is_the_meeting = false;
+    auto store = join_over(*std::move(fd), server, {me, secret}, deadline, is_the_meeting);
     if (store.ok() || store.error().code != ErrorCode::kShutdown) return store;
     // The server of a former meeting hangs up on those who are early for the next one.
     if (!patience) patience = Deadline::after(deadline.remaining(kPatience));
@@ -75,14 +76,17 @@ Result<std::unique_ptr<TcpStore>> TcpStore::join(
 }
 
 Result<std::unique_ptr<TcpStore>> TcpStore::join_over(UniqueDescriptor connection, Endpoint server,
-                                                      const Member& me, const std::string& secret,
-                                                      Deadline deadline) {
+                                                      const Introduction& introduction,
+                                                      Deadline deadline, bool& is_the_meeting) {
   std::unique_ptr<TcpStore> store(new TcpStore(std::move(server), std::move(connection)));
-  KOLO_TRY(store->introduce(me, secret, deadline));
+  KOLO_TRY(store->introduce(introduction, deadline, is_the_meeting));
   return store;
 }
 
-Status TcpStore::introduce(const Member& me, const std::string& secret, Deadline deadline) {
+Status TcpStore::introduce(const Introduction& introduction, Deadline deadline,
+                           bool& is_the_meeting) {
+  is_the_meeting = false;
+  const Member& me = introduction.me;
   // What is no store may answer with anything, or wait for us to speak.
   const auto greeting =
       receive_exactly(fd_.get(), kStoreGreeting.size() + kNonceSize,
@@ -98,12 +102,12 @@ Status TcpStore::introduce(const Member& me, const std::string& secret, Deadline
     return error;
   }
   const std::string nonce = random_bytes(kNonceSize);
-  const auto proof = [&](std::string_view role) {
-    return store_proof(secret, role, std::string_view(*greeting).substr(kStoreGreeting.size()),
-                       nonce, me);
+  const std::string server_nonce = greeting->substr(kStoreGreeting.size());
+  const auto proof = [&](const std::string& secret, std::string_view role) {
+    return store_proof(secret, role, server_nonce, nonce, me);
   };
-  const Fields hello = {nonce, proof("client"), std::to_string(me.rank), std::to_string(me.size),
-                        me.who};
+  const Fields hello = {nonce, proof(introduction.secret, "client"), std::to_string(me.rank),
+                        std::to_string(me.size), me.who};
   // A refusal may lie there although the server has closed already.
   [[maybe_unused]] const Status sent =
       send_all(fd_.get(), to_frame(hello), Deadline::after(kAtOnce));
@@ -114,8 +118,15 @@ Status TcpStore::introduce(const Member& me, const std::string& secret, Deadline
     if (has_hung_up(answer)) error.code = ErrorCode::kShutdown;
     return error;
   }
+  const auto ends_with = [&](const std::string& secret, std::string_view role) {
+    return answer->size() > 1 && equal_in_constant_time(answer->back(), proof(secret, role));
+  };
+  const bool knows_secret = ends_with(introduction.secret, "server");
+  is_the_meeting =
+      knows_secret || (!introduction.meeting.empty() && ends_with(introduction.meeting, "meeting"));
+  if (is_the_meeting) answer->pop_back();
   KOLO_ASSIGN(const Fields reply, parse_reply(*std::move(answer)));
-  if (reply.size() != 1 || !equal_in_constant_time(reply[0], proof("server"))) {
+  if (!knows_secret || !reply.empty()) {
     return KOLO_ERROR(kInvalidArgument,
                       "rank {}: the store at {} does not know this job's KOLO_SECRET", me.rank,
                       to_text(server_));

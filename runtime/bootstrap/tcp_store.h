@@ -13,6 +13,13 @@
 
 namespace kolo {
 
+/// Who joins, and what it proves to know.
+struct Introduction {
+  Member me;
+  std::string secret;
+  std::string meeting = {};  ///< as TcpStoreServer::Options::meeting
+};
+
 class TcpStore final : public Store {
  public:
   /// Connects, waiting until the deadline for a server to come, and introduces this rank. kTimeout
@@ -23,10 +30,12 @@ class TcpStore final : public Store {
       const Endpoint& server, Member me, const std::string& secret, Deadline deadline,
       const std::function<void(const std::string&)>& warn = nullptr);
 
-  /// The same over a connection that is there.
+  /// The same over a connection that is there; the deadline is that of the greeting.
+  /// `is_the_meeting` then: whether what answered, be it with a refusal, has proved that it is this
+  /// meeting's server.
   static Result<std::unique_ptr<TcpStore>> join_over(UniqueDescriptor connection, Endpoint server,
-                                                     const Member& me, const std::string& secret,
-                                                     Deadline deadline);
+                                                     const Introduction& introduction,
+                                                     Deadline deadline, bool& is_the_meeting);
 
   /// kPeerLost, here and below: the server or another rank has gone.
   Status set(std::string_view key, std::string value) override;
@@ -40,7 +49,7 @@ class TcpStore final : public Store {
 
  private:
   TcpStore(Endpoint server, UniqueDescriptor fd) : server_(std::move(server)), fd_(std::move(fd)) {}
-  Status introduce(const Member& me, const std::string& secret, Deadline deadline);
+  Status introduce(const Introduction& introduction, Deadline deadline, bool& is_the_meeting);
   Result<Fields> request(const Fields& fields, Deadline deadline);
   Error no_answer(const Error& why) const;
   /// Of `limit` bytes at most.

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <deque>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,15 @@ constexpr std::size_t kMostWarnings = 8;
 // Read from one connection before others have their turn.
 constexpr int kChunksInTurn = 16;
 using Bytes = std::shared_ptr<const std::string>;
+
+/// Who says so of himself; nothing in what is no hello.
+std::optional<Member> member_of(const Fields& hello) {
+  if (hello.size() != 5) return std::nullopt;
+  const auto rank = parse_count(hello[2]);
+  const auto size = parse_count(hello[3]);
+  if (!rank || !size) return std::nullopt;
+  return Member{*rank, *size, hello[4]};
+}
 
 }  // namespace
 
@@ -175,38 +185,39 @@ void TcpStoreServer::take_requests(Connection& connection) {
     if (!connection.rank) {
       greet(connection, **frame);
     } else if (const Status status = handle(connection, **std::move(frame)); !status.ok()) {
-      connection.send(error_frame(status.error()));
+      connection.send(to_frame(error_reply(status.error())));
     }
   }
 }
 
 void TcpStoreServer::greet(Connection& connection, const Fields& hello) {
-  const auto refuse = [&](const Error& error) {
-    connection.send(error_frame(error));
+  const auto refuse = [&](const Error& error, const std::string& proof = {}) {
+    Fields reply = error_reply(error);
+    if (!proof.empty()) reply.push_back(proof);
+    connection.send(to_frame(reply));
     connection.closing = true;
   };
-  const auto rank = hello.size() == 5 ? parse_count(hello[2]) : std::nullopt;
-  const auto size = hello.size() == 5 ? parse_count(hello[3]) : std::nullopt;
-  if (!rank || !size) return refuse(KOLO_ERROR(kMismatch, "a hello that is not kolo's"));
-  const Member member = {*rank, *size, hello[4]};
-  const auto proof = [&](std::string_view role) {
-    return store_proof(options_.secret, role, connection.nonce, hello[0], member);
+  const std::optional<Member> member = member_of(hello);
+  if (!member) return refuse(KOLO_ERROR(kMismatch, "a hello that is not kolo's"));
+  const auto proof = [&](const std::string& secret, std::string_view role) {
+    return store_proof(secret, role, connection.nonce, hello[0], *member);
   };
-  if (!equal_in_constant_time(hello[1], proof("client"))) {
-    warn_of(connection, *rank);
+  if (!equal_in_constant_time(hello[1], proof(options_.secret, "client"))) {
+    warn_of(connection, member->rank);
     return refuse(KOLO_ERROR(kInvalidArgument,
                              "rank {} ({}): the store knows another secret; give all processes of "
                              "a job the same KOLO_SECRET, and each job an address of its own",
-                             member.rank, member.who));
+                             member->rank, member->who),
+                  options_.meeting.empty() ? "" : proof(options_.meeting, "meeting"));
   }
   // It tries again, while this server ends with its meeting: the next one's will hear it.
-  connection.closed = !options_.keeps_listening && meetings_.has_left_the_first(*rank);
+  connection.closed = !options_.keeps_listening && meetings_.has_left_the_first(member->rank);
   if (connection.closed) return;
-  const auto meeting = meetings_.join(member);
-  if (!meeting.ok()) return refuse(meeting.error());
-  connection.rank = *rank;
+  const auto meeting = meetings_.join(*member);
+  if (!meeting.ok()) return refuse(meeting.error(), proof(options_.secret, "server"));
+  connection.rank = member->rank;
   connection.meeting = *meeting;
-  connection.send(to_frame({std::string(kOkReply), proof("server")}));
+  connection.send(to_frame({std::string(kOkReply), proof(options_.secret, "server")}));
 }
 
 // What it says of itself is nothing but a claim: no text of it goes any further.
@@ -284,11 +295,11 @@ void TcpStoreServer::answer_waiting() {
       }
       c.send(reply);
     } else if (table.failure()) {
-      c.send(error_frame(*table.failure()));
+      c.send(to_frame(error_reply(*table.failure())));
     } else if (!c.deadline.expired()) {
       continue;
     } else if (!c.awaited_key.empty()) {
-      c.send(error_frame(KOLO_ERROR(kTimeout, "nobody set '{}' in time", c.awaited_key)));
+      c.send(to_frame(error_reply(KOLO_ERROR(kTimeout, "nobody set '{}' in time", c.awaited_key))));
     } else {
       Fields fields = table.contributions(c.awaited_phase);
       fields.insert(fields.begin(), std::string(kOkReply));

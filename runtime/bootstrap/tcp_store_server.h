@@ -26,6 +26,9 @@ class TcpStoreServer {
     int size = 0;                          ///< number of ranks; 0: as the first one says
     std::string size_by = "the launcher";  ///< who knows that number
     std::string secret;                    ///< what connections must prove to know; empty: nothing
+    /// What tells this meeting's server from others, for those who know another `secret`; empty:
+    /// nothing does.
+    std::string meeting = {};
     /// Told of who comes with another secret, once of each address and rank, by the server's
     /// thread; and by that of start() of a host name that nobody knows yet.
     std::function<void(const std::string& line)> warn = nullptr;

@@ -9,6 +9,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <functional>
+#include <memory>
+#include <string>
 #include <thread>
 
 namespace kolo {
@@ -66,6 +69,19 @@ TEST(AgentMeeting, RankZeroPublishesWhereItListens) {
   EXPECT_THAT(agent.get("kolo/job/0"), Not(HasSubstr("mine")));
 }
 
+/// Rank 1 meets what is at a former place before rank 0 tells of the next one.
+void expect_to_meet_after(FakeAgent& agent, const std::function<void()>& rank_1_is_there,
+                          const std::string& secret) {
+  std::thread early([&] {
+    const Status met = meet_and_leave(1, agent.endpoint(), secret);
+    EXPECT_TRUE(met.ok()) << met.error().message;
+  });
+  rank_1_is_there();
+  const Status met = meet_and_leave(0, agent.endpoint(), secret);
+  EXPECT_TRUE(met.ok()) << met.error().message;
+  early.join();
+}
+
 TEST(AgentMeeting, APlaceThatAFormerMeetingLeftIsGivenUpForTheNewOne) {
   FakeAgent agent;
   const auto gone = listen_at({"127.0.0.1", 0});
@@ -90,6 +106,62 @@ TEST(AgentMeeting, APlaceThatAFormerMeetingLeftIsGivenUpForTheNewOne) {
   other.join();
 }
 
+std::unique_ptr<TcpStoreServer> serve(const std::string& name, const std::string& meeting,
+                                      const std::string& secret = "") {
+  TcpStoreServer::Options options;
+  options.endpoint.host = "127.0.0.1";
+  options.size = 2;
+  options.size_by = name;
+  options.secret = meeting + secret;
+  options.meeting = meeting;
+  auto server = TcpStoreServer::start(std::move(options));
+  EXPECT_TRUE(server.ok());
+  return *std::move(server);
+}
+
+std::string place_of(const TcpStoreServer& server, const std::string& meeting) {
+  return fmt::format("kolo 1 {} 127.0.0.1:{}", meeting, server.port());
+}
+
+// Rank 0 has heard of the refusal too, and has gone on to its next meeting.
+TEST(AgentMeeting, WhoWasRefusedHearsSoAlthoughTheNextPlaceIsTold) {
+  FakeAgent agent;
+  const auto first = serve("the first", "00ff");
+  const auto second = serve("the second", "ff00");
+  agent.set("kolo/job/0", place_of(*first, "00ff"));
+  agent.set_next("kolo/job/0", place_of(*second, "ff00"));
+  WayIn way = way_of(1, agent.endpoint(), {});
+  way.size = 3;
+  const auto met = meet(way, {}, Environment(Environment::Variables{}), later());
+  ASSERT_FALSE(met.ok());
+  EXPECT_THAT(met.error().message, HasSubstr("says 3, the first says 2"));
+}
+
+// A job of the same user's, with the same secret, may have the port of a former meeting.
+TEST(AgentMeeting, ARankWaitsForTheNextPlaceWhereAnotherJobHasTheFormerOne) {
+  FakeAgent agent;
+  const auto other = serve("the other", "aaaa", "mine");
+  agent.set("kolo/job/0", place_of(*other, "00ff"));
+  const auto rank_1_is_there = [&] {
+    while (other->warnings().empty()) std::this_thread::yield();
+  };
+  expect_to_meet_after(agent, rank_1_is_there, "mine");
+}
+
+TEST(AgentMeeting, ARankWaitsForTheNextPlaceWhereSomethingSilentHasTheFormerOne) {
+  FakeAgent agent;
+  const auto silent = listen_at({"127.0.0.1", 0});
+  ASSERT_TRUE(silent.ok());
+  agent.set("kolo/job/0", "kolo 1 00ff 127.0.0.1:" + std::to_string(silent->port));
+  UniqueDescriptor caller;
+  const auto rank_1_is_there = [&] {
+    pollfd entry = {silent->fd.get(), POLLIN, 0};
+    EXPECT_EQ(::poll(&entry, 1, 30000), 1);
+    caller.reset(::accept(silent->fd.get(), nullptr, nullptr));
+  };
+  expect_to_meet_after(agent, rank_1_is_there, "");
+}
+
 TEST(AgentMeeting, ARankZeroThatPublishesNothingIsNamed) {
   FakeAgent agent;
   const Status met = meet_and_leave(1, agent.endpoint(), "", soon());
@@ -112,15 +184,19 @@ TEST(AgentMeeting, APlaceWhereNobodyListensIsNamed) {
 
 TEST(AgentMeeting, AnotherSecretAndAnotherProgramsValueAreErrors) {
   FakeAgent agent;
-  TcpStoreServer::Options options;
-  options.endpoint.host = "127.0.0.1";
-  options.secret = "mine";
-  const auto server = TcpStoreServer::start(std::move(options));
-  ASSERT_TRUE(server.ok());
-  agent.set("kolo/job/0", "kolo 1 given 127.0.0.1:" + std::to_string((*server)->port()));
+  const auto server = serve("rank 0", "00ff", "mine");
+  agent.set("kolo/job/0", place_of(*server, "00ff"));
+  const auto begun = std::chrono::steady_clock::now();
   const Status other = meet_and_leave(1, agent.endpoint(), "another");
   ASSERT_FALSE(other.ok());
   EXPECT_THAT(other.error().message, HasSubstr("KOLO_SECRET"));
+  // Nor is it less clear to one who knows of no agent.
+  const auto stranger =
+      TcpStore::join({"127.0.0.1", server->port()}, {1, 2, "stranger"}, "another", later());
+  ASSERT_FALSE(stranger.ok());
+  EXPECT_THAT(stranger.error().message, HasSubstr("KOLO_SECRET"));
+  // Without the patience that others are met with.
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(8));
   for (const char* value : {"", "kolo 1", "kolo 1 ", "kolo 1 x", "kolo 2 x a:1", "kolo 1 x a:b"}) {
     agent.set("kolo/job/0", value);
     const Status met = meet_and_leave(1, agent.endpoint());

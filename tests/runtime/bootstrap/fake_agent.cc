@@ -59,6 +59,11 @@ void FakeAgent::set(const std::string& key, const std::string& value) {
   changed_.notify_all();
 }
 
+void FakeAgent::set_next(const std::string& key, const std::string& value) {
+  const std::lock_guard lock(mutex_);
+  next_[key] = value;
+}
+
 std::string FakeAgent::get(const std::string& key) {
   const std::lock_guard lock(mutex_);
   return values_[key];
@@ -98,7 +103,10 @@ void FakeAgent::serve(int fd) {
         break;
       }
       case 3: {
-        const std::string value = get(receive_key(fd));
+        const std::string key = receive_key(fd);
+        const std::string value = get(key);
+        const std::lock_guard lock(mutex_);
+        if (const auto next = next_.extract(key)) values_[key] = next.mapped();
         const std::uint64_t length = value.size();
         send(std::string(reinterpret_cast<const char*>(&length), sizeof length) + value);
         break;

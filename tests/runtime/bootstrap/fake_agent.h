@@ -21,6 +21,8 @@ class FakeAgent {
 
   const Endpoint& endpoint() const { return endpoint_; }
   void set(const std::string& key, const std::string& value);
+  /// What the key has once somebody has been told what it has now.
+  void set_next(const std::string& key, const std::string& value);
   std::string get(const std::string& key);
 
  private:
@@ -34,6 +36,7 @@ class FakeAgent {
   std::condition_variable changed_;
   bool ends_ = false;
   std::map<std::string, std::string> values_;  ///< without the "/" before their keys
+  std::map<std::string, std::string> next_;    ///< the same after the next answer
   std::vector<UniqueDescriptor> connections_;
   std::vector<std::thread> threads_;  ///< the first one accepts
 };
