@@ -17,8 +17,10 @@ constexpr std::chrono::milliseconds kOwnLastWords{5000};
 /// Of a process that was stopped or killed while it touched this one's users' memory.
 constexpr std::chrono::milliseconds kLastTouch{1000};
 constexpr int kLastWordRounds = 1000;
-/// For the reason of a peer that left an operation.
+/// For the reason of a link that broke, which may have none but that.
 constexpr std::chrono::milliseconds kReason{100};
+/// For that of a rank that gave up: somebody tells it, however long threads wait for a core.
+constexpr std::chrono::milliseconds kReasonToGiveUp{2000};
 /// Of a rank that leaves: where that opens a connection, UCX 1.13 ends the other process if this
 /// one has gone before the connection is made.
 constexpr std::chrono::milliseconds kGoodbyes{2000};
@@ -145,9 +147,10 @@ void Cycle::hear_last_words() {
 // that failure is told here.
 void Cycle::hear_reason() {
   const ErrorCode code = failure_->error.code;
-  const bool is_consequence = (code == ErrorCode::kPeerLost || code == ErrorCode::kAborted) &&
-                              failure_->culprit == Abort::kNoCulprit;
-  const Deadline deadline = Deadline::after(kReason);
+  const bool gave_up = code == ErrorCode::kAborted;
+  const bool is_consequence =
+      (code == ErrorCode::kPeerLost || gave_up) && failure_->culprit == Abort::kNoCulprit;
+  const Deadline deadline = Deadline::after(gave_up ? kReasonToGiveUp : kReason);
   while (is_consequence && !failure_->heard && !deadline.expired())
     if (!transport_.progress()) std::this_thread::yield();
 }
