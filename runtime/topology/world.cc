@@ -1,6 +1,7 @@
 #include "runtime/topology/world.h"
 
 #include "runtime/base/blob.h"
+#include "runtime/topology/core_matching.h"
 #include "runtime/topology/host.h"
 
 #include <sys/stat.h>
@@ -39,21 +40,6 @@ std::string kernel_id() {
 bool parse_number(std::string_view text, int& number) {
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() && rest == text.data() + text.size();
-}
-
-/// Gives `rank` a core, moving other ranks to other cores where that helps: one augmenting path of
-/// Kuhn's bipartite matching. `visited` are cores that were tried for this rank already.
-bool place(int rank, const std::vector<const RankInfo*>& ranks, std::map<int, int>& rank_on_core,
-           std::set<int>& visited) {
-  for (const int core : ranks[static_cast<std::size_t>(rank)]->cores) {
-    if (!visited.insert(core).second) continue;
-    const auto taken = rank_on_core.find(core);
-    if (taken == rank_on_core.end() || place(taken->second, ranks, rank_on_core, visited)) {
-      rank_on_core[core] = rank;
-      return true;
-    }
-  }
-  return false;
 }
 
 }  // namespace
@@ -136,17 +122,12 @@ bool World::has_core_for_each_rank(const std::vector<int>& of) const {
     hosts.insert(info(rank).host_id);
     pid_namespaces.insert(info(rank).pid_namespace);
   }
-  std::vector<const RankInfo*> ranks;
+  std::vector<const std::vector<int>*> cores;
   for (const RankInfo& other : ranks_) {
     if (hosts.contains(other.host_id) || pid_namespaces.contains(other.pid_namespace))
-      ranks.push_back(&other);
+      cores.push_back(&other.cores);
   }
-  std::map<int, int> rank_on_core;
-  for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
-    std::set<int> visited;
-    if (!place(rank, ranks, rank_on_core, visited)) return false;
-  }
-  return true;
+  return can_have_a_core_each(cores);
 }
 
 }  // namespace kolo
