@@ -53,9 +53,9 @@ class Cycle final : public TransportListener {
   bool is_over() const { return world_.abort().raised(); }
   /// When step() must be called at the latest although nothing arrives.
   Clock::time_point next_timer() const;
-  /// Descriptors of the processes to watch; readable: call step().
-  const std::vector<int>& watched_descriptors() const { return watch_.descriptors(); }
-  /// One of them was readable: the next step looks at them.
+  /// Of the processes to watch, below zero if there are none; readable: call step().
+  int watched_descriptor() const { return watch_.descriptor(); }
+  /// It was readable: the next step looks at the processes.
   void check_processes() { next_check_ = Clock::time_point::min(); }
 
   /// What links cost as running operations have shown it; rank 0 only, nothing without corrections.

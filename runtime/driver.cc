@@ -76,7 +76,8 @@ class Driver::Block {
       return false;
     }
     descriptors_.assign({{waker_.fd(), POLLIN, 0}, {transport_.event_fd(), POLLIN, 0}});
-    for (const int fd : cycle_.watched_descriptors()) descriptors_.push_back({fd, POLLIN, 0});
+    if (const int fd = cycle_.watched_descriptor(); fd >= 0)
+      descriptors_.push_back({fd, POLLIN, 0});
     const auto now = Clock::now();
     Clock::duration bound = cycle_.next_timer() - now;
     if (cycle_.is_computing()) {
@@ -106,9 +107,7 @@ class Driver::Block {
       waker_.clear();
       has_cleared_ = true;
     }
-    for (std::size_t i = 2; i < descriptors_.size(); ++i) {
-      if (descriptors_[i].revents != 0) cycle_.check_processes();
-    }
+    if (descriptors_.size() > 2 && descriptors_[2].revents != 0) cycle_.check_processes();
     descriptors_.clear();
   }
 

@@ -1,12 +1,15 @@
 #include "runtime/health/process_watch.h"
 
-#include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
+#include <utility>
 
 namespace kolo {
 
@@ -19,34 +22,39 @@ ProcessWatch::ProcessWatch(const World& world, const Log& log) {
     UniqueDescriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, other.pid, 0)));
     // Ended before we could watch it: a descriptor that is readable from the start says so.
     if (!pidfd && errno == ESRCH) pidfd.reset(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (pidfd) {
-      watched_.push_back({rank, std::move(pidfd)});
-    } else {
+    if (!pidfd || !add(rank, std::move(pidfd))) {
       log.debug("cannot watch the process of rank {} (pid {}): {}", rank, other.pid,
                 std::strerror(errno));
     }
   }
-  list_descriptors();
+}
+
+bool ProcessWatch::add(int rank, UniqueDescriptor pidfd) {
+  if (!any_) any_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.u32 = static_cast<std::uint32_t>(rank);
+  if (!any_ || ::epoll_ctl(any_.get(), EPOLL_CTL_ADD, pidfd.get(), &event) != 0) return false;
+  pidfds_.emplace(rank, std::move(pidfd));
+  return true;
 }
 
 std::vector<int> ProcessWatch::exited() {
-  if (watched_.empty()) return {};
-  std::vector<pollfd> polled;
-  for (const Watched& watched : watched_) polled.push_back({watched.pidfd.get(), POLLIN, 0});
-  if (::poll(polled.data(), polled.size(), 0) <= 0) return {};
   std::vector<int> ranks;
-  for (std::size_t i = polled.size(); i-- > 0;) {
-    if (polled[i].revents == 0) continue;
-    ranks.push_back(watched_[i].rank);
-    watched_.erase(watched_.begin() + static_cast<std::ptrdiff_t>(i));
+  std::array<epoll_event, 64> events;
+  while (!pidfds_.empty()) {
+    const int count =
+        ::epoll_wait(any_.get(), events.data(), static_cast<int>(events.size()), /*timeout=*/0);
+    if (count <= 0) break;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+      const auto ended = pidfds_.find(static_cast<int>(events[i].data.u32));
+      // To close it is not enough: a child that was forked meanwhile has it open, too.
+      ::epoll_ctl(any_.get(), EPOLL_CTL_DEL, ended->second.get(), nullptr);
+      ranks.push_back(ended->first);
+      pidfds_.erase(ended);
+    }
   }
-  list_descriptors();
   return ranks;
-}
-
-void ProcessWatch::list_descriptors() {
-  descriptors_.clear();
-  for (const Watched& watched : watched_) descriptors_.push_back(watched.pidfd.get());
 }
 
 }  // namespace kolo

@@ -6,6 +6,7 @@
 #include "runtime/base/unique_handle.h"
 #include "runtime/topology/world.h"
 
+#include <map>
 #include <vector>
 
 namespace kolo {
@@ -16,21 +17,19 @@ class ProcessWatch {
   /// sandboxes) it watches nobody, and says so at debug level.
   ProcessWatch(const World& world, const Log& log);
 
-  /// Become readable when a process ends. Changes only within exited().
-  const std::vector<int>& descriptors() const { return descriptors_; }
+  /// Readable while exited() has something to tell: one for all processes, so that waiting costs
+  /// the same however many they are. Below zero once nobody is watched; changes only within
+  /// exited().
+  int descriptor() const { return pidfds_.empty() ? -1 : any_.get(); }
 
   /// The ranks whose processes have ended since the last call; they are watched no longer.
   std::vector<int> exited();
 
  private:
-  struct Watched {
-    int rank;
-    UniqueDescriptor pidfd;
-  };
-  void list_descriptors();
+  bool add(int rank, UniqueDescriptor pidfd);
 
-  std::vector<Watched> watched_;
-  std::vector<int> descriptors_;
+  UniqueDescriptor any_;                    ///< an epoll of all pidfds
+  std::map<int, UniqueDescriptor> pidfds_;  ///< by rank
 };
 
 }  // namespace kolo

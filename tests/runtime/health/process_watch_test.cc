@@ -10,13 +10,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 namespace kolo {
 namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-using testing::SizeIs;
 
 /// A process that does nothing until it is killed.
 class Child {
@@ -47,11 +49,12 @@ World world_with(std::vector<int> pids, const std::string& pid_namespace) {
 
 std::string here() { return describe_this_process("").pid_namespace; }
 
-bool wait_readable(const std::vector<int>& descriptors) {
-  std::vector<pollfd> polled;
-  for (const int fd : descriptors) polled.push_back({fd, POLLIN, 0});
-  return ::poll(polled.data(), polled.size(), 20'000) > 0;
+bool is_readable(const ProcessWatch& watch, int milliseconds) {
+  pollfd polled = {watch.descriptor(), POLLIN, 0};
+  return ::poll(&polled, 1, milliseconds) > 0;
 }
+
+bool wait_readable(const ProcessWatch& watch) { return is_readable(watch, 20'000); }
 
 class ProcessWatchTest : public testing::Test {
  protected:
@@ -68,17 +71,42 @@ TEST_F(ProcessWatchTest, TellsWhichProcessHasEnded) {
   Child first;
   const Child second;
   ProcessWatch watch(world_with({first.pid(), second.pid()}, here()), log_);
-  EXPECT_THAT(watch.descriptors(), SizeIs(2));
+  EXPECT_FALSE(is_readable(watch, 0));
   EXPECT_THAT(watch.exited(), IsEmpty());
   first.kill();  // a zombie counts as ended
-  ASSERT_TRUE(wait_readable(watch.descriptors()));
+  ASSERT_TRUE(wait_readable(watch));
   EXPECT_THAT(watch.exited(), ElementsAre(1));
   EXPECT_THAT(watch.exited(), IsEmpty());
-  EXPECT_THAT(watch.descriptors(), SizeIs(1));
+  EXPECT_FALSE(is_readable(watch, 0));
   second.kill();
-  ASSERT_TRUE(wait_readable(watch.descriptors()));
+  ASSERT_TRUE(wait_readable(watch));
   EXPECT_THAT(watch.exited(), ElementsAre(2));
-  EXPECT_THAT(watch.descriptors(), IsEmpty());
+  EXPECT_LT(watch.descriptor(), 0);
+}
+
+TEST_F(ProcessWatchTest, TellsOfAllThatHaveEndedAtOnce) {
+  std::vector<Child> children(100);
+  std::vector<int> pids;
+  for (const Child& child : children) pids.push_back(child.pid());
+  ProcessWatch watch(world_with(pids, here()), log_);
+  for (Child& child : children) child.end();
+  std::vector<int> ranks(children.size());
+  std::iota(ranks.begin(), ranks.end(), 1);
+  EXPECT_THAT(watch.exited(), testing::UnorderedElementsAreArray(ranks));
+  EXPECT_LT(watch.descriptor(), 0);
+}
+
+// A forked child has what this process has open.
+TEST_F(ProcessWatchTest, WhatAForkedChildHasOpenIsToldOnce) {
+  Child first;
+  const Child second;
+  ProcessWatch watch(world_with({first.pid(), second.pid()}, here()), log_);
+  const Child forked;
+  first.kill();
+  ASSERT_TRUE(wait_readable(watch));
+  EXPECT_THAT(watch.exited(), ElementsAre(1));
+  EXPECT_FALSE(is_readable(watch, 0));
+  EXPECT_THAT(watch.exited(), IsEmpty());
 }
 
 TEST_F(ProcessWatchTest, AProcessThatWasGoneBeforeIsToldToo) {
@@ -86,16 +114,16 @@ TEST_F(ProcessWatchTest, AProcessThatWasGoneBeforeIsToldToo) {
   const int pid = child.pid();
   child.end();
   ProcessWatch watch(world_with({pid}, here()), log_);
-  ASSERT_TRUE(wait_readable(watch.descriptors()));
+  ASSERT_TRUE(wait_readable(watch));
   EXPECT_THAT(watch.exited(), ElementsAre(1));
 }
 
 TEST_F(ProcessWatchTest, LeavesItselfAndForeignNamespacesAlone) {
   const Child child;
   ProcessWatch ranks_of_this_process(world_with({::getpid()}, here()), log_);
-  EXPECT_THAT(ranks_of_this_process.descriptors(), IsEmpty());
+  EXPECT_LT(ranks_of_this_process.descriptor(), 0);
   ProcessWatch elsewhere(world_with({child.pid()}, "another"), log_);
-  EXPECT_THAT(elsewhere.descriptors(), IsEmpty());
+  EXPECT_LT(elsewhere.descriptor(), 0);
   EXPECT_THAT(elsewhere.exited(), IsEmpty());
 }
 
