@@ -4,11 +4,16 @@
 
 #include "wire.pb.h"
 
+#include <algorithm>
+#include <cstdint>
+
 namespace kolo {
 namespace {
 
 /// Of a list, unless one item alone is longer: well below Transport::kLargestMessage.
 constexpr std::size_t kMostBytes = 512 << 10;
+/// Of which a list that claims more is none of ours.
+constexpr std::uint32_t kMostRanks = 1 << 20;
 
 void to_wire(const Signature& signature, wire::Signature& out) {
   out.set_kind(static_cast<std::uint32_t>(signature.kind));
@@ -42,11 +47,23 @@ bool from_wire(const wire::Signature& in, Signature& signature) {
   return true;
 }
 
+/// An even alltoall of many ranks would take a number for every two of them.
 void to_wire(const Splits& splits, wire::Splits& out) {
-  out.mutable_rows()->Assign(splits.begin(), splits.end());
+  const bool is_even =
+      splits.size() > 1 && std::equal(splits.begin() + 1, splits.end(), splits.begin());
+  if (is_even) out.set_times(static_cast<std::uint32_t>(splits.size()));
+  out.mutable_rows()->Assign(splits.begin(), is_even ? splits.begin() + 1 : splits.end());
 }
 
-Splits from_wire(const wire::Splits& in) { return {in.rows().begin(), in.rows().end()}; }
+bool from_wire(const wire::Splits& in, Splits& splits) {
+  if (in.times() == 0) {
+    splits.assign(in.rows().begin(), in.rows().end());
+    return true;
+  }
+  if (in.rows_size() != 1 || in.times() > kMostRanks) return false;
+  splits.assign(in.times(), in.rows(0));
+  return true;
+}
 
 void add_to_wire(const Request& request, wire::RequestList& list) {
   wire::Request& out = *list.add_requests();
@@ -117,9 +134,9 @@ Result<std::vector<Request>> decode_requests(std::span<const std::byte> bytes) {
     const wire::Request& in = list.requests(static_cast<int>(i));
     requests[i].name = in.name();
     requests[i].absent = in.absent();
-    requests[i].splits = from_wire(in.splits());
     requests[i].complaint = in.complaint();
-    if (!from_wire(in.signature(), requests[i].signature)) {
+    if (!from_wire(in.signature(), requests[i].signature) ||
+        !from_wire(in.splits(), requests[i].splits)) {
       return KOLO_ERROR(kInternal, "malformed request for '{}'", in.name());
     }
   }
@@ -137,8 +154,11 @@ Result<std::vector<Response>> decode_responses(std::span<const std::byte> bytes)
     response.contributors = static_cast<int>(in.contributors());
     response.participants = static_cast<int>(in.participants());
     response.result = in.result();
-    for (const wire::Splits& splits : in.splits()) response.splits.push_back(from_wire(splits));
-    if (!from_wire(in.signature(), response.signature) ||
+    const bool has_splits =
+        std::all_of(in.splits().begin(), in.splits().end(), [&](const wire::Splits& splits) {
+          return from_wire(splits, response.splits.emplace_back());
+        });
+    if (!has_splits || !from_wire(in.signature(), response.signature) ||
         in.error_code() > static_cast<std::uint32_t>(ErrorCode::kInternal)) {
       return KOLO_ERROR(kInternal, "malformed response for '{}'", in.name());
     }

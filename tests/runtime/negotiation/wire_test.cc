@@ -68,6 +68,26 @@ TEST(Wire, SplitsGroupsAndComplaintsSurvive) {
   EXPECT_EQ(responses->front().result, 7);
 }
 
+TEST(Wire, EvenSplitsOfManyRanksAreShort) {
+  constexpr std::size_t kRanks = 2000;
+  Response response{"tokens", {.kind = OperationKind::kAlltoall, .shape = {}}, kRanks};
+  response.splits.assign(kRanks, Splits(kRanks, 7));
+  response.splits[1].back() = 8;
+  const std::string bytes = encoded(std::vector<Response>{response});
+  EXPECT_LT(bytes.size(), 10 * kRanks);
+  const auto responses = decode_responses(bytes_of(bytes));
+  ASSERT_TRUE(responses.ok());
+  EXPECT_EQ(responses->front().splits, response.splits);
+
+  for (const Splits& splits : {Splits{}, Splits{0}, Splits{0, 0}, Splits{3, 3, 3}, Splits{3, 4}}) {
+    Request request{"tokens", response.signature};
+    request.splits = splits;
+    const auto requests = decode_requests(bytes_of(encoded(std::vector<Request>{request})));
+    ASSERT_TRUE(requests.ok());
+    EXPECT_EQ(requests->front().splits, splits);
+  }
+}
+
 TEST(Wire, RefusesGarbage) {
   EXPECT_FALSE(decode_requests(bytes_of("\x0a\xff garbage")).ok());
   EXPECT_FALSE(decode_responses(bytes_of("\x0a\xff garbage")).ok());
@@ -75,6 +95,16 @@ TEST(Wire, RefusesGarbage) {
   Request request{"a", {}, false};
   request.signature.type = static_cast<DataType>(77);
   EXPECT_FALSE(decode_requests(bytes_of(encoded(std::vector<Request>{request}))).ok());
+  const auto decode_with = [](const std::string& splits) {
+    const std::string item =
+        std::string("\x0a\x01n\x22") + static_cast<char>(splits.size()) + splits;
+    return decode_requests(bytes_of(std::string("\x0a") + static_cast<char>(item.size()) + item));
+  };
+  const auto even = decode_with("\x0a\x01\x07\x10\x02");
+  ASSERT_TRUE(even.ok());
+  EXPECT_EQ(even->front().splits, (Splits{7, 7}));
+  EXPECT_FALSE(decode_with("\x10\x02").ok());                              // no number
+  EXPECT_FALSE(decode_with("\x0a\x01\x07\x10\xff\xff\xff\xff\x07").ok());  // for 2 billion ranks
 }
 
 }  // namespace
