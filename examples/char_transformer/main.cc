@@ -2,6 +2,7 @@
 // split over the ranks (ZeRO stage 1). Start: mpirun -np 2 char_transformer --text README.md
 #include "examples/char_transformer/model.h"
 #include "examples/char_transformer/text.h"
+#include "examples/common/failure.h"
 #include "examples/common/options.h"
 
 #include <fmt/format.h>
@@ -142,7 +143,7 @@ int main(int argc, char** argv) {
     kolo::init(argc, argv);
     char_transformer::run(flags);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "char_transformer: {}\n", error.what());
+    fmt::print(stderr, "{}\n", examples::failure_line("char_transformer", error));
     return 1;
   }
   return 0;

@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <exception>
 #include <fstream>
 #include <stdexcept>
 #include <utility>
@@ -13,24 +12,24 @@
 
 namespace examples {
 
-std::string failure_line(std::string_view program, std::string_view what) {
+std::string failure_line(std::string_view program, const std::exception& exception) {
+  const std::string what = kolo::reason_of(exception);
   if (!kolo::is_initialized() || what.starts_with("rank "))
     return fmt::format("{}: {}", program, what);
   return fmt::format("{}: rank {}: {}", program, kolo::rank(), what);
 }
 
 bool succeed_on_all(std::string_view program, const std::function<void()>& step) {
-  std::string error;
+  std::string line;
   try {
     step();
   } catch (const std::exception& exception) {
-    error = exception.what();
+    line = failure_line(program, exception);
   }
-  const std::vector<bool> failed = kolo::allgather_object(!error.empty());
+  const std::vector<bool> failed = kolo::allgather_object(!line.empty());
   for (std::size_t rank = 0; rank < failed.size(); ++rank) {
     if (!failed[rank]) continue;
-    if (std::cmp_equal(rank, kolo::rank()))
-      fmt::print(stderr, "{}\n", failure_line(program, error));
+    if (std::cmp_equal(rank, kolo::rank())) fmt::print(stderr, "{}\n", line);
     return false;
   }
   return true;

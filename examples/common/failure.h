@@ -2,6 +2,7 @@
 // Main thread.
 #pragma once
 
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -9,9 +10,9 @@
 
 namespace examples {
 
-/// "mnist: rank 1: what is wrong"; without the rank where there is none yet, or `what` begins with
-/// one.
-std::string failure_line(std::string_view program, std::string_view what);
+/// "mnist: rank 1: what is wrong", without LibTorch's stack; and without the rank where there is
+/// none yet, or the exception begins with one.
+std::string failure_line(std::string_view program, const std::exception& exception);
 
 /// Collective: whether `step`, which each rank does for itself, threw nowhere. Else the first rank
 /// where it threw has told why.

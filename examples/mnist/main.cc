@@ -170,7 +170,7 @@ int main(int argc, char** argv) {
     const auto train = [&] { return mnist::train(flags, argc, argv); };
     return flags.spawn > 0 ? kolo::spawn(flags.spawn, train) : train();  // kolo: or by kolo-run
   } catch (const std::exception& exception) {
-    fmt::print(stderr, "{}\n", examples::failure_line("mnist", exception.what()));
+    fmt::print(stderr, "{}\n", examples::failure_line("mnist", exception));
     return 1;
   }
 }

@@ -170,7 +170,7 @@ int main(int argc, char** argv) {
   try {
     return rectified::train(flags, argc, argv);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", examples::failure_line("rectified_flow", error.what()));
+    fmt::print(stderr, "{}\n", examples::failure_line("rectified_flow", error));
     return 1;
   }
 }

@@ -1,5 +1,6 @@
 #include "examples/styles/common.h"
 
+#include "examples/common/failure.h"
 #include "examples/common/options.h"
 
 #include <fmt/format.h>
@@ -117,7 +118,7 @@ int run(int argc, char** argv, const std::string& about,
     torch::manual_seed(flags.seed);
     train(flags);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: {}\n", name, error.what());
+    fmt::print(stderr, "{}\n", examples::failure_line(name, error));
     return 1;
   }
   return 0;

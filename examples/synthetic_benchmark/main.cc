@@ -161,7 +161,7 @@ int main(int argc, char** argv) {
   try {
     return synthetic::benchmark(flags, argc, argv);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", examples::failure_line("synthetic_benchmark", error.what()));
+    fmt::print(stderr, "{}\n", examples::failure_line("synthetic_benchmark", error));
     return 1;
   }
 }

@@ -1,6 +1,7 @@
 // toy_regression: logistic regression on points that a line divides, by SGD and binary
 // cross-entropy, with the loss of every batch. The least that shows a loss going down on ranks.
 // Start: mpirun -np 2 toy_regression
+#include "examples/common/failure.h"
 #include "examples/common/options.h"
 
 #include <fmt/format.h>
@@ -102,7 +103,7 @@ int main(int argc, char** argv) {
     kolo::init(argc, argv);
     train(flags);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "toy_regression: {}\n", error.what());
+    fmt::print(stderr, "{}\n", examples::failure_line("toy_regression", error));
     return 1;
   }
   return 0;
