@@ -233,7 +233,11 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 10'000));
   app.add_option("--budget", options.budget_s, "seconds a size (1.5)");
   app.add_option("-J,--json", options.json, "file for the report");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
   if (const Status done = run(options); !done.ok()) {
     fmt::print(stderr, "kolo-chooser: {}\n", done.error().message);
     return 1;

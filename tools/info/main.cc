@@ -188,7 +188,11 @@ int main(int argc, char** argv) {
       ->excludes(as_json)
       ->excludes(as_knobs)
       ->excludes(as_build);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
   const auto show = [json](const nlohmann::json& what, void (*print)(const nlohmann::json&)) {
     if (json) {
       std::cout << what.dump(2) << std::endl;

@@ -119,7 +119,11 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 100'000));
   app.add_option("-s,--sources", options.sources, "arrays that are summed (2)")
       ->check(CLI::Range(2, 64));
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
   std::string head = fmt::format("{:>9} {:>9}", "bytes", "plain us");
   for (const DataType type : kTypes) head += fmt::format(" {:>10}", to_string(type));
   fmt::print("{}\n", head);

@@ -28,10 +28,11 @@ extern "C" void give_up(int /*signal*/) {
   ::_exit(kTooLate);
 }
 
-/// Collective: the ranks end together if rank 0, which says why, cannot open it. Whether it could.
+/// Collective: the ranks end together if rank 0, to which alone the path may have been given,
+/// cannot open it, and says why. Whether it could, or had none to open.
 bool open_report(const std::string& path, std::optional<perf::ReportFile>& file) {
   std::uint8_t is_open = 1;
-  if (rank() == 0) {
+  if (rank() == 0 && !path.empty()) {
     try {
       file.emplace(path);
     } catch (const std::exception& error) {
@@ -98,7 +99,7 @@ int run(int argc, char** argv) {
     options->sweep.door = perf::ApiDoor::kNamed;
   }
   std::optional<perf::ReportFile> file;
-  if (!options->json.empty() && !open_report(options->json, file)) return 1;
+  if (!open_report(options->json, file)) return 1;
   nlohmann::json report = header_of(*options);
   bool wrong = false;
   bool nothing = false;
