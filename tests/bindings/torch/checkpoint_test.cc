@@ -331,6 +331,8 @@ TEST_F(CheckpointTest, FurtherPartsAreNamedInErrorsAndAllStayAsTheyWere) {
               HasSubstr("'a.b': names are of letters"));
   EXPECT_THAT(refusal([](auto& parts) { parts.modules["none"] = nullptr; }),
               HasSubstr("module 'none' is a null pointer"));
+  EXPECT_EQ(kolo::load_checkpoint(path, other.parts()), 3);
+  EXPECT_EQ(other.data, "");
   kolo::save_checkpoint(path, {.module = run.generator.get()}, 3);
   EXPECT_THAT(message_of([&] { kolo::load_checkpoint(path, {.data = &other.data}); }),
               HasSubstr("data: none was saved"));
