@@ -243,14 +243,7 @@ class Loading {
   }
 
   void load_module(torch::nn::Module& module, InputArchive& archive) {
-    ModuleMemory& memory = memories_.emplace_back(module);
-    try {
-      module.load(archive);
-    } catch (...) {
-      memory.restore();
-      throw;
-    }
-    memory.set_loaded_aside();
+    memories_.emplace_back(module).load(module, archive);
   }
 
   [[noreturn]] static void fail_without(const std::string& part) {

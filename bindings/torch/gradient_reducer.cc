@@ -3,6 +3,7 @@
 // at the end of backward() in backward_end.cc.
 #include "bindings/torch/check_initialized.h"
 #include "bindings/torch/gradient_reducer_state.h"
+#include "bindings/torch/parameter_names.h"
 #include "bindings/torch/tensor_memory.h"
 
 #include <algorithm>
@@ -40,12 +41,7 @@ void check(const DistributedOptimizerOptions& options) {
 }
 
 [[noreturn]] void refuse_twice(const std::string& name, const std::string& second) {
-  raise(
-      ErrorCode::kInvalidArgument,
-      "DistributedOptimizer: the optimizer lists '" + name + "' twice" +
-          (second.empty() ? "" : ", the second time as '" + second + "'") +
-          "; list each parameter once (the parameters() of a module that registers a weight under "
-          "two names lists it twice)");
+  refuse_listed_twice("DistributedOptimizer", name, second);
 }
 
 void check_unowned(const torch::Tensor& tensor, const std::string& name) {
@@ -85,31 +81,15 @@ GradientReducer::GradientReducer(const std::vector<torch::optim::OptimizerParamG
   state_->number = NameNumber("optimizer", options.process_set.id());
   state_->prefix = state_->number.prefix();
   state_->settings = {options, {}, {}};
-  std::map<const void*, std::string> names;
-  std::map<std::string, const void*> tensors;
-  for (const auto& [name, tensor] : named) {
-    const void* const key = tensor.unsafeGetTensorImpl();
-    if (const auto [it, is_new] = tensors.emplace(name, key); !is_new && it->second != key) {
-      raise(ErrorCode::kInvalidArgument, "two named parameters are called '" + name + "'");
-    }
-    names.emplace(key, name);  // a weight that modules share has several: the first
-  }
+  const ParameterNames names(named, /*prefix=*/"");
   std::vector<std::string> names_in_order;
   std::vector<torch::Tensor> parameters;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     for (std::size_t i = 0; i < groups[g].params().size(); ++i) {
       const torch::Tensor& tensor = groups[g].params()[i];
-      const auto name = names.find(tensor.unsafeGetTensorImpl());
-      if (name == names.end()) {
-        raise(ErrorCode::kInvalidArgument,
-              "parameter " + std::to_string(i) + " of group " + std::to_string(g) +
-                  " of the optimizer is not among the named parameters; pass the "
-                  "named_parameters() of the same module");
-      }
-      if (!state_->tensors.insert(tensor.unsafeGetTensorImpl()).second) {
-        refuse_twice(name->second, "");
-      }
-      names_in_order.push_back(name->second);
+      const std::string& name = names.of(tensor, g, i);
+      if (!state_->tensors.insert(tensor.unsafeGetTensorImpl()).second) refuse_twice(name, name);
+      names_in_order.push_back(name);
       parameters.push_back(tensor);
     }
   }

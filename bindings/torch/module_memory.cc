@@ -12,6 +12,27 @@ ModuleMemory::ModuleMemory(const torch::nn::Module& module) {
   for (const auto& item : module.named_buffers()) add(item.key(), item.value());
 }
 
+template <class Call>
+void ModuleMemory::attempt(const Call& call) {
+  try {
+    call();
+  } catch (...) {
+    restore();
+    throw;
+  }
+}
+
+void ModuleMemory::load(torch::nn::Module& module, torch::serialize::InputArchive& archive) {
+  attempt([&] { module.load(archive); });
+  set_loaded_aside();
+}
+
+void ModuleMemory::save(torch::nn::Module& module, torch::serialize::OutputArchive& archive) {
+  show_on_cpu();
+  attempt([&] { module.save(archive); });
+  restore();
+}
+
 void ModuleMemory::set_loaded_aside() {
   std::string misfit;
   for (Slot& slot : slots_) {
@@ -50,15 +71,7 @@ void ModuleMemory::add(const std::string& name, const torch::Tensor& tensor) {
 
 void save_module(torch::nn::Module& module, torch::serialize::OutputArchive& archive) {
   const torch::NoGradGuard no_grad;
-  ModuleMemory memory(module);
-  memory.show_on_cpu();
-  try {
-    module.save(archive);
-  } catch (...) {
-    memory.restore();
-    throw;
-  }
-  memory.restore();
+  ModuleMemory(module).save(module, archive);
 }
 
 }  // namespace kolo

@@ -15,14 +15,13 @@ class ModuleMemory {
  public:
   explicit ModuleMemory(const torch::nn::Module& module);
 
-  /// Keeps what was loaded for take_over(), and gives the module its memory back. Throws
+  /// module.load() of the same module, but what was loaded is kept for take_over(). Throws
   /// kInvalidArgument if a tensor does not fit.
-  void set_loaded_aside();
+  void load(torch::nn::Module& module, torch::serialize::InputArchive& archive);
   /// Copies what was loaded into the old memory.
   void take_over();
-  /// Until restore(), tensors of other devices are copies on the CPU.
-  void show_on_cpu();
-  void restore();
+  /// module.save() of the same module, as the CPU has it.
+  void save(torch::nn::Module& module, torch::serialize::OutputArchive& archive);
 
  private:
   struct Slot {
@@ -31,6 +30,14 @@ class ModuleMemory {
     torch::Tensor memory;
   };
   void add(const std::string& name, const torch::Tensor& tensor);
+  /// The call; the module has its memory again if that throws.
+  template <class Call>
+  void attempt(const Call& call);
+  /// Takes what was loaded out of the module, which has its memory again.
+  void set_loaded_aside();
+  /// Tensors of other devices are copies on the CPU.
+  void show_on_cpu();
+  void restore();
 
   std::vector<Slot> slots_;
   std::vector<torch::Tensor> loaded_;  ///< by slot

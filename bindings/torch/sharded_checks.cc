@@ -2,6 +2,7 @@
 // loop's thread.
 #include "bindings/torch/gradient_groups.h"
 #include "bindings/torch/gradient_hooks.h"
+#include "bindings/torch/parameter_names.h"
 #include "bindings/torch/sharded_parameters_state.h"
 #include "bindings/torch/tensor_memory.h"
 
@@ -111,42 +112,18 @@ void check_listed_once(const std::vector<ShardedParameter>& parameters) {
   std::map<const void*, std::string> names;
   for (const ShardedParameter& parameter : parameters) {
     const auto [it, is_new] = names.emplace(parameter.tensor.unsafeGetTensorImpl(), parameter.name);
-    if (is_new) continue;
-    wrong(
-        ErrorCode::kInvalidArgument,
-        fmt::format("the optimizer lists '{}' twice{}; list each parameter once (the parameters() "
-                    "of a module that registers a weight under two names lists it twice)",
-                    it->second,
-                    it->second == parameter.name
-                        ? ""
-                        : fmt::format(", the second time as '{}'", parameter.name)));
+    if (!is_new) refuse_listed_twice("ShardedOptimizer", it->second, parameter.name);
   }
 }
 
 std::vector<ShardedParameter> list_parameters(const torch::optim::Optimizer& optimizer,
                                               const NamedTensors& named) {
-  std::map<const void*, std::string> names;
-  std::map<std::string, const void*> tensors;
-  for (const auto& [name, tensor] : named) {
-    const void* const key = tensor.unsafeGetTensorImpl();
-    if (const auto [it, is_new] = tensors.emplace(name, key); !is_new && it->second != key)
-      wrong(ErrorCode::kInvalidArgument, "two named parameters are called '" + name + "'");
-    names.emplace(key, name);  // a weight that modules share has several: the first
-  }
+  const ParameterNames names(named, "ShardedOptimizer: ");
   std::vector<ShardedParameter> listed;
   for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
     const auto& parameters = optimizer.param_groups()[g].params();
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const auto name = names.find(parameters[i].unsafeGetTensorImpl());
-      if (name == names.end()) {
-        raise(ErrorCode::kInvalidArgument,
-              "ShardedOptimizer: parameter " + std::to_string(i) + " of group " +
-                  std::to_string(g) +
-                  " of the optimizer is not among the named parameters; pass the "
-                  "named_parameters() of the same module");
-      }
-      listed.push_back({name->second, parameters[i], g});
-    }
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      listed.push_back({names.of(parameters[i], g, i), parameters[i], g});
   }
   check_listed_once(listed);
   return listed;
