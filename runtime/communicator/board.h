@@ -19,7 +19,7 @@ namespace kolo {
 
 struct alignas(kCacheLine) Board {
   /// The largest input of an exchange, bytes.
-  static constexpr std::size_t kLargest = 64 << 10;
+  static constexpr std::size_t kLargest = 128 << 10;
 
   /// A flag with what fits beside it on its cache line.
   struct alignas(kCacheLine) Line {

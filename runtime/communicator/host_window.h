@@ -32,7 +32,7 @@ class HostWindow {
   /// Of a process set without a place.
   static constexpr int kNoPlace = -1;
   /// What every window begins with, a board for each place, zero at first (OneShot).
-  static constexpr std::size_t kBoardBytes = 268 << 10;
+  static constexpr std::size_t kBoardBytes = 524 << 10;
   /// Operations of a place that can hold a slot at a time.
   static constexpr int kSlots = 4;
   /// Place 0 is the world's. A rank is in so many process sets at a time, and more, by messages.

@@ -18,9 +18,6 @@ namespace {
 /// second hop costs more.
 constexpr std::size_t kBytesOfAllRanks = 128 << 10;
 constexpr std::size_t kBytesOfRanksWithCores = 32 << 10;
-/// Bytes whose lines are asked for before they are written: some, for a core has few requests under
-/// way.
-constexpr std::size_t kFetchedAhead = 2 << 10;
 /// Looks at a flag: longer than a store of a peer takes to become visible.
 constexpr int kLooks = 100;
 
@@ -146,17 +143,35 @@ void OneShot::publish() {
   ring_sleepers();
 }
 
+OneShot::Range OneShot::kept_range() const {
+  const std::uint64_t part = request_.count / boards_.size();
+  const Range own_part{own() * part, (own() + 1) * part};
+  if (two_shot_) {
+    if (request_.prescale.is_identity()) return {share_begin(own()), share_begin(own() + 1)};
+  } else if (request_.kind == ExchangeKind::kAlltoall) {
+    return own_part;
+  } else if (request_.kind == ExchangeKind::kReduceScatter) {
+    if (reduces_input_of(own_part)) return own_part;
+  }
+  return {};
+}
+
+bool OneShot::reduces_input_of(Range range) const {
+  const std::size_t element = size_of(request_.type);
+  return request_.prescale.is_identity() &&
+         !are_shifted(request_.input + range.begin * element, request_.output,
+                      (range.end - range.begin) * element);
+}
+
 void OneShot::publish_input() {
   if (says_places()) publish_place();
-  if (two_shot_) {
-    if (places_.input == Board::Places::kNowhere && request_.bytes() <= largest_) {
-      // The own share is summed straight from the input, but for its prescale.
-      const bool is_whole = !request_.prescale.is_identity();
-      copy_onto_board(0, is_whole ? request_.count : share_begin(own()));
-      copy_onto_board(is_whole ? request_.count : share_begin(own() + 1), request_.count);
-    }
-  } else if (request_.kind != ExchangeKind::kBroadcast || request_.root == communicator_.rank()) {
-    copy_onto_board(0, request_.count);
+  const bool goes_onto_board =
+      two_shot_ ? places_.input == Board::Places::kNowhere && request_.bytes() <= largest_
+                : request_.kind != ExchangeKind::kBroadcast || request_.root == communicator_.rank();
+  if (goes_onto_board) {
+    const Range kept = kept_range();
+    copy_onto_board({0, kept.begin});
+    copy_onto_board({kept.end, request_.count});
   }
   Board::Line& line = slot_of(own()).line;
   line.number.store(call_.number, std::memory_order_relaxed);
@@ -164,21 +179,11 @@ void OneShot::publish_input() {
   line.flag.store(awaited_, std::memory_order_release);
 }
 
-void OneShot::copy_onto_board(std::uint64_t begin, std::uint64_t end) {
-  if (begin == end) return;
-  const std::size_t element = size_of(request_.type);
-  std::byte* const slot = data_of(own());
-  const auto copy = [&](std::uint64_t count) {
-    device_.copy(request_.type, slot + begin * element, request_.input + begin * element, count,
-                 request_.prescale);
-    begin += count;
-  };
-  if (request_.bytes() <= Board::kLargestInSlot) return copy(end - begin);
-  const std::uint64_t piece = kFetchedAhead / element;
-  const auto fetch = [&](std::uint64_t from) {
-    if (from < end) fetch_to_write(slot + from * element, std::min(piece, end - from) * element);
-  };
-  for (fetch(begin); begin < end; copy(std::min(piece, end - begin))) fetch(begin + piece);
+void OneShot::copy_onto_board(Range range) {
+  const std::size_t at = range.begin * size_of(request_.type);
+  // All of it at once: memcpy() of some KiB takes the lines of the board without reading them.
+  device_.copy(request_.type, data_of(own()) + at, request_.input + at, range.end - range.begin,
+               request_.prescale);
 }
 
 void OneShot::ring_sleepers() {
@@ -260,39 +265,43 @@ void OneShot::fetch_next_slot() const {
     fetch_to_write(slot.data, bytes);
 }
 
-// What is copied comes from the board, also its own part, whatever overlaps there; so does what is
-// reduced, if the output is shifted.
+// The own part first, whatever overlaps there: the others' come from their boards.
 void OneShot::collect() {
   const std::size_t ranks = boards_.size();
   const std::size_t bytes = request_.bytes();
-  const auto reduce = [&](std::uint64_t begin, std::uint64_t count) {
-    for (std::size_t rank = 0; rank < ranks; ++rank) sources_[rank] = data_of(rank) + begin;
-    const std::byte* const input = request_.input + begin;
-    const bool is_kept = !are_shifted(input, request_.output, count * size_of(request_.type));
-    if (is_kept && request_.prescale.is_identity()) sources_[own()] = input;
-    device_.reduce(request_.type, request_.op, request_.output, sources_, count,
+  const std::size_t part = bytes / ranks;
+  const auto reduce = [&](Range range) {
+    const std::size_t at = range.begin * size_of(request_.type);
+    for (std::size_t rank = 0; rank < ranks; ++rank) sources_[rank] = data_of(rank) + at;
+    if (reduces_input_of(range)) sources_[own()] = request_.input + at;
+    device_.reduce(request_.type, request_.op, request_.output, sources_, range.end - range.begin,
                    request_.postscale);
+  };
+  const auto take = [&](const std::byte* own_part, std::size_t begin, std::size_t size) {
+    std::byte* const to = request_.output + own() * size;
+    if (to != own_part) std::memmove(to, own_part, size);
+    for (std::size_t rank = 0; rank < ranks; ++rank)
+      if (rank != own()) std::memcpy(request_.output + rank * size, data_of(rank) + begin, size);
   };
   if (bytes == 0) return;
   switch (request_.kind) {
     case ExchangeKind::kAllreduce:
-      return reduce(0, request_.count);
-    case ExchangeKind::kReduceScatter:
-      return reduce(own() * (bytes / ranks), request_.count / ranks);
+      return reduce({0, request_.count});
+    case ExchangeKind::kReduceScatter: {
+      const std::uint64_t count = request_.count / ranks;
+      return reduce({own() * count, (own() + 1) * count});
+    }
     case ExchangeKind::kBroadcast:
-      if (request_.root != communicator_.rank() || request_.output != request_.input)
+      if (request_.root != communicator_.rank()) {
         std::memcpy(request_.output, data_of(static_cast<std::size_t>(request_.root)), bytes);
+      } else if (request_.output != request_.input) {
+        std::memmove(request_.output, request_.input, bytes);
+      }
       return;
     case ExchangeKind::kAllgather:
-      for (std::size_t rank = 0; rank < ranks; ++rank)
-        std::memcpy(request_.output + rank * bytes, data_of(rank), bytes);
-      return;
-    case ExchangeKind::kAlltoall: {
-      const std::size_t part = bytes / ranks;
-      for (std::size_t rank = 0; rank < ranks; ++rank)
-        std::memcpy(request_.output + rank * part, data_of(rank) + own() * part, part);
-      return;
-    }
+      return take(request_.input, 0, bytes);
+    case ExchangeKind::kAlltoall:
+      return take(request_.input + own() * part, own() * part, part);
     case ExchangeKind::kBarrier:
       return;
   }

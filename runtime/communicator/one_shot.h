@@ -20,8 +20,8 @@
 // of a broadcast, ranks wait for the root's flag alone, and the root for nobody's.
 //
 // Small sums are bound by cache lines that go from core to core. So a rank asks for the lines of
-// the next slot, which the others have just read, when it is done with a call of up to a KiB, and
-// for those of a larger one a little before it writes them; and two ranks whose memory lies in the
+// the next slot, which the others have just read, when it is done with a call of up to a KiB; and
+// two ranks whose memory lies in the
 // arena sum some KiB each for itself, unless that is in place. Lines that have left the first-level
 // caches move faster. So inputs of more than a KiB do not lie in the slots but go round in a ring
 // behind them, which is larger than first-level caches are.
@@ -200,8 +200,17 @@ class OneShot {
   void take_from_ring();
   void publish();
   void publish_input();
-  /// Copies a range of the input's elements, prescaled, to the own board.
-  void copy_onto_board(std::uint64_t begin, std::uint64_t end);
+  /// Of the input's elements.
+  struct Range {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+  };
+  /// What no other rank wants of the input, and this one takes from where it is.
+  Range kept_range() const;
+  /// Whether what this rank reduces of its input is read there, not from the board.
+  bool reduces_input_of(Range range) const;
+  /// Prescaled, to the own board.
+  void copy_onto_board(Range range);
   // Of a two-shot (one_shot_sums.cc).
   /// Says where the own input and output lie.
   void publish_place();

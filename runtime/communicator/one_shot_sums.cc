@@ -14,7 +14,7 @@ constexpr std::uint64_t kNowhere = Board::Places::kNowhere;
 /// Calls on private memory that are as large cost a look at it each time that they are tried.
 constexpr std::uint64_t kLongestPause = 1024;
 /// Bytes. Of more, the inputs leave the first-level caches by themselves, and shares are faster.
-constexpr std::size_t kLargestWhole = 64 << 10;
+constexpr std::size_t kLargestWhole = 4 << 10;
 
 }  // namespace
 
