@@ -9,11 +9,16 @@
 namespace kolo {
 namespace {
 
-// Rank 0 decides as soon as fewer than this many operations run: what becomes ready meanwhile
-// gathers, so that fusion grows with the load and an idle link never waits.
+// Rank 0 decides as soon as fewer than this many operations run that it has decided on: what
+// becomes ready meanwhile gathers, so that fusion grows with the load and an idle link never waits.
+// The ordered door's may wait for a rank that waits for the decision.
 constexpr std::size_t kBusyOperations = 2;
 // Operations that run at once; each holds one fusion buffer at most.
 constexpr std::size_t kMaxRunning = HostWindow::kSlots;
+// Of the ordered door. Ranks come to the two doors' operations in different orders: those of one
+// would fill one rank while those of the other fill another, and each wait for the other. So one
+// place is the named door's, whose operations always end then, and make room for the others.
+constexpr std::size_t kMaxOrdered = kMaxRunning - 1;
 
 Error no_memory(const Entry& entry, const RowLayout& layout) {
   return KOLO_ERROR(kOutOfMemory,
@@ -115,7 +120,8 @@ bool Cycle::announce() {
 
 bool Cycle::decide() {
   return for_each_group([&](Group& group) {
-    if (!group.planned.empty() || group.collectives_running() >= kBusyOperations) return false;
+    if (group.has_planned(Door::kNamed) || group.running_of(Door::kNamed) >= kBusyOperations)
+      return false;
     auto decided = group.controller.decide();
     if (!decided.ok()) note(std::move(decided).error());
     return decided.ok() && *decided;
@@ -238,13 +244,18 @@ bool Cycle::start() {
 
 bool Cycle::start(Group& group) {
   bool moved = false;
-  while (!group.planned.empty() && group.running.size() < kMaxRunning &&
-         may_begin(group, group.planned.front())) {
-    const AllreducePolicy* const policy = policy_of(group, group.planned.front());
+  while (group.running.size() < kMaxRunning) {
+    // The first, but that the ordered door's do not keep the named door's from the last place.
+    const bool ordered_may = group.running_of(Door::kOrdered) < kMaxOrdered;
+    const auto next = std::find_if(
+        group.planned.begin(), group.planned.end(),
+        [&](const PlannedOperation& plan) { return ordered_may || plan.door != Door::kOrdered; });
+    if (next == group.planned.end() || !may_begin(group, *next)) break;
+    const AllreducePolicy* const policy = policy_of(group, *next);
     auto operation = take_idle_operation(group);
-    trace_.starting(group.planned.front());
-    Status status = operation->start(std::move(group.planned.front()), policy);
-    group.planned.pop_front();
+    trace_.starting(*next);
+    Status status = operation->start(std::move(*next), policy);
+    group.planned.erase(next);
     if (!status.ok()) note(std::move(status));
     group.running.push_back(std::move(operation));
     if (group.running.size() > 1)

@@ -43,14 +43,16 @@ struct Group {
         HostWindow& window, const NcclSite& nccl, const Config& config, const Log& log);
 
   bool is_member() const { return communicator.rank() >= 0; }
-  /// Operations that run and hold new agreements up: messages do not.
-  std::size_t collectives_running() const {
-    const auto is_collective = [](const auto& operation) {
-      return operation->door() != Door::kPointToPoint;
-    };
-    return static_cast<std::size_t>(std::count_if(running.begin(), running.end(), is_collective));
+  /// Operations of that door that run.
+  std::size_t running_of(Door door) const {
+    const auto is_of = [door](const auto& operation) { return operation->door() == door; };
+    return static_cast<std::size_t>(std::count_if(running.begin(), running.end(), is_of));
   }
-  /// One of them still moves data between ranks, which KOLO_OPERATION_TIMEOUT bounds.
+  bool has_planned(Door door) const {
+    const auto is_of = [door](const PlannedOperation& operation) { return operation.door == door; };
+    return std::any_of(planned.begin(), planned.end(), is_of);
+  }
+  /// A collective still moves data between ranks, which KOLO_OPERATION_TIMEOUT bounds.
   bool moves_collectives() const {
     return std::any_of(running.begin(), running.end(), [](const auto& operation) {
       return operation->door() != Door::kPointToPoint && !operation->handed_out();

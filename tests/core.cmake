@@ -136,6 +136,7 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/arena_ordered_test.cc
   runtime/cycle/cached_test.cc
   runtime/cycle/cycle_test.cc
+  runtime/cycle/doors_test.cc
   runtime/cycle/edges_test.cc
   runtime/cycle/groups_test.cc
   runtime/cycle/hosts_test.cc

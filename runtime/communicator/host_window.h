@@ -8,7 +8,8 @@
 // Places are apart so that sets cannot lock each other out: were slots common, ranks 0 and 1 could
 // hold all of theirs for operations of the set {0, 1, 2} that wait for rank 2, while rank 2 holds
 // all of its own for {1, 2}, in which it waits for rank 1. Within a set all ranks start the same
-// operations in the same order, and no more at once than there are slots.
+// operations of each door in the same order, no more at once than there are slots, and the ordered
+// door's leave one to the named door's (Cycle).
 #pragma once
 
 #include "runtime/base/deadline.h"
