@@ -5,6 +5,7 @@
 #include "bindings/core/shared_memory.h"
 #include "runtime/base/check.h"
 #include "runtime/base/environment.h"
+#include "runtime/bootstrap/handshake.h"
 #include "runtime/bootstrap/identity.h"
 #include "runtime/bootstrap/mpi_bootstrap.h"
 #include "runtime/bootstrap/pmix_bootstrap.h"
@@ -100,11 +101,24 @@ void at_exit() {
   }
 }
 
+/// What opens on this rank alone, before anything is said to the others.
+Result<std::unique_ptr<Transport>> open_transport(const Environment& environment,
+                                                  const Config& config, const Status& invalid) {
+  KOLO_TRY(invalid);
+  return make_ucx_transport({.environment = environment, .interface = config.interface});
+}
+
+/// `invalid`: what is wrong with `config`.
 Result<std::shared_ptr<Runtime>> connect(Bootstrap& bootstrap, const WayIn& way,
                                          const InitOptions& options, const Environment& environment,
-                                         Config config, Log log) {
-  KOLO_ASSIGN(auto transport,
-              make_ucx_transport({.environment = environment, .interface = config.interface}));
+                                         Config config, Log log, const Status& invalid) {
+  auto opened = open_transport(environment, config, invalid);
+  if (!opened.ok()) {
+    refuse_handshake(bootstrap, describe_this_process(config.host_id), opened.error(),
+                     Deadline::after(std::chrono::seconds(config.init_timeout_s)));
+    return std::move(opened).error();
+  }
+  auto transport = *std::move(opened);
   const DeviceWish wish{.knob = config.device, .option = options.device};
   const auto open_device = [wish](const World& world,
                                   std::string& reason) -> Result<std::unique_ptr<Accelerator>> {
@@ -153,7 +167,13 @@ void check_local_rank(const WayIn& way, const World& world, const std::string& l
 Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   ++g.starts;
   const Environment environment = Environment::of_process();
-  KOLO_ASSIGN(Config config, Config::from_environment(environment));
+  // The others hear of what is invalid here, if this rank finds them all the same.
+  Status invalid;
+  Config config = Config::from_environment(environment, invalid);
+  const auto reason_or = [&invalid](Error error) -> Error {
+    if (!invalid.ok()) return invalid.error();
+    return error;
+  };
   Log log(config.log_level);
   KOLO_TRY(check_options(options));
   if (options.timeout) config.init_timeout_s = options.timeout->count();
@@ -172,22 +192,26 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   if (!found.ok() || announced_local_rank(*found, environment) == 0) {
     for (const std::string& line : config.warnings) log.warning("{}", line);
   }
-  KOLO_ASSIGN(const WayIn way, std::move(found));
+  if (!found.ok()) return reason_or(std::move(found).error());
+  const WayIn way = *std::move(found);
   log.info("way in: {}", to_text(way));
   const std::chrono::seconds timeout(config.init_timeout_s);
   const std::string level = config.log_level;
-  KOLO_ASSIGN(std::string secret, secret_or_file(config.secret, config.secret_file));
+  auto secret = secret_or_file(config.secret, config.secret_file);
+  if (!secret.ok()) return reason_or(std::move(secret).error());
   MeetingParts meeting{
-      .secret = std::move(secret),
+      .secret = *std::move(secret),
       .number = g.starts,
       .exchanges = g.exchanges,
       .mpi_communicator = options.mpi_comm,
       .warn = [level](const std::string& line) { Log(level).warning("{}", line); }};
   if (options.store) meeting.store = adapt_store(options.store, options.group_name);
-  KOLO_ASSIGN(auto bootstrap, meet(way, std::move(meeting), environment, Deadline::after(timeout)));
-  Bootstrap& way_in = *bootstrap;
-  g.bootstraps.push_back(std::move(bootstrap));
-  auto runtime = connect(way_in, way, options, environment, std::move(config), std::move(log));
+  auto bootstrap = meet(way, std::move(meeting), environment, Deadline::after(timeout));
+  if (!bootstrap.ok()) return reason_or(std::move(bootstrap).error());
+  Bootstrap& way_in = **bootstrap;
+  g.bootstraps.push_back(*std::move(bootstrap));
+  auto runtime =
+      connect(way_in, way, options, environment, std::move(config), std::move(log), invalid);
   // After MPI_Init() and the first call of CUDA: what they register themselves must run after it.
   static const int registered = std::atexit(at_exit);
   KOLO_CHECK(registered == 0);

@@ -183,9 +183,15 @@ bool parse_text(const Spec& spec, const std::string& input, std::string& value) 
 }
 
 Status apply(Config& config, const Spec& spec, const std::string& value) {
+  const auto take = [&](auto field, auto parse) {
+    auto parsed = config.*field;
+    const bool valid = parse(spec, value, parsed);
+    if (valid) config.*field = std::move(parsed);
+    return valid;
+  };
   const bool valid = std::holds_alternative<Text>(spec.field)
-                         ? parse_text(spec, value, config.*std::get<Text>(spec.field))
-                         : parse_integer(spec, value, config.*std::get<Integer>(spec.field));
+                         ? take(std::get<Text>(spec.field), parse_text)
+                         : take(std::get<Integer>(spec.field), parse_integer);
   if (valid) return {};
   return KOLO_ERROR(kInvalidArgument, "{}='{}' is not valid: expected {}, {}{} (default {})",
                     spec.name, value, spec.unit, range_of(spec),
@@ -222,9 +228,18 @@ std::string unknown_variable(std::string_view name) {
 }  // namespace
 
 Result<Config> Config::from_environment(const Environment& environment) {
+  Status invalid;
+  Config config = from_environment(environment, invalid);
+  if (!invalid.ok()) return std::move(invalid).error();
+  return config;
+}
+
+Config Config::from_environment(const Environment& environment, Status& invalid) {
   Config config;
   for (const Spec& spec : specs()) {
-    if (const auto value = environment.get(spec.name)) KOLO_TRY(apply(config, spec, *value));
+    const auto value = environment.get(spec.name);
+    Status applied = value ? apply(config, spec, *value) : Status();
+    if (invalid.ok()) invalid = std::move(applied);
   }
   if (config.cache_dir.empty()) {
     if (const auto cache = environment.get("XDG_CACHE_HOME")) {

@@ -90,14 +90,14 @@ Result<std::vector<Handshake>> exchange_handshake(Bootstrap& bootstrap, Handshak
     if (rows[rank].size() < kFirstSetting) return not_a_handshake(rank, blobs[rank].size());
     setting_counts.push_back(std::to_string(rows[rank].size() - kFirstSetting));
   }
+  // A rank that has one may have nothing else.
+  for (const Fields& row : rows) {
+    if (!row[kComplaint].empty()) return KOLO_ERROR(kInvalidArgument, "{}", row[kComplaint]);
+  }
   KOLO_TRY(require_equal("the transport", column(rows, kTransport)));
   KOLO_TRY(require_equal("the number of settings", setting_counts));
   for (std::size_t field = kFirstSetting; field < rows[0].size(); ++field) {
     KOLO_TRY(require_equal("a setting", column(rows, field)));
-  }
-
-  for (const Fields& row : rows) {
-    if (!row[kComplaint].empty()) return KOLO_ERROR(kInvalidArgument, "{}", row[kComplaint]);
   }
 
   std::vector<Handshake> all(rows.size());
@@ -114,6 +114,15 @@ Result<std::vector<Handshake>> exchange_handshake(Bootstrap& bootstrap, Handshak
     all[rank].settings.assign(row.begin() + kFirstSetting, row.end());
   }
   return all;
+}
+
+void refuse_handshake(Bootstrap& bootstrap, RankInfo me, const Error& why, Deadline deadline) {
+  Handshake mine;
+  mine.complaint = fmt::format("rank {} (host {}, pid {}) cannot start: {}", bootstrap.rank(),
+                               me.hostname, me.pid, why.message);
+  mine.info = std::move(me);
+  // What the others answer matters not.
+  static_cast<void>(exchange_handshake(bootstrap, std::move(mine), deadline));
 }
 
 }  // namespace kolo

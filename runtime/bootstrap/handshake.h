@@ -24,9 +24,14 @@ struct Handshake {
   bool wants_clock = false;  ///< it keeps a timeline: the ranks compare their clocks
 };
 
-/// Collective; by rank. If any two ranks differ in version, transport or settings, kMismatch on
-/// every rank, naming ranks and values. A complaint of any rank is kInvalidArgument on every rank.
+/// Collective; by rank. If any two ranks differ in version, kMismatch on every rank, naming ranks
+/// and values; then a complaint of any rank is kInvalidArgument on every rank; then kMismatch if
+/// two differ in transport or settings.
 Result<std::vector<Handshake>> exchange_handshake(Bootstrap& bootstrap, Handshake mine,
                                                   Deadline deadline);
+
+/// In place of it on a rank that cannot start, so that the others do not wait for it: `why` is
+/// their error, with this rank's number, host and process.
+void refuse_handshake(Bootstrap& bootstrap, RankInfo me, const Error& why, Deadline deadline);
 
 }  // namespace kolo

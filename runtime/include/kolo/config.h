@@ -118,6 +118,8 @@ struct KOLO_API Config {
 
   /// Fails with kInvalidArgument on the first value that does not parse or is out of range.
   static Result<Config> from_environment(const Environment& environment);
+  /// The same, with `invalid` in place of failing: such a value counts as not set.
+  static Config from_environment(const Environment& environment, Status& invalid);
 
   /// The settings on which all ranks must agree, as "NAME=value" in a fixed order.
   std::vector<std::string> agreed_settings() const;

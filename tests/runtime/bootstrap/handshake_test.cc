@@ -2,6 +2,7 @@
 #include "runtime/bootstrap/handshake.h"
 
 #include "runtime/base/blob.h"
+#include "runtime/base/check.h"
 #include "runtime/bootstrap/memory_store.h"
 #include "runtime/bootstrap/single_bootstrap.h"
 #include "runtime/bootstrap/store_bootstrap.h"
@@ -163,6 +164,23 @@ TEST(Handshake, AComplaintOfOneRankStopsAll) {
     EXPECT_EQ(result.error().code, ErrorCode::kInvalidArgument);
     EXPECT_EQ(result.error().message, "rank 2: no such folder");
   }
+}
+
+TEST(Handshake, ARankThatCannotStartIsTheErrorOfTheOthers) {
+  MemoryStore store;
+  std::thread refuses([&] {
+    StoreBootstrap bootstrap(store, 1, 2);
+    refuse_handshake(bootstrap, handshake_of(1).info,
+                     KOLO_ERROR(kUnsupported, "there is no device eth7"),
+                     Deadline::after(std::chrono::seconds(60)));
+  });
+  StoreBootstrap bootstrap(store, 0, 2);
+  const auto result =
+      exchange_handshake(bootstrap, handshake_of(0), Deadline::after(std::chrono::seconds(60)));
+  refuses.join();
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().message,
+            "rank 1 (host name, pid 101) cannot start: there is no device eth7");
 }
 
 TEST(Handshake, FlippedBytesNeverCrash) {
