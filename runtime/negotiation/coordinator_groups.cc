@@ -74,6 +74,11 @@ void Coordinator::leave_groups(const std::string& name, const Pending& pending) 
     }
     if (group.members.empty()) groups_.erase(it);
   }
+  // What is left of a group may have waited for this one alone.
+  for (const Variant& variant : pending.variants) {
+    const auto it = groups_.find(variant.signature.group);
+    if (it != groups_.end() && is_complete(it->second)) resolve_group(variant.signature.group);
+  }
 }
 
 void Coordinator::expire(Clock::time_point now, Clock::duration timeout) {

@@ -58,6 +58,29 @@ TEST(Coordinator, NamesTensorRanksAndBothValues) {
       "[20, 10]; every rank must submit the same shape under one name");
 }
 
+TEST(Coordinator, AGroupDoesNotWaitForAMemberThatHasFailedByItself) {
+  Coordinator coordinator(ranks(2));
+  const auto in_group = [](int members) {
+    Signature signature = shaped({1});
+    signature.group = "g";
+    signature.group_size = members;
+    return signature;
+  };
+  ASSERT_TRUE(coordinator.ready(1, {"b", in_group(1)}, kNow).ok());
+  ASSERT_TRUE(coordinator.ready(0, {"b", in_group(2)}, kNow).ok());
+  ASSERT_TRUE(coordinator.ready(1, {"a", shaped({1})}, kNow).ok());
+  ASSERT_TRUE(coordinator.ready(0, {"a", in_group(2)}, kNow).ok());
+  const auto decisions = coordinator.take_decisions();
+  ASSERT_EQ(decisions.size(), 2U);
+  EXPECT_EQ(decisions[0].error.value().message,
+            "tensor 'a': rank 0 submitted group 'g' of 2 members, but rank 1 submitted group none; "
+            "every rank must submit the same group under one name");
+  EXPECT_THAT(decisions[1].error.value().message,
+              HasSubstr("'b': rank 0 submitted group 'g' of 2 members, but rank 1 submitted group "
+                        "'g' of 1 members"));
+  EXPECT_TRUE(coordinator.idle());
+}
+
 TEST(Coordinator, TellsEveryKindOfDifference) {
   const Signature base = shaped({3});
   const auto message = [&](const Signature& other) {
