@@ -12,7 +12,7 @@
 namespace kolo {
 
 /// Raised whenever control messages, tags or schedules change.
-inline constexpr std::uint32_t kWireVersion = 4;
+inline constexpr std::uint32_t kWireVersion = 5;
 
 struct Handshake {
   std::uint32_t wire_version = kWireVersion;

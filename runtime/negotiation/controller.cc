@@ -252,7 +252,7 @@ Status Controller::take_responses(std::vector<Response> responses) {
   ++counters_.agreements;
   std::vector<Agreed>& agreed = agreed_.emplace_back();
   for (Response& decided : responses) {
-    // An announcement that crosses an error on its way is not what has failed.
+    // An announcement that crosses a response on its way is not what that is about.
     const bool missed = std::find(decided.missing.begin(), decided.missing.end(),
                                   communicator_.rank()) != decided.missing.end();
     auto entry = missed ? nullptr : waiting_.take(decided.name, cache_.find(decided.name));

@@ -112,12 +112,17 @@ std::string Coordinator::who_has_joined(Clock::time_point now) const {
                      std::chrono::duration_cast<std::chrono::seconds>(now - last_sign_).count());
 }
 
-std::vector<int> Coordinator::missing(const Pending& pending) const {
+std::vector<int> Coordinator::not_ready(const Pending& pending) const {
   std::vector<int> ranks;
   for (int rank = 0; rank < size_; ++rank) {
-    const auto index = static_cast<std::size_t>(rank);
-    if (!pending.is_ready[index] && !joined_[index]) ranks.push_back(rank);
+    if (!pending.is_ready[static_cast<std::size_t>(rank)]) ranks.push_back(rank);
   }
+  return ranks;
+}
+
+std::vector<int> Coordinator::missing(const Pending& pending) const {
+  std::vector<int> ranks = not_ready(pending);
+  std::erase_if(ranks, [&](int rank) { return joined_[static_cast<std::size_t>(rank)]; });
   return ranks;
 }
 
@@ -153,10 +158,7 @@ std::optional<Error> Coordinator::what_is_wrong(const std::string& name,
   if (pending.variants.size() > 1) return mismatch(name, pending);
   const Signature& signature = pending.variants.front().signature;
   if (pending.ready_count == size_ || takes_joined_ranks(signature)) return std::nullopt;
-  std::vector<int> joined;
-  for (int rank = 0; rank < size_; ++rank) {
-    if (!pending.is_ready[static_cast<std::size_t>(rank)]) joined.push_back(rank);
-  }
+  const std::vector<int> joined = not_ready(pending);
   const bool reduces = signature.kind == OperationKind::kAllreduce;
   return KOLO_ERROR(
       kInvalidArgument,
@@ -190,7 +192,7 @@ void Coordinator::decide(const std::string& name, const Pending& pending,
                     std::move(error)};
   response.participants = pending.ready_count;
   if (!response.error) response.splits = pending.splits;
-  if (response.error) response.missing = missing(pending);
+  response.missing = not_ready(pending);
   decided_.push_back(std::move(response));
 }
 

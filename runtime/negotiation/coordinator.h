@@ -89,6 +89,7 @@ class Coordinator {
   std::string tensor(const std::string& name) const;
   std::string who_is_missing(const Pending& pending) const;
   std::vector<int> missing(const Pending& pending) const;  ///< joined ranks are not
+  std::vector<int> not_ready(const Pending& pending) const;
 
   const std::vector<int> world_ranks_;
   const std::string where_;

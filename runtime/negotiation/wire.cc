@@ -86,8 +86,8 @@ void add_to_wire(const Response& response, wire::ResponseList& list) {
     out.set_failed(true);
     out.set_error_code(static_cast<std::uint32_t>(response.error->code));
     out.set_error_message(response.error->message);
-    out.mutable_missing()->Assign(response.missing.begin(), response.missing.end());
   }
+  out.mutable_missing()->Assign(response.missing.begin(), response.missing.end());
 }
 
 template <class List, class Item>
@@ -165,8 +165,8 @@ Result<std::vector<Response>> decode_responses(std::span<const std::byte> bytes)
     if (in.failed()) {
       response.error = KOLO_ERROR(kInternal, "{}", in.error_message());
       response.error->code = static_cast<ErrorCode>(in.error_code());
-      response.missing.assign(in.missing().begin(), in.missing().end());
     }
+    response.missing.assign(in.missing().begin(), in.missing().end());
   }
   return responses;
 }

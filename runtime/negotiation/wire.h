@@ -32,8 +32,8 @@ struct Response {
   int participants = 0;     ///< ranks that have not joined: what an average divides by
   SplitTable splits = {};   ///< of a row-wise kind: all ranks'
   std::int64_t result = 0;  ///< of a join: the rank that came last
-  /// Of an error: ranks of the communicator that had not announced it. What such a rank submits, or
-  /// has on its way to rank 0, is for the next time.
+  /// Ranks of the communicator that had not announced it: it has failed, or they have joined. What
+  /// such a rank submits, or has on its way to rank 0, is for the next time.
   std::vector<int> missing = {};
 
   /// Whether a schedule is to be run for it.

@@ -37,12 +37,23 @@ class SilentCoordinator : public testing::Test {
   /// Rank 0 decides on something else.
   void decide(const std::string& name) {
     submit(name);
-    const std::vector<Response> list{{.name = name, .signature = {}, .contributors = 2}};
-    std::span<const Response> rest(list);
+    respond({.name = name, .signature = {}, .contributors = 2});
+  }
+  void respond(const Response& response) {
+    std::span<const Response> rest(&response, 1);
     const std::string bytes = encode_first(rest);
     ASSERT_TRUE(
         controller_.on_message(0, {MessageKind::kResponses, 0, std::as_bytes(std::span(bytes))})
             .ok());
+  }
+  /// What the next list has, which is one.
+  Agreed take_one() {
+    std::vector<Agreed> agreed;
+    if (!controller_.take_agreed(agreed) || agreed.size() != 1) {
+      ADD_FAILURE() << agreed.size();
+      return {nullptr, std::make_unique<Entry>()};
+    }
+    return std::move(agreed.front());
   }
 
  private:
@@ -97,6 +108,21 @@ TEST_F(SilentCoordinator, OwesAJoinNothing) {
   submit("fc1.weight");
   EXPECT_TRUE(look(100 * kTimeout + 10s).ok());
   EXPECT_FALSE(look(101 * kTimeout + kMore).ok());
+}
+
+TEST_F(SilentCoordinator, WhatCrossesAJoinedRanksZerosIsForTheNextTime) {
+  submit("kolo/join", OperationKind::kJoin);
+  submit("fc1.weight");  // by another thread, when rank 0 has decided on it without this rank
+  respond({.name = "fc1.weight",
+           .signature = {},
+           .contributors = 1,
+           .participants = 1,
+           .missing = {1}});
+  const Agreed zeros = take_one();
+  EXPECT_TRUE(zeros.entry->absent);
+  EXPECT_EQ(zeros.entry->work, nullptr);
+  respond({.name = "fc1.weight", .signature = {}, .contributors = 2, .participants = 2});
+  EXPECT_FALSE(take_one().entry->absent);
 }
 
 /// Notes the longest control message.

@@ -137,5 +137,18 @@ TEST(Coordinator, ReportsAStalledTensorOnceAndExpiresIt) {
   EXPECT_THAT(decisions[0].error.value().message, HasSubstr("missing on ranks 0, 2 after 600 s"));
 }
 
+TEST(Coordinator, NamesTheRanksThatItDidWithout) {
+  Coordinator coordinator(ranks(3));
+  Request join{"kolo/join", {}};
+  join.signature.kind = OperationKind::kJoin;
+  ASSERT_TRUE(coordinator.ready(1, join, kNow).ok());
+  ASSERT_TRUE(coordinator.ready(0, {"a", shaped({1})}, kNow).ok());
+  ASSERT_TRUE(coordinator.ready(2, {"a", shaped({1})}, kNow).ok());
+  const auto decisions = coordinator.take_decisions();
+  ASSERT_EQ(decisions.size(), 1U);
+  EXPECT_FALSE(decisions[0].error.has_value());
+  EXPECT_EQ(decisions[0].missing, std::vector<int>{1});
+}
+
 }  // namespace
 }  // namespace kolo

@@ -61,11 +61,13 @@ TEST(Wire, SplitsGroupsAndComplaintsSurvive) {
   response.participants = 2;
   response.splits = {{1, 2}, {}, {0, 5}};
   response.result = 7;
+  response.missing = {1};
   const auto responses = decode_responses(bytes_of(encoded(std::vector<Response>{response})));
   ASSERT_TRUE(responses.ok());
   EXPECT_EQ(responses->front().participants, 2);
   EXPECT_EQ(responses->front().splits, response.splits);
   EXPECT_EQ(responses->front().result, 7);
+  EXPECT_EQ(responses->front().missing, response.missing);
 }
 
 TEST(Wire, EvenSplitsOfManyRanksAreShort) {
