@@ -90,6 +90,7 @@ bool Cycle::drain(Group& group) {
   moved |= !drained_.empty();
   for (EntryPtr& entry : drained_) {
     if (is_message(*entry)) {
+      if (entry->signature.kind == OperationKind::kReceive) greet(entry->signature.root);
       note(group.point_to_point.add(std::move(entry)));
       continue;
     }

@@ -148,6 +148,8 @@ class Cycle final : public TransportListener {
               const std::function<bool(int rank)>& hear);
   /// Whether that rank of the world is told of this one's end, and tells this one of its own.
   bool concerned(int rank) const;
+  /// It is from now on.
+  void greet(int rank);
   /// Before shutdown: whether nothing hangs in the group's NCCL communicators.
   bool drain_nccl(Group& group);
   /// Takes all entries of a group, wherever they are.

@@ -298,7 +298,7 @@ Status Cycle::tell(Group& group, MessageKind kind, const std::vector<std::string
 }
 
 // In a large world, who has had no message of this rank, nor sent it one, finds that it has left
-// when it connects to it; where it only receives, and shares no small set, when the wait ends.
+// when it connects to it, which it does before it waits for a message.
 bool Cycle::concerned(int rank) const {
   if (world_.size() <= kFewRanks || rank == 0 || world_.world().same_host(rank, world_.rank()))
     return true;
@@ -314,6 +314,11 @@ bool Cycle::concerned(int rank) const {
 void Cycle::greet() {
   if (world_.size() <= kFewRanks || world_.rank() == 0) return;
   static_cast<void>(groups_.world().control_plane.send(0, MessageKind::kBeat, {}));
+}
+
+void Cycle::greet(int rank) {
+  if (concerned(rank)) return;
+  static_cast<void>(groups_.world().control_plane.send(rank, MessageKind::kBeat, {}));
 }
 
 bool Cycle::has_work() const {

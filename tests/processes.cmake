@@ -124,11 +124,11 @@ set_tests_properties(lint_self_test PROPERTIES TIMEOUT 60 LABELS tools)
 add_executable(many_hosts bindings/core/many_hosts.cc)
 kolo_configure_target(many_hosts)
 target_link_libraries(many_hosts PRIVATE kolo::kolo)
-foreach(end end ordered die)
+foreach(end end ordered die receive)
   add_test(NAME many_hosts_${end} COMMAND kolo-run -np 80 $<TARGET_FILE:many_hosts> ${end})
   set_tests_properties(many_hosts_${end} PROPERTIES TIMEOUT 180 LABELS ucx RUN_SERIAL ON)
 endforeach()
-set_tests_properties(many_hosts_end many_hosts_ordered PROPERTIES
+set_tests_properties(many_hosts_end many_hosts_ordered many_hosts_receive PROPERTIES
   FAIL_REGULAR_EXPRESSION "error: ")
 set_tests_properties(many_hosts_die PROPERTIES
   PASS_REGULAR_EXPRESSION "rank 40 .* failed first, with signal 9"

@@ -1,6 +1,7 @@
 // A job of many hosts, each with one rank, as far as kolo can tell (KOLO_HOST_ID): its ranks start
 // with few descriptors, connect over TCP, and end all at once, or one dies. Started by kolo-run:
-// many_hosts end|ordered|die; `ordered` makes no named calls, which all pass rank 0.
+// many_hosts end|ordered|die|receive; `ordered` makes no named calls, which all pass rank 0; of
+// `receive`, one waits for a message of another one, which leaves.
 #include <kolo/kolo.h>
 
 #include <sys/resource.h>
@@ -45,6 +46,25 @@ int go_on(int dying) {
   }
 }
 
+/// Waits for a message of `sender`, which has left when this rank is among the last.
+int wait_in_vain(int sender) {
+  const int receiver = 1;
+  float value = 0;
+  std::shared_ptr<kolo::Work> receive;
+  if (kolo::rank() == receiver)
+    receive = kolo::recv_async(&value, 1, kolo::DataType::kFloat32, sender);
+  sum(false);
+  if (kolo::rank() != receiver) return 0;
+  try {
+    kolo::synchronize(*receive);
+  } catch (const kolo::Exception& error) {
+    const std::string name = "rank " + std::to_string(sender) + " has shut down";
+    if (std::string_view(error.what()).find(name) != std::string_view::npos) return 0;
+    std::fprintf(stderr, "rank %d blames another one: %s\n", kolo::rank(), error.what());
+  }
+  return 3;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -56,8 +76,9 @@ int main(int argc, char** argv) {
   sum(true);
   if (mode != "ordered") sum(false);
   if (mode != "die") {
+    const int status = mode == "receive" ? wait_in_vain(kolo::size() - 1) : 0;
     kolo::shutdown();
-    return 0;
+    return status;
   }
   const int dying = kolo::size() / 2;
   if (kolo::rank() == dying) std::raise(SIGKILL);

@@ -15,6 +15,7 @@ namespace kolo::test {
 namespace {
 
 using testing::HasSubstr;
+using namespace std::chrono_literals;
 
 TEST(Shutdown, AfterThePartIsDoneHarmsNobody) {
   run_local_world(4, [](int rank, Runtime& runtime) {
@@ -50,6 +51,44 @@ TEST(Shutdown, ARankThatLeavesEarlyIsNamed) {
     EXPECT_EQ(later.error().code, ErrorCode::kAborted);
     EXPECT_THAT(later.error().message, HasSubstr("rank 2 has shut down"));
   });
+}
+
+// Of a job in which not all ranks hear of the end of each one.
+TEST(Shutdown, WhoWaitsForAMessageHearsThatItsSenderHasLeft) {
+  constexpr int kRanks = 66;
+  constexpr int kReceiver = 5;
+  constexpr int kSender = 40;
+  LocalWorldOptions options;
+  options.variables = {{"KOLO_OPERATION_TIMEOUT", "60"}};
+  for (int rank = 0; rank < kRanks; ++rank) options.hosts.push_back(rank);
+  std::latch has_heard(1);
+  run_local_world(
+      kRanks,
+      [&](int rank, Runtime& runtime) {
+        float value = 0;
+        std::shared_ptr<Work> receive;
+        if (rank == kReceiver) {
+          Submission message;
+          message.signature = {.kind = OperationKind::kReceive, .root = kSender, .shape = {1}};
+          message.output = reinterpret_cast<std::byte*>(&value);
+          auto submitted = runtime.submit_message(std::move(message));
+          ASSERT_TRUE(submitted.ok()) << submitted.error().message;
+          receive = *std::move(submitted);
+        }
+        std::vector<float> values(1);
+        ASSERT_TRUE(submit(runtime, allreduce_of("it waits", values))->wait().ok());
+        if (rank == kSender) return;
+        if (rank == kReceiver) {
+          const Status status = receive->wait(std::chrono::steady_clock::now() + 20s);
+          has_heard.count_down();
+          ASSERT_FALSE(status.ok());
+          EXPECT_EQ(status.error().message,
+                    "rank 5: recv from rank 40 with tag 0: rank 40 has shut down and will never "
+                    "call send()");
+        }
+        has_heard.wait();
+      },
+      options);
 }
 
 TEST(Shutdown, OperationsUnderWayFail) {
