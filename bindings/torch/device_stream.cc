@@ -39,9 +39,12 @@ std::optional<CudaStream> current_stream(torch::Device device) {
 
 Allocator allocator_of(std::shared_ptr<torch::Tensor> output, const torch::TensorOptions& options) {
   const torch::Device device = options.device();
-  return [output = std::move(output), options,
+  return [output = std::move(output), options, inference = c10::InferenceMode::is_enabled(),
           stream = device.is_cpu() ? std::nullopt
                                    : std::optional(stream_of(device))](const Shape& shape) {
+    // As the caller is: whoever drives may be within an InferenceMode of its own, whose tensors
+    // neither autograd nor what works in place takes outside of it.
+    const c10::InferenceMode as_caller(inference);
     const torch::NoGradGuard no_grad;
     const c10::OptionalStreamGuard guard(stream);
     *output = torch::empty(shape, options);

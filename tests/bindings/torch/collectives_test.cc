@@ -57,6 +57,31 @@ TEST(Rows, ReducescatterDealsUnevenRows) {
       expected / kolo::size()));
 }
 
+TEST(Rows, ResultsAreOfTheirCallersInferenceMode) {
+  // Whoever waits for one operation drives them all.
+  const auto wait_for_another = [](int i) {
+    kolo::allreduce(torch::ones({1}), {.name = "other" + std::to_string(i)});
+  };
+  for (int i = 0; i < 20; ++i) {
+    const std::string name = "rows" + std::to_string(i);
+    kolo::TensorWork work = kolo::allgather_async(torch::ones({2}), {.name = name});
+    {
+      const c10::InferenceMode guard;
+      wait_for_another(i);
+      work.drain();
+    }
+    torch::Tensor rows = work.wait();
+    ASSERT_FALSE(rows.is_inference());
+    rows.mul_(2);  // which LibTorch refuses there
+    {
+      const c10::InferenceMode guard;
+      work = kolo::allgather_async(torch::ones({2}), {.name = name});
+    }
+    wait_for_another(i);
+    ASSERT_TRUE(work.wait().is_inference());
+  }
+}
+
 TEST(Rows, GatherAndScatterAreInverse) {
   for (int root = 0; root < kolo::size(); ++root) {
     const auto mine = rows_of(kolo::rank(), kolo::rank() + 1);
