@@ -221,7 +221,7 @@ void Accelerator::write_saved(const std::string& path, const std::string& bytes)
 }
 
 void Accelerator::check_same_parts(const std::string& parts) {
-  const std::vector<std::string> all = allgather_object(parts, {.name = "Accelerator.gather"});
+  const auto all = allgather_object(parts, {.name = "Accelerator.gather/parts"});
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r] == all[0]) continue;
     refuse(ErrorCode::kMismatch,
@@ -236,7 +236,15 @@ torch::Tensor Accelerator::gather_rows(const torch::Tensor& tensor, std::int64_t
   const torch::NoGradGuard no_grad;
   const torch::Tensor rows = tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
   const std::int64_t kept = repeated < 0 ? 0 : rows.size(0) - std::min(repeated, rows.size(0));
-  return allgather(rows.detach().narrow(0, 0, kept));
+  try {
+    // By a name, so that ranks whose rows differ do not wait for each other.
+    return allgather(rows.detach().narrow(0, 0, kept), {.name = "Accelerator.gather"});
+  } catch (const Exception& error) {
+    if (error.code() != ErrorCode::kMismatch) throw;
+    refuse(error.code(), fmt::format("gather(): {}; only their first extent may differ: pad them, "
+                                     "or convert their type",
+                                     error.what()));
+  }
 }
 
 std::int64_t Accelerator::repeated_rows_of(const torch::Tensor& tensor, const LoaderPass& pass) {
