@@ -1,15 +1,24 @@
 #include "bindings/torch/check_initialized.h"
+#include "bindings/torch/tensor_memory.h"
 
 #include <kolo/kolo.h>
 #include <kolo/torch/broadcast_parameters.h>
 #include <kolo/torch/functions.h>
 
 #include <exception>
+#include <set>
 
 namespace kolo {
 
 void broadcast_parameters(const NamedTensors& tensors, int root) {
   check_initialized("broadcast_parameters()");
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : tensors) {
+    if (names.insert(name).second) continue;
+    raise(ErrorCode::kInvalidArgument,
+          "broadcast_parameters(): two tensors are called '" + name +
+              "'; call it once for each module, or put what tells them apart before their names");
+  }
   std::vector<TensorWork> works;
   std::exception_ptr first;
   works.reserve(tensors.size());

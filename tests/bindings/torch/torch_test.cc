@@ -372,6 +372,13 @@ TEST(BroadcastParameters, TakesParametersAndBuffers) {
   EXPECT_TRUE(torch::equal(norm->running_mean, torch::full({4}, kolo::size() - 1.0)));
 }
 
+TEST(BroadcastParameters, TwoTensorsOfOneNameAreRefusedOnAllRanks) {
+  kolo::NamedTensors both = torch::nn::Linear(2, 1)->named_parameters().pairs();
+  for (auto& named : torch::nn::Linear(3, 1)->named_parameters().pairs()) both.push_back(named);
+  EXPECT_THAT(message_of([&] { kolo::broadcast_parameters(both, 0); }),
+              HasSubstr("two tensors are called 'weight'; call it once for each module"));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
