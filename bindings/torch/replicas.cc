@@ -77,7 +77,14 @@ torch::Tensor BatchShares::part(const torch::Tensor& tensor, std::size_t replica
 
 torch::Tensor gather_tensors(const std::vector<torch::Tensor>& parts, torch::Device device) {
   std::vector<torch::Tensor> moved;
-  for (const torch::Tensor& part : parts) moved.push_back(part.defined() ? part.to(device) : part);
+  for (const torch::Tensor& part : parts) {
+    if (part.defined() != parts.front().defined()) {
+      raise(ErrorCode::kMismatch,
+            "forward returned an undefined tensor on one replica, but a tensor on another; which "
+            "are defined must not depend on the data");
+    }
+    moved.push_back(part.defined() ? part.to(device) : part);
+  }
   if (moved.size() == 1 || !moved.front().defined()) return moved.front();
   return moved.front().dim() == 0 ? torch::stack(moved) : torch::cat(moved);
 }

@@ -194,6 +194,15 @@ struct GrowingImpl : torch::nn::Cloneable<GrowingImpl> {
 };
 TORCH_MODULE(Growing);
 
+/// Returns something for what is positive alone.
+struct ReticentImpl : torch::nn::Cloneable<ReticentImpl> {
+  void reset() override {}
+  torch::Tensor forward(const torch::Tensor& x) {
+    return x[0].item<double>() > 0 ? x : torch::Tensor();
+  }
+};
+TORCH_MODULE(Reticent);
+
 TEST(DataParallel, SaysWhatIsWrong) {
   const std::vector<torch::Device> two{kCpu, kCpu};
   const auto made = [](auto module, const kolo::DataParallelOptions& options) {
@@ -226,6 +235,10 @@ TEST(DataParallel, SaysWhatIsWrong) {
                 growing.forward(torch::tensor({1.0, 2.0}));
               }),
               HasSubstr("1 tensors on the first replica, but 2"));
+  DataParallel reticent(Reticent(), {.device_ids = two});
+  for (const auto& input : {torch::tensor({-1.0, 1.0}), torch::tensor({1.0, -1.0})})
+    EXPECT_THAT(message_of([&] { reticent.forward(input); }),
+                HasSubstr("undefined tensor on one replica, but a tensor on another"));
 }
 
 }  // namespace
