@@ -26,9 +26,19 @@ std::string text_of(const torch::Tensor& tensor) {
   return text.str();
 }
 
-/// One line a tensor: what it is, its name, a tab, its text.
-std::vector<std::string> lines_of(const NamedTensors& parameters, const NamedTensors& buffers) {
-  std::vector<std::string> lines;
+/// One line an option that decides what ranks send, and one a tensor: what it is, its name, a tab,
+/// its text.
+std::vector<std::string> lines_of(const NamedTensors& parameters, const NamedTensors& buffers,
+                                  const DdpOptions& options) {
+  std::ostringstream cap;
+  cap << options.bucket_cap_mb;
+  std::vector<std::string> lines{"option 'bucket_cap_mb'\t" + cap.str()};
+  for (const auto& [name, value] :
+       {std::pair("broadcast_buffers", options.broadcast_buffers),
+        std::pair("find_unused_parameters", options.find_unused_parameters),
+        std::pair("gradient_as_bucket_view", options.gradient_as_bucket_view),
+        std::pair("static_graph", options.static_graph)})
+    lines.push_back(std::string("option '") + name + "'\t" + (value ? "true" : "false"));
   for (const auto& [name, tensor] : parameters) {
     lines.push_back("parameter '" + name + "'\t" + text_of(tensor));
   }
@@ -158,7 +168,7 @@ std::string misfit(const NamedTensors& parameters, const NamedTensors& buffers,
 void check_module(const std::string& prefix, const NamedTensors& parameters,
                   const NamedTensors& buffers, const DdpOptions& options) {
   // Every rank says what it finds, so that all throw the same or none does.
-  const std::vector<std::string> mine = lines_of(parameters, buffers);
+  const std::vector<std::string> mine = lines_of(parameters, buffers, options);
   const std::vector<std::string> root =
       split(broadcast_object(join(mine), 0, {.name = prefix + "module"}));
   const std::string unequal = difference(root, mine);
@@ -171,7 +181,8 @@ void check_module(const std::string& prefix, const NamedTensors& parameters,
     if (all[r].empty()) continue;
     const std::string what = "DistributedDataParallel: " + all[r].substr(1);
     if (all[r][0] == '=') {
-      raise(ErrorCode::kMismatch, what + "; make the same module on every rank");
+      raise(ErrorCode::kMismatch,
+            what + "; make the same module, with the same options, on every rank");
     }
     raise(ErrorCode::kInvalidArgument, what + " (rank " + std::to_string(r) + ")");
   }

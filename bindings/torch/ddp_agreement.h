@@ -14,7 +14,8 @@
 namespace kolo {
 
 /// Throws on every rank if on one of them `parameters` and `buffers` differ from rank 0's in names,
-/// shapes, types, strides or requires_grad, do not fit the options, or have another owner.
+/// shapes, types, strides or requires_grad, or the options from rank 0's, the former do not fit the
+/// latter, or have another owner.
 void check_module(const std::string& prefix, const NamedTensors& parameters,
                   const NamedTensors& buffers, const DdpOptions& options);
 

@@ -270,6 +270,12 @@ TEST(Ddp, ModulesThatDifferAreRefusedEverywhere) {
     EXPECT_THAT(made(typed), AllOf(HasSubstr("Float"), HasSubstr("Double"), HasSubstr(who)));
     EXPECT_THAT(made(torch::nn::Linear(3, 4), {.bucket_cap_mb = odd ? -1.0 : 1.0}),
                 HasSubstr("bucket_cap_mb"));
+    EXPECT_THAT(
+        made(torch::nn::Linear(3, 4), {.find_unused_parameters = odd}),
+        HasSubstr("option 'find_unused_parameters' is false on rank 0, but true on " + who));
+    EXPECT_THAT(
+        made(torch::nn::Linear(3, 4), {.gradient_as_bucket_view = !odd}),
+        HasSubstr("option 'gradient_as_bucket_view' is true on rank 0, but false on " + who));
   }
   EXPECT_EQ(kolo::allreduce(torch::ones({})).item<double>(), kolo::size()) << "still usable";
 }
