@@ -14,13 +14,16 @@ namespace kolo {
 namespace {
 
 constexpr std::int64_t kMebibyte = 1 << 20;
+constexpr double kMostBytes = 0x1p62;  ///< of a bucket
 
 }  // namespace
 
 void DdpReducer::State::build(const std::vector<std::size_t>& in_order) {
   std::vector<torch::Tensor> tensors;
   for (const Parameter& parameter : parameters) tensors.push_back(parameter.tensor);
-  const auto cap = static_cast<std::int64_t>(options.bucket_cap_mb * kMebibyte);
+  // It may be infinite.
+  const auto cap =
+      static_cast<std::int64_t>(std::min(options.bucket_cap_mb * kMebibyte, kMostBytes));
   const auto groups = assign_buckets(tensors, in_order, std::min(cap, kMebibyte), cap);
   const bool with_memory = options.gradient_as_bucket_view || hook != nullptr;
   std::vector<Bucket> made;

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -290,6 +291,12 @@ TEST(Ddp, MemoryOfSeveralElementsIsRefusedEverywhere) {
   };
   EXPECT_THAT(message_of([] { DistributedDataParallel ddp(std::make_shared<Net>()); }),
               HasSubstr("'mask' has several elements in one place of memory"));
+}
+
+TEST(Ddp, ABucketMayBeWithoutBound) {
+  const double cap = std::numeric_limits<double>::infinity();
+  DistributedDataParallel ddp(small_network(), {.bucket_cap_mb = cap});
+  EXPECT_EQ(ddp.stats().buckets, 1);
 }
 
 TEST(Ddp, OneOwnerPerParameter) {
