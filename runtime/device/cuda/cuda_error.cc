@@ -15,6 +15,12 @@ constexpr const char* kRestart =
     "nothing on this device works in this process any more: end it, and look for the first error "
     "(compute-sanitizer names the kernel)";
 
+constexpr const char* kNoCode =
+    "this build has no code for this GPU: build with -DKOLO_CUDA_ARCHITECTURES=<its number>";
+
+constexpr const char* kCaptures =
+    "a CUDA graph is being captured, beside which this is not allowed: do it before or after";
+
 /// All others are kDevice.
 constexpr Known kKnown[] = {
     {cudaErrorMemoryAllocation, ErrorCode::kOutOfMemory,
@@ -29,10 +35,15 @@ constexpr Known kKnown[] = {
      "look at CUDA_VISIBLE_DEVICES and at what nvidia-smi -L lists"},
     {cudaErrorInvalidDevice, ErrorCode::kInvalidArgument,
      "ordinals count the devices of CUDA_VISIBLE_DEVICES, from 0"},
+    {cudaErrorInvalidResourceHandle, ErrorCode::kInvalidArgument,
+     "what the call was given is of another device or process, or is gone already"},
+    {cudaErrorStreamCaptureUnsupported, ErrorCode::kUnsupported, kCaptures},
+    {cudaErrorStreamCaptureIsolation, ErrorCode::kUnsupported, kCaptures},
+    {cudaErrorStreamCaptureImplicit, ErrorCode::kUnsupported, kCaptures},
     {cudaErrorDevicesUnavailable, ErrorCode::kDevice,
      "another process has the device for itself: see its compute mode in nvidia-smi -q"},
-    {cudaErrorNoKernelImageForDevice, ErrorCode::kUnsupported,
-     "this build has no code for this GPU: build with -DKOLO_CUDA_ARCHITECTURES=<its number>"},
+    {cudaErrorNoKernelImageForDevice, ErrorCode::kUnsupported, kNoCode},
+    {cudaErrorInvalidDeviceFunction, ErrorCode::kUnsupported, kNoCode},
     {cudaErrorUnsupportedPtxVersion, ErrorCode::kUnsupported,
      "the driver is older than the toolkit: update it, or name this GPU in "
      "-DKOLO_CUDA_ARCHITECTURES"},

@@ -19,8 +19,12 @@ Accelerators find_accelerators() {
   if (error == cudaErrorNoDevice || error == cudaSuccess)
     return {0,
             "the CUDA driver shows this process no device (CUDA_VISIBLE_DEVICES, nvidia-smi -L)"};
-  return {0, fmt::format("CUDA does not start: {}, {}", cudaGetErrorName(error),
-                         cudaGetErrorString(error))};
+  const char* const advice =
+      error == cudaErrorSystemNotReady
+          ? "; on hosts with NVSwitch, nvidia-fabricmanager must run (systemctl status)"
+          : "";
+  return {0, fmt::format("CUDA does not start: {}, {}{}", cudaGetErrorName(error),
+                         cudaGetErrorString(error), advice)};
 }
 
 }  // namespace kolo
