@@ -4,7 +4,8 @@
 // kernels are the .cu files, compiled for the host. It is no CUDA: nothing that runs here counts as
 // working on a GPU. Where CUDA leaves behaviour open, the harsher one is taken: memory that is
 // freed faults in peers that still map it, kernels that reach memory of the host that is not pinned
-// fail, and a failed device stays failed.
+// fail, one device reaches another's memory only where that was allowed, and a failed device stays
+// failed.
 //
 // In the environment: EMULATED_GPUS, how many devices a host has (default 1), of which
 // CUDA_VISIBLE_DEVICES shows some; EMULATED_GPUS_APART=1, which do not reach each other.
@@ -26,6 +27,10 @@ void mend_devices();
 
 /// While it is true, every stream says that it captures a graph.
 void capture(bool is_capturing);
+/// While it is true, another thread captures a graph on a stream of its own, in CUDA's default
+/// mode: what is unsafe beside that fails in threads that have not left this mode, and waiting for
+/// the device in all.
+void capture_elsewhere(bool is_capturing);
 /// Device memory that is no block of cudaMalloc's, as PyTorch's expandable segments; for cudaFree.
 void* allocate_in_pool(std::size_t bytes);
 

@@ -77,6 +77,8 @@ struct Thread {
   void push(Gpu* gpu) { contexts.at(depth++) = gpu; }
 };
 thread_local Thread mine = {};
+thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+std::atomic<bool> is_captured_elsewhere = false;
 
 std::mutex failures_mutex;
 std::map<std::string, cudaError_t> failures;  // guarded by failures_mutex
@@ -132,10 +134,17 @@ void fail_next(const std::string& function, cudaError_t error) {
 void break_device(int ordinal, cudaError_t error) { gpu(ordinal)->failure = error; }
 
 void mend_devices() {
-  for (Gpu* const each : gpus()) each->failure = cudaSuccess;
+  for (Gpu* const each : gpus()) {
+    each->failure = cudaSuccess;
+    for (auto& peer : each->peers) peer = false;
+  }
   const std::lock_guard lock(failures_mutex);
   failures.clear();
 }
+
+void capture_elsewhere(bool is_capturing) { is_captured_elsewhere = is_capturing; }
+bool captures_elsewhere() { return is_captured_elsewhere; }
+bool is_forbidden() { return is_captured_elsewhere && capture_mode == cudaStreamCaptureModeGlobal; }
 
 cudaError_t pending_error() { return mine.last; }
 std::size_t pushed_contexts() { return mine.pushed; }
@@ -261,8 +270,10 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
 }
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
   EMULATED_CUDA_ENTER(here);
-  if (gpu(peer) == nullptr || gpu(peer) == here) return told(cudaErrorInvalidDevice);
-  return devices_reach_each_other() ? cudaSuccess : told(cudaErrorPeerAccessUnsupported);
+  if (gpu(peer) == nullptr || gpu(peer) == here || !devices_reach_each_other())
+    return told(cudaErrorInvalidDevice);
+  const bool was = here->peers.at(static_cast<std::size_t>(peer)).exchange(true);
+  return was ? told(cudaErrorPeerAccessAlreadyEnabled) : cudaSuccess;
 }
 cudaError_t cudaGetLastError() { return std::exchange(mine.last, cudaSuccess); }
 const char* cudaGetErrorName(cudaError_t error) {
@@ -279,8 +290,7 @@ const char* cudaGetErrorName(cudaError_t error) {
 }
 const char* cudaGetErrorString(cudaError_t) { return "as emulated"; }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  thread_local cudaStreamCaptureMode mode_of_thread = cudaStreamCaptureModeGlobal;
-  std::swap(*mode, mode_of_thread);
+  std::swap(*mode, capture_mode);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTarget,

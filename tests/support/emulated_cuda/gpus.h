@@ -7,6 +7,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <vector>
@@ -22,6 +23,7 @@ struct Gpu {
   std::atomic<std::size_t> used = 0;
   std::atomic<cudaError_t> failure = cudaSuccess;
   std::atomic<std::size_t> retained = 0;
+  std::array<std::atomic<bool>, 16> peers = {};  ///< by ordinal: whose memory it was let reach
 };
 
 /// Those that CUDA_VISIBLE_DEVICES shows.
@@ -40,6 +42,9 @@ CUcontext context_of(Gpu* gpu);
 cudaError_t told(cudaError_t error);
 /// What stands in the way of a call: what a test has asked for, or the device's failure.
 cudaError_t obstacle(const char* function, const Gpu* gpu);
+/// Whether a capture elsewhere stands in the way of what is unsafe beside it, on this thread.
+bool is_forbidden();
+bool captures_elsewhere();
 
 }  // namespace kolo::test::emulated_cuda
 
@@ -50,3 +55,8 @@ cudaError_t obstacle(const char* function, const Gpu* gpu);
   if (const cudaError_t obstacle = ::kolo::test::emulated_cuda::obstacle(__func__, gpu); \
       obstacle != cudaSuccess)                                                           \
   return ::kolo::test::emulated_cuda::told(obstacle)
+/// Of a call that is unsafe beside a capture.
+#define EMULATED_CUDA_ENTER_UNSAFE(gpu)            \
+  EMULATED_CUDA_ENTER(gpu);                        \
+  if (::kolo::test::emulated_cuda::is_forbidden()) \
+  return ::kolo::test::emulated_cuda::told(cudaErrorStreamCaptureUnsupported)

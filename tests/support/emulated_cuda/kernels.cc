@@ -27,7 +27,7 @@ using namespace cuda;  // NOLINT(google-build-using-namespace): what is launched
 /// Does a launch of so many blocks, with parameters that were copied when it was handed in.
 using Launch = std::function<void(std::uint32_t blocks)>;
 /// Copies the parameters; null where memory in them is not the device's to touch.
-using Prepare = std::function<Launch(const void* parameters)>;
+using Prepare = std::function<Launch(const Gpu* gpu, const void* parameters)>;
 
 thread_local std::barrier<>* block_barrier = nullptr;
 
@@ -64,52 +64,66 @@ Launch together(const void* kernel, const Parameters& parameters) {
 }
 
 template <class AnyBatch>
-Prepare combination(const void* kernel) {
-  return [kernel](const void* parameters) -> Launch {
+Prepare combination(const void* kernel, std::size_t source_size, std::size_t target_size) {
+  return [=](const Gpu* gpu, const void* parameters) -> Launch {
     const auto batch = std::make_shared<AnyBatch>();
     std::memcpy(static_cast<void*>(batch.get()), parameters, sizeof(AnyBatch));
     for (std::uint32_t piece = 0; piece < batch->pieces; ++piece)
       for (std::uint32_t k = 0; k < batch->sources + batch->destinations; ++k)
-        // In elements of some size; a byte each at least.
-        if (!is_reached(reinterpret_cast<const void*>(batch->addresses(piece)[k]),
-                        batch->count(piece)))
+        if (!is_reached(gpu, reinterpret_cast<const void*>(batch->addresses(piece)[k]),
+                        batch->count(piece) * (k < batch->sources ? source_size : target_size)))
           return nullptr;
     return [kernel, batch](std::uint32_t blocks) { in_turn(kernel, *batch)(blocks); };
   };
 }
 
-Prepare adasum_pass(const void* kernel) {
-  return [kernel](const void* parameters) -> Launch {
+Prepare adasum_pass(const void* kernel, std::size_t size) {
+  return [kernel, size](const Gpu* gpu, const void* parameters) -> Launch {
     AdasumCall call;
     std::memcpy(&call, parameters, sizeof(call));
-    for (const std::uint64_t address : {call.destination, call.a, call.b, call.dots})
-      if (!is_reached(reinterpret_cast<const void*>(address), 1)) return nullptr;
+    const auto reaches = [gpu](std::uint64_t address, std::size_t bytes) {
+      return is_reached(gpu, reinterpret_cast<const void*>(address), bytes);
+    };
+    for (const std::uint64_t address : {call.destination, call.a, call.b})
+      if (!reaches(address, call.count * size)) return nullptr;
+    if (!reaches(call.dots, call.dot_blocks * sizeof(Dots))) return nullptr;
     return together(kernel, call);
   };
 }
 
 std::map<const void*, Prepare> make_table() {
   std::map<const void*, Prepare> table;
-  const auto add = [&](Kernel kernel) {
-    table[kernel.small] = combination<SmallBatch>(kernel.small);
-    if (kernel.large != nullptr) table[kernel.large] = combination<LargeBatch>(kernel.large);
+  const auto add = [&](Kernel kernel, DataType source, DataType target) {
+    const std::size_t from = size_of(source);
+    const std::size_t to = size_of(target);
+    table[kernel.small] = combination<SmallBatch>(kernel.small, from, to);
+    if (kernel.large != nullptr)
+      table[kernel.large] = combination<LargeBatch>(kernel.large, from, to);
   };
-  add(copy_kernel());
-  add(complex64_product());
-  add(complex128_product());
-  for (const auto kernels :
-       {float32_kernels, float64_kernels, float16_kernels, bfloat16_kernels, int64_kernels,
-        int32_kernels, int16_kernels, int8_kernels, uint8_kernels})
-    for (const Kernel kernel : kernels()) add(kernel);
+  const auto add_type = [&](DataType type, const KernelsOfType& kernels) {
+    for (const Kernel kernel : kernels) add(kernel, type, type);
+  };
+  add(copy_kernel(), DataType::kUInt8, DataType::kUInt8);
+  add(complex64_product(), DataType::kComplex64, DataType::kComplex64);
+  add(complex128_product(), DataType::kComplex128, DataType::kComplex128);
+  add_type(DataType::kFloat32, float32_kernels());
+  add_type(DataType::kFloat64, float64_kernels());
+  add_type(DataType::kFloat16, float16_kernels());
+  add_type(DataType::kBFloat16, bfloat16_kernels());
+  add_type(DataType::kInt64, int64_kernels());
+  add_type(DataType::kInt32, int32_kernels());
+  add_type(DataType::kInt16, int16_kernels());
+  add_type(DataType::kInt8, int8_kernels());
+  add_type(DataType::kUInt8, uint8_kernels());
   for (const DataType half : {DataType::kFloat16, DataType::kBFloat16}) {
-    add(cast_kernel(DataType::kFloat32, half));
-    add(cast_kernel(half, DataType::kFloat32));
+    add(cast_kernel(DataType::kFloat32, half), DataType::kFloat32, half);
+    add(cast_kernel(half, DataType::kFloat32), half, DataType::kFloat32);
   }
   for (const DataType type :
        {DataType::kFloat32, DataType::kFloat64, DataType::kFloat16, DataType::kBFloat16}) {
     const AdasumKernels kernels = adasum_kernels(type);
-    table[kernels.dots] = adasum_pass(kernels.dots);
-    table[kernels.combine] = adasum_pass(kernels.combine);
+    table[kernels.dots] = adasum_pass(kernels.dots, size_of(type));
+    table[kernels.combine] = adasum_pass(kernels.combine, size_of(type));
   }
   return table;
 }
@@ -169,7 +183,7 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 blocks, dim3 threads, void
     const std::lock_guard lock(loaded().mutex);
     if (loaded().kernels.insert(kernel).second) ++loaded().late;
   }
-  auto launch = (*prepare)(parameters[0]);
+  auto launch = (*prepare)(gpu, parameters[0]);
   return give(stream, gpu, [gpu, launch = std::move(launch), count = blocks.x] {
     const std::lock_guard lock(loaded().running);
     if (launch == nullptr) {

@@ -105,11 +105,26 @@ CUresult pointer_attribute(void* value, CUpointer_attribute attribute, CUdevicep
 
 }  // namespace
 
-bool is_reached(const void* address, std::size_t bytes) {
+bool is_reached(const Gpu* gpu, const void* address, std::size_t bytes) {
   const std::lock_guard lock(blocks().mutex);
   const auto found = blocks().find(number_of(address));
-  return found != blocks().by_begin.end() &&
+  if (found == blocks().by_begin.end()) return false;
+  const auto& [begin, block] = *found;
+  if (number_of(address) + bytes > begin + block.size) return false;
+  if (!is_device(block.kind) || block.gpu == gpu) return true;
+  return block.kind != Kind::kImported && gpu->peers[static_cast<std::size_t>(block.gpu->ordinal)];
+}
+
+bool is_within(const void* address, std::size_t bytes) {
+  const std::lock_guard lock(blocks().mutex);
+  const auto found = blocks().find(number_of(address));
+  return found == blocks().by_begin.end() ||
          number_of(address) + bytes <= found->first + found->second.size;
+}
+
+bool is_pageable(const void* address) {
+  const std::lock_guard lock(blocks().mutex);
+  return blocks().find(number_of(address)) == blocks().by_begin.end();
 }
 
 void* driver_function_of_memory(const std::string& name) {
@@ -141,7 +156,7 @@ void count_memory(Alive& alive) {
 using namespace kolo::test::emulated_cuda;  // NOLINT(google-build-using-namespace)
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
-  EMULATED_CUDA_ENTER(gpu);
+  EMULATED_CUDA_ENTER_UNSAFE(gpu);
   if (bytes > gpu->memory - gpu->used) return told(cudaErrorMemoryAllocation);
   const int file = memfd_create("emulated GPU", MFD_CLOEXEC);
   if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0)
@@ -159,7 +174,7 @@ cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
 }
 
 cudaError_t cudaFree(void* memory) {
-  EMULATED_CUDA_ENTER(gpu);
+  EMULATED_CUDA_ENTER_UNSAFE(gpu);
   if (memory == nullptr) return cudaSuccess;
   wait_for_streams();
   Block block;
@@ -179,7 +194,7 @@ cudaError_t cudaMemGetInfo(std::size_t* left, std::size_t* all) {
 }
 
 cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
-  EMULATED_CUDA_ENTER(gpu);
+  EMULATED_CUDA_ENTER_UNSAFE(gpu);
   void* const begin =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (begin == MAP_FAILED) return told(cudaErrorMemoryAllocation);
@@ -189,7 +204,7 @@ cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
 }
 
 cudaError_t cudaFreeHost(void* memory) {
-  EMULATED_CUDA_ENTER(gpu);
+  EMULATED_CUDA_ENTER_UNSAFE(gpu);
   wait_for_streams();
   Block block;
   if (!take(memory, {Kind::kAllocatedPinned}, block)) return told(cudaErrorInvalidValue);
@@ -198,7 +213,7 @@ cudaError_t cudaFreeHost(void* memory) {
 }
 
 cudaError_t cudaHostRegister(void* memory, std::size_t bytes, unsigned) {
-  EMULATED_CUDA_ENTER(gpu);
+  EMULATED_CUDA_ENTER_UNSAFE(gpu);
   if (bytes == 0) return told(cudaErrorInvalidValue);
   const std::lock_guard lock(blocks().mutex);
   const auto next = blocks().by_begin.lower_bound(number_of(memory));
@@ -210,7 +225,7 @@ cudaError_t cudaHostRegister(void* memory, std::size_t bytes, unsigned) {
 }
 
 cudaError_t cudaHostUnregister(void* memory) {
-  EMULATED_CUDA_ENTER(gpu);
+  EMULATED_CUDA_ENTER_UNSAFE(gpu);
   wait_for_streams();
   Block block;
   return take(memory, {Kind::kRegistered}, block) ? cudaSuccess
@@ -233,7 +248,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 }
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory) {
-  EMULATED_CUDA_ENTER(gpu);
+  EMULATED_CUDA_ENTER_UNSAFE(gpu);
   const std::lock_guard lock(blocks().mutex);
   const auto found = blocks().by_begin.find(number_of(memory));
   if (found == blocks().by_begin.end() || found->second.kind != Kind::kDevice)
@@ -250,8 +265,9 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory) {
   return cudaSuccess;
 }
 
-cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned) {
-  EMULATED_CUDA_ENTER(gpu);
+cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned flags) {
+  EMULATED_CUDA_ENTER_UNSAFE(gpu);
+  if (flags != cudaIpcMemLazyEnablePeerAccess) return told(cudaErrorInvalidValue);
   Handle inner = {};
   std::memcpy(&inner, handle.reserved, sizeof(inner));
   if (inner.magic != kMagic) return told(cudaErrorInvalidValue);
@@ -274,7 +290,7 @@ cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsig
 }
 
 cudaError_t cudaIpcCloseMemHandle(void* memory) {
-  EMULATED_CUDA_ENTER(gpu);
+  EMULATED_CUDA_ENTER_UNSAFE(gpu);
   wait_for_streams();
   Block block;
   if (!take(memory, {Kind::kImported}, block)) return told(cudaErrorInvalidValue);

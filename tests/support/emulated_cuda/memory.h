@@ -1,15 +1,20 @@
 // What memory the emulated devices reach. Shared by the files of this folder; any thread.
 #pragma once
 
-#include "tests/support/emulated_cuda/emulated_cuda.h"
+#include "tests/support/emulated_cuda/gpus.h"
 
 #include <cstddef>
 #include <string>
 
 namespace kolo::test::emulated_cuda {
 
-/// Whether a kernel may touch it: memory of a device, of a peer's that is mapped, or pinned.
-bool is_reached(const void* address, std::size_t bytes);
+/// Whether a kernel of the device may touch it: its own memory, another device's that it was let
+/// reach, another process's that is mapped, or pinned memory.
+bool is_reached(const Gpu* gpu, const void* address, std::size_t bytes);
+/// Whether it does not begin in memory that is known here and end behind it.
+bool is_within(const void* address, std::size_t bytes);
+/// Whether it is memory of the host that is not pinned.
+bool is_pageable(const void* address);
 
 /// The driver's functions by name, null where it has none: of memory, and of contexts.
 void* driver_function_of_memory(const std::string& name);

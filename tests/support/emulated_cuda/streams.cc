@@ -90,6 +90,8 @@ class Stream {
 namespace {
 
 struct Event {
+  explicit Event(Gpu* its) : gpu(its) {}
+  Gpu* const gpu;
   std::mutex mutex;
   std::shared_ptr<Point> point;  // guarded by mutex; null: never recorded, and so done
 
@@ -201,7 +203,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
-  EMULATED_CUDA_ENTER(gpu);
+  EMULATED_CUDA_ENTER_UNSAFE(gpu);
   const auto stream = stream_of(handle, gpu);
   if (stream == nullptr) return told(cudaErrorInvalidResourceHandle);
   stream->mark()->wait();
@@ -210,6 +212,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
 
 cudaError_t cudaDeviceSynchronize() {
   EMULATED_CUDA_ENTER(gpu);
+  if (captures_elsewhere()) return told(cudaErrorStreamCaptureUnsupported);
   wait_for_streams();
   return told(gpu->failure);
 }
@@ -233,7 +236,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   EMULATED_CUDA_ENTER(gpu);
-  auto* const made = new Event;
+  auto* const made = new Event(gpu);
   *event = reinterpret_cast<cudaEvent_t>(made);
   const std::lock_guard lock(streams().mutex);
   streams().events.insert(made);
@@ -253,20 +256,21 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
   EMULATED_CUDA_ENTER(gpu);
   const auto stream = stream_of(handle, gpu);
-  if (stream == nullptr || stream->gpu() != gpu) return told(cudaErrorInvalidResourceHandle);
+  if (stream == nullptr || stream->gpu() != gpu || event_of(event)->gpu != gpu)
+    return told(cudaErrorInvalidResourceHandle);
   const std::lock_guard lock(event_of(event)->mutex);
   event_of(event)->point = stream->mark();
   return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  EMULATED_CUDA_ENTER(gpu);
+  EMULATED_CUDA_ENTER_UNSAFE(gpu);
   const auto point = event_of(event)->now();
   return point == nullptr || point->is_reached() ? cudaSuccess : told(cudaErrorNotReady);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  EMULATED_CUDA_ENTER(gpu);
+  EMULATED_CUDA_ENTER_UNSAFE(gpu);
   if (const auto point = event_of(event)->now()) point->wait();
   return told(gpu->failure);
 }
@@ -274,11 +278,16 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 cudaError_t cudaMemcpyAsync(void* destination, const void* source, std::size_t bytes,
                             cudaMemcpyKind, cudaStream_t stream) {
   EMULATED_CUDA_ENTER(gpu);
-  return give(stream, gpu, [=] { std::memcpy(destination, source, bytes); });
+  if (!is_within(source, bytes) || !is_within(destination, bytes))
+    return told(cudaErrorInvalidValue);
+  const cudaError_t given = give(stream, gpu, [=] { std::memcpy(destination, source, bytes); });
+  // To memory that is not pinned it returns when it is done; from there, it may.
+  if (given == cudaSuccess && is_pageable(destination)) stream_of(stream, gpu)->mark()->wait();
+  return given;
 }
 
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
   EMULATED_CUDA_ENTER(gpu);
-  if (!is_reached(memory, bytes)) return told(cudaErrorInvalidValue);
+  if (!is_reached(gpu, memory, bytes)) return told(cudaErrorInvalidValue);
   return give(stream, gpu, [=] { std::memset(memory, value, bytes); });
 }

@@ -25,6 +25,16 @@ using testing::HasSubstr;
 /// Before the first call, since devices are counted once.
 [[maybe_unused]] const int kTwo = setenv("EMULATED_GPUS", "2", 1);
 
+Status finish(DeviceStream& stream) {
+  const auto event = stream.record();
+  if (!event.ok()) return event.error();
+  return (*event)->synchronize();
+}
+
+Status copy_one(DeviceStream& stream, std::byte* to, const std::byte* from, std::uint64_t bytes) {
+  return stream.combine({.type = DataType::kUInt8}, {{&from, 1}, {&to, 1}, {&bytes, 1}});
+}
+
 class CudaDevice : public testing::Test {
  protected:
   void SetUp() override {
@@ -47,21 +57,42 @@ class CudaDevice : public testing::Test {
     return opened.ok() ? std::move(*opened) : nullptr;
   }
 
+  /// One of everything; the first error.
+  static Status use_all() {
+    const auto opened = open_accelerator(0);
+    if (!opened.ok()) return opened.error();
+    Accelerator& device = **opened;
+    const auto stream = device.new_stream();
+    if (!stream.ok()) return stream.error();
+    const auto memory = device.allocate(4096);
+    if (!memory.ok()) return memory.error();
+    const auto pinned = device.allocate_pinned(4096);
+    if (!pinned.ok()) return pinned.error();
+    std::vector<std::byte> host(4096);
+    const auto pin = device.pin(host);
+    if (!pin.ok()) return pin.error();
+    const auto key = device.export_memory(**memory);
+    if (!key.ok()) return key.error();
+    std::byte* const there = (*memory)->bytes().data();
+    for (const Status& done :
+         {(*stream)->zero(there, 4096), (*stream)->copy(there, host.data(), 4096),
+          copy_one(**stream, there, host.data(), 4096),
+          (*stream)->adasum(DataType::kFloat32, there, there, there + 400, 100)})
+      if (!done.ok()) return done;
+    const auto event = (*stream)->record();
+    if (!event.ok()) return event.error();
+    for (const Status& done : {(*stream)->wait(**event), (*event)->synchronize()})
+      if (!done.ok()) return done;
+    const auto is_done = (*event)->is_done();
+    if (!is_done.ok()) return is_done.error();
+    return device.synchronize();
+  }
+
   bool leaves_something_ = false;
 
  private:
   emulated_cuda::Alive before_;
 };
-
-Status finish(DeviceStream& stream) {
-  const auto event = stream.record();
-  if (!event.ok()) return event.error();
-  return (*event)->synchronize();
-}
-
-Status copy_one(DeviceStream& stream, std::byte* to, const std::byte* from, std::uint64_t bytes) {
-  return stream.combine({.type = DataType::kUInt8}, {{&from, 1}, {&to, 1}, {&bytes, 1}});
-}
 
 /// The stream goes no further until it ends.
 class Hold {
@@ -137,6 +168,28 @@ TEST_F(CudaDevice, StreamsThatCaptureAreRefused) {
   EXPECT_THAT(refused.error().message, HasSubstr("captures a graph"));
 }
 
+TEST_F(CudaDevice, ACaptureElsewhereForbidsNothingButWaitingForTheDevice) {
+  const Status before = use_all();
+  ASSERT_TRUE(before.ok()) << before.error().message;
+  emulated_cuda::capture_elsewhere(true);
+  const Status during = use_all();
+  emulated_cuda::capture_elsewhere(false);
+  ASSERT_FALSE(during.ok());
+  EXPECT_EQ(during.error().code, ErrorCode::kUnsupported);
+  EXPECT_THAT(during.error().message,
+              AllOf(HasSubstr("cudaDeviceSynchronize failed"), HasSubstr("is being captured")));
+}
+
+TEST_F(CudaDevice, StreamsOfAnotherDeviceAreRefused) {
+  const auto device = open(0);
+  const auto other = open(1);
+  const auto stream = *other->new_stream();
+  const auto refused = device->record(stream->native());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(refused.error().message, HasSubstr("of another device"));
+}
+
 TEST_F(CudaDevice, MemoryIsImportedInItsOwnProcessToo) {
   const auto device = open(0);
   const auto other = open(1);
@@ -147,6 +200,12 @@ TEST_F(CudaDevice, MemoryIsImportedInItsOwnProcessToo) {
     EXPECT_EQ(imported->bytes().data(), memory->bytes().data());
     EXPECT_EQ(imported->bytes().size(), 4096U);
   }
+  // What is imported is reached, the second time as the first.
+  const auto stream = *other->new_stream();
+  const auto here = *other->allocate(4096);
+  EXPECT_TRUE(copy_one(*stream, here->bytes().data(), memory->bytes().data(), 4096).ok());
+  EXPECT_TRUE(finish(*stream).ok());
+  EXPECT_TRUE(other->import_memory(key).ok());
   ASSERT_EQ(setenv("EMULATED_GPUS_APART", "1", 1), 0);
   const auto refused = other->import_memory(key);
   unsetenv("EMULATED_GPUS_APART");
@@ -202,39 +261,7 @@ struct Failing {
 };
 void PrintTo(const Failing& failing, std::ostream* out) { *out << failing.function; }
 
-class FailingCall : public CudaDevice, public testing::WithParamInterface<Failing> {
- protected:
-  /// One of everything; the first error.
-  static Status use_all() {
-    const auto opened = open_accelerator(0);
-    if (!opened.ok()) return opened.error();
-    Accelerator& device = **opened;
-    const auto stream = device.new_stream();
-    if (!stream.ok()) return stream.error();
-    const auto memory = device.allocate(4096);
-    if (!memory.ok()) return memory.error();
-    const auto pinned = device.allocate_pinned(4096);
-    if (!pinned.ok()) return pinned.error();
-    std::vector<std::byte> host(4096);
-    const auto pin = device.pin(host);
-    if (!pin.ok()) return pin.error();
-    const auto key = device.export_memory(**memory);
-    if (!key.ok()) return key.error();
-    std::byte* const there = (*memory)->bytes().data();
-    for (const Status& done :
-         {(*stream)->zero(there, 4096), (*stream)->copy(there, host.data(), 4096),
-          copy_one(**stream, there, host.data(), 4096),
-          (*stream)->adasum(DataType::kFloat32, there, there, there + 400, 100)})
-      if (!done.ok()) return done;
-    const auto event = (*stream)->record();
-    if (!event.ok()) return event.error();
-    for (const Status& done : {(*stream)->wait(**event), (*event)->synchronize()})
-      if (!done.ok()) return done;
-    const auto is_done = (*event)->is_done();
-    if (!is_done.ok()) return is_done.error();
-    return device.synchronize();
-  }
-};
+class FailingCall : public CudaDevice, public testing::WithParamInterface<Failing> {};
 constexpr cudaError_t kUnknown = cudaErrorUnknown;
 INSTANTIATE_TEST_SUITE_P(
     Calls, FailingCall,
