@@ -13,8 +13,11 @@
 namespace kolo {
 namespace {
 
-/// UCX's name for all transports of RDMA cards.
-constexpr const char* kCards = "ib";
+/// All transports of RDMA cards, and the one that tells UCX of memory of a device: without it UCX
+/// knows of none, and has no dma-buf of it.
+constexpr const char* kCards = "ib,cuda_copy";
+/// That one without cards; alone it makes no context.
+constexpr const char* kNoCards = "self,cuda_copy";
 
 std::vector<std::string> cards_of(const std::string& system) {
   std::vector<std::string> cards;
@@ -25,12 +28,16 @@ std::vector<std::string> cards_of(const std::string& system) {
   return cards;
 }
 
-Status register_with_cards(std::span<std::byte> memory) {
+/// Bytes of the key of `memory`, registered with those of the transports that take it: each adds
+/// some.
+Result<std::size_t> key_bytes(std::span<std::byte> memory, const char* transports) {
   ucp_config_t* raw_config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &raw_config);
   if (status != UCS_OK) return ucx_error(status, "reading UCX's settings");
   const UcxConfig config(raw_config);
-  status = ucp_config_modify(config.get(), "TLS", kCards);
+  // A UCX without CUDA would warn of the name.
+  static_cast<void>(ucp_config_modify(config.get(), "WARN_INVALID_CONFIG", "n"));
+  status = ucp_config_modify(config.get(), "TLS", transports);
   if (status != UCS_OK) return ucx_error(status, "restricting UCX to the network cards");
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
@@ -39,8 +46,16 @@ Status register_with_cards(std::span<std::byte> memory) {
   status = ucp_init(&params, config.get(), &raw_context);
   if (status != UCS_OK) return ucx_error(status, "opening UCX on the network cards");
   const UcxContext context(raw_context);
-  const auto region = register_ucx_memory(context.get(), memory, MemoryType::kCuda);
-  return region.ok() ? Status() : Status(region.error());
+  KOLO_ASSIGN(const auto region, register_ucx_memory(context.get(), memory, MemoryType::kCuda));
+  return region->key().size();
+}
+
+/// The transport of CUDA takes its memory in any case: whether a card has, too, shows in the key.
+Status register_with_cards(std::span<std::byte> memory) {
+  KOLO_ASSIGN(const std::size_t with_cards, key_bytes(memory, kCards));
+  KOLO_ASSIGN(const std::size_t without, key_bytes(memory, kNoCards));
+  if (with_cards > without) return {};
+  return KOLO_ERROR(kUnsupported, "no card took it");
 }
 
 }  // namespace

@@ -136,7 +136,9 @@ Result<std::unique_ptr<MemoryRegion>> register_ucx_memory(ucp_context_h context,
     const ucs_status_t status = ucp_context_query(context, &attributes);
     if (status != UCS_OK) return ucx_error(status, "asking UCX for its types of memory");
     if ((attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) == 0) {
-      return KOLO_ERROR(kUnsupported, "UCX {} can register no CUDA memory with the transports {}",
+      return KOLO_ERROR(kUnsupported,
+                        "UCX {} can register no CUDA memory with the transports {}: it takes a UCX "
+                        "that is built with CUDA, and cuda_copy among them (UCX_TLS)",
                         ucx_version(), ucx_transports(context));
     }
   }
