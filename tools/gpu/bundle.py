@@ -2,6 +2,7 @@
 the build folder, so that nothing outside it is touched. Used by tools/gpu_check."""
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,6 +16,7 @@ WHEELS = ["libucx-cu13"]
 # Where they are when they are unpacked.
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 UCX = "wheels/libucx"
+DIGITS = "mnist"
 # Every Linux has these, newer ones than Debian 12's: those here would be in their way. And what the
 # headers and libraries that are used do without.
 EVERYWHERE = re.compile(
@@ -98,6 +100,9 @@ def unpack(folder, prefix, environment):
         for name, version in STATIC_ALONE.items():
             (prefix / "usr" / "share" / "pkgconfig" / f"{name}.pc").write_text(
                 f"Name: {name}\nDescription: not here\nVersion: {version}\n")
+        (prefix / DIGITS).mkdir(exist_ok=True)
+        for path in sorted(folder.glob("*-ubyte")):
+            shutil.copy(path, prefix / DIGITS)
         (prefix / "unpacked").touch()
     libraries = prefix / LIBRARIES
     pkgconf = prefix / "usr" / "bin" / "pkgconf"

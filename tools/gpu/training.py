@@ -3,6 +3,7 @@ import json
 import re
 import shutil
 
+from gpu import bundle
 from gpu.outcome import Failed, NotRun
 
 STEPS = 50
@@ -17,7 +18,8 @@ FLOW_TOLERANCE = 0.05  # each rank draws noise of its own: alike, not equal
 
 def digits(context):
     """The folder of MNIST's files."""
-    for folder in (context.data, context.root / "build/data/mnist", context.root / "build/gpu_bundle"):
+    for folder in (context.data, context.build.folder / "root" / bundle.DIGITS,
+                   context.root / "build/data/mnist"):
         if folder is not None and (folder / "train-images-idx3-ubyte").exists():
             return str(folder)
     raise NotRun("MNIST's files are missing; tools/setup fetches them, or give --data")
