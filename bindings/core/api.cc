@@ -120,11 +120,13 @@ Result<std::shared_ptr<Runtime>> connect(Bootstrap& bootstrap, const WayIn& way,
   }
   auto transport = *std::move(opened);
   const DeviceWish wish{.knob = config.device, .option = options.device};
-  const auto open_device = [wish](const World& world,
-                                  std::string& reason) -> Result<std::unique_ptr<Accelerator>> {
+  const auto open_device = [wish, announced = way.local_rank](
+                               const World& world,
+                               std::string& reason) -> Result<std::unique_ptr<Accelerator>> {
     const Accelerators visible = find_accelerators();
     DeviceWish mine = wish;
-    mine.local_rank = world.local_rank();
+    // A world of one does not know of the others that its launcher has started beside it.
+    mine.local_rank = world.size() == 1 ? announced.value_or(0) : world.local_rank();
     KOLO_ASSIGN(const std::optional<int> ordinal, choose_device(mine, visible));
     reason = visible.count > 0 ? "KOLO_DEVICE is cpu" : visible.reason;
     if (!ordinal) return std::unique_ptr<Accelerator>();

@@ -111,12 +111,26 @@ Result<WayIn> over_tcp(const Environment& environment, const Identity& who, std:
   return check(std::move(way), who);
 }
 
+/// Of independent programs, who meet nobody: it tells their devices apart.
+std::optional<int> local_rank_of_launcher(const Environment& environment) {
+  for (const auto& who :
+       {identity_of_environment(environment), identity_of_mpi_launcher(environment),
+        identity_of_slurm_step(environment)}) {
+    if (who && who->local_rank) return who->local_rank;
+  }
+  return std::nullopt;
+}
+
 Result<WayIn> by_method(const Method& method, const std::string& why,
                         const std::optional<Identity>& stated, const Environment& environment) {
   if (method.scheme == "mpi") return way_by(Meeting::kMpi, "mpi", why);
   if (method.scheme == "pmix") return way_by(Meeting::kPmix, "pmix", why);
   if (method.scheme == "pmi") return way_by(Meeting::kPmi, "pmi", why);
-  if (method.scheme == "single") return way_by(Meeting::kSingle, "single", why);
+  if (method.scheme == "single") {
+    WayIn way = way_by(Meeting::kSingle, "single", why);
+    way.local_rank = local_rank_of_launcher(environment);
+    return way;
+  }
   std::optional<Identity> who = stated;
   if (!who && method.scheme != "slurm") who = identity_of_environment(environment);
   if (!who && method.scheme != "slurm" && method.scheme != "env") {

@@ -346,6 +346,19 @@ TEST(WayIn, AStoreOfTheUsersOwn) {
   EXPECT_THAT(find({}, request).error().message, HasSubstr("give InitOptions::rank"));
 }
 
+TEST(WayIn, ProgramsThatAreAloneKnowTheirLocalRank) {
+  const Variables single = {{"KOLO_INIT_METHOD", "single://"}};
+  for (const auto& [launcher, local_rank] :
+       {std::pair(kTorchrun, 0), std::pair(kOpenMpi, 2), std::pair(kHydra, 0),
+        std::pair(kSlurm, 1), std::pair(Variables{{"KOLO_LOCAL_RANK", "3"}}, 3)}) {
+    const auto way = find(single + launcher);
+    ASSERT_TRUE(way.ok()) << way.error().message;
+    EXPECT_EQ(way->meeting, Meeting::kSingle);
+    EXPECT_EQ(way->local_rank, local_rank);
+  }
+  EXPECT_FALSE(find(single)->local_rank);
+}
+
 TEST(WayIn, TheMethodIsTold) {
   EXPECT_EQ(find(kTorchrun)->method, "env");
   EXPECT_EQ(find(kTorchrun, {.init_method = "tcp://a:1"})->method, "tcp");
