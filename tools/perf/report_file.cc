@@ -1,6 +1,7 @@
 #include "tools/perf/report_file.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +16,14 @@ namespace {
   throw std::runtime_error(fmt::format("-J: cannot write '{}': {}", path, std::strerror(reason)));
 }
 
+/// Whether both are one file, as of `-J /dev/stdout > file`.
+bool are_same(int one, int other) {
+  struct stat first = {};
+  struct stat second = {};
+  return ::fstat(one, &first) == 0 && ::fstat(other, &second) == 0 &&
+         first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+}
+
 }  // namespace
 
 ReportFile::ReportFile(std::string path)
@@ -23,8 +32,12 @@ ReportFile::ReportFile(std::string path)
 }
 
 void ReportFile::write(std::string_view text) {
+  const int file = ::fileno(file_.get());
+  // The table stays, and the report comes behind it.
+  const bool has_table = are_same(file, STDOUT_FILENO) || are_same(file, STDERR_FILENO);
+  std::fflush(stdout);
   // A pipe or a terminal has nothing to replace.
-  if (::ftruncate(::fileno(file_.get()), 0) != 0 && errno != EINVAL) refuse(path_, errno);
+  if (!has_table && ::ftruncate(file, 0) != 0 && errno != EINVAL) refuse(path_, errno);
   const bool taken = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size();
   const int reason = errno;
   const bool closed = std::fclose(file_.release()) == 0;
