@@ -234,10 +234,12 @@ Result<int> run_local_ranks(int count, int call, const Environment& environment)
 }
 
 int visible_devices(const Environment& environment) {
-  if (const auto list = environment.get("CUDA_VISIBLE_DEVICES")) {
+  // One that is empty hides all.
+  const auto list = environment.variables().find("CUDA_VISIBLE_DEVICES");
+  if (list != environment.variables().end()) {
     // As CUDA reads it: what follows the first that is no device does not count.
     int named = 0;
-    std::istringstream items(*list);
+    std::istringstream items(list->second);
     for (std::string item; std::getline(items, item, ',') && is_device(item);) ++named;
     return named;
   }
