@@ -11,6 +11,7 @@
 #include "tools/run/plan.h"
 #include "tools/run/say.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -32,6 +33,15 @@ using namespace kolo::run;
 
 // For one that is made beside this process, as a container's, to be known.
 constexpr std::chrono::seconds kTimeForName(30);
+
+/// Of those that were closed for this process: else a socket would get the number, and what is
+/// written for people would go there.
+void open_standard_descriptors() {
+  for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(standard, F_GETFD) >= 0) continue;
+    ::open("/dev/null", O_RDWR);  // takes the lowest number that is free: this one
+  }
+}
 
 void print_plan(const Options& options, const Plan& plan, const Environment& environment) {
   const Environment nothing({});
@@ -135,6 +145,7 @@ Result<int> run_job(Options options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_standard_descriptors();
   if (argc > 1 && std::string_view(argv[1]) == kAsRank) {
     const Error error = become_rank({argv + 2, argv + argc}, Environment::of_process());
     say(error.message);

@@ -46,6 +46,15 @@ class Stops(unittest.TestCase):
             self.assertEqual(job.communicate(timeout=LIMIT)[0], "saved\n" * 2)
             self.assertEqual(job.returncode, 143)
 
+    def test_what_is_closed_for_it_is_no_sockets(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = f'for fd in 0 1 2; do readlink /proc/$$/fd/$fd >&3; done 3>{folder}/$RANK; exec {PROGRAMS["probe"]}'
+            closed = ["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', PROGRAMS["kolo_run"], "-np", "2", "sh", "-c", script]
+            done = subprocess.run(closed, check=False, timeout=LIMIT, env=clean({}))
+            self.assertEqual(done.returncode, 0)
+            for rank in "01":
+                self.assertEqual(pathlib.Path(folder, rank).read_text(encoding="utf-8"), "/dev/null\n" * 3)
+
     def test_a_second_signal_kills(self):
         stays = 'trap "echo asked" TERM; echo ready; while :; do sleep .1; done'
         with start("-np", "1", "sh", "-c", stays) as job:
