@@ -51,7 +51,7 @@ struct Raw {
 void describe_job(CLI::App& app, Raw& raw) {
   Options& options = raw.options;
   app.add_option("-n,--np", options.ranks, "number of ranks (also -np); default: all slots")
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(CLI::Range(1, kMostRanks));
   auto* const hosts = app.add_option("-H,--host,--hosts", options.hosts,
                                      "hosts and slots: h1:2,h2:2; IPv6: [fd00::2]:2");
   app.add_option("--hostfile,--machinefile", options.hostfile,

@@ -42,7 +42,7 @@ Result<Host> parse_host(std::string_view item) {
   Host host{std::string(name), 1};
   if (!slots.empty()) {
     const auto count = parse_count(slots.substr(1));
-    valid = valid && slots.starts_with(':') && count && *count > 0;
+    valid = valid && slots.starts_with(':') && count && *count > 0 && *count <= kMostRanks;
     if (valid) host.slots = *count;
   }
   if (valid) return host;

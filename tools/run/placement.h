@@ -12,6 +12,8 @@
 
 namespace kolo::run {
 
+inline constexpr int kMostRanks = 1 << 20;  ///< of a job
+
 struct Host {
   std::string name;
   int slots = 1;         ///< ranks that it takes

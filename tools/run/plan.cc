@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <set>
 #include <sstream>
@@ -96,6 +97,10 @@ Result<std::string> secret_of(const Options& options, const Environment& environ
 /// One kolo-run on each node: the ranks of this one, and node 0's store.
 Status plan_node(const Options& options, const Environment& environment, Plan& plan) {
   KOLO_ASSIGN(const int here, ranks_of_node(options, environment));
+  if (here > kMostRanks / options.nodes) {
+    return KOLO_ERROR(kInvalidArgument, "{} ranks on each of {} nodes: a job has at most {} ranks",
+                      here, options.nodes, kMostRanks);
+  }
   const std::string own = this_host();
   for (int local = 0; local < here; ++local) {
     plan.places.push_back({options.node_rank * here + local, own, local, here, true});
@@ -221,6 +226,21 @@ Status plan_devices(const Options& options, const Environment& environment, Plan
   return {};
 }
 
+/// Of a mistyped number, processes would be started until the system can do nothing else.
+Status check_number(int here) {
+  constexpr const char* kLimits[] = {"kernel.pid_max", "kernel.threads-max"};
+  for (const std::string limit : kLimits) {
+    int most = 0;
+    std::ifstream file("/proc/sys/kernel/" + limit.substr(limit.find('.') + 1));
+    if (!(file >> most) || here < most) continue;
+    return KOLO_ERROR(kInvalidArgument,
+                      "{} ranks on this host, {}, which runs at most {} processes ({}); start "
+                      "fewer ranks there",
+                      here, this_host(), most, limit);
+  }
+  return {};
+}
+
 }  // namespace
 
 int free_port() {
@@ -246,6 +266,7 @@ Result<Plan> make_plan(const Options& options, const Environment& environment) {
   KOLO_TRY(plan_devices(options, environment, plan));
   const auto here = static_cast<int>(std::count_if(plan.places.begin(), plan.places.end(),
                                                    [](const Place& p) { return p.is_here; }));
+  KOLO_TRY(check_number(here));
   if (here > 0) {
     const auto cores = usable_cores();
     plan.job.threads = threads_of_rank(here, cores);

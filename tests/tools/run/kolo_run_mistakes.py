@@ -65,6 +65,16 @@ class Mistakes(unittest.TestCase):
         self.expect_refused("No such file or directory in PATH; for the one in this folder give ./lost", "-np", "1", "lost")
         self.expect_refused("variables of the ranks are set by -x A=1", "-np", "1", "A=1", "true")
 
+    def test_more_ranks_than_a_system_runs(self):
+        most = min(int(pathlib.Path("/proc/sys/kernel", name).read_text(encoding="ascii"))
+                   for name in ("pid_max", "threads-max"))
+        if most > 1 << 20:
+            self.skipTest("this one runs as many as there may be ranks")
+        self.expect_refused(f"{1 << 20} ranks on this host, ", "-np", str(1 << 20), "--bind", "none", "true")
+        self.expect_refused("ranks on each of 1 nodes: a job has at most", "--nproc-per-node", "2000000000", "true")
+        self.expect_refused("'localhost:2000000000' is no host", "-H", "localhost:2000000000", "true")
+        self.expect_refused("; start fewer ranks there", "--nproc-per-node", str(most), "true")
+
     def test_a_variable_that_is_not_set(self):
         done = kolo_run("-np", "1", "-x", "ABSENT", "-x", "SET", "true", SET="1")
         self.assertEqual((done.returncode, done.stderr),
