@@ -23,6 +23,7 @@ kolo_add_test(bootstrap_tests LABELS inprocess SOURCES
   runtime/bootstrap/tcp_store_test.cc
   runtime/bootstrap/way_in_test.cc
   runtime/topology/core_matching_test.cc
+  runtime/topology/cpu_limit_test.cc
   runtime/topology/numa_test.cc
   runtime/topology/world_test.cc
   runtime/health/process_watch_test.cc

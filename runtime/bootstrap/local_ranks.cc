@@ -4,6 +4,7 @@
 #include "runtime/base/unique_handle.h"
 #include "runtime/bootstrap/secret.h"
 #include "runtime/bootstrap/tcp_store_server.h"
+#include "runtime/topology/cpu_limit.h"
 #include "runtime/topology/host.h"
 
 #include <poll.h>
@@ -62,7 +63,7 @@ Environment::Variables variables_of(int rank, int count, int call, const std::st
   variables["KOLO_INIT_METHOD"] = "tcp://" + address + "?server=launcher";
   variables["KOLO_SECRET"] = secret;
   variables[kMark] = fmt::format("{}:{}", ::getpid(), call);
-  const int cores = static_cast<int>(usable_cores().size());
+  const int cores = cores_within_limit(static_cast<int>(usable_cores().size()));
   variables.emplace("OMP_NUM_THREADS", number(std::max(1, cores / count)));
   return variables;
 }

@@ -1,6 +1,7 @@
 #include "tools/info/doctor.h"
 
 #include "runtime/base/unique_handle.h"
+#include "runtime/topology/cpu_limit.h"
 #include "runtime/topology/host.h"
 
 #include <kolo/kolo.h>
@@ -105,6 +106,18 @@ Finding limit(const char* what, int resource, rlim_t wanted, rlim_t unit, const 
   return {good, fmt::format("{}: {}", what, value), good ? "" : remedy};
 }
 
+/// After init: for the ranks of this host together, where they are in one container.
+Finding processor_time() {
+  const auto limit = cpu_limit();
+  if (!limit) return {true, "processor time: no limit"};
+  const std::string what =
+      fmt::format("processor time: {:.1f} cores by the control group's limit", *limit);
+  if (!is_initialized() || *limit >= local_size()) return {true, what};
+  return {false, fmt::format("{}, for {} ranks", what, local_size()),
+          "start fewer ranks here, or give the container more (docker run --cpus, "
+          "resources.limits.cpu): ranks that have used it up stand still"};
+}
+
 /// Collective: one number of each rank.
 std::vector<double> gather(double mine, const char* name) {
   std::vector<double> all(static_cast<std::size_t>(size()), 0.0);
@@ -190,7 +203,8 @@ Finding cores() {
 }  // namespace
 
 std::vector<Finding> examine_host() {
-  std::vector<Finding> findings = {shared_memory(), device_shm(), ports(), own_name()};
+  std::vector<Finding> findings = {shared_memory(), device_shm(), ports(), own_name(),
+                                   processor_time()};
   std::error_code unknown;
   const bool rdma = std::filesystem::exists("/sys/class/infiniband", unknown);
   findings.push_back(limit("locked memory (KiB)", RLIMIT_MEMLOCK, rdma ? RLIM_INFINITY : 0, 1024,

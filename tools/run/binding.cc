@@ -2,6 +2,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/bootstrap/store_wire.h"
+#include "runtime/topology/cpu_limit.h"
 #include "runtime/topology/host.h"
 #include "tools/run/cannot_run.h"
 #include "tools/run/placement.h"
@@ -31,7 +32,7 @@ Result<std::vector<int>> cores_of_rank(const std::string& bind, int local_rank, 
 }
 
 int threads_of_rank(int local_size, const std::vector<int>& cores) {
-  return std::max(1, static_cast<int>(cores.size()) / local_size);
+  return std::max(1, cores_within_limit(static_cast<int>(cores.size())) / local_size);
 }
 
 Error become_rank(const std::vector<std::string>& words, const Environment& environment) {

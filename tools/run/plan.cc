@@ -6,6 +6,7 @@
 #include "runtime/bootstrap/secret_file.h"
 #include "runtime/bootstrap/socket.h"
 #include "runtime/bootstrap/store_wire.h"
+#include "runtime/topology/cpu_limit.h"
 #include "runtime/topology/host.h"
 #include "tools/run/binding.h"
 #include "tools/run/read_text.h"
@@ -64,7 +65,7 @@ std::vector<std::string> split_words(const std::string& text) {
 
 Result<int> ranks_of_node(const Options& options, const Environment& environment) {
   const std::string& word = options.ranks_per_node;
-  const int cores = static_cast<int>(usable_cores().size());
+  const int cores = cores_within_limit(static_cast<int>(usable_cores().size()));
   const int gpus = visible_devices(environment);
   if (word == "cpu" || (word == "auto" && gpus == 0)) return cores;
   if (word == "auto" || word == "gpu") {

@@ -1,0 +1,71 @@
+// Control groups as files say them: of both versions, in hierarchies, and what is no limit.
+#include "runtime/topology/cpu_limit.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace kolo {
+namespace {
+
+class CpuLimit : public ::testing::Test {
+ protected:
+  CpuLimit() : folder_(::testing::TempDir() + "kolo_cpu_limit_" + std::to_string(::getpid())) {}
+  ~CpuLimit() override { std::filesystem::remove_all(folder_); }
+  CpuLimit(const CpuLimit&) = delete;
+  CpuLimit& operator=(const CpuLimit&) = delete;
+
+  void write(const std::string& name, const std::string& text) {
+    const std::filesystem::path path = folder_ + "/" + name;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+  }
+  std::optional<double> limit() const { return cpu_limit(folder_ + "/self", folder_ + "/mount"); }
+
+ private:
+  const std::string folder_;
+};
+
+TEST_F(CpuLimit, TheLeastOfAGroupAndThoseThatHoldIt) {
+  write("self", "0::/pods/one/worker\n");
+  EXPECT_FALSE(limit());
+  write("mount/pods/one/worker/cpu.max", "max 100000\n");
+  EXPECT_FALSE(limit());
+  write("mount/pods/one/cpu.max", "250000 100000\n");
+  EXPECT_EQ(limit(), 2.5);
+  write("mount/pods/cpu.max", "400000 100000\n");
+  EXPECT_EQ(limit(), 2.5);
+  write("mount/cpu.max", "50000 100000\n");
+  EXPECT_EQ(limit(), 0.5);
+}
+
+TEST_F(CpuLimit, OfVersionOne) {
+  write("self", "5:cpuset:/a\n4:cpu,cpuacct:/a\n0::/\n");
+  write("mount/cpuset/a/cpu.cfs_quota_us", "100000\n");
+  write("mount/cpuset/a/cpu.cfs_period_us", "100000\n");
+  EXPECT_FALSE(limit());
+  write("mount/cpu,cpuacct/a/cpu.cfs_quota_us", "-1\n");
+  write("mount/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n");
+  EXPECT_FALSE(limit());
+  write("mount/cpu,cpuacct/a/cpu.cfs_quota_us", "300000\n");
+  EXPECT_EQ(limit(), 3.0);
+}
+
+TEST_F(CpuLimit, InAContainerWhoseGroupIsNamedFromOutside) {
+  write("self", "0::/../../pods/one\n");
+  write("mount/cpu.max", "200000 100000\n");
+  EXPECT_EQ(limit(), 2.0);
+}
+
+TEST_F(CpuLimit, WhatIsNotThereIsNoLimit) {
+  EXPECT_FALSE(limit());
+  write("self", "nonsense\n0:\n\n");
+  EXPECT_FALSE(limit());
+  EXPECT_EQ(cores_within_limit(1), 1);
+}
+
+}  // namespace
+}  // namespace kolo
