@@ -20,10 +20,10 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <set>
-#include <string_view>
 #include <system_error>
 
 namespace kolo::info {
@@ -127,13 +127,17 @@ std::vector<double> gather(double mine, const char* name) {
   return all;
 }
 
-/// Collective: the lowest rank with this host's name.
-int first_of_this_host() {
+/// Collective: the lowest rank on this machine. Containers of one may have different names, and
+/// those of several the same; the running kernel's number tells. Where /proc is closed, the name.
+int first_of_this_machine() {
   std::array<char, 256> name = {};
   ::gethostname(name.data(), name.size() - 1);
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string machine;
+  if (!std::getline(file, machine) || machine.empty()) machine = name.data();
   // 52 bits, which a double holds.
-  const auto mine = static_cast<double>(std::hash<std::string_view>()(name.data()) >> 12);
-  const auto all = gather(mine, "kolo-info: names");
+  const auto mine = static_cast<double>(std::hash<std::string>()(machine) >> 12);
+  const auto all = gather(mine, "kolo-info: machines");
   return static_cast<int>(std::find(all.begin(), all.end(), mine) - all.begin());
 }
 
@@ -165,7 +169,7 @@ Finding links() {
           "more than 1 ms between hosts: choose the faster network, KOLO_INTERFACE=eth1"};
 }
 
-/// Hardware threads that a host's ranks may use between them, by rank: a launcher may have given
+/// Hardware threads that a machine's ranks may use between them, by rank: a launcher may have given
 /// each its own.
 Finding cores() {
   constexpr std::size_t kMost = 1024;
@@ -177,8 +181,8 @@ Finding cores() {
   }
   allreduce(masks.data(), masks.data(), {static_cast<std::int64_t>(masks.size())},
             DataType::kFloat64, {.op = ReduceOp::kSum, .name = "kolo-info: cores"});
-  // A host is told by the rank that is its first.
-  const auto firsts = gather(static_cast<double>(first_of_this_host()), "kolo-info: hosts");
+  // A machine is told by the rank that is its first.
+  const auto firsts = gather(static_cast<double>(first_of_this_machine()), "kolo-info: firsts");
   double least = static_cast<double>(kMost);
   std::size_t where = 0;
   for (std::size_t first = 0; first < ranks; ++first) {
