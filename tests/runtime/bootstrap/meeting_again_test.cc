@@ -4,6 +4,7 @@
 #include "runtime/bootstrap/rendezvous.h"
 #include "runtime/bootstrap/tcp_store_server.h"
 #include "tests/runtime/bootstrap/fake_agent.h"
+#include "tests/runtime/bootstrap/free_port.h"
 #include "tests/support/deadlines.h"
 
 #include <fmt/format.h>
@@ -47,8 +48,7 @@ WayIn by_tcp(std::uint16_t port) {
 }
 
 void with_rank_0_serving(const std::function<void(const WayIn&)>& test) {
-  const std::uint16_t free = listen_at({"127.0.0.1", 0})->port;
-  test(by_tcp(free));
+  test(by_tcp(testing::free_port()));
 }
 
 void with_the_launcher_serving(const std::function<void(const WayIn&)>& test) {

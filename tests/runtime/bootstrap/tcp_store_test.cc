@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <ctime>
 #include <fstream>
+#include <random>
 #include <thread>
 
 namespace kolo {
@@ -212,12 +213,16 @@ TEST_F(TcpStoreTest, WithoutDescriptorsTheServerWaits) {
 // that very port and be connected to itself, and would keep rank 0 from listening there.
 TEST_F(TcpStoreTest, NobodyIsConnectedToItself) {
   int first = 0;
-  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first;
+  int last = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first >> last;
   ASSERT_GT(first, 0);
-  // Ports like the first one, even or odd, are preferred.
-  endpoint_ = {"127.0.0.1", static_cast<std::uint16_t>(first + 4)};
-  while (!listen_at(endpoint_).ok())
-    endpoint_.port = static_cast<std::uint16_t>(endpoint_.port + 2);
+  ASSERT_GT(last, first);
+  // Ports like the first one, even or odd, are preferred; of them any, as this test may run twice.
+  std::random_device random;
+  std::uniform_int_distribution<int> steps(0, (last - first) / 2);
+  do {
+    endpoint_ = {"127.0.0.1", static_cast<std::uint16_t>(first + 2 * steps(random))};
+  } while (!listen_at(endpoint_).ok());
   for (int attempt = 0; attempt < 40000; ++attempt) {
     ASSERT_FALSE(connect_to(endpoint_, Deadline::after(milliseconds(0))).ok()) << attempt;
   }
