@@ -112,7 +112,11 @@ Result<std::optional<LinkCosts>> LinkCache::load() const {
       ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!file && errno == ENOENT) return Nothing();
   struct stat status = {};
-  if (!file || ::fstat(file.get(), &status) != 0) return system_error("opening", path_);
+  if (!file || ::fstat(file.get(), &status) != 0) {
+    Error error = system_error("opening", path_);
+    error.message += ". Name a folder of this user's by KOLO_CACHE_DIR, or set KOLO_LINK_CACHE=0";
+    return error;
+  }
   if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & 022) != 0)
     return KOLO_ERROR(kInternal, "{} is not a file that this user alone can write. {}", path_,
                       kAway);
