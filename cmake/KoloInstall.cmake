@@ -38,6 +38,13 @@ endif()
 configure_file(cmake/kolo.pc.in kolo.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/kolo.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
+# Out of this build, too: find_package takes -D kolo_DIR=<its folder>.
+export(EXPORT kolo-core NAMESPACE kolo:: FILE ${CMAKE_CURRENT_BINARY_DIR}/kolo-core.cmake)
+if(KOLO_HAS_TORCH)
+  export(EXPORT kolo-torch NAMESPACE kolo:: FILE ${CMAKE_CURRENT_BINARY_DIR}/kolo-torch.cmake)
+  configure_file(cmake/FindKoloTorch.cmake FindKoloTorch.cmake COPYONLY)
+endif()
+
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 if(KOLO_BUILD_TOOLS OR KOLO_BUILD_TESTS)
   install(PROGRAMS tools/timeline DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME kolo-timeline)

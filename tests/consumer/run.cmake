@@ -9,6 +9,13 @@ run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
 run(${CMAKE_COMMAND} -G Ninja -S ${CMAKE_CURRENT_LIST_DIR} -B ${WORK}/build
     -D CMAKE_PREFIX_PATH=${WORK}/prefix -D CMAKE_CXX_COMPILER=${COMPILER} -D WITH_TORCH=${WITH_TORCH})
 run(${CMAKE_COMMAND} --build ${WORK}/build)
+# Out of the build tree itself, and as a part of another project.
+run(${CMAKE_COMMAND} -G Ninja -S ${CMAKE_CURRENT_LIST_DIR} -B ${WORK}/beside
+    -D kolo_DIR=${BUILD} -D CMAKE_CXX_COMPILER=${COMPILER} -D WITH_TORCH=${WITH_TORCH})
+run(${CMAKE_COMMAND} --build ${WORK}/beside)
+run(${WORK}/beside/core_consumer)
+run(${CMAKE_COMMAND} -G Ninja -S ${CMAKE_CURRENT_LIST_DIR}/around -B ${WORK}/around
+    -D KOLO=${CMAKE_CURRENT_LIST_DIR}/../.. -D CMAKE_CXX_COMPILER=${COMPILER} -D WITH_TORCH=${WITH_TORCH})
 run(${WORK}/build/core_consumer)
 run(${CMAKE_CURRENT_LIST_DIR}/../examples/languages_test --prefix ${WORK}/prefix)
 if(WITH_TORCH)
