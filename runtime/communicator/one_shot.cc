@@ -181,7 +181,6 @@ void OneShot::publish_input() {
 
 void OneShot::copy_onto_board(Range range) {
   const std::size_t at = range.begin * size_of(request_.type);
-  // All of it at once: memcpy() of some KiB takes the lines of the board without reading them.
   device_.copy(request_.type, data_of(own()) + at, request_.input + at, range.end - range.begin,
                request_.prescale);
 }

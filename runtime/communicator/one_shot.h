@@ -19,12 +19,12 @@
 // for cores, larger ones in place alone. The other kinds differ in what is taken from the boards;
 // of a broadcast, ranks wait for the root's flag alone, and the root for nobody's.
 //
-// Small sums are bound by cache lines that go from core to core. So a rank asks for the lines of
-// the next slot, which the others have just read, when it is done with a call of up to a KiB; and
-// two ranks whose memory lies in the
-// arena sum some KiB each for itself, unless that is in place. Lines that have left the first-level
-// caches move faster. So inputs of more than a KiB do not lie in the slots but go round in a ring
-// behind them, which is larger than first-level caches are.
+// Small calls are bound by cache lines that go from core to core. So a rank asks for the lines of
+// the next slot, which the others have just read, when it is done with a call of up to a KiB. A
+// larger input goes onto the board in one piece: memcpy() of some KiB takes the lines from the
+// others without reading them. What no other rank wants of it stays where it is. Lines that have
+// left the first-level caches move faster. So inputs of more than a KiB do not lie in the slots but
+// go round in a ring behind them, which is larger than first-level caches are.
 //
 // Two slots are enough: a rank raises its flag k+1 after it has read all that it wants of slots k,
 // and writes its k+2nd once it has seen every flag k+1: most calls have seen them anyway, after a
@@ -217,9 +217,6 @@ class OneShot {
   /// Where all ranks' do, once they have said it.
   Status find_places();
   bool all_mapped() const;
-  /// Each rank sums all of it for itself: that of two ranks which read another memory than they
-  /// write none waits for lines that the other has just written. Alike on both.
-  bool sums_whole() const;
   /// Some rank's memory is too large for a slot, and not mapped.
   bool must_decline() const;
   void decline();

@@ -13,8 +13,6 @@ namespace {
 constexpr std::uint64_t kNowhere = Board::Places::kNowhere;
 /// Calls on private memory that are as large cost a look at it each time that they are tried.
 constexpr std::uint64_t kLongestPause = 1024;
-/// Bytes. Of more, the inputs leave the first-level caches by themselves, and shares are faster.
-constexpr std::size_t kLargestWhole = 4 << 10;
 
 }  // namespace
 
@@ -69,11 +67,6 @@ bool OneShot::all_mapped() const {
          std::none_of(outputs_.begin(), outputs_.end(), is_null);
 }
 
-bool OneShot::sums_whole() const {
-  return boards_.size() == 2 && request_.bytes() <= kLargestWhole && all_mapped() &&
-         inputs_[0] != outputs_[0] && inputs_[1] != outputs_[1];
-}
-
 bool OneShot::must_decline() const { return request_.bytes() > largest_ && !all_mapped(); }
 
 void OneShot::decline() {
@@ -85,9 +78,8 @@ void OneShot::decline() {
 
 Status OneShot::publish_sum() {
   const std::size_t element = size_of(request_.type);
-  const bool whole = sums_whole();
-  const std::size_t begin = whole ? 0 : share_begin(own()) * element;
-  const std::uint64_t count = whole ? request_.count : share_begin(own() + 1) - share_begin(own());
+  const std::size_t begin = share_begin(own()) * element;
+  const std::uint64_t count = share_begin(own() + 1) - share_begin(own());
   Board::Slot& slot = slot_of(own());
   bool all_mapped = true;
   destinations_ = {request_.output + begin};
@@ -100,7 +92,7 @@ Status OneShot::publish_sum() {
       sources_[rank] = (inputs_[rank] != nullptr ? inputs_[rank] : data_of(rank)) + begin;
     }
     if (is_own) continue;
-    if (outputs_[rank] != nullptr && !whole) destinations_.push_back(outputs_[rank] + begin);
+    if (outputs_[rank] != nullptr) destinations_.push_back(outputs_[rank] + begin);
     all_mapped &= outputs_[rank] != nullptr;
     if (inputs_[rank] == nullptr && outputs_[rank] == nullptr) continue;
     if (!touch) touch.emplace(window_.users_memory());

@@ -113,15 +113,19 @@ TEST_F(SilentCoordinator, OwesAJoinNothing) {
 TEST_F(SilentCoordinator, WhatCrossesAJoinedRanksZerosIsForTheNextTime) {
   submit("kolo/join", OperationKind::kJoin);
   submit("fc1.weight");  // by another thread, when rank 0 has decided on it without this rank
-  respond({.name = "fc1.weight",
-           .signature = {},
-           .contributors = 1,
-           .participants = 1,
-           .missing = {1}});
+  Response decided;
+  decided.name = "fc1.weight";
+  decided.contributors = 1;
+  decided.participants = 1;
+  decided.missing = {1};
+  respond(decided);
   const Agreed zeros = take_one();
   EXPECT_TRUE(zeros.entry->absent);
   EXPECT_EQ(zeros.entry->work, nullptr);
-  respond({.name = "fc1.weight", .signature = {}, .contributors = 2, .participants = 2});
+  decided.contributors = 2;
+  decided.participants = 2;
+  decided.missing.clear();
+  respond(decided);
   EXPECT_FALSE(take_one().entry->absent);
 }
 
