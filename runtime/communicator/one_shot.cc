@@ -166,8 +166,9 @@ bool OneShot::reduces_input_of(Range range) const {
 void OneShot::publish_input() {
   if (says_places()) publish_place();
   const bool goes_onto_board =
-      two_shot_ ? places_.input == Board::Places::kNowhere && request_.bytes() <= largest_
-                : request_.kind != ExchangeKind::kBroadcast || request_.root == communicator_.rank();
+      two_shot_
+          ? places_.input == Board::Places::kNowhere && request_.bytes() <= largest_
+          : request_.kind != ExchangeKind::kBroadcast || request_.root == communicator_.rank();
   if (goes_onto_board) {
     const Range kept = kept_range();
     copy_onto_board({0, kept.begin});

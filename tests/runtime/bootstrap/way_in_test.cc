@@ -349,8 +349,8 @@ TEST(WayIn, AStoreOfTheUsersOwn) {
 TEST(WayIn, ProgramsThatAreAloneKnowTheirLocalRank) {
   const Variables single = {{"KOLO_INIT_METHOD", "single://"}};
   for (const auto& [launcher, local_rank] :
-       {std::pair(kTorchrun, 0), std::pair(kOpenMpi, 2), std::pair(kHydra, 0),
-        std::pair(kSlurm, 1), std::pair(Variables{{"KOLO_LOCAL_RANK", "3"}}, 3)}) {
+       {std::pair(kTorchrun, 0), std::pair(kOpenMpi, 2), std::pair(kHydra, 0), std::pair(kSlurm, 1),
+        std::pair(Variables{{"KOLO_LOCAL_RANK", "3"}}, 3)}) {
     const auto way = find(single + launcher);
     ASSERT_TRUE(way.ok()) << way.error().message;
     EXPECT_EQ(way->meeting, Meeting::kSingle);
