@@ -24,8 +24,9 @@ struct Call {
 
 /// The same calls on every rank; sizes on all sides of a cache line and of what is small.
 std::vector<Call> calls_of(unsigned seed, int number) {
-  constexpr std::size_t kCounts[] = {0,    1,    6,    7,      8,      14,     15,    1000,
-                                     2048, 4096, 4097, 10'000, 16'384, 16'385, 70'000};
+  constexpr std::size_t kCounts[] = {0,      1,      6,      7,      8,     14,
+                                     15,     1000,   2048,   4096,   4097,  10'000,
+                                     16'384, 16'385, 32'768, 32'769, 70'000};
   std::mt19937 random(seed);
   std::vector<Call> calls;
   while (static_cast<int>(calls.size()) < number) {

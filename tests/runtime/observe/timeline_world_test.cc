@@ -149,7 +149,7 @@ TEST_F(TimelineWorld, TensorsOfTheArenaAreNotPacked) {
 TEST_F(TimelineWorld, LanesHaveNoOverlaps) {
   const auto body = [](int, Runtime& runtime) {
     // Too many for boards, which have no steps.
-    std::vector<std::vector<float>> copies(8, std::vector<float>(20'000, 1.0F));
+    std::vector<std::vector<float>> copies(8, std::vector<float>(40'000, 1.0F));
     std::vector<std::shared_ptr<Work>> works;
     for (auto& copy : copies) {
       auto work = runtime.submit_ordered(allreduce_of("", copy));

@@ -48,7 +48,7 @@ class Stops(unittest.TestCase):
 
     def test_what_is_closed_for_it_is_no_sockets(self):
         with tempfile.TemporaryDirectory() as folder:
-            script = f'for fd in 0 1 2; do readlink /proc/$$/fd/$fd >&3; done 3>{folder}/$RANK; exec {PROGRAMS["probe"]}'
+            script = f'for fd in 0 1 2; do link=$(readlink /proc/$$/fd/$fd); echo "$link" >&3; done 3>{folder}/$RANK; exec {PROGRAMS["probe"]}'
             closed = ["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', PROGRAMS["kolo_run"], "-np", "2", "sh", "-c", script]
             done = subprocess.run(closed, check=False, timeout=LIMIT, env=clean({}))
             self.assertEqual(done.returncode, 0)

@@ -71,8 +71,8 @@ class Mistakes(unittest.TestCase):
         if most > 1 << 20:
             self.skipTest("this one runs as many as there may be ranks")
         self.expect_refused(f"{1 << 20} ranks on this host, ", "-np", str(1 << 20), "--bind", "none", "true")
-        self.expect_refused("ranks on each of 1 nodes: a job has at most", "--nproc-per-node", "2000000000", "true")
-        self.expect_refused("'localhost:2000000000' is no host", "-H", "localhost:2000000000", "true")
+        self.expect_refused("ranks on each of 1 nodes: a job has at most", "--nproc-per-node", "2000000", "true")
+        self.expect_refused("'localhost:2000000' is no host", "-H", "localhost:2000000", "true")
         self.expect_refused("; start fewer ranks there", "--nproc-per-node", str(most), "true")
 
     def test_a_variable_that_is_not_set(self):
