@@ -143,15 +143,18 @@ void OneShot::publish() {
   ring_sleepers();
 }
 
-OneShot::Range OneShot::kept_range() const {
+OneShot::Range OneShot::own_part() const {
   const std::uint64_t part = request_.count / boards_.size();
-  const Range own_part{own() * part, (own() + 1) * part};
+  return {own() * part, (own() + 1) * part};
+}
+
+OneShot::Range OneShot::kept_range() const {
   if (two_shot_) {
     if (request_.prescale.is_identity()) return {share_begin(own()), share_begin(own() + 1)};
   } else if (request_.kind == ExchangeKind::kAlltoall) {
-    return own_part;
+    return own_part();
   } else if (request_.kind == ExchangeKind::kReduceScatter) {
-    if (reduces_input_of(own_part)) return own_part;
+    if (reduces_input_of(own_part())) return own_part();
   }
   return {};
 }
@@ -287,10 +290,8 @@ void OneShot::collect() {
   switch (request_.kind) {
     case ExchangeKind::kAllreduce:
       return reduce({0, request_.count});
-    case ExchangeKind::kReduceScatter: {
-      const std::uint64_t count = request_.count / ranks;
-      return reduce({own() * count, (own() + 1) * count});
-    }
+    case ExchangeKind::kReduceScatter:
+      return reduce(own_part());
     case ExchangeKind::kBroadcast:
       if (request_.root != communicator_.rank()) {
         std::memcpy(request_.output, data_of(static_cast<std::size_t>(request_.root)), bytes);

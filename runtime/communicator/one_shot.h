@@ -205,6 +205,8 @@ class OneShot {
     std::uint64_t begin = 0;
     std::uint64_t end = 0;
   };
+  /// Of an alltoall and a reduce-scatter: what of the input this rank takes itself.
+  Range own_part() const;
   /// What no other rank wants of the input, and this one takes from where it is.
   Range kept_range() const;
   /// Whether what this rank reduces of its input is read there, not from the board.

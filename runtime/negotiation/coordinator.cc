@@ -114,6 +114,7 @@ std::string Coordinator::who_has_joined(Clock::time_point now) const {
 
 std::vector<int> Coordinator::not_ready(const Pending& pending) const {
   std::vector<int> ranks;
+  if (pending.ready_count == size_) return ranks;
   for (int rank = 0; rank < size_; ++rank) {
     if (!pending.is_ready[static_cast<std::size_t>(rank)]) ranks.push_back(rank);
   }
