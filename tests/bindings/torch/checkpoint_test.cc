@@ -30,6 +30,7 @@ class CheckpointTest : public testing::Test {
     folder_ = kolo::broadcast_object(name, 0);
   }
   void TearDown() override {
+    kolo::barrier();  // the others may still read
     std::error_code error;
     if (kolo::rank() == 0) fs::remove_all(folder_, error);
   }
