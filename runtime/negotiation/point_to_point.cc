@@ -95,11 +95,15 @@ Status PointToPoint::take_answer(int peer, const Answer& answer) {
   if (node.empty()) {
     // Refused or not, this rank has given up on it; the receiver would wait for its bytes.
     if (!answer.accepted) return {};
+    const std::vector<int>& ranks = communicator_.ranks();
     return KOLO_ERROR(
         kTimeout,
-        "a send to rank {} was received after KOLO_OPERATION_TIMEOUT ({} s) had ended "
-        "it",
-        communicator_.ranks()[static_cast<std::size_t>(peer)], config_.operation_timeout_s);
+        "rank {}: rank {} has called recv() for {} elements of {} from this rank after {} s "
+        "(KOLO_OPERATION_TIMEOUT) had ended their send, and waits for what never comes; a longer "
+        "timeout lets it come later",
+        ranks[static_cast<std::size_t>(communicator_.rank())],
+        ranks[static_cast<std::size_t>(peer)], answer.elements, to_string(answer.type),
+        config_.operation_timeout_s);
   }
   --pending_;
   Settled settled{std::move(node.mapped()), answer.sequence};

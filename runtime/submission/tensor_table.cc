@@ -31,7 +31,9 @@ Status TensorTable::submit(std::span<EntryPtr> entries, bool will_wait) {
     const auto now = std::chrono::steady_clock::now();
     for (EntryPtr& entry : entries) {
       entry->submitted_at = now;
-      if (named || take_name(entry->name)) {
+      if (entry->signature.kind == OperationKind::kJoin && !wait_for_name_.empty()) {
+        held_join_ = std::move(entry);
+      } else if (named || take_name(entry->name)) {
         wake |= enqueue(std::move(entry));
       } else {
         wait_for_name_[entry->name].push_back(std::move(entry));
@@ -126,10 +128,13 @@ void TensorTable::release(std::span<const EntryPtr> entries) {
 void TensorTable::release_locked(const std::string& name) {
   const auto waiting = wait_for_name_.empty() ? wait_for_name_.end() : wait_for_name_.find(name);
   if (waiting == wait_for_name_.end()) return give_back_name(name);
-  enqueue(std::move(waiting->second.front()));
+  bool wake = enqueue(std::move(waiting->second.front()));
   waiting->second.pop_front();
   if (waiting->second.empty()) wait_for_name_.erase(waiting);
+  if (wait_for_name_.empty() && held_join_ != nullptr) wake |= enqueue(std::move(held_join_));
   flush_ = true;  // perhaps somebody waits for it already
+  // Who drives the cycle may be about to leave.
+  if (wake) waker_.wake();
 }
 
 void TensorTable::restart_unnamed() {
@@ -144,6 +149,7 @@ void TensorTable::close(const Error& error) {
     std::move(waiting.begin(), waiting.end(), std::back_inserter(entries_));
   }
   wait_for_name_.clear();
+  if (held_join_ != nullptr) entries_.push_back(std::move(held_join_));
 }
 
 std::size_t TensorTable::in_flight() const {

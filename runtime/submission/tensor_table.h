@@ -27,8 +27,9 @@ class TensorTable {
   /// Any thread: takes all entries or none; there is one, and all have names or none has.
   /// kInvalidArgument if a name is in flight; after close() that error. Entries without get one by
   /// their order among the calls of their signature, or, being one group, of their signatures;
-  /// where it is in flight still, they wait here until it is released. `will_wait`: the caller
-  /// waits for them at once, and request_flush() does the waking.
+  /// where it is in flight still, they wait here until it is released, and a join waits for them:
+  /// ranks that have joined announce nothing. `will_wait`: the caller waits for them at once, and
+  /// request_flush() does the waking.
   Status submit(std::span<EntryPtr> entries, bool will_wait);
 
   /// Any thread: somebody waits; what is here shall be announced without delay. `wake`: ring the
@@ -75,6 +76,7 @@ class TensorTable {
   std::vector<Names::node_type> spare_names_;               ///< their memory, to be used again
   std::unordered_map<std::string, std::uint64_t> unnamed_;  ///< calls by base name
   std::unordered_map<std::string, std::deque<EntryPtr>> wait_for_name_;  ///< unnamed calls
+  EntryPtr held_join_;  ///< until none of them waits
   std::optional<Error> closed_;
 };
 

@@ -1,4 +1,5 @@
 // Join: ranks whose data has run out take part with zeros until all have joined.
+#include "runtime/submission/unnamed.h"
 #include "tests/support/rows.h"
 
 #include <gmock/gmock.h>
@@ -53,6 +54,24 @@ TEST_P(Join, RanksWithFewerBatchesContributeZeros) {
       std::vector<float> all(3, 1.0F);
       ASSERT_DONE(submit(runtime, allreduce_of("all", all, ReduceOp::kAverage)));
       EXPECT_EQ(all.front(), 1.0F);
+    }
+  });
+}
+
+TEST(Join, ComesAfterUnnamedCallsThatWaitForTheirName) {
+  constexpr int kCalls = 3 * static_cast<int>(kUnnamedNames) + 1;
+  run_local_world(2, [](int rank, Runtime& runtime) {
+    for (int epoch = 0; epoch < 5; ++epoch) {
+      // Rank 1 has as many again, of which rank 0 makes none.
+      std::vector<std::vector<float>> values(static_cast<std::size_t>(kCalls * (1 + rank)),
+                                             std::vector<float>(3, static_cast<float>(rank + 1)));
+      std::vector<std::shared_ptr<Work>> works;
+      for (auto& call : values) works.push_back(submit(runtime, allreduce_of("", call)));
+      ASSERT_DONE(join(runtime));
+      for (std::size_t i = 0; i < works.size(); ++i) {
+        ASSERT_DONE(works[i]);
+        ASSERT_EQ(values[i].back(), i < kCalls ? 3.0F : 2.0F) << "call " << i;
+      }
     }
   });
 }

@@ -152,6 +152,33 @@ TEST(Messages, ThatNobodyReceivesTimeOut) {
       options);
 }
 
+TEST(Messages, AReceiveAfterTheSendHasEndedIsTheErrorOfBoth) {
+  LocalWorldOptions options;
+  options.variables["KOLO_OPERATION_TIMEOUT"] = "1";
+  std::latch ended(1);
+  std::latch told(1);
+  run_local_world(
+      2,
+      [&](int rank, Runtime& runtime) {
+        std::vector<float> values(3, 1.0F);
+        if (rank == 0) {
+          EXPECT_FALSE(send(runtime, values, 1, 3)->wait().ok());
+          ended.count_down();
+          told.wait();
+          EXPECT_TRUE(runtime.failed());
+          return;
+        }
+        ended.wait();
+        const Status status = receive(runtime, values, 0, 3)->wait();
+        told.count_down();
+        ASSERT_FALSE(status.ok());
+        EXPECT_THAT(status.error().message,
+                    HasSubstr("rank 0: rank 1 has called recv() for 3 elements of float32 from "
+                              "this rank after 1 s (KOLO_OPERATION_TIMEOUT) had ended their send"));
+      },
+      options);
+}
+
 /// What is to be said to or heard from a rank that has shut down.
 void expect_lost(const std::shared_ptr<Work>& work, const std::string& message) {
   ASSERT_NE(work, nullptr);
