@@ -118,7 +118,10 @@ Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers,
   std::string reason = "none was asked for";
   std::unique_ptr<Accelerator> accelerator;
   if (open) {
-    KOLO_ASSIGN(accelerator, open(world(), reason));
+    auto opened = open(world(), reason);
+    KOLO_TRY(require_all(bootstrap, "devices", world().info(world().rank()),
+                         opened.ok() ? Status() : opened.error(), deadline()));
+    accelerator = *std::move(opened);
   }
   const DeviceWindow::Sizes of_device{.slots = static_cast<std::size_t>(config_.device_memory),
                                       .arena = static_cast<std::size_t>(config_.device_arena)};

@@ -130,7 +130,12 @@ Result<std::shared_ptr<Runtime>> connect(Bootstrap& bootstrap, const WayIn& way,
     KOLO_ASSIGN(const std::optional<int> ordinal, choose_device(mine, visible));
     reason = visible.count > 0 ? "KOLO_DEVICE is cpu" : visible.reason;
     if (!ordinal) return std::unique_ptr<Accelerator>();
-    return open_accelerator(*ordinal);
+    auto accelerator = open_accelerator(*ordinal);
+    if (accelerator.ok() || mine.option || mine.knob != "auto") return accelerator;
+    // The program may have no use for it.
+    Error error = std::move(accelerator).error();
+    error.message += "; KOLO_DEVICE=cpu on every rank starts without CUDA devices";
+    return error;
   };
   if (options.backend == "nccl") config.operations = options.backend;
   const auto open_library = []() -> Result<std::shared_ptr<NcclApi>> {

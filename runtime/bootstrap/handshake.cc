@@ -71,6 +71,11 @@ Error not_a_handshake(std::size_t rank, std::size_t bytes) {
                     bytes);
 }
 
+std::string cannot_start(int rank, const RankInfo& info, const Error& why) {
+  return fmt::format("rank {} (host {}, pid {}) cannot start: {}", rank, info.hostname, info.pid,
+                     why.message);
+}
+
 }  // namespace
 
 Result<std::vector<Handshake>> exchange_handshake(Bootstrap& bootstrap, Handshake mine,
@@ -118,11 +123,22 @@ Result<std::vector<Handshake>> exchange_handshake(Bootstrap& bootstrap, Handshak
 
 void refuse_handshake(Bootstrap& bootstrap, RankInfo me, const Error& why, Deadline deadline) {
   Handshake mine;
-  mine.complaint = fmt::format("rank {} (host {}, pid {}) cannot start: {}", bootstrap.rank(),
-                               me.hostname, me.pid, why.message);
+  mine.complaint = cannot_start(bootstrap.rank(), me, why);
   mine.info = std::move(me);
   // What the others answer matters not.
   static_cast<void>(exchange_handshake(bootstrap, std::move(mine), deadline));
+}
+
+Status require_all(Bootstrap& bootstrap, std::string_view phase, const RankInfo& me,
+                   const Status& mine, Deadline deadline) {
+  auto complaint = mine.ok() ? std::string() : cannot_start(bootstrap.rank(), me, mine.error());
+  const auto complaints = bootstrap.exchange(phase, std::move(complaint), deadline);
+  if (!mine.ok()) return mine;
+  if (!complaints.ok()) return complaints.error();
+  for (const std::string& other : *complaints) {
+    if (!other.empty()) return KOLO_ERROR(kInvalidArgument, "{}", other);
+  }
+  return {};
 }
 
 }  // namespace kolo

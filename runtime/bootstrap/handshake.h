@@ -7,12 +7,13 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kolo {
 
 /// Raised whenever control messages, tags or schedules change.
-inline constexpr std::uint32_t kWireVersion = 5;
+inline constexpr std::uint32_t kWireVersion = 6;
 
 struct Handshake {
   std::uint32_t wire_version = kWireVersion;
@@ -33,5 +34,10 @@ Result<std::vector<Handshake>> exchange_handshake(Bootstrap& bootstrap, Handshak
 /// In place of it on a rank that cannot start, so that the others do not wait for it: `why` is
 /// their error, with this rank's number, host and process.
 void refuse_handshake(Bootstrap& bootstrap, RankInfo me, const Error& why, Deadline deadline);
+
+/// Collective, after it: what keeps one rank from going on, `mine`, is the error of all, which say
+/// of others what refuse_handshake() does.
+Status require_all(Bootstrap& bootstrap, std::string_view phase, const RankInfo& me,
+                   const Status& mine, Deadline deadline);
 
 }  // namespace kolo

@@ -77,7 +77,8 @@ Result<Rank> start(const Environment::Variables& variables, std::vector<std::str
   const int error =
       ::posix_spawn(&rank.pid, "/proc/self/exe", nullptr, nullptr, argv.data(), envp.data());
   if (error != 0) {
-    return KOLO_ERROR(kOutOfMemory, "cannot start rank {}: {}; see ulimit -u",
+    return KOLO_ERROR(kOutOfMemory,
+                      "cannot start rank {}: {}; see ulimit -u, and pids.max of a container",
                       variables.at("KOLO_RANK"), std::generic_category().message(error));
   }
   // The child is ours, so its number is its own until we ask for it.
@@ -86,8 +87,10 @@ Result<Rank> start(const Environment::Variables& variables, std::vector<std::str
     const int reason = errno;
     ::kill(rank.pid, SIGKILL);
     ::waitpid(rank.pid, nullptr, 0);
-    return KOLO_ERROR(kOutOfMemory, "cannot watch rank {}: pidfd_open: {}; see ulimit -n",
-                      variables.at("KOLO_RANK"), std::generic_category().message(reason));
+    return KOLO_ERROR(
+        kOutOfMemory, "cannot watch rank {}: pidfd_open: {}; see {}", variables.at("KOLO_RANK"),
+        std::generic_category().message(reason),
+        reason == EMFILE || reason == ENFILE ? "ulimit -n" : "the container's seccomp profile");
   }
   return rank;
 }

@@ -1,15 +1,25 @@
 #include "runtime/topology/cpu_limit.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <fstream>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace kolo {
 namespace {
 
+/// Of a control group's folder, wherever it is mounted.
+std::string identity_of(const std::string& folder) {
+  struct stat status = {};
+  ::stat(folder.c_str(), &status);
+  return std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
+}
+
 /// Of one group; nothing where the file is not there, or says "max" or -1.
-std::optional<double> quota_in(const std::string& folder) {
+std::optional<CpuLimit> limit_in(const std::string& folder) {
   double quota = 0;
   double period = 0;
   std::ifstream both(folder + "/cpu.max");
@@ -17,11 +27,12 @@ std::optional<double> quota_in(const std::string& folder) {
     std::ifstream(folder + "/cpu.cfs_quota_us") >> quota;
     std::ifstream(folder + "/cpu.cfs_period_us") >> period;
   }
-  return quota > 0 && period > 0 ? std::optional(quota / period) : std::nullopt;
+  if (!(quota > 0 && period > 0)) return std::nullopt;
+  return CpuLimit{quota / period, identity_of(folder)};
 }
 
-void take_less(std::optional<double>& least, std::optional<double> other) {
-  if (other) least = std::min(least.value_or(*other), *other);
+void take_less(std::optional<CpuLimit>& least, std::optional<CpuLimit> other) {
+  if (other && (!least || other->cores < least->cores)) least = std::move(other);
 }
 
 /// "cpu" or "cpuset,cpu": the controllers that have a hierarchy in common.
@@ -36,8 +47,8 @@ bool has_cpu(std::string_view controllers) {
 
 }  // namespace
 
-std::optional<double> cpu_limit(const std::string& groups_of_process, const std::string& mounts) {
-  std::optional<double> least;
+std::optional<CpuLimit> cpu_limit(const std::string& groups_of_process, const std::string& mounts) {
+  std::optional<CpuLimit> least;
   std::ifstream groups(groups_of_process);
   // "0::/a/b" of version 2, "3:cpu,cpuacct:/a/b" of version 1.
   for (std::string line; std::getline(groups, line);) {
@@ -53,8 +64,8 @@ std::optional<double> cpu_limit(const std::string& groups_of_process, const std:
       std::string group = line.substr(path);
       while (group.ends_with('/')) group.pop_back();
       for (; group.starts_with('/'); group.erase(group.rfind('/')))
-        take_less(least, quota_in(mount + group));
-      take_less(least, quota_in(mount));
+        take_less(least, limit_in(mount + group));
+      take_less(least, limit_in(mount));
     }
   }
   return least;
@@ -62,7 +73,7 @@ std::optional<double> cpu_limit(const std::string& groups_of_process, const std:
 
 int cores_within_limit(int cores) {
   const auto limit = cpu_limit();
-  return limit && *limit < cores ? std::max(1, static_cast<int>(*limit)) : cores;
+  return limit && limit->cores < cores ? std::max(1, static_cast<int>(limit->cores)) : cores;
 }
 
 }  // namespace kolo

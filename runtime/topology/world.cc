@@ -2,6 +2,7 @@
 
 #include "runtime/base/blob.h"
 #include "runtime/topology/core_matching.h"
+#include "runtime/topology/cpu_limit.h"
 #include "runtime/topology/host.h"
 
 #include <sys/stat.h>
@@ -45,14 +46,19 @@ bool parse_number(std::string_view text, int& number) {
 }  // namespace
 
 std::string RankInfo::serialize() const {
-  std::vector<std::string> fields = {host_id, hostname, std::to_string(pid), pid_namespace,
-                                     std::to_string(place)};
+  std::vector<std::string> fields = {host_id,
+                                     hostname,
+                                     std::to_string(pid),
+                                     pid_namespace,
+                                     std::to_string(place),
+                                     cpu_group,
+                                     std::to_string(cpu_cores)};
   for (const int core : cores) fields.push_back(std::to_string(core));
   return join_fields(fields);
 }
 
 bool parse_rank_info(const std::string& bytes, RankInfo& info) {
-  constexpr std::size_t kFirstCore = 5;
+  constexpr std::size_t kFirstCore = 7;
   std::vector<std::string> fields;
   if (!split_fields(bytes, fields) || fields.size() < kFirstCore) return false;
   RankInfo parsed;
@@ -61,6 +67,8 @@ bool parse_rank_info(const std::string& bytes, RankInfo& info) {
   parsed.pid_namespace = std::move(fields[3]);
   if (!parse_number(fields[2], parsed.pid)) return false;
   if (!parse_number(fields[4], parsed.place)) return false;
+  parsed.cpu_group = std::move(fields[5]);
+  if (!parse_number(fields[6], parsed.cpu_cores)) return false;
   for (std::size_t i = kFirstCore; i < fields.size(); ++i) {
     if (!parse_number(fields[i], parsed.cores.emplace_back())) return false;
   }
@@ -80,6 +88,10 @@ RankInfo describe_this_process(const std::string& host_id_override) {
   HostPlace place = place_on_host();
   info.cores = std::move(place.cores);
   info.place = place.numa_node;
+  if (auto limit = cpu_limit()) {
+    info.cpu_group = std::move(limit->group);
+    info.cpu_cores = static_cast<int>(std::min(limit->cores, 1e6));
+  }
   return info;
 }
 
@@ -123,9 +135,12 @@ bool World::has_core_for_each_rank(const std::vector<int>& of) const {
     pid_namespaces.insert(info(rank).pid_namespace);
   }
   std::vector<const std::vector<int>*> cores;
+  std::map<std::string, int> left;  // of a control group's cores
   for (const RankInfo& other : ranks_) {
-    if (hosts.contains(other.host_id) || pid_namespaces.contains(other.pid_namespace))
-      cores.push_back(&other.cores);
+    if (!hosts.contains(other.host_id) && !pid_namespaces.contains(other.pid_namespace)) continue;
+    cores.push_back(&other.cores);
+    if (other.cpu_group.empty()) continue;
+    if (left.try_emplace(other.cpu_group, other.cpu_cores).first->second-- == 0) return false;
   }
   return can_have_a_core_each(cores);
 }

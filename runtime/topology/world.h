@@ -15,6 +15,8 @@ struct RankInfo {
   std::string pid_namespace;  ///< a pid means something only within one
   std::vector<int> cores;     ///< where it may run, as usable_cores() numbers them
   int place = 0;              ///< HostPlace::numa_node
+  std::string cpu_group;      ///< CpuLimit::group; empty: no limit
+  int cpu_cores = 0;          ///< of its CpuLimit::cores the whole ones
 
   std::string serialize() const;
 };
@@ -40,7 +42,7 @@ class World {
   int cross_size() const { return cross_size_; }
 
   /// Whether every rank of this machine (ranks that KOLO_HOST_ID sets apart included) can have a
-  /// core of its own, so that they may spin.
+  /// core of its own, and its control group lets it use that, so that they may spin.
   bool has_core_for_each_rank() const { return has_core_for_each_rank({rank_}); }
   /// The same of the machine that these ranks share: alike on every rank.
   bool has_core_for_each_rank(const std::vector<int>& of) const;

@@ -30,7 +30,7 @@ void run_local_world(int size, const std::function<void(int, Runtime&)>& body,
     if (options.accelerator) {
       parts.open_accelerator = [&](const World& world, std::string& reason) {
         reason = "the test gives it none";
-        return Result(options.accelerator(world.rank()));
+        return options.accelerator(world.rank());
       };
     }
     parts.open_nccl = [&]() -> Result<std::shared_ptr<NcclApi>> {

@@ -16,8 +16,8 @@ struct LocalWorldOptions {
   Environment::Variables variables;            ///< KOLO_ variables of every rank
   std::vector<int> hosts;                      ///< by rank: which one it poses to be on; or empty
   std::vector<std::vector<int>> process_sets;  ///< from the start
-  /// A rank's accelerator; null: it has none.
-  std::function<std::unique_ptr<Accelerator>(int rank)> accelerator;
+  /// A rank's accelerator; null: it has none; an error: it does not open.
+  std::function<Result<std::unique_ptr<Accelerator>>(int rank)> accelerator;
   /// The NCCL of all ranks, for KOLO_OPERATIONS=nccl; null: there is none.
   std::shared_ptr<NcclApi> nccl;
   /// For worlds that are not to start: given each rank's error.

@@ -111,8 +111,8 @@ Finding processor_time() {
   const auto limit = cpu_limit();
   if (!limit) return {true, "processor time: no limit"};
   const std::string what =
-      fmt::format("processor time: {:.1f} cores by the control group's limit", *limit);
-  if (!is_initialized() || *limit >= local_size()) return {true, what};
+      fmt::format("processor time: {:.1f} cores by the control group's limit", limit->cores);
+  if (!is_initialized() || limit->cores >= local_size()) return {true, what};
   return {false, fmt::format("{}, for {} ranks", what, local_size()),
           "start fewer ranks here, or give the container more (docker run --cpus, "
           "resources.limits.cpu): ranks that have used it up stand still"};

@@ -129,8 +129,9 @@ Result<Process> start_process(const Place& place, const Command& command,
   process.pid = ::fork();
   if (process.pid == 0) child.run();
   if (process.pid < 0) {
-    return KOLO_ERROR(kOutOfMemory, "cannot start rank {}: {}; see ulimit -u", place.rank,
-                      std::generic_category().message(errno));
+    return KOLO_ERROR(kOutOfMemory,
+                      "cannot start rank {}: {}; see ulimit -u, and pids.max of a container",
+                      place.rank, std::generic_category().message(errno));
   }
   report.write.reset();
   int reason = 0;

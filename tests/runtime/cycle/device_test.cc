@@ -9,12 +9,16 @@
 
 #include <algorithm>
 #include <barrier>
+#include <mutex>
 #include <tuple>
 
 namespace kolo::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::StartsWith;
+using testing::UnorderedElementsAre;
 
 class OnDevices : public testing::TestWithParam<std::tuple<int, Devices>> {
  protected:
@@ -288,7 +292,7 @@ TEST(OnDevice, AMessageBetweenHostAndDeviceIsNamed) {
 TEST(OnDevice, ARankWithoutADeviceFailsTheOperationAlone) {
   auto options = with_devices(2, Devices::kMapped);
   options.accelerator = [open = options.accelerator](int rank) {
-    return rank == 1 ? nullptr : open(rank);
+    return rank == 1 ? std::unique_ptr<Accelerator>() : open(rank);
   };
   run_local_world(
       2,
@@ -317,11 +321,31 @@ TEST(OnDevice, ARankWithoutADeviceFailsTheOperationAlone) {
       options);
 }
 
+TEST(OnDevice, OneThatDoesNotOpenIsTheErrorOfAllRanks) {
+  auto options = with_devices(3, Devices::kMapped);
+  options.accelerator = [open = options.accelerator](int rank) {
+    return rank == 1 ? KOLO_ERROR(kDevice, "device 0: the driver is too old") : open(rank);
+  };
+  std::mutex mutex;
+  std::vector<std::string> messages;
+  options.refused = [&](const Error& error) {
+    const std::lock_guard lock(mutex);
+    messages.push_back(error.message);
+  };
+  run_local_world(
+      3, [](int rank, Runtime&) { ADD_FAILURE() << rank << " has started"; }, options);
+  const auto told = AllOf(StartsWith("rank 1 (host "),
+                          HasSubstr("cannot start: device 0: the driver is too old"));
+  EXPECT_THAT(messages, UnorderedElementsAre("device 0: the driver is too old", told, told));
+}
+
 /// Three ranks, of which rank 1 has a device that the test can let fail.
 LocalWorldOptions with_device_of_rank_1(std::shared_ptr<EmulatedDevice> device) {
   auto options = with_devices(3, Devices::kMapped);
-  options.accelerator = [device = std::move(device), open = options.accelerator](int rank) {
-    return rank == 1 ? std::make_unique<EmulatedAccelerator>(device, 0) : open(rank);
+  options.accelerator = [device = std::move(device), open = options.accelerator](
+                            int rank) -> Result<std::unique_ptr<Accelerator>> {
+    if (rank == 1) return {std::make_unique<EmulatedAccelerator>(device, 0)};
+    return open(rank);
   };
   return options;
 }

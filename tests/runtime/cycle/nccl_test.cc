@@ -305,7 +305,7 @@ TEST(OverNcclInit, WhatIsMissingIsAnErrorOfEveryRank) {
   const auto nccl = fake_on_emulated_devices();
   auto without_device = over_nccl(2, nccl);
   without_device.accelerator = [open = without_device.accelerator](int rank) {
-    return rank == 1 ? nullptr : open(rank);
+    return rank == 1 ? std::unique_ptr<Accelerator>() : open(rank);
   };
   for (const Error& error : refusals(2, without_device))
     EXPECT_THAT(error.message,

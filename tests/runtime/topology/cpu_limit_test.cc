@@ -11,25 +11,29 @@
 namespace kolo {
 namespace {
 
-class CpuLimit : public ::testing::Test {
+class CpuLimits : public ::testing::Test {
  protected:
-  CpuLimit() : folder_(::testing::TempDir() + "kolo_cpu_limit_" + std::to_string(::getpid())) {}
-  ~CpuLimit() override { std::filesystem::remove_all(folder_); }
-  CpuLimit(const CpuLimit&) = delete;
-  CpuLimit& operator=(const CpuLimit&) = delete;
+  CpuLimits() : folder_(::testing::TempDir() + "kolo_cpu_limit_" + std::to_string(::getpid())) {}
+  ~CpuLimits() override { std::filesystem::remove_all(folder_); }
+  CpuLimits(const CpuLimits&) = delete;
+  CpuLimits& operator=(const CpuLimits&) = delete;
 
   void write(const std::string& name, const std::string& text) {
     const std::filesystem::path path = folder_ + "/" + name;
     std::filesystem::create_directories(path.parent_path());
     std::ofstream(path) << text;
   }
-  std::optional<double> limit() const { return cpu_limit(folder_ + "/self", folder_ + "/mount"); }
+  std::optional<double> limit() const {
+    const auto limit = cpu_limit(folder_ + "/self", folder_ + "/mount");
+    return limit ? std::optional(limit->cores) : std::nullopt;
+  }
+  std::string group() const { return cpu_limit(folder_ + "/self", folder_ + "/mount")->group; }
 
  private:
   const std::string folder_;
 };
 
-TEST_F(CpuLimit, TheLeastOfAGroupAndThoseThatHoldIt) {
+TEST_F(CpuLimits, TheLeastOfAGroupAndThoseThatHoldIt) {
   write("self", "0::/pods/one/worker\n");
   EXPECT_FALSE(limit());
   write("mount/pods/one/worker/cpu.max", "max 100000\n");
@@ -38,11 +42,15 @@ TEST_F(CpuLimit, TheLeastOfAGroupAndThoseThatHoldIt) {
   EXPECT_EQ(limit(), 2.5);
   write("mount/pods/cpu.max", "400000 100000\n");
   EXPECT_EQ(limit(), 2.5);
+  const std::string of_one = group();
+  write("self", "0::/pods/one\n");
+  EXPECT_EQ(group(), of_one) << "the worker shares it with the others there";
   write("mount/cpu.max", "50000 100000\n");
   EXPECT_EQ(limit(), 0.5);
+  EXPECT_NE(group(), of_one);
 }
 
-TEST_F(CpuLimit, OfVersionOne) {
+TEST_F(CpuLimits, OfVersionOne) {
   write("self", "5:cpuset:/a\n4:cpu,cpuacct:/a\n0::/\n");
   write("mount/cpuset/a/cpu.cfs_quota_us", "100000\n");
   write("mount/cpuset/a/cpu.cfs_period_us", "100000\n");
@@ -54,13 +62,13 @@ TEST_F(CpuLimit, OfVersionOne) {
   EXPECT_EQ(limit(), 3.0);
 }
 
-TEST_F(CpuLimit, InAContainerWhoseGroupIsNamedFromOutside) {
+TEST_F(CpuLimits, InAContainerWhoseGroupIsNamedFromOutside) {
   write("self", "0::/../../pods/one\n");
   write("mount/cpu.max", "200000 100000\n");
   EXPECT_EQ(limit(), 2.0);
 }
 
-TEST_F(CpuLimit, WhatIsNotThereIsNoLimit) {
+TEST_F(CpuLimits, WhatIsNotThereIsNoLimit) {
   EXPECT_FALSE(limit());
   write("self", "nonsense\n0:\n\n");
   EXPECT_FALSE(limit());

@@ -70,6 +70,19 @@ TEST(World, ACoreForEachRank) {
   EXPECT_FALSE(enough_cores({{}}));
 }
 
+TEST(World, ACoreForEachRankWithinTheirControlGroups) {
+  const auto enough = [](const std::vector<std::pair<std::string, int>>& limits) {
+    std::vector<RankInfo> ranks;
+    for (const auto& [group, cores] : limits)
+      ranks.push_back({"host", "", 1, "namespace", {0, 1, 2, 3}, 0, group, cores});
+    return World(0, std::move(ranks)).has_core_for_each_rank();
+  };
+  EXPECT_TRUE(enough({{"a", 2}, {"a", 2}}));
+  EXPECT_FALSE(enough({{"a", 2}, {"a", 2}, {"a", 2}}));
+  EXPECT_TRUE(enough({{"a", 1}, {"b", 1}, {"", 0}, {"", 0}}));  // a container each, two without
+  EXPECT_FALSE(enough({{"", 0}, {"a", 0}}));                    // less than a whole one
+}
+
 TEST(World, RanksThatPoseAsOtherHostsShareTheCoresOfTheirMachine) {
   const auto rank = [](const char* host, const char* machine) {
     return RankInfo{host, "", 1, machine, {0, 1}};
@@ -93,7 +106,7 @@ TEST(World, AllSayTheSameOfTheCoresOfSeveralRanks) {
 }
 
 TEST(RankInfo, ComesBackAsItWas) {
-  const RankInfo info = {"host", "", 4711, "boot/1", {3, 1, 4}, 2};
+  const RankInfo info = {"host", "", 4711, "boot/1", {3, 1, 4}, 2, "7:9", 5};
   RankInfo back;
   ASSERT_TRUE(parse_rank_info(info.serialize(), back));
   EXPECT_EQ(back.host_id, "host");
@@ -102,6 +115,8 @@ TEST(RankInfo, ComesBackAsItWas) {
   EXPECT_EQ(back.pid_namespace, "boot/1");
   EXPECT_EQ(back.cores, info.cores);
   EXPECT_EQ(back.place, 2);
+  EXPECT_EQ(back.cpu_group, "7:9");
+  EXPECT_EQ(back.cpu_cores, 5);
 }
 
 TEST(RankInfo, RefusesOtherBytesAndLeavesTheTargetAlone) {
