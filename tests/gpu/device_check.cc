@@ -36,7 +36,7 @@ int run(const Options& options) {
              info.versions);
   Verdicts verdicts;
   check_operations(**accelerator, options.quick, verdicts);
-  check_memory(**accelerator, verdicts);
+  check_memory(**accelerator, options.quick, verdicts);
   nlohmann::json report = {
       {"device", info.name}, {"uuid", to_string(info.uuid)}, {"versions", info.versions}};
   if (!options.quick) {

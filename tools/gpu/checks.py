@@ -154,8 +154,7 @@ def nccl(context):
 def sanitizer(tool):
     def check(context):
         found = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
-        # Errors of calls are device_check's to judge: it provokes some. So is the other process's
-        # exit status.
+        # Errors of calls are device_check's to judge: it provokes some.
         try:
             text = context.call([found, "--tool", tool, "--error-exitcode", "9",
                                  "--report-api-errors", "no", "--target-processes",

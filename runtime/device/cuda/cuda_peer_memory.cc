@@ -46,6 +46,14 @@ Status can_reach(const CudaContext& context, const DeviceUuid& peer) {
                     context.name(), to_string(peer));
 }
 
+/// What CUDA says where it does not map the memory of another process, beside
+/// cudaErrorMapBufferObjectFailed: of one in another PID namespace that the context is none, of one
+/// in another container that the handle is none.
+bool is_refusal(cudaError_t error) {
+  return error == cudaErrorDeviceUninitialized || error == cudaErrorInvalidValue ||
+         error == cudaErrorInvalidResourceHandle;
+}
+
 /// Memory of this process lies where it lies; of another device, access to it must be allowed.
 Status enable_peer(const CudaContext& context, const DeviceUuid& peer) {
   if (peer == context.info().uuid) return {};
@@ -112,6 +120,11 @@ Result<std::unique_ptr<DeviceMemory>> import_memory(ContextPointer context, std:
     Error failed = cuda_error(error, "cudaIpcOpenMemHandle", context->name(), __FILE__, __LINE__);
     failed.message += fmt::format(" (memory of process {} on {}{})", key.pid, to_string(key.uuid),
                                   ordinal_of(key.uuid) ? "" : ", which this process does not see");
+    if (is_refusal(error)) {
+      failed.code = ErrorCode::kUnsupported;
+      failed.message +=
+          "; processes in containers need a common IPC and PID namespace (--ipc=host --pid=host)";
+    }
     return failed;
   }
   auto* const begin = static_cast<std::byte*>(base) + key.offset;

@@ -1,6 +1,7 @@
 // kolo's CUDA device over the emulated CUDA of tests/support/emulated_cuda: which calls it makes
 // and on which device, what it makes of their errors, and that it leaves nothing behind.
 #include "runtime/device/accelerator.h"
+#include "runtime/device/cuda/peer_key.h"
 #include "tests/support/emulated_cuda/emulated_cuda.h"
 #include "tests/support/emulated_cuda/streams.h"
 
@@ -214,6 +215,19 @@ TEST_F(CudaDevice, MemoryIsImportedInItsOwnProcessToo) {
   EXPECT_THAT(refused.error().message,
               AllOf(HasSubstr(to_string(device->info().uuid)),
                     HasSubstr(to_string(other->info().uuid)), HasSubstr("nvidia-smi topo")));
+}
+
+TEST_F(CudaDevice, MemoryThatAnotherContainerDoesNotMapIsNoFailureOfTheDevice) {
+  const auto device = open(0);
+  const auto memory = *device->allocate(4096);
+  cuda::PeerKey key;
+  ASSERT_TRUE(key.parse(*device->export_memory(*memory)));
+  ++key.process[0];  // as of another process, whose memory CUDA does not know
+  const auto refused = device->import_memory(key.text());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+  EXPECT_THAT(refused.error().message,
+              AllOf(HasSubstr("cudaIpcOpenMemHandle failed"), HasSubstr("--pid=host")));
 }
 
 struct Somewhere final : DeviceMemory {
