@@ -42,15 +42,22 @@ std::string signature_of(const ShardedParameter& parameter) {
 constexpr char kIsInvalid = '!';
 constexpr char kIsUnsupported = '?';
 
-/// What this rank tells the others: its parameters, or what `check` or they themselves throw.
-std::string told_of(const std::vector<ShardedParameter>& parameters,
+/// What this rank tells the others, a line for each: its name, a tab, what it is on this rank. Or
+/// what `check` or the parameters themselves throw.
+std::string told_of(const std::vector<ShardedParameter>& parameters, const Together& together,
                     const ShardedOptimizerOptions& options, const std::function<void()>& check) {
   std::string told;
   try {
     check();
-    for (const ShardedParameter& parameter : parameters) {
+    told = fmt::format(
+        "op\t{}\ngradient_predivide_factor\t{}\ngradients_are_reduced\t{}\nbucket_cap_mb\t{}\n"
+        "groups\t{}\n",
+        to_string(options.op), options.gradient_predivide_factor, options.gradients_are_reduced,
+        options.bucket_cap_mb, together);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const ShardedParameter& parameter = parameters[i];
       static_cast<void>(data_type_of(parameter.tensor, parameter.name));
-      told += signature_of(parameter) + "\n";
+      told += fmt::format("parameter {}\t{}\n", i, signature_of(parameter));
       if (const std::string owner = owned_by_another(parameter, options); !owner.empty())
         wrong(ErrorCode::kInvalidArgument, owner);
       if (is_dense(parameter.tensor)) continue;
@@ -67,13 +74,27 @@ std::string told_of(const std::vector<ShardedParameter>& parameters,
   return told;
 }
 
-std::string line_of(const std::string& text, std::size_t number) {
-  std::istringstream stream(text);
+/// How what two ranks told differs: "bucket_cap_mb is 25 on rank 0, but 10 on rank 1".
+std::string difference(const std::string& first, int first_rank, const std::string& other,
+                       int other_rank) {
+  std::istringstream first_lines(first);
+  std::istringstream other_lines(other);
   std::string line;
-  for (std::size_t i = 0; i <= number; ++i) {
-    if (!std::getline(stream, line)) return "no parameter";
-  }
-  return line;
+  std::string other_line;
+  do {
+    line.clear();
+    other_line.clear();
+    std::getline(first_lines, line);
+    std::getline(other_lines, other_line);
+  } while (line == other_line);
+  // The shorter list ends where the other has one more parameter.
+  const std::string& longer = line.empty() ? other_line : line;
+  const std::size_t name = longer.find('\t');
+  const auto value_of = [name](const std::string& of) {
+    return of.empty() ? "no parameter" : of.substr(name + 1);
+  };
+  return fmt::format("{} is {} on rank {}, but {} on rank {}", longer.substr(0, name),
+                     value_of(line), first_rank, value_of(other_line), other_rank);
 }
 
 }  // namespace
@@ -129,8 +150,7 @@ std::vector<ShardedParameter> list_parameters(const torch::optim::Optimizer& opt
   return listed;
 }
 
-std::vector<std::vector<std::size_t>> groups_of(const std::vector<ShardedParameter>& parameters,
-                                                const GradientGroups& groups) {
+Together groups_of(const std::vector<ShardedParameter>& parameters, const GradientGroups& groups) {
   std::vector<std::string> names;
   std::vector<torch::Tensor> tensors;
   for (const ShardedParameter& parameter : parameters) {
@@ -178,11 +198,11 @@ void check_member(const ProcessSet& set) {
                     kolo::rank(), fmt::join(set.ranks(), ", ")));
 }
 
-void check_parameters(const std::vector<ShardedParameter>& parameters,
+void check_parameters(const std::vector<ShardedParameter>& parameters, const Together& together,
                       const ShardedOptimizerOptions& options, const std::string& prefix,
                       const std::function<void()>& check) {
-  const auto all = allgather_texts(told_of(parameters, options, check), prefix + "parameters",
-                                   options.process_set);
+  const auto all = allgather_texts(told_of(parameters, together, options, check),
+                                   prefix + "parameters", options.process_set);
   const std::string& first = all.front();
   const std::vector<int> ranks = options.process_set.ranks();
   for (std::size_t r = 0; r < ranks.size(); ++r) {
@@ -193,12 +213,8 @@ void check_parameters(const std::vector<ShardedParameter>& parameters,
             fmt::format("rank {}: {}", ranks[r], theirs.substr(1)));
     }
     if (theirs == first) continue;
-    std::size_t line = 0;
-    while (line_of(theirs, line) == line_of(first, line)) ++line;
-    wrong(ErrorCode::kMismatch,
-          fmt::format("parameter {} is {} on rank {}, but {} on rank {}; make the same module and "
-                      "optimizer on every rank",
-                      line, line_of(first, line), ranks[0], line_of(theirs, line), ranks[r]));
+    wrong(ErrorCode::kMismatch, difference(first, ranks[0], theirs, ranks[r]) +
+                                    "; make the same module and optimizer on every rank");
   }
 }
 

@@ -59,8 +59,8 @@ ShardedParameters::ShardedParameters(const torch::optim::Optimizer& optimizer,
   state.size = options.process_set.size();
   state.number = NameNumber("sharded", options.process_set.id());
   state.prefix = state.number.prefix();
-  std::vector<std::vector<std::size_t>> together;
-  check_parameters(state.parameters, options, state.prefix, [&] {
+  Together together;
+  check_parameters(state.parameters, together, options, state.prefix, [&] {
     check_sharded(optimizer, options);
     state.parameters = list_parameters(optimizer, named);
     together = groups_of(state.parameters, options.groups);
@@ -89,7 +89,7 @@ ShardedParameters::Group ShardedParameters::add_group(
   }
   std::vector<ShardedParameter> all = state.parameters;
   all.insert(all.end(), added.begin(), added.end());
-  check_parameters(added, state.options, state.prefix, [&] { check_listed_once(all); });
+  check_parameters(added, {}, state.options, state.prefix, [&] { check_listed_once(all); });
   state.parameters = std::move(all);
   state.add_buckets(first, {});
   state.cut(bucket, index + 1);

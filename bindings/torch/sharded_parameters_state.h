@@ -24,6 +24,9 @@ struct TakenGradient {
   std::optional<std::int64_t> version;
 };
 
+/// Which parameters travel together, as places in their list.
+using Together = std::vector<std::vector<std::size_t>>;
+
 struct ShardedParameters::State {
   ShardedOptimizerOptions options;
   int rank = 0;  ///< in the process set
@@ -40,7 +43,7 @@ struct ShardedParameters::State {
   bool skip = false;                 ///< the next step does not synchronize, if `taken` still are
 
   /// Deals the parameters from `first` on into buckets: those of a list into ones of their own.
-  void add_buckets(std::size_t first, const std::vector<std::vector<std::size_t>>& together);
+  void add_buckets(std::size_t first, const Together& together);
   /// Makes this rank's pieces of the buckets from `first_bucket` on, and the missing groups.
   void cut(std::size_t first_bucket, std::size_t group_count);
   /// The pieces' gradients are parts of this rank's own.
@@ -68,9 +71,7 @@ void check_sharded(const torch::optim::Optimizer& optimizer,
 /// The optimizer's parameters. Throws as ShardedOptimizer's constructor does.
 std::vector<ShardedParameter> list_parameters(const torch::optim::Optimizer& optimizer,
                                               const NamedTensors& named);
-/// Which of the parameters travel together.
-std::vector<std::vector<std::size_t>> groups_of(const std::vector<ShardedParameter>& parameters,
-                                                const GradientGroups& groups);
+Together groups_of(const std::vector<ShardedParameter>& parameters, const GradientGroups& groups);
 /// Throws kInvalidArgument, with both names, if two of them are one tensor.
 void check_listed_once(const std::vector<ShardedParameter>& parameters);
 /// Why this must not reduce its gradient, or nothing: somebody else does, as a
@@ -78,8 +79,8 @@ void check_listed_once(const std::vector<ShardedParameter>& parameters);
 std::string owned_by_another(const ShardedParameter& parameter,
                              const ShardedOptimizerOptions& options);
 /// Collective. Throws on every rank, with the number of one, what `check` throws on that one, which
-/// may make `parameters`; else as ShardedOptimizer's constructor does.
-void check_parameters(const std::vector<ShardedParameter>& parameters,
+/// may make `parameters` and `together`; else as ShardedOptimizer's constructor does.
+void check_parameters(const std::vector<ShardedParameter>& parameters, const Together& together,
                       const ShardedOptimizerOptions& options, const std::string& prefix,
                       const std::function<void()>& check);
 

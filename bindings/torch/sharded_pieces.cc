@@ -10,8 +10,7 @@
 
 namespace kolo {
 
-void ShardedParameters::State::add_buckets(std::size_t first,
-                                           const std::vector<std::vector<std::size_t>>& together) {
+void ShardedParameters::State::add_buckets(std::size_t first, const Together& together) {
   std::vector<bool> placed(parameters.size(), false);
   // The bucket of a type and device that is being filled.
   std::map<std::pair<torch::ScalarType, std::string>, std::size_t> open;

@@ -85,6 +85,43 @@ TEST(ShardedOptimizerErrors, RanksThatDifferAreToldSo) {
               }),
               AllOf(HasSubstr("'weight' of group 0: Float [2, 3]"), HasSubstr("[2, 4]"),
                     HasSubstr("on rank " + std::to_string(kolo::size() - 1))));
+  torch::nn::Linear one(torch::nn::LinearOptions(3, 2).bias(!last));
+  EXPECT_THAT(
+      message_of([&] { ShardedOptimizer(SGD(one->parameters(), 0.1), one->named_parameters()); }),
+      AllOf(HasSubstr("parameter 1 is 'bias' of group 0: Float [2]"),
+            HasSubstr("on rank 0, but no parameter on rank " + std::to_string(kolo::size() - 1))));
+}
+
+/// What `make` throws, which the last rank calls; the others make an optimizer as it should be.
+template <class Make>
+std::string error_if_last(const Make& make) {
+  torch::nn::Linear model(3, 2);
+  return message_of([&] {
+    if (kolo::rank() == kolo::size() - 1) {
+      make(model);
+    } else {
+      ShardedOptimizer(SGD(model->parameters(), 0.1), model->named_parameters());
+    }
+  });
+}
+
+TEST(ShardedOptimizerErrors, OptionsThatDifferAreNamedByAll) {
+  if (kolo::size() == 1) GTEST_SKIP() << "takes two ranks; CTest runs this with 2 to 4";
+  const std::string who = " on rank " + std::to_string(kolo::size() - 1) + ";";
+  const auto with = [](const kolo::ShardedOptimizerOptions& options) {
+    return error_if_last([&](torch::nn::Linear& model) {
+      ShardedOptimizer(SGD(model->parameters(), 0.1), model->named_parameters(), options);
+    });
+  };
+  EXPECT_THAT(with({.op = kolo::ReduceOp::kSum}),
+              HasSubstr("op is average on rank 0, but sum" + who));
+  EXPECT_THAT(with({.gradient_predivide_factor = 2.5}),
+              HasSubstr("gradient_predivide_factor is 1 on rank 0, but 2.5" + who));
+  EXPECT_THAT(with({.gradients_are_reduced = true}),
+              HasSubstr("gradients_are_reduced is false on rank 0, but true" + who));
+  EXPECT_THAT(with({.bucket_cap_mb = 10}),
+              HasSubstr("bucket_cap_mb is 25 on rank 0, but 10" + who));
+  EXPECT_THAT(with({.groups = 1}), HasSubstr("groups is [] on rank 0, but [[0, 1]]" + who));
 }
 
 TEST(ShardedOptimizerErrors, SparseGradients) {
@@ -104,19 +141,6 @@ TEST(ShardedOptimizerErrors, ASparseGradientOfOneRankIsNamedByAll) {
               AllOf(HasSubstr("'weight' is sparse"), HasSubstr("rank " + std::to_string(last))));
   optimizer.zero_grad();
   optimizer.step();
-}
-
-/// What `make` throws, which the last rank calls; the others make an optimizer as it should be.
-template <class Make>
-std::string error_if_last(const Make& make) {
-  torch::nn::Linear model(3, 2);
-  return message_of([&] {
-    if (kolo::rank() == kolo::size() - 1) {
-      make(model);
-    } else {
-      ShardedOptimizer(SGD(model->parameters(), 0.1), model->named_parameters());
-    }
-  });
 }
 
 TEST(ShardedOptimizerErrors, WhatOneRankRefusesIsNamedByAll) {

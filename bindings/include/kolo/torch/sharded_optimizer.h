@@ -19,6 +19,8 @@
 //   LibTorch's do that have no closure.
 // - Backward says nothing to other ranks: gradients add up on this rank until step(), which leaves
 //   them as they are. Reduced ones are in the pieces, which param_groups() lists.
+// - Members that an optimizer of one's own has besides its options are here as its constructor from
+//   groups and options leaves them: set them again.
 // - With DistributedDataParallel, made before or after this, set gradients_are_reduced: without it
 //   step(), or the constructor, throws kInvalidArgument on all ranks, with the parameter.
 // - A parameter without a gradient on this rank takes part with zeros, without one on any rank the
@@ -73,7 +75,7 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
   /// kUnsupported for LBFGS; kInvalidArgument for an optimizer that has taken steps, a parameter
   /// that is not among the named ones or twice in the optimizer, a name of two of them, options
   /// that do not fit, on every rank with the number of one that finds it so; kMismatch on every
-  /// rank, with the parameter, if the ranks' parameters differ; and kInvalidArgument on a rank
+  /// rank, with the option or the parameter, if the ranks' differ; and kInvalidArgument on a rank
   /// alone that is not in the process set. A weight that modules share may have several names: the
   /// first counts.
   ShardedOptimizer(O&& optimizer, const NamedTensors& named_parameters,
