@@ -24,6 +24,7 @@ if(KOLO_HAS_TORCH)
     bindings/torch/optimizer_options_test.cc
     bindings/torch/torch_test.cc
     bindings/torch/training_test.cc
+    bindings/torch/uneven_passes_test.cc
     bindings/torch/unfinished_gradients_test.cc)
   kolo_add_torch_tests(torch_gradients RANKS 0 2 3 SOURCES
     bindings/torch/tools_test_main.cc

@@ -3,6 +3,7 @@
 // its engine before backward() returns.
 #include "bindings/torch/backward_callbacks.h"
 #include "bindings/torch/gradient_reducer_state.h"
+#include "bindings/torch/tensor_memory.h"
 
 #include <kolo/torch/functions.h>
 
@@ -16,6 +17,11 @@
 
 namespace kolo {
 namespace {
+
+// What a round says behind its parameters, summed over the ranks.
+enum Told : std::size_t { kNothing, kUneven, kStep, kStepSquared, kToldCount };
+/// Steps are told modulo this, so that the sum of their squares fits.
+constexpr std::int32_t kStepsTold = 64;
 
 /// Runs as the node that it is given to begins.
 class AtNode final : public torch::autograd::FunctionPreHook {
@@ -53,6 +59,11 @@ bool GradientReducer::State::all_done() const {
 bool GradientReducer::State::any_pending() const {
   return std::any_of(gradients.begin(), gradients.end(),
                      [](const ReducedGradient& gradient) { return gradient.pending(); });
+}
+
+bool GradientReducer::State::any_wanted() const {
+  return std::any_of(gradients.begin(), gradients.end(),
+                     [](const ReducedGradient& gradient) { return gradient.wanted(); });
 }
 
 void GradientReducer::State::await_end() {
@@ -110,12 +121,17 @@ void GradientReducer::State::end_pass(int pass) {
 
 void GradientReducer::State::tell(bool nothing) {
   open = false;
+  has_told = true;
   torch::Tensor mine =
-      torch::zeros({static_cast<std::int64_t>(gradients.size()) + 1}, torch::kInt32);
+      torch::zeros({static_cast<std::int64_t>(gradients.size() + kToldCount)}, torch::kInt32);
   auto* const under_way = mine.mutable_data_ptr<std::int32_t>();
-  under_way[gradients.size()] = nothing ? 1 : 0;
   for (std::size_t i = 0; i < gradients.size(); ++i)
     under_way[i] = !nothing && gradients[i].under_way() ? 1 : 0;
+  std::int32_t* const told = under_way + gradients.size();
+  told[kNothing] = nothing ? 1 : 0;
+  told[kUneven] = is_uneven ? 1 : 0;
+  told[kStep] = steps % kStepsTold;
+  told[kStepSquared] = told[kStep] * told[kStep];
   ready = allreduce_async_(
       mine, {.name = prefix + "ready gradients", .process_set = settings.options.process_set});
 }
@@ -125,13 +141,25 @@ void GradientReducer::State::hear() {
   TensorWork work = std::exchange(ready, {});
   const torch::Tensor sum = work.wait();
   const auto* const ranks = sum.const_data_ptr<std::int32_t>();
-  const auto known = static_cast<std::size_t>(sum.numel()) - 1;
-  // After a rank has come to synchronize(), which is the last element, no other round follows.
+  const auto known = static_cast<std::size_t>(sum.numel()) - kToldCount;
+  const std::int32_t* const told = ranks + known;
+  // After a rank has come to synchronize(), no other round follows.
   const bool alike =
-      ranks[known] == 0 && std::all_of(ranks, ranks + known, [&](std::int32_t count) {
+      told[kNothing] == 0 && std::all_of(ranks, ranks + known, [&](std::int32_t count) {
         return count == 0 || count == work.participants();
       });
   FirstFailure failure;
+  is_uneven |= told[kUneven] > 0 || work.participants() < settings.options.process_set.size();
+  const std::int64_t step = told[kStep];
+  if (!is_uneven && work.participants() * std::int64_t{told[kStepSquared]} != step * step) {
+    steps = 0;  // from here on alike again
+    failure.attempt([] {
+      raise(ErrorCode::kMismatch,
+            "DistributedOptimizer: a backward of some ranks has met the next step of others, which "
+            "had all their gradients and did not wait for more; make each backward on all ranks, "
+            "of a loss without elements where a rank has none, or one of the sum of the losses");
+    });
+  }
   for (std::size_t i = 0; i < known; ++i) {
     if (ranks[i] == work.participants()) {
       failure.attempt([&] { gradients[i].finish(); });
@@ -154,7 +182,7 @@ void GradientReducer::State::refuse_samples() {
   if (!has_new) return;
   samples_refused = true;
   const std::string why = "weigh_by_samples needs set_sample_count() before each step's backward";
-  samples = std::move(refuse({prefix + "samples"}, why, "", settings).front());
+  samples = std::move(refuse({prefix + "(samples)"}, why, "", settings).front());
 }
 
 void GradientReducer::State::await_samples() {
@@ -169,13 +197,17 @@ void GradientReducer::State::end_left_out() {
   ignored.attempt([&] { hear(); });
   ignored.attempt([&] { await_samples(); });
   if (open && idle_ranks == 0) return;
-  reduce_rest(ignored);
+  submit_rest(ignored);
+  finish_rest(ignored);
 }
 
-void GradientReducer::State::reduce_rest(FirstFailure& failure) {
+void GradientReducer::State::submit_rest(FirstFailure& failure) {
   for (ReducedGradient& gradient : gradients) failure.attempt([&] { gradient.submit_missing(); });
   // One whose last members do not require a gradient any more.
   for (GradientGroup& group : groups) failure.attempt([&] { group.start_if_ready(); });
+}
+
+void GradientReducer::State::finish_rest(FirstFailure& failure) {
   for (ReducedGradient& gradient : gradients) failure.attempt([&] { gradient.finish(); });
 }
 
@@ -183,6 +215,7 @@ void GradientReducer::State::forget_rounds() {
   ready.drain();
   ready = {};
   open = true;
+  if (std::exchange(has_told, false)) ++steps;
   idle_ranks = 0;
   samples_refused = false;
   passes.clear();

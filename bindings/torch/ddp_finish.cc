@@ -119,7 +119,11 @@ void DdpReducer::State::write_back(const std::vector<std::int64_t>& counts) {
     if (!counts.empty() && counts[i] == 0) {
       if (parameter.earlier.defined()) gradient.copy_(parameter.earlier);
     } else if (!memory.defined()) {
-      if (!gradient.defined()) gradient = parameter.sent;
+      if (!gradient.defined()) {
+        gradient = parameter.sent;
+      } else if (!gradient.is_same(parameter.sent)) {
+        gradient.copy_(parameter.sent);
+      }
     } else if (options.gradient_as_bucket_view) {
       if (!gradient.defined()) gradient = memory.alias(parameter.position);
     } else if (gradient.defined()) {

@@ -64,6 +64,7 @@ void DdpReducer::State::reset_pass() {
   }
   in_pass = false;
   left_open = false;
+  owes_pass = false;
   graphs.clear();
   leaves.clear();
   leaves_known = false;
@@ -107,6 +108,11 @@ void DdpReducer::State::abandon_for_forward() {
             "rest of which brought none either, or ended by an exception. Use every parameter in "
             "such a step, and one of them outside of the inner backward where some are never used "
             "(static_graph)");
+}
+
+void DdpReducer::State::before_accumulation(std::size_t index) {
+  const std::lock_guard lock(mutex);
+  parameters[index].is_made = !parameters[index].tensor.grad().defined();
 }
 
 void DdpReducer::State::after_accumulation(std::size_t index) {
@@ -213,9 +219,13 @@ void DdpReducer::State::send(Parameter& parameter) {
   const auto index = static_cast<std::size_t>(&parameter - parameters.data());
   torch::Tensor& gradient = parameter.tensor.mutable_grad();
   const bool absent = missing[index] || !gradient.defined();
-  // Autograd may have taken a view of a buffer of which another parameter has a view, too.
-  if (!absent && gradient.storage().use_count() > 1) gradient = gradient.clone();
   parameter.sent = absent ? torch::zeros_like(parameter.tensor) : gradient;
+  // Autograd may have taken a view of a buffer of which another parameter has a view, too. Where
+  // the user has made them so, they stay.
+  if (!absent && gradient.storage().use_count() > 1) {
+    parameter.sent = gradient.clone();
+    if (parameter.is_made) gradient = parameter.sent;
+  }
   parameter.work = start_allreduce(parameter.sent, parameter.sent,
                                    {.op = ReduceOp::kAverage, .name = full_name(index)}, absent);
 }
@@ -307,14 +317,16 @@ void DdpReducer::before_forward(const torch::nn::Module& module) {
   if (!torch::GradMode::is_enabled()) return;
   state_->check_known(module);
   if (state_->in_pass) state_->abandon_for_forward();
-  state_->next_local = state_->local;
+  // One in eval() may be this rank's alone.
+  state_->owes_pass |= !state_->local && module.is_training();
+  state_->next_local = state_->local && !state_->owes_pass;
   if (module.is_training() && !state_->local && state_->options.broadcast_buffers) {
     receive_buffers(state_->prefix + "buffers/", state_->buffers);
   }
 }
 
 bool DdpReducer::wants_outputs() const {
-  return torch::GradMode::is_enabled() && !state_->local &&
+  return torch::GradMode::is_enabled() && !state_->next_local &&
          state_->options.find_unused_parameters && !state_->options.static_graph;
 }
 

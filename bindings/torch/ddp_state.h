@@ -37,6 +37,7 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
     std::size_t bucket = 0;
     std::size_t position = 0;  ///< in the bucket
     bool touched = false;      ///< has got a gradient since the last pass ended
+    bool is_made = true;       ///< the gradient, by the last backward; else it was there before
     // During a pass:
     bool ready = false;
     torch::Tensor earlier;  ///< the gradient from before, where this pass brings none
@@ -75,7 +76,8 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   /// wait there for other ranks, which may come with another device's gradients first.
   std::recursive_mutex mutex;
   bool local = false;       ///< inside no_sync()
-  bool next_local = false;  ///< the last forward was
+  bool next_local = false;  ///< the next backward is this rank's alone
+  bool owes_pass = false;   ///< a forward in train() since the last pass was not inside no_sync()
   Leaves leaves;            ///< of the forwards since the last pass
   bool leaves_known = false;
   bool leaves_partial = false;      ///< some output has tensors that are not known
@@ -105,7 +107,7 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
     return prefix + "gradient/" + parameters[index].name;
   }
 
-  void before_accumulation(std::size_t) override {}
+  void before_accumulation(std::size_t index) override;
   void after_accumulation(std::size_t index) override;
   void build(const std::vector<std::size_t>& in_order);
   /// Waits for what an interrupted pass has left under way, and forgets the pass.

@@ -117,7 +117,7 @@ bool GradientGroup::done() const {
 void GradientGroup::start_if_ready() {
   std::vector<ReducedGradient*> taking_part;
   for (ReducedGradient* const member : members_) {
-    if (!member->requires_grad()) continue;
+    if (!member->takes_part()) continue;
     if (!member->waiting()) return;
     taking_part.push_back(member);
   }

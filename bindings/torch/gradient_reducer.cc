@@ -164,7 +164,7 @@ void GradientReducer::set_sample_count(std::int64_t samples) {
   state_->settings.samples = samples;
   state_->samples = allreduce_async(
       torch::tensor({samples, std::int64_t{samples == 0 ? 1 : 0}}, torch::kInt64),
-      {.name = state_->prefix + "samples", .process_set = state_->settings.options.process_set});
+      {.name = state_->prefix + "(samples)", .process_set = state_->settings.options.process_set});
 }
 
 void GradientReducer::synchronize() {
@@ -186,10 +186,11 @@ void GradientReducer::synchronize() {
   });
   // Where it has failed, a rank with a backward did not come to tell either.
   if (weighed && state.open && state.idle_ranks == 0) failure.attempt([&] { state.tell(true); });
-  state.reduce_rest(failure);
-  if (state.ready.valid()) {
-    failure.attempt([&] { std::exchange(state.ready, {}).wait(); });
-  }
+  state.submit_rest(failure);
+  failure.attempt([&] { state.hear(); });
+  // Of what was done here, others have more.
+  if (state.any_wanted()) state.submit_rest(failure);
+  state.finish_rest(failure);
   state.open = true;
   failure.rethrow();
 }
@@ -237,7 +238,7 @@ torch::Tensor GradientReducer::reduce_loss(const torch::Tensor& loss) const {
   const DistributedOptimizerOptions& options = state.settings.options;
   TensorAllreduceOptions allreduce_options{
       .op = options.op == ReduceOp::kSum ? ReduceOp::kSum : ReduceOp::kAverage,
-      .name = state.prefix + "loss",
+      .name = state.prefix + "(loss)",
       .process_set = options.process_set};
   const torch::Tensor mine = loss.detach();
   if (!state.step_samples) return allreduce(mine, allreduce_options);

@@ -7,7 +7,9 @@
 //
 // They tell it in rounds: one at the end of a backward, and after that another one at the end of
 // the next, as long as the ranks have found all to be alike; else synchronize() does the rest. A
-// rank that comes to synchronize() without having told anything in a round does so there.
+// rank that comes to synchronize() without having told anything in a round does so there, unless
+// all is done here: then a backward that another rank makes alone meets this one's next step, which
+// the rounds show.
 // Hooks come on autograd's threads, one for each device; all else is the training loop's, at the
 // end of backward in a callback of autograd's engine. Private to bindings/torch.
 #pragma once
@@ -44,11 +46,13 @@ struct GradientReducer::State final : GradientListener,
   bool samples_refused = false;  ///< of this step
   std::optional<std::int64_t> step_samples;  ///< of this rank, of the last step
   bool skip = false;
-  bool open = true;      ///< a round is to come
-  TensorWork ready;      ///< a round: by parameter, on how many ranks it is under way; and how many
-                         ///< are in synchronize()
-  std::set<int> passes;  ///< of autograd, whose end is awaited
-  std::mutex mutex;      ///< of the hooks, which each device's thread of autograd's calls
+  bool open = true;        ///< a round is to come
+  TensorWork ready;        ///< a round: by parameter, on how many ranks it is under way; and more
+  bool has_told = false;   ///< in a round since the last step or zero_grad()
+  std::int32_t steps = 0;  ///< of these, for which it had
+  bool is_uneven = false;  ///< a rank has made fewer of them, for it had joined
+  std::set<int> passes;    ///< of autograd, whose end is awaited
+  std::mutex mutex;        ///< of the hooks, which each device's thread of autograd's calls
 
   void before_accumulation(std::size_t index) override;
   void after_accumulation(std::size_t index) override;
@@ -58,6 +62,7 @@ struct GradientReducer::State final : GradientListener,
   void install(std::size_t index);
   bool all_done() const;
   bool any_pending() const;
+  bool any_wanted() const;
 
   /// Calls end_pass() at the end of the backward that runs.
   void await_end();
@@ -74,8 +79,9 @@ struct GradientReducer::State final : GradientListener,
   /// No step has been made of what some ranks have under way, as all know: ends it on all, so that
   /// it meets nothing that is reduced later.
   void end_left_out();
-  /// Submits what is missing, and waits for all.
-  void reduce_rest(FirstFailure& failure);
+  /// What is missing.
+  void submit_rest(FirstFailure& failure);
+  void finish_rest(FirstFailure& failure);
   /// Back to before the first backward of a step.
   void forget_rounds();
 };

@@ -216,7 +216,7 @@ void ReducedGradient::catch_up(const std::weak_ptr<GradientListener>& listener, 
 }
 
 void ReducedGradient::submit_missing() {
-  if (!parameter_.requires_grad() || pending()) return;
+  if (!takes_part() || pending()) return;
   // One that is done goes with the others of its group, if these are not.
   if (done() && (group_ == nullptr || group_->done())) return;
   const torch::NoGradGuard no_grad;
@@ -245,7 +245,7 @@ void ReducedGradient::submit_missing() {
 
 bool ReducedGradient::is_new() const {
   const torch::Tensor& gradient = parameter_.grad();
-  return parameter_.requires_grad() && gradient.defined() && !done_ && !is_same(gradient, reduced_);
+  return takes_part() && gradient.defined() && !done_ && !is_same(gradient, reduced_);
 }
 
 }  // namespace kolo

@@ -43,18 +43,22 @@ class ReducedGradient {
 
   const std::string& name() const { return name_; }
   bool is_of(const void* tensor) const { return parameter_.unsafeGetTensorImpl() == tensor; }
-  bool requires_grad() const { return parameter_.requires_grad(); }
+  /// A frozen parameter does as long as passes of before lie in its gradient, here or elsewhere.
+  bool takes_part() const {
+    return parameter_.requires_grad() || passes_ > 0 || pending() || wanted_;
+  }
   /// Submitted, or waiting for the others of its group, and not yet finished.
   bool pending() const { return work_.valid() || waiting_; }
   bool under_way() const { return work_.valid(); }
   /// Nothing is left to be reduced: it was finished, and no backward has added to it since, here or
   /// elsewhere, nor has anybody cleared it.
   bool done() const {
-    if (!parameter_.requires_grad()) return true;
+    if (!takes_part()) return true;
     return done_ && !wanted_ && (parameter_.grad().defined() || !reduced_.defined());
   }
   /// Other ranks have one that is under way.
   void want() { wanted_ = !pending(); }
+  bool wanted() const { return wanted_; }
 
   /// From now on it travels with `group`, which outlives it.
   void enter(GradientGroup& group) { group_ = &group; }

@@ -50,7 +50,7 @@ struct InitOptions {
   std::optional<int> local_rank = std::nullopt;
   /// Where ranks meet, in place of an init method; `rank` and `size` are needed then.
   std::shared_ptr<KeyValueStore> store = nullptr;
-  /// What carries the collectives: "kolo"; "nccl" where nccl_built(). The same on every rank.
+  /// Who sums device memory: "nccl", where nccl_built(); "kolo": as KOLO_OPERATIONS. All alike.
   std::string backend = "kolo";
   /// CUDA device of this rank where cuda_built(); nothing: KOLO_DEVICE, else its local rank modulo
   /// the visible devices, if there are any.
@@ -75,8 +75,8 @@ struct InitOptions {
 /// that failed. Over TCP and in a file they meet however often each has tried; over PMIx and PMI,
 /// too, but ranks that are within different calls fail first, and are told so. Over
 /// InitOptions::store the n-th call of each rank, whatever became of those before, meets the n-th
-/// of the others. Over MPI and PMI, ranks whose deadline has passed do not meet again. A child that
-/// is forked after a call of init() has no part in the job: kUnsupported.
+/// of the others. Over MPI and PMI, ranks whose deadline has passed do not meet again. kUnsupported
+/// for a child forked after a call of init(), and for a backend or device that the build lacks.
 KOLO_API void init(int argc, char** argv, const InitOptions& options = {});
 KOLO_API void init(const InitOptions& options = {});
 

@@ -111,8 +111,8 @@ typedef struct kolo_init_options {
   const char* init_method;  // "env://", "tcp://host:port", "file:///path", "mpi://", …
   int size;                 // number of processes; 0: looked for, and `rank` with it
   int rank;                 // 0 … size − 1
-  const char* group_name;   // of several jobs that share a store
-  const char* backend;      // "kolo", or "nccl" where kolo_nccl_built(); NULL: kolo
+  const char* group_name;   // the same on all ranks, or NULL
+  const char* backend;      // "nccl" where kolo_nccl_built(); "kolo", NULL: KOLO_OPERATIONS
   int timeout_seconds;      // of each phase of the start; 0: KOLO_INIT_TIMEOUT
   const void* mpi_comm;     // points to the MPI_Comm whose ranks take part; NULL: MPI_COMM_WORLD
 } kolo_init_options;

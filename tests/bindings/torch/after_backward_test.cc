@@ -71,6 +71,20 @@ TEST(AfterBackward, ClippedReplacedAndScaledGradientsAreThoseOfOneProcess) {
   }
 }
 
+TEST(AfterBackward, AParameterMayHaveTheNameOfWhatTheOptimizerSends) {
+  const auto samples = torch::ones({3}, kLeaf);
+  kolo::DistributedOptimizer optimizer(torch::optim::SGD({samples}, 0.1),
+                                       kolo::NamedTensors{{"samples", samples}},
+                                       {.weigh_by_samples = true});
+  for (int step = 0; step < 20; ++step) {
+    optimizer.zero_grad();
+    optimizer.set_sample_count(1);
+    (samples * (kolo::rank() + 1)).sum().backward();
+    expect_gradient(samples, ranks_mean());
+    optimizer.step();
+  }
+}
+
 TEST(AfterBackward, GradientsAreReducedWhateverTheOptions) {
   const auto expect = [](const kolo::DistributedOptimizerOptions& options, double value) {
     Weights weights(options);

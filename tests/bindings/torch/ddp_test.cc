@@ -9,6 +9,7 @@
 
 #include <limits>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -124,6 +125,45 @@ TEST(Ddp, NoSyncAccumulatesOnThisRank) {
     // Another one comes on top.
     ddp.forward(input).sum().backward();
     EXPECT_TRUE(torch::allclose(ddp.module()->weight.grad(), 1.5 * expected));
+  }
+}
+
+TEST(Ddp, GradientsWithoutViewsStayWhereTheUserHasPutThem) {
+  DistributedDataParallel ddp(torch::nn::Linear(2, 1), {.gradient_as_bucket_view = false});
+  torch::Tensor flat = torch::zeros({3});
+  ddp.module()->weight.mutable_grad() = flat.narrow(0, 0, 2).view({1, 2});
+  ddp.module()->bias.mutable_grad() = flat.narrow(0, 2, 1);
+  for (int step = 0; step < 3; ++step) {
+    flat.zero_();
+    ddp.forward(torch::full({1, 2}, mine())).sum().backward();
+    EXPECT_TRUE(torch::allclose(
+        flat, torch::tensor({mean_of_ranks(), mean_of_ranks(), 1.0}, torch::kFloat32)));
+  }
+}
+
+TEST(Ddp, NoSyncCountsWhereAllForwardsOfABackwardRanInsideIt) {
+  for (const bool finds_unused : {false, true}) {
+    DistributedDataParallel ddp(torch::nn::Linear(2, 1), {.find_unused_parameters = finds_unused});
+    const auto input = torch::full({1, 2}, mine());
+    const auto first = ddp.forward(input).sum();
+    torch::Tensor second;
+    {
+      const auto guard = ddp.no_sync();
+      second = ddp.forward(input).sum();
+    }
+    (first + second).backward();
+    EXPECT_EQ(ddp.stats().synchronized_backwards, 1);
+    const auto expected = torch::full({1, 2}, 2 * mean_of_ranks());
+    EXPECT_TRUE(torch::allclose(ddp.module()->weight.grad(), expected));
+    ddp.zero_grad();
+    // As accumulation uses it.
+    for (int pass = 0; pass < 2; ++pass) {
+      std::optional<kolo::NoSync> local;
+      if (pass < 1) local.emplace(ddp.no_sync());
+      ddp.forward(input).sum().backward();
+    }
+    EXPECT_EQ(ddp.stats().synchronized_backwards, 2);
+    EXPECT_TRUE(torch::allclose(ddp.module()->weight.grad(), expected));
   }
 }
 

@@ -54,12 +54,12 @@ struct AcceleratorOptions {
 /// A pass of accumulate(); ends at its end of scope, before its models do.
 class [[nodiscard]] AccumulatedPass {
  public:
-  AccumulatedPass(std::shared_ptr<void> open, std::vector<std::unique_ptr<NoSync>> local)
+  AccumulatedPass(std::shared_ptr<void> open, std::vector<NoSync> local)
       : open_(std::move(open)), local_(std::move(local)) {}
 
  private:
   std::shared_ptr<void> open_;  ///< what the Accelerator sees of it
-  std::vector<std::unique_ptr<NoSync>> local_;
+  std::vector<NoSync> local_;
 };
 
 class KOLO_API Accelerator {
@@ -96,9 +96,9 @@ class KOLO_API Accelerator {
   template <class... M>
   AccumulatedPass accumulate(PreparedModel<M>&... models) {
     std::shared_ptr<void> open = count_pass();
-    std::vector<std::unique_ptr<NoSync>> local;
+    std::vector<NoSync> local;
     if (!sync_gradients()) {
-      (local.push_back(std::unique_ptr<NoSync>(new NoSync(models.no_sync()))), ...);
+      (local.push_back(models.no_sync()), ...);
     }
     return AccumulatedPass(std::move(open), std::move(local));
   }

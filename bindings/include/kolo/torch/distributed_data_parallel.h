@@ -16,7 +16,7 @@
 // - Gradients of several backwards without zero_grad() add up; inside no_sync() on this rank alone,
 //   to be averaged with the next backward outside.
 // - A forward without grad mode or in eval() says nothing to other ranks. A backward does, also
-//   after eval(), unless its forward ran inside no_sync().
+//   after eval(), unless its forward, and all in train() since the last, ran inside no_sync().
 // - A parameter that gets no gradient on some rank: with find_unused_parameters its gradient is the
 //   average with zeros, or stays as it was where no rank has one. Otherwise backward() throws
 //   kMismatch on every rank, naming the parameter and the ranks; the gradients are then of no use.
@@ -70,13 +70,18 @@ namespace kolo {
 /// no_sync().) On all ranks alike. It ends before the module's wrapper does.
 class [[nodiscard]] NoSync {
  public:
-  explicit NoSync(DdpReducer& reducer) : reducer_(reducer), before_(reducer.set_local(true)) {}
-  ~NoSync() { reducer_.set_local(before_); }
+  explicit NoSync(DdpReducer& reducer) : reducer_(&reducer), before_(reducer.set_local(true)) {}
+  ~NoSync() {
+    if (reducer_ != nullptr) reducer_->set_local(before_);
+  }
+  /// So that a std::optional may hold it: of the passes of an accumulation, all but the last.
+  NoSync(NoSync&& other) noexcept
+      : reducer_(std::exchange(other.reducer_, nullptr)), before_(other.before_) {}
   NoSync(const NoSync&) = delete;
   NoSync& operator=(const NoSync&) = delete;
 
  private:
-  DdpReducer& reducer_;
+  DdpReducer* reducer_;
   bool before_;
 };
 

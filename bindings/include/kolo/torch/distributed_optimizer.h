@@ -19,8 +19,9 @@
 //   average, their sum with kSum, weighed with weigh_by_samples.
 // - A second backward before step() (other losses, retain_graph): the gradients of the passes add
 //   up, each reduced over the ranks, as they would in one process; each pass reaches the same
-//   parameters on all ranks. With backward_passes_per_step they add up on each rank, and travel
-//   with the last of them; until then they are this rank's.
+//   parameters on all ranks. One that some make alone, when the others have all their gradients,
+//   meets the next step of these: kMismatch on all. With backward_passes_per_step they add up on
+//   each rank, and travel with the last of them; until then they are this rank's.
 // - A parameter without a gradient on this rank takes part with zeros. Without one on any rank, its
 //   gradient stays undefined, so that the optimizer skips it as it would in one process. One that
 //   was set by hand where no backward has reached the parameter is reduced by step().
