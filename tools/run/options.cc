@@ -50,7 +50,8 @@ struct Raw {
 
 void describe_job(CLI::App& app, Raw& raw) {
   Options& options = raw.options;
-  app.add_option("-n,--np", options.ranks, "number of ranks (also -np); default: all slots")
+  app.add_option("-n,--np", options.ranks,
+                 "number of ranks (also -np); default: all slots of -H, --hostfile or Slurm")
       ->check(CLI::Range(1, kMostRanks));
   auto* const hosts = app.add_option("-H,--host,--hosts", options.hosts,
                                      "hosts and slots: h1:2,h2:2; IPv6: [fd00::2]:2");
@@ -111,7 +112,7 @@ void describe_node(CLI::App& app, Raw& raw) {
   app.add_option("--master-addr,--master_addr", options.master_addr, "name or address of node 0")
       ->group(kGroup);
   app.add_option("--master-port,--master_port", options.master_port,
-                 "where node 0's kolo-run listens; default: a free one, 29500 with several nodes")
+                 "where kolo-run listens, node 0's; default: a free one, 29500 with several nodes")
       ->check(CLI::Range(1, 65534))
       ->group(kGroup);
   app.add_flag("--standalone", raw.standalone, "a single node; without effect besides")
@@ -264,9 +265,20 @@ void warn_of_secret(Options& options) {
 
 void check_manner(const CLI::App& app, Raw& raw) {
   Options& options = raw.options;
+  const bool by_others = options.launcher == "srun" || options.launcher == "mpirun";
+  if (by_others && app.count("--master-port") > 0) {
+    throw CLI::ValidationError(
+        fmt::format("--master-port is where kolo-run listens; with --launcher {} it does not",
+                    options.launcher));
+  }
   const bool of_node = options.nodes > 1 || raw.standalone || app.count("--node-rank") > 0;
   if (options.ranks_per_node.empty() && of_node) options.ranks_per_node = "1";
-  if (options.ranks_per_node.empty()) return;
+  if (options.ranks_per_node.empty()) {
+    if (app.count("--master-addr") == 0) return;
+    throw CLI::ValidationError(
+        "--master-addr is for one kolo-run on each node (--nnodes); under which name other hosts "
+        "reach this one is said by --address");
+  }
   if (options.ranks > 0 || !options.hosts.empty() || !options.hostfile.empty()) {
     throw CLI::ValidationError(
         "--nproc-per-node starts the ranks of this node alone: give neither "

@@ -192,6 +192,7 @@ Status plan_job(const Options& options, const Environment& environment, Plan& pl
   // where the user has chosen a network, that one alone.
   if (plan.job.store == "127.0.0.1" || !options.interface.empty())
     plan.listen_host = plan.job.store;
+  plan.listen_port = options.master_port;
   const bool rank_0_is_here = plan.places.front().is_here;
   plan.job.master_addr = rank_0_is_here ? plan.job.store : address_of(plan.places.front().host);
   plan.job.master_port = free_port();
