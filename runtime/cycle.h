@@ -45,6 +45,8 @@ class Cycle final : public TransportListener {
 
   /// Operations are running, agreed or being negotiated: worth a short spin.
   bool has_work() const;
+  /// Sends and receives are not settled.
+  bool has_messages() const;
   /// Transfers may be under way: poll with a tight bound.
   bool is_communicating() const;
   /// Work of an accelerator is waited for, which wakes nobody: poll with a tighter one.

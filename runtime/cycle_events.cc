@@ -326,6 +326,12 @@ bool Cycle::has_work() const {
   return std::any_of(all.begin(), all.end(), [](const auto& group) { return group->has_work(); });
 }
 
+bool Cycle::has_messages() const {
+  const auto all = groups_.all();
+  return std::any_of(all.begin(), all.end(),
+                     [](const auto& group) { return group->point_to_point.has_pending(); });
+}
+
 bool Cycle::is_communicating() const {
   const auto all = groups_.all();
   return std::any_of(all.begin(), all.end(),

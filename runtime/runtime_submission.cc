@@ -44,11 +44,14 @@ Submission submission_of(const OrderedArguments& call, int size) {
   submission.signature.type = call.type;
   submission.signature.op = call.op;
   submission.signature.root = call.root;
-  submission.signature.shape = {in_parts ? call.count * size : call.count};
+  submission.signature.shape = {call.count};
+  if (in_parts && __builtin_mul_overflow(call.count, size, &submission.signature.shape.front()))
+    submission.complaint = fmt::format(
+        "{} elements for each of {} ranks are more than there are addresses", call.count, size);
   submission.input = call.input;
   submission.output = call.output;
   submission.process_set = call.process_set;
-  if (call.output == nullptr && call.count > 0)
+  if (submission.complaint.empty() && call.output == nullptr && call.count > 0)
     submission.complaint = "the memory of the output is a null pointer";
   return submission;
 }

@@ -2,6 +2,7 @@
 
 #include "runtime/base/blob.h"
 #include "runtime/base/check.h"
+#include "runtime/communicator/device_stamp.h"
 
 #include <algorithm>
 #include <chrono>
@@ -21,6 +22,8 @@ constexpr std::size_t kSmallestArena = 4 << 20;
 /// Ranks that end together are milliseconds apart.
 constexpr std::chrono::milliseconds kLongestFarewell{1000};
 constexpr std::chrono::milliseconds kNotAtAll{0};
+/// Of some bytes of each device of the host.
+constexpr std::chrono::seconds kLongestLook{10};
 
 /// Of the process.
 void keep_to_the_end(std::shared_ptr<DeviceMemory> memory) {
@@ -81,7 +84,7 @@ Status DeviceWindow::offer(Sizes sizes, Offer& mine) {
     arena = arena > kSmallestArena ? arena / 2 / kAlignment * kAlignment : 0;
   }
   KOLO_ASSIGN(mine.key, accelerator_->export_memory(*own_));
-  return {};
+  return write_stamp(*accelerator_, own_->bytes(), mine.key);
 }
 
 Status DeviceWindow::agree_on_network(const std::string& mode, const std::vector<Offer>& offers) {
@@ -96,7 +99,7 @@ Status DeviceWindow::agree_on_network(const std::string& mode, const std::vector
   return {};
 }
 
-Status DeviceWindow::map(const World& world, const std::vector<Offer>& offers) {
+Status DeviceWindow::map(const World& world, const std::vector<Offer>& offers, Deadline deadline) {
   if (world.local_size() > kMostRanks)
     return KOLO_ERROR(kUnsupported, "there are {} ranks, more than {}", world.local_size(),
                       kMostRanks);
@@ -107,6 +110,7 @@ Status DeviceWindow::map(const World& world, const std::vector<Offer>& offers) {
     if (!offer.error.empty()) return KOLO_ERROR(kUnsupported, "rank {}: {}", rank, offer.error);
   }
   windows_.assign(offers.size(), {});
+  std::vector<StampedMemory> peers;
   for (int rank = 0; rank < world.size(); ++rank) {
     if (!world.same_host(rank, world.rank())) continue;
     const auto index = static_cast<std::size_t>(rank);
@@ -117,8 +121,9 @@ Status DeviceWindow::map(const World& world, const std::vector<Offer>& offers) {
     KOLO_ASSIGN(auto memory, accelerator_->import_memory(offers[index].key));
     windows_[index] = memory->bytes();
     imported_.push_back(std::move(memory));
+    peers.push_back({rank, windows_[index], offers[index].key});
   }
-  return {};
+  return check_stamps(*accelerator_, own_->bytes(), peers, deadline);
 }
 
 Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> accelerator,
@@ -170,7 +175,7 @@ Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> acc
   const bool wanted = any && world.local_size() > 1;
   if (wanted) {
     farewell_.open(host, world, log);
-    mapped = map(world, offers);
+    mapped = map(world, offers, Deadline::after(kLongestLook));
   }
   KOLO_ASSIGN(const auto outcomes,
               bootstrap.exchange("device memory mapped",

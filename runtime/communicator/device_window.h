@@ -42,12 +42,12 @@ class DeviceWindow {
   };
 
   /// Collective over the world. `accelerator`: this rank's, null if it has none, for `reason`.
-  /// Every rank of a host offers memory of its device and imports the others'. Where one of them
-  /// cannot, the host's ranks stay without a window, and its first rank says why in one line; where
-  /// there is no memory for all of the arena, it is as small as it must be. An error is returned
-  /// only if the bootstrap fails. No slots on every rank: no window is wanted. Over several hosts
-  /// the ranks agree on network(), too: kUnsupported where a mode is asked for that they have not.
-  /// `host` is open, and outlives this.
+  /// Every rank of a host offers memory of its device and imports the others', and sees by a stamp
+  /// that it reads them. Where one of them cannot, the host's ranks stay without a window, and its
+  /// first rank says why in one line; where there is no memory for all of the arena, it is as small
+  /// as it must be. An error is returned only if the bootstrap fails. No slots on every rank: no
+  /// window is wanted. Over several hosts the ranks agree on network(), too: kUnsupported where a
+  /// mode is asked for that they have not. `host` is open, and outlives this.
   Status open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> accelerator, std::string reason,
               const World& world, const HostWindow& host, Sizes sizes, const Network& network,
               const Log& log, Deadline deadline);
@@ -93,7 +93,7 @@ class DeviceWindow {
   struct Offer;
   Status offer(Sizes sizes, Offer& mine);
   Status agree_on_network(const std::string& mode, const std::vector<Offer>& offers);
-  Status map(const World& world, const std::vector<Offer>& offers);
+  Status map(const World& world, const std::vector<Offer>& offers, Deadline deadline);
   /// Of a place's slot, in a window of so many bytes.
   struct SlotBytes {
     std::size_t of_world = 0;

@@ -256,7 +256,10 @@ Status Controller::take_responses(std::vector<Response> responses) {
     const bool missed = std::find(decided.missing.begin(), decided.missing.end(),
                                   communicator_.rank()) != decided.missing.end();
     auto entry = missed ? nullptr : waiting_.take(decided.name, cache_.find(decided.name));
-    if (!decided.error && comes_again(decided.signature.kind)) cache_.put(decided);
+    // A slot changes by what all ranks have announced alone: who has joined may have announced what
+    // it stood for before.
+    if (!decided.error && decided.missing.empty() && comes_again(decided.signature.kind))
+      cache_.put(decided);
     const auto response = std::make_shared<const Response>(std::move(decided));
     if (entry) {
       agreed.push_back({response, std::move(entry)});

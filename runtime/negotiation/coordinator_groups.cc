@@ -67,12 +67,9 @@ void Coordinator::leave_groups(const std::string& name, const Pending& pending) 
     const auto it = groups_.find(variant.signature.group);
     if (it == groups_.end()) continue;
     Group& group = it->second;
+    // Announced and expected it stays: the rank's other members are on their way.
     std::erase(group.members, name);
-    for (const int rank : variant.ranks) {
-      --group.announced[static_cast<std::size_t>(rank)];
-      --group.expected[static_cast<std::size_t>(rank)];
-    }
-    if (group.members.empty()) groups_.erase(it);
+    if (group.members.empty() && group.announced == group.expected) groups_.erase(it);
   }
   // What is left of a group may have waited for this one alone.
   for (const Variant& variant : pending.variants) {

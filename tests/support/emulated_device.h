@@ -27,6 +27,9 @@ class EmulatedDevice {
   /// Importing memory of it fails, as between devices that do not reach each other.
   void forbid_import() { can_import_ = false; }
   bool can_import() const { return can_import_; }
+  /// What it maps of peers is other memory, as where an IOMMU leads it astray.
+  void lead_astray() { leads_astray_ = true; }
+  bool leads_astray() const { return leads_astray_; }
   /// How often memory of it is imported, and how much of it was freed while that was so.
   std::atomic<int>& imports() { return imports_; }
   std::atomic<int>& freed_too_early() { return freed_too_early_; }
@@ -71,6 +74,7 @@ class EmulatedDevice {
   std::atomic<int> held_reads_ = 0;
   std::atomic<bool> failed_ = false;
   std::atomic<bool> can_import_ = true;
+  std::atomic<bool> leads_astray_ = false;
   std::atomic<int> imports_ = 0;
   std::atomic<int> freed_too_early_ = 0;
 };

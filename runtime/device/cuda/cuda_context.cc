@@ -75,7 +75,6 @@ Result<Driver> Driver::load() {
   Driver driver;
   KOLO_TRY(find(driver.device_get, "cuDeviceGet"));
   KOLO_TRY(find(driver.retain, "cuDevicePrimaryCtxRetain"));
-  KOLO_TRY(find(driver.release, "cuDevicePrimaryCtxRelease"));
   KOLO_TRY(find(driver.current, "cuCtxGetCurrent"));
   KOLO_TRY(find(driver.push, "cuCtxPushCurrent"));
   KOLO_TRY(find(driver.pop, "cuCtxPopCurrent"));
@@ -97,13 +96,10 @@ Result<std::shared_ptr<const CudaContext>> CudaContext::open(int ordinal) {
                                to_string(context->info_.uuid));
   KOLO_ASSIGN(context->driver_, Driver::load());
   const Driver& driver = context->driver_;
-  KOLO_CUDA_TRY(*context, as_runtime(driver.device_get(&context->device_, ordinal)));
-  KOLO_CUDA_TRY(*context, as_runtime(driver.retain(&context->context_, context->device_)));
+  CUdevice device = 0;
+  KOLO_CUDA_TRY(*context, as_runtime(driver.device_get(&device, ordinal)));
+  KOLO_CUDA_TRY(*context, as_runtime(driver.retain(&context->context_, device)));
   return std::shared_ptr<const CudaContext>(std::move(context));
-}
-
-CudaContext::~CudaContext() {
-  if (context_ != nullptr) driver_.release(device_);
 }
 
 CudaScope::CudaScope(const CudaContext& context) : driver_(context.driver_) {

@@ -19,7 +19,6 @@ namespace kolo::cuda {
 struct Driver {
   decltype(&::cuDeviceGet) device_get = nullptr;
   decltype(&::cuDevicePrimaryCtxRetain) retain = nullptr;
-  decltype(&::cuDevicePrimaryCtxRelease) release = nullptr;
   decltype(&::cuCtxGetCurrent) current = nullptr;
   decltype(&::cuCtxPushCurrent) push = nullptr;
   decltype(&::cuCtxPopCurrent) pop = nullptr;
@@ -29,12 +28,14 @@ struct Driver {
   static Result<Driver> load();
 };
 
+/// Its context is the device's primary one, as CUDA's runtime has it, and is retained until the
+/// process ends: who released it as the last one would destroy what the runtime keeps in it.
 class CudaContext {
  public:
   static Result<std::shared_ptr<const CudaContext>> open(int ordinal);
   CudaContext(const CudaContext&) = delete;
   CudaContext& operator=(const CudaContext&) = delete;
-  ~CudaContext();
+  ~CudaContext() = default;
 
   const AcceleratorInfo& info() const { return info_; }
   const Driver& driver() const { return driver_; }
@@ -48,7 +49,6 @@ class CudaContext {
   AcceleratorInfo info_;
   Driver driver_;
   std::string name_;
-  CUdevice device_ = 0;
   CUcontext context_ = nullptr;
 };
 

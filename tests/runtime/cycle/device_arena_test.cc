@@ -136,6 +136,10 @@ TEST_P(DeviceArenas, NothingIsCopiedInPlace) {
     constexpr std::size_t kCount = 400'000;
     const Memory memory(runtime, user, kCount, true);
     auto& pieces = dynamic_cast<EmulatedAccelerator&>(*runtime.accelerator()).device().pieces();
+    // A rank that shares the device has its start behind it once it has taken part in a call.
+    std::vector<float> host(1);
+    ASSERT_TRUE(submit(runtime, allreduce_of("start", host))->wait().ok());
+    const std::size_t before = pieces.copies;
     for (int step = 0; step < 3; ++step) {
       // Slowly, so that a peer that does not wait for the user's stream reads what was there
       // before.
@@ -155,7 +159,7 @@ TEST_P(DeviceArenas, NothingIsCopiedInPlace) {
         ASSERT_EQ(result[i], expected) << "step " << step << ", element " << i;
       }
     }
-    EXPECT_EQ(pieces.copies, 0U);
+    EXPECT_EQ(pieces.copies, before);
   });
 }
 

@@ -339,6 +339,34 @@ TEST(OnDevice, OneThatDoesNotOpenIsTheErrorOfAllRanks) {
   EXPECT_THAT(messages, UnorderedElementsAre("device 0: the driver is too old", told, told));
 }
 
+TEST(OnDevice, MemoryThatIsMappedAndNotReadIsNotUsed) {
+  auto astray = std::make_shared<EmulatedDevice>(std::uint8_t{9});
+  astray->lead_astray();
+  auto options = with_devices(3, Devices::kMapped);
+  options.accelerator =
+      [astray, open = options.accelerator](int rank) -> Result<std::unique_ptr<Accelerator>> {
+    if (rank == 2) return {std::make_unique<EmulatedAccelerator>(astray, 0)};
+    return open(rank);
+  };
+  testing::internal::CaptureStderr();
+  run_local_world(
+      3,
+      [](int rank, Runtime& runtime) {
+        DeviceUser user(runtime);
+        constexpr auto kType = DataType::kFloat32;
+        std::byte* const memory = user.allocate(kType, 1000);
+        user.fill(kType, memory, 1000, [rank](std::size_t) { return rank + 1.0; });
+        const auto work = submit(runtime, on_device(user, OperationKind::kAllreduce, "x", kType,
+                                                    memory, memory, {1000}));
+        ASSERT_TRUE(finish(user, *work).ok());
+        EXPECT_EQ(user.read(kType, memory, 1000), std::vector<double>(1000, 6.0));
+      },
+      options);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("do not map each other's device memory"),
+                    HasSubstr("maps memory of rank 0, but does not read there")));
+}
+
 /// Three ranks, of which rank 1 has a device that the test can let fail.
 LocalWorldOptions with_device_of_rank_1(std::shared_ptr<EmulatedDevice> device) {
   auto options = with_devices(3, Devices::kMapped);

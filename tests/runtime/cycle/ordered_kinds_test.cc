@@ -7,6 +7,7 @@
 #include "tests/support/sanitizers.h"
 #include "tests/support/sized_worlds.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -214,6 +215,22 @@ const std::vector<std::vector<int>> kOverlapping = {
     {0, 1, 2, 3}, {0, 1}, {1, 2}, {0, 3}, {1, 2, 3}};
 
 /// Members call at once, a thread for each set: no set may wait for what another one holds.
+TEST(OrderedCalls, OfMorePartsThanThereAreAddressesAreRefused) {
+  run_local_world(4, [](int, Runtime& runtime) {
+    std::vector<float> memory(4, 1.0F);
+    for (const auto kind : {OperationKind::kReduceScatter, OperationKind::kAlltoall}) {
+      OrderedArguments call{.kind = kind, .count = std::int64_t{1} << 62};
+      call.input = reinterpret_cast<const std::byte*>(memory.data());
+      call.output = reinterpret_cast<std::byte*>(memory.data());
+      const Status status = runtime.call_ordered(call);
+      ASSERT_FALSE(status.ok());
+      EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+      EXPECT_THAT(status.error().message,
+                  testing::HasSubstr("4611686018427387904 elements for each of 4 ranks"));
+    }
+  });
+}
+
 TEST(OrderedSets, OverlappingOnesRunAtOnce) {
   LocalWorldOptions options;
   options.process_sets = {kOverlapping.begin() + 1, kOverlapping.end()};

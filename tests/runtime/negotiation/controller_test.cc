@@ -15,7 +15,18 @@ namespace kolo::test {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 using namespace std::chrono_literals;
+
+/// Keeps what was sent last.
+class RecordingTransport final : public ManualTransport {
+ public:
+  std::string last;
+  Status post_message(int, std::span<const std::byte> message) override {
+    last.assign(reinterpret_cast<const char*>(message.data()), message.size());
+    return {};
+  }
+};
 
 /// Rank 1 of two.
 class SilentCoordinator : public testing::Test {
@@ -55,6 +66,7 @@ class SilentCoordinator : public testing::Test {
     }
     return std::move(agreed.front());
   }
+  const std::string& last_sent() const { return transport_.last; }
 
  private:
   const Controller::Clock::time_point kStart{1000s};
@@ -64,7 +76,7 @@ class SilentCoordinator : public testing::Test {
     return config;
   }();
   const Log log_{"off"};
-  ManualTransport transport_;
+  RecordingTransport transport_;
   const Communicator communicator_{0, World(1, {RankInfo{}, RankInfo{}})};
   ControlPlane control_plane_{transport_, communicator_};
   Controller controller_{communicator_, control_plane_, config_, log_};
@@ -127,6 +139,21 @@ TEST_F(SilentCoordinator, WhatCrossesAJoinedRanksZerosIsForTheNextTime) {
   decided.missing.clear();
   respond(decided);
   EXPECT_FALSE(take_one().entry->absent);
+}
+
+TEST_F(SilentCoordinator, RemembersNothingThatItHasDecidedWithoutARank) {
+  submit("kolo/join", OperationKind::kJoin);
+  Response decided{.name = "fc1.weight", .signature = {}, .contributors = 1};
+  decided.missing = {1};
+  respond(decided);
+  EXPECT_TRUE(take_one().entry->absent);
+  submit("fc1.weight");
+  EXPECT_THAT(last_sent(), HasSubstr("fc1.weight")) << "no slot stands for it";
+  decided.missing.clear();
+  respond(decided);
+  take_one();
+  submit("fc1.weight");
+  EXPECT_THAT(last_sent(), Not(HasSubstr("fc1.weight")));
 }
 
 /// Notes the longest control message.

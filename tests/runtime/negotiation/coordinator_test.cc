@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <utility>
 
 namespace kolo {
 namespace {
@@ -59,26 +60,46 @@ TEST(Coordinator, NamesTensorRanksAndBothValues) {
 }
 
 TEST(Coordinator, AGroupDoesNotWaitForAMemberThatHasFailedByItself) {
-  Coordinator coordinator(ranks(2));
   const auto in_group = [](int members) {
     Signature signature = shaped({1});
     signature.group = "g";
     signature.group_size = members;
     return signature;
   };
-  ASSERT_TRUE(coordinator.ready(1, {"b", in_group(1)}, kNow).ok());
-  ASSERT_TRUE(coordinator.ready(0, {"b", in_group(2)}, kNow).ok());
-  ASSERT_TRUE(coordinator.ready(1, {"a", shaped({1})}, kNow).ok());
-  ASSERT_TRUE(coordinator.ready(0, {"a", in_group(2)}, kNow).ok());
-  const auto decisions = coordinator.take_decisions();
-  ASSERT_EQ(decisions.size(), 2U);
-  EXPECT_EQ(decisions[0].error.value().message,
-            "tensor 'a': rank 0 submitted group 'g' of 2 members, but rank 1 submitted group none; "
-            "every rank must submit the same group under one name");
-  EXPECT_THAT(decisions[1].error.value().message,
-              HasSubstr("'b': rank 0 submitted group 'g' of 2 members, but rank 1 submitted group "
-                        "'g' of 1 members"));
-  EXPECT_TRUE(coordinator.idle());
+  const Request a = {"a", in_group(2)};
+  const Request b = {"b", in_group(2)};
+  // The one that fails may be its rank's last or first.
+  for (const auto& [first, second] : {std::pair(b, a), std::pair(a, b)}) {
+    Coordinator coordinator(ranks(2));
+    ASSERT_TRUE(coordinator.ready(1, {"b", in_group(1)}, kNow).ok());
+    ASSERT_TRUE(coordinator.ready(1, {"a", shaped({1})}, kNow).ok());
+    ASSERT_TRUE(coordinator.ready(0, first, kNow).ok());
+    ASSERT_TRUE(coordinator.ready(0, second, kNow).ok());
+    const auto decisions = coordinator.take_decisions();
+    ASSERT_EQ(decisions.size(), 2U);
+    EXPECT_EQ(decisions[0].error.value().message,
+              "tensor 'a': rank 0 submitted group 'g' of 2 members, but rank 1 submitted group "
+              "none; every rank must submit the same group under one name");
+    EXPECT_THAT(decisions[1].error.value().message,
+                HasSubstr("'b': rank 0 submitted group 'g' of 2 members, but rank 1 submitted "
+                          "group 'g' of 1 members"));
+    EXPECT_TRUE(coordinator.idle());
+  }
+}
+
+TEST(Coordinator, AGroupOfWhichEachMemberFailsByItselfLeavesNothing) {
+  Coordinator coordinator(ranks(2));
+  for (int step = 0; step < 2; ++step) {
+    for (const std::string name : {"a", "b"}) {
+      Signature in_group = shaped({1});
+      in_group.group = "g";
+      in_group.group_size = 2;
+      ASSERT_TRUE(coordinator.ready(1, {name, shaped({1})}, kNow).ok());
+      ASSERT_TRUE(coordinator.ready(0, {name, in_group}, kNow).ok());
+    }
+    EXPECT_EQ(coordinator.take_decisions().size(), 2U);
+    EXPECT_TRUE(coordinator.idle());
+  }
 }
 
 TEST(Coordinator, TellsEveryKindOfDifference) {

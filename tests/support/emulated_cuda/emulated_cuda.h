@@ -41,7 +41,6 @@ struct Alive {
   std::size_t imports = 0;
   std::size_t streams = 0;
   std::size_t events = 0;
-  std::size_t contexts = 0;  ///< retained
   friend bool operator==(const Alive&, const Alive&) = default;
 };
 Alive alive();

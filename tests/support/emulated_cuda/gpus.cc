@@ -164,14 +164,7 @@ CUresult retain(CUcontext* context, CUdevice device) {
   if (found == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   const cudaError_t failed = obstacle("cuDevicePrimaryCtxRetain", found);
   if (failed != cudaSuccess) return as_driver(failed);
-  ++found->retained;
   *context = context_of(found);
-  return CUDA_SUCCESS;
-}
-CUresult release(CUdevice device) {
-  Gpu* const found = gpu(device);
-  if (found == nullptr || found->retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
-  --found->retained;
   return CUDA_SUCCESS;
 }
 CUresult get_current(CUcontext* context) {
@@ -197,7 +190,6 @@ void* driver_function_of_contexts(const std::string& name) {
   const std::pair<const char*, void*> all[] = {
       {"cuDeviceGet", reinterpret_cast<void*>(&device_get)},
       {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(&retain)},
-      {"cuDevicePrimaryCtxRelease", reinterpret_cast<void*>(&release)},
       {"cuCtxGetCurrent", reinterpret_cast<void*>(&get_current)},
       {"cuCtxPushCurrent", reinterpret_cast<void*>(&push)},
       {"cuCtxPopCurrent", reinterpret_cast<void*>(&pop)}};

@@ -22,7 +22,6 @@ struct Gpu {
   std::size_t memory = 0;
   std::atomic<std::size_t> used = 0;
   std::atomic<cudaError_t> failure = cudaSuccess;
-  std::atomic<std::size_t> retained = 0;
   std::array<std::atomic<bool>, 16> peers = {};  ///< by ordinal: whose memory it was let reach
 };
 

@@ -160,7 +160,6 @@ void capture(bool is_capturing) { streams().are_capturing = is_capturing; }
 Alive alive() {
   Alive alive;
   count_memory(alive);
-  for (const Gpu* const each : gpus()) alive.contexts += each->retained;
   const std::lock_guard lock(streams().mutex);
   alive.streams = streams().all.size();
   alive.events = streams().events.size();
