@@ -109,8 +109,8 @@ class Driver::Block {
     if (descriptors_.empty()) return;
     wake_up();
     if (descriptors_[0].revents != 0) waker_.clear();
-    has_taken_ |= descriptors_[0].revents != 0 ||
-                  (descriptors_.size() > 1 && descriptors_[1].revents != 0);
+    has_taken_ |=
+        descriptors_[0].revents != 0 || (descriptors_.size() > 1 && descriptors_[1].revents != 0);
     if (descriptors_.size() > 2 && descriptors_[2].revents != 0) cycle_.check_processes();
     descriptors_.clear();
   }
@@ -171,13 +171,13 @@ void Driver::run() {
       if (!hold) return;
       block.acknowledge();
       bool idle = false;
-      while (!idle && !token_.wanted() && !stopping_.load(std::memory_order_acquire)) {
+      do {  // once, though somebody wants it, who has kept it for long
         if (cycle_.step()) {
           pause.reset();
         } else {
           idle = !cycle_.has_work() || pause.next();
         }
-      }
+      } while (!idle && !token_.wanted() && !stopping_.load(std::memory_order_acquire));
       // The thread that wants the token takes over; we come back when it is done.
       if (!idle || !block.prepare(Clock::time_point::max())) continue;
     }

@@ -13,24 +13,38 @@ std::optional<ProgressToken::Hold> ProgressToken::take(State as) {
 
 std::optional<ProgressToken::Hold> ProgressToken::acquire_background() {
   std::unique_lock lock(mutex_);
+  const auto begun = std::chrono::steady_clock::now();
+  const auto let_others = [&] {
+    if (is_starved_.exchange(false)) changed_.notify_all();
+  };
   while (state_ != State::kClosed) {
-    if (wanted_ == 0) {
-      if (auto hold = take(State::kBackground)) return hold;
+    if (wanted_ == 0 || is_starved_) {
+      if (auto hold = take(State::kBackground)) {
+        let_others();
+        return hold;
+      }
     }
     // A quiet release wakes nobody, hence the bound.
     changed_.wait_for(lock, kPatience);
+    is_starved_ = std::chrono::steady_clock::now() - begun >= kLongest;
   }
+  let_others();
   return std::nullopt;
 }
 
 std::optional<ProgressToken::Hold> ProgressToken::acquire_for_waiter(
     std::chrono::steady_clock::time_point until) {
-  if (auto hold = take(State::kOther)) return hold;
+  if (!is_starved_.load(std::memory_order_relaxed)) {
+    if (auto hold = take(State::kOther)) return hold;
+  }
   std::unique_lock lock(mutex_);
   if (const State state = state_; state == State::kOther || state == State::kClosed)
     return std::nullopt;
   ++wanted_;
-  const auto settled = [&] { return state_ != State::kBackground; };
+  const auto settled = [&] {
+    return state_ == State::kClosed || (state_ != State::kBackground && !is_starved_);
+  };
+  if (is_starved_) changed_.notify_all();
   if (until == std::chrono::steady_clock::time_point::max()) {
     changed_.wait(lock, settled);
   } else {

@@ -40,9 +40,12 @@ class ProgressToken {
   };
 
   static constexpr std::chrono::milliseconds kPatience{2};
+  /// After which the background thread gets its turn all the same: heartbeats and deadlines are its
+  /// business while others take the token without a pause.
+  static constexpr std::chrono::milliseconds kLongest{100};
 
-  /// For the background thread: waits until the token is free and nobody else wants it. Nothing
-  /// after close().
+  /// For the background thread: waits until the token is free and nobody else wants it, or it has
+  /// waited for kLongest. Nothing after close().
   std::optional<Hold> acquire_background();
 
   /// For a thread that waits for its operation: takes the token over from the background thread.
@@ -73,6 +76,7 @@ class ProgressToken {
   std::atomic<State> state_ = State::kFree;
   std::atomic<std::thread::id> holder_;
   std::atomic<int> wanted_ = 0;
+  std::atomic<bool> is_starved_ = false;  ///< the background thread, so it is first
   /// For those who wait for a change of state_.
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -75,10 +75,11 @@ Status check_stamps(Accelerator& accelerator, std::span<std::byte> own,
   for (std::size_t i = 0; i < peers.size(); ++i) {
     const Stamp wanted = stamp_of(peers[i].key);
     if (std::memcmp(stamps.data() + i * kStampBytes, wanted.data(), kStampBytes) == 0) continue;
-    return KOLO_ERROR(kUnsupported,
-                      "{} maps memory of rank {}, but does not read there what that has written "
-                      "(PCIe access control or an IOMMU between the devices: nvidia-smi topo -p2p r)",
-                      to_string(accelerator.info().uuid), peers[i].rank);
+    return KOLO_ERROR(
+        kUnsupported,
+        "{} maps memory of rank {}, but does not read there what that has written "
+        "(PCIe access control or an IOMMU between the devices: nvidia-smi topo -p2p r)",
+        to_string(accelerator.info().uuid), peers[i].rank);
   }
   return {};
 }

@@ -55,6 +55,22 @@ void close(ProgressToken& token) {
   token.close();
 }
 
+TEST(ProgressToken, TheBackgroundThreadHasItsTurnThoughAnotherTakesItAtOnceAgain) {
+  ProgressToken token;
+  std::atomic<bool> had_its_turn = false;
+  std::thread background([&] { had_its_turn = token.acquire_background().has_value(); });
+  const auto end = Clock::now() + std::chrono::seconds(10);
+  while (!had_its_turn && Clock::now() < end) {
+    const auto hold = token.acquire_for_waiter(kForever);
+    ASSERT_TRUE(hold);
+    const auto until = Clock::now() + std::chrono::milliseconds(5);
+    while (Clock::now() < until) token.assert_held();
+  }
+  EXPECT_TRUE(had_its_turn);
+  close(token);
+  background.join();
+}
+
 TEST(ProgressToken, ManyThreadsShareItWithTheBackgroundThread) {
   ProgressToken token;
   Protected state;
