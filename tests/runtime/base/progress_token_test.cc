@@ -58,11 +58,15 @@ void close(ProgressToken& token) {
 TEST(ProgressToken, TheBackgroundThreadHasItsTurnThoughAnotherTakesItAtOnceAgain) {
   ProgressToken token;
   std::atomic<bool> had_its_turn = false;
+  auto first = token.acquire_for_waiter(kForever);
   std::thread background([&] { had_its_turn = token.acquire_background().has_value(); });
+  first->release_quietly();
+  first.reset();
   const auto end = Clock::now() + std::chrono::seconds(10);
   while (!had_its_turn && Clock::now() < end) {
-    const auto hold = token.acquire_for_waiter(kForever);
+    auto hold = token.acquire_for_waiter(kForever);
     ASSERT_TRUE(hold);
+    hold->release_quietly();
     const auto until = Clock::now() + std::chrono::milliseconds(5);
     while (Clock::now() < until) token.assert_held();
   }
