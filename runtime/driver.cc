@@ -108,16 +108,19 @@ class Driver::Block {
   void acknowledge() {
     if (descriptors_.empty()) return;
     wake_up();
-    if (descriptors_[0].revents != 0) waker_.clear();
-    has_taken_ |=
-        descriptors_[0].revents != 0 || (descriptors_.size() > 1 && descriptors_[1].revents != 0);
+    if (descriptors_[0].revents != 0) {
+      waker_.clear();
+      has_cleared_ = true;
+    }
+    has_heard_ |= descriptors_.size() > 1 && descriptors_[1].revents != 0;
     if (descriptors_.size() > 2 && descriptors_[2].revents != 0) cycle_.check_processes();
     descriptors_.clear();
   }
 
-  /// It was rung meanwhile, or the transport's events came, which another driver that is blocked
-  /// beside us has missed then.
-  bool has_taken() const { return has_taken_; }
+  /// It was rung meanwhile, perhaps for another driver that is blocked beside us.
+  bool has_cleared() const { return has_cleared_; }
+  /// The transport's events came, and that driver may have missed them.
+  bool has_heard() const { return has_heard_; }
 
  private:
   void wake_up() {
@@ -130,7 +133,8 @@ class Driver::Block {
   const GroupRegistry& groups_;
   std::vector<pollfd> descriptors_;
   Clock::duration bound_ = {};
-  bool has_taken_ = false;
+  bool has_cleared_ = false;
+  bool has_heard_ = false;
 };
 
 /// Within drive(). Either stop() waits for it, or it sees that it must not go on.
@@ -208,10 +212,11 @@ bool Driver::drive(Work& work, Clock::time_point until) {
     }
   }
   if (begun != 0 && timeline_.on()) timeline_.record(WaitRecord{begun, trace_now()});
+  const bool is_over = work.done() && !cycle_.has_work();
   // A message that waits for its other side takes no driver, but somebody who listens.
-  const bool is_over = work.done() && !cycle_.has_work() && !cycle_.has_messages();
+  const bool listens = is_over && cycle_.has_messages();
   if (is_over) hold->release_quietly();
-  if (!is_over && block.has_taken()) waker_.wake();
+  if (block.has_cleared() ? !is_over || listens : listens && block.has_heard()) waker_.wake();
   return true;
 }
 
