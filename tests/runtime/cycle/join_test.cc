@@ -72,6 +72,9 @@ TEST(Join, ComesAfterUnnamedCallsThatWaitForTheirName) {
         ASSERT_DONE(works[i]);
         ASSERT_EQ(values[i].back(), i < kCalls ? 3.0F : 2.0F) << "call " << i;
       }
+      // Rank 0 takes part in what rank 1 has not waited for until that is done.
+      std::vector<float> all(3, 1.0F);
+      ASSERT_DONE(submit(runtime, allreduce_of("all", all)));
     }
   });
 }
