@@ -213,10 +213,10 @@ bool Driver::drive(Work& work, Clock::time_point until) {
   }
   if (begun != 0 && timeline_.on()) timeline_.record(WaitRecord{begun, trace_now()});
   const bool is_over = work.done() && !cycle_.has_work();
-  // A message that waits for its other side takes no driver, but somebody who listens.
-  const bool listens = is_over && cycle_.has_messages();
   if (is_over) hold->release_quietly();
-  if (block.has_cleared() ? !is_over || listens : listens && block.has_heard()) waker_.wake();
+  // A message that waits for its other side takes no driver, but somebody who listens.
+  const bool took_a_ring = block.has_cleared() || (is_over && block.has_heard());
+  if (took_a_ring && (!is_over || cycle_.has_messages())) waker_.wake();
   return true;
 }
 

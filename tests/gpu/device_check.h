@@ -38,7 +38,7 @@ class Verdicts {
 
 /// Every operation, type and number of sources against the host's device, bit by bit.
 void check_operations(Accelerator& accelerator, bool is_quick, Verdicts& verdicts);
-/// Streams, events, places, pinned and exported memory, the latter with another process.
+/// Streams, events, places, pinned memory and, if not quick, memory that another process imports.
 void check_memory(Accelerator& accelerator, bool is_quick, Verdicts& verdicts);
 /// That other process: imports memory of `key`, in hexadecimal, and changes it. An exit status.
 int import_as_peer(Accelerator& accelerator, const std::string& key);

@@ -15,7 +15,6 @@
 #include <chrono>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -205,17 +204,8 @@ TEST(NcclCheck, RanksThatShareAGpuAreRefusedByName) {
   const auto nccl = open_nccl();
   ASSERT_TRUE(nccl.ok());
   if ((*nccl)->version() >= 23000) return;  // takes them
-  LocalWorldOptions options = on_gpus("nccl", 0);
-  std::mutex mutex;
-  std::vector<std::string> errors;
-  options.refused = [&](const Error& error) {
-    const std::lock_guard lock(mutex);
-    errors.push_back(error.message);
-  };
-  run_local_world(
-      2, [](int, Runtime&) { FAIL() << "it started"; }, options);
-  EXPECT_THAT(errors, testing::Each(testing::HasSubstr("ranks 0 and 1 share GPU-")));
-  EXPECT_EQ(errors.size(), 2U);
+  for (const Error& error : refusals(2, on_gpus("nccl", 0)))
+    EXPECT_THAT(error.message, testing::HasSubstr("ranks 0 and 1 share GPU-"));
 }
 
 TEST(NcclCheck, WhatNcclHasNotFailsAloneAndAnAbortEndsWhatHangs) {

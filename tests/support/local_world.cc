@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <mutex>
 #include <thread>
 
 namespace kolo::test {
@@ -46,6 +47,19 @@ void run_local_world(int size, const std::function<void(int, Runtime&)>& body,
   threads.reserve(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) threads.emplace_back(rank_main, rank);
   for (std::thread& thread : threads) thread.join();
+}
+
+std::vector<Error> refusals(int size, LocalWorldOptions options) {
+  std::vector<Error> errors;
+  std::mutex mutex;
+  options.refused = [&](const Error& error) {
+    const std::lock_guard lock(mutex);
+    errors.push_back(error);
+  };
+  run_local_world(
+      size, [](int, Runtime&) { FAIL() << "it started"; }, options);
+  EXPECT_EQ(errors.size(), static_cast<std::size_t>(size));
+  return errors;
 }
 
 std::shared_ptr<Work> submit(Runtime& runtime, Submission submission) {

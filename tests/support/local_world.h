@@ -31,6 +31,9 @@ struct LocalWorldOptions {
 void run_local_world(int size, const std::function<void(int rank, Runtime& runtime)>& body,
                      const LocalWorldOptions& options = {});
 
+/// The errors of all ranks of a world that is not to start; one that starts fails the test.
+std::vector<Error> refusals(int size, LocalWorldOptions options);
+
 /// Submits; a refusal fails the test.
 std::shared_ptr<Work> submit(Runtime& runtime, Submission submission);
 

@@ -99,7 +99,7 @@ Result<int> run_job(Options options) {
   if (options.checks_build) return show_build(environment);
   KOLO_ASSIGN(Plan plan, make_plan(options, environment));
   for (const std::string& line : plan.warnings) say(line);
-  const bool is_foreign = options.launcher == "srun" || options.launcher == "mpirun";
+  const bool is_foreign = options.is_foreign();
   if (is_foreign && options.job.grace)
     say(fmt::format("--grace has no effect with --launcher {}", options.launcher));
   if (is_foreign && !options.dry_run) {

@@ -265,8 +265,7 @@ void warn_of_secret(Options& options) {
 
 void check_manner(const CLI::App& app, Raw& raw) {
   Options& options = raw.options;
-  const bool by_others = options.launcher == "srun" || options.launcher == "mpirun";
-  if (by_others && app.count("--master-port") > 0) {
+  if (options.is_foreign() && app.count("--master-port") > 0) {
     throw CLI::ValidationError(
         fmt::format("--master-port is where kolo-run listens; with --launcher {} it does not",
                     options.launcher));

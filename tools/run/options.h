@@ -38,6 +38,9 @@ struct Options {
   int master_port = 0;  ///< 0: one that is free, on a single node; else 29500
 
   std::vector<std::string> warnings;  ///< about the configuration file
+
+  /// Whether another launcher starts the ranks, in place of kolo-run.
+  bool is_foreign() const { return launcher == "srun" || launcher == "mpirun"; }
 };
 
 /// The options; or the exit status if there is nothing to run: after --help, --write-config (0), or

@@ -147,7 +147,7 @@ Status plan_node(const Options& options, const Environment& environment, Plan& p
 
 Status plan_job(const Options& options, const Environment& environment, Plan& plan) {
   KOLO_ASSIGN(plan.hosts, find_hosts(options, environment));
-  const bool is_foreign = options.launcher == "srun" || options.launcher == "mpirun";
+  const bool is_foreign = options.is_foreign();
   const bool is_listed = !options.hosts.empty() || !options.hostfile.empty();
   // Others launchers, and agents that are no ssh, have names of their own for hosts.
   if (is_listed && !is_foreign && is_ssh(plan.job.agent)) {

@@ -10,6 +10,10 @@
 
 namespace kolo::cuda {
 
+/// Where a process does not get at another one's memory.
+inline constexpr const char* kCommonNamespaces =
+    "processes in containers need a common IPC and PID namespace (--ipc=host --pid=host)";
+
 /// `call`: the expression that failed; its name is what the message has. `device`: as people know
 /// it. Takes the error back from the runtime, so that nobody else's next check finds it.
 Error cuda_error(cudaError_t error, std::string_view call, std::string_view device,

@@ -122,8 +122,7 @@ Result<std::unique_ptr<DeviceMemory>> import_memory(ContextPointer context, std:
                                   ordinal_of(key.uuid) ? "" : ", which this process does not see");
     if (is_refusal(error)) {
       failed.code = ErrorCode::kUnsupported;
-      failed.message +=
-          "; processes in containers need a common IPC and PID namespace (--ipc=host --pid=host)";
+      failed.message += fmt::format("; {}", kCommonNamespaces);
     }
     return failed;
   }

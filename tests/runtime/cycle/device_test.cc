@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <barrier>
-#include <mutex>
 #include <tuple>
 
 namespace kolo::test {
@@ -326,14 +325,8 @@ TEST(OnDevice, OneThatDoesNotOpenIsTheErrorOfAllRanks) {
   options.accelerator = [open = options.accelerator](int rank) {
     return rank == 1 ? KOLO_ERROR(kDevice, "device 0: the driver is too old") : open(rank);
   };
-  std::mutex mutex;
   std::vector<std::string> messages;
-  options.refused = [&](const Error& error) {
-    const std::lock_guard lock(mutex);
-    messages.push_back(error.message);
-  };
-  run_local_world(
-      3, [](int rank, Runtime&) { ADD_FAILURE() << rank << " has started"; }, options);
+  for (const Error& error : refusals(3, options)) messages.push_back(error.message);
   const auto told = AllOf(StartsWith("rank 1 (host "),
                           HasSubstr("cannot start: device 0: the driver is too old"));
   EXPECT_THAT(messages, UnorderedElementsAre("device 0: the driver is too old", told, told));

@@ -286,18 +286,6 @@ TEST(OverNcclWorld, JoinedRanksAddZeros) {
 }
 
 TEST(OverNcclInit, WhatIsMissingIsAnErrorOfEveryRank) {
-  const auto refusals = [](int size, LocalWorldOptions options) {
-    std::vector<Error> errors;
-    std::mutex mutex;
-    options.refused = [&](const Error& error) {
-      const std::lock_guard lock(mutex);
-      errors.push_back(error);
-    };
-    run_local_world(
-        size, [](int, Runtime&) { FAIL() << "it started"; }, options);
-    EXPECT_EQ(errors.size(), static_cast<std::size_t>(size));
-    return errors;
-  };
   auto without_nccl = over_nccl(2, nullptr);
   for (const Error& error : refusals(2, without_nccl))
     EXPECT_THAT(error.message, HasSubstr("rank 0: the test gives it no NCCL"));
