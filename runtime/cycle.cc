@@ -2,6 +2,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/fusion/fusion_plan.h"
+#include "runtime/submission/prepare.h"
 
 #include <algorithm>
 #include <utility>
@@ -94,6 +95,10 @@ bool Cycle::drain(Group& group) {
       note(group.point_to_point.add(std::move(entry)));
       continue;
     }
+    if (!entry->complaint.empty()) {
+      refuse(group, *entry);
+      continue;
+    }
     PlannedOperation operation{Door::kOrdered, group.next_sequence(Door::kOrdered)};
     operation.participants = group.communicator.size();
     operation.contributors = {operation.participants};
@@ -108,6 +113,17 @@ bool Cycle::drain(Group& group) {
     group.planned.push_back(std::move(operation));
   }
   return moved;
+}
+
+// It takes its number: the calls after it would else meet others of the other ranks.
+void Cycle::refuse(Group& group, const Entry& entry) {
+  const std::uint64_t sequence = group.next_sequence(Door::kOrdered);
+  group.recent_calls.add(sequence, kRefusedCall);
+  Error error = refusal_of(entry, world_.rank());
+  group.refused = error.message;
+  trace_.finished(group, entry, error);
+  group.ordered.finish_one();
+  entry.work->complete(std::move(error), {});
 }
 
 bool Cycle::announce() {
@@ -170,12 +186,12 @@ void Cycle::plan_list(Group& group) {
     }
     group.planned.push_back(std::move(operation));
   }
-  for (const Agreed& agreed : agreed_) {
+  for (Agreed& agreed : agreed_) {
     if (!agreed.response->runs()) conclude(group, agreed);
   }
 }
 
-void Cycle::conclude(Group& group, const Agreed& agreed) {
+void Cycle::conclude(Group& group, Agreed& agreed) {
   const Response& response = *agreed.response;
   if (response.error) {
     if (response.signature.kind == OperationKind::kJoin) group.table.restart_unnamed();
@@ -190,7 +206,9 @@ void Cycle::conclude(Group& group, const Agreed& agreed) {
   switch (response.signature.kind) {
     case OperationKind::kJoin:
       group.table.restart_unnamed();
-      break;
+      group.joined = {std::move(agreed.entry), std::move(outcome),
+                      group.next_sequences[static_cast<std::size_t>(Door::kNamed)]};
+      return end_join(group);
     case OperationKind::kAddProcessSet:
     case OperationKind::kRemoveProcessSet: {
       auto changed = change_groups(response.signature);
@@ -211,6 +229,12 @@ void Cycle::conclude(Group& group, const Agreed& agreed) {
       break;
   }
   finish(group, *agreed.entry, {}, std::move(outcome));
+}
+
+void Cycle::end_join(Group& group) {
+  if (!group.joined || group.done_below(Door::kNamed) < group.joined->after) return;
+  Group::Joined joined = *std::exchange(group.joined, {});
+  finish(group, *joined.entry, {}, std::move(joined.outcome));
 }
 
 void Cycle::begin(Group& group, PointToPoint::Settled settled) {
@@ -245,7 +269,8 @@ bool Cycle::start() {
 
 bool Cycle::start(Group& group) {
   bool moved = false;
-  while (group.running.size() < kMaxRunning) {
+  // Messages hold no such buffer.
+  while (group.running.size() - group.running_of(Door::kPointToPoint) < kMaxRunning) {
     // The first, but that the ordered door's do not keep the named door's from the last place.
     const bool ordered_may = group.running_of(Door::kOrdered) < kMaxOrdered;
     const auto next = std::find_if(
@@ -302,6 +327,7 @@ bool Cycle::complete(Group& group) {
     moved = true;
   }
   std::erase(group.running, nullptr);
+  if (moved) end_join(group);
   if (ended_calls > group.calls_before_look) check_messages(group);
   group.calls_before_look -= std::min(ended_calls, group.calls_before_look);
   return moved;

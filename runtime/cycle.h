@@ -108,8 +108,10 @@ class Cycle final : public TransportListener {
   bool for_each_group(Stage&& stage);
 
   bool drain(Group& group);
+  void refuse(Group& group, const Entry& entry);
   void plan_list(Group& group);
-  void conclude(Group& group, const Agreed& agreed);
+  void conclude(Group& group, Agreed& agreed);
+  void end_join(Group& group);
   Result<std::int64_t> change_groups(const Signature& signature);
   void begin(Group& group, PointToPoint::Settled settled);
   bool start(Group& group);

@@ -5,8 +5,11 @@
 #include "runtime/base/plain_bytes.h"
 #include "runtime/cycle.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
+#include <string>
 
 namespace kolo {
 namespace {
@@ -92,10 +95,12 @@ void Cycle::refuse_message(Group& group, int peer, const Tag& tag) {
 }
 
 Error Cycle::clash(const Group& group, std::uint64_t own, int rank, std::uint64_t others) const {
-  return KOLO_ERROR(
-      kMismatch, "{}",
+  std::string text =
       clash_text(world_.rank(), own, group.communicator.ranks()[static_cast<std::size_t>(rank)],
-                 others, group.communicator.suffix()));
+                 others, group.communicator.suffix());
+  if (own == kRefusedCall)
+    text += fmt::format("; the last that failed so on rank {}: {}", world_.rank(), group.refused);
+  return KOLO_ERROR(kMismatch, "{}", text);
 }
 
 }  // namespace kolo

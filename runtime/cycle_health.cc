@@ -30,6 +30,7 @@ void Cycle::check_health() {
       on_peer_failed(rank, KOLO_ERROR(kPeerLost, "its process has ended without kolo::shutdown()"));
     }
   }
+  if (check_time) arena_.drop_unused(now);
   if (check_time && heartbeat_.due(now)) check_heartbeats(now);
   for (const auto& group : groups_.all()) {
     if (group->is_member()) check_health(*group, now, check_time);

@@ -108,7 +108,16 @@ struct Group {
     std::chrono::steady_clock::time_point since;
   };
   std::optional<Held> held;
+  /// A join that all agreed on. Its caller may end this rank at once, so it is told when what ranks
+  /// agreed on before is done here, calls that this rank is lent to included.
+  struct Joined {
+    EntryPtr entry;
+    Outcome outcome;
+    std::uint64_t after;  ///< every lower number of the named door
+  };
+  std::optional<Joined> joined;
   RecentCalls recent_calls;
+  std::string refused;  ///< why the last of them failed that failed at once (kRefusedCall)
   Asked asked;
   /// Ordered calls that end before their messages are looked through again; time has them looked
   /// through all the same.

@@ -213,16 +213,17 @@ Result<std::shared_ptr<Work>> Runtime::submit_in_order(Submission submission) {
   const std::uint32_t set = submission.process_set;
   KOLO_ASSIGN(EntryPtr entry, make_entry(std::move(submission)));
   std::shared_ptr<Work> work = entry->work;
+  bool is_refused = false;
   const Status submitted = groups_.with(set, [&](Group& group) -> Status {
     KOLO_TRY(check_member(group, *entry));
     prepare(*entry, group.communicator);
-    if (!entry->complaint.empty()) {
-      return KOLO_ERROR(kInvalidArgument, "rank {}: {}: {}", world().rank(),
-                        to_string(entry->signature.kind), entry->complaint);
-    }
+    is_refused = !entry->complaint.empty();
+    if (is_refused && is_message(*entry)) return refusal_of(*entry, world().rank());
     return group.ordered.submit(std::move(entry));
   });
   KOLO_TRY(submitted);
+  // It waits for no other rank, only for its number.
+  if (is_refused) KOLO_TRY(work->wait());
   return work;
 }
 

@@ -123,6 +123,7 @@ set(transport_conformance
 kolo_add_test(transport_tests LABELS inprocess SOURCES
   transport/message_matcher_test.cc
   transport/loopback_test.cc
+  transport/shared_region_test.cc
   support/faulty_transport_test.cc
   ${transport_conformance})
 kolo_add_test(ucx_tests LABELS ucx SOURCES

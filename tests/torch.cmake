@@ -57,6 +57,7 @@ if(KOLO_HAS_TORCH)
   endif()
   kolo_add_torch_tests(torch_tools RANKS 0 2 3 SOURCES
     bindings/torch/tools_test_main.cc
+    bindings/torch/checkpoint_failures_test.cc
     bindings/torch/checkpoint_test.cc
     bindings/torch/console_test.cc
     bindings/torch/data_loader_test.cc
@@ -137,10 +138,12 @@ if(KOLO_HAS_TORCH)
     bindings/torch/data_parallel_test.cc
     bindings/torch/grad_scaler_test.cc
     bindings/torch/sync_batch_norm_test.cc)
-  # Devices; with private sources of the binding, which its library hides.
+  # Devices and files; with private sources of the binding, which its library hides.
   kolo_add_torch_tests(torch_devices RANKS 0 SOURCES
     bindings/torch/tools_test_main.cc
+    bindings/torch/checkpoint_file_test.cc
     bindings/torch/device_test.cc
+    ${PROJECT_SOURCE_DIR}/bindings/torch/checkpoint_file.cc
     ${PROJECT_SOURCE_DIR}/bindings/torch/device_stream.cc
     ${PROJECT_SOURCE_DIR}/bindings/torch/tensor_memory.cc)
   # On GPUs: without one it says so and counts as skipped.

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -68,6 +69,8 @@ Result<Mapping> map(int fd, std::size_t bytes) {
   }
   // Fewer and larger pages where the system has them for shared memory; a wish, no more.
   madvise(address, bytes, MADV_HUGEPAGE);
+  // A core dump would read, and so allocate, all that is only reserved, once for each rank.
+  madvise(address, bytes, MADV_DONTDUMP);
   return Mapping(address, bytes);
 }
 
@@ -118,6 +121,14 @@ Result<std::unique_ptr<MemoryRegion>> reserve_shared_region(std::size_t bytes) {
   UniqueDescriptor fd(memfd_create("kolo", MFD_CLOEXEC));
   if (!fd) return KOLO_ERROR(kUnsupported, "memfd_create: {}", std::strerror(errno));
   const std::size_t size = std::max(bytes, std::size_t{1});
+  // Beyond that the kernel ends the process.
+  rlimit most{};
+  if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY &&
+      size > most.rlim_cur) {
+    return KOLO_ERROR(kOutOfMemory,
+                      "cannot reserve {} bytes of shared memory: files may have {} (ulimit -f)",
+                      size, most.rlim_cur);
+  }
   struct stat status {};
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0 || fstat(fd.get(), &status) != 0) {
     return KOLO_ERROR(kOutOfMemory, "cannot reserve {} bytes of shared memory: {}", size,

@@ -234,6 +234,32 @@ CallWork ProcessGroupKolo::gather(TensorLists& outputs, Tensors& inputs,
       c10d::OpType::GATHER, options.timeout);
 }
 
+CallWork ProcessGroupKolo::gather_into_tensor(at::Tensor& output, at::Tensor& input,
+                                              const c10d::GatherOptions& options) {
+  const torch::NoGradGuard no_grad;
+  constexpr const char* call = "gather_single";
+  check_types(input, {}, call);
+  const int root = world_rank(options.rootRank, call);
+  const bool is_root = options.rootRank == rank_;
+  if (is_root) {
+    check_types(output, {input}, call);
+    check_size(output.numel(), input.numel() * size_, call, "output");
+    check_outputs({output}, call);
+  }
+  Parts parts(std::vector<std::int64_t>(is_root ? ranks_.size() : 0, input.numel()),
+              input.options());
+  parts.start_gather(set_, input_of(input), root);
+  Started started{.works = {parts.work()}, .device = input.device()};
+  if (is_root) {
+    started.results = {output};
+    started.finish = [output, parts, ranks = ranks_] {
+      for (std::size_t i = 0; i < ranks.size(); ++i) (void)parts.from(i, call, ranks);
+      copy_to(output, parts.all());
+    };
+  }
+  return hand_out(std::move(started), c10d::OpType::GATHER, options.timeout);
+}
+
 CallWork ProcessGroupKolo::scatter(Tensors& outputs, TensorLists& inputs,
                                    const c10d::ScatterOptions& options) {
   const torch::NoGradGuard no_grad;

@@ -53,7 +53,16 @@ int spawn(int nprocs, const std::function<int()>& fn) {
     return 0;  // an earlier call, whose ranks have ended
   }
   if (is_orphan_of_spawn(environment)) std::_Exit(1);
-  if (environment.get("KOLO_RANK") || value_or_throw(find_launcher(environment))) return fn();
+  if (environment.get("KOLO_RANK")) return fn();
+  if (const auto hint = value_or_throw(find_launcher(environment))) {
+    if (hint->size == 1 && nprocs > 1) {
+      fmt::print(stderr,
+                 "kolo::spawn({}) runs on 1 rank: {} has started this process alone ({}=1); "
+                 "have {} started there, or start the program without it\n",
+                 nprocs, hint->launcher, hint->variable, nprocs);
+    }
+    return fn();
+  }
   const int count = nprocs > 0 ? nprocs : std::max(1, visible_devices(environment));
   return value_or_throw(run_local_ranks(count, call, environment));
 }

@@ -11,11 +11,14 @@
 #include <ATen/autocast_mode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 namespace kolo {
 namespace {
@@ -109,6 +112,38 @@ void check_same_on_all(const AcceleratorConfig& config, const AcceleratorOptions
                          kNames[i], told[0][i + 1], told[r][i + 1], r));
     }
   }
+}
+
+std::int64_t repeated_rows_of(const torch::Tensor& tensor, const LoaderPass& pass) {
+  if (pass.repeated_rows <= 0) return pass.repeated_rows;
+  if (tensor.dim() == 0) return 0;
+  const std::int64_t rows = tensor.size(0);
+  const bool has_several = pass.rows > 0 && rows > pass.rows && rows % pass.rows == 0;
+  return has_several ? pass.repeated_rows * (rows / pass.rows) : pass.repeated_rows;
+}
+
+/// The ranks' rows as they were dealt out, of which those that only fill up a last batch are gone;
+/// by rank where they are not those of a batch. All ranks look at the same, so all do the same.
+torch::Tensor in_order(const torch::Tensor& gathered, const std::vector<std::int64_t>& counts,
+                       const LoaderPass& pass) {
+  // Rank 0's are never filled up.
+  if (!pass.dealt_by_rows || pass.rows == 0 || counts.empty()) return gathered;
+  const std::int64_t several = counts.front() / pass.rows;
+  const bool is_batch =
+      several > 0 && several * pass.rows == counts.front() &&
+      std::all_of(counts.begin(), counts.end(), [&](std::int64_t count) {
+        return count == counts.front() || (pass.has_last && count == counts.front() - several);
+      });
+  if (!is_batch) return gathered;
+  std::vector<std::int64_t> order;
+  for (std::int64_t row = 0; row < counts.front(); row += several) {
+    std::int64_t begin = 0;
+    for (const std::int64_t count : counts) {
+      for (std::int64_t i = row; i < row + several && row < count; ++i) order.push_back(begin + i);
+      begin += count;
+    }
+  }
+  return gathered.index_select(0, torch::tensor(order, torch::kInt64).to(gathered.device()));
 }
 
 }  // namespace
@@ -232,27 +267,23 @@ void Accelerator::check_same_parts(const std::string& parts) {
   }
 }
 
-torch::Tensor Accelerator::gather_rows(const torch::Tensor& tensor, std::int64_t repeated) {
+torch::Tensor Accelerator::gather_rows(const torch::Tensor& tensor, const LoaderPass& pass) {
   const torch::NoGradGuard no_grad;
+  const std::int64_t repeated = repeated_rows_of(tensor, pass);
   const torch::Tensor rows = tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
   const std::int64_t kept = repeated < 0 ? 0 : rows.size(0) - std::min(repeated, rows.size(0));
   try {
     // By a name, so that ranks whose rows differ do not wait for each other.
-    return allgather(rows.detach().narrow(0, 0, kept), {.name = "Accelerator.gather"});
+    TensorWork work =
+        allgather_async(rows.detach().narrow(0, 0, kept), {.name = "Accelerator.gather"});
+    const torch::Tensor gathered = work.wait();
+    return in_order(gathered, work.received_splits(), pass);
   } catch (const Exception& error) {
     if (error.code() != ErrorCode::kMismatch) throw;
     refuse(error.code(), fmt::format("gather(): {}; only their first extent may differ: pad them, "
                                      "or convert their type",
                                      error.what()));
   }
-}
-
-std::int64_t Accelerator::repeated_rows_of(const torch::Tensor& tensor, const LoaderPass& pass) {
-  if (pass.repeated_rows <= 0) return pass.repeated_rows;
-  if (tensor.dim() == 0) return 0;
-  const std::int64_t rows = tensor.size(0);
-  const bool has_several = pass.rows > 0 && rows > pass.rows && rows % pass.rows == 0;
-  return has_several ? pass.repeated_rows * (rows / pass.rows) : pass.repeated_rows;
 }
 
 void refuse_disorder() {
@@ -265,15 +296,23 @@ void with_shared_seed(const std::function<void()>& call) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const torch::Tensor seed = torch::randint(1 << 24, {1}, torch::TensorOptions(torch::kInt64));
   broadcast_(seed, 0, {.name = "Accelerator.seed"});
-  const at::Generator before = generator.clone();
-  generator.set_current_seed(static_cast<std::uint64_t>(seed.item<std::int64_t>()));
+  torch::Tensor before;
+  // The user's threads may draw meanwhile, such as those of a loader that begins to read ahead.
+  const auto locked = [&](const auto& change) {
+    const std::lock_guard lock(generator.mutex());
+    change();
+  };
+  locked([&] {
+    before = generator.get_state();
+    generator.set_current_seed(static_cast<std::uint64_t>(seed.item<std::int64_t>()));
+  });
   try {
     call();
   } catch (...) {
-    generator.set_state(before.get_state());
+    locked([&] { generator.set_state(before); });
     throw;
   }
-  generator.set_state(before.get_state());
+  locked([&] { generator.set_state(before); });
 }
 
 }  // namespace kolo

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -128,6 +129,12 @@ std::string string_of(const torch::Tensor& bytes) {
 
 std::string archive_of(const CheckpointParts& parts, std::int64_t epoch,
                        const std::vector<torch::Tensor>& generators) {
+  const torch::NoGradGuard no_grad;
+  std::list<ModuleOnCpu> on_cpu;  // until the archive is written
+  const auto save_module = [&](torch::nn::Module& module, OutputArchive& nested) {
+    on_cpu.emplace_back(module);
+    module.save(nested);
+  };
   OutputArchive archive;
   if (parts.module != nullptr) save_module(*parts.module, archive);
   OutputArchive extra(archive.compilation_unit());
@@ -312,17 +319,19 @@ fs::path newest_in(const fs::path& folder) {
 
 void save_checkpoint(const fs::path& path, const CheckpointParts& parts, std::int64_t epoch) {
   check(path, parts);
-  Parcel outcome;
-  // Their state is on all ranks; rank 0 writes.
+  // Their state is on all ranks; rank 0 writes. Not all need rank 0, which hears of failures here.
+  Parcel states;
   for (ShardedState* const sharded : sharded_of(parts)) {
     const std::string failure = failure_of([&] { sharded->consolidate(0); });
-    if (outcome.failure.empty()) outcome.failure = failure;
+    if (states.failure.empty() && !failure.empty()) states.failure = described(path, failure);
   }
+  allgather_bytes(states, {.name = "save_checkpoint/states"});
   std::vector<torch::Tensor> generators;
   if (parts.generators) {
     generators = allgather_object(generator_state(), {.name = "save_checkpoint/generators"});
   }
-  if (rank() == 0 && outcome.failure.empty()) {
+  Parcel outcome;
+  if (rank() == 0) {
     outcome.failure =
         failure_of([&] { write_checkpoint_file(path, archive_of(parts, epoch, generators)); });
   }

@@ -11,7 +11,8 @@
 
 namespace kolo {
 
-/// Writes `bytes` beside `path`, syncs, and renames it to `path`; makes missing folders.
+/// Writes `bytes` beside `path`, syncs, and renames it to `path`; makes missing folders. Once it is
+/// there this does not fail: a folder that cannot be opened or synced is left, or warned of.
 void write_whole_file(const std::filesystem::path& path, std::string_view bytes);
 
 /// Writes `archive` and its comment in this way.

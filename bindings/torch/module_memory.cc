@@ -2,6 +2,7 @@
 
 #include "bindings/torch/tensor_memory.h"
 
+#include <cstddef>
 #include <sstream>
 #include <utility>
 
@@ -12,25 +13,14 @@ ModuleMemory::ModuleMemory(const torch::nn::Module& module) {
   for (const auto& item : module.named_buffers()) add(item.key(), item.value());
 }
 
-template <class Call>
-void ModuleMemory::attempt(const Call& call) {
+void ModuleMemory::load(torch::nn::Module& module, torch::serialize::InputArchive& archive) {
   try {
-    call();
+    module.load(archive);
   } catch (...) {
     restore();
     throw;
   }
-}
-
-void ModuleMemory::load(torch::nn::Module& module, torch::serialize::InputArchive& archive) {
-  attempt([&] { module.load(archive); });
   set_loaded_aside();
-}
-
-void ModuleMemory::save(torch::nn::Module& module, torch::serialize::OutputArchive& archive) {
-  show_on_cpu();
-  attempt([&] { module.save(archive); });
-  restore();
 }
 
 void ModuleMemory::set_loaded_aside() {
@@ -55,12 +45,6 @@ void ModuleMemory::take_over() {
   for (std::size_t i = 0; i < loaded_.size(); ++i) slots_[i].memory.copy_(loaded_[i]);
 }
 
-void ModuleMemory::show_on_cpu() {
-  for (Slot& slot : slots_) {
-    if (!slot.memory.is_cpu()) slot.tensor.set_data(slot.memory.cpu());
-  }
-}
-
 void ModuleMemory::restore() {
   for (Slot& slot : slots_) slot.tensor.set_data(slot.memory);
 }
@@ -69,9 +53,21 @@ void ModuleMemory::add(const std::string& name, const torch::Tensor& tensor) {
   if (tensor.defined()) slots_.push_back({name, tensor, tensor.variable_data()});
 }
 
-void save_module(torch::nn::Module& module, torch::serialize::OutputArchive& archive) {
-  const torch::NoGradGuard no_grad;
-  ModuleMemory(module).save(module, archive);
+ModuleOnCpu::ModuleOnCpu(const torch::nn::Module& module) {
+  // All copies first: one that fails leaves the module as it is.
+  std::vector<torch::Tensor> copies;
+  const auto add = [&](const torch::Tensor& tensor) {
+    if (!tensor.defined() || tensor.is_cpu()) return;
+    moved_.emplace_back(tensor, tensor.variable_data());
+    copies.push_back(moved_.back().second.cpu());
+  };
+  for (const torch::Tensor& parameter : module.parameters()) add(parameter);
+  for (const torch::Tensor& buffer : module.buffers()) add(buffer);
+  for (std::size_t i = 0; i < copies.size(); ++i) moved_[i].first.set_data(copies[i]);
+}
+
+ModuleOnCpu::~ModuleOnCpu() {
+  for (auto& [tensor, memory] : moved_) tensor.set_data(memory);
 }
 
 }  // namespace kolo

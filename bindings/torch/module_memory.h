@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kolo {
@@ -20,8 +21,6 @@ class ModuleMemory {
   void load(torch::nn::Module& module, torch::serialize::InputArchive& archive);
   /// Copies what was loaded into the old memory.
   void take_over();
-  /// module.save() of the same module, as the CPU has it.
-  void save(torch::nn::Module& module, torch::serialize::OutputArchive& archive);
 
  private:
   struct Slot {
@@ -30,20 +29,26 @@ class ModuleMemory {
     torch::Tensor memory;
   };
   void add(const std::string& name, const torch::Tensor& tensor);
-  /// The call; the module has its memory again if that throws.
-  template <class Call>
-  void attempt(const Call& call);
   /// Takes what was loaded out of the module, which has its memory again.
   void set_loaded_aside();
-  /// Tensors of other devices are copies on the CPU.
-  void show_on_cpu();
   void restore();
 
   std::vector<Slot> slots_;
   std::vector<torch::Tensor> loaded_;  ///< by slot
 };
 
-/// module.save(), as the CPU has it, so that it can be read where this device is not.
-void save_module(torch::nn::Module& module, torch::serialize::OutputArchive& archive);
+/// Has a module's tensors as copies on the CPU, and at its end where they were, so that what is
+/// saved can be read where their device is not. An archive takes tensors in and reads their memory
+/// when it is written itself, so this must outlive that.
+class ModuleOnCpu {
+ public:
+  explicit ModuleOnCpu(const torch::nn::Module& module);
+  ~ModuleOnCpu();
+  ModuleOnCpu(const ModuleOnCpu&) = delete;
+  ModuleOnCpu& operator=(const ModuleOnCpu&) = delete;
+
+ private:
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> moved_;  ///< with the memory of before
+};
 
 }  // namespace kolo

@@ -6,6 +6,7 @@
 #include <kolo/kolo.h>
 
 #include <optional>
+#include <set>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -77,6 +78,33 @@ class OnCpu {
   std::vector<std::pair<torch::Tensor*, torch::Tensor>> moved_;
 };
 
+/// Has each parameter listed once, with a stand-in for every later listing, and at its end as they
+/// were. LibTorch's load() moves a state to the first listing and a null pointer to the next.
+class ListedOnce {
+ public:
+  explicit ListedOnce(torch::optim::Optimizer& optimizer) : optimizer_(optimizer) {
+    std::set<const void*> seen;
+    for (auto& group : optimizer.param_groups()) {
+      for (torch::Tensor& parameter : group.params()) {
+        if (seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
+        later_.emplace_back(&parameter, std::exchange(parameter, torch::empty({0})));
+      }
+    }
+  }
+  ~ListedOnce() {
+    for (auto& [place, parameter] : later_) {
+      optimizer_.state().erase(place->unsafeGetTensorImpl());
+      *place = std::move(parameter);
+    }
+  }
+  ListedOnce(const ListedOnce&) = delete;
+  ListedOnce& operator=(const ListedOnce&) = delete;
+
+ private:
+  torch::optim::Optimizer& optimizer_;
+  std::vector<std::pair<torch::Tensor*, torch::Tensor>> later_;
+};
+
 }  // namespace
 
 void save_optimizer(torch::optim::Optimizer& optimizer, torch::serialize::OutputArchive& archive) {
@@ -100,7 +128,16 @@ void OptimizerBefore::restore() {
 void load_optimizer(torch::optim::Optimizer& optimizer, torch::serialize::InputArchive& archive) {
   // LibTorch's load() only adds to the state.
   optimizer.state().clear();
-  optimizer.load(archive);
+  {
+    const ListedOnce listed_once(optimizer);
+    optimizer.load(archive);
+  }
+  for (const auto& [key, state] : optimizer.state()) {
+    if (state != nullptr) continue;
+    raise(ErrorCode::kInvalidArgument,
+          "parameters that were one when the state was saved are several here; tie them as they "
+          "were then");
+  }
   for_each_tensor(optimizer, [](torch::Tensor& tensor, const torch::Tensor& parameter) {
     if (tensor.defined()) tensor = tensor.to(parameter.device());
   });

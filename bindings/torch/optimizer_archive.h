@@ -27,7 +27,9 @@ class OptimizerBefore {
   std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options_;  ///< by group
 };
 
-/// optimizer.load(), but nothing of the state from before remains.
+/// optimizer.load(), but nothing of the state from before remains, and a parameter may be listed
+/// more than once, as parameters() lists a tied weight. Throws kInvalidArgument if it was so when
+/// the state was saved, and is not now.
 void load_optimizer(torch::optim::Optimizer& optimizer, torch::serialize::InputArchive& archive);
 /// Throws kInvalidArgument if the state of some parameter is for other sizes than it has, which
 /// LibTorch's load() takes, too.

@@ -23,6 +23,7 @@ struct RankSampler::State {
   std::size_t base = 0;                  ///< where in the permutation `indices` begin, if elastic
   std::size_t start = 0;                 ///< where this pass over `indices` began
   std::vector<std::size_t> ends;         ///< of the batches that next() gave, in `indices`
+  std::vector<std::size_t> asked;        ///< where they would end in a share that is long enough
   std::optional<std::size_t> received;   ///< as set_received()
   std::optional<std::size_t> resume_at;  ///< the start of the next pass
   bool chosen = true;                    ///< as epoch_is_chosen()
@@ -92,11 +93,16 @@ struct RankSampler::State {
     dealt_epoch = epoch;
     start = std::min(first_of_pass, indices.size());
     ends.clear();
+    asked.clear();
     received.reset();
     resume_at.reset();
   }
 
   std::size_t given() const { return ends.empty() ? start : ends.back(); }
+  /// All that is left of the epoch, by the ranks together. Precondition: elastic.
+  bool is_asked_for() const {
+    return base + (asked.empty() ? 0 : asked.back()) * size >= data_size;
+  }
   std::size_t batches_received() const { return received.value_or(ends.size()); }
   /// The end of the `count`-th batch.
   std::size_t end_of(std::size_t count) const { return count == 0 ? start : ends[count - 1]; }
@@ -107,8 +113,10 @@ struct RankSampler::State {
     const std::size_t batch = options.global_batch;
     const std::size_t share = batch > 0 ? share_of(batch) : 1;
     if (options.elastic) {
-      const std::size_t got = end_of(batches_received()) * size;
-      return begun ? std::min(base + got, data_size) : resume_at.value_or(0);
+      if (!begun) return resume_at.value_or(0);
+      // By what was asked for, which is the same on every rank; their shares of the end differ.
+      const std::size_t batches = batches_received();
+      return std::min(base + (batches == 0 ? 0 : asked[batches - 1]) * size, data_size);
     }
     const std::size_t mine = begun ? end_of(batches_received()) : resume_at.value_or(0);
     // All of it, whatever the number of ranks that go on.
@@ -194,8 +202,12 @@ std::optional<std::vector<std::size_t>> RankSampler::next(std::size_t batch_size
   const std::size_t wanted = global_batch > 0 ? state.share_of(global_batch) : batch_size;
   const std::size_t first = state.given();
   const std::size_t count = std::min(wanted, state.indices.size() - first);
-  if (count == 0) return std::nullopt;
+  // Where another rank has a last element more, its batch counts here, too.
+  const bool others_have_more = state.options.elastic && wanted > 0 && !state.is_asked_for();
+  if (count == 0 && !others_have_more) return std::nullopt;
   state.ends.push_back(first + count);
+  state.asked.push_back(first + wanted);
+  if (count == 0) return std::nullopt;
   const auto begin = state.indices.begin() + static_cast<std::ptrdiff_t>(first);
   return std::vector<std::size_t>(begin, begin + static_cast<std::ptrdiff_t>(count));
 }

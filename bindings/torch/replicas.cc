@@ -9,6 +9,7 @@
 #include <c10/core/StreamGuard.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace kolo {
 namespace {
@@ -29,8 +30,9 @@ std::shared_ptr<torch::nn::Module> clone_of(const std::string& who, const torch:
 
 /// Makes `copy` what `original` is, on the copy's device, and its gradient the original's.
 void link(torch::Tensor copy, const torch::Tensor& original, torch::Device device) {
+  // Not view_as(), whose backward reshapes the gradient: a sparse one has no other shape.
   const torch::Tensor same =
-      original.device() == device ? original.view_as(original) : original.to(device);
+      original.device() == device ? at::alias(original) : original.to(device);
   const torch::NoGradGuard no_grad;
   copy.set_data(same.detach());
   if (same.grad_fn() != nullptr) {
@@ -144,6 +146,14 @@ BatchShares Replicas::deal(const torch::nn::Module& module,
 
 std::vector<std::shared_ptr<torch::nn::Module>> Replicas::replicate(const torch::nn::Module& module,
                                                                     std::size_t count) const {
+  // What is made within InferenceMode cannot take over the memory of what was made outside. Without
+  // it gradients are on again, so the second guard ends first.
+  std::optional<c10::InferenceMode> normal;
+  std::optional<torch::NoGradGuard> no_grad;
+  if (c10::InferenceMode::is_enabled()) {
+    normal.emplace(false);
+    no_grad.emplace();
+  }
   std::vector<std::shared_ptr<torch::nn::Module>> replicas;
   const auto originals = module.named_parameters();
   for (std::size_t i = 1; i < count; ++i) {

@@ -132,12 +132,14 @@ int main(int argc, char** argv) {
   app.add_option("--seed", flags.seed, "Of the weights and the stretches");
   app.add_option("--threads", flags.threads, "Compute threads per rank")
       ->check(examples::whole(1, 1024));
-  CLI11_PARSE(app, argc, argv);
-  try {
+  app.callback([&flags] {
     if (flags.model.width % flags.model.heads != 0) {
-      throw std::runtime_error(fmt::format("--width {} is no multiple of --heads {}",
-                                           flags.model.width, flags.model.heads));
+      throw CLI::ValidationError("--width", fmt::format("{} is no multiple of --heads {}",
+                                                        flags.model.width, flags.model.heads));
     }
+  });
+  if (const auto status = examples::parse(app, argc, argv)) return *status;
+  try {
     torch::set_num_threads(flags.threads);
     torch::manual_seed(flags.seed);
     kolo::init(argc, argv);

@@ -30,4 +30,13 @@ CLI::Validator positive() {
   return {check, "ABOVE 0"};
 }
 
+std::optional<int> parse(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return std::nullopt;
+}
+
 }  // namespace examples

@@ -4,6 +4,7 @@
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=8
 #SBATCH --time=01:00:00
+# with GPUs: #SBATCH --gpus-per-node=8
 set -euo pipefail
 
 results=results/$SLURM_JOB_ID

@@ -44,12 +44,7 @@ std::optional<int> parse(int argc, char** argv, Flags& flags) {
       ->check(CLI::IsMember({"auto", "bar", "lines"}));
   app.add_option("--log-losses", flags.losses_file, "Write each step's global loss, as JSON lines");
   app.add_option("--json", flags.report_file, "Write a report of the run, as JSON");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error);
-  }
-  return std::nullopt;
+  return examples::parse(app, argc, argv);
 }
 
 }  // namespace mnist

@@ -72,12 +72,7 @@ std::optional<int> parse(int argc, char** argv, Flags& flags) {
       ->check(examples::whole(1));
   app.add_option(both("sample-steps"), flags.sample_steps, "Euler steps from noise to image")
       ->check(examples::whole(1));
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error);
-  }
-  return std::nullopt;
+  return examples::parse(app, argc, argv);
 }
 
 }  // namespace rectified

@@ -113,7 +113,7 @@ int run(int argc, char** argv, const std::string& about,
   }
   try {
     if (extra.take_flags) extra.take_flags(argc, argv);
-    CLI11_PARSE(app, argc, argv);
+    if (const auto status = examples::parse(app, argc, argv)) return *status;
     torch::set_num_threads(flags.threads);
     torch::manual_seed(flags.seed);
     train(flags);

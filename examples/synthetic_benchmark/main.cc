@@ -157,7 +157,7 @@ int main(int argc, char** argv) {
     if (flags.image_size == 32 && flags.batch_size < 2)
       throw CLI::ValidationError("--batch-size", "images of 32 x 32 take batches of 2 or more");
   });
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = examples::parse(app, argc, argv)) return *status;
   try {
     return synthetic::benchmark(flags, argc, argv);
   } catch (const std::exception& error) {

@@ -91,11 +91,11 @@ int main(int argc, char** argv) {
   app.add_option("--device", flags.device, "auto (a GPU where there is one), cpu or cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option("--seed", flags.seed, "Of the points, the weights and the order");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = examples::parse(app, argc, argv)) return *status;
   if (static_cast<std::size_t>(flags.samples) < flags.batch_size) {
     fmt::print(stderr, "toy_regression: --samples {} do not fill a batch of {}\n", flags.samples,
                flags.batch_size);
-    return 1;
+    return 2;
   }
   try {
     torch::set_num_threads(1);

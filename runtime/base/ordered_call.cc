@@ -47,6 +47,7 @@ std::uint64_t what_of(ExchangeKind kind, DataType type, ReduceOp op, int root,
 }
 
 std::string to_text(std::uint64_t what) {
+  if (what == kRefusedCall) return "what failed there at once, for its arguments";
   const auto kind = static_cast<ExchangeKind>(what >> kKindShift);
   std::string text(to_string(kind));
   if (kind == ExchangeKind::kBarrier) return text;

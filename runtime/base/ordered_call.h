@@ -36,6 +36,8 @@ struct OrderedCall {
 
 /// `count`: elements of a rank's input. Counts from 2⁴² on and roots from 2¹² on are cut off.
 std::uint64_t what_of(ExchangeKind kind, DataType type, ReduceOp op, int root, std::uint64_t count);
+/// In place of what_of(): the call had no valid arguments on that rank, which has gone on.
+inline constexpr std::uint64_t kRefusedCall = UINT64_MAX;
 /// "allreduce of 8 float32 by sum", "broadcast of 2 int64 from rank 1", "barrier".
 std::string to_text(std::uint64_t what);
 

@@ -129,10 +129,10 @@ class KeptStatuses {
   struct sigaction before_ = {};
 };
 
-/// Until all have ended: the status of the first failure.
-int wait_for(std::vector<Rank>& ranks) {
+/// Until all have ended: the status of the first failure. `first`: of one that is known already;
+/// what the others end with then is no news.
+int wait_for(std::vector<Rank>& ranks, int first = 0) {
   using Clock = std::chrono::steady_clock;
-  int first = 0;
   constexpr auto kNever = Clock::time_point::max();
   auto kill_at = kNever;
   while (true) {
@@ -229,7 +229,7 @@ Result<int> run_local_ranks(int count, int call, const Environment& environment)
     auto started = start(variables_of(rank, count, call, address, secret, environment), arguments);
     if (!started.ok()) {
       signal_all(ranks, SIGKILL);
-      wait_for(ranks);
+      wait_for(ranks, 1);
       return std::move(started).error();
     }
     ranks.push_back(*std::move(started));

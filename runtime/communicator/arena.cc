@@ -25,6 +25,7 @@ struct Free {
 }  // namespace
 
 struct ArenaBlock::Memory {
+  Arena::Clock::time_point given_back;
   MemoryKind kind = MemoryKind::kHeap;
   std::span<std::byte> bytes;
   std::unique_ptr<std::byte, Free> heap;  ///< for kHeap
@@ -143,7 +144,18 @@ void Arena::drop_kept() {
   }
 }
 
+void Arena::drop_unused(Clock::time_point now) {
+  for (auto& [size_class, blocks] : kept_) {
+    const auto& [kind, size] = size_class;
+    // Memory of the device is not: freeing it would wait for the device.
+    if (kind != MemoryKind::kHeap || size < kLarge) continue;
+    const auto is_unused = [&](const auto& memory) { return now - memory->given_back >= kKeep; };
+    bytes_held_ -= size * std::erase_if(blocks, is_unused);
+  }
+}
+
 void Arena::give_back(std::unique_ptr<ArenaBlock::Memory> memory) {
+  memory->given_back = Clock::now();
   kept_[{memory->kind, std::bit_floor(memory->bytes.size())}].push_back(std::move(memory));
 }
 

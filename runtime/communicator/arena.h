@@ -1,10 +1,12 @@
 // Arena: where fusion buffers, receive slots and (later) gradient buckets come from, never from
 // `new`: here is decided what peers can map, what is registered and what is plain memory. Freed
-// blocks are kept for the next operation of that size class. Token holder only.
+// blocks are kept for the next operation of that size class; large ones of plain memory for a
+// while. Token holder only.
 #pragma once
 
 #include "transport/transport.h"
 
+#include <chrono>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -48,6 +50,13 @@ class ArenaBlock {
 
 class Arena {
  public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Plain memory of a block of this size or more, which nothing has used for so long, is given
+  /// back to the system: a job whose operations have become smaller is to have it.
+  static constexpr std::size_t kLarge = 1 << 20;
+  static constexpr std::chrono::seconds kKeep{10};
+
   /// Without `devices`, or where they have no accelerator, there are no kDevice, kPinned and
   /// kNetworked.
   explicit Arena(Transport& transport, const DeviceWindow* devices = nullptr);
@@ -55,6 +64,9 @@ class Arena {
 
   /// At least `bytes` bytes (rounded up to a power of two of pages); kOutOfMemory names the size.
   Result<ArenaBlock> allocate(std::size_t bytes, MemoryKind kind);
+
+  /// Gives back what was not used for so long; seldom enough to be called all the time.
+  void drop_unused(Clock::time_point now);
 
   /// Bytes held, on loan and kept: what a memory limit is checked against.
   std::size_t bytes_held() const { return bytes_held_; }

@@ -35,8 +35,8 @@
 // Calls that are too large for it are announced on the board, so that ranks that are out of step
 // find out: who has waited for a while looks whether the other is in another call of that number.
 //
-// Two ranks without windows, so on two hosts, trade the smallest all-reduces by messages
-// (PairExchange); only callers that wait do, the others' operations send the same.
+// Two ranks without windows (on two hosts, or on one that has none) trade the smallest all-reduces
+// by messages (PairExchange); only callers that wait do, the others' operations send the same.
 //
 // It is no Schedule: starting a schedule alone costs more than all of it. One runs at a time in
 // each process set, every rank runs the same ones in the same order, and each set has boards of its

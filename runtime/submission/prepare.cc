@@ -163,4 +163,9 @@ void prepare(Entry& entry, const Communicator& communicator) {
   }
 }
 
+Error refusal_of(const Entry& entry, int rank) {
+  return KOLO_ERROR(kInvalidArgument, "rank {}: {}: {}", rank, to_string(entry.signature.kind),
+                    entry.complaint);
+}
+
 }  // namespace kolo

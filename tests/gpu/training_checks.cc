@@ -206,6 +206,8 @@ void states(torch::Device device) {
   auto on_cpu = network();
   if (rank() == 0) {
     torch::load(on_cpu, path.string());
+    const torch::Device where = on_cpu->parameters()[0].device();
+    expect(where.is_cpu(), "what torch::load() has read of a checkpoint is on " + where.str());
     expect_close(on_cpu->parameters()[0], before, 0, "a checkpoint read on the CPU");
     std::filesystem::remove(path);
   }

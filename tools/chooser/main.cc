@@ -5,6 +5,8 @@
 #include "runtime/bootstrap/rendezvous.h"
 #include "runtime/bootstrap/way_in.h"
 #include "runtime/runtime.h"
+#include "tools/perf/numbers.h"
+#include "tools/perf/report_file.h"
 #include "transport/ucx/ucx_transport.h"
 
 #include <fmt/format.h>
@@ -16,7 +18,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
+#include <exception>
+#include <memory>
+#include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +30,15 @@ namespace {
 using namespace kolo;
 using Clock = std::chrono::steady_clock;
 
+constexpr const char* kExamples = R"(examples:
+  mpirun -np 2 kolo-chooser
+  mpirun -np 4 kolo-chooser -b 1K -e 1M -n 50 --budget 5
+  mpirun -np 2 kolo-chooser -e 64K -J chooser.json
+  tools/bench chooser --worlds 2x2        # on hosts made of network namespaces
+
+The report of -J is one object: ranks, local_ranks, inside_ and across_ (us, crowd_us, GBps: what links
+cost; 0: there are none) and rows[], one a size: size, chosen, best, times_us by algorithm ("auto" is
+the choice), ratio and ratio_forced, as the table has them.)";
 constexpr std::uint64_t kBeyondBursts = 1 << 20;  ///< bytes
 constexpr std::int64_t kMostABatch = 200;
 
@@ -121,7 +135,8 @@ Status measure(const Options& options, std::vector<Contender>& all, std::vector<
       slowest * static_cast<double>(all.size()) * static_cast<double>(batch + 1);
   KOLO_ASSIGN(const std::int64_t samples,
               agree(all[0], std::clamp(static_cast<std::int64_t>(options.budget_s * 1e6 / round_us),
-                                       std::int64_t{5}, std::int64_t{options.samples})));
+                                       std::min(std::int64_t{5}, std::int64_t{options.samples}),
+                                       std::int64_t{options.samples})));
   for (std::int64_t sample = 0; sample < samples; ++sample) {
     for (Contender& contender : all) {
       KOLO_TRY(reduce(contender, data, bytes));
@@ -172,6 +187,10 @@ void print(const nlohmann::json& row) {
 }
 
 Status run(const Options& options) {
+  // Before ranks meet: what cannot be ends them all alike.
+  std::optional<perf::ReportFile> file;
+  if (!options.json.empty()) file.emplace(options.json);
+  std::vector<float> data(options.most / sizeof(float) + 1);
   std::vector<Contender> all;
   int number = 0;
   for (const std::string name :
@@ -195,18 +214,13 @@ Status run(const Options& options) {
     fmt::print("{:>9} {:>19} {:>19} {:>6} {:>6} us\n", "bytes", "chosen", "best", "ratio",
                "forced");
   }
-  std::vector<float> data(options.most / sizeof(float) + 1);
   for (std::uint64_t bytes = options.least; bytes <= options.most; bytes *= options.factor) {
     KOLO_TRY(measure(options, all, data, bytes));
     if (world.rank() != 0) continue;
     report["rows"].push_back(row_of(all, bytes));
     print(report["rows"].back());
   }
-  if (world.rank() == 0 && !options.json.empty()) {
-    std::ofstream file(options.json);
-    file << report.dump(1) << '\n';
-    if (!file.flush()) return KOLO_ERROR(kInvalidArgument, "cannot write {}", options.json);
-  }
+  if (world.rank() == 0 && file) file->write(report.dump(1) + "\n");
   for (Contender& contender : all) {
     KOLO_TRY(agree(contender, 0));
     contender.runtime->shut_down();
@@ -223,24 +237,36 @@ int main(int argc, char** argv) {
       "possible, in turn. Prints what is chosen, what is fastest, and the chosen one's time "
       "divided\n"
       "by the fastest one's: as it was chosen, and as it was forced.");
+  app.footer(kExamples);
   app.add_option("-b,--minbytes", options.least, "smallest size (4)")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(perf::as_bytes(sizeof(float)));
   app.add_option("-e,--maxbytes", options.most, "largest size (16M)")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(perf::as_bytes(sizeof(float)));
   app.add_option("-f,--stepfactor", options.factor, "factor between sizes (4)")
       ->check(CLI::Range(2, 1 << 20));
   app.add_option("-n,--samples", options.samples, "of each algorithm and size (15)")
       ->check(CLI::Range(1, 10'000));
-  app.add_option("--budget", options.budget_s, "seconds a size (1.5)");
+  app.add_option("--budget", options.budget_s, "seconds a size (1.5)")
+      ->check(perf::number_within(0, 1e6));
   app.add_option("-J,--json", options.json, "file for the report");
   try {
     app.parse(argc, argv);
+    options.least -= options.least % sizeof(float);
+    if (options.most < options.least) {
+      throw CLI::ValidationError(fmt::format("-e {} is less than -b {}: nothing is between them",
+                                             options.most, options.least));
+    }
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  if (const Status done = run(options); !done.ok()) {
+  try {
+    const Status done = run(options);
+    if (done.ok()) return 0;
     fmt::print(stderr, "kolo-chooser: {}\n", done.error().message);
-    return 1;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "kolo-chooser: there is not so much memory; give a smaller -e\n");
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "kolo-chooser: {}\n", error.what());
   }
-  return 0;
+  return 1;
 }

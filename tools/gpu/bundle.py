@@ -35,12 +35,19 @@ STATIC_ALONE = {"glib-2.0": "2.74", "gobject-2.0": "2.74", "zlib": "1.2.13"}
 
 def fetch(root, folder):
     """Downloads; prints how much it is. The exit status."""
-    folder.mkdir(parents=True, exist_ok=True)
-    names = closure(PACKAGES)
-    subprocess.run(["apt-get", "-o", "APT::Sandbox::User=root", "download", *names], cwd=folder,
-                   check=True, stdout=subprocess.DEVNULL)
-    subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps",
-                    "--only-binary=:all:", "--dest", str(folder), *WHEELS], check=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        names = closure(PACKAGES)
+        subprocess.run(["apt-get", "-o", "APT::Sandbox::User=root", "download", *names], cwd=folder,
+                       check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps",
+                        "--only-binary=:all:", "--dest", str(folder), *WHEELS], check=True)
+    except subprocess.CalledProcessError as error:
+        # What it has said of it stands above.
+        sys.exit(f"gpu_check: --bundle: {' '.join(error.cmd[:4])} … failed with exit status {error.returncode}: "
+                 "--bundle needs Debian, pip and their registries")
+    except OSError as error:
+        sys.exit(f"gpu_check: --bundle: {error.filename}: {error.strerror}")
     for wheel in folder.glob("*.whl"):
         slim(wheel)
     data = root / "build" / "data" / "mnist"
@@ -69,7 +76,7 @@ def closure(packages):
     done = subprocess.run(
         ["apt-cache", "depends", "--recurse", "--no-recommends", "--no-suggests", "--no-conflicts",
          "--no-breaks", "--no-replaces", "--no-enhances", *packages],
-        capture_output=True, text=True, check=True)
+        stdout=subprocess.PIPE, text=True, check=True)
     wanted, seen = list(packages), set()
     edges = {}
     name = ""

@@ -3,6 +3,7 @@
 #include "runtime/device/accelerator.h"
 #include "runtime/topology/host.h"
 
+#include <kolo/config.h>
 #include <kolo/device_report.h>
 #include <kolo/kolo.h>
 
@@ -10,6 +11,10 @@
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
 #include <vector>
 
 namespace kolo::info {
@@ -28,6 +33,13 @@ Part transport(const std::string& list, std::string name, const std::string& wor
                std::string remark) {
   const bool there = list.find(word) != std::string::npos;
   return {std::move(name), there, there ? "" : std::move(remark)};
+}
+
+/// Why init() refuses the value; nothing if it does not.
+std::string reason_against(const Knob& knob, const std::string& value) {
+  const auto config =
+      Config::from_environment(Environment(Environment::Variables{{knob.name, value}}));
+  return config.ok() ? "" : config.error().message;
 }
 
 Part cuda() {
@@ -89,13 +101,20 @@ void print_build(const nlohmann::json& build) {
 }
 
 nlohmann::json knobs_json(const Environment& environment) {
+  const std::vector<std::string> agreed = Config().agreed_settings();
   nlohmann::json rows = nlohmann::json::array();
   for (const Knob& knob : knobs()) {
     const auto set = environment.get(knob.name);
     const bool hidden = knob.name == "KOLO_SECRET" && set;
+    const std::string reason = set ? reason_against(knob, *set) : "";
+    const bool is_agreed = std::any_of(
+        agreed.begin(), agreed.end(),
+        [&](const std::string& setting) { return setting.starts_with(knob.name + "="); });
     rows.push_back({{"name", knob.name},
                     {"value", hidden ? "(hidden)" : set.value_or(knob.default_value)},
                     {"origin", set ? "environment" : "default"},
+                    {"invalid", reason.empty() ? nlohmann::json() : nlohmann::json(reason)},
+                    {"equal_on_all_ranks", is_agreed},
                     {"unit", knob.unit},
                     {"default", knob.default_value},
                     {"range", knob.range},
@@ -110,10 +129,27 @@ void print_knobs(const nlohmann::json& knobs) {
     return word.empty() ? "none" : word;
   };
   for (const auto& knob : knobs) {
-    fmt::print("{:<24} = {} ({})\n{:27}{}; {}; default {}; {}\n", text(knob["name"]),
-               text(knob["value"]), text(knob["origin"]), "", text(knob["purpose"]),
-               text(knob["unit"]), text(knob["default"]), text(knob["range"]));
+    fmt::print("{:<24} = {} ({}{})\n{:27}{}; {}; default {}; {}{}\n", text(knob["name"]),
+               text(knob["value"]), text(knob["origin"]),
+               knob["invalid"].is_null() ? "" : "; init() refuses it", "", text(knob["purpose"]),
+               text(knob["unit"]), text(knob["default"]), text(knob["range"]),
+               knob["equal_on_all_ranks"].get<bool>() ? "; equal on all ranks" : "");
   }
+}
+
+bool warn_of_knobs(const Environment& environment) {
+  bool good = true;
+  for (const Knob& knob : knobs()) {
+    const auto set = environment.get(knob.name);
+    const std::string reason = set ? reason_against(knob, *set) : "";
+    if (reason.empty()) continue;
+    fmt::print(stderr, "kolo-info: {}\n", reason);
+    good = false;
+  }
+  Status invalid;
+  for (const std::string& warning : Config::from_environment(environment, invalid).warnings)
+    fmt::print(stderr, "kolo-info: {}\n", warning);
+  return good;
 }
 
 }  // namespace kolo::info

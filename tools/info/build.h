@@ -22,8 +22,12 @@ struct Part {
 nlohmann::json build_json();
 void print_build(const nlohmann::json& build);
 
-/// Each knob with its value and where that comes from; of KOLO_SECRET only whether it is set.
+/// Each knob with its value, where that comes from, whether it is to be equal on all ranks, and why
+/// init() refuses it (null: it does not); of KOLO_SECRET only whether it is set.
 nlohmann::json knobs_json(const Environment& environment);
 void print_knobs(const nlohmann::json& knobs);
+/// To stderr: what init() would refuse, and which KOLO_ variables are none. False if it would
+/// refuse.
+bool warn_of_knobs(const Environment& environment);
 
 }  // namespace kolo::info

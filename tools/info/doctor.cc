@@ -15,6 +15,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -92,8 +94,9 @@ Finding own_name() {
     if (!last.starts_with("127.") && last != "::1" && !last.starts_with("fe80:"))
       return {true, fmt::format("name: {} is {}", name.data(), last)};
   }
+  const bool is_alone = is_initialized() && size() == local_size();
   return {
-      false, fmt::format("name: {} is {}, which no other host reaches", name.data(), last),
+      is_alone, fmt::format("name: {} is {}, which no other host reaches", name.data(), last),
       "for jobs on several hosts: correct /etc/hosts, or give kolo-run --address or --interface"};
 }
 
@@ -221,6 +224,15 @@ std::vector<Finding> examine_host() {
 
 std::vector<Finding> examine_job() { return {cores(), clocks(), links()}; }
 
+namespace {
+
+int number_of_bad(const std::vector<Finding>& findings) {
+  return static_cast<int>(std::count_if(findings.begin(), findings.end(),
+                                        [](const Finding& finding) { return !finding.good; }));
+}
+
+}  // namespace
+
 int print_findings(const std::string& host, const std::vector<Finding>& findings) {
   std::string text;
   for (const Finding& finding : findings) {
@@ -228,8 +240,17 @@ int print_findings(const std::string& host, const std::vector<Finding>& findings
     if (!finding.good) text += fmt::format("{}:      → {}\n", host, finding.remedy);
   }
   fmt::print("{}", text);  // at once: ranks of several hosts print
-  return static_cast<int>(std::count_if(findings.begin(), findings.end(),
-                                        [](const Finding& finding) { return !finding.good; }));
+  return number_of_bad(findings);
+}
+
+int print_findings_json(const std::string& host, const std::vector<Finding>& findings) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const Finding& finding : findings) {
+    rows.push_back({{"good", finding.good}, {"what", finding.what}});
+    if (!finding.good) rows.back()["remedy"] = finding.remedy;
+  }
+  fmt::print("{}\n", nlohmann::json({{"host", host}, {"findings", std::move(rows)}}).dump());
+  return number_of_bad(findings);
 }
 
 }  // namespace kolo::info

@@ -13,7 +13,8 @@ struct Finding {
   std::string remedy = {};  ///< of what is not good
 };
 
-/// Shared memory, ports, limits and names of this host; needs no job.
+/// Shared memory, ports, limits and names of this host; needs no job, but what stands in the way of
+/// a job on several hosts alone is none in a job on one.
 std::vector<Finding> examine_host();
 
 /// Collective, after init(): cores, clocks and links of the ranks' hosts. Every rank gets them all.
@@ -21,5 +22,7 @@ std::vector<Finding> examine_job();
 
 /// One line each, and the number of those that are not good.
 int print_findings(const std::string& host, const std::vector<Finding>& findings);
+/// The same as one object in one line.
+int print_findings_json(const std::string& host, const std::vector<Finding>& findings);
 
 }  // namespace kolo::info

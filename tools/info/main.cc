@@ -24,9 +24,10 @@ constexpr const char* kExamples = R"(examples:
   mpirun -np 4 kolo-info                 # how these ranks meet, what links they have, what they choose
   kolo-run -H node1:2,node2:2 kolo-info --json
   kolo-info --build                      # a table of what this build has, and versions
-  kolo-info --knobs                      # every KOLO_ variable, its value and where that comes from
+  kolo-info --knobs                      # every KOLO_ variable, its value, and what is wrong with it
   kolo-info --doctor                     # what stands in the way on this host, and what to do
   kolo-run -H node1:2,node2:2 kolo-info --doctor   # and between the hosts of a job
+  kolo-info --doctor --json              # a line of JSON each host, and one of the job
 
 Link speeds are those that init() measures, between two ranks of one host and of two hosts.)";
 
@@ -146,23 +147,24 @@ void print_job(const nlohmann::json& job) {
 }
 
 /// Each host tells of itself by its first rank; rank 0 of the job.
-int examine(int argc, char** argv) {
+int examine(int argc, char** argv, bool json) {
+  const auto print = json ? kolo::info::print_findings_json : kolo::info::print_findings;
   std::array<char, 256> host = {};
   ::gethostname(host.data(), host.size() - 1);
   try {
     kolo::init(argc, argv);
   } catch (const std::exception& error) {
     // What is wrong here may be why.
-    kolo::info::print_findings(host.data(), kolo::info::examine_host());
-    kolo::info::print_findings("job", {{false, error.what()}});
+    print(host.data(), kolo::info::examine_host());
+    print("job", {{false, error.what()}});
     return 1;
   }
   int bad = 0;
   if (kolo::local_rank() == 0) {
-    bad += kolo::info::print_findings(host.data(), kolo::info::examine_host());
+    bad += print(host.data(), kolo::info::examine_host());
   }
   const auto of_job = kolo::info::examine_job();
-  if (kolo::rank() == 0) bad += kolo::info::print_findings("job", of_job);
+  if (kolo::rank() == 0) bad += print("job", of_job);
   kolo::shutdown();
   return bad > 0 ? 1 : 0;
 }
@@ -173,19 +175,21 @@ int main(int argc, char** argv) {
   CLI::App app("Says what kolo is built with, what it finds, and which algorithms it chooses.",
                "kolo-info");
   app.footer(kExamples);
+  app.set_version_flag("--version", "kolo " + kolo::version());
   bool json = false;
   bool knobs = false;
   bool build = false;
   bool doctor = false;
-  auto* const as_json = app.add_flag("--json", json, "print JSON");
+  app.add_flag("--json", json, "print JSON");
   auto* const as_knobs =
-      app.add_flag("--knobs", knobs, "every KOLO_ variable with its value and origin");
+      app.add_flag("--knobs", knobs,
+                   "every KOLO_ variable with its value and origin; exit status 1 if init() would "
+                   "refuse one");
   auto* const as_build =
       app.add_flag("--build", build, "a table of what this build has, and start no job")
           ->excludes(as_knobs);
   app.add_flag("--doctor", doctor,
                "test this host and the job's network; exit status 1 for findings")
-      ->excludes(as_json)
       ->excludes(as_knobs)
       ->excludes(as_build);
   try {
@@ -202,14 +206,15 @@ int main(int argc, char** argv) {
   };
   try {
     if (knobs) {
-      show(kolo::info::knobs_json(kolo::Environment::of_process()), kolo::info::print_knobs);
-      return 0;
+      const auto environment = kolo::Environment::of_process();
+      show(kolo::info::knobs_json(environment), kolo::info::print_knobs);
+      return kolo::info::warn_of_knobs(environment) ? 0 : 1;
     }
     if (build) {
       show(kolo::info::build_json(), kolo::info::print_build);
       return 0;
     }
-    if (doctor) return examine(argc, argv);
+    if (doctor) return examine(argc, argv, json);
     kolo::init(argc, argv);
     const nlohmann::json job = job_json();
     if (kolo::rank() == 0) {

@@ -1,14 +1,21 @@
 // kolo-kernels: how fast the host's reduction kernels are beside the loop that a compiler makes of
 // `a[i] += b[i]` for float32, on the same bytes and in turn with it. For who works on the kernels.
 #include "runtime/device/device.h"
+#include "tools/perf/numbers.h"
+#include "tools/perf/report_file.h"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <exception>
+#include <new>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace {
@@ -16,6 +23,13 @@ namespace {
 using namespace kolo;
 using Clock = std::chrono::steady_clock;
 
+constexpr const char* kExamples = R"(examples:
+  kolo-kernels                    # 16 KiB, 256 KiB and 64 MiB
+  kolo-kernels 1K 1M -n 100
+  kolo-kernels 256K -s 8 -J kernels.json
+
+The report of -J is a list, one object a size: bytes, sources, samples, plain_us (the loop's), and
+plain_by_kernel, by type: the loop's time divided by the kernel's.)";
 constexpr double kSampleUs = 100;  ///< so many calls a sample that the clock does not count
 constexpr DataType kTypes[] = {DataType::kFloat32,  DataType::kFloat64,   DataType::kFloat16,
                                DataType::kBFloat16, DataType::kInt64,     DataType::kInt32,
@@ -70,10 +84,11 @@ struct Options {
                                     std::size_t{64} << 20};
   int samples = 30;
   std::size_t sources = 2;
+  std::string json = {};  ///< path; empty: none
 };
 
 /// One row: the plain loop's time of this size, and its time in that of the kernels by type.
-void measure(const Options& options, std::size_t bytes) {
+nlohmann::json measure(const Options& options, std::size_t bytes) {
   // Aligned as kolo's and LibTorch's memory is.
   std::vector<Line> memory(options.sources * (bytes / sizeof(Line)));
   auto* const a = reinterpret_cast<std::byte*>(memory.data());
@@ -87,6 +102,7 @@ void measure(const Options& options, std::size_t bytes) {
   };
   const int calls = std::max(1, static_cast<int>(kSampleUs / time_of(3, plain_call)));
   std::string line;
+  nlohmann::json by_type;
   std::vector<double> plain_times;
   for (const DataType type : kTypes) {
     const auto kernel_call = [&] {
@@ -99,10 +115,28 @@ void measure(const Options& options, std::size_t bytes) {
       ratios.push_back(of_plain / time_of(calls, kernel_call));
       plain_times.push_back(of_plain);
     }
+    by_type[to_string(type)] = median(ratios);
     line += fmt::format(" {:>10.2f}", median(ratios));
   }
   fmt::print("{:>9} {:>9.2f}{}\n", bytes, median(plain_times), line);
   std::fflush(stdout);
+  return {{"bytes", bytes},
+          {"sources", options.sources},
+          {"samples", options.samples},
+          {"plain_us", median(plain_times)},
+          {"plain_by_kernel", std::move(by_type)}};
+}
+
+void run(const Options& options) {
+  std::optional<perf::ReportFile> file;
+  if (!options.json.empty()) file.emplace(options.json);
+  std::string head = fmt::format("{:>9} {:>9}", "bytes", "plain us");
+  for (const DataType type : kTypes) head += fmt::format(" {:>10}", to_string(type));
+  fmt::print("{}\n", head);
+  nlohmann::json report = nlohmann::json::array();
+  for (const std::size_t bytes : options.bytes)
+    report.push_back(measure(options, bytes & ~(sizeof(Line) - 1)));
+  if (file) file->write(report.dump(1) + "\n");
 }
 
 }  // namespace
@@ -113,21 +147,29 @@ int main(int argc, char** argv) {
       "Prints the loop's microseconds, and for each type the loop's time divided by the kernel's:\n"
       "1 is as fast as the loop, more is faster. Zeros are summed: no kernel depends on values\n"
       "other than NaN.");
+  app.footer(kExamples);
   Options options;
-  app.add_option("bytes", options.bytes, "of each array (16384 262144 67108864)");
+  app.add_option("bytes", options.bytes,
+                 "of each array, with a suffix K, M, G if you like (16K 256K 64M)")
+      ->transform(perf::as_bytes(sizeof(Line)));
   app.add_option("-n,--samples", options.samples, "of each type and size (30)")
       ->check(CLI::Range(1, 100'000));
   app.add_option("-s,--sources", options.sources, "arrays that are summed (2)")
       ->check(CLI::Range(2, 64));
+  app.add_option("-J,--json", options.json, "write the report to this file, too");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  std::string head = fmt::format("{:>9} {:>9}", "bytes", "plain us");
-  for (const DataType type : kTypes) head += fmt::format(" {:>10}", to_string(type));
-  fmt::print("{}\n", head);
-  for (const std::size_t bytes : options.bytes)
-    measure(options, std::max(sizeof(Line), bytes & ~(sizeof(Line) - 1)));
+  try {
+    run(options);
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "kolo-kernels: there is not so much memory; give smaller sizes\n");
+    return 1;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "kolo-kernels: {}\n", error.what());
+    return 1;
+  }
   return 0;
 }

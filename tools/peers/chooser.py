@@ -9,11 +9,6 @@ from peers import hosts
 WORLDS = "1x2,1x3,1x4,2x1,3x1,4x1,2x2"
 
 
-def worlds(text):
-    """[(hosts, ranks a host)] of 2x1,2x2."""
-    return [tuple(int(number) for number in world.split("x")) for world in text.split(",")]
-
-
 def verdict(row, limit):
     """Whether a row's choice is as good as it has to be. Both figures are of the same algorithm where it
     can be forced, and what is measured twice counts with its better."""
@@ -23,9 +18,9 @@ def verdict(row, limit):
 def measure(options, program):
     """What tools/bench chooser prints; its exit status: 1 if a choice is slower than the limit."""
     report, slow = [], 0
-    for rate in options.rate.split(","):
+    for rate in options.rate:
         for on_hosts, per_host in options.worlds:
-            if on_hosts == 1 and rate != options.rate.split(",")[0]:
+            if on_hosts == 1 and rate != options.rate[0]:
                 continue
             label = f"{on_hosts} x {per_host} ranks" + (f", {rate}" if on_hosts > 1 else "")
             arguments = ["-b", options.minbytes, "-e", options.maxbytes, "-f", options.stepfactor,

@@ -1,12 +1,16 @@
 """Hosts made of network namespaces with shaped links, for tools/bench hosts and chooser: each its own network
 stack and host identity, joined by a bridge. What they share is the processor, and files."""
+import contextlib
 import json
 import os
 import pathlib
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
+
+from peers.arguments import bytes_per_second
 
 # What a TCP connection gets of a link: a frame of 1514 bytes carries 1448 (RFC 9293's header with
 # timestamps, IPv4, Ethernet).
@@ -58,15 +62,19 @@ class Hosts:
                     call("tc", "-n", name, "qdisc", "add", "dev", "eth0", *shape)
                     call("tc", "-n", self.switch, "qdisc", "add", "dev", f"port{i}", *shape)
         except FileNotFoundError as error:
-            self.__exit__()
             raise NotPossible(f"no {error.filename}: Debian's iproute2 has it") from error
-        except NotPossible:
+        except BaseException:  # an end by a signal, too
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_):
         for name in [*self.names, self.switch]:
+            # What mpirun has started is nobody's here.
+            left = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout
+            for process in left.split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(process), signal.SIGKILL)
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
 
 
@@ -79,18 +87,18 @@ def run(perf, ranks, per_host, rate, arguments, timeout, cyclic=False):
     with Hosts(number_of_hosts(ranks, per_host), rate) as hosts, tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.json"
         processes = []
-        for rank in range(ranks):
-            name = hosts.names[rank % hosts.number if cyclic else rank // per_host]
-            environment = {**os.environ, "KOLO_INIT_METHOD": f"tcp://10.213.0.1:{PORT}",
-                           "KOLO_RANK": str(rank), "KOLO_SIZE": str(ranks),
-                           "KOLO_HOST_ID": name, "UCX_TLS": transports, "KOLO_LINK_CACHE": "0",
-                           "UCX_NET_DEVICES": "eth0"}
-            command = ["ip", "netns", "exec", name, perf, *arguments]
-            if rank == 0:
-                command += ["-J", str(report)]
-            processes.append(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
-                                              stdout=subprocess.DEVNULL))
         try:
+            for rank in range(ranks):
+                name = hosts.names[rank % hosts.number if cyclic else rank // per_host]
+                environment = {**os.environ, "KOLO_INIT_METHOD": f"tcp://10.213.0.1:{PORT}",
+                               "KOLO_RANK": str(rank), "KOLO_SIZE": str(ranks),
+                               "KOLO_HOST_ID": name, "UCX_TLS": transports, "KOLO_LINK_CACHE": "0",
+                               "UCX_NET_DEVICES": "eth0"}
+                command = ["ip", "netns", "exec", name, perf, *arguments]
+                if rank == 0:
+                    command += ["-J", str(report)]
+                processes.append(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
+                                                  stdout=subprocess.DEVNULL))
             codes = [process.wait(timeout) for process in processes]
         finally:
             for process in processes:
@@ -145,14 +153,6 @@ def run_beside_mpi(perf, ranks, per_host, rate, arguments, timeout, cyclic=False
 
 def number_of_hosts(ranks, per_host):
     return -(-ranks // per_host)
-
-
-def bytes_per_second(rate):
-    """Of tc's words for rates, those in bits: 250mbit, 1gbit."""
-    for unit, factor in (("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3)):
-        if rate.endswith(unit):
-            return float(rate[:-len(unit)]) * factor / 8
-    raise ValueError(f"'{rate}' is no rate: write 250mbit or 1gbit")
 
 
 # What a host must send or receive, of kolo-perf's size, where all have as many ranks.

@@ -27,14 +27,15 @@ def train(options, number, folder):
                "--log-losses", str(losses), "--json", str(report)]
     with Hosts(number, options.rate) as hosts:
         started = []
-        for rank, name in enumerate(hosts.names):
-            environment = {**os.environ, "KOLO_INIT_METHOD": f"tcp://10.213.0.1:{PORT}",
-                           "KOLO_RANK": str(rank), "KOLO_SIZE": str(number), "KOLO_HOST_ID": name,
-                           "KOLO_TIMELINE": str(timeline), "UCX_TLS": "tcp,self",
-                           "OMP_NUM_THREADS": "1"}
-            started.append(subprocess.Popen(["ip", "netns", "exec", name, *command], env=environment,
-                                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
         try:
+            for rank, name in enumerate(hosts.names):
+                # The hosts are new each time: links that are kept by their names are of no use to anybody.
+                environment = {**os.environ, "KOLO_INIT_METHOD": f"tcp://10.213.0.1:{PORT}",
+                               "KOLO_RANK": str(rank), "KOLO_SIZE": str(number), "KOLO_HOST_ID": name,
+                               "KOLO_TIMELINE": str(timeline), "UCX_TLS": "tcp,self",
+                               "KOLO_LINK_CACHE": "0", "OMP_NUM_THREADS": "1"}
+                started.append(subprocess.Popen(["ip", "netns", "exec", name, *command], env=environment,
+                                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
             codes = [process.wait(options.timeout) for process in started]
         finally:
             for process in started:

@@ -1,4 +1,25 @@
-"""The ratios kolo / peer of some reports, as text; used by tools/bench."""
+"""The ratios kolo / peer of some reports, as text or for programs; used by tools/bench."""
+# What is read of a report, here and in plot.py.
+ROW = ("collective", "type", "redop", "size", "state", "busy", "samples", "results", "ratios")
+RESULT = ("engine", "in_place", "time_us", "busbw_GBps", "wrong")
+RATIO = ("in_place", "peer", "median", "p10", "p90")
+
+
+def what_lacks(report):
+    """Which key a report lacks, or what is of another kind; None for a whole one."""
+    try:
+        report["ranks"]
+        for row in report["rows"]:
+            parts = [(row, ROW), *((result, RESULT) for result in row["results"]),
+                     *((ratio, RATIO) for ratio in row["ratios"])]
+            for part, keys in parts:
+                for key in keys:
+                    part[key]
+    except KeyError as error:
+        return f"{error} is missing"
+    except TypeError as error:
+        return str(error)
+    return None
 
 
 def size_text(size):
@@ -16,22 +37,35 @@ def key_of(row):
     return row["collective"], row["type"], row["redop"] or "", row["size"]
 
 
+def ratios_of(row):
+    """(ratio, whether kolo's or the peer's result was wrong) of each peer and form."""
+    for ratio in row["ratios"]:
+        if ratio["peer"] != "memcpy":
+            yield ratio, any(result["wrong"] for result in row["results"]
+                             if result["in_place"] == ratio["in_place"]
+                             and result["engine"] in ("kolo", ratio["peer"]))
+
+
 def cell(report, key, in_place):
     """Median ratio and spread, one state of the machine after the other."""
     cells = []
     for row in report["rows"]:
         if key_of(row) != key:
             continue
-        wrong = {result["engine"] for result in row["results"]
-                 if result["in_place"] == in_place and result["wrong"]}
-        for ratio in row["ratios"]:
-            if ratio["in_place"] != in_place or ratio["peer"] == "memcpy":
+        for ratio, is_wrong in ratios_of(row):
+            if ratio["in_place"] != in_place:
                 continue
             state = f" {row['state']}" if row["state"] != "-" else ""
             state += "*" if row["busy"] >= 0.1 else ""
-            cells.append("WRONG" if wrong & {"kolo", ratio["peer"]} else
+            cells.append("WRONG" if is_wrong else
                          f"{number(ratio['median'])} ({number(ratio['p10'])}-{number(ratio['p90'])}){state}")
     return "; ".join(cells) or "N/A"
+
+
+def entries(reports):
+    """The table for programs: a ratio each. reports: (title, report) each."""
+    return [{"report": title, **{key: row[key] for key in ROW[:6]}, **ratio, "wrong": is_wrong}
+            for title, report in reports for row in report["rows"] for ratio, is_wrong in ratios_of(row)]
 
 
 def print_tables(reports, reasons):

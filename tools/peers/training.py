@@ -18,15 +18,14 @@ def run_all(commands, environments, timeout):
     """Standard output of each of the processes, which run side by side, each on a core of its own
     where there are enough."""
     cores = sorted(os.sched_getaffinity(0))
-    started = []
-    for rank, (command, environment) in enumerate(zip(commands, environments)):
-        core = cores[rank] if len(cores) >= len(commands) else None
-        pin = (lambda c=core: os.sched_setaffinity(0, {c})) if core is not None else None
-        started.append(subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True, preexec_fn=pin))
-    outputs = []
+    started, outputs = [], []
     try:
+        for rank, (command, environment) in enumerate(zip(commands, environments)):
+            core = cores[rank] if len(cores) >= len(commands) else None
+            pin = (lambda c=core: os.sched_setaffinity(0, {c})) if core is not None else None
+            started.append(subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+                                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                            stderr=subprocess.PIPE, text=True, preexec_fn=pin))
         for process in started:
             output, complaint = process.communicate(timeout=timeout)
             if process.returncode != 0:

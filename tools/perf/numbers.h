@@ -1,5 +1,5 @@
-// What kolo-perf's options take as sizes and numbers; each is refused in a sentence that quotes it.
-// Used by options.cc alone.
+// What the options of kolo-perf, kolo-chooser and kolo-kernels take as sizes and numbers; each is
+// refused in a sentence that quotes it. Called while a command line is described.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -2,6 +2,8 @@
 
 #include "tools/perf/numbers.h"
 
+#include <kolo/kolo.h>
+
 #include <CLI/CLI.hpp>
 #include <limits>
 #include <map>
@@ -220,6 +222,7 @@ std::optional<Options> parse(int argc, char** argv, int* exit_code) {
   Texts texts;
   CLI::App app(kDescription, "kolo-perf");
   app.footer(kFooter);
+  app.set_version_flag("--version", "kolo " + version());
   add_what(app, texts, options.sweep);
   add_how(app, texts, options);
   CLI::Option* const step =

@@ -1,5 +1,5 @@
-// The file of -J, opened before anything is measured, so that a wrong path costs nothing. Used by
-// main on rank 0 alone.
+// The file of -J, opened before anything is measured, so that a wrong path costs nothing. Of
+// kolo-chooser and kolo-kernels, too; one rank alone writes it, on the main thread.
 #pragma once
 
 #include <cstdio>

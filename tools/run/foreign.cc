@@ -21,6 +21,20 @@ std::vector<Host> used_hosts(const Plan& plan) {
   return hosts;
 }
 
+/// What ends a launcher in time, with the exit status that kolo-run has then: mpirun's own limit
+/// has another, and Slurm's is one of whole minutes.
+std::vector<std::string> limited_to(int seconds) {
+  if (seconds == 0) return {};
+  return {"timeout", "--foreground", "--kill-after=10", std::to_string(seconds)};
+}
+
+/// For srun, to which a % in the name of a file is the beginning of what it fills in.
+std::string plain(const std::string& folder) {
+  std::string text;
+  for (const char c : folder) text.append(c == '%' ? 2 : 1, c);
+  return text;
+}
+
 constexpr const char* kSecret = "KOLO_SECRET";
 
 std::string name_of(const std::string& item) { return item.substr(0, item.find('=')); }
@@ -35,8 +49,9 @@ bool is_plain(char c) {
 std::vector<std::string> mpirun_command(const Options& options, const Plan& plan,
                                         const Environment& environment, bool as_root,
                                         bool to_copy) {
-  std::vector<std::string> command = {"mpirun"};
+  std::vector<std::string> command = limited_to(options.timeout);
   const auto add = [&](auto... words) { (command.emplace_back(words), ...); };
+  add("mpirun");
   if (as_root) add("--allow-run-as-root");
   add("-np", std::to_string(plan.places.size()));
   const auto hosts = used_hosts(plan);
@@ -51,7 +66,6 @@ std::vector<std::string> mpirun_command(const Options& options, const Plan& plan
   add("--bind-to", options.bind == "core" ? "core" : "none");
   if (options.job.tags_output) add("--tag-output");
   if (!options.job.output_directory.empty()) add("--output-filename", options.job.output_directory);
-  if (options.timeout > 0) add("--timeout", std::to_string(options.timeout));
   std::map<std::string, std::string> items;  // by name: what stands behind -x
   if (!to_copy || environment.get(kSecret)) items[kSecret] = kSecret;
   for (const auto& [name, value] : environment.variables()) {
@@ -71,15 +85,8 @@ std::vector<std::string> mpirun_command(const Options& options, const Plan& plan
 }
 
 std::vector<std::string> srun_command(const Options& options, const Plan& plan) {
-  std::vector<std::string> command;
+  std::vector<std::string> command = limited_to(options.timeout);
   const auto add = [&](std::string word) { command.push_back(std::move(word)); };
-  // Slurm's own limit is one of whole minutes.
-  if (options.timeout > 0) {
-    add("timeout");
-    add("--foreground");
-    add("--kill-after=10");
-    add(std::to_string(options.timeout));
-  }
   add("srun");
   add("--kill-on-bad-exit=1");
   add(fmt::format("--ntasks={}", plan.places.size()));
@@ -87,8 +94,9 @@ std::vector<std::string> srun_command(const Options& options, const Plan& plan) 
   add("--distribution=arbitrary");
   if (options.job.tags_output) add("--label");
   if (!options.job.output_directory.empty()) {
-    add(fmt::format("--output={}/rank.%t.out", options.job.output_directory));
-    add(fmt::format("--error={}/rank.%t.err", options.job.output_directory));
+    const std::string folder = plain(options.job.output_directory);
+    add(fmt::format("--output={}/rank.%t.out", folder));
+    add(fmt::format("--error={}/rank.%t.err", folder));
   }
   command.insert(command.end(), plan.job.program.begin(), plan.job.program.end());
   return command;

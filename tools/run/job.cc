@@ -3,6 +3,7 @@
 #include "runtime/base/check.h"
 #include "runtime/topology/host.h"
 #include "tools/run/binding.h"
+#include "tools/run/say.h"
 
 #include <poll.h>
 #include <sys/prctl.h>
@@ -13,8 +14,6 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 namespace kolo::run {
@@ -51,19 +50,20 @@ void block_signals() {
 }
 
 Result<int> Job::run(const std::vector<Place>& places, const Environment& environment) {
-  if (const std::string& folder = options_.output_directory; !folder.empty()) {
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    if (error) {
-      return KOLO_ERROR(kInvalidArgument, "--output-dir {}: {}", folder, error.message());
-    }
-  }
   // What ranks leave running comes to this process when its parent ends, and is waited for here.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (options_.timeout) timeout_at_ = Clock::now() + *options_.timeout;
   waiting_.assign(places.rbegin(), places.rend());
   supervise(environment);
-  if (has_strays_) {
+  for (const Rank& rank : ranks_) {
+    const Process& process = rank.process;
+    if (process.ended) continue;
+    say(fmt::format(
+        "rank {} on {} (pid {}) does not end by SIGKILL; leaving it: see what the kernel "
+        "waits for there (ps -o stat,wchan {})",
+        process.place.rank, process.place.host, process.pid, process.pid));
+  }
+  if (has_strays_ || !have_ended()) {
     for (const pid_t pid : strays()) ::kill(pid, SIGKILL);
   }
   if (!started_.ok()) return started_.error();
@@ -81,6 +81,7 @@ void Job::start_waiting(const Environment& environment) {
     }
     started_ = start(place, environment);
     if (started_.ok()) continue;
+    if (!exit_code_) first_failed_ = place.rank;
     held.clear();
     end_all(SIGKILL, 1, kGrace);
   }
@@ -137,7 +138,8 @@ bool Job::are_gone() const {
 }
 
 bool Job::is_done() const {
-  if (!have_ended() || name_at_) return false;
+  if (!have_ended()) return give_up_at_ && Clock::now() >= *give_up_at_;
+  if (name_at_) return false;
   if (leave_at_ && Clock::now() >= *leave_at_) return true;
   const bool silent = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
     return !rank.process.out && !rank.process.error;
@@ -152,7 +154,8 @@ int Job::milliseconds_to_wait() const {
   const auto add = [&](const Time& time) {
     if (time && (!first || *time < *first)) first = time;
   };
-  for (const Time& time : {name_at_, kill_at_, timeout_at_, close_at_, leave_at_}) add(time);
+  const Time& end_at = have_ended() ? leave_at_ : give_up_at_;
+  for (const Time& time : {name_at_, kill_at_, timeout_at_, close_at_, end_at}) add(time);
   if (has_strays_) add(strays_due_at_);
   for (const Rank& rank : ranks_) {
     if (rank.process.is_gone) continue;

@@ -17,7 +17,7 @@ namespace kolo::run {
 
 struct JobOptions {
   bool tags_output = false;
-  std::string output_directory = {};  ///< rank.N.out and rank.N.err; empty: none
+  std::string output_directory = {};  ///< with rank.N.out and rank.N.err; empty: none
   std::optional<std::chrono::seconds> timeout = std::nullopt;
   /// Between asking ranks to end and making them; without it, more after a signal than a failure.
   std::optional<std::chrono::seconds> grace = std::nullopt;
@@ -34,6 +34,8 @@ class Job {
   /// The exit code: that of the rank that failed first, 128 + N for signal N, 124 after the
   /// timeout. kInvalidArgument if a rank could not be started; none is left then.
   Result<int> run(const std::vector<Place>& places, const Environment& environment);
+  /// After that: the rank that ended the job, be it that it could not be started.
+  std::optional<int> first_failed() const { return first_failed_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -94,6 +96,7 @@ class Job {
 
   Status started_ = {};                ///< an error: a rank could not be started
   std::optional<int> exit_code_ = {};  ///< of what ended the job
+  std::optional<int> first_failed_ = {};
   std::vector<const Rank*> failed_ = {};
   bool is_stopped_ = false;  ///< by a signal or the timeout
   Time first_signal_at_ = {};
@@ -105,7 +108,8 @@ class Job {
   bool has_ended_strays_ = false;
   Time strays_due_at_ = {};  ///< their next signal
   std::size_t stray_signals_ = 0;
-  Time leave_at_ = {};  ///< even if nobody reads what is still to be written
+  Time give_up_at_ = {};  ///< on ranks that not even SIGKILL has ended, after a second signal
+  Time leave_at_ = {};    ///< even if nobody reads what is still to be written
 };
 
 }  // namespace kolo::run

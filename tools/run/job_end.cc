@@ -100,7 +100,7 @@ void Job::suspend(bool by_terminal) {
     if (time) *time += pause;
   };
   for (Time* time : {&first_signal_at_, &name_at_, &kill_at_, &timeout_at_, &close_at_,
-                     &strays_due_at_, &leave_at_}) {
+                     &strays_due_at_, &give_up_at_, &leave_at_}) {
     put_off(*time);
   }
   for (Rank& rank : ranks_) {
@@ -119,6 +119,7 @@ void Job::take_stop(int signal) {
   } else if (!first_signal_at_ || now - *first_signal_at_ >= kSameSignal) {
     is_stopped_ = true;
     end_all(SIGKILL, 128 + signal, kGrace);  // asked for twice
+    give_up_at_ = now + kGrace;
     leave_at_ = now + kLastWords;
   }
 }
@@ -163,6 +164,7 @@ void Job::name_first_failure() {
   });
   const Process& process = (killed == failed_.end() ? failed_.front() : *killed)->process;
   const int code = exit_code_of(process.status);
+  first_failed_ = process.place.rank;
   end_all(SIGTERM, code, options_.grace.value_or(kGrace));
   const std::string& host = process.place.host;
   const std::string pid = process.is_remote ? "" : fmt::format(" (pid {})", process.pid);

@@ -8,6 +8,7 @@
 #include "tools/run/binding.h"
 #include "tools/run/foreign.h"
 #include "tools/run/job.h"
+#include "tools/run/other_nodes.h"
 #include "tools/run/plan.h"
 #include "tools/run/say.h"
 
@@ -31,8 +32,12 @@ namespace {
 using namespace kolo;
 using namespace kolo::run;
 
+constexpr int kCannotStart = 2;
 // For one that is made beside this process, as a container's, to be known.
 constexpr std::chrono::seconds kTimeForName(30);
+// KOLO_INIT_TIMEOUT's default: ranks have met by then, or given up, and whoever serves the store
+// later may be the next job.
+constexpr std::chrono::seconds kTimeToMeet(300);
 
 /// Of those that were closed for this process: else a socket would get the number, and what is
 /// written for people would go there.
@@ -94,6 +99,13 @@ Result<std::unique_ptr<TcpStoreServer>> serve(Plan& plan) {
   return TcpStoreServer::start(std::move(store));
 }
 
+Status make_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error) return {};
+  return KOLO_ERROR(kInvalidArgument, "--output-dir {}: {}", folder, error.message());
+}
+
 Result<int> run_job(Options options) {
   const Environment environment = Environment::of_process();
   if (options.checks_build) return show_build(environment);
@@ -102,6 +114,8 @@ Result<int> run_job(Options options) {
   const bool is_foreign = options.is_foreign();
   if (is_foreign && options.job.grace)
     say(fmt::format("--grace has no effect with --launcher {}", options.launcher));
+  if (const std::string& folder = options.job.output_directory; !folder.empty() && !options.dry_run)
+    KOLO_TRY(make_folder(folder));
   if (is_foreign && !options.dry_run) {
     Environment::Variables variables = variables_for(plan.job, environment);
     if (options.launcher == "mpirun")
@@ -139,7 +153,15 @@ Result<int> run_job(Options options) {
   }
   set_store();
   if (options.timeout > 0) options.job.timeout = std::chrono::seconds(options.timeout);
-  return Job(std::move(plan.job), options.job).run(plan.places, environment);
+  const auto until_met = Deadline::after(kTimeToMeet);
+  Job job(plan.job, options.job);
+  auto code = job.run(plan.places, environment);
+  const bool has_failed = !code.ok() || *code != 0;
+  if (has_failed && !plan.serves && !until_met.expired()) {
+    tell_of_failure(plan, job.first_failed().value_or(plan.places.front().rank),
+                    code.ok() ? *code : kCannotStart);
+  }
+  return code;
 }
 
 }  // namespace
@@ -158,5 +180,5 @@ int main(int argc, char** argv) {
   const auto code = run_job(std::move(options));
   if (code.ok()) return *code;
   say(code.error().message);
-  return 2;
+  return kCannotStart;
 }

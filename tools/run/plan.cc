@@ -112,7 +112,8 @@ Status plan_node(const Options& options, const Environment& environment, Plan& p
                                 ? options.master_addr
                                 : environment.get("MASTER_ADDR").value_or("");
   if (options.nodes == 1) {
-    plan.job.store = given.empty() ? "127.0.0.1" : given;
+    // As torchrun: a MASTER_ADDR that another job has left counts among several nodes alone.
+    plan.job.store = options.master_addr.empty() ? "127.0.0.1" : options.master_addr;
     plan.listen_host = plan.job.store;
     plan.listen_port = options.master_port;
     KOLO_ASSIGN(plan.job.secret, secret_of(options, environment));

@@ -96,6 +96,11 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> gather(std::vector<std::vector<at::Tensor>>& outputs,
                                         std::vector<at::Tensor>& inputs,
                                         const c10d::GatherOptions& options = {}) override;
+  /// gather_single is the same. The root's output has a part for each rank, of the size that its
+  /// own input has; the others' is not looked at. No `override`, for older LibTorch has no such
+  /// call.
+  virtual c10::intrusive_ptr<c10d::Work> gather_into_tensor(
+      at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options = {});
   c10::intrusive_ptr<c10d::Work> scatter(std::vector<at::Tensor>& outputs,
                                          std::vector<std::vector<at::Tensor>>& inputs,
                                          const c10d::ScatterOptions& options = {}) override;

@@ -257,8 +257,8 @@ KOLO_API void recv(void* buffer, std::int64_t count, DataType type, int from,
 // same ordered calls on it (kind, count, type, op, root) in the same order, from one thread at a
 // time. Ranks that are out of step get kMismatch with both calls: across hosts perhaps some seconds
 // later, and after a call that has returned already where it needed nothing of the others. Up to
-// 128 KiB on one host (4 MiB of kolo::allocate()) a call is an exchange over shared memory in the
-// caller's thread (docs/architecture.md).
+// 128 KiB on one host (an allgather's output; all-reduces of kolo::allocate(): 4 MiB) a call is an
+// exchange over shared memory in the caller's thread; KOLO_ALGORITHM may take all-reduces out.
 
 /// `count` elements each; the input may be the output.
 KOLO_API void allreduce_ordered(const void* input, void* output, std::int64_t count, DataType type,

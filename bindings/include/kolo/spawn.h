@@ -21,8 +21,9 @@ namespace kolo {
 /// spawn() is told from this one by the order of the calls, which must not depend on the process.
 ///
 /// `nprocs` 0: one a CUDA device that is visible, at least one. In a process that a launcher has
-/// started (kolo-run, mpirun, srun, torchrun), `fn` is called here, whatever `nprocs`. Throws
-/// kInvalidArgument for a negative number, kOutOfMemory if a process cannot be started,
+/// started (kolo-run, mpirun, srun, torchrun), `fn` is called here, whatever `nprocs`; if it is the
+/// only one that mpirun, srun or torchrun has started and `nprocs` is above 1, with a warning.
+/// Throws kInvalidArgument for a negative number, kOutOfMemory if a process cannot be started,
 /// kUnsupported after init(). One thread at a time.
 KOLO_API int spawn(int nprocs, const std::function<int()>& fn);
 

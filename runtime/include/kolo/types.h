@@ -65,7 +65,7 @@ KOLO_API std::string_view to_string(DataType type);
 /// nearest; integers wrap around. On bool, sum and maximum are "or", product and minimum are "and".
 enum class ReduceOp : std::uint8_t {
   kSum,
-  kAverage,  ///< the sum divided by the number of ranks; integers truncate toward zero; not on bool
+  kAverage,  ///< sum / number of ranks not joined; integers truncate toward zero; not on bool
   kMin,      ///< a NaN stays one; not on complex
   kMax,      ///< the same
   kProduct,

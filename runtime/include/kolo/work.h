@@ -26,7 +26,7 @@ struct CudaStream {
 
 /// What an operation that has succeeded tells besides its output.
 struct Outcome {
-  /// Ranks that contributed memory (a rank may take part without: see Entry::absent).
+  /// Ranks that contributed memory (a rank may take part without: AllreduceOptions::absent).
   int contributors = 0;
   /// Ranks that have not joined: what an average divides by, and contributors at most.
   int participants = 0;

@@ -199,6 +199,24 @@ TEST_F(ProcessGroup, GatherAndScatterAtEveryRoot) {
   }
 }
 
+TEST_F(ProcessGroup, GatherIntoOneTensorAtEveryRoot) {
+  for (int root = 0; root < size(); ++root) {
+    c10d::GatherOptions to;
+    to.rootRank = root;
+    auto input = torch::full({3, 2}, rank()).t();
+    auto output = rank() == root ? torch::empty({2, 3 * size()}, input.options()).t()
+                                 : torch::empty({0}, input.options());
+    group_->gather_into_tensor(output, input, to)->wait();
+    if (rank() != root) continue;
+    const auto rows = torch::arange(size(), input.options()).repeat_interleave(3);
+    EXPECT_TRUE(torch::equal(output, rows.unsqueeze(1).expand({-1, 2})));
+    auto small = torch::empty({6 * size() - 1}, input.options());
+    EXPECT_THAT(message_of([&] { group_->gather_into_tensor(small, input, to); }),
+                HasSubstr("gather_single: the output has " + std::to_string(6 * size() - 1) +
+                          " elements instead of " + std::to_string(6 * size())));
+  }
+}
+
 TEST_F(ProcessGroup, ReduceScatterOfListsAndWholes) {
   std::vector<Tensors> lists(1);
   for (int r = 0; r < size(); ++r) lists[0].push_back(mine(4).add(r).view({2, 2}));

@@ -5,8 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <memory>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 
 namespace {
 
@@ -81,6 +85,46 @@ TEST(DataLoader, SavesTheBatchesThatTheLoopHasGot) {
     torch::load(resumed, state);
     auto rest = kolo::data_loader(Numbers(40), resumed, {.batch_size = 4, .workers = workers});
     EXPECT_EQ((*rest.begin())[0].item<std::int64_t>(), 12) << workers << " workers read ahead";
+  }
+}
+
+/// Cannot read element 5 the first time.
+class Unreadable : public torch::data::datasets::BatchDataset<Unreadable, torch::Tensor> {
+ public:
+  explicit Unreadable(std::size_t count) : numbers_(count) {}
+  torch::Tensor get_batch(c10::ArrayRef<std::size_t> indices) override {
+    if (std::find(indices.begin(), indices.end(), 5U) != indices.end() && !*has_thrown_) {
+      *has_thrown_ = true;
+      throw std::runtime_error("unreadable");
+    }
+    return numbers_.get_batch(indices);
+  }
+  std::optional<std::size_t> size() const override { return numbers_.size(); }
+
+ private:
+  Numbers numbers_;
+  std::shared_ptr<std::atomic<bool>> has_thrown_ = std::make_shared<std::atomic<bool>>(false);
+};
+
+TEST(DataLoader, ABatchThatCannotBeReadCountsAsGot) {
+  for (const std::size_t workers : {0U, 1U}) {
+    auto sampler = in_order(13);
+    auto loader = kolo::data_loader(Unreadable(13), sampler, {.batch_size = 2, .workers = workers});
+    auto at = loader.begin();
+    ++at;
+    EXPECT_ANY_THROW(++at);
+    std::stringstream state;
+    for (std::int64_t first = 6; first <= 12; first += 2) {
+      if (first == 12) torch::save(sampler, state);
+      ++at;
+      ASSERT_NE(at, std::default_sentinel);
+      EXPECT_EQ((*at)[0].item<std::int64_t>(), first);
+      EXPECT_EQ(sampler.last_batch_size(), first == 12 ? 1U : 2U) << workers << " workers";
+    }
+    auto resumed = in_order(13);
+    torch::load(resumed, state);
+    auto rest = kolo::data_loader(Numbers(13), resumed, {.batch_size = 2});
+    EXPECT_EQ((*rest.begin())[0].item<std::int64_t>(), 12) << workers << " workers";
   }
 }
 

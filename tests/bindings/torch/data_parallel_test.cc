@@ -180,6 +180,39 @@ TEST(DataParallel, FrozenParametersAndSeveralBackwards) {
             torch::cuda::is_available());
 }
 
+TEST(DataParallel, EvaluatesWithinInferenceMode) {
+  auto alone = network();
+  alone->push_back(torch::nn::BatchNorm1d(3));
+  alone->to(torch::kFloat64);
+  DataParallel model(alone, {.device_ids = {kCpu, kCpu}});
+  model.eval();
+  const auto input = torch::randn({4, 5}, torch::kFloat64);
+  {
+    const c10::InferenceMode inference;
+    const auto output = model.forward(input);
+    EXPECT_TRUE(output.is_inference());
+    EXPECT_TRUE(torch::allclose(output, alone->forward(input)));
+    EXPECT_FALSE(torch::GradMode::is_enabled()) << "as before";
+  }
+  model.forward(input).sum().backward();
+  EXPECT_TRUE(alone->parameters()[0].grad().defined()) << "goes on";
+}
+
+TEST(DataParallel, SparseGradients) {
+  torch::nn::Embedding alone(torch::nn::EmbeddingOptions(5, 2).sparse(true));
+  torch::nn::Embedding layer(torch::nn::EmbeddingOptions(5, 2).sparse(true));
+  {
+    const torch::NoGradGuard no_grad;
+    layer->weight.copy_(alone->weight);
+  }
+  DataParallel model(layer, {.device_ids = {kCpu, kCpu}});
+  const auto rows = torch::tensor({1, 2, 1, 4});
+  model.forward(rows).square().sum().backward();
+  alone->forward(rows).square().sum().backward();
+  ASSERT_TRUE(layer->weight.grad().is_sparse());
+  EXPECT_TRUE(torch::allclose(layer->weight.grad().to_dense(), alone->weight.grad().to_dense()));
+}
+
 struct StubbornImpl : torch::nn::Module {
   torch::nn::Linear layer{register_module("layer", torch::nn::Linear(2, 1))};
   torch::Tensor forward(torch::Tensor x) { return layer(x); }

@@ -94,6 +94,26 @@ TEST(ElasticSampler, ABatchThatWasNotTrainedOnComesAgain) {
   EXPECT_EQ(fresh.remaining(), 9U);
 }
 
+/// The last rank has one element less than the others, in its last batch or as no batch at all.
+TEST(ElasticSampler, GoesOnWhereARootWithFewerElementsIs) {
+  const int last = kolo::size() - 1;
+  const auto count = static_cast<std::size_t>(2 * kolo::size() - 1);
+  for (const std::size_t batch : {2U, 1U}) {
+    kolo::ElasticSampler sampler(count);
+    std::size_t got = 0;
+    for (std::size_t asked = 0; asked < 2; asked += batch) {
+      const auto indices = sampler.next(batch);
+      got += indices ? indices->size() : 0;
+    }
+    EXPECT_EQ(got, kolo::rank() == last ? 1U : 2U);
+    EXPECT_EQ(sampler.remaining(), 0U) << "in batches of " << batch;
+    sampler.sync(last);
+    EXPECT_EQ(sampler.remaining(), 0U) << "in batches of " << batch;
+    sampler.reset();
+    EXPECT_FALSE(sampler.next(batch).has_value()) << "in batches of " << batch;
+  }
+}
+
 /// Wherever the root is, for the rest would be dealt out of different permutations.
 TEST(ElasticSampler, RanksWithOtherDataAreNamedOnAllRanks) {
   if (kolo::size() == 1) GTEST_SKIP() << "for two ranks or more";

@@ -4,7 +4,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <sstream>
 
 namespace {
@@ -106,6 +108,72 @@ TEST(OptimizerState, ADistributedOptimizer) {
   kolo::broadcast_optimizer_state(optimizer, 0);
   EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), 0.25);
   trajectory(optimizer, weight);
+}
+
+/// One weight of two names, which parameters() lists twice.
+struct TiedImpl : torch::nn::Module {
+  torch::Tensor weight = register_parameter("weight", torch::full({3}, 5.0));
+  torch::Tensor bias = register_parameter("bias", torch::full({3}, 1.0));
+  torch::Tensor again = register_parameter("again", weight);
+};
+TORCH_MODULE(Tied);
+
+/// `load` into the optimizer that is given, after a step, leaves its run as it is without.
+template <class Load>
+void goes_on_tied(const Load& load) {
+  Tied model, without;
+  torch::optim::Adam optimizer(model->parameters(), 0.1), reference(without->parameters(), 0.1);
+  const auto step = [](Tied& tied, torch::optim::Adam& adam) {
+    adam.zero_grad();
+    (tied->weight * tied->again + tied->bias).pow(2).sum().backward();
+    adam.step();
+  };
+  step(model, optimizer);
+  step(without, reference);
+  load(model, optimizer);
+  EXPECT_TRUE(optimizer.param_groups()[0].params()[2].is_same(model->weight)) << "listed as before";
+  EXPECT_EQ(optimizer.state().size(), 2U);
+  for (int i = 0; i < 2; ++i) {
+    step(model, optimizer);
+    step(without, reference);
+  }
+  EXPECT_TRUE(torch::equal(model->weight, without->weight)) << model->weight << without->weight;
+  EXPECT_TRUE(torch::equal(model->bias, without->bias));
+}
+
+TEST(OptimizerState, OfAWeightOfTwoNames) {
+  goes_on_tied([](Tied&, torch::optim::Adam& optimizer) {
+    kolo::broadcast_optimizer_state(optimizer, kolo::size() - 1);
+  });
+  const auto folder = std::filesystem::temp_directory_path();
+  const std::string path =
+      kolo::broadcast_object((folder / ("kolo_tied_" + std::to_string(getpid()))).string(), 0);
+  goes_on_tied([&](Tied& model, torch::optim::Adam& optimizer) {
+    const kolo::CheckpointParts parts = {.module = model.get(), .optimizer = &optimizer};
+    kolo::save_checkpoint(path, parts, 1);
+    EXPECT_EQ(kolo::load_checkpoint(path, parts), 1);
+  });
+  kolo::barrier();  // the others may still read
+  if (kolo::rank() == 0) std::filesystem::remove(path);
+}
+
+TEST(OptimizerState, OfATiedWeightIsRefusedByTwoOnAllRanks) {
+  const bool is_tied = kolo::rank() == 0;
+  Tied model;
+  torch::Tensor other = torch::ones({3}, torch::requires_grad());
+  torch::optim::Adam optimizer({model->weight, model->bias, is_tied ? model->again : other},
+                               torch::optim::AdamOptions(is_tied ? 0.1 : 0.5));
+  (model->weight + model->bias).sum().backward();
+  optimizer.step();
+  const std::string message = message_of([&] { kolo::broadcast_optimizer_state(optimizer, 0); });
+  if (kolo::size() == 1) {
+    EXPECT_EQ(message, "(no error)");
+  } else {
+    EXPECT_THAT(message, testing::AllOf(testing::HasSubstr("rank 1: "),
+                                        testing::HasSubstr("are several here; tie them")));
+  }
+  optimizer.step();
+  EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), is_tied ? 0.1 : 0.5) << "as before";
 }
 
 TEST(OptimizerState, StateForOtherShapesIsRefusedOnAllRanks) {

@@ -8,7 +8,11 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <future>
+#include <mutex>
 #include <sstream>
+#include <stdexcept>
+#include <thread>
 
 namespace {
 
@@ -222,6 +226,38 @@ TEST(PreparedLoader, TheLastBatchOfAPassEndsAccumulation) {
   EXPECT_EQ(synchronized, (std::vector<bool>{false, false, false, true, false, true}));
 }
 
+/// Cannot read the third element that it is asked for.
+class Unreadable : public torch::data::datasets::Dataset<Unreadable> {
+ public:
+  explicit Unreadable(std::size_t count) : numbers_(count) {}
+  torch::data::Example<> get(std::size_t index) override {
+    if (++asked_ == 3) throw std::runtime_error("unreadable");
+    return numbers_.get(index);
+  }
+  std::optional<std::size_t> size() const override { return numbers_.size(); }
+
+ private:
+  Numbers numbers_;
+  int asked_ = 0;
+};
+
+TEST(PreparedLoader, TheLastBatchIsKnownAfterOneThatCannotBeRead) {
+  kolo::Accelerator accelerator;
+  auto loader =
+      accelerator.prepare(kolo::loader_recipe(Unreadable(static_cast<std::size_t>(5 * kolo::size()))
+                                                  .map(torch::data::transforms::Stack<>())));
+  auto at = loader.begin();
+  ++at;
+  EXPECT_ANY_THROW(++at);
+  for (const bool is_last : {false, true}) {
+    ++at;
+    EXPECT_EQ(accelerator.state().loader_pass().has_last, is_last);
+  }
+  EXPECT_EQ(loader.sampler().epoch(), 1U) << "with its last batch it is at the next one's start";
+  ++at;
+  EXPECT_EQ(at, std::default_sentinel);
+}
+
 TEST(PreparedLoader, ALoopWithinALoopLeavesTheOuterOnes) {
   kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 4});
   const auto size = static_cast<std::size_t>(kolo::size());
@@ -255,6 +291,23 @@ TEST(PreparedLoader, SeveralRowsForEachOfTheBatchGoTogether) {
   for (auto& batch : loader)
     tokens += accelerator.gather_for_metrics(batch.data.flatten().repeat_interleave(3)).size(0);
   EXPECT_EQ(tokens, static_cast<std::int64_t>(3 * count));
+}
+
+TEST(PreparedLoader, WhatIsGatheredOfARecipeIsInTheDataSetsOrder) {
+  kolo::Accelerator accelerator;
+  auto loader =
+      accelerator.prepare(kolo::loader_recipe(stacked(13), {.batch_size = 2, .shuffle = false}));
+  EXPECT_EQ(pass_of(accelerator, loader), up_to(13));
+  std::vector<torch::Tensor> tokens, odd;
+  for (auto& batch : loader) {
+    const auto several = torch::stack({batch.target, batch.target + 1}, 1).flatten();
+    tokens.push_back(accelerator.gather_for_metrics(several));
+    // Not as many as the batch's, on one rank alone: by rank, on all.
+    const auto mine = torch::full({kolo::rank() == 0 ? 4 : 3}, kolo::rank());
+    odd.push_back(accelerator.gather_for_metrics(mine));
+  }
+  EXPECT_TRUE(torch::equal(torch::cat(tokens), torch::arange(26, torch::kFloat32)));
+  EXPECT_TRUE(torch::equal(odd[0], std::get<0>(odd[0].sort())));
 }
 
 TEST(PreparedLoader, ALoaderWithoutAnOrderIsRefused) {
@@ -292,6 +345,25 @@ TEST(PreparedLoader, DealsOutTheBatchesOfALoaderThatExists) {
   torch::manual_seed(5);
   torch::randint(10, {1});
   EXPECT_TRUE(torch::equal(after, torch::rand({1})));
+}
+
+TEST(PreparedLoader, ASharedSeedWaitsForThreadsThatDraw) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  std::thread drawing;
+  bool is_torn = false;
+  kolo::with_shared_seed([&] {
+    std::promise<void> begun;
+    drawing = std::thread([&] {
+      const std::lock_guard lock(generator.mutex());
+      const torch::Tensor before = generator.get_state();
+      begun.set_value();
+      for (int i = 0; i < 10000; ++i)
+        is_torn = is_torn || !torch::equal(generator.get_state(), before);
+    });
+    begun.get_future().wait();
+  });
+  drawing.join();
+  EXPECT_FALSE(is_torn) << "another thread changed it while this one had its mutex";
 }
 
 /// Of unknown size.

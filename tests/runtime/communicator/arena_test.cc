@@ -115,6 +115,21 @@ TEST(Arena, DropsKeptBlocksBeforeItGivesUp) {
   EXPECT_EQ(arena.bytes_held(), 1u << 19) << "the kept block is gone";
 }
 
+TEST(Arena, GivesLargePlainMemoryBackThatNothingUses) {
+  MappingTransport transport;
+  Arena arena(transport);
+  const auto start = Arena::Clock::now();
+  take(arena, 4096);
+  take(arena, 4 << 20);
+  take(arena, 1 << 20, MemoryKind::kMappable);
+  const ArenaBlock used = take(arena, 8 << 20);
+  const std::size_t kept = (4 << 20) + (1 << 20) + 4096 + (8 << 20);
+  arena.drop_unused(start + Arena::kKeep / 2);
+  EXPECT_EQ(arena.bytes_held(), kept);
+  arena.drop_unused(Arena::Clock::now() + Arena::kKeep);
+  EXPECT_EQ(arena.bytes_held(), kept - (4 << 20));
+}
+
 TEST(Arena, NamesTheSizeItCannotHave) {
   MappingTransport transport;
   Arena arena(transport);

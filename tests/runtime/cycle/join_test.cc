@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <latch>
+#include <string>
 
 namespace kolo::test {
 namespace {
@@ -72,11 +73,31 @@ TEST(Join, ComesAfterUnnamedCallsThatWaitForTheirName) {
         ASSERT_DONE(works[i]);
         ASSERT_EQ(values[i].back(), i < kCalls ? 3.0F : 2.0F) << "call " << i;
       }
-      // Rank 0 takes part in what rank 1 has not waited for until that is done.
-      std::vector<float> all(3, 1.0F);
-      ASSERT_DONE(submit(runtime, allreduce_of("all", all)));
     }
   });
+}
+
+TEST(Join, EndsAfterWhatTheOthersHaveNotWaitedFor) {
+  LocalWorldOptions options;
+  options.hosts = {0, 1};
+  run_local_world(
+      2,
+      [](int rank, Runtime& runtime) {
+        // Each too large to travel with another one, and more than run at once.
+        std::vector<std::vector<float>> values(rank == 1 ? 12 : 0,
+                                               std::vector<float>(1 << 19, 3.0F));
+        std::vector<std::shared_ptr<Work>> works;
+        for (auto& call : values)
+          works.push_back(submit(runtime, allreduce_of(std::to_string(works.size()), call)));
+        ASSERT_DONE(join(runtime));
+        // Rank 0 is gone now.
+        for (std::size_t i = 0; i < works.size(); ++i) {
+          EXPECT_TRUE(works[i]->done());
+          ASSERT_DONE(works[i]);
+          EXPECT_EQ(values[i].back(), 3.0F);
+        }
+      },
+      options);
 }
 
 TEST(Join, TellsWhoCameLast) {

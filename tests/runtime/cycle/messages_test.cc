@@ -1,5 +1,6 @@
 // Sends and receives between in-process ranks: order, tags, both directions, oneself, and pairs
 // that do not fit.
+#include "tests/support/faulty_transport.h"
 #include "tests/support/rows.h"
 
 #include <gmock/gmock.h>
@@ -251,6 +252,36 @@ TEST(Messages, OfARankThatShutsDownInTheirMidstEndAtOnce) {
       }
     });
   }
+}
+
+TEST(Messages, UnderWayLeaveCollectivesTheirPlaces) {
+  constexpr std::size_t kCount = 1000;  // elements, of messages alone
+  LocalWorldOptions options;
+  options.decorate = [](int, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+    return std::make_unique<FaultyTransport>(std::move(inner), [](const FaultyCall& call) {
+      const bool drops =
+          call.kind == FaultyCall::Kind::kSend && call.length == kCount * sizeof(float);
+      return drops ? Fault::kDrop : Fault::kNone;
+    });
+  };
+  run_local_world(
+      2,
+      [](int rank, Runtime& runtime) {
+        // More than operations run at once.
+        std::vector<std::vector<float>> stuck(20, std::vector<float>(kCount, 1.0F));
+        std::vector<std::shared_ptr<Work>> works;
+        for (auto& values : stuck)
+          works.push_back(rank == 0 ? send(runtime, values, 1) : receive(runtime, values, 0));
+        std::vector<float> values(3, 1.0F);
+        for (int i = 0; i < 10; ++i) {
+          const auto sum = submit(runtime, allreduce_of("t", values));
+          const Status status =
+              sum->wait(std::chrono::steady_clock::now() + std::chrono::seconds(20));
+          ASSERT_TRUE(status.ok()) << status.error().message;
+        }
+        for (const auto& work : works) EXPECT_FALSE(work->done());
+      },
+      options);
 }
 
 TEST(Messages, ToNobodyAreRefused) {

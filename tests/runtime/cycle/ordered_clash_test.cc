@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <ostream>
 
@@ -171,6 +172,77 @@ TEST_P(OrderedRootsOverHosts, NamesBothCalls) {
       },
       options);
   EXPECT_LT(elapsed(), std::chrono::seconds(20));
+}
+
+/// Calls whose arguments one rank alone refuses, or all do.
+struct Refusals {
+  const char* name;
+  std::vector<int> hosts;
+  OperationKind kind;  ///< of the call that is refused
+};
+void PrintTo(const Refusals& refusals, std::ostream* stream) { *stream << refusals.name; }
+
+class OrderedRefusals : public testing::TestWithParam<Refusals> {};
+INSTANTIATE_TEST_SUITE_P(
+    Worlds, OrderedRefusals,
+    testing::Values(Refusals{"one_host", {0, 0}, OperationKind::kAllreduce},
+                    Refusals{"two_hosts", {0, 1}, OperationKind::kAllreduce},
+                    Refusals{"broadcast_on_one_host", {0, 0}, OperationKind::kBroadcast},
+                    Refusals{"broadcast_on_two_hosts", {0, 1}, OperationKind::kBroadcast}),
+    [](const auto& refusals) { return std::string(refusals.param.name); });
+
+constexpr std::int64_t kRefusedCount = 8;
+
+Status refusable(Runtime& runtime, OperationKind kind, std::vector<float>& values, bool refused) {
+  auto* const bytes = reinterpret_cast<std::byte*>(values.data());
+  return runtime.call_ordered(
+      {.kind = kind, .input = bytes, .output = refused ? nullptr : bytes, .count = kRefusedCount});
+}
+
+TEST_P(OrderedRefusals, OfOneRankAreNoOtherCallsSum) {
+  LocalWorldOptions options;
+  options.hosts = GetParam().hosts;
+  std::atomic<int> told = 0;
+  run_local_world(
+      2,
+      [&](int rank, Runtime& runtime) {
+        std::vector<float> values(kRefusedCount, 1);
+        ASSERT_TRUE(refusable(runtime, OperationKind::kAllreduce, values, false).ok());
+        const Status second = refusable(runtime, GetParam().kind, values, rank == 1);
+        if (rank == 1) {
+          ASSERT_FALSE(second.ok());
+          EXPECT_EQ(second.error().code, ErrorCode::kInvalidArgument) << second.error().message;
+        } else if (GetParam().kind == OperationKind::kAllreduce) {
+          EXPECT_FALSE(second.ok());
+        }
+        // Alike on both ranks again, but no longer the same calls of their order.
+        const Status third = refusable(runtime, OperationKind::kAllreduce, values, false);
+        ASSERT_FALSE(third.ok());
+        EXPECT_THAT(third.error().message, testing::HasSubstr("failed"));
+        EXPECT_THAT(third.error().message, testing::HasSubstr("in the same order"));
+        ++told;
+      },
+      options);
+  EXPECT_EQ(told, 2);
+}
+
+TEST_P(OrderedRefusals, OfAllRanksChangeNothing) {
+  LocalWorldOptions options;
+  options.hosts = GetParam().hosts;
+  run_local_world(
+      2,
+      [&](int, Runtime& runtime) {
+        for (int round = 0; round < 100; ++round) {
+          std::vector<float> values(kRefusedCount, 1);
+          const Status refused = refusable(runtime, GetParam().kind, values, true);
+          ASSERT_FALSE(refused.ok());
+          EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument) << refused.error().message;
+          const Status status = refusable(runtime, OperationKind::kAllreduce, values, false);
+          ASSERT_TRUE(status.ok()) << status.error().message;
+          ASSERT_EQ(values.front(), 2.0F);
+        }
+      },
+      options);
 }
 
 }  // namespace

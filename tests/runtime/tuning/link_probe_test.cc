@@ -3,12 +3,16 @@
 
 #include "runtime/bootstrap/memory_store.h"
 #include "runtime/bootstrap/store_bootstrap.h"
+#include "tests/support/faulty_transport.h"
+#include "tests/support/local_world.h"
 #include "tests/support/transport_threads.h"
 
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <string>
 
 namespace kolo::test {
 namespace {
@@ -90,6 +94,21 @@ TEST(LinkProbe, ARankThatIsLostMeanwhileEndsIt) {
     ASSERT_FALSE(ended.ok());
     EXPECT_EQ(ended.error().code, ErrorCode::kPeerLost);
     EXPECT_EQ(ended.error().message, "rank 1 is lost");
+  }
+}
+
+TEST(LinkProbe, WhatCannotBeSentEndsItWithTheReason) {
+  LocalWorldOptions options;
+  options.hosts = {0, 1};
+  options.variables = {{"KOLO_INIT_TIMEOUT", "20"}};
+  options.decorate = [](int, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+    return std::make_unique<FaultyTransport>(std::move(inner), [](const FaultyCall& call) {
+      return call.kind == FaultyCall::Kind::kSend ? Fault::kFail : Fault::kNone;
+    });
+  };
+  for (const Error& error : refusals(2, options)) {
+    EXPECT_NE(error.code, ErrorCode::kTimeout);
+    EXPECT_EQ(error.message.find("deadline"), std::string::npos) << error.message;
   }
 }
 

@@ -65,6 +65,37 @@ class Stops(unittest.TestCase):
             job.send_signal(signal.SIGTERM)
             self.expect_end(job, 143)
 
+    def test_a_rank_that_nothing_ends(self):
+        # As in the kernel, on a file server that is gone: the freezer of the first version keeps SIGKILL waiting.
+        group = pathlib.Path(f"/sys/fs/cgroup/freezer/kolo_run_test.{os.getpid()}")
+        try:
+            group.mkdir()
+        except OSError as error:
+            self.skipTest(f"cannot freeze a process here: {error}")
+        self.addCleanup(group.rmdir)
+        self.addCleanup(self.await_text, group / "cgroup.procs", "")
+        self.addCleanup(pathlib.Path(group, "freezer.state").write_text, "THAWED", encoding="ascii")
+        with tempfile.TemporaryDirectory() as folder:
+            script = (f'test $RANK = 0 && echo $$ && exec sleep 600; '
+                      f'while [ ! -e {folder}/frozen ]; do sleep .1; done; exit 7')
+            with start("-np", "2", "sh", "-c", script, stderr=subprocess.PIPE) as job:
+                self.addCleanup(job.kill)
+                pid = job.stdout.readline().strip()
+                (group / "cgroup.procs").write_text(pid, encoding="ascii")
+                (group / "freezer.state").write_text("FROZEN", encoding="ascii")
+                self.await_text(group / "freezer.state", "FROZEN\n")
+                pathlib.Path(folder, "frozen").touch()
+                self.assertRegex(job.stderr.readline(), "rank 1 on .* failed first, with exit status 7")
+                job.send_signal(signal.SIGTERM)  # after a failure, the first one counts as the second
+                self.expect_end(job, 7)
+                self.assertRegex(job.stderr.readline(), rf"rank 0 on .* \(pid {pid}\) does not end by SIGKILL; leaving")
+
+    def await_text(self, path, text):
+        end = time.monotonic() + SOON
+        while path.read_text(encoding="ascii") != text:
+            self.assertLess(time.monotonic(), end, path)
+            time.sleep(0.05)
+
     def test_the_grace(self):
         stays = 'trap "" TERM; echo ready; while :; do sleep .1; done'
         with start("-np", "1", "--grace", "1", "sh", "-c", stays, stderr=subprocess.DEVNULL) as job:

@@ -136,6 +136,8 @@ class KOLO_API Accelerator {
   /// The same for the rows of the batch that the loop has got last, without those that only fill
   /// up: over a pass each element comes once. A scalar stays, unless its whole batch fills up; of
   /// several rows for each of the batch's (tokens of a text) all go that are of one that fills up.
+  /// Of a recipe's batches they come in the order in which its pass deals them out, as long as each
+  /// rank's are as many as its batch's, or that many times more; else by rank.
   template <class T>
   T gather_for_metrics(const T& value) const {
     return gather_each(value, state_->loader_pass());
@@ -193,9 +195,8 @@ class KOLO_API Accelerator {
       append_parts(value, parts);
       check_same_parts(parts);
     }
-    return map_tensors(value, [&pass](const torch::Tensor& tensor) {
-      return gather_rows(tensor, repeated_rows_of(tensor, pass));
-    });
+    return map_tensors(value,
+                       [&pass](const torch::Tensor& tensor) { return gather_rows(tensor, pass); });
   }
 
   template <class T>
@@ -235,8 +236,7 @@ class KOLO_API Accelerator {
   void complete_gradients(torch::optim::Optimizer& optimizer);
   static void write_saved(const std::string& path, const std::string& bytes);
   static void check_same_parts(const std::string& parts);
-  static torch::Tensor gather_rows(const torch::Tensor& tensor, std::int64_t repeated);
-  static std::int64_t repeated_rows_of(const torch::Tensor& tensor, const LoaderPass& pass);
+  static torch::Tensor gather_rows(const torch::Tensor& tensor, const LoaderPass& pass);
 
   AcceleratorOptions options_;
   std::string precision_;

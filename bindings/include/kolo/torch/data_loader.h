@@ -92,14 +92,27 @@ class DataLoader {
   }
 
   std::optional<Batch> next() {
-    std::optional<Batch> batch = loader_->next();
-    if constexpr (kRankSampler) {
-      // A batch is got when the loop asks for it, for the loop saves its state between batches.
+    // A batch is got when the loop asks for it, for the loop saves its state between batches; also
+    // one that cannot be read, for the loop does not get it later.
+    try {
+      std::optional<Batch> batch = loader_->next();
       // At the end of a pass the loop has got all that it will get: a dropped batch does not wait.
-      received_ = batch ? received_ + 1 : std::numeric_limits<std::size_t>::max();
+      count(batch ? received_ + 1 : std::numeric_limits<std::size_t>::max());
+      return batch;
+    } catch (const torch::data::WorkerException&) {
+      count(received_ + 1);
+      throw;
+    } catch (...) {
+      // With workers it took too long, and may come yet.
+      if (options_.workers == 0) count(received_ + 1);
+      throw;
+    }
+  }
+  void count(std::size_t received) {
+    if constexpr (kRankSampler) {
+      received_ = received;
       sampler_.set_received(received_);
     }
-    return batch;
   }
 
   Sampler sampler_;  // a handle on the state of the loader's own

@@ -30,7 +30,7 @@ class KOLO_API ElasticSampler : public RankSampler {
  public:
   explicit ElasticSampler(std::size_t data_size, const ElasticSamplerOptions& options = {});
 
-  /// Elements of the epoch that no rank has got yet, by what this rank has got.
+  /// Elements of the epoch that no rank has got yet, by how far this rank is.
   std::size_t remaining() const;
 
   /// The batch that was got last has not been trained on, because its step failed: it counts as not
@@ -43,8 +43,7 @@ class KOLO_API ElasticSampler : public RankSampler {
   /// with both values, if a rank's data size, seed or shuffle is other than the root's.
   void sync(int root = 0);
 
-  // load() does the same with a state that was saved; save() is exact on rank 0, which has no fewer
-  // elements of a batch than any other, and is whose state save_checkpoint() writes.
+  // load() does the same with a state that was saved, on whatever rank.
 };
 
 }  // namespace kolo

@@ -27,6 +27,7 @@ struct LoaderPass {
   bool has_last = false;           ///< the loop has its last batch
   std::int64_t rows = 0;           ///< of the loop's batch
   std::int64_t repeated_rows = 0;  ///< at the batch's end, which only fill up; −1: all
+  bool dealt_by_rows = false;      ///< row i of rank r is the (i * size + r)-th of all
 };
 
 /// What an Accelerator and all that it has prepared share.

@@ -75,6 +75,7 @@ class RecipeSource {
 
  public:
   using Batch = typename Loader::Batch;
+  static constexpr bool kDealsByRows = true;
   explicit RecipeSource(LoaderRecipe<Dataset> recipe)
       : sampler_(agreed_size(recipe.dataset.size(), recipe.options),
                  {.shuffle = recipe.options.shuffle,
@@ -96,17 +97,17 @@ class RecipeSource {
   }
   std::optional<Batch> next() {
     if (at_) {
+      ++given_;  // also one that cannot be read, as the sampler counts it
       ++*at_;
     } else {
       at_.emplace(loader_.begin());
+      ++given_;
     }
-    const bool ended = *at_ == std::default_sentinel;
-    if (!ended) ++given_;
     if (at_last()) choose_epoch();
-    if (ended) return std::nullopt;
+    if (*at_ == std::default_sentinel) return std::nullopt;
     return **at_;
   }
-  bool at_last() const { return given_ == loader_.pass_size(); }
+  bool at_last() const { return given_ >= loader_.pass_size(); }
   std::int64_t repeated_rows() const {
     return static_cast<std::int64_t>(sampler_.last_batch_padding());
   }
@@ -150,6 +151,7 @@ class DealtSource {
 
  public:
   using Batch = std::remove_cvref_t<decltype(*std::declval<First&>())>;
+  static constexpr bool kDealsByRows = false;
   explicit DealtSource(std::shared_ptr<Loader> loader) : loader_(std::move(loader)) {
     if constexpr (requires { loader_->options().enforce_ordering; }) {
       if (loader_->options().workers > 0 && !loader_->options().enforce_ordering) refuse_disorder();
@@ -241,7 +243,8 @@ class PreparedLoader {
     if (batch) {
       pass = {.is_open = true,
               .has_last = source_->at_last(),
-              .repeated_rows = source_->repeated_rows()};
+              .repeated_rows = source_->repeated_rows(),
+              .dealt_by_rows = Source::kDealsByRows};
       // Examples that nothing has stacked are the rows themselves.
       if constexpr (requires { requires IsExample<typename Batch::value_type>::value; })
         pass.rows = static_cast<std::int64_t>(batch->size());
