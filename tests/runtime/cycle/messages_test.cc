@@ -264,9 +264,10 @@ TEST(Messages, UnderWayLeaveCollectivesTheirPlaces) {
       return drops ? Fault::kDrop : Fault::kNone;
     });
   };
+  std::latch looked(2);
   run_local_world(
       2,
-      [](int rank, Runtime& runtime) {
+      [&](int rank, Runtime& runtime) {
         // More than operations run at once.
         std::vector<std::vector<float>> stuck(20, std::vector<float>(kCount, 1.0F));
         std::vector<std::shared_ptr<Work>> works;
@@ -280,6 +281,7 @@ TEST(Messages, UnderWayLeaveCollectivesTheirPlaces) {
           ASSERT_TRUE(status.ok()) << status.error().message;
         }
         for (const auto& work : works) EXPECT_FALSE(work->done());
+        looked.arrive_and_wait();  // whoever ends lets them fail
       },
       options);
 }
