@@ -133,22 +133,15 @@ class Exchange final : TransferListener {
     transport_.send(to, tag, out, send);
     Status lost;
     // What cannot be sent is no rank's loss, and then nothing comes from the other one either.
-    const auto failed = [&] { return is_failed(send) || is_failed(receive); };
+    const auto failed = [&] { return !send.status().ok() || !receive.status().ok(); };
     Status waited = progress_until(
         transport_, [&] { return under_way_ == 0 || failed() || !(lost = look_for_losses()).ok(); },
         limits_.abort, limits_.deadline,
         fmt::format("measuring the links to rank {} and from rank {}", to, from));
-    if (waited.ok() && is_failed(send)) waited = send.status();
-    if (waited.ok() && is_failed(receive)) waited = receive.status();
-    if (waited.ok()) waited = lost;
-    if (!waited.ok()) {
-      transport_.fail_all(waited.error());  // the transfers end here
-      return waited;
-    }
-    return {};
-  }
-  static bool is_failed(const Transfer& transfer) {
-    return transfer.state() == Transfer::State::kFailed;
+    for (const Status& next : {send.status(), receive.status(), lost})
+      if (waited.ok()) waited = next;
+    if (!waited.ok()) transport_.fail_all(waited.error());  // the transfers end here
+    return waited;
   }
 
   Status look_for_losses() {
