@@ -233,8 +233,10 @@ void Cycle::conclude(Group& group, Agreed& agreed) {
 
 void Cycle::end_join(Group& group) {
   if (!group.joined || group.done_below(Door::kNamed) < group.joined->after) return;
-  Group::Joined joined = *std::exchange(group.joined, {});
-  finish(group, *joined.entry, {}, std::move(joined.outcome));
+  const EntryPtr entry = std::move(group.joined->entry);
+  Outcome outcome = std::move(group.joined->outcome);
+  group.joined.reset();
+  finish(group, *entry, {}, std::move(outcome));
 }
 
 void Cycle::begin(Group& group, PointToPoint::Settled settled) {

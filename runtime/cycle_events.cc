@@ -239,7 +239,8 @@ std::vector<EntryPtr> Cycle::take_entries(Group& group, const Error& error) {
     take(operation->finish());
   }
   for (auto& operation : group.planned) take(std::move(operation));
-  if (group.joined) entries.push_back(std::move(std::exchange(group.joined, {})->entry));
+  if (group.joined) entries.push_back(std::move(group.joined->entry));
+  group.joined.reset();
   group.running.clear();
   group.planned.clear();
   // Whatever slipped in before the doors were closed.

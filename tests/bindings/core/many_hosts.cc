@@ -34,9 +34,11 @@ void sum(bool ordered) {
   std::exit(4);
 }
 
-/// Until another rank's death ends it.
+/// Until another rank's death ends it, which may be before the first sum has ended everywhere.
 int go_on(int dying) {
   try {
+    sum(false);
+    if (kolo::rank() == dying) std::raise(SIGKILL);
     while (true) sum(true);
   } catch (const kolo::Exception& error) {
     const std::string name = "rank " + std::to_string(dying) + " ";
@@ -74,13 +76,9 @@ int main(int argc, char** argv) {
   kolo::init();
   const std::string_view mode = argv[1];
   sum(true);
+  if (mode == "die") return go_on(kolo::size() / 2);
   if (mode != "ordered") sum(false);
-  if (mode != "die") {
-    const int status = mode == "receive" ? wait_in_vain(kolo::size() - 1) : 0;
-    kolo::shutdown();
-    return status;
-  }
-  const int dying = kolo::size() / 2;
-  if (kolo::rank() == dying) std::raise(SIGKILL);
-  return go_on(dying);
+  const int status = mode == "receive" ? wait_in_vain(kolo::size() - 1) : 0;
+  kolo::shutdown();
+  return status;
 }
