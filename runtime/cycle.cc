@@ -96,12 +96,13 @@ bool Cycle::drain(Group& group) {
       continue;
     }
     if (!entry->complaint.empty()) {
-      refuse(group, *entry);
+      refuse(group, std::move(entry));
       continue;
     }
     PlannedOperation operation{Door::kOrdered, group.next_sequence(Door::kOrdered)};
     operation.participants = group.communicator.size();
     operation.contributors = {operation.participants};
+    operation.meets_first = group.meets_first(entry->signature);
     // All ranks make the same call, so they have the same splits.
     const auto ranks = static_cast<std::size_t>(group.communicator.size());
     operation.layout = layout_of(
@@ -116,14 +117,14 @@ bool Cycle::drain(Group& group) {
 }
 
 // It takes its number: the calls after it would else meet others of the other ranks.
-void Cycle::refuse(Group& group, const Entry& entry) {
+void Cycle::refuse(Group& group, EntryPtr entry) {
   const std::uint64_t sequence = group.next_sequence(Door::kOrdered);
   group.recent_calls.add(sequence, kRefusedCall);
-  Error error = refusal_of(entry, world_.rank());
+  Error error = refusal_of(*entry, world_.rank());
   group.refused = error.message;
-  trace_.finished(group, entry, error);
+  trace_.finished(group, *entry, error);
   group.ordered.finish_one();
-  entry.work->complete(std::move(error), {});
+  entry->work->complete(std::move(error), {});
 }
 
 bool Cycle::announce() {
@@ -271,7 +272,7 @@ bool Cycle::start() {
 
 bool Cycle::start(Group& group) {
   bool moved = false;
-  // Messages hold no such buffer.
+  // Messages hold no slot of a window.
   while (group.running.size() - group.running_of(Door::kPointToPoint) < kMaxRunning) {
     // The first, but that the ordered door's do not keep the named door's from the last place.
     const bool ordered_may = group.running_of(Door::kOrdered) < kMaxOrdered;

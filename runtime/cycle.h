@@ -108,7 +108,7 @@ class Cycle final : public TransportListener {
   bool for_each_group(Stage&& stage);
 
   bool drain(Group& group);
-  void refuse(Group& group, const Entry& entry);
+  void refuse(Group& group, EntryPtr entry);
   void plan_list(Group& group);
   void conclude(Group& group, Agreed& agreed);
   void end_join(Group& group);

@@ -23,6 +23,7 @@ void Cycle::check_health() {
     if (looked_at_ && now - *looked_at_ >= kStopped)
       deadlines_from_ = now + std::chrono::seconds(config_.operation_timeout_s);
     looked_at_ = now;
+    arena_.drop_unused(now);
     for (const int rank : watch_.exited()) {
       hear_last_words();
       // In a large world who is not concerned was not told that it left; were it lost, others tell.
@@ -30,7 +31,6 @@ void Cycle::check_health() {
       on_peer_failed(rank, KOLO_ERROR(kPeerLost, "its process has ended without kolo::shutdown()"));
     }
   }
-  if (check_time) arena_.drop_unused(now);
   if (check_time && heartbeat_.due(now)) check_heartbeats(now);
   for (const auto& group : groups_.all()) {
     if (group->is_member()) check_health(*group, now, check_time);
@@ -73,8 +73,11 @@ void Cycle::check_health(Group& group, Clock::time_point now, bool check_time) {
       const auto gone = group.departures.missing_in(operation->door(), operation->sequence());
       if (!gone) continue;
       const int rank = ranks[static_cast<std::size_t>(*gone)];
-      note_failure({KOLO_ERROR(kPeerLost, "{}: rank {} has shut down and takes no part any more",
-                               operation->describe(), rank),
+      const bool refused = group.departures.progress_of(*gone)->has_refused(operation->door(),
+                                                                            operation->sequence());
+      note_failure({KOLO_ERROR(kPeerLost, "{}: rank {} has shut down and takes no part any more{}",
+                               operation->describe(), rank,
+                               refused ? "; its call had failed at once, for its arguments" : ""),
                     rank});
     }
     const auto gone =

@@ -8,6 +8,15 @@
 #include <algorithm>
 
 namespace kolo {
+namespace {
+
+/// Of messages that may wait for a rank that comes late; as many again for each operation that runs
+/// at once, since who waits for the others holds up nothing behind it.
+constexpr std::uint64_t kMostAhead = 16 << 20;
+/// What a message that waits takes beside its bytes.
+constexpr std::uint64_t kBytesOfAMessage = 256;
+
+}  // namespace
 
 Group::Group(Communicator members, int place, Transport& transport, const Device& device,
              Waker& waker, HostWindow& window, const NcclSite& site, const Config& config,
@@ -39,11 +48,23 @@ std::uint64_t Group::done_below(Door door) const {
   return done;
 }
 
+bool Group::meets_first(const Signature& signature) {
+  if (signature.kind != OperationKind::kBroadcast) return false;
+  // The boards have room for one call ahead.
+  const std::uint64_t bytes = signature.bytes();
+  if (!signature.on_device && one_shot.takes(ExchangeKind::kBroadcast, bytes)) return false;
+  bytes_ahead += bytes + kBytesOfAMessage;
+  if (bytes_ahead <= kMostAhead) return false;
+  bytes_ahead = 0;
+  return true;
+}
+
 Progress Group::progress(int reader) const {
   Progress progress{controller.counters().agreements, {}, point_to_point.count_unstarted(reader)};
   // Messages have numbers by receiver, of no meaning here.
   for (const Door door : {Door::kNamed, Door::kOrdered})
     progress.operations[static_cast<std::size_t>(door)] = done_below(door);
+  progress.refused = recent_calls.refused_before(done_below(Door::kOrdered));
   progress.messages_cut += static_cast<std::uint64_t>(
       std::count_if(running.begin(), running.end(), [&](const auto& operation) {
         return operation->door() == Door::kPointToPoint && !operation->handed_out() &&

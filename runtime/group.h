@@ -68,6 +68,10 @@ struct Group {
   void open(bool allreduces);
   /// Every lower number of that door is done.
   std::uint64_t done_below(Door door) const;
+  /// Whether an ordered call is to have all ranks meet before any sends: where messages go one way,
+  /// now and then, so that who is ahead does not fill the memory of who comes late. Counts the
+  /// call; alike on all ranks, which make the same ones.
+  bool meets_first(const Signature& signature);
   /// For the goodbye to the communicator's rank `reader`.
   Progress progress(int reader) const;
 
@@ -119,6 +123,7 @@ struct Group {
   RecentCalls recent_calls;
   std::string refused;  ///< why the last of them failed that failed at once (kRefusedCall)
   Asked asked;
+  std::uint64_t bytes_ahead = 0;  ///< that ranks may have sent since they met; see meets_first()
   /// Ordered calls that end before their messages are looked through again; time has them looked
   /// through all the same.
   std::size_t calls_before_look = 0;

@@ -275,6 +275,7 @@ ScheduleRequest Operation::base_request() const {
   request.root = communicator_.index_of(signature.root).value_or(0);
   request.counts = plan_.layout.counts;
   request.in_place = lies_in_place();
+  request.meets_first = plan_.meets_first;
   request.chunk_elements = static_cast<std::uint64_t>(config_.chunk_size) / size_of(signature.type);
   request.blocks_in_flight = static_cast<int>(config_.chunks_in_flight);
   switch (signature.kind) {

@@ -36,6 +36,7 @@ struct PlannedOperation {
   int participants = 0;           ///< what an average divides by
   RowLayout layout = {};          ///< of an operation that is not fused
   std::uint64_t list = 0;         ///< of responses, from the start of the job; of the named door
+  bool meets_first = false;       ///< nobody sends before all have begun it
 };
 
 /// How the ordered door's exchanges call an operation; nothing of one that it does not have.

@@ -213,18 +213,18 @@ Result<std::shared_ptr<Work>> Runtime::submit_in_order(Submission submission) {
   const std::uint32_t set = submission.process_set;
   KOLO_ASSIGN(EntryPtr entry, make_entry(std::move(submission)));
   std::shared_ptr<Work> work = entry->work;
-  bool is_refused = false;
+  std::optional<Error> refusal;
   const Status submitted = groups_.with(set, [&](Group& group) -> Status {
     KOLO_TRY(check_member(group, *entry));
     prepare(*entry, group.communicator);
-    is_refused = !entry->complaint.empty();
-    if (is_refused && is_message(*entry)) return refusal_of(*entry, world().rank());
+    if (!entry->complaint.empty()) refusal = refusal_of(*entry, world().rank());
+    if (refusal && is_message(*entry)) return *refusal;
     return group.ordered.submit(std::move(entry));
   });
   KOLO_TRY(submitted);
-  // It waits for no other rank, only for its number.
-  if (is_refused) KOLO_TRY(work->wait());
-  return work;
+  if (!refusal) return work;
+  waker_.wake();  // nobody waits for it, and it has its number to take
+  return *std::move(refusal);
 }
 
 Status Runtime::check_member(const Group& group, const Entry& entry) const {

@@ -77,6 +77,7 @@ if(NOT KOLO_SANITIZE MATCHES thread)
     runtime/collectives/gather_scatter_test.cc
     runtime/collectives/hierarchical_moves_test.cc
     runtime/collectives/mapped_moves_test.cc
+    runtime/collectives/meet_first_test.cc
     runtime/collectives/reduce_scatter_halving_test.cc
     runtime/collectives/reduce_scatter_ring_test.cc
     runtime/collectives/staged_messages_test.cc)
@@ -105,6 +106,7 @@ kolo_add_test(execution_tests LABELS inprocess TIMEOUT 120 SOURCES
   runtime/communicator/arena_test.cc
   runtime/communicator/device_farewell_test.cc
   runtime/communicator/host_window_test.cc
+  runtime/communicator/recent_calls_test.cc
   runtime/communicator/shared_arena_test.cc
   runtime/communicator/users_memory_test.cc
   runtime/tuning/link_cache_test.cc
@@ -136,6 +138,7 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/arena_fusion_test.cc
   runtime/cycle/arena_moves_test.cc
   runtime/cycle/arena_ordered_test.cc
+  runtime/cycle/broadcast_ahead_test.cc
   runtime/cycle/cached_test.cc
   runtime/cycle/cycle_test.cc
   runtime/cycle/doors_test.cc

@@ -35,7 +35,7 @@ class Transfer {
   State state() const noexcept { return state_; }
   std::uint32_t id() const noexcept { return id_; }
   const MemoryRegion* memory() const noexcept { return memory_; }
-  /// Ok, or why it failed. Precondition: kDone or kFailed.
+  /// Why it failed; ok before, and where it did not.
   const Status& status() const noexcept { return status_; }
 
   // For transports.

@@ -20,6 +20,7 @@
 #include "runtime/collectives/broadcast_chain.h"
 #include "runtime/collectives/broadcast_hierarchical.h"
 #include "runtime/collectives/gather_linear.h"
+#include "runtime/collectives/meet_first.h"
 #include "runtime/collectives/point_to_point.h"
 #include "runtime/collectives/reduce_scatter_halving.h"
 #include "runtime/collectives/reduce_scatter_hierarchical.h"
@@ -221,6 +222,16 @@ Schedule unstaged_schedule(const ScheduleRequest& request) {
   return {};
 }
 
+/// Between the network and memory that it reaches.
+Schedule staged_schedule(const ScheduleRequest& request) {
+  const bool stages_itself =
+      request.collective == Collective::kAllreduce && request.algorithm == Algorithm::kHierarchical;
+  Schedule schedule = unstaged_schedule(request);
+  if (!request.staged || stages_itself) return schedule;
+  return stage_messages(schedule, {.slots = request.blocks_in_flight,
+                                   .passes_on = request.collective == Collective::kBroadcast});
+}
+
 /// What an entry counts for in ScheduleCache::Limits::steps.
 std::size_t weight_of(const ScheduleRequest& request, const Schedule& schedule) {
   // The request is kept twice, and a count is a tenth of a step.
@@ -230,12 +241,9 @@ std::size_t weight_of(const ScheduleRequest& request, const Schedule& schedule) 
 }  // namespace
 
 Schedule make_schedule(const ScheduleRequest& request) {
-  const bool stages_itself =
-      request.collective == Collective::kAllreduce && request.algorithm == Algorithm::kHierarchical;
-  Schedule schedule = unstaged_schedule(request);
-  if (!request.staged || stages_itself) return schedule;
-  return stage_messages(schedule, {.slots = request.blocks_in_flight,
-                                   .passes_on = request.collective == Collective::kBroadcast});
+  Schedule schedule = staged_schedule(request);
+  const bool meets = request.meets_first && request.algorithm != Algorithm::kMapped;
+  return meets ? meet_first(schedule) : schedule;
 }
 
 std::shared_ptr<const Schedule> ScheduleCache::get(const ScheduleRequest& request) {
@@ -272,7 +280,8 @@ std::size_t ScheduleCache::Hash::operator()(const ScheduleRequest& request) cons
         static_cast<std::uint64_t>(request.algorithm), request.mapped_elements,
         static_cast<std::uint64_t>(request.mapped_lanes),
         static_cast<std::uint64_t>(request.in_place), static_cast<std::uint64_t>(request.direct),
-        static_cast<std::uint64_t>(request.staged)})
+        static_cast<std::uint64_t>(request.staged),
+        static_cast<std::uint64_t>(request.meets_first)})
     mix(value);
   for (const std::uint64_t count : request.counts) mix(count);
   for (const int owner : request.owners) mix(static_cast<std::uint64_t>(owner));

@@ -73,6 +73,8 @@ struct ScheduleRequest {
   /// Elements. Of allgather, reduce-scatter, gather and scatter: of each rank's part, `size` of
   /// them. Of alltoall: [i × size + j] is what rank i sends to rank j. Else empty.
   std::vector<std::uint64_t> counts = {};
+  /// Its messages pass meet_first(); not of kMapped, where windows bound what is under way.
+  bool meets_first = false;
 
   friend bool operator==(const ScheduleRequest&, const ScheduleRequest&) = default;
 };

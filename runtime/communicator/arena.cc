@@ -18,8 +18,48 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = 2 << 20;
 
-struct Free {
-  void operator()(std::byte* memory) const noexcept { std::free(memory); }
+/// Plain memory. Large blocks are the system's own pages, so that they are back there at once when
+/// they are dropped; malloc() may keep what is freed.
+class HeapMemory {
+ public:
+  HeapMemory() = default;
+  HeapMemory(const HeapMemory&) = delete;
+  HeapMemory& operator=(const HeapMemory&) = delete;
+  ~HeapMemory() {
+    if (is_mapped_) {
+      munmap(bytes_.data(), bytes_.size());
+    } else {
+      std::free(bytes_.data());
+    }
+  }
+
+  /// A power of two of pages, aligned to a page, or a huge page where it is one or more; empty
+  /// where there is no memory.
+  std::span<std::byte> allocate(std::size_t bytes) {
+    is_mapped_ = bytes >= Arena::kLarge;
+    void* const memory = is_mapped_ ? map(bytes) : std::aligned_alloc(kPage, bytes);
+    if (memory != nullptr) bytes_ = {static_cast<std::byte*>(memory), bytes};
+    return bytes_;
+  }
+
+ private:
+  static void* map(std::size_t bytes) {
+    const std::size_t alignment = bytes >= kHugePage ? kHugePage : kPage;
+    const std::size_t spare = alignment - kPage;
+    void* const mapped =
+        mmap(nullptr, bytes + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) return nullptr;
+    auto* const begin = static_cast<std::byte*>(mapped);
+    const std::size_t before = -reinterpret_cast<std::uintptr_t>(mapped) % alignment;
+    if (before > 0) munmap(begin, before);
+    if (spare > before) munmap(begin + before + bytes, spare - before);
+    // Only advice: without huge pages everything works, with more page faults.
+    if (bytes >= kHugePage) (void)madvise(begin + before, bytes, MADV_HUGEPAGE);
+    return begin + before;
+  }
+
+  std::span<std::byte> bytes_;
+  bool is_mapped_ = false;
 };
 
 }  // namespace
@@ -28,9 +68,9 @@ struct ArenaBlock::Memory {
   Arena::Clock::time_point given_back;
   MemoryKind kind = MemoryKind::kHeap;
   std::span<std::byte> bytes;
-  std::unique_ptr<std::byte, Free> heap;  ///< for kHeap
-  std::unique_ptr<DeviceMemory> device;   ///< for kDevice, kPinned and kNetworked
-  std::unique_ptr<MemoryRegion> region;   ///< for kMappable and kNetworked; ends before its memory
+  HeapMemory heap;                       ///< for kHeap
+  std::unique_ptr<DeviceMemory> device;  ///< for kDevice, kPinned and kNetworked
+  std::unique_ptr<MemoryRegion> region;  ///< for kMappable and kNetworked; ends before its memory
 };
 
 namespace {
@@ -41,17 +81,11 @@ Result<std::unique_ptr<ArenaBlock::Memory>> make_memory(Transport& transport,
   auto memory = std::make_unique<ArenaBlock::Memory>();
   memory->kind = kind;
   switch (kind) {
-    case MemoryKind::kHeap: {
-      const bool huge = bytes >= kHugePage;
-      void* const heap = std::aligned_alloc(huge ? kHugePage : kPage, bytes);
-      if (heap == nullptr)
+    case MemoryKind::kHeap:
+      memory->bytes = memory->heap.allocate(bytes);
+      if (memory->bytes.empty())
         return KOLO_ERROR(kOutOfMemory, "no {} bytes of host memory for a buffer", bytes);
-      // Only advice: without huge pages everything works, with more page faults.
-      if (huge) (void)madvise(heap, bytes, MADV_HUGEPAGE);
-      memory->heap.reset(static_cast<std::byte*>(heap));
-      memory->bytes = {memory->heap.get(), bytes};
       break;
-    }
     case MemoryKind::kMappable: {
       KOLO_ASSIGN(memory->region, transport.allocate_mappable(bytes));
       memory->bytes = memory->region->bytes();

@@ -68,7 +68,7 @@ class Arena {
   /// Gives back what was not used for so long; seldom enough to be called all the time.
   void drop_unused(Clock::time_point now);
 
-  /// Bytes held, on loan and kept: what a memory limit is checked against.
+  /// Bytes held, on loan and kept.
   std::size_t bytes_held() const { return bytes_held_; }
 
  private:

@@ -42,23 +42,24 @@ Status OneShot::check_waited_for(std::size_t rank) const {
   const auto exchanged = call_in(slot_of(rank));
   if (exchanged && exchanged->number == awaited().number && exchanged->what != awaited().what)
     return mismatch(awaited(), rank, exchanged->what);
+  const auto other = announced_on(*boards_[rank]);
+  if (other && other->number == awaited().number && !arrived(rank))
+    return mismatch(awaited(), rank, other->what);
   // All ranks have the same calls in the same slots, while they make the same calls.
   for (const Board::Slot& slot : boards_[rank]->slots) {
     const auto elsewhere = call_in(slot);
     if (!elsewhere) continue;
     const bool is_later = elsewhere->number > awaited().number;
     if (&slot == &slot_of(rank) ? !is_later : elsewhere->number != awaited().number) continue;
-    return KOLO_ERROR(kMismatch,
-                      "rank {} calls {}, and rank {} calls {}{}, but a call before it failed at "
-                      "once, for its arguments, on one of them alone: {}",
-                      communicator_.world().rank(), to_text(awaited().what),
-                      communicator_.ranks()[rank], to_text(elsewhere->what), communicator_.suffix(),
-                      kSameCallsAdvice);
+    return KOLO_ERROR(
+        kMismatch,
+        "rank {} calls {}, and rank {} calls {}{}, but as another of its calls: one of "
+        "them has left a call out, or one failed at once, for its arguments: {}",
+        communicator_.world().rank(), to_text(awaited().what), communicator_.ranks()[rank],
+        to_text(elsewhere->what), communicator_.suffix(), kSameCallsAdvice);
   }
-  const auto other = announced_on(*boards_[rank]);
   // What it announced later it does after its flag, which then has come by now.
-  if (!other || other->number < awaited().number || arrived(rank)) return {};
-  if (other->number == awaited().number) return mismatch(awaited(), rank, other->what);
+  if (!other || other->number <= awaited().number || arrived(rank)) return {};
   return KOLO_ERROR(kMismatch, "rank {} calls {}, which rank {} has passed and calls {}{}: {}",
                     communicator_.world().rank(), to_text(awaited().what),
                     communicator_.ranks()[rank], to_text(other->what), communicator_.suffix(),

@@ -299,8 +299,9 @@ Status Executor::take_notice(StepId id) {
   PeerMemory& memory = binding_.peers[peer];
   if (memory.scratch != nullptr) return {};  // all notices of a peer say the same
   const std::span<std::byte> window = binding_.mapped.windows[peer];
-  const WindowPlaces& places = notices_[transfer_index_[id]];
   const PeerExtent& extent = peer_extents_[peer];
+  if (extent == PeerExtent()) return {};  // nothing of it is read or written, wherever it lies
+  const WindowPlaces& places = notices_[transfer_index_[id]];
   const std::size_t element = size_of(binding_.type);
   KOLO_TRY(find_pieces(window, places.input, binding_.input, extent.input, memory.input));
   KOLO_TRY(find_pieces(window, places.output, binding_.output, extent.output, memory.output));

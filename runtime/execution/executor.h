@@ -83,6 +83,8 @@ class Executor final : public TransferListener {
     std::uint64_t scratch = 0;
     std::uint64_t input = 0;
     std::uint64_t output = 0;
+
+    friend bool operator==(const PeerExtent&, const PeerExtent&) = default;
   };
 
   void index_schedule();

@@ -4,6 +4,17 @@
 
 namespace kolo {
 
+bool Progress::has_done(Door door, std::uint64_t sequence) const {
+  return sequence < operations[static_cast<std::size_t>(door)] && !has_refused(door, sequence);
+}
+
+bool Progress::has_refused(Door door, std::uint64_t sequence) const {
+  const std::uint64_t end = operations[static_cast<std::size_t>(door)];
+  if (door != Door::kOrdered || sequence >= end) return false;
+  const std::uint64_t before_end = end - sequence - 1;
+  return before_end < 64 && (refused >> before_end & 1) != 0;
+}
+
 std::string Departures::encode(const Progress& progress) { return std::string(bytes_of(progress)); }
 
 bool Departures::add(int rank, std::span<const std::byte> goodbye) {
@@ -22,10 +33,7 @@ void Departures::set(int rank, const Progress& progress) {
 
 std::optional<int> Departures::missing_in(Door door, std::uint64_t sequence) const {
   for (std::size_t rank = 0; rank < gone_.size(); ++rank) {
-    const auto& progress = gone_[rank];
-    if (progress && progress->operations[static_cast<std::size_t>(door)] <= sequence) {
-      return static_cast<int>(rank);
-    }
+    if (gone_[rank] && !gone_[rank]->has_done(door, sequence)) return static_cast<int>(rank);
   }
   return std::nullopt;
 }

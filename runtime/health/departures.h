@@ -19,6 +19,13 @@ struct Progress {
   std::uint64_t agreements = 0;                           ///< lists of responses taken
   std::array<std::uint64_t, kDoorCount> operations = {};  ///< by door: every lower number is done
   std::uint64_t messages_cut = 0;  ///< to and from the reader, that may be under way at its end
+  /// Bit i: the ordered call i + 1 before the end of those failed at once, so nobody met it there.
+  std::uint64_t refused = 0;
+
+  /// Whether it had done its part of operation `sequence`.
+  bool has_done(Door door, std::uint64_t sequence) const;
+  /// Whether it took the number of an operation whose part it had not done.
+  bool has_refused(Door door, std::uint64_t sequence) const;
 };
 
 class Departures {

@@ -138,7 +138,12 @@ class Exchange final : TransferListener {
         transport_, [&] { return under_way_ == 0 || failed() || !(lost = look_for_losses()).ok(); },
         limits_.abort, limits_.deadline,
         fmt::format("measuring the links to rank {} and from rank {}", to, from));
-    for (const Status& next : {send.status(), receive.status(), lost})
+    // That a rank is lost says more than what failed here for it.
+    if (waited.ok() && lost.ok() && failed()) {
+      transport_.progress();  // which tells of it
+      lost = limits_.losses();
+    }
+    for (const Status& next : {lost, send.status(), receive.status()})
       if (waited.ok()) waited = next;
     if (!waited.ok()) transport_.fail_all(waited.error());  // the transfers end here
     return waited;

@@ -12,7 +12,9 @@
 // one process set are one group in that. On the CPU, calls whose parts are equal go through kolo's
 // ordered door, where ranks that are out of step get kMismatch with both calls, which ends the
 // job's communication; all else is kolo's unnamed operations, where they wait for each other until
-// KOLO_OPERATION_TIMEOUT.
+// KOLO_OPERATION_TIMEOUT. A call that fails at once, for its arguments, was none on that rank:
+// where it did not fail on all, the next one would meet another of the others', so end it by
+// abort().
 //
 // Ranks, roots and peers are the group's, as everywhere in c10d. Tensors may have any strides, but
 // outputs none by which elements share memory (expand()); what is not contiguous is copied. CUDA

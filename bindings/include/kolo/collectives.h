@@ -256,14 +256,16 @@ KOLO_API void recv(void* buffer, std::int64_t count, DataType type, int from,
 // The ordered door: blocking collectives without negotiation. All ranks of a process set make the
 // same ordered calls on it (kind, count, type, op, root) in the same order, from one thread at a
 // time. Ranks that are out of step get kMismatch with both calls: across hosts perhaps some seconds
-// later, and after a call that has returned already where it needed nothing of the others. Up to
+// later, and after a call that has returned already where it needed nothing of the others. A rank
+// whose call fails at once for its arguments, where the others' do not, is out of step. Up to
 // 128 KiB on one host (an allgather's output; all-reduces of kolo::allocate(): 4 MiB) a call is an
 // exchange over shared memory in the caller's thread; KOLO_ALGORITHM may take all-reduces out.
 
 /// `count` elements each; the input may be the output.
 KOLO_API void allreduce_ordered(const void* input, void* output, std::int64_t count, DataType type,
                                 ReduceOp op, const ProcessSet& set = {});
-/// The root's `count` elements to all; the root is a rank of the world.
+/// The root's `count` elements to all; the root is a rank of the world. It may return before others
+/// have called it, until some 64 MiB of such calls wait for them.
 KOLO_API void broadcast_ordered(void* buffer, std::int64_t count, DataType type, int root,
                                 const ProcessSet& set = {});
 /// `count` elements of each rank, end to end in order of rank; the input may lie in its place.

@@ -5,8 +5,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 namespace kolo::test {
@@ -128,6 +131,23 @@ TEST(Arena, GivesLargePlainMemoryBackThatNothingUses) {
   EXPECT_EQ(arena.bytes_held(), kept);
   arena.drop_unused(Arena::Clock::now() + Arena::kKeep);
   EXPECT_EQ(arena.bytes_held(), kept - (4 << 20));
+}
+
+TEST(Arena, WhatItGivesBackTheSystemHas) {
+  // From here on malloc() keeps what is freed in such sizes.
+  std::free(std::malloc(30 << 20));
+  ManualTransport transport;
+  Arena arena(transport);
+  std::byte* memory = nullptr;
+  {
+    const ArenaBlock block = take(arena, 8 << 20);
+    memory = block.data();
+    std::memset(memory, 1, block.size());
+  }
+  arena.drop_unused(Arena::Clock::now() + Arena::kKeep);
+  unsigned char resident = 0;
+  EXPECT_EQ(mincore(memory, 4096, &resident), -1);
+  EXPECT_EQ(errno, ENOMEM);
 }
 
 TEST(Arena, NamesTheSizeItCannotHave) {

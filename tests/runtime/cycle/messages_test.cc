@@ -278,7 +278,8 @@ TEST(Messages, UnderWayLeaveCollectivesTheirPlaces) {
           const auto sum = submit(runtime, allreduce_of("t", values));
           const Status status =
               sum->wait(std::chrono::steady_clock::now() + std::chrono::seconds(20));
-          ASSERT_TRUE(status.ok()) << status.error().message;
+          EXPECT_TRUE(status.ok()) << status.error().message;
+          if (!status.ok()) break;
         }
         for (const auto& work : works) EXPECT_FALSE(work->done());
         looked.arrive_and_wait();  // whoever ends lets them fail

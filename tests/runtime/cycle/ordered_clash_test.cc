@@ -199,6 +199,27 @@ Status refusable(Runtime& runtime, OperationKind kind, std::vector<float>& value
       {.kind = kind, .input = bytes, .output = refused ? nullptr : bytes, .count = kRefusedCount});
 }
 
+TEST(OrderedCalls, OneThatARankLeavesOutIsNamed) {
+  run_local_world(2, [&](int rank, Runtime& runtime) {
+    std::vector<float> large(200'000), small(8);
+    std::vector<std::shared_ptr<Work>> works;
+    for (std::vector<float>* const values : {&large, &small}) {
+      if (rank == 1 && values == &large) continue;
+      auto* const bytes = reinterpret_cast<std::byte*>(values->data());
+      auto work = runtime.start_ordered(
+          {.input = bytes, .output = bytes, .count = static_cast<std::int64_t>(values->size())},
+          nullptr);
+      ASSERT_TRUE(work.ok()) << work.error().message;
+      works.push_back(*work);
+    }
+    const Status status = works.front()->wait();
+    ASSERT_FALSE(status.ok());
+    EXPECT_THAT(status.error().message, testing::HasSubstr("allreduce of 200000 float32 by sum"));
+    EXPECT_THAT(status.error().message, testing::HasSubstr("allreduce of 8 float32 by sum"));
+    for (const auto& work : works) EXPECT_FALSE(work->wait().ok());
+  });
+}
+
 TEST_P(OrderedRefusals, OfOneRankAreNoOtherCallsSum) {
   LocalWorldOptions options;
   options.hosts = GetParam().hosts;
@@ -228,6 +249,32 @@ TEST_P(OrderedRefusals, OfOneRankAreNoOtherCallsSum) {
       },
       options);
   EXPECT_EQ(told, 2);
+}
+
+TEST_P(OrderedRefusals, OfARankThatLeavesAreNotWaitedFor) {
+  LocalWorldOptions options;
+  options.hosts = GetParam().hosts;
+  run_local_world(
+      2,
+      [&](int rank, Runtime& runtime) {
+        std::vector<float> values(kRefusedCount, 1);
+        ASSERT_TRUE(refusable(runtime, OperationKind::kAllreduce, values, false).ok());
+        if (rank == 1) {
+          EXPECT_FALSE(refusable(runtime, GetParam().kind, values, true).ok());
+          return;
+        }
+        // A root needs nobody for the first ones.
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        Status status;
+        for (int call = 0; status.ok() && std::chrono::steady_clock::now() < end; ++call)
+          status = refusable(runtime, call == 0 ? GetParam().kind : OperationKind::kAllreduce,
+                             values, false);
+        ASSERT_FALSE(status.ok());
+        EXPECT_EQ(status.error().code, ErrorCode::kPeerLost);
+        EXPECT_THAT(status.error().message, testing::HasSubstr("rank 1 has shut down"));
+        EXPECT_LT(std::chrono::steady_clock::now(), end);
+      },
+      options);
 }
 
 TEST_P(OrderedRefusals, OfAllRanksChangeNothing) {

@@ -22,6 +22,18 @@ TEST(Departures, ARankThatDidItsPartDoesNoHarm) {
   EXPECT_EQ(departures.missing_in(Door::kOrdered, 2), 1);
 }
 
+TEST(Departures, WhatItHadRefusedItHadNotDone) {
+  Departures departures(2);
+  // Of 70 ordered calls the last, and the 64th before the end of those.
+  constexpr std::uint64_t kRefused = 1 | std::uint64_t{1} << 63;
+  ASSERT_TRUE(departures.add(1, bytes_of(Departures::encode({4, {100, 70}, 0, kRefused}))));
+  for (const std::uint64_t sequence : {5U, 7U, 68U})
+    EXPECT_FALSE(departures.missing_in(Door::kOrdered, sequence).has_value()) << sequence;
+  for (const std::uint64_t sequence : {6U, 69U, 70U})
+    EXPECT_EQ(departures.missing_in(Door::kOrdered, sequence), 1) << sequence;
+  EXPECT_FALSE(departures.missing_in(Door::kNamed, 69).has_value());
+}
+
 TEST(Departures, WhatItHadAgreedOnMayStillBeOnItsWay) {
   Departures departures(2);
   ASSERT_TRUE(departures.add(0, bytes_of(Departures::encode({4, {}}))));

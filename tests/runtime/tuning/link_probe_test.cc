@@ -7,6 +7,7 @@
 #include "tests/support/local_world.h"
 #include "tests/support/transport_threads.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -107,8 +108,23 @@ TEST(LinkProbe, WhatCannotBeSentEndsItWithTheReason) {
     });
   };
   for (const Error& error : refusals(2, options)) {
-    EXPECT_NE(error.code, ErrorCode::kTimeout);
-    EXPECT_EQ(error.message.find("deadline"), std::string::npos) << error.message;
+    EXPECT_THAT(error.message, testing::HasSubstr("injected fault in send to"));
+  }
+}
+
+TEST(LinkProbe, ALostRankSaysMoreThanWhatFailsForIt) {
+  LocalWorldOptions options;
+  options.hosts = {0, 1};
+  options.variables = {{"KOLO_INIT_TIMEOUT", "20"}};
+  options.decorate = [](int rank, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+    auto faulty = std::make_unique<FaultyTransport>(std::move(inner),
+                                                    [](const FaultyCall&) { return Fault::kNone; });
+    faulty->lose(1 - rank);
+    return faulty;
+  };
+  for (const Error& error : refusals(2, options)) {
+    EXPECT_EQ(error.code, ErrorCode::kPeerLost) << error.message;
+    EXPECT_THAT(error.message, testing::HasSubstr(") is lost"));
   }
 }
 
