@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 
 namespace kolo::test {
 namespace {
@@ -135,12 +136,15 @@ TEST(Arena, GivesLargePlainMemoryBackThatNothingUses) {
 
 TEST(Arena, WhatItGivesBackTheSystemHas) {
   // From here on malloc() keeps what is freed in such sizes.
-  std::free(std::malloc(30 << 20));
+  void* volatile large = std::malloc(30 << 20);  // which no compiler leaves out
+  std::free(large);
   ManualTransport transport;
   Arena arena(transport);
   std::byte* memory = nullptr;
+  std::unique_ptr<void, decltype(&std::free)> behind(nullptr, &std::free);
   {
     const ArenaBlock block = take(arena, 8 << 20);
+    behind.reset(std::malloc(8 << 20));
     memory = block.data();
     std::memset(memory, 1, block.size());
   }
