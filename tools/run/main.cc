@@ -11,6 +11,7 @@
 #include "tools/run/other_nodes.h"
 #include "tools/run/plan.h"
 #include "tools/run/say.h"
+#include "tools/run/signals.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -32,7 +33,6 @@ namespace {
 using namespace kolo;
 using namespace kolo::run;
 
-constexpr int kCannotStart = 2;
 // For one that is made beside this process, as a container's, to be known.
 constexpr std::chrono::seconds kTimeForName(30);
 // KOLO_INIT_TIMEOUT's default: ranks have met by then, or given up, and whoever serves the store
@@ -154,13 +154,16 @@ Result<int> run_job(Options options) {
   set_store();
   if (options.timeout > 0) options.job.timeout = std::chrono::seconds(options.timeout);
   const auto until_met = Deadline::after(kTimeToMeet);
+  const auto tell_others = [&](int rank, int exit_code) {
+    if (!plan.serves && !until_met.expired()) tell_of_failure(plan, rank, exit_code);
+  };
+  // Before the others are ended: else the store would hear of one that waits there as the first.
+  options.job.on_first_failure = tell_others;
   Job job(plan.job, options.job);
   auto code = job.run(plan.places, environment);
   const bool has_failed = !code.ok() || *code != 0;
-  if (has_failed && !plan.serves && !until_met.expired()) {
-    tell_of_failure(plan, job.first_failed().value_or(plan.places.front().rank),
-                    code.ok() ? *code : kCannotStart);
-  }
+  if (has_failed && !job.first_failed())
+    tell_others(plan.places.front().rank, code.ok() ? *code : kCannotStart);
   return code;
 }
 
