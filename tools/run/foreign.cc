@@ -21,11 +21,10 @@ std::vector<Host> used_hosts(const Plan& plan) {
   return hosts;
 }
 
-/// What ends a launcher in time, with the exit status that kolo-run has then: mpirun's own limit
-/// has another, and Slurm's is one of whole minutes.
+/// What ends a launcher in time, with kolo-run's exit status, where kolo-run does not.
 std::vector<std::string> limited_to(int seconds) {
   if (seconds == 0) return {};
-  return {"timeout", "--foreground", "--kill-after=10", std::to_string(seconds)};
+  return {"timeout", "--foreground", std::to_string(seconds)};
 }
 
 /// For srun, to which a % in the name of a file is the beginning of what it fills in.
@@ -49,7 +48,7 @@ bool is_plain(char c) {
 std::vector<std::string> mpirun_command(const Options& options, const Plan& plan,
                                         const Environment& environment, bool as_root,
                                         bool to_copy) {
-  std::vector<std::string> command = limited_to(options.timeout);
+  std::vector<std::string> command = limited_to(to_copy ? options.timeout : 0);
   const auto add = [&](auto... words) { (command.emplace_back(words), ...); };
   add("mpirun");
   if (as_root) add("--allow-run-as-root");
@@ -84,8 +83,8 @@ std::vector<std::string> mpirun_command(const Options& options, const Plan& plan
   return command;
 }
 
-std::vector<std::string> srun_command(const Options& options, const Plan& plan) {
-  std::vector<std::string> command = limited_to(options.timeout);
+std::vector<std::string> srun_command(const Options& options, const Plan& plan, bool to_copy) {
+  std::vector<std::string> command = limited_to(to_copy ? options.timeout : 0);
   const auto add = [&](std::string word) { command.push_back(std::move(word)); };
   add("srun");
   add("--kill-on-bad-exit=1");

@@ -10,12 +10,12 @@
 
 namespace kolo::run {
 
-/// `to_copy`: for somebody to type, so that the values of variables are in it, but no secret; else
-/// to be executed, with the variables of variables_for().
+/// `to_copy`: for somebody to type, so that --timeout and the values of variables are in it, but no
+/// secret; else to be executed, with the variables of variables_for().
 std::vector<std::string> mpirun_command(const Options& options, const Plan& plan,
                                         const Environment& environment, bool as_root, bool to_copy);
 /// It places the ranks by the file SLURM_HOSTFILE, which has hosts_of_ranks().
-std::vector<std::string> srun_command(const Options& options, const Plan& plan);
+std::vector<std::string> srun_command(const Options& options, const Plan& plan, bool to_copy);
 /// A line for each rank.
 std::string hosts_of_ranks(const Plan& plan);
 

@@ -8,6 +8,7 @@
 #include "tools/run/binding.h"
 #include "tools/run/foreign.h"
 #include "tools/run/job.h"
+#include "tools/run/limited.h"
 #include "tools/run/other_nodes.h"
 #include "tools/run/plan.h"
 #include "tools/run/say.h"
@@ -65,7 +66,7 @@ void print_plan(const Options& options, const Plan& plan, const Environment& env
     std::string hosts = hosts_of_ranks(plan);
     std::replace(hosts.begin(), hosts.end(), '\n', ' ');
     fmt::print("by srun, with SLURM_HOSTFILE naming a file of the lines {}and MASTER_ADDR={}: {}\n",
-               hosts, plan.job.master_addr, to_shell(srun_command(options, plan)));
+               hosts, plan.job.master_addr, to_shell(srun_command(options, plan, true)));
   }
 }
 
@@ -106,6 +107,26 @@ Status make_folder(const std::string& folder) {
   return KOLO_ERROR(kInvalidArgument, "--output-dir {}: {}", folder, error.message());
 }
 
+Result<int> run_foreign(const Options& options, const Plan& plan, const Environment& environment) {
+  Environment::Variables variables = variables_for(plan.job, environment);
+  std::vector<std::string> command;
+  if (options.launcher == "mpirun") {
+    command = mpirun_command(options, plan, environment, ::geteuid() == 0, false);
+  } else {
+    if (plan.places.front().local_size < plan.job.size) {
+      // Slurm's variables do not tell where rank 0 is.
+      variables.emplace("MASTER_ADDR", plan.job.master_addr);
+      variables.emplace("MASTER_PORT", std::to_string(plan.job.master_port));
+    }
+    variables.erase("SLURM_NTASKS_PER_NODE");  // of the job; it would warn of it
+    KOLO_ASSIGN(variables["SLURM_HOSTFILE"], open_file_of(hosts_of_ranks(plan)));
+    command = srun_command(options, plan, false);
+  }
+  if (options.timeout > 0)
+    return run_limited(command, variables, std::chrono::seconds(options.timeout));
+  return become(command, variables);
+}
+
 Result<int> run_job(Options options) {
   const Environment environment = Environment::of_process();
   if (options.checks_build) return show_build(environment);
@@ -116,19 +137,7 @@ Result<int> run_job(Options options) {
     say(fmt::format("--grace has no effect with --launcher {}", options.launcher));
   if (const std::string& folder = options.job.output_directory; !folder.empty() && !options.dry_run)
     KOLO_TRY(make_folder(folder));
-  if (is_foreign && !options.dry_run) {
-    Environment::Variables variables = variables_for(plan.job, environment);
-    if (options.launcher == "mpirun")
-      return become(mpirun_command(options, plan, environment, ::geteuid() == 0, false), variables);
-    if (plan.places.front().local_size < plan.job.size) {
-      // Slurm's variables do not tell where rank 0 is.
-      variables.emplace("MASTER_ADDR", plan.job.master_addr);
-      variables.emplace("MASTER_PORT", std::to_string(plan.job.master_port));
-    }
-    variables.erase("SLURM_NTASKS_PER_NODE");  // of the job; it would warn of it
-    KOLO_ASSIGN(variables["SLURM_HOSTFILE"], open_file_of(hosts_of_ranks(plan)));
-    return become(srun_command(options, plan), variables);
-  }
+  if (is_foreign && !options.dry_run) return run_foreign(options, plan, environment);
   const auto set_store = [&plan] {
     plan.job.store =
         to_text(Endpoint{plan.job.store, static_cast<std::uint16_t>(plan.listen_port)});
