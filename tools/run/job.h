@@ -26,6 +26,8 @@ struct JobOptions {
   std::optional<std::chrono::seconds> timeout = std::nullopt;
   /// Between asking ranks to end and making them; without it, more after a signal than a failure.
   std::optional<std::chrono::seconds> grace = std::nullopt;
+  /// After SIGKILL; the kernel may have much memory of a rank to take back.
+  std::chrono::seconds time_to_die = std::chrono::seconds(60);
   /// Told once which rank ended the job, and the exit code, before the others are ended.
   std::function<void(int rank, int exit_code)> on_first_failure = {};
 };
@@ -114,7 +116,7 @@ class Job {
   bool has_ended_strays_ = false;
   Time strays_due_at_ = {};  ///< their next signal
   std::size_t stray_signals_ = 0;
-  Time give_up_at_ = {};  ///< on ranks that not even SIGKILL has ended, after a second signal
+  Time give_up_at_ = {};  ///< on ranks that not even SIGKILL has ended
   Time leave_at_ = {};    ///< even if nobody reads what is still to be written
 };
 

@@ -104,8 +104,9 @@ void Job::take_stop(int signal) {
   } else if (!first_signal_at_ || now - *first_signal_at_ >= kSameSignal) {
     is_stopped_ = true;
     end_all(SIGKILL, 128 + signal, kGrace);  // asked for twice
-    give_up_at_ = now + kGrace;
-    leave_at_ = now + kLastWords;
+    // Who goes on asking does not wait for longer.
+    give_up_at_ = std::min(give_up_at_.value_or(now + kGrace), now + kGrace);
+    leave_at_ = std::min(leave_at_.value_or(now + kLastWords), now + kLastWords);
   }
 }
 
@@ -205,6 +206,7 @@ void Job::keep_deadlines() {
       send_signal(rank.process, SIGKILL);
       rank.process.is_gone = rank.process.is_gone || rank.process.ended;
     }
+    if (!give_up_at_) give_up_at_ = now + options_.time_to_die;
   }
   if (!are_gone()) return;
   if (!has_ended_strays_) look_after_strays();

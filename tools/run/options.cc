@@ -81,6 +81,12 @@ void describe_job(CLI::App& app, Raw& raw) {
          "seconds between asking ranks to end and killing them; default: 30 after a signal to "
          "kolo-run, 5 after a rank's failure and --timeout")
       ->check(CLI::Range(0, 24 * 3600));
+  app.add_option_function<int>(
+         "--time-to-die",
+         [&options](const int& given) { options.job.time_to_die = std::chrono::seconds(given); },
+         "seconds after SIGKILL until a rank that does not end is left")
+      ->check(CLI::Range(0, 24 * 3600))
+      ->group("");  // for tests alone
   app.add_option("--bind,--bind-to", options.bind,
                  "core: ranks of a host share out its cores; auto: so if there are enough")
       ->check(CLI::IsMember({"auto", "none", "core"}))
