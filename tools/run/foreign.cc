@@ -117,6 +117,19 @@ Environment::Variables variables_for(const JobDescription& job, const Environmen
   return variables;
 }
 
+void tell_where_rank_0_is(const Options& options, const Plan& plan,
+                          Environment::Variables& variables) {
+  constexpr const char* kAddress = "MASTER_ADDR";
+  const bool is_asked_for =
+      std::any_of(plan.job.set.begin(), plan.job.set.end(),
+                  [](const std::string& item) { return name_of(item) == kAddress; });
+  const bool is_listed = !options.hosts.empty() || !options.hostfile.empty();
+  if (is_listed && !is_asked_for) variables.erase(kAddress);
+  if (plan.places.front().local_size == plan.job.size) return;
+  variables.emplace(kAddress, plan.job.master_addr);
+  variables.emplace("MASTER_PORT", std::to_string(plan.job.master_port));
+}
+
 std::string to_shell(const std::string& word) {
   const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), is_plain);
   return plain ? word : quoted(word);

@@ -113,11 +113,7 @@ Result<int> run_foreign(const Options& options, const Plan& plan, const Environm
   if (options.launcher == "mpirun") {
     command = mpirun_command(options, plan, environment, ::geteuid() == 0, false);
   } else {
-    if (plan.places.front().local_size < plan.job.size) {
-      // Slurm's variables do not tell where rank 0 is.
-      variables.emplace("MASTER_ADDR", plan.job.master_addr);
-      variables.emplace("MASTER_PORT", std::to_string(plan.job.master_port));
-    }
+    tell_where_rank_0_is(options, plan, variables);
     variables.erase("SLURM_NTASKS_PER_NODE");  // of the job; it would warn of it
     KOLO_ASSIGN(variables["SLURM_HOSTFILE"], open_file_of(hosts_of_ranks(plan)));
     command = srun_command(options, plan, false);

@@ -142,7 +142,6 @@ Status plan_node(const Options& options, const Environment& environment, Plan& p
     plan.job.master_port = plan.listen_port + 1;
   }
   plan.job.master_addr = plan.job.store;
-  plan.job.keeps_master = true;
   return {};
 }
 

@@ -48,6 +48,17 @@ class Foreign(unittest.TestCase):
             done = kolo_run(*how, "--timeout", "1", "p", PATH=self.path, WORK="20")
             self.assertEqual(done.returncode, 124, done)
 
+    def test_where_srun_has_rank_0(self):
+        how = self.launcher("srun", 'echo "$MASTER_ADDR"')[2:]
+        left = {"PATH": self.path, "MASTER_ADDR": "left", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "1,1"}
+        for hosts, address in ((["-H", "n2:1,n1:1"], "n2"), (["-H", "n2:2"], ""), ([], "left"),
+                               (["-H", "n2:1,n1:1", "-x", "MASTER_ADDR"], "left"),
+                               (["-H", "n2:1,n1:1", "-x", "MASTER_ADDR=own"], "own")):
+            done = kolo_run(*hosts, *how, "p", **left)
+            self.assertEqual((done.returncode, done.stdout), (0, f"{address}\n"), done)
+        del left["MASTER_ADDR"]
+        self.assertEqual(kolo_run(*how, "p", **left).stdout, "n1\n")
+
     def test_its_own_end_within_the_limit(self):
         for end, code in (("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)):
             done = kolo_run(*self.launcher("srun", end), "--timeout", "60", "p", PATH=self.path)
