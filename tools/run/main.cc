@@ -36,9 +36,6 @@ using namespace kolo::run;
 
 // For one that is made beside this process, as a container's, to be known.
 constexpr std::chrono::seconds kTimeForName(30);
-// KOLO_INIT_TIMEOUT's default: ranks have met by then, or given up, and whoever serves the store
-// later may be the next job.
-constexpr std::chrono::seconds kTimeToMeet(300);
 
 /// Of those that were closed for this process: else a socket would get the number, and what is
 /// written for people would go there.
@@ -107,6 +104,16 @@ Status make_folder(const std::string& folder) {
   return KOLO_ERROR(kInvalidArgument, "--output-dir {}: {}", folder, error.message());
 }
 
+/// What may still fail before anything is started.
+Status prepare(const Options& options, const Environment& environment, Plan& plan) {
+  KOLO_TRY(complete_plan(options, environment, plan));
+  for (const std::string& line : plan.warnings) say(line);
+  if (options.is_foreign() && options.job.grace)
+    say(fmt::format("--grace has no effect with --launcher {}", options.launcher));
+  const std::string& folder = options.job.output_directory;
+  return folder.empty() || options.dry_run ? Status() : make_folder(folder);
+}
+
 Result<int> run_foreign(const Options& options, const Plan& plan, const Environment& environment) {
   Environment::Variables variables = variables_for(plan.job, environment);
   std::vector<std::string> command;
@@ -127,13 +134,12 @@ Result<int> run_job(Options options) {
   const Environment environment = Environment::of_process();
   if (options.checks_build) return show_build(environment);
   KOLO_ASSIGN(Plan plan, make_plan(options, environment));
-  for (const std::string& line : plan.warnings) say(line);
-  const bool is_foreign = options.is_foreign();
-  if (is_foreign && options.job.grace)
-    say(fmt::format("--grace has no effect with --launcher {}", options.launcher));
-  if (const std::string& folder = options.job.output_directory; !folder.empty() && !options.dry_run)
-    KOLO_TRY(make_folder(folder));
-  if (is_foreign && !options.dry_run) return run_foreign(options, plan, environment);
+  if (const Status ready = prepare(options, environment, plan); !ready.ok()) {
+    if (!plan.serves && !options.dry_run)
+      tell_of_failure(plan, plan.places.front().rank, kCannotStart);
+    return ready.error();
+  }
+  if (options.is_foreign() && !options.dry_run) return run_foreign(options, plan, environment);
   const auto set_store = [&plan] {
     plan.job.store =
         to_text(Endpoint{plan.job.store, static_cast<std::uint16_t>(plan.listen_port)});
@@ -158,7 +164,7 @@ Result<int> run_job(Options options) {
   }
   set_store();
   if (options.timeout > 0) options.job.timeout = std::chrono::seconds(options.timeout);
-  const auto until_met = Deadline::after(kTimeToMeet);
+  const auto until_met = Deadline::after(plan.time_to_meet);
   const auto tell_others = [&](int rank, int exit_code) {
     if (!plan.serves && !until_met.expired()) tell_of_failure(plan, rank, exit_code);
   };

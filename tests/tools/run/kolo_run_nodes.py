@@ -71,7 +71,8 @@ class Node(unittest.TestCase):
 
     def test_a_node_whose_ranks_do_not_come(self):
         fails = ["sh", "-c", "test $RANK != 3 || exit 5; exec sleep 600"]
-        for program, rank, code in ((fails, 3, 5), (["./absent"], 2, 2)):
+        for program, rank, code in ((fails, 3, 5), (["./absent"], 2, 2), (["--output-dir", "/dev/null/x", "true"], 2, 2),
+                                    (["--gpu-ids", "0,0", "true"], 2, 2)):
             node_0, node_1 = self.start_two_nodes([PROGRAMS["probe"]], program)
             self.assertEqual(node_1.wait(LIMIT), code)
             _, errors = node_0.communicate(timeout=20)  # KOLO_INIT_TIMEOUT is 60
