@@ -111,6 +111,13 @@ Status prepare(const Options& options, const Environment& environment, Plan& pla
   if (options.is_foreign() && options.job.grace)
     say(fmt::format("--grace has no effect with --launcher {}", options.launcher));
   const std::string& folder = options.job.output_directory;
+  const bool has_foreign = std::any_of(plan.places.begin(), plan.places.end(),
+                                       [](const Place& place) { return !place.is_here; });
+  if (options.launcher == "srun" && !folder.empty() && has_foreign) {
+    say(fmt::format("--output-dir {}: the hosts write there themselves; it must be one folder that "
+                    "all of them see",
+                    folder));
+  }
   return folder.empty() || options.dry_run ? Status() : make_folder(folder);
 }
 

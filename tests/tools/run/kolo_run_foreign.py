@@ -59,6 +59,13 @@ class Foreign(unittest.TestCase):
         del left["MASTER_ADDR"]
         self.assertEqual(kolo_run(*how, "p", **left).stdout, "n1\n")
 
+    def test_where_srun_writes(self):
+        how = [*self.launcher("srun", "exit 0")[2:], "--output-dir", f"{self.folder}/logs", "p"]
+        for hosts, told in (("localhost:2", False), ("localhost,n2", True), ("n2", True)):
+            done = kolo_run("-H", hosts, *how, PATH=self.path)
+            self.assertEqual(done.returncode, 0, done)
+            self.assertEqual("it must be one folder that all of them see" in done.stderr, told, done)
+
     def test_its_own_end_within_the_limit(self):
         for end, code in (("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)):
             done = kolo_run(*self.launcher("srun", end), "--timeout", "60", "p", PATH=self.path)
