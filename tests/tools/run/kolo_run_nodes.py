@@ -97,14 +97,14 @@ class Node(unittest.TestCase):
 
     def test_a_node_that_fails_after_the_meeting(self):
         with tempfile.TemporaryDirectory() as folder:
-            waits = f'"$0" && while [ ! -e {folder}/go ]; do sleep 0.1; done'
-            node_0, node_1 = self.start_two_nodes(["sh", "-c", waits, PROGRAMS["probe"]],
-                                                  ["sh", "-c", '"$0" && exit 5', PROGRAMS["probe"]])
+            stays = ["-x", f"PROBE_STAYS_UNTIL={folder}/go", PROGRAMS["probe"]]
+            node_0, node_1 = self.start_two_nodes(stays, ["sh", "-c", '"$0" && exit 5', PROGRAMS["probe"]])
             self.assertEqual(node_1.wait(LIMIT), 5)
             self.assertIsNone(node_0.poll())
             pathlib.Path(folder, "go").touch()
-            _, errors = node_0.communicate(timeout=LIMIT)
+            out, errors = node_0.communicate(timeout=LIMIT)
             self.assertEqual((node_0.returncode, errors), (0, ""))
+            self.assertEqual(sorted(out.splitlines()), lines_of(4, hosts=2)[:2])
 
     def test_a_port_that_is_none(self):
         nodes = ["--nproc-per-node", "1", "--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1"]
