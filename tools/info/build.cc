@@ -129,14 +129,15 @@ nlohmann::json knobs_json(const Environment& environment) {
     const auto set = environment.get(knob.name);
     const bool hidden = knob.name == "KOLO_SECRET" && set;
     const auto reason = reasons.find(knob.name);
+    const auto invalid =
+        reason == reasons.end() ? nlohmann::json() : nlohmann::json(reason->second);
     const bool is_agreed = std::any_of(
         agreed.begin(), agreed.end(),
         [&](const std::string& setting) { return setting.starts_with(knob.name + "="); });
     rows.push_back({{"name", knob.name},
                     {"value", hidden ? "(hidden)" : set.value_or(knob.default_value)},
                     {"origin", set ? "environment" : "default"},
-                    {"invalid",
-                     reason == reasons.end() ? nlohmann::json() : nlohmann::json(reason->second)},
+                    {"invalid", invalid},
                     {"equal_on_all_ranks", is_agreed},
                     {"unit", knob.unit},
                     {"default", knob.default_value},

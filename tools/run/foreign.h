@@ -22,8 +22,9 @@ std::string hosts_of_ranks(const Plan& plan);
 /// The environment of such a launcher: this one and what -x sets.
 Environment::Variables variables_for(const JobDescription& job, const Environment& environment);
 
-/// For srun, whose own variables do not tell, where ranks are on several hosts. What the environment
-/// says of it counts only where kolo-run was not told the hosts: their order may be another.
+/// For srun, whose own variables do not tell, where ranks are on several hosts. What the
+/// environment says of it counts only where kolo-run was not told the hosts: their order may be
+/// another.
 void tell_where_rank_0_is(const Options& options, const Plan& plan,
                           Environment::Variables& variables);
 

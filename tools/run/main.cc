@@ -114,8 +114,7 @@ Status prepare(const Options& options, const Environment& environment, Plan& pla
   const bool has_foreign = std::any_of(plan.places.begin(), plan.places.end(),
                                        [](const Place& place) { return !place.is_here; });
   if (options.launcher == "srun" && !folder.empty() && has_foreign) {
-    say(fmt::format("--output-dir {}: the hosts write there themselves; it must be one folder that "
-                    "all of them see",
+    say(fmt::format("--output-dir {}: each host writes there itself: take a folder that all see",
                     folder));
   }
   return folder.empty() || options.dry_run ? Status() : make_folder(folder);

@@ -64,7 +64,7 @@ class Foreign(unittest.TestCase):
         for hosts, told in (("localhost:2", False), ("localhost,n2", True), ("n2", True)):
             done = kolo_run("-H", hosts, *how, PATH=self.path)
             self.assertEqual(done.returncode, 0, done)
-            self.assertEqual("it must be one folder that all of them see" in done.stderr, told, done)
+            self.assertEqual("take a folder that all see" in done.stderr, told, done)
 
     def test_its_own_end_within_the_limit(self):
         for end, code in (("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)):

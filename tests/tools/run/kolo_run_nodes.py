@@ -97,7 +97,7 @@ class Node(unittest.TestCase):
 
     def test_a_node_that_fails_after_the_meeting(self):
         with tempfile.TemporaryDirectory() as folder:
-            stays = ["-x", f"PROBE_STAYS_UNTIL={folder}/go", PROGRAMS["probe"]]
+            stays = [PROGRAMS["probe"], "--until", f"{folder}/go"]
             node_0, node_1 = self.start_two_nodes(stays, ["sh", "-c", '"$0" && exit 5', PROGRAMS["probe"]])
             self.assertEqual(node_1.wait(LIMIT), 5)
             self.assertIsNone(node_0.poll())
