@@ -3,6 +3,8 @@
 #include "runtime/base/check.h"
 #include "runtime/bootstrap/pause.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -172,6 +174,14 @@ void TcpStore::leave() {
   // If it does not arrive, nobody is there that it would matter to.
   [[maybe_unused]] const Status sent =
       send_all(fd_.get(), to_frame({std::string(kLeaveRequest)}), Deadline::after(seconds(1)));
+  fd_.reset();
+}
+
+void TcpStore::fail(Deadline deadline) {
+  if (!fd_) return;
+  // The server hangs up, too, once it has told the others.
+  ::shutdown(fd_.get(), SHUT_WR);
+  [[maybe_unused]] const auto end = receive_exactly(fd_.get(), 1, deadline);
   fd_.reset();
 }
 

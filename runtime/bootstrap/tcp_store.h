@@ -46,6 +46,9 @@ class TcpStore final : public Store {
   /// This rank has met the others. Without it the server takes the end of the connection for a
   /// failure.
   void leave() override;
+  /// This rank will not meet the others, which hear of it. Back when the server has taken note, or
+  /// at the deadline.
+  void fail(Deadline deadline);
 
  private:
   TcpStore(Endpoint server, UniqueDescriptor fd) : server_(std::move(server)), fd_(std::move(fd)) {}

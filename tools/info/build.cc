@@ -1,5 +1,7 @@
 #include "tools/info/build.h"
 
+#include "runtime/bootstrap/secret_file.h"
+#include "runtime/bootstrap/way_in.h"
 #include "runtime/device/accelerator.h"
 #include "runtime/topology/host.h"
 
@@ -14,6 +16,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -35,11 +38,29 @@ Part transport(const std::string& list, std::string name, const std::string& wor
   return {std::move(name), there, there ? "" : std::move(remark)};
 }
 
-/// Why init() refuses the value; nothing if it does not.
-std::string reason_against(const Knob& knob, const std::string& value) {
-  const auto config =
-      Config::from_environment(Environment(Environment::Variables{{knob.name, value}}));
-  return config.ok() ? "" : config.error().message;
+/// By knob, why init() refuses what is set; each value for itself, then what they say together.
+std::map<std::string, std::string> refusals(const Environment& environment) {
+  std::map<std::string, std::string> reasons;
+  for (const Knob& knob : knobs()) {
+    const auto value = environment.get(knob.name);
+    if (!value) continue;
+    const auto config =
+        Config::from_environment(Environment(Environment::Variables{{knob.name, *value}}));
+    if (!config.ok()) reasons[knob.name] = config.error().message;
+  }
+  Status invalid;
+  const Config config = Config::from_environment(environment, invalid);
+  if (!invalid.ok()) return reasons;
+  // What the launcher says is init()'s to judge, among the processes that it has started.
+  for (const char* name : {"KOLO_INIT_METHOD", "KOLO_RANK", "KOLO_SIZE"}) {
+    if (!environment.get(name)) continue;
+    const auto way = find_way_in({}, config, environment);
+    if (!way.ok()) reasons[name] = way.error().message;
+    break;
+  }
+  const auto secret = secret_or_file(config.secret, config.secret_file);
+  if (!secret.ok()) reasons["KOLO_SECRET_FILE"] = secret.error().message;
+  return reasons;
 }
 
 Part cuda() {
@@ -102,18 +123,21 @@ void print_build(const nlohmann::json& build) {
 
 nlohmann::json knobs_json(const Environment& environment) {
   const std::vector<std::string> agreed = Config().agreed_settings();
+  const auto reasons = refusals(environment);
   nlohmann::json rows = nlohmann::json::array();
   for (const Knob& knob : knobs()) {
     const auto set = environment.get(knob.name);
     const bool hidden = knob.name == "KOLO_SECRET" && set;
-    const std::string reason = set ? reason_against(knob, *set) : "";
+    const auto reason = reasons.find(knob.name);
+    const auto invalid =
+        reason == reasons.end() ? nlohmann::json() : nlohmann::json(reason->second);
     const bool is_agreed = std::any_of(
         agreed.begin(), agreed.end(),
         [&](const std::string& setting) { return setting.starts_with(knob.name + "="); });
     rows.push_back({{"name", knob.name},
                     {"value", hidden ? "(hidden)" : set.value_or(knob.default_value)},
                     {"origin", set ? "environment" : "default"},
-                    {"invalid", reason.empty() ? nlohmann::json() : nlohmann::json(reason)},
+                    {"invalid", invalid},
                     {"equal_on_all_ranks", is_agreed},
                     {"unit", knob.unit},
                     {"default", knob.default_value},
@@ -138,18 +162,12 @@ void print_knobs(const nlohmann::json& knobs) {
 }
 
 bool warn_of_knobs(const Environment& environment) {
-  bool good = true;
-  for (const Knob& knob : knobs()) {
-    const auto set = environment.get(knob.name);
-    const std::string reason = set ? reason_against(knob, *set) : "";
-    if (reason.empty()) continue;
-    fmt::print(stderr, "kolo-info: {}\n", reason);
-    good = false;
-  }
+  const auto reasons = refusals(environment);
+  for (const auto& [_, reason] : reasons) fmt::print(stderr, "kolo-info: {}\n", reason);
   Status invalid;
   for (const std::string& warning : Config::from_environment(environment, invalid).warnings)
     fmt::print(stderr, "kolo-info: {}\n", warning);
-  return good;
+  return reasons.empty();
 }
 
 }  // namespace kolo::info

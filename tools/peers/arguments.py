@@ -74,5 +74,5 @@ def writable(text):
     except OSError as error:
         raise argparse.ArgumentTypeError(f"'{text}' cannot be written: {error.strerror}") from error
     if not existed:
-        path.unlink()
+        path.resolve().unlink()  # not a link that leads there
     return path

@@ -69,6 +69,17 @@ class Hosts:
         return self
 
     def __exit__(self, *_):
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        try:
+            # A signal meanwhile, which would leave what is left, waits.
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
+        finally:  # even where one has come just before
+            try:
+                self.remove()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def remove(self):
         for name in [*self.names, self.switch]:
             # What mpirun has started is nobody's here.
             left = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout

@@ -1,4 +1,5 @@
 """Installs the peers, builds a kolo-perf for each and runs them; used by tools/bench."""
+import contextlib
 import json
 import pathlib
 import re
@@ -16,15 +17,28 @@ class Missing(Exception):
     """Why a peer was not measured."""
 
 
-def call(command, log, **options):
-    """Runs a command with its output at the end of a file; Missing with its last line if it fails."""
-    with open(log, "a") as out:
+def end(process):
+    """With time for mpirun to end its ranks, which nobody else does."""
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
         try:
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out,
-                                  stderr=subprocess.STDOUT, **options)
-            code = done.returncode
+            process.wait(10)
+        finally:
+            process.kill()
+
+
+def call(command, log, timeout=None, **options):
+    """Runs a command with its output at the end of a file; Missing with its last line if it fails."""
+    with open(log, "a") as out, subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out,
+                                                 stderr=subprocess.STDOUT, **options) as process:
+        try:
+            code = process.wait(timeout)
         except subprocess.TimeoutExpired:
+            end(process)
             code = "timeout"
+        except BaseException:  # an end by a signal, too
+            end(process)
+            raise
     if code != 0:
         lines = [line for line in pathlib.Path(log).read_text(errors="replace").splitlines()
                  if re.search(r"[A-Za-z]", line)]

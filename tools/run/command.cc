@@ -155,10 +155,6 @@ Environment::Variables variables_of(const JobDescription& job, const Place& plac
                                       {"LOCAL_WORLD_SIZE", text(place.local_size)},
                                       {"MASTER_ADDR", job.master_addr},
                                       {"MASTER_PORT", text(job.master_port)}};
-  for (const char* name : {"MASTER_ADDR", "MASTER_PORT"}) {
-    const auto given = environment.get(name);
-    if (given && !job.keeps_master) variables[name] = *given;
-  }
   for (const std::string& item : job.set) {
     const auto equals = item.find('=');
     const std::string name = item.substr(0, equals);

@@ -24,9 +24,8 @@ struct JobDescription {
   int size = 1;
   std::string store;  ///< "node1:4711", where the launcher's store listens
   std::string secret;
-  std::string master_addr;  ///< for other libraries, unless the user has set it
+  std::string master_addr;  ///< for other libraries
   int master_port = 0;
-  bool keeps_master = false;     ///< they count even if the user has set them
   std::vector<std::string> set;  ///< NAME=value, or NAME to forward, for all ranks
   std::vector<std::string> agent = {"ssh", "-T"};
   std::string directory;      ///< where the program starts, here and elsewhere

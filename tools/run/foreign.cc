@@ -21,11 +21,10 @@ std::vector<Host> used_hosts(const Plan& plan) {
   return hosts;
 }
 
-/// What ends a launcher in time, with the exit status that kolo-run has then: mpirun's own limit
-/// has another, and Slurm's is one of whole minutes.
+/// What ends a launcher in time, with kolo-run's exit status, where kolo-run does not.
 std::vector<std::string> limited_to(int seconds) {
   if (seconds == 0) return {};
-  return {"timeout", "--foreground", "--kill-after=10", std::to_string(seconds)};
+  return {"timeout", "--foreground", std::to_string(seconds)};
 }
 
 /// For srun, to which a % in the name of a file is the beginning of what it fills in.
@@ -49,7 +48,7 @@ bool is_plain(char c) {
 std::vector<std::string> mpirun_command(const Options& options, const Plan& plan,
                                         const Environment& environment, bool as_root,
                                         bool to_copy) {
-  std::vector<std::string> command = limited_to(options.timeout);
+  std::vector<std::string> command = limited_to(to_copy ? options.timeout : 0);
   const auto add = [&](auto... words) { (command.emplace_back(words), ...); };
   add("mpirun");
   if (as_root) add("--allow-run-as-root");
@@ -84,8 +83,8 @@ std::vector<std::string> mpirun_command(const Options& options, const Plan& plan
   return command;
 }
 
-std::vector<std::string> srun_command(const Options& options, const Plan& plan) {
-  std::vector<std::string> command = limited_to(options.timeout);
+std::vector<std::string> srun_command(const Options& options, const Plan& plan, bool to_copy) {
+  std::vector<std::string> command = limited_to(to_copy ? options.timeout : 0);
   const auto add = [&](std::string word) { command.push_back(std::move(word)); };
   add("srun");
   add("--kill-on-bad-exit=1");
@@ -116,6 +115,19 @@ Environment::Variables variables_for(const JobDescription& job, const Environmen
   }
   variables[kSecret] = job.secret;
   return variables;
+}
+
+void tell_where_rank_0_is(const Options& options, const Plan& plan,
+                          Environment::Variables& variables) {
+  constexpr const char* kAddress = "MASTER_ADDR";
+  const bool is_asked_for =
+      std::any_of(plan.job.set.begin(), plan.job.set.end(),
+                  [](const std::string& item) { return name_of(item) == kAddress; });
+  const bool is_listed = !options.hosts.empty() || !options.hostfile.empty();
+  if (is_listed && !is_asked_for) variables.erase(kAddress);
+  if (plan.places.front().local_size == plan.job.size) return;
+  variables.emplace(kAddress, plan.job.master_addr);
+  variables.emplace("MASTER_PORT", std::to_string(plan.job.master_port));
 }
 
 std::string to_shell(const std::string& word) {

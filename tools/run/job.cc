@@ -4,6 +4,7 @@
 #include "runtime/topology/host.h"
 #include "tools/run/binding.h"
 #include "tools/run/say.h"
+#include "tools/run/signals.h"
 
 #include <poll.h>
 #include <sys/prctl.h>
@@ -11,7 +12,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <utility>
@@ -23,31 +23,8 @@ using std::chrono::milliseconds;
 
 // Of those of a host; sshd refuses some where more than 10 are under way (MaxStartups).
 constexpr int kMostLogins = 8;
-constexpr std::array<int, 8> kSignals = {SIGINT,  SIGTERM, SIGHUP,  SIGUSR1,
-                                         SIGUSR2, SIGTSTP, SIGCONT, SIGCHLD};
-
-/// All but those that whoever started kolo-run wants ignored, as nohup does: the kernel keeps even
-/// these for a descriptor, once they are blocked.
-sigset_t signal_set() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : kSignals) {
-    struct sigaction now = {};
-    const bool is_ignored = ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
-    if (!is_ignored) sigaddset(&set, signal);
-  }
-  return set;
-}
 
 }  // namespace
-
-void block_signals() {
-  // Where it is ignored, nobody learns how a child has ended.
-  ::signal(SIGCHLD, SIG_DFL);
-  const sigset_t set = signal_set();
-  ::sigprocmask(SIG_BLOCK, &set, nullptr);
-  ::signal(SIGPIPE, SIG_IGN);
-}
 
 Result<int> Job::run(const std::vector<Place>& places, const Environment& environment) {
   // What ranks leave running comes to this process when its parent ends, and is waited for here.
@@ -81,7 +58,7 @@ void Job::start_waiting(const Environment& environment) {
     }
     started_ = start(place, environment);
     if (started_.ok()) continue;
-    if (!exit_code_) first_failed_ = place.rank;
+    if (!exit_code_) take_first_failure(place.rank, kCannotStart);
     held.clear();
     end_all(SIGKILL, 1, kGrace);
   }

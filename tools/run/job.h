@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,16 +16,21 @@
 
 namespace kolo::run {
 
+/// Exit codes of a job that could not be started, and of one that took too long, as timeout(1).
+inline constexpr int kCannotStart = 2;
+inline constexpr int kTimedOut = 124;
+
 struct JobOptions {
   bool tags_output = false;
   std::string output_directory = {};  ///< with rank.N.out and rank.N.err; empty: none
   std::optional<std::chrono::seconds> timeout = std::nullopt;
   /// Between asking ranks to end and making them; without it, more after a signal than a failure.
   std::optional<std::chrono::seconds> grace = std::nullopt;
+  /// After SIGKILL; the kernel may have much memory of a rank to take back.
+  std::chrono::seconds time_to_die = std::chrono::seconds(60);
+  /// Told once which rank ended the job, and the exit code, before the others are ended.
+  std::function<void(int rank, int exit_code)> on_first_failure = {};
 };
-
-/// To be called before any thread is started, so that the signals reach the job alone.
-void block_signals();
 
 class Job {
  public:
@@ -70,6 +76,8 @@ class Job {
   void reap();
   void take_end(Rank& rank, int status);
   void name_first_failure();
+  /// Rank `rank` ended the job.
+  void take_first_failure(int rank, int exit_code);
   void end_all(int signal, int exit_code, std::chrono::seconds grace);
   void keep_deadlines();
   void look_after_rest(Rank& rank);
@@ -108,7 +116,7 @@ class Job {
   bool has_ended_strays_ = false;
   Time strays_due_at_ = {};  ///< their next signal
   std::size_t stray_signals_ = 0;
-  Time give_up_at_ = {};  ///< on ranks that not even SIGKILL has ended, after a second signal
+  Time give_up_at_ = {};  ///< on ranks that not even SIGKILL has ended
   Time leave_at_ = {};    ///< even if nobody reads what is still to be written
 };
 

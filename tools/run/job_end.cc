@@ -2,6 +2,7 @@
 #include "runtime/base/check.h"
 #include "tools/run/job.h"
 #include "tools/run/say.h"
+#include "tools/run/signals.h"
 #include "tools/run/strays.h"
 
 #include <sys/signalfd.h>
@@ -29,28 +30,12 @@ constexpr seconds kSameSignal(1);
 constexpr milliseconds kNewsFromHosts(300);
 // For a reader to take the last of the output, when the job was stopped.
 constexpr seconds kLastWords(2);
-constexpr int kTimedOut = 124;  // as timeout(1)
 
 /// Of a signal that a guard passes on.
 std::string_view name_of_passed(int signal) {
   if (signal == SIGSTOP) return "STOP";
   if (signal == SIGCONT) return "CONT";
   return signal == SIGUSR1 ? "USR1" : "USR2";
-}
-
-/// By the terminal only where a shell could let it go on, which the kernel knows; the first process
-/// of a container it does not stop at all.
-void stop_this_process(bool by_terminal) {
-  if (!by_terminal) {
-    ::raise(SIGSTOP);
-    return;
-  }
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTSTP);
-  ::raise(SIGTSTP);
-  ::sigprocmask(SIG_UNBLOCK, &set, nullptr);
-  ::sigprocmask(SIG_BLOCK, &set, nullptr);
 }
 
 /// Those that a lost connection ends have an exit status, as a rule, or abort.
@@ -119,8 +104,9 @@ void Job::take_stop(int signal) {
   } else if (!first_signal_at_ || now - *first_signal_at_ >= kSameSignal) {
     is_stopped_ = true;
     end_all(SIGKILL, 128 + signal, kGrace);  // asked for twice
-    give_up_at_ = now + kGrace;
-    leave_at_ = now + kLastWords;
+    // Who goes on asking does not wait for longer.
+    give_up_at_ = std::min(give_up_at_.value_or(now + kGrace), now + kGrace);
+    leave_at_ = std::min(leave_at_.value_or(now + kLastWords), now + kLastWords);
   }
 }
 
@@ -164,7 +150,7 @@ void Job::name_first_failure() {
   });
   const Process& process = (killed == failed_.end() ? failed_.front() : *killed)->process;
   const int code = exit_code_of(process.status);
-  first_failed_ = process.place.rank;
+  take_first_failure(process.place.rank, code);
   end_all(SIGTERM, code, options_.grace.value_or(kGrace));
   const std::string& host = process.place.host;
   const std::string pid = process.is_remote ? "" : fmt::format(" (pid {})", process.pid);
@@ -175,6 +161,11 @@ void Job::name_first_failure() {
   }
   tell(fmt::format("rank {} on {}{} failed first, with {}; ending the others", process.place.rank,
                    host, pid, end));
+}
+
+void Job::take_first_failure(int rank, int exit_code) {
+  first_failed_ = rank;
+  if (options_.on_first_failure) options_.on_first_failure(rank, exit_code);
 }
 
 void Job::end_all(int signal, int exit_code, seconds grace) {
@@ -215,6 +206,7 @@ void Job::keep_deadlines() {
       send_signal(rank.process, SIGKILL);
       rank.process.is_gone = rank.process.is_gone || rank.process.ended;
     }
+    if (!give_up_at_) give_up_at_ = now + options_.time_to_die;
   }
   if (!are_gone()) return;
   if (!has_ended_strays_) look_after_strays();

@@ -8,9 +8,11 @@
 #include "tools/run/binding.h"
 #include "tools/run/foreign.h"
 #include "tools/run/job.h"
+#include "tools/run/limited.h"
 #include "tools/run/other_nodes.h"
 #include "tools/run/plan.h"
 #include "tools/run/say.h"
+#include "tools/run/signals.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -32,12 +34,8 @@ namespace {
 using namespace kolo;
 using namespace kolo::run;
 
-constexpr int kCannotStart = 2;
 // For one that is made beside this process, as a container's, to be known.
 constexpr std::chrono::seconds kTimeForName(30);
-// KOLO_INIT_TIMEOUT's default: ranks have met by then, or given up, and whoever serves the store
-// later may be the next job.
-constexpr std::chrono::seconds kTimeToMeet(300);
 
 /// Of those that were closed for this process: else a socket would get the number, and what is
 /// written for people would go there.
@@ -65,7 +63,7 @@ void print_plan(const Options& options, const Plan& plan, const Environment& env
     std::string hosts = hosts_of_ranks(plan);
     std::replace(hosts.begin(), hosts.end(), '\n', ' ');
     fmt::print("by srun, with SLURM_HOSTFILE naming a file of the lines {}and MASTER_ADDR={}: {}\n",
-               hosts, plan.job.master_addr, to_shell(srun_command(options, plan)));
+               hosts, plan.job.master_addr, to_shell(srun_command(options, plan, true)));
   }
 }
 
@@ -106,29 +104,48 @@ Status make_folder(const std::string& folder) {
   return KOLO_ERROR(kInvalidArgument, "--output-dir {}: {}", folder, error.message());
 }
 
+/// What may still fail before anything is started.
+Status prepare(const Options& options, const Environment& environment, Plan& plan) {
+  KOLO_TRY(complete_plan(options, environment, plan));
+  for (const std::string& line : plan.warnings) say(line);
+  if (options.is_foreign() && options.job.grace)
+    say(fmt::format("--grace has no effect with --launcher {}", options.launcher));
+  const std::string& folder = options.job.output_directory;
+  const bool has_foreign = std::any_of(plan.places.begin(), plan.places.end(),
+                                       [](const Place& place) { return !place.is_here; });
+  if (options.launcher == "srun" && !folder.empty() && has_foreign) {
+    say(fmt::format("--output-dir {}: each host writes there itself: take a folder that all see",
+                    folder));
+  }
+  return folder.empty() || options.dry_run ? Status() : make_folder(folder);
+}
+
+Result<int> run_foreign(const Options& options, const Plan& plan, const Environment& environment) {
+  Environment::Variables variables = variables_for(plan.job, environment);
+  std::vector<std::string> command;
+  if (options.launcher == "mpirun") {
+    command = mpirun_command(options, plan, environment, ::geteuid() == 0, false);
+  } else {
+    tell_where_rank_0_is(options, plan, variables);
+    variables.erase("SLURM_NTASKS_PER_NODE");  // of the job; it would warn of it
+    KOLO_ASSIGN(variables["SLURM_HOSTFILE"], open_file_of(hosts_of_ranks(plan)));
+    command = srun_command(options, plan, false);
+  }
+  if (options.timeout > 0)
+    return run_limited(command, variables, std::chrono::seconds(options.timeout));
+  return become(command, variables);
+}
+
 Result<int> run_job(Options options) {
   const Environment environment = Environment::of_process();
   if (options.checks_build) return show_build(environment);
   KOLO_ASSIGN(Plan plan, make_plan(options, environment));
-  for (const std::string& line : plan.warnings) say(line);
-  const bool is_foreign = options.is_foreign();
-  if (is_foreign && options.job.grace)
-    say(fmt::format("--grace has no effect with --launcher {}", options.launcher));
-  if (const std::string& folder = options.job.output_directory; !folder.empty() && !options.dry_run)
-    KOLO_TRY(make_folder(folder));
-  if (is_foreign && !options.dry_run) {
-    Environment::Variables variables = variables_for(plan.job, environment);
-    if (options.launcher == "mpirun")
-      return become(mpirun_command(options, plan, environment, ::geteuid() == 0, false), variables);
-    if (plan.places.front().local_size < plan.job.size) {
-      // Slurm's variables do not tell where rank 0 is.
-      variables.emplace("MASTER_ADDR", plan.job.master_addr);
-      variables.emplace("MASTER_PORT", std::to_string(plan.job.master_port));
-    }
-    variables.erase("SLURM_NTASKS_PER_NODE");  // of the job; it would warn of it
-    KOLO_ASSIGN(variables["SLURM_HOSTFILE"], open_file_of(hosts_of_ranks(plan)));
-    return become(srun_command(options, plan), variables);
+  if (const Status ready = prepare(options, environment, plan); !ready.ok()) {
+    if (!plan.serves && !options.dry_run)
+      tell_of_failure(plan, plan.places.front().rank, kCannotStart);
+    return ready.error();
   }
+  if (options.is_foreign() && !options.dry_run) return run_foreign(options, plan, environment);
   const auto set_store = [&plan] {
     plan.job.store =
         to_text(Endpoint{plan.job.store, static_cast<std::uint16_t>(plan.listen_port)});
@@ -153,14 +170,17 @@ Result<int> run_job(Options options) {
   }
   set_store();
   if (options.timeout > 0) options.job.timeout = std::chrono::seconds(options.timeout);
-  const auto until_met = Deadline::after(kTimeToMeet);
+  const auto until_met = Deadline::after(plan.time_to_meet);
+  const auto tell_others = [&](int rank, int exit_code) {
+    if (!plan.serves && !until_met.expired()) tell_of_failure(plan, rank, exit_code);
+  };
+  // Before the others are ended: else the store would hear of one that waits there as the first.
+  options.job.on_first_failure = tell_others;
   Job job(plan.job, options.job);
   auto code = job.run(plan.places, environment);
   const bool has_failed = !code.ok() || *code != 0;
-  if (has_failed && !plan.serves && !until_met.expired()) {
-    tell_of_failure(plan, job.first_failed().value_or(plan.places.front().rank),
-                    code.ok() ? *code : kCannotStart);
-  }
+  if (has_failed && !job.first_failed())
+    tell_others(plan.places.front().rank, code.ok() ? *code : kCannotStart);
   return code;
 }
 

@@ -37,7 +37,8 @@ lost. Ctrl-C and SIGTERM are passed on, a second one more than a second later ki
 SIGUSR2 reach all ranks, too. Ctrl-Z stops all ranks, on other hosts, too, until SIGCONT (fg, bg);
 --timeout does not count that. The ranks of this host die with kolo-run. What ranks leave running ends
 with the job, daemons too: within 5 s after ranks that ended with 0, then by SIGTERM and SIGKILL.
-Standard input is not passed on: the ranks' is /dev/null.)";
+Standard input is not passed on: the ranks' is /dev/null. With --launcher srun or mpirun, exit status
+(but 2 and 124), signals and ends are as that launcher has them.)";
 
 constexpr std::string_view kSecret = "KOLO_SECRET=";
 
@@ -81,6 +82,12 @@ void describe_job(CLI::App& app, Raw& raw) {
          "seconds between asking ranks to end and killing them; default: 30 after a signal to "
          "kolo-run, 5 after a rank's failure and --timeout")
       ->check(CLI::Range(0, 24 * 3600));
+  app.add_option_function<int>(
+         "--time-to-die",
+         [&options](const int& given) { options.job.time_to_die = std::chrono::seconds(given); },
+         "seconds after SIGKILL until a rank that does not end is left")
+      ->check(CLI::Range(0, 24 * 3600))
+      ->group("");  // for tests alone
   app.add_option("--bind,--bind-to", options.bind,
                  "core: ranks of a host share out its cores; auto: so if there are enough")
       ->check(CLI::IsMember({"auto", "none", "core"}))
@@ -114,7 +121,8 @@ void describe_node(CLI::App& app, Raw& raw) {
   app.add_option("--master-addr,--master_addr", options.master_addr, "name or address of node 0")
       ->group(kGroup);
   app.add_option("--master-port,--master_port", options.master_port,
-                 "where kolo-run listens, node 0's; default: a free one, 29500 with several nodes")
+                 "where kolo-run listens, node 0's; default: a free one; with several nodes "
+                 "MASTER_PORT, else 29500")
       ->check(CLI::Range(1, 65534))
       ->group(kGroup);
   app.add_flag("--standalone", raw.standalone, "a single node; without effect besides")

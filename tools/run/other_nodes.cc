@@ -21,10 +21,11 @@ void tell_of_failure(const Plan& plan, int rank, int exit_code) {
       rank, plan.job.size,
       fmt::format("started by kolo-run on {}: exit status {}", this_host(), exit_code)};
   const Endpoint store = {plan.listen_host, static_cast<std::uint16_t>(plan.listen_port)};
-  // Whoever ends without leave() fails the meeting for all. Ranks that have met have left it, and
-  // are not harmed; where nobody answers, nobody waits.
-  [[maybe_unused]] const auto end =
-      TcpStore::join(store, failed, plan.job.secret, Deadline::after(kPatience));
+  // Ranks that have met have left the meeting that fails by this, and are not harmed; where nobody
+  // answers, nobody waits.
+  const Deadline deadline = Deadline::after(kPatience);
+  const auto joined = TcpStore::join(store, failed, plan.job.secret, deadline);
+  if (joined.ok()) (*joined)->fail(deadline);
 }
 
 }  // namespace kolo::run

@@ -1,5 +1,5 @@
 // OtherNodes: what the kolo-run of one node lets those of the others know. Used by kolo-run's main
-// thread, after the ranks of this node have ended.
+// thread, once a rank of this node has failed or it ends for another reason.
 #pragma once
 
 #include "tools/run/plan.h"

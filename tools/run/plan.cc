@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -27,7 +28,8 @@
 namespace kolo::run {
 namespace {
 
-constexpr int kDefaultPort = 29500;  // torch.distributed's
+constexpr int kDefaultPort = 29500;       // torch.distributed's
+constexpr int kDefaultInitTimeout = 300;  // KOLO_INIT_TIMEOUT's
 
 Result<std::vector<Host>> find_hosts(const Options& options, const Environment& environment) {
   if (!options.hosts.empty()) return parse_hosts(options.hosts);
@@ -142,7 +144,6 @@ Status plan_node(const Options& options, const Environment& environment, Plan& p
     plan.job.master_port = plan.listen_port + 1;
   }
   plan.job.master_addr = plan.job.store;
-  plan.job.keeps_master = true;
   return {};
 }
 
@@ -266,6 +267,15 @@ Result<Plan> make_plan(const Options& options, const Environment& environment) {
   }
   KOLO_TRY(options.ranks_per_node.empty() ? plan_job(options, environment, plan)
                                           : plan_node(options, environment, plan));
+  const auto given = parse_count(ranks_variable(options, environment, "KOLO_INIT_TIMEOUT"));
+  plan.time_to_meet = std::chrono::seconds(std::max(kDefaultInitTimeout, given.value_or(0)));
+  plan.job.bind = options.bind;
+  std::error_code unknown;
+  plan.job.self = std::filesystem::read_symlink("/proc/self/exe", unknown).string();
+  return plan;
+}
+
+Status complete_plan(const Options& options, const Environment& environment, Plan& plan) {
   KOLO_TRY(plan_devices(options, environment, plan));
   const auto here = static_cast<int>(std::count_if(plan.places.begin(), plan.places.end(),
                                                    [](const Place& p) { return p.is_here; }));
@@ -275,10 +285,7 @@ Result<Plan> make_plan(const Options& options, const Environment& environment) {
     plan.job.threads = threads_of_rank(here, cores);
     KOLO_TRY(cores_of_rank(options.bind, 0, here, cores));
   }
-  plan.job.bind = options.bind;
-  std::error_code unknown;
-  plan.job.self = std::filesystem::read_symlink("/proc/self/exe", unknown).string();
-  return plan;
+  return {};
 }
 
 }  // namespace kolo::run

@@ -65,37 +65,6 @@ class Stops(unittest.TestCase):
             job.send_signal(signal.SIGTERM)
             self.expect_end(job, 143)
 
-    def test_a_rank_that_nothing_ends(self):
-        # As in the kernel, on a file server that is gone: the freezer of the first version keeps SIGKILL waiting.
-        group = pathlib.Path(f"/sys/fs/cgroup/freezer/kolo_run_test.{os.getpid()}")
-        try:
-            group.mkdir()
-        except OSError as error:
-            self.skipTest(f"cannot freeze a process here: {error}")
-        self.addCleanup(group.rmdir)
-        self.addCleanup(self.await_text, group / "cgroup.procs", "")
-        self.addCleanup(pathlib.Path(group, "freezer.state").write_text, "THAWED", encoding="ascii")
-        with tempfile.TemporaryDirectory() as folder:
-            script = (f'test $RANK = 0 && echo $$ && exec sleep 600; '
-                      f'while [ ! -e {folder}/frozen ]; do sleep .1; done; exit 7')
-            with start("-np", "2", "sh", "-c", script, stderr=subprocess.PIPE) as job:
-                self.addCleanup(job.kill)
-                pid = job.stdout.readline().strip()
-                (group / "cgroup.procs").write_text(pid, encoding="ascii")
-                (group / "freezer.state").write_text("FROZEN", encoding="ascii")
-                self.await_text(group / "freezer.state", "FROZEN\n")
-                pathlib.Path(folder, "frozen").touch()
-                self.assertRegex(job.stderr.readline(), "rank 1 on .* failed first, with exit status 7")
-                job.send_signal(signal.SIGTERM)  # after a failure, the first one counts as the second
-                self.expect_end(job, 7)
-                self.assertRegex(job.stderr.readline(), rf"rank 0 on .* \(pid {pid}\) does not end by SIGKILL; leaving")
-
-    def await_text(self, path, text):
-        end = time.monotonic() + SOON
-        while path.read_text(encoding="ascii") != text:
-            self.assertLess(time.monotonic(), end, path)
-            time.sleep(0.05)
-
     def test_the_grace(self):
         stays = 'trap "" TERM; echo ready; while :; do sleep .1; done'
         with start("-np", "1", "--grace", "1", "sh", "-c", stays, stderr=subprocess.DEVNULL) as job:
@@ -158,6 +127,77 @@ class Stops(unittest.TestCase):
                     self.assertIn(f"-o {option}", done.stderr)
                 self.assertIn("255, which is ssh's own: see whether `ssh other true` works", done.stderr)
                 self.assertEqual("-p 2222" in done.stderr, bool(agent), done)
+
+
+class Stuck(unittest.TestCase):
+    """A rank that not even SIGKILL ends, as in the kernel, on a file server that is gone: the freezer of the first
+    version keeps that waiting."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.group = group = pathlib.Path(f"/sys/fs/cgroup/freezer/kolo_run_test.{os.getpid()}")
+        try:
+            group.mkdir()
+        except OSError as error:
+            self.skipTest(f"cannot freeze a process here: {error}")
+        self.addCleanup(group.rmdir)
+        self.addCleanup(self.await_text, group / "cgroup.procs", "")
+        self.addCleanup(pathlib.Path(group, "freezer.state").write_text, "THAWED", encoding="ascii")
+
+    def await_text(self, path, text):
+        end = time.monotonic() + SOON
+        while path.read_text(encoding="ascii") != text:
+            self.assertLess(time.monotonic(), end, path)
+            time.sleep(0.05)
+
+    def start(self, *options):
+        """Rank 0 is frozen; rank 1 fails when it is told to."""
+        script = (f'test $RANK = 0 && echo $$ && exec sleep 600; '
+                  f'while [ ! -e {self.folder}/fail ]; do sleep .1; done; exit 7')
+        job = start("-np", "2", *options, "sh", "-c", script, stderr=subprocess.PIPE)
+        self.addCleanup(job.__exit__, None, None, None)  # it does not read what the frozen one still holds open
+        self.addCleanup(job.kill)
+        self.pid = job.stdout.readline().strip()
+        (self.group / "cgroup.procs").write_text(self.pid, encoding="ascii")
+        (self.group / "freezer.state").write_text("FROZEN", encoding="ascii")
+        self.await_text(self.group / "freezer.state", "FROZEN\n")
+        return job
+
+    def expect_first_failure(self, job):
+        pathlib.Path(self.folder, "fail").touch()
+        self.assertRegex(job.stderr.readline(), "rank 1 on .* failed first, with exit status 7")
+
+    def expect_given_up(self, job, code):
+        self.assertEqual(job.wait(SOON), code)
+        self.assertRegex(job.stderr.readline(), rf"rank 0 on .* \(pid {self.pid}\) does not end by SIGKILL; leaving")
+
+    def test_after_a_signal(self):
+        job = self.start()
+        self.expect_first_failure(job)
+        job.send_signal(signal.SIGTERM)  # after a failure, the first one counts as the second
+        self.expect_given_up(job, 7)
+
+    def test_after_a_failure(self):
+        job = self.start("--grace", "1", "--time-to-die", "1")
+        self.expect_first_failure(job)
+        self.expect_given_up(job, 7)
+
+    def test_after_the_timeout(self):
+        job = self.start("--grace", "1", "--time-to-die", "1", "--timeout", "3")
+        self.assertIn("--timeout of 3 s", job.stderr.readline())
+        self.expect_given_up(job, 124)
+
+    def test_who_goes_on_asking_does_not_wait_for_longer(self):
+        job = self.start()
+        self.expect_first_failure(job)
+        end = time.monotonic() + SOON
+        while job.poll() is None:
+            self.assertLess(time.monotonic(), end)
+            job.send_signal(signal.SIGINT)
+            time.sleep(1.2)  # above a second, within which it would be the same request
+        self.expect_given_up(job, 7)
 
 
 class Rest(unittest.TestCase):

@@ -1,5 +1,6 @@
 // What the launching tests start: joins the others, sums over all ranks and prints one line about
-// itself; or the error, with exit status 3. Arguments: an init method, then rank and size.
+// itself; or the error, with exit status 3. Arguments: an init method, then rank and size; or
+// --until and a file, to stay in the job until that is there.
 #include <kolo/kolo.h>
 
 #include <unistd.h>
@@ -12,7 +13,8 @@
 int main(int argc, char** argv) {
   try {
     kolo::InitOptions options;
-    if (argc > 1) options.init_method = argv[1];
+    const char* const file = argc > 2 && std::string(argv[1]) == "--until" ? argv[2] : nullptr;
+    if (argc > 1 && file == nullptr) options.init_method = argv[1];
     if (argc > 3) {
       options.rank = std::stoi(argv[2]);
       options.size = std::stoi(argv[3]);
@@ -29,6 +31,8 @@ int main(int argc, char** argv) {
         std::printf("rank=%d size=%d local=%d/%d cross=%d/%d sum=%g host=%s\n", kolo::rank(),
                     kolo::size(), kolo::local_rank(), kolo::local_size(), kolo::cross_rank(),
                     kolo::cross_size(), sum, host.data());
+        std::fflush(stdout);
+        while (file != nullptr && ::access(file, F_OK) != 0) ::usleep(10'000);
       }
       kolo::shutdown();
     }
