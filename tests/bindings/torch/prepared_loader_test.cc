@@ -306,8 +306,32 @@ TEST(PreparedLoader, WhatIsGatheredOfARecipeIsInTheDataSetsOrder) {
     const auto mine = torch::full({kolo::rank() == 0 ? 4 : 3}, kolo::rank());
     odd.push_back(accelerator.gather_for_metrics(mine));
   }
-  EXPECT_TRUE(torch::equal(torch::cat(tokens), torch::arange(26, torch::kFloat32)));
+  const auto all = std::get<0>(torch::cat(tokens).sort());
+  EXPECT_TRUE(torch::equal(all, torch::arange(26, torch::kFloat32)));
   EXPECT_TRUE(torch::equal(odd[0], std::get<0>(odd[0].sort())));
+}
+
+TEST(PreparedLoader, RowsThatAreNotTheBatchsStayByRank) {
+  kolo::Accelerator accelerator;
+  const int size = kolo::size();
+  // One batch of three a rank, which the last rank fills up.
+  auto padded = accelerator.prepare(kolo::loader_recipe(
+      stacked(static_cast<std::size_t>(3 * size - (size > 1 ? 1 : 0))), {.batch_size = 3}));
+  for (auto& batch : padded) {
+    EXPECT_EQ(batch.data.size(0), 3);
+    const auto of_classes = torch::full({5, 4}, kolo::rank());
+    EXPECT_TRUE(
+        torch::equal(accelerator.gather_for_metrics(of_classes),
+                     torch::arange(size).repeat_interleave(5).view({-1, 1}).expand({-1, 4})));
+  }
+  // Twice as many as the batch's, and yet none of it.
+  auto even = accelerator.prepare(
+      kolo::loader_recipe(stacked(static_cast<std::size_t>(5 * size)), {.batch_size = 5}));
+  for (auto& batch : even) {
+    EXPECT_EQ(batch.data.size(0), 5);
+    const auto of_classes = torch::arange(10) + 10 * kolo::rank();
+    EXPECT_TRUE(torch::equal(accelerator.gather_for_metrics(of_classes), torch::arange(10 * size)));
+  }
 }
 
 TEST(PreparedLoader, ALoaderWithoutAnOrderIsRefused) {
