@@ -1,5 +1,6 @@
 #include <kolo/torch/accelerator.h>
 
+#include "bindings/core/refusals.h"
 #include "bindings/torch/checkpoint_file.h"
 #include "bindings/torch/failure.h"
 #include "bindings/torch/tensor_memory.h"
@@ -114,32 +115,49 @@ void check_same_on_all(const AcceleratorConfig& config, const AcceleratorOptions
   }
 }
 
+/// Ranks whose rows differ do not wait for each other, for they go by this name.
+constexpr const char* kGather = "Accelerator.gather";
+
+/// What `gather` throws says for the caller what was called.
+template <class Gather>
+void in_words_of_gather(const Gather& gather) {
+  try {
+    gather();
+  } catch (const Exception& error) {
+    if (error.code() == ErrorCode::kInvalidArgument)
+      refuse(error.code(), fmt::format("gather(): {}", error.what()));
+    if (error.code() != ErrorCode::kMismatch) throw;
+    refuse(error.code(), fmt::format("gather(): {}; only their first extent may differ: pad them, "
+                                     "or convert their type",
+                                     error.what()));
+  }
+}
+
+/// How many rows at the tensor's end only fill up. Of rows that are not the batch's nobody knows.
 std::int64_t repeated_rows_of(const torch::Tensor& tensor, const LoaderPass& pass) {
-  if (pass.repeated_rows <= 0) return pass.repeated_rows;
-  if (tensor.dim() == 0) return 0;
-  const std::int64_t rows = tensor.size(0);
-  const bool has_several = pass.rows > 0 && rows > pass.rows && rows % pass.rows == 0;
-  return has_several ? pass.repeated_rows * (rows / pass.rows) : pass.repeated_rows;
+  const std::int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
+  if (pass.repeated_rows < 0) return rows;
+  if (pass.repeated_rows == 0) return 0;
+  if (tensor.dim() == 0) return pass.repeated_rows == pass.rows ? 1 : 0;
+  return rows % pass.rows == 0 ? rows / pass.rows * pass.repeated_rows : 0;
 }
 
 /// The ranks' rows as they were dealt out, of which those that only fill up a last batch are gone;
 /// by rank where they are not those of a batch. All ranks look at the same, so all do the same.
 torch::Tensor in_order(const torch::Tensor& gathered, const std::vector<std::int64_t>& counts,
                        const LoaderPass& pass) {
+  if (pass.rows == 0 || counts.size() == 1) return gathered;
   // Rank 0's are never filled up.
-  if (!pass.dealt_by_rows || pass.rows == 0 || counts.empty()) return gathered;
-  const std::int64_t several = counts.front() / pass.rows;
-  const bool is_batch =
-      several > 0 && several * pass.rows == counts.front() &&
-      std::all_of(counts.begin(), counts.end(), [&](std::int64_t count) {
-        return count == counts.front() || (pass.has_last && count == counts.front() - several);
-      });
+  const bool is_batch = counts.front() == pass.rows &&
+                        std::all_of(counts.begin(), counts.end(), [&](std::int64_t count) {
+                          return count == pass.rows || (pass.has_last && count == pass.rows - 1);
+                        });
   if (!is_batch) return gathered;
   std::vector<std::int64_t> order;
-  for (std::int64_t row = 0; row < counts.front(); row += several) {
+  for (std::int64_t row = 0; row < pass.rows; ++row) {
     std::int64_t begin = 0;
     for (const std::int64_t count : counts) {
-      for (std::int64_t i = row; i < row + several && row < count; ++i) order.push_back(begin + i);
+      if (row < count) order.push_back(begin + row);
       begin += count;
     }
   }
@@ -261,29 +279,33 @@ void Accelerator::check_same_parts(const std::string& parts) {
     if (all[r] == all[0]) continue;
     refuse(ErrorCode::kMismatch,
            fmt::format("gather(): the value is {} on rank 0, but {} on rank {} (t: a tensor, -: an "
-                       "undefined one, []: a list, (): an optional); give lists of one length, and "
-                       "set an optional on all ranks or on none",
+                       "undefined one, []: a list or map, (): an optional); give lists of one "
+                       "length and maps of the same keys, and set an optional on all ranks or on "
+                       "none",
                        all[0], all[r], r));
   }
 }
 
+// The others have announced the first tensor of the value.
+void Accelerator::refuse_undefined() {
+  in_words_of_gather([] {
+    for (const auto& work : refuse_allreduces(
+             {kGather}, "its value has an undefined tensor; gather() takes defined ones", "", {})) {
+      synchronize(*work);
+    }
+  });
+}
+
 torch::Tensor Accelerator::gather_rows(const torch::Tensor& tensor, const LoaderPass& pass) {
   const torch::NoGradGuard no_grad;
-  const std::int64_t repeated = repeated_rows_of(tensor, pass);
   const torch::Tensor rows = tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
-  const std::int64_t kept = repeated < 0 ? 0 : rows.size(0) - std::min(repeated, rows.size(0));
-  try {
-    // By a name, so that ranks whose rows differ do not wait for each other.
-    TensorWork work =
-        allgather_async(rows.detach().narrow(0, 0, kept), {.name = "Accelerator.gather"});
-    const torch::Tensor gathered = work.wait();
-    return in_order(gathered, work.received_splits(), pass);
-  } catch (const Exception& error) {
-    if (error.code() != ErrorCode::kMismatch) throw;
-    refuse(error.code(), fmt::format("gather(): {}; only their first extent may differ: pad them, "
-                                     "or convert their type",
-                                     error.what()));
-  }
+  const std::int64_t kept = rows.size(0) - repeated_rows_of(tensor, pass);
+  torch::Tensor gathered;
+  in_words_of_gather([&] {
+    TensorWork work = allgather_async(rows.detach().narrow(0, 0, kept), {.name = kGather});
+    gathered = in_order(work.wait(), work.received_splits(), pass);
+  });
+  return gathered;
 }
 
 void refuse_disorder() {

@@ -107,6 +107,17 @@ void check(const fs::path& path, const CheckpointParts& parts) {
   }
 }
 
+/// Collective: what does not fit on one rank is an error on all, which would else wait for it.
+void check_on_all(const std::string& misfit, const char* name) {
+  allgather_bytes({.failure = misfit}, {.name = name});
+}
+
+/// Whether no rank reaches another any more.
+bool ends_communication(ErrorCode code) {
+  return code == ErrorCode::kPeerLost || code == ErrorCode::kTransport ||
+         code == ErrorCode::kAborted;
+}
+
 /// The ranks' generator_state(), by rank.
 void save_generators(const std::vector<torch::Tensor>& states, OutputArchive& archive) {
   archive.write("ranks", torch::tensor(static_cast<std::int64_t>(states.size())), true);
@@ -318,28 +329,42 @@ fs::path newest_in(const fs::path& folder) {
 }  // namespace
 
 void save_checkpoint(const fs::path& path, const CheckpointParts& parts, std::int64_t epoch) {
-  check(path, parts);
-  // Their state is on all ranks; rank 0 writes. Not all need rank 0, which hears of failures here.
-  Parcel states;
-  for (ShardedState* const sharded : sharded_of(parts)) {
-    const std::string failure = failure_of([&] { sharded->consolidate(0); });
-    if (states.failure.empty() && !failure.empty()) states.failure = described(path, failure);
-  }
-  allgather_bytes(states, {.name = "save_checkpoint/states"});
+  const std::string misfit = failure_of([&] { check(path, parts); });
+  const std::vector<ShardedState*> all_sharded = sharded_of(parts);
   std::vector<torch::Tensor> generators;
-  if (parts.generators) {
-    generators = allgather_object(generator_state(), {.name = "save_checkpoint/generators"});
+  std::optional<Exception> lost;
+  try {
+    check_on_all(misfit, "save_checkpoint/parts");
+    // Rank 0 writes what is on all ranks. Not all need rank 0, which hears of failures here.
+    Parcel states;
+    for (ShardedState* const sharded : all_sharded) {
+      const std::string failure = failure_of([&] { sharded->consolidate(0); });
+      if (states.failure.empty() && !failure.empty()) states.failure = described(path, failure);
+    }
+    allgather_bytes(states, {.name = "save_checkpoint/states"});
+    if (parts.generators) {
+      generators = allgather_object(generator_state(), {.name = "save_checkpoint/generators"});
+    }
+  } catch (const Exception& error) {
+    // The job ends here, and this is its last chance to save.
+    const bool has_all = misfit.empty() && all_sharded.empty() && !parts.generators;
+    if (rank() != 0 || !has_all || !ends_communication(error.code())) throw;
+    lost = error;
   }
   Parcel outcome;
   if (rank() == 0) {
     outcome.failure =
         failure_of([&] { write_checkpoint_file(path, archive_of(parts, epoch, generators)); });
   }
+  if (lost) {
+    if (outcome.failure.empty()) throw *lost;
+    raise(lost->code(), fmt::format("{}; {}", lost->what(), outcome.failure));
+  }
   broadcast_bytes(std::move(outcome), 0, {.name = "save_checkpoint"});
 }
 
 std::int64_t load_checkpoint(const fs::path& path, const CheckpointParts& parts) {
-  check(path, parts);
+  check_on_all(failure_of([&] { check(path, parts); }), "load_checkpoint/parts");
   Parcel parcel;
   if (rank() == 0) {
     parcel.failure = failure_of([&] { parcel.bytes = read_checkpoint_file(path); });

@@ -5,7 +5,7 @@
 
 #include <kolo/kolo.h>
 
-#include <optional>
+#include <functional>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -14,26 +14,38 @@
 namespace kolo {
 namespace {
 
-/// Takes the scratch buffers out of an LBFGS, and puts them back at its end.
-class WithoutScratch {
+/// Puts back at its end what was taken out of an optimizer.
+class PutBack {
  public:
-  explicit WithoutScratch(torch::optim::Optimizer& optimizer) {
-    if (dynamic_cast<torch::optim::LBFGS*>(&optimizer) == nullptr) return;
-    for (auto& [key, state] : optimizer.state()) {
-      auto& of_lbfgs = static_cast<torch::optim::LBFGSParamState&>(*state);
-      taken_.emplace_back(&of_lbfgs, std::exchange(of_lbfgs.al(), std::nullopt));
-    }
+  PutBack() = default;
+  ~PutBack() {
+    for (auto put_back = all_.rbegin(); put_back != all_.rend(); ++put_back) (*put_back)();
   }
-  ~WithoutScratch() {
-    for (auto& [state, scratch] : taken_) state->al() = std::move(scratch);
+  PutBack(const PutBack&) = delete;
+  PutBack& operator=(const PutBack&) = delete;
+
+  /// Until then `place` has `stand_in`; `before`, if any, is called first.
+  template <class T>
+  void replace(T& place, T stand_in, std::function<void()> before = {}) {
+    T taken = std::exchange(place, std::move(stand_in));
+    all_.emplace_back([&place, taken = std::move(taken), before = std::move(before)]() mutable {
+      if (before) before();
+      place = std::move(taken);
+    });
   }
-  WithoutScratch(const WithoutScratch&) = delete;
-  WithoutScratch& operator=(const WithoutScratch&) = delete;
 
  private:
-  using Scratch = std::optional<std::vector<torch::Tensor>>;
-  std::vector<std::pair<torch::optim::LBFGSParamState*, Scratch>> taken_;
+  std::vector<std::function<void()>> all_;
 };
+
+/// Takes the scratch buffers out of an LBFGS.
+void take_scratch(torch::optim::Optimizer& optimizer, PutBack& put_back) {
+  if (dynamic_cast<torch::optim::LBFGS*>(&optimizer) == nullptr) return;
+  for (auto& [key, state] : optimizer.state()) {
+    auto& scratch = static_cast<torch::optim::LBFGSParamState&>(*state).al();
+    put_back.replace(scratch, {});
+  }
+}
 
 /// Calls `move` with each tensor of the optimizer's state and the parameter that it is for; those
 /// of an optimizer that is not LibTorch's own stay where they are.
@@ -57,59 +69,34 @@ void for_each_tensor(torch::optim::Optimizer& optimizer, const Move& move) {
   }
 }
 
-/// Has the state on the CPU, and at its end where it was. An archive's reader need not have the
-/// devices that it was written on, or may number them differently.
-class OnCpu {
- public:
-  explicit OnCpu(torch::optim::Optimizer& optimizer) {
-    for_each_tensor(optimizer, [&](torch::Tensor& tensor, const torch::Tensor&) {
-      if (tensor.defined() && !tensor.is_cpu()) {
-        moved_.emplace_back(&tensor, std::exchange(tensor, tensor.cpu()));
-      }
-    });
-  }
-  ~OnCpu() {
-    for (auto& [place, tensor] : moved_) *place = std::move(tensor);
-  }
-  OnCpu(const OnCpu&) = delete;
-  OnCpu& operator=(const OnCpu&) = delete;
+/// An archive's reader need not have the devices that it was written on, or may number them
+/// differently.
+void move_to_cpu(torch::optim::Optimizer& optimizer, PutBack& put_back) {
+  for_each_tensor(optimizer, [&](torch::Tensor& tensor, const torch::Tensor&) {
+    if (tensor.defined() && !tensor.is_cpu()) put_back.replace(tensor, tensor.cpu());
+  });
+}
 
- private:
-  std::vector<std::pair<torch::Tensor*, torch::Tensor>> moved_;
-};
-
-/// Has each parameter listed once, with a stand-in for every later listing, and at its end as they
-/// were. LibTorch's load() moves a state to the first listing and a null pointer to the next.
-class ListedOnce {
- public:
-  explicit ListedOnce(torch::optim::Optimizer& optimizer) : optimizer_(optimizer) {
-    std::set<const void*> seen;
-    for (auto& group : optimizer.param_groups()) {
-      for (torch::Tensor& parameter : group.params()) {
-        if (seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
-        later_.emplace_back(&parameter, std::exchange(parameter, torch::empty({0})));
-      }
+/// Has a stand-in for every later listing of a parameter. LibTorch's load() moves a state to the
+/// first listing and a null pointer to the next.
+void list_once(torch::optim::Optimizer& optimizer, PutBack& put_back) {
+  std::set<const void*> seen;
+  for (auto& group : optimizer.param_groups()) {
+    for (torch::Tensor& parameter : group.params()) {
+      if (seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
+      put_back.replace(parameter, torch::empty({0}), [&optimizer, &parameter] {
+        optimizer.state().erase(parameter.unsafeGetTensorImpl());
+      });
     }
   }
-  ~ListedOnce() {
-    for (auto& [place, parameter] : later_) {
-      optimizer_.state().erase(place->unsafeGetTensorImpl());
-      *place = std::move(parameter);
-    }
-  }
-  ListedOnce(const ListedOnce&) = delete;
-  ListedOnce& operator=(const ListedOnce&) = delete;
-
- private:
-  torch::optim::Optimizer& optimizer_;
-  std::vector<std::pair<torch::Tensor*, torch::Tensor>> later_;
-};
+}
 
 }  // namespace
 
 void save_optimizer(torch::optim::Optimizer& optimizer, torch::serialize::OutputArchive& archive) {
-  const WithoutScratch without_scratch(optimizer);
-  const OnCpu on_cpu(optimizer);
+  PutBack put_back;
+  take_scratch(optimizer, put_back);
+  move_to_cpu(optimizer, put_back);
   optimizer.save(archive);
 }
 
@@ -129,18 +116,24 @@ void load_optimizer(torch::optim::Optimizer& optimizer, torch::serialize::InputA
   // LibTorch's load() only adds to the state.
   optimizer.state().clear();
   {
-    const ListedOnce listed_once(optimizer);
+    PutBack put_back;
+    list_once(optimizer, put_back);
     optimizer.load(archive);
   }
+  check_ties(optimizer);
+  for_each_tensor(optimizer, [](torch::Tensor& tensor, const torch::Tensor& parameter) {
+    if (tensor.defined()) tensor = tensor.to(parameter.device());
+  });
+}
+
+// The first of them has the state then, the others a null pointer.
+void check_ties(torch::optim::Optimizer& optimizer) {
   for (const auto& [key, state] : optimizer.state()) {
     if (state != nullptr) continue;
     raise(ErrorCode::kInvalidArgument,
           "parameters that were one when the state was saved are several here; tie them as they "
           "were then");
   }
-  for_each_tensor(optimizer, [](torch::Tensor& tensor, const torch::Tensor& parameter) {
-    if (tensor.defined()) tensor = tensor.to(parameter.device());
-  });
 }
 
 // LBFGS has flat tensors for all parameters together.

@@ -31,6 +31,9 @@ class OptimizerBefore {
 /// more than once, as parameters() lists a tied weight. Throws kInvalidArgument if it was so when
 /// the state was saved, and is not now.
 void load_optimizer(torch::optim::Optimizer& optimizer, torch::serialize::InputArchive& archive);
+/// Throws kInvalidArgument if LibTorch's load() found the state of one parameter for several, as
+/// load_optimizer() does.
+void check_ties(torch::optim::Optimizer& optimizer);
 /// Throws kInvalidArgument if the state of some parameter is for other sizes than it has, which
 /// LibTorch's load() takes, too.
 void check_state_sizes(torch::optim::Optimizer& optimizer);

@@ -21,6 +21,7 @@ struct RankSampler::State {
   std::size_t dealt_epoch = 0;           ///< the epoch of `indices`
   std::vector<std::size_t> indices;      ///< this rank's share of the epoch
   std::size_t base = 0;                  ///< where in the permutation `indices` begin, if elastic
+  std::size_t dealt_from = 0;            ///< as deal() was told
   std::size_t start = 0;                 ///< where this pass over `indices` began
   std::vector<std::size_t> ends;         ///< of the batches that next() gave, in `indices`
   std::vector<std::size_t> asked;        ///< where they would end in a share that is long enough
@@ -73,6 +74,7 @@ struct RankSampler::State {
   /// From `first_of_pass` on: of this share, or of the permutation, if elastic.
   void deal(std::size_t first_of_pass) {
     const std::vector<std::size_t> order = permutation();
+    dealt_from = first_of_pass;
     if (options.elastic) {
       if (!options.rank) rank = static_cast<std::size_t>(kolo::rank());
       if (!options.size) size = static_cast<std::size_t>(kolo::size());
@@ -188,6 +190,12 @@ void RankSampler::reset(std::optional<std::size_t> new_size) {
   state_->chosen = false;
 }
 
+void RankSampler::undo_reset() {
+  state_->received = 0;
+  state_->resume_at = state_->dealt_from;
+  state_->chosen = true;
+}
+
 std::optional<std::vector<std::size_t>> RankSampler::next(std::size_t batch_size) {
   State& state = *state_;
   const std::size_t global_batch = state.options.global_batch;
@@ -217,8 +225,11 @@ void RankSampler::set_received(std::size_t batches) {
 }
 
 std::size_t RankSampler::last_batch_size() const {
-  const std::size_t batches = state_->batches_received();
-  return batches == 0 ? 0 : state_->end_of(batches) - state_->end_of(batches - 1);
+  const State& state = *state_;
+  std::size_t batches = state.batches_received();
+  // An elastic sampler counts a last batch of which only other ranks have elements.
+  if (batches > 1 && state.end_of(batches) == state.end_of(batches - 1)) --batches;
+  return batches == 0 ? 0 : state.end_of(batches) - state.end_of(batches - 1);
 }
 
 std::size_t RankSampler::last_batch_padding() const {

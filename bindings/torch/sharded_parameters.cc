@@ -121,6 +121,12 @@ void ShardedParameters::synchronize() {
   State& state = *state_;
   const auto& options = state.options;
   const auto count = static_cast<std::int64_t>(state.parameters.size());
+  if (state.was_half_cleared()) {
+    TORCH_WARN_ONCE(
+        "kolo: ShardedOptimizer: gradients add up over steps, for zero_grad() was called through "
+        "torch::optim::Optimizer, which clears this rank's pieces alone; call it on the "
+        "ShardedOptimizer itself, or on the module");
+  }
   std::string refusal;
   torch::Tensor has_gradient = torch::zeros({count}, torch::kUInt8);
   for (std::int64_t i = 0; i < count; ++i) {

@@ -51,6 +51,9 @@ struct ShardedParameters::State {
   void remember_gradients();
   /// A gradient here is not the one that was taken. One that was cleared does not count.
   bool has_new_gradients() const;
+  /// Gradients that were taken have been added to since, though the pieces' were cleared: by the
+  /// zero_grad() of torch::optim::Optimizer, which does not reach the parameters.
+  bool was_half_cleared() const;
   /// `skip`, unless a rank has new gradients. Collective if `skip`.
   bool may_skip() const;
   /// Bytes of every rank of the set, by rank in it, at `root`, a rank of the world; none elsewhere.

@@ -101,6 +101,27 @@ bool ShardedParameters::State::has_new_gradients() const {
   return false;
 }
 
+bool ShardedParameters::State::was_half_cleared() const {
+  bool any_cleared = false;
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    for (std::size_t i = 0; i < pieces[b].size(); ++i) {
+      if (piece_tensors[b][i].grad().defined()) return false;
+      any_cleared = any_cleared || present[pieces[b][i].parameter];
+    }
+  }
+  if (!any_cleared) return false;
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    const torch::Tensor& gradient = parameters[i].tensor.grad();
+    const TakenGradient& old = taken[i];
+    if (gradient.defined() && old.version &&
+        gradient.unsafeGetTensorImpl() == old.tensor._unsafe_get_target() &&
+        gradient._version() != *old.version) {
+      return true;
+    }
+  }
+  return false;
+}
+
 bool ShardedParameters::State::may_skip() const {
   if (!skip) return false;
   const torch::Tensor any_new = torch::tensor({has_new_gradients() ? 1 : 0}, torch::kUInt8);

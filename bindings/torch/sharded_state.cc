@@ -129,7 +129,8 @@ std::unique_ptr<Optimizer> ShardedParameters::put_together(const std::vector<std
   std::unique_ptr<Optimizer> full = make(whole_groups(mine));
   full->state().clear();
   for (std::size_t r = 0; r < all.size(); ++r) {
-    // What rank r has, on tensors that stand for its pieces.
+    // What rank r has, on tensors that stand for its pieces. On the CPU, as it is saved: the
+    // devices have no room for the whole.
     Groups groups;
     for (std::size_t g = 0; g < state.groups.size(); ++g) {
       groups.emplace_back(std::vector<torch::Tensor>(), mine.param_groups()[g].options().clone());
@@ -139,7 +140,8 @@ std::unique_ptr<Optimizer> ShardedParameters::put_together(const std::vector<std
       for (const ShardPiece& piece :
            pieces_of(bucket, state.parameters, static_cast<int>(r), state.size)) {
         const ShardedParameter& parameter = state.parameters[piece.parameter];
-        theirs.emplace_back(piece, torch::empty({0}, parameter.tensor.options()));
+        theirs.emplace_back(piece,
+                            torch::empty({0}, parameter.tensor.options().device(torch::kCPU)));
         groups[parameter.group].params().push_back(theirs.back().second);
       }
     }
@@ -154,7 +156,8 @@ std::unique_ptr<Optimizer> ShardedParameters::put_together(const std::vector<std
       auto& target = full->state()[whole.unsafeGetTensorImpl()];
       if (target == nullptr) {
         target = changed(**part, [&](const torch::Tensor& tensor) {
-          return torch::zeros_like(whole.detach(), tensor.scalar_type());
+          return torch::zeros_like(whole.detach(),
+                                   torch::TensorOptions(tensor.scalar_type()).device(torch::kCPU));
         });
       }
       const auto from = tensors_of(**part);
@@ -179,6 +182,7 @@ void ShardedParameters::check_consolidated(bool consolidated) const {
 void ShardedParameters::take_pieces(Optimizer& full, Optimizer& mine) const {
   const torch::NoGradGuard no_grad;
   const State& state = *state_;
+  check_ties(full);
   // All of it first: a state that does not fit leaves the optimizer as it is.
   std::remove_cvref_t<decltype(mine.state())> taken;
   for (std::size_t b = 0; b < state.buckets.size(); ++b) {

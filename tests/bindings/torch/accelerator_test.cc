@@ -194,6 +194,9 @@ TEST(Accelerator, GathersTensorsAndTuples) {
   const std::map<std::string, torch::Tensor> named{{"rows", rows}};
   EXPECT_TRUE(torch::equal(accelerator.gather(named).at("rows"), all));
   EXPECT_TRUE(torch::equal(*accelerator.gather(std::optional(rows)), all));
+  const auto with_undefined = accelerator.gather(std::vector<torch::Tensor>{torch::Tensor(), rows});
+  EXPECT_FALSE(with_undefined[0].defined()) << "on all ranks alike";
+  EXPECT_TRUE(torch::equal(with_undefined[1], all));
 }
 
 /// Returns its input as it is, and in its weight's type.
@@ -319,6 +322,24 @@ TEST(AcceleratorErrors, WhatRanksGatherDiffers) {
   EXPECT_THAT(
       message_of([&] { accelerator.gather(std::vector<torch::Tensor>(is_last ? 1U : 2U, rows)); }),
       told("[tt]", "[t]"));
+  using Map = std::map<std::string, torch::Tensor>;
+  EXPECT_THAT(message_of([&] {
+                accelerator.gather(Map{{"loss", rows}, {is_last ? "right" : "seen", rows}});
+              }),
+              told("['loss't'seen't]", "['loss't'right't]"));
+  const torch::Tensor other = is_last ? torch::Tensor() : rows;
+  const auto is_undefined =
+      AllOf(HasSubstr("gather(): "), HasSubstr("rank " + std::to_string(last) + ": "),
+            HasSubstr("undefined tensor"));
+  EXPECT_THAT(message_of([&] { accelerator.gather(other); }), is_undefined);
+  EXPECT_THAT(message_of([&] { accelerator.gather_for_metrics(std::pair(rows, other)); }),
+              is_undefined);
+  EXPECT_THAT(message_of([&] { accelerator.gather(torch::data::Example<>(other, rows)); }),
+              is_undefined);
+  EXPECT_THAT(message_of([&] {
+                accelerator.gather(std::vector{rows, other});
+              }),
+              told("[tt]", "[t-]"));
   const std::string of_last = "but rank " + std::to_string(last) + " submitted ";
   EXPECT_THAT(
       message_of([&] {

@@ -128,6 +128,52 @@ TEST(DataLoader, ABatchThatCannotBeReadCountsAsGot) {
   }
 }
 
+TEST(DataLoader, APassWhoseFirstBatchCannotBeReadBeginsAgain) {
+  for (const std::size_t workers : {0U, 1U}) {
+    auto sampler = in_order(13), before = in_order(13);
+    before.next(4);
+    std::stringstream state;
+    torch::save(before, state);
+    torch::load(sampler, state);
+    auto loader = kolo::data_loader(Unreadable(13), sampler, {.batch_size = 2, .workers = workers});
+    EXPECT_ANY_THROW(loader.begin());
+    EXPECT_EQ((*loader.begin())[0].item<std::int64_t>(), 4) << workers << " workers";
+    EXPECT_EQ(sampler.last_batch_size(), 2U);
+  }
+}
+
+/// Cannot read elements 2 to 4.
+class Gap : public torch::data::datasets::BatchDataset<Gap, torch::Tensor> {
+ public:
+  torch::Tensor get_batch(c10::ArrayRef<std::size_t> indices) override {
+    if (indices[0] >= 2 && indices[0] <= 4) throw std::runtime_error("unreadable");
+    return Numbers(7).get_batch(indices);
+  }
+  std::optional<std::size_t> size() const override { return 7; }
+};
+
+TEST(DataLoader, BatchesThatCannotBeReadDoNotEndThePass) {
+  for (const std::size_t workers : {0U, 1U}) {
+    auto loader = kolo::data_loader(Gap(), in_order(7), {.workers = workers, .prefetch = 2});
+    auto at = loader.begin();
+    std::vector<std::int64_t> got;
+    int failures = 0;
+    while (at != std::default_sentinel) {
+      got.push_back(at->item<std::int64_t>());
+      for (bool is_read = false; !is_read;) {
+        try {
+          ++at;
+          is_read = true;
+        } catch (const std::exception&) {
+          ++failures;
+        }
+      }
+    }
+    EXPECT_EQ(got, (std::vector<std::int64_t>{0, 1, 5, 6})) << workers << " workers";
+    EXPECT_EQ(failures, 3) << workers << " workers";
+  }
+}
+
 TEST(DataLoader, GlobalBatchesComeAsShares) {
   for (int rank = 0; rank < 3; ++rank) {
     kolo::DistributedSampler sampler(33, {.global_batch = 16, .rank = rank, .size = 3});

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <sstream>
@@ -106,6 +107,7 @@ TEST(ElasticSampler, GoesOnWhereARootWithFewerElementsIs) {
       got += indices ? indices->size() : 0;
     }
     EXPECT_EQ(got, kolo::rank() == last ? 1U : 2U);
+    EXPECT_EQ(sampler.last_batch_size(), std::min(got, batch)) << "of those that came";
     EXPECT_EQ(sampler.remaining(), 0U) << "in batches of " << batch;
     sampler.sync(last);
     EXPECT_EQ(sampler.remaining(), 0U) << "in batches of " << batch;

@@ -226,26 +226,53 @@ TEST(PreparedLoader, TheLastBatchOfAPassEndsAccumulation) {
   EXPECT_EQ(synchronized, (std::vector<bool>{false, false, false, true, false, true}));
 }
 
-/// Cannot read the third element that it is asked for.
+/// Cannot read the `until`-th element that it is asked for from now on.
 class Unreadable : public torch::data::datasets::Dataset<Unreadable> {
  public:
-  explicit Unreadable(std::size_t count) : numbers_(count) {}
+  Unreadable(std::size_t count, std::shared_ptr<int> until)
+      : numbers_(count), until_(std::move(until)) {}
   torch::data::Example<> get(std::size_t index) override {
-    if (++asked_ == 3) throw std::runtime_error("unreadable");
+    if (--*until_ == 0) throw std::runtime_error("unreadable");
     return numbers_.get(index);
   }
   std::optional<std::size_t> size() const override { return numbers_.size(); }
 
  private:
   Numbers numbers_;
-  int asked_ = 0;
+  std::shared_ptr<int> until_;
 };
+
+TEST(PreparedLoader, AFirstBatchThatCannotBeReadLeavesTheEpoch) {
+  kolo::Accelerator accelerator;
+  const auto count = static_cast<std::size_t>(6 * kolo::size());
+  const kolo::LoaderRecipeOptions options = {.batch_size = 2};
+  auto readable = accelerator.prepare(kolo::loader_recipe(stacked(count), options));
+  std::vector<Batches> epochs;
+  std::string state;
+  for (std::size_t epoch = 0; epoch < 3; ++epoch) {
+    epochs.push_back(batches_of(accelerator, readable, [&](std::size_t batches) {
+      if (epoch == 1 && batches == 2) state = saved(readable);
+    }));
+  }
+  const auto until = std::make_shared<int>(0);
+  auto loader = accelerator.prepare(kolo::loader_recipe(
+      Unreadable(count, until).map(torch::data::transforms::Stack<>()), options));
+  const auto expect_again = [&](const Batches& batches) {
+    *until = 1;
+    EXPECT_ANY_THROW(loader.begin());
+    EXPECT_EQ(batches_of(accelerator, loader), batches);
+  };
+  for (const Batches& batches : epochs) expect_again(batches);
+  load(loader, state);
+  expect_again(from(epochs[1], 2));
+  expect_again(epochs[2]);
+}
 
 TEST(PreparedLoader, TheLastBatchIsKnownAfterOneThatCannotBeRead) {
   kolo::Accelerator accelerator;
-  auto loader =
-      accelerator.prepare(kolo::loader_recipe(Unreadable(static_cast<std::size_t>(5 * kolo::size()))
-                                                  .map(torch::data::transforms::Stack<>())));
+  auto loader = accelerator.prepare(kolo::loader_recipe(
+      Unreadable(static_cast<std::size_t>(5 * kolo::size()), std::make_shared<int>(3))
+          .map(torch::data::transforms::Stack<>())));
   auto at = loader.begin();
   ++at;
   EXPECT_ANY_THROW(++at);
@@ -306,8 +333,32 @@ TEST(PreparedLoader, WhatIsGatheredOfARecipeIsInTheDataSetsOrder) {
     const auto mine = torch::full({kolo::rank() == 0 ? 4 : 3}, kolo::rank());
     odd.push_back(accelerator.gather_for_metrics(mine));
   }
-  EXPECT_TRUE(torch::equal(torch::cat(tokens), torch::arange(26, torch::kFloat32)));
+  const auto all = std::get<0>(torch::cat(tokens).sort());
+  EXPECT_TRUE(torch::equal(all, torch::arange(26, torch::kFloat32)));
   EXPECT_TRUE(torch::equal(odd[0], std::get<0>(odd[0].sort())));
+}
+
+TEST(PreparedLoader, RowsThatAreNotTheBatchsStayByRank) {
+  kolo::Accelerator accelerator;
+  const int size = kolo::size();
+  // One batch of three a rank, which the last rank fills up.
+  auto padded = accelerator.prepare(kolo::loader_recipe(
+      stacked(static_cast<std::size_t>(3 * size - (size > 1 ? 1 : 0))), {.batch_size = 3}));
+  for (auto& batch : padded) {
+    EXPECT_EQ(batch.data.size(0), 3);
+    const auto of_classes = torch::full({5, 4}, kolo::rank());
+    EXPECT_TRUE(
+        torch::equal(accelerator.gather_for_metrics(of_classes),
+                     torch::arange(size).repeat_interleave(5).view({-1, 1}).expand({-1, 4})));
+  }
+  // Twice as many as the batch's, and yet none of it.
+  auto even = accelerator.prepare(
+      kolo::loader_recipe(stacked(static_cast<std::size_t>(5 * size)), {.batch_size = 5}));
+  for (auto& batch : even) {
+    EXPECT_EQ(batch.data.size(0), 5);
+    const auto of_classes = torch::arange(10) + 10 * kolo::rank();
+    EXPECT_TRUE(torch::equal(accelerator.gather_for_metrics(of_classes), torch::arange(10 * size)));
+  }
 }
 
 TEST(PreparedLoader, ALoaderWithoutAnOrderIsRefused) {

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -47,6 +48,41 @@ TEST(ShardedOptimizerErrors, RefusesLbfgsByName) {
                                  model->named_parameters());
               }),
               HasSubstr("LBFGS"));
+}
+
+/// Keeps what LibTorch warns of, once or not.
+class Warnings : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override { all.push_back(warning.msg()); }
+
+  std::vector<std::string> all;
+
+ private:
+  c10::WarningUtils::WarningHandlerGuard handler_{this};
+  c10::WarningUtils::WarnAlways always_;
+};
+
+TEST(ShardedOptimizerErrors, ItsBaseClassesZeroGradIsWarnedOf) {
+  torch::nn::Linear model(3, 2);
+  kolo::ShardedOptimizer optimizer(SGD(model->parameters(), 0.1), model->named_parameters());
+  const auto warnings_of = [&](const auto& zero_grad) {
+    Warnings warnings;
+    for (int step = 0; step < 2; ++step) {
+      zero_grad();
+      model->forward(torch::ones({1, 3})).sum().backward();
+      optimizer.step();
+    }
+    return warnings.all;
+  };
+  torch::optim::Optimizer& base = optimizer;
+  const auto nothing = testing::IsEmpty();
+  EXPECT_THAT(warnings_of([&] { optimizer.zero_grad(); }), nothing);
+  EXPECT_THAT(warnings_of([&] { optimizer.zero_grad(false); }), nothing);
+  EXPECT_THAT(warnings_of([&] { model->zero_grad(); }), nothing);
+  EXPECT_THAT(warnings_of([] {}), nothing) << "gradients that add up on purpose";
+  optimizer.zero_grad();
+  EXPECT_THAT(warnings_of([&] { base.zero_grad(); }),
+              testing::ElementsAre(HasSubstr("zero_grad()")));
 }
 
 TEST(ShardedOptimizerErrors, AnOptimizerThatHasStepped) {

@@ -34,6 +34,19 @@ struct LanguageModelImpl : torch::nn::Module {
 };
 TORCH_MODULE(LanguageModel);
 
+/// The same, with a weight of its own for the output.
+struct UntiedModelImpl : torch::nn::Module {
+  UntiedModelImpl() {
+    embedding = register_module("embedding", torch::nn::Embedding(7, 5));
+    hidden = register_module("hidden", torch::nn::Linear(5, 5));
+    output = register_parameter("output", torch::ones({7, 5}));
+  }
+  torch::nn::Embedding embedding{nullptr};
+  torch::nn::Linear hidden{nullptr};
+  torch::Tensor output;
+};
+TORCH_MODULE(UntiedModel);
+
 /// Each once.
 std::vector<torch::Tensor> parameters_of(const LanguageModel& model) {
   std::vector<torch::Tensor> all;
@@ -122,6 +135,30 @@ TEST(ShardedTies, CheckpointsAreForAnyNumberOfRanks) {
   train(split, parts, 5, 10);
   expect_close(split, model, "split from the whole");
   kolo::barrier();
+  if (kolo::rank() == 0) std::filesystem::remove(path);
+}
+
+TEST(ShardedTies, AStateOfATiedWeightIsRefusedWhereItIsTwo) {
+  const std::string path = kolo::broadcast_object(
+      (std::filesystem::temp_directory_path() / ("kolo_untied_" + std::to_string(getpid())))
+          .string(),
+      0);
+  LanguageModel tied;
+  UntiedModel untied;
+  AdamW plain(tied->parameters(), 1e-2);  // lists it twice
+  train(tied, plain, 0, 1);
+  kolo::save_checkpoint(path, {.optimizer = &plain}, 1);
+  kolo::ShardedOptimizer sharded(AdamW(untied->parameters(), 0.5), untied->named_parameters());
+  for (const torch::Tensor& parameter : untied->parameters())
+    parameter.mutable_grad() = torch::ones_like(parameter);
+  sharded.step();
+  const std::size_t bytes = sharded.state_bytes();
+  EXPECT_THAT(message_of([&] { kolo::load_checkpoint(path, {.optimizer = &sharded}); }),
+              HasSubstr("rank 0: checkpoint " + path +
+                        ": optimizer: parameters that were one when the state was saved are "
+                        "several here"));
+  EXPECT_EQ(sharded.state_bytes(), bytes) << "as before";
+  EXPECT_EQ(sharded.param_groups()[0].options().get_lr(), 0.5);
   if (kolo::rank() == 0) std::filesystem::remove(path);
 }
 

@@ -127,17 +127,19 @@ class KOLO_API Accelerator {
   Autocast autocast() const;
 
   /// Every rank's rows, by rank, of a tensor or of each in a tuple, vector, …; a scalar is a row.
-  /// Collective. Throws kMismatch on every rank if they pass vectors or maps of other lengths, or
-  /// an optional that not all have set.
+  /// Collective. Throws kMismatch on every rank if they pass vectors of other lengths, maps with
+  /// other keys, an optional that not all have set, or in one of these a tensor that is undefined
+  /// on some; kInvalidArgument on every rank for any other tensor that is undefined.
   template <class T>
   T gather(const T& value) const {
     return gather_each(value, {});
   }
   /// The same for the rows of the batch that the loop has got last, without those that only fill
   /// up: over a pass each element comes once. A scalar stays, unless its whole batch fills up; of
-  /// several rows for each of the batch's (tokens of a text) all go that are of one that fills up.
-  /// Of a recipe's batches they come in the order in which its pass deals them out, as long as each
-  /// rank's are as many as its batch's, or that many times more; else by rank.
+  /// several rows for each of the batch's (tokens of a text) all go that are of one that fills up;
+  /// other numbers of rows stay as they are. Of a recipe's batches they come in the order in which
+  /// its pass deals them out, where each rank's are as many as its batch's; else by rank. What is
+  /// no row of the batch, as counts by class, takes gather(): it may have as many rows by chance.
   template <class T>
   T gather_for_metrics(const T& value) const {
     return gather_each(value, state_->loader_pass());
@@ -190,10 +192,14 @@ class KOLO_API Accelerator {
     static_assert(is_all_tensors<T>(),
                   "this gathers tensors, Examples of them, and vectors, ordered maps, optionals, "
                   "tuples and pairs of such; make a number a tensor: torch::tensor(value)");
-    if constexpr (is_all_tensors<T>() && has_varying_parts<T>()) {
+    if constexpr (is_all_tensors<T>()) {
       std::string parts;
       append_parts(value, parts);
-      check_same_parts(parts);
+      if constexpr (has_varying_parts<T>()) {
+        check_same_parts(parts);
+      } else if (parts.find('-') != std::string::npos) {
+        refuse_undefined();
+      }
     }
     return map_tensors(value,
                        [&pass](const torch::Tensor& tensor) { return gather_rows(tensor, pass); });
@@ -236,6 +242,7 @@ class KOLO_API Accelerator {
   void complete_gradients(torch::optim::Optimizer& optimizer);
   static void write_saved(const std::string& path, const std::string& bytes);
   static void check_same_parts(const std::string& parts);
+  static void refuse_undefined();
   static torch::Tensor gather_rows(const torch::Tensor& tensor, const LoaderPass& pass);
 
   AcceleratorOptions options_;

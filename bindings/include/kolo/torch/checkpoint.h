@@ -50,8 +50,11 @@ struct CheckpointParts {
 };
 
 /// Writes rank 0's parts and the number of epochs that are done; makes missing folders. Returns on
-/// all ranks when the file is in place. Throws kInvalidArgument on all ranks, with rank 0's reason,
-/// if it could not be written; an older file of the name is then untouched.
+/// all ranks when the file is in place. Throws kInvalidArgument on all ranks, with the number and
+/// the reason of one, if it could not be written, or that rank's parts do not fit together; an
+/// older file of the name is then untouched. Where communication is over (kPeerLost, kTransport,
+/// kAborted), rank 0 writes the file before it throws, if it has all of it: without sharded
+/// optimizers and generators.
 KOLO_API void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& parts,
                               std::int64_t epoch);
 

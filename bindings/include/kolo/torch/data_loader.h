@@ -53,10 +53,16 @@ class DataLoader {
 
   using Iterator = PassIterator<DataLoader, Batch>;
 
+  /// Where the first batch cannot be read, the next begin() begins the same pass.
   Iterator begin() {
     loader_->restart();
     received_ = 0;
-    return Iterator(this);
+    try {
+      return Iterator(this);
+    } catch (...) {
+      if constexpr (kRankSampler) sampler_.undo_reset();
+      throw;
+    }
   }
   std::default_sentinel_t end() const { return {}; }
 
@@ -83,7 +89,14 @@ class DataLoader {
       this->shuttle_.drain();
       static_cast<void>(this->begin());
     }
-    std::optional<Batch> next() { return Base::next(); }
+    std::optional<Batch> next() {
+      try {
+        return Base::next();
+      } catch (const torch::data::WorkerException&) {
+        this->prefetch(1);  // as LibTorch does behind a batch that could be read
+        throw;
+      }
+    }
   };
 
   std::size_t global_batch() const {

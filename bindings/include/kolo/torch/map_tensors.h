@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -78,8 +79,19 @@ constexpr bool has_varying_parts() {
   }
 }
 
+/// Appends a map's key; one that is neither text nor a number goes by its place alone.
+template <class Key>
+void append_key(const Key& key, std::string& parts) {
+  if constexpr (std::is_convertible_v<const Key&, std::string_view>) {
+    parts += "'" + std::string(std::string_view(key)) + "'";
+  } else if constexpr (std::is_arithmetic_v<Key>) {
+    parts += "'" + std::to_string(key) + "'";
+  }
+}
+
 /// Appends what tensors a value holds, in the order of map_tensors(): t, or - for an undefined one,
-/// [] around those of a list or map, () around that of an optional.
+/// [] around those of a list or map, in which a 'key' stands before each part, () around that of an
+/// optional.
 template <class T>
 void append_parts(const T& value, std::string& parts) {
   if constexpr (std::is_same_v<T, torch::Tensor>) {
@@ -91,7 +103,10 @@ void append_parts(const T& value, std::string& parts) {
     std::apply([&parts](const auto&... part) { (append_parts(part, parts), ...); }, value);
   } else if constexpr (requires { typename T::mapped_type; }) {
     parts += '[';
-    for (const auto& [key, part] : value) append_parts(part, parts);
+    for (const auto& [key, part] : value) {
+      append_key(key, parts);
+      append_parts(part, parts);
+    }
     parts += ']';
   } else if constexpr (requires { value.begin(); }) {
     parts += '[';

@@ -23,11 +23,12 @@ namespace kolo {
 
 /// A pass over a prepared loader that has not ended.
 struct LoaderPass {
-  bool is_open = false;            ///< the loop has a batch
-  bool has_last = false;           ///< the loop has its last batch
-  std::int64_t rows = 0;           ///< of the loop's batch
+  bool is_open = false;   ///< the loop has a batch
+  bool has_last = false;  ///< the loop has its last batch
+  /// Elements of the loop's batch, of which the i-th of rank r is the (i * size + r)-th of all; 0
+  /// where batches are dealt out as they are.
+  std::int64_t rows = 0;
   std::int64_t repeated_rows = 0;  ///< at the batch's end, which only fill up; −1: all
-  bool dealt_by_rows = false;      ///< row i of rank r is the (i * size + r)-th of all
 };
 
 /// What an Accelerator and all that it has prepared share.

@@ -75,7 +75,6 @@ class RecipeSource {
 
  public:
   using Batch = typename Loader::Batch;
-  static constexpr bool kDealsByRows = true;
   explicit RecipeSource(LoaderRecipe<Dataset> recipe)
       : sampler_(agreed_size(recipe.dataset.size(), recipe.options),
                  {.shuffle = recipe.options.shuffle,
@@ -108,6 +107,8 @@ class RecipeSource {
     return **at_;
   }
   bool at_last() const { return given_ >= loader_.pass_size(); }
+  /// As LoaderPass has them.
+  std::int64_t rows() const { return static_cast<std::int64_t>(sampler_.last_batch_size()); }
   std::int64_t repeated_rows() const {
     return static_cast<std::int64_t>(sampler_.last_batch_padding());
   }
@@ -151,7 +152,6 @@ class DealtSource {
 
  public:
   using Batch = std::remove_cvref_t<decltype(*std::declval<First&>())>;
-  static constexpr bool kDealsByRows = false;
   explicit DealtSource(std::shared_ptr<Loader> loader) : loader_(std::move(loader)) {
     if constexpr (requires { loader_->options().enforce_ordering; }) {
       if (loader_->options().workers > 0 && !loader_->options().enforce_ordering) refuse_disorder();
@@ -184,6 +184,7 @@ class DealtSource {
     return mine;
   }
   bool at_last() { return !(*at_ != *last_); }
+  std::int64_t rows() const { return 0; }
   std::int64_t repeated_rows() const { return repeats_ ? -1 : 0; }
 
  private:
@@ -243,13 +244,9 @@ class PreparedLoader {
     if (batch) {
       pass = {.is_open = true,
               .has_last = source_->at_last(),
-              .repeated_rows = source_->repeated_rows(),
-              .dealt_by_rows = Source::kDealsByRows};
-      // Examples that nothing has stacked are the rows themselves.
-      if constexpr (requires { requires IsExample<typename Batch::value_type>::value; })
-        pass.rows = static_cast<std::int64_t>(batch->size());
-      batch = map_tensors(*std::move(batch), [&](const torch::Tensor& tensor) {
-        if (pass.rows == 0 && tensor.dim() > 0) pass.rows = tensor.size(0);
+              .rows = source_->rows(),
+              .repeated_rows = source_->repeated_rows()};
+      batch = map_tensors(*std::move(batch), [this](const torch::Tensor& tensor) {
         return tensor.to(state_->device);
       });
     }

@@ -55,6 +55,9 @@ class KOLO_API RankSampler : public torch::data::samplers::Sampler<> {
   std::size_t num_global_batches() const;
 
   void reset(std::optional<std::size_t> new_size = std::nullopt) override;
+  /// The loop has got nothing of the pass that reset() began: the next reset() begins it again,
+  /// unless set_epoch() chooses another epoch.
+  void undo_reset();
   /// With a global batch this rank's share of the next one, whatever `batch_size` is; above the
   /// smallest share of a full one kInvalidArgument, for a loader with drop_last would leave out
   /// every batch: leave it at 1.

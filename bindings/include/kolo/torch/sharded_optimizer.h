@@ -108,7 +108,8 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
   }
 
   /// Of the parameters, and of this rank's pieces. That of torch::optim::Optimizer, which a
-  /// reference to that class calls, is of the pieces alone.
+  /// reference to that class calls, is of the pieces alone, so that gradients would add up over
+  /// steps, of which the next step warns: clear by this one, or the module's.
   void zero_grad(bool set_to_none = true) { shards_->zero_grad(*this, set_to_none); }
 
   /// Collective: all ranks add the same group, of parameters "group<i>.parameter<j>". What one

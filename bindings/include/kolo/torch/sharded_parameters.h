@@ -100,9 +100,9 @@ class KOLO_API ShardedParameters {
   void zero_grad(torch::optim::Optimizer& mine, bool set_to_none);
   double clip_grad_norm(double max_norm, double norm_type);
 
-  /// At `root` an optimizer on whole parameters with the state of all ranks, null elsewhere.
-  /// `make` makes one, `save` writes this rank's. Throws kInvalidArgument on all ranks of the set
-  /// where that fails on one.
+  /// At `root` an optimizer on whole parameters, to be saved, with the state of all ranks, which is
+  /// on the CPU; null elsewhere. `make` makes one, `save` writes this rank's. Throws
+  /// kInvalidArgument on all ranks of the set where that fails on one.
   std::unique_ptr<torch::optim::Optimizer> consolidate(const torch::optim::Optimizer& mine,
                                                        int root, const Make& make,
                                                        const Save& save);
