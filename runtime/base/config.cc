@@ -112,9 +112,10 @@ const std::vector<Spec>& specs() {
       text("KOLO_CACHE_DIR", &Config::cache_dir, "path", {},
            "Folder for the file of KOLO_LINK_CACHE; else kolo below $XDG_CACHE_HOME, or below "
            "~/.cache."),
-      number("KOLO_SHARED_MEMORY", &Config::shared_memory, kBytes, {0, kGiB}, kWorld,
-             "A rank's window that the other ranks of its host map; 0: messages carry everything; so "
-             "they do below 262144, with a warning."),
+      number(
+          "KOLO_SHARED_MEMORY", &Config::shared_memory, kBytes, {0, kGiB}, kWorld,
+          "A rank's window that the other ranks of its host map; 0: messages carry everything; so "
+          "they do below 262144, with a warning."),
       text("KOLO_DEVICE", &Config::device, "CUDA device", {},
            "This rank's, as this process numbers them; cpu: none; auto: by its local rank."),
       number("KOLO_DEVICE_MEMORY", &Config::device_memory, kBytes, {0, 16 * kGiB}, kWorld,
