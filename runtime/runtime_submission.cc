@@ -223,7 +223,8 @@ Result<std::shared_ptr<Work>> Runtime::submit_in_order(Submission submission) {
   });
   KOLO_TRY(submitted);
   if (!refusal) return work;
-  waker_.wake();  // nobody waits for it, and it has its number to take
+  // For no other rank, only until it has its number, and is in flight no more.
+  static_cast<void>(work->wait());
   return *std::move(refusal);
 }
 

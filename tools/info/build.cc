@@ -54,7 +54,11 @@ std::map<std::string, std::string> refusals(const Environment& environment) {
   // What the launcher says is init()'s to judge, among the processes that it has started.
   for (const char* name : {"KOLO_INIT_METHOD", "KOLO_RANK", "KOLO_SIZE"}) {
     if (!environment.get(name)) continue;
-    const auto way = find_way_in({}, config, environment);
+    // Nor does it say that of ranks which the program names.
+    WayInRequest request;
+    if (!environment.get("KOLO_RANK") && !environment.get("KOLO_SIZE")) request.rank = 0;
+    if (request.rank) request.size = 1;
+    const auto way = find_way_in(request, config, environment);
     if (!way.ok()) reasons[name] = way.error().message;
     break;
   }

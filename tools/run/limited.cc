@@ -62,10 +62,11 @@ class Limited {
 
   void send(int signal) const { ::kill(launcher_, signal); }
 
-  /// `by_terminal`: the kernel has sent it to the whole group, the launcher too.
+  /// `by_terminal`: the kernel has sent it to the whole group, the launcher too; but of a hangup it
+  /// tells who leads the session alone.
   void take(int signal, bool by_terminal) {
     if (signal == SIGCHLD) return;
-    if (!by_terminal) send(signal);
+    if (!by_terminal || signal == SIGHUP) send(signal);
     if (signal == SIGTSTP) suspend(by_terminal);
     if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT) {
       send(SIGCONT);  // one that is stopped, too, is asked
@@ -93,6 +94,7 @@ class Limited {
 
   void keep_deadlines() {
     const auto now = Clock::now();
+    if (asked_at_) end_at_.reset();  // it ends already
     if (end_at_ && now >= *end_at_) {
       end_at_.reset();
       is_over_ = true;

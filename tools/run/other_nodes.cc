@@ -7,6 +7,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <future>
+#include <memory>
+#include <thread>
 
 namespace kolo::run {
 namespace {
@@ -22,10 +25,15 @@ void tell_of_failure(const Plan& plan, int rank, int exit_code) {
       fmt::format("started by kolo-run on {}: exit status {}", this_host(), exit_code)};
   const Endpoint store = {plan.listen_host, static_cast<std::uint16_t>(plan.listen_port)};
   // Ranks that have met have left the meeting that fails by this, and are not harmed; where nobody
-  // answers, nobody waits.
-  const Deadline deadline = Deadline::after(kPatience);
-  const auto joined = TcpStore::join(store, failed, plan.job.secret, deadline);
-  if (joined.ok()) (*joined)->fail(deadline);
+  // answers, nobody waits, nor for a name that is looked up.
+  const auto told = std::make_shared<std::promise<void>>();
+  std::thread([=, secret = plan.job.secret] {
+    const Deadline deadline = Deadline::after(kPatience);
+    const auto joined = TcpStore::join(store, failed, secret, deadline);
+    if (joined.ok()) (*joined)->fail(deadline);
+    told->set_value();
+  }).detach();
+  told->get_future().wait_for(kPatience);
 }
 
 }  // namespace kolo::run

@@ -56,6 +56,20 @@ void expect_removal_waits(
   });
 }
 
+TEST(ProcessSetRemoval, WaitsForNoCallThatWasRefused) {
+  run_local_world(3, [](int rank, Runtime& runtime) {
+    for (int i = 0; i < 100; ++i) {
+      const std::uint32_t set = added(runtime, {0, 1});
+      if (rank < 2) {
+        const Status refused = runtime.call_ordered({.count = 8, .process_set = set});
+        ASSERT_EQ(refused.error().code, ErrorCode::kInvalidArgument) << refused.error().message;
+      }
+      const Status status = removed(runtime, set);
+      ASSERT_TRUE(status.ok()) << status.error().message;
+    }
+  });
+}
+
 TEST(ProcessSetRemoval, WaitsForOrderedOperations) {
   expect_removal_waits([](int, Runtime& runtime,
                           Submission call) { return runtime.submit_ordered(std::move(call)); },

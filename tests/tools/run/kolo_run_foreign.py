@@ -28,8 +28,8 @@ class Foreign(unittest.TestCase):
         program.chmod(0o755)
         return ["-np", "1", "--launcher", name]
 
-    def start(self, script, *options):
-        job = start(*self.launcher("mpirun", script), *options, "p", env=clean({"PATH": self.path}))
+    def start(self, script, *options, **settings):
+        job = start(*self.launcher("mpirun", script), *options, "p", env=clean({"PATH": self.path}), **settings)
         self.addCleanup(job.communicate)
         self.addCleanup(job.kill)
         return job
@@ -118,7 +118,9 @@ class Foreign(unittest.TestCase):
             os.close(terminal)  # which ends what is left
 
     def test_time_that_it_is_stopped_does_not_count(self):
-        job = self.start(f"echo $$; while [ ! -e {self.folder}/go ]; do sleep .1; done; echo went on", "--timeout", "4")
+        script = f"echo $$; while [ ! -e {self.folder}/go ]; do sleep .1; done; echo went on"
+        # A group that nobody of the session looks after is not stopped.
+        job = self.start(script, "--timeout", "4", process_group=0)
         pids = [job.stdout.readline().strip(), job.pid]
         job.send_signal(signal.SIGTSTP)
         self.expect_stopped(pids, True)
@@ -127,6 +129,23 @@ class Foreign(unittest.TestCase):
         self.expect_stopped(pids, False)
         pathlib.Path(self.folder, "go").touch()
         self.assertEqual((job.stdout.read(), job.wait(SOON)), ("went on\n", 0))
+
+    def test_the_limit_asks_nobody_who_ends_already(self):
+        job = self.start('trap "sleep 14; echo ended; exit 0" TERM; echo ready; ' + WORKS, "--timeout", "3")
+        self.assertEqual(job.stdout.readline(), "ready\n")
+        job.send_signal(signal.SIGTERM)
+        self.assertEqual((job.stdout.read(), job.wait(SOON)), ("ended\n", 0))
+
+    def test_a_terminal_that_goes_away_ends_it(self):
+        script = f'trap "touch {self.folder}/heard; exit 0" HUP; echo ready; ' + WORKS
+        arguments = ["kolo-run", *self.launcher("mpirun", script), "--timeout", "60", "p"]
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execve(PROGRAMS["kolo_run"], arguments, clean({"PATH": self.path}))
+        read_until(terminal, "ready")
+        os.close(terminal)
+        os.waitpid(pid, 0)
+        self.assertTrue(pathlib.Path(self.folder, "heard").exists())
 
     def expect_stopped(self, pids, stopped):
         end = time.monotonic() + SOON

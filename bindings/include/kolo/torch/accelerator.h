@@ -128,8 +128,8 @@ class KOLO_API Accelerator {
 
   /// Every rank's rows, by rank, of a tensor or of each in a tuple, vector, …; a scalar is a row.
   /// Collective. Throws kMismatch on every rank if they pass vectors of other lengths, maps with
-  /// other keys, an optional that not all have set, or in one of these a tensor that is undefined
-  /// on some; kInvalidArgument on every rank for any other tensor that is undefined.
+  /// other keys, an optional that not all have set, or, in a value that has one of these, a tensor
+  /// that is undefined on some; kInvalidArgument on every rank for any other one that is undefined.
   template <class T>
   T gather(const T& value) const {
     return gather_each(value, {});

@@ -93,7 +93,8 @@ class DataLoader {
       try {
         return Base::next();
       } catch (const torch::data::WorkerException&) {
-        this->prefetch(1);  // as LibTorch does behind a batch that could be read
+        // As LibTorch does behind a batch that could be read.
+        if (this->options_.workers > 0) this->prefetch(1);
         throw;
       }
     }

@@ -83,7 +83,8 @@ constexpr bool has_varying_parts() {
 template <class Key>
 void append_key(const Key& key, std::string& parts) {
   if constexpr (std::is_convertible_v<const Key&, std::string_view>) {
-    parts += "'" + std::string(std::string_view(key)) + "'";
+    const std::string_view text = key;
+    parts += "'" + std::string(text) + "'";
   } else if constexpr (std::is_arithmetic_v<Key>) {
     parts += "'" + std::to_string(key) + "'";
   }
