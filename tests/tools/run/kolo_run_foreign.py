@@ -11,8 +11,9 @@ from kolo_run_ends import SOON, start
 from kolo_run_pauses import read_until, state_of
 from launching import PROGRAMS, clean, kolo_run
 
-# Of a launcher that nothing else ends; not for ever, should nobody be left that knows of it.
-WORKS = "for i in $(seq 300); do sleep .1; done"
+# Of a launcher that nothing else ends; not for ever, should nobody be left that knows of it. It has no
+# $(seq 300), which Ctrl-C would end and so leave nothing to count.
+WORKS = "i=0; while [ $i -lt 300 ]; do i=$((i + 1)); sleep .1; done"
 
 
 class Foreign(unittest.TestCase):
