@@ -38,9 +38,8 @@ class EagerTransport final : public FaultyTransport, TransferListener {
   void send(int peer, Tag tag, std::span<const std::byte> data, Transfer& transfer) override {
     while (!sent_.empty() && sent_.front().transfer.state() != Transfer::State::kPending)
       sent_.pop_front();
-    Message& message = sent_.emplace_back();
-    message.bytes.assign(data.begin(), data.end());
-    message.transfer = Transfer(*this, 0);
+    TransferListener& listener = *this;
+    Message& message = sent_.emplace_back(data, listener);
     FaultyTransport::send(peer, tag, message.bytes, message.transfer);
     transfer.start();
     transfer.finish({});
@@ -49,6 +48,8 @@ class EagerTransport final : public FaultyTransport, TransferListener {
 
  private:
   struct Message {
+    Message(std::span<const std::byte> data, TransferListener& listener)
+        : bytes(data.begin(), data.end()), transfer(listener, 0) {}
     std::vector<std::byte> bytes;
     Transfer transfer;
   };
