@@ -42,15 +42,19 @@ Status OneShot::check_waited_for(std::size_t rank) const {
   const auto exchanged = call_in(slot_of(rank));
   if (exchanged && exchanged->number == awaited().number && exchanged->what != awaited().what)
     return mismatch(awaited(), rank, exchanged->what);
+  // All ranks have the same calls in the same slots, while they make the same calls.
+  std::optional<OrderedCall> elsewhere;
+  for (const Board::Slot& slot : boards_[rank]->slots) {
+    const auto call = call_in(slot);
+    if (!call) continue;
+    const bool is_later = call->number > awaited().number;
+    if (&slot == &slot_of(rank) ? is_later : call->number == awaited().number) elsewhere = call;
+  }
+  // Behind the slots: what it has announced before is there by now.
   const auto other = announced_on(*boards_[rank]);
   if (other && other->number == awaited().number && !arrived(rank))
     return mismatch(awaited(), rank, other->what);
-  // All ranks have the same calls in the same slots, while they make the same calls.
-  for (const Board::Slot& slot : boards_[rank]->slots) {
-    const auto elsewhere = call_in(slot);
-    if (!elsewhere) continue;
-    const bool is_later = elsewhere->number > awaited().number;
-    if (&slot == &slot_of(rank) ? !is_later : elsewhere->number != awaited().number) continue;
+  if (elsewhere) {
     return KOLO_ERROR(
         kMismatch,
         "rank {} calls {}, and rank {} calls {}{}, but as another of its calls: one of "
