@@ -55,9 +55,8 @@ std::map<std::string, std::string> refusals(const Environment& environment) {
   for (const char* name : {"KOLO_INIT_METHOD", "KOLO_RANK", "KOLO_SIZE"}) {
     if (!environment.get(name)) continue;
     // Nor does it say that of ranks which the program names.
-    WayInRequest request;
-    if (!environment.get("KOLO_RANK") && !environment.get("KOLO_SIZE")) request.rank = 0;
-    if (request.rank) request.size = 1;
+    const bool has_ranks = environment.get("KOLO_RANK") || environment.get("KOLO_SIZE");
+    const auto request = has_ranks ? WayInRequest() : WayInRequest{.rank = 0, .size = 1};
     const auto way = find_way_in(request, config, environment);
     if (!way.ok()) reasons[name] = way.error().message;
     break;

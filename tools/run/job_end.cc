@@ -24,8 +24,6 @@ using std::chrono::seconds;
 constexpr seconds kGraceAfterSignal(30);
 // What a guard on another host, which has the same grace, takes besides.
 constexpr seconds kWayOfGuard(2);
-// timeout(1) and some shells send a signal to kolo-run and to its group, so that it comes twice.
-constexpr seconds kSameSignal(1);
 // A rank on another host that fails is heard of after those whose connections it has broken.
 constexpr milliseconds kNewsFromHosts(300);
 // For a reader to take the last of the output, when the job was stopped.

@@ -24,8 +24,6 @@ namespace {
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
-// Some send a signal to kolo-run and to its group, so that it comes twice.
-constexpr seconds kSameSignal(1);
 // For a launcher that is asked again, and ends its ranks in haste then.
 constexpr seconds kHaste(10);
 constexpr seconds kLongestWait(3600);

@@ -1,9 +1,13 @@
 // Signals: those that kolo-run acts upon, and what it does to be stopped. Used by its main thread.
 #pragma once
 
+#include <chrono>
 #include <csignal>
 
 namespace kolo::run {
+
+/// timeout(1) and some shells send a signal to kolo-run and to its group, so that it comes twice.
+inline constexpr std::chrono::seconds kSameSignal(1);
 
 /// All but those that whoever started kolo-run wants ignored, as nohup does: the kernel keeps even
 /// these for a descriptor, once they are blocked.
