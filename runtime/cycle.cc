@@ -110,6 +110,8 @@ bool Cycle::drain(Group& group) {
         is_row_wise(entry->signature.kind) ? SplitTable(ranks, entry->splits) : SplitTable(),
         group.communicator);
     operation.entries.push_back(std::move(entry));
+    operation.before = group.history.bits();
+    group.history.add(call_of(operation, group.communicator));
     trace_.agreed(operation.entries);
     group.planned.push_back(std::move(operation));
   }
@@ -119,6 +121,7 @@ bool Cycle::drain(Group& group) {
 // It takes its number: the calls after it would else meet others of the other ranks.
 void Cycle::refuse(Group& group, EntryPtr entry) {
   const std::uint64_t sequence = group.next_sequence(Door::kOrdered);
+  group.history.add(kRefusedCall);
   group.recent_calls.add(sequence, kRefusedCall);
   Error error = refusal_of(*entry, world_.rank());
   group.refused = error.message;

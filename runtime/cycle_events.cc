@@ -31,6 +31,7 @@ bool Cycle::begin_one_shot(Group& group, OneShot::Request& request) {
   // Behind others of its door it would overtake them.
   if (world_.abort().raised() || group.one_shot.busy() || !group.ordered.idle()) return false;
   request.sequence = group.next_sequences[static_cast<std::size_t>(Door::kOrdered)];
+  request.before = group.history.bits();
   const bool trades = group.one_shot.trades(request.kind, request.bytes());
   if (!trades && !group.one_shot.tries(request)) return false;
   if (trades && group.communicator.id() == 0 && !cost_switch().may_begin(request.sequence))
@@ -42,6 +43,7 @@ bool Cycle::begin_one_shot(Group& group, OneShot::Request& request) {
 
 void Cycle::end_one_shot(Group& group, const OneShot::Request& request) {
   group.next_sequence(Door::kOrdered);
+  group.history.add(group.one_shot.what());
   trace_.one_shot_ended(group, request);
 }
 

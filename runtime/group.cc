@@ -29,7 +29,7 @@ Group::Group(Communicator members, int place, Transport& transport, const Device
       point_to_point(communicator, control_plane, config),
       departures(communicator.size()),
       slots(communicator, window, place, log),
-      one_shot(communicator, window, device, transport, control_plane) {}
+      one_shot(communicator, recent_calls, window, device, transport, control_plane) {}
 
 void Group::open(bool allreduces) {
   one_shot.open(slots.place(), allreduces);

@@ -90,6 +90,8 @@ struct Group {
   PointToPoint point_to_point;
   Departures departures;
   PlaceSlots slots;
+  CallHistory history;  ///< of all ordered calls that have their number
+  RecentCalls recent_calls;
   OneShot one_shot;
 
   /// Threads within a blocking call of the ordered door: the group outlives them.
@@ -120,7 +122,6 @@ struct Group {
     std::uint64_t after;  ///< every lower number of the named door
   };
   std::optional<Joined> joined;
-  RecentCalls recent_calls;
   std::string refused;  ///< why the last of them failed that failed at once (kRefusedCall)
   Asked asked;
   std::uint64_t bytes_ahead = 0;  ///< that ranks may have sent since they met; see meets_first()

@@ -65,6 +65,34 @@ std::optional<ExchangeKind> exchange_of(OperationKind kind) {
   return std::nullopt;
 }
 
+std::optional<OneShot::Request> exchange_of(const PlannedOperation& plan,
+                                            const Communicator& communicator) {
+  if (plan.door != Door::kOrdered) return std::nullopt;
+  const Entry& entry = *plan.entries.front();
+  const Signature& signature = entry.signature;
+  const auto kind = exchange_of(signature.kind);
+  if (!kind) return std::nullopt;
+  const std::int64_t divisor = signature.op == ReduceOp::kAverage ? plan.participants : 1;
+  return OneShot::Request{.kind = *kind,
+                          .type = signature.type,
+                          .op = signature.op,
+                          .root = kind == ExchangeKind::kBroadcast
+                                      ? communicator.index_of(signature.root).value_or(0)
+                                      : 0,
+                          .prescale = {signature.prescale},
+                          .postscale = {signature.postscale, divisor},
+                          .input = entry.input,
+                          .output = entry.output,
+                          .count = plan.layout.input_elements,
+                          .sequence = plan.sequence,
+                          .before = plan.before};
+}
+
+std::uint64_t call_of(const PlannedOperation& plan, const Communicator& communicator) {
+  const auto request = exchange_of(plan, communicator);
+  return request ? OneShot::what_of(*request) : 0;
+}
+
 AllreducePolicy allreduce_policy(const Communicator& communicator, const PlaceSlots& slots,
                                  const LinkCosts& links, const Config& config) {
   HostLayout layout(communicator.world().hosts_of(communicator.ranks()),
@@ -133,7 +161,7 @@ Status Operation::start(PlannedOperation plan, const AllreducePolicy* policy) {
     device_status_ = error;  // nothing of it goes any further
     return error;
   }
-  if (const auto request = one_shot_request()) {
+  if (const auto request = exchange_of(plan_, communicator_)) {
     const bool combines_wholes = request->op == ReduceOp::kAdasum;
     if (!combines_wholes && one_shot_.takes(request->kind, request->bytes())) {
       small_ = Small::kWaits;
@@ -148,7 +176,7 @@ Status Operation::start(PlannedOperation plan, const AllreducePolicy* policy) {
 }
 
 Status Operation::start_schedule() {
-  to_announce_ = one_shot_request().has_value();
+  to_announce_ = exchange_of(plan_, communicator_).has_value();
   MemoryBinding binding;
   KOLO_TRY(bind(binding));
   const WindowPlaces places = places_of(binding);
@@ -173,7 +201,7 @@ bool Operation::advance() {
     case Small::kNo: {
       // Who has announced a call has published what it exchanges before.
       if (to_announce_ && !one_shot_.busy()) {
-        announced_ = one_shot_.announce(*one_shot_request());
+        announced_ = one_shot_.announce(*exchange_of(plan_, communicator_));
         compared_ = 0;
         to_announce_ = false;
       }
@@ -185,7 +213,7 @@ bool Operation::advance() {
       // Its caller may have begun it already and left it to this operation.
       if (!one_shot_.adopt()) {
         if (one_shot_.busy()) return false;
-        const auto request = *one_shot_request();
+        const auto request = *exchange_of(plan_, communicator_);
         if (!one_shot_.tries(request)) {
           start_late();
           return true;
@@ -206,39 +234,13 @@ bool Operation::advance() {
   return false;
 }
 
-std::optional<OneShot::Request> Operation::one_shot_request() const {
-  if (plan_.door != Door::kOrdered) return std::nullopt;
-  const Entry& entry = *plan_.entries.front();
-  const Signature& signature = entry.signature;
-  const auto kind = exchange_of(signature.kind);
-  if (!kind) return std::nullopt;
-  const std::int64_t divisor = signature.op == ReduceOp::kAverage ? plan_.participants : 1;
-  return OneShot::Request{.kind = *kind,
-                          .type = signature.type,
-                          .op = signature.op,
-                          .root = kind == ExchangeKind::kBroadcast
-                                      ? communicator_.index_of(signature.root).value_or(0)
-                                      : 0,
-                          .prescale = {signature.prescale},
-                          .postscale = {signature.postscale, divisor},
-                          .input = entry.input,
-                          .output = entry.output,
-                          .count = plan_.layout.input_elements,
-                          .sequence = plan_.sequence};
-}
-
-std::uint64_t Operation::call() const {
-  const auto request = one_shot_request();
-  return request ? OneShot::what_of(*request) : 0;
-}
-
 std::string_view Operation::algorithm() const {
   if (over_nccl_) return "nccl";
   switch (small_) {
     case Small::kNo:
       return executor_.algorithm();
     case Small::kWaits:
-      return one_shot_.algorithm(*one_shot_request());
+      return one_shot_.algorithm(*exchange_of(plan_, communicator_));
     case Small::kRuns:
       return one_shot_.algorithm();
     case Small::kDone:

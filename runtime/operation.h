@@ -37,10 +37,16 @@ struct PlannedOperation {
   RowLayout layout = {};          ///< of an operation that is not fused
   std::uint64_t list = 0;         ///< of responses, from the start of the job; of the named door
   bool meets_first = false;       ///< nobody sends before all have begun it
+  std::uint64_t before = 0;       ///< CallHistory::bits(); of the ordered door
 };
 
 /// How the ordered door's exchanges call an operation; nothing of one that it does not have.
 std::optional<ExchangeKind> exchange_of(OperationKind kind);
+/// It as an exchange; nothing but of the ordered door.
+std::optional<OneShot::Request> exchange_of(const PlannedOperation& plan,
+                                            const Communicator& communicator);
+/// OrderedCall::what, and Tag::call of its messages; 0 but of the ordered door.
+std::uint64_t call_of(const PlannedOperation& plan, const Communicator& communicator);
 
 /// How a communicator's all-reduces are chosen, with what slots it has.
 AllreducePolicy allreduce_policy(const Communicator& communicator, const PlaceSlots& slots,
@@ -90,8 +96,7 @@ class Operation {
   int message_peer() const { return plan_.entries.front()->signature.root; }
   Clock::time_point started_at() const { return started_at_; }
   const PlannedOperation& plan() const { return plan_; }
-  /// OrderedCall::what, and Tag::call of its messages; 0 but of the ordered door.
-  std::uint64_t call() const;
+  std::uint64_t call() const { return call_of(plan_, communicator_); }
   /// Its Works are done, and belong to it no longer.
   void forget_works();
   bool handed_out() const { return handed_out_; }
@@ -176,8 +181,6 @@ class Operation {
   bool advance_over_nccl();
   void leave_device();
 
-  /// Nothing but of the ordered door.
-  std::optional<OneShot::Request> one_shot_request() const;
   /// What to do, whatever carries it.
   ScheduleRequest base_request() const;
   /// Of host memory: by a schedule.

@@ -5,17 +5,26 @@
 namespace kolo {
 namespace {
 
-constexpr int kCountBits = 42;
+constexpr int kCountBits = 34;
 constexpr int kRootBits = 12;
 constexpr int kOpBits = 3;
 constexpr int kTypeBits = 4;
-constexpr int kRootShift = kCountBits;
+constexpr int kCountShift = CallHistory::kBits;
+constexpr int kRootShift = kCountShift + kCountBits;
 constexpr int kOpShift = kRootShift + kRootBits;
 constexpr int kTypeShift = kOpShift + kOpBits;
 constexpr int kKindShift = kTypeShift + kTypeBits;
 static_assert(kDataTypeCount <= 1 << kTypeBits && kReduceOpCount <= 1 << kOpBits);
 
 constexpr std::uint64_t mask(int bits) { return (std::uint64_t{1} << bits) - 1; }
+
+/// What calls before tell of ranks that do not call the same now.
+std::string_view history_of(std::uint64_t what, std::uint64_t others) {
+  const std::uint64_t differs = (what ^ others) & CallHistory::kMask;
+  if (what == kRefusedCall || others == kRefusedCall || differs == 0) return "";
+  return differs % 2 == 0 ? "; the calls before were not the same either"
+                          : "; a call before had failed at once on one of them, for its arguments";
+}
 
 }  // namespace
 
@@ -37,9 +46,9 @@ std::string_view to_string(ExchangeKind kind) {
   return "";
 }
 
-std::uint64_t what_of(ExchangeKind kind, DataType type, ReduceOp op, int root,
-                      std::uint64_t count) {
-  return (count & mask(kCountBits)) |
+std::uint64_t what_of(ExchangeKind kind, DataType type, ReduceOp op, int root, std::uint64_t count,
+                      std::uint64_t before) {
+  return (before & CallHistory::kMask) | (count & mask(kCountBits)) << kCountShift |
          (static_cast<std::uint64_t>(root) & mask(kRootBits)) << kRootShift |
          static_cast<std::uint64_t>(op) << kOpShift |
          static_cast<std::uint64_t>(type) << kTypeShift |
@@ -51,7 +60,7 @@ std::string to_text(std::uint64_t what) {
   const auto kind = static_cast<ExchangeKind>(what >> kKindShift);
   std::string text(to_string(kind));
   if (kind == ExchangeKind::kBarrier) return text;
-  text += fmt::format(" of {} {}", what & mask(kCountBits),
+  text += fmt::format(" of {} {}", what >> kCountShift & mask(kCountBits),
                       to_string(static_cast<DataType>(what >> kTypeShift & mask(kTypeBits))));
   if (kind == ExchangeKind::kBroadcast)
     text += fmt::format(" from rank {}", what >> kRootShift & mask(kRootBits));
@@ -63,8 +72,8 @@ std::string to_text(std::uint64_t what) {
 
 std::string clash_text(int rank, std::uint64_t what, int other, std::uint64_t others,
                        std::string_view suffix) {
-  return fmt::format("rank {} calls {} where rank {} calls {}{}: {}", rank, to_text(what), other,
-                     to_text(others), suffix, kSameCallsAdvice);
+  return fmt::format("rank {} calls {} where rank {} calls {}{}{}: {}", rank, to_text(what), other,
+                     to_text(others), suffix, history_of(what, others), kSameCallsAdvice);
 }
 
 }  // namespace kolo

@@ -23,9 +23,11 @@ constexpr int kLooks = 100;
 
 }  // namespace
 
-OneShot::OneShot(const Communicator& communicator, HostWindow& window, const Device& device,
-                 Transport& transport, ControlPlane& control_plane)
+OneShot::OneShot(const Communicator& communicator, const RecentCalls& recent_calls,
+                 HostWindow& window, const Device& device, Transport& transport,
+                 ControlPlane& control_plane)
     : communicator_(communicator),
+      recent_calls_(recent_calls),
       window_(window),
       device_(device),
       control_plane_(control_plane),

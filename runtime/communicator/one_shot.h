@@ -47,6 +47,7 @@
 #include "runtime/communicator/control_plane.h"
 #include "runtime/communicator/host_window.h"
 #include "runtime/communicator/pair_exchange.h"
+#include "runtime/communicator/recent_calls.h"
 #include "runtime/device/device.h"
 
 #include <kolo/types.h>
@@ -84,12 +85,13 @@ class OneShot {
     /// Elements of the input: of an alltoall and a reduce-scatter a multiple of the ranks.
     std::uint64_t count = 0;
     std::uint64_t sequence = 0;  ///< which call of the ordered door it is
+    std::uint64_t before = 0;    ///< CallHistory::bits()
 
     std::size_t bytes() const { return count * size_of(type); }
   };
 
-  OneShot(const Communicator& communicator, HostWindow& window, const Device& device,
-          Transport& transport, ControlPlane& control_plane);
+  OneShot(const Communicator& communicator, const RecentCalls& recent_calls, HostWindow& window,
+          const Device& device, Transport& transport, ControlPlane& control_plane);
 
   /// Once the windows are open. A set that has no place in them trades at most. `allreduces`:
   /// whether it carries those, too.
@@ -127,8 +129,11 @@ class OneShot {
   }
   /// What all ranks must take a request for.
   static std::uint64_t what_of(const Request& request) {
-    return kolo::what_of(request.kind, request.type, request.op, request.root, request.count);
+    return kolo::what_of(request.kind, request.type, request.op, request.root, request.count,
+                         request.before);
   }
+  /// The same of the one that runs, or ran last.
+  std::uint64_t what() const { return call_.what; }
   /// One has begun and is not done.
   bool busy() const { return busy_; }
 
@@ -194,6 +199,8 @@ class OneShot {
   bool all_arrived();
   Status check_waited_for(std::size_t rank) const;
   Error mismatch(const OrderedCall& call, std::size_t rank, std::uint64_t what) const;
+  /// Whether this rank's call of that number failed at once.
+  bool was_refused(const OrderedCall& call) const;
   /// Elements of the share that a rank sums begin here; rank size() stands for their end.
   std::uint64_t share_begin(std::size_t rank) const;
   /// A place for the input.
@@ -232,6 +239,7 @@ class OneShot {
   void ring_sleepers();
 
   const Communicator& communicator_;
+  const RecentCalls& recent_calls_;
   HostWindow& window_;
   const Device& device_;
   ControlPlane& control_plane_;

@@ -37,7 +37,14 @@ Error OneShot::mismatch(const OrderedCall& call, std::size_t rank, std::uint64_t
                                what, communicator_.suffix()));
 }
 
-/// A rank whose flag does not come may be in another call, with a flag or without.
+bool OneShot::was_refused(const OrderedCall& call) const {
+  constexpr std::uint64_t kSequences = (std::uint64_t{1} << kSetShift) - 1;
+  return call.number >> kSetShift == communicator_.id() && (call.number & kSequences) != 0 &&
+         recent_calls_.find((call.number & kSequences) - 1) == kRefusedCall;
+}
+
+/// A rank whose flag does not come may be in another call, with a flag or without; or its last one
+/// was a broadcast of its own, which failed at once here.
 Status OneShot::check_waited_for(std::size_t rank) const {
   const auto exchanged = call_in(slot_of(rank));
   if (exchanged && exchanged->number == awaited().number && exchanged->what != awaited().what)
@@ -47,6 +54,7 @@ Status OneShot::check_waited_for(std::size_t rank) const {
   for (const Board::Slot& slot : boards_[rank]->slots) {
     const auto call = call_in(slot);
     if (!call) continue;
+    if (was_refused(*call)) return mismatch({call->number, kRefusedCall}, rank, call->what);
     const bool is_later = call->number > awaited().number;
     if (&slot == &slot_of(rank) ? is_later : call->number == awaited().number) elsewhere = call;
   }

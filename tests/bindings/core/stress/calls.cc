@@ -25,6 +25,7 @@ Step made_odd(Step step, int place) {
   switch (step.odd) {
     case Odd::kNothing:
     case Odd::kAllocator:
+    case Odd::kRefused:
       break;
     case Odd::kType:
       step.type = step.type == DataType::kInt32 ? DataType::kInt64 : DataType::kInt32;
@@ -286,7 +287,8 @@ void Caller::end(Begun& begun) {
                             step.tag, fmt::join(step.ranks, " "), what));
   };
   const bool alone = step.odd == Odd::kAllocator;
-  const bool fails = step.odd != Odd::kNothing && (!alone || step.odd_rank == rank_);
+  const bool fails =
+      step.odd != Odd::kNothing && step.odd != Odd::kRefused && (!alone || step.odd_rank == rank_);
   Status first;
   for (const auto& work : begun.works) {
     const Status status = work->wait();
@@ -305,8 +307,8 @@ void Caller::end(Begun& begun) {
   if (!right) throw Exception(first.error());
   const std::string named =
       step.act == Act::kMessage ? fmt::format("tag {}", step.tag) : fmt::format("'{}'", step.name);
-  if (first.error().message.find(named) == std::string::npos)
-    complain("not named in: " + first.error().message);
+  // Else it is the failure of something else.
+  if (first.error().message.find(named) == std::string::npos) throw Exception(first.error());
 }
 
 }  // namespace kolo::test

@@ -38,8 +38,10 @@ class Caller {
   Begun begin(const Step& step, bool blocking);
   /// Waits. Throws Wrong, or kolo::Exception for a failure that the program does not ask for.
   void end(Begun& begun);
-  /// At the ordered door.
-  void call_ordered(const Step& step);
+  /// At the ordered door; waits if `blocking`.
+  Begun begin_ordered(const Step& step, bool blocking);
+  /// A call of the world's ordered door that cannot be, on this rank alone.
+  void refused_ordered();
   /// One of the steps of a round with joins: those ranks take part that do at least so many.
   Begun begin_joined(const Step& step, const std::vector<int>& contributors);
 

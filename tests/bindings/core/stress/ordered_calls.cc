@@ -1,4 +1,6 @@
-// The ordered door's calls of a random program. One thread for each process set.
+// The ordered door's calls of a random program, some of which cannot be. One thread for each
+// process set.
+#include "bindings/core/ordered_start.h"
 #include "tests/bindings/core/stress/calls.h"
 #include "tests/bindings/core/stress/values.h"
 
@@ -41,10 +43,93 @@ std::string wrong_of(const Step& step, int place, const std::byte* output) {
   return {};
 }
 
+OperationKind kind_of(Act act) {
+  switch (act) {
+    case Act::kAllreduce:
+      return OperationKind::kAllreduce;
+    case Act::kBroadcast:
+      return OperationKind::kBroadcast;
+    case Act::kAllgather:
+      return OperationKind::kAllgather;
+    case Act::kAlltoall:
+      return OperationKind::kAlltoall;
+    case Act::kReduceScatter:
+      return OperationKind::kReduceScatter;
+    case Act::kBarrier:
+      return OperationKind::kBarrier;
+    case Act::kGather:
+    case Act::kScatter:
+    case Act::kMessage:
+      break;
+  }
+  throw std::logic_error("these are not at the ordered door");
+}
+
+void call(Act act, const OrderedArguments& a, const ProcessSet& set) {
+  switch (act) {
+    case Act::kAllreduce:
+      return allreduce_ordered(a.input, a.output, a.count, a.type, a.op, set);
+    case Act::kBroadcast:
+      return broadcast_ordered(a.output, a.count, a.type, a.root, set);
+    case Act::kAllgather:
+      return allgather_ordered(a.input, a.output, a.count, a.type, set);
+    case Act::kAlltoall:
+      return alltoall_ordered(a.input, a.output, a.count, a.type, set);
+    case Act::kReduceScatter:
+      return reducescatter_ordered(a.input, a.output, a.count, a.type, a.op, set);
+    case Act::kBarrier:
+      return barrier_ordered(set);
+    case Act::kGather:
+    case Act::kScatter:
+    case Act::kMessage:
+      break;
+  }
+  throw std::logic_error("these are not at the ordered door");
+}
+
+/// Makes it a call that cannot be, in a way that only this rank knows.
+void spoil(Act act, OrderedArguments& arguments, Dice& dice) {
+  const auto way = dice.below(3);
+  if (way == 0) {
+    arguments.count = -1;
+  } else if (way == 1 && act == Act::kBroadcast) {
+    arguments.root = 1000;
+  } else if (way == 1 && (act == Act::kAllreduce || act == Act::kReduceScatter)) {
+    arguments.type = DataType::kComplex64;
+    arguments.op = ReduceOp::kMin;
+  } else {
+    arguments.count = 1 + dice.below(100'000);
+    arguments.output = nullptr;
+  }
+}
+
+/// Makes a call that cannot be. Empty if this rank is told so, else what is wrong.
+std::string refusal_of(Act act, const OrderedArguments& arguments, const ProcessSet& set, int rank,
+                       bool blocking) {
+  try {
+    if (blocking) {
+      call(act, arguments, set);
+    } else if (const Status status = start_ordered(arguments, nullptr)->wait(); !status.ok()) {
+      throw Exception(status.error());
+    }
+  } catch (const Exception& error) {
+    if (error.code() != ErrorCode::kInvalidArgument) throw;
+    const std::string text = error.what();
+    return text.find(fmt::format("rank {}", rank)) == std::string::npos ? "no rank in: " + text
+                                                                        : "";
+  }
+  return "a call that cannot be did not fail";
+}
+
 }  // namespace
 
-void Caller::call_ordered(const Step& step) {
-  const ProcessSet set = set_of(step);
+void Caller::refused_ordered() {
+  OrderedArguments arguments{.kind = OperationKind::kBroadcast, .count = 1};
+  const std::string wrong = refusal_of(Act::kBroadcast, arguments, {}, rank_, dice_.one_in(2));
+  if (!wrong.empty()) throw Wrong(wrong);
+}
+
+Begun Caller::begin_ordered(const Step& step, bool blocking) {
   const int place = step.place_of(rank_);
   const std::size_t width = size_of(step.type);
   const auto [inputs, outputs] = counts_of(step);
@@ -56,40 +141,39 @@ void Caller::call_ordered(const Step& step) {
   const std::int64_t own_part = step.act == Act::kAllgather ? place * step.rows : 0;
   std::byte* const input =
       in_place ? output.data() + static_cast<std::size_t>(own_part) * width : apart.data();
-  const auto own = [&](std::int64_t i) { return input_value(step, rank_, i); };
+  const auto own = [step, rank = rank_](std::int64_t i) { return input_value(step, rank, i); };
   fill(input, step.type, inputs, 0, own);
-  switch (step.act) {
-    case Act::kAllreduce:
-      allreduce_ordered(input, output.data(), step.rows, step.type, step.op, set);
-      break;
-    case Act::kBroadcast:
-      broadcast_ordered(output.data(), step.rows, step.type, step.root, set);
-      break;
-    case Act::kAllgather:
-      allgather_ordered(input, output.data(), step.rows, step.type, set);
-      break;
-    case Act::kAlltoall:
-      alltoall_ordered(input, output.data(), step.rows, step.type, set);
-      break;
-    case Act::kReduceScatter:
-      reducescatter_ordered(input, output.data(), step.rows, step.type, step.op, set);
-      break;
-    case Act::kBarrier:
-      barrier_ordered(set);
-      break;
-    case Act::kGather:
-    case Act::kScatter:
-    case Act::kMessage:
-      throw std::logic_error("these are not at the ordered door");
+  OrderedArguments arguments{.kind = kind_of(step.act),
+                             .input = input,
+                             .output = output.data(),
+                             .count = step.rows,
+                             .type = step.type,
+                             .op = step.op,
+                             .root = step.root,
+                             .process_set = set_of(step).id()};
+  // It has nothing else that ranks could give differently.
+  if (step.act == Act::kBarrier)
+    arguments = {.kind = OperationKind::kBarrier, .process_set = arguments.process_set};
+  Begun begun{.step = step};
+  begun.verify = [=, count = inputs] {
+    std::string wrong = wrong_of(step, place, output.data());
+    if (wrong.empty()) wrong = output.damage();
+    if (wrong.empty() && !in_place) wrong = compare(apart.data(), step.type, count, 0, own);
+    return wrong;
+  };
+  if (step.odd == Odd::kRefused) {
+    spoil(step.act, arguments, dice_);
+    begun.verify = [wrong = refusal_of(step.act, arguments, set_of(step), rank_, blocking)] {
+      return wrong;
+    };
+    return begun;
   }
-  std::string wrong = wrong_of(step, place, output.data());
-  if (wrong.empty()) wrong = output.damage();
-  if (wrong.empty() && !in_place) wrong = compare(input, step.type, inputs, 0, own);
-  if (!wrong.empty()) {
-    throw Wrong(fmt::format("ordered call (act {}, {} {}, {} elements) of ranks {}: {}",
-                            static_cast<int>(step.act), to_string(step.op), to_string(step.type),
-                            step.rows, fmt::join(step.ranks, " "), wrong));
+  if (blocking) {
+    call(step.act, arguments, set_of(step));
+  } else {
+    begun.works = {start_ordered(arguments, nullptr)};
   }
+  return begun;
 }
 
 }  // namespace kolo::test

@@ -198,6 +198,7 @@ Lane Program::ordered_lane(int set) {
   const int count = 1 + static_cast<int>(dice_.below(15));
   while (static_cast<int>(lane.steps.size()) < count) {
     Step step = draw(true);
+    if (step.act != Act::kBarrier && dice_.one_in(12)) step.odd = Odd::kRefused;
     if (step.set == set) lane.steps.push_back(step);
     // Several of one form are what a training loop does.
     while (step.set == set && !dice_.one_in(3)) {

@@ -34,6 +34,7 @@ enum class Odd : std::uint8_t {
   kKind,
   kSplits,
   kAllocator,  ///< it has no memory for the output: fails there alone
+  kRefused,    ///< at the ordered door: what every rank calls cannot be, and all go on
 };
 
 /// Place of a set among those that the program has added; this one is the world.

@@ -38,7 +38,7 @@ class Rank {
 
  private:
   void do_round(const Round& round, int number);
-  void do_lane(const Lane& lane, std::uint64_t seed, bool first);
+  void do_lane(const Lane& lane, std::uint64_t seed, bool may_fail);
   void do_joins(const Round& round, std::uint64_t seed);
   void fail_if_due(int step);
   void note(const std::string& what, int code);
@@ -72,10 +72,24 @@ void Rank::fail_if_due(int step) {
   if (options_.fault == "throw") std::thread([] { throw std::runtime_error("enough"); }).join();
   if (options_.fault == "abort") abort("the disk is full");
   if (options_.fault == "shutdown") shutdown();
-  if (options_.fault == "clash") barrier_ordered();
+  if (options_.fault == "refuse") Caller(rank_, sets_, options_.program.seed).refused_ordered();
+  if (options_.fault == "extra") {
+    std::uint8_t values[7] = {};
+    broadcast_ordered(values, 7, DataType::kUInt8, rank_);
+  }
 }
 
-void Rank::do_lane(const Lane& lane, std::uint64_t seed, bool first) {
+/// The lane in which a rank may fail: that of the world's ordered door if there is one, so that no
+/// other thread calls it then.
+std::size_t failing_lane(const Round& round) {
+  for (std::size_t i = 0; i < round.lanes.size(); ++i) {
+    const Lane& lane = round.lanes[i];
+    if (lane.ordered && lane.steps.front().set == kWorld) return i;
+  }
+  return 0;
+}
+
+void Rank::do_lane(const Lane& lane, std::uint64_t seed, bool may_fail) {
   Caller caller(rank_, sets_, seed);
   std::vector<Step> steps;
   for (const Step& step : lane.steps)
@@ -95,15 +109,16 @@ void Rank::do_lane(const Lane& lane, std::uint64_t seed, bool first) {
   };
   int number = 0;
   for (const Step& step : steps) {
-    if (first) fail_if_due(number++);
     const bool goes_on = guard([&] {
-      if (lane.ordered) return caller.call_ordered(step);
+      if (may_fail) fail_if_due(number++);
       const bool blocking = !lane.shuffled && caller.dice().one_in(2);
-      begun.push_back(caller.begin(step, blocking));
+      begun.push_back(lane.ordered ? caller.begin_ordered(step, blocking)
+                                   : caller.begin(step, blocking));
     });
     if (!goes_on) break;
   }
-  if (first) fail_if_due(options_.fault_step < number ? -1 : options_.fault_step);
+  if (may_fail)
+    guard([&] { fail_if_due(options_.fault_step < number ? -1 : options_.fault_step); });
   if (lane.shuffled) caller.dice().shuffle(begun);
   for (Begun& one : begun) guard([&] { caller.end(one); });
 }
@@ -150,10 +165,11 @@ void Rank::do_round(const Round& round, int number) {
       do_joins(round, seed);
       break;
     case Round::Kind::kCalls: {
+      const std::size_t failing = failing_lane(round);
       std::vector<std::thread> threads;
       for (std::size_t i = 1; i < round.lanes.size(); ++i)
-        threads.emplace_back([&, i] { do_lane(round.lanes[i], seed + i, false); });
-      do_lane(round.lanes.front(), seed, true);
+        threads.emplace_back([&, i] { do_lane(round.lanes[i], seed + i, i == failing); });
+      do_lane(round.lanes.front(), seed, failing == 0);
       for (std::thread& thread : threads) thread.join();
       break;
     }
@@ -181,6 +197,7 @@ int Rank::run() {
   }
   if (code_ == 4) abort("a result is wrong");
   // Nobody leaves while another is at work; and after a failure it is everybody's.
+  guarded([] { barrier_ordered(); });
   guarded([] { barrier({.name = "the end"}); });
   for (const std::string& what : notes_) std::printf("rank %d: %s\n", rank_, what.c_str());
   std::printf("rank %d: ended with %d after %d rounds\n", rank_, code_, round_);
@@ -200,8 +217,8 @@ int run_program(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(16, 1 << 28));
   app.add_option("--fault", options.fault, "What one rank does in the midst")
-      ->check(CLI::IsMember(
-          {"kill", "stop", "segv", "exit", "quick_exit", "throw", "abort", "shutdown", "clash"}));
+      ->check(CLI::IsMember({"kill", "stop", "segv", "exit", "quick_exit", "throw", "abort",
+                             "shutdown", "refuse", "extra"}));
   app.add_option("--victim", options.victim, "The rank that does it");
   app.add_option("--fault-round", options.fault_round, "Round in which it does");
   app.add_option("--fault-step", options.fault_step, "Step of that round before which it does");
