@@ -6,7 +6,7 @@
 namespace kolo::test {
 namespace {
 
-constexpr int kNames = 48;
+constexpr int kNames = 64;
 constexpr int kMostSets = 6;
 
 bool reduces(Act act) { return act == Act::kAllreduce || act == Act::kReduceScatter; }
@@ -159,6 +159,16 @@ void Program::make_group(Step& step) {
   }
 }
 
+void Program::leave(Step& step) {
+  // Messages of one tag match in their order, which shuffled lanes do not keep.
+  step.rounds_more =
+      step.act != Act::kMessage && dice_.one_in(6) ? 1 + static_cast<int>(dice_.below(3)) : 0;
+  if (step.rounds_more == 0) return;
+  const int until = round_ + step.rounds_more;
+  if (!step.name.empty()) busy_names_[step.name] = until;
+  busy_sets_[step.set] = std::max(busy_sets_[step.set], until);
+}
+
 Lane Program::named_lane(int number, bool alone) {
   Lane lane;
   lane.shuffled = dice_.one_in(2);
@@ -187,6 +197,7 @@ Lane Program::named_lane(int number, bool alone) {
     step.tag += static_cast<std::uint32_t>(lane.shuffled ? 10 + i : dice_.below(3));
     if (dice_.one_in(15)) make_odd(step);
     if (alone && !lane.shuffled && step.odd == Odd::kNothing && dice_.one_in(4)) step.name.clear();
+    leave(step);
     lane.steps.push_back(std::move(step));
   }
   return lane;
@@ -199,9 +210,11 @@ Lane Program::ordered_lane(int set) {
   while (static_cast<int>(lane.steps.size()) < count) {
     Step step = draw(true);
     if (step.act != Act::kBarrier && dice_.one_in(12)) step.odd = Odd::kRefused;
-    if (step.set == set) lane.steps.push_back(step);
+    if (step.set != set) continue;
+    leave(step);
+    lane.steps.push_back(step);
     // Several of one form are what a training loop does.
-    while (step.set == set && !dice_.one_in(3)) {
+    while (!dice_.one_in(3)) {
       step.salt = dice_.salt();
       lane.steps.push_back(step);
     }
@@ -239,6 +252,10 @@ Round Program::remove_set() {
   Round round;
   round.kind = Round::Kind::kRemoveSet;
   round.set = std::next(sets_.begin(), dice_.below(static_cast<int>(sets_.size())))->first;
+  // What it has under way would keep it.
+  if (const auto busy = busy_sets_.find(round.set);
+      busy != busy_sets_.end() && busy->second >= round_)
+    return calls();
   sets_.erase(round.set);
   return round;
 }
@@ -270,8 +287,13 @@ Round Program::join() {
 }
 
 Round Program::next() {
+  ++round_;
+  std::erase_if(busy_names_, [&](const auto& busy) { return busy.second < round_; });
   names_.clear();
-  for (int i = 0; i < kNames; ++i) names_.push_back("n" + std::to_string(i));
+  for (int i = 0; i < kNames; ++i) {
+    const std::string name = "n" + std::to_string(i);
+    if (!busy_names_.contains(name)) names_.push_back(name);
+  }
   dice_.shuffle(names_);
   const auto kind = dice_.below(8);
   Round round;

@@ -60,6 +60,7 @@ struct Step {
   std::uint64_t salt = 0;  ///< of the values
   Odd odd = Odd::kNothing;
   int odd_rank = 0;
+  int rounds_more = 0;        ///< for which it stays under way, if it does not block
   std::vector<Step> members;  ///< of a group; all else but the set, the name and the act is theirs
 
   int size() const { return static_cast<int>(ranks.size()); }
@@ -111,6 +112,8 @@ class Program {
   void draw_reduction(Step& step);
   void make_odd(Step& step);
   void make_group(Step& step);
+  /// Lets some stay under way while the next rounds go on.
+  void leave(Step& step);
   std::vector<int> ranks_of(int set) const;
   int any_set();
   std::int64_t elements(DataType type);
@@ -121,6 +124,9 @@ class Program {
   int next_set_ = 0;
   std::map<std::string, Step> known_;  ///< what a name stood for last
   std::vector<std::string> names_;     ///< that this round has not used yet
+  int round_ = 0;
+  std::map<std::string, int> busy_names_;  ///< until that round, included
+  std::map<int, int> busy_sets_;
 };
 
 }  // namespace kolo::test

@@ -42,6 +42,8 @@ class Rank {
   void do_joins(const Round& round, std::uint64_t seed);
   void fail_if_due(int step);
   void note(const std::string& what, int code);
+  /// Waits for what was left under way until this round.
+  void end_left(bool all);
 
   const Options options_;
   const int rank_;
@@ -50,6 +52,11 @@ class Rank {
   std::mutex mutex_;
   std::vector<std::string> notes_;
   int code_ = 0;
+  struct Left {
+    Begun begun;
+    int until;  ///< round in which it is waited for
+  };
+  std::vector<Left> left_;
 };
 
 void Rank::note(const std::string& what, int code) {
@@ -120,7 +127,22 @@ void Rank::do_lane(const Lane& lane, std::uint64_t seed, bool may_fail) {
   if (may_fail)
     guard([&] { fail_if_due(options_.fault_step < number ? -1 : options_.fault_step); });
   if (lane.shuffled) caller.dice().shuffle(begun);
-  for (Begun& one : begun) guard([&] { caller.end(one); });
+  for (Begun& one : begun) {
+    if (one.step.rounds_more == 0) {
+      guard([&] { caller.end(one); });
+      continue;
+    }
+    const std::lock_guard lock(mutex_);
+    left_.push_back({one, round_ + one.step.rounds_more});
+  }
+}
+
+void Rank::end_left(bool all) {
+  Caller caller(rank_, sets_, options_.program.seed);
+  for (Left& left : left_) {
+    if (all || left.until <= round_) caller.end(left.begun);
+  }
+  std::erase_if(left_, [&](const Left& left) { return all || left.until <= round_; });
 }
 
 void Rank::do_joins(const Round& round, std::uint64_t seed) {
@@ -194,7 +216,9 @@ int Rank::run() {
                   round.lanes.size());
     }
     guarded([&] { do_round(round, round_); });
+    guarded([&] { end_left(false); });
   }
+  guarded([&] { end_left(true); });
   if (code_ == 4) abort("a result is wrong");
   // Nobody leaves while another is at work; and after a failure it is everybody's.
   guarded([] { barrier_ordered(); });
