@@ -37,7 +37,7 @@ bool Cycle::may_begin(Group& group, const PlannedOperation& plan) {
 
 void Cycle::note_time(Group& group, const Operation& operation) {
   if (!link_refresh_ || group.communicator.id() != 0) return;
-  if (!operation.choice() || operation.shared()) return;
+  if (!operation.choice() || operation.shared() || operation.began_late()) return;
   const std::chrono::duration<double, std::micro> time = Clock::now() - operation.started_at();
   link_refresh_->note(operation.choice()->algorithm, operation.choice()->bytes, time.count());
   const auto costs = link_refresh_->take_due();

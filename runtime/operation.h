@@ -114,6 +114,8 @@ class Operation {
   /// Others run beside it: its time tells nothing of its algorithm.
   void share() { shared_ = true; }
   bool shared() const { return shared_; }
+  /// Another rank began before this one: its time is not that of the algorithm either.
+  bool began_late() const { return executor_.began_late(); }
 
   /// Hands the entries back and frees the memory. Precondition: done(), or start() failed; after a
   /// failure, that no transfer touches the memory any more.

@@ -99,6 +99,7 @@ void Executor::start(std::shared_ptr<const Schedule> schedule, MemoryBinding bin
   queues_[1].start(binding_.back_stream);
   passed_.assign(binding_.back_stream != nullptr ? schedule_->steps.size() : 0, nullptr);
   arrived_.reset();
+  began_late_.reset();
 
   trace_.start(*schedule_, operation, size_of(binding_.type));
   const std::size_t steps = schedule_->steps.size();
@@ -260,6 +261,7 @@ void Executor::post_transfer(StepId id) {
     transport_.send(peer, tag, *data, transfer);
   } else {
     transport_.receive(peer, tag, *data, transfer);
+    if (!began_late_) began_late_ = transfer.state() != Transfer::State::kPending;
   }
 }
 

@@ -48,6 +48,8 @@ class Executor final : public TransferListener {
   std::string_view algorithm() const {
     return schedule_ == nullptr ? std::string_view("none") : schedule_->algorithm;
   }
+  /// Whether the message of its first receive was there before: this rank began after the other.
+  bool began_late() const { return began_late_.value_or(false); }
   /// What its local steps have cost so far, if there is a timeline.
   const StepTrace::Costs& costs() const { return trace_.costs(); }
 
@@ -143,6 +145,7 @@ class Executor final : public TransferListener {
   /// By step, with two streams: it is done, for those on the other one.
   std::vector<std::shared_ptr<DeviceEvent>> passed_;
   std::optional<StepId> arrived_;           ///< the last receive that the device must see yet
+  std::optional<bool> began_late_;          ///< nothing before the first receive
   std::vector<std::uint32_t> waiting_for_;  ///< by step: unfinished dependencies
   std::vector<Transfer> transfers_;         ///< by transfer_index_; stable while the schedule runs
   std::vector<WindowPlaces> notices_;       ///< by transfer_index_: what an await has received
