@@ -26,6 +26,7 @@ struct RankSampler::State {
   std::vector<std::size_t> ends;         ///< of the batches that next() gave, in `indices`
   std::vector<std::size_t> asked;        ///< where they would end in a share that is long enough
   std::optional<std::size_t> received;   ///< as set_received()
+  std::optional<std::size_t> last;       ///< the same, but for what was dropped at the end
   std::optional<std::size_t> resume_at;  ///< the start of the next pass
   bool chosen = true;                    ///< as epoch_is_chosen()
 
@@ -97,6 +98,7 @@ struct RankSampler::State {
     ends.clear();
     asked.clear();
     received.reset();
+    last.reset();
     resume_at.reset();
   }
 
@@ -106,6 +108,13 @@ struct RankSampler::State {
     return base + (asked.empty() ? 0 : asked.back()) * size >= data_size;
   }
   std::size_t batches_received() const { return received.value_or(ends.size()); }
+  /// Which batch the loop has got last, from 1 on; 0 before the first.
+  std::size_t last_batch() const {
+    std::size_t batch = last.value_or(ends.size());
+    // An elastic sampler counts a last batch of which only other ranks have elements.
+    if (batch > 1 && end_of(batch) == end_of(batch - 1)) --batch;
+    return batch;
+  }
   /// The end of the `count`-th batch.
   std::size_t end_of(std::size_t count) const { return count == 0 ? start : ends[count - 1]; }
 
@@ -191,7 +200,7 @@ void RankSampler::reset(std::optional<std::size_t> new_size) {
 }
 
 void RankSampler::undo_reset() {
-  state_->received = 0;
+  set_received(0);
   state_->resume_at = state_->dealt_from;
   state_->chosen = true;
 }
@@ -221,23 +230,23 @@ std::optional<std::vector<std::size_t>> RankSampler::next(std::size_t batch_size
 }
 
 void RankSampler::set_received(std::size_t batches) {
-  state_->received = std::min(batches, state_->ends.size());
+  const std::size_t given = state_->ends.size();
+  state_->received = std::min(batches, given);
+  state_->last = batches <= given ? batches : state_->last.value_or(0);
 }
 
 std::size_t RankSampler::last_batch_size() const {
   const State& state = *state_;
-  std::size_t batches = state.batches_received();
-  // An elastic sampler counts a last batch of which only other ranks have elements.
-  if (batches > 1 && state.end_of(batches) == state.end_of(batches - 1)) --batches;
-  return batches == 0 ? 0 : state.end_of(batches) - state.end_of(batches - 1);
+  const std::size_t batch = state.last_batch();
+  return batch == 0 ? 0 : state.end_of(batch) - state.end_of(batch - 1);
 }
 
 std::size_t RankSampler::last_batch_padding() const {
   const State& state = *state_;
-  const std::size_t batches = state.batches_received();
-  if (!state.options.pad || batches == 0) return 0;
+  const std::size_t batch = state.last_batch();
+  if (!state.options.pad || batch == 0) return 0;
   // There are fewer than size elements of padding, so it is the last of this share or none.
-  const std::size_t last = state.end_of(batches) - 1;
+  const std::size_t last = state.end_of(batch) - 1;
   return state.rank + last * state.size >= state.data_size ? 1 : 0;
 }
 
