@@ -1,5 +1,5 @@
 // The data set of the random programs about data: element i is the number i, and the square of it;
-// some may be unreadable for a while. Copies, as loaders' workers have, share what is unreadable.
+// some may be unreadable for a while, or slow. Copies, as loaders' workers have, share that.
 #pragma once
 
 #include "tests/bindings/torch/stress/deal.h"
@@ -26,6 +26,8 @@ class Numbers : public torch::data::datasets::BatchDataset<Numbers, torch::data:
     const Ids ids(indices.begin(), indices.end());
     for (const std::int64_t id : ids)
       if (id == *unreadable_) throw std::runtime_error("unreadable");
+    for (const std::int64_t id : ids)
+      if (id == *slow_) std::this_thread::sleep_for(std::chrono::milliseconds(6));
     // Workers come to their ends in another order than they began.
     if (ids.size() % 3 == 1) std::this_thread::sleep_for(std::chrono::microseconds(ids[0] % 40));
     const torch::Tensor numbers = torch::tensor(ids, torch::kInt64);
@@ -35,11 +37,14 @@ class Numbers : public torch::data::datasets::BatchDataset<Numbers, torch::data:
 
   /// No batch with this element can be read; kNone: all can.
   void make_unreadable(std::int64_t id) { *unreadable_ = id; }
+  /// A batch with this element takes its time.
+  void make_slow(std::int64_t id) { *slow_ = id; }
 
  private:
   std::size_t count_;
-  std::shared_ptr<std::atomic<std::int64_t>> unreadable_ =
-      std::make_shared<std::atomic<std::int64_t>>(kNone);
+  using Element = std::atomic<std::int64_t>;
+  std::shared_ptr<Element> unreadable_ = std::make_shared<Element>(kNone);
+  std::shared_ptr<Element> slow_ = std::make_shared<Element>(kNone);
 };
 
 inline Ids ids_of(const torch::Tensor& numbers) {

@@ -1,6 +1,7 @@
 #include "tests/bindings/torch/stress/prepared_program.h"
 
 #include "tests/bindings/torch/stress/differs.h"
+#include "tests/bindings/torch/stress/seat.h"
 
 #include <fmt/format.h>
 
@@ -276,13 +277,43 @@ void PreparedProgram::save() {
   context_.note(fmt::format("saving: {}", place().text()));
   save_checkpoint(context_.folder / "prepared.pt", {.sampler = &loader_.sampler()}, 0);
   saved_ = place();
+  state_ = saved(loader_.sampler());
+}
+
+/// Goes on with the state that was saved by other numbers of ranks, for a step, into the loader.
+Place PreparedProgram::in_other_world(const std::string& state) {
+  const int ranks = 1 + static_cast<int>(dice_.below(6));
+  const int rank = static_cast<int>(dice_.below(ranks));
+  context_.note(fmt::format("rank {} of {} goes on for a step", rank, ranks));
+  DistributedSampler sampler(data_.count, {.shuffle = data_.shuffle,
+                                           .seed = data_.seed,
+                                           .drop_last = data_.drop_last,
+                                           .rank = rank,
+                                           .size = ranks});
+  load(sampler, state);
+  sampler.reset();
+  const Place from = resumed(data_, *saved_, ranks);
+  const auto steps = deal(data_, from, ranks, {.size = batch_.size});
+  const auto got = sampler.next(batch_.size);
+  const Ids mine = got ? Ids(got->begin(), got->end()) : Ids();
+  const Ids right = steps.empty() ? Ids() : steps[0].ids[static_cast<std::size_t>(rank)];
+  if (mine != right)
+    throw Differs(fmt::format("rank {} of {} gets {} instead of {}", rank, ranks, text_of(mine),
+                              text_of(right)));
+  load(loader_.sampler(), saved(sampler));
+  return steps.empty() ? from : steps[0].after;
 }
 
 void PreparedProgram::restore() {
   context_.note(fmt::format("going on at {}", saved_->text()));
   if (dice_.one_in(2)) loader_ = prepare();
-  load_checkpoint(context_.folder / "prepared.pt", {.sampler = &loader_.sampler()});
-  progress_ = resumed(data_, *saved_, context_.size);
+  Place place = *saved_;
+  if (dice_.one_in(3)) {
+    place = in_other_world(state_);
+  } else {
+    load_checkpoint(context_.folder / "prepared.pt", {.sampler = &loader_.sampler()});
+  }
+  progress_ = resumed(data_, place, context_.size);
   resumes_ = progress_;
   epoch_ = progress_.epoch;
   epoch_is_chosen_ = true;

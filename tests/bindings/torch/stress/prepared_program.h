@@ -44,6 +44,7 @@ class PreparedProgram {
   void gather_several(const Batch& mine, const Rows& rows);
   void save();
   void restore();
+  Place in_other_world(const std::string& state);
   Loader prepare();
   Place place() const;
 
@@ -68,7 +69,8 @@ class PreparedProgram {
   Place progress_;
   std::optional<Place> resumes_;
   std::optional<Place> saved_;
-  int passes_ = 0;  ///< of accumulate()
+  std::string state_;  ///< that was saved
+  int passes_ = 0;     ///< of accumulate()
   std::size_t failing_step_ = 0;
   int failing_rank_ = -1;
 };

@@ -35,6 +35,7 @@ LoaderPlan SamplerProgram::draw_loader() {
   if (data_.global_batch > 0) loader.batch = {};
   const auto workers = dice_.one_in(2) ? 0 : 1 + dice_.below(is_real_ || ranks_ < 3 ? 3 : 1);
   if (!loader.stock) loader.workers = static_cast<std::size_t>(workers);
+  loader.hurries = loader.workers > 0 && dice_.one_in(4);
   loader.prefetch = static_cast<std::size_t>(1 + dice_.below(3));
   return loader;
 }
@@ -84,7 +85,11 @@ void SamplerProgram::begin_pass() {
   const Place from = resumes_.value_or(Place{.epoch = epoch_});
   const std::vector<Step> steps = deal(data_, from, ranks_, loader_.batch);
   failing_rank_ = -1;
-  for (Seat& seat : seats_) seat.numbers().make_unreadable(kNone);
+  const std::int64_t slow = loader_.hurries ? dice_.below(30) : kNone;
+  for (Seat& seat : seats_) {
+    seat.numbers().make_unreadable(kNone);
+    seat.numbers().make_slow(slow);
+  }
   if (!steps.empty() && !loader_.stock && dice_.one_in(4)) {
     failing_step_ = static_cast<std::size_t>(
         dice_.one_in(2) ? 0 : dice_.below(static_cast<std::int64_t>(steps.size())));
@@ -209,10 +214,7 @@ void SamplerProgram::sync(int root) {
 
 void SamplerProgram::save() {
   Saved now{.place = place()};
-  const bool any_rank =
-      data_.kind == Kind::kElastic || (data_.kind == Kind::kTraining && data_.global_batch == 0);
-  // By shares that differ rank 0's is the longest one.
-  const auto saver = static_cast<int>(any_rank ? dice_.below(ranks_) : 0);
+  const auto saver = static_cast<int>(dice_.below(ranks_));
   context_.note(fmt::format("rank {} saves: {}", saver, now.place.text()));
   if (is_real_) {
     now.own = saved(seats_[0].sampler());

@@ -18,7 +18,8 @@ class KoloReader : public Reader {
                             {.batch_size = plan.batch.size,
                              .workers = plan.workers,
                              .drop_last = plan.batch.drop_last,
-                             .prefetch = plan.prefetch})) {}
+                             .prefetch = plan.prefetch,
+                             .timeout = plan.timeout()})) {}
   Batch first() override {
     at_.reset();
     at_.emplace(loader_.begin());
@@ -73,9 +74,15 @@ std::unique_ptr<Reader> make_reader(const Numbers& numbers, const Sampler& sampl
 
 }  // namespace
 
+std::optional<std::chrono::milliseconds> LoaderPlan::timeout() const {
+  if (!hurries) return {};
+  return std::chrono::milliseconds(2);
+}
+
 std::string LoaderPlan::text() const {
-  return fmt::format("{} batches of {}, {} workers, prefetch {}{}", stock ? "stock" : "kolo's",
-                     batch.size, workers, prefetch, batch.drop_last ? ", drop_last" : "");
+  return fmt::format("{} batches of {}, {} workers, prefetch {}{}{}", stock ? "stock" : "kolo's",
+                     batch.size, workers, prefetch, batch.drop_last ? ", drop_last" : "",
+                     hurries ? ", in a hurry" : "");
 }
 
 Sampler make_sampler(const DataPlan& data, std::optional<int> rank, std::optional<int> size) {
@@ -155,7 +162,19 @@ void Seat::begin(const Place& from, const std::vector<Step>& steps) {
 
 Reader::Batch Seat::ask() {
   const bool is_first = taken_++ == 0;
-  return is_first ? reader_->first() : reader_->next();
+  while (true) {
+    try {
+      return is_first ? reader_->first() : reader_->next();
+    } catch (const torch::data::WorkerException&) {
+      throw;
+    } catch (const c10::Error& error) {
+      // It took too long, and comes yet; a pass that has not begun begins again.
+      if (!loader_.hurries || std::string(error.what()).find("Timeout in") == std::string::npos)
+        throw;
+      numbers_.make_slow(kNone);
+      if (is_first) check_last("behind a first batch that took too long");
+    }
+  }
 }
 
 void Seat::check_pass() {

@@ -8,6 +8,7 @@
 
 #include <kolo/torch.h>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,7 +20,9 @@ struct LoaderPlan {
   BatchPlan batch;
   std::size_t workers = 0;
   std::size_t prefetch = 2;
-  bool stock = false;  ///< LibTorch's loader
+  bool stock = false;    ///< LibTorch's loader
+  bool hurries = false;  ///< batches may take too long, and come later
+  std::optional<std::chrono::milliseconds> timeout() const;
   std::string text() const;
 };
 
