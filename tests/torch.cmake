@@ -137,7 +137,7 @@ if(KOLO_HAS_TORCH)
   target_link_libraries(loader_stress PRIVATE CLI11::CLI11 fmt::fmt)
   foreach(ranks 1 2 3 4)
     add_test(NAME loader_stress_${ranks} COMMAND $<TARGET_FILE:kolo-run> -np ${ranks}
-      $<TARGET_FILE:loader_stress> --seed ${ranks}000 --programs 100)
+      $<TARGET_FILE:loader_stress> --seed ${ranks}000 --programs 200)
     set_tests_properties(loader_stress_${ranks} PROPERTIES TIMEOUT 120 LABELS torch
       PROCESSORS ${ranks} ENVIRONMENT "OMP_NUM_THREADS=1")
   endforeach()

@@ -158,7 +158,9 @@ void SamplerProgram::do_step(const std::vector<Step>& steps, std::size_t number)
     rows.insert(rows.end(), ids.begin(), ids.end() - step.padding[static_cast<std::size_t>(rank)]);
   }
   if (mine) meter_.add(mine->to(torch::kFloat64).mean().item<double>(), mine->numel());
-  if (gathers_) gather(mine.value_or(torch::empty({0}, torch::kInt64)), rows);
+  last_mine_ = mine.value_or(torch::empty({0}, torch::kInt64));
+  last_rows_ = std::move(rows);
+  if (gathers_) gather(last_mine_, last_rows_);
 }
 
 void SamplerProgram::gather(const torch::Tensor& mine, const Ids& right) {
@@ -179,6 +181,10 @@ void SamplerProgram::end_pass(const std::vector<Step>& steps) {
       resumed(data_, {.epoch = epoch_, .got = total_of(data_, ranks_), .ended = true}, ranks_);
   check_seats();
   if (!is_real_) return;
+  // Here all ranks have a last batch, of which they know.
+  const bool is_even = data_.kind == Kind::kTraining && data_.global_batch == 0;
+  const bool is_known = !(loader_.stock && loader_.batch.drop_last);
+  if (gathers_ && is_even && is_known && !steps.empty()) gather(last_mine_, last_rows_);
   context_.note("a meter's total");
   const Meter::Total total = meter_.total();
   const bool is_right = total.count == count_ && std::abs(total.sum - sum_) <= 1e-9 * (1 + sum_) &&

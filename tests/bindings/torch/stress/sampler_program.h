@@ -76,6 +76,8 @@ class SamplerProgram {
   bool gathers_ = false;
   bool gathers_rows_ = false;  ///< of several numbers
   std::string gather_name_;
+  torch::Tensor last_mine_;  ///< of the last step, this rank's
+  Ids last_rows_;            ///< and all ranks'
   Meter meter_;
   double sum_ = 0;  ///< of all ranks' numbers that the meter has got
   std::int64_t count_ = 0;
