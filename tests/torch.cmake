@@ -125,6 +125,22 @@ if(KOLO_HAS_TORCH)
     set_tests_properties(training_stress_${ranks} PROPERTIES TIMEOUT 120 LABELS torch
       PROCESSORS ${ranks} ENVIRONMENT "OMP_NUM_THREADS=1;${training_stress_${ranks}_knobs}")
   endforeach()
+  # Random programs about data, whose samples are those that one process works out.
+  kolo_add_torch_program(loader_stress
+    bindings/torch/stress/deal.cc
+    bindings/torch/stress/dealt_pass.cc
+    bindings/torch/stress/loader_stress.cc
+    bindings/torch/stress/prepared_program.cc
+    bindings/torch/stress/sampler_program.cc
+    bindings/torch/stress/seat.cc)
+  target_include_directories(loader_stress PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(loader_stress PRIVATE CLI11::CLI11 fmt::fmt)
+  foreach(ranks 1 2 3 4)
+    add_test(NAME loader_stress_${ranks} COMMAND $<TARGET_FILE:kolo-run> -np ${ranks}
+      $<TARGET_FILE:loader_stress> --seed ${ranks}000 --programs 200)
+    set_tests_properties(loader_stress_${ranks} PROPERTIES TIMEOUT 120 LABELS torch
+      PROCESSORS ${ranks} ENVIRONMENT "OMP_NUM_THREADS=1")
+  endforeach()
   # Common slips, which the compiler explains.
   add_test(NAME wrong_uses COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -fsyntax-only
     "-I$<JOIN:$<TARGET_PROPERTY:static_objects,INCLUDE_DIRECTORIES>,;-I>"

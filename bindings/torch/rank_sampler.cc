@@ -24,8 +24,9 @@ struct RankSampler::State {
   std::size_t dealt_from = 0;            ///< as deal() was told
   std::size_t start = 0;                 ///< where this pass over `indices` began
   std::vector<std::size_t> ends;         ///< of the batches that next() gave, in `indices`
-  std::vector<std::size_t> asked;        ///< where they would end in a share that is long enough
+  std::vector<std::size_t> asked;        ///< as asked_for()
   std::optional<std::size_t> received;   ///< as set_received()
+  std::optional<std::size_t> last;       ///< the same, but for what was dropped at the end
   std::optional<std::size_t> resume_at;  ///< the start of the next pass
   bool chosen = true;                    ///< as epoch_is_chosen()
 
@@ -97,33 +98,41 @@ struct RankSampler::State {
     ends.clear();
     asked.clear();
     received.reset();
+    last.reset();
     resume_at.reset();
   }
 
   std::size_t given() const { return ends.empty() ? start : ends.back(); }
-  /// All that is left of the epoch, by the ranks together. Precondition: elastic.
-  bool is_asked_for() const {
-    return base + (asked.empty() ? 0 : asked.back()) * size >= data_size;
-  }
   std::size_t batches_received() const { return received.value_or(ends.size()); }
+  /// Which batch the loop has got last, from 1 on; 0 before the first.
+  std::size_t last_batch() const {
+    std::size_t batch = last.value_or(ends.size());
+    // A last batch of which only other ranks have elements counts, too.
+    if (batch > 1 && end_of(batch) == end_of(batch - 1)) --batch;
+    return batch;
+  }
   /// The end of the `count`-th batch.
   std::size_t end_of(std::size_t count) const { return count == 0 ? start : ends[count - 1]; }
 
+  /// Where the `count`-th batch would end in a share that is long enough.
+  std::size_t asked_for(std::size_t count) const {
+    if (count > 0) return asked[count - 1];
+    return options.elastic ? 0 : dealt_from;
+  }
+  /// Where the `count`-th batches of all ranks end in the permutation: by what was asked for, which
+  /// is the same on every rank; their shares of the end differ.
+  std::size_t end_of_all(std::size_t count) const {
+    const std::size_t mine = asked_for(count);
+    const std::size_t batch = options.global_batch;
+    if (batch == 0) return base + mine * size;
+    return (mine + share_of(batch) - 1) / share_of(batch) * batch;
+  }
   /// Of all ranks, taken from this rank's part.
   std::size_t position() const {
-    const bool begun = epoch == dealt_epoch;
-    const std::size_t batch = options.global_batch;
-    const std::size_t share = batch > 0 ? share_of(batch) : 1;
-    if (options.elastic) {
-      if (!begun) return resume_at.value_or(0);
-      // By what was asked for, which is the same on every rank; their shares of the end differ.
-      const std::size_t batches = batches_received();
-      return std::min(base + (batches == 0 ? 0 : asked[batches - 1]) * size, data_size);
-    }
-    const std::size_t mine = begun ? end_of(batches_received()) : resume_at.value_or(0);
-    // All of it, whatever the number of ranks that go on.
-    if (begun && mine > 0 && mine == indices.size()) return data_size;
-    return (mine + share - 1) / share * (batch > 0 ? batch : size);
+    const std::size_t total = total_size();
+    if (epoch != dealt_epoch || total == 0) return 0;
+    const std::size_t end = end_of_all(batches_received());
+    return end < total ? end : data_size;  // all of it, whatever the number of ranks that go on
   }
 };
 
@@ -191,7 +200,7 @@ void RankSampler::reset(std::optional<std::size_t> new_size) {
 }
 
 void RankSampler::undo_reset() {
-  state_->received = 0;
+  set_received(0);
   state_->resume_at = state_->dealt_from;
   state_->chosen = true;
 }
@@ -211,33 +220,34 @@ std::optional<std::vector<std::size_t>> RankSampler::next(std::size_t batch_size
   const std::size_t first = state.given();
   const std::size_t count = std::min(wanted, state.indices.size() - first);
   // Where another rank has a last element more, its batch counts here, too.
-  const bool others_have_more = state.options.elastic && wanted > 0 && !state.is_asked_for();
+  const std::size_t batches = state.ends.size();
+  const bool others_have_more = wanted > 0 && state.end_of_all(batches) < state.total_size();
   if (count == 0 && !others_have_more) return std::nullopt;
   state.ends.push_back(first + count);
-  state.asked.push_back(first + wanted);
+  state.asked.push_back(state.asked_for(batches) + wanted);
   if (count == 0) return std::nullopt;
   const auto begin = state.indices.begin() + static_cast<std::ptrdiff_t>(first);
   return std::vector<std::size_t>(begin, begin + static_cast<std::ptrdiff_t>(count));
 }
 
 void RankSampler::set_received(std::size_t batches) {
-  state_->received = std::min(batches, state_->ends.size());
+  const std::size_t given = state_->ends.size();
+  state_->received = std::min(batches, given);
+  state_->last = batches <= given ? batches : state_->last.value_or(0);
 }
 
 std::size_t RankSampler::last_batch_size() const {
   const State& state = *state_;
-  std::size_t batches = state.batches_received();
-  // An elastic sampler counts a last batch of which only other ranks have elements.
-  if (batches > 1 && state.end_of(batches) == state.end_of(batches - 1)) --batches;
-  return batches == 0 ? 0 : state.end_of(batches) - state.end_of(batches - 1);
+  const std::size_t batch = state.last_batch();
+  return batch == 0 ? 0 : state.end_of(batch) - state.end_of(batch - 1);
 }
 
 std::size_t RankSampler::last_batch_padding() const {
   const State& state = *state_;
-  const std::size_t batches = state.batches_received();
-  if (!state.options.pad || batches == 0) return 0;
+  const std::size_t batch = state.last_batch();
+  if (!state.options.pad || batch == 0) return 0;
   // There are fewer than size elements of padding, so it is the last of this share or none.
-  const std::size_t last = state.end_of(batches) - 1;
+  const std::size_t last = state.end_of(batch) - 1;
   return state.rank + last * state.size >= state.data_size ? 1 : 0;
 }
 
@@ -283,7 +293,7 @@ void RankSampler::load(torch::serialize::InputArchive& archive) {
   const std::size_t batch = state.options.global_batch;
   std::size_t first = position;  // what an elastic sampler goes on from
   if (ended) {
-    first = state.num_samples();
+    first = state.data_size;  // no share has as many
   } else if (batch > 0) {
     first = position / batch * state.share_of(batch);
   } else if (!state.options.elastic) {

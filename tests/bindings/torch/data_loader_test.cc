@@ -176,6 +176,18 @@ TEST(DataLoader, BatchesThatCannotBeReadDoNotEndThePass) {
   }
 }
 
+TEST(DataLoader, ABatchThatIsDroppedIsNotTheLastOne) {
+  for (const std::size_t workers : {0U, 2U}) {
+    for (const std::size_t count : {23U, 3U}) {
+      auto sampler = in_order(count);
+      auto loader = kolo::data_loader(Numbers(count), sampler,
+                                      {.batch_size = 5, .workers = workers, .drop_last = true});
+      const auto sizes = sizes_of(loader);
+      EXPECT_EQ(sampler.last_batch_size(), sizes.empty() ? 0U : 5U) << workers << " workers";
+    }
+  }
+}
+
 TEST(DataLoader, GlobalBatchesComeAsShares) {
   for (int rank = 0; rank < 3; ++rank) {
     kolo::DistributedSampler sampler(33, {.global_batch = 16, .rank = rank, .size = 3});

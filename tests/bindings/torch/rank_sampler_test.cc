@@ -221,6 +221,32 @@ TEST(RankSampler, GoesOnWithAnotherNumberOfRanks) {
   }
 }
 
+/// The second rank has one element less than the first, or none of a last global batch.
+TEST(RankSampler, GoesOnWhereARankWithFewerElementsWasSaved) {
+  const auto shares = [](int rank, int size) {
+    return kolo::DistributedEvalSampler(5, {.rank = rank, .size = size});
+  };
+  const auto global = [](int rank, int size) {
+    return kolo::DistributedSampler(
+        5, {.shuffle = false, .global_batch = 2, .rank = rank, .size = size});
+  };
+  const auto expect_rest = [](const auto& make) {
+    auto sampler = make(1, 2);
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(sampler.next(1).has_value());
+    auto alone = make(0, 1);
+    load(alone, saved(sampler));
+    alone.reset();
+    EXPECT_THAT(drain(alone, 1), testing::ElementsAre(4)) << "the other rank has not got it";
+    EXPECT_FALSE(sampler.next(1).has_value());
+    EXPECT_EQ(sampler.last_batch_size(), 1U);
+    load(alone, saved(sampler));
+    alone.reset();
+    EXPECT_FALSE(alone.next(1).has_value()) << "the other rank has got it meanwhile";
+  };
+  expect_rest(shares);
+  expect_rest(global);
+}
+
 TEST(RankSampler, RefusesTheRestOfOtherData) {
   kolo::DistributedSampler sampler(100, {.seed = 5, .rank = 0, .size = 1});
   sampler.next(10);

@@ -64,7 +64,8 @@ class KOLO_API RankSampler : public torch::data::samplers::Sampler<> {
   std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
 
   /// A loader that asks for batches ahead of the training loop tells here how many of the epoch's
-  /// batches the loop has got. Without it, every batch that next() gave counts as got.
+  /// batches the loop has got; more than next() gave: the pass is over, and the loader has dropped
+  /// those that the loop has not got. Without it, every batch that next() gave counts as got.
   /// kolo::data_loader tells it; LibTorch's loader does not, and with workers asks ahead: save() in
   /// the middle of an epoch is then too far on, and gather_for_metrics() takes another batch for
   /// the last one.

@@ -2,20 +2,15 @@
 // The training loop's thread.
 #pragma once
 
+#include "tests/bindings/torch/stress/differs.h"
 #include "tests/bindings/torch/stress/model.h"
 
 #include <filesystem>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace kolo::test {
-
-/// kolo's values are not those of one process.
-struct Differs : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 /// Told before each thing that may take long.
 using Progress = std::function<void(const std::string& what)>;

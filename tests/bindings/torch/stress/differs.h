@@ -1,0 +1,13 @@
+// What a random program of kolo::torch throws when it finds something wrong.
+#pragma once
+
+#include <stdexcept>
+
+namespace kolo::test {
+
+/// kolo's values are not those of one process.
+struct Differs : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace kolo::test

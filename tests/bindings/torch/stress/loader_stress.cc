@@ -1,0 +1,115 @@
+// Random programs about the data of kolo::torch, one after the other, each drawn alike on every
+// rank and held against what one process works out. Run by kolo-run; see --help.
+#include "tests/bindings/torch/stress/loader_programs.h"
+#include "tests/bindings/torch/stress/watch.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <kolo/torch.h>
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace kolo::test {
+namespace {
+
+struct Options {
+  std::uint64_t seed = 1;
+  int programs = 1;
+  int limit = 60;
+  bool verbose = false;
+};
+
+/// Of samplers whose last global batch is small.
+class Silent : public c10::WarningHandler {
+  void process(const c10::Warning& /*warning*/) override {}
+};
+
+/// Whether all is right.
+bool run_program(std::uint64_t seed, const Options& options, Watch& watch,
+                 const std::filesystem::path& folder) {
+  watch.begin(seed);
+  std::vector<std::string> done;
+  const auto note = [&](const std::string& what) {
+    watch.note(what);
+    done.push_back(what);
+    if (options.verbose) {
+      std::fprintf(stderr, "rank %d: %s\n", rank(), what.c_str());
+      std::fflush(stderr);
+    }
+  };
+  ProgramContext context{.dice = Dice(seed * 2654435761 + static_cast<std::uint64_t>(size())),
+                         .rank = rank(),
+                         .size = size(),
+                         .folder = folder,
+                         .note = note};
+  try {
+    if (context.dice.one_in(3)) {
+      run_prepared_program(context);
+    } else {
+      run_sampler_program(context);
+    }
+    note("waiting for the others");
+    barrier();
+    return true;
+  } catch (const std::exception& error) {
+    std::string text;
+    for (const std::string& what : done) text += "  " + what + "\n";
+    std::fprintf(stderr, "rank %d, --seed %llu: %s, after\n%s", rank(),
+                 static_cast<unsigned long long>(seed), error.what(), text.c_str());
+    return false;
+  }
+}
+
+int run_programs(int argc, char** argv) {
+  Options options;
+  CLI::App app(
+      "Random programs about samplers, loaders and what is gathered of their batches. The same "
+      "arguments on every rank.\n\nexamples:\n  kolo-run -np 3 loader_stress --programs 50\n"
+      "  kolo-run -np 3 loader_stress --seed 117 --verbose   # one of them again");
+  app.add_option("--seed", options.seed, "Of the first program")->capture_default_str();
+  app.add_option("--programs", options.programs, "Programs, of seeds that follow each other")
+      ->capture_default_str();
+  app.add_option("--limit", options.limit, "Seconds for one program")->capture_default_str();
+  app.add_flag("--verbose", options.verbose, "Print what each does next");
+  CLI11_PARSE(app, argc, argv);
+  torch::set_num_threads(1);
+  Silent silent;
+  c10::WarningUtils::set_warning_handler(&silent);
+  init(argc, argv);
+  const auto began = std::chrono::steady_clock::now();
+  Watch watch{std::chrono::seconds(options.limit)};
+  const auto folder = std::filesystem::path(broadcast_object(
+      (std::filesystem::temp_directory_path() / fmt::format("kolo_loaders_{}", ::getpid()))
+          .string(),
+      0));
+  bool right = true;
+  for (int i = 0; i < options.programs && right; ++i)
+    right = run_program(options.seed + static_cast<std::uint64_t>(i), options, watch, folder);
+  if (rank() == 0) std::filesystem::remove_all(folder);
+  // Time for the others to say what they find.
+  if (!right) std::this_thread::sleep_for(std::chrono::seconds(1));
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  if (rank() == 0 && right)
+    std::printf("%d programs on %d ranks see the data that they must, %.1f s\n", options.programs,
+                size(), took.count());
+  return right ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace kolo::test
+
+int main(int argc, char** argv) {
+  try {
+    return kolo::test::run_programs(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 5;
+  }
+}
