@@ -122,9 +122,8 @@ bool Cycle::drain(Group& group) {
 void Cycle::refuse(Group& group, EntryPtr entry) {
   const std::uint64_t sequence = group.next_sequence(Door::kOrdered);
   group.history.add(kRefusedCall);
-  group.recent_calls.add(sequence, kRefusedCall);
   Error error = refusal_of(*entry, world_.rank());
-  group.refused = error.message;
+  group.recent_calls.add_refused(sequence, error.message);
   trace_.finished(group, *entry, error);
   group.ordered.finish_one();
   entry->work->complete(std::move(error), {});
@@ -319,6 +318,9 @@ bool Cycle::complete(Group& group) {
     if (!operation->status().ok()) {
       Error error = operation->status().error();
       error.message = fmt::format("{}: {}", operation->describe(), error.message);
+      // What nobody takes of a call before tells more than what came of it.
+      if (operation->door() == Door::kOrdered && error.code == ErrorCode::kMismatch)
+        check_messages(group);
       note_failure({std::move(error)});
       continue;
     }

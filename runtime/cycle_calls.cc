@@ -95,12 +95,11 @@ void Cycle::refuse_message(Group& group, int peer, const Tag& tag) {
 }
 
 Error Cycle::clash(const Group& group, std::uint64_t own, int rank, std::uint64_t others) const {
-  std::string text =
-      clash_text(world_.rank(), own, group.communicator.ranks()[static_cast<std::size_t>(rank)],
-                 others, group.communicator.suffix());
-  if (own == kRefusedCall)
-    text += fmt::format("; the last that failed so on rank {}: {}", world_.rank(), group.refused);
-  return KOLO_ERROR(kMismatch, "{}", text);
+  return KOLO_ERROR(
+      kMismatch, "{}",
+      group.recent_calls.clash_text(world_.rank(), own,
+                                    group.communicator.ranks()[static_cast<std::size_t>(rank)],
+                                    others, group.communicator.suffix()));
 }
 
 }  // namespace kolo

@@ -122,7 +122,6 @@ struct Group {
     std::uint64_t after;  ///< every lower number of the named door
   };
   std::optional<Joined> joined;
-  std::string refused;  ///< why the last of them failed that failed at once (kRefusedCall)
   Asked asked;
   std::uint64_t bytes_ahead = 0;  ///< that ranks may have sent since they met; see meets_first()
   /// Ordered calls that end before their messages are looked through again; time has them looked

@@ -56,6 +56,8 @@ kolo_add_emulated(device_check
 kolo_add_emulated(kolo-perf $<TARGET_OBJECTS:kolo_perf_objects>
   ${perf}/no_gloo_engine.cc ${perf}/no_mpi_engine.cc ${perf}/no_nccl_engine.cc ${perf}/no_oneccl_engine.cc)
 
+kolo_add_emulated(stress_probe $<TARGET_OBJECTS:stress_objects>)
+
 set(info ${PROJECT_SOURCE_DIR}/tools/info)
 kolo_add_emulated(kolo-info ${info}/build.cc ${info}/doctor.cc ${info}/main.cc)
 target_compile_definitions(emulated_kolo-info PRIVATE
@@ -91,6 +93,9 @@ kolo_add_emulated_test(one_each_2 NP 2 GPUS 2 COMMAND ${everything})
 kolo_add_emulated_test(apart_3 NP 3 GPUS 3 APART COMMAND ${some})
 kolo_add_emulated_test(step NP 2 COMMAND $<TARGET_FILE:emulated_kolo-perf> --step small --device cuda
   -n 1 -w 1)
+kolo_add_emulated_test(stress COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/bindings/core/stress/stress_test
+  --probe $<TARGET_FILE:emulated_stress_probe> --gpu --count 12)
+set_tests_properties(emulated_stress PROPERTIES RUN_SERIAL ON)
 kolo_add_emulated_test(info_shared NP 2 COMMAND $<TARGET_FILE:emulated_kolo-info>)
 set_tests_properties(emulated_info_shared PROPERTIES
   PASS_REGULAR_EXPRESSION "device memory +is mapped by all 2 ranks of a host, on 1 device")

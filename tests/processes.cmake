@@ -57,7 +57,7 @@ add_test(NAME spawn COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/bindings/core/spawn_test
 set_tests_properties(spawn PROPERTIES TIMEOUT 180 LABELS ucx PROCESSORS 2)
 # Random programs of all calls, verified, on several ranks, under many knobs, and with a rank that fails.
 find_package(CLI11 REQUIRED)
-add_executable(stress_probe
+add_library(stress_objects OBJECT
   bindings/core/stress/calls.cc
   bindings/core/stress/ordered_calls.cc
   bindings/core/stress/program.cc
@@ -65,9 +65,17 @@ add_executable(stress_probe
   bindings/core/stress/row_output.cc
   bindings/core/stress/stress_probe.cc
   bindings/core/stress/values.cc)
-kolo_configure_target(stress_probe)
-target_include_directories(stress_probe PRIVATE ${PROJECT_SOURCE_DIR})
-target_link_libraries(stress_probe PRIVATE kolo::kolo CLI11::CLI11 fmt::fmt)
+kolo_configure_target(stress_objects)
+target_include_directories(stress_objects PRIVATE ${PROJECT_SOURCE_DIR})
+target_link_libraries(stress_objects PUBLIC kolo::kolo CLI11::CLI11 fmt::fmt)
+if(KOLO_HAS_CUDA)
+  target_sources(stress_objects PRIVATE ${PROJECT_SOURCE_DIR}/tools/perf/cuda_gpu.cc)
+  target_link_libraries(stress_objects PUBLIC CUDA::cudart_static)
+else()
+  target_sources(stress_objects PRIVATE ${PROJECT_SOURCE_DIR}/tools/perf/no_cuda_gpu.cc)
+endif()
+add_executable(stress_probe)
+target_link_libraries(stress_probe PRIVATE stress_objects)
 set(stress_test ${CMAKE_CURRENT_SOURCE_DIR}/bindings/core/stress/stress_test
   --probe $<TARGET_FILE:stress_probe>)
 add_test(NAME stress COMMAND ${stress_test} --count 20)

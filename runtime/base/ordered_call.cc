@@ -20,10 +20,10 @@ constexpr std::uint64_t mask(int bits) { return (std::uint64_t{1} << bits) - 1; 
 
 /// What calls before tell of ranks that do not call the same now.
 std::string_view history_of(std::uint64_t what, std::uint64_t others) {
-  const std::uint64_t differs = (what ^ others) & CallHistory::kMask;
-  if (what == kRefusedCall || others == kRefusedCall || differs == 0) return "";
-  return differs % 2 == 0 ? "; the calls before were not the same either"
-                          : "; a call before had failed at once on one of them, for its arguments";
+  const bool has_one = what != kRefusedCall && others != kRefusedCall;
+  return has_one && (what ^ others) % 2 != 0
+             ? "; a call before had failed at once on one of them, for its arguments"
+             : "";
 }
 
 }  // namespace
@@ -72,8 +72,14 @@ std::string to_text(std::uint64_t what) {
 
 std::string clash_text(int rank, std::uint64_t what, int other, std::uint64_t others,
                        std::string_view suffix) {
-  return fmt::format("rank {} calls {} where rank {} calls {}{}{}: {}", rank, to_text(what), other,
-                     to_text(others), suffix, history_of(what, others), kSameCallsAdvice);
+  const std::string own_text = to_text(what);
+  const std::string others_text = to_text(others);
+  if (own_text == others_text) {
+    return fmt::format("rank {} and rank {} both call {}{}, but not after the same calls{}: {}",
+                       rank, other, own_text, suffix, history_of(what, others), kSameCallsAdvice);
+  }
+  return fmt::format("rank {} calls {} where rank {} calls {}{}{}: {}", rank, own_text, other,
+                     others_text, suffix, history_of(what, others), kSameCallsAdvice);
 }
 
 }  // namespace kolo

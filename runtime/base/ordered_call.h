@@ -42,8 +42,8 @@ std::uint64_t what_of(ExchangeKind kind, DataType type, ReduceOp op, int root, s
 inline constexpr std::uint64_t kRefusedCall = UINT64_MAX;
 
 /// What a rank has called before, as each call carries it: ranks that once did not call the same
-/// are not taken for such as do, where later calls look alike. A call that failed at once on one of
-/// them alone shows always, others in 127 of 128 cases. A value.
+/// are not taken for such as do, where later calls look alike. One call that failed at once on one
+/// of them alone shows always, one other difference in 127 of 128 cases. A value.
 class CallHistory {
  public:
   static constexpr int kBits = 8;
@@ -63,8 +63,8 @@ class CallHistory {
 /// "allreduce of 8 float32 by sum", "broadcast of 2 int64 from rank 1", "barrier".
 std::string to_text(std::uint64_t what);
 
-/// "rank 0 calls … where rank 1 calls …", how they came to it if calls before tell, and what to do.
-/// `suffix`: Communicator::suffix().
+/// "rank 0 calls … where rank 1 calls …", or that they call the same in different places, how they
+/// came to it if calls before tell, and what to do. `suffix`: Communicator::suffix().
 std::string clash_text(int rank, std::uint64_t what, int other, std::uint64_t others,
                        std::string_view suffix);
 /// What to do about ranks out of step.

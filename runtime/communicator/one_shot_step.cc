@@ -32,8 +32,9 @@ std::optional<OrderedCall> call_in(const Board::Slot& slot) {
 }  // namespace
 
 Error OneShot::mismatch(const OrderedCall& call, std::size_t rank, std::uint64_t what) const {
-  return KOLO_ERROR(kMismatch, "{}",
-                    clash_text(communicator_.world().rank(), call.what, communicator_.ranks()[rank],
+  return KOLO_ERROR(
+      kMismatch, "{}",
+      recent_calls_.clash_text(communicator_.world().rank(), call.what, communicator_.ranks()[rank],
                                what, communicator_.suffix()));
 }
 

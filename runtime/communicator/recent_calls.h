@@ -5,10 +5,15 @@
 
 #include "runtime/base/ordered_call.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
 
 namespace kolo {
 
@@ -18,10 +23,24 @@ class RecentCalls {
     OrderedCall& place = calls_[sequence % kKept];
     if (place.number <= sequence) place = {sequence + 1, what};  // calls end in any order
   }
+  /// One that failed at once, and why.
+  void add_refused(std::uint64_t sequence, std::string why) {
+    add(sequence, kRefusedCall);
+    refused_ = std::move(why);
+  }
   /// Nothing of one that is too long ago, or was never made.
   std::optional<std::uint64_t> find(std::uint64_t sequence) const {
     const OrderedCall& call = calls_[sequence % kKept];
     return call.number == sequence + 1 ? std::optional(call.what) : std::nullopt;
+  }
+
+  /// kolo::clash_text(), with the reason where this rank's call failed at once.
+  std::string clash_text(int rank, std::uint64_t what, int other, std::uint64_t others,
+                         std::string_view suffix) const {
+    std::string text = kolo::clash_text(rank, what, other, others, suffix);
+    if (what == kRefusedCall)
+      text += fmt::format("; the last that failed so on rank {}: {}", rank, refused_);
+    return text;
   }
 
   /// Bit i: the call i + 1 before `end` is kept, and failed at once.
@@ -35,6 +54,7 @@ class RecentCalls {
  private:
   static constexpr std::size_t kKept = 64;
   std::array<OrderedCall, kKept> calls_ = {};
+  std::string refused_;  ///< why the last of them failed that failed at once
 };
 
 }  // namespace kolo

@@ -21,8 +21,8 @@ class LinkRefresh {
   /// change a sum's order.
   static bool has_choice(const AllreducePolicy& policy);
 
-  /// An all-reduce of `bytes` bytes has taken so long here, where others did not begin before this
-  /// rank. Waiting for late ones is in it, so of several the shortest counts.
+  /// An all-reduce of `bytes` bytes has taken so long here, where no first message waited for this
+  /// rank. Its waiting for late ones is in it, so of several the shortest counts.
   void note(Algorithm algorithm, std::uint64_t bytes, double us);
 
   /// Costs by which another algorithm than now would be taken at some size, and would be clearly

@@ -19,7 +19,7 @@ void check(cudaError_t error, const char* call) {
 class CudaGpu final : public Gpu {
  public:
   CudaGpu() {
-    check(cudaSetDevice(device_ordinal()), "cudaSetDevice");
+    use();
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   }
   ~CudaGpu() override { static_cast<void>(cudaStreamDestroy(stream_)); }
@@ -27,18 +27,23 @@ class CudaGpu final : public Gpu {
   CudaGpu& operator=(const CudaGpu&) = delete;
 
   std::shared_ptr<void> allocate(std::size_t bytes) override {
+    use();
     void* memory = nullptr;
     check(cudaMalloc(&memory, bytes > 0 ? bytes : 1), "cudaMalloc");
     return {memory, [](void* mine) { static_cast<void>(cudaFree(mine)); }};
   }
   void copy(void* destination, const void* source, std::size_t bytes) override {
+    use();
     check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, stream_),
           "cudaMemcpyAsync");
   }
-  CudaStream stream() override { return {stream_}; }
+  CudaStream stream() const override { return {stream_}; }
   void synchronize() override { check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
  private:
+  /// On this thread.
+  static void use() { check(cudaSetDevice(device_ordinal()), "cudaSetDevice"); }
+
   cudaStream_t stream_ = nullptr;
 };
 

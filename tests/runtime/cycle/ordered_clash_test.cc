@@ -251,55 +251,6 @@ TEST_P(OrderedRefusals, OfOneRankAreNoOtherCallsSum) {
   EXPECT_EQ(told, 2);
 }
 
-TEST_P(OrderedRefusals, OfOneRankMeetNoCallThatIsUnderWay) {
-  LocalWorldOptions options;
-  options.hosts = GetParam().hosts;
-  for (const std::int64_t count : {std::int64_t{8}, std::int64_t{200'000}}) {
-    run_local_world(
-        2,
-        [&](int rank, Runtime& runtime) {
-          std::vector<std::vector<float>> values(3, std::vector<float>(200'000, 1));
-          std::vector<std::shared_ptr<Work>> works;
-          for (std::size_t i = 0; i < values.size(); ++i) {
-            auto* const bytes = reinterpret_cast<std::byte*>(values[i].data());
-            const bool refused = rank == 1 && i == 0;
-            auto work = runtime.start_ordered(
-                {.input = bytes, .output = refused ? nullptr : bytes, .count = count}, nullptr);
-            EXPECT_FALSE(refused && work.ok());
-            // Or the other rank has found out already.
-            if (work.ok()) works.push_back(*work);
-          }
-          for (const auto& work : works) EXPECT_FALSE(work->wait().ok());
-        },
-        options);
-  }
-}
-
-TEST_P(OrderedRefusals, OfOneRankDoNotLetItWaitForARootThatHasGoneOn) {
-  LocalWorldOptions options;
-  options.hosts = GetParam().hosts;
-  options.variables = {{"KOLO_OPERATION_TIMEOUT", "20"}};
-  run_local_world(
-      2,
-      [&](int rank, Runtime& runtime) {
-        std::vector<float> values(kRefusedCount, 1);
-        const Status sent = refusable(runtime, OperationKind::kBroadcast, values, rank == 1);
-        EXPECT_EQ(sent.ok(), rank == 0);
-        if (rank == 1) {
-          const Status status = refusable(runtime, OperationKind::kAllreduce, values, false);
-          ASSERT_FALSE(status.ok());
-          EXPECT_THAT(status.error().message, testing::HasSubstr("failed there at once"));
-        } else {
-          // At the other door, where it waits for the other rank.
-          auto work =
-              runtime.submit({.name = "end", .signature = {.kind = OperationKind::kBarrier}});
-          ASSERT_TRUE(work.ok()) << work.error().message;
-          EXPECT_THAT((*work)->wait().error().message, testing::HasSubstr("failed there at once"));
-        }
-      },
-      options);
-}
-
 TEST_P(OrderedRefusals, OfARankThatLeavesAreNotWaitedFor) {
   LocalWorldOptions options;
   options.variables = {{"KOLO_OPERATION_TIMEOUT", "20"}};
@@ -338,6 +289,65 @@ TEST_P(OrderedRefusals, OfAllRanksChangeNothing) {
           const Status status = refusable(runtime, OperationKind::kAllreduce, values, false);
           ASSERT_TRUE(status.ok()) << status.error().message;
           ASSERT_EQ(values.front(), 2.0F);
+        }
+      },
+      options);
+}
+
+class RefusalsOfOneRank : public testing::TestWithParam<std::vector<int>> {};
+INSTANTIATE_TEST_SUITE_P(Worlds, RefusalsOfOneRank,
+                         testing::Values(std::vector{0, 0}, std::vector{0, 1}),
+                         [](const auto& hosts) {
+                           return hosts.param.back() == 0 ? "one_host" : "two_hosts";
+                         });
+
+TEST_P(RefusalsOfOneRank, MeetNoCallThatIsUnderWay) {
+  LocalWorldOptions options;
+  options.hosts = GetParam();
+  for (const std::int64_t count : {std::int64_t{8}, std::int64_t{200'000}}) {
+    run_local_world(
+        2,
+        [&](int rank, Runtime& runtime) {
+          std::vector<std::vector<float>> values(3, std::vector<float>(200'000, 1));
+          std::vector<std::shared_ptr<Work>> works;
+          for (std::size_t i = 0; i < values.size(); ++i) {
+            auto* const bytes = reinterpret_cast<std::byte*>(values[i].data());
+            const bool refused = rank == 1 && i == 0;
+            auto work = runtime.start_ordered(
+                {.input = bytes, .output = refused ? nullptr : bytes, .count = count}, nullptr);
+            EXPECT_FALSE(refused && work.ok());
+            // Or the other rank has found out already.
+            if (work.ok()) works.push_back(*work);
+          }
+          for (const auto& work : works) EXPECT_FALSE(work->wait().ok());
+        },
+        options);
+  }
+}
+
+TEST_P(RefusalsOfOneRank, DoNotLetItWaitForARootThatHasGoneOn) {
+  LocalWorldOptions options;
+  options.hosts = GetParam();
+  options.variables = {{"KOLO_OPERATION_TIMEOUT", "20"}};
+  run_local_world(
+      2,
+      [&](int rank, Runtime& runtime) {
+        std::vector<float> values(kRefusedCount, 1);
+        const Status sent = refusable(runtime, OperationKind::kBroadcast, values, rank == 1);
+        EXPECT_EQ(sent.ok(), rank == 0);
+        if (rank == 1) {
+          const Status status = refusable(runtime, OperationKind::kAllreduce, values, false);
+          ASSERT_FALSE(status.ok());
+          EXPECT_THAT(status.error().message, testing::HasSubstr("failed there at once"));
+        } else {
+          // At the other door, where it waits for the other rank.
+          auto work =
+              runtime.submit({.name = "end", .signature = {.kind = OperationKind::kBarrier}});
+          // Or the other rank has found out already.
+          const Status status = work.ok() ? (*work)->wait() : Status(work.error());
+          ASSERT_FALSE(status.ok());
+          EXPECT_THAT(status.error().message, testing::HasSubstr("failed there at once"));
+          EXPECT_THAT(status.error().message, testing::HasSubstr("is a null pointer"));
         }
       },
       options);

@@ -62,14 +62,16 @@ ProcessSet Caller::set_of(const Step& step) const {
 void Caller::begin_allreduce(Begun& begun, const std::vector<int>& contributors, int divisor,
                              bool blocking) {
   const Step& step = begun.step;
-  auto reduced = std::make_shared<ReducedOutput>(step, rank_, contributors, divisor, dice_);
+  auto reduced =
+      std::make_shared<ReducedOutput>(step, rank_, contributors, divisor, dice_, gpu_of(step));
   AllreduceOptions options{.op = step.op,
                            .name = step.name,
                            .prescale = step.prescale,
                            .postscale = step.postscale,
                            .absent = reduced->absent(),
                            .keep_alive = reduced->hand_over_input(),
-                           .process_set = set_of(step)};
+                           .process_set = set_of(step),
+                           .stream = stream_of(step)};
   const void* const input = reduced->absent() && dice_.one_in(2) ? nullptr : reduced->input();
   begun.verify = [reduced] { return reduced->wrong(); };
   if (blocking) {
@@ -90,18 +92,20 @@ void Caller::begin_grouped(Begun& begun) {
     std::vector<RowMember> members;
     std::vector<std::shared_ptr<RowOutput>> outputs;
     for (const Step& member : step.members) {
-      outputs.push_back(std::make_shared<RowOutput>(member, rank_, dice_));
+      outputs.push_back(std::make_shared<RowOutput>(member, rank_, dice_, gpu_of(step)));
       members.push_back({outputs.back()->input(), outputs.back()->input_shape(), member.type,
                          outputs.back()->allocator()});
     }
-    begun.works =
-        step.act == Act::kAllgather
-            ? grouped_allgather_async(members, {.name = step.name, .process_set = set_of(step)})
-            : grouped_reducescatter_async(members, {.op = step.op,
-                                                    .name = step.name,
-                                                    .prescale = step.prescale,
-                                                    .postscale = step.postscale,
-                                                    .process_set = set_of(step)});
+    begun.works = step.act == Act::kAllgather
+                      ? grouped_allgather_async(members, {.name = step.name,
+                                                          .process_set = set_of(step),
+                                                          .stream = stream_of(step)})
+                      : grouped_reducescatter_async(members, {.op = step.op,
+                                                              .name = step.name,
+                                                              .prescale = step.prescale,
+                                                              .postscale = step.postscale,
+                                                              .process_set = set_of(step),
+                                                              .stream = stream_of(step)});
     begun.verify = [outputs, works = begun.works] {
       for (std::size_t i = 0; i < outputs.size(); ++i) {
         const std::string wrong = outputs[i]->wrong(works[i]->received_splits());
@@ -115,7 +119,7 @@ void Caller::begin_grouped(Begun& begun) {
   std::vector<std::shared_ptr<ReducedOutput>> outputs;
   for (const Step& member : step.members) {
     outputs.push_back(std::make_shared<ReducedOutput>(member, rank_, contributors_of(member),
-                                                      step.size(), dice_));
+                                                      step.size(), dice_, gpu_of(step)));
     const ReducedOutput& reduced = *outputs.back();
     members.push_back({.input = reduced.input(),
                        .output = reduced.output(),
@@ -127,7 +131,8 @@ void Caller::begin_grouped(Begun& begun) {
                                                   .name = step.name,
                                                   .prescale = step.prescale,
                                                   .postscale = step.postscale,
-                                                  .process_set = set_of(step)});
+                                                  .process_set = set_of(step),
+                                                  .stream = stream_of(step)});
   begun.verify = [outputs] {
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       const std::string wrong = outputs[i]->wrong();
@@ -141,21 +146,24 @@ void Caller::begin_broadcast(Begun& begun) {
   const Step& step = begun.step;
   const std::int64_t count = step.rows * step.tail_elements();
   const std::size_t width = size_of(step.type);
-  const Block block(static_cast<std::size_t>(count) * width, width, dice_);
+  const Block block(static_cast<std::size_t>(count) * width, width, dice_, gpu_of(step));
   const auto values_of = [step](int rank) {
     return [step, rank](std::int64_t i) { return input_value(step, rank, i); };
   };
   fill(block.data(), step.type, count, 0, values_of(rank_));
-  begun.works = {broadcast_async(block.data(), shape_of(step, step.rows), step.type, step.root,
-                                 {.name = step.name, .process_set = set_of(step)})};
+  block.push();
+  begun.works = {
+      broadcast_async(block.place(), shape_of(step, step.rows), step.type, step.root,
+                      {.name = step.name, .process_set = set_of(step), .stream = stream_of(step)})};
   begun.verify = [=] {
+    block.pull();
     const std::string wrong = compare(block.data(), step.type, count, 0, values_of(step.root));
     return wrong.empty() ? block.damage() : wrong;
   };
 }
 
 void Caller::begin_rows(Begun& begun) {
-  auto rows = std::make_shared<RowOutput>(begun.step, rank_, dice_);
+  auto rows = std::make_shared<RowOutput>(begun.step, rank_, dice_, gpu_of(begun.step));
   // Nobody needs memory for nothing.
   if (begun.step.odd == Odd::kAllocator && rows->is_empty()) begun.step.odd = Odd::kNothing;
   const Step& step = begun.step;
@@ -164,7 +172,8 @@ void Caller::begin_rows(Begun& begun) {
   Allocator allocator = rows->allocator();
   if (step.odd == Odd::kAllocator && step.odd_rank == rank_)
     allocator = [](const Shape&) -> void* { throw std::bad_alloc(); };
-  const CollectiveOptions options{.name = step.name, .process_set = set_of(step)};
+  const CollectiveOptions options{
+      .name = step.name, .process_set = set_of(step), .stream = stream_of(step)};
   const auto place = static_cast<std::size_t>(step.place_of(rank_));
   const auto splits = [&](std::size_t i) { return step.splits.at(i); };
   std::shared_ptr<Work> work;
@@ -181,7 +190,8 @@ void Caller::begin_rows(Begun& begun) {
                                   .name = step.name,
                                   .prescale = step.prescale,
                                   .postscale = step.postscale,
-                                  .process_set = set_of(step)});
+                                  .process_set = set_of(step),
+                                  .stream = stream_of(step)});
       break;
     case Act::kGather:
       work = gather_async(input, shape, step.type, step.root, allocator, options);
@@ -205,31 +215,36 @@ void Caller::begin_message(Begun& begun, bool blocking) {
   const Step& step = begun.step;
   const std::int64_t count = step.rows * step.tail_elements();
   const std::size_t width = size_of(step.type);
-  const MessageOptions options{.tag = step.tag, .process_set = set_of(step)};
+  const MessageOptions options{
+      .tag = step.tag, .process_set = set_of(step), .stream = stream_of(step)};
   const auto values = [step](std::int64_t i) { return input_value(step, step.root, i); };
   blocking = blocking && step.root != step.to;
   std::function<std::string()> verify = [] { return std::string(); };
   if (step.to == rank_) {
-    const Block block(static_cast<std::size_t>(count) * width, width, dice_);
+    const Block block(static_cast<std::size_t>(count) * width, width, dice_, gpu_of(step));
+    block.push();
     verify = [=] {
+      block.pull();
       const std::string wrong = compare(block.data(), step.type, count, 0, values);
       return wrong.empty() ? block.damage() : wrong;
     };
     if (blocking) {
-      recv(block.data(), count, step.type, step.root, options);
+      recv(block.place(), count, step.type, step.root, options);
     } else {
-      begun.works.push_back(recv_async(block.data(), count, step.type, step.root, options));
+      begun.works.push_back(recv_async(block.place(), count, step.type, step.root, options));
     }
   }
   if (step.root == rank_) {
-    const Block block(static_cast<std::size_t>(count) * width, width, dice_);
+    const Block block(static_cast<std::size_t>(count) * width, width, dice_, gpu_of(step));
     fill(block.data(), step.type, count, 0, values);
+    block.push();
     if (blocking) {
-      send(block.data(), count, step.type, step.to, options);
+      send(block.place(), count, step.type, step.to, options);
     } else {
-      begun.works.push_back(send_async(block.data(), count, step.type, step.to, options));
+      begun.works.push_back(send_async(block.place(), count, step.type, step.to, options));
     }
     verify = [=] {
+      block.pull();
       const std::string wrong = compare(block.data(), step.type, count, 0, values);
       return wrong.empty() ? verify() : wrong;
     };
@@ -297,6 +312,10 @@ void Caller::end(Begun& begun) {
   }
   if (!fails) {
     if (!first.ok()) throw Exception(first.error());
+    for (const auto& work : begun.works) {
+      const Status ordered = step.on_gpu ? work->order(gpu_->stream()) : Status();
+      if (!ordered.ok()) throw Exception(ordered.error());
+    }
     const std::string wrong = begun.verify();
     if (!wrong.empty()) complain(wrong);
     return;

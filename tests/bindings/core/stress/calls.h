@@ -2,12 +2,14 @@
 #pragma once
 
 #include "tests/bindings/core/stress/program.h"
+#include "tools/perf/gpu.h"
 
 #include <kolo/kolo.h>
 
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -29,8 +31,9 @@ struct Begun {
 /// Of this rank, and of one thread.
 class Caller {
  public:
-  Caller(int rank, const std::map<int, ProcessSet>& sets, std::uint64_t seed)
-      : rank_(rank), sets_(sets), dice_(seed) {}
+  /// `gpu`: null if no step is on one.
+  Caller(int rank, const std::map<int, ProcessSet>& sets, std::uint64_t seed, perf::Gpu* gpu)
+      : rank_(rank), sets_(sets), dice_(seed), gpu_(gpu) {}
 
   /// Whether this rank has a part in it.
   bool takes_part(const Step& step) const;
@@ -55,10 +58,15 @@ class Caller {
   void begin_rows(Begun& begun);
   void begin_message(Begun& begun, bool blocking);
   void begin_broadcast(Begun& begun);
+  perf::Gpu* gpu_of(const Step& step) const { return step.on_gpu ? gpu_ : nullptr; }
+  std::optional<CudaStream> stream_of(const Step& step) const {
+    return step.on_gpu ? std::optional(gpu_->stream()) : std::nullopt;
+  }
 
   const int rank_;
   const std::map<int, ProcessSet>& sets_;
   Dice dice_;
+  perf::Gpu* const gpu_;
 };
 
 }  // namespace kolo::test

@@ -101,6 +101,7 @@ Step Program::draw(bool ordered) {
     std::fill(step.absent.begin(), step.absent.end(), false);
   }
   if (!ordered) draw_rows(step);
+  step.on_gpu = options_.gpu && !ordered && step.act != Act::kBarrier && !dice_.one_in(4);
   return step;
 }
 
@@ -279,6 +280,7 @@ Round Program::join() {
     step.rows = elements(step.type);
     step.salt = dice_.salt();
     step.absent.assign(step.ranks.size(), false);
+    step.on_gpu = options_.gpu && !dice_.one_in(4);
     lane.steps.push_back(std::move(step));
   }
   for (std::size_t i = 0; i < round.ranks.size(); ++i)

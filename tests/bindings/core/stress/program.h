@@ -57,6 +57,7 @@ struct Step {
   int root = 0;                                   ///< a rank of the world; of a message, the sender
   int to = 0;
   std::uint32_t tag = 0;
+  bool on_gpu = false;     ///< its memory
   std::uint64_t salt = 0;  ///< of the values
   Odd odd = Odd::kNothing;
   int odd_rank = 0;
@@ -91,6 +92,7 @@ struct ProgramOptions {
   int size = 1;
   int rounds = 20;
   std::int64_t max_bytes = 1 << 20;  ///< of one tensor; a few are larger
+  bool gpu = false;                  ///< most memory of the named door is a GPU's
 };
 
 class Program {

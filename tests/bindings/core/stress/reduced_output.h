@@ -15,12 +15,14 @@ namespace kolo::test {
 
 class ReducedOutput {
  public:
-  ReducedOutput(const Step& step, int rank, std::vector<int> contributors, int divisor, Dice& dice);
+  /// `gpu`: of a step that is on it.
+  ReducedOutput(const Step& step, int rank, std::vector<int> contributors, int divisor, Dice& dice,
+                perf::Gpu* gpu);
   ReducedOutput(const ReducedOutput&) = delete;
   ReducedOutput& operator=(const ReducedOutput&) = delete;
 
   const std::byte* input() const { return input_; }
-  std::byte* output() const { return output_.data(); }
+  std::byte* output() const { return output_.place(); }
   const Shape& shape() const { return shape_; }
   bool absent() const { return absent_; }
   const std::vector<int>& contributors() const { return contributors_; }

@@ -44,7 +44,8 @@ void RowOutput::expect_pieces() {
   }
 }
 
-RowOutput::RowOutput(const Step& step, int rank, Dice& dice) : step_(step), rank_(rank) {
+RowOutput::RowOutput(const Step& step, int rank, Dice& dice, perf::Gpu* gpu)
+    : step_(step), rank_(rank) {
   expect_pieces();
   const auto width = static_cast<std::int64_t>(size_of(step_.type)) * step_.tail_elements();
   std::int64_t rows = 0;
@@ -54,7 +55,8 @@ RowOutput::RowOutput(const Step& step, int rank, Dice& dice) : step_(step), rank
     rows += piece.rows;
   }
   output_shape_ = with_rows(rows, step_.tail);
-  output_.emplace(static_cast<std::size_t>(rows * width), size_of(step_.type), dice);
+  output_.emplace(static_cast<std::size_t>(rows * width), size_of(step_.type), dice, gpu);
+  output_->push();
   const bool reads = step_.act != Act::kScatter || step_.root == rank_;
   const std::int64_t input_rows =
       step_.act == Act::kReduceScatter ? step_.rows
@@ -62,20 +64,21 @@ RowOutput::RowOutput(const Step& step, int rank, Dice& dice) : step_(step), rank
               : dice.below(5);
   input_shape_ = with_rows(input_rows, step_.tail);
   if (!reads) return;
-  if (own_row >= 0 && dice.one_in(2)) {
-    input_ = output_->data() + own_row * width;
-  } else {
-    own_.emplace(static_cast<std::size_t>(input_rows * width), size_of(step_.type), dice);
-    input_ = own_->data();
-  }
-  fill(input_, step_.type, element_count(input_shape_), 0,
+  const bool lies_in_output = own_row >= 0 && dice.one_in(2);
+  if (!lies_in_output)
+    own_.emplace(static_cast<std::size_t>(input_rows * width), size_of(step_.type), dice, gpu);
+  const Block& block = lies_in_output ? *output_ : *own_;
+  const std::int64_t offset = lies_in_output ? own_row * width : 0;
+  fill(block.data() + offset, step_.type, element_count(input_shape_), 0,
        [this](std::int64_t i) { return input_value(step_, rank_, i); });
+  block.push();
+  input_ = block.place() + offset;
 }
 
 Allocator RowOutput::allocator() {
   return [this](const Shape& shape) -> void* {
     asked_for_ = shape;
-    return element_count(shape) <= element_count(output_shape_) ? output_->data() : nullptr;
+    return element_count(shape) <= element_count(output_shape_) ? output_->place() : nullptr;
   };
 }
 
@@ -85,6 +88,8 @@ std::string RowOutput::wrong(const std::vector<std::int64_t>& splits) const {
                        to_string(output_shape_));
   }
   if (!splits_.empty() && splits != splits_) return "received_splits()";
+  output_->pull();
+  if (own_) own_->pull();
   const std::int64_t elements = step_.tail_elements();
   const std::byte* at = output_->data();
   for (const Piece& piece : pieces_) {

@@ -15,7 +15,8 @@ namespace kolo::test {
 
 class RowOutput {
  public:
-  RowOutput(const Step& step, int rank, Dice& dice);
+  /// `gpu`: of a step that is on it.
+  RowOutput(const Step& step, int rank, Dice& dice, perf::Gpu* gpu);
   RowOutput(const RowOutput&) = delete;
   RowOutput& operator=(const RowOutput&) = delete;
 
@@ -44,7 +45,7 @@ class RowOutput {
   Shape input_shape_;
   std::optional<Block> own_;  ///< the input, unless the output holds it
   std::optional<Block> output_;
-  std::byte* input_ = nullptr;
+  const std::byte* input_ = nullptr;
   Shape output_shape_;
   Shape asked_for_;  ///< by kolo
 };

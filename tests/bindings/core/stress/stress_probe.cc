@@ -31,7 +31,7 @@ struct Options {
 
 class Rank {
  public:
-  explicit Rank(const Options& options) : options_(options), rank_(rank()) {}
+  Rank(const Options& options, perf::Gpu* gpu) : options_(options), rank_(rank()), gpu_(gpu) {}
 
   /// 0; 3: an operation failed; 4: kolo did what it should not.
   int run();
@@ -47,6 +47,7 @@ class Rank {
 
   const Options options_;
   const int rank_;
+  perf::Gpu* const gpu_;
   std::map<int, ProcessSet> sets_;
   int round_ = 0;
   std::mutex mutex_;
@@ -79,7 +80,8 @@ void Rank::fail_if_due(int step) {
   if (options_.fault == "throw") std::thread([] { throw std::runtime_error("enough"); }).join();
   if (options_.fault == "abort") abort("the disk is full");
   if (options_.fault == "shutdown") shutdown();
-  if (options_.fault == "refuse") Caller(rank_, sets_, options_.program.seed).refused_ordered();
+  if (options_.fault == "refuse")
+    Caller(rank_, sets_, options_.program.seed, gpu_).refused_ordered();
   if (options_.fault == "extra") {
     std::uint8_t values[7] = {};
     broadcast_ordered(values, 7, DataType::kUInt8, rank_);
@@ -97,7 +99,7 @@ std::size_t failing_lane(const Round& round) {
 }
 
 void Rank::do_lane(const Lane& lane, std::uint64_t seed, bool may_fail) {
-  Caller caller(rank_, sets_, seed);
+  Caller caller(rank_, sets_, seed, gpu_);
   std::vector<Step> steps;
   for (const Step& step : lane.steps)
     if (caller.takes_part(step)) steps.push_back(step);
@@ -138,7 +140,7 @@ void Rank::do_lane(const Lane& lane, std::uint64_t seed, bool may_fail) {
 }
 
 void Rank::end_left(bool all) {
-  Caller caller(rank_, sets_, options_.program.seed);
+  Caller caller(rank_, sets_, options_.program.seed, gpu_);
   for (Left& left : left_) {
     if (all || left.until <= round_) caller.end(left.begun);
   }
@@ -148,7 +150,7 @@ void Rank::end_left(bool all) {
 void Rank::do_joins(const Round& round, std::uint64_t seed) {
   const auto place = std::find(round.ranks.begin(), round.ranks.end(), rank_);
   if (place == round.ranks.end()) return;
-  Caller caller(rank_, sets_, seed);
+  Caller caller(rank_, sets_, seed, gpu_);
   const int mine = round.joins_after[static_cast<std::size_t>(place - round.ranks.begin())];
   std::vector<Begun> begun;
   const std::vector<Step>& steps = round.lanes.front().steps;
@@ -240,6 +242,7 @@ int run_program(int argc, char** argv) {
   app.add_option("--max-bytes", options.program.max_bytes, "Of most tensors")
       ->capture_default_str()
       ->check(CLI::Range(16, 1 << 28));
+  app.add_flag("--gpu", options.program.gpu, "Most of it on this rank's CUDA device");
   app.add_option("--fault", options.fault, "What one rank does in the midst")
       ->check(CLI::IsMember({"kill", "stop", "segv", "exit", "quick_exit", "throw", "abort",
                              "shutdown", "refuse", "extra"}));
@@ -250,7 +253,10 @@ int run_program(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   init(argc, argv);
   options.program.size = size();
-  return Rank(options).run();
+  if (!options.program.gpu) return Rank(options, nullptr).run();
+  const auto gpu = perf::open_gpu();
+  if (!gpu.ok()) throw std::runtime_error(gpu.error().message);
+  return Rank(options, gpu->get()).run();
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace kolo::test {
 namespace {
@@ -168,21 +169,42 @@ std::string compare(const std::byte* found, DataType type, std::int64_t count, s
   return differ > 1 ? fmt::format("{}, and {} more differ", wrong, differ - 1) : wrong;
 }
 
-Block::Block(std::size_t bytes, std::size_t alignment, Dice& dice) : bytes_(bytes) {
+Block::Block(std::size_t bytes, std::size_t alignment, Dice& dice, perf::Gpu* gpu)
+    : bytes_(bytes), gpu_(gpu) {
   const std::size_t shift =
       dice.one_in(2) ? 0 : alignment * static_cast<std::size_t>(dice.below(8));
   const std::size_t whole = bytes + 2 * kGuard + shift;
-  if (dice.one_in(2)) {
+  const auto shared_or = [&](auto&& shared, auto&& own) -> std::shared_ptr<void> {
+    if (!dice.one_in(2)) return own();
     try {
-      memory_ = kolo::allocate(whole);
+      if (auto memory = shared(whole)) return memory;
     } catch (const Exception& error) {
-      if (error.code() != ErrorCode::kOutOfMemory) throw;  // beyond KOLO_ARENA
+      if (error.code() != ErrorCode::kOutOfMemory)
+        throw;  // beyond KOLO_ARENA; a device has none then
     }
-  }
-  if (!memory_)
-    memory_ = std::shared_ptr<void>(std::aligned_alloc(64, (whole + 63) / 64 * 64), std::free);
+    return own();
+  };
+  const auto of_host = [&]() -> std::shared_ptr<void> {
+    return {std::aligned_alloc(64, (whole + 63) / 64 * 64), std::free};
+  };
+  memory_ = gpu == nullptr ? shared_or(kolo::allocate, of_host) : of_host();
   data_ = static_cast<std::byte*>(memory_.get()) + kGuard + shift;
   std::fill(data_ - kGuard, data_ + bytes + kGuard, kGuardByte);
+  if (gpu == nullptr) return;
+  auto on_gpu = shared_or(kolo::allocate_on_device, [&] { return gpu->allocate(whole); });
+  on_gpu_ = static_cast<std::byte*>(on_gpu.get()) + kGuard + shift;
+  using Both = std::pair<std::shared_ptr<void>, std::shared_ptr<void>>;
+  memory_ = std::make_shared<Both>(memory_, on_gpu);
+}
+
+void Block::push() const {
+  if (gpu_ != nullptr) gpu_->copy(on_gpu_ - kGuard, data_ - kGuard, bytes_ + 2 * kGuard);
+}
+
+void Block::pull() const {
+  if (gpu_ == nullptr) return;
+  gpu_->copy(data_ - kGuard, on_gpu_ - kGuard, bytes_ + 2 * kGuard);
+  gpu_->synchronize();
 }
 
 std::string Block::damage() const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tests/bindings/core/stress/program.h"
+#include "tools/perf/gpu.h"
 
 #include <kolo/types.h>
 
@@ -34,11 +35,19 @@ void fill(std::byte* to, DataType type, std::int64_t count, std::int64_t first,
 std::string compare(const std::byte* found, DataType type, std::int64_t count, std::int64_t first,
                     const ValueOf& values);
 
-/// Memory with guards: the rank's own, or kolo::allocate()'s.
+/// Memory with guards: the rank's own, or kolo::allocate()'s; or a GPU's, and the host's copy of
+/// it.
 class Block {
  public:
-  Block(std::size_t bytes, std::size_t alignment, Dice& dice);
+  /// `gpu`: null for memory of the host.
+  Block(std::size_t bytes, std::size_t alignment, Dice& dice, perf::Gpu* gpu = nullptr);
+  /// What this rank writes, and looks at.
   std::byte* data() const { return data_; }
+  /// What kolo is given.
+  std::byte* place() const { return gpu_ == nullptr ? data_ : on_gpu_; }
+  /// By the GPU's stream: what was written is there; what is there may be looked at.
+  void push() const;
+  void pull() const;
   /// Keeps the memory.
   std::shared_ptr<const void> owner() const { return memory_; }
   /// Empty, or what was written around it.
@@ -48,6 +57,8 @@ class Block {
   std::shared_ptr<void> memory_;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
+  perf::Gpu* gpu_ = nullptr;
+  std::byte* on_gpu_ = nullptr;
 };
 
 }  // namespace kolo::test
