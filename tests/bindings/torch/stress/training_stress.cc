@@ -1,15 +1,14 @@
 // Random trainings of kolo::torch, one after the other, each the same on every rank and compared
 // step by step with one process that has all ranks' data. Run by kolo-run; see --help.
 #include "tests/bindings/torch/stress/training.h"
+#include "tests/support/hang_watch.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
-#include <mutex>
 #include <thread>
 
 namespace kolo::test {
@@ -21,57 +20,6 @@ struct Options {
   int limit = 60;
   bool list = false;
   bool verbose = false;
-};
-
-/// Ends the process, and says where it was, when a training takes too long.
-class Watch {
- public:
-  explicit Watch(std::chrono::seconds limit) : limit_(limit), thread_([this] { run(); }) {}
-  ~Watch() {
-    {
-      const std::lock_guard lock(mutex_);
-      ended_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-  void begin(std::uint64_t seed) {
-    const std::lock_guard lock(mutex_);
-    seed_ = seed;
-    deadline_ = std::chrono::steady_clock::now() + limit_;
-    changed_.notify_all();
-  }
-  void note(const std::string& what) {
-    const std::lock_guard lock(mutex_);
-    what_ = what;
-  }
-  std::string what() {
-    const std::lock_guard lock(mutex_);
-    return what_;
-  }
-
- private:
-  void run() {
-    std::unique_lock lock(mutex_);
-    while (!ended_) {
-      changed_.wait_until(lock, deadline_);
-      if (ended_ || std::chrono::steady_clock::now() < deadline_) continue;
-      std::fprintf(stderr, "rank %d hangs with --seed %llu: %s\n", kolo::rank(),
-                   static_cast<unsigned long long>(seed_), what_.c_str());
-      // So that the others say where they hang, too.
-      std::this_thread::sleep_for(std::chrono::seconds(2));
-      ::_exit(2);
-    }
-  }
-
-  const std::chrono::seconds limit_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
-  std::uint64_t seed_ = 0;
-  std::string what_;
-  bool ended_ = false;
-  std::thread thread_;
 };
 
 /// Which ranks train together, by rank: one set, or two that know nothing of each other.
@@ -153,7 +101,7 @@ class Stress {
   }
 
   const Options options_;
-  Watch watch_;
+  HangWatch watch_;
 };
 
 int run_programs(int argc, char** argv) {
