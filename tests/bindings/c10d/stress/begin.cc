@@ -52,15 +52,15 @@ void Caller::begin_reduction(Begun& begun) {
     tensors.push_back(add(begun, call.parts[p], mine, after));
   }
   if (call.kind == Kind::kBroadcast) {
-    begun.works = {group_->broadcast(tensors, {.rootRank = call.root})};
+    begun.works = {group()->broadcast(tensors, {.rootRank = call.root})};
   } else if (call.kind == Kind::kReduce) {
-    begun.works = {group_->reduce(tensors, {.reduceOp = op_of(call), .rootRank = call.root})};
+    begun.works = {group()->reduce(tensors, {.reduceOp = op_of(call), .rootRank = call.root})};
   } else if (call.kind == Kind::kAllreduce) {
-    begun.works = {group_->allreduce(tensors, {.reduceOp = op_of(call)})};
+    begun.works = {group()->allreduce(tensors, {.reduceOp = op_of(call)})};
   } else {
     c10d::AllreduceCoalescedOptions options;
     options.reduceOp = op_of(call);
-    begun.works = {group_->allreduce_coalesced(tensors, options)};
+    begun.works = {group()->allreduce_coalesced(tensors, options)};
   }
 }
 
@@ -87,11 +87,11 @@ void Caller::begin_gathering(Begun& begun) {
     outputs.push_back(has_output ? add_output(begun, whole, torch::cat(all)) : Tensor());
   }
   if (call.kind == Kind::kAllgatherBase) {
-    begun.works = {group_->_allgather_base(outputs[0], inputs[0])};
+    begun.works = {group()->_allgather_base(outputs[0], inputs[0])};
   } else if (call.kind == Kind::kAllgatherCoalesced) {
-    begun.works = {group_->allgather_into_tensor_coalesced(outputs, inputs)};
+    begun.works = {group()->allgather_into_tensor_coalesced(outputs, inputs)};
   } else {
-    begun.works = {group_->gather_into_tensor(outputs[0], inputs[0], {.rootRank = call.root})};
+    begun.works = {group()->gather_into_tensor(outputs[0], inputs[0], {.rootRank = call.root})};
   }
 }
 
@@ -121,11 +121,11 @@ void Caller::begin_lists(Begun& begun) {
     single = {add_input(begun, part, values(rank_))};
   }
   if (scatters) {
-    begun.works = {group_->scatter(single, lists, {.rootRank = call.root})};
+    begun.works = {group()->scatter(single, lists, {.rootRank = call.root})};
   } else if (call.kind == Kind::kGather) {
-    begun.works = {group_->gather(lists, single, {.rootRank = call.root})};
+    begun.works = {group()->gather(lists, single, {.rootRank = call.root})};
   } else {
-    begun.works = {group_->allgather(lists, single)};
+    begun.works = {group()->allgather(lists, single)};
   }
 }
 
@@ -159,11 +159,11 @@ void Caller::begin_reduce_scatter(Begun& begun) {
   }
   const c10d::ReduceScatterOptions options{.reduceOp = op_of(call)};
   if (call.kind == Kind::kReduceScatter) {
-    begun.works = {group_->reduce_scatter(outputs, lists, options)};
+    begun.works = {group()->reduce_scatter(outputs, lists, options)};
   } else if (call.kind == Kind::kReduceScatterBase) {
-    begun.works = {group_->_reduce_scatter_base(outputs[0], inputs[0], options)};
+    begun.works = {group()->_reduce_scatter_base(outputs[0], inputs[0], options)};
   } else {
-    begun.works = {group_->reduce_scatter_tensor_coalesced(outputs, inputs, options)};
+    begun.works = {group()->reduce_scatter_tensor_coalesced(outputs, inputs, options)};
   }
 }
 
@@ -193,7 +193,7 @@ void Caller::begin_alltoall_base(Begun& begun) {
   }
   if (are_equal(to) && dice_.one_in(2)) to.clear();
   if (are_equal(from) && dice_.one_in(2)) from.clear();
-  begun.works = {group_->alltoall_base(output, input, from, to)};
+  begun.works = {group()->alltoall_base(output, input, from, to)};
 }
 
 void Caller::begin_alltoall(Begun& begun) {
@@ -218,7 +218,7 @@ void Caller::begin_alltoall(Begun& begun) {
       outputs.push_back(add_output(begun, call.part(r, rank_), received));
     }
   }
-  begun.works = {group_->alltoall(outputs, inputs)};
+  begun.works = {group()->alltoall(outputs, inputs)};
 }
 
 void Caller::begin_message(Begun& begun) {
@@ -226,13 +226,13 @@ void Caller::begin_message(Begun& begun) {
   const Tensor values = values_of(call, 0, call.root, call.parts[0].count());
   const auto send = [&] {
     Tensors tensors{add_input(begun, call.parts[0], values)};
-    begun.works.push_back(group_->send(tensors, call.to, call.tag));
+    begun.works.push_back(group()->send(tensors, call.to, call.tag));
   };
   const bool sends_first = dice_.one_in(2);
   if (is_root(call) && sends_first) send();
   if (call.to == rank_) {
     Tensors tensors{add_output(begun, call.parts[0], values)};
-    begun.works.push_back(group_->recv(tensors, call.root, call.tag));
+    begun.works.push_back(group()->recv(tensors, call.root, call.tag));
   }
   if (is_root(call) && !sends_first) send();
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <thread>
@@ -15,23 +16,36 @@ void Begun::verify() const {
   for (std::size_t i = 0; i < checks.size(); ++i) {
     const Check& check = checks[i];
     std::string wrong = check.place->damage();
-    const bool is_input = check.before.is_same(check.after);
-    if (wrong.empty() && (is_input || !forgotten)) wrong = check.place->wrong(check.after);
+    if (wrong.empty() && (check.is_input() || !forgotten)) wrong = check.place->wrong(check.after);
     if (!wrong.empty())
-      throw Wrong(
-          fmt::format("{}: {} {}: {}", call.text(), is_input ? "input" : "output", i, wrong));
+      throw Wrong(fmt::format("{}: {} {}: {}", call.text(), check.is_input() ? "input" : "output",
+                              i, wrong));
   }
 }
 
 Caller::Caller(const ProcessSet& set, std::uint64_t seed, std::uint64_t own_seed)
     : set_(set),
-      group_(c10::make_intrusive<ProcessGroupKolo>(set)),
+      groups_(1 + own_seed % 2),
       ranks_(set.ranks()),
-      rank_(group_->getRank()),
-      size_(group_->getSize()),
+      rank_(set.rank()),
+      size_(set.size()),
       shared_(seed),
       dice_(own_seed),
-      names_(seed) {}
+      names_(seed) {
+  for (std::size_t i = 0; i < groups_.size(); ++i) renew_group();
+}
+
+ProcessGroupKolo* Caller::group() {
+  return groups_[static_cast<std::size_t>(dice_.below(std::ssize(groups_)))].get();
+}
+
+void Caller::renew_group() {
+  const auto next = c10::make_intrusive<ProcessGroupKolo>(set_);
+  if (next->getRank() != rank_ || next->getSize() != size_) throw Wrong("a group's rank or size");
+  if (dice_.one_in(4)) next->setTimeout(std::chrono::milliseconds(1));
+  std::rotate(groups_.begin(), groups_.begin() + 1, groups_.end());
+  groups_.back() = next;
+}
 
 Tensor Caller::add(Begun& begun, const Part& part, const Tensor& before, const Tensor& after,
                    Form form) {
@@ -51,8 +65,24 @@ Tensor Caller::add_output(Begun& begun, const Part& part, const Tensor& values, 
   return add(begun, part, torch::zeros_like(values), values, form);
 }
 
+void Caller::wait_without_limit(const CallWork& work) {
+  const bool is_bounded = dice_.one_in(3);
+  while (true) {
+    try {
+      if (is_bounded) {
+        work->wait(std::chrono::milliseconds(1));
+      } else {
+        work->wait();
+      }
+      return;
+    } catch (const Exception& error) {
+      if (error.code() != ErrorCode::kTimeout) throw;
+    }
+  }
+}
+
 void Caller::await(const CallWork& work) {
-  switch (dice_.below(6)) {
+  switch (dice_.below(5)) {
     case 0:
       while (!work->isCompleted()) std::this_thread::yield();
       break;
@@ -63,26 +93,16 @@ void Caller::await(const CallWork& work) {
       if (!work->isCompleted()) throw Wrong("a work is not completed, though its future is");
       break;
     }
-    case 2:
-      while (true) {
-        try {
-          work->wait(std::chrono::milliseconds(1));
-          break;
-        } catch (const Exception& error) {
-          if (error.code() != ErrorCode::kTimeout) throw;
-        }
-      }
-      break;
-    case 3: {
+    case 2: {
       std::thread other([&] {
         while (!work->isCompleted()) std::this_thread::yield();
       });
-      work->wait();
+      wait_without_limit(work);
       other.join();
       break;
     }
     default:
-      work->wait();
+      wait_without_limit(work);
       break;
   }
   if (work->isSuccess()) return;
@@ -101,6 +121,7 @@ void Caller::end_in_callback(const Begun& begun) {
       verified.set_exception(std::current_exception());
     }
   });
+  if (dice_.one_in(2)) wait_without_limit(begun.works.front());
   verified.get_future().get();
 }
 
@@ -121,6 +142,7 @@ void Caller::drop(Begun begun) {
 }
 
 void Caller::run(int calls, const std::function<void(const std::string&)>& note) {
+  const c10::InferenceMode inference(dice_.one_in(4));
   const auto end_any = [this] {
     std::swap(open_[static_cast<std::size_t>(dice_.below(std::ssize(open_)))], open_.back());
     Begun last = std::move(open_.back());
@@ -132,6 +154,10 @@ void Caller::run(int calls, const std::function<void(const std::string&)>& note)
     note(fmt::format("call {} of {}: {}", i, calls, call.text()));
     if (dice_.one_in(40)) std::this_thread::sleep_for(std::chrono::microseconds(dice_.below(3000)));
     Begun begun = begin(call);
+    // The group keeps what it still reads.
+    if (begun.named.empty() && dice_.one_in(4))
+      std::erase_if(begun.checks, [](const Begun::Check& check) { return check.is_input(); });
+    if (dice_.one_in(40)) renew_group();
     if (begun.named.empty() && dice_.one_in(8)) {
       drop(std::move(begun));
     } else {
@@ -142,7 +168,7 @@ void Caller::run(int calls, const std::function<void(const std::string&)>& note)
   note("the last waits");
   while (!open_.empty()) end_any();
   note("the end of the group");
-  group_.reset();
+  groups_.clear();
   for (const Begun& begun : dropped_) begun.verify();
 }
 
@@ -180,7 +206,7 @@ Begun Caller::begin(const Call& call) {
       begin_message(begun);
       break;
     case Kind::kBarrier:
-      begun.works = {group_->barrier()};
+      begun.works = {group()->barrier()};
       break;
     case Kind::kOrdered:
       begin_ordered(begun);

@@ -29,12 +29,14 @@ struct Begun {
     std::shared_ptr<Place> place;
     torch::Tensor before;
     torch::Tensor after;
+
+    bool is_input() const { return before.is_same(after); }
   };
   Call call;
   std::vector<CallWork> works = {};
   std::vector<std::shared_ptr<Work>> named = {};
   std::vector<Check> checks = {};
-  /// By nobody's waiting: outputs may be there or not.
+  /// Nobody waits: outputs may be there or not.
   bool forgotten = false;
 
   /// Throws Wrong.
@@ -79,12 +81,17 @@ class Caller {
   /// Waits in some way, and verifies.
   void end(Begun& begun);
   void await(const CallWork& work);
+  void wait_without_limit(const CallWork& work);
   void end_in_callback(const Begun& begun);
   /// Lets its handles go.
   void drop(Begun begun);
 
+  /// Groups on one set are one.
+  ProcessGroupKolo* group();
+  void renew_group();
+
   const ProcessSet set_;
-  c10::intrusive_ptr<ProcessGroupKolo> group_;
+  std::vector<c10::intrusive_ptr<ProcessGroupKolo>> groups_;
   const std::vector<int> ranks_;  ///< of the world
   const int rank_;                ///< of the group, as below
   const int size_;

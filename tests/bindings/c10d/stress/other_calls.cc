@@ -95,7 +95,7 @@ std::vector<std::function<void()>> Caller::refused_calls(Begun& begun) {
   const auto reduce_all = [=, this](Op op, const std::vector<torch::ScalarType>& types) {
     Tensors tensors;
     for (const auto type : types) tensors.push_back(given(20, type));
-    group_->allreduce_coalesced(tensors, with(op));
+    group()->allreduce_coalesced(tensors, with(op));
   };
   const auto scatter_all = [=, this](Op op, const std::vector<torch::ScalarType>& types) {
     Tensors outputs;
@@ -104,7 +104,7 @@ std::vector<std::function<void()>> Caller::refused_calls(Begun& begun) {
       outputs.push_back(given(3, type));
       inputs.push_back(given(3 * size_, type));
     }
-    group_->reduce_scatter_tensor_coalesced(outputs, inputs, {.reduceOp = c10d::ReduceOp(op)});
+    group()->reduce_scatter_tensor_coalesced(outputs, inputs, {.reduceOp = c10d::ReduceOp(op)});
   };
   const auto one = [=](std::int64_t elements = 5) {
     return Tensors{given(elements, torch::kFloat32)};
@@ -113,11 +113,11 @@ std::vector<std::function<void()>> Caller::refused_calls(Begun& begun) {
   return {
       [=, this] {
         Tensors two{given(3, torch::kFloat32), given(3, torch::kFloat32)};
-        group_->allreduce(two);
+        group()->allreduce(two);
       },
       [=, this] {
         Tensors none(1);
-        group_->broadcast(none);
+        group()->broadcast(none);
       },
       [=] { reduce_all(Op::BXOR, {torch::kInt32}); },
       [=] { reduce_all(Op::AVG, {torch::kBool}); },
@@ -138,60 +138,60 @@ std::vector<std::function<void()>> Caller::refused_calls(Begun& begun) {
       },
       [=, this] {
         Tensors tensors = one();
-        group_->broadcast(tensors, {.rootRank = nobody});
+        group()->broadcast(tensors, {.rootRank = nobody});
       },
       [=, this] {
         Tensors tensors = one();
-        group_->reduce(tensors, {.rootRank = nobody});
+        group()->reduce(tensors, {.rootRank = nobody});
       },
       [=, this] {
         Tensor input = given(4, torch::kFloat32);
         Tensor output = given(4 * size_ + 1, torch::kFloat32);
-        group_->_allgather_base(output, input);
+        group()->_allgather_base(output, input);
       },
       [=, this] {
         Tensor input = given(4, torch::kFloat32);
         Tensor output = given(4 * size_, torch::kFloat64);
-        group_->_allgather_base(output, input);
+        group()->_allgather_base(output, input);
       },
       [=, this] {
         Tensors tensors{given(1, torch::kFloat32).detach().view({1, 1}).expand({1, 6})};
-        group_->broadcast(tensors);
+        group()->broadcast(tensors);
       },
       [=, this] {
         Tensors tensors = one();
-        group_->send(tensors, 0, -1);
+        group()->send(tensors, 0, -1);
       },
       [=, this] {
         Tensors tensors = one();
-        group_->recv(tensors, nobody, 1);
+        group()->recv(tensors, nobody, 1);
       },
       [=, this] {
         Tensor input = given(size_ * 2, torch::kFloat32);
         Tensor output = given(size_ * 2, torch::kFloat32);
         Sizes none;
         Sizes splits(static_cast<std::size_t>(size_), 3);
-        group_->alltoall_base(output, input, none, splits);
+        group()->alltoall_base(output, input, none, splits);
       },
       [=, this] {
         std::vector<Tensors> lists{Tensors(static_cast<std::size_t>(size_) + 1, one()[0])};
         Tensors inputs = one();
-        group_->allgather(lists, inputs);
+        group()->allgather(lists, inputs);
       },
       [=, this] {
         Tensors outputs;
         for (int r = 0; r < size_; ++r) outputs.push_back(one()[0]);
         Tensors inputs = one();
         inputs.resize(static_cast<std::size_t>(size_) + 1, inputs[0]);
-        group_->alltoall(outputs, inputs);
+        group()->alltoall(outputs, inputs);
       },
       [=, this] {
         Tensors tensors = one();
-        group_->recvAnysource(tensors, 0);
+        group()->recvAnysource(tensors, 0);
       },
       [=, this] {
         Tensors tensors{torch::zeros({2}, torch::kUInt16)};
-        group_->allreduce(tensors);
+        group()->allreduce(tensors);
       },
       [=, this] { broadcast_ordered(nullptr, 4, DataType::kInt32, ranks_[0], set_); },
   };
