@@ -173,17 +173,28 @@ void Caller::begin_alltoall_base(Begun& begun) {
   Sizes from;
   Tensors sent;
   Tensors received;
+  // The root sends each rank a row more than that takes, so that all others fail.
+  const bool has_more = call.way % 16 == 0 && call.parts[0].count() > 0;
+  begun.fails = has_more && !is_root(call);
+  Call root_call = call;
+  for (std::int64_t& rows : root_call.rows[static_cast<std::size_t>(call.root)])
+    rows += has_more ? 1 : 0;
+  const Call& mine = is_root(call) ? root_call : call;
   for (int r = 0; r < size_; ++r) {
-    to.push_back(call.rows[static_cast<std::size_t>(rank_)][static_cast<std::size_t>(r)]);
-    from.push_back(call.rows[static_cast<std::size_t>(r)][static_cast<std::size_t>(rank_)]);
-    sent.push_back(values_between(call, size_, rank_, r));
-    received.push_back(values_between(call, size_, r, rank_));
+    to.push_back(mine.rows[static_cast<std::size_t>(rank_)][static_cast<std::size_t>(r)]);
+    from.push_back(mine.rows[static_cast<std::size_t>(r)][static_cast<std::size_t>(rank_)]);
+    sent.push_back(values_between(mine, size_, rank_, r));
+    received.push_back(values_between(mine, size_, r, rank_));
   }
   const std::int64_t rows_to = std::accumulate(to.begin(), to.end(), std::int64_t{0});
   const std::int64_t rows_from = std::accumulate(from.begin(), from.end(), std::int64_t{0});
   Tensor input;
   Tensor output;
-  if (rows_to == rows_from && dice_.one_in(3)) {
+  if (begun.fails) {
+    input = add_input(begun, with_rows(call.parts[0], rows_to), torch::cat(sent), Form::kAsIs);
+    const Tensor stays = torch::ones_like(torch::cat(received));
+    output = add_input(begun, with_rows(call.parts[0], rows_from), stays, Form::kAsIs);
+  } else if (rows_to == rows_from && dice_.one_in(3)) {
     input = output = add(begun, with_rows(call.parts[0], rows_to), torch::cat(sent),
                          torch::cat(received), Form::kAsIs);
   } else {

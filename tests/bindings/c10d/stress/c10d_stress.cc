@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <optional>
+#include <numeric>
 #include <thread>
 
 namespace kolo::test {
@@ -27,17 +27,24 @@ struct Options {
 
 using Ranks = std::vector<int>;
 
+/// Some, but not all unless there is one.
+Ranks draw_ranks(Dice& dice, int size) {
+  Ranks ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  dice.shuffle(ranks);
+  if (size > 1) ranks.resize(static_cast<std::size_t>(1 + dice.below(size - 1)));
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
 /// One to three groups: the world mostly, and others of some of its ranks.
 std::vector<Ranks> draw_groups(Dice& dice, int size) {
   Ranks world(static_cast<std::size_t>(size));
-  for (int rank = 0; rank < size; ++rank) world[static_cast<std::size_t>(rank)] = rank;
+  std::iota(world.begin(), world.end(), 0);
   std::vector<Ranks> groups;
   if (size == 1 || !dice.one_in(5)) groups.push_back(world);
-  for (auto more = size == 1 ? 0 : dice.below(3); more > 0 || groups.empty(); --more) {
-    Ranks ranks = world;
-    dice.shuffle(ranks);
-    ranks.resize(static_cast<std::size_t>(1 + dice.below(size - 1)));
-    std::sort(ranks.begin(), ranks.end());
+  for (auto more = dice.below(3); more > 0 || groups.empty(); --more) {
+    const Ranks ranks = draw_ranks(dice, size);
     if (std::find(groups.begin(), groups.end(), ranks) == groups.end()) groups.push_back(ranks);
   }
   return groups;
@@ -68,6 +75,14 @@ class Stress {
           run_group(seed, set, of_group, static_cast<int>(calls), static_cast<int>(i));
         });
     }
+    if (size() > 1 && dice.one_in(2))
+      threads.emplace_back([=, this, of_sets = dice.salt()] {
+        try {
+          come_and_go(seed, groups, of_sets);
+        } catch (const std::exception& error) {
+          end_with(seed, fmt::format("sets that come and go: {}", error.what()));
+        }
+      });
     for (std::thread& thread : threads) thread.join();
     watch_.note("removing process sets");
     for (const ProcessSet& set : sets)
@@ -85,15 +100,49 @@ class Stress {
           std::fprintf(stderr, "rank %d, group %d: %s\n", rank(), number, what.c_str());
       });
     } catch (const std::exception& error) {
-      std::fprintf(stderr, "rank %d, --seed %llu, group %d: %s (%s)\n", rank(),
-                   static_cast<unsigned long long>(seed), number, error.what(),
-                   watch_.what().c_str());
-      // Time for the others to say what they find.
-      std::this_thread::sleep_for(std::chrono::seconds(1));
-      ::_exit(1);
+      end_with(seed, fmt::format("group {}: {}", number, error.what()));
     }
   }
 
+  /// Further groups, whose sets are added and removed while the others are at work.
+  void come_and_go(std::uint64_t seed, const std::vector<Ranks>& others, std::uint64_t of_sets) {
+    Dice dice(of_sets);
+    for (auto left = 1 + dice.below(3); left > 0; --left) {
+      const Ranks ranks = draw_ranks(dice, size());
+      const std::uint64_t of_group = dice.salt();
+      const auto calls = dice.below(6);
+      if (std::find(others.begin(), others.end(), ranks) != others.end()) continue;
+      watch_.note("adding a set that goes", kComesAndGoes + 1);
+      const ProcessSet set = add_process_set(ranks);
+      c10::intrusive_ptr<ProcessGroupKolo> group;
+      if (set.contains(rank())) {
+        group = c10::make_intrusive<ProcessGroupKolo>(set);
+        run_group(seed, set, of_group, static_cast<int>(calls), kComesAndGoes);
+      }
+      watch_.note("removing a set that goes", kComesAndGoes + 1);
+      remove_process_set(set);
+      if (group != nullptr) check_refuses(seed, *group);
+    }
+  }
+
+  void check_refuses(std::uint64_t seed, ProcessGroupKolo& group) {
+    try {
+      group.barrier()->wait();
+    } catch (const Exception& error) {
+      if (error.code() == ErrorCode::kInvalidArgument) return;
+    }
+    end_with(seed, "a barrier of a group whose set is gone was not refused as it should");
+  }
+
+  void end_with(std::uint64_t seed, const std::string& what) {
+    std::fprintf(stderr, "rank %d, --seed %llu, %s (%s)\n", rank(),
+                 static_cast<unsigned long long>(seed), what.c_str(), watch_.what().c_str());
+    // Time for the others to say what they find.
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    ::_exit(1);
+  }
+
+  static constexpr int kComesAndGoes = 9;
   const Options options_;
   HangWatch watch_;
 };

@@ -88,17 +88,16 @@ void Caller::await(const CallWork& work) {
       break;
     case 1: {
       const auto future = work->getFuture();
-      if (dice_.one_in(2)) future->wait();
-      future->waitAndThrow();
+      future->wait();
+      if (future->hasError()) std::rethrow_exception(future->exception_ptr());
       if (!work->isCompleted()) throw Wrong("a work is not completed, though its future is");
       break;
     }
     case 2: {
-      std::thread other([&] {
+      const std::jthread other([&] {
         while (!work->isCompleted()) std::this_thread::yield();
       });
       wait_without_limit(work);
-      other.join();
       break;
     }
     default:
@@ -126,8 +125,16 @@ void Caller::end_in_callback(const Begun& begun) {
 }
 
 void Caller::end(Begun& begun) {
-  if (begun.works.size() == 1 && dice_.one_in(8)) return end_in_callback(begun);
-  for (const auto& work : begun.works) await(work);
+  if (begun.works.size() == 1 && !begun.fails && dice_.one_in(8)) return end_in_callback(begun);
+  for (const auto& work : begun.works) {
+    try {
+      await(work);
+    } catch (const Exception& error) {
+      if (!begun.fails || error.code() != ErrorCode::kMismatch) throw;
+      continue;
+    }
+    if (begun.fails) throw Wrong(begun.call.text() + ": did not fail");
+  }
   for (const auto& work : begun.named) synchronize(*work);
   begun.verify();
 }
@@ -149,6 +156,7 @@ void Caller::run(int calls, const std::function<void(const std::string&)>& note)
     open_.pop_back();
     end(last);
   };
+  const int patience = dice_.one_in(3) ? 20 : 3;
   for (int i = 0; i < calls; ++i) {
     const Call call = draw_call(shared_, size_);
     note(fmt::format("call {} of {}: {}", i, calls, call.text()));
@@ -158,12 +166,12 @@ void Caller::run(int calls, const std::function<void(const std::string&)>& note)
     if (begun.named.empty() && dice_.one_in(4))
       std::erase_if(begun.checks, [](const Begun::Check& check) { return check.is_input(); });
     if (dice_.one_in(40)) renew_group();
-    if (begun.named.empty() && dice_.one_in(8)) {
+    if (begun.named.empty() && !begun.fails && dice_.one_in(8)) {
       drop(std::move(begun));
     } else {
       open_.push_back(std::move(begun));
     }
-    while (!open_.empty() && dice_.one_in(3)) end_any();
+    while (!open_.empty() && dice_.one_in(patience)) end_any();
   }
   note("the last waits");
   while (!open_.empty()) end_any();

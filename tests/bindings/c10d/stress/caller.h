@@ -38,6 +38,8 @@ struct Begun {
   std::vector<Check> checks = {};
   /// Nobody waits: outputs may be there or not.
   bool forgotten = false;
+  /// With kMismatch, and outputs stay as they are.
+  bool fails = false;
 
   /// Throws Wrong.
   void verify() const;
