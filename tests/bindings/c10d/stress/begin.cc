@@ -76,11 +76,13 @@ void Caller::begin_gathering(Begun& begun) {
     const Tensor mine = all[static_cast<std::size_t>(rank_)];
     const Part whole = with_rows(call.parts[p], size_);
     if (has_output && dice_.one_in(3)) {
-      // In place.
+      // Somewhere within the output, its own place mostly.
+      const std::int64_t at =
+          dice_.one_in(2) ? rank_ * count : dice_.below((size_ - 1) * count + 1);
       Tensor before = torch::zeros_like(torch::cat(all));
-      before.narrow(0, rank_ * count, count).copy_(mine);
+      before.narrow(0, at, count).copy_(mine);
       outputs.push_back(add(begun, whole, before, torch::cat(all), Form::kContiguous));
-      inputs.push_back(outputs.back().view({-1}).narrow(0, rank_ * count, count));
+      inputs.push_back(outputs.back().view({-1}).narrow(0, at, count));
       continue;
     }
     inputs.push_back(add_input(begun, call.parts[p], mine));
