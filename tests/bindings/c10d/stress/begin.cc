@@ -1,6 +1,9 @@
 // The calls of c10d that work, each with what it must leave.
 #include "tests/bindings/c10d/stress/caller.h"
 
+#include <kolo/torch.h>
+
+#include <algorithm>
 #include <numeric>
 
 namespace kolo::test {
@@ -237,15 +240,24 @@ void Caller::begin_alltoall(Begun& begun) {
 void Caller::begin_message(Begun& begun) {
   const Call& call = begun.call;
   const Tensor values = values_of(call, 0, call.root, call.parts[0].count());
+  // Messages of kolo's own calls are the same ones.
+  const bool is_kolos = call.root != call.to && dice_.one_in(4);
+  const TensorMessageOptions options{.tag = static_cast<std::uint32_t>(call.tag),
+                                     .process_set = set_};
   const auto send = [&] {
     Tensors tensors{add_input(begun, call.parts[0], values)};
+    if (is_kolos) return kolo::send(tensors[0], ranks_[static_cast<std::size_t>(call.to)], options);
     begun.works.push_back(group()->send(tensors, call.to, call.tag));
   };
   const bool sends_first = dice_.one_in(2);
   if (is_root(call) && sends_first) send();
   if (call.to == rank_) {
     Tensors tensors{add_output(begun, call.parts[0], values)};
-    begun.works.push_back(group()->recv(tensors, call.root, call.tag));
+    if (is_kolos) {
+      recv_(tensors[0], ranks_[static_cast<std::size_t>(call.root)], options);
+    } else {
+      begun.works.push_back(group()->recv(tensors, call.root, call.tag));
+    }
   }
   if (is_root(call) && !sends_first) send();
 }

@@ -66,6 +66,7 @@ class Stress {
     std::vector<ProcessSet> sets;
     for (const Ranks& ranks : groups)
       sets.push_back(std::ssize(ranks) == size() ? ProcessSet() : add_process_set(ranks));
+    watch_.note("groups at work");
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < groups.size(); ++i) {
       const std::uint64_t of_group = dice.salt();
