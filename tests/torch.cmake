@@ -69,7 +69,7 @@ if(KOLO_HAS_TORCH)
     set(c10d_stress_4_knobs "")
     foreach(ranks 2 3 4)
       add_test(NAME c10d_stress_${ranks} COMMAND $<TARGET_FILE:kolo-run> -np ${ranks}
-        $<TARGET_FILE:c10d_stress> --seed ${ranks}000 --programs 50)
+        $<TARGET_FILE:c10d_stress> --seed ${ranks}000 --programs 200)
       set_tests_properties(c10d_stress_${ranks} PROPERTIES TIMEOUT 120 LABELS torch
         PROCESSORS ${ranks} ENVIRONMENT "OMP_NUM_THREADS=1;${c10d_stress_${ranks}_knobs}")
     endforeach()
