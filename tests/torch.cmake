@@ -54,6 +54,25 @@ if(KOLO_HAS_TORCH)
     set_tests_properties(c10d_out_of_step PROPERTIES TIMEOUT 60 LABELS torch PROCESSORS 2
       ENVIRONMENT OMP_NUM_THREADS=1 PASS_REGULAR_EXPRESSION "PASSED  . 1 test.*PASSED  . 1 test.*PASSED  . 1 test"
       FAIL_REGULAR_EXPRESSION "FAILED")
+    # Random programs of several groups, each result compared with its definition.
+    kolo_add_torch_program(c10d_stress
+      bindings/c10d/stress/begin.cc
+      bindings/c10d/stress/c10d_stress.cc
+      bindings/c10d/stress/call.cc
+      bindings/c10d/stress/caller.cc
+      bindings/c10d/stress/other_calls.cc
+      bindings/c10d/stress/place.cc)
+    target_include_directories(c10d_stress PRIVATE ${PROJECT_SOURCE_DIR})
+    target_link_libraries(c10d_stress PRIVATE CLI11::CLI11 fmt::fmt)
+    set(c10d_stress_2_knobs "")
+    set(c10d_stress_3_knobs "KOLO_SHARED_MEMORY=0")
+    set(c10d_stress_4_knobs "")
+    foreach(ranks 2 3 4)
+      add_test(NAME c10d_stress_${ranks} COMMAND $<TARGET_FILE:kolo-run> -np ${ranks}
+        $<TARGET_FILE:c10d_stress> --seed ${ranks}000 --programs 200)
+      set_tests_properties(c10d_stress_${ranks} PROPERTIES TIMEOUT 120 LABELS torch
+        PROCESSORS ${ranks} ENVIRONMENT "OMP_NUM_THREADS=1;${c10d_stress_${ranks}_knobs}")
+    endforeach()
   endif()
   kolo_add_torch_tests(torch_tools RANKS 0 2 3 SOURCES
     bindings/torch/tools_test_main.cc

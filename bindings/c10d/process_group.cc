@@ -99,13 +99,15 @@ CallWork ProcessGroupKolo::allreduce_each(const Tensors& tensors,
     check_one_device(tensors.front(), tensor, "allreduce");
   }
   check_outputs(tensors, "allreduce");
+  std::vector<ReduceOp> ops;
+  for (const torch::Tensor& tensor : tensors)
+    ops.push_back(reduce_op(options.reduceOp, tensor, "allreduce"));
   Started started{.results = tensors, .device = tensors.front().device()};
   std::vector<Output> outputs;
-  for (const torch::Tensor& tensor : tensors) {
-    const ReduceOp op = reduce_op(options.reduceOp, tensor.scalar_type(), "allreduce");
-    const Output& output = outputs.emplace_back(tensor, /*with_elements=*/true);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Output& output = outputs.emplace_back(tensors[i], /*with_elements=*/true);
     started.works.push_back(
-        start_allreduce(set_, scaled(output.memory(), options.reduceOp), output.memory(), op));
+        start_allreduce(set_, scaled(output.memory(), options.reduceOp), output.memory(), ops[i]));
   }
   started.finish = finishing(std::move(outputs));
   return hand_out(std::move(started), type, options.timeout);
@@ -115,7 +117,7 @@ CallWork ProcessGroupKolo::reduce(Tensors& tensors, const c10d::ReduceOptions& o
   const torch::NoGradGuard no_grad;
   const torch::Tensor& tensor = only(tensors, "reduce", "tensor");
   check_types(tensor, {}, "reduce");
-  const ReduceOp op = reduce_op(options.reduceOp, tensor.scalar_type(), "reduce");
+  const ReduceOp op = reduce_op(options.reduceOp, tensor, "reduce");
   (void)world_rank(options.rootRank, "reduce");
   if (options.rootRank == rank_) check_outputs(tensors, "reduce");
   const torch::Tensor input = scaled(input_of(tensor), options.reduceOp);
@@ -302,10 +304,11 @@ CallWork ProcessGroupKolo::_reduce_scatter_base(at::Tensor& output, at::Tensor& 
 CallWork ProcessGroupKolo::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   const char* const call = "reduce_scatter_single";
+  for (const torch::Tensor& output : outputs) (void)reduce_op(options.reduceOp, output, call);
   return start_each(
       outputs, inputs, Whole::kInput, call,
       [&](const torch::Tensor& input, const torch::Tensor& output) {
-        const ReduceOp op = reduce_op(options.reduceOp, output.scalar_type(), call);
+        const ReduceOp op = reduce_op(options.reduceOp, output, call);
         return start_reduce_scatter(set_, scaled(input, options.reduceOp), output, op);
       },
       c10d::OpType::_REDUCE_SCATTER_BASE, options.timeout);

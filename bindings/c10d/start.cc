@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <numeric>
+#include <optional>
 #include <utility>
 
 namespace kolo::c10d_binding {
@@ -63,14 +64,11 @@ MessageOptions message(const ProcessSet& set, const torch::Tensor& tensor, int t
           .stream = current_stream(tensor.device())};
 }
 
-}  // namespace
-
-ReduceOp reduce_op(const c10d::ReduceOp& op, torch::ScalarType type, const char* call) {
-  switch (op.op_) {
+std::optional<ReduceOp> of_same_name(c10d::ReduceOp::RedOpType op, torch::ScalarType type) {
+  switch (op) {
     case c10d::ReduceOp::SUM:
       return ReduceOp::kSum;
     case c10d::ReduceOp::PREMUL_SUM:
-      if (!op.supplement_) refuse(call, "PREMUL_SUM has no factor (ReduceOp::supplement_)");
       if (torch::isFloatingType(type) || torch::isComplexType(type)) return ReduceOp::kSum;
       break;
     case c10d::ReduceOp::AVG:
@@ -91,10 +89,22 @@ ReduceOp reduce_op(const c10d::ReduceOp& op, torch::ScalarType type, const char*
     case c10d::ReduceOp::UNUSED:
       break;
   }
+  return std::nullopt;
+}
+
+}  // namespace
+
+ReduceOp reduce_op(const c10d::ReduceOp& op, const torch::Tensor& tensor, const char* call) {
+  const torch::ScalarType type = tensor.scalar_type();
+  if (op.op_ == c10d::ReduceOp::PREMUL_SUM && !op.supplement_)
+    refuse(call, "PREMUL_SUM has no factor (ReduceOp::supplement_)");
+  const std::optional<ReduceOp> ours = of_same_name(op.op_, type);
+  if (ours && is_supported(data_type_of(tensor, call), *ours)) return *ours;
   raise(ErrorCode::kUnsupported,
         fmt::format(
-            "c10d {}: kolo reduces by SUM, AVG, PRODUCT, MIN and MAX, floating tensors by "
-            "PREMUL_SUM, and bool ones by BAND and BOR; not {} tensors by operation number {}",
+            "c10d {}: kolo reduces by SUM and PRODUCT, by AVG all but bool tensors, by MIN and MAX "
+            "all but complex ones, floating and complex ones by PREMUL_SUM, and bool ones by BAND "
+            "and BOR; not {} tensors by operation number {}",
             call, torch::toString(type), static_cast<int>(op.op_)));
 }
 

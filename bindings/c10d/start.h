@@ -16,8 +16,9 @@
 
 namespace kolo::c10d_binding {
 
-/// kolo's operation of this name; kUnsupported for what it has none for.
-ReduceOp reduce_op(const c10d::ReduceOp& op, torch::ScalarType type, const char* call);
+/// kolo's operation of this name; kUnsupported for what it has none for on such tensors. Asked of
+/// all tensors of a call before the first one is begun.
+ReduceOp reduce_op(const c10d::ReduceOp& op, const torch::Tensor& tensor, const char* call);
 /// The input of a reduction by `op`: PREMUL_SUM multiplies it by this rank's factor.
 torch::Tensor scaled(const torch::Tensor& input, const c10d::ReduceOp& op);
 

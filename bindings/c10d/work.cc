@@ -93,7 +93,8 @@ void GroupWork::settle() const {
       for (const auto& work : started_.works) kolo::synchronize(*work);
       if (!started_.finish) return;
       for (const auto& work : started_.works) order_current_stream(*work, started_.device);
-      const torch::NoGradGuard no_grad;
+      // In which all tensors may be written, also those that were made in it.
+      const c10::InferenceMode inference;
       started_.finish();
       if (started_.device.is_cpu()) return;
       copied_.emplace(started_.device.type());

@@ -79,6 +79,26 @@ TEST_F(ProcessGroup, FuturesRunTheirCallbacksElsewhere) {
   EXPECT_TRUE(torch::equal(future->value().toTensor(), sum_of(3) * size()));
 }
 
+// Whoever puts the results there, in a mode of its own.
+TEST_F(ProcessGroup, ResultsOfInferenceMode) {
+  Tensors tensors;
+  c10::intrusive_ptr<c10d::Work> looked_at;
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  {
+    const c10::InferenceMode inference;
+    tensors = {mine(12).view({3, 4}).t(), mine(12).view({3, 4}).t()};
+    Tensors first{tensors[0]};
+    Tensors second{tensors[1]};
+    future = group_->allreduce(first)->getFuture();
+    looked_at = group_->allreduce(second);
+  }
+  future->waitAndThrow();
+  while (!looked_at->isCompleted()) std::this_thread::yield();
+  EXPECT_TRUE(looked_at->isSuccess());
+  for (const torch::Tensor& tensor : tensors)
+    EXPECT_TRUE(torch::equal(tensor, sum_of(12).view({3, 4}).t()));
+}
+
 TEST_F(ProcessGroup, ACallbackWaitsForAFutureOfItsOwn) {
   Tensors tensors{mine(3)};
   auto future = group_->allreduce(tensors)->getFuture()->then(

@@ -372,6 +372,32 @@ TEST_F(ProcessGroup, WhatItRefuses) {
               HasSubstr("kolo does not support recvAnysource"));
 }
 
+// A later tensor's operation is what cannot be: those before it are not reduced either.
+TEST_F(ProcessGroup, WhatIsRefusedHasBegunNothing) {
+  using Op = c10d::ReduceOp;
+  const std::vector<std::pair<Op::RedOpType, torch::ScalarType>> cases = {
+      {Op::PREMUL_SUM, torch::kInt32}, {Op::AVG, torch::kBool}, {Op::MAX, torch::kComplexFloat}};
+  for (const auto& [op, type] : cases) {
+    c10d::AllreduceCoalescedOptions options;
+    options.reduceOp.op_ = op;
+    options.reduceOp.supplement_ = c10::make_intrusive<c10d::NCCLPreMulSumSupplement>(2.0);
+    Tensors tensors{mine(3), mine(3, type)};
+    EXPECT_THAT(message_of([&] { group_->allreduce_coalesced(tensors, options); }),
+                HasSubstr("not " + std::string(torch::toString(type))));
+    Tensors parts{torch::zeros({3}), torch::zeros({3}, type)};
+    Tensors wholes{torch::ones({3 * size()}), torch::ones({3 * size()}, type)};
+    EXPECT_THAT(message_of([&] {
+                  group_->reduce_scatter_tensor_coalesced(parts, wholes,
+                                                          {.reduceOp = options.reduceOp});
+                }),
+                HasSubstr("not " + std::string(torch::toString(type))));
+    kolo::barrier();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_TRUE(torch::equal(tensors[0], mine(3))) << int{op};
+    EXPECT_TRUE(torch::equal(parts[0], torch::zeros({3}))) << int{op};
+  }
+}
+
 /// Ends kolo's communication: in a process of its own.
 TEST(ProcessGroupEnd, DISABLED_OutOfStep) {
   const auto group = c10::make_intrusive<kolo::ProcessGroupKolo>();

@@ -1,7 +1,7 @@
 // Random programs about the data of kolo::torch, one after the other, each drawn alike on every
 // rank and held against what one process works out. Run by kolo-run; see --help.
 #include "tests/bindings/torch/stress/loader_programs.h"
-#include "tests/bindings/torch/stress/watch.h"
+#include "tests/support/hang_watch.h"
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ class Silent : public c10::WarningHandler {
 };
 
 /// Whether all is right.
-bool run_program(std::uint64_t seed, const Options& options, Watch& watch,
+bool run_program(std::uint64_t seed, const Options& options, HangWatch& watch,
                  const std::filesystem::path& folder) {
   watch.begin(seed);
   std::vector<std::string> done;
@@ -84,7 +84,7 @@ int run_programs(int argc, char** argv) {
   c10::WarningUtils::set_warning_handler(&silent);
   init(argc, argv);
   const auto began = std::chrono::steady_clock::now();
-  Watch watch{std::chrono::seconds(options.limit)};
+  HangWatch watch{std::chrono::seconds(options.limit)};
   const auto folder = std::filesystem::path(broadcast_object(
       (std::filesystem::temp_directory_path() / fmt::format("kolo_loaders_{}", ::getpid()))
           .string(),

@@ -1,7 +1,7 @@
 // Random trainings of kolo::torch, one after the other, each the same on every rank and compared
 // step by step with one process that has all ranks' data. Run by kolo-run; see --help.
 #include "tests/bindings/torch/stress/training.h"
-#include "tests/bindings/torch/stress/watch.h"
+#include "tests/support/hang_watch.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -101,7 +101,7 @@ class Stress {
   }
 
   const Options options_;
-  Watch watch_;
+  HangWatch watch_;
 };
 
 int run_programs(int argc, char** argv) {

@@ -1,24 +1,26 @@
-// Ends the process, and says where it was, when a random program takes too long. Of the main
-// thread.
+// Ends a random program of a stress test that hangs, and says where it was.
 #pragma once
 
 #include <kolo/kolo.h>
+
 #include <unistd.h>
 
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <cstdio>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
 
 namespace kolo::test {
 
-class Watch {
+/// Any thread.
+class HangWatch {
  public:
-  explicit Watch(std::chrono::seconds limit) : limit_(limit), thread_([this] { run(); }) {}
-  ~Watch() {
+  explicit HangWatch(std::chrono::seconds limit) : limit_(limit), thread_([this] { run(); }) {}
+  ~HangWatch() {
     {
       const std::lock_guard lock(mutex_);
       ended_ = true;
@@ -26,29 +28,37 @@ class Watch {
     changed_.notify_all();
     thread_.join();
   }
+  /// A program of this seed, which has the limit from now on.
   void begin(std::uint64_t seed) {
     const std::lock_guard lock(mutex_);
     seed_ = seed;
+    notes_.clear();
     deadline_ = std::chrono::steady_clock::now() + limit_;
     changed_.notify_all();
   }
-  void note(const std::string& what) {
+  /// What one of its threads does now.
+  void note(const std::string& what, int thread = 0) {
     const std::lock_guard lock(mutex_);
-    what_ = what;
+    notes_[thread] = what;
   }
   std::string what() {
     const std::lock_guard lock(mutex_);
-    return what_;
+    return text();
   }
 
  private:
+  std::string text() const {
+    std::string all;
+    for (const auto& [thread, what] : notes_) all += (all.empty() ? "" : "; ") + what;
+    return all;
+  }
   void run() {
     std::unique_lock lock(mutex_);
     while (!ended_) {
       changed_.wait_until(lock, deadline_);
       if (ended_ || std::chrono::steady_clock::now() < deadline_) continue;
       std::fprintf(stderr, "rank %d hangs with --seed %llu: %s\n", kolo::rank(),
-                   static_cast<unsigned long long>(seed_), what_.c_str());
+                   static_cast<unsigned long long>(seed_), text().c_str());
       // So that the others say where they hang, too.
       std::this_thread::sleep_for(std::chrono::seconds(2));
       ::_exit(2);
@@ -60,7 +70,7 @@ class Watch {
   std::condition_variable changed_;
   std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
   std::uint64_t seed_ = 0;
-  std::string what_;
+  std::map<int, std::string> notes_;
   bool ended_ = false;
   std::thread thread_;
 };
