@@ -8,7 +8,7 @@ import time
 
 from gpu import bundle
 
-PROGRAMS = ["kolo-perf", "kolo-info", "kolo-run", "device_check", "nccl_check"]
+PROGRAMS = ["kolo-perf", "kolo-info", "kolo-run", "device_check", "nccl_check", "stress_probe"]
 WITH_TORCH = ["tensor_check", "mnist", "rectified_flow"]
 FOR_CHECKS = 240  # seconds that LibTorch's programs, which take longest to compile, leave
 

@@ -213,6 +213,8 @@ CHECKS = [
           sharing.allreduce(4)),
     Check("collectives", "2 and 4 ranks on one GPU: every collective, type and operation", 120,
           sharing.collectives),
+    Check("programs", "random programs of all calls, 2 to 6 ranks, most memory on the GPUs", 90,
+          sharing.programs),
     Check("step", "2 ranks on one GPU: the gradients of a step", 60, sharing.step),
     Check("mnist", "MNIST on cuda: 2 ranks as one rank", 90, training.mnist),
     Check("rectified_flow", "rectified flow on cuda: 2 ranks as one rank", 90,

@@ -1,6 +1,7 @@
 """Ranks that share a GPU and map each other's memory on it; used by tools/gpu_check. Where they do not
 map it, everything passes through the host's memory with the right results: so that is looked at."""
 import json
+import sys
 
 from gpu.outcome import Failed
 
@@ -62,6 +63,14 @@ def collectives(context):
     measured(context, 4, "collectives_4", ["all", "-d", "all", "-o", "all", "-b", "4K", "-e",
                                            "256K", "-f", "64", "-n", "1", "-w", "0"])
     return f"every collective, 4 B to {LARGEST}; every type and operation, 4K and 256K"
+
+
+def programs(context):
+    """As tests/bindings/core/stress has them: 2 to 6 ranks, hosts of their own, sets, groups, joins."""
+    script = context.root / "tests" / "bindings" / "core" / "stress" / "stress_test"
+    text = context.call([sys.executable, str(script), "--probe", context.program("stress_probe"), "--gpu",
+                         "--count", "8"])
+    return text.strip().splitlines()[-1]
 
 
 def step(context):
