@@ -41,6 +41,9 @@ Step made_odd(Step step, int place) {
     case Odd::kKind:
       step.act = step.act == Act::kBarrier ? Act::kAllreduce : Act::kBarrier;
       break;
+    case Odd::kPlace:
+      step.on_gpu = !step.on_gpu;
+      break;
     case Odd::kSplits:
       ++step.splits[static_cast<std::size_t>(place)].front();
       break;

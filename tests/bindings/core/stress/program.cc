@@ -135,6 +135,8 @@ void Program::make_odd(Step& step) {
       ways = {Odd::kKind};
       break;
   }
+  if (options_.gpu && step.act != Act::kMessage && step.act != Act::kBarrier)
+    ways.push_back(Odd::kPlace);
   if (ways.empty()) return;
   step.odd = ways[static_cast<std::size_t>(dice_.below(static_cast<int>(ways.size())))];
   step.odd_rank = step.act == Act::kMessage

@@ -33,6 +33,7 @@ enum class Odd : std::uint8_t {
   kRoot,
   kKind,
   kSplits,
+  kPlace,      ///< host memory instead of the GPU's, or the other way round
   kAllocator,  ///< it has no memory for the output: fails there alone
   kRefused,    ///< at the ordered door: what every rank calls cannot be, and all go on
 };
