@@ -313,15 +313,17 @@ bool Cycle::complete() {
 bool Cycle::complete(Group& group) {
   bool moved = false;
   std::size_t ended_calls = 0;
+  std::optional<Error> clash;
   for (auto& operation : group.running) {
-    if (failure_ || !operation->handed_in()) continue;
+    if (failure_ || clash || !operation->handed_in()) continue;
     if (!operation->status().ok()) {
       Error error = operation->status().error();
       error.message = fmt::format("{}: {}", operation->describe(), error.message);
-      // What nobody takes of a call before tells more than what came of it.
-      if (operation->door() == Door::kOrdered && error.code == ErrorCode::kMismatch)
-        check_messages(group);
-      note_failure({std::move(error)});
+      if (operation->door() == Door::kOrdered && error.code == ErrorCode::kMismatch) {
+        clash = std::move(error);
+      } else {
+        note_failure({std::move(error)});
+      }
       continue;
     }
     if (!operation->handed_out()) {
@@ -335,6 +337,11 @@ bool Cycle::complete(Group& group) {
     moved = true;
   }
   std::erase(group.running, nullptr);
+  if (clash) {
+    // What nobody takes of a call before tells more than what came of it.
+    check_messages(group);
+    note_failure({*std::move(clash)});
+  }
   if (moved) end_join(group);
   if (ended_calls > group.calls_before_look) check_messages(group);
   group.calls_before_look -= std::min(ended_calls, group.calls_before_look);

@@ -44,6 +44,7 @@ bool Cycle::begin_one_shot(Group& group, OneShot::Request& request) {
 void Cycle::end_one_shot(Group& group, const OneShot::Request& request) {
   group.next_sequence(Door::kOrdered);
   group.history.add(group.one_shot.what());
+  group.recent_calls.add(request.sequence, group.one_shot.what());
   trace_.one_shot_ended(group, request);
 }
 

@@ -294,6 +294,32 @@ TEST_P(OrderedRefusals, OfAllRanksChangeNothing) {
       options);
 }
 
+/// Where a call ends in the same pass of the cycle as one that clashes, and a message waits
+/// besides.
+TEST(OrderedClashOverHosts, OfACallBesideOneThatEnds) {
+  LocalWorldOptions options;
+  options.hosts = {0, 1};
+  for (int round = 0; round < 100; ++round) {
+    run_local_world(
+        2,
+        [&](int rank, Runtime& runtime) {
+          std::vector<std::vector<float>> values(rank == 0 ? 2 : 3, std::vector<float>(8, 1));
+          std::vector<std::shared_ptr<Work>> works;
+          for (std::size_t i = 0; i < values.size(); ++i) {
+            auto* const bytes = reinterpret_cast<std::byte*>(values[i].data());
+            const DataType type = rank == 1 && i == 1 ? DataType::kInt32 : DataType::kFloat32;
+            auto work = runtime.start_ordered(
+                {.input = bytes, .output = bytes, .count = 8, .type = type}, nullptr);
+            // Or the other rank has found out already.
+            if (work.ok()) works.push_back(*work);
+          }
+          for (std::size_t i = 0; i < works.size(); ++i)
+            EXPECT_FALSE(works[i]->wait().ok() && i > 0);
+        },
+        options);
+  }
+}
+
 class RefusalsOfOneRank : public testing::TestWithParam<std::vector<int>> {};
 INSTANTIATE_TEST_SUITE_P(Worlds, RefusalsOfOneRank,
                          testing::Values(std::vector{0, 0}, std::vector{0, 1}),
