@@ -17,6 +17,21 @@ if(KOLO_HAS_TORCH)
       endif()
     endforeach()
   endfunction()
+  # kolo_add_random_programs(<name> PROGRAMS <number> RANKS <numbers> [KNOBS_<ranks> <variable>=<value>…]
+  #                          SOURCES <files>)
+  # The program <name> as one test of CTest for each number of ranks, with seeds of its own, under kolo-run.
+  function(kolo_add_random_programs name)
+    cmake_parse_arguments(ARG "" "PROGRAMS" "RANKS;KNOBS_1;KNOBS_2;KNOBS_3;KNOBS_4;SOURCES" ${ARGN})
+    kolo_add_torch_program(${name} ${ARG_SOURCES})
+    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+    target_link_libraries(${name} PRIVATE CLI11::CLI11 fmt::fmt)
+    foreach(ranks ${ARG_RANKS})
+      add_test(NAME ${name}_${ranks} COMMAND $<TARGET_FILE:kolo-run> -np ${ranks}
+        $<TARGET_FILE:${name}> --seed ${ranks}000 --programs ${ARG_PROGRAMS})
+      set_tests_properties(${name}_${ranks} PROPERTIES TIMEOUT 120 LABELS torch
+        PROCESSORS ${ranks} ENVIRONMENT "OMP_NUM_THREADS=1;${ARG_KNOBS_${ranks}}")
+    endforeach()
+  endfunction()
   kolo_add_torch_tests(torch RANKS 0 1 2 3 4 SOURCES
     bindings/torch/after_backward_test.cc
     bindings/torch/gradient_groups_test.cc
@@ -55,24 +70,13 @@ if(KOLO_HAS_TORCH)
       ENVIRONMENT OMP_NUM_THREADS=1 PASS_REGULAR_EXPRESSION "PASSED  . 1 test.*PASSED  . 1 test.*PASSED  . 1 test"
       FAIL_REGULAR_EXPRESSION "FAILED")
     # Random programs of several groups, each result compared with its definition.
-    kolo_add_torch_program(c10d_stress
+    kolo_add_random_programs(c10d_stress PROGRAMS 200 RANKS 2 3 4 KNOBS_3 KOLO_SHARED_MEMORY=0 SOURCES
       bindings/c10d/stress/begin.cc
       bindings/c10d/stress/c10d_stress.cc
       bindings/c10d/stress/call.cc
       bindings/c10d/stress/caller.cc
       bindings/c10d/stress/other_calls.cc
       bindings/c10d/stress/place.cc)
-    target_include_directories(c10d_stress PRIVATE ${PROJECT_SOURCE_DIR})
-    target_link_libraries(c10d_stress PRIVATE CLI11::CLI11 fmt::fmt)
-    set(c10d_stress_2_knobs "")
-    set(c10d_stress_3_knobs "KOLO_SHARED_MEMORY=0")
-    set(c10d_stress_4_knobs "")
-    foreach(ranks 2 3 4)
-      add_test(NAME c10d_stress_${ranks} COMMAND $<TARGET_FILE:kolo-run> -np ${ranks}
-        $<TARGET_FILE:c10d_stress> --seed ${ranks}000 --programs 200)
-      set_tests_properties(c10d_stress_${ranks} PROPERTIES TIMEOUT 120 LABELS torch
-        PROCESSORS ${ranks} ENVIRONMENT "OMP_NUM_THREADS=1;${c10d_stress_${ranks}_knobs}")
-    endforeach()
   endif()
   kolo_add_torch_tests(torch_tools RANKS 0 2 3 SOURCES
     bindings/torch/tools_test_main.cc
@@ -125,41 +129,24 @@ if(KOLO_HAS_TORCH)
       "OMP_NUM_THREADS=1;MALLOC_PERTURB_=165;GLIBC_TUNABLES=glibc.malloc.tcache_count=0")
   endforeach()
   # Random trainings, each compared with one process.
-  kolo_add_torch_program(training_stress
+  kolo_add_random_programs(training_stress PROGRAMS 50 RANKS 1 2 3 4
+    KNOBS_2 KOLO_FUSION_THRESHOLD=4096 KOLO_CACHE_CAPACITY=3
+    KNOBS_4 KOLO_SHARED_MEMORY=0 KOLO_BATCH_WINDOW=0 KOLO_BATCH_SIZE=0
+    SOURCES
     bindings/torch/stress/comparison.cc
     bindings/torch/stress/model.cc
     bindings/torch/stress/network.cc
     bindings/torch/stress/plan.cc
     bindings/torch/stress/training.cc
     bindings/torch/stress/training_stress.cc)
-  target_include_directories(training_stress PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(training_stress PRIVATE CLI11::CLI11 fmt::fmt)
-  set(training_stress_1_knobs "")
-  set(training_stress_2_knobs "KOLO_FUSION_THRESHOLD=4096;KOLO_CACHE_CAPACITY=3")
-  set(training_stress_3_knobs "")
-  set(training_stress_4_knobs "KOLO_SHARED_MEMORY=0;KOLO_BATCH_WINDOW=0;KOLO_BATCH_SIZE=0")
-  foreach(ranks 1 2 3 4)
-    add_test(NAME training_stress_${ranks} COMMAND $<TARGET_FILE:kolo-run> -np ${ranks}
-      $<TARGET_FILE:training_stress> --seed ${ranks}000 --programs 50)
-    set_tests_properties(training_stress_${ranks} PROPERTIES TIMEOUT 120 LABELS torch
-      PROCESSORS ${ranks} ENVIRONMENT "OMP_NUM_THREADS=1;${training_stress_${ranks}_knobs}")
-  endforeach()
   # Random programs about data, whose samples are those that one process works out.
-  kolo_add_torch_program(loader_stress
+  kolo_add_random_programs(loader_stress PROGRAMS 200 RANKS 1 2 3 4 SOURCES
     bindings/torch/stress/deal.cc
     bindings/torch/stress/dealt_pass.cc
     bindings/torch/stress/loader_stress.cc
     bindings/torch/stress/prepared_program.cc
     bindings/torch/stress/sampler_program.cc
     bindings/torch/stress/seat.cc)
-  target_include_directories(loader_stress PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(loader_stress PRIVATE CLI11::CLI11 fmt::fmt)
-  foreach(ranks 1 2 3 4)
-    add_test(NAME loader_stress_${ranks} COMMAND $<TARGET_FILE:kolo-run> -np ${ranks}
-      $<TARGET_FILE:loader_stress> --seed ${ranks}000 --programs 200)
-    set_tests_properties(loader_stress_${ranks} PROPERTIES TIMEOUT 120 LABELS torch
-      PROCESSORS ${ranks} ENVIRONMENT "OMP_NUM_THREADS=1")
-  endforeach()
   # Common slips, which the compiler explains.
   add_test(NAME wrong_uses COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -fsyntax-only
     "-I$<JOIN:$<TARGET_PROPERTY:static_objects,INCLUDE_DIRECTORIES>,;-I>"

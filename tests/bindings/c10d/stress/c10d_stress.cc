@@ -2,6 +2,7 @@
 // rank, whose results are compared with their definitions. Run by kolo-run; see --help.
 #include "tests/bindings/c10d/stress/caller.h"
 #include "tests/support/hang_watch.h"
+#include "tests/support/random_programs.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -17,12 +18,8 @@
 namespace kolo::test {
 namespace {
 
-struct Options {
-  std::uint64_t seed = 1;
-  int programs = 1;
+struct Options : RandomPrograms {
   int calls = 25;
-  int limit = 60;
-  bool verbose = false;
 };
 
 using Ranks = std::vector<int>;
@@ -154,12 +151,8 @@ int run_programs(int argc, char** argv) {
       "Random programs of c10d's calls on kolo's process groups. The same arguments on every "
       "rank.\n\nexamples:\n  kolo-run -np 3 c10d_stress --programs 50\n"
       "  kolo-run -np 3 c10d_stress --seed 117 --verbose   # one of them again");
-  app.add_option("--seed", options.seed, "Of the first program")->capture_default_str();
-  app.add_option("--programs", options.programs, "Programs, of seeds that follow each other")
-      ->capture_default_str();
+  options.add_to(app, "program", "Print each call before it is made");
   app.add_option("--calls", options.calls, "Of each group at most")->capture_default_str();
-  app.add_option("--limit", options.limit, "Seconds for one program")->capture_default_str();
-  app.add_flag("--verbose", options.verbose, "Print each call before it is made");
   CLI11_PARSE(app, argc, argv);
   torch::set_num_threads(1);
   init(argc, argv);
@@ -180,11 +173,4 @@ int run_programs(int argc, char** argv) {
 }  // namespace
 }  // namespace kolo::test
 
-int main(int argc, char** argv) {
-  try {
-    return kolo::test::run_programs(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 5;
-  }
-}
+int main(int argc, char** argv) { return kolo::test::end_of(kolo::test::run_programs, argc, argv); }

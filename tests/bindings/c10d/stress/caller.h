@@ -4,13 +4,13 @@
 #include "tests/bindings/c10d/stress/call.h"
 #include "tests/bindings/c10d/stress/place.h"
 #include "tests/support/dice.h"
+#include "tests/support/wrong.h"
 
 #include <kolo/c10d.h>
 #include <kolo/kolo.h>
 
 #include <functional>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -18,10 +18,6 @@ namespace kolo::test {
 
 using Tensors = std::vector<torch::Tensor>;
 using CallWork = c10::intrusive_ptr<c10d::Work>;
-
-struct Wrong : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 /// A call that was made, and the memory that it has.
 struct Begun {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tests/bindings/core/stress/program.h"
+#include "tests/support/wrong.h"
 #include "tools/perf/gpu.h"
 
 #include <kolo/kolo.h>
@@ -10,16 +11,10 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace kolo::test {
-
-/// kolo did something else than it promises.
-struct Wrong : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 /// A step that was submitted.
 struct Begun {

@@ -1,6 +1,7 @@
 // What stress_test starts: a random program of all kinds of calls, the same on every rank, whose
 // results are all verified. One rank may fail in its midst.
 #include "tests/bindings/core/stress/calls.h"
+#include "tests/support/random_programs.h"
 
 #include <kolo/kolo.h>
 
@@ -262,11 +263,4 @@ int run_program(int argc, char** argv) {
 }  // namespace
 }  // namespace kolo::test
 
-int main(int argc, char** argv) {
-  try {
-    return kolo::test::run_program(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 5;
-  }
-}
+int main(int argc, char** argv) { return kolo::test::end_of(kolo::test::run_program, argc, argv); }

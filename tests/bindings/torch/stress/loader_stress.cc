@@ -2,6 +2,7 @@
 // rank and held against what one process works out. Run by kolo-run; see --help.
 #include "tests/bindings/torch/stress/loader_programs.h"
 #include "tests/support/hang_watch.h"
+#include "tests/support/random_programs.h"
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -19,20 +20,13 @@
 namespace kolo::test {
 namespace {
 
-struct Options {
-  std::uint64_t seed = 1;
-  int programs = 1;
-  int limit = 60;
-  bool verbose = false;
-};
-
 /// Of samplers whose last global batch is small.
 class Silent : public c10::WarningHandler {
   void process(const c10::Warning& /*warning*/) override {}
 };
 
 /// Whether all is right.
-bool run_program(std::uint64_t seed, const Options& options, HangWatch& watch,
+bool run_program(std::uint64_t seed, const RandomPrograms& options, HangWatch& watch,
                  const std::filesystem::path& folder) {
   watch.begin(seed);
   std::vector<std::string> done;
@@ -68,16 +62,12 @@ bool run_program(std::uint64_t seed, const Options& options, HangWatch& watch,
 }
 
 int run_programs(int argc, char** argv) {
-  Options options;
+  RandomPrograms options;
   CLI::App app(
       "Random programs about samplers, loaders and what is gathered of their batches. The same "
       "arguments on every rank.\n\nexamples:\n  kolo-run -np 3 loader_stress --programs 50\n"
       "  kolo-run -np 3 loader_stress --seed 117 --verbose   # one of them again");
-  app.add_option("--seed", options.seed, "Of the first program")->capture_default_str();
-  app.add_option("--programs", options.programs, "Programs, of seeds that follow each other")
-      ->capture_default_str();
-  app.add_option("--limit", options.limit, "Seconds for one program")->capture_default_str();
-  app.add_flag("--verbose", options.verbose, "Print what each does next");
+  options.add_to(app, "program", "Print what each does next");
   CLI11_PARSE(app, argc, argv);
   torch::set_num_threads(1);
   Silent silent;
@@ -105,11 +95,4 @@ int run_programs(int argc, char** argv) {
 }  // namespace
 }  // namespace kolo::test
 
-int main(int argc, char** argv) {
-  try {
-    return kolo::test::run_programs(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 5;
-  }
-}
+int main(int argc, char** argv) { return kolo::test::end_of(kolo::test::run_programs, argc, argv); }

@@ -2,6 +2,7 @@
 // step by step with one process that has all ranks' data. Run by kolo-run; see --help.
 #include "tests/bindings/torch/stress/training.h"
 #include "tests/support/hang_watch.h"
+#include "tests/support/random_programs.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -14,12 +15,8 @@
 namespace kolo::test {
 namespace {
 
-struct Options {
-  std::uint64_t seed = 1;
-  int programs = 1;
-  int limit = 60;
+struct Options : RandomPrograms {
   bool list = false;
-  bool verbose = false;
 };
 
 /// Which ranks train together, by rank: one set, or two that know nothing of each other.
@@ -110,12 +107,8 @@ int run_programs(int argc, char** argv) {
       "Random trainings of kolo::torch, compared with one process. The same arguments on every "
       "rank.\n\nexamples:\n  kolo-run -np 3 training_stress --programs 50\n"
       "  kolo-run -np 3 training_stress --seed 117 --verbose   # one of them again");
-  app.add_option("--seed", options.seed, "Of the first training")->capture_default_str();
-  app.add_option("--programs", options.programs, "Trainings, of seeds that follow each other")
-      ->capture_default_str();
-  app.add_option("--limit", options.limit, "Seconds for one training")->capture_default_str();
+  options.add_to(app, "training", "Print what each is before it runs");
   app.add_flag("--list", options.list, "Print what they are, and do nothing");
-  app.add_flag("--verbose", options.verbose, "Print what each is before it runs");
   CLI11_PARSE(app, argc, argv);
   torch::set_num_threads(1);
   init(argc, argv);
@@ -146,11 +139,4 @@ int run_programs(int argc, char** argv) {
 }  // namespace
 }  // namespace kolo::test
 
-int main(int argc, char** argv) {
-  try {
-    return kolo::test::run_programs(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 5;
-  }
-}
+int main(int argc, char** argv) { return kolo::test::end_of(kolo::test::run_programs, argc, argv); }
