@@ -1,51 +1,74 @@
 // The ordered door for C. Any thread.
 #include "bindings/c/guard.h"
+#include "bindings/core/refusals.h"
 
-using kolo::guard;
-using kolo::op_of;
-using kolo::ProcessSet;
-using kolo::type_of;
+namespace kolo {
+namespace {
+
+/// Gives the arguments to `call`, or refuses it, so that it has its number here as on other ranks.
+template <class Call>
+kolo_status ordered(const char* name, OperationKind kind, kolo_type type, kolo_op op,
+                    std::uint32_t set, Call&& call) noexcept {
+  return guard([&] {
+    DataType element{};
+    ReduceOp reduction{};
+    try {
+      element = type_of(name, type);
+      reduction = op_of(name, op);
+    } catch (const Exception& error) {
+      refuse_ordered(kind, error.what(), ProcessSet(set));
+      throw;
+    }
+    std::forward<Call>(call)(element, reduction, ProcessSet(set));
+  });
+}
+
+}  // namespace
+}  // namespace kolo
+
+using kolo::OperationKind;
+using kolo::ordered;
 
 kolo_status kolo_allreduce_ordered(const void* input, void* output, int64_t count, kolo_type type,
                                    kolo_op op, uint32_t set) {
-  return guard([&] {
-    kolo::allreduce_ordered(input, output, count, type_of("kolo_allreduce_ordered", type),
-                            op_of("kolo_allreduce_ordered", op), ProcessSet(set));
-  });
+  return ordered("kolo_allreduce_ordered", OperationKind::kAllreduce, type, op, set,
+                 [&](auto element, auto reduction, auto ranks) {
+                   kolo::allreduce_ordered(input, output, count, element, reduction, ranks);
+                 });
 }
 
 kolo_status kolo_broadcast_ordered(void* buffer, int64_t count, kolo_type type, int root,
                                    uint32_t set) {
-  return guard([&] {
-    kolo::broadcast_ordered(buffer, count, type_of("kolo_broadcast_ordered", type), root,
-                            ProcessSet(set));
-  });
+  return ordered("kolo_broadcast_ordered", OperationKind::kBroadcast, type, KOLO_SUM, set,
+                 [&](auto element, auto, auto ranks) {
+                   kolo::broadcast_ordered(buffer, count, element, root, ranks);
+                 });
 }
 
 kolo_status kolo_allgather_ordered(const void* input, void* output, int64_t count, kolo_type type,
                                    uint32_t set) {
-  return guard([&] {
-    kolo::allgather_ordered(input, output, count, type_of("kolo_allgather_ordered", type),
-                            ProcessSet(set));
-  });
+  return ordered("kolo_allgather_ordered", OperationKind::kAllgather, type, KOLO_SUM, set,
+                 [&](auto element, auto, auto ranks) {
+                   kolo::allgather_ordered(input, output, count, element, ranks);
+                 });
 }
 
 kolo_status kolo_alltoall_ordered(const void* input, void* output, int64_t count, kolo_type type,
                                   uint32_t set) {
-  return guard([&] {
-    kolo::alltoall_ordered(input, output, count, type_of("kolo_alltoall_ordered", type),
-                           ProcessSet(set));
-  });
+  return ordered("kolo_alltoall_ordered", OperationKind::kAlltoall, type, KOLO_SUM, set,
+                 [&](auto element, auto, auto ranks) {
+                   kolo::alltoall_ordered(input, output, count, element, ranks);
+                 });
 }
 
 kolo_status kolo_reducescatter_ordered(const void* input, void* output, int64_t count,
                                        kolo_type type, kolo_op op, uint32_t set) {
-  return guard([&] {
-    kolo::reducescatter_ordered(input, output, count, type_of("kolo_reducescatter_ordered", type),
-                                op_of("kolo_reducescatter_ordered", op), ProcessSet(set));
-  });
+  return ordered("kolo_reducescatter_ordered", OperationKind::kReduceScatter, type, op, set,
+                 [&](auto element, auto reduction, auto ranks) {
+                   kolo::reducescatter_ordered(input, output, count, element, reduction, ranks);
+                 });
 }
 
 kolo_status kolo_barrier_ordered(uint32_t set) {
-  return guard([&] { kolo::barrier_ordered(ProcessSet(set)); });
+  return kolo::guard([&] { kolo::barrier_ordered(kolo::ProcessSet(set)); });
 }

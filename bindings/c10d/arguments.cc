@@ -13,6 +13,12 @@ void refuse(const char* call, const std::string& why) {
   raise(ErrorCode::kInvalidArgument, fmt::format("c10d {}: {}", call, why));
 }
 
+torch::Tensor first_of(const Tensors& list) { return list.empty() ? torch::Tensor() : list[0]; }
+
+torch::Tensor first_of(const TensorLists& lists) {
+  return lists.empty() ? torch::Tensor() : first_of(lists.front());
+}
+
 void check_types(const torch::Tensor& first, const Tensors& others, const char* call) {
   (void)data_type_of(first, call);
   for (const torch::Tensor& other : others) {

@@ -13,15 +13,20 @@
 namespace kolo::c10d_binding {
 
 using Tensors = std::vector<torch::Tensor>;
+using TensorLists = std::vector<Tensors>;
 
 [[noreturn]] void refuse(const char* call, const std::string& why);
 
 /// The one of a list: c10d's lists have been of one device each since the days of several.
-template <class T>
-T& only(std::vector<T>& list, const char* call, const char* what) {
+template <class List>
+auto& only(List& list, const char* call, const char* what) {
   if (list.size() != 1) refuse(call, fmt::format("takes one {}, not {}", what, list.size()));
   return list.front();
 }
+
+/// Undefined, if there is none.
+torch::Tensor first_of(const Tensors& list);
+torch::Tensor first_of(const TensorLists& lists);
 
 /// Throws unless all can be parts of one operation.
 void check_types(const torch::Tensor& first, const Tensors& others, const char* call);

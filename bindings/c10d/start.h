@@ -1,20 +1,50 @@
-// Starting kolo's operations on the tensors of a c10d call. User threads, those of one group one at
-// a time.
+// Starting kolo's operations on the tensors of a c10d call, or refusing it. User threads, those of
+// one group one at a time.
 #pragma once
 
 #include "bindings/c10d/work.h"
+#include "bindings/core/refusals.h"
 #include "bindings/torch/device_stream.h"
 
 #include <kolo/kolo.h>
+#include <kolo/torch/objects.h>
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace kolo::c10d_binding {
+
+/// A call, as ranks make it on which nothing is wrong with its arguments.
+struct Called {
+  OperationKind kind;
+  /// Whose memory each of its operations reads, or null where there is none; may be no tensors that
+  /// an operation can have.
+  std::vector<torch::Tensor> inputs;
+  c10d::ReduceOp op = c10d::ReduceOp::SUM;
+  int root = 0;         ///< of the world; any, if there is no such
+  bool is_even = true;  ///< all parts are equal
+};
+/// Makes up on this rank for the operations of a call that fails here at once: on ranks where it
+/// does not, they fail as well, so that the calls after it do not meet them.
+void call_refused(const ProcessSet& set, const Called& called, const std::string& why);
+
+/// What `check` returns, which looks at all arguments of a call before it begins. What it throws
+/// becomes a refusal.
+template <class Check>
+auto checked(const ProcessSet& set, const Called& called, Check&& check) {
+  try {
+    return check();
+  } catch (const std::exception& error) {
+    call_refused(set, called, reason_of(error));
+    throw;
+  }
+}
 
 /// kolo's operation of this name; kUnsupported for what it has none for on such tensors. Asked of
 /// all tensors of a call before the first one is begun.

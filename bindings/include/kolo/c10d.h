@@ -12,9 +12,9 @@
 // one process set are one group in that. On the CPU, calls whose parts are equal go through kolo's
 // ordered door, where ranks that are out of step get kMismatch with both calls, which ends the
 // job's communication; all else is kolo's unnamed operations, where they wait for each other until
-// KOLO_OPERATION_TIMEOUT. A call that fails at once, for its arguments, was none on that rank:
-// where it did not fail on all, the next one would meet another of the others', so end it by
-// abort().
+// KOLO_OPERATION_TIMEOUT. A call that fails at once on one rank, for its arguments, fails on those
+// where it does not as well: at the ordered door as ranks out of step do, elsewhere with the reason
+// (where the tensor that is read tells which operation it would be).
 //
 // Ranks, roots and peers are the group's, as everywhere in c10d. Tensors may have any strides, but
 // outputs none by which elements share memory (expand()); what is not contiguous is copied. CUDA
@@ -134,6 +134,7 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
  private:
   /// The world's number of the group's rank.
   int world_rank(std::int64_t rank, const char* call) const;
+  int world_rank_or_0(std::int64_t rank) const;
   c10::intrusive_ptr<c10d::Work> allreduce_each(const std::vector<at::Tensor>& tensors,
                                                 const c10d::AllreduceOptions& options,
                                                 c10d::OpType type);
@@ -143,7 +144,8 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
       std::function<std::shared_ptr<Work>(const at::Tensor& input, const at::Tensor& output)>;
   c10::intrusive_ptr<c10d::Work> start_each(const std::vector<at::Tensor>& outputs,
                                             const std::vector<at::Tensor>& inputs, Whole whole,
-                                            const char* call, const Start& start, c10d::OpType type,
+                                            const char* call, const c10d::ReduceOp& op,
+                                            const Start& start, c10d::OpType type,
                                             std::chrono::milliseconds timeout);
   /// One tensor for each rank at the root; none elsewhere.
   std::vector<at::Tensor> list_at_root(std::vector<std::vector<at::Tensor>>& lists,

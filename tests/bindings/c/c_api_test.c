@@ -328,6 +328,19 @@ static void refusals(int rank, int size) {
   kolo_work_free(work);
 }
 
+/* Rank 0 gives numbers that mean nothing, and goes on: its next call is none of the others'. */
+static void out_of_step(int rank, int size) {
+  if (size == 1) return;
+  int32_t value = 1;
+  if (rank == 0) {
+    FAILS(kolo_allreduce_ordered(&value, &value, 1, 99, -1, 0), KOLO_ERROR_INVALID_ARGUMENT,
+          "no element type 99");
+  }
+  FAILS(kolo_allreduce_ordered(&value, &value, 1, KOLO_INT32, KOLO_SUM, 0), KOLO_ERROR_MISMATCH,
+        "at once, for its arguments");
+  CHECK(kolo_barrier(NULL, NULL) != KOLO_SUCCESS);
+}
+
 int main(void) {
   before_init();
   names_and_sizes();
@@ -344,6 +357,7 @@ int main(void) {
   ordered(rank, size);
   refusals(rank, size);
   OK(kolo_barrier(NULL, NULL));
+  out_of_step(rank, size);
   OK(kolo_shutdown());
   CHECK(kolo_rank() == -1);
   if (failures == 0) printf("c_api_test: rank %d of %d passed\n", rank, size);

@@ -1,5 +1,5 @@
 // ProcessGroupKolo, under mpirun: every call of c10d::Backend against its definition, strides and
-// uneven parts, process sets, ranks out of step, and what refuses.
+// uneven parts, process sets, and what refuses.
 #include "tests/bindings/c10d/group_fixture.h"
 #include "tests/support/message_of.h"
 
@@ -396,23 +396,6 @@ TEST_F(ProcessGroup, WhatIsRefusedHasBegunNothing) {
     EXPECT_TRUE(torch::equal(tensors[0], mine(3))) << int{op};
     EXPECT_TRUE(torch::equal(parts[0], torch::zeros({3}))) << int{op};
   }
-}
-
-/// Ends kolo's communication: in a process of its own.
-TEST(ProcessGroupEnd, DISABLED_OutOfStep) {
-  const auto group = c10::make_intrusive<kolo::ProcessGroupKolo>();
-  Tensors tensors{mine(4)};
-  group->allreduce(tensors)->wait();
-  auto all = torch::empty({size() * 4});
-  const auto work =
-      rank() == 0 ? group->_allgather_base(all, tensors[0]) : group->allreduce(tensors);
-  const std::string message = message_of([&] { work->wait(); });
-  EXPECT_THAT(message, HasSubstr("allgather"));
-  EXPECT_THAT(message, HasSubstr("allreduce"));
-  EXPECT_FALSE(work->isSuccess());
-  const auto future = work->getFuture();
-  future->wait();
-  EXPECT_TRUE(future->hasError());
 }
 
 TEST(ProcessGroupOfTorch, DispatchesToKolo) {

@@ -1,0 +1,296 @@
+// ProcessGroupKolo: the calls of c10d::Backend whose tensors have a part for each rank. User
+// threads, of one group one at a time.
+#include "bindings/c10d/arguments.h"
+#include "bindings/c10d/start.h"
+#include "bindings/torch/tensor_memory.h"
+
+#include <kolo/c10d.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+using namespace c10d_binding;  // NOLINT(google-build-using-namespace)
+using CallWork = c10::intrusive_ptr<c10d::Work>;
+
+bool are_even(const TensorLists& lists) {
+  if (lists.size() != 1) return true;
+  const Tensors& list = lists.front();
+  return std::all_of(list.begin(), list.end(), [&](const torch::Tensor& part) {
+    return !part.defined() || !list[0].defined() || part.numel() == list[0].numel();
+  });
+}
+
+}  // namespace
+
+CallWork ProcessGroupKolo::allgather(TensorLists& outputs, Tensors& inputs,
+                                     const c10d::AllgatherOptions& options) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor tensor = first_of(inputs);
+  // Every rank sees all sizes, so all go the same way.
+  const Called called{
+      .kind = OperationKind::kAllgather, .inputs = {tensor}, .is_even = are_even(outputs)};
+  const Tensors list = checked(set_, called, [&] {
+    (void)only(inputs, "allgather", "input");
+    const Tensors& parts = only(outputs, "allgather", "list of outputs");
+    check_count(parts, ranks_.size(), "allgather", "outputs");
+    check_types(tensor, parts, "allgather");
+    check_outputs(parts, "allgather");
+    check_size(tensor.numel(), parts[static_cast<std::size_t>(rank_)].numel(), "allgather",
+               "input");
+    return parts;
+  });
+  const torch::Tensor input = input_of(tensor);
+  Started started{.results = list, .device = tensor.device()};
+  if (called.is_even) {
+    const torch::Tensor output = torch::empty({size_, tensor.numel()}, input.options());
+    started.works = {start_allgather(set_, input, output)};
+    started.finish = [list, output] {
+      for (std::size_t i = 0; i < list.size(); ++i)
+        copy_to(list[i], output[static_cast<std::int64_t>(i)]);
+    };
+  } else {
+    Parts parts(sizes_of(list), input.options());
+    parts.start_allgather(set_, input);
+    started.works = {parts.work()};
+    started.finish = [list, parts, ranks = ranks_] { parts.copy_to(list, "allgather", ranks); };
+  }
+  return hand_out(std::move(started), c10d::OpType::ALLGATHER, options.timeout);
+}
+
+CallWork ProcessGroupKolo::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                           const c10d::AllgatherOptions& options) {
+  Tensors outputs{output};
+  Tensors inputs{input};
+  return allgather_into_tensor_coalesced(outputs, inputs, options);
+}
+
+CallWork ProcessGroupKolo::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                           const c10d::AllgatherOptions& options) {
+  return start_each(
+      outputs, inputs, Whole::kOutput, "all_gather_single", c10d::ReduceOp::SUM,
+      [this](const torch::Tensor& input, const torch::Tensor& output) {
+        return start_allgather(set_, input, output);
+      },
+      c10d::OpType::_ALLGATHER_BASE, options.timeout);
+}
+
+CallWork ProcessGroupKolo::start_each(const Tensors& outputs, const Tensors& inputs, Whole whole,
+                                      const char* call, const c10d::ReduceOp& op,
+                                      const Start& start, c10d::OpType type,
+                                      std::chrono::milliseconds timeout) {
+  const torch::NoGradGuard no_grad;
+  const bool gathers = whole == Whole::kOutput;
+  const Called called{.kind = gathers ? OperationKind::kAllgather : OperationKind::kReduceScatter,
+                      .inputs = inputs.empty() ? Tensors(1) : inputs,
+                      .op = op};
+  checked(set_, called, [&] {
+    if (outputs.empty() || outputs.size() != inputs.size())
+      refuse(call, fmt::format("takes an output for each input, not {} for {}", outputs.size(),
+                               inputs.size()));
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      check_types(outputs[i], {inputs[i]}, call);
+      check_one_device(outputs.front(), outputs[i], call);
+      if (gathers) {
+        check_size(outputs[i].numel(), inputs[i].numel() * size_, call, "output");
+      } else {
+        (void)reduce_op(op, outputs[i], call);
+        check_size(inputs[i].numel(), outputs[i].numel() * size_, call, "input");
+      }
+    }
+    check_outputs(outputs, call);
+  });
+  Started started{.results = outputs, .device = outputs.front().device()};
+  std::vector<Output> places;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Output& place = places.emplace_back(outputs[i]);
+    started.works.push_back(start(input_of(inputs[i]), place.memory()));
+  }
+  started.finish = finishing(std::move(places));
+  return hand_out(std::move(started), type, timeout);
+}
+
+Tensors ProcessGroupKolo::list_at_root(TensorLists& lists, std::int64_t root, const char* call,
+                                       const char* what) const {
+  if (root == rank_) {
+    Tensors& list = only(lists, call, fmt::format("list of {} at the root", what).c_str());
+    check_count(list, ranks_.size(), call, what);
+    return list;
+  }
+  const bool has_none = lists.empty() || (lists.size() == 1 && lists.front().empty());
+  if (!has_none) {
+    refuse(call, fmt::format("takes {} at the root alone, which is rank {}, not at rank {}", what,
+                             root, rank_));
+  }
+  return {};
+}
+
+CallWork ProcessGroupKolo::gather(TensorLists& outputs, Tensors& inputs,
+                                  const c10d::GatherOptions& options) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor tensor = first_of(inputs);
+  const Called called{.kind = OperationKind::kGather,
+                      .inputs = {tensor},
+                      .root = world_rank_or_0(options.rootRank)};
+  const Tensors list = checked(set_, called, [&] {
+    (void)only(inputs, "gather", "input");
+    (void)world_rank(options.rootRank, "gather");
+    Tensors places = list_at_root(outputs, options.rootRank, "gather", "outputs");
+    check_types(tensor, places, "gather");
+    check_outputs(places, "gather");
+    return places;
+  });
+  const torch::Tensor input = input_of(tensor);
+  Parts parts(sizes_of(list), input.options());
+  parts.start_gather(set_, input, called.root);
+  return hand_out(
+      {.works = {parts.work()},
+       .results = list,
+       .device = tensor.device(),
+       .finish = [list, parts, ranks = ranks_] { parts.copy_to(list, "gather", ranks); }},
+      c10d::OpType::GATHER, options.timeout);
+}
+
+CallWork ProcessGroupKolo::gather_into_tensor(at::Tensor& output, at::Tensor& input,
+                                              const c10d::GatherOptions& options) {
+  const torch::NoGradGuard no_grad;
+  constexpr const char* call = "gather_single";
+  const Called called{
+      .kind = OperationKind::kGather, .inputs = {input}, .root = world_rank_or_0(options.rootRank)};
+  const bool is_root = options.rootRank == rank_;
+  checked(set_, called, [&] {
+    check_types(input, {}, call);
+    (void)world_rank(options.rootRank, call);
+    if (!is_root) return;
+    check_types(output, {input}, call);
+    check_size(output.numel(), input.numel() * size_, call, "output");
+    check_outputs({output}, call);
+  });
+  Parts parts(std::vector<std::int64_t>(is_root ? ranks_.size() : 0, input.numel()),
+              input.options());
+  parts.start_gather(set_, input_of(input), called.root);
+  Started started{.works = {parts.work()}, .device = input.device()};
+  if (is_root) {
+    started.results = {output};
+    started.finish = [output, parts, ranks = ranks_] {
+      for (std::size_t i = 0; i < ranks.size(); ++i) (void)parts.from(i, call, ranks);
+      copy_to(output, parts.all());
+    };
+  }
+  return hand_out(std::move(started), c10d::OpType::GATHER, options.timeout);
+}
+
+CallWork ProcessGroupKolo::scatter(Tensors& outputs, TensorLists& inputs,
+                                   const c10d::ScatterOptions& options) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor output = first_of(outputs);
+  const int root = world_rank_or_0(options.rootRank);
+  const Called called{.kind = OperationKind::kScatter, .inputs = {output}, .root = root};
+  const Tensors list = checked(set_, called, [&] {
+    (void)only(outputs, "scatter", "output");
+    (void)world_rank(options.rootRank, "scatter");
+    Tensors parts = list_at_root(inputs, options.rootRank, "scatter", "inputs");
+    check_types(output, parts, "scatter");
+    check_outputs(outputs, "scatter");
+    return parts;
+  });
+  const torch::Tensor input = list.empty() ? torch::empty({0}, output.options()) : flat(list);
+  Parts parts({output.numel()}, output.options());
+  parts.start_scatter(set_, input, root, sizes_of(list));
+  return hand_out(
+      {.works = {parts.work()},
+       .results = outputs,
+       .device = output.device(),
+       .finish = [output, parts, root] { copy_to(output, parts.from(0, "scatter", {root})); }},
+      c10d::OpType::SCATTER, options.timeout);
+}
+
+CallWork ProcessGroupKolo::reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                                          const c10d::ReduceScatterOptions& options) {
+  const torch::NoGradGuard no_grad;
+  const Called called{
+      .kind = OperationKind::kReduceScatter, .inputs = {first_of(inputs)}, .op = options.reduceOp};
+  torch::Tensor input = checked(set_, called, [&] {
+    const torch::Tensor& output = only(outputs, "reduce_scatter", "output");
+    const Tensors& list = only(inputs, "reduce_scatter", "list of inputs");
+    check_count(list, ranks_.size(), "reduce_scatter", "inputs");
+    check_types(output, list, "reduce_scatter");
+    for (const torch::Tensor& part : list)
+      check_size(part.numel(), output.numel(), "reduce_scatter", "input of a rank");
+    return flat(list);
+  });
+  return _reduce_scatter_base(outputs[0], input, options);
+}
+
+CallWork ProcessGroupKolo::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                const c10d::ReduceScatterOptions& options) {
+  Tensors outputs{output};
+  Tensors inputs{input};
+  return reduce_scatter_tensor_coalesced(outputs, inputs, options);
+}
+
+CallWork ProcessGroupKolo::reduce_scatter_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  const char* const call = "reduce_scatter_single";
+  return start_each(
+      outputs, inputs, Whole::kInput, call, options.reduceOp,
+      [&](const torch::Tensor& input, const torch::Tensor& output) {
+        const ReduceOp op = reduce_op(options.reduceOp, output, call);
+        return start_reduce_scatter(set_, scaled(input, options.reduceOp), output, op);
+      },
+      c10d::OpType::_REDUCE_SCATTER_BASE, options.timeout);
+}
+
+CallWork ProcessGroupKolo::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                         std::vector<std::int64_t>& output_splits,
+                                         std::vector<std::int64_t>& input_splits,
+                                         const c10d::AllToAllOptions& options) {
+  const torch::NoGradGuard no_grad;
+  constexpr const char* call = "all_to_all_single";
+  std::vector<std::int64_t> splits;
+  const auto sizes = checked(set_, {.kind = OperationKind::kAlltoall, .inputs = {input}}, [&] {
+    check_types(output, {input}, call);
+    check_outputs({output}, call);
+    splits = part_sizes(input, input_splits, ranks_.size(), call, "input");
+    return part_sizes(output, output_splits, ranks_.size(), call, "output");
+  });
+  // Whether splits are even is known to nobody else, so all go the same way.
+  Parts parts(sizes, output.options());
+  parts.start_alltoall(set_, input_of(input), splits);
+  return hand_out({.works = {parts.work()},
+                   .results = {output},
+                   .device = output.device(),
+                   .finish =
+                       [output, parts, ranks = ranks_] {
+                         for (std::size_t i = 0; i < ranks.size(); ++i)
+                           (void)parts.from(i, call, ranks);
+                         copy_to(output, parts.all());
+                       }},
+                  c10d::OpType::ALLTOALL_BASE, options.timeout);
+}
+
+CallWork ProcessGroupKolo::alltoall(Tensors& outputs, Tensors& inputs,
+                                    const c10d::AllToAllOptions& options) {
+  const torch::NoGradGuard no_grad;
+  checked(set_, {.kind = OperationKind::kAlltoall, .inputs = {first_of(inputs)}}, [&] {
+    check_count(outputs, ranks_.size(), "alltoall", "outputs");
+    check_count(inputs, ranks_.size(), "alltoall", "inputs");
+    check_types(outputs.front(), outputs, "alltoall");
+    check_types(outputs.front(), inputs, "alltoall");
+    check_outputs(outputs, "alltoall");
+  });
+  Parts parts(sizes_of(outputs), outputs.front().options());
+  parts.start_alltoall(set_, flat(inputs), sizes_of(inputs));
+  return hand_out(
+      {.works = {parts.work()},
+       .results = outputs,
+       .device = outputs.front().device(),
+       .finish = [outputs, parts, ranks = ranks_] { parts.copy_to(outputs, "alltoall", ranks); }},
+      c10d::OpType::ALLTOALL, options.timeout);
+}
+
+}  // namespace kolo
