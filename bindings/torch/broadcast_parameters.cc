@@ -4,11 +4,54 @@
 #include <kolo/kolo.h>
 #include <kolo/torch/broadcast_parameters.h>
 #include <kolo/torch/functions.h>
+#include <kolo/torch/objects.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <exception>
+#include <functional>
+#include <iterator>
 #include <set>
+#include <sstream>
+#include <string>
+#include <vector>
 
 namespace kolo {
+namespace {
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+/// Throws kMismatch on all ranks unless all have tensors of these names: one that some rank lacks
+/// would be waited for.
+void check_same_names(const std::set<std::string>& names) {
+  if (size() == 1) return;
+  std::string mine;
+  for (const std::string& name : names) mine += name + '\n';
+  const auto number = static_cast<std::int64_t>(std::hash<std::string>()(mine));
+  const auto numbers = allgather_object(number, {.name = "broadcast_parameters/(names)"});
+  if (std::count(numbers.begin(), numbers.end(), numbers[0]) == size()) return;
+  const auto all = allgather_object(mine, {.name = "broadcast_parameters/(all names)"});
+  const std::vector<std::string> first = lines_of(all[0]);
+  for (int r = 1; r < size(); ++r) {
+    const std::vector<std::string> others = lines_of(all[static_cast<std::size_t>(r)]);
+    std::vector<std::string> differ;
+    std::set_symmetric_difference(first.begin(), first.end(), others.begin(), others.end(),
+                                  std::back_inserter(differ));
+    if (differ.empty()) continue;
+    const bool has = std::binary_search(others.begin(), others.end(), differ[0]);
+    raise(ErrorCode::kMismatch, "broadcast_parameters(): rank " + std::to_string(has ? r : 0) +
+                                    " has a tensor '" + differ[0] + "', and rank " +
+                                    std::to_string(has ? 0 : r) +
+                                    " has none of this name; make the same module on every rank");
+  }
+}
+
+}  // namespace
 
 void broadcast_parameters(const NamedTensors& tensors, int root) {
   check_initialized("broadcast_parameters()");
@@ -19,6 +62,7 @@ void broadcast_parameters(const NamedTensors& tensors, int root) {
           "broadcast_parameters(): two tensors are called '" + name +
               "'; call it once for each module, or put what tells them apart before their names");
   }
+  check_same_names(names);
   std::vector<TensorWork> works;
   std::exception_ptr first;
   works.reserve(tensors.size());

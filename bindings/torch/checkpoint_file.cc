@@ -163,7 +163,8 @@ std::string read_checkpoint_file(const fs::path& path) {
   const std::optional<Trailer> trailer = read_trailer(in, size);
   if (!trailer) {
     fail(path, fmt::format("is torn or was not saved by kolo: its {} bytes do not end as a "
-                           "checkpoint does; use an older one",
+                           "checkpoint does; use an older one. What torch::save() wrote, "
+                           "torch::load() reads, on the root, before broadcast_parameters()",
                            size));
   }
   if (trailer->length != size - Trailer::kSize) {

@@ -49,7 +49,9 @@ void check_unowned(const torch::Tensor& tensor, const std::string& name) {
     raise(ErrorCode::kInvalidArgument, "parameter '" + name +
                                            "' is in another DistributedOptimizer or "
                                            "DistributedDataParallel already, as '" +
-                                           *owner + "'; a parameter belongs to one");
+                                           *owner +
+                                           "'; a parameter belongs to one: end that one first "
+                                           "(optimizer.reset(), where a pointer gets the next)");
   }
 }
 
@@ -58,6 +60,12 @@ std::string name_in(std::size_t group, std::size_t index) {
 }
 
 }  // namespace
+
+void GradientReducer::refuse_moved() {
+  raise(ErrorCode::kInvalidArgument,
+        "DistributedOptimizer: it was moved away, and what is left has nothing to do with the "
+        "gradients; use what it was moved to");
+}
 
 void GradientReducer::State::add(torch::Tensor tensor, const std::string& name) {
   check_unowned(tensor, name);

@@ -86,6 +86,10 @@ std::string reason_of(const std::exception& exception) {
   const auto* const of_torch = dynamic_cast<const c10::Error*>(&exception);
   std::string what = of_torch != nullptr ? of_torch->what_without_backtrace() : exception.what();
   what = what.substr(0, what.find('\n'));
+  // So LibTorch says that an archive holds what the object does not read.
+  if (const std::size_t end = what.find(", please report a bug to PyTorch");
+      end != std::string::npos)
+    what = what.substr(0, end) + " (was it saved from something of another kind?)";
   return what.empty() ? "an exception without a message" : what;
 }
 

@@ -15,7 +15,9 @@ ParameterNames::ParameterNames(const NamedTensors& named, std::string prefix)
     const void* const key = tensor.unsafeGetTensorImpl();
     if (const auto [it, is_new] = tensors.emplace(name, key); !is_new && it->second != key) {
       raise(ErrorCode::kInvalidArgument,
-            fmt::format("{}two named parameters are called '{}'", prefix_, name));
+            fmt::format("{}two named parameters are called '{}'; where they are those of several "
+                        "modules, put what tells them apart before their names",
+                        prefix_, name));
     }
     names_.emplace(key, name);
   }

@@ -299,8 +299,8 @@ Status Controller::check_timeouts(Clock::time_point now, bool is_busy) {
 Status Controller::expire(Clock::time_point now) {
   const std::chrono::seconds timeout(config_.operation_timeout_s);
   const std::chrono::seconds stall(config_.stall_warning_s);
-  for (const std::uint32_t slot : ready_.partial(now - std::min(stall, timeout)))
-    KOLO_TRY(hand_to_coordinator(slot));
+  const std::chrono::seconds late = std::min({stall, timeout, Coordinator::kLateAndOther});
+  for (const std::uint32_t slot : ready_.partial(now - late)) KOLO_TRY(hand_to_coordinator(slot));
   for (const std::string& line : coordinator_.stalled(now, stall)) log_.warning("{}", line);
   coordinator_.expire(now, timeout);
   return {};

@@ -1,5 +1,5 @@
 // The coordinator's table of what is ready where. Token holder only; its groups are in
-// coordinator_groups.cc.
+// coordinator_groups.cc, what waits for too long in coordinator_late.cc.
 #include "runtime/negotiation/coordinator.h"
 
 #include "runtime/base/check.h"
@@ -198,41 +198,5 @@ void Coordinator::decide(const std::string& name, const Pending& pending,
 }
 
 std::vector<Response> Coordinator::take_decisions() { return std::exchange(decided_, {}); }
-
-std::string Coordinator::who_is_missing(const Pending& pending) const {
-  std::vector<int> ready;
-  for (int rank = 0; rank < size_; ++rank) {
-    if (pending.is_ready[static_cast<std::size_t>(rank)]) ready.push_back(rank);
-  }
-  const std::vector<int> missing = this->missing(pending);
-  if (missing.empty())
-    return fmt::format("submitted by all, as other members of its group are not");
-  return fmt::format("submitted by {}, missing on {}", rank_list(ready), rank_list(missing));
-}
-
-Error Coordinator::timed_out(const std::string& name, const Pending& pending,
-                             Clock::time_point now) const {
-  return KOLO_ERROR(kTimeout,
-                    "{}: {} after {} s; every rank must submit it (KOLO_OPERATION_TIMEOUT)",
-                    tensor(name), who_is_missing(pending),
-                    std::chrono::duration_cast<std::chrono::seconds>(now - pending.since).count());
-}
-
-std::vector<std::string> Coordinator::stalled(Clock::time_point now, Clock::duration age) {
-  std::vector<std::string> lines;
-  if (joined_count_ > 0 && !join_reported_ && now - last_sign_ >= age) {
-    join_reported_ = true;
-    lines.push_back(who_has_joined(now));
-  }
-  for (auto& [name, pending] : pending_) {
-    if (pending.reported || now - pending.since < age) continue;
-    pending.reported = true;
-    lines.push_back(
-        fmt::format("{} has waited for {} s: {}", tensor(name),
-                    std::chrono::duration_cast<std::chrono::seconds>(now - pending.since).count(),
-                    who_is_missing(pending)));
-  }
-  return lines;
-}
 
 }  // namespace kolo

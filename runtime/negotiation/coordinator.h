@@ -42,8 +42,11 @@ class Coordinator {
   /// nothing for as long.
   void expire(Clock::time_point now, Clock::duration timeout);
 
-  /// A line for each tensor that waits for longer than `age` and has not been reported yet: its
-  /// name, who is ready and who is missing; and one for a join, as expire() counts.
+  /// Ranks that wait for each other are told of sooner.
+  static constexpr std::chrono::seconds kLateAndOther{10};
+  /// A line for tensors that wait for the same ranks for longer than `age`, some of which has not
+  /// been reported yet: the first one's name, who is ready, who is missing, and what those have
+  /// submitted instead; then kLateAndOther will do. And one for a join, as expire() counts.
   std::vector<std::string> stalled(Clock::time_point now, Clock::duration age);
 
   std::size_t pending() const { return pending_.size(); }
@@ -88,6 +91,9 @@ class Coordinator {
   std::string rank_list(const std::vector<int>& ranks) const;
   std::string tensor(const std::string& name) const;
   std::string who_is_missing(const Pending& pending) const;
+  /// What ranks that lack it have submitted until then, and ranks that have it lack; empty if
+  /// nothing.
+  std::string what_instead(const Pending& pending, Clock::time_point latest) const;
   std::vector<int> missing(const Pending& pending) const;  ///< joined ranks are not
   std::vector<int> not_ready(const Pending& pending) const;
 

@@ -78,37 +78,4 @@ void Coordinator::leave_groups(const std::string& name, const Pending& pending) 
   }
 }
 
-void Coordinator::expire(Clock::time_point now, Clock::duration timeout) {
-  if (joined_count_ > 0 && now - last_sign_ >= timeout) {
-    end_join(KOLO_ERROR(kTimeout,
-                        "{}; each rank must call it, or go on submitting (KOLO_OPERATION_TIMEOUT)",
-                        who_has_joined(now)));
-  }
-  std::vector<std::pair<Clock::time_point, std::string>> late;
-  for (const auto& [name, pending] : pending_) {
-    if (now - pending.since >= timeout) late.emplace_back(pending.since, name);
-  }
-  std::sort(late.begin(), late.end());
-  for (const auto& [since, name] : late) {
-    const auto it = pending_.find(name);
-    if (it == pending_.end()) continue;
-    const Pending pending = std::move(it->second);
-    pending_.erase(it);
-    const Error error = timed_out(name, pending, now);
-    decide(name, pending, error);
-    for (const Variant& variant : pending.variants) {
-      const auto group = groups_.extract(variant.signature.group);
-      if (group.empty()) continue;
-      for (const std::string& member : group.mapped().members) {
-        auto node = pending_.extract(member);
-        if (node.empty()) continue;
-        Error why = error;
-        why.message = fmt::format("{}: not done, since '{}' of its group '{}' has failed: {}",
-                                  tensor(member), name, group.key(), error.message);
-        decide(member, node.mapped(), std::move(why));
-      }
-    }
-  }
-}
-
 }  // namespace kolo

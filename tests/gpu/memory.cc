@@ -95,7 +95,7 @@ Status check_places(Accelerator& accelerator, Verdicts& verdicts) {
   }
   verdicts.expect(accelerator.place_of(pages) == MemoryPlace::kHost, "pages are let go");
   munmap(pages, kBytes);
-  const auto no_memory = accelerator.allocate(std::size_t{1} << 60);
+  const auto no_memory = accelerator.allocate(accelerator.info().memory + (std::size_t{1} << 30));
   verdicts.expect(!no_memory.ok() && no_memory.error().code == ErrorCode::kOutOfMemory,
                   "too much memory is an error");
   verdicts.expect(!accelerator.import_memory("nonsense").ok(), "a wrong key is an error");

@@ -34,11 +34,7 @@ class CudaAccelerator final : public Accelerator {
   }
   Result<std::shared_ptr<DeviceEvent>> record(void* native_stream) override {
     auto* const stream = static_cast<cudaStream_t>(native_stream);
-    if (is_capturing(stream))
-      return KOLO_ERROR(kUnsupported,
-                        "its CUDA stream on {} captures a graph, which what other ranks do cannot "
-                        "be a part of; call kolo before the capture or after it",
-                        context_->name());
+    KOLO_TRY(check_capture(*context_, stream));
     return record_event(events_, stream);
   }
 
@@ -85,15 +81,6 @@ class CudaAccelerator final : public Accelerator {
   }
 
  private:
-  bool is_capturing(cudaStream_t stream) const {
-    const CudaScope scope(*context_);
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    if (cudaStreamIsCapturing(stream, &status) == cudaSuccess)
-      return status != cudaStreamCaptureStatusNone;
-    static_cast<void>(cudaGetLastError());  // recording says what is wrong with it
-    return false;
-  }
-
   Status ask(cudaDeviceAttr attribute, int& value) const {
     KOLO_CUDA_TRY(*context_, cudaDeviceGetAttribute(&value, attribute, info().ordinal));
     return {};

@@ -39,9 +39,10 @@ class CudaEvent final : public DeviceEvent {
   }
 
   Status order(void* native_stream) const override {
+    auto* const stream = static_cast<cudaStream_t>(native_stream);
+    KOLO_TRY(check_capture(pool_->context(), stream));
     const CudaScope scope(pool_->context());
-    KOLO_CUDA_TRY(pool_->context(),
-                  cudaStreamWaitEvent(static_cast<cudaStream_t>(native_stream), event_, 0));
+    KOLO_CUDA_TRY(pool_->context(), cudaStreamWaitEvent(stream, event_, 0));
     return {};
   }
 
@@ -51,6 +52,21 @@ class CudaEvent final : public DeviceEvent {
 };
 
 }  // namespace
+
+Status check_capture(const CudaContext& context, cudaStream_t stream) {
+  const CudaScope scope(context);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaError_t error = cudaStreamIsCapturing(stream, &status);
+  // Of the default stream, while a stream captures that waits for it.
+  const bool is_implicit = error == cudaErrorStreamCaptureImplicit;
+  // What else is wrong with it, what is done with it says.
+  if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
+  if (status == cudaStreamCaptureStatusNone && !is_implicit) return {};
+  return KOLO_ERROR(kUnsupported,
+                    "its CUDA stream on {} captures a graph, which what other ranks do cannot be a "
+                    "part of; call kolo before the capture or after it",
+                    context.name());
+}
 
 EventPool::~EventPool() {
   const CudaScope scope(*context_);

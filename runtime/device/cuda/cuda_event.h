@@ -27,6 +27,10 @@ class EventPool {
   std::vector<cudaEvent_t> free_;
 };
 
+/// kUnsupported if the stream captures a graph, or is the default one and another captures that
+/// waits for it: what is recorded there or waits there would end the capture.
+Status check_capture(const CudaContext& context, cudaStream_t stream);
+
 /// After what the stream was given so far.
 Result<std::shared_ptr<DeviceEvent>> record_event(std::shared_ptr<EventPool> pool,
                                                   cudaStream_t stream);

@@ -379,6 +379,27 @@ TEST(BroadcastParameters, TwoTensorsOfOneNameAreRefusedOnAllRanks) {
               HasSubstr("two tensors are called 'weight'; call it once for each module"));
 }
 
+TEST(BroadcastParameters, ModulesThatDifferAreRefusedOnAllRanks) {
+  if (kolo::size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  const int last = kolo::size() - 1;
+  kolo::NamedTensors tensors{{"a", torch::ones({1})}};
+  if (kolo::rank() == last) tensors.emplace_back("b", torch::ones({1}));
+  EXPECT_THAT(message_of([&] { kolo::broadcast_parameters(tensors, 0); }),
+              HasSubstr("rank " + std::to_string(last) + " has a tensor 'b', and rank 0 has none"));
+  tensors.resize(1);
+  kolo::broadcast_parameters(tensors, 0);
+}
+
+TEST(DistributedOptimizer, WhatWasMovedAwaySaysSo) {
+  torch::nn::Linear layer(2, 1);
+  kolo::DistributedOptimizer<torch::optim::SGD> optimizer(
+      torch::optim::SGD(layer->parameters(), 0.1), layer->named_parameters());
+  const auto kept = std::move(optimizer);
+  // NOLINTNEXTLINE(bugprone-use-after-move): that is what is tested
+  EXPECT_THAT(message_of([&] { optimizer.zero_grad(); }), HasSubstr("it was moved away"));
+  EXPECT_EQ(kept.pending(), 0U);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {

@@ -139,6 +139,41 @@ TEST(Coordinator, RefusesASecondAnnouncement) {
   EXPECT_EQ(status.error().code, ErrorCode::kInternal);
 }
 
+TEST(Coordinator, ReportsWhatWaitsForTheSameRanksInOneLine) {
+  Coordinator coordinator(ranks(3));
+  for (const char* name : {"b", "c", "a"})
+    ASSERT_TRUE(coordinator.ready(1, {name, shaped({1}), false}, kNow).ok());
+  ASSERT_TRUE(coordinator.ready(2, {"d", shaped({1}), false}, kNow + 1s).ok());
+  ASSERT_TRUE(coordinator.ready(1, {"d", shaped({1}), false}, kNow + 1s).ok());
+  const auto lines = coordinator.stalled(kNow + 61s, 60s);
+  EXPECT_THAT(lines, testing::UnorderedElementsAre(
+                         "tensor 'a' and 2 more have waited for 61 s: submitted by rank 1, missing "
+                         "on ranks 0, 2",
+                         "tensor 'd' has waited for 60 s: submitted by ranks 1, 2, missing on "
+                         "rank 0"));
+  EXPECT_TRUE(coordinator.stalled(kNow + 62s, 60s).empty());
+}
+
+TEST(Coordinator, ReportsRanksThatWaitForEachOtherSooner) {
+  Coordinator coordinator(ranks(2));
+  ASSERT_TRUE(coordinator.ready(0, {"save", shaped({1}), false}, kNow).ok());
+  EXPECT_TRUE(coordinator.stalled(kNow + 20s, 60s).empty());
+  for (const char* name : {"gradient 2", "gradient 1"})
+    ASSERT_TRUE(coordinator.ready(1, {name, shaped({1}), false}, kNow + 20s).ok());
+  EXPECT_TRUE(coordinator.stalled(kNow + 29s, 60s).empty());
+  const auto lines = coordinator.stalled(kNow + 30s, 60s);
+  EXPECT_THAT(lines, testing::UnorderedElementsAre(
+                         "tensor 'save' has waited for 30 s: submitted by rank 0, missing on rank "
+                         "1; rank 1 has submitted tensor 'gradient 1' instead",
+                         "tensor 'gradient 1' and 1 more have waited for 10 s: submitted by rank "
+                         "1, missing on rank 0; rank 0 has submitted tensor 'save' instead"));
+  EXPECT_TRUE(coordinator.stalled(kNow + 90s, 60s).empty());
+
+  coordinator.expire(kNow + 620s, 600s);
+  for (const auto& decision : coordinator.take_decisions())
+    EXPECT_THAT(decision.error.value().message, HasSubstr(" instead; every rank must submit it"));
+}
+
 TEST(Coordinator, ReportsAStalledTensorOnceAndExpiresIt) {
   Coordinator coordinator(ranks(3));
   ASSERT_TRUE(coordinator.ready(1, {"slow", shaped({1}), false}, kNow).ok());

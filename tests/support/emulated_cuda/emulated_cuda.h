@@ -25,7 +25,7 @@ void break_device(int ordinal, cudaError_t error);
 /// Devices are as at the start of the process; for the next test.
 void mend_devices();
 
-/// While it is true, every stream says that it captures a graph.
+/// While it is true, every stream captures a graph but for the default one, for which all wait.
 void capture(bool is_capturing);
 /// While it is true, another thread captures a graph on a stream of its own, in CUDA's default
 /// mode: what is unsafe beside that fails in threads that have not left this mode, and waiting for

@@ -219,6 +219,7 @@ cudaError_t cudaDeviceSynchronize() {
 cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
   EMULATED_CUDA_ENTER(gpu);
   if (stream_of(handle, gpu) == nullptr) return told(cudaErrorInvalidResourceHandle);
+  if (streams().are_capturing && handle == nullptr) return told(cudaErrorStreamCaptureImplicit);
   *status = streams().are_capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
@@ -229,6 +230,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
   const std::shared_ptr<Point> point = event_of(event)->now();
   const auto stream = stream_of(handle, gpu);
   if (stream == nullptr) return told(cudaErrorInvalidResourceHandle);
+  if (streams().are_capturing) {
+    return told(handle == nullptr ? cudaErrorStreamCaptureImplicit
+                                  : cudaErrorStreamCaptureIsolation);
+  }
   if (point != nullptr) stream->give([point] { point->wait(); });
   return cudaSuccess;
 }

@@ -137,6 +137,8 @@ class KOLO_API GradientReducer {
   /// Gradients that were submitted and not yet synchronized.
   std::size_t pending() const;
   ProcessSet process_set() const;
+  /// Throws kInvalidArgument: the optimizer that had one was moved from.
+  [[noreturn]] static void refuse_moved();
   /// The loss of a closure, a scalar, over the ranks, as its gradients were reduced.
   torch::Tensor reduce_loss(const torch::Tensor& loss) const;
 
@@ -173,43 +175,43 @@ class DistributedOptimizer : public O, public ReducingOptimizer {
 
   torch::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr) override {
     if (closure == nullptr) {
-      reducer_->adopt_for_step(this->param_groups());
-      reducer_->synchronize_for_step();
+      reducer().adopt_for_step(this->param_groups());
+      reducer().synchronize_for_step();
       return O::step(nullptr);  // LBFGS says itself that it needs a closure
     }
-    reducer_->adopt(this->param_groups());
+    reducer().adopt(this->param_groups());
     return O::step([&] {
       torch::Tensor loss = closure();
-      reducer_->synchronize_for_step();
+      reducer().synchronize_for_step();
       // Its line search must take the same decisions on every rank.
-      if constexpr (std::is_base_of_v<torch::optim::LBFGS, O>) loss = reducer_->reduce_loss(loss);
+      if constexpr (std::is_base_of_v<torch::optim::LBFGS, O>) loss = reducer().reduce_loss(loss);
       return loss;
     });
   }
 
   void zero_grad(bool set_to_none = true) {
-    reducer_->adopt(this->param_groups());
-    reducer_->discard(!set_to_none);
+    reducer().adopt(this->param_groups());
+    reducer().discard(!set_to_none);
     O::zero_grad(set_to_none);
   }
 
   void add_param_group(const torch::optim::OptimizerParamGroup& group) {
-    reducer_->check_group(this->param_groups().size(), group);
+    reducer().check_group(this->param_groups().size(), group);
     O::add_param_group(group);
-    reducer_->adopt(this->param_groups());
+    reducer().adopt(this->param_groups());
   }
 
   /// With weigh_by_samples, on every rank before each step's backward: how many samples this rank's
   /// loss is the mean of. A rank without any says 0 and makes no backward.
-  void set_sample_count(std::int64_t samples) { reducer_->set_sample_count(samples); }
+  void set_sample_count(std::int64_t samples) { reducer().set_sample_count(samples); }
 
   /// Waits for every gradient, also of parameters that backward has not reached on all ranks.
   void synchronize() override {
-    reducer_->adopt_for_step(this->param_groups());
-    reducer_->synchronize();
+    reducer().adopt_for_step(this->param_groups());
+    reducer().synchronize();
   }
-  void skip_synchronize() override { reducer_->skip_next(); }
-  ProcessSet process_set() const override { return reducer_->process_set(); }
+  void skip_synchronize() override { reducer().skip_next(); }
+  ProcessSet process_set() const override { return reducer().process_set(); }
   /// synchronize(), then scales all gradients so that their norm over all parameters is at most
   /// `max_norm`; the next step() does not synchronize again. Returns the norm before, which is the
   /// same on every rank.
@@ -219,14 +221,19 @@ class DistributedOptimizer : public O, public ReducingOptimizer {
     for (const auto& group : this->param_groups())
       parameters.insert(parameters.end(), group.params().begin(), group.params().end());
     const double norm = torch::nn::utils::clip_grad_norm_(parameters, max_norm, norm_type);
-    reducer_->skip_next();
+    reducer().skip_next();
     return norm;
   }
 
   /// Gradients that were submitted and not yet synchronized.
-  std::size_t pending() const { return reducer_->pending(); }
+  std::size_t pending() const { return reducer().pending(); }
 
  private:
+  GradientReducer& reducer() const {
+    if (reducer_ == nullptr) GradientReducer::refuse_moved();
+    return *reducer_;
+  }
+
   std::unique_ptr<GradientReducer> reducer_;
 };
 

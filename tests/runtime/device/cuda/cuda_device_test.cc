@@ -161,12 +161,20 @@ TEST_F(CudaDevice, EventsStandForWhatWasGivenBefore) {
 TEST_F(CudaDevice, StreamsThatCaptureAreRefused) {
   const auto device = open();
   const auto stream = *device->new_stream();
-  emulated_cuda::capture(true);
-  const auto refused = device->record(stream->native());
-  emulated_cuda::capture(false);
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
-  EXPECT_THAT(refused.error().message, HasSubstr("captures a graph"));
+  const auto event = *stream->record();
+  for (void* const native : {stream->native(), static_cast<void*>(nullptr)}) {
+    SCOPED_TRACE(native == nullptr ? "the default stream" : "a stream");
+    emulated_cuda::capture(true);
+    const auto recorded = device->record(native);
+    const Status ordered = event->order(native);
+    emulated_cuda::capture(false);
+    ASSERT_FALSE(recorded.ok());
+    EXPECT_EQ(recorded.error().code, ErrorCode::kUnsupported);
+    EXPECT_THAT(recorded.error().message, HasSubstr("captures a graph"));
+    ASSERT_FALSE(ordered.ok());
+    EXPECT_EQ(ordered.error().code, ErrorCode::kUnsupported);
+    EXPECT_THAT(ordered.error().message, HasSubstr("captures a graph"));
+  }
 }
 
 TEST_F(CudaDevice, ACaptureElsewhereForbidsNothingButWaitingForTheDevice) {

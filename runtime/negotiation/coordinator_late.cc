@@ -1,0 +1,132 @@
+// What the coordinator says of tensors that some ranks have and others lack, for too long. Token
+// holder only.
+#include "runtime/base/check.h"
+#include "runtime/negotiation/coordinator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <tuple>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+std::int64_t seconds(Coordinator::Clock::duration duration) {
+  return std::chrono::duration_cast<std::chrono::seconds>(duration).count();
+}
+
+}  // namespace
+
+std::string Coordinator::who_is_missing(const Pending& pending) const {
+  std::vector<int> ready;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (pending.is_ready[static_cast<std::size_t>(rank)]) ready.push_back(rank);
+  }
+  const std::vector<int> missing = this->missing(pending);
+  if (missing.empty())
+    return fmt::format("submitted by all, as other members of its group are not");
+  return fmt::format("submitted by {}, missing on {}", rank_list(ready), rank_list(missing));
+}
+
+std::string Coordinator::what_instead(const Pending& pending, Clock::time_point latest) const {
+  const PendingMap::value_type* first = nullptr;
+  std::vector<int> ranks;
+  for (const auto& other : pending_) {
+    const auto key = [](const PendingMap::value_type& each) {
+      return std::tie(each.second.since, each.first);
+    };
+    if (other.second.since > latest || (first != nullptr && key(*first) < key(other))) continue;
+    std::vector<int> only_there;
+    bool only_here = false;
+    for (std::size_t rank = 0; rank < joined_.size(); ++rank) {
+      if (joined_[rank]) continue;
+      const bool is_here = pending.is_ready[rank];
+      const bool is_there = other.second.is_ready[rank];
+      if (is_there && !is_here) only_there.push_back(static_cast<int>(rank));
+      only_here |= is_here && !is_there;
+    }
+    if (!only_here || only_there.empty()) continue;
+    first = &other;
+    ranks = std::move(only_there);
+  }
+  if (first == nullptr) return {};
+  return fmt::format("; {} {} submitted {} instead", rank_list(ranks),
+                     ranks.size() == 1 ? "has" : "have", tensor(first->first));
+}
+
+Error Coordinator::timed_out(const std::string& name, const Pending& pending,
+                             Clock::time_point now) const {
+  return KOLO_ERROR(kTimeout,
+                    "{}: {} after {} s{}; every rank must submit it (KOLO_OPERATION_TIMEOUT)",
+                    tensor(name), who_is_missing(pending), seconds(now - pending.since),
+                    what_instead(pending, now));
+}
+
+void Coordinator::expire(Clock::time_point now, Clock::duration timeout) {
+  if (joined_count_ > 0 && now - last_sign_ >= timeout) {
+    end_join(KOLO_ERROR(kTimeout,
+                        "{}; each rank must call it, or go on submitting (KOLO_OPERATION_TIMEOUT)",
+                        who_has_joined(now)));
+  }
+  std::vector<std::tuple<Clock::time_point, std::string, Error>> late;
+  for (const auto& [name, pending] : pending_) {
+    if (now - pending.since >= timeout)
+      late.emplace_back(pending.since, name, timed_out(name, pending, now));
+  }
+  std::sort(late.begin(), late.end(), [](const auto& a, const auto& b) {
+    return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b));
+  });
+  for (const auto& [since, name, error] : late) {
+    const auto it = pending_.find(name);
+    if (it == pending_.end()) continue;
+    const Pending pending = std::move(it->second);
+    pending_.erase(it);
+    decide(name, pending, error);
+    for (const Variant& variant : pending.variants) {
+      const auto group = groups_.extract(variant.signature.group);
+      if (group.empty()) continue;
+      for (const std::string& member : group.mapped().members) {
+        auto node = pending_.extract(member);
+        if (node.empty()) continue;
+        Error why = error;
+        why.message = fmt::format("{}: not done, since '{}' of its group '{}' has failed: {}",
+                                  tensor(member), name, group.key(), error.message);
+        decide(member, node.mapped(), std::move(why));
+      }
+    }
+  }
+}
+
+std::vector<std::string> Coordinator::stalled(Clock::time_point now, Clock::duration age) {
+  std::vector<std::string> lines;
+  if (joined_count_ > 0 && !join_reported_ && now - last_sign_ >= age) {
+    join_reported_ = true;
+    lines.push_back(who_has_joined(now));
+  }
+  // What waits for the same ranks, in one line: it is for one reason, most likely.
+  std::map<std::vector<bool>, std::vector<PendingMap::pointer>> late;
+  const Clock::time_point latest = now - std::min<Clock::duration>(age, kLateAndOther);
+  for (auto& entry : pending_)
+    if (entry.second.since <= latest) late[entry.second.is_ready].push_back(&entry);
+  for (auto& [is_ready, entries] : late) {
+    const auto first =
+        std::min_element(entries.begin(), entries.end(), [](const auto* a, const auto* b) {
+          return std::tie(a->second.since, a->first) < std::tie(b->second.since, b->first);
+        });
+    const auto& [name, pending] = **first;
+    const std::string instead = what_instead(pending, latest);
+    if (now - pending.since < age && instead.empty()) continue;
+    const auto is_new = [](const auto* entry) { return !entry->second.reported; };
+    if (std::none_of(entries.begin(), entries.end(), is_new)) continue;
+    for (auto* const entry : entries) entry->second.reported = true;
+    const std::size_t more = entries.size() - 1;
+    lines.push_back(fmt::format("{}{} waited for {} s: {}{}", tensor(name),
+                                more == 0 ? " has" : fmt::format(" and {} more have", more),
+                                seconds(now - pending.since), who_is_missing(pending), instead));
+  }
+  return lines;
+}
+
+}  // namespace kolo
