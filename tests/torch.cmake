@@ -110,7 +110,7 @@ if(KOLO_HAS_TORCH)
     bindings/torch/ddp_test.cc)
   kolo_add_test(torch_before_init_tests TORCH SOURCES bindings/torch/before_init_test.cc)
   # What aborts kolo takes a process of its own.
-  foreach(case AHookThatThrows AGradientThatComesTooLate)
+  foreach(case AHookThatThrows AGradientThatComesTooLate AFailureBehindAnInnerBackward)
     add_test(NAME ddp_${case} COMMAND kolo-run -np 2 $<TARGET_FILE:ddp_tests>
       --gtest_also_run_disabled_tests --gtest_filter=DdpEnd.DISABLED_${case}*)
     set_tests_properties(ddp_${case} PROPERTIES TIMEOUT 60 LABELS torch PROCESSORS 2
@@ -142,7 +142,7 @@ if(KOLO_HAS_TORCH)
     bindings/torch/stress/plan.cc
     bindings/torch/stress/training.cc
     bindings/torch/stress/training_stress.cc)
-  # The same where one rank fails in the midst. Seed 1: a hook's failure meets a backward inside another one.
+  # The same where one rank fails in the midst.
   add_test(NAME training_faults COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/bindings/torch/stress/training_faults
     --probe $<TARGET_FILE:training_stress> --count 10)
   set_tests_properties(training_faults PROPERTIES TIMEOUT 180 LABELS torch RUN_SERIAL ON)

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace kolo::test {
@@ -28,6 +29,26 @@ void Training::remember() {
   before_.clear();
   for (const Pair& pair : models_) before_.push_back(copies_of(*pair.alone->network()));
   alone_ended_ = true;
+}
+
+bool Training::can_redo() const {
+  if (step_ == std::ssize(plan_.steps) || models_.size() > 1 || plan_.closure || plan_.scaled ||
+      plan_.joins_until > 0)
+    return false;
+  const ModelPlan& plan = plan_.models.front();
+  // What a pass leaves behind in these counts twice.
+  const bool remembers =
+      std::any_of(plan.layers.begin(), plan.layers.end(),
+                  [](const LayerPlan& layer) { return layer.kind == LayerKind::kBatchNorm; });
+  return !remembers && plan.way != Way::kAccelerator && plan.wire != Wire::kFp16Feedback &&
+         plan_.steps[static_cast<std::size_t>(step_)].zero == Zero::kBefore;
+}
+
+void Training::redo() {
+  do_ours(step_);
+  end_alone(plan_.steps[static_cast<std::size_t>(step_)]);
+  compare("after the step that was made again");
+  ++step_;
 }
 
 void Training::leave_join() {

@@ -79,8 +79,9 @@ void FailingProgram::guard(const std::string& when, Action&& action) {
 }
 
 void FailingProgram::examine(Training& training) {
+  if (is_out_of_step_) return;
   guard("the end of a join", [&] { training.leave_join(); });
-  if (!is_out_of_step_) guard("what is left", [&] { training.check_left(); });
+  guard("what is left", [&] { training.check_left(); });
   if (dice_.one_in(2)) guard("going on", [&] { training.go_on(); });
   if (rank_ == 0 || dice_.one_in(2)) guard("saving", [&] { training.save_left(); });
   if (dice_.one_in(2)) guard("going on after it", [&] { training.go_on(); });
@@ -93,7 +94,15 @@ void FailingProgram::steps(Training& training) {
                             {.batch_size = 2, .workers = static_cast<std::size_t>(rank_ % 3)});
   for (auto batch = loader.begin(); batch != loader.end(); read_on(batch)) {
     fault_.begin_step();
-    if (!training.next() || !fault_.end_step()) return;
+    try {
+      if (!training.next() || !fault_.end_step()) return;
+    } catch (const Exception& error) {
+      if (!fault_.mends()) throw;
+      say(fmt::format("step {}: {}: {}", training.steps_done(), to_string(error.code()),
+                      error.what()),
+          0);
+      training.redo();
+    }
   }
 }
 
@@ -129,6 +138,11 @@ void FailingProgram::train(const MakeTraining& make) {
 int FailingProgram::run(const MakeTraining& make) {
   guard("training", [&] { train(make); });
   if (fault_.has_ended()) return 0;
+  // The others learn by its end what they have waited for.
+  if (is_out_of_step_ && code_ != 0) {
+    say(fmt::format("ended with {}", code_), 0);
+    return code_;
+  }
   // Nobody leaves while another is at work; and after a failure it is everybody's.
   guard("the end", [] { barrier({.name = "the end"}); });
   say(fmt::format("ended with {}", code_), 0);

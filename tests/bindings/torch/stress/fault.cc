@@ -28,7 +28,7 @@ void FaultOptions::add_to(CLI::App& app) {
   app.add_option("--fault", fault, "What one rank does in the midst")
       ->check(CLI::IsMember({"abort", "comm_hook", "data", "exit", "forward", "gradient_hook",
                              "kill", "late_kill", "more", "quick_exit", "return", "segv",
-                             "shutdown", "skip", "stop", "throw", "unwind"}));
+                             "shutdown", "skip", "sparse", "stop", "throw", "unwind"}));
   app.add_option("--victim", victim, "The rank that does it");
   app.add_option("--fault-step", step, "Step in which it does; -1: before the first");
   app.add_option("--fault-point", point, "Place within that step");
@@ -54,6 +54,22 @@ void FaultyRank::arm() {
     within_comm_hooks() = [] { throw_fault("communication hook"); };
 }
 
+/// The gradients of its embeddings.
+void FaultyRank::make_sparse(bool sparse) const {
+  for (const auto& module : training_->network(0).modules()) {
+    auto* const table = module->as<torch::nn::Embedding>();
+    if (table == nullptr) continue;
+    table->options.sparse(sparse);
+    if (sparse) tell();
+  }
+}
+
+bool FaultyRank::mends() const {
+  if (options_.fault != "sparse" || !training_->can_redo()) return false;
+  make_sparse(false);
+  return true;
+}
+
 void FaultyRank::fail() {
   if (!is_victim_ || has_failed_) return;
   const std::string& fault = options_.fault;
@@ -65,7 +81,7 @@ void FaultyRank::fail() {
     is_unreadable_ = true;
     return;
   }
-  if (fault == "skip" || fault == "more") return;  // between steps
+  if (fault == "skip" || fault == "more" || fault == "sparse") return;  // between steps
   if (fault == "return") {
     ends_ = true;
     return;
@@ -98,14 +114,16 @@ void FaultyRank::in_data_set() {
 void FaultyRank::begin_step() {
   ++step_;
   point_ = 0;
-  if (!is_victim_ || step_ != options_.step) return;
-  if (options_.fault == "skip") {
-    tell();
-    training_->skip();
-  }
+  if (!is_victim_ || step_ < options_.step) return;
+  // In each step from there on.
+  if (options_.fault == "sparse" && training_->can_redo()) make_sparse(true);
+  if (options_.fault != "skip" || step_ != options_.step) return;
+  tell();
+  training_->skip();
 }
 
 bool FaultyRank::end_step() {
+  if (is_victim_ && options_.fault == "sparse") make_sparse(false);
   if (is_victim_ && step_ == options_.step) {
     fail();
     if (options_.fault == "more") {

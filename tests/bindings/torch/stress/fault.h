@@ -43,12 +43,15 @@ class FaultyRank {
   void in_data_set();
   /// Before the next step.
   void begin_step();
+  /// Whether what the step has thrown is over with it, and what has caused it, too.
+  bool mends() const;
   /// Behind it: what had no place in it comes now. Whether the rank goes on.
   bool end_step();
 
  private:
   void fail();
   void arm();
+  void make_sparse(bool sparse) const;
 
   const FaultOptions options_;
   const bool is_victim_;

@@ -33,6 +33,11 @@ class Training {
   NetworkImpl& network(std::size_t m) { return *models_.at(m).ours->network(); }
   std::size_t model_count() const { return models_.size(); }
 
+  /// Whether the step under way can be made again where it fails on all ranks.
+  bool can_redo() const;
+  /// Makes it again. Throws as next().
+  void redo();
+
   // After next() has thrown what kolo throws, for another rank has failed:
   bool has_join() const { return join_ != nullptr; }
   /// Ends the join that it may be in. Throws the failure.
