@@ -77,7 +77,7 @@ void Training::check_left() {
     bool all_before = true;
     bool all_behind = true;
     for (std::size_t i = 0; i < behind.size(); ++i) {
-      const Tensor& mine_now = ours.pairs()[i].second;
+      const Tensor mine_now = ours.pairs()[i].second;
       const Tensor not_before = far_from(mine_now, before_[m][i], plan.tolerance());
       const Tensor not_behind = far_from(mine_now, behind[i], plan.tolerance());
       all_before &= !not_before.any().item<bool>();
