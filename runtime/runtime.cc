@@ -281,9 +281,10 @@ void Runtime::shut_down() {
   });
 }
 
-bool Runtime::failed() const {
+Status Runtime::failure() const {
   const Abort& abort = groups_.world().communicator.abort();
-  return abort.raised() && abort.error().code != ErrorCode::kShutdown;
+  const bool failed = abort.raised() && abort.error().code != ErrorCode::kShutdown;
+  return failed ? abort.status() : Status();
 }
 
 Controller::Counters Runtime::negotiation_counters(std::uint32_t process_set) {

@@ -128,7 +128,8 @@ class Runtime {
   /// Ends this rank's part; what is under way fails with kShutdown. Further calls do nothing.
   void shut_down();
   /// The failure that aborted this rank, if any; an orderly shutdown is none.
-  bool failed() const;
+  bool failed() const { return !failure().ok(); }
+  Status failure() const;
   /// Reads what the negotiation of a process set has counted. Takes the progress token for a
   /// moment.
   Controller::Counters negotiation_counters(std::uint32_t process_set = 0);

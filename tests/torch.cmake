@@ -114,7 +114,7 @@ if(KOLO_HAS_TORCH)
     bindings/torch/ddp_test.cc)
   kolo_add_test(torch_before_init_tests TORCH SOURCES bindings/torch/before_init_test.cc)
   # What aborts kolo takes a process of its own.
-  foreach(case AHookThatThrows AGradientThatComesTooLate)
+  foreach(case AHookThatThrows AGradientThatComesTooLate AFailureBehindAnInnerBackward)
     add_test(NAME ddp_${case} COMMAND kolo-run -np 2 $<TARGET_FILE:ddp_tests>
       --gtest_also_run_disabled_tests --gtest_filter=DdpEnd.DISABLED_${case}*)
     set_tests_properties(ddp_${case} PROPERTIES TIMEOUT 60 LABELS torch PROCESSORS 2
@@ -137,12 +137,19 @@ if(KOLO_HAS_TORCH)
     KNOBS_2 KOLO_FUSION_THRESHOLD=4096 KOLO_CACHE_CAPACITY=3
     KNOBS_4 KOLO_SHARED_MEMORY=0 KOLO_BATCH_WINDOW=0 KOLO_BATCH_SIZE=0
     SOURCES
+    bindings/torch/stress/after_failure.cc
     bindings/torch/stress/comparison.cc
+    bindings/torch/stress/failing_program.cc
+    bindings/torch/stress/fault.cc
     bindings/torch/stress/model.cc
     bindings/torch/stress/network.cc
     bindings/torch/stress/plan.cc
     bindings/torch/stress/training.cc
     bindings/torch/stress/training_stress.cc)
+  # The same where one rank fails in the midst.
+  add_test(NAME training_faults COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/bindings/torch/stress/training_faults
+    --probe $<TARGET_FILE:training_stress> --count 10)
+  set_tests_properties(training_faults PROPERTIES TIMEOUT 180 LABELS torch RUN_SERIAL ON)
   # Random programs about data, whose samples are those that one process works out.
   kolo_add_random_programs(loader_stress PROGRAMS 200 RANKS 1 2 3 4 SOURCES
     bindings/torch/stress/deal.cc

@@ -1,3 +1,4 @@
+#include "bindings/core/job_failure.h"
 #include "bindings/torch/check_initialized.h"
 #include "bindings/torch/ddp_agreement.h"
 #include "bindings/torch/ddp_state.h"
@@ -102,6 +103,7 @@ void DdpReducer::State::abandon_for_forward() {
   const bool throws = left_open;
   abandon();
   if (!throws) return;  // an exception of the user's ended that backward
+  throw_job_failure();  // or kolo's, of another rank's failure
   raise(ErrorCode::kMismatch,
         "DistributedDataParallel: the last backward gave no gradient to parameter '" + name +
             "' and averaged nothing: it ran inside another one (activation checkpointing), the "

@@ -288,6 +288,28 @@ TEST(DdpBackward, OneInsideAnotherThatBringsNothingMoreIsNamed) {
   EXPECT_THAT(message_of(step), HasSubstr("gave no gradient to parameter 'spare.weight' on rank"));
 }
 
+/// Its backward meets another rank's failure, when an inner one has come before.
+struct Failing : torch::autograd::Function<Failing> {
+  static torch::Tensor forward(AutogradContext*, const torch::Tensor& input) {
+    return input.clone();
+  }
+  static variable_list backward(AutogradContext*, variable_list gradients) {
+    if (kolo::rank() + 1 == kolo::size()) kolo::abort("the disk is full");
+    kolo::allreduce(gradients[0], {.name = "within backward"});
+    return gradients;
+  }
+};
+
+/// Kolo has aborted after it, so tests/torch.cmake runs it by itself.
+TEST(DdpEnd, DISABLED_AFailureBehindAnInnerBackwardIsNotBlamedOnIt) {
+  const auto model = std::make_shared<DeepImpl>(true);
+  DistributedDataParallel ddp(model);
+  const auto input = torch::ones({1, 4}, kDouble).requires_grad_();
+  const auto forward = [&] { return ddp.forward(Failing::apply(input), /*plain=*/-1); };
+  EXPECT_THAT(message_of([&] { forward().sum().backward(); }), HasSubstr("the disk is full"));
+  EXPECT_THAT(message_of(forward), HasSubstr("the disk is full"));
+}
+
 TEST(DdpBackward, FindingUnusedParametersDoesNotGoWithABackwardInside) {
   const auto model = std::make_shared<DeepImpl>(false);
   DistributedDataParallel ddp(model, {.find_unused_parameters = true});

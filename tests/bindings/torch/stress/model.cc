@@ -206,9 +206,11 @@ CommHook hook_of(Hook hook) {
   return [hook](const GradBucket& bucket) -> std::function<Tensor()> {
     if (hook == Hook::kLate) {
       return [buffer = bucket.buffer, name = bucket.name] {
+        if (within_comm_hooks()) within_comm_hooks()();
         return kolo::allreduce(buffer, {.op = ReduceOp::kAverage, .name = name});
       };
     }
+    if (within_comm_hooks()) within_comm_hooks()();
     auto work =
         kolo::allreduce_async_(bucket.buffer, {.op = ReduceOp::kAverage, .name = bucket.name});
     return [work]() mutable { return work.wait(); };
@@ -339,6 +341,11 @@ std::unique_ptr<Model> make(const ModelPlan& plan, const Place& place, std::uint
 }
 
 }  // namespace
+
+std::function<void()>& within_comm_hooks() {
+  static std::function<void()> call;
+  return call;
+}
 
 std::unique_ptr<Model> make_model(const ModelPlan& plan, const Place& place,
                                   std::uint64_t weights) {

@@ -49,6 +49,9 @@ class Model {
   virtual std::unique_ptr<torch::optim::OptimizerOptions> group_options(double lr) const = 0;
 };
 
+/// Called within the communication hooks of all models, if there is something.
+std::function<void()>& within_comm_hooks();
+
 constexpr double kLearningRate = 0.02;
 
 std::unique_ptr<Model> make_model(const ModelPlan& plan, const Place& place, std::uint64_t weights);

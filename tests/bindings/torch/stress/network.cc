@@ -174,6 +174,7 @@ std::vector<Tensor> NetworkImpl::forward(const std::vector<Part>& parts) {
   }
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
+    if (before_layer) before_layer(i);
     if (layer.sees_all) {
       values = layer.apply(torch::cat(values)).to(torch::kFloat64).split_with_sizes(rows);
       continue;

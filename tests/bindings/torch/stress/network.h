@@ -28,6 +28,8 @@ class NetworkImpl : public torch::nn::Module {
   const std::vector<torch::Tensor>& parameters_of(std::size_t index) const {
     return layers_.at(index).parameters;
   }
+  /// Called before a layer is applied in forward(), if there is something.
+  std::function<void(std::size_t layer)> before_layer;
 
  private:
   struct Layer {

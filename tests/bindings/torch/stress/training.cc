@@ -27,11 +27,11 @@ void halve_gradients(Model& model) {
     if (parameter.grad().defined()) parameter.mutable_grad().div_(2);
 }
 
+}  // namespace
+
 GradScaler scaler_of(const Plan& plan) {
   return GradScaler({.init_scale = 8, .growth_interval = 2, .enabled = plan.scaled});
 }
-
-}  // namespace
 
 Training::Training(Plan plan, ProcessSet set, bool in_set, std::filesystem::path folder,
                    Progress progress)
@@ -118,6 +118,7 @@ void Training::evaluate() {
 }
 
 void Training::reload(int number) {
+  is_whole_ = false;
   for (std::size_t m = 0; m < models_.size(); ++m) {
     progress_("saving");
     const auto path = folder_ / fmt::format("{}.pt", m);
@@ -141,6 +142,7 @@ void Training::reload(int number) {
     if (load_checkpoint(path, parts()) != number) throw Differs("the checkpoint's epoch");
     pair.alone->zero_grad(true);
   }
+  is_whole_ = true;
   compare("loaded");
 }
 
@@ -159,6 +161,7 @@ void Training::broadcast_states() {
 
 void Training::end_join() {
   progress_("joining");
+  is_whole_ = false;
   const int last = join_->finish();
   join_ = nullptr;
   progress_("sending what the last has");
@@ -169,6 +172,7 @@ void Training::end_join() {
     pair.ours->zero_grad(true);
     pair.alone->zero_grad(true);
   }
+  is_whole_ = true;
   compare("joined");
 }
 
@@ -333,14 +337,7 @@ void Training::do_alone(int number) {
   }
 }
 
-void Training::step(int number) {
-  const StepPlan& step = plan_.steps[static_cast<std::size_t>(number)];
-  before_step(number);
-  if (std::find(step.takes_part.begin(), step.takes_part.end(), true) == step.takes_part.end())
-    return;
-  const bool mine = step.takes_part[static_cast<std::size_t>(rank_)];
-  do_alone(number);
-  if (mine) do_ours(number);
+void Training::end_alone(const StepPlan& step) {
   for (std::size_t m = 0; m < models_.size() && !plan_.closure; ++m) {
     Model& model = *models_[m].alone;
     if (step.clip > 0) model.clip(step.clip);
@@ -348,18 +345,37 @@ void Training::step(int number) {
     if (step.overflow != static_cast<int>(m)) model.step();
     if (step.zero == Zero::kAfter) model.zero_grad(step.to_none);
   }
+  alone_ended_ = true;
+}
+
+void Training::step(int number) {
+  const StepPlan& step = plan_.steps[static_cast<std::size_t>(number)];
+  remember();
+  before_step(number);
+  if (std::find(step.takes_part.begin(), step.takes_part.end(), true) == step.takes_part.end())
+    return;
+  const bool mine = step.takes_part[static_cast<std::size_t>(rank_)];
+  alone_ended_ = false;
+  do_alone(number);
+  if (mine) do_ours(number);
+  end_alone(step);
   if (!mine) return;
   compare("after the step");
   if (join_ != nullptr) join_->step();
 }
 
+bool Training::next() {
+  if (step_ == std::ssize(plan_.steps)) return false;
+  step(step_);
+  ++step_;
+  return true;
+}
+
 void Training::run() {
-  for (; step_ < std::ssize(plan_.steps); ++step_) {
-    try {
-      step(step_);
-    } catch (const std::exception& error) {
-      throw Differs(fmt::format("step {}: {}", step_, error.what()));
-    }
+  try {
+    while (next()) continue;
+  } catch (const std::exception& error) {
+    throw Differs(fmt::format("step {}: {}", step_, error.what()));
   }
   progress_("ending");
 }

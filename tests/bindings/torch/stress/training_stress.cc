@@ -1,5 +1,6 @@
 // Random trainings of kolo::torch, one after the other, each the same on every rank and compared
 // step by step with one process that has all ranks' data. Run by kolo-run; see --help.
+#include "tests/bindings/torch/stress/failing_program.h"
 #include "tests/bindings/torch/stress/training.h"
 #include "tests/support/hang_watch.h"
 #include "tests/support/random_programs.h"
@@ -17,6 +18,7 @@ namespace {
 
 struct Options : RandomPrograms {
   bool list = false;
+  FaultOptions fault;
 };
 
 /// Which ranks train together, by rank: one set, or two that know nothing of each other.
@@ -37,6 +39,8 @@ std::vector<int> ranks_of(const std::vector<int>& sides, int side) {
   return ranks;
 }
 
+bool is_split(const std::vector<int>& sides) { return ranks_of(sides, 0).size() != sides.size(); }
+
 Plan plan_of(std::uint64_t seed, const std::vector<int>& sides, int side) {
   const auto ranks = ranks_of(sides, side);
   const bool in_set = ranks.size() != sides.size();
@@ -51,14 +55,9 @@ class Stress {
 
   /// Whether all is right.
   bool run(std::uint64_t seed) {
-    watch_.begin(seed);
-    watch_.note("agreeing on a folder");
     const auto sides = draw_sides(seed, size());
     const int side = sides[static_cast<std::size_t>(rank())];
-    const Plan plan = plan_of(seed, sides, side);
-    if (options_.verbose && rank() == ranks_of(sides, side).front())
-      std::printf("%s\n", plan.text().c_str());
-    std::fflush(stdout);
+    const Plan plan = begin(seed, sides, side);
     try {
       train(plan, sides, side);
       return true;
@@ -70,19 +69,55 @@ class Stress {
     }
   }
 
+  /// Where one rank fails: the exit status.
+  int run_failing(std::uint64_t seed) {
+    const auto sides = draw_sides(seed, size());
+    const int side = sides[static_cast<std::size_t>(rank())];
+    const Plan plan = begin(seed, sides, side);
+    const auto sets = make_sets(sides);
+    const auto folder = agree_on_folder();
+    return test::run_failing(
+        options_.fault, seed,
+        [&](const Progress& progress) {
+          return std::make_unique<Training>(plan, sets[static_cast<std::size_t>(side)],
+                                            is_split(sides), folder, progress);
+        },
+        [this](const std::string& what) { watch_.note(what); });
+  }
+
  private:
-  void train(const Plan& plan, const std::vector<int>& sides, int side) {
-    const bool in_set = ranks_of(sides, side).size() != sides.size();
-    ProcessSet sets[2];
-    if (in_set)
-      for (int s = 0; s < 2; ++s) sets[s] = add_process_set(ranks_of(sides, s));
-    const auto folder = std::filesystem::path(broadcast_object(
+  Plan begin(std::uint64_t seed, const std::vector<int>& sides, int side) {
+    watch_.begin(seed);
+    watch_.note("agreeing on a folder");
+    Plan plan = plan_of(seed, sides, side);
+    if (options_.verbose && rank() == ranks_of(sides, side).front())
+      std::printf("%s\n", plan.text().c_str());
+    std::fflush(stdout);
+    return plan;
+  }
+
+  static std::vector<ProcessSet> make_sets(const std::vector<int>& sides) {
+    std::vector<ProcessSet> sets(2);
+    if (is_split(sides))
+      for (int s = 0; s < 2; ++s)
+        sets[static_cast<std::size_t>(s)] = add_process_set(ranks_of(sides, s));
+    return sets;
+  }
+
+  static std::filesystem::path agree_on_folder() {
+    return broadcast_object(
         (std::filesystem::temp_directory_path() / fmt::format("kolo_training_{}", ::getpid()))
             .string(),
-        0));
+        0);
+  }
+
+  void train(const Plan& plan, const std::vector<int>& sides, int side) {
+    const bool in_set = is_split(sides);
+    const auto sets = make_sets(sides);
+    const auto folder = agree_on_folder();
     std::string digest;
     {
-      Training training(plan, sets[side], in_set, folder,
+      Training training(plan, sets[static_cast<std::size_t>(side)], in_set, folder,
                         [this](const std::string& what) { watch_.note(what); });
       training.run();
       digest = training.digest();
@@ -109,11 +144,13 @@ int run_programs(int argc, char** argv) {
       "  kolo-run -np 3 training_stress --seed 117 --verbose   # one of them again");
   options.add_to(app, "training", "Print what each is before it runs");
   app.add_flag("--list", options.list, "Print what they are, and do nothing");
+  options.fault.add_to(app);
   CLI11_PARSE(app, argc, argv);
   torch::set_num_threads(1);
   init(argc, argv);
   const auto began = std::chrono::steady_clock::now();
   Stress stress(options);
+  if (!options.fault.fault.empty()) return stress.run_failing(options.seed);
   for (int i = 0; i < options.programs; ++i) {
     const std::uint64_t seed = options.seed + static_cast<std::uint64_t>(i);
     if (options.list) {
