@@ -137,6 +137,7 @@ TensorWork start_broadcast(torch::Tensor tensor, int root, const TensorBroadcast
 
 TensorWork allreduce_async(const torch::Tensor& tensor, const TensorAllreduceOptions& options) {
   static_cast<void>(data_type_of(tensor, options.name));  // before memory is taken on its device
+  warn_of_lost_gradient(tensor, "allreduce");
   return start_allreduce(tensor, torch::empty_like(tensor.detach()), options, false);
 }
 
@@ -154,6 +155,7 @@ torch::Tensor allreduce_(torch::Tensor tensor, const TensorAllreduceOptions& opt
 
 TensorWork broadcast_async(const torch::Tensor& tensor, int root,
                            const TensorBroadcastOptions& options) {
+  warn_of_lost_gradient(tensor, "broadcast");
   return start_broadcast(tensor.detach().clone(), root, options);
 }
 

@@ -108,6 +108,7 @@ struct RowGroup {
 }  // namespace
 
 TensorWork allgather_async(const torch::Tensor& tensor, const TensorAllgatherOptions& options) {
+  warn_of_lost_gradient(tensor, "allgather");
   const RowMemory memory(tensor, options.name);
   return memory.work(allgather_async(memory.input.data_ptr(), memory.shape, memory.type,
                                      memory.allocator(), memory.core_options(options)));
@@ -119,6 +120,7 @@ torch::Tensor allgather(const torch::Tensor& tensor, const TensorAllgatherOption
 
 TensorWork alltoall_async(const torch::Tensor& tensor, const std::vector<std::int64_t>& splits,
                           const TensorAlltoallOptions& options) {
+  warn_of_lost_gradient(tensor, "alltoall");
   const RowMemory memory(tensor, options.name);
   return memory.work(alltoall_async(memory.input.data_ptr(), memory.shape, memory.type, splits,
                                     memory.allocator(), memory.core_options(options)));
@@ -133,6 +135,7 @@ AlltoallResult alltoall(const torch::Tensor& tensor, const std::vector<std::int6
 
 TensorWork reducescatter_async(const torch::Tensor& tensor,
                                const TensorReducescatterOptions& options) {
+  warn_of_lost_gradient(tensor, "reducescatter");
   const RowMemory memory(tensor, options.name);
   return memory.work(reducescatter_async(memory.input.data_ptr(), memory.shape, memory.type,
                                          memory.allocator(), memory.core_reduction(options)));

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <utility>
 
 namespace kolo {
@@ -101,6 +103,20 @@ void check_alike(const torch::Tensor& input, const torch::Tensor& output, const 
           "tensor " + quoted(name) + ": input and output differ in shape or type");
   }
   check_one_device(input, output, name);
+}
+
+void warn_of_lost_gradient(const torch::Tensor& tensor, const char* call) {
+  static std::mutex mutex;
+  static std::set<std::string> warned;
+  if (!tensor.defined() || !tensor.requires_grad() || !torch::GradMode::is_enabled()) return;
+  {
+    const std::lock_guard lock(mutex);
+    if (!warned.insert(call).second) return;
+  }
+  TORCH_WARN("kolo::", call,
+             "() was given a tensor that requires a gradient, which does not pass through it; "
+             "where it is to, as through a loss, call kolo::autograd::",
+             call, "(), else give it the tensor's detach()");
 }
 
 bool is_plain(const torch::Tensor& tensor) {

@@ -20,6 +20,9 @@ std::string device_misfit(torch::Device device, int ordinal);
 void check_one_device(const torch::Tensor& a, const torch::Tensor& b, const std::string& name);
 /// Throws kInvalidArgument unless both have one shape, type and device.
 void check_alike(const torch::Tensor& input, const torch::Tensor& output, const std::string& name);
+/// Warns, once each, of a call whose result is a new tensor, which autograd does not see: it would
+/// leave out the gradient of what `tensor` depends on. `call` is one that kolo::autograd has, too.
+void warn_of_lost_gradient(const torch::Tensor& tensor, const char* call);
 Shape shape_of(const torch::Tensor& tensor);
 /// Whether memory holds the elements as they are and in order: LibTorch may have left a conjugate
 /// or a sign to whoever reads them.

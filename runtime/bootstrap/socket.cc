@@ -19,6 +19,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <utility>
 
 namespace kolo {
 namespace {
@@ -31,6 +32,9 @@ using Warn = std::function<void(const std::string&)>;
 constexpr seconds kTimeForName(30);
 // Between two questions for it: its servers have others to answer.
 constexpr milliseconds kPauseForName(500);
+// Of attempts, before somebody hears of them; a quarter of all, if that is less.
+constexpr seconds kSilence(10);
+constexpr std::chrono::hours kLongest(24 * 7);
 
 struct AddressesDeleter {
   void operator()(addrinfo* list) const noexcept { ::freeaddrinfo(list); }
@@ -254,6 +258,8 @@ Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline,
                                     const std::function<void(const std::string&)>& warn) {
   milliseconds pause(5);
   std::optional<Deadline> for_name;
+  const Deadline silence = Deadline::after(deadline.remaining(4 * kSilence) / 4);
+  bool has_warned = warn == nullptr;
   for (;;) {
     Addresses addresses;
     const int unresolved = resolve_patiently(endpoint, addresses, deadline, for_name, warn);
@@ -275,6 +281,11 @@ Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline,
     }
     if (deadline.expired()) {
       return KOLO_ERROR(kTimeout, "nobody answers at {} ({})", to_text(endpoint), reason(error));
+    }
+    if (silence.expired() && !std::exchange(has_warned, true)) {
+      warn(fmt::format("nobody answers at {} yet ({}); trying for {} s more (KOLO_INIT_TIMEOUT)",
+                       to_text(endpoint), reason(error),
+                       std::chrono::ceil<seconds>(deadline.remaining(kLongest)).count()));
     }
     // Nothing tells when a foreign host begins to listen, so attempts are spread out.
     pause_for(pause, deadline);

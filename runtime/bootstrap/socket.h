@@ -45,7 +45,8 @@ Status await_name(const Endpoint& endpoint, Deadline deadline,
 
 /// Tries again until the deadline, since the other side may start later. kTimeout tells the last
 /// refusal; kInvalidArgument for a name that nobody knows after half a minute, and at once where
-/// this host does not even reach itself. `warn` is told once of a name that nobody knows yet.
+/// this host does not even reach itself. `warn` is told, once each, of a name that nobody knows yet
+/// and of an address where nobody answers for some seconds.
 Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline,
                                     const std::function<void(const std::string&)>& warn = nullptr);
 

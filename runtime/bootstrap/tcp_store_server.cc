@@ -29,6 +29,9 @@ constexpr seconds kHelloTime(20);
 constexpr seconds kLinger(1);
 // Of a server without descriptors for more connections, until it looks again.
 constexpr milliseconds kBreath(100);
+// Of ranks that wait for others, before somebody hears of it; a quarter of all, if that is less.
+constexpr seconds kSilence(10);
+constexpr std::chrono::hours kLongest(24 * 7);
 // Of strangers that are told of.
 constexpr std::size_t kMostWarnings = 8;
 // Read from one connection before others have their turn.
@@ -60,6 +63,7 @@ struct TcpStoreServer::Connection {
   std::string awaited_key = {};    ///< of a get that waits
   std::string awaited_phase = {};  ///< of an exchange that waits
   Deadline deadline = Deadline::after(kHelloTime);
+  Deadline silence = Deadline::never();  ///< of an exchange that waits
 
   bool waits() const { return !awaited_key.empty() || !awaited_phase.empty(); }
   /// Whether `deadline` means something.
@@ -141,6 +145,7 @@ void TcpStoreServer::wait_for_events() {
     if ((events & ~POLLOUT) != 0) receive(c);
   }
   answer_waiting();
+  warn_of_missing();
   if (entries[1].revents != 0) accept_all();
   for (Connection& c : connections_) flush(c);
   remove_closed();
@@ -241,6 +246,24 @@ std::string TcpStoreServer::warnings() const {
   return fmt::format("{}", fmt::join(warnings_, "; "));
 }
 
+void TcpStoreServer::warn_of_missing() {
+  if (!options_.warn || has_warned_of_missing_) return;
+  for (const Connection& c : connections_) {
+    if (c.awaited_phase.empty() || c.closed || !c.silence.expired()) continue;
+    const auto contributions = meetings_.table(c.meeting).contributions(c.awaited_phase);
+    std::vector<std::size_t> missing;
+    for (std::size_t rank = 0; rank < contributions.size(); ++rank)
+      if (contributions[rank] == "0") missing.push_back(rank);
+    has_warned_of_missing_ = true;
+    return options_.warn(
+        fmt::format("rank{} {} of {} {} not come to port {} yet; waiting for {} s more "
+                    "(KOLO_INIT_TIMEOUT)",
+                    missing.size() == 1 ? "" : "s", fmt::join(missing, ", "), contributions.size(),
+                    missing.size() == 1 ? "has" : "have", port_,
+                    std::chrono::ceil<seconds>(c.deadline.remaining(kLongest)).count()));
+  }
+}
+
 Status TcpStoreServer::handle(Connection& connection, Fields request) {
   const std::string kind = request[0];
   const auto wait = [&](std::string& awaited, std::string& what, std::string_view text) -> Status {
@@ -267,7 +290,9 @@ Status TcpStoreServer::handle(Connection& connection, Fields request) {
   }
   if (kind == kExchangeRequest && request.size() == 4) {
     KOLO_TRY(table.contribute(request[1], *connection.rank, std::move(request[2])));
-    return wait(connection.awaited_phase, request[1], request[3]);
+    KOLO_TRY(wait(connection.awaited_phase, request[1], request[3]));
+    connection.silence = Deadline::after(connection.deadline.remaining(4 * kSilence) / 4);
+    return {};
   }
   return KOLO_ERROR(kMismatch, "a request '{}' that this store does not know", kind);
 }

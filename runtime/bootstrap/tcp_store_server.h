@@ -29,8 +29,9 @@ class TcpStoreServer {
     /// What tells this meeting's server from others, for those who know another `secret`; empty:
     /// nothing does.
     std::string meeting = {};
-    /// Told of who comes with another secret, once of each address and rank, by the server's
-    /// thread; and by that of start() of a host name that nobody knows yet.
+    /// Told of who comes with another secret, once of each address and rank, and of ranks that
+    /// others have waited for for some seconds, once, by the server's thread; and by that of
+    /// start() of a host name that nobody knows yet.
     std::function<void(const std::string& line)> warn = nullptr;
     Deadline for_name = Deadline::after({});  ///< until when start() asks again for such a name
     bool keeps_listening = true; /**< for any number of meetings; false: for one, until every rank
@@ -61,6 +62,7 @@ class TcpStoreServer {
   void take_requests(Connection& connection);
   void greet(Connection& connection, const Fields& hello);
   void warn_of(const Connection& connection, int claimed_rank);
+  void warn_of_missing();
   Status handle(Connection& connection, Fields request);
   void answer_waiting();
   void flush(Connection& connection);
@@ -75,6 +77,7 @@ class TcpStoreServer {
   /// Whole replies of phases that are complete, by meeting: they are the same for every rank.
   std::map<std::pair<int, std::string>, std::shared_ptr<const std::string>> complete_;
   Deadline accepts_again_ = Deadline::at({});  ///< after a lack of descriptors
+  bool has_warned_of_missing_ = false;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,6 +1,8 @@
 // Gradients of the collectives against differences, in float64: the loss is the sum over ranks of a
 // different weighting of each rank's output. Second derivatives likewise: what is differentiated is
 // then a penalty, the sum over ranks of the squares of each rank's gradient of that loss.
+#include "tests/support/warnings.h"
+
 #include <kolo/torch.h>
 
 #include <gtest/gtest.h>
@@ -9,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <string>
 
 namespace {
 
@@ -105,6 +108,23 @@ TEST(Autograd, ReducescatterOfUnevenRows) {
         return kolo::autograd::reducescatter(x, {.op = kolo::ReduceOp::kAverage, .postscale = 2.0});
       },
       rows);
+}
+
+TEST(Autograd, WhatItDoesNotSeeIsWarnedOfOnce) {
+  kolo::test::Warnings warnings;
+  const auto input = torch::ones({kolo::size(), 1}).requires_grad_();
+  for (int i = 0; i < 2; ++i) {
+    kolo::allgather(input);
+    kolo::allgather(input.detach());
+    kolo::autograd::allgather(input);
+    const torch::NoGradGuard no_grad;
+    kolo::alltoall(input);
+  }
+  ASSERT_EQ(warnings.all.size(), 1U);
+  EXPECT_NE(warnings.all[0].find("kolo::allgather() was given a tensor that requires a gradient"),
+            std::string::npos);
+  kolo::reducescatter(input);
+  EXPECT_EQ(warnings.all.size(), 2U);
 }
 
 TEST(Autograd, NothingFlowsBackToOthersThanTheRoot) {

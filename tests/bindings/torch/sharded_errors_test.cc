@@ -1,5 +1,6 @@
 // What a ShardedOptimizer refuses, with which words. On all ranks at once.
 #include "tests/support/message_of.h"
+#include "tests/support/warnings.h"
 
 #include <kolo/torch.h>
 
@@ -19,6 +20,7 @@ namespace {
 
 using kolo::ShardedOptimizer;
 using kolo::test::message_of;
+using kolo::test::Warnings;
 using testing::AllOf;
 using testing::HasSubstr;
 using torch::optim::SGD;
@@ -49,18 +51,6 @@ TEST(ShardedOptimizerErrors, RefusesLbfgsByName) {
               }),
               HasSubstr("LBFGS"));
 }
-
-/// Keeps what LibTorch warns of, once or not.
-class Warnings : public c10::WarningHandler {
- public:
-  void process(const c10::Warning& warning) override { all.push_back(warning.msg()); }
-
-  std::vector<std::string> all;
-
- private:
-  c10::WarningUtils::WarningHandlerGuard handler_{this};
-  c10::WarningUtils::WarnAlways always_;
-};
 
 TEST(ShardedOptimizerErrors, ItsBaseClassesZeroGradIsWarnedOf) {
   torch::nn::Linear model(3, 2);

@@ -137,7 +137,7 @@ TEST(Meeting, Rank0TellsWhoCameWithAnotherSecret) {
     EXPECT_THAT(all.error().message, HasSubstr("in time: 1; "));
     EXPECT_THAT(all.error().message, HasSubstr("; " + line));
     (*first)->leave(false, later());
-    EXPECT_THAT(warnings, ::testing::ElementsAre(HasSubstr(line)));
+    EXPECT_THAT(warnings, ::testing::Contains(HasSubstr(line)).Times(1));
   });
 }
 

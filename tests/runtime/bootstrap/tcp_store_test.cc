@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <ctime>
 #include <fstream>
+#include <future>
 #include <random>
 #include <thread>
 
@@ -288,6 +289,42 @@ TEST_F(TcpStoreTest, ANameThatNobodyKnowsYetIsAskedForAgainByItsServer) {
   EXPECT_THAT(unknown.error().message, HasSubstr("no-such-host.invalid"));
   EXPECT_THAT(told, ElementsAre(HasSubstr("no-such-host.invalid:0 is unknown here")));
   EXPECT_FALSE(listen_at({"no-such-host.invalid", 0}).ok());
+}
+
+TEST_F(TcpStoreTest, WhereNobodyAnswersSomebodyHearsOfItMeanwhile) {
+  serve(1);
+  server_.reset();
+  std::vector<std::string> told;
+  const auto connection = connect_to(endpoint_, Deadline::after(milliseconds(400)),
+                                     [&](const std::string& line) { told.push_back(line); });
+  ASSERT_FALSE(connection.ok());
+  EXPECT_EQ(connection.error().code, ErrorCode::kTimeout);
+  EXPECT_THAT(told, ElementsAre(AllOf(HasSubstr("nobody answers at 127.0.0.1:"),
+                                      HasSubstr(" yet ("), HasSubstr("; trying for 1 s more"))));
+}
+
+TEST_F(TcpStoreTest, TheServerTellsWhoIsMissing) {
+  std::promise<std::string> told;
+  TcpStoreServer::Options options;
+  options.endpoint.host = "127.0.0.1";
+  options.size = 3;
+  options.secret = "secret";
+  options.warn = [&](const std::string& line) { told.set_value(line); };  // once, or it throws
+  server_ = *TcpStoreServer::start(std::move(options));
+  endpoint_ = {"127.0.0.1", server_->port()};
+  const auto a = joined(0, 3);
+  std::thread waiting(
+      [&] { EXPECT_TRUE(a->exchange("hello", 0, 3, "0", Deadline::after(seconds(8))).ok()); });
+  auto line = told.get_future();
+  EXPECT_EQ(line.wait_for(seconds(20)), std::future_status::ready);
+  EXPECT_THAT(line.get(), AllOf(HasSubstr("ranks 1, 2 of 3 have not come to port "),
+                                HasSubstr(" yet; waiting for ")));
+  const auto b = joined(1, 3);
+  const auto c = joined(2, 3);
+  std::thread second([&] { EXPECT_TRUE(b->exchange("hello", 1, 3, "1", later()).ok()); });
+  EXPECT_TRUE(c->exchange("hello", 2, 3, "2", later()).ok());
+  second.join();
+  waiting.join();
 }
 
 TEST_F(TcpStoreTest, TheServerMakesRoomForItsRanks) {
