@@ -92,20 +92,6 @@ std::optional<ReduceOp> of_same_name(c10d::ReduceOp::RedOpType op, torch::Scalar
   return std::nullopt;
 }
 
-/// What the ranks agree on of an operation without a name, as far as this tensor tells.
-Signature signature_of(const Called& called, const torch::Tensor& input) {
-  Signature signature{.kind = called.kind, .root = called.root, .shape = {0}};
-  if (!input.defined()) return signature;
-  signature.shape = {input.numel()};
-  try {
-    signature.type = data_type_of(input, {});
-    signature.op = reduce_op(called.op, input, "");
-  } catch (const Exception&) {
-    return signature;  // it is what is refused
-  }
-  return signature;
-}
-
 }  // namespace
 
 void call_refused(const ProcessSet& set, const Called& called, const std::string& why) {
@@ -113,13 +99,9 @@ void call_refused(const ProcessSet& set, const Called& called, const std::string
                          called.kind == OperationKind::kBroadcast ||
                          called.kind == OperationKind::kReduceScatter ||
                          (called.kind == OperationKind::kAllgather && called.is_even);
-  for (const torch::Tensor& input : called.inputs) {
-    if (has_order && (!input.defined() || !input.is_cuda())) {
-      refuse_ordered(called.kind, why, set);
-    } else {
-      refuse_unnamed(signature_of(called, input), why, set);
-    }
-  }
+  if (!has_order) return;
+  for (const torch::Tensor& input : called.inputs)
+    if (!input.defined() || !input.is_cuda()) refuse_ordered(called.kind, why, set);
 }
 
 ReduceOp reduce_op(const c10d::ReduceOp& op, const torch::Tensor& tensor, const char* call) {

@@ -48,11 +48,4 @@ void refuse_ordered(OperationKind kind, const std::string& why, const ProcessSet
   });
 }
 
-void refuse_unnamed(const Signature& signature, const std::string& why,
-                    const ProcessSet& process_set) {
-  submit_refusal([&](Runtime& runtime) {
-    return runtime.submit(refused_submission(signature, why, process_set)).ok();
-  });
-}
-
 }  // namespace kolo

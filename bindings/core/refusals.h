@@ -21,16 +21,11 @@ KOLO_API std::vector<std::shared_ptr<Work>> refuse_allreduces(const std::vector<
                                                               const ProcessSet& process_set);
 
 // What this rank calls in place of what a binding refuses before it is a call of the core's, while
-// the others may call it. The caller says at once what is wrong. Both wait for no rank, and do
+// the others may call it. The caller says at once what is wrong. It waits for no rank, and does
 // nothing where kolo does not run.
 
 /// In place of a call of the ordered door, whose number it takes: out of step with ranks that do
 /// not refuse theirs, which are told `why`.
 KOLO_API void refuse_ordered(OperationKind kind, const std::string& why,
                              const ProcessSet& process_set);
-/// In place of a call without a name: that of this signature fails on all ranks with `why`. As the
-/// core takes it, with the shape of this rank's whole input.
-KOLO_API void refuse_unnamed(const Signature& signature, const std::string& why,
-                             const ProcessSet& process_set);
-
 }  // namespace kolo

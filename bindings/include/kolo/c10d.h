@@ -12,9 +12,9 @@
 // one process set are one group in that. On the CPU, calls whose parts are equal go through kolo's
 // ordered door, where ranks that are out of step get kMismatch with both calls, which ends the
 // job's communication; all else is kolo's unnamed operations, where they wait for each other until
-// KOLO_OPERATION_TIMEOUT. A call that fails at once on one rank, for its arguments, fails on those
-// where it does not as well: at the ordered door as ranks out of step do, elsewhere with the reason
-// (where the tensor that is read tells which operation it would be).
+// KOLO_OPERATION_TIMEOUT. A call that fails at once on one rank alone, for its arguments, leaves
+// the ranks out of step at the ordered door; elsewhere it was none on that rank, so end it by
+// abort().
 //
 // Ranks, roots and peers are the group's, as everywhere in c10d. Tensors may have any strides, but
 // outputs none by which elements share memory (expand()); what is not contiguous is copied. CUDA
