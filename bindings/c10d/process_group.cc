@@ -54,10 +54,6 @@ int ProcessGroupKolo::world_rank(std::int64_t rank, const char* call) const {
   return ranks_[static_cast<std::size_t>(rank)];
 }
 
-int ProcessGroupKolo::world_rank_or_0(std::int64_t rank) const {
-  return rank < 0 || rank >= size_ ? 0 : ranks_[static_cast<std::size_t>(rank)];
-}
-
 CallWork ProcessGroupKolo::hand_out(Started started, c10d::OpType type,
                                     std::chrono::milliseconds timeout) {
   return c10::make_intrusive<GroupWork>(
@@ -71,16 +67,13 @@ CallWork ProcessGroupKolo::hand_out(Started started, c10d::OpType type,
 
 CallWork ProcessGroupKolo::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   const torch::NoGradGuard no_grad;
-  const Called called{.kind = OperationKind::kBroadcast,
-                      .inputs = {first_of(tensors)},
-                      .root = world_rank_or_0(options.rootRank)};
-  const Output output = checked(set_, called, [&] {
+  const int root = checked(set_, {OperationKind::kBroadcast, {first_of(tensors)}}, [&] {
     check_types(only(tensors, "broadcast", "tensor"), {}, "broadcast");
     check_outputs(tensors, "broadcast");
-    (void)world_rank(options.rootRank, "broadcast");
-    return Output(tensors[0], /*with_elements=*/true);
+    return world_rank(options.rootRank, "broadcast");
   });
-  return hand_out({.works = {start_broadcast(set_, output.memory(), called.root)},
+  const Output output(tensors[0], /*with_elements=*/true);
+  return hand_out({.works = {start_broadcast(set_, output.memory(), root)},
                    .results = tensors,
                    .device = tensors[0].device(),
                    .finish = [output] { output.finish(); }},
@@ -102,8 +95,7 @@ CallWork ProcessGroupKolo::allreduce_each(const Tensors& tensors,
   const torch::NoGradGuard no_grad;
   const bool is_one = type == c10d::OpType::ALLREDUCE;
   const Called called{.kind = OperationKind::kAllreduce,
-                      .inputs = is_one || tensors.empty() ? Tensors{first_of(tensors)} : tensors,
-                      .op = options.reduceOp};
+                      .inputs = is_one || tensors.empty() ? Tensors{first_of(tensors)} : tensors};
   const std::vector<ReduceOp> ops = checked(set_, called, [&] {
     if (is_one) (void)only(tensors, "allreduce", "tensor");
     if (tensors.empty()) refuse("allreduce_coalesced", "takes a tensor or more, not 0");
@@ -131,9 +123,7 @@ CallWork ProcessGroupKolo::allreduce_each(const Tensors& tensors,
 CallWork ProcessGroupKolo::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor tensor = first_of(tensors);
-  const Called called{
-      .kind = OperationKind::kAllreduce, .inputs = {tensor}, .op = options.reduceOp};
-  const ReduceOp op = checked(set_, called, [&] {
+  const ReduceOp op = checked(set_, {OperationKind::kAllreduce, {tensor}}, [&] {
     check_types(only(tensors, "reduce", "tensor"), {}, "reduce");
     (void)world_rank(options.rootRank, "reduce");
     if (options.rootRank == rank_) check_outputs(tensors, "reduce");

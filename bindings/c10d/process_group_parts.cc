@@ -32,8 +32,9 @@ CallWork ProcessGroupKolo::allgather(TensorLists& outputs, Tensors& inputs,
   const torch::NoGradGuard no_grad;
   const torch::Tensor tensor = first_of(inputs);
   // Every rank sees all sizes, so all go the same way.
-  const Called called{
-      .kind = OperationKind::kAllgather, .inputs = {tensor}, .is_even = are_even(outputs)};
+  const bool is_even = are_even(outputs);
+  // Uneven parts have no order.
+  const Called called{OperationKind::kAllgather, is_even ? Tensors{tensor} : Tensors()};
   const Tensors list = checked(set_, called, [&] {
     (void)only(inputs, "allgather", "input");
     const Tensors& parts = only(outputs, "allgather", "list of outputs");
@@ -46,7 +47,7 @@ CallWork ProcessGroupKolo::allgather(TensorLists& outputs, Tensors& inputs,
   });
   const torch::Tensor input = input_of(tensor);
   Started started{.results = list, .device = tensor.device()};
-  if (called.is_even) {
+  if (is_even) {
     const torch::Tensor output = torch::empty({size_, tensor.numel()}, input.options());
     started.works = {start_allgather(set_, input, output)};
     started.finish = [list, output] {
@@ -86,8 +87,7 @@ CallWork ProcessGroupKolo::start_each(const Tensors& outputs, const Tensors& inp
   const torch::NoGradGuard no_grad;
   const bool gathers = whole == Whole::kOutput;
   const Called called{.kind = gathers ? OperationKind::kAllgather : OperationKind::kReduceScatter,
-                      .inputs = inputs.empty() ? Tensors(1) : inputs,
-                      .op = op};
+                      .inputs = inputs.empty() ? Tensors(1) : inputs};
   checked(set_, called, [&] {
     if (outputs.empty() || outputs.size() != inputs.size())
       refuse(call, fmt::format("takes an output for each input, not {} for {}", outputs.size(),
@@ -132,21 +132,14 @@ Tensors ProcessGroupKolo::list_at_root(TensorLists& lists, std::int64_t root, co
 CallWork ProcessGroupKolo::gather(TensorLists& outputs, Tensors& inputs,
                                   const c10d::GatherOptions& options) {
   const torch::NoGradGuard no_grad;
-  const torch::Tensor tensor = first_of(inputs);
-  const Called called{.kind = OperationKind::kGather,
-                      .inputs = {tensor},
-                      .root = world_rank_or_0(options.rootRank)};
-  const Tensors list = checked(set_, called, [&] {
-    (void)only(inputs, "gather", "input");
-    (void)world_rank(options.rootRank, "gather");
-    Tensors places = list_at_root(outputs, options.rootRank, "gather", "outputs");
-    check_types(tensor, places, "gather");
-    check_outputs(places, "gather");
-    return places;
-  });
+  const torch::Tensor& tensor = only(inputs, "gather", "input");
+  const int root = world_rank(options.rootRank, "gather");
+  const Tensors list = list_at_root(outputs, options.rootRank, "gather", "outputs");
+  check_types(tensor, list, "gather");
+  check_outputs(list, "gather");
   const torch::Tensor input = input_of(tensor);
   Parts parts(sizes_of(list), input.options());
-  parts.start_gather(set_, input, called.root);
+  parts.start_gather(set_, input, root);
   return hand_out(
       {.works = {parts.work()},
        .results = list,
@@ -159,20 +152,17 @@ CallWork ProcessGroupKolo::gather_into_tensor(at::Tensor& output, at::Tensor& in
                                               const c10d::GatherOptions& options) {
   const torch::NoGradGuard no_grad;
   constexpr const char* call = "gather_single";
-  const Called called{
-      .kind = OperationKind::kGather, .inputs = {input}, .root = world_rank_or_0(options.rootRank)};
+  check_types(input, {}, call);
+  const int root = world_rank(options.rootRank, call);
   const bool is_root = options.rootRank == rank_;
-  checked(set_, called, [&] {
-    check_types(input, {}, call);
-    (void)world_rank(options.rootRank, call);
-    if (!is_root) return;
+  if (is_root) {
     check_types(output, {input}, call);
     check_size(output.numel(), input.numel() * size_, call, "output");
     check_outputs({output}, call);
-  });
+  }
   Parts parts(std::vector<std::int64_t>(is_root ? ranks_.size() : 0, input.numel()),
               input.options());
-  parts.start_gather(set_, input_of(input), called.root);
+  parts.start_gather(set_, input_of(input), root);
   Started started{.works = {parts.work()}, .device = input.device()};
   if (is_root) {
     started.results = {output};
@@ -187,17 +177,11 @@ CallWork ProcessGroupKolo::gather_into_tensor(at::Tensor& output, at::Tensor& in
 CallWork ProcessGroupKolo::scatter(Tensors& outputs, TensorLists& inputs,
                                    const c10d::ScatterOptions& options) {
   const torch::NoGradGuard no_grad;
-  const torch::Tensor output = first_of(outputs);
-  const int root = world_rank_or_0(options.rootRank);
-  const Called called{.kind = OperationKind::kScatter, .inputs = {output}, .root = root};
-  const Tensors list = checked(set_, called, [&] {
-    (void)only(outputs, "scatter", "output");
-    (void)world_rank(options.rootRank, "scatter");
-    Tensors parts = list_at_root(inputs, options.rootRank, "scatter", "inputs");
-    check_types(output, parts, "scatter");
-    check_outputs(outputs, "scatter");
-    return parts;
-  });
+  const torch::Tensor& output = only(outputs, "scatter", "output");
+  const int root = world_rank(options.rootRank, "scatter");
+  const Tensors list = list_at_root(inputs, options.rootRank, "scatter", "inputs");
+  check_types(output, list, "scatter");
+  check_outputs(outputs, "scatter");
   const torch::Tensor input = list.empty() ? torch::empty({0}, output.options()) : flat(list);
   Parts parts({output.numel()}, output.options());
   parts.start_scatter(set_, input, root, sizes_of(list));
@@ -212,8 +196,7 @@ CallWork ProcessGroupKolo::scatter(Tensors& outputs, TensorLists& inputs,
 CallWork ProcessGroupKolo::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                           const c10d::ReduceScatterOptions& options) {
   const torch::NoGradGuard no_grad;
-  const Called called{
-      .kind = OperationKind::kReduceScatter, .inputs = {first_of(inputs)}, .op = options.reduceOp};
+  const Called called{OperationKind::kReduceScatter, {first_of(inputs)}};
   torch::Tensor input = checked(set_, called, [&] {
     const torch::Tensor& output = only(outputs, "reduce_scatter", "output");
     const Tensors& list = only(inputs, "reduce_scatter", "list of inputs");
@@ -251,13 +234,10 @@ CallWork ProcessGroupKolo::alltoall_base(at::Tensor& output, at::Tensor& input,
                                          const c10d::AllToAllOptions& options) {
   const torch::NoGradGuard no_grad;
   constexpr const char* call = "all_to_all_single";
-  std::vector<std::int64_t> splits;
-  const auto sizes = checked(set_, {.kind = OperationKind::kAlltoall, .inputs = {input}}, [&] {
-    check_types(output, {input}, call);
-    check_outputs({output}, call);
-    splits = part_sizes(input, input_splits, ranks_.size(), call, "input");
-    return part_sizes(output, output_splits, ranks_.size(), call, "output");
-  });
+  check_types(output, {input}, call);
+  check_outputs({output}, call);
+  const auto sizes = part_sizes(output, output_splits, ranks_.size(), call, "output");
+  const auto splits = part_sizes(input, input_splits, ranks_.size(), call, "input");
   // Whether splits are even is known to nobody else, so all go the same way.
   Parts parts(sizes, output.options());
   parts.start_alltoall(set_, input_of(input), splits);
@@ -276,13 +256,11 @@ CallWork ProcessGroupKolo::alltoall_base(at::Tensor& output, at::Tensor& input,
 CallWork ProcessGroupKolo::alltoall(Tensors& outputs, Tensors& inputs,
                                     const c10d::AllToAllOptions& options) {
   const torch::NoGradGuard no_grad;
-  checked(set_, {.kind = OperationKind::kAlltoall, .inputs = {first_of(inputs)}}, [&] {
-    check_count(outputs, ranks_.size(), "alltoall", "outputs");
-    check_count(inputs, ranks_.size(), "alltoall", "inputs");
-    check_types(outputs.front(), outputs, "alltoall");
-    check_types(outputs.front(), inputs, "alltoall");
-    check_outputs(outputs, "alltoall");
-  });
+  check_count(outputs, ranks_.size(), "alltoall", "outputs");
+  check_count(inputs, ranks_.size(), "alltoall", "inputs");
+  check_types(outputs.front(), outputs, "alltoall");
+  check_types(outputs.front(), inputs, "alltoall");
+  check_outputs(outputs, "alltoall");
   Parts parts(sizes_of(outputs), outputs.front().options());
   parts.start_alltoall(set_, flat(inputs), sizes_of(inputs));
   return hand_out(

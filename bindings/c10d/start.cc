@@ -95,11 +95,6 @@ std::optional<ReduceOp> of_same_name(c10d::ReduceOp::RedOpType op, torch::Scalar
 }  // namespace
 
 void call_refused(const ProcessSet& set, const Called& called, const std::string& why) {
-  const bool has_order = called.kind == OperationKind::kAllreduce ||
-                         called.kind == OperationKind::kBroadcast ||
-                         called.kind == OperationKind::kReduceScatter ||
-                         (called.kind == OperationKind::kAllgather && called.is_even);
-  if (!has_order) return;
   for (const torch::Tensor& input : called.inputs)
     if (!input.defined() || !input.is_cuda()) refuse_ordered(called.kind, why, set);
 }

@@ -20,18 +20,14 @@
 
 namespace kolo::c10d_binding {
 
-/// A call, as ranks make it on which nothing is wrong with its arguments.
+/// A call whose operations have an order, those on the host.
 struct Called {
   OperationKind kind;
-  /// Whose memory each of its operations reads, or null where there is none; may be no tensors that
-  /// an operation can have.
+  /// What each of its operations reads; undefined where that is not known. Of any types and strides.
   std::vector<torch::Tensor> inputs;
-  c10d::ReduceOp op = c10d::ReduceOp::SUM;
-  int root = 0;         ///< of the world; any, if there is no such
-  bool is_even = true;  ///< all parts are equal
 };
-/// Makes up on this rank for the operations of a call that fails here at once: on ranks where it
-/// does not, they fail as well, so that the calls after it do not meet them.
+/// Makes up on this rank for the operations of a call that fails here at once: ranks where it does
+/// not are told, so that none of the calls after it meets them.
 void call_refused(const ProcessSet& set, const Called& called, const std::string& why);
 
 /// What `check` returns, which looks at all arguments of a call before it begins. What it throws

@@ -5,28 +5,6 @@
 #include <utility>
 
 namespace kolo {
-namespace {
-
-/// What becomes of it, the others are told by their own calls.
-template <class Submit>
-void submit_refusal(Submit&& submit) {
-  try {
-    static_cast<void>(submit(*runtime_for("refusal")));
-  } catch (const Exception&) {
-    return;  // before init or after shutdown nobody waits
-  }
-}
-
-Submission refused_submission(const Signature& signature, const std::string& why,
-                              const ProcessSet& set) {
-  Submission submission;
-  submission.signature = signature;
-  submission.complaint = why;
-  submission.process_set = set.id();
-  return submission;
-}
-
-}  // namespace
 
 std::vector<std::shared_ptr<Work>> refuse_allreduces(const std::vector<std::string>& names,
                                                      const std::string& why,
@@ -43,9 +21,15 @@ std::vector<std::shared_ptr<Work>> refuse_allreduces(const std::vector<std::stri
 }
 
 void refuse_ordered(OperationKind kind, const std::string& why, const ProcessSet& process_set) {
-  submit_refusal([&](Runtime& runtime) {
-    return runtime.submit_ordered(refused_submission({.kind = kind}, why, process_set)).ok();
-  });
+  Submission submission =
+      submission_of(kind, nullptr, {}, DataType::kFloat32, {.process_set = process_set});
+  submission.complaint = why;
+  try {
+    // What becomes of it, the others are told by their own calls.
+    static_cast<void>(runtime_for("refusal")->submit_ordered(std::move(submission)));
+  } catch (const Exception&) {
+    return;  // before init or after shutdown nobody waits
+  }
 }
 
 }  // namespace kolo

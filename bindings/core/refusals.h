@@ -20,12 +20,11 @@ KOLO_API std::vector<std::shared_ptr<Work>> refuse_allreduces(const std::vector<
                                                               const std::string& group,
                                                               const ProcessSet& process_set);
 
-// What this rank calls in place of what a binding refuses before it is a call of the core's, while
-// the others may call it. The caller says at once what is wrong. It waits for no rank, and does
-// nothing where kolo does not run.
-
-/// In place of a call of the ordered door, whose number it takes: out of step with ranks that do
-/// not refuse theirs, which are told `why`.
+/// What this rank calls in place of a call of the ordered door that a binding refuses before it is
+/// one of the core's. It takes its number: ranks that do not refuse theirs are out of step, and are
+/// told `why`. The caller says at once what is wrong. Waits for no rank, and does nothing where kolo
+/// does not run.
 KOLO_API void refuse_ordered(OperationKind kind, const std::string& why,
                              const ProcessSet& process_set);
+
 }  // namespace kolo

@@ -1,5 +1,6 @@
 #include "bindings/torch/check_initialized.h"
 #include "bindings/torch/tensor_memory.h"
+#include "bindings/torch/text_lines.h"
 
 #include <kolo/kolo.h>
 #include <kolo/torch/broadcast_parameters.h>
@@ -12,33 +13,24 @@
 #include <functional>
 #include <iterator>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
 namespace kolo {
 namespace {
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
-
 /// Throws kMismatch on all ranks unless all have tensors of these names: one that some rank lacks
 /// would be waited for.
 void check_same_names(const std::set<std::string>& names) {
   if (size() == 1) return;
-  std::string mine;
-  for (const std::string& name : names) mine += name + '\n';
+  const std::string mine = join_lines(names);
   const auto number = static_cast<std::int64_t>(std::hash<std::string>()(mine));
   const auto numbers = allgather_object(number, {.name = "broadcast_parameters/(names)"});
   if (std::count(numbers.begin(), numbers.end(), numbers[0]) == size()) return;
   const auto all = allgather_object(mine, {.name = "broadcast_parameters/(all names)"});
-  const std::vector<std::string> first = lines_of(all[0]);
+  const std::vector<std::string> first = split_lines(all[0]);
   for (int r = 1; r < size(); ++r) {
-    const std::vector<std::string> others = lines_of(all[static_cast<std::size_t>(r)]);
+    const std::vector<std::string> others = split_lines(all[static_cast<std::size_t>(r)]);
     std::vector<std::string> differ;
     std::set_symmetric_difference(first.begin(), first.end(), others.begin(), others.end(),
                                   std::back_inserter(differ));

@@ -3,6 +3,7 @@
 #include "bindings/torch/failure.h"
 #include "bindings/torch/gradient_hooks.h"
 #include "bindings/torch/tensor_memory.h"
+#include "bindings/torch/text_lines.h"
 
 #include <kolo/torch/functions.h>
 #include <kolo/torch/objects.h>
@@ -46,19 +47,6 @@ std::vector<std::string> lines_of(const NamedTensors& parameters, const NamedTen
     lines.push_back("buffer '" + name + "'\t" + text_of(tensor));
   }
   return lines;
-}
-
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(std::move(line));
-  return lines;
-}
-
-std::string join(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += line + "\n";
-  return text;
 }
 
 /// Where this rank's module differs from rank 0's; empty if nowhere.
@@ -170,7 +158,7 @@ void check_module(const std::string& prefix, const NamedTensors& parameters,
   // Every rank says what it finds, so that all throw the same or none does.
   const std::vector<std::string> mine = lines_of(parameters, buffers, options);
   const std::vector<std::string> root =
-      split(broadcast_object(join(mine), 0, {.name = prefix + "module"}));
+      split_lines(broadcast_object(join_lines(mine), 0, {.name = prefix + "module"}));
   const std::string unequal = difference(root, mine);
   const std::string wrong = misfit(parameters, buffers, options);
   const std::string complaint = !unequal.empty() ? "=" + unequal

@@ -134,7 +134,6 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
  private:
   /// The world's number of the group's rank.
   int world_rank(std::int64_t rank, const char* call) const;
-  int world_rank_or_0(std::int64_t rank) const;
   c10::intrusive_ptr<c10d::Work> allreduce_each(const std::vector<at::Tensor>& tensors,
                                                 const c10d::AllreduceOptions& options,
                                                 c10d::OpType type);
