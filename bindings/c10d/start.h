@@ -23,7 +23,8 @@ namespace kolo::c10d_binding {
 /// A call whose operations have an order, those on the host.
 struct Called {
   OperationKind kind;
-  /// What each of its operations reads; undefined where that is not known. Of any types and strides.
+  /// What each of its operations reads; undefined where that is not known. Of any types and
+  /// strides.
   std::vector<torch::Tensor> inputs;
 };
 /// Makes up on this rank for the operations of a call that fails here at once: ranks where it does

@@ -22,8 +22,8 @@ KOLO_API std::vector<std::shared_ptr<Work>> refuse_allreduces(const std::vector<
 
 /// What this rank calls in place of a call of the ordered door that a binding refuses before it is
 /// one of the core's. It takes its number: ranks that do not refuse theirs are out of step, and are
-/// told `why`. The caller says at once what is wrong. Waits for no rank, and does nothing where kolo
-/// does not run.
+/// told `why`. The caller says at once what is wrong. Waits for no rank, and does nothing where
+/// kolo does not run.
 KOLO_API void refuse_ordered(OperationKind kind, const std::string& why,
                              const ProcessSet& process_set);
 
