@@ -91,6 +91,10 @@ kolo_add_emulated_test(shared_2 NP 2 COMMAND ${everything})
 kolo_add_emulated_test(shared_4 NP 4 GPUS 2 COMMAND ${everything})
 kolo_add_emulated_test(one_each_2 NP 2 GPUS 2 COMMAND ${everything})
 kolo_add_emulated_test(apart_3 NP 3 GPUS 3 APART COMMAND ${some})
+kolo_add_emulated_test(in_shared_2 NP 2 COMMAND ${some} --memory shared)
+kolo_add_emulated_test(in_none_shared COMMAND ${some} --memory shared)
+set_tests_properties(emulated_in_none_shared PROPERTIES
+  PASS_REGULAR_EXPRESSION "--memory shared: .*KOLO_DEVICE_ARENA")
 kolo_add_emulated_test(step NP 2 COMMAND $<TARGET_FILE:emulated_kolo-perf> --step small --device cuda
   -n 1 -w 1)
 kolo_add_emulated_test(stress COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/bindings/core/stress/stress_test
@@ -98,7 +102,18 @@ kolo_add_emulated_test(stress COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/bindings/core/
 set_tests_properties(emulated_stress PROPERTIES RUN_SERIAL ON)
 kolo_add_emulated_test(info_shared NP 2 COMMAND $<TARGET_FILE:emulated_kolo-info>)
 set_tests_properties(emulated_info_shared PROPERTIES
-  PASS_REGULAR_EXPRESSION "device memory +is mapped by all 2 ranks of a host, on 1 device")
+  PASS_REGULAR_EXPRESSION "is mapped by all 2 ranks of a host, on 1 device, by turns .NVIDIA MPS")
+kolo_add_emulated_test(info_served NP 2 COMMAND $<TARGET_FILE:emulated_kolo-info>)
+set_property(TEST emulated_info_served APPEND PROPERTY ENVIRONMENT EMULATED_GPUS_SERVED=1)
+set_tests_properties(emulated_info_served PROPERTIES
+  PASS_REGULAR_EXPRESSION "is mapped by all 2 ranks of a host, on 1 device\n")
+kolo_add_emulated_test(info_unknown NP 2 COMMAND $<TARGET_FILE:emulated_kolo-info>)
+set_property(TEST emulated_info_unknown APPEND PROPERTY ENVIRONMENT EMULATED_GPUS_SERVED=unknown)
+set_tests_properties(emulated_info_unknown PROPERTIES
+  PASS_REGULAR_EXPRESSION "on 1 device, by turns .NVIDIA MPS")
+kolo_add_emulated_test(info_one_each NP 2 GPUS 2 COMMAND $<TARGET_FILE:emulated_kolo-info>)
+set_tests_properties(emulated_info_one_each PROPERTIES
+  PASS_REGULAR_EXPRESSION "is mapped by all 2 ranks of a host, on 2 devices\n")
 kolo_add_emulated_test(info_apart NP 2 GPUS 2 APART COMMAND $<TARGET_FILE:emulated_kolo-info>)
 set_tests_properties(emulated_info_apart PROPERTIES PASS_REGULAR_EXPRESSION
   "warning: host .*cannot reach the memory of GPU.*device memory +passes through the host's memory: device")

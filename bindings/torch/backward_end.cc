@@ -2,6 +2,7 @@
 // that the training loop finds averages. Called by hooks on autograd's threads and by callbacks of
 // its engine before backward() returns.
 #include "bindings/torch/backward_callbacks.h"
+#include "bindings/torch/fingerprint.h"
 #include "bindings/torch/gradient_reducer_state.h"
 #include "bindings/torch/tensor_memory.h"
 
@@ -19,7 +20,15 @@ namespace kolo {
 namespace {
 
 // What a round says behind its parameters, summed over the ranks.
-enum Told : std::size_t { kNothing, kUneven, kStep, kStepSquared, kToldCount };
+enum Told : std::size_t {
+  kNothing,
+  kUneven,
+  kStep,
+  kStepSquared,
+  kFirst,
+  kFingerprint,
+  kToldCount
+};
 /// Steps are told modulo this, so that the sum of their squares fits.
 constexpr std::int32_t kStepsTold = 64;
 
@@ -120,6 +129,7 @@ void GradientReducer::State::end_pass(int pass) {
 }
 
 void GradientReducer::State::tell(bool nothing) {
+  if (!std::exchange(has_begun, true)) take_fingerprint();
   open = false;
   has_told = true;
   torch::Tensor mine =
@@ -132,8 +142,21 @@ void GradientReducer::State::tell(bool nothing) {
   told[kUneven] = is_uneven ? 1 : 0;
   told[kStep] = steps % kStepsTold;
   told[kStepSquared] = told[kStep] * told[kStep];
+  told[kFirst] = fingerprint ? 1 : 0;
+  told[kFingerprint] = static_cast<std::int32_t>(fingerprint.value_or(0));
   ready = allreduce_async_(
       mine, {.name = prefix + "ready gradients", .process_set = settings.options.process_set});
+}
+
+void GradientReducer::State::take_fingerprint() {
+  if (settings.options.process_set.size() == 1) return;
+  std::vector<torch::Tensor> parameters;
+  for (const ReducedGradient& gradient : gradients) parameters.push_back(gradient.parameter());
+  try {
+    fingerprint = fingerprint_of(parameters);
+  } catch (const c10::Error&) {
+    // No memory for a copy of one, say: training goes on without the comparison.
+  }
 }
 
 void GradientReducer::State::hear() {
@@ -150,6 +173,12 @@ void GradientReducer::State::hear() {
       });
   FirstFailure failure;
   is_uneven |= told[kUneven] > 0 || work.participants() < settings.options.process_set.size();
+  // A rank that comes late, from a join, tells its own when the others have made steps. Sums of
+  // int32 are modulo 2^32.
+  if (const auto own = std::exchange(fingerprint, std::nullopt);
+      own && told[kFirst] == work.participants())
+    began_apart = static_cast<std::uint32_t>(told[kFingerprint]) !=
+                  static_cast<std::uint32_t>(told[kFirst]) * *own;
   const std::int64_t step = told[kStep];
   if (!is_uneven && work.participants() * std::int64_t{told[kStepSquared]} != step * step) {
     steps = 0;  // from here on alike again

@@ -210,6 +210,15 @@ void GradientReducer::synchronize_for_step() {
   for (ReducedGradient& gradient : state.gradients) gradient.settle();
   state.step_samples = std::exchange(state.settings.samples, std::nullopt);
   state.forget_rounds();
+  // From now on parameters may differ in their last bits, where ranks compute differently.
+  state.has_begun = true;
+  if (std::exchange(state.began_apart, false) && process_set().rank() == 0) {
+    TORCH_WARN(
+        "kolo: DistributedOptimizer: the ranks' parameters differ before the first step, so each "
+        "trains a network of its own by the average of all gradients; call "
+        "kolo::broadcast_parameters(*model, 0) before training, also after a checkpoint that one "
+        "rank alone has loaded");
+  }
 }
 
 void GradientReducer::skip_next() {

@@ -42,6 +42,7 @@ class ReducedGradient {
   ReducedGradient(std::string name, torch::Tensor parameter, const ReductionSettings& settings);
 
   const std::string& name() const { return name_; }
+  const torch::Tensor& parameter() const { return parameter_; }
   bool is_of(const void* tensor) const { return parameter_.unsafeGetTensorImpl() == tensor; }
   /// A frozen parameter does as long as passes of before lie in its gradient, here or elsewhere.
   bool takes_part() const {

@@ -83,8 +83,10 @@ const std::vector<Spec>& specs() {
              "After this long a tensor, or a join, that some ranks lack is reported."),
       number("KOLO_FUSION_THRESHOLD", &Config::fusion_threshold, kBytes, {1, kGiB}, kWorld,
              "Largest fusion buffer."),
-      number("KOLO_FUSION_MAX_TENSOR", &Config::fusion_max_tensor, kBytes, {0, kGiB}, kWorld,
-             "A tensor of at least this size is reduced where it lies."),
+      number(
+          "KOLO_FUSION_MAX_TENSOR", &Config::fusion_max_tensor, kBytes, {0, kGiB}, kWorld,
+          "A tensor of at least this size, of device memory of eight times this size, is reduced "
+          "where it lies."),
       number("KOLO_CHUNK_SIZE", &Config::chunk_size, kBytes, {1024, kGiB}, kWorld,
              "What one message of a pipelined schedule carries at most."),
       number("KOLO_CHUNKS_IN_FLIGHT", &Config::chunks_in_flight, "blocks", {1, 64}, kWorld,
@@ -136,7 +138,8 @@ const std::vector<Spec>& specs() {
       number("KOLO_BATCH_WINDOW", &Config::batch_window_us, "microseconds", {0, 1'000'000}, kRank,
              "How long a ready tensor may wait for company unless somebody waits for it."),
       number("KOLO_BATCH_SIZE", &Config::batch_size, kBytes, {0, kGiB}, kRank,
-             "Ready tensors of this many bytes are announced at once."),
+             "Ready tensors of this many bytes, of device memory of eight times as many, are "
+             "announced at once."),
       number("KOLO_CACHE_CAPACITY", &Config::cache_capacity, "names", {0, 1 << 20}, kWorld,
              "Names whose negotiation is remembered; 0 switches it off."),
       text("KOLO_TIMELINE", &Config::timeline, "path", {},

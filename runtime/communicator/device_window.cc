@@ -201,8 +201,12 @@ Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> acc
   for (int rank = 0; rank < world.size(); ++rank)
     if (world.same_host(rank, world.rank()))
       devices.insert(device_of_[static_cast<std::size_t>(rank)]);
-  inside_ = fmt::format("is mapped by all {} ranks of a host, on {} device{}", world.local_size(),
-                        devices.size(), devices.size() == 1 ? "" : "s");
+  const bool by_turns = devices.size() < static_cast<std::size_t>(world.local_size()) &&
+                        !accelerator_->info().is_served;
+  inside_ =
+      fmt::format("is mapped by all {} ranks of a host, on {} device{}{}", world.local_size(),
+                  devices.size(), devices.size() == 1 ? "" : "s",
+                  by_turns ? ", by turns (NVIDIA MPS lets ranks that share one run at once)" : "");
   lay_out(sizes.slots, has_sets);
   return {};
 }

@@ -39,6 +39,8 @@ struct AcceleratorInfo {
   std::string versions;    ///< "CUDA 13.0, driver 13.0"
   std::size_t memory = 0;  ///< bytes
   int processors = 0;      ///< streaming multiprocessors
+  /// NVIDIA MPS runs the kernels of all processes at once, which take turns without.
+  bool is_served = false;
 };
 
 /// A point in a stream: done once everything that was handed in before it is. Of any thread.

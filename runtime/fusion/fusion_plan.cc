@@ -32,7 +32,7 @@ std::vector<FusedGroup> plan_fusion(const std::vector<const Response*>& response
     const std::uint64_t bytes = signature.bytes();
     const bool can_fuse =
         signature.kind == OperationKind::kAllreduce && signature.op != ReduceOp::kAdasum;
-    if (!can_fuse || bytes >= limits.max_tensor) {
+    if (!can_fuse || weight_of(bytes, signature.on_device) >= limits.max_tensor) {
       groups.push_back({i});
       continue;
     }

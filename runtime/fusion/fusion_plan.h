@@ -12,7 +12,7 @@ namespace kolo {
 
 struct FusionLimits {
   std::uint64_t threshold = 32 << 20;  ///< bytes of one fused group at most
-  std::uint64_t max_tensor = 1 << 20;  ///< a tensor of this many bytes is not packed with others
+  std::uint64_t max_tensor = 1 << 20;  ///< a tensor of this weight is not packed with others
 };
 
 /// Indices into the responses, to be run as one operation. One index: run where the tensor lies.

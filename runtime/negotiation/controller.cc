@@ -39,7 +39,7 @@ Controller::Controller(const Communicator& communicator, ControlPlane& control_p
       ready_(communicator.size()) {}
 
 void Controller::add(EntryPtr entry) {
-  unannounced_bytes_ += entry->bytes();
+  unannounced_bytes_ += entry->weight();
   // Nobody else will tell the ranks that wait for it, and nothing fuses with it.
   flush_ |= !moves_data(entry->signature.kind);
   waiting_.add(std::move(entry));

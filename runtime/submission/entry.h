@@ -60,6 +60,13 @@ struct Signature {
   friend bool operator==(const Signature&, const Signature&) = default;
 };
 
+/// Bytes as they count where tensors are gathered (KOLO_BATCH_SIZE, KOLO_FUSION_MAX_TENSOR): a
+/// device carries that many more in the time that an operation on it takes to begin.
+constexpr std::uint64_t kDeviceBytes = 8;
+constexpr std::uint64_t weight_of(std::uint64_t bytes, bool on_device) {
+  return on_device ? bytes / kDeviceBytes : bytes;
+}
+
 /// The first field in which two signatures differ, as a word and both values ("shape", "[2]",
 /// "[3]"). Precondition: a != b.
 struct SignatureDifference {
@@ -105,8 +112,9 @@ struct Entry {
   std::chrono::steady_clock::time_point agreed_at = {};
   std::chrono::steady_clock::time_point started_at = {};
 
-  /// Of the input, as far as it is known here: what batches are measured by.
+  /// Of the input, as far as it is known here.
   std::uint64_t bytes() const;
+  std::uint64_t weight() const { return weight_of(bytes(), signature.on_device); }
 };
 /// Never null where it is handed on.
 using EntryPtr = std::unique_ptr<Entry>;

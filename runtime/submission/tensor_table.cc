@@ -92,7 +92,7 @@ void TensorTable::give_back_name(const std::string& name) {
 
 bool TensorTable::enqueue(EntryPtr entry) {
   const std::uint64_t before = queued_bytes_;
-  queued_bytes_ += entry->bytes();
+  queued_bytes_ += entry->weight();
   const bool wake = entries_.empty() || (before < batch_size_ && queued_bytes_ >= batch_size_);
   entries_.push_back(std::move(entry));
   return wake;

@@ -21,7 +21,7 @@ namespace kolo {
 class TensorTable {
  public:
   /// The waker is rung when the cycle has a reason to look: the first entry of a batch,
-  /// `batch_size` bytes of entries, a flush.
+  /// entries of `batch_size`, as weight_of() has it, a flush.
   TensorTable(Waker& waker, std::uint64_t batch_size);
 
   /// Any thread: takes all entries or none; there is one, and all have names or none has.

@@ -15,6 +15,7 @@ PACKAGES = """
 WHEELS = ["libucx-cu13"]
 # Where they are when they are unpacked.
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
+ROOT_LIBRARIES = "lib/x86_64-linux-gnu"  # of some packages
 UCX = "wheels/libucx"
 DIGITS = "mnist"
 # Every Linux has these, newer ones than Debian 12's: those here would be in their way. And what the
@@ -128,6 +129,6 @@ def unpack(folder, prefix, environment):
 
 def use_libraries(prefix, environment):
     """For programs that were built with what is unpacked below `prefix`."""
-    paths = [str(prefix / LIBRARIES), str(prefix / UCX / "lib"),
+    paths = [str(prefix / LIBRARIES), str(prefix / ROOT_LIBRARIES), str(prefix / UCX / "lib"),
              environment.get("LD_LIBRARY_PATH", "")]
     environment["LD_LIBRARY_PATH"] = ":".join(path for path in paths if path)

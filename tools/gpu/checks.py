@@ -167,9 +167,7 @@ def device(context):
 
 def nccl(context):
     lines = context.call([context.program("nccl_check")]).strip().splitlines()
-    note = lines[-1] if lines else "ended well"
-    alone = len(context.machine.gpus) < 2
-    return note + "; one rank: nothing was reduced" if alone else note
+    return lines[-1] if lines else "ended well"
 
 
 def sanitizer(tool):
@@ -244,6 +242,8 @@ CHECKS = [
     Check("programs", "random programs of all calls, 2 to 6 ranks, most memory on the GPUs", 120,
           sharing.programs),
     Check("step", "2 ranks on one GPU: the gradients of a step", 60, sharing.step),
+    Check("mps", "2 and 4 ranks on one GPU with NVIDIA MPS, where kernels of all run at once", 90,
+          sharing.under_mps),
     Check("mnist", "MNIST on cuda: 2 ranks as one rank", 90, training.mnist),
     Check("rectified_flow", "rectified flow on cuda: 2 ranks as one rank", 90,
           training.rectified_flow),

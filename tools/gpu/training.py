@@ -32,7 +32,7 @@ def mnist(context):
         losses.unlink(missing_ok=True)
         text = context.ranks(ranks, [context.program("mnist"), "--data", digits(context),
                                      "--device", "cuda", "--no-dropout", "--max-steps", str(STEPS),
-                                     "--epochs", "1", "--log-losses", str(losses)], EXACT)
+                                     "--epochs", "2", "--log-losses", str(losses)], EXACT)
         if "bit-identical" not in text:
             raise Failed(f"{ranks} rank(s): parameters differ between the ranks")
         curves[ranks] = [json.loads(line)["loss"] for line in losses.read_text().splitlines()]

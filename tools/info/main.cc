@@ -103,8 +103,10 @@ void print_device(const nlohmann::json& device) {
   const auto yes = [&](const char* name) { return device[name].get<bool>() ? "yes" : "no"; };
   fmt::print("device           {}, {}, {}\n", text("name"), text("uuid"), text("versions"));
   fmt::print("CUDA IPC         {}: {}\n", yes("cuda_ipc"), text("cuda_ipc_reason"));
-  fmt::print("GPUDirect RDMA   {}: {} (not yet run on hardware)\n", yes("gpu_direct"),
-             text("gpu_direct_reason"));
+  fmt::print("GPUDirect RDMA   {}: {}\n", yes("gpu_direct"), text("gpu_direct_reason"));
+  fmt::print(
+      "of this          several GPUs, NCCL between them and GPUDirect RDMA are not yet run on "
+      "hardware\n");
 }
 
 void print_job(const nlohmann::json& job) {

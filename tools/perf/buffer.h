@@ -9,12 +9,14 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <stdexcept>
+#include <string>
 
 namespace kolo::perf {
 
 enum class Memory {
   kPrivate,  ///< a rank's own
-  kShared,   ///< of kolo::allocate()
+  kShared,   ///< of kolo::allocate(), or of kolo::allocate_on_device()
 };
 
 /// Zeroed, so that no page is missing when it is timed, and aligned at least as LibTorch aligns
@@ -23,10 +25,12 @@ class Buffer {
  public:
   /// `gpu`: what is measured on is its memory, and data() is the host's copy.
   Buffer(std::size_t size, Memory memory, Gpu* gpu = nullptr)
-      : size_(size), data_(allocate_as(memory, size)), gpu_(gpu) {
+      : size_(size),
+        data_(allocate_as(gpu == nullptr ? memory : Memory::kPrivate, size)),
+        gpu_(gpu) {
     std::memset(data_.get(), 0, size_);
     if (gpu_ == nullptr) return;
-    on_gpu_ = gpu_->allocate(size_);
+    on_gpu_ = memory == Memory::kShared ? shared_on_device(size_) : gpu_->allocate(size_);
     push();
   }
 
@@ -48,6 +52,16 @@ class Buffer {
     if (gpu_ == nullptr) return;
     gpu_->copy(destination, source, size_);
     gpu_->synchronize();
+  }
+
+  static std::shared_ptr<void> shared_on_device(std::size_t size) {
+    auto shared = allocate_on_device(size > 0 ? size : 1);
+    if (shared != nullptr) return shared;
+    throw std::runtime_error("--memory shared: rank " + std::to_string(rank()) + " has no " +
+                             std::to_string(size) +
+                             " bytes on its device that other ranks reach: several ranks of a host "
+                             "share some (KOLO_DEVICE_ARENA), where kolo-info says that it is "
+                             "mapped");
   }
 
   static std::shared_ptr<void> allocate_as(Memory memory, std::size_t size) {

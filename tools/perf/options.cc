@@ -178,7 +178,7 @@ void add_how(CLI::App& app, Texts& texts, Options& options) {
   app.add_option(
          "--memory", texts.memory,
          "of the buffers, and of a step's gradients: private, or shared, as kolo::allocate() "
-         "gives it")
+         "gives it, or kolo::allocate_on_device()")
       ->check(CLI::IsMember({"private", "shared"}))
       ->capture_default_str();
   app.add_option(

@@ -224,7 +224,8 @@ Status plan_devices(const Options& options, const Environment& environment, Plan
     if (devices == 0 || place.local_size <= devices || place.local_rank > 0) continue;
     plan.warnings.push_back(
         fmt::format("{} ranks on {} share {} device{}; start fewer ranks there, or name more "
-                    "devices (--gpu-ids, CUDA_VISIBLE_DEVICES)",
+                    "devices (--gpu-ids, CUDA_VISIBLE_DEVICES); without NVIDIA MPS "
+                    "(nvidia-cuda-mps-control -d) they run by turns",
                     place.local_size, place.host, devices, devices == 1 ? "" : "s"));
   }
   return {};

@@ -11,6 +11,9 @@ namespace {
 /// Kernels take 32 KiB of parameters since.
 constexpr int kOldestDriver = 12010;
 
+/// CU_DEVICE_ATTRIBUTE_MPS_ENABLED, which headers before CUDA 12.3 lack.
+constexpr auto kMpsEnabled = static_cast<CUdevice_attribute>(133);
+
 std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
@@ -74,6 +77,7 @@ cudaError_t as_runtime(CUresult result) { return static_cast<cudaError_t>(result
 Result<Driver> Driver::load() {
   Driver driver;
   KOLO_TRY(find(driver.device_get, "cuDeviceGet"));
+  KOLO_TRY(find(driver.device_attribute, "cuDeviceGetAttribute"));
   KOLO_TRY(find(driver.retain, "cuDevicePrimaryCtxRetain"));
   KOLO_TRY(find(driver.current, "cuCtxGetCurrent"));
   KOLO_TRY(find(driver.push, "cuCtxPushCurrent"));
@@ -98,6 +102,9 @@ Result<std::shared_ptr<const CudaContext>> CudaContext::open(int ordinal) {
   const Driver& driver = context->driver_;
   CUdevice device = 0;
   KOLO_CUDA_TRY(*context, as_runtime(driver.device_get(&device, ordinal)));
+  int is_served = 0;  // older drivers do not know
+  context->info_.is_served =
+      driver.device_attribute(&is_served, kMpsEnabled, device) == CUDA_SUCCESS && is_served != 0;
   KOLO_CUDA_TRY(*context, as_runtime(driver.retain(&context->context_, device)));
   return std::shared_ptr<const CudaContext>(std::move(context));
 }

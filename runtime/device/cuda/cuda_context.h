@@ -18,6 +18,7 @@ namespace kolo::cuda {
 /// Of the driver, found when the program runs: a program is to start where there is none.
 struct Driver {
   decltype(&::cuDeviceGet) device_get = nullptr;
+  decltype(&::cuDeviceGetAttribute) device_attribute = nullptr;
   decltype(&::cuDevicePrimaryCtxRetain) retain = nullptr;
   decltype(&::cuCtxGetCurrent) current = nullptr;
   decltype(&::cuCtxPushCurrent) push = nullptr;

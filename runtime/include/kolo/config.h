@@ -48,7 +48,8 @@ struct KOLO_API Config {
   std::int64_t stall_warning_s = 60;
   /// KOLO_FUSION_THRESHOLD, bytes: largest fusion buffer.
   std::int64_t fusion_threshold = 32 << 20;
-  /// KOLO_FUSION_MAX_TENSOR, bytes: a tensor of at least this size is reduced where it lies.
+  /// KOLO_FUSION_MAX_TENSOR, bytes: a tensor of at least this size is reduced where it lies; of
+  /// device memory, of eight times this size.
   std::int64_t fusion_max_tensor = 1 << 20;
   /// KOLO_CHUNK_SIZE, bytes: what one message of a pipelined schedule carries at most.
   std::int64_t chunk_size = 256 << 10;
@@ -103,7 +104,8 @@ struct KOLO_API Config {
   /// KOLO_BATCH_WINDOW, microseconds: how long a ready tensor may wait for company before it is
   /// announced, unless somebody already waits for it.
   std::int64_t batch_window_us = 500;
-  /// KOLO_BATCH_SIZE, bytes: ready tensors of this many bytes are announced at once.
+  /// KOLO_BATCH_SIZE, bytes: ready tensors of this many bytes, of device memory of eight times as
+  /// many, are announced at once.
   std::int64_t batch_size = 1 << 20;
   /// KOLO_CACHE_CAPACITY, entries: names whose negotiation is remembered; 0 switches it off.
   std::int64_t cache_capacity = 4096;

@@ -34,7 +34,8 @@ struct RuntimeInfo {
   /// How device memory gets to other hosts, or through what and why; empty where none does.
   std::string device_network;
   /// How ranks of this host reach each other's device memory ("is mapped by all 2 ranks of a host,
-  /// on 1 device"), or that it passes through the host's memory, and why; empty where none has any.
+  /// on 1 device, by turns …"), or that it passes through the host's memory, and why; empty where
+  /// none has any.
   std::string device_inside;
   std::size_t one_shot_bytes = 0;  ///< up to which ordered all-reduces take the one-shot exchange
   std::size_t two_shot_bytes = 0;  ///< and up to which the two-shot exchange

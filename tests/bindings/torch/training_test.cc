@@ -1,7 +1,10 @@
 // A trainer's loop as the README writes it, and what a trainer may do in between: freeze and thaw
 // layers, make several backward passes, keep odd layouts, submit by hand. On all ranks at once.
+#include "tests/support/warnings.h"
+
 #include <kolo/torch.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
@@ -23,6 +26,64 @@ class Numbers : public torch::data::datasets::Dataset<Numbers> {
  private:
   std::size_t count_;
 };
+
+/// What this rank is warned of in three steps of a module of two types, of which the last rank's
+/// bias of that layer is `apart` in its last element.
+std::vector<std::string> warned_of(std::size_t layer, double apart, bool broadcast) {
+  const kolo::test::Warnings warnings;
+  torch::manual_seed(1);
+  torch::nn::Sequential model(torch::nn::Linear(4, 3), torch::nn::Linear(3, 2));
+  model[1]->to(torch::kFloat64);
+  kolo::DistributedOptimizer optimizer(torch::optim::SGD(model->parameters(), 0.01),
+                                       model->named_parameters());
+  if (kolo::rank() == kolo::size() - 1) {
+    const torch::NoGradGuard no_grad;
+    model->parameters()[2 * layer + 1][-1] += apart;
+  }
+  if (broadcast) kolo::broadcast_parameters(*model, 0);
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    auto loss = torch::zeros({}, torch::kFloat64);
+    for (const auto& parameter : model->parameters()) loss = loss + parameter.square().sum();
+    loss.backward();
+    optimizer.step();
+  }
+  return warnings.all;
+}
+
+TEST(Training, RanksThatBeginApartAreToldSo) {
+  for (const std::size_t layer : {0U, 1U}) {
+    EXPECT_THAT(warned_of(layer, 0, false), testing::IsEmpty());
+    EXPECT_THAT(warned_of(layer, 1e-6, true), testing::IsEmpty());
+    const auto warned = warned_of(layer, 1e-6, false);
+    if (kolo::rank() == 0 && kolo::size() > 1) {
+      EXPECT_THAT(warned,
+                  testing::ElementsAre(testing::HasSubstr("broadcast_parameters(*model, 0)")));
+    } else {
+      EXPECT_THAT(warned, testing::IsEmpty());
+    }
+  }
+}
+
+TEST(Training, WhatBeginsApartIsFoundWhateverItsTypeAndStrides) {
+  const bool is_last = kolo::rank() == kolo::size() - 1;
+  for (const auto type :
+       {torch::kFloat64, torch::kFloat32, torch::kBFloat16, torch::kComplexFloat}) {
+    for (const double apart : {0, 1}) {
+      const kolo::test::Warnings warnings;
+      // One element, which is contiguous, five apart from the next.
+      auto odd = torch::ones({1, 5}).select(1, 0).requires_grad_();
+      auto last =
+          torch::full({5}, is_last ? apart : 0, torch::TensorOptions(type)).requires_grad_();
+      kolo::DistributedOptimizer optimizer(torch::optim::SGD({odd, last}, 0.5),
+                                           kolo::NamedTensors{{"odd", odd}, {"last", last}});
+      (odd.sum() + torch::abs(last).sum()).backward();
+      optimizer.step();
+      const bool warns = apart != 0 && kolo::rank() == 0 && kolo::size() > 1;
+      EXPECT_EQ(warnings.all.size(), warns ? 1U : 0U) << type << ", " << apart;
+    }
+  }
+}
 
 TEST(Training, TheReadmesLoopLearnsAndLeavesRanksEqual) {
   constexpr std::size_t kItems = 50;

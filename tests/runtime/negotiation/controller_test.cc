@@ -42,6 +42,18 @@ class SilentCoordinator : public testing::Test {
     controller_.add(std::move(entry));
     ASSERT_TRUE(controller_.announce(kStart, /*flush=*/true).ok());
   }
+  /// Whether what it was given so far is announced now that so many more bytes are.
+  bool is_batch(std::int64_t bytes, bool on_device) {
+    auto entry = std::make_unique<Entry>();
+    entry->name = std::to_string(++batched_);
+    entry->signature.type = DataType::kUInt8;
+    entry->signature.shape = {bytes};
+    entry->signature.on_device = on_device;
+    entry->submitted_at = kStart;
+    controller_.add(std::move(entry));
+    const auto announced = controller_.announce(kStart, /*flush=*/false);
+    return announced.ok() && *announced;
+  }
   Status look(Controller::Clock::duration after, bool is_busy = false) {
     return controller_.check_timeouts(kStart + after, is_busy);
   }
@@ -76,11 +88,19 @@ class SilentCoordinator : public testing::Test {
     return config;
   }();
   const Log log_{"off"};
+  int batched_ = 0;
   RecordingTransport transport_;
   const Communicator communicator_{0, World(1, {RankInfo{}, RankInfo{}})};
   ControlPlane control_plane_{transport_, communicator_};
   Controller controller_{communicator_, control_plane_, config_, log_};
 };
+
+TEST_F(SilentCoordinator, HearsOfBatches) {
+  EXPECT_FALSE(is_batch((1 << 20) - 1, false));
+  EXPECT_TRUE(is_batch(1, false));
+  EXPECT_FALSE(is_batch(4 << 20, true));
+  EXPECT_TRUE(is_batch(4 << 20, true)) << "of a device eight times as many";
+}
 
 TEST_F(SilentCoordinator, IsNamedAfterTheTimeout) {
   submit("fc1.weight");

@@ -8,7 +8,8 @@
 // failed.
 //
 // In the environment: EMULATED_GPUS, how many devices a host has (default 1), of which
-// CUDA_VISIBLE_DEVICES shows some; EMULATED_GPUS_APART=1, which do not reach each other.
+// CUDA_VISIBLE_DEVICES shows some; EMULATED_GPUS_APART=1, which do not reach each other;
+// EMULATED_GPUS_SERVED=1, NVIDIA MPS is said to run, or =unknown, the driver cannot tell.
 #pragma once
 
 #include <cuda_runtime_api.h>

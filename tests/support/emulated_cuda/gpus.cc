@@ -159,6 +159,13 @@ CUresult device_get(CUdevice* device, int ordinal) {
   *device = ordinal;
   return CUDA_SUCCESS;
 }
+CUresult device_attribute(int* value, CUdevice_attribute attribute, CUdevice) {
+  constexpr auto kMpsEnabled = static_cast<CUdevice_attribute>(133);  // since CUDA 12.3
+  const auto served = Environment::of_process().get("EMULATED_GPUS_SERVED");
+  if (attribute != kMpsEnabled || served == "unknown") return CUDA_ERROR_INVALID_VALUE;
+  *value = served ? 1 : 0;
+  return CUDA_SUCCESS;
+}
 CUresult retain(CUcontext* context, CUdevice device) {
   Gpu* const found = gpu(device);
   if (found == nullptr) return CUDA_ERROR_INVALID_DEVICE;
@@ -189,6 +196,7 @@ CUresult pop(CUcontext* context) {
 void* driver_function_of_contexts(const std::string& name) {
   const std::pair<const char*, void*> all[] = {
       {"cuDeviceGet", reinterpret_cast<void*>(&device_get)},
+      {"cuDeviceGetAttribute", reinterpret_cast<void*>(&device_attribute)},
       {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(&retain)},
       {"cuCtxGetCurrent", reinterpret_cast<void*>(&get_current)},
       {"cuCtxPushCurrent", reinterpret_cast<void*>(&push)},
