@@ -231,7 +231,7 @@ if(KOLO_HAS_TORCH)
   kolo_add_example_test(model_parallel_style PROGRAM model_parallel_ddp NP 2
     LAST_LINE ${nine_of_ten} ARGS ${digits} --epochs 2 --devices cpu,cpu)
   kolo_add_example_test(mixed_precision_bf16 PROGRAM mixed_precision NP 2
-    LAST_LINE ${nine_of_ten} ARGS ${digits} --epochs 2 --dtype bf16)
+    LAST_LINE ${nine_of_ten} ARGS ${digits} --epochs 1 --dtype bf16)
   # Slow where the CPU has no instructions for float16.
   kolo_add_example_test(mixed_precision_fp16 PROGRAM mixed_precision NP 2
     LAST_LINE "Accuracy: [5-9][0-9].* %"
