@@ -153,10 +153,11 @@ TEST_P(DevicePlaces, TheNextSetMeetsABusyDevice) {
   auto options = with_devices(3, GetParam());
   // Lanes for all of it: whoever must use one twice waits for what was unpacked from it.
   options.variables["KOLO_DEVICE_MEMORY"] = "128M";
+  options.variables["KOLO_FUSION_MAX_TENSOR"] = "0";
   run_local_world(
       3,
       [&](int rank, Runtime& runtime) {
-        constexpr std::size_t kCount = 300'000;  // too many to be fused
+        constexpr std::size_t kCount = 300'000;
         const std::vector<int> ranks{0, 1};
         DeviceUser user(runtime);
         std::promise<void> release;
