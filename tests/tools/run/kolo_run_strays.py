@@ -1,6 +1,7 @@
 """Tests of kolo_run_test: what ranks have started that has left their process groups."""
 import os
 import pathlib
+import select
 import signal
 import tempfile
 import time
@@ -69,7 +70,12 @@ class Strays(unittest.TestCase):
         script = f"setsid {self.daemon} > /dev/null 2>&1 & until [ -s {self.folder}/pid ]; do sleep .05; done\n{SHELL}"
         done = kolo_run("-H", "other", *agent_in(self.folder, script), "true")
         self.assertTrue(is_alive(self.pid()), done)
-        os.kill(self.pid(), signal.SIGTERM)
+        daemon = os.pidfd_open(self.pid())
+        signal.pidfd_send_signal(daemon, signal.SIGTERM)
+        # It writes into the folder, so the folder goes after it.
+        self.assertTrue(select.select([daemon], [], [], SOON)[0], "the daemon did not end")
+        os.close(daemon)
+        self.assertTrue(self.was_asked())
 
     def test_nothing_is_waited_for_where_there_is_none(self):
         saves = 'trap "exit 0" TERM; echo ready; while :; do sleep .1; done'
