@@ -38,11 +38,15 @@ endif()
 add_executable(launch_probe tools/run/probe.cc)
 kolo_configure_target(launch_probe)
 target_link_libraries(launch_probe PRIVATE kolo::kolo)
-foreach(test launch kolo_run)
+foreach(test launch kolo_run kolo_run_waits)
   add_test(NAME ${test} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/run/${test}_test
     --kolo-run $<TARGET_FILE:kolo-run> --probe $<TARGET_FILE:launch_probe>)
-  set_tests_properties(${test} PROPERTIES TIMEOUT 300 LABELS ucx RUN_SERIAL ON)
+  set_tests_properties(${test} PROPERTIES TIMEOUT 300 LABELS ucx)
 endforeach()
+set_tests_properties(launch kolo_run PROPERTIES RUN_SERIAL ON)
+kolo_add_test(strays_tests LABELS tools SOURCES tools/run/strays_test.cc
+  ${PROJECT_SOURCE_DIR}/tools/run/read_text.cc
+  ${PROJECT_SOURCE_DIR}/tools/run/strays.cc)
 add_executable(endless_probe tools/run/endless_probe.cc)
 kolo_configure_target(endless_probe)
 target_link_libraries(endless_probe PRIVATE kolo::kolo)
@@ -105,8 +109,9 @@ foreach(part IN LISTS cluster_parts)
   add_test(NAME cluster_${part} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cluster/cluster_test
     --only ${part} --kolo-run $<TARGET_FILE:kolo-run> --probe $<TARGET_FILE:launch_probe>
     ${cluster_options})
+  # Mostly they wait, so one at a time beside other tests.
   set_tests_properties(cluster_${part} PROPERTIES TIMEOUT 180 LABELS cluster SKIP_RETURN_CODE 77
-    RUN_SERIAL ON)
+    RESOURCE_LOCK cluster)
 endforeach()
 add_test(NAME cluster_cuts COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cluster/cluster_test
   --only cuts --kolo-run $<TARGET_FILE:kolo-run> --probe $<TARGET_FILE:endless_probe>)

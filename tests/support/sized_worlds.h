@@ -6,11 +6,12 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <tuple>
 
 namespace kolo::test {
 
-class SizedWorlds : public testing::TestWithParam<std::tuple<int, const char*>> {
+class SizedWorlds : public testing::TestWithParam<std::tuple<int, std::string>> {
  protected:
   int size() const { return std::get<0>(GetParam()); }
   LocalWorldOptions options() const {

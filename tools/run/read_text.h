@@ -1,4 +1,4 @@
-// ReadText: a small file that the user has named. Used by kolo-run's main thread.
+// ReadText: a small file. Used by kolo-run's main thread.
 #pragma once
 
 #include <kolo/error.h>

@@ -1,12 +1,12 @@
 #include "tools/run/strays.h"
 
+#include "tools/run/read_text.h"
+
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <string_view>
 #include <system_error>
@@ -14,9 +14,10 @@
 namespace kolo::run {
 namespace {
 
+/// Nothing of a process that has ended, also between the opening of the file and its reading.
 std::string text_of(pid_t pid, const char* file) {
-  std::ifstream stream("/proc/" + std::to_string(pid) + file);
-  return {std::istreambuf_iterator<char>(stream), {}};
+  const Result<std::string> text = read_text("/proc/" + std::to_string(pid) + file);
+  return text.ok() ? text.value() : "";
 }
 
 /// -1 for one that has ended.
@@ -35,8 +36,10 @@ pid_t parent_of(pid_t pid) {
 std::vector<pid_t> processes_below(pid_t top) {
   std::multimap<pid_t, pid_t> children;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
-    const std::string name = entry.path().filename().string();
+  std::filesystem::directory_iterator entry("/proc", error);
+  for (const std::filesystem::directory_iterator end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
     pid_t pid = 0;
     const auto [rest, wrong] = std::from_chars(name.data(), name.data() + name.size(), pid);
     if (wrong == std::errc() && rest == name.data() + name.size())

@@ -9,13 +9,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <tuple>
 
 namespace kolo::test {
 namespace {
 
 /// By the ranks' hosts and KOLO_SHARED_MEMORY; "0" is without windows, so without an arena.
-class ArenaFusion : public testing::TestWithParam<std::tuple<std::vector<int>, const char*>> {
+class ArenaFusion : public testing::TestWithParam<std::tuple<std::vector<int>, std::string>> {
  protected:
   int size() const { return static_cast<int>(std::get<0>(GetParam()).size()); }
   LocalWorldOptions options() const {

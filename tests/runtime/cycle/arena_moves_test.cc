@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -148,7 +149,7 @@ TEST_P(ArenaMoves, AllAtOnceByName) { all_at_once(size(), options(), kCounts); }
 
 /// By the hosts of the ranks and KOLO_SHARED_MEMORY.
 class ArenaMovesOverHosts
-    : public testing::TestWithParam<std::tuple<std::vector<int>, const char*>> {
+    : public testing::TestWithParam<std::tuple<std::vector<int>, std::string>> {
  protected:
   int size() const { return static_cast<int>(std::get<0>(GetParam()).size()); }
   LocalWorldOptions options() const {

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <iterator>
+#include <string>
 
 namespace kolo::test {
 namespace {
@@ -285,7 +286,7 @@ TEST(ArenaOrderedWays, WhatIsSmallGoesTheWayThatTheLastOneShowed) {
 }
 
 // One thread sums a rank's share, or several.
-class ArenaOrderedThreads : public testing::TestWithParam<const char*> {};
+class ArenaOrderedThreads : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Threads, ArenaOrderedThreads, testing::Values("1", "3"));
 
 TEST_P(ArenaOrderedThreads, TheLargestAndBeyond) {

@@ -25,7 +25,7 @@ const std::vector<Layout> kLayouts = {{0, 0, 1, 1},       {0, 1, 0, 1}, {0, 0, 0
 
 /// By layout, KOLO_SHARED_MEMORY and KOLO_ALGORITHM.
 class HostWorlds
-    : public testing::TestWithParam<std::tuple<std::size_t, const char*, const char*>> {
+    : public testing::TestWithParam<std::tuple<std::size_t, std::string, std::string>> {
  protected:
   const Layout& layout() const { return kLayouts[std::get<0>(GetParam())]; }
   int size() const { return static_cast<int>(layout().size()); }

@@ -1,4 +1,5 @@
-"""Tests of kolo_run_test: how jobs end, and what becomes of output that nobody takes."""
+"""Tests of kolo_run_test, and the stuck ones of kolo_run_waits_test: how jobs end, and what becomes of output
+that nobody takes."""
 import os
 import pathlib
 import pty
@@ -140,7 +141,7 @@ class Stuck(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
-        self.group = group = pathlib.Path(f"/sys/fs/cgroup/freezer/kolo_run_test.{os.getpid()}")
+        self.group = group = pathlib.Path(f"/sys/fs/cgroup/freezer/kolo_run_waits_test.{os.getpid()}")
         try:
             group.mkdir()
         except OSError as error:

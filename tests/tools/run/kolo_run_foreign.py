@@ -1,4 +1,4 @@
-"""Tests of kolo_run_test: srun and mpirun in kolo-run's place, by programs that have their names."""
+"""Tests of kolo_run_waits_test: srun and mpirun in kolo-run's place, by programs that have their names."""
 import os
 import pathlib
 import pty

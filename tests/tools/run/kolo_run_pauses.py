@@ -1,4 +1,4 @@
-"""Tests of kolo_run_test: jobs that are stopped, as by Ctrl-Z, and go on."""
+"""Tests of kolo_run_waits_test: jobs that are stopped, as by Ctrl-Z, and go on."""
 import os
 import pathlib
 import pty

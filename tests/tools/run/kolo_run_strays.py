@@ -1,4 +1,4 @@
-"""Tests of kolo_run_test: what ranks have started that has left their process groups."""
+"""Tests of kolo_run_waits_test: what ranks have started that has left their process groups."""
 import os
 import pathlib
 import select
