@@ -30,6 +30,7 @@ struct Question {
 
 void Cycle::check_calls(Group& group, Clock::time_point now) {
   if (group.communicator.size() == 1) return;
+  note(group.one_shot.look_back());
   for (const auto& operation : group.running) {
     if (operation->door() != Door::kOrdered || operation->handed_out()) continue;
     ask_about(group, *operation, now);

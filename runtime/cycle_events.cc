@@ -254,6 +254,9 @@ std::vector<EntryPtr> Cycle::take_entries(Group& group, const Error& error) {
 
 void Cycle::shut_down() {
   if (world_.abort().raised()) return;
+  for (const auto& group : groups_.all())
+    if (group->is_member()) note(group->one_shot.look_back());
+  if (failure_) return fail();
   // How far it has come by now, whatever the last words of others set off.
   std::vector<std::vector<std::string>> goodbyes;
   for (const auto& group : groups_.all()) {

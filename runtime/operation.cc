@@ -90,7 +90,7 @@ std::optional<OneShot::Request> exchange_of(const PlannedOperation& plan,
 
 std::uint64_t call_of(const PlannedOperation& plan, const Communicator& communicator) {
   const auto request = exchange_of(plan, communicator);
-  return request ? OneShot::what_of(*request) : 0;
+  return request ? OneShot::what_of(*request, communicator) : 0;
 }
 
 AllreducePolicy allreduce_policy(const Communicator& communicator, const PlaceSlots& slots,

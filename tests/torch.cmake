@@ -111,7 +111,8 @@ if(KOLO_HAS_TORCH)
     bindings/torch/ddp_join_test.cc
     bindings/torch/ddp_one_rank_test.cc
     bindings/torch/ddp_pair_test.cc
-    bindings/torch/ddp_test.cc)
+    bindings/torch/ddp_test.cc
+    bindings/torch/interrupted_step_test.cc)
   kolo_add_test(torch_before_init_tests TORCH SOURCES bindings/torch/before_init_test.cc)
   # What aborts kolo takes a process of its own.
   foreach(case AHookThatThrows AGradientThatComesTooLate AFailureBehindAnInnerBackward)
@@ -119,6 +120,14 @@ if(KOLO_HAS_TORCH)
       --gtest_also_run_disabled_tests --gtest_filter=DdpEnd.DISABLED_${case}*)
     set_tests_properties(ddp_${case} PROPERTIES TIMEOUT 60 LABELS torch PROCESSORS 2
       ENVIRONMENT OMP_NUM_THREADS=1 PASS_REGULAR_EXPRESSION "PASSED  . 1 test.*PASSED  . 1 test")
+  endforeach()
+  foreach(case ADecompressorThatThrows AShardedStepThatThrows ARankThatComesTooLateToDdp
+      ARankThatComesTooLateToShards)
+    add_test(NAME step_${case} COMMAND kolo-run -np 2 $<TARGET_FILE:ddp_tests>
+      --gtest_also_run_disabled_tests --gtest_filter=StepEnd.DISABLED_${case}*)
+    set_tests_properties(step_${case} PROPERTIES TIMEOUT 60 LABELS torch PROCESSORS 2
+      ENVIRONMENT "OMP_NUM_THREADS=1;KOLO_OPERATION_TIMEOUT=3"
+      PASS_REGULAR_EXPRESSION "PASSED  . 1 test.*PASSED  . 1 test")
   endforeach()
   kolo_add_mpi_test(ddp_small_arena PROGRAM ddp_tests NP 2 LABELS torch)
   if(TEST ddp_small_arena)

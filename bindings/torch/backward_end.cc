@@ -31,6 +31,8 @@ enum Told : std::size_t {
 };
 /// Steps are told modulo this, so that the sum of their squares fits.
 constexpr std::int32_t kStepsTold = 64;
+constexpr const char* kInterrupted =
+    "its backward() has ended by an exception and left this gradient out";
 
 /// Runs as the node that it is given to begins.
 class AtNode final : public torch::autograd::FunctionPreHook {
@@ -225,7 +227,14 @@ void GradientReducer::State::end_left_out() {
   FirstFailure ignored;  // all that follows is forgotten
   ignored.attempt([&] { hear(); });
   ignored.attempt([&] { await_samples(); });
-  if (open && idle_ranks == 0) return;
+  if (open && idle_ranks == 0) {
+    if (passes.empty()) return;
+    // A backward has ended by an exception, perhaps on this rank alone: what the others submit
+    // meets its word of that, not gradients of the next step.
+    ignored.attempt([&] { tell(true); });
+    for (ReducedGradient& gradient : gradients) gradient.refuse_missing(kInterrupted);
+    ignored.attempt([&] { hear(); });
+  }
   submit_rest(ignored);
   finish_rest(ignored);
 }

@@ -203,6 +203,7 @@ void broadcast_packed(const std::string& prefix, const NamedTensors& tensors) {
                              torch::toString(members.front().scalar_type());
     packs.push_back({std::move(members), broadcast_async_(torch::cat(flat), 0, {.name = name})});
   }
+  for (Pack& pack : packs) pack.work.drain();  // all, should one have failed
   for (Pack& pack : packs) {
     const torch::Tensor values = pack.work.wait();
     if (rank() == 0) continue;
@@ -230,7 +231,7 @@ void receive_buffers(const std::string& prefix, const NamedTensors& buffers) {
   }
 }
 
-TensorWork tell_missing(const std::string& prefix, const std::vector<bool>& missing,
+TensorWork tell_missing(const std::string& prefix, const std::vector<std::uint8_t>& missing,
                         const std::exception_ptr& failure) {
   // A row of each rank: what it misses, and a text that ends by a zero.
   const auto count = static_cast<std::int64_t>(missing.size());

@@ -7,6 +7,7 @@
 #include <kolo/torch/ddp_reducer.h>
 #include <kolo/torch/tensor_work.h>
 
+#include <cstdint>
 #include <exception>
 #include <string>
 #include <vector>
@@ -27,7 +28,7 @@ void receive_buffers(const std::string& prefix, const NamedTensors& buffers);
 
 /// Tells all ranks which gradients are `missing` on this one, by parameter, and why, if it has
 /// refused one: by its `failure`, or none.
-TensorWork tell_missing(const std::string& prefix, const std::vector<bool>& missing,
+TensorWork tell_missing(const std::string& prefix, const std::vector<std::uint8_t>& missing,
                         const std::exception_ptr& failure);
 /// Waits for what they tell. Throws on every rank what the lowest has that refused a gradient, with
 /// its number; kMismatch if none has, with the name of each parameter that lacks a gradient

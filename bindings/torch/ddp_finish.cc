@@ -22,12 +22,11 @@ bool lacks(const TensorWork& work, std::int64_t expected) {
 
 }  // namespace
 
-void DdpReducer::State::mark_rest() {
-  const bool is_error = !searches();
+void DdpReducer::State::mark_rest(bool is_error) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (parameters[i].ready) continue;
     if (is_error) {
-      missing[i] = true;
+      missing[i] = 1;
       buckets[parameters[i].bucket].incomplete = true;
     }
     mark_ready(i, false);
@@ -44,7 +43,7 @@ void DdpReducer::State::tell() {
   std::vector<std::int64_t> mine;
   for (const Parameter& parameter : parameters)
     if (searched) mine.push_back(parameter.touched && parameter.tensor.grad().defined() ? 1 : 0);
-  mine.push_back(failure || std::find(missing.begin(), missing.end(), true) != missing.end());
+  mine.push_back(failure || std::find(missing.begin(), missing.end(), 1) != missing.end());
   agreement = allreduce_async_(torch::tensor(mine, torch::kInt64),
                                {.name = prefix + (searched ? "users" : "check")});
 }
@@ -172,13 +171,18 @@ void DdpReducer::State::end_backward() {
     if (left_open) return;
   }
   const torch::NoGradGuard no_grad;
-  mark_rest();
+  mark_rest(!searches());
   // On its way together with the last buckets.
   if (!severed) attempt_together([&] { tell(); });
   queue(&State::hear);
 }
 
 void DdpReducer::State::hear() {
+  take_results();
+  queue(&State::settle);
+}
+
+void DdpReducer::State::take_results() {
   const torch::NoGradGuard no_grad;
   std::vector<std::int64_t> counts;
   bool misses = false;
@@ -188,6 +192,11 @@ void DdpReducer::State::hear() {
       counts = hear_users();
       misses = somebody_misses();
       if (misses) all_missing = tell_missing(prefix, missing, failure);
+    });
+  }
+  if (severed) {
+    attempt([&] {
+      abort_on_timeout([&] { std::rethrow_exception(failure); }, "DistributedDataParallel");
     });
   }
   // What came too late was no part of anything that others have heard of.
@@ -201,7 +210,23 @@ void DdpReducer::State::hear() {
   // Ranks that have joined cannot take part in the agreement on it.
   if (!severed && !misses && steady && everyone && stats.rebuilds == 0)
     attempt_together([&] { tell_order(); });
-  queue(&State::settle);
+}
+
+void DdpReducer::State::end_interrupted() {
+  const torch::NoGradGuard no_grad;
+  const bool is_whole = std::all_of(parameters.begin(), parameters.end(),
+                                    [](const Parameter& parameter) { return parameter.ready; });
+  if (!is_whole)
+    attempt([] {
+      raise(ErrorCode::kInvalidArgument,
+            "DistributedDataParallel: a backward has ended by an exception before all gradients "
+            "were there, so this step has no averages on any rank");
+    });
+  mark_rest(true);
+  if (!severed) attempt_together([&] { tell(); });
+  take_results();
+  FirstFailure known;  // who made that backward has had its exception
+  known.attempt([&] { settle(); });
 }
 
 void DdpReducer::State::settle() {

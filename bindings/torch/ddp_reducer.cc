@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
+#include <exception>
 #include <set>
 #include <utility>
 
@@ -72,7 +73,7 @@ void DdpReducer::State::reset_pass() {
   leaves_partial = false;
   order.clear();
   full.clear();
-  missing.assign(parameters.size(), false);
+  missing.assign(parameters.size(), 0);
   some_failed = false;
   everyone = true;
   failure = nullptr;
@@ -96,14 +97,16 @@ void DdpReducer::State::drain_agreements() {
   for (TensorWork* const work : {&agreement, &all_missing, &first_order}) work->drain();
 }
 
-void DdpReducer::State::abandon_for_forward() {
+void DdpReducer::State::end_pass_for_forward() {
+  if (!left_open) {
+    end_interrupted();
+    return;
+  }
   const auto missed = std::find_if(parameters.begin(), parameters.end(),
                                    [](const Parameter& parameter) { return !parameter.ready; });
   const std::string name = missed == parameters.end() ? "" : missed->name;
-  const bool throws = left_open;
   abandon();
-  if (!throws) return;  // an exception of the user's ended that backward
-  throw_job_failure();  // or kolo's, of another rank's failure
+  throw_job_failure();  // it was kolo's, of another rank's failure
   raise(ErrorCode::kMismatch,
         "DistributedDataParallel: the last backward gave no gradient to parameter '" + name +
             "' and averaged nothing: it ran inside another one (activation checkpointing), the "
@@ -197,7 +200,7 @@ void DdpReducer::State::mark_ready(std::size_t index, bool has_new) {
     try {
       place(parameter, has_new);
     } catch (...) {
-      missing[index] = true;
+      missing[index] = 1;
       bucket.incomplete = true;
       throw;
     }
@@ -220,7 +223,7 @@ void DdpReducer::State::start_full_buckets() {
 void DdpReducer::State::send(Parameter& parameter) {
   const auto index = static_cast<std::size_t>(&parameter - parameters.data());
   torch::Tensor& gradient = parameter.tensor.mutable_grad();
-  const bool absent = missing[index] || !gradient.defined();
+  const bool absent = missing[index] != 0 || !gradient.defined();
   parameter.sent = absent ? torch::zeros_like(parameter.tensor) : gradient;
   // Autograd may have taken a view of a buffer of which another parameter has a view, too. Where
   // the user has made them so, they stay.
@@ -288,7 +291,15 @@ DdpReducer::DdpReducer(NamedTensors named, NamedTensors buffers, const DdpOption
   }
 }
 
-DdpReducer::~DdpReducer() { state_->abandon(); }
+DdpReducer::~DdpReducer() {
+  // Not where one rank fails alone.
+  const bool tells = state_->in_pass && !state_->left_open && std::uncaught_exceptions() == 0;
+  if (tells) {
+    state_->end_interrupted();
+  } else {
+    state_->abandon();
+  }
+}
 
 void DdpReducer::State::check_known(const torch::nn::Module& module) const {
   for (const auto& item : module.named_parameters()) {
@@ -318,7 +329,7 @@ void DdpReducer::State::check_known(const torch::nn::Module& module) const {
 void DdpReducer::before_forward(const torch::nn::Module& module) {
   if (!torch::GradMode::is_enabled()) return;
   state_->check_known(module);
-  if (state_->in_pass) state_->abandon_for_forward();
+  if (state_->in_pass) state_->end_pass_for_forward();
   // One in eval() may be this rank's alone.
   state_->owes_pass |= !state_->local && module.is_training();
   state_->next_local = state_->local && !state_->owes_pass;

@@ -89,7 +89,9 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   bool left_open = false;          ///< by the end of a backward inside another one
   std::vector<std::size_t> order;  ///< of readiness in this pass
   std::vector<std::size_t> full;   ///< buckets that can start
-  std::vector<bool> missing;       ///< gradients that should be there, by parameter
+  /// Gradients that should be there, by parameter. Each in memory of its own: start_full_buckets()
+  /// reads what belongs to its bucket without the mutex.
+  std::vector<std::uint8_t> missing;
   bool some_failed = false;        ///< a rank has told that it misses or has refused a gradient
   bool everyone = true;            ///< takes part, so far: no rank has joined
   std::exception_ptr failure;      ///< of this pass, thrown at its end
@@ -112,9 +114,12 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   void build(const std::vector<std::size_t>& in_order);
   /// Waits for what an interrupted pass has left under way, and forgets the pass.
   void abandon();
-  /// The same before a forward. Throws kMismatch if the pass was left open for an outer backward,
-  /// which then brought nothing.
-  void abandon_for_forward();
+  /// The end of a pass that a new forward finds. Throws kMismatch if it was left open for an outer
+  /// backward, which then brought nothing.
+  void end_pass_for_forward();
+  /// Of a pass whose backward has ended by an exception, perhaps on this rank alone: the others'
+  /// gradients of it meet this rank's word of that, not its gradients of the next pass.
+  void end_interrupted();
   void reset_pass();
 
   /// Throws kInvalidArgument for a parameter that requires a gradient and has no place here, or one
@@ -135,11 +140,14 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   void end_backward();
   void hear();
   void settle();
+  /// What hear() does: waits for all that is under way, and learns what the others miss.
+  void take_results();
   /// Calls `next` at the end of the backward whose callback this is.
   void queue(void (State::*next)());
   void drain_agreements();
   std::vector<std::string> names() const;
-  void mark_rest();
+  /// Those without a gradient count as ready; as an error, where not every step uses all.
+  void mark_rest(bool is_error);
   /// Tells the others what the gradients' own operations do not.
   void tell();
   /// What they tell: by parameter, on how many ranks it has got a gradient since the last pass;

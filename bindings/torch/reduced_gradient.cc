@@ -243,6 +243,12 @@ void ReducedGradient::submit_missing() {
   submit(std::move(zeros), true);
 }
 
+void ReducedGradient::refuse_missing(const std::string& why) {
+  if (!takes_part() || pending()) return;
+  if (refusal_.empty()) refusal_ = why;
+  submit_missing();
+}
+
 bool ReducedGradient::is_new() const {
   const torch::Tensor& gradient = parameter_.grad();
   return takes_part() && gradient.defined() && !done_ && !is_same(gradient, reduced_);

@@ -85,6 +85,8 @@ class ReducedGradient {
   /// Submits what no backward has submitted: a gradient that was set by hand or waits for further
   /// passes, or zeros.
   void submit_missing();
+  /// Submits instead of such a gradient why it does not come: it fails on all ranks.
+  void refuse_missing(const std::string& why);
   /// If it is under way, or passes are to be added to it, beside gradients that are reduced: until
   /// it is finished, whoever uses the parameter's gradient gets an error instead of memory that
   /// others write to, or of what is this rank's alone.

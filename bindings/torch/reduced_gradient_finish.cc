@@ -1,4 +1,5 @@
 // The way of a gradient back from the other ranks, and what becomes of it until then.
+#include "bindings/torch/failure.h"
 #include "bindings/torch/reduced_gradient.h"
 #include "bindings/torch/tensor_memory.h"
 
@@ -71,7 +72,12 @@ void ReducedGradient::finish() {
   } else if (changed || !is_same(gradient, reduced_)) {
     raise_touched(is_same(gradient, reduced_) ? "changed" : "replaced");
   }
-  if (compressed_) settings_.options.compression->decompress(name_, result, gradient);
+  if (compressed_) {
+    // The others have theirs.
+    abort_on_failure(
+        [&] { settings_.options.compression->decompress(name_, result, gradient); },
+        [&] { return "parameter '" + name_ + "': decompress() has failed"; });
+  }
   if (settings_.options.weigh_by_samples) {
     if (settings_.total_samples.value_or(0) <= 0) {
       raise(ErrorCode::kInvalidArgument,

@@ -4,6 +4,7 @@
 #include "bindings/torch/sharded_parameters_state.h"
 
 #include "bindings/torch/check_initialized.h"
+#include "bindings/torch/failure.h"
 #include "bindings/torch/tensor_memory.h"
 
 #include <kolo/torch/functions.h>
@@ -22,7 +23,11 @@ constexpr int kRefused = 2;           // a gradient, on some rank, in place of t
 /// For each bucket `start` makes an operation, whose result `finish` gets, a few under way at once.
 template <class Start, class Finish>
 void for_each_bucket(std::size_t buckets, const Start& start, const Finish& finish) {
-  std::deque<std::pair<std::size_t, TensorWork>> works;
+  struct UnderWay : std::deque<std::pair<std::size_t, TensorWork>> {
+    ~UnderWay() {
+      for (auto& [bucket, work] : *this) work.drain();  // one has failed; their names come again
+    }
+  } works;
   const auto finish_first = [&] {
     auto [bucket, work] = std::move(works.front());
     works.pop_front();
@@ -179,8 +184,12 @@ void ShardedParameters::synchronize() {
   if (options.gradients_are_reduced) {
     for (std::size_t b = 0; b < state.buckets.size(); ++b) state.take_own_gradients(b);
   } else {
-    for_each_bucket(state.buckets.size(), start, finish);
-    if (agreement.valid()) std::exchange(agreement, {}).wait();
+    abort_on_timeout(
+        [&] {
+          for_each_bucket(state.buckets.size(), start, finish);
+          if (agreement.valid()) std::exchange(agreement, {}).wait();
+        },
+        "ShardedOptimizer");
     if (has_gradient.eq(kRefused).any().item<bool>()) state.throw_together(refusal);
   }
   for (std::int64_t i = 0; i < count; ++i) {
@@ -200,9 +209,20 @@ std::vector<torch::Tensor> ShardedParameters::whole_parameters() const {
 
 void ShardedParameters::skip_next() { state_->skip = true; }
 
-void ShardedParameters::before_step() {
+void ShardedParameters::step(const std::function<void()>& step_on_pieces) {
   if (!state_->may_skip()) synchronize();
   state_->skip = false;
+  prepare_pieces();
+  if (state_->size == 1) {
+    step_on_pieces();
+    return;
+  }
+  abort_on_failure(step_on_pieces,
+                   [] { return std::string("ShardedOptimizer: this rank's step has failed"); });
+  abort_on_timeout([&] { exchange_values(); }, "ShardedOptimizer");
+}
+
+void ShardedParameters::prepare_pieces() {
   const torch::NoGradGuard no_grad;
   for (std::size_t b = 0; b < state_->buckets.size(); ++b) {
     for (std::size_t i = 0; i < state_->pieces[b].size(); ++i) {
@@ -214,7 +234,7 @@ void ShardedParameters::before_step() {
   }
 }
 
-void ShardedParameters::after_step() {
+void ShardedParameters::exchange_values() {
   const torch::NoGradGuard no_grad;
   State& state = *state_;
   const auto start = [&](std::size_t b) -> TensorWork {
@@ -237,7 +257,7 @@ void ShardedParameters::after_step() {
           .copy_(values.narrow(0, parameter.offset, parameter.tensor.numel()));
     }
   };
-  if (state.size > 1) for_each_bucket(state.buckets.size(), start, finish);
+  for_each_bucket(state.buckets.size(), start, finish);
 }
 
 void ShardedParameters::zero_grad(torch::optim::Optimizer& mine, bool set_to_none) {

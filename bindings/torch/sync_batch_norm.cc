@@ -155,20 +155,22 @@ torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
   }
   double momentum = options.momentum().value_or(0);
   const bool updates = is_training() && options.track_running_stats();
-  if (updates) {
-    num_batches_tracked += 1;
-    if (!options.momentum()) momentum = 1.0 / num_batches_tracked.item<double>();
-  }
+  if (updates && !options.momentum())
+    momentum = 1.0 / (num_batches_tracked.item<double>() + 1);
   if (!is_training() || process_set_.size() == 1) {
-    return torch::batch_norm(input, weight, bias, running_mean, running_var,
-                             is_training() || !options.track_running_stats(), momentum,
-                             options.eps(), torch::globalContext().userEnabledCuDNN());
+    torch::Tensor output =
+        torch::batch_norm(input, weight, bias, running_mean, running_var,
+                          is_training() || !options.track_running_stats(), momentum, options.eps(),
+                          torch::globalContext().userEnabledCuDNN());
+    if (updates) num_batches_tracked += 1;
+    return output;
   }
   Statistics statistics;
   {
     const torch::NoGradGuard no_grad;
     statistics = statistics_of(input.detach(), process_set_);
     if (updates) {
+      num_batches_tracked += 1;
       running_mean.lerp_(statistics.mean.to(running_mean.scalar_type()), momentum);
       const torch::Tensor unbiased =
           statistics.variance * (statistics.count / (statistics.count - 1));

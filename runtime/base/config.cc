@@ -72,7 +72,8 @@ const std::vector<Spec>& specs() {
       text("KOLO_HOST_ID", &Config::host_id, "text", {},
            "Overrides the identity of this host, so that one machine can pose as several."),
       text("KOLO_INTERFACE", &Config::interface, "network", {},
-           "Network device of messages between ranks, as eth0 or mlx5_0:1; none: the best."),
+           "Network device of messages between ranks, as eth0 or mlx5_0:1. Not set: what "
+           "UCX_NET_DEVICES says, else the best."),
       number("KOLO_INIT_TIMEOUT", &Config::init_timeout_s, "seconds", kSeconds, kRank,
              "How long each phase of the bootstrap may take."),
       number("KOLO_OPERATION_TIMEOUT", &Config::operation_timeout_s, "seconds", kSeconds, kRank,

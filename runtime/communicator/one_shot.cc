@@ -78,7 +78,7 @@ bool OneShot::is_two_shot(const Request& request) const {
 
 OrderedCall OneShot::call_of(const Request& request) const {
   return {std::uint64_t{communicator_.id()} << kSetShift | (request.sequence + 1),
-          what_of(request)};
+          what_of(request, communicator_)};
 }
 
 Board::Slot& OneShot::slot_of(std::size_t rank) const {

@@ -128,8 +128,10 @@ class OneShot {
     return algorithm_of(is_two_shot(request));
   }
   /// What all ranks must take a request for.
-  static std::uint64_t what_of(const Request& request) {
-    return kolo::what_of(request.kind, request.type, request.op, request.root, request.count,
+  static std::uint64_t what_of(const Request& request, const Communicator& communicator) {
+    // The root as the world counts it, as messages name ranks.
+    const int root = communicator.ranks()[static_cast<std::size_t>(request.root)];
+    return kolo::what_of(request.kind, request.type, request.op, root, request.count,
                          request.before);
   }
   /// The same of the one that runs, or ran last.
@@ -160,6 +162,10 @@ class OneShot {
   /// Looks what the ranks from `next` on have made of an announced call; true once all have made
   /// the same of it. kMismatch names both.
   Result<bool> compare(const OrderedCall& call, std::size_t& next) const;
+
+  /// kMismatch if another rank has made another call of the last exchange, which did not wait for
+  /// that rank: the root of a broadcast waits for nobody.
+  Status look_back() const;
 
   /// Around a block of the thread that drives: peers that publish meanwhile ring its doorbell.
   /// Returns false if what is waited for has come already.

@@ -111,6 +111,16 @@ Result<bool> OneShot::compare(const OrderedCall& call, std::size_t& next) const 
   return true;
 }
 
+Status OneShot::look_back() const {
+  if (busy_ || is_trade_ || all_seen_ || exchange_ == 0) return {};
+  for (std::size_t rank = 0; rank < boards_.size(); ++rank) {
+    const auto call = call_in(slot_of(rank));
+    if (call && call->number == call_.number && call->what != call_.what)
+      return mismatch(call_, rank, call->what);
+  }
+  return {};
+}
+
 std::string OneShot::describe() const {
   if (is_trade_) {
     return fmt::format("{} of {} as call {}{} waits for rank {}", algorithm(), to_text(call_.what),

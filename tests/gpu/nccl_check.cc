@@ -1,8 +1,8 @@
 // nccl_check: kolo's all-reduces beside NCCL's on this machine's GPUs: equal results for every type
 // and operation, the same training, what happens on failures, and the bandwidth of each. One rank a
 // GPU, as threads.
-// Ends with one line for tools/gpu_check; exit status 77 where there is no GPU or no NCCL. Not yet
-// run on hardware.
+// Ends with one line for tools/gpu_check; exit status 77 where there is no GPU or no NCCL. Run
+// on one GPU, by one rank; not yet on several.
 #include "runtime/device/element.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_training.h"

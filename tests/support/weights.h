@@ -2,6 +2,8 @@
 // gradients. Header-only.
 #pragma once
 
+#include "tests/support/ddp_ranks.h"
+
 #include <kolo/torch.h>
 
 #include <gtest/gtest.h>
@@ -12,7 +14,6 @@ inline const auto kLeaf = torch::TensorOptions(torch::kFloat64).requires_grad(tr
 
 inline double ranks_sum() { return kolo::size() * (kolo::size() + 1) / 2.0; }
 inline double ranks_mean() { return ranks_sum() / kolo::size(); }
-inline double mine() { return kolo::rank() + 1; }
 inline bool is_last() { return kolo::rank() == kolo::size() - 1; }
 
 inline void expect_gradient(const torch::Tensor& parameter, double value) {

@@ -29,7 +29,8 @@ constexpr const char* kExamples = R"(examples:
   kolo-run -H node1:2,node2:2 kolo-info --doctor   # and between the hosts of a job
   kolo-info --doctor --json              # a line of JSON each host, and one of the job
 
-Link speeds are those that init() measures, between two ranks of one host and of two hosts.)";
+Link speeds, between two ranks of one host and of two hosts, are those by which algorithms are
+chosen: measured at start, or within the last day (KOLO_LINK_CACHE=0: now).)";
 
 std::string size_text(std::uint64_t bytes) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -105,8 +106,7 @@ void print_device(const nlohmann::json& device) {
   fmt::print("CUDA IPC         {}: {}\n", yes("cuda_ipc"), text("cuda_ipc_reason"));
   fmt::print("GPUDirect RDMA   {}: {}\n", yes("gpu_direct"), text("gpu_direct_reason"));
   fmt::print(
-      "of this          several GPUs, NCCL between them and GPUDirect RDMA are not yet run on "
-      "hardware\n");
+      "not yet tried    on hardware: several GPUs, NCCL between them, GPUDirect RDMA (docs/gpu.md)\n");
 }
 
 void print_job(const nlohmann::json& job) {

@@ -9,6 +9,8 @@
 #include <atomic>
 #include <chrono>
 #include <ostream>
+#include <thread>
+#include <vector>
 
 namespace kolo::test {
 namespace {
@@ -172,6 +174,45 @@ TEST_P(OrderedRootsOverHosts, NamesBothCalls) {
       },
       options);
   EXPECT_LT(elapsed(), std::chrono::seconds(20));
+}
+
+// A root on a host waits for nobody, and no ordered call follows that would meet the other's. Of a
+// set, whose ranks have other numbers than the world's.
+TEST(OrderedRootsOfAHost, AreFoundThoughNoOrderedCallFollows) {
+  for (const bool one_leaves : {false, true}) {
+    LocalWorldOptions options;
+    options.process_sets = {{1, 2}};
+    std::atomic<int> called = 0;
+    run_local_world(
+        3,
+        [&](int rank, Runtime& runtime) {
+          std::vector<float> values(8, 1);
+          auto* const bytes = reinterpret_cast<std::byte*>(values.data());
+          if (rank > 0) {
+            const Status status = runtime.call_ordered({.kind = OperationKind::kBroadcast,
+                                                        .input = bytes,
+                                                        .output = bytes,
+                                                        .count = 8,
+                                                        .root = rank,
+                                                        .process_set = 1});
+            EXPECT_TRUE(status.ok()) << status.error().message;
+            ++called;
+          }
+          while (called < 2) std::this_thread::yield();
+          if (one_leaves && rank == 1) return;
+          const auto begun = std::chrono::steady_clock::now();
+          Status status;
+          while (status.ok() &&
+                 std::chrono::steady_clock::now() - begun < std::chrono::seconds(20)) {
+            const auto work = runtime.submit(allreduce_of("named", values));
+            status = work.ok() ? work.value()->wait() : Status(work.error());
+          }
+          ASSERT_FALSE(status.ok());
+          EXPECT_THAT(status.error().message, testing::HasSubstr("float32 from rank 1"));
+          EXPECT_THAT(status.error().message, testing::HasSubstr("float32 from rank 2"));
+        },
+        options);
+  }
 }
 
 /// Calls whose arguments one rank alone refuses, or all do.

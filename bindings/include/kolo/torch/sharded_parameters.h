@@ -92,10 +92,9 @@ class KOLO_API ShardedParameters {
 
   void synchronize();
   void skip_next();
-  /// The pieces are the parameters' memory and have their gradients.
-  void before_step();
-  /// All ranks get the pieces that have changed.
-  void after_step();
+  /// Reduces, unless that is done, lets `step_on_pieces` change this rank's, which are the
+  /// parameters' memory, and gives all ranks what has changed.
+  void step(const std::function<void()>& step_on_pieces);
   /// Also of groups of `mine` that have yet to be taken on.
   void zero_grad(torch::optim::Optimizer& mine, bool set_to_none);
   double clip_grad_norm(double max_norm, double norm_type);
@@ -114,6 +113,8 @@ class KOLO_API ShardedParameters {
   void take_pieces(torch::optim::Optimizer& full, torch::optim::Optimizer& mine) const;
 
  private:
+  void prepare_pieces();
+  void exchange_values();
   /// A whole optimizer from what each rank has saved.
   std::unique_ptr<torch::optim::Optimizer> put_together(const std::vector<std::string>& all,
                                                         const torch::optim::Optimizer& mine,

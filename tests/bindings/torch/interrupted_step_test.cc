@@ -1,0 +1,207 @@
+// Steps that an exception on one rank cuts off: the others hear of it, and no gradient of theirs
+// meets one of a later step. On all ranks at once.
+#include "tests/support/ddp_ranks.h"
+#include "tests/support/message_of.h"
+#include "tests/support/weights.h"
+
+#include <kolo/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <unistd.h>
+
+namespace {
+
+using kolo::DdpOptions;
+using kolo::DistributedDataParallel;
+using kolo::test::expect_gradient;
+using kolo::test::is_last;
+using kolo::test::kLeaf;
+using kolo::test::message_of;
+using kolo::test::mine;
+using testing::HasSubstr;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// Who throws in a backward.
+enum class Who { kNobody, kLastRank, kAll };
+
+Who throwing = Who::kNobody;
+
+/// Its backward throws where `throwing` says so.
+struct Bad : torch::autograd::Function<Bad> {
+  static torch::Tensor forward(AutogradContext*, const torch::Tensor& input) {
+    return input.clone();
+  }
+  static variable_list backward(AutogradContext*, variable_list gradients) {
+    if (throwing == Who::kAll || (throwing == Who::kLastRank && is_last()))
+      throw std::runtime_error("a bad batch");
+    return gradients;
+  }
+};
+
+/// What is made last gets its gradient first: c and b before Bad's backward, and a after it.
+torch::Tensor loss_of(const torch::Tensor& a, const torch::Tensor& b, const torch::Tensor& c,
+                      double factor) {
+  const torch::Tensor last = Bad::apply(a).sum();
+  return (last + b.sum() + c.sum()) * factor;
+}
+
+struct ThreeImpl : torch::nn::Module {
+  torch::Tensor a{register_parameter("a", torch::ones({3}, torch::kFloat64))};
+  torch::Tensor b{register_parameter("b", torch::ones({2}, torch::kFloat64))};
+  torch::Tensor c{register_parameter("c", torch::ones({4}, torch::kFloat64))};
+  torch::Tensor forward(double factor) { return loss_of(a, b, c, factor); }
+};
+
+double mean_in(int step) { return kolo::test::mean_of_ranks() + step; }
+
+/// Who makes such steps: in step 1 the last rank throws, in step 3 all do, and each other step has
+/// right averages.
+template <class Step, class Gradients>
+void expect_whole_steps(const Step& step, const Gradients& expect_gradients) {
+  for (int number = 0; number < 6; ++number) {
+    SCOPED_TRACE(testing::Message() << "step " << number);
+    throwing = number == 1 ? Who::kLastRank : number == 3 ? Who::kAll : Who::kNobody;
+    const std::string message = message_of([&] { step(mine() + number); });
+    if (number == 3 || (number == 1 && is_last())) {
+      EXPECT_THAT(message, HasSubstr("a bad batch"));
+    } else if (number == 1) {
+      EXPECT_THAT(message, testing::ContainsRegex("rank " + std::to_string(kolo::size() - 1) +
+                                                  ": .*ended by an exception"));
+    } else {
+      EXPECT_EQ(message, "(no error)");
+      expect_gradients(mean_in(number));
+    }
+  }
+  throwing = Who::kNobody;
+}
+
+TEST(InterruptedStep, OfDistributedDataParallelMeetsNoLaterOne) {
+  const DdpOptions small{.bucket_cap_mb = 1e-5};
+  std::vector<DdpOptions> all(4, small);
+  all[1].gradient_as_bucket_view = false;
+  all[2].find_unused_parameters = true;
+  all[3].static_graph = true;
+  for (const DdpOptions& options : all) {
+    for (const bool with_hook : {false, true}) {
+      const auto three = std::make_shared<ThreeImpl>();
+      DistributedDataParallel ddp(three, options);
+      if (with_hook) ddp.register_comm_hook(kolo::test::average_bucket);
+      expect_whole_steps(
+          [&](double factor) {
+            ddp.zero_grad();
+            ddp.forward(factor).backward();
+          },
+          [&](double mean) {
+            for (const torch::Tensor& parameter : three->parameters())
+              expect_gradient(parameter, mean);
+          });
+    }
+  }
+}
+
+TEST(InterruptedStep, OfDistributedOptimizerMeetsNoLaterOne) {
+  for (const int groups : {0, 1, 2}) {
+    for (const bool set_to_none : {true, false}) {
+      kolo::DistributedOptimizerOptions options;
+      if (groups > 0) options.groups = groups;
+      kolo::test::Weights weights(options);
+      expect_whole_steps(
+          [&](double factor) {
+            weights.optimizer.zero_grad(set_to_none);
+            loss_of(weights.a, weights.b, weights.c, factor).backward();
+            weights.optimizer.step();
+          },
+          [&](double mean) {
+            for (const auto& weight : {weights.a, weights.b, weights.c})
+              expect_gradient(weight, mean);
+          });
+    }
+  }
+}
+
+/// The last rank's cannot write back what the ranks have reduced.
+struct NoRoom : kolo::Compressor {
+  torch::ScalarType wire_type(torch::ScalarType type) const override { return type; }
+  torch::Tensor compress(const std::string&, const torch::Tensor& gradient) override {
+    return gradient.clone();
+  }
+  void decompress(const std::string&, const torch::Tensor& wire, torch::Tensor gradient) override {
+    if (is_last()) throw std::runtime_error("no room");
+    gradient.copy_(wire);
+  }
+};
+
+// What follows aborts kolo, so tests/torch.cmake runs each by itself.
+TEST(StepEnd, DISABLED_ADecompressorThatThrowsOnOneRankEndsOnAll) {
+  kolo::test::Weights weights({.compression = std::make_shared<NoRoom>()});
+  EXPECT_THAT(message_of([&] {
+                while (true) {
+                  weights.optimizer.zero_grad();
+                  weights.all().backward();
+                  weights.optimizer.step();
+                }
+              }),
+              HasSubstr("no room"));
+  EXPECT_THAT(message_of([&] { weights.all().backward(); }), HasSubstr("no room"));
+}
+
+struct FailingSgd : torch::optim::SGD {
+  using torch::optim::SGD::SGD;
+  torch::Tensor step(LossClosure closure = nullptr) override {
+    if (is_last()) throw std::runtime_error("no room");
+    return torch::optim::SGD::step(closure);
+  }
+};
+
+TEST(StepEnd, DISABLED_AShardedStepThatThrowsOnOneRankEndsOnAll) {
+  const torch::Tensor weight = torch::ones({5}, kLeaf);
+  kolo::ShardedOptimizer optimizer(FailingSgd({weight}, 0.1),
+                                   kolo::NamedTensors{{"weight", weight}});
+  weight.sum().backward();
+  EXPECT_THAT(message_of([&] { optimizer.step(); }), HasSubstr("no room"));
+  EXPECT_THAT(message_of([&] { optimizer.step(); }), HasSubstr("no room"));
+}
+
+/// The last rank makes `step` when the others, who have waited for it for the whole of
+/// KOLO_OPERATION_TIMEOUT, have given up.
+void make_step_too_late(const std::function<void()>& step) {
+  const std::string given_up = std::filesystem::temp_directory_path() /
+                               ("kolo_given_up." + std::to_string(::getppid()));
+  if (is_last()) {
+    while (!std::filesystem::exists(given_up))
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::filesystem::remove(given_up);
+  }
+  EXPECT_THAT(message_of(step), HasSubstr("missing on rank " + std::to_string(kolo::size() - 1)));
+  if (!is_last()) std::ofstream(given_up).close();
+}
+
+TEST(StepEnd, DISABLED_ARankThatComesTooLateToDdpMeetsNoLaterStep) {
+  DistributedDataParallel ddp(std::make_shared<ThreeImpl>());
+  ddp.forward(mine()).backward();
+  make_step_too_late([&] { ddp.forward(mine()).backward(); });
+}
+
+TEST(StepEnd, DISABLED_ARankThatComesTooLateToShardsMeetsNoLaterStep) {
+  const torch::Tensor weight = torch::ones({5}, kLeaf);
+  kolo::ShardedOptimizer optimizer(torch::optim::SGD({weight}, 0.1),
+                                   kolo::NamedTensors{{"weight", weight}});
+  (weight.sum() * mine()).backward();
+  optimizer.step();
+  make_step_too_late([&] { optimizer.step(); });
+}
+
+}  // namespace
