@@ -15,6 +15,7 @@ kolo_add_test(bootstrap_tests LABELS inprocess SOURCES
   runtime/bootstrap/launcher_test.cc
   runtime/bootstrap/meeting_again_test.cc
   runtime/bootstrap/secret_file_test.cc
+  runtime/bootstrap/secret_test.cc
   runtime/bootstrap/pmi_bootstrap_test.cc
   runtime/bootstrap/pmi_client_test.cc
   runtime/bootstrap/pmi_wire_test.cc
