@@ -1,5 +1,6 @@
 # Tests of runtime/ and transport/, in the order of the layers: ranks are threads.
 kolo_add_test(base_tests LABELS inprocess SOURCES
+  runtime/base/available_memory_test.cc
   runtime/base/config_test.cc
   runtime/base/error_test.cc
   runtime/base/log_test.cc

@@ -1,5 +1,6 @@
 #include "transport/shared_region.h"
 
+#include "runtime/base/available_memory.h"
 #include "runtime/base/check.h"
 #include "runtime/base/unique_handle.h"
 
@@ -14,7 +15,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <string>
 #include <utility>
 
@@ -33,19 +33,6 @@ struct Key {
   std::uint64_t inode = 0;
   std::uint64_t bytes = 0;
 };
-
-/// What the kernel thinks can be had without anybody's harm; all there is if it does not say.
-std::size_t available_memory() {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  std::size_t kib = 0;
-  std::string unit;
-  while (file >> name >> kib) {
-    if (name == "MemAvailable:") return kib << 10;
-    std::getline(file, unit);
-  }
-  return SIZE_MAX;
-}
 
 class Mapping {
  public:
@@ -83,9 +70,12 @@ class SharedRegion final : public MemoryRegion {
 
   Status commit(std::size_t offset, std::size_t bytes) override {
     // The kernel would take it from others first, and kill somebody for it.
-    if (bytes >= kWorthALook && bytes > available_memory()) {
-      return KOLO_ERROR(kOutOfMemory, "no {} bytes of shared memory: this host has {} to spare",
-                        bytes, available_memory());
+    const std::size_t available = bytes < kWorthALook ? bytes : available_memory();
+    if (bytes > available) {
+      return KOLO_ERROR(kOutOfMemory,
+                        "no {} bytes of shared memory: this host, or the control group that this "
+                        "process is in, has {} to spare",
+                        bytes, available);
     }
     int outcome = 0;
     do {
