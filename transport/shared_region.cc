@@ -23,6 +23,9 @@ namespace {
 
 constexpr std::string_view kKeyName = "kolo memfd ";
 constexpr std::size_t kWorthALook = 16 << 20;
+// Many kernels undo what a signal interrupts, and some programs have a signal every few
+// milliseconds, as profilers do.
+constexpr std::size_t kStep = 16 << 20;
 
 /// What a peer needs to find the memory. Device and inode prove that it found the right one: in
 /// another process namespace the same pid is somebody else.
@@ -77,13 +80,18 @@ class SharedRegion final : public MemoryRegion {
                         "process is in, has {} to spare",
                         bytes, available);
     }
-    int outcome = 0;
-    do {
-      outcome = fallocate(fd_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
-    } while (outcome != 0 && errno == EINTR);
-    if (outcome == 0) return {};
-    return KOLO_ERROR(kOutOfMemory, "no {} bytes of shared memory: {}", bytes,
-                      std::strerror(errno));
+    for (std::size_t done = 0; done < bytes;) {
+      const std::size_t step = std::min(kStep, bytes - done);
+      if (fallocate(fd_.get(), 0, static_cast<off_t>(offset + done), static_cast<off_t>(step)) == 0)
+        done += step;
+      else if (errno != EINTR) {
+        Error error = KOLO_ERROR(kOutOfMemory, "no {} bytes of shared memory: {}", bytes,
+                                 std::strerror(errno));
+        discard(offset, done);
+        return error;
+      }
+    }
+    return {};
   }
   void discard(std::size_t offset, std::size_t bytes) override {
     fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),

@@ -237,7 +237,6 @@ Status HostWindow::commit_slots(int place) {
   const std::size_t offset = sets_begin_ + static_cast<std::size_t>(place - 1) * kBytes;
   const Status status = own_->commit(offset, kBytes);
   has_memory = status.ok();
-  if (!has_memory) own_->discard(offset, kBytes);  // some of it may have got memory
   return status;
 }
 
