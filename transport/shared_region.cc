@@ -50,6 +50,18 @@ class Mapping {
   std::span<std::byte> bytes_;
 };
 
+/// For a region of each rank, and for as much as one of them, that the program needs otherwise.
+bool has_addresses(std::size_t bytes, int ranks) {
+  if (ranks == 1) return true;  // mapping it tells
+  const std::size_t regions = static_cast<std::size_t>(ranks) + 1;
+  if (bytes > SIZE_MAX / regions) return false;
+  void* const address =
+      mmap(nullptr, regions * bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) return false;
+  munmap(address, regions * bytes);
+  return true;
+}
+
 Result<Mapping> map(int fd, std::size_t bytes) {
   void* const address =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
@@ -115,7 +127,7 @@ class SharedMapping final : public PeerMapping {
 
 }  // namespace
 
-Result<std::unique_ptr<MemoryRegion>> reserve_shared_region(std::size_t bytes) {
+Result<std::unique_ptr<MemoryRegion>> reserve_shared_region(std::size_t bytes, int ranks) {
   UniqueDescriptor fd(memfd_create("kolo", MFD_CLOEXEC));
   if (!fd) return KOLO_ERROR(kUnsupported, "memfd_create: {}", std::strerror(errno));
   const std::size_t size = std::max(bytes, std::size_t{1});
@@ -126,6 +138,12 @@ Result<std::unique_ptr<MemoryRegion>> reserve_shared_region(std::size_t bytes) {
     return KOLO_ERROR(kOutOfMemory,
                       "cannot reserve {} bytes of shared memory: files may have {} (ulimit -f)",
                       size, most.rlim_cur);
+  }
+  if (!has_addresses(size, ranks)) {
+    return KOLO_ERROR(kOutOfMemory,
+                      "this process has no addresses for {} bytes of shared memory of each of {} "
+                      "ranks (ulimit -v)",
+                      size, ranks);
   }
   struct stat status {};
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0 || fstat(fd.get(), &status) != 0) {

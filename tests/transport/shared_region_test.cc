@@ -1,6 +1,8 @@
 // Shared memory that is reserved long before it is used: what the rest of the system is spared.
 #include "transport/shared_region.h"
 
+#include "tests/support/sanitizers.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -94,6 +96,23 @@ TEST(SharedRegion, GivesBackWhatItHasGotWhereTheRestIsMissing) {
   ASSERT_FALSE(committed.ok());
   EXPECT_EQ(committed.error().code, ErrorCode::kOutOfMemory);
   EXPECT_EQ(granted, before);
+}
+
+TEST(SharedRegion, NeedsAddressesForThoseOfAllRanks) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory takes more addresses than the limit";
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const rlimit most{64UL << 30, 64UL << 30};
+    setrlimit(RLIMIT_AS, &most);
+    const auto large = reserve_shared_region(16UL << 30, 4);
+    const bool is_refused = !large.ok() && large.error().code == ErrorCode::kOutOfMemory &&
+                            large.error().message.find("ulimit -v") != std::string::npos;
+    _exit(is_refused && reserve_shared_region(8UL << 30, 4).ok() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(SharedRegion, BeyondTheLimitOfFilesIsAnError) {
