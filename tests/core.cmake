@@ -1,5 +1,6 @@
 # Tests of runtime/ and transport/, in the order of the layers: ranks are threads.
 kolo_add_test(base_tests LABELS inprocess SOURCES
+  runtime/base/available_memory_test.cc
   runtime/base/config_test.cc
   runtime/base/error_test.cc
   runtime/base/log_test.cc
@@ -15,6 +16,7 @@ kolo_add_test(bootstrap_tests LABELS inprocess SOURCES
   runtime/bootstrap/launcher_test.cc
   runtime/bootstrap/meeting_again_test.cc
   runtime/bootstrap/secret_file_test.cc
+  runtime/bootstrap/secret_test.cc
   runtime/bootstrap/pmi_bootstrap_test.cc
   runtime/bootstrap/pmi_client_test.cc
   runtime/bootstrap/pmi_wire_test.cc

@@ -38,6 +38,13 @@ if(TEST info_2_forced)
   set_tests_properties(info_2_forced PROPERTIES ENVIRONMENT "KOLO_ALGORITHM=ring;KOLO_SHARED_MEMORY=0"
     PASS_REGULAR_EXPRESSION "\"algorithm\": \"ring\".*\"shared_bytes\": 0")
 endif()
+# Every rank maps the others' windows besides its own, of which 75 GB have no room for 64 GiB each.
+if(NOT KOLO_SANITIZE)
+  add_test(NAME info_few_addresses COMMAND sh -c
+    "ulimit -v 75000000; exec \"$0\" -np 2 \"$1\"" $<TARGET_FILE:kolo-run> $<TARGET_FILE:kolo-info>)
+  set_tests_properties(info_few_addresses PROPERTIES TIMEOUT 60 LABELS "tools" PROCESSORS 2
+    PASS_REGULAR_EXPRESSION "[0-9] GiB of addresses for kolo::allocate")
+endif()
 
 add_test(NAME kernels COMMAND kolo-kernels -n 1 4096)
 set_tests_properties(kernels PROPERTIES TIMEOUT 60 LABELS "tools"

@@ -25,7 +25,8 @@ class MemoryRegion {
   virtual std::string key() const = 0;
 
   /// Of a region that was only reserved: gets memory for a range of whole pages, so that nobody is
-  /// killed for touching it. kOutOfMemory if there is none. Others have all of theirs.
+  /// killed for touching it. kOutOfMemory if there is none, and then none of it has. Others have
+  /// all of theirs.
   virtual Status commit(std::size_t /*offset*/, std::size_t /*bytes*/) { return {}; }
   /// Gives such a range back; its content is lost, and it reads as zeros once committed again.
   virtual void discard(std::size_t /*offset*/, std::size_t /*bytes*/) {}

@@ -1,5 +1,6 @@
 #include "transport/shared_region.h"
 
+#include "runtime/base/available_memory.h"
 #include "runtime/base/check.h"
 #include "runtime/base/unique_handle.h"
 
@@ -14,7 +15,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <string>
 #include <utility>
 
@@ -23,6 +23,9 @@ namespace {
 
 constexpr std::string_view kKeyName = "kolo memfd ";
 constexpr std::size_t kWorthALook = 16 << 20;
+// Many kernels undo what a signal interrupts, and some programs have a signal every few
+// milliseconds, as profilers do.
+constexpr std::size_t kStep = 16 << 20;
 
 /// What a peer needs to find the memory. Device and inode prove that it found the right one: in
 /// another process namespace the same pid is somebody else.
@@ -33,19 +36,6 @@ struct Key {
   std::uint64_t inode = 0;
   std::uint64_t bytes = 0;
 };
-
-/// What the kernel thinks can be had without anybody's harm; all there is if it does not say.
-std::size_t available_memory() {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  std::size_t kib = 0;
-  std::string unit;
-  while (file >> name >> kib) {
-    if (name == "MemAvailable:") return kib << 10;
-    std::getline(file, unit);
-  }
-  return SIZE_MAX;
-}
 
 class Mapping {
  public:
@@ -59,6 +49,18 @@ class Mapping {
  private:
   std::span<std::byte> bytes_;
 };
+
+/// For a region of each rank, and for as much as one of them, that the program needs otherwise.
+bool has_addresses(std::size_t bytes, int ranks) {
+  if (ranks == 1) return true;  // mapping it tells
+  const std::size_t regions = static_cast<std::size_t>(ranks) + 1;
+  if (bytes > SIZE_MAX / regions) return false;
+  void* const address =
+      mmap(nullptr, regions * bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) return false;
+  munmap(address, regions * bytes);
+  return true;
+}
 
 Result<Mapping> map(int fd, std::size_t bytes) {
   void* const address =
@@ -83,17 +85,25 @@ class SharedRegion final : public MemoryRegion {
 
   Status commit(std::size_t offset, std::size_t bytes) override {
     // The kernel would take it from others first, and kill somebody for it.
-    if (bytes >= kWorthALook && bytes > available_memory()) {
-      return KOLO_ERROR(kOutOfMemory, "no {} bytes of shared memory: this host has {} to spare",
-                        bytes, available_memory());
+    const std::size_t available = bytes < kWorthALook ? bytes : available_memory();
+    if (bytes > available) {
+      return KOLO_ERROR(kOutOfMemory,
+                        "no {} bytes of shared memory: this host, or the control group that this "
+                        "process is in, has {} to spare",
+                        bytes, available);
     }
-    int outcome = 0;
-    do {
-      outcome = fallocate(fd_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
-    } while (outcome != 0 && errno == EINTR);
-    if (outcome == 0) return {};
-    return KOLO_ERROR(kOutOfMemory, "no {} bytes of shared memory: {}", bytes,
-                      std::strerror(errno));
+    for (std::size_t done = 0; done < bytes;) {
+      const std::size_t step = std::min(kStep, bytes - done);
+      if (fallocate(fd_.get(), 0, static_cast<off_t>(offset + done), static_cast<off_t>(step)) == 0)
+        done += step;
+      else if (errno != EINTR) {
+        Error error = KOLO_ERROR(kOutOfMemory, "no {} bytes of shared memory: {}", bytes,
+                                 std::strerror(errno));
+        discard(offset, done);
+        return error;
+      }
+    }
+    return {};
   }
   void discard(std::size_t offset, std::size_t bytes) override {
     fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
@@ -117,7 +127,7 @@ class SharedMapping final : public PeerMapping {
 
 }  // namespace
 
-Result<std::unique_ptr<MemoryRegion>> reserve_shared_region(std::size_t bytes) {
+Result<std::unique_ptr<MemoryRegion>> reserve_shared_region(std::size_t bytes, int ranks) {
   UniqueDescriptor fd(memfd_create("kolo", MFD_CLOEXEC));
   if (!fd) return KOLO_ERROR(kUnsupported, "memfd_create: {}", std::strerror(errno));
   const std::size_t size = std::max(bytes, std::size_t{1});
@@ -128,6 +138,12 @@ Result<std::unique_ptr<MemoryRegion>> reserve_shared_region(std::size_t bytes) {
     return KOLO_ERROR(kOutOfMemory,
                       "cannot reserve {} bytes of shared memory: files may have {} (ulimit -f)",
                       size, most.rlim_cur);
+  }
+  if (!has_addresses(size, ranks)) {
+    return KOLO_ERROR(kOutOfMemory,
+                      "this process has no addresses for {} bytes of shared memory of each of {} "
+                      "ranks (ulimit -v)",
+                      size, ranks);
   }
   struct stat status {};
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0 || fstat(fd.get(), &status) != 0) {

@@ -13,8 +13,8 @@
 namespace kolo {
 
 /// Address space for `bytes` bytes without memory. kOutOfMemory or kUnsupported where there is
-/// none.
-Result<std::unique_ptr<MemoryRegion>> reserve_shared_region(std::size_t bytes);
+/// none, or none for so many `ranks` that map one another's regions of this size (ulimit -v).
+Result<std::unique_ptr<MemoryRegion>> reserve_shared_region(std::size_t bytes, int ranks = 1);
 
 /// Whether a key is one of reserve_shared_region()'s regions.
 bool is_shared_region_key(std::string_view key);

@@ -100,9 +100,10 @@ class Transport {
   /// Memory that peers on this host can map. kOutOfMemory or kUnsupported when there is none.
   virtual Result<std::unique_ptr<MemoryRegion>> allocate_mappable(std::size_t bytes) = 0;
   /// The same as address space that has memory only where it is committed (MemoryRegion::commit()).
-  /// It does not depend on the transport, and may outlive it. kUnsupported where there is no such
-  /// thing.
-  virtual Result<std::unique_ptr<MemoryRegion>> reserve_mappable(std::size_t bytes) = 0;
+  /// It does not depend on the transport, and may outlive it. So many `ranks` map such regions of
+  /// one another: kOutOfMemory where this process has no addresses for all of them. kUnsupported
+  /// where there is no such thing.
+  virtual Result<std::unique_ptr<MemoryRegion>> reserve_mappable(std::size_t bytes, int ranks) = 0;
   /// Registers the caller's memory, so that large transfers from it need no staging. kUnsupported
   /// or kTransport where the transport can do nothing with memory of that type.
   virtual Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes,

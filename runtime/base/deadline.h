@@ -10,7 +10,17 @@ class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
 
-  static Deadline after(Clock::duration duration) { return Deadline(Clock::now() + duration); }
+  static Deadline after(Clock::duration duration) {
+    const auto now = Clock::now();
+    return duration < Clock::time_point::max() - now ? Deadline(now + duration) : never();
+  }
+  /// Of any unit: what is longer than the clock can count is never.
+  template <class Count, class Unit>
+  static Deadline after(std::chrono::duration<Count, Unit> duration) {
+    using Given = std::chrono::duration<Count, Unit>;
+    if (duration >= std::chrono::floor<Given>(Clock::duration::max())) return never();
+    return after(std::chrono::duration_cast<Clock::duration>(duration));
+  }
   static Deadline at(Clock::time_point time) { return Deadline(time); }
   static Deadline never() { return Deadline(Clock::time_point::max()); }
 

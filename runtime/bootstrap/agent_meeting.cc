@@ -53,7 +53,8 @@ Result<AgentMeeting> publish(AgentStore& agent, const Endpoint& master, const st
   Place place;
   // On the agent's host, its name; elsewhere, what others reach as they reach the agent.
   place.endpoint.host = is_loopback({agent.own_address(), 0}) ? master.host : agent.own_address();
-  place.secret = to_hex(random_bytes(kSecretBytes));
+  KOLO_ASSIGN(const std::string secret_bytes, random_bytes(kSecretBytes));
+  place.secret = to_hex(secret_bytes);
   AgentMeeting meeting;
   KOLO_ASSIGN(meeting.server, TcpStoreServer::start({.endpoint = place.endpoint,
                                                      .size = me.size,

@@ -42,7 +42,7 @@ Result<AgentStore> AgentStore::connect(const Endpoint& agent, Deadline deadline)
   KOLO_ASSIGN(UniqueDescriptor fd, connect_to(agent, deadline));
   KOLO_ASSIGN(std::string own_address, local_address(fd.get()));
   AgentStore store(std::move(fd), std::move(own_address));
-  const std::string nonce = random_bytes(sizeof(std::uint32_t));
+  KOLO_ASSIGN(const std::string nonce, random_bytes(sizeof(std::uint32_t)));
   const std::string hello = kValidate + bytes_of(kMagic) + kPing + nonce;
   KOLO_TRY(send_all(store.fd_.get(), hello, deadline));
   KOLO_ASSIGN(const std::string reply, receive_exactly(store.fd_.get(), nonce.size(), deadline));

@@ -142,7 +142,7 @@ Result<bool> FileStore::enter(const Member& me, const std::string& secret) {
   // What is not of this meeting is left as it is, whatever it may be.
   if (!read_new().ok() || job_.empty()) return not_ours("it is no file of kolo's");
   if (job_ != digest_of(secret)) return not_ours("it has another KOLO_SECRET");
-  if (status.st_size > 0 && std::time(nullptr) - status.st_mtime > patience_.count()) {
+  if (status.st_size > 0 && age() > patience_) {
     return not_ours("nobody waits that long");
   }
   notice_the_dead();
@@ -214,6 +214,17 @@ bool FileStore::is_at_path() const {
          mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
 }
 
+std::chrono::seconds FileStore::age() const {
+  // The file system may be of another host, whose clock is not this one's: the time of the last
+  // access, which nobody needs, is set to what that host takes for now.
+  constexpr std::array<timespec, 2> kTouch = {{{0, UTIME_NOW}, {0, UTIME_OMIT}}};
+  struct stat status = {};
+  const bool is_touched = ::futimens(fd_.get(), kTouch.data()) == 0;
+  ::fstat(fd_.get(), &status);
+  const std::time_t now = is_touched ? status.st_atime : std::time(nullptr);
+  return std::chrono::seconds(std::max<std::time_t>(0, now - status.st_mtime));
+}
+
 Status FileStore::append(const Fields& fields) {
   const std::string frame = to_frame(fields);
   const auto written = ::write(fd_.get(), frame.data(), frame.size());
@@ -272,13 +283,11 @@ void FileStore::notice_the_dead() {
 }
 
 Error FileStore::not_ours(std::string_view why) const {
-  struct stat status = {};
-  ::fstat(fd_.get(), &status);
   return KOLO_ERROR(
       kInvalidArgument,
       "{} belongs to another meeting, which last wrote to it {} s ago ({}); remove it "
       "if that job is over, and give each job a path of its own",
-      path_, std::max<std::time_t>(0, std::time(nullptr) - status.st_mtime), why);
+      path_, age().count(), why);
 }
 
 }  // namespace kolo

@@ -48,6 +48,8 @@ class FileStore final : public Store {
   /// False: this process has been in this meeting.
   Result<bool> enter(const Member& me, const std::string& secret);
   bool is_at_path() const;
+  /// Since somebody last wrote to the file, by the clock of its file system.
+  std::chrono::seconds age() const;
   Status append(const Fields& fields);
   Status read_new();
   Status replay(Fields record);

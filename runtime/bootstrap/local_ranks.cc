@@ -218,7 +218,8 @@ Result<int> run_local_ranks(int count, int call, const Environment& environment)
   TcpStoreServer::Options options;
   options.endpoint = {"127.0.0.1", 0};
   options.size = count;
-  options.secret = to_hex(random_bytes(16));
+  KOLO_ASSIGN(const std::string secret_bytes, random_bytes(16));
+  options.secret = to_hex(secret_bytes);
   const std::string secret = options.secret;
   KOLO_ASSIGN(const auto server, TcpStoreServer::start(std::move(options)));
   const std::string address = to_text(Endpoint{"127.0.0.1", server->port()});

@@ -1,11 +1,16 @@
 #include "runtime/bootstrap/secret.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/system_error.h"
+#include "runtime/base/unique_handle.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include <bit>
+#include <cerrno>
 #include <cstdint>
 
 namespace kolo {
@@ -52,13 +57,26 @@ void compress(State& state, const char* block) {
 
 }  // namespace
 
-std::string random_bytes(std::size_t count) {
+Result<std::string> random_bytes(std::size_t count) {
   std::string bytes(count, '\0');
-  for (std::size_t done = 0; done < count;) {
-    const auto got = ::getrandom(bytes.data() + done, count - done, 0);
-    if (got > 0) done += static_cast<std::size_t>(got);
-  }
-  return bytes;
+  std::size_t done = 0;
+  const auto fill = [&](const auto& read) {
+    while (done < count) {
+      const auto got = read(bytes.data() + done, count - done);
+      if (got > 0) done += static_cast<std::size_t>(got);
+      if (got == 0 || (got < 0 && errno != EINTR)) return false;
+    }
+    return true;
+  };
+  if (fill([](char* to, std::size_t most) { return ::getrandom(to, most, 0); })) return bytes;
+  // Of the same generator; a sandbox may refuse one and have the other.
+  const UniqueDescriptor fd(::open("/dev/urandom", O_RDONLY | O_CLOEXEC));
+  if (fd && fill([&](char* to, std::size_t most) { return ::read(fd.get(), to, most); }))
+    return bytes;
+  return KOLO_ERROR(kUnsupported,
+                    "no random bytes: getrandom() fails, and so does /dev/urandom ({}); see the "
+                    "container's seccomp profile, and its /dev",
+                    reason(errno));
 }
 
 std::string to_hex(std::string_view bytes) {

@@ -3,6 +3,8 @@
 // the secret. Pure but for random_bytes(); any thread.
 #pragma once
 
+#include <kolo/error.h>
+
 #include <array>
 #include <cstddef>
 #include <string>
@@ -10,8 +12,9 @@
 
 namespace kolo {
 
-/// `count` bytes of the kernel's random generator.
-std::string random_bytes(std::size_t count);
+/// `count` bytes of the kernel's random generator. kUnsupported, with what to do, in a sandbox that
+/// has none.
+Result<std::string> random_bytes(std::size_t count);
 /// Two lower-case digits a byte.
 std::string to_hex(std::string_view bytes);
 

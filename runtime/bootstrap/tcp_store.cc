@@ -103,7 +103,7 @@ Status TcpStore::introduce(const Introduction& introduction, Deadline deadline,
     if (has_hung_up(greeting)) error.code = ErrorCode::kShutdown;
     return error;
   }
-  const std::string nonce = random_bytes(kNonceSize);
+  KOLO_ASSIGN(const std::string nonce, random_bytes(kNonceSize));
   const std::string server_nonce = greeting->substr(kStoreGreeting.size());
   const auto proof = [&](const std::string& secret, std::string_view role) {
     return store_proof(secret, role, server_nonce, nonce, me);

@@ -52,7 +52,7 @@ std::optional<Member> member_of(const Fields& hello) {
 /// One connection; at most one request of it is unanswered.
 struct TcpStoreServer::Connection {
   UniqueDescriptor fd;
-  std::string nonce = random_bytes(kNonceSize);
+  std::string nonce;
   std::optional<int> rank = std::nullopt;  ///< after the hello
   int meeting = 0;                         ///< of the rank
   std::string in = {};
@@ -74,6 +74,8 @@ struct TcpStoreServer::Connection {
 };
 
 Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(Options options) {
+  // The thread has nobody to tell.
+  if (const auto nonce = random_bytes(kNonceSize); !nonce.ok()) return nonce.error();
   make_room_for_files(static_cast<std::size_t>(std::max(0, options.size)) + kOtherDescriptors);
   KOLO_ASSIGN(Listener listener, listen_at(options.endpoint, options.for_name, options.warn));
   return std::unique_ptr<TcpStoreServer>(
@@ -159,7 +161,10 @@ void TcpStoreServer::accept_all() {
       if (errno != EAGAIN && errno != ECONNABORTED) accepts_again_ = Deadline::after(kBreath);
       return;
     }
-    Connection& connection = connections_.emplace_back(Connection{.fd = std::move(fd)});
+    auto nonce = random_bytes(kNonceSize);
+    if (!nonce.ok()) continue;  // it is hung up on, and comes again
+    Connection& connection =
+        connections_.emplace_back(Connection{.fd = std::move(fd), .nonce = *std::move(nonce)});
     connection.send(std::string(kStoreGreeting) + connection.nonce);
   }
 }

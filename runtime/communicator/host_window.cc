@@ -48,7 +48,8 @@ struct HostWindow::Offer {
 HostWindow::HostWindow() = default;
 HostWindow::~HostWindow() = default;
 
-Status HostWindow::offer(Kind kind, Transport& transport, Sizes sizes, Offer& mine) {
+Status HostWindow::offer(Kind kind, Transport& transport, const World& world, Sizes sizes,
+                         Offer& mine) {
   if (sizes.slots < kSmallest) {
     return KOLO_ERROR(kInvalidArgument, "KOLO_SHARED_MEMORY={} is less than {}", sizes.slots,
                       kSmallest);
@@ -60,8 +61,9 @@ Status HostWindow::offer(Kind kind, Transport& transport, Sizes sizes, Offer& mi
     const std::size_t fixed = kBoards + slots;
     // Addresses alone; a place gets memory when a set takes it.
     const std::size_t sets = kSetSlots * kSetSlotBytes;
-    auto region = kind == Kind::kReserved ? transport.reserve_mappable(fixed + sets + arena)
-                                          : transport.allocate_mappable(fixed);
+    auto region = kind == Kind::kReserved
+                      ? transport.reserve_mappable(fixed + sets + arena, world.local_size())
+                      : transport.allocate_mappable(fixed);
     status = region.ok() ? (*region)->commit(0, fixed) : Status(region.error());
     if (status.ok()) {
       own_ = *std::move(region);
@@ -168,7 +170,7 @@ Result<bool> HostWindow::open_as(Kind kind, Bootstrap& bootstrap, Transport& tra
   const std::string name = kind == Kind::kReserved ? "reserved memory" : "shared memory";
   Offer mine;
   if (wanted) {
-    if (const Status offered = offer(kind, transport, sizes, mine); !offered.ok())
+    if (const Status offered = offer(kind, transport, world, sizes, mine); !offered.ok())
       mine.error = offered.error().message;
   }
   KOLO_ASSIGN(const auto blobs, bootstrap.exchange(name, mine.encode(), deadline));
@@ -237,7 +239,6 @@ Status HostWindow::commit_slots(int place) {
   const std::size_t offset = sets_begin_ + static_cast<std::size_t>(place - 1) * kBytes;
   const Status status = own_->commit(offset, kBytes);
   has_memory = status.ok();
-  if (!has_memory) own_->discard(offset, kBytes);  // some of it may have got memory
   return status;
 }
 

@@ -94,7 +94,7 @@ class HostWindow {
   enum class Kind { kReserved, kAllocated };
   Result<bool> open_as(Kind kind, Bootstrap& bootstrap, Transport& transport, const World& world,
                        Sizes sizes, const Log& log, Deadline deadline);
-  Status offer(Kind kind, Transport& transport, Sizes sizes, Offer& mine);
+  Status offer(Kind kind, Transport& transport, const World& world, Sizes sizes, Offer& mine);
   Status compare(Bootstrap& bootstrap, const World& world, Deadline deadline);
   Status map(Kind kind, Transport& transport, const World& world, const std::vector<Offer>& offers);
 

@@ -2,6 +2,8 @@
 // alone do not tell it. Any thread.
 #pragma once
 
+#include "runtime/base/control_groups.h"
+
 #include <optional>
 #include <string>
 
@@ -15,8 +17,7 @@ struct CpuLimit {
 /// The least of this process's control group and of those that hold it, by cpu.max (version 2) or
 /// cpu.cfs_quota_us (version 1). Nothing: no limit, or none that can be read. The paths are for
 /// tests.
-std::optional<CpuLimit> cpu_limit(const std::string& groups_of_process = "/proc/self/cgroup",
-                                  const std::string& mounts = "/sys/fs/cgroup");
+std::optional<CpuLimit> cpu_limit(const ControlGroupPaths& groups = {});
 
 /// Of `cores` that this process may run on, as many as its limit lets it use; at least 1.
 int cores_within_limit(int cores);

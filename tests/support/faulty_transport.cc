@@ -199,9 +199,10 @@ Result<std::unique_ptr<MemoryRegion>> FaultyTransport::allocate_mappable(std::si
   return inner_->allocate_mappable(bytes);
 }
 
-Result<std::unique_ptr<MemoryRegion>> FaultyTransport::reserve_mappable(std::size_t bytes) {
-  if (starving_ == nullptr) return inner_->reserve_mappable(bytes);
-  KOLO_ASSIGN(auto region, inner_->reserve_mappable(bytes));
+Result<std::unique_ptr<MemoryRegion>> FaultyTransport::reserve_mappable(std::size_t bytes,
+                                                                        int ranks) {
+  if (starving_ == nullptr) return inner_->reserve_mappable(bytes, ranks);
+  KOLO_ASSIGN(auto region, inner_->reserve_mappable(bytes, ranks));
   return std::unique_ptr<MemoryRegion>(
       std::make_unique<StarvingRegion>(std::move(region), *starving_));
 }

@@ -1,16 +1,53 @@
 // Shared memory that is reserved long before it is used: what the rest of the system is spared.
 #include "transport/shared_region.h"
 
+#include "tests/support/sanitizers.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <fstream>
 #include <string>
+
+namespace {
+
+/// Bytes that fallocate() gets done between two signals; more is undone and EINTR, as kernels do it
+/// that heed any signal there. 0: no signals come.
+std::atomic<off_t> between_signals = 0;
+std::atomic<int> interruptions = 0;
+/// Where memory ends.
+std::atomic<off_t> end_of_memory = 1L << 40;
+/// Bytes of ranges that got memory, less those of ranges that gave it back.
+std::atomic<off_t> granted = 0;
+
+}  // namespace
+
+/// In place of libc's.
+extern "C" int fallocate(int fd, int mode, off_t offset, off_t bytes) {
+  constexpr int kPatience = 1000;
+  const off_t most = between_signals;
+  // Every other call meets a signal however little it asks for.
+  if (most > 0 && (bytes > most || interruptions % 2 == 0)) {
+    errno = ++interruptions < kPatience ? EINTR : EDEADLK;
+    return -1;
+  }
+  if (most > 0) ++interruptions;
+  if (mode == 0 && offset + bytes > end_of_memory) {
+    errno = ENOSPC;
+    return -1;
+  }
+  const auto outcome = static_cast<int>(::syscall(SYS_fallocate, fd, mode, offset, bytes));
+  if (outcome == 0) granted += mode == 0 ? bytes : -bytes;
+  return outcome;
+}
 
 namespace kolo::test {
 namespace {
@@ -34,6 +71,48 @@ TEST(SharedRegion, IsInNoCoreDumpOfAnyRank) {
   ASSERT_TRUE(mapping.ok()) << mapping.error().message;
   for (const void* const address : {(*region)->bytes().data(), (*mapping)->bytes().data()})
     EXPECT_THAT(flags_at(address), testing::HasSubstr(" dd"));
+}
+
+TEST(SharedRegion, GetsMemoryWhileSignalsKeepComing) {
+  constexpr std::size_t kPage = 4096;
+  constexpr std::size_t kBytes = (50 << 20) + kPage;
+  const auto region = reserve_shared_region(64 << 20);
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  const off_t before = granted;
+  between_signals = 20 << 20;
+  const Status committed = (*region)->commit(kPage, kBytes);
+  between_signals = 0;
+  ASSERT_TRUE(committed.ok()) << committed.error().message;
+  EXPECT_EQ(granted - before, static_cast<off_t>(kBytes));
+}
+
+TEST(SharedRegion, GivesBackWhatItHasGotWhereTheRestIsMissing) {
+  const auto region = reserve_shared_region(64 << 20);
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  const off_t before = granted;
+  end_of_memory = 40 << 20;
+  const Status committed = (*region)->commit(0, 64 << 20);
+  end_of_memory = 1L << 40;
+  ASSERT_FALSE(committed.ok());
+  EXPECT_EQ(committed.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_EQ(granted, before);
+}
+
+TEST(SharedRegion, NeedsAddressesForThoseOfAllRanks) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory takes more addresses than the limit";
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const rlimit most{64UL << 30, 64UL << 30};
+    setrlimit(RLIMIT_AS, &most);
+    const auto large = reserve_shared_region(16UL << 30, 4);
+    const bool is_refused = !large.ok() && large.error().code == ErrorCode::kOutOfMemory &&
+                            large.error().message.find("ulimit -v") != std::string::npos;
+    _exit(is_refused && reserve_shared_region(8UL << 30, 4).ok() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(SharedRegion, BeyondTheLimitOfFilesIsAnError) {

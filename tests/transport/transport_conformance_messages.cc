@@ -150,7 +150,7 @@ TEST_P(TransportConformance, ReservedMemoryIsSharedWhereItIsCommitted) {
     constexpr std::size_t kReserved = std::size_t{1} << 34;
     constexpr std::size_t kPage = 4096;
     constexpr std::size_t kFar = kReserved - 4 * kPage;
-    auto region = self.transport.reserve_mappable(kReserved);
+    auto region = self.transport.reserve_mappable(kReserved, 2);
     ASSERT_TRUE(region.ok()) << region.error().message;
     ASSERT_EQ((*region)->bytes().size(), kReserved);
     ASSERT_TRUE((*region)->commit(kFar, 2 * kPage).ok());

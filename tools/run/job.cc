@@ -23,6 +23,8 @@ using std::chrono::milliseconds;
 
 // Of those of a host; sshd refuses some where more than 10 are under way (MaxStartups).
 constexpr int kMostLogins = 8;
+// Whether anything is left of what a rank has started.
+constexpr milliseconds kLookForRest(100);
 
 }  // namespace
 
@@ -138,6 +140,8 @@ int Job::milliseconds_to_wait() const {
     if (rank.process.is_gone) continue;
     add(rank.linger_until);
     add(rank.kill_rest_at);
+    // Nothing tells when the last of a group ends or leaves it.
+    if (rank.process.ended) add(Clock::now() + kLookForRest);
   }
   if (!first) return -1;
   const auto left = std::chrono::ceil<milliseconds>(*first - Clock::now()).count();

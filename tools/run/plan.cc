@@ -97,6 +97,14 @@ Result<std::string> secret_of(const Options& options, const Environment& environ
                         ranks_variable(options, environment, "KOLO_SECRET_FILE"));
 }
 
+/// One of kolo-run's making where none is given.
+Result<std::string> secret_or_new(const Options& options, const Environment& environment) {
+  KOLO_ASSIGN(std::string secret, secret_of(options, environment));
+  if (!secret.empty()) return secret;
+  KOLO_ASSIGN(const std::string bytes, random_bytes(16));
+  return to_hex(bytes);
+}
+
 /// One kolo-run on each node: the ranks of this one, and node 0's store.
 Status plan_node(const Options& options, const Environment& environment, Plan& plan) {
   KOLO_ASSIGN(const int here, ranks_of_node(options, environment));
@@ -118,8 +126,7 @@ Status plan_node(const Options& options, const Environment& environment, Plan& p
     plan.job.store = options.master_addr.empty() ? "127.0.0.1" : options.master_addr;
     plan.listen_host = plan.job.store;
     plan.listen_port = options.master_port;
-    KOLO_ASSIGN(plan.job.secret, secret_of(options, environment));
-    if (plan.job.secret.empty()) plan.job.secret = to_hex(random_bytes(16));
+    KOLO_ASSIGN(plan.job.secret, secret_or_new(options, environment));
     plan.job.master_port = free_port();
   } else {
     if (given.empty()) {
@@ -177,8 +184,7 @@ Status plan_job(const Options& options, const Environment& environment, Plan& pl
                       options.launcher, v6->host);
   }
   plan.job.size = static_cast<int>(plan.places.size());
-  KOLO_ASSIGN(plan.job.secret, secret_of(options, environment));
-  if (plan.job.secret.empty()) plan.job.secret = to_hex(random_bytes(16));
+  KOLO_ASSIGN(plan.job.secret, secret_or_new(options, environment));
   std::string own = options.address.empty() ? this_host() : options.address;
   if (!options.interface.empty() && options.address.empty()) {
     KOLO_ASSIGN(own, address_of_interface(options.interface));

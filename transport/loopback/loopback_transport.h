@@ -41,7 +41,7 @@ class LoopbackTransport final : public Transport {
   int event_fd() const override;
   bool arm() override { return hub_.arm(rank_); }
   Result<std::unique_ptr<MemoryRegion>> allocate_mappable(std::size_t bytes) override;
-  Result<std::unique_ptr<MemoryRegion>> reserve_mappable(std::size_t bytes) override {
+  Result<std::unique_ptr<MemoryRegion>> reserve_mappable(std::size_t bytes, int) override {
     return allocate_mappable(bytes);  // pages that nobody has touched take no memory
   }
   Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes,

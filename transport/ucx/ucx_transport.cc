@@ -304,8 +304,8 @@ Result<std::unique_ptr<MemoryRegion>> UcxTransport::allocate_mappable(std::size_
   return allocate_ucx_memory(ucx_.context.get(), own_endpoint_, bytes);
 }
 
-Result<std::unique_ptr<MemoryRegion>> UcxTransport::reserve_mappable(std::size_t bytes) {
-  return reserve_shared_region(bytes);
+Result<std::unique_ptr<MemoryRegion>> UcxTransport::reserve_mappable(std::size_t bytes, int ranks) {
+  return reserve_shared_region(bytes, ranks);
 }
 
 Result<std::unique_ptr<MemoryRegion>> UcxTransport::register_memory(std::span<std::byte> bytes,

@@ -44,7 +44,7 @@ class UcxTransport final : public Transport {
   int event_fd() const override { return ucx_.event_fd; }
   bool arm() override;
   Result<std::unique_ptr<MemoryRegion>> allocate_mappable(std::size_t bytes) override;
-  Result<std::unique_ptr<MemoryRegion>> reserve_mappable(std::size_t bytes) override;
+  Result<std::unique_ptr<MemoryRegion>> reserve_mappable(std::size_t bytes, int ranks) override;
   Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes,
                                                         MemoryType type) override;
   Result<std::string> reach_device(std::span<std::byte> memory) override;

@@ -71,6 +71,17 @@ TEST(Deadline, NeverAndPast) {
   EXPECT_EQ(Deadline::after(seconds(3600)).remaining(seconds(5)), seconds(5));
 }
 
+TEST(Deadline, WhatTheClockCannotCountIsNever) {
+  using namespace std::chrono;
+  const auto never = Deadline::never().time();
+  EXPECT_EQ(Deadline::after(seconds::max()).time(), never);
+  EXPECT_EQ(Deadline::after(milliseconds::max()).time(), never);
+  EXPECT_EQ(Deadline::after(nanoseconds::max()).time(), never);
+  EXPECT_EQ(Deadline::after(hours(24 * 365 * 300)).time(), never);
+  EXPECT_FALSE(Deadline::after(seconds::max()).expired());
+  EXPECT_LT(Deadline::after(hours(24 * 365)).time(), never);
+}
+
 TEST(Blob, ComesBackAsItWas) {
   const std::vector<std::string> fields = {"", "a", std::string("\0b\xff", 3),
                                            std::string(70000, 'c')};

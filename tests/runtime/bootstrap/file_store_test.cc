@@ -14,8 +14,25 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <ctime>
 #include <fstream>
 #include <thread>
+
+namespace {
+
+std::atomic<std::time_t> host_is_ahead_by = 0;
+
+}  // namespace
+
+/// The host's clock in place of libc's: a file system of another host goes by one of its own.
+extern "C" std::time_t time(std::time_t* copy) noexcept {
+  timespec now = {};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  const std::time_t seconds = now.tv_sec + host_is_ahead_by;
+  if (copy != nullptr) *copy = seconds;
+  return seconds;
+}
 
 namespace kolo {
 namespace {
@@ -146,6 +163,30 @@ TEST_F(FileStoreTest, AnOldFileAndAForeignOneAreRefusedAndLeftAlone) {
   std::ofstream(path_) << "a letter to somebody else, longer than a record's head";
   expect_refused(join(0, 2), "no file of kolo's");
   EXPECT_TRUE(is_there());
+}
+
+TEST_F(FileStoreTest, AgesAreByTheClockOfTheFileSystem) {
+  const auto first = joined(0, 4);
+  const std::time_t now = std::time(nullptr);
+  const auto written_at = [&](std::time_t when) {
+    const std::array<timespec, 2> times = {{{when, 0}, {when, 0}}};
+    ASSERT_EQ(::utimensat(AT_FDCWD, path_.c_str(), times.data(), 0), 0);
+  };
+  for (const std::time_t ahead : {0, 1000, -1000}) {
+    host_is_ahead_by = ahead;
+    written_at(now - 200);
+    expect_refused(join(1, 4), "last wrote to it 20");
+    struct stat status = {};
+    ASSERT_EQ(::stat(path_.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mtime, now - 200) << "the next one is to see its age, too";
+  }
+  std::vector<std::unique_ptr<FileStore>> others;
+  for (const std::time_t ahead : {0, 1000, -1000}) {
+    host_is_ahead_by = ahead;
+    written_at(now - 50);
+    others.push_back(joined(static_cast<int>(others.size()) + 1, 4));
+  }
+  host_is_ahead_by = 0;
 }
 
 TEST_F(FileStoreTest, AFileThatSomebodyKeepsLockedIsLeftAtTheDeadline) {

@@ -395,7 +395,7 @@ TEST(Secret, DigestsAreThoseOfTheStandards) {
   EXPECT_EQ(to_hex(hmac_sha256(std::string(131, '\xaa'),
                                "Test Using Larger Than Block-Size Key - Hash Key First")),
             "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
-  EXPECT_NE(random_bytes(16), random_bytes(16));
+  EXPECT_NE(*random_bytes(16), *random_bytes(16));
   EXPECT_FALSE(equal_in_constant_time("ab", "ac"));
 }
 

@@ -1,36 +1,21 @@
 // Control groups as files say them: of both versions, in hierarchies, and what is no limit.
 #include "runtime/topology/cpu_limit.h"
 
-#include <gtest/gtest.h>
-#include <unistd.h>
+#include "tests/support/control_group_files.h"
 
-#include <filesystem>
-#include <fstream>
+#include <optional>
 #include <string>
 
 namespace kolo {
 namespace {
 
-class CpuLimits : public ::testing::Test {
+class CpuLimits : public test::ControlGroupFiles {
  protected:
-  CpuLimits() : folder_(::testing::TempDir() + "kolo_cpu_limit_" + std::to_string(::getpid())) {}
-  ~CpuLimits() override { std::filesystem::remove_all(folder_); }
-  CpuLimits(const CpuLimits&) = delete;
-  CpuLimits& operator=(const CpuLimits&) = delete;
-
-  void write(const std::string& name, const std::string& text) {
-    const std::filesystem::path path = folder_ + "/" + name;
-    std::filesystem::create_directories(path.parent_path());
-    std::ofstream(path) << text;
-  }
   std::optional<double> limit() const {
-    const auto limit = cpu_limit(folder_ + "/self", folder_ + "/mount");
+    const auto limit = cpu_limit(paths());
     return limit ? std::optional(limit->cores) : std::nullopt;
   }
-  std::string group() const { return cpu_limit(folder_ + "/self", folder_ + "/mount")->group; }
-
- private:
-  const std::string folder_;
+  std::string group() const { return cpu_limit(paths())->group; }
 };
 
 TEST_F(CpuLimits, TheLeastOfAGroupAndThoseThatHoldIt) {

@@ -57,6 +57,15 @@ class Strays(unittest.TestCase):
                 for name in ("pid", "asked"):
                     os.remove(f"{self.folder}/{name}")
 
+    def test_one_that_leaves_its_group_late_is_waited_for_no_longer(self):
+        # By then kolo-run has taken note of the rank's end, and found the group still there.
+        late = (f"(while kill -0 $$; do sleep .01; done; exec setsid {self.daemon}) > /dev/null 2>&1 & exit 0")
+        began = time.monotonic()
+        done = kolo_run("-np", "2", "sh", "-c", f"[ $RANK = 0 ] || exit 0; {late}")
+        took = time.monotonic() - began
+        self.assertEqual((done.returncode, is_alive(self.pid()), self.was_asked()), (0, False, True), done)
+        self.assertLess(took, 8)
+
     def test_one_that_does_not_listen_is_killed(self):
         self.program("daemon", f"trap '' TERM\necho $$ > {self.folder}/pid\nwhile :; do sleep .1; done")
         done = kolo_run("-np", "2", "sh", "-c", f"[ $RANK = 0 ] || exit 0; {self.start_and_end(3)}")
