@@ -102,6 +102,7 @@ void GradientReducer::State::end_pass(int pass) {
   passes.erase(pass);
   // A backward inside a node of another one, which may bring the rest.
   const bool is_inner = torch::autograd::get_current_node() != nullptr;
+  if (!is_inner) passes.clear();  // those that exceptions have ended before, too
   for (std::size_t i = 0; i < gradients.size() && !is_inner; ++i)
     if (gradients[i].is_thawed()) gradients[i].catch_up(weak_from_this(), i);
   if (!any_pending()) return;
@@ -227,13 +228,16 @@ void GradientReducer::State::end_left_out() {
   FirstFailure ignored;  // all that follows is forgotten
   ignored.attempt([&] { hear(); });
   ignored.attempt([&] { await_samples(); });
-  if (open && idle_ranks == 0) {
-    if (passes.empty()) return;
+  const bool tells = open && idle_ranks == 0;
+  if (!passes.empty()) {
     // A backward has ended by an exception, perhaps on this rank alone: what the others submit
     // meets its word of that, not gradients of the next step.
-    ignored.attempt([&] { tell(true); });
-    for (ReducedGradient& gradient : gradients) gradient.refuse_missing(kInterrupted);
+    if (tells) ignored.attempt([&] { tell(true); });
+    for (ReducedGradient& gradient : gradients)
+      ignored.attempt([&] { gradient.refuse_missing(kInterrupted); });
     ignored.attempt([&] { hear(); });
+  } else if (tells) {
+    return;
   }
   submit_rest(ignored);
   finish_rest(ignored);

@@ -194,15 +194,10 @@ void DdpReducer::State::take_results() {
       if (misses) all_missing = tell_missing(prefix, missing, failure);
     });
   }
-  if (severed) {
-    attempt([&] {
-      abort_on_timeout([&] { std::rethrow_exception(failure); }, "DistributedDataParallel");
-    });
-  }
   // What came too late was no part of anything that others have heard of.
   if (failure && !severed && !misses && size() > 1)
     abort(failure_of([&] { std::rethrow_exception(failure); }));
-  if (!severed && !misses) write_back(counts);
+  if (!severed && !misses && !interrupted) write_back(counts);
   for (Parameter& parameter : parameters) parameter.touched = false;
   ++stats.synchronized_backwards;
   // A search may find another order each time.
@@ -212,27 +207,10 @@ void DdpReducer::State::take_results() {
     attempt_together([&] { tell_order(); });
 }
 
-void DdpReducer::State::end_interrupted() {
-  const torch::NoGradGuard no_grad;
-  const bool is_whole = std::all_of(parameters.begin(), parameters.end(),
-                                    [](const Parameter& parameter) { return parameter.ready; });
-  if (!is_whole)
-    attempt([] {
-      raise(ErrorCode::kInvalidArgument,
-            "DistributedDataParallel: a backward has ended by an exception before all gradients "
-            "were there, so this step has no averages on any rank");
-    });
-  mark_rest(true);
-  if (!severed) attempt_together([&] { tell(); });
-  take_results();
-  FirstFailure known;  // who made that backward has had its exception
-  known.attempt([&] { settle(); });
-}
-
 void DdpReducer::State::settle() {
   const torch::NoGradGuard no_grad;
-  if (all_missing.valid()) attempt([&] { raise_missing(all_missing, names()); });
-  if (first_order.valid()) attempt([&] { rebuild(); });
+  if (all_missing.valid()) attempt_together([&] { raise_missing(all_missing, names()); });
+  if (first_order.valid()) attempt_together([&] { rebuild(); });
   // What a failure has cut off may be on its way still, and its name is the next pass's, too.
   drain_agreements();
   const std::exception_ptr thrown = failure;

@@ -67,7 +67,7 @@ void DdpReducer::State::reset_pass() {
   in_pass = false;
   left_open = false;
   owes_pass = false;
-  graphs.clear();
+  leave();
   leaves.clear();
   leaves_known = false;
   leaves_partial = false;
@@ -78,6 +78,7 @@ void DdpReducer::State::reset_pass() {
   everyone = true;
   failure = nullptr;
   severed = false;
+  interrupted = false;
   agreement = {};
   all_missing = {};
   first_order = {};
@@ -98,14 +99,12 @@ void DdpReducer::State::drain_agreements() {
 }
 
 void DdpReducer::State::end_pass_for_forward() {
-  if (!left_open) {
-    end_interrupted();
-    return;
-  }
+  const bool throws = left_open;
   const auto missed = std::find_if(parameters.begin(), parameters.end(),
                                    [](const Parameter& parameter) { return !parameter.ready; });
   const std::string name = missed == parameters.end() ? "" : missed->name;
-  abandon();
+  end_interrupted();
+  if (!throws) return;  // an exception of the user's ended that backward
   throw_job_failure();  // it was kolo's, of another rank's failure
   raise(ErrorCode::kMismatch,
         "DistributedDataParallel: the last backward gave no gradient to parameter '" + name +
@@ -160,7 +159,7 @@ void DdpReducer::State::begin_pass() {
 void DdpReducer::State::follow_backward() {
   const int graph = torch::autograd::get_current_graph_task_id();
   if (std::find(graphs.begin(), graphs.end(), graph) != graphs.end()) return;
-  graphs.push_back(graph);
+  enter(graph);
   queue(&State::end_backward);
 }
 
@@ -293,8 +292,7 @@ DdpReducer::DdpReducer(NamedTensors named, NamedTensors buffers, const DdpOption
 
 DdpReducer::~DdpReducer() {
   // Not where one rank fails alone.
-  const bool tells = state_->in_pass && !state_->left_open && std::uncaught_exceptions() == 0;
-  if (tells) {
+  if (state_->in_pass && std::uncaught_exceptions() == 0) {
     state_->end_interrupted();
   } else {
     state_->abandon();

@@ -12,6 +12,7 @@
 #include "bindings/torch/ddp_buckets.h"
 #include "bindings/torch/ddp_graph.h"
 #include "bindings/torch/device_stream.h"
+#include "bindings/torch/failure.h"
 #include "bindings/torch/gradient_hooks.h"
 #include "bindings/torch/name_number.h"
 
@@ -92,10 +93,11 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   /// Gradients that should be there, by parameter. Each in memory of its own: start_full_buckets()
   /// reads what belongs to its bucket without the mutex.
   std::vector<std::uint8_t> missing;
-  bool some_failed = false;        ///< a rank has told that it misses or has refused a gradient
-  bool everyone = true;            ///< takes part, so far: no rank has joined
-  std::exception_ptr failure;      ///< of this pass, thrown at its end
-  bool severed = false;            ///< an operation failed, hence all further ones of this pass
+  bool some_failed = false;    ///< a rank has told that it misses or has refused a gradient
+  bool everyone = true;        ///< takes part, so far: no rank has joined
+  std::exception_ptr failure;  ///< of this pass, thrown at its end
+  bool severed = false;        ///< an operation failed, hence all further ones of this pass
+  bool interrupted = false;    ///< by an exception, here
   // At the end of this pass:
   TensorWork agreement;    ///< what tell() tells
   TensorWork all_missing;  ///< by rank, once some rank lacks or refuses a gradient
@@ -118,8 +120,14 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   /// backward, which then brought nothing.
   void end_pass_for_forward();
   /// Of a pass whose backward has ended by an exception, perhaps on this rank alone: the others'
-  /// gradients of it meet this rank's word of that, not its gradients of the next pass.
+  /// gradients of it meet this rank's word of that, not its gradients of the next pass. With all
+  /// other reducers of that backward. Gradients are zero then. Throws nothing.
   void end_interrupted();
+  void tell_interrupted();
+  std::vector<std::shared_ptr<State>> of_this_backward();
+  /// The pass has gradients of that graph task of autograd.
+  void enter(int graph);
+  void leave();
   void reset_pass();
 
   /// Throws kInvalidArgument for a parameter that requires a gradient and has no place here, or one
@@ -175,7 +183,7 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   /// For what all ranks do together.
   template <class Action>
   void attempt_together(Action&& action) {
-    if (attempt(action)) return;
+    if (attempt([&] { abort_on_timeout(action, "DistributedDataParallel"); })) return;
     const std::lock_guard lock(mutex);
     severed = true;
   }

@@ -55,8 +55,8 @@ void abort_on_failure(Call&& call, What&& what) {
   }
 }
 
-/// For what all ranks do in each step under the same names. Who has waited for too long gives a part
-/// of this one up and goes on with the next, which those that come late would take for it: so
+/// For what all ranks do in each step under the same names. Who has waited for too long gives a
+/// part of this one up and goes on with the next, which those that come late would take for it: so
 /// communication ends.
 template <class Call>
 void abort_on_timeout(Call&& call, const std::string& what) {

@@ -199,6 +199,9 @@ void GradientReducer::synchronize() {
   // Of what was done here, others have more.
   if (state.any_wanted()) state.submit_rest(failure);
   state.finish_rest(failure);
+  // Nothing is left out any more, even if some of it has failed.
+  state.passes.clear();
+  state.idle_ranks = 0;
   state.open = true;
   failure.rethrow();
 }

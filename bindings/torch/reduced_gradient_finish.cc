@@ -74,9 +74,8 @@ void ReducedGradient::finish() {
   }
   if (compressed_) {
     // The others have theirs.
-    abort_on_failure(
-        [&] { settings_.options.compression->decompress(name_, result, gradient); },
-        [&] { return "parameter '" + name_ + "': decompress() has failed"; });
+    abort_on_failure([&] { settings_.options.compression->decompress(name_, result, gradient); },
+                     [&] { return "parameter '" + name_ + "': decompress() has failed"; });
   }
   if (settings_.options.weigh_by_samples) {
     if (settings_.total_samples.value_or(0) <= 0) {

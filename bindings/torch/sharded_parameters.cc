@@ -219,7 +219,12 @@ void ShardedParameters::step(const std::function<void()>& step_on_pieces) {
   }
   abort_on_failure(step_on_pieces,
                    [] { return std::string("ShardedOptimizer: this rank's step has failed"); });
-  abort_on_timeout([&] { exchange_values(); }, "ShardedOptimizer");
+  abort_on_timeout(
+      [&] {
+        abort_on_failure([&] { exchange_values(); },
+                         [] { return std::string("ShardedOptimizer: new values are lost"); });
+      },
+      "ShardedOptimizer");
 }
 
 void ShardedParameters::prepare_pieces() {

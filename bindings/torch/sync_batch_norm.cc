@@ -155,8 +155,7 @@ torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
   }
   double momentum = options.momentum().value_or(0);
   const bool updates = is_training() && options.track_running_stats();
-  if (updates && !options.momentum())
-    momentum = 1.0 / (num_batches_tracked.item<double>() + 1);
+  if (updates && !options.momentum()) momentum = 1.0 / (num_batches_tracked.item<double>() + 1);
   if (!is_training() || process_set_.size() == 1) {
     torch::Tensor output =
         torch::batch_norm(input, weight, bias, running_mean, running_var,

@@ -80,7 +80,8 @@ int run(int argc, char** argv, const std::string& about,
                          extra.ranks ? "mpirun -np 2 " : ""));
   app.option_defaults()->always_capture_default();
   app.add_option("--data", flags.data, "Folder of the IDX files (default: what tools/setup made)");
-  app.add_option("--batch-size", flags.batch_size, extra.ranks ? "Images per rank and step" : "Images per step")
+  app.add_option("--batch-size", flags.batch_size,
+                 extra.ranks ? "Images per rank and step" : "Images per step")
       ->check(examples::whole(1));
   app.add_option("--epochs", flags.epochs, "Passes over the training images")
       ->check(examples::whole(1));
@@ -88,7 +89,8 @@ int run(int argc, char** argv, const std::string& about,
       ->check(examples::whole(1));
   app.add_option("--lr", flags.learning_rate, "AdamW's learning rate")->check(examples::positive());
   app.add_option("--seed", flags.seed, "Of the weights, the order of images and dropout");
-  app.add_option("--threads", flags.threads, extra.ranks ? "Compute threads per rank" : "Compute threads, of each replica")
+  app.add_option("--threads", flags.threads,
+                 extra.ranks ? "Compute threads per rank" : "Compute threads, of each replica")
       ->check(examples::whole(1, 1024));
   if (extra.device) {
     app.add_option("--device", flags.device, "auto (a GPU where there is one), cpu or cuda")

@@ -19,16 +19,17 @@ std::optional<std::size_t> number_of(const std::string& path, std::string_view w
   return std::nullopt;
 }
 
-/// What one group has left, by its version's names; SIZE_MAX where the files are not there, or say
-/// "max".
+/// What one group has left, by its version's names, of which the last two count files; SIZE_MAX
+/// where the files are not there, or say "max".
 std::size_t left_in(const std::string& folder, const char* limit, const char* usage,
-                    const char* reclaimable) {
+                    const char* inactive, const char* active) {
   std::size_t most = 0;
   std::size_t used = 0;
   if (!(std::ifstream(folder + limit) >> most) || !(std::ifstream(folder + usage) >> used))
     return SIZE_MAX;
-  // Files that were read long ago are counted, but go when their memory is wanted.
-  used -= std::min(used, number_of(folder + "/memory.stat", reclaimable).value_or(0));
+  // Files that were read are counted, but go when their memory is wanted.
+  for (const char* const files : {inactive, active})
+    used -= std::min(used, number_of(folder + "/memory.stat", files).value_or(0));
   return most - std::min(most, used);
 }
 
@@ -38,9 +39,10 @@ std::size_t available_memory(const std::string& of_host, const ControlGroupPaths
   const auto kib = number_of(of_host, "MemAvailable:");
   std::size_t least = kib ? *kib << 10 : SIZE_MAX;
   for (const std::string& folder : control_groups("memory", groups)) {
-    least = std::min({least, left_in(folder, "/memory.max", "/memory.current", "inactive_file"),
-                      left_in(folder, "/memory.limit_in_bytes", "/memory.usage_in_bytes",
-                              "total_inactive_file")});
+    least = std::min(
+        {least, left_in(folder, "/memory.max", "/memory.current", "inactive_file", "active_file"),
+         left_in(folder, "/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file",
+                 "total_active_file")});
   }
   return least;
 }

@@ -106,7 +106,8 @@ void print_device(const nlohmann::json& device) {
   fmt::print("CUDA IPC         {}: {}\n", yes("cuda_ipc"), text("cuda_ipc_reason"));
   fmt::print("GPUDirect RDMA   {}: {}\n", yes("gpu_direct"), text("gpu_direct_reason"));
   fmt::print(
-      "not yet tried    on hardware: several GPUs, NCCL between them, GPUDirect RDMA (docs/gpu.md)\n");
+      "not yet tried    on hardware: several GPUs, NCCL between them, GPUDirect RDMA "
+      "(docs/gpu.md)\n");
 }
 
 void print_job(const nlohmann::json& job) {

@@ -11,8 +11,8 @@
 namespace kolo {
 
 /// What messages of a kind of link cost, as all-reduces are chosen by now: measured at start or
-/// taken from the file of KOLO_LINK_CACHE, and corrected while the job runs. Zeros where there is no
-/// such link.
+/// taken from the file of KOLO_LINK_CACHE, and corrected while the job runs. Zeros where there is
+/// no such link.
 struct LinkInfo {
   double latency_us = 0;
   double gigabytes_per_second = 0;  ///< each way, both ways at once

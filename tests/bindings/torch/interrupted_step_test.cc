@@ -96,20 +96,123 @@ TEST(InterruptedStep, OfDistributedDataParallelMeetsNoLaterOne) {
   all[3].static_graph = true;
   for (const DdpOptions& options : all) {
     for (const bool with_hook : {false, true}) {
-      const auto three = std::make_shared<ThreeImpl>();
-      DistributedDataParallel ddp(three, options);
-      if (with_hook) ddp.register_comm_hook(kolo::test::average_bucket);
-      expect_whole_steps(
-          [&](double factor) {
-            ddp.zero_grad();
-            ddp.forward(factor).backward();
-          },
-          [&](double mean) {
-            for (const torch::Tensor& parameter : three->parameters())
-              expect_gradient(parameter, mean);
-          });
+      for (const bool set_to_none : {true, false}) {
+        const auto three = std::make_shared<ThreeImpl>();
+        DistributedDataParallel ddp(three, options);
+        if (with_hook) ddp.register_comm_hook(kolo::test::average_bucket);
+        expect_whole_steps(
+            [&](double factor) {
+              for (torch::Tensor& parameter : three->parameters()) {
+                if (set_to_none) parameter.mutable_grad().reset();
+                if (parameter.grad().defined()) parameter.mutable_grad().zero_();
+              }
+              ddp.forward(factor).backward();
+            },
+            [&](double mean) {
+              for (const torch::Tensor& parameter : three->parameters())
+                expect_gradient(parameter, mean);
+            });
+      }
     }
   }
+}
+
+struct PlainImpl : torch::nn::Module {
+  torch::Tensor weight{register_parameter("weight", torch::ones({3}, torch::kFloat64))};
+  torch::Tensor forward(double factor) { return weight.sum() * factor; }
+};
+
+// One is whole where the other's part throws: of two modules that a backward reaches, none waits
+// for what is told of the other.
+TEST(InterruptedStep, OfTwoModulesIsToldOfBoth) {
+  for (const bool finds_unused : {false, true}) {
+    const DdpOptions options{.bucket_cap_mb = 1e-5, .find_unused_parameters = finds_unused};
+    const auto three = std::make_shared<ThreeImpl>();
+    const auto plain = std::make_shared<PlainImpl>();
+    DistributedDataParallel cut(three, options);
+    DistributedDataParallel whole(plain, options);
+    expect_whole_steps(
+        [&](double factor) {
+          cut.zero_grad();
+          whole.zero_grad();
+          const torch::Tensor first = cut.forward(factor);
+          const torch::Tensor second = whole.forward(factor);  // whose backward comes first
+          (first + second).backward();
+        },
+        [&](double mean) {
+          for (const torch::Tensor& parameter : three->parameters())
+            expect_gradient(parameter, mean);
+          expect_gradient(plain->weight, mean);
+        });
+  }
+}
+
+// What throws is behind all of the module's parameters.
+TEST(InterruptedStep, OfAWholeModuleBringsNothingBack) {
+  for (const bool is_static : {false, true}) {
+    const auto plain = std::make_shared<PlainImpl>();
+    DistributedDataParallel ddp(plain, {.static_graph = is_static});
+    const torch::Tensor before = torch::ones({1}, kLeaf);
+    int number = 0;
+    for (; number < 4; ++number) {
+      throwing = number == 1 ? Who::kLastRank : Who::kNobody;
+      ddp.zero_grad();
+      const std::string message = message_of([&] {
+        const torch::Tensor input = Bad::apply(before).sum();
+        (ddp.forward(mine() + number) * input).backward();
+      });
+      if (number == 1) {
+        EXPECT_EQ(message, is_last() ? "a bad batch" : "(no error)");
+        continue;
+      }
+      EXPECT_EQ(message, "(no error)");
+      expect_gradient(plain->weight, mean_in(number));
+    }
+  }
+  throwing = Who::kNobody;
+}
+
+// Who goes no further than its exception lets the others know where its module ends.
+TEST(InterruptedStep, OfAModuleThatEndsIsTold) {
+  for (int turn = 0; turn < 2; ++turn) {
+    DistributedDataParallel ddp(std::make_shared<ThreeImpl>(), {.bucket_cap_mb = 1e-5});
+    throwing = Who::kLastRank;
+    const std::string message = message_of([&] { ddp.forward(mine()).backward(); });
+    EXPECT_THAT(message, HasSubstr(is_last() ? "a bad batch" : "ended by an exception"));
+    throwing = Who::kNobody;
+  }
+}
+
+TEST(InterruptedStep, OfAnOptimizerThatEndsIsTold) {
+  for (int turn = 0; turn < 2; ++turn) {
+    kolo::test::Weights weights;
+    throwing = Who::kLastRank;
+    const std::string message = message_of([&] {
+      loss_of(weights.a, weights.b, weights.c, mine()).backward();
+      weights.optimizer.step();
+    });
+    EXPECT_THAT(message, HasSubstr(is_last() ? "a bad batch" : "ended by an exception"));
+    throwing = Who::kNobody;
+  }
+}
+
+// A rank without samples makes no backward, so all gradients are reduced in step().
+TEST(InterruptedStep, WithARankWithoutSamplesIsNoStepOfTheOthers) {
+  if (kolo::size() < 2) return;
+  kolo::test::Weights weights({.weigh_by_samples = true});
+  expect_whole_steps(
+      [&](double factor) {
+        weights.optimizer.zero_grad();
+        weights.optimizer.set_sample_count(kolo::rank() == 0 ? 0 : 1);
+        if (kolo::rank() > 0) loss_of(weights.a, weights.b, weights.c, factor).backward();
+        if (kolo::rank() == 0 && throwing == Who::kAll) throw std::runtime_error("a bad batch");
+        weights.optimizer.step();
+      },
+      [&](double mean) {
+        // Of ranks 1 and up: half of a rank more than the mean of all.
+        for (const auto& weight : {weights.a, weights.b, weights.c})
+          expect_gradient(weight, mean + 0.5);
+      });
 }
 
 TEST(InterruptedStep, OfDistributedOptimizerMeetsNoLaterOne) {
@@ -178,8 +281,8 @@ TEST(StepEnd, DISABLED_AShardedStepThatThrowsOnOneRankEndsOnAll) {
 /// The last rank makes `step` when the others, who have waited for it for the whole of
 /// KOLO_OPERATION_TIMEOUT, have given up.
 void make_step_too_late(const std::function<void()>& step) {
-  const std::string given_up = std::filesystem::temp_directory_path() /
-                               ("kolo_given_up." + std::to_string(::getppid()));
+  const std::string given_up =
+      std::filesystem::temp_directory_path() / ("kolo_given_up." + std::to_string(::getppid()));
   if (is_last()) {
     while (!std::filesystem::exists(given_up))
       std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -38,17 +38,19 @@ class Child {
 
 TEST(Strays, AreThoseBelowWithTheVariable) {
   int started[2];
+  int waits[2];
   ASSERT_EQ(::pipe(started), 0);
+  ASSERT_EQ(::pipe(waits), 0);
   const Child sleeper([&] {
     ::dup2(started[1], STDOUT_FILENO);
-    ::execlp("env", "env", "KOLO_STRAY=1", "sh", "-c", "echo; exec sleep 600", nullptr);
+    ::dup2(waits[0], STDIN_FILENO);
+    ::execlp("env", "env", "KOLO_STRAY=1", "sh", "-c", "echo; read -r line", nullptr);
   });
   char line = 0;
   ASSERT_EQ(::read(started[0], &line, 1), 1);
   EXPECT_THAT(strays_with("KOLO_STRAY=1"), testing::Contains(sleeper.pid()));
   EXPECT_THAT(strays_with("KOLO_STRAY="), testing::IsEmpty());
-  ::close(started[0]);
-  ::close(started[1]);
+  for (const int end : {started[0], started[1], waits[0], waits[1]}) ::close(end);
 }
 
 // Each look opens some files of processes that have ended when it reads them.

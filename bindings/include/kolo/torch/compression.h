@@ -20,8 +20,8 @@ class KOLO_API Compressor {
   /// The type of what compress() returns for a gradient of type `type`.
   virtual torch::ScalarType wire_type(torch::ScalarType type) const = 0;
   /// What is reduced over the ranks in place of `gradient`: of its shape, and not its memory unless
-  /// the types are equal. `name` is the parameter's. What it throws fails that gradient on all ranks
-  /// (kInvalidArgument).
+  /// the types are equal. `name` is the parameter's. What it throws fails that gradient on all
+  /// ranks (kInvalidArgument).
   virtual torch::Tensor compress(const std::string& name, const torch::Tensor& gradient) = 0;
   /// Writes the reduced `wire` into `gradient`; the default converts. What it throws ends
   /// communication on all ranks (kAborted), since the others have theirs.

@@ -26,8 +26,9 @@
 // - backward() with create_graph throws kUnsupported, for averages are in no graph: a penalty of
 //   gradients takes torch::autograd::grad() with create_graph, and a backward() without. A sparse
 //   gradient throws it, too. Where only one rank has such, the others name that rank.
-// - A backward that an exception ends on some rank has no averages on any: the others' backward()
-//   throws, with that rank, once it makes its next forward; go on with the next step.
+// - A backward that an exception ends on some rank when it has some gradients and lacks others has
+//   no averages on any: the others' backward() throws, with that rank, once that makes its next
+//   forward, which begins with gradients of zero; go on with the next step.
 // - A rank that does not come within KOLO_OPERATION_TIMEOUT ends kolo on all, as abort() does.
 // - A gradient that comes to a parameter whose turn in this backward is over, on all ranks, ends
 //   kolo on all of them, as abort() does.

@@ -40,8 +40,8 @@
 //   number and the parameter, from the backward() or step() that waits for that gradient. Other
 //   gradients, and other optimizers of the same backward, are done all the same. Go on with
 //   zero_grad().
-// - So is a backward that an exception ends on some rank, once it calls zero_grad(): the others'
-//   step() throws, with that rank.
+// - So is a backward that an exception ends on some rank when it has some gradients and lacks
+//   others, once it calls zero_grad(): the others' step() throws, with that rank.
 //
 // - Parameters may be on the CPU or on this rank's CUDA device; those of one group on one device. A
 //   gradient starts after what it is made on, and step()'s stream goes on after the averages.

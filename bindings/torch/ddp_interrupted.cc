@@ -1,0 +1,86 @@
+// Backwards through DistributedDataParallel that an exception has ended, perhaps on this rank alone:
+// the others learn of it before any of their gradients could meet one of a later pass.
+#include "bindings/torch/ddp_state.h"
+#include "bindings/torch/failure.h"
+#include "bindings/torch/tensor_memory.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+/// Reducers with a pass, by autograd's graph task: training loops of several threads have several.
+struct Passes {
+  std::mutex mutex;
+  std::vector<std::pair<int, std::weak_ptr<GradientListener>>> under_way;
+};
+
+Passes& passes() {
+  static Passes all;
+  return all;
+}
+
+}  // namespace
+
+void DdpReducer::State::enter(int graph) {
+  graphs.push_back(graph);
+  const std::lock_guard lock(passes().mutex);
+  passes().under_way.emplace_back(graph, weak_from_this());
+}
+
+void DdpReducer::State::leave() {
+  graphs.clear();
+  const std::lock_guard lock(passes().mutex);
+  std::erase_if(passes().under_way, [this](const auto& pass) {
+    const auto listener = pass.second.lock();
+    return !listener || listener.get() == this;
+  });
+}
+
+std::vector<std::shared_ptr<DdpReducer::State>> DdpReducer::State::of_this_backward() {
+  std::vector<std::shared_ptr<State>> found;
+  const std::lock_guard lock(passes().mutex);
+  for (const auto& [graph, weak] : passes().under_way) {
+    if (std::find(graphs.begin(), graphs.end(), graph) == graphs.end()) continue;
+    const auto state = std::static_pointer_cast<State>(weak.lock());
+    if (state && std::find(found.begin(), found.end(), state) == found.end())
+      found.push_back(state);
+  }
+  return found;
+}
+
+void DdpReducer::State::end_interrupted() {
+  const torch::NoGradGuard no_grad;
+  FirstFailure known;  // who made that backward has had its exception
+  // As at the end of a backward, all tell before one waits.
+  const auto reducers = of_this_backward();
+  for (const auto& state : reducers) known.attempt([&] { state->tell_interrupted(); });
+  for (const auto& state : reducers) known.attempt([&] { state->take_results(); });
+  for (const auto& state : reducers) {
+    known.attempt([&] { state->settle(); });
+    // Some may have been cleared since, and then been written to by what was under way.
+    for (const Parameter& parameter : state->parameters) {
+      torch::Tensor& gradient = parameter.tensor.mutable_grad();
+      if (gradient.defined()) known.attempt([&] { gradient.zero_(); });
+    }
+  }
+}
+
+void DdpReducer::State::tell_interrupted() {
+  interrupted = true;
+  const bool is_whole = std::all_of(parameters.begin(), parameters.end(),
+                                    [](const Parameter& parameter) { return parameter.ready; });
+  // One that is whole, and of which nothing more is told, is no other than the others' own.
+  if (!is_whole || searches() || hook) {
+    attempt([] {
+      raise(ErrorCode::kInvalidArgument,
+            "DistributedDataParallel: a backward has ended by an exception before all gradients "
+            "were there, so this step has no averages on any rank");
+    });
+  }
+  mark_rest(true);
+  if (!severed) attempt_together([&] { tell(); });
+}
+
+}  // namespace kolo
