@@ -1,5 +1,5 @@
-// Backwards through DistributedDataParallel that an exception has ended, perhaps on this rank alone:
-// the others learn of it before any of their gradients could meet one of a later pass.
+// Backwards through DistributedDataParallel that an exception has ended, perhaps on this rank
+// alone: the others learn of it before any of their gradients could meet one of a later pass.
 #include "bindings/torch/ddp_state.h"
 #include "bindings/torch/failure.h"
 #include "bindings/torch/tensor_memory.h"
