@@ -165,9 +165,7 @@ void DdpReducer::State::end_backward() {
     if (!in_pass) return;
     // Inside another backward: what is not there may come with the rest of that one.
     const bool is_inner = static_cast<bool>(torch::autograd::get_current_node());
-    const bool is_whole = std::all_of(parameters.begin(), parameters.end(),
-                                      [](const Parameter& parameter) { return parameter.ready; });
-    left_open = is_inner && !is_whole;
+    left_open = is_inner && !is_whole();
     if (left_open) return;
   }
   const torch::NoGradGuard no_grad;

@@ -69,10 +69,8 @@ void DdpReducer::State::end_interrupted() {
 
 void DdpReducer::State::tell_interrupted() {
   interrupted = true;
-  const bool is_whole = std::all_of(parameters.begin(), parameters.end(),
-                                    [](const Parameter& parameter) { return parameter.ready; });
   // One that is whole, and of which nothing more is told, is no other than the others' own.
-  if (!is_whole || searches() || hook) {
+  if (!is_whole() || searches() || hook) {
     attempt([] {
       raise(ErrorCode::kInvalidArgument,
             "DistributedDataParallel: a backward has ended by an exception before all gradients "

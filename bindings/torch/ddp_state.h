@@ -19,6 +19,7 @@
 #include <kolo/torch/ddp_reducer.h>
 #include <kolo/torch/functions.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -135,6 +136,11 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   void check_known(const torch::nn::Module& module) const;
 
   void begin_pass();
+  /// Every parameter's turn is over.
+  bool is_whole() const {
+    return std::all_of(parameters.begin(), parameters.end(),
+                       [](const Parameter& parameter) { return parameter.ready; });
+  }
   /// Ends the pass with the backward that is under way on this thread.
   void follow_backward();
   void mark_ready(std::size_t index, bool has_new);

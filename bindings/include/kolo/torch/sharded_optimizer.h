@@ -28,9 +28,9 @@
 //   rank; with gradients_are_reduced, where nothing is said before the step, on the ranks that have
 //   it alone (a DistributedDataParallel has refused it on all before).
 // - A step that fails once it has begun to change parameters, for an exception of the optimizer's
-// own
-//   or a rank that does not come in time, ends communication on all ranks (kAborted): parameters
-//   may then be of two steps, so go on from a checkpoint.
+//   own or a rank that does not come in time, ends communication on all ranks (kAborted):
+//   parameters may then be of two steps, so go on from a
+//   checkpoint.
 // - Checkpoints: save_checkpoint() and load_checkpoint() take it as any other optimizer. What they
 //   save is the whole state in the plain optimizer's format, so any number of ranks, and the plain
 //   optimizer, can load it.
