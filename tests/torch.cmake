@@ -115,7 +115,8 @@ if(KOLO_HAS_TORCH)
     bindings/torch/interrupted_step_test.cc)
   kolo_add_test(torch_before_init_tests TORCH SOURCES bindings/torch/before_init_test.cc)
   # What aborts kolo takes a process of its own.
-  foreach(case AHookThatThrows AGradientThatComesTooLate AFailureBehindAnInnerBackward)
+  foreach(case AHookThatThrows AGradientThatComesTooLate AFailureBehindAnInnerBackward
+      SeveralGradientsOfAParameter)
     add_test(NAME ddp_${case} COMMAND kolo-run -np 2 $<TARGET_FILE:ddp_tests>
       --gtest_also_run_disabled_tests --gtest_filter=DdpEnd.DISABLED_${case}*)
     set_tests_properties(ddp_${case} PROPERTIES TIMEOUT 60 LABELS torch PROCESSORS 2

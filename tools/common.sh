@@ -49,6 +49,7 @@ configure_and_build() { # PRESET TARGETS…
     launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
     # Another clone finds what this one has compiled, what uses precompiled headers too.
     export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
+    export CCACHE_IGNOREOPTIONS='-fmacro-prefix-map=*'  # it has this clone's path
   fi
   quietly "configure-$preset" cmake --preset "$preset" "${launcher[@]}"
   quietly "build-$preset" cmake --build "build/$preset" -j "$(jobs)" ${1+--target "$@"}

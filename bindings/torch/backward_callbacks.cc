@@ -3,6 +3,7 @@
 #include "bindings/torch/failure.h"
 
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <map>
@@ -48,6 +49,20 @@ bool one_is_over(Pass& pass) {
   return --pass.queued == 0;
 }
 
+/// Runs as the node that it is given to begins.
+class AtNode final : public torch::autograd::FunctionPreHook {
+ public:
+  explicit AtNode(std::function<void()> call) : call_(std::move(call)) {}
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& gradients) override {
+    call_();
+    return gradients;
+  }
+
+ private:
+  const std::function<void()> call_;
+};
+
 }  // namespace
 
 void queue_backward_callback(std::function<void()> call) {
@@ -58,6 +73,11 @@ void queue_backward_callback(std::function<void()> call) {
   });
   const std::lock_guard lock(passes().mutex);
   ++pass->queued;
+}
+
+void call_in_outer_backward(std::function<void()> call) {
+  for (const auto& edge : torch::autograd::get_current_node()->next_edges())
+    if (edge.is_valid()) edge.function->add_pre_hook(std::make_unique<AtNode>(call));
 }
 
 }  // namespace kolo

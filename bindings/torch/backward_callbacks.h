@@ -12,4 +12,9 @@ namespace kolo {
 /// first failure of all of them is thrown once all have run, and those that they have queued.
 void queue_backward_callback(std::function<void()> call);
 
+/// Within a node of an outer backward, in which an inner one ends (activation checkpointing): calls
+/// `call` as soon as the outer one goes on to a node behind that one, so that what `call` queues
+/// belongs to the outer one.
+void call_in_outer_backward(std::function<void()> call);
+
 }  // namespace kolo

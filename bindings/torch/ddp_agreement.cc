@@ -274,7 +274,8 @@ void raise_missing(TensorWork& told, const std::vector<std::string>& names) {
         "DistributedDataParallel: this backward gave no gradient to " + what + " (of " +
             std::to_string(size()) +
             " ranks). Set find_unused_parameters if not every step uses every parameter; with "
-            "static_graph, steps must use the same ones; a parameter that was frozen since needs a "
+            "static_graph, steps must use the same ones, as often; a parameter that was frozen "
+            "since needs a "
             "new DistributedDataParallel");
 }
 

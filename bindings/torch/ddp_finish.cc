@@ -165,8 +165,16 @@ void DdpReducer::State::end_backward() {
     if (!in_pass) return;
     // Inside another backward: what is not there may come with the rest of that one.
     const bool is_inner = static_cast<bool>(torch::autograd::get_current_node());
-    left_open = is_inner && !is_whole();
-    if (left_open) return;
+    if (is_inner && !is_whole()) {
+      call_in_outer_backward([weak = weak_from_this()] {
+        const auto self = weak.lock();
+        if (!self) return;
+        const std::lock_guard lock_of_outer(self->mutex);
+        if (self->in_pass) self->follow_backward();
+      });
+      return;
+    }
+    if (counts()) mark_received();
   }
   const torch::NoGradGuard no_grad;
   mark_rest(!searches());

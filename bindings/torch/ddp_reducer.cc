@@ -52,6 +52,7 @@ void DdpReducer::State::build(const std::vector<std::size_t>& in_order) {
 
 void DdpReducer::State::reset_pass() {
   for (Parameter& parameter : parameters) {
+    parameter.received = 0;
     parameter.ready = false;
     parameter.earlier.reset();
     parameter.sent.reset();
@@ -65,12 +66,12 @@ void DdpReducer::State::reset_pass() {
     bucket.result = nullptr;
   }
   in_pass = false;
-  left_open = false;
   owes_pass = false;
   leave();
   leaves.clear();
   leaves_known = false;
   leaves_partial = false;
+  received.clear();
   order.clear();
   full.clear();
   missing.assign(parameters.size(), 0);
@@ -98,25 +99,10 @@ void DdpReducer::State::drain_agreements() {
   for (TensorWork* const work : {&agreement, &all_missing, &first_order}) work->drain();
 }
 
-void DdpReducer::State::end_pass_for_forward() {
-  const bool throws = left_open;
-  const auto missed = std::find_if(parameters.begin(), parameters.end(),
-                                   [](const Parameter& parameter) { return !parameter.ready; });
-  const std::string name = missed == parameters.end() ? "" : missed->name;
-  end_interrupted();
-  if (!throws) return;  // an exception of the user's ended that backward
-  throw_job_failure();  // it was kolo's, of another rank's failure
-  raise(ErrorCode::kMismatch,
-        "DistributedDataParallel: the last backward gave no gradient to parameter '" + name +
-            "' and averaged nothing: it ran inside another one (activation checkpointing), the "
-            "rest of which brought none either, or ended by an exception. Use every parameter in "
-            "such a step, and one of them outside of the inner backward where some are never used "
-            "(static_graph)");
-}
-
 void DdpReducer::State::before_accumulation(std::size_t index) {
   const std::lock_guard lock(mutex);
-  parameters[index].is_made = !parameters[index].tensor.grad().defined();
+  Parameter& parameter = parameters[index];
+  if (parameter.received == 0) parameter.is_made = !parameter.tensor.grad().defined();
 }
 
 void DdpReducer::State::after_accumulation(std::size_t index) {
@@ -127,19 +113,31 @@ void DdpReducer::State::after_accumulation(std::size_t index) {
   if (next_local) return;
   if (!in_pass) begin_pass();
   follow_backward();
+  ++parameter.received;
+  if (counts()) {
+    received.push_back(index);
+    return;
+  }
   if (parameter.ready) {
     // Its turn is over on all ranks; what came now is on this one alone.
     attempt([&] {
       raise(ErrorCode::kInvalidArgument,
             "DistributedDataParallel: parameter '" + parameter.name +
-                "' got a gradient that rank " + std::to_string(rank()) +
-                " did not expect: it is in no output of the module's forward, was unused in the "
-                "first step of a static_graph, gets two gradients in one backward, or gets it in a "
-                "backward inside another one (activation checkpointing), where static_graph takes "
-                "the place of find_unused_parameters");
+                "' got a gradient that rank " + std::to_string(rank()) + " did not expect: " +
+                (options.static_graph
+                     ? "this step uses other parameters than the first one, or uses them more "
+                       "often, which static_graph promises that no step does"
+                 : options.find_unused_parameters
+                     ? "it is in no output of the module's forward, or gets its gradient in a "
+                       "backward inside another one (activation checkpointing), where static_graph "
+                       "takes the place of find_unused_parameters"
+                     : "it gets several in one backward, as from two parts that are computed anew "
+                       "(activation checkpointing); set static_graph, which expects as many as "
+                       "the first step brings"));
     });
     return;
   }
+  if (parameter.received < parameter.expected) return;
   mark_ready(index, true);
   lock.unlock();
   start_full_buckets();
@@ -206,6 +204,12 @@ void DdpReducer::State::mark_ready(std::size_t index, bool has_new) {
   });
   bucket.ready.add(parameter.tensor.device());
   if (--bucket.waiting == 0) full.push_back(parameter.bucket);
+}
+
+void DdpReducer::State::mark_received() {
+  for (Parameter& parameter : parameters) parameter.expected = std::max(1, parameter.received);
+  for (const std::size_t i : std::exchange(received, {}))
+    if (--parameters[i].received == 0) mark_ready(i, true);
 }
 
 void DdpReducer::State::start_full_buckets() {
@@ -327,7 +331,10 @@ void DdpReducer::State::check_known(const torch::nn::Module& module) const {
 void DdpReducer::before_forward(const torch::nn::Module& module) {
   if (!torch::GradMode::is_enabled()) return;
   state_->check_known(module);
-  if (state_->in_pass) state_->end_pass_for_forward();
+  if (state_->in_pass) {
+    state_->end_interrupted();
+    throw_job_failure();  // where it was no exception of the user's that has ended that backward
+  }
   // One in eval() may be this rank's alone.
   state_->owes_pass |= !state_->local && module.is_training();
   state_->next_local = state_->local && !state_->owes_pass;

@@ -40,7 +40,9 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
     std::size_t position = 0;  ///< in the bucket
     bool touched = false;      ///< has got a gradient since the last pass ended
     bool is_made = true;       ///< the gradient, by the last backward; else it was there before
+    int expected = 1;          ///< gradients in a pass; several if it is in several inner backwards
     // During a pass:
+    int received = 0;  ///< gradients
     bool ready = false;
     torch::Tensor earlier;  ///< the gradient from before, where this pass brings none
     torch::Tensor sent;     ///< what travels, in a bucket without memory
@@ -87,10 +89,10 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   std::vector<bool> never_used;     ///< with static_graph: on this rank, by parameter
 
   bool in_pass = false;
-  std::vector<int> graphs;         ///< which gradients of this pass came in: autograd's graph tasks
-  bool left_open = false;          ///< by the end of a backward inside another one
-  std::vector<std::size_t> order;  ///< of readiness in this pass
-  std::vector<std::size_t> full;   ///< buckets that can start
+  std::vector<int> graphs;  ///< which gradients of this pass came in: autograd's graph tasks
+  std::vector<std::size_t> received;  ///< while they are counted: whose gradients, as they came
+  std::vector<std::size_t> order;     ///< of readiness in this pass
+  std::vector<std::size_t> full;      ///< buckets that can start
   /// Gradients that should be there, by parameter. Each in memory of its own: start_full_buckets()
   /// reads what belongs to its bucket without the mutex.
   std::vector<std::uint8_t> missing;
@@ -104,6 +106,10 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   TensorWork all_missing;  ///< by rank, once some rank lacks or refuses a gradient
   TensorWork first_order;  ///< rank 0's order of readiness
 
+  /// The first pass of a static graph: nothing is sent before its end, for a parameter may get
+  /// several gradients, one of each part of the module in which it is computed anew (activation
+  /// checkpointing).
+  bool counts() const { return options.static_graph && users.empty(); }
   /// Unused parameters are found in each pass, not known and not an error.
   bool searches() const {
     return options.static_graph ? users.empty() : options.find_unused_parameters;
@@ -117,9 +123,6 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   void build(const std::vector<std::size_t>& in_order);
   /// Waits for what an interrupted pass has left under way, and forgets the pass.
   void abandon();
-  /// The end of a pass that a new forward finds. Throws kMismatch if it was left open for an outer
-  /// backward, which then brought nothing.
-  void end_pass_for_forward();
   /// Of a pass whose backward has ended by an exception, perhaps on this rank alone: the others'
   /// gradients of it meet this rank's word of that, not its gradients of the next pass. With all
   /// other reducers of that backward. Gradients are zero then. Throws nothing.
@@ -144,6 +147,8 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   /// Ends the pass with the backward that is under way on this thread.
   void follow_backward();
   void mark_ready(std::size_t index, bool has_new);
+  /// At the end of the pass in which gradients are counted: those that came are ready.
+  void mark_received();
   void start_full_buckets();
   void place(Parameter& parameter, bool has_new);
   void start(std::size_t bucket);

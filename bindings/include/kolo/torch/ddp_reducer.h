@@ -39,8 +39,9 @@ struct DdpOptions {
   /// (docs/performance.md). The next backward writes there, zero_grad() or not: clone a gradient
   /// that is to be kept. Without it every gradient keeps the memory that autograd gives it.
   bool gradient_as_bucket_view = true;
-  /// Every backward uses the same parameters on this rank as the first one, which tells which: with
-  /// unused ones cheaper than find_unused_parameters.
+  /// Every backward gives the same parameters as many gradients on this rank as the first one did,
+  /// which counts them and sends its gradients at its end. For activation checkpointing, and, with
+  /// unused parameters, cheaper than find_unused_parameters.
   bool static_graph = false;
 };
 

@@ -33,9 +33,10 @@
 // - A gradient that comes to a parameter whose turn in this backward is over, on all ranks, ends
 //   kolo on all of them, as abort() does.
 // - Several forwards may precede one backward, which goes through all of them, and a backward may
-//   run inside another one (activation checkpointing): the gradients of both are averaged with the
-//   outer one's end. Then each parameter gets its one gradient; some none with static_graph, not
-//   with find_unused_parameters.
+//   run inside another one (activation checkpointing): the gradients of both are averaged at the
+//   end of the outer one. Set static_graph where a parameter gets several gradients then (a part
+//   that is computed anew twice, or a layer that two such parts share), or none. Without it, each
+//   parameter gets exactly one; find_unused_parameters does not go with it.
 // - One backward may go through several modules, each in a DistributedDataParallel of its own and
 //   the same ones on every rank, in whatever order autograd reaches them, but in one order those
 //   that lie within checkpointed parts.
