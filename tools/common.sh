@@ -40,7 +40,7 @@ jobs() {
   echo "$n"
 }
 
-configure_and_build() { # PRESET TARGETS…
+configure_and_build() { # PRESET TARGETS…; with cmake_options, if they are set
   local preset=$1
   shift
   say "configuring and building preset $preset"
@@ -50,6 +50,6 @@ configure_and_build() { # PRESET TARGETS…
     # Another clone finds what this one has compiled, what uses precompiled headers too.
     export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
   fi
-  quietly "configure-$preset" cmake --preset "$preset" "${launcher[@]}"
+  quietly "configure-$preset" cmake --preset "$preset" "${launcher[@]}" ${cmake_options[@]+"${cmake_options[@]}"}
   quietly "build-$preset" cmake --build "build/$preset" -j "$(jobs)" ${1+--target "$@"}
 }
