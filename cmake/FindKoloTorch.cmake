@@ -42,6 +42,14 @@ foreach(place IN LISTS KoloTorch_places)
   endif()
 endforeach()
 
+set(KoloTorch_REASON "")
+if(NOT KoloTorch_ROOT AND KOLO_TORCH_ROOT)
+  set(KoloTorch_REASON "KOLO_TORCH_ROOT=${KOLO_TORCH_ROOT} is no LibTorch: it lacks lib/libtorch_cpu.so, \
+lib/libc10.so or include/torch/csrc/api/include/torch/torch.h. Name site-packages/torch or an unzipped libtorch")
+elseif(NOT KoloTorch_ROOT)
+  set(KoloTorch_REASON "no LibTorch was found: give -DKOLO_TORCH_ROOT=<site-packages/torch or an unzipped libtorch>")
+endif()
+
 unset(KoloTorch_VERSION)
 if(KoloTorch_ROOT)
   set(header "${KoloTorch_ROOT}/include/torch/headeronly/version.h")
@@ -89,7 +97,7 @@ endif()
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(KoloTorch
   REQUIRED_VARS KoloTorch_ROOT VERSION_VAR KoloTorch_VERSION
-  REASON_FAILURE_MESSAGE "give -DKOLO_TORCH_ROOT=<site-packages/torch or an unzipped libtorch>")
+  REASON_FAILURE_MESSAGE "${KoloTorch_REASON}")
 
 if(KoloTorch_FOUND AND NOT TARGET KoloTorch::torch)
   set(names c10 torch_cpu)

@@ -74,10 +74,12 @@ endif()
 
 if(NOT KOLO_WITH_TORCH STREQUAL "OFF")
   find_package(KoloTorch QUIET)
+  if(KOLO_TORCH_ROOT AND NOT KoloTorch_FOUND)
+    message(FATAL_ERROR "${KoloTorch_REASON}")  # whoever names one wants it
+  endif()
 endif()
 kolo_optional_part(KOLO_HAS_TORCH KOLO_WITH_TORCH "KoloTorch_FOUND"
-  "${KoloTorch_VERSION} from ${KoloTorch_ROOT}"
-  "no LibTorch was found (tools/setup brings it, or give -DKOLO_TORCH_ROOT=<libtorch>)")
+  "${KoloTorch_VERSION} from ${KoloTorch_ROOT}" "${KoloTorch_REASON}, or run tools/setup, which brings it")
 if(KOLO_HAS_TORCH)
   include(KoloTorch)
 endif()

@@ -45,7 +45,9 @@ if(KOLO_HAS_TORCH)
   configure_file(cmake/FindKoloTorch.cmake FindKoloTorch.cmake COPYONLY)
 endif()
 
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# What messages and headers name: docs/…, examples/….
+install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} USE_SOURCE_PERMISSIONS)
 if(KOLO_BUILD_TOOLS OR KOLO_BUILD_TESTS)
   install(PROGRAMS tools/timeline DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME kolo-timeline)
 endif()

@@ -3,7 +3,7 @@ option(KOLO_BUILD_TESTS "Build the tests, and the tools and examples that they r
   ${PROJECT_IS_TOP_LEVEL})
 option(KOLO_BUILD_TOOLS "Build kolo-run, kolo-info, kolo-perf and the like" ${PROJECT_IS_TOP_LEVEL})
 option(KOLO_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
-option(KOLO_WARNINGS_AS_ERRORS "Treat warnings of kolo's own code as errors" ${PROJECT_IS_TOP_LEVEL})
+option(KOLO_WARNINGS_AS_ERRORS "Treat warnings of kolo's own code as errors, as CI does" OFF)
 set(KOLO_TORCH_ROOT "" CACHE PATH
   "LibTorch: site-packages/torch of a wheel, or an unzipped libtorch; empty: tools/setup's")
 set(KOLO_SANITIZE "" CACHE STRING "Sanitizers to build with, as for -fsanitize=")

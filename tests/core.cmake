@@ -97,6 +97,7 @@ if(NOT KOLO_SANITIZE MATCHES thread)
 endif()
 kolo_add_test(device_tests LABELS inprocess SOURCES
   runtime/device/destinations_test.cc
+  runtime/device/device_choice_test.cc
   runtime/device/half_types_test.cc
   runtime/device/host_device_test.cc
   runtime/device/reductions_test.cc

@@ -165,4 +165,9 @@ if(NOT KOLO_SANITIZE)
     -D WITH_TORCH=${KOLO_HAS_TORCH} -D COMPILER=${CMAKE_CXX_COMPILER}
     -P ${CMAKE_CURRENT_SOURCE_DIR}/consumer/run.cmake)
   set_tests_properties(consumer PROPERTIES TIMEOUT 300 LABELS tools)
+  add_test(NAME consumer_names_a_wrong_torch COMMAND ${CMAKE_COMMAND}
+    -D CMAKE_MODULE_PATH=${PROJECT_SOURCE_DIR}/cmake -D KOLO_TORCH_ROOT=/nosuch
+    -P ${CMAKE_CURRENT_SOURCE_DIR}/consumer/find_torch.cmake)
+  set_tests_properties(consumer_names_a_wrong_torch PROPERTIES TIMEOUT 60 LABELS tools
+    PASS_REGULAR_EXPRESSION "KOLO_TORCH_ROOT=/nosuch is no LibTorch")
 endif()

@@ -40,7 +40,7 @@ jobs() {
   echo "$n"
 }
 
-configure_and_build() { # PRESET TARGETS…
+configure_and_build() { # PRESET TARGETS…; with cmake_options, if they are set
   local preset=$1
   shift
   say "configuring and building preset $preset"
@@ -51,6 +51,6 @@ configure_and_build() { # PRESET TARGETS…
     export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
     export CCACHE_IGNOREOPTIONS='-fmacro-prefix-map=*'  # it has this clone's path
   fi
-  quietly "configure-$preset" cmake --preset "$preset" "${launcher[@]}"
+  quietly "configure-$preset" cmake --preset "$preset" "${launcher[@]}" ${cmake_options[@]+"${cmake_options[@]}"}
   quietly "build-$preset" cmake --build "build/$preset" -j "$(jobs)" ${1+--target "$@"}
 }

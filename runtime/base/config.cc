@@ -120,7 +120,8 @@ const std::vector<Spec>& specs() {
           "A rank's window that the other ranks of its host map; 0: messages carry everything; so "
           "they do below 262144, with a warning."),
       text("KOLO_DEVICE", &Config::device, "CUDA device", {},
-           "This rank's, as this process numbers them; cpu: none; auto: by its local rank."),
+           "This rank's, as this process numbers them: 0 or cuda:0; cpu: none; auto: by its local "
+           "rank."),
       number("KOLO_DEVICE_MEMORY", &Config::device_memory, kBytes, {0, 16 * kGiB}, kWorld,
              "A rank's window of CUDA memory that the other ranks of its host map, half of it for "
              "process sets where there are more than two ranks; 0: the host's memory carries it."),

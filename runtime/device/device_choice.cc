@@ -3,8 +3,14 @@
 #include "runtime/base/check.h"
 
 #include <charconv>
+#include <string_view>
 
 namespace kolo {
+namespace {
+
+constexpr std::string_view kCudaPrefix = "cuda:";
+
+}  // namespace
 
 Result<std::optional<int>> choose_device(const DeviceWish& wish, const Accelerators& visible) {
   std::optional<int> wanted = wish.option;
@@ -17,11 +23,15 @@ Result<std::optional<int>> choose_device(const DeviceWish& wish, const Accelerat
     }
     who = "KOLO_DEVICE";
     int ordinal = -1;
-    const char* const end = wish.knob.data() + wish.knob.size();
-    const auto [rest, error] = std::from_chars(wish.knob.data(), end, ordinal);
+    std::string_view number = wish.knob;
+    if (number.starts_with(kCudaPrefix)) number.remove_prefix(kCudaPrefix.size());
+    const char* const end = number.data() + number.size();
+    const auto [rest, error] = std::from_chars(number.data(), end, ordinal);
     if (error != std::errc() || rest != end || ordinal < 0)
       return KOLO_ERROR(kInvalidArgument,
-                        "KOLO_DEVICE='{}' is no device: expected auto, cpu or a number", wish.knob);
+                        "KOLO_DEVICE='{}' is no device: expected auto, cpu, or a number as 0 or "
+                        "cuda:0",
+                        wish.knob);
     wanted = ordinal;
   }
   if (visible.count == 0)

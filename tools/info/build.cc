@@ -4,6 +4,7 @@
 #include "runtime/bootstrap/way_in.h"
 #include "runtime/device/accelerator.h"
 #include "runtime/topology/host.h"
+#include "tools/info/folded.h"
 
 #include <kolo/config.h>
 #include <kolo/device_report.h>
@@ -68,9 +69,10 @@ std::map<std::string, std::string> refusals(const Environment& environment) {
 
 Part cuda() {
   const Accelerators found = find_accelerators();
-  return {
-      "CUDA", KOLO_INFO_CUDA,
-      found.count == 0 ? found.reason : fmt::format("devices of this process: {}", found.count)};
+  if (!KOLO_INFO_CUDA) return {"CUDA", false, found.reason};
+  return {"CUDA", true,
+          found.count == 0 ? "built in; this process has no device: " + found.reason
+                           : fmt::format("devices of this process: {}", found.count)};
 }
 
 }  // namespace
@@ -113,13 +115,17 @@ nlohmann::json build_json() {
 }
 
 void print_build(const nlohmann::json& build) {
-  fmt::print("kolo {}, {}\n", build["version"].get<std::string>(), build["ucx"].get<std::string>());
+  fmt::print("{}\n", folded(fmt::format("kolo {}, {}", build["version"].get<std::string>(),
+                                        build["ucx"].get<std::string>()),
+                            "  "));
   for (const char* group : {"frameworks", "bootstraps", "transports", "operations", "devices"}) {
     fmt::print("\n{}:\n", group);
     for (const auto& part : build[group]) {
       const auto remark = part["remark"].get<std::string>();
-      fmt::print("  [{}] {}{}\n", part["there"].get<bool>() ? 'X' : ' ',
-                 part["name"].get<std::string>(), remark.empty() ? "" : " (" + remark + ")");
+      const std::string line =
+          fmt::format("  [{}] {}{}", part["there"].get<bool>() ? 'X' : ' ',
+                      part["name"].get<std::string>(), remark.empty() ? "" : " (" + remark + ")");
+      fmt::print("{}\n", folded(line, "      "));
     }
   }
 }
@@ -151,16 +157,18 @@ nlohmann::json knobs_json(const Environment& environment) {
 }
 
 void print_knobs(const nlohmann::json& knobs) {
+  const std::string indent(6, ' ');
   const auto text = [](const nlohmann::json& value) {
     const auto word = value.get<std::string>();
     return word.empty() ? "none" : word;
   };
   for (const auto& knob : knobs) {
-    fmt::print("{:<24} = {} ({}{})\n{:27}{}; {}; default {}; {}{}\n", text(knob["name"]),
-               text(knob["value"]), text(knob["origin"]),
-               knob["invalid"].is_null() ? "" : "; init() refuses it", "", text(knob["purpose"]),
-               text(knob["unit"]), text(knob["default"]), text(knob["range"]),
-               knob["equal_on_all_ranks"].get<bool>() ? "; equal on all ranks" : "");
+    fmt::print("{:<24} = {} ({}{})\n", text(knob["name"]), text(knob["value"]),
+               text(knob["origin"]), knob["invalid"].is_null() ? "" : "; init() refuses it");
+    const std::string what = fmt::format(
+        "{} {}; default {}; {}{}", text(knob["purpose"]), text(knob["unit"]), text(knob["default"]),
+        text(knob["range"]), knob["equal_on_all_ranks"].get<bool>() ? "; equal on all ranks" : "");
+    fmt::print("{}\n", folded(indent + what, indent));
   }
 }
 

@@ -3,6 +3,7 @@
 #include "runtime/base/unique_handle.h"
 #include "runtime/topology/cpu_limit.h"
 #include "runtime/topology/host.h"
+#include "tools/info/folded.h"
 
 #include <kolo/kolo.h>
 
@@ -236,8 +237,11 @@ int number_of_bad(const std::vector<Finding>& findings) {
 int print_findings(const std::string& host, const std::vector<Finding>& findings) {
   std::string text;
   for (const Finding& finding : findings) {
-    text += fmt::format("{}: [{}] {}\n", host, finding.good ? "ok" : "!!", finding.what);
-    if (!finding.good) text += fmt::format("{}:      → {}\n", host, finding.remedy);
+    const bool has_remedy = !finding.remedy.empty();
+    const char* const mark = !finding.good ? "!!" : has_remedy ? "--" : "ok";
+    const std::string indent = host + ":      ";
+    text += folded(fmt::format("{}: [{}] {}", host, mark, finding.what), indent) + "\n";
+    if (has_remedy) text += folded(indent + "→ " + finding.remedy, indent + "  ") + "\n";
   }
   fmt::print("{}", text);  // at once: ranks of several hosts print
   return number_of_bad(findings);
@@ -247,7 +251,7 @@ int print_findings_json(const std::string& host, const std::vector<Finding>& fin
   nlohmann::json rows = nlohmann::json::array();
   for (const Finding& finding : findings) {
     rows.push_back({{"good", finding.good}, {"what", finding.what}});
-    if (!finding.good) rows.back()["remedy"] = finding.remedy;
+    if (!finding.remedy.empty()) rows.back()["remedy"] = finding.remedy;
   }
   fmt::print("{}\n", nlohmann::json({{"host", host}, {"findings", std::move(rows)}}).dump());
   return number_of_bad(findings);

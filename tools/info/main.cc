@@ -2,6 +2,7 @@
 // would take for which size. Run by people, alone or under a launcher; rank 0 prints.
 #include "tools/info/build.h"
 #include "tools/info/doctor.h"
+#include "tools/info/folded.h"
 
 #include <kolo/device_report.h>
 #include <kolo/kolo.h>
@@ -19,18 +20,23 @@
 
 namespace {
 
-constexpr const char* kExamples = R"(examples:
-  kolo-info                              # what this build has, and this host alone
-  mpirun -np 4 kolo-info                 # how these ranks meet, what links they have, what they choose
-  kolo-run -H node1:2,node2:2 kolo-info --json
-  kolo-info --build                      # a table of what this build has, and versions
-  kolo-info --knobs                      # every KOLO_ variable, its value, and what is wrong with it
-  kolo-info --doctor                     # what stands in the way on this host, and what to do
-  kolo-run -H node1:2,node2:2 kolo-info --doctor   # and between the hosts of a job
-  kolo-info --doctor --json              # a line of JSON each host, and one of the job
+using kolo::info::print_row;
 
-Link speeds, between two ranks of one host and of two hosts, are those by which algorithms are
-chosen: measured at start, or within the last day (KOLO_LINK_CACHE=0: now).)";
+constexpr const char* kExamples = R"(examples:
+  kolo-info                         # what this build has, and this host alone
+  kolo-run -np 4 kolo-info          # how these ranks meet, their links, their
+                                    # choices; under mpirun and srun likewise
+  kolo-run -H node1:2,node2:2 kolo-info --json
+  kolo-info --build                 # what this build has, as a table
+  kolo-info --knobs                 # every KOLO_ variable, and what is wrong
+  kolo-info --doctor                # what stands in the way on this host
+  kolo-run -H node1:2,node2:2 kolo-info --doctor   # and between the hosts
+  kolo-info --doctor --json         # a line of JSON a host, and one of the job
+
+Link speeds, between two ranks of one host and of two hosts, are those by which
+algorithms are chosen: measured at start, or within the last day
+(KOLO_LINK_CACHE=0: now). The documents that messages name are in
+share/doc/kolo where kolo is installed.)";
 
 std::string size_text(std::uint64_t bytes) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -98,55 +104,64 @@ std::string link_text(const nlohmann::json& link) {
 void print_device(const nlohmann::json& device) {
   const auto text = [&](const char* name) { return device[name].get<std::string>(); };
   if (device["ordinal"].get<int>() < 0) {
-    fmt::print("device           none on rank 0: {}\n", text("reason"));
+    print_row("device", "none on rank 0: " + text("reason"));
     return;
   }
-  const auto yes = [&](const char* name) { return device[name].get<bool>() ? "yes" : "no"; };
-  fmt::print("device           {}, {}, {}\n", text("name"), text("uuid"), text("versions"));
-  fmt::print("CUDA IPC         {}: {}\n", yes("cuda_ipc"), text("cuda_ipc_reason"));
-  fmt::print("GPUDirect RDMA   {}: {}\n", yes("gpu_direct"), text("gpu_direct_reason"));
-  fmt::print(
-      "not yet tried    on hardware: several GPUs, NCCL between them, GPUDirect RDMA "
-      "(docs/gpu.md)\n");
+  const auto answer = [&](const char* name, const char* reason) {
+    return fmt::format("{}: {}", device[name].get<bool>() ? "yes" : "no", text(reason));
+  };
+  print_row("device", fmt::format("{}, {}, {}", text("name"), text("uuid"), text("versions")));
+  print_row("CUDA IPC", answer("cuda_ipc", "cuda_ipc_reason"));
+  print_row("GPUDirect RDMA", answer("gpu_direct", "gpu_direct_reason"));
+  print_row("not yet tried",
+            "on hardware: several GPUs, NCCL between them, GPUDirect RDMA (docs/gpu.md)");
+}
+
+void print_shared_memory(const nlohmann::json& job) {
+  const auto bytes = [&](const char* name) { return job[name].get<std::uint64_t>(); };
+  if (bytes("shared_bytes") == 0) {
+    print_row("shared memory", "none");
+    return;
+  }
+  print_row("shared memory",
+            fmt::format("{} for schedules, {} of addresses for kolo::allocate()",
+                        size_text(bytes("shared_bytes")), size_text(bytes("arena_bytes"))));
+  print_row("one-shot", "ordered all-reduces of up to " + size_text(bytes("one_shot_bytes")));
+  const auto two_shot = bytes("two_shot_bytes");
+  print_row("two-shot",
+            fmt::format("{}of up to {} on memory of kolo::allocate(), where it may begin at 4 KiB",
+                        two_shot > bytes("one_shot_bytes")
+                            ? fmt::format("of up to {}; ", size_text(two_shot))
+                            : "",
+                        size_text(bytes("two_shot_shared_bytes"))));
 }
 
 void print_job(const nlohmann::json& job) {
   const auto yes = [&](const char* name) { return job[name].get<bool>() ? "yes" : "no"; };
-  fmt::print("kolo {}: MPI {}, CUDA {}, NCCL {}\n", job["version"].get<std::string>(),
-             yes("mpi_built"), yes("cuda_built"), yes("nccl_built"));
-  fmt::print("ranks            {}, {} on this host, {} hosts\n", job["size"].get<int>(),
-             job["local_size"].get<int>(), job["cross_size"].get<int>());
-  fmt::print("met by           {}\n", job["way_in"].get<std::string>());
-  fmt::print("transport        {}\n", job["transport"].get<std::string>());
+  const auto text = [&](const char* name) { return job[name].get<std::string>(); };
+  fmt::print("kolo {}: MPI {}, CUDA {}, NCCL {}\n", text("version"), yes("mpi_built"),
+             yes("cuda_built"), yes("nccl_built"));
+  const int hosts = job["cross_size"].get<int>();
+  print_row("ranks", fmt::format("{}, {} on this host, {} host{}", job["size"].get<int>(),
+                                 job["local_size"].get<int>(), hosts, hosts == 1 ? "" : "s"));
+  print_row("met by", text("way_in"));
+  print_row("transport", text("transport"));
   print_device(job["device"]);
-  if (const auto inside = job["device_inside"].get<std::string>(); !inside.empty())
-    fmt::print("device memory    {}\n", inside);
-  if (const auto network = job["device_network"].get<std::string>(); !network.empty())
-    fmt::print("to other hosts   device memory goes {}\n", network);
-  const auto shared = job["shared_bytes"].get<std::uint64_t>();
-  if (shared == 0) {
-    fmt::print("shared memory    none\n");
-  } else {
-    fmt::print("shared memory    {} for schedules, {} of addresses for kolo::allocate()\n",
-               size_text(shared), size_text(job["arena_bytes"].get<std::uint64_t>()));
-    const auto one_shot = job["one_shot_bytes"].get<std::uint64_t>();
-    const auto two_shot = job["two_shot_bytes"].get<std::uint64_t>();
-    fmt::print("one-shot         ordered all-reduces of up to {}\n", size_text(one_shot));
-    fmt::print(
-        "two-shot         {}of up to {} on memory of kolo::allocate(), where it may begin at 4 "
-        "KiB\n",
-        two_shot > one_shot ? fmt::format("of up to {}; ", size_text(two_shot)) : "",
-        size_text(job["two_shot_shared_bytes"].get<std::uint64_t>()));
+  if (!text("device_inside").empty()) print_row("device memory", text("device_inside"));
+  if (!text("device_network").empty())
+    print_row("to other hosts", "device memory goes " + text("device_network"));
+  print_shared_memory(job);
+  if (const auto traded = job["traded_bytes"].get<std::uint64_t>(); traded > 0) {
+    print_row("pair exchange", fmt::format("ordered all-reduces of up to {}, a message each way",
+                                           size_text(traded)));
   }
-  if (const auto traded = job["traded_bytes"].get<std::uint64_t>(); traded > 0)
-    fmt::print("pair exchange    ordered all-reduces of up to {}, a message each way\n",
-               size_text(traded));
-  fmt::print("inside a host    {}\n", link_text(job["inside"]));
-  fmt::print("between hosts    {}\n", link_text(job["across"]));
-  for (const auto& choice : job["allreduce"])
-    fmt::print("all-reduce       from {:>8}: {}\n",
-               size_text(choice["from_bytes"].get<std::uint64_t>()),
-               choice["algorithm"].get<std::string>());
+  print_row("inside a host", link_text(job["inside"]));
+  print_row("between hosts", link_text(job["across"]));
+  for (const auto& choice : job["allreduce"]) {
+    print_row("all-reduce",
+              fmt::format("from {:>8}: {}", size_text(choice["from_bytes"].get<std::uint64_t>()),
+                          choice["algorithm"].get<std::string>()));
+  }
 }
 
 /// Each host tells of itself by its first rank; rank 0 of the job.
@@ -184,15 +199,13 @@ int main(int argc, char** argv) {
   bool build = false;
   bool doctor = false;
   app.add_flag("--json", json, "print JSON");
-  auto* const as_knobs =
-      app.add_flag("--knobs", knobs,
-                   "every KOLO_ variable with its value and origin; exit status 1 if init() would "
-                   "refuse one");
+  auto* const as_knobs = app.add_flag("--knobs", knobs,
+                                      "every KOLO_ variable, its value and origin;\n"
+                                      "exit status 1 if init() would refuse one");
   auto* const as_build =
-      app.add_flag("--build", build, "a table of what this build has, and start no job")
-          ->excludes(as_knobs);
+      app.add_flag("--build", build, "what this build has; starts no job")->excludes(as_knobs);
   app.add_flag("--doctor", doctor,
-               "test this host and the job's network; exit status 1 for findings")
+               "tests this host and the job's network;\nexit status 1 for findings")
       ->excludes(as_knobs)
       ->excludes(as_build);
   try {

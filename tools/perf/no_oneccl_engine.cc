@@ -5,7 +5,8 @@ namespace kolo::perf {
 
 Result<std::unique_ptr<Engine>> oneccl_engine() {
   return Error{ErrorCode::kUnsupported,
-               "--compare oneccl: this kolo-perf has no oneCCL; tools/bench peers makes one"};
+               "--compare oneccl: this kolo-perf has no oneCCL; tools/bench peers, in kolo's "
+               "sources, makes one"};
 }
 
 }  // namespace kolo::perf

@@ -42,7 +42,8 @@ the report): measure again when they have ended.
 
 --compare: kolo/peer is the median of the repetitions' ratios (below 1: kolo is faster), then their
 10th and 90th percentile. Repetitions go round: kolo mpi gloo, mpi gloo kolo, ... mpi is the MPI that
-kolo-perf is linked with; tools/bench peers compares with further ones, and oneCCL.
+kolo-perf is linked with; tools/bench peers, in kolo's sources, compares with
+further ones, and oneCCL.
 
 The report of -J is one object:
   kolo, ranks, hosts      version, number of ranks and of hosts

@@ -136,6 +136,16 @@ Result<std::vector<Host>> allocated_hosts(const Environment& environment, int ra
     for (std::size_t i = 0; i < names.size(); ++i) {
       add(hosts, {names[i], i < slots.size() ? slots[i] : 1});
     }
+    int tasks = 0;
+    for (const Host& host : hosts) tasks += host.slots;
+    if (ranks > tasks) {
+      return KOLO_ERROR(kInvalidArgument,
+                        "{} ranks are more than the tasks that Slurm has granted here, {} "
+                        "(SLURM_TASKS_PER_NODE={}); ask it for {} (salloc, sbatch or srun with -n "
+                        "{}), or start them on this host all the same: -H localhost:{}",
+                        ranks, tasks, environment.get("SLURM_TASKS_PER_NODE").value_or(""), ranks,
+                        ranks, ranks);
+    }
   } else if (const auto path = environment.get("PBS_NODEFILE")) {
     KOLO_ASSIGN(const std::string text, read_text(*path));
     const std::vector<Host> listed = hosts_by_lines(text);

@@ -1,6 +1,7 @@
 #include "tools/run/plan.h"
 
 #include "runtime/base/check.h"
+#include "runtime/bootstrap/launcher.h"
 #include "runtime/bootstrap/local_ranks.h"
 #include "runtime/bootstrap/secret.h"
 #include "runtime/bootstrap/secret_file.h"
@@ -207,6 +208,18 @@ Status plan_job(const Options& options, const Environment& environment, Plan& pl
   return {};
 }
 
+/// A launcher that starts several kolo-runs would get as many jobs, each of them whole.
+Status check_alone(const Environment& environment) {
+  KOLO_ASSIGN(const auto hint, find_launcher(environment));
+  if (!hint || !hint->is_mpi || hint->size <= 1) return {};
+  return KOLO_ERROR(kInvalidArgument,
+                    "this kolo-run is one of {} that {} has started ({}={}), and each would start "
+                    "a whole job; start the program itself by that launcher, or kolo-run without "
+                    "it; for one kolo-run on each node give --nnodes; if separate jobs are meant: "
+                    "env -u {} kolo-run …",
+                    hint->size, hint->launcher, hint->variable, hint->size, hint->variable);
+}
+
 /// What the ranks see of their hosts' devices, and a warning where they must share them.
 Status plan_devices(const Options& options, const Environment& environment, Plan& plan) {
   // Without a word of the user's, ranks may be meant to run on no device at all.
@@ -260,6 +273,7 @@ int free_port() {
 }
 
 Result<Plan> make_plan(const Options& options, const Environment& environment) {
+  if (options.nodes == 1) KOLO_TRY(check_alone(environment));
   Plan plan;
   plan.job.program = options.program;
   plan.job.set = options.set;

@@ -222,6 +222,14 @@ KOLO_API void scatter(const void* input, const Shape& shape, DataType type, int 
 KOLO_API std::shared_ptr<Work> barrier_async(const CollectiveOptions& options = {});
 KOLO_API void barrier(const CollectiveOptions& options = {});
 
+/// Whether `mine` is true on some rank: the same answer on every rank.
+///   if (kolo::any(out_of_time)) break;  // every rank leaves, in the same step
+/// Every rank calls it equally often, from one thread at a time. One number a rank travels, as in
+/// an allreduce of one element, and a rank that has joined does not count.
+KOLO_API bool any(bool mine, const ProcessSet& set = {});
+/// Whether `mine` is true on every rank; else as any().
+KOLO_API bool all(bool mine, const ProcessSet& set = {});
+
 /// Says that this rank has no more work (its data has run out), and waits until every rank has said
 /// so; returns the rank that came last, which has seen all of the others' work. Until then this
 /// rank takes part with zeros in every allreduce of the others by sum or average. An average

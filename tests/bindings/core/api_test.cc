@@ -191,6 +191,26 @@ TEST(Api, JoinNamesTheRanksThatEndedEarly) {
   kolo::shutdown();
 }
 
+TEST(Api, AnyAndAllAreTheSameOnEveryRank) {
+  kolo::init();
+  const int size = kolo::size();
+  for (int one = 0; one < size; ++one) {
+    const bool is_me = kolo::rank() == one;
+    EXPECT_TRUE(kolo::any(is_me)) << one;
+    EXPECT_FALSE(kolo::all(!is_me)) << one;
+    EXPECT_EQ(kolo::all(is_me), size == 1) << one;
+  }
+  EXPECT_FALSE(kolo::any(false));
+  EXPECT_TRUE(kolo::all(true));
+  kolo::Join join;  // who has joined does not count
+  if (kolo::rank() > 0) {
+    EXPECT_TRUE(kolo::all(true));
+    EXPECT_FALSE(kolo::any(false));
+  }
+  join.finish();
+  kolo::shutdown();
+}
+
 TEST(Api, SharedMemoryOutlivesTheRuntime) {
   kolo::init();
   const auto memory = std::static_pointer_cast<float>(kolo::allocate(100 * sizeof(float)));

@@ -65,6 +65,27 @@ class Mistakes(unittest.TestCase):
         self.expect_refused("No such file or directory in PATH; for the one in this folder give ./lost", "-np", "1", "lost")
         self.expect_refused("variables of the ranks are set by -x A=1", "-np", "1", "A=1", "true")
 
+    def test_inside_of_another_launcher(self):
+        step = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}
+        for variables, words in (({"OMPI_COMM_WORLD_SIZE": "2"}, "one of 2 that Open MPI's mpirun has started"),
+                                 ({"PMI_SIZE": "3"}, "if separate jobs are meant: env -u PMI_SIZE kolo-run"),
+                                 (step, "one of 2 that a Slurm step has started (SLURM_STEP_NUM_TASKS=2)")):
+            done = kolo_run("-np", "2", "true", **variables)
+            self.assertEqual(done.returncode, 2, done)
+            self.assertIn(words, done.stderr)
+        for variables in ({"OMPI_COMM_WORLD_SIZE": "1"}, {"SLURM_NTASKS": "2"}, {"WORLD_SIZE": "2"}):
+            self.assertEqual(kolo_run("-np", "2", "true", **variables).returncode, 0, variables)
+        node = ("--nnodes", "2", "--nproc-per-node", "1", "--master-addr", "localhost")
+        self.assertEqual(kolo_run(*node, "--dry-run", "true", **step).returncode, 0)
+
+    def test_more_ranks_than_slurm_has_granted(self):
+        shell = {"SLURM_JOB_NODELIST": "n1", "SLURM_TASKS_PER_NODE": "1"}  # as in srun -n1 --pty bash
+        done = kolo_run("-np", "2", "--dry-run", "true", **shell)
+        self.assertEqual(done.returncode, 2, done)
+        self.assertIn("(SLURM_TASKS_PER_NODE=1); ask it for 2 (salloc, sbatch or srun with -n 2), or start them on "
+                      "this host all the same: -H localhost:2", done.stderr)
+        self.assertEqual(kolo_run("-H", "localhost:2", "true", **shell).returncode, 0)
+
     def test_more_ranks_than_a_system_runs(self):
         most = min(int(pathlib.Path("/proc/sys/kernel", name).read_text(encoding="ascii"))
                    for name in ("pid_max", "threads-max"))
