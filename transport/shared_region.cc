@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -15,8 +16,10 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace kolo {
 namespace {
@@ -35,6 +38,55 @@ struct Key {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
   std::uint64_t bytes = 0;
+};
+
+/// The regions of this process. A child that is forked gets each as a copy of its own: what it
+/// writes stays with it, and what it only reads costs no memory. It has no part in the job, so the
+/// mappings of peers' regions it does not get at all.
+class OwnRegions {
+ public:
+  static OwnRegions& instance() {
+    static OwnRegions& regions = *new OwnRegions;  // static objects may end after it
+    return regions;
+  }
+  void add(std::span<std::byte> bytes, int fd) {
+    const std::lock_guard lock(mutex_);
+    regions_.push_back({bytes, fd});
+  }
+  void remove(const std::byte* begin) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(regions_, [&](const Region& region) { return region.bytes.data() == begin; });
+  }
+
+ private:
+  struct Region {
+    std::span<std::byte> bytes;
+    int fd;
+  };
+
+  OwnRegions() {
+    const int registered =
+        pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                       [] { instance().separate(); });
+    KOLO_CHECK(registered == 0);
+  }
+
+  /// In the child, whose own children inherit what it has.
+  void separate() {
+    for (const Region& region : regions_) {
+      void* const begin = region.bytes.data();
+      const std::size_t size = region.bytes.size();
+      if (mmap(begin, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
+               region.fd, 0) == MAP_FAILED)
+        mprotect(begin, size, PROT_READ);  // a write ends the child rather than change the parent's
+      madvise(begin, size, MADV_DONTDUMP);
+    }
+    regions_.clear();
+    mutex_.unlock();
+  }
+
+  std::mutex mutex_;
+  std::vector<Region> regions_;
 };
 
 class Mapping {
@@ -79,7 +131,10 @@ Result<Mapping> map(int fd, std::size_t bytes) {
 class SharedRegion final : public MemoryRegion {
  public:
   SharedRegion(UniqueDescriptor fd, Mapping mapping, std::string key)
-      : fd_(std::move(fd)), mapping_(std::move(mapping)), key_(std::move(key)) {}
+      : fd_(std::move(fd)), mapping_(std::move(mapping)), key_(std::move(key)) {
+    OwnRegions::instance().add(mapping_.bytes(), fd_.get());
+  }
+  ~SharedRegion() override { OwnRegions::instance().remove(mapping_.bytes().data()); }
   std::span<std::byte> bytes() const override { return mapping_.bytes(); }
   std::string key() const override { return key_; }
 
@@ -186,6 +241,7 @@ Result<std::unique_ptr<PeerMapping>> map_shared_region(std::string_view text) {
                       key.pid);
   }
   KOLO_ASSIGN(Mapping mapping, map(fd.get(), key.bytes));
+  madvise(mapping.bytes().data(), mapping.bytes().size(), MADV_DONTFORK);
   return std::unique_ptr<PeerMapping>(std::make_unique<SharedMapping>(std::move(mapping)));
 }
 

@@ -1,7 +1,9 @@
 // Memory shared by the processes of a host, of the kernel alone (memfd_create): no file anywhere,
 // no limit by /dev/shm, nothing left behind when a process is killed. Address space is reserved
 // whole and gets memory page by page, as it is committed. Peers open it through /proc, which needs
-// the same user and the same process namespace; where that fails, so does map_shared_region().
+// the same user and the same process namespace; where that fails, so does map_shared_region(). A
+// forked child writes to pages of its own, and those of its parent that it has not written it reads
+// as they are then; of peers' regions it has none.
 #pragma once
 
 #include "transport/memory_region.h"

@@ -2,19 +2,24 @@
 #include "bindings/c/guard.h"
 #include "bindings/c/options.h"
 #include "bindings/core/global.h"
+#include "bindings/core/refusals.h"
 
+#include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace kolo {
 namespace {
 
-/// Starts an operation, gives its work to `work`, or waits for it. `start` returns a kolo_work.
-template <class Start>
-kolo_status operation(kolo_work** work, Start&& start) noexcept {
-  if (work != nullptr) *work = nullptr;
-  return guard([&] { hand_out(std::forward<Start>(start)(), work); });
+/// What C passes as numbers and pointers.
+struct Tensor {
+  Shape shape;
+  DataType type;
+};
+Tensor tensor_of(const char* call, const std::int64_t* shape, int dimensions, kolo_type type) {
+  return {shape_of(call, shape, dimensions), type_of(call, type)};
 }
 
 kolo_work work_of(std::shared_ptr<Work> work, const kolo_options* options,
@@ -22,16 +27,57 @@ kolo_work work_of(std::shared_ptr<Work> work, const kolo_options* options,
   return {.parts = {std::move(work)}, .stream = stream_of(options), .output = std::move(output)};
 }
 
-/// One whose output's size the ranks agree on: `start` gets the type, where the output goes, and
-/// who must stay until it is done.
-template <class Start>
-kolo_status row_operation(const char* call, kolo_type type, const kolo_options* options,
-                          kolo_work** work, Start&& start) noexcept {
-  return operation(work, [&] {
-    const DataType element = type_of(call, type);
-    auto [allocate, own] = output_place(call, options, element, work);
-    return work_of(start(element, std::move(allocate), own), options, own);
+/// In the handler of `error`, what is wrong with a call's arguments: the work of refused calls of
+/// these names, a group's or one, which fail on all ranks. Throws the error where no name tells the
+/// other ranks which call it is, and before init.
+kolo_work refuse_caught(OperationKind kind, const std::vector<std::string>& names,
+                        const std::string& group, const CollectiveOptions& options,
+                        const Exception& error) {
+  if (options.name.empty() || names.empty()) throw;
+  std::vector<RefusedCall> calls;
+  for (const std::string& name : names) calls.push_back({name, {.kind = kind}});
+  try {
+    return {.parts = refuse(std::move(calls), error.what(), group, options.process_set)};
+  } catch (const Exception&) {
+    throw Exception(error.error());
+  }
+}
+
+/// Starts an operation, gives its work to `work`, or waits for it. `convert` makes the arguments of
+/// what C passes; where it throws, the call is refused. `start` returns a kolo_work.
+template <class Convert, class Start>
+kolo_status operation(OperationKind kind, const kolo_options* options, kolo_work** work,
+                      Convert&& convert, Start&& start) noexcept {
+  if (work != nullptr) *work = nullptr;
+  return guard([&] {
+    std::optional<std::invoke_result_t<Convert>> arguments;
+    try {
+      arguments.emplace(std::forward<Convert>(convert)());
+    } catch (const Exception& error) {
+      const CollectiveOptions call = collective_options(options);
+      return hand_out(refuse_caught(kind, {call.name}, "", call, error), work);
+    }
+    hand_out(std::forward<Start>(start)(*std::move(arguments)), work);
   });
+}
+
+/// One whose output's size the ranks agree on: `start` gets the tensor, where the output goes, and
+/// who must stay until it is done.
+template <class Convert, class Start>
+kolo_status row_operation(const char* call, OperationKind kind, const kolo_options* options,
+                          kolo_work** work, Convert&& convert, Start&& start) noexcept {
+  return operation(
+      kind, options, work,
+      [&] {
+        auto tensor = std::forward<Convert>(convert)();
+        OutputPlace place = output_place(call, options, tensor.type, work);
+        return std::pair(std::move(tensor), std::move(place));
+      },
+      [&](auto arguments) {
+        auto& [tensor, place] = arguments;
+        return work_of(start(std::move(tensor), std::move(place.allocate), place.own), options,
+                       place.own);
+      });
 }
 
 std::vector<std::int64_t> splits_of(const std::int64_t* splits, const kolo_options* options) {
@@ -39,114 +85,168 @@ std::vector<std::int64_t> splits_of(const std::int64_t* splits, const kolo_optio
   return {splits, splits + collective_options(options).process_set.size()};
 }
 
+struct Reduction : Tensor {
+  ReduceOp op;
+};
+Reduction reduction_of(const char* call, const std::int64_t* shape, int dimensions, kolo_type type,
+                       kolo_op op) {
+  return {tensor_of(call, shape, dimensions, type), op_of(call, op)};
+}
+
+std::vector<GroupMember> group_of(const char* call, const kolo_member* members, int count) {
+  if (count < 0) raise(KOLO_ERROR(kInvalidArgument, "{}(): {} members", call, count));
+  if (count > 0) need(call, members, "members");
+  std::vector<GroupMember> group;
+  for (int i = 0; i < count; ++i) {
+    const kolo_member& member = members[i];
+    group.push_back({.input = member.input,
+                     .output = member.output,
+                     .shape = shape_of(call, member.shape, member.dimensions),
+                     .type = type_of(call, member.type),
+                     .name = member.name != nullptr ? member.name : "",
+                     .absent = member.absent != 0});
+  }
+  return group;
+}
+
+/// As the core names the members.
+std::vector<std::string> names_of(const kolo_member* members, int count, const std::string& group) {
+  std::vector<std::string> names;
+  for (int i = 0; i < count; ++i) {
+    const bool has_own = members != nullptr && members[i].name != nullptr;
+    names.push_back(has_own ? members[i].name : group + "/" + std::to_string(i));
+  }
+  return names;
+}
+
 }  // namespace
 }  // namespace kolo
 
 using kolo::operation;
+using kolo::OperationKind;
 using kolo::row_operation;
 using kolo::work_of;
 
 kolo_status kolo_allreduce(const void* input, void* output, const int64_t* shape, int dimensions,
                            kolo_type type, kolo_op op, const kolo_options* options,
                            kolo_work** work) {
-  constexpr const char* kCall = "kolo_allreduce";
-  const auto call = [&](auto&& allreduce) {
-    return allreduce(input, output, kolo::shape_of(kCall, shape, dimensions),
-                     kolo::type_of(kCall, type),
-                     kolo::allreduce_options(options, kolo::op_of(kCall, op)));
-  };
-  // A call that blocks says so beforehand, which spares it the wait for others to be fused with.
-  if (work == nullptr) return kolo::guard([&] { call(kolo::allreduce); });
-  return operation(work, [&] { return work_of(call(kolo::allreduce_async), options); });
+  return operation(
+      OperationKind::kAllreduce, options, work,
+      [&] { return kolo::reduction_of("kolo_allreduce", shape, dimensions, type, op); },
+      [&](const kolo::Reduction& tensor) -> kolo_work {
+        const auto call = kolo::allreduce_options(options, tensor.op);
+        if (work != nullptr)
+          return work_of(kolo::allreduce_async(input, output, tensor.shape, tensor.type, call),
+                         options);
+        // It says beforehand that it blocks, which spares it the wait for others to be fused with.
+        kolo::allreduce(input, output, tensor.shape, tensor.type, call);
+        return {};
+      });
 }
 
 kolo_status kolo_grouped_allreduce(const kolo_member* members, int count, kolo_op op,
                                    const kolo_options* options, kolo_work** work) {
   constexpr const char* kCall = "kolo_grouped_allreduce";
-  return operation(work, [&] {
-    if (count < 0) kolo::raise(KOLO_ERROR(kInvalidArgument, "{}(): {} members", kCall, count));
-    if (count > 0) kolo::need(kCall, members, "members");
+  if (work != nullptr) *work = nullptr;
+  return kolo::guard([&] {
     std::vector<kolo::GroupMember> group;
-    for (int i = 0; i < count; ++i) {
-      const kolo_member& member = members[i];
-      group.push_back({.input = member.input,
-                       .output = member.output,
-                       .shape = kolo::shape_of(kCall, member.shape, member.dimensions),
-                       .type = kolo::type_of(kCall, member.type),
-                       .name = member.name != nullptr ? member.name : "",
-                       .absent = member.absent != 0});
+    kolo::AllreduceOptions call;
+    try {
+      group = kolo::group_of(kCall, members, count);
+      call = kolo::allreduce_options(options, kolo::op_of(kCall, op));
+    } catch (const kolo::Exception& error) {
+      const auto named = kolo::collective_options(options);
+      const auto names = kolo::names_of(members, count, named.name);
+      return kolo::hand_out(
+          kolo::refuse_caught(OperationKind::kAllreduce, names, named.name, named, error), work);
     }
-    return kolo_work{.parts = kolo::grouped_allreduce_async(
-                         group, kolo::allreduce_options(options, kolo::op_of(kCall, op))),
-                     .stream = kolo::stream_of(options)};
+    kolo::hand_out(
+        {.parts = kolo::grouped_allreduce_async(group, call), .stream = kolo::stream_of(options)},
+        work);
   });
 }
 
 kolo_status kolo_broadcast(void* buffer, const int64_t* shape, int dimensions, kolo_type type,
                            int root, const kolo_options* options, kolo_work** work) {
-  constexpr const char* kCall = "kolo_broadcast";
-  return operation(work, [&] {
-    return work_of(
-        kolo::broadcast_async(buffer, kolo::shape_of(kCall, shape, dimensions),
-                              kolo::type_of(kCall, type), root, kolo::collective_options(options)),
-        options);
-  });
+  return operation(
+      OperationKind::kBroadcast, options, work,
+      [&] { return kolo::tensor_of("kolo_broadcast", shape, dimensions, type); },
+      [&](const kolo::Tensor& tensor) {
+        return work_of(kolo::broadcast_async(buffer, tensor.shape, tensor.type, root,
+                                             kolo::collective_options(options)),
+                       options);
+      });
 }
 
 kolo_status kolo_allgather(const void* input, const int64_t* shape, int dimensions, kolo_type type,
                            const kolo_options* options, kolo_work** work) {
   constexpr const char* kCall = "kolo_allgather";
-  return row_operation(kCall, type, options, work, [&](auto element, auto allocate, auto own) {
-    return kolo::allgather_async(input, kolo::shape_of(kCall, shape, dimensions), element,
-                                 std::move(allocate), kolo::collective_options(options, own));
-  });
+  return row_operation(
+      kCall, OperationKind::kAllgather, options, work,
+      [&] { return kolo::tensor_of(kCall, shape, dimensions, type); },
+      [&](auto tensor, auto allocate, auto own) {
+        return kolo::allgather_async(input, tensor.shape, tensor.type, std::move(allocate),
+                                     kolo::collective_options(options, own));
+      });
 }
 
 kolo_status kolo_alltoall(const void* input, const int64_t* shape, int dimensions, kolo_type type,
                           const int64_t* splits, const kolo_options* options, kolo_work** work) {
   constexpr const char* kCall = "kolo_alltoall";
-  return row_operation(kCall, type, options, work, [&](auto element, auto allocate, auto own) {
-    return kolo::alltoall_async(input, kolo::shape_of(kCall, shape, dimensions), element,
-                                kolo::splits_of(splits, options), std::move(allocate),
-                                kolo::collective_options(options, own));
-  });
+  return row_operation(
+      kCall, OperationKind::kAlltoall, options, work,
+      [&] { return kolo::tensor_of(kCall, shape, dimensions, type); },
+      [&](auto tensor, auto allocate, auto own) {
+        return kolo::alltoall_async(input, tensor.shape, tensor.type,
+                                    kolo::splits_of(splits, options), std::move(allocate),
+                                    kolo::collective_options(options, own));
+      });
 }
 
 kolo_status kolo_reducescatter(const void* input, const int64_t* shape, int dimensions,
                                kolo_type type, kolo_op op, const kolo_options* options,
                                kolo_work** work) {
   constexpr const char* kCall = "kolo_reducescatter";
-  return row_operation(kCall, type, options, work, [&](auto element, auto allocate, auto own) {
-    return kolo::reducescatter_async(
-        input, kolo::shape_of(kCall, shape, dimensions), element, std::move(allocate),
-        kolo::reducescatter_options(options, kolo::op_of(kCall, op), own));
-  });
+  return row_operation(
+      kCall, OperationKind::kReduceScatter, options, work,
+      [&] { return kolo::reduction_of(kCall, shape, dimensions, type, op); },
+      [&](auto tensor, auto allocate, auto own) {
+        return kolo::reducescatter_async(input, tensor.shape, tensor.type, std::move(allocate),
+                                         kolo::reducescatter_options(options, tensor.op, own));
+      });
 }
 
 kolo_status kolo_gather(const void* input, const int64_t* shape, int dimensions, kolo_type type,
                         int root, const kolo_options* options, kolo_work** work) {
   constexpr const char* kCall = "kolo_gather";
-  return row_operation(kCall, type, options, work, [&](auto element, auto allocate, auto own) {
-    return kolo::gather_async(input, kolo::shape_of(kCall, shape, dimensions), element, root,
-                              std::move(allocate), kolo::collective_options(options, own));
-  });
+  return row_operation(
+      kCall, OperationKind::kGather, options, work,
+      [&] { return kolo::tensor_of(kCall, shape, dimensions, type); },
+      [&](auto tensor, auto allocate, auto own) {
+        return kolo::gather_async(input, tensor.shape, tensor.type, root, std::move(allocate),
+                                  kolo::collective_options(options, own));
+      });
 }
 
 kolo_status kolo_scatter(const void* input, const int64_t* shape, int dimensions, kolo_type type,
                          int root, const int64_t* splits, const kolo_options* options,
                          kolo_work** work) {
   constexpr const char* kCall = "kolo_scatter";
-  return row_operation(kCall, type, options, work, [&](auto element, auto allocate, auto own) {
-    const bool is_read = kolo::rank() == root;
-    return kolo::scatter_async(input, kolo::shape_of(kCall, shape, dimensions), element, root,
-                               kolo::splits_of(is_read ? splits : nullptr, options),
-                               std::move(allocate), kolo::collective_options(options, own));
-  });
+  return row_operation(
+      kCall, OperationKind::kScatter, options, work,
+      [&] { return kolo::tensor_of(kCall, shape, dimensions, type); },
+      [&](auto tensor, auto allocate, auto own) {
+        return kolo::scatter_async(
+            input, tensor.shape, tensor.type, root,
+            kolo::splits_of(kolo::rank() == root ? splits : nullptr, options), std::move(allocate),
+            kolo::collective_options(options, own));
+      });
 }
 
 kolo_status kolo_barrier(const kolo_options* options, kolo_work** work) {
-  return operation(work, [&] {
-    return work_of(kolo::barrier_async(kolo::collective_options(options)), options);
+  if (work != nullptr) *work = nullptr;
+  return kolo::guard([&] {
+    kolo::hand_out(work_of(kolo::barrier_async(kolo::collective_options(options)), options), work);
   });
 }
 
@@ -159,18 +259,22 @@ kolo_status kolo_join(uint32_t set, int* last) {
 
 kolo_status kolo_send(const void* buffer, int64_t count, kolo_type type, int to, uint32_t tag,
                       const kolo_options* options, kolo_work** work) {
-  return operation(work, [&] {
-    return work_of(kolo::send_async(buffer, count, kolo::type_of("kolo_send", type), to,
-                                    kolo::message_options(options, tag)),
-                   options);
+  if (work != nullptr) *work = nullptr;
+  return kolo::guard([&] {
+    kolo::hand_out(work_of(kolo::send_async(buffer, count, kolo::type_of("kolo_send", type), to,
+                                            kolo::message_options(options, tag)),
+                           options),
+                   work);
   });
 }
 
 kolo_status kolo_recv(void* buffer, int64_t count, kolo_type type, int from, uint32_t tag,
                       const kolo_options* options, kolo_work** work) {
-  return operation(work, [&] {
-    return work_of(kolo::recv_async(buffer, count, kolo::type_of("kolo_recv", type), from,
-                                    kolo::message_options(options, tag)),
-                   options);
+  if (work != nullptr) *work = nullptr;
+  return kolo::guard([&] {
+    kolo::hand_out(work_of(kolo::recv_async(buffer, count, kolo::type_of("kolo_recv", type), from,
+                                            kolo::message_options(options, tag)),
+                           options),
+                   work);
   });
 }

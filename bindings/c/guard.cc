@@ -4,6 +4,7 @@
 
 #include <new>
 #include <string>
+#include <string_view>
 
 namespace kolo {
 namespace {
@@ -39,9 +40,20 @@ static_assert(equal(ReduceOp::kSum, KOLO_SUM) && equal(ReduceOp::kAverage, KOLO_
               equal(ReduceOp::kProduct, KOLO_PRODUCT) && equal(ReduceOp::kAdasum, KOLO_ADASUM) &&
               kReduceOpCount == 6);
 
+/// The calls that a message names are C's: "kolo_init()" for "kolo::init()".
+std::string in_c(std::string message) {
+  const auto replace = [&message](std::string_view word, std::string_view by) {
+    for (std::size_t at = message.find(word); at != std::string::npos; at = message.find(word, at))
+      message.replace(at, word.size(), by);
+  };
+  replace("kolo::", "kolo_");
+  replace("_async()", "()");
+  return message;
+}
+
 kolo_status keep(kolo_status status, const char* message) noexcept {
   try {
-    last_error = message;
+    last_error = in_c(message);
   } catch (...) {
     last_error.clear();  // no memory for it: the status is what is left
   }

@@ -13,8 +13,20 @@
 
 namespace kolo {
 
-/// What this rank submits in place of all-reduces of these names, of one group if it has a name:
-/// they fail on every rank with this one's number and `why`. Work by name.
+/// A named or unnamed call that is refused before it is one of the core's. The other ranks know an
+/// unnamed one by its signature, with the shape of the whole input; of a named one the kind counts.
+struct RefusedCall {
+  std::string name = {};
+  Signature signature = {};
+};
+
+/// What this rank submits in place of these calls, of one group if `group` has a name or they are
+/// several: they fail on every rank with this one's number and `why`. Work by call.
+KOLO_API std::vector<std::shared_ptr<Work>> refuse(std::vector<RefusedCall> calls,
+                                                   const std::string& why, const std::string& group,
+                                                   const ProcessSet& process_set);
+
+/// refuse() of all-reduces of these names.
 KOLO_API std::vector<std::shared_ptr<Work>> refuse_allreduces(const std::vector<std::string>& names,
                                                               const std::string& why,
                                                               const std::string& group,

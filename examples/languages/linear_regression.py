@@ -3,6 +3,7 @@
     kolo-run -np 2 python3 linear_regression.py
 """
 import ctypes
+import signal
 import sys
 
 try:
@@ -28,6 +29,8 @@ def check(status):
 
 
 def main():
+    # Python's own handler of Ctrl-C would run only when a call of kolo that waits has returned.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     check(kolo.kolo_init(None))
     rank, size = kolo.kolo_rank(), kolo.kolo_size()
     weights = (ctypes.c_double * 2)()  # slope and offset of y = 3 x + 1

@@ -34,7 +34,7 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
  private:
   const std::shared_ptr<MemoryRegion> region_;
   const std::size_t begin_;  ///< a whole page, as all that it hands out
-  const pid_t owner_;        ///< a forked child shares the memory, and must not free it
+  const pid_t owner_;        ///< a forked child has the parent's memory, and must not free it
   FreeRanges free_;
 };
 

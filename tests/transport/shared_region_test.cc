@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -129,6 +130,43 @@ TEST(SharedRegion, BeyondTheLimitOfFilesIsAnError) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+bool is_mapped(const std::byte* page) {
+  unsigned char is_resident = 0;
+  return mincore(const_cast<std::byte*>(page), 1, &is_resident) == 0;
+}
+
+/// Whether `body` is true in a forked child.
+template <class Body>
+bool holds_in_child(Body&& body) {
+  const pid_t child = fork();
+  if (child == 0) _exit(body() ? 0 : 1);
+  int status = -1;
+  return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
+TEST(SharedRegion, AForkedChildWritesToPagesOfItsOwn) {
+  const auto region = reserve_shared_region(1 << 20);
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  ASSERT_TRUE((*region)->commit(0, 1 << 20).ok());
+  const auto peer = map_shared_region((*region)->key());
+  ASSERT_TRUE(peer.ok()) << peer.error().message;
+  const std::span<std::byte> bytes = (*region)->bytes();
+  const std::byte* const of_peer = (*peer)->bytes().data();
+  bytes[0] = bytes[8192] = std::byte{1};
+  EXPECT_TRUE(holds_in_child([&] {
+    const bool reads = bytes[0] == std::byte{1} && bytes[8192] == std::byte{1};
+    bytes[0] = std::byte{2};
+    const bool child_reads = holds_in_child([&] {
+      const bool inherits = bytes[0] == std::byte{2} && bytes[8192] == std::byte{1};
+      bytes[0] = std::byte{3};
+      return inherits;
+    });
+    return reads && child_reads && bytes[0] == std::byte{2} && !is_mapped(of_peer);
+  }));
+  EXPECT_EQ(bytes[0], std::byte{1});
+  EXPECT_EQ(of_peer[0], std::byte{1});
 }
 
 }  // namespace

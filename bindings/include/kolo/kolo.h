@@ -106,10 +106,11 @@ KOLO_API int cross_size();  ///< number of hosts with this local rank
 KOLO_API int device_ordinal();
 
 /// Memory that the ranks of this host share: all-reduces on it copy nothing, each rank adds up the
-/// others' memory where it lies. Zeroed, aligned to pages, private to the caller as any other;
-/// freed with the last copy of the pointer, which may outlive shutdown(). Where ranks share no
-/// memory (one rank a host, KOLO_ARENA=0, KOLO_SHARED_MEMORY=0) it is ordinary memory, and all
-/// calls work as on any other. Throws kOutOfMemory, also beyond KOLO_ARENA. Any thread.
+/// others' memory where it lies. Zeroed, aligned to pages; freed with the last copy of the pointer,
+/// which may outlive shutdown(). A forked child changes a copy of its own, page by page as it
+/// writes; what it has not written follows the parent's. Where ranks share no memory (one rank a
+/// host, KOLO_ARENA=0, KOLO_SHARED_MEMORY=0) it is ordinary memory, and all calls work as on any
+/// other. Throws kOutOfMemory, also beyond KOLO_ARENA. Any thread.
 KOLO_API std::shared_ptr<void> allocate(std::size_t bytes);
 /// The same of this rank's CUDA device, aligned to 512 bytes, for kolo::shared_zeros() and programs
 /// without LibTorch. Null where the ranks of this host do not reach each other's devices, without

@@ -8,13 +8,13 @@
 
 static int failures = 0;
 
-#define CHECK(condition)                                                             \
-  do {                                                                               \
-    if (!(condition)) {                                                              \
-      fprintf(stderr, "rank %d: %s:%d: %s (last error: %s)\n", kolo_rank(), __FILE__, \
-              __LINE__, #condition, kolo_last_error());                              \
-      ++failures;                                                                    \
-    }                                                                                \
+#define CHECK(condition)                                                                        \
+  do {                                                                                          \
+    if (!(condition)) {                                                                         \
+      fprintf(stderr, "rank %d: %s:%d: %s (last error: %s)\n", kolo_rank(), __FILE__, __LINE__, \
+              #condition, kolo_last_error());                                                   \
+      ++failures;                                                                               \
+    }                                                                                           \
   } while (0)
 #define OK(call) CHECK((call) == KOLO_SUCCESS)
 // The call fails with the status, and its message has the text.
@@ -29,7 +29,7 @@ static void before_init(void) {
   CHECK(kolo_is_initialized() == 0);
   CHECK(kolo_rank() == -1);
   FAILS(kolo_allreduce(&value, &value, NULL, 0, KOLO_FLOAT32, KOLO_SUM, NULL, NULL),
-        KOLO_ERROR_SHUTDOWN, "allreduce");
+        KOLO_ERROR_SHUTDOWN, "kolo_allreduce() was called before kolo_init()");
   const kolo_init_options rank_alone = {.rank = 1};
   FAILS(kolo_init(&rank_alone), KOLO_ERROR_INVALID_ARGUMENT, "give both or neither");
   const kolo_init_options unknown = {.init_method = "carrier-pigeon://"};
@@ -326,6 +326,26 @@ static void refusals(int rank, int size) {
   int count = 0;
   FAILS(kolo_contributors(work, &count), KOLO_ERROR_MISMATCH, "uneven");
   kolo_work_free(work);
+
+  // What one rank alone gets wrong is told to all, by the name of the call.
+  const kolo_options wrong = {.name = "wrong"};
+  const kolo_type type = rank == 1 ? 99 : KOLO_FLOAT32;
+  const char* told = "'wrong': rank 1: kolo_allreduce(): there is no element type 99";
+  FAILS(kolo_allreduce(vector, vector, &one, 1, type, KOLO_SUM, &wrong, NULL),
+        KOLO_ERROR_INVALID_ARGUMENT, told);
+  OK(kolo_allreduce(vector, vector, &one, 1, type, KOLO_SUM, &wrong, &work));
+  FAILS(kolo_wait(work), KOLO_ERROR_INVALID_ARGUMENT, told);
+  kolo_work_free(work);
+  OK(kolo_broadcast(vector, rank == 1 ? NULL : &one, 1, KOLO_FLOAT32, 0, &wrong, &work));
+  FAILS(kolo_wait(work), KOLO_ERROR_INVALID_ARGUMENT, "rank 1: kolo_broadcast(): shape is null");
+  kolo_work_free(work);
+  OK(kolo_allgather(vector, &one, 1, type, &wrong, &work));
+  FAILS(kolo_wait(work), KOLO_ERROR_INVALID_ARGUMENT, "rank 1: kolo_allgather(): there is no");
+  kolo_work_free(work);
+  const kolo_member member = {
+      .input = vector, .output = vector, .shape = &one, .dimensions = 1, .type = type};
+  FAILS(kolo_grouped_allreduce(&member, 1, KOLO_SUM, &wrong, NULL), KOLO_ERROR_INVALID_ARGUMENT,
+        "'wrong/0': rank 1: kolo_grouped_allreduce(): there is no element type 99");
 }
 
 /* Rank 0 gives numbers that mean nothing, and goes on: its next call is none of the others'. */

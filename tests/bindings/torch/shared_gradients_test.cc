@@ -5,6 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <sstream>
@@ -63,6 +67,32 @@ TEST(SharedGradients, MoveWhenTheyStayAndRemain) {
     }
     place = gradient.const_data_ptr();
   }
+}
+
+// A snapshot or a worker that reads data, say: what it does to its parent's tensors stays with it.
+TEST(SharedGradients, AForkedChildHasItsOwn) {
+  Weight weight;
+  for (int step = 0; step < 2; ++step) {
+    weight.optimizer.zero_grad(false);
+    weight.backward();
+    weight.optimizer.synchronize();
+  }
+  const torch::Tensor gradient = weight.w.grad();
+  ASSERT_EQ(is_mapped(gradient), has_room());
+  const auto mean = static_cast<float>(ranks_mean());
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {  // without LibTorch's threads, which are the parent's
+    auto* const values = gradient.data_ptr<float>();
+    const bool reads = values[0] == mean && weight.w.const_data_ptr<float>()[0] == 1;
+    std::fill_n(values, kLarge, 0.0F);
+    _exit(reads && values[kLarge - 1] == 0 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  weight.expect_gradient(ranks_mean());
+  kolo::barrier();
 }
 
 TEST(SharedGradients, StayOrdinaryWhileTheyAreMadeAnew) {
