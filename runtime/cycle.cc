@@ -201,7 +201,7 @@ void Cycle::conclude(Group& group, Agreed& agreed) {
     const Signature& own = agreed.entry->signature;
     if (own.kind == OperationKind::kRemoveProcessSet && agreed.entry->work != nullptr)
       groups_.reopen(static_cast<std::uint32_t>(own.root));
-    return finish(group, *agreed.entry, *response.error, {});
+    return finish(group, *agreed.entry, *response.error, {.value = response.result});
   }
   Outcome outcome{.contributors = response.contributors,
                   .participants = response.participants,
@@ -209,6 +209,7 @@ void Cycle::conclude(Group& group, Agreed& agreed) {
   switch (response.signature.kind) {
     case OperationKind::kJoin:
       group.table.restart_unnamed();
+      ++group.joins;
       group.joined = {std::move(agreed.entry), std::move(outcome),
                       group.next_sequences[static_cast<std::size_t>(Door::kNamed)]};
       return end_join(group);

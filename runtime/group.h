@@ -122,6 +122,7 @@ struct Group {
     std::uint64_t after;  ///< every lower number of the named door
   };
   std::optional<Joined> joined;
+  std::atomic<std::uint64_t> joins = 0;  ///< that all ranks have come to
   Asked asked;
   std::uint64_t bytes_ahead = 0;  ///< that ranks may have sent since they met; see meets_first()
   /// Ordered calls that end before their messages are looked through again; time has them looked

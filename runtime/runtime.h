@@ -59,6 +59,7 @@ struct Submission {
   bool will_wait = false;  ///< the caller waits for the Work at once
   std::uint32_t process_set = 0;
   std::uint32_t tag = 0;                  ///< of a message
+  std::uint64_t step = 0;                 ///< as Entry::step
   std::optional<CudaStream> stream = {};  ///< memory of the accelerator, ready after it
 };
 
@@ -102,6 +103,12 @@ class Runtime {
   /// World ranks of a process set, ascending; kInvalidArgument if there is none of this number.
   Result<std::vector<int>> ranks_of(std::uint32_t id);
   std::vector<std::uint32_t> process_sets() const { return groups_.ids(); }
+  /// Joins of a process set that have ended on all of its ranks, as far as this one knows.
+  /// kInvalidArgument if there is none of this number.
+  Result<std::uint64_t> joins(std::uint32_t id) {
+    return groups_.with(id,
+                        [](Group& group) -> Result<std::uint64_t> { return group.joins.load(); });
+  }
 
   /// Zeroed memory that the ranks of this host have mapped, if they share any (HostWindow), else
   /// private memory. It may outlive the runtime. kOutOfMemory.

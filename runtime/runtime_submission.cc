@@ -76,6 +76,7 @@ Result<EntryPtr> Runtime::make_entry(Submission submission) {
   entry->allocate = std::move(submission.allocate);
   entry->complaint = std::move(submission.complaint);
   entry->tag = submission.tag;
+  entry->step = submission.step;
   entry->keep_alive = std::move(submission.keep_alive);
   entry->work = std::make_shared<Work>(driver_);
   if (submission.stream && moves_data(entry->signature.kind)) {

@@ -57,7 +57,7 @@ Result<bool> Controller::announce(Clock::time_point now, bool flush) {
                    unannounced_bytes_ >= static_cast<std::uint64_t>(config_.batch_size) ||
                    now >= *next_announcement();
   if (!due) return false;
-  SlotSet slots;
+  SlotsBySteps slots;
   std::vector<Request> requests;
   waiting_.announce([&](const Entry& entry) {
     const bool in_full = entry.absent || !entry.complaint.empty();
@@ -65,11 +65,11 @@ Result<bool> Controller::announce(Clock::time_point now, bool flush) {
         in_full ? std::nullopt
                 : cache_.find(entry.name, entry.signature, entry.splits, communicator_.rank());
     if (slot) {
-      slots.insert(*slot);
+      insert(slots, entry.step, *slot);
       ++counters_.cached;
     } else {
       requests.push_back(
-          {entry.name, entry.signature, entry.absent, entry.splits, entry.complaint});
+          {entry.name, entry.signature, entry.absent, entry.splits, entry.complaint, entry.step});
       ++counters_.requests;
     }
     return slot;
@@ -80,17 +80,15 @@ Result<bool> Controller::announce(Clock::time_point now, bool flush) {
   return true;
 }
 
-Status Controller::send_ready(const SlotSet& slots, const std::vector<Request>& requests) {
+Status Controller::send_ready(const SlotsBySteps& slots, const std::vector<Request>& requests) {
   if (is_coordinator()) {
     const auto now = Clock::now();
     KOLO_TRY(take_ready(0, slots, now));
     return take_requests(0, requests, now);
   }
   if (!slots.empty()) {
-    std::string payload;
-    slots.encode(payload);
     ++counters_.messages;
-    KOLO_TRY(control_plane_.send(0, MessageKind::kReady, payload));
+    KOLO_TRY(control_plane_.send(0, MessageKind::kReady, encode(slots)));
   }
   for (std::span<const Request> rest(requests); !rest.empty();) {
     ++counters_.messages;
@@ -103,10 +101,11 @@ Status Controller::on_message(int peer, const Message& message) {
   const bool from_rank = is_coordinator() && peer != 0;
   const bool from_coordinator = !is_coordinator() && peer == 0;
   SlotSet slots;
+  SlotsBySteps ready;
   switch (message.kind) {
     case MessageKind::kReady:
-      if (!from_rank || !SlotSet::decode(message.payload, cache_.size(), slots)) break;
-      return take_ready(peer, slots, Clock::now());
+      if (!from_rank || !decode(message.payload, cache_.size(), ready)) break;
+      return take_ready(peer, ready, Clock::now());
     case MessageKind::kRequests: {
       if (!from_rank) break;
       KOLO_ASSIGN(const auto requests, decode_requests(message.payload));
@@ -140,26 +139,40 @@ Status Controller::on_message(int peer, const Message& message) {
                     communicator_.rank(), static_cast<int>(message.kind), peer);
 }
 
-Status Controller::take_ready(int rank, const SlotSet& slots, Clock::time_point now) {
+Status Controller::take_ready(int rank, const SlotsBySteps& slots, Clock::time_point now) {
   Status status;
-  slots.for_each([&](std::uint32_t slot) {
-    if (!status.ok()) return;
-    // What somebody has announced in full, a member of a group, or anything once a rank has joined
-    // takes more than counting.
-    if (!coordinator_.idle() || !cache_.at(slot)->signature.group.empty()) {
-      status = take_ready_in_full(rank, slot, now);
-    } else if (!ready_.add(rank, slot, now)) {
-      status =
-          KOLO_ERROR(kInternal, "rank {} announced tensor '{}' twice", rank, cache_.at(slot)->name);
-    }
-  });
+  for (const SlotsOfStep& some : slots) {
+    some.slots.for_each([&](std::uint32_t slot) {
+      if (status.ok()) status = take_ready(rank, slot, some.step, now);
+    });
+  }
   return status;
 }
 
-Status Controller::take_ready_in_full(int rank, std::uint32_t slot, Clock::time_point now) {
+Status Controller::take_ready(int rank, std::uint32_t slot, std::uint64_t step,
+                              Clock::time_point now) {
+  const Response& known = *cache_.at(slot);
+  // What somebody has announced in full, a member of a group, or anything once a rank has joined or
+  // comes late takes more than counting.
+  if (!coordinator_.idle() || !known.signature.group.empty() ||
+      coordinator_.is_late(rank, known.name))
+    return take_ready_in_full(rank, slot, step, now);
+  switch (ready_.add(rank, slot, step, now)) {
+    case ReadySlots::Added::kYes:
+      return {};
+    case ReadySlots::Added::kOtherStep:
+      return take_ready_in_full(rank, slot, step, now);
+    case ReadySlots::Added::kTwice:
+      break;
+  }
+  return KOLO_ERROR(kInternal, "rank {} announced tensor '{}' twice", rank, known.name);
+}
+
+Status Controller::take_ready_in_full(int rank, std::uint32_t slot, std::uint64_t step,
+                                      Clock::time_point now) {
   KOLO_TRY(hand_to_coordinator(slot));
   const Response& remembered = *cache_.at(slot);
-  Request request{remembered.name, remembered.signature};
+  Request request{.name = remembered.name, .signature = remembered.signature, .step = step};
   if (!remembered.splits.empty())
     request.splits = remembered.splits[static_cast<std::size_t>(rank)];
   return coordinator_.ready(rank, request, now);
@@ -168,7 +181,8 @@ Status Controller::take_ready_in_full(int rank, std::uint32_t slot, Clock::time_
 Status Controller::hand_to_coordinator(std::uint32_t slot) {
   const auto partial = ready_.take_partial(slot);
   if (!partial) return {};
-  for (const int rank : partial->ranks) KOLO_TRY(take_ready_in_full(rank, slot, partial->since));
+  for (const int rank : partial->ranks)
+    KOLO_TRY(take_ready_in_full(rank, slot, partial->step, partial->since));
   return {};
 }
 

@@ -82,9 +82,11 @@ class Controller {
   void fail_if_too_long(Response& response) const;
   Status expire(Clock::time_point now);
   Status check_coordinator(Clock::time_point now, bool is_busy);
-  Status send_ready(const SlotSet& slots, const std::vector<Request>& requests);
-  Status take_ready(int rank, const SlotSet& slots, Clock::time_point now);
-  Status take_ready_in_full(int rank, std::uint32_t slot, Clock::time_point now);
+  Status send_ready(const SlotsBySteps& slots, const std::vector<Request>& requests);
+  Status take_ready(int rank, const SlotsBySteps& slots, Clock::time_point now);
+  Status take_ready(int rank, std::uint32_t slot, std::uint64_t step, Clock::time_point now);
+  Status take_ready_in_full(int rank, std::uint32_t slot, std::uint64_t step,
+                            Clock::time_point now);
   Status hand_to_coordinator(std::uint32_t slot);
   Status take_requests(int rank, const std::vector<Request>& requests, Clock::time_point now);
   void take_slots(const SlotSet& slots);

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace kolo {
@@ -36,10 +37,16 @@ std::string Coordinator::tensor(const std::string& name) const {
   return fmt::format("tensor '{}'{}", name, where_);
 }
 
+std::string Coordinator::tensor(const std::string& name, const Pending& pending) const {
+  if (pending.steps.size() != 1) return tensor(name);
+  return fmt::format("{} of step {}", tensor(name), pending.steps.begin()->first);
+}
+
 Status Coordinator::ready(int rank, const Request& request, Clock::time_point now) {
   last_sign_ = now;
   join_reported_ = false;
   if (request.signature.kind == OperationKind::kJoin) return join(rank);
+  if (!late_.empty() && answer_late(rank, request, now)) return {};
   const std::string& name = request.name;
   auto [it, is_new] = pending_.try_emplace(name);
   Pending& pending = it->second;
@@ -55,6 +62,7 @@ Status Coordinator::ready(int rank, const Request& request, Clock::time_point no
   ++pending.ready_count;
   if (!request.absent) ++pending.contributors;
   if (!request.complaint.empty()) pending.complaints.emplace(rank, request.complaint);
+  if (request.step != 0) pending.steps[request.step].push_back(rank);
   if (is_row_wise(request.signature.kind)) {
     pending.splits.resize(static_cast<std::size_t>(size_));
     pending.splits[index] = request.splits;
@@ -76,6 +84,9 @@ Status Coordinator::join(int rank) {
   const auto index = static_cast<std::size_t>(rank);
   if (joined_[index]) return KOLO_ERROR(kInternal, "rank {} joined twice", rank);
   joined_[index] = true;
+  // What it has not come to before, it makes no more.
+  for (auto& [name, late] : late_) late[index].clear();
+  std::erase_if(late_, [](const auto& item) { return nobody_is(item.second); });
   last_joined_ = world_ranks_[index];
   ++joined_count_;
 
@@ -156,6 +167,7 @@ std::optional<Error> Coordinator::what_is_wrong(const std::string& name,
     const auto& [rank, complaint] = *pending.complaints.begin();
     return KOLO_ERROR(kInvalidArgument, "{}: {}: {}", tensor(name), rank_list({rank}), complaint);
   }
+  if (pending.steps.size() > 1) return steps_differ(name, pending);
   if (pending.variants.size() > 1) return mismatch(name, pending);
   const Signature& signature = pending.variants.front().signature;
   if (pending.ready_count == size_ || takes_joined_ranks(signature)) return std::nullopt;
@@ -187,6 +199,29 @@ Error Coordinator::mismatch(const std::string& name, const Pending& pending) con
       differ.b, differ.field);
 }
 
+Error Coordinator::steps_differ(const std::string& name, const Pending& pending) const {
+  std::string where;
+  std::size_t most = 0;
+  for (const auto& [step, ranks] : pending.steps) most = std::max(most, ranks.size());
+  std::vector<int> fewer;  // than are at some step
+  for (const auto& [step, its] : pending.steps) {
+    std::vector<int> ranks = its;
+    std::sort(ranks.begin(), ranks.end());
+    where += fmt::format("{}{} {} at step {}", where.empty() ? "" : ", ", rank_list(ranks),
+                         ranks.size() == 1 ? "is" : "are", step);
+    if (ranks.size() < most) fewer.insert(fewer.end(), ranks.begin(), ranks.end());
+  }
+  const auto told =
+      std::accumulate(pending.steps.begin(), pending.steps.end(), std::size_t{0},
+                      [](std::size_t sum, const auto& some) { return sum + some.second.size(); });
+  const bool is_known = told == most + fewer.size();
+  std::sort(fewer.begin(), fewer.end());
+  return KOLO_ERROR(
+      kMismatch, "{}: {}: {} left out or repeated a batch; every rank must make the same steps",
+      tensor(name), where,
+      !is_known ? "one of them has" : rank_list(fewer) + (fewer.size() == 1 ? " has" : " have"));
+}
+
 void Coordinator::decide(const std::string& name, const Pending& pending,
                          std::optional<Error> error) {
   Response response{name, pending.variants.front().signature, pending.contributors,
@@ -194,6 +229,8 @@ void Coordinator::decide(const std::string& name, const Pending& pending,
   response.participants = pending.ready_count;
   if (!response.error) response.splits = pending.splits;
   response.missing = not_ready(pending);
+  if (pending.steps.size() > 1)
+    response.result = static_cast<std::int64_t>(pending.steps.rbegin()->first);
   decided_.push_back(std::move(response));
 }
 

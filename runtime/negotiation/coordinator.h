@@ -3,11 +3,19 @@
 // in which they became complete. A rank that has joined counts as ready for everything. The members
 // of a group are decided together, once every rank has announced the whole group. Pure bookkeeping,
 // no I/O; token holder only.
+//
+// The n-th call under a name meets the n-th of every other rank, and fails on all of them or on
+// none. So a rank that comes to a call which the others have given up for its sake is told that it
+// has failed, and is not taken for ready for their next one. Calls that tell their step meet those
+// of the same step alone.
 #pragma once
 
 #include "runtime/negotiation/wire.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -26,13 +34,21 @@ class Coordinator {
   /// name in them (" of process set 2").
   explicit Coordinator(std::vector<int> world_ranks, std::string where = {});
 
-  /// `rank` is ready. kInternal if it said so already.
+  /// `rank` is ready. kInternal if it said so already. Where it is late, that is decided for it
+  /// alone: kTimeout.
   Status ready(int rank, const Request& request, Clock::time_point now);
+  /// Whether the others have given up a call of this name that `rank` has yet to come to.
+  bool is_late(int rank, const std::string& name) const {
+    if (late_.empty()) return false;
+    const auto it = late_.find(name);
+    return it != late_.end() && !it->second[static_cast<std::size_t>(rank)].empty();
+  }
 
   bool has_decisions() const { return !decided_.empty(); }
   /// No tensor waits here and no rank has joined.
   bool idle() const { return pending_.empty() && joined_count_ == 0; }
-  /// The responses that are due, in order. A tensor on which ranks disagree fails with kMismatch,
+  /// The responses that are due, in order. A tensor on which ranks disagree, or for which they are
+  /// at different steps, fails with kMismatch,
   /// one that a rank complained of, or that a joined rank cannot take part in, with
   /// kInvalidArgument.
   std::vector<Response> take_decisions();
@@ -57,10 +73,11 @@ class Coordinator {
     std::vector<int> ranks;
   };
   struct Pending {
-    std::vector<Variant> variants;          ///< more than one: the ranks disagree
-    std::vector<bool> is_ready;             ///< by rank
-    SplitTable splits;                      ///< by rank
-    std::map<int, std::string> complaints;  ///< by rank
+    std::vector<Variant> variants;                    ///< more than one: the ranks disagree
+    std::vector<bool> is_ready;                       ///< by rank
+    SplitTable splits;                                ///< by rank
+    std::map<int, std::string> complaints;            ///< by rank
+    std::map<std::uint64_t, std::vector<int>> steps;  ///< whose they are, where they are told
     int ready_count = 0;
     int contributors = 0;
     Clock::time_point since;
@@ -74,6 +91,18 @@ class Coordinator {
     std::vector<int> expected;         ///< by rank; 0: that rank has announced nothing
   };
 
+  /// A call that others have given up.
+  struct GivenUp {
+    std::uint64_t step = 0;
+    std::vector<int> by;
+    Clock::time_point at;
+  };
+  /// By rank: those that it has yet to come to, in order.
+  using Late = std::vector<std::deque<GivenUp>>;
+  static bool nobody_is(const Late& late) {
+    return std::all_of(late.begin(), late.end(), [](const auto& calls) { return calls.empty(); });
+  }
+
   Status join(int rank);
   void end_join(std::optional<Error> error);
   std::string who_has_joined(Clock::time_point now) const;
@@ -85,11 +114,17 @@ class Coordinator {
   void leave_groups(const std::string& name, const Pending& pending);
   std::optional<Error> what_is_wrong(const std::string& name, const Pending& pending) const;
   Error mismatch(const std::string& name, const Pending& pending) const;
+  Error steps_differ(const std::string& name, const Pending& pending) const;
   void decide(const std::string& name, const Pending& pending, std::optional<Error> error);
+  /// Decides it without the ranks that are missing, which are late from now on.
+  void give_up(const std::string& name, const Pending& pending, Error error, Clock::time_point now);
+  /// Whether the request is for a call that the others have given up; then that is decided.
+  bool answer_late(int rank, const Request& request, Clock::time_point now);
   Error timed_out(const std::string& name, const Pending& pending, Clock::time_point now) const;
 
   std::string rank_list(const std::vector<int>& ranks) const;
   std::string tensor(const std::string& name) const;
+  std::string tensor(const std::string& name, const Pending& pending) const;  ///< of which step
   std::string who_is_missing(const Pending& pending) const;
   /// What ranks that lack it have submitted until then, and ranks that have it lack; empty if
   /// nothing.
@@ -102,6 +137,7 @@ class Coordinator {
   const int size_;
   PendingMap pending_;
   std::map<std::string, Group> groups_;
+  std::unordered_map<std::string, Late> late_;
   std::vector<bool> joined_;
   int joined_count_ = 0;
   int last_joined_ = -1;

@@ -60,8 +60,53 @@ Error Coordinator::timed_out(const std::string& name, const Pending& pending,
                              Clock::time_point now) const {
   return KOLO_ERROR(kTimeout,
                     "{}: {} after {} s{}; every rank must submit it (KOLO_OPERATION_TIMEOUT)",
-                    tensor(name), who_is_missing(pending), seconds(now - pending.since),
+                    tensor(name, pending), who_is_missing(pending), seconds(now - pending.since),
                     what_instead(pending, now));
+}
+
+void Coordinator::give_up(const std::string& name, const Pending& pending, Error error,
+                          Clock::time_point now) {
+  GivenUp call{
+      .step = pending.steps.empty() ? 0 : pending.steps.rbegin()->first, .by = {}, .at = now};
+  for (int rank = 0; rank < size_; ++rank)
+    if (pending.is_ready[static_cast<std::size_t>(rank)]) call.by.push_back(rank);
+  for (const int rank : missing(pending)) {
+    Late& late = late_[name];
+    late.resize(static_cast<std::size_t>(size_));
+    late[static_cast<std::size_t>(rank)].push_back(call);
+  }
+  decide(name, pending, std::move(error));
+}
+
+bool Coordinator::answer_late(int rank, const Request& request, Clock::time_point now) {
+  const auto it = late_.find(request.name);
+  if (it == late_.end()) return false;
+  auto& calls = it->second[static_cast<std::size_t>(rank)];
+  const auto call = std::find_if(calls.begin(), calls.end(), [&](const GivenUp& given_up) {
+    return given_up.step == 0 || request.step == 0 || given_up.step == request.step;
+  });
+  const bool is_late = call != calls.end();
+  if (is_late) {
+    const std::string behind =
+        call->step == 0
+            ? fmt::format("is {} call{} behind {}, which gave this one up", calls.size(),
+                          calls.size() == 1 ? "" : "s", rank_list(call->by))
+            : fmt::format("is at step {}, which {} gave up", call->step, rank_list(call->by));
+    Response response{request.name, request.signature, 0, std::nullopt};
+    response.error = KOLO_ERROR(
+        kTimeout,
+        "{}: {} {} {} s ago (KOLO_OPERATION_TIMEOUT): it has failed on all ranks, and they meet "
+        "again once {} has caught up",
+        tensor(request.name), rank_list({rank}), behind, seconds(now - call->at),
+        rank_list({rank}));
+    for (int other = 0; other < size_; ++other)
+      if (other != rank) response.missing.push_back(other);
+    decided_.push_back(std::move(response));
+  }
+  // One of another step has left out those before, or counts its steps anew.
+  calls.erase(calls.begin(), is_late ? std::next(call) : calls.end());
+  if (nobody_is(it->second)) late_.erase(it);
+  return is_late;
 }
 
 void Coordinator::expire(Clock::time_point now, Clock::duration timeout) {
@@ -83,7 +128,7 @@ void Coordinator::expire(Clock::time_point now, Clock::duration timeout) {
     if (it == pending_.end()) continue;
     const Pending pending = std::move(it->second);
     pending_.erase(it);
-    decide(name, pending, error);
+    give_up(name, pending, error, now);
     for (const Variant& variant : pending.variants) {
       const auto group = groups_.extract(variant.signature.group);
       if (group.empty()) continue;
@@ -93,7 +138,7 @@ void Coordinator::expire(Clock::time_point now, Clock::duration timeout) {
         Error why = error;
         why.message = fmt::format("{}: not done, since '{}' of its group '{}' has failed: {}",
                                   tensor(member), name, group.key(), error.message);
-        decide(member, node.mapped(), std::move(why));
+        give_up(member, node.mapped(), std::move(why), now);
       }
     }
   }
@@ -122,7 +167,7 @@ std::vector<std::string> Coordinator::stalled(Clock::time_point now, Clock::dura
     if (std::none_of(entries.begin(), entries.end(), is_new)) continue;
     for (auto* const entry : entries) entry->second.reported = true;
     const std::size_t more = entries.size() - 1;
-    lines.push_back(fmt::format("{}{} waited for {} s: {}{}", tensor(name),
+    lines.push_back(fmt::format("{}{} waited for {} s: {}{}", tensor(name, pending),
                                 more == 0 ? " has" : fmt::format(" and {} more have", more),
                                 seconds(now - pending.since), who_is_missing(pending), instead));
   }

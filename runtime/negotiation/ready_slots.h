@@ -1,7 +1,8 @@
 // ReadySlots: rank 0's count of who is ready for what by a bit of the response cache. As long as
 // every rank announces a tensor by its bit, agreeing on it is counting to the number of ranks; a
-// tensor that anybody announces otherwise goes through the coordinator, with the bits that are here
-// already. Token holder only. (The bit-vector agreement of Horovod's response cache.)
+// tensor that anybody announces otherwise, or for another step, goes through the coordinator, with
+// the bits that are here already. Token holder only. (The bit-vector agreement of Horovod's
+// response cache.)
 #pragma once
 
 #include "runtime/negotiation/slot_set.h"
@@ -20,8 +21,13 @@ class ReadySlots {
 
   explicit ReadySlots(int ranks);
 
-  /// `rank` is ready for `slot`; false if it said so already.
-  bool add(int rank, std::uint32_t slot, Clock::time_point now);
+  enum class Added : std::uint8_t {
+    kYes,
+    kTwice,      ///< not: the rank said so already
+    kOtherStep,  ///< not: others are ready for it in another step
+  };
+  /// `rank` is ready for `slot` in its `step`, as Entry::step.
+  Added add(int rank, std::uint32_t slot, std::uint64_t step, Clock::time_point now);
 
   /// Slots that all ranks were ready for since the last call.
   SlotSet take_complete() { return std::exchange(complete_, {}); }
@@ -30,6 +36,7 @@ class ReadySlots {
   /// Who has been ready for a slot, and since when the first one.
   struct Partial {
     std::vector<int> ranks;
+    std::uint64_t step;
     Clock::time_point since;
   };
   /// Forgets a slot that some ranks are ready for; nothing if none is, or all are.
@@ -41,6 +48,7 @@ class ReadySlots {
  private:
   struct Count {
     int ready = 0;
+    std::uint64_t step = 0;  ///< of those that have told one
     Clock::time_point since;
   };
 

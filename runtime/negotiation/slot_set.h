@@ -1,5 +1,6 @@
 // SlotSet: the bit vector of the response cache's slots that travels in place of requests (after
-// Horovod's cache coordinator). Its encoding skips the empty words at both ends.
+// Horovod's cache coordinator). Its encoding skips the empty words at both ends. SlotsBySteps: such
+// vectors by the step that the calls belong to, of which there is mostly one.
 #pragma once
 
 #include <bit>
@@ -36,5 +37,16 @@ class SlotSet {
  private:
   std::vector<std::uint64_t> words_;
 };
+
+struct SlotsOfStep {
+  std::uint64_t step = 0;  ///< as Entry::step
+  SlotSet slots;
+};
+using SlotsBySteps = std::vector<SlotsOfStep>;
+
+void insert(SlotsBySteps& all, std::uint64_t step, std::uint32_t slot);
+std::string encode(const SlotsBySteps& all);
+/// False if the bytes are no encoding, or name a slot at or above `slots`.
+bool decode(std::span<const std::byte> bytes, std::uint32_t slots, SlotsBySteps& all);
 
 }  // namespace kolo

@@ -72,6 +72,7 @@ void add_to_wire(const Request& request, wire::RequestList& list) {
   to_wire(request.signature, *out.mutable_signature());
   if (!request.splits.empty()) to_wire(request.splits, *out.mutable_splits());
   out.set_complaint(request.complaint);
+  out.set_step(request.step);
 }
 
 void add_to_wire(const Response& response, wire::ResponseList& list) {
@@ -135,6 +136,7 @@ Result<std::vector<Request>> decode_requests(std::span<const std::byte> bytes) {
     requests[i].name = in.name();
     requests[i].absent = in.absent();
     requests[i].complaint = in.complaint();
+    requests[i].step = in.step();
     if (!from_wire(in.signature(), requests[i].signature) ||
         !from_wire(in.splits(), requests[i].splits)) {
       return KOLO_ERROR(kInternal, "malformed request for '{}'", in.name());

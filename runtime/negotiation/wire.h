@@ -21,6 +21,7 @@ struct Request {
   bool absent = false;
   Splits splits = {};
   std::string complaint = {};  ///< as Entry::complaint
+  std::uint64_t step = 0;      ///< as Entry::step
 };
 
 /// "All ranks are ready for this tensor: do it", or why it fails on all of them.
@@ -29,9 +30,10 @@ struct Response {
   Signature signature;
   int contributors = 0;  ///< ranks that are not absent; 0: nothing to do
   std::optional<Error> error = std::nullopt;
-  int participants = 0;     ///< ranks that have not joined: what an average divides by
-  SplitTable splits = {};   ///< of a row-wise kind: all ranks'
-  std::int64_t result = 0;  ///< of a join: the rank that came last
+  int participants = 0;    ///< ranks that have not joined: what an average divides by
+  SplitTable splits = {};  ///< of a row-wise kind: all ranks'
+  /// Of a join the rank that came last; where ranks were at different steps, the highest.
+  std::int64_t result = 0;
   /// Ranks of the communicator that had not announced it: it has failed, or they have joined. What
   /// such a rank submits, or has on its way to rank 0, is for the next time.
   std::vector<int> missing = {};

@@ -99,6 +99,7 @@ struct Entry {
   std::string complaint = {};
   Allocate allocate = {};
   std::uint32_t tag = 0;       ///< of kSend and kReceive
+  std::uint64_t step = 0;      ///< of the caller's, to which the call belongs; 0: not told
   std::shared_ptr<Work> work;  ///< null: this rank has joined and lends itself
   std::shared_ptr<const void> keep_alive;
   /// Of memory of the accelerator: the memory is ready after it.

@@ -2,10 +2,14 @@
 // another shape, without a contribution, of ranks that join, and of ranks that never come.
 #include "tests/support/rows.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <latch>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace kolo::test {
@@ -36,6 +40,40 @@ TEST(Cached, AnotherShapeOnOneRankIsAMismatchAndTheNextWorks) {
         remember(runtime, 3);
       }
     });
+  }
+}
+
+TEST(Cached, RanksAtDifferentStepsNeverMeet) {
+  for (const std::string capacity : {"0", "16"}) {
+    for (const int odd : {0, 1, 2}) {
+      const auto program = [&](int rank, Runtime& runtime) {
+        std::uint64_t step = 0;
+        const auto call = [&](const std::string& name, std::vector<float>& values) {
+          auto submission = allreduce_of(name, values);
+          submission.step = step;
+          return submit(runtime, std::move(submission));
+        };
+        for (int round = 0; round < 10; ++round) {
+          ++step;
+          std::vector<float> values(4, 1.0F);
+          std::vector<float> others(4, 1.0F);
+          const auto work = call("t", values);
+          ASSERT_DONE(call("u", others));
+          ASSERT_DONE(work);
+          EXPECT_EQ(values.back(), 3.0F);
+          step += rank == odd ? 2 : 1;  // that one has left a step out
+          const auto failed = call("t", values);
+          EXPECT_FALSE(call("u", others)->wait().ok());
+          const Status status = failed->wait();
+          ASSERT_FALSE(status.ok());
+          EXPECT_EQ(status.error().code, ErrorCode::kMismatch);
+          EXPECT_THAT(status.error().message, HasSubstr(fmt::format("rank {} has left", odd)));
+          step = static_cast<std::uint64_t>(failed->outcome().value);
+        }
+        EXPECT_EQ(step, 30U) << "all count on from there";
+      };
+      run_local_world(3, program, {.variables = {{"KOLO_CACHE_CAPACITY", capacity}}});
+    }
   }
 }
 

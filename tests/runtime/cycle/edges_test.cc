@@ -8,8 +8,10 @@
 
 #include <atomic>
 #include <deque>
+#include <latch>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace kolo::test {
 namespace {
@@ -90,9 +92,37 @@ TEST(Abort, OfAnotherThreadEndsAWait) {
   });
 }
 
-// A rank that stood still for longer than the others waited for it submits a tensor before it hears
-// that they have given it up. What it submitted is for the next time, under the same name.
-TEST(Timeout, WhatCrossesItOnTheWayIsForTheNextTime) {
+// A rank that stands still for longer than the others wait comes to its call when they are in the
+// next one. It fails there, too, and the next ones meet.
+TEST(Timeout, FailsTheCallOfARankThatComesLateToo) {
+  for (const auto& [capacity, late] : {std::pair("0", 1), std::pair("16", 0), std::pair("16", 1)}) {
+    std::latch given_up(3);
+    LocalWorldOptions options;
+    options.variables = {{"KOLO_OPERATION_TIMEOUT", "1"}, {"KOLO_CACHE_CAPACITY", capacity}};
+    run_local_world(
+        3,
+        [&, late = late](int rank, Runtime& runtime) {
+          std::vector<float> values(4, 1.0F);
+          ASSERT_DONE(submit(runtime, allreduce_of("a", values)));
+          std::vector<float> first(4, 1.0F);
+          if (rank == late) given_up.arrive_and_wait();
+          const Status status = submit(runtime, allreduce_of("a", first))->wait();
+          ASSERT_FALSE(status.ok());
+          EXPECT_EQ(status.error().code, ErrorCode::kTimeout);
+          EXPECT_THAT(status.error().message,
+                      HasSubstr(rank == late ? "1 call behind ranks" : "missing on rank"));
+          std::vector<float> second(4, 1.0F);
+          const auto work = submit(runtime, allreduce_of("a", second));
+          if (rank != late) given_up.arrive_and_wait();
+          ASSERT_DONE(work);
+          EXPECT_EQ(second.front(), 3.0F);
+        },
+        options);
+  }
+}
+
+// It announces the call before it hears that the others have given it up.
+TEST(Timeout, FailsACallThatCrossesItOnTheWayToo) {
   for (const std::string capacity : {"0", "16"}) {
     std::atomic<bool> deaf = false;
     std::atomic<bool> given_up = false;
@@ -109,9 +139,9 @@ TEST(Timeout, WhatCrossesItOnTheWayIsForTheNextTime) {
         [&](int rank, Runtime& runtime) {
           std::vector<float> values(4, 1.0F);
           ASSERT_DONE(submit(runtime, allreduce_of("a", values)));
+          std::vector<float> first(4, 1.0F);
           if (rank == 1) {
             deaf = true;
-            std::vector<float> first(4, 1.0F);
             given_up.wait(false);
             const auto crossing = submit(runtime, allreduce_of("a", first));
             const auto announced = [&] {
@@ -120,10 +150,10 @@ TEST(Timeout, WhatCrossesItOnTheWayIsForTheNextTime) {
             };
             while (!announced()) std::this_thread::yield();
             deaf = false;
-            ASSERT_DONE(crossing);
-            EXPECT_EQ(first.front(), 3.0F);
+            const Status status = crossing->wait();
+            ASSERT_FALSE(status.ok());
+            EXPECT_THAT(status.error().message, HasSubstr("rank 1 is 1 call behind rank 0"));
           } else {
-            std::vector<float> first(4, 1.0F);
             // Until rank 1 is deaf, it would only be told the sooner.
             while (!deaf) std::this_thread::yield();
             const Status status = submit(runtime, allreduce_of("a", first))->wait();
@@ -131,13 +161,10 @@ TEST(Timeout, WhatCrossesItOnTheWayIsForTheNextTime) {
             EXPECT_EQ(status.error().code, ErrorCode::kTimeout);
             given_up = true;
             given_up.notify_all();
-            std::vector<float> second(4, 2.0F);
-            ASSERT_DONE(submit(runtime, allreduce_of("a", second)));
-            EXPECT_EQ(second.front(), 3.0F);
           }
-          std::vector<float> last(4, 1.0F);
-          ASSERT_DONE(submit(runtime, allreduce_of("a", last)));
-          EXPECT_EQ(last.front(), 2.0F);
+          std::vector<float> second(4, static_cast<float>(rank));
+          ASSERT_DONE(submit(runtime, allreduce_of("a", second)));
+          EXPECT_EQ(second.front(), 1.0F);
         },
         options);
   }

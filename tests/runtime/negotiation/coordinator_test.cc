@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <numeric>
+#include <string>
 #include <utility>
 
 namespace kolo {
@@ -191,6 +193,99 @@ TEST(Coordinator, ReportsAStalledTensorOnceAndExpiresIt) {
   ASSERT_EQ(decisions.size(), 1U);
   EXPECT_EQ(decisions[0].error.value().code, ErrorCode::kTimeout);
   EXPECT_THAT(decisions[0].error.value().message, HasSubstr("missing on ranks 0, 2 after 600 s"));
+}
+
+/// Of a coordinator of three that has given up rank 1's part of tensor "t", in `step`.
+Coordinator without_rank_1(std::uint64_t step) {
+  Coordinator coordinator(ranks(3));
+  for (const int rank : {0, 2})
+    EXPECT_TRUE(coordinator.ready(rank, {.name = "t", .signature = {}, .step = step}, kNow).ok());
+  coordinator.expire(kNow + 600s, 600s);
+  EXPECT_EQ(coordinator.take_decisions().size(), 1U);
+  return coordinator;
+}
+
+TEST(Coordinator, TellsARankThatComesLateThatItsCallHasFailed) {
+  Coordinator coordinator = without_rank_1(0);
+  // The others are in the next call, of which rank 1 must be no part.
+  for (const int rank : {0, 2})
+    ASSERT_TRUE(coordinator.ready(rank, {.name = "t", .signature = {}}, kNow + 601s).ok());
+  EXPECT_TRUE(coordinator.is_late(1, "t"));
+  EXPECT_FALSE(coordinator.is_late(0, "t"));
+  ASSERT_TRUE(coordinator.ready(1, {.name = "t", .signature = {}}, kNow + 602s).ok());
+  const auto late = coordinator.take_decisions();
+  ASSERT_EQ(late.size(), 1U);
+  EXPECT_THAT(late[0].missing, testing::ElementsAre(0, 2)) << "for rank 1 alone";
+  EXPECT_EQ(late[0].error.value().code, ErrorCode::kTimeout);
+  EXPECT_EQ(late[0].error->message,
+            "tensor 't': rank 1 is 1 call behind ranks 0, 2, which gave this one up 2 s ago "
+            "(KOLO_OPERATION_TIMEOUT): it has failed on all ranks, and they meet again once rank 1 "
+            "has caught up");
+  EXPECT_FALSE(coordinator.is_late(1, "t"));
+  ASSERT_TRUE(coordinator.ready(1, {.name = "t", .signature = {}}, kNow + 603s).ok());
+  const auto met = coordinator.take_decisions();
+  ASSERT_EQ(met.size(), 1U);
+  EXPECT_FALSE(met[0].error.has_value());
+  EXPECT_TRUE(coordinator.idle());
+}
+
+TEST(Coordinator, FailsEachCallThatTheOthersHaveGivenUp) {
+  Coordinator coordinator = without_rank_1(0);
+  for (const int rank : {0, 2})
+    ASSERT_TRUE(coordinator.ready(rank, {.name = "t", .signature = {}}, kNow + 601s).ok());
+  coordinator.expire(kNow + 1201s, 600s);
+  coordinator.take_decisions();
+  for (const char* behind : {"is 2 calls behind", "is 1 call behind"}) {
+    ASSERT_TRUE(coordinator.ready(1, {.name = "t", .signature = {}}, kNow + 1202s).ok());
+    EXPECT_THAT(coordinator.take_decisions().at(0).error.value().message, HasSubstr(behind));
+  }
+  ASSERT_TRUE(coordinator.ready(1, {.name = "t", .signature = {}}, kNow + 1203s).ok());
+  EXPECT_FALSE(coordinator.has_decisions()) << "it waits for the others";
+}
+
+TEST(Coordinator, KnowsByTheStepWhetherARankIsLateOrHasLeftOneOut) {
+  Coordinator late = without_rank_1(7);
+  ASSERT_TRUE(late.ready(1, {.name = "t", .signature = {}, .step = 7}, kNow + 601s).ok());
+  EXPECT_THAT(late.take_decisions().at(0).error.value().message,
+              HasSubstr("rank 1 is at step 7, which ranks 0, 2 gave up 1 s ago"));
+  Coordinator left_out = without_rank_1(7);
+  for (const int rank : {0, 1, 2})
+    ASSERT_TRUE(left_out.ready(rank, {.name = "t", .signature = {}, .step = 8}, kNow + 601s).ok());
+  EXPECT_FALSE(left_out.take_decisions().at(0).error.has_value());
+  EXPECT_FALSE(left_out.is_late(1, "t"));
+}
+
+TEST(Coordinator, AJoinedRankOwesNoCallOfBefore) {
+  Coordinator coordinator = without_rank_1(0);
+  Request join{"kolo/join", {}};
+  join.signature.kind = OperationKind::kJoin;
+  for (const int rank : {1, 0, 2}) ASSERT_TRUE(coordinator.ready(rank, join, kNow + 601s).ok());
+  coordinator.take_decisions();
+  for (const int rank : {0, 1, 2})
+    ASSERT_TRUE(coordinator.ready(rank, {.name = "t", .signature = {}}, kNow + 602s).ok());
+  EXPECT_FALSE(coordinator.take_decisions().at(0).error.has_value());
+}
+
+TEST(Coordinator, RanksAtDifferentStepsFailTogether) {
+  const auto message = [](const std::vector<std::uint64_t>& steps) {
+    Coordinator coordinator(ranks(static_cast<int>(steps.size())));
+    for (std::size_t i = steps.size(); i-- > 0;) {
+      const Request request{.name = "t", .signature = {}, .step = steps[i]};
+      EXPECT_TRUE(coordinator.ready(static_cast<int>(i), request, kNow).ok());
+    }
+    const auto decisions = coordinator.take_decisions();
+    if (!decisions.at(0).error) return std::string();
+    EXPECT_EQ(decisions[0].error->code, ErrorCode::kMismatch);
+    EXPECT_EQ(decisions[0].result, 8) << "from which all count on";
+    return decisions[0].error->message;
+  };
+  EXPECT_EQ(message({8, 7}),
+            "tensor 't': rank 1 is at step 7, rank 0 is at step 8: one of them has left out or "
+            "repeated a batch; every rank must make the same steps");
+  EXPECT_THAT(message({7, 8, 7}), HasSubstr("ranks 0, 2 are at step 7, rank 1 is at step 8: rank 1 "
+                                            "has left out or repeated a batch"));
+  EXPECT_THAT(message({7, 7, 8, 8}), HasSubstr("one of them has"));
+  EXPECT_EQ(message({0, 7, 7}), "") << "one that tells no step meets any";
 }
 
 TEST(Coordinator, NamesTheRanksThatItDidWithout) {

@@ -60,5 +60,27 @@ TEST(SlotSet, RefusesGarbage) {
   EXPECT_TRUE(SlotSet::decode(bytes_of(wire), 71, set));
 }
 
+TEST(SlotsBySteps, SurviveTheWire) {
+  SlotsBySteps all;
+  for (const std::uint32_t slot : {3U, 90U}) insert(all, 7, slot);
+  insert(all, 0, 5);
+  insert(all, 7, 4);
+  const std::string wire = encode(all);
+  SlotsBySteps decoded;
+  ASSERT_TRUE(decode(bytes_of(wire), 91, decoded));
+  ASSERT_EQ(decoded.size(), 2U);
+  EXPECT_EQ(decoded[0].step, 7U);
+  EXPECT_EQ(members(decoded[0].slots), (std::vector<std::uint32_t>{3, 4, 90}));
+  EXPECT_EQ(decoded[1].step, 0U);
+  EXPECT_EQ(members(decoded[1].slots), std::vector<std::uint32_t>{5});
+  for (std::size_t bytes = 1; bytes < wire.size(); ++bytes) {
+    SlotsBySteps part;
+    const bool is_whole = bytes == encode({all[0]}).size();
+    EXPECT_EQ(decode(bytes_of(wire).first(bytes), 91, part), is_whole) << bytes;
+  }
+  SlotsBySteps beyond;
+  EXPECT_FALSE(decode(bytes_of(wire), 90, beyond)) << "slot 90 of 90";
+}
+
 }  // namespace
 }  // namespace kolo

@@ -47,7 +47,7 @@ TEST(Wire, ResponsesSurvive) {
 }
 
 TEST(Wire, SplitsGroupsAndComplaintsSurvive) {
-  Request request{"a", kSignature, false, {3, 0, 4}, "too short"};
+  Request request{"a", kSignature, false, {3, 0, 4}, "too short", 7};
   request.signature.kind = OperationKind::kAlltoall;
   request.signature.group = "g";
   request.signature.group_size = 2;
@@ -56,6 +56,7 @@ TEST(Wire, SplitsGroupsAndComplaintsSurvive) {
   EXPECT_EQ(requests->front().signature, request.signature);
   EXPECT_EQ(requests->front().splits, request.splits);
   EXPECT_EQ(requests->front().complaint, "too short");
+  EXPECT_EQ(requests->front().step, 7U);
 
   Response response{"a", request.signature, 3};
   response.participants = 2;
