@@ -37,8 +37,9 @@ void SampleShare::agree(const std::string& prefix) {
   TensorWork sum = std::exchange(sum_, {});
   const auto all = sum.wait().item<std::int64_t>();
   if (all == 0)
-    raise(ErrorCode::kInvalidArgument, "DistributedDataParallel: set_sample_count() told 0 on all "
-                                       "ranks, so that this step has no average");
+    raise(ErrorCode::kInvalidArgument,
+          "DistributedDataParallel: set_sample_count() told 0 on all "
+          "ranks, so that this step has no average");
   weight_ = static_cast<double>(*samples) * sum.participants() / static_cast<double>(all);
 }
 

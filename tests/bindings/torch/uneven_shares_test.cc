@@ -114,7 +114,8 @@ TEST(UnevenShares, CountsThatMeanNothingAreRefused) {
   EXPECT_THAT(message_of([&] { weighing.set_sample_count(-1); }),
               HasSubstr("set_sample_count(-1): a count is not negative"));
   DistributedDataParallel plain(network());
-  EXPECT_THAT(message_of([&] { plain.set_sample_count(1); }), HasSubstr("without weigh_by_samples"));
+  EXPECT_THAT(message_of([&] { plain.set_sample_count(1); }),
+              HasSubstr("without weigh_by_samples"));
 }
 
 }  // namespace
