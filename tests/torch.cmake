@@ -112,7 +112,8 @@ if(KOLO_HAS_TORCH)
     bindings/torch/ddp_one_rank_test.cc
     bindings/torch/ddp_pair_test.cc
     bindings/torch/ddp_test.cc
-    bindings/torch/interrupted_step_test.cc)
+    bindings/torch/interrupted_step_test.cc
+    bindings/torch/uneven_shares_test.cc)
   kolo_add_test(torch_before_init_tests TORCH SOURCES bindings/torch/before_init_test.cc)
   # What aborts kolo takes a process of its own.
   foreach(case AHookThatThrows AGradientThatComesTooLate AFailureBehindAnInnerBackward

@@ -38,7 +38,8 @@ std::vector<std::string> lines_of(const NamedTensors& parameters, const NamedTen
        {std::pair("broadcast_buffers", options.broadcast_buffers),
         std::pair("find_unused_parameters", options.find_unused_parameters),
         std::pair("gradient_as_bucket_view", options.gradient_as_bucket_view),
-        std::pair("static_graph", options.static_graph)})
+        std::pair("static_graph", options.static_graph),
+        std::pair("weigh_by_samples", options.weigh_by_samples)})
     lines.push_back(std::string("option '") + name + "'\t" + (value ? "true" : "false"));
   for (const auto& [name, tensor] : parameters) {
     lines.push_back("parameter '" + name + "'\t" + text_of(tensor));

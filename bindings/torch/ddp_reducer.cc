@@ -145,6 +145,7 @@ void DdpReducer::State::after_accumulation(std::size_t index) {
 
 void DdpReducer::State::begin_pass() {
   in_pass = true;
+  if (options.weigh_by_samples) attempt_together([&] { share.agree(prefix); });
   const bool known = options.static_graph && !users.empty();
   if (!known && !(searches() && leaves_known && !leaves_partial)) return;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -234,6 +235,7 @@ void DdpReducer::State::send(Parameter& parameter) {
     parameter.sent = gradient.clone();
     if (parameter.is_made) gradient = parameter.sent;
   }
+  share.weigh(parameter.sent);
   parameter.work = start_allreduce(parameter.sent, parameter.sent,
                                    {.op = ReduceOp::kAverage, .name = full_name(index)}, absent);
 }
@@ -246,6 +248,7 @@ void DdpReducer::State::start(std::size_t index) {
     return;
   }
   const torch::Tensor& flat = bucket.memory.flat();
+  share.weigh(flat);
   if (!hook) {
     bucket.work = start_allreduce(flat, flat, {.op = ReduceOp::kAverage, .name = bucket.name},
                                   bucket.incomplete);
@@ -355,6 +358,14 @@ void DdpReducer::after_forward(const std::vector<torch::Tensor>& outputs, bool c
 }
 
 bool DdpReducer::set_local(bool local) { return std::exchange(state_->local, local); }
+
+void DdpReducer::set_sample_count(std::int64_t samples) {
+  if (!state_->options.weigh_by_samples) {
+    raise(ErrorCode::kInvalidArgument,
+          "set_sample_count(): DistributedDataParallel was made without weigh_by_samples");
+  }
+  state_->share.tell(state_->prefix, samples);
+}
 
 void DdpReducer::register_comm_hook(CommHook hook) {
   if (!hook || state_->hook) {

@@ -15,6 +15,7 @@
 #include "bindings/torch/failure.h"
 #include "bindings/torch/gradient_hooks.h"
 #include "bindings/torch/name_number.h"
+#include "bindings/torch/sample_share.h"
 
 #include <kolo/torch/ddp_reducer.h>
 #include <kolo/torch/functions.h>
@@ -74,6 +75,7 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   NamedTensors buffers;
   std::vector<Bucket> buckets;
   CommHook hook;
+  SampleShare share;  ///< with weigh_by_samples
   DdpStats stats;
 
   /// Of what follows. Recursive, for attempt(). Not held while a bucket starts: a user's hook may

@@ -47,7 +47,8 @@ std::string folded(std::string_view line, std::string_view indent) {
 }
 
 void print_row(std::string_view label, std::string_view text) {
-  fmt::print("{}\n", folded(fmt::format("{:<{}}{}", label, kLabel, text), std::string(kLabel, ' ')));
+  fmt::print("{}\n",
+             folded(fmt::format("{:<{}}{}", label, kLabel, text), std::string(kLabel, ' ')));
 }
 
 }  // namespace kolo::info

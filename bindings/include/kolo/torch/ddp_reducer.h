@@ -43,6 +43,9 @@ struct DdpOptions {
   /// which counts them and sends its gradients at its end. For activation checkpointing, and, with
   /// unused parameters, cheaper than find_unused_parameters.
   bool static_graph = false;
+  /// Ranks have different numbers of samples in a step: gradients of means over a rank's samples
+  /// become that of the mean over all samples. set_sample_count() tells each rank's.
+  bool weigh_by_samples = false;
 };
 
 /// Since the construction, on this rank.
@@ -101,6 +104,11 @@ class KOLO_API DdpReducer {
 
   /// Whether forwards from now on lead to backwards without communication; what it was before.
   bool set_local(bool local);
+  /// With weigh_by_samples, on every rank before each backward that communicates: of how many
+  /// samples this rank's loss, or all that it has accumulated in no_sync(), is the mean. A rank
+  /// without any says 0 and makes the backward all the same, by any input: its gradients count as
+  /// zeros. Throws kInvalidArgument for a negative number, and without the option.
+  void set_sample_count(std::int64_t samples);
   /// Between two steps, on every rank. Throws kInvalidArgument for an empty hook or a second one.
   void register_comm_hook(CommHook hook);
   DdpStats stats() const;

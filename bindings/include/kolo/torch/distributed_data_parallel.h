@@ -20,6 +20,8 @@
 // - A parameter that gets no gradient on some rank: with find_unused_parameters its gradient is the
 //   average with zeros, or stays as it was where no rank has one. Otherwise backward() throws
 //   kMismatch on every rank, naming the parameter and the ranks; the gradients are then of no use.
+// - An average counts each rank once. Where ranks have different numbers of samples in a step (64
+//   over 3 ranks), weigh_by_samples makes it the average over the samples.
 // - A parameter that begins to require a gradient, or is registered, after the construction would
 //   not be averaged: forward() throws kInvalidArgument, naming it. Make a new
 //   DistributedDataParallel then, after the end of this one.
@@ -124,6 +126,8 @@ class DistributedDataParallel : public ModuleWrapper<DistributedDataParallel<M>,
   }
 
   NoSync no_sync() { return NoSync(*reducer_); }
+  /// As DdpReducer::set_sample_count.
+  void set_sample_count(std::int64_t samples) { reducer_->set_sample_count(samples); }
   /// As DdpReducer::register_comm_hook.
   void register_comm_hook(CommHook hook) { reducer_->register_comm_hook(std::move(hook)); }
   DdpStats stats() const { return reducer_->stats(); }

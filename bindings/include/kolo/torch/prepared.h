@@ -136,6 +136,8 @@ class PreparedModel {
   void eval() { ddp_->eval(); }
   bool is_training() const { return ddp_->is_training(); }
   NoSync no_sync() { return ddp_->no_sync(); }
+  /// As DistributedDataParallel's.
+  void set_sample_count(std::int64_t samples) { ddp_->set_sample_count(samples); }
 
  private:
   std::shared_ptr<DistributedDataParallel<M>> ddp_;
