@@ -1,8 +1,8 @@
 #include "bindings/c10d/arguments.h"
 
 #include "bindings/torch/tensor_memory.h"
+#include "bindings/torch/tensor_refusal.h"
 
-#include <ATen/MemoryOverlap.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -38,10 +38,7 @@ void check_count(const Tensors& list, std::size_t ranks, const char* call, const
 
 void check_outputs(const Tensors& outputs, const char* call) {
   for (const torch::Tensor& output : outputs) {
-    if (at::has_internal_overlap(output) != at::MemOverlap::Yes) continue;
-    refuse(call, fmt::format("elements of an output of sizes [{}] and strides [{}] share memory; "
-                             "give a copy of it (clone())",
-                             fmt::join(output.sizes(), ", "), fmt::join(output.strides(), ", ")));
+    if (const std::string why = overlap_in(output); !why.empty()) refuse(call, why);
   }
 }
 

@@ -76,7 +76,9 @@ CallWork ProcessGroupKolo::broadcast(Tensors& tensors, const c10d::BroadcastOpti
   return hand_out({.works = {start_broadcast(set_, output.memory(), root)},
                    .results = tensors,
                    .device = tensors[0].device(),
-                   .finish = [output] { output.finish(); }},
+                   .finish = [output] { output.finish(); },
+                   .title = "kolo:broadcast",
+                   .inputs = tensors},
                   c10d::OpType::BROADCAST, options.timeout);
 }
 
@@ -109,7 +111,10 @@ CallWork ProcessGroupKolo::allreduce_each(const Tensors& tensors,
       of_each.push_back(reduce_op(options.reduceOp, tensor, "allreduce"));
     return of_each;
   });
-  Started started{.results = tensors, .device = tensors.front().device()};
+  Started started{.results = tensors,
+                  .device = tensors.front().device(),
+                  .title = "kolo:all_reduce",
+                  .inputs = tensors};
   std::vector<Output> outputs;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Output& output = outputs.emplace_back(tensors[i], /*with_elements=*/true);
@@ -134,12 +139,15 @@ CallWork ProcessGroupKolo::reduce(Tensors& tensors, const c10d::ReduceOptions& o
   return hand_out({.works = {start_allreduce(set_, input, output.memory(), op)},
                    .results = tensors,
                    .device = tensor.device(),
-                   .finish = [output] { output.finish(); }},
+                   .finish = [output] { output.finish(); },
+                   .title = "kolo:reduce",
+                   .inputs = tensors},
                   c10d::OpType::REDUCE, options.timeout);
 }
 
 CallWork ProcessGroupKolo::barrier(const c10d::BarrierOptions& options) {
-  return hand_out({.works = {start_barrier(set_)}}, c10d::OpType::BARRIER, options.timeout);
+  return hand_out({.works = {start_barrier(set_)}, .title = "kolo:barrier"}, c10d::OpType::BARRIER,
+                  options.timeout);
 }
 
 CallWork ProcessGroupKolo::send(Tensors& tensors, int to, int tag) {
@@ -149,7 +157,9 @@ CallWork ProcessGroupKolo::send(Tensors& tensors, int to, int tag) {
   return hand_out({.works = {start_send(set_, input_of(tensor), world_rank(to, "send"), tag)},
                    .results = tensors,
                    .device = tensor.device(),
-                   .peer = to},
+                   .peer = to,
+                   .title = "kolo:send",
+                   .inputs = tensors},
                   c10d::OpType::SEND, c10d::kUnsetTimeout);
 }
 
@@ -163,7 +173,9 @@ CallWork ProcessGroupKolo::recv(Tensors& tensors, int from, int tag) {
                    .results = tensors,
                    .device = tensor.device(),
                    .finish = [output] { output.finish(); },
-                   .peer = from},
+                   .peer = from,
+                   .title = "kolo:recv",
+                   .inputs = tensors},
                   c10d::OpType::RECV, c10d::kUnsetTimeout);
 }
 

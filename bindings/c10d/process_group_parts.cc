@@ -46,7 +46,8 @@ CallWork ProcessGroupKolo::allgather(TensorLists& outputs, Tensors& inputs,
     return parts;
   });
   const torch::Tensor input = input_of(tensor);
-  Started started{.results = list, .device = tensor.device()};
+  Started started{
+      .results = list, .device = tensor.device(), .title = "kolo:all_gather", .inputs = inputs};
   if (is_even) {
     const torch::Tensor output = torch::empty({size_, tensor.numel()}, input.options());
     started.works = {start_allgather(set_, input, output)};
@@ -104,7 +105,10 @@ CallWork ProcessGroupKolo::start_each(const Tensors& outputs, const Tensors& inp
     }
     check_outputs(outputs, call);
   });
-  Started started{.results = outputs, .device = outputs.front().device()};
+  Started started{.results = outputs,
+                  .device = outputs.front().device(),
+                  .title = gathers ? "kolo:all_gather" : "kolo:reduce_scatter",
+                  .inputs = inputs};
   std::vector<Output> places;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Output& place = places.emplace_back(outputs[i]);
@@ -144,7 +148,9 @@ CallWork ProcessGroupKolo::gather(TensorLists& outputs, Tensors& inputs,
       {.works = {parts.work()},
        .results = list,
        .device = tensor.device(),
-       .finish = [list, parts, ranks = ranks_] { parts.copy_to(list, "gather", ranks); }},
+       .finish = [list, parts, ranks = ranks_] { parts.copy_to(list, "gather", ranks); },
+       .title = "kolo:gather",
+       .inputs = inputs},
       c10d::OpType::GATHER, options.timeout);
 }
 
@@ -163,7 +169,8 @@ CallWork ProcessGroupKolo::gather_into_tensor(at::Tensor& output, at::Tensor& in
   Parts parts(std::vector<std::int64_t>(is_root ? ranks_.size() : 0, input.numel()),
               input.options());
   parts.start_gather(set_, input_of(input), root);
-  Started started{.works = {parts.work()}, .device = input.device()};
+  Started started{
+      .works = {parts.work()}, .device = input.device(), .title = "kolo:gather", .inputs = {input}};
   if (is_root) {
     started.results = {output};
     started.finish = [output, parts, ranks = ranks_] {
@@ -189,7 +196,9 @@ CallWork ProcessGroupKolo::scatter(Tensors& outputs, TensorLists& inputs,
       {.works = {parts.work()},
        .results = outputs,
        .device = output.device(),
-       .finish = [output, parts, root] { copy_to(output, parts.from(0, "scatter", {root})); }},
+       .finish = [output, parts, root] { copy_to(output, parts.from(0, "scatter", {root})); },
+       .title = "kolo:scatter",
+       .inputs = list},
       c10d::OpType::SCATTER, options.timeout);
 }
 
@@ -249,7 +258,9 @@ CallWork ProcessGroupKolo::alltoall_base(at::Tensor& output, at::Tensor& input,
                          for (std::size_t i = 0; i < ranks.size(); ++i)
                            (void)parts.from(i, call, ranks);
                          copy_to(output, parts.all());
-                       }},
+                       },
+                   .title = "kolo:all_to_all",
+                   .inputs = {input}},
                   c10d::OpType::ALLTOALL_BASE, options.timeout);
 }
 
@@ -267,7 +278,9 @@ CallWork ProcessGroupKolo::alltoall(Tensors& outputs, Tensors& inputs,
       {.works = {parts.work()},
        .results = outputs,
        .device = outputs.front().device(),
-       .finish = [outputs, parts, ranks = ranks_] { parts.copy_to(outputs, "alltoall", ranks); }},
+       .finish = [outputs, parts, ranks = ranks_] { parts.copy_to(outputs, "alltoall", ranks); },
+       .title = "kolo:all_to_all",
+       .inputs = inputs},
       c10d::OpType::ALLTOALL, options.timeout);
 }
 

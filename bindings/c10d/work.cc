@@ -77,14 +77,29 @@ FutureThread::~FutureThread() {
 }
 
 GroupWork::GroupWork(Started started, const Call& call, const FutureThread& futures)
-    : c10d::Work(call.rank, call.type),
+    : c10d::Work(call.rank, call.type, started.title, started.inputs),
       started_(std::move(started)),
       call_(call),
-      futures_(futures.state_) {}
+      futures_(futures.state_) {
+  if (!recordFunctionEndCallback_) return;
+  recording_ = std::make_shared<Recording>();
+  recording_->end = std::move(recordFunctionEndCallback_);
+  when_done([recording = recording_] { recording->stop(); });
+}
 
 bool GroupWork::all_done() const {
   return std::all_of(started_.works.begin(), started_.works.end(),
                      [](const auto& work) { return work->done(); });
+}
+
+void GroupWork::when_done(const std::function<void()>& call) const {
+  // One for each operation, and one for this loop: the last of them is the end.
+  const auto left = std::make_shared<std::atomic<std::size_t>>(started_.works.size() + 1);
+  const auto tell = [call, left] {
+    if (left->fetch_sub(1) == 1) call();
+  };
+  for (const auto& work : started_.works) work->on_done(tell);
+  tell();
 }
 
 void GroupWork::settle() const {
@@ -116,8 +131,12 @@ void GroupWork::take_results() const {
 
 bool GroupWork::isCompleted() {
   if (!all_done()) return false;
+  if (recording_ != nullptr) recording_->stop();
   // Who looks and never waits reads the results as well; on a device synchronize() comes first.
-  if (started_.device.is_cpu()) settle();
+  if (started_.device.is_cpu()) {
+    settle();
+    complete_future();
+  }
   return true;
 }
 
@@ -145,6 +164,8 @@ bool GroupWork::wait(std::chrono::milliseconds timeout) {
               " ms, the timeout it was given; it goes on until KOLO_OPERATION_TIMEOUT. Wait again, "
               "or longer, or abort() the group");
   }
+  if (recording_ != nullptr) recording_->stop();
+  complete_future();
   take_results();
   return true;
 }
@@ -162,27 +183,29 @@ c10::intrusive_ptr<c10::ivalue::Future> GroupWork::getFuture() {
   const auto state = futures_.lock();
   // Within a callback too: the thread that would complete the future may be waiting for it here.
   if (state == nullptr || state.get() == FutureThread::State::running ||
-      !FutureThread::State::begin(state)) {
+      (started_.device.is_cpu() && all_done()) || !FutureThread::State::begin(state)) {
     for (const auto& work : started_.works) (void)work->wait();
     complete_future();
     return future_;
   }
-  // One for each operation, and one for this loop: the last of them is the end.
-  const auto left = std::make_shared<std::atomic<std::size_t>>(started_.works.size() + 1);
-  const auto tell = [self, state, left] {
-    if (left->fetch_sub(1) == 1) state->push(self);
-  };
-  for (const auto& work : started_.works) work->on_done(tell);
-  tell();
+  when_done([self, state] { state->push(self); });
   return future_;
 }
 
 void GroupWork::complete_future() {
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  {
+    const std::lock_guard lock(future_mutex_);
+    future = future_;
+  }
+  if (future == nullptr) return;
+  // Another thread is at it, and calls no user's code before it is complete.
+  if (is_completing_.exchange(true)) return future->wait();
   try {
     take_results();
-    future_->markCompleted(c10::IValue(started_.results));
+    future->markCompleted(c10::IValue(started_.results));
   } catch (...) {
-    future_->setErrorIfNeeded(std::current_exception());
+    future->setErrorIfNeeded(std::current_exception());
   }
 }
 

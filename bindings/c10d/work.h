@@ -2,13 +2,15 @@
 // to do with their results; and its future, if somebody asks for it.
 //
 // Any thread may wait or look. Results that are not where the user wants them are copied there by
-// whoever waits, looks or completes the future first, never by the progress thread.
+// whoever waits, looks or completes the future first, never by the progress thread. Who waits or
+// looks leaves the future complete behind it, as c10d::Reducer and others expect.
 #pragma once
 
 #include <kolo/kolo.h>
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -31,6 +33,9 @@ struct Started {
   /// Once all have succeeded: copies results to where the user wants them. May throw.
   std::function<void()> finish = {};
   int peer = -1;  ///< of a message
+  // For torch's profiler, which counts from here to the end of the last operation.
+  const char* title = nullptr;             ///< "kolo:all_reduce"; not owned
+  std::vector<torch::Tensor> inputs = {};  ///< whose shapes it shows
 };
 
 class GroupWork;
@@ -70,16 +75,28 @@ class GroupWork final : public c10d::Work {
   /// On CUDA tensors the current stream goes on after the result; the host does not wait for it.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void synchronize() override { wait(); }
-  /// Of the list of results. Its callbacks run on a thread of the group's; asked for within one of
-  /// them, it is completed before this returns.
+  /// Of the list of results; complete when wait() returns. Its callbacks run on a thread of the
+  /// group's, or on one that waits or looks first. Asked for within one of them, it is completed
+  /// before this returns.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   std::uint64_t getSequencenumber() const override { return call_.sequence; }
 
-  /// Called by the thread of futures. Precondition: all operations are done.
+  /// Once; does nothing where nobody has asked for it. Precondition: all operations are done.
   void complete_future();
 
  private:
+  /// Tells torch's profiler of the end; shared with who ends the last operation.
+  struct Recording {
+    std::once_flag once;
+    std::function<void()> end;
+    void stop() {
+      std::call_once(once, [this] { end(); });
+    }
+  };
+
   bool all_done() const;
+  /// Does `call` once all operations are done: here, or on the thread that ends the last.
+  void when_done(const std::function<void()>& call) const;
   /// Precondition: all operations are done. Their outcome becomes the call's, once.
   void settle() const;
   /// Precondition as settle()'s. The current stream goes on after them. Throws what has failed.
@@ -92,8 +109,10 @@ class GroupWork final : public c10d::Work {
   mutable std::once_flag settled_;
   mutable std::exception_ptr failure_;
   mutable std::optional<c10::Event> copied_;  ///< on a device: after finish()
+  std::shared_ptr<Recording> recording_;      ///< null: nobody profiles
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
+  std::atomic<bool> is_completing_ = false;  ///< the future
 };
 
 }  // namespace kolo::c10d_binding

@@ -5,6 +5,7 @@
 #include "bindings/core/shared_memory.h"
 #include "runtime/base/check.h"
 #include "runtime/base/environment.h"
+#include "runtime/base/printable.h"
 #include "runtime/bootstrap/handshake.h"
 #include "runtime/bootstrap/identity.h"
 #include "runtime/bootstrap/mpi_bootstrap.h"
@@ -229,7 +230,10 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
 
 }  // namespace
 
-Exception::Exception(Error error) : std::runtime_error(error.message), error_(std::move(error)) {}
+Exception::Exception(Error error)
+    : std::runtime_error(printable(error.message)), error_(std::move(error)) {
+  error_.message = what();
+}
 
 void init(const InitOptions& options) {
   Global& g = global();

@@ -34,6 +34,18 @@ constexpr std::int32_t kStepsTold = 64;
 constexpr const char* kInterrupted =
     "its backward() has ended by an exception and left this gradient out";
 
+/// The ranks have had the same parameters when the optimizer was made.
+torch::Tensor awaited_round(TensorWork& work) {
+  try {
+    return work.wait();
+  } catch (const Exception& error) {
+    if (error.code() != ErrorCode::kMismatch) throw;
+    raise(ErrorCode::kMismatch,
+          "DistributedOptimizer: ranks have taken on different numbers of parameters since it was "
+          "made; give add_param_group() the same ones on every rank");
+  }
+}
+
 }  // namespace
 
 void GradientReducer::State::before_accumulation(std::size_t index) {
@@ -56,6 +68,12 @@ bool GradientReducer::State::all_done() const {
 bool GradientReducer::State::any_pending() const {
   return std::any_of(gradients.begin(), gradients.end(),
                      [](const ReducedGradient& gradient) { return gradient.pending(); });
+}
+
+bool GradientReducer::State::is_frozen() const {
+  return open && !has_told && settings.options.process_set.size() > 1 &&
+         std::none_of(gradients.begin(), gradients.end(),
+                      [](const ReducedGradient& gradient) { return gradient.takes_part(); });
 }
 
 bool GradientReducer::State::any_wanted() const {
@@ -148,7 +166,7 @@ void GradientReducer::State::take_fingerprint() {
 void GradientReducer::State::hear() {
   if (!ready.valid()) return;
   TensorWork work = std::exchange(ready, {});
-  const torch::Tensor sum = work.wait();
+  const torch::Tensor sum = awaited_round(work);
   const auto* const ranks = sum.const_data_ptr<std::int32_t>();
   const auto known = static_cast<std::size_t>(sum.numel()) - kToldCount;
   const std::int32_t* const told = ranks + known;

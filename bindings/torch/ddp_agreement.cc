@@ -1,5 +1,6 @@
 #include "bindings/torch/ddp_agreement.h"
 
+#include "bindings/torch/agreement.h"
 #include "bindings/torch/failure.h"
 #include "bindings/torch/gradient_hooks.h"
 #include "bindings/torch/tensor_memory.h"
@@ -22,13 +23,12 @@ constexpr std::int64_t kReasonBytes = 1000;  ///< of a rank's, for the others
 
 std::string text_of(const torch::Tensor& tensor) {
   std::ostringstream text;
-  text << torch::toString(tensor.scalar_type()) << ' ' << tensor.sizes() << " with strides "
-       << tensor.strides() << (tensor.requires_grad() ? ", requires a gradient" : "");
+  text << torch::toString(tensor.scalar_type()) << ' ' << tensor.sizes() << "\twith strides "
+       << tensor.strides();
   return text.str();
 }
 
-/// One line an option that decides what ranks send, and one a tensor: what it is, its name, a tab,
-/// its text.
+/// One line an option that decides what ranks send, and one a tensor, for difference().
 std::vector<std::string> lines_of(const NamedTensors& parameters, const NamedTensors& buffers,
                                   const DdpOptions& options) {
   std::ostringstream cap;
@@ -42,34 +42,13 @@ std::vector<std::string> lines_of(const NamedTensors& parameters, const NamedTen
         std::pair("weigh_by_samples", options.weigh_by_samples)})
     lines.push_back(std::string("option '") + name + "'\t" + (value ? "true" : "false"));
   for (const auto& [name, tensor] : parameters) {
-    lines.push_back("parameter '" + name + "'\t" + text_of(tensor));
+    lines.push_back("parameter '" + name + "'\t" + text_of(tensor) + "\t" +
+                    (tensor.requires_grad() ? "trained (requires_grad)" : "frozen"));
   }
   for (const auto& [name, tensor] : buffers) {
     lines.push_back("buffer '" + name + "'\t" + text_of(tensor));
   }
   return lines;
-}
-
-/// Where this rank's module differs from rank 0's; empty if nowhere.
-std::string difference(const std::vector<std::string>& root, const std::vector<std::string>& mine) {
-  const std::string me = "rank " + std::to_string(rank());
-  const auto lack = [](const std::string& has, const std::string& line, const std::string& lacks) {
-    return has + " has " + line.substr(0, line.find('\t')) + " (" +
-           line.substr(line.find('\t') + 1) + "), which " + lacks + " lacks";
-  };
-  for (std::size_t i = 0; i < std::max(root.size(), mine.size()); ++i) {
-    if (i >= mine.size()) return lack("rank 0", root[i], me);
-    if (i >= root.size()) return lack(me, mine[i], "rank 0");
-    if (root[i] == mine[i]) continue;
-    const std::string name = root[i].substr(0, root[i].find('\t'));
-    const std::string my_name = mine[i].substr(0, mine[i].find('\t'));
-    if (name != my_name) {
-      return "rank 0 has " + name + " where " + me + " has " + my_name;
-    }
-    return name + " is " + root[i].substr(name.size() + 1) + " on rank 0, but " +
-           mine[i].substr(name.size() + 1) + " on " + me;
-  }
-  return {};
 }
 
 using Devices = std::vector<torch::Device>;
@@ -160,7 +139,7 @@ void check_module(const std::string& prefix, const NamedTensors& parameters,
   const std::vector<std::string> mine = lines_of(parameters, buffers, options);
   const std::vector<std::string> root =
       split_lines(broadcast_object(join_lines(mine), 0, {.name = prefix + "module"}));
-  const std::string unequal = difference(root, mine);
+  const std::string unequal = difference(root, 0, mine, rank());
   const std::string wrong = misfit(parameters, buffers, options);
   const std::string complaint = !unequal.empty() ? "=" + unequal
                                 : !wrong.empty() ? "!" + wrong

@@ -1,5 +1,6 @@
 #include "bindings/torch/device_stream.h"
 #include "bindings/torch/tensor_memory.h"
+#include "bindings/torch/tensor_refusal.h"
 
 #include <kolo/torch/functions.h>
 
@@ -16,9 +17,10 @@ struct DenseMemory {
   torch::Tensor memory;
   DataType type;
 
-  DenseMemory(const torch::Tensor& input, const torch::Tensor& output, const std::string& name)
-      : parts{.work = {}, .result = output}, type(data_type_of(output, name)) {
-    check_alike(input, output, name);
+  DenseMemory(const torch::Tensor& input, const torch::Tensor& output)
+      : parts{.work = {}, .result = output}, type(data_type_of(output, {})) {
+    check_alike(input, output, {});
+    check_written(output);
     parts.device = output.device();
     memory = output.detach();
     if (!is_plain(memory)) {
@@ -46,20 +48,17 @@ AllreduceOptions core_options(const TensorAllreduceOptions& options, torch::Devi
   return core;
 }
 
-std::vector<TensorWork> start_group(const std::vector<torch::Tensor>& inputs,
-                                    const std::vector<torch::Tensor>& outputs,
-                                    const TensorAllreduceOptions& options) {
-  std::vector<TensorGroupMember> members;
-  for (std::size_t i = 0; i < inputs.size(); ++i) members.push_back({inputs[i], outputs[i], {}});
-  return start_grouped_allreduce(std::move(members), options);
+TensorCall allreduce_of(const TensorAllreduceOptions& options) {
+  return reduction_of("allreduce", OperationKind::kAllreduce, options);
+}
+TensorCall broadcast_of(int root, const TensorBroadcastOptions& options) {
+  return call_of("broadcast", OperationKind::kBroadcast, options, root);
 }
 
-}  // namespace
-
-TensorWork start_allreduce(torch::Tensor input, torch::Tensor output,
-                           const TensorAllreduceOptions& options, bool absent) {
+TensorWork start_checked(const torch::Tensor& input, const torch::Tensor& output,
+                         const TensorAllreduceOptions& options, bool absent) {
   const torch::NoGradGuard no_grad;
-  DenseMemory dense(input, output, options.name);
+  DenseMemory dense(input, output);
   AllreduceOptions core = core_options(options, dense.parts.device);
   core.absent = absent;
   core.keep_alive =
@@ -69,18 +68,17 @@ TensorWork start_allreduce(torch::Tensor input, torch::Tensor output,
   return TensorWork(std::move(dense.parts));
 }
 
-std::vector<TensorWork> start_grouped_allreduce(std::vector<TensorGroupMember> members,
-                                                const TensorAllreduceOptions& options) {
+std::vector<TensorWork> start_checked(const std::vector<TensorGroupMember>& members,
+                                      const TensorAllreduceOptions& options) {
   const torch::NoGradGuard no_grad;
   std::vector<DenseMemory> memory;
   std::vector<GroupMember> group;
   auto owners = std::make_shared<std::vector<torch::Tensor>>();
-  for (TensorGroupMember& member : members) {
-    const std::string& name = member.name.empty() ? options.name : member.name;
-    const DenseMemory& dense = memory.emplace_back(member.input, member.output, name);
-    check_one_device(memory.front().memory, dense.memory, name);
+  for (const TensorGroupMember& member : members) {
+    const DenseMemory& dense = memory.emplace_back(member.input, member.output);
+    check_one_device(memory.front().memory, dense.memory, member.name);
     group.push_back({dense.source.data_ptr(), dense.memory.data_ptr(), shape_of(member.output),
-                     dense.type, std::move(member.name), member.absent});
+                     dense.type, member.name, member.absent});
     owners->insert(owners->end(), {dense.source, dense.memory});
   }
   AllreduceOptions core =
@@ -95,31 +93,11 @@ std::vector<TensorWork> start_grouped_allreduce(std::vector<TensorGroupMember> m
   return works;
 }
 
-std::vector<TensorWork> grouped_allreduce_async(const std::vector<torch::Tensor>& tensors,
-                                                const TensorAllreduceOptions& options) {
-  std::vector<torch::Tensor> outputs;
-  for (const torch::Tensor& tensor : tensors) outputs.push_back(torch::empty_like(tensor.detach()));
-  return start_group(tensors, outputs, options);
-}
-
-std::vector<TensorWork> grouped_allreduce_async_(std::vector<torch::Tensor> tensors,
-                                                 const TensorAllreduceOptions& options) {
-  return start_group(tensors, tensors, options);
-}
-
-std::vector<torch::Tensor> grouped_allreduce(const std::vector<torch::Tensor>& tensors,
-                                             const TensorAllreduceOptions& options) {
-  return synchronize(grouped_allreduce_async(tensors, options));
-}
-
-std::vector<torch::Tensor> grouped_allreduce_(std::vector<torch::Tensor> tensors,
-                                              const TensorAllreduceOptions& options) {
-  return synchronize(grouped_allreduce_async_(std::move(tensors), options));
-}
-
-TensorWork start_broadcast(torch::Tensor tensor, int root, const TensorBroadcastOptions& options) {
+TensorWork start_checked(const torch::Tensor& tensor, int root,
+                         const TensorBroadcastOptions& options) {
   const torch::NoGradGuard no_grad;
-  const DataType type = data_type_of(tensor, options.name);
+  const DataType type = data_type_of(tensor, {});
+  check_written(tensor);
   TensorWorkParts work{.work = {}, .result = tensor, .device = tensor.device()};
   torch::Tensor memory = tensor.detach();
   if (!is_plain(memory)) {
@@ -135,10 +113,74 @@ TensorWork start_broadcast(torch::Tensor tensor, int root, const TensorBroadcast
   return TensorWork(std::move(work));
 }
 
+torch::Tensor detached_copy(const torch::Tensor& tensor) {
+  static_cast<void>(data_type_of(tensor, {}));
+  return tensor.detach().clone();
+}
+
+torch::Tensor empty_as(const torch::Tensor& tensor) {
+  static_cast<void>(data_type_of(tensor, {}));  // before memory is taken on its device
+  return torch::empty_like(tensor.detach());
+}
+
+}  // namespace
+
+TensorWork start_allreduce(torch::Tensor input, torch::Tensor output,
+                           const TensorAllreduceOptions& options, bool absent) {
+  return start_or_refuse(allreduce_of(options), output.defined() ? output : input,
+                         [&] { return start_checked(input, output, options, absent); });
+}
+
+std::vector<TensorWork> start_grouped_allreduce(std::vector<TensorGroupMember> members,
+                                                const TensorAllreduceOptions& options) {
+  try {
+    return start_checked(members, options);
+  } catch (const std::exception&) {
+    std::vector<torch::Tensor> tensors;
+    std::vector<std::string> names;
+    for (const TensorGroupMember& member : members) {
+      tensors.push_back(member.output.defined() ? member.output : member.input);
+      names.push_back(member.name);
+    }
+    return refuse_caught(allreduce_of(options), tensors, names);
+  }
+}
+
+std::vector<TensorWork> grouped_allreduce_async(const std::vector<torch::Tensor>& tensors,
+                                                const TensorAllreduceOptions& options) {
+  return start_or_refuse(allreduce_of(options), tensors, [&] {
+    std::vector<TensorGroupMember> members;
+    for (const torch::Tensor& tensor : tensors) members.push_back({tensor, empty_as(tensor), {}});
+    return start_checked(members, options);
+  });
+}
+
+std::vector<TensorWork> grouped_allreduce_async_(std::vector<torch::Tensor> tensors,
+                                                 const TensorAllreduceOptions& options) {
+  std::vector<TensorGroupMember> members;
+  for (const torch::Tensor& tensor : tensors) members.push_back({tensor, tensor, {}});
+  return start_grouped_allreduce(std::move(members), options);
+}
+
+std::vector<torch::Tensor> grouped_allreduce(const std::vector<torch::Tensor>& tensors,
+                                             const TensorAllreduceOptions& options) {
+  return synchronize(grouped_allreduce_async(tensors, options));
+}
+
+std::vector<torch::Tensor> grouped_allreduce_(std::vector<torch::Tensor> tensors,
+                                              const TensorAllreduceOptions& options) {
+  return synchronize(grouped_allreduce_async_(std::move(tensors), options));
+}
+
+TensorWork start_broadcast(torch::Tensor tensor, int root, const TensorBroadcastOptions& options) {
+  return start_or_refuse(broadcast_of(root, options), tensor,
+                         [&] { return start_checked(tensor, root, options); });
+}
+
 TensorWork allreduce_async(const torch::Tensor& tensor, const TensorAllreduceOptions& options) {
-  static_cast<void>(data_type_of(tensor, options.name));  // before memory is taken on its device
   warn_of_lost_gradient(tensor, "allreduce");
-  return start_allreduce(tensor, torch::empty_like(tensor.detach()), options, false);
+  return start_or_refuse(allreduce_of(options), tensor,
+                         [&] { return start_checked(tensor, empty_as(tensor), options, false); });
 }
 
 TensorWork allreduce_async_(torch::Tensor tensor, const TensorAllreduceOptions& options) {
@@ -156,7 +198,8 @@ torch::Tensor allreduce_(torch::Tensor tensor, const TensorAllreduceOptions& opt
 TensorWork broadcast_async(const torch::Tensor& tensor, int root,
                            const TensorBroadcastOptions& options) {
   warn_of_lost_gradient(tensor, "broadcast");
-  return start_broadcast(tensor.detach().clone(), root, options);
+  return start_or_refuse(broadcast_of(root, options), tensor,
+                         [&] { return start_checked(detached_copy(tensor), root, options); });
 }
 
 TensorWork broadcast_async_(torch::Tensor tensor, int root, const TensorBroadcastOptions& options) {

@@ -1,10 +1,14 @@
 // GradientReducer: starts a gradient's all-reduce when it is accumulated, and waits for all of
 // them. A gradient's own state and its way there and back are in reduced_gradient.cc, what happens
 // at the end of backward() in backward_end.cc.
+#include "bindings/torch/agreement.h"
 #include "bindings/torch/check_initialized.h"
 #include "bindings/torch/gradient_reducer_state.h"
 #include "bindings/torch/parameter_names.h"
 #include "bindings/torch/tensor_memory.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <exception>
@@ -55,6 +59,30 @@ void check_unowned(const torch::Tensor& tensor, const std::string& name) {
   }
 }
 
+/// What the ranks must have alike: a line an option and a line a parameter, for agree().
+std::vector<std::string> lines_of(const std::vector<std::string>& names,
+                                  const std::vector<torch::Tensor>& parameters,
+                                  const std::vector<std::vector<std::size_t>>& groups,
+                                  const DistributedOptimizerOptions& options) {
+  std::vector<std::string> lines{
+      fmt::format("option 'op'\t{}", to_string(options.op)),
+      fmt::format("option 'backward_passes_per_step'\t{}", options.backward_passes_per_step),
+      fmt::format("option 'gradient_predivide_factor'\t{}", options.gradient_predivide_factor),
+      fmt::format("option 'weigh_by_samples'\t{}", options.weigh_by_samples)};
+  std::vector<std::string> group_of(names.size(), "in no group");
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (const std::size_t member : groups[g]) group_of[member] = fmt::format("in group {}", g);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const torch::Tensor& tensor = parameters[i];
+    lines.push_back(fmt::format(
+        "parameter '{}'\t{} [{}]\t{}\t{}", names[i], torch::toString(tensor.scalar_type()),
+        fmt::join(tensor.sizes(), ", "),
+        tensor.requires_grad() ? "trained (requires_grad)" : "frozen (no requires_grad)",
+        group_of[i]));
+  }
+  return lines;
+}
+
 std::string name_in(std::size_t group, std::size_t index) {
   return "group" + std::to_string(group) + ".parameter" + std::to_string(index);
 }
@@ -85,31 +113,44 @@ GradientReducer::GradientReducer(const std::vector<torch::optim::OptimizerParamG
                                  const DistributedOptimizerOptions& options)
     : state_(std::make_shared<State>()) {
   check_initialized("DistributedOptimizer");
-  check(options);
   state_->number = NameNumber("optimizer", options.process_set.id());
   state_->prefix = state_->number.prefix();
   state_->settings = {options, {}, {}};
+  std::vector<std::string> lines;
+  FirstFailure failure;
+  failure.attempt([&] { lines = state_->take_parameters(groups, named); });
+  agree("DistributedOptimizer", state_->prefix + "(parameters)", lines,
+        failure_of([&] { failure.rethrow(); }), options.process_set);
+  failure.rethrow();
+}
+
+std::vector<std::string> GradientReducer::State::take_parameters(
+    const std::vector<torch::optim::OptimizerParamGroup>& groups_of_optimizer,
+    const NamedTensors& named) {
+  const DistributedOptimizerOptions& options = settings.options;
+  check(options);
   const ParameterNames names(named, /*prefix=*/"");
   std::vector<std::string> names_in_order;
   std::vector<torch::Tensor> parameters;
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    for (std::size_t i = 0; i < groups[g].params().size(); ++i) {
-      const torch::Tensor& tensor = groups[g].params()[i];
-      const std::string& name = names.of(tensor, g, i);
-      if (!state_->tensors.insert(tensor.unsafeGetTensorImpl()).second) refuse_twice(name, name);
+  for (std::size_t g = 0; g < groups_of_optimizer.size(); ++g) {
+    const auto& of_group = groups_of_optimizer[g].params();
+    for (std::size_t i = 0; i < of_group.size(); ++i) {
+      const std::string& name = names.of(of_group[i], g, i);
+      if (!tensors.insert(of_group[i].unsafeGetTensorImpl()).second) refuse_twice(name, name);
       names_in_order.push_back(name);
-      parameters.push_back(tensor);
+      parameters.push_back(of_group[i]);
     }
   }
   const auto together =
       members_of("DistributedOptimizer", options.groups, names_in_order, parameters);
-  for (std::size_t i = 0; i < parameters.size(); ++i) state_->add(parameters[i], names_in_order[i]);
+  for (std::size_t i = 0; i < parameters.size(); ++i) add(parameters[i], names_in_order[i]);
   for (const auto& members : together) {
-    std::vector<ReducedGradient*> gradients;
-    for (const std::size_t index : members) gradients.push_back(&state_->gradients[index]);
-    state_->groups.emplace_back(state_->prefix + "group" + std::to_string(state_->groups.size()),
-                                std::move(gradients), state_->settings);
+    std::vector<ReducedGradient*> of_group;
+    for (const std::size_t index : members) of_group.push_back(&gradients[index]);
+    groups.emplace_back(prefix + "group" + std::to_string(groups.size()), std::move(of_group),
+                        settings);
   }
+  return lines_of(names_in_order, parameters, together, options);
 }
 
 GradientReducer::~GradientReducer() {
@@ -182,7 +223,7 @@ void GradientReducer::synchronize() {
   for (std::size_t i = 0; i < state.gradients.size(); ++i) {
     failure.attempt([&] { state.install(i); });
   }
-  if (state.all_done()) {
+  if (state.all_done() && !state.is_frozen()) {
     failure.rethrow();
     return;
   }

@@ -30,6 +30,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace kolo {
 
@@ -61,10 +62,17 @@ struct GradientReducer::State final : GradientListener,
   void after_accumulation(std::size_t index) override;
   std::string full_name(std::size_t index) const override { return gradients[index].name(); }
 
+  /// All of a new optimizer's; what must be alike on all ranks, for agree().
+  std::vector<std::string> take_parameters(
+      const std::vector<torch::optim::OptimizerParamGroup>& groups_of_optimizer,
+      const NamedTensors& named);
   void add(torch::Tensor tensor, const std::string& name);
   void install(std::size_t index);
   bool all_done() const;
   bool any_pending() const;
+  /// Nothing takes part here, as this rank has not told yet in this step: perhaps on this one
+  /// alone.
+  bool is_frozen() const;
   bool any_wanted() const;
 
   /// Calls end_pass() at the end of the backward that runs.

@@ -1,6 +1,8 @@
 // Messages on tensors, and the sparse allreduce. User threads.
 #include "bindings/torch/device_stream.h"
+#include "bindings/torch/failure.h"
 #include "bindings/torch/tensor_memory.h"
+#include "bindings/torch/tensor_refusal.h"
 
 #include <kolo/torch/functions.h>
 
@@ -26,6 +28,18 @@ std::string part(const std::string& name, const char* what) {
   return name.empty() ? name : name + "/" + what;
 }
 
+torch::Tensor coalesced(const torch::Tensor& tensor, const TensorAllreduceOptions& options) {
+  const std::string call =
+      options.name.empty() ? "sparse_allreduce" : "sparse_allreduce '" + options.name + "'";
+  if (!tensor.defined() || tensor.layout() != torch::kSparse)
+    raise(ErrorCode::kInvalidArgument, call + " takes a sparse COO tensor; use allreduce");
+  if (options.op != ReduceOp::kSum && options.op != ReduceOp::kAverage) {
+    raise(ErrorCode::kUnsupported,
+          call + " does sum and average, not " + std::string(to_string(options.op)));
+  }
+  return tensor.detach().coalesce();
+}
+
 }  // namespace
 
 TensorWork send_async(const torch::Tensor& tensor, int to, const TensorMessageOptions& options) {
@@ -45,6 +59,7 @@ void send(const torch::Tensor& tensor, int to, const TensorMessageOptions& optio
 TensorWork recv_async_(torch::Tensor tensor, int from, const TensorMessageOptions& options) {
   const torch::NoGradGuard no_grad;
   const DataType type = data_type_of(tensor, {});
+  check_written(tensor);
   TensorWorkParts parts{.work = {}, .result = tensor, .device = tensor.device()};
   torch::Tensor memory = tensor.detach();
   if (!is_plain(memory)) {
@@ -61,24 +76,25 @@ torch::Tensor recv_(torch::Tensor tensor, int from, const TensorMessageOptions& 
 }
 
 torch::Tensor sparse_allreduce(const torch::Tensor& tensor, const TensorAllreduceOptions& options) {
-  const std::string& name = options.name;
-  const std::string call = name.empty() ? "sparse_allreduce" : "sparse_allreduce '" + name + "'";
-  if (!tensor.defined() || tensor.layout() != torch::kSparse)
-    raise(ErrorCode::kInvalidArgument, call + " takes a sparse COO tensor; use allreduce");
-  if (options.op != ReduceOp::kSum && options.op != ReduceOp::kAverage) {
-    raise(ErrorCode::kUnsupported,
-          call + " does sum and average, not " + std::string(to_string(options.op)));
-  }
   const torch::NoGradGuard no_grad;
-  const torch::Tensor mine = tensor.detach().coalesce();
+  const std::string& name = options.name;
   const ProcessSet& set = options.process_set;
-  const auto gather = [&](const torch::Tensor& rows, const char* what) {
-    return allgather_async(rows, {part(name, what), set});
+  torch::Tensor mine;
+  FirstFailure failure;
+  failure.attempt([&] { mine = coalesced(tensor, options); });
+  // What fails here is told for each of the three that other ranks begin.
+  const auto gather = [&](const char* what, const auto& rows) {
+    const TensorAllgatherOptions part_options{part(name, what), set};
+    const TensorCall call = call_of("sparse_allreduce", OperationKind::kAllgather, part_options);
+    return start_or_refuse(call, torch::Tensor(), [&] {
+      failure.rethrow();
+      return allgather_async(rows(), part_options);
+    });
   };
-  TensorWork shapes =
-      gather(torch::tensor(mine.sizes().vec(), torch::kInt64).unsqueeze(0), "shape");
-  TensorWork indices = gather(mine.indices().t(), "indices");
-  TensorWork values = gather(scaled(mine.values(), options.prescale), "values");
+  TensorWork shapes = gather(
+      "shape", [&] { return torch::tensor(mine.sizes().vec(), torch::kInt64).unsqueeze(0); });
+  TensorWork indices = gather("indices", [&] { return mine.indices().t(); });
+  TensorWork values = gather("values", [&] { return scaled(mine.values(), options.prescale); });
   for (TensorWork* work : {&shapes, &indices, &values}) work->drain();
   const torch::Tensor all_shapes = shapes.wait();
   const std::vector<int> ranks = set.ranks();

@@ -2,6 +2,7 @@
 // ranks have agreed on its shape. User threads; the allocation runs on whichever thread drives.
 #include "bindings/torch/device_stream.h"
 #include "bindings/torch/tensor_memory.h"
+#include "bindings/torch/tensor_refusal.h"
 
 #include <kolo/torch/row_functions.h>
 
@@ -38,8 +39,8 @@ struct RowMemory {
   torch::MemoryFormat format;  ///< of the result, as the caller's tensor has it
   std::shared_ptr<torch::Tensor> output = std::make_shared<torch::Tensor>();
 
-  RowMemory(const torch::Tensor& tensor, const std::string& name)
-      : type(data_type_of(tensor, name)),
+  explicit RowMemory(const torch::Tensor& tensor)
+      : type(data_type_of(tensor, {})),
         shape(shape_of(tensor)),
         format(tensor.suggest_memory_format()) {
     const torch::NoGradGuard no_grad;
@@ -74,10 +75,10 @@ struct RowMemory {
 struct RowGroup {
   std::vector<RowMemory> memory;
 
-  RowGroup(const std::vector<torch::Tensor>& tensors, const std::string& name) {
+  explicit RowGroup(const std::vector<torch::Tensor>& tensors) {
     for (const torch::Tensor& tensor : tensors) {
-      memory.emplace_back(tensor, name);
-      check_one_device(memory.back().input, memory.front().input, name);
+      memory.emplace_back(tensor);
+      check_one_device(memory.back().input, memory.front().input, {});
     }
   }
 
@@ -109,9 +110,11 @@ struct RowGroup {
 
 TensorWork allgather_async(const torch::Tensor& tensor, const TensorAllgatherOptions& options) {
   warn_of_lost_gradient(tensor, "allgather");
-  const RowMemory memory(tensor, options.name);
-  return memory.work(allgather_async(memory.input.data_ptr(), memory.shape, memory.type,
-                                     memory.allocator(), memory.core_options(options)));
+  return start_or_refuse(call_of("allgather", OperationKind::kAllgather, options), tensor, [&] {
+    const RowMemory memory(tensor);
+    return memory.work(allgather_async(memory.input.data_ptr(), memory.shape, memory.type,
+                                       memory.allocator(), memory.core_options(options)));
+  });
 }
 
 torch::Tensor allgather(const torch::Tensor& tensor, const TensorAllgatherOptions& options) {
@@ -121,9 +124,11 @@ torch::Tensor allgather(const torch::Tensor& tensor, const TensorAllgatherOption
 TensorWork alltoall_async(const torch::Tensor& tensor, const std::vector<std::int64_t>& splits,
                           const TensorAlltoallOptions& options) {
   warn_of_lost_gradient(tensor, "alltoall");
-  const RowMemory memory(tensor, options.name);
-  return memory.work(alltoall_async(memory.input.data_ptr(), memory.shape, memory.type, splits,
-                                    memory.allocator(), memory.core_options(options)));
+  return start_or_refuse(call_of("alltoall", OperationKind::kAlltoall, options), tensor, [&] {
+    const RowMemory memory(tensor);
+    return memory.work(alltoall_async(memory.input.data_ptr(), memory.shape, memory.type, splits,
+                                      memory.allocator(), memory.core_options(options)));
+  });
 }
 
 AlltoallResult alltoall(const torch::Tensor& tensor, const std::vector<std::int64_t>& splits,
@@ -136,9 +141,12 @@ AlltoallResult alltoall(const torch::Tensor& tensor, const std::vector<std::int6
 TensorWork reducescatter_async(const torch::Tensor& tensor,
                                const TensorReducescatterOptions& options) {
   warn_of_lost_gradient(tensor, "reducescatter");
-  const RowMemory memory(tensor, options.name);
-  return memory.work(reducescatter_async(memory.input.data_ptr(), memory.shape, memory.type,
-                                         memory.allocator(), memory.core_reduction(options)));
+  return start_or_refuse(
+      reduction_of("reducescatter", OperationKind::kReduceScatter, options), tensor, [&] {
+        const RowMemory memory(tensor);
+        return memory.work(reducescatter_async(memory.input.data_ptr(), memory.shape, memory.type,
+                                               memory.allocator(), memory.core_reduction(options)));
+      });
 }
 
 torch::Tensor reducescatter(const torch::Tensor& tensor,
@@ -148,8 +156,10 @@ torch::Tensor reducescatter(const torch::Tensor& tensor,
 
 std::vector<TensorWork> grouped_allgather_async(const std::vector<torch::Tensor>& tensors,
                                                 const TensorAllgatherOptions& options) {
-  const RowGroup group(tensors, options.name);
-  return group.works(grouped_allgather_async(group.members(), group.core_options(options)));
+  return start_or_refuse(call_of("allgather", OperationKind::kAllgather, options), tensors, [&] {
+    const RowGroup group(tensors);
+    return group.works(grouped_allgather_async(group.members(), group.core_options(options)));
+  });
 }
 
 std::vector<torch::Tensor> grouped_allgather(const std::vector<torch::Tensor>& tensors,
@@ -159,8 +169,12 @@ std::vector<torch::Tensor> grouped_allgather(const std::vector<torch::Tensor>& t
 
 std::vector<TensorWork> grouped_reducescatter_async(const std::vector<torch::Tensor>& tensors,
                                                     const TensorReducescatterOptions& options) {
-  const RowGroup group(tensors, options.name);
-  return group.works(grouped_reducescatter_async(group.members(), group.core_reduction(options)));
+  return start_or_refuse(
+      reduction_of("reducescatter", OperationKind::kReduceScatter, options), tensors, [&] {
+        const RowGroup group(tensors);
+        return group.works(
+            grouped_reducescatter_async(group.members(), group.core_reduction(options)));
+      });
 }
 
 std::vector<torch::Tensor> grouped_reducescatter(const std::vector<torch::Tensor>& tensors,
@@ -169,9 +183,11 @@ std::vector<torch::Tensor> grouped_reducescatter(const std::vector<torch::Tensor
 }
 
 TensorWork gather_async(const torch::Tensor& tensor, int root, const TensorGatherOptions& options) {
-  const RowMemory memory(tensor, options.name);
-  return memory.work(gather_async(memory.input.data_ptr(), memory.shape, memory.type, root,
-                                  memory.allocator(), memory.core_options(options)));
+  return start_or_refuse(call_of("gather", OperationKind::kGather, options, root), tensor, [&] {
+    const RowMemory memory(tensor);
+    return memory.work(gather_async(memory.input.data_ptr(), memory.shape, memory.type, root,
+                                    memory.allocator(), memory.core_options(options)));
+  });
 }
 
 torch::Tensor gather(const torch::Tensor& tensor, int root, const TensorGatherOptions& options) {
@@ -181,9 +197,11 @@ torch::Tensor gather(const torch::Tensor& tensor, int root, const TensorGatherOp
 TensorWork scatter_async(const torch::Tensor& tensor, int root,
                          const std::vector<std::int64_t>& splits,
                          const TensorScatterOptions& options) {
-  const RowMemory memory(tensor, options.name);
-  return memory.work(scatter_async(memory.input.data_ptr(), memory.shape, memory.type, root, splits,
-                                   memory.allocator(), memory.core_options(options)));
+  return start_or_refuse(call_of("scatter", OperationKind::kScatter, options, root), tensor, [&] {
+    const RowMemory memory(tensor);
+    return memory.work(scatter_async(memory.input.data_ptr(), memory.shape, memory.type, root,
+                                     splits, memory.allocator(), memory.core_options(options)));
+  });
 }
 
 torch::Tensor scatter(const torch::Tensor& tensor, int root,

@@ -1,5 +1,7 @@
 #include "bindings/torch/tensor_memory.h"
 
+#include "bindings/torch/tensor_refusal.h"
+
 #include <fmt/format.h>
 
 #include <memory>
@@ -26,8 +28,8 @@ constexpr std::pair<torch::ScalarType, DataType> kTypes[] = {
     {torch::kComplexDouble, DataType::kComplex128},
 };
 
-std::string quoted(const std::string& name) {
-  return name.empty() ? "(unnamed)" : "'" + name + "'";
+std::string subject_of(const std::string& name) {
+  return name.empty() ? "the tensor" : "tensor '" + name + "'";
 }
 
 }  // namespace
@@ -51,26 +53,31 @@ void raise(ErrorCode code, std::string message) {
   throw Exception(std::move(error));
 }
 
+std::optional<DataType> type_of(torch::ScalarType type) {
+  for (const auto& [theirs, ours] : kTypes) {
+    if (type == theirs) return ours;
+  }
+  return std::nullopt;
+}
+
 DataType data_type_of(const torch::Tensor& tensor, const std::string& name) {
   if (!tensor.defined()) {
-    raise(ErrorCode::kInvalidArgument, "tensor " + quoted(name) + " is undefined");
+    raise(ErrorCode::kInvalidArgument, subject_of(name) + " is undefined");
   }
   if (tensor.layout() != torch::kStrided) {
     raise(ErrorCode::kUnsupported,
-          "tensor " + quoted(name) + " is sparse; make it dense (to_dense()) first");
+          subject_of(name) + " is sparse; make it dense (to_dense()) first");
   }
   if (const torch::Device device = tensor.device(); !device.is_cpu()) {
     const int ordinal = device.is_cuda() ? device_ordinal() : -1;
     if (const std::string misfit = device_misfit(device, ordinal); !misfit.empty()) {
       raise(ordinal < 0 ? ErrorCode::kUnsupported : ErrorCode::kInvalidArgument,
-            fmt::format("tensor {} is on {}, but {}", quoted(name), device.str(), misfit));
+            fmt::format("{} is on {}, but {}", subject_of(name), device.str(), misfit));
     }
   }
-  for (const auto& [theirs, ours] : kTypes) {
-    if (tensor.scalar_type() == theirs) return ours;
-  }
+  if (const std::optional<DataType> type = type_of(tensor.scalar_type())) return *type;
   raise(ErrorCode::kUnsupported,
-        "tensor " + quoted(name) + " has type " + torch::toString(tensor.scalar_type()) +
+        subject_of(name) + " has type " + torch::toString(tensor.scalar_type()) +
             "; kolo takes float64/32/16, bfloat16, int64/32/16/8, uint8, bool and complex64/128");
 }
 
@@ -91,16 +98,16 @@ std::string device_misfit(torch::Device device, int ordinal) {
 void check_one_device(const torch::Tensor& a, const torch::Tensor& b, const std::string& name) {
   if (a.device() == b.device() || (a.is_cpu() && b.is_cpu())) return;
   raise(ErrorCode::kInvalidArgument,
-        fmt::format("tensor {}: one tensor of the call is on {} and another on {}; all of a call "
-                    "are on one device",
-                    quoted(name), a.device().str(), b.device().str()));
+        fmt::format("{}: one tensor of the call is on {} and another on {}; all of a call are on "
+                    "one device",
+                    subject_of(name), a.device().str(), b.device().str()));
 }
 
 void check_alike(const torch::Tensor& input, const torch::Tensor& output, const std::string& name) {
   if (!input.defined() || input.sizes() != output.sizes() ||
       input.scalar_type() != output.scalar_type()) {
     raise(ErrorCode::kInvalidArgument,
-          "tensor " + quoted(name) + ": input and output differ in shape or type");
+          subject_of(name) + ": input and output differ in shape or type");
   }
   check_one_device(input, output, name);
 }

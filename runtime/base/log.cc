@@ -1,5 +1,7 @@
 #include "runtime/base/log.h"
 
+#include "runtime/base/printable.h"
+
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
@@ -43,7 +45,7 @@ void Log::set_rank(int rank) { logger_->set_pattern(fmt::format("[%n {}] %l: %v"
 bool Log::enabled(LogLevel level) const { return logger_->should_log(to_spdlog(level)); }
 
 void Log::write(LogLevel level, std::string_view line) const {
-  logger_->log(to_spdlog(level), spdlog::string_view_t(line.data(), line.size()));
+  if (enabled(level)) logger_->log(to_spdlog(level), printable(line));
 }
 
 }  // namespace kolo

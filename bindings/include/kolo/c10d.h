@@ -14,7 +14,7 @@
 // job's communication; all else is kolo's unnamed operations, where they wait for each other until
 // KOLO_OPERATION_TIMEOUT. A call that fails at once on one rank alone, for its arguments, leaves
 // the ranks out of step at the ordered door; elsewhere it was none on that rank, so end it by
-// abort().
+// abort(). torch's profiler sees the calls as "kolo:all_reduce" and the like.
 //
 // Ranks, roots and peers are the group's, as everywhere in c10d. Tensors may have any strides, but
 // outputs none by which elements share memory (expand()); what is not contiguous is copied. CUDA
@@ -51,8 +51,10 @@ struct Started;
 /// sparse tensors (kolo::sparse_allreduce has them), messages from anybody, bitwise reductions but
 /// on bool, allgather_coalesced (c10d has deprecated it), coalescing, split, merge and shrink.
 ///
-/// Callbacks of futures run one after the other, on one thread of the group's: within one, wait for
-/// works and for futures that are asked for there, not for such as were asked for before.
+/// A work's future is complete before wait() returns, and before isCompleted() is true on the CPU.
+/// Callbacks of futures run on the thread that completes them: one of the group's, or one that
+/// waits or looks first. Within one, wait for works and for futures that are asked for there, not
+/// for futures that were asked for before.
 class KOLO_API ProcessGroupKolo final : public c10d::Backend {
  public:
   /// Not collective; the set is there already. Throws kInvalidArgument if this rank is none of the

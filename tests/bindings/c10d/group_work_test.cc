@@ -6,8 +6,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ATen/record_function.h>
+
 #include <future>
+#include <memory>
+#include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -39,6 +45,59 @@ TEST_F(ProcessGroup, ManyUnderWayAndNobodyWaits) {
     while (!works[i]->isCompleted()) std::this_thread::yield();
     EXPECT_TRUE(torch::equal(all[i][0], sum_of(1 + static_cast<std::int64_t>(i) * 37))) << i;
   }
+}
+
+// Reads a future right after it has waited for the work, as c10d::Reducer does.
+TEST_F(ProcessGroup, AFutureIsCompleteWhenTheWorkIs) {
+  for (int i = 0; i < 100; ++i) {
+    Tensors tensors{mine(1 + i).view({1, -1}).t()};
+    const auto work = group_->allreduce(tensors);
+    const auto future = work->getFuture();
+    if (i % 2 == 0) {
+      work->wait();
+    } else {
+      while (!work->isCompleted()) std::this_thread::yield();
+    }
+    ASSERT_TRUE(future->completed()) << i;
+    EXPECT_TRUE(torch::equal(future->value().toTensorVector().at(0), sum_of(1 + i).view({-1, 1})));
+  }
+  Tensors tensors{mine(3)};
+  const auto work = group_->allreduce(tensors);
+  work->wait();
+  EXPECT_TRUE(work->getFuture()->completed()) << "asked for afterwards";
+}
+
+TEST_F(ProcessGroup, TheProfilerSeesTitlesAndInputs) {
+  static std::mutex mutex;
+  static std::vector<std::string> begun;
+  static std::vector<std::string> ended;
+  const auto handle = at::addGlobalCallback(
+      at::RecordFunctionCallback(
+          [](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
+            const std::lock_guard lock(mutex);
+            const std::string shape =
+                call.inputs().empty() ? "" : c10::str(call.inputs()[0].toTensor().sizes());
+            begun.push_back(std::string(call.name()) + shape);
+            return nullptr;
+          },
+          [](const at::RecordFunction& call, at::ObserverContext*) {
+            const std::lock_guard lock(mutex);
+            ended.emplace_back(call.name());
+          })
+          .needsInputs(true)
+          .scopes({at::RecordScope::USER_SCOPE}));
+  Tensors tensors{mine(6).view({2, 3})};
+  group_->allreduce(tensors)->wait();
+  const auto barrier = group_->barrier();
+  while (!barrier->isCompleted()) std::this_thread::yield();
+  std::vector<Tensors> outputs(1, of_all(4));
+  Tensors inputs{mine(4)};
+  group_->allgather(outputs, inputs)->wait();
+  at::removeCallback(handle);
+  EXPECT_EQ(begun, (std::vector<std::string>{"kolo:all_reduce[2, 3]", "kolo:barrier",
+                                             "kolo:all_gather[4]"}));
+  EXPECT_EQ(ended,
+            (std::vector<std::string>{"kolo:all_reduce", "kolo:barrier", "kolo:all_gather"}));
 }
 
 TEST_F(ProcessGroup, FuturesRunTheirCallbacksElsewhere) {

@@ -355,7 +355,7 @@ TEST_F(ProcessGroup, WhatItRefuses) {
               HasSubstr("types Int and Float"));
   Tensors expanded{torch::zeros({1}).expand({2})};
   const auto shares_memory =
-      HasSubstr("an output of sizes [2] and strides [0] share memory; give a copy");
+      HasSubstr("an output of sizes [2] and strides [0] share memory, as after expand()");
   EXPECT_THAT(message_of([&] { group_->allreduce(expanded); }), shares_memory);
   EXPECT_THAT(message_of([&] { group_->broadcast(expanded); }), shares_memory);
   EXPECT_THAT(message_of([&] { group_->recv(expanded, 0, 0); }), shares_memory);

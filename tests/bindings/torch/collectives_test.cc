@@ -205,16 +205,21 @@ TEST(Join, AveragesOverThoseThatTakePart) {
   EXPECT_EQ(kolo::join(), kolo::size() - 1);
 }
 
+template <class Call>
+void expect_everywhere(const Call& call, const std::string& words) {
+  const std::string message = message_of(call);
+  EXPECT_THAT(message, HasSubstr(words));
+  // The same words everywhere.
+  const auto bytes = torch::tensor(std::vector<std::int64_t>(message.begin(), message.end()));
+  EXPECT_TRUE(torch::equal(kolo::broadcast(bytes, 0), bytes)) << message;
+}
+
 /// Each misuse has one message on every rank, and the next operation works.
 TEST(Misuse, TellsEveryRankTheSame) {
   if (kolo::size() == 1) return;
   const bool odd_one = kolo::rank() == 1;
   const auto expect = [](const auto& call, const std::string& words) {
-    const std::string message = message_of(call);
-    EXPECT_THAT(message, HasSubstr(words));
-    // The same words everywhere.
-    const auto bytes = torch::tensor(std::vector<std::int64_t>(message.begin(), message.end()));
-    EXPECT_TRUE(torch::equal(kolo::broadcast(bytes, 0), bytes)) << message;
+    expect_everywhere(call, words);
   };
   expect([&] { kolo::allgather(odd_one ? torch::tensor(1.0F) : torch::ones({1}), {.name = "t"}); },
          "tensor 't': rank 1: allgather takes rows, but the tensor is a scalar");
@@ -256,6 +261,62 @@ TEST(Misuse, TellsEveryRankTheSame) {
   expect([&] { kolo::alltoall(torch::ones({kolo::size() + 1}), {}, {.name = "t"}); },
          "rows cannot be dealt evenly to ");
   EXPECT_EQ(kolo::allreduce(torch::ones({1}), {.name = "t"}).item<double>(), kolo::size());
+}
+
+/// What rank 1 alone cannot pass fails on all ranks at once.
+TEST(Misuse, OfATensorOnOneRankIsToldToAll) {
+  if (kolo::size() == 1) return;
+  const bool odd_one = kolo::rank() == 1;
+  const auto expect = [](const auto& call, const std::string& words) {
+    expect_everywhere(call, "tensor 't': rank 1: " + words);
+  };
+  const auto undefined = odd_one ? torch::Tensor() : torch::ones({6, 2});
+  const std::string is_undefined = "the tensor is undefined";
+  expect([&] { kolo::allreduce(undefined, {.name = "t"}); }, is_undefined);
+  expect([&] { kolo::allreduce_(undefined, {.name = "t"}); }, is_undefined);
+  expect([&] { kolo::broadcast(undefined, 0, {.name = "t"}); }, is_undefined);
+  expect([&] { kolo::broadcast_(undefined, 0, {.name = "t"}); }, is_undefined);
+  expect([&] { kolo::allgather(undefined, {.name = "t"}); }, is_undefined);
+  expect([&] { kolo::alltoall(undefined, {}, {.name = "t"}); }, is_undefined);
+  expect([&] { kolo::reducescatter(undefined, {.name = "t"}); }, is_undefined);
+  expect([&] { kolo::gather(undefined, 0, {.name = "t"}); }, is_undefined);
+  expect([&] { kolo::scatter(undefined, 0, {}, {.name = "t"}); }, is_undefined);
+
+  const auto allreduce = [&](const torch::Tensor& odd) {
+    kolo::allreduce_(odd_one ? odd : torch::ones({3, 3}), {.name = "t"});
+  };
+  expect([&] { allreduce(torch::eye(3).to_sparse()); }, "the tensor is sparse; make it dense");
+  expect([&] { allreduce(torch::ones({3, 3}, torch::kFloat8_e4m3fn)); }, "the tensor has type");
+  expect([&] { allreduce(torch::ones({3, 3}, torch::kMeta)); }, "the tensor is on meta");
+  expect(
+      [&] {
+        allreduce(torch::ones({1}).expand({3, 3}));
+      },
+      "elements of an output of sizes [3, 3] and strides [0, 0] share memory");
+
+  for (const std::string name : {"t", ""}) {
+    const std::vector<torch::Tensor> group{
+        torch::ones({2}), odd_one ? torch::eye(3).to_sparse() : torch::ones({3, 3})};
+    const auto sparse = "rank 1: the tensor is sparse";
+    expect_everywhere([&] { kolo::grouped_allreduce(group, {.name = name}); }, sparse);
+    expect_everywhere([&] { kolo::grouped_allreduce_(group, {.name = name}); }, sparse);
+    expect_everywhere([&] { kolo::grouped_allgather(group, {.name = name}); }, sparse);
+    // Its shape and type are what an unnamed call is known by.
+    expect_everywhere([&] { kolo::allreduce(group[1], {.name = name}); }, sparse);
+  }
+  expect_everywhere(
+      [&] {
+        const auto rows = torch::eye(3);
+        kolo::sparse_allreduce(odd_one ? rows : rows.to_sparse(), {.name = "t"});
+      },
+      "rank 1: sparse_allreduce 't' takes a sparse COO tensor");
+  // No rank could know which one it is.
+  if (odd_one) {
+    EXPECT_EQ(message_of([] { kolo::allreduce(torch::Tensor()); }),
+              "allreduce: the tensor is undefined");
+  }
+  EXPECT_EQ(kolo::allreduce(torch::ones({1}), {.name = "t"}).item<double>(), kolo::size());
+  EXPECT_EQ(kolo::allreduce(torch::ones({3, 3})).sum().item<double>(), 9 * kolo::size());
 }
 
 }  // namespace

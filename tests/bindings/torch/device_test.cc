@@ -156,8 +156,9 @@ TEST_F(Devices, ATensorElsewhereIsRefusedWithBothDevices) {
   if (kolo::device_ordinal() >= 0) return;  // then a GPU is here, and takes it
   EXPECT_THAT(message_of([] { kolo::shared_zeros({2}, torch::kCUDA); }),
               AllOf(HasSubstr("kolo::shared_zeros on cuda: "), HasSubstr("no CUDA")));
-  EXPECT_THAT(message_of([&] { kolo::allreduce_(far_tensor(0), {.name = "far"}); }),
-              AllOf(HasSubstr("tensor 'far' is on cuda:0"), HasSubstr("no CUDA")));
+  EXPECT_THAT(
+      message_of([&] { kolo::allreduce_(far_tensor(0), {.name = "far"}); }),
+      AllOf(HasSubstr("tensor 'far': rank 0: the tensor is on cuda:0"), HasSubstr("no CUDA")));
 }
 
 TEST_F(Devices, AllTensorsOfACallAreOnOneDevice) {

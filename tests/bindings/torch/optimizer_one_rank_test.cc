@@ -111,10 +111,11 @@ TEST_P(OptimizerOneRank, ADeviceThatKoloDoesNotTakeIsNamedByAll) {
   kolo::DistributedOptimizer optimizer(torch::optim::SGD({w}, 1.0), kolo::NamedTensors{{"w", w}},
                                        options);
   EXPECT_THAT(message_of([&] { w.sum().backward(); }),
-              AllOf(HasSubstr(on_last("tensor 'optimizer")), HasSubstr("/w' is on meta, but")));
+              HasSubstr("/w': " + on_last("the tensor is on meta, but")));
   // And one that no backward has reached, in a step.
   optimizer.zero_grad();
-  EXPECT_THAT(message_of([&] { optimizer.step(); }), HasSubstr("/w' is on meta, but"));
+  EXPECT_THAT(message_of([&] { optimizer.step(); }),
+              HasSubstr("/w': " + on_last("the tensor is on meta, but")));
 }
 
 TEST(OptimizerGroupOfOneRank, AGradientThatWasChangedBeforeItLeftIsNamedByAll) {
@@ -169,6 +170,58 @@ TEST_P(OptimizerOneRank, ASecondBackwardOfWeighedGradientsIsNamedByAll) {
   EXPECT_THAT(message_of([&] { weights.all().backward(); }),
               AllOf(HasSubstr("rank " + std::to_string(kolo::size() - 1) + ": parameter '"),
                     HasSubstr("a second backward before zero_grad()")));
+}
+
+TEST(OptimizerOfOneRank, WhatDiffersIsNamedByAllWhereItIsMade) {
+  if (kolo::size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  const auto layer = [] { return torch::nn::Linear(2, 1); };
+  const auto make = [](torch::nn::Sequential net, const auto& options) {
+    const kolo::DistributedOptimizer optimizer(torch::optim::SGD(net->parameters(), 0.1),
+                                               net->named_parameters(), options);
+  };
+  const kolo::DistributedOptimizerOptions defaults;
+  const std::string last = "rank " + std::to_string(kolo::size() - 1);
+
+  torch::nn::Sequential longer(layer());
+  if (is_last()) longer->push_back(layer());
+  EXPECT_THAT(message_of([&] { make(longer, defaults); }),
+              HasSubstr(last + " has parameter '1.weight' (Float [1, 2], trained (requires_grad), "
+                               "in no group), which rank 0 lacks"));
+  torch::nn::Sequential frozen(layer());
+  for (auto& parameter : frozen->parameters()) parameter.requires_grad_(!is_last());
+  EXPECT_THAT(message_of([&] { make(frozen, defaults); }),
+              HasSubstr("parameter '0.weight' is trained (requires_grad) on rank 0, but frozen (no "
+                        "requires_grad) on " +
+                        last));
+  EXPECT_THAT(message_of([&] {
+                make(torch::nn::Sequential(layer()),
+                     kolo::DistributedOptimizerOptions{.groups = is_last() ? 2 : 1});
+              }),
+              HasSubstr("in group 0 on rank 0, but in group 1 on " + last));
+  // What is wrong on one rank alone, all are told.
+  EXPECT_THAT(
+      message_of([&] {
+        make(torch::nn::Sequential(layer()),
+             kolo::DistributedOptimizerOptions{.backward_passes_per_step = is_last() ? 0 : 1});
+      }),
+      HasSubstr("backward_passes_per_step is 0"));
+  Weights weights;
+  expect_steps(weights);
+}
+
+// It has nothing to tell of any gradient, and takes part with zeros all the same.
+TEST(OptimizerOfOneRank, FreezingAllOfItKeepsNobodyWaiting) {
+  if (kolo::size() == 1) GTEST_SKIP() << "of one rank beside others";
+  Weights weights;
+  weights.optimizer.zero_grad();
+  const auto all = weights.all();
+  for (auto* const weight : {&weights.a, &weights.b, &weights.c})
+    weight->requires_grad_(!is_last());
+  if (!is_last()) all.backward();
+  weights.optimizer.step();
+  const double others = ranks_sum() - kolo::size();
+  EXPECT_TRUE(
+      torch::allclose(weights.b, torch::full({2}, 1 - others / kolo::size(), torch::kFloat64)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Grouped, OptimizerOneRank, testing::Bool());

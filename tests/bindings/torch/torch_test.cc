@@ -60,9 +60,9 @@ TEST(Functions, SeveralThreadsSubmit) {
 TEST(Functions, ErrorsNameTheTensor) {
   EXPECT_THAT(
       message_of([] { kolo::allreduce(torch::zeros({2}, torch::kFloat8_e4m3fn), {.name = "w"}); }),
-      HasSubstr("'w' has type Float8_e4m3fn"));
+      HasSubstr("tensor 'w': rank 0: the tensor has type Float8_e4m3fn"));
   EXPECT_THAT(message_of([] { kolo::allreduce(torch::eye(3).to_sparse(), {.name = "s"}); }),
-              HasSubstr("'s' is sparse"));
+              HasSubstr("tensor 's': rank 0: the tensor is sparse"));
   if (kolo::size() == 1) return;
   EXPECT_THAT(
       message_of([] { kolo::allreduce(torch::zeros({2 + kolo::rank()}), {.name = "odd"}); }),

@@ -1,12 +1,14 @@
 // The error values and the macros that make and pass them on.
 #include "runtime/base/abort.h"
 #include "runtime/base/check.h"
+#include "runtime/base/printable.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -84,6 +86,26 @@ TEST(Abort, OneOfManyThreadsWinsAndAllReadItsFailure) {
 TEST(AbortDeathTest, HasNoErrorBeforeTheFirst) {
   const Abort abort;
   EXPECT_DEATH(static_cast<void>(abort.error()), "broken invariant: raised");
+}
+
+TEST(Printable, LeavesTextAsItIs) {
+  EXPECT_EQ(printable("tensor 'weiß': rank 1"), "tensor 'weiß': rank 1");
+  EXPECT_EQ(printable(std::string(4096, 'x')), std::string(4096, 'x'));
+}
+
+TEST(Printable, EscapesControlCodes) {
+  EXPECT_EQ(printable("a\x1b[31m\nb\x7f"), "a\\x1b[31m\\x0ab\\x7f");
+}
+
+TEST(Printable, LeavesTheMiddleOfALongTextOut) {
+  // Of two bytes each: the head would end within one.
+  std::string name = "x";
+  for (int i = 0; i < 500'000; ++i) name += "ß";
+  const std::string text = printable("tensor '" + name + "': rank 1 has none");
+  EXPECT_LT(text.size(), 4096U);
+  EXPECT_TRUE(text.starts_with("tensor 'xß"));
+  EXPECT_NE(text.find("ß … (996"), std::string::npos) << text;
+  EXPECT_TRUE(text.ends_with("ß': rank 1 has none"));
 }
 
 }  // namespace

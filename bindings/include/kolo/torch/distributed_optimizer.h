@@ -108,8 +108,10 @@ class KOLO_API GradientReducer {
  public:
   /// Every parameter of `groups` must be among `named` (kInvalidArgument tells which is not), of
   /// whose names for it the first is taken; none may be listed twice or be in another
-  /// DistributedOptimizer or a DistributedDataParallel. All ranks make their optimizers in the same
-  /// order: the n-th calls its tensors "optimizer<n>/<name>".
+  /// DistributedOptimizer or a DistributedDataParallel. Collective: throws kMismatch on all ranks,
+  /// with the first difference, unless they have the same parameters (names, order, types, sizes,
+  /// which of them require a gradient). All ranks make their optimizers in the same order: the n-th
+  /// calls its tensors "optimizer<n>/<name>".
   GradientReducer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                   const NamedTensors& named, const DistributedOptimizerOptions& options);
   /// Waits for what is under way.
@@ -158,7 +160,7 @@ class DistributedOptimizer : public O, public ReducingOptimizer {
       "optimizer that is chosen at run time take kolo::DistributedDataParallel");
 
  public:
-  /// Takes the optimizer over.
+  /// Takes the optimizer over. Collective: kMismatch where ranks have different parameters.
   DistributedOptimizer(O&& optimizer, const NamedTensors& named_parameters,
                        const DistributedOptimizerOptions& options = {})
       : O(std::move(optimizer)),

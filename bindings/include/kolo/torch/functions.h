@@ -10,7 +10,12 @@
 //
 // Threads: any thread may submit, also several at once, as long as names differ or the unnamed
 // calls come in one order on every rank. A TensorWork itself is used by one thread at a time.
-// Errors: kolo::Exception, with the tensor's name.
+// Errors: kolo::Exception, with the tensor's name. A call that is wrong on one rank alone (its
+// tensor is undefined, sparse, or of a type or device that kolo does not take; elements of its
+// output share memory, as after expand()) fails on all: wait() throws kInvalidArgument with that
+// rank and the reason, and nothing else fails. Two calls throw at once, on that rank alone, and the
+// others wait for it: a message, and one without a name whose tensor has no type of kolo's. So name
+// the calls that may go wrong.
 #pragma once
 
 #include <kolo/export.h>
