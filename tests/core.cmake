@@ -5,6 +5,7 @@ kolo_add_test(base_tests LABELS inprocess SOURCES
   runtime/base/error_test.cc
   runtime/base/log_test.cc
   runtime/base/progress_token_test.cc
+  runtime/base/resource_limits_test.cc
   runtime/base/types_test.cc
   runtime/base/work_test.cc)
 kolo_add_test(bootstrap_tests LABELS inprocess SOURCES

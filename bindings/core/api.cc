@@ -6,6 +6,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/printable.h"
+#include "runtime/base/resource_limits.h"
 #include "runtime/bootstrap/handshake.h"
 #include "runtime/bootstrap/identity.h"
 #include "runtime/bootstrap/mpi_bootstrap.h"
@@ -178,6 +179,7 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   // The others hear of what is invalid here, if this rank finds them all the same.
   Status invalid;
   Config config = Config::from_environment(environment, invalid);
+  if (invalid.ok()) invalid = check_resource_limits(environment);
   const auto reason_or = [&invalid](Error error) -> Error {
     if (!invalid.ok()) return invalid.error();
     return error;

@@ -1,5 +1,9 @@
 #include "bindings/torch/checkpoint_file.h"
 
+#include "bindings/core/output_file.h"
+
+#include <kolo/kolo.h>
+
 #include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -26,6 +30,15 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void fail_by_errno(const fs::path& path, const char* what) {
   fail(path, fmt::format("{} ({})", what, std::generic_category().message(errno)));
+}
+
+/// Where the bytes are, or go.
+fs::path file_of(const fs::path& path) {
+  try {
+    return file_to_replace(path);
+  } catch (const Exception& error) {
+    fail(path, std::string(error.what()) + "; name a file");
+  }
 }
 
 /// Notices every change of one 8-byte word, as each step is a bijection of the sum and of the word.
@@ -75,31 +88,6 @@ void declare_comment(const fs::path& path, std::string& archive, std::size_t siz
   archive[archive.size() - 1] = static_cast<char>(size >> 8);
 }
 
-/// A file descriptor.
-class Descriptor {
- public:
-  Descriptor(const fs::path& path, int flags) : number_(::open(path.c_str(), flags, 0644)) {}
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  bool valid() const { return number_ >= 0; }
-  bool write(std::string_view bytes) const {
-    while (!bytes.empty()) {
-      const ssize_t count = ::write(number_, bytes.data(), bytes.size());
-      if (count < 0 && errno != EINTR) return false;
-      if (count > 0) bytes.remove_prefix(static_cast<std::size_t>(count));
-    }
-    return true;
-  }
-  bool sync() const { return ::fsync(number_) == 0; }
-
- private:
-  int number_;
-};
-
 std::optional<Trailer> read_trailer(std::ifstream& in, std::uint64_t file_size) {
   if (file_size < Trailer::kSize) return std::nullopt;
   std::string text(Trailer::kSize, '\0');
@@ -123,30 +111,30 @@ void write_checkpoint_file(const fs::path& path, std::string archive) {
 }
 
 void write_whole_file(const fs::path& path, std::string_view bytes) {
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  const fs::path target = file_of(path);
+  const fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) fail(path, "its folder cannot be made (" + error.message() + ")");
-  const fs::path partial = path.string() + kPartialEnding;
-  const auto give_up = [&](const char* what) {
+  const fs::path partial = target.string() + kPartialEnding;
+  try {
+    write_file(partial, bytes);
+  } catch (const Exception& failure) {
+    fail(path, failure.what());
+  }
+  if (::rename(partial.c_str(), target.c_str()) != 0) {
     const int reason = errno;
     ::unlink(partial.c_str());
     errno = reason;
-    fail_by_errno(path, what);
-  };
-  {
-    const Descriptor file(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
-    if (!file.valid()) fail_by_errno(path, "cannot be written");
-    if (!file.write(bytes)) give_up("could not be written to its end");
-    if (!file.sync()) give_up("did not reach the disk");
+    fail_by_errno(path, "could not be put in its place");
   }
-  if (::rename(partial.c_str(), path.c_str()) != 0) give_up("could not be put in its place");
   // The name, too, must outlive a crash. But the file is in its place, so nothing fails any more:
   // this user may not be allowed to open the folder, and some file systems sync none.
-  const Descriptor directory(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (!directory.valid() || directory.sync()) return;
-  const int reason = errno;
-  if (reason == EINVAL || reason == EBADF || reason == ENOTSUP) return;
+  const int directory = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return;
+  const int reason = ::fsync(directory) == 0 ? 0 : errno;
+  ::close(directory);
+  if (reason == 0 || reason == EINVAL || reason == EBADF || reason == ENOTSUP) return;
   TORCH_WARN_ONCE("kolo: checkpoint ", path.string(), ": its folder could not be synced (",
                   std::generic_category().message(reason),
                   "); if this host crashes now, the file that it has replaced may be back: look at "
@@ -155,7 +143,7 @@ void write_whole_file(const fs::path& path, std::string_view bytes) {
 
 std::string read_checkpoint_file(const fs::path& path) {
   std::error_code error;
-  if (fs::is_directory(path, error)) fail(path, "is a folder; name a file in it");
+  file_of(path);  // opening a pipe would wait
   std::ifstream in(path, std::ios::binary);
   if (!in) fail_by_errno(path, "cannot be opened");
   const std::uint64_t size = fs::file_size(path, error);

@@ -23,8 +23,8 @@ namespace {
 using std::chrono::milliseconds;
 
 // Kinds of records: their first field, and what follows it.
-constexpr std::string_view kJob = "kolo file 1";  ///< digest of the secret; the first record
-constexpr std::string_view kMember = "member";    ///< rank, size, who, pid namespace, pid
+constexpr std::string_view kJob = "kolo file 2";  ///< digest of the secret; the first record
+constexpr std::string_view kMember = "member";    ///< rank, size, who, job, pid namespace, pid
 constexpr std::string_view kSet = "set";          ///< key, value
 constexpr std::string_view kLeft = "left";        ///< rank, "met" or "failed"
 
@@ -147,14 +147,22 @@ Result<bool> FileStore::enter(const Member& me, const std::string& secret) {
   }
   notice_the_dead();
   if (table_.failure()) return not_ours(table_.failure()->message);
-  if (lives_.contains(me.rank)) return not_ours(table_.join(me).error().message);
+  const auto announce = [&] {
+    return append({std::string(kMember), std::to_string(me.rank), std::to_string(me.size), me.who,
+                   me.job, here_.pid_namespace, std::to_string(here_.pid)});
+  };
+  if (lives_.contains(me.rank)) {
+    KOLO_TRY(announce());  // those who are here fail, too
+    return not_ours(table_.join(me).error().message);
+  }
+  if (const Status other_job = table_.check_job(me); !other_job.ok())
+    return not_ours(other_job.error().message);
   const auto before = left_by_.find(me.rank);
   if (before != left_by_.end() && before->second.pid_namespace == here_.pid_namespace &&
       before->second.pid == here_.pid) {
     return false;
   }
-  KOLO_TRY(append({std::string(kMember), std::to_string(me.rank), std::to_string(me.size), me.who,
-                   here_.pid_namespace, std::to_string(here_.pid)}));
+  KOLO_TRY(announce());
   is_in_ = true;
   KOLO_TRY(read_new());
   if (table_.failure()) return *table_.failure();
@@ -255,11 +263,11 @@ Status FileStore::replay(Fields record) {
     job_ = record[1];
   } else if (kind == kSet && record.size() == 3) {
     [[maybe_unused]] const Status known = table_.set(record[1], std::move(record[2]));
-  } else if (kind == kMember && record.size() == 6) {
+  } else if (kind == kMember && record.size() == 7) {
     const Member member = {parse_count(record[1]).value_or(0), parse_count(record[2]).value_or(0),
-                           record[3]};
+                           record[3], record[4]};
     size_ = member.size;
-    lives_[member.rank] = {record[4], parse_count(record[5]).value_or(0)};
+    lives_[member.rank] = {record[5], parse_count(record[6]).value_or(0)};
     [[maybe_unused]] const Status known = table_.join(member);
   } else if (kind == kLeft && record.size() == 3) {
     const int rank = parse_count(record[1]).value_or(0);

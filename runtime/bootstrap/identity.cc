@@ -80,6 +80,17 @@ std::optional<Identity> identity_of_slurm_step(const Environment& environment) {
   return step;
 }
 
+std::string job_of_environment(const Environment& environment) {
+  // Each component of a heterogeneous Slurm job has a SLURM_JOB_ID of its own.
+  for (const char* name : {"TORCHELASTIC_RUN_ID", "SLURM_HET_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID",
+                           "LSB_JOBID", "FLUX_JOB_ID"}) {
+    const auto value = environment.get(name);
+    // What torchrun calls all runs without an id.
+    if (value && *value != "none") return fmt::format("{}={}", name, *value);
+  }
+  return {};
+}
+
 Result<std::optional<Endpoint>> master_endpoint(const Environment& environment) {
   auto host = environment.get("MASTER_ADDR");
   if (!host) return std::optional<Endpoint>();

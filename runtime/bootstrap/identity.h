@@ -29,6 +29,10 @@ std::optional<Identity> identity_of_mpi_launcher(const Environment& environment)
 /// A step of Slurm: what srun started. A batch script is none, although SLURM_NTASKS > 1 there.
 std::optional<Identity> identity_of_slurm_step(const Environment& environment);
 
+/// What torchrun or a batch system calls the job that this process belongs to, as
+/// "SLURM_JOB_ID=17": for ranks whose own variables do not name their job. Empty: nothing does.
+std::string job_of_environment(const Environment& environment);
+
 /// MASTER_ADDR and MASTER_PORT (default 29500). Nothing without MASTER_ADDR.
 Result<std::optional<Endpoint>> master_endpoint(const Environment& environment);
 

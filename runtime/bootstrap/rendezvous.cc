@@ -28,6 +28,10 @@ constexpr std::chrono::seconds kFarewell(2);
 // Of torchrun's agent, which was there before the ranks, to answer.
 constexpr std::chrono::seconds kAgentTime(10);
 
+// For rank 0 to tell whoever has its port.
+constexpr std::chrono::seconds kTimeToTell(1);
+constexpr std::size_t kLongestJob = 256;
+
 /// A meeting over a store, and its server if this is rank 0.
 class StoreMeeting final : public Bootstrap {
  public:
@@ -68,10 +72,35 @@ class StoreMeeting final : public Bootstrap {
   StoreBootstrap exchange_;
 };
 
-Member describe(const WayIn& way) {
+Member describe(const WayIn& way, const std::string& secret) {
   std::array<char, 256> host = {};
   ::gethostname(host.data(), host.size() - 1);
-  return {way.rank, way.size, fmt::format("pid {} on {}", ::getpid(), host.data())};
+  return {way.rank, way.size, fmt::format("pid {} on {}", ::getpid(), host.data()),
+          secret.empty() ? way.job.substr(0, kLongestJob) : std::string()};
+}
+
+/// Rank 0's server. Where another rank 0 listens already, it hears of this one, and its meeting
+/// fails: the ranks of two jobs may be among those that it has.
+Result<std::unique_ptr<TcpStoreServer>> serve(const WayIn& way, const MeetingParts& parts,
+                                              Deadline deadline) {
+  TcpStoreServer::Options options;
+  options.endpoint = way.endpoint;
+  options.size = way.size;
+  options.size_by = "rank 0";
+  options.secret = parts.secret;
+  options.warn = parts.warn;
+  options.for_name = deadline;
+  options.keeps_listening = false;
+  auto server = TcpStoreServer::start(std::move(options));
+  if (server.ok()) return server;
+  const auto soon = Deadline::after(deadline.remaining(kTimeToTell));
+  auto there = TcpStore::join(way.endpoint, describe(way, parts.secret), parts.secret, soon);
+  // Taken for rank 0, it stays until the other one comes.
+  const Error answer = there.ok() ? (*there)->get("another rank 0", soon).error() : there.error();
+  if (answer.code != ErrorCode::kInvalidArgument) return server;
+  Error error = std::move(server).error();
+  error.message += fmt::format("; kolo's store there says: {}", answer.message);
+  return error;
 }
 
 Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const WayIn& way, const MeetingParts& parts,
@@ -84,8 +113,8 @@ Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const WayIn& way, const Meeting
     auto agent = AgentStore::connect(*way.agent, Deadline::after(deadline.remaining(kAgentTime)));
     if (agent.ok()) {
       KOLO_ASSIGN(AgentMeeting meeting,
-                  meet_by_agent(*agent, *way.agent, way.agent_key, describe(way), parts.secret,
-                                parts.warn, deadline));
+                  meet_by_agent(*agent, *way.agent, way.agent_key, describe(way, parts.secret),
+                                parts.secret, parts.warn, deadline));
       return over(std::move(meeting.server), std::move(meeting.store));
     }
     if (parts.warn) {
@@ -97,24 +126,21 @@ Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const WayIn& way, const Meeting
   }
   std::unique_ptr<TcpStoreServer> server;
   if (way.rank == 0 && !way.launcher_serves) {
-    TcpStoreServer::Options options;
-    options.endpoint = way.endpoint;
-    options.size = way.size;
-    options.size_by = "rank 0";
-    options.secret = parts.secret;
-    options.warn = parts.warn;
-    options.for_name = deadline;
-    options.keeps_listening = false;
-    KOLO_ASSIGN(server, TcpStoreServer::start(std::move(options)));
+    KOLO_ASSIGN(server, serve(way, parts, deadline));
   }
-  KOLO_ASSIGN(auto tcp,
-              TcpStore::join(way.endpoint, describe(way), parts.secret, deadline, parts.warn));
-  return over(std::move(server), std::move(tcp));
+  auto tcp =
+      TcpStore::join(way.endpoint, describe(way, parts.secret), parts.secret, deadline, parts.warn);
+  if (!tcp.ok()) {
+    // Where it is not this rank alone that cannot meet, the others hear why.
+    if (server) server->wait_until_left(Deadline::after(deadline.remaining(kFarewell)));
+    return std::move(tcp).error();
+  }
+  return over(std::move(server), *std::move(tcp));
 }
 
 Result<std::unique_ptr<Bootstrap>> meet_in_file(const WayIn& way, const std::string& secret,
                                                 Deadline deadline) {
-  KOLO_ASSIGN(auto store, FileStore::join(way.path, describe(way), secret, deadline));
+  KOLO_ASSIGN(auto store, FileStore::join(way.path, describe(way, secret), secret, deadline));
   return std::unique_ptr<Bootstrap>(std::make_unique<StoreMeeting>(way, nullptr, std::move(store)));
 }
 

@@ -25,12 +25,12 @@ class StoreMeetings {
 
   /// Whether a rank has been in the first one and is not any more.
   bool has_left_the_first(int rank) const;
+  bool has_anyone_met_in_the_first() const {
+    const auto first = tables_.find(1);
+    return first != tables_.end() && first->second.has_anyone_met();
+  }
   /// Whether no rank is in any of them.
   bool is_empty() const;
-  bool all_have_come_to_the_first() const {
-    const auto first = tables_.find(1);
-    return first != tables_.end() && first->second.all_have_come();
-  }
 
  private:
   const int size_;

@@ -6,6 +6,16 @@
 
 namespace kolo {
 
+Status StoreTable::check_job(const Member& member) const {
+  if (member.job.empty() || of_job_.job.empty() || member.job == of_job_.job) return {};
+  return KOLO_ERROR(kInvalidArgument,
+                    "rank {} ({}) is of the job {}, but the ranks that meet here are of the job {} "
+                    "(rank {}, {}); give each job an address of its own (MASTER_PORT, "
+                    "KOLO_INIT_METHOD); if both are one job, give all its ranks the same "
+                    "KOLO_SECRET",
+                    member.rank, member.who, member.job, of_job_.job, of_job_.rank, of_job_.who);
+}
+
 Status StoreTable::join(const Member& member) {
   if (failure_) return *failure_;
   if (member.rank >= member.size) {
@@ -13,6 +23,7 @@ Status StoreTable::join(const Member& member) {
                       "{} says that it is rank {} of {}, but ranks are counted from 0 to {}",
                       member.who, member.rank, member.size, member.size - 1);
   }
+  KOLO_TRY(check_job(member));
   if (size_ == 0) {
     size_ = member.size;
     size_by_ = fmt::format("rank {} ({})", member.rank, member.who);
@@ -25,14 +36,15 @@ Status StoreTable::join(const Member& member) {
     return *failure_;
   }
   if (const auto same = members_.find(member.rank); same != members_.end()) {
-    return KOLO_ERROR(kInvalidArgument,
-                      "two processes say that they are rank {}: {} and {}; give each a RANK "
-                      "(KOLO_RANK, InitOptions::rank) of its own, and each job an address of its "
-                      "own",
-                      member.rank, same->second.who, member.who);
+    fail(KOLO_ERROR(kInvalidArgument,
+                    "two processes say that they are rank {}: {} and {}; give each a RANK "
+                    "(KOLO_RANK, InitOptions::rank) of its own, and each job an address of its "
+                    "own (MASTER_PORT, KOLO_INIT_METHOD), or a KOLO_SECRET of its own",
+                    member.rank, same->second.who, member.who));
+    return *failure_;
   }
+  if (of_job_.job.empty()) of_job_ = member;
   members_.emplace(member.rank, member);
-  seen_[member.rank] = true;
   return {};
 }
 
@@ -45,6 +57,7 @@ void StoreTable::leave(int rank, bool orderly) {
                     rank, member->second.who));
   }
   members_.erase(member);
+  has_anyone_met_ = has_anyone_met_ || orderly;
 }
 
 Status StoreTable::set(std::string_view key, std::string value) {

@@ -19,9 +19,12 @@ class StoreTable {
   explicit StoreTable(int size, std::string size_by = {})
       : size_(size), size_by_(std::move(size_by)) {}
 
-  /// kMismatch if the ranks disagree on their number: that fails the meeting for all. A second
-  /// process with one rank is kInvalidArgument for that process alone.
+  /// kMismatch if the ranks disagree on their number, and kInvalidArgument for a second process
+  /// with one rank: both fail the meeting for all, for nobody knows which processes belong
+  /// together. A process of another job is kInvalidArgument for that process alone.
   Status join(const Member& member);
+  /// The last of these: whether `member` may be of the job that meets here.
+  Status check_job(const Member& member) const;
   /// A rank that goes in the midst of the meeting fails it for all.
   void leave(int rank, bool orderly);
 
@@ -39,18 +42,17 @@ class StoreTable {
   const std::optional<Error>& failure() const { return failure_; }
   bool has(int rank) const { return members_.count(rank) > 0; }
   bool is_empty() const { return members_.empty(); }
-  /// Whether every rank is here or has been.
-  bool all_have_come() const {
-    return size_ > 0 && seen_.size() == static_cast<std::size_t>(size_);
-  }
+  /// Whether a rank has left in order: the meeting of all is at its end.
+  bool has_anyone_met() const { return has_anyone_met_; }
 
  private:
   void fail(Error error);
 
   int size_;
   std::string size_by_;  ///< who said so
+  Member of_job_ = {};   ///< the first one that knew its job
   std::map<int, Member> members_;
-  std::map<int, bool> seen_;
+  bool has_anyone_met_ = false;
   std::map<std::string, std::string, std::less<>> values_;
   std::map<std::string, int, std::less<>> contributed_;  ///< ranks by phase
   std::optional<Error> failure_;

@@ -41,9 +41,9 @@ Result<std::optional<Fields>> take_frame(std::string& buffer, std::size_t limit)
 std::string store_proof(std::string_view secret, std::string_view role,
                         std::string_view server_nonce, std::string_view client_nonce,
                         const Member& member) {
-  return hmac_sha256(
-      secret, join_fields({std::string(role), std::string(server_nonce), std::string(client_nonce),
-                           std::to_string(member.rank), std::to_string(member.size), member.who}));
+  return hmac_sha256(secret, join_fields({std::string(role), std::string(server_nonce),
+                                          std::string(client_nonce), std::to_string(member.rank),
+                                          std::to_string(member.size), member.who, member.job}));
 }
 
 Fields error_reply(const Error& error) {

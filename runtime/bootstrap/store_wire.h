@@ -19,7 +19,7 @@
 namespace kolo {
 
 /// The version of this protocol is part of it.
-inline constexpr std::string_view kStoreGreeting = "kolo store 1\n";
+inline constexpr std::string_view kStoreGreeting = "kolo store 2\n";
 inline constexpr std::size_t kNonceSize = 32;
 /// Bytes of one frame: a stranger's hello, a rank's request, a reply with what all ranks gave.
 inline constexpr std::size_t kHelloLimit = 4096;
@@ -31,6 +31,9 @@ struct Member {
   int rank = 0;
   int size = 0;     ///< the number of ranks that it expects
   std::string who;  ///< "pid 12 on node1", for people
+  /// The job by its launcher's name for it ("SLURM_JOB_ID=17"), which tells two jobs apart that
+  /// meet at one address; empty: not known. With a secret it is empty, too: that tells them apart.
+  std::string job = {};
 };
 
 // Requests: their first field, and what follows it.

@@ -108,8 +108,12 @@ Status TcpStore::introduce(const Introduction& introduction, Deadline deadline,
   const auto proof = [&](const std::string& secret, std::string_view role) {
     return store_proof(secret, role, server_nonce, nonce, me);
   };
-  const Fields hello = {nonce, proof(introduction.secret, "client"), std::to_string(me.rank),
-                        std::to_string(me.size), me.who};
+  const Fields hello = {nonce,
+                        proof(introduction.secret, "client"),
+                        std::to_string(me.rank),
+                        std::to_string(me.size),
+                        me.who,
+                        me.job};
   // A refusal may lie there although the server has closed already.
   [[maybe_unused]] const Status sent =
       send_all(fd_.get(), to_frame(hello), Deadline::after(kAtOnce));

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <deque>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -40,11 +41,11 @@ using Bytes = std::shared_ptr<const std::string>;
 
 /// Who says so of himself; nothing in what is no hello.
 std::optional<Member> member_of(const Fields& hello) {
-  if (hello.size() != 5) return std::nullopt;
+  if (hello.size() != 6) return std::nullopt;
   const auto rank = parse_count(hello[2]);
   const auto size = parse_count(hello[3]);
   if (!rank || !size) return std::nullopt;
-  return Member{*rank, *size, hello[4]};
+  return Member{*rank, *size, hello[4], hello[5]};
 }
 
 }  // namespace
@@ -78,8 +79,13 @@ Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(Options options) {
   if (const auto nonce = random_bytes(kNonceSize); !nonce.ok()) return nonce.error();
   make_room_for_files(static_cast<std::size_t>(std::max(0, options.size)) + kOtherDescriptors);
   KOLO_ASSIGN(Listener listener, listen_at(options.endpoint, options.for_name, options.warn));
-  return std::unique_ptr<TcpStoreServer>(
-      new TcpStoreServer(std::move(options), std::move(listener)));
+  try {
+    return std::unique_ptr<TcpStoreServer>(
+        new TcpStoreServer(std::move(options), std::move(listener)));
+  } catch (const std::system_error& error) {
+    return KOLO_ERROR(kOutOfMemory, "no thread for the store can be started: {} (ulimit -u)",
+                      error.code().message());
+  }
 }
 
 TcpStoreServer::TcpStoreServer(Options options, Listener listener)
@@ -114,10 +120,15 @@ void TcpStoreServer::serve() {
       if (stop_ && (end.expired() || !is_flushing())) return;
     }
     wait_for_events();
-    if (!options_.keeps_listening && meetings_.all_have_come_to_the_first()) listener_.reset();
-    const std::lock_guard lock(mutex_);
-    is_empty_ = meetings_.is_empty();
-    changed_.notify_all();
+    if (!options_.keeps_listening && meetings_.has_anyone_met_in_the_first()) listener_.reset();
+    {
+      const std::lock_guard lock(mutex_);
+      is_empty_ = meetings_.is_empty();
+      changed_.notify_all();
+    }
+    // After it: whoever has been answered finds that others are here.
+    for (Connection& c : connections_) flush(c);
+    remove_closed();
   }
 }
 
@@ -149,8 +160,6 @@ void TcpStoreServer::wait_for_events() {
   answer_waiting();
   warn_of_missing();
   if (entries[1].revents != 0) accept_all();
-  for (Connection& c : connections_) flush(c);
-  remove_closed();
 }
 
 void TcpStoreServer::accept_all() {

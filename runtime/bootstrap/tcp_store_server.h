@@ -34,8 +34,10 @@ class TcpStoreServer {
     /// start() of a host name that nobody knows yet.
     std::function<void(const std::string& line)> warn = nullptr;
     Deadline for_name = Deadline::after({});  ///< until when start() asks again for such a name
-    bool keeps_listening = true; /**< for any number of meetings; false: for one, until every rank
-                                      has come, so that the port is free for the next server */
+    bool keeps_listening = true; /**< for any number of meetings; false: for one, until the first
+                                      rank has met the others, so that the port is free for the next
+                                    server, and not before: processes of another job that come
+                                    meanwhile are told, and tell */
   };
 
   /// kInvalidArgument for a port that is taken, with what to do.

@@ -74,6 +74,7 @@ Result<WayIn> check(WayIn way, const Identity& who) {
   way.rank = who.rank;
   way.size = who.size;
   way.local_rank = who.local_rank;
+  way.job = who.job;
   if (who.size == 1) way.meeting = Meeting::kSingle;
   return way;
 }
@@ -266,6 +267,7 @@ Result<WayIn> find_way_in(const WayInRequest& request, const Config& config,
   KOLO_ASSIGN(WayIn way, choose(request, config, environment));
   if (config.local_rank >= 0) way.local_rank = static_cast<int>(config.local_rank);
   if (request.local_rank) way.local_rank = request.local_rank;
+  if (way.job.empty()) way.job = job_of_environment(environment);
   return way;
 }
 

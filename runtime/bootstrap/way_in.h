@@ -30,6 +30,7 @@ struct WayIn {
   std::string method =
       {};  ///< env, tcp, file, mpi, pmix, pmi, slurm, single or store: all ranks take the same
   std::string why = {};  ///< "RANK and WORLD_SIZE are set"
+  std::string job = {};  ///< as its launcher calls it; empty: not known
 };
 
 /// What the caller of init says; what is empty is looked for in the environment.

@@ -1,47 +1,59 @@
 #include "runtime/observe/timeline.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/output_file.h"
+#include "runtime/base/system_error.h"
 
-#include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 namespace kolo {
 namespace {
 
-bool is_null_device(const struct stat& what) {
-  return S_ISCHR(what.st_mode) && what.st_rdev == makedev(1, 3);
-}
-
-/// Why a timeline cannot be written into this; empty: it can. Each write replaces the end of the
-/// one before, so it takes places that can be written again, and nobody else who writes there.
-std::string_view obstacle_in(const struct stat& what) {
-  if (is_null_device(what)) return {};
-  if (S_ISFIFO(what.st_mode)) return "a pipe";
-  if (S_ISSOCK(what.st_mode)) return "a socket";
-  if (S_ISCHR(what.st_mode)) return "a terminal or another character device";
-  if (S_ISBLK(what.st_mode)) return "a block device";
+/// Whether the program's own output goes there, which a timeline would overwrite.
+bool is_own_output(const struct stat& what) {
   for (const int output : {STDOUT_FILENO, STDERR_FILENO}) {
     struct stat own = {};
     if (::fstat(output, &own) == 0 && own.st_dev == what.st_dev && own.st_ino == what.st_ino)
-      return "where the program's own output goes";
+      return true;
   }
-  return {};
+  return false;
 }
 
 /// The one of `rank`, but what is no file of their own is that of all ranks: none is made beside
 /// it.
 std::string path_of(const TimelineOptions& options) {
   struct stat what = {};
-  const bool is_there = ::stat(options.path.c_str(), &what) == 0;
-  if (is_there && (is_null_device(what) || !obstacle_in(what).empty())) return options.path;
+  if (::stat(options.path.c_str(), &what) == 0 &&
+      (!kind_of_no_file(what).empty() || is_own_output(what)))
+    return options.path;
   return timeline_path(options.path, options.rank, options.size);
+}
+
+/// Emptied. Each write replaces the end of the one before, so it takes a file, and nobody else who
+/// writes there.
+Result<UniqueDescriptor> open_own(const std::string& path, const TimelineOptions& options) {
+  const auto refused = [&](std::string_view why) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "rank {}: KOLO_TIMELINE='{}': {}; a timeline takes a file of its own, in a "
+                      "folder that exists and may be written to: name one, as /tmp/timeline.json "
+                      "(/dev/null is taken, too)",
+                      options.rank, options.path, why);
+  };
+  auto file = open_output(path);
+  if (!file.ok()) return refused(file.error().message);
+  struct stat what = {};
+  if (::fstat(file->get(), &what) == 0 && is_null_device(what)) return file;
+  if (is_own_output(what))
+    return refused(fmt::format("'{}' is where the program's own output goes", path));
+  if (::ftruncate(file->get(), 0) != 0)
+    return refused(fmt::format("cannot empty '{}': {}", path, reason(errno)));
+  return file;
 }
 
 }  // namespace
@@ -66,29 +78,7 @@ Result<std::unique_ptr<Timeline>> Timeline::open(const TimelineOptions& options)
   auto timeline = std::make_unique<Timeline>();
   if (options.path.empty()) return timeline;
   const std::string path = path_of(options);
-  // Without waiting for the reader of a pipe, and without emptying what turns out to be no file.
-  UniqueDescriptor file(
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0644));
-  const int error = file ? 0 : errno;
-  struct stat what = {};
-  // A pipe without a reader and a socket cannot be opened, but looked at.
-  const bool is_there = (file ? ::fstat(file.get(), &what) : ::stat(path.c_str(), &what)) == 0;
-  const std::string_view obstacle = is_there ? obstacle_in(what) : std::string_view();
-  if (!obstacle.empty()) {
-    return KOLO_ERROR(
-        kInvalidArgument,
-        "rank {}: KOLO_TIMELINE='{}': '{}' is {}; a timeline replaces its own end again and again, "
-        "which takes a file of its own: name one, as /tmp/timeline.json (/dev/null is taken, too)",
-        options.rank, options.path, path, obstacle);
-  }
-  const auto emptied = [&] { return is_null_device(what) || ::ftruncate(file.get(), 0) == 0; };
-  if (error != 0 || !emptied()) {
-    return KOLO_ERROR(
-        kInvalidArgument,
-        "rank {}: KOLO_TIMELINE='{}': cannot create '{}': {}; name a file in a folder "
-        "that exists and may be written to",
-        options.rank, options.path, path, std::strerror(error != 0 ? error : errno));
-  }
+  KOLO_ASSIGN(UniqueDescriptor file, open_own(path, options));
   timeline->ring_ = std::make_unique<TraceRing>(options.ring_bytes);
   timeline->writer_ = std::make_unique<TimelineWriter>(*timeline->ring_, std::move(file), path);
   timeline->steps_ = options.steps;

@@ -132,6 +132,26 @@ TEST_F(FileStoreTest, AFileOfAnotherSecretOrOfThisRankIsRefused) {
   EXPECT_TRUE(is_there());
 }
 
+// Of two jobs at one path, perhaps.
+TEST_F(FileStoreTest, TheSecondProcessOfARankFailsTheMeeting) {
+  const auto store = joined(0, 2);
+  const auto other = joined(1, 2);
+  expect_refused(join(0, 2), "two processes say that they are rank 0: test 0 and test 0");
+  const auto value = other->get("a", later());
+  ASSERT_FALSE(value.ok());
+  EXPECT_THAT(value.error().message, HasSubstr("two processes say that they are rank 0"));
+}
+
+TEST_F(FileStoreTest, AProcessOfAnotherJobIsRefusedAlone) {
+  const auto join_of = [&](int rank, const std::string& job) {
+    return FileStore::join(path_, {rank, 2, "test", job}, "", later());
+  };
+  const auto store = join_of(0, "PBS_JOBID=1");
+  expect_refused(join_of(1, "PBS_JOBID=2"), "of the job PBS_JOBID=1 (rank 0, test)");
+  const auto other = join_of(1, "PBS_JOBID=1");
+  ASSERT_TRUE(other.ok()) << other.error().message;
+}
+
 TEST_F(FileStoreTest, AFileOfADeadRankIsRefused) {
   const pid_t child = ::fork();
   if (child == 0) {

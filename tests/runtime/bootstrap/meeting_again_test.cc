@@ -77,6 +77,21 @@ void with_a_file(const std::function<void(const WayIn&)>& test) {
   EXPECT_NE(::access(way.path.c_str(), F_OK), 0);
 }
 
+/// Two jobs at one port: each rank 0 hears of the other, and neither goes on with ranks that may be
+/// the other's.
+TEST(Meeting, OfTwoRanksZeroFailsForBoth) {
+  const WayIn way = by_tcp(testing::free_port());
+  std::string second;
+  std::thread other([&] { second = meet_once(way, 0, 2, "").error().message; });
+  const std::string first = meet_once(way, 0, 2, "").error().message;
+  other.join();
+  const bool is_first_late = first.starts_with("cannot listen");
+  EXPECT_THAT(is_first_late ? first : second,
+              ::testing::AllOf(HasSubstr("cannot listen at"), HasSubstr("kolo's store there says"),
+                               HasSubstr("two processes say that they are rank 0")));
+  EXPECT_THAT(is_first_late ? second : first, HasSubstr("two processes say that they are rank 0"));
+}
+
 class MeetingAgain : public ::testing::TestWithParam<Way> {};
 
 TEST_P(MeetingAgain, AfterAMeetingThatEndedWell) {

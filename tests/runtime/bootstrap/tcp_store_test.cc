@@ -131,15 +131,46 @@ TEST_F(TcpStoreTest, RanksThatDisagreeOnTheirNumberAllHearBothValues) {
   }
 }
 
-TEST_F(TcpStoreTest, TheSecondProcessOfARankIsRefusedAlone) {
+TEST_F(TcpStoreTest, ARankThatDoesNotExistIsRefusedAlone) {
   serve(2);
   const auto store = joined(0, 2);
-  const auto twin = join(0, 2);
-  ASSERT_FALSE(twin.ok());
-  EXPECT_EQ(twin.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_THAT(twin.error().message, HasSubstr("two processes say that they are rank 0"));
   EXPECT_EQ(join(2, 2).error().code, ErrorCode::kInvalidArgument);
   EXPECT_TRUE(store->set("a", "").ok());
+}
+
+// Of two jobs at one port, perhaps: then nobody knows which processes belong together.
+TEST_F(TcpStoreTest, TheSecondProcessOfARankFailsTheMeeting) {
+  serve(2, false);
+  const auto a = joined(0, 2);
+  const auto b = joined(1, 2);
+  const auto twin = join(1, 2);
+  ASSERT_FALSE(twin.ok());
+  for (const Error& error : {twin.error(), a->exchange("a", 0, 2, "", later()).error(),
+                             b->exchange("a", 1, 2, "", later()).error()}) {
+    EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(error.message,
+                AllOf(HasSubstr("two processes say that they are rank 1: pid 11 on test and"),
+                      HasSubstr("KOLO_SECRET")));
+  }
+}
+
+TEST_F(TcpStoreTest, AProcessOfAnotherJobIsRefusedAlone) {
+  serve(3);
+  const auto join_of = [&](int rank, const std::string& job) {
+    return TcpStore::join(endpoint_, {rank, 3, "test", job}, "secret", later());
+  };
+  const auto unknown = join_of(1, "");
+  const auto a = join_of(0, "SLURM_JOB_ID=1");
+  const auto stranger = join_of(2, "SLURM_JOB_ID=2");
+  ASSERT_FALSE(stranger.ok());
+  EXPECT_EQ(stranger.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(stranger.error().message,
+              AllOf(HasSubstr("rank 2 (test) is of the job SLURM_JOB_ID=2"),
+                    HasSubstr("of the job SLURM_JOB_ID=1 (rank 0, test)"), HasSubstr("MASTER_PORT"),
+                    HasSubstr("KOLO_SECRET")));
+  ASSERT_TRUE(unknown.ok() && a.ok());
+  const auto c = join_of(2, "SLURM_JOB_ID=1");
+  EXPECT_TRUE(c.ok()) << c.error().message;
 }
 
 TEST_F(TcpStoreTest, AnotherSecretIsRefused) {
@@ -357,13 +388,16 @@ TEST_F(TcpStoreTest, WhatIsNoStoreIsToldFromOne) {
   EXPECT_THAT(store.error().message, HasSubstr("no store of this kolo's version"));
 }
 
-TEST_F(TcpStoreTest, WhenAllHaveComeThePortIsFreeForTheNextMeeting) {
-  serve(2, false);
-  const auto a = joined(0, 2);
-  const auto b = joined(1, 2);
-  // The server drops its listener in the pass that takes the last hello, this is a later one.
-  ASSERT_TRUE(a->set("a", "").ok());
-  ASSERT_TRUE(b->get("a", later()).ok());
+TEST_F(TcpStoreTest, WhenARankLeavesThePortIsFreeForTheNextMeeting) {
+  serve(3, false);
+  const auto a = joined(0, 3);
+  const auto b = joined(1, 3);
+  const auto c = joined(2, 3);
+  EXPECT_FALSE(TcpStoreServer::start({.endpoint = endpoint_}).ok()) << "all have come";
+  c->leave();
+  a->fail(later());  // the server has taken note of both when this returns
+  // It drops its listener after the pass that took the goodbye; this is a later one.
+  EXPECT_FALSE(b->exchange("a", 1, 3, "", later()).ok());
   const auto next = TcpStoreServer::start({.endpoint = endpoint_});
   EXPECT_TRUE(next.ok()) << next.error().message;
 }

@@ -297,6 +297,20 @@ TEST(WayIn, StepsOfOneJobMeetApart) {
       find(kKolo + Variables{{"KOLO_INIT_METHOD", "tcp://a:1?server=launcher"}})->launcher_serves);
 }
 
+TEST(WayIn, TheJobIsNamedByWhatStartedIt) {
+  const Variables by_hand = kKolo + Variables{{"MASTER_ADDR", "node1"}};
+  const Variables in_slurm_job = {{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NODELIST", "n1"}};
+  EXPECT_EQ(find(by_hand)->job, "");
+  EXPECT_EQ(find(by_hand + in_slurm_job)->job, "SLURM_JOB_ID=7");
+  EXPECT_EQ(find(by_hand + Variables{{"SLURM_HET_JOB_ID", "6"}} + in_slurm_job)->job,
+            "SLURM_HET_JOB_ID=6");
+  EXPECT_EQ(find(by_hand + Variables{{"PBS_JOBID", "3.host"}})->job, "PBS_JOBID=3.host");
+  EXPECT_EQ(find(kTorchrun + Variables{{"TORCHELASTIC_RUN_ID", "none"}})->job, "");
+  EXPECT_EQ(find(kTorchrun + Variables{{"TORCHELASTIC_RUN_ID", "a"}})->job,
+            "TORCHELASTIC_RUN_ID=a");
+  EXPECT_EQ(find(kSlurm)->job, "slurm 7.0") << "of the step";
+}
+
 TEST(WayIn, RankZeroOnAnotherNodeThanTheFirstSaysSo) {
   Variables first = kSlurm;
   first["SLURM_PROCID"] = "0";

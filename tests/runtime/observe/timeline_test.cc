@@ -137,7 +137,7 @@ TEST(Timeline, WhatIsNoFileIsRefusedAtOnce) {
   ASSERT_TRUE(reader);
   EXPECT_THAT(refusal_of(pipe, 2, 4), names_a_pipe);
   EXPECT_THAT(refusal_of("/dev/full"), HasSubstr("'/dev/full' is a terminal or another character"));
-  EXPECT_THAT(refusal_of(folder.path("")), HasSubstr("Is a directory"));
+  EXPECT_THAT(refusal_of(folder.path("")), HasSubstr("is a folder; a timeline"));
 }
 
 TEST(Timeline, TheFileOfTheProgramsOutputIsRefusedAndStaysAsItIs) {

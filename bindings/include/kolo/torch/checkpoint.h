@@ -6,9 +6,9 @@
 // that a run may go on with other devices.
 //
 // The file is a ZIP archive of LibTorch whose comment holds its length, a checksum and the time, so
-// it is a plain archive for every reader, and a torn or damaged file is noticed. It replaces an
-// older one of its name in one step, after it has reached the disk: a crash leaves the old or the
-// new. The training loop's thread.
+// a torn or damaged file is noticed. It replaces an older one in one step, after it has reached the
+// disk: a crash leaves the old or the new. Symlinks are followed; a device or a pipe is refused.
+// The training loop's thread.
 #pragma once
 
 #include <kolo/export.h>
