@@ -83,7 +83,14 @@ bool Cycle::drain(Group& group) {
   group.flush |= group.table.drain(drained_);
   trace_.drained(drained_);
   bool moved = !drained_.empty();
-  for (EntryPtr& entry : drained_) group.controller.add(std::move(entry));
+  EntryPtr join;
+  for (EntryPtr& entry : drained_) {
+    if (entry->signature.kind == OperationKind::kJoin) {
+      join = std::move(entry);
+    } else {
+      group.controller.add(std::move(entry));
+    }
+  }
 
   drained_.clear();
   group.ordered.drain(drained_);
@@ -114,6 +121,11 @@ bool Cycle::drain(Group& group) {
     group.history.add(call_of(operation, group.communicator));
     trace_.agreed(operation.entries);
     group.planned.push_back(std::move(operation));
+  }
+  if (join) {
+    // Now that the ordered calls before it have their numbers.
+    join->signature.shape = {static_cast<std::int64_t>(group.calls())};
+    group.controller.add(std::move(join));
   }
   return moved;
 }

@@ -124,6 +124,8 @@ class Cycle final : public TransportListener {
   void check_held_by_departure(Group& group);
   void check_held(Group& group, Clock::time_point now);
   void check_calls(Group& group, Clock::time_point now);
+  /// Whether this rank has made an ordered call that one which has joined does not make.
+  void check_joined(Group& group);
   /// Whether all have met a receive that belong to calls that are over.
   void check_messages(Group& group);
   void ask_about(Group& group, const Operation& operation, Clock::time_point now);

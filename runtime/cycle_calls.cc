@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace kolo {
 namespace {
@@ -26,7 +27,30 @@ struct Question {
   std::uint64_t what = 0;  ///< OrderedCall::what
 };
 
+/// What this rank has made of a call that runs, or is over; nothing if that is too long ago.
+std::optional<std::uint64_t> own_call(const Group& group, std::uint64_t sequence) {
+  const auto running =
+      std::find_if(group.running.begin(), group.running.end(), [&](const auto& operation) {
+        return operation->door() == Door::kOrdered && operation->sequence() == sequence;
+      });
+  return running != group.running.end() ? std::optional((*running)->call())
+                                        : group.recent_calls.find(sequence);
+}
+
 }  // namespace
+
+// Calls of this kind are begun without asking, so one that has begun is undone nowhere: all ends.
+void Cycle::check_joined(Group& group) {
+  const auto& joined = group.controller.joined();
+  if (!joined || std::cmp_less_equal(group.calls(), joined->calls)) return;
+  const auto own = own_call(group, static_cast<std::uint64_t>(joined->calls));
+  note(KOLO_ERROR(
+      kInvalidArgument,
+      "rank {} calls {}{}, which all ranks must call, but rank {} has joined; join() after "
+      "the last ordered call",
+      world_.rank(), own ? to_text(*own) : "an ordered collective", group.communicator.suffix(),
+      group.communicator.ranks()[static_cast<std::size_t>(joined->rank)]));
+}
 
 void Cycle::check_calls(Group& group, Clock::time_point now) {
   if (group.communicator.size() == 1) return;
@@ -76,12 +100,7 @@ Status Cycle::on_call_message(Group& group, int rank, const Message& message) {
     return KOLO_ERROR(kInternal, "rank {}: malformed question about a call from rank {}",
                       world_.rank(), rank);
   }
-  const auto running =
-      std::find_if(group.running.begin(), group.running.end(), [&](const auto& operation) {
-        return operation->door() == Door::kOrdered && operation->sequence() == question->sequence;
-      });
-  const auto own = running != group.running.end() ? std::optional((*running)->call())
-                                                  : group.recent_calls.find(question->sequence);
+  const auto own = own_call(group, question->sequence);
   if (!own || *own == question->what) return {};
   return clash(group, *own, rank, question->what);
 }

@@ -30,7 +30,8 @@ constexpr std::chrono::milliseconds kGoodbyes{2000};
 bool Cycle::begin_one_shot(Group& group, OneShot::Request& request) {
   // Behind others of its door it would overtake them.
   if (world_.abort().raised() || group.one_shot.busy() || !group.ordered.idle()) return false;
-  request.sequence = group.next_sequences[static_cast<std::size_t>(Door::kOrdered)];
+  if (group.controller.joined()) return false;  // see check_joined()
+  request.sequence = group.calls();
   request.before = group.history.bits();
   const bool trades = group.one_shot.trades(request.kind, request.bytes());
   if (!trades && !group.one_shot.tries(request)) return false;
@@ -77,6 +78,7 @@ void Cycle::on_group_message(Group& group, int peer, const Message& message) {
     case MessageKind::kRequests:
     case MessageKind::kAgreed:
     case MessageKind::kResponses:
+    case MessageKind::kJoined:
       return note(group.controller.on_message(*index, message));
     case MessageKind::kOffer:
     case MessageKind::kAnswer:

@@ -58,6 +58,7 @@ void Cycle::check_heartbeats(Clock::time_point now) {
 void Cycle::check_health(Group& group, Clock::time_point now, bool check_time) {
   const std::vector<int>& ranks = group.communicator.ranks();
   find_absent(group);
+  check_joined(group);
   if (group.departures.any()) {
     for (const auto& operation : group.running) {
       if (operation->handed_out()) continue;

@@ -1,5 +1,6 @@
 #include "runtime/driver.h"
 
+#include "runtime/base/own_thread.h"
 #include "runtime/base/relax.h"
 
 #include <poll.h>
@@ -27,6 +28,8 @@ constexpr std::chrono::milliseconds kNegotiatingBound{5};
 constexpr std::chrono::microseconds kComputingBound{20};
 /// After a failure.
 constexpr std::chrono::milliseconds kOverBound{200};
+/// Between looks whether guests have gone, which takes them some microseconds.
+constexpr std::chrono::microseconds kGuestsGo{50};
 
 }  // namespace
 
@@ -143,9 +146,7 @@ class Driver::Guest {
   explicit Guest(std::atomic<int>& guests) : guests_(guests) {
     guests_.fetch_add(1, std::memory_order_seq_cst);
   }
-  ~Guest() {
-    if (guests_.fetch_sub(1, std::memory_order_release) == 1) guests_.notify_all();
-  }
+  ~Guest() { guests_.fetch_sub(1, std::memory_order_release); }
   Guest(const Guest&) = delete;
   Guest& operator=(const Guest&) = delete;
 
@@ -163,7 +164,7 @@ Driver::Driver(Cycle& cycle, GroupRegistry& groups, Transport& transport, Waker&
       may_spin_(may_spin) {}
 
 void Driver::start() {
-  thread_ = std::thread([this] { run(); });
+  thread_ = own_thread([this] { run(); });
 }
 
 void Driver::run() {
@@ -275,15 +276,18 @@ bool Driver::run_holding(ProgressToken::Hold hold, Group& group, OneShot::Reques
   return done;
 }
 
-std::optional<ProgressToken::Hold> Driver::stop_threads() {
+std::optional<ProgressToken::Hold> Driver::stop_threads(Clock::time_point until) {
   stopping_.store(true, std::memory_order_seq_cst);
   waker_.wake();
-  auto hold = token_.acquire();
+  auto hold = token_.acquire(until);
   if (!hold) return std::nullopt;
+  // They do not get the token, and go.
+  while (guests_.load(std::memory_order_seq_cst) != 0) {
+    if (Clock::now() >= until) return std::nullopt;
+    std::this_thread::sleep_for(kGuestsGo);
+  }
   token_.close();
   if (thread_.joinable()) thread_.join();
-  for (int guests = guests_.load(std::memory_order_seq_cst); guests != 0; guests = guests_.load())
-    guests_.wait(guests);
   return hold;
 }
 

@@ -49,11 +49,14 @@ class Driver final : public Work::Driver {
   bool try_call(const OrderedArguments& call);
 
   /// Ends the background thread, sends waiting threads out of drive(), and runs `last` as the last
-  /// holder of the token. Nobody drives afterwards. Further calls do nothing.
+  /// holder of the token. Nobody drives afterwards. Further calls do nothing. False if a thread has
+  /// kept the token until then, or is still within drive(), as one is whose signal handler does not
+  /// return: then it may drive again.
   template <class Last>
-  void stop(Last&& last) {
-    auto hold = stop_threads();
+  bool stop(Last&& last, std::chrono::steady_clock::time_point until) {
+    auto hold = stop_threads(until);
     if (hold) last();
+    return hold || token_.is_closed();
   }
 
   /// Runs `read` while nobody else drives: a thread that waits for its Work leaves the driving to
@@ -77,7 +80,7 @@ class Driver final : public Work::Driver {
   void run();
   /// run(), and releases the token.
   bool run_holding(ProgressToken::Hold hold, Group& group, OneShot::Request& request);
-  std::optional<ProgressToken::Hold> stop_threads();
+  std::optional<ProgressToken::Hold> stop_threads(Clock::time_point until);
 
   Cycle& cycle_;
   GroupRegistry& groups_;

@@ -64,6 +64,8 @@ struct Group {
   std::uint64_t next_sequence(Door door) {
     return next_sequences[static_cast<std::size_t>(door)]++;
   }
+  /// Of the ordered door, that have their number.
+  std::uint64_t calls() const { return next_sequences[static_cast<std::size_t>(Door::kOrdered)]; }
   /// Its part of the window; `allreduces` as of OneShot::open(). Precondition: is_member().
   void open(bool allreduces);
   /// Every lower number of that door is done.

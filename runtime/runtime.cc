@@ -187,7 +187,7 @@ void Runtime::log_start(const Bootstrap& bootstrap) const {
   }
 }
 
-Runtime::~Runtime() { shut_down(); }
+Runtime::~Runtime() { static_cast<void>(shut_down()); }
 
 Result<std::shared_ptr<std::byte>> Runtime::allocate(std::size_t bytes) const {
   if (window_.arena() != nullptr) return window_.arena()->allocate(bytes);
@@ -268,8 +268,8 @@ void Runtime::abort(const std::string& reason) {
   });
 }
 
-void Runtime::shut_down() {
-  driver_->stop([this] {
+bool Runtime::shut_down(std::chrono::steady_clock::time_point until) {
+  const auto last = [this] {
     cycle_.shut_down();
     // The next job on these hosts starts with what this one has learnt.
     if (const auto costs = cycle_.corrected_costs(); costs && !failed()) {
@@ -278,7 +278,8 @@ void Runtime::shut_down() {
     }
     const Status written = timeline_->stop();
     if (!written.ok()) log_.warning("{}", written.error().message);
-  });
+  };
+  return driver_->stop(last, until);
 }
 
 Status Runtime::failure() const {

@@ -132,8 +132,10 @@ class Runtime {
   /// Fails all that is and will be under way, on all ranks, with this rank's number and `reason`.
   void abort(const std::string& reason);
 
-  /// Ends this rank's part; what is under way fails with kShutdown. Further calls do nothing.
-  void shut_down();
+  /// Ends this rank's part; what is under way fails with kShutdown. Further calls do nothing. False
+  /// if a thread that drives has not made way until then: then nothing is ended.
+  bool shut_down(
+      std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max());
   /// The failure that aborted this rank, if any; an orderly shutdown is none.
   bool failed() const { return !failure().ok(); }
   Status failure() const;

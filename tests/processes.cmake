@@ -1,6 +1,6 @@
 # Tests in which ranks are processes: the public library, launchers, hosts, an installed kolo.
 # The library as users have it, with its one runtime a process: so a main of its own, and processes.
-add_executable(api_tests bindings/core/api_test.cc)
+add_executable(api_tests bindings/core/api_test.cc bindings/core/exit_test.cc)
 kolo_configure_target(api_tests)
 target_include_directories(api_tests PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(api_tests PRIVATE kolo::kolo GTest::gmock GTest::gtest_main)

@@ -23,14 +23,25 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 namespace kolo {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// How long the end of the process waits for other threads that hold the lock or drive. A failure
+/// that one of them is telling the other ranks takes some seconds.
+constexpr std::chrono::seconds kPatience{10};
+/// Of kShutdown, which comes to a thread while another one ends the process. Saying goodbye takes
+/// two seconds at most.
+constexpr std::chrono::seconds kHeldBack{3};
 
 struct Global {
   std::mutex mutex;
@@ -43,14 +54,21 @@ struct Global {
   // The ways in that were used: each is finalised at exit, unless something has failed.
   std::vector<std::unique_ptr<Bootstrap>> bootstraps;
   bool last_start_failed = false;
+  /// Within init(), which keeps the lock for long.
+  std::atomic<bool> starting = false;
+  /// That ends the process, once one does.
+  std::atomic<std::thread::id> ending = {};
+  /// The process ends without this rank's goodbye: what is here may be in use for good.
+  std::atomic<bool> abandoned = false;
   /// Ranks may be gone, and a later start does not bring them back.
   bool a_job_failed = false;
   /// In a child that was forked after a call of init(): whose. Else no process.
   std::atomic<pid_t> forked_from = 0;
 };
 
+/// Never destroyed: other threads, and the call that exit() has interrupted, may be using it.
 Global& global() {
-  static Global instance;
+  static Global& instance = *new Global;
   return instance;
 }
 
@@ -74,7 +92,16 @@ void on_fork_in_child() {
   std::construct_at(&global())->forked_from = parent;
 }
 
-void refuse_in_child(const Global& g, std::string_view call) {
+/// Whether nothing of it may be touched, the lock included.
+bool is_off(const Global& g) { return g.forked_from != 0 || g.abandoned; }
+
+[[noreturn]] void raise_not_running(std::string_view call) {
+  raise(KOLO_ERROR(kShutdown,
+                   "kolo::{}() was called before kolo::init(), or after kolo::shutdown()", call));
+}
+
+void refuse_if_off(const Global& g, std::string_view call) {
+  if (g.abandoned) raise_not_running(call);
   if (g.forked_from == 0) return;
   raise(KOLO_ERROR(kUnsupported,
                    "kolo::{}() was called in process {}, which process {} forked after "
@@ -83,24 +110,62 @@ void refuse_in_child(const Global& g, std::string_view call) {
                    call, getpid(), g.forked_from.load()));
 }
 
-void shutdown_locked(Global& g) {
-  if (!g.runtime) return;
+/// False if a thread still drives then: nothing has ended.
+bool shutdown_locked(Global& g, Clock::time_point until) {
+  if (!g.runtime) return true;
   ++g.era;
   g.a_job_failed |= g.runtime->failed();
-  g.runtime->shut_down();
+  if (!g.runtime->shut_down(until)) return false;
   g.runtime.reset();
+  return true;
 }
 
-void at_exit() {
-  Global& g = global();
-  if (g.forked_from != 0) return;
-  const std::lock_guard lock(g.mutex);
-  shutdown_locked(g);
+/// False if the lock or the token is not to be had: then all is left as it is.
+bool end_in_order(Global& g) {
+  // exit() in a signal handler or a callback: the call beneath it may hold either.
+  if (InCall::here()) return false;
+  const Clock::time_point until = Clock::now() + kPatience;
+  std::unique_lock lock(g.mutex, std::defer_lock);
+  while (!lock.try_lock()) {
+    if (g.starting || Clock::now() >= until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (!shutdown_locked(g, until)) return false;
   const bool alone = g.last_start_failed || g.a_job_failed;
   for (const auto& bootstrap : g.bootstraps) {
     // A collective finalize would wait for ranks that are gone.
     alone ? bootstrap->finalize_alone() : bootstrap->finalize();
   }
+  g.bootstraps.clear();
+  return true;
+}
+
+// Without a goodbye the others notice the end of this process, as if it was killed.
+void at_exit() {
+  Global& g = global();
+  if (g.forked_from != 0) return;
+  g.ending = std::this_thread::get_id();
+  g.abandoned = !end_in_order(g);
+}
+
+std::shared_ptr<Runtime> find_runtime(std::string_view call) {
+  Global& g = global();
+  refuse_if_off(g, call);
+  if (!forgets && g.era.load(std::memory_order_acquire) == known.era) {
+    if (auto runtime = known.runtime.lock()) return runtime;
+  }
+  {
+    const std::lock_guard lock(g.mutex);
+    if (g.runtime) {
+      if (!forgets) {
+        known.era = g.era;
+        known.runtime = g.runtime;
+        known.driver = g.runtime->driver_of_small_calls();
+      }
+      return g.runtime;
+    }
+  }
+  raise_not_running(call);  // without the lock, as it may take a while
 }
 
 /// What opens on this rank alone, before anything is said to the others.
@@ -237,14 +302,26 @@ Exception::Exception(Error error)
   error_.message = what();
 }
 
+void raise(Error error) {
+  const std::thread::id ending = global().ending;
+  const bool by_other = ending != std::thread::id() && ending != std::this_thread::get_id();
+  if (by_other && error.code == ErrorCode::kShutdown) std::this_thread::sleep_for(kHeldBack);
+  throw Exception(std::move(error));
+}
+
+RuntimeCall::RuntimeCall(std::string_view call) : runtime_(find_runtime(call)) {}
+
 void init(const InitOptions& options) {
   Global& g = global();
-  refuse_in_child(g, "init");
+  refuse_if_off(g, "init");
+  const InCall in_call;
   const std::lock_guard lock(g.mutex);
   if (g.runtime) raise(KOLO_ERROR(kInvalidArgument, "kolo::init() was called twice"));
   static const int registered = pthread_atfork(nullptr, nullptr, on_fork_in_child);
   KOLO_CHECK(registered == 0);
+  g.starting = true;
   auto runtime = start(g, options);
+  g.starting = false;
   g.last_start_failed = !runtime.ok();
   if (!runtime.ok()) raise(std::move(runtime).error());
   g.runtime = *std::move(runtime);
@@ -255,13 +332,15 @@ void init(int, char**, const InitOptions& options) { init(options); }
 
 void shutdown() {
   Global& g = global();
-  if (g.forked_from != 0) return;
+  // What a signal handler or a callback has interrupted cannot be ended beneath it.
+  if (is_off(g) || InCall::here()) return;
+  const InCall in_call;
   const std::lock_guard lock(g.mutex);
-  shutdown_locked(g);
+  static_cast<void>(shutdown_locked(g, Clock::time_point::max()));
 }
 
 void abort(const std::string& reason) {
-  if (is_initialized()) runtime_for("abort")->abort(reason);
+  if (is_initialized() && !InCall::here()) runtime_for("abort")->abort(reason);
 }
 
 std::shared_ptr<void> allocate(std::size_t bytes) {
@@ -278,9 +357,7 @@ std::shared_ptr<void> allocate_on_device(std::size_t bytes) {
 
 bool is_initialized() {
   Global& g = global();
-  if (g.forked_from != 0) return false;
-  const std::lock_guard lock(g.mutex);
-  return g.runtime != nullptr;
+  return !is_off(g) && g.era % 2 == 1;
 }
 
 int rank() { return runtime_for("rank")->world().rank(); }
@@ -300,25 +377,6 @@ RuntimeInfo runtime_info() { return runtime_for("runtime_info")->info(); }
 bool cuda_built() { return KOLO_CUDA_BUILT != 0; }
 bool nccl_built() { return nccl_is_built(); }
 std::string version() { return KOLO_VERSION; }
-
-std::shared_ptr<Runtime> runtime_for(std::string_view call) {
-  Global& g = global();
-  refuse_in_child(g, call);
-  if (!forgets && g.era.load(std::memory_order_acquire) == known.era) {
-    if (auto runtime = known.runtime.lock()) return runtime;
-  }
-  const std::lock_guard lock(g.mutex);
-  if (!g.runtime) {
-    raise(KOLO_ERROR(kShutdown,
-                     "kolo::{}() was called before kolo::init(), or after kolo::shutdown()", call));
-  }
-  if (!forgets) {
-    known.era = g.era;
-    known.runtime = g.runtime;
-    known.driver = g.runtime->driver_of_small_calls();
-  }
-  return g.runtime;
-}
 
 Driver* known_driver() {
   if (forgets || global().era.load(std::memory_order_acquire) != known.era) return nullptr;

@@ -14,7 +14,7 @@ constexpr std::size_t kTried = 2 << 20;
 }  // namespace
 
 DeviceReport device_report() {
-  const std::shared_ptr<Runtime> runtime = runtime_for("device_report");
+  const auto runtime = runtime_for("device_report");
   DeviceReport report;
   Accelerator* const accelerator = runtime->accelerator();
   if (accelerator == nullptr) {

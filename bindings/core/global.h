@@ -2,6 +2,7 @@
 // to bindings/core; any thread.
 #pragma once
 
+#include "runtime/base/in_call.h"
 #include "runtime/runtime.h"
 
 #include <kolo/kolo.h>
@@ -12,14 +13,27 @@
 
 namespace kolo {
 
-/// Throws kShutdown, naming the call, before init() and after shutdown().
-std::shared_ptr<Runtime> runtime_for(std::string_view call);
+/// The runtime during one call of this thread.
+class RuntimeCall {
+ public:
+  /// Throws kShutdown, naming the call, before init() and after shutdown().
+  explicit RuntimeCall(std::string_view call);
+  Runtime* operator->() const { return runtime_.get(); }
+
+ private:
+  const InCall in_call_;  // before the lock that finds the runtime
+  const std::shared_ptr<Runtime> runtime_;
+};
+
+inline RuntimeCall runtime_for(std::string_view call) { return RuntimeCall(call); }
 
 /// Runtime::driver_of_small_calls() of the runtime that runtime_for() gave this thread last, if it
 /// is still the one; else null. Nobody else replaces it during a call of this thread.
 Driver* known_driver();
 
-[[noreturn]] inline void raise(Error error) { throw Exception(std::move(error)); }
+/// Throws. While another thread ends the process, kShutdown comes late: that thread has mostly
+/// ended it by then, which an exception that nobody catches here would do otherwise.
+[[noreturn]] void raise(Error error);
 
 template <class T>
 T value_or_throw(Result<T> result) {

@@ -8,6 +8,7 @@ namespace kolo {
 namespace {
 
 void call_ordered(std::string_view call, const OrderedArguments& arguments) {
+  const InCall in_call;
   // The driver's token keeps the runtime, so that a call of a few bytes counts no references.
   if (Driver* const driver = known_driver(); driver != nullptr && driver->try_call(arguments))
     return;

@@ -3,6 +3,21 @@
 #include "runtime/base/check.h"
 
 namespace kolo {
+namespace {
+
+using TimePoint = std::chrono::steady_clock::time_point;
+
+template <class Condition>
+void wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
+                TimePoint until, Condition condition) {
+  if (until == TimePoint::max()) {
+    changed.wait(lock, condition);
+  } else {
+    changed.wait_until(lock, until, condition);
+  }
+}
+
+}  // namespace
 
 std::optional<ProgressToken::Hold> ProgressToken::take(State as) {
   State expected = State::kFree;
@@ -32,8 +47,7 @@ std::optional<ProgressToken::Hold> ProgressToken::acquire_background() {
   return std::nullopt;
 }
 
-std::optional<ProgressToken::Hold> ProgressToken::acquire_for_waiter(
-    std::chrono::steady_clock::time_point until) {
+std::optional<ProgressToken::Hold> ProgressToken::acquire_for_waiter(TimePoint until) {
   if (!is_starved_.load(std::memory_order_relaxed)) {
     if (auto hold = take(State::kOther)) return hold;
   }
@@ -45,25 +59,21 @@ std::optional<ProgressToken::Hold> ProgressToken::acquire_for_waiter(
     return state_ == State::kClosed || (state_ != State::kBackground && !is_starved_);
   };
   if (is_starved_) changed_.notify_all();
-  if (until == std::chrono::steady_clock::time_point::max()) {
-    changed_.wait(lock, settled);
-  } else {
-    changed_.wait_until(lock, until, settled);
-  }
+  wait_until(changed_, lock, until, settled);
   auto hold = take(State::kOther);
   --wanted_;
   if (!hold) changed_.notify_all();
   return hold;
 }
 
-std::optional<ProgressToken::Hold> ProgressToken::acquire() {
+std::optional<ProgressToken::Hold> ProgressToken::acquire(TimePoint until) {
   std::unique_lock lock(mutex_);
   ++wanted_;
-  auto hold = take(State::kOther);
-  while (!hold && state_ != State::kClosed) {
-    changed_.wait(lock);
+  std::optional<Hold> hold;
+  wait_until(changed_, lock, until, [&] {
     if (auto taken = take(State::kOther)) hold.emplace(*std::move(taken));
-  }
+    return hold || state_ == State::kClosed;
+  });
   --wanted_;
   return hold;
 }

@@ -52,14 +52,17 @@ class ProgressToken {
   /// Nothing if another such thread holds it (that one drives for both), after `until` or close().
   std::optional<Hold> acquire_for_waiter(std::chrono::steady_clock::time_point until);
 
-  /// For any thread: waits for whoever holds it. Nothing after close().
-  std::optional<Hold> acquire();
+  /// For any thread: waits for whoever holds it. Nothing after `until` or close().
+  std::optional<Hold> acquire(
+      std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max());
 
   /// Whether somebody waits for it: the background thread then lets go.
   bool wanted() const noexcept { return wanted_.load(std::memory_order_acquire) > 0; }
 
   /// For the holder: nobody gets it any more, not even after it is released.
   void close();
+
+  bool is_closed() const noexcept { return state_.load() == State::kClosed; }
 
   /// Stops the process unless the calling thread holds the token.
   void assert_held() const;

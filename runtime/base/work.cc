@@ -1,10 +1,12 @@
 #include "runtime/base/check.h"
+#include "runtime/base/in_call.h"
 
 #include <kolo/work.h>
 
 namespace kolo {
 
 Status Work::wait(std::chrono::steady_clock::time_point until) {
+  const InCall in_call;
   if (!done()) {
     const auto driver = driver_.lock();
     if (driver) driver->drive(*this, until);
@@ -21,6 +23,7 @@ Status Work::wait(std::chrono::steady_clock::time_point until) {
 }
 
 void Work::on_done(std::function<void()> told) {
+  const InCall in_call;
   {
     const std::lock_guard lock(mutex_);
     if (!done_.load(std::memory_order_relaxed)) {

@@ -2,6 +2,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/open_files.h"
+#include "runtime/base/own_thread.h"
 
 #include <fcntl.h>
 #include <fmt/ranges.h>
@@ -93,7 +94,7 @@ TcpStoreServer::TcpStoreServer(Options options, Listener listener)
       port_(listener.port),
       listener_(std::move(listener.fd)),
       meetings_(options_.size, options_.size_by),
-      thread_([this] { serve(); }) {}
+      thread_(own_thread([this] { serve(); })) {}
 
 TcpStoreServer::~TcpStoreServer() {
   {

@@ -18,6 +18,7 @@ enum class MessageKind : std::uint8_t {
   kRequests,    ///< rank → coordinator: requests in full (wire.proto)
   kAgreed,      ///< coordinator → rank: slots of the cache to run, ascending (SlotSet)
   kResponses,   ///< coordinator → rank: responses in full (wire.proto)
+  kJoined,      ///< coordinator → rank: who has joined, after how many ordered calls (Controller)
   kOffer,       ///< rank → rank: what it wants to send (PointToPoint)
   kAnswer,      ///< rank → rank: whether that was wanted (PointToPoint)
   kDoorbell,    ///< rank → rank: look at the board, something has come (OneShot)

@@ -1,6 +1,7 @@
 #include "runtime/device/threaded_device.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/own_thread.h"
 #include "runtime/base/relax.h"
 
 #include <algorithm>
@@ -31,7 +32,7 @@ ThreadedDevice::ThreadedDevice(const Device& inner, int threads)
     : inner_(inner), shares_(static_cast<std::size_t>(threads)) {
   KOLO_CHECK(threads > 0);
   for (std::size_t share = 1; share < shares_; ++share)
-    threads_.emplace_back([this, share] { work(share); });
+    threads_.push_back(own_thread([this, share] { work(share); }));
 }
 
 ThreadedDevice::~ThreadedDevice() {

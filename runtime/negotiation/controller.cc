@@ -1,6 +1,7 @@
 #include "runtime/negotiation/controller.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/plain_bytes.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -120,6 +121,12 @@ Status Controller::on_message(int peer, const Message& message) {
       KOLO_ASSIGN(auto responses, decode_responses(message.payload));
       return take_responses(std::move(responses));
     }
+    case MessageKind::kJoined: {
+      const auto joined = value_of<JoinedRank>(message.payload);
+      if (!from_coordinator || !joined) break;
+      joined_ = joined;
+      return {};
+    }
     case MessageKind::kOffer:
     case MessageKind::kAnswer:
     case MessageKind::kDoorbell:
@@ -196,8 +203,17 @@ Status Controller::take_requests(int rank, const std::vector<Request>& requests,
       if (slot) KOLO_TRY(hand_to_coordinator(*slot));
     }
     KOLO_TRY(coordinator_.ready(rank, request, now));
+    if (request.signature.kind == OperationKind::kJoin)
+      KOLO_TRY(note_join(rank, request.signature));
   }
   return {};
+}
+
+Status Controller::note_join(int rank, const Signature& join) {
+  const std::int64_t calls = join.shape.empty() ? 0 : join.shape.front();
+  if (joined_ && joined_->calls <= calls) return {};
+  joined_ = {.rank = rank, .calls = calls};
+  return control_plane_.send_to_others(MessageKind::kJoined, bytes_of(*joined_));
 }
 
 Result<bool> Controller::decide() {
@@ -266,6 +282,7 @@ Status Controller::take_responses(std::vector<Response> responses) {
   ++counters_.agreements;
   std::vector<Agreed>& agreed = agreed_.emplace_back();
   for (Response& decided : responses) {
+    if (decided.signature.kind == OperationKind::kJoin) joined_.reset();
     // An announcement that crosses a response on its way is not what that is about.
     const bool missed = std::find(decided.missing.begin(), decided.missing.end(),
                                   communicator_.rank()) != decided.missing.end();

@@ -30,6 +30,12 @@ struct Agreed {
   EntryPtr entry;
 };
 
+/// A rank of the communicator that has joined.
+struct JoinedRank {
+  std::int64_t rank = 0;
+  std::int64_t calls = 0;  ///< of the ordered door, that it has made
+};
+
 class Controller {
  public:
   using Clock = std::chrono::steady_clock;
@@ -44,7 +50,8 @@ class Controller {
   Controller(const Communicator& communicator, ControlPlane& control_plane, const Config& config,
              const Log& log);
 
-  /// Takes over an entry; it waits for announce().
+  /// Takes over an entry; it waits for announce(). The shape of a join is the number of ordered
+  /// calls that this rank has made.
   void add(EntryPtr entry);
 
   /// Announces the entries that wait, if they are many, or have waited for the batch window, or
@@ -69,6 +76,10 @@ class Controller {
   /// itself. To be called often.
   Status check_timeouts(Clock::time_point now, bool is_busy);
 
+  /// Of the ranks that have joined, the one that has made the fewest ordered calls, of which it
+  /// makes no more until all have joined; nothing if none has, as far as this rank has heard.
+  const std::optional<JoinedRank>& joined() const { return joined_; }
+
   /// Removes and returns every entry that is not agreed on.
   std::vector<EntryPtr> take_pending();
   bool has_pending() const { return !waiting_.empty(); }
@@ -89,6 +100,7 @@ class Controller {
                             Clock::time_point now);
   Status hand_to_coordinator(std::uint32_t slot);
   Status take_requests(int rank, const std::vector<Request>& requests, Clock::time_point now);
+  Status note_join(int rank, const Signature& join);
   void take_slots(const SlotSet& slots);
   Status take_responses(std::vector<Response> responses);
   static EntryPtr lent(const Response& response);
@@ -101,6 +113,7 @@ class Controller {
   Coordinator coordinator_;
   ReadySlots ready_;  ///< rank 0
   WaitingEntries waiting_;
+  std::optional<JoinedRank> joined_;
   std::uint64_t unannounced_bytes_ = 0;
   bool flush_ = false;
   std::deque<std::vector<Agreed>> agreed_;

@@ -1,6 +1,7 @@
 #include "runtime/observe/timeline_writer.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/own_thread.h"
 
 #include <unistd.h>
 
@@ -41,7 +42,7 @@ void TimelineWriter::start(const TimelineOrigin& origin) {
   buffer_.append(std::string_view("[\n"));
   json_.begin(origin);
   write_out();
-  thread_ = std::thread([this] { run(); });
+  thread_ = own_thread([this] { run(); });
 }
 
 void TimelineWriter::run() {

@@ -2,6 +2,7 @@
 #include "transport/ucx/ucx_context.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/own_thread.h"
 
 #include <net/if.h>
 #include <ucs/debug/log_def.h>
@@ -112,6 +113,7 @@ std::string ucx_transports(ucp_context_h context) {
 }
 
 Result<UcxResources> open_ucx(const UcxOptions& options) {
+  const BlockedSignals blocked;  // UCX has a thread, too
   // Before the first context, whose making warns of variables.
   log_to_stderr(options.environment);
   ucp_config_t* raw_config = nullptr;

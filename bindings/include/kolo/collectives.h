@@ -239,7 +239,8 @@ KOLO_API bool all(bool mine, const ProcessSet& set = {});
 /// so; returns the rank that came last, which has seen all of the others' work. Until then this
 /// rank takes part with zeros in every allreduce of the others by sum or average. An average
 /// divides by the number of ranks that have not joined; all other operations of the others fail
-/// with kInvalidArgument. (Horovod's join; the average is over those that took part.)
+/// with kInvalidArgument. An ordered call of theirs is begun without asking: it fails so on all
+/// ranks, and ends communication. (Horovod's join; the average is over those that took part.)
 /// When those that have not joined submit nothing either, rank 0 warns after KOLO_STALL_WARNING,
 /// and after KOLO_OPERATION_TIMEOUT join() throws kTimeout, which names them.
 KOLO_API int join(const ProcessSet& set = {});

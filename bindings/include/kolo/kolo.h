@@ -81,14 +81,17 @@ KOLO_API void init(int argc, char** argv, const InitOptions& options = {});
 KOLO_API void init(const InitOptions& options = {});
 
 /// Ends this rank's part. Operations still under way fail with kShutdown; other ranks that need
-/// this one fail with its number. Without effect when kolo is not initialised. Also done at process
-/// exit.
+/// this one fail with its number. Without effect when kolo is not initialised, and in a callback or
+/// a signal handler beneath which this thread is within a call of kolo. Also done at process exit,
+/// but where exit() comes from such a place, or while another thread is in init(): then the rank
+/// leaves without a goodbye, and the others find that its process has ended. A thread whose
+/// operation fails because another one has called exit() hears of it some seconds later.
 KOLO_API void shutdown();
 
 /// Ends the job's communication because this rank cannot go on: every operation under way and every
 /// later one fails on all ranks, with this rank's number and `reason`. For a failure that the
-/// others cannot see; they would wait for this rank. Without effect when kolo is not initialised.
-/// Any thread.
+/// others cannot see; they would wait for this rank. Without effect when kolo is not initialised,
+/// and where shutdown() is without. Any thread.
 KOLO_API void abort(const std::string& reason);
 
 KOLO_API bool is_initialized();

@@ -1,6 +1,7 @@
 // The global interface in real processes: started again after shutdown() and after a start that
 // failed, and forked after init().
 // Alone and under mpirun, on all ranks at once.
+#include "tests/support/in_child.h"
 #include "tests/support/message_of.h"
 
 #include <kolo/kolo.h>
@@ -28,6 +29,7 @@
 
 namespace {
 
+using kolo::test::in_child;
 using kolo::test::message_of;
 using testing::HasSubstr;
 
@@ -41,20 +43,6 @@ double ordered_sum_of_ones() {
   double one = 1;
   kolo::allreduce_ordered(&one, &one, 1, kolo::DataType::kFloat64, kolo::ReduceOp::kSum);
   return one;
-}
-
-/// Runs `body` in a forked child and returns its exit status. The child leaves by exit(), so that
-/// what the process has registered for its end runs there, too; it is ended if it hangs.
-template <class Body>
-int in_child(Body&& body) {
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(20);
-    std::exit(body());
-  }
-  int status = 0;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 TEST(Api, CallsBeforeInitNameThemselves) {

@@ -177,6 +177,17 @@ TEST(ProgressToken, AQuietReleaseIsLoudForThoseWhoWaitForTheToken) {
   other.join();
 }
 
+TEST(ProgressToken, WhoWaitsForAHolderThatKeepsItGivesUpInTime) {
+  ProgressToken token;
+  const auto hold = token.acquire();
+  ASSERT_TRUE(hold);
+  std::thread([&] {
+    EXPECT_FALSE(token.acquire(Clock::now() + std::chrono::milliseconds(5)));
+    EXPECT_FALSE(token.wanted());
+    EXPECT_FALSE(token.is_closed());
+  }).join();
+}
+
 TEST(ProgressToken, ASecondWaiterIsNotKept) {
   ProgressToken token;
   const auto hold = token.acquire_for_waiter(kForever);

@@ -6,12 +6,16 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstddef>
 #include <latch>
 #include <string>
+#include <tuple>
+#include <vector>
 
 namespace kolo::test {
 namespace {
 
+using testing::AnyOf;
 using testing::HasSubstr;
 
 std::shared_ptr<Work> join(Runtime& runtime) {
@@ -149,6 +153,84 @@ TEST(Join, WhatZerosCannotJoinFailsOnTheOthers) {
     std::vector<float> values(4, 1.0F);
     ASSERT_DONE(submit(runtime, allreduce_of("t", values)));
     EXPECT_EQ(values.front(), 3.0F);
+  });
+}
+
+/// Each rank of one, or of two hosts; rank 0 has joined before the others call, or after.
+class JoinAndOrderedCall
+    : public testing::TestWithParam<std::tuple<std::vector<int>, OperationKind, std::size_t>> {};
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, JoinAndOrderedCall,
+    testing::Combine(testing::Values(std::vector{0, 0, 0}, std::vector{0, 1, 1}),
+                     testing::Values(OperationKind::kAllreduce, OperationKind::kBroadcast),
+                     testing::Values(std::size_t{1}, std::size_t{1} << 18)));
+
+TEST_P(JoinAndOrderedCall, FailsOnAllRanksAtOnce) {
+  const auto& [hosts, kind, count] = GetParam();
+  LocalWorldOptions options;
+  options.hosts = hosts;
+  for (const bool joins_first : {true, false}) {
+    std::latch warm(3);
+    std::latch joined(1);
+    std::latch called(2);
+    run_local_world(
+        3,
+        [&](int rank, Runtime& runtime) {
+          std::vector<float> values(count, 1.0F);
+          auto* const memory = reinterpret_cast<std::byte*>(values.data());
+          const auto call = [&, kind = kind] {
+            return runtime.start_ordered({.kind = kind,
+                                          .input = memory,
+                                          .output = memory,
+                                          .count = static_cast<std::int64_t>(values.size()),
+                                          .root = 1},
+                                         nullptr);
+          };
+          ASSERT_DONE(*call());  // which all make
+          warm.arrive_and_wait();
+          Status status;
+          if (rank == 0) {
+            if (!joins_first) called.wait();
+            const auto work = join(runtime);
+            joined.count_down();
+            status = work->wait();
+          } else {
+            if (joins_first) joined.wait();
+            const auto work = call();
+            called.count_down();
+            // A broadcast may be over at its root before that hears of the join.
+            status = work.ok() ? (*work)->wait() : work.error();
+            while (status.ok())
+              status =
+                  runtime.allreduce_ordered(memory, memory, 1, DataType::kFloat32, ReduceOp::kSum);
+          }
+          ASSERT_FALSE(status.ok());
+          EXPECT_THAT(status.error().message,
+                      HasSubstr("which all ranks must call, but rank 0 has joined"));
+          // A call that comes after another rank's has failed is refused for that.
+          EXPECT_THAT(status.error().code,
+                      AnyOf(ErrorCode::kInvalidArgument,
+                            rank == 0 ? ErrorCode::kInvalidArgument : ErrorCode::kAborted));
+        },
+        options);
+  }
+}
+
+TEST(Join, OrderedCallsGoOnOnceAllHaveJoined) {
+  run_local_world(3, [](int rank, Runtime& runtime) {
+    float one = 1;
+    auto* const memory = reinterpret_cast<std::byte*>(&one);
+    for (int epoch = 0; epoch < 20; ++epoch) {
+      one = 1;
+      ASSERT_TRUE(
+          runtime.allreduce_ordered(memory, memory, 1, DataType::kFloat32, ReduceOp::kSum).ok());
+      ASSERT_EQ(one, 3.0F);
+      for (int batch = 0; batch < (rank + epoch) % 3; ++batch) {
+        std::vector<float> values(3, 1.0F);
+        ASSERT_DONE(submit(runtime, allreduce_of("t", values)));
+      }
+      ASSERT_DONE(join(runtime));
+    }
   });
 }
 

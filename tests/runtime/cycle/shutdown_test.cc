@@ -113,6 +113,29 @@ TEST(Shutdown, OperationsUnderWayFail) {
   });
 }
 
+// As at the end of a process in which a signal handler never returns.
+TEST(Shutdown, WhoKeepsTheTokenKeepsAnEndThatIsBounded) {
+  run_local_world(1, [](int, Runtime& runtime) {
+    std::latch holds(1);
+    std::latch let_go(1);
+    std::vector<float> values(3, 1.0F);
+    Submission gathers = allreduce_of("gathers", values);
+    gathers.signature.kind = OperationKind::kAllgather;
+    gathers.allocate = [&](const Shape&) {
+      holds.count_down();
+      let_go.wait();
+      return reinterpret_cast<std::byte*>(values.data());
+    };
+    const auto work = submit(runtime, std::move(gathers));
+    holds.wait();
+    EXPECT_FALSE(runtime.shut_down(std::chrono::steady_clock::now() + 5ms));
+    let_go.count_down();
+    EXPECT_TRUE(runtime.shut_down());
+    EXPECT_TRUE(work->done());
+    EXPECT_TRUE(runtime.shut_down()) << "again";
+  });
+}
+
 // Runs into freed memory, if anything is left of the runtime in a thread that waits.
 TEST(Shutdown, WhoWaitsMayOutliveTheRuntime) {
   for (int round = 0; round < 50; ++round) {

@@ -133,6 +133,18 @@ class Stops(unittest.TestCase):
                 self.assertEqual("-p 2222" in done.stderr, bool(agent), done)
 
 
+class Handlers(unittest.TestCase):
+    def test_a_handler_may_end_a_rank_that_waits_in_kolo(self):
+        with start("-np", "2", PROGRAMS["probe"], "--wait") as job:
+            try:
+                for _ in range(2):
+                    self.assertIn("size=2", job.stdout.readline())
+                job.send_signal(signal.SIGTERM)
+                self.assertEqual(job.wait(SOON), 143)  # or SIGKILL 30 s after the signal
+            finally:
+                job.kill()
+
+
 class Stuck(unittest.TestCase):
     """A rank that not even SIGKILL ends, as in the kernel, on a file server that is gone: the freezer of the first
     version keeps that waiting."""

@@ -1,11 +1,13 @@
 // What the launching tests start: joins the others, sums over all ranks and prints one line about
 // itself; or the error, with exit status 3. Arguments: an init method, then rank and size; or
-// --until and a file, to stay in the job until that is there.
+// --until and a file, to stay in the job until that is there; or --wait, to wait in kolo for what
+// nobody sends, with a handler of SIGTERM that calls exit(0).
 #include <kolo/kolo.h>
 
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -14,7 +16,9 @@ int main(int argc, char** argv) {
   try {
     kolo::InitOptions options;
     const char* const file = argc > 2 && std::string(argv[1]) == "--until" ? argv[2] : nullptr;
-    if (argc > 1 && file == nullptr) options.init_method = argv[1];
+    const bool waits = argc > 1 && std::string(argv[1]) == "--wait";
+    if (waits) std::signal(SIGTERM, [](int) { std::exit(0); });
+    if (argc > 1 && file == nullptr && !waits) options.init_method = argv[1];
     if (argc > 3) {
       options.rank = std::stoi(argv[2]);
       options.size = std::stoi(argv[3]);
@@ -32,6 +36,7 @@ int main(int argc, char** argv) {
                     kolo::size(), kolo::local_rank(), kolo::local_size(), kolo::cross_rank(),
                     kolo::cross_size(), sum, host.data());
         std::fflush(stdout);
+        if (waits) kolo::recv(&sum, 1, kolo::DataType::kFloat64, kolo::rank());
         while (file != nullptr && ::access(file, F_OK) != 0) ::usleep(10'000);
       }
       kolo::shutdown();
