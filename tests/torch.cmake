@@ -95,6 +95,7 @@ if(KOLO_HAS_TORCH)
     bindings/torch/rank_sampler_test.cc)
   kolo_add_torch_tests(torch_sharded RANKS 0 2 3 4 SOURCES
     bindings/torch/tools_test_main.cc
+    bindings/torch/changed_layout_test.cc
     bindings/torch/sharded_errors_test.cc
     bindings/torch/sharded_optimizer_test.cc
     bindings/torch/sharded_tied_test.cc)

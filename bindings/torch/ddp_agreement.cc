@@ -1,5 +1,6 @@
 #include "bindings/torch/ddp_agreement.h"
 
+#include "bindings/core/refusals.h"
 #include "bindings/torch/agreement.h"
 #include "bindings/torch/failure.h"
 #include "bindings/torch/gradient_hooks.h"
@@ -131,6 +132,16 @@ std::string misfit(const NamedTensors& parameters, const NamedTensors& buffers,
   return {};
 }
 
+ErrorCode code_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Exception& error) {
+    return error.code();
+  } catch (...) {
+    return ErrorCode::kInvalidArgument;
+  }
+}
+
 }  // namespace
 
 void check_module(const std::string& prefix, const NamedTensors& parameters,
@@ -156,32 +167,38 @@ void check_module(const std::string& prefix, const NamedTensors& parameters,
   }
 }
 
-void broadcast_packed(const std::string& prefix, const NamedTensors& tensors) {
+void broadcast_packed(const std::string& prefix, const std::vector<AgreedTensor>& tensors) {
   const torch::NoGradGuard no_grad;
-  // In the order in which they come: devices may have other numbers on other ranks.
-  std::vector<std::vector<torch::Tensor>> alike;
-  for (const auto& [name, tensor] : tensors) {
-    const auto of_its_kind = std::find_if(alike.begin(), alike.end(), [&](const auto& members) {
-      return members.front().scalar_type() == tensor.scalar_type() &&
-             members.front().device() == tensor.device();
-    });
-    if (of_its_kind != alike.end()) {
-      of_its_kind->push_back(tensor);
-    } else {
-      alike.push_back({tensor});
-    }
-  }
   struct Pack {
+    torch::ScalarType type;
+    torch::Device device;
     std::vector<torch::Tensor> tensors;
     TensorWork work;
   };
+  // In the order in which they come: devices may have other numbers on other ranks.
   std::vector<Pack> packs;
-  for (auto& members : alike) {
+  std::string refusal;
+  for (const AgreedTensor& agreed : tensors) {
+    const AgreedLayout& layout = agreed.layout;
+    if (refusal.empty() && !layout.fits(agreed.tensor))
+      refusal = "'" + agreed.name + "' " + layout.change_in(agreed.tensor);
+    auto pack = std::find_if(packs.begin(), packs.end(), [&](const Pack& other) {
+      return other.type == layout.type() && other.device == layout.device();
+    });
+    if (pack == packs.end()) pack = packs.insert(pack, {layout.type(), layout.device(), {}, {}});
+    pack->tensors.push_back(agreed.tensor);
+  }
+  for (std::size_t i = 0; i < packs.size(); ++i) {
+    Pack& pack = packs[i];
+    const std::string name = prefix + std::to_string(i) + "/" + torch::toString(pack.type);
+    if (!refusal.empty()) {
+      auto refused = refuse_allreduces({name}, refusal, "", {});
+      pack.work = TensorWork({.work = std::move(refused.front()), .result = {}});
+      continue;
+    }
     std::vector<torch::Tensor> flat;
-    for (const torch::Tensor& tensor : members) flat.push_back(tensor.detach().reshape({-1}));
-    const std::string name = prefix + std::to_string(packs.size()) + "/" +
-                             torch::toString(members.front().scalar_type());
-    packs.push_back({std::move(members), broadcast_async_(torch::cat(flat), 0, {.name = name})});
+    for (const torch::Tensor& tensor : pack.tensors) flat.push_back(tensor.detach().reshape({-1}));
+    pack.work = broadcast_async_(torch::cat(flat), 0, {.name = name});
   }
   for (Pack& pack : packs) pack.work.drain();  // all, should one have failed
   for (Pack& pack : packs) {
@@ -198,29 +215,35 @@ void broadcast_packed(const std::string& prefix, const NamedTensors& tensors) {
   }
 }
 
-void receive_buffers(const std::string& prefix, const NamedTensors& buffers) {
+void receive_buffers(const std::string& prefix, const std::vector<AgreedTensor>& buffers) {
   try {
     broadcast_packed(prefix, buffers);
   } catch (const Exception& error) {
     if (error.code() != ErrorCode::kInvalidArgument) throw;
+    const std::string why = error.what();
+    const bool has_changed = why.find(kWhenMade) != std::string::npos;
     raise(error.code(),
-          std::string("DistributedDataParallel: the buffers cannot come from rank 0: ") +
-              error.what() +
-              ". With Join, set broadcast_buffers to false, and give all ranks the buffers of one "
-              "at the end: broadcast_parameters(module, join.finish())");
+          "DistributedDataParallel: the buffers cannot come from rank 0: " + why +
+              (has_changed
+                   ? "; change a module before it is wrapped, or set broadcast_buffers to false"
+                   : ". With Join, set broadcast_buffers to false, and give all ranks the buffers "
+                     "of one at the end: broadcast_parameters(module, join.finish())"));
   }
 }
 
 TensorWork tell_missing(const std::string& prefix, const std::vector<std::uint8_t>& missing,
                         const std::exception_ptr& failure) {
-  // A row of each rank: what it misses, and a text that ends by a zero.
+  // A row of each rank: what it misses, the code of its failure, and a text that ends by a zero.
   const auto count = static_cast<std::int64_t>(missing.size());
-  torch::Tensor table = torch::zeros({size(), count + kReasonBytes + 1}, torch::kUInt8);
+  torch::Tensor table = torch::zeros({size(), count + kReasonBytes + 2}, torch::kUInt8);
   auto* const row = table[rank()].mutable_data_ptr<std::uint8_t>();
   std::copy(missing.begin(), missing.end(), row);
-  const std::string reason = failure ? failure_of([&] { std::rethrow_exception(failure); }) : "";
-  std::copy_n(reason.begin(), std::min<std::int64_t>(std::ssize(reason), kReasonBytes),
-              row + count);
+  if (failure) {
+    const std::string reason = failure_of([&] { std::rethrow_exception(failure); });
+    row[count] = static_cast<std::uint8_t>(code_of(failure));
+    std::copy_n(reason.begin(), std::min<std::int64_t>(std::ssize(reason), kReasonBytes),
+                row + count + 1);
+  }
   return allreduce_async_(table, {.name = prefix + "missing"});
 }
 
@@ -229,9 +252,9 @@ void raise_missing(TensorWork& told, const std::vector<std::string>& names) {
   const torch::Tensor table = told.wait();
   for (int r = 0; r < size(); ++r) {
     const auto* const row = table[r].const_data_ptr<std::uint8_t>();
-    const std::string reason(reinterpret_cast<const char*>(row + count));
+    const std::string reason(reinterpret_cast<const char*>(row + count + 1));
     if (reason.empty()) continue;
-    raise(ErrorCode::kUnsupported, "rank " + std::to_string(r) + ": " + reason);
+    raise(static_cast<ErrorCode>(row[count]), "rank " + std::to_string(r) + ": " + reason);
   }
   std::string what;
   std::size_t shown = 0;

@@ -3,6 +3,8 @@
 // module. Private to bindings/torch.
 #pragma once
 
+#include "bindings/torch/agreed_layout.h"
+
 #include <kolo/torch/broadcast_parameters.h>
 #include <kolo/torch/ddp_reducer.h>
 #include <kolo/torch/tensor_work.h>
@@ -20,11 +22,12 @@ namespace kolo {
 void check_module(const std::string& prefix, const NamedTensors& parameters,
                   const NamedTensors& buffers, const DdpOptions& options);
 
-/// Overwrites every tensor by rank 0's; tensors of one type travel together.
-void broadcast_packed(const std::string& prefix, const NamedTensors& tensors);
+/// Overwrites every tensor by rank 0's; tensors of one type travel together. Throws
+/// kInvalidArgument on every rank if one of them does not fit its layout on some rank.
+void broadcast_packed(const std::string& prefix, const std::vector<AgreedTensor>& tensors);
 
 /// The same before a forward; an error says what to do where ranks have joined.
-void receive_buffers(const std::string& prefix, const NamedTensors& buffers);
+void receive_buffers(const std::string& prefix, const std::vector<AgreedTensor>& buffers);
 
 /// Tells all ranks which gradients are `missing` on this one, by parameter, and why, if it has
 /// refused one: by its `failure`, or none.

@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::int64_t kAlignment = 64;  ///< bytes: a cache line, and the widest vectors
 
-std::int64_t bytes_of(const torch::Tensor& tensor) {
-  return tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
+std::int64_t element_size_of(const AgreedLayout& layout) {
+  return static_cast<std::int64_t>(c10::elementSize(layout.type()));
 }
 
 torch::Tensor on_storage(const torch::Tensor& flat, std::int64_t offset, torch::IntArrayRef sizes,
@@ -34,7 +34,7 @@ torch::Tensor zeros(std::int64_t elements, const torch::TensorOptions& options) 
 
 }  // namespace
 
-std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<torch::Tensor>& parameters,
+std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<AgreedLayout>& parameters,
                                                      const std::vector<std::size_t>& order,
                                                      std::int64_t first_cap, std::int64_t cap) {
   struct Open {
@@ -47,10 +47,10 @@ std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<torch::Te
   std::vector<torch::Device> devices;
   std::map<std::pair<torch::ScalarType, std::ptrdiff_t>, Open> open;
   for (const std::size_t i : order) {
-    const std::int64_t bytes = bytes_of(parameters[i]);
+    const std::int64_t bytes = parameters[i].numel() * element_size_of(parameters[i]);
     auto device = std::find(devices.begin(), devices.end(), parameters[i].device());
     if (device == devices.end()) device = devices.insert(device, parameters[i].device());
-    const std::pair kind(parameters[i].scalar_type(), device - devices.begin());
+    const std::pair kind(parameters[i].type(), device - devices.begin());
     const auto [it, is_first] = open.try_emplace(kind, Open{buckets.size(), 0, first_cap});
     Open& current = it->second;
     if (is_first) {
@@ -65,26 +65,19 @@ std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<torch::Te
   return buckets;
 }
 
-BucketMemory::BucketMemory(const std::vector<torch::Tensor>& parameters) {
+BucketMemory::BucketMemory(const std::vector<AgreedLayout>& parameters) {
   const torch::NoGradGuard no_grad;
   std::vector<std::int64_t> offsets;
   std::int64_t end = 0;
-  for (const torch::Tensor& parameter : parameters) {
-    const std::int64_t step = kAlignment / static_cast<std::int64_t>(parameter.element_size());
+  for (const AgreedLayout& parameter : parameters) {
+    const std::int64_t step = kAlignment / element_size_of(parameter);
     offsets.push_back(end);
     end += (parameter.numel() + step - 1) / step * step;
   }
-  const torch::TensorOptions options = parameters.front().options().requires_grad(false);
-  flat_ = zeros(end, options);
-  for (std::size_t k = 0; k < parameters.size(); ++k) {
-    const torch::Tensor& parameter = parameters[k];
-    // What autograd wants a gradient to look like; else it would not add to it in place.
-    const bool dense = parameter.is_non_overlapping_and_dense();
-    const std::vector<std::int64_t> strides =
-        dense ? parameter.strides().vec()
-              : torch::empty(parameter.sizes(), torch::kMeta).strides().vec();
-    places_.push_back(on_storage(flat_, offsets[k], parameter.sizes(), strides));
-  }
+  flat_ = zeros(end, parameters.front().options());
+  for (std::size_t k = 0; k < parameters.size(); ++k)
+    places_.push_back(
+        on_storage(flat_, offsets[k], parameters[k].sizes(), parameters[k].strides()));
 }
 
 torch::Tensor BucketMemory::alias(std::size_t k) const {

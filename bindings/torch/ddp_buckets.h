@@ -2,6 +2,8 @@
 // DistributedDataParallel; one thread at a time. Private to bindings/torch.
 #pragma once
 
+#include "bindings/torch/agreed_layout.h"
+
 #include <torch/torch.h>
 
 #include <cstddef>
@@ -13,16 +15,16 @@ namespace kolo {
 /// Groups the parameters, given by index and in `order`, so that each group is of one type on one
 /// device and of at most `cap` bytes, the first of each such kind of at most `first_cap`; a larger
 /// one is alone.
-std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<torch::Tensor>& parameters,
+std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<AgreedLayout>& parameters,
                                                      const std::vector<std::size_t>& order,
                                                      std::int64_t first_cap, std::int64_t cap);
 
-/// Flat memory with a place for each of some tensors of one type on one device, in their own
-/// strides where these are dense. Zeros at first; the gaps stay so.
+/// Flat memory with a place for each of some tensors of one type on one device, each in its agreed
+/// order. Zeros at first; the gaps stay so.
 class BucketMemory {
  public:
   BucketMemory() = default;
-  explicit BucketMemory(const std::vector<torch::Tensor>& parameters);
+  explicit BucketMemory(const std::vector<AgreedLayout>& parameters);
 
   bool defined() const { return flat_.defined(); }
   const torch::Tensor& flat() const { return flat_; }

@@ -1,5 +1,6 @@
 // Backwards through DistributedDataParallel that an exception has ended, perhaps on this rank
-// alone: the others learn of it before any of their gradients could meet one of a later pass.
+// alone, and those that it refuses: the others learn of it before any of their gradients could meet
+// one of a later pass.
 #include "bindings/torch/ddp_state.h"
 #include "bindings/torch/failure.h"
 #include "bindings/torch/tensor_memory.h"
@@ -65,6 +66,16 @@ void DdpReducer::State::end_interrupted() {
       if (gradient.defined()) known.attempt([&] { gradient.zero_(); });
     }
   }
+}
+
+void DdpReducer::State::refuse_pass(const std::exception_ptr& why) {
+  const torch::NoGradGuard no_grad;
+  failure = why;
+  begin_pass();
+  tell_interrupted();
+  take_results();
+  settle();
+  std::rethrow_exception(why);
 }
 
 void DdpReducer::State::tell_interrupted() {

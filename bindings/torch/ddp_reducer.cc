@@ -5,6 +5,8 @@
 #include "bindings/torch/failure.h"
 #include "bindings/torch/tensor_memory.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
@@ -21,12 +23,12 @@ constexpr double kMostBytes = 0x1p62;  ///< of a bucket
 }  // namespace
 
 void DdpReducer::State::build(const std::vector<std::size_t>& in_order) {
-  std::vector<torch::Tensor> tensors;
-  for (const Parameter& parameter : parameters) tensors.push_back(parameter.tensor);
+  std::vector<AgreedLayout> layouts;
+  for (const Parameter& parameter : parameters) layouts.push_back(parameter.layout);
   // It may be infinite.
   const auto cap =
       static_cast<std::int64_t>(std::min(options.bucket_cap_mb * kMebibyte, kMostBytes));
-  const auto groups = assign_buckets(tensors, in_order, std::min(cap, kMebibyte), cap);
+  const auto groups = assign_buckets(layouts, in_order, std::min(cap, kMebibyte), cap);
   const bool with_memory = options.gradient_as_bucket_view || hook != nullptr;
   std::vector<Bucket> made;
   for (const auto& members : groups) {
@@ -36,8 +38,8 @@ void DdpReducer::State::build(const std::vector<std::size_t>& in_order) {
     // Another grouping has other names, so that nothing remembers the shape of the one before.
     bucket.name = prefix + "grouping" + std::to_string(stats.rebuilds) + "/bucket" +
                   std::to_string(made.size() - 1);
-    std::vector<torch::Tensor> group;
-    for (const std::size_t member : members) group.push_back(tensors[member]);
+    std::vector<AgreedLayout> group;
+    for (const std::size_t member : members) group.push_back(layouts[member]);
     if (with_memory) bucket.memory = BucketMemory(group);
   }
   buckets = std::move(made);  // all of them, or none
@@ -165,6 +167,7 @@ void DdpReducer::State::follow_backward() {
 void DdpReducer::State::place(Parameter& parameter, bool has_new) {
   BucketMemory& memory = buckets[parameter.bucket].memory;
   torch::Tensor& gradient = parameter.tensor.mutable_grad();
+  check_unchanged(parameter);
   if (gradient.defined() && gradient.layout() != torch::kStrided) {
     raise(ErrorCode::kUnsupported,
           "the gradient of parameter '" + parameter.name +
@@ -172,6 +175,13 @@ void DdpReducer::State::place(Parameter& parameter, bool has_new) {
               "DistributedOptimizer with sparse_as_dense");
   }
   refuse_graph("DistributedDataParallel", parameter.name, gradient);
+  if (gradient.defined() && gradient.sizes() != parameter.layout.sizes()) {
+    raise(ErrorCode::kInvalidArgument,
+          fmt::format("DistributedDataParallel: the gradient of parameter '{}' has the sizes [{}], "
+                      "but the parameter has [{}]",
+                      parameter.name, fmt::join(gradient.sizes(), ", "),
+                      fmt::join(parameter.layout.sizes(), ", ")));
+  }
   // What stays as it is where no rank brings a gradient must survive the average.
   if (!has_new && gradient.defined()) parameter.earlier = gradient.clone();
   if (!memory.defined()) return;
@@ -228,7 +238,7 @@ void DdpReducer::State::send(Parameter& parameter) {
   const auto index = static_cast<std::size_t>(&parameter - parameters.data());
   torch::Tensor& gradient = parameter.tensor.mutable_grad();
   const bool absent = missing[index] != 0 || !gradient.defined();
-  parameter.sent = absent ? torch::zeros_like(parameter.tensor) : gradient;
+  parameter.sent = absent ? parameter.layout.zeros(parameter.layout.options()) : gradient;
   // Autograd may have taken a view of a buffer of which another parameter has a view, too. Where
   // the user has made them so, they stay.
   if (!absent && gradient.storage().use_count() > 1) {
@@ -274,17 +284,14 @@ DdpReducer::DdpReducer(NamedTensors named, NamedTensors buffers, const DdpOption
   state_->prefix = state_->number.prefix();
   state_->options = options;
   check_module(state_->prefix, named, buffers, options);
-  broadcast_packed(state_->prefix + "parameters/", named);
-  if (options.broadcast_buffers) broadcast_packed(state_->prefix + "buffers/", buffers);
-  state_->buffers = std::move(buffers);
+  broadcast_packed(state_->prefix + "parameters/", agreed_on(named));
+  state_->buffers = agreed_on(buffers);
+  if (options.broadcast_buffers) broadcast_packed(state_->prefix + "buffers/", state_->buffers);
   std::set<const c10::TensorImpl*> seen;  // a parameter may have several names
   for (auto& [name, tensor] : named) {
-    state_->listed.insert({tensor.unsafeGetTensorImpl(),
-                           {tensor.requires_grad(), tensor.scalar_type(), tensor.device()}});
+    state_->listed.insert({tensor.unsafeGetTensorImpl(), tensor.requires_grad()});
     if (!tensor.requires_grad() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
-    State::Parameter& parameter = state_->parameters.emplace_back();
-    parameter.name = name;
-    parameter.tensor = tensor;
+    state_->parameters.emplace_back(AgreedTensor{name, tensor});
   }
   // Backward makes gradients about in the reverse of the order in which modules name parameters.
   std::vector<std::size_t> reverse;
@@ -306,44 +313,56 @@ DdpReducer::~DdpReducer() {
   }
 }
 
-void DdpReducer::State::check_known(const torch::nn::Module& module) const {
+std::string DdpReducer::State::unknown_in(const torch::nn::Module& module) const {
   for (const auto& item : module.named_parameters()) {
     if (!item.value().requires_grad()) continue;
-    const torch::Tensor& tensor = item.value();
-    const auto it = listed.find(tensor.unsafeGetTensorImpl());
-    if (it != listed.end() && it->second.is_reduced) {
-      const auto& [is_reduced, type, device] = it->second;
-      if (tensor.scalar_type() == type && tensor.device() == device) continue;
-      const auto told = [](torch::ScalarType its_type, torch::Device its_device) {
-        return std::string(torch::toString(its_type)) + " on " + its_device.str();
-      };
-      raise(ErrorCode::kInvalidArgument,
-            "DistributedDataParallel: parameter '" + item.key() + "' is " +
-                told(tensor.scalar_type(), tensor.device()) + ", but was " + told(type, device) +
-                " when this was made; convert and move a module before it is wrapped");
-    }
-    raise(ErrorCode::kInvalidArgument,
-          "DistributedDataParallel: parameter '" + item.key() +
-              (it == listed.end() ? "' was registered since this was made"
-                                  : "' requires a gradient, but did not when this was made") +
-              ", so it would not be averaged; make a new DistributedDataParallel, after the end of "
-              "this one");
+    const auto it = listed.find(item.value().unsafeGetTensorImpl());
+    if (it != listed.end() && it->second) continue;
+    return "DistributedDataParallel: parameter '" + item.key() +
+           (it == listed.end() ? "' was registered since this was made"
+                               : "' requires a gradient, but did not when this was made") +
+           ", so it would not be averaged; make a new DistributedDataParallel, after the end of "
+           "this one";
   }
+  return "";
+}
+
+void DdpReducer::State::check_unchanged(const Parameter& parameter) {
+  const std::string change = parameter.layout.change_in(parameter.tensor);
+  if (change.empty()) return;
+  raise(ErrorCode::kInvalidArgument,
+        "DistributedDataParallel: parameter '" + parameter.name + "' " + change +
+            "; change a module before it is wrapped, or make a new DistributedDataParallel, after "
+            "the end of this one");
 }
 
 void DdpReducer::before_forward(const torch::nn::Module& module) {
   if (!torch::GradMode::is_enabled()) return;
-  state_->check_known(module);
-  if (state_->in_pass) {
-    state_->end_interrupted();
+  State& state = *state_;
+  if (state.in_pass) {
+    state.end_interrupted();
     throw_job_failure();  // where it was no exception of the user's that has ended that backward
   }
   // One in eval() may be this rank's alone.
-  state_->owes_pass |= !state_->local && module.is_training();
-  state_->next_local = state_->local && !state_->owes_pass;
-  if (module.is_training() && !state_->local && state_->options.broadcast_buffers) {
-    receive_buffers(state_->prefix + "buffers/", state_->buffers);
+  const bool is_together = !state.local && module.is_training();
+  state.owes_pass |= is_together;
+  state.next_local = state.local && !state.owes_pass;
+  if (is_together && state.options.broadcast_buffers)
+    receive_buffers(state.prefix + "buffers/", state.buffers);
+  // Within no_sync() it is the next forward outside that finds it.
+  if (state.local) return;
+  std::exception_ptr why;
+  try {
+    if (std::string unknown = state.unknown_in(module); !unknown.empty())
+      raise(ErrorCode::kInvalidArgument, std::move(unknown));
+    if (!is_together) return;  // the backward, if there is one, finds what has changed
+    for (const State::Parameter& parameter : state.parameters) State::check_unchanged(parameter);
+    return;
+  } catch (const Exception&) {
+    if (!is_together) throw;
+    why = std::current_exception();
   }
+  state.refuse_pass(why);
 }
 
 bool DdpReducer::wants_outputs() const {
@@ -375,8 +394,8 @@ void DdpReducer::register_comm_hook(CommHook hook) {
   state_->hook = std::move(hook);
   for (State::Bucket& bucket : state_->buckets) {
     if (bucket.memory.defined()) continue;
-    std::vector<torch::Tensor> group;
-    for (const std::size_t i : bucket.members) group.push_back(state_->parameters[i].tensor);
+    std::vector<AgreedLayout> group;
+    for (const std::size_t i : bucket.members) group.push_back(state_->parameters[i].layout);
     bucket.memory = BucketMemory(group);
   }
 }

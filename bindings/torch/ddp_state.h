@@ -33,9 +33,9 @@
 namespace kolo {
 
 struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<DdpReducer::State> {
-  struct Parameter {
-    std::string name;
-    torch::Tensor tensor;
+  struct Parameter : AgreedTensor {
+    explicit Parameter(AgreedTensor agreed) : AgreedTensor(std::move(agreed)) {}
+
     GradientHooks hooks;
     std::size_t bucket = 0;
     std::size_t position = 0;  ///< in the bucket
@@ -65,14 +65,9 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   NameNumber number;
   std::string prefix;
   std::vector<Parameter> parameters;
-  /// A tensor of the module as it was when this was made.
-  struct Listed {
-    bool is_reduced = false;
-    torch::ScalarType type = torch::kFloat32;
-    torch::Device device = torch::kCPU;
-  };
-  std::unordered_map<const void*, Listed> listed;
-  NamedTensors buffers;
+  /// The module's parameters when this was made, and whether they are reduced.
+  std::unordered_map<const void*, bool> listed;
+  std::vector<AgreedTensor> buffers;
   std::vector<Bucket> buckets;
   CommHook hook;
   SampleShare share;  ///< with weigh_by_samples
@@ -136,9 +131,12 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   void leave();
   void reset_pass();
 
-  /// Throws kInvalidArgument for a parameter that requires a gradient and has no place here, or one
-  /// of another type or device.
-  void check_known(const torch::nn::Module& module) const;
+  /// Which parameter requires a gradient and has no place here, or nothing.
+  std::string unknown_in(const torch::nn::Module& module) const;
+  /// Throws kInvalidArgument for one that is not what the ranks have agreed on.
+  static void check_unchanged(const Parameter& parameter);
+  /// A pass of which this rank refuses all gradients, as it tells the others; throws it.
+  [[noreturn]] void refuse_pass(const std::exception_ptr& why);
 
   void begin_pass();
   /// Every parameter's turn is over.

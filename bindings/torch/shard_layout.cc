@@ -17,21 +17,11 @@ std::vector<ShardPiece> pieces_of(const ShardBucket& bucket,
   for (const std::size_t index : bucket.parameters) {
     const ShardedParameter& parameter = parameters[index];
     const std::int64_t begin = std::max(first, parameter.offset);
-    const std::int64_t end = std::min(last, parameter.offset + parameter.tensor.numel());
+    const std::int64_t end = std::min(last, parameter.offset + parameter.layout.numel());
     if (begin < end)
       pieces.push_back({index, begin - parameter.offset, end - begin, begin - first});
   }
   return pieces;
-}
-
-torch::Tensor memory_of(const torch::Tensor& tensor) {
-  const torch::NoGradGuard no_grad;
-  return tensor.detach().as_strided({tensor.numel()}, {1});
-}
-
-bool is_dense(const torch::Tensor& tensor) {
-  return tensor.layout() == torch::kStrided &&
-         tensor.unsafeGetTensorImpl()->is_non_overlapping_and_dense_or_false();
 }
 
 std::optional<std::vector<torch::Tensor*>> known_tensors_of(

@@ -2,6 +2,8 @@
 // on every rank. Private to bindings/torch.
 #pragma once
 
+#include "bindings/torch/agreed_layout.h"
+
 #include <torch/torch.h>
 
 #include <cstddef>
@@ -18,15 +20,17 @@ struct ShardedParameter {
   torch::Tensor tensor;
   std::size_t group = 0;    ///< of the optimizer
   std::int64_t offset = 0;  ///< elements
+  AgreedLayout layout = AgreedLayout(tensor);
 };
 
-/// Parameters of one type on one device that travel as one, end to end.
+/// Parameters of one type on one device that travel as one, end to end, each in its agreed order.
 struct ShardBucket {
   std::vector<std::size_t> parameters;
   std::int64_t size = 0;  ///< elements
 };
 
-/// Elements [begin, begin + size) of a parameter, at `at` in its rank's share of the bucket.
+/// Elements [begin, begin + size) of a parameter in its agreed order, at `at` in its rank's share
+/// of the bucket.
 struct ShardPiece {
   std::size_t parameter = 0;
   std::int64_t begin = 0;
@@ -38,11 +42,6 @@ struct ShardPiece {
 std::vector<ShardPiece> pieces_of(const ShardBucket& bucket,
                                   const std::vector<ShardedParameter>& parameters, int rank,
                                   int size);
-
-/// `tensor`'s elements in the order of its memory, which the result shares.
-torch::Tensor memory_of(const torch::Tensor& tensor);
-/// Whether memory_of() can be: no two elements share memory, and there are no gaps.
-bool is_dense(const torch::Tensor& tensor);
 
 /// The tensors of an optimizer's state that have an element for each of the parameter's; nothing
 /// for a state that is none of LibTorch's, or LBFGS's.

@@ -129,12 +129,33 @@ std::vector<std::string> allgather_texts(const std::string& text, const std::str
   return texts;
 }
 
-void check_listed_once(const std::vector<ShardedParameter>& parameters) {
+std::string overlap_in(const std::vector<ShardedParameter>& parameters) {
+  std::vector<std::pair<const std::byte*, const ShardedParameter*>> places;
+  for (const ShardedParameter& parameter : parameters) {
+    if (!is_dense(parameter.tensor) || parameter.tensor.nbytes() == 0) continue;
+    places.emplace_back(static_cast<const std::byte*>(parameter.tensor.const_data_ptr()),
+                        &parameter);
+  }
+  std::sort(places.begin(), places.end());
+  for (std::size_t i = 1; i < places.size(); ++i) {
+    const auto& [begin, before] = places[i - 1];
+    if (places[i].first >= begin + before->tensor.nbytes()) continue;
+    return fmt::format(
+        "parameters '{}' and '{}' lie in one memory, and each would be stepped on by another rank; "
+        "register one tensor under both names, or use DistributedOptimizer",
+        before->name, places[i].second->name);
+  }
+  return "";
+}
+
+void check_distinct(const std::vector<ShardedParameter>& parameters) {
   std::map<const void*, std::string> names;
   for (const ShardedParameter& parameter : parameters) {
     const auto [it, is_new] = names.emplace(parameter.tensor.unsafeGetTensorImpl(), parameter.name);
     if (!is_new) refuse_listed_twice("ShardedOptimizer", it->second, parameter.name);
   }
+  if (const std::string why = overlap_in(parameters); !why.empty())
+    wrong(ErrorCode::kInvalidArgument, why);
 }
 
 std::vector<ShardedParameter> list_parameters(const torch::optim::Optimizer& optimizer,
@@ -146,7 +167,7 @@ std::vector<ShardedParameter> list_parameters(const torch::optim::Optimizer& opt
     for (std::size_t i = 0; i < parameters.size(); ++i)
       listed.push_back({names.of(parameters[i], g, i), parameters[i], g});
   }
-  check_listed_once(listed);
+  check_distinct(listed);
   return listed;
 }
 

@@ -18,7 +18,7 @@ namespace kolo {
 namespace {
 
 constexpr std::size_t kUnderWay = 2;  // buckets
-constexpr int kRefused = 2;           // a gradient, on some rank, in place of there or not
+constexpr std::uint8_t kRefused = 2;  // on some rank, in place of whether a gradient is there
 
 /// For each bucket `start` makes an operation, whose result `finish` gets, a few under way at once.
 template <class Start, class Finish>
@@ -38,16 +38,6 @@ void for_each_bucket(std::size_t buckets, const Start& start, const Finish& fini
     if (works.size() == kUnderWay) finish_first();
   }
   while (!works.empty()) finish_first();
-}
-
-/// Why a gradient cannot be reduced, or nothing.
-std::string why_refused(const ShardedParameter& parameter, const ShardedOptimizerOptions& options) {
-  const torch::Tensor& gradient = parameter.tensor.grad();
-  if (gradient.defined() && gradient.is_sparse()) {
-    return "the gradient of '" + parameter.name +
-           "' is sparse; use DistributedOptimizer for it, or a layer with dense gradients";
-  }
-  return owned_by_another(parameter, options);
 }
 
 }  // namespace
@@ -94,7 +84,7 @@ ShardedParameters::Group ShardedParameters::add_group(
   }
   std::vector<ShardedParameter> all = state.parameters;
   all.insert(all.end(), added.begin(), added.end());
-  check_parameters(added, {}, state.options, state.prefix, [&] { check_listed_once(all); });
+  check_parameters(added, {}, state.options, state.prefix, [&] { check_distinct(all); });
   state.parameters = std::move(all);
   state.add_buckets(first, {});
   state.cut(bucket, index + 1);
@@ -132,38 +122,28 @@ void ShardedParameters::synchronize() {
         "torch::optim::Optimizer, which clears this rank's pieces alone; call it on the "
         "ShardedOptimizer itself, or on the module");
   }
-  std::string refusal;
-  torch::Tensor has_gradient = torch::zeros({count}, torch::kUInt8);
+  const std::string refusal = state.refusal();
+  const torch::Tensor has_gradient = torch::zeros({count}, torch::kUInt8);
+  auto* const has = has_gradient.mutable_data_ptr<std::uint8_t>();
   for (std::int64_t i = 0; i < count; ++i) {
     const ShardedParameter& parameter = state.parameters[static_cast<std::size_t>(i)];
-    const torch::Tensor& gradient = parameter.tensor.grad();
-    const std::string why = why_refused(parameter, options);
-    has_gradient[i] = !why.empty() ? kRefused : gradient.defined() ? 1 : 0;
-    if (refusal.empty()) refusal = why;
+    has[i] = !refusal.empty() ? kRefused : parameter.tensor.grad().defined() ? 1 : 0;
   }
-  if (options.gradients_are_reduced && !refusal.empty()) {
-    raise(ErrorCode::kInvalidArgument, "ShardedOptimizer: " + refusal);
-  }
-  TensorWork agreement;
-  if (!options.gradients_are_reduced) {
-    agreement = allreduce_async_(has_gradient, {.op = ReduceOp::kMax,
-                                                .name = state.prefix + "present",
-                                                .process_set = options.process_set});
-  }
+  TensorWork agreement = allreduce_async_(
+      has_gradient,
+      {.op = ReduceOp::kMax, .name = state.prefix + "present", .process_set = options.process_set});
   const bool average = options.op == ReduceOp::kAverage && !options.gradients_are_reduced;
   const double before = average ? 1.0 / options.gradient_predivide_factor : 1.0;
   const double after = average ? options.gradient_predivide_factor / state.size : 1.0;
   const auto start = [&](std::size_t b) {
     const ShardBucket& bucket = state.buckets[b];
-    torch::Tensor flat =
-        torch::zeros({bucket.size},
-                     state.parameters[bucket.parameters[0]].tensor.options().requires_grad(false));
+    const torch::Tensor flat =
+        torch::zeros({bucket.size}, state.parameters[bucket.parameters[0]].layout.options());
     for (const std::size_t index : bucket.parameters) {
       const ShardedParameter& parameter = state.parameters[index];
       const torch::Tensor& gradient = parameter.tensor.grad();
-      if (!gradient.defined() || gradient.is_sparse()) continue;
-      flat.as_strided(parameter.tensor.sizes(), parameter.tensor.strides(), parameter.offset)
-          .copy_(gradient);
+      if (gradient.defined() && refusal.empty())
+        parameter.layout.on(flat, parameter.offset).copy_(gradient);
     }
     return reducescatter_async(flat, {.op = ReduceOp::kSum,
                                       .name = state.prefix + "gradients" + std::to_string(b),
@@ -175,26 +155,22 @@ void ShardedParameters::synchronize() {
     if (agreement.valid()) std::exchange(agreement, {}).wait();
     for (std::size_t i = 0; i < state.pieces[b].size(); ++i) {
       const ShardPiece& piece = state.pieces[b][i];
-      const bool any = has_gradient[static_cast<std::int64_t>(piece.parameter)].item<bool>();
+      const bool any = has[piece.parameter] != 0;
       // No view: torch::optim::Optimizer::zero_grad() refuses those.
       state.piece_tensors[b][i].mutable_grad() =
           any ? mine.narrow(0, piece.at, piece.size).detach() : torch::Tensor();
     }
   };
-  if (options.gradients_are_reduced) {
+  abort_on_timeout(
+      [&] {
+        if (!options.gradients_are_reduced) for_each_bucket(state.buckets.size(), start, finish);
+        if (agreement.valid()) std::exchange(agreement, {}).wait();
+      },
+      "ShardedOptimizer");
+  if (count > 0 && has[0] == kRefused) state.throw_together(refusal);
+  if (options.gradients_are_reduced)
     for (std::size_t b = 0; b < state.buckets.size(); ++b) state.take_own_gradients(b);
-  } else {
-    abort_on_timeout(
-        [&] {
-          for_each_bucket(state.buckets.size(), start, finish);
-          if (agreement.valid()) std::exchange(agreement, {}).wait();
-        },
-        "ShardedOptimizer");
-    if (has_gradient.eq(kRefused).any().item<bool>()) state.throw_together(refusal);
-  }
-  for (std::int64_t i = 0; i < count; ++i) {
-    state.present[static_cast<std::size_t>(i)] = has_gradient[i].item<bool>();
-  }
+  state.present.assign(has, has + count);
   state.remember_gradients();
   state.skip = false;
 }
@@ -215,6 +191,7 @@ void ShardedParameters::step(const std::function<void()>& step_on_pieces) {
   prepare_pieces();
   if (state_->size == 1) {
     step_on_pieces();
+    state_->put_back_pieces();
     return;
   }
   abort_on_failure(step_on_pieces,
@@ -232,9 +209,10 @@ void ShardedParameters::prepare_pieces() {
   for (std::size_t b = 0; b < state_->buckets.size(); ++b) {
     for (std::size_t i = 0; i < state_->pieces[b].size(); ++i) {
       const ShardPiece& piece = state_->pieces[b][i];
+      const ShardedParameter& parameter = state_->parameters[piece.parameter];
       // Another memory since the last step, if the module was moved or loaded.
       state_->piece_tensors[b][i].set_data(
-          memory_of(state_->parameters[piece.parameter].tensor).narrow(0, piece.begin, piece.size));
+          parameter.layout.flat_of(parameter.tensor).narrow(0, piece.begin, piece.size));
     }
   }
 }
@@ -258,8 +236,7 @@ void ShardedParameters::exchange_values() {
     for (const std::size_t index : state.buckets[b].parameters) {
       const ShardedParameter& parameter = state.parameters[index];
       if (!state.present[index]) continue;
-      memory_of(parameter.tensor)
-          .copy_(values.narrow(0, parameter.offset, parameter.tensor.numel()));
+      parameter.tensor.detach().copy_(parameter.layout.on(values, parameter.offset));
     }
   };
   for_each_bucket(state.buckets.size(), start, finish);

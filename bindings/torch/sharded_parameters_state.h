@@ -40,12 +40,21 @@ struct ShardedParameters::State {
   Groups groups;                                          ///< of these
   std::vector<bool> present;  ///< a rank had a gradient of the parameter at the last synchronize()
   std::vector<TakenGradient> taken;  ///< at the last synchronize(), by parameter
+  std::vector<const void*> memory;   ///< of the parameters, when it was last looked for overlaps
   bool skip = false;                 ///< the next step does not synchronize, if `taken` still are
 
   /// Deals the parameters from `first` on into buckets: those of a list into ones of their own.
   void add_buckets(std::size_t first, const Together& together);
   /// Makes this rank's pieces of the buckets from `first_bucket` on, and the missing groups.
   void cut(std::size_t first_bucket, std::size_t group_count);
+  /// Why the parameters are not what the ranks have agreed on, or nothing: the first that has other
+  /// sizes, or another type or device than the rest of its bucket.
+  std::string changed_layout();
+  /// Why this rank cannot take part in a step, or nothing.
+  std::string refusal();
+  /// A parameter whose memory its piece is not, on a rank that has it whole, gets the piece's
+  /// values.
+  void put_back_pieces();
   /// The pieces' gradients are parts of this rank's own.
   void take_own_gradients(std::size_t bucket);
   void remember_gradients();
@@ -55,7 +64,7 @@ struct ShardedParameters::State {
   /// zero_grad() of torch::optim::Optimizer, which does not reach the parameters.
   bool was_half_cleared() const;
   /// `skip`, unless a rank has new gradients. Collective if `skip`.
-  bool may_skip() const;
+  bool may_skip();
   /// Bytes of every rank of the set, by rank in it, at `root`, a rank of the world; none elsewhere.
   std::vector<std::string> gather_bytes(const std::string& bytes, int root) const;
   /// Collective: kInvalidArgument on all ranks of the set if any has a failure, with the first one.
@@ -75,8 +84,11 @@ void check_sharded(const torch::optim::Optimizer& optimizer,
 std::vector<ShardedParameter> list_parameters(const torch::optim::Optimizer& optimizer,
                                               const NamedTensors& named);
 Together groups_of(const std::vector<ShardedParameter>& parameters, const GradientGroups& groups);
-/// Throws kInvalidArgument, with both names, if two of them are one tensor.
-void check_listed_once(const std::vector<ShardedParameter>& parameters);
+/// Throws kInvalidArgument, with both names, if two of them are one tensor, or lie in one memory.
+void check_distinct(const std::vector<ShardedParameter>& parameters);
+/// Which two of them lie in one memory, and what to do, or nothing: each would be stepped on by
+/// another rank.
+std::string overlap_in(const std::vector<ShardedParameter>& parameters);
 /// Why this must not reduce its gradient, or nothing: somebody else does, as a
 /// DistributedDataParallel that was made later may.
 std::string owned_by_another(const ShardedParameter& parameter,

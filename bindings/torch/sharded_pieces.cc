@@ -3,6 +3,10 @@
 
 #include <kolo/torch/functions.h>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <string>
@@ -16,13 +20,13 @@ void ShardedParameters::State::add_buckets(std::size_t first, const Together& to
   std::map<std::pair<torch::ScalarType, std::string>, std::size_t> open;
   const auto place = [&](std::size_t index, double cap_bytes) {
     ShardedParameter& parameter = parameters[index];
-    const std::pair kind(parameter.tensor.scalar_type(), parameter.tensor.device().str());
+    const AgreedLayout& layout = parameter.layout;
+    const std::pair kind(layout.type(), layout.device().str());
     const auto it = open.find(kind);
-    const double bytes =
-        it == open.end()
-            ? 0
-            : static_cast<double>(buckets[it->second].size + parameter.tensor.numel()) *
-                  static_cast<double>(parameter.tensor.element_size());
+    const double bytes = it == open.end()
+                             ? 0
+                             : static_cast<double>(buckets[it->second].size + layout.numel()) *
+                                   static_cast<double>(parameter.tensor.element_size());
     if (it == open.end() || bytes > cap_bytes) {
       open[kind] = buckets.size();
       buckets.emplace_back();
@@ -30,7 +34,7 @@ void ShardedParameters::State::add_buckets(std::size_t first, const Together& to
     ShardBucket& bucket = buckets[open[kind]];
     parameter.offset = bucket.size;
     bucket.parameters.push_back(index);
-    bucket.size += parameter.tensor.numel();
+    bucket.size += layout.numel();
     placed[index] = true;
   };
   for (const auto& members : together) {
@@ -52,7 +56,8 @@ void ShardedParameters::State::cut(std::size_t first_bucket, std::size_t group_c
     for (const ShardPiece& piece : pieces[b]) {
       const ShardedParameter& parameter = parameters[piece.parameter];
       torch::Tensor tensor = torch::empty({0}, parameter.tensor.options().requires_grad(false));
-      tensor.set_data(memory_of(parameter.tensor).narrow(0, piece.begin, piece.size));
+      tensor.set_data(
+          parameter.layout.flat_of(parameter.tensor).narrow(0, piece.begin, piece.size));
       piece_tensors[b].push_back(tensor);
       tensors[parameter.group - groups.size()].push_back(tensor);
     }
@@ -62,17 +67,24 @@ void ShardedParameters::State::cut(std::size_t first_bucket, std::size_t group_c
   present.resize(parameters.size(), false);
 }
 
+void ShardedParameters::State::put_back_pieces() {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    for (std::size_t i = 0; i < pieces[b].size(); ++i) {
+      const ShardedParameter& parameter = parameters[pieces[b][i].parameter];
+      if (parameter.layout.orders(parameter.tensor)) continue;
+      parameter.tensor.detach().copy_(parameter.layout.on(piece_tensors[b][i]));
+    }
+  }
+}
+
 void ShardedParameters::State::take_own_gradients(std::size_t b) {
   for (std::size_t i = 0; i < pieces[b].size(); ++i) {
     const ShardPiece& piece = pieces[b][i];
-    const torch::Tensor& tensor = parameters[piece.parameter].tensor;
-    torch::Tensor gradient = tensor.grad();
-    if (gradient.defined()) {
-      if (gradient.strides() != tensor.strides()) {
-        gradient = torch::empty_like(tensor).copy_(gradient);
-      }
-      gradient = memory_of(gradient).narrow(0, piece.begin, piece.size).detach();
-    }
+    const ShardedParameter& parameter = parameters[piece.parameter];
+    torch::Tensor gradient = parameter.tensor.grad();
+    if (gradient.defined())
+      gradient = parameter.layout.flat_of(gradient).narrow(0, piece.begin, piece.size).detach();
     piece_tensors[b][i].mutable_grad() = gradient;
   }
 }
@@ -83,10 +95,54 @@ void ShardedParameters::State::remember_gradients() {
     const torch::Tensor& gradient = parameter.tensor.grad();
     taken.push_back({TakenGradient::Weak(gradient.getIntrusivePtr()), {}});
     if (!gradient.defined() || gradient.is_inference()) continue;  // without a version
-    const bool shared =
-        options.gradients_are_reduced && gradient.strides() == parameter.tensor.strides();
+    const bool shared = options.gradients_are_reduced && parameter.layout.orders(gradient);
     if (!shared) taken.back().version = gradient._version();
   }
+}
+
+std::string ShardedParameters::State::changed_layout() {
+  // A bucket that was converted or moved as a whole stays one.
+  for (const ShardBucket& bucket : buckets) {
+    const torch::Tensor& first = parameters[bucket.parameters.front()].tensor;
+    const bool alike =
+        std::all_of(bucket.parameters.begin(), bucket.parameters.end(), [&](std::size_t index) {
+          const torch::Tensor& tensor = parameters[index].tensor;
+          return tensor.scalar_type() == first.scalar_type() && tensor.device() == first.device();
+        });
+    if (!alike) continue;
+    for (const std::size_t index : bucket.parameters) parameters[index].layout.convert_to(first);
+  }
+  for (const ShardedParameter& parameter : parameters) {
+    const std::string change = parameter.layout.change_in(parameter.tensor);
+    if (!change.empty()) {
+      return "parameter '" + parameter.name + "' " + change +
+             "; make a new ShardedOptimizer after such a change";
+    }
+  }
+  return "";
+}
+
+std::string ShardedParameters::State::refusal() {
+  if (std::string why = changed_layout(); !why.empty()) return why;
+  std::vector<const void*> now;
+  for (const ShardedParameter& parameter : parameters) {
+    now.push_back(parameter.tensor.const_data_ptr());
+    const torch::Tensor& gradient = parameter.tensor.grad();
+    if (gradient.defined() && gradient.is_sparse()) {
+      return "the gradient of '" + parameter.name +
+             "' is sparse; use DistributedOptimizer for it, or a layer with dense gradients";
+    }
+    if (gradient.defined() && gradient.sizes() != parameter.layout.sizes()) {
+      return fmt::format("the gradient of '{}' has the sizes [{}], but the parameter has [{}]",
+                         parameter.name, fmt::join(gradient.sizes(), ", "),
+                         fmt::join(parameter.layout.sizes(), ", "));
+    }
+    if (std::string why = owned_by_another(parameter, options); !why.empty()) return why;
+  }
+  if (now == memory) return "";
+  std::string why = overlap_in(parameters);
+  if (why.empty()) memory = std::move(now);
+  return why;
 }
 
 bool ShardedParameters::State::has_new_gradients() const {
@@ -122,9 +178,11 @@ bool ShardedParameters::State::was_half_cleared() const {
   return false;
 }
 
-bool ShardedParameters::State::may_skip() const {
+bool ShardedParameters::State::may_skip() {
   if (!skip) return false;
-  const torch::Tensor any_new = torch::tensor({has_new_gradients() ? 1 : 0}, torch::kUInt8);
+  // synchronize() tells all ranks what this one refuses.
+  const bool is_new = has_new_gradients() || !refusal().empty();
+  const torch::Tensor any_new = torch::tensor({is_new ? 1 : 0}, torch::kUInt8);
   // Backward may have left a rank without any.
   allreduce_(any_new,
              {.op = ReduceOp::kMax, .name = prefix + "new", .process_set = options.process_set});

@@ -98,7 +98,7 @@ ShardedParameters::Groups ShardedParameters::whole_groups(const Optimizer& mine)
 std::unique_ptr<Optimizer> ShardedParameters::consolidate(const Optimizer& mine, int root,
                                                           const Make& make, const Save& save) {
   const torch::NoGradGuard no_grad;
-  const State& state = *state_;
+  State& state = *state_;
   if (!state.options.process_set.contains(root)) {
     raise(
         ErrorCode::kInvalidArgument,
@@ -108,6 +108,8 @@ std::unique_ptr<Optimizer> ShardedParameters::consolidate(const Optimizer& mine,
   }
   std::string bytes;
   state.throw_together(failure_of([&] {
+    if (std::string why = state.changed_layout(); !why.empty())
+      raise(ErrorCode::kInvalidArgument, std::move(why));
     torch::serialize::OutputArchive archive;
     save(archive);
     std::ostringstream stream;
@@ -152,19 +154,18 @@ std::unique_ptr<Optimizer> ShardedParameters::put_together(const std::vector<std
     for (const auto& [piece, stand_in] : theirs) {
       const auto* const part = state_of(*shard, stand_in);
       if (part == nullptr) continue;
-      const torch::Tensor& whole = state.parameters[piece.parameter].tensor;
-      auto& target = full->state()[whole.unsafeGetTensorImpl()];
+      const ShardedParameter& whole = state.parameters[piece.parameter];
+      auto& target = full->state()[whole.tensor.unsafeGetTensorImpl()];
       if (target == nullptr) {
         target = changed(**part, [&](const torch::Tensor& tensor) {
-          return torch::zeros_like(whole.detach(),
-                                   torch::TensorOptions(tensor.scalar_type()).device(torch::kCPU));
+          return whole.layout.zeros(torch::TensorOptions(tensor.scalar_type()).device(torch::kCPU));
         });
       }
       const auto from = tensors_of(**part);
       const auto to = tensors_of(*target);
       for (std::size_t i = 0; i < from.size(); ++i) {
         if (!from[i]->defined()) continue;
-        memory_of(*to[i]).narrow(0, piece.begin, piece.size).copy_(*from[i]);
+        whole.layout.flat_of(*to[i]).narrow(0, piece.begin, piece.size).copy_(*from[i]);
       }
     }
   }
@@ -181,30 +182,30 @@ void ShardedParameters::check_consolidated(bool consolidated) const {
 
 void ShardedParameters::take_pieces(Optimizer& full, Optimizer& mine) const {
   const torch::NoGradGuard no_grad;
-  const State& state = *state_;
+  State& state = *state_;
   check_ties(full);
+  if (const std::string why = state.changed_layout(); !why.empty())
+    raise(ErrorCode::kInvalidArgument, "ShardedOptimizer: " + why);
   // All of it first: a state that does not fit leaves the optimizer as it is.
   std::remove_cvref_t<decltype(mine.state())> taken;
   for (std::size_t b = 0; b < state.buckets.size(); ++b) {
     for (std::size_t i = 0; i < state.pieces[b].size(); ++i) {
       const ShardPiece& piece = state.pieces[b][i];
-      const torch::Tensor& whole = state.parameters[piece.parameter].tensor;
-      const auto* const from = state_of(full, whole);
+      const ShardedParameter& whole = state.parameters[piece.parameter];
+      const auto* const from = state_of(full, whole.tensor);
       if (from == nullptr) continue;
       taken[state.piece_tensors[b][i].unsafeGetTensorImpl()] =
           changed(**from, [&](const torch::Tensor& tensor) {
-            if (tensor.sizes() != whole.sizes()) {
+            if (tensor.sizes() != whole.layout.sizes()) {
               raise(ErrorCode::kMismatch,
                     fmt::format("ShardedOptimizer: the state of '{}' was saved for the shape [{}], "
                                 "but the parameter's is [{}]; load it into the module that was "
                                 "saved",
-                                state.parameters[piece.parameter].name,
-                                fmt::join(tensor.sizes(), ", "), fmt::join(whole.sizes(), ", ")));
+                                whole.name, fmt::join(tensor.sizes(), ", "),
+                                fmt::join(whole.layout.sizes(), ", ")));
             }
-            // In the order of the parameter's memory.
-            const torch::Tensor ordered =
-                torch::empty_like(whole.detach(), tensor.scalar_type()).copy_(tensor);
-            return memory_of(ordered).narrow(0, piece.begin, piece.size).clone();
+            const torch::Tensor ordered = whole.layout.flat_of(tensor.to(whole.tensor.device()));
+            return ordered.narrow(0, piece.begin, piece.size).clone();
           });
     }
   }

@@ -249,7 +249,7 @@ TEST(Ddp, AModuleThatIsConvertedLaterIsRefused) {
   EXPECT_THAT(message_of([&] {
                 ddp.forward(torch::ones({1, 2}, torch::kFloat64));
               }),
-              HasSubstr("parameter 'weight' is Double on cpu, but was Float on cpu when"));
+              HasSubstr("is Double [2, 2] on cpu, but was Float [2, 2] on cpu when"));
 }
 
 TEST(Ddp, AStaticGraphThatChangesIsAnError) {

@@ -94,7 +94,8 @@ class KOLO_API DdpReducer {
   DdpReducer& operator=(const DdpReducer&) = delete;
 
   /// Throws kInvalidArgument for a parameter that requires a gradient and was not there when this
-  /// was made, or had another type or device then; kMismatch after a backward that averaged
+  /// was made, or, in train(), had other sizes, another type or device then: after it has told the
+  /// other ranks, whose backward() throws it, too. kMismatch after a backward that averaged
   /// nothing.
   void before_forward(const torch::nn::Module& module);
   /// Whether after_forward() would look at the outputs.

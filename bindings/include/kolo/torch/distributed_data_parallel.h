@@ -22,9 +22,14 @@
 //   kMismatch on every rank, naming the parameter and the ranks; the gradients are then of no use.
 // - An average counts each rank once. Where ranks have different numbers of samples in a step (64
 //   over 3 ranks), weigh_by_samples makes it the average over the samples.
-// - A parameter that begins to require a gradient, or is registered, after the construction would
-//   not be averaged: forward() throws kInvalidArgument, naming it. Make a new
-//   DistributedDataParallel then, after the end of this one.
+// - A parameter may get other memory later (to(channels_last), torch::load(), set_data()), with
+//   other strides, on all ranks or on one: elements meet by their index. Gradients keep the strides
+//   of the construction, so change the format of a module before.
+// - A parameter that has other sizes, another type or device than at the construction, begins to
+//   require a gradient, or is registered since, throws kInvalidArgument on all ranks, naming it and
+//   the rank: from forward() on a rank where it is so, from backward() on the others. Make a new
+//   DistributedDataParallel then, after the end of this one. So does a buffer, from forward(), of
+//   other sizes, type or device, with broadcast_buffers. In eval() backward() throws it.
 // - backward() with create_graph throws kUnsupported, for averages are in no graph: a penalty of
 //   gradients takes torch::autograd::grad() with create_graph, and a backward() without. A sparse
 //   gradient throws it, too. Where only one rank has such, the others name that rank.

@@ -32,6 +32,8 @@
 //   are taken on at the next step() or zero_grad(), alike on all ranks.
 // - requires_grad may change between steps, on all ranks alike; before zero_grad(), for where all
 //   that a backward reaches was thawed after it, step() alone averages.
+// - So may sizes and types of parameters, on all ranks alike: each gradient's are agreed on when it
+//   travels (kMismatch, with the parameter and both). Strides may differ by rank.
 // - Gradients have no graph: a backward() with create_graph is an error that names the parameter.
 //   For a penalty of gradients use torch::autograd::grad() with create_graph, and backward() of the
 //   loss without.

@@ -24,9 +24,12 @@
 // - With DistributedDataParallel, made before or after this, set gradients_are_reduced: without it
 //   step(), or the constructor, throws kInvalidArgument on all ranks, with the parameter.
 // - A parameter without a gradient on this rank takes part with zeros, without one on any rank the
-//   optimizer skips it. A sparse gradient of any rank is kInvalidArgument on all, with the
-//   rank; with gradients_are_reduced, where nothing is said before the step, on the ranks that have
-//   it alone (a DistributedDataParallel has refused it on all before).
+//   optimizer skips it. A sparse gradient of any rank is kInvalidArgument on all, with the rank.
+// - A parameter may get other memory later (to(channels_last), torch::load(), set_data()), with
+//   other strides, on all ranks or on one: the state belongs to elements by their index. A step
+//   then copies this rank's pieces. A module may be converted or moved as a whole, on all ranks.
+// - A parameter of other sizes than at the construction, and two that lie in one memory, are
+//   kInvalidArgument on all ranks, with the rank: make a new ShardedOptimizer.
 // - A step that fails once it has begun to change parameters, for an exception of the optimizer's
 //   own or a rank that does not come in time, ends communication on all ranks (kAborted):
 //   parameters may then be of two steps, so go on from a

@@ -238,6 +238,17 @@ void Drawer::draw_step(int number) {
                  dice_.one_in(6);
   step.broadcasts_state = !in_set_ && plan_.joins_until == 0 && dice_.one_in(6) &&
                           !has([](const ModelPlan& m) { return m.is_sharded(); });
+  // LibTorch's LBFGS takes no other strides, a group of shards is added with those of all ranks.
+  const bool keeps_strides = has([](const ModelPlan& m) {
+    return m.optimizer == OptimizerKind::kLbfgs ||
+           (m.is_sharded() && std::any_of(m.layers.begin(), m.layers.end(), [](const auto& layer) {
+              return layer.joins_at != kNever;
+            }));
+  });
+  if (dice_.one_in(5) && !keeps_strides) {
+    step.strides = dice_.salt() >> 8;
+    step.strides_by_rank = dice_.one_in(2);
+  }
   step.takes_part.assign(static_cast<std::size_t>(plan_.size), true);
   plan_.steps.push_back(std::move(step));
 }
@@ -322,6 +333,9 @@ std::string Plan::text() const {
          << "ban"[static_cast<int>(s.zero)] << (s.to_none ? "" : "0") << (s.clip > 0 ? " clip" : "")
          << (s.halves ? " half" : "") << (s.overflow != kNever ? " overflow" : "")
          << (s.lr_factor != 1 ? " lr" : "") << (s.evaluates ? " eval" : "")
+         << (s.strides == 0      ? ""
+             : s.strides_by_rank ? " strides by rank"
+                                 : " strides")
          << (s.reloads ? " reload" : "") << (s.broadcasts_state ? " state" : "") << "]";
   }
   return text.str();

@@ -101,6 +101,8 @@ struct StepPlan {
   int overflow_rank = 0;
   double lr_factor = 1;
   bool evaluates = false;
+  std::uint64_t strides = 0;      ///< salt of those that parameters get before it; 0: they stay
+  bool strides_by_rank = false;   ///< each rank other ones
   bool reloads = false;           ///< by a checkpoint
   bool broadcasts_state = false;  ///< of the optimizers
   std::vector<bool> takes_part;   ///< by rank: those that have not joined

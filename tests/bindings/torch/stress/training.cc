@@ -176,6 +176,27 @@ void Training::end_join() {
   compare("joined");
 }
 
+void Training::change_strides(const StepPlan& step) {
+  const torch::NoGradGuard no_grad;
+  for (Pair& pair : models_) {
+    const auto parameters = pair.ours->network()->parameters();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const int by_rank = step.strides_by_rank ? 4096 * rank_ : 0;
+      Dice dice(step.strides + i * 64 + static_cast<std::uint64_t>(by_rank));
+      std::vector<std::int64_t> order;
+      for (std::int64_t d = 0; d < parameters[i].dim(); ++d)
+        order.insert(order.begin() + dice.below(d + 1), d);
+      Tensor data = parameters[i].detach().permute(order).clone(torch::MemoryFormat::Contiguous);
+      // Between other elements.
+      if (dice.one_in(3)) data = torch::stack({data, torch::zeros_like(data)}, -1).select(-1, 0);
+      std::vector<std::int64_t> back(order.size());
+      for (std::size_t d = 0; d < order.size(); ++d)
+        back[static_cast<std::size_t>(order[d])] = static_cast<std::int64_t>(d);
+      parameters[i].set_data(data.permute(back));
+    }
+  }
+}
+
 void Training::before_step(int number) {
   const StepPlan& step = plan_.steps[static_cast<std::size_t>(number)];
   if (join_ != nullptr && number == plan_.joins_until) end_join();
@@ -188,6 +209,7 @@ void Training::before_step(int number) {
       if (step.lr_factor != 1) scale_rates(model->optimizer(), step.lr_factor);
     }
   }
+  if (step.strides != 0) change_strides(step);
   if (step.evaluates) evaluate();
 }
 

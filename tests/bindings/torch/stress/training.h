@@ -58,6 +58,8 @@ class Training {
   };
   std::unique_ptr<Model> make(std::size_t m, bool alone, std::uint64_t weights) const;
   void share_weights(std::size_t m);
+  /// The parameters' memory has other orders, or gaps, from now on.
+  void change_strides(const StepPlan& step);
   void before_step(int number);
   void add_layers(std::size_t m, int step, Model& model);
   void freeze_layers(std::size_t m, int step, Model& model);
