@@ -11,9 +11,9 @@
 // so names give the better errors.
 //
 // Under one name the n-th call of a rank meets the n-th of every other rank, and fails on all of
-// them or on none. If some ranks give a call up (kTimeout), it has failed on a rank that comes to it
-// later, too: kTimeout at once there. That rank's next call meets the others' next. So a rank that
-// leaves a call out altogether is one behind from then on.
+// them or on none. If some ranks give a call up (kTimeout), it has failed on a rank that comes to
+// it later, too: kTimeout at once there. That rank's next call meets the others' next. So a rank
+// that leaves a call out altogether is one behind from then on.
 //
 // Rows: what has a first dimension that may differ from rank to rank is counted in rows. Outputs
 // whose size the ranks must agree on first come from an Allocator.
