@@ -6,6 +6,8 @@
 
 #include <kolo/torch/functions.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 #include <sstream>
@@ -45,6 +47,12 @@ struct Statistics {
   torch::Tensor count;     ///< values of a channel; on the input's device, so that no host waits
 };
 
+/// Of its all-reduce in one direction; it blocks, so layers of one kind can share a name.
+std::string name_of(const torch::Tensor& input, const char* direction) {
+  return fmt::format("SyncBatchNorm of {} channels, {} on {}", input.size(1), direction,
+                     input.is_cuda() ? "cuda" : "cpu");
+}
+
 [[noreturn]] void raise_too_few(std::int64_t values) {
   raise(ErrorCode::kInvalidArgument,
         "SyncBatchNorm: a channel has " + std::to_string(values) +
@@ -66,7 +74,7 @@ Statistics statistics_of(const torch::Tensor& input, const ProcessSet& set) {
     sums.narrow(0, channels, channels).copy_(mean.square() + variance).mul_(here);
     sums.narrow(0, 2 * channels, 1).fill_(static_cast<double>(here));
   }
-  sums = allreduce_(sums, {.process_set = set});
+  sums = allreduce_(sums, {.name = name_of(input, "forward"), .process_set = set});
   const torch::Tensor count = sums[2 * channels];
   // Two values here are two in all: only ranks with fewer must look, which is waiting.
   if (here < 2 && !(count.item<double>() > 1))
@@ -119,7 +127,8 @@ struct Normalize : torch::autograd::Function<Normalize> {
       result[2] = sum.to(weight.scalar_type());
     }
     if (context->needs_input_grad(0)) {
-      const torch::Tensor all = allreduce_(torch::stack({sum, product}), {.process_set = set});
+      const torch::Tensor all = allreduce_(
+          torch::stack({sum, product}), {.name = name_of(input, "backward"), .process_set = set});
       torch::Tensor factor = inverse;
       if (weight.defined()) factor = factor * weight;
       const torch::Tensor slope = all[1] / count * inverse.square();

@@ -247,6 +247,15 @@ TEST(SyncBatchNorm, SaysWhatIsWrong) {
         static_cast<void>(torch::autograd::grad({norm(input).sum()}, {input}, {}, true, true));
       }),
       HasSubstr("create_graph"));
+  // Errors name the layer.
+  const std::string name = "SyncBatchNorm of 3 channels, forward on cpu";
+  EXPECT_THAT(message_of([&] {
+                if (kolo::rank() == 1)
+                  kolo::allreduce(torch::ones({7}), {.name = name});
+                else
+                  norm(input);
+              }),
+              HasSubstr("tensor '" + name + "': rank"));
 }
 
 }  // namespace
