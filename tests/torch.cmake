@@ -316,6 +316,11 @@ if(KOLO_HAS_TORCH)
         PROCESSORS ${ranks} ENVIRONMENT "OMP_NUM_THREADS=1")
     endif()
   endforeach()
+  # The tutorial, line by line.
+  add_test(NAME tutorial COMMAND ${PROJECT_SOURCE_DIR}/tests/examples/tutorial_test
+    --build ${PROJECT_BINARY_DIR})
+  set_tests_properties(tutorial PROPERTIES TIMEOUT 300 LABELS "examples;torch" PROCESSORS 2
+    ENVIRONMENT "CXX=${CMAKE_CXX_COMPILER}")
   # The same loss curve at any number of ranks, and an honest end when the data is missing.
   add_test(NAME mnist_loss_curves COMMAND ${PROJECT_SOURCE_DIR}/tests/examples/mnist_test
     --program $<TARGET_FILE:mnist> --data ${PROJECT_SOURCE_DIR}/build/data/mnist

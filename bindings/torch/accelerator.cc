@@ -233,6 +233,12 @@ void Accelerator::backward(const torch::Tensor& loss) {
   scaled.backward();
 }
 
+bool Accelerator::check_trigger() {
+  const bool is_set = any(triggered_);
+  if (is_set) triggered_ = false;
+  return is_set;
+}
+
 std::shared_ptr<void> Accelerator::count_pass() {
   AcceleratorState& state = *state_;
   if (!state.open_pass.expired()) {

@@ -199,6 +199,17 @@ TEST(Accelerator, GathersTensorsAndTuples) {
   EXPECT_TRUE(torch::equal(with_undefined[1], all));
 }
 
+TEST(Accelerator, ATriggerOfOneRankIsSeenOnceByAll) {
+  kolo::Accelerator accelerator;
+  const int last = kolo::size() - 1;
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_FALSE(accelerator.check_trigger());
+    if (kolo::rank() == last) accelerator.set_trigger();
+    EXPECT_TRUE(accelerator.check_trigger()) << "rank " << last << "'s";
+  }
+  EXPECT_FALSE(accelerator.check_trigger());
+}
+
 /// Returns its input as it is, and in its weight's type.
 struct TypesImpl : torch::nn::Module {
   TypesImpl() { linear = register_module("linear", torch::nn::Linear(2, 2)); }

@@ -145,6 +145,12 @@ class KOLO_API Accelerator {
     return gather_each(value, state_->loader_pass());
   }
 
+  /// A rank that decides something alone, as to stop early, says so here and goes on;
+  /// check_trigger(), on every rank in the same place, tells all.
+  void set_trigger() { triggered_ = true; }
+  /// Whether some rank has called set_trigger() since this was last true. Collective.
+  bool check_trigger();
+
   bool is_main_process() const { return process_index() == 0; }
   bool is_local_main_process() const { return local_process_index() == 0; }
   int process_index() const { return kolo::rank(); }
@@ -247,6 +253,7 @@ class KOLO_API Accelerator {
 
   AcceleratorOptions options_;
   std::string precision_;
+  bool triggered_ = false;
   std::shared_ptr<AcceleratorState> state_ = std::make_shared<AcceleratorState>();
 };
 
