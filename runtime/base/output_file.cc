@@ -67,8 +67,7 @@ Result<UniqueDescriptor> open_output(const std::string& path) {
 Status write_new_file(const std::filesystem::path& path, std::string_view bytes) {
   const FileSizeErrors file_size_errors;
   ::unlink(path.c_str());  // of a process that was ended in the middle of this
-  const UniqueDescriptor file(
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  const UniqueDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!file) return KOLO_ERROR(kOutOfMemory, "cannot be written ({})", reason(errno));
   const auto failed = [&](std::string_view what) {
     const int error = errno;

@@ -71,21 +71,22 @@ ResourceLimit device_shm(bool shares_memory) {
   if (::statvfs("/dev/shm", &room) != 0) return {"/dev/shm: not there, so UCX takes other memory"};
   const int error = ::access("/dev/shm", W_OK) == 0 ? 0 : errno;
   const std::uint64_t free = std::uint64_t{room.f_bavail} * room.f_frsize;
-  return {error != 0 ? fmt::format("/dev/shm: {}", reason(error))
-                     : fmt::format("/dev/shm: {} MiB free", free >> 20),
-          !shares_memory || (error == 0 && free >= kQueueBytes),
-          "UCX needs about 5 MB of it for each rank: give it room (docker run --shm-size=1g), or do "
-          "without (UCX_TLS=tcp,self)"};
+  return {
+      error != 0 ? fmt::format("/dev/shm: {}", reason(error))
+                 : fmt::format("/dev/shm: {} MiB free", free >> 20),
+      !shares_memory || (error == 0 && free >= kQueueBytes),
+      "UCX needs about 5 MB of it for each rank: give it room (docker run --shm-size=1g), or do "
+      "without (UCX_TLS=tcp,self)"};
 }
 
 ResourceLimit addresses() {
   const rlim_t most = limit_of(RLIMIT_AS);
+  if (most == RLIM_INFINITY) return {"addresses: no limit (ulimit -v)"};
   std::size_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
   const std::size_t used = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return {fmt::format("addresses: {}, of which {} KiB are in use (ulimit -v)", kib(most),
-                      used >> 10),
-          most == RLIM_INFINITY || most >= used + kAddresses,
+  return {fmt::format("addresses: {}, of which {} are in use (ulimit -v)", kib(most), kib(used)),
+          most >= used + kAddresses,
           fmt::format("kolo and UCX map {} MiB at start: ulimit -v unlimited", kAddresses >> 20)};
 }
 
@@ -95,8 +96,7 @@ ResourceLimit threads() {
   const std::shared_future<void> ended = end.get_future().share();
   std::vector<std::thread> started;
   try {
-    while (started.size() < kThreads)
-      started.emplace_back([ended] { ended.wait(); });
+    while (started.size() < kThreads) started.emplace_back([ended] { ended.wait(); });
   } catch (const std::system_error& error) {
     state = fmt::format("{} more can be started ({})", started.size(), error.code().message());
   }
@@ -113,8 +113,8 @@ ResourceLimit threads() {
 std::vector<ResourceLimit> resource_limits(const Environment& environment) {
   // Who names the transports knows what these need.
   const bool shares_memory = !environment.get("UCX_TLS").has_value();
-  return {open_files(), file_size(shares_memory), device_shm(shares_memory),
-          addresses(), threads()};
+  return {open_files(), file_size(shares_memory), device_shm(shares_memory), addresses(),
+          threads()};
 }
 
 Status check_resource_limits(const Environment& environment) {
