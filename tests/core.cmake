@@ -4,6 +4,7 @@ kolo_add_test(base_tests LABELS inprocess SOURCES
   runtime/base/config_test.cc
   runtime/base/error_test.cc
   runtime/base/log_test.cc
+  runtime/base/proc_access_test.cc
   runtime/base/progress_token_test.cc
   runtime/base/resource_limits_test.cc
   runtime/base/types_test.cc

@@ -172,7 +172,9 @@ std::shared_ptr<Runtime> find_runtime(std::string_view call) {
 Result<std::unique_ptr<Transport>> open_transport(const Environment& environment,
                                                   const Config& config, const Status& invalid) {
   KOLO_TRY(invalid);
-  return make_ucx_transport({.environment = environment, .interface = config.interface});
+  return make_ucx_transport({.environment = environment,
+                             .interface = config.interface,
+                             .shows_log = Log(config.log_level).enabled(LogLevel::kInfo)});
 }
 
 /// `invalid`: what is wrong with `config`.

@@ -56,7 +56,8 @@ const std::vector<Spec>& specs() {
   static const std::vector<Spec> table = {
       text("KOLO_LOG_LEVEL", &Config::log_level, "level",
            {"trace", "debug", "info", "warning", "error", "off"},
-           "Least severity of what is logged to stderr."),
+           "Least severity of what is logged to stderr; info, debug and trace show UCX's own "
+           "errors, too."),
       text("KOLO_INIT_METHOD", &Config::init_method, "way in", {},
            "How ranks find each other, before what the launcher says: see docs/launching.md."),
       number("KOLO_RANK", &Config::rank, "rank", {0, kMostRanks - 1}, kRank,

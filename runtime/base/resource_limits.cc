@@ -81,13 +81,13 @@ ResourceLimit device_shm(bool shares_memory) {
 
 ResourceLimit addresses() {
   const rlim_t most = limit_of(RLIMIT_AS);
+  if (most == RLIM_INFINITY) return {"addresses: no limit (ulimit -v)"};
   std::size_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
   const std::size_t used = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return {
-      fmt::format("addresses: {}, of which {} KiB are in use (ulimit -v)", kib(most), used >> 10),
-      most == RLIM_INFINITY || most >= used + kAddresses,
-      fmt::format("kolo and UCX map {} MiB at start: ulimit -v unlimited", kAddresses >> 20)};
+  return {fmt::format("addresses: {}, of which {} are in use (ulimit -v)", kib(most), kib(used)),
+          most >= used + kAddresses,
+          fmt::format("kolo and UCX map {} MiB at start: ulimit -v unlimited", kAddresses >> 20)};
 }
 
 ResourceLimit threads() {

@@ -248,9 +248,18 @@ TEST(UcxTest, SharedMemoryInsideAHostAndTcpAcross) {
   }
 }
 
+// One line, with what UCX itself says of it, which goes nowhere else unless that is asked for.
 TEST(UcxTest, ATransportThatUcxLacksIsAnError) {
-  const auto transport = make_ucx_transport({.transports = "no_such_transport"});
-  EXPECT_FALSE(transport.ok());
+  for (const bool shows_log : {false, true}) {
+    testing::internal::CaptureStderr();
+    const auto transport =
+        make_ucx_transport({.transports = "no_such_transport", .shows_log = shows_log});
+    const std::string log = testing::internal::GetCapturedStderr();
+    ASSERT_FALSE(transport.ok());
+    EXPECT_THAT(transport.error().message,
+                testing::HasSubstr("(UCX: no usable transports/devices"));
+    EXPECT_EQ(log.find("UCX ERROR") != std::string::npos, shows_log) << log;
+  }
 }
 
 }  // namespace

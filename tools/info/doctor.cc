@@ -1,5 +1,7 @@
 #include "tools/info/doctor.h"
 
+#include "runtime/base/proc_access.h"
+#include "runtime/base/resource_limits.h"
 #include "runtime/base/unique_handle.h"
 #include "runtime/topology/cpu_limit.h"
 #include "runtime/topology/host.h"
@@ -13,7 +15,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -54,15 +55,13 @@ Finding shared_memory() {
   return {true, fmt::format("shared memory: {} MiB mapped", kWindow / kMiB)};
 }
 
-Finding device_shm() {
-  struct statvfs room = {};
-  if (::statvfs("/dev/shm", &room) != 0) {
-    return {false, "/dev/shm is not there", "mount a tmpfs: UCX's shared memory lives in it"};
-  }
-  const auto free = room.f_bavail * room.f_frsize / kMiB;
-  if (free >= 64) return {true, fmt::format("/dev/shm: {} MiB free", free)};
-  return {false, fmt::format("/dev/shm: {} MiB free", free),
-          "give a container more, as docker run --shm-size=1g"};
+/// Good all the same: kolo takes what works.
+Finding access_of_peers() {
+  const std::string_view why = why_peers_cannot_open();
+  if (why.empty()) return {true, "access: ranks of this host may open each other's memory"};
+  return {true, fmt::format("access: {}; ranks that are each so share memory by names in /dev/shm, "
+                            "and kolo::allocate() is private",
+                            why)};
 }
 
 Finding ports() {
@@ -101,13 +100,17 @@ Finding own_name() {
       "for jobs on several hosts: correct /etc/hosts, or give kolo-run --address or --interface"};
 }
 
-Finding limit(const char* what, int resource, rlim_t wanted, rlim_t unit, const char* remedy) {
-  rlimit limits = {};
-  ::getrlimit(static_cast<__rlimit_resource>(resource), &limits);
-  const bool good = limits.rlim_cur == RLIM_INFINITY || limits.rlim_cur >= wanted;
-  const std::string value =
-      limits.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(limits.rlim_cur / unit);
-  return {good, fmt::format("{}: {}", what, value), good ? "" : remedy};
+/// For network cards alone, which UCX does without where they cannot be used.
+Finding locked_memory() {
+  std::error_code unknown;
+  const bool has_cards = std::filesystem::exists("/sys/class/infiniband", unknown);
+  rlimit limit = {};
+  ::getrlimit(RLIMIT_MEMLOCK, &limit);
+  if (limit.rlim_cur == RLIM_INFINITY) return {true, "locked memory: no limit (ulimit -l)"};
+  return {!has_cards, fmt::format("locked memory: {} KiB (ulimit -l)", limit.rlim_cur >> 10),
+          has_cards ? "RDMA registers memory: ulimit -l unlimited (limits.conf, or the scheduler's "
+                      "prolog)"
+                    : ""};
 }
 
 /// After init: for the ranks of this host together, where they are in one container.
@@ -211,15 +214,11 @@ Finding cores() {
 }  // namespace
 
 std::vector<Finding> examine_host() {
-  std::vector<Finding> findings = {shared_memory(), device_shm(), ports(), own_name(),
+  std::vector<Finding> findings = {shared_memory(), access_of_peers(), ports(), own_name(),
                                    processor_time()};
-  std::error_code unknown;
-  const bool rdma = std::filesystem::exists("/sys/class/infiniband", unknown);
-  findings.push_back(limit("locked memory (KiB)", RLIMIT_MEMLOCK, rdma ? RLIM_INFINITY : 0, 1024,
-                           "RDMA registers memory: ulimit -l unlimited (limits.conf, or the "
-                           "scheduler's prolog)"));
-  findings.push_back(limit("open files", RLIMIT_NOFILE, 1024, 1,
-                           "a connection and its memory take some for each rank: ulimit -n 65536"));
+  for (const ResourceLimit& limit : resource_limits(Environment::of_process()))
+    findings.push_back({limit.is_enough, limit.what, limit.is_enough ? "" : limit.remedy});
+  findings.push_back(locked_memory());
   return findings;
 }
 

@@ -3,19 +3,17 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/own_thread.h"
+#include "runtime/base/proc_access.h"
+#include "runtime/base/resource_limits.h"
+#include "transport/ucx/ucx_log.h"
 
 #include <net/if.h>
-#include <ucs/debug/log_def.h>
-#include <unistd.h>
 
-#include <array>
-#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <sstream>
 
@@ -23,15 +21,27 @@ namespace kolo {
 namespace {
 
 struct Setting {
+  const char* transport;  ///< whose it is; empty: UCX's own
   const char* name;
   const char* value;
 };
 
+/// Whether UCX takes a transport's setting with the transport's name in front; before, without.
+bool prefixes_settings() {
+  unsigned major = 0;
+  unsigned minor = 0;
+  unsigned release = 0;
+  ucp_get_version(&major, &minor, &release);
+  return major > 1 || minor >= 17;
+}
+
 Status configure(ucp_config_t* config, const UcxOptions& options, const Setting& setting) {
-  if (options.environment.get(fmt::format("UCX_{}", setting.name))) return {};
-  const ucs_status_t status = ucp_config_modify(config, setting.name, setting.value);
+  const std::string full = std::string(setting.transport) + setting.name;
+  if (options.environment.get("UCX_" + full)) return {};
+  const ucs_status_t status =
+      ucp_config_modify(config, prefixes_settings() ? full.c_str() : setting.name, setting.value);
   if (status == UCS_OK) return {};
-  return ucx_error(status, fmt::format("UCX's setting {}={}", setting.name, setting.value));
+  return ucx_error(status, fmt::format("UCX's setting {}={}", full, setting.value));
 }
 
 /// UCX itself would say no more than that nobody is reachable.
@@ -76,26 +86,6 @@ std::string names_in(const std::string& text, std::string_view marker) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-ucs_log_func_rc_t write_to_stderr(const char* file, unsigned line, const char*,
-                                  ucs_log_level_t level,
-                                  const ucs_log_component_config_t* component, const char* format,
-                                  va_list arguments) {
-  std::array<char, 1024> text = {};
-  std::vsnprintf(text.data(), text.size(), format, arguments);
-  const std::string_view path = file;
-  std::fprintf(stderr, "[%d] %s:%u %s %s %s\n", ::getpid(), path.substr(path.rfind('/') + 1).data(),
-               line, component->name, ucs_log_level_names[level], text.data());
-  return UCS_LOG_FUNC_RC_STOP;
-}
-
-/// For the rest of this process, unless UCX_LOG_FILE says where. On stdout, which is UCX's default,
-/// its messages would be in the midst of what a program prints for others to read.
-void log_to_stderr(const Environment& environment) {
-  static std::once_flag once;
-  if (environment.get("UCX_LOG_FILE")) return;
-  std::call_once(once, [] { ucs_log_push_handler(&write_to_stderr); });
-}
-
 }  // namespace
 
 std::string ucx_version() {
@@ -114,21 +104,24 @@ std::string ucx_transports(ucp_context_h context) {
 
 Result<UcxResources> open_ucx(const UcxOptions& options) {
   const BlockedSignals blocked;  // UCX has a thread, too
-  // Before the first context, whose making warns of variables.
-  log_to_stderr(options.environment);
+  const FileSizeErrors file_size_errors;
+  take_ucx_log(options);
   ucp_config_t* raw_config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &raw_config);
   if (status != UCS_OK) return ucx_error(status, "reading UCX's settings");
   const UcxConfig config(raw_config);
   // A rendezvous is pulled by its receiver, never pushed into memory whose transfer may have been
   // failed meanwhile.
-  KOLO_TRY(configure(config.get(), options, {"RNDV_SCHEME", "get_zcopy"}));
+  KOLO_TRY(configure(config.get(), options, {"", "RNDV_SCHEME", "get_zcopy"}));
+  // Peers open this rank's memory by a name in /dev/shm then.
+  if (!why_peers_cannot_open().empty())
+    KOLO_TRY(configure(config.get(), options, {"POSIX_", "USE_PROC_LINK", "n"}));
   if (!options.transports.empty()) {
-    KOLO_TRY(configure(config.get(), options, {"TLS", options.transports.c_str()}));
+    KOLO_TRY(configure(config.get(), options, {"", "TLS", options.transports.c_str()}));
   }
   if (!options.interface.empty()) {
     KOLO_TRY(require_device(options.interface));
-    KOLO_TRY(configure(config.get(), options, {"NET_DEVICES", options.interface.c_str()}));
+    KOLO_TRY(configure(config.get(), options, {"", "NET_DEVICES", options.interface.c_str()}));
   }
 
   UcxResources ucx;

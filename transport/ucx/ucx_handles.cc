@@ -2,6 +2,7 @@
 #include "transport/ucx/ucx_handles.h"
 
 #include "runtime/base/check.h"
+#include "transport/ucx/ucx_log.h"
 
 #include <array>
 #include <utility>
@@ -38,8 +39,10 @@ Error ucx_error(ucs_status_t status, const std::string& what) {
   for (const auto& [known, mapped] : kCodes) {
     if (known == status) code = mapped;
   }
+  const std::string complaint = ucx_complaint();
   return {.code = code,
-          .message = fmt::format("{}: {} (UCX)", what, ucs_status_string(status)),
+          .message = fmt::format("{}: {} (UCX{}{})", what, ucs_status_string(status),
+                                 complaint.empty() ? "" : ": ", complaint),
           .file = __FILE__,
           .line = __LINE__};
 }

@@ -52,7 +52,8 @@ struct UcxMemoryTraits {
 };
 using UcxMemory = UniqueHandle<UcxMemoryTraits>;
 
-/// "`what`: <UCX's own words>", with the code nearest to `status`, which is not UCS_OK.
+/// "`what`: <UCX's own words> (UCX: <the line of its log that says why>)", with the code nearest to
+/// `status`, which is not UCS_OK.
 Error ucx_error(ucs_status_t status, const std::string& what);
 
 }  // namespace kolo

@@ -3,6 +3,7 @@
 #include "transport/ucx/ucx_memory.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/resource_limits.h"
 #include "transport/ucx/ucx_context.h"
 
 #include <sys/sysinfo.h>
@@ -84,6 +85,7 @@ Result<std::unique_ptr<MemoryRegion>> map_memory(ucp_context_h context, std::siz
   params.flags = UCP_MEM_MAP_ALLOCATE;
   params.memory_type = ucx_type(type);
   ucp_mem_h mapped = nullptr;
+  const FileSizeErrors file_size_errors;
   ucs_status_t status = ucp_mem_map(context, &params, &mapped);
   const char* const verb = given ? "registering" : "allocating";
   if (status != UCS_OK) return ucx_error(status, fmt::format("{} {} bytes", verb, bytes));

@@ -105,8 +105,12 @@ Result<ucp_ep_h> UcxTransport::make_endpoint(const std::string& address, Link* l
   ucp_ep_h endpoint = nullptr;
   const ucs_status_t status = ucp_ep_create(ucx_.worker.get(), &params, &endpoint);
   if (status != UCS_OK) {
-    return ucx_error(status, fmt::format("rank {}: no way to rank {}", rank_,
-                                         link == nullptr ? rank_ : link->rank));
+    Error error = ucx_error(status, fmt::format("rank {}: no way to rank {}", rank_,
+                                                link == nullptr ? rank_ : link->rank));
+    if (status == UCS_ERR_SHMEM_SEGMENT)
+      error.message +=
+          ". UCX_POSIX_USE_PROC_LINK=n on all ranks shares memory by names in /dev/shm";
+    return error;
   }
   return endpoint;
 }

@@ -19,6 +19,8 @@ struct UcxOptions {
   std::string transports = {};
   /// Network device, as "eth0" or "mlx5_0:1". Empty: all.
   std::string interface = {};
+  /// Whether UCX's own lines go to stderr, as KOLO_LOG_LEVEL=info asks; else errors quote one.
+  bool shows_log = false;
   /// Bytes from which messages to ranks on this host go by rendezvous: their receiver reads the
   /// sender's memory, perhaps still after the sender's fail_all(). Unset: never, which was measured
   /// best (see kHostRendezvousFrom in ucx_transport.cc).

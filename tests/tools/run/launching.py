@@ -57,9 +57,9 @@ def with_more_time(test):
     return attempt
 
 
-def by_hand(variables_of_ranks, arguments=lambda rank: []):
-    """Processes without a launcher; (exit code, output, errors) of each."""
-    started = [subprocess.Popen([PROGRAMS["probe"], *arguments(rank)], env=clean(variables), text=True,
+def by_hand(variables_of_ranks, arguments=lambda rank: [], program=()):
+    """Processes without a launcher, perhaps as an argument of `program`; (exit code, output, errors) of each."""
+    started = [subprocess.Popen([*program, PROGRAMS["probe"], *arguments(rank)], env=clean(variables), text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
                for rank, variables in enumerate(variables_of_ranks)]
     ended = [(process.communicate(timeout=LIMIT), process.returncode) for process in started]
