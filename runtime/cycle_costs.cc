@@ -39,7 +39,8 @@ void Cycle::note_time(Group& group, const Operation& operation) {
   if (!link_refresh_ || group.communicator.id() != 0) return;
   if (!operation.choice() || operation.shared() || operation.began_late()) return;
   const std::chrono::duration<double, std::micro> time = Clock::now() - operation.started_at();
-  link_refresh_->note(operation.choice()->algorithm, operation.choice()->bytes, time.count());
+  const auto& [algorithm, bytes, partial_width] = *operation.choice();
+  link_refresh_->note(algorithm, bytes, partial_width, time.count());
   const auto costs = link_refresh_->take_due();
   if (!costs || !cost_switch().can_propose() || group.departures.any()) return;
   const auto ordered = group.next_sequences[static_cast<std::size_t>(Door::kOrdered)];

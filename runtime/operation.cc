@@ -65,6 +65,12 @@ std::optional<ExchangeKind> exchange_of(OperationKind kind) {
   return std::nullopt;
 }
 
+Scales scales_of(const PlannedOperation& plan) {
+  const Signature& signature = plan.entries.front()->signature;
+  const std::int64_t divisor = signature.op == ReduceOp::kAverage ? plan.participants : 1;
+  return scales_of(signature.type, signature.op, signature.prescale, signature.postscale, divisor);
+}
+
 std::optional<OneShot::Request> exchange_of(const PlannedOperation& plan,
                                             const Communicator& communicator) {
   if (plan.door != Door::kOrdered) return std::nullopt;
@@ -72,15 +78,15 @@ std::optional<OneShot::Request> exchange_of(const PlannedOperation& plan,
   const Signature& signature = entry.signature;
   const auto kind = exchange_of(signature.kind);
   if (!kind) return std::nullopt;
-  const std::int64_t divisor = signature.op == ReduceOp::kAverage ? plan.participants : 1;
+  const Scales scales = scales_of(plan);
   return OneShot::Request{.kind = *kind,
                           .type = signature.type,
                           .op = signature.op,
                           .root = kind == ExchangeKind::kBroadcast
                                       ? communicator.index_of(signature.root).value_or(0)
                                       : 0,
-                          .prescale = {signature.prescale},
-                          .postscale = {signature.postscale, divisor},
+                          .prescale = scales.pre,
+                          .postscale = scales.post,
                           .input = entry.input,
                           .output = entry.output,
                           .count = plan.layout.input_elements,
@@ -327,14 +333,18 @@ std::shared_ptr<const Schedule> Operation::choose(const WindowPlaces& places) {
   ScheduleRequest request = base_request();
   const std::size_t element = size_of(plan_.entries.front()->signature.type);
   if (request.collective == Collective::kAllreduce) {
-    request.algorithm = policy_->choose(request.count * element);
+    const Signature& signature = plan_.entries.front()->signature;
+    const double partial_width =
+        static_cast<double>(size_of(partial_type(signature.type, signature.op))) /
+        static_cast<double>(element);
+    request.algorithm = policy_->choose(request.count * element, partial_width);
     if (request.algorithm == Algorithm::kMapped) {
       request.mapped_elements = summed_bytes(request.count * element) / element;
       request.mapped_lanes = kSummedLanes;
       request.direct =
           places.input != WindowPlaces::kNowhere && places.output != WindowPlaces::kNowhere;
     } else {
-      choice_ = Choice{request.algorithm, request.count * element};
+      choice_ = Choice{request.algorithm, request.count * element, partial_width};
     }
     if (!policy_->network.layout.is_in_order()) request.layout = policy_->network.layout;
     if (request.algorithm == Algorithm::kHierarchical) {

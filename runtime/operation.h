@@ -9,6 +9,7 @@
 #include "runtime/communicator/host_window.h"
 #include "runtime/communicator/one_shot.h"
 #include "runtime/communicator/place_slots.h"
+#include "runtime/device/partial_sums.h"
 #include "runtime/execution/executor.h"
 #include "runtime/nccl/nccl_allreduce.h"
 #include "runtime/submission/entry.h"
@@ -40,6 +41,8 @@ struct PlannedOperation {
   std::uint64_t before = 0;       ///< CallHistory::bits(); of the ordered door
 };
 
+/// What its inputs and its results are multiplied by, an average's divisor included.
+Scales scales_of(const PlannedOperation& plan);
 /// How the ordered door's exchanges call an operation; nothing of one that it does not have.
 std::optional<ExchangeKind> exchange_of(OperationKind kind);
 /// It as an exchange; nothing but of the ordered door.
@@ -109,6 +112,7 @@ class Operation {
   struct Choice {
     Algorithm algorithm = Algorithm::kRing;
     std::uint64_t bytes = 0;
+    double partial_width = 1;
   };
   const std::optional<Choice>& choice() const { return choice_; }
   /// Others run beside it: its time tells nothing of its algorithm.

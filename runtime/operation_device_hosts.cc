@@ -93,6 +93,11 @@ std::optional<ScheduleRequest> Operation::request_in_pieces() const {
   }
   if (of_a_rank * element < static_cast<std::uint64_t>(config_.device_chunk)) return std::nullopt;
   if (is_mapped(request)) return std::nullopt;  // the host's window carries it
+  // The device's kernels sum no inputs of a half type with float32 partial sums.
+  const Signature& signature = plan_.entries.front()->signature;
+  if (request.collective == Collective::kReduceScatter && request.size > 2 &&
+      partial_type(signature.type, signature.op) != signature.type)
+    return std::nullopt;
   request.staged = true;
   request.blocks_in_flight = kMappedLanes;
   request.chunk_elements = piece_elements(message * element, kPiecesOfAMessage);
@@ -134,10 +139,11 @@ bool Operation::is_networked(const ScheduleRequest& request) const {
 Status Operation::bind_staging(const ScheduleRequest& request, const Schedule& schedule,
                                MemoryBinding& binding) {
   if (schedule.staging_elements == 0) return {};
-  const std::size_t bytes = schedule.staging_elements * size_of(binding.type);
-  KOLO_ASSIGN(scratch_, arena_.allocate(bytes, is_networked(request) ? MemoryKind::kNetworked
-                                                                     : MemoryKind::kPinned));
+  const SpaceLayout layout(binding, schedule.staging_elements, schedule.partial_staging_elements);
+  KOLO_ASSIGN(scratch_, arena_.allocate(layout.bytes, is_networked(request) ? MemoryKind::kNetworked
+                                                                            : MemoryKind::kPinned));
   binding.staging = scratch_.data();
+  binding.partial_staging = scratch_.data() + layout.partials_begin;
   binding.networked = scratch_.region();
   if (back_stream_ == nullptr) {
     KOLO_ASSIGN(back_stream_, devices_.accelerator()->new_stream());

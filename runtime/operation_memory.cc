@@ -63,7 +63,15 @@ void Operation::list_places(const Schedule& schedule, const MemoryBinding& bindi
 Status Operation::bind_scratch(const Schedule& schedule, WindowPlaces places,
                                MemoryBinding& binding) {
   if (schedule.scratch_elements == 0) return {};
-  if (schedule.scratch_is_mapped) {
+  // Partial sums that peers do not read need no place in the window.
+  const bool is_mapped = schedule.scratch_is_mapped;
+  const SpaceLayout layout(binding, is_mapped ? 0 : schedule.scratch_elements,
+                           schedule.partial_scratch_elements);
+  if (layout.bytes > 0) {
+    KOLO_ASSIGN(scratch_, arena_.allocate(layout.bytes, MemoryKind::kHeap));
+    binding.partial_scratch = scratch_.data() + layout.partials_begin;
+  }
+  if (is_mapped) {
     slot_ = window_.take_slot(place_);
     places.scratch = *slot_;
     if (binding.input.size() > 1) list_places(schedule, binding, places);
@@ -72,8 +80,6 @@ Status Operation::bind_scratch(const Schedule& schedule, WindowPlaces places,
     binding.scratch = windows_[static_cast<std::size_t>(communicator_.rank())].data() + *slot_;
     return {};
   }
-  const std::size_t bytes = schedule.scratch_elements * size_of(binding.type);
-  KOLO_ASSIGN(scratch_, arena_.allocate(bytes, MemoryKind::kHeap));
   binding.scratch = scratch_.data();
   return {};
 }
@@ -127,9 +133,9 @@ Status Operation::bind(MemoryBinding& binding) {
   const Signature& signature = plan_.entries.front()->signature;
   binding.type = signature.type;
   binding.op = signature.op;
-  binding.prescale.factor = signature.prescale;
-  binding.postscale.factor = signature.postscale;
-  if (signature.op == ReduceOp::kAverage) binding.postscale.divisor = plan_.participants;
+  const Scales scales = scales_of(plan_);
+  binding.prescale = scales.pre;
+  binding.postscale = scales.post;
   return is_whole() ? bind_allreduce(binding) : bind_rows(binding);
 }
 

@@ -17,10 +17,17 @@ Status Operation::start_over_nccl() {
   MemoryBinding binding;
   KOLO_TRY(bind(binding));
   const std::size_t element = size_of(binding.type);
+  const Signature& signature = plan_.entries.front()->signature;
   NcclAllreduce::Plan plan{.type = binding.type,
                            .op = binding.op,
                            .prescale = binding.prescale,
                            .postscale = binding.postscale};
+  // NCCL's partial sums are of the half type: divided before, they overflow only if the average
+  // does.
+  if (is_half(signature.type) && rounds(signature.op)) {
+    plan.prescale = {signature.prescale, binding.postscale.divisor};
+    plan.postscale = {signature.postscale};
+  }
   for (std::uint64_t at = 0; at < binding.input.elements();) {
     const Segment input = binding.input.rest_at(at, element);
     const Segment output = binding.output.rest_at(at, element);

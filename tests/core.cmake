@@ -149,6 +149,7 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/doors_test.cc
   runtime/cycle/edges_test.cc
   runtime/cycle/groups_test.cc
+  runtime/cycle/half_sums_test.cc
   runtime/cycle/hosts_test.cc
   runtime/cycle/join_test.cc
   runtime/cycle/link_refresh_test.cc

@@ -57,9 +57,10 @@ int log2_up(int n) { return std::bit_width(static_cast<unsigned>(n - 1)); }
 /// the way of one all-reduce through its rounds, or what its busiest link carries if that takes
 /// longer: a link that lets bursts through hides bytes, but only as long as it has rested before.
 struct Pricing {
-  Pricing(const Network& of, std::uint64_t bytes)
+  Pricing(const Network& of, std::uint64_t bytes, double partial_width)
       : network(of),
         n(static_cast<double>(bytes)),
+        wide(partial_width),
         p(of.layout.size()),
         hosts(of.layout.hosts()),
         locals(of.layout.most_on_a_host()),
@@ -67,6 +68,7 @@ struct Pricing {
 
   const Network& network;
   double n;
+  double wide;  ///< a partial sum's bytes, by those of an input or a result
   double p;
   double hosts;
   double locals;
@@ -86,14 +88,18 @@ struct Pricing {
   double ring() const {
     // Each round waits for the slowest edge. One edge leaves each host: see HostLayout::order().
     const double part = n / p;
-    const double of_bytes = std::max(hosts > 1 ? network.across.bytes_us(part) : 0,
-                                     locals > 1 ? network.inside.bytes_us(part) : 0);
+    const auto of_bytes = [&](double bytes) {
+      return std::max(hosts > 1 ? network.across.bytes_us(bytes) : 0,
+                      locals > 1 ? network.inside.bytes_us(bytes) : 0);
+    };
     const double of_round = hosts > 1 ? std::max(round(network.across, hosts),
                                                  round(network.inside, locals > 1 ? p - hosts : 0))
                                       : round(network.inside, p);
     const double busiest = std::max(hosts > 1 ? network.across.us_per_byte : 0,
                                     locals > 1 ? network.inside.us_per_byte : 0);
-    return longer(2 * (p - 1) * (of_round + of_bytes), 2 * (p - 1) * part * busiest) +
+    // An input, partial sums, and results.
+    return longer(2 * (p - 1) * of_round + p * of_bytes(part) + (p - 2) * of_bytes(wide * part),
+                  (p + (p - 2) * wide) * part * busiest) +
            n * (p - 1) / p * far.reduce_us_per_byte;
   }
 
@@ -109,23 +115,34 @@ struct Pricing {
         q == p ? 0 : 2 * (round(far, p - q) + far.bytes_us(n)) + n * far.reduce_us_per_byte;
     const double latency = across * round(network.across, q) + inside * round(network.inside, q);
     const double folded = q == p ? 0 : n;
+    // The first round sends inputs, but for those of whoever has folded.
+    const auto width = [&](double round) { return round > 1 || q != p ? wide : 1; };
     // All ranks of a host exchange with another host at once.
-    if (!halves)
-      return longer(fold + latency + across * locals * network.across.bytes_us(n) +
-                        inside * network.inside.bytes_us(n),
-                    (across * locals * n + folded) * far.us_per_byte) +
-             rounds * n * gamma;
+    if (!halves) {
+      double of_bytes = 0;
+      double far_bytes = folded;
+      for (double i = 1; i <= rounds; ++i) {
+        const double sent = width(i) * n;
+        of_bytes +=
+            i <= across ? locals * network.across.bytes_us(sent) : network.inside.bytes_us(sent);
+        if (i <= across) far_bytes += locals * sent;
+      }
+      return longer(fold + latency + of_bytes, far_bytes * far.us_per_byte) + rounds * n * gamma;
+    }
     // The far rounds come first and carry most. The ring overlaps its sums with its messages; here
     // one waits for the other.
     double of_bytes = 0;
+    double far_bytes = folded;
     for (double i = 1; i <= rounds; ++i) {
       const double part = n * std::exp2(-i);
-      of_bytes += i <= across ? kChangingPartners * locals * network.across.bytes_us(part)
-                              : network.inside.bytes_us(part);
+      const auto of_host = [&](double bytes) {
+        return i <= across ? kChangingPartners * locals * network.across.bytes_us(bytes)
+                           : network.inside.bytes_us(bytes);
+      };
+      of_bytes += of_host(width(i) * part) + of_host(part);  // there and back
+      if (i <= across) far_bytes += kChangingPartners * (width(i) + 1) * part * locals;
     }
-    const double left = std::exp2(-across);
-    return longer(fold + 2 * (latency + of_bytes),
-                  (kChangingPartners * 2 * n * (1 - left) * locals + folded) * far.us_per_byte) +
+    return longer(fold + 2 * latency + of_bytes, far_bytes * far.us_per_byte) +
            2 * n * (q - 1) / q * gamma;
   }
 
@@ -135,7 +152,9 @@ struct Pricing {
         tree_chunk(static_cast<int>(p), static_cast<std::uint64_t>(n), kChunkBytes));
     // One rank a host sends all twice. The ranks of a host are neighbours in the trees: up to three
     // edges of each tree leave a host.
-    const double sent = hosts > 1 && locals > 1 ? 3 * n : 2 * n;
+    // Half of it goes up, and with more than leaves below is a partial sum there.
+    const double up_and_down = p > 3 ? (wide + 1) / 2 : 1;
+    const double sent = (hosts > 1 && locals > 1 ? 3 * n : 2 * n) * up_and_down;
     // Up and down each edge of both trees; the first of a few elements has them all.
     const double messages = (n > kGranuleBytes ? 2 : 1) * 2 * (p - 1);
     const double fill = std::max(rounds * far.latency_us, messages * far.crowd_us) +
@@ -149,8 +168,14 @@ struct Pricing {
     // Through windows each rank copies its input, and its result; a copy costs what a sum does.
     const double inside =
         maps ? 2 * n * gamma : 2 * (locals - 1) * network.inside.bytes_us(n / locals);
-    const double across = 2 * (hosts - 1) * locals * network.across.bytes_us(n / hosts / locals);
-    const double busiest = 2 * (hosts - 1) / hosts * n * network.across.us_per_byte;
+    // Sums of hosts, and in the first round the inputs of hosts of one rank; then results.
+    const double part = n / hosts / locals;
+    const double first = locals > 1 ? wide : 1;
+    const double across = locals * (network.across.bytes_us(first * part) +
+                                    (hosts - 2) * network.across.bytes_us(wide * part) +
+                                    (hosts - 1) * network.across.bytes_us(part));
+    const double busiest =
+        (first + (hosts - 2) * wide + hosts - 1) / hosts * n * network.across.us_per_byte;
     // A block's rounds cost their latency; small windows make many blocks, kMappedLanes at a time.
     const double blocks = maps ? std::max(1.0, n / static_cast<double>(network.window_bytes)) : 1;
     // A ring among hosts for each slice, in which a granule takes part or not.
@@ -172,8 +197,9 @@ std::uint64_t tree_chunk(int size, std::uint64_t count, std::uint64_t largest) {
   return std::clamp(wanted, least, std::max(least, largest));
 }
 
-double price(Algorithm algorithm, const Network& network, std::uint64_t bytes) {
-  const Pricing pricing(network, bytes);
+double price(Algorithm algorithm, const Network& network, std::uint64_t bytes,
+             double partial_width) {
+  const Pricing pricing(network, bytes, partial_width);
   switch (algorithm) {
     case Algorithm::kRing:
     case Algorithm::kBidirectionalRing:  // links are taken to carry both directions anyway
@@ -193,15 +219,16 @@ double price(Algorithm algorithm, const Network& network, std::uint64_t bytes) {
   return 0;
 }
 
-Algorithm AllreducePolicy::choose(std::uint64_t bytes) const {
+Algorithm AllreducePolicy::choose(std::uint64_t bytes, double partial_width) const {
   if (can_map && forced.value_or(Algorithm::kMapped) == Algorithm::kMapped)
     return Algorithm::kMapped;
   if (forced && *forced != Algorithm::kMapped) return *forced;
   if (network.layout.size() == 2 && bytes <= traded_bytes) return Algorithm::kRecursiveDoubling;
-  return cheapest(network, bytes, deterministic);
+  return cheapest(network, bytes, deterministic, partial_width);
 }
 
-Algorithm cheapest(const Network& network, std::uint64_t bytes, bool deterministic) {
+Algorithm cheapest(const Network& network, std::uint64_t bytes, bool deterministic,
+                   double partial_width) {
   Algorithm best = Algorithm::kHalvingDoubling;
   double least = std::numeric_limits<double>::infinity();
   const bool has_levels = network.layout.hosts() > 1 && network.layout.most_on_a_host() > 1;
@@ -211,7 +238,7 @@ Algorithm cheapest(const Network& network, std::uint64_t bytes, bool determinist
         algorithm == Algorithm::kRecursiveDoubling || algorithm == Algorithm::kHalvingDoubling;
     if (deterministic && !one_order) continue;
     if (algorithm == Algorithm::kHierarchical && !has_levels) continue;
-    const double cost = price(algorithm, network, bytes);
+    const double cost = price(algorithm, network, bytes, partial_width);
     if (cost >= least) continue;
     least = cost;
     best = algorithm;

@@ -71,8 +71,10 @@ struct Network {
 /// Chunks of kDoubleTree: so many that they fill its trees, if they are not too short then.
 std::uint64_t tree_chunk(int size, std::uint64_t count, std::uint64_t largest);
 
-/// Microseconds of an all-reduce of `bytes` bytes over messages; not of kMapped.
-double price(Algorithm algorithm, const Network& network, std::uint64_t bytes);
+/// Microseconds of an all-reduce of `bytes` bytes over messages; not of kMapped. Partial sums
+/// travel as so many times the bytes of inputs and results: 2 of half types, else 1.
+double price(Algorithm algorithm, const Network& network, std::uint64_t bytes,
+             double partial_width = 1);
 
 /// What the choice of an all-reduce's algorithm depends on, besides its bytes. Alike on all ranks.
 struct AllreducePolicy {
@@ -85,11 +87,12 @@ struct AllreducePolicy {
   bool deterministic = false;
 
   /// The forced one if it is possible; else kMapped; else what two ranks trade; else the cheapest.
-  Algorithm choose(std::uint64_t bytes) const;
+  Algorithm choose(std::uint64_t bytes, double partial_width = 1) const;
 };
 
 /// The cheapest algorithm over messages. With `deterministic`, among those whose sums have the same
 /// order for every element, whatever it is fused with.
-Algorithm cheapest(const Network& network, std::uint64_t bytes, bool deterministic);
+Algorithm cheapest(const Network& network, std::uint64_t bytes, bool deterministic,
+                   double partial_width = 1);
 
 }  // namespace kolo

@@ -13,7 +13,8 @@
 //
 // A rank sends and receives 2·count elements at most, since it has children in one tree only; a
 // chunk takes 2·log₂ p messages from the last leaf back to it, and count/2 of the chunks follow in
-// between. Each element is summed once along its tree, so all ranks get the same bits.
+// between. Each element is summed once along its tree, so all ranks get the same bits. Leaves send
+// inputs up, the others partial sums.
 //
 // Scratch: lanes of a chunk each with A and a slot a child. A lane is used again when its chunk has
 // come back down.
@@ -73,6 +74,11 @@ class DoubleTreeWriter {
   }
 
  private:
+  /// Sends its input up, and not a sum.
+  bool is_leaf(int tree, int rank) const {
+    const auto children = tree_.place_of(tree, rank).children;
+    return children[0] < 0 && children[1] < 0;
+  }
   void write_chunk(int tree, std::uint32_t index, Interval part);
 
   int size_;
@@ -102,18 +108,20 @@ void DoubleTreeWriter::write_chunk(int tree, std::uint32_t index, Interval part)
   std::vector<Operand> sources;
   for (std::size_t c = 0; c < place.children.size(); ++c) {
     if (place.children[c] < 0) continue;
-    sources.push_back(in_lane(1 + c));
+    sources.push_back(in_lane(1 + c).as_partial(!is_leaf(tree, place.children[c])));
     ready.push_back(builder_.receive(place.children[c], up, sources.back(), {gate}));
   }
   StepId result = ScheduleBuilder::kNoStep;
+  const Operand summed = sum.as_partial(!is_root && !sources.empty());
   if (sources.empty()) {
     result = builder_.copy(input_at(part), {sum}, Scaling::kPre, {gate});
   } else {
     sources.push_back(input_at(part));
-    result = builder_.reduce(sources, {&sum, 1}, is_root ? Scaling::kBoth : Scaling::kPre, ready);
+    result =
+        builder_.reduce(sources, {&summed, 1}, is_root ? Scaling::kBoth : Scaling::kPre, ready);
   }
   if (!is_root) {
-    const StepId sent = builder_.send(place.parent, up, sum, {result});
+    const StepId sent = builder_.send(place.parent, up, summed, {result});
     result = builder_.receive(place.parent, down, sum, {sent});
   }
   for (const int child : place.children)

@@ -18,7 +18,8 @@
 //
 // A rank below q sends 2·log₂ q messages with 2·count·(q−1)/q elements, and count in one more where
 // a rank is folded in. The lower rank's elements come first in each sum, so every element has the
-// tree of allreduce_recursive_doubling, whatever part it is in.
+// tree of allreduce_recursive_doubling, whatever part it is in. What is sent while sums are made is
+// a partial sum, but for the inputs of the fold and of the first round.
 #include "runtime/collectives/allreduce_halving_doubling.h"
 
 #include "runtime/collectives/split.h"
@@ -46,17 +47,21 @@ class HalvingWriter {
     int partner;
     Interval kept;
     Interval given;
+    bool sends_partial;     ///< what is given away, and not an input
+    bool receives_partial;  ///< what is added to what is kept
   };
 
   Operand own(Interval part) const { return {Space::kScratch, -1, part.begin, part.length}; }
   Operand other(Interval part) const {
     return {Space::kScratch, -1, count_ + part.begin, part.length};
   }
+  int halving() const { return static_cast<int>(std::bit_floor(static_cast<unsigned>(size_))); }
+  bool has_extra(int rank) const { return rank + halving() < size_; }
   void halve(Interval part, int distance);
   void fold_in(int extra);
   void reduce_scatter();
   void allgather();
-  StepId send(const Round& round, Interval part);
+  StepId send(const Round& round, Operand source);
   StepId receive(const Round& round, Operand destination, StepId after);
 
   int rank_;
@@ -73,12 +78,15 @@ void HalvingWriter::halve(Interval part, int distance) {
   const std::uint64_t granule = part.length >= 2 * kCacheLineElements ? kCacheLineElements : 1;
   const Interval low = split(part, 2, 0, granule), high = split(part, 2, 1, granule);
   const bool is_low = (rank_ & distance) == 0;
-  rounds_.push_back({rank_ ^ distance, is_low ? low : high, is_low ? high : low});
+  const bool first = rounds_.empty();
+  const int partner = rank_ ^ distance;
+  rounds_.push_back({partner, is_low ? low : high, is_low ? high : low, !first || has_extra(rank_),
+                     !first || has_extra(partner)});
 }
 
-StepId HalvingWriter::send(const Round& round, Interval part) {
-  if (part.length == 0) return ScheduleBuilder::kNoStep;
-  return builder_.send(round.partner, tag_, own(part), {ready_});
+StepId HalvingWriter::send(const Round& round, Operand source) {
+  if (source.length == 0) return ScheduleBuilder::kNoStep;
+  return builder_.send(round.partner, tag_, source, {ready_});
 }
 
 StepId HalvingWriter::receive(const Round& round, Operand destination, StepId after) {
@@ -89,21 +97,23 @@ StepId HalvingWriter::receive(const Round& round, Operand destination, StepId af
 void HalvingWriter::fold_in(int extra) {
   const Interval all{0, count_};
   const StepId received = builder_.receive(extra, 0, other(all), {});
-  ready_ = idle_ =
-      builder_.reduce({own(all), other(all)}, {own(all)}, Scaling::kNone, {ready_, received});
+  ready_ = idle_ = builder_.reduce({own(all), other(all)}, {own(all).as_partial()}, Scaling::kNone,
+                                   {ready_, received});
 }
 
 void HalvingWriter::reduce_scatter() {
   for (const Round& round : rounds_) {
-    const StepId sent = send(round, round.given);
-    const StepId received = receive(round, other(round.kept), idle_);
+    const Operand mine = own(round.kept).as_partial(round.sends_partial);
+    const Operand theirs = other(round.kept).as_partial(round.receives_partial);
+    const StepId sent = send(round, own(round.given).as_partial(round.sends_partial));
+    const StepId received = receive(round, theirs, idle_);
     ++tag_;
     StepId reduced = ScheduleBuilder::kNoStep;
     if (round.kept.length > 0) {
       const bool lower = rank_ < round.partner;
-      const Operand mine = own(round.kept), theirs = other(round.kept);
       const bool last = &round == &rounds_.back();
-      reduced = builder_.reduce({lower ? mine : theirs, lower ? theirs : mine}, {mine},
+      reduced = builder_.reduce({lower ? mine : theirs, lower ? theirs : mine},
+                                {own(round.kept).as_partial(!last)},
                                 last ? Scaling::kPost : Scaling::kNone, {ready_, received});
     }
     // What was given away is written again only when it has left.
@@ -114,7 +124,7 @@ void HalvingWriter::reduce_scatter() {
 
 void HalvingWriter::allgather() {
   for (auto round = rounds_.rbegin(); round != rounds_.rend(); ++round) {
-    const StepId sent = send(*round, round->kept);
+    const StepId sent = send(*round, own(round->kept));
     const StepId received = receive(*round, own(round->given), ready_);
     ++tag_;
     ready_ = builder_.join(std::vector<StepId>{ready_, sent, received});
@@ -129,18 +139,17 @@ Schedule HalvingWriter::write() && {
     builder_.copy(input, {output}, Scaling::kBoth, {});
     return std::move(builder_).finish();
   }
-  const auto halving = static_cast<int>(std::bit_floor(static_cast<unsigned>(size_)));
-  const bool is_extra = rank_ >= halving;
+  const bool is_extra = rank_ >= halving();
   builder_.need_scratch(is_extra ? count_ : 2 * count_);
   ready_ = builder_.copy(input, {own(all)}, Scaling::kPre, {});
   if (is_extra) {
-    const StepId sent = builder_.send(rank_ - halving, 0, own(all), {ready_});
-    ready_ = builder_.receive(rank_ - halving, UINT32_MAX, own(all), {sent});
+    const StepId sent = builder_.send(rank_ - halving(), 0, own(all), {ready_});
+    ready_ = builder_.receive(rank_ - halving(), UINT32_MAX, own(all), {sent});
   } else {
-    const int extra = rank_ + halving;
+    const int extra = rank_ + halving();
     if (extra < size_) fold_in(extra);
     Interval part = all;
-    for (int distance = halving / 2; distance > 0; distance /= 2) {
+    for (int distance = halving() / 2; distance > 0; distance /= 2) {
       halve(part, distance);
       part = rounds_.back().kept;
     }

@@ -26,6 +26,9 @@
 // the input there; an allgather receive into a chunk of D waits for the reduce-scatter's send of
 // it.
 //
+// D and what the reduce-scatter's rounds send are partial sums, but for the inputs of hosts of one
+// rank, which are sent in round 0.
+//
 // Staged, for memory of devices: D, the slots and the inputs that are received lie in kStaging, and
 // the windows hold packed inputs and results alone. Sums of the host's inputs then are written by
 // the device straight to where the network sends from, and results read from there by it, block by
@@ -107,6 +110,10 @@ class HierarchicalWriter {
   Operand given(Interval part) const {
     if (!staged_ || mapped_) return in_block(rank_, part);
     return {Space::kStaging, -1, slices_.place_of(block_, part), part.length};
+  }
+  /// Whether the host so far behind this one begins with a sum of its ranks, and not with an input.
+  bool is_summed(int distance) const {
+    return slices_.members((host_ + hosts_ - distance) % hosts_).size() > 1;
   }
   /// A part of D, of an own slice.
   Operand sum(std::uint64_t slice, Interval part) const {
@@ -223,7 +230,7 @@ StepId HierarchicalWriter::sum_of_host(std::uint64_t slice, Interval part) {
       ready.push_back(builder_.receive(peer, input_tag(slice), sources.back(), {gate()}));
     }
   }
-  const Operand destination = sum(slice, part);
+  const Operand destination = sum(slice, part).as_partial(hosts_ > 1);
   return builder_.reduce(sources, {&destination, 1}, scaling, ready);
 }
 
@@ -238,15 +245,18 @@ void HierarchicalWriter::ring(std::uint64_t slice, const Chunks& chunks, StepId 
   for (int s = 0; s < rounds; ++s) {
     if (const Interval outgoing = chunks[wrap(host_ - s)]; outgoing.length > 0)
       sends[static_cast<std::size_t>(s)] =
-          builder_.send(next, ring_tag(slice, s), sum(slice, outgoing), {ready});
+          builder_.send(next, ring_tag(slice, s),
+                        sum(slice, outgoing).as_partial(s > 0 || is_summed(0)), {ready});
     const Interval incoming = chunks[wrap(host_ - s - 1)];
     ready = kNoStep;
     if (incoming.length == 0) continue;
-    const Operand landing = slot(slices_.ring_slot(block_, slice, s), incoming.length);
+    const Operand landing = slot(slices_.ring_slot(block_, slice, s), incoming.length)
+                                .as_partial(s > 0 || is_summed(1));
     StepId& reader = slot_reader[static_cast<std::size_t>(s) % slot_reader.size()];
     const StepId received = builder_.receive(previous, ring_tag(slice, s), landing, {reader});
     const bool last = s == rounds - 1;
-    ready = builder_.reduce({landing, sum(slice, incoming)}, {sum(slice, incoming)},
+    ready = builder_.reduce({landing, sum(slice, incoming).as_partial(is_summed(0))},
+                            {sum(slice, incoming).as_partial(!last)},
                             last ? Scaling::kPost : Scaling::kNone, {received, summed});
     reader = ready;
   }

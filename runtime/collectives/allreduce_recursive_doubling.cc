@@ -16,6 +16,9 @@
 //   give back send 4           ·                ·                ·                get 0 → A
 //             A → out          A → out          A → out          A → out          A → out
 //
+// The last sum is scaled. Messages before it are partial sums, but for those of inputs: with two
+// ranks, or four, the first ones.
+//
 // Steps of a rank below q: log₂ q sends, receives and reduces, one of each more where a rank is
 // folded in (but no receive at the end), 2 copies. Elements sent: count a message. Both partners
 // put the lower rank's vector first, so all ranks have the same bits; the tree is that of
@@ -49,21 +52,26 @@ Schedule allreduce_recursive_doubling(int rank, int size, std::uint64_t count) {
   } else {
     // `idle` is when the receive slot is free again.
     StepId idle = ScheduleBuilder::kNoStep;
-    if (rank + doubling < size) {
+    const auto has_extra = [&](int member) { return member + doubling < size; };
+    if (has_extra(rank)) {
       const StepId received = builder.receive(rank + doubling, 0, other, {});
-      ready = idle = builder.reduce({own, other}, {own}, Scaling::kNone, {ready, received});
+      ready = idle =
+          builder.reduce({own, other}, {own.as_partial()}, Scaling::kNone, {ready, received});
     }
     for (int distance = doubling / 2; distance > 0; distance /= 2, ++tag) {
       const int partner = rank ^ distance;
-      const StepId sent = builder.send(partner, tag, own, {ready});
-      const StepId received = builder.receive(partner, tag, other, {idle});
-      const bool lower = rank < partner;
-      ready = idle = builder.reduce({lower ? own : other, lower ? other : own}, {own},
-                                    Scaling::kNone, {sent, received});
+      const bool first = distance == doubling / 2, last = distance == 1, lower = rank < partner;
+      const Operand mine = own.as_partial(!first || has_extra(rank));
+      const Operand theirs = other.as_partial(!first || has_extra(partner));
+      const StepId sent = builder.send(partner, tag, mine, {ready});
+      const StepId received = builder.receive(partner, tag, theirs, {idle});
+      ready = idle =
+          builder.reduce({lower ? mine : theirs, lower ? theirs : mine}, {own.as_partial(!last)},
+                         last ? Scaling::kPost : Scaling::kNone, {sent, received});
     }
-    if (rank + doubling < size) builder.send(rank + doubling, 1, own, {ready});
+    if (has_extra(rank)) builder.send(rank + doubling, 1, own, {ready});
   }
-  builder.copy(own, {output}, Scaling::kPost, {ready});
+  builder.copy(own, {output}, Scaling::kNone, {ready});
   return std::move(builder).finish();
 }
 

@@ -19,12 +19,16 @@
 // twice: 2·count·(p−1)/p up to the inequality of the chunks; all ranks together exactly
 // 2·count·(p−1).
 //
-// The sums live in D: kOutput (kInPlace) or the head of the scratch (kPacked). Behind it lie two
-// receive slots for each block in flight, so that a receive is posted while the last one is
-// reduced. A chunk is packed by the reduce that first needs it; only the chunk that is sent first
-// is copied. Order within a block follows from what each step needs; what needs saying are the
-// write-after-read hazards: a slot is received into when the reduce that read it is done, and an
-// allgather receive into a chunk of D waits for the reduce-scatter's send of that chunk.
+// The results live in D: kOutput (kInPlace) or the head of the scratch (kPacked). Behind it lie
+// receive slots, three for each block in flight: partial sums stay where they are received, and go
+// on from there, while the next one arrives and the last one leaves. A chunk is packed by the
+// reduce that first needs it; only the chunk that is sent first is copied. Order within a block
+// follows from what each step needs; what needs saying are the write-after-read hazards: a slot is
+// received into when the send of its sum is done, and an allgather receive into a chunk of D waits
+// for the reduce-scatter's send of that chunk.
+//
+// The first message of a block is an input, those of the rounds s = 1 … p−2 are partial sums, and
+// the allgather's are results.
 #include "runtime/collectives/allreduce_ring.h"
 
 #include "runtime/base/check.h"
@@ -38,7 +42,7 @@
 namespace kolo {
 namespace {
 
-constexpr int kSlotsPerBlock = 2;
+constexpr int kSlotsPerBlock = 3;
 
 class RingWriter {
  public:
@@ -156,13 +160,19 @@ StepId RingWriter::reduce_scatter(std::uint64_t block, std::uint32_t tag,
 
   const int place = this->place(block);
   StepId ready = kNoStep;  // what makes the chunk of this round's send complete
-  if (const Interval first = chunk(block, place); first.length > 0)
-    ready = builder_.copy(input(first), {data(first)}, Scaling::kPre, {gate});
+  Operand held;            // where that chunk is
+  if (const Interval first = chunk(block, place); first.length > 0) {
+    held = data(first);
+    ready = builder_.copy(input(first), {held}, Scaling::kPre, {gate});
+  }
+  StepId* held_reader = nullptr;  // of its slot, if it is in one
 
   for (int s = 0; s < size_ - 1; ++s, ++tag) {
-    const Interval outgoing = chunk(block, place - s);
-    if (outgoing.length > 0)
-      sends[static_cast<std::size_t>(s)] = builder_.send(next(block), tag, data(outgoing), {ready});
+    if (const Interval outgoing = chunk(block, place - s); outgoing.length > 0) {
+      const StepId sent = builder_.send(next(block), tag, held, {ready});
+      sends[static_cast<std::size_t>(s)] = sent;
+      if (held_reader != nullptr) *held_reader = sent;
+    }
 
     const Interval incoming = chunk(block, place - s - 1);
     ready = kNoStep;
@@ -171,11 +181,14 @@ StepId RingWriter::reduce_scatter(std::uint64_t block, std::uint32_t tag,
     const Operand landing{Space::kScratch, -1,
                           slots_begin_ + (lane * slots_per_block() + slot) * slot_elements_,
                           incoming.length};
-    const StepId received = builder_.receive(previous(block), tag, landing, {slot_reader[slot]});
+    const Operand arriving = landing.as_partial(s > 0);
+    const StepId received = builder_.receive(previous(block), tag, arriving, {slot_reader[slot]});
     const bool last = s == size_ - 2;
-    ready = builder_.reduce({landing, input(incoming)}, {data(incoming)},
+    held = last ? data(incoming) : landing.as_partial();
+    ready = builder_.reduce({arriving, input(incoming)}, {held},
                             last ? Scaling::kBoth : Scaling::kPre, {received});
     slot_reader[slot] = ready;
+    held_reader = last ? nullptr : &slot_reader[slot];
   }
   return ready;
 }

@@ -31,6 +31,8 @@ class Fold {
   bool is_folded() const { return is_paired() && rank_ % 2 == 1; }
   /// Whether this rank acts for its partner.
   bool has_folded() const { return is_paired() && rank_ % 2 == 0; }
+  /// Whether a member stands for two ranks.
+  bool is_pair(int member) const { return member < pairs_; }
   /// The other rank of the pair.
   int partner() const { return rank_ ^ 1; }
   /// Which member this rank is; of a folded rank, which one acts for it.

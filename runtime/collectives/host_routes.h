@@ -52,6 +52,9 @@ class HostRoutes {
   int distance_from(int host) const { return (host_ - host + hosts()) % hosts(); }
   /// The ranks of this host, ascending.
   const std::vector<int>& locals() const { return layout_.members(host_); }
+  const std::vector<int>& members_after(int distance) const {
+    return layout_.members(host_after(distance));
+  }
   /// The same without this rank, beginning behind it: so that not all turn to the same one first.
   const std::vector<int>& others() const { return others_; }
 

@@ -50,6 +50,9 @@ class HostSlices {
     return blocks_ == 0 || !staged_ ? 0 : lanes_ * staging_lane_elements_;
   }
 
+  const std::vector<int>& members(int host) const {
+    return locals_[static_cast<std::size_t>(host)];
+  }
   /// The ranks of this rank's host.
   const std::vector<int>& locals() const { return locals_[host_]; }
   int owner(std::uint64_t host, std::uint64_t slice) const {

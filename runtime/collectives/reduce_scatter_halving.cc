@@ -16,7 +16,9 @@
 //
 // The input is not written, so the sums live in the scratch, each at its place, and the parts
 // received behind them, each round at a place of its own. The first sum is made of the input; only
-// what is sent before that is packed. Both operands come in the order of the members.
+// what is sent before that is packed. Both operands come in the order of the members. A member that
+// stands for one rank sends inputs in its first round; what it sends later is a partial sum, until
+// the result is given back.
 #include "runtime/collectives/reduce_scatter_halving.h"
 
 #include "runtime/base/check.h"
@@ -59,14 +61,22 @@ class HalvingWriter {
   static Operand result(Interval part) { return {Space::kOutput, -1, 0, part.length}; }
 
   /// Sends sums, or the packed input as long as there are none.
-  StepId send(int peer, std::uint32_t tag, Interval part, StepId ready) {
+  StepId send(int peer, std::uint32_t tag, Interval part, bool partial, StepId ready) {
     if (part.length == 0) return kNoStep;
     builder_.need_scratch(round_to_line(count_));
     if (ready == kNoStep) ready = builder_.copy(input_at(part), {sum_at(part)}, Scaling::kPre, {});
-    return builder_.send(peer, tag, sum_at(part), {ready});
+    return builder_.send(peer, tag, sum_at(part).as_partial(partial), {ready});
   }
-  /// Receives `part` and adds it to what is held; the last time each part to where it belongs.
-  StepId add(int peer, std::uint32_t tag, Interval part, bool first, bool last, StepId ready);
+  /// What comes from a member, and where its elements belong in a sum.
+  struct Incoming {
+    int peer;
+    std::uint32_t tag;
+    Interval part;
+    bool partial;
+    bool first;
+  };
+  /// Receives it and adds it to what is held; the last time each part to where it belongs.
+  StepId add(const Incoming& incoming, bool last, StepId ready);
 
   int rank_;
   int size_;
@@ -77,24 +87,26 @@ class HalvingWriter {
   ScheduleBuilder builder_;
 };
 
-StepId HalvingWriter::add(int peer, std::uint32_t tag, Interval part, bool first, bool last,
-                          StepId ready) {
+StepId HalvingWriter::add(const Incoming& incoming, bool last, StepId ready) {
+  const Interval part = incoming.part;
   if (part.length == 0) return ready;
-  const Operand landing{Space::kScratch, -1, slots_end_, part.length};
+  const Operand landing{Space::kScratch, -1, slots_end_, part.length, Operand::kNowhere,
+                        incoming.partial};
   slots_end_ += round_to_line(part.length);
   builder_.need_scratch(slots_end_);
-  const StepId received = builder_.receive(peer, tag, landing, {});
+  const StepId received = builder_.receive(incoming.peer, incoming.tag, landing, {});
 
   const bool of_input = ready == kNoStep;
   const auto reduce = [&](Interval some, Operand destination, Scaling scaling) {
     Operand other = landing;
     other.offset += some.begin - part.begin;
     other.length = some.length;
-    const Operand held = of_input ? input_at(some) : sum_at(some);
-    return builder_.reduce({first ? held : other, first ? other : held}, {destination}, scaling,
-                           {received, ready});
+    const Operand held = of_input ? input_at(some) : sum_at(some).as_partial();
+    return builder_.reduce({incoming.first ? held : other, incoming.first ? other : held},
+                           {destination}, scaling, {received, ready});
   };
-  if (!last) return reduce(part, sum_at(part), of_input ? Scaling::kPre : Scaling::kNone);
+  if (!last)
+    return reduce(part, sum_at(part).as_partial(), of_input ? Scaling::kPre : Scaling::kNone);
 
   const Scaling scaling = of_input ? Scaling::kBoth : Scaling::kPost;
   StepId added = kNoStep;
@@ -113,25 +125,28 @@ Schedule HalvingWriter::write() && {
   const Interval all{0, count_};
   if (fold_.is_folded()) {
     // The result may lie in the input, which must be packed before.
-    const StepId sent = send(fold_.partner(), kFoldTag, all, kNoStep);
+    const StepId sent = send(fold_.partner(), kFoldTag, all, false, kNoStep);
     if (own().length > 0) builder_.receive(fold_.partner(), kGiveBackTag, result(own()), {sent});
     return std::move(builder_).finish();
   }
 
   StepId ready = kNoStep;
-  if (fold_.has_folded()) ready = add(fold_.partner(), kFoldTag, all, true, false, kNoStep);
+  if (fold_.has_folded())
+    ready = add({fold_.partner(), kFoldTag, all, false, true}, false, kNoStep);
   std::uint32_t tag = 0;
   for (int distance = fold_.members() / 2; distance > 0; distance /= 2, ++tag) {
     const int mine = fold_.member() / distance * distance;  // the first member of the half kept
-    const int partner = fold_.rank_of(fold_.member() ^ distance);
+    const int other = fold_.member() ^ distance, partner = fold_.rank_of(other);
+    const bool is_later = distance < fold_.members() / 2;
     const auto of_members = [&](int first) {
       return of_ranks(fold_.rank_of(first), fold_.rank_of(first + distance));
     };
-    send(partner, tag, of_members(mine ^ distance), ready);
-    ready = add(partner, tag, of_members(mine), rank_ < partner, distance == 1, ready);
+    send(partner, tag, of_members(mine ^ distance), is_later || fold_.has_folded(), ready);
+    ready = add({partner, tag, of_members(mine), is_later || fold_.is_pair(other), rank_ < partner},
+                distance == 1, ready);
   }
   if (fold_.has_folded())
-    send(fold_.partner(), kGiveBackTag, of_ranks(rank_ + 1, rank_ + 2), ready);
+    send(fold_.partner(), kGiveBackTag, of_ranks(rank_ + 1, rank_ + 2), false, ready);
   return std::move(builder_).finish();
 }
 

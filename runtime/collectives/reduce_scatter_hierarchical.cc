@@ -11,7 +11,8 @@
 // all ranks: windows of messages never wait in a circle.
 //
 // Scratch, by lane: a place for each rank's part, which has this rank's input for whoever sums it;
-// where that is this rank, what it received, and then the sum.
+// where that is this rank, what it received, and then the sum. What is sent is a partial sum, but
+// for the inputs that hosts of one rank send in round 0.
 #include "runtime/collectives/reduce_scatter_hierarchical.h"
 
 #include <algorithm>
@@ -57,7 +58,9 @@ class ReduceScatterWriter {
   void write_block();
   void offer();
   void travel();
-  StepId combine(int part, StepId landed);
+  /// Whether the host so far after this one begins with a sum, and not with an input.
+  bool is_summed(int distance) const { return routes_.members_after(distance).size() > 1; }
+  StepId combine(int part, Operand landing, StepId landed);
 
   int rank_;
   int size_;
@@ -91,12 +94,12 @@ void ReduceScatterWriter::offer() {
 
 /// The sum of this host's inputs, and of what has `landed` from the hosts before it, if anything
 /// has; where the part is this rank's own, to its output.
-StepId ReduceScatterWriter::combine(int part, StepId landed) {
+StepId ReduceScatterWriter::combine(int part, Operand landing, StepId landed) {
   const Interval what = piece(part);
   const bool is_own = part == rank_;
   std::vector<Operand> sources;
   std::vector<StepId> ready = {lanes_.gate(block_), landed};
-  if (landed != kNoStep) sources.push_back(sum(part));
+  if (landed != kNoStep) sources.push_back(landing);
   std::vector<int> peers;
   for (const int local : routes_.locals()) {
     if (local == rank_) {
@@ -107,7 +110,8 @@ StepId ReduceScatterWriter::combine(int part, StepId landed) {
     ready.push_back(lanes_.arrival(block_, as_index(part), local));
     peers.push_back(local);
   }
-  const Operand destination = is_own ? output_at(blocks_.within_part(block_, part)) : sum(part);
+  const Operand destination = is_own ? output_at(blocks_.within_part(block_, part))
+                                     : sum(part).as_partial(sources.size() > 1);
   const Scaling scaling = is_own ? Scaling::kBoth : Scaling::kPre;
   if (sources.size() == 1)
     return builder_.copy(sources.front(), {destination}, scaling, {lanes_.gate(block_)});
@@ -121,21 +125,25 @@ void ReduceScatterWriter::travel() {
   const int next = routes_.host_after(1), previous = routes_.host_after(-1);
   std::map<int, StepId> ready;  // by part: what this host adds to is there
   for (const int part : routes_.carried(1))
-    if (piece(part).length > 0) ready[part] = combine(part, kNoStep);
+    if (piece(part).length > 0) ready[part] = combine(part, {}, kNoStep);
   for (int round = 0; round + 1 < hosts; ++round) {
+    const bool sends_sums = round > 0 || is_summed(0);
+    const bool receives_sums = round > 0 || is_summed(-1);
     for (const int part : routes_.carried(round + 1)) {
       if (piece(part).length == 0) continue;
-      const StepId sent = builder_.send(routes_.carrier(next, part), tag(part), sum(part),
-                                        {ready.at(part), sent_.gate()});
+      const StepId sent =
+          builder_.send(routes_.carrier(next, part), tag(part), sum(part).as_partial(sends_sums),
+                        {ready.at(part), sent_.gate()});
       sent_.push(sent);
       lanes_.hold(sent);
     }
     for (const int part : routes_.carried((round + 2) % hosts)) {
       if (piece(part).length == 0) continue;
-      const StepId received = builder_.receive(routes_.carrier(previous, part), tag(part),
-                                               sum(part), {lanes_.gate(block_), received_.gate()});
+      const Operand landing = sum(part).as_partial(receives_sums);
+      const StepId received = builder_.receive(routes_.carrier(previous, part), tag(part), landing,
+                                               {lanes_.gate(block_), received_.gate()});
       received_.push(received);
-      ready[part] = combine(part, received);
+      ready[part] = combine(part, landing, received);
       lanes_.hold(ready[part]);
     }
   }

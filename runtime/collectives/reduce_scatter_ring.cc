@@ -20,7 +20,7 @@
 // The input is not written, so running sums live in scratch: two slots that are received into and
 // two that are sent from for each block in flight, used in turn. A slot is received into when the
 // reduce that read it is done, and summed into when the send from it is done; a later block finds
-// the slots of its lane as the one before left them.
+// the slots of its lane as the one before left them. Round 0 sends inputs, the others partial sums.
 #include "runtime/collectives/reduce_scatter_ring.h"
 
 #include "runtime/base/check.h"
@@ -128,14 +128,16 @@ void ReduceScatterWriter::write_block(std::uint64_t block) {
         static_cast<std::uint32_t>(block) * static_cast<std::uint32_t>(size_ - 1) +
         static_cast<std::uint32_t>(s);
     const int current = s % slots();
+    const bool of_sums = s > 0;
     if (const Interval outgoing = piece(block, s + 1); outgoing.length > 0)
       lane.sum_sender[static_cast<std::size_t>(current)] = builder_.send(
-          ring_.after(1), tag, slot(lane_index, slots() + current, outgoing.length), {ready});
+          ring_.after(1), tag,
+          slot(lane_index, slots() + current, outgoing.length).as_partial(of_sums), {ready});
 
     const Interval incoming = piece(block, s + 2);
     if (incoming.length == 0) continue;
     StepId& landing_reader = lane.landing_reader[static_cast<std::size_t>(current)];
-    const Operand landing = slot(lane_index, current, incoming.length);
+    const Operand landing = slot(lane_index, current, incoming.length).as_partial(of_sums);
     const StepId received = builder_.receive(ring_.after(-1), tag, landing, {landing_reader});
     if (s == size_ - 2) {
       const Interval own{incoming.begin - begin_of_own_, incoming.length};
@@ -144,7 +146,8 @@ void ReduceScatterWriter::write_block(std::uint64_t block) {
     } else {
       const int next = (s + 1) % slots();
       ready = builder_.reduce({landing, input_at(incoming)},
-                              {slot(lane_index, slots() + next, incoming.length)}, Scaling::kPre,
+                              {slot(lane_index, slots() + next, incoming.length).as_partial()},
+                              Scaling::kPre,
                               {received, lane.sum_sender[static_cast<std::size_t>(next)]});
     }
     landing_reader = ready;

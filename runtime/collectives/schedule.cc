@@ -84,6 +84,16 @@ void ScheduleBuilder::need_staging(std::uint64_t elements) {
   schedule_.staging_elements = std::max(schedule_.staging_elements, elements);
 }
 
+void ScheduleBuilder::need_partials(std::span<const Operand> operands) {
+  for (const Operand& operand : operands) {
+    if (!operand.partial) continue;
+    KOLO_CHECK(operand.space == Space::kScratch || operand.space == Space::kStaging);
+    std::uint64_t& elements = operand.space == Space::kScratch ? schedule_.partial_scratch_elements
+                                                               : schedule_.partial_staging_elements;
+    elements = std::max(elements, operand.offset + operand.length);
+  }
+}
+
 Schedule ScheduleBuilder::finish() && { return std::move(schedule_); }
 
 StepId ScheduleBuilder::append(Step step, std::span<const Operand> sources,
@@ -99,6 +109,9 @@ StepId ScheduleBuilder::append(Step step, std::span<const Operand> sources,
   step.first_destination = static_cast<std::uint32_t>(operands.size());
   step.destination_count = static_cast<std::uint32_t>(destinations.size());
   operands.insert(operands.end(), destinations.begin(), destinations.end());
+
+  need_partials(sources);
+  need_partials(destinations);
 
   auto& dependencies = schedule_.dependencies;
   const std::size_t first = dependencies.size();

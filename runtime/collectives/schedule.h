@@ -38,7 +38,16 @@ struct Operand {
   /// them in its kOutput, if it is a destination. Where that memory is mapped here by itself it
   /// takes the scratch's place, and the peer's copy between the two (Step::stands_in) is void.
   std::uint64_t direct = kNowhere;
+  /// The sum of some ranks' inputs only, of kScratch and kStaging: float32 where the elements are
+  /// of a half type (partial_type()), and then in memory of its own. What is no partial sum is an
+  /// input or a result. An element is one of both at a time.
+  bool partial = false;
 
+  Operand as_partial(bool is_partial = true) const {
+    Operand operand = *this;
+    operand.partial = is_partial;
+    return operand;
+  }
   friend bool operator==(const Operand&, const Operand&) = default;
 };
 
@@ -88,7 +97,10 @@ struct Schedule {
   std::uint64_t scratch_elements = 0;  ///< what kScratch must hold
   bool scratch_is_mapped = false;      ///< peers reach it as kPeer
   std::uint64_t staging_elements = 0;  ///< what kStaging must hold
-  std::vector<Step> steps;             ///< dependencies point backwards
+  // Where partial sums are of another type, what kScratch and kStaging must hold of them.
+  std::uint64_t partial_scratch_elements = 0;
+  std::uint64_t partial_staging_elements = 0;
+  std::vector<Step> steps;  ///< dependencies point backwards
   std::vector<Operand> operands;
   std::vector<StepId> dependencies;
 
@@ -147,6 +159,8 @@ class ScheduleBuilder {
   Schedule finish() &&;
 
  private:
+  void need_partials(std::span<const Operand> operands);
+
   Schedule schedule_;
 };
 

@@ -99,8 +99,9 @@ class StagedMessagesWriter {
       end = begin + length * all.size();
     }
     std::size_t take() { return std::exchange(next, (next + 1) % all.size()); }
-    Operand operand(std::size_t slot, std::uint64_t elements) const {
-      return {Space::kStaging, -1, begin + slot * length, elements};
+    Operand operand(std::size_t slot, const Operand& message) const {
+      return Operand{Space::kStaging, -1, begin + slot * length, message.length}.as_partial(
+          message.partial);
     }
   };
 
@@ -186,7 +187,7 @@ void StagedMessagesWriter::write_send(const Step& step) {
     return;
   }
   if (const std::size_t slot = slot_with(step); slot != kNowhere) {
-    const Operand landed = receives_.operand(slot, message.length);
+    const Operand landed = receives_.operand(slot, message);
     const StepId sent = builder_.append(step, {&landed, 1}, {}, after_arrivals(step));
     receives_.all[slot].users.push_back(sent);
     written_.push_back({.done = sent});
@@ -194,7 +195,7 @@ void StagedMessagesWriter::write_send(const Step& step) {
   }
   const std::size_t number = sends_.take();
   Slot& slot = sends_.all[number];
-  const Operand staged = sends_.operand(number, message.length);
+  const Operand staged = sends_.operand(number, message);
   std::vector<StepId> before = after(step);
   before.insert(before.end(), slot.users.begin(), slot.users.end());
   const StepId copied =
@@ -212,7 +213,7 @@ void StagedMessagesWriter::write_receive(const Step& step) {
   }
   const std::size_t number = receives_.take();
   Slot& slot = receives_.all[number];
-  const Operand landing = receives_.operand(number, message.length);
+  const Operand landing = receives_.operand(number, message);
   std::vector<StepId> before = after_arrivals(step);
   before.insert(before.end(), slot.users.begin(), slot.users.end());
   const StepId received = builder_.append(step, {}, {&landing, 1}, before);

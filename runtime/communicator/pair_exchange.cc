@@ -39,10 +39,7 @@ void PairExchange::combine(const Device& device, DataType type, ReduceOp op, Sca
   const bool is_lower = communicator_.rank() == 0;
   const std::byte* const sources[] = {is_lower ? own_.data() : other_.data(),
                                       is_lower ? other_.data() : own_.data()};
-  const std::uint64_t count = bytes_ / size_of(type);
-  // In two roundings, as the schedule has it.
-  device.reduce(type, op, own_.data(), sources, count, {});
-  device.copy(type, output, own_.data(), count, postscale);
+  device.reduce(type, op, output, sources, bytes_ / size_of(type), postscale);
 }
 
 }  // namespace kolo

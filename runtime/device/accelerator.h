@@ -58,8 +58,8 @@ class DeviceEvent {
 /// What a batch does to each of its pieces: every destination = post(op over pre(sources)).
 struct Combination {
   DataType type = DataType::kFloat32;
-  /// Of the sources, if they have another: float32 becomes a half type or a half type float32, of
-  /// one source, rounded to nearest even. Their prescale rounds to their own type.
+  /// Of the sources, if they have another: float32 becomes a half type or a half type float32; a
+  /// copy, sum or product, rounded to nearest even. Their prescale rounds to their own type.
   std::optional<DataType> source_type = {};
   /// Not kAdasum; kAverage is the sum, whose divisor `postscale` has. With one source: a copy.
   ReduceOp op = ReduceOp::kSum;

@@ -27,6 +27,12 @@ enum class Stores : std::uint8_t {
   kStreaming,  ///< past the caches: of more than they hold, to memory that was not just read
 };
 
+/// Memory of a half type, or of float32: a partial sum.
+struct TypedSource {
+  const std::byte* data = nullptr;
+  DataType type = DataType::kFloat32;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -51,6 +57,12 @@ class Device {
               std::span<const std::byte* const> sources, std::size_t count, Scale scale) const {
     reduce(type, op, {&destination, 1}, sources, count, scale, Stores::kCached);
   }
+
+  /// As reduce(), where sources and destinations are of one half type or of float32, each as it
+  /// says: computed in float32, and rounded where `target` is the half type. Sums and products.
+  virtual void reduce_mixed(DataType target, ReduceOp op, std::span<std::byte* const> destinations,
+                            std::span<const TypedSource> sources, std::size_t count,
+                            Scale scale) const = 0;
 
   /// destination = (1 − a·b / 2|a|²) a + (1 − a·b / 2|b|²) b, with dot products in float64; a
   /// vector of zeros leaves the other. destination may be a or b. Floating types.

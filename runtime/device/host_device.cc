@@ -3,6 +3,7 @@
 #include "runtime/base/check.h"
 #include "runtime/device/device.h"
 #include "runtime/device/host_kernels.h"
+#include "runtime/device/partial_sums.h"
 
 #include <algorithm>
 #include <cmath>
@@ -100,6 +101,18 @@ class HostDevice final : public Device {
         std::memcpy(other + done * size_of(type), first, take * size_of(type));
       for (const std::byte*& source : from) source += take * size_of(type);
     }
+  }
+
+  void reduce_mixed(DataType target, ReduceOp op, std::span<std::byte* const> destinations,
+                    std::span<const TypedSource> sources, std::size_t count,
+                    Scale scale) const override {
+    const bool is_wide = target == DataType::kFloat32;
+    DataType half = target;
+    for (const TypedSource& source : sources)
+      if (source.type != DataType::kFloat32) half = source.type;
+    KOLO_CHECK(!destinations.empty() && !sources.empty() && is_half(half) && rounds(op));
+    kolo::reduce_mixed(half, is_wide, reduction_of(op), destinations, sources, count,
+                       scale.factor / static_cast<double>(scale.divisor));
   }
 
   void adasum(DataType type, std::byte* destination, const std::byte* a, const std::byte* b,

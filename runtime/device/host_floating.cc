@@ -8,6 +8,7 @@
 #include "runtime/device/float16.h"
 
 #include <cmath>
+#include <limits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "runtime/device/host_floating.cc"
@@ -27,6 +28,8 @@ struct BFloat16Element {
   static std::size_t lanes() { return 1; }
   static V load(const std::uint16_t* memory) { return hn::Set(Tag(), load_one(memory)); }
   static void store(V value, std::uint16_t* memory) { store_one(hn::GetLane(value), memory); }
+  static V load_wide(const float* memory) { return hn::LoadU(Tag(), memory); }
+  static void store_wide(V value, float* memory) { hn::StoreU(value, Tag(), memory); }
   template <class Op>
   static V both(const Op& op, V a, V b) {
     return op(a, b);
@@ -74,6 +77,18 @@ struct BFloat16Element {
     const auto carry = hn::ShiftRight<15>(
         hn::AverageRound(lower, hn::Or(last_bit, hn::Set(halves, std::uint16_t{0x7FFE}))));
     hn::StoreU(hn::Add(upper, carry), halves, memory);
+  }
+  /// What others have computed may be a NaN of any payload.
+  static HWY_INLINE V load_wide(const float* memory) {
+    V value;
+    hn::LoadInterleaved2(Tag(), memory, value.even, value.odd);
+    const auto nan = hn::Set(Tag(), std::numeric_limits<float>::quiet_NaN());
+    return each([nan](hn::Vec<Tag> half)
+                    HWY_ATTR { return hn::IfThenElse(hn::IsNaN(half), nan, half); },
+                value);
+  }
+  static HWY_INLINE void store_wide(V value, float* memory) {
+    hn::StoreInterleaved2(value.even, value.odd, Tag(), memory);
   }
   template <class Op>
   static HWY_INLINE V both(const Op& op, V a, V b) {
@@ -147,6 +162,8 @@ struct Float16Element {
     hn::StoreU(hn::DemoteTo(Half(), narrow), Half(), memory);
   }
 #endif
+  static HWY_INLINE V load_wide(const float* memory) { return hn::LoadU(Tag(), memory); }
+  static HWY_INLINE void store_wide(V value, float* memory) { hn::StoreU(value, Tag(), memory); }
   static HWY_INLINE std::size_t lanes() { return hn::Lanes(Tag()); }
   template <class Op>
   static HWY_INLINE V both(const Op& op, V a, V b) {
@@ -223,6 +240,87 @@ void floating(DataType type, Reduction reduction, const Destinations& destinatio
   reduce<BFloat16Element>(reduction, destinations, sources, count, narrow);
 }
 
+/// Memory of E's half type, or of float32.
+template <class E>
+struct MixedMemory {
+  const std::byte* data;
+  bool is_wide;
+
+  HWY_INLINE typename E::V load(std::size_t i) const {
+    return is_wide ? E::load_wide(reinterpret_cast<const float*>(data) + i)
+                   : E::load(reinterpret_cast<const std::uint16_t*>(data) + i);
+  }
+  float load_one(std::size_t i) const {
+    return is_wide ? reinterpret_cast<const float*>(data)[i]
+                   : E::load_one(reinterpret_cast<const std::uint16_t*>(data) + i);
+  }
+};
+
+template <class E, class Op, class Scaling>
+void mixed_loop(bool is_wide, std::span<std::byte* const> destinations,
+                std::span<const TypedSource> sources, std::size_t count, const Scaling& scale) {
+  const Op combine;
+  const auto memory_of = [&](std::size_t k) HWY_ATTR {
+    return MixedMemory<E>{sources[k].data, sources[k].type == DataType::kFloat32};
+  };
+  const auto first = memory_of(0), second = memory_of(sources.size() > 1 ? 1 : 0);
+  const std::size_t lanes = E::lanes();
+  const auto vector_at = [&](std::size_t i) HWY_ATTR {
+    auto sum = first.load(i);
+    if (sources.size() > 1) sum = E::both(combine, sum, second.load(i));
+    for (std::size_t k = 2; k < sources.size(); ++k)
+      sum = E::both(combine, sum, memory_of(k).load(i));
+    return E::each(scale, sum);
+  };
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const auto value = vector_at(i);
+    for (std::byte* const to : destinations) {
+      if (is_wide) {
+        E::store_wide(value, reinterpret_cast<float*>(to) + i);
+      } else {
+        E::store(value, reinterpret_cast<std::uint16_t*>(to) + i);
+      }
+    }
+  }
+  for (; i < count; ++i) {
+    float sum = first.load_one(i);
+    for (std::size_t k = 1; k < sources.size(); ++k) sum = Op::one(sum, memory_of(k).load_one(i));
+    const float value = scale(sum);
+    for (std::byte* const to : destinations) {
+      if (is_wide) {
+        reinterpret_cast<float*>(to)[i] = value;
+      } else {
+        E::store_one(value, reinterpret_cast<std::uint16_t*>(to) + i);
+      }
+    }
+  }
+}
+
+template <class E, class Op>
+void mixed_of(bool is_wide, std::span<std::byte* const> destinations,
+              std::span<const TypedSource> sources, std::size_t count, float factor) {
+  if (factor == 1.0F) return mixed_loop<E, Op>(is_wide, destinations, sources, count, NoFactor());
+  mixed_loop<E, Op>(is_wide, destinations, sources, count, Factor<E, float>(factor));
+}
+
+void mixed(DataType half, bool is_wide, Reduction reduction,
+           std::span<std::byte* const> destinations, std::span<const TypedSource> sources,
+           std::size_t count, double factor) {
+  const auto narrow = static_cast<float>(factor);
+  const bool is_product = reduction == Reduction::kProduct;
+  KOLO_CHECK(is_product || reduction == Reduction::kSum);
+  if (half == DataType::kFloat16) {
+    if (is_product)
+      return mixed_of<Float16Element, Multiply>(is_wide, destinations, sources, count, narrow);
+    return mixed_of<Float16Element, Add>(is_wide, destinations, sources, count, narrow);
+  }
+  KOLO_CHECK(half == DataType::kBFloat16);
+  if (is_product)
+    return mixed_of<BFloat16Element, Multiply>(is_wide, destinations, sources, count, narrow);
+  mixed_of<BFloat16Element, Add>(is_wide, destinations, sources, count, narrow);
+}
+
 }  // namespace kolo::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -230,10 +328,17 @@ HWY_AFTER_NAMESPACE();
 namespace kolo {
 
 HWY_EXPORT(floating);
+HWY_EXPORT(mixed);
 
 void reduce_floating(DataType type, Reduction reduction, const Destinations& destinations,
                      Sources sources, std::size_t count, double factor) {
   HWY_DYNAMIC_DISPATCH(floating)(type, reduction, destinations, sources, count, factor);
+}
+
+void reduce_mixed(DataType half, bool is_wide, Reduction reduction,
+                  std::span<std::byte* const> destinations, std::span<const TypedSource> sources,
+                  std::size_t count, double factor) {
+  HWY_DYNAMIC_DISPATCH(mixed)(half, is_wide, reduction, destinations, sources, count, factor);
 }
 
 }  // namespace kolo

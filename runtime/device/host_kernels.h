@@ -30,6 +30,12 @@ enum class Reduction : std::uint8_t { kSum, kMin, kMax, kProduct };
 void reduce_floating(DataType type, Reduction reduction, const Destinations& destinations,
                      Sources sources, std::size_t count, double factor);
 
+/// Of `half`, a half type, and float32, which each source says and `is_wide` says of the
+/// destinations; else as reduce_floating(). Sums and products.
+void reduce_mixed(DataType half, bool is_wide, Reduction reduction,
+                  std::span<std::byte* const> destinations, std::span<const TypedSource> sources,
+                  std::size_t count, double factor);
+
 /// Integers and bool, which wrap around (bool: or, and). A product takes one destination.
 void reduce_integer(DataType type, Reduction reduction, const Destinations& destinations,
                     Sources sources, std::size_t count);

@@ -18,7 +18,7 @@ constexpr std::size_t kGranule = 64;
 }  // namespace
 
 struct ThreadedDevice::Task {
-  enum class Kind { kCopy, kStream, kReduce } kind;
+  enum class Kind { kCopy, kStream, kReduce, kReduceMixed } kind;
   DataType type = DataType::kUInt8;
   ReduceOp op = ReduceOp::kSum;
   std::span<std::byte* const> destinations;
@@ -26,6 +26,7 @@ struct ThreadedDevice::Task {
   std::size_t count = 0;
   Scale scale = {};
   Stores stores = Stores::kCached;
+  std::span<const TypedSource> typed_sources = {};
 };
 
 ThreadedDevice::ThreadedDevice(const Device& inner, int threads)
@@ -66,6 +67,21 @@ void ThreadedDevice::reduce(DataType type, ReduceOp op, std::span<std::byte* con
   if (!is_worth_sharing(count * size_of(type)))
     return inner_.reduce(type, op, destinations, sources, count, scale, stores);
   run({Task::Kind::kReduce, type, op, destinations, sources, count, scale, stores});
+}
+
+void ThreadedDevice::reduce_mixed(DataType target, ReduceOp op,
+                                  std::span<std::byte* const> destinations,
+                                  std::span<const TypedSource> sources, std::size_t count,
+                                  Scale scale) const {
+  if (!is_worth_sharing(count * size_of(target)))
+    return inner_.reduce_mixed(target, op, destinations, sources, count, scale);
+  run({.kind = Task::Kind::kReduceMixed,
+       .type = target,
+       .op = op,
+       .destinations = destinations,
+       .count = count,
+       .scale = scale,
+       .typed_sources = sources});
 }
 
 void ThreadedDevice::adasum(DataType type, std::byte* destination, const std::byte* a,
@@ -110,11 +126,18 @@ void ThreadedDevice::do_share(const Device& inner, const Task& task, std::size_t
     case Task::Kind::kStream:
       return inner.stream(task.destinations[0] + offset, task.sources[0] + offset, count);
     case Task::Kind::kReduce:
+    case Task::Kind::kReduceMixed:
       break;
   }
   std::vector<std::byte*> destinations;
   for (std::byte* const destination : task.destinations)
     destinations.push_back(destination + offset);
+  if (task.kind == Task::Kind::kReduceMixed) {
+    std::vector<TypedSource> typed;
+    for (const TypedSource& source : task.typed_sources)
+      typed.push_back({source.data + begin * size_of(source.type), source.type});
+    return inner.reduce_mixed(task.type, task.op, destinations, typed, count, task.scale);
+  }
   std::vector<const std::byte*> sources;
   for (const std::byte* const source : task.sources) sources.push_back(source + offset);
   inner.reduce(task.type, task.op, destinations, sources, count, task.scale, task.stores);

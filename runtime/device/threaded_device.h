@@ -33,6 +33,9 @@ class ThreadedDevice final : public Device {
   void reduce(DataType type, ReduceOp op, std::span<std::byte* const> destinations,
               std::span<const std::byte* const> sources, std::size_t count, Scale scale,
               Stores stores) const override;
+  void reduce_mixed(DataType target, ReduceOp op, std::span<std::byte* const> destinations,
+                    std::span<const TypedSource> sources, std::size_t count,
+                    Scale scale) const override;
   /// By the calling thread alone: its dot products are over whole vectors.
   void adasum(DataType type, std::byte* destination, const std::byte* a, const std::byte* b,
               std::size_t count) const override;

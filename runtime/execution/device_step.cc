@@ -14,18 +14,48 @@ namespace {
 /// processors to others, are worth a call for each piece.
 constexpr std::size_t kLeastForEngines = 64 << 10;
 
+/// Of all sources, once those of a half type beside partial sums are widened.
+DataType source_type_of(std::span<const Operand> sources, const MemoryBinding& binding) {
+  const bool has_partials = std::any_of(sources.begin(), sources.end(),
+                                        [](const Operand& source) { return source.partial; });
+  return has_partials ? partial_type(binding.type, binding.op) : binding.type;
+}
+
 }  // namespace
+
+// The kernels' sources have one type. What a partial sum of the source would be written to is free:
+// an element is one or the other.
+Status DeviceStep::widen(const Schedule& schedule, Operand& source, const MemoryBinding& binding,
+                         DeviceStream& stream) {
+  if (source.partial) return {};
+  const Operand wide = source.as_partial();
+  const std::uint64_t room = source.space == Space::kStaging ? schedule.partial_staging_elements
+                                                             : schedule.partial_scratch_elements;
+  const bool is_own = source.space == Space::kStaging || source.space == Space::kScratch;
+  if (!is_own || source.offset + source.length > room) return unbound(wide, 0);
+  const std::byte* const from = resolve(binding, source, Role::kSource, 0).data;
+  std::byte* const to = resolve(binding, wide, Role::kDestination, 0).data;
+  if (from == nullptr || to == nullptr) return unbound(wide, 0);
+  source = wide;
+  return stream.combine({.type = type_of(binding, wide), .source_type = binding.type},
+                        {{&from, 1}, {&to, 1}, {&wide.length, 1}});
+}
 
 Status DeviceStep::hand_in(const Schedule& schedule, const Step& step, const MemoryBinding& binding,
                            DeviceStream& stream) {
-  const auto sources = schedule.sources(step);
   const auto destinations = schedule.destinations(step);
-  if (sources.empty() || is_void(schedule, step, binding)) return {};
+  if (step.source_count == 0 || is_void(schedule, step, binding)) return {};
   KOLO_TRY(may_touch(schedule, step, binding));
-  const std::size_t element = size_of(binding.type);
+  const DataType source_type = source_type_of(schedule.sources(step), binding);
+  const DataType target_type = type_of(binding, destinations.front());
+  step_sources_.assign(schedule.sources(step).begin(), schedule.sources(step).end());
+  if (source_type != binding.type)
+    for (Operand& source : step_sources_) KOLO_TRY(widen(schedule, source, binding, stream));
+  const std::span<const Operand> sources = step_sources_;
   const std::uint64_t length = sources.front().length;
 
-  Combination what{.type = binding.type,
+  Combination what{.type = target_type,
+                   .source_type = source_type,
                    .op = step.kind == StepKind::kReduce ? binding.op : ReduceOp::kSum,
                    .sources = static_cast<std::uint32_t>(sources.size()),
                    .destinations = static_cast<std::uint32_t>(destinations.size())};
@@ -66,8 +96,10 @@ Status DeviceStep::hand_in(const Schedule& schedule, const Step& step, const Mem
       }
       counts_.push_back(take);
     }
-    for (Segment& rest : operands_) {
-      if (rest.data != nullptr) rest.data += take * element;
+    for (std::size_t i = 0; i < operands_.size(); ++i) {
+      Segment& rest = operands_[i];
+      if (rest.data != nullptr)
+        rest.data += take * size_of(i < sources.size() ? source_type : target_type);
       rest.elements -= take;
     }
     done += take;
@@ -77,11 +109,16 @@ Status DeviceStep::hand_in(const Schedule& schedule, const Step& step, const Mem
     // Its coefficients are those of whole tensors.
     if (sources.size() != 2 || destinations.size() != 1 || counts_.size() != 1)
       return KOLO_ERROR(kInternal, "an Adasum combines two vectors, each in one piece");
-    return stream.adasum(binding.type, destinations_[0], sources_[0], sources_[1], counts_[0]);
+    KOLO_TRY(stream.adasum(binding.type, destinations_[0], sources_[0], sources_[1], counts_[0]));
+    if (what.postscale.is_identity()) return {};
+    const std::byte* const combined = destinations_[0];
+    return stream.combine({.type = binding.type, .postscale = what.postscale},
+                          {{&combined, 1}, destinations_, counts_});
   }
   if (sources.front().space == Space::kStaging || destinations.front().space == Space::kStaging) {
     const bool plain = what.sources == 1 && what.destinations == 1 && what.prescaled == 0 &&
-                       what.postscale.is_identity();
+                       what.postscale.is_identity() && source_type == target_type;
+    const std::size_t element = size_of(source_type);
     if (plain && length * element >= counts_.size() * kLeastForEngines)
       return copy_all(element, stream);
   }

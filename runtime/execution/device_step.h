@@ -37,8 +37,12 @@ class DeviceStep {
 
  private:
   Status may_touch(const Schedule& schedule, const Step& step, const MemoryBinding& binding);
+  /// Replaces an input or a result among partial sums by itself as one.
+  Status widen(const Schedule& schedule, Operand& source, const MemoryBinding& binding,
+               DeviceStream& stream);
   /// The pieces, of one source and one destination, by the copy engines.
   Status copy_all(std::size_t element, DeviceStream& stream) const;
+  std::vector<Operand> step_sources_;
   std::vector<const std::byte*> sources_;  ///< of all pieces
   std::vector<std::byte*> destinations_;   ///< of all pieces
   std::vector<std::uint64_t> counts_;      ///< by piece

@@ -101,7 +101,8 @@ void Executor::start(std::shared_ptr<const Schedule> schedule, MemoryBinding bin
   arrived_.reset();
   began_late_.reset();
 
-  trace_.start(*schedule_, operation, size_of(binding_.type));
+  trace_.start(*schedule_, operation,
+               {size_of(binding_.type), size_of(partial_type(binding_.type, binding_.op))});
   const std::size_t steps = schedule_->steps.size();
   remaining_ = steps;
   transfers_.resize(transfer_count_);
@@ -395,7 +396,7 @@ Result<std::span<std::byte>> Executor::contiguous(const Operand& operand) const 
                       "elements {} … {} of space {} (rank {}) are not bound to contiguous memory",
                       operand.offset, operand.offset + operand.length,
                       static_cast<int>(operand.space), operand.rank);
-  return std::span(piece.data, operand.length * size_of(binding_.type));
+  return std::span(piece.data, operand.length * size_of(type_of(binding_, operand)));
 }
 
 std::string Executor::describe(StepId id) const {

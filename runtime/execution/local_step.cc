@@ -70,9 +70,14 @@ Error unbound(const Operand& operand, std::uint64_t skip) {
       operand.offset + skip, static_cast<int>(operand.space), operand.rank);
 }
 
+DataType type_of(const MemoryBinding& binding, const Operand& operand) {
+  return operand.partial ? partial_type(binding.type, binding.op) : binding.type;
+}
+
 Segment resolve(const MemoryBinding& binding, const Operand& operand, Role role,
                 std::uint64_t skip) {
-  const std::size_t element_size = size_of(binding.type);
+  const std::size_t element_size = size_of(type_of(binding, operand));
+  const bool is_wide = operand.partial && binding.widens();
   const std::uint64_t offset = operand.offset + skip;
   const std::uint64_t left = operand.length - skip;
   Segment piece;
@@ -84,10 +89,12 @@ Segment resolve(const MemoryBinding& binding, const Operand& operand, Role role,
       piece = binding.output.rest_at(offset, element_size);
       break;
     case Space::kScratch:
-      if (binding.scratch != nullptr) piece = {binding.scratch + offset * element_size, left};
+      if (std::byte* const scratch = is_wide ? binding.partial_scratch : binding.scratch)
+        piece = {scratch + offset * element_size, left};
       break;
     case Space::kStaging:
-      if (binding.staging != nullptr) piece = {binding.staging + offset * element_size, left};
+      if (std::byte* const staging = is_wide ? binding.partial_staging : binding.staging)
+        piece = {staging + offset * element_size, left};
       break;
     case Space::kPeer:
       piece = peer_memory(binding, operand, role, skip, element_size);
@@ -100,15 +107,14 @@ Segment resolve(const MemoryBinding& binding, const Operand& operand, Role role,
 Status LocalStep::run(const Schedule& schedule, const Step& step, const MemoryBinding& binding) {
   cursors_.clear();
   for (const Operand& operand : schedule.sources(step))
-    cursors_.push_back({operand, Role::kSource, {}});
+    cursors_.push_back({operand, Role::kSource, type_of(binding, operand), {}});
   for (const Operand& operand : schedule.destinations(step))
-    cursors_.push_back({operand, Role::kDestination, {}});
+    cursors_.push_back({operand, Role::kDestination, type_of(binding, operand), {}});
   if (cursors_.empty() || is_void(schedule, step, binding)) return {};
   std::optional<UsersMemory::Touch> touch;
   KOLO_TRY(may_touch(binding, touch));
 
   const std::uint64_t length = cursors_.front().operand.length;
-  const std::size_t element_size = size_of(binding.type);
   for (std::uint64_t done = 0; done < length;) {
     std::uint64_t take = length - done;
     if (step.kind == StepKind::kReduce && has_prescale(step, binding))
@@ -121,7 +127,7 @@ Status LocalStep::run(const Schedule& schedule, const Step& step, const MemoryBi
     }
     KOLO_TRY(run_piece(step, binding, take));
     for (Cursor& cursor : cursors_) {
-      cursor.piece.data += take * element_size;
+      cursor.piece.data += take * size_of(cursor.type);
       cursor.piece.elements -= take;
     }
     done += take;
@@ -146,7 +152,7 @@ Status LocalStep::run_piece(const Step& step, const MemoryBinding& binding,
   copy_piece(step, binding, elements);
   const std::byte* const first = cursors_[step.source_count].piece.data;
   for (std::size_t i = step.source_count + 1; i < cursors_.size(); ++i)
-    device_.copy(binding.type, cursors_[i].piece.data, first, elements, Scale{});
+    device_.copy(cursors_[0].type, cursors_[i].piece.data, first, elements, Scale{});
   return {};
 }
 
@@ -174,16 +180,15 @@ Status LocalStep::reduce_piece(const Step& step, const MemoryBinding& binding,
   if (has_prescale(step, binding)) {
     how = Stores::kCached;
     // The scaled input waits in the destination, where that is no other source's memory.
-    std::byte* scaled = destination;
     std::size_t inputs = 0;
+    bool is_taken = cursors_[step.source_count].type != binding.type;
     for (std::size_t i = 0; i < step.source_count; ++i) {
-      if (cursors_[i].operand.space == Space::kInput) {
-        ++inputs;
-      } else if (sources_[i] == destination) {
-        scaled_.resize(kElementsPerScaling * kLargestElement);
-        scaled = scaled_.data();
-      }
+      const bool is_input = cursors_[i].operand.space == Space::kInput;
+      inputs += is_input ? 1 : 0;
+      is_taken |= !is_input && sources_[i] == destination;
     }
+    if (is_taken) scaled_.resize(kElementsPerScaling * kLargestElement);
+    std::byte* const scaled = is_taken ? scaled_.data() : destination;
     if (inputs > 1)
       return KOLO_ERROR(kInternal, "a reduce with a prescale takes one operand of kInput");
     for (std::size_t i = 0; i < step.source_count; ++i) {
@@ -197,13 +202,27 @@ Status LocalStep::reduce_piece(const Step& step, const MemoryBinding& binding,
     if (sources_.size() != 2 || elements != cursors_.front().operand.length)
       return KOLO_ERROR(kInternal, "an Adasum combines two vectors, each in one piece");
     device_.adasum(binding.type, destination, sources_[0], sources_[1], elements);
+    if (const Scale post = postscale(step, binding); !post.is_identity())
+      device_.copy(binding.type, destination, destination, elements, post);
     for (std::size_t i = 1; i < destinations_.size(); ++i)
       device_.copy(binding.type, destinations_[i], destination, elements, Scale{});
     return {};
   }
-  device_.reduce(binding.type, binding.op, destinations_, sources_, elements,
-                 postscale(step, binding), how);
+  combine(step, binding, elements, how);
   return {};
+}
+
+void LocalStep::combine(const Step& step, const MemoryBinding& binding, std::uint64_t elements,
+                        Stores stores) {
+  const DataType target = cursors_[step.source_count].type;
+  const Scale post = postscale(step, binding);
+  if (std::all_of(cursors_.begin(), cursors_.end(),
+                  [&](const Cursor& cursor) { return cursor.type == target; }))
+    return device_.reduce(target, binding.op, destinations_, sources_, elements, post, stores);
+  typed_sources_.clear();
+  for (std::size_t i = 0; i < sources_.size(); ++i)
+    typed_sources_.push_back({sources_[i], cursors_[i].type});
+  device_.reduce_mixed(target, binding.op, destinations_, typed_sources_, elements, post);
 }
 
 void LocalStep::copy_piece(const Step& step, const MemoryBinding& binding, std::uint64_t elements) {
@@ -215,12 +234,13 @@ void LocalStep::copy_piece(const Step& step, const MemoryBinding& binding, std::
   if (pre.is_identity() && post.is_identity() && source != destination &&
       stores(step, binding) == Stores::kStreaming)
     return device_.stream(destination, source, elements * size_of(binding.type));
+  const DataType type = cursors_[0].type;  // partial sums are copied as they are
   // Two factors are two steps, so that a world of one rounds and truncates as a large one does.
   if (pre.is_identity() || post.is_identity()) {
-    device_.copy(binding.type, destination, source, elements, pre.is_identity() ? post : pre);
+    device_.copy(type, destination, source, elements, pre.is_identity() ? post : pre);
   } else {
-    device_.copy(binding.type, destination, source, elements, pre);
-    device_.copy(binding.type, destination, destination, elements, post);
+    device_.copy(type, destination, source, elements, pre);
+    device_.copy(type, destination, destination, elements, post);
   }
 }
 

@@ -14,6 +14,8 @@
 
 namespace kolo {
 
+/// Of its elements.
+DataType type_of(const MemoryBinding& binding, const Operand& operand);
 /// The memory from `operand`'s element `skip` on that is contiguous, at most up to its end. Empty
 /// data where the binding has no such memory.
 Segment resolve(const MemoryBinding& binding, const Operand& operand, Role role,
@@ -44,6 +46,7 @@ class LocalStep {
   struct Cursor {
     Operand operand;
     Role role;
+    DataType type;
     Segment piece;
   };
 
@@ -55,11 +58,15 @@ class LocalStep {
   /// One stretch in which every operand is contiguous: cursors_[0 … sources) are the sources.
   Status run_piece(const Step& step, const MemoryBinding& binding, std::uint64_t elements);
   Status reduce_piece(const Step& step, const MemoryBinding& binding, std::uint64_t elements);
+  /// Of sources_ into destinations_.
+  void combine(const Step& step, const MemoryBinding& binding, std::uint64_t elements,
+               Stores stores);
   void copy_piece(const Step& step, const MemoryBinding& binding, std::uint64_t elements);
 
   const Device& device_;
   std::vector<Cursor> cursors_;
   std::vector<const std::byte*> sources_;
+  std::vector<TypedSource> typed_sources_;
   std::vector<std::byte*> destinations_;
   std::vector<std::byte> scaled_;  ///< input, where the destination is no place for it
 };

@@ -4,6 +4,7 @@
 
 #include "runtime/communicator/users_memory.h"
 #include "runtime/device/device.h"
+#include "runtime/device/partial_sums.h"
 
 #include <kolo/types.h>
 
@@ -104,6 +105,9 @@ struct MemoryBinding {
   /// For what comes from kStaging, so that what goes there need not wait for it. Null: `stream`.
   DeviceStream* back_stream = nullptr;
   std::byte* scratch = nullptr;  ///< Schedule::scratch_elements elements
+  /// Where partial sums are of another type: Schedule::partial_scratch_elements of that; likewise.
+  std::byte* partial_scratch = nullptr;
+  std::byte* partial_staging = nullptr;
   /// Schedule::staging_elements elements. Of the host: what touches nothing else is done by it, and
   /// not on the stream.
   std::byte* staging = nullptr;
@@ -111,6 +115,23 @@ struct MemoryBinding {
   const MemoryRegion* networked = nullptr;
   MappedMemory mapped = {};
   std::vector<PeerMemory> peers = {};  ///< by rank; nothing where unmapped or unknown
+
+  bool widens() const { return partial_type(type, op) != type; }
+};
+
+/// How a block of memory holds a space's elements and, behind them, its partial sums, if these are
+/// of another type.
+struct SpaceLayout {
+  std::size_t partials_begin = 0;  ///< bytes
+  std::size_t bytes = 0;
+
+  SpaceLayout(const MemoryBinding& binding, std::uint64_t elements, std::uint64_t partials) {
+    constexpr std::size_t kLine = 64;
+    bytes = elements * size_of(binding.type);
+    partials_begin = (bytes + kLine - 1) / kLine * kLine;
+    if (binding.widens() && partials > 0)
+      bytes = partials_begin + partials * size_of(partial_type(binding.type, binding.op));
+  }
 };
 
 }  // namespace kolo

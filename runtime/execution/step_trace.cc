@@ -31,22 +31,20 @@ std::string_view label(const Schedule& schedule, const Step& step) {
   return "";
 }
 
-std::uint64_t elements_of(const Schedule& schedule, const Step& step) {
-  std::uint64_t elements = 0;
+std::uint64_t bytes_of(const Schedule& schedule, const Step& step, StepTrace::Widths widths) {
+  std::uint64_t bytes = 0;
   const bool reads = step.destination_count == 0;
-  for (const Operand& operand : reads ? schedule.sources(step) : schedule.destinations(step)) {
-    elements += operand.length;
-  }
-  return elements;
+  for (const Operand& operand : reads ? schedule.sources(step) : schedule.destinations(step))
+    bytes += operand.length * (operand.partial ? widths.partial : widths.element);
+  return bytes;
 }
 
 }  // namespace
 
-void StepTrace::start_recording(const Schedule& schedule, std::uint64_t sequence,
-                                std::size_t element_bytes) {
+void StepTrace::start_recording(const Schedule& schedule, std::uint64_t sequence, Widths widths) {
   schedule_ = &schedule;
   sequence_ = sequence;
-  element_bytes_ = element_bytes;
+  widths_ = widths;
   costs_ = {};
   begun_.assign(schedule.steps.size(), 0);
 }
@@ -69,7 +67,7 @@ void StepTrace::record_end(StepId id) {
   timeline_->record(StepRecord{.kind = label(*schedule_, step),
                                .peer = step.peer,
                                .sequence = sequence_,
-                               .bytes = elements_of(*schedule_, step) * element_bytes_,
+                               .bytes = bytes_of(*schedule_, step, widths_),
                                .begun = begun_[id],
                                .ended = now});
 }

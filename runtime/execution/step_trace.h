@@ -22,8 +22,14 @@ class StepTrace final {
   /// Without a timeline: never anything.
   explicit StepTrace(Timeline* timeline) : timeline_(timeline) {}
 
-  void start(const Schedule& schedule, std::uint64_t sequence, std::size_t element_bytes) {
-    if (timeline_ != nullptr && timeline_->on()) start_recording(schedule, sequence, element_bytes);
+  /// Bytes of an element, and of one of a partial sum.
+  struct Widths {
+    std::size_t element = 1;
+    std::size_t partial = 1;
+  };
+
+  void start(const Schedule& schedule, std::uint64_t sequence, Widths widths) {
+    if (timeline_ != nullptr && timeline_->on()) start_recording(schedule, sequence, widths);
   }
   void begin(StepId id) {
     if (schedule_ != nullptr) record_begin(id);
@@ -34,14 +40,14 @@ class StepTrace final {
   const Costs& costs() const { return costs_; }
 
  private:
-  void start_recording(const Schedule& schedule, std::uint64_t sequence, std::size_t element_bytes);
+  void start_recording(const Schedule& schedule, std::uint64_t sequence, Widths widths);
   void record_begin(StepId id);
   void record_end(StepId id);
 
   Timeline* timeline_;
   const Schedule* schedule_ = nullptr;  ///< null: nothing is recorded
   std::uint64_t sequence_ = 0;
-  std::size_t element_bytes_ = 1;
+  Widths widths_;
   Costs costs_;
   std::vector<TraceTime> begun_;  ///< by step; of local steps alone unless each step is recorded
 };

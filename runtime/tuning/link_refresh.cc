@@ -38,10 +38,10 @@ void LinkRefresh::Correction::add(double ratio) {
   samples = 0;
 }
 
-void LinkRefresh::note(Algorithm algorithm, std::uint64_t bytes, double us) {
+void LinkRefresh::note(Algorithm algorithm, std::uint64_t bytes, double partial_width, double us) {
   const Network network = with(policy_.network, start_);
   const double of_latency = price(algorithm, network, 0);
-  const double of_bytes = price(algorithm, network, bytes) - of_latency;
+  const double of_bytes = price(algorithm, network, bytes, partial_width) - of_latency;
   const double priced = of_latency * latency_.factor + of_bytes * bytes_.factor;
   if (priced <= 0) return;
   if (of_latency * latency_.factor >= kPure * priced) {

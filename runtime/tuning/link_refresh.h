@@ -21,9 +21,10 @@ class LinkRefresh {
   /// change a sum's order.
   static bool has_choice(const AllreducePolicy& policy);
 
-  /// An all-reduce of `bytes` bytes has taken so long here, where no first message waited for this
-  /// rank. Its waiting for late ones is in it, so of several the shortest counts.
-  void note(Algorithm algorithm, std::uint64_t bytes, double us);
+  /// An all-reduce of `bytes` bytes, with partial sums as of price(), has taken so long here, where
+  /// no first message waited for this rank. Its waiting for late ones is in it, so of several the
+  /// shortest counts.
+  void note(Algorithm algorithm, std::uint64_t bytes, double partial_width, double us);
 
   /// Costs by which another algorithm than now would be taken at some size, and would be clearly
   /// cheaper; nothing if there are none. Each once.

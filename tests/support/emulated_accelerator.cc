@@ -273,16 +273,15 @@ class Stream final : public DeviceStream {
 
   static bool reach(const Combination& what, std::span<const std::byte*> sources,
                     std::span<std::byte*> destinations, std::uint64_t count) {
-    const std::size_t bytes = count * size_of(what.type);
-    const auto reaches = [&](const std::byte* address) {
-      return is_tagged(address) || PinnedRanges::all().hold(address, bytes);
+    const auto reaches = [&](const std::byte* address, DataType type) {
+      return is_tagged(address) || PinnedRanges::all().hold(address, count * size_of(type));
     };
     for (const std::byte*& source : sources) {
-      if (!reaches(source)) return false;
+      if (!reaches(source, what.source_type.value_or(what.type))) return false;
       source = EmulatedAccelerator::behind(source);
     }
     for (std::byte*& destination : destinations) {
-      if (!reaches(destination)) return false;
+      if (!reaches(destination, what.type)) return false;
       destination = EmulatedAccelerator::behind(destination);
     }
     return true;
@@ -297,6 +296,13 @@ class Stream final : public DeviceStream {
       auto& memory = scaled.emplace_back(count * size_of(what.type));
       host.copy(what.type, memory.data(), sources[i], count, what.prescale);
       sources[i] = memory.data();
+    }
+    if (const DataType from = what.source_type.value_or(what.type); from != what.type) {
+      KOLO_CHECK(what.prescaled == 0);
+      std::vector<TypedSource> typed;
+      for (const std::byte* const source : sources) typed.push_back({source, from});
+      host.reduce_mixed(what.type, what.op, destinations, typed, count, what.postscale);
+      return;
     }
     if (sources.size() > 1) {
       host.reduce(what.type, what.op, destinations, sources, count, what.postscale,

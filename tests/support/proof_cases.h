@@ -59,7 +59,8 @@ inline Traffic prove(const std::vector<Schedule>& schedules, const CheckOptions&
   ADD_FAILURE() << traffic.error().message << " (" << schedules.size()
                 << " ranks, input is output: " << options.input_is_output
                 << ", parts: " << ::testing::PrintToString(options.counts) << ")";
-  return {Counts(schedules.size(), 0), Counts(schedules.size(), 0)};
+  const Counts none(schedules.size(), 0);
+  return {none, none, none};
 }
 
 }  // namespace kolo::test

@@ -27,6 +27,9 @@ Status check_operand(std::span<const Schedule> schedules, const Schedule& schedu
       return KOLO_ERROR(kInternal, "{}: an operand stands for elements beyond {}",
                         describe(schedule, id), stood_for);
   }
+  if (operand.partial && operand.space != Space::kScratch && operand.space != Space::kStaging)
+    return KOLO_ERROR(kInternal, "{}: a partial sum in space {}", describe(schedule, id),
+                      static_cast<int>(operand.space));
   if (operand.offset > limit || operand.length > limit - operand.offset)
     return KOLO_ERROR(kInternal, "{}: an operand reaches to element {} of {}",
                       describe(schedule, id), operand.offset + operand.length, limit);
@@ -120,10 +123,11 @@ struct Message {
   auto key() const { return std::tuple(from, to, tag); }
 };
 
-std::uint64_t length_of(const Schedule& schedule, const Step& step) {
-  if (step.kind == StepKind::kSend) return schedule.sources(step).front().length;
-  if (step.kind == StepKind::kReceive) return schedule.destinations(step).front().length;
-  return 0;
+/// What is sent or received; empty of a notice.
+Operand message_of(const Schedule& schedule, const Step& step) {
+  if (step.kind == StepKind::kSend) return schedule.sources(step).front();
+  if (step.kind == StepKind::kReceive) return schedule.destinations(step).front();
+  return {};
 }
 
 /// All messages of one direction, sorted; fails when a tag is used twice.
@@ -205,11 +209,15 @@ Result<Partners> match_messages(std::span<const Schedule> schedules) {
     const GlobalStep from = sends[i].step, to = receives[i].step;
     const Step& send = schedule_of(sends[i]).steps[from.step];
     const Step& receive = schedule_of(receives[i]).steps[to.step];
-    const std::uint64_t sent = length_of(schedule_of(sends[i]), send);
-    const std::uint64_t expected = length_of(schedule_of(receives[i]), receive);
-    if (sent != expected || (send.kind == StepKind::kSend) != (receive.kind == StepKind::kReceive))
+    const Operand sent = message_of(schedule_of(sends[i]), send);
+    const Operand expected = message_of(schedule_of(receives[i]), receive);
+    if (sent.length != expected.length ||
+        (send.kind == StepKind::kSend) != (receive.kind == StepKind::kReceive))
       return KOLO_ERROR(kInternal, "{}: {} elements, but {} at the other end",
-                        describe(schedule_of(sends[i]), from.step), sent, expected);
+                        describe(schedule_of(sends[i]), from.step), sent.length, expected.length);
+    if (sent.partial != expected.partial)
+      return KOLO_ERROR(kInternal, "{}: a partial sum at one end alone",
+                        describe(schedule_of(sends[i]), from.step));
     partners[static_cast<std::size_t>(from.rank)][from.step] = to;
     partners[static_cast<std::size_t>(to.rank)][to.step] = from;
   }
@@ -229,9 +237,12 @@ Result<Traffic> check_schedules(std::span<const Schedule> schedules, const Check
   for (const Schedule& schedule : schedules) {
     traffic.elements.push_back(0);
     traffic.messages.push_back(0);
+    traffic.partials.push_back(0);
     for (const Step& step : schedule.steps) {
       if (step.kind != StepKind::kSend) continue;
-      traffic.elements.back() += length_of(schedule, step);
+      const Operand message = message_of(schedule, step);
+      traffic.elements.back() += message.length;
+      if (message.partial) traffic.partials.back() += message.length;
       ++traffic.messages.back();
     }
   }

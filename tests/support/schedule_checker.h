@@ -11,6 +11,8 @@
 //  - data: every element of every output is what the collective says. Where that is a sum, it has
 //    every rank's contribution exactly once, scaled exactly once, and was summed in the same order
 //    everywhere, hence equal bits; else it is the right element of the right rank's input;
+//  - one rounding: partial sums (Operand::partial) travel and are read as what they were written
+//    as, and what is none is one rank's input or a whole result, scaled when it is made;
 //  - order: two steps that touch the same elements, one of them writing, are ordered;
 //  - of a barrier: no rank is done before all have begun, by the messages alone;
 //  - of Adasum: every combination is of two whole vectors.
@@ -44,6 +46,7 @@ struct CheckOptions {
 struct Traffic {
   std::vector<std::uint64_t> elements;
   std::vector<std::uint64_t> messages;
+  std::vector<std::uint64_t> partials;  ///< those of the elements that are partial sums
 };
 
 /// `schedules[r]` is rank r's. The error (kInternal) names the first rank and step that are wrong.

@@ -147,7 +147,7 @@ TEST(CheckerOfReduceScatter, CatchesWrongSums) {
   broken = right;  // its own input is left out
   Step& last = broken.nth(1, StepKind::kReduce, 1);
   last.source_count = 1;
-  EXPECT_THAT(broken.verdict(), HasSubstr("rank 1: output element 0 is the sum of"));
+  EXPECT_THAT(broken.verdict(), HasSubstr("rounds the sum of 1×rank 0"));
 }
 
 TEST(CheckerOfGatherAndScatter, CatchesWrongParts) {

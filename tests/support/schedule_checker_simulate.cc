@@ -14,7 +14,16 @@ namespace {
 struct Cell {
   ValueId value = Values::kNothing;
   std::uint64_t position = 0;  ///< which element of the tensor it belongs to
+  bool partial = false;        ///< as what it was written
 };
+
+std::string text_of(const Terms& terms) {
+  std::string text;
+  for (const Term& term : terms)
+    text += fmt::format(" {}×rank {} (prescaled {}, postscaled {} times)", term.times, term.rank,
+                        term.prescaled, term.postscaled);
+  return text;
+}
 
 class Simulation {
  public:
@@ -40,6 +49,7 @@ class Simulation {
   Status start(GlobalStep step);
   Status run_local(GlobalStep step);
   Result<ValueId> evaluate(GlobalStep id, const std::vector<Cell>& sources);
+  Status check_rounding(GlobalStep id, ValueId value) const;
   Status check_result(int rank);
   /// `begin`: where the stretch begins in the rank's output.
   Status check_stretch(int rank, const Contract::Stretch& stretch, std::uint64_t begin);
@@ -121,10 +131,14 @@ Status Simulation::start(GlobalStep id) {
     const Step& receive = schedule(to.rank).steps[to.step];
     const Operand& destination = schedule(to.rank).destinations(receive).front();
     const Cell* const cell = cells(source, Role::kSource, from.rank);
-    for (std::uint64_t i = 0; i < source.length; ++i)
+    for (std::uint64_t i = 0; i < source.length; ++i) {
+      if (cell[i].partial != source.partial)
+        return KOLO_ERROR(kInternal, "{}: element {} is not what it was written as",
+                          describe(schedule(from.rank), from.step), source.offset + i);
       if (cell[i].value == Values::kNothing)
         return KOLO_ERROR(kInternal, "{}: sends element {} before it was written",
                           describe(schedule(from.rank), from.step), source.offset + i);
+    }
     std::copy_n(cell, source.length, cells(destination, Role::kDestination, to.rank));
   }
   finish(from);
@@ -150,12 +164,19 @@ Status Simulation::run_local(GlobalStep id) {
   for (std::uint64_t i = 0; i < sources.front().length; ++i) {
     for (std::size_t k = 0; k < sources.size(); ++k) {
       parts[k] = cells(sources[k], Role::kSource, id.rank)[i];
+      if (parts[k].partial != sources[k].partial)
+        return KOLO_ERROR(kInternal, "{}: element {} of space {} is not what it was written as",
+                          describe(schedule, id.step), sources[k].offset + i,
+                          static_cast<int>(sources[k].space));
       if (prescales && reads_input(sources[k]) && parts[k].value != Values::kNothing)
         parts[k].value = values_.prescale(parts[k].value);
     }
     KOLO_ASSIGN(const ValueId value, evaluate(id, parts));
-    for (const Operand& destination : schedule.destinations(step))
-      cells(destination, Role::kDestination, id.rank)[i] = {value, parts.front().position};
+    for (const Operand& destination : schedule.destinations(step)) {
+      if (!destination.partial) KOLO_TRY(check_rounding(id, value));
+      cells(destination, Role::kDestination, id.rank)[i] = {value, parts.front().position,
+                                                            destination.partial};
+    }
   }
   return {};
 }
@@ -176,6 +197,17 @@ Result<ValueId> Simulation::evaluate(GlobalStep id, const std::vector<Cell>& sou
   const ValueId value = parts.size() == 1 ? parts.front() : values_.sum(parts);
   const bool postscales = step.scaling == Scaling::kPost || step.scaling == Scaling::kBoth;
   return postscales ? values_.postscale(value) : value;
+}
+
+/// Where it is rounded to the elements' type. Adasum rounds each combination.
+Status Simulation::check_rounding(GlobalStep id, ValueId value) const {
+  const Terms& terms = values_.terms(value);
+  if (terms.size() == 1 || contract_.options.collective == Collective::kAdasum) return {};
+  const bool is_scaled = std::all_of(terms.begin(), terms.end(),
+                                     [](const Term& term) { return term.postscaled == 1; });
+  if (terms.size() == schedules_.size() && is_scaled) return {};
+  return KOLO_ERROR(kInternal, "{}: rounds the sum of{}", describe(schedule(id.rank), id.step),
+                    text_of(terms));
 }
 
 Status Simulation::check_result(int rank) {
@@ -216,14 +248,9 @@ Status Simulation::check_stretch(int rank, const Contract::Stretch& stretch, std
                           rank, begin + i);
     }
     if (cell.value == proved) continue;
-    if (values_.terms(cell.value) != expected) {
-      std::string found;
-      for (const Term& term : values_.terms(cell.value))
-        found += fmt::format(" {}×rank {} (prescaled {}, postscaled {} times)", term.times,
-                             term.rank, term.prescaled, term.postscaled);
+    if (values_.terms(cell.value) != expected)
       return KOLO_ERROR(kInternal, "rank {}: output element {} is the sum of{}", rank, begin + i,
-                        found);
-    }
+                        text_of(values_.terms(cell.value)));
     proved = cell.value;
   }
   return {};

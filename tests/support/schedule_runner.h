@@ -32,10 +32,15 @@ class ScheduleRunner {
   int size() const { return size_; }
 
   Status run(std::shared_ptr<const Schedule> schedule, MemoryBinding binding) {
-    std::vector<std::byte> scratch(schedule->scratch_elements * size_of(binding.type));
+    const SpaceLayout of_scratch(binding, schedule->scratch_elements,
+                                 schedule->partial_scratch_elements);
+    const SpaceLayout of_staging(binding, schedule->staging_elements,
+                                 schedule->partial_staging_elements);
+    std::vector<std::byte> scratch(of_scratch.bytes), staging(of_staging.bytes);
     if (binding.scratch == nullptr) binding.scratch = scratch.data();
-    std::vector<std::byte> staging(schedule->staging_elements * size_of(binding.type));
     if (binding.staging == nullptr) binding.staging = staging.data();
+    binding.partial_scratch = scratch.data() + of_scratch.partials_begin;
+    binding.partial_staging = staging.data() + of_staging.partials_begin;
     executor_.start(std::move(schedule), std::move(binding), 1, ++operation_, ranks_);
     const auto done = [&] {
       while (executor_.advance()) {

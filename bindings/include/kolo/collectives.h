@@ -80,7 +80,7 @@ struct AllreduceOptions {
   ReduceOp op = ReduceOp::kSum;
   std::string name = {};
   double prescale = 1.0;   ///< multiplies every rank's input before the reduction
-  double postscale = 1.0;  ///< multiplies the result
+  double postscale = 1.0;  ///< multiplies the result; sums of half types take both as one factor
   /// This rank has nothing to contribute: it takes part with zeros (its input is not read). If no
   /// rank contributes, outputs are left alone and Work::contributors() is 0. An average divides by
   /// all ranks all the same.

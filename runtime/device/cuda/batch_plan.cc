@@ -1,6 +1,7 @@
 #include "runtime/device/cuda/batch_plan.h"
 
 #include "runtime/base/check.h"
+#include "runtime/device/partial_sums.h"
 
 #include <algorithm>
 #include <bit>
@@ -18,8 +19,6 @@ constexpr std::uint64_t kTilesPerProcessor = 8;
 constexpr std::uint64_t kLargestPiece = 1ULL << 31;
 /// Blocks of one launch.
 constexpr std::uint64_t kMostTiles = (1ULL << 31) - 1;
-
-bool is_half(DataType type) { return type == DataType::kFloat16 || type == DataType::kBFloat16; }
 
 /// A complex number is as aligned as its parts.
 std::size_t alignment_of(DataType type) {
@@ -69,11 +68,12 @@ Status BatchPlan::check() const {
     return KOLO_ERROR(kInvalidArgument, "bool cannot be scaled; combine it as it is");
   const bool is_cast = (from == DataType::kFloat32 && is_half(what_.type)) ||
                        (is_half(from) && what_.type == DataType::kFloat32);
-  if (from != what_.type && (!is_cast || what_.sources != 1))
+  const bool is_summed = kernel_.kind == KernelKind::kSum || kernel_.kind == KernelKind::kProduct;
+  if (from != what_.type && (!is_cast || !is_summed))
     return KOLO_ERROR(kInvalidArgument,
-                      "{} cannot become {} of {} sources: float32 becomes float16 or bfloat16 and "
-                      "back, of one source",
-                      to_string(from), to_string(what_.type), what_.sources);
+                      "{} cannot become {} by {}: float32 becomes float16 or bfloat16 and back, as "
+                      "a copy, sum or product",
+                      to_string(from), to_string(what_.type), to_string(what_.op));
   const auto misaligned = [&](const auto& addresses, DataType type) -> Status {
     for (std::size_t i = 0; i < addresses.size(); ++i) {
       if (reinterpret_cast<std::uintptr_t>(addresses[i]) % alignment_of(type) == 0) continue;

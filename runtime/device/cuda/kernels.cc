@@ -22,7 +22,7 @@ constexpr std::array kHalfTypes = {DataType::kFloat16, DataType::kBFloat16};
 
 Kernel kernel_of(const KernelKey& key) {
   if (key.kind == KernelKind::kCopy) return copy_kernel();
-  if (key.source != key.target) return cast_kernel(key.source, key.target);
+  if (key.source != key.target) return cast_kernel(key.source, key.target, key.kind);
   switch (key.source) {
     case DataType::kFloat32:
       return of_kind(float32_kernels(), key.kind);
@@ -66,10 +66,11 @@ std::vector<const void*> all_kernels() {
     for (const KernelKind kind :
          {KernelKind::kSum, KernelKind::kMinimum, KernelKind::kMaximum, KernelKind::kProduct})
       add(kernel_of({kind, type, type}));
-  for (const DataType half : kHalfTypes) {
-    add(cast_kernel(DataType::kFloat32, half));
-    add(cast_kernel(half, DataType::kFloat32));
-  }
+  for (const DataType half : kHalfTypes)
+    for (const KernelKind kind : {KernelKind::kSum, KernelKind::kProduct}) {
+      add(cast_kernel(DataType::kFloat32, half, kind));
+      add(cast_kernel(half, DataType::kFloat32, kind));
+    }
   for (const DataType type : kFloatingTypes) {
     const AdasumKernels kernels = adasum_kernels(type);
     all.insert(all.end(), {kernels.dots, kernels.combine});

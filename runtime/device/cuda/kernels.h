@@ -31,8 +31,8 @@ KernelsOfType uint8_kernels();
 Kernel complex64_product();
 Kernel complex128_product();
 Kernel copy_kernel();
-/// From float32 to a half type and back.
-Kernel cast_kernel(DataType source, DataType target);
+/// From float32 to a half type and back: copy and sum, or product.
+Kernel cast_kernel(DataType source, DataType target, KernelKind kind);
 
 /// Adasum's two passes over a floating type; their parameters are in adasum.h.
 struct AdasumKernels {

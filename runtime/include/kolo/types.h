@@ -61,10 +61,10 @@ constexpr std::size_t size_of(DataType type) {
 /// "float32", "bfloat16", "uint8", "complex64", …
 KOLO_API std::string_view to_string(DataType type);
 
-/// What becomes of the ranks' elements. Half types are computed in float32 and rounded once to the
-/// nearest; integers wrap around. On bool, sum and maximum are "or", product and minimum are "and".
+/// What becomes of the ranks' elements; integers wrap around. On bool, sum and maximum are "or",
+/// product and minimum are "and". Half types: see kSum; docs/architecture.md has the exceptions.
 enum class ReduceOp : std::uint8_t {
-  kSum,
+  kSum,  ///< half types (products, too): in float32, scaled there and rounded once, on every path
   kAverage,  ///< sum / number of ranks not joined; integers truncate toward zero; not on bool
   kMin,      ///< a NaN stays one; not on complex
   kMax,      ///< the same

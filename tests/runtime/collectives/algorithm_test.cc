@@ -1,6 +1,9 @@
 // What all-reduces cost, and which is the cheapest.
 #include "runtime/collectives/algorithm.h"
 
+#include "runtime/collectives/chooser.h"
+#include "tests/support/proof_cases.h"
+
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -124,6 +127,43 @@ TEST(Algorithm, TheRanksOfAHostShareItsLink) {
   for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kHierarchical})
     EXPECT_DOUBLE_EQ(price(algorithm, hosts_of({0, 1, 0, 1}), large),
                      price(algorithm, network, large));
+}
+
+/// What all ranks send of a half type, by what they would send without partial sums; of two levels
+/// between hosts alone.
+double width_on_the_wire(Algorithm algorithm, const HostLayout& layout) {
+  const int size = layout.size();
+  const auto schedules = schedules_of(size, [&](int rank) {
+    return make_schedule({.rank = rank,
+                          .size = size,
+                          .count = 1 << 12,
+                          .algorithm = algorithm,
+                          .mapped_elements = 1 << 14,
+                          .layout = layout});
+  });
+  const Traffic traffic = prove(schedules, {});
+  return 1 + static_cast<double>(total(traffic.partials)) /
+                 static_cast<double>(total(traffic.elements));
+}
+
+TEST(Algorithm, PartialSumsOfHalfTypesAreTwiceAsLong) {
+  constexpr std::uint64_t kLarge = 64 << 20;
+  const auto expect = [&](Algorithm algorithm, const Network& network, double width) {
+    SCOPED_TRACE(to_string(algorithm));
+    EXPECT_DOUBLE_EQ(width_on_the_wire(algorithm, network.layout), width);
+    const double priced =
+        price(algorithm, network, kLarge, /*partial_width=*/2) / price(algorithm, network, kLarge);
+    EXPECT_NEAR(priced, width, 0.1);
+  };
+  // One input, p−2 partial sums and p−1 results.
+  for (const int size : {2, 3, 4, 8})
+    expect(Algorithm::kRing, each_its_host(size), (6.0 * size - 8) / (4.0 * size - 4));
+  expect(Algorithm::kRecursiveDoubling, each_its_host(2), 1);
+  expect(Algorithm::kRecursiveDoubling, each_its_host(4), 1.5);
+  expect(Algorithm::kHalvingDoubling, each_its_host(4), 3.5 / 3);
+  expect(Algorithm::kHierarchical, each_its_host(2), 1);
+  expect(Algorithm::kHierarchical, hosts_of({0, 0, 1, 1}), 1.5);
+  expect(Algorithm::kHierarchical, hosts_of({0, 0, 1, 1, 2, 2}), 1.5);
 }
 
 TEST(Algorithm, SeveralRanksOnSeveralHostsTakeTheTwoLevels) {

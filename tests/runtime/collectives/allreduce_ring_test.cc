@@ -105,7 +105,7 @@ TEST(AllreduceRingShape, KeepsToTheChunkSizeAndMakesNoCrumbs) {
 
 TEST(AllreduceRingShape, ScratchHoldsSlotsAloneWhenInPlace) {
   const RingOptions options{.chunk_elements = 1024, .blocks_in_flight = 4};
-  EXPECT_EQ(allreduce_ring(0, 4, 1 << 20, options).scratch_elements, 4u * 2 * 1024);
+  EXPECT_EQ(allreduce_ring(0, 4, 1 << 20, options).scratch_elements, 4u * 3 * 1024);
   EXPECT_EQ(allreduce_ring(0, 2, 1 << 20, options).scratch_elements, 4u * 1024);
   EXPECT_EQ(allreduce_ring(0, 1, 1 << 20, options).scratch_elements, 0u);
 }

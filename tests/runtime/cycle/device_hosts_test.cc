@@ -126,6 +126,54 @@ TEST_P(OverHosts, ManyPiecesAreRightAndAlikeOnAllRanks) {
     }
 }
 
+// An average that no partial sum of a half type would hold, and what is lost beside a large number.
+TEST_P(OverHosts, HalfTypesAreSummedInFloat32AndRoundedOnce) {
+  const auto input = [](DataType type, int rank, std::size_t i) {
+    if (i % 3 == 0) return 40'000.0;
+    const double large = type == DataType::kFloat16 ? 2048 : 256;
+    return i % 3 == 1 ? (rank == 0 ? large : 0.5) : static_cast<double>(i % 31) / 8;
+  };
+  const auto rounded = [](DataType type, double value) {
+    std::byte memory[16] = {};
+    store_element(type, memory, value);
+    return load_element(type, memory);
+  };
+  run_local_world(
+      size(),
+      [&](int rank, Runtime& runtime) {
+        DeviceUser user(runtime);
+        for (const DataType type : {DataType::kFloat16, DataType::kBFloat16})
+          for (const OperationKind kind :
+               {OperationKind::kAllreduce, OperationKind::kReduceScatter})
+            for (const std::size_t part : {1'003UL, 100'001UL}) {
+              const bool scatters = kind == OperationKind::kReduceScatter;
+              const std::size_t count = scatters ? part * static_cast<std::size_t>(size()) : part;
+              std::byte* const from = user.allocate(type, count);
+              std::byte* const to = user.allocate(type, part);
+              user.fill(type, from, count, [=](std::size_t i) { return input(type, rank, i); });
+              Submission call =
+                  on_device(user, kind, fmt::format("{}.{}.{}", to_string(type), scatters, part),
+                            type, from, to, {static_cast<std::int64_t>(count)});
+              call.signature.op = ReduceOp::kAverage;
+              const auto work = runtime.submit(std::move(call));
+              ASSERT_TRUE(work.ok());
+              const Status done = finish(user, **work);
+              ASSERT_TRUE(done.ok()) << done.error().message;
+              const std::vector<double> results = user.read(type, to, part);
+              for (std::size_t i = 0; i < part; ++i) {
+                const std::size_t at = scatters ? part * static_cast<std::size_t>(rank) + i : i;
+                float sum = 0;
+                for (int r = 0; r < size(); ++r)
+                  sum += static_cast<float>(rounded(type, input(type, r, at)));
+                sum *= static_cast<float>(1.0 / size());
+                ASSERT_EQ(results[i], rounded(type, static_cast<double>(sum)))
+                    << to_string(type) << ", element " << at << " of " << count;
+              }
+            }
+      },
+      options_of(GetParam(), "64K", devices_));
+}
+
 TEST_P(OverHosts, OnlyTheNetworksPartIsPinned) {
   constexpr std::size_t kCount = 512 << 10;
   run_local_world(

@@ -132,6 +132,37 @@ TEST_P(OverNccl, FusedTensorsWithFactorsStepAfterStep) {
   }
 }
 
+// NCCL's sums are of the half type: only an average that is divided before does not overflow there.
+TEST_P(OverNccl, HalfTypesAreDividedBeforeTheyAreAdded) {
+  run_local_world(
+      size(),
+      [&](int rank, Runtime& runtime) {
+        DeviceUser user(runtime);
+        for (const std::size_t tensors : {1UL, 3UL}) {
+          std::vector<std::byte*> memory;
+          std::vector<std::shared_ptr<Work>> works;
+          for (std::size_t i = 0; i < tensors; ++i) {
+            memory.push_back(user.allocate(DataType::kFloat16, 100));
+            user.fill(DataType::kFloat16, memory[i], 100, [](std::size_t) { return 40'000.0; });
+            Submission call =
+                on_device(user, OperationKind::kAllreduce, fmt::format("half{}.{}", tensors, i),
+                          DataType::kFloat16, memory[i], memory[i], {100});
+            call.signature.op = ReduceOp::kAverage;
+            call.signature.postscale = 1.5;
+            works.push_back(submit(runtime, std::move(call)));
+          }
+          for (std::size_t i = 0; i < tensors; ++i) {
+            const Status status = finish(user, *works[i]);
+            ASSERT_TRUE(status.ok()) << status.error().message;
+            // A rounding of each quotient, of the sum and of the result.
+            for (const double value : user.read(DataType::kFloat16, memory[i], 100))
+              ASSERT_NEAR(value, 60'000, 60'000 * 3 * 0x1p-11) << "rank " << rank;
+          }
+        }
+      },
+      over_nccl(size(), nccl_));
+}
+
 /// A sum of one float of each rank, whose number counts from 1; waits for the device, too.
 Status sum_ranks(DeviceUser& user, Runtime& runtime, const std::string& name, double& result,
                  std::uint32_t set = 0) {

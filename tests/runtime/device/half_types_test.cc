@@ -97,5 +97,62 @@ void check_scaled_vectors() {
 TEST(BFloat16, ScaledVectorsRoundAsSingleElementsDo) { check_scaled_vectors<BFloat16>(); }
 TEST(Float16, ScaledVectorsRoundAsSingleElementsDo) { check_scaled_vectors<Float16>(); }
 
+/// Sums and products of both widths into both, against single elements in float32.
+template <class C>
+void check_mixed(DataType half) {
+  std::vector<std::uint16_t> narrow(0x10000 + 5);
+  std::vector<float> wide(narrow.size()), third(narrow.size());
+  for (std::size_t i = 0; i < narrow.size(); ++i) {
+    narrow[i] = static_cast<std::uint16_t>(i);
+    wide[i] = std::ldexp(static_cast<float>(i % 8191) - 4000.3F, static_cast<int>(i % 40) - 20);
+    third[i] = static_cast<float>(i % 13) / 7;
+  }
+  // NaNs of whatever payload, as another processor makes them.
+  wide[3] = std::bit_cast<float>(0x7FFFFFFFU);
+  wide[9] = std::bit_cast<float>(0xFF800001U);
+  const auto bytes = [](const auto& memory) {
+    return reinterpret_cast<const std::byte*>(memory.data());
+  };
+  const TypedSource all[] = {
+      {bytes(narrow), half}, {bytes(wide), DataType::kFloat32}, {bytes(third), DataType::kFloat32}};
+  with_each_target([&] {
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kProduct})
+      for (const std::size_t sources : {1U, 2U, 3U})
+        for (const std::int64_t divisor : {1, 3})
+          for (const DataType target : {half, DataType::kFloat32}) {
+            // The second destination is a source, where both are float32.
+            std::vector<float> results[2] = {wide, wide};
+            TypedSource from[] = {all[0], all[1], all[2]};
+            if (target == DataType::kFloat32) from[1].data = bytes(results[1]);
+            std::byte* const destinations[] = {reinterpret_cast<std::byte*>(results[0].data()),
+                                               reinterpret_cast<std::byte*>(results[1].data())};
+            host_device().reduce_mixed(target, op, destinations, std::span(from).first(sources),
+                                       wide.size(), {.divisor = divisor});
+            const auto factor = static_cast<float>(1.0 / static_cast<double>(divisor));
+            for (std::size_t i = 0; i < wide.size(); ++i) {
+              const float terms[] = {C::load(narrow[i]), wide[i], third[i]};
+              float expected = terms[0];
+              for (std::size_t k = 1; k < sources; ++k)
+                expected = op == ReduceOp::kSum ? expected + terms[k] : expected * terms[k];
+              expected *= factor;
+              for (const std::vector<float>& result : results) {
+                const auto* const halves = reinterpret_cast<const std::uint16_t*>(result.data());
+                const bool is_half = target == half;
+                const float found = is_half ? C::load(halves[i]) : result[i];
+                if (is_half) expected = C::load(C::store(expected));
+                ASSERT_TRUE(found == expected || (std::isnan(found) && std::isnan(expected)))
+                    << i << ": " << found << " instead of " << expected << ", " << sources
+                    << " sources, " << to_string(op) << " into " << to_string(target);
+              }
+            }
+          }
+  });
+}
+
+TEST(MixedSums, OfHalfTypesAndFloat32RoundOnce) {
+  check_mixed<BFloat16>(DataType::kBFloat16);
+  check_mixed<Float16>(DataType::kFloat16);
+}
+
 }  // namespace
 }  // namespace kolo::test

@@ -71,6 +71,8 @@ class Witness final : public Device {
   void stream(std::byte*, const std::byte*, std::size_t) const override {}
   void reduce(DataType, ReduceOp, std::span<std::byte* const>, std::span<const std::byte* const>,
               std::size_t, Scale, Stores) const override {}
+  void reduce_mixed(DataType, ReduceOp, std::span<std::byte* const>, std::span<const TypedSource>,
+                    std::size_t, Scale) const override {}
   void adasum(DataType, std::byte*, const std::byte*, const std::byte*,
               std::size_t) const override {}
 

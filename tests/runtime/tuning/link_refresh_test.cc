@@ -18,7 +18,8 @@ AllreducePolicy three_hosts() {
 
 /// A window of equal times, but for a straggler.
 void note_all(LinkRefresh& refresh, Algorithm algorithm, std::uint64_t bytes, double us) {
-  for (int i = 0; i < 32; ++i) refresh.note(algorithm, bytes, i == 5 ? 100 * us : us);
+  for (int i = 0; i < 32; ++i)
+    refresh.note(algorithm, bytes, /*partial_width=*/1, i == 5 ? 100 * us : us);
 }
 
 TEST(LinkRefresh, TimesAsPricedChangeNothing) {

@@ -79,8 +79,8 @@ struct DistributedOptimizerOptions {
   /// Passes that add up on this rank before the last of them starts the all-reduce. The sum is not
   /// divided by it. step() before the last pass reduces what is there.
   int backward_passes_per_step = 1;
-  /// Averages are divided by this before the sum and by size / this after it, against overflow of
-  /// half types. Only with kAverage.
+  /// Averages are divided by this before the sum and by size / this after it: against overflow of
+  /// half types over NCCL; kolo's own sums of them are float32. Only with kAverage.
   double gradient_predivide_factor = 1.0;
   /// What travels in place of a gradient; null: itself.
   std::shared_ptr<Compressor> compression = nullptr;

@@ -130,6 +130,49 @@ TEST(PlayedCasts, RoundOnce) {
   check_casts<BFloat16>();
 }
 
+/// Of three sources, as the host has them to the bit.
+template <class Half>
+void check_partial_sums() {
+  constexpr std::uint64_t kCount = 4099;
+  std::mt19937 random(7);
+  std::vector<std::vector<std::uint16_t>> halves(3, std::vector<std::uint16_t>(kCount));
+  std::vector<std::vector<float>> sums(3, std::vector<float>(kCount));
+  for (auto& memory : halves)
+    for (std::uint16_t& value : memory)
+      value = Half::store(static_cast<float>(random() % 4096) / 8 - 200);
+  for (auto& memory : sums)
+    for (float& value : memory) value = static_cast<float>(random()) * 1e-6F - 2e3F;
+  const auto check = [&](const auto& memory, DataType from, DataType to, ReduceOp op) {
+    std::vector<const std::byte*> sources;
+    std::vector<TypedSource> typed;
+    for (const auto& source : memory) {
+      sources.push_back(reinterpret_cast<const std::byte*>(source.data()));
+      typed.push_back({sources.back(), from});
+    }
+    std::vector<std::byte> played(kCount * size_of(to)), wanted(played.size());
+    std::byte* const target = played.data();
+    std::byte* const expected = wanted.data();
+    const Combination what{.type = to,
+                           .source_type = from,
+                           .op = op,
+                           .sources = 3,
+                           .postscale = {.factor = 1, .divisor = 3}};
+    const Result<int> done = play_combine(what, {sources, {&target, 1}, {&kCount, 1}});
+    ASSERT_TRUE(done.ok()) << done.error().message;
+    host_device().reduce_mixed(to, op, {&expected, 1}, typed, kCount, what.postscale);
+    EXPECT_TRUE(played == wanted) << to_string(op) << " of " << to_string(from);
+  };
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kProduct}) {
+    check(halves, Half::kType, DataType::kFloat32, op);
+    check(sums, DataType::kFloat32, Half::kType, op);
+  }
+}
+
+TEST(PlayedCasts, SumHalfTypesIntoFloat32AndBack) {
+  check_partial_sums<Float16>();
+  check_partial_sums<BFloat16>();
+}
+
 template <class T>
 void check_scales(DataType type) {
   std::mt19937_64 random(3);
@@ -186,9 +229,11 @@ TEST(PlayedCombination, RefusesWhatItCannotDo) {
   EXPECT_THAT(message({.type = DataType::kBool, .postscale = {.factor = 2}}), HasSubstr("bool"));
   EXPECT_THAT(message({.type = DataType::kFloat16, .source_type = DataType::kInt32}),
               HasSubstr("int32 cannot become float16"));
-  EXPECT_THAT(
-      message({.type = DataType::kFloat16, .source_type = DataType::kFloat32, .sources = 2}),
-      HasSubstr("of 2 sources"));
+  EXPECT_THAT(message({.type = DataType::kFloat16,
+                       .source_type = DataType::kFloat32,
+                       .op = ReduceOp::kMin,
+                       .sources = 2}),
+              HasSubstr("by min"));
   EXPECT_THAT(message({.type = DataType::kInt64}, 4), HasSubstr("not aligned to int64"));
   EXPECT_EQ(message({.type = DataType::kComplex128}, 8), "");
 }

@@ -39,18 +39,24 @@ void play_kind(KernelKind kind, const LargeBatch& batch) {
   play_batch<Combine<Element, Element, Product>>(batch);
 }
 
+template <class Source, class Target>
+void play_cast_of(KernelKind kind, const LargeBatch& batch) {
+  if (kind == KernelKind::kProduct) return play_batch<Combine<Source, Target, Product>>(batch);
+  play_batch<Combine<Source, Target, Sum>>(batch);
+}
+
 void play_cast(const KernelKey& key, const LargeBatch& batch) {
   const auto is = [&](DataType source, DataType target) {
     return key.source == source && key.target == target;
   };
   if (is(DataType::kFloat32, DataType::kFloat16))
-    return play_batch<Combine<Real<float>, Float16, Sum>>(batch);
+    return play_cast_of<Real<float>, Float16>(key.kind, batch);
   if (is(DataType::kFloat32, DataType::kBFloat16))
-    return play_batch<Combine<Real<float>, BFloat16, Sum>>(batch);
+    return play_cast_of<Real<float>, BFloat16>(key.kind, batch);
   if (is(DataType::kFloat16, DataType::kFloat32))
-    return play_batch<Combine<Float16, Real<float>, Sum>>(batch);
+    return play_cast_of<Float16, Real<float>>(key.kind, batch);
   KOLO_CHECK(is(DataType::kBFloat16, DataType::kFloat32));
-  play_batch<Combine<BFloat16, Real<float>, Sum>>(batch);
+  play_cast_of<BFloat16, Real<float>>(key.kind, batch);
 }
 
 void play_key(const KernelKey& key, const LargeBatch& batch) {
