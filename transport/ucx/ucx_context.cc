@@ -3,6 +3,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/own_thread.h"
+#include "transport/ucx/ucx_leftovers.h"
 
 #include <net/if.h>
 #include <ucs/debug/log_def.h>
@@ -116,6 +117,7 @@ Result<UcxResources> open_ucx(const UcxOptions& options) {
   const BlockedSignals blocked;  // UCX has a thread, too
   // Before the first context, whose making warns of variables.
   log_to_stderr(options.environment);
+  remove_ucx_leftovers(options.environment.get("UCX_POSIX_DIR").value_or("/dev/shm"));
   ucp_config_t* raw_config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &raw_config);
   if (status != UCS_OK) return ucx_error(status, "reading UCX's settings");
