@@ -90,11 +90,16 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
   std::unique_ptr<Runtime> runtime(
       new Runtime(std::move(world), std::move(parts), *std::move(timeline)));
   KOLO_TRY(runtime->add_initial_process_sets(process_sets));
-  KOLO_TRY(runtime->connect(bootstrap, std::move(peers), open_accelerator));
-  if (runtime->config_.operations == "nccl") {
-    KOLO_TRY(runtime->connect_nccl(bootstrap, open_nccl));
-  }
-  if (compare_clocks) KOLO_TRY(runtime->start_timeline(bootstrap));
+  const auto connect = [&]() -> Status {
+    KOLO_TRY(runtime->connect(bootstrap, std::move(peers), open_accelerator));
+    if (runtime->config_.operations == "nccl")
+      KOLO_TRY(runtime->connect_nccl(bootstrap, open_nccl));
+    if (compare_clocks) KOLO_TRY(runtime->start_timeline(bootstrap));
+    return {};
+  };
+  // Before the links of this rank go.
+  if (const Status connected = connect(); !connected.ok())
+    return bootstrap.give_up(connected.error());
   runtime->way_in_ = bootstrap.description();
   runtime->log_start(bootstrap);
   runtime->cycle_.greet();

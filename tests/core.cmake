@@ -135,6 +135,7 @@ kolo_add_test(transport_tests LABELS inprocess SOURCES
   ${transport_conformance})
 kolo_add_test(ucx_tests LABELS ucx SOURCES
   transport/ucx_gpudirect_test.cc
+  transport/ucx_leftovers_test.cc
   transport/ucx_test.cc
   ${transport_conformance})
 kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES

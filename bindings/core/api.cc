@@ -289,6 +289,7 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   g.bootstraps.push_back(*std::move(bootstrap));
   auto runtime =
       connect(way_in, way, options, environment, std::move(config), std::move(log), invalid);
+  if (!runtime.ok()) runtime = way_in.give_up(std::move(runtime).error());
   // After MPI_Init() and the first call of CUDA: what they register themselves must run after it.
   static const int registered = std::atexit(at_exit);
   KOLO_CHECK(registered == 0);

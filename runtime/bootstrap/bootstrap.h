@@ -27,6 +27,12 @@ class Bootstrap {
   virtual Result<std::vector<std::string>> exchange(std::string_view phase, std::string blob,
                                                     Deadline deadline) = 0;
 
+  /// This rank fails in init, and its links have not gone yet. It tells the others of another rank
+  /// that it has lost, or a link, or waited for too long, and returns what the meeting has failed
+  /// for: of several ranks the first saw the culprit, the others saw one another go. All else, and
+  /// where ranks meet by what tells no failures, comes back as it is.
+  virtual Error give_up(Error why) { return why; }
+
   /// After init: this rank has met the others, or (`met` false) has failed to. A way in that this
   /// process serves for others waits until they have left, until the deadline.
   virtual void leave([[maybe_unused]] bool met, [[maybe_unused]] Deadline deadline) {}

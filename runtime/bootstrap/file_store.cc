@@ -27,6 +27,7 @@ constexpr std::string_view kJob = "kolo file 2";  ///< digest of the secret; the
 constexpr std::string_view kMember = "member";    ///< rank, size, who, job, pid namespace, pid
 constexpr std::string_view kSet = "set";          ///< key, value
 constexpr std::string_view kLeft = "left";        ///< rank, "met" or "failed"
+constexpr std::string_view kGaveUp = "gave up";   ///< rank, ErrorCode as a number, message
 
 constexpr milliseconds kShortestPause(1);
 constexpr milliseconds kLongestPause(50);
@@ -169,18 +170,27 @@ Result<bool> FileStore::enter(const Member& me, const std::string& secret) {
   return true;
 }
 
-FileStore::~FileStore() { end(false); }
+FileStore::~FileStore() { end({std::string(kLeft), std::to_string(rank_), "failed"}, false); }
 
-void FileStore::leave() { end(true); }
+void FileStore::leave() { end({std::string(kLeft), std::to_string(rank_), "met"}, true); }
 
-void FileStore::end(bool met) {
+Error FileStore::give_up(Error why) {
+  Fields record = error_reply(why);
+  record.front() = std::to_string(rank_);
+  record.insert(record.begin(), std::string(kGaveUp));
+  end(std::move(record), false);
+  return table_.failure().value_or(why);
+}
+
+void FileStore::end(Fields record, bool met) {
   if (!is_in_) return;
   is_in_ = false;
   const Lock lock(fd_.get(), Deadline::after(kFarewell));
   if (!lock.status(path_).ok()) return;
+  // Who has ended without a word is why another one gives up.
+  if (!met && read_new().ok()) notice_the_dead();
   // If this does not work, the others find out by themselves, and so does the next job.
-  [[maybe_unused]] const Status told =
-      append({std::string(kLeft), std::to_string(rank_), met ? "met" : "failed"});
+  [[maybe_unused]] const Status told = append(record);
   if (!read_new().ok() || !is_at_path()) return;
   if (!met || left_ == size_) ::unlink(path_.c_str());
 }
@@ -270,17 +280,27 @@ Status FileStore::replay(Fields record) {
     lives_[member.rank] = {record[5], parse_count(record[6]).value_or(0)};
     [[maybe_unused]] const Status known = table_.join(member);
   } else if (kind == kLeft && record.size() == 3) {
-    const int rank = parse_count(record[1]).value_or(0);
-    if (const auto life = lives_.find(rank); life != lives_.end()) {
-      left_by_[rank] = life->second;
-      lives_.erase(life);
-    }
-    ++left_;
+    const int rank = note_end(record[1]);
     table_.leave(rank, record[2] == "met");
+  } else if (kind == kGaveUp && record.size() == 4) {
+    const int rank = note_end(record[1]);
+    record.erase(record.begin());
+    record.front() = kErrorReply;
+    table_.give_up(rank, parse_reply(std::move(record)).error());
   } else {
     return KOLO_ERROR(kMismatch, "{} has a record '{}' that is not kolo's", path_, kind);
   }
   return {};
+}
+
+int FileStore::note_end(std::string_view rank_text) {
+  const int rank = parse_count(rank_text).value_or(0);
+  if (const auto life = lives_.find(rank); life != lives_.end()) {
+    left_by_[rank] = life->second;
+    lives_.erase(life);
+  }
+  ++left_;
+  return rank;
 }
 
 void FileStore::notice_the_dead() {

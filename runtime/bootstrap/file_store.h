@@ -32,6 +32,7 @@ class FileStore final : public Store {
 
   Status set(std::string_view key, std::string value) override;
   Result<std::string> get(std::string_view key, Deadline deadline) override;
+  Error give_up(Error why) override;
   /// The last one removes the file.
   void leave() override;
 
@@ -53,9 +54,11 @@ class FileStore final : public Store {
   Status append(const Fields& fields);
   Status read_new();
   Status replay(Fields record);
+  int note_end(std::string_view rank_text);
   void notice_the_dead();
   Error not_ours(std::string_view why) const;
-  void end(bool met);
+  /// `record`: kLeft, what follows the rank.
+  void end(Fields record, bool met);
 
   const std::string path_;
   const int rank_;

@@ -25,6 +25,7 @@ class PrefixStore final : public Store {
                             Deadline deadline) override {
     return store_->exchange(prefixed(phase), rank, size, std::move(value), deadline);
   }
+  Error give_up(Error why) override { return store_->give_up(std::move(why)); }
   void leave() override { store_->leave(); }
 
  private:

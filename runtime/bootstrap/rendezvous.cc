@@ -24,7 +24,7 @@ namespace kolo {
 namespace {
 
 // For the others to hear why a meeting failed, before rank 0 ends and its server with it.
-constexpr std::chrono::seconds kFarewell(2);
+constexpr std::chrono::seconds kFarewell(5);
 // Of torchrun's agent, which was there before the ranks, to answer.
 constexpr std::chrono::seconds kAgentTime(10);
 
@@ -53,6 +53,13 @@ class StoreMeeting final : public Bootstrap {
     Error error = all.error();
     error.message += "; " + warnings;
     return error;
+  }
+
+  Error give_up(Error why) override {
+    // Other failures are of this rank alone, or known to all ranks.
+    const bool is_of_another = why.code == ErrorCode::kPeerLost ||
+                               why.code == ErrorCode::kTransport || why.code == ErrorCode::kTimeout;
+    return is_of_another && store_ ? store_->give_up(std::move(why)) : why;
   }
 
   void leave(bool met, Deadline deadline) override {

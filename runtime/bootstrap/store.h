@@ -27,6 +27,9 @@ class Store {
   /// Sets "<phase>/<rank>" and waits for those of all ranks. At the deadline it says who is there.
   virtual Result<Gathered> exchange(std::string_view phase, int rank, int size, std::string value,
                                     Deadline deadline);
+  /// The caller has failed in the meeting for `why`, calls nothing here again, and gets back what
+  /// the meeting has failed for first.
+  virtual Error give_up(Error why) { return why; }
   /// The caller has met the others and calls nothing here again.
   virtual void leave() {}
 };

@@ -60,6 +60,14 @@ void StoreTable::leave(int rank, bool orderly) {
   has_anyone_met_ = has_anyone_met_ || orderly;
 }
 
+void StoreTable::give_up(int rank, Error why) {
+  const auto member = members_.find(rank);
+  if (member == members_.end()) return;
+  why.message += fmt::format("; rank {} ({}) says so", rank, member->second.who);
+  fail(std::move(why));
+  members_.erase(member);
+}
+
 Status StoreTable::set(std::string_view key, std::string value) {
   if (failure_) return *failure_;
   if (!values_.emplace(key, std::move(value)).second) {

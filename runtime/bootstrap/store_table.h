@@ -28,6 +28,9 @@ class StoreTable {
   /// A rank that goes in the midst of the meeting fails it for all.
   void leave(int rank, bool orderly);
 
+  /// It goes because another rank, or a link to it, is lost: that fails the meeting for all.
+  void give_up(int rank, Error why);
+
   /// kInvalidArgument if the key is there.
   Status set(std::string_view key, std::string value);
   /// Null: not there.

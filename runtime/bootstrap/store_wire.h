@@ -40,7 +40,8 @@ struct Member {
 inline constexpr std::string_view kSetRequest = "set";            ///< key, value
 inline constexpr std::string_view kGetRequest = "get";            ///< key, milliseconds
 inline constexpr std::string_view kExchangeRequest = "exchange";  ///< phase, value, milliseconds
-inline constexpr std::string_view kLeaveRequest = "leave";        ///< nothing; has no reply
+inline constexpr std::string_view kGiveUpRequest = "give up";  ///< as kErrorReply, and so replied
+inline constexpr std::string_view kLeaveRequest = "leave";     ///< nothing; has no reply
 // Replies.
 inline constexpr std::string_view kOkReply = "ok";  ///< what was asked for
 inline constexpr std::string_view kErrorReply =

@@ -22,6 +22,8 @@ using std::chrono::seconds;
 constexpr seconds kGrace(5);
 // Of requests that the server answers at once.
 constexpr seconds kAtOnce(30);
+// To hear what the meeting has failed for first.
+constexpr seconds kFirstFailure(5);
 // With a server that hangs up, and between two attempts.
 constexpr seconds kPatience(10);
 constexpr milliseconds kPause(20);
@@ -171,6 +173,16 @@ Result<Gathered> TcpStore::exchange(std::string_view phase, int, int size, std::
     }
   }
   return values;
+}
+
+Error TcpStore::give_up(Error why) {
+  if (!fd_) return why;
+  Fields fields = error_reply(why);
+  fields.front() = kGiveUpRequest;
+  const auto reply = request(fields, Deadline::after(kFirstFailure));
+  fd_.reset();
+  // A server that nothing reaches says nothing about this failure.
+  return reply.ok() || reply.error().code == ErrorCode::kTimeout ? why : reply.error();
 }
 
 void TcpStore::leave() {

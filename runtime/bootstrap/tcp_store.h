@@ -43,6 +43,8 @@ class TcpStore final : public Store {
   /// One request, whatever the number of ranks.
   Result<Gathered> exchange(std::string_view phase, int rank, int size, std::string value,
                             Deadline deadline) override;
+  /// With rank 0 or the launcher gone, that is what the meeting has failed for.
+  Error give_up(Error why) override;
   /// This rank has met the others. Without it the server takes the end of the connection for a
   /// failure.
   void leave() override;

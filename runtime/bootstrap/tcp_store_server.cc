@@ -66,6 +66,7 @@ struct TcpStoreServer::Connection {
   std::string awaited_phase = {};  ///< of an exchange that waits
   Deadline deadline = Deadline::after(kHelloTime);
   Deadline silence = Deadline::never();  ///< of an exchange that waits
+  std::optional<Error> gives_up = {};    ///< for this, and waits for the first failure
 
   bool waits() const { return !awaited_key.empty() || !awaited_phase.empty(); }
   /// Whether `deadline` means something.
@@ -294,6 +295,11 @@ Status TcpStoreServer::handle(Connection& connection, Fields request) {
     connection.closing = true;
     return {};
   }
+  if (kind == kGiveUpRequest) {
+    request.front() = kErrorReply;
+    connection.gives_up = parse_reply(std::move(request)).error();
+    return {};
+  }
   if (connection.waits()) return KOLO_ERROR(kMismatch, "a request before the last was answered");
   if (kind == kSetRequest && request.size() == 3) {
     KOLO_TRY(table.set(request[1], std::move(request[2])));
@@ -315,10 +321,19 @@ Status TcpStoreServer::handle(Connection& connection, Fields request) {
 void TcpStoreServer::answer_waiting() {
   // Before anything is answered: who has gone may be what others wait for.
   for (Connection& c : connections_) {
-    if (c.closed && c.rank) {
+    if (c.closed && c.rank && !c.gives_up) {
       meetings_.table(c.meeting).leave(*std::exchange(c.rank, std::nullopt), false);
     }
     if (!c.rank && c.deadline.expired()) c.closed = true;
+  }
+  // Then who has lost another rank: one that has ended without a word is why.
+  for (Connection& c : connections_) {
+    if (!c.gives_up || !c.rank) continue;
+    StoreTable& table = meetings_.table(c.meeting);
+    table.give_up(*std::exchange(c.rank, std::nullopt), *std::exchange(c.gives_up, std::nullopt));
+    c.send(to_frame(error_reply(*table.failure())));
+    c.deadline = Deadline::after(kHelloTime);
+    c.closing = true;
   }
   for (Connection& c : connections_) {
     if (!c.waits() || c.closed) continue;

@@ -65,8 +65,8 @@ std::vector<std::vector<int>> circles_of(const World& world, bool same_host) {
 /// turns, either direction would rest half the time and seem twice as fast.
 class Exchange final : TransferListener {
  public:
-  Exchange(Transport& transport, const ProbeLimits& limits)
-      : transport_(transport), limits_(limits) {}
+  Exchange(Bootstrap& bootstrap, Transport& transport, const ProbeLimits& limits)
+      : bootstrap_(bootstrap), transport_(transport), limits_(limits) {}
 
   struct Times {
     double least = 0;
@@ -145,7 +145,11 @@ class Exchange final : TransferListener {
     }
     for (const Status& next : {lost, send.status(), receive.status()})
       if (waited.ok()) waited = next;
-    if (!waited.ok()) transport_.fail_all(waited.error());  // the transfers end here
+    if (waited.ok()) return waited;
+    // The others hear why before they see this rank's links go; and that of another rank may have
+    // gone for such a reason.
+    waited = bootstrap_.give_up(waited.error());
+    transport_.fail_all(waited.error());  // the transfers end here
     return waited;
   }
 
@@ -158,6 +162,7 @@ class Exchange final : TransferListener {
     return limits_.losses();
   }
 
+  Bootstrap& bootstrap_;
   Transport& transport_;
   const ProbeLimits& limits_;
   int under_way_ = 0;
@@ -225,7 +230,7 @@ Status open_links(Bootstrap& bootstrap, Transport& transport, const World& world
                   const ProbeLimits& limits) {
   for (const bool same_host : {true, false}) {
     if (!find_pair(world, same_host)) continue;
-    Exchange exchange(transport, limits);
+    Exchange exchange(bootstrap, transport, limits);
     KOLO_TRY(time_of_circles(exchange, bootstrap, world, same_host, limits.deadline));
     KOLO_TRY(bootstrap.exchange(same_host ? "links inside hosts" : "links across hosts", "",
                                 limits.deadline));
@@ -242,7 +247,7 @@ Result<LinkCosts> probe_links(Bootstrap& bootstrap, Transport& transport, const 
     LinkCost cost;
     const int rank = world.rank();
     const bool decides = rank == pair->first;
-    Exchange exchange(transport, limits);
+    Exchange exchange(bootstrap, transport, limits);
     if (decides || rank == pair->second) {
       const int peer = decides ? pair->second : pair->first;
       KOLO_ASSIGN(const auto shortest, exchange.time(1, peer, decides));

@@ -5,6 +5,7 @@
 #include "runtime/base/own_thread.h"
 #include "runtime/base/proc_access.h"
 #include "runtime/base/resource_limits.h"
+#include "transport/ucx/ucx_leftovers.h"
 #include "transport/ucx/ucx_log.h"
 
 #include <net/if.h>
@@ -106,6 +107,7 @@ Result<UcxResources> open_ucx(const UcxOptions& options) {
   const BlockedSignals blocked;  // UCX has a thread, too
   const FileSizeErrors file_size_errors;
   take_ucx_log(options);
+  remove_ucx_leftovers(options.environment.get("UCX_POSIX_DIR").value_or("/dev/shm"));
   ucp_config_t* raw_config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &raw_config);
   if (status != UCS_OK) return ucx_error(status, "reading UCX's settings");

@@ -46,7 +46,7 @@ void UcxTransport::on_endpoint_failed(void* link, ucp_ep_h /*endpoint*/, ucs_sta
   UcxTransport& transport = *failed.owner;
   if (failed.failure) return;
   Error error = ucx_error(
-      status, fmt::format("rank {} lost its connection to rank {}", transport.rank_, failed.rank));
+      status, fmt::format("rank {}'s connection to rank {} broke", failed.rank, transport.rank_));
   error.code = ErrorCode::kPeerLost;
   failed.failure = std::move(error);
   transport.links_failed_ = true;

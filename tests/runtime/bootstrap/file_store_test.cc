@@ -115,6 +115,19 @@ TEST_F(FileStoreTest, AFailureIsToldAndLeavesNoFile) {
   EXPECT_THAT(value.error().message, HasSubstr("rank 1 (test 1) ended"));
 }
 
+TEST_F(FileStoreTest, OfSeveralRanksThatGiveUpTheFirstIsRight) {
+  const auto a = joined(0, 3);
+  const auto b = joined(1, 3);
+  const auto c = joined(2, 3);
+  const auto loss = [](const char* why) {
+    return Error{ErrorCode::kPeerLost, why, __FILE__, __LINE__};
+  };
+  const Error first = a->give_up(loss("rank 3 is lost"));
+  EXPECT_EQ(first.message, "rank 3 is lost; rank 0 (test 0) says so");
+  EXPECT_EQ(b->give_up(loss("rank 0 is lost")).message, first.message);
+  EXPECT_EQ(c->get("never", later()).error().message, first.message);
+}
+
 TEST_F(FileStoreTest, RanksThatDisagreeOnTheirNumberAllHearBothValues) {
   const auto store = joined(0, 2);
   const auto other = join(1, 3);

@@ -94,6 +94,41 @@ TEST_F(TcpStoreTest, RanksExchangeInOneRequestEach) {
   server_->wait_until_left(later());
 }
 
+/// By the rank that `why` names.
+Error loss(const std::string& why) { return Error{ErrorCode::kPeerLost, why, __FILE__, __LINE__}; }
+
+TEST_F(TcpStoreTest, OfSeveralRanksThatGiveUpTheFirstIsRight) {
+  serve(3);
+  const auto a = joined(0, 3);
+  const auto b = joined(1, 3);
+  const auto c = joined(2, 3);
+  std::thread waiting([&] {
+    EXPECT_EQ(c->get("never", later()).error().message,
+              "rank 3 is lost; rank 0 (pid 10 on test) says so");
+  });
+  const Error first = a->give_up(loss("rank 3 is lost"));
+  EXPECT_EQ(first.code, ErrorCode::kPeerLost);
+  EXPECT_EQ(first.message, "rank 3 is lost; rank 0 (pid 10 on test) says so");
+  EXPECT_EQ(b->give_up(loss("rank 0 is lost")).message, first.message);
+  waiting.join();
+}
+
+TEST_F(TcpStoreTest, ARankThatEndsWithoutAWordIsWhyOthersGiveUp) {
+  serve(3);
+  const auto a = joined(0, 3);
+  joined(2, 3).reset();
+  EXPECT_THAT(a->give_up(loss("rank 1 is lost")).message,
+              HasSubstr("rank 2 (pid 12 on test) ended while the ranks were meeting"));
+}
+
+TEST_F(TcpStoreTest, WhoGivesUpWithTheServerGoneBlamesThat) {
+  serve(2);
+  const auto store = joined(1, 2);
+  server_.reset();
+  EXPECT_THAT(store->give_up(loss("rank 0 is lost")).message,
+              HasSubstr("see whether rank 0 or the launcher, which serves it, has ended"));
+}
+
 TEST_F(TcpStoreTest, TheDeadlineListsWhoIsMissing) {
   serve(3);
   const auto store = joined(1, 3);

@@ -1,6 +1,7 @@
 // The measurement of the links: who measures which, and that all ranks get the same.
 #include "runtime/tuning/link_probe.h"
 
+#include "runtime/base/check.h"
 #include "runtime/bootstrap/memory_store.h"
 #include "runtime/bootstrap/store_bootstrap.h"
 #include "tests/support/faulty_transport.h"
@@ -96,6 +97,41 @@ TEST(LinkProbe, ARankThatIsLostMeanwhileEndsIt) {
     EXPECT_EQ(ended.error().code, ErrorCode::kPeerLost);
     EXPECT_EQ(ended.error().message, "rank 1 is lost");
   }
+}
+
+/// A meeting in which another rank than rank 1 has failed first.
+class FailedMeeting final : public Bootstrap {
+ public:
+  explicit FailedMeeting(Transport& transport) : transport_(transport) {}
+  std::string description() const override { return "failed"; }
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  Result<std::vector<std::string>> exchange(std::string_view, std::string, Deadline) override {
+    return std::vector<std::string>(2);
+  }
+  Error give_up(Error why) override {
+    EXPECT_EQ(why.message, "rank 1 is lost");
+    EXPECT_TRUE(transport_.flush(Abort(), Deadline::after(std::chrono::seconds(20))).ok())
+        << "this rank's links are there";
+    return KOLO_ERROR(kPeerLost, "rank 2 is lost");
+  }
+
+ private:
+  Transport& transport_;
+};
+
+TEST(LinkProbe, ARankAsksTheMeetingBeforeItBlamesAnotherAndBeforeItsLinksGo) {
+  run_transport_threads(2, [&](int rank, Transport& transport) {
+    if (rank == 1) return;
+    const World world(rank, std::vector<RankInfo>(2));
+    FailedMeeting meeting(transport);
+    const Abort abort;
+    const ProbeLimits limits{abort, Deadline::never(),
+                             [] { return KOLO_ERROR(kPeerLost, "rank 1 is lost"); }};
+    const Status ended = open_links(meeting, transport, world, limits);
+    ASSERT_FALSE(ended.ok());
+    EXPECT_EQ(ended.error().message, "rank 2 is lost");
+  });
 }
 
 TEST(LinkProbe, WhatCannotBeSentEndsItWithTheReason) {
