@@ -3,6 +3,7 @@
 #include "bindings/torch/failure.h"
 
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <map>
@@ -42,6 +43,20 @@ std::shared_ptr<Pass> current_pass() {
   return pass;
 }
 
+/// Runs as the node that it is given to begins.
+class AtNode final : public torch::autograd::FunctionPreHook {
+ public:
+  explicit AtNode(std::function<void()> call) : call_(std::move(call)) {}
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& gradients) override {
+    call_();
+    return gradients;
+  }
+
+ private:
+  const std::function<void()> call_;
+};
+
 /// Whether it was the last.
 bool one_is_over(Pass& pass) {
   const std::lock_guard lock(passes().mutex);
@@ -58,6 +73,10 @@ void queue_backward_callback(std::function<void()> call) {
   });
   const std::lock_guard lock(passes().mutex);
   ++pass->queued;
+}
+
+void call_at(torch::autograd::Node& node, std::function<void()> call) {
+  node.add_pre_hook(std::make_unique<AtNode>(std::move(call)));
 }
 
 }  // namespace kolo

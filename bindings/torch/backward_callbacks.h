@@ -4,6 +4,8 @@
 // Private to bindings/torch.
 #pragma once
 
+#include <torch/csrc/autograd/function.h>
+
 #include <functional>
 
 namespace kolo {
@@ -11,5 +13,8 @@ namespace kolo {
 /// Calls `call` at the end of the backward that runs, after those that were queued before. The
 /// first failure of all of them is thrown once all have run, and those that they have queued.
 void queue_backward_callback(std::function<void()> call);
+
+/// Calls `call` whenever a backward comes to `node`, on autograd's thread.
+void call_at(torch::autograd::Node& node, std::function<void()> call);
 
 }  // namespace kolo

@@ -34,20 +34,6 @@ constexpr std::int32_t kStepsTold = 64;
 constexpr const char* kInterrupted =
     "its backward() has ended by an exception and left this gradient out";
 
-/// Runs as the node that it is given to begins.
-class AtNode final : public torch::autograd::FunctionPreHook {
- public:
-  explicit AtNode(std::function<void()> call) : call_(std::move(call)) {}
-  torch::autograd::variable_list operator()(
-      const torch::autograd::variable_list& gradients) override {
-    call_();
-    return gradients;
-  }
-
- private:
-  const std::function<void()> call_;
-};
-
 }  // namespace
 
 void GradientReducer::State::before_accumulation(std::size_t index) {
@@ -94,7 +80,7 @@ void GradientReducer::State::await_outer_end() {
     self->await_end();
   };
   for (const auto& edge : torch::autograd::get_current_node()->next_edges())
-    if (edge.is_valid()) edge.function->add_pre_hook(std::make_unique<AtNode>(wait));
+    if (edge.is_valid()) call_at(*edge.function, wait);
 }
 
 void GradientReducer::State::end_pass(int pass) {

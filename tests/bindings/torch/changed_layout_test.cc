@@ -160,10 +160,11 @@ TEST(ChangedLayout, OtherStridesTrainAsOneProcess) {
         for (int step = 0; step < 5; ++step) {
           if (step == when && changes()) to_channels_last(trainer.module);
           if (step == 4 && changes())  // neither of the two, with gaps
-            set_data(trainer.module->weight, torch::stack({trainer.module->weight.detach(),
-                                                           torch::zeros_like(trainer.module->weight)},
-                                                          -1)
-                                                 .select(-1, 0));
+            set_data(trainer.module->weight,
+                     torch::stack({trainer.module->weight.detach(),
+                                   torch::zeros_like(trainer.module->weight)},
+                                  -1)
+                         .select(-1, 0));
           trainer.step(step);
           alone.step(step);
           expect_same(trainer, alone, "after step " + std::to_string(step));
@@ -242,9 +243,8 @@ TEST(ChangedLayout, CheckpointsOfOtherStrides) {
             alone.step(step);
           }
           if (saves_last) to_channels_last(trainer.module);
-          kolo::save_checkpoint(file.path,
-                                {.module = trainer.module.get(), .optimizer = trainer.sharded.get()},
-                                1);
+          kolo::save_checkpoint(
+              file.path, {.module = trainer.module.get(), .optimizer = trainer.sharded.get()}, 1);
         }
         Conv2d into = convolution();
         if (loads_last) to_channels_last(into);
@@ -367,7 +367,9 @@ TEST(ChangedLayout, AConversionOfOneRankIsNamedByAllOfDdp) {
   DistributedDataParallel ddp(layer);
   if (is_last()) layer->to(torch::kFloat64);
   const auto type = layer->weight.scalar_type();
-  expect_refused(message_of([&] { ddp.forward(torch::ones({1, 2}, type)).sum().backward(); }),
+  expect_refused(message_of([&] {
+                   ddp.forward(torch::ones({1, 2}, type)).sum().backward();
+                 }),
                  kolo::size() == 1,
                  "parameter 'weight' is Double [2, 2] on cpu, but was Float [2, 2] on cpu when");
 }
