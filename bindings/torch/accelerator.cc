@@ -250,7 +250,8 @@ std::shared_ptr<void> Accelerator::count_pass() {
   }
   state.holds_earlier = !state.sync_gradients;
   state.begin_pass();
-  state.passes = state.loader_pass().has_last ? 0 : state.passes + 1;
+  state.passes = state.loop_has_last() ? 0 : state.passes + 1;
+  state.round_is_over = true;
   state.sync_gradients = state.passes % state.accumulation_steps == 0;
   std::shared_ptr<void> open = std::make_shared<char>();
   state.open_pass = open;

@@ -4,6 +4,7 @@
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <map>
@@ -75,9 +76,13 @@ void queue_backward_callback(std::function<void()> call) {
   ++pass->queued;
 }
 
+void call_at(torch::autograd::Node& node, std::function<void()> call) {
+  node.add_pre_hook(std::make_unique<AtNode>(std::move(call)));
+}
+
 void call_in_outer_backward(std::function<void()> call) {
   for (const auto& edge : torch::autograd::get_current_node()->next_edges())
-    if (edge.is_valid()) edge.function->add_pre_hook(std::make_unique<AtNode>(call));
+    if (edge.is_valid()) call_at(*edge.function, call);
 }
 
 }  // namespace kolo

@@ -1,4 +1,5 @@
 #include "bindings/core/job_failure.h"
+#include "bindings/torch/backward_callbacks.h"
 #include "bindings/torch/check_initialized.h"
 #include "bindings/torch/ddp_agreement.h"
 #include "bindings/torch/ddp_state.h"
@@ -7,6 +8,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
@@ -69,6 +71,7 @@ void DdpReducer::State::reset_pass() {
   }
   in_pass = false;
   owes_pass = false;
+  any_in_eval = false;
   leave();
   leaves.clear();
   leaves_known = false;
@@ -112,7 +115,11 @@ void DdpReducer::State::after_accumulation(std::size_t index) {
   std::unique_lock lock(mutex);
   Parameter& parameter = parameters[index];
   parameter.touched = true;
-  if (next_local) return;
+  if (is_local()) {
+    const int graph = torch::autograd::get_current_graph_task_id();
+    if (std::exchange(local_graph, graph) != graph) queue(&State::end_local_backward);
+    return;
+  }
   if (!in_pass) begin_pass();
   follow_backward();
   ++parameter.received;
@@ -143,6 +150,25 @@ void DdpReducer::State::after_accumulation(std::size_t index) {
   mark_ready(index, true);
   lock.unlock();
   start_full_buckets();
+}
+
+void DdpReducer::State::end_local_backward() {
+  const std::lock_guard lock(mutex);
+  local_graph = -1;
+  // The rest of one that this was made within is local, too.
+  if (torch::autograd::get_current_node() == nullptr) local_is_over = true;
+}
+
+void DdpReducer::State::synchronize_behind(const std::vector<torch::Tensor>& outputs) {
+  for (const torch::Tensor& output : outputs) {
+    if (!output.defined() || output.grad_fn() == nullptr) continue;
+    call_at(*output.grad_fn(), [weak = weak_from_this()] {
+      const auto self = weak.lock();
+      if (!self) return;
+      const std::lock_guard lock(self->mutex);
+      self->next_local = false;
+    });
+  }
 }
 
 void DdpReducer::State::begin_pass() {
@@ -347,6 +373,9 @@ void DdpReducer::before_forward(const torch::nn::Module& module) {
   const bool is_together = !state.local && module.is_training();
   state.owes_pass |= is_together;
   state.next_local = state.local && !state.owes_pass;
+  state.local_is_over = false;
+  state.in_eval = !state.local && !module.is_training();
+  state.any_in_eval |= state.in_eval;
   if (is_together && state.options.broadcast_buffers)
     receive_buffers(state.prefix + "buffers/", state.buffers);
   // Within no_sync() it is the next forward outside that finds it.
@@ -366,11 +395,12 @@ void DdpReducer::before_forward(const torch::nn::Module& module) {
 }
 
 bool DdpReducer::wants_outputs() const {
-  return torch::GradMode::is_enabled() && !state_->next_local &&
-         state_->options.find_unused_parameters && !state_->options.static_graph;
+  return torch::GradMode::is_enabled() && (state_->in_eval || state_->wants_leaves());
 }
 
 void DdpReducer::after_forward(const std::vector<torch::Tensor>& outputs, bool complete) {
+  if (state_->in_eval) state_->synchronize_behind(outputs);
+  if (!state_->wants_leaves()) return;
   state_->leaves_known = true;
   state_->leaves_partial |= !complete;
   add_leaves(outputs, state_->leaves);

@@ -76,10 +76,14 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   /// Of what follows. Recursive, for attempt(). Not held while a bucket starts: a user's hook may
   /// wait there for other ranks, which may come with another device's gradients first.
   std::recursive_mutex mutex;
-  bool local = false;       ///< inside no_sync()
-  bool next_local = false;  ///< the next backward is this rank's alone
-  bool owes_pass = false;   ///< a forward in train() since the last pass was not inside no_sync()
-  Leaves leaves;            ///< of the forwards since the last pass
+  bool local = false;          ///< inside no_sync()
+  bool next_local = false;     ///< the next backward is this rank's alone
+  bool local_is_over = false;  ///< such a backward was made: the next is so within no_sync() alone
+  int local_graph = -1;        ///< autograd's graph task of such a backward
+  bool in_eval = false;        ///< the last forward was one in eval(), outside of no_sync()
+  bool any_in_eval = false;    ///< since the last pass
+  bool owes_pass = false;  ///< a forward in train() since the last pass was not inside no_sync()
+  Leaves leaves;           ///< of the forwards since the last pass
   bool leaves_known = false;
   bool leaves_partial = false;      ///< some output has tensors that are not known
   std::vector<std::int64_t> users;  ///< with static_graph: ranks with a gradient, by parameter
@@ -111,9 +115,18 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   bool searches() const {
     return options.static_graph ? users.empty() : options.find_unused_parameters;
   }
+  /// Of a forward's outputs: to find unused parameters.
+  bool wants_leaves() const {
+    return (!next_local || any_in_eval) && options.find_unused_parameters && !options.static_graph;
+  }
   std::string full_name(std::size_t index) const override {
     return prefix + "gradient/" + parameters[index].name;
   }
+
+  bool is_local() const { return next_local && (local || !local_is_over); }
+  void end_local_backward();
+  /// The backward that comes to one of these outputs has a forward outside of no_sync().
+  void synchronize_behind(const std::vector<torch::Tensor>& outputs);
 
   void before_accumulation(std::size_t index) override;
   void after_accumulation(std::size_t index) override;

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 #include <utility>
 
 namespace kolo {
@@ -79,6 +80,22 @@ LoaderPass AcceleratorState::loader_pass() const {
   for (auto pass = loader_passes.rbegin(); pass != loader_passes.rend(); ++pass)
     if (const auto open = pass->lock(); open != nullptr && open->is_open) return *open;
   return {};
+}
+
+bool AcceleratorState::loop_has_last() const {
+  const auto order = [](const LoaderPass& pass) {
+    return std::tuple(pass.round, pass.round_before + 1 == pass.round, pass.length);
+  };
+  LoaderPass deciding;
+  for (const auto& pass : loader_passes)
+    if (const auto open = pass.lock(); open && open->is_open && order(*open) >= order(deciding))
+      deciding = *open;
+  return deciding.has_last;
+}
+
+std::uint64_t AcceleratorState::round_of_batch() {
+  if (std::exchange(round_is_over, false)) ++round;
+  return round;
 }
 
 std::uint64_t AcceleratorState::Steps::gradients() const {

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -302,6 +303,62 @@ std::vector<torch::Tensor> after_passes_of_two(kolo::Accelerator& accelerator, b
   for (const auto& network : {one, other})
     for (const auto& parameter : network->parameters()) parameters.push_back(parameter.detach());
   return parameters;
+}
+
+/// So many batches of one element on each rank.
+auto batches_of_one(int count) {
+  return kolo::loader_recipe(
+      torch::data::datasets::TensorDataset(torch::zeros({count * kolo::size(), 1}))
+          .map(torch::data::transforms::Stack<torch::data::TensorExample>()));
+}
+
+/// Which passes step, by '.' and 'S', in `epochs` loops over seven batches that take four labelled
+/// ones beside, again and again.
+std::string steps_of_two_loaders(bool labelled_first, bool keeps_labelled, int epochs) {
+  kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 3});
+  torch::nn::Linear linear(1, 1);
+  auto [model, labelled, unlabelled] =
+      accelerator.prepare(linear, batches_of_one(4), batches_of_one(7));
+  std::string steps;
+  auto kept = keeps_labelled ? std::optional(labelled.begin()) : std::nullopt;
+  for (int epoch = 0; epoch < epochs; ++epoch) {
+    auto first = labelled_first && !kept ? std::optional(labelled.begin()) : std::nullopt;
+    auto long_one = unlabelled.begin();
+    if (!labelled_first && !kept) first = labelled.begin();
+    auto& short_one = kept ? *kept : *first;
+    for (; long_one != unlabelled.end(); ++long_one) {
+      if (short_one == labelled.end()) short_one = labelled.begin();
+      const auto pass = accelerator.accumulate(model);
+      steps += accelerator.sync_gradients() ? "S" : ".";
+      ++short_one;
+    }
+  }
+  return steps;
+}
+
+TEST(Accelerator, OfTwoLoadersInALoopTheLongerEndsAccumulation) {
+  for (const bool labelled_first : {false, true}) {
+    for (const bool keeps_labelled : {false, true}) {
+      SCOPED_TRACE(testing::Message() << labelled_first << keeps_labelled);
+      EXPECT_EQ(steps_of_two_loaders(labelled_first, keeps_labelled, 3), "..S..SS..S..SS..S..SS");
+    }
+  }
+}
+
+TEST(Accelerator, AnInnerLoopsLoaderEndsItsAccumulation) {
+  kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 2});
+  torch::nn::Linear linear(1, 1);
+  auto [model, outer, inner] = accelerator.prepare(linear, batches_of_one(5), batches_of_one(3));
+  std::string steps;
+  for (auto& task : outer) {
+    static_cast<void>(task);
+    for (auto& batch : inner) {
+      static_cast<void>(batch);
+      const auto pass = accelerator.accumulate(model);
+      steps += accelerator.sync_gradients() ? "S" : ".";
+    }
+  }
+  EXPECT_EQ(steps, ".SS.SS.SS.SS.SS");
 }
 
 TEST(Accelerator, EachOptimizerIsClearedByItsOwnBackwards) {

@@ -117,6 +117,62 @@ TEST(DdpBackward, TwoForwardsWithBatchNormBeforeOneBackward) {
   EXPECT_EQ(model->norm->num_batches_tracked.item<std::int64_t>(), 7);
 }
 
+TEST(DdpBackward, TheModulesOwnForwardIsAveragedAfterNoSync) {
+  for (const bool view : {false, true}) {
+    DistributedDataParallel ddp(torch::nn::Linear(2, 1), {.gradient_as_bucket_view = view});
+    const auto input = torch::full({1, 2}, mine());
+    const auto& weight = ddp.module()->weight;
+    const auto expect = [&](const torch::Tensor& loss, double gradient, const char* what) {
+      ddp.zero_grad();
+      loss.backward();
+      EXPECT_NEAR(weight.grad()[0][0].item<double>(), gradient, 1e-5) << what;
+    };
+    torch::Tensor later;
+    {
+      const auto guard = ddp.no_sync();
+      expect(ddp.forward(input).sum(), mine(), "inside");
+      expect(ddp.module()->forward(input).sum(), mine(), "the module's own, inside");
+      expect(ddp.forward(input).sum(), mine(), "inside again");
+    }
+    for (int step = 0; step < 2; ++step)
+      expect(ddp.module()->forward(input).sum(), mean_of_ranks(), "the module's own");
+    {
+      const auto guard = ddp.no_sync();
+      later = (ddp.forward(input) + ddp.forward(input)).sum();
+    }
+    expect(later, 2 * mine(), "forwards inside, backward outside");
+    expect(ddp.module()->forward(input).sum(), mean_of_ranks(), "the module's own after it");
+    expect(ddp.forward(input).sum(), mean_of_ranks(), "outside");
+  }
+}
+
+TEST(DdpBackward, ABackwardThroughAForwardInEvalOutsideOfNoSyncIsAveraged) {
+  for (const bool finds_unused : {false, true}) {
+    for (const bool trains : {false, true}) {
+      SCOPED_TRACE(testing::Message() << finds_unused << trains);
+      DistributedDataParallel ddp(torch::nn::Linear(2, 1),
+                                  {.find_unused_parameters = finds_unused});
+      ddp.train(trains);
+      const auto input = torch::full({1, 2}, mine());
+      const auto inside = [&] {
+        const auto guard = ddp.no_sync();
+        return ddp.forward(input).sum();
+      };
+      const auto first = ddp.forward(input).sum();
+      (first + inside()).backward();
+      EXPECT_NEAR(ddp.module()->weight.grad()[0][0].item<double>(), 2 * mean_of_ranks(), 1e-5);
+      // An evaluation of this rank alone is no part of what comes then.
+      ddp.zero_grad();
+      ddp.eval();
+      torch::Tensor kept;
+      if (kolo::rank() == 0) kept = ddp.forward(input);
+      ddp.train(trains);
+      inside().backward();
+      EXPECT_NEAR(ddp.module()->weight.grad()[0][0].item<double>(), mine(), 1e-5);
+    }
+  }
+}
+
 TEST(DdpBackward, AParameterThatIsUnfrozenLaterIsNamed) {
   torch::nn::Linear layer(2, 1);
   layer->weight.set_requires_grad(false);

@@ -15,7 +15,8 @@
 //   returns. The optimizer is stepped as it is; one without a prepared model steps on this rank's
 //   own gradients.
 // - Gradient accumulation: with `auto pass = accelerator.accumulate(model);` around forward,
-//   backward and step, only each n-th pass, and the loader's last, sends gradients and steps;
+//   backward and step, only each n-th pass, and the loader's last (of several the longest's), sends
+//   gradients and steps;
 //   backward() divides the loss by n. Models that train in one pass are named in one call.
 // - Mixed precision: forward runs in a half type, and with fp16 a GradScaler scales the loss and
 //   leaves out steps that overflow.

@@ -16,7 +16,9 @@
 // - Gradients of several backwards without zero_grad() add up; inside no_sync() on this rank alone,
 //   to be averaged with the next backward outside.
 // - A forward without grad mode or in eval() says nothing to other ranks. A backward does, also
-//   after eval(), unless its forward, and all in train() since the last, ran inside no_sync().
+//   after eval() and after a forward of the module's own, unless its forwards, and all in train()
+//   since the last backward, ran inside no_sync(). Of several such backwards that are made outside
+//   of it, the first is this rank's alone.
 // - A parameter that gets no gradient on some rank: with find_unused_parameters its gradient is the
 //   average with zeros, or stays as it was where no rank has one. Otherwise backward() throws
 //   kMismatch on every rank, naming the parameter and the ranks; the gradients are then of no use.
@@ -24,7 +26,8 @@
 //   over 3 ranks), weigh_by_samples makes it the average over the samples.
 // - A parameter may get other memory later (to(channels_last), torch::load(), set_data()), with
 //   other strides, on all ranks or on one: elements meet by their index. Gradients keep the strides
-//   of the construction, so change the format of a module before.
+//   of the construction, so change the format of a module before. An optimizer may round the last
+//   bits differently where ranks have different strides: change it on all.
 // - A parameter that has other sizes, another type or device than at the construction, begins to
 //   require a gradient, or is registered since, throws kInvalidArgument on all ranks, naming it and
 //   the rank: from forward() on a rank where it is so, from backward() on the others. Make a new

@@ -29,6 +29,10 @@ struct LoaderPass {
   /// where batches are dealt out as they are.
   std::int64_t rows = 0;
   std::int64_t repeated_rows = 0;  ///< at the batch's end, which only fill up; −1: all
+  // For where several loaders give their batches to one loop:
+  std::uint64_t round = 0;         ///< of the batch: AcceleratorState::round as it was taken
+  std::uint64_t round_before = 0;  ///< of the loader's batch in an earlier round
+  std::int64_t length = 0;         ///< batches of the loader's longest pass, as far as known
 };
 
 /// What an Accelerator and all that it has prepared share.
@@ -42,6 +46,8 @@ struct KOLO_API AcceleratorState {
   bool sync_gradients = true;          ///< the present pass is the last before a step
   bool holds_earlier = false;          ///< its gradients add to those of passes before it
   std::vector<std::weak_ptr<LoaderPass>> loader_passes = {};  ///< those within others last
+  std::uint64_t round = 1;  ///< batches that are taken for one pass of accumulate(), or before any
+  bool round_is_over = false;        ///< that pass has begun
   bool scheduler_with_steps = true;  ///< as AcceleratorOptions::step_scheduler_with_optimizer
   std::uint64_t backwards = 0;       ///< calls of backward()
   bool any_since_backward = false;   ///< a step() of some optimizer, also one that did nothing
@@ -67,6 +73,11 @@ struct KOLO_API AcceleratorState {
 
   /// The innermost loop's.
   LoaderPass loader_pass() const;
+  /// Whether the pass that begins has the last batch of its loop: of the loader that gives a batch
+  /// to each pass, and of several the one with the longest pass, for the others are begun again.
+  bool loop_has_last() const;
+  /// The round of a batch that is taken now.
+  std::uint64_t round_of_batch();
   /// A pass of accumulate() begins, after the last one's gradients.
   void begin_pass();
   /// A backward() begins. What has been stepped and not cleared does not add up with it.

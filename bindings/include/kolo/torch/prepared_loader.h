@@ -11,7 +11,12 @@
 //   steps. A loader whose sampler gives each rank its share is refused by the compiler, for dealing
 //   that out again would leave out the most of the data.
 //
-// gather_for_metrics() leaves out what comes twice. The training loop's thread.
+// gather_for_metrics() leaves out what comes twice. Where several loaders give batches to one loop,
+// the last batch of the longest ends an accumulation; a shorter one may be begun again meanwhile.
+// A loop that ends with a shorter one is left early: its last gradients add up with the next
+// pass's.
+//
+// The training loop's thread.
 #pragma once
 
 #include <kolo/export.h>
@@ -23,7 +28,9 @@
 #include <kolo/torch/prepared.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -212,7 +219,8 @@ class PreparedLoader {
     auto& passes = state_->loader_passes;
     std::erase_if(passes, [](const auto& other) { return other.expired(); });
     passes.push_back(pass);
-    *pass_ = pass;
+    progress_->pass = pass;
+    progress_->given = 0;
     return Iterator(this, pass);
   }
   std::default_sentinel_t end() const { return {}; }
@@ -239,13 +247,23 @@ class PreparedLoader {
 
   std::optional<Batch> next() {
     std::optional<Batch> batch = source_->next();
-    const auto open = pass_->lock();
+    const auto open = progress_->pass.lock();
     LoaderPass pass;
     if (batch) {
+      LoaderPass& before = progress_->last;
       pass = {.is_open = true,
               .has_last = source_->at_last(),
               .rows = source_->rows(),
-              .repeated_rows = source_->repeated_rows()};
+              .repeated_rows = source_->repeated_rows(),
+              .round = state_->round_of_batch(),
+              .round_before = before.round,
+              .length = ++progress_->given};
+      if (!pass.has_last) ++pass.length;
+      if constexpr (requires { source_->size(); })
+        pass.length = std::max(pass.length, static_cast<std::int64_t>(source_->size()));
+      pass.length = std::max(pass.length, before.length);
+      if (pass.round == before.round) pass.round_before = before.round_before;
+      before = pass;
       batch = map_tensors(*std::move(batch), [this](const torch::Tensor& tensor) {
         return tensor.to(state_->device);
       });
@@ -254,9 +272,15 @@ class PreparedLoader {
     return batch;
   }
 
+  struct Progress {
+    std::weak_ptr<LoaderPass> pass;
+    std::int64_t given = 0;  ///< batches of it
+    LoaderPass last;         ///< as it was with the last batch, also of an earlier one
+  };
+
   std::shared_ptr<Source> source_;
   std::shared_ptr<AcceleratorState> state_;
-  std::shared_ptr<std::weak_ptr<LoaderPass>> pass_ = std::make_shared<std::weak_ptr<LoaderPass>>();
+  std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();
 };
 
 template <class Source>

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <thread>
@@ -124,8 +125,11 @@ class Stress {
     }
     watch_.note("comparing the ranks");
     const auto digests = allgather_object(digest);
+    // LibTorch computes on other strides by other instructions.
+    const bool same_bits = std::none_of(plan.steps.begin(), plan.steps.end(),
+                                        [](const StepPlan& step) { return step.strides_by_rank; });
     for (const int other : ranks_of(sides, side))
-      if (digests[static_cast<std::size_t>(other)] != digest)
+      if (same_bits && digests[static_cast<std::size_t>(other)] != digest)
         throw Differs(fmt::format("rank {} has other bits", other));
     if (in_set)
       for (const ProcessSet& set : sets) remove_process_set(set);
