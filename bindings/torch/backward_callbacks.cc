@@ -3,7 +3,6 @@
 #include "bindings/torch/failure.h"
 
 #include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <map>
@@ -65,6 +64,10 @@ class AtNode final : public torch::autograd::FunctionPreHook {
 
 }  // namespace
 
+void call_before(torch::autograd::Node& node, std::function<void()> call) {
+  node.add_pre_hook(std::make_unique<AtNode>(std::move(call)));
+}
+
 void queue_backward_callback(std::function<void()> call) {
   const std::shared_ptr<Pass> pass = current_pass();
   torch::autograd::Engine::get_default_engine().queue_callback([pass, call = std::move(call)] {
@@ -77,7 +80,7 @@ void queue_backward_callback(std::function<void()> call) {
 
 void call_in_outer_backward(std::function<void()> call) {
   for (const auto& edge : torch::autograd::get_current_node()->next_edges())
-    if (edge.is_valid()) edge.function->add_pre_hook(std::make_unique<AtNode>(call));
+    if (edge.is_valid()) call_before(*edge.function, call);
 }
 
 }  // namespace kolo

@@ -4,9 +4,14 @@
 // Private to bindings/torch.
 #pragma once
 
+#include <torch/csrc/autograd/function.h>
+
 #include <functional>
 
 namespace kolo {
+
+/// Calls `call` whenever a backward is about to run this node, on the thread that does.
+void call_before(torch::autograd::Node& node, std::function<void()> call);
 
 /// Calls `call` at the end of the backward that runs, after those that were queued before. The
 /// first failure of all of them is thrown once all have run, and those that they have queued.

@@ -272,6 +272,12 @@ DdpReducer::DdpReducer(NamedTensors named, NamedTensors buffers, const DdpOption
   state_->options = options;
   check_module(state_->prefix, named, buffers, options);
   broadcast_packed(state_->prefix + "parameters/", named);
+  state_->comparison.emplace(
+      StateComparison::Options{"DistributedDataParallel",
+                               state_->prefix,
+                               {},
+                               [state = state_.get()] { return state->reduced(); },
+                               /*begins_equal=*/true});
   if (options.broadcast_buffers) broadcast_packed(state_->prefix + "buffers/", buffers);
   state_->buffers = std::move(buffers);
   std::set<const c10::TensorImpl*> seen;  // a parameter may have several names

@@ -24,9 +24,11 @@
 // - With DistributedDataParallel, made before or after this, set gradients_are_reduced: without it
 //   step(), or the constructor, throws kInvalidArgument on all ranks, with the parameter.
 // - A parameter without a gradient on this rank takes part with zeros, without one on any rank the
-//   optimizer skips it. A sparse gradient of any rank is kInvalidArgument on all, with the
-//   rank; with gradients_are_reduced, where nothing is said before the step, on the ranks that have
-//   it alone (a DistributedDataParallel has refused it on all before).
+//   optimizer skips it. A sparse gradient of any rank is kInvalidArgument on all, with the rank.
+// - Each step compares the options of the groups, such as the learning rate, and the scale of a
+//   GradScaler: what differs by rank is kMismatch on all, from step() or synchronize(), with the
+//   value's name, the ranks and both values. The state itself is each rank's
+//   own and not compared: load it on all ranks.
 // - A step that fails once it has begun to change parameters, for an exception of the optimizer's
 //   own or a rank that does not come in time, ends communication on all ranks (kAborted):
 //   parameters may then be of two steps, so go on from a
