@@ -37,6 +37,7 @@ if(KOLO_HAS_TORCH)
     bindings/torch/gradient_groups_test.cc
     bindings/torch/optimizer_one_rank_test.cc
     bindings/torch/optimizer_options_test.cc
+    bindings/torch/state_comparison_test.cc
     bindings/torch/torch_test.cc
     bindings/torch/training_test.cc
     bindings/torch/uneven_passes_test.cc

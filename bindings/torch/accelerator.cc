@@ -93,10 +93,19 @@ std::string misfit(const AcceleratorConfig& config) {
 /// decides when and of what ranks send gradients differs.
 void check_same_on_all(const AcceleratorConfig& config, const AcceleratorOptions& options) {
   constexpr std::array kNames = {"gradient_accumulation_steps", "mixed_precision",
-                                 "step_scheduler_with_optimizer"};
+                                 "step_scheduler_with_optimizer", "scaler"};
+  const GradScalerOptions& scaler = options.scaler;
+  const std::string its_options =
+      config.mixed_precision != "fp16"
+          ? ""
+          : fmt::format(
+                "{{enabled {}, init_scale {}, growth_factor {}, backoff_factor {}, "
+                "growth_interval {}}}",
+                scaler.enabled, scaler.init_scale, scaler.growth_factor, scaler.backoff_factor,
+                scaler.growth_interval);
   const auto all = allgather_object(
-      fmt::format("{}\n{}\n{}\n{}", misfit(config), config.gradient_accumulation_steps,
-                  config.mixed_precision, options.step_scheduler_with_optimizer),
+      fmt::format("{}\n{}\n{}\n{}\n{}\n", misfit(config), config.gradient_accumulation_steps,
+                  config.mixed_precision, options.step_scheduler_with_optimizer, its_options),
       {.name = "Accelerator"});
   std::vector<std::vector<std::string>> told(all.size());
   for (std::size_t r = 0; r < all.size(); ++r) {
@@ -230,6 +239,7 @@ void Accelerator::backward(const torch::Tensor& loss) {
     const double now = state_->scaler->scale_now();
     if (now != before) state_->rescale_held(now / before);
   }
+  if (state_->sync_gradients) state_->tell_optimizers(scaled);
   scaled.backward();
 }
 

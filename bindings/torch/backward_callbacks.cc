@@ -66,6 +66,10 @@ class AtNode final : public torch::autograd::FunctionPreHook {
 
 }  // namespace
 
+void call_before(torch::autograd::Node& node, std::function<void()> call) {
+  node.add_pre_hook(std::make_unique<AtNode>(std::move(call)));
+}
+
 void queue_backward_callback(std::function<void()> call) {
   const std::shared_ptr<Pass> pass = current_pass();
   torch::autograd::Engine::get_default_engine().queue_callback([pass, call = std::move(call)] {
@@ -76,13 +80,9 @@ void queue_backward_callback(std::function<void()> call) {
   ++pass->queued;
 }
 
-void call_at(torch::autograd::Node& node, std::function<void()> call) {
-  node.add_pre_hook(std::make_unique<AtNode>(std::move(call)));
-}
-
 void call_in_outer_backward(std::function<void()> call) {
   for (const auto& edge : torch::autograd::get_current_node()->next_edges())
-    if (edge.is_valid()) call_at(*edge.function, call);
+    if (edge.is_valid()) call_before(*edge.function, call);
 }
 
 }  // namespace kolo

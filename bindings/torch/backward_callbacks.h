@@ -10,12 +10,12 @@
 
 namespace kolo {
 
+/// Calls `call` whenever a backward is about to run this node, on the thread that does.
+void call_before(torch::autograd::Node& node, std::function<void()> call);
+
 /// Calls `call` at the end of the backward that runs, after those that were queued before. The
 /// first failure of all of them is thrown once all have run, and those that they have queued.
 void queue_backward_callback(std::function<void()> call);
-
-/// Calls `call` whenever a backward comes to `node`, on autograd's thread.
-void call_at(torch::autograd::Node& node, std::function<void()> call);
 
 /// Within a node of an outer backward, in which an inner one ends (activation checkpointing): calls
 /// `call` as soon as the outer one goes on to a node behind that one, so that what `call` queues

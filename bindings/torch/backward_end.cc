@@ -2,7 +2,7 @@
 // that the training loop finds averages. Called by hooks on autograd's threads and by callbacks of
 // its engine before backward() returns.
 #include "bindings/torch/backward_callbacks.h"
-#include "bindings/torch/fingerprint.h"
+#include "bindings/torch/backward_values.h"
 #include "bindings/torch/gradient_reducer_state.h"
 #include "bindings/torch/tensor_memory.h"
 
@@ -20,15 +20,7 @@ namespace kolo {
 namespace {
 
 // What a round says behind its parameters, summed over the ranks.
-enum Told : std::size_t {
-  kNothing,
-  kUneven,
-  kStep,
-  kStepSquared,
-  kFirst,
-  kFingerprint,
-  kToldCount
-};
+enum Told : std::size_t { kNothing, kUneven, kStep, kStepSquared, kToldCount };
 /// Steps are told modulo this, so that the sum of their squares fits.
 constexpr std::int32_t kStepsTold = 64;
 constexpr const char* kInterrupted =
@@ -121,6 +113,7 @@ void GradientReducer::State::end_pass(int pass) {
     for (ReducedGradient& gradient : gradients) gradient.hide();
     return;
   }
+  comparison->set_loss(backward_values({pass}));
   tell(false);
   // After the first callbacks of all optimizers that this backward has reached, on ranks in an
   // order of their own, perhaps.
@@ -129,15 +122,18 @@ void GradientReducer::State::end_pass(int pass) {
     if (!self) return;
     const std::lock_guard lock_of_hearing(self->mutex);
     self->hear();
+    if (self->comparison->is_settled()) return;
+    queue_backward_callback([weak] {
+      if (const auto still = weak.lock()) still->comparison->settle();
+    });
   });
 }
 
 void GradientReducer::State::tell(bool nothing) {
-  if (!std::exchange(has_begun, true)) take_fingerprint();
   open = false;
   has_told = true;
-  torch::Tensor mine =
-      torch::zeros({static_cast<std::int64_t>(gradients.size() + kToldCount)}, torch::kInt32);
+  const std::size_t cells = gradients.size() + kToldCount + StateComparison::kCells;
+  torch::Tensor mine = torch::zeros({static_cast<std::int64_t>(cells)}, torch::kInt32);
   auto* const under_way = mine.mutable_data_ptr<std::int32_t>();
   for (std::size_t i = 0; i < gradients.size(); ++i)
     under_way[i] = !nothing && gradients[i].under_way() ? 1 : 0;
@@ -146,21 +142,9 @@ void GradientReducer::State::tell(bool nothing) {
   told[kUneven] = is_uneven ? 1 : 0;
   told[kStep] = steps % kStepsTold;
   told[kStepSquared] = told[kStep] * told[kStep];
-  told[kFirst] = fingerprint ? 1 : 0;
-  told[kFingerprint] = static_cast<std::int32_t>(fingerprint.value_or(0));
+  comparison->tell(told + kToldCount);
   ready = allreduce_async_(
       mine, {.name = prefix + "ready gradients", .process_set = settings.options.process_set});
-}
-
-void GradientReducer::State::take_fingerprint() {
-  if (settings.options.process_set.size() == 1) return;
-  std::vector<torch::Tensor> parameters;
-  for (const ReducedGradient& gradient : gradients) parameters.push_back(gradient.parameter());
-  try {
-    fingerprint = fingerprint_of(parameters);
-  } catch (const c10::Error&) {
-    // No memory for a copy of one, say: training goes on without the comparison.
-  }
 }
 
 void GradientReducer::State::hear() {
@@ -168,7 +152,7 @@ void GradientReducer::State::hear() {
   TensorWork work = std::exchange(ready, {});
   const torch::Tensor sum = awaited_round(work);
   const auto* const ranks = sum.const_data_ptr<std::int32_t>();
-  const auto known = static_cast<std::size_t>(sum.numel()) - kToldCount;
+  const auto known = static_cast<std::size_t>(sum.numel()) - kToldCount - StateComparison::kCells;
   const std::int32_t* const told = ranks + known;
   // After a rank has come to synchronize(), no other round follows.
   const bool alike =
@@ -177,12 +161,6 @@ void GradientReducer::State::hear() {
       });
   FirstFailure failure;
   is_uneven |= told[kUneven] > 0 || work.participants() < settings.options.process_set.size();
-  // A rank that comes late, from a join, tells its own when the others have made steps. Sums of
-  // int32 are modulo 2^32.
-  if (const auto own = std::exchange(fingerprint, std::nullopt);
-      own && told[kFirst] == work.participants())
-    began_apart = static_cast<std::uint32_t>(told[kFingerprint]) !=
-                  static_cast<std::uint32_t>(told[kFirst]) * *own;
   const std::int64_t step = told[kStep];
   if (!is_uneven && work.participants() * std::int64_t{told[kStepSquared]} != step * step) {
     steps = 0;  // from here on alike again
@@ -192,6 +170,8 @@ void GradientReducer::State::hear() {
             "had all their gradients and did not wait for more; make each backward on all ranks, "
             "of a loss without elements where a rank has none, or one of the sum of the losses");
     });
+  } else {
+    failure.attempt([&] { comparison->hear(told + kToldCount, work.participants()); });
   }
   for (std::size_t i = 0; i < known; ++i) {
     if (ranks[i] == work.participants()) {
@@ -257,6 +237,7 @@ void GradientReducer::State::finish_rest(FirstFailure& failure) {
 void GradientReducer::State::forget_rounds() {
   ready.drain();
   ready = {};
+  comparison->forget();
   open = true;
   if (std::exchange(has_told, false)) ++steps;
   idle_ranks = 0;

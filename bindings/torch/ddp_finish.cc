@@ -1,6 +1,7 @@
 // The end of a pass of DistributedDataParallel: what the ranks then tell each other, waiting, and
 // the gradients' way back.
 #include "bindings/torch/backward_callbacks.h"
+#include "bindings/torch/backward_values.h"
 #include "bindings/torch/ddp_agreement.h"
 #include "bindings/torch/ddp_state.h"
 #include "bindings/torch/failure.h"
@@ -12,15 +13,6 @@
 #include <utility>
 
 namespace kolo {
-namespace {
-
-/// Whether a rank that takes part has given it nothing, of those expected. Who has joined may be
-/// any of them.
-bool lacks(const TensorWork& work, std::int64_t expected) {
-  return work.valid() && work.contributors() + (size() - work.participants()) < expected;
-}
-
-}  // namespace
 
 void DdpReducer::State::mark_rest(bool is_error) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -35,27 +27,27 @@ void DdpReducer::State::mark_rest(bool is_error) {
 }
 
 void DdpReducer::State::tell() {
-  const bool searched = searches();
-  // A missing gradient shows by those who took part in its operation, but in a hook's, and where
-  // any may be missing.
-  if (!searched && !hook) return;
+  const std::size_t searched = searches() ? parameters.size() : 0;
+  const torch::Tensor told = torch::zeros(
+      {static_cast<std::int64_t>(searched + 1 + StateComparison::kCells)}, torch::kInt32);
+  auto* const mine = told.mutable_data_ptr<std::int32_t>();
   // zero_grad() forgets what no_sync() had accumulated.
-  std::vector<std::int64_t> mine;
-  for (const Parameter& parameter : parameters)
-    if (searched) mine.push_back(parameter.touched && parameter.tensor.grad().defined() ? 1 : 0);
-  mine.push_back(failure || std::find(missing.begin(), missing.end(), 1) != missing.end());
-  agreement = allreduce_async_(torch::tensor(mine, torch::kInt64),
-                               {.name = prefix + (searched ? "users" : "check")});
+  for (std::size_t i = 0; i < searched; ++i)
+    mine[i] = parameters[i].touched && parameters[i].tensor.grad().defined() ? 1 : 0;
+  mine[searched] = failure || std::find(missing.begin(), missing.end(), 1) != missing.end();
+  comparison->set_loss(backward_values(graphs));
+  comparison->tell(mine + searched + 1);
+  agreement = allreduce_async_(told, {.name = prefix + (searches() ? "users" : "check")});
 }
 
 std::vector<std::int64_t> DdpReducer::State::hear_users() {
-  if (!agreement.valid()) return users;
   const torch::Tensor sum = await(agreement);
-  const auto* const counts = sum.const_data_ptr<std::int64_t>();
-  std::vector<std::int64_t> result(counts, counts + sum.numel());
-  some_failed = result.back() > 0;
+  const auto* const counts = sum.const_data_ptr<std::int32_t>();
+  const std::size_t searched = searches() ? parameters.size() : 0;
+  some_failed = counts[searched] > 0;
+  comparison->hear(counts + searched + 1, agreement.participants());
   if (!searches()) return users;
-  result.pop_back();
+  std::vector<std::int64_t> result(counts, counts + searched);
   // A rank that has joined knows nothing of this pass, and searches in its next one.
   if (options.static_graph && !some_failed && everyone) {
     users = result;
@@ -99,15 +91,11 @@ std::vector<std::string> DdpReducer::State::names() const {
   return all;
 }
 
-bool DdpReducer::State::somebody_misses() {
-  if (agreement.valid()) return some_failed;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    // Without memory, a parameter that is known to be unused somewhere is absent there.
-    const std::int64_t expected = users.empty() ? size() : users[i];
-    if (lacks(parameters[i].work, expected)) return true;
-  }
-  return std::any_of(buckets.begin(), buckets.end(),
-                     [](const Bucket& bucket) { return lacks(bucket.work, size()); });
+NamedTensors DdpReducer::State::reduced() const {
+  NamedTensors named;
+  for (const Parameter& parameter : parameters)
+    named.emplace_back(parameter.name, parameter.tensor);
+  return named;
 }
 
 void DdpReducer::State::write_back(const std::vector<std::int64_t>& counts) {
@@ -191,25 +179,23 @@ void DdpReducer::State::hear() {
 void DdpReducer::State::take_results() {
   const torch::NoGradGuard no_grad;
   std::vector<std::int64_t> counts;
-  bool misses = false;
   await_buckets();
   if (!severed) {
     attempt_together([&] {
       counts = hear_users();
-      misses = somebody_misses();
-      if (misses) all_missing = tell_missing(prefix, missing, failure);
+      if (some_failed) all_missing = tell_missing(prefix, missing, failure);
     });
   }
   // What came too late was no part of anything that others have heard of.
-  if (failure && !severed && !misses && size() > 1)
+  if (failure && !severed && !some_failed && size() > 1)
     abort(failure_of([&] { std::rethrow_exception(failure); }));
-  if (!severed && !misses && !interrupted) write_back(counts);
+  if (!severed && !some_failed && !interrupted) write_back(counts);
   for (Parameter& parameter : parameters) parameter.touched = false;
   ++stats.synchronized_backwards;
   // A search may find another order each time.
   const bool steady = options.static_graph || !options.find_unused_parameters;
   // Ranks that have joined cannot take part in the agreement on it.
-  if (!severed && !misses && steady && everyone && stats.rebuilds == 0)
+  if (!severed && !some_failed && steady && everyone && stats.rebuilds == 0)
     attempt_together([&] { tell_order(); });
 }
 
@@ -217,6 +203,7 @@ void DdpReducer::State::settle() {
   const torch::NoGradGuard no_grad;
   if (all_missing.valid()) attempt_together([&] { raise_missing(all_missing, names()); });
   if (first_order.valid()) attempt_together([&] { rebuild(); });
+  attempt_together([&] { comparison->settle(); });
   // What a failure has cut off may be on its way still, and its name is the next pass's, too.
   drain_agreements();
   const std::exception_ptr thrown = failure;

@@ -80,7 +80,7 @@ void DdpReducer::State::refuse_pass(const std::exception_ptr& why) {
 
 void DdpReducer::State::tell_interrupted() {
   interrupted = true;
-  // One that is whole, and of which nothing more is told, is no other than the others' own.
+  // One that is whole, of which no search or hook tells more, is no other than the others' own.
   if (!is_whole() || searches() || hook) {
     attempt([] {
       raise(ErrorCode::kInvalidArgument,

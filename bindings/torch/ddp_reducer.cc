@@ -162,7 +162,7 @@ void DdpReducer::State::end_local_backward() {
 void DdpReducer::State::synchronize_behind(const std::vector<torch::Tensor>& outputs) {
   for (const torch::Tensor& output : outputs) {
     if (!output.defined() || output.grad_fn() == nullptr) continue;
-    call_at(*output.grad_fn(), [weak = weak_from_this()] {
+    call_before(*output.grad_fn(), [weak = weak_from_this()] {
       const auto self = weak.lock();
       if (!self) return;
       const std::lock_guard lock(self->mutex);
@@ -311,6 +311,12 @@ DdpReducer::DdpReducer(NamedTensors named, NamedTensors buffers, const DdpOption
   state_->options = options;
   check_module(state_->prefix, named, buffers, options);
   broadcast_packed(state_->prefix + "parameters/", agreed_on(named));
+  state_->comparison.emplace(
+      StateComparison::Options{"DistributedDataParallel",
+                               state_->prefix,
+                               {},
+                               [state = state_.get()] { return state->reduced(); },
+                               /*begins_equal=*/true});
   state_->buffers = agreed_on(buffers);
   if (options.broadcast_buffers) broadcast_packed(state_->prefix + "buffers/", state_->buffers);
   std::set<const c10::TensorImpl*> seen;  // a parameter may have several names

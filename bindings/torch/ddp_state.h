@@ -16,6 +16,7 @@
 #include "bindings/torch/gradient_hooks.h"
 #include "bindings/torch/name_number.h"
 #include "bindings/torch/sample_share.h"
+#include "bindings/torch/state_comparison.h"
 
 #include <kolo/torch/ddp_reducer.h>
 #include <kolo/torch/functions.h>
@@ -26,6 +27,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -72,6 +74,7 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   CommHook hook;
   SampleShare share;  ///< with weigh_by_samples
   DdpStats stats;
+  std::optional<StateComparison> comparison;  ///< what passes tell besides gradients
 
   /// Of what follows. Recursive, for attempt(). Not held while a bucket starts: a user's hook may
   /// wait there for other ranks, which may come with another device's gradients first.
@@ -178,9 +181,11 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   void queue(void (State::*next)());
   void drain_agreements();
   std::vector<std::string> names() const;
+  NamedTensors reduced() const;
   /// Those without a gradient count as ready; as an error, where not every step uses all.
   void mark_rest(bool is_error);
-  /// Tells the others what the gradients' own operations do not.
+  /// Tells the others who uses what, if a search is on, whether this rank lacks or has refused a
+  /// gradient, and what must be equal on all.
   void tell();
   /// What they tell: by parameter, on how many ranks it has got a gradient since the last pass;
   /// empty if unknown.
@@ -188,8 +193,6 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   void await_buckets();
   /// Waits, and notes whether everyone takes part.
   torch::Tensor await(TensorWork& work);
-  /// Whether some rank lacks a gradient that should be there; alike on all ranks.
-  bool somebody_misses();
   void write_back(const std::vector<std::int64_t>& counts);
   void tell_order();
   void rebuild();

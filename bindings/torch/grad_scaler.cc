@@ -1,5 +1,7 @@
 #include <kolo/torch/grad_scaler.h>
 
+#include "bindings/torch/backward_values.h"
+#include "bindings/torch/equal_values.h"
 #include "bindings/torch/tensor_memory.h"
 
 #include <kolo/torch/functions.h>
@@ -21,6 +23,9 @@ constexpr double kLargest = std::numeric_limits<float>::max();
 [[noreturn]] void refuse(const std::string& what) {
   raise(ErrorCode::kInvalidArgument, "GradScaler: " + what);
 }
+
+constexpr const char* kOneScaler =
+    "make it with the same options, and load its state, on every rank";
 
 void check(const GradScalerOptions& options) {
   // The kernels take the scale as float32.
@@ -87,7 +92,20 @@ torch::Tensor GradScaler::scale(const torch::Tensor& loss) {
 torch::Tensor GradScaler::scale_as_before(const torch::Tensor& loss) const {
   if (!enabled()) return loss;
   // A tensor and not a number: its float32 wins over a half scalar's type, which 65536 overflows.
-  return loss * torch::full({}, scale_, loss.options().dtype(torch::kFloat32).requires_grad(false));
+  torch::Tensor scaled =
+      loss * torch::full({}, scale_, loss.options().dtype(torch::kFloat32).requires_grad(false));
+  tell_with_backward(scaled, values());
+  return scaled;
+}
+
+EqualValues GradScaler::values() const {
+  EqualValues values;
+  values.add("GradScaler's scale", scale_);
+  values.add("GradScaler's growth_tracker", static_cast<double>(growth_tracker_));
+  values.add("GradScaler's growth_factor", options_.growth_factor);
+  values.add("GradScaler's backoff_factor", options_.backoff_factor);
+  values.add("GradScaler's growth_interval", static_cast<double>(options_.growth_interval));
+  return values;
 }
 
 void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
@@ -113,14 +131,21 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   const bool has_share = reducing != nullptr && !reducing->same_gradients_on_every_rank();
   if (options_.extra_agreement || has_share) {
     const ProcessSet its_ranks = reducing != nullptr ? reducing->process_set() : ProcessSet();
-    const torch::Tensor worst =
-        allreduce(torch::tensor({overflow            ? 2
-                                 : gradients.empty() ? 0
-                                                     : 1},
-                                torch::kInt32),
-                  {.op = ReduceOp::kMax, .process_set = options_.process_set.value_or(its_ranks)});
-    overflow = worst.item<int>() == 2;
-    if (worst.item<int>() == 0) refuse("no parameter of the optimizer has a gradient on any rank");
+    const ProcessSet set = options_.process_set.value_or(its_ranks);
+    // On how many ranks there is an overflow, and a gradient at all.
+    torch::Tensor told = torch::zeros({2 + static_cast<std::int64_t>(kNumberCells)}, torch::kInt32);
+    auto* const ranks = told.mutable_data_ptr<std::int32_t>();
+    ranks[0] = overflow ? 1 : 0;
+    ranks[1] = gradients.empty() ? 0 : 1;
+    tell_number(values().hash(), ranks + 2);
+    allreduce_(told, {.process_set = set});
+    overflow = ranks[0] > 0;
+    if (ranks[1] == 0) refuse("no parameter of the optimizer has a gradient on any rank");
+    if (!is_one_number(ranks + 2)) {
+      TensorWork work = tell_lines(values().lines(), "", set);
+      const std::string what = difference_of(work, set).text;
+      if (!what.empty()) raise(ErrorCode::kMismatch, what + "; " + kOneScaler);
+    }
   } else if (gradients.empty()) {
     refuse("no parameter of the optimizer has a gradient; call it after backward()");
   }

@@ -108,6 +108,13 @@ void GradientReducer::State::install(std::size_t index) {
   gradients[index].install(weak_from_this(), index);
 }
 
+NamedTensors GradientReducer::State::parameters() const {
+  NamedTensors named;
+  for (const ReducedGradient& gradient : gradients)
+    named.emplace_back(gradient.name().substr(prefix.size()), gradient.parameter());
+  return named;
+}
+
 GradientReducer::GradientReducer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                                  const NamedTensors& named,
                                  const DistributedOptimizerOptions& options)
@@ -116,6 +123,9 @@ GradientReducer::GradientReducer(const std::vector<torch::optim::OptimizerParamG
   state_->number = NameNumber("optimizer", options.process_set.id());
   state_->prefix = state_->number.prefix();
   state_->settings = {options, {}, {}};
+  state_->comparison.emplace(
+      StateComparison::Options{"DistributedOptimizer", state_->prefix, options.process_set,
+                               [state = state_.get()] { return state->parameters(); }});
   std::vector<std::string> lines;
   FirstFailure failure;
   failure.attempt([&] { lines = state_->take_parameters(groups, named); });
@@ -201,6 +211,10 @@ void GradientReducer::adopt_for_step(const std::vector<torch::optim::OptimizerPa
   adopt(groups);
 }
 
+void GradientReducer::look_at(const torch::optim::Optimizer& optimizer) {
+  state_->comparison->set_optimizer(values_of(optimizer, /*whole_state=*/true));
+}
+
 void GradientReducer::set_sample_count(std::int64_t samples) {
   if (!state_->settings.options.weigh_by_samples || samples < 0) {
     raise(ErrorCode::kInvalidArgument,
@@ -224,6 +238,7 @@ void GradientReducer::synchronize() {
     failure.attempt([&] { state.install(i); });
   }
   if (state.all_done() && !state.is_frozen()) {
+    failure.attempt([&] { state.comparison->settle(); });
     failure.rethrow();
     return;
   }
@@ -240,6 +255,7 @@ void GradientReducer::synchronize() {
   // Of what was done here, others have more.
   if (state.any_wanted()) state.submit_rest(failure);
   state.finish_rest(failure);
+  failure.attempt([&] { state.comparison->settle(); });
   // Nothing is left out any more, even if some of it has failed.
   state.passes.clear();
   state.idle_ranks = 0;
@@ -254,15 +270,6 @@ void GradientReducer::synchronize_for_step() {
   for (ReducedGradient& gradient : state.gradients) gradient.settle();
   state.step_samples = std::exchange(state.settings.samples, std::nullopt);
   state.forget_rounds();
-  // From now on parameters may differ in their last bits, where ranks compute differently.
-  state.has_begun = true;
-  if (std::exchange(state.began_apart, false) && process_set().rank() == 0) {
-    TORCH_WARN(
-        "kolo: DistributedOptimizer: the ranks' parameters differ before the first step, so each "
-        "trains a network of its own by the average of all gradients; call "
-        "kolo::broadcast_parameters(*model, 0) before training, also after a checkpoint that one "
-        "rank alone has loaded");
-  }
 }
 
 void GradientReducer::skip_next() {

@@ -19,6 +19,7 @@
 #include "bindings/torch/gradient_hooks.h"
 #include "bindings/torch/name_number.h"
 #include "bindings/torch/reduced_gradient.h"
+#include "bindings/torch/state_comparison.h"
 
 #include <kolo/torch/distributed_optimizer.h>
 
@@ -47,15 +48,13 @@ struct GradientReducer::State final : GradientListener,
   bool samples_refused = false;  ///< of this step
   std::optional<std::int64_t> step_samples;  ///< of this rank, of the last step
   bool skip = false;
-  bool open = true;          ///< a round is to come
-  TensorWork ready;          ///< a round: by parameter, on how many ranks it is under way; and more
-  bool has_begun = false;    ///< a first round was told, or a step was made
-  bool began_apart = false;  ///< the parameters were not those of all ranks, as nobody was told yet
-  std::optional<std::uint32_t> fingerprint;  ///< of the parameters, in the first round
-  bool has_told = false;                     ///< in a round since the last step or zero_grad()
-  std::int32_t steps = 0;                    ///< of these, for which it had
-  bool is_uneven = false;                    ///< a rank has made fewer of them, for it had joined
-  std::set<int> passes;                      ///< of autograd, whose end is awaited
+  bool open = true;  ///< a round is to come
+  TensorWork ready;  ///< a round: by parameter, on how many ranks it is under way; and more
+  std::optional<StateComparison> comparison;  ///< what rounds tell besides
+  bool has_told = false;                      ///< in a round since the last step or zero_grad()
+  std::int32_t steps = 0;                     ///< of these, for which it had
+  bool is_uneven = false;                     ///< a rank has made fewer of them, for it had joined
+  std::set<int> passes;                       ///< of autograd, whose end is awaited
   std::mutex mutex;  ///< of the hooks, which each device's thread of autograd's calls
 
   void before_accumulation(std::size_t index) override;
@@ -68,6 +67,7 @@ struct GradientReducer::State final : GradientListener,
       const NamedTensors& named);
   void add(torch::Tensor tensor, const std::string& name);
   void install(std::size_t index);
+  NamedTensors parameters() const;
   bool all_done() const;
   bool any_pending() const;
   /// Nothing takes part here, as this rank has not told yet in this step: perhaps on this one
@@ -80,10 +80,8 @@ struct GradientReducer::State final : GradientListener,
   void end_pass(int pass);
   /// Calls it again at the end of the backward in whose node the one that ends has run.
   void await_outer_end();
-  /// Tells the other ranks what is under way here, or that nothing is; at first with a fingerprint
-  /// of the parameters.
+  /// Tells the other ranks what is under way here, or that nothing is.
   void tell(bool nothing);
-  void take_fingerprint();
   /// Waits for what they tell, and finishes what is under way everywhere.
   void hear();
   /// Tells all ranks if this one has gradients of a step for which it has told no samples.

@@ -1,14 +1,18 @@
 // When what Accelerator::prepare() has made steps, clears and goes on. The training loop's thread.
 #include <kolo/torch/prepared.h>
 
+#include "bindings/torch/backward_values.h"
+#include "bindings/torch/equal_values.h"
 #include "bindings/torch/tensor_memory.h"
 
+#include <kolo/torch/reducing_optimizer.h>
 #include <kolo/torch/sharded_parameters.h>
 
 #include <c10/util/hash.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -142,6 +146,19 @@ void AcceleratorState::rescale_held(double factor) {
     if (its.gradients_before == before) its.gradients_before = now;
     if (its.gradients_at_step == before) its.gradients_at_step = now;
   }
+}
+
+void AcceleratorState::tell_optimizers(const torch::Tensor& loss) const {
+  std::map<int, EqualValues> by_number;
+  for (const auto& [key, its] : steps) {
+    const auto alive = its.optimizer.lock();
+    // Those that reduce gradients themselves tell it themselves.
+    if (alive && dynamic_cast<const ReducingOptimizer*>(alive.get()) == nullptr)
+      by_number[its.number] = values_of(*alive, /*whole_state=*/true, its.number);
+  }
+  EqualValues all;
+  for (const auto& [number, values] : by_number) all.append(values);
+  tell_with_backward(loss, all);
 }
 
 bool AcceleratorState::begin_step(Steps& its) {

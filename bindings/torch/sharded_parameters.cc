@@ -18,7 +18,6 @@ namespace kolo {
 namespace {
 
 constexpr std::size_t kUnderWay = 2;  // buckets
-constexpr std::uint8_t kRefused = 2;  // on some rank, in place of whether a gradient is there
 
 /// For each bucket `start` makes an operation, whose result `finish` gets, a few under way at once.
 template <class Start, class Finish>
@@ -54,6 +53,8 @@ ShardedParameters::ShardedParameters(const torch::optim::Optimizer& optimizer,
   state.size = options.process_set.size();
   state.number = NameNumber("sharded", options.process_set.id());
   state.prefix = state.number.prefix();
+  state.comparison.emplace(
+      StateComparison::Options{"ShardedOptimizer", state.prefix, options.process_set});
   Together together;
   check_parameters(state.parameters, together, options, state.prefix, [&] {
     check_sharded(optimizer, options);
@@ -94,6 +95,7 @@ ShardedParameters::Group ShardedParameters::add_group(
 
 bool ShardedParameters::take_added_groups(torch::optim::Optimizer& mine,
                                           const torch::optim::OptimizerOptions& defaults) {
+  state_->comparison->set_optimizer(values_of(mine, /*whole_state=*/false));
   auto& theirs = mine.param_groups();
   const Groups& known = state_->groups;
   for (std::size_t g = 0; g < known.size(); ++g) {
@@ -123,15 +125,24 @@ void ShardedParameters::synchronize() {
         "ShardedOptimizer itself, or on the module");
   }
   const std::string refusal = state.refusal();
-  const torch::Tensor has_gradient = torch::zeros({count}, torch::kUInt8);
-  auto* const has = has_gradient.mutable_data_ptr<std::uint8_t>();
+  // By parameter, on how many ranks it has a gradient; on how many one is refused; and the rest.
+  const torch::Tensor told =
+      torch::zeros({count + 1 + static_cast<std::int64_t>(StateComparison::kCells)}, torch::kInt32);
+  auto* const holders = told.mutable_data_ptr<std::int32_t>();
   for (std::int64_t i = 0; i < count; ++i) {
     const ShardedParameter& parameter = state.parameters[static_cast<std::size_t>(i)];
-    has[i] = !refusal.empty() ? kRefused : parameter.tensor.grad().defined() ? 1 : 0;
+    holders[i] = parameter.tensor.grad().defined() ? 1 : 0;
   }
+  holders[count] = refusal.empty() ? 0 : 1;
+  state.comparison->tell(holders + count + 1);
   TensorWork agreement = allreduce_async_(
-      has_gradient,
-      {.op = ReduceOp::kMax, .name = state.prefix + "present", .process_set = options.process_set});
+      told, {.name = state.prefix + "present", .process_set = options.process_set});
+  const auto agree = [&] {
+    if (!agreement.valid()) return;
+    TensorWork work = std::exchange(agreement, {});
+    work.wait();
+    state.comparison->hear(holders + count + 1, work.participants());
+  };
   const bool average = options.op == ReduceOp::kAverage && !options.gradients_are_reduced;
   const double before = average ? 1.0 / options.gradient_predivide_factor : 1.0;
   const double after = average ? options.gradient_predivide_factor / state.size : 1.0;
@@ -152,10 +163,10 @@ void ShardedParameters::synchronize() {
                                       .process_set = options.process_set});
   };
   const auto finish = [&](std::size_t b, const torch::Tensor& mine) {
-    if (agreement.valid()) std::exchange(agreement, {}).wait();
+    agree();
     for (std::size_t i = 0; i < state.pieces[b].size(); ++i) {
       const ShardPiece& piece = state.pieces[b][i];
-      const bool any = has[piece.parameter] != 0;
+      const bool any = holders[piece.parameter] > 0;
       // No view: torch::optim::Optimizer::zero_grad() refuses those.
       state.piece_tensors[b][i].mutable_grad() =
           any ? mine.narrow(0, piece.at, piece.size).detach() : torch::Tensor();
@@ -164,13 +175,16 @@ void ShardedParameters::synchronize() {
   abort_on_timeout(
       [&] {
         if (!options.gradients_are_reduced) for_each_bucket(state.buckets.size(), start, finish);
-        if (agreement.valid()) std::exchange(agreement, {}).wait();
+        agree();
       },
       "ShardedOptimizer");
-  if (count > 0 && has[0] == kRefused) state.throw_together(refusal);
-  if (options.gradients_are_reduced)
-    for (std::size_t b = 0; b < state.buckets.size(); ++b) state.take_own_gradients(b);
-  state.present.assign(has, has + count);
+  if (holders[count] > 0) state.throw_together(refusal);
+  state.comparison->settle();
+  for (std::size_t b = 0; options.gradients_are_reduced && b < state.buckets.size(); ++b)
+    state.take_own_gradients(b);
+  for (std::int64_t i = 0; i < count; ++i) {
+    state.present[static_cast<std::size_t>(i)] = holders[i] > 0;
+  }
   state.remember_gradients();
   state.skip = false;
 }

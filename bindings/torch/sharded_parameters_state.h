@@ -4,6 +4,7 @@
 
 #include "bindings/torch/name_number.h"
 #include "bindings/torch/shard_layout.h"
+#include "bindings/torch/state_comparison.h"
 
 #include <kolo/torch/sharded_parameters.h>
 
@@ -32,7 +33,8 @@ struct ShardedParameters::State {
   int rank = 0;  ///< in the process set
   int size = 1;
   NameNumber number;
-  std::string prefix;  ///< of the operations' names
+  std::string prefix;                         ///< of the operations' names
+  std::optional<StateComparison> comparison;  ///< what is told besides gradients
   std::vector<ShardedParameter> parameters;
   std::vector<ShardBucket> buckets;
   std::vector<std::vector<ShardPiece>> pieces;            ///< this rank's, by bucket

@@ -68,7 +68,8 @@ class KOLO_API Accelerator {
   /// Calls init() unless that was done. Collective. Throws kInvalidArgument for values that do not
   /// fit, kUnsupported for a type of distribution or precision that kolo has not; and on every rank
   /// kMismatch, if another number of processes has met than some rank's configuration says, or
-  /// ranks differ in accumulation steps, precision, or how schedulers step.
+  /// ranks differ in accumulation steps, precision, how schedulers step, or, with fp16, the options
+  /// of the scaler.
   explicit Accelerator(const AcceleratorConfig& config = AcceleratorConfig::from_environment(),
                        const AcceleratorOptions& options = {});
   /// With AcceleratorConfig::from_flags().
@@ -90,7 +91,9 @@ class KOLO_API Accelerator {
     }
   }
 
-  /// backward() of the loss, divided by the accumulation steps, and scaled with fp16.
+  /// backward() of the loss, divided by the accumulation steps, and scaled with fp16. Throws
+  /// kMismatch on every rank where it reaches a prepared model and ranks differ in the scale, or in
+  /// options or counts of steps of prepared optimizers (in the last pass of an accumulation).
   void backward(const torch::Tensor& loss);
   /// Begins a pass of these models. Throws kInvalidArgument while another one is open: it would
   /// count twice, and one's gradients would not be sent when the optimizers step.

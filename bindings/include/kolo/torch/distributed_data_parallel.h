@@ -40,8 +40,9 @@
 //   no averages on any: the others' backward() throws, with that rank, once that makes its next
 //   forward, which begins with gradients of zero; go on with the next step.
 // - A rank that does not come within KOLO_OPERATION_TIMEOUT ends kolo on all, as abort() does.
-// - A gradient that comes to a parameter whose turn in this backward is over, on all ranks, ends
-//   kolo on all of them, as abort() does.
+// - A gradient that comes to a parameter whose turn in this backward is over, on all ranks, is an
+//   error on all of them, with that rank; after the end of this backward it ends kolo, as abort()
+//   does.
 // - Several forwards may precede one backward, which goes through all of them, and a backward may
 //   run inside another one (activation checkpointing): the gradients of both are averaged at the
 //   end of the outer one. Set static_graph where a parameter gets several gradients then (a part
@@ -54,6 +55,12 @@
 //   with several device_ids, a replica on each: its gradients are those of the rank's whole batch,
 //   summed over the replicas, before they are averaged over the ranks; with a loss that is a mean,
 //   they are averages over devices and ranks. What DataParallel says of forward and buffers holds.
+// - Ranks compare what each has of its own, in a message of each backward. The scale of a
+//   GradScaler and, within an Accelerator, the optimizers' options and counts of steps: a
+//   difference is kMismatch on all ranks, from backward(), with the value's name, the ranks and
+//   both values. An optimizer of one's own is not seen, but parameters are: in the second backward,
+//   then more and more rarely, at last in each 128th. If ranks have parted, the lowest warns once,
+//   and says since when at most. Buffers are not compared, nor is anything while a rank has joined.
 // - One DistributedDataParallel per parameter, and no DistributedOptimizer for the same one.
 //
 // - A bucket on a CUDA device starts when its last gradient has been given to a stream, and after

@@ -45,6 +45,13 @@
 // - So is a backward that an exception ends on some rank when it has some gradients and lacks
 //   others, once it calls zero_grad(): the others' step() throws, with that rank.
 //
+// - Ranks compare what each has of its own, in messages that are sent anyway. Options of the groups
+//   (such as the learning rate) and counts of steps: with each step, as zero_grad(), or the step
+//   before, has found them. The scale of a GradScaler: with each backward. A difference is
+//   kMismatch on all ranks, from backward() or step(), with the value's name, the ranks and both
+//   values; go on with zero_grad() once all have the same. Parameters: before the first step, then
+//   more and more rarely, at last with each 128th; a difference is a warning, once, of the lowest
+//   rank. Nothing is compared while a rank has joined.
 // - Parameters may be on the CPU or on this rank's CUDA device; those of one group on one device. A
 //   gradient starts after what it is made on, and step()'s stream goes on after the averages.
 //
@@ -128,6 +135,8 @@ class KOLO_API GradientReducer {
   void adopt(const std::vector<torch::optim::OptimizerParamGroup>& groups);
   /// The same where all ranks come to a step: after synchronize() of those that are known.
   void adopt_for_step(const std::vector<torch::optim::OptimizerParamGroup>& groups);
+  /// What ranks compare from now on: its options and counts of steps. Between two steps.
+  void look_at(const torch::optim::Optimizer& optimizer);
   /// As DistributedOptimizer::set_sample_count.
   void set_sample_count(std::int64_t samples);
   /// Waits for every gradient that is not reduced since the last backward. Throws the first
@@ -167,7 +176,9 @@ class DistributedOptimizer : public O, public ReducingOptimizer {
                        const DistributedOptimizerOptions& options = {})
       : O(std::move(optimizer)),
         reducer_(
-            std::make_unique<GradientReducer>(this->param_groups(), named_parameters, options)) {}
+            std::make_unique<GradientReducer>(this->param_groups(), named_parameters, options)) {
+    reducer().look_at(*this);
+  }
   DistributedOptimizer(O&& optimizer,
                        const torch::OrderedDict<std::string, torch::Tensor>& named_parameters,
                        const DistributedOptimizerOptions& options = {})
@@ -183,21 +194,26 @@ class DistributedOptimizer : public O, public ReducingOptimizer {
     if (closure == nullptr) {
       reducer().adopt_for_step(this->param_groups());
       reducer().synchronize_for_step();
-      return O::step(nullptr);  // LBFGS says itself that it needs a closure
+      torch::Tensor none = O::step(nullptr);  // LBFGS says itself that it needs a closure
+      reducer().look_at(*this);
+      return none;
     }
     reducer().adopt(this->param_groups());
-    return O::step([&] {
+    torch::Tensor first_loss = O::step([&] {
       torch::Tensor loss = closure();
       reducer().synchronize_for_step();
       // Its line search must take the same decisions on every rank.
       if constexpr (std::is_base_of_v<torch::optim::LBFGS, O>) loss = reducer().reduce_loss(loss);
       return loss;
     });
+    reducer().look_at(*this);
+    return first_loss;
   }
 
   void zero_grad(bool set_to_none = true) {
     reducer().adopt(this->param_groups());
     reducer().discard(!set_to_none);
+    reducer().look_at(*this);
     O::zero_grad(set_to_none);
   }
 

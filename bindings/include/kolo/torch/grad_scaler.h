@@ -24,6 +24,11 @@
 // gradients by rank that is done anyway. Reductions by min or max hide an infinity, alike on every
 // rank: the step is then taken.
 //
+// Ranks compare the scale, its factors and the tracker: a DistributedDataParallel or
+// DistributedOptimizer in the backward of a scaled loss, which throws kMismatch on all ranks where
+// they differ; unscale_() where it takes a message. A backward without a scaled loss, as of a rank
+// without a batch, does not count. Of gradients that you reduce yourself nobody knows the scale.
+//
 // Used by one thread at a time, alike on every rank.
 #pragma once
 
@@ -36,6 +41,8 @@
 #include <optional>
 
 namespace kolo {
+
+class EqualValues;
 
 struct GradScalerOptions {
   double init_scale = 65536;
@@ -62,7 +69,7 @@ class KOLO_API GradScaler {
   /// Divides the optimizer's gradients by the scale, once a step; waits for those of a
   /// DistributedOptimizer first. Throws kInvalidArgument for a second call before update(), for
   /// float16 gradients, whose division would lose what the scale has saved, and where there is no
-  /// gradient at all.
+  /// gradient at all; kMismatch where ranks differ, as above.
   void unscale_(torch::optim::Optimizer& optimizer);
   /// unscale_() if that was not called, then the optimizer's step() unless a gradient has
   /// overflowed. Returns whether it was taken, the same on every rank. Not for LBFGS, whose step
@@ -89,6 +96,8 @@ class KOLO_API GradScaler {
   void load(torch::serialize::InputArchive& archive);
 
  private:
+  EqualValues values() const;
+
   struct Pass {
     bool unscaled = false;
     bool stepped = false;

@@ -55,6 +55,7 @@ struct KOLO_API AcceleratorState {
   struct Steps {
     std::weak_ptr<torch::optim::Optimizer> optimizer = {};
     std::function<void()> clear = {};  ///< its zero_grad()
+    int number = 0;                    ///< of those that were prepared
     bool has_stepped = false;          ///< since zero_grad() cleared the gradients
     bool was_skipped = false;          ///< the last step, because of an overflow
     bool holds_earlier = false;        ///< gradients of passes before the present one, not stepped
@@ -70,6 +71,7 @@ struct KOLO_API AcceleratorState {
     std::uint64_t gradients() const;
   };
   std::map<const void*, Steps> steps = {};  ///< by optimizer
+  int optimizers = 0;                       ///< that were prepared
 
   /// The innermost loop's.
   LoaderPass loader_pass() const;
@@ -82,6 +84,9 @@ struct KOLO_API AcceleratorState {
   void begin_pass();
   /// A backward() begins. What has been stepped and not cleared does not add up with it.
   void begin_backward();
+  /// Ranks compare the options and counts of steps of the prepared optimizers when a
+  /// DistributedDataParallel sends the gradients of this loss.
+  void tell_optimizers(const torch::Tensor& loss) const;
   /// Gradients of passes before take part in a change of the scale, as another optimizer's step
   /// makes it.
   void rescale_held(double factor);
@@ -161,9 +166,12 @@ class PreparedOptimizer {
   PreparedOptimizer(std::shared_ptr<O> optimizer, std::shared_ptr<AcceleratorState> state)
       : optimizer_(std::move(optimizer)), state_(std::move(state)) {
     const std::weak_ptr<O> weak = optimizer_;
-    steps() = {.optimizer = weak, .clear = [weak] {
-                 if (const auto alive = weak.lock()) alive->zero_grad();
-               }};
+    steps() = {.optimizer = weak,
+               .clear =
+                   [weak] {
+                     if (const auto alive = weak.lock()) alive->zero_grad();
+                   },
+               .number = state_->optimizers++};
   }
 
   /// Nothing while gradients add up; with float16, nothing when they have overflowed.

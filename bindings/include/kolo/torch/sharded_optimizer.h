@@ -30,6 +30,10 @@
 //   then copies this rank's pieces. A module may be converted or moved as a whole, on all ranks.
 // - A parameter of other sizes than at the construction, and two that lie in one memory, are
 //   kInvalidArgument on all ranks, with the rank: make a new ShardedOptimizer.
+// - Each step compares the options of the groups, such as the learning rate, and the scale of a
+//   GradScaler: what differs by rank is kMismatch on all, from step() or synchronize(), with the
+//   value's name, the ranks and both values. The state itself is each rank's
+//   own and not compared: load it on all ranks.
 // - A step that fails once it has begun to change parameters, for an exception of the optimizer's
 //   own or a rank that does not come in time, ends communication on all ranks (kAborted):
 //   parameters may then be of two steps, so go on from a
