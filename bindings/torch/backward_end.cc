@@ -20,17 +20,7 @@ namespace kolo {
 namespace {
 
 // What a round says behind its parameters, summed over the ranks.
-enum Told : std::size_t {
-  kNothing,
-  kUneven,
-  kStep,
-  kStepSquared,
-  kFirst,
-  kFingerprint,
-  kToldCount
-};
-/// Steps are told modulo this, so that the sum of their squares fits.
-constexpr std::int32_t kStepsTold = 64;
+enum Told : std::size_t { kNothing, kFirst, kFingerprint, kToldCount };
 constexpr const char* kInterrupted =
     "its backward() has ended by an exception and left this gradient out";
 
@@ -52,6 +42,7 @@ class AtNode final : public torch::autograd::FunctionPreHook {
 
 void GradientReducer::State::before_accumulation(std::size_t index) {
   const std::lock_guard lock(mutex);
+  settings.step->go_on();
   gradients[index].before_accumulation();
 }
 
@@ -134,7 +125,6 @@ void GradientReducer::State::end_pass(int pass) {
 void GradientReducer::State::tell(bool nothing) {
   if (!std::exchange(has_begun, true)) take_fingerprint();
   open = false;
-  has_told = true;
   torch::Tensor mine =
       torch::zeros({static_cast<std::int64_t>(gradients.size() + kToldCount)}, torch::kInt32);
   auto* const under_way = mine.mutable_data_ptr<std::int32_t>();
@@ -142,11 +132,9 @@ void GradientReducer::State::tell(bool nothing) {
     under_way[i] = !nothing && gradients[i].under_way() ? 1 : 0;
   std::int32_t* const told = under_way + gradients.size();
   told[kNothing] = nothing ? 1 : 0;
-  told[kUneven] = is_uneven ? 1 : 0;
-  told[kStep] = steps % kStepsTold;
-  told[kStepSquared] = told[kStep] * told[kStep];
   told[kFirst] = fingerprint ? 1 : 0;
   told[kFingerprint] = static_cast<std::int32_t>(fingerprint.value_or(0));
+  const StepScope scope = settings.step->scope();
   ready = allreduce_async_(
       mine, {.name = prefix + "ready gradients", .process_set = settings.options.process_set});
 }
@@ -162,10 +150,24 @@ void GradientReducer::State::take_fingerprint() {
   }
 }
 
+torch::Tensor GradientReducer::State::await_alike(TensorWork& work) {
+  try {
+    return settings.step->await(work);
+  } catch (const OutOfStep& error) {
+    // What only some have under way all end before the next step.
+    open = false;
+    for (ReducedGradient& gradient : gradients) gradient.want();
+    for (ReducedGradient& gradient : gradients) gradient.hide();
+    raise(error.code(), std::string("DistributedOptimizer: ") + error.what() +
+                            ", each of which begins with zero_grad() and has its backwards on all "
+                            "ranks. This step's gradients are of no use; go on with zero_grad()");
+  }
+}
+
 void GradientReducer::State::hear() {
   if (!ready.valid()) return;
   TensorWork work = std::exchange(ready, {});
-  const torch::Tensor sum = work.wait();
+  const torch::Tensor sum = await_alike(work);
   const auto* const ranks = sum.const_data_ptr<std::int32_t>();
   const auto known = static_cast<std::size_t>(sum.numel()) - kToldCount;
   const std::int32_t* const told = ranks + known;
@@ -175,23 +177,12 @@ void GradientReducer::State::hear() {
         return count == 0 || count == work.participants();
       });
   FirstFailure failure;
-  is_uneven |= told[kUneven] > 0 || work.participants() < settings.options.process_set.size();
   // A rank that comes late, from a join, tells its own when the others have made steps. Sums of
   // int32 are modulo 2^32.
   if (const auto own = std::exchange(fingerprint, std::nullopt);
       own && told[kFirst] == work.participants())
     began_apart = static_cast<std::uint32_t>(told[kFingerprint]) !=
                   static_cast<std::uint32_t>(told[kFirst]) * *own;
-  const std::int64_t step = told[kStep];
-  if (!is_uneven && work.participants() * std::int64_t{told[kStepSquared]} != step * step) {
-    steps = 0;  // from here on alike again
-    failure.attempt([] {
-      raise(ErrorCode::kMismatch,
-            "DistributedOptimizer: a backward of some ranks has met the next step of others, which "
-            "had all their gradients and did not wait for more; make each backward on all ranks, "
-            "of a loss without elements where a rank has none, or one of the sum of the losses");
-    });
-  }
   for (std::size_t i = 0; i < known; ++i) {
     if (ranks[i] == work.participants()) {
       failure.attempt([&] { gradients[i].finish(); });
@@ -219,7 +210,8 @@ void GradientReducer::State::refuse_samples() {
 
 void GradientReducer::State::await_samples() {
   if (!samples.valid()) return;
-  const torch::Tensor sum = std::exchange(samples, {}).wait();
+  TensorWork work = std::exchange(samples, {});
+  const torch::Tensor sum = await_alike(work);
   settings.total_samples = sum[0].item<std::int64_t>();
   idle_ranks = sum[1].item<std::int64_t>();
 }
@@ -257,7 +249,6 @@ void GradientReducer::State::forget_rounds() {
   ready.drain();
   ready = {};
   open = true;
-  if (std::exchange(has_told, false)) ++steps;
   idle_ranks = 0;
   samples_refused = false;
   passes.clear();

@@ -43,6 +43,7 @@ void DdpReducer::State::tell() {
   std::vector<std::int64_t> mine;
   for (const Parameter& parameter : parameters)
     if (searched) mine.push_back(parameter.touched && parameter.tensor.grad().defined() ? 1 : 0);
+  const StepScope scope = step.scope();
   mine.push_back(failure || std::find(missing.begin(), missing.end(), 1) != missing.end());
   agreement = allreduce_async_(torch::tensor(mine, torch::kInt64),
                                {.name = prefix + (searched ? "users" : "check")});
@@ -69,6 +70,15 @@ torch::Tensor DdpReducer::State::await(TensorWork& work) {
   torch::Tensor result = work.wait();
   everyone &= work.participants() == size();
   return result;
+}
+
+void DdpReducer::State::raise_out_of_step(const OutOfStep& error) {
+  step.catch_up(error.latest());
+  raise(error.code(),
+        std::string("DistributedDataParallel: ") + error.what() +
+            ". A training forward counts, too, where its output is dropped before a "
+            "backward: evaluate in eval() or without grad mode. This step's gradients "
+            "are of no use; go on with zero_grad()");
 }
 
 void DdpReducer::State::await_buckets() {

@@ -65,6 +65,8 @@ void DdpReducer::State::reset_pass() {
     bucket.result = nullptr;
   }
   in_pass = false;
+  step.end();
+  forwards.clear();
   left_open = false;
   owes_pass = false;
   leave();
@@ -145,8 +147,25 @@ void DdpReducer::State::after_accumulation(std::size_t index) {
   start_full_buckets();
 }
 
+void DdpReducer::State::Forward::take(const std::vector<torch::Tensor>& tensors, bool complete) {
+  for (const torch::Tensor& tensor : tensors)
+    if (tensor.defined() && tensor.grad_fn()) outputs.push_back(weak_of(tensor.grad_fn()));
+  result = complete && !outputs.empty() ? Result::kKnown : Result::kUnknown;
+}
+
+bool DdpReducer::State::Forward::is_dropped() const {
+  if (result == Result::kNone) return true;
+  return result == Result::kKnown &&
+         std::all_of(outputs.begin(), outputs.end(),
+                     [](const auto& output) { return output.expired(); });
+}
+
 void DdpReducer::State::begin_pass() {
   in_pass = true;
+  step.go_on();
+  step.skip(static_cast<std::uint64_t>(
+      std::count_if(forwards.begin(), forwards.end(),
+                    [](const Forward& forward) { return forward.is_dropped(); })));
   const bool known = options.static_graph && !users.empty();
   if (!known && !(searches() && leaves_known && !leaves_partial)) return;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -236,6 +255,7 @@ void DdpReducer::State::send(Parameter& parameter) {
 
 void DdpReducer::State::start(std::size_t index) {
   Bucket& bucket = buckets[index];
+  const StepScope scope = step.scope();
   bucket.ready.join();
   if (!bucket.memory.defined()) {
     for (const std::size_t i : bucket.members) send(parameters[i]);
@@ -265,6 +285,7 @@ DdpReducer::DdpReducer(NamedTensors named, NamedTensors buffers, const DdpOption
   check_initialized("DistributedDataParallel");
   state_->number = NameNumber("ddp");
   state_->prefix = state_->number.prefix();
+  state_->step = StepCount(ProcessSet());
   state_->options = options;
   check_module(state_->prefix, named, buffers, options);
   broadcast_packed(state_->prefix + "parameters/", named);
@@ -325,23 +346,25 @@ void DdpReducer::State::check_known(const torch::nn::Module& module) const {
 }
 
 void DdpReducer::before_forward(const torch::nn::Module& module) {
+  state_->in_forward = false;
   if (!torch::GradMode::is_enabled()) return;
   state_->check_known(module);
   if (state_->in_pass) state_->end_pass_for_forward();
   // One in eval() may be this rank's alone.
   state_->owes_pass |= !state_->local && module.is_training();
   state_->next_local = state_->local && !state_->owes_pass;
+  state_->in_forward = module.is_training() && !state_->local;
+  if (state_->in_forward) state_->forwards.emplace_back();
   if (module.is_training() && !state_->local && state_->options.broadcast_buffers) {
     receive_buffers(state_->prefix + "buffers/", state_->buffers);
   }
 }
 
-bool DdpReducer::wants_outputs() const {
-  return torch::GradMode::is_enabled() && !state_->next_local &&
-         state_->options.find_unused_parameters && !state_->options.static_graph;
-}
+bool DdpReducer::wants_outputs() const { return state_->in_forward || state_->looks_for_leaves(); }
 
 void DdpReducer::after_forward(const std::vector<torch::Tensor>& outputs, bool complete) {
+  if (std::exchange(state_->in_forward, false)) state_->forwards.back().take(outputs, complete);
+  if (!state_->looks_for_leaves()) return;
   state_->leaves_known = true;
   state_->leaves_partial |= !complete;
   add_leaves(outputs, state_->leaves);

@@ -15,6 +15,7 @@
 #include "bindings/torch/failure.h"
 #include "bindings/torch/gradient_hooks.h"
 #include "bindings/torch/name_number.h"
+#include "bindings/torch/step_count.h"
 
 #include <kolo/torch/ddp_reducer.h>
 #include <kolo/torch/functions.h>
@@ -58,6 +59,21 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
     std::function<torch::Tensor()> result;  ///< from the hook
   };
 
+  /// One that leads to a pass.
+  struct Forward {
+    enum class Result : std::uint8_t {
+      kNone,     ///< so far: it has thrown, or returns nothing, which all ranks count alike
+      kKnown,    ///< `outputs`
+      kUnknown,  ///< none that has a gradient, or of a type that is not looked into
+    };
+    Result result = Result::kNone;
+    std::vector<WeakNode> outputs = {};
+
+    void take(const std::vector<torch::Tensor>& tensors, bool complete);
+    /// No backward can go through it any more.
+    bool is_dropped() const;
+  };
+
   DdpOptions options;
   NameNumber number;
   std::string prefix;
@@ -77,10 +93,13 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   /// Of what follows. Recursive, for attempt(). Not held while a bucket starts: a user's hook may
   /// wait there for other ranks, which may come with another device's gradients first.
   std::recursive_mutex mutex;
-  bool local = false;       ///< inside no_sync()
-  bool next_local = false;  ///< the next backward is this rank's alone
-  bool owes_pass = false;   ///< a forward in train() since the last pass was not inside no_sync()
-  Leaves leaves;            ///< of the forwards since the last pass
+  StepCount step;                 ///< of passes, and of forwards that were left without a backward
+  std::vector<Forward> forwards;  ///< in training since the last pass
+  bool in_forward = false;        ///< in the last of these
+  bool local = false;             ///< inside no_sync()
+  bool next_local = false;        ///< the next backward is this rank's alone
+  bool owes_pass = false;  ///< a forward in train() since the last pass was not inside no_sync()
+  Leaves leaves;           ///< of the forwards since the last pass
   bool leaves_known = false;
   bool leaves_partial = false;      ///< some output has tensors that are not known
   std::vector<std::int64_t> users;  ///< with static_graph: ranks with a gradient, by parameter
@@ -107,6 +126,11 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   /// Unused parameters are found in each pass, not known and not an error.
   bool searches() const {
     return options.static_graph ? users.empty() : options.find_unused_parameters;
+  }
+  /// Parameters that a backward will not reach are looked for behind each forward.
+  bool looks_for_leaves() const {
+    return torch::GradMode::is_enabled() && !next_local && options.find_unused_parameters &&
+           !options.static_graph;
   }
   std::string full_name(std::size_t index) const override {
     return prefix + "gradient/" + parameters[index].name;
@@ -135,6 +159,8 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   /// of another type or device.
   void check_known(const torch::nn::Module& module) const;
 
+  /// Forwards whose outputs were dropped before a backward, as where a rank leaves a batch out,
+  /// count as steps: the other ranks, which have left none out, are behind then.
   void begin_pass();
   /// Every parameter's turn is over.
   bool is_whole() const {
@@ -186,10 +212,18 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
       return false;
     }
   }
+  [[noreturn]] void raise_out_of_step(const OutOfStep& error);
   /// For what all ranks do together.
   template <class Action>
   void attempt_together(Action&& action) {
-    if (attempt([&] { abort_on_timeout(action, "DistributedDataParallel"); })) return;
+    const auto in_step = [&] {
+      try {
+        action();
+      } catch (const OutOfStep& error) {
+        raise_out_of_step(error);
+      }
+    };
+    if (attempt([&] { abort_on_timeout(in_step, "DistributedDataParallel"); })) return;
     const std::lock_guard lock(mutex);
     severed = true;
   }

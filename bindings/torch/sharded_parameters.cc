@@ -22,7 +22,8 @@ constexpr int kRefused = 2;           // a gradient, on some rank, in place of t
 
 /// For each bucket `start` makes an operation, whose result `finish` gets, a few under way at once.
 template <class Start, class Finish>
-void for_each_bucket(std::size_t buckets, const Start& start, const Finish& finish) {
+void for_each_bucket(std::size_t buckets, StepCount& step, const Start& start,
+                     const Finish& finish) {
   struct UnderWay : std::deque<std::pair<std::size_t, TensorWork>> {
     ~UnderWay() {
       for (auto& [bucket, work] : *this) work.drain();  // one has failed; their names come again
@@ -31,7 +32,7 @@ void for_each_bucket(std::size_t buckets, const Start& start, const Finish& fini
   const auto finish_first = [&] {
     auto [bucket, work] = std::move(works.front());
     works.pop_front();
-    finish(bucket, work.wait());
+    finish(bucket, step.await(work));
   };
   for (std::size_t bucket = 0; bucket < buckets; ++bucket) {
     if (TensorWork work = start(bucket); work.valid()) works.emplace_back(bucket, std::move(work));
@@ -64,6 +65,7 @@ ShardedParameters::ShardedParameters(const torch::optim::Optimizer& optimizer,
   state.size = options.process_set.size();
   state.number = NameNumber("sharded", options.process_set.id());
   state.prefix = state.number.prefix();
+  state.step = StepCount(options.process_set);
   Together together;
   check_parameters(state.parameters, together, options, state.prefix, [&] {
     check_sharded(optimizer, options);
@@ -124,6 +126,8 @@ bool ShardedParameters::take_added_groups(torch::optim::Optimizer& mine,
 void ShardedParameters::synchronize() {
   const torch::NoGradGuard no_grad;
   State& state = *state_;
+  state.step.go_on();
+  const StepScope scope = state.step.scope();
   const auto& options = state.options;
   const auto count = static_cast<std::int64_t>(state.parameters.size());
   if (state.was_half_cleared()) {
@@ -150,6 +154,11 @@ void ShardedParameters::synchronize() {
                                                 .name = state.prefix + "present",
                                                 .process_set = options.process_set});
   }
+  const auto hear_agreement = [&] {
+    if (!agreement.valid()) return;
+    TensorWork work = std::exchange(agreement, {});
+    state.step.await(work);
+  };
   const bool average = options.op == ReduceOp::kAverage && !options.gradients_are_reduced;
   const double before = average ? 1.0 / options.gradient_predivide_factor : 1.0;
   const double after = average ? options.gradient_predivide_factor / state.size : 1.0;
@@ -172,7 +181,7 @@ void ShardedParameters::synchronize() {
                                       .process_set = options.process_set});
   };
   const auto finish = [&](std::size_t b, const torch::Tensor& mine) {
-    if (agreement.valid()) std::exchange(agreement, {}).wait();
+    hear_agreement();
     for (std::size_t i = 0; i < state.pieces[b].size(); ++i) {
       const ShardPiece& piece = state.pieces[b][i];
       const bool any = has_gradient[static_cast<std::int64_t>(piece.parameter)].item<bool>();
@@ -186,8 +195,8 @@ void ShardedParameters::synchronize() {
   } else {
     abort_on_timeout(
         [&] {
-          for_each_bucket(state.buckets.size(), start, finish);
-          if (agreement.valid()) std::exchange(agreement, {}).wait();
+          for_each_bucket(state.buckets.size(), state.step, start, finish);
+          hear_agreement();
         },
         "ShardedOptimizer");
     if (has_gradient.eq(kRefused).any().item<bool>()) state.throw_together(refusal);
@@ -210,11 +219,13 @@ std::vector<torch::Tensor> ShardedParameters::whole_parameters() const {
 void ShardedParameters::skip_next() { state_->skip = true; }
 
 void ShardedParameters::step(const std::function<void()>& step_on_pieces) {
+  state_->step.go_on();
   if (!state_->may_skip()) synchronize();
   state_->skip = false;
   prepare_pieces();
   if (state_->size == 1) {
     step_on_pieces();
+    state_->step.end();
     return;
   }
   abort_on_failure(step_on_pieces,
@@ -225,6 +236,7 @@ void ShardedParameters::step(const std::function<void()>& step_on_pieces) {
                          [] { return std::string("ShardedOptimizer: new values are lost"); });
       },
       "ShardedOptimizer");
+  state_->step.end();
 }
 
 void ShardedParameters::prepare_pieces() {
@@ -242,6 +254,7 @@ void ShardedParameters::prepare_pieces() {
 void ShardedParameters::exchange_values() {
   const torch::NoGradGuard no_grad;
   State& state = *state_;
+  const StepScope scope = state.step.scope();
   const auto start = [&](std::size_t b) -> TensorWork {
     const ShardBucket& bucket = state.buckets[b];
     const bool changed = std::any_of(bucket.parameters.begin(), bucket.parameters.end(),
@@ -262,7 +275,13 @@ void ShardedParameters::exchange_values() {
           .copy_(values.narrow(0, parameter.offset, parameter.tensor.numel()));
     }
   };
-  for_each_bucket(state.buckets.size(), start, finish);
+  try {
+    for_each_bucket(state.buckets.size(), state.step, start, finish);
+  } catch (const OutOfStep& error) {
+    // Nothing has shown it before the pieces changed where gradients come reduced.
+    abort(std::string("ShardedOptimizer: parameters are of different steps: ") + error.what());
+    throw;
+  }
 }
 
 void ShardedParameters::zero_grad(torch::optim::Optimizer& mine, bool set_to_none) {
@@ -283,9 +302,11 @@ void ShardedParameters::zero_grad(torch::optim::Optimizer& mine, bool set_to_non
     for (torch::Tensor& tensor : bucket) tensor.mutable_grad().reset();
   }
   state_->skip = false;
+  state_->step.begin();
 }
 
 double ShardedParameters::clip_grad_norm(double max_norm, double norm_type) {
+  state_->step.go_on();
   if (!state_->may_skip()) synchronize();
   const torch::NoGradGuard no_grad;
   const bool largest = std::isinf(norm_type);

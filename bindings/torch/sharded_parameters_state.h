@@ -4,6 +4,7 @@
 
 #include "bindings/torch/name_number.h"
 #include "bindings/torch/shard_layout.h"
+#include "bindings/torch/step_count.h"
 
 #include <kolo/torch/sharded_parameters.h>
 
@@ -41,6 +42,7 @@ struct ShardedParameters::State {
   std::vector<bool> present;  ///< a rank had a gradient of the parameter at the last synchronize()
   std::vector<TakenGradient> taken;  ///< at the last synchronize(), by parameter
   bool skip = false;                 ///< the next step does not synchronize, if `taken` still are
+  StepCount step;
 
   /// Deals the parameters from `first` on into buckets: those of a list into ones of their own.
   void add_buckets(std::size_t first, const Together& together);
@@ -55,7 +57,7 @@ struct ShardedParameters::State {
   /// zero_grad() of torch::optim::Optimizer, which does not reach the parameters.
   bool was_half_cleared() const;
   /// `skip`, unless a rank has new gradients. Collective if `skip`.
-  bool may_skip() const;
+  bool may_skip();
   /// Bytes of every rank of the set, by rank in it, at `root`, a rank of the world; none elsewhere.
   std::vector<std::string> gather_bytes(const std::string& bytes, int root) const;
   /// Collective: kInvalidArgument on all ranks of the set if any has a failure, with the first one.

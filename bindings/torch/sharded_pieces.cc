@@ -122,12 +122,14 @@ bool ShardedParameters::State::was_half_cleared() const {
   return false;
 }
 
-bool ShardedParameters::State::may_skip() const {
+bool ShardedParameters::State::may_skip() {
   if (!skip) return false;
   const torch::Tensor any_new = torch::tensor({has_new_gradients() ? 1 : 0}, torch::kUInt8);
   // Backward may have left a rank without any.
-  allreduce_(any_new,
-             {.op = ReduceOp::kMax, .name = prefix + "new", .process_set = options.process_set});
+  const StepScope scope = step.scope();
+  TensorWork work = allreduce_async_(
+      any_new, {.op = ReduceOp::kMax, .name = prefix + "new", .process_set = options.process_set});
+  step.await(work);
   return !any_new.item<bool>();
 }
 
