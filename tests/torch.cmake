@@ -35,6 +35,7 @@ if(KOLO_HAS_TORCH)
   kolo_add_torch_tests(torch RANKS 0 1 2 3 4 SOURCES
     bindings/torch/after_backward_test.cc
     bindings/torch/gradient_groups_test.cc
+    bindings/torch/left_out_batches_test.cc
     bindings/torch/optimizer_one_rank_test.cc
     bindings/torch/optimizer_options_test.cc
     bindings/torch/state_comparison_test.cc
@@ -42,6 +43,11 @@ if(KOLO_HAS_TORCH)
     bindings/torch/training_test.cc
     bindings/torch/uneven_passes_test.cc
     bindings/torch/unfinished_gradients_test.cc)
+  add_test(NAME torch_late_rank COMMAND kolo-run -np 2 $<TARGET_FILE:torch_tests>
+    --gtest_also_run_disabled_tests --gtest_filter=LateRanks.*)
+  set_tests_properties(torch_late_rank PROPERTIES TIMEOUT 60 LABELS torch PROCESSORS 2
+    ENVIRONMENT "OMP_NUM_THREADS=1;KOLO_OPERATION_TIMEOUT=2"
+    PASS_REGULAR_EXPRESSION "PASSED  . 1 test.*PASSED  . 1 test")
   kolo_add_torch_tests(torch_gradients RANKS 0 2 3 SOURCES
     bindings/torch/tools_test_main.cc
     bindings/torch/shared_gradients_test.cc)

@@ -1,4 +1,5 @@
 // The collectives on raw memory: options become submissions. Any thread.
+#include "bindings/core/step_scope.h"
 #include "bindings/core/submissions.h"
 
 #include <utility>
@@ -124,6 +125,12 @@ int join(const ProcessSet& set) {
 }
 
 bool poll(const Work& work) { return work.done(); }
-void synchronize(Work& work) { throw_if_failed(work.wait()); }
+void synchronize(Work& work) {
+  Status status = work.wait();
+  if (status.ok()) return;
+  const std::int64_t latest = work.outcome().value;
+  if (latest > 0) throw OutOfStep(std::move(status).error(), static_cast<std::uint64_t>(latest));
+  raise(std::move(status).error());
+}
 
 }  // namespace kolo

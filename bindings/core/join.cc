@@ -2,6 +2,7 @@
 #include <kolo/join.h>
 
 #include "bindings/core/global.h"
+#include "bindings/core/joins.h"
 #include "runtime/base/check.h"
 
 #include <fmt/format.h>
@@ -48,6 +49,14 @@ int Join::finish() {
                    most, fmt::join(early, ", ")));
   }
   return last;
+}
+
+std::uint64_t joins_ended(const ProcessSet& set) {
+  try {
+    return value_or_throw(runtime_for("joins_ended")->joins(set.id()));
+  } catch (const Exception&) {
+    return 0;
+  }
 }
 
 }  // namespace kolo

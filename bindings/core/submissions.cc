@@ -1,5 +1,7 @@
 #include "bindings/core/submissions.h"
 
+#include "bindings/core/step_scope.h"
+
 #include <utility>
 
 namespace kolo {
@@ -15,6 +17,7 @@ Submission submission_of(OperationKind kind, const void* input, const Shape& sha
   submission.keep_alive = options.keep_alive;
   submission.process_set = options.process_set.id();
   submission.stream = options.stream;
+  submission.step = StepScope::current();
   return submission;
 }
 
@@ -30,6 +33,7 @@ Submission allreduce_submission(const void* input, void* output, const Shape& sh
   submission.keep_alive = options.keep_alive;
   submission.process_set = options.process_set.id();
   submission.stream = options.stream;
+  submission.step = StepScope::current();
   return submission;
 }
 

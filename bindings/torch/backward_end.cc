@@ -20,28 +20,15 @@ namespace kolo {
 namespace {
 
 // What a round says behind its parameters, summed over the ranks.
-enum Told : std::size_t { kNothing, kUneven, kStep, kStepSquared, kToldCount };
-/// Steps are told modulo this, so that the sum of their squares fits.
-constexpr std::int32_t kStepsTold = 64;
+enum Told : std::size_t { kNothing, kToldCount };
 constexpr const char* kInterrupted =
     "its backward() has ended by an exception and left this gradient out";
-
-/// The ranks have had the same parameters when the optimizer was made.
-torch::Tensor awaited_round(TensorWork& work) {
-  try {
-    return work.wait();
-  } catch (const Exception& error) {
-    if (error.code() != ErrorCode::kMismatch) throw;
-    raise(ErrorCode::kMismatch,
-          "DistributedOptimizer: ranks have taken on different numbers of parameters since it was "
-          "made; give add_param_group() the same ones on every rank");
-  }
-}
 
 }  // namespace
 
 void GradientReducer::State::before_accumulation(std::size_t index) {
   const std::lock_guard lock(mutex);
+  settings.step->go_on();
   gradients[index].before_accumulation();
 }
 
@@ -131,7 +118,6 @@ void GradientReducer::State::end_pass(int pass) {
 
 void GradientReducer::State::tell(bool nothing) {
   open = false;
-  has_told = true;
   const std::size_t cells = gradients.size() + kToldCount + StateComparison::kCells;
   torch::Tensor mine = torch::zeros({static_cast<std::int64_t>(cells)}, torch::kInt32);
   auto* const under_way = mine.mutable_data_ptr<std::int32_t>();
@@ -139,18 +125,30 @@ void GradientReducer::State::tell(bool nothing) {
     under_way[i] = !nothing && gradients[i].under_way() ? 1 : 0;
   std::int32_t* const told = under_way + gradients.size();
   told[kNothing] = nothing ? 1 : 0;
-  told[kUneven] = is_uneven ? 1 : 0;
-  told[kStep] = steps % kStepsTold;
-  told[kStepSquared] = told[kStep] * told[kStep];
   comparison->tell(told + kToldCount);
+  const StepScope scope = settings.step->scope();
   ready = allreduce_async_(
       mine, {.name = prefix + "ready gradients", .process_set = settings.options.process_set});
+}
+
+torch::Tensor GradientReducer::State::await_alike(TensorWork& work) {
+  try {
+    return settings.step->await(work);
+  } catch (const OutOfStep& error) {
+    // What only some have under way all end before the next step.
+    open = false;
+    for (ReducedGradient& gradient : gradients) gradient.want();
+    for (ReducedGradient& gradient : gradients) gradient.hide();
+    raise(error.code(), std::string("DistributedOptimizer: ") + error.what() +
+                            ", each of which begins with zero_grad() and has its backwards on all "
+                            "ranks. This step's gradients are of no use; go on with zero_grad()");
+  }
 }
 
 void GradientReducer::State::hear() {
   if (!ready.valid()) return;
   TensorWork work = std::exchange(ready, {});
-  const torch::Tensor sum = awaited_round(work);
+  const torch::Tensor sum = await_alike(work);
   const auto* const ranks = sum.const_data_ptr<std::int32_t>();
   const auto known = static_cast<std::size_t>(sum.numel()) - kToldCount - StateComparison::kCells;
   const std::int32_t* const told = ranks + known;
@@ -160,19 +158,7 @@ void GradientReducer::State::hear() {
         return count == 0 || count == work.participants();
       });
   FirstFailure failure;
-  is_uneven |= told[kUneven] > 0 || work.participants() < settings.options.process_set.size();
-  const std::int64_t step = told[kStep];
-  if (!is_uneven && work.participants() * std::int64_t{told[kStepSquared]} != step * step) {
-    steps = 0;  // from here on alike again
-    failure.attempt([] {
-      raise(ErrorCode::kMismatch,
-            "DistributedOptimizer: a backward of some ranks has met the next step of others, which "
-            "had all their gradients and did not wait for more; make each backward on all ranks, "
-            "of a loss without elements where a rank has none, or one of the sum of the losses");
-    });
-  } else {
-    failure.attempt([&] { comparison->hear(told + kToldCount, work.participants()); });
-  }
+  failure.attempt([&] { comparison->hear(told + kToldCount, work.participants()); });
   for (std::size_t i = 0; i < known; ++i) {
     if (ranks[i] == work.participants()) {
       failure.attempt([&] { gradients[i].finish(); });
@@ -200,7 +186,8 @@ void GradientReducer::State::refuse_samples() {
 
 void GradientReducer::State::await_samples() {
   if (!samples.valid()) return;
-  const torch::Tensor sum = std::exchange(samples, {}).wait();
+  TensorWork work = std::exchange(samples, {});
+  const torch::Tensor sum = await_alike(work);
   settings.total_samples = sum[0].item<std::int64_t>();
   idle_ranks = sum[1].item<std::int64_t>();
 }
@@ -239,7 +226,6 @@ void GradientReducer::State::forget_rounds() {
   ready = {};
   comparison->forget();
   open = true;
-  if (std::exchange(has_told, false)) ++steps;
   idle_ranks = 0;
   samples_refused = false;
   passes.clear();

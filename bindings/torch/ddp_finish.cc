@@ -37,6 +37,7 @@ void DdpReducer::State::tell() {
   mine[searched] = failure || std::find(missing.begin(), missing.end(), 1) != missing.end();
   comparison->set_loss(backward_values(graphs));
   comparison->tell(mine + searched + 1);
+  const StepScope scope = step.scope();
   agreement = allreduce_async_(told, {.name = prefix + (searches() ? "users" : "check")});
 }
 
@@ -61,6 +62,15 @@ torch::Tensor DdpReducer::State::await(TensorWork& work) {
   torch::Tensor result = work.wait();
   everyone &= work.participants() == size();
   return result;
+}
+
+void DdpReducer::State::raise_out_of_step(const OutOfStep& error) {
+  step.catch_up(error.latest());
+  raise(error.code(),
+        std::string("DistributedDataParallel: ") + error.what() +
+            ". A training forward counts, too, where its output is dropped before a "
+            "backward: evaluate in eval() or without grad mode. This step's gradients "
+            "are of no use; go on with zero_grad()");
 }
 
 void DdpReducer::State::await_buckets() {

@@ -4,12 +4,26 @@
 
 #include <torch/torch.h>
 
+#include <memory>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace kolo {
 
 using Leaves = std::unordered_set<const void*>;  ///< by Tensor::unsafeGetTensorImpl()
+
+// What owns a node of a graph differs by LibTorch's version.
+template <class T>
+std::weak_ptr<T> weak_of(const std::shared_ptr<T>& node) {
+  return node;
+}
+template <class T, class Null>
+c10::weak_intrusive_ptr<T, Null> weak_of(const c10::intrusive_ptr<T, Null>& node) {
+  return c10::weak_intrusive_ptr<T, Null>(node);
+}
+/// Tells whether a graph is still there.
+using WeakNode = decltype(weak_of(std::declval<const torch::Tensor&>().grad_fn()));
 
 /// Adds the leaves that the graph of `outputs` ends in.
 void add_leaves(const std::vector<torch::Tensor>& outputs, Leaves& leaves);

@@ -70,6 +70,8 @@ void DdpReducer::State::reset_pass() {
     bucket.result = nullptr;
   }
   in_pass = false;
+  step.end();
+  forwards.clear();
   owes_pass = false;
   any_in_eval = false;
   leave();
@@ -171,8 +173,25 @@ void DdpReducer::State::synchronize_behind(const std::vector<torch::Tensor>& out
   }
 }
 
+void DdpReducer::State::Forward::take(const std::vector<torch::Tensor>& tensors, bool complete) {
+  for (const torch::Tensor& tensor : tensors)
+    if (tensor.defined() && tensor.grad_fn()) outputs.push_back(weak_of(tensor.grad_fn()));
+  result = complete && !outputs.empty() ? Result::kKnown : Result::kUnknown;
+}
+
+bool DdpReducer::State::Forward::is_dropped() const {
+  if (result == Result::kNone) return true;
+  return result == Result::kKnown &&
+         std::all_of(outputs.begin(), outputs.end(),
+                     [](const auto& output) { return output.expired(); });
+}
+
 void DdpReducer::State::begin_pass() {
   in_pass = true;
+  step.go_on();
+  step.skip(static_cast<std::uint64_t>(
+      std::count_if(forwards.begin(), forwards.end(),
+                    [](const Forward& forward) { return forward.is_dropped(); })));
   if (options.weigh_by_samples) attempt_together([&] { share.agree(prefix); });
   const bool known = options.static_graph && !users.empty();
   if (!known && !(searches() && leaves_known && !leaves_partial)) return;
@@ -278,6 +297,7 @@ void DdpReducer::State::send(Parameter& parameter) {
 
 void DdpReducer::State::start(std::size_t index) {
   Bucket& bucket = buckets[index];
+  const StepScope scope = step.scope();
   bucket.ready.join();
   if (!bucket.memory.defined()) {
     for (const std::size_t i : bucket.members) send(parameters[i]);
@@ -308,6 +328,7 @@ DdpReducer::DdpReducer(NamedTensors named, NamedTensors buffers, const DdpOption
   check_initialized("DistributedDataParallel");
   state_->number = NameNumber("ddp");
   state_->prefix = state_->number.prefix();
+  state_->step = StepCount(ProcessSet());
   state_->options = options;
   check_module(state_->prefix, named, buffers, options);
   broadcast_packed(state_->prefix + "parameters/", agreed_on(named));
@@ -369,6 +390,7 @@ void DdpReducer::State::check_unchanged(const Parameter& parameter) {
 }
 
 void DdpReducer::before_forward(const torch::nn::Module& module) {
+  state_->in_forward = false;
   if (!torch::GradMode::is_enabled()) return;
   State& state = *state_;
   if (state.in_pass) {
@@ -392,6 +414,8 @@ void DdpReducer::before_forward(const torch::nn::Module& module) {
       raise(ErrorCode::kInvalidArgument, std::move(unknown));
     if (!is_together) return;  // the backward, if there is one, finds what has changed
     for (const State::Parameter& parameter : state.parameters) State::check_unchanged(parameter);
+    state.in_forward = true;
+    state.forwards.emplace_back();
     return;
   } catch (const Exception&) {
     if (!is_together) throw;
@@ -401,10 +425,12 @@ void DdpReducer::before_forward(const torch::nn::Module& module) {
 }
 
 bool DdpReducer::wants_outputs() const {
-  return torch::GradMode::is_enabled() && (state_->in_eval || state_->wants_leaves());
+  return torch::GradMode::is_enabled() &&
+         (state_->in_forward || state_->in_eval || state_->wants_leaves());
 }
 
 void DdpReducer::after_forward(const std::vector<torch::Tensor>& outputs, bool complete) {
+  if (std::exchange(state_->in_forward, false)) state_->forwards.back().take(outputs, complete);
   if (state_->in_eval) state_->synchronize_behind(outputs);
   if (!state_->wants_leaves()) return;
   state_->leaves_known = true;

@@ -17,6 +17,7 @@
 #include "bindings/torch/name_number.h"
 #include "bindings/torch/sample_share.h"
 #include "bindings/torch/state_comparison.h"
+#include "bindings/torch/step_count.h"
 
 #include <kolo/torch/ddp_reducer.h>
 #include <kolo/torch/functions.h>
@@ -63,6 +64,21 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
     std::function<torch::Tensor()> result;  ///< from the hook
   };
 
+  /// One that leads to a pass.
+  struct Forward {
+    enum class Result : std::uint8_t {
+      kNone,     ///< so far: it has thrown, or returns nothing, which all ranks count alike
+      kKnown,    ///< `outputs`
+      kUnknown,  ///< none that has a gradient, or of a type that is not looked into
+    };
+    Result result = Result::kNone;
+    std::vector<WeakNode> outputs = {};
+
+    void take(const std::vector<torch::Tensor>& tensors, bool complete);
+    /// No backward can go through it any more.
+    bool is_dropped() const;
+  };
+
   DdpOptions options;
   NameNumber number;
   std::string prefix;
@@ -79,6 +95,9 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   /// Of what follows. Recursive, for attempt(). Not held while a bucket starts: a user's hook may
   /// wait there for other ranks, which may come with another device's gradients first.
   std::recursive_mutex mutex;
+  StepCount step;                 ///< of passes, and of forwards that were left without a backward
+  std::vector<Forward> forwards;  ///< in training since the last pass
+  bool in_forward = false;        ///< in the last of these
   bool local = false;          ///< inside no_sync()
   bool next_local = false;     ///< the next backward is this rank's alone
   bool local_is_over = false;  ///< such a backward was made: the next is so within no_sync() alone
@@ -154,6 +173,8 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   /// A pass of which this rank refuses all gradients, as it tells the others; throws it.
   [[noreturn]] void refuse_pass(const std::exception_ptr& why);
 
+  /// Forwards whose outputs were dropped before a backward, as where a rank leaves a batch out,
+  /// count as steps: the other ranks, which have left none out, are behind then.
   void begin_pass();
   /// Every parameter's turn is over.
   bool is_whole() const {
@@ -207,10 +228,18 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
       return false;
     }
   }
+  [[noreturn]] void raise_out_of_step(const OutOfStep& error);
   /// For what all ranks do together.
   template <class Action>
   void attempt_together(Action&& action) {
-    if (attempt([&] { abort_on_timeout(action, "DistributedDataParallel"); })) return;
+    const auto in_step = [&] {
+      try {
+        action();
+      } catch (const OutOfStep& error) {
+        raise_out_of_step(error);
+      }
+    };
+    if (attempt([&] { abort_on_timeout(in_step, "DistributedDataParallel"); })) return;
     const std::lock_guard lock(mutex);
     severed = true;
   }

@@ -122,7 +122,7 @@ GradientReducer::GradientReducer(const std::vector<torch::optim::OptimizerParamG
   check_initialized("DistributedOptimizer");
   state_->number = NameNumber("optimizer", options.process_set.id());
   state_->prefix = state_->number.prefix();
-  state_->settings = {options, {}, {}};
+  state_->settings = {options, {}, {}, std::make_shared<StepCount>(options.process_set)};
   state_->comparison.emplace(
       StateComparison::Options{"DistributedOptimizer", state_->prefix, options.process_set,
                                [state = state_.get()] { return state->parameters(); }});
@@ -223,6 +223,8 @@ void GradientReducer::set_sample_count(std::int64_t samples) {
                            : "the optimizer was made without weigh_by_samples"));
   }
   state_->samples.drain();
+  state_->settings.step->go_on();
+  const StepScope scope = state_->settings.step->scope();
   state_->idle_ranks = 0;
   state_->settings.samples = samples;
   state_->samples = allreduce_async(
@@ -232,6 +234,7 @@ void GradientReducer::set_sample_count(std::int64_t samples) {
 
 void GradientReducer::synchronize() {
   State& state = *state_;
+  state.settings.step->go_on();
   FirstFailure failure;
   failure.attempt([&] { state.hear(); });  // left undone if backward failed at something else
   for (std::size_t i = 0; i < state.gradients.size(); ++i) {
@@ -267,6 +270,7 @@ void GradientReducer::synchronize_for_step() {
   State& state = *state_;
   // What was cleared meanwhile is not what was synchronized.
   if (!std::exchange(state.skip, false) || !state.all_done()) synchronize();
+  state.settings.step->end();
   for (ReducedGradient& gradient : state.gradients) gradient.settle();
   state.step_samples = std::exchange(state.settings.samples, std::nullopt);
   state.forget_rounds();
@@ -291,6 +295,7 @@ void GradientReducer::discard(bool gradients_stay) {
     state_->gradients[i].discard(gradients_stay);
     state_->install(i);
   }
+  state_->settings.step->begin();
 }
 
 std::size_t GradientReducer::pending() const {

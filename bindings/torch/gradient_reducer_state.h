@@ -51,9 +51,6 @@ struct GradientReducer::State final : GradientListener,
   bool open = true;  ///< a round is to come
   TensorWork ready;  ///< a round: by parameter, on how many ranks it is under way; and more
   std::optional<StateComparison> comparison;  ///< what rounds tell besides
-  bool has_told = false;                      ///< in a round since the last step or zero_grad()
-  std::int32_t steps = 0;                     ///< of these, for which it had
-  bool is_uneven = false;                     ///< a rank has made fewer of them, for it had joined
   std::set<int> passes;                       ///< of autograd, whose end is awaited
   std::mutex mutex;  ///< of the hooks, which each device's thread of autograd's calls
 
@@ -87,6 +84,9 @@ struct GradientReducer::State final : GradientListener,
   /// Tells all ranks if this one has gradients of a step for which it has told no samples.
   void refuse_samples();
   void await_samples();
+  /// Waits for what all ranks of a step tell each other. Where they are at different ones, all of
+  /// this one ends with an error on all.
+  torch::Tensor await_alike(TensorWork& work);
   /// No step has been made of what some ranks have under way, as all know: ends it on all, so that
   /// it meets nothing that is reduced later.
   void end_left_out();

@@ -90,6 +90,7 @@ void ReducedGradient::submit(torch::Tensor gradient, bool absent) {
   wanted_ = false;
   reduced_ = std::move(gradient);
   version_ = version_of(reduced_);
+  const StepScope scope = settings_.step->scope();
   if (group_ != nullptr) {
     waiting_ = true;
     attempt([&] { group_->add_ready(reduced_.device()); });

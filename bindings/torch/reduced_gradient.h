@@ -4,6 +4,7 @@
 
 #include "bindings/torch/gradient_hooks.h"
 #include "bindings/torch/gradient_place.h"
+#include "bindings/torch/step_count.h"
 
 #include <kolo/torch/distributed_optimizer.h>
 
@@ -20,6 +21,7 @@ struct ReductionSettings {
   DistributedOptimizerOptions options;
   std::optional<std::int64_t> samples;        ///< of this rank and step, with weigh_by_samples
   std::optional<std::int64_t> total_samples;  ///< of all ranks, once known
+  std::shared_ptr<StepCount> step;            ///< never null
 };
 
 /// What every gradient's all-reduce is: all but its name.

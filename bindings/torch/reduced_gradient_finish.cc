@@ -52,7 +52,7 @@ void ReducedGradient::finish() {
   TensorWork work = std::exchange(work_, {});
   const bool changed =
       was_touched || is_changed(reduced_, version_);  // before it is written to here
-  const torch::Tensor result = work.wait();
+  const torch::Tensor result = settings_.step->await(work);
   done_ = true;
   const torch::NoGradGuard no_grad;
   torch::Tensor& gradient = parameter_.mutable_grad();

@@ -21,7 +21,8 @@ constexpr std::size_t kUnderWay = 2;  // buckets
 
 /// For each bucket `start` makes an operation, whose result `finish` gets, a few under way at once.
 template <class Start, class Finish>
-void for_each_bucket(std::size_t buckets, const Start& start, const Finish& finish) {
+void for_each_bucket(std::size_t buckets, StepCount& step, const Start& start,
+                     const Finish& finish) {
   struct UnderWay : std::deque<std::pair<std::size_t, TensorWork>> {
     ~UnderWay() {
       for (auto& [bucket, work] : *this) work.drain();  // one has failed; their names come again
@@ -30,7 +31,7 @@ void for_each_bucket(std::size_t buckets, const Start& start, const Finish& fini
   const auto finish_first = [&] {
     auto [bucket, work] = std::move(works.front());
     works.pop_front();
-    finish(bucket, work.wait());
+    finish(bucket, step.await(work));
   };
   for (std::size_t bucket = 0; bucket < buckets; ++bucket) {
     if (TensorWork work = start(bucket); work.valid()) works.emplace_back(bucket, std::move(work));
@@ -55,6 +56,7 @@ ShardedParameters::ShardedParameters(const torch::optim::Optimizer& optimizer,
   state.prefix = state.number.prefix();
   state.comparison.emplace(
       StateComparison::Options{"ShardedOptimizer", state.prefix, options.process_set});
+  state.step = StepCount(options.process_set);
   Together together;
   check_parameters(state.parameters, together, options, state.prefix, [&] {
     check_sharded(optimizer, options);
@@ -116,6 +118,8 @@ bool ShardedParameters::take_added_groups(torch::optim::Optimizer& mine,
 void ShardedParameters::synchronize() {
   const torch::NoGradGuard no_grad;
   State& state = *state_;
+  state.step.go_on();
+  const StepScope scope = state.step.scope();
   const auto& options = state.options;
   const auto count = static_cast<std::int64_t>(state.parameters.size());
   if (state.was_half_cleared()) {
@@ -140,7 +144,7 @@ void ShardedParameters::synchronize() {
   const auto agree = [&] {
     if (!agreement.valid()) return;
     TensorWork work = std::exchange(agreement, {});
-    work.wait();
+    state.step.await(work);
     state.comparison->hear(holders + count + 1, work.participants());
   };
   const bool average = options.op == ReduceOp::kAverage && !options.gradients_are_reduced;
@@ -174,7 +178,8 @@ void ShardedParameters::synchronize() {
   };
   abort_on_timeout(
       [&] {
-        if (!options.gradients_are_reduced) for_each_bucket(state.buckets.size(), start, finish);
+        if (!options.gradients_are_reduced)
+          for_each_bucket(state.buckets.size(), state.step, start, finish);
         agree();
       },
       "ShardedOptimizer");
@@ -200,12 +205,14 @@ std::vector<torch::Tensor> ShardedParameters::whole_parameters() const {
 void ShardedParameters::skip_next() { state_->skip = true; }
 
 void ShardedParameters::step(const std::function<void()>& step_on_pieces) {
+  state_->step.go_on();
   if (!state_->may_skip()) synchronize();
   state_->skip = false;
   prepare_pieces();
   if (state_->size == 1) {
     step_on_pieces();
     state_->put_back_pieces();
+    state_->step.end();
     return;
   }
   abort_on_failure(step_on_pieces,
@@ -216,6 +223,7 @@ void ShardedParameters::step(const std::function<void()>& step_on_pieces) {
                          [] { return std::string("ShardedOptimizer: new values are lost"); });
       },
       "ShardedOptimizer");
+  state_->step.end();
 }
 
 void ShardedParameters::prepare_pieces() {
@@ -234,6 +242,7 @@ void ShardedParameters::prepare_pieces() {
 void ShardedParameters::exchange_values() {
   const torch::NoGradGuard no_grad;
   State& state = *state_;
+  const StepScope scope = state.step.scope();
   const auto start = [&](std::size_t b) -> TensorWork {
     const ShardBucket& bucket = state.buckets[b];
     const bool changed = std::any_of(bucket.parameters.begin(), bucket.parameters.end(),
@@ -253,7 +262,13 @@ void ShardedParameters::exchange_values() {
       parameter.tensor.detach().copy_(parameter.layout.on(values, parameter.offset));
     }
   };
-  for_each_bucket(state.buckets.size(), start, finish);
+  try {
+    for_each_bucket(state.buckets.size(), state.step, start, finish);
+  } catch (const OutOfStep& error) {
+    // Nothing has shown it before the pieces changed where gradients come reduced.
+    abort(std::string("ShardedOptimizer: parameters are of different steps: ") + error.what());
+    throw;
+  }
 }
 
 void ShardedParameters::zero_grad(torch::optim::Optimizer& mine, bool set_to_none) {
@@ -274,9 +289,11 @@ void ShardedParameters::zero_grad(torch::optim::Optimizer& mine, bool set_to_non
     for (torch::Tensor& tensor : bucket) tensor.mutable_grad().reset();
   }
   state_->skip = false;
+  state_->step.begin();
 }
 
 double ShardedParameters::clip_grad_norm(double max_norm, double norm_type) {
+  state_->step.go_on();
   if (!state_->may_skip()) synchronize();
   const torch::NoGradGuard no_grad;
   const bool largest = std::isinf(norm_type);

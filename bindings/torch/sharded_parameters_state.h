@@ -5,6 +5,7 @@
 #include "bindings/torch/name_number.h"
 #include "bindings/torch/shard_layout.h"
 #include "bindings/torch/state_comparison.h"
+#include "bindings/torch/step_count.h"
 
 #include <kolo/torch/sharded_parameters.h>
 
@@ -44,6 +45,7 @@ struct ShardedParameters::State {
   std::vector<TakenGradient> taken;  ///< at the last synchronize(), by parameter
   std::vector<const void*> memory;   ///< of the parameters, when it was last looked for overlaps
   bool skip = false;                 ///< the next step does not synchronize, if `taken` still are
+  StepCount step;
 
   /// Deals the parameters from `first` on into buckets: those of a list into ones of their own.
   void add_buckets(std::size_t first, const Together& together);

@@ -184,8 +184,10 @@ bool ShardedParameters::State::may_skip() {
   const bool is_new = has_new_gradients() || !refusal().empty();
   const torch::Tensor any_new = torch::tensor({is_new ? 1 : 0}, torch::kUInt8);
   // Backward may have left a rank without any.
-  allreduce_(any_new,
-             {.op = ReduceOp::kMax, .name = prefix + "new", .process_set = options.process_set});
+  const StepScope scope = step.scope();
+  TensorWork work = allreduce_async_(
+      any_new, {.op = ReduceOp::kMax, .name = prefix + "new", .process_set = options.process_set});
+  step.await(work);
   return !any_new.item<bool>();
 }
 

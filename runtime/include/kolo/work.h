@@ -24,7 +24,8 @@ struct CudaStream {
   void* handle = nullptr;  ///< a cudaStream_t; null is the default stream
 };
 
-/// What an operation that has succeeded tells besides its output.
+/// What an operation that has succeeded tells besides its output. One that has failed tells
+/// `value` alone.
 struct Outcome {
   /// Ranks that contributed memory (a rank may take part without: AllreduceOptions::absent).
   int contributors = 0;
@@ -32,7 +33,8 @@ struct Outcome {
   int participants = 0;
   /// Of an allgather, a gather (at its root) and an alltoall: rows that came from each rank.
   std::vector<std::int64_t> received_splits = {};
-  /// Of a join the rank that came last, of an added process set its id.
+  /// Of a join the rank that came last, of an added process set its id. Of one that has failed for
+  /// ranks at different steps of training, the highest of these, else 0.
   std::int64_t value = 0;
   /// Of an operation on CUDA memory: after its last work there.
   std::shared_ptr<const DeviceEvent> on_device = {};
@@ -73,7 +75,7 @@ class KOLO_API Work {
   /// waits for it. Work that takes longer belongs to a thread of the caller's own.
   void on_done(std::function<void()> told);
 
-  /// Precondition: done() and succeeded.
+  /// Precondition: done().
   const Outcome& outcome() const noexcept { return outcome_; }
   int contributors() const noexcept { return outcome_.contributors; }
   int participants() const noexcept { return outcome_.participants; }

@@ -56,7 +56,7 @@ TEST(UnevenPasses, ABackwardThatMeetsTheNextStepOfOthersIsAnErrorOfAll) {
       step();
     }
   });
-  EXPECT_THAT(message, HasSubstr("a backward of some ranks has met the next step of others"));
+  EXPECT_THAT(message, HasSubstr("has its backwards on all ranks"));
   step();
   step();
 }

@@ -14,6 +14,9 @@
 // - step() reduces the gradients so that each rank gets the sum of its pieces (reducescatter),
 //   makes the step on them, and sends the new values to all (allgather). Results are those of
 //   DistributedOptimizer, up to the order of summation.
+// - Gradients of different steps never meet: counted by zero_grad() and step(), as
+//   DistributedOptimizer does it. step() throws kMismatch on all ranks where one has left a batch
+//   out. With gradients_are_reduced that ends communication on all ranks.
 // - Parameters are split by elements, in stretches of `bucket_cap_mb`, so that shares differ by one
 //   element a stretch at most. So the optimizer must treat each element for itself, as all of
 //   LibTorch's do that have no closure.
