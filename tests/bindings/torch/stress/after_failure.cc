@@ -44,6 +44,13 @@ bool Training::can_redo() const {
          plan_.steps[static_cast<std::size_t>(step_)].zero == Zero::kBefore;
 }
 
+void Training::leave_out() {
+  Model& model = *models_.front().ours;
+  if (!plan_.models.front().has_ddp()) return model.zero_grad(true);
+  // Its loss is not a number, say.
+  model.forward({part(0, plan_.steps[static_cast<std::size_t>(step_)].passes.front(), rank_)});
+}
+
 void Training::redo() {
   do_ours(step_);
   end_alone(plan_.steps[static_cast<std::size_t>(step_)]);

@@ -27,8 +27,8 @@ void tell() {
 void FaultOptions::add_to(CLI::App& app) {
   app.add_option("--fault", fault, "What one rank does in the midst")
       ->check(CLI::IsMember({"abort", "comm_hook", "data", "exit", "forward", "gradient_hook",
-                             "kill", "late_kill", "more", "quick_exit", "return", "segv",
-                             "shutdown", "skip", "sparse", "stop", "throw", "unwind"}));
+                             "kill", "late_kill", "left_out", "more", "quick_exit", "return",
+                             "segv", "shutdown", "skip", "sparse", "stop", "throw", "unwind"}));
   app.add_option("--victim", victim, "The rank that does it");
   app.add_option("--fault-step", step, "Step in which it does; -1: before the first");
   app.add_option("--fault-point", point, "Place within that step");
@@ -65,8 +65,9 @@ void FaultyRank::make_sparse(bool sparse) const {
 }
 
 bool FaultyRank::mends() const {
-  if (options_.fault != "sparse" || !training_->can_redo()) return false;
-  make_sparse(false);
+  const bool sparse = options_.fault == "sparse";
+  if ((!sparse && options_.fault != "left_out") || !training_->can_redo()) return false;
+  if (sparse) make_sparse(false);
   return true;
 }
 
@@ -81,7 +82,8 @@ void FaultyRank::fail() {
     is_unreadable_ = true;
     return;
   }
-  if (fault == "skip" || fault == "more" || fault == "sparse") return;  // between steps
+  if (fault == "skip" || fault == "more" || fault == "sparse" || fault == "left_out")
+    return;  // between steps
   if (fault == "return") {
     ends_ = true;
     return;
@@ -117,6 +119,10 @@ void FaultyRank::begin_step() {
   if (!is_victim_ || step_ < options_.step) return;
   // In each step from there on.
   if (options_.fault == "sparse" && training_->can_redo()) make_sparse(true);
+  if (options_.fault == "left_out" && training_->can_redo()) {
+    tell();
+    training_->leave_out();
+  }
   if (options_.fault != "skip" || step_ != options_.step) return;
   tell();
   training_->skip();

@@ -26,6 +26,8 @@ class Training {
   /// The next step, if there is one. Throws Differs, or what kolo throws.
   bool next();
   int steps_done() const { return step_; }
+  /// Leaves out a batch before the next step. Precondition: can_redo().
+  void leave_out();
   /// Leaves out the next step, of which the other ranks know nothing.
   void skip() { ++step_; }
   /// Makes the last step again, without the others.
