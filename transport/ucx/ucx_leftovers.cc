@@ -20,8 +20,7 @@ constexpr std::string_view kPrefix = "ucx_shm_posix_";
 /// The kernel leases a file for writing to nobody while somebody else has it open or mapped.
 bool is_left(const std::string& path) {
   // Whoever leases it at this moment removes it.
-  const UniqueDescriptor file(
-      ::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  const UniqueDescriptor file(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat status = {};
   if (!file || ::fstat(file.get(), &status) != 0) return false;
   if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid()) return false;
