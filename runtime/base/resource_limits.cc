@@ -1,6 +1,7 @@
 #include "runtime/base/resource_limits.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/open_files.h"
 #include "runtime/base/system_error.h"
 
 #include <sys/resource.h>
@@ -48,7 +49,7 @@ ResourceLimit open_files() {
   const auto used = error ? 0 : static_cast<std::size_t>(std::distance(begin(all), end(all)));
   rlimit files = {};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0) files.rlim_max = RLIM_INFINITY;
-  // The soft limit is raised as ranks need it.
+  // The soft limit is raised by check_resource_limits(), and later as ranks need it.
   const bool is_enough = files.rlim_max == RLIM_INFINITY || files.rlim_max >= used + kDescriptors;
   return {fmt::format("open files: {}, of which {} are in use (ulimit -Hn)",
                       files.rlim_max == RLIM_INFINITY ? "no limit" : std::to_string(files.rlim_max),
@@ -118,6 +119,7 @@ std::vector<ResourceLimit> resource_limits(const Environment& environment) {
 }
 
 Status check_resource_limits(const Environment& environment) {
+  make_room_for_files(kOtherDescriptors);
   std::string all;
   for (const ResourceLimit& limit : resource_limits(environment))
     if (!limit.is_enough)

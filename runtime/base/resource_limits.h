@@ -21,7 +21,8 @@ struct ResourceLimit {
 /// All that are looked at. `environment`: UCX_TLS may do without shared memory.
 std::vector<ResourceLimit> resource_limits(const Environment& environment);
 
-/// kOutOfMemory that lists those that are not enough, with their remedies.
+/// kOutOfMemory that lists those that are not enough, with their remedies. Raises the soft limit of
+/// open files, as make_room_for_files() does.
 Status check_resource_limits(const Environment& environment);
 
 /// While it lives, a file that this thread makes longer than `ulimit -f` is an error (EFBIG), where
