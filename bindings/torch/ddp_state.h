@@ -98,8 +98,8 @@ struct DdpReducer::State final : GradientListener, std::enable_shared_from_this<
   StepCount step;                 ///< of passes, and of forwards that were left without a backward
   std::vector<Forward> forwards;  ///< in training since the last pass
   bool in_forward = false;        ///< in the last of these
-  bool local = false;          ///< inside no_sync()
-  bool next_local = false;     ///< the next backward is this rank's alone
+  bool local = false;             ///< inside no_sync()
+  bool next_local = false;        ///< the next backward is this rank's alone
   bool local_is_over = false;  ///< such a backward was made: the next is so within no_sync() alone
   int local_graph = -1;        ///< autograd's graph task of such a backward
   bool in_eval = false;        ///< the last forward was one in eval(), outside of no_sync()

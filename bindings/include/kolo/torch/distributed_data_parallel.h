@@ -39,12 +39,13 @@
 // - A backward that an exception ends on some rank when it has some gradients and lacks others has
 //   no averages on any: the others' backward() throws, with that rank, once that makes its next
 //   forward, which begins with gradients of zero; go on with the next step.
-// - Gradients of different steps never meet. A rank that leaves a batch out after its forward (not a
+// - Gradients of different steps never meet. A rank that leaves a batch out after its forward (not
+// a
 //   number, out of memory) is a step ahead, once that output is dropped: the next backward throws
 //   kMismatch on all ranks, with their steps. Go on with zero_grad(); all count on from the highest
 //   step, so the next ones meet. So a training forward that one rank makes alone, and drops, is an
-//   error: make it in eval() or without grad mode. A batch that a rank leaves out before its forward
-//   cannot be seen here. What all ranks leave out is no error.
+//   error: make it in eval() or without grad mode. A batch that a rank leaves out before its
+//   forward cannot be seen here. What all ranks leave out is no error.
 // - A rank that does not come within KOLO_OPERATION_TIMEOUT ends kolo on all, as abort() does.
 // - A gradient that comes to a parameter whose turn in this backward is over, on all ranks, is an
 //   error on all of them, with that rank; after the end of this backward it ends kolo, as abort()

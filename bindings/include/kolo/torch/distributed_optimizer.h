@@ -19,10 +19,10 @@
 //   average, their sum with kSum, weighed with weigh_by_samples.
 // - Gradients of different steps never meet. zero_grad() begins a step, as does what follows a
 //   step() without one. A rank that leaves a batch out after zero_grad() (an early `continue`) is a
-//   step ahead: the next backward() or step() throws kMismatch on all ranks, with their steps. Go on
-//   with zero_grad(); all count on from the highest step, so the next ones meet. A batch that a rank
-//   leaves out without any call, neither zero_grad() nor step(), cannot be seen. A step that all
-//   leave out is no error.
+//   step ahead: the next backward() or step() throws kMismatch on all ranks, with their steps. Go
+//   on with zero_grad(); all count on from the highest step, so the next ones meet. A batch that a
+//   rank leaves out without any call, neither zero_grad() nor step(), cannot be seen. A step that
+//   all leave out is no error.
 // - After a timeout the ranks that came late get one for the same step, too, and meet the others in
 //   the next.
 // - A second backward before step() (other losses, retain_graph): the gradients of the passes add
