@@ -238,15 +238,12 @@ void Drawer::draw_step(int number) {
                  dice_.one_in(6);
   step.broadcasts_state = !in_set_ && plan_.joins_until == 0 && dice_.one_in(6) &&
                           !has([](const ModelPlan& m) { return m.is_sharded(); });
-  // LibTorch's LBFGS takes no other strides, a group of shards is added with those of all ranks,
-  // and other memory is not tied any more. What is small in a half type decides on the sign of a
-  // step.
+  // LibTorch's LBFGS takes no other strides, a group of shards is added with those of all ranks.
   const bool keeps_strides = has([](const ModelPlan& m) {
-    const auto keeps = [&m](const LayerPlan& layer) {
-      return layer.kind == LayerKind::kTied || (m.is_sharded() && layer.joins_at != kNever);
-    };
-    return m.optimizer == OptimizerKind::kLbfgs || m.wire != Wire::kWhole ||
-           std::any_of(m.layers.begin(), m.layers.end(), keeps);
+    return m.optimizer == OptimizerKind::kLbfgs ||
+           (m.is_sharded() && std::any_of(m.layers.begin(), m.layers.end(), [](const auto& layer) {
+              return layer.joins_at != kNever;
+            }));
   });
   if (dice_.one_in(5) && !keeps_strides) {
     step.strides = dice_.salt() >> 8;
