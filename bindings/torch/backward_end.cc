@@ -118,6 +118,7 @@ void GradientReducer::State::end_pass(int pass) {
 
 void GradientReducer::State::tell(bool nothing) {
   open = false;
+  has_told = true;
   const std::size_t cells = gradients.size() + kToldCount + StateComparison::kCells;
   torch::Tensor mine = torch::zeros({static_cast<std::int64_t>(cells)}, torch::kInt32);
   auto* const under_way = mine.mutable_data_ptr<std::int32_t>();
@@ -226,6 +227,7 @@ void GradientReducer::State::forget_rounds() {
   ready = {};
   comparison->forget();
   open = true;
+  has_told = false;
   idle_ranks = 0;
   samples_refused = false;
   passes.clear();

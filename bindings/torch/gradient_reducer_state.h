@@ -51,6 +51,7 @@ struct GradientReducer::State final : GradientListener,
   bool open = true;  ///< a round is to come
   TensorWork ready;  ///< a round: by parameter, on how many ranks it is under way; and more
   std::optional<StateComparison> comparison;  ///< what rounds tell besides
+  bool has_told = false;                      ///< in a round since the last step or zero_grad()
   std::set<int> passes;                       ///< of autograd, whose end is awaited
   std::mutex mutex;  ///< of the hooks, which each device's thread of autograd's calls
 
