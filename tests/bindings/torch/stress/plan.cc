@@ -229,6 +229,8 @@ void Drawer::draw_step(int number) {
     step.overflow_rank = static_cast<int>(dice_.below(plan_.size));
   }
   if (dice_.one_in(5) && plan_.joins_until == 0) step.lr_factor = one_of(dice_, {0.5, 2.0});
+  if (dice_.one_in(5) && plan_.size > 1)
+    step.rate_apart = static_cast<int>(dice_.below(plan_.size));
   step.evaluates = plan_.joins_until == 0 && dice_.one_in(5);
   const bool freezes = has([](const ModelPlan& m) {
     return m.has_ddp() && std::any_of(m.layers.begin(), m.layers.end(),
@@ -332,7 +334,8 @@ std::string Plan::text() const {
     text << " ["
          << "ban"[static_cast<int>(s.zero)] << (s.to_none ? "" : "0") << (s.clip > 0 ? " clip" : "")
          << (s.halves ? " half" : "") << (s.overflow != kNever ? " overflow" : "")
-         << (s.lr_factor != 1 ? " lr" : "") << (s.evaluates ? " eval" : "")
+         << (s.lr_factor != 1 ? " lr" : "") << (s.rate_apart != kNever ? " apart" : "")
+         << (s.evaluates ? " eval" : "")
          << (s.strides == 0      ? ""
              : s.strides_by_rank ? " strides by rank"
                                  : " strides")

@@ -100,6 +100,7 @@ struct StepPlan {
   int overflow = kNever;  ///< model that has one, with a scaler
   int overflow_rank = 0;
   double lr_factor = 1;
+  int rate_apart = kNever;  ///< rank that tries the step first with learning rates of its own
   bool evaluates = false;
   std::uint64_t strides = 0;      ///< salt of those that parameters get before it; 0: they stay
   bool strides_by_rank = false;   ///< each rank other ones

@@ -371,6 +371,30 @@ void Training::end_alone(const StepPlan& step) {
   alone_ended_ = true;
 }
 
+/// One rank has other learning rates than the rest: an error on all, and nothing is stepped.
+void Training::try_apart(int number) {
+  const int odd = plan_.steps[static_cast<std::size_t>(number)].rate_apart;
+  const ModelPlan& plan = plan_.models.front();
+  // Who is compared, and with what a step can be made again.
+  if (odd == kNever || plan.has_ddp() || plan.weighed || !can_redo()) return;
+  progress_("a step with another learning rate on one rank");
+  torch::optim::Optimizer& optimizer = models_.front().ours->optimizer();
+  std::vector<double> rates;
+  for (auto& group : optimizer.param_groups()) rates.push_back(group.options().get_lr());
+  if (rank_ == odd) scale_rates(optimizer, 3);
+  std::string error = "none";
+  try {
+    do_ours(number);
+  } catch (const Exception& found) {
+    if (found.code() != ErrorCode::kMismatch) throw;  // another rank has failed
+    error = found.what();
+  }
+  if (error.find("lr of group 0 is ") == std::string::npos)
+    throw Differs("another learning rate on one rank is no error of it: " + error);
+  for (std::size_t g = 0; g < rates.size(); ++g)
+    optimizer.param_groups()[g].options().set_lr(rates[g]);
+}
+
 void Training::step(int number) {
   const StepPlan& step = plan_.steps[static_cast<std::size_t>(number)];
   remember();
@@ -380,6 +404,7 @@ void Training::step(int number) {
   const bool mine = step.takes_part[static_cast<std::size_t>(rank_)];
   alone_ended_ = false;
   do_alone(number);
+  try_apart(number);
   if (mine) do_ours(number);
   end_alone(step);
   if (!mine) return;

@@ -70,6 +70,7 @@ class Training {
   void broadcast_states();
   void end_join();
   void step(int number);
+  void try_apart(int number);
   void do_ours(int number);
   void do_alone(int number);
   void end_alone(const StepPlan& step);
