@@ -154,7 +154,10 @@ TEST(OrderedDoorFailures, ARankThatHasShutDownIsNamed) {
     auto* const data = reinterpret_cast<std::byte*>(&value);
     for (int i = 0; i < 3; ++i)
       ASSERT_TRUE(runtime.allreduce_ordered(data, data, 1, DataType::kInt32, ReduceOp::kSum).ok());
-    if (rank == 1) return runtime.shut_down();
+    if (rank == 1) {
+      runtime.shut_down();
+      return;
+    }
     const Status status =
         runtime.allreduce_ordered(data, data, 1, DataType::kInt32, ReduceOp::kSum);
     ASSERT_FALSE(status.ok());
