@@ -116,8 +116,10 @@ std::map<const void*, Prepare> make_table() {
   add_type(DataType::kInt8, int8_kernels());
   add_type(DataType::kUInt8, uint8_kernels());
   for (const DataType half : {DataType::kFloat16, DataType::kBFloat16}) {
-    add(cast_kernel(DataType::kFloat32, half), DataType::kFloat32, half);
-    add(cast_kernel(half, DataType::kFloat32), half, DataType::kFloat32);
+    for (const KernelKind kind : {KernelKind::kCopy, KernelKind::kSum, KernelKind::kProduct}) {
+      add(cast_kernel(DataType::kFloat32, half, kind), DataType::kFloat32, half);
+      add(cast_kernel(half, DataType::kFloat32, kind), half, DataType::kFloat32);
+    }
   }
   for (const DataType type :
        {DataType::kFloat32, DataType::kFloat64, DataType::kFloat16, DataType::kBFloat16}) {
