@@ -59,7 +59,7 @@ kolo_add_emulated(kolo-perf $<TARGET_OBJECTS:kolo_perf_objects>
 kolo_add_emulated(stress_probe $<TARGET_OBJECTS:stress_objects>)
 
 set(info ${PROJECT_SOURCE_DIR}/tools/info)
-kolo_add_emulated(kolo-info ${info}/build.cc ${info}/doctor.cc ${info}/main.cc)
+kolo_add_emulated(kolo-info ${info}/build.cc ${info}/doctor.cc ${info}/folded.cc ${info}/main.cc)
 target_compile_definitions(emulated_kolo-info PRIVATE
   KOLO_INFO_TORCH=0 KOLO_INFO_PMIX=$<BOOL:${KOLO_HAS_PMIX}> KOLO_INFO_CUDA=1)
 
