@@ -102,7 +102,7 @@ struct Ears final : TransportListener {
   void on_message(int, std::span<const std::byte>) override { ++messages; }
   void on_peer_failed(int peer, const Error& error) override {
     EXPECT_EQ(error.code, ErrorCode::kPeerLost);
-    EXPECT_THAT(error.message, testing::HasSubstr("to rank 1"));
+    EXPECT_THAT(error.message, testing::HasSubstr("rank 1's connection"));
     lost.push_back(peer);
   }
 };
