@@ -233,9 +233,12 @@ TEST(ShardedOptimizerErrors, AnotherReducerOfOneRankIsNamedByAll) {
   torch::nn::Linear model(3, 2);
   ShardedOptimizer optimizer(SGD(model->parameters(), 0.1), model->named_parameters());
   {
+    const auto alone = last == 0 ? kolo::ProcessSet() : kolo::add_process_set({last});
     std::optional<kolo::DistributedOptimizer<SGD>> owner;
-    if (kolo::rank() == last)
-      owner.emplace(SGD(model->parameters(), 0.1), model->named_parameters());
+    if (kolo::rank() == last) {
+      owner.emplace(SGD(model->parameters(), 0.1), model->named_parameters(),
+                    kolo::DistributedOptimizerOptions{.process_set = alone});
+    }
     EXPECT_THAT(message_of([&] { optimizer.step(); }),
                 AllOf(HasSubstr("rank " + std::to_string(last) + ": parameter 'weight'"),
                       HasSubstr("is reduced already"), HasSubstr("gradients_are_reduced")));
