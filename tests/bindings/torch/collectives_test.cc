@@ -270,7 +270,7 @@ TEST(Misuse, OfATensorOnOneRankIsToldToAll) {
   const auto expect = [](const auto& call, const std::string& words) {
     expect_everywhere(call, "tensor 't': rank 1: " + words);
   };
-  const auto undefined = odd_one ? torch::Tensor() : torch::ones({6, 2});
+  const auto undefined = odd_one ? torch::Tensor() : torch::ones({12, 2});
   const std::string is_undefined = "the tensor is undefined";
   expect([&] { kolo::allreduce(undefined, {.name = "t"}); }, is_undefined);
   expect([&] { kolo::allreduce_(undefined, {.name = "t"}); }, is_undefined);
