@@ -102,7 +102,7 @@ kolo_add_emulated_test(stress COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/bindings/core/
 set_tests_properties(emulated_stress PROPERTIES RUN_SERIAL ON)
 kolo_add_emulated_test(info_shared NP 2 COMMAND $<TARGET_FILE:emulated_kolo-info>)
 set_tests_properties(emulated_info_shared PROPERTIES
-  PASS_REGULAR_EXPRESSION "is mapped by all 2 ranks of a host, on 1 device, by turns .NVIDIA MPS")
+  PASS_REGULAR_EXPRESSION "is mapped by all 2 ranks of a host, on 1 device, by turns[ \n]+.NVIDIA MPS")
 kolo_add_emulated_test(info_served NP 2 COMMAND $<TARGET_FILE:emulated_kolo-info>)
 set_property(TEST emulated_info_served APPEND PROPERTY ENVIRONMENT EMULATED_GPUS_SERVED=1)
 set_tests_properties(emulated_info_served PROPERTIES
@@ -110,7 +110,7 @@ set_tests_properties(emulated_info_served PROPERTIES
 kolo_add_emulated_test(info_unknown NP 2 COMMAND $<TARGET_FILE:emulated_kolo-info>)
 set_property(TEST emulated_info_unknown APPEND PROPERTY ENVIRONMENT EMULATED_GPUS_SERVED=unknown)
 set_tests_properties(emulated_info_unknown PROPERTIES
-  PASS_REGULAR_EXPRESSION "on 1 device, by turns .NVIDIA MPS")
+  PASS_REGULAR_EXPRESSION "on 1 device, by turns[ \n]+.NVIDIA MPS")
 kolo_add_emulated_test(info_one_each NP 2 GPUS 2 COMMAND $<TARGET_FILE:emulated_kolo-info>)
 set_tests_properties(emulated_info_one_each PROPERTIES
   PASS_REGULAR_EXPRESSION "is mapped by all 2 ranks of a host, on 2 devices\n")

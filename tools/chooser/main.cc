@@ -74,6 +74,7 @@ Result<Contender> make_contender(const std::string& name, int number) {
   Log log(config.log_level);
   KOLO_ASSIGN(auto runtime, Runtime::start(*bootstrap, {std::move(config), std::move(log),
                                                         std::move(transport)}));
+  bootstrap->leave(/*met=*/true, deadline);
   return Contender{name, std::move(bootstrap), std::move(runtime)};
 }
 
