@@ -262,13 +262,7 @@ void ShardedParameters::exchange_values() {
       parameter.tensor.detach().copy_(parameter.layout.on(values, parameter.offset));
     }
   };
-  try {
-    for_each_bucket(state.buckets.size(), state.step, start, finish);
-  } catch (const OutOfStep& error) {
-    // Nothing has shown it before the pieces changed where gradients come reduced.
-    abort(std::string("ShardedOptimizer: parameters are of different steps: ") + error.what());
-    throw;
-  }
+  for_each_bucket(state.buckets.size(), state.step, start, finish);
 }
 
 void ShardedParameters::zero_grad(torch::optim::Optimizer& mine, bool set_to_none) {

@@ -303,6 +303,15 @@ struct DeepImpl : torch::nn::Module {
   }
 };
 
+void expect_same_layers(const DeepImpl& model, const DeepImpl& alone, int step) {
+  for (const auto& layer : {"first", "second", "third"}) {
+    const std::string name = std::string(layer) + ".weight";
+    EXPECT_TRUE(torch::allclose(model.named_parameters()[name].grad(),
+                                alone.named_parameters()[name].grad(), 1e-9, 1e-11))
+        << name << ", step " << step;
+  }
+}
+
 TEST(DdpBackward, ABackwardInsideAnotherIsAPartOfIt) {
   for (const bool with_spare : {false, true}) {
     for (int plain = 0; plain < 3; ++plain) {
@@ -321,12 +330,7 @@ TEST(DdpBackward, ABackwardInsideAnotherIsAPartOfIt) {
         alone->zero_grad();
         ddp.forward(leaf(batch.part), plain).pow(2).mean().backward();
         alone->forward(leaf(batch.all), plain).pow(2).mean().backward();
-        for (const auto& layer : {"first", "second", "third"}) {
-          const std::string name = std::string(layer) + ".weight";
-          EXPECT_TRUE(torch::allclose(model->named_parameters()[name].grad(),
-                                      alone->named_parameters()[name].grad(), 1e-9, 1e-11))
-              << name << ", step " << step;
-        }
+        expect_same_layers(*model, *alone, step);
         EXPECT_EQ(ddp.stats().synchronized_backwards, step + 1);
       }
     }
@@ -360,12 +364,7 @@ TEST(DdpBackward, AStaticGraphExpectsSeveralGradientsOfAParameter) {
         }
         ddp.forward(leaf(batch.part), plain).pow(2).mean().backward();
         alone->forward(leaf(batch.all), plain).pow(2).mean().backward();
-        for (const auto& layer : {"first", "second", "third"}) {
-          const std::string name = std::string(layer) + ".weight";
-          EXPECT_TRUE(torch::allclose(model->named_parameters()[name].grad(),
-                                      alone->named_parameters()[name].grad(), 1e-9, 1e-11))
-              << name << ", step " << step;
-        }
+        expect_same_layers(*model, *alone, step);
         EXPECT_EQ(ddp.stats().synchronized_backwards, step + 1);
       }
     }
