@@ -25,7 +25,7 @@ kolo_add_test(bootstrap_tests LABELS inprocess SOURCES
   runtime/bootstrap/store_bootstrap_test.cc
   runtime/bootstrap/store_wire_test.cc
   runtime/bootstrap/tcp_store_test.cc
-  runtime/bootstrap/way_in_test.cc
+  runtime/bootstrap/rendezvous_method_test.cc
   runtime/topology/core_matching_test.cc
   runtime/topology/cpu_limit_test.cc
   runtime/topology/numa_test.cc
@@ -77,7 +77,8 @@ if(NOT KOLO_SANITIZE MATCHES thread)
     runtime/collectives/barrier_dissemination_test.cc
     runtime/collectives/broadcast_binomial_test.cc
     runtime/collectives/broadcast_chain_test.cc
-    runtime/collectives/chooser_test.cc
+    runtime/planning/chooser_test.cc
+    runtime/planning/route_test.cc
     runtime/collectives/gather_scatter_test.cc
     runtime/collectives/hierarchical_moves_test.cc
     runtime/collectives/mapped_moves_test.cc
@@ -108,15 +109,14 @@ kolo_add_test(execution_tests LABELS inprocess TIMEOUT 120 SOURCES
   runtime/execution/adasum_test.cc
   runtime/execution/collectives_test.cc
   runtime/execution/data_movement_test.cc
-  runtime/communicator/arena_test.cc
-  runtime/communicator/device_farewell_test.cc
-  runtime/communicator/host_window_test.cc
-  runtime/communicator/recent_calls_test.cc
-  runtime/communicator/shared_arena_test.cc
-  runtime/communicator/users_memory_test.cc
+  runtime/memory/arena_test.cc
+  runtime/memory/device_unmap_barrier_test.cc
+  runtime/memory/host_window_test.cc
+  runtime/exchange/recent_calls_test.cc
+  runtime/memory/shared_arena_test.cc
+  runtime/memory/users_memory_test.cc
   runtime/tuning/link_cache_test.cc
-  runtime/tuning/link_probe_test.cc
-  runtime/tuning/link_refresh_test.cc)
+  runtime/tuning/link_probe_test.cc)
 # The counter replaces operator new, so it is linked here alone.
 kolo_add_test(executor_tests LABELS inprocess SOURCES
   support/allocation_counter.cc
@@ -147,20 +147,19 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/broadcast_ahead_test.cc
   runtime/cycle/cached_test.cc
   runtime/cycle/cycle_test.cc
-  runtime/cycle/doors_test.cc
+  runtime/cycle/submission_modes_test.cc
   runtime/cycle/edges_test.cc
   runtime/cycle/groups_test.cc
   runtime/cycle/half_sums_test.cc
   runtime/cycle/hosts_test.cc
   runtime/cycle/join_test.cc
-  runtime/cycle/link_refresh_test.cc
   runtime/cycle/messages_test.cc
   runtime/cycle/nccl_test.cc
   runtime/cycle/nccl_training_test.cc
   runtime/cycle/ordered_clash_test.cc
   runtime/cycle/ordered_kinds_test.cc
   runtime/cycle/ordered_test.cc
-  runtime/cycle/pair_exchange_test.cc
+  runtime/cycle/two_rank_exchange_test.cc
   runtime/cycle/paths_test.cc
   runtime/cycle/device_abort_test.cc
   runtime/cycle/device_arena_test.cc

@@ -76,7 +76,7 @@ kolo_add_test(perf_step_tests LABELS ucx SOURCES
   LIBRARIES nlohmann_json::nlohmann_json)
 kolo_add_mpi_test(perf_sweep_2 PROGRAM kolo-perf NP 2 ARGS -e 1M -f 8 -n 3 -w 1)
 kolo_add_mpi_test(perf_sweep_3_named PROGRAM kolo-perf NP 3
-  ARGS -e 256K -f 8 -n 3 -w 1 --door named -d bfloat16 -o avg)
+  ARGS -e 256K -f 8 -n 3 -w 1 --submission negotiated -d bfloat16 -o avg)
 kolo_add_mpi_test(perf_types_2 PROGRAM kolo-perf NP 2
   ARGS allreduce reducescatter -d all -o all -b 4K -e 64K -f 16 -n 2 -w 1)
 kolo_add_mpi_test(perf_batch_2 PROGRAM kolo-perf NP 2 ARGS -e 64K -f 32 -n 2 -w 1 -m 10 -P)

@@ -195,9 +195,9 @@ if(KOLO_HAS_TORCH)
     bindings/torch/tools_test_main.cc
     bindings/torch/checkpoint_file_test.cc
     bindings/torch/device_test.cc
-    ${PROJECT_SOURCE_DIR}/bindings/torch/checkpoint_file.cc
-    ${PROJECT_SOURCE_DIR}/bindings/torch/device_stream.cc
-    ${PROJECT_SOURCE_DIR}/bindings/torch/tensor_memory.cc)
+    ${PROJECT_SOURCE_DIR}/bindings/torch/training/checkpoint_file.cc
+    ${PROJECT_SOURCE_DIR}/bindings/torch/tensors/device_stream.cc
+    ${PROJECT_SOURCE_DIR}/bindings/torch/tensors/tensor_memory.cc)
   # On GPUs: without one it says so and counts as skipped.
   kolo_add_torch_program(tensor_check
     gpu/stream_checks.cc gpu/tensor_check.cc gpu/training_checks.cc)
@@ -296,7 +296,7 @@ if(KOLO_HAS_TORCH)
     kolo_add_example_test(toy_regression_${ranks} PROGRAM toy_regression NP ${ranks}
       LAST_LINE "Last loss: 0.2[0-9]+" ARGS --epochs 2)
   endforeach()
-  set(small_gpt --text ${PROJECT_SOURCE_DIR}/docs/architecture.md --steps 60 --width 64 --layers 1
+  set(small_gpt --text ${PROJECT_SOURCE_DIR}/docs/launching.md --steps 60 --width 64 --layers 1
     --context 32)
   set(learned "Loss: 2.[0-9]+, [0-9]+ tokens/s, [0-9.]+ MiB of optimizer state on rank 0")
   kolo_add_example_test(char_transformer_1 PROGRAM char_transformer NP 1 LAST_LINE ${learned}

@@ -17,9 +17,10 @@ MAX_LINES = 500
 # interface, its subfolders are the backends.
 PUBLIC = ["runtime/include", "bindings/include"]
 LOW = ["runtime/topology", "runtime/device", "runtime/observe", "runtime/bootstrap", "transport"]
-GROUP = LOW + ["runtime/communicator", "runtime/health"]
+GROUP = LOW + ["runtime/communicator", "runtime/health", "runtime/memory"]
 STAGES = ["runtime/submission", "runtime/negotiation", "runtime/fusion", "runtime/collectives",
           "runtime/execution"]
+TENSORS = ["bindings/include", "bindings/core", "bindings/torch/tensors"]
 LAYERS = {
     "runtime/include": [],
     "runtime/base": [],
@@ -28,22 +29,35 @@ LAYERS = {
     "runtime/device": [],
     "runtime/observe": [],
     "runtime/bootstrap": ["runtime/topology"],
-    "runtime/communicator": GROUP,
-    "runtime/health": GROUP,
+    "runtime/communicator": LOW,
+    "runtime/health": LOW + ["runtime/communicator"],
+    "runtime/memory": LOW + ["runtime/communicator", "runtime/health"],
     # A stage sees the value types of the stages before it.
     "runtime/submission": GROUP,
     "runtime/negotiation": GROUP + STAGES[:1],
     "runtime/fusion": GROUP + STAGES[:2],
     "runtime/collectives": ["runtime/topology"],  # schedules are pure: no group, no I/O
     "runtime/execution": GROUP + STAGES[:4],
-    "runtime/nccl": GROUP,  # beside execution: another way to run an all-reduce of devices
+    # Decides by values alone: the shape of a call, what ranks share, prices of schedules.
+    "runtime/planning": ["runtime/topology", "runtime/device", "runtime/communicator",
+                         "runtime/collectives"],
+    # Beside execution: two other ways to carry an operation.
+    "runtime/exchange": GROUP + ["runtime/planning"],
+    "runtime/nccl": GROUP,
     "runtime/tuning": GROUP + STAGES,
-    "runtime": GROUP + STAGES + ["runtime/tuning", "runtime/nccl"],
+    "runtime/operation": GROUP + STAGES + ["runtime/planning", "runtime/exchange", "runtime/nccl",
+                                           "runtime/tuning"],
+    "runtime/cycle": GROUP + STAGES + ["runtime/planning", "runtime/exchange", "runtime/nccl",
+                                       "runtime/tuning", "runtime/operation"],
     "bindings/include": [],
     "bindings/core": None,  # None: everything
     "bindings/c": ["bindings/include", "bindings/core"],
-    "bindings/torch": ["bindings/include", "bindings/core"],
-    "bindings/c10d": ["bindings/include", "bindings/core", "bindings/torch"],
+    "bindings/torch": [],
+    "bindings/torch/tensors": TENSORS,
+    "bindings/torch/gradients": TENSORS,
+    "bindings/torch/data": TENSORS,
+    "bindings/torch/training": TENSORS + ["bindings/torch/gradients", "bindings/torch/data"],
+    "bindings/c10d": TENSORS,
     "examples": ["bindings/include"],
     "tools": None,
     "tests": None,
@@ -53,11 +67,15 @@ WHY = {
     "runtime/base": "the base sees nothing above it",
     "transport": "a transport sees the base and the interface, never a stage or another backend",
     "runtime/collectives": "an algorithm is a pure function of topology values",
-    "runtime": "the loop knows the transport's interface; bindings/core chooses the backend",
+    "runtime/cycle": "the loop knows the transport's interface; bindings/core chooses the backend",
     "bindings/include": "installed headers include installed headers only",
     "bindings/c": "this binding is built on the public headers and bindings/core",
-    "bindings/torch": "this binding is built on the public headers and bindings/core",
-    "bindings/c10d": "this binding is built on the public headers, bindings/core and bindings/torch",
+    "bindings/torch": "its code is in its wings: tensors, gradients, data, training",
+    "bindings/torch/tensors": "the lowest wing is built on the public headers and bindings/core",
+    "bindings/torch/gradients": "this wing is built on tensors, the public headers and bindings/core",
+    "bindings/torch/data": "this wing is built on tensors, the public headers and bindings/core",
+    "bindings/torch/training": "this wing is built on the other wings, the public headers and bindings/core",
+    "bindings/c10d": "this binding is built on the public headers, bindings/core and bindings/torch/tensors",
     "examples": "an example sees what a user sees: <kolo/…>",
 }
 for stage in STAGES:
@@ -97,9 +115,11 @@ def unit(path):
     """The layer that a path belongs to; for a transport's backend, its folder."""
     parts = path.split("/")
     if parts[0] == "runtime":
-        return "/".join(parts[:2]) if len(parts) > 2 else "runtime"
+        return "/".join(parts[:2])
     if parts[0] == "transport":
         return "/".join(parts[:2]) if len(parts) > 2 else "transport"
+    if path.startswith("bindings/torch/"):
+        return "/".join(parts[:3]) if len(parts) > 3 else "bindings/torch"
     return "/".join(parts[:2]) if parts[0] == "bindings" else parts[0]
 
 
@@ -192,5 +212,78 @@ def top_level(tree):
         yield (name, 1, "top-level", "the top level is fixed: move it into a folder that is there, or argue "
                "for it in tools/lint_rules.py")
 
+# A comment that begins so leaves its subject to the reader.
+VAGUE_OPENING = re.compile(r"(of|the same)\b", re.I)
+# What holds comments, and what only looks as if it did: strings, and numbers with separators.
+TOKEN = re.compile(r'''R"(?P<mark>[^\s()\\]{0,16})\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|\b\d(?:'?[\w.])*'''
+                   r"""|'(?:\\.|[^'\\\n])+'|(?P<comment>//[^\n]*|/\*.*?\*/)""", re.S)
 
-RULES = [layers, libraries, include_form, environment, header_form, length, top_level]
+
+def comment_blocks(text):
+    """(line, text) of each comment; lines of comments below one another, in one column, are one."""
+    above = None  # line and column of the comment before
+    for match in TOKEN.finditer(text):
+        if match.group("comment") is None:
+            continue
+        begin = text.rfind("\n", 0, match.start()) + 1
+        number, column = text.count("\n", 0, begin) + 1, match.start() - begin
+        goes_on = above == (number - 1, column) and not text[begin:match.start()].strip()
+        if not goes_on:
+            yield number, re.sub(r"^(/\*+|//+[<!]?)\s*", "", match.group("comment"))
+        above = (number, column)
+
+
+def comment_openings(tree):
+    for path in tree.files:
+        if not path.endswith((".h", ".cc", ".cu", ".inc")):
+            continue
+        for number, comment in comment_blocks("\n".join(tree.lines(path))):
+            match = VAGUE_OPENING.match(comment)
+            if match:
+                yield (path, number, "comment-opening", f"the comment begins with '{match.group()}': "
+                       "begin with the noun that it is about")
+
+
+# The pages that tell how kolo works are read from the first line to the last.
+MAX_PARAGRAPH = 100  # words
+MAX_SENTENCE = 20  # words, on average over a page
+
+
+def paragraphs(lines):
+    """(line, text) of each paragraph and list item of a page, without code, tables and headings."""
+    begin, text, fenced = 0, [], False
+    for number, line in enumerate([*lines, ""], 1):
+        stripped = line.strip()
+        is_fence = stripped.startswith("```")
+        is_prose = bool(stripped) and not fenced and not is_fence and not stripped.startswith(("|", "#"))
+        if text and (not is_prose or re.match(r"([-*]|\d+\.)\s", stripped)):
+            yield begin, " ".join(text)
+            text = []
+        fenced ^= is_fence
+        if is_prose:
+            begin = begin if text else number
+            text.append(stripped)
+
+
+def words_in(text):
+    return sum(1 for word in text.split() if re.search(r"\w", word))
+
+
+def prose(tree):
+    for path in tree.files:
+        if not re.fullmatch(r"docs/architecture(/[^/]+)?\.md", path):
+            continue
+        words = sentences = 0
+        for number, text in paragraphs(tree.lines(path)):
+            count = words_in(text)
+            words += count
+            sentences += sum(1 for part in re.split(r"[.!?][)*\"]*(?:\s|$)", text) if words_in(part))
+            if count > MAX_PARAGRAPH:
+                yield (path, number, "prose", f"a paragraph of {count} words, more than {MAX_PARAGRAPH}: "
+                       "make it a table, a list, or two")
+        if words > MAX_SENTENCE * sentences:
+            yield (path, 1, "prose", f"{words / sentences:.1f} words a sentence on average, more than "
+                   f"{MAX_SENTENCE}: one thought a sentence")
+
+
+RULES = [layers, libraries, include_form, environment, header_form, length, comment_openings, prose, top_level]

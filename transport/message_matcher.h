@@ -1,9 +1,9 @@
-// MessageMatcher: brings posted receives and arrived messages together by (peer, tag), first in
-// first out under one key. Each transport owns one and calls it on the thread that drives it.
+// MessageMatcher: matches posted receives with arrived messages by (peer, tag), in FIFO order under
+// one key. Each transport owns one and calls it on the thread that drives the transport.
 //
-// Tags carry operation numbers, so that nearly every key is used once: a node-based map would
-// allocate for each message. FifoTable therefore chains entries of one pool by index; after the
-// first operations nothing is allocated any more.
+// Tags contain operation numbers, so nearly every key is used once, and a node-based map would
+// allocate for each message. FifoTable therefore chains the entries of one pool by index. After the
+// first operations it allocates no more.
 #pragma once
 
 #include "transport/tag.h"
@@ -19,9 +19,9 @@ namespace kolo {
 
 class Transfer;
 
-/// Spreads keys that differ in one small number, as consecutive steps and operations do.
+/// Spreads keys that differ in one small number, as those of consecutive steps and operations do.
 inline std::uint64_t hash_of(const MessageKey& key) {
-  // The finaliser of splitmix64 (Steele, Lea, Flood 2014) over the parts.
+  // The finaliser of splitmix64 (Steele, Lea, Flood 2014) over the key's parts.
   std::uint64_t h = static_cast<std::uint64_t>(key.peer) << 32 ^ key.tag.step;
   h ^= key.tag.operation * 0x9e3779b97f4a7c15U + (std::uint64_t{key.tag.communicator} << 40);
   h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9U;
@@ -29,7 +29,7 @@ inline std::uint64_t hash_of(const MessageKey& key) {
   return h ^ (h >> 31);
 }
 
-/// A hash multimap that returns the values of one key in the order in which they came.
+/// A hash multimap that returns the values of one key in the order of insertion.
 template <class Value>
 class FifoTable {
  public:
@@ -50,7 +50,7 @@ class FifoTable {
     ++size_;
   }
 
-  /// The oldest value under `key`, taken out.
+  /// Takes out the oldest value under `key`.
   std::optional<Value> pop(const MessageKey& key) {
     Bucket& bucket = bucket_of(key);
     std::uint32_t previous = kNone;
@@ -67,7 +67,7 @@ class FifoTable {
     return std::nullopt;
   }
 
-  /// Everything, taken out, in no particular order.
+  /// Takes out everything, in no particular order.
   std::vector<std::pair<MessageKey, Value>> take_all() {
     std::vector<std::pair<MessageKey, Value>> all;
     all.reserve(size_);
@@ -94,7 +94,7 @@ class FifoTable {
 
  private:
   static constexpr std::uint32_t kNone = 0xffffffffU;
-  static constexpr std::size_t kFirstBuckets = 64;  // a power of two, as all later counts
+  static constexpr std::size_t kFirstBuckets = 64;  // a power of two, like all later counts
 
   struct Node {
     MessageKey key;
@@ -120,7 +120,7 @@ class FifoTable {
   void grow() {
     const std::vector<Bucket> old =
         std::exchange(buckets_, std::vector<Bucket>(buckets_.size() * 2));
-    for (const Bucket& bucket : old) {  // front to back, so that the order under a key stays
+    for (const Bucket& bucket : old) {  // front to back, to keep the order under each key
       for (std::uint32_t index = bucket.head; index != kNone;) {
         const std::uint32_t next = nodes_[index].next;
         append(index);
@@ -142,29 +142,29 @@ struct PostedReceive {
   std::uint64_t call = 0;  ///< Tag::call
 };
 
-/// `Arrival` is what the transport must keep of a message without a receive: a copy of the bytes,
-/// or the descriptor of a rendezvous.
+/// `Arrival` is what the transport keeps of a message that came before its receive: a copy of the
+/// bytes, or the descriptor of a rendezvous.
 template <class Arrival>
 class MessageMatcher {
  public:
-  /// The oldest arrival under `key`, or nothing, and then `receive` is kept.
+  /// Takes the oldest arrival under `key`. If there is none, keeps `receive` and returns nothing.
   std::optional<Arrival> post(const MessageKey& key, const PostedReceive& receive) {
     std::optional<Arrival> arrival = arrivals_.pop(key);
     if (!arrival) receives_.push(key, receive);
     return arrival;
   }
 
-  /// The oldest arrival under `key`, or nothing; no receive is kept.
+  /// Takes the oldest arrival under `key`, or nothing. Keeps no receive.
   std::optional<Arrival> take(const MessageKey& key) { return arrivals_.pop(key); }
 
-  /// The oldest receive under `key`, or nothing; the caller then keep()s the message.
+  /// Takes the oldest receive under `key`. If there is none, the caller must keep() the message.
   std::optional<PostedReceive> match(const MessageKey& key) { return receives_.pop(key); }
   void keep(const MessageKey& key, Arrival arrival) { arrivals_.push(key, std::move(arrival)); }
 
   std::vector<std::pair<MessageKey, PostedReceive>> take_receives() { return receives_.take_all(); }
   std::vector<std::pair<MessageKey, Arrival>> take_arrivals() { return arrivals_.take_all(); }
 
-  /// Of the arrivals that wait.
+  /// The keys of the waiting arrivals.
   std::vector<MessageKey> unclaimed() const { return arrivals_.keys(); }
 
   std::size_t receives_waiting() const { return receives_.size(); }

@@ -1,4 +1,4 @@
-// What keeps a message from the receive that it meets: both transports say it in the same words.
+// Reports why a message does not fit its receive, in the same words for both transports.
 #pragma once
 
 #include <kolo/error.h>
@@ -19,7 +19,7 @@ inline bool fit(const TransferEnd& receiver, const TransferEnd& sender) {
   return receiver.length == sender.length && receiver.call == sender.call;
 }
 
-/// kMismatch, naming both calls if they differ, else both lengths. Precondition: they do not fit.
+/// kMismatch that names both calls if they differ, else both lengths. Precondition: !fit().
 Error mismatch(const TransferEnd& receiver, const TransferEnd& sender);
 
 }  // namespace kolo

@@ -26,12 +26,12 @@ namespace {
 
 constexpr std::string_view kKeyName = "kolo memfd ";
 constexpr std::size_t kWorthALook = 16 << 20;
-// Many kernels undo what a signal interrupts, and some programs have a signal every few
-// milliseconds, as profilers do.
+// Bytes per fallocate(). Many kernels undo a call that a signal interrupts, and some programs get a
+// signal every few milliseconds, for example from a profiler.
 constexpr std::size_t kStep = 16 << 20;
 
-/// What a peer needs to find the memory. Device and inode prove that it found the right one: in
-/// another process namespace the same pid is somebody else.
+/// What a peer needs to find the memory. Device and inode prove that it is the right memory: in
+/// another process namespace the same pid is another process.
 struct Key {
   std::int64_t pid = 0;
   std::int64_t fd = 0;
@@ -40,13 +40,13 @@ struct Key {
   std::uint64_t bytes = 0;
 };
 
-/// The regions of this process. A child that is forked gets each as a copy of its own: what it
-/// writes stays with it, and what it only reads costs no memory. It has no part in the job, so the
-/// mappings of peers' regions it does not get at all.
+/// The regions of this process. A forked child gets private copies: its writes stay in the child,
+/// and pages that it only reads cost no memory. The child has no part in the job, so it gets no
+/// mappings of peers' regions.
 class OwnRegions {
  public:
   static OwnRegions& instance() {
-    static OwnRegions& regions = *new OwnRegions;  // static objects may end after it
+    static OwnRegions& regions = *new OwnRegions;  // never destroyed: static objects may outlive it
     return regions;
   }
   void add(std::span<std::byte> bytes, int fd) {
@@ -71,14 +71,14 @@ class OwnRegions {
     KOLO_CHECK(registered == 0);
   }
 
-  /// In the child, whose own children inherit what it has.
+  /// Runs in the child after a fork. The child's own children inherit the result.
   void separate() {
     for (const Region& region : regions_) {
       void* const begin = region.bytes.data();
       const std::size_t size = region.bytes.size();
       if (mmap(begin, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
                region.fd, 0) == MAP_FAILED)
-        mprotect(begin, size, PROT_READ);  // a write ends the child rather than change the parent's
+        mprotect(begin, size, PROT_READ);  // a write must not change the parent's memory
       madvise(begin, size, MADV_DONTDUMP);
     }
     regions_.clear();
@@ -102,9 +102,9 @@ class Mapping {
   std::span<std::byte> bytes_;
 };
 
-/// For a region of each rank, and for as much as one of them, that the program needs otherwise.
+/// Whether addresses suffice for a region of each rank, plus as much for the program's other needs.
 bool has_addresses(std::size_t bytes, int ranks) {
-  if (ranks == 1) return true;  // mapping it tells
+  if (ranks == 1) return true;  // mmap() itself will tell
   const std::size_t regions = static_cast<std::size_t>(ranks) + 1;
   if (bytes > SIZE_MAX / regions) return false;
   void* const address =
@@ -121,9 +121,9 @@ Result<Mapping> map(int fd, std::size_t bytes) {
     return KOLO_ERROR(kOutOfMemory, "cannot map {} bytes of shared memory: {}", bytes,
                       std::strerror(errno));
   }
-  // Fewer and larger pages where the system has them for shared memory; a wish, no more.
+  // Asks for fewer and larger pages, if the system has them for shared memory.
   madvise(address, bytes, MADV_HUGEPAGE);
-  // A core dump would read, and so allocate, all that is only reserved, once for each rank.
+  // A core dump would read all reserved memory, and so allocate it, once for each rank.
   madvise(address, bytes, MADV_DONTDUMP);
   return Mapping(address, bytes);
 }
@@ -139,7 +139,7 @@ class SharedRegion final : public MemoryRegion {
   std::string key() const override { return key_; }
 
   Status commit(std::size_t offset, std::size_t bytes) override {
-    // The kernel would take it from others first, and kill somebody for it.
+    // The kernel would first take the memory from other processes, and then kill one.
     const std::size_t available = bytes < kWorthALook ? bytes : available_memory();
     if (bytes > available) {
       return KOLO_ERROR(kOutOfMemory,
@@ -186,7 +186,7 @@ Result<std::unique_ptr<MemoryRegion>> reserve_shared_region(std::size_t bytes, i
   UniqueDescriptor fd(memfd_create("kolo", MFD_CLOEXEC));
   if (!fd) return KOLO_ERROR(kUnsupported, "memfd_create: {}", std::strerror(errno));
   const std::size_t size = std::max(bytes, std::size_t{1});
-  // Beyond that the kernel ends the process.
+  // The kernel ends a process that exceeds this limit.
   rlimit most{};
   if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY &&
       size > most.rlim_cur) {

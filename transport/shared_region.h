@@ -1,9 +1,9 @@
-// Memory shared by the processes of a host, of the kernel alone (memfd_create): no file anywhere,
-// no limit by /dev/shm, nothing left behind when a process is killed. Address space is reserved
-// whole and gets memory page by page, as it is committed. Peers open it through /proc, which needs
-// the same user and the same process namespace; where that fails, so does map_shared_region(). A
-// forked child writes to pages of its own, and those of its parent that it has not written it reads
-// as they are then; of peers' regions it has none.
+// Memory shared by the processes of a host, without a file (memfd_create): /dev/shm does not limit
+// it, and nothing is left behind when a process is killed. The whole address space is reserved at
+// once; pages get memory when they are committed. Peers open it through /proc, which needs the same
+// user and the same process namespace; otherwise map_shared_region() fails. A forked child writes
+// to its own pages. Pages that it has not written show the parent's current content. It has no
+// peers' regions.
 #pragma once
 
 #include "transport/memory_region.h"
@@ -14,14 +14,14 @@
 
 namespace kolo {
 
-/// Address space for `bytes` bytes without memory. kOutOfMemory or kUnsupported where there is
-/// none, or none for so many `ranks` that map one another's regions of this size (ulimit -v).
+/// Reserves address space for `bytes` bytes, without memory. kOutOfMemory or kUnsupported if there
+/// is none, or not enough for `ranks` ranks that map each other's regions of this size (ulimit -v).
 Result<std::unique_ptr<MemoryRegion>> reserve_shared_region(std::size_t bytes, int ranks = 1);
 
-/// Whether a key is one of reserve_shared_region()'s regions.
+/// Whether the key belongs to a region of reserve_shared_region().
 bool is_shared_region_key(std::string_view key);
 
-/// Maps another process's region. kUnsupported, with the reason, where that is not possible.
+/// Maps another process's region. kUnsupported, with the reason, if that is not possible.
 Result<std::unique_ptr<PeerMapping>> map_shared_region(std::string_view key);
 
 }  // namespace kolo

@@ -1,5 +1,5 @@
-// Transfer: one tagged message under way. The caller owns it and keeps its address and its memory
-// until it is done. Used by the thread that holds the progress token alone.
+// Transfer: one tagged message under way. The caller owns it, and keeps its address and its memory
+// until it is done. Token holder only.
 #pragma once
 
 #include <kolo/error.h>
@@ -12,7 +12,7 @@ namespace kolo {
 class MemoryRegion;
 class Transfer;
 
-/// Told once per transfer, from within send(), receive(), progress() or fail_all(). It may post
+/// Called once per transfer, from within send(), receive(), progress() or fail_all(). May post
 /// further transfers.
 class TransferListener {
  public:
@@ -27,15 +27,15 @@ class Transfer {
   enum class State : std::uint8_t { kIdle, kPending, kDone, kFailed };
 
   Transfer() = default;
-  /// `id` is the listener's own number for this transfer. `memory` is the registered memory that
-  /// its data lies in; memory of the host need not be registered.
+  /// `id`: the listener's own number for this transfer. `memory`: the registered region that
+  /// contains the data; host memory need not be registered.
   Transfer(TransferListener& listener, std::uint32_t id, const MemoryRegion* memory = nullptr)
       : listener_(&listener), memory_(memory), id_(id) {}
 
   State state() const noexcept { return state_; }
   std::uint32_t id() const noexcept { return id_; }
   const MemoryRegion* memory() const noexcept { return memory_; }
-  /// Why it failed; ok before, and where it did not.
+  /// Why the transfer failed; ok if it did not, or is not done yet.
   const Status& status() const noexcept { return status_; }
 
   // For transports.

@@ -9,11 +9,10 @@
 namespace kolo {
 namespace {
 
-// Polls, then yields, then sleep: measured best or near
-// best with 2 and with 4 ranks on 2 cores.
+// Polls, then yields, then sleeps: measured best or nearly best with 2 and with 4 ranks on 2 cores.
 constexpr int kPolls = 200;
 constexpr int kYields = 20;
-// Libraries miss wake-ups, and an abort rings no descriptor: never sleep longer than this.
+// Libraries miss wake-ups, and an abort signals no descriptor: never sleep longer than this.
 constexpr auto kLongestSleep = std::chrono::milliseconds(10);
 
 }  // namespace
@@ -30,7 +29,7 @@ Status progress_until(Transport& transport, const std::function<bool()>& done, c
       if (!transport.arm()) continue;
       const auto left = deadline.remaining(kLongestSleep);
       pollfd descriptor{.fd = transport.event_fd(), .events = POLLIN, .revents = 0};
-      // Rounded up, so that the last millisecond is slept and not spun away.
+      // Rounded up, to sleep through the last millisecond instead of spinning.
       const auto bound = std::chrono::ceil<std::chrono::milliseconds>(left).count();
       poll(&descriptor, 1, static_cast<int>(bound));
     } else if (idle > kPolls) {

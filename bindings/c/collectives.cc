@@ -13,7 +13,7 @@
 namespace kolo {
 namespace {
 
-/// What C passes as numbers and pointers.
+/// The shape and element type that C passes as numbers and pointers.
 struct Tensor {
   Shape shape;
   DataType type;
@@ -27,9 +27,9 @@ kolo_work work_of(std::shared_ptr<Work> work, const kolo_options* options,
   return {.parts = {std::move(work)}, .stream = stream_of(options), .output = std::move(output)};
 }
 
-/// In the handler of `error`, what is wrong with a call's arguments: the work of refused calls of
-/// these names, a group's or one, which fail on all ranks. Throws the error where no name tells the
-/// other ranks which call it is, and before init.
+/// Refuses a call whose arguments are wrong; runs inside the handler of `error`. Returns the work
+/// of the refused calls `names` (one call or a group's), which fail on all ranks. Throws the error
+/// before init, and if no name tells the other ranks which call fails.
 kolo_work refuse_caught(OperationKind kind, const std::vector<std::string>& names,
                         const std::string& group, const CollectiveOptions& options,
                         const Exception& error) {
@@ -43,8 +43,9 @@ kolo_work refuse_caught(OperationKind kind, const std::vector<std::string>& name
   }
 }
 
-/// Starts an operation, gives its work to `work`, or waits for it. `convert` makes the arguments of
-/// what C passes; where it throws, the call is refused. `start` returns a kolo_work.
+/// Starts an operation and gives its work to `work`, or waits if `work` is null. `convert` turns
+/// C's arguments into C++ ones; if `convert` throws, the call is refused. `start` returns a
+/// kolo_work.
 template <class Convert, class Start>
 kolo_status operation(OperationKind kind, const kolo_options* options, kolo_work** work,
                       Convert&& convert, Start&& start) noexcept {
@@ -55,14 +56,14 @@ kolo_status operation(OperationKind kind, const kolo_options* options, kolo_work
       arguments.emplace(std::forward<Convert>(convert)());
     } catch (const Exception& error) {
       const CollectiveOptions call = collective_options(options);
-      return hand_out(refuse_caught(kind, {call.name}, "", call, error), work);
+      return give_work(refuse_caught(kind, {call.name}, "", call, error), work);
     }
-    hand_out(std::forward<Start>(start)(*std::move(arguments)), work);
+    give_work(std::forward<Start>(start)(*std::move(arguments)), work);
   });
 }
 
-/// One whose output's size the ranks agree on: `start` gets the tensor, where the output goes, and
-/// who must stay until it is done.
+/// An operation whose output size the ranks agree on. `start` gets the tensor, the allocator of the
+/// output, and the owner that keeps the output alive until the operation is done.
 template <class Convert, class Start>
 kolo_status row_operation(const char* call, OperationKind kind, const kolo_options* options,
                           kolo_work** work, Convert&& convert, Start&& start) noexcept {
@@ -70,13 +71,13 @@ kolo_status row_operation(const char* call, OperationKind kind, const kolo_optio
       kind, options, work,
       [&] {
         auto tensor = std::forward<Convert>(convert)();
-        OutputPlace place = output_place(call, options, tensor.type, work);
-        return std::pair(std::move(tensor), std::move(place));
+        OutputMemory output = output_memory(call, options, tensor.type, work);
+        return std::pair(std::move(tensor), std::move(output));
       },
       [&](auto arguments) {
-        auto& [tensor, place] = arguments;
-        return work_of(start(std::move(tensor), std::move(place.allocate), place.own), options,
-                       place.own);
+        auto& [tensor, output] = arguments;
+        return work_of(start(std::move(tensor), std::move(output.allocate), output.own), options,
+                       output.own);
       });
 }
 
@@ -109,7 +110,7 @@ std::vector<GroupMember> group_of(const char* call, const kolo_member* members, 
   return group;
 }
 
-/// As the core names the members.
+/// The members' names, formed as the core forms them.
 std::vector<std::string> names_of(const kolo_member* members, int count, const std::string& group) {
   std::vector<std::string> names;
   for (int i = 0; i < count; ++i) {
@@ -138,7 +139,7 @@ kolo_status kolo_allreduce(const void* input, void* output, const int64_t* shape
         if (work != nullptr)
           return work_of(kolo::allreduce_async(input, output, tensor.shape, tensor.type, call),
                          options);
-        // It says beforehand that it blocks, which spares it the wait for others to be fused with.
+        // A blocking call announces that it blocks, so it does not wait for others to fuse with.
         kolo::allreduce(input, output, tensor.shape, tensor.type, call);
         return {};
       });
@@ -157,10 +158,10 @@ kolo_status kolo_grouped_allreduce(const kolo_member* members, int count, kolo_o
     } catch (const kolo::Exception& error) {
       const auto named = kolo::collective_options(options);
       const auto names = kolo::names_of(members, count, named.name);
-      return kolo::hand_out(
+      return kolo::give_work(
           kolo::refuse_caught(OperationKind::kAllreduce, names, named.name, named, error), work);
     }
-    kolo::hand_out(
+    kolo::give_work(
         {.parts = kolo::grouped_allreduce_async(group, call), .stream = kolo::stream_of(options)},
         work);
   });
@@ -246,7 +247,7 @@ kolo_status kolo_scatter(const void* input, const int64_t* shape, int dimensions
 kolo_status kolo_barrier(const kolo_options* options, kolo_work** work) {
   if (work != nullptr) *work = nullptr;
   return kolo::guard([&] {
-    kolo::hand_out(work_of(kolo::barrier_async(kolo::collective_options(options)), options), work);
+    kolo::give_work(work_of(kolo::barrier_async(kolo::collective_options(options)), options), work);
   });
 }
 
@@ -261,10 +262,10 @@ kolo_status kolo_send(const void* buffer, int64_t count, kolo_type type, int to,
                       const kolo_options* options, kolo_work** work) {
   if (work != nullptr) *work = nullptr;
   return kolo::guard([&] {
-    kolo::hand_out(work_of(kolo::send_async(buffer, count, kolo::type_of("kolo_send", type), to,
-                                            kolo::message_options(options, tag)),
-                           options),
-                   work);
+    kolo::give_work(work_of(kolo::send_async(buffer, count, kolo::type_of("kolo_send", type), to,
+                                             kolo::message_options(options, tag)),
+                            options),
+                    work);
   });
 }
 
@@ -272,9 +273,9 @@ kolo_status kolo_recv(void* buffer, int64_t count, kolo_type type, int from, uin
                       const kolo_options* options, kolo_work** work) {
   if (work != nullptr) *work = nullptr;
   return kolo::guard([&] {
-    kolo::hand_out(work_of(kolo::recv_async(buffer, count, kolo::type_of("kolo_recv", type), from,
-                                            kolo::message_options(options, tag)),
-                           options),
-                   work);
+    kolo::give_work(work_of(kolo::recv_async(buffer, count, kolo::type_of("kolo_recv", type), from,
+                                             kolo::message_options(options, tag)),
+                            options),
+                    work);
   });
 }

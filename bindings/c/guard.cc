@@ -11,7 +11,7 @@ namespace {
 
 thread_local std::string last_error;
 
-// The numbers of kolo_c.h are those of the C++ interface; a status has 0 for success before them.
+// kolo_c.h has the error codes of the C++ interface, shifted by one: status 0 is success.
 constexpr kolo_status status_of(ErrorCode code) { return static_cast<kolo_status>(code) + 1; }
 static_assert(status_of(ErrorCode::kInvalidArgument) == KOLO_ERROR_INVALID_ARGUMENT);
 static_assert(status_of(ErrorCode::kMismatch) == KOLO_ERROR_MISMATCH);
@@ -40,7 +40,7 @@ static_assert(equal(ReduceOp::kSum, KOLO_SUM) && equal(ReduceOp::kAverage, KOLO_
               equal(ReduceOp::kProduct, KOLO_PRODUCT) && equal(ReduceOp::kAdasum, KOLO_ADASUM) &&
               kReduceOpCount == 6);
 
-/// The calls that a message names are C's: "kolo_init()" for "kolo::init()".
+/// Replaces C++ call names in a message by C's: "kolo_init()" for "kolo::init()".
 std::string in_c(std::string message) {
   const auto replace = [&message](std::string_view word, std::string_view by) {
     for (std::size_t at = message.find(word); at != std::string::npos; at = message.find(word, at))
@@ -55,7 +55,7 @@ kolo_status keep(kolo_status status, const char* message) noexcept {
   try {
     last_error = in_c(message);
   } catch (...) {
-    last_error.clear();  // no memory for it: the status is what is left
+    last_error.clear();  // no memory for the message: only the status remains
   }
   return status;
 }
@@ -110,7 +110,7 @@ const char* kolo_last_error(void) { return kolo::last_error.c_str(); }
 const char* kolo_status_name(kolo_status status) {
   if (status == KOLO_SUCCESS) return "success";
   if (status < KOLO_SUCCESS || status > KOLO_ERROR_INTERNAL) return "no status";
-  // Of string literals, which end with a zero.
+  // data() points to a string literal, so it is null-terminated.
   return kolo::to_string(static_cast<kolo::ErrorCode>(status - 1)).data();
 }
 

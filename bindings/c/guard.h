@@ -1,6 +1,6 @@
-// What every function of the C interface does: exceptions become a status and this thread's last
-// error, and what C passes as numbers and pointers becomes kolo's types, or is refused by name.
-// Private to bindings/c; any thread.
+// Helpers for every function of the C interface. They turn exceptions into a status plus this
+// thread's last error, and turn C's numbers and pointers into kolo's types. An invalid argument is
+// refused by name. Private to bindings/c; any thread.
 #pragma once
 
 #include <kolo/kolo.h>
@@ -13,11 +13,11 @@
 
 namespace kolo {
 
-/// Keeps what is being thrown as the thread's last error, and returns its status. To be called in a
-/// handler alone.
+/// Stores the exception in flight as this thread's last error and returns its status. Call it only
+/// inside a catch handler.
 kolo_status keep_error() noexcept;
 
-/// Does `call`, which may throw.
+/// Runs `call`, which may throw.
 template <class Call>
 kolo_status guard(Call&& call) noexcept {
   try {
@@ -28,7 +28,7 @@ kolo_status guard(Call&& call) noexcept {
   }
 }
 
-/// A query's value; −1 and a last error where it throws.
+/// Returns the query's value. If the query throws: −1, and sets the last error.
 template <class Query>
 int value_or_minus_one(Query&& query) noexcept {
   int value = -1;
@@ -36,11 +36,11 @@ int value_or_minus_one(Query&& query) noexcept {
   return value;
 }
 
-// Each throws kInvalidArgument, naming `call`.
+// Each function throws kInvalidArgument, naming `call`.
 DataType type_of(const char* call, kolo_type type);
 ReduceOp op_of(const char* call, kolo_op op);
 Shape shape_of(const char* call, const std::int64_t* shape, int dimensions);
-/// Refuses a null pointer where something is to be read or written; `what` is the parameter.
+/// Refuses a null pointer to memory that is read or written; `what` names the parameter.
 void need(const char* call, const void* pointer, const char* what);
 
 }  // namespace kolo

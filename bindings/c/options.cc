@@ -61,8 +61,8 @@ MessageOptions message_options(const kolo_options* given, std::uint32_t tag) {
       .tag = tag, .process_set = ProcessSet(values(given).process_set), .stream = stream_of(given)};
 }
 
-OutputPlace output_place(const char* call, const kolo_options* given, DataType type,
-                         kolo_work** work) {
+OutputMemory output_memory(const char* call, const kolo_options* given, DataType type,
+                           kolo_work** work) {
   const kolo_options options = values(given);
   if (options.allocate != nullptr) {
     return {.allocate =

@@ -1,5 +1,5 @@
-// kolo_options as the options of the C++ calls, with an allocator for outputs. Private to
-// bindings/c.
+// Converts kolo_options into the options of the C++ calls, and provides an allocator for outputs.
+// Private to bindings/c.
 #pragma once
 
 #include "bindings/c/work.h"
@@ -12,7 +12,7 @@
 
 namespace kolo {
 
-// `given` may be null: all defaults. The operation keeps `output`.
+// `given` may be null: all defaults. The operation keeps `output` alive.
 
 std::optional<CudaStream> stream_of(const kolo_options* given);
 AllreduceOptions allreduce_options(const kolo_options* given, ReduceOp op);
@@ -22,14 +22,14 @@ ReducescatterOptions reducescatter_options(const kolo_options* given, ReduceOp o
                                            std::shared_ptr<WorkOutput> output);
 MessageOptions message_options(const kolo_options* given, std::uint32_t tag);
 
-/// Where an operation's output goes whose size ranks agree on.
-struct OutputPlace {
+/// Where the output goes when the ranks agree on its size.
+struct OutputMemory {
   Allocator allocate;
   std::shared_ptr<WorkOutput> own;  ///< null: the caller allocates
 };
 
-/// Throws kInvalidArgument, naming `call`, where nobody could find the output again.
-OutputPlace output_place(const char* call, const kolo_options* given, DataType type,
-                         kolo_work** work);
+/// Throws kInvalidArgument, naming `call`, if the caller would have no way to find the output.
+OutputMemory output_memory(const char* call, const kolo_options* given, DataType type,
+                           kolo_work** work);
 
 }  // namespace kolo

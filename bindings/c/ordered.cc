@@ -1,11 +1,12 @@
-// The ordered door for C. Any thread.
+// In-order submission for C. Any thread.
 #include "bindings/c/guard.h"
 #include "bindings/core/refusals.h"
 
 namespace kolo {
 namespace {
 
-/// Gives the arguments to `call`, or refuses it, so that it has its number here as on other ranks.
+/// Passes the arguments to `call`. Invalid arguments become a refused call, so that this rank's
+/// calls keep the same numbers as those of the other ranks.
 template <class Call>
 kolo_status ordered(const char* name, OperationKind kind, kolo_type type, kolo_op op,
                     std::uint32_t set, Call&& call) noexcept {

@@ -15,7 +15,7 @@ namespace {
 
 std::string text_or_none(const char* text) { return text == nullptr ? "" : text; }
 
-/// What kolo_allocate() has given out.
+/// Live blocks of kolo_allocate().
 class Allocations {
  public:
   void* add(std::shared_ptr<void> memory) {
@@ -25,7 +25,7 @@ class Allocations {
     return address;
   }
 
-  /// Null: there is no such block.
+  /// Returns null if there is no block at `address`.
   std::shared_ptr<void> take(void* address) {
     const std::lock_guard lock(mutex_);
     const auto node = blocks_.extract(address);

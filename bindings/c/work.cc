@@ -13,7 +13,7 @@ namespace kolo {
 
 void* WorkOutput::allocate(const Shape& shape, DataType type) {
   const std::size_t bytes = static_cast<std::size_t>(element_count(shape)) * size_of(type);
-  // Null would say that there is none left.
+  // Never return null: null means out of memory.
   memory_.reset(std::malloc(std::max<std::size_t>(bytes, 1)));
   if (!memory_) throw std::bad_alloc();
   rows_ = shape.empty() ? 1 : shape.front();
@@ -22,7 +22,7 @@ void* WorkOutput::allocate(const Shape& shape, DataType type) {
 
 void WorkOutput::Free::operator()(void* memory) const noexcept { std::free(memory); }
 
-void hand_out(kolo_work started, kolo_work** out) {
+void give_work(kolo_work started, kolo_work** out) {
   if (out != nullptr) {
     *out = new kolo_work(std::move(started));
   } else {

@@ -1,4 +1,4 @@
-// kolo_work: what C holds of an operation, or of the members of a group. Private to bindings/c.
+// kolo_work: C's handle on an operation or on the members of a group. Private to bindings/c.
 #pragma once
 
 #include <kolo/kolo.h>
@@ -11,10 +11,10 @@
 
 namespace kolo {
 
-/// Host memory that an operation allocates for itself; the operation and the handle share it.
+/// Host memory that an operation allocates for its output. The operation and the handle share it.
 class WorkOutput {
  public:
-  /// As an Allocator: called once. Throws std::bad_alloc.
+  /// Serves as an Allocator; called once. Throws std::bad_alloc.
   void* allocate(const Shape& shape, DataType type);
 
   void* memory() const { return memory_.get(); }
@@ -34,18 +34,18 @@ class WorkOutput {
 struct kolo_work {
   std::vector<std::shared_ptr<kolo::Work>> parts;
   std::optional<kolo::CudaStream> stream = {};
-  std::shared_ptr<kolo::WorkOutput> output = {};  ///< null: none of kolo's
+  std::shared_ptr<kolo::WorkOutput> output = {};  ///< null: the output is the caller's memory
 
-  /// Waits for all parts; throws what the first failed with that did.
+  /// Waits for all parts; throws the error of the first part that failed.
   void wait() const;
-  /// Its only part. Throws kInvalidArgument, naming `call`, if it is a group or is not done, and
-  /// what it failed with.
+  /// The only part. Throws kInvalidArgument, naming `call`, if this is a group or is not done;
+  /// throws the operation's error if the operation failed.
   const kolo::Work& succeeded(const char* call) const;
 };
 
 namespace kolo {
 
-/// With `out`, gives the started work to it; without, waits for it here.
-void hand_out(kolo_work started, kolo_work** out);
+/// Gives the started work to `out`, or waits for the work here if `out` is null.
+void give_work(kolo_work started, kolo_work** out);
 
 }  // namespace kolo

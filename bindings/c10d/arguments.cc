@@ -1,7 +1,7 @@
 #include "bindings/c10d/arguments.h"
 
-#include "bindings/torch/tensor_memory.h"
-#include "bindings/torch/tensor_refusal.h"
+#include "bindings/torch/tensors/tensor_memory.h"
+#include "bindings/torch/tensors/tensor_refusal.h"
 
 #include <fmt/ranges.h>
 

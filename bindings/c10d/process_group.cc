@@ -1,8 +1,8 @@
-// ProcessGroupKolo: what it is, and the calls of c10d::Backend whose tensors are whole on each
-// rank, as operations of kolo. User threads, of one group one at a time.
+// ProcessGroupKolo: construction, queries, and those calls of c10d::Backend whose tensors are whole
+// on each rank. User threads; one thread at a time for each group.
 #include "bindings/c10d/arguments.h"
 #include "bindings/c10d/start.h"
-#include "bindings/torch/tensor_memory.h"
+#include "bindings/torch/tensors/tensor_memory.h"
 
 #include <kolo/c10d.h>
 
@@ -54,8 +54,8 @@ int ProcessGroupKolo::world_rank(std::int64_t rank, const char* call) const {
   return ranks_[static_cast<std::size_t>(rank)];
 }
 
-CallWork ProcessGroupKolo::hand_out(Started started, c10d::OpType type,
-                                    std::chrono::milliseconds timeout) {
+CallWork ProcessGroupKolo::to_work(Started started, c10d::OpType type,
+                                   std::chrono::milliseconds timeout) {
   return c10::make_intrusive<GroupWork>(
       std::move(started),
       GroupWork::Call{.type = type,
@@ -73,13 +73,13 @@ CallWork ProcessGroupKolo::broadcast(Tensors& tensors, const c10d::BroadcastOpti
     return world_rank(options.rootRank, "broadcast");
   });
   const Output output(tensors[0], /*with_elements=*/true);
-  return hand_out({.works = {start_broadcast(set_, output.memory(), root)},
-                   .results = tensors,
-                   .device = tensors[0].device(),
-                   .finish = [output] { output.finish(); },
-                   .title = "kolo:broadcast",
-                   .inputs = tensors},
-                  c10d::OpType::BROADCAST, options.timeout);
+  return to_work({.works = {start_broadcast(set_, output.memory(), root)},
+                  .results = tensors,
+                  .device = tensors[0].device(),
+                  .finish = [output] { output.finish(); },
+                  .title = "kolo:broadcast",
+                  .inputs = tensors},
+                 c10d::OpType::BROADCAST, options.timeout);
 }
 
 CallWork ProcessGroupKolo::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
@@ -122,7 +122,7 @@ CallWork ProcessGroupKolo::allreduce_each(const Tensors& tensors,
         start_allreduce(set_, scaled(output.memory(), options.reduceOp), output.memory(), ops[i]));
   }
   started.finish = finishing(std::move(outputs));
-  return hand_out(std::move(started), type, options.timeout);
+  return to_work(std::move(started), type, options.timeout);
 }
 
 CallWork ProcessGroupKolo::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -136,31 +136,31 @@ CallWork ProcessGroupKolo::reduce(Tensors& tensors, const c10d::ReduceOptions& o
   });
   const torch::Tensor input = scaled(input_of(tensor), options.reduceOp);
   const Output output(options.rootRank == rank_ ? tensor : torch::empty_like(input));
-  return hand_out({.works = {start_allreduce(set_, input, output.memory(), op)},
-                   .results = tensors,
-                   .device = tensor.device(),
-                   .finish = [output] { output.finish(); },
-                   .title = "kolo:reduce",
-                   .inputs = tensors},
-                  c10d::OpType::REDUCE, options.timeout);
+  return to_work({.works = {start_allreduce(set_, input, output.memory(), op)},
+                  .results = tensors,
+                  .device = tensor.device(),
+                  .finish = [output] { output.finish(); },
+                  .title = "kolo:reduce",
+                  .inputs = tensors},
+                 c10d::OpType::REDUCE, options.timeout);
 }
 
 CallWork ProcessGroupKolo::barrier(const c10d::BarrierOptions& options) {
-  return hand_out({.works = {start_barrier(set_)}, .title = "kolo:barrier"}, c10d::OpType::BARRIER,
-                  options.timeout);
+  return to_work({.works = {start_barrier(set_)}, .title = "kolo:barrier"}, c10d::OpType::BARRIER,
+                 options.timeout);
 }
 
 CallWork ProcessGroupKolo::send(Tensors& tensors, int to, int tag) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor& tensor = only(tensors, "send", "tensor");
   check_types(tensor, {}, "send");
-  return hand_out({.works = {start_send(set_, input_of(tensor), world_rank(to, "send"), tag)},
-                   .results = tensors,
-                   .device = tensor.device(),
-                   .peer = to,
-                   .title = "kolo:send",
-                   .inputs = tensors},
-                  c10d::OpType::SEND, c10d::kUnsetTimeout);
+  return to_work({.works = {start_send(set_, input_of(tensor), world_rank(to, "send"), tag)},
+                  .results = tensors,
+                  .device = tensor.device(),
+                  .peer = to,
+                  .title = "kolo:send",
+                  .inputs = tensors},
+                 c10d::OpType::SEND, c10d::kUnsetTimeout);
 }
 
 CallWork ProcessGroupKolo::recv(Tensors& tensors, int from, int tag) {
@@ -169,14 +169,14 @@ CallWork ProcessGroupKolo::recv(Tensors& tensors, int from, int tag) {
   check_types(tensor, {}, "recv");
   check_outputs(tensors, "recv");
   const Output output(tensor);
-  return hand_out({.works = {start_recv(set_, output.memory(), world_rank(from, "recv"), tag)},
-                   .results = tensors,
-                   .device = tensor.device(),
-                   .finish = [output] { output.finish(); },
-                   .peer = from,
-                   .title = "kolo:recv",
-                   .inputs = tensors},
-                  c10d::OpType::RECV, c10d::kUnsetTimeout);
+  return to_work({.works = {start_recv(set_, output.memory(), world_rank(from, "recv"), tag)},
+                  .results = tensors,
+                  .device = tensor.device(),
+                  .finish = [output] { output.finish(); },
+                  .peer = from,
+                  .title = "kolo:recv",
+                  .inputs = tensors},
+                 c10d::OpType::RECV, c10d::kUnsetTimeout);
 }
 
 c10::intrusive_ptr<c10d::ProcessGroup> process_group(const ProcessSet& set) {

@@ -1,8 +1,8 @@
 // ProcessGroupKolo: the calls of c10d::Backend whose tensors have a part for each rank. User
-// threads, of one group one at a time.
+// threads; one thread at a time for each group.
 #include "bindings/c10d/arguments.h"
 #include "bindings/c10d/start.h"
-#include "bindings/torch/tensor_memory.h"
+#include "bindings/torch/tensors/tensor_memory.h"
 
 #include <kolo/c10d.h>
 
@@ -31,9 +31,9 @@ CallWork ProcessGroupKolo::allgather(TensorLists& outputs, Tensors& inputs,
                                      const c10d::AllgatherOptions& options) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor tensor = first_of(inputs);
-  // Every rank sees all sizes, so all go the same way.
+  // Every rank sees all sizes, so all ranks choose the same branch.
   const bool is_even = are_even(outputs);
-  // Uneven parts have no order.
+  // Uneven parts use negotiated submission, so the call has no number in the order.
   const Called called{OperationKind::kAllgather, is_even ? Tensors{tensor} : Tensors()};
   const Tensors list = checked(set_, called, [&] {
     (void)only(inputs, "allgather", "input");
@@ -61,7 +61,7 @@ CallWork ProcessGroupKolo::allgather(TensorLists& outputs, Tensors& inputs,
     started.works = {parts.work()};
     started.finish = [list, parts, ranks = ranks_] { parts.copy_to(list, "allgather", ranks); };
   }
-  return hand_out(std::move(started), c10d::OpType::ALLGATHER, options.timeout);
+  return to_work(std::move(started), c10d::OpType::ALLGATHER, options.timeout);
 }
 
 CallWork ProcessGroupKolo::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -109,13 +109,13 @@ CallWork ProcessGroupKolo::start_each(const Tensors& outputs, const Tensors& inp
                   .device = outputs.front().device(),
                   .title = gathers ? "kolo:all_gather" : "kolo:reduce_scatter",
                   .inputs = inputs};
-  std::vector<Output> places;
+  std::vector<Output> memories;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const Output& place = places.emplace_back(outputs[i]);
-    started.works.push_back(start(input_of(inputs[i]), place.memory()));
+    const Output& memory = memories.emplace_back(outputs[i]);
+    started.works.push_back(start(input_of(inputs[i]), memory.memory()));
   }
-  started.finish = finishing(std::move(places));
-  return hand_out(std::move(started), type, timeout);
+  started.finish = finishing(std::move(memories));
+  return to_work(std::move(started), type, timeout);
 }
 
 Tensors ProcessGroupKolo::list_at_root(TensorLists& lists, std::int64_t root, const char* call,
@@ -144,14 +144,13 @@ CallWork ProcessGroupKolo::gather(TensorLists& outputs, Tensors& inputs,
   const torch::Tensor input = input_of(tensor);
   Parts parts(sizes_of(list), input.options());
   parts.start_gather(set_, input, root);
-  return hand_out(
-      {.works = {parts.work()},
-       .results = list,
-       .device = tensor.device(),
-       .finish = [list, parts, ranks = ranks_] { parts.copy_to(list, "gather", ranks); },
-       .title = "kolo:gather",
-       .inputs = inputs},
-      c10d::OpType::GATHER, options.timeout);
+  return to_work({.works = {parts.work()},
+                  .results = list,
+                  .device = tensor.device(),
+                  .finish = [list, parts, ranks = ranks_] { parts.copy_to(list, "gather", ranks); },
+                  .title = "kolo:gather",
+                  .inputs = inputs},
+                 c10d::OpType::GATHER, options.timeout);
 }
 
 CallWork ProcessGroupKolo::gather_into_tensor(at::Tensor& output, at::Tensor& input,
@@ -178,7 +177,7 @@ CallWork ProcessGroupKolo::gather_into_tensor(at::Tensor& output, at::Tensor& in
       copy_to(output, parts.all());
     };
   }
-  return hand_out(std::move(started), c10d::OpType::GATHER, options.timeout);
+  return to_work(std::move(started), c10d::OpType::GATHER, options.timeout);
 }
 
 CallWork ProcessGroupKolo::scatter(Tensors& outputs, TensorLists& inputs,
@@ -192,7 +191,7 @@ CallWork ProcessGroupKolo::scatter(Tensors& outputs, TensorLists& inputs,
   const torch::Tensor input = list.empty() ? torch::empty({0}, output.options()) : flat(list);
   Parts parts({output.numel()}, output.options());
   parts.start_scatter(set_, input, root, sizes_of(list));
-  return hand_out(
+  return to_work(
       {.works = {parts.work()},
        .results = outputs,
        .device = output.device(),
@@ -247,21 +246,21 @@ CallWork ProcessGroupKolo::alltoall_base(at::Tensor& output, at::Tensor& input,
   check_outputs({output}, call);
   const auto sizes = part_sizes(output, output_splits, ranks_.size(), call, "output");
   const auto splits = part_sizes(input, input_splits, ranks_.size(), call, "input");
-  // Whether splits are even is known to nobody else, so all go the same way.
+  // No other rank knows whether this rank's splits are even, so all ranks take one path.
   Parts parts(sizes, output.options());
   parts.start_alltoall(set_, input_of(input), splits);
-  return hand_out({.works = {parts.work()},
-                   .results = {output},
-                   .device = output.device(),
-                   .finish =
-                       [output, parts, ranks = ranks_] {
-                         for (std::size_t i = 0; i < ranks.size(); ++i)
-                           (void)parts.from(i, call, ranks);
-                         copy_to(output, parts.all());
-                       },
-                   .title = "kolo:all_to_all",
-                   .inputs = {input}},
-                  c10d::OpType::ALLTOALL_BASE, options.timeout);
+  return to_work({.works = {parts.work()},
+                  .results = {output},
+                  .device = output.device(),
+                  .finish =
+                      [output, parts, ranks = ranks_] {
+                        for (std::size_t i = 0; i < ranks.size(); ++i)
+                          (void)parts.from(i, call, ranks);
+                        copy_to(output, parts.all());
+                      },
+                  .title = "kolo:all_to_all",
+                  .inputs = {input}},
+                 c10d::OpType::ALLTOALL_BASE, options.timeout);
 }
 
 CallWork ProcessGroupKolo::alltoall(Tensors& outputs, Tensors& inputs,
@@ -274,7 +273,7 @@ CallWork ProcessGroupKolo::alltoall(Tensors& outputs, Tensors& inputs,
   check_outputs(outputs, "alltoall");
   Parts parts(sizes_of(outputs), outputs.front().options());
   parts.start_alltoall(set_, flat(inputs), sizes_of(inputs));
-  return hand_out(
+  return to_work(
       {.works = {parts.work()},
        .results = outputs,
        .device = outputs.front().device(),

@@ -2,8 +2,8 @@
 
 #include "bindings/c10d/arguments.h"
 #include "bindings/core/ordered_start.h"
-#include "bindings/torch/device_stream.h"
-#include "bindings/torch/tensor_memory.h"
+#include "bindings/torch/tensors/device_stream.h"
+#include "bindings/torch/tensors/tensor_memory.h"
 
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@ std::shared_ptr<const void> owner_of(const torch::Tensor& a, const torch::Tensor
   return std::make_shared<const std::pair<torch::Tensor, torch::Tensor>>(a, b);
 }
 
-/// By the ordered door: `count` as OrderedArguments::count.
+/// Starts by in-order submission; `count` has the meaning of OrderedArguments::count.
 std::shared_ptr<Work> start_on_host(const ProcessSet& set, OrderedArguments call,
                                     const torch::Tensor& input, const torch::Tensor& output,
                                     std::int64_t count) {
@@ -30,7 +30,7 @@ std::shared_ptr<Work> start_on_host(const ProcessSet& set, OrderedArguments call
   return start_ordered(call, owner_of(input, output));
 }
 
-/// Memory that is there already; null, which fails the operation, if another size comes.
+/// Returns the existing memory, or null if the size differs, which fails the operation.
 Allocator into(const torch::Tensor& output) {
   return [output](const Shape& shape) -> void* {
     return element_count(shape) == output.numel() ? output.data_ptr() : nullptr;
@@ -228,7 +228,7 @@ void Parts::start_alltoall(const ProcessSet& set, const torch::Tensor& input,
 torch::Tensor Parts::from(std::size_t rank, const char* call,
                           const std::vector<int>& world_ranks) const {
   const std::vector<std::int64_t>& received = work_->received_splits();
-  // A scatter tells none: there is one part.
+  // A scatter reports no splits: there is one part.
   const std::int64_t came = received.empty() ? memory_->numel() : received.at(rank);
   if (came != expected_.at(rank)) {
     raise(

@@ -1,10 +1,10 @@
-// Starting kolo's operations on the tensors of a c10d call, or refusing it. User threads, those of
-// one group one at a time.
+// Starts kolo's operations on the tensors of a c10d call, or refuses the call. User threads; one
+// thread at a time for each group.
 #pragma once
 
 #include "bindings/c10d/work.h"
 #include "bindings/core/refusals.h"
-#include "bindings/torch/device_stream.h"
+#include "bindings/torch/tensors/device_stream.h"
 
 #include <kolo/kolo.h>
 #include <kolo/torch/objects.h>
@@ -20,19 +20,19 @@
 
 namespace kolo::c10d_binding {
 
-/// A call whose operations have an order, those on the host.
+/// A call whose operations on the host use in-order submission.
 struct Called {
   OperationKind kind;
-  /// What each of its operations reads; undefined where that is not known. Of any types and
-  /// strides.
+  /// Input of each operation, of any type and strides; undefined if not known.
   std::vector<torch::Tensor> inputs;
 };
-/// Makes up on this rank for the operations of a call that fails here at once: ranks where it does
-/// not are told, so that none of the calls after it meets them.
+/// Keeps this rank in step when a call fails here at once. A refused operation takes the place of
+/// each host operation of the call. Ranks that do not fail get the error, so later calls still
+/// match.
 void call_refused(const ProcessSet& set, const Called& called, const std::string& why);
 
-/// What `check` returns, which looks at all arguments of a call before it begins. What it throws
-/// becomes a refusal.
+/// Returns the result of `check`, which checks all arguments of a call before the call starts. An
+/// exception of `check` refuses the call.
 template <class Check>
 auto checked(const ProcessSet& set, const Called& called, Check&& check) {
   try {
@@ -43,19 +43,19 @@ auto checked(const ProcessSet& set, const Called& called, Check&& check) {
   }
 }
 
-/// kolo's operation of this name; kUnsupported for what it has none for on such tensors. Asked of
-/// all tensors of a call before the first one is begun.
+/// Maps the operation to kolo's. Throws kUnsupported if kolo has none for these tensors. Called for
+/// all tensors of a call before the first operation starts.
 ReduceOp reduce_op(const c10d::ReduceOp& op, const torch::Tensor& tensor, const char* call);
 /// The input of a reduction by `op`: PREMUL_SUM multiplies it by this rank's factor.
 torch::Tensor scaled(const torch::Tensor& input, const c10d::ReduceOp& op);
 
-/// An output of any strides, and the contiguous memory that takes its place meanwhile.
+/// An output of any strides, and the contiguous memory that stands in for it during the operation.
 class Output {
  public:
-  /// With its elements, if the operation reads them.
+  /// `with_elements`: the operation reads the tensor's elements.
   explicit Output(torch::Tensor tensor, bool with_elements = false);
   const torch::Tensor& memory() const { return memory_; }
-  /// Copies what has come, if it has come elsewhere.
+  /// Copies the result to the tensor if the operation wrote it elsewhere.
   void finish() const;
 
  private:
@@ -63,18 +63,18 @@ class Output {
   torch::Tensor memory_;
 };
 
-/// finish() of all.
+/// Returns a function that calls finish() on all outputs.
 std::function<void()> finishing(std::vector<Output> outputs);
 
-// Calls whose parts are equal on all ranks: on the host through the ordered door. Tensors are
-// contiguous, and of one type and device.
+// Calls whose parts are equal on all ranks. On the host they use in-order submission. Tensors are
+// contiguous, and all of one type and device.
 std::shared_ptr<Work> start_allreduce(const ProcessSet& set, const torch::Tensor& input,
                                       const torch::Tensor& output, ReduceOp op);
 std::shared_ptr<Work> start_broadcast(const ProcessSet& set, const torch::Tensor& tensor, int root);
-/// The output has the ranks' inputs end to end.
+/// The output holds the ranks' inputs end to end.
 std::shared_ptr<Work> start_allgather(const ProcessSet& set, const torch::Tensor& input,
                                       const torch::Tensor& output);
-/// The input has a part for each rank, end to end.
+/// The input holds a part for each rank, end to end.
 std::shared_ptr<Work> start_reduce_scatter(const ProcessSet& set, const torch::Tensor& input,
                                            const torch::Tensor& output, ReduceOp op);
 std::shared_ptr<Work> start_barrier(const ProcessSet& set);
@@ -85,11 +85,11 @@ std::shared_ptr<Work> start_send(const ProcessSet& set, const torch::Tensor& ten
 std::shared_ptr<Work> start_recv(const ProcessSet& set, const torch::Tensor& tensor, int from,
                                  int tag);
 
-/// What comes from the ranks in parts whose sizes the caller says beforehand: flat memory of all of
-/// them, end to end, and the operation that fills it.
+/// Receives parts from the ranks; the caller states the expected sizes beforehand. Holds the flat
+/// memory of all parts, end to end, and the operation that fills it.
 class Parts {
  public:
-  /// Elements from each rank of the group.
+  /// `expected`: number of elements from each rank of the group.
   Parts(std::vector<std::int64_t> expected, const torch::TensorOptions& options);
 
   void start_allgather(const ProcessSet& set, const torch::Tensor& input);
@@ -100,19 +100,19 @@ class Parts {
                       const std::vector<std::int64_t>& splits);
 
   const std::shared_ptr<Work>& work() const { return work_; }
-  /// Once the operation has succeeded: the part of one rank. Throws kMismatch, if another number of
-  /// elements came, which names the call and the world's rank.
+  /// Returns one rank's part, once the operation has succeeded. Throws kMismatch, naming the call
+  /// and the world's rank, if the number of elements differs from the expected one.
   torch::Tensor from(std::size_t rank, const char* call, const std::vector<int>& world_ranks) const;
-  /// Each rank's part to its tensor of the list, as from().
+  /// Copies each rank's part to its tensor of the list. Throws as from() does.
   void copy_to(const std::vector<torch::Tensor>& list, const char* call,
                const std::vector<int>& world_ranks) const;
-  /// All that came, in order of rank.
+  /// All received elements, in order of rank.
   const torch::Tensor& all() const { return *memory_; }
 
  private:
   CollectiveOptions options(const ProcessSet& set, const torch::Tensor& input) const;
-  // Of the size that comes, though it may not be the one that is expected: else this rank alone
-  // would fail, and say that it has no memory.
+  // Allocates the size that arrives, even if another size is expected. Otherwise this rank alone
+  // would fail, with a misleading error about missing memory.
   Allocator allocator() const { return allocator_of(memory_, options_); }
 
   std::vector<std::int64_t> expected_;

@@ -1,4 +1,4 @@
-// torch's stores as kolo's.
+// Adapts torch's stores to kolo's KeyValueStore.
 #include <kolo/c10d.h>
 
 #include <cstdint>

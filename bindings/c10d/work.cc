@@ -1,7 +1,7 @@
 #include "bindings/c10d/work.h"
 
-#include "bindings/torch/device_stream.h"
-#include "bindings/torch/tensor_memory.h"
+#include "bindings/torch/tensors/device_stream.h"
+#include "bindings/torch/tensors/tensor_memory.h"
 
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
@@ -12,17 +12,17 @@
 
 namespace kolo::c10d_binding {
 
-/// Shared with the thread, which may outlive the FutureThread where a callback destroys that.
+/// Shared with the thread, which outlives the FutureThread if a callback destroys the latter.
 struct FutureThread::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::thread thread;
   std::deque<c10::intrusive_ptr<GroupWork>> done;
-  int begun = 0;  ///< whose future was asked for and is not completed
+  int begun = 0;  ///< futures that were asked for and are not complete
   bool closed = false;
-  static thread_local const State* running;  ///< whose callbacks run on this thread
+  static thread_local const State* running;  ///< state whose callbacks run on this thread
 
-  /// False once the group is gone.
+  /// Returns false once the group is gone.
   static bool begin(const std::shared_ptr<State>& state) {
     const std::lock_guard lock(state->mutex);
     if (state->closed) return false;
@@ -49,7 +49,7 @@ struct FutureThread::State {
       done.pop_front();
       lock.unlock();
       work->complete_future();
-      work.reset();  // without the lock: it may hold the group's last reference
+      work.reset();  // without the lock: this may drop the last reference to the group
       lock.lock();
       --begun;
     }
@@ -93,7 +93,7 @@ bool GroupWork::all_done() const {
 }
 
 void GroupWork::when_done(const std::function<void()>& call) const {
-  // One for each operation, and one for this loop: the last of them is the end.
+  // One count for each operation and one for this loop. The last decrement is the end.
   const auto left = std::make_shared<std::atomic<std::size_t>>(started_.works.size() + 1);
   const auto tell = [call, left] {
     if (left->fetch_sub(1) == 1) call();
@@ -108,7 +108,7 @@ void GroupWork::settle() const {
       for (const auto& work : started_.works) kolo::synchronize(*work);
       if (!started_.finish) return;
       for (const auto& work : started_.works) order_current_stream(*work, started_.device);
-      // In which all tensors may be written, also those that were made in it.
+      // finish() may write all tensors here, even those made in inference mode.
       const c10::InferenceMode inference;
       started_.finish();
       if (started_.device.is_cpu()) return;
@@ -132,7 +132,8 @@ void GroupWork::take_results() const {
 bool GroupWork::isCompleted() {
   if (!all_done()) return false;
   if (recording_ != nullptr) recording_->stop();
-  // Who looks and never waits reads the results as well; on a device synchronize() comes first.
+  // A caller may test and never wait, so the test copies results too. On a device, callers must use
+  // synchronize() first.
   if (started_.device.is_cpu()) {
     settle();
     complete_future();
@@ -181,7 +182,7 @@ c10::intrusive_ptr<c10::ivalue::Future> GroupWork::getFuture() {
         c10::ListType::create(c10::TensorType::get()), std::move(devices));
   }
   const auto state = futures_.lock();
-  // Within a callback too: the thread that would complete the future may be waiting for it here.
+  // A callback must not wait for its own thread, so the future is completed here.
   if (state == nullptr || state.get() == FutureThread::State::running ||
       (started_.device.is_cpu() && all_done()) || !FutureThread::State::begin(state)) {
     for (const auto& work : started_.works) (void)work->wait();
@@ -199,7 +200,7 @@ void GroupWork::complete_future() {
     future = future_;
   }
   if (future == nullptr) return;
-  // Another thread is at it, and calls no user's code before it is complete.
+  // Another thread completes it, and runs no user code before the future is complete.
   if (is_completing_.exchange(true)) return future->wait();
   try {
     take_results();

@@ -1,9 +1,9 @@
-// The c10d::Work of one call on a ProcessGroupKolo: one operation of kolo, or several; what is left
-// to do with their results; and its future, if somebody asks for it.
+// The c10d::Work of one call on a ProcessGroupKolo. It holds one or more operations of kolo, the
+// copies still to be made of their results, and a future if the user asks for one.
 //
-// Any thread may wait or look. Results that are not where the user wants them are copied there by
-// whoever waits, looks or completes the future first, never by the progress thread. Who waits or
-// looks leaves the future complete behind it, as c10d::Reducer and others expect.
+// Any thread may wait or test. Results that belong elsewhere are copied there by the first thread
+// that waits, tests or completes the future, never by the progress thread. After wait(), or a test
+// that finds the work done, the future is complete; c10d::Reducer and others expect this.
 #pragma once
 
 #include <kolo/kolo.h>
@@ -25,29 +25,29 @@
 
 namespace kolo::c10d_binding {
 
-/// What was started for a call.
+/// The operations that a call has started.
 struct Started {
   std::vector<std::shared_ptr<Work>> works = {};
   std::vector<torch::Tensor> results = {};
   torch::Device device = torch::kCPU;
-  /// Once all have succeeded: copies results to where the user wants them. May throw.
+  /// Copies results to where the user wants them; runs once all works have succeeded. May throw.
   std::function<void()> finish = {};
-  int peer = -1;  ///< of a message
-  // For torch's profiler, which counts from here to the end of the last operation.
+  int peer = -1;  ///< peer of a message
+  // For torch's profiler, which measures from here to the end of the last operation.
   const char* title = nullptr;             ///< "kolo:all_reduce"; not owned
-  std::vector<torch::Tensor> inputs = {};  ///< whose shapes it shows
+  std::vector<torch::Tensor> inputs = {};  ///< the profiler shows their shapes
 };
 
 class GroupWork;
 
-/// Completes futures, whose callbacks are user code: on a thread of its own, which starts with the
-/// first of them.
+/// Completes futures, whose callbacks are user code, on a thread of its own. The thread starts with
+/// the first future.
 class FutureThread {
  public:
   FutureThread();
   FutureThread(const FutureThread&) = delete;
   FutureThread& operator=(const FutureThread&) = delete;
-  /// Waits until all that were begun are completed, unless it is called from a callback.
+  /// Waits until all begun futures are complete, unless a callback calls it.
   ~FutureThread();
 
   struct State;
@@ -61,9 +61,9 @@ class GroupWork final : public c10d::Work {
  public:
   struct Call {
     c10d::OpType type;
-    int rank;  ///< of this process in the group
+    int rank;  ///< rank of this process in the group
     std::uint64_t sequence;
-    std::chrono::milliseconds timeout;  ///< kUnsetTimeout: as long as the operation may take
+    std::chrono::milliseconds timeout;  ///< kUnsetTimeout: no timeout of its own
   };
   GroupWork(Started started, const Call& call, const FutureThread& futures);
 
@@ -72,20 +72,22 @@ class GroupWork final : public c10d::Work {
   std::exception_ptr exception() const override;
   int sourceRank() const override { return started_.peer; }
   std::vector<torch::Tensor> result() override { return started_.results; }
-  /// On CUDA tensors the current stream goes on after the result; the host does not wait for it.
+  /// On CUDA tensors the current stream waits for the result; the host does not.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void synchronize() override { wait(); }
-  /// Of the list of results; complete when wait() returns. Its callbacks run on a thread of the
-  /// group's, or on one that waits or looks first. Asked for within one of them, it is completed
-  /// before this returns.
+  /// Future of the list of results; complete when wait() returns. Its callbacks run on the group's
+  /// future thread, or on the first thread that waits or tests. When a callback asks for a future,
+  /// the future is completed before getFuture() returns.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   std::uint64_t getSequencenumber() const override { return call_.sequence; }
 
-  /// Once; does nothing where nobody has asked for it. Precondition: all operations are done.
+  /// Runs once; does nothing if nobody has asked for the future. Precondition: all operations are
+  /// done.
   void complete_future();
 
  private:
-  /// Tells torch's profiler of the end; shared with who ends the last operation.
+  /// Tells torch's profiler that the call has ended. Shared with the thread that ends the last
+  /// operation.
   struct Recording {
     std::once_flag once;
     std::function<void()> end;
@@ -95,11 +97,12 @@ class GroupWork final : public c10d::Work {
   };
 
   bool all_done() const;
-  /// Does `call` once all operations are done: here, or on the thread that ends the last.
+  /// Runs `call` once all operations are done: here, or on the thread that ends the last one.
   void when_done(const std::function<void()>& call) const;
-  /// Precondition: all operations are done. Their outcome becomes the call's, once.
+  /// Turns the operations' outcome into the call's, once. Precondition: all operations are done.
   void settle() const;
-  /// Precondition as settle()'s. The current stream goes on after them. Throws what has failed.
+  /// Makes the current stream wait for the results; throws the call's failure. Precondition: all
+  /// operations are done.
   void take_results() const;
 
   const Started started_;
@@ -108,11 +111,11 @@ class GroupWork final : public c10d::Work {
 
   mutable std::once_flag settled_;
   mutable std::exception_ptr failure_;
-  mutable std::optional<c10::Event> copied_;  ///< on a device: after finish()
-  std::shared_ptr<Recording> recording_;      ///< null: nobody profiles
+  mutable std::optional<c10::Event> copied_;  ///< on a device: recorded after finish()
+  std::shared_ptr<Recording> recording_;      ///< null: no profiler is active
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
-  std::atomic<bool> is_completing_ = false;  ///< the future
+  std::atomic<bool> is_completing_ = false;  ///< refers to the future
 };
 
 }  // namespace kolo::c10d_binding

@@ -1,5 +1,5 @@
-// The thin global interface: one Runtime behind free functions, its start and its queries. The only
-// globals of kolo live here. Any thread.
+// The global interface: one Runtime behind free functions, its start and its queries. kolo's only
+// globals live here. Any thread.
 #include "bindings/core/global.h"
 #include "bindings/core/init_options.h"
 #include "bindings/core/shared_memory.h"
@@ -36,45 +36,45 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// How long the end of the process waits for other threads that hold the lock or drive. A failure
-/// that one of them is telling the other ranks takes some seconds.
+/// How long the process exit waits for other threads that hold the lock or drive progress. One of
+/// them may be announcing a failure to the other ranks, which takes some seconds.
 constexpr std::chrono::seconds kPatience{10};
-/// Of kShutdown, which comes to a thread while another one ends the process. Saying goodbye takes
-/// two seconds at most.
+/// Delay of kShutdown in a thread while another thread ends the process. Sending a shutdown notice
+/// takes at most two seconds.
 constexpr std::chrono::seconds kHeldBack{3};
 
 struct Global {
   std::mutex mutex;
   std::shared_ptr<Runtime> runtime;
-  /// Odd while there is a runtime that is not being shut down, each with a number of its own.
+  /// Odd while there is a runtime that is not shutting down. Each runtime has its own number.
   std::atomic<std::uint64_t> era = 0;
-  /// Calls of start(), whatever became of them.
+  /// Number of calls of start(), successful or not.
   int starts = 0;
-  std::shared_ptr<int> exchanges = std::make_shared<int>(0);  ///< MeetingParts::exchanges
-  // The ways in that were used: each is finalised at exit, unless something has failed.
+  std::shared_ptr<int> exchanges = std::make_shared<int>(0);  ///< see MeetingParts::exchanges
+  // The rendezvous methods used so far, finalised at exit. After a failure each is finalised alone.
   std::vector<std::unique_ptr<Bootstrap>> bootstraps;
   bool last_start_failed = false;
-  /// Within init(), which keeps the lock for long.
+  /// True within init(), which holds the lock for long.
   std::atomic<bool> starting = false;
-  /// That ends the process, once one does.
+  /// The thread that ends the process, once there is one.
   std::atomic<std::thread::id> ending = {};
-  /// The process ends without this rank's goodbye: what is here may be in use for good.
+  /// The process ends without a shutdown notice of this rank. Other threads may still use Global.
   std::atomic<bool> abandoned = false;
-  /// Ranks may be gone, and a later start does not bring them back.
+  /// Ranks may be gone; a later start does not bring them back.
   bool a_job_failed = false;
-  /// In a child that was forked after a call of init(): whose. Else no process.
+  /// The parent process, in a child that was forked after a call of init(); else 0.
   std::atomic<pid_t> forked_from = 0;
 };
 
-/// Never destroyed: other threads, and the call that exit() has interrupted, may be using it.
+/// Never destroyed: other threads, or the call that exit() interrupted, may be using it.
 Global& global() {
   static Global& instance = *new Global;
   return instance;
 }
 
-/// Has no destructor, so it tells destructors of static objects that run after Known's.
+/// Set when Known is destroyed. It has no destructor, so later static destructors can read it.
 thread_local bool forgets = false;
-/// What each thread finds again without the lock. It keeps no runtime alive.
+/// Cache of each thread that avoids the lock. It keeps no runtime alive.
 struct Known {
   ~Known() { forgets = true; }
   std::uint64_t era = 0;
@@ -83,16 +83,16 @@ struct Known {
 };
 thread_local Known known;
 
-// A forked child has its parent's runtime without the threads that drive it, and ways in whose
-// connections are the parent's; what another thread was changing meanwhile, it never finishes here,
-// nor does it unlock the mutex. The child must neither use any of it nor say goodbye, so it leaves
-// all where it is, without a destructor, and begins with nothing.
+// A forked child inherits the runtime without the threads that drive it, the parent's connections
+// and perhaps a locked mutex or half-changed data. The child must not use any of these, nor send a
+// shutdown notice. So it abandons the old Global without running destructors and starts with a new
+// one.
 void on_fork_in_child() {
   const pid_t parent = getppid();
   std::construct_at(&global())->forked_from = parent;
 }
 
-/// Whether nothing of it may be touched, the lock included.
+/// Whether nothing of Global may be touched, the lock included.
 bool is_off(const Global& g) { return g.forked_from != 0 || g.abandoned; }
 
 [[noreturn]] void raise_not_running(std::string_view call) {
@@ -110,7 +110,7 @@ void refuse_if_off(const Global& g, std::string_view call) {
                    call, getpid(), g.forked_from.load()));
 }
 
-/// False if a thread still drives then: nothing has ended.
+/// Returns false if a thread still drives progress at `until`; then nothing has ended.
 bool shutdown_locked(Global& g, Clock::time_point until) {
   if (!g.runtime) return true;
   ++g.era;
@@ -120,9 +120,9 @@ bool shutdown_locked(Global& g, Clock::time_point until) {
   return true;
 }
 
-/// False if the lock or the token is not to be had: then all is left as it is.
+/// Returns false if the lock or the progress token stays taken; then nothing is changed.
 bool end_in_order(Global& g) {
-  // exit() in a signal handler or a callback: the call beneath it may hold either.
+  // exit() may run in a signal handler or a callback: the interrupted call may hold either.
   if (InCall::here()) return false;
   const Clock::time_point until = Clock::now() + kPatience;
   std::unique_lock lock(g.mutex, std::defer_lock);
@@ -140,7 +140,7 @@ bool end_in_order(Global& g) {
   return true;
 }
 
-// Without a goodbye the others notice the end of this process, as if it was killed.
+// Without a shutdown notice the other ranks detect the end of this process as if it was killed.
 void at_exit() {
   Global& g = global();
   if (g.forked_from != 0) return;
@@ -165,10 +165,10 @@ std::shared_ptr<Runtime> find_runtime(std::string_view call) {
       return g.runtime;
     }
   }
-  raise_not_running(call);  // without the lock, as it may take a while
+  raise_not_running(call);  // without the lock, because raise() may sleep
 }
 
-/// What opens on this rank alone, before anything is said to the others.
+/// Opens local resources before this rank talks to the others.
 Result<std::unique_ptr<Transport>> open_transport(const Environment& environment,
                                                   const Config& config, const Status& invalid) {
   KOLO_TRY(invalid);
@@ -177,8 +177,8 @@ Result<std::unique_ptr<Transport>> open_transport(const Environment& environment
                              .shows_log = Log(config.log_level).enabled(LogLevel::kInfo)});
 }
 
-/// `invalid`: what is wrong with `config`.
-Result<std::shared_ptr<Runtime>> connect(Bootstrap& bootstrap, const WayIn& way,
+/// `invalid`: the error of `config`, if any.
+Result<std::shared_ptr<Runtime>> connect(Bootstrap& bootstrap, const RendezvousMethod& way,
                                          const InitOptions& options, const Environment& environment,
                                          Config config, Log log, const Status& invalid) {
   auto opened = open_transport(environment, config, invalid);
@@ -194,14 +194,14 @@ Result<std::shared_ptr<Runtime>> connect(Bootstrap& bootstrap, const WayIn& way,
                                std::string& reason) -> Result<std::unique_ptr<Accelerator>> {
     const Accelerators visible = find_accelerators();
     DeviceWish mine = wish;
-    // A world of one does not know of the others that its launcher has started beside it.
+    // A world of one does not know the other processes that its launcher started beside it.
     mine.local_rank = world.size() == 1 ? announced.value_or(0) : world.local_rank();
     KOLO_ASSIGN(const std::optional<int> ordinal, choose_device(mine, visible));
     reason = visible.count > 0 ? "KOLO_DEVICE is cpu" : visible.reason;
     if (!ordinal) return std::unique_ptr<Accelerator>();
     auto accelerator = open_accelerator(*ordinal);
     if (accelerator.ok() || mine.option || mine.knob != "auto") return accelerator;
-    // The program may have no use for it.
+    // The program may not need the device.
     Error error = std::move(accelerator).error();
     error.message += "; KOLO_DEVICE=cpu on every rank starts without CUDA devices";
     return error;
@@ -221,15 +221,16 @@ Result<std::shared_ptr<Runtime>> connect(Bootstrap& bootstrap, const WayIn& way,
   return std::shared_ptr<Runtime>(std::move(runtime));
 }
 
-/// 0 also where nobody announces it.
-int announced_local_rank(const WayIn& way, const Environment& environment) {
+/// 0 also if no launcher announces a local rank.
+int announced_local_rank(const RendezvousMethod& way, const Environment& environment) {
   if (way.local_rank) return *way.local_rank;
   const auto by_mpi = identity_of_mpi_launcher(environment);
   return by_mpi ? by_mpi->local_rank.value_or(0) : 0;
 }
 
-void check_local_rank(const WayIn& way, const World& world, const std::string& log_level) {
-  // What a launcher announces is of its job, and no world of one is that of several.
+void check_local_rank(const RendezvousMethod& way, const World& world,
+                      const std::string& log_level) {
+  // A launcher announces the local rank within its own job, which a world of one is not.
   if (!way.local_rank || *way.local_rank == world.local_rank() || world.size() == 1) return;
   Log log(log_level);
   log.set_rank(world.rank());
@@ -243,7 +244,7 @@ void check_local_rank(const WayIn& way, const World& world, const std::string& l
 Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   ++g.starts;
   const Environment environment = Environment::of_process();
-  // The others hear of what is invalid here, if this rank finds them all the same.
+  // Other ranks get the error of an invalid configuration, if this rank can reach them.
   Status invalid;
   Config config = Config::from_environment(environment, invalid);
   if (invalid.ok()) invalid = check_resource_limits(environment);
@@ -254,24 +255,25 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   Log log(config.log_level);
   KOLO_TRY(check_options(options));
   if (options.timeout) config.init_timeout_s = options.timeout->count();
-  const WayInRequest request = {.init_method = options.init_method,
-                                .rank = options.rank,
-                                .size = options.size,
-                                .local_rank = options.local_rank,
-                                .has_store = options.store != nullptr,
-                                .has_mpi_communicator = options.mpi_comm != nullptr,
-                                .mpi_built = mpi_built(),
-                                .open_mpi_version = open_mpi_version(),
-                                .pmix_built = pmix_built(),
-                                .mpi_running = mpi_is_running()};
-  auto found = find_way_in(request, config, environment);
-  // Before what they may be the reason of; the ranks of a host mostly have the same variables.
+  const RendezvousRequest request = {.init_method = options.init_method,
+                                     .rank = options.rank,
+                                     .size = options.size,
+                                     .local_rank = options.local_rank,
+                                     .has_store = options.store != nullptr,
+                                     .has_mpi_communicator = options.mpi_comm != nullptr,
+                                     .mpi_built = mpi_built(),
+                                     .open_mpi_version = open_mpi_version(),
+                                     .pmix_built = pmix_built(),
+                                     .mpi_running = mpi_is_running()};
+  auto found = find_rendezvous_method(request, config, environment);
+  // Warn before errors that the warnings may explain. The ranks of a host mostly have the same
+  // variables, so local rank 0 warns for all of them.
   if (!found.ok() || announced_local_rank(*found, environment) == 0) {
     for (const std::string& line : config.warnings) log.warning("{}", line);
   }
   if (!found.ok()) return reason_or(std::move(found).error());
-  const WayIn way = *std::move(found);
-  log.info("way in: {}", to_text(way));
+  const RendezvousMethod way = *std::move(found);
+  log.info("rendezvous: {}", to_text(way));
   const std::chrono::seconds timeout(config.init_timeout_s);
   const std::string level = config.log_level;
   auto secret = secret_or_file(config.secret, config.secret_file);
@@ -285,15 +287,16 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   if (options.store) meeting.store = adapt_store(options.store, options.group_name);
   auto bootstrap = meet(way, std::move(meeting), environment, Deadline::after(timeout));
   if (!bootstrap.ok()) return reason_or(std::move(bootstrap).error());
-  Bootstrap& way_in = **bootstrap;
+  Bootstrap& method = **bootstrap;
   g.bootstraps.push_back(*std::move(bootstrap));
   auto runtime =
-      connect(way_in, way, options, environment, std::move(config), std::move(log), invalid);
-  if (!runtime.ok()) runtime = way_in.give_up(std::move(runtime).error());
-  // After MPI_Init() and the first call of CUDA: what they register themselves must run after it.
+      connect(method, way, options, environment, std::move(config), std::move(log), invalid);
+  if (!runtime.ok()) runtime = method.give_up(std::move(runtime).error());
+  // Registered after MPI_Init() and the first CUDA call, so that their exit handlers run after
+  // ours.
   static const int registered = std::atexit(at_exit);
   KOLO_CHECK(registered == 0);
-  way_in.leave(runtime.ok(), Deadline::after(timeout));
+  method.leave(runtime.ok(), Deadline::after(timeout));
   if (runtime.ok()) check_local_rank(way, (*runtime)->world(), level);
   return runtime;
 }
@@ -335,7 +338,7 @@ void init(int, char**, const InitOptions& options) { init(options); }
 
 void shutdown() {
   Global& g = global();
-  // What a signal handler or a callback has interrupted cannot be ended beneath it.
+  // The call that a signal handler or a callback interrupted cannot be ended beneath it.
   if (is_off(g) || InCall::here()) return;
   const InCall in_call;
   const std::lock_guard lock(g.mutex);

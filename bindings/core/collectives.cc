@@ -1,4 +1,4 @@
-// The collectives on raw memory: options become submissions. Any thread.
+// The collectives on raw memory. They turn options into submissions. Any thread.
 #include "bindings/core/step_scope.h"
 #include "bindings/core/submissions.h"
 

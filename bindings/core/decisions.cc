@@ -1,4 +1,4 @@
-// Decisions that all ranks take alike. The caller's thread.
+// Decisions that come out the same on all ranks. The caller's thread.
 #include "bindings/core/submissions.h"
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace {
 
 struct Votes {
   std::int32_t yes = 0;
-  int all = 0;  ///< of the ranks that have not joined
+  int all = 0;  ///< number of ranks that have not joined
 };
 
 Votes votes_of(const std::string& call, bool mine, const ProcessSet& set) {

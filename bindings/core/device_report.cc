@@ -1,7 +1,7 @@
 // See <kolo/device_report.h>. Any thread.
 #include "bindings/core/global.h"
+#include "runtime/cycle/runtime.h"
 #include "runtime/device/accelerator.h"
-#include "runtime/runtime.h"
 #include "transport/ucx/ucx_gpudirect.h"
 
 #include <kolo/device_report.h>

@@ -1,9 +1,9 @@
-// What the core binding's parts share: the one Runtime, and errors that become exceptions. Private
-// to bindings/core; any thread.
+// Shared parts of the core binding: the one Runtime, and errors that become exceptions. Private to
+// bindings/core; any thread.
 #pragma once
 
 #include "runtime/base/in_call.h"
-#include "runtime/runtime.h"
+#include "runtime/cycle/runtime.h"
 
 #include <kolo/kolo.h>
 
@@ -13,7 +13,7 @@
 
 namespace kolo {
 
-/// The runtime during one call of this thread.
+/// Keeps the runtime alive during one call of this thread.
 class RuntimeCall {
  public:
   /// Throws kShutdown, naming the call, before init() and after shutdown().
@@ -21,18 +21,18 @@ class RuntimeCall {
   Runtime* operator->() const { return runtime_.get(); }
 
  private:
-  const InCall in_call_;  // before the lock that finds the runtime
+  const InCall in_call_;  // constructed before the lock that finds the runtime is taken
   const std::shared_ptr<Runtime> runtime_;
 };
 
 inline RuntimeCall runtime_for(std::string_view call) { return RuntimeCall(call); }
 
-/// Runtime::driver_of_small_calls() of the runtime that runtime_for() gave this thread last, if it
-/// is still the one; else null. Nobody else replaces it during a call of this thread.
+/// Runtime::driver_of_small_calls() of the runtime that runtime_for() last gave to this thread, or
+/// null if the runtime has changed since. Only calls of this thread replace the pointer.
 Driver* known_driver();
 
-/// Throws. While another thread ends the process, kShutdown comes late: that thread has mostly
-/// ended it by then, which an exception that nobody catches here would do otherwise.
+/// Throws. While another thread ends the process, kShutdown is thrown with a delay. The process has
+/// usually ended by then; an uncaught exception would end it abnormally instead.
 [[noreturn]] void raise(Error error);
 
 template <class T>

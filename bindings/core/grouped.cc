@@ -1,4 +1,4 @@
-// Groups of operations: all of them or none. Any thread.
+// Groups of operations: all of them run or none. Any thread.
 #include "bindings/core/submissions.h"
 
 #include <string>
@@ -9,7 +9,7 @@ namespace {
 
 using Works = std::vector<std::shared_ptr<Work>>;
 
-/// Gives the members that have no name of their own one after the group, and submits them.
+/// Names unnamed members after the group and submits all members.
 Works start_group(std::string_view call, std::vector<Submission> members,
                   const std::string& group) {
   const auto runtime = runtime_for(call);

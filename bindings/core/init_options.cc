@@ -69,7 +69,7 @@ Status check_options(const InitOptions& options) {
   return {};
 }
 
-std::vector<std::string> agreed_options(const InitOptions& options, const WayIn& way) {
+std::vector<std::string> agreed_options(const InitOptions& options, const RendezvousMethod& way) {
   return {"init method: " + way.method, "backend: " + options.backend,
           "group name: " + options.group_name};
 }

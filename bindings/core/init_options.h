@@ -1,8 +1,9 @@
-// What init() makes of its options besides the way in. The thread that calls init.
+// Checks and conversions of init()'s options, except the rendezvous method. Runs on the thread that
+// calls init().
 #pragma once
 
+#include "runtime/bootstrap/rendezvous_method.h"
 #include "runtime/bootstrap/store.h"
-#include "runtime/bootstrap/way_in.h"
 
 #include <kolo/kolo.h>
 
@@ -12,15 +13,15 @@
 
 namespace kolo {
 
-/// kInvalidArgument for a backend that kolo does not know, kUnsupported for one, or a device, that
-/// this build has not; kInvalidArgument for a timeout below a second.
+/// kInvalidArgument for an unknown backend or a timeout below one second. kUnsupported for a
+/// backend or a device that this build lacks.
 Status check_options(const InitOptions& options);
 
-/// What all ranks must agree on, for the handshake.
-std::vector<std::string> agreed_options(const InitOptions& options, const WayIn& way);
+/// Options that must be the same on all ranks, for the handshake.
+std::vector<std::string> agreed_options(const InitOptions& options, const RendezvousMethod& way);
 
-/// The user's store as the runtime's, under the group's name. What it throws becomes a kTransport,
-/// after the deadline a kTimeout.
+/// Adapts the user's store to the runtime's Store, with the group's name in its key prefix. The
+/// store's exceptions become kTransport, or kTimeout after the deadline.
 std::unique_ptr<Store> adapt_store(std::shared_ptr<KeyValueStore> store, std::string group_name);
 
 }  // namespace kolo

@@ -1,4 +1,4 @@
-// Join: join() with a count of everybody's steps. The caller's thread.
+// Join: join() plus a count of every rank's steps. The caller's thread.
 #include <kolo/join.h>
 
 #include "bindings/core/global.h"

@@ -1,5 +1,5 @@
-// How many joins have ended: objects that count along with the other ranks begin anew then, since
-// ranks that had joined have counted less. Any thread.
+// Counts completed joins. Objects that count steps together with other ranks restart after a join,
+// because ranks that had joined have counted fewer. Any thread.
 #pragma once
 
 #include <kolo/export.h>
@@ -9,8 +9,8 @@
 
 namespace kolo {
 
-/// Of a process set, since init(). Between the ends of two joins it is the same on all its ranks. 0
-/// where kolo does not run.
+/// Completed joins of a process set since init(). Between two joins the number is the same on all
+/// ranks of the set. 0 if kolo does not run.
 KOLO_API std::uint64_t joins_ended(const ProcessSet& set);
 
 }  // namespace kolo

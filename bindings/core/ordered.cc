@@ -1,4 +1,4 @@
-// The ordered door on raw memory. Any thread.
+// In-order submission on raw memory. Any thread.
 #include "bindings/core/global.h"
 #include "bindings/core/ordered_start.h"
 
@@ -9,10 +9,10 @@ namespace {
 
 void call_ordered(std::string_view call, const OrderedArguments& arguments) {
   const InCall in_call;
-  // The driver's token keeps the runtime, so that a call of a few bytes counts no references.
-  if (Driver* const driver = known_driver(); driver != nullptr && driver->try_call(arguments))
-    return;
-  throw_if_failed(runtime_for(call)->call_ordered(arguments));
+  // The progress token keeps the runtime alive, so a call of a few bytes counts no references.
+  Driver* const driver = arguments.process_set == 0 ? known_driver() : nullptr;
+  if (driver == nullptr) return throw_if_failed(runtime_for(call)->call_ordered(arguments));
+  if (!driver->call(arguments)) throw_if_failed(runtime_for(call)->queue_ordered(arguments));
 }
 
 const std::byte* bytes(const void* memory) { return static_cast<const std::byte*>(memory); }

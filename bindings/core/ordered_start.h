@@ -1,8 +1,8 @@
-// The ordered door without waiting, for bindings that have an order of calls of their own (c10d).
+// In-order submission without waiting, for bindings whose calls already have an order (c10d).
 // Exported for them, not installed. Any thread; the order of calls is the order of operations.
 #pragma once
 
-#include "runtime/ordered_arguments.h"
+#include "runtime/cycle/ordered_arguments.h"
 
 #include <kolo/export.h>
 #include <kolo/work.h>
@@ -11,9 +11,9 @@
 
 namespace kolo {
 
-/// Starts a collective of the ordered door: it meets those of the other ranks, whether they wait
-/// for theirs or not. `keep_alive` owns the memory until the operation is done. Throws
-/// kInvalidArgument for what can never work, and kShutdown.
+/// Starts a collective by in-order submission. It matches the other ranks' calls, blocking or not.
+/// `keep_alive` owns the memory until the operation is done. Throws kInvalidArgument for arguments
+/// that can never work, and kShutdown.
 KOLO_API std::shared_ptr<Work> start_ordered(const OrderedArguments& arguments,
                                              std::shared_ptr<const void> keep_alive);
 

@@ -1,5 +1,4 @@
-// Files that a binding writes: runtime/base/output_file.h for the bindings, with its errors thrown.
-// Any thread.
+// Files that a binding writes: wraps runtime/base/output_file.h and throws its errors. Any thread.
 #pragma once
 
 #include <kolo/export.h>
@@ -9,7 +8,7 @@
 
 namespace kolo {
 
-/// file_at(): what a rename to `path` may replace.
+/// file_at(): the file that a rename to `path` may replace.
 KOLO_API std::filesystem::path file_to_replace(const std::filesystem::path& path);
 
 /// write_new_file().

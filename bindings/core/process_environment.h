@@ -1,4 +1,5 @@
-// What bindings may ask of the process's environment. Any thread that nobody changes it beside.
+// Environment variables for the bindings. Any thread, while no other thread changes the
+// environment.
 #pragma once
 
 #include <kolo/export.h>
@@ -8,7 +9,7 @@
 
 namespace kolo {
 
-/// A variable that is no knob of kolo's.
+/// Reads a variable that is not one of kolo's knobs.
 KOLO_API std::optional<std::string> environment_variable(const std::string& name);
 
 }  // namespace kolo

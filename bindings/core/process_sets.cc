@@ -1,4 +1,4 @@
-// Handles on process sets. Any thread.
+// Queries of process sets, and adding and removing them. Any thread.
 #include "bindings/core/global.h"
 
 #include <algorithm>

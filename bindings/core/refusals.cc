@@ -34,10 +34,10 @@ void refuse_ordered(OperationKind kind, const std::string& why, const ProcessSet
       submission_of(kind, nullptr, {}, DataType::kFloat32, {.process_set = process_set});
   submission.complaint = why;
   try {
-    // What becomes of it, the others are told by their own calls.
+    // The work is dropped: the other ranks get the error from their own calls.
     static_cast<void>(runtime_for("refusal")->submit_ordered(std::move(submission)));
   } catch (const Exception&) {
-    return;  // before init or after shutdown nobody waits
+    return;  // before init or after shutdown no rank waits
   }
 }
 

@@ -1,5 +1,5 @@
-// Calls that this rank cannot take part in, for the bindings: the ranks agree on the refusal as
-// they do on the operation, so that it is an error on all of them and nobody waits. Any thread.
+// For the bindings: calls that this rank cannot take part in. The ranks agree on a refusal as they
+// do on an operation, so the call fails on all of them and no rank waits. Any thread.
 #pragma once
 
 #include "runtime/submission/entry.h"
@@ -13,29 +13,30 @@
 
 namespace kolo {
 
-/// A named or unnamed call that is refused before it is one of the core's. The other ranks know an
-/// unnamed one by its signature, with the shape of the whole input; of a named one the kind counts.
+/// A call that a binding refuses before it reaches the core. The other ranks recognise an unnamed
+/// call by its signature, with the shape of the whole input. For a named call only the kind counts.
 struct RefusedCall {
   std::string name = {};
   Signature signature = {};
 };
 
-/// What this rank submits in place of these calls, of one group if `group` has a name or they are
-/// several: they fail on every rank with this one's number and `why`. Work by call.
+/// Submits refusals in place of these calls. They form a group if `group` has a name or there are
+/// several calls. They fail on every rank with this rank's number and `why`. Returns one work per
+/// call.
 KOLO_API std::vector<std::shared_ptr<Work>> refuse(std::vector<RefusedCall> calls,
                                                    const std::string& why, const std::string& group,
                                                    const ProcessSet& process_set);
 
-/// refuse() of all-reduces of these names.
+/// refuse() for all-reduces of these names.
 KOLO_API std::vector<std::shared_ptr<Work>> refuse_allreduces(const std::vector<std::string>& names,
                                                               const std::string& why,
                                                               const std::string& group,
                                                               const ProcessSet& process_set);
 
-/// What this rank calls in place of a call of the ordered door that a binding refuses before it is
-/// one of the core's. It takes its number: ranks that do not refuse theirs are out of step, and are
-/// told `why`. The caller says at once what is wrong. Waits for no rank, and does nothing where
-/// kolo does not run.
+/// Takes the place of an in-order call that a binding refuses before it reaches the core. The
+/// refusal takes the call's number. Ranks that do not refuse theirs are out of step and get `why`
+/// as error. The caller reports the error itself. Waits for no rank; does nothing if kolo does not
+/// run.
 KOLO_API void refuse_ordered(OperationKind kind, const std::string& why,
                              const ProcessSet& process_set);
 

@@ -1,5 +1,5 @@
-// Memory that the ranks of a host share, for the bindings, which have memory of their own where
-// there is none. Any thread.
+// Memory shared by the ranks of a host, for bindings that use their own memory if there is none.
+// Any thread.
 #pragma once
 
 #include <kolo/export.h>
@@ -9,8 +9,8 @@
 
 namespace kolo {
 
-/// As allocate(), but null where the ranks share no memory and where KOLO_ARENA has too little
-/// left, which the log says once.
+/// Like allocate(), but returns null if the ranks share no memory or if KOLO_ARENA has too little
+/// left. The latter is logged once.
 KOLO_API std::shared_ptr<void> allocate_if_shared(std::size_t bytes);
 
 }  // namespace kolo

@@ -1,5 +1,5 @@
-// spawn(): the caller starts the program again for each rank; what it has started runs the function
-// and ends. The caller's thread.
+// spawn(): the caller restarts the program once for each rank. Each child runs the function and
+// exits. The caller's thread.
 #include <kolo/spawn.h>
 
 #include "bindings/core/global.h"
@@ -19,7 +19,7 @@ namespace kolo {
 namespace {
 
 [[noreturn]] void run_as_rank(const std::function<int()>& fn) {
-  // No rank outlives the process that waits for it.
+  // A rank must not outlive the process that waits for it.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (!spawned_by_call(Environment::of_process())) std::_Exit(1);
   int status = 1;

@@ -1,5 +1,5 @@
-// Operations that belong to a step of training: ranks whose operations of one name are of different
-// steps get an error in place of a result (Entry::step). For the bindings; any thread.
+// Operations that belong to a training step. If operations of one name belong to different steps on
+// different ranks, all ranks get an error (Entry::step). For the bindings; any thread.
 #pragma once
 
 #include <kolo/export.h>
@@ -10,7 +10,7 @@
 
 namespace kolo {
 
-/// What this thread submits by name until the scope's end belongs to `step`; 0: to none.
+/// Named operations that this thread submits until the scope ends belong to `step`; 0: to no step.
 class KOLO_API StepScope {
  public:
   explicit StepScope(std::uint64_t step);
@@ -24,7 +24,7 @@ class KOLO_API StepScope {
   const std::uint64_t before_;
 };
 
-/// What kolo::synchronize() throws, kMismatch, on all ranks where they were at different steps.
+/// Thrown by kolo::synchronize() on all ranks of an operation whose steps differed; code kMismatch.
 class KOLO_API OutOfStep final : public Exception {
  public:
   OutOfStep(Error error, std::uint64_t latest) : Exception(std::move(error)), latest_(latest) {}

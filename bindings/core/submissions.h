@@ -9,7 +9,7 @@
 
 namespace kolo {
 
-/// Of an operation that has no options but these; its output is still to be set.
+/// For an operation that has no further options. The caller sets the output.
 Submission submission_of(OperationKind kind, const void* input, const Shape& shape, DataType type,
                          const CollectiveOptions& options);
 Submission allreduce_submission(const void* input, void* output, const Shape& shape, DataType type,
@@ -19,11 +19,10 @@ Submission allgather_submission(const void* input, const Shape& shape, DataType 
 Submission reducescatter_submission(const void* input, const Shape& shape, DataType type,
                                     Allocator allocate, const ReducescatterOptions& options);
 
-/// Waits for an operation of these options' stream, which then does what it is given from now on
-/// after it. Throws what the operation failed with.
+/// Waits for an operation and makes `stream` run later work after it. Throws the operation's error.
 void finish(Work& work, const std::optional<CudaStream>& stream);
 
-/// An allocator whose exceptions do not reach the progress thread: they become a null pointer.
+/// An allocator that returns null instead of throwing, so no exception reaches the progress thread.
 Allocate guarded(Allocator allocate);
 
 }  // namespace kolo

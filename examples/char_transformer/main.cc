@@ -1,4 +1,4 @@
-// char_transformer: a small GPT learns to go on with a text. With --zero its optimizer's state is
+// char_transformer: trains a small GPT that continues a text. With --zero, the optimizer's state is
 // split over the ranks (ZeRO stage 1). Start: mpirun -np 2 char_transformer --text README.md
 #include "examples/char_transformer/model.h"
 #include "examples/char_transformer/text.h"
@@ -23,12 +23,13 @@ struct Flags {
   int report_every = 20;
   double learning_rate = 1e-3;
   bool zero = false;
-  std::int64_t generate = 0;  ///< characters
+  std::int64_t generate = 0;  ///< characters to write after training
   std::uint64_t seed = 1;
   int threads = 1;
 };
 
-/// `count` characters after one of the text, each drawn by its probability.
+/// Starts with a random character of the text and appends `count` characters, each sampled from the
+/// model's probabilities.
 std::string generated(Gpt& model, const Text& text, std::int64_t count) {
   const torch::NoGradGuard no_grad;
   torch::Tensor numbers = text.stretches(1, 1);

@@ -8,18 +8,18 @@
 namespace char_transformer {
 
 struct ModelOptions {
-  std::int64_t characters = 0;  ///< different ones
-  std::int64_t context = 64;    ///< characters that it sees
+  std::int64_t characters = 0;  ///< number of different characters
+  std::int64_t context = 64;    ///< characters that the model sees
   std::int64_t width = 128;     ///< a multiple of heads
   std::int64_t heads = 4;
   std::int64_t layers = 2;
 };
 
-/// Attention to the characters before, and two linear layers, each added to its input.
+/// Causal self-attention, then two linear layers; each adds its result to its input.
 class BlockImpl : public torch::nn::Module {
  public:
   explicit BlockImpl(const ModelOptions& options);
-  /// [batch, length, width], and so the result.
+  /// Input and result are [batch, length, width].
   torch::Tensor forward(torch::Tensor x);
 
  private:
@@ -32,7 +32,8 @@ TORCH_MODULE(Block);
 class GptImpl : public torch::nn::Module {
  public:
   explicit GptImpl(const ModelOptions& options);
-  /// Characters [batch, length ≤ context] int64 → logits of the next [batch, length, characters].
+  /// Characters [batch, length ≤ context] int64 → logits of the next character [batch, length,
+  /// characters].
   torch::Tensor forward(const torch::Tensor& text);
   std::int64_t context() const { return context_; }
 

@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-/// Bytes of the character that `bytes` begins with; 0 where they are not UTF-8 (Unicode 15, table
-/// 3-7). Precondition: there is one.
+/// Number of bytes of the UTF-8 character at the start of `bytes`; 0 if they are not UTF-8 (Unicode
+/// 15, table 3-7). Precondition: `bytes` is not empty.
 std::size_t length_of_first(std::string_view bytes) {
   const auto at = [bytes](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
   const unsigned char first = at(0);

@@ -37,7 +37,7 @@ bool succeed_on_all(std::string_view program, const std::function<void()>& step)
 
 void check_writable(const std::filesystem::path& file) {
   const auto status = std::filesystem::status(file);
-  // Whoever reads a pipe would take this for its end.
+  // Leave a pipe alone: its reader would see the end of the file when we close it.
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
       !std::filesystem::is_directory(status))
     return;

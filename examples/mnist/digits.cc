@@ -63,7 +63,7 @@ IdxFile read_idx(const std::filesystem::path& path, std::uint32_t magic) {
   std::uint64_t expected = 1;
   for (std::size_t i = 0; i < dimensions; ++i) {
     file.extents.push_back(big_endian(all.data() + 4 + 4 * i));
-    // Of the three 32-bit extents at most the images' count is large: checked before it is used.
+    // All extents but the first must be 28, so the product of the 32-bit numbers cannot overflow.
     if (i > 0 && file.extents[i] != kSide) {
       file.fail(fmt::format("has images of extent {} instead of {}", file.extents[i], kSide));
     }

@@ -1,5 +1,5 @@
 // Reads MNIST digits from IDX files (https://yann.lecun.com/exdb/mnist describes the format) and
-// hands them to torch's data loader. Called by main before training; the data set by the loader.
+// passes them to torch's data loader. main calls it before training; the loader calls the data set.
 #pragma once
 
 #include <torch/torch.h>
@@ -12,7 +12,7 @@
 
 namespace mnist {
 
-/// Images and labels in memory, as they lie in the files.
+/// Images and labels in memory, laid out as in the files.
 struct Digits {
   torch::Tensor images;  ///< [n, 1, 28, 28] uint8
   torch::Tensor labels;  ///< [n] int64, 0 … 9
@@ -23,8 +23,8 @@ struct Digits {
 /// Throws std::runtime_error with one line: the file, what is wrong with it and what to do.
 Digits load_digits(const std::filesystem::path& folder, const std::string& set);
 
-/// Where tools/setup puts the digits, looked for from the program's own folder upwards and then
-/// from the working directory; "build/data/mnist" if it is nowhere.
+/// The folder where tools/setup puts the digits. Searches upwards from the program's own folder,
+/// then from the working directory; "build/data/mnist" if there is none.
 std::filesystem::path default_data_folder();
 
 /// The digits of `indices` as network input: float, normalised by MNIST's mean and deviation.

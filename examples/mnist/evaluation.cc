@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kBatch = 250;
 
-/// The int64 of each rank, by a sum in which each rank fills its own place.
+/// All ranks' values, by rank: a sum over vectors in which each rank fills only its own element.
 std::vector<std::int64_t> gather(std::int64_t value) {
   torch::Tensor slots = torch::zeros({kolo::size()}, torch::kInt64);
   slots[kolo::rank()] = value;

@@ -1,5 +1,5 @@
-// What all ranks work out together: accuracy on the test digits, and whether they hold the same
-// parameters. Called by main between epochs; collective, the same calls on every rank.
+// Collective evaluation: the accuracy on the test digits, and whether all ranks hold the same
+// parameters. main calls it between epochs; every rank makes the same calls.
 #pragma once
 
 #include "examples/mnist/digits.h"
@@ -16,10 +16,10 @@ struct Score {
   std::int64_t count = 0;
 };
 
-/// Every digit is counted once, on the rank that its position modulo the number of ranks tells.
+/// Counts each digit on one rank: the digit's position modulo the number of ranks.
 Score evaluate(Network& network, const Digits& digits, torch::Device device);
 
-/// A hash of all parameters and buffers of each rank, bit by bit.
+/// By rank, a hash over the bits of all parameters and buffers.
 std::vector<std::uint64_t> parameter_hashes(const torch::nn::Module& module);
 
 }  // namespace mnist

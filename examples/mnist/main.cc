@@ -1,5 +1,6 @@
-// mnist: the network of PyTorch's MNIST example, trained on one or several ranks. What kolo changes
-// in a trainer are the lines marked "kolo:"; flags, digits, network and output are in files beside.
+// mnist: the network of PyTorch's MNIST example, trained on one or several ranks. The lines marked
+// "kolo:" are what kolo changes in a trainer. Flags, digits, network and output are in the other
+// files of this folder.
 #include "examples/common/failure.h"
 #include "examples/mnist/digits.h"
 #include "examples/mnist/evaluation.h"
@@ -21,7 +22,7 @@
 namespace mnist {
 namespace {
 
-/// Cores that this process may use, shared with the other ranks of the host unless it has its own.
+/// The host's cores divided by its ranks, but no more than this process may use.
 int default_threads() {
   const int usable = static_cast<int>(std::thread::hardware_concurrency());
   const int of_host = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
@@ -33,8 +34,8 @@ struct Data {
   Digits test;
 };
 
-/// Both sets; std::nullopt where any rank could not read its own, or rank 0 not write its files
-/// later, after one line about the first.
+/// Both sets. std::nullopt if a rank cannot read its own, or if rank 0 could not write its files
+/// later; the first rank that failed has printed one line.
 std::optional<Data> load(const Flags& flags) {
   Data data;
   const bool good = examples::succeed_on_all("mnist", [&] {
@@ -49,7 +50,7 @@ std::optional<Data> load(const Flags& flags) {
   return good ? std::optional(std::move(data)) : std::nullopt;
 }
 
-/// Losses of all ranks' shares, added step by step.
+/// Sums each step's loss over the ranks.
 std::vector<double> sum_over_ranks(const std::vector<double>& losses) {
   const torch::Tensor sums = kolo::allreduce(torch::tensor(losses, torch::kFloat64));
   const auto* const first = sums.data_ptr<double>();
@@ -84,7 +85,7 @@ int train(const Flags& flags, int argc, char** argv) {
   kolo::DistributedOptimizer optimizer(
       torch::optim::AdamW(network->parameters(), flags.learning_rate), network->named_parameters());
   kolo::broadcast_parameters(*network, /*root=*/0);  // kolo: all start from the same weights
-  // From here on each rank drops its own units.
+  // From here on each rank has its own random numbers for dropout.
   torch::manual_seed(flags.seed + static_cast<std::uint64_t>(kolo::rank()) * 7919);
 
   if (speaks) {
@@ -108,8 +109,9 @@ int train(const Flags& flags, int argc, char** argv) {
     const auto rate = [&] { return static_cast<double>(done) / seconds(); };
     auto batch = loader->begin();
     for (std::int64_t i = 0; i < steps_per_epoch && !is_last(); ++i, ++step) {
-      // Shares differ by an image where the ranks do not divide the batch. Each rank's loss is its
-      // part of the mean over the whole batch, times the ranks by which the average will divide.
+      // Shares differ by one image if the number of ranks does not divide the batch. Each rank's
+      // loss is its part of the mean over the whole batch, times the number of ranks, because the
+      // average of the gradients divides by this number.
       const auto count = static_cast<double>(std::min(global_batch, images - i * global_batch));
       const double begin = seconds();
       optimizer.zero_grad();
@@ -122,7 +124,8 @@ int train(const Flags& flags, int argc, char** argv) {
         losses.back() = loss.item<double>();
         ++batch;
       }
-      // The last batch may be too small for every rank to have a share: it steps with the others.
+      // The last batch may be too small for every rank to have a share. A rank without one still
+      // steps with the others.
       optimizer.step();
       step_seconds.push_back(seconds() - begin);
       done += static_cast<std::int64_t>(count);

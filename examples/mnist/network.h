@@ -11,7 +11,7 @@ class NetworkImpl : public torch::nn::Cloneable<NetworkImpl> {
  public:
   /// Without dropout, training is a function of the data alone.
   explicit NetworkImpl(bool with_dropout);
-  /// Makes the layers, here as in a clone.
+  /// Makes the layers; a clone makes its own here, too.
   void reset() override;
   torch::Tensor forward(torch::Tensor images);
 

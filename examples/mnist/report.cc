@@ -18,7 +18,7 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// mpirun gives its ranks a terminal even where its own output goes to a file; that one has no
+// mpirun gives its ranks a terminal even if its own output goes to a file, but this terminal has no
 // width.
 bool is_terminal() {
   winsize size{};

@@ -1,5 +1,5 @@
-// What the mnist example tells: the bar, a line an epoch, and the files of --log-losses and --json.
-// Used by main on rank 0 alone.
+// Output of the mnist example: the progress bar, one line per epoch, and the files of --log-losses
+// and --json. Used by main on rank 0 alone.
 #pragma once
 
 #include "examples/mnist/flags.h"
@@ -16,11 +16,11 @@ struct Epoch {
   double loss = 0;  ///< mean over the epoch's training images
   double test_loss = 0;
   double accuracy = 0;               ///< 0 … 1, on the test images
-  double images_per_second = 0;      ///< of all ranks together, training alone
-  std::vector<double> step_seconds;  ///< of this rank, each with its batch and its waiting
+  double images_per_second = 0;      ///< all ranks together, training alone
+  std::vector<double> step_seconds;  ///< each step of this rank, batch loading and waiting included
 };
 
-/// One line of an epoch, with a bar that moves where it is shown on a terminal.
+/// Prints one line per epoch; on a terminal, a moving bar before that.
 class Progress {
  public:
   /// Precondition: `mode` is auto, bar or lines.
@@ -38,7 +38,7 @@ class Progress {
 };
 
 /// Appends {"step": 1, "epoch": 1, "loss": 2.3} for each loss; steps count from first_step. Throws
-/// std::runtime_error that names the file if it cannot be written.
+/// std::runtime_error with the file's name if it cannot be written.
 void append_losses(const std::string& file, std::int64_t first_step, int epoch,
                    const std::vector<double>& losses);
 
@@ -50,7 +50,7 @@ struct Run {
   bool identical_parameters = false;
 };
 
-/// Throws as append_losses.
+/// Throws as append_losses does.
 void write_report(const Flags& flags, const Run& run);
 
 }  // namespace mnist

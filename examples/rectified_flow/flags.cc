@@ -9,7 +9,7 @@
 namespace rectified {
 namespace {
 
-/// "--save-every,--save_every": flags of several words may be spelt either way.
+/// "--save-every,--save_every": a flag of several words may be spelt either way.
 std::string both(const std::string& name) {
   std::string underscores = name;
   std::replace(underscores.begin(), underscores.end(), '-', '_');

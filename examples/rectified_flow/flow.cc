@@ -30,7 +30,7 @@ torch::Tensor loss(Network& network, const torch::Tensor& images, const torch::T
 torch::Tensor sample(Network& network, const torch::Tensor& digits, int steps, std::uint64_t seed) {
   const torch::NoGradGuard no_grad;
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
-  // The processor's random numbers: the same noise on every device.
+  // Random numbers of the CPU: the noise is the same on every device.
   torch::Tensor images =
       torch::randn({digits.size(0), 1, kSide, kSide}, generator).to(digits.device());
   for (int i = 0; i < steps; ++i) {

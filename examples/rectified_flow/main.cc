@@ -1,5 +1,5 @@
-// rectified_flow: learns to draw digits, on one or several ranks. What kolo does are the lines
-// marked "kolo:"; flags, network, flow and pictures are in files beside.
+// rectified_flow: learns to draw digits, on one or several ranks. The lines marked "kolo:" show
+// what kolo does. Flags, network, flow and pictures are in the other files of this folder.
 #include "examples/common/failure.h"
 #include "examples/rectified_flow/flags.h"
 #include "examples/rectified_flow/flow.h"
@@ -22,11 +22,11 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kDigits = 10;
 
-/// OUTPUT/losses.json, {"losses": [0.51, …]}: one an epoch, from the first on.
+/// OUTPUT/losses.json, {"losses": [0.51, …]}: one loss per epoch, from the first on.
 fs::path losses_file(const Flags& flags) { return flags.output_dir / "losses.json"; }
 
-/// The losses of the `epochs` epochs before this run; nothing where they were not kept, as when the
-/// checkpoint lies elsewhere.
+/// Losses of the `epochs` epochs that earlier runs have trained. Empty if they were not kept, e.g.
+/// because the checkpoint lies in another folder.
 std::vector<double> earlier_losses(const Flags& flags, std::int64_t epochs) {
   std::ifstream in(losses_file(flags));
   const nlohmann::json json = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
@@ -48,14 +48,14 @@ void write_losses(const Flags& flags, const std::vector<double>& losses) {
   write_curve(flags.output_dir / "losses.png", losses);
 }
 
-/// A row of each digit's samples.
+/// Draws one row of samples per digit.
 void draw_samples(const Flags& flags, Network& network, torch::Device device, std::int64_t epoch) {
   const torch::Tensor digits = torch::arange(kDigits).repeat_interleave(flags.samples).to(device);
   const torch::Tensor images = sample(network, digits, flags.sample_steps, flags.seed).cpu();
   write_grid(flags.output_dir / fmt::format("samples_epoch_{}.png", epoch), images, flags.samples);
 }
 
-/// Loads what --checkpoint or --resume asks for; the epochs that are done.
+/// Loads what --checkpoint or --resume asks for; returns the number of epochs that are done.
 std::int64_t resume(const Flags& flags, const kolo::CheckpointParts& parts) {
   std::optional<fs::path> path;
   if (!flags.checkpoint.empty()) path = flags.checkpoint;
@@ -84,7 +84,7 @@ int train(const Flags& flags, int argc, char** argv) {
   });
   if (!good) return 1;
 
-  // kolo: this rank's share of each global batch; a last, smaller one is left out
+  // kolo: this rank's share of each global batch; a smaller last batch is left out
   const std::int64_t global_batch =
       flags.global_batch > 0 ? flags.global_batch : flags.batch_size * kolo::size();
   kolo::DistributedSampler sampler(digits.count(),
@@ -101,7 +101,7 @@ int train(const Flags& flags, int argc, char** argv) {
 
   Network network(flags.width, flags.depth);
   network->to(device);
-  // kolo: averages gradients while backward runs, each rank's by the size of its share
+  // kolo: averages gradients while backward runs, weighted by each rank's share
   kolo::DistributedOptimizer optimizer(
       torch::optim::Adam(network->parameters(), flags.learning_rate), network->named_parameters(),
       {.weigh_by_samples = true});
@@ -121,7 +121,8 @@ int train(const Flags& flags, int argc, char** argv) {
   const auto is_last = [&] { return flags.max_steps > 0 && step >= flags.max_steps; };
   for (std::int64_t epoch = done + 1; epoch <= flags.epochs && !is_last(); ++epoch) {
     sampler.set_epoch(static_cast<std::size_t>(epoch));  // kolo: another order
-    // Each rank its own noise, and a run that was resumed the noise that it would have had.
+    // Each rank has its own noise. A resumed run has the noise that it would have had without a
+    // break.
     torch::manual_seed(flags.seed + static_cast<std::uint64_t>(epoch) * 1'000'003 +
                        static_cast<std::uint64_t>(kolo::rank()));
     meter.reset();
@@ -144,7 +145,7 @@ int train(const Flags& flags, int argc, char** argv) {
     timer.lap();
     bar.finish(fmt::format("loss {:.4f}", mean));
     kolo::print(timer.line(epoch));
-    // Only an epoch that is complete counts.
+    // An epoch that is cut short does not count.
     if (in_epoch < steps) break;
     if (speaks) {
       losses.push_back(mean);

@@ -16,7 +16,7 @@ torch::nn::GroupNorm normalisation(std::int64_t channels) {
   return torch::nn::GroupNorm(torch::nn::GroupNormOptions(kGroups, channels));
 }
 
-/// A layer that starts as nothing, so that a deep network starts as a shallow one.
+/// Sets a layer to zero, so that a deep network starts as a shallow one.
 void silence(torch::nn::Conv2d& layer) {
   torch::nn::init::zeros_(layer->weight);
   torch::nn::init::zeros_(layer->bias);

@@ -1,5 +1,6 @@
-// The network of the rectified_flow example: which way each pixel moves. A small U-Net (Ronneberger
-// et al., 2015) of residual blocks that know the time and the digit. Called by main and flow.cc.
+// The network of the rectified_flow example predicts the velocity of each pixel. It is a small
+// U-Net (Ronneberger et al., 2015) of residual blocks that get the time and the digit. Called by
+// main and flow.cc.
 #pragma once
 
 #include <torch/torch.h>
@@ -8,7 +9,7 @@
 
 namespace rectified {
 
-/// x + convolution(…(x)…), with the embedding [n, e] added between its two convolutions.
+/// x + convolution(…(x)…); the embedding [n, e] is added between the two convolutions.
 class BlockImpl : public torch::nn::Module {
  public:
   /// `in` and `out` are multiples of 8, the groups of the normalisations.

@@ -93,7 +93,7 @@ void write_curve(const std::filesystem::path& file, const std::vector<double>& l
   const double highest = *std::max_element(losses.begin(), losses.end());
   const double top = highest > 0 && std::isfinite(highest) ? 1.05 * highest : 1;
   const auto last = static_cast<double>(losses.size());
-  // One epoch alone stands in the middle.
+  // A single epoch is in the middle.
   const auto x_of = [&](double epoch) {
     return kLeft + kWidth * (last > 1 ? (epoch - 1) / (last - 1) : 0.5);
   };
@@ -116,7 +116,7 @@ void write_curve(const std::filesystem::path& file, const std::vector<double>& l
 
   cairo_set_source_rgb(context, 0.1, 0.3, 0.7);
   cairo_set_line_width(context, 2);
-  cairo_set_line_cap(context, CAIRO_LINE_CAP_ROUND);  // makes a dot of a single epoch
+  cairo_set_line_cap(context, CAIRO_LINE_CAP_ROUND);  // draws a dot for a single epoch
   for (std::size_t i = 0; i < losses.size(); ++i) {
     const auto epoch = static_cast<double>(i + 1);
     if (i == 0) cairo_move_to(context, x_of(epoch), y_of(losses[i]));

@@ -1,5 +1,5 @@
-// PNG files of the rectified_flow example, through cairo. Used by main on rank 0 alone. Both throw
-// std::runtime_error that names the file if it cannot be written.
+// Writes the PNG files of the rectified_flow example with cairo. Used by main on rank 0 alone. Both
+// functions throw std::runtime_error with the file's name if it cannot be written.
 #pragma once
 
 #include <torch/torch.h>
@@ -13,7 +13,7 @@ namespace rectified {
 void write_grid(const std::filesystem::path& file, const torch::Tensor& images,
                 std::int64_t columns);
 
-/// The loss of each epoch, from the first on, as a line. Precondition: there is one.
+/// Draws the loss of each epoch, from the first on, as a line. Precondition: `losses` is not empty.
 void write_curve(const std::filesystem::path& file, const std::vector<double>& losses);
 
 }  // namespace rectified

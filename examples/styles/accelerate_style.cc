@@ -1,6 +1,6 @@
-// single_device, made data-parallel in Accelerate's manner: everything is prepared, and backward()
-// goes through the accelerator. Takes Accelerate's flags and configuration, too. The lines that
-// differ are marked.
+// single_device, made data-parallel in Accelerate's manner: prepare() wraps everything, and
+// backward() goes through the accelerator. The program also takes Accelerate's flags and
+// configuration. The lines that differ are marked.
 #include "examples/styles/common.h"
 
 #include <fmt/format.h>

@@ -52,7 +52,8 @@ void EpochReport::print(double loss, double accuracy, std::size_t images) const 
 
 namespace {
 
-/// Devices of names like "cpu" and "cuda:1". Throws CLI::ValidationError that names the wrong one.
+/// Devices with names like "cpu" and "cuda:1". Throws CLI::ValidationError with the name that is
+/// wrong.
 std::vector<torch::Device> devices_of(const std::vector<std::string>& names) {
   std::vector<torch::Device> devices;
   for (const std::string& name : names) {

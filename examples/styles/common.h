@@ -1,6 +1,6 @@
-// What the programs of this folder share: flags, digits, and the report. Each program is one way to
-// train the network of the mnist example, written out in full, so that they can be laid side by
-// side. Pure helpers; main thread.
+// Shared by the programs of this folder: flags, digits, and the report. Each program trains the
+// network of the mnist example in one style. It is written out in full, so that two programs can be
+// compared line by line. Main thread.
 #pragma once
 
 #include "examples/mnist/digits.h"
@@ -18,23 +18,23 @@ struct Flags {
   std::string data;             ///< folder of the IDX files; empty: where tools/setup puts them
   std::size_t batch_size = 64;  ///< per rank
   int epochs = 4;
-  std::size_t images = 0;  ///< of the training images, from the first; 0: all
+  std::size_t images = 0;  ///< training images to use, from the first; 0: all
   double learning_rate = 1e-3;
   std::uint64_t seed = 1;
   int threads = 1;              ///< compute threads per rank
   std::string device = "auto";  ///< as kolo::device() takes it
   std::vector<torch::Device> devices = {torch::kCPU,
-                                        torch::kCPU};  ///< where taken: of each process
-  torch::ScalarType dtype = torch::kBFloat16;          ///< where taken: of autocast
+                                        torch::kCPU};  ///< devices of each process, with --devices
+  torch::ScalarType dtype = torch::kBFloat16;          ///< half type of autocast, with --dtype
 };
 
-/// Flags that not every program takes.
+/// Flags that only some programs take.
 struct Extra {
   bool devices = false;
   bool device = true;
   bool dtype = false;
-  bool ranks = true;  ///< several of them; else it is one process
-  /// Of flags that the program takes itself, before the others are looked at.
+  bool ranks = true;  ///< false: the program is one process
+  /// Takes the flags that the program parses itself, before the others are parsed.
   std::function<void(int& argc, char** argv)> take_flags = {};
 };
 
@@ -42,13 +42,14 @@ struct Data {
   mnist::Digits train;
   mnist::Digits test;
 };
-/// With the first `images` for training. Throws as mnist::load_digits.
+/// Keeps the first `images` for training. Throws as mnist::load_digits does.
 Data load(const Flags& flags);
 
 /// What --device says, without kolo: "auto" is the first GPU, or the CPU where there is none.
 torch::Device stock_device(const Flags& flags);
 
-/// The right answers among the test digits `rank`, `rank` + `size`, …, and how many these are.
+/// The number of right answers among the test digits `rank`, `rank` + `size`, …, and the number of
+/// these digits.
 struct Answers {
   std::int64_t right = 0;
   std::int64_t count = 0;
@@ -74,7 +75,7 @@ class EpochReport {
 /// status 1. `about` is the first line of --help.
 int run(int argc, char** argv, const std::string& about,
         const std::function<void(const Flags&)>& train, const Extra& extra = {});
-/// The same of a program that knows no ranks.
+/// As run(), for a program without ranks.
 int run_alone(int argc, char** argv, const std::string& about,
               const std::function<void(const Flags&)>& train);
 

@@ -1,5 +1,5 @@
-// single_device on several devices of the same process: replicas of the network, one a device,
-// compute parts of each batch at the same time. The lines that differ are marked.
+// single_device on several devices of one process: each device has a replica of the network, and
+// the replicas compute parts of each batch at the same time. The lines that differ are marked.
 #include "examples/styles/common.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// single_device, made data-parallel in PyTorch's manner: a wrapped module, whose gradients are the
-// averages when backward returns. The lines that differ are marked.
+// single_device, made data-parallel in PyTorch's manner: the module is wrapped, and its gradients
+// are averages when backward returns. The lines that differ are marked.
 #include "examples/styles/common.h"
 
 #include <fmt/format.h>

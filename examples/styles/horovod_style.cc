@@ -1,5 +1,5 @@
-// single_device, made data-parallel in Horovod's manner: a wrapped optimizer. The lines that differ
-// are marked.
+// single_device, made data-parallel in Horovod's manner: the optimizer is wrapped. The lines that
+// differ are marked.
 #include "examples/styles/common.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // single_device, made data-parallel as ddp is, with the matrix products and convolutions of forward
-// in a half type. A GradScaler keeps float16's small gradients above zero; bfloat16 does without.
-// The lines that differ are marked.
+// in a half type. A GradScaler keeps float16's small gradients above zero; bfloat16 does not need
+// one. The lines that differ are marked.
 #include "examples/styles/common.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// single_device with its network's layers on two devices of each process, and data-parallel over
+// single_device with the network's layers on two devices of each process, and data-parallel over
 // the processes. The lines that differ are marked.
 #include "examples/styles/common.h"
 
@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
     const auto own = [](torch::Device named) {
       return named.is_cuda() && !named.has_index() ? kolo::device("cuda") : named;
     };
-    const torch::Device device = own(flags.devices.back());  // kolo: of what forward returns
+    const torch::Device device = own(flags.devices.back());  // kolo: where forward's result is
     const styles::Data data = styles::load(flags);
     kolo::DistributedSampler sampler(data.train.count());  // kolo
     auto loader = torch::data::make_data_loader(mnist::DigitDataset(data.train), sampler,

@@ -1,4 +1,4 @@
-// One process, one device, stock LibTorch: what the other programs of this folder start from.
+// One process, one device, stock LibTorch: the starting point of the other programs in this folder.
 #include "examples/styles/common.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,5 @@
-// synthetic_benchmark: images per second of a ResNet that trains on random images, with the flags
-// and the report of Horovod's pytorch_synthetic_benchmark, so that numbers can be laid side by
-// side.
+// synthetic_benchmark: images per second of a ResNet that trains on random images. Flags and report
+// are those of Horovod's pytorch_synthetic_benchmark, so that the numbers can be compared.
 #include "examples/common/failure.h"
 #include "examples/common/options.h"
 #include "examples/synthetic_benchmark/resnet.h"
@@ -35,7 +34,7 @@ struct Flags {
   std::string json_file;        ///< empty: none
 };
 
-/// A mean over the iterations and 1.96 standard deviations around it, which Horovod reports.
+/// Mean over the iterations, and 1.96 standard deviations, as Horovod reports them.
 struct Spread {
   double mean = 0;
   double deviation = 0;
@@ -153,7 +152,7 @@ int main(int argc, char** argv) {
       ->check(examples::whole(1, 1024));
   app.add_option("--json", flags.json_file, "Write the measurements, as JSON");
   app.callback([&] {
-    // One value a channel is all that such a batch leaves to the last normalisation.
+    // Such a batch leaves one value per channel to the last normalisation, which needs more.
     if (flags.image_size == 32 && flags.batch_size < 2)
       throw CLI::ValidationError("--batch-size", "images of 32 x 32 take batches of 2 or more");
   });

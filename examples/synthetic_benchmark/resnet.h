@@ -1,6 +1,6 @@
 // ResNets with 18 and 50 layers (He et al., "Deep Residual Learning for Image Recognition", CVPR
-// 2016), with the stride of a bottleneck in its 3×3 convolution, as torchvision has it: the shapes
-// of the gradients that the benchmark reduces. Called by main and by tests.
+// 2016). As in torchvision, a bottleneck has its stride in the 3×3 convolution. The benchmark
+// reduces gradients of these shapes. Called by main and by tests.
 #pragma once
 
 #include <torch/torch.h>
@@ -35,7 +35,7 @@ class ResNetImpl : public torch::nn::Module {
 };
 TORCH_MODULE(ResNet);
 
-/// Of all parameters of `module` together.
+/// Number of elements of all parameters of `module`.
 std::int64_t parameter_count(const torch::nn::Module& module);
 
 }  // namespace synthetic

@@ -1,6 +1,6 @@
-// toy_regression: logistic regression on points that a line divides, by SGD and binary
-// cross-entropy, with the loss of every batch. The least that shows a loss going down on ranks.
-// Start: mpirun -np 2 toy_regression
+// toy_regression: logistic regression by SGD with binary cross-entropy, on points that a line
+// divides. It prints the loss of every batch: the smallest program that shows a loss going down on
+// several ranks. Start: mpirun -np 2 toy_regression
 #include "examples/common/failure.h"
 #include "examples/common/options.h"
 
@@ -14,7 +14,7 @@ namespace {
 
 struct Flags {
   std::int64_t samples = 512;
-  std::size_t batch_size = 32;  ///< of all ranks together
+  std::size_t batch_size = 32;  ///< points per step, all ranks together
   std::size_t epochs = 4;
   double learning_rate = 0.5;
   std::uint64_t seed = 1;
@@ -44,8 +44,9 @@ void train(const Flags& flags) {
   Points points(flags.samples, flags.seed);
   torch::nn::Linear line(2, 1);
   line->to(device);
-  // Each step trains on the same points for any number of ranks, so the losses are the same. A
-  // last batch that is not full might leave a rank without a share, and out of step.
+  // Each step trains on the same points for any number of ranks, so the losses are the same. A last
+  // batch that is not full is dropped: it might leave a rank without a share, and the ranks would
+  // be out of step.
   kolo::DistributedSampler sampler(
       points.size().value(),
       {.seed = flags.seed, .drop_last = true, .global_batch = flags.batch_size});

@@ -13,7 +13,7 @@ bool Abort::raise(Error error, int culprit) {
 
 const Error& Abort::error() const {
   KOLO_CHECK(raised());
-  return *error_;  // never written again
+  return *error_;  // written once, before raised() became true
 }
 
 int Abort::culprit() const {

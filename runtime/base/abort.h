@@ -1,6 +1,6 @@
-// Abort: the communicator's sticky first failure (after torchcomms' Abort). The first writer wins;
-// everybody else reads. It lives in base and not in health because every wait below, in the
-// transport too, takes one. Any thread may raise or read.
+// Abort: the communicator's first failure, kept for good (after torchcomms' Abort). The first
+// raise() wins; later ones change nothing. The class lives in base, not in health, because every
+// blocking wait takes one, also in the transport. Any thread may raise or read.
 #pragma once
 
 #include "runtime/base/check.h"
@@ -15,14 +15,14 @@ class Abort {
  public:
   static constexpr int kNoCulprit = -1;
 
-  /// Records the failure unless one is recorded; true if this call was the first.
+  /// Records the failure if none is recorded yet. Returns true if this call was the first.
   bool raise(Error error, int culprit = kNoCulprit);
 
   bool raised() const noexcept { return raised_.load(std::memory_order_acquire); }
 
   /// The first failure. Precondition: raised().
   const Error& error() const;
-  /// The rank that caused it, or kNoCulprit. Precondition: raised().
+  /// The rank that caused the failure, or kNoCulprit. Precondition: raised().
   int culprit() const;
 
   /// Ok, or the first failure.

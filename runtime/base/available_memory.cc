@@ -9,7 +9,7 @@
 namespace kolo {
 namespace {
 
-/// In a file of lines "name number", or "name: number kB".
+/// The number behind `wanted` in a file of lines "name number" or "name: number kB".
 std::optional<std::size_t> number_of(const std::string& path, std::string_view wanted) {
   std::ifstream file(path);
   std::string name;
@@ -19,15 +19,15 @@ std::optional<std::size_t> number_of(const std::string& path, std::string_view w
   return std::nullopt;
 }
 
-/// What one group has left, by its version's names, of which the last two count files; SIZE_MAX
-/// where the files are not there, or say "max".
+/// Bytes that the control group in `folder` can still take. The file names depend on the version;
+/// `inactive` and `active` count the page cache. SIZE_MAX if a file is missing or says "max".
 std::size_t left_in(const std::string& folder, const char* limit, const char* usage,
                     const char* inactive, const char* active) {
   std::size_t most = 0;
   std::size_t used = 0;
   if (!(std::ifstream(folder + limit) >> most) || !(std::ifstream(folder + usage) >> used))
     return SIZE_MAX;
-  // Files that were read are counted, but go when their memory is wanted.
+  // Usage includes the page cache, which the kernel reclaims when memory is needed.
   for (const char* const files : {inactive, active})
     used -= std::min(used, number_of(folder + "/memory.stat", files).value_or(0));
   return most - std::min(most, used);

@@ -1,4 +1,5 @@
-// Strings in one string, each behind its length: how the blobs of the bootstrap are built. Pure.
+// Packs strings into one string, each after its length (32 bits): the format of the bootstrap's
+// blobs. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ inline std::string join_fields(const std::vector<std::string>& fields) {
   return blob;
 }
 
-/// False if the lengths do not fit the blob.
+/// False if the lengths do not fit the blob's size.
 inline bool split_fields(std::string_view blob, std::vector<std::string>& fields) {
   fields.clear();
   while (!blob.empty()) {

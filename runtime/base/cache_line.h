@@ -1,4 +1,4 @@
-// Cache lines: their size, and asking for one before it is needed.
+// Cache lines: their size, and how to prefetch one for writing.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,9 @@ namespace kolo {
 
 inline constexpr std::size_t kCacheLine = 64;
 
-/// Asks for the line at `address`, which need not exist, so as to write it: other cores give theirs
-/// up meanwhile. What the compilers make of __builtin_prefetch() for a general x86-64 only reads.
+/// Prefetches the line at `address` for writing: other cores give up their copies meanwhile. The
+/// address may be invalid. __builtin_prefetch() for a generic x86-64 would only prefetch for
+/// reading.
 inline void fetch_to_write(const std::byte* address) {
 #if defined(__x86_64__)
   asm volatile("prefetchw %0" : : "m"(*address));
@@ -17,7 +18,7 @@ inline void fetch_to_write(const std::byte* address) {
 #endif
 }
 
-/// The same for all lines of some bytes, of which the first one begins a line.
+/// Prefetches every line of `bytes` bytes for writing; `address` begins a line.
 inline void fetch_to_write(const std::byte* address, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += kCacheLine) fetch_to_write(address + at);
 }

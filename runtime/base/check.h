@@ -1,5 +1,5 @@
-// The handful of macros: making an Error with its place, passing one on, and stopping at a broken
-// invariant (a bug in kolo, never a user's mistake). Private to kolo's own sources.
+// Macros that build an Error with its source location, return an error to the caller, and stop the
+// process at a broken invariant (a bug in kolo, never a user's mistake). Only for kolo's sources.
 #pragma once
 
 #include <kolo/error.h>
@@ -14,7 +14,8 @@ namespace kolo {
 #define KOLO_ERROR(code, ...) \
   (::kolo::Error{::kolo::ErrorCode::code, ::fmt::format(__VA_ARGS__), __FILE__, __LINE__})
 
-/// Returns the error of a Status or Result expression from the calling function, if it has one.
+/// Returns from the calling function with the error of a Status or Result expression, if there is
+/// one.
 #define KOLO_TRY(expression)                                                       \
   do {                                                                             \
     auto kolo_status_ = (expression);                                              \

@@ -28,8 +28,8 @@ struct Spec {
   std::string_view name;
   std::variant<Integer, Text> field;
   std::string_view unit;
-  Range range;                          ///< of a number
-  std::vector<std::string_view> words;  ///< of a text; none: any text
+  Range range;                          ///< for numbers
+  std::vector<std::string_view> words;  ///< allowed texts; empty: any text
   Scope scope;
   std::string_view purpose;
 };
@@ -50,7 +50,7 @@ constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 constexpr std::int64_t kMostRanks = 1 << 20;
 constexpr Range kSeconds = {1, 365 * 24 * 3600};
 
-/// The one place of a knob, besides its field with the default.
+/// The one description of every knob. Its field in Config holds the default.
 const std::vector<Spec>& specs() {
   using enum Scope;
   static const std::vector<Spec> table = {
@@ -58,7 +58,7 @@ const std::vector<Spec>& specs() {
            {"trace", "debug", "info", "warning", "error", "off"},
            "Least severity of what is logged to stderr; info, debug and trace show UCX's own "
            "errors, too."),
-      text("KOLO_INIT_METHOD", &Config::init_method, "way in", {},
+      text("KOLO_INIT_METHOD", &Config::init_method, "method", {},
            "How ranks find each other, before what the launcher says: see docs/launching.md."),
       number("KOLO_RANK", &Config::rank, "rank", {0, kMostRanks - 1}, kRank,
              "Who this process is, before what the launcher says; with KOLO_SIZE."),
@@ -109,10 +109,6 @@ const std::vector<Spec>& specs() {
           "KOLO_LINK_CACHE", &Config::link_cache, "switch", {0, 1}, kWorld,
           "1: what links were measured to cost is kept in a file for a day; 0: it is measured at "
           "each start."),
-      number(
-          "KOLO_LINK_REFRESH", &Config::link_refresh, "switch", {0, 1}, kWorld,
-          "1: what links cost is corrected by how long all-reduces take; 0: it stays as measured "
-          "at the start."),
       text("KOLO_CACHE_DIR", &Config::cache_dir, "path", {},
            "Folder for the file of KOLO_LINK_CACHE; else kolo below $XDG_CACHE_HOME, or below "
            "~/.cache."),
@@ -156,7 +152,7 @@ const std::vector<Spec>& specs() {
 std::string value_of(const Config& config, const Spec& spec) {
   if (const auto* field = std::get_if<Text>(&spec.field)) return config.*(*field);
   const std::int64_t value = config.*std::get<Integer>(spec.field);
-  return value < 0 ? "" : std::to_string(value);  // no knob is negative: that is none
+  return value < 0 ? "" : std::to_string(value);  // no valid value is negative: not set
 }
 
 std::string range_of(const Spec& spec) {
@@ -166,7 +162,7 @@ std::string range_of(const Spec& spec) {
   return spec.words.empty() ? "any text" : fmt::format("{}", fmt::join(spec.words, ", "));
 }
 
-/// A number, for bytes perhaps with a suffix K, M or G (powers of 1024). No knob is negative.
+/// Parses a number. Bytes may have a suffix K, M or G (powers of 1024). No knob is negative.
 bool parse_integer(const Spec& spec, std::string_view input, std::int64_t& value) {
   int shift = 0;
   if (spec.unit == kBytes && !input.empty()) {

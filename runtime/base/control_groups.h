@@ -1,4 +1,4 @@
-// Which control groups this process is in, as containers are limited by. Any thread.
+// The control groups (cgroups) that limit this process, as containers use them. Any thread.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace kolo {
 
-/// Where tests put files in place of the kernel's.
+/// Paths of the kernel's files. Tests replace them.
 struct ControlGroupPaths {
   std::string of_process = "/proc/self/cgroup";
   std::string mounts = "/sys/fs/cgroup";
 };
 
-/// Folders of this process's group and of those that hold it, up to the root: of version 2, and of
-/// version 1's hierarchy with this controller ("cpu"). Some of them may not be there.
+/// Folders of this process's group and of every group that contains it, up to the root. Covers
+/// version 2 and version 1's hierarchy for `controller`, such as "cpu". Some may not exist.
 std::vector<std::string> control_groups(std::string_view controller,
                                         const ControlGroupPaths& paths);
 

@@ -14,7 +14,7 @@ class Deadline {
     const auto now = Clock::now();
     return duration < Clock::time_point::max() - now ? Deadline(now + duration) : never();
   }
-  /// Of any unit: what is longer than the clock can count is never.
+  /// For any unit. A duration that the clock cannot count gives never().
   template <class Count, class Unit>
   static Deadline after(std::chrono::duration<Count, Unit> duration) {
     using Given = std::chrono::duration<Count, Unit>;
@@ -27,7 +27,7 @@ class Deadline {
   bool expired() const { return time_ != Clock::time_point::max() && Clock::now() >= time_; }
   Clock::time_point time() const { return time_; }
 
-  /// What is left, at most `bound` and at least zero: a safe argument for poll().
+  /// The time left, between zero and `bound`: a safe argument for poll().
   Clock::duration remaining(Clock::duration bound) const {
     if (time_ == Clock::time_point::max()) return bound;
     return std::clamp(time_ - Clock::now(), Clock::duration::zero(), bound);

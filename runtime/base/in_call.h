@@ -1,6 +1,6 @@
-// InCall: marks that this thread is within a call of kolo, or is kolo's own. The end of the process
-// asks: exit() in a signal handler or in a callback runs on a thread that may hold the progress
-// token or a lock, and never gives it back. Any thread, also within a signal handler.
+// InCall: marks that this thread is inside a call of kolo, or is one of kolo's own threads. kolo
+// checks this at process exit: exit() in a signal handler or a callback may run on a thread that
+// holds the progress token or a lock and never releases it. Any thread, also in a signal handler.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ class InCall {
   InCall(const InCall&) = delete;
   InCall& operator=(const InCall&) = delete;
 
-  /// Whether the calling thread is in one.
+  /// Whether the calling thread is inside a call of kolo.
   static bool here() noexcept { return depth_ > 0; }
 
  private:

@@ -1,5 +1,5 @@
-// Logging: one spdlog logger a Log object, so that N ranks in one process say who they are. Lines
-// go to stderr as "[kolo 2] warning: …". Thread-safe.
+// Logging: one spdlog logger per Log object, so that N ranks in one process can name themselves.
+// Lines go to stderr as "[kolo 2] warning: …". Thread-safe.
 #pragma once
 
 #include <fmt/format.h>

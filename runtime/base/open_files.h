@@ -1,16 +1,16 @@
-// Room for a process's open files: sockets to other ranks count against RLIMIT_NOFILE, which is
-// often 1024 at first. Any thread.
+// Raises the limit of a process's open files. Sockets to other ranks count against RLIMIT_NOFILE,
+// which often starts at 1024. Any thread.
 #pragma once
 
 #include <cstddef>
 
 namespace kolo {
 
-/// Descriptors that a process has for other things than connections.
+/// Descriptors that a process needs besides its connections.
 inline constexpr std::size_t kOtherDescriptors = 256;
 
-/// Raises the soft limit as far as `wanted` descriptors take, and no further than the hard one:
-/// select() in this process knows no descriptors above 1023. Returns the limit then.
+/// Raises the soft limit to `wanted` descriptors, at most to the hard limit. It never goes further,
+/// because select() in this process cannot handle descriptors above 1023. Returns the new limit.
 std::size_t make_room_for_files(std::size_t wanted);
 
 }  // namespace kolo

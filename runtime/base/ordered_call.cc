@@ -14,40 +14,23 @@ constexpr int kRootShift = kCountShift + kCountBits;
 constexpr int kOpShift = kRootShift + kRootBits;
 constexpr int kTypeShift = kOpShift + kOpBits;
 constexpr int kKindShift = kTypeShift + kTypeBits;
+static_assert(static_cast<int>(OperationKind::kBarrier) < 1 << (64 - kKindShift));
 static_assert(kDataTypeCount <= 1 << kTypeBits && kReduceOpCount <= 1 << kOpBits);
 
 constexpr std::uint64_t mask(int bits) { return (std::uint64_t{1} << bits) - 1; }
 
-/// What calls before tell of ranks that do not call the same now.
-std::string_view history_of(std::uint64_t what, std::uint64_t others) {
-  const bool has_one = what != kRefusedCall && others != kRefusedCall;
-  return has_one && (what ^ others) % 2 != 0
+/// A hint for two ranks whose calls differ: whether an earlier call failed on one of them alone.
+std::string_view history_of(std::uint64_t fingerprint, std::uint64_t others) {
+  const bool has_one = fingerprint != kRefusedCall && others != kRefusedCall;
+  return has_one && (fingerprint ^ others) % 2 != 0
              ? "; a call before had failed at once on one of them, for its arguments"
              : "";
 }
 
 }  // namespace
 
-std::string_view to_string(ExchangeKind kind) {
-  switch (kind) {
-    case ExchangeKind::kAllreduce:
-      return "allreduce";
-    case ExchangeKind::kBroadcast:
-      return "broadcast";
-    case ExchangeKind::kAllgather:
-      return "allgather";
-    case ExchangeKind::kAlltoall:
-      return "alltoall";
-    case ExchangeKind::kReduceScatter:
-      return "reducescatter";
-    case ExchangeKind::kBarrier:
-      return "barrier";
-  }
-  return "";
-}
-
-std::uint64_t what_of(ExchangeKind kind, DataType type, ReduceOp op, int root, std::uint64_t count,
-                      std::uint64_t before) {
+std::uint64_t call_fingerprint(OperationKind kind, DataType type, ReduceOp op, int root,
+                               std::uint64_t count, std::uint64_t before) {
   return (before & CallHistory::kMask) | (count & mask(kCountBits)) << kCountShift |
          (static_cast<std::uint64_t>(root) & mask(kRootBits)) << kRootShift |
          static_cast<std::uint64_t>(op) << kOpShift |
@@ -55,31 +38,33 @@ std::uint64_t what_of(ExchangeKind kind, DataType type, ReduceOp op, int root, s
          static_cast<std::uint64_t>(kind) << kKindShift;
 }
 
-std::string to_text(std::uint64_t what) {
-  if (what == kRefusedCall) return "what failed there at once, for its arguments";
-  const auto kind = static_cast<ExchangeKind>(what >> kKindShift);
+std::string to_text(std::uint64_t fingerprint) {
+  if (fingerprint == kRefusedCall) return "what failed there at once, for its arguments";
+  const auto kind = static_cast<OperationKind>(fingerprint >> kKindShift);
   std::string text(to_string(kind));
-  if (kind == ExchangeKind::kBarrier) return text;
-  text += fmt::format(" of {} {}", what >> kCountShift & mask(kCountBits),
-                      to_string(static_cast<DataType>(what >> kTypeShift & mask(kTypeBits))));
-  if (kind == ExchangeKind::kBroadcast)
-    text += fmt::format(" from rank {}", what >> kRootShift & mask(kRootBits));
-  if (kind == ExchangeKind::kAllreduce || kind == ExchangeKind::kReduceScatter)
-    text +=
-        fmt::format(" by {}", to_string(static_cast<ReduceOp>(what >> kOpShift & mask(kOpBits))));
+  if (kind == OperationKind::kBarrier) return text;
+  text +=
+      fmt::format(" of {} {}", fingerprint >> kCountShift & mask(kCountBits),
+                  to_string(static_cast<DataType>(fingerprint >> kTypeShift & mask(kTypeBits))));
+  if (kind == OperationKind::kBroadcast)
+    text += fmt::format(" from rank {}", fingerprint >> kRootShift & mask(kRootBits));
+  if (kind == OperationKind::kAllreduce || kind == OperationKind::kReduceScatter)
+    text += fmt::format(" by {}",
+                        to_string(static_cast<ReduceOp>(fingerprint >> kOpShift & mask(kOpBits))));
   return text;
 }
 
-std::string clash_text(int rank, std::uint64_t what, int other, std::uint64_t others,
+std::string clash_text(int rank, std::uint64_t fingerprint, int other, std::uint64_t others,
                        std::string_view suffix) {
-  const std::string own_text = to_text(what);
+  const std::string own_text = to_text(fingerprint);
   const std::string others_text = to_text(others);
   if (own_text == others_text) {
     return fmt::format("rank {} and rank {} both call {}{}, but not after the same calls{}: {}",
-                       rank, other, own_text, suffix, history_of(what, others), kSameCallsAdvice);
+                       rank, other, own_text, suffix, history_of(fingerprint, others),
+                       kSameCallsAdvice);
   }
   return fmt::format("rank {} calls {} where rank {} calls {}{}{}: {}", rank, own_text, other,
-                     others_text, suffix, history_of(what, others), kSameCallsAdvice);
+                     others_text, suffix, history_of(fingerprint, others), kSameCallsAdvice);
 }
 
 }  // namespace kolo

@@ -1,6 +1,9 @@
-// OrderedCall: what a rank takes a call of the ordered door for. Ranks compare it, on boards and in
-// messages, since nothing else tells them that they are out of step. Pure values and functions.
+// OrderedCall: the number and fingerprint of a call in in-order submission. Ranks compare them in
+// control segments and messages, because nothing else shows that ranks are out of step. Pure values
+// and functions.
 #pragma once
+
+#include "runtime/base/operation_kind.h"
 
 #include <kolo/types.h>
 
@@ -10,64 +13,55 @@
 
 namespace kolo {
 
-/// The calls of the ordered door.
-enum class ExchangeKind : std::uint8_t {
-  kAllreduce,
-  kBroadcast,
-  kAllgather,
-  kAlltoall,
-  kReduceScatter,
-  kBarrier,
-};
-std::string_view to_string(ExchangeKind kind);
-
 struct OrderedCall {
-  std::uint64_t number = 0;  ///< which call it is; 0: none
-  std::uint64_t what = 0;    ///< kind, type, operation, root and count, and what was called before
+  std::uint64_t number = 0;       ///< number of the call; 0: none
+  std::uint64_t fingerprint = 0;  ///< call_fingerprint(): the arguments and the earlier calls
 
-  /// Both in one word, so that one look tells that a peer makes the same call: mixed by bijections,
-  /// two different calls give the same word once in 2⁶⁴. (Multipliers: Steele and Vigna's.)
+  /// Number and fingerprint in one word, so that one comparison shows whether a peer makes the same
+  /// call. The mixing is bijective, so two different calls collide with probability 2⁻⁶⁴.
+  /// (Multipliers: Steele and Vigna.)
   std::uint64_t flag() const {
-    std::uint64_t mixed = (number ^ what * 0xd1342543de82ef95u) * 0xaf251af3b0f025b5u;
+    std::uint64_t mixed = (number ^ fingerprint * 0xd1342543de82ef95u) * 0xaf251af3b0f025b5u;
     mixed ^= mixed >> 32;
     return mixed * 0xd1342543de82ef95u;
   }
 };
 
-/// `count`: elements of a rank's input. Counts from 2³⁴ on and roots from 2¹² on are cut off.
-/// `before`: CallHistory::bits().
-std::uint64_t what_of(ExchangeKind kind, DataType type, ReduceOp op, int root, std::uint64_t count,
-                      std::uint64_t before = 0);
-/// In place of what_of(): the call had no valid arguments on that rank, which has gone on.
+/// `count`: elements of a rank's input, modulo 2³⁴. `root`: modulo 2¹². `before`:
+/// CallHistory::bits().
+std::uint64_t call_fingerprint(OperationKind kind, DataType type, ReduceOp op, int root,
+                               std::uint64_t count, std::uint64_t before = 0);
+/// Stands for call_fingerprint() of a call with invalid arguments, which the rank skipped.
 inline constexpr std::uint64_t kRefusedCall = UINT64_MAX;
 
-/// What a rank has called before, as each call carries it: ranks that once did not call the same
-/// are not taken for such as do, where later calls look alike. One call that failed at once on one
-/// of them alone shows always, one other difference in 127 of 128 cases. A value.
+/// A digest of a rank's earlier calls, which each call carries. It exposes ranks whose calls once
+/// differed even if their later calls look equal. One call that failed at once on one rank alone
+/// always shows; one other difference shows in 127 of 128 cases. A value type.
 class CallHistory {
  public:
   static constexpr int kBits = 8;
   static constexpr std::uint64_t kMask = (1 << kBits) - 1;
 
   std::uint64_t bits() const { return bits_; }
-  /// `what`: of the next call; its own `before` does not count.
-  void add(std::uint64_t what) {
-    // Even but for refused calls; and what differs once differs for as long as calls are alike.
-    const std::uint64_t even = ((what & ~kMask) * 0xd1342543de82ef95u) >> (65 - kBits) << 1;
-    bits_ = (bits_ * 0xaf + (what == kRefusedCall ? 1 : even)) & kMask;
+  /// Adds the next call. The history bits inside `fingerprint` do not count.
+  void add(std::uint64_t fingerprint) {
+    // The added value is odd for refused calls and even otherwise. A difference lasts while later
+    // calls are equal, since multiplication by an odd number is bijective.
+    const std::uint64_t even = ((fingerprint & ~kMask) * 0xd1342543de82ef95u) >> (65 - kBits) << 1;
+    bits_ = (bits_ * 0xaf + (fingerprint == kRefusedCall ? 1 : even)) & kMask;
   }
 
  private:
   std::uint64_t bits_ = 0;
 };
 /// "allreduce of 8 float32 by sum", "broadcast of 2 int64 from rank 1", "barrier".
-std::string to_text(std::uint64_t what);
+std::string to_text(std::uint64_t fingerprint);
 
-/// "rank 0 calls … where rank 1 calls …", or that they call the same in different places, how they
-/// came to it if calls before tell, and what to do. `suffix`: Communicator::suffix().
-std::string clash_text(int rank, std::uint64_t what, int other, std::uint64_t others,
+/// "rank 0 calls … where rank 1 calls …", or that both make this call but not after the same calls.
+/// Adds what the histories tell about the cause, and the advice. `suffix`: Communicator::suffix().
+std::string clash_text(int rank, std::uint64_t fingerprint, int other, std::uint64_t others,
                        std::string_view suffix);
-/// What to do about ranks out of step.
+/// The advice for ranks that are out of step.
 inline constexpr std::string_view kSameCallsAdvice =
     "every rank must make the same ordered calls in the same order, with the same arguments";
 

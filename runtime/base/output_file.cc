@@ -51,12 +51,12 @@ Result<std::filesystem::path> file_at(const std::filesystem::path& path) {
 }
 
 Result<UniqueDescriptor> open_output(const std::string& path) {
-  // Not emptied by opening, in case it turns out to be no file.
+  // open() does not truncate, because the path may turn out not to be a regular file.
   UniqueDescriptor file(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0644));
   const int error = file ? 0 : errno;
   struct stat what = {};
-  // stat() also looks at what cannot be opened, as a socket, or a pipe without a reader.
+  // stat() also sees what open() refuses, such as a socket or a pipe without a reader.
   const bool exists = (file ? ::fstat(file.get(), &what) : ::stat(path.c_str(), &what)) == 0;
   const std::string_view kind = exists ? kind_of_no_file(what) : std::string_view();
   if (!kind.empty() && !is_null_device(what)) return no_file(path, kind);
@@ -66,7 +66,7 @@ Result<UniqueDescriptor> open_output(const std::string& path) {
 
 Status write_new_file(const std::filesystem::path& path, std::string_view bytes) {
   const FileSizeErrors file_size_errors;
-  ::unlink(path.c_str());  // of a process that was ended in the middle of this
+  ::unlink(path.c_str());  // left by a process that was killed during this function
   const UniqueDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!file) return KOLO_ERROR(kOutOfMemory, "cannot be written ({})", reason(errno));
   const auto failed = [&](std::string_view what) {

@@ -1,5 +1,5 @@
-// Files that kolo writes: opened and replaced so that nothing but a file is ever emptied, waited
-// for or put aside, and so that symlinks lead to the file that they name. Any thread.
+// Opens and replaces the files that kolo writes. Only regular files are ever truncated, waited for
+// or moved, and symlinks lead to the file that they name. Any thread.
 #pragma once
 
 #include "runtime/base/unique_handle.h"
@@ -16,20 +16,21 @@ namespace kolo {
 
 bool is_null_device(const struct stat& what);
 
-/// "a pipe", "a folder": what cannot be replaced by a file's contents. Empty for a file.
+/// What is at a path instead of a regular file: "a pipe", "a folder". Empty for a regular file.
 std::string_view kind_of_no_file(const struct stat& what);
 
-/// The file that `path` names once symlinks are followed; it need not exist yet. kInvalidArgument,
-/// "'path' is a pipe", for what is no file (/dev/null included) and for symlinks in a circle.
+/// The file that `path` names after all symlinks; it need not exist yet. kInvalidArgument ("'path'
+/// is a pipe") for anything but a regular file (also for /dev/null) and for circular symlinks.
 Result<std::filesystem::path> file_at(const std::filesystem::path& path);
 
-/// Opens `path` for writing and creates it (mode 0644) where nothing is there; what a file has
-/// stays. Never waits for the reader of a pipe. kInvalidArgument, "'path' is a pipe" or "cannot
-/// create 'path': …", for what is neither a file nor /dev/null and for what cannot be opened.
+/// Opens `path` for writing without truncation, and creates it (mode 0644) if it does not exist.
+/// Never waits for the reader of a pipe. kInvalidArgument, "'path' is a pipe" or "cannot create
+/// 'path': …", for anything but a regular file or /dev/null and for a path that cannot be opened.
 Result<UniqueDescriptor> open_output(const std::string& path);
 
-/// Makes the file `path` anew, in place of what has that name, and returns once `bytes` are on the
-/// disk; else nothing is left. kOutOfMemory: "could not be written to its end (…)" and the like.
+/// Creates the file `path`, in place of any file of that name, and returns once `bytes` are on
+/// disk. On failure no file is left: kOutOfMemory, "could not be written to its end (…)" and
+/// similar.
 Status write_new_file(const std::filesystem::path& path, std::string_view bytes);
 
 }  // namespace kolo

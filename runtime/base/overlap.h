@@ -1,4 +1,4 @@
-// How pieces of memory lie to each other. Pure; also for pieces of different objects.
+// How two memory ranges relate. Pure functions; the ranges may belong to different objects.
 #pragma once
 
 #include <cstddef>
@@ -7,15 +7,15 @@
 
 namespace kolo {
 
-/// Whether they have a byte in common.
+/// Whether the two ranges share a byte.
 inline bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
   const std::less<const std::byte*> before;
   return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
          before(b.data(), a.data() + a.size());
 }
 
-/// Whether `bytes` from each overlap, but do not begin together: what is written to one, element by
-/// element, hits what has yet to be read of the other.
+/// Whether two ranges of `bytes` overlap but begin at different addresses. An element-wise pass
+/// that writes one would then overwrite unread input in the other.
 inline bool are_shifted(const std::byte* a, const std::byte* b, std::size_t bytes) {
   return a != b && overlap({a, bytes}, {b, bytes});
 }

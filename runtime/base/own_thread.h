@@ -1,5 +1,5 @@
-// own_thread(): starts a thread of kolo's own. The program's signal handlers run on the program's
-// threads: one that calls exit() on a thread of kolo's would wait for that very thread.
+// own_thread(): starts one of kolo's own threads. The program's signal handlers must not run there:
+// a handler that calls exit() on kolo's thread would wait for that very thread.
 #pragma once
 
 #include <csignal>
@@ -8,8 +8,8 @@
 
 namespace kolo {
 
-/// Blocks all signals of the calling thread but those of faults and profilers. A thread that is
-/// started meanwhile, be it by a library, has them blocked for good.
+/// Blocks all signals of the calling thread except those of faults and profilers. Threads started
+/// meanwhile, also by libraries, inherit the mask for good.
 class BlockedSignals {
  public:
   BlockedSignals();
@@ -21,7 +21,7 @@ class BlockedSignals {
   sigset_t before_ = {};
 };
 
-/// Runs `body` with BlockedSignals, and within an InCall.
+/// Runs `body` on a new thread, with signals blocked (BlockedSignals) and inside an InCall.
 std::thread own_thread(std::function<void()> body);
 
 }  // namespace kolo

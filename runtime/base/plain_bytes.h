@@ -1,5 +1,5 @@
-// Plain values as the bytes of a message, and back. All ranks of a job have one byte order: numbers
-// travel as they are. Pure.
+// Plain values as bytes of a message, and back. All ranks of a job have the same byte order, so
+// numbers travel unconverted. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,14 @@
 
 namespace kolo {
 
-/// Lives as long as the value.
+/// The view is valid as long as `value` lives.
 template <class T>
 std::string_view bytes_of(const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
-/// Nothing if they are not as many as a T has.
+/// Nothing unless `bytes` has the size of a T.
 template <class T>
 std::optional<T> value_of(std::span<const std::byte> bytes) {
   static_assert(std::is_trivially_copyable_v<T>);

@@ -9,10 +9,10 @@ namespace {
 
 constexpr std::size_t kMost = 4096;
 constexpr std::size_t kHead = 1024;
-/// The longer part, since a message begins with the name and ends with what is wrong.
+/// Longer than the head: a message begins with the name and ends with what is wrong.
 constexpr std::size_t kTail = 2048;
 
-/// Not the first byte of a character of UTF-8.
+/// Whether `c` is a continuation byte of UTF-8.
 bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80; }
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }

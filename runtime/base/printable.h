@@ -1,5 +1,5 @@
-// What users name and say, such as tensors and reasons, fit for a terminal and a log: asked by what
-// hands messages out, once each. Pure.
+// Makes text from users, such as tensor names and reasons, fit for a terminal and a log. Called
+// once for each message, where the message leaves kolo. Pure function.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace kolo {
 
-/// `text` in one line: control codes as "\x1b", and of more than 4,096 bytes the middle left out,
-/// with its length in place of it.
+/// `text` on one line, with control codes as "\x1b". In a text above 4,096 bytes, the length of the
+/// middle part replaces that part.
 std::string printable(std::string_view text);
 
 }  // namespace kolo

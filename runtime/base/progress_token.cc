@@ -39,7 +39,7 @@ std::optional<ProgressToken::Hold> ProgressToken::acquire_background() {
         return hold;
       }
     }
-    // A quiet release wakes nobody, hence the bound.
+    // A quiet release wakes no thread, so this wait is bounded.
     changed_.wait_for(lock, kPatience);
     is_starved_ = std::chrono::steady_clock::now() - begun >= kLongest;
   }
@@ -93,8 +93,8 @@ void ProgressToken::assert_held() const {
 
 void ProgressToken::release(bool quietly) {
   holder_.store({}, std::memory_order_relaxed);
-  // Sequentially consistent, as who waits says that he wants it and then looks: one of the two
-  // sees the other.
+  // Sequentially consistent: a waiter first raises wanted_ and then reads state_, while this thread
+  // first writes state_ and then reads wanted_. So at least one of them sees the other's write.
   if (state_.load(std::memory_order_relaxed) != State::kClosed) state_.store(State::kFree);
   if (quietly && wanted_.load() == 0) return;
   { const std::lock_guard lock(mutex_); }

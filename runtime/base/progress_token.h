@@ -1,7 +1,6 @@
-// ProgressToken: exactly one thread at a time drives transport, controller and executors: its
-// holder. The background thread holds it while nobody else does; a thread that waits for its own
-// operation takes precedence. (The idea of a progress token is that of MPI libraries' progress
-// locks, with an order of precedence.)
+// ProgressToken: its holder is the one thread that drives transport, controller and executors. The
+// background thread holds the token while no other thread wants it. A thread that waits for its own
+// operation takes precedence. (After the progress locks of MPI libraries, with precedence added.)
 #pragma once
 
 #include <atomic>
@@ -17,7 +16,7 @@ namespace kolo {
 
 class ProgressToken {
  public:
-  /// Holding is owning one of these.
+  /// Whoever owns a Hold holds the token. Destruction releases it.
   class Hold {
    public:
     Hold(Hold&& other) noexcept
@@ -27,9 +26,9 @@ class ProgressToken {
       if (token_ != nullptr) token_->release(quietly_);
     }
 
-    /// Nothing is left to drive: the background thread need not be woken for it. It looks again
-    /// within kPatience by itself, so a thread that takes the token time and again is not
-    /// disturbed.
+    /// Releases the token without waking the background thread, because nothing is left to drive.
+    /// The background thread looks again within kPatience anyway. This keeps it from disturbing a
+    /// thread that takes the token again and again.
     void release_quietly() { quietly_ = true; }
 
    private:
@@ -40,26 +39,27 @@ class ProgressToken {
   };
 
   static constexpr std::chrono::milliseconds kPatience{2};
-  /// After which the background thread gets its turn all the same: heartbeats and deadlines are its
-  /// business while others take the token without a pause.
+  /// After this time the background thread takes precedence. It must serve heartbeats and deadlines
+  /// even if other threads take the token without a pause.
   static constexpr std::chrono::milliseconds kLongest{100};
 
-  /// For the background thread: waits until the token is free and nobody else wants it, or it has
-  /// waited for kLongest. Nothing after close().
+  /// For the background thread: waits until the token is free and no other thread wants it. After
+  /// kLongest it waits only until the token is free. Nothing after close().
   std::optional<Hold> acquire_background();
 
   /// For a thread that waits for its operation: takes the token over from the background thread.
-  /// Nothing if another such thread holds it (that one drives for both), after `until` or close().
+  /// Nothing if another such thread holds it (and drives for both), and nothing after `until` or
+  /// close().
   std::optional<Hold> acquire_for_waiter(std::chrono::steady_clock::time_point until);
 
-  /// For any thread: waits for whoever holds it. Nothing after `until` or close().
+  /// For any thread: waits until the token is free. Nothing after `until` or close().
   std::optional<Hold> acquire(
       std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max());
 
-  /// Whether somebody waits for it: the background thread then lets go.
+  /// Whether a thread waits for the token. The background thread then releases it.
   bool wanted() const noexcept { return wanted_.load(std::memory_order_acquire) > 0; }
 
-  /// For the holder: nobody gets it any more, not even after it is released.
+  /// For the holder: no thread gets the token any more, not even after the holder releases it.
   void close();
 
   bool is_closed() const noexcept { return state_.load() == State::kClosed; }
@@ -68,19 +68,19 @@ class ProgressToken {
   void assert_held() const;
 
  private:
-  /// Who holds it; closed, it is that for good, whoever still holds it.
+  /// The kind of holder. kClosed is final, even while the last holder still has the token.
   enum class State : std::uint8_t { kFree, kBackground, kOther, kClosed };
 
   void release(bool quietly);
-  /// Nothing if it is not free.
+  /// Nothing if the token is not free.
   std::optional<Hold> take(State as);
 
-  /// Taking a free token is one exchange of this, for the sake of calls of a few bytes.
+  /// Taking a free token is one atomic exchange of this, which keeps calls of a few bytes fast.
   std::atomic<State> state_ = State::kFree;
   std::atomic<std::thread::id> holder_;
   std::atomic<int> wanted_ = 0;
-  std::atomic<bool> is_starved_ = false;  ///< the background thread, so it is first
-  /// For those who wait for a change of state_.
+  std::atomic<bool> is_starved_ = false;  ///< the background thread takes precedence
+  /// For threads that wait for a change of state_.
   std::mutex mutex_;
   std::condition_variable changed_;
 };

@@ -23,14 +23,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// UCX opens about 20 files on a host without network cards, kolo a dozen, and each rank of the host
-// some more.
+// UCX opens about 20 files on a host without network cards, kolo opens a dozen, and each further
+// rank of the host adds some.
 constexpr std::size_t kDescriptors = 64;
-// UCX's queue for messages of this host is one file of 4.3 MB, made at start.
+// UCX's queue for messages inside this host is one file of 4.3 MB, created at start.
 constexpr std::size_t kQueueBytes = 5 << 20;
-// UCX's, the driver's, the store's and the timeline's.
+// Threads of UCX, the driver, the store and the timeline.
 constexpr std::size_t kThreads = 4;
-// What UCX and kolo map at start, the program's own needs aside.
+// Address space that UCX and kolo map at start, besides the program's own.
 constexpr std::size_t kAddresses = std::size_t{128} << 20;
 
 rlim_t limit_of(__rlimit_resource resource) {
@@ -49,7 +49,8 @@ ResourceLimit open_files() {
   const auto used = error ? 0 : static_cast<std::size_t>(std::distance(begin(all), end(all)));
   rlimit files = {};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0) files.rlim_max = RLIM_INFINITY;
-  // The soft limit is raised by check_resource_limits(), and later as ranks need it.
+  // check_resource_limits() raises the soft limit, and later steps raise it as ranks need it. So
+  // the hard limit counts here.
   const bool is_enough = files.rlim_max == RLIM_INFINITY || files.rlim_max >= used + kDescriptors;
   return {fmt::format("open files: {}, of which {} are in use (ulimit -Hn)",
                       files.rlim_max == RLIM_INFINITY ? "no limit" : std::to_string(files.rlim_max),
@@ -112,7 +113,7 @@ ResourceLimit threads() {
 }  // namespace
 
 std::vector<ResourceLimit> resource_limits(const Environment& environment) {
-  // Who names the transports knows what these need.
+  // A user who sets UCX_TLS knows what these transports need.
   const bool shares_memory = !environment.get("UCX_TLS").has_value();
   return {open_files(), file_size(shares_memory), device_shm(shares_memory), addresses(),
           threads()};
@@ -136,7 +137,7 @@ FileSizeErrors::FileSizeErrors() {
 }
 
 FileSizeErrors::~FileSizeErrors() {
-  // What came meanwhile would else arrive now.
+  // Discards a SIGXFSZ that came meanwhile: unblocking would deliver it.
   sigset_t at_limit;
   ::sigemptyset(&at_limit);
   ::sigaddset(&at_limit, SIGXFSZ);

@@ -1,4 +1,4 @@
-// What the system says of an errno, on any thread. Header-only.
+// The system's text for an errno. Any thread. Header-only.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// UniqueHandle: the one owner of a handle of a C library (a descriptor, an MPI or UCX object).
+// UniqueHandle: the sole owner of a handle of a C library (a descriptor, an MPI or UCX object).
 // Traits give `Type`, `invalid()` and `close(Type)`.
 #pragma once
 

@@ -15,7 +15,7 @@ Waker::Waker() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { KOLO_CHECK(bool
 
 void Waker::wake() const noexcept {
   const std::uint64_t one = 1;
-  // EAGAIN means that it rings already.
+  // EAGAIN: the eventfd is signalled already.
   [[maybe_unused]] const auto written = ::write(fd_.get(), &one, sizeof one);
 }
 

@@ -1,4 +1,5 @@
-// Waker: an eventfd that ends another thread's poll(). Any thread may wake; the poller clears.
+// Waker: an eventfd that ends another thread's poll(). Any thread may wake; the polling thread
+// clears.
 #pragma once
 
 #include "runtime/base/unique_handle.h"

@@ -11,7 +11,7 @@ Status Work::wait(std::chrono::steady_clock::time_point until) {
     const auto driver = driver_.lock();
     if (driver) driver->drive(*this, until);
   }
-  if (done()) return status_;  // which nothing changes any more
+  if (done()) return status_;  // final once done() is true
   std::unique_lock lock(mutex_);
   const auto is_done = [this] { return done_.load(std::memory_order_relaxed); };
   if (until == std::chrono::steady_clock::time_point::max()) {

@@ -1,6 +1,6 @@
-// AgentMeeting: how ranks under torchrun meet. Rank 0 listens at a port that is free and publishes
-// the place in the store of torchrun's agent; the others read it there. Used by the thread that
-// calls init.
+// AgentMeeting: how ranks under torchrun meet. Rank 0 listens at a free port and publishes its
+// address in the store of torchrun's agent, where the others read it. Used by the thread that calls
+// init.
 #pragma once
 
 #include "runtime/bootstrap/agent_store.h"
@@ -14,14 +14,14 @@
 namespace kolo {
 
 struct AgentMeeting {
-  std::unique_ptr<TcpStoreServer> server;  ///< rank 0's
+  std::unique_ptr<TcpStoreServer> server;  ///< on rank 0
   std::unique_ptr<TcpStore> store;
 };
 
-/// Collective. `master` is the agent's place as this rank was told it, `key` where rank 0
-/// publishes, with a secret that it makes for this meeting; connections prove to know that and the
-/// user's, `secret`. kTimeout, naming the agent, if rank 0 publishes nothing, or nothing that
-/// answers; else as TcpStore::join(). `warn`: as TcpStoreServer::Options has it.
+/// Collective. `master` is the agent's address as this rank was told; rank 0 publishes under `key`.
+/// Rank 0 creates a secret for this meeting. Connections prove to know that secret and the user's,
+/// `secret`. kTimeout, naming the agent, if rank 0 publishes nothing or if nothing answers at the
+/// published address; otherwise as TcpStore::join(). `warn`: see TcpStoreServer::Options.
 Result<AgentMeeting> meet_by_agent(AgentStore& agent, const Endpoint& master,
                                    const std::string& key, const Member& me,
                                    const std::string& secret,

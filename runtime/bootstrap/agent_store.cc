@@ -10,16 +10,16 @@
 namespace kolo {
 namespace {
 
-// The first byte of a request, and what follows it. Numbers have the host's byte order, texts their
-// length in 64 bits before them.
-constexpr char kValidate = 0;  ///< kMagic; has no reply
-constexpr char kSet = 1;       ///< key, value; has no reply
-constexpr char kGet = 3;       ///< key; the value
-constexpr char kWait = 6;      ///< number of keys, keys; a byte when all are there
-constexpr char kPing = 13;     ///< 32 bits; the same
+// The first byte of a request; its fields follow. Numbers have the host's byte order. A text
+// follows its length, which has 64 bits.
+constexpr char kValidate = 0;  ///< kMagic; no reply
+constexpr char kSet = 1;       ///< key, value; no reply
+constexpr char kGet = 3;       ///< key; reply: the value
+constexpr char kWait = 6;      ///< number of keys, keys; reply: one byte once all keys exist
+constexpr char kPing = 13;     ///< 32 bits; reply: the same 32 bits
 constexpr std::uint32_t kMagic = 0x3C85F7CE;
 constexpr char kKeysAreThere = 0;
-// Whatever rank 0 has to tell is shorter.
+// Everything that rank 0 publishes is shorter.
 constexpr std::uint64_t kLongestValue = 4096;
 
 template <class Number>
@@ -33,7 +33,7 @@ std::string text(std::string_view characters) {
   return bytes_of(std::uint64_t{characters.size()}).append(characters);
 }
 
-/// Every client puts its keys below "/".
+/// Every client of TCPStore puts its keys below "/".
 std::string key_of(std::string_view key) { return text("/" + std::string(key)); }
 
 }  // namespace

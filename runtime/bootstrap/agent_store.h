@@ -1,6 +1,6 @@
-// AgentStore: a client of the store that torchrun's agent serves at MASTER_PORT, over which rank 0
-// tells the others where it listens. It speaks what the clients of PyTorch 2.15's TCPStore (either
-// backend) were seen to send. Used by the thread that calls init.
+// AgentStore: a client of the store that torchrun's agent serves at MASTER_PORT, where rank 0
+// publishes its address. It sends what the clients of PyTorch 2.15's TCPStore (either backend) were
+// seen to send. Used by the thread that calls init.
 #pragma once
 
 #include "runtime/base/unique_handle.h"
@@ -16,16 +16,16 @@ namespace kolo {
 
 class AgentStore {
  public:
-  /// Connects and asks for a sign of life. kTimeout, kPeerLost or kMismatch if what is there
-  /// answers in another way, or not.
+  /// Connects and pings the agent. kTimeout, kPeerLost or kMismatch if the agent does not answer,
+  /// or answers in another way.
   static Result<AgentStore> connect(const Endpoint& agent, Deadline deadline);
 
-  /// Sets the value, or another one in its place; returns when the agent has it.
+  /// Sets or replaces the value; returns once the agent has it.
   Status set(std::string_view key, std::string_view value, Deadline deadline);
-  /// The value, waiting for it. After kTimeout nothing can be asked any more.
+  /// Waits for the value and returns it. After kTimeout the connection cannot be used any more.
   Result<std::string> get(std::string_view key, Deadline deadline);
 
-  /// This host's address, as the agent sees it.
+  /// This host's address on its connection to the agent.
   const std::string& own_address() const { return own_address_; }
 
  private:

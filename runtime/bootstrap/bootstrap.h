@@ -1,6 +1,6 @@
-// Bootstrap: the way in. It tells a process its rank and lets all ranks exchange small blobs, until
-// the transport stands; after that it is not called again. Implementations: a world of one, MPI,
-// and any Store (StoreBootstrap). Used by the thread that calls init.
+// Bootstrap: tells a process its rank and lets all ranks exchange small blobs until the transport
+// is connected. Implementations: a world of one, MPI, PMIx, PMI, and any Store (StoreBootstrap).
+// Used by the thread that calls init.
 #pragma once
 
 #include "runtime/base/deadline.h"
@@ -17,29 +17,29 @@ class Bootstrap {
  public:
   virtual ~Bootstrap() = default;
 
-  /// "mpi", "single", "store": for the line that says which way was taken.
+  /// "mpi", "single", "store": names the rendezvous method in the log.
   virtual std::string description() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// Collective: every rank gives a blob under the same phase name and gets all of them by rank.
-  /// kTimeout names the phase and, where they are known, the ranks that are missing.
+  /// Collective: every rank gives a blob under the same phase name and gets the blobs of all, by
+  /// rank. kTimeout names the phase and, if known, the missing ranks.
   virtual Result<std::vector<std::string>> exchange(std::string_view phase, std::string blob,
                                                     Deadline deadline) = 0;
 
-  /// This rank fails in init, and its links have not gone yet. It tells the others of another rank
-  /// that it has lost, or a link, or waited for too long, and returns what the meeting has failed
-  /// for: of several ranks the first saw the culprit, the others saw one another go. All else, and
-  /// where ranks meet by what tells no failures, comes back as it is.
+  /// Called when this rank fails in init, before it closes its links. If it lost another rank or a
+  /// link, or waited too long, it tells the others. Returns the meeting's first failure: of several
+  /// ranks only the first saw the culprit, the others saw each other leave. All other errors come
+  /// back unchanged, and so do all errors where the rendezvous method cannot report failures.
   virtual Error give_up(Error why) { return why; }
 
-  /// After init: this rank has met the others, or (`met` false) has failed to. A way in that this
-  /// process serves for others waits until they have left, until the deadline.
+  /// Called after init, whether this rank has met the others or not (`met`). If this process serves
+  /// the meeting for others, it waits until they have left or until the deadline.
   virtual void leave([[maybe_unused]] bool met, [[maybe_unused]] Deadline deadline) {}
 
   /// At orderly process exit (MPI_Finalize if kolo initialised MPI).
   virtual void finalize() {}
-  /// Instead of it after a failure: what needs no other rank, for some may be gone.
+  /// Replaces finalize() after a failure: needs no other rank, since some may be gone.
   virtual void finalize_alone() {}
 };
 

@@ -13,7 +13,7 @@
 namespace kolo {
 namespace {
 
-// The first rounds are late by what the ranks still have to do; the best one counts.
+// The first rounds also measure how late the ranks arrive. The best round counts.
 constexpr std::size_t kRounds = 4;
 
 using Stamps = std::array<std::int64_t, kRounds>;

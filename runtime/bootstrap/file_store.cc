@@ -22,7 +22,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Kinds of records: their first field, and what follows it.
+// Kinds of records: the first field. The comment lists the fields that follow.
 constexpr std::string_view kJob = "kolo file 2";  ///< digest of the secret; the first record
 constexpr std::string_view kMember = "member";    ///< rank, size, who, job, pid namespace, pid
 constexpr std::string_view kSet = "set";          ///< key, value
@@ -31,11 +31,11 @@ constexpr std::string_view kGaveUp = "gave up";   ///< rank, ErrorCode as a numb
 
 constexpr milliseconds kShortestPause(1);
 constexpr milliseconds kLongestPause(50);
-// The lock is held for as long as it takes to read what is new.
+// A rank holds the lock only while it reads what is new.
 constexpr milliseconds kLongestPauseForLock(5);
-// For one look after the deadline, and for the last word of a rank.
+// To lock the file for one look after the deadline, and for a rank's last record.
 constexpr milliseconds kLastLook(100);
-constexpr std::chrono::seconds kFarewell(5);
+constexpr std::chrono::seconds kLeaveTimeout(5);
 
 std::string digest_of(const std::string& secret) {
   return to_hex(hmac_sha256(secret, kJob)).substr(0, 32);
@@ -43,9 +43,8 @@ std::string digest_of(const std::string& secret) {
 
 }  // namespace
 
-/// The file's lock, held while one looks at it or changes it. It is asked for again and again,
-/// since flock() itself would wait without a deadline for a process that was stopped while it had
-/// it.
+/// The file's lock, held while a rank reads or changes the file. The lock is polled: flock() itself
+/// would wait without a deadline if a process was stopped while it holds the lock.
 class FileStore::Lock {
  public:
   Lock(int fd, Deadline deadline) : fd_(fd) {
@@ -85,7 +84,7 @@ class FileStore::Lock {
 
 Result<std::unique_ptr<FileStore>> FileStore::join(std::string path, const Member& me,
                                                    const std::string& secret, Deadline deadline) {
-  // By the deadline the first one has given up.
+  // The largest age of a live meeting: its first rank gives up after this time.
   const auto oldest =
       std::chrono::ceil<std::chrono::seconds>(deadline.remaining(std::chrono::hours(24 * 365)));
   milliseconds pause = kShortestPause;
@@ -95,7 +94,7 @@ Result<std::unique_ptr<FileStore>> FileStore::join(std::string path, const Membe
     {
       const Lock lock(store->fd_.get(), deadline);
       KOLO_TRY(lock.status(path));
-      // The last rank of a former meeting may have removed it between the two.
+      // The last rank of a former meeting may have removed the file between open() and the lock.
       if (!store->is_at_path()) continue;
       KOLO_ASSIGN(const bool entered, store->enter(me, secret));
       if (entered) return store;
@@ -115,7 +114,7 @@ Status FileStore::open() {
                       "cannot open {}: {}; give a path at which all ranks can write a file", path_,
                       reason(errno));
   }
-  // Who may write to it may say anything to all ranks.
+  // Anyone who can write to the file can mislead all ranks.
   struct stat status = {};
   if (::fstat(fd_.get(), &status) != 0) {
     return KOLO_ERROR(kTransport, "cannot look at {}: {}", path_, reason(errno));
@@ -140,20 +139,20 @@ Result<bool> FileStore::enter(const Member& me, const std::string& secret) {
   if (::fstat(fd_.get(), &status) == 0 && status.st_size == 0) {
     KOLO_TRY(append({std::string(kJob), digest_of(secret)}));
   }
-  // What is not of this meeting is left as it is, whatever it may be.
+  // A file that does not belong to this meeting stays as it is.
   if (!read_new().ok() || job_.empty()) return not_ours("it is no file of kolo's");
   if (job_ != digest_of(secret)) return not_ours("it has another KOLO_SECRET");
   if (status.st_size > 0 && age() > patience_) {
     return not_ours("nobody waits that long");
   }
-  notice_the_dead();
+  find_dead_processes();
   if (table_.failure()) return not_ours(table_.failure()->message);
   const auto announce = [&] {
     return append({std::string(kMember), std::to_string(me.rank), std::to_string(me.size), me.who,
                    me.job, here_.pid_namespace, std::to_string(here_.pid)});
   };
   if (lives_.contains(me.rank)) {
-    KOLO_TRY(announce());  // those who are here fail, too
+    KOLO_TRY(announce());  // the ranks that are here fail, too
     return not_ours(table_.join(me).error().message);
   }
   if (const Status other_job = table_.check_job(me); !other_job.ok())
@@ -185,11 +184,11 @@ Error FileStore::give_up(Error why) {
 void FileStore::end(Fields record, bool met) {
   if (!is_in_) return;
   is_in_ = false;
-  const Lock lock(fd_.get(), Deadline::after(kFarewell));
+  const Lock lock(fd_.get(), Deadline::after(kLeaveTimeout));
   if (!lock.status(path_).ok()) return;
-  // Who has ended without a word is why another one gives up.
-  if (!met && read_new().ok()) notice_the_dead();
-  // If this does not work, the others find out by themselves, and so does the next job.
+  // Find dead processes first: they are the reason why this rank gives up.
+  if (!met && read_new().ok()) find_dead_processes();
+  // If this fails, the others and the next job find out by themselves.
   [[maybe_unused]] const Status told = append(record);
   if (!read_new().ok() || !is_at_path()) return;
   if (!met || left_ == size_) ::unlink(path_.c_str());
@@ -215,11 +214,11 @@ Result<std::string> FileStore::get(std::string_view key, Deadline deadline) {
       KOLO_TRY(lock.status(path_));
       KOLO_TRY(read_new());
     }
-    notice_the_dead();
+    find_dead_processes();
     if (const std::string* const value = table_.find(key)) return *value;
     if (table_.failure()) return *table_.failure();
     if (last) return KOLO_ERROR(kTimeout, "nobody set '{}' in time", key);
-    // Nothing tells, on a file system of another host least of all, when the file grows.
+    // Nothing signals that the file grows, least of all on another host's file system.
     pause_for(pause, deadline);
     pause = std::min(pause * 2, kLongestPause);
   }
@@ -233,8 +232,8 @@ bool FileStore::is_at_path() const {
 }
 
 std::chrono::seconds FileStore::age() const {
-  // The file system may be of another host, whose clock is not this one's: the time of the last
-  // access, which nobody needs, is set to what that host takes for now.
+  // The file system may be on another host, with another clock. So set the access time, which
+  // nobody needs, to the current time of that host.
   constexpr std::array<timespec, 2> kTouch = {{{0, UTIME_NOW}, {0, UTIME_OMIT}}};
   struct stat status = {};
   const bool is_touched = ::futimens(fd_.get(), kTouch.data()) == 0;
@@ -303,7 +302,7 @@ int FileStore::note_end(std::string_view rank_text) {
   return rank;
 }
 
-void FileStore::notice_the_dead() {
+void FileStore::find_dead_processes() {
   for (const auto& [rank, life] : lives_) {
     if (life.pid_namespace != here_.pid_namespace || life.pid <= 0) continue;
     if (::kill(life.pid, 0) != 0 && errno == ESRCH) table_.leave(rank, false);

@@ -13,7 +13,7 @@
 namespace kolo {
 namespace {
 
-// The fields of a handshake's blob; the settings follow.
+// The fields of a handshake's blob. The settings follow them.
 enum Field : std::size_t {
   kVersion,
   kTransport,
@@ -24,7 +24,7 @@ enum Field : std::size_t {
   kFirstSetting
 };
 
-// The version comes first, so that it can be compared whatever else has changed.
+// The version comes first, so that ranks can compare it whatever else differs.
 std::string encode(const Handshake& handshake) {
   std::vector<std::string> fields = {std::to_string(handshake.wire_version),
                                      handshake.transport,
@@ -36,7 +36,8 @@ std::string encode(const Handshake& handshake) {
   return join_fields(fields);
 }
 
-/// Ok, or who has which value: "ranks 0, 2 have 'a', rank 1 has 'b'".
+/// Ok if all values are equal, else which ranks have which value: "ranks 0, 2 have 'a', rank 1 has
+/// 'b'".
 Status require_equal(std::string_view what, const std::vector<std::string>& values) {
   std::map<std::string_view, std::vector<std::size_t>> ranks_by_value;
   for (std::size_t rank = 0; rank < values.size(); ++rank) {
@@ -89,13 +90,13 @@ Result<std::vector<Handshake>> exchange_handshake(Bootstrap& bootstrap, Handshak
   }
   KOLO_TRY(require_equal("the wire version", column(rows, kVersion)));
 
-  // One version: from here on a handshake of another form is a broken one.
+  // All ranks have the same version from here on, so a handshake of another form is malformed.
   std::vector<std::string> setting_counts;
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
     if (rows[rank].size() < kFirstSetting) return not_a_handshake(rank, blobs[rank].size());
     setting_counts.push_back(std::to_string(rows[rank].size() - kFirstSetting));
   }
-  // A rank that has one may have nothing else.
+  // A rank with a complaint may have filled in nothing else.
   for (const Fields& row : rows) {
     if (!row[kComplaint].empty()) return KOLO_ERROR(kInvalidArgument, "{}", row[kComplaint]);
   }
@@ -125,7 +126,7 @@ void refuse_handshake(Bootstrap& bootstrap, RankInfo me, const Error& why, Deadl
   Handshake mine;
   mine.complaint = cannot_start(bootstrap.rank(), me, why);
   mine.info = std::move(me);
-  // What the others answer matters not.
+  // This rank fails anyway, whatever the others answer.
   static_cast<void>(exchange_handshake(bootstrap, std::move(mine), deadline));
 }
 

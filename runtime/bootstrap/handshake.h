@@ -1,5 +1,5 @@
-// Handshake: what every rank tells the others before the transport stands, and the check that they
-// fit together. Used by the thread that calls init.
+// Handshake: what every rank tells the others before the transport connects, and the check that all
+// ranks fit together. Used by the thread that calls init.
 #pragma once
 
 #include "runtime/bootstrap/bootstrap.h"
@@ -21,22 +21,22 @@ struct Handshake {
   std::string address;                ///< Transport::address()
   std::vector<std::string> settings;  ///< Config::agreed_settings()
   RankInfo info;
-  std::string complaint;     ///< what keeps this rank from starting; empty: nothing
-  bool wants_clock = false;  ///< it keeps a timeline: the ranks compare their clocks
+  std::string complaint;     ///< why this rank cannot start; empty: it can
+  bool wants_clock = false;  ///< this rank keeps a timeline: ranks compare clocks
 };
 
-/// Collective; by rank. If any two ranks differ in version, kMismatch on every rank, naming ranks
-/// and values; then a complaint of any rank is kInvalidArgument on every rank; then kMismatch if
-/// two differ in transport or settings.
+/// Collective; the result is by rank. All ranks get the same error, the first that applies:
+/// kMismatch if two ranks differ in version, naming ranks and values; kInvalidArgument if any rank
+/// has a complaint; kMismatch if two ranks differ in transport or settings.
 Result<std::vector<Handshake>> exchange_handshake(Bootstrap& bootstrap, Handshake mine,
                                                   Deadline deadline);
 
-/// In place of it on a rank that cannot start, so that the others do not wait for it: `why` is
-/// their error, with this rank's number, host and process.
+/// Replaces exchange_handshake() on a rank that cannot start, so that the others do not wait for
+/// it. They get `why` as their error, with this rank's number, host and process.
 void refuse_handshake(Bootstrap& bootstrap, RankInfo me, const Error& why, Deadline deadline);
 
-/// Collective, after it: what keeps one rank from going on, `mine`, is the error of all, which say
-/// of others what refuse_handshake() does.
+/// Collective, after exchange_handshake(): if `mine` is an error on one rank, all ranks fail. The
+/// others get that error with the rank's number, host and process.
 Status require_all(Bootstrap& bootstrap, std::string_view phase, const RankInfo& me,
                    const Status& mine, Deadline deadline);
 

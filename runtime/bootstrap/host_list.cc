@@ -10,7 +10,7 @@
 namespace kolo {
 namespace {
 
-// More than any machine has; a typing error in a range must not fill the memory.
+// More hosts than any machine has: a typing error in a range must not fill the memory.
 constexpr std::size_t kMostHosts = 1 << 20;
 
 /// Splits at commas outside of brackets.
@@ -29,7 +29,7 @@ std::vector<std::string_view> split_list(std::string_view list) {
   return items;
 }
 
-/// "08-10" → 08 09 10; nothing if it is no range of that kind.
+/// "08-10" → 08 09 10; nothing if `range` is malformed.
 std::optional<std::vector<std::string>> expand_range(std::string_view range) {
   const auto dash = range.find('-');
   const std::string_view first_text = range.substr(0, dash);
@@ -44,7 +44,7 @@ std::optional<std::vector<std::string>> expand_range(std::string_view range) {
   return numbers;
 }
 
-/// One item of a list: text and brackets in turn. Nothing if brackets or ranges are wrong.
+/// Expands one item: text and brackets in turn. Nothing if brackets or ranges are malformed.
 std::optional<std::vector<std::string>> expand_item(std::string_view item) {
   std::vector<std::string> names = {""};
   if (item.empty()) return std::nullopt;

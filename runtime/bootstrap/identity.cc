@@ -10,7 +10,7 @@
 namespace kolo {
 namespace {
 
-constexpr int kDefaultPort = 29500;  // torch.distributed's
+constexpr int kDefaultPort = 29500;  // the default of torch.distributed
 
 std::optional<Identity> from(const Environment& environment, const char* rank, const char* size) {
   const auto rank_value = environment.get_int(rank);
@@ -23,7 +23,7 @@ std::optional<Identity> from(const Environment& environment, const char* rank, c
   return identity;
 }
 
-/// The first variable that is set: new names before old ones.
+/// The first variable that is set. List new names before old ones.
 std::string first_of(const Environment& environment, std::initializer_list<const char*> names) {
   for (const char* name : names) {
     if (const auto value = environment.get(name)) return *value;
@@ -75,7 +75,7 @@ std::optional<Identity> identity_of_slurm_step(const Environment& environment) {
   if (counts.ok() && node && static_cast<std::size_t>(*node) < counts->size()) {
     step->local_size = (*counts)[static_cast<std::size_t>(*node)];
   }
-  // By --distribution=arbitrary, which tells nobody else.
+  // With --distribution=arbitrary, rank 0 may not be on the first node, and only rank 0 sees that.
   if (step->rank == 0 && node.value_or(0) > 0) step->first_host.clear();
   return step;
 }
@@ -85,7 +85,7 @@ std::string job_of_environment(const Environment& environment) {
   for (const char* name : {"TORCHELASTIC_RUN_ID", "SLURM_HET_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID",
                            "LSB_JOBID", "FLUX_JOB_ID"}) {
     const auto value = environment.get(name);
-    // What torchrun calls all runs without an id.
+    // torchrun calls every run without an id "none".
     if (value && *value != "none") return fmt::format("{}={}", name, *value);
   }
   return {};
@@ -94,7 +94,7 @@ std::string job_of_environment(const Environment& environment) {
 Result<std::optional<Endpoint>> master_endpoint(const Environment& environment) {
   auto host = environment.get("MASTER_ADDR");
   if (!host) return std::optional<Endpoint>();
-  // As in an URL.
+  // Brackets as in a URL.
   if (host->starts_with('[') && host->ends_with(']')) *host = host->substr(1, host->size() - 2);
   const auto text = environment.get("MASTER_PORT");
   const int port = environment.get_int("MASTER_PORT").value_or(text ? 0 : kDefaultPort);
@@ -116,7 +116,7 @@ Result<std::optional<TorchrunAgent>> torchrun_agent(const Environment& environme
                       "MASTER_PORT=65535 is not valid under torchrun, where kolo may need the next "
                       "port: give torchrun a lower --master-port");
   }
-  // What a restarted group reads must not be where the former one met.
+  // A restarted group must not read the address at which the former group met.
   return std::optional(
       TorchrunAgent{fmt::format("kolo/{}/{}", environment.get("TORCHELASTIC_RUN_ID").value_or(""),
                                 environment.get("TORCHELASTIC_RESTART_COUNT").value_or("0")),

@@ -10,7 +10,7 @@
 namespace kolo {
 namespace {
 
-// Slurm numbers the batch script and the external step from the top of the range.
+// Slurm gives the batch script and the external step the highest step ids.
 constexpr std::uint64_t kFirstSpecialSlurmStep = 0xfffffff0;
 
 struct Launcher {
@@ -18,7 +18,7 @@ struct Launcher {
   const char* variable;
   bool is_mpi;
   bool tells_size = true;
-  bool is_slurm = false;  ///< whose variables count in a step alone
+  bool is_slurm = false;  ///< its variables count only in a step
 };
 constexpr Launcher kLaunchers[] = {
     {"Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", true},
@@ -34,12 +34,12 @@ constexpr Launcher kLaunchers[] = {
     {"a launcher in torchrun's manner", "WORLD_SIZE", false},
 };
 
-/// A variable that speaks of other processes where it is above what it is in a world of one.
+/// A variable whose value, if above `alone`, shows that other processes exist.
 struct Company {
   const char* variable;
   int alone;
 };
-// PALS tells how many processes a host has, not how many there are.
+// PALS tells how many processes a host has, not how many there are in all.
 constexpr Company kCompany[] = {
     {"RANK", 0},         {"OMPI_COMM_WORLD_RANK", 0}, {"PMI_RANK", 0},
     {"PMIX_RANK", 0},    {"MV2_COMM_WORLD_RANK", 0},  {"JSM_NAMESPACE_RANK", 0},
@@ -96,7 +96,7 @@ Status check_world_size(const Environment& environment, int found, std::string_v
   for (const Company& company : kCompany) {
     const int value = environment.get_int(company.variable).value_or(0);
     if (value <= company.alone) continue;
-    // Anybody may have left a RANK; a launcher that has started one process knows better.
+    // RANK may be left over from anything. A launcher that has started one process knows better.
     const bool is_anybodys = company.variable == std::string_view("RANK");
     if (is_anybodys && hint && hint->size == 1 && hint->is_mpi) continue;
     return KOLO_ERROR(kMismatch,

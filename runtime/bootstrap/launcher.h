@@ -1,5 +1,5 @@
-// What the environment says about the launcher: for the way in, and for the check that it found as
-// many processes as were started. Pure.
+// What the environment says about the launcher. Used to find the rendezvous method, and to check
+// that as many processes were found as were started. Pure.
 #pragma once
 
 #include "runtime/base/environment.h"
@@ -12,26 +12,26 @@
 
 namespace kolo {
 
-/// A launcher, by its variables.
+/// A launcher, recognised by its variables.
 struct LauncherHint {
   std::string launcher;  ///< "Open MPI's mpirun"
-  std::string variable;  ///< the one that betrays it, and announces the size if it knows it
-  int size = 0;          ///< number of processes; 0: it does not say
+  std::string variable;  ///< reveals the launcher; holds the size if the launcher tells it
+  int size = 0;          ///< number of processes; 0: not announced
   bool is_mpi = false;   ///< starts MPI programs
 };
 
-/// The first of Open MPI, MPICH and kin (PMI), a Slurm step, others whose variables kolo does not
-/// follow but can count by, PMIx, RANK/WORLD_SIZE; nothing without one. A batch script of Slurm is
-/// no step: there SLURM_NTASKS speaks of processes that nobody started. kInvalidArgument for a
-/// number of processes that is no number.
+/// The first match of: Open MPI, MPICH and derivatives (PMI), a Slurm step, other launchers that
+/// kolo only takes the size from, PMIx, RANK/WORLD_SIZE. Nothing if none matches. A batch script of
+/// Slurm is not a step: there SLURM_NTASKS counts processes that nobody started. kInvalidArgument
+/// if the number of processes is not a number.
 Result<std::optional<LauncherHint>> find_launcher(const Environment& environment);
 
-/// Whether this is a task of a step, which srun starts; a batch script is none.
+/// Whether this is a task of a step, which srun starts. A batch script is not.
 bool in_slurm_step(const Environment& environment);
 
-/// kMismatch if a launcher announces more than one process, but another number was found, or if one
-/// was found where a variable speaks of others: else a program would train several times side by
-/// side without a word. `bootstrap` is the description of the way in that found them.
+/// kMismatch if a launcher announces more than one process but another number was found. Also
+/// kMismatch if one process was found although a variable shows that others exist. Otherwise a
+/// program would train several times side by side unnoticed. `bootstrap`: Bootstrap::description().
 Status check_world_size(const Environment& environment, int found, std::string_view bootstrap);
 
 }  // namespace kolo

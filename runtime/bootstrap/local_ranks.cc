@@ -31,7 +31,7 @@ namespace kolo {
 namespace {
 
 constexpr const char* kMark = "SPAWNED_BY_KOLO";  // "parent's pid:call"
-// Between asking a rank to end and making it end.
+// Between SIGTERM and SIGKILL.
 constexpr std::chrono::seconds kGrace(5);
 
 struct Rank {
@@ -81,7 +81,7 @@ Result<Rank> start(const Environment::Variables& variables, std::vector<std::str
                       "cannot start rank {}: {}; see ulimit -u, and pids.max of a container",
                       variables.at("KOLO_RANK"), std::generic_category().message(error));
   }
-  // The child is ours, so its number is its own until we ask for it.
+  // The child is ours, so its pid cannot be reused before we wait for it.
   rank.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, rank.pid, 0)));
   if (!rank.pidfd) {
     const int reason = errno;
@@ -106,13 +106,13 @@ std::string describe(int status) {
   return fmt::format("signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
 }
 
-/// Where there is still somebody who reads it.
+/// Writes a line to stderr. Ignores errors, because the reader may be gone.
 void say(const std::string& what) {
   const std::string line = "kolo::spawn: " + what + "\n";
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
-/// While it lives, the kernel keeps what children end with, also in a program that ignores SIGCHLD.
+/// While it lives, the kernel keeps children's statuses, even if the program ignores SIGCHLD.
 class KeptStatuses {
  public:
   KeptStatuses() {
@@ -129,8 +129,8 @@ class KeptStatuses {
   struct sigaction before_ = {};
 };
 
-/// Until all have ended: the status of the first failure. `first`: of one that is known already;
-/// what the others end with then is no news.
+/// Waits until all ranks have ended and returns the status of the first failure. `first`: a failure
+/// that is known already; later ones are then not reported.
 int wait_for(std::vector<Rank>& ranks, int first = 0) {
   using Clock = std::chrono::steady_clock;
   constexpr auto kNever = Clock::time_point::max();
@@ -173,14 +173,14 @@ int wait_for(std::vector<Rank>& ranks, int first = 0) {
   }
 }
 
-/// A number, or a name as GPU-8932f937-… or MIG-….
+/// Whether `item` is a number, or a name such as GPU-8932f937-… or MIG-….
 bool is_device(const std::string& item) {
   if (item.starts_with("GPU-") || item.starts_with("MIG-")) return true;
   return !item.empty() &&
          std::all_of(item.begin(), item.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-/// Whether or not its parent has waited for it.
+/// Whether the process has ended, even if its parent has not waited for it yet.
 bool has_ended(pid_t pid) {
   const UniqueDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!process) return errno == ESRCH;
@@ -239,10 +239,10 @@ Result<int> run_local_ranks(int count, int call, const Environment& environment)
 }
 
 int visible_devices(const Environment& environment) {
-  // One that is empty hides all.
+  // An empty value hides all devices.
   const auto list = environment.variables().find("CUDA_VISIBLE_DEVICES");
   if (list != environment.variables().end()) {
-    // As CUDA reads it: what follows the first that is no device does not count.
+    // As CUDA reads the list: entries after the first invalid one do not count.
     int named = 0;
     std::istringstream items(list->second);
     for (std::string item; std::getline(items, item, ',') && is_device(item);) ++named;

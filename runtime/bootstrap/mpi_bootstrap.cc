@@ -32,7 +32,7 @@ std::string library_version() {
   return std::string(text, static_cast<std::size_t>(length));
 }
 
-/// True when the request is done, false when the deadline came first.
+/// True when the request is done, false at the deadline.
 Result<bool> wait(MPI_Request& request, Deadline deadline) {
   constexpr int kEagerTests = 1000;
   for (int tests = 0;; ++tests) {
@@ -40,7 +40,7 @@ Result<bool> wait(MPI_Request& request, Deadline deadline) {
     KOLO_TRY(to_status(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test"));
     if (done != 0) return true;
     if (deadline.expired()) return false;
-    // MPI has nothing to wait on with a deadline: be patient without burning the core.
+    // MPI has no wait with a deadline, so poll without burning the core.
     if (tests > kEagerTests) ::poll(nullptr, 0, 1);
   }
 }
@@ -54,7 +54,8 @@ Error missing_ranks(int rank, int size, std::string_view phase) {
 }
 
 /// What an all-gather of blobs reads and writes. MPI cannot cancel a collective: one that misses
-/// its deadline may still touch this memory when the user calls MPI later, so it is then given up.
+/// its deadline may still touch this memory when the user calls MPI later. The memory is then
+/// leaked.
 struct Gathering {
   std::string mine;
   int length = 0;
@@ -63,14 +64,14 @@ struct Gathering {
   std::string all;
 };
 
-/// MPI was initialised here, and no bootstrap that will finalise it is there now.
+/// kolo has initialised MPI, and no existing bootstrap will finalise it.
 bool owes_finalize = false;
 
 class MpiBootstrap final : public Bootstrap {
  public:
   MpiBootstrap(MPI_Comm communicator, bool owns_mpi, int rank, int size)
       : communicator_(communicator), owns_mpi_(owns_mpi), rank_(rank), size_(size) {}
-  /// Without finalize(), the next one does it.
+  /// If finalize() was not called, the next bootstrap finalises MPI.
   ~MpiBootstrap() override { owes_finalize |= owns_mpi_; }
 
   std::string description() const override {
@@ -141,7 +142,7 @@ class MpiBootstrap final : public Bootstrap {
   const int size_;
 };
 
-/// MPI as it must be before it can be used here.
+/// Ensures that MPI runs and that this thread may call it.
 Status ensure_running() {
   int finalized = 0;
   MPI_Finalized(&finalized);
@@ -166,9 +167,9 @@ Status ensure_running() {
   return {};
 }
 
-/// Collective; the duplicate keeps kolo's messages apart from the user's.
+/// Collective. The duplicate keeps kolo's messages apart from the user's.
 Result<MPI_Comm> duplicate(MPI_Comm original, int rank, int size, Deadline deadline) {
-  // Beyond this call, as MPI writes it when the duplicate is ready, perhaps after the deadline.
+  // On the heap: MPI writes it when the duplicate is ready, perhaps after this call has timed out.
   auto own = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
   MPI_Request request = MPI_REQUEST_NULL;
   KOLO_TRY(to_status(MPI_Comm_idup(original, own.get(), &request), "MPI_Comm_idup"));
@@ -184,7 +185,7 @@ Result<MPI_Comm> duplicate(MPI_Comm original, int rank, int size, Deadline deadl
 bool mpi_built() { return true; }
 
 int open_mpi_version() {
-  // Of the library that runs, not of the one that kolo was built with; MPI need not run yet.
+  // The version of the loaded library, not of the one kolo was built with. Works before MPI_Init().
   const std::string version = library_version();
   constexpr std::string_view kName = "Open MPI v";
   int major = 0;

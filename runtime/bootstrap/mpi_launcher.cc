@@ -11,22 +11,22 @@
 namespace kolo {
 namespace {
 
-/// Open MPI's launcher serves no PMI, whatever surrounds it.
+/// Open MPI's launcher serves no PMI, even inside the environment of one that does.
 bool by_open_mpi(const Environment& environment) {
   return environment.get("OMPI_COMM_WORLD_SIZE").has_value();
 }
 
-/// Slurm's own PMI answers one client a process, so it is left to an MPI of the program's; who a
-/// task of a step is, Slurm says itself. Hydra within a step names no job.
+/// Slurm's own PMI serves one client per process, so kolo leaves it to an MPI of the program.
+/// Slurm's variables tell a task's rank anyway. Hydra inside a step sets no PMI_JOBID.
 bool by_slurm(const Environment& environment) {
   return in_slurm_step(environment) && environment.get("PMI_JOBID");
 }
 
-/// Whether this build's MPI, if it has one, would find its peers by what this launcher offers.
-bool fits_launcher(const WayInRequest& request, const Environment& environment) {
+/// Whether this build's MPI, if any, finds its peers through what this launcher offers.
+bool fits_launcher(const RendezvousRequest& request, const Environment& environment) {
   if (!request.mpi_built) return false;
   if (by_open_mpi(environment)) {
-    // From version 5 on the launcher says which it is, and leads another's library astray.
+    // Version 5 and later tell their version, and mislead a library of another version.
     const auto version = environment.get("OMPI_VERSION");
     return request.open_mpi_version > 0 &&
            (!version || version->starts_with(fmt::format("{}.", request.open_mpi_version)));
@@ -36,8 +36,8 @@ bool fits_launcher(const WayInRequest& request, const Environment& environment) 
 
 }  // namespace
 
-std::optional<WayIn> way_by_mpi_launcher(const WayInRequest& request,
-                                         const Environment& environment) {
+std::optional<RendezvousMethod> way_by_mpi_launcher(const RendezvousRequest& request,
+                                                    const Environment& environment) {
   if (request.mpi_running) return way_by(Meeting::kMpi, "mpi", "MPI is running already");
   const auto who = identity_of_mpi_launcher(environment);
   const bool has_address = environment.get("MASTER_ADDR").has_value();
@@ -55,7 +55,7 @@ std::optional<WayIn> way_by_mpi_launcher(const WayInRequest& request,
   if (has_pmix && request.pmix_built && !has_address) {
     return way_by(Meeting::kPmix, "pmix", std::move(why));
   }
-  // Behind PMI_PORT, it is PMI that tells rank and size.
+  // With PMI_PORT, PMI itself tells rank and size.
   if (has_pmi && !(who && has_address)) return way_by(Meeting::kPmi, "pmi", std::move(why));
   return std::nullopt;
 }

@@ -1,15 +1,15 @@
-// The way in under an MPI launcher: over MPI where this build's MPI is the launcher's, else over
-// what the launcher offers to every program. Pure; a part of way_in.
+// The rendezvous method under an MPI launcher: MPI if this build's MPI fits the launcher, else what
+// the launcher offers to every program. Pure; a part of rendezvous_method.
 #pragma once
 
-#include "runtime/bootstrap/way_in.h"
+#include "runtime/bootstrap/rendezvous_method.h"
 
 #include <optional>
 
 namespace kolo {
 
-/// Nothing where no MPI launcher started the process, or where it says no more than rank and size.
-std::optional<WayIn> way_by_mpi_launcher(const WayInRequest& request,
-                                         const Environment& environment);
+/// Nothing if no MPI launcher started the process, or if the launcher tells only rank and size.
+std::optional<RendezvousMethod> way_by_mpi_launcher(const RendezvousRequest& request,
+                                                    const Environment& environment);
 
 }  // namespace kolo

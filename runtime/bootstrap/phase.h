@@ -1,5 +1,5 @@
-// Blobs that say which phase of the bootstrap they belong to, for launchers that pair exchanges by
-// their order alone: ranks that are not at the same phase are told so. Pure functions.
+// Blobs that name their phase of the bootstrap. Some launchers pair exchanges by their order alone;
+// this lets ranks at different phases detect that. Pure functions.
 #pragma once
 
 #include "runtime/base/check.h"
@@ -15,7 +15,7 @@ inline std::string with_phase(std::string_view phase, std::string_view blob) {
   return fmt::format("{}\n{}", phase, blob);
 }
 
-/// The blob of what rank `from` made with_phase(); kMismatch if that was for another phase.
+/// The blob that rank `from` passed to with_phase(); kMismatch if it was for another phase.
 inline Result<std::string> without_phase(std::string_view phase, std::string_view bytes, int rank,
                                          int from) {
   const std::string_view theirs = bytes.substr(0, bytes.find('\n'));

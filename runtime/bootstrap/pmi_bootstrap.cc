@@ -14,15 +14,15 @@
 namespace kolo {
 namespace {
 
-// Who waits longer in a barrier makes himself known, so that at the deadline the others can tell
-// who is missing: the values themselves are seen only after the barrier.
+// A rank that waits longer than kPatience in a barrier announces itself. At the deadline the others
+// can then tell who is missing; put values become visible only after the barrier.
 constexpr std::chrono::seconds kPatience(1);
-constexpr std::chrono::seconds kFarewell(5);
-constexpr std::size_t kNumberLength = 8;  // of the count of pieces, before the first
+constexpr std::chrono::seconds kLeaveTimeout(5);
+constexpr std::size_t kNumberLength = 8;  // for the number of pieces, before the first piece
 constexpr std::size_t kMostPieces = std::size_t{1} << 16;
 
-/// Whether the program has initialised an MPI, be it one that kolo was not built with. That one
-/// then takes leave of the launcher, MPICH 5 not before exit, and must be the only one to do so.
+/// Whether the program has initialised an MPI, even one that kolo was not built with. That MPI
+/// finalises PMI itself (MPICH 5 only at exit), and PMI must be finalised only once.
 bool program_uses_mpi() {
   using Query = int (*)(int*);
   const auto query = reinterpret_cast<Query>(::dlsym(RTLD_DEFAULT, "MPI_Initialized"));
@@ -55,16 +55,16 @@ class PmiBootstrap final : public Bootstrap {
   }
 
   void finalize() override {
-    if (!program_uses_mpi()) client_->finalize(Deadline::after(kFarewell));
+    if (!program_uses_mpi()) client_->finalize(Deadline::after(kLeaveTimeout));
   }
-  /// So that the launcher goes by the exit status, and the other ranks come to say what they know.
+  /// Then the launcher goes by the exit status, and other ranks can report what they know.
   void finalize_alone() override { finalize(); }
 
  private:
   std::string name(int rank) const { return fmt::format("kolo.{}.{}", step_, rank); }
   std::string service(int rank) const { return fmt::format("{}.{}", client_->job(), name(rank)); }
 
-  /// In pieces that fit: "<count>.<text>", then "<text>" alone.
+  /// Puts `bytes` in pieces that fit: first "<count>.<text>", then "<text>".
   Status put(std::string_view bytes, Deadline deadline) {
     const std::string text = to_pmi_text(bytes);
     const std::size_t room = client_->value_max() - kNumberLength;
@@ -105,7 +105,7 @@ class PmiBootstrap final : public Bootstrap {
     const auto patience = Deadline::after(deadline.remaining(2 * kPatience) / 2);
     KOLO_ASSIGN(bool out, client_->await_barrier(patience));
     if (out) return {};
-    KOLO_TRY(client_->announce(service(rank()), Deadline::after(kFarewell)));
+    KOLO_TRY(client_->announce(service(rank()), Deadline::after(kLeaveTimeout)));
     KOLO_ASSIGN(out, client_->await_barrier(deadline));
     if (!out) return missing(phase);
     return client_->withdraw(service(rank()), deadline);
@@ -113,9 +113,9 @@ class PmiBootstrap final : public Bootstrap {
 
   Error missing(std::string_view phase) {
     std::vector<int> ranks;
-    const auto farewell = Deadline::after(kFarewell);
+    const auto leave = Deadline::after(kLeaveTimeout);
     for (int other = 0; other < size(); ++other) {
-      const auto here = client_->is_announced(service(other), farewell);
+      const auto here = client_->is_announced(service(other), leave);
       if (here.ok() && !*here) ranks.push_back(other);
     }
     return KOLO_ERROR(kTimeout,

@@ -13,10 +13,10 @@ namespace kolo {
 namespace {
 
 constexpr std::size_t kLongestAnswer = std::size_t{1} << 16;
-constexpr std::size_t kLongestQuestion = 1024 - 128;  // less the words and the key
-// A server is on this host and answers at once, whatever other ranks do.
-constexpr std::chrono::seconds kGreeting(30);
-// Launchers announce 1024 and more; below this it is none.
+constexpr std::size_t kLongestQuestion = 1024 - 128;  // minus command words and key
+// The server is on this host and answers at once, whatever other ranks do.
+constexpr std::chrono::seconds kHandshakeTimeout(30);
+// Launchers announce 1024 or more. A smaller value is not valid.
 constexpr int kLeastValue = 64;
 
 }  // namespace
@@ -28,7 +28,7 @@ bool offers_pmi(const Environment& environment) {
 Result<std::unique_ptr<PmiClient>> PmiClient::connect(const Environment& environment,
                                                       Deadline deadline) {
   std::unique_ptr<PmiClient> client(new PmiClient);
-  const auto greeting = Deadline::after(deadline.remaining(kGreeting));
+  const auto greeting = Deadline::after(deadline.remaining(kHandshakeTimeout));
   KOLO_TRY(client->open(environment, greeting));
   KOLO_TRY(client->begin(greeting));
   return client;
@@ -67,7 +67,7 @@ Status PmiClient::open(const Environment& environment, Deadline deadline) {
   return ask_who_i_am(environment.get("PMI_ID").value_or("0"), deadline);
 }
 
-/// Over PMI_PORT the server tells rank and size, in three lines of one value each.
+/// At PMI_PORT the server tells rank and size, in three lines of one value each.
 Status PmiClient::ask_who_i_am(std::string_view id, Deadline deadline) {
   KOLO_TRY(ask(fmt::format("initack pmiid={}", id), "initack", deadline));
   int rank = -1;
@@ -91,8 +91,8 @@ Status PmiClient::begin(Deadline deadline) {
     return KOLO_ERROR(kTransport, "{} offers a table '{}' with values of {} characters", where_,
                       job_, longest);
   }
-  // The end of a text may count, too, and whatever is announced, some read no more than so much of
-  // a line, the longest of which is "cmd=put kvsname=… key=… value=…".
+  // vallen_max may include the terminator. Also, whatever they announce, some servers read only so
+  // much of a line; the longest line is "cmd=put kvsname=… key=… value=…".
   const std::size_t room = kLongestQuestion - std::min(job_.size(), kLongestQuestion / 2);
   value_max_ = std::min(static_cast<std::size_t>(longest), room) - 1;
   return {};
@@ -125,7 +125,7 @@ Result<PmiAnswer> PmiClient::expect(std::string_view command, Deadline deadline)
       return error;
     }
     if (answer->command == command) return answer;
-    // A barrier may end while something else is asked.
+    // A barrier may end while another request waits for its answer.
     if (answer->command == "barrier_out" && std::exchange(in_barrier_, false)) continue;
     return KOLO_ERROR(kTransport,
                       "rank {}: the launcher said '{}' at {} where '{}' was due; see whether "
@@ -192,7 +192,7 @@ Status PmiClient::withdraw(std::string_view name, Deadline deadline) {
 }
 
 void PmiClient::finalize(Deadline deadline) {
-  // Failing, it has been said already, by MPI_Finalize().
+  // A failure means that MPI_Finalize() has already said it.
   [[maybe_unused]] const auto ended = ask("finalize", "finalize_ack", deadline);
 }
 

@@ -47,7 +47,7 @@ Result<PmiAnswer> parse_pmi(std::string_view line) {
     const std::string_view word = rest.substr(0, rest.find(' '));
     rest.remove_prefix(std::min(rest.size(), word.size() + 1));
     const auto equals = word.find('=');
-    if (equals == std::string_view::npos) continue;  // a word of a message
+    if (equals == std::string_view::npos) continue;  // part of a free-text message
     answer.fields.emplace(word.substr(0, equals), word.substr(equals + 1));
   }
   answer.command = answer.field("cmd");
@@ -83,7 +83,7 @@ std::optional<std::string> from_pmi_text(std::string_view text) {
     count -= 8;
     bytes += static_cast<char>(bits >> count & 0xffU);
   }
-  // What is left over must be less than a letter, and zeros.
+  // The remaining bits must be zeros, and fewer than a letter has.
   if (count >= 6 || (bits & ((1U << count) - 1)) != 0) return std::nullopt;
   return bytes;
 }

@@ -1,6 +1,6 @@
-// The lines of PMI 1, which MPICH's, Intel MPI's and their kin's launchers speak with each process:
-// "cmd=put kvsname=a key=b value=c", one a line. Pure; used by pmi_client. After Balaji et al.,
-// "PMI: A Scalable Parallel Process-Management Interface for Extreme-Scale Systems", EuroMPI 2010.
+// The lines of PMI 1 between a process and its launcher (MPICH, Intel MPI and derivatives), such as
+// "cmd=put kvsname=a key=b value=c". Pure; used by pmi_client. After Balaji et al., "PMI: A
+// Scalable Parallel Process-Management Interface for Extreme-Scale Systems", EuroMPI 2010.
 #pragma once
 
 #include <kolo/error.h>
@@ -16,21 +16,21 @@ struct PmiAnswer {
   std::string command;  ///< "get_result"
   std::map<std::string, std::string, std::less<>> fields = {};
 
-  /// Empty where it is missing.
+  /// Empty if the field is missing.
   std::string_view field(std::string_view name) const;
-  /// A number from 0, or nothing.
+  /// The field as a number from 0; nothing if it is none.
   std::optional<int> number(std::string_view name) const;
-  /// No "rc", or 0.
+  /// Whether "rc" is missing or 0.
   bool succeeded() const;
 };
 
-/// A line without its end. kTransport, with what is legible of it, unless it begins with a command.
+/// `line` has no line end. kTransport, quoting its legible part, unless it begins with a command.
 Result<PmiAnswer> parse_pmi(std::string_view line);
 
-/// Any bytes as letters, digits, '-' and '_' (RFC 4648, base64url without padding), since spaces,
-/// '=' and line ends have a meaning of their own.
+/// Encodes bytes as letters, digits, '-' and '_' (RFC 4648, base64url without padding), because
+/// spaces, '=' and line ends have a meaning in PMI.
 std::string to_pmi_text(std::string_view bytes);
-/// Nothing for what to_pmi_text() would not write.
+/// Nothing for a text that to_pmi_text() cannot produce.
 std::optional<std::string> from_pmi_text(std::string_view text);
 
 }  // namespace kolo

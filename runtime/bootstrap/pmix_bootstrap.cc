@@ -19,7 +19,7 @@ Status to_status(pmix_status_t code, std::string_view call) {
   return KOLO_ERROR(kTransport, "{} failed: {}", call, PMIx_Error_string(code));
 }
 
-/// PMIx counts in whole seconds; 0 would be none.
+/// PMIx counts in whole seconds, and 0 would mean no timeout.
 int seconds_left(Deadline deadline) {
   const auto left = deadline.remaining(std::chrono::hours(24));
   return std::max(1, static_cast<int>(std::chrono::ceil<std::chrono::seconds>(left).count()));
@@ -48,7 +48,7 @@ class PmixBootstrap final : public Bootstrap {
 
   Result<std::vector<std::string>> exchange(std::string_view phase, std::string blob,
                                             Deadline deadline) override {
-    // One that missed its deadline is not counted: with PMIx, the next may take its place.
+    // An exchange that missed its deadline does not count: in PMIx the next may reuse its number.
     const int step = *exchanges_ + 1;
     const std::string key = fmt::format("kolo.{}", step);
     std::string bytes = with_phase(phase, blob);
@@ -72,7 +72,7 @@ class PmixBootstrap final : public Bootstrap {
   void finalize() override { PMIx_Finalize(nullptr, 0); }
 
  private:
-  /// One collective, after which this host's server has everybody's data.
+  /// A collective. Afterwards this host's server has the data of all ranks.
   Status fence(std::string_view phase, Deadline deadline) {
     pmix_proc_t everybody = self_;
     everybody.rank = PMIX_RANK_WILDCARD;

@@ -1,6 +1,7 @@
-// The way in over PMIx, which Open MPI's mpirun and `srun --mpi=pmix` offer to every program, MPI
-// or not: put, one fence that hands out all data, get. Its source is pmix_bootstrap.cc, or
-// no_pmix_bootstrap.cc in a build without PMIx. Used by the thread that calls init.
+// Bootstrap over PMIx, which Open MPI's mpirun and `srun --mpi=pmix` offer to every program, MPI or
+// not. An exchange is a put, one fence that distributes all data, and gets. Its source is
+// pmix_bootstrap.cc, or no_pmix_bootstrap.cc in a build without PMIx. Used by the thread that calls
+// init.
 #pragma once
 
 #include "runtime/bootstrap/bootstrap.h"
@@ -11,8 +12,8 @@ namespace kolo {
 
 bool pmix_built();
 
-/// Connects to the PMIx server of this host, which tells rank and size. `exchanges`: as
-/// MeetingParts::exchanges. kUnsupported without PMIx, kTransport where no server answers.
+/// Connects to this host's PMIx server, which tells rank and size. `exchanges`: see
+/// MeetingParts::exchanges. kUnsupported without PMIx, kTransport if no server answers.
 Result<std::unique_ptr<Bootstrap>> make_pmix_bootstrap(std::shared_ptr<int> exchanges,
                                                        Deadline deadline);
 

@@ -1,5 +1,5 @@
-// PrefixStore: a part of another store, under "<prefix>/", so that several meetings over one store
-// keep apart. Used by the thread that calls init.
+// PrefixStore: puts "<prefix>/" before every key of another store, so that several meetings over
+// one store stay apart. Used by the thread that calls init.
 #pragma once
 
 #include "runtime/bootstrap/store.h"

@@ -23,19 +23,19 @@
 namespace kolo {
 namespace {
 
-// For the others to hear why a meeting failed, before rank 0 ends and its server with it.
-constexpr std::chrono::seconds kFarewell(5);
-// Of torchrun's agent, which was there before the ranks, to answer.
+// Lets the others learn why a meeting failed, before rank 0 ends and its server with it.
+constexpr std::chrono::seconds kLeaveTimeout(5);
+// How long torchrun's agent, which was there before the ranks, may take to answer.
 constexpr std::chrono::seconds kAgentTime(10);
 
-// For rank 0 to tell whoever has its port.
+// How long rank 0 may take to inform the process that has its port.
 constexpr std::chrono::seconds kTimeToTell(1);
 constexpr std::size_t kLongestJob = 256;
 
-/// A meeting over a store, and its server if this is rank 0.
+/// A meeting over a store, with the store's server if this is rank 0.
 class StoreMeeting final : public Bootstrap {
  public:
-  StoreMeeting(const WayIn& way, std::unique_ptr<TcpStoreServer> server,
+  StoreMeeting(const RendezvousMethod& way, std::unique_ptr<TcpStoreServer> server,
                std::unique_ptr<Store> store)
       : description_(to_text(way)),
         server_(std::move(server)),
@@ -56,7 +56,7 @@ class StoreMeeting final : public Bootstrap {
   }
 
   Error give_up(Error why) override {
-    // Other failures are of this rank alone, or known to all ranks.
+    // Any other failure concerns this rank alone, or all ranks know it.
     const bool is_of_another = why.code == ErrorCode::kPeerLost ||
                                why.code == ErrorCode::kTransport || why.code == ErrorCode::kTimeout;
     return is_of_another && store_ ? store_->give_up(std::move(why)) : why;
@@ -66,9 +66,9 @@ class StoreMeeting final : public Bootstrap {
     if (met) store_->leave();
     store_.reset();
     if (!server_) return;
-    const auto farewell = Deadline::after(kFarewell);
+    const auto leave = Deadline::after(kLeaveTimeout);
     server_->wait_until_left(met ? deadline
-                                 : Deadline::at(std::min(deadline.time(), farewell.time())));
+                                 : Deadline::at(std::min(deadline.time(), leave.time())));
     server_.reset();
   }
 
@@ -79,17 +79,17 @@ class StoreMeeting final : public Bootstrap {
   StoreBootstrap exchange_;
 };
 
-Member describe(const WayIn& way, const std::string& secret) {
+Member describe(const RendezvousMethod& way, const std::string& secret) {
   std::array<char, 256> host = {};
   ::gethostname(host.data(), host.size() - 1);
   return {way.rank, way.size, fmt::format("pid {} on {}", ::getpid(), host.data()),
           secret.empty() ? way.job.substr(0, kLongestJob) : std::string()};
 }
 
-/// Rank 0's server. Where another rank 0 listens already, it hears of this one, and its meeting
-/// fails: the ranks of two jobs may be among those that it has.
-Result<std::unique_ptr<TcpStoreServer>> serve(const WayIn& way, const MeetingParts& parts,
-                                              Deadline deadline) {
+/// Starts rank 0's server. If another rank 0 already listens there, tells it of this one. Its
+/// meeting then fails, because its ranks may belong to two jobs.
+Result<std::unique_ptr<TcpStoreServer>> serve(const RendezvousMethod& way,
+                                              const MeetingParts& parts, Deadline deadline) {
   TcpStoreServer::Options options;
   options.endpoint = way.endpoint;
   options.size = way.size;
@@ -102,7 +102,7 @@ Result<std::unique_ptr<TcpStoreServer>> serve(const WayIn& way, const MeetingPar
   if (server.ok()) return server;
   const auto soon = Deadline::after(deadline.remaining(kTimeToTell));
   auto there = TcpStore::join(way.endpoint, describe(way, parts.secret), parts.secret, soon);
-  // Taken for rank 0, it stays until the other one comes.
+  // This process joined as rank 0. It stays until the other rank 0 joins and the meeting fails.
   const Error answer = there.ok() ? (*there)->get("another rank 0", soon).error() : there.error();
   if (answer.code != ErrorCode::kInvalidArgument) return server;
   Error error = std::move(server).error();
@@ -110,8 +110,8 @@ Result<std::unique_ptr<TcpStoreServer>> serve(const WayIn& way, const MeetingPar
   return error;
 }
 
-Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const WayIn& way, const MeetingParts& parts,
-                                                 Deadline deadline) {
+Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const RendezvousMethod& way,
+                                                 const MeetingParts& parts, Deadline deadline) {
   const auto over = [&](std::unique_ptr<TcpStoreServer> server, std::unique_ptr<TcpStore> tcp) {
     return std::unique_ptr<Bootstrap>(
         std::make_unique<StoreMeeting>(way, std::move(server), std::move(tcp)));
@@ -138,22 +138,22 @@ Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const WayIn& way, const Meeting
   auto tcp =
       TcpStore::join(way.endpoint, describe(way, parts.secret), parts.secret, deadline, parts.warn);
   if (!tcp.ok()) {
-    // Where it is not this rank alone that cannot meet, the others hear why.
-    if (server) server->wait_until_left(Deadline::after(deadline.remaining(kFarewell)));
+    // If no rank can meet, the others learn why before the server ends.
+    if (server) server->wait_until_left(Deadline::after(deadline.remaining(kLeaveTimeout)));
     return std::move(tcp).error();
   }
   return over(std::move(server), *std::move(tcp));
 }
 
-Result<std::unique_ptr<Bootstrap>> meet_in_file(const WayIn& way, const std::string& secret,
-                                                Deadline deadline) {
+Result<std::unique_ptr<Bootstrap>> meet_in_file(const RendezvousMethod& way,
+                                                const std::string& secret, Deadline deadline) {
   KOLO_ASSIGN(auto store, FileStore::join(way.path, describe(way, secret), secret, deadline));
   return std::unique_ptr<Bootstrap>(std::make_unique<StoreMeeting>(way, nullptr, std::move(store)));
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Bootstrap>> meet(const WayIn& way, MeetingParts parts,
+Result<std::unique_ptr<Bootstrap>> meet(const RendezvousMethod& way, MeetingParts parts,
                                         const Environment& environment, Deadline deadline) {
   switch (way.meeting) {
     case Meeting::kSingle:
@@ -181,7 +181,7 @@ Result<std::unique_ptr<Bootstrap>> meet(const WayIn& way, MeetingParts parts,
       break;
   }
   KOLO_ASSIGN(auto bootstrap, make_mpi_bootstrap(parts.mpi_communicator, deadline));
-  // A communicator of the user's own may be a part of the world.
+  // The user's communicator may be a part of the world.
   if (parts.mpi_communicator == nullptr) {
     KOLO_TRY(check_world_size(environment, bootstrap->size(), bootstrap->description()));
   }

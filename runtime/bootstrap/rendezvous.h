@@ -1,10 +1,10 @@
-// Rendezvous: goes the way in that was found, and gives the Bootstrap over which the ranks then
-// exchange what they need. Used by the thread that calls init.
+// Rendezvous: meets the other ranks by the rendezvous method that was found, and returns the
+// Bootstrap over which ranks then exchange data. Used by the thread that calls init.
 #pragma once
 
 #include "runtime/bootstrap/bootstrap.h"
+#include "runtime/bootstrap/rendezvous_method.h"
 #include "runtime/bootstrap/store.h"
-#include "runtime/bootstrap/way_in.h"
 
 #include <functional>
 #include <memory>
@@ -12,27 +12,27 @@
 
 namespace kolo {
 
-/// What a meeting takes besides its way in.
+/// What a meeting needs besides its rendezvous method.
 struct MeetingParts {
   std::string secret = {};
 
-  /// Of this meeting over a store of the user's, alike on all ranks, so that what is left of one
-  /// harms none that follows. Such a store cannot tell a rank how often the others have tried, so
-  /// it counts the calls of init(), those too that failed before they met anybody: the n-th call of
-  /// each rank meets the n-th of the others. Other ways do without.
+  /// Number of a meeting over the user's store, the same on all ranks, so that leftovers of one
+  /// meeting do not harm the next. The store cannot tell a rank how often the others have tried. So
+  /// this counts calls of init(), also those that failed before they met anybody: the n-th call of
+  /// each rank meets the n-th call of the others. Other rendezvous methods ignore it.
   int number = 1;
-  /// What this process has exchanged with the others over PMIx or PMI, counted there, for all of
-  /// its meetings: launchers pair exchanges by their order alone.
+  /// Counts this process's exchanges over PMIx or PMI, across all of its meetings, because
+  /// launchers pair exchanges by their order alone.
   std::shared_ptr<int> exchanges = std::make_shared<int>(0);
-  const void* mpi_communicator = nullptr;  ///< as for make_mpi_bootstrap()
-  std::unique_ptr<Store> store = nullptr;  ///< of Meeting::kStore
-  /// For lines that warn; any thread, until the Bootstrap is gone.
+  const void* mpi_communicator = nullptr;  ///< see make_mpi_bootstrap()
+  std::unique_ptr<Store> store = nullptr;  ///< for Meeting::kStore
+  /// Takes warnings, on any thread, until the Bootstrap is destroyed.
   std::function<void(const std::string& line)> warn = nullptr;
 };
 
-/// Collective, unless it is a world of one. Over TCP, rank 0 serves the store unless its launcher
+/// Collective, except for a world of one. Over TCP, rank 0 serves the store unless the launcher
 /// does.
-Result<std::unique_ptr<Bootstrap>> meet(const WayIn& way, MeetingParts parts,
+Result<std::unique_ptr<Bootstrap>> meet(const RendezvousMethod& way, MeetingParts parts,
                                         const Environment& environment, Deadline deadline);
 
 }  // namespace kolo

@@ -69,7 +69,7 @@ Result<std::string> random_bytes(std::size_t count) {
     return true;
   };
   if (fill([](char* to, std::size_t most) { return ::getrandom(to, most, 0); })) return bytes;
-  // Of the same generator; a sandbox may refuse one and have the other.
+  // The kernel's generator again: a sandbox may refuse one interface and allow the other.
   const UniqueDescriptor fd(::open("/dev/urandom", O_RDONLY | O_CLOEXEC));
   if (fd && fill([&](char* to, std::size_t most) { return ::read(fd.get(), to, most); }))
     return bytes;

@@ -19,7 +19,7 @@ constexpr mode_t kOthers = S_IRWXG | S_IRWXO;
 }  // namespace
 
 Result<std::string> read_secret_file(const std::string& path) {
-  // Not to wait for a writer, should it be a pipe.
+  // O_NONBLOCK: do not wait for a writer if this is a pipe.
   const UniqueDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status = {};
   if (!fd || ::fstat(fd.get(), &status) != 0) {

@@ -8,12 +8,12 @@
 
 namespace kolo {
 
-/// What the file holds, without the end of its last line. kInvalidArgument, naming the file and
-/// what to do, unless it is a regular file of this user's or root's, of mode 600 or less, that
-/// holds 1 to 4,096 bytes.
+/// The file's content, without the end of its last line. kInvalidArgument, naming the file and the
+/// remedy, unless this is a regular file of this user or root, of mode 600 or less, with 1 to 4,096
+/// bytes.
 Result<std::string> read_secret_file(const std::string& path);
 
-/// `secret` unless it is empty, else what `path` holds; empty if neither is given.
+/// `secret` if it is not empty, else the content of the file `path`; empty if neither is given.
 Result<std::string> secret_or_file(const std::string& secret, const std::string& path);
 
 }  // namespace kolo

@@ -28,11 +28,11 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Warn = std::function<void(const std::string&)>;
 
-// For a name to become known, as that of a container which starts beside this one.
+// How long a name may take to become known, such as that of a container that starts meanwhile.
 constexpr seconds kTimeForName(30);
-// Between two questions for it: its servers have others to answer.
+// Between two lookups: name servers have other questions to answer.
 constexpr milliseconds kPauseForName(500);
-// Of attempts, before somebody hears of them; a quarter of all, if that is less.
+// How long connect_to() tries before it warns; a quarter of its time, if that is less.
 constexpr seconds kSilence(10);
 constexpr std::chrono::hours kLongest(24 * 7);
 
@@ -41,7 +41,7 @@ struct AddressesDeleter {
 };
 using Addresses = std::unique_ptr<addrinfo, AddressesDeleter>;
 
-/// How a lookup failed; 0 if it did not. The lookup itself is the system's and knows no deadline.
+/// The error of the lookup, or 0. The lookup itself is the system's and has no deadline.
 int resolve(const Endpoint& endpoint, int flags, Addresses& addresses) {
   addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;
@@ -62,8 +62,9 @@ Error unknown_name(const Endpoint& endpoint, int error) {
       to_text(endpoint), ::gai_strerror(error));
 }
 
-/// As resolve(), but a name that nobody knows is asked for again until `for_name`, which begins
-/// with the first such answer and is warned of then; kept over several calls, once for all of them.
+/// As resolve(), but repeats the lookup of an unknown name until `for_name`. The first such answer
+/// sets `for_name` and warns. Several calls may share `for_name`: then they wait and warn once in
+/// all.
 int resolve_patiently(const Endpoint& endpoint, Addresses& addresses, Deadline deadline,
                       std::optional<Deadline>& for_name, const Warn& warn) {
   for (;;) {
@@ -82,7 +83,7 @@ int resolve_patiently(const Endpoint& endpoint, Addresses& addresses, Deadline d
   }
 }
 
-/// To listen there.
+/// For listening: also repeats temporary failures, until the deadline.
 int resolve_in_time(const Endpoint& endpoint, Addresses& addresses, Deadline deadline,
                     const Warn& warn) {
   std::optional<Deadline> for_name;
@@ -106,7 +107,7 @@ bool await(int fd, short events, Deadline deadline) {
 UniqueDescriptor open_socket(const addrinfo& address) {
   UniqueDescriptor fd(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int on = 1;
-  // Small requests and answers, each waited for.
+  // Requests and answers are small, and each is waited for.
   if (fd) ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   return fd;
 }
@@ -116,10 +117,10 @@ int try_listen(const addrinfo& address, Listener& listener) {
   UniqueDescriptor fd = open_socket(address);
   if (!fd) return errno;
   const int on = 1;
-  // A port of a job that has just ended is free, though its connections linger.
+  // Allows a port of a job that has just ended, although its connections linger.
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   const int off = 0;
-  // All addresses are those of IPv4, too.
+  // Listening at all addresses then includes IPv4.
   if (address.ai_family == AF_INET6) {
     ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   }
@@ -135,7 +136,7 @@ int try_listen(const addrinfo& address, Listener& listener) {
   return 0;
 }
 
-/// The same at all addresses of this host, of both families if it has both.
+/// Listens at all addresses of this host, in both families if the host has both.
 int try_listen_everywhere(std::uint16_t port, Listener& listener) {
   int error = EADDRNOTAVAIL;
   for (const char* all : {"::", "0.0.0.0"}) {
@@ -155,14 +156,14 @@ bool is_local_address(const sockaddr& address) {
          IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
 }
 
-/// Of connecting: no interface that is up has the address. (Without an IPv4 port that is free,
-/// EADDRNOTAVAIL may pass.)
+/// Whether connect() failed because no interface that is up has the address. (For IPv4,
+/// EADDRNOTAVAIL may mean that no port is free, which may pass.)
 bool has_no_interface(const sockaddr& address, int error) {
   return error == ENETUNREACH || (error == EADDRNOTAVAIL && address.sa_family == AF_INET6);
 }
 
-/// Where nobody listens at a port of the range that connecting sockets get theirs from, a socket
-/// may get that very port, and TCP connects it to itself.
+/// Connecting sockets get a port from a range. If nobody listens at a port of that range, a socket
+/// may get that very port, and TCP then connects it to itself.
 bool is_connected_to_itself(int fd) {
   sockaddr_storage here = {};
   sockaddr_storage there = {};
@@ -236,8 +237,8 @@ Result<Listener> listen_at(const Endpoint& endpoint, Deadline deadline, const Wa
     Addresses addresses;
     const int unresolved = resolve_in_time(endpoint, addresses, deadline, warn);
     if (unresolved != 0) return unknown_name(endpoint, unresolved);
-    // Debian gives a host's own name the address 127.0.1.1, where no other host would find it; and
-    // of several addresses, others may know any.
+    // Debian resolves a host's own name to 127.0.1.1, where no other host would find it. And of
+    // several addresses, other hosts may know any.
     const bool everywhere = !is_loopback(endpoint) && (is_local_address(*addresses->ai_addr) ||
                                                        addresses->ai_next != nullptr);
     for (const addrinfo* a = addresses.get(); a != nullptr && !everywhere; a = a->ai_next) {
@@ -287,24 +288,24 @@ Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline,
                        to_text(endpoint), reason(error),
                        std::chrono::ceil<seconds>(deadline.remaining(kLongest)).count()));
     }
-    // Nothing tells when a foreign host begins to listen, so attempts are spread out.
+    // Nothing signals when another host begins to listen, so attempts become rarer.
     pause_for(pause, deadline);
     pause = std::min(pause * 2, milliseconds(250));
   }
 }
 
 namespace {
-/// By getsockname() or getpeername().
+/// The address that `get` tells: getsockname() or getpeername().
 Result<std::string> address_by(int (*get)(int, sockaddr*, socklen_t*), int fd) {
-  sockaddr_storage place = {};
-  socklen_t length = sizeof place;
+  sockaddr_storage socket_address = {};
+  socklen_t length = sizeof socket_address;
   std::array<char, NI_MAXHOST> text = {};
-  if (get(fd, reinterpret_cast<sockaddr*>(&place), &length) != 0 ||
-      ::getnameinfo(reinterpret_cast<sockaddr*>(&place), length, text.data(), text.size(), nullptr,
-                    0, NI_NUMERICHOST) != 0) {
+  if (get(fd, reinterpret_cast<sockaddr*>(&socket_address), &length) != 0 ||
+      ::getnameinfo(reinterpret_cast<sockaddr*>(&socket_address), length, text.data(), text.size(),
+                    nullptr, 0, NI_NUMERICHOST) != 0) {
     return KOLO_ERROR(kPeerLost, "the connection has no address");
   }
-  // What an IPv4 connection to a socket of both families has: ::ffff:10.0.0.1.
+  // An IPv4 connection to a dual-stack socket has the address ::ffff:10.0.0.1.
   constexpr std::string_view kMapped = "::ffff:";
   const std::string_view address = text.data();
   const bool is_mapped = address.starts_with(kMapped) && address.find('.') != address.npos;

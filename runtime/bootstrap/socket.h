@@ -16,7 +16,7 @@
 namespace kolo {
 
 struct Endpoint {
-  std::string host;  ///< a name or an address; empty, to listen: any address
+  std::string host;  ///< a name or an address; empty when listening: any address
   std::uint16_t port = 0;
 
   bool operator==(const Endpoint&) const = default;
@@ -26,38 +26,38 @@ struct Endpoint {
 std::string to_text(const Endpoint& endpoint);
 /// kInvalidArgument for what to_text() would not write. The port may be 0.
 Result<Endpoint> parse_endpoint(std::string_view text);
-/// Whether the address reaches no further than its own host: localhost, 127.…, ::1.
+/// Whether the address is valid only on its own host: localhost, 127.…, ::1.
 bool is_loopback(const Endpoint& endpoint);
 
 struct Listener {
   UniqueDescriptor fd;
-  std::uint16_t port = 0;  ///< the one that was bound, also where 0 was asked for
+  std::uint16_t port = 0;  ///< the bound port, also if 0 was asked for
 };
-/// Listens at the address if it is one of this host, else (a name that only others resolve to this
-/// host, an address before a translation) at all addresses. kInvalidArgument for a port that is
-/// taken or not allowed, with what to do, and for a name that nobody knows: as connect_to() it asks
-/// again for half a minute, but not beyond the deadline.
+/// Listens at the address if this host has it, else at all addresses (others may resolve a name to
+/// this host, or translate an address). kInvalidArgument, with a remedy, for a port that is taken
+/// or not allowed, and for an unknown name. Like connect_to(), repeats the lookup for half a
+/// minute, but not beyond the deadline.
 Result<Listener> listen_at(const Endpoint& endpoint, Deadline deadline = Deadline::after({}),
                            const std::function<void(const std::string&)>& warn = nullptr);
-/// That part of it alone.
+/// Only the lookup of listen_at().
 Status await_name(const Endpoint& endpoint, Deadline deadline,
                   const std::function<void(const std::string&)>& warn);
 
 /// Tries again until the deadline, since the other side may start later. kTimeout tells the last
-/// refusal; kInvalidArgument for a name that nobody knows after half a minute, and at once where
-/// this host does not even reach itself. `warn` is told, once each, of a name that nobody knows yet
-/// and of an address where nobody answers for some seconds.
+/// refusal. kInvalidArgument if the name is unknown after half a minute, or at once if this host
+/// cannot reach even itself. Calls `warn` once for a name that is not known yet, and once if nobody
+/// answers for some seconds.
 Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline,
                                     const std::function<void(const std::string&)>& warn = nullptr);
 
-/// The address of this end of a connection, and of the other one; without the port.
+/// The address of this end of a connection, and of the other end, without the port.
 Result<std::string> local_address(int fd);
 Result<std::string> remote_address(int fd);
 
-/// The whole of `bytes`; kTimeout, or kPeerLost when the connection ends. The socket may be a
+/// Sends all of `bytes`. kTimeout, or kPeerLost when the connection ends. The socket may be a
 /// blocking one.
 Status send_all(int fd, std::string_view bytes, Deadline deadline);
-/// What has come, at least one byte; kTimeout, or kPeerLost when the connection ends. The socket
+/// What has arrived, at least one byte. kTimeout, or kPeerLost when the connection ends. The socket
 /// may be a blocking one.
 Result<std::string> receive_some(int fd, Deadline deadline);
 /// Exactly `count` bytes; kTimeout, or kPeerLost when the connection ends.

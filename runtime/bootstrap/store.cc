@@ -11,7 +11,7 @@ Result<Gathered> Store::exchange(std::string_view phase, int rank, int size, std
   KOLO_TRY(set(fmt::format("{}/{}", phase, rank), std::move(value)));
   Gathered values;
   for (int other = 0; other < size; ++other) {
-    // After the deadline this still tells who is there.
+    // After the deadline, get() still returns the values that are there.
     auto got = get(fmt::format("{}/{}", phase, other), deadline);
     if (got.ok()) {
       values.emplace_back(*std::move(got));

@@ -1,5 +1,5 @@
-// StoreBootstrap: the exchange over any Store, under the keys "<phase>/<rank>". The way in of
-// in-process worlds, and of everything that has a store and no collective.
+// StoreBootstrap: exchanges blobs over any Store, under the keys "<phase>/<rank>". For in-process
+// worlds, and for every rendezvous method that has a store and no collective.
 #pragma once
 
 #include "runtime/bootstrap/bootstrap.h"
@@ -9,7 +9,7 @@ namespace kolo {
 
 class StoreBootstrap final : public Bootstrap {
  public:
-  /// The store outlives the bootstrap.
+  /// The store must outlive the bootstrap.
   StoreBootstrap(Store& store, int rank, int size) : store_(store), rank_(rank), size_(size) {}
 
   std::string description() const override { return "store"; }

@@ -1,6 +1,6 @@
-// StoreMeetings: the meetings of one store, one after the other, each with a table of its own: the
-// n-th time that a rank joins, it joins the n-th. What a failed meeting has left harms none that
-// follows, and ranks that try again meet again. No sockets, no clock. Used by the server's thread.
+// StoreMeetings: the successive meetings over one store, each with its own table. When a rank joins
+// for the n-th time, it joins the n-th meeting. So leftovers of a failed meeting do not harm the
+// next, and ranks that try again meet again. No sockets, no clock. Used by the server's thread.
 #pragma once
 
 #include "runtime/bootstrap/store_table.h"
@@ -13,30 +13,30 @@ namespace kolo {
 
 class StoreMeetings {
  public:
-  /// `size`: number of ranks, known by `size_by`; 0: as the first one of each meeting says.
+  /// `size`: number of ranks, as `size_by` says; 0: as the first rank of each meeting says.
   StoreMeetings(int size, std::string size_by) : size_(size), size_by_(std::move(size_by)) {}
 
-  /// The number of the meeting, from 1. As StoreTable::join(); a rank that hears that its meeting
-  /// has failed has been in it, a second process of a rank has not.
+  /// Returns the number of the meeting, from 1. Errors: StoreTable::join(). A rank that learns that
+  /// its meeting has failed counts as having joined; a second process of a rank does not.
   Result<int> join(const Member& member);
-  /// Of a meeting that a rank has joined.
+  /// The table of a meeting that a rank has joined.
   StoreTable& table(int meeting) { return tables_.at(meeting); }
   const StoreTable& table(int meeting) const { return tables_.at(meeting); }
 
-  /// Whether a rank has been in the first one and is not any more.
+  /// Whether the rank has joined the first meeting and left it again.
   bool has_left_the_first(int rank) const;
   bool has_anyone_met_in_the_first() const {
     const auto first = tables_.find(1);
     return first != tables_.end() && first->second.has_anyone_met();
   }
-  /// Whether no rank is in any of them.
+  /// Whether all meetings are empty.
   bool is_empty() const;
 
  private:
   const int size_;
-  const std::string size_by_;  ///< who said so
+  const std::string size_by_;  ///< who told the size
   std::map<int, StoreTable> tables_;
-  std::map<int, int> joined_;  ///< by rank, how many
+  std::map<int, int> joined_;  ///< number of meetings joined, by rank
 };
 
 }  // namespace kolo

@@ -1,5 +1,5 @@
-// StoreTable: what the TCP store's server knows: values, who is here, and the failure that ended
-// the meeting, if any. No sockets, no clock. Used by the server's thread.
+// StoreTable: the state of the TCP store's server: values, ranks that are here, and the failure
+// that ended the meeting, if any. No sockets, no clock. Used by the server's thread.
 #pragma once
 
 #include "runtime/bootstrap/store_wire.h"
@@ -15,49 +15,49 @@ namespace kolo {
 
 class StoreTable {
  public:
-  /// `size`: number of ranks, as `size_by` says; 0: as the first one says.
+  /// `size`: number of ranks, as `size_by` says; 0: as the first rank says.
   explicit StoreTable(int size, std::string size_by = {})
       : size_(size), size_by_(std::move(size_by)) {}
 
-  /// kMismatch if the ranks disagree on their number, and kInvalidArgument for a second process
-  /// with one rank: both fail the meeting for all, for nobody knows which processes belong
-  /// together. A process of another job is kInvalidArgument for that process alone.
+  /// kMismatch if the ranks disagree on their number, kInvalidArgument for a second process with
+  /// the same rank. Both fail the meeting for all, because nobody knows which processes belong
+  /// together. A process of another job gets kInvalidArgument alone.
   Status join(const Member& member);
-  /// The last of these: whether `member` may be of the job that meets here.
+  /// Whether `member` may belong to the job that meets here; else kInvalidArgument.
   Status check_job(const Member& member) const;
-  /// A rank that goes in the midst of the meeting fails it for all.
+  /// A rank that leaves without `orderly` fails the meeting for all.
   void leave(int rank, bool orderly);
 
-  /// It goes because another rank, or a link to it, is lost: that fails the meeting for all.
+  /// The rank leaves because it lost another rank or a link. This fails the meeting for all.
   void give_up(int rank, Error why);
 
-  /// kInvalidArgument if the key is there.
+  /// kInvalidArgument if the key exists.
   Status set(std::string_view key, std::string value);
-  /// Null: not there.
+  /// Null if the key does not exist.
   const std::string* find(std::string_view key) const;
 
-  /// Sets "phase/rank". As set().
+  /// Sets "phase/rank", with the errors of set().
   Status contribute(std::string_view phase, int rank, std::string value);
   bool is_complete(std::string_view phase) const;
-  /// By rank: '1' and the value, or '0' if that rank has not contributed.
+  /// By rank: '1' and the value, or '0' if the rank has not contributed.
   std::vector<std::string> contributions(std::string_view phase) const;
 
   const std::optional<Error>& failure() const { return failure_; }
   bool has(int rank) const { return members_.count(rank) > 0; }
   bool is_empty() const { return members_.empty(); }
-  /// Whether a rank has left in order: the meeting of all is at its end.
+  /// Whether a rank has left in an orderly way: then all ranks have met.
   bool has_anyone_met() const { return has_anyone_met_; }
 
  private:
   void fail(Error error);
 
   int size_;
-  std::string size_by_;  ///< who said so
-  Member of_job_ = {};   ///< the first one that knew its job
+  std::string size_by_;  ///< who told the size
+  Member of_job_ = {};   ///< the first member that knew its job
   std::map<int, Member> members_;
   bool has_anyone_met_ = false;
   std::map<std::string, std::string, std::less<>> values_;
-  std::map<std::string, int, std::less<>> contributed_;  ///< ranks by phase
+  std::map<std::string, int, std::less<>> contributed_;  ///< number of ranks, by phase
   std::optional<Error> failure_;
 };
 

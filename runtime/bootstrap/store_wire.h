@@ -1,9 +1,9 @@
-// What the TCP store's two ends say to each other. A server greets with kStoreGreeting and a nonce;
-// the client answers with a nonce of its own, who it is and a proof that it knows the job's secret,
-// and the server takes it in or refuses it with a proof of the same. Whose proof is wrong it
-// refuses with one of the meeting's own secret, if it has such a one. Then requests and replies
-// alternate: frames of a length and fields (runtime/base/blob.h). All is data of the host's byte
-// order. Pure.
+// The protocol of the TCP store. The server greets with kStoreHello and a nonce. The client answers
+// with its own nonce, its identity and a proof that it knows the job's secret. The server accepts
+// or refuses the client, and proves that it knows the secret, too. If the client's proof is wrong,
+// the server proves that it knows the meeting's own secret, if there is one. Then requests and
+// replies alternate: frames of a length and fields (runtime/base/blob.h), in the host's byte order.
+// Pure.
 #pragma once
 
 #include "runtime/bootstrap/secret.h"
@@ -18,45 +18,45 @@
 
 namespace kolo {
 
-/// The version of this protocol is part of it.
-inline constexpr std::string_view kStoreGreeting = "kolo store 2\n";
+/// Includes the version of this protocol.
+inline constexpr std::string_view kStoreHello = "kolo store 2\n";
 inline constexpr std::size_t kNonceSize = 32;
-/// Bytes of one frame: a stranger's hello, a rank's request, a reply with what all ranks gave.
+/// Largest frames, in bytes: a stranger's hello, a rank's request, a reply with all ranks' data.
 inline constexpr std::size_t kHelloLimit = 4096;
 inline constexpr std::size_t kRequestLimit = std::size_t{16} << 20;
 inline constexpr std::size_t kReplyLimit = std::size_t{1} << 30;
 
-/// A rank as it introduces itself.
+/// How a rank introduces itself.
 struct Member {
   int rank = 0;
   int size = 0;     ///< the number of ranks that it expects
   std::string who;  ///< "pid 12 on node1", for people
-  /// The job by its launcher's name for it ("SLURM_JOB_ID=17"), which tells two jobs apart that
-  /// meet at one address; empty: not known. With a secret it is empty, too: that tells them apart.
+  /// The launcher's name for the job ("SLURM_JOB_ID=17"), which tells two jobs at one address
+  /// apart. Empty if not known, and if there is a secret, which tells jobs apart, too.
   std::string job = {};
 };
 
-// Requests: their first field, and what follows it.
+// Requests: the first field. The comment lists the fields that follow.
 inline constexpr std::string_view kSetRequest = "set";            ///< key, value
 inline constexpr std::string_view kGetRequest = "get";            ///< key, milliseconds
 inline constexpr std::string_view kExchangeRequest = "exchange";  ///< phase, value, milliseconds
-inline constexpr std::string_view kGiveUpRequest = "give up";  ///< as kErrorReply, and so replied
-inline constexpr std::string_view kLeaveRequest = "leave";     ///< nothing; has no reply
+inline constexpr std::string_view kGiveUpRequest = "give up";  ///< as kErrorReply, also the reply
+inline constexpr std::string_view kLeaveRequest = "leave";     ///< no fields, no reply
 // Replies.
-inline constexpr std::string_view kOkReply = "ok";  ///< what was asked for
-inline constexpr std::string_view kErrorReply =
-    "error";  ///< ErrorCode as a number, message; to a hello perhaps a proof
+inline constexpr std::string_view kOkReply = "ok";  ///< the requested data
+/// ErrorCode as a number, message; in reply to a hello perhaps a proof.
+inline constexpr std::string_view kErrorReply = "error";
 
 using Fields = std::vector<std::string>;
 
 std::string to_frame(const Fields& fields);
-/// What follows a frame's length; at least one field, else kMismatch.
+/// Parses what follows a frame's length. kMismatch without at least one field.
 Result<Fields> parse_body(std::string_view body);
-/// Takes the first frame off `buffer`: nothing while it is not whole. kMismatch if it is longer
-/// than `limit` or not made of fields.
+/// Takes the first frame off `buffer`; nothing while the frame is incomplete. kMismatch if it is
+/// longer than `limit` or not made of fields.
 Result<std::optional<Fields>> take_frame(std::string& buffer, std::size_t limit);
 
-/// What one end proves; `role` is "client" or "server", or "meeting" of that secret.
+/// The proof of one end. `role` is "client" or "server", or "meeting" with the meeting's secret.
 std::string store_proof(std::string_view secret, std::string_view role,
                         std::string_view server_nonce, std::string_view client_nonce,
                         const Member& member);
@@ -65,7 +65,7 @@ Fields error_reply(const Error& error);
 /// The fields after kOkReply, or the error that was sent. kMismatch for anything else.
 Result<Fields> parse_reply(Fields reply);
 
-/// A number of decimal digits, at most nine.
+/// A decimal number of at most nine digits; nothing for other text.
 std::optional<int> parse_count(std::string_view text);
 
 }  // namespace kolo

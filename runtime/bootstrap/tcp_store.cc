@@ -18,13 +18,13 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// After its deadline an answer may still be on its way: the server says who is missing.
+// After the deadline an answer may still be on its way: the server says who is missing.
 constexpr seconds kGrace(5);
-// Of requests that the server answers at once.
+// For requests that the server answers at once.
 constexpr seconds kAtOnce(30);
-// To hear what the meeting has failed for first.
+// For the answer that tells the meeting's first failure.
 constexpr seconds kFirstFailure(5);
-// With a server that hangs up, and between two attempts.
+// kPatience: how long to try a server that hangs up. kPause: between two attempts.
 constexpr seconds kPatience(10);
 constexpr milliseconds kPause(20);
 constexpr std::chrono::hours kLongest(24 * 7);
@@ -72,7 +72,7 @@ Result<std::unique_ptr<TcpStore>> TcpStore::join(
     bool is_the_meeting = false;
     auto store = join_over(*std::move(fd), server, {me, secret}, deadline, is_the_meeting);
     if (store.ok() || store.error().code != ErrorCode::kShutdown) return store;
-    // The server of a former meeting hangs up on those who are early for the next one.
+    // The server of a former meeting hangs up on ranks that are early for the next one.
     if (!patience) patience = Deadline::after(deadline.remaining(kPatience));
     if (patience->expired()) return store;
     pause_for(kPause, *patience);
@@ -91,11 +91,11 @@ Status TcpStore::introduce(const Introduction& introduction, Deadline deadline,
                            bool& is_the_meeting) {
   is_the_meeting = false;
   const Member& me = introduction.me;
-  // What is no store may answer with anything, or wait for us to speak.
+  // Something that is not a store may send anything, or wait for us to speak first.
   const auto greeting =
-      receive_exactly(fd_.get(), kStoreGreeting.size() + kNonceSize,
+      receive_exactly(fd_.get(), kStoreHello.size() + kNonceSize,
                       Deadline::at(std::min(deadline.time(), Deadline::after(kAtOnce).time())));
-  if (!greeting.ok() || !greeting->starts_with(kStoreGreeting)) {
+  if (!greeting.ok() || !greeting->starts_with(kStoreHello)) {
     Error error = KOLO_ERROR(
         kMismatch,
         "rank {}: what answers at {} is no store of this kolo's version ({}); choose a port that "
@@ -106,7 +106,7 @@ Status TcpStore::introduce(const Introduction& introduction, Deadline deadline,
     return error;
   }
   KOLO_ASSIGN(const std::string nonce, random_bytes(kNonceSize));
-  const std::string server_nonce = greeting->substr(kStoreGreeting.size());
+  const std::string server_nonce = greeting->substr(kStoreHello.size());
   const auto proof = [&](const std::string& secret, std::string_view role) {
     return store_proof(secret, role, server_nonce, nonce, me);
   };
@@ -116,10 +116,10 @@ Status TcpStore::introduce(const Introduction& introduction, Deadline deadline,
                         std::to_string(me.size),
                         me.who,
                         me.job};
-  // A refusal may lie there although the server has closed already.
+  // A refusal may wait there although the server has closed the connection.
   [[maybe_unused]] const Status sent =
       send_all(fd_.get(), to_frame(hello), Deadline::after(kAtOnce));
-  // Whoever this is has proved nothing yet.
+  // The other side has proved nothing yet, hence the small limit.
   auto answer = receive_reply(Deadline::after(kAtOnce), kHelloLimit);
   if (!answer.ok()) {
     Error error = no_answer(answer.error());
@@ -181,13 +181,13 @@ Error TcpStore::give_up(Error why) {
   fields.front() = kGiveUpRequest;
   const auto reply = request(fields, Deadline::after(kFirstFailure));
   fd_.reset();
-  // A server that nothing reaches says nothing about this failure.
+  // If the server cannot be reached, that says nothing about this failure.
   return reply.ok() || reply.error().code == ErrorCode::kTimeout ? why : reply.error();
 }
 
 void TcpStore::leave() {
   if (!fd_) return;
-  // If it does not arrive, nobody is there that it would matter to.
+  // If the message does not arrive, no server is left that needs it.
   [[maybe_unused]] const Status sent =
       send_all(fd_.get(), to_frame({std::string(kLeaveRequest)}), Deadline::after(seconds(1)));
   fd_.reset();
@@ -195,7 +195,7 @@ void TcpStore::leave() {
 
 void TcpStore::fail(Deadline deadline) {
   if (!fd_) return;
-  // The server hangs up, too, once it has told the others.
+  // The server closes its end, too, once it has told the others.
   ::shutdown(fd_.get(), SHUT_WR);
   [[maybe_unused]] const auto end = receive_exactly(fd_.get(), 1, deadline);
   fd_.reset();
@@ -204,7 +204,7 @@ void TcpStore::fail(Deadline deadline) {
 Result<Fields> TcpStore::request(const Fields& fields, Deadline deadline) {
   if (!fd_) return KOLO_ERROR(kShutdown, "this rank has left the store at {}", to_text(server_));
   Status done = send_all(fd_.get(), to_frame(fields), deadline);
-  // A refusal may lie there although the server has closed already.
+  // A refusal may wait there although the server has closed the connection.
   if (done.ok() || done.error().code == ErrorCode::kPeerLost) {
     auto reply = receive_reply(deadline, kReplyLimit);
     if (reply.ok()) return parse_reply(*std::move(reply));

@@ -25,22 +25,22 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 namespace {
-// Of a silent stranger.
+// How long a stranger may stay silent.
 constexpr seconds kHelloTime(20);
-// Of a stopping server, to send what is under way.
+// How long a stopping server may take to send what is under way.
 constexpr seconds kLinger(1);
-// Of a server without descriptors for more connections, until it looks again.
+// How long a server without free descriptors waits before it accepts again.
 constexpr milliseconds kBreath(100);
-// Of ranks that wait for others, before somebody hears of it; a quarter of all, if that is less.
+// How long ranks wait for others before the server warns; a quarter of their time, if that is less.
 constexpr seconds kSilence(10);
 constexpr std::chrono::hours kLongest(24 * 7);
-// Of strangers that are told of.
+// How many strangers the server warns of.
 constexpr std::size_t kMostWarnings = 8;
-// Read from one connection before others have their turn.
+// Chunks read from one connection before the others have their turn.
 constexpr int kChunksInTurn = 16;
 using Bytes = std::shared_ptr<const std::string>;
 
-/// Who says so of himself; nothing in what is no hello.
+/// The member that a hello claims to be; nothing if the hello is malformed.
 std::optional<Member> member_of(const Fields& hello) {
   if (hello.size() != 6) return std::nullopt;
   const auto rank = parse_count(hello[2]);
@@ -51,25 +51,25 @@ std::optional<Member> member_of(const Fields& hello) {
 
 }  // namespace
 
-/// One connection; at most one request of it is unanswered.
+/// One connection, with at most one unanswered request.
 struct TcpStoreServer::Connection {
   UniqueDescriptor fd;
   std::string nonce;
   std::optional<int> rank = std::nullopt;  ///< after the hello
-  int meeting = 0;                         ///< of the rank
+  int meeting = 0;                         ///< the rank's meeting
   std::string in = {};
   std::deque<Bytes> out = {};
-  std::size_t sent = 0;  ///< of out.front()
-  bool closing = false;  ///< closed once all is sent
+  std::size_t sent = 0;  ///< bytes of out.front()
+  bool closing = false;  ///< close once all is sent
   bool closed = false;
-  std::string awaited_key = {};    ///< of a get that waits
-  std::string awaited_phase = {};  ///< of an exchange that waits
+  std::string awaited_key = {};    ///< a get waits for this key
+  std::string awaited_phase = {};  ///< an exchange waits for this phase
   Deadline deadline = Deadline::after(kHelloTime);
-  Deadline silence = Deadline::never();  ///< of an exchange that waits
-  std::optional<Error> gives_up = {};    ///< for this, and waits for the first failure
+  Deadline silence = Deadline::never();  ///< when to warn of a waiting exchange
+  std::optional<Error> gives_up = {};    ///< its reason; waits for the first failure
 
   bool waits() const { return !awaited_key.empty() || !awaited_phase.empty(); }
-  /// Whether `deadline` means something.
+  /// Whether `deadline` applies.
   bool has_deadline() const { return waits() || !rank; }
   void send(Bytes bytes) { out.push_back(std::move(bytes)); }
   void send(std::string bytes) { send(std::make_shared<const std::string>(std::move(bytes))); }
@@ -77,7 +77,7 @@ struct TcpStoreServer::Connection {
 };
 
 Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(Options options) {
-  // The thread has nobody to tell.
+  // Fail here: the server's thread could not report an error.
   if (const auto nonce = random_bytes(kNonceSize); !nonce.ok()) return nonce.error();
   make_room_for_files(static_cast<std::size_t>(std::max(0, options.size)) + kOtherDescriptors);
   KOLO_ASSIGN(Listener listener, listen_at(options.endpoint, options.for_name, options.warn));
@@ -128,7 +128,7 @@ void TcpStoreServer::serve() {
       is_empty_ = meetings_.is_empty();
       changed_.notify_all();
     }
-    // After it: whoever has been answered finds that others are here.
+    // After is_empty_ is up to date: once answered, rank 0 may call wait_until_left().
     for (Connection& c : connections_) flush(c);
     remove_closed();
   }
@@ -168,15 +168,15 @@ void TcpStoreServer::accept_all() {
   for (;;) {
     UniqueDescriptor fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) {
-      // Who waits at the door would be reported again and again.
+      // A waiting connection would be reported again and again.
       if (errno != EAGAIN && errno != ECONNABORTED) accepts_again_ = Deadline::after(kBreath);
       return;
     }
     auto nonce = random_bytes(kNonceSize);
-    if (!nonce.ok()) continue;  // it is hung up on, and comes again
+    if (!nonce.ok()) continue;  // closes the connection; the client comes again
     Connection& connection =
         connections_.emplace_back(Connection{.fd = std::move(fd), .nonce = *std::move(nonce)});
-    connection.send(std::string(kStoreGreeting) + connection.nonce);
+    connection.send(std::string(kStoreHello) + connection.nonce);
   }
 }
 
@@ -204,14 +204,14 @@ void TcpStoreServer::take_requests(Connection& connection) {
     }
     if (!*frame) return;
     if (!connection.rank) {
-      greet(connection, **frame);
+      on_hello(connection, **frame);
     } else if (const Status status = handle(connection, **std::move(frame)); !status.ok()) {
       connection.send(to_frame(error_reply(status.error())));
     }
   }
 }
 
-void TcpStoreServer::greet(Connection& connection, const Fields& hello) {
+void TcpStoreServer::on_hello(Connection& connection, const Fields& hello) {
   const auto refuse = [&](const Error& error, const std::string& proof = {}) {
     Fields reply = error_reply(error);
     if (!proof.empty()) reply.push_back(proof);
@@ -231,7 +231,7 @@ void TcpStoreServer::greet(Connection& connection, const Fields& hello) {
                              member->rank, member->who),
                   options_.meeting.empty() ? "" : proof(options_.meeting, "meeting"));
   }
-  // It tries again, while this server ends with its meeting: the next one's will hear it.
+  // The rank tries again, but this server ends with its meeting. The next server will hear it.
   connection.closed = !options_.keeps_listening && meetings_.has_left_the_first(member->rank);
   if (connection.closed) return;
   const auto meeting = meetings_.join(*member);
@@ -241,7 +241,7 @@ void TcpStoreServer::greet(Connection& connection, const Fields& hello) {
   connection.send(to_frame({std::string(kOkReply), proof(options_.secret, "server")}));
 }
 
-// What it says of itself is nothing but a claim: no text of it goes any further.
+// The client's data is only a claim, so no text from it goes any further.
 void TcpStoreServer::warn_of(const Connection& connection, int claimed_rank) {
   const auto address = remote_address(connection.fd.get());
   std::string line =
@@ -319,14 +319,14 @@ Status TcpStoreServer::handle(Connection& connection, Fields request) {
 }
 
 void TcpStoreServer::answer_waiting() {
-  // Before anything is answered: who has gone may be what others wait for.
+  // First note who has gone: others may wait for these ranks.
   for (Connection& c : connections_) {
     if (c.closed && c.rank && !c.gives_up) {
       meetings_.table(c.meeting).leave(*std::exchange(c.rank, std::nullopt), false);
     }
     if (!c.rank && c.deadline.expired()) c.closed = true;
   }
-  // Then who has lost another rank: one that has ended without a word is why.
+  // Then those who lost another rank: the reason may be a rank that ended without a message.
   for (Connection& c : connections_) {
     if (!c.gives_up || !c.rank) continue;
     StoreTable& table = meetings_.table(c.meeting);
@@ -384,7 +384,7 @@ void TcpStoreServer::flush(Connection& connection) {
 
 void TcpStoreServer::remove_closed() {
   for (auto c = connections_.begin(); c != connections_.end();) {
-    // One that flush() found broken is taken note of by the next answer_waiting().
+    // The next answer_waiting() must still handle a connection that flush() found broken.
     const bool noted = c->closing || !c->rank;
     c = c->closed && noted ? connections_.erase(c) : std::next(c);
   }

@@ -1,6 +1,6 @@
-// TcpStoreServer: where ranks meet over TCP. Owned by kolo-run, or by rank 0 while it is in init.
-// One thread of its own serves all connections; strangers, garbage and silent connections are
-// dropped and harm nobody, and nothing that is received is ever run.
+// TcpStoreServer: where ranks meet over TCP. Owned by kolo-run, or by rank 0 during init. Its own
+// thread serves all connections. It drops strangers, garbage and silent connections, which harm
+// nobody, and never executes anything that it receives.
 #pragma once
 
 #include "runtime/base/waker.h"
@@ -22,34 +22,34 @@ namespace kolo {
 class TcpStoreServer {
  public:
   struct Options {
-    Endpoint endpoint;                     ///< port 0: one that is free
-    int size = 0;                          ///< number of ranks; 0: as the first one says
-    std::string size_by = "the launcher";  ///< who knows that number
-    std::string secret;                    ///< what connections must prove to know; empty: nothing
-    /// What tells this meeting's server from others, for those who know another `secret`; empty:
-    /// nothing does.
+    Endpoint endpoint;                     ///< port 0: any free port
+    int size = 0;                          ///< number of ranks; 0: as the first rank says
+    std::string size_by = "the launcher";  ///< who told the size
+    std::string secret;                    ///< secret that connections must prove; empty: none
+    /// A secret that tells this meeting's server from others to clients with another `secret`;
+    /// empty: none.
     std::string meeting = {};
-    /// Told of who comes with another secret, once of each address and rank, and of ranks that
-    /// others have waited for for some seconds, once, by the server's thread; and by that of
-    /// start() of a host name that nobody knows yet.
+    /// Takes warnings. The server's thread warns of clients with another secret (once for each
+    /// address and rank) and once of ranks that others have waited for for some seconds. The thread
+    /// in start() warns of a host name that is not known yet.
     std::function<void(const std::string& line)> warn = nullptr;
-    Deadline for_name = Deadline::after({});  ///< until when start() asks again for such a name
-    bool keeps_listening = true; /**< for any number of meetings; false: for one, until the first
-                                      rank has met the others, so that the port is free for the next
-                                    server, and not before: processes of another job that come
-                                    meanwhile are told, and tell */
+    Deadline for_name = Deadline::after({});  ///< how long start() looks up an unknown name
+    /// True: listens for any number of meetings. False: for one meeting, until the first rank has
+    /// met the others; then the port is free for the next server. It keeps listening until then, so
+    /// that processes of another job cause an error on both sides.
+    bool keeps_listening = true;
   };
 
-  /// kInvalidArgument for a port that is taken, with what to do.
+  /// kInvalidArgument, with a remedy, for a port that is taken.
   static Result<std::unique_ptr<TcpStoreServer>> start(Options options);
-  /// Sends the replies that are under way, for a second at most, and closes all connections.
+  /// Sends the pending replies, for at most a second, and closes all connections.
   ~TcpStoreServer();
 
   /// The port that was bound.
   std::uint16_t port() const { return port_; }
   /// Returns when no rank is connected any more, or at the deadline.
   void wait_until_left(Deadline deadline);
-  /// All that was warned of, in one line; empty if nothing was. Any thread.
+  /// All warnings so far in one line; empty if there were none. Any thread.
   std::string warnings() const;
 
  private:
@@ -62,7 +62,7 @@ class TcpStoreServer {
   void accept_all();
   void receive(Connection& connection);
   void take_requests(Connection& connection);
-  void greet(Connection& connection, const Fields& hello);
+  void on_hello(Connection& connection, const Fields& hello);
   void warn_of(const Connection& connection, int claimed_rank);
   void warn_of_missing();
   Status handle(Connection& connection, Fields request);
@@ -74,16 +74,16 @@ class TcpStoreServer {
   const std::uint16_t port_;
   UniqueDescriptor listener_;
   Waker waker_;
-  StoreMeetings meetings_;  ///< of the thread
+  StoreMeetings meetings_;  ///< used by the thread alone
   std::list<Connection> connections_;
-  /// Whole replies of phases that are complete, by meeting: they are the same for every rank.
+  /// Encoded replies of complete phases, by meeting and phase: every rank gets the same bytes.
   std::map<std::pair<int, std::string>, std::shared_ptr<const std::string>> complete_;
-  Deadline accepts_again_ = Deadline::at({});  ///< after a lack of descriptors
+  Deadline accepts_again_ = Deadline::at({});  ///< when to accept again if descriptors ran out
   bool has_warned_of_missing_ = false;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::string> warnings_;  ///< under the mutex
+  std::vector<std::string> warnings_;  ///< guarded by mutex_
   bool stop_ = false;
   bool is_empty_ = true;
 

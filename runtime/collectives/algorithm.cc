@@ -38,24 +38,24 @@ std::optional<Algorithm> algorithm_of(std::string_view name) {
 
 namespace {
 
-/// What a chunk has by default: KOLO_CHUNK_SIZE moves no price much.
+/// The default chunk. The prices ignore KOLO_CHUNK_SIZE, because it changes them little.
 constexpr std::uint64_t kChunkBytes = 256 << 10;
-/// Of floats: what is not cut into parts.
+/// Bytes of one granule of floats. A granule is never cut into parts.
 constexpr double kGranuleBytes = kCacheLineElements * sizeof(float);
-/// How much shorter a chunk of the trees may be.
+/// A chunk of the trees has at least 1 / kLeastPartOfAChunk of the largest length.
 constexpr std::uint64_t kLeastPartOfAChunk = 16;
 
-/// Partners that change from round to round get less of a network than the ring's neighbours, whose
-/// connections stay busy and whose sums overlap with their messages: halving and doubling
-/// takes 1.38 to 1.42 times its bytes' time, on 4 hosts of 1 Gbit/s as on 8 of 250 Mbit/s
+/// Halving and doubling changes partners every round. Such pairs get less bandwidth than the ring's
+/// neighbours, whose connections stay busy and whose sums overlap with messages. It takes 1.38 to
+/// 1.42 times the time of its bytes, both on 4 hosts of 1 Gbit/s and on 8 hosts of 250 Mbit/s
 /// (docs/performance.md).
 constexpr double kChangingPartners = 1.4;
 
 int log2_up(int n) { return std::bit_width(static_cast<unsigned>(n - 1)); }
 
-/// The terms of the prices: bytes, ranks and rounds as they are in the algorithms' heads. Each is
-/// the way of one all-reduce through its rounds, or what its busiest link carries if that takes
-/// longer: a link that lets bursts through hides bytes, but only as long as it has rested before.
+/// The terms of the prices. The heads of the algorithms' files give the bytes, ranks and rounds. A
+/// price is the time of one all-reduce through its rounds, or the time of its busiest link if that
+/// is longer. A link that lets bursts through hides bytes only after it has rested.
 struct Pricing {
   Pricing(const Network& of, std::uint64_t bytes, double partial_width)
       : network(of),
@@ -68,19 +68,19 @@ struct Pricing {
 
   const Network& network;
   double n;
-  double wide;  ///< a partial sum's bytes, by those of an input or a result
+  double wide;  ///< bytes of a partial sum / bytes of an input or a result
   double p;
   double hosts;
   double locals;
   const LinkCost& far;  ///< the slowest link
 
   static double longer(double way, double busiest) {
-    // Of two ways that keep a link busy equally long, the shorter one is the better.
+    // If two algorithms keep a link busy equally long, the one with the shorter way is better.
     constexpr double kShareOfWay = 0.02;
     return std::max(way, busiest + kShareOfWay * way);
   }
 
-  /// Microseconds of a round of so many messages at once, besides their bytes.
+  /// Microseconds of a round of `messages` simultaneous messages, without their bytes.
   static double round(const LinkCost& link, double messages) {
     return std::max(link.latency_us, messages * link.crowd_us);
   }
@@ -97,7 +97,7 @@ struct Pricing {
                                       : round(network.inside, p);
     const double busiest = std::max(hosts > 1 ? network.across.us_per_byte : 0,
                                     locals > 1 ? network.inside.us_per_byte : 0);
-    // An input, partial sums, and results.
+    // Messages: one input, p − 2 partial sums, p − 1 results.
     return longer(2 * (p - 1) * of_round + p * of_bytes(part) + (p - 2) * of_bytes(wide * part),
                   (p + (p - 2) * wide) * part * busiest) +
            n * (p - 1) / p * far.reduce_us_per_byte;
@@ -110,12 +110,12 @@ struct Pricing {
         hosts > 1 ? std::min<double>(rounds, log2_up(static_cast<int>(hosts))) : 0;
     const double inside = rounds - across;
     const double gamma = far.reduce_us_per_byte;
-    // Ranks beyond the power of two hand their vector in, and get it back.
+    // Ranks beyond the power of two send their vector to a member and receive the result.
     const double fold =
         q == p ? 0 : 2 * (round(far, p - q) + far.bytes_us(n)) + n * far.reduce_us_per_byte;
     const double latency = across * round(network.across, q) + inside * round(network.inside, q);
     const double folded = q == p ? 0 : n;
-    // The first round sends inputs, but for those of whoever has folded.
+    // The first round sends inputs, except from a rank that has folded in another's vector.
     const auto width = [&](double round) { return round > 1 || q != p ? wide : 1; };
     // All ranks of a host exchange with another host at once.
     if (!halves) {
@@ -129,8 +129,8 @@ struct Pricing {
       }
       return longer(fold + latency + of_bytes, far_bytes * far.us_per_byte) + rounds * n * gamma;
     }
-    // The far rounds come first and carry most. The ring overlaps its sums with its messages; here
-    // one waits for the other.
+    // The rounds across hosts come first and carry most bytes. Sums and messages alternate here,
+    // while the ring overlaps them.
     double of_bytes = 0;
     double far_bytes = folded;
     for (double i = 1; i <= rounds; ++i) {
@@ -139,7 +139,7 @@ struct Pricing {
         return i <= across ? kChangingPartners * locals * network.across.bytes_us(bytes)
                            : network.inside.bytes_us(bytes);
       };
-      of_bytes += of_host(width(i) * part) + of_host(part);  // there and back
+      of_bytes += of_host(width(i) * part) + of_host(part);  // both phases
       if (i <= across) far_bytes += kChangingPartners * (width(i) + 1) * part * locals;
     }
     return longer(fold + 2 * latency + of_bytes, far_bytes * far.us_per_byte) +
@@ -150,12 +150,12 @@ struct Pricing {
     const double rounds = 2.0 * log2_up(static_cast<int>(p));
     const auto chunk = static_cast<double>(
         tree_chunk(static_cast<int>(p), static_cast<std::uint64_t>(n), kChunkBytes));
-    // One rank a host sends all twice. The ranks of a host are neighbours in the trees: up to three
-    // edges of each tree leave a host.
-    // Half of it goes up, and with more than leaves below is a partial sum there.
+    // One rank of each host sends everything twice. The ranks of a host are neighbours in the
+    // trees, so up to three edges of each tree leave a host. Half of the bytes go up; with more
+    // than leaves below they are partial sums.
     const double up_and_down = p > 3 ? (wide + 1) / 2 : 1;
     const double sent = (hosts > 1 && locals > 1 ? 3 * n : 2 * n) * up_and_down;
-    // Up and down each edge of both trees; the first of a few elements has them all.
+    // Each edge of both trees carries a message up and one down. One granule uses one tree only.
     const double messages = (n > kGranuleBytes ? 2 : 1) * 2 * (p - 1);
     const double fill = std::max(rounds * far.latency_us, messages * far.crowd_us) +
                         rounds * far.bytes_us(std::min(chunk, n));
@@ -165,10 +165,11 @@ struct Pricing {
   double hierarchical() const {
     const bool maps = network.window_bytes > 0;
     const double gamma = far.reduce_us_per_byte;
-    // Through windows each rank copies its input, and its result; a copy costs what a sum does.
+    // Through windows each rank copies its input and its result. A copy costs as much as a sum.
     const double inside =
         maps ? 2 * n * gamma : 2 * (locals - 1) * network.inside.bytes_us(n / locals);
-    // Sums of hosts, and in the first round the inputs of hosts of one rank; then results.
+    // The sums of hosts travel first, then the results. Hosts of one rank send inputs in the first
+    // round.
     const double part = n / hosts / locals;
     const double first = locals > 1 ? wide : 1;
     const double across = locals * (network.across.bytes_us(first * part) +
@@ -176,9 +177,10 @@ struct Pricing {
                                     (hosts - 1) * network.across.bytes_us(part));
     const double busiest =
         (first + (hosts - 2) * wide + hosts - 1) / hosts * n * network.across.us_per_byte;
-    // A block's rounds cost their latency; small windows make many blocks, kMappedLanes at a time.
+    // Each block pays the latency of its rounds. Small windows make many blocks, kPipelineSlots at
+    // a time.
     const double blocks = maps ? std::max(1.0, n / static_cast<double>(network.window_bytes)) : 1;
-    // A ring among hosts for each slice, in which a granule takes part or not.
+    // Each slice has a ring across hosts. A granule is not cut, so few elements have fewer chunks.
     const double chunks = std::min(locals * hosts, std::ceil(n / kGranuleBytes));
     const double rounds = 2 * (hosts - 1);
     const double latency =
@@ -202,7 +204,8 @@ double price(Algorithm algorithm, const Network& network, std::uint64_t bytes,
   const Pricing pricing(network, bytes, partial_width);
   switch (algorithm) {
     case Algorithm::kRing:
-    case Algorithm::kBidirectionalRing:  // links are taken to carry both directions anyway
+    case Algorithm::kBidirectionalRing:  // the model lets links carry both directions at once
+                                         // anyway
       return pricing.ring();
     case Algorithm::kRecursiveDoubling:
       return pricing.doubling(false);
@@ -217,14 +220,6 @@ double price(Algorithm algorithm, const Network& network, std::uint64_t bytes,
   }
   KOLO_CHECK(false);
   return 0;
-}
-
-Algorithm AllreducePolicy::choose(std::uint64_t bytes, double partial_width) const {
-  if (can_map && forced.value_or(Algorithm::kMapped) == Algorithm::kMapped)
-    return Algorithm::kMapped;
-  if (forced && *forced != Algorithm::kMapped) return *forced;
-  if (network.layout.size() == 2 && bytes <= traded_bytes) return Algorithm::kRecursiveDoubling;
-  return cheapest(network, bytes, deterministic, partial_width);
 }
 
 Algorithm cheapest(const Network& network, std::uint64_t bytes, bool deterministic,

@@ -1,9 +1,10 @@
-// Bruck's allgather. Called through the schedule cache when an operation starts, by the holder of
-// the progress token; pure. Idea: Bruck et al., "Efficient algorithms for all-to-all communications
-// in multiport message-passing systems", IEEE TPDS 8 (1997): what a rank knows doubles each round.
+// Bruck's allgather. Pure; the progress token holder calls it through the schedule cache when an
+// operation starts. Idea: Bruck et al., "Efficient algorithms for all-to-all communications in
+// multiport message-passing systems", IEEE TPDS 8 (1997). The parts that a rank holds double each
+// round.
 //
-// p = 5, what rank 0 does; rank r holds the parts in the order r, r+1, …, so that what it sends and
-// what it receives is one piece each:
+// Steps of rank 0 for p = 5. Rank r holds the parts in the order r, r+1, …, so each message is one
+// contiguous piece:
 //
 //              scratch of rank 0
 //              [0]                                 copied in
@@ -12,9 +13,9 @@
 //   d=4        [0] [1] [2] [3] [4]  send [0] to 1;        get [4] from 4
 //              copied out in two pieces: from part 0 on, and what is before the own part
 //
-// ⌈log₂ p⌉ messages each way in place of the ring's p−1, and 3 copies at most. Elements sent by all
-// ranks: (p−1) · Σ counts, as by the ring; but nothing is pipelined, and all passes through
-// scratch.
+// A rank sends and receives ⌈log₂ p⌉ messages, where the ring needs p−1, and makes at most 3
+// copies. All ranks together send (p−1) · Σ counts elements, like the ring. But nothing is
+// pipelined, and all data passes through scratch.
 #include "runtime/collectives/allgather_bruck.h"
 
 #include "runtime/base/check.h"
@@ -34,7 +35,7 @@ Schedule allgather_bruck(int rank, int size, std::span<const std::uint64_t> coun
   const std::uint64_t total = sum_of(counts);
   ScheduleBuilder builder("allgather_bruck", rank, size, counts[own], total);
 
-  // Where the parts begin in this rank's order: begins[k] is that of rank + k.
+  // begins[k] is where the part of rank + k begins, in this rank's order.
   std::vector<std::uint64_t> begins = {0};
   for (std::size_t k = 0; k < ranks; ++k)
     begins.push_back(begins.back() + counts[(own + k) % ranks]);
@@ -61,7 +62,7 @@ Schedule allgather_bruck(int rank, int size, std::span<const std::uint64_t> coun
     }
   }
 
-  const std::size_t wrap = ranks - own;  // where part 0 is
+  const std::size_t wrap = ranks - own;  // index of part 0
   if (begins[wrap] > 0)
     builder.copy(held(0, wrap), {output_at({before_own, begins[wrap]})}, Scaling::kNone, {ready});
   if (before_own > 0)

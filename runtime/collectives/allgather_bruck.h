@@ -9,9 +9,9 @@
 
 namespace kolo {
 
-/// kInput: counts[rank] elements; kOutput: all ranks' parts in order of rank. Either may be
-/// scattered. Any counts, zeros too. `in_place`: the input is in its place in the output, and
-/// kInput is not touched. Scratch: Σ counts.
+/// kInput holds counts[rank] elements, kOutput all ranks' parts in rank order. Either may be
+/// scattered; counts may be zero. `in_place`: the input lies at its offset in the output, and
+/// kInput is not touched. Scratch: Σ counts elements.
 Schedule allgather_bruck(int rank, int size, std::span<const std::uint64_t> counts, bool in_place);
 
 }  // namespace kolo

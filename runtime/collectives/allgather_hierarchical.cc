@@ -1,17 +1,18 @@
-// Two-level allgather. Called through the schedule cache when an operation starts, by the holder of
-// the progress token; pure. Idea: as allreduce_hierarchical's second half.
+// Two-level allgather. Pure; the progress token holder calls it through the schedule cache when an
+// operation starts. Idea: the second half of allreduce_hierarchical.
 //
-// Hosts A = {0, 1}, B = {2, 3}, C = {4, 5}, a block: a piece of each part.
+// Hosts A = {0, 1}, B = {2, 3}, C = {4, 5}. A block is one piece of each part:
 //
 //   round 0    0 → 2 → 4 → 0 own pieces      1 → 3 → 5 → 1 own pieces
 //   round 1    … the pieces that came in the round before
 //   inside     each rank reads the other's own piece, and those that have come to it
 //
-// A rank sends its own piece and passes on what comes, but what the next host had first: H − 1
-// rounds. Sends and receives are in the order (block, round, part) on all ranks, so windows of
-// messages never wait in a circle.
+// A rank sends its own piece and forwards the pieces that it receives, except those that began at
+// the next host. This takes H − 1 rounds. All ranks send and receive in the order (block, round,
+// part), so their message windows cannot deadlock.
 //
-// Scratch, by lane: a place for each part that this rank carries, beginning with its own.
+// Scratch of a pipeline slot: one buffer offset for each part that this rank carries, its own
+// first.
 #include "runtime/collectives/allgather_hierarchical.h"
 
 #include <algorithm>
@@ -32,15 +33,16 @@ class AllgatherWriter {
                  sum_of(counts)),
         sent_(options.messages_in_flight),
         received_(options.messages_in_flight),
-        blocks_(counts, piece_of_lane(options, routes_.most_carried())),
-        lanes_(builder_, routes_.most_carried(), piece_of_lane(options, routes_.most_carried()),
-               blocks_.count(), options.lanes) {}
+        blocks_(counts, piece_of_pipeline_slot(options, routes_.most_carried())),
+        pipeline_(builder_, routes_.most_carried(),
+                  piece_of_pipeline_slot(options, routes_.most_carried()), blocks_.count(),
+                  options.pipeline_slots) {}
 
   Schedule write() && {
     const Interval own = blocks_.part(rank_);
     if (own.length > 0)
       builder_.copy(input_at({0, own.length}), {output_at(own)}, Scaling::kNone, {});
-    if (!routes_.others().empty()) builder_.need_mapped_scratch(lanes_.elements());
+    if (!routes_.others().empty()) builder_.need_mapped_scratch(pipeline_.elements());
     for (block_ = 0; block_ < blocks_.count(); ++block_) write_block();
     return std::move(builder_).finish();
   }
@@ -51,7 +53,8 @@ class AllgatherWriter {
   std::uint32_t tag(int part) const { return blocks_.tag(block_, part); }
   Operand own_input() const { return input_at(blocks_.within_part(block_, rank_)); }
 
-  /// All that a rank of this host carries, in the order of its lane's places.
+  /// All parts that a rank of this host carries, in the order of their buffer offsets in its
+  /// pipeline slot.
   std::vector<int> carried_by(int local) const {
     std::vector<int> parts = {local};
     for (int distance = 1; distance < routes_.hosts(); ++distance)
@@ -70,9 +73,9 @@ class AllgatherWriter {
   MessageWindow sent_;
   MessageWindow received_;
   BlocksOfParts blocks_;
-  HostLanes lanes_;
-  std::uint64_t block_ = 0;        ///< which is being written
-  std::map<int, StepId> arrived_;  ///< of this block, by part
+  HostPipeline pipeline_;
+  std::uint64_t block_ = 0;        ///< the block that is being written
+  std::map<int, StepId> arrived_;  ///< receives of this block, by part
 };
 
 void AllgatherWriter::write_block() {
@@ -80,10 +83,10 @@ void AllgatherWriter::write_block() {
   travel();
   offer();
   for (const int peer : routes_.others()) read_from(peer);
-  lanes_.close(block_);
+  pipeline_.close(block_);
 }
 
-/// Over the network.
+/// Sends and receives the pieces over the network.
 void AllgatherWriter::travel() {
   const int next = routes_.host_after(1), previous = routes_.host_after(-1);
   for (int round = 0; round + 1 < routes_.hosts(); ++round) {
@@ -103,34 +106,35 @@ void AllgatherWriter::travel() {
   }
 }
 
-/// What this rank has, to the others of its host.
+/// Offers all pieces that this rank holds to the other ranks of its host.
 void AllgatherWriter::offer() {
   if (routes_.others().empty()) return;
-  std::uint64_t place = 0;
+  std::uint64_t piece_index = 0;
   for (const int part : carried_by(rank_)) {
     const Interval what = piece(part);
-    const std::uint64_t here = place++;
+    const std::uint64_t here = piece_index++;
     if (what.length == 0) continue;
-    const Operand window = lanes_.own(block_, here, what.length);
-    const StepId written = part == rank_ ? builder_.stand_in(own_input(), window, Scaling::kNone,
-                                                             {lanes_.gate(block_)})
-                                         : builder_.copy(output_at(what), {window}, Scaling::kNone,
-                                                         {arrived_.at(part), lanes_.gate(block_)});
-    for (const int reader : routes_.others()) lanes_.offer(block_, here, reader, written);
+    const Operand window = pipeline_.own(block_, here, what.length);
+    const StepId written =
+        part == rank_
+            ? builder_.stand_in(own_input(), window, Scaling::kNone, {pipeline_.gate(block_)})
+            : builder_.copy(output_at(what), {window}, Scaling::kNone,
+                            {arrived_.at(part), pipeline_.gate(block_)});
+    for (const int reader : routes_.others()) pipeline_.offer(block_, here, reader, written);
   }
 }
 
 void AllgatherWriter::read_from(int peer) {
-  std::uint64_t place = 0;
+  std::uint64_t piece_index = 0;
   for (const int part : carried_by(peer)) {
     const Interval what = piece(part);
-    const std::uint64_t there = place++;
+    const std::uint64_t there = piece_index++;
     if (what.length == 0) continue;
     const std::uint64_t direct =
         part == peer ? blocks_.within_part(block_, part).begin : Operand::kNowhere;
-    lanes_.has_read(
-        peer, builder_.copy(lanes_.of(peer, block_, there, what.length, direct), {output_at(what)},
-                            Scaling::kNone, {lanes_.arrival(block_, there, peer)}));
+    pipeline_.has_read(peer, builder_.copy(pipeline_.of(peer, block_, there, what.length, direct),
+                                           {output_at(what)}, Scaling::kNone,
+                                           {pipeline_.arrival(block_, there, peer)}));
   }
 }
 

@@ -1,14 +1,14 @@
-// Allgather in two levels: what other hosts have comes over the network once, and the ranks of a
-// host read it from each other's windows.
+// Two-level allgather. The data of other hosts crosses the network once. The ranks of a host then
+// read it from each other's windows.
 #pragma once
 
 #include "runtime/collectives/host_routes.h"
 
 namespace kolo {
 
-/// `counts` by rank, the lengths of the parts, which follow each other in every output. Any layout
-/// of two hosts or more; the input may lie in its place in the output. A host's ranks together
-/// receive what the other hosts' have, each a share.
+/// `counts` holds the length of each rank's part; parts lie in rank order in every output. Any
+/// layout of at least two hosts; the input may lie at its offset in the output. The ranks of a host
+/// share the work of receiving the other hosts' parts.
 Schedule allgather_hierarchical(int rank, const HostLayout& layout,
                                 std::span<const std::uint64_t> counts, const HostsOptions& options);
 

@@ -1,21 +1,22 @@
-// Allgather and broadcast through mapped windows. Called through the schedule cache when an
-// operation starts, by the holder of the progress token; pure. Idea: Graham et al., "Cheetah: a
-// framework for scalable hierarchical collective operations", CCGrid 2011; the reading side copies
-// (a "pull"), so that an element passes through one lane however many want it.
+// Allgather and broadcast through mapped windows. Pure; the progress token holder calls it through
+// the schedule cache when an operation starts. Idea: Graham et al., "Cheetah: a framework for
+// scalable hierarchical collective operations", CCGrid 2011. The reader copies (a "pull"), so an
+// element passes through one pipeline slot, however many ranks read it.
 //
-// One block for p = 3; in[r], out[r] are rank r's part of it, S(r) is its lane (mapped_lanes.h).
+// One block for p = 3. in[r] and out[r] are rank r's part of the block, S(r) is its pipeline slot
+// (window_pipeline.h).
 //
 //             rank 0                    rank 1                    rank 2
 //   pack      in → S(0)                 in → S(1)                 in → S(2)
-//   notify    → 1, 2                    → 0, 2                    → 0, 1
+//   signal    → 1, 2                    → 0, 2                    → 0, 1
 //   read      S(1), S(2) → out[1], [2]  S(2), S(0) → out[2], [0]  S(0), S(1) → out[0], [1]
-//   notify    → 1, 2                    → 0, 2                    → 0, 1
+//   signal    → 1, 2                    → 0, 2                    → 0, 1
 //
-// A broadcast is the same with one part, which is the root's. Elements copied a rank: its own part
-// twice (once where the input is mapped by all), the others' once.
+// A broadcast works like this with one part, the root's. A rank copies its own part twice, or once
+// if all other ranks have mapped its input. It copies each other part once.
 #include "runtime/collectives/allgather_mapped.h"
 
-#include "runtime/collectives/mapped_lanes.h"
+#include "runtime/collectives/window_pipeline.h"
 
 #include <string>
 #include <utility>
@@ -24,7 +25,7 @@
 namespace kolo {
 namespace {
 
-/// `inputs` and `outputs`: where each rank's part lies in its own input and in all outputs.
+/// inputs[r] is rank r's part in its own input, outputs[r] the same part in every output.
 Schedule to_all(std::string algorithm, int rank, std::span<const Interval> inputs,
                 std::span<const Interval> outputs, std::uint64_t input_elements,
                 std::uint64_t output_elements, const MappedOptions& options) {
@@ -41,24 +42,26 @@ Schedule to_all(std::string algorithm, int rank, std::span<const Interval> input
     pieces.emplace_back(part, options.block_elements);
     blocks = std::max<std::uint64_t>(blocks, pieces.back().count());
   }
-  // Beginning beside oneself, so that not all read from the same rank first.
+  // Start with the next rank, so that not all ranks read from the same rank first.
   std::vector<int> others;
   for (int k = 1; k < size; ++k) others.push_back((rank + k) % size);
 
-  MappedLanes lanes(builder, rank, blocks, options);
+  WindowPipeline pipeline(builder, rank, blocks, options);
   for (std::uint64_t block = 0; block < blocks; ++block) {
     if (const Interval piece = pieces[own][block]; piece.length > 0)
-      lanes.offer(block, 0, piece, Scaling::kNone, others);
+      pipeline.offer(block, 0, piece, Scaling::kNone, others);
     for (const int peer : others) {
       const auto owner = static_cast<std::size_t>(peer);
       const Interval piece = pieces[owner][block];
       if (piece.length == 0) continue;
-      const Interval place{outputs[owner].begin + piece.begin - inputs[owner].begin, piece.length};
-      lanes.has_read(block, peer,
-                     builder.copy(lanes.offered(block, peer, 0, piece), {output_at(place)},
-                                  Scaling::kNone, {lanes.arrival(block, peer)}));
+      const Interval destination{outputs[owner].begin + piece.begin - inputs[owner].begin,
+                                 piece.length};
+      pipeline.has_read(
+          block, peer,
+          builder.copy(pipeline.offered(block, peer, 0, piece), {output_at(destination)},
+                       Scaling::kNone, {pipeline.arrival(block, peer)}));
     }
-    lanes.close(block);
+    pipeline.close(block);
   }
   return std::move(builder).finish();
 }

@@ -1,8 +1,8 @@
-// Recursive doubling allgather. Called through the schedule cache when an operation starts, by the
-// holder of the progress token; pure. Idea: Thakur, Rabenseifner & Gropp, "Optimization of
-// collective communication operations in MPICH", IJHPCA 19 (2005), §4.1.
+// Recursive doubling allgather. Pure; the progress token holder calls it through the schedule cache
+// when an operation starts. Idea: Thakur, Rabenseifner & Gropp, "Optimization of collective
+// communication operations in MPICH", IJHPCA 19 (2005), §4.1.
 //
-// p = 5, so four members and rank 1 folded into rank 0 (fold.h); what a rank holds after each
+// p = 5 makes four members; rank 1 is folded into rank 0 (fold.h). What a rank holds after each
 // round:
 //
 //                 rank 0          rank 1          rank 2          rank 3          rank 4
@@ -11,11 +11,11 @@
 //   d = 2         all     ↔ 3     ·               all     ↔ 4     all     ↔ 0     all     ↔ 2
 //   give back     → 1             all
 //
-// A member and its partner stand for neighbouring runs of ranks, so what passes is one piece of the
-// output, whatever the counts; to a folded rank two, before and after its own part. With q the
-// largest power of two ≤ p: log₂ q messages of a member, up to two more where a rank is folded in;
-// one of a folded rank. Elements sent by all ranks: (p−1) · Σ counts, as by the ring, for every p:
-// nobody hears a part twice.
+// A member and its partner hold neighbouring ranges of ranks, so each message is one piece of the
+// output, whatever the counts. A folded rank receives two messages, one before and one after its
+// own part. With q the largest power of two ≤ p, a member sends log₂ q messages, and up to two more
+// if a rank is folded into it; a folded rank sends one. All ranks together send (p−1) · Σ counts
+// elements for every p, like the ring, because no rank receives a part twice.
 #include "runtime/collectives/allgather_recursive_doubling.h"
 
 #include "runtime/base/check.h"

@@ -9,8 +9,8 @@
 
 namespace kolo {
 
-/// kInput: counts[rank] elements; kOutput: all ranks' parts in order of rank. Both contiguous. Any
-/// counts, zeros too, and any p. `in_place`: the input is in its place in the output, and kInput is
+/// kInput holds counts[rank] elements, kOutput all ranks' parts in rank order. Both are contiguous.
+/// Any p; counts may be zero. `in_place`: the input lies at its offset in the output, and kInput is
 /// not touched. No scratch.
 Schedule allgather_recursive_doubling(int rank, int size, std::span<const std::uint64_t> counts,
                                       bool in_place);

@@ -11,12 +11,12 @@ namespace kolo {
 
 struct AllgatherOptions {
   PipelineOptions pipeline;
-  bool in_place = false;  ///< the input is in its place in the output; kInput is not touched
-  std::span<const int> order = {};  ///< as RingOrder has it
+  bool in_place = false;  ///< the input lies at its offset in the output; kInput is not touched
+  std::span<const int> order = {};  ///< see RingOrder
 };
 
-/// kInput: counts[rank] elements; kOutput: all ranks' parts in order of rank. Both contiguous. Any
-/// counts, zeros too. A rank sends all parts but that of the rank after it in the ring.
+/// kInput holds counts[rank] elements, kOutput all ranks' parts in rank order. Both are contiguous;
+/// counts may be zero. A rank sends all parts except that of the next rank in the ring.
 Schedule allgather_ring(int rank, int size, std::span<const std::uint64_t> counts,
                         const AllgatherOptions& options);
 

@@ -1,8 +1,8 @@
-// Double binary tree. Called through the schedule cache when an operation starts, by the holder of
-// the progress token; pure. Idea: Sanders, Speck & Träff 2009, as in double_tree.h.
+// Double binary tree. Pure; the progress token holder calls it through the schedule cache when an
+// operation starts. Idea: Sanders, Speck & Träff 2009, see double_tree.h.
 //
-// One tree sums and spreads the first half of the vector, the other one the second half, both in
-// chunks that follow each other. A chunk on its way, p = 3 in the first tree (0 ─ 2 ─ 1):
+// One tree reduces and broadcasts the first half of the vector, the other tree the second half.
+// Both halves are pipelined in chunks. A chunk for p = 3 in the first tree (0 ─ 2 ─ 1):
 //
 //                rank 1 (leaf)        rank 2                    rank 0 (root)
 //   up           A = in               slot = rank 1's A         slot = rank 2's A
@@ -11,13 +11,13 @@
 //   down         get A from 2         get A from 0, send to 1   send A to 2
 //                A → out              A → out                   A → out
 //
-// A rank sends and receives 2·count elements at most, since it has children in one tree only; a
-// chunk takes 2·log₂ p messages from the last leaf back to it, and count/2 of the chunks follow in
-// between. Each element is summed once along its tree, so all ranks get the same bits. Leaves send
-// inputs up, the others partial sums.
+// A rank sends and receives at most 2·count elements, because it has children in one tree only. A
+// chunk takes 2·log₂ p messages from the last leaf and back; the other chunks of count/2 elements
+// follow in the pipeline. Each element is summed once along its tree, so all ranks get the same
+// bits. Leaves send inputs up, all other ranks partial sums.
 //
-// Scratch: lanes of a chunk each with A and a slot a child. A lane is used again when its chunk has
-// come back down.
+// Scratch: pipeline slots, each with a chunk A and one receive slot for each child. A pipeline slot
+// is reused when its chunk has come back down.
 #include "runtime/collectives/allreduce_double_tree.h"
 
 #include "runtime/base/check.h"
@@ -30,7 +30,7 @@
 namespace kolo {
 namespace {
 
-constexpr std::uint64_t kParts = 3;  ///< of a lane: A, and a slot for each child
+constexpr std::uint64_t kParts = 3;  ///< chunks of a pipeline slot: A, and one for each child
 
 class DoubleTreeWriter {
  public:
@@ -40,7 +40,7 @@ class DoubleTreeWriter {
         pipeline.chunk_elements % kCacheLineElements == 0 ? kCacheLineElements : 1;
     std::uint64_t most = 0;
     for (int t = 0; t < DoubleTree::kTrees; ++t) {
-      places_.push_back(tree_.place_of(t, rank));
+      nodes_.push_back(tree_.node_of(t, rank));
       const auto index = static_cast<std::uint64_t>(t);
       chunks_.emplace_back(split({0, count}, DoubleTree::kTrees, index, granule),
                            pipeline.chunk_elements);
@@ -49,17 +49,18 @@ class DoubleTreeWriter {
         slot_elements_ = std::max(slot_elements_, chunks_.back()[i].length);
     }
     slot_elements_ = (slot_elements_ + granule - 1) / granule * granule;
-    // A chunk comes back after as many messages: so many fill the way.
+    // A chunk comes back after this many messages, so as many chunks fill the way.
     const auto on_the_way = static_cast<std::uint64_t>(2 * tree_.height() + 2);
-    lanes_ =
+    pipeline_slots_ =
         std::min(most, std::max(on_the_way, static_cast<std::uint64_t>(pipeline.chunks_in_flight)));
-    finished_.assign(DoubleTree::kTrees * lanes_, ScheduleBuilder::kNoStep);
+    finished_.assign(DoubleTree::kTrees * pipeline_slots_, ScheduleBuilder::kNoStep);
   }
 
   Schedule write() && {
     const std::uint32_t rounds = std::max(chunks_[0].count(), chunks_[1].count());
     KOLO_CHECK(rounds < UINT32_MAX / (2 * DoubleTree::kTrees));  // tags are 32 bits wide
-    if (size_ > 1) builder_.need_scratch(DoubleTree::kTrees * lanes_ * kParts * slot_elements_);
+    if (size_ > 1)
+      builder_.need_scratch(DoubleTree::kTrees * pipeline_slots_ * kParts * slot_elements_);
     for (std::uint32_t i = 0; i < rounds; ++i)
       for (int t = 0; t < DoubleTree::kTrees; ++t) {
         const Interval part = chunks_[static_cast<std::size_t>(t)][i];
@@ -74,9 +75,9 @@ class DoubleTreeWriter {
   }
 
  private:
-  /// Sends its input up, and not a sum.
+  /// A leaf sends its input up, all other ranks send a sum.
   bool is_leaf(int tree, int rank) const {
-    const auto children = tree_.place_of(tree, rank).children;
+    const auto children = tree_.node_of(tree, rank).children;
     return children[0] < 0 && children[1] < 0;
   }
   void write_chunk(int tree, std::uint32_t index, Interval part);
@@ -84,32 +85,34 @@ class DoubleTreeWriter {
   int size_;
   DoubleTree tree_;
   ScheduleBuilder builder_;
-  std::vector<TreePlace> places_;  ///< of this rank, by tree
-  std::vector<Pieces> chunks_;     ///< by tree
+  std::vector<TreeNode> nodes_;  ///< this rank in each tree
+  std::vector<Pieces> chunks_;   ///< by tree
   std::uint64_t slot_elements_ = 0;
-  std::uint64_t lanes_ = 0;
-  std::vector<StepId> finished_;  ///< by tree and lane: its last chunk has come back
+  std::uint64_t pipeline_slots_ = 0;
+  std::vector<StepId> finished_;  ///< by tree and pipeline slot: its last chunk has come back down
 };
 
 void DoubleTreeWriter::write_chunk(int tree, std::uint32_t index, Interval part) {
-  const TreePlace& place = places_[static_cast<std::size_t>(tree)];
-  const std::uint64_t lane = static_cast<std::uint64_t>(tree) * lanes_ + index % lanes_;
-  const auto in_lane = [&](std::uint64_t slot) {
-    return Operand{Space::kScratch, -1, (lane * kParts + slot) * slot_elements_, part.length};
+  const TreeNode& node = nodes_[static_cast<std::size_t>(tree)];
+  const std::uint64_t pipeline_slot =
+      static_cast<std::uint64_t>(tree) * pipeline_slots_ + index % pipeline_slots_;
+  const auto in_pipeline_slot = [&](std::uint64_t slot) {
+    return Operand{Space::kScratch, -1, (pipeline_slot * kParts + slot) * slot_elements_,
+                   part.length};
   };
   const std::uint32_t up = (index * DoubleTree::kTrees + static_cast<std::uint32_t>(tree)) * 2;
   const std::uint32_t down = up + 1;
-  const StepId gate = finished_[lane];
-  const Operand sum = in_lane(0);
-  const bool is_root = place.parent < 0;
+  const StepId gate = finished_[pipeline_slot];
+  const Operand sum = in_pipeline_slot(0);
+  const bool is_root = node.parent < 0;
 
   std::vector<StepId> last_steps;
   std::vector<StepId> ready = {gate};
   std::vector<Operand> sources;
-  for (std::size_t c = 0; c < place.children.size(); ++c) {
-    if (place.children[c] < 0) continue;
-    sources.push_back(in_lane(1 + c).as_partial(!is_leaf(tree, place.children[c])));
-    ready.push_back(builder_.receive(place.children[c], up, sources.back(), {gate}));
+  for (std::size_t c = 0; c < node.children.size(); ++c) {
+    if (node.children[c] < 0) continue;
+    sources.push_back(in_pipeline_slot(1 + c).as_partial(!is_leaf(tree, node.children[c])));
+    ready.push_back(builder_.receive(node.children[c], up, sources.back(), {gate}));
   }
   StepId result = ScheduleBuilder::kNoStep;
   const Operand summed = sum.as_partial(!is_root && !sources.empty());
@@ -121,15 +124,15 @@ void DoubleTreeWriter::write_chunk(int tree, std::uint32_t index, Interval part)
         builder_.reduce(sources, {&summed, 1}, is_root ? Scaling::kBoth : Scaling::kPre, ready);
   }
   if (!is_root) {
-    const StepId sent = builder_.send(place.parent, up, summed, {result});
-    result = builder_.receive(place.parent, down, sum, {sent});
+    const StepId sent = builder_.send(node.parent, up, summed, {result});
+    result = builder_.receive(node.parent, down, sum, {sent});
   }
-  for (const int child : place.children)
+  for (const int child : node.children)
     if (child >= 0) last_steps.push_back(builder_.send(child, down, sum, {result}));
   last_steps.push_back(builder_.copy(sum, {output_at(part)}, Scaling::kNone, {result}));
-  // The last chunks have nobody who waits for them.
-  if (index + lanes_ < chunks_[static_cast<std::size_t>(tree)].count())
-    finished_[lane] = builder_.join(last_steps);
+  // No step waits for the last chunks.
+  if (index + pipeline_slots_ < chunks_[static_cast<std::size_t>(tree)].count())
+    finished_[pipeline_slot] = builder_.join(last_steps);
 }
 
 }  // namespace

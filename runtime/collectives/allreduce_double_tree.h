@@ -1,5 +1,5 @@
-// Allreduce over two binary trees at once: few messages and full bandwidth, for any number of
-// ranks. See the .cc for how it works and what it costs.
+// Allreduce over two binary trees at once: few messages and full bandwidth for any number of ranks.
+// The .cc describes the algorithm and its cost.
 #pragma once
 
 #include "runtime/collectives/pipeline.h"
@@ -9,8 +9,9 @@
 
 namespace kolo {
 
-/// `count` elements of kInput, their sum in all of kOutput; the two may be the same memory, and
-/// scattered. Chunks in flight are as many as fill the trees, if `pipeline` says fewer.
+/// Sums `count` elements of kInput into kOutput on all ranks. The two may be the same memory and
+/// may be scattered. If `pipeline` allows fewer chunks in flight than fill the trees, as many as
+/// fill them are used.
 Schedule allreduce_double_tree(int rank, int size, std::uint64_t count,
                                const PipelineOptions& pipeline);
 

@@ -1,10 +1,9 @@
-// Recursive halving and doubling. Called through the schedule cache when an operation starts, by
-// the holder of the progress token; pure. Idea: Rabenseifner, "Optimization of collective reduction
-// operations", ICCS 2004: halves are exchanged and summed until each rank has its own part of the
-// sum, then parts are exchanged until each has all.
+// Recursive halving and doubling. Pure; the progress token holder calls it through the schedule
+// cache when an operation starts. Idea: Rabenseifner, "Optimization of collective reduction
+// operations", ICCS 2004. Partners exchange and sum halves until each rank has one part of the sum.
+// Then they exchange parts until each rank has all of them.
 //
-// p = 5, of which q = 4 is the largest power of two; A[0 … 3] are the quarters of the rank's
-// vector:
+// p = 5; q = 4 is the largest power of two ≤ p. A[0 … 3] are the quarters of the rank's vector:
 //
 //             rank 0           rank 1           rank 2           rank 3           rank 4
 //             in → A           in → A           in → A           in → A           in → A
@@ -16,10 +15,10 @@
 //   give back send 4           ·                ·                ·                get 0 → A
 //             A → out          A → out          A → out          A → out          A → out
 //
-// A rank below q sends 2·log₂ q messages with 2·count·(q−1)/q elements, and count in one more where
-// a rank is folded in. The lower rank's elements come first in each sum, so every element has the
-// tree of allreduce_recursive_doubling, whatever part it is in. What is sent while sums are made is
-// a partial sum, but for the inputs of the fold and of the first round.
+// A rank below q sends 2·log₂ q messages with 2·count·(q−1)/q elements, and one more of count
+// elements if a rank is folded into it. Each sum puts the lower rank's elements first. So every
+// element has the summation tree of allreduce_recursive_doubling, whatever part it is in. Messages
+// of the first phase are partial sums, except the inputs of the fold and of the first round.
 #include "runtime/collectives/allreduce_halving_doubling.h"
 
 #include "runtime/collectives/split.h"
@@ -42,13 +41,13 @@ class HalvingWriter {
   Schedule write() &&;
 
  private:
-  /// A rank's part before a round, and its two halves.
+  /// A round: the partner, the half that this rank keeps and the half that it sends.
   struct Round {
     int partner;
     Interval kept;
     Interval given;
-    bool sends_partial;     ///< what is given away, and not an input
-    bool receives_partial;  ///< what is added to what is kept
+    bool sends_partial;     ///< the half that is sent is a partial sum, not an input
+    bool receives_partial;  ///< the half that is received is a partial sum
   };
 
   Operand own(Interval part) const { return {Space::kScratch, -1, part.begin, part.length}; }
@@ -69,9 +68,9 @@ class HalvingWriter {
   std::uint64_t count_;
   ScheduleBuilder builder_;
   std::vector<Round> rounds_;
-  StepId ready_ = ScheduleBuilder::kNoStep;  ///< own() holds what the last round made
+  StepId ready_ = ScheduleBuilder::kNoStep;  ///< own() holds the result of the last round
   StepId idle_ = ScheduleBuilder::kNoStep;   ///< other() has been read
-  std::uint32_t tag_ = 1;                    ///< of the round; 0 is the fold's
+  std::uint32_t tag_ = 1;                    ///< tag of the round; 0 is the fold's
 };
 
 void HalvingWriter::halve(Interval part, int distance) {
@@ -116,7 +115,7 @@ void HalvingWriter::reduce_scatter() {
                                 {own(round.kept).as_partial(!last)},
                                 last ? Scaling::kPost : Scaling::kNone, {ready_, received});
     }
-    // What was given away is written again only when it has left.
+    // The half that was sent is overwritten only after its send is done.
     ready_ = builder_.join(std::vector<StepId>{ready_, sent, reduced});
     idle_ = reduced;
   }

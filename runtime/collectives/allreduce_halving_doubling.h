@@ -1,5 +1,5 @@
-// Recursive halving and doubling: as few messages as a tree has, with as few bytes as a ring has.
-// See the .cc for how it works and what it costs.
+// Recursive halving and doubling: as few messages as a tree, with as few bytes as a ring. The .cc
+// describes the algorithm and its cost.
 #pragma once
 
 #include "runtime/collectives/schedule.h"
@@ -8,8 +8,8 @@
 
 namespace kolo {
 
-/// `count` elements of kInput, their sum in all of kOutput; the two may be the same memory. An
-/// element's sum has the same order wherever it lies, on every rank.
+/// Sums `count` elements of kInput into kOutput on all ranks; the two may be the same memory. All
+/// ranks sum an element in the same order, wherever it lies in the vector.
 Schedule allreduce_halving_doubling(int rank, int size, std::uint64_t count);
 
 }  // namespace kolo

@@ -1,11 +1,11 @@
-// Two-level allreduce. Called through the schedule cache when an operation starts, by the holder of
-// the progress token; pure. Idea: Jia et al., "Highly scalable deep learning training system with
+// Two-level allreduce. Pure; the progress token holder calls it through the schedule cache when an
+// operation starts. Idea: Jia et al., "Highly scalable deep learning training system with
 // mixed-precision", 2018, §3.3, and the node-aware reductions of Bienz, Olson & Gropp, EuroMPI
-// 2019: every rank of a host drives a slice of the network, not a leader all of it.
+// 2019. Every rank of a host drives the network for a slice; no leader drives it for all.
 //
-// Hosts A = {0, 1} and B = {2, 3, 4}, one block. It has as many slices as the fullest host has
-// ranks; host h's slice s belongs to its member s·Lₕ/3, and the owners of a slice are a ring across
-// hosts:
+// One block on hosts A = {0, 1} and B = {2, 3, 4}. A block has as many slices as the largest host
+// has ranks. Host h has Lₕ members, and its member s·Lₕ/3 owns slice s. The owners of a slice form
+// a ring across hosts:
 //
 //   slice            [0]        [1]        [2]
 //   owner on A       0          0          1
@@ -14,26 +14,26 @@
 //   across           0 ↔ 2      0 ↔ 3      1 ↔ 4     each a ring allreduce of D, in H chunks
 //   inside           owners give each chunk that is done to the ranks of their host
 //
-// A rank sends 2·(H−1)/H of its own slices across: all ranks of a host together 2·count·(H−1)/H
-// elements, in 2(H−1) rounds of latency a block; inside each input is read once and each result
-// written once. Blocks follow each other as soon as a lane of the scratch is free, so that the
-// memory of the host and the network work at the same time.
+// A rank sends 2·(H−1)/H of its own slices to other hosts. The ranks of a host together send
+// 2·count·(H−1)/H elements, in 2(H−1) rounds of latency per block. Inside a host each input is read
+// once and each result written once. The next block starts as soon as a pipeline slot of the
+// scratch is free, so memory and network work at the same time.
 //
-// Scratch, by lane: a block, whose own slices hold D, and the others' the packed input, then the
-// result, which the owner writes there (through the window) or sends; behind it for each own slice
-// two slots for the ring, and without windows one for each input from the host. What needs saying
-// are the write-after-read hazards: a slice of the peer's block is written when its owner has read
-// the input there; an allgather receive into a chunk of D waits for the reduce-scatter's send of
-// it.
+// Scratch of a pipeline slot: a block. Its own slices hold D. Its other slices hold the packed
+// input, then the result, which the owner writes there through the window or sends. Behind the
+// block lie two ring slots for each own slice and, without windows, one receive slot for each input
+// from the host. Only the write-after-read hazards need explicit dependencies. A slice of a peer's
+// block is written after its owner has read the input there. An allgather receive into a chunk of D
+// waits for the reduce-scatter's send of this chunk.
 //
-// D and what the reduce-scatter's rounds send are partial sums, but for the inputs of hosts of one
-// rank, which are sent in round 0.
+// D and the messages of the reduce-scatter are partial sums. Only hosts of one rank send inputs, in
+// round 0.
 //
-// Staged, for memory of devices: D, the slots and the inputs that are received lie in kStaging, and
-// the windows hold packed inputs and results alone. Sums of the host's inputs then are written by
-// the device straight to where the network sends from, and results read from there by it, block by
-// block: while one block is on the network, the next is on its way to the staging memory and the
-// one before on its way back.
+// Staged, for device memory: D, the ring slots and the received inputs lie in kStaging. The windows
+// hold only packed inputs and results. The device writes the sum of the host's inputs directly to
+// the memory that the network sends from, and reads results from there, block by block. While one
+// block is on the network, the next is on its way to staging memory and the previous one on its way
+// back.
 #include "runtime/collectives/allreduce_hierarchical.h"
 
 #include "runtime/base/check.h"
@@ -60,12 +60,12 @@ class HierarchicalWriter {
         staged_(options.staged),
         slices_(rank, layout, count,
                 {.chunk_elements = options.chunk_elements,
-                 .lanes = static_cast<std::uint64_t>(options.blocks_in_flight),
+                 .pipeline_slots = static_cast<std::uint64_t>(options.blocks_in_flight),
                  .mapped_elements = options.mapped_elements,
                  .staged = options.staged,
                  .owners = options.owners}),
         builder_("allreduce_hierarchical", rank, size_, count),
-        finished_(slices_.lanes(), kNoStep) {}
+        finished_(slices_.pipeline_slots(), kNoStep) {}
 
   Schedule write() && {
     // Tags are 32 bits wide.
@@ -97,34 +97,34 @@ class HierarchicalWriter {
   int owner(int host, std::uint64_t slice) const {
     return slices_.owner(static_cast<std::uint64_t>(host + hosts_), slice);
   }
-  /// What the next block's first steps in this lane wait for.
-  StepId gate() const { return finished_[block_ % slices_.lanes()]; }
+  /// The step that the next block's first steps in this pipeline slot must wait for.
+  StepId gate() const { return finished_[block_ % slices_.pipeline_slots()]; }
   std::size_t wrap(int chunk) const { return static_cast<std::size_t>((chunk + hosts_) % hosts_); }
 
   Operand in_block(int rank, Interval part) const {
-    const std::uint64_t place = slices_.place_of(block_, part);
-    return rank == rank_ ? Operand{Space::kScratch, -1, place, part.length}
-                         : Operand{Space::kPeer, rank, place, part.length, part.begin};
+    const std::uint64_t offset = slices_.offset_of(block_, part);
+    return rank == rank_ ? Operand{Space::kScratch, -1, offset, part.length}
+                         : Operand{Space::kPeer, rank, offset, part.length, part.begin};
   }
-  /// What this rank gives away of a slice, and where the result of it arrives.
+  /// The memory of a slice's part that this rank sends to its owner. The result arrives there, too.
   Operand given(Interval part) const {
     if (!staged_ || mapped_) return in_block(rank_, part);
-    return {Space::kStaging, -1, slices_.place_of(block_, part), part.length};
+    return {Space::kStaging, -1, slices_.offset_of(block_, part), part.length};
   }
-  /// Whether the host so far behind this one begins with a sum of its ranks, and not with an input.
+  /// Whether the host `distance` before this one starts with a sum of its ranks, not with an input.
   bool is_summed(int distance) const {
     return slices_.members((host_ + hosts_ - distance) % hosts_).size() > 1;
   }
-  /// A part of D, of an own slice.
+  /// A part of D in an own slice.
   Operand sum(std::uint64_t slice, Interval part) const {
     if (!staged_) return in_block(rank_, part);
-    return {Space::kStaging, -1, slices_.sum_place(block_, slice, part), part.length};
+    return {Space::kStaging, -1, slices_.sum_offset(block_, slice, part), part.length};
   }
   Operand slot(std::uint64_t offset, std::uint64_t length) const {
     return {staged_ ? Space::kStaging : Space::kScratch, -1, offset, length};
   }
 
-  /// A slice has a tag for its input, one for each chunk of its result, and those of its ring.
+  /// A slice has one tag for its input, one for each chunk of its result, and the tags of its ring.
   std::uint64_t tags_per_slice() const {
     return 1 + static_cast<std::uint64_t>(hosts_) + 2 * static_cast<std::uint64_t>(hosts_ - 1);
   }
@@ -153,14 +153,14 @@ class HierarchicalWriter {
   bool staged_;
   HostSlices slices_;
   ScheduleBuilder builder_;
-  std::uint64_t block_ = 0;         ///< which is being written
-  std::vector<StepId> last_steps_;  ///< of this block
-  std::vector<StepId> finished_;    ///< by lane: its last block has left the scratch
+  std::uint64_t block_ = 0;         ///< the block that is being written
+  std::vector<StepId> last_steps_;  ///< last steps of this block
+  std::vector<StepId> finished_;    ///< by pipeline slot: its last block has left the scratch
 };
 
 void HierarchicalWriter::write_block() {
   last_steps_.clear();
-  // Beginning behind one's own, so that not all wake the same rank first.
+  // Start behind this rank, so that not all ranks wake the same rank first.
   const auto self = std::find(locals().begin(), locals().end(), rank_) - locals().begin();
   for (std::uint64_t k = 1; k <= slices_.slices(); ++k) {
     const std::uint64_t slice = (static_cast<std::uint64_t>(self) + k) % slices_.slices();
@@ -171,18 +171,18 @@ void HierarchicalWriter::write_block() {
     const Interval part = slices_.slice_at(block_, slice);
     if (part.length > 0 && owner(host_, slice) == rank_) drive(slice, part);
   }
-  // The last blocks have nobody who waits for them.
-  if (block_ + slices_.lanes() < slices_.blocks())
-    finished_[block_ % slices_.lanes()] = builder_.join(last_steps_);
+  // No step waits for the last blocks.
+  if (block_ + slices_.pipeline_slots() < slices_.blocks())
+    finished_[block_ % slices_.pipeline_slots()] = builder_.join(last_steps_);
 }
 
-/// Gives the input of a slice to its owner in this host, and takes the result.
+/// Gives the input of a slice to its owner on this host, and receives the result.
 void HierarchicalWriter::hand_over(std::uint64_t slice, Interval part) {
   const int to = owner(host_, slice);
   StepId handed = kNoStep;
   if (mapped_) {
     const StepId packed = builder_.stand_in(input_at(part), given(part), Scaling::kPre, {gate()});
-    builder_.notify(to, input_tag(slice), {packed});
+    builder_.signal(to, input_tag(slice), {packed});
   } else {
     const StepId packed = builder_.copy(input_at(part), {given(part)}, Scaling::kPre, {gate()});
     handed = builder_.send(to, input_tag(slice), given(part), {packed});
@@ -192,7 +192,7 @@ void HierarchicalWriter::hand_over(std::uint64_t slice, Interval part) {
     if (chunks[c].length == 0) continue;
     const Operand source = given(chunks[c]), destination = output_at(chunks[c]);
     if (mapped_) {
-      const StepId arrived = builder_.await(to, result_tag(slice, c), {});
+      const StepId arrived = builder_.wait(to, result_tag(slice, c), {});
       last_steps_.push_back(builder_.stand_in(source, destination, Scaling::kNone, {arrived}));
     } else {
       const StepId arrived = builder_.receive(to, result_tag(slice, c), source, {handed});
@@ -224,7 +224,7 @@ StepId HierarchicalWriter::sum_of_host(std::uint64_t slice, Interval part) {
       sources.push_back(input_at(part));
     } else if (mapped_) {
       sources.push_back(in_block(peer, part));
-      ready.push_back(builder_.await(peer, input_tag(slice), {}));
+      ready.push_back(builder_.wait(peer, input_tag(slice), {}));
     } else {
       sources.push_back(slot(slices_.input_slot(block_, slice, others++), part.length));
       ready.push_back(builder_.receive(peer, input_tag(slice), sources.back(), {gate()}));
@@ -234,7 +234,7 @@ StepId HierarchicalWriter::sum_of_host(std::uint64_t slice, Interval part) {
   return builder_.reduce(sources, {&destination, 1}, scaling, ready);
 }
 
-/// As allreduce_ring does a block; `summed` is when D is there.
+/// Works on a slice like allreduce_ring on a block. `summed` is the step that completes D.
 void HierarchicalWriter::ring(std::uint64_t slice, const Chunks& chunks, StepId summed) {
   const int next = owner(host_ + 1, slice), previous = owner(host_ - 1, slice);
   const int rounds = hosts_ - 1;
@@ -287,7 +287,7 @@ void HierarchicalWriter::publish(std::uint64_t slice, const Chunks& chunks, std:
   for (const int peer : locals()) {
     if (peer == rank_) continue;
     if (mapped_) {
-      builder_.notify(peer, result_tag(slice, chunk), {written});
+      builder_.signal(peer, result_tag(slice, chunk), {written});
     } else {
       last_steps_.push_back(
           builder_.send(peer, result_tag(slice, chunk), sum(slice, part), {ready}));

@@ -1,34 +1,36 @@
-// One-pass allreduce over mapped scratch. Called through the schedule cache when an operation
-// starts, by the holder of the progress token; pure. Idea: Li et al., "NUMA-aware shared-memory
-// collective communication for MPI", HPDC 2013; Jain et al., "Framework for scalable intra-node
-// collective operations using shared memory", SC 2018; MSCCL++'s two-shot allreduce.
+// One-pass allreduce over mapped scratch. Pure; the progress token holder calls it through the
+// schedule cache when an operation starts. Idea: Li et al., "NUMA-aware shared-memory collective
+// communication for MPI", HPDC 2013; Jain et al., "Framework for scalable intra-node collective
+// operations using shared memory", SC 2018; MSCCL++'s two-shot allreduce.
 //
-// One block for p = 3; S(r)[c] is slice c of rank r's scratch, which belongs to rank c.
+// One block for p = 3. S(r)[c] is slice c in rank r's scratch; rank c owns slice c.
 //
 //                 rank 0                       rank 1                       rank 2
 //   pack          in[1],in[2] → S(0)           in[0],in[2] → S(1)           in[0],in[1] → S(2)
-//   notify 0      → 1, 2                       → 0, 2                       → 0, 1
+//   signal 0      → 1, 2                       → 0, 2                       → 0, 1
 //   reduce        in[0]+S(1)[0]+S(2)[0]        S(0)[1]+in[1]+S(2)[1]        S(0)[2]+S(1)[2]+in[2]
 //                 → out[0], S(1)[0], S(2)[0]   → out[1], S(0)[1], S(2)[1]   → out[2], S(0)[2], …
-//   notify 1      → 1, 2                       → 0, 2                       → 0, 1
+//   signal 1      → 1, 2                       → 0, 2                       → 0, 1
 //   unpack        S(0)[1],S(0)[2] → out        S(1)[0],S(1)[2] → out        S(2)[0],S(2)[1] → out
 //
-// Where ranks share one device, whose time they would take turns on, the first of each device sums
-// for all of them (MappedOptions::owners): the others' slices are empty.
+// Ranks that share a device would take turns on it. Therefore the first rank of each device sums
+// for all of them (MappedOptions::owners), and the slices of the other ranks are empty.
 //
-// Where a rank's input is memory that the others have mapped, they read it there instead of in S
-// and it packs nothing; where its output is, they write there and it unpacks nothing
-// (Operand::direct). Each rank decides that for itself. With both on all ranks an element is read
-// once and written once by every rank. A rank that knows that it has both (MappedOptions::direct)
-// copies nothing and keeps no lanes apart: its notices 0 all go out at once.
+// If the other ranks have mapped a rank's input, they read the input instead of S, and the rank
+// packs nothing. If they have mapped its output, they write there, and it unpacks nothing
+// (Operand::direct). Each rank decides this for itself. If all ranks have mapped both, every rank
+// reads an element once and writes it once. A rank that knows that both are mapped
+// (MappedOptions::direct) copies nothing and needs no pipeline slots: it sends all its signals 0 at
+// once.
 //
-// Steps a block and rank: p−1 copies in, 1 reduce, p−1 copies out, 2(p−1) notices each way.
-// Elements copied a rank: 2·count·(p−1)/p; a slice of one's own is never copied. Nothing is sent
-// but notices.
+// Steps of a rank for each block: p−1 copies in, 1 reduce, p−1 copies out, 2(p−1) signals and as
+// many waits. A rank copies 2·count·(p−1)/p elements; it never copies its own slice. No messages
+// are sent, only signals.
 //
-// A rank's scratch is its own again when it has unpacked: every other rank has then read its slice
-// (its notice 1 follows its reduce) and will not touch this lane until told that the next block is
-// packed there. So no barrier ends the operation, and scratch may move between operations.
+// A rank may reuse a pipeline slot when it has unpacked: every other rank has then read its slice
+// there (signal 1 follows its reduce). No rank touches the pipeline slot again until it is
+// signalled that the next block is packed. So the operation needs no final barrier, and scratch may
+// move between operations.
 #include "runtime/collectives/allreduce_mapped.h"
 
 #include "runtime/base/check.h"
@@ -49,27 +51,28 @@ class MappedWriter {
       : rank_(rank),
         size_(size),
         count_(count),
-        lane_elements_(options.block_elements),
+        pipeline_slot_elements_(options.block_elements),
         direct_(options.direct),
         owners_(options.owners),
         builder_("allreduce_mapped", rank, size, count) {
-    KOLO_CHECK(options.block_elements > 0 && options.lanes > 0);
+    KOLO_CHECK(options.block_elements > 0 && options.pipeline_slots > 0);
     if (owners_.empty()) {
       owners_.resize(static_cast<std::size_t>(size));
       std::iota(owners_.begin(), owners_.end(), 0);
     }
-    const bool roomy = lane_elements_ % kCacheLineElements == 0 &&
+    const bool roomy = pipeline_slot_elements_ % kCacheLineElements == 0 &&
                        count >= static_cast<std::uint64_t>(size) * kCacheLineElements;
     granule_ = roomy ? kCacheLineElements : 1;
-    blocks_ = count / lane_elements_ + (count % lane_elements_ != 0 ? 1 : 0);
-    lanes_ = std::min<std::uint64_t>(blocks_, static_cast<std::uint64_t>(options.lanes));
+    blocks_ = count / pipeline_slot_elements_ + (count % pipeline_slot_elements_ != 0 ? 1 : 0);
+    pipeline_slots_ =
+        std::min<std::uint64_t>(blocks_, static_cast<std::uint64_t>(options.pipeline_slots));
   }
 
   Schedule write() && {
     KOLO_CHECK(blocks_ * 2 < UINT32_MAX);  // tags are 32 bits wide
     if (size_ > 1) {
-      builder_.need_mapped_scratch(lanes_ * largest_block());
-      finished_.assign(lanes_, ScheduleBuilder::kNoStep);
+      builder_.need_mapped_scratch(pipeline_slots_ * largest_block());
+      finished_.assign(pipeline_slots_, ScheduleBuilder::kNoStep);
     }
     for (std::uint64_t block = 0; block < blocks_; ++block) {
       if (size_ == 1) {
@@ -87,14 +90,15 @@ class MappedWriter {
     return split({0, count_}, blocks_, block, granule_);
   }
   std::uint64_t largest_block() const {
-    return blocks_ == 0 ? 0
-                        : std::min(lane_elements_, (count_ + granule_ - 1) / granule_ * granule_);
+    return blocks_ == 0
+               ? 0
+               : std::min(pipeline_slot_elements_, (count_ + granule_ - 1) / granule_ * granule_);
   }
 
   Interval slice(Interval block, int owner) const {
-    const auto place = std::lower_bound(owners_.begin(), owners_.end(), owner);
-    if (place == owners_.end() || *place != owner) return {block.begin, 0};
-    return split(block, owners_.size(), static_cast<std::uint64_t>(place - owners_.begin()),
+    const auto found = std::lower_bound(owners_.begin(), owners_.end(), owner);
+    if (found == owners_.end() || *found != owner) return {block.begin, 0};
+    return split(block, owners_.size(), static_cast<std::uint64_t>(found - owners_.begin()),
                  granule_);
   }
 
@@ -103,21 +107,21 @@ class MappedWriter {
   int rank_;
   int size_;
   std::uint64_t count_;
-  std::uint64_t lane_elements_;
+  std::uint64_t pipeline_slot_elements_;
   bool direct_;
   std::vector<int> owners_;
   ScheduleBuilder builder_;
   std::uint64_t granule_ = 1;
   std::uint64_t blocks_ = 0;
-  std::uint64_t lanes_ = 0;
-  std::vector<StepId> finished_;  ///< by lane: its last block is unpacked
+  std::uint64_t pipeline_slots_ = 0;
+  std::vector<StepId> finished_;  ///< by pipeline slot: its last block is unpacked
 };
 
 void MappedWriter::write_block(std::uint64_t block) {
   const Interval whole = block_at(block);
-  const std::uint64_t lane = block % lanes_;
+  const std::uint64_t pipeline_slot = block % pipeline_slots_;
   const auto in_scratch = [&](int owner, Interval part) {
-    const std::uint64_t offset = lane * largest_block() + (part.begin - whole.begin);
+    const std::uint64_t offset = pipeline_slot * largest_block() + (part.begin - whole.begin);
     return owner == rank_ ? Operand{Space::kScratch, -1, offset, part.length}
                           : Operand{Space::kPeer, owner, offset, part.length, part.begin};
   };
@@ -129,17 +133,17 @@ void MappedWriter::write_block(std::uint64_t block) {
   std::vector<Operand> sources;
   std::vector<Operand> destinations;
   if (own.length > 0) destinations.push_back(output_at(own));
-  // Beginning beside oneself, so that not all wake the same rank first.
+  // Start with the next rank, so that not all ranks wake the same rank first.
   for (int k = 1; k < size_; ++k) {
     const int peer = (rank_ + k) % size_;
     if (const Interval part = slice(whole, peer); part.length > 0) {
       const StepId ready = direct_ ? ScheduleBuilder::kNoStep
                                    : builder_.stand_in(input_at(part), in_scratch(rank_, part),
-                                                       Scaling::kPre, {finished_[lane]});
-      builder_.notify(peer, packed_tag, {ready});
+                                                       Scaling::kPre, {finished_[pipeline_slot]});
+      builder_.signal(peer, packed_tag, {ready});
     }
     if (own.length > 0) {
-      packed.push_back(builder_.await(peer, packed_tag, {}));
+      packed.push_back(builder_.wait(peer, packed_tag, {}));
       destinations.push_back(in_scratch(peer, own));
     }
   }
@@ -152,16 +156,17 @@ void MappedWriter::write_block(std::uint64_t block) {
   std::vector<StepId> unpacked = {reduced};
   for (int k = 1; k < size_; ++k) {
     const int peer = (rank_ + k) % size_;
-    if (own.length > 0) builder_.notify(peer, reduced_tag, {reduced});
+    if (own.length > 0) builder_.signal(peer, reduced_tag, {reduced});
     if (const Interval part = slice(whole, peer); part.length > 0) {
-      const StepId arrived = builder_.await(peer, reduced_tag, {});
+      const StepId arrived = builder_.wait(peer, reduced_tag, {});
       if (direct_) continue;
       unpacked.push_back(
           builder_.stand_in(in_scratch(rank_, part), output_at(part), Scaling::kNone, {arrived}));
     }
   }
-  // The last blocks have nobody who waits for them.
-  if (!direct_ && block + lanes_ < blocks_) finished_[lane] = builder_.join(unpacked);
+  // No step waits for the last blocks.
+  if (!direct_ && block + pipeline_slots_ < blocks_)
+    finished_[pipeline_slot] = builder_.join(unpacked);
 }
 
 }  // namespace

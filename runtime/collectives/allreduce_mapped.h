@@ -1,6 +1,6 @@
-// Allreduce in one pass over memory that the ranks of a host map: each rank sums its slice straight
-// from all scratches and writes the result straight into all of them (the "two-shot" allreduce of
-// shared-memory and NVLink systems, pipelined by blocks).
+// One-pass allreduce over memory that the ranks of a host map. Each rank sums its slice directly
+// from all scratches and writes the result directly into all of them. (This is the "two-shot"
+// allreduce of shared-memory and NVLink systems, pipelined by blocks.)
 #pragma once
 
 #include "runtime/collectives/schedule.h"
@@ -10,19 +10,19 @@
 namespace kolo {
 
 struct MappedOptions {
-  std::uint64_t block_elements = 128 << 10;  ///< of all slices together; one lane of the scratch
-  int lanes = 4;                             ///< blocks in flight
-  /// This rank's input and output both are memory that the others have mapped, so that nobody needs
-  /// its scratch: all its blocks are in flight at once. The ranks may differ in it.
+  std::uint64_t block_elements = 128 << 10;  ///< all slices of a block: one pipeline slot
+  int pipeline_slots = 4;                    ///< blocks in flight
+  /// The other ranks have mapped both the input and the output of this rank, so no rank needs its
+  /// scratch. All its blocks are in flight at once. Ranks may differ in this option.
   bool direct = false;
-  /// Ranks, ascending, that sum, each an equal share; the others' memory is summed by them. Empty:
-  /// all do. Alike on all ranks.
+  /// Ranks, ascending, that sum; each sums an equal share for all ranks. Empty: all ranks sum. The
+  /// same on all ranks.
   std::vector<int> owners = {};
 };
 
-/// Needs mapped scratch of lanes × block_elements at most. The sum's order is that of the ranks,
-/// whatever the blocks, so its bits depend on the inputs alone. p = 1 is a scaled copy. Any count
-/// and p; input and output may be scattered and may be the same memory.
+/// Needs mapped scratch of at most pipeline slots × block_elements. Elements are summed in rank
+/// order, whatever the blocks, so the result's bits depend only on the inputs. p = 1 is a scaled
+/// copy. Any count and p; input and output may be scattered and may be the same memory.
 Schedule allreduce_mapped(int rank, int size, std::uint64_t count, const MappedOptions& options);
 
 }  // namespace kolo

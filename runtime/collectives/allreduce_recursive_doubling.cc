@@ -1,11 +1,11 @@
-// Recursive doubling: for few elements, where the number of messages is what costs, and for Adasum,
-// whose combinations are of whole vectors. Called through the schedule cache when an operation
-// starts, by the holder of the progress token; pure. Idea: Thakur, Rabenseifner and Gropp,
-// "Optimization of collective communication operations in MPICH", IJHPCA 2005; for Adasum, Maleki
-// et al., "Scaling distributed training with adaptive summation", MLSys 2021, who halve the vectors
-// as well, which pays where they are long.
+// Recursive doubling. Used for few elements, where the number of messages dominates the cost, and
+// for Adasum, which combines whole vectors. Pure; the progress token holder calls it through the
+// schedule cache when an operation starts. Idea: Thakur, Rabenseifner and Gropp, "Optimization of
+// collective communication operations in MPICH", IJHPCA 2005; for Adasum, Maleki et al., "Scaling
+// distributed training with adaptive summation", MLSys 2021. Maleki et al. also halve the vectors,
+// which pays for long ones.
 //
-// p = 5, of which q = 4 is the largest power of two; A is the rank's vector, B what came:
+// p = 5; q = 4 is the largest power of two ≤ p. A is the rank's vector, B the received one:
 //
 //             rank 0           rank 1           rank 2           rank 3           rank 4
 //             in → A           in → A           in → A           in → A           in → A
@@ -16,13 +16,13 @@
 //   give back send 4           ·                ·                ·                get 0 → A
 //             A → out          A → out          A → out          A → out          A → out
 //
-// The last sum is scaled. Messages before it are partial sums, but for those of inputs: with two
-// ranks, or four, the first ones.
+// The last sum is scaled. All messages before it are partial sums, except inputs: those of the
+// fold, and those of the first round from ranks that have folded no rank in.
 //
-// Steps of a rank below q: log₂ q sends, receives and reduces, one of each more where a rank is
-// folded in (but no receive at the end), 2 copies. Elements sent: count a message. Both partners
-// put the lower rank's vector first, so all ranks have the same bits; the tree is that of
-// allreduce_halving_doubling, so the two agree in theirs.
+// A rank below q makes log₂ q sends, receives and reduces, and 2 copies. If a rank is folded into
+// it, it makes one more of each, the final send included. Each message has count elements. Both
+// partners put the lower rank's vector first, so all ranks get the same bits. The summation tree is
+// that of allreduce_halving_doubling, so both algorithms give the same bits.
 #include "runtime/collectives/allreduce_recursive_doubling.h"
 
 #include <bit>
@@ -50,7 +50,7 @@ Schedule allreduce_recursive_doubling(int rank, int size, std::uint64_t count) {
     const StepId sent = builder.send(partner, 0, own, {ready});
     ready = builder.receive(partner, 1, own, {sent});
   } else {
-    // `idle` is when the receive slot is free again.
+    // `idle` is the step after which the receive slot is free again.
     StepId idle = ScheduleBuilder::kNoStep;
     const auto has_extra = [&](int member) { return member + doubling < size; };
     if (has_extra(rank)) {

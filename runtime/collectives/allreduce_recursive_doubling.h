@@ -1,5 +1,5 @@
-// Recursive doubling: every rank combines whole vectors with log₂ p others. See the .cc for how it
-// works and what it costs.
+// Recursive doubling: every rank combines whole vectors with log₂ p other ranks. The .cc describes
+// the algorithm and its cost.
 #pragma once
 
 #include "runtime/collectives/schedule.h"
@@ -8,9 +8,9 @@
 
 namespace kolo {
 
-/// `count` elements of kInput, the result in all of kOutput; the two may be the same memory. Every
-/// kReduce has exactly two whole vectors in kScratch for sources, the lower rank's first, so that
-/// it serves Adasum as well as sums.
+/// Combines `count` elements of kInput into kOutput on all ranks; the two may be the same memory.
+/// Every kReduce has exactly two sources, whole vectors in kScratch, the lower rank's first. So it
+/// serves Adasum as well as sums.
 Schedule allreduce_recursive_doubling(int rank, int size, std::uint64_t count);
 
 }  // namespace kolo

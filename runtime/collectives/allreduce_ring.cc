@@ -1,10 +1,10 @@
-// Ring allreduce. Called through the schedule cache when an operation starts, by the holder of
-// the progress token; pure. Idea: Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms for
-// clusters of workstations", JPDC 69 (2009). Each block of p chunks is a small ring of its own, so
-// that the links of several blocks are busy while one block reduces. A bidirectional ring sends
-// every other block the other way round, with the ranks counted backwards.
+// Ring allreduce. Pure; the progress token holder calls it through the schedule cache when an
+// operation starts. Idea: Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms for clusters
+// of workstations", JPDC 69 (2009). Each block of p chunks is a small ring of its own, so the links
+// of other blocks stay busy while one block reduces. A bidirectional ring sends every other block
+// in the opposite direction, with virtual ranks counted backwards.
 //
-// One block for p = 3. Rank r talks to r+1 and hears r−1; [c] is chunk c, + is a reduce.
+// One block for p = 3. Rank r sends to r+1 and receives from r−1; [c] is chunk c, + is a reduce.
 //
 //                       rank 0             rank 1             rank 2
 //   reduce-scatter s=0  send [0]           send [1]           send [2]         copied from kInput
@@ -14,21 +14,21 @@
 //   allgather      s=0  send [1] get [0]   send [2] get [1]   send [0] get [2] straight into D
 //                  s=1  send [0] get [2]   send [1] get [0]   send [2] get [1]
 //
-// Steps a block and rank: 2(p−1) sends, 2(p−1) receives, p−1 reduces, 1 copy, 1 join, and p
-// copies that unpack when the placement is kPacked. Elements sent a rank: every chunk but one,
-// twice: 2·count·(p−1)/p up to the inequality of the chunks; all ranks together exactly
+// Steps of a rank for each block: 2(p−1) sends, 2(p−1) receives, p−1 reduces, 1 copy, 1 join, and p
+// unpack copies if the placement is kPacked. A rank sends every chunk but one, twice: about
+// 2·count·(p−1)/p elements, depending on the chunks' lengths. All ranks together send exactly
 // 2·count·(p−1).
 //
-// The results live in D: kOutput (kInPlace) or the head of the scratch (kPacked). Behind it lie
-// receive slots, three for each block in flight: partial sums stay where they are received, and go
-// on from there, while the next one arrives and the last one leaves. A chunk is packed by the
-// reduce that first needs it; only the chunk that is sent first is copied. Order within a block
-// follows from what each step needs; what needs saying are the write-after-read hazards: a slot is
-// received into when the send of its sum is done, and an allgather receive into a chunk of D waits
-// for the reduce-scatter's send of that chunk.
+// The results live in D: kOutput (kInPlace) or the head of the scratch (kPacked). Behind D lie
+// three receive slots for each block in flight. A partial sum stays in the slot where it was
+// received and is sent from there, while the next one arrives and the previous one leaves. The
+// reduce that first needs a chunk packs it; only the first chunk that is sent is copied. Most of
+// the order within a block follows from the data. Only the write-after-read hazards need explicit
+// dependencies. A receive into a slot waits for the send of its sum. An allgather receive into a
+// chunk of D waits for the reduce-scatter's send of this chunk.
 //
-// The first message of a block is an input, those of the rounds s = 1 … p−2 are partial sums, and
-// the allgather's are results.
+// The first message of a block is an input, the messages of the rounds s = 1 … p−2 are partial
+// sums, and the allgather's are results.
 #include "runtime/collectives/allreduce_ring.h"
 
 #include "runtime/base/check.h"
@@ -55,12 +55,12 @@ class RingWriter {
                  size, count) {
     KOLO_CHECK(options.chunk_elements > 0 && options.blocks_in_flight > 0);
     const auto ranks = static_cast<std::uint64_t>(size);
-    // A granule must not outgrow a chunk nor upset the balance of small ones.
+    // A granule must not be longer than a chunk, nor make small chunks unequal.
     const bool roomy = count >= ranks * kCacheLineElements * 16;
     granule_ = roomy && options.chunk_elements % kCacheLineElements == 0 ? kCacheLineElements : 1;
     const std::uint64_t largest_block = options.chunk_elements * ranks;
     blocks_ = count / largest_block + (count % largest_block != 0 ? 1 : 0);
-    // One block goes one way only.
+    // One block would use one direction only.
     if (options.bidirectional && blocks_ == 1 && count >= 2 * ranks * granule_) blocks_ = 2;
   }
 
@@ -85,8 +85,8 @@ class RingWriter {
   int previous(std::uint64_t block) const {
     return goes_back(block) ? (rank_ + 1) % size_ : (rank_ + size_ - 1) % size_;
   }
-  /// Where this rank is in the ring of a block, counted the way the block goes.
-  int place(std::uint64_t block) const { return goes_back(block) ? size_ - rank_ : rank_; }
+  /// This rank's virtual rank in the ring of a block, counted in the block's direction.
+  int virtual_rank(std::uint64_t block) const { return goes_back(block) ? size_ - rank_ : rank_; }
 
   std::uint64_t rounds() const { return static_cast<std::uint64_t>(size_ - 1); }
 
@@ -115,7 +115,7 @@ class RingWriter {
     return std::min<std::uint64_t>(kSlotsPerBlock, rounds());
   }
 
-  /// Chunk `index`, taken modulo the ring, of a block.
+  /// Chunk `index` (modulo p) of a block.
   Interval chunk(std::uint64_t block, int index) const {
     const int wrapped = ((index % size_) + size_) % size_;
     return split(split({0, count_}, blocks_, block, granule_), static_cast<std::uint64_t>(size_),
@@ -149,38 +149,39 @@ class RingWriter {
   std::vector<StepId> finished_;  ///< by block modulo in_flight_: its join
 };
 
-// Returns the reduce that finishes this rank's own chunk (rank + 1); sends[s] is the send of round
-// s.
+// Returns the reduce that completes this rank's own chunk (rank + 1). sends[s] is set to the send
+// of round s.
 StepId RingWriter::reduce_scatter(std::uint64_t block, std::uint32_t tag,
                                   std::vector<StepId>& sends) {
-  const std::uint64_t lane = block % in_flight_;
-  const StepId gate = finished_[lane];
+  const std::uint64_t pipeline_slot = block % in_flight_;
+  const StepId gate = finished_[pipeline_slot];
   std::array<StepId, kSlotsPerBlock> slot_reader;
   slot_reader.fill(gate);
 
-  const int place = this->place(block);
-  StepId ready = kNoStep;  // what makes the chunk of this round's send complete
-  Operand held;            // where that chunk is
-  if (const Interval first = chunk(block, place); first.length > 0) {
+  const int virtual_rank = this->virtual_rank(block);
+  StepId ready = kNoStep;  // step that completes the chunk of this round's send
+  Operand held;            // memory of this chunk
+  if (const Interval first = chunk(block, virtual_rank); first.length > 0) {
     held = data(first);
     ready = builder_.copy(input(first), {held}, Scaling::kPre, {gate});
   }
-  StepId* held_reader = nullptr;  // of its slot, if it is in one
+  StepId* held_reader = nullptr;  // reader of its slot, if the chunk is in a slot
 
   for (int s = 0; s < size_ - 1; ++s, ++tag) {
-    if (const Interval outgoing = chunk(block, place - s); outgoing.length > 0) {
+    if (const Interval outgoing = chunk(block, virtual_rank - s); outgoing.length > 0) {
       const StepId sent = builder_.send(next(block), tag, held, {ready});
       sends[static_cast<std::size_t>(s)] = sent;
       if (held_reader != nullptr) *held_reader = sent;
     }
 
-    const Interval incoming = chunk(block, place - s - 1);
+    const Interval incoming = chunk(block, virtual_rank - s - 1);
     ready = kNoStep;
     if (incoming.length == 0) continue;
     const auto slot = static_cast<std::uint64_t>(s) % slots_per_block();
-    const Operand landing{Space::kScratch, -1,
-                          slots_begin_ + (lane * slots_per_block() + slot) * slot_elements_,
-                          incoming.length};
+    const Operand landing{
+        Space::kScratch, -1,
+        slots_begin_ + (pipeline_slot * slots_per_block() + slot) * slot_elements_,
+        incoming.length};
     const Operand arriving = landing.as_partial(s > 0);
     const StepId received = builder_.receive(previous(block), tag, arriving, {slot_reader[slot]});
     const bool last = s == size_ - 2;
@@ -196,20 +197,20 @@ StepId RingWriter::reduce_scatter(std::uint64_t block, std::uint32_t tag,
 void RingWriter::write_block(std::uint64_t block) {
   const auto tag = static_cast<std::uint32_t>(block * rounds() * 2);
   std::vector<StepId> scatter_sends(rounds(), kNoStep);
-  std::vector<StepId> last_steps;  // which all others but the unpacking lead to
+  std::vector<StepId> last_steps;  // every other step except unpacking precedes one of these
 
   StepId ready = reduce_scatter(block, tag, scatter_sends);
-  const int place = this->place(block);
-  const Interval own = chunk(block, place + 1);
+  const int virtual_rank = this->virtual_rank(block);
+  const Interval own = chunk(block, virtual_rank + 1);
   for (int s = 0; s < size_ - 1; ++s) {
     const std::uint32_t round_tag =
         tag + static_cast<std::uint32_t>(rounds()) + static_cast<std::uint32_t>(s);
-    const Interval outgoing = chunk(block, place + 1 - s);
+    const Interval outgoing = chunk(block, virtual_rank + 1 - s);
     if (outgoing.length > 0)
       last_steps.push_back(builder_.send(next(block), round_tag, data(outgoing), {ready}));
     if (s == 0 && own.length > 0) unpack(own, ready);
 
-    const Interval incoming = chunk(block, place - s);
+    const Interval incoming = chunk(block, virtual_rank - s);
     ready = kNoStep;
     if (incoming.length == 0) continue;
     ready = builder_.receive(previous(block), round_tag, data(incoming),
@@ -217,7 +218,7 @@ void RingWriter::write_block(std::uint64_t block) {
     unpack(incoming, ready);
   }
   last_steps.push_back(ready);
-  // The last blocks have nobody who waits for them.
+  // No step waits for the last blocks.
   if (block + in_flight_ < blocks_) finished_[block % in_flight_] = builder_.join(last_steps);
 }
 

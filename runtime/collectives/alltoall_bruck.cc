@@ -1,10 +1,10 @@
-// Bruck's alltoall. Called through the schedule cache when an operation starts, by the holder of
-// the progress token; pure. Idea: Bruck et al., "Efficient algorithms for all-to-all communications
-// in multiport message-passing systems", IEEE TPDS 8 (1997): a part that must go d ranks further
-// goes 2ᵇ ranks in round b for each bit b of d, together with all parts that do.
+// Bruck's alltoall. Pure; the progress token holder calls it through the schedule cache when an
+// operation starts. Idea: Bruck et al., "Efficient algorithms for all-to-all communications in
+// multiport message-passing systems", IEEE TPDS 8 (1997). A part that must travel d ranks moves 2ᵇ
+// ranks in round b for each bit b of d, in one message with all parts that share this bit.
 //
-// p = 4; i→j is what rank i sends to rank j. In round b a rank packs what has bit b in its
-// distance:
+// p = 4; i→j is the part from rank i to rank j. In round b a rank packs the parts whose distance
+// has bit b:
 //
 //           rank 0                                     rank 1
 //           copy 0→0 out                               copy 1→1 out
@@ -13,9 +13,10 @@
 //   b=1     0→2, 3→2 to rank 2; gets 2→0, 1→0 from 2   1→3, 0→3 to rank 3; gets 3→1, 2→1 from 3 …
 //           copy what is its own out
 //
-// At most ⌈log₂ p⌉ messages each way in place of p−1. All ranks know the matrix, so each knows what
-// is where, however uneven the parts are; a round in which nothing goes from a rank to another has
-// no message. Nothing is pipelined, and each part is copied once a round and once more at the end.
+// A rank sends and receives at most ⌈log₂ p⌉ messages instead of p−1. All ranks know the matrix, so
+// each knows where every part is, however uneven the parts are. If no part goes from a rank to
+// another in a round, no message is sent. Nothing is pipelined. Each part is copied once per round
+// and once more at the end.
 #include "runtime/collectives/alltoall_bruck.h"
 
 #include "runtime/collectives/alltoall_parts.h"
@@ -27,9 +28,9 @@
 namespace kolo {
 namespace {
 
-/// Where a part is that goes `distance` ranks in all, and what must have happened before.
+/// Memory of a part that travels `distance` ranks in all, and the step after which it is there.
 struct Waiting {
-  Operand place;
+  Operand memory;
   StepId arrived = ScheduleBuilder::kNoStep;
 };
 
@@ -47,21 +48,21 @@ Schedule alltoall_bruck(int rank, int size, std::span<const std::uint64_t> matri
   parts.copy_own(builder);
   std::vector<Waiting> waiting(ranks);  // by distance
   for (std::size_t d = 1; d < ranks; ++d)
-    waiting[d].place = input_at(parts.outgoing[(own + d) % ranks]);
+    waiting[d].memory = input_at(parts.outgoing[(own + d) % ranks]);
 
-  std::uint64_t used = 0;  // of the scratch
+  std::uint64_t used = 0;  // elements of the scratch
   std::uint32_t tag = 0;
   for (std::size_t bit = 1; bit < ranks; bit *= 2, ++tag) {
-    // Before this round, what goes `d` in all is d mod `bit` ranks behind where it began.
+    // Before this round, the part with distance `d` is (d mod `bit`) ranks behind its origin.
     const auto origin = [&](std::size_t at, std::size_t d) { return at + ranks - d % bit; };
     const std::size_t from = (own + ranks - bit) % ranks;
     const std::uint64_t send_begin = used;
     std::vector<StepId> packed;
     for (std::size_t d = bit; d < ranks; ++d) {
-      if ((d & bit) == 0 || waiting[d].place.length == 0) continue;
-      const Operand space{Space::kScratch, -1, used, waiting[d].place.length};
+      if ((d & bit) == 0 || waiting[d].memory.length == 0) continue;
+      const Operand space{Space::kScratch, -1, used, waiting[d].memory.length};
       packed.push_back(
-          builder.copy(waiting[d].place, {space}, Scaling::kNone, {waiting[d].arrived}));
+          builder.copy(waiting[d].memory, {space}, Scaling::kNone, {waiting[d].arrived}));
       used += space.length;
     }
     if (used > send_begin)
@@ -71,8 +72,8 @@ Schedule alltoall_bruck(int rank, int size, std::span<const std::uint64_t> matri
     const std::uint64_t receive_begin = used;
     for (std::size_t d = bit; d < ranks; ++d) {
       if ((d & bit) == 0) continue;
-      waiting[d].place = {Space::kScratch, -1, used, length(origin(from, d), d)};
-      used += waiting[d].place.length;
+      waiting[d].memory = {Space::kScratch, -1, used, length(origin(from, d), d)};
+      used += waiting[d].memory.length;
     }
     if (used == receive_begin) continue;
     const StepId received =
@@ -81,9 +82,9 @@ Schedule alltoall_bruck(int rank, int size, std::span<const std::uint64_t> matri
     for (std::size_t d = bit; d < ranks; ++d) {
       if ((d & bit) == 0) continue;
       waiting[d].arrived = received;
-      if (d >= 2 * bit || waiting[d].place.length == 0) continue;
+      if (d >= 2 * bit || waiting[d].memory.length == 0) continue;
       const std::size_t sender = (own + ranks - d) % ranks;
-      builder.copy(waiting[d].place, {output_at(parts.incoming[sender])}, Scaling::kNone,
+      builder.copy(waiting[d].memory, {output_at(parts.incoming[sender])}, Scaling::kNone,
                    {received});
     }
   }

@@ -9,8 +9,8 @@
 
 namespace kolo {
 
-/// As alltoall_pairwise(). Parts travel through other ranks, so that a rank sends about
-/// ⌈log₂ p⌉ / 2 times what is its own. Scratch: what it sends and what it gets.
+/// Arguments as for alltoall_pairwise(). Parts travel through other ranks, so a rank sends about
+/// ⌈log₂ p⌉ / 2 times its own elements. Scratch: everything that it sends and receives.
 Schedule alltoall_bruck(int rank, int size, std::span<const std::uint64_t> matrix);
 
 }  // namespace kolo

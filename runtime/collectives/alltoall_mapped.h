@@ -1,5 +1,5 @@
-// Alltoall over memory that the ranks of a host map: each rank reads what is meant for it where it
-// lies, or from a stripe of the owner's lanes.
+// Alltoall over memory that the ranks of a host map. Each rank reads its parts directly from the
+// owners' inputs, or from stripes of the owners' pipeline slots.
 #pragma once
 
 #include "runtime/collectives/allreduce_mapped.h"
@@ -9,9 +9,9 @@
 
 namespace kolo {
 
-/// `matrix[i × size + j]` elements go from rank i to rank j; both sides lay parts end to end in
-/// order of rank. Needs mapped scratch of lanes × block_elements, and block_elements ≥ size − 1.
-/// Any p and counts; input and output may be scattered, and must not overlap.
+/// `matrix[i × size + j]` elements go from rank i to rank j. Parts lie in rank order in input and
+/// output. Needs mapped scratch of pipeline slots × block_elements, and block_elements ≥ size − 1.
+/// Any p and counts; input and output may be scattered and must not overlap.
 Schedule alltoall_mapped(int rank, int size, std::span<const std::uint64_t> matrix,
                          const MappedOptions& options);
 

@@ -1,9 +1,9 @@
-// Pairwise alltoall. Called through the schedule cache when an operation starts, by the holder of
-// the progress token; pure. Idea: Thakur, Rabenseifner & Gropp, "Optimization of collective
-// communication operations in MPICH", IJHPCA 19 (2005), §4.4, the form for any number of ranks:
-// in each step every rank sends to one and hears one, so that no receiver is overrun.
+// Pairwise alltoall. Pure; the progress token holder calls it through the schedule cache when an
+// operation starts. Idea: Thakur, Rabenseifner & Gropp, "Optimization of collective communication
+// operations in MPICH", IJHPCA 19 (2005), §4.4, the variant for any number of ranks. In each step
+// every rank sends to one rank and receives from one, so no receiver is overrun.
 //
-// p = 4; i→j is what rank i sends to rank j:
+// p = 4; i→j is the part from rank i to rank j:
 //
 //        rank 0              rank 1              rank 2              rank 3
 //        copy 0→0            copy 1→1            copy 2→2            copy 3→3
@@ -11,9 +11,9 @@
 //   k=2  send 0→2 get 2→0    send 1→3 get 3→1    send 2→0 get 0→2    send 3→1 get 1→3
 //   k=3  send 0→3 get 1→0    send 1→0 get 2→1    send 2→1 get 3→2    send 3→2 get 0→3
 //
-// Messages a rank: as many as its parts have chunks, p−1 each way if every part fits into one.
-// Elements sent: Σ row − own part. The steps are no barriers: a window of messages is posted, and
-// it passes on in order of (k, chunk) at both ends, so the windows cannot lock each other out.
+// A rank sends as many messages as its parts have chunks: p−1 if every part fits into one. It sends
+// Σ row − own part elements. The steps are no barriers: a window of messages is posted and moves
+// on. Both ends use the order (k, chunk), so the windows cannot deadlock.
 #include "runtime/collectives/alltoall_pairwise.h"
 
 #include "runtime/collectives/alltoall_parts.h"

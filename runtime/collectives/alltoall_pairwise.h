@@ -9,9 +9,9 @@
 
 namespace kolo {
 
-/// `matrix` is size × size by rows: [i × size + j] elements go from rank i to rank j. kInput: this
-/// rank's row, by receiving rank; kOutput: its column, by sending rank. Both contiguous, and other
-/// memory each. Any counts, zeros too. A rank sends its row but for its own part.
+/// `matrix` is size × size in row-major order: [i × size + j] elements go from rank i to rank j.
+/// kInput is this rank's row by receiving rank, kOutput its column by sending rank. Both are
+/// contiguous and do not overlap. Counts may be zero. A rank sends its row except its own part.
 Schedule alltoall_pairwise(int rank, int size, std::span<const std::uint64_t> matrix,
                            const PipelineOptions& options);
 

@@ -1,5 +1,5 @@
-// What every alltoall begins with: where a rank's parts lie, and its own part, which stays with it.
-// Used by the algorithms beside it.
+// What all alltoall algorithms share: where a rank's parts lie, and the copy of its own part. Used
+// by the algorithms in this folder.
 #pragma once
 
 #include "runtime/base/check.h"
@@ -14,7 +14,7 @@
 namespace kolo {
 
 struct AlltoallParts {
-  /// Of `rank` of `size`; [i × size + j] elements go from rank i to rank j.
+  /// Parts of `rank`; [i × size + j] elements go from rank i to rank j.
   AlltoallParts(int rank, int size, std::span<const std::uint64_t> matrix)
       : own(static_cast<std::size_t>(rank)) {
     const auto ranks = static_cast<std::size_t>(size);
@@ -38,8 +38,8 @@ struct AlltoallParts {
   }
 
   std::size_t own;
-  std::vector<Interval> outgoing;  ///< by receiver: where in the input
-  std::vector<Interval> incoming;  ///< by sender: where in the output
+  std::vector<Interval> outgoing;  ///< by receiver: range of the input
+  std::vector<Interval> incoming;  ///< by sender: range of the output
 };
 
 }  // namespace kolo

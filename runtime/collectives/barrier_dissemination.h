@@ -6,7 +6,7 @@
 
 namespace kolo {
 
-/// ⌈log₂ p⌉ notices each way; no memory.
+/// Each rank sends and receives ⌈log₂ p⌉ signals. No memory.
 Schedule barrier_dissemination(int rank, int size);
 
 }  // namespace kolo

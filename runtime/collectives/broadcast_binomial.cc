@@ -1,17 +1,18 @@
-// Binomial broadcast. Called through the schedule cache when an operation starts, by the holder of
-// the progress token; pure. Idea: Thakur, Rabenseifner & Gropp, "Optimization of collective
-// communication operations in MPICH", IJHPCA 19 (2005), §4.2: who has the tensor doubles each
-// round.
+// Binomial broadcast. Pure; the progress token holder calls it through the schedule cache when an
+// operation starts. Idea: Thakur, Rabenseifner & Gropp, "Optimization of collective communication
+// operations in MPICH", IJHPCA 19 (2005), §4.2. The number of ranks that have the tensor doubles
+// each round.
 //
-// p = 6, ranks counted from the root; time goes down:
+// p = 6, with virtual ranks counted from the root; time goes down:
 //
 //   d = 4    0 → 4
 //   d = 2    0 → 2
 //   d = 1    0 → 1    2 → 3    4 → 5
 //
-// A rank hears from itself without its lowest bit, and sends to itself plus each smaller power of
-// two, the farthest first: behind that is the largest part of the tree. p−1 messages of count
-// elements in all, ⌈log₂ p⌉ of them by the root, which also copies to its own kOutput.
+// The parent of a rank is its number without the lowest bit. Its children are its number plus each
+// smaller power of two. It sends to the farthest child first, because that subtree is the largest.
+// p−1 messages of count elements are sent in all. The root sends ⌈log₂ p⌉ of them and also copies
+// to its own kOutput.
 #include "runtime/collectives/broadcast_binomial.h"
 
 #include "runtime/base/check.h"
@@ -29,8 +30,8 @@ Schedule broadcast_binomial(int rank, int size, int root, std::uint64_t count) {
 
   const Interval all{0, count};
   const int from_root = (rank - root + size) % size;
-  const auto rank_at = [&](int place) { return (place + root) % size; };
-  // No message passes between two ranks but one, so all have the same tag.
+  const auto rank_at = [&](int virtual_rank) { return (virtual_rank + root) % size; };
+  // At most one message passes between two ranks, so all messages have the same tag.
   StepId ready = ScheduleBuilder::kNoStep;
   auto reach = std::bit_ceil(static_cast<unsigned>(size));  // how far this rank's subtree goes
   if (from_root > 0) {

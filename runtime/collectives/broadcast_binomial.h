@@ -6,8 +6,8 @@
 
 namespace kolo {
 
-/// The root sends kInput (kept in kOutput too, if that is other memory); all others receive into
-/// kOutput, which is contiguous. Any count and p; each message is the whole tensor.
+/// The root sends kInput, and copies it to its kOutput if that is different memory. All other ranks
+/// receive into kOutput, which is contiguous. Any count and p; each message is the whole tensor.
 Schedule broadcast_binomial(int rank, int size, int root, std::uint64_t count);
 
 }  // namespace kolo

@@ -1,7 +1,7 @@
-// Broadcast along a chain. Called through the schedule cache, on the thread that holds the progress
-// token; pure. Idea: the pipelined chain of van de Geijn et al. ("Collective communication: theory,
-// practice, and experience", 2007, §4.2): in chunks every link carries each byte once, all links at
-// the same time, so that a large tensor takes count·β + (p−2)·chunk·β instead of log p · count·β.
+// Broadcast along a chain. Pure; the progress token holder calls it through the schedule cache.
+// Idea: the pipelined chain of van de Geijn et al. ("Collective communication: theory, practice,
+// and experience", 2007, §4.2). Every link carries each byte once, in chunks, and all links work at
+// the same time. So a large tensor takes count·β + (p−2)·chunk·β instead of log p · count·β.
 //
 // p = 3, root 0, chunks [0] [1] [2]; time goes down:
 //
@@ -11,10 +11,11 @@
 //   send [2]     get [2]  send [1]      get [1]
 //                         send [2]      get [2]
 //
-// With n = ⌈count / chunk⌉: the root has n sends and n copies to its own kOutput, the ranks between
-// n receives and n sends, the last n receives. Elements sent: count by all ranks but the last.
-// No two steps share memory but a receive and the send that forwards it. A window bounds how many
-// messages are posted at a time; it costs no time as long as a chunk outlasts its completion.
+// With n = ⌈count / chunk⌉, the root makes n sends and n copies to its own kOutput. The ranks
+// between make n receives and n sends, the last rank n receives. Every rank but the last sends
+// count elements. Only a receive and the send that forwards it share memory. A window bounds how
+// many messages are posted at a time; it costs no time while a chunk takes longer than its
+// completion.
 #include "runtime/collectives/broadcast_chain.h"
 
 #include "runtime/base/check.h"

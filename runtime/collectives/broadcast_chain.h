@@ -1,5 +1,5 @@
-// Broadcast by a pipelined chain root → root+1 → … (the van de Geijn pipeline): for large tensors
-// every link carries each byte once, and all links at the same time.
+// Broadcast by a pipelined chain root → root+1 → … (the van de Geijn pipeline). For large tensors:
+// every link carries each byte once, and all links work at the same time.
 #pragma once
 
 #include "runtime/collectives/schedule.h"
@@ -11,8 +11,9 @@ struct ChainOptions {
   int chunks_in_flight = 8;                 ///< messages of one direction posted at a time
 };
 
-/// The root sends kInput (kept in kOutput too, if that is other memory); all others receive into
-/// kOutput, which is contiguous. Sends of a rank: count elements, but for the chain's last rank.
+/// The root sends kInput, and copies it to its kOutput if that is different memory. All other ranks
+/// receive into kOutput, which is contiguous. Every rank sends count elements, except the last one
+/// of the chain.
 Schedule broadcast_chain(int rank, int size, int root, std::uint64_t count,
                          const ChainOptions& options);
 

@@ -1,15 +1,15 @@
-// Two-level broadcast. Called through the schedule cache when an operation starts, by the holder of
-// the progress token; pure. Idea: as allreduce_hierarchical's second half.
+// Two-level broadcast. Pure; the progress token holder calls it through the schedule cache when an
+// operation starts. Idea: the second half of allreduce_hierarchical.
 //
-// Hosts A = {0, 1}, B = {2, 3}, C = {4, 5}, the root is 0, a block:
+// Hosts A = {0, 1}, B = {2, 3}, C = {4, 5}; rank 0 is the root; one block:
 //
 //   inside A   1 reads the root's window
-//   slice 0    0 → 2 → 4, the hosts' first ranks; in B and C the others read it from them
-//   slice 1    1 → 3 → 5, the second ones; likewise
+//   slice 0    0 → 2 → 4, the first ranks of the hosts; in B and C the other ranks read from them
+//   slice 1    1 → 3 → 5, the second ranks of the hosts; likewise
 //
-// Hosts are a chain from the root's on: nobody waits in a circle.
+// The hosts form a chain that starts at the root's host, so no two wait for each other.
 //
-// Scratch, by lane: a place for each slice.
+// Scratch of a pipeline slot: one buffer offset for each slice.
 #include "runtime/collectives/broadcast_hierarchical.h"
 
 #include <utility>
@@ -27,19 +27,20 @@ class BroadcastWriter {
         slices_(static_cast<std::uint64_t>(layout.most_on_a_host())),
         routes_(rank, layout),
         distance_(routes_.distance_from(layout.host_of(root))),
-        pieces_({0, count}, piece_of_lane(options, slices_)),
+        pieces_({0, count}, piece_of_pipeline_slot(options, slices_)),
         builder_("broadcast_hierarchical", rank, layout.size(), count),
         sent_(options.messages_in_flight),
         received_(options.messages_in_flight),
         blocks_((pieces_.count() + slices_ - 1) / slices_),
-        lanes_(builder_, slices_, piece_of_lane(options, slices_), blocks_, options.lanes) {}
+        pipeline_(builder_, slices_, piece_of_pipeline_slot(options, slices_), blocks_,
+                  options.pipeline_slots) {}
 
   Schedule write() && {
-    if (!routes_.others().empty()) builder_.need_mapped_scratch(lanes_.elements());
+    if (!routes_.others().empty()) builder_.need_mapped_scratch(pipeline_.elements());
     for (block_ = 0; block_ < blocks_; ++block_) {
       for (std::uint64_t slice = 0; slice < slices_; ++slice)
         if (piece(slice).length > 0) write_slice(slice);
-      lanes_.close(block_);
+      pipeline_.close(block_);
     }
     return std::move(builder_).finish();
   }
@@ -63,20 +64,20 @@ class BroadcastWriter {
   int root_;
   std::uint64_t slices_;
   HostRoutes routes_;
-  int distance_;  ///< of this host from the root's
+  int distance_;  ///< how many hosts this one comes after the root's
   Pieces pieces_;
   ScheduleBuilder builder_;
   MessageWindow sent_;
   MessageWindow received_;
   std::uint64_t blocks_;
-  HostLanes lanes_;
-  std::uint64_t block_ = 0;  ///< which is being written
+  HostPipeline pipeline_;
+  std::uint64_t block_ = 0;  ///< the block that is being written
 };
 
 void BroadcastWriter::write_slice(std::uint64_t slice) {
   const Interval what = piece(slice);
   const bool carries = carrier(0, slice) == rank_;
-  StepId ready = kNoStep;  // when the output has it
+  StepId ready = kNoStep;  // step after which the output holds the slice
   if (rank_ == root_) {
     builder_.copy(input_at(what), {output_at(what)}, Scaling::kNone, {});
     offer(slice, kNoStep);
@@ -93,25 +94,26 @@ void BroadcastWriter::write_slice(std::uint64_t slice) {
                              {ready, sent_.gate()}));
 }
 
-/// What is in the root's input, or in this rank's output when `ready`, to the others of its host.
+/// Offers a slice to the other ranks of this host. It is in the root's input, or in this rank's
+/// output after `ready`.
 void BroadcastWriter::offer(std::uint64_t slice, StepId ready) {
   if (routes_.others().empty()) return;
   const Interval what = piece(slice);
-  const Operand window = lanes_.own(block_, slice, what.length);
-  const StepId gate = lanes_.gate(block_);
+  const Operand window = pipeline_.own(block_, slice, what.length);
+  const StepId gate = pipeline_.gate(block_);
   const StepId written =
       rank_ == root_ ? builder_.stand_in(input_at(what), window, Scaling::kNone, {gate})
                      : builder_.copy(output_at(what), {window}, Scaling::kNone, {ready, gate});
-  for (const int reader : routes_.others()) lanes_.offer(block_, slice, reader, written);
+  for (const int reader : routes_.others()) pipeline_.offer(block_, slice, reader, written);
 }
 
 StepId BroadcastWriter::read(std::uint64_t slice, int peer) {
   const Interval what = piece(slice);
   const std::uint64_t direct = peer == root_ ? what.begin : Operand::kNowhere;
   const StepId read =
-      builder_.copy(lanes_.of(peer, block_, slice, what.length, direct), {output_at(what)},
-                    Scaling::kNone, {lanes_.arrival(block_, slice, peer)});
-  lanes_.has_read(peer, read);
+      builder_.copy(pipeline_.of(peer, block_, slice, what.length, direct), {output_at(what)},
+                    Scaling::kNone, {pipeline_.arrival(block_, slice, peer)});
+  pipeline_.has_read(peer, read);
   return read;
 }
 

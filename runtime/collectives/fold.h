@@ -1,14 +1,14 @@
-// The fold: a world of any size as a power of two of members, for algorithms that double or halve.
-// Used by the algorithms beside it. Idea: Thakur, Rabenseifner & Gropp 2005, "Optimization of
-// collective communication operations in MPICH", §4.5; but the lower rank of a pair stays, so that
-// members in order are ranks in order.
+// The fold maps a world of any size to a power of two of members, for algorithms that halve or
+// double. Used by the algorithms in this folder. Idea: Thakur, Rabenseifner & Gropp 2005,
+// "Optimization of collective communication operations in MPICH", §4.5. Unlike there, the lower
+// rank of a pair stays, so members in order are ranks in order.
 //
-// p = 7, so q = 4 members and 3 pairs:
+// p = 7 makes q = 4 members and 3 pairs:
 //
 //   rank     0   1   2   3   4   5   6
-//   member   0 ← ·   1 ← ·   2 ← ·   3      ← a folded rank has its partner act for it
+//   member   0 ← ·   1 ← ·   2 ← ·   3      ← a folded rank's partner acts for it
 //
-// A member stands for one rank or two neighbours, and a run of members for a run of ranks.
+// A member stands for one rank or two neighbours, and a range of members for a range of ranks.
 #pragma once
 
 #include "runtime/base/check.h"
@@ -35,9 +35,9 @@ class Fold {
   bool is_pair(int member) const { return member < pairs_; }
   /// The other rank of the pair.
   int partner() const { return rank_ ^ 1; }
-  /// Which member this rank is; of a folded rank, which one acts for it.
+  /// This rank's member; for a folded rank, the member that acts for it.
   int member() const { return is_paired() ? rank_ / 2 : rank_ - pairs_; }
-  /// The rank that is this member; of members(), the size of the world.
+  /// The (lower) rank of a member; the size of the world for members().
   int rank_of(int member) const { return member < pairs_ ? 2 * member : member + pairs_; }
 
  private:

@@ -1,5 +1,5 @@
-// Linear gather. Called through the schedule cache when an operation starts, by the holder of the
-// progress token; pure.
+// Linear gather. Pure; the progress token holder calls it through the schedule cache when an
+// operation starts.
 //
 // p = 3, root 0; [c,i] is chunk i of rank c's part:
 //
@@ -8,12 +8,12 @@
 //   get [1,1]  get [2,1]     send [1,1]     send [2,1]
 //   copy [0]                                               unless in place
 //
-// Messages: as many as the parts have chunks. Elements sent: Σ counts − counts[root], each once.
+// One message per chunk. All ranks together send Σ counts − counts[root] elements, each once.
 //
-// Why no tree: the root's link must take every byte in any case and is the bottleneck; a binomial
-// tree (Thakur et al. 2005, §4.2) saves only latency, log₂ p instead of p−1 small messages, and
-// pays with ranks between that move up to half of all bytes again and need memory for them. The
-// root takes the ranks' chunks in turn, so that each of its connections is in use.
+// Why no tree: the root's link must carry every byte in any case and is the bottleneck. A binomial
+// tree (Thakur et al. 2005, §4.2) saves only latency: log₂ p instead of p−1 small messages. Its
+// inner ranks would move up to half of all bytes again and need memory for them. The root receives
+// the ranks' chunks in turn, so all its connections stay busy.
 #include "runtime/collectives/gather_linear.h"
 
 #include "runtime/base/check.h"

@@ -1,4 +1,4 @@
-// Gather: every rank sends its part straight to the root.
+// Gather: every rank sends its part directly to the root.
 #pragma once
 
 #include "runtime/collectives/pipeline.h"
@@ -10,11 +10,12 @@ namespace kolo {
 
 struct GatherOptions {
   PipelineOptions pipeline;
-  bool in_place = false;  ///< the root's own part is in its place; its kInput is not touched
+  bool in_place = false;  ///< the root's part lies at its offset already; its kInput is not touched
 };
 
-/// kInput: counts[rank] elements; the root's kOutput: all parts in order of rank; the others have
-/// none. Both contiguous. Any counts, zeros too. Every rank but the root sends its part once.
+/// kInput holds counts[rank] elements. The root's kOutput holds all parts in rank order; other
+/// ranks have no kOutput. Both are contiguous; counts may be zero. Every rank but the root sends
+/// its part once.
 Schedule gather_linear(int rank, int size, int root, std::span<const std::uint64_t> counts,
                        const GatherOptions& options);
 

@@ -6,7 +6,7 @@
 
 namespace kolo {
 
-HostLayout::HostLayout(std::span<const int> host_of, std::span<const int> places) {
+HostLayout::HostLayout(std::span<const int> host_of, std::span<const int> numa_nodes) {
   auto data = std::make_shared<Data>();
   std::map<int, int> number_of;
   for (std::size_t rank = 0; rank < host_of.size(); ++rank) {
@@ -23,12 +23,12 @@ HostLayout::HostLayout(std::span<const int> host_of, std::span<const int> places
     least = std::min(least, here);
     data->order.insert(data->order.end(), ranks.begin(), ranks.end());
   }
-  // By the first of the smallest host.
+  // The first rank of the smallest host carries the most parts.
   for (const auto& ranks : data->members)
     data->most_carried += (static_cast<int>(ranks.size()) + least - 1) / least;
   const auto key = [&](int rank) {
     const auto r = static_cast<std::size_t>(rank);
-    return std::tuple(data->host_of[r], r < places.size() ? places[r] : 0, rank);
+    return std::tuple(data->host_of[r], r < numa_nodes.size() ? numa_nodes[r] : 0, rank);
   };
   std::sort(data->order.begin(), data->order.end(), [&](int a, int b) { return key(a) < key(b); });
   data->in_order = std::is_sorted(data->order.begin(), data->order.end());

@@ -1,6 +1,6 @@
-// HostLayout: which ranks of a communicator share a host, for algorithms that treat the two kinds
-// of links differently. An immutable value that is cheap to copy; computed alike on all ranks. Made
-// by whoever starts operations, read by the algorithms and their prices.
+// HostLayout: which ranks of a communicator share a host, for algorithms that distinguish links
+// inside hosts from links between hosts. An immutable value, cheap to copy, the same on all ranks.
+// Made by the code that starts operations; read by the algorithms and their prices.
 #pragma once
 
 #include <memory>
@@ -13,9 +13,9 @@ class HostLayout {
  public:
   /// No ranks.
   HostLayout() = default;
-  /// `host_of[r]` is any number that ranks of one host share. Hosts are numbered by their lowest
-  /// rank. `places[r]`, if there are any, says where on its host a rank is: near ones are near.
-  explicit HostLayout(std::span<const int> host_of, std::span<const int> places = {});
+  /// `host_of[r]` is any number that all ranks of a host share. Hosts are numbered by their lowest
+  /// rank. `numa_nodes[r]` is the NUMA node of a rank on its host; it may be missing.
+  explicit HostLayout(std::span<const int> host_of, std::span<const int> numa_nodes = {});
 
   int size() const { return data_ ? static_cast<int>(data_->host_of.size()) : 0; }
   int hosts() const { return data_ ? static_cast<int>(data_->members.size()) : 0; }
@@ -24,17 +24,17 @@ class HostLayout {
   const std::vector<int>& members(int host) const {
     return data_->members[static_cast<std::size_t>(host)];
   }
-  /// The most ranks that a host has; 0 without ranks.
+  /// Ranks of the largest host; 0 without ranks.
   int most_on_a_host() const { return data_ ? data_->most : 0; }
-  /// How many ranks' parts, its own among them, a rank carries at most where the n-th of a host of
-  /// m carries those of the n-th, the (n+m)-th, … of every host; 0 without ranks.
+  /// Upper bound of the parts that a rank carries, its own included; 0 without ranks. On a host of
+  /// m ranks, the n-th carries the parts of the n-th, (n+m)-th, … rank of every host.
   int most_carried() const { return data_ ? data_->most_carried : 0; }
-  /// The ranks host by host, and in a host by place: a ring in this order leaves each host once,
-  /// and goes through each NUMA node once. Empty without ranks.
+  /// The ranks ordered by host and NUMA node. A ring in this order leaves each host once and passes
+  /// through each NUMA node once. Empty without ranks.
   std::span<const int> order() const {
     return data_ ? std::span<const int>(data_->order) : std::span<const int>();
   }
-  /// Whether that is the order of the numbers.
+  /// Whether order() is the order of the rank numbers.
   bool is_in_order() const { return data_ == nullptr || data_->in_order; }
 
   friend bool operator==(const HostLayout& a, const HostLayout& b) {

@@ -1,6 +1,6 @@
-// What the collectives over hosts that map their ranks' memory share: which rank of a host carries
-// what over the network, and the lanes of the windows inside a host. Used by the algorithms beside
-// it.
+// What the two-level collectives over mapped memory share: which rank of a host carries which part
+// over the network, and the pipeline slots of the windows inside a host. Used by the algorithms in
+// this folder.
 #pragma once
 
 #include "runtime/base/check.h"
@@ -17,14 +17,15 @@ namespace kolo {
 
 struct HostsOptions {
   std::uint64_t chunk_elements = 64 << 10;  ///< largest message between hosts
-  int messages_in_flight = 4;               ///< of one direction
-  /// What each rank's window holds, of all lanes: at least `size` elements a lane.
+  int messages_in_flight = 4;               ///< messages of one direction
+  /// Elements of each rank's window, all pipeline slots together; at least `size` elements for each
+  /// pipeline slot.
   std::uint64_t mapped_elements = 0;
-  int lanes = 4;  ///< blocks that are in the windows at once
+  int pipeline_slots = 4;  ///< blocks that are in the windows at once
 };
 
-/// Hosts are a ring. What belongs to a host's k-th rank is carried on each other host by the rank
-/// that is k-th there, or by the one that is where hosts have fewer: so every rank drives a share
+/// The hosts form a ring. On every other host, the k-th rank carries the parts of a host's k-th
+/// rank; if that host has fewer ranks, its (k mod its ranks)-th does. So every rank drives a share
 /// of the network.
 class HostRoutes {
  public:
@@ -43,26 +44,27 @@ class HostRoutes {
   }
 
   int hosts() const { return layout_.hosts(); }
-  /// From this rank's host on.
+  /// The host `distance` after this rank's host.
   int host_after(int distance) const {
     const int size = hosts();
     return ((host_ + distance) % size + size) % size;
   }
-  /// How far this host is behind another one, in the ring.
+  /// How many hosts this one comes after `host` in the ring.
   int distance_from(int host) const { return (host_ - host + hosts()) % hosts(); }
   /// The ranks of this host, ascending.
   const std::vector<int>& locals() const { return layout_.members(host_); }
   const std::vector<int>& members_after(int distance) const {
     return layout_.members(host_after(distance));
   }
-  /// The same without this rank, beginning behind it: so that not all turn to the same one first.
+  /// The other ranks of this host, starting behind this rank, so that not all ranks address the
+  /// same one first.
   const std::vector<int>& others() const { return others_; }
 
   int carrier_of_index(int host, std::size_t index) const {
     const auto& members = layout_.members(host);
     return members[index % members.size()];
   }
-  /// Who carries on `host` what belongs to `rank`; on its own host that is itself.
+  /// The rank of `host` that carries the part of `rank`; on its own host `rank` itself.
   int carrier(int host, int rank) const {
     return carrier_of_index(host, index_[static_cast<std::size_t>(rank)]);
   }
@@ -82,10 +84,11 @@ class HostRoutes {
   int rank_;
   int host_;
   std::vector<int> others_;
-  std::vector<std::size_t> index_;  ///< by rank: which of its host's it is
+  std::vector<std::size_t> index_;  ///< by rank: its index on its host
 };
 
-/// Parts that lie end to end, one for each rank, each cut into pieces; a block is a piece of each.
+/// Parts that lie end to end, one for each rank, each cut into pieces. A block is one piece of each
+/// part.
 class BlocksOfParts {
  public:
   BlocksOfParts(std::span<const std::uint64_t> counts, std::uint64_t piece_elements)
@@ -102,14 +105,14 @@ class BlocksOfParts {
 
   std::uint64_t count() const { return count_; }
   Interval part(int rank) const { return parts_[as_index(rank)]; }
-  /// Empty where the part has fewer.
+  /// Empty if the part has fewer pieces.
   Interval piece(std::uint64_t block, int rank) const { return pieces_[as_index(rank)][block]; }
-  /// Where the piece is in the rank's part.
+  /// The piece's range within the rank's part.
   Interval within_part(std::uint64_t block, int rank) const {
     const Interval whole = piece(block, rank);
     return {whole.begin - part(rank).begin, whole.length};
   }
-  /// Of the message that the piece is.
+  /// Tag of the message that sends the piece.
   std::uint32_t tag(std::uint64_t block, int rank) const {
     return static_cast<std::uint32_t>(first_tag_[as_index(rank)] + block);
   }
@@ -123,86 +126,89 @@ class BlocksOfParts {
   std::uint64_t count_ = 0;
 };
 
-/// The lanes of this host's windows: each block has one, with a place for each piece that its rank
-/// offers the others, and is free again when all have read and what the rank itself did there is
-/// over.
-class HostLanes {
+/// The pipeline slots of this host's windows. Each block uses one pipeline slot, with a slot for
+/// each piece that its rank offers. The pipeline slot is free when all ranks have read the pieces
+/// and this rank's own steps there are done.
+class HostPipeline {
  public:
-  HostLanes(ScheduleBuilder& builder, std::uint64_t places, std::uint64_t piece_elements,
-            std::uint64_t blocks, int lanes)
+  HostPipeline(ScheduleBuilder& builder, std::uint64_t pieces, std::uint64_t piece_elements,
+               std::uint64_t blocks, int pipeline_slots)
       : builder_(builder),
-        places_(places),
+        pieces_(pieces),
         piece_elements_(piece_elements),
-        lanes_(std::min<std::uint64_t>(blocks, static_cast<std::uint64_t>(lanes))),
-        free_(lanes_, ScheduleBuilder::kNoStep) {
-    KOLO_CHECK(blocks * (places + 1) < UINT32_MAX);  // tags are 32 bits wide
+        pipeline_slots_(
+            std::min<std::uint64_t>(blocks, static_cast<std::uint64_t>(pipeline_slots))),
+        free_(pipeline_slots_, ScheduleBuilder::kNoStep) {
+    KOLO_CHECK(blocks * (pieces + 1) < UINT32_MAX);  // tags are 32 bits wide
   }
 
-  std::uint64_t elements() const { return lanes_ * places_ * piece_elements_; }
+  std::uint64_t elements() const { return pipeline_slots_ * pieces_ * piece_elements_; }
 
-  Operand own(std::uint64_t block, std::uint64_t place, std::uint64_t length) const {
-    return {Space::kScratch, -1, offset(block, place), length};
+  Operand own(std::uint64_t block, std::uint64_t piece, std::uint64_t length) const {
+    return {Space::kScratch, -1, offset(block, piece), length};
   }
-  /// Of another rank of the host, which may have the same in its input at `direct`.
-  Operand of(int peer, std::uint64_t block, std::uint64_t place, std::uint64_t length,
+  /// A piece in the window of `peer`, a rank of this host. The peer may have the same elements in
+  /// its input at `direct`.
+  Operand of(int peer, std::uint64_t block, std::uint64_t piece, std::uint64_t length,
              std::uint64_t direct = Operand::kNowhere) const {
-    return {Space::kPeer, peer, offset(block, place), length, direct};
+    return {Space::kPeer, peer, offset(block, piece), length, direct};
   }
-  /// Before which a block's lane must not be written.
-  StepId gate(std::uint64_t block) const { return free_[block % lanes_]; }
+  /// The step after which a block's pipeline slot may be written.
+  StepId gate(std::uint64_t block) const { return free_[block % pipeline_slots_]; }
 
-  /// After `written`: the place is `reader`'s to read.
-  void offer(std::uint64_t block, std::uint64_t place, int reader, StepId written) {
-    builder_.notify(reader, tag(block, place), {written});
+  /// After `written`, `reader` may read the slot of a piece.
+  void offer(std::uint64_t block, std::uint64_t piece, int reader, StepId written) {
+    builder_.signal(reader, tag(block, piece), {written});
     readers_.push_back(reader);
   }
-  /// That `peer` has offered it.
-  StepId arrival(std::uint64_t block, std::uint64_t place, int peer) {
-    return builder_.await(peer, tag(block, place), {});
+  /// The step that waits until `peer` has offered a piece.
+  StepId arrival(std::uint64_t block, std::uint64_t piece, int peer) {
+    return builder_.wait(peer, tag(block, piece), {});
   }
-  /// After `read`, which follows its arrival, the peer's place is no longer needed.
+  /// After `read`, which follows the piece's arrival, this rank no longer needs the peer's slot.
   void has_read(int peer, StepId read) { reads_of_[peer].push_back(read); }
-  /// Nor is this rank's own lane needed before `step` is done.
+  /// This rank's own pipeline slot is not free before `step` is done.
   void hold(StepId step) { held_.push_back(step); }
 
-  /// After all that is done with a block.
+  /// Call after all steps of a block.
   void close(std::uint64_t block) {
     for (const auto& [peer, reads] : reads_of_)
-      if (!reads.empty()) builder_.notify(peer, tag(block, places_), {builder_.join(reads)});
+      if (!reads.empty()) builder_.signal(peer, tag(block, pieces_), {builder_.join(reads)});
     reads_of_.clear();
     std::sort(readers_.begin(), readers_.end());
     readers_.erase(std::unique(readers_.begin(), readers_.end()), readers_.end());
     for (const int reader : readers_)
-      held_.push_back(builder_.await(reader, tag(block, places_), {}));
-    if (!held_.empty()) free_[block % lanes_] = builder_.join(held_);
+      held_.push_back(builder_.wait(reader, tag(block, pieces_), {}));
+    if (!held_.empty()) free_[block % pipeline_slots_] = builder_.join(held_);
     readers_.clear();
     held_.clear();
   }
 
  private:
-  std::uint64_t offset(std::uint64_t block, std::uint64_t place) const {
-    KOLO_CHECK(place < places_);
-    return (block % lanes_ * places_ + place) * piece_elements_;
+  std::uint64_t offset(std::uint64_t block, std::uint64_t piece) const {
+    KOLO_CHECK(piece < pieces_);
+    return (block % pipeline_slots_ * pieces_ + piece) * piece_elements_;
   }
-  std::uint32_t tag(std::uint64_t block, std::uint64_t place) const {
-    return static_cast<std::uint32_t>(block * (places_ + 1) + place);
+  std::uint32_t tag(std::uint64_t block, std::uint64_t piece) const {
+    return static_cast<std::uint32_t>(block * (pieces_ + 1) + piece);
   }
 
   ScheduleBuilder& builder_;
-  std::uint64_t places_;  ///< of a lane
+  std::uint64_t pieces_;  ///< pieces of a pipeline slot
   std::uint64_t piece_elements_;
-  std::uint64_t lanes_;
-  std::vector<StepId> free_;                     ///< by lane
-  std::map<int, std::vector<StepId>> reads_of_;  ///< of this block, by peer
-  std::vector<int> readers_;                     ///< of this block
-  std::vector<StepId> held_;                     ///< of this block
+  std::uint64_t pipeline_slots_;
+  std::vector<StepId> free_;                     ///< by pipeline slot
+  std::map<int, std::vector<StepId>> reads_of_;  ///< reads of this block, by peer
+  std::vector<int> readers_;                     ///< readers of this block
+  std::vector<StepId> held_;                     ///< steps of this block
 };
 
-/// Of a part, at most, where a lane has so many places: whole cache lines if there is room.
-inline std::uint64_t piece_of_lane(const HostsOptions& options, std::uint64_t places) {
-  KOLO_CHECK(options.lanes > 0 && options.chunk_elements > 0);
+/// Upper bound of a piece's elements if a pipeline slot holds `pieces` pieces: whole cache lines if
+/// there is room.
+inline std::uint64_t piece_of_pipeline_slot(const HostsOptions& options, std::uint64_t pieces) {
+  KOLO_CHECK(options.pipeline_slots > 0 && options.chunk_elements > 0);
   const std::uint64_t room =
-      options.mapped_elements / static_cast<std::uint64_t>(options.lanes) / places;
+      options.mapped_elements / static_cast<std::uint64_t>(options.pipeline_slots) / pieces;
   KOLO_CHECK(room > 0);
   const std::uint64_t piece = std::min(room, options.chunk_elements);
   return piece < kCacheLineElements ? piece : piece - piece % kCacheLineElements;

@@ -1,6 +1,6 @@
-// How a two-level allreduce cuts its elements: blocks, of which several are under way, each in a
-// lane of the scratch; slices, each of which one rank of every host owns; chunks, one a host. And
-// where these lie in the scratch. Pure; used by allreduce_hierarchical alone.
+// How a two-level allreduce cuts its elements, and where they lie in the scratch. Several blocks
+// are in flight, each in a pipeline slot of the scratch. A block has slices; one rank of every host
+// owns each slice. A slice has one chunk for each host. Pure; used by allreduce_hierarchical only.
 #pragma once
 
 #include "runtime/base/check.h"
@@ -18,10 +18,10 @@ class HostSlices {
  public:
   struct Limits {
     std::uint64_t chunk_elements = 64 << 10;
-    std::uint64_t lanes = 4;
-    std::uint64_t mapped_elements = 0;  ///< of all lanes; 0: no windows
-    bool staged = false;                ///< as HierarchicalOptions
-    std::vector<int> owners = {};       ///< as HierarchicalOptions
+    std::uint64_t pipeline_slots = 4;
+    std::uint64_t mapped_elements = 0;  ///< elements of all pipeline slots; 0: no windows
+    bool staged = false;                ///< see HierarchicalOptions
+    std::vector<int> owners = {};       ///< see HierarchicalOptions
   };
 
   HostSlices(int rank, const HostLayout& layout, std::uint64_t count, const Limits& limits)
@@ -44,10 +44,12 @@ class HostSlices {
 
   std::uint64_t blocks() const { return blocks_; }
   std::uint64_t slices() const { return slices_; }
-  std::uint64_t lanes() const { return lanes_; }
-  std::uint64_t scratch_elements() const { return blocks_ == 0 ? 0 : lanes_ * lane_elements_; }
+  std::uint64_t pipeline_slots() const { return pipeline_slots_; }
+  std::uint64_t scratch_elements() const {
+    return blocks_ == 0 ? 0 : pipeline_slots_ * pipeline_slot_elements_;
+  }
   std::uint64_t staging_elements() const {
-    return blocks_ == 0 || !staged_ ? 0 : lanes_ * staging_lane_elements_;
+    return blocks_ == 0 || !staged_ ? 0 : pipeline_slots_ * staging_slot_elements_;
   }
 
   const std::vector<int>& members(int host) const {
@@ -66,31 +68,32 @@ class HostSlices {
   Interval slice_at(std::uint64_t block, std::uint64_t slice) const {
     return split(block_at(block), slices_, slice, granule_);
   }
-  /// One a host; some may be empty.
+  /// One chunk for each host; some may be empty.
   std::vector<Interval> chunks_of(Interval slice) const {
     std::vector<Interval> chunks;
     for (std::uint64_t c = 0; c < hosts_; ++c) chunks.push_back(split(slice, hosts_, c, granule_));
     return chunks;
   }
 
-  /// Of a range of the block, within its lane; of the staging memory's where there is no window.
-  std::uint64_t place_of(std::uint64_t block, Interval part) const {
-    const std::uint64_t begin = staged_ && !mapped_ ? staging_begin(block) : lane_begin(block);
+  /// Offset of a range of the block within its pipeline slot: in the staging memory if that is used
+  /// without windows, else in the scratch.
+  std::uint64_t offset_of(std::uint64_t block, Interval part) const {
+    const std::uint64_t begin = staged_ && !mapped_ ? staging_begin(block) : slot_begin(block);
     return begin + (part.begin - block_at(block).begin);
   }
-  /// Where the staging memory has a part of an own slice.
-  std::uint64_t sum_place(std::uint64_t block, std::uint64_t slice, Interval part) const {
-    if (!mapped_) return place_of(block, part);
+  /// Offset of a part of an own slice in the staging memory.
+  std::uint64_t sum_offset(std::uint64_t block, std::uint64_t slice, Interval part) const {
+    if (!mapped_) return offset_of(block, part);
     return staging_begin(block) + index_of_own(slice) * slice_elements_ +
            (part.begin - slice_at(block, slice).begin);
   }
-  /// Where a chunk of an own slice is received in a round of the ring.
+  /// Offset at which a chunk of an own slice is received in a round of the ring.
   std::uint64_t ring_slot(std::uint64_t block, std::uint64_t slice, int round) const {
     const std::uint64_t slot =
         index_of_own(slice) * kRingSlots + static_cast<std::uint64_t>(round) % kRingSlots;
     return slots_begin(block) + slot * chunk_elements_;
   }
-  /// Where an own slice of another rank's input is received, without windows.
+  /// Offset at which another rank's input of an own slice is received, without windows.
   std::uint64_t input_slot(std::uint64_t block, std::uint64_t slice, std::uint64_t other) const {
     const std::uint64_t rings = most_owned(host_) * kRingSlots * chunk_elements_;
     const std::uint64_t slot = index_of_own(slice) * (locals().size() - 1) + other;
@@ -100,35 +103,37 @@ class HostSlices {
   static constexpr std::uint64_t kRingSlots = 2;
 
  private:
-  /// What a lane takes of memory that is the operation's own: with very many ranks the messages
-  /// shrink, not the machine's memory.
-  static constexpr std::uint64_t kMostOfALane = 4 << 20;
+  /// Upper bound of a pipeline slot's elements in memory of the operation's own. With very many
+  /// ranks the messages get shorter, so the memory does not grow.
+  static constexpr std::uint64_t kMostOfAPipelineSlot = 4 << 20;
 
   std::uint64_t round_up(std::uint64_t n) const { return (n + granule_ - 1) / granule_ * granule_; }
   std::uint64_t part_of(std::uint64_t whole, std::uint64_t parts) const {
     return round_up((whole + parts - 1) / parts);
   }
-  std::uint64_t lane_begin(std::uint64_t block) const { return block % lanes_ * lane_elements_; }
-  std::uint64_t staging_begin(std::uint64_t block) const {
-    return block % lanes_ * staging_lane_elements_;
+  std::uint64_t slot_begin(std::uint64_t block) const {
+    return block % pipeline_slots_ * pipeline_slot_elements_;
   }
-  /// Behind what a lane holds of the block: that of the network's side.
+  std::uint64_t staging_begin(std::uint64_t block) const {
+    return block % pipeline_slots_ * staging_slot_elements_;
+  }
+  /// Where the receive slots for the network begin, behind the block's elements in a pipeline slot.
   std::uint64_t slots_begin(std::uint64_t block) const {
-    if (!staged_) return lane_begin(block) + block_elements_;
+    if (!staged_) return slot_begin(block) + block_elements_;
     return staging_begin(block) + (mapped_ ? most_owned(host_) * slice_elements_ : block_elements_);
   }
-  /// Slices that one rank of a host owns, at most.
+  /// Upper bound of the slices that one rank of a host owns.
   std::uint64_t most_owned(std::uint64_t host) const {
     const std::uint64_t owners = owners_[host].size();
     return (slices_ + owners - 1) / owners;
   }
-  /// Both ascending.
+  /// The numbers that both lists hold. Both are ascending.
   static std::vector<int> common(const std::vector<int>& a, const std::vector<int>& b) {
     std::vector<int> both;
     std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
     return both;
   }
-  /// Which of its rank's slices this one is.
+  /// Index of an own slice among all slices of this rank.
   std::uint64_t index_of_own(std::uint64_t slice) const {
     std::uint64_t index = 0;
     while (index < slice && owner(host_, slice - index - 1) == rank_) ++index;
@@ -139,37 +144,38 @@ class HostSlices {
     block_elements_ = round_up(elements);
     slice_elements_ = part_of(elements, slices_);
     chunk_elements_ = hosts_ == 1 ? 0 : part_of(slice_elements_, hosts_);
-    // What it takes on any host, so that all hosts cut the same blocks.
-    lane_elements_ = staged_ ? block_elements_ : 0;
-    staging_lane_elements_ = 0;
+    // Take the maximum over all hosts, so that all hosts cut the same blocks.
+    pipeline_slot_elements_ = staged_ ? block_elements_ : 0;
+    staging_slot_elements_ = 0;
     for (std::uint64_t host = 0; host < hosts_; ++host) {
       const std::uint64_t inputs = mapped_ ? 0 : (locals_[host].size() - 1) * slice_elements_;
       const std::uint64_t slots = most_owned(host) * (kRingSlots * chunk_elements_ + inputs);
       const std::uint64_t sums = mapped_ ? most_owned(host) * slice_elements_ : block_elements_;
       if (staged_) {
-        staging_lane_elements_ = std::max(staging_lane_elements_, sums + slots);
+        staging_slot_elements_ = std::max(staging_slot_elements_, sums + slots);
       } else {
-        lane_elements_ = std::max(lane_elements_, block_elements_ + slots);
+        pipeline_slot_elements_ = std::max(pipeline_slot_elements_, block_elements_ + slots);
       }
     }
   }
 
   void lay_out(const Limits& limits) {
-    KOLO_CHECK(limits.chunk_elements > 0 && limits.lanes > 0);
-    const std::uint64_t room = mapped_ ? limits.mapped_elements / limits.lanes : kMostOfALane;
+    KOLO_CHECK(limits.chunk_elements > 0 && limits.pipeline_slots > 0);
+    const std::uint64_t room =
+        mapped_ ? limits.mapped_elements / limits.pipeline_slots : kMostOfAPipelineSlot;
     const auto fits = [&](std::uint64_t elements) {
       set_block(elements);
-      return (staged_ && !mapped_ ? staging_lane_elements_ : lane_elements_) <= room &&
-             staging_lane_elements_ <= kMostOfALane;
+      return (staged_ && !mapped_ ? staging_slot_elements_ : pipeline_slot_elements_) <= room &&
+             staging_slot_elements_ <= kMostOfAPipelineSlot;
     };
-    // A window that is small for so many hosts gets small blocks, not none.
+    // If a window is small for so many hosts, the blocks get small.
     if (!fits(granule_)) granule_ = 1;
     KOLO_CHECK(fits(1));
     std::uint64_t block =
         std::min(limits.chunk_elements * slices_ * hosts_, std::max(round_up(count_), granule_));
     while (!fits(block)) block = std::max(granule_, block * 7 / 8 / granule_ * granule_);
     blocks_ = count_ / block + (count_ % block != 0 ? 1 : 0);
-    lanes_ = std::clamp<std::uint64_t>(blocks_, 1, limits.lanes);
+    pipeline_slots_ = std::clamp<std::uint64_t>(blocks_, 1, limits.pipeline_slots);
   }
 
   int rank_;
@@ -181,11 +187,11 @@ class HostSlices {
   bool staged_;
   std::uint64_t granule_;
   std::vector<std::vector<int>> locals_;  ///< ranks, by host
-  std::vector<std::vector<int>> owners_;  ///< those of them that own slices
+  std::vector<std::vector<int>> owners_;  ///< the ranks that own slices, by host
   std::uint64_t blocks_ = 0;
-  std::uint64_t lanes_ = 1;
-  std::uint64_t block_elements_ = 0, slice_elements_ = 0, chunk_elements_ = 0;  ///< the largest
-  std::uint64_t lane_elements_ = 0, staging_lane_elements_ = 0;
+  std::uint64_t pipeline_slots_ = 1;
+  std::uint64_t block_elements_ = 0, slice_elements_ = 0, chunk_elements_ = 0;  ///< largest ones
+  std::uint64_t pipeline_slot_elements_ = 0, staging_slot_elements_ = 0;
 };
 
 }  // namespace kolo

@@ -1,5 +1,5 @@
-// A barrier before the sends of a schedule. Called through the schedule cache when an operation
-// starts, by the holder of the progress token.
+// Puts a barrier before the sends of a schedule. Called by the progress token holder through the
+// schedule cache when an operation starts.
 #include "runtime/collectives/meet_first.h"
 
 #include "runtime/collectives/barrier_dissemination.h"
@@ -11,7 +11,7 @@
 namespace kolo {
 namespace {
 
-/// No schedule's own tags are so high.
+/// The barrier's tags start here; all tags of a schedule itself are lower.
 constexpr std::uint32_t kTags = 1U << 31;
 
 }  // namespace
@@ -28,7 +28,7 @@ Schedule meet_first(const Schedule& schedule) {
   for (Step step : barrier.steps) {
     step.tag += kTags;
     const StepId id = builder.append(step, {}, {}, barrier.depends_on(step));
-    if (step.kind == StepKind::kAwait) met.push_back(id);
+    if (step.kind == StepKind::kWait) met.push_back(id);
   }
   const auto begin = static_cast<StepId>(barrier.steps.size());
   std::vector<StepId> after;

@@ -1,14 +1,14 @@
-// Any schedule over messages, held until all ranks have come to it. Pure.
+// Holds the sends of a message schedule until all ranks have started it. Pure.
 #pragma once
 
 #include "runtime/collectives/schedule.h"
 
 namespace kolo {
 
-/// `schedule`, whose sends wait until all ranks have begun it: for collectives that go one way, as
-/// a broadcast, whose sender would else run ahead of who comes late, and fill its memory with
-/// messages that meet no receive there. Nothing else waits. ⌈log₂ size⌉ notices and as many awaits
-/// a rank; all ranks have to do so.
+/// Returns `schedule` with sends that wait until all ranks have started it. For one-way collectives
+/// like broadcast: a sender could run ahead of a late rank and fill its memory with unexpected
+/// messages. Only sends wait. Each rank adds ⌈log₂ size⌉ signals and as many waits. All ranks must
+/// do this together.
 Schedule meet_first(const Schedule& schedule);
 
 }  // namespace kolo

@@ -1,5 +1,5 @@
 // What the algorithms that move data in chunks share: their options, the cutting into chunks, and
-// the window that bounds how many messages are posted at a time. Used by the algorithms beside it.
+// the window that bounds the posted messages. Used by the algorithms in this folder.
 #pragma once
 
 #include "runtime/base/check.h"
@@ -18,8 +18,8 @@ struct PipelineOptions {
   int chunks_in_flight = 4;                 ///< messages of one direction posted at a time
 };
 
-/// A range cut into near-equal pieces of at most `largest` elements, none of them empty. Where
-/// `largest` is a whole number of cache lines the borders are too, counted from the range's begin.
+/// A range cut into near-equal, non-empty pieces of at most `largest` elements. If `largest` is a
+/// multiple of a cache line, the borders are too, counted from the range's begin.
 class Pieces {
  public:
   Pieces(Interval whole, std::uint64_t largest)
@@ -46,7 +46,7 @@ class Pieces {
   std::uint64_t count_;
 };
 
-/// The last few messages of one direction: the next one waits for the oldest of them.
+/// The last few messages of one direction. The next message waits for the oldest of them.
 class MessageWindow {
  public:
   explicit MessageWindow(int messages)
@@ -54,7 +54,7 @@ class MessageWindow {
     KOLO_CHECK(messages > 0);
   }
 
-  /// What the next message must wait for; kNoStep while the window is not full.
+  /// The step that the next message must wait for; kNoStep while the window is not full.
   StepId gate() const { return recent_[oldest_]; }
   void push(StepId message) {
     recent_[oldest_] = message;
@@ -66,7 +66,7 @@ class MessageWindow {
   std::size_t oldest_ = 0;
 };
 
-/// Parts of these lengths, laid end to end.
+/// Ranges of these lengths, laid end to end.
 inline std::vector<Interval> end_to_end(std::span<const std::uint64_t> lengths) {
   std::vector<Interval> parts;
   std::uint64_t begin = 0;
@@ -83,8 +83,8 @@ inline std::uint64_t sum_of(std::span<const std::uint64_t> lengths) {
   return sum;
 }
 
-/// Calls visit(peer, i, piece) for the i-th piece of every other rank's part, in turn, beginning
-/// beside `rank`: so each of its connections is in use. `parts` are by rank.
+/// Calls visit(peer, i, piece) for the i-th piece of every other rank's part, in turn, starting
+/// behind `rank`. So all its connections stay busy. `parts` is indexed by rank.
 template <class Visit>
 void for_each_in_turn(int rank, std::span<const Interval> parts, std::uint64_t largest,
                       Visit&& visit) {

@@ -1,12 +1,12 @@
-// Send and receive. Called through the schedule cache when an operation starts, by the holder of
-// the progress token; pure.
+// Send and receive. Pure; the progress token holder calls it through the schedule cache when an
+// operation starts.
 //
 //   from             to
 //   send [0]         get [0]
-//   send [1]         get [1]         a window of them posted at a time
+//   send [1]         get [1]         a window of messages is posted at a time
 //   …                …
 //
-// ⌈count / chunk⌉ messages; `count` elements sent.
+// ⌈count / chunk⌉ messages with `count` elements.
 #include "runtime/collectives/point_to_point.h"
 
 #include "runtime/base/check.h"

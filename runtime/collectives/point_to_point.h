@@ -6,8 +6,8 @@
 
 namespace kolo {
 
-/// `from` sends kInput, `to` receives it in kOutput; `count` elements, contiguous. With from = to a
-/// copy. All other ranks have nothing to do and no memory.
+/// `from` sends `count` elements of kInput, `to` receives them in kOutput. Both are contiguous.
+/// from = to makes a copy. All other ranks do nothing and have no memory.
 Schedule point_to_point(int rank, int size, int from, int to, std::uint64_t count,
                         const PipelineOptions& options);
 

@@ -1,8 +1,8 @@
-// Recursive halving reduce-scatter. Called through the schedule cache when an operation starts, by
-// the holder of the progress token; pure. Idea: Thakur, Rabenseifner & Gropp, "Optimization of
-// collective communication operations in MPICH", IJHPCA 19 (2005), §4.4.
+// Recursive halving reduce-scatter. Pure; the progress token holder calls it through the schedule
+// cache when an operation starts. Idea: Thakur, Rabenseifner & Gropp, "Optimization of collective
+// communication operations in MPICH", IJHPCA 19 (2005), §4.4.
 //
-// p = 5, so four members and rank 1 folded into rank 0 (fold.h); what a rank sends:
+// p = 5 makes four members; rank 1 is folded into rank 0 (fold.h). What a rank sends:
 //
 //                 rank 0          rank 1          rank 2          rank 3          rank 4
 //   fold          ·               all → 0         ·               ·               ·
@@ -10,15 +10,15 @@
 //   d = 1         [2]   → 2       ·               [0 1] → 0       [4]   → 4       [3]   → 3
 //   give back     [1]   → 1       ·               ·               ·               ·
 //
-// With q the largest power of two ≤ p: log₂ q messages of a member, one more where a rank is folded
-// in; one of a folded rank. Elements sent: where p is a power of two, Σ counts less the own part;
-// the folded ranks send Σ counts, and their partners send them their parts.
+// With q the largest power of two ≤ p, a member sends log₂ q messages, and one more if a rank is
+// folded into it; a folded rank sends one. If p is a power of two, a rank sends Σ counts less its
+// own part. A folded rank sends Σ counts, and its partner sends it its part.
 //
-// The input is not written, so the sums live in the scratch, each at its place, and the parts
-// received behind them, each round at a place of its own. The first sum is made of the input; only
-// what is sent before that is packed. Both operands come in the order of the members. A member that
-// stands for one rank sends inputs in its first round; what it sends later is a partial sum, until
-// the result is given back.
+// The input is not written, so the sums live in the scratch, at the offsets of the vector. Received
+// parts lie behind them, at a new offset each round. The first sum reads the input; only what is
+// sent before it is packed. Both operands come in member order. A member that stands for one rank
+// sends inputs in its first round. Later messages are partial sums, except the final result for a
+// folded rank.
 #include "runtime/collectives/reduce_scatter_halving.h"
 
 #include "runtime/base/check.h"
@@ -60,14 +60,14 @@ class HalvingWriter {
   static Operand sum_at(Interval part) { return {Space::kScratch, -1, part.begin, part.length}; }
   static Operand result(Interval part) { return {Space::kOutput, -1, 0, part.length}; }
 
-  /// Sends sums, or the packed input as long as there are none.
+  /// Sends sums, or the packed input while there are no sums.
   StepId send(int peer, std::uint32_t tag, Interval part, bool partial, StepId ready) {
     if (part.length == 0) return kNoStep;
     builder_.need_scratch(round_to_line(count_));
     if (ready == kNoStep) ready = builder_.copy(input_at(part), {sum_at(part)}, Scaling::kPre, {});
     return builder_.send(peer, tag, sum_at(part).as_partial(partial), {ready});
   }
-  /// What comes from a member, and where its elements belong in a sum.
+  /// A message from a member, and whether it is the first operand of a sum.
   struct Incoming {
     int peer;
     std::uint32_t tag;
@@ -75,7 +75,8 @@ class HalvingWriter {
     bool partial;
     bool first;
   };
-  /// Receives it and adds it to what is held; the last time each part to where it belongs.
+  /// Receives a part and adds it to what this rank holds. The last time, each rank's part goes to
+  /// its destination.
   StepId add(const Incoming& incoming, bool last, StepId ready);
 
   int rank_;
@@ -124,7 +125,7 @@ Schedule HalvingWriter::write() && {
   }
   const Interval all{0, count_};
   if (fold_.is_folded()) {
-    // The result may lie in the input, which must be packed before.
+    // The result may lie in the input, so the input must be packed first.
     const StepId sent = send(fold_.partner(), kFoldTag, all, false, kNoStep);
     if (own().length > 0) builder_.receive(fold_.partner(), kGiveBackTag, result(own()), {sent});
     return std::move(builder_).finish();

@@ -9,9 +9,9 @@
 
 namespace kolo {
 
-/// kInput: Σ counts elements, may be scattered; kOutput: counts[rank] elements, the sum of part
-/// `rank`, contiguous; it may lie in that part of the input. Any counts, zeros too, and any p.
-/// Scratch: about 2 · Σ counts, and once more where a rank is folded in.
+/// kInput holds Σ counts elements and may be scattered. kOutput receives counts[rank] elements, the
+/// sum of part `rank`; it is contiguous and may lie at this part of the input. Any p; counts may be
+/// zero. Scratch: about 2 · Σ counts, and Σ counts more if a rank is folded in.
 Schedule reduce_scatter_halving(int rank, int size, std::span<const std::uint64_t> counts);
 
 }  // namespace kolo

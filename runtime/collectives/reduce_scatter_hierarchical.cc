@@ -1,18 +1,18 @@
-// Two-level reduce-scatter. Called through the schedule cache when an operation starts, by the
-// holder of the progress token; pure. Idea: as allreduce_hierarchical's first half.
+// Two-level reduce-scatter. Pure; the progress token holder calls it through the schedule cache
+// when an operation starts. Idea: the first half of allreduce_hierarchical.
 //
-// Hosts A = {0, 1}, B = {2, 3}, C = {4, 5}; the part of rank 2 in a block, D = the sum of a host:
+// Hosts A = {0, 1}, B = {2, 3}, C = {4, 5}. The part of rank 2 in a block; D is the sum of a host:
 //
 //   inside     4 sums C's inputs: D꜀     0 sums A's: D_A     2 sums B's own
 //   round 0    4 → 0: D꜀
-//   round 1    0 → 2: D꜀ + D_A, to which 2 adds the inputs of its host
+//   round 1    0 → 2: D꜀ + D_A, and 2 adds the inputs of its host
 //
-// So do all parts at once, each round its own ring of hosts, in the order (block, round, part) on
-// all ranks: windows of messages never wait in a circle.
+// All parts travel like this at once, each around the ring of hosts. All ranks send and receive in
+// the order (block, round, part), so their message windows cannot deadlock.
 //
-// Scratch, by lane: a place for each rank's part, which has this rank's input for whoever sums it;
-// where that is this rank, what it received, and then the sum. What is sent is a partial sum, but
-// for the inputs that hosts of one rank send in round 0.
+// Scratch of a pipeline slot: one buffer offset for each rank's part. It holds this rank's input
+// for the rank that sums it. If this rank sums the part, it holds the received data, then the sum.
+// Messages are partial sums, except the inputs that hosts of one rank send in round 0.
 #include "runtime/collectives/reduce_scatter_hierarchical.h"
 
 #include <algorithm>
@@ -34,15 +34,15 @@ class ReduceScatterWriter {
                  counts[as_index(rank)]),
         sent_(options.messages_in_flight),
         received_(options.messages_in_flight),
-        blocks_(counts, piece_of_lane(options, counts.size())),
-        lanes_(builder_, counts.size(), piece_of_lane(options, counts.size()), blocks_.count(),
-               options.lanes) {}
+        blocks_(counts, piece_of_pipeline_slot(options, counts.size())),
+        pipeline_(builder_, counts.size(), piece_of_pipeline_slot(options, counts.size()),
+                  blocks_.count(), options.pipeline_slots) {}
 
   Schedule write() && {
     if (routes_.others().empty()) {
-      builder_.need_scratch(lanes_.elements());  // nobody else's
+      builder_.need_scratch(pipeline_.elements());  // no other rank uses it
     } else {
-      builder_.need_mapped_scratch(lanes_.elements());
+      builder_.need_mapped_scratch(pipeline_.elements());
     }
     for (block_ = 0; block_ < blocks_.count(); ++block_) write_block();
     return std::move(builder_).finish();
@@ -53,12 +53,12 @@ class ReduceScatterWriter {
   static std::size_t as_index(int rank) { return static_cast<std::size_t>(rank); }
   Interval piece(int part) const { return blocks_.piece(block_, part); }
   std::uint32_t tag(int part) const { return blocks_.tag(block_, part); }
-  Operand sum(int part) const { return lanes_.own(block_, as_index(part), piece(part).length); }
+  Operand sum(int part) const { return pipeline_.own(block_, as_index(part), piece(part).length); }
 
   void write_block();
   void offer();
   void travel();
-  /// Whether the host so far after this one begins with a sum, and not with an input.
+  /// Whether the host `distance` after this one starts with a sum, not with an input.
   bool is_summed(int distance) const { return routes_.members_after(distance).size() > 1; }
   StepId combine(int part, Operand landing, StepId landed);
 
@@ -69,36 +69,36 @@ class ReduceScatterWriter {
   MessageWindow sent_;
   MessageWindow received_;
   BlocksOfParts blocks_;
-  HostLanes lanes_;
-  std::uint64_t block_ = 0;  ///< which is being written
+  HostPipeline pipeline_;
+  std::uint64_t block_ = 0;  ///< the block that is being written
 };
 
 void ReduceScatterWriter::write_block() {
   offer();
   travel();
-  lanes_.close(block_);
+  pipeline_.close(block_);
 }
 
-/// This rank's input, to whoever on its host sums it.
+/// Offers this rank's input to the ranks of its host that sum it.
 void ReduceScatterWriter::offer() {
   for (int k = 1; k <= size_; ++k) {
     const int part = (rank_ + k) % size_;
     const Interval what = piece(part);
     const int carrier = routes_.carrier(routes_.host_after(0), part);
     if (what.length == 0 || carrier == rank_) continue;
-    lanes_.offer(
+    pipeline_.offer(
         block_, as_index(part), carrier,
-        builder_.stand_in(input_at(what), sum(part), Scaling::kPre, {lanes_.gate(block_)}));
+        builder_.stand_in(input_at(what), sum(part), Scaling::kPre, {pipeline_.gate(block_)}));
   }
 }
 
-/// The sum of this host's inputs, and of what has `landed` from the hosts before it, if anything
-/// has; where the part is this rank's own, to its output.
+/// Sums this host's inputs, and `landing` if data from the hosts before it has arrived there. The
+/// sum goes to the output if the part is this rank's own.
 StepId ReduceScatterWriter::combine(int part, Operand landing, StepId landed) {
   const Interval what = piece(part);
   const bool is_own = part == rank_;
   std::vector<Operand> sources;
-  std::vector<StepId> ready = {lanes_.gate(block_), landed};
+  std::vector<StepId> ready = {pipeline_.gate(block_), landed};
   if (landed != kNoStep) sources.push_back(landing);
   std::vector<int> peers;
   for (const int local : routes_.locals()) {
@@ -106,24 +106,24 @@ StepId ReduceScatterWriter::combine(int part, Operand landing, StepId landed) {
       sources.push_back(input_at(what));
       continue;
     }
-    sources.push_back(lanes_.of(local, block_, as_index(part), what.length, what.begin));
-    ready.push_back(lanes_.arrival(block_, as_index(part), local));
+    sources.push_back(pipeline_.of(local, block_, as_index(part), what.length, what.begin));
+    ready.push_back(pipeline_.arrival(block_, as_index(part), local));
     peers.push_back(local);
   }
   const Operand destination = is_own ? output_at(blocks_.within_part(block_, part))
                                      : sum(part).as_partial(sources.size() > 1);
   const Scaling scaling = is_own ? Scaling::kBoth : Scaling::kPre;
   if (sources.size() == 1)
-    return builder_.copy(sources.front(), {destination}, scaling, {lanes_.gate(block_)});
+    return builder_.copy(sources.front(), {destination}, scaling, {pipeline_.gate(block_)});
   const StepId summed = builder_.reduce(sources, {&destination, 1}, scaling, ready);
-  for (const int peer : peers) lanes_.has_read(peer, summed);
+  for (const int peer : peers) pipeline_.has_read(peer, summed);
   return summed;
 }
 
 void ReduceScatterWriter::travel() {
   const int hosts = routes_.hosts();
   const int next = routes_.host_after(1), previous = routes_.host_after(-1);
-  std::map<int, StepId> ready;  // by part: what this host adds to is there
+  std::map<int, StepId> ready;  // by part: the step after which this host's sum can be sent
   for (const int part : routes_.carried(1))
     if (piece(part).length > 0) ready[part] = combine(part, {}, kNoStep);
   for (int round = 0; round + 1 < hosts; ++round) {
@@ -135,16 +135,16 @@ void ReduceScatterWriter::travel() {
           builder_.send(routes_.carrier(next, part), tag(part), sum(part).as_partial(sends_sums),
                         {ready.at(part), sent_.gate()});
       sent_.push(sent);
-      lanes_.hold(sent);
+      pipeline_.hold(sent);
     }
     for (const int part : routes_.carried((round + 2) % hosts)) {
       if (piece(part).length == 0) continue;
       const Operand landing = sum(part).as_partial(receives_sums);
       const StepId received = builder_.receive(routes_.carrier(previous, part), tag(part), landing,
-                                               {lanes_.gate(block_), received_.gate()});
+                                               {pipeline_.gate(block_), received_.gate()});
       received_.push(received);
       ready[part] = combine(part, landing, received);
-      lanes_.hold(ready[part]);
+      pipeline_.hold(ready[part]);
     }
   }
 }

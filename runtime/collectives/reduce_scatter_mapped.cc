@@ -1,19 +1,20 @@
-// Reduce-scatter through mapped windows: the first half of allreduce_mapped. Called through the
-// schedule cache when an operation starts, by the holder of the progress token; pure. The lanes'
-// protocol is that of mapped_lanes.h.
+// Reduce-scatter through mapped windows: the first half of allreduce_mapped. Pure; the progress
+// token holder calls it through the schedule cache when an operation starts. window_pipeline.h
+// describes the protocol of the pipeline slots.
 //
-// One block for p = 3; in[c] is this rank's piece of part c, S(r)[c] the stripe of r's lane for it:
+// One block for p = 3. in[c] is this rank's piece of part c; S(r)[c] is its stripe of r's pipeline
+// slot:
 //
 //             rank 0                      rank 1                      rank 2
 //   pack      in[1], in[2] → S(0)         in[2], in[0] → S(1)         in[0], in[1] → S(2)
-//   notify    → 1, 2                      → 2, 0                      → 0, 1
+//   signal    → 1, 2                      → 2, 0                      → 0, 1
 //   reduce    in[0]+S(1)[0]+S(2)[0]→out   S(0)[1]+in[1]+S(2)[1]→out   S(0)[2]+S(1)[2]+in[2]→out
-//   notify    → 1, 2                      → 2, 0                      → 0, 1
+//   signal    → 1, 2                      → 2, 0                      → 0, 1
 //
-// Elements copied a rank: the others' parts of its input once, or none where it is mapped by all.
+// A rank copies the other ranks' parts of its input once, or not at all if they have mapped it.
 #include "runtime/collectives/reduce_scatter_mapped.h"
 
-#include "runtime/collectives/mapped_lanes.h"
+#include "runtime/collectives/window_pipeline.h"
 
 #include <utility>
 #include <vector>
@@ -42,13 +43,13 @@ Schedule reduce_scatter_mapped(int rank, int size, std::span<const std::uint64_t
     pieces.emplace_back(part, stripes.length());
     blocks = std::max<std::uint64_t>(blocks, pieces.back().count());
   }
-  MappedLanes lanes(builder, rank, blocks, options);
+  WindowPipeline pipeline(builder, rank, blocks, options);
   for (std::uint64_t block = 0; block < blocks; ++block) {
     for (int k = 1; k < size; ++k) {
       const int to = (rank + k) % size;
       const Interval piece = pieces[static_cast<std::size_t>(to)][block];
       if (piece.length > 0)
-        lanes.offer(block, stripes.offset(rank, to), piece, Scaling::kPre, {&to, 1});
+        pipeline.offer(block, stripes.offset(rank, to), piece, Scaling::kPre, {&to, 1});
     }
     if (const Interval piece = pieces[own][block]; piece.length > 0) {
       std::vector<Operand> sources;
@@ -58,14 +59,14 @@ Schedule reduce_scatter_mapped(int rank, int size, std::span<const std::uint64_t
           sources.push_back(input_at(piece));
           continue;
         }
-        sources.push_back(lanes.offered(block, peer, stripes.offset(peer, rank), piece));
-        arrived.push_back(lanes.arrival(block, peer));
+        sources.push_back(pipeline.offered(block, peer, stripes.offset(peer, rank), piece));
+        arrived.push_back(pipeline.arrival(block, peer));
       }
       const Operand destination = output_of(piece);
       const StepId reduced = builder.reduce(sources, {&destination, 1}, Scaling::kBoth, arrived);
-      for (int k = 1; k < size; ++k) lanes.has_read(block, (rank + k) % size, reduced);
+      for (int k = 1; k < size; ++k) pipeline.has_read(block, (rank + k) % size, reduced);
     }
-    lanes.close(block);
+    pipeline.close(block);
   }
   return std::move(builder).finish();
 }

@@ -1,26 +1,24 @@
-// Ring reduce-scatter. Called through the schedule cache when an operation starts, by the holder of
-// the progress token; pure. Idea: Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms for
-// clusters of workstations", JPDC 69 (2009). Block b holds chunk b of each part that has one, and
-// is a small ring of its own.
+// Ring reduce-scatter. Pure; the progress token holder calls it through the schedule cache when an
+// operation starts. Idea: Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms for clusters
+// of workstations", JPDC 69 (2009). Block b holds chunk b of each part that has one, and is a small
+// ring of its own.
 //
-// One block for p = 3, in order of rank. Rank r talks to r+1 and hears r−1; [c] is a chunk of rank
-// c's part, + a reduce of what came with the rank's own input.
+// One block for p = 3, in rank order. Rank r sends to r+1 and receives from r−1; [c] is a chunk of
+// rank c's part, + is a reduce of the received chunk with the rank's own input.
 //
-//        rank 0                    rank 1                    rank 2
-//   s=0  send [2]                  send [0]                  send [1]              packed from
-//   kInput
-//        get [1], + own [1]        get [2], + own [2]        get [0], + own [0]    → sum slot
-//   s=1  send [1]                  send [2]                  send [0]
-//        get [0], + own [0]        get [1], + own [1]        get [2], + own [2]    → kOutput,
-//        scaled
+//        rank 0                  rank 1                  rank 2
+//   s=0  send [2]                send [0]                send [1]                packed from kInput
+//        get [1], + own [1]      get [2], + own [2]      get [0], + own [0]      → sum slot
+//   s=1  send [1]                send [2]                send [0]
+//        get [0], + own [0]      get [1], + own [1]      get [2], + own [2]      → kOutput, scaled
 //
-// Steps a block and rank: p−1 sends, receives and reduces, 1 copy; fewer where parts have no chunk.
-// Elements sent: a rank sends Σ counts − its own part; all together (p−1) · Σ counts.
+// Steps of a rank for each block: p−1 sends, receives and reduces, 1 copy; fewer if parts have no
+// chunk. A rank sends Σ counts elements less its own part; all ranks together (p−1) · Σ counts.
 //
-// The input is not written, so running sums live in scratch: two slots that are received into and
-// two that are sent from for each block in flight, used in turn. A slot is received into when the
-// reduce that read it is done, and summed into when the send from it is done; a later block finds
-// the slots of its lane as the one before left them. Round 0 sends inputs, the others partial sums.
+// The input is not written, so running sums live in scratch. Each block in flight has two slots for
+// receives and two for sums that are sent, used in turn. A receive into a slot waits for the reduce
+// that reads it. A sum into a slot waits for the send from it. A later block takes over the slots
+// of its pipeline slot under the same rules. Round 0 sends inputs, all other rounds partial sums.
 #include "runtime/collectives/reduce_scatter_ring.h"
 
 #include "runtime/base/check.h"
@@ -35,7 +33,7 @@
 namespace kolo {
 namespace {
 
-constexpr int kSlots = 2;  ///< of each of the two uses
+constexpr int kSlots = 2;  ///< receive slots, and as many sum slots
 
 class ReduceScatterWriter {
  public:
@@ -54,18 +52,18 @@ class ReduceScatterWriter {
         slot_elements_ = std::max(slot_elements_, pieces_.back()[i].length);
     }
     KOLO_CHECK(blocks_ * static_cast<std::uint64_t>(size) < UINT32_MAX);  // tags are 32 bits wide
-    // Slots begin as the pieces do: on cache lines where chunks are whole numbers of them.
+    // Slots begin on cache lines if chunks are a multiple of them, like the pieces.
     if (slot_elements_ < options.chunk_elements)
       slot_elements_ = std::min(
           (slot_elements_ + kCacheLineElements - 1) / kCacheLineElements * kCacheLineElements,
           options.chunk_elements);
-    lanes_.resize(
+    pipeline_slots_.resize(
         std::min<std::uint64_t>(blocks_, static_cast<std::uint64_t>(options.blocks_in_flight)));
   }
 
   Schedule write() && {
     if (size_ > 1)
-      builder_.need_scratch(lanes_.size() * 2 * static_cast<std::uint64_t>(slots()) *
+      builder_.need_scratch(pipeline_slots_.size() * 2 * static_cast<std::uint64_t>(slots()) *
                             slot_elements_);
     for (std::uint64_t block = 0; block < blocks_; ++block) {
       if (size_ == 1) {
@@ -81,9 +79,9 @@ class ReduceScatterWriter {
  private:
   static constexpr StepId kNoStep = ScheduleBuilder::kNoStep;
 
-  /// By slot: the step that must be done before it is written again.
-  struct Lane {
-    Lane() {
+  /// By slot: the step that must be done before the slot is written again.
+  struct PipelineSlot {
+    PipelineSlot() {
       landing_reader.fill(kNoStep);
       sum_sender.fill(kNoStep);
     }
@@ -92,14 +90,14 @@ class ReduceScatterWriter {
   };
 
   int slots() const { return std::min(kSlots, size_ - 1); }
-  /// Chunk `block` of the part of the rank so many places before this one, by one round at most.
+  /// Chunk `block` of the part of the rank `places_before` before this one; at most one round.
   Interval piece(std::uint64_t block, int places_before) const {
     return pieces_[static_cast<std::size_t>(ring_.after(-places_before))][block];
   }
-  /// Slot `index` of 2 × slots(): first those that are received into, then the sums.
-  Operand slot(std::uint64_t lane, int index, std::uint64_t length) const {
+  /// Slot `index` of 2 × slots(): first the receive slots, then the sum slots.
+  Operand slot(std::uint64_t pipeline_slot, int index, std::uint64_t length) const {
     const std::uint64_t number =
-        lane * 2 * static_cast<std::uint64_t>(slots()) + static_cast<std::uint64_t>(index);
+        pipeline_slot * 2 * static_cast<std::uint64_t>(slots()) + static_cast<std::uint64_t>(index);
     return {Space::kScratch, -1, number * slot_elements_, length};
   }
 
@@ -112,16 +110,16 @@ class ReduceScatterWriter {
   std::vector<Pieces> pieces_;  ///< by rank
   std::uint64_t blocks_ = 0;
   std::uint64_t slot_elements_ = 0;
-  std::vector<Lane> lanes_;
+  std::vector<PipelineSlot> pipeline_slots_;
 };
 
 void ReduceScatterWriter::write_block(std::uint64_t block) {
-  const std::uint64_t lane_index = block % lanes_.size();
-  Lane& lane = lanes_[lane_index];
-  StepId ready = kNoStep;  // what completes the sum that this round sends
+  const std::uint64_t pipeline_slot_index = block % pipeline_slots_.size();
+  PipelineSlot& pipeline_slot = pipeline_slots_[pipeline_slot_index];
+  StepId ready = kNoStep;  // step that completes the sum which this round sends
   if (const Interval first = piece(block, 1); first.length > 0)
-    ready = builder_.copy(input_at(first), {slot(lane_index, slots(), first.length)}, Scaling::kPre,
-                          {lane.sum_sender[0]});
+    ready = builder_.copy(input_at(first), {slot(pipeline_slot_index, slots(), first.length)},
+                          Scaling::kPre, {pipeline_slot.sum_sender[0]});
 
   for (int s = 0; s < size_ - 1; ++s) {
     const std::uint32_t tag =
@@ -130,14 +128,15 @@ void ReduceScatterWriter::write_block(std::uint64_t block) {
     const int current = s % slots();
     const bool of_sums = s > 0;
     if (const Interval outgoing = piece(block, s + 1); outgoing.length > 0)
-      lane.sum_sender[static_cast<std::size_t>(current)] = builder_.send(
+      pipeline_slot.sum_sender[static_cast<std::size_t>(current)] = builder_.send(
           ring_.after(1), tag,
-          slot(lane_index, slots() + current, outgoing.length).as_partial(of_sums), {ready});
+          slot(pipeline_slot_index, slots() + current, outgoing.length).as_partial(of_sums),
+          {ready});
 
     const Interval incoming = piece(block, s + 2);
     if (incoming.length == 0) continue;
-    StepId& landing_reader = lane.landing_reader[static_cast<std::size_t>(current)];
-    const Operand landing = slot(lane_index, current, incoming.length).as_partial(of_sums);
+    StepId& landing_reader = pipeline_slot.landing_reader[static_cast<std::size_t>(current)];
+    const Operand landing = slot(pipeline_slot_index, current, incoming.length).as_partial(of_sums);
     const StepId received = builder_.receive(ring_.after(-1), tag, landing, {landing_reader});
     if (s == size_ - 2) {
       const Interval own{incoming.begin - begin_of_own_, incoming.length};
@@ -145,10 +144,10 @@ void ReduceScatterWriter::write_block(std::uint64_t block) {
                               {received});
     } else {
       const int next = (s + 1) % slots();
-      ready = builder_.reduce({landing, input_at(incoming)},
-                              {slot(lane_index, slots() + next, incoming.length).as_partial()},
-                              Scaling::kPre,
-                              {received, lane.sum_sender[static_cast<std::size_t>(next)]});
+      ready = builder_.reduce(
+          {landing, input_at(incoming)},
+          {slot(pipeline_slot_index, slots() + next, incoming.length).as_partial()}, Scaling::kPre,
+          {received, pipeline_slot.sum_sender[static_cast<std::size_t>(next)]});
     }
     landing_reader = ready;
   }

@@ -11,12 +11,12 @@ namespace kolo {
 struct ReduceScatterOptions {
   std::uint64_t chunk_elements = 64 << 10;  ///< largest message
   int blocks_in_flight = 4;                 ///< each block, a chunk of each part, is a small ring
-  std::span<const int> order = {};          ///< as RingOrder has it
+  std::span<const int> order = {};          ///< see RingOrder
 };
 
-/// kInput: Σ counts elements, may be scattered; kOutput: counts[rank] elements, the sum of part
-/// `rank`, which may lie in that part of the input. Any counts, zeros too. A rank sends all parts
-/// but its own. Scratch: four chunks a block in flight at most.
+/// kInput holds Σ counts elements and may be scattered. kOutput receives counts[rank] elements, the
+/// sum of part `rank`, and may lie at this part of the input. Counts may be zero. A rank sends all
+/// parts except its own. Scratch: at most four chunks for each block in flight.
 Schedule reduce_scatter_ring(int rank, int size, std::span<const std::uint64_t> counts,
                              const ReduceScatterOptions& options);
 

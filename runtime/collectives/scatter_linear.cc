@@ -1,5 +1,5 @@
-// Linear scatter. Called through the schedule cache when an operation starts, by the holder of the
-// progress token; pure.
+// Linear scatter. Pure; the progress token holder calls it through the schedule cache when an
+// operation starts.
 //
 // p = 3, root 0; [c,i] is chunk i of rank c's part:
 //
@@ -8,11 +8,11 @@
 //   send [1,1]  send [2,1]    get [1,1]     get [2,1]
 //   copy [0]                                              unless in place
 //
-// Messages: as many as the parts have chunks. Elements sent: Σ counts − counts[root], each once.
+// One message per chunk. The root sends Σ counts − counts[root] elements, each once.
 //
-// Why no tree: as for the linear gather, the root's link carries every byte in any case; a tree
-// saves latency alone and has the ranks between move bytes that are not theirs. The root serves
-// the ranks' chunks in turn, so that each of its connections is in use.
+// Why no tree: as for the linear gather, the root's link carries every byte in any case. A tree
+// saves only latency, and its inner ranks move bytes of other ranks. The root sends the ranks'
+// chunks in turn, so all its connections stay busy.
 #include "runtime/collectives/scatter_linear.h"
 
 #include "runtime/base/check.h"

@@ -1,4 +1,4 @@
-// Scatter: the root sends every rank its part straight.
+// Scatter: the root sends each rank its part directly.
 #pragma once
 
 #include "runtime/collectives/pipeline.h"
@@ -13,8 +13,9 @@ struct ScatterOptions {
   bool in_place = false;  ///< the root's own part stays in its input; its kOutput is not touched
 };
 
-/// The root's kInput: all parts in order of rank, the others have none; kOutput: counts[rank]
-/// elements. Both contiguous. Any counts, zeros too. The root sends every part but its own once.
+/// The root's kInput holds all parts in rank order; other ranks have no kInput. kOutput receives
+/// counts[rank] elements. Both are contiguous; counts may be zero. The root sends every part but
+/// its own once.
 Schedule scatter_linear(int rank, int size, int root, std::span<const std::uint64_t> counts,
                         const ScatterOptions& options);
 

@@ -1,5 +1,5 @@
 // ScheduleBuilder: appends steps, their operands and their dependencies to the flat arrays of a
-// Schedule. Called by the algorithms beside it, on any thread.
+// Schedule. Called by the algorithms in this folder, on any thread.
 #include "runtime/collectives/schedule.h"
 
 #include "runtime/base/check.h"
@@ -59,12 +59,12 @@ StepId ScheduleBuilder::stand_in(Operand source, Operand destination, Scaling sc
   return id;
 }
 
-StepId ScheduleBuilder::notify(int peer, std::uint32_t tag, std::initializer_list<StepId> after) {
-  return append({.kind = StepKind::kNotify, .peer = peer, .tag = tag}, {}, {}, after);
+StepId ScheduleBuilder::signal(int peer, std::uint32_t tag, std::initializer_list<StepId> after) {
+  return append({.kind = StepKind::kSignal, .peer = peer, .tag = tag}, {}, {}, after);
 }
 
-StepId ScheduleBuilder::await(int peer, std::uint32_t tag, std::initializer_list<StepId> after) {
-  return append({.kind = StepKind::kAwait, .peer = peer, .tag = tag}, {}, {}, after);
+StepId ScheduleBuilder::wait(int peer, std::uint32_t tag, std::initializer_list<StepId> after) {
+  return append({.kind = StepKind::kWait, .peer = peer, .tag = tag}, {}, {}, after);
 }
 
 StepId ScheduleBuilder::join(std::span<const StepId> after) {

@@ -1,5 +1,5 @@
-// Cutting a range of elements into near-equal parts whose borders fall on a granule, so that no
-// part is a crumb and vector loads stay within cache lines. Used by the algorithms beside it.
+// Cuts a range of elements into near-equal parts with borders on a granule. So no part is tiny, and
+// vector loads stay within cache lines. Used by the algorithms in this folder.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace kolo {
 
-/// The granule of borders that should fall on cache lines: a multiple of a line for every type.
+/// Granule for borders on cache lines: a multiple of a line for every element type.
 inline constexpr std::uint64_t kCacheLineElements = 64;
 
 struct Interval {
@@ -15,8 +15,8 @@ struct Interval {
   std::uint64_t length = 0;
 };
 
-/// Part `index` of `parts` of [begin, begin + length). Lengths differ by one granule at most, but
-/// for the last granule, which may be cut off by the end. Requires length / granule × parts < 2⁶⁴.
+/// Part `index` of `parts` of [begin, begin + length). Lengths differ by at most one granule,
+/// except that the end may cut off the last granule. Requires length / granule × parts < 2⁶⁴.
 constexpr Interval split(Interval whole, std::uint64_t parts, std::uint64_t index,
                          std::uint64_t granule) {
   const std::uint64_t granules = (whole.length + granule - 1) / granule;

@@ -1,17 +1,17 @@
-// The rewriting of a schedule's messages. Called through the schedule cache when an operation
-// starts, by the holder of the progress token.
+// Rewrites a schedule's messages to use staging memory. Called by the progress token holder through
+// the schedule cache when an operation starts.
 //
 // Slots are used in turn, in the order of the schedule's steps:
 //
-//   send of S        →  copy S → slot k, after what the send waited for and the send of slot k
+//   send of S        →  copy S → slot k, after the send's dependencies and the send of slot k
 //                       send slot k
-//   receive into R   →  receive into slot k, after what it waited for and the readers of slot k
-//                       copy slot k → R, after what the receive waited for
-//   send of R,       →  send slot k, if that is wanted and no later receive has taken it:
-//   after receive R     else as any send
+//   receive into R   →  receive into slot k, after its dependencies and the readers of slot k
+//                       copy slot k → R, after the receive's dependencies
+//   send of R,       →  send slot k, if passes_on is set and no later receive has taken slot k;
+//   after receive R     else as any other send
 //
-// Nobody waits for ever who did not before: unless they are passed on, messages wait for nothing
-// new but those of the same direction that are before them in their rank's schedule.
+// This adds no deadlock. Without passes_on, a message waits only for earlier messages of the same
+// direction in its rank's schedule.
 #include "runtime/collectives/staged_messages.h"
 
 #include "runtime/base/check.h"
@@ -58,8 +58,8 @@ class StagedMessagesWriter {
           break;
         case StepKind::kReduce:
         case StepKind::kCopy:
-        case StepKind::kNotify:
-        case StepKind::kAwait:
+        case StepKind::kSignal:
+        case StepKind::kWait:
           written_.push_back({.done = append(step, after(step))});
           break;
       }
@@ -70,22 +70,22 @@ class StagedMessagesWriter {
  private:
   static constexpr std::size_t kNowhere = SIZE_MAX;
 
-  /// What has become of a step of `from_`.
+  /// What a step of `from_` was rewritten to.
   struct Written {
     StepId done = kNoStep;
-    StepId arrived = kNoStep;     ///< of a receive: it is in its slot
-    std::size_t slot = kNowhere;  ///< of a receive: which
+    StepId arrived = kNoStep;     ///< for a receive: its data is in the slot
+    std::size_t slot = kNowhere;  ///< for a receive: its slot
   };
 
   struct Slot {
-    std::vector<StepId> users;  ///< who must be done before it is written again
-    StepId holds = kNoStep;     ///< of `from_`: whose message was received there last
+    std::vector<StepId> users;  ///< steps that must be done before the slot is written again
+    StepId holds = kNoStep;     ///< step of `from_` whose message was received there last
   };
 
   struct Slots {
     std::vector<Slot> all;
     std::uint64_t begin = 0;
-    std::uint64_t length = 0;  ///< of each
+    std::uint64_t length = 0;  ///< elements of each slot
     std::size_t next = 0;
 
     void lay_out(std::uint64_t longest, int count, std::uint64_t& end) {
@@ -115,7 +115,7 @@ class StagedMessagesWriter {
   bool needs_slot(const Operand& message) const {
     return !is_staged(message) && message.length > 0;
   }
-  /// Of such messages.
+  /// Elements of the longest message of this kind that needs a slot.
   std::uint64_t longest(StepKind kind) const {
     std::uint64_t elements = 0;
     for (const Step& step : from_.steps)
@@ -134,8 +134,8 @@ class StagedMessagesWriter {
     for (const StepId id : from_.depends_on(step)) steps.push_back(written_[id].done);
     return steps;
   }
-  /// The same for a message that touches no memory but staging memory: then a received one is there
-  /// when it has arrived.
+  /// Dependencies of a message that touches only staging memory. A received message is there once
+  /// it has arrived, before it is copied.
   std::vector<StepId> after_arrivals(const Step& step) const {
     std::vector<StepId> steps;
     for (const StepId id : from_.depends_on(step))
@@ -143,7 +143,7 @@ class StagedMessagesWriter {
     return steps;
   }
 
-  /// The step as it was, but for its scratch.
+  /// Appends the step with its scratch operands moved to staging memory.
   StepId append(const Step& step, std::vector<StepId> after) {
     std::vector<Operand> sources, destinations;
     for (const Operand& source : from_.sources(step)) sources.push_back(moved(source));
@@ -154,7 +154,7 @@ class StagedMessagesWriter {
 
   void write_send(const Step& step);
   void write_receive(const Step& step);
-  /// The receive slot that still has what is sent, or kNowhere.
+  /// The receive slot that still holds the message of `send`, or kNowhere.
   std::size_t slot_with(const Step& send) const;
 
   const Schedule& from_;
@@ -165,7 +165,7 @@ class StagedMessagesWriter {
   std::vector<Written> written_;  ///< by step of `from_`
 };
 
-// A step between the two that changed what was received would be among what the send waits for.
+// If a step between receive and send changed the data, the send would depend on this step.
 std::size_t StagedMessagesWriter::slot_with(const Step& send) const {
   std::size_t found = kNowhere;
   if (!passes_on_) return found;

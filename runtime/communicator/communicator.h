@@ -1,6 +1,6 @@
-// Communicator: an ordered group of ranks with its tag space, its place in the topology and its
-// sticky first failure, which all communicators of a rank share. Immutable but for the Abort;
-// shared by reference.
+// Communicator: an ordered group of ranks with its tag space, the world's topology, and the sticky
+// first failure that all communicators of a rank share. Immutable except for the Abort; shared by
+// reference.
 #pragma once
 
 #include "runtime/base/abort.h"
@@ -13,15 +13,28 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace kolo {
 
-/// The ways in: negotiated by name, in program order, or offered by one rank to another. Each
-/// numbers its own operations.
-enum class Door : std::uint8_t { kNamed = 0, kOrdered = 1, kPointToPoint = 2 };
-inline constexpr int kDoorCount = 3;
+/// How operations are submitted: negotiated by name, in program order, or offered by one rank to
+/// another. Each mode numbers its own operations.
+enum class SubmissionMode : std::uint8_t { kNegotiated = 0, kInOrder = 1, kPointToPoint = 2 };
+inline constexpr int kSubmissionModeCount = 3;
+/// "negotiated", "in-order", "message".
+constexpr std::string_view to_string(SubmissionMode mode) {
+  switch (mode) {
+    case SubmissionMode::kNegotiated:
+      return "negotiated";
+    case SubmissionMode::kInOrder:
+      return "in-order";
+    case SubmissionMode::kPointToPoint:
+      return "message";
+  }
+  return "";
+}
 
 class Communicator {
  public:
@@ -33,8 +46,7 @@ class Communicator {
         rank_(world_->rank()) {
     std::iota(ranks_.begin(), ranks_.end(), 0);
   }
-  /// Some ranks of `all`, ascending; this rank may be none of them. A failure is
-  /// a failure of all.
+  /// Some ranks of `all`, ascending; this rank need not be among them. Shares the Abort of `all`.
   Communicator(std::uint32_t id, const Communicator& all, std::vector<int> ranks)
       : id_(id), world_(all.world_), ranks_(std::move(ranks)), abort_(all.abort_) {
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -43,25 +55,25 @@ class Communicator {
   }
 
   std::uint32_t id() const { return id_; }
-  /// −1 if this rank is none of them.
+  /// −1 if this rank is not in the communicator.
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(ranks_.size()); }
   const World& world() const { return *world_; }
-  /// By rank of this communicator: the transport's rank, which is that of the world.
+  /// By rank of this communicator: the rank in the world, which the transport uses.
   const std::vector<int>& ranks() const { return ranks_; }
-  /// The communicator's rank of a rank of the world; nothing if it has none.
+  /// This communicator's rank of a rank of the world; nothing if that rank is not in it.
   std::optional<int> index_of(int world_rank) const {
     const auto it = std::lower_bound(ranks_.begin(), ranks_.end(), world_rank);
     if (it == ranks_.end() || *it != world_rank) return std::nullopt;
     return static_cast<int>(it - ranks_.begin());
   }
-  /// "" for the world, else " of process set 2": what follows a tensor's name in messages.
+  /// "" for the world, else " of process set 2": follows a tensor's name in messages.
   std::string suffix() const {
     return id_ == 0 ? std::string() : " of process set " + std::to_string(id_);
   }
-  /// Tag::communicator of a door's operations.
-  std::uint32_t tag_space(Door door) const {
-    return id_ * kDoorCount + static_cast<std::uint32_t>(door);
+  /// Tag::communicator for the operations of a mode.
+  std::uint32_t tag_space(SubmissionMode mode) const {
+    return id_ * kSubmissionModeCount + static_cast<std::uint32_t>(mode);
   }
 
   Abort& abort() { return *abort_; }

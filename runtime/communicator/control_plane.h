@@ -1,5 +1,5 @@
-// ControlPlane: frames the small messages of a communicator (kind, communicator, payload) over the
-// transport. Token holder only.
+// ControlPlane: sends a communicator's control messages over the transport, in frames of kind,
+// communicator and payload. Token holder only.
 #pragma once
 
 #include "runtime/communicator/communicator.h"
@@ -14,23 +14,20 @@
 namespace kolo {
 
 enum class MessageKind : std::uint8_t {
-  kReady,       ///< rank → coordinator: slots of the cache that are ready (SlotSet)
-  kRequests,    ///< rank → coordinator: requests in full (wire.proto)
-  kAgreed,      ///< coordinator → rank: slots of the cache to run, ascending (SlotSet)
-  kResponses,   ///< coordinator → rank: responses in full (wire.proto)
-  kJoined,      ///< coordinator → rank: who has joined, after how many ordered calls (Controller)
-  kOffer,       ///< rank → rank: what it wants to send (PointToPoint)
-  kAnswer,      ///< rank → rank: whether that was wanted (PointToPoint)
-  kDoorbell,    ///< rank → rank: look at the board, something has come (OneShot)
-  kCosts,       ///< coordinator → rank: other costs of links are to count (CostSwitch)
-  kCostsHeard,  ///< rank → coordinator: how far it is (CostSwitch)
-  kCostsFrom,   ///< coordinator → rank: from where on they count (CostSwitch)
-  kSlots,    ///< rank → coordinator: it has memory; coordinator → rank: all have (PlaceSlots)
-  kNcclId,   ///< rank 0 of a group → rank: how to meet over NCCL (NcclLanes)
-  kBeat,     ///< rank → rank: still here (Heartbeat)
-  kCall,     ///< rank → rank: what this one calls where it waits (Cycle::check_calls)
-  kGoodbye,  ///< to all that are concerned: this rank shuts down (Departure)
-  kAbort,    ///< likewise: this rank has failed (AbortNotice)
+  kReady,      ///< rank → coordinator: cache slots that are ready (SlotSet)
+  kRequests,   ///< rank → coordinator: full requests (wire.proto)
+  kAgreed,     ///< coordinator → rank: cache slots to run, ascending (SlotSet)
+  kResponses,  ///< coordinator → rank: full responses (wire.proto)
+  kJoined,     ///< coordinator → rank: who has joined, after how many ordered calls (Controller)
+  kOffer,      ///< rank → rank: a message that it wants to send (PointToPoint)
+  kAnswer,     ///< rank → rank: whether the offer was wanted (PointToPoint)
+  kDoorbell,   ///< rank → rank: something has come in the control segment (Exchange)
+  kSlots,  ///< rank → coordinator: it has memory; coordinator → rank: all have (PartitionSlots)
+  kNcclId,          ///< rank 0 of a group → rank: how to meet over NCCL (NcclCommunicators)
+  kBeat,            ///< rank → rank: the sender is alive (Heartbeat)
+  kCall,            ///< rank → rank: the call in which the sender waits (Cycle::check_calls)
+  kShutdownNotice,  ///< to all that need it: this rank shuts down (Departures)
+  kAbort,           ///< to all that need it: this rank has failed (AbortMessage)
 };
 
 struct Message {
@@ -45,10 +42,10 @@ class ControlPlane {
       : transport_(transport), communicator_(communicator) {}
 
   Status send(int rank, MessageKind kind, std::string_view payload);
-  /// To every other rank; the first failure is returned, the rest are tried all the same.
+  /// Sends to every other rank. Tries all of them, and returns the first failure.
   Status send_to_others(MessageKind kind, std::string_view payload);
 
-  /// Nothing on bytes that are no frame.
+  /// Nothing if the bytes are not a frame.
   static std::optional<Message> parse(std::span<const std::byte> frame);
 
  private:

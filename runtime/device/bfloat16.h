@@ -1,5 +1,5 @@
-// bfloat16 is the upper half of a float32. Conversions for single elements; host_kernels.cc has the
-// same in vectors. Pure; any thread.
+// bfloat16 is the upper half of a float32. Conversions of single elements; host_floating.cc has the
+// same conversions for vectors. Pure; any thread.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,8 @@ constexpr float float_of_bfloat16(std::uint16_t bits) {
   return std::bit_cast<float>(std::uint32_t{bits} << 16);
 }
 
-/// To nearest, ties to even. A NaN becomes quiet: cutting off its payload could leave an infinity.
+/// Rounds to nearest, ties to even. A NaN becomes quiet: cutting off its payload could leave an
+/// infinity.
 constexpr std::uint16_t bfloat16_of_float(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if (value != value) return static_cast<std::uint16_t>(bits >> 16 | 0x40);

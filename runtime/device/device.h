@@ -1,6 +1,6 @@
-// Device: what is done to memory where it lies: copy, scale, sum. One implementation a kind of
-// memory; the host's uses Highway (run-time dispatch). Stateless; any thread may call it on memory
-// that is its own.
+// Device: operations on memory: copy, scale, sum. One implementation for each kind of memory; the
+// host's uses Highway (run-time dispatch). Stateless; any thread may call it on memory that the
+// thread owns.
 #pragma once
 
 #include <kolo/types.h>
@@ -24,10 +24,10 @@ struct Scale {
 /// How results are written.
 enum class Stores : std::uint8_t {
   kCached,
-  kStreaming,  ///< past the caches: of more than they hold, to memory that was not just read
+  kStreaming,  ///< past the caches: for more than they hold, to memory that was not just read
 };
 
-/// Memory of a half type, or of float32: a partial sum.
+/// A source of a half type, or of float32 (a partial sum).
 struct TypedSource {
   const std::byte* data = nullptr;
   DataType type = DataType::kFloat32;
@@ -37,18 +37,19 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  /// destination = scale(source); `count` elements; the two are the same memory or disjoint. bool
-  /// takes the identity alone; complex types are multiplied by the real factor.
+  /// destination = scale(source) for `count` elements. Both are the same memory or disjoint. bool
+  /// allows only the identity; complex types are multiplied by the real factor.
   virtual void copy(DataType type, std::byte* destination, const std::byte* source,
                     std::size_t count, Scale scale) const = 0;
 
-  /// The bytes as they are, past the caches; the two are disjoint.
+  /// Copies bytes past the caches. Source and destination are disjoint.
   virtual void stream(std::byte* destination, const std::byte* source, std::size_t bytes) const = 0;
 
-  /// All destinations = scale(sources, combined by `op`); one or more of each; a destination may be
-  /// one of the sources. kAverage is the sum, whose divisor `scale` has. Half types are computed in
-  /// float32 and rounded once, to nearest even; the order is that of `sources`, so equal calls give
-  /// equal bits. Preconditions: is_supported(type, op), and op is not kAdasum.
+  /// All destinations = scale(sources combined by `op`). There is at least one of each; a
+  /// destination may be one of the sources. kAverage is a sum, whose divisor is in `scale`. Half
+  /// types are computed in float32 and rounded once, to nearest even. Sources are combined in
+  /// order, so that equal calls give equal bits. Preconditions: is_supported(type, op), and op is
+  /// not kAdasum.
   virtual void reduce(DataType type, ReduceOp op, std::span<std::byte* const> destinations,
                       std::span<const std::byte* const> sources, std::size_t count, Scale scale,
                       Stores stores) const = 0;
@@ -58,22 +59,23 @@ class Device {
     reduce(type, op, {&destination, 1}, sources, count, scale, Stores::kCached);
   }
 
-  /// As reduce(), where sources and destinations are of one half type or of float32, each as it
-  /// says: computed in float32, and rounded where `target` is the half type. Sums and products.
+  /// As reduce(), but each source is of one half type or of float32, as its TypedSource says;
+  /// `target` is the type of the destinations. Computed in float32, and rounded if `target` is the
+  /// half type. Sums and products only.
   virtual void reduce_mixed(DataType target, ReduceOp op, std::span<std::byte* const> destinations,
                             std::span<const TypedSource> sources, std::size_t count,
                             Scale scale) const = 0;
 
-  /// destination = (1 − a·b / 2|a|²) a + (1 − a·b / 2|b|²) b, with dot products in float64; a
-  /// vector of zeros leaves the other. destination may be a or b. Floating types.
+  /// destination = (1 − a·b / 2|a|²) a + (1 − a·b / 2|b|²) b, with dot products in float64. If one
+  /// vector is zero, the result is the other. destination may be a or b. Floating types only.
   virtual void adasum(DataType type, std::byte* destination, const std::byte* a, const std::byte* b,
                       std::size_t count) const = 0;
 };
 
-/// Of this processor; a usual size where the system does not tell it.
+/// Bytes of this processor's last-level cache; a usual size if the system does not tell.
 std::size_t last_level_cache_bytes();
 
-/// The host's memory. No state; lives as long as the process.
+/// The Device for host memory. Lives as long as the process.
 const Device& host_device();
 
 }  // namespace kolo

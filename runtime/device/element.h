@@ -1,5 +1,5 @@
-// One element of any type as a double: how tests and kolo-perf fill and read memory. Complex
-// numbers are real ones here. Pure; any thread.
+// Reads and writes one element of any type as a double: tests and kolo-perf fill and read memory
+// with it. Complex numbers are treated as real. Pure; any thread.
 #pragma once
 
 #include "runtime/device/bfloat16.h"

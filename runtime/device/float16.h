@@ -1,5 +1,5 @@
-// IEEE binary16. Conversions for single elements; the vector kernels have the same in vectors.
-// Pure; any thread.
+// IEEE binary16. Conversions of single elements; host_floating.cc has the same conversions for
+// vectors. Pure; any thread.
 #pragma once
 
 #include <bit>
@@ -17,7 +17,7 @@ constexpr float float_of_float16(std::uint16_t bits) {
   return sign != 0 ? -magnitude : magnitude;
 }
 
-/// To nearest, ties to even; beyond the largest becomes infinite. A NaN becomes quiet.
+/// Rounds to nearest, ties to even. Values beyond the largest become infinite. A NaN becomes quiet.
 constexpr std::uint16_t float16_of_float(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000);

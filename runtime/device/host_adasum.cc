@@ -34,7 +34,7 @@ void combine(std::byte* destination_bytes, const std::byte* a_bytes, const std::
   const auto* const a = reinterpret_cast<const Memory*>(a_bytes);
   const auto* const b = reinterpret_cast<const Memory*>(b_bytes);
   auto* const destination = reinterpret_cast<Memory*>(destination_bytes);
-  // Several sums at a time: the compiler may not reorder one by itself.
+  // Several partial sums: the compiler may not reorder a single one.
   constexpr std::size_t kLanes = 8;
   double aa[kLanes] = {};
   double bb[kLanes] = {};

@@ -1,4 +1,4 @@
-// The host as a Device: picks the kernel by element type and spares work that changes nothing.
+// The host as a Device: picks the kernel by element type and skips work that changes nothing.
 // Called by the executor; stateless, any thread.
 #include "runtime/base/check.h"
 #include "runtime/device/device.h"
@@ -15,13 +15,14 @@
 namespace kolo {
 namespace {
 
-/// Bytes that are computed and copied on at a time.
+/// Bytes that are computed and then copied to the other destinations at a time.
 constexpr std::size_t kPiece = 8 << 10;
 
 template <class T>
 T scale_integer(T value, Scale scale) {
   if (scale.factor != 1.0) {
-    // A long double holds every int64. Out of range saturates, since a conversion would not do.
+    // A long double holds every int64. Values out of range saturate, because converting them would
+    // be undefined.
     const long double product = std::trunc(static_cast<long double>(value) * scale.factor);
     constexpr auto kSmallest = static_cast<long double>(std::numeric_limits<T>::min());
     constexpr auto kLargest = static_cast<long double>(std::numeric_limits<T>::max());
@@ -35,7 +36,8 @@ T scale_integer(T value, Scale scale) {
       value = static_cast<T>(product);
     }
   }
-  // The smallest value has no positive counterpart: minus one wraps around as the sum does.
+  // The smallest value has no positive counterpart: its division by −1 wraps around, as the sum
+  // does.
   if (scale.divisor == -1) return static_cast<T>(0 - static_cast<std::uint64_t>(value));
   return static_cast<T>(static_cast<std::int64_t>(value) / scale.divisor);
 }
@@ -90,7 +92,8 @@ class HostDevice final : public Device {
       return run(type, reduction, {destinations, stores}, sources, count, scale);
     if (destinations.size() == 1)
       return run(type, reduction, {destinations}, sources, count, scale);
-    // In pieces that are still in the first-level cache when they are copied on.
+    // In pieces that are still in the first-level cache when they are copied to the other
+    // destinations.
     const std::size_t piece = kPiece / size_of(type);
     std::vector<const std::byte*> from(sources.begin(), sources.end());
     for (std::size_t done = 0; done < count; done += piece) {
@@ -121,8 +124,8 @@ class HostDevice final : public Device {
   }
 
  private:
-  /// Whether one pass over the sources does all of it; else the kernels take one destination, and
-  /// work on what is there.
+  /// Whether one pass over the sources does everything. Otherwise the kernels take one destination,
+  /// and then work on the result there.
   static bool takes_all(DataType type, Reduction reduction, Scale scale) {
     const bool is_sum = reduction == Reduction::kSum;
     switch (type) {
@@ -193,7 +196,7 @@ class HostDevice final : public Device {
     if (!scale.is_identity()) scale_integers<T>(first, count, scale);
   }
 
-  /// A sum is that of twice as many real numbers.
+  /// A complex sum is a sum of twice as many real numbers.
   static void complex(DataType type, DataType part, Reduction reduction,
                       const Destinations& destinations, Sources sources, std::size_t count,
                       Scale scale) {
@@ -212,7 +215,7 @@ class HostDevice final : public Device {
 
 std::size_t last_level_cache_bytes() {
   static const std::size_t bytes = [] {
-    // sysconf() tells that of all processors together on some machines.
+    // On some machines sysconf() reports the caches of all processors together.
     std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
     std::size_t size = 0;
     char unit = 0;

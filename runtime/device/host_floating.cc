@@ -1,6 +1,6 @@
-// The kernels of floating types, compiled once for each instruction set by Highway's
-// foreach_target: the preprocessor includes this file again and again, with another HWY_NAMESPACE
-// each time.
+// The kernels for floating types, compiled once for each instruction set by Highway's
+// foreach_target: the preprocessor includes this file repeatedly, each time with another
+// HWY_NAMESPACE.
 #include "runtime/device/host_kernels.h"
 
 #include "runtime/base/check.h"
@@ -42,10 +42,10 @@ struct BFloat16Element {
   static void store_one(float value, std::uint16_t* memory) { *memory = bfloat16_of_float(value); }
 };
 #else
-/// Of two neighbours the even one is the lower half of 32 bits and the odd one the upper, where it
-/// is a float32 already: no element changes its place, neither when it is widened nor when it is
-/// rounded. A NaN needs no care: its lower half is zero, since all that is loaded has none and no
-/// operation makes one, so that rounding leaves it as it is.
+/// Two neighbours share 32 bits: the even element is the lower half; the odd element is the upper
+/// half, where it already is a float32. So no element moves when it is widened or rounded. NaNs
+/// need no special case. The lower half of every loaded NaN is zero, and no operation changes that,
+/// so rounding leaves NaNs as they are.
 struct BFloat16Element {
   using Memory = std::uint16_t;
   using Tag = hn::ScalableTag<float>;
@@ -70,15 +70,14 @@ struct BFloat16Element {
         hn::OddEven(hn::BitCast(halves, odd), hn::BitCast(halves, hn::ShiftRight<16>(even)));
     const auto lower =
         hn::OddEven(hn::BitCast(halves, hn::ShiftLeft<16>(odd)), hn::BitCast(halves, even));
-    // More than a half is rounded up, and a half if the last bit is set: the carry of lower +
-    // 0x7FFF
-    // + that bit, of which an average keeps all 17 bits.
+    // Round up above a half, and at exactly a half if the last bit is set. This is the carry of
+    // lower + 0x7FFF + last_bit, of which AverageRound() keeps all 17 bits.
     const auto last_bit = hn::And(upper, hn::Set(halves, std::uint16_t{1}));
     const auto carry = hn::ShiftRight<15>(
         hn::AverageRound(lower, hn::Or(last_bit, hn::Set(halves, std::uint16_t{0x7FFE}))));
     hn::StoreU(hn::Add(upper, carry), halves, memory);
   }
-  /// What others have computed may be a NaN of any payload.
+  /// A float32 computed elsewhere may be a NaN with any payload.
   static HWY_INLINE V load_wide(const float* memory) {
     V value;
     hn::LoadInterleaved2(Tag(), memory, value.even, value.odd);
@@ -112,7 +111,7 @@ struct Float16Element {
   using Half = hn::Rebind<std::uint16_t, Tag>;
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
-  // The processor's own conversions, which round to nearest even; a NaN keeps its payload.
+  // The processor's own conversions, which round to nearest even. A NaN keeps its payload.
   using Native = hn::Rebind<hwy::float16_t, Tag>;
   static HWY_INLINE V load(const std::uint16_t* memory) {
     return hn::PromoteTo(Tag(), hn::BitCast(Native(), hn::LoadU(Half(), memory)));
@@ -121,8 +120,8 @@ struct Float16Element {
     hn::StoreU(hn::BitCast(Half(), hn::DemoteTo(Native(), value)), Half(), memory);
   }
 #else
-  // In integers and floats alone, as float16.h does it: not every conversion of Highway's rounds
-  // to nearest even.
+  // With integer and float operations only, as in float16.h: some of Highway's conversions do not
+  // round to nearest even.
   static HWY_INLINE V load(const std::uint16_t* memory) {
     const Tag tag;
     const Bits bits_tag;
@@ -185,7 +184,7 @@ struct Multiply {
   static float one(float a, float b) { return a * b; }
   static double one(double a, double b) { return a * b; }
 };
-// A NaN on either side wins, which the instructions themselves do not do.
+// A NaN on either side wins, which the processor's instructions do not ensure.
 struct Minimum {
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
@@ -240,7 +239,7 @@ void floating(DataType type, Reduction reduction, const Destinations& destinatio
   reduce<BFloat16Element>(reduction, destinations, sources, count, narrow);
 }
 
-/// Memory of E's half type, or of float32.
+/// Memory of E's half type, or of float32 (is_wide).
 template <class E>
 struct MixedMemory {
   const std::byte* data;

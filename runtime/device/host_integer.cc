@@ -1,6 +1,6 @@
-// The kernels of integers, bool and complex products, once for each of Highway's instruction sets
-// (see host_floating.cc). Products of integers, for which processors lack instructions, are plain
-// loops over blocks that the compiler turns into vectors.
+// The kernels for integers, bool and complex products, compiled once for each of Highway's
+// instruction sets (see host_floating.cc). Processors lack instructions for integer products, so
+// these are plain loops over blocks that the compiler vectorises.
 #include "runtime/base/check.h"
 #include "runtime/device/host_kernels.h"
 
@@ -20,7 +20,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace kolo::HWY_NAMESPACE {
 
-/// In unsigned arithmetic of at least 32 bits, which wraps around as it should.
+/// Unsigned arithmetic of at least 32 bits, so that overflow wraps around.
 template <class T>
 using Wrapping = std::conditional_t<(sizeof(T) < 4), std::uint32_t, std::make_unsigned_t<T>>;
 
@@ -51,7 +51,7 @@ struct Greater {
   }
 };
 
-/// A block is computed in memory of its own, so that the compiler need not fear an overlap.
+/// A block is computed in local memory, so that the compiler knows that nothing overlaps.
 template <class T, class Op>
 void reduce_blocks(std::byte* destination, Sources sources, std::size_t count) {
   constexpr std::size_t kBlock = 1024 / sizeof(T);
@@ -106,8 +106,8 @@ void integer(DataType type, Reduction reduction, const Destinations& destination
   reduce<std::uint8_t>(reduction, destinations, sources, count);
 }
 
-/// `count` numbers of a real and an imaginary part, a multiple of the vectors' lanes. Each product
-/// and each sum is rounded: processors and devices with fused multiply-adds give the same bits.
+/// `count` complex numbers, a multiple of the vectors' lanes. Each product and each sum is rounded
+/// separately: fused multiply-adds would give other bits on some processors and devices.
 template <class T>
 HWY_INLINE void multiply_vectors(T* destination, std::span<const T* const> sources,
                                  std::size_t count) {
@@ -129,20 +129,20 @@ template <class T>
 void multiply(std::byte* destination, Sources sources, std::size_t count) {
   const std::size_t lanes = hn::Lanes(hn::ScalableTag<T>());
   const std::size_t whole = count / lanes * lanes;
-  std::vector<const T*> places;
+  std::vector<const T*> pointers;
   for (const std::byte* const source : sources)
-    places.push_back(reinterpret_cast<const T*>(source));
-  multiply_vectors<T>(reinterpret_cast<T*>(destination), places, whole);
+    pointers.push_back(reinterpret_cast<const T*>(source));
+  multiply_vectors<T>(reinterpret_cast<T*>(destination), pointers, whole);
   if (whole == count) return;
-  // The rest lies in vectors of its own, so that it takes the same way.
+  // The rest is copied into whole vectors, so that it takes the same path.
   const std::size_t bytes = 2 * (count - whole) * sizeof(T);
   const std::size_t stride = 2 * lanes;
   std::vector<T> rest(sources.size() * stride);
   for (std::size_t k = 0; k < sources.size(); ++k) {
-    std::memcpy(rest.data() + k * stride, places[k] + 2 * whole, bytes);
-    places[k] = rest.data() + k * stride;
+    std::memcpy(rest.data() + k * stride, pointers[k] + 2 * whole, bytes);
+    pointers[k] = rest.data() + k * stride;
   }
-  multiply_vectors<T>(rest.data(), places, lanes);
+  multiply_vectors<T>(rest.data(), pointers, lanes);
   std::memcpy(reinterpret_cast<T*>(destination) + 2 * whole, rest.data(), bytes);
 }
 

@@ -9,10 +9,10 @@
 namespace kolo {
 namespace {
 
-/// Looks for the next task before a thread sleeps: about what waking it would take, so that the
-/// blocks of one operation find it awake.
+/// Looks for the next task before a thread sleeps: about as long as waking it would take, so that
+/// the blocks of one operation find it awake.
 constexpr int kLooks = 2000;
-/// Shares end on cache lines, and on whole vectors, of every type.
+/// In elements. Shares end on cache lines, and on whole vectors, for every type.
 constexpr std::size_t kGranule = 64;
 
 }  // namespace
@@ -94,7 +94,7 @@ void ThreadedDevice::run(const Task& task) const {
   if (!hold.owns_lock()) return do_share(inner_, task, 0, 1);
   task_ = &task;
   at_work_.store(shares_ - 1, std::memory_order_relaxed);
-  // Sequentially consistent, as a sleeper's last look is: one of the two sees the other.
+  // Sequentially consistent, as is a sleeper's last look: at least one of the two sees the other.
   number_.fetch_add(1);
   if (asleep_.load() > 0) {
     {
@@ -156,7 +156,7 @@ void ThreadedDevice::work(std::size_t share) {
       condition_.wait(lock, [&] { return is_due(done); });
       asleep_.fetch_sub(1);
     }
-    // A task that is due comes before the end: its owner waits for it.
+    // Do a pending task before ending: its owner waits for it.
     if (number_.load() == done) return;
     ++done;
     do_share(inner_, *task_, share, shares_);

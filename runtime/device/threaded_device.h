@@ -1,6 +1,7 @@
-// ThreadedDevice: a Device that shares large sums and copies out among threads, for hosts with more
-// cores than ranks: one core moves less than a fast network card does. KOLO_REDUCE_THREADS says how
-// many. Every element is computed as by the device beneath, so results do not depend on the number.
+// ThreadedDevice: a Device that divides large sums and copies among threads. For hosts with more
+// cores than ranks: one core moves less than a fast network card does. KOLO_REDUCE_THREADS is the
+// number of threads. Every element is computed as by the inner device, so results do not depend on
+// this number.
 #pragma once
 
 #include "runtime/device/device.h"
@@ -16,14 +17,14 @@ namespace kolo {
 
 class ThreadedDevice final : public Device {
  public:
-  /// Fewer bytes are not worth the meeting of threads.
+  /// With fewer bytes, synchronising the threads costs more than it gains.
   static constexpr std::size_t kLeastBytes = 256 << 10;
 
-  /// `inner` outlives it. `threads` with the calling one; 1 starts none.
+  /// `inner` outlives the object. `threads` includes the calling thread; 1 starts none.
   ThreadedDevice(const Device& inner, int threads);
   ~ThreadedDevice() override;
 
-  /// What does the same soonest: without threads the inner one.
+  /// The device to call: this one, or `inner` if there are no threads.
   const Device& quickest() const { return shares_ > 1 ? *this : inner_; }
 
   void copy(DataType type, std::byte* destination, const std::byte* source, std::size_t count,
@@ -36,16 +37,16 @@ class ThreadedDevice final : public Device {
   void reduce_mixed(DataType target, ReduceOp op, std::span<std::byte* const> destinations,
                     std::span<const TypedSource> sources, std::size_t count,
                     Scale scale) const override;
-  /// By the calling thread alone: its dot products are over whole vectors.
+  /// Runs on the calling thread only: the dot products need whole vectors.
   void adasum(DataType type, std::byte* destination, const std::byte* a, const std::byte* b,
               std::size_t count) const override;
 
  private:
-  /// What all threads do now, each its share of the elements.
+  /// The current task; each thread does its share of the elements.
   struct Task;
 
   bool is_worth_sharing(std::size_t bytes) const { return shares_ > 1 && bytes >= kLeastBytes; }
-  /// Shares the task out, or does it alone if the others are at another's.
+  /// Divides the task among the threads, or does it alone if they work for another caller.
   void run(const Task& task) const;
   static void do_share(const Device& inner, const Task& task, std::size_t share,
                        std::size_t shares);
@@ -54,12 +55,12 @@ class ThreadedDevice final : public Device {
 
   const Device& inner_;
   const std::size_t shares_;
-  mutable std::mutex in_use_;  ///< by the thread whose task it is
-  mutable std::mutex mutex_;   ///< of the condition alone
+  mutable std::mutex in_use_;  ///< held by the thread whose task runs
+  mutable std::mutex mutex_;   ///< for the condition only
   mutable std::condition_variable condition_;
   mutable const Task* task_ = nullptr;
-  mutable std::atomic<std::uint64_t> number_ = 0;  ///< of the task
-  mutable std::atomic<std::size_t> at_work_ = 0;   ///< threads that have not done their share
+  mutable std::atomic<std::uint64_t> number_ = 0;  ///< number of the current task
+  mutable std::atomic<std::size_t> at_work_ = 0;   ///< threads that have not finished their share
   mutable std::atomic<int> asleep_ = 0;
   std::atomic<bool> stopping_ = false;
   std::vector<std::thread> threads_;

@@ -1,5 +1,5 @@
-// Work's word to a device: here, and not with the rest of it, because the base knows of no devices.
-// Any thread.
+// Work::order(). It is here and not in runtime/base because the base does not know devices. Any
+// thread.
 #include "runtime/base/check.h"
 #include "runtime/device/accelerator.h"
 

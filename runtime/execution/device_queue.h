@@ -1,5 +1,5 @@
-// DeviceQueue: what one stream of a device does of a schedule, and the steps of the host that wait
-// for it. A part of the executor.
+// DeviceQueue: the part of a schedule that runs on one stream of a device, and the host's steps
+// that wait for it. Part of the executor.
 #pragma once
 
 #include "runtime/collectives/schedule.h"
@@ -17,36 +17,36 @@ namespace kolo {
 
 class DeviceQueue {
  public:
-  /// Nothing is held. `stream` outlives the schedule; null: there is none.
+  /// Starts without held steps. `stream` outlives the schedule; null: there is no device.
   void start(DeviceStream* stream);
   DeviceStream& stream() const { return *stream_; }
 
-  Status hand_in(const Schedule& schedule, const Step& step, const MemoryBinding& binding) {
-    return step_.hand_in(schedule, step, binding, *stream_);
+  Status enqueue(const Schedule& schedule, const Step& step, const MemoryBinding& binding) {
+    return step_.enqueue(schedule, step, binding, *stream_);
   }
-  /// The device does nothing more of what it was given.
+  /// The device does nothing more of what was enqueued.
   void end() { step_.end(); }
 
-  /// A step of the host waits for all that was handed in so far.
+  /// Holds a step of the host until everything enqueued so far is done.
   void hold(StepId id);
-  /// What was held since the last mark is released when the device reaches this one.
+  /// Records an event: when the device reaches it, all steps held since the last mark are released.
   Status mark();
-  /// Releases what the device has come to; true if there was any.
+  /// Releases the steps whose mark the device has reached; true if there were any.
   Result<bool> poll(const std::function<void(StepId)>& release);
-  /// Of those that are held. Precondition: there is one, as after a failure of mark() or poll().
+  /// The oldest held step. Precondition: there is one, as after a failure of mark() or poll().
   StepId oldest() const { return held_.front(); }
 
  private:
   struct Mark {
     std::shared_ptr<DeviceEvent> event;
-    std::size_t steps;  ///< of held_
+    std::size_t steps;  ///< number of steps in held_
   };
 
   DeviceStream* stream_ = nullptr;
   DeviceStep step_;
-  std::deque<Mark> marks_;  ///< in order of the stream: when one is reached, those before it are
+  std::deque<Mark> marks_;  ///< in order of the stream: when one is reached, so are those before it
   std::deque<StepId> held_;
-  std::size_t unmarked_ = 0;  ///< of held_, at its end
+  std::size_t unmarked_ = 0;  ///< steps at the end of held_ without a mark
 };
 
 }  // namespace kolo

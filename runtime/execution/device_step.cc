@@ -1,5 +1,5 @@
-// Cuts a step into the stretches in which all its operands are contiguous, and hands them in at
-// once: thousands of tensors are one launch. Token holder only.
+// Cuts a step into the stretches in which all its operands are contiguous, and enqueues them
+// together: thousands of tensors need one launch. Token holder only.
 #include "runtime/execution/device_step.h"
 
 #include "runtime/base/check.h"
@@ -10,11 +10,11 @@
 namespace kolo {
 namespace {
 
-/// Bytes of a piece between device and host from which on the copy engines, which leave the
-/// processors to others, are worth a call for each piece.
+/// Least bytes of a piece between device and host for the copy engines. They leave the processors
+/// to other work, but need a call for each piece.
 constexpr std::size_t kLeastForEngines = 64 << 10;
 
-/// Of all sources, once those of a half type beside partial sums are widened.
+/// Type of all sources, after widen() has converted half types beside partial sums.
 DataType source_type_of(std::span<const Operand> sources, const MemoryBinding& binding) {
   const bool has_partials = std::any_of(sources.begin(), sources.end(),
                                         [](const Operand& source) { return source.partial; });
@@ -23,8 +23,8 @@ DataType source_type_of(std::span<const Operand> sources, const MemoryBinding& b
 
 }  // namespace
 
-// The kernels' sources have one type. What a partial sum of the source would be written to is free:
-// an element is one or the other.
+// The kernels need sources of one type. The partial sum's memory at the source's offset is free,
+// since an element is either an input or a partial sum.
 Status DeviceStep::widen(const Schedule& schedule, Operand& source, const MemoryBinding& binding,
                          DeviceStream& stream) {
   if (source.partial) return {};
@@ -41,7 +41,7 @@ Status DeviceStep::widen(const Schedule& schedule, Operand& source, const Memory
                         {{&from, 1}, {&to, 1}, {&wide.length, 1}});
 }
 
-Status DeviceStep::hand_in(const Schedule& schedule, const Step& step, const MemoryBinding& binding,
+Status DeviceStep::enqueue(const Schedule& schedule, const Step& step, const MemoryBinding& binding,
                            DeviceStream& stream) {
   const auto destinations = schedule.destinations(step);
   if (step.source_count == 0 || is_void(schedule, step, binding)) return {};
@@ -106,7 +106,7 @@ Status DeviceStep::hand_in(const Schedule& schedule, const Step& step, const Mem
   }
   if (counts_.empty()) return {};
   if (what.op == ReduceOp::kAdasum) {
-    // Its coefficients are those of whole tensors.
+    // Adasum's coefficients are those of whole tensors.
     if (sources.size() != 2 || destinations.size() != 1 || counts_.size() != 1)
       return KOLO_ERROR(kInternal, "an Adasum combines two vectors, each in one piece");
     KOLO_TRY(stream.adasum(binding.type, destinations_[0], sources_[0], sources_[1], counts_[0]));

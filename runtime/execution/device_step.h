@@ -1,5 +1,5 @@
-// DeviceStep: hands a schedule's reduces and copies to a device's stream, each as one batch of its
-// contiguous pieces. A part of DeviceQueue; keeps its working space from step to step.
+// DeviceStep: enqueues a schedule's reduces and copies on a device's stream, each as one batch of
+// its contiguous pieces. Part of DeviceQueue; reuses its buffers from step to step.
 #pragma once
 
 #include "runtime/collectives/schedule.h"
@@ -16,20 +16,20 @@ namespace kolo {
 
 class DeviceStep {
  public:
-  /// Hands in one kReduce or kCopy; returns before it is done. Fails with kInternal when an operand
-  /// is not bound, with kAborted when a peer's users have got back memory that it takes, or as the
-  /// device does.
-  Status hand_in(const Schedule& schedule, const Step& step, const MemoryBinding& binding,
+  /// Enqueues one kReduce or kCopy; returns before it is done. kInternal if an operand is not
+  /// bound. kAborted if a peer's users have got memory back that the step uses. Otherwise fails as
+  /// the device does.
+  Status enqueue(const Schedule& schedule, const Step& step, const MemoryBinding& binding,
                  DeviceStream& stream);
 
-  /// Peers' users' memory is touched until the device has done what takes it: an event stands after
-  /// all that was handed in; …
+  /// Peers' user memory is touched until the device has done the steps that use it. mark(): an
+  /// event was recorded after everything enqueued so far.
   void mark() { touches_unmarked_ = false; }
-  /// … the last such event is reached; …
+  /// The latest such event is reached.
   void reach_mark() {
     if (!touches_unmarked_) touch_.reset();
   }
-  /// … the device has done all, or has failed.
+  /// The device has done everything, or has failed.
   void end() {
     touch_.reset();
     touches_unmarked_ = false;
@@ -37,18 +37,19 @@ class DeviceStep {
 
  private:
   Status may_touch(const Schedule& schedule, const Step& step, const MemoryBinding& binding);
-  /// Replaces an input or a result among partial sums by itself as one.
+  /// Converts a source that is no partial sum to the partial type, because other sources are
+  /// partial sums.
   Status widen(const Schedule& schedule, Operand& source, const MemoryBinding& binding,
                DeviceStream& stream);
-  /// The pieces, of one source and one destination, by the copy engines.
+  /// Copies all pieces, of one source and one destination, by the copy engines.
   Status copy_all(std::size_t element, DeviceStream& stream) const;
   std::vector<Operand> step_sources_;
-  std::vector<const std::byte*> sources_;  ///< of all pieces
-  std::vector<std::byte*> destinations_;   ///< of all pieces
+  std::vector<const std::byte*> sources_;  ///< all pieces
+  std::vector<std::byte*> destinations_;   ///< all pieces
   std::vector<std::uint64_t> counts_;      ///< by piece
-  std::vector<Segment> operands_;          ///< what is left of each: sources, then destinations
+  std::vector<Segment> operands_;          ///< rest of each operand: sources, then destinations
   std::optional<UsersMemory::DeviceTouch> touch_;
-  bool touches_unmarked_ = false;  ///< by what was handed in since mark()
+  bool touches_unmarked_ = false;  ///< steps since mark() touch peers' user memory
 };
 
 }  // namespace kolo

@@ -1,5 +1,5 @@
-// Executor: counts down each step's unfinished dependencies and runs what is ready, transfers
-// first. Driven by the cycle or a blocking call, on the thread that holds the progress token.
+// Executor: counts each step's unfinished dependencies and runs ready steps, transfers first.
+// Driven by the cycle or a blocking call, on the thread that holds the progress token.
 #include "runtime/execution/executor.h"
 
 #include "runtime/base/check.h"
@@ -11,7 +11,7 @@
 namespace kolo {
 namespace {
 
-/// Local work of one advance(): about 0.1 ms, so that arrived messages do not wait for long.
+/// Bytes of local work per advance(): about 0.1 ms, so that arrived messages do not wait for long.
 constexpr std::size_t kBytesPerAdvance = 1 << 20;
 constexpr std::size_t kStepsInDump = 8;
 
@@ -19,8 +19,8 @@ bool is_transfer(StepKind kind) {
   switch (kind) {
     case StepKind::kSend:
     case StepKind::kReceive:
-    case StepKind::kNotify:
-    case StepKind::kAwait:
+    case StepKind::kSignal:
+    case StepKind::kWait:
       return true;
     case StepKind::kReduce:
     case StepKind::kCopy:
@@ -45,16 +45,16 @@ std::string_view name_of(StepKind kind) {
       return "reduce";
     case StepKind::kCopy:
       return "copy";
-    case StepKind::kNotify:
+    case StepKind::kSignal:
       return "notify";
-    case StepKind::kAwait:
+    case StepKind::kWait:
       return "await";
   }
   return "";
 }
 
-Result<std::byte*> place_within(std::span<std::byte> window, std::uint64_t offset,
-                                std::uint64_t bytes) {
+Result<std::byte*> address_within(std::span<std::byte> window, std::uint64_t offset,
+                                  std::uint64_t bytes) {
   if (offset > window.size() || bytes > window.size() - offset)
     return KOLO_ERROR(kInternal, "its {} bytes at {} are not within its window of {}", bytes,
                       offset, window.size());
@@ -99,14 +99,13 @@ void Executor::start(std::shared_ptr<const Schedule> schedule, MemoryBinding bin
   queues_[1].start(binding_.back_stream);
   passed_.assign(binding_.back_stream != nullptr ? schedule_->steps.size() : 0, nullptr);
   arrived_.reset();
-  began_late_.reset();
 
   trace_.start(*schedule_, operation,
                {size_of(binding_.type), size_of(partial_type(binding_.type, binding_.op))});
   const std::size_t steps = schedule_->steps.size();
   remaining_ = steps;
   transfers_.resize(transfer_count_);
-  notices_.resize(transfer_count_);
+  signals_.resize(transfer_count_);
   waiting_for_.resize(steps);
   for (std::size_t i = 0; i < steps; ++i) {
     const auto id = static_cast<StepId>(i);
@@ -121,19 +120,20 @@ void Executor::index_schedule() {
   const std::size_t steps = schedule_->steps.size();
   transfer_count_ = 0;
   transfer_index_.assign(steps, 0);
-  whose_.resize(steps);
+  engines_.resize(steps);
   successor_begin_.assign(steps + 1, 0);
   for (std::size_t i = 0; i < steps; ++i) {
     const Step& step = schedule_->steps[i];
-    whose_[i] = whose(*schedule_, step);
-    if (whose_[i] == Whose::kHosts) transfer_index_[i] = transfer_count_++;
+    engines_[i] = engine_of(*schedule_, step);
+    if (engines_[i] == Engine::kHost) transfer_index_[i] = transfer_count_++;
     for (const StepId dependency : schedule_->depends_on(step)) ++successor_begin_[dependency + 1];
   }
   for (std::size_t i = 0; i < steps; ++i) successor_begin_[i + 1] += successor_begin_[i];
 
   index_peers();
   successors_.resize(schedule_->dependencies.size());
-  waiting_for_.assign(successor_begin_.begin(), successor_begin_.end() - 1);  // as fill positions
+  waiting_for_.assign(successor_begin_.begin(),
+                      successor_begin_.end() - 1);  // used as fill positions
   for (std::size_t i = 0; i < steps; ++i)
     for (const StepId dependency : schedule_->depends_on(schedule_->steps[i]))
       successors_[waiting_for_[dependency]++] = static_cast<StepId>(i);
@@ -142,7 +142,7 @@ void Executor::index_schedule() {
 void Executor::index_peers() {
   peer_extents_.assign(static_cast<std::size_t>(schedule_->size), {});
   const auto cover = [&](const Operand& operand, Role role) {
-    // A rank that is none has no memory: its step will say so.
+    // A rank outside the communicator has no memory; its step reports the error.
     const auto rank = static_cast<std::size_t>(operand.rank);
     if (operand.space != Space::kPeer || rank >= peer_extents_.size()) return;
     PeerExtent& extent = peer_extents_[rank];
@@ -168,10 +168,10 @@ void Executor::enqueue(StepId id) {
   }
 }
 
-Executor::Whose Executor::whose(const Schedule& schedule, const Step& step) {
-  if (is_transfer(step.kind)) return Whose::kHosts;
-  if (!is_staging(schedule.sources(step))) return Whose::kDevices;
-  return is_staging(schedule.destinations(step)) ? Whose::kStaging : Whose::kDevicesBack;
+Executor::Engine Executor::engine_of(const Schedule& schedule, const Step& step) {
+  if (is_transfer(step.kind)) return Engine::kHost;
+  if (!is_staging(schedule.sources(step))) return Engine::kDevice;
+  return is_staging(schedule.destinations(step)) ? Engine::kStaging : Engine::kDeviceBack;
 }
 
 bool Executor::advance() {
@@ -226,9 +226,9 @@ void Executor::leave_device() {
   passed_.clear();
 }
 
-// One stream keeps its steps in order; what another's step must find done is awaited there, not
-// here.
-Status Executor::hand_in(StepId id) {
+// One stream runs its steps in order. For a dependency on the other stream, this stream waits for
+// an event; the host does not wait.
+Status Executor::enqueue_on_device(StepId id) {
   const Step& step = schedule_->steps[id];
   DeviceQueue& queue = queue_of(id);
   const auto is_on_the_other = [&](StepId other) {
@@ -237,7 +237,7 @@ Status Executor::hand_in(StepId id) {
   if (!passed_.empty())
     for (const StepId before : schedule_->depends_on(step))
       if (is_on_the_other(before)) KOLO_TRY(queue.stream().wait(*passed_[before]));
-  KOLO_TRY(queue.hand_in(*schedule_, step, binding_));
+  KOLO_TRY(queue.enqueue(*schedule_, step, binding_));
   if (passed_.empty()) return {};
   const auto after =
       std::span(successors_)
@@ -258,11 +258,10 @@ void Executor::post_transfer(StepId id) {
   const int peer = ranks_[static_cast<std::size_t>(step.peer)];
   ++pending_transfers_;
   trace_.begin(id);
-  if (step.kind == StepKind::kSend || step.kind == StepKind::kNotify) {
+  if (step.kind == StepKind::kSend || step.kind == StepKind::kSignal) {
     transport_.send(peer, tag, *data, transfer);
   } else {
     transport_.receive(peer, tag, *data, transfer);
-    if (!began_late_) began_late_ = transfer.state() != Transfer::State::kPending;
   }
 }
 
@@ -276,7 +275,7 @@ const MemoryRegion* Executor::networked_of(StepId id) const {
   return staged ? binding_.networked : nullptr;
 }
 
-// A notice says where its sender's memory lies within its window.
+// A signal carries the offsets of its sender's memory within its window.
 Result<std::span<std::byte>> Executor::message_of(StepId id) {
   const Step& step = schedule_->steps[id];
   switch (step.kind) {
@@ -284,10 +283,10 @@ Result<std::span<std::byte>> Executor::message_of(StepId id) {
       return contiguous(schedule_->sources(step).front());
     case StepKind::kReceive:
       return contiguous(schedule_->destinations(step).front());
-    case StepKind::kNotify:
+    case StepKind::kSignal:
       return std::as_writable_bytes(std::span(&binding_.mapped.own, 1));
-    case StepKind::kAwait:
-      return std::as_writable_bytes(std::span(&notices_[transfer_index_[id]], 1));
+    case StepKind::kWait:
+      return std::as_writable_bytes(std::span(&signals_[transfer_index_[id]], 1));
     case StepKind::kReduce:
     case StepKind::kCopy:
       break;
@@ -296,41 +295,41 @@ Result<std::span<std::byte>> Executor::message_of(StepId id) {
   return std::span<std::byte>();
 }
 
-Status Executor::take_notice(StepId id) {
+Status Executor::take_signal(StepId id) {
   const auto peer = static_cast<std::size_t>(schedule_->steps[id].peer);
   if (peer >= binding_.mapped.windows.size()) return {};  // a schedule without mapped scratch
   PeerMemory& memory = binding_.peers[peer];
-  if (memory.scratch != nullptr) return {};  // all notices of a peer say the same
+  if (memory.scratch != nullptr) return {};  // all signals of a peer carry the same offsets
   const std::span<std::byte> window = binding_.mapped.windows[peer];
   const PeerExtent& extent = peer_extents_[peer];
-  if (extent == PeerExtent()) return {};  // nothing of it is read or written, wherever it lies
-  const WindowPlaces& places = notices_[transfer_index_[id]];
+  if (extent == PeerExtent()) return {};  // the schedule reaches none of the peer's memory
+  const WindowOffsets& offsets = signals_[transfer_index_[id]];
   const std::size_t element = size_of(binding_.type);
-  KOLO_TRY(find_pieces(window, places.input, binding_.input, extent.input, memory.input));
-  KOLO_TRY(find_pieces(window, places.output, binding_.output, extent.output, memory.output));
-  KOLO_ASSIGN(memory.scratch, place_within(window, places.scratch, extent.scratch * element));
+  KOLO_TRY(find_pieces(window, offsets.input, binding_.input, extent.input, memory.input));
+  KOLO_TRY(find_pieces(window, offsets.output, binding_.output, extent.output, memory.output));
+  KOLO_ASSIGN(memory.scratch, address_within(window, offsets.scratch, extent.scratch * element));
   return {};
 }
 
-/// Where a peer has what is `own` here, if the schedule reaches it: only then the peer waits for
-/// this rank before its slot, in which the list of its places is, gets another use.
-Status Executor::find_pieces(std::span<std::byte> window, std::uint64_t place,
+/// Finds the peer's counterpart of `own`, if the schedule reaches it. Only then the peer waits for
+/// this rank before it reuses its slot, which holds the list of offsets.
+Status Executor::find_pieces(std::span<std::byte> window, std::uint64_t offset,
                              const SegmentList& own, std::uint64_t extent,
                              SegmentList& pieces) const {
-  if (place == WindowPlaces::kNowhere || extent == 0) return {};
+  if (offset == WindowOffsets::kNowhere || extent == 0) return {};
   const std::size_t element = size_of(binding_.type);
-  if (own.size() < 2) {  // the ranks' may differ in length
-    KOLO_ASSIGN(std::byte * data, place_within(window, place, extent * element));
+  if (own.size() < 2) {  // the lengths may differ between ranks
+    KOLO_ASSIGN(std::byte * data, address_within(window, offset, extent * element));
     pieces.append(data, extent);
     return {};
   }
   constexpr std::size_t kEntry = sizeof(std::uint64_t);
-  KOLO_ASSIGN(const std::byte* const list, place_within(window, place, own.size() * kEntry));
+  KOLO_ASSIGN(const std::byte* const list, address_within(window, offset, own.size() * kEntry));
   for (std::size_t i = 0; i < own.size(); ++i) {
     std::uint64_t at = 0;
     std::memcpy(&at, list + i * kEntry, kEntry);
     const std::uint64_t elements = own.segments()[i].elements;
-    KOLO_ASSIGN(std::byte * data, place_within(window, at, elements * element));
+    KOLO_ASSIGN(std::byte * data, address_within(window, at, elements * element));
     pieces.append(data, elements);
   }
   return {};
@@ -341,7 +340,7 @@ void Executor::on_transfer_done(Transfer& transfer) {
   const StepId id = transfer.id();
   Status status = transfer.status();
   const StepKind kind = schedule_->steps[id].kind;
-  if (status.ok() && kind == StepKind::kAwait) status = take_notice(id);
+  if (status.ok() && kind == StepKind::kWait) status = take_signal(id);
   if (kind == StepKind::kReceive && transfer.memory() != nullptr) arrived_ = id;
   if (status.ok()) {
     finish_step(id);
@@ -353,7 +352,8 @@ void Executor::on_transfer_done(Transfer& transfer) {
 std::size_t Executor::run_local(StepId id) {
   const Step& step = schedule_->steps[id];
   trace_.begin(id);
-  const Status status = is_on_device(id) ? hand_in(id) : local_.run(*schedule_, step, binding_);
+  const Status status =
+      is_on_device(id) ? enqueue_on_device(id) : local_.run(*schedule_, step, binding_);
   if (!status.ok()) {
     fail(id, status.error());
     return 0;
@@ -382,7 +382,7 @@ void Executor::release(StepId id) {
 }
 
 void Executor::fail(StepId id, const Error& error) {
-  if (failed()) return;  // what follows from the first failure says nothing new
+  if (failed()) return;  // later failures only follow from the first one
   status_ = Error{error.code,
                   fmt::format("rank {}: {}: {}: {}", own_rank(), schedule_->algorithm, describe(id),
                               error.message),

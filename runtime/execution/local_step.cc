@@ -1,5 +1,5 @@
-// Reduces and copies over scattered memory: walks all operands of a step at once and hands the
-// device the stretches in which each of them is contiguous. Token holder only.
+// Runs reduces and copies over scattered memory: walks all operands of a step together, and gives
+// the device the stretches in which each is contiguous. Token holder only.
 #include "runtime/execution/local_step.h"
 
 #include "runtime/base/check.h"
@@ -9,11 +9,13 @@
 namespace kolo {
 namespace {
 
-/// What is scaled first is summed while it is still in the first-level cache.
+/// Elements that are prescaled at a time, so that they are still in the first-level cache when they
+/// are summed.
 constexpr std::uint64_t kElementsPerScaling = 2048;
 constexpr std::size_t kLargestElement = 16;
 
-/// A peer's users' memory, if that is meant, and not the scratch that stands in for it; else null.
+/// A peer's user memory if the operand means it; null if it means the scratch that stands in for
+/// it.
 const SegmentList* users_memory(const MemoryBinding& binding, const Operand& operand, Role role) {
   const auto rank = static_cast<std::size_t>(operand.rank);
   if (operand.space != Space::kPeer || operand.direct == Operand::kNowhere ||
@@ -48,9 +50,9 @@ Scale postscale(const Step& step, const MemoryBinding& binding) {
 
 bool is_void(const Schedule& schedule, const Step& step, const MemoryBinding& binding) {
   if (!step.stands_in) return false;
-  const WindowPlaces& own = binding.mapped.own;
+  const WindowOffsets& own = binding.mapped.own;
   const bool packs = schedule.sources(step).front().space == Space::kInput;
-  return (packs ? own.input : own.output) != WindowPlaces::kNowhere;
+  return (packs ? own.input : own.output) != WindowOffsets::kNowhere;
 }
 
 bool is_peers_users(const MemoryBinding& binding, const Operand& operand, Role role) {
@@ -179,7 +181,7 @@ Status LocalStep::reduce_piece(const Step& step, const MemoryBinding& binding,
   Stores how = stores(step, binding);
   if (has_prescale(step, binding)) {
     how = Stores::kCached;
-    // The scaled input waits in the destination, where that is no other source's memory.
+    // The scaled input goes to the destination, unless another source uses that memory.
     std::size_t inputs = 0;
     bool is_taken = cursors_[step.source_count].type != binding.type;
     for (std::size_t i = 0; i < step.source_count; ++i) {
@@ -198,7 +200,7 @@ Status LocalStep::reduce_piece(const Step& step, const MemoryBinding& binding,
     }
   }
   if (binding.op == ReduceOp::kAdasum) {
-    // Its coefficients are those of whole tensors.
+    // Adasum's coefficients are those of whole tensors.
     if (sources_.size() != 2 || elements != cursors_.front().operand.length)
       return KOLO_ERROR(kInternal, "an Adasum combines two vectors, each in one piece");
     device_.adasum(binding.type, destination, sources_[0], sources_[1], elements);
@@ -234,8 +236,9 @@ void LocalStep::copy_piece(const Step& step, const MemoryBinding& binding, std::
   if (pre.is_identity() && post.is_identity() && source != destination &&
       stores(step, binding) == Stores::kStreaming)
     return device_.stream(destination, source, elements * size_of(binding.type));
-  const DataType type = cursors_[0].type;  // partial sums are copied as they are
-  // Two factors are two steps, so that a world of one rounds and truncates as a large one does.
+  const DataType type = cursors_[0].type;  // partial sums are copied unchanged
+  // Two factors take two steps, so that a world of one rank rounds and truncates as a large one
+  // does.
   if (pre.is_identity() || post.is_identity()) {
     device_.copy(type, destination, source, elements, pre.is_identity() ? post : pre);
   } else {

@@ -1,5 +1,5 @@
-// LocalStep: carries out a schedule's reduces and copies on memory that may be scattered. A part of
-// the executor; keeps its working space from step to step.
+// LocalStep: runs a schedule's reduces and copies on memory that may be scattered. Part of the
+// executor; reuses its buffers from step to step.
 #pragma once
 
 #include "runtime/collectives/schedule.h"
@@ -14,32 +14,33 @@
 
 namespace kolo {
 
-/// Of its elements.
+/// Type of the operand's elements.
 DataType type_of(const MemoryBinding& binding, const Operand& operand);
-/// The memory from `operand`'s element `skip` on that is contiguous, at most up to its end. Empty
-/// data where the binding has no such memory.
+/// The contiguous memory from the operand's element `skip` on, at most up to its end. Null data if
+/// the binding has no such memory.
 Segment resolve(const MemoryBinding& binding, const Operand& operand, Role role,
                 std::uint64_t skip);
 
-/// Whether peers have the user's memory mapped, for which this copy's scratch would stand in.
+/// Whether the step is omitted: it copies to or from scratch that stands in for user memory, but
+/// peers access the user memory itself.
 bool is_void(const Schedule& schedule, const Step& step, const MemoryBinding& binding);
-/// Whether operands in kInput are scaled first, and what the result is multiplied by.
+/// Whether operands in kInput are scaled first; and the factor of the result.
 bool has_prescale(const Step& step, const MemoryBinding& binding);
 Scale postscale(const Step& step, const MemoryBinding& binding);
-/// Whether an operand is a peer's users' memory, and not the scratch that stands in for it.
+/// Whether an operand is a peer's user memory, not the scratch that stands in for it.
 bool is_peers_users(const MemoryBinding& binding, const Operand& operand, Role role);
-/// Asked within a touch of them: kAborted if they have got their memory back. Precondition:
-/// is_peers_users(), and there is MappedMemory::users.
+/// kAborted if the peer's users have got their memory back. Call it within a touch of the memory.
+/// Preconditions: is_peers_users() and MappedMemory::users is set.
 Status may_touch_users(const MemoryBinding& binding, const Operand& operand);
-/// kInternal: element `skip` of the operand is bound to no memory.
+/// kInternal: element `skip` of the operand is not bound to memory.
 Error unbound(const Operand& operand, std::uint64_t skip);
 
 class LocalStep {
  public:
   explicit LocalStep(const Device& device) : device_(device) {}
 
-  /// Runs one kReduce or kCopy. Fails with kInternal when an operand is not bound, or several ones
-  /// were to be scaled.
+  /// Runs one kReduce or kCopy. kInternal if an operand is not bound, or several would be
+  /// prescaled.
   Status run(const Schedule& schedule, const Step& step, const MemoryBinding& binding);
 
  private:
@@ -50,15 +51,15 @@ class LocalStep {
     Segment piece;
   };
 
-  /// Whether the peers whose users' memory the step takes have not got it back; `touch` says that
-  /// it is taken, if any is.
+  /// Fails if a peer has got back user memory that the step uses. `touch` is set if the step uses
+  /// any.
   Status may_touch(const MemoryBinding& binding, std::optional<UsersMemory::Touch>& touch) const;
-  /// How results go into the destinations, of which all are users' memory or none is.
+  /// How results are stored. Either all destinations are user memory or none is.
   Stores stores(const Step& step, const MemoryBinding& binding) const;
-  /// One stretch in which every operand is contiguous: cursors_[0 … sources) are the sources.
+  /// One stretch in which every operand is contiguous; the first cursors_ are the sources.
   Status run_piece(const Step& step, const MemoryBinding& binding, std::uint64_t elements);
   Status reduce_piece(const Step& step, const MemoryBinding& binding, std::uint64_t elements);
-  /// Of sources_ into destinations_.
+  /// Reduces sources_ into destinations_.
   void combine(const Step& step, const MemoryBinding& binding, std::uint64_t elements,
                Stores stores);
   void copy_piece(const Step& step, const MemoryBinding& binding, std::uint64_t elements);
@@ -68,7 +69,7 @@ class LocalStep {
   std::vector<const std::byte*> sources_;
   std::vector<TypedSource> typed_sources_;
   std::vector<std::byte*> destinations_;
-  std::vector<std::byte> scaled_;  ///< input, where the destination is no place for it
+  std::vector<std::byte> scaled_;  ///< prescaled input that cannot be kept in the destination
 };
 
 }  // namespace kolo

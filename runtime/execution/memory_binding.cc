@@ -1,5 +1,5 @@
-// SegmentList: finding the pieces of memory that a range of elements lies in. Called by the fusion
-// stage (append) and the executor (look-up), on the thread that holds the progress token.
+// SegmentList: finds the pieces of memory that hold a range of elements. Called by the fusion stage
+// (append) and the executor (look-up), on the thread that holds the progress token.
 #include "runtime/execution/memory_binding.h"
 
 namespace kolo {
@@ -25,7 +25,7 @@ Segment SegmentList::rest_at(std::uint64_t offset, std::size_t element_size) con
 }
 
 std::size_t SegmentList::find(std::uint64_t offset) const {
-  // Most come back to where they were, or go on to the next one.
+  // Most look-ups hit the same segment again, or the next one.
   const auto holds = [&](std::size_t i) {
     return i < ends_.size() && offset < ends_[i] && (i == 0 || offset >= ends_[i - 1]);
   };

@@ -1,10 +1,10 @@
-// MemoryBinding: the addresses that a Schedule's operands stand for in one operation. A value that
-// the operation owns until it is done.
+// MemoryBinding: the addresses of a Schedule's operands in one operation. A value that the
+// operation owns until it is done.
 #pragma once
 
-#include "runtime/communicator/users_memory.h"
 #include "runtime/device/device.h"
 #include "runtime/device/partial_sums.h"
+#include "runtime/memory/users_memory.h"
 
 #include <kolo/types.h>
 
@@ -25,12 +25,12 @@ struct Segment {
   std::uint64_t elements = 0;
 };
 
-/// Pieces laid end to end: element offsets count across them.
+/// Pieces laid end to end; element offsets count across them.
 class SegmentList {
  public:
   void append(std::byte* data, std::uint64_t elements);
-  /// Elements that are nowhere, so that what follows begins where it should: of a device's lists
-  /// alone, whose steps leave them out.
+  /// Elements without memory, so that the next piece begins at its offset. Only in lists of device
+  /// memory, whose steps skip gaps.
   void append_gap(std::uint64_t elements) { append(nullptr, elements); }
   void clear();
 
@@ -38,8 +38,8 @@ class SegmentList {
   std::size_t size() const { return segments_.size(); }
   std::span<const Segment> segments() const { return segments_; }
 
-  /// What is left of the segment that holds `offset`, from there on; empty beyond the end. A gap's
-  /// memory is null.
+  /// The rest of the segment that holds `offset`, from there on; empty beyond the end. A gap has
+  /// null data.
   Segment rest_at(std::uint64_t offset, std::size_t element_size) const;
 
   /// Calls visit(std::byte* data, std::uint64_t elements) for the pieces of [offset,
@@ -62,30 +62,31 @@ class SegmentList {
   std::size_t find(std::uint64_t offset) const;  ///< index of the segment that holds `offset`
   std::vector<Segment> segments_;
   std::vector<std::uint64_t> ends_;
-  mutable std::size_t found_ = 0;  ///< by the last find()
+  mutable std::size_t found_ = 0;  ///< result of the latest find()
 };
 
-/// Where an operation's memory lies in its rank's window, in bytes. Every notice carries it, so a
-/// peer's is known once it was awaited. Of several fused tensors, which ranks fuse alike, it says
-/// where the window has the list of their places, a std::uint64_t each.
-struct WindowPlaces {
+/// Byte offsets of an operation's memory in its rank's window. Every signal carries them, so a rank
+/// knows them once it has waited for the peer's signal. For several fused tensors, `input` and
+/// `output` are the offsets of lists with one std::uint64_t per tensor. All ranks fuse the same
+/// tensors.
+struct WindowOffsets {
   static constexpr std::uint64_t kNowhere = UINT64_MAX;
 
   std::uint64_t scratch = 0;
-  std::uint64_t input = kNowhere;   ///< if peers may read it there, unscaled
-  std::uint64_t output = kNowhere;  ///< if peers may write it there
+  std::uint64_t input = kNowhere;   ///< if peers may read it in place, unscaled
+  std::uint64_t output = kNowhere;  ///< if peers may write it in place
 };
 
 /// The mapped memory of an operation.
 struct MappedMemory {
-  WindowPlaces own;
+  WindowOffsets own;
   std::span<const std::span<std::byte>> windows = {};  ///< by rank; outlives the operation
-  /// When peers' users' memory may be touched; null: always.
+  /// Says when peers' user memory may be touched; null: always.
   UsersMemory* users = nullptr;
-  std::span<const int> ranks = {};  ///< by rank: that of the world; outlives the operation
+  std::span<const int> ranks = {};  ///< by rank: the rank in the world; outlives the operation
 };
 
-/// A peer's memory as it is mapped here; null or empty where it is not.
+/// A peer's memory as mapped here; null or empty where it is not mapped.
 struct PeerMemory {
   std::byte* scratch = nullptr;
   SegmentList input = {};
@@ -99,28 +100,30 @@ struct MemoryBinding {
   Scale postscale = {};
   SegmentList input = {};
   SegmentList output = {};
-  Stores output_stores = Stores::kCached;  ///< of what goes into users' memory
-  /// All of this memory is a device's, or pinned: its stream reduces and copies. Null: the host's.
+  Stores output_stores = Stores::kCached;  ///< for results in user memory
+  /// The stream that reduces and copies: all this memory is a device's, or pinned. Null: the host
+  /// does.
   DeviceStream* stream = nullptr;
-  /// For what comes from kStaging, so that what goes there need not wait for it. Null: `stream`.
+  /// Stream for copies out of kStaging, so that copies into it need not wait. Null: `stream`.
   DeviceStream* back_stream = nullptr;
   std::byte* scratch = nullptr;  ///< Schedule::scratch_elements elements
-  /// Where partial sums are of another type: Schedule::partial_scratch_elements of that; likewise.
+  /// If partial sums have another type: Schedule::partial_scratch_elements and
+  /// partial_staging_elements of that type.
   std::byte* partial_scratch = nullptr;
   std::byte* partial_staging = nullptr;
-  /// Schedule::staging_elements elements. Of the host: what touches nothing else is done by it, and
-  /// not on the stream.
+  /// Schedule::staging_elements elements. In host memory, the host itself runs the steps that touch
+  /// nothing else.
   std::byte* staging = nullptr;
-  /// Of the device, if that is registered memory of it, which the network reads and writes.
+  /// Registered device memory of `staging`, if the network reads and writes it there; else null.
   const MemoryRegion* networked = nullptr;
   MappedMemory mapped = {};
-  std::vector<PeerMemory> peers = {};  ///< by rank; nothing where unmapped or unknown
+  std::vector<PeerMemory> peers = {};  ///< by rank; empty where unmapped or unknown
 
   bool widens() const { return partial_type(type, op) != type; }
 };
 
-/// How a block of memory holds a space's elements and, behind them, its partial sums, if these are
-/// of another type.
+/// Layout of a memory block for a space's elements and, behind them, its partial sums if these have
+/// another type.
 struct SpaceLayout {
   std::size_t partials_begin = 0;  ///< bytes
   std::size_t bytes = 0;

@@ -19,9 +19,9 @@ std::string_view label(const Schedule& schedule, const Step& step) {
       return "send";
     case StepKind::kReceive:
       return "receive";
-    case StepKind::kNotify:
+    case StepKind::kSignal:
       return "notify";
-    case StepKind::kAwait:
+    case StepKind::kWait:
       return "await";
     case StepKind::kReduce:
       return "reduce";

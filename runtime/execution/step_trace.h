@@ -1,5 +1,5 @@
-// StepTrace: what the steps of a running schedule cost, for the timeline. The executor calls it
-// around each step; it is one branch where there is no timeline. Token holder.
+// StepTrace: measures the steps of a running schedule for the timeline. The executor calls it
+// around each step. Without a timeline it costs one branch. Token holder.
 #pragma once
 
 #include "runtime/collectives/schedule.h"
@@ -12,17 +12,17 @@ namespace kolo {
 
 class StepTrace final {
  public:
-  /// Of local steps; nanoseconds.
+  /// Time of the local steps, in nanoseconds.
   struct Costs {
     std::int64_t pack = 0;    ///< copies out of the input
-    std::int64_t reduce = 0;  ///< sums, wherever their operands lie
+    std::int64_t reduce = 0;  ///< reductions, wherever their operands lie
     std::int64_t unpack = 0;  ///< other copies
   };
 
-  /// Without a timeline: never anything.
+  /// Null: records nothing.
   explicit StepTrace(Timeline* timeline) : timeline_(timeline) {}
 
-  /// Bytes of an element, and of one of a partial sum.
+  /// Bytes of an element and of a partial sum's element.
   struct Widths {
     std::size_t element = 1;
     std::size_t partial = 1;
@@ -49,7 +49,7 @@ class StepTrace final {
   std::uint64_t sequence_ = 0;
   Widths widths_;
   Costs costs_;
-  std::vector<TraceTime> begun_;  ///< by step; of local steps alone unless each step is recorded
+  std::vector<TraceTime> begun_;  ///< by step; only local steps unless every step is recorded
 };
 
 }  // namespace kolo

@@ -15,7 +15,7 @@ bool can_share(const Response& x, const Response& y) {
 
 struct OpenGroup {
   const Response* first;
-  std::size_t index;  ///< into the groups
+  std::size_t index;  ///< into `groups`
   std::uint64_t bytes;
 };
 

@@ -4,21 +4,21 @@
 
 namespace kolo {
 
-bool Progress::has_done(Door door, std::uint64_t sequence) const {
-  return sequence < operations[static_cast<std::size_t>(door)] && !has_refused(door, sequence);
+bool Progress::has_done(SubmissionMode mode, std::uint64_t sequence) const {
+  return sequence < operations[static_cast<std::size_t>(mode)] && !has_refused(mode, sequence);
 }
 
-bool Progress::has_refused(Door door, std::uint64_t sequence) const {
-  const std::uint64_t end = operations[static_cast<std::size_t>(door)];
-  if (door != Door::kOrdered || sequence >= end) return false;
+bool Progress::has_refused(SubmissionMode mode, std::uint64_t sequence) const {
+  const std::uint64_t end = operations[static_cast<std::size_t>(mode)];
+  if (mode != SubmissionMode::kInOrder || sequence >= end) return false;
   const std::uint64_t before_end = end - sequence - 1;
   return before_end < 64 && (refused >> before_end & 1) != 0;
 }
 
 std::string Departures::encode(const Progress& progress) { return std::string(bytes_of(progress)); }
 
-bool Departures::add(int rank, std::span<const std::byte> goodbye) {
-  const auto progress = value_of<Progress>(goodbye);
+bool Departures::add(int rank, std::span<const std::byte> notice) {
+  const auto progress = value_of<Progress>(notice);
   if (progress) set(rank, *progress);
   return progress.has_value();
 }
@@ -31,9 +31,9 @@ void Departures::set(int rank, const Progress& progress) {
   slot = progress;
 }
 
-std::optional<int> Departures::missing_in(Door door, std::uint64_t sequence) const {
+std::optional<int> Departures::missing_in(SubmissionMode mode, std::uint64_t sequence) const {
   for (std::size_t rank = 0; rank < gone_.size(); ++rank) {
-    if (gone_[rank] && !gone_[rank]->has_done(door, sequence)) return static_cast<int>(rank);
+    if (gone_[rank] && !gone_[rank]->has_done(mode, sequence)) return static_cast<int>(rank);
   }
   return std::nullopt;
 }

@@ -1,5 +1,5 @@
-// Departures: which ranks have shut down, and how far they had come. A rank that left after doing
-// its part of everything does no harm; one that is still needed does. Token holder only.
+// Departures: which ranks have shut down, and how far each had come. A rank that left after its
+// part of everything does no harm; a rank that is still needed does. Token holder only.
 #pragma once
 
 #include "runtime/communicator/communicator.h"
@@ -14,18 +14,20 @@
 
 namespace kolo {
 
-/// How far a rank has come: what a goodbye carries, to each of the others its own.
+/// How far a rank has come. Its shutdown notice carries this, with separate values for each
+/// receiver.
 struct Progress {
-  std::uint64_t agreements = 0;                           ///< lists of responses taken
-  std::array<std::uint64_t, kDoorCount> operations = {};  ///< by door: every lower number is done
-  std::uint64_t messages_cut = 0;  ///< to and from the reader, that may be under way at its end
-  /// Bit i: the ordered call i + 1 before the end of those failed at once, so nobody met it there.
+  std::uint64_t agreements = 0;  ///< lists of responses that the rank has taken
+  /// By mode: the rank has done every operation with a lower number.
+  std::array<std::uint64_t, kSubmissionModeCount> operations = {};
+  std::uint64_t messages_cut = 0;  ///< messages to and from the receiver that may be cut off
+  /// Bit i: ordered call (operations − 1 − i) failed at once, so the rank took no part in it.
   std::uint64_t refused = 0;
 
-  /// Whether it had done its part of operation `sequence`.
-  bool has_done(Door door, std::uint64_t sequence) const;
-  /// Whether it took the number of an operation whose part it had not done.
-  bool has_refused(Door door, std::uint64_t sequence) const;
+  /// Whether the rank had done its part of operation `sequence`.
+  bool has_done(SubmissionMode mode, std::uint64_t sequence) const;
+  /// Whether the call with this number failed at once, so that the rank did not do its part.
+  bool has_refused(SubmissionMode mode, std::uint64_t sequence) const;
 };
 
 class Departures {
@@ -34,14 +36,14 @@ class Departures {
 
   static std::string encode(const Progress& progress);
   /// False on bytes that encode() did not make.
-  bool add(int rank, std::span<const std::byte> goodbye);
-  /// It left before it had done anything.
+  bool add(int rank, std::span<const std::byte> notice);
+  /// The rank left before it had done anything.
   void add_absent(int rank);
 
   bool any() const { return count_ > 0; }
   bool contains(int rank) const { return gone_[static_cast<std::size_t>(rank)].has_value(); }
 
-  /// How far a rank that has left had come; nothing of one that is there.
+  /// How far a rank that has left had come; nothing for a rank that is still there.
   const std::optional<Progress>& progress_of(int rank) const {
     return gone_[static_cast<std::size_t>(rank)];
   }
@@ -53,9 +55,9 @@ class Departures {
   }
 
   /// The first rank that left before its part of operation `sequence`.
-  std::optional<int> missing_in(Door door, std::uint64_t sequence) const;
-  /// The first rank that left, once this rank has seen every agreement that it had seen: what is
-  /// not agreed on by then never will be.
+  std::optional<int> missing_in(SubmissionMode mode, std::uint64_t sequence) const;
+  /// The first departed rank whose every agreement this rank has seen. Whatever is not agreed on by
+  /// then never will be.
   std::optional<int> missing_in_negotiation(std::uint64_t agreements) const;
 
  private:

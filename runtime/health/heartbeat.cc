@@ -11,7 +11,7 @@ Heartbeat::Heartbeat(int size, std::chrono::seconds timeout)
       peers_(static_cast<std::size_t>(size)) {}
 
 void Heartbeat::begin(Clock::time_point now) {
-  // Who was stopped, as with a whole job by Ctrl-Z, has heard nothing because it did not listen.
+  // A rank that was stopped (a whole job by Ctrl-Z) has heard nothing because it did not listen.
   const bool has_slept = next_ != Clock::time_point::min() && now >= next_ + interval_;
   if (has_slept) {
     for (Peer& peer : peers_) peer.heard_at = now;

@@ -1,12 +1,13 @@
-// Heartbeat: notices ranks that have fallen silent though their process may live: a host or network
-// that went away while bytes were on their way, a process that was stopped. Each rank sends a beat
-// over every link that it has opened anyway, within a second and then four times a timeout, and
-// whoever has heard one beat of a rank expects to hear of it until it says goodbye. Pure logic over
-// counters, so that tests need no clock; the cycle sends. Token holder only.
+// Heartbeat: detects ranks that have gone silent although their process may live: a host or network
+// went away while bytes were on their way, or a process was stopped. Each rank sends a beat over
+// every link that it has opened anyway, first within a second, then four times per timeout. A rank
+// that has sent one beat is expected to be heard of until its shutdown notice. Pure logic over
+// counters, so that tests need no clock; the cycle sends the beats. Token holder only.
 //
-// (Failure detectors by timeout: Chandra and Toueg, "Unreliable failure detectors for reliable
-// distributed systems", JACM 43(2), 1996. This one is wrong about a process that does not run for
-// that long, and its job ends; a rank that finds that itself did not run accuses nobody.)
+// (Failure detection by timeout: Chandra and Toueg, "Unreliable failure detectors for reliable
+// distributed systems", JACM 43(2), 1996. This detector is wrong about a process that does not run
+// for the whole timeout, and its job ends. A rank that notices that it did not run itself accuses
+// nobody.)
 #pragma once
 
 #include "transport/transport.h"
@@ -24,7 +25,7 @@ class Heartbeat {
   /// `timeout`: how long a rank of `size` may be silent.
   Heartbeat(int size, std::chrono::seconds timeout);
 
-  /// `peer` has sent a beat: from now on it is expected to be heard of.
+  /// `peer` has sent a beat: from now on it must be heard of.
   void on_beat(int peer) { peer_of(peer).expected = true; }
 
   /// Whether it is time for look().
@@ -35,11 +36,11 @@ class Heartbeat {
     std::chrono::seconds duration;
   };
   struct Findings {
-    std::vector<int> beat;       ///< send a beat to these
-    std::vector<Silent> silent;  ///< longer than the timeout
+    std::vector<int> beat;       ///< ranks to send a beat to
+    std::vector<Silent> silent;  ///< ranks that were silent for the timeout
   };
-  /// `activity_of(rank)` is the transport's, `is_gone(rank)` says who needs no watching: oneself,
-  /// and ranks that have said goodbye.
+  /// `activity_of(rank)`: Transport::activity(). `is_gone(rank)`: ranks that need no watching,
+  /// which are this rank and those that have sent a shutdown notice.
   template <class ActivityOf, class IsGone>
   Findings look(Clock::time_point now, const ActivityOf& activity_of, const IsGone& is_gone) {
     Findings findings;
@@ -62,7 +63,7 @@ class Heartbeat {
   void look_at(int rank, Clock::time_point now, LinkActivity activity, Findings& findings);
 
   const Clock::duration timeout_;
-  const Clock::duration interval_;  ///< of beats
+  const Clock::duration interval_;  ///< between beats
   const Clock::duration pause_;     ///< between looks
   std::vector<Peer> peers_;
   Clock::time_point next_ = Clock::time_point::min();

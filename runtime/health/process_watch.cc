@@ -20,7 +20,7 @@ ProcessWatch::ProcessWatch(const World& world, const Log& log) {
     // Ranks that are threads of this process end with it.
     if (other.pid_namespace != mine.pid_namespace || other.pid == mine.pid) continue;
     UniqueDescriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, other.pid, 0)));
-    // Ended before we could watch it: a descriptor that is readable from the start says so.
+    // The process ended before this watch began: use a descriptor that is readable at once.
     if (!pidfd && errno == ESRCH) pidfd.reset(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!pidfd || !add(rank, std::move(pidfd))) {
       log.debug("cannot watch the process of rank {} (pid {}): {}", rank, other.pid,
@@ -48,7 +48,7 @@ std::vector<int> ProcessWatch::exited() {
     if (count <= 0) break;
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
       const auto ended = pidfds_.find(static_cast<int>(events[i].data.u32));
-      // To close it is not enough: a child that was forked meanwhile has it open, too.
+      // Closing is not enough: a child that was forked meanwhile has the descriptor open, too.
       ::epoll_ctl(any_.get(), EPOLL_CTL_DEL, ended->second.get(), nullptr);
       ranks.push_back(ended->first);
       pidfds_.erase(ended);

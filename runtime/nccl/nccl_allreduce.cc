@@ -7,40 +7,41 @@
 
 namespace kolo {
 
-Status NcclAllreduce::start(NcclLanes& lanes, Door door, DeviceStream& stream, Plan plan) {
+Status NcclAllreduce::start(NcclCommunicators& communicators, SubmissionMode mode,
+                            DeviceStream& stream, Plan plan) {
   KOLO_ASSIGN(reduction_, nccl_reduction(plan.type, plan.op));
   KOLO_CHECK(plan.pieces.size() == 1 || plan.buffer != nullptr);
-  lanes_ = &lanes;
-  door_ = door;
+  communicators_ = &communicators;
+  mode_ = mode;
   stream_ = &stream;
   plan_ = std::move(plan);
-  turn_ = lanes.take_turn(door);
+  turn_ = communicators.take_turn(mode);
   state_ = State::kWaits;
   return {};
 }
 
 Result<bool> NcclAllreduce::advance() {
   if (state_ == State::kHandedIn) return true;
-  if (!lanes_->has_turn(door_, turn_)) return false;
-  KOLO_ASSIGN(NcclCommunicator* const communicator, lanes_->get(door_));
+  if (!communicators_->has_turn(mode_, turn_)) return false;
+  KOLO_ASSIGN(NcclCommunicator* const communicator, communicators_->get(mode_));
   if (communicator == nullptr) return false;
   KOLO_ASSIGN(const bool ready, communicator->poll());
   if (!ready) return false;
   if (state_ == State::kWaits) {
-    KOLO_TRY(hand_in(*communicator));
+    KOLO_TRY(enqueue(*communicator));
     state_ = State::kIssues;
-    // Nothing may follow on the stream before NCCL has put its part there.
+    // Nothing may be enqueued on the stream before NCCL has enqueued its part.
     KOLO_ASSIGN(const bool issued, communicator->poll());
     if (!issued) return false;
   }
   KOLO_TRY(copy(false));
-  lanes_->end_turn(door_);
+  communicators_->end_turn(mode_);
   state_ = State::kHandedIn;
   return true;
 }
 
 Status NcclAllreduce::check() {
-  KOLO_ASSIGN(NcclCommunicator* const communicator, lanes_->get(door_));
+  KOLO_ASSIGN(NcclCommunicator* const communicator, communicators_->get(mode_));
   const auto state = communicator->poll();
   return state.ok() ? Status() : Status(state.error());
 }
@@ -57,7 +58,7 @@ std::string NcclAllreduce::describe() const {
   return "ncclAllReduce is on the stream, and waits there for the device or for other ranks";
 }
 
-Status NcclAllreduce::hand_in(NcclCommunicator& communicator) {
+Status NcclAllreduce::enqueue(NcclCommunicator& communicator) {
   KOLO_TRY(copy(true));
   NcclCommunicator::Piece whole = plan_.pieces.front();
   if (plan_.buffer != nullptr) {
@@ -70,7 +71,8 @@ Status NcclAllreduce::hand_in(NcclCommunicator& communicator) {
   return communicator.all_reduce(reduction_, {&whole, 1}, stream_->native());
 }
 
-// Into the buffer, or out of it; of a single tensor, only where there is something to multiply.
+// Copies into the buffer (pack) or out of it. Without a buffer there is a single tensor, which is
+// only scaled in place, if needed.
 Status NcclAllreduce::copy(bool pack) {
   const Scale& scale = pack ? plan_.prescale : plan_.postscale;
   if (plan_.buffer == nullptr && scale.is_identity()) return {};

@@ -1,11 +1,11 @@
-// NcclAllreduce: one all-reduce of device memory through NCCL, of one tensor or several that are
-// packed into a buffer: pack → ncclAllReduce → unpack, all on one stream. Never blocks. Belongs to
-// an operation; progress token's holder.
+// NcclAllreduce: one all-reduce of device memory through NCCL, of one tensor or of several that are
+// packed into a buffer: pack → ncclAllReduce → unpack, all on one stream. Never blocks. An
+// operation owns it; used by the holder of the progress token.
 #pragma once
 
 #include "runtime/device/accelerator.h"
 #include "runtime/nccl/nccl_communicator.h"
-#include "runtime/nccl/nccl_lanes.h"
+#include "runtime/nccl/nccl_communicators.h"
 
 #include <cstdint>
 #include <string>
@@ -21,26 +21,27 @@ class NcclAllreduce {
     Scale prescale = {};
     Scale postscale = {};
     std::vector<NcclCommunicator::Piece> pieces;
-    std::byte* buffer = nullptr;  ///< of the device, for all pieces; needed for several
+    std::byte* buffer = nullptr;  ///< device memory for all pieces; required for several pieces
   };
 
-  /// kUnsupported for what NCCL has not. What it is given outlives it.
-  Status start(NcclLanes& lanes, Door door, DeviceStream& stream, Plan plan);
-  /// True: all of it is on the stream. Precondition: started.
+  /// kUnsupported if NCCL lacks the type or the operation. All arguments outlive the object.
+  Status start(NcclCommunicators& communicators, SubmissionMode mode, DeviceStream& stream,
+               Plan plan);
+  /// True once all work is enqueued on the stream. Precondition: started.
   Result<bool> advance();
-  /// While the device works: an error of NCCL's, if it has one by now.
+  /// Returns an error of NCCL, if there is one by now. Call while the device works.
   Status check();
-  /// Where it stands.
+  /// Describes the state, for messages.
   std::string describe() const;
 
  private:
   enum class State : std::uint8_t { kWaits, kIssues, kHandedIn };
 
-  Status hand_in(NcclCommunicator& communicator);
+  Status enqueue(NcclCommunicator& communicator);
   Status copy(bool pack);
 
-  NcclLanes* lanes_ = nullptr;
-  Door door_ = Door::kNamed;
+  NcclCommunicators* communicators_ = nullptr;
+  SubmissionMode mode_ = SubmissionMode::kNegotiated;
   DeviceStream* stream_ = nullptr;
   Plan plan_;
   NcclReduction reduction_;

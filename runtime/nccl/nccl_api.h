@@ -1,7 +1,7 @@
-// NcclApi: the calls of NCCL that kolo makes, so that what is built on them knows neither nccl.h
-// nor the library: nccl_library.cc has the real ones, tests have a fake. Enumerators have NCCL's
-// own numbers. Any thread; one communicator is for one thread at a time.
-// NCCL 2.28 user guide, "Communicator Creation and Management Functions" and "Fault Tolerance".
+// NcclApi: the NCCL calls that kolo makes, behind an interface, so that callers need neither nccl.h
+// nor the library. nccl_library.cc has the real calls; tests have a fake. Enumerators have NCCL's
+// own numbers. Any thread; but one communicator is for one thread at a time. See the NCCL 2.28 user
+// guide, "Communicator Creation and Management Functions" and "Fault Tolerance".
 #pragma once
 
 #include <kolo/error.h>
@@ -31,7 +31,7 @@ enum class NcclType : std::uint8_t {
 /// ncclRedOp_t.
 enum class NcclOp : std::uint8_t { kSum = 0, kProduct = 1, kMax = 2, kMin = 3 };
 
-/// ncclResult_t. Another number than these is as kInternalError.
+/// ncclResult_t. Any other number counts as kInternalError.
 enum class NcclResult : std::uint8_t {
   kSuccess = 0,
   kUnhandledCudaError = 1,
@@ -40,10 +40,10 @@ enum class NcclResult : std::uint8_t {
   kInvalidArgument = 4,
   kInvalidUsage = 5,
   kRemoteError = 6,
-  kInProgress = 7,  ///< of a communicator that does not block: ask async_error() until it has ended
+  kInProgress = 7,  ///< from a non-blocking communicator: ask async_error() until it has ended
 };
 
-/// Opaque; whoever has it can join the communicator.
+/// Opaque. Any process that has the id can join the communicator.
 using NcclUniqueId = std::array<char, 128>;
 using NcclHandle = ::ncclComm*;
 
@@ -51,36 +51,36 @@ class NcclApi {
  public:
   virtual ~NcclApi() = default;
 
-  /// 22809 is 2.28.9.
+  /// The library's version: 22809 is 2.28.9.
   virtual int version() const = 0;
   virtual NcclResult get_unique_id(NcclUniqueId& id) = 0;
-  /// ncclCommInitRankConfig with blocking = 0, on the device of that ordinal; returns at once.
+  /// ncclCommInitRankConfig with blocking = 0, on device `ordinal`. Returns at once.
   virtual NcclResult init_rank(NcclHandle& handle, int size, const NcclUniqueId& id, int rank,
                                int ordinal) = 0;
-  /// What has become of what the communicator was given, initialisation included.
+  /// The state of all calls on this communicator so far, initialisation included.
   virtual NcclResult async_error(NcclHandle handle, NcclResult& state) = 0;
   /// `stream` is a cudaStream_t.
   virtual NcclResult all_reduce(const void* input, void* output, std::size_t count, NcclType type,
                                 NcclOp op, NcclHandle handle, void* stream) = 0;
   virtual NcclResult group_start() = 0;
-  /// Of what this communicator was given since.
+  /// Ends the group: enqueues the calls on this communicator since group_start().
   virtual NcclResult group_end(NcclHandle handle) = 0;
-  /// Has ended once async_error() is no longer kInProgress.
+  /// Finished once async_error() no longer gives kInProgress.
   virtual NcclResult finalize(NcclHandle handle) = 0;
-  /// After an ended finalize(): frees the handle. Else it may block.
+  /// Frees the handle. Call it after finalize() has finished; otherwise it may block.
   virtual NcclResult destroy(NcclHandle handle) = 0;
-  /// Ends what runs on the device, whatever the other ranks do, and frees the handle.
+  /// Ends the work on the device, whatever the other ranks do, and frees the handle.
   virtual NcclResult abort(NcclHandle handle) = 0;
 
   virtual std::string error_string(NcclResult result) const = 0;
-  /// What NCCL has last complained of in this process; may be empty.
+  /// NCCL's latest error message in this process; may be empty.
   virtual std::string last_error(NcclHandle handle) const = 0;
 };
 
-/// Whether this build can load it.
+/// Whether this build can load NCCL.
 bool nccl_is_built();
-/// Loads the library. kUnsupported: this build is without it, or it is not on this machine; names
-/// what was looked for.
+/// Loads the library. kUnsupported: this build has no NCCL support, or the library is not on this
+/// machine; the message names what was tried.
 Result<std::unique_ptr<NcclApi>> open_nccl();
 
 }  // namespace kolo

@@ -8,9 +8,9 @@
 namespace kolo {
 namespace {
 
-/// NCCL has nothing that one could block on, and its meeting takes tenths of seconds.
+/// NCCL has no way to block until it makes progress, and connecting takes tenths of a second.
 constexpr std::chrono::microseconds kBetweenPolls{200};
-constexpr std::chrono::seconds kGoodbye{5};
+constexpr std::chrono::seconds kFinishTimeout{5};
 
 }  // namespace
 
@@ -18,23 +18,23 @@ std::string nccl_version_text(int version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-NcclCommunicator::NcclCommunicator(NcclApi& api, Place place)
-    : api_(api), place_(std::move(place)) {}
+NcclCommunicator::NcclCommunicator(NcclApi& api, Identity identity)
+    : api_(api), identity_(std::move(identity)) {}
 
 NcclCommunicator::~NcclCommunicator() {
-  // An end that is not reached was aborted, and nobody is left to be told.
-  if (ready_ && !failed()) static_cast<void>(finish(Deadline::after(kGoodbye)));
+  // If finish() times out it has aborted the communicator, and no caller is left to get the error.
+  if (ready_ && !failed()) static_cast<void>(finish(Deadline::after(kFinishTimeout)));
   free_by_abort();
 }
 
 std::string NcclCommunicator::who() const {
-  return fmt::format("rank {}{} ({}, device {})", place_.world_rank, place_.group,
-                     to_string(place_.uuid), place_.ordinal);
+  return fmt::format("rank {}{} ({}, device {})", identity_.world_rank, identity_.group,
+                     to_string(identity_.uuid), identity_.ordinal);
 }
 
 void NcclCommunicator::free_by_abort() {
   if (handle_ == nullptr) return;
-  // Whatever it says, the handle is gone.
+  // The handle is gone, whatever the result.
   static_cast<void>(api_.abort(std::exchange(handle_, nullptr)));
 }
 
@@ -54,7 +54,8 @@ Error NcclCommunicator::fail(std::string_view call, NcclResult result) {
 Status NcclCommunicator::begin(const NcclUniqueId& id) {
   if (failed()) return *failure_;
   KOLO_CHECK(handle_ == nullptr);
-  const NcclResult result = api_.init_rank(handle_, place_.size, id, place_.rank, place_.ordinal);
+  const NcclResult result =
+      api_.init_rank(handle_, identity_.size, id, identity_.rank, identity_.ordinal);
   if (result == NcclResult::kSuccess || result == NcclResult::kInProgress) return {};
   return fail("ncclCommInitRankConfig", result);
 }
@@ -84,7 +85,7 @@ Status NcclCommunicator::wait(Deadline deadline, const Abort* other) {
                        "{}: NCCL {} has not {} with all {} ranks within the deadline: some rank is "
                        "missing or stuck; NCCL_DEBUG=INFO tells more",
                        who(), nccl_version_text(api_.version()),
-                       ready_ ? "come to an end" : "connected", place_.size));
+                       ready_ ? "come to an end" : "connected", identity_.size));
       return *failure_;
     }
     std::this_thread::sleep_for(deadline.remaining(kBetweenPolls));
@@ -104,7 +105,8 @@ Status NcclCommunicator::all_reduce(const NcclReduction& reduction, std::span<co
     const bool fine = result == NcclResult::kSuccess || result == NcclResult::kInProgress;
     if (!fine && worst == NcclResult::kSuccess) worst = result;
   }
-  // A group that was begun is ended, or NCCL would hold back all that this thread hands in later.
+  // Always end a group that was started; otherwise NCCL would hold back all later calls of this
+  // thread.
   const NcclResult ended = api_.group_end(handle_);
   if (worst != NcclResult::kSuccess) return fail("ncclAllReduce", worst);
   if (ended == NcclResult::kSuccess || ended == NcclResult::kInProgress) return {};

@@ -1,6 +1,7 @@
-// NcclCommunicator: one rank's end of a NCCL communicator. Nothing here blocks but wait(), finish()
-// and the destructor. A failure is sticky: it aborts the communicator, which ends what runs on the
-// device whatever the other ranks do. Progress token's holder, or the thread that calls init.
+// NcclCommunicator: one rank's end of an NCCL communicator. Only wait(), finish() and the
+// destructor block. A failure is permanent: it aborts the communicator, which ends its work on the
+// device, whatever the other ranks do. Used by the holder of the progress token, or the thread that
+// calls init.
 #pragma once
 
 #include "runtime/base/abort.h"
@@ -19,64 +20,66 @@
 
 namespace kolo {
 
-/// "2.28.9" of NcclApi::version().
+/// NcclApi::version() as text: "2.28.9".
 std::string nccl_version_text(int version);
 
 class NcclCommunicator {
  public:
-  struct Place {
+  struct Identity {
     int rank = 0;  ///< in the communicator
     int size = 1;
     int world_rank = 0;  ///< for messages
-    int ordinal = 0;     ///< of the device, in this process
+    int ordinal = 0;     ///< device, as this process numbers it
     DeviceUuid uuid = {};
     std::string group = {};  ///< Communicator::suffix()
   };
   struct Piece {
-    const std::byte* input = nullptr;  ///< of the device, or pinned
+    const std::byte* input = nullptr;  ///< device or pinned memory
     std::byte* output = nullptr;       ///< may be `input`
     std::size_t count = 0;             ///< elements of kolo's type
   };
 
-  /// The api outlives it.
-  NcclCommunicator(NcclApi& api, Place place);
-  /// Aborts after a failure or when it was never ready; else as finish(), for some seconds.
+  /// `api` outlives the object.
+  NcclCommunicator(NcclApi& api, Identity identity);
+  /// Aborts if the communicator has failed or was never ready; otherwise as finish(), with a limit
+  /// of five seconds.
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  /// Begins to meet the other ranks, which have the same id.
+  /// Starts to connect to the other ranks, which have the same id.
   Status begin(const NcclUniqueId& id);
   bool begun() const { return handle_ != nullptr || failed(); }
-  /// True: what it was given is on the stream, initialisation included; then, and only then, may it
-  /// be given more, and may its stream be. An error of NCCL's aborts.
+  /// True: everything submitted so far is enqueued on the stream, initialisation included. Only
+  /// then may more be submitted, or be enqueued on the stream. An error of NCCL aborts the
+  /// communicator.
   Result<bool> poll();
-  /// Polls until that is true. kTimeout, also of a deadline that has passed, aborts; so does
-  /// `abort`, whose failure is returned then.
+  /// Calls poll() until it is true. Aborts the communicator with kTimeout when the deadline passes,
+  /// or with the failure of `abort` when that is raised.
   Status wait(Deadline deadline, const Abort* abort = nullptr);
 
-  /// Hands in all pieces as one group. Precondition: poll() was true. `native_stream` is a
-  /// cudaStream_t of the device. With nothing in flight it needs nothing of the caller but poll().
+  /// Submits all pieces as one group. `native_stream`: a cudaStream_t of the device. Precondition:
+  /// poll() was true. While nothing is in flight, the communicator needs no call other than poll().
   Status all_reduce(const NcclReduction& reduction, std::span<const Piece> pieces,
                     void* native_stream);
 
-  /// This rank will not go on: as after a failure, with that text. Further calls do nothing.
+  /// Aborts because this rank will not go on; `why` becomes the failure. Further calls return it.
   void abort(const Error& why);
   bool failed() const { return failure_.has_value(); }
-  /// Collective: waits until what was handed in is done everywhere, and frees the handle.
+  /// Collective. Blocks until all submitted work is done on all ranks, and frees the handle.
   Status finish(Deadline deadline);
 
  private:
-  /// "rank 2 (GPU-8932f937-…, device 0)", and the group if it is no world.
+  /// "rank 2 (GPU-8932f937-…, device 0)", with the group if it is not the world.
   std::string who() const;
-  /// Aborts, and is the error of `call`.
+  /// Aborts, and returns the error of `call`.
   Error fail(std::string_view call, NcclResult result);
   void free_by_abort();
 
   NcclApi& api_;
-  const Place place_;
+  const Identity identity_;
   NcclHandle handle_ = nullptr;
-  bool ready_ = false;  ///< has met the others
+  bool ready_ = false;  ///< connected to the other ranks
   std::optional<Error> failure_;
 };
 

@@ -1,4 +1,5 @@
-// The real NCCL, loaded at first use: a kolo that was built with it also runs where it is not.
+// The real NCCL, loaded at first use, so that a kolo built with NCCL also runs where NCCL is not
+// installed.
 #include "runtime/base/check.h"
 #include "runtime/device/cuda/cuda_context.h"
 #include "runtime/nccl/nccl_api.h"
@@ -69,7 +70,8 @@ class NcclLibrary final : public NcclApi {
   }
   NcclResult init_rank(NcclHandle& handle, int size, const NcclUniqueId& id, int rank,
                        int ordinal) override {
-    // NCCL takes the device that the calling thread has; the thread gets its own back.
+    // NCCL uses the calling thread's device, so make `ordinal` current; the scope restores the
+    // thread's own.
     const auto context = cuda::CudaContext::open(ordinal);
     if (!context.ok()) return NcclResult::kUnhandledCudaError;
     const cuda::CudaScope scope(**context);
@@ -125,8 +127,9 @@ class NcclLibrary final : public NcclApi {
  private:
   using ContextPointer = std::shared_ptr<const cuda::CudaContext>;
 
-  /// NCCL sets the device of its caller back to the one that it had, and a thread without one would
-  /// get a context on the first: on each GPU but that, memory lost on it.
+  /// Makes the communicator's device current during a call. NCCL sets its caller's device back
+  /// afterwards. A thread without a device would thereby get a context on device 0 and waste memory
+  /// there.
   class OnDevice {
    public:
     explicit OnDevice(ContextPointer context) : context_(std::move(context)) {
@@ -143,7 +146,7 @@ class NcclLibrary final : public NcclApi {
     const auto found = contexts_.find(handle);
     return found == contexts_.end() ? nullptr : found->second;
   }
-  /// Of a communicator that ends.
+  /// Removes and returns the context of a communicator that ends.
   ContextPointer forget(NcclHandle handle) {
     const std::lock_guard lock(mutex_);
     auto ended = contexts_.extract(handle);
@@ -153,7 +156,7 @@ class NcclLibrary final : public NcclApi {
   const Entries call_;
   const int version_;
   std::mutex mutex_;
-  std::map<NcclHandle, ContextPointer> contexts_;  // guarded by mutex_; each communicator's device
+  std::map<NcclHandle, ContextPointer> contexts_;  // device of each communicator; guarded by mutex_
 };
 
 template <class Function>
@@ -167,7 +170,7 @@ Status find(void* library, const char* name, Function& function) {
 
 bool nccl_is_built() { return true; }
 
-// The library stays loaded: its threads may outlive whoever opened it.
+// The library stays loaded, because its threads may outlive the caller.
 Result<std::unique_ptr<NcclApi>> open_nccl() {
   std::string refused;
   void* library = nullptr;

@@ -12,13 +12,13 @@
 namespace kolo {
 namespace {
 
-constexpr int kSharesDevices = 23000;  ///< NCCL 2.30 takes several ranks on one device
+constexpr int kSharesDevices = 23000;  ///< NCCL 2.30 allows several ranks on one device
 
 struct Offer {
   std::string complaint;
   int version = 0;
   DeviceUuid uuid = {};
-  NcclUniqueId id = {};  ///< of rank 0
+  NcclUniqueId id = {};  ///< set by rank 0
 };
 
 std::string encode(const Offer& offer) {
@@ -94,11 +94,11 @@ Result<std::unique_ptr<NcclCommunicator>> meet_over_nccl(Bootstrap& bootstrap,
   }
   KOLO_TRY(check(all));
   auto communicator = std::make_unique<NcclCommunicator>(
-      *mine.api, NcclCommunicator::Place{.rank = bootstrap.rank(),
-                                         .size = bootstrap.size(),
-                                         .world_rank = bootstrap.rank(),
-                                         .ordinal = mine.ordinal,
-                                         .uuid = mine.uuid});
+      *mine.api, NcclCommunicator::Identity{.rank = bootstrap.rank(),
+                                            .size = bootstrap.size(),
+                                            .world_rank = bootstrap.rank(),
+                                            .ordinal = mine.ordinal,
+                                            .uuid = mine.uuid});
   KOLO_TRY(communicator->begin(all[0].id));
   KOLO_TRY(communicator->wait(deadline));
   return communicator;

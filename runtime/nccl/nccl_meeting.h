@@ -1,5 +1,5 @@
-// How ranks get their NCCL communicator at init: they tell each other what devices they have, see
-// whether NCCL can do with these, and connect. The thread that calls init.
+// How ranks get their NCCL communicator at init: they tell each other their devices, check whether
+// NCCL supports them, and connect. Used by the thread that calls init.
 #pragma once
 
 #include "runtime/bootstrap/bootstrap.h"
@@ -10,17 +10,18 @@
 
 namespace kolo {
 
-/// What a rank brings.
+/// What a rank offers.
 struct NcclOffer {
-  NcclApi* api = nullptr;  ///< null: see complaint
+  NcclApi* api = nullptr;  ///< null: `complaint` says why
   int ordinal = 0;
   DeviceUuid uuid = {};
-  std::string complaint = {};  ///< why it has no NCCL or no device; empty: it has both
+  std::string complaint = {};  ///< why the rank has no NCCL or no device; empty: it has both
 };
 
-/// Collective over all ranks of the bootstrap, rank 0 of which makes the unique id. On every rank
-/// alike: kUnsupported for a complaint of any, and for two ranks that share a device, which NCCL
-/// before 2.30 refuses; kMismatch for different NCCLs. kTimeout and kDevice name this rank.
+/// Collective over all ranks of the bootstrap; rank 0 makes the unique id. Errors, the same on all
+/// ranks: kUnsupported if a rank has a complaint, or if two ranks share a device and NCCL is older
+/// than 2.30; kMismatch if ranks have different versions of NCCL. kTimeout and kDevice name this
+/// rank.
 Result<std::unique_ptr<NcclCommunicator>> meet_over_nccl(Bootstrap& bootstrap,
                                                          const NcclOffer& mine, Deadline deadline);
 

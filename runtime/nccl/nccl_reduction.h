@@ -1,4 +1,4 @@
-// How NCCL is told of an all-reduce: its type and operation for one of kolo's. Pure.
+// NCCL's type and operation for an all-reduce of kolo. Pure.
 #pragma once
 
 #include "runtime/nccl/nccl_api.h"
@@ -10,12 +10,12 @@ namespace kolo {
 struct NcclReduction {
   NcclType type = NcclType::kFloat32;
   NcclOp op = NcclOp::kSum;
-  std::size_t values = 1;  ///< of `type`, in an element of kolo's
+  std::size_t values = 1;  ///< NCCL values (of `type`) in one element of kolo
 };
 
-/// kAverage is the sum, whose divisor the caller applies: NCCL's own average would round otherwise.
-/// A bool is a byte of 0 or 1, whose "or" is the maximum and whose "and" is the minimum. A complex
-/// number is two real ones. kUnsupported for int16, products of complex numbers, and Adasum.
+/// kAverage becomes a sum, and the caller applies the divisor: NCCL's own average would round
+/// differently. A bool is a byte of 0 or 1: "or" is the maximum, "and" is the minimum. A complex
+/// number is two real numbers. kUnsupported for int16, products of complex numbers, and Adasum.
 Result<NcclReduction> nccl_reduction(DataType type, ReduceOp op);
 
 }  // namespace kolo

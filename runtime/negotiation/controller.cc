@@ -11,17 +11,18 @@
 namespace kolo {
 namespace {
 
-// How much longer than the coordinator another rank waits before it gives up on the coordinator.
+// How much longer than the coordinator the other ranks wait before they give up on it.
 constexpr std::chrono::seconds kCoordinatorGrace{10};
 
-/// Beside it, a frame of the control plane.
+/// Leaves room for a frame header of the control plane.
 constexpr std::size_t kLongestResponse = Transport::kLargestMessage - 64;
-/// What rank 0 sends at once, a copy to each rank.
+/// Most bytes that rank 0 sends for one response, a copy to each rank.
 constexpr std::size_t kMostForAll = std::size_t{4} << 30;
-/// Splits of fewer than that are never that long.
+/// The splits of fewer ranks are never too long.
 constexpr std::size_t kManyRanks = 1024;
 
-/// Whether a name is worth a slot, which stays its own: those that kolo makes up come once.
+/// Whether a name deserves a slot of the response cache, which it keeps. Names that kolo makes up
+/// for these kinds come once.
 bool comes_again(OperationKind kind) {
   return kind != OperationKind::kJoin && kind != OperationKind::kAddProcessSet &&
          kind != OperationKind::kRemoveProcessSet;
@@ -41,7 +42,7 @@ Controller::Controller(const Communicator& communicator, ControlPlane& control_p
 
 void Controller::add(EntryPtr entry) {
   unannounced_bytes_ += entry->weight();
-  // Nobody else will tell the ranks that wait for it, and nothing fuses with it.
+  // Announce an operation without data at once. Other ranks wait for it, and nothing fuses with it.
   flush_ |= !moves_data(entry->signature.kind);
   waiting_.add(std::move(entry));
 }
@@ -130,14 +131,11 @@ Status Controller::on_message(int peer, const Message& message) {
     case MessageKind::kOffer:
     case MessageKind::kAnswer:
     case MessageKind::kDoorbell:
-    case MessageKind::kCosts:
-    case MessageKind::kCostsHeard:
-    case MessageKind::kCostsFrom:
     case MessageKind::kSlots:
     case MessageKind::kNcclId:
     case MessageKind::kBeat:
     case MessageKind::kCall:
-    case MessageKind::kGoodbye:
+    case MessageKind::kShutdownNotice:
     case MessageKind::kAbort:
       break;
   }
@@ -159,8 +157,8 @@ Status Controller::take_ready(int rank, const SlotsBySteps& slots, Clock::time_p
 Status Controller::take_ready(int rank, std::uint32_t slot, std::uint64_t step,
                               Clock::time_point now) {
   const Response& known = *cache_.at(slot);
-  // What somebody has announced in full, a member of a group, or anything once a rank has joined or
-  // comes late takes more than counting.
+  // Counting bits is not enough for a tensor that was announced in full, is a member of a group, or
+  // that this rank is late for; nor after a rank has joined.
   if (!coordinator_.idle() || !known.signature.group.empty() ||
       coordinator_.is_late(rank, known.name))
     return take_ready_in_full(rank, slot, step, now);
@@ -231,7 +229,7 @@ Result<bool> Controller::decide() {
     }
   }
   const auto others = static_cast<std::uint64_t>(communicator_.size() - 1);
-  // First what a slot stands for now: a response may change that.
+  // Send the slots first, because a response may change what a slot stands for.
   if (!slots.empty()) {
     std::string payload;
     slots.encode(payload);
@@ -245,14 +243,14 @@ Result<bool> Controller::decide() {
     counters_.messages += others;
     KOLO_TRY(control_plane_.send_to_others(MessageKind::kResponses, encode_first(rest)));
     const auto end = first + static_cast<std::ptrdiff_t>(before - rest.size());
-    KOLO_TRY(take_responses({first, end}));  // a list is a message, on every rank
+    KOLO_TRY(take_responses({first, end}));  // one message is one list, on every rank
     first = end;
   }
   return true;
 }
 
 void Controller::fail_if_too_long(Response& response) const {
-  // Of an alltoall they are a number for every two ranks.
+  // The splits of an alltoall are one number for every pair of ranks.
   if (response.splits.size() < kManyRanks) return;
   const std::size_t bytes = encoded_bytes(response);
   const std::size_t room =
@@ -283,22 +281,23 @@ Status Controller::take_responses(std::vector<Response> responses) {
   std::vector<Agreed>& agreed = agreed_.emplace_back();
   for (Response& decided : responses) {
     if (decided.signature.kind == OperationKind::kJoin) joined_.reset();
-    // An announcement that crosses a response on its way is not what that is about.
+    // If this rank is listed, an announcement of it has crossed the response and is for the next
+    // call.
     const bool missed = std::find(decided.missing.begin(), decided.missing.end(),
                                   communicator_.rank()) != decided.missing.end();
     auto entry = missed ? nullptr : waiting_.take(decided.name, cache_.find(decided.name));
-    // A slot changes by what all ranks have announced alone: who has joined may have announced what
-    // it stood for before.
+    // Only what all ranks have announced may change a slot: a joined rank may have announced the
+    // slot's previous content.
     if (!decided.error && decided.missing.empty() && comes_again(decided.signature.kind))
       cache_.put(decided);
     const auto response = std::make_shared<const Response>(std::move(decided));
     if (entry) {
       agreed.push_back({response, std::move(entry)});
     } else if (response->error) {
-      // Something that failed for lack of this rank. Of a join that did, all take note.
+      // It failed because this rank had not announced it. A failed join concerns all ranks.
       if (response->name == kJoinName) agreed.push_back({response, std::make_unique<Entry>()});
     } else if (waiting_.waits_by_name(kJoinName)) {
-      agreed.push_back({response, lent(*response)});
+      agreed.push_back({response, joined_entry(*response)});
     } else {
       return KOLO_ERROR(kInternal, "rank {}: response for {}, which it did not submit",
                         communicator_.rank(), response->name);
@@ -307,7 +306,7 @@ Status Controller::take_responses(std::vector<Response> responses) {
   return {};
 }
 
-EntryPtr Controller::lent(const Response& response) {
+EntryPtr Controller::joined_entry(const Response& response) {
   auto entry = std::make_unique<Entry>();
   entry->name = response.name;
   entry->signature = response.signature;
@@ -340,7 +339,7 @@ Status Controller::expire(Clock::time_point now) {
 Status Controller::check_coordinator(Clock::time_point now, bool is_busy) {
   const Entry* owed = nullptr;
   waiting_.for_each([&](const Entry& entry) {
-    // Others may work on for as long as they like.
+    // A join may wait as long as the other ranks work.
     if (entry.signature.kind != OperationKind::kJoin) owed = &entry;
   });
   const bool has_decided =

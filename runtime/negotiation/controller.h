@@ -1,6 +1,7 @@
-// Controller: by it every rank agrees on the same ordered list of responses (Horovod's controller,
+// Controller: makes every rank agree on the same ordered list of responses (Horovod's controller,
 // without its cycle). Each rank tells the coordinator, rank 0, what it is ready for: a bit for a
-// cached tensor, a request for a new one. Rank 0 tells all what to run. Token holder only.
+// cached tensor, a request for a new one. Rank 0 tells all ranks what to run. Progress token holder
+// only.
 #pragma once
 
 #include "runtime/base/log.h"
@@ -23,8 +24,8 @@
 
 namespace kolo {
 
-/// A response together with what this rank submitted for it; nothing but the name and signature,
-/// and no Work, if it has joined.
+/// A response together with this rank's entry. If this rank has joined, the entry has only the name
+/// and signature, and no Work.
 struct Agreed {
   std::shared_ptr<const Response> response;
   EntryPtr entry;
@@ -33,7 +34,7 @@ struct Agreed {
 /// A rank of the communicator that has joined.
 struct JoinedRank {
   std::int64_t rank = 0;
-  std::int64_t calls = 0;  ///< of the ordered door, that it has made
+  std::int64_t calls = 0;  ///< in-order calls that this rank has made
 };
 
 class Controller {
@@ -41,8 +42,8 @@ class Controller {
   using Clock = std::chrono::steady_clock;
 
   struct Counters {
-    std::uint64_t requests = 0;    ///< announced in full
-    std::uint64_t cached = 0;      ///< announced by a bit
+    std::uint64_t requests = 0;    ///< entries announced in full
+    std::uint64_t cached = 0;      ///< entries announced by a bit
     std::uint64_t messages = 0;    ///< control messages that this rank sent for negotiation
     std::uint64_t agreements = 0;  ///< lists of responses that this rank has taken
   };
@@ -50,37 +51,37 @@ class Controller {
   Controller(const Communicator& communicator, ControlPlane& control_plane, const Config& config,
              const Log& log);
 
-  /// Takes over an entry; it waits for announce(). The shape of a join is the number of ordered
+  /// Takes over an entry, which waits for announce(). The shape of a join is the number of in-order
   /// calls that this rank has made.
   void add(EntryPtr entry);
 
-  /// Announces the entries that wait, if they are many, or have waited for the batch window, or
-  /// `flush` says that somebody waits for them; true if it did.
+  /// Announces the waiting entries if they have enough bytes, if the batch window is over, or if
+  /// `flush` says that a caller waits for them. Returns whether it announced them.
   Result<bool> announce(Clock::time_point now, bool flush);
-  /// When announce() will be due, if entries wait.
+  /// When announce() will be due; nothing if no entry waits.
   std::optional<Clock::time_point> next_announcement() const;
 
-  /// A negotiation message from `peer`.
+  /// Handles a negotiation message from `peer`.
   Status on_message(int peer, const Message& message);
 
-  /// Rank 0: tells everybody what all are ready for; true if there was anything.
+  /// Rank 0: tells all ranks what all are ready for. Returns whether there was anything.
   Result<bool> decide();
 
-  /// Takes the next list that was agreed on; false if there is none. Lists are the same, one by
-  /// one, on every rank: what a rank makes of a list must not depend on how many have arrived.
+  /// Takes the next agreed list; false if there is none. All ranks get the same lists in the same
+  /// order. What a rank does with a list must not depend on how many lists have arrived.
   bool take_agreed(std::vector<Agreed>& agreed);
 
-  /// Reports stalled tensors and expires them (rank 0). On other ranks kTimeout when rank 0, which
-  /// would expire them, has decided on nothing for longer while something waits for it here. It
-  /// decides on nothing new while agreed operations are under way: `is_busy`, which must end by
-  /// itself. To be called often.
+  /// Rank 0: reports stalled tensors and expires them. Other ranks: kTimeout if rank 0 has decided
+  /// nothing while an entry waits here, for longer than rank 0 takes to expire it. `is_busy` says
+  /// that agreed operations are running; rank 0 decides nothing new meanwhile, and they must end by
+  /// themselves. Call this often.
   Status check_timeouts(Clock::time_point now, bool is_busy);
 
-  /// Of the ranks that have joined, the one that has made the fewest ordered calls, of which it
-  /// makes no more until all have joined; nothing if none has, as far as this rank has heard.
+  /// The joined rank with the fewest in-order calls. It makes no more of them until all ranks have
+  /// joined. Nothing if this rank knows of no joined rank.
   const std::optional<JoinedRank>& joined() const { return joined_; }
 
-  /// Removes and returns every entry that is not agreed on.
+  /// Removes and returns every entry that take_agreed() has not returned.
   std::vector<EntryPtr> take_pending();
   bool has_pending() const { return !waiting_.empty(); }
   /// "tensor 'fc1.weight' and 3 more". Precondition: has_pending().
@@ -89,7 +90,7 @@ class Controller {
 
  private:
   bool is_coordinator() const { return communicator_.rank() == 0; }
-  /// Then it fails on all ranks, instead of failing the message that tells them.
+  /// Fails a response on all ranks if the message that carries it would be too long.
   void fail_if_too_long(Response& response) const;
   Status expire(Clock::time_point now);
   Status check_coordinator(Clock::time_point now, bool is_busy);
@@ -103,7 +104,7 @@ class Controller {
   Status note_join(int rank, const Signature& join);
   void take_slots(const SlotSet& slots);
   Status take_responses(std::vector<Response> responses);
-  static EntryPtr lent(const Response& response);
+  static EntryPtr joined_entry(const Response& response);
 
   const Communicator& communicator_;
   ControlPlane& control_plane_;
@@ -111,15 +112,15 @@ class Controller {
   const Log& log_;
   ResponseCache cache_;
   Coordinator coordinator_;
-  ReadySlots ready_;  ///< rank 0
+  ReadySlots ready_;  ///< rank 0 only
   WaitingEntries waiting_;
   std::optional<JoinedRank> joined_;
   std::uint64_t unannounced_bytes_ = 0;
   bool flush_ = false;
   std::deque<std::vector<Agreed>> agreed_;
   Counters counters_;
-  std::uint64_t agreements_seen_ = 0;              ///< by check_coordinator()
-  std::optional<Clock::time_point> silent_since_;  ///< rank 0, if it owes a decision
+  std::uint64_t agreements_seen_ = 0;  ///< counters_.agreements at the last check_coordinator()
+  std::optional<Clock::time_point> silent_since_;  ///< since when rank 0 owes this rank a decision
 };
 
 }  // namespace kolo

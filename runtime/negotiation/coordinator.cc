@@ -1,5 +1,5 @@
-// The coordinator's table of what is ready where. Token holder only; its groups are in
-// coordinator_groups.cc, what waits for too long in coordinator_late.cc.
+// The coordinator's table of announcements. Progress token holder only. Groups are in
+// coordinator_groups.cc, late ranks in coordinator_late.cc.
 #include "runtime/negotiation/coordinator.h"
 
 #include "runtime/base/check.h"
@@ -13,7 +13,7 @@
 namespace kolo {
 namespace {
 
-/// Whether zeros of a rank that has joined leave the result meaningful.
+/// Whether the result is meaningful if joined ranks contribute zeros.
 bool takes_joined_ranks(const Signature& signature) {
   return signature.kind == OperationKind::kAllreduce &&
          (signature.op == ReduceOp::kSum || signature.op == ReduceOp::kAverage);
@@ -84,13 +84,13 @@ Status Coordinator::join(int rank) {
   const auto index = static_cast<std::size_t>(rank);
   if (joined_[index]) return KOLO_ERROR(kInternal, "rank {} joined twice", rank);
   joined_[index] = true;
-  // What it has not come to before, it makes no more.
+  // A joined rank will not make the calls that it is late for.
   for (auto& [name, late] : late_) late[index].clear();
   std::erase_if(late_, [](const auto& item) { return nobody_is(item.second); });
   last_joined_ = world_ranks_[index];
   ++joined_count_;
 
-  // Whatever waited for this rank alone is complete now; in the order in which it began to wait.
+  // Tensors that waited only for this rank are complete now. Settle the longest waiting first.
   std::vector<std::pair<Clock::time_point, std::string>> names;
   for (const auto& [name, pending] : pending_) names.emplace_back(pending.since, name);
   std::sort(names.begin(), names.end());
@@ -183,7 +183,7 @@ std::optional<Error> Coordinator::what_is_wrong(const std::string& name,
 }
 
 Error Coordinator::mismatch(const std::string& name, const Pending& pending) const {
-  // Ranks arrive in any order; the message shall not depend on it.
+  // Ranks announce in any order; the message must not depend on it.
   std::vector<Variant> variants = pending.variants;
   for (Variant& variant : variants) std::sort(variant.ranks.begin(), variant.ranks.end());
   std::sort(variants.begin(), variants.end(),
@@ -203,7 +203,7 @@ Error Coordinator::steps_differ(const std::string& name, const Pending& pending)
   std::string where;
   std::size_t most = 0;
   for (const auto& [step, ranks] : pending.steps) most = std::max(most, ranks.size());
-  std::vector<int> fewer;  // than are at some step
+  std::vector<int> fewer;  // ranks at steps that have fewer ranks than `most`
   for (const auto& [step, its] : pending.steps) {
     std::vector<int> ranks = its;
     std::sort(ranks.begin(), ranks.end());

@@ -1,13 +1,13 @@
-// Coordinator: rank 0's half of the negotiation. It collects which rank is ready for which tensor
-// and turns a tensor that all are ready for into a Response, the same for everybody, in the order
-// in which they became complete. A rank that has joined counts as ready for everything. The members
-// of a group are decided together, once every rank has announced the whole group. Pure bookkeeping,
-// no I/O; token holder only.
+// Coordinator: rank 0's half of the negotiation. It collects which rank is ready for which tensor.
+// When all ranks are ready for a tensor, it makes a Response that is the same for all ranks, in the
+// order in which the tensors became complete. A joined rank counts as ready for everything. The
+// members of a group are decided together, once every rank has announced the whole group. Pure
+// bookkeeping, no I/O; progress token holder only.
 //
-// The n-th call under a name meets the n-th of every other rank, and fails on all of them or on
-// none. So a rank that comes to a call which the others have given up for its sake is told that it
-// has failed, and is not taken for ready for their next one. Calls that tell their step meet those
-// of the same step alone.
+// The n-th call under a name matches the n-th call of every other rank, and fails on all ranks or
+// on none. If the other ranks have given up a call that a rank was missing from, this rank is late.
+// When it announces the call, it is told that the call has failed, and it does not count as ready
+// for their next one. Calls that state their step match only calls of the same step.
 #pragma once
 
 #include "runtime/negotiation/wire.h"
@@ -23,21 +23,21 @@
 
 namespace kolo {
 
-/// The name under which ranks join.
+/// Ranks join under this name.
 inline constexpr const char* kJoinName = "kolo/join";
 
 class Coordinator {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `world_ranks[i]` is what messages call the communicator's rank i; `where` follows a tensor's
-  /// name in them (" of process set 2").
+  /// Messages call the communicator's rank i `world_ranks[i]`. `where` follows a tensor's name in
+  /// messages (" of process set 2").
   explicit Coordinator(std::vector<int> world_ranks, std::string where = {});
 
-  /// `rank` is ready. kInternal if it said so already. Where it is late, that is decided for it
-  /// alone: kTimeout.
+  /// `rank` announces a call. kInternal if it has announced it already. If the rank is late, the
+  /// call fails with kTimeout for this rank alone.
   Status ready(int rank, const Request& request, Clock::time_point now);
-  /// Whether the others have given up a call of this name that `rank` has yet to come to.
+  /// Whether the other ranks have given up a call of this name that `rank` has not announced yet.
   bool is_late(int rank, const std::string& name) const {
     if (late_.empty()) return false;
     const auto it = late_.find(name);
@@ -47,22 +47,21 @@ class Coordinator {
   bool has_decisions() const { return !decided_.empty(); }
   /// No tensor waits here and no rank has joined.
   bool idle() const { return pending_.empty() && joined_count_ == 0; }
-  /// The responses that are due, in order. A tensor on which ranks disagree, or for which they are
-  /// at different steps, fails with kMismatch,
-  /// one that a rank complained of, or that a joined rank cannot take part in, with
-  /// kInvalidArgument.
+  /// Takes the due responses, in order. A tensor fails with kMismatch if ranks disagree on it or
+  /// are at different steps. It fails with kInvalidArgument if a rank complained of it, or if a
+  /// joined rank cannot take part in it.
   std::vector<Response> take_decisions();
 
-  /// Decides kTimeout for every tensor that some ranks have lacked for longer than `timeout`, and
-  /// for the rest of its group; and for a join, once the ranks that have not joined have announced
-  /// nothing for as long.
+  /// Decides kTimeout for every tensor that some ranks have not announced within `timeout`, and for
+  /// the rest of its group. A join times out after no rank has announced anything for `timeout`.
   void expire(Clock::time_point now, Clock::duration timeout);
 
-  /// Ranks that wait for each other are told of sooner.
+  /// Ranks that wait for each other are reported after this time.
   static constexpr std::chrono::seconds kLateAndOther{10};
-  /// A line for tensors that wait for the same ranks for longer than `age`, some of which has not
-  /// been reported yet: the first one's name, who is ready, who is missing, and what those have
-  /// submitted instead; then kLateAndOther will do. And one for a join, as expire() counts.
+  /// Returns one line for all tensors that wait for the same ranks for longer than `age`, if some
+  /// of them are not reported yet. The line names the first tensor, the ready ranks, the missing
+  /// ranks, and what these have submitted instead. If there is something instead, kLateAndOther
+  /// replaces a longer `age`. A join gets a line when no rank has announced anything for `age`.
   std::vector<std::string> stalled(Clock::time_point now, Clock::duration age);
 
   std::size_t pending() const { return pending_.size(); }
@@ -77,27 +76,27 @@ class Coordinator {
     std::vector<bool> is_ready;                       ///< by rank
     SplitTable splits;                                ///< by rank
     std::map<int, std::string> complaints;            ///< by rank
-    std::map<std::uint64_t, std::vector<int>> steps;  ///< whose they are, where they are told
+    std::map<std::uint64_t, std::vector<int>> steps;  ///< ranks by the step that they state
     int ready_count = 0;
     int contributors = 0;
     Clock::time_point since;
     bool reported = false;
   };
   using PendingMap = std::unordered_map<std::string, Pending>;
-  /// What has been announced of a group.
+  /// The announcements of a group.
   struct Group {
     std::vector<std::string> members;  ///< in the order of their first announcement
     std::vector<int> announced;        ///< by rank
-    std::vector<int> expected;         ///< by rank; 0: that rank has announced nothing
+    std::vector<int> expected;  ///< members that the rank's group has; 0: it has announced none
   };
 
-  /// A call that others have given up.
+  /// A call that other ranks have given up.
   struct GivenUp {
     std::uint64_t step = 0;
     std::vector<int> by;
     Clock::time_point at;
   };
-  /// By rank: those that it has yet to come to, in order.
+  /// By rank: given-up calls that it has not announced yet, in order.
   using Late = std::vector<std::deque<GivenUp>>;
   static bool nobody_is(const Late& late) {
     return std::all_of(late.begin(), late.end(), [](const auto& calls) { return calls.empty(); });
@@ -116,20 +115,21 @@ class Coordinator {
   Error mismatch(const std::string& name, const Pending& pending) const;
   Error steps_differ(const std::string& name, const Pending& pending) const;
   void decide(const std::string& name, const Pending& pending, std::optional<Error> error);
-  /// Decides it without the ranks that are missing, which are late from now on.
+  /// Decides a call without the missing ranks, which are late from then on.
   void give_up(const std::string& name, const Pending& pending, Error error, Clock::time_point now);
-  /// Whether the request is for a call that the others have given up; then that is decided.
+  /// Whether `rank` is late for the request's call; if so, decides it for this rank.
   bool answer_late(int rank, const Request& request, Clock::time_point now);
   Error timed_out(const std::string& name, const Pending& pending, Clock::time_point now) const;
 
   std::string rank_list(const std::vector<int>& ranks) const;
   std::string tensor(const std::string& name) const;
-  std::string tensor(const std::string& name, const Pending& pending) const;  ///< of which step
+  std::string tensor(const std::string& name,
+                     const Pending& pending) const;  ///< also names the step
   std::string who_is_missing(const Pending& pending) const;
-  /// What ranks that lack it have submitted until then, and ranks that have it lack; empty if
-  /// nothing.
+  /// A tensor announced by `latest` that missing ranks have submitted and ready ranks lack, as a
+  /// phrase; empty if there is none.
   std::string what_instead(const Pending& pending, Clock::time_point latest) const;
-  std::vector<int> missing(const Pending& pending) const;  ///< joined ranks are not
+  std::vector<int> missing(const Pending& pending) const;  ///< without joined ranks
   std::vector<int> not_ready(const Pending& pending) const;
 
   const std::vector<int> world_ranks_;
@@ -141,7 +141,7 @@ class Coordinator {
   std::vector<bool> joined_;
   int joined_count_ = 0;
   int last_joined_ = -1;
-  Clock::time_point last_sign_;  ///< of the ranks that have not joined, or of a join
+  Clock::time_point last_sign_;  ///< last announcement of any rank
   bool join_reported_ = false;
   std::vector<Response> decided_;
 };

@@ -1,4 +1,4 @@
-// Groups of the coordinator: all members or none. Token holder only.
+// Groups in the coordinator: all members run, or none. Progress token holder only.
 #include "runtime/negotiation/coordinator.h"
 
 #include "runtime/base/check.h"
@@ -67,11 +67,11 @@ void Coordinator::leave_groups(const std::string& name, const Pending& pending) 
     const auto it = groups_.find(variant.signature.group);
     if (it == groups_.end()) continue;
     Group& group = it->second;
-    // Announced and expected it stays: the rank's other members are on their way.
+    // Keep `announced` and `expected`, because the rank's other members are still on their way.
     std::erase(group.members, name);
     if (group.members.empty() && group.announced == group.expected) groups_.erase(it);
   }
-  // What is left of a group may have waited for this one alone.
+  // The rest of a group may have waited only for this member.
   for (const Variant& variant : pending.variants) {
     const auto it = groups_.find(variant.signature.group);
     if (it != groups_.end() && is_complete(it->second)) resolve_group(variant.signature.group);

@@ -1,5 +1,5 @@
-// What the coordinator says of tensors that some ranks have and others lack, for too long. Token
-// holder only.
+// How the coordinator reports, expires and answers calls that some ranks have announced and others
+// lack for too long. Progress token holder only.
 #include "runtime/base/check.h"
 #include "runtime/negotiation/coordinator.h"
 
@@ -103,7 +103,8 @@ bool Coordinator::answer_late(int rank, const Request& request, Clock::time_poin
       if (other != rank) response.missing.push_back(other);
     decided_.push_back(std::move(response));
   }
-  // One of another step has left out those before, or counts its steps anew.
+  // Drop the calls before the match. Without a match drop all: the rank has skipped them, or counts
+  // its steps anew.
   calls.erase(calls.begin(), is_late ? std::next(call) : calls.end());
   if (nobody_is(it->second)) late_.erase(it);
   return is_late;
@@ -150,7 +151,7 @@ std::vector<std::string> Coordinator::stalled(Clock::time_point now, Clock::dura
     join_reported_ = true;
     lines.push_back(who_has_joined(now));
   }
-  // What waits for the same ranks, in one line: it is for one reason, most likely.
+  // Report tensors that wait for the same ranks in one line: most likely they have one cause.
   std::map<std::vector<bool>, std::vector<PendingMap::pointer>> late;
   const Clock::time_point latest = now - std::min<Clock::duration>(age, kLateAndOther);
   for (auto& entry : pending_)

@@ -1,4 +1,4 @@
-// Offers and answers. Token holder only.
+// Matches sends and receives by offers and answers. Progress token holder only.
 #include "runtime/negotiation/point_to_point.h"
 
 #include "runtime/base/check.h"
@@ -10,7 +10,7 @@
 namespace kolo {
 namespace {
 
-/// An offer or an answer.
+/// Reads an offer or an answer; nothing if the bytes are malformed.
 template <class T>
 std::optional<T> read(std::span<const std::byte> bytes) {
   const auto value = value_of<T>(bytes);
@@ -69,7 +69,7 @@ Status PointToPoint::on_message(int peer, const Message& message) {
 Status PointToPoint::meet(int peer, const Offer& offer, EntryPtr receive) {
   --pending_;
   const Signature& signature = receive->signature;
-  // Messages of device memory are cut into pieces of their own.
+  // Memory must be of the same kind, because messages of device memory are cut differently.
   const bool accepted = offer.elements == signature.elements() && offer.type == signature.type &&
                         (offer.on_device != 0) == signature.on_device;
   const Answer answer{offer.sequence, signature.elements(), signature.type, signature.on_device,
@@ -78,7 +78,7 @@ Status PointToPoint::meet(int peer, const Offer& offer, EntryPtr receive) {
   if (!answer.accepted) {
     settled.error = mismatch(peer, communicator_.rank(), offer.tag, offer, answer);
   } else if (peer == communicator_.rank()) {
-    // To oneself: one copy serves both.
+    // A send to this rank itself: one copy completes both.
     auto node = sends_.extract({peer, offer.sequence});
     KOLO_CHECK(!node.empty());
     --pending_;
@@ -93,7 +93,7 @@ Status PointToPoint::meet(int peer, const Offer& offer, EntryPtr receive) {
 Status PointToPoint::take_answer(int peer, const Answer& answer) {
   auto node = sends_.extract({peer, answer.sequence});
   if (node.empty()) {
-    // Refused or not, this rank has given up on it; the receiver would wait for its bytes.
+    // The send has expired here. A receiver that accepted it would wait for its bytes.
     if (!answer.accepted) return {};
     const std::vector<int>& ranks = communicator_.ranks();
     return KOLO_ERROR(

@@ -1,7 +1,7 @@
-// PointToPoint: how one rank's send meets another's receive. The sender offers what it has, the
-// receiver answers once it has a receive for it, and only then do bytes move: so a send and a
-// receive that do not fit fail on both sides and harm nobody. The n-th send to a rank under a tag
-// meets the n-th receive there. One for each group; token holder only.
+// PointToPoint: matches one rank's send with another rank's receive. The sender offers its data.
+// The receiver answers when it has a receive for the offer, and only then bytes move. So a send and
+// a receive that do not fit fail on both sides and disturb nothing else. The n-th send to a rank
+// under a tag matches the n-th receive there. One for each process set; progress token holder only.
 #pragma once
 
 #include "runtime/communicator/control_plane.h"
@@ -24,12 +24,12 @@ class PointToPoint {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// A send or a receive that is settled: to be run under `sequence`, or failed.
+  /// A settled send or receive: run it under `sequence`, or fail it with `error`.
   struct Settled {
     EntryPtr entry;
     std::uint64_t sequence = 0;
     std::optional<Error> error = std::nullopt;
-    EntryPtr own_send = nullptr;  ///< of a receive from oneself: what it meets
+    EntryPtr own_send = nullptr;  ///< the matching send of a receive from this rank itself
   };
 
   PointToPoint(const Communicator& communicator, ControlPlane& control_plane, const Config& config)
@@ -39,16 +39,16 @@ class PointToPoint {
   Status add(EntryPtr entry);
   /// kOffer or kAnswer from a rank of the communicator.
   Status on_message(int peer, const Message& message);
-  /// Those that were settled since the last call, in that order.
+  /// Takes the entries that were settled since the last call, in this order.
   std::vector<Settled> take_settled();
 
-  /// Settles with kTimeout what has waited for longer than KOLO_OPERATION_TIMEOUT.
+  /// Settles with kTimeout every entry that has waited longer than KOLO_OPERATION_TIMEOUT.
   void expire(Clock::time_point now);
-  /// This rank of the communicator has shut down: settles what waits for it, and what will be added
-  /// for it, with kPeerLost. What it has accepted or sent is under way, and not met here.
+  /// `peer` has shut down: settles with kPeerLost every entry that waits for it, now or later.
+  /// Messages that it has accepted or sent are already under way and do not wait here.
   void peer_left(int peer);
-  /// Messages to or from `peer` that it may have begun and that this rank has not: what it must be
-  /// told of when this rank leaves.
+  /// Messages to or from `peer` that it may have begun and this rank has not. This rank must tell
+  /// `peer` of them when it leaves.
   std::uint64_t count_unstarted(int peer) const;
   bool has_pending() const { return pending_ > 0 || !settled_.empty(); }
   std::vector<EntryPtr> take_pending();
@@ -59,13 +59,13 @@ class PointToPoint {
     std::uint64_t elements = 0;
     std::uint32_t tag = 0;
     DataType type = DataType::kFloat32;
-    std::uint8_t on_device = 0;  ///< 1: the sender's memory
+    std::uint8_t on_device = 0;  ///< 1: the sender's memory is a device's
   };
   struct Answer {
     std::uint64_t sequence = 0;
     std::uint64_t elements = 0;  ///< what the receiver expects
     DataType type = DataType::kFloat32;
-    std::uint8_t on_device = 0;  ///< 1: the receiver's memory
+    std::uint8_t on_device = 0;  ///< 1: the receiver's memory is a device's
     bool accepted = false;
   };
   using PeerAndTag = std::pair<int, std::uint32_t>;
@@ -87,7 +87,7 @@ class PointToPoint {
   std::map<PeerAndTag, std::deque<Offer>> offers_;
   std::set<int> gone_;
   std::vector<Settled> settled_;
-  std::size_t pending_ = 0;  ///< in sends_ and receives_
+  std::size_t pending_ = 0;  ///< entries in sends_ and receives_
 };
 
 }  // namespace kolo

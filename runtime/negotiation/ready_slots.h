@@ -1,8 +1,7 @@
-// ReadySlots: rank 0's count of who is ready for what by a bit of the response cache. As long as
-// every rank announces a tensor by its bit, agreeing on it is counting to the number of ranks; a
-// tensor that anybody announces otherwise, or for another step, goes through the coordinator, with
-// the bits that are here already. Token holder only. (The bit-vector agreement of Horovod's
-// response cache.)
+// ReadySlots: rank 0 counts the ranks that are ready for a slot of the response cache. If every
+// rank announces a tensor by its bit, the count decides. If a rank announces it in full or for
+// another step, the coordinator decides and takes over the bits counted so far. Progress token
+// holder only. (The bit-vector agreement of Horovod's response cache.)
 #pragma once
 
 #include "runtime/negotiation/slot_set.h"
@@ -23,23 +22,23 @@ class ReadySlots {
 
   enum class Added : std::uint8_t {
     kYes,
-    kTwice,      ///< not: the rank said so already
-    kOtherStep,  ///< not: others are ready for it in another step
+    kTwice,      ///< not added: the rank announced the slot already
+    kOtherStep,  ///< not added: other ranks are ready for it in another step
   };
-  /// `rank` is ready for `slot` in its `step`, as Entry::step.
+  /// `rank` is ready for `slot` in its `step` (see Entry::step).
   Added add(int rank, std::uint32_t slot, std::uint64_t step, Clock::time_point now);
 
-  /// Slots that all ranks were ready for since the last call.
+  /// Takes the slots that all ranks became ready for since the last call.
   SlotSet take_complete() { return std::exchange(complete_, {}); }
   bool has_complete() const { return !complete_.empty(); }
 
-  /// Who has been ready for a slot, and since when the first one.
+  /// The ranks that are ready for a slot, their step, and since when the first one is.
   struct Partial {
     std::vector<int> ranks;
     std::uint64_t step;
     Clock::time_point since;
   };
-  /// Forgets a slot that some ranks are ready for; nothing if none is, or all are.
+  /// Forgets a slot that some ranks, not all, are ready for; nothing if there are none.
   std::optional<Partial> take_partial(std::uint32_t slot);
   /// Slots that some ranks, not all, have been ready for since `before` or longer; ascending.
   std::vector<std::uint32_t> partial(Clock::time_point before = Clock::time_point::max()) const;
@@ -48,14 +47,14 @@ class ReadySlots {
  private:
   struct Count {
     int ready = 0;
-    std::uint64_t step = 0;  ///< of those that have told one
+    std::uint64_t step = 0;  ///< step of the ranks that state one
     Clock::time_point since;
   };
 
   void forget(std::uint32_t slot);
 
   const int ranks_;
-  const std::size_t words_;  ///< of bits a slot: one for each rank
+  const std::size_t words_;  ///< 64-bit words of a slot's bits, one bit for each rank
   std::vector<Count> counts_;
   std::vector<std::uint64_t> bits_;
   std::size_t open_ = 0;

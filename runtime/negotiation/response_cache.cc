@@ -1,4 +1,4 @@
-// Slots and their names. Token holder only.
+// Slots of the response cache and their names. Progress token holder only.
 #include "runtime/negotiation/response_cache.h"
 
 #include "runtime/submission/unnamed.h"

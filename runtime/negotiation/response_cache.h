@@ -1,7 +1,7 @@
-// ResponseCache: names whose negotiation is remembered. Every rank feeds it the same responses in
-// the same order, so a slot means the same tensor everywhere and one bit replaces a request. Slots
-// are never given to another name; when all are taken, further names are negotiated in full. Token
-// holder only. (After Horovod's response cache, without its eviction.)
+// ResponseCache: remembers the names that were negotiated. Every rank puts the same responses in
+// the same order, so a slot means the same tensor on all ranks, and one bit replaces a request. A
+// slot keeps its name for ever. When all slots are taken, further names are negotiated in full.
+// Progress token holder only. (After Horovod's response cache, without its eviction.)
 #pragma once
 
 #include "runtime/negotiation/wire.h"
@@ -17,23 +17,23 @@ namespace kolo {
 
 class ResponseCache {
  public:
-  /// `ranks`: how many there are.
+  /// `ranks`: the number of ranks.
   ResponseCache(std::uint32_t capacity, int ranks) : capacity_(capacity), ranks_(ranks) {}
 
-  /// The slot of a name, if it has one and was last agreed with this signature, and these splits of
-  /// `rank`.
+  /// The slot of a name, if the last agreement on it had this signature and these splits of `rank`.
   std::optional<std::uint32_t> find(const std::string& name, const Signature& signature,
                                     const Splits& splits, int rank) const;
-  /// The slot of a response that is the remembered one in all that it says.
+  /// The slot of a response's name, if signature and splits are those remembered.
   std::optional<std::uint32_t> find(const Response& response) const;
-  /// The slot of a name, whatever is remembered of it.
+  /// The slot of a name, whatever signature is remembered.
   std::optional<std::uint32_t> find(const std::string& name) const;
 
-  /// Remembers an agreed response; a name that is known gets its new signature and splits. Of an
-  /// unnamed operation all names of that signature get a slot at once.
+  /// Remembers an agreed response; a known name gets its new signature and splits. An unnamed
+  /// operation gets slots for all names of its signature at once.
   void put(const Response& response);
 
-  /// What the ranks agree on when each of them has announced the slot. Precondition: slot < size().
+  /// The response that ranks agree on if each of them has announced the slot. Precondition: slot <
+  /// size().
   const std::shared_ptr<const Response>& at(std::uint32_t slot) const { return slots_[slot]; }
   std::uint32_t size() const { return static_cast<std::uint32_t>(slots_.size()); }
 
@@ -46,8 +46,8 @@ class ResponseCache {
   const int ranks_;
   std::vector<std::shared_ptr<const Response>> slots_;
   std::unordered_map<std::string, std::uint32_t> by_name_;
-  /// Where the next name is, if this step is as the last one was: most names are looked for in the
-  /// order in which they got their slots.
+  /// Expected slot of the next name. Steps repeat, so most names are looked up in the order of
+  /// their slots.
   mutable std::uint32_t expected_ = 0;
 };
 

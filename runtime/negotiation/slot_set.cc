@@ -6,7 +6,7 @@
 namespace kolo {
 namespace {
 
-/// In front of the slots of each step.
+/// Precedes the slots of each step.
 struct StepHead {
   std::uint64_t step;
   std::uint64_t bytes;

@@ -1,6 +1,6 @@
-// SlotSet: the bit vector of the response cache's slots that travels in place of requests (after
-// Horovod's cache coordinator). Its encoding skips the empty words at both ends. SlotsBySteps: such
-// vectors by the step that the calls belong to, of which there is mostly one.
+// SlotSet: a bit vector of response cache slots, which is sent instead of requests (after Horovod's
+// cache coordinator). Its encoding skips empty words at both ends. SlotsBySteps: one vector for
+// each step that the calls belong to; mostly there is one.
 #pragma once
 
 #include <bit>
@@ -19,7 +19,7 @@ class SlotSet {
   bool empty() const { return words_.empty(); }
   std::size_t size() const;
 
-  /// In ascending order.
+  /// Visits the slots in ascending order.
   template <class Visit>
   void for_each(Visit&& visit) const {
     for (std::size_t i = 0; i < words_.size(); ++i) {
@@ -31,7 +31,7 @@ class SlotSet {
 
   /// Appends the encoding to `out`.
   void encode(std::string& out) const;
-  /// False if the bytes are no encoding, or name a slot at or above `slots`.
+  /// False if the bytes are malformed, or name a slot at or above `slots`.
   static bool decode(std::span<const std::byte> bytes, std::uint32_t slots, SlotSet& set);
 
  private:
@@ -39,14 +39,14 @@ class SlotSet {
 };
 
 struct SlotsOfStep {
-  std::uint64_t step = 0;  ///< as Entry::step
+  std::uint64_t step = 0;  ///< see Entry::step
   SlotSet slots;
 };
 using SlotsBySteps = std::vector<SlotsOfStep>;
 
 void insert(SlotsBySteps& all, std::uint64_t step, std::uint32_t slot);
 std::string encode(const SlotsBySteps& all);
-/// False if the bytes are no encoding, or name a slot at or above `slots`.
+/// False if the bytes are malformed, or name a slot at or above `slots`.
 bool decode(std::span<const std::byte> bytes, std::uint32_t slots, SlotsBySteps& all);
 
 }  // namespace kolo

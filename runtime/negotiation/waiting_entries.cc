@@ -14,7 +14,7 @@ void WaitingEntries::announce(
     if (!slot) {
       const std::string& name = entry->name;
       const bool inserted = by_name_.emplace(name, std::move(entry)).second;
-      KOLO_CHECK(inserted);  // the table admits a name once
+      KOLO_CHECK(inserted);  // the tensor table admits a name only once
       continue;
     }
     if (*slot >= by_slot_.size()) by_slot_.resize(*slot + 1);

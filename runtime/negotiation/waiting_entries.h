@@ -1,6 +1,6 @@
-// WaitingEntries: what this rank has submitted and the ranks have not agreed on yet. An entry waits
-// first for its announcement, then for the agreement: by its slot of the response cache if a bit
-// announced it, else by its name. Token holder only; owned by the controller.
+// WaitingEntries: entries of this rank that are not agreed on yet. An entry first waits for its
+// announcement, then for the agreement. It waits by its response cache slot if a bit announced it,
+// else by its name. Progress token holder only; owned by the controller.
 #pragma once
 
 #include "runtime/submission/entry.h"
@@ -22,19 +22,19 @@ class WaitingEntries {
   /// Precondition: has_unannounced().
   const Entry& first_unannounced() const { return *unannounced_.front(); }
 
-  /// Every entry that is not announced yet waits from now on by the slot that `announce` returns
-  /// for it, or by its name if it returns none.
+  /// Calls `announce` for every entry that is not announced yet. The entry then waits by the
+  /// returned slot, or by its name if there is none.
   void announce(const std::function<std::optional<std::uint32_t>(const Entry&)>& announce);
 
-  /// The entry of this name that has been announced, null if there is none; `slot` is the name's,
-  /// if it has one.
+  /// Takes the announced entry of this name; null if there is none. `slot` is the name's slot, if
+  /// it has one.
   EntryPtr take(const std::string& name, std::optional<std::uint32_t> slot);
-  /// All, announced or not; in no order.
+  /// Takes all entries, announced or not, in no order.
   std::vector<EntryPtr> take_all();
 
   bool empty() const { return unannounced_.empty() && in_slots_ == 0 && by_name_.empty(); }
   std::size_t size() const { return unannounced_.size() + in_slots_ + by_name_.size(); }
-  /// Announced, by its name.
+  /// Whether an announced entry waits by this name.
   bool waits_by_name(const std::string& name) const { return by_name_.contains(name); }
   template <class Visit>
   void for_each(Visit&& visit) const {
@@ -47,7 +47,7 @@ class WaitingEntries {
 
  private:
   std::vector<EntryPtr> unannounced_;
-  std::vector<EntryPtr> by_slot_;  ///< null where none waits
+  std::vector<EntryPtr> by_slot_;  ///< null where no entry waits
   std::size_t in_slots_ = 0;
   std::unordered_map<std::string, EntryPtr> by_name_;
 };

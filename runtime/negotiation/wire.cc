@@ -10,9 +10,9 @@
 namespace kolo {
 namespace {
 
-/// Of a list, unless one item alone is longer: well below Transport::kLargestMessage.
+/// A list is cut at this length, unless one item is longer; far below Transport::kLargestMessage.
 constexpr std::size_t kMostBytes = 512 << 10;
-/// Of which a list that claims more is none of ours.
+/// A list that claims more ranks is malformed.
 constexpr std::uint32_t kMostRanks = 1 << 20;
 
 void to_wire(const Signature& signature, wire::Signature& out) {
@@ -47,7 +47,8 @@ bool from_wire(const wire::Signature& in, Signature& signature) {
   return true;
 }
 
-/// An even alltoall of many ranks would take a number for every two of them.
+/// Sends equal splits as one number. Else an even alltoall would take a number for every pair of
+/// ranks.
 void to_wire(const Splits& splits, wire::Splits& out) {
   const bool is_even =
       splits.size() > 1 && std::equal(splits.begin() + 1, splits.end(), splits.begin());
@@ -99,7 +100,7 @@ std::string encode_first_as(std::span<const Item>& items) {
     one.Clear();
     add_to_wire(items.front(), one);
     if (!bytes.empty() && bytes.size() + one.ByteSizeLong() > kMostBytes) break;
-    one.AppendToString(&bytes);  // lists one after the other are one list
+    one.AppendToString(&bytes);  // concatenated lists are one list
     items = items.subspan(1);
   }
   return bytes;

@@ -1,5 +1,5 @@
 // Requests and responses, and their encoding (protobuf, see wire.proto). Pure functions; decoding
-// refuses malformed bytes.
+// rejects malformed bytes.
 #pragma once
 
 #include "runtime/submission/entry.h"
@@ -20,35 +20,36 @@ struct Request {
   Signature signature;
   bool absent = false;
   Splits splits = {};
-  std::string complaint = {};  ///< as Entry::complaint
-  std::uint64_t step = 0;      ///< as Entry::step
+  std::string complaint = {};  ///< see Entry::complaint
+  std::uint64_t step = 0;      ///< see Entry::step
 };
 
-/// "All ranks are ready for this tensor: do it", or why it fails on all of them.
+/// "All ranks are ready for this tensor: run it", or why it fails on all of them.
 struct Response {
   std::string name;
   Signature signature;
-  int contributors = 0;  ///< ranks that are not absent; 0: nothing to do
+  int contributors = 0;  ///< ranks that are not absent; 0: nothing to run
   std::optional<Error> error = std::nullopt;
-  int participants = 0;    ///< ranks that have not joined: what an average divides by
-  SplitTable splits = {};  ///< of a row-wise kind: all ranks'
-  /// Of a join the rank that came last; where ranks were at different steps, the highest.
+  int participants = 0;    ///< ranks that have not joined: the divisor of an average
+  SplitTable splits = {};  ///< all ranks' splits, for a row-wise kind
+  /// For a join: the last rank to join. For ranks at different steps: the highest step.
   std::int64_t result = 0;
-  /// Ranks of the communicator that had not announced it: it has failed, or they have joined. What
-  /// such a rank submits, or has on its way to rank 0, is for the next time.
+  /// Ranks of the communicator that had not announced this call: it has failed, or they have
+  /// joined. Any announcement of theirs that is still under way, or comes later, is for the next
+  /// call.
   std::vector<int> missing = {};
 
   /// Whether a schedule is to be run for it.
   bool runs() const { return !error && contributors > 0 && moves_data(signature.kind); }
 };
 
-/// As many of the first as fit into one control message, at least one; `list` is left with the
-/// rest.
+/// Encodes as many of the first items as fit into one control message, at least one. Leaves the
+/// rest in `list`.
 std::string encode_first(std::span<const Request>& list);
 std::string encode_first(std::span<const Response>& list);
-/// What it adds to a list.
+/// Bytes that the response adds to a list.
 std::size_t encoded_bytes(const Response& response);
-/// kInternal on bytes that are no such list.
+/// kInternal if the bytes are malformed.
 Result<std::vector<Request>> decode_requests(std::span<const std::byte> bytes);
 Result<std::vector<Response>> decode_responses(std::span<const std::byte> bytes);
 

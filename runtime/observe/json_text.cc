@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-/// Length of the UTF-8 sequence (RFC 3629) that `text` begins with; 0 if it begins with none.
+/// Length of the UTF-8 sequence (RFC 3629) at the beginning of `text`; 0 if there is no valid one.
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -18,7 +18,7 @@ std::size_t utf8_length(std::string_view text) {
   for (std::size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xC0) != 0x80) return 0;
   }
-  // Overlong forms, surrogates and what lies beyond U+10FFFF show in the second byte.
+  // The second byte shows overlong forms, surrogates and values beyond U+10FFFF.
   const unsigned char second = byte(1);
   if (first == 0xE0 && second < 0xA0) return 0;
   if (first == 0xED && second > 0x9F) return 0;

@@ -1,4 +1,4 @@
-// Text as a JSON string. Pure; the timeline's writer thread calls it.
+// Writes text as a JSON string. Pure; called by the timeline's writer thread.
 #pragma once
 
 #include <fmt/format.h>
@@ -7,8 +7,8 @@
 
 namespace kolo {
 
-/// Appends `text` in quotes, escaped. Bytes that are not UTF-8 become U+FFFD each, so that what is
-/// written is always valid JSON.
+/// Appends `text` in quotes, escaped. Each byte that is not UTF-8 becomes U+FFFD, so that the
+/// result is always valid JSON.
 void append_json_text(fmt::memory_buffer& out, std::string_view text);
 
 }  // namespace kolo

@@ -15,7 +15,7 @@
 namespace kolo {
 namespace {
 
-/// Whether the program's own output goes there, which a timeline would overwrite.
+/// Whether `what` is stdout or stderr of this process, which a timeline would overwrite.
 bool is_own_output(const struct stat& what) {
   for (const int output : {STDOUT_FILENO, STDERR_FILENO}) {
     struct stat own = {};
@@ -25,8 +25,8 @@ bool is_own_output(const struct stat& what) {
   return false;
 }
 
-/// The one of `rank`, but what is no file of their own is that of all ranks: none is made beside
-/// it.
+/// The path of this rank's timeline. A path that is no regular file, or is the program's output, is
+/// taken as it is: the rank is not put into it, and open_own() then decides.
 std::string path_of(const TimelineOptions& options) {
   struct stat what = {};
   if (::stat(options.path.c_str(), &what) == 0 &&
@@ -35,8 +35,8 @@ std::string path_of(const TimelineOptions& options) {
   return timeline_path(options.path, options.rank, options.size);
 }
 
-/// Emptied. Each write replaces the end of the one before, so it takes a file, and nobody else who
-/// writes there.
+/// Opens and empties the file. Each write of the timeline overwrites the end of the previous write,
+/// so no other process may write to the file.
 Result<UniqueDescriptor> open_own(const std::string& path, const TimelineOptions& options) {
   const auto refused = [&](std::string_view why) {
     return KOLO_ERROR(kInvalidArgument,

@@ -1,6 +1,7 @@
-// Timeline: what a rank did and when, as a file that chrome://tracing and Perfetto show (the Trace
-// Event Format). record() is called by the progress token's holder and never waits; a thread of the
-// timeline's own writes. Off unless KOLO_TIMELINE names a file: then all of it is one branch.
+// Timeline: what a rank did and when, as a file for chrome://tracing and Perfetto (the Trace Event
+// Format). The holder of the progress token calls record(), which never waits; a thread of the
+// timeline writes the file. Without KOLO_TIMELINE the timeline is off and each call costs one
+// branch.
 #pragma once
 
 #include "runtime/observe/timeline_writer.h"
@@ -22,41 +23,44 @@ struct TimelineOptions {
   std::string path;  ///< empty: no timeline
   int rank = 0;
   int size = 1;
-  bool steps = false;                 ///< each step of a schedule, too
-  std::size_t ring_bytes = 16 << 20;  ///< a power of two
+  bool steps = false;                 ///< also record each step of a schedule
+  std::size_t ring_bytes = 16 << 20;  ///< bytes, a power of two
 };
 
-/// The file of a rank: %r in the path becomes the rank; without it ".rank" goes before the
-/// extension, if there are several ranks. Timeline::open() takes a device's path as it is.
+/// The path of a rank's file. "%r" in `path` becomes the rank. Without "%r", and with several
+/// ranks, ".rank" is put before the extension. Timeline::open() takes the path of a device
+/// unchanged.
 std::string timeline_path(std::string_view path, int rank, int size);
 
 class Timeline {
  public:
-  /// One that is off.
+  /// A timeline that is off.
   Timeline() = default;
-  /// Creates the file, or empties it; kInvalidArgument with the reason if that fails or the path is
-  /// that of something else, as a pipe. Never waits. /dev/null is taken.
+  /// Creates or empties the file. kInvalidArgument with the reason if that fails, or if the path is
+  /// neither a regular file nor /dev/null (a pipe, for example). Never waits.
   static Result<std::unique_ptr<Timeline>> open(const TimelineOptions& options);
   ~Timeline();
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
-  /// Whether there will be one, from open() on.
+  /// Whether KOLO_TIMELINE asks for a timeline; valid from open() on.
   bool wanted() const { return writer_ != nullptr; }
-  /// Starts the writer; from here on it records. Nothing if it is off.
+  /// Starts the writer thread; from here on the timeline records. Does nothing if the timeline is
+  /// off.
   void start(const TimelineOrigin& origin);
-  /// Drains, ends the file and the writer. What is wrong with the file, if anything. Token holder,
-  /// or when nobody drives any more; further calls do nothing.
+  /// Writes the remaining records, then ends the file and the writer thread. kInternal with the
+  /// reason if the file is not complete. Call it with the progress token, or when no thread drives
+  /// any more. Further calls do nothing.
   Status stop();
 
   /// Any thread.
   bool on() const { return on_.load(std::memory_order_relaxed); }
   bool with_steps() const { return on() && steps_; }
 
-  /// Token holder. Precondition: on().
+  /// Progress token holder. Precondition: on().
   void record(const TraceRecord& record, std::string_view text = {}) { ring_->push(record, text); }
-  /// What has been recorded is in the file when this returns, unless the disk takes longer than
-  /// half a second. After a failure: the process may end any moment.
+  /// Blocks until all records so far are in the file, at most half a second. Called after a
+  /// failure, since the process may then end at any moment.
   void flush();
 
  private:

@@ -14,12 +14,12 @@
 namespace kolo {
 namespace {
 
-// The ring holds what a busy rank records in far longer.
+// The ring has room for far more than a busy rank records in this time.
 constexpr std::chrono::milliseconds kPeriod{100};
 constexpr std::size_t kBufferBytes = 1 << 20;
 constexpr std::string_view kListEnd = "\n]\n";
 
-/// 0, or errno.
+/// Returns 0, or errno.
 int write_at(int file, std::string_view bytes, off_t offset) {
   while (!bytes.empty()) {
     const ssize_t count = ::pwrite(file, bytes.data(), bytes.size(), offset);
@@ -46,7 +46,7 @@ void TimelineWriter::start(const TimelineOrigin& origin) {
 }
 
 void TimelineWriter::run() {
-  // At the limit of a file's size the write is to fail, and not the process to end.
+  // At the file size limit the write shall fail; without this, SIGXFSZ would end the process.
   sigset_t at_limit;
   sigemptyset(&at_limit);
   sigaddset(&at_limit, SIGXFSZ);
@@ -92,7 +92,7 @@ void TimelineWriter::write_out() {
     } else {
       status_ =
           KOLO_ERROR(kInternal, "the timeline '{}' ends early: {}", path_, std::strerror(error));
-      // What was written before stays readable.
+      // Close the list after the last complete write, so that the file stays readable.
       if (::ftruncate(file_.get(), end_) == 0) {
         static_cast<void>(write_at(file_.get(), kListEnd, end_));
       }

@@ -1,6 +1,7 @@
-// TimelineWriter: the thread that takes trace records out of their ring and writes them. Each write
-// ends the JSON list and the next one begins over that end, so the file is valid when the process
-// dies, unless it is killed within a write: then its last event is cut, and the list has no end.
+// TimelineWriter: the thread that takes trace records from their ring and writes them to the file.
+// Each write closes the JSON list, and the next write begins over that end. So the file is valid
+// whenever the process dies, except if it is killed during a write: then the last event is cut off
+// and the list is not closed.
 #pragma once
 
 #include "runtime/base/unique_handle.h"
@@ -22,15 +23,16 @@ namespace kolo {
 
 class TimelineWriter {
  public:
-  /// `path` is for messages.
+  /// `path`: only for messages.
   TimelineWriter(TraceRing& ring, UniqueDescriptor file, std::string path);
   ~TimelineWriter();
 
-  /// Begins the file and the thread.
+  /// Writes the beginning of the file and starts the thread.
   void start(const TimelineOrigin& origin);
-  /// Waits until everything that has been pushed is written, at most `timeout`.
+  /// Waits until all records pushed so far are written, at most `timeout`.
   void flush(std::chrono::milliseconds timeout);
-  /// Writes the rest and ends the thread. kInternal with the reason if the file is not complete.
+  /// Writes the remaining records and ends the thread. kInternal with the reason if the file is not
+  /// complete.
   Status stop();
 
  private:
@@ -48,10 +50,10 @@ class TimelineWriter {
   std::uint64_t flushes_asked_ = 0;  ///< under mutex_
   std::uint64_t flushes_done_ = 0;   ///< under mutex_
 
-  // The thread's own.
+  // Used by the writer thread only.
   fmt::memory_buffer buffer_;
   TraceJson json_{buffer_};
-  off_t end_ = 0;  ///< where the list's end is, and the next event goes
+  off_t end_ = 0;  ///< offset of the list's end, where the next event goes
   std::uint64_t written_ = 0;
   std::uint64_t dropped_ = 0;
   Status status_;

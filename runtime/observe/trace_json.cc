@@ -1,5 +1,5 @@
-// Hand-written rather than by a library: at a thousand events a training step, the writer's share
-// of a core is what the timeline costs.
+// Hand-written without a JSON library: at a thousand events per training step, the writer thread's
+// CPU time is the cost of a timeline.
 #include "runtime/observe/trace_json.h"
 
 #include "runtime/observe/json_text.h"
@@ -14,12 +14,12 @@
 namespace kolo {
 namespace {
 
-// Lanes from top to bottom.
+// Kinds of tracks, from top to bottom.
 enum Order : int { kOperations = 1, kWaits = 2, kSteps = 3, kTensors = 4 };
 
 constexpr std::array<std::string_view, 4> kPhases = {"submit", "negotiate", "queue", "run"};
 
-/// The format is an FMT_COMPILE.
+/// `format`: an FMT_COMPILE.
 template <class Format, class... Args>
 void put(fmt::memory_buffer& out, const Format& format, const Args&... args) {
   fmt::format_to(std::back_inserter(out), format, args...);
@@ -61,7 +61,7 @@ void TraceJson::add(const TraceRecord& record, std::string_view text) {
 void TraceJson::event(const TensorRecord& tensor, std::string_view name) {
   const std::array<TraceTime, 4> points = {tensor.submitted, tensor.drained, tensor.agreed,
                                            tensor.started};
-  const int number = lane(name, kTensors, tensor.submitted, tensor.ended);
+  const int number = track(name, kTensors, tensor.submitted, tensor.ended);
   slice("tensor", tensor.kind, number, tensor.submitted, tensor.ended);
   append(out_, R"(,"args":{"tensor":)");
   append_json_text(out_, name);
@@ -81,13 +81,13 @@ void TraceJson::event(const TensorRecord& tensor, std::string_view name) {
 void TraceJson::event(const OperationRecord& operation, std::string_view text) {
   const std::size_t names = std::min(text.find('\0'), text.size());
   slice("operation", text.substr(0, names),
-        lane("operations", kOperations, operation.started, operation.ended), operation.started,
+        track("operations", kOperations, operation.started, operation.ended), operation.started,
         operation.ended);
   put(out_,
       FMT_COMPILE(
-          R"(,"args":{{"kind":"{}","type":"{}","door":"{}","sequence":{},)"
+          R"(,"args":{{"kind":"{}","type":"{}","mode":"{}","sequence":{},)"
           R"("process_set":{},"elements":{},"bytes":{},"tensors":{},"blocking":{},"names":[)"),
-      operation.kind, operation.type, operation.door, operation.sequence, operation.process_set,
+      operation.kind, operation.type, operation.mode, operation.sequence, operation.process_set,
       operation.elements, operation.bytes, operation.tensors, operation.blocking);
   for (std::size_t at = names; at < text.size();) {
     const std::size_t end = std::min(text.find('\0', at + 1), text.size());
@@ -108,13 +108,13 @@ void TraceJson::event(const OperationRecord& operation, std::string_view text) {
 void TraceJson::event(const StepRecord& step, std::string_view) {
   const std::string title =
       step.peer < 0 ? "local steps" : fmt::format(FMT_COMPILE("{} {}"), step.kind, step.peer);
-  slice("step", step.kind, lane(title, kSteps, step.begun, step.ended), step.begun, step.ended);
+  slice("step", step.kind, track(title, kSteps, step.begun, step.ended), step.begun, step.ended);
   put(out_, FMT_COMPILE(R"(,"args":{{"sequence":{},"peer":{},"bytes":{}}}}})"), step.sequence,
       step.peer, step.bytes);
 }
 
 void TraceJson::event(const WaitRecord& wait, std::string_view) {
-  slice("wait", "wait", lane("waits", kWaits, wait.begun, wait.ended), wait.begun, wait.ended);
+  slice("wait", "wait", track("waits", kWaits, wait.begun, wait.ended), wait.begun, wait.ended);
   out_.push_back('}');
 }
 
@@ -142,35 +142,35 @@ void TraceJson::end(std::uint64_t written, std::uint64_t dropped) {
   put(out_, FMT_COMPILE(R"("records":{},"dropped":{}}}}})"), written, dropped);
 }
 
-int TraceJson::lane(std::string_view title, int order, TraceTime begin, TraceTime end) {
-  const LaneTable::Lane placed = lanes_.place(title, begin, end);
-  if (!placed.is_new) return placed.number;
-  metadata("thread_name", placed.number);
+int TraceJson::track(std::string_view title, int order, TraceTime begin, TraceTime end) {
+  const TrackTable::Track track = tracks_.assign(title, begin, end);
+  if (!track.is_new) return track.number;
+  metadata("thread_name", track.number);
   append(out_, R"("name":)");
-  append_json_text(out_, placed.copies == 0 ? std::string(title)
-                                            : fmt::format("{} ({})", title, placed.copies + 1));
+  append_json_text(out_, track.copies == 0 ? std::string(title)
+                                           : fmt::format("{} ({})", title, track.copies + 1));
   append(out_, "}}");
-  metadata("thread_sort_index", placed.number);
-  // By kind, then by when it was first seen.
-  put(out_, FMT_COMPILE(R"("sort_index":{}}}}})"), order * 1'000'000 + placed.number);
-  return placed.number;
+  metadata("thread_sort_index", track.number);
+  // By kind, then by first use.
+  put(out_, FMT_COMPILE(R"("sort_index":{}}}}})"), order * 1'000'000 + track.number);
+  return track.number;
 }
 
-void TraceJson::slice(std::string_view category, std::string_view name, int lane, TraceTime begin,
+void TraceJson::slice(std::string_view category, std::string_view name, int track, TraceTime begin,
                       TraceTime end) {
   put(out_,
       FMT_COMPILE(",\n{{\"ph\":\"X\",\"cat\":\"{}\",\"name\":\"{}\",\"pid\":{},\"tid\":{},"
                   "\"ts\":"),
-      category, name, origin_.rank, lane);
+      category, name, origin_.rank, track);
   microseconds(begin - origin_.zero);
   append(out_, R"(,"dur":)");
   microseconds(end - begin);
   last_ = std::max(last_, end);
 }
 
-void TraceJson::metadata(std::string_view name, int lane) {
+void TraceJson::metadata(std::string_view name, int track) {
   put(out_, FMT_COMPILE(",\n{{\"ph\":\"M\",\"name\":\"{}\",\"pid\":{},\"tid\":{},\"args\":{{"),
-      name, origin_.rank, lane);
+      name, origin_.rank, track);
 }
 
 void TraceJson::note(TraceTime at, std::string_view text) {

@@ -40,7 +40,7 @@ std::uint64_t TraceRing::take(std::uint64_t at) {
 }
 
 void TraceRing::copy_in(std::uint64_t at, const void* from, std::size_t bytes) {
-  if (bytes == 0) return;  // of no text there may be no address
+  if (bytes == 0) return;  // an empty text may have a null address
   const std::size_t offset = at & (capacity_ - 1);
   const std::size_t first = std::min(bytes, capacity_ - offset);
   std::memcpy(bytes_.get() + offset, from, first);

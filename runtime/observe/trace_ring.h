@@ -1,6 +1,6 @@
-// TraceRing: trace records with their texts on the way from one thread to another, in a ring of
-// fixed size. push() by the progress token's holder (one at a time), drain() by the writer thread.
-// Neither waits: a record that does not fit is dropped and counted.
+// TraceRing: a ring of fixed size that carries trace records and their texts between two threads.
+// The holder of the progress token calls push() (one thread at a time), the writer thread calls
+// drain(). Neither waits: a record that does not fit is dropped and counted.
 #pragma once
 
 #include "runtime/observe/trace_record.h"
@@ -16,13 +16,14 @@ namespace kolo {
 
 class TraceRing {
  public:
-  /// Bytes; a power of two.
+  /// `capacity`: bytes, a power of two.
   explicit TraceRing(std::size_t capacity);
 
-  /// Producer. Text longer than kMaxText is cut there.
+  /// Producer. A text longer than kMaxText bytes is cut off.
   void push(const TraceRecord& record, std::string_view text);
 
-  /// Consumer: use(record, text) for everything that is there, oldest first; returns how many.
+  /// Consumer. Calls use(record, text) for every record in the ring, oldest first; returns how
+  /// many.
   template <class Use>
   std::size_t drain(Use&& use) {
     const std::uint64_t end = written_.load(std::memory_order_acquire);
@@ -35,7 +36,7 @@ class TraceRing {
     return count;
   }
 
-  /// Any thread: records that found the ring full.
+  /// Any thread. Records dropped because the ring was full.
   std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 
   static constexpr std::size_t kMaxText = 4096;
@@ -52,13 +53,13 @@ class TraceRing {
 
   const std::size_t capacity_;
   const std::unique_ptr<std::byte[]> bytes_;
-  // Positions only grow; each side writes its own line.
+  // Positions only grow. Producer and consumer write to different cache lines.
   alignas(64) std::atomic<std::uint64_t> written_ = 0;
-  std::uint64_t read_seen_ = 0;  ///< producer's: read_ when it was last looked at
+  std::uint64_t read_seen_ = 0;  ///< producer's latest look at read_
   std::atomic<std::uint64_t> dropped_ = 0;
   alignas(64) std::atomic<std::uint64_t> read_ = 0;
-  TraceRecord record_;  ///< consumer's
-  std::string text_;    ///< consumer's
+  TraceRecord record_;  ///< consumer's record
+  std::string text_;    ///< consumer's text
 };
 
 }  // namespace kolo

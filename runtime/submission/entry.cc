@@ -1,5 +1,5 @@
-// Words for operations and their differences. Pure; called by the submission and negotiation
-// stages.
+// Names of operations, and differences between signatures. Pure; called by the submission and
+// negotiation stages.
 #include "runtime/submission/entry.h"
 
 #include "runtime/base/check.h"
@@ -7,80 +7,6 @@
 #include <numeric>
 
 namespace kolo {
-
-std::string_view to_string(OperationKind kind) {
-  switch (kind) {
-    case OperationKind::kAllreduce:
-      return "allreduce";
-    case OperationKind::kBroadcast:
-      return "broadcast";
-    case OperationKind::kAllgather:
-      return "allgather";
-    case OperationKind::kAlltoall:
-      return "alltoall";
-    case OperationKind::kReduceScatter:
-      return "reducescatter";
-    case OperationKind::kGather:
-      return "gather";
-    case OperationKind::kScatter:
-      return "scatter";
-    case OperationKind::kBarrier:
-      return "barrier";
-    case OperationKind::kJoin:
-      return "join";
-    case OperationKind::kAddProcessSet:
-      return "add_process_set";
-    case OperationKind::kRemoveProcessSet:
-      return "remove_process_set";
-    case OperationKind::kSend:
-      return "send";
-    case OperationKind::kReceive:
-      return "recv";
-  }
-  return "unknown operation";
-}
-
-bool is_row_wise(OperationKind kind) {
-  switch (kind) {
-    case OperationKind::kAllgather:
-    case OperationKind::kAlltoall:
-    case OperationKind::kGather:
-    case OperationKind::kScatter:
-      return true;
-    case OperationKind::kAllreduce:
-    case OperationKind::kBroadcast:
-    case OperationKind::kReduceScatter:
-    case OperationKind::kBarrier:
-    case OperationKind::kJoin:
-    case OperationKind::kAddProcessSet:
-    case OperationKind::kRemoveProcessSet:
-    case OperationKind::kSend:
-    case OperationKind::kReceive:
-      return false;
-  }
-  return false;
-}
-
-bool moves_data(OperationKind kind) {
-  switch (kind) {
-    case OperationKind::kAllreduce:
-    case OperationKind::kBroadcast:
-    case OperationKind::kAllgather:
-    case OperationKind::kAlltoall:
-    case OperationKind::kReduceScatter:
-    case OperationKind::kGather:
-    case OperationKind::kScatter:
-    case OperationKind::kSend:
-    case OperationKind::kReceive:
-      return true;
-    case OperationKind::kBarrier:
-    case OperationKind::kJoin:
-    case OperationKind::kAddProcessSet:
-    case OperationKind::kRemoveProcessSet:
-      return false;
-  }
-  return false;
-}
 
 SignatureDifference difference(const Signature& a, const Signature& b) {
   const auto text = [](auto value) { return std::string(to_string(value)); };

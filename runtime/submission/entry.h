@@ -1,7 +1,9 @@
-// Entry: one submitted operation on its way through the stages. The table hands it to the
-// controller, the controller to the operation that runs it: as an EntryPtr, since copying some 400
-// bytes from stage to stage would cost a step of many tensors more than their negotiation does.
+// Entry: one submitted operation on its way through the stages. The table passes it to the
+// controller, the controller to the operation that runs it. Stages pass an EntryPtr: copying about
+// 400 bytes at each stage would cost a step of many tensors more than their negotiation.
 #pragma once
+
+#include "runtime/base/operation_kind.h"
 
 #include <kolo/types.h>
 #include <kolo/work.h>
@@ -19,30 +21,7 @@ namespace kolo {
 
 class DeviceEvent;
 
-enum class OperationKind : std::uint8_t {
-  kAllreduce,
-  kBroadcast,
-  kAllgather,
-  kAlltoall,
-  kReduceScatter,
-  kGather,
-  kScatter,
-  kBarrier,
-  kJoin,
-  kAddProcessSet,     ///< shape: the ranks
-  kRemoveProcessSet,  ///< root: the set's id
-  kSend,              ///< root: who receives; not negotiated by name
-  kReceive,           ///< root: who sends
-};
-inline constexpr int kOperationKindCount = 13;
-std::string_view to_string(OperationKind kind);
-
-/// Kinds that count in rows: the ranks agree on the shape of a row, and each has as many as it has.
-bool is_row_wise(OperationKind kind);
-/// Kinds that run a schedule once they are agreed on; the agreement on the others is all of them.
-bool moves_data(OperationKind kind);
-
-/// What all ranks must agree on under one name.
+/// The fields that all ranks must agree on under one name.
 struct Signature {
   OperationKind kind = OperationKind::kAllreduce;
   DataType type = DataType::kFloat32;
@@ -50,9 +29,9 @@ struct Signature {
   int root = 0;
   double prescale = 1.0;
   double postscale = 1.0;
-  Shape shape = {};        ///< of a row-wise kind: of one row
-  bool on_device = false;  ///< memory of each rank's accelerator
-  std::string group = {};  ///< the group that this is a member of, and how many it has
+  Shape shape = {};        ///< shape of one row for a row-wise kind
+  bool on_device = false;  ///< the memory is each rank's accelerator's
+  std::string group = {};  ///< this operation's group, and its number of members
   int group_size = 0;
 
   std::uint64_t elements() const { return static_cast<std::uint64_t>(element_count(shape)); }
@@ -60,8 +39,8 @@ struct Signature {
   friend bool operator==(const Signature&, const Signature&) = default;
 };
 
-/// Bytes as they count where tensors are gathered (KOLO_BATCH_SIZE, KOLO_FUSION_MAX_TENSOR): a
-/// device carries that many more in the time that an operation on it takes to begin.
+/// Weight of a tensor's bytes for batching and fusion (KOLO_BATCH_SIZE, KOLO_FUSION_MAX_TENSOR). A
+/// device moves kDeviceBytes times as many bytes while an operation on it starts.
 constexpr std::uint64_t kDeviceBytes = 8;
 constexpr std::uint64_t weight_of(std::uint64_t bytes, bool on_device) {
   return on_device ? bytes / kDeviceBytes : bytes;
@@ -76,51 +55,59 @@ struct SignatureDifference {
 };
 SignatureDifference difference(const Signature& a, const Signature& b);
 
-/// Rows of a row-wise operation: of an allgather and a gather how many a rank has (one number), of
-/// an alltoall how many it sends to each rank, of a scatter the same at the root, and none
-/// elsewhere.
+/// Rows of a row-wise operation. Allgather and gather: this rank's rows (one number). Alltoall: the
+/// rows that it sends to each rank. Scatter: the same at the root, empty on other ranks.
 using Splits = std::vector<std::int64_t>;
-/// Every rank's splits; empty for a kind that is not row-wise.
+/// The splits of all ranks; empty for a kind that is not row-wise.
 using SplitTable = std::vector<Splits>;
 
-/// Called once the ranks have agreed, by the progress token's holder, for outputs whose shape only
-/// the agreement tells. Null: no memory; then this Work alone fails, with kOutOfMemory.
+/// Allocates an output whose shape is known only after the agreement. The progress token holder
+/// calls it. Null: there is no memory; then only this Work fails, with kOutOfMemory.
 using Allocate = std::function<std::byte*(const Shape& shape)>;
 
-struct Entry {
-  std::string name;
-  Signature signature;
+/// One call of a user.
+struct Submission {
+  std::string name;     ///< empty: named by the order of calls
+  Signature signature;  ///< before prepare(): with the shape of this rank's whole input
   const std::byte* input = nullptr;  ///< contiguous
   std::byte* output = nullptr;
   bool absent = false;  ///< contributes zeros; input is not read
-  Splits splits = {};
-  /// What is wrong with this rank's call. It is announced all the same, so that no rank waits for
-  /// another: it fails with this sentence on all of them.
+  Splits splits = {};   ///< empty: even, where each rank may have its own
+  /// What is wrong with this rank's call. The call is announced all the same, so that no rank waits
+  /// for another. It fails with this sentence on all ranks.
   std::string complaint = {};
   Allocate allocate = {};
-  std::uint32_t tag = 0;       ///< of kSend and kReceive
-  std::uint64_t step = 0;      ///< of the caller's, to which the call belongs; 0: not told
-  std::shared_ptr<Work> work;  ///< null: this rank has joined and lends itself
+  std::uint32_t tag = 0;   ///< for kSend and kReceive
+  std::uint64_t step = 0;  ///< step of the caller that the call belongs to; 0: not stated
   std::shared_ptr<const void> keep_alive;
-  /// Of memory of the accelerator: the memory is ready after it.
-  std::shared_ptr<const DeviceEvent> ready = {};
-  /// Of such memory: the caller's stream. What `allocate` returns is ready after what it was given
-  /// until then: an allocator that works by streams hands out what its stream may still use.
+  std::uint32_t process_set = 0;
+  bool will_wait = false;  ///< the caller waits for the Work at once
+  /// For accelerator memory: the caller's stream. Memory from `allocate` is ready after the work
+  /// that is enqueued on the stream by then, because a stream-ordered allocator may return memory
+  /// that its stream still uses.
   std::optional<CudaStream> stream = {};
+};
+
+/// A submission on its way through the stages.
+struct Entry : Submission {
+  std::shared_ptr<Work> work;  ///< null: this rank has joined and contributes zeros
+  /// For accelerator memory: the event after which the memory is ready.
+  std::shared_ptr<const DeviceEvent> ready = {};
   std::chrono::steady_clock::time_point submitted_at = {};
-  /// For the timeline, if there is one: taken in by the cycle, agreed on by all ranks, started.
+  /// For the timeline, if there is one: when the cycle drained the entry, when all ranks agreed on
+  /// it, and when it started.
   std::chrono::steady_clock::time_point drained_at = {};
   std::chrono::steady_clock::time_point agreed_at = {};
   std::chrono::steady_clock::time_point started_at = {};
 
-  /// Of the input, as far as it is known here.
+  /// Bytes of the input, as far as this rank knows them.
   std::uint64_t bytes() const;
   std::uint64_t weight() const { return weight_of(bytes(), signature.on_device); }
 };
-/// Never null where it is handed on.
+/// Never null when it is passed on.
 using EntryPtr = std::unique_ptr<Entry>;
 
-/// From one rank to another, in no common order with the rest.
+/// A message from one rank to another. Messages have no common order with other operations.
 inline bool is_message(const Entry& entry) {
   return entry.signature.kind == OperationKind::kSend ||
          entry.signature.kind == OperationKind::kReceive;

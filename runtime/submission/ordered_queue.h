@@ -1,6 +1,6 @@
-// OrderedQueue: the ordered door. Callers on every rank make the same calls in the same order, so
-// an entry needs no name and no negotiation; the cycle starts it as it comes. Its callers wait, and
-// so drive or wake the cycle themselves. Mutex inside.
+// OrderedQueue: in-order submission. All ranks make the same calls in the same order, so an entry
+// needs no name and no negotiation, and the cycle starts it as it arrives. The callers wait, and so
+// drive or wake the cycle themselves. A mutex guards the queue.
 #pragma once
 
 #include "runtime/submission/entry.h"
@@ -16,27 +16,27 @@ namespace kolo {
 
 class OrderedQueue {
  public:
-  /// Any thread; the order of calls is the order of operations. Fails with the error of close().
+  /// Any thread. The order of calls is the order of operations. Fails with the error of close().
   Status submit(EntryPtr entry);
-  /// Token holder: appends what was submitted.
+  /// Token holder: appends the submitted entries.
   void drain(std::vector<EntryPtr>& entries);
-  /// Token holder: an operation, which is no message, is finished.
+  /// Token holder: an operation other than a message is finished.
   void finish_one() { unfinished_.fetch_sub(1, std::memory_order_relaxed); }
   /// Token holder: a message is finished.
   void finish_message() { messages_.fetch_sub(1, std::memory_order_relaxed); }
-  /// Token holder: nothing but messages is under way, or was before the last call that this thread
-  /// knows of.
+  /// Token holder: whether nothing but messages is in flight, counting every submit() that this
+  /// thread knows of.
   bool idle() const { return unfinished_.load(std::memory_order_acquire) == 0; }
   /// Any thread: operations and messages that were submitted and are not finished.
   int in_flight() const {
     return unfinished_.load(std::memory_order_acquire) + messages_.load(std::memory_order_acquire);
   }
-  /// Refuses further entries. The first call counts.
+  /// Refuses further entries with `error`. Only the first call counts.
   void close(const Error& error);
 
  private:
   std::mutex mutex_;
-  std::atomic<int> unfinished_ = 0;  ///< no messages
+  std::atomic<int> unfinished_ = 0;  ///< without messages
   std::atomic<int> messages_ = 0;
   std::vector<EntryPtr> entries_;
   std::optional<Error> closed_;

@@ -1,4 +1,4 @@
-// Rows, splits and complaints of one call. Pure; the user's thread.
+// Derives the rows, splits and complaint of one call. Pure; the user's thread.
 #include "runtime/submission/prepare.h"
 
 #include "runtime/base/check.h"
@@ -26,7 +26,8 @@ bool has_root(OperationKind kind) {
          kind == OperationKind::kReceive;
 }
 
-/// The splits of the rank that deals its rows out; a sentence if they do not fit the rows.
+/// Fills in the splits of the rank that distributes its rows. Returns a sentence if they do not fit
+/// the rows.
 std::string deal(Splits& splits, std::int64_t rows, int size) {
   if (splits.empty()) {
     if (rows % size != 0) {
@@ -76,13 +77,14 @@ std::string prepare_rows(Entry& entry, const Communicator& communicator) {
   return {};
 }
 
-/// Rows that this rank reads from its input; of the rest, one: the whole shape.
+/// Rows that this rank reads from its input. 1 for other kinds, where the shape is that of the
+/// whole.
 std::int64_t rows_read(const Entry& entry) {
   if (!is_row_wise(entry.signature.kind)) return 1;
   return std::accumulate(entry.splits.begin(), entry.splits.end(), std::int64_t{0});
 }
 
-/// Whether its bytes are a number; extents that are 0 make all others void.
+/// Whether the number of bytes fits into 64 bits. If an extent is 0, the number is 0.
 bool is_countable(const Signature& signature) {
   const Shape& shape = signature.shape;
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return true;
@@ -136,7 +138,7 @@ void prepare(Entry& entry, const Communicator& communicator) {
   if (!std::isfinite(signature.prescale) || !std::isfinite(signature.postscale)) {
     complain(fmt::format("prescale {} and postscale {} must be finite", signature.prescale,
                          signature.postscale));
-    // What is not a number equals nothing, not even itself.
+    // NaN equals nothing, not even itself, so the ranks' signatures would never match.
     signature.prescale = signature.postscale = 1.0;
   }
   const bool reduces = signature.kind == OperationKind::kAllreduce ||

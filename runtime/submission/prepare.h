@@ -1,7 +1,7 @@
-// What a call means before it is announced: rows and splits from the caller's shape, and what is
-// wrong with the call. A call that can never work is announced all the same, with a complaint, so
-// that every rank gets the one error and none waits; at the ordered door it takes its number. Pure;
-// called by the runtime on the user's thread.
+// Prepares a call before it is announced: derives rows and splits from the caller's shape, and
+// finds what is wrong with the call. A call that can never work is still announced, with a
+// complaint, so every rank gets the same error and none waits. With in-order submission it takes
+// its sequence number. Pure; called by the runtime on the user's thread.
 #pragma once
 
 #include "runtime/communicator/communicator.h"
@@ -9,11 +9,11 @@
 
 namespace kolo {
 
-/// Expects the shape of this rank's whole input in the signature, and splits as the caller gave
-/// them; leaves the row's shape, complete splits, and the complaint.
+/// Expects the shape of this rank's whole input in the signature, and the caller's splits. Leaves
+/// the shape of a row, complete splits, and the complaint.
 void prepare(Entry& entry, const Communicator& communicator);
 
-/// What the caller of an ordered call or a message with a complaint gets.
+/// The error that the caller of an in-order call or a message with a complaint gets.
 Error refusal_of(const Entry& entry, int rank);
 
 }  // namespace kolo

@@ -1,4 +1,4 @@
-// The arithmetic of rows. Pure; any thread.
+// Converts rows to elements and offsets. Pure; any thread.
 #include "runtime/submission/row_layout.h"
 
 #include <numeric>
@@ -16,7 +16,7 @@ Shape with_rows(std::int64_t rows, const Shape& row_shape) {
   return shape;
 }
 
-/// `rows` by rank, as elements.
+/// Converts rows by rank to elements by rank.
 std::vector<std::uint64_t> elements_of(const Splits& rows, std::uint64_t row) {
   std::vector<std::uint64_t> counts;
   counts.reserve(rows.size());
@@ -40,7 +40,7 @@ RowLayout layout_of(const Signature& signature, const SplitTable& table,
   const int rank = communicator.rank();
   const int size = communicator.size();
   const auto me = static_cast<std::size_t>(rank);
-  // Of kinds without a root it is 0, which need not be a member.
+  // For kinds without a root, signature.root is 0, which need not be a member.
   const auto root = static_cast<std::size_t>(communicator.index_of(signature.root).value_or(0));
   const std::uint64_t row = signature.elements();
   const auto set_output = [&](std::int64_t rows, const Shape& row_shape, std::uint64_t elements) {

@@ -132,8 +132,8 @@ void TensorTable::release_locked(const std::string& name) {
   waiting->second.pop_front();
   if (waiting->second.empty()) wait_for_name_.erase(waiting);
   if (wait_for_name_.empty() && held_join_ != nullptr) wake |= enqueue(std::move(held_join_));
-  flush_ = true;  // perhaps somebody waits for it already
-  // Who drives the cycle may be about to leave.
+  flush_ = true;  // a caller may be waiting for this entry already
+  // The thread that drives the cycle may be about to stop driving it.
   if (wake) waker_.wake();
 }
 

@@ -1,5 +1,5 @@
-// TensorTable: the door through which any thread hands operations to the cycle (Horovod's tensor
-// queue). It owns the names in flight; a mutex guards everything.
+// TensorTable: negotiated submission. Any thread passes operations to the cycle through this table
+// (Horovod's tensor queue). It owns the names in flight; a mutex guards everything.
 #pragma once
 
 #include "runtime/base/waker.h"
@@ -20,45 +20,45 @@ namespace kolo {
 
 class TensorTable {
  public:
-  /// The waker is rung when the cycle has a reason to look: the first entry of a batch,
-  /// entries of `batch_size`, as weight_of() has it, a flush.
+  /// The waker is called when the cycle has a reason to look: the first entry of a batch, entries
+  /// with a weight_of() of `batch_size` in all, or a flush.
   TensorTable(Waker& waker, std::uint64_t batch_size);
 
-  /// Any thread: takes all entries or none; there is one, and all have names or none has.
-  /// kInvalidArgument if a name is in flight; after close() that error. Entries without get one by
-  /// their order among the calls of their signature, or, being one group, of their signatures;
-  /// where it is in flight still, they wait here until it is released, and a join waits for them:
-  /// ranks that have joined announce nothing. `will_wait`: the caller waits for them at once, and
-  /// request_flush() does the waking.
+  /// Any thread: takes all entries or none. There is at least one, and either all have names or
+  /// none has. kInvalidArgument if a name is in flight; after close() its error. An unnamed entry
+  /// gets a name by its order among the calls of its signature; a group, among the groups with its
+  /// signatures. If the name is still in flight, the entry waits here until the name is released. A
+  /// join waits for such entries, because a joined rank announces nothing. `will_wait`: the caller
+  /// waits for the entries at once, so request_flush() wakes the cycle.
   Status submit(std::span<EntryPtr> entries, bool will_wait);
 
-  /// Any thread: somebody waits; what is here shall be announced without delay. `wake`: ring the
-  /// waker too; a caller that drives the cycle itself need not.
+  /// Any thread: a caller waits, so all entries here must be announced without delay. `wake`: also
+  /// call the waker; a caller that drives the cycle itself does not need this.
   void request_flush(bool wake);
 
-  /// Token holder: appends the entries to `entries`, in order of submission; true if a flush was
-  /// asked for since the last call.
+  /// Token holder: appends the entries in order of submission. Returns whether a flush was
+  /// requested since the last call.
   bool drain(std::vector<EntryPtr>& entries);
 
-  /// Token holder: the operation of this name has ended; the name may be used again.
+  /// Token holder: the operation of this name has ended, and the name may be used again.
   void release(const std::string& name);
-  /// The same of all of them that are this rank's own.
+  /// Releases the names of all entries that this rank has submitted itself.
   void release(std::span<const EntryPtr> entries);
 
-  /// Refuses further entries with `error`. The first call counts.
+  /// Refuses further entries with `error`. Only the first call counts.
   void close(const Error& error);
 
-  /// Token holder: unnamed calls are counted from 0 again, for ranks that have not made as many as
-  /// others (a join).
+  /// Token holder: counts unnamed calls from 0 again. For a join: ranks may have made different
+  /// numbers of calls.
   void restart_unnamed();
 
-  /// Names that are submitted and not released.
+  /// Names that are submitted and not yet released.
   std::size_t in_flight() const;
 
  private:
   using Names = std::unordered_set<std::string>;
 
-  /// All or none.
+  /// Takes all names or none.
   Status take_names(std::span<const EntryPtr> entries);
   void give_names(std::span<EntryPtr> entries);
   bool take_name(const std::string& name);
@@ -73,10 +73,10 @@ class TensorTable {
   std::uint64_t queued_bytes_ = 0;
   bool flush_ = false;
   Names names_;
-  std::vector<Names::node_type> spare_names_;               ///< their memory, to be used again
-  std::unordered_map<std::string, std::uint64_t> unnamed_;  ///< calls by base name
-  std::unordered_map<std::string, std::deque<EntryPtr>> wait_for_name_;  ///< unnamed calls
-  EntryPtr held_join_;  ///< until none of them waits
+  std::vector<Names::node_type> spare_names_;  ///< set nodes kept to reuse their memory
+  std::unordered_map<std::string, std::uint64_t> unnamed_;  ///< number of calls by base name
+  std::unordered_map<std::string, std::deque<EntryPtr>> wait_for_name_;  ///< unnamed calls by name
+  EntryPtr held_join_;  ///< waits until wait_for_name_ is empty
   std::optional<Error> closed_;
 };
 

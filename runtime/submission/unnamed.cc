@@ -1,4 +1,4 @@
-// Making and recognising the names of unnamed operations. Pure; called by the tensor table and the
+// Makes and parses the names of unnamed operations. Pure; called by the tensor table and the
 // response cache.
 #include "runtime/submission/unnamed.h"
 
@@ -26,7 +26,7 @@ std::string unnamed_base(const Signature& signature) {
 }
 
 std::string unnamed_group_base(const std::vector<Signature>& members) {
-  // Members may be many: their names would be long, so they are hashed (FNV-1a).
+  // Members may be many and their names long, so their names are hashed (FNV-1a).
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const Signature& member : members) {
     for (const char c : unnamed_base(member)) {

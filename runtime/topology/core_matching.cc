@@ -23,7 +23,7 @@ void set_bit(Bits& bits, std::size_t index) {
   bits[index / kWordBits] |= std::uint64_t{1} << (index % kWordBits);
 }
 
-/// Takes one of `wanted` out of `bits`; false if there is none.
+/// Takes one core of `wanted` out of `bits` and sets `index`; false if there is none.
 bool take_one(Bits& bits, const Bits& wanted, std::size_t& index) {
   for (std::size_t word = 0; word < bits.size(); ++word) {
     const std::uint64_t both = bits[word] & wanted[word];
@@ -44,7 +44,7 @@ class Matching {
   }
 
   /// Gives a rank of `group` a core, moving other ranks to other cores where that helps.
-  bool place(std::size_t group) {
+  bool assign(std::size_t group) {
     untried_ = all_;
     return augment(group);
   }
@@ -61,7 +61,7 @@ class Matching {
   }
 
   const std::vector<Group>& groups_;
-  std::vector<std::size_t> group_on_core_;  ///< of cores that are not free
+  std::vector<std::size_t> group_on_core_;  ///< valid for cores that are not free
   Bits all_;
   Bits free_;
   Bits untried_;
@@ -86,7 +86,7 @@ bool can_have_a_core_each(const std::vector<const std::vector<int>*>& cores_of_r
   Matching matching(groups, indices.size());
   for (std::size_t group = 0; group < groups.size(); ++group) {
     for (int rank = 0; rank < groups[group].ranks; ++rank) {
-      if (!matching.place(group)) return false;
+      if (!matching.assign(group)) return false;
     }
   }
   return true;

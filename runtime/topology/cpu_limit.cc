@@ -9,14 +9,14 @@
 namespace kolo {
 namespace {
 
-/// Of a control group's folder, wherever it is mounted.
+/// Identifies a control group, wherever its folder is mounted.
 std::string identity_of(const std::string& folder) {
   struct stat status = {};
   ::stat(folder.c_str(), &status);
   return std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
 }
 
-/// Of one group; nothing where the file is not there, or says "max" or -1.
+/// The limit of one group; nothing if the file is missing or says "max" or -1.
 std::optional<CpuLimit> limit_in(const std::string& folder) {
   double quota = 0;
   double period = 0;

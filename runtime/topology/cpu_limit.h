@@ -1,5 +1,5 @@
-// How much processor time this process's control groups allow, as containers are limited by: cores
-// alone do not tell it. Any thread.
+// The processor time that this process's control groups (containers) allow. The number of cores
+// alone does not tell it. Any thread.
 #pragma once
 
 #include "runtime/base/control_groups.h"
@@ -10,16 +10,16 @@
 namespace kolo {
 
 struct CpuLimit {
-  double cores = 0;   ///< that may be used at once for long, 2.5 say
-  std::string group;  ///< which control group it is of: the same text for all of a machine
+  double cores = 0;   ///< average number of cores in use, such as 2.5
+  std::string group;  ///< the limiting control group; the same text for all of its processes
 };
 
-/// The least of this process's control group and of those that hold it, by cpu.max (version 2) or
-/// cpu.cfs_quota_us (version 1). Nothing: no limit, or none that can be read. The paths are for
-/// tests.
+/// The least limit of this process's control group and of all that contain it, from cpu.max
+/// (version 2) or cpu.cfs_quota_us (version 1). Nothing if there is no limit or none can be read.
+/// The paths are for tests.
 std::optional<CpuLimit> cpu_limit(const ControlGroupPaths& groups = {});
 
-/// Of `cores` that this process may run on, as many as its limit lets it use; at least 1.
+/// The part of `cores` that the limit lets this process use; at least 1.
 int cores_within_limit(int cores);
 
 }  // namespace kolo

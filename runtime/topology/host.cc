@@ -24,36 +24,36 @@ struct BitmapTraits {
   static void close(Type bitmap) noexcept { hwloc_bitmap_free(bitmap); }
 };
 
-// Without hwloc's knowledge every hardware thread counts as a core.
-HostPlace all_processors() {
-  HostPlace place;
-  place.cores.resize(static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN))));
-  std::iota(place.cores.begin(), place.cores.end(), 0);
-  return place;
+// Without hwloc's data, every hardware thread counts as a core.
+HostLocation all_processors() {
+  HostLocation location;
+  location.cores.resize(static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN))));
+  std::iota(location.cores.begin(), location.cores.end(), 0);
+  return location;
 }
 
-HostPlace place_in(hwloc_topology_t topology, hwloc_const_bitmap_t bound_to) {
-  HostPlace place;
+HostLocation location_in(hwloc_topology_t topology, hwloc_const_bitmap_t bound_to) {
+  HostLocation location;
   for (hwloc_obj_t core = nullptr;
        (core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE, core)) != nullptr;) {
     // A core's number is that of its first hardware thread: hwloc's own numbers depend on the
-    // cpuset, and the system's repeat from package to package.
+    // cpuset, and the system's numbers repeat in each package.
     if (hwloc_bitmap_intersects(core->cpuset, bound_to) != 0)
-      place.cores.push_back(hwloc_bitmap_first(core->complete_cpuset));
+      location.cores.push_back(hwloc_bitmap_first(core->complete_cpuset));
   }
   int touched = 0;
   for (hwloc_obj_t node = nullptr;
        (node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)) != nullptr;) {
     if (hwloc_bitmap_intersects(node->cpuset, bound_to) == 0) continue;
-    place.numa_node = touched++ == 0 ? static_cast<int>(node->logical_index) : 0;
+    location.numa_node = touched++ == 0 ? static_cast<int>(node->logical_index) : 0;
   }
-  return place;
+  return location;
 }
 
 }  // namespace
 
-// The calling thread's binding counts: the threads of this runtime inherit it.
-HostPlace place_on_host() {
+// Uses the binding of the calling thread, which the runtime's threads inherit.
+HostLocation location_on_host() {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return all_processors();
   const UniqueHandle<TopologyTraits> topology(raw);
@@ -62,11 +62,11 @@ HostPlace place_on_host() {
   if (hwloc_topology_load(raw) != 0) return all_processors();
   const UniqueHandle<BitmapTraits> mine(hwloc_bitmap_alloc());
   if (hwloc_get_cpubind(raw, mine.get(), HWLOC_CPUBIND_THREAD) != 0) return all_processors();
-  HostPlace place = place_in(raw, mine.get());
-  return place.cores.empty() ? all_processors() : place;
+  HostLocation location = location_in(raw, mine.get());
+  return location.cores.empty() ? all_processors() : location;
 }
 
-HostPlace place_on_machine(const char* synthetic, const char* hardware_threads) {
+HostLocation location_on_machine(const char* synthetic, const char* hardware_threads) {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return {};
   const UniqueHandle<TopologyTraits> topology(raw);
@@ -74,7 +74,7 @@ HostPlace place_on_machine(const char* synthetic, const char* hardware_threads) 
   if (hwloc_topology_set_synthetic(raw, synthetic) != 0 || hwloc_topology_load(raw) != 0 ||
       hwloc_bitmap_list_sscanf(bound_to.get(), hardware_threads) != 0)
     return {};
-  return place_in(raw, bound_to.get());
+  return location_in(raw, bound_to.get());
 }
 
 }  // namespace kolo

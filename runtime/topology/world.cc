@@ -31,7 +31,7 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-/// The running kernel: equal on all that shares it. Where /proc is closed, the name must do.
+/// The running kernel's id, equal for all that share the kernel. Without /proc, the host name.
 std::string kernel_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
@@ -50,7 +50,7 @@ std::string RankInfo::serialize() const {
                                      hostname,
                                      std::to_string(pid),
                                      pid_namespace,
-                                     std::to_string(place),
+                                     std::to_string(numa_node),
                                      cpu_group,
                                      std::to_string(cpu_cores)};
   for (const int core : cores) fields.push_back(std::to_string(core));
@@ -66,7 +66,7 @@ bool parse_rank_info(const std::string& bytes, RankInfo& info) {
   parsed.hostname = std::move(fields[1]);
   parsed.pid_namespace = std::move(fields[3]);
   if (!parse_number(fields[2], parsed.pid)) return false;
-  if (!parse_number(fields[4], parsed.place)) return false;
+  if (!parse_number(fields[4], parsed.numa_node)) return false;
   parsed.cpu_group = std::move(fields[5]);
   if (!parse_number(fields[6], parsed.cpu_cores)) return false;
   for (std::size_t i = kFirstCore; i < fields.size(); ++i) {
@@ -81,13 +81,13 @@ RankInfo describe_this_process(const std::string& host_id_override) {
   info.hostname = host_name();
   info.pid = ::getpid();
   info.pid_namespace = kernel_id() + "/" + namespace_of_process("/proc/self/ns/pid");
-  // Shared memory reaches as far as the kernel and the IPC namespace do, whatever hosts are called.
+  // Shared memory works within one kernel and one IPC namespace, whatever the hosts are called.
   info.host_id = host_id_override.empty()
                      ? kernel_id() + "/" + namespace_of_process("/proc/self/ns/ipc")
                      : host_id_override;
-  HostPlace place = place_on_host();
-  info.cores = std::move(place.cores);
-  info.place = place.numa_node;
+  HostLocation location = location_on_host();
+  info.cores = std::move(location.cores);
+  info.numa_node = location.numa_node;
   if (auto limit = cpu_limit()) {
     info.cpu_group = std::move(limit->group);
     info.cpu_cores = static_cast<int>(std::min(limit->cores, 1e6));
@@ -104,7 +104,7 @@ World::World(int rank, std::vector<RankInfo> ranks) : rank_(rank), ranks_(std::m
   local_size_ = static_cast<int>(mine.size());
   local_rank_ = static_cast<int>(std::find(mine.begin(), mine.end(), rank_) - mine.begin());
 
-  // The hosts that have a rank of my local rank, in the order of their lowest rank.
+  // The hosts that have a rank of this local rank, in the order of their lowest rank.
   std::set<int> lowest;
   for (const auto& [host, members] : by_host) {
     if (members.size() > static_cast<std::size_t>(local_rank_)) lowest.insert(members.front());
@@ -121,10 +121,10 @@ std::vector<int> World::hosts_of(const std::vector<int>& ranks) const {
   return hosts;
 }
 
-std::vector<int> World::places_of(const std::vector<int>& ranks) const {
-  std::vector<int> places;
-  for (const int rank : ranks) places.push_back(info(rank).place);
-  return places;
+std::vector<int> World::numa_nodes_of(const std::vector<int>& ranks) const {
+  std::vector<int> nodes;
+  for (const int rank : ranks) nodes.push_back(info(rank).numa_node);
+  return nodes;
 }
 
 bool World::has_core_for_each_rank(const std::vector<int>& of) const {
@@ -135,7 +135,7 @@ bool World::has_core_for_each_rank(const std::vector<int>& of) const {
     pid_namespaces.insert(info(rank).pid_namespace);
   }
   std::vector<const std::vector<int>*> cores;
-  std::map<std::string, int> left;  // of a control group's cores
+  std::map<std::string, int> left;  // cores that a control group has left
   for (const RankInfo& other : ranks_) {
     if (!hosts.contains(other.host_id) && !pid_namespaces.contains(other.pid_namespace)) continue;
     cores.push_back(&other.cores);

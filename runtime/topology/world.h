@@ -1,4 +1,4 @@
-// World: where every rank lives, computed alike on all ranks from the blobs of the bootstrap.
+// World: where every rank lives. All ranks compute the same value from the blobs of the bootstrap.
 // Immutable value.
 #pragma once
 
@@ -9,14 +9,14 @@ namespace kolo {
 
 /// What a rank tells the others about itself.
 struct RankInfo {
-  std::string host_id;   ///< same value: same kernel and same IPC namespace (or KOLO_HOST_ID)
+  std::string host_id;   ///< equal: same kernel and same IPC namespace (or KOLO_HOST_ID)
   std::string hostname;  ///< for people
   int pid = 0;
-  std::string pid_namespace;  ///< a pid means something only within one
+  std::string pid_namespace;  ///< pids are only valid within one namespace
   std::vector<int> cores;     ///< where it may run, as usable_cores() numbers them
-  int place = 0;              ///< HostPlace::numa_node
+  int numa_node = 0;          ///< HostLocation::numa_node
   std::string cpu_group;      ///< CpuLimit::group; empty: no limit
-  int cpu_cores = 0;          ///< of its CpuLimit::cores the whole ones
+  int cpu_cores = 0;          ///< CpuLimit::cores, rounded down
 
   std::string serialize() const;
 };
@@ -41,17 +41,17 @@ class World {
   int cross_rank() const { return cross_rank_; }
   int cross_size() const { return cross_size_; }
 
-  /// Whether every rank of this machine (ranks that KOLO_HOST_ID sets apart included) can have a
-  /// core of its own, and its control group lets it use that, so that they may spin.
+  /// Whether every rank of this machine can have a core of its own within its control group's
+  /// limit, so that ranks may spin. Includes ranks that KOLO_HOST_ID sets apart.
   bool has_core_for_each_rank() const { return has_core_for_each_rank({rank_}); }
-  /// The same of the machine that these ranks share: alike on every rank.
+  /// As above, for the machine that the ranks `of` share; the same result on every rank.
   bool has_core_for_each_rank(const std::vector<int>& of) const;
 
-  /// By index of `ranks`: the lowest rank of its host.
+  /// For each of `ranks`: the lowest rank of its host.
   std::vector<int> hosts_of(const std::vector<int>& ranks) const;
 
-  /// By index of `ranks`: RankInfo::place.
-  std::vector<int> places_of(const std::vector<int>& ranks) const;
+  /// For each of `ranks`: RankInfo::numa_node.
+  std::vector<int> numa_nodes_of(const std::vector<int>& ranks) const;
 
   bool same_host(int a, int b) const { return ranks_[a].host_id == ranks_[b].host_id; }
   const RankInfo& info(int rank) const { return ranks_[rank]; }

@@ -1,5 +1,5 @@
-// A file of four lines: what it is, the topology, eight numbers, a sum over the lines before. The
-// thread that starts the runtime.
+// The file has four lines: its format, the topology, ten numbers, a checksum of the lines before.
+// Called by the thread that starts the runtime.
 #include "runtime/tuning/link_cache.h"
 
 #include "runtime/base/unique_handle.h"
@@ -23,11 +23,11 @@ namespace kolo {
 namespace {
 
 constexpr std::string_view kFirstLine = "kolo link costs 2";
-constexpr std::string_view kPrefix = "links-";  ///< of a file's name
+constexpr std::string_view kPrefix = "links-";  ///< prefix of a file's name
 constexpr std::size_t kLongest = 4 << 10;       ///< bytes of a file's numbers
 constexpr std::string_view kAway = "Remove it, or set KOLO_LINK_CACHE=0";
 
-/// Fowler, Noll & Vo's FNV-1a, 64 bits: no cryptography, but no torn file passes it.
+/// Fowler, Noll & Vo's FNV-1a, 64 bits. It is not cryptographic, but detects a torn file.
 std::uint64_t checksum(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
@@ -80,7 +80,7 @@ Result<std::string> read_all(int file, std::size_t size, const std::string& path
   return text;
 }
 
-/// Hosts come and go, containers above all: what nobody would take any more goes, too.
+/// Removes files that are too old to be used. Hosts come and go, above all containers.
 void remove_old(const std::string& folder) {
   std::error_code error;
   std::filesystem::directory_iterator entry(folder, error);
@@ -100,7 +100,7 @@ void remove_old(const std::string& folder) {
 LinkCache::LinkCache(std::string folder, std::string topology)
     : folder_(std::move(folder)), topology_(std::move(topology)) {
   if (folder_.empty()) return;
-  // Files of other versions have other names, and nobody complains of them.
+  // Files of other versions have other names, so they cause no error.
   const std::string what = fmt::format("{}\n{}", kFirstLine, topology_);
   path_ = fmt::format("{}/{}{:016x}", folder_, kPrefix, checksum(what));
 }
@@ -138,20 +138,13 @@ Result<std::optional<LinkCosts>> LinkCache::load() const {
   return KOLO_ERROR(kInternal, "{} is not whole, or not of these hosts. {}", path_, kAway);
 }
 
-Status LinkCache::store(const LinkCosts& costs) const { return write(costs, std::nullopt); }
-
-Status LinkCache::correct(const LinkCosts& costs) const {
-  struct stat status = {};
-  if (::lstat(path_.c_str(), &status) != 0) return {};
-  return write(costs, status.st_mtim);
-}
-
-Status LinkCache::write(const LinkCosts& costs, const std::optional<timespec>& written) const {
+Status LinkCache::store(const LinkCosts& costs) const {
   if (path_.empty()) return {};
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
   const std::string text = contents_of(topology_, costs);
-  // Under a name of its own first: nobody sees a half, and the last of several writers wins.
+  // Write to a private name first. So no reader sees half a file, and the last of several writers
+  // wins.
   const std::string draft = fmt::format("{}.{}", path_, ::getpid());
   {
     const UniqueDescriptor file(
@@ -162,10 +155,6 @@ Status LinkCache::write(const LinkCosts& costs, const std::optional<timespec>& w
       ::unlink(draft.c_str());
       return failed;
     }
-    // Where the time cannot be set, the file is taken for new, as of a first measurement.
-    const std::array times = {timespec{.tv_sec = 0, .tv_nsec = UTIME_OMIT},
-                              written.value_or(timespec{.tv_sec = 0, .tv_nsec = UTIME_NOW})};
-    ::futimens(file.get(), times.data());
   }
   if (::rename(draft.c_str(), path_.c_str()) == 0) {
     remove_old(folder_);

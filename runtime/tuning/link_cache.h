@@ -1,6 +1,6 @@
-// LinkCache: what links were measured to cost, kept in a file from one job to the next one on the
-// same hosts, so that it need not be measured at each start. Rank 0 alone reads and writes it, and
-// all ranks take rank 0's numbers. Called by the thread that starts the runtime.
+// LinkCache: keeps the measured costs of links in a file for the next job on the same hosts, so
+// that not every start measures them. Only rank 0 reads and writes the file; all ranks take rank
+// 0's numbers. Called by the thread that starts the runtime.
 #pragma once
 
 #include "runtime/bootstrap/bootstrap.h"
@@ -17,41 +17,36 @@ namespace kolo {
 
 class LinkCache {
  public:
-  /// Older measurements are made again.
+  /// Older measurements are repeated.
   static constexpr std::chrono::hours kLifetime{24};
 
   /// Keeps nothing.
   LinkCache() = default;
-  /// `folder` need not be there; empty: nothing is kept. `topology` is topology_of() or any text of
-  /// one line that is the same exactly where costs are.
+  /// `folder` need not exist; empty: nothing is kept. `topology` is topology_of(), or any text of
+  /// one line that is equal exactly when the costs are.
   LinkCache(std::string folder, std::string topology);
 
-  /// What was stored for this topology; nothing if nothing was, or if it is too old. kInternal for
-  /// a file that is not whole, not this user's, or of something else: it is not to be used.
+  /// The stored costs of this topology; nothing if there are none or they are too old. kInternal if
+  /// the file is incomplete, not this user's, or of another topology: it must not be used.
   Result<std::optional<LinkCosts>> load() const;
-  /// Replaces the file at once; only its user can read it. kInternal says what is in the way.
+  /// Replaces the file atomically; only its user can read it. kInternal says why it failed.
   Status store(const LinkCosts& costs) const;
-  /// As store(), of what running operations have corrected: a scale, no measurement of each link,
-  /// so the file stays as old as what it corrects. Nothing if there is none any more.
-  Status correct(const LinkCosts& costs) const;
 
-  /// Where the file is; empty: nowhere.
+  /// Path of the file; empty: there is none.
   const std::string& path() const { return path_; }
 
  private:
-  /// `written`: the time of the file; nothing: now.
-  Status write(const LinkCosts& costs, const std::optional<timespec>& written) const;
-
   std::string folder_;
   std::string topology_;
   std::string path_;
 };
 
-/// Which rank is on which host, and how they talk. `transport` is Transport::description() after
-/// connect(): later it may name more.
+/// Which rank is on which host, and their transport. `transport` is Transport::description() right
+/// after connect(), because it may name more transports later.
 std::string topology_of(const World& world, std::string_view transport);
 
-/// Collective: rank 0's costs on all ranks; nothing where it has none. `mine` counts on rank 0.
+/// Collective: gives rank 0's costs to all ranks; nothing if rank 0 has none. `mine` counts on rank
+/// 0.
 Result<std::optional<LinkCosts>> share_costs(Bootstrap& bootstrap,
                                              const std::optional<LinkCosts>& mine,
                                              Deadline deadline);

@@ -20,22 +20,21 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Microseconds = std::chrono::duration<double, std::micro>;
 
-constexpr std::uint32_t kTagSpace = UINT32_MAX;  ///< no communicator's
+constexpr std::uint32_t kTagSpace = UINT32_MAX;  ///< no communicator has this tag space
 constexpr std::size_t kLong = 128 << 10;         ///< bytes of the longer message
-constexpr int kUncounted =
-    3;  ///< rounds: they connect, and use up what a link lets through at once
+constexpr int kUncounted = 3;  ///< rounds that open connections and use up a link's burst
 constexpr int kRounds = 20;
 constexpr int kCrowdTurns = 8;
-constexpr int kCrowdRounds = 6;                         ///< of a turn
-constexpr Microseconds kBudget{7'000};                  ///< of one length
-constexpr std::chrono::milliseconds kLookInterval{50};  ///< for ranks that were lost
+constexpr int kCrowdRounds = 6;                         ///< rounds of a turn
+constexpr Microseconds kBudget{7'000};                  ///< for one message length
+constexpr std::chrono::milliseconds kLookInterval{50};  ///< how often to look for lost ranks
 
 struct Pair {
   int first = 0;
   int second = 0;
 };
 
-/// The first two ranks that are on one host, or that are not.
+/// The first two ranks that share a host, or that do not.
 std::optional<Pair> find_pair(const World& world, bool same_host) {
   for (int second = 1; second < world.size(); ++second)
     for (int first = 0; first < second; ++first)
@@ -43,8 +42,8 @@ std::optional<Pair> find_pair(const World& world, bool same_host) {
   return std::nullopt;
 }
 
-/// The ranks of each host, or of each place on hosts (its first ranks, its second ones, …): circles
-/// in which a message at a time leaves each rank. Those of one rank are left out.
+/// The ranks of each host, or the first ranks of all hosts, their second ranks, …: circles in which
+/// each rank sends one message at a time. Circles of one rank are left out.
 std::vector<std::vector<int>> circles_of(const World& world, bool same_host) {
   std::map<std::string, std::vector<int>> hosts;
   for (int rank = 0; rank < world.size(); ++rank) hosts[world.info(rank).host_id].push_back(rank);
@@ -60,9 +59,9 @@ std::vector<std::vector<int>> circles_of(const World& world, bool same_host) {
   return circles;
 }
 
-/// Two ranks that send to each other at once, as in most rounds of an all-reduce. A link that lets
-/// a burst through after a pause (a token bucket) shows what it carries only while it has none: by
-/// turns, either direction would rest half the time and seem twice as fast.
+/// Two ranks that send to each other at once, as in most rounds of an all-reduce. A link with a
+/// token bucket lets a burst through after a pause. If the ranks sent by turns, each direction
+/// would rest half of the time and seem twice as fast.
 class Exchange final : TransferListener {
  public:
   Exchange(Bootstrap& bootstrap, Transport& transport, const ProbeLimits& limits)
@@ -73,13 +72,13 @@ class Exchange final : TransferListener {
     double median = 0;
   };
 
-  /// Of messages of that many bytes with `peer`, both ways.
+  /// Times of exchanging `bytes` bytes with `peer` in both directions at once.
   Result<Times> time(std::size_t bytes, int peer, bool decides) {
     std::vector<std::byte> out(bytes);
     std::vector<std::byte> in(bytes);
     std::vector<double> samples;
     auto begin = Clock::now();
-    // One rank decides when it is enough, and says so by its message's first byte.
+    // One rank decides when there are enough rounds, and says so in its message's first byte.
     int round = 0;
     for (bool more = true; more; ++round) {
       if (round == kUncounted) begin = Clock::now();
@@ -96,9 +95,10 @@ class Exchange final : TransferListener {
     return times_of(samples);
   }
 
-  /// Of a round in which a byte goes around a circle of ranks, of which these are the neighbours.
-  /// By turns of several rounds: where ranks share cores, who gets one finds the next messages
-  /// there already, and most rounds take no time but the few that all have waited for.
+  /// Times of a round in which each rank of a circle sends a byte to `next` and receives one from
+  /// `previous`. A sample is a turn of several rounds. If ranks share cores, a rank that gets a
+  /// core finds the next messages already there. Then most rounds take no time, except the few that
+  /// all ranks wait for.
   Result<Times> time_of_crowd(int next, int previous) {
     std::byte out{};
     std::byte in{};
@@ -132,29 +132,30 @@ class Exchange final : TransferListener {
     transport_.receive(from, tag, in, receive);
     transport_.send(to, tag, out, send);
     Status lost;
-    // What cannot be sent is no rank's loss, and then nothing comes from the other one either.
+    // A send can fail without a lost rank; then nothing arrives from the peer either. So stop on
+    // any failure.
     const auto failed = [&] { return !send.status().ok() || !receive.status().ok(); };
     Status waited = progress_until(
         transport_, [&] { return under_way_ == 0 || failed() || !(lost = look_for_losses()).ok(); },
         limits_.abort, limits_.deadline,
         fmt::format("measuring the links to rank {} and from rank {}", to, from));
-    // That a rank is lost says more than what failed here for it.
+    // A lost rank explains more than the transfer that failed because of it.
     if (waited.ok() && lost.ok() && failed()) {
-      transport_.progress();  // which tells of it
+      transport_.progress();  // reports the loss
       lost = limits_.losses();
     }
     for (const Status& next : {lost, send.status(), receive.status()})
       if (waited.ok()) waited = next;
     if (waited.ok()) return waited;
-    // The others hear why before they see this rank's links go; and that of another rank may have
-    // gone for such a reason.
+    // Tell the other ranks the reason before they see this rank's links break. give_up() returns
+    // the first failure of all ranks, which may have broken this rank's link.
     waited = bootstrap_.give_up(waited.error());
-    transport_.fail_all(waited.error());  // the transfers end here
+    transport_.fail_all(waited.error());  // ends the transfers
     return waited;
   }
 
   Status look_for_losses() {
-    // Seldom enough to cost the measurement nothing.
+    // Rarely enough not to disturb the measurement.
     if (++polls_ % 64 != 0) return {};
     const auto now = Clock::now();
     if (now < next_look_) return {};
@@ -201,8 +202,8 @@ Result<LinkCost> decode(const std::string& text, int rank) {
   return cost;
 }
 
-/// What a message costs in a circle of all ranks of a host, or of one rank of each host; 0 on a
-/// rank that is in none. All circles begin together, for it is of them all at once.
+/// Cost of a message in a circle of all ranks of a host, or of one rank of each host; 0 on a rank
+/// in no circle. All circles start together, because the cost is that of all of them at once.
 Result<double> time_of_circles(Exchange& exchange, Bootstrap& bootstrap, const World& world,
                                bool same_host, Deadline deadline) {
   const auto circles = circles_of(world, same_host);
@@ -254,7 +255,8 @@ Result<LinkCosts> probe_links(Bootstrap& bootstrap, Transport& transport, const 
       KOLO_ASSIGN(const auto shorter,
                   exchange.time(static_cast<std::size_t>(LinkCost::kShortMessage), peer, decides));
       KOLO_ASSIGN(const auto longest, exchange.time(kLong, peer, decides));
-      // What disturbs a short message is mostly somebody else; a long one may profit from bursts.
+      // Other processes disturb short messages, so use the least time. A long message may profit
+      // from bursts, so use the median.
       cost.latency_us = shortest.least;
       cost.us_per_byte = std::max(0.0, longest.median - cost.latency_us) / (kLong - 1);
       const double even = LinkCost::kShortMessage * cost.us_per_byte;

@@ -1,6 +1,6 @@
-// Measures what messages cost, once, while the runtime starts and nothing else runs: two ranks of
-// one host, and two of different hosts, send to each other, then all ranks at once. Every rank gets
-// the same numbers. The thread that starts the runtime.
+// Measures the cost of messages once, while the runtime starts and nothing else runs. Two ranks of
+// one host and two of different hosts send to each other, then all ranks at once. Every rank gets
+// the same numbers. Called by the thread that starts the runtime.
 #pragma once
 
 #include "runtime/bootstrap/bootstrap.h"
@@ -14,27 +14,28 @@
 namespace kolo {
 
 struct LinkCosts {
-  LinkCost inside;  ///< between ranks of one host; zeros where no host has two
-  LinkCost across;  ///< between hosts; zeros where there is one
+  LinkCost inside;  ///< between ranks of one host; zeros if no host has two ranks
+  LinkCost across;  ///< between hosts; zeros if there is only one
 };
 
-/// What ends the wait for a message of another rank.
+/// What ends the wait for another rank's message.
 struct ProbeLimits {
   const Abort& abort;
   Deadline deadline;
-  std::function<Status()> losses;  ///< of ranks, asked now and then: a message tells of none
+  std::function<Status()>
+      losses;  ///< asked now and then for lost ranks, because no message reports them
 };
 
-/// Collective over the world; 25 ms of messages a kind of link at most, or on a very slow one four
-/// rounds of 128 KiB, four of 4 KiB and 55 of a byte. The pair stands for all links of its kind.
-/// kTimeout and kPeerLost name the ranks.
+/// Collective over the world. Takes at most 25 ms of messages for each kind of link; on a very slow
+/// link four rounds of 128 KiB, four of 4 KiB and 55 of one byte. One pair stands for all links of
+/// its kind. kTimeout and kPeerLost name the ranks.
 Result<LinkCosts> probe_links(Bootstrap& bootstrap, Transport& transport, const World& world,
                               const Device& device, const ProbeLimits& limits);
 
 /// Collective over the world, for ranks that know the costs already: opens the connections between
-/// neighbours inside hosts, then those across, as probe_links() does. All ranks poll meanwhile;
-/// left to the first operations, connections that both ends open at once may take UCX 1.13 a minute
-/// over TCP. kTimeout and kPeerLost name the ranks.
+/// neighbours inside hosts, then between hosts, as probe_links() does. All ranks poll meanwhile. If
+/// the first operations opened them, UCX 1.13 over TCP could take a minute where both ends connect
+/// at once. kTimeout and kPeerLost name the ranks.
 Status open_links(Bootstrap& bootstrap, Transport& transport, const World& world,
                   const ProbeLimits& limits);
 

@@ -33,4 +33,4 @@ class Hydra:
 
 def ways_of(done):
     """What the ranks say that they take, without the reasons."""
-    return set(re.findall(r"way in: (\w+)", done.stderr))
+    return set(re.findall(r"rendezvous: (\w+)", done.stderr))

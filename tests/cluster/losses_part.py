@@ -1,4 +1,4 @@
-"""The digits example by every way in, on two and four ranks and on one and two hosts: the same losses for
+"""The digits example by every rendezvous method, on two and four ranks and on one and two hosts: the same losses for
 the same layout. Few steps, for it is the start that differs."""
 import json
 import math

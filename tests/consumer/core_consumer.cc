@@ -1,4 +1,4 @@
-// A user's program on the installed kolo::kolo, alone: a world of one.
+// A user's program on the installed kolo::kolo; it runs alone, as a world of one.
 #include <kolo/kolo.h>
 
 #include <array>

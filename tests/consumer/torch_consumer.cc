@@ -1,4 +1,4 @@
-// A user's program on the installed kolo::torch, alone: a world of one.
+// A user's program on the installed kolo::torch; it runs alone, as a world of one.
 #include <kolo/torch.h>
 #if __has_include(<kolo/c10d.h>)
 #include <kolo/c10d.h>

@@ -1,4 +1,5 @@
-// The example's IDX loader: what a good file gives, and one clear line for each broken one.
+// The IDX loader of the mnist example: the result for a good file, and one clear line for each
+// broken one.
 #include "examples/mnist/digits.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +19,7 @@ void append_big_endian(std::string& bytes, std::uint32_t value) {
     bytes.push_back(static_cast<char>(value >> shift & 0xff));
 }
 
-/// A folder with three good digits, which a test then spoils.
+/// A folder with three good digits, which a test then breaks.
 class Digits3 : public testing::Test {
  protected:
   Digits3()

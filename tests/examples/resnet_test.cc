@@ -1,4 +1,5 @@
-// The benchmark's ResNets are those of the paper: their parameters counted, a forward and backward.
+// The benchmark's ResNets are those of the paper: numbers of parameters, one forward and one
+// backward.
 #include "examples/synthetic_benchmark/resnet.h"
 
 #include <gtest/gtest.h>

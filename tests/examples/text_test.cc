@@ -1,4 +1,4 @@
-// The char_transformer's text: characters of UTF-8, and what becomes of bytes that are none.
+// The text of char_transformer: UTF-8 characters, and the replacement of other bytes.
 #include "examples/char_transformer/text.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ class TextFile : public testing::Test {
     std::ofstream(path_, std::ios::binary) << bytes;
     return Text(path_, least);
   }
-  /// The whole text, as the one stretch of its length.
+  /// The whole text, read as one stretch.
   static std::string spelt(const Text& text) {
     return text.spelt(text.stretches(1, text.size())[0]);
   }

@@ -1,4 +1,4 @@
-// What the checks of tensor_check share. Every check runs on all ranks at once.
+// Shared by the checks of tensor_check. Every check runs on all ranks at once.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,11 +13,11 @@ namespace kolo::gpu {
 
 struct Check {
   const char* name;
-  void (*run)(torch::Device device);  ///< throws what was seen instead
+  void (*run)(torch::Device device);  ///< throws with the unexpected result
 };
 
-/// Collectives, layouts and streams: tensor_check.cc, stream_checks.cc. Training:
-/// training_checks.cc.
+/// Checks of collectives, layouts and streams are in tensor_check.cc and stream_checks.cc, those of
+/// training in training_checks.cc.
 std::vector<Check> stream_checks();
 std::vector<Check> training_checks();
 
@@ -25,7 +25,7 @@ inline void expect(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
 }
 
-/// Both on the CPU, element by element.
+/// Compares two tensors on the CPU, element by element.
 inline void expect_close(const torch::Tensor& seen, const torch::Tensor& wanted, double tolerance,
                          const std::string& what) {
   const torch::Tensor a = seen.detach().cpu();
@@ -35,7 +35,7 @@ inline void expect_close(const torch::Tensor& seen, const torch::Tensor& wanted,
   expect(close, fmt::format("{}: values differ from the host's", what));
 }
 
-/// What the call throws; empty if nothing.
+/// The message that `call` throws; empty if it throws nothing.
 template <class Call>
 std::string error_of(Call&& call) {
   try {

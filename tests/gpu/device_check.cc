@@ -1,5 +1,5 @@
-// device_check: what only a GPU can show about kolo's CUDA device, compared with the host's. Run by
-// hand, by tools/gpu_check and by ctest, on a machine with a GPU or none.
+// device_check: checks kolo's CUDA device against the host's on a real GPU. Run by hand, by
+// tools/gpu_check and by ctest, on a machine with or without a GPU.
 #include "tests/gpu/device_check.h"
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,4 @@
-// The parts of device_check: what only a GPU can show about runtime/device/cuda. One thread.
+// The parts of device_check, which checks runtime/device/cuda on a real GPU. One thread.
 #pragma once
 
 #include "runtime/device/accelerator.h"
@@ -10,10 +10,10 @@
 
 namespace kolo::gpu {
 
-/// The exit status of who could check nothing, and has said why.
+/// The exit status of a process that could check nothing and has printed why.
 inline constexpr int kNothingRun = 77;
 
-/// What was looked at, and how much of it was wrong.
+/// Counts the checks, and how many of them failed.
 class Verdicts {
  public:
   void expect(bool is_right, const std::string& what) {
@@ -22,7 +22,7 @@ class Verdicts {
     ++failed_;
     fmt::print("FAILED: {}\n", what);
   }
-  /// False, and told, if the call failed.
+  /// False, after printing the error, if the call failed.
   template <class Outcome>
   bool succeeds(const Outcome& outcome, const std::string& what) {
     expect(outcome.ok(), outcome.ok() ? what : what + ": " + outcome.error().message);
@@ -40,13 +40,14 @@ class Verdicts {
 void check_operations(Accelerator& accelerator, bool is_quick, Verdicts& verdicts);
 /// Streams, events, places, pinned memory and, if not quick, memory that another process imports.
 void check_memory(Accelerator& accelerator, bool is_quick, Verdicts& verdicts);
-/// That other process: imports memory of `key`, in hexadecimal, and changes it. An exit status.
+/// Runs in the other process: imports the memory of `key` (hexadecimal) and changes it. Returns an
+/// exit status.
 int import_as_peer(Accelerator& accelerator, const std::string& key);
 
 struct Rates {
-  double copy_bytes_per_second = 0;      ///< read and written, of the device's own copies
-  std::map<std::string, double> shares;  ///< of that rate, by what was measured
-  double launch_seconds = 0;             ///< of a small combination, one after the other
+  double copy_bytes_per_second = 0;      ///< read and written, by the device's own copies
+  std::map<std::string, double> shares;  ///< by measurement: share of that rate
+  double launch_seconds = 0;             ///< for a small combination, one after the other
 };
 Rates measure(Accelerator& accelerator, Verdicts& verdicts);
 

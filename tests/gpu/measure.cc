@@ -14,7 +14,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kBytes = std::size_t{256} << 20;
 
-/// Seconds of one `work` among many on the stream: the best of some rounds.
+/// Seconds per `work`, with `times` of them on the stream: the best of some rounds.
 Result<double> seconds_of(DeviceStream& stream, int times, const std::function<Status()>& work) {
   double best = 1e9;
   for (int round = 0; round < 6; ++round) {
@@ -28,7 +28,7 @@ Result<double> seconds_of(DeviceStream& stream, int times, const std::function<S
   return best;
 }
 
-/// As a network's gradients are: from a few elements to millions, in elements of `size` bytes.
+/// Sizes as of a network's gradients: from a few elements to millions, in elements of `size` bytes.
 std::vector<std::uint64_t> tensors(std::size_t size) {
   std::mt19937 random(1);
   std::vector<std::uint64_t> counts;
@@ -71,8 +71,8 @@ Status measure_all(Accelerator& accelerator, Rates& rates) {
     return {};
   };
 
-  // Thousands of tensors, apart as an allocator lays them, into one buffer and back: there at
-  // multiples of 16 bytes, or without a gap, where wide instructions seldom fit.
+  // Packs and unpacks thousands of tensors that lie apart as an allocator places them. In the
+  // buffer they lie at multiples of 16 bytes, or without gaps, where wide instructions seldom fit.
   for (const DataType type : {DataType::kFloat32, DataType::kBFloat16}) {
     const std::size_t size = size_of(type);
     for (const std::size_t alignment : {std::size_t{16}, size}) {

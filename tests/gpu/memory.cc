@@ -26,7 +26,7 @@ Status finish(DeviceStream& stream) {
   return done->synchronize();
 }
 
-/// What lies there is `wanted`.
+/// Whether the memory holds `wanted`.
 Result<bool> holds(DeviceStream& stream, const std::byte* memory,
                    const std::vector<std::byte>& wanted) {
   std::vector<std::byte> seen(wanted.size());
@@ -43,7 +43,7 @@ Status check_events(Accelerator& accelerator, Verdicts& verdicts) {
   KOLO_ASSIGN(const bool is_zero, holds(*first, base, std::vector<std::byte>(2 * kBytes)));
   verdicts.expect(is_zero, "allocated memory is zero");
 
-  // From stream to stream and back, many times; each must see what the other did.
+  // From stream to stream and back, many times; each must see the other's writes.
   const auto numbers = pattern(1);
   KOLO_TRY(first->copy(base, numbers.data(), kBytes));
   std::shared_ptr<DeviceEvent> last;
@@ -74,15 +74,17 @@ Status check_places(Accelerator& accelerator, Verdicts& verdicts) {
   void* const pages =
       mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (pages == MAP_FAILED) return KOLO_ERROR(kOutOfMemory, "no memory to pin");
-  verdicts.expect(accelerator.place_of(memory->bytes().data()) == MemoryPlace::kDevice,
+  verdicts.expect(accelerator.location_of(memory->bytes().data()) == MemoryLocation::kDevice,
                   "device memory is of the device");
-  verdicts.expect(accelerator.place_of(pinned->bytes().data()) == MemoryPlace::kPinnedHost,
+  verdicts.expect(accelerator.location_of(pinned->bytes().data()) == MemoryLocation::kPinnedHost,
                   "pinned memory is pinned");
-  verdicts.expect(accelerator.place_of(pages) == MemoryPlace::kHost, "other memory is the host's");
+  verdicts.expect(accelerator.location_of(pages) == MemoryLocation::kHost,
+                  "other memory is the host's");
   {
     KOLO_ASSIGN(const auto pin, accelerator.pin({static_cast<std::byte*>(pages), kBytes}));
-    verdicts.expect(accelerator.place_of(pages) == MemoryPlace::kPinnedHost, "pages are pinned");
-    // A kernel reads and writes pinned memory where it lies.
+    verdicts.expect(accelerator.location_of(pages) == MemoryLocation::kPinnedHost,
+                    "pages are pinned");
+    // A kernel reads and writes pinned memory in place.
     const auto numbers = pattern(2);
     std::copy(numbers.begin(), numbers.end(), static_cast<std::byte*>(pages));
     const auto* const from = static_cast<const std::byte*>(pages);
@@ -93,7 +95,7 @@ Status check_places(Accelerator& accelerator, Verdicts& verdicts) {
     verdicts.expect(std::equal(numbers.begin(), numbers.end(), to),
                     "a kernel copies pinned memory");
   }
-  verdicts.expect(accelerator.place_of(pages) == MemoryPlace::kHost, "pages are let go");
+  verdicts.expect(accelerator.location_of(pages) == MemoryLocation::kHost, "pages are let go");
   munmap(pages, kBytes);
   const auto no_memory = accelerator.allocate(accelerator.info().memory + (std::size_t{1} << 30));
   verdicts.expect(!no_memory.ok() && no_memory.error().code == ErrorCode::kOutOfMemory,
@@ -109,7 +111,7 @@ std::string hexadecimal(std::string_view bytes) {
   return text;
 }
 
-/// Where processes cannot share device memory, as in some containers, kolo goes by the host's.
+/// If processes cannot share device memory, as in some containers, kolo goes through the host's.
 template <class Outcome>
 bool lacks_ipc(const Outcome& outcome) {
   if (outcome.ok() || outcome.error().code != ErrorCode::kUnsupported) return false;
@@ -144,7 +146,7 @@ Status check_peer(Accelerator& accelerator, Verdicts& verdicts) {
   if (child < 0) return KOLO_ERROR(kInternal, "no second process could be started");
   int status = 0;
   waitpid(child, &status, 0);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == kNothingRun) return {};  // it has said why
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kNothingRun) return {};  // it has printed why
   verdicts.expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "another process imports memory");
   KOLO_ASSIGN(const bool is_written, holds(*stream, memory->bytes().data(), pattern(4)));
   verdicts.expect(is_written, "what another process writes is there");
@@ -166,7 +168,7 @@ Status write_as_peer(Accelerator& accelerator, std::span<std::byte> memory) {
 void check_memory(Accelerator& accelerator, bool is_quick, Verdicts& verdicts) {
   verdicts.succeeds(check_events(accelerator, verdicts), "streams and events");
   verdicts.succeeds(check_places(accelerator, verdicts), "places of memory");
-  // No tool that watches this process alone follows the other one's memory.
+  // A tool that watches only this process cannot follow the other one's memory.
   if (!is_quick) verdicts.succeeds(check_peer(accelerator, verdicts), "memory of peers");
 }
 

@@ -1,8 +1,8 @@
-// nccl_check: kolo's all-reduces beside NCCL's on this machine's GPUs: equal results for every type
-// and operation, the same training, what happens on failures, and the bandwidth of each. One rank a
-// GPU, as threads.
-// Ends with one line for tools/gpu_check; exit status 77 where there is no GPU or no NCCL. Run
-// on one GPU, by one rank; not yet on several.
+// nccl_check: kolo's all-reduces against NCCL's on this machine's GPUs: equal results for every
+// type and operation, the same training, the behaviour on failures, and the bandwidth of each. One
+// rank per GPU, as threads.
+// Ends with one line for tools/gpu_check; exit status 77 without a GPU or NCCL. It has run on one
+// GPU with one rank; not yet on several.
 #include "runtime/device/element.h"
 #include "tests/support/local_world.h"
 #include "tests/support/small_training.h"
@@ -21,7 +21,7 @@
 namespace kolo::test {
 namespace {
 
-/// What the last line tells.
+/// Contents of the last line.
 struct Summary {
   int compared = 0;
   double apart = 0;                     ///< largest relative difference of the losses
@@ -34,7 +34,7 @@ Summary& summary() {
 
 int gpus() { return std::min(find_accelerators().count, 8); }
 
-/// Rank r on GPU r, or on `ordinal`.
+/// Rank r is on GPU r, or all ranks are on `ordinal`.
 LocalWorldOptions on_gpus(const std::string& operations, int ordinal = -1) {
   LocalWorldOptions options;
   options.variables["KOLO_OPERATIONS"] = operations;
@@ -49,7 +49,7 @@ LocalWorldOptions on_gpus(const std::string& operations, int ordinal = -1) {
   return options;
 }
 
-/// A rank's memory on its GPU, and a stream to fill, read and order it.
+/// A rank's memory on its GPU, and a stream that fills, reads and orders it.
 class Tensor {
  public:
   Tensor(Runtime& runtime, DataType type, std::size_t count)
@@ -98,7 +98,7 @@ class Tensor {
     call.stream = CudaStream{stream_->native()};
     return call;
   }
-  /// Ordered before what the tensor's stream is given next.
+  /// The reduction comes before later work of the tensor's stream.
   Status reduce(Runtime& runtime, const std::string& name, ReduceOp op) {
     KOLO_ASSIGN(const auto work, runtime.submit(submission(name, op)));
     return finish(*work);
@@ -118,7 +118,7 @@ class Tensor {
   const std::unique_ptr<DeviceMemory> host_;
 };
 
-/// "float32 sum 1001" to rank 0's result, of all that NCCL can do.
+/// From "float32 sum 1001" to rank 0's result, for all that NCCL supports.
 using Results = std::map<std::string, std::vector<std::byte>>;
 
 Results all_results(const std::string& operations) {
@@ -157,7 +157,7 @@ TEST(NcclCheck, EveryTypeAndOperationIsEqual) {
   }
 }
 
-/// The ranks' mean losses. Gradients are averaged on the GPUs, all of a step at once.
+/// The ranks' mean losses. Gradients are averaged on the GPUs, all gradients of a step at once.
 std::vector<double> losses_by(const std::string& operations) {
   std::vector<double> losses;
   run_local_world(
@@ -203,7 +203,7 @@ TEST(NcclCheck, TrainingTakesTheSameSteps) {
 TEST(NcclCheck, RanksThatShareAGpuAreRefusedByName) {
   const auto nccl = open_nccl();
   ASSERT_TRUE(nccl.ok());
-  if ((*nccl)->version() >= 23000) return;  // takes them
+  if ((*nccl)->version() >= 23000) return;  // this version accepts them
   for (const Error& error : refusals(2, on_gpus("nccl", 0)))
     EXPECT_THAT(error.message, testing::HasSubstr("ranks 0 and 1 share GPU-"));
 }

@@ -12,7 +12,7 @@ namespace {
 using test::Lie;
 using test::Scene;
 
-/// A scene done on the device and on the host.
+/// One scene on the device and one on the host.
 template <class C>
 void check_scene(DeviceStream& stream, const Combination& what,
                  const std::vector<std::uint64_t>& counts, Lie lie, bool in_place,
@@ -77,7 +77,7 @@ using AllTypes =
     Types<test::Float32, test::Float64, test::BFloat16, test::Float16, test::Int64, test::Int32,
           test::Int16, test::Int8, test::UInt8, test::Bool, test::Complex64, test::Complex128>;
 
-/// All half numbers, by way of float32 and back: NaNs stay NaNs, the others themselves.
+/// Casts all half numbers to float32 and back: NaNs stay NaNs, all others keep their bits.
 void check_casts(DeviceStream& stream, DataType half, Verdicts& verdicts) {
   constexpr std::uint64_t kCount = 65536;
   const std::string name = fmt::format("{} to float32 and back", to_string(half));

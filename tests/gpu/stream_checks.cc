@@ -1,6 +1,6 @@
-// Streams: an operation starts after what the current stream was given before the call, and a
-// stream that waits goes on after it, while the host goes ahead of both. Each check keeps a stream
-// busy for long beside what kolo does, so that a missing order shows as a wrong number.
+// Streams: an operation starts after the work that the current stream got before the call. A stream
+// that waits for the operation continues after it. The host runs ahead of both. Each check keeps a
+// stream busy for much longer than kolo's work, so that a missing order shows as a wrong number.
 #include "tests/gpu/checks.h"
 
 #include <c10/core/StreamGuard.h>
@@ -54,7 +54,7 @@ void memory_is_not_reused_early(torch::Device device) {
     for (int i = 0; i < 20; ++i) torch::full({1 << 20}, -5.0, options);
     expect_close(work.wait(), torch::full({1 << 20}, sum_of_ranks(), torch::kFloat32), 1e-6,
                  "an input that was dropped at once");
-    // And an operation that nobody waits for must not write into its memory's next tensor.
+    // An operation that nobody waits for must not write into the next tensor in its memory.
     static_cast<void>(allreduce_async(torch::ones({1 << 20}, options),
                                       {.name = fmt::format("forgotten{}", round)}));
     const torch::Tensor next = slow_zero(device) + torch::full({1 << 20}, 3.0, options);
@@ -68,7 +68,7 @@ void outputs_of_unknown_shape(torch::Device device) {
   for (int round = 0; round < 10; ++round) {
     const torch::Tensor input = torch::full({256, 1024}, rank() + 1.0, options);
     TensorWork work = allgather_async(input, {.name = "rows"});
-    // Freed memory that this stream still writes to may become the output's.
+    // The output may get freed memory that this stream still writes to.
     for (int i = 0; i < 8; ++i) {
       torch::Tensor busy = torch::empty({256 * size(), 1024}, options);
       busy.copy_(slow_zero(device) - 9.0);

@@ -1,4 +1,4 @@
-// tensor_check: kolo's functions and training on CUDA tensors, against the same on the host's.
+// tensor_check: compares kolo's functions and training on CUDA tensors with those on host tensors.
 // Started by tools/gpu_check and CTest; alone or by kolo-run -np N, whose ranks may share a GPU.
 // Exit status: 0, 1 (a check failed), 77 (no GPU). Main thread.
 #include "tests/gpu/checks.h"
@@ -109,7 +109,7 @@ int run() {
       torch::cuda::synchronize(device.index());
     } catch (const std::exception& error) {
       fmt::print(stderr, "tensor_check: rank {}: {}: {}\n", rank(), check.name, error.what());
-      return 1;  // the others' operations then fail with this rank's number
+      return 1;  // the others' operations then fail and name this rank
     }
     if (rank() == 0) fmt::print("ok: {}\n", check.name);
   }

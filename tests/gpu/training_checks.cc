@@ -1,5 +1,5 @@
-// Training on CUDA tensors: some steps on all ranks against the same steps, with the whole batch,
-// on the CPU of each.
+// Training on CUDA tensors: some steps on all ranks against the same steps with the whole batch on
+// each rank's CPU.
 #include "tests/gpu/checks.h"
 
 #include <filesystem>
@@ -35,7 +35,7 @@ Batch batch_of(int step, bool share) {
 
 using Step = std::function<void(const Batch&)>;
 
-/// Ten steps of `step` on this rank's shares, and of SGD on the CPU with whole batches.
+/// Compares ten steps of `step` on this rank's shares with SGD on the CPU with whole batches.
 void compare(const torch::nn::Module& trained, const Step& step, torch::Device device,
              double tolerance, const std::string& what) {
   auto reference = network();
@@ -94,7 +94,8 @@ void wrapper(torch::Device device) {
   }
 }
 
-/// The first layer on the CPU, the rest on the device: gradients come on two threads of autograd's.
+/// The first layer is on the CPU, the rest on the device: gradients come on two of autograd's
+/// threads.
 class SplitImpl : public torch::nn::Module {
  public:
   explicit SplitImpl(torch::Device device) : device_(device) {

@@ -1,4 +1,4 @@
-// Apart from its users: a compiler that inlines a replaced operator takes its malloc for a
+// Separate from its users: a compiler that inlines a replaced operator reports its malloc as a
 // mismatch.
 #include "tests/support/allocation_counter.h"
 

@@ -1,10 +1,10 @@
-// Counts this program's allocations by operator new. Linking it replaces the operators, so only the
-// tests of "allocates nothing" do. Any thread.
+// Counts this program's allocations by operator new. Linking this file replaces the operators, so
+// only tests of "allocates nothing" do. Any thread.
 #pragma once
 
 namespace kolo::test {
 
-/// How often operator new was called so far.
+/// Number of calls of operator new so far.
 long allocations();
 
 }  // namespace kolo::test

@@ -1,5 +1,5 @@
-// Memory of ranks of which each has its own mixture in the arena, and what they write there. For
-// tests of operations whose peers read and write it where it lies. Header-only.
+// Memory of ranks, each with its own mixture of arena and private memory, and the values in it. For
+// tests of operations whose peers read and write this memory in place. Header-only.
 #pragma once
 
 #include "tests/support/local_world.h"
@@ -10,7 +10,7 @@
 
 namespace kolo::test {
 
-/// What a rank has in the arena.
+/// Which of a rank's buffers are in the arena.
 struct Shared {
   bool input = false;
   bool output = false;
@@ -18,18 +18,18 @@ struct Shared {
 inline constexpr Shared kAllShared = {true, true};
 inline constexpr Shared kMixtures[] = {{}, {.input = true}, {.output = true}, kAllShared};
 
-/// In round `round` of these, and in the last one all ranks have all in the arena.
+/// Rank r's mixture in round `round`; in the last round all ranks have all buffers in the arena.
 inline constexpr std::size_t kRounds = std::size(kMixtures) + 1;
 inline Shared mixture(std::size_t rank, std::size_t round) {
   return round + 1 == kRounds ? kAllShared : kMixtures[(rank + round) % std::size(kMixtures)];
 }
 
-/// Whole numbers, so that sums are exact, different at each place and rank.
+/// Whole numbers, so that sums are exact; different for each element and rank.
 inline float element(std::size_t rank, std::size_t place) {
   return static_cast<float>((place * 31 + rank * 7) % 1009);
 }
 
-/// Of the arena, or private; without windows private as well.
+/// From the arena if `shared` and there are windows, else private.
 inline std::shared_ptr<float> floats(Runtime& runtime, std::size_t count, bool shared) {
   if (shared && count > 0)
     return std::reinterpret_pointer_cast<float>(*runtime.allocate(count * sizeof(float)));

@@ -16,7 +16,7 @@ namespace kolo::test {
 
 Values random_values(std::size_t count, int rank, std::size_t tensor) {
   // splitmix64 (Steele, Lea and Flood, OOPSLA 2014), whose state is one register: the engines of
-  // <random> take most of a test's time under ThreadSanitizer.
+  // <random> would take most of a test's time under ThreadSanitizer.
   std::uint64_t state = static_cast<std::uint64_t>(rank) * 1000 + tensor;
   Values values(count);
   for (float& value : values) {

@@ -1,4 +1,4 @@
-// Control groups as files say them, in a folder of the test's own. Header-only.
+// Control groups described by files in a folder of the test's own. Header-only.
 #pragma once
 
 #include "runtime/base/control_groups.h"
@@ -12,7 +12,7 @@
 
 namespace kolo::test {
 
-/// "self" says which groups the process is in; their hierarchies are below "mount".
+/// "self" lists the groups of the process; their hierarchies are below "mount".
 class ControlGroupFiles : public ::testing::Test {
  protected:
   ControlGroupFiles()

@@ -1,5 +1,5 @@
-// What the tests of DistributedDataParallel compute by rank, and a communication hook that does
-// what DistributedDataParallel does without one. Header-only; between kolo::init() and shutdown().
+// Values by rank for the tests of DistributedDataParallel, and a communication hook that does what
+// DistributedDataParallel does without a hook. Header-only; between kolo::init() and shutdown().
 #pragma once
 
 #include <kolo/torch.h>
@@ -9,9 +9,9 @@
 namespace kolo::test {
 
 inline double mine() { return rank() + 1.0; }
-inline double mean_of_ranks() { return (size() + 1) / 2.0; }  ///< of mine()
+inline double mean_of_ranks() { return (size() + 1) / 2.0; }  ///< mean of mine() over the ranks
 
-/// Starts the average; the result waits for it.
+/// Starts the average; calling the result waits for it.
 inline std::function<torch::Tensor()> average_bucket(const GradBucket& bucket) {
   TensorWork work =
       allreduce_async_(bucket.buffer, {.op = ReduceOp::kAverage, .name = bucket.name});

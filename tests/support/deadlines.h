@@ -1,4 +1,4 @@
-// How long tests of what waits let it wait. Header-only.
+// Deadlines for tests of waiting. Header-only.
 #pragma once
 
 #include "runtime/base/deadline.h"
@@ -7,9 +7,9 @@
 
 namespace kolo {
 
-/// For what must not come.
+/// For an event that must not come.
 inline Deadline soon() { return Deadline::after(std::chrono::milliseconds(50)); }
-/// For what must come.
+/// For an event that must come.
 inline Deadline later() { return Deadline::after(std::chrono::seconds(30)); }
 
 }  // namespace kolo

@@ -1,5 +1,5 @@
-// Worlds over several hosts, which threads of one process pose to be, whose ranks have emulated
-// accelerators, with or without cards that reach them. Header-only.
+// Worlds over several hosts, emulated by threads of one process, whose ranks have emulated
+// accelerators, with or without network cards that reach them. Header-only.
 #pragma once
 
 #include "tests/support/device_world.h"
@@ -70,7 +70,7 @@ inline LocalWorldOptions options_of(const Place& place, const char* chunk, Devic
   return options;
 }
 
-/// Decides the fate of a rank's messages, by their sender.
+/// Decides the fate of messages by their sending rank.
 inline void decorate(LocalWorldOptions& options,
                      std::function<Fault(int rank, const FaultyCall& call)> decide) {
   options.decorate = [decide = std::move(decide), before = std::move(options.decorate)](

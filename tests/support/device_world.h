@@ -14,15 +14,15 @@
 
 namespace kolo::test {
 
-/// How the ranks' devices lie to each other.
+/// How the ranks' devices relate to each other.
 enum class Devices {
   kMapped,         ///< one each, which reach each other
   kShared,         ///< ranks 0 and 1 share one, and so on
   kStaged,         ///< one each, which do not reach each other
-  kTwoHosts,       ///< one each, on two hosts, staged whole
-  kHostsPiped,     ///< one each, on two hosts, in pieces that are far shorter than tensors
-  kHostsShared,    ///< the same, shared by two ranks of a host each
-  kHostsUnmapped,  ///< the same as kHostsPiped, where devices of a host do not reach each other
+  kTwoHosts,       ///< one each, on two hosts, staged as a whole
+  kHostsPiped,     ///< one each, on two hosts, in pieces that are much shorter than tensors
+  kHostsShared,    ///< as kHostsPiped, with two ranks of a host per device
+  kHostsUnmapped,  ///< as kHostsPiped, where devices of a host do not reach each other
 };
 
 inline LocalWorldOptions with_devices(int size, Devices devices) {
@@ -57,7 +57,7 @@ inline double slowly(std::size_t seed, double value) {
   return value;
 }
 
-/// A stream of the test's own, as another library's, and memory that it fills and reads.
+/// A stream of the test's own, like another library's, and memory that the stream fills and reads.
 class DeviceUser {
  public:
   explicit DeviceUser(Runtime& runtime)
@@ -65,7 +65,7 @@ class DeviceUser {
 
   DeviceUser(const DeviceUser&) = delete;
   DeviceUser& operator=(const DeviceUser&) = delete;
-  /// Its memory may go when what its stream was ordered after is done.
+  /// Waits for the stream, so that its memory may go.
   ~DeviceUser() {
     std::promise<void> done;
     EmulatedAccelerator::give(stream_->native(), [&] { done.set_value(); });
@@ -74,12 +74,12 @@ class DeviceUser {
 
   CudaStream stream() const { return {stream_->native()}; }
 
-  /// Memory of `count` elements, for the test's lifetime; none has an address, too.
+  /// Memory of `count` elements, for the test's lifetime; zero elements have an address, too.
   std::byte* allocate(DataType type, std::size_t count) {
     memory_.push_back(*accelerator_.allocate(std::max<std::size_t>(count, 1) * size_of(type)));
     return memory_.back()->bytes().data();
   }
-  /// On the stream: element i becomes value(i).
+  /// On the stream: sets element i to value(i).
   template <class Value>
   void fill(DataType type, std::byte* memory, std::size_t count, Value value) {
     EmulatedAccelerator::give(stream_->native(), [=] {
@@ -87,7 +87,7 @@ class DeviceUser {
         store_element(type, EmulatedAccelerator::behind(memory) + i * size_of(type), value(i));
     });
   }
-  /// After all that the stream was given.
+  /// Reads after all work that the stream was given.
   std::vector<double> read(DataType type, const std::byte* memory, std::size_t count) {
     std::promise<std::vector<double>> result;
     EmulatedAccelerator::give(stream_->native(), [&] {
@@ -99,7 +99,7 @@ class DeviceUser {
     });
     return result.get_future().get();
   }
-  /// The stream goes no further until the promise is kept.
+  /// The stream stops until the promise is kept.
   void hold(std::shared_future<void> until) {
     EmulatedAccelerator::give(stream_->native(), [until] { until.wait(); });
   }
@@ -123,7 +123,7 @@ inline Submission on_device(DeviceUser& user, OperationKind kind, const std::str
   return submission;
 }
 
-/// Waits, and orders the user's stream after it.
+/// Waits, and orders the user's stream after the work.
 inline Status finish(DeviceUser& user, Work& work) {
   Status status = work.wait();
   return status.ok() ? work.order(user.stream()) : status;

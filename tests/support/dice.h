@@ -1,4 +1,4 @@
-// Random numbers that all ranks draw alike from one seed, for programs that tests make up. A value.
+// Random numbers that all ranks draw from one seed, for random test programs. A value type.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@
 namespace kolo::test {
 namespace {
 
-/// Makes an address one that no processor takes: bits 47 to 63 of a true one are alike.
+/// Makes an address that no processor accepts: bits 47 to 63 of a valid one are equal.
 constexpr std::uintptr_t kTag = std::uintptr_t{1} << 62;
 
 bool is_tagged(const void* address) {
@@ -25,7 +25,7 @@ std::byte* tagged(std::byte* memory) {
   return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(memory) | kTag);
 }
 
-/// Host memory that devices reach.
+/// Ranges of host memory that devices reach.
 class PinnedRanges {
  public:
   static PinnedRanges& all() {
@@ -56,8 +56,8 @@ class PinnedRanges {
   std::vector<std::span<std::byte>> ranges_;
 };
 
-/// What somebody has allocated, and how many have it imported. It stays though its owner frees it,
-/// so that the test says so, and does not crash.
+/// An allocation and the number of its imports. It stays although its owner frees it, so that the
+/// test reports the error and does not crash.
 struct Allocation {
   explicit Allocation(std::size_t size) : bytes(size) {}
   std::vector<std::byte> bytes;
@@ -89,7 +89,7 @@ class Exported {
 
 }  // namespace
 
-/// A thread that does what it is given, in order. Events and users of its handle keep it alive.
+/// A thread that does its work in order. Events and users of its handle keep it alive.
 class Queue {
  public:
   explicit Queue(std::shared_ptr<EmulatedDevice> device)
@@ -111,7 +111,7 @@ class Queue {
     }
     changed_.notify_all();
   }
-  /// How much it was given so far.
+  /// Amount of work that the stream was given so far.
   std::uint64_t given() {
     const std::lock_guard lock(mutex_);
     return given_;
@@ -238,14 +238,13 @@ class Stream final : public DeviceStream {
 
   Status wait(const DeviceEvent& event) override { return event.order(native()); }
 
-  /// Also when the device has failed: what it is doing just then must be over before memory is
-  /// freed.
+  /// Also if the device has failed: its current work must be over before memory is freed.
   Result<std::shared_ptr<DeviceEvent>> record() override {
     return std::shared_ptr<DeviceEvent>(std::make_shared<Event>(queue_, queue_->given()));
   }
 
   void* native() const override {
-    return const_cast<std::shared_ptr<Queue>*>(&queue_);  // what the handle points to
+    return const_cast<std::shared_ptr<Queue>*>(&queue_);  // the handle's target
   }
 
  private:
@@ -331,11 +330,11 @@ class Memory final : public DeviceMemory {
   }
   std::span<std::byte> bytes() const override { return bytes_; }
 
-  /// Its own, zeroed.
+  /// The device's own memory, zeroed.
   std::shared_ptr<Allocation> owned;
-  std::shared_ptr<std::atomic<std::size_t>> allocated_;  ///< what counts it
-  std::shared_ptr<EmulatedDevice> owner_;                ///< of memory that others may import
-  std::shared_ptr<EmulatedDevice> exporter_;             ///< of memory that is imported
+  std::shared_ptr<std::atomic<std::size_t>> allocated_;  ///< the counter of allocated bytes
+  std::shared_ptr<EmulatedDevice> owner_;                ///< for memory that others may import
+  std::shared_ptr<EmulatedDevice> exporter_;             ///< for imported memory
   bool pinned_ = false;
 
  private:
@@ -449,10 +448,10 @@ Result<std::unique_ptr<DeviceMemory>> EmulatedAccelerator::import_memory(std::st
   return std::unique_ptr<DeviceMemory>(std::move(memory));
 }
 
-MemoryPlace EmulatedAccelerator::place_of(const void* address) {
-  if (is_tagged(address)) return MemoryPlace::kDevice;
+MemoryLocation EmulatedAccelerator::location_of(const void* address) {
+  if (is_tagged(address)) return MemoryLocation::kDevice;
   const bool pinned = PinnedRanges::all().hold(static_cast<const std::byte*>(address), 1);
-  return pinned ? MemoryPlace::kPinnedHost : MemoryPlace::kHost;
+  return pinned ? MemoryLocation::kPinnedHost : MemoryLocation::kHost;
 }
 
 std::byte* EmulatedAccelerator::behind(const std::byte* address) {

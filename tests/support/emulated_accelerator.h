@@ -1,8 +1,7 @@
-// An accelerator of threads, for tests where there is no GPU: a stream is a thread, and device
-// memory lies behind addresses that the host cannot read. It is an emulation of what kolo relies on
-// (order within streams, events, pinned memory, memory that peers import), not of CUDA. What kolo
-// gets wrong in order or place becomes a fault, a failed operation or a race that the thread
-// sanitizer sees.
+// An accelerator of threads, for tests without a GPU. A stream is a thread, and device memory lies
+// behind addresses that the host cannot read. It emulates what kolo relies on (order within
+// streams, events, pinned memory, memory that peers import), not CUDA. A mistake of kolo in order
+// or place becomes a fault, a failed operation or a race that the thread sanitizer sees.
 #pragma once
 
 #include "runtime/device/accelerator.h"
@@ -34,21 +33,21 @@ class EmulatedAccelerator final : public Accelerator {
   Result<std::unique_ptr<DeviceMemory>> allocate_pinned(std::size_t bytes) override;
   Result<std::string> export_memory(const DeviceMemory& memory) override;
   Result<std::unique_ptr<DeviceMemory>> import_memory(std::string_view key) override;
-  MemoryPlace place_of(const void* address) override;
+  MemoryLocation location_of(const void* address) override;
   Status synchronize() override;
   Status take_network_writes() override;
   void use_for(const std::function<void()>& call) override { call(); }
 
-  /// For tests: what an address of the device stands for, to be read and written by streams, or
-  /// after what was done there is awaited.
+  /// For tests: the host address behind a device address. Only streams may use it, or code that has
+  /// waited for the work there.
   static std::byte* behind(const std::byte* address);
-  /// Another library's stream: its handle, and a way to give it work. It belongs to the test.
+  /// Gives work to another library's stream, by its handle. The test owns the stream.
   static void give(void* native_stream, std::function<void()> work);
 
   std::size_t bytes_allocated() const { return *allocated_; }
-  /// That were ever allocated: what is staged takes them.
+  /// Number of pinned blocks ever allocated; staging needs them.
   std::size_t pinned_blocks() const { return pinned_blocks_; }
-  /// Of allocate_pinned().
+  /// Bytes from allocate_pinned().
   std::size_t bytes_pinned() const { return *pinned_; }
   EmulatedDevice& device() { return *device_; }
 
@@ -58,7 +57,7 @@ class EmulatedAccelerator final : public Accelerator {
   const std::shared_ptr<std::atomic<std::size_t>> allocated_;
   std::atomic<std::size_t> pinned_blocks_ = 0;
   std::mutex mutex_;
-  std::vector<std::weak_ptr<Queue>> queues_;  ///< of its streams
+  std::vector<std::weak_ptr<Queue>> queues_;  ///< its streams
   const std::shared_ptr<std::atomic<std::size_t>> pinned_;
 };
 

@@ -12,7 +12,7 @@ class Region final : public MemoryRegion {
  public:
   Region(std::span<std::byte> bytes, std::shared_ptr<EmulatedDevice> device)
       : bytes_(bytes), device_(std::move(device)) {}
-  /// A card that may no longer write there does not.
+  /// The card does not write there after this.
   ~Region() override { device_->forget_network_writes(bytes_); }
   std::span<std::byte> bytes() const override { return bytes_; }
   MemoryType type() const override { return MemoryType::kCuda; }

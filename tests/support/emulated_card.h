@@ -1,7 +1,7 @@
-// A network card that reads and writes memory of an emulated device, for worlds of threads: wraps a
-// rank's transport, and carries what lies in memory that was registered with it. What it writes,
-// the device sees once it was told to take it (Accelerator::take_network_writes()). Same threads as
-// the transport that it wraps.
+// A network card that reads and writes memory of an emulated device, for worlds of threads. It
+// wraps a rank's transport and carries messages in memory that was registered with it. The device
+// sees the card's writes only after Accelerator::take_network_writes(). Same threads as the
+// transport that it wraps.
 #pragma once
 
 #include "tests/support/emulated_accelerator.h"
@@ -17,7 +17,7 @@ namespace kolo::test {
 
 struct EmulatedCardOptions {
   std::string refusal = {};  ///< why it does not reach the device; empty: it does
-  bool registers = true;     ///< false: what is registered once it was tried, is refused
+  bool registers = true;     ///< false: registrations after the first try are refused
 };
 
 class EmulatedCard final : public Transport, private TransferListener {
@@ -58,7 +58,7 @@ class EmulatedCard final : public Transport, private TransferListener {
   void fail_all(const Error& error) override { inner_->fail_all(error); }
 
  private:
-  /// A message on its way into memory of the device.
+  /// A message on its way into device memory.
   struct Landing {
     Landing(EmulatedCard& card, std::span<std::byte> data, Transfer& transfer)
         : bytes(data.size()), destination(data), outer(&transfer), inner(card, 0) {}
@@ -68,7 +68,7 @@ class EmulatedCard final : public Transport, private TransferListener {
     Transfer inner;
   };
 
-  /// Whether it lies on the device: then in registered memory, and the peer on another host.
+  /// Whether the message lies on the device: in registered memory, with the peer on another host.
   bool is_devices(int peer, std::span<const std::byte> data, const Transfer& transfer) const;
   void on_transfer_done(Transfer& transfer) override;
 

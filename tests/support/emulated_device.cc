@@ -26,7 +26,7 @@ void EmulatedDevice::write_from_network(std::span<std::byte> destination,
   from_network_.emplace_back(destination, std::move(bytes));
 }
 
-// Under the lock, so that it is done for every rank that has then taken what is its own.
+// Under the lock: when a rank's call returns, writes that another rank is taking are there, too.
 void EmulatedDevice::take_network_writes() {
   const std::lock_guard lock(mutex_);
   for (const auto& [destination, bytes] : std::exchange(from_network_, {}))

@@ -1,5 +1,5 @@
-// The device of EmulatedAccelerators: how it fails, what it is kept from, what network cards write
-// to it, and what was done with it.
+// The device behind EmulatedAccelerators: injected failures and delays, writes of network cards,
+// and records of the work done.
 #pragma once
 
 #include "runtime/device/accelerator.h"
@@ -15,45 +15,45 @@
 
 namespace kolo::test {
 
-/// One device, of which several accelerators (ranks) may be users.
+/// One device; several accelerators (ranks) may use it.
 class EmulatedDevice {
  public:
   explicit EmulatedDevice(std::uint8_t number);
   const DeviceUuid& uuid() const { return uuid_; }
 
-  /// From now on all work fails, as after a fault.
+  /// Makes all later work fail, as after a fault.
   void fail() { failed_ = true; }
   bool failed() const { return failed_; }
-  /// Importing memory of it fails, as between devices that do not reach each other.
+  /// Makes imports of its memory fail, as between devices that do not reach each other.
   void forbid_import() { can_import_ = false; }
   bool can_import() const { return can_import_; }
-  /// What it maps of peers is other memory, as where an IOMMU leads it astray.
+  /// Maps other memory than the peer's, as a misconfigured IOMMU does.
   void lead_astray() { leads_astray_ = true; }
   bool leads_astray() const { return leads_astray_; }
-  /// How often memory of it is imported, and how much of it was freed while that was so.
+  /// Number of imports of its memory, and of allocations that were freed while imported.
   std::atomic<int>& imports() { return imports_; }
   std::atomic<int>& freed_too_early() { return freed_too_early_; }
 
-  /// Pieces that streams were given, and those of them of which not all memory lies alike to 16
-  /// bytes: a kernel would read and write them by single elements.
+  /// Number of pieces that streams were given, and of those whose memory is not equally aligned to
+  /// 16 bytes: a kernel would read and write them by single elements.
   struct Pieces {
     std::atomic<std::size_t> all = 0;
     std::atomic<std::size_t> unlike = 0;
-    std::atomic<std::size_t> copies = 0;  ///< of one source
+    std::atomic<std::size_t> copies = 0;  ///< pieces with one source
   };
   Pieces& pieces() { return pieces_; }
 
-  /// Streams wait with what they write to that memory of the device until the promise is kept.
+  /// Streams wait before they write to this memory of the device, until the promise is kept.
   void hold_writes_to(std::span<std::byte> memory, std::shared_future<void> until);
-  /// How often a stream has come to such a write so far.
+  /// Number of times that a stream has reached such a write.
   const std::atomic<int>& held_writes() const { return held_writes_; }
-  /// The same of what they read.
+  /// As hold_writes_to(), for reads.
   void hold_reads_of(std::span<const std::byte> memory, std::shared_future<void> until);
   const std::atomic<int>& held_reads() const { return held_reads_; }
-  /// What a network card writes to memory of the device is there once it was taken; any thread.
+  /// A network card's write to device memory; visible once it was taken. Any thread.
   void write_from_network(std::span<std::byte> destination, std::vector<std::byte> bytes);
   void take_network_writes();
-  /// Those that were not taken, and would go there, never are.
+  /// Drops writes to this memory that were not taken.
   void forget_network_writes(std::span<std::byte> memory);
 
   /// On a stream's thread, before it writes there, or reads.

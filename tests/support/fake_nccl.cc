@@ -12,8 +12,9 @@
 struct ncclComm {
   int rank = 0;
   std::uint64_t clique = 0;
-  std::size_t given = 0;  ///< all-reduces
-  /// What is not known to be done: without devices until it is, with them until it is asked for.
+  std::size_t given = 0;  ///< number of all-reduces
+  /// Operations that are not known to be done. Without devices they wait until they are done, with
+  /// devices until somebody asks.
   std::vector<std::shared_ptr<kolo::test::FakeNccl::Exchange>> in_progress;
   std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
   kolo::NcclResult state = kolo::NcclResult::kInProgress;
@@ -178,11 +179,11 @@ NcclResult FakeNccl::group_end(NcclHandle) {
   auto group = open_groups_.extract(std::this_thread::get_id());
   EXPECT_FALSE(group.empty()) << "no group is open";
   if (group.empty()) return NcclResult::kInvalidUsage;
-  for (auto& [handle, handed] : group.mapped()) hand_in(handle, std::move(handed));
+  for (auto& [handle, handed] : group.mapped()) swap_in(handle, std::move(handed));
   return group.mapped().empty() ? NcclResult::kSuccess : NcclResult::kInProgress;
 }
 
-void FakeNccl::hand_in(NcclHandle handle, Handed handed) {
+void FakeNccl::swap_in(NcclHandle handle, Handed handed) {
   Clique& clique = cliques_.at(handle->clique);
   if (clique.exchanges.size() == handle->given) {
     clique.exchanges.push_back(std::make_shared<Exchange>());

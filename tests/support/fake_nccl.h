@@ -1,7 +1,7 @@
-// FakeNccl: a recording fake of the NCCL calls for ranks that are threads of one process. It
-// connects them, sums what they hand in on the processor, sees that all hand in the same in the
-// same order, and fails or hangs where a test wants it to. It shows nothing of what NCCL does on a
-// GPU. One of it stands for the library of all ranks; any thread.
+// FakeNccl: a recording fake of NCCL for ranks that are threads of one process. It connects the
+// ranks and sums their inputs on the CPU. It checks that all ranks make the same calls in the same
+// order, and fails or hangs on a test's request. It says nothing about NCCL on a GPU. One object is
+// the library of all ranks; any thread.
 #pragma once
 
 #include "runtime/nccl/nccl_api.h"
@@ -21,7 +21,7 @@ namespace kolo::test {
 
 class FakeNccl final : public NcclApi {
  public:
-  /// One call of one rank. Of what is no all-reduce, the name alone.
+  /// One call of one rank. Calls other than all-reduce have only a name.
   struct Call {
     std::string name;
     NcclType type = NcclType::kFloat32;
@@ -30,28 +30,29 @@ class FakeNccl final : public NcclApi {
     friend bool operator==(const Call&, const Call&) = default;
   };
 
-  /// Puts work on a stream, and what an address of a device stands for: of emulated accelerators.
+  /// Access to emulated accelerators: gives work to a stream, and translates device addresses.
   struct Devices {
     std::function<void(void* stream, std::function<void()> work)> give;
     std::function<std::byte*(const std::byte* address)> behind;
   };
 
-  /// Without devices a stream is nothing: what all ranks have handed in is done at once, in host
-  /// memory. With them, each rank's part waits on its stream for the others, as a kernel does.
+  /// Without devices there are no streams: an all-reduce is done in host memory as soon as all
+  /// ranks have called it. With devices, each rank's part waits on its stream for the others, as a
+  /// kernel does.
   explicit FakeNccl(int version = 22809, Devices devices = {});
   ~FakeNccl() override;
 
-  /// From now on `call` of this rank fails with that result, and `text` is what NCCL complains of.
-  /// "ncclAllReduce" and so on: the call itself; "init later" and "later": what a communicator that
-  /// is in progress, or has been given an all-reduce, tells when it is asked.
+  /// From now on, `call` of this rank fails with `result`, and NCCL reports `text`. "ncclAllReduce"
+  /// and so on fail the call itself. "init later" and "later" are the state that a communicator
+  /// reports while it is being set up, or after it was given an all-reduce.
   void fail(int rank, std::string_view call, NcclResult result, std::string text);
-  /// From now on all-reduces never end, until they are aborted.
+  /// From now on, all-reduces do not end until they are aborted.
   void hang();
-  /// Of a rank, in order; "init", "allreduce", "group_start", "group_end", "finalize", "destroy",
-  /// "abort". Questions are not recorded.
+  /// Calls of a rank, in order: "init", "allreduce", "group_start", "group_end", "finalize",
+  /// "destroy", "abort". State queries are not recorded.
   std::vector<Call> calls(int rank) const;
   int count(int rank, std::string_view call) const;
-  /// Handles that nobody has freed.
+  /// Number of handles that nobody has freed.
   std::size_t alive() const;
 
   int version() const override { return version_; }
@@ -96,8 +97,8 @@ class FakeNccl final : public NcclApi {
 
   void record(int rank, Call call);
   NcclResult result_of(int rank, std::string_view call);
-  void hand_in(NcclHandle handle, Handed handed);
-  /// A rank's part of it has come to its turn. Under the lock.
+  void swap_in(NcclHandle handle, Handed handed);
+  /// A rank's part of the all-reduce has reached its turn. Called under the lock.
   void arrive(Clique& clique, Exchange& exchange, int rank);
   void combine(Exchange& exchange);
   NcclResult free(NcclHandle handle, std::string_view call);
@@ -113,7 +114,7 @@ class FakeNccl final : public NcclApi {
   std::uint64_t next_id_ = 1;
   std::map<std::uint64_t, Clique> cliques_;
   std::vector<std::unique_ptr<::ncclComm>> handles_;
-  /// What a thread hands in while it has a group open, by thread.
+  /// Calls of a thread while it has a group open, by thread.
   std::map<std::thread::id, std::vector<std::pair<NcclHandle, Handed>>> open_groups_;
 };
 

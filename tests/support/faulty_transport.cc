@@ -29,7 +29,7 @@ bool in_one_order(const FaultyCall& a, const FaultyCall& b) {
   return a.kind == b.kind && a.peer == b.peer && a.tag == b.tag;
 }
 
-/// Of a transport that starves.
+/// A region of a transport that starves.
 class StarvingRegion final : public MemoryRegion {
  public:
   StarvingRegion(std::unique_ptr<MemoryRegion> inner, const std::atomic<bool>& starving)
@@ -70,7 +70,7 @@ Status FaultyTransport::connect(int rank, std::vector<Peer> peers, TransportList
 
 Fault FaultyTransport::decide(FaultyCall& call) {
   call.number = counts_[static_cast<std::size_t>(call.kind)]++;
-  const bool refused = failure_ || call.peer < 0 || call.peer >= size_;  // by the inner one
+  const bool refused = failure_ || call.peer < 0 || call.peer >= size_;  // by the inner transport
   if (refused) return Fault::kNone;
   if (lost_.contains(call.peer) && call.kind != FaultyCall::Kind::kReceive) return Fault::kFail;
   const Fault fault = decide_ ? decide_(call) : Fault::kNone;
@@ -108,7 +108,7 @@ void FaultyTransport::let_go(Held held) {
       inner_->receive(held.call.peer, held.call.tag, held.data, *held.transfer);
       return;
     case FaultyCall::Kind::kMessage:
-      // Its caller was told that it went; a peer that is gone by now is reported by other means.
+      // The caller was told that the message went; the loss of a peer is reported by other means.
       static_cast<void>(inner_->post_message(held.call.peer, held.message));
       return;
   }
@@ -171,7 +171,7 @@ bool FaultyTransport::progress() {
     listener_->on_peer_failed(peer, KOLO_ERROR(kPeerLost, "rank {}: rank {} is lost", rank_, peer));
     any = true;
   }
-  // A call that is let go may post others, which may be held in turn.
+  // A released call may post others, which may be held in turn.
   for (bool found = true; found;) {
     const auto due = std::find_if(held_.begin(), held_.end(),
                                   [this](const Held& held) { return held.due <= now_; });

@@ -1,6 +1,6 @@
-// FaultyTransport: a decorator that delays, drops or fails what a test picks, for tests of what the
-// layers above do when the network misbehaves. Same threads as the transport it wraps; faults are
-// set on that rank's thread or before it starts.
+// FaultyTransport: a decorator that delays, drops or fails the calls that a test picks, for tests
+// of the layers above on a misbehaving network. Same threads as the transport that it wraps; faults
+// are set on that rank's thread or before it starts.
 #pragma once
 
 #include "transport/transport.h"
@@ -24,32 +24,32 @@ enum class Fault {
   kFail,   ///< a transfer fails at once; a control message is refused
 };
 
-/// What a fault is decided by.
+/// The properties by which a test decides on a fault.
 struct FaultyCall {
   enum class Kind { kSend, kReceive, kMessage };
   Kind kind = Kind::kSend;
   int peer = 0;
-  Tag tag = {};  // of sends and receives
+  Tag tag = {};  // for sends and receives
   std::size_t length = 0;
-  std::size_t number = 0;  // of calls of this kind so far
+  std::size_t number = 0;  // earlier calls of this kind
 };
 
 class FaultyTransport : public Transport {
  public:
   using Decide = std::function<Fault(const FaultyCall&)>;
 
-  /// `seed` chooses the delays, of 1 to 20 calls of progress(). Calls under one tag, and control
+  /// `seed` chooses the delays, 1 to 20 calls of progress(). Calls under one tag, and control
   /// messages to one peer, stay in order, as transport.h promises.
   FaultyTransport(std::unique_ptr<Transport> inner, Decide decide, unsigned seed = 1);
   ~FaultyTransport() override;
 
-  /// The listener hears that `peer` is gone from within the next progress(), and what is sent to it
-  /// fails.
+  /// Tells the listener within the next progress() that `peer` is gone; sends to the peer fail.
   void lose(int peer);
-  /// While `deaf` is set, which any thread may do, progress() takes nothing in. Before the start.
+  /// While `deaf` is true, progress() receives nothing; any thread may set it. Call before the
+  /// start.
   void deafen(const std::atomic<bool>& deaf) { deaf_ = &deaf; }
-  /// While `starving` is set, which any thread may do, what was reserved gets no more memory.
-  /// Before the start.
+  /// While `starving` is true, reserved memory gets no more pages; any thread may set it. Call
+  /// before the start.
   void starve(const std::atomic<bool>& starving) { starving_ = &starving; }
 
   std::string_view name() const override { return inner_->name(); }
@@ -77,11 +77,11 @@ class FaultyTransport : public Transport {
   void fail_all(const Error& error) override;
 
  private:
-  /// A delayed or dropped call; dropped ones are never due.
+  /// A delayed or dropped call; a dropped call is never due.
   struct Held {
     FaultyCall call;
     Transfer* transfer = nullptr;
-    std::span<std::byte> data;  // of a send: never written
+    std::span<std::byte> data;  // for a send: never written
     std::vector<std::byte> message;
     std::size_t due = 0;
   };

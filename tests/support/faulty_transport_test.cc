@@ -1,5 +1,5 @@
 // The decorator itself: without faults and with delays it passes the conformance suite like the
-// transport inside; dropping and failing do what they say.
+// wrapped transport; drops and failures take effect.
 #include "tests/support/faulty_transport.h"
 
 #include "tests/transport/transport_conformance.h"

@@ -1,5 +1,6 @@
 // GuardedMemory: an input and an output in one block, apart or overlapping, with guards around them
-// that show whether an operation wrote where it must not. For tests of the collectives; one thread.
+// that show whether an operation wrote outside its output. For tests of the collectives; one
+// thread.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +12,12 @@ namespace kolo::test {
 
 using Bytes = std::vector<std::byte>;
 
-/// How an operation's input and output lie to each other.
+/// How an operation's input and output overlap.
 enum class Placement {
   kApart,
-  kAtItsPlace,  ///< the smaller lies in the larger, where this rank's own part belongs
+  kAtItsPlace,  ///< the smaller buffer is inside the larger, at this rank's own part
   kSameStart,   ///< both begin at one address
-  kShifted,     ///< the smaller lies in the larger, in part, where no part belongs
+  kShifted,     ///< the smaller buffer is partly inside the larger, at an offset of no part
 };
 
 inline std::string_view to_string(Placement placement) {
@@ -35,8 +36,8 @@ inline std::string_view to_string(Placement placement) {
 
 class GuardedMemory {
  public:
-  /// `offset`: bytes from the start of the larger of the two to the smaller, for kAtItsPlace and
-  /// kShifted.
+  /// `offset`: bytes from the start of the larger buffer to the start of the smaller, for
+  /// kAtItsPlace and kShifted.
   GuardedMemory(const Bytes& input, std::size_t output_bytes, Placement placement,
                 std::size_t offset)
       : input_(input), output_bytes_(output_bytes), placement_(placement) {
@@ -57,7 +58,7 @@ class GuardedMemory {
             block_.begin() + static_cast<std::ptrdiff_t>(output_at_ + output_bytes_)};
   }
 
-  /// What was written outside of the output; empty if nothing was.
+  /// Where bytes outside the output were written; empty if none were.
   std::string_view damage() const {
     const auto guard = [&](std::size_t begin) {
       return std::all_of(at(begin), at(begin) + kGuard,

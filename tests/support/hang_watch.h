@@ -1,4 +1,4 @@
-// Ends a random program of a stress test that hangs, and says where it was.
+// Ends a random program of a stress test that hangs, and prints its last actions.
 #pragma once
 
 #include <kolo/kolo.h>
@@ -28,7 +28,7 @@ class HangWatch {
     changed_.notify_all();
     thread_.join();
   }
-  /// A program of this seed, which has the limit from now on.
+  /// A program with this seed begins; the time limit starts now.
   void begin(std::uint64_t seed) {
     const std::lock_guard lock(mutex_);
     seed_ = seed;
@@ -36,7 +36,7 @@ class HangWatch {
     deadline_ = std::chrono::steady_clock::now() + limit_;
     changed_.notify_all();
   }
-  /// What one of its threads does now.
+  /// The current action of one of the program's threads.
   void note(const std::string& what, int thread = 0) {
     const std::lock_guard lock(mutex_);
     notes_[thread] = what;
@@ -59,7 +59,7 @@ class HangWatch {
       if (ended_ || std::chrono::steady_clock::now() < deadline_) continue;
       std::fprintf(stderr, "rank %d hangs with --seed %llu: %s\n", kolo::rank(),
                    static_cast<unsigned long long>(seed_), text().c_str());
-      // So that the others say where they hang, too.
+      // Give the other ranks time to print where they hang, too.
       std::this_thread::sleep_for(std::chrono::seconds(2));
       ::_exit(2);
     }

@@ -20,7 +20,7 @@ inline Hosts blocks_of(const std::vector<int>& locals) {
   return hosts;
 }
 
-/// Dealt out one by one, as `mpirun --map-by node` places ranks.
+/// Ranks dealt out one by one, as `mpirun --map-by node` places them.
 inline Hosts dealt(const std::vector<int>& locals) {
   Hosts hosts;
   for (int round = 0; round < 64; ++round)
@@ -29,7 +29,7 @@ inline Hosts dealt(const std::vector<int>& locals) {
   return hosts;
 }
 
-/// Elements that leave each host, by host.
+/// Number of elements that leave each host, by host.
 inline Counts sent_across(const std::vector<Schedule>& schedules, const HostLayout& layout) {
   Counts sent(static_cast<std::size_t>(layout.hosts()), 0);
   for (const Schedule& schedule : schedules)

@@ -1,4 +1,4 @@
-// in_child(): runs a body in a process of its own, whose end is what is tested.
+// in_child(): runs a body in a child process, for tests of the process's end.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,9 +9,8 @@
 
 namespace kolo::test {
 
-/// Runs `body` in a forked child and returns its exit status; −1: a signal ended it. The child
-/// leaves by exit(), so that what the process has registered for its end runs there, too; it is
-/// ended if it hangs.
+/// Runs `body` in a forked child and returns its exit status; −1 if a signal ended it. The child
+/// leaves by exit(), so that exit handlers run there, too. A child that hangs is ended.
 template <class Body>
 int in_child(Body&& body) {
   const pid_t child = fork();

@@ -1,5 +1,5 @@
-// A transport whose transfers a test completes by hand, in whatever order and with whatever
-// outcome: for tests of what the executor does between them. One thread. Header-only.
+// A transport whose transfers a test completes by hand, in any order and with any outcome: for
+// tests of the executor's work between transfers. One thread. Header-only.
 #pragma once
 
 #include "runtime/base/check.h"
@@ -16,11 +16,11 @@ class ManualTransport : public Transport {
     bool is_send = false;
     int peer = 0;
     Tag tag;
-    std::span<std::byte> data;  // of a send: not to be written
+    std::span<std::byte> data;  // for a send: must not be written
     Transfer* transfer = nullptr;
   };
 
-  /// Everything posted and not yet completed, oldest first.
+  /// All transfers that are posted and not yet completed, oldest first.
   std::vector<Posted> posted;
   /// Called at each posting, if set.
   std::function<void()> on_post;
@@ -43,7 +43,7 @@ class ManualTransport : public Transport {
     if (on_post) on_post();
   }
 
-  // What the executor and the arena do not use.
+  // Functions that the executor and the arena do not use.
   std::string_view name() const override { return "manual"; }
   std::string description() const override { return "manual"; }
   std::string address() const override { return "manual"; }

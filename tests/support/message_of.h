@@ -1,4 +1,4 @@
-// What a call says when it fails. For tests of what throws.
+// The message of a call that fails. For tests of exceptions.
 #pragma once
 
 #include <exception>

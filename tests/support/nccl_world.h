@@ -1,5 +1,5 @@
-// Worlds whose ranks have emulated accelerators and KOLO_OPERATIONS=nccl over a fake of NCCL's
-// calls. Header-only.
+// Worlds whose ranks have emulated accelerators and KOLO_OPERATIONS=nccl over a fake of NCCL.
+// Header-only.
 #pragma once
 
 #include "tests/support/device_world.h"

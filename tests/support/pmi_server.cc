@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kTable = "kvs_1_0";
 
 void say(int fd, const std::string& lines) {
-  // A rank that is gone hears nothing, which is its affair.
+  // A rank that has gone cannot hear; ignore this.
   [[maybe_unused]] const auto sent = ::send(fd, lines.data(), lines.size(), MSG_NOSIGNAL);
 }
 

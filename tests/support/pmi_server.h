@@ -1,6 +1,5 @@
-// PmiServer: what Hydra is for its processes, by PMI 1, for ranks that are threads: values are seen
-// after the barrier alone, names at once. It answers from a thread of its own; a test may put words
-// into its mouth.
+// PmiServer: the PMI 1 server of Hydra, for ranks that are threads. Values are visible only after
+// the barrier, names at once. It answers from a thread of its own; a test may replace its answers.
 #pragma once
 
 #include "runtime/base/environment.h"
@@ -19,7 +18,8 @@ namespace kolo {
 
 class PmiServer {
  public:
-  /// Instead of the server's own answer to a rank's line, of one or more lines; nothing: its own.
+  /// One or more lines in place of the server's own answer to a rank's line; nothing: its own
+  /// answer.
   using Interference =
       std::function<std::optional<std::string>(int rank, const std::string& command)>;
 
@@ -28,11 +28,11 @@ class PmiServer {
   PmiServer(const PmiServer&) = delete;
   PmiServer& operator=(const PmiServer&) = delete;
 
-  /// What the launcher would give the rank.
+  /// The environment that the launcher would give the rank.
   Environment environment(int rank) const;
-  /// The connections to all ranks end, as with the launcher.
+  /// Closes the connections to all ranks, as when the launcher ends.
   void end();
-  /// How often a rank has said this command.
+  /// Number of times that a rank has sent this command.
   int count(int rank, const std::string& command) const;
 
  private:

@@ -1,4 +1,4 @@
-// Adding and removing process sets, to the end. Header-only.
+// Adding and removing process sets, until all ranks have done it. Header-only.
 #pragma once
 
 #include "tests/support/local_world.h"
@@ -11,7 +11,7 @@
 
 namespace kolo::test {
 
-/// Its number; collective over the world.
+/// The number of the new set; collective over the world.
 inline std::uint32_t added(Runtime& runtime, std::vector<int> ranks) {
   const auto work = runtime.add_process_set(std::move(ranks));
   EXPECT_TRUE(work.ok());

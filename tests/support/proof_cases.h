@@ -1,4 +1,4 @@
-// The worlds and the uneven parts on which the tests of the algorithms prove their schedules.
+// The worlds and uneven parts with which the tests of the algorithms prove their schedules.
 // Header-only; used by tests/runtime/collectives.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace kolo::test {
 
 using Counts = std::vector<std::uint64_t>;
 
-/// Parts of a rank each: none, equal, odd, with holes, and all with one rank.
+/// One part per rank: none, equal, odd, with holes, and all with one rank.
 inline std::vector<Counts> uneven_counts(int size) {
   const auto ranks = static_cast<std::size_t>(size);
   Counts holes, only_last(ranks, 0);
@@ -27,7 +27,7 @@ inline std::vector<Counts> uneven_counts(int size) {
   return {Counts(ranks, 0), Counts(ranks, 1), Counts(ranks, 7), holes, only_last};
 }
 
-/// What each rank sends to each, by rows: none, equal, odd with holes, and all from one to one.
+/// Rows from each rank to each rank: none, equal, odd with holes, and all from one to one.
 inline std::vector<Counts> uneven_matrices(int size) {
   const auto ranks = static_cast<std::size_t>(size);
   Counts holes, one_pair(ranks * ranks, 0);
@@ -52,7 +52,7 @@ std::vector<Schedule> schedules_of(int size, Make&& make) {
   return schedules;
 }
 
-/// Empty traffic, and a failed test, where the schedules are wrong.
+/// Empty traffic, and a failed test, if the schedules are wrong.
 inline Traffic prove(const std::vector<Schedule>& schedules, const CheckOptions& options) {
   const auto traffic = check_schedules(schedules, options);
   if (traffic.ok()) return *traffic;

@@ -1,5 +1,5 @@
-// What the programs share that run random programs on the ranks of a job: their options, and how
-// they end. Main thread.
+// Shared by the programs that run random programs on the ranks of a job: options, and exit status.
+// Main thread.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -17,7 +17,7 @@ struct RandomPrograms {
   int limit = 60;
   bool verbose = false;
 
-  /// `kind`: of one of them, as "training"; `verbose_text`: what is printed then.
+  /// `kind` names one program, such as "training"; `verbose_text` says what --verbose prints.
   void add_to(CLI::App& app, const std::string& kind, const std::string& verbose_text) {
     app.add_option("--seed", seed, "Of the first " + kind)->capture_default_str();
     app.add_option("--programs", programs, "How many, of seeds that follow each other")
@@ -27,7 +27,7 @@ struct RandomPrograms {
   }
 };
 
-/// What main() returns: what `run` does, or 5 after an exception, which it prints.
+/// The exit status of main(): that of `run`, or 5 after an exception, which is printed.
 inline int end_of(int (*run)(int, char**), int argc, char** argv) {
   try {
     return run(argc, argv);

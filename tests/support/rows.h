@@ -1,4 +1,4 @@
-// Submissions of the row-wise operations, with outputs that grow when the ranks have agreed. For
+// Submissions of the row-wise operations, with outputs that grow once the ranks have agreed. For
 // tests of the runtime.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-/// Waits for a Work; the test ends if it has failed.
+/// Waits for a Work; the test ends if the Work has failed.
 #define ASSERT_DONE(work)                                               \
   do {                                                                  \
     const ::kolo::Status status_of_work = (work)->wait();               \
@@ -20,7 +20,7 @@
 
 namespace kolo::test {
 
-/// What a test knows of one operation's memory.
+/// The memory of one operation.
 template <class T>
 struct Rows {
   std::vector<T> input;
@@ -44,7 +44,7 @@ inline DataType type_of<std::int64_t>() {
   return DataType::kInt64;
 }
 
-/// `rows` lives until the operation is done; its input holds the product of `shape` elements.
+/// `rows` must live until the operation is done; its input holds the product of `shape` elements.
 template <class T>
 Submission rows_of(OperationKind kind, const std::string& name, Rows<T>& rows, Shape shape) {
   Submission submission;

@@ -1,5 +1,5 @@
-// Whether this build looks for something: what it looks for does not depend on how often or on how
-// much the same is done, and makes that some ten times slower.
+// Whether this build has a sanitizer. Sanitizers find errors in few and small repetitions as well,
+// and make tests some ten times slower.
 #pragma once
 
 namespace kolo::test {
@@ -10,7 +10,7 @@ inline constexpr bool kSanitized = true;
 inline constexpr bool kSanitized = false;
 #endif
 
-/// Of the worlds whose schedules are proved.
+/// The largest world whose schedules are proved.
 inline constexpr int kLargestWorld = kSanitized ? 16 : 64;
 
 }  // namespace kolo::test

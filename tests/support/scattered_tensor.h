@@ -1,4 +1,4 @@
-// A tensor of any type whose memory lies in pieces, for tests of what runs on scattered memory.
+// A tensor of any type whose memory lies in pieces, for tests on scattered memory.
 #pragma once
 
 #include "runtime/execution/memory_binding.h"
@@ -9,8 +9,8 @@
 
 namespace kolo::test {
 
-/// Cut into `pieces` at places that `seed` determines, with gaps between them. The gaps hold a
-/// pattern that nobody may change.
+/// Cut into `pieces` at offsets that `seed` determines, with gaps between them. The gaps hold a
+/// pattern that must not change.
 class Tensor {
  public:
   Tensor(DataType type, std::uint64_t count, int pieces, unsigned seed);
@@ -19,7 +19,7 @@ class Tensor {
   /// The value must need no rounding in the tensor's type.
   void set(std::uint64_t i, double value);
   double get(std::uint64_t i) const;
-  /// Grows or shrinks when somebody writes into a gap.
+  /// Differs from its first value after somebody has written into a gap.
   std::size_t bytes_of_pattern() const;
 
  private:

@@ -1,4 +1,5 @@
-// The schedule checker's entrance, and what needs no simulation: structure and matching messages.
+// The schedule checker's entry point, and the checks that need no simulation: structure and
+// matching messages.
 #include "tests/support/schedule_checker.h"
 
 #include "tests/support/schedule_checker_parts.h"
@@ -53,8 +54,8 @@ Status check_operand_counts(const Schedule& schedule, StepId id) {
       right = (step.source_count == 1 && step.destination_count >= 1) ||
               (step.source_count == 0 && step.destination_count == 0);
       break;
-    case StepKind::kNotify:
-    case StepKind::kAwait:
+    case StepKind::kSignal:
+    case StepKind::kWait:
       right = step.source_count == 0 && step.destination_count == 0;
       break;
   }
@@ -100,7 +101,7 @@ Status check_step(std::span<const Schedule> schedules, const Schedule& schedule,
   return {};
 }
 
-/// Dot products are of whole vectors, in memory that is contiguous whatever the user passes.
+/// A dot product is of whole vectors, in memory that is contiguous whatever the user passes.
 Status check_combination(const Schedule& schedule, StepId id) {
   const Step& step = schedule.steps[id];
   if (step.kind != StepKind::kReduce) return {};
@@ -123,14 +124,14 @@ struct Message {
   auto key() const { return std::tuple(from, to, tag); }
 };
 
-/// What is sent or received; empty of a notice.
+/// The memory that is sent or received; empty for a signal.
 Operand message_of(const Schedule& schedule, const Step& step) {
   if (step.kind == StepKind::kSend) return schedule.sources(step).front();
   if (step.kind == StepKind::kReceive) return schedule.destinations(step).front();
   return {};
 }
 
-/// All messages of one direction, sorted; fails when a tag is used twice.
+/// All messages of one direction, sorted; an error if a tag is used twice.
 Result<std::vector<Message>> sorted_messages(std::span<const Schedule> schedules, bool outgoing) {
   std::vector<Message> messages;
   for (const Schedule& schedule : schedules)
@@ -181,8 +182,7 @@ Status check_structure(std::span<const Schedule> schedules, const Contract& cont
                         memory.input_elements, memory.output_elements);
     for (StepId id = 0; id < schedule.steps.size(); ++id) {
       KOLO_TRY(check_step(schedules, schedule, id, contract));
-      if (contract.options.collective == Collective::kAdasum)
-        KOLO_TRY(check_combination(schedule, id));
+      if (contract.options.is_adasum) KOLO_TRY(check_combination(schedule, id));
     }
   }
   return {};
@@ -230,7 +230,7 @@ Result<Traffic> check_schedules(std::span<const Schedule> schedules, const Check
   KOLO_ASSIGN(const Partners partners, match_messages(schedules));
   KOLO_ASSIGN(const auto finish_order, simulate(schedules, partners, contract));
   KOLO_TRY(check_races(schedules, partners, finish_order, contract));
-  if (options.collective == Collective::kBarrier)
+  if (options.kind == OperationKind::kBarrier)
     KOLO_TRY(check_barrier(schedules, partners, finish_order));
 
   Traffic traffic;

@@ -7,19 +7,19 @@
 //    overlaps without being the same;
 //  - messages: each send has exactly one receive with its peer, tag and length; no tag is used
 //    twice between two ranks;
-//  - progress: nobody waits for ever, even if a send ends only when its receive is posted;
-//  - data: every element of every output is what the collective says. Where that is a sum, it has
-//    every rank's contribution exactly once, scaled exactly once, and was summed in the same order
-//    everywhere, hence equal bits; else it is the right element of the right rank's input;
-//  - one rounding: partial sums (Operand::partial) travel and are read as what they were written
-//    as, and what is none is one rank's input or a whole result, scaled when it is made;
+//  - progress: no rank waits for ever, even if a send ends only when its receive is posted;
+//  - data: every element of every output is what the collective says. For a sum, it has every
+//    rank's contribution exactly once, scaled exactly once, and was summed in the same order on all
+//    ranks, hence equal bits. Otherwise it is the right element of the right rank's input;
+//  - one rounding: partial sums (Operand::partial) travel and are read in the type in which they
+//    were written. Any other value is one rank's input or a whole result, scaled when it is made;
 //  - order: two steps that touch the same elements, one of them writing, are ordered;
-//  - of a barrier: no rank is done before all have begun, by the messages alone;
-//  - of Adasum: every combination is of two whole vectors.
+//  - for a barrier: no rank is done before all have begun, by the messages alone;
+//  - for Adasum: every combination is of two whole vectors.
 #pragma once
 
-#include "runtime/collectives/chooser.h"
 #include "runtime/collectives/schedule.h"
+#include "runtime/planning/chooser.h"
 
 #include <kolo/error.h>
 
@@ -30,12 +30,13 @@
 namespace kolo::test {
 
 struct CheckOptions {
-  Collective collective = Collective::kAllreduce;
-  int root = 0;  ///< of broadcast, gather and scatter; who sends from point to point
-  int peer = 0;  ///< who receives from point to point
+  OperationKind kind = OperationKind::kAllreduce;
+  bool is_adasum = false;  ///< an all-reduce by ReduceOp::kAdasum
+  int root = 0;            ///< for broadcast, gather and scatter; the sender of kSend
+  int peer = 0;            ///< the receiver of kSend
   std::vector<std::uint64_t> counts = {};  ///< as in ScheduleRequest
-  /// The user passed the same memory for both; where they differ in size, the smaller one lies in
-  /// its place in the larger. Not with kAlltoall.
+  /// The user passed the same memory for both. If they differ in size, the smaller buffer lies at
+  /// its own part of the larger. Not with kAlltoall.
   bool input_is_output = false;
   /// By rank, or empty: whether its peers have its input or its output mapped (Operand::direct).
   std::vector<bool> direct_inputs = {};

@@ -14,19 +14,22 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// A right set of schedules, to be broken.
+/// A right set of schedules, which a test then breaks.
 struct Case {
   ScheduleRequest request;
+  bool is_adasum;
   std::vector<Schedule> schedules;
 
-  explicit Case(ScheduleRequest what) : request(std::move(what)) {
+  explicit Case(ScheduleRequest what, bool is_adasum_case = false)
+      : request(std::move(what)), is_adasum(is_adasum_case) {
     for (request.rank = 0; request.rank < request.size; ++request.rank)
       schedules.push_back(make_schedule(request));
     EXPECT_EQ(verdict(), "right");
   }
 
   std::string verdict(bool input_is_output = false) const {
-    const auto traffic = check_schedules(schedules, {.collective = request.collective,
+    const auto traffic = check_schedules(schedules, {.kind = request.kind,
+                                                     .is_adasum = is_adasum,
                                                      .root = request.root,
                                                      .peer = request.peer,
                                                      .counts = request.counts,
@@ -49,14 +52,15 @@ struct Case {
 };
 
 Case allgather() {
-  return Case({.collective = Collective::kAllgather,
+  return Case({.kind = OperationKind::kAllgather,
                .size = 3,
                .chunk_elements = 2,
                .blocks_in_flight = 2,
                .counts = {4, 4, 4}});
 }
 
-/// Drops each dependency of a step of rank 1 in turn, where `matters`; returns how many were.
+/// Drops each dependency of a step of rank 1 in turn, if it `matters`; returns how many were
+/// dropped.
 template <class Matters>
 int drop_each_dependency(const Case& right, Matters&& matters) {
   int dropped = 0;
@@ -103,7 +107,7 @@ TEST(CheckerOfAllgather, CatchesChunksSentOnBeforeTheyCame) {
 }
 
 TEST(CheckerOfAllgather, CatchesEveryDroppedDependencyOfBruck) {
-  const Case right({.collective = Collective::kAllgather, .size = 6, .counts = {4, 1, 4, 2, 3, 5}});
+  const Case right({.kind = OperationKind::kAllgather, .size = 6, .counts = {4, 1, 4, 2, 3, 5}});
   ASSERT_EQ(right.schedules.front().algorithm, "allgather_bruck");
   EXPECT_GT(drop_each_dependency(right, [](const Step&, const Step&) { return true; }), 8);
 }
@@ -118,15 +122,14 @@ TEST(CheckerOfAllgather, CatchesWrongSizes) {
 }
 
 TEST(CheckerOfAlltoall, CatchesExchangedParts) {
-  Case broken(
-      {.collective = Collective::kAlltoall, .size = 3, .counts = {1, 2, 2, 3, 1, 2, 2, 2, 1}});
+  Case broken({.kind = OperationKind::kAlltoall, .size = 3, .counts = {1, 2, 2, 3, 1, 2, 2, 2, 1}});
   std::swap(broken.destination(2, broken.nth(2, StepKind::kReceive, 0)),
             broken.destination(2, broken.nth(2, StepKind::kReceive, 1)));
   EXPECT_THAT(broken.verdict(), HasSubstr("rank 2: output element 0"));
 }
 
 TEST(CheckerOfReduceScatter, CatchesEveryDroppedDependency) {
-  const Case right({.collective = Collective::kReduceScatter,
+  const Case right({.kind = OperationKind::kReduceScatter,
                     .size = 4,
                     .chunk_elements = 2,
                     .blocks_in_flight = 2,
@@ -135,7 +138,7 @@ TEST(CheckerOfReduceScatter, CatchesEveryDroppedDependency) {
 }
 
 TEST(CheckerOfReduceScatter, CatchesWrongSums) {
-  const Case right({.collective = Collective::kReduceScatter, .size = 3, .counts = {2, 2, 2}});
+  const Case right({.kind = OperationKind::kReduceScatter, .size = 3, .counts = {2, 2, 2}});
   Case broken = right;
   broken.nth(1, StepKind::kReduce, 1).scaling = Scaling::kPre;
   EXPECT_THAT(broken.verdict(), HasSubstr("postscaled 0 times"));
@@ -151,18 +154,18 @@ TEST(CheckerOfReduceScatter, CatchesWrongSums) {
 }
 
 TEST(CheckerOfGatherAndScatter, CatchesWrongParts) {
-  Case gather({.collective = Collective::kGather, .size = 3, .root = 1, .counts = {2, 2, 2}});
+  Case gather({.kind = OperationKind::kGather, .size = 3, .root = 1, .counts = {2, 2, 2}});
   std::swap(gather.destination(1, gather.nth(1, StepKind::kReceive, 0)),
             gather.destination(1, gather.nth(1, StepKind::kReceive, 1)));
   EXPECT_THAT(gather.verdict(), HasSubstr("rank 1: output element 0 is the sum of 1×rank 2"));
 
-  Case scatter({.collective = Collective::kScatter, .size = 3, .root = 1, .counts = {2, 2, 2}});
+  Case scatter({.kind = OperationKind::kScatter, .size = 3, .root = 1, .counts = {2, 2, 2}});
   scatter.source(1, scatter.nth(1, StepKind::kSend, 0)).offset = 0;
   EXPECT_THAT(scatter.verdict(), HasSubstr("rank 2: output element 0 holds element 0"));
 }
 
 TEST(CheckerOfPointToPoint, CatchesAChunkOutOfPlaceAndOneTooFew) {
-  const Case right({.collective = Collective::kPointToPoint,
+  const Case right({.kind = OperationKind::kSend,
                     .size = 3,
                     .root = 2,
                     .peer = 1,
@@ -177,26 +180,28 @@ TEST(CheckerOfPointToPoint, CatchesAChunkOutOfPlaceAndOneTooFew) {
 }
 
 TEST(CheckerOfBarrier, CatchesALeakyOne) {
-  const Case right({.collective = Collective::kBarrier, .size = 8});
+  const Case right({.kind = OperationKind::kBarrier, .size = 8});
   const int dropped = drop_each_dependency(
-      right, [](const Step&, const Step& before) { return before.kind == StepKind::kAwait; });
+      right, [](const Step&, const Step& before) { return before.kind == StepKind::kWait; });
   EXPECT_EQ(dropped, 2);
 
-  Case broken = right;  // the last round is missing everywhere
+  Case broken = right;  // the last round is missing on all ranks
   for (Schedule& schedule : broken.schedules) schedule.steps.resize(4);
   EXPECT_THAT(broken.verdict(), HasSubstr("rank 0 leaves the barrier before rank 1"));
 }
 
 TEST(CheckerOfAdasum, CatchesEveryDroppedDependency) {
   for (const int size : {4, 5, 6, 7}) {
-    const Case right({.collective = Collective::kAdasum, .size = size, .count = 3});
+    const Case right({.size = size, .count = 3, .algorithm = Algorithm::kRecursiveDoubling},
+                     /*is_adasum=*/true);
     EXPECT_GT(drop_each_dependency(right, [](const Step&, const Step&) { return true; }), 5);
   }
 }
 
 TEST(CheckerOfAdasum, CatchesDifferentTreesAndVectorsInParts) {
-  const Case right({.collective = Collective::kAdasum, .size = 4, .count = 6});
-  Case broken = right;  // the higher rank's vector first
+  const Case right({.size = 4, .count = 6, .algorithm = Algorithm::kRecursiveDoubling},
+                   /*is_adasum=*/true);
+  Case broken = right;  // the higher rank's vector comes first
   const std::uint32_t first = broken.nth(1, StepKind::kReduce).first_source;
   std::swap(broken.schedules[1].operands[first], broken.schedules[1].operands[first + 1]);
   EXPECT_THAT(broken.verdict(), HasSubstr("was summed in another order"));
@@ -215,8 +220,8 @@ TEST(CheckerOfAdasum, CatchesDifferentTreesAndVectorsInParts) {
 }
 
 TEST(CheckerOfInPlace, CatchesAnInputThatIsOverwrittenBeforeItIsRead) {
-  // With the same memory for both, the root's copy hits the part that it has yet to send.
-  Case broken({.collective = Collective::kScatter, .size = 2, .root = 0, .counts = {2, 2}});
+  // If both are the same memory, the root's copy overwrites the part that it has yet to send.
+  Case broken({.kind = OperationKind::kScatter, .size = 2, .root = 0, .counts = {2, 2}});
   EXPECT_EQ(broken.verdict(true), "right");
   broken.source(0, broken.nth(0, StepKind::kCopy)) = {Space::kInput, -1, 2, 2};
   EXPECT_NE(broken.verdict(true), "right");

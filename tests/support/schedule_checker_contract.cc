@@ -1,5 +1,5 @@
-// What each collective says about the ranks' memory, written down without regard to how an
-// algorithm does it; and the barrier, which is about no memory. Called by the schedule checker.
+// The memory contents that each collective requires, independent of the algorithm; and the barrier,
+// which has no memory. Called by the schedule checker.
 #include "tests/support/schedule_checker_parts.h"
 
 namespace kolo::test {
@@ -13,7 +13,7 @@ std::uint64_t sum(std::span<const std::uint64_t> counts) {
   return total;
 }
 
-/// What lies before part `rank`.
+/// Number of elements before part `rank`.
 std::uint64_t before(std::span<const std::uint64_t> counts, int rank) {
   return sum(counts.first(static_cast<std::size_t>(rank)));
 }
@@ -41,48 +41,52 @@ Contract::Rank of_rank(int rank, std::size_t size, std::uint64_t count,
   const std::span<const std::uint64_t> counts = options.counts;
   const auto own = [&] { return counts[static_cast<std::size_t>(rank)]; };
   const bool is_root = rank == options.root;
-  switch (options.collective) {
-    case Collective::kAllreduce:
-    case Collective::kAdasum:
+  switch (options.kind) {
+    case OperationKind::kAllreduce:
       return {.input_elements = count,
               .output_elements = count,
               .output = {{Contract::kAllRanks, 0, count}}};
-    case Collective::kBroadcast:
+    case OperationKind::kBroadcast:
       return {
           .input_elements = count, .output_elements = count, .output = {{options.root, 0, count}}};
-    case Collective::kAllgather:
+    case OperationKind::kAllgather:
       return {.input_elements = own(),
               .output_elements = sum(counts),
               .input_begin = before(counts, rank),
               .output = all_parts(counts)};
-    case Collective::kAlltoall:
+    case OperationKind::kAlltoall:
       KOLO_CHECK(!options.input_is_output);
       return alltoall(counts, size, rank);
-    case Collective::kReduceScatter:
+    case OperationKind::kReduceScatter:
       return {.input_elements = sum(counts),
               .output_elements = own(),
               .output_begin = before(counts, rank),
               .output = {{Contract::kAllRanks, before(counts, rank), own()}}};
-    case Collective::kGather:
+    case OperationKind::kGather:
       if (!is_root) return {.input_elements = own()};
       return {.input_elements = own(),
               .output_elements = sum(counts),
               .input_begin = before(counts, rank),
               .output = all_parts(counts)};
-    case Collective::kScatter:
+    case OperationKind::kScatter:
       return {.input_elements = is_root ? sum(counts) : 0,
               .output_elements = own(),
               .output_begin = is_root ? before(counts, rank) : 0,
               .output = {{options.root, before(counts, rank), own()}}};
-    case Collective::kBarrier:
+    case OperationKind::kBarrier:
       return {};
-    case Collective::kPointToPoint: {
+    case OperationKind::kSend: {
       Contract::Rank memory{.input_elements = is_root ? count : 0};
       if (rank != options.peer) return memory;
       memory.output_elements = count;
       memory.output = {{options.root, 0, count}};
       return memory;
     }
+    case OperationKind::kReceive:
+    case OperationKind::kJoin:
+    case OperationKind::kAddProcessSet:
+    case OperationKind::kRemoveProcessSet:
+      break;
   }
   KOLO_CHECK(false);
   return {};
@@ -98,8 +102,8 @@ Contract contract_of(std::span<const Schedule> schedules, const CheckOptions& op
   return contract;
 }
 
-// A rank knows that another one has begun when it has heard from it, or from one that knew it when
-// it spoke. A finished send says nothing: it may lie in a buffer.
+// A rank knows that another one has begun when it has received from it, or from a rank that knew it
+// when it sent. A finished send proves nothing: it may lie in a buffer.
 Status check_barrier(std::span<const Schedule> schedules, const Partners& partners,
                      std::span<const GlobalStep> finish_order) {
   using RankSet = std::vector<bool>;
@@ -107,7 +111,8 @@ Status check_barrier(std::span<const Schedule> schedules, const Partners& partne
     for (std::size_t i = 0; i < set.size(); ++i)
       if (other[i]) set[i] = true;
   };
-  // By rank and step: who is known to have begun when it begins, and when it is done.
+  // By rank and step: the ranks that are known to have begun when the step begins, and when it is
+  // done.
   std::vector<std::vector<RankSet>> at_begin(schedules.size()), at_end(schedules.size());
   std::vector<RankSet> at_exit(schedules.size());
   for (std::size_t r = 0; r < schedules.size(); ++r) {

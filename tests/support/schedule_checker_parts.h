@@ -1,4 +1,4 @@
-// The parts of the schedule checker and the words that they share. Included by its sources alone.
+// The parts of the schedule checker and their shared types. Included by its sources alone.
 #pragma once
 
 #include "tests/support/schedule_checker.h"
@@ -18,12 +18,12 @@ struct GlobalStep {
 /// By rank and step: the step at the message's other end.
 using Partners = std::vector<std::vector<GlobalStep>>;
 
-/// What a collective says about the ranks' memory.
+/// What a collective requires of the ranks' memory.
 struct Contract {
   static constexpr int kAllRanks = -1;
 
-  /// What lies in a stretch of an output: elements from `position` on of a rank's input, or of the
-  /// sum of all inputs.
+  /// Required contents of a stretch of an output: elements from `position` on of a rank's input, or
+  /// of the sum of all inputs.
   struct Stretch {
     int from = kAllRanks;
     std::uint64_t position = 0;
@@ -32,7 +32,7 @@ struct Contract {
   struct Rank {
     std::uint64_t input_elements = 0;
     std::uint64_t output_elements = 0;
-    // Where the two begin if they are the same memory.
+    // The offset of the input if both are the same memory.
     std::uint64_t input_begin = 0;
     std::uint64_t output_begin = 0;
     std::vector<Stretch> output;
@@ -42,7 +42,7 @@ struct Contract {
   std::vector<Rank> ranks;
 
   const Rank& of(int rank) const { return ranks[static_cast<std::size_t>(rank)]; }
-  /// Whether peers read a rank's input, or write its output, where it is.
+  /// Whether peers read a rank's input, or write its output, in place.
   bool is_direct(Role role, int rank) const {
     const std::vector<bool>& direct =
         role == Role::kSource ? options.direct_inputs : options.direct_outputs;
@@ -50,7 +50,7 @@ struct Contract {
   }
 };
 
-/// Where the collective has one count for all, it is that of the root's schedule.
+/// If the collective has one count for all ranks, it is that of the root's schedule.
 Contract contract_of(std::span<const Schedule> schedules, const CheckOptions& options);
 
 /// Elements of one rank's memory; the space is not kPeer.
@@ -68,7 +68,7 @@ struct Location {
   friend bool operator==(const Location&, const Location&) = default;
 };
 
-/// Where an operand of `rank`'s schedule really lies.
+/// The location of an operand of `rank`'s schedule after all substitutions.
 inline Location locate(const Operand& operand, Role role, int rank, const Contract& contract) {
   Location location{rank, operand.space, operand.offset, operand.length};
   if (operand.space == Space::kPeer) {
@@ -88,7 +88,7 @@ inline Location locate(const Operand& operand, Role role, int rank, const Contra
   return location;
 }
 
-/// Whether a copy has nothing to do, since its rank's memory takes the place of its scratch.
+/// Whether a copy does nothing, because its rank's memory takes the place of its scratch.
 inline bool is_void(const Schedule& schedule, const Step& step, const Contract& contract) {
   if (!step.stands_in) return false;
   const bool packs = schedule.sources(step).front().space == Space::kInput;
@@ -99,7 +99,7 @@ inline bool is_message(StepKind kind) {
   return kind != StepKind::kReduce && kind != StepKind::kCopy;
 }
 inline bool is_outgoing(StepKind kind) {
-  return kind == StepKind::kSend || kind == StepKind::kNotify;
+  return kind == StepKind::kSend || kind == StepKind::kSignal;
 }
 
 /// "rank 2, step 17 (receive from rank 1, tag 5)".
@@ -110,7 +110,7 @@ Result<Partners> match_messages(std::span<const Schedule> schedules);
 /// Returns an order in which all steps can finish.
 Result<std::vector<GlobalStep>> simulate(std::span<const Schedule> schedules,
                                          const Partners& partners, const Contract& contract);
-/// `finish_order` is simulate()'s.
+/// `finish_order` comes from simulate().
 Status check_races(std::span<const Schedule> schedules, const Partners& partners,
                    std::span<const GlobalStep> finish_order, const Contract& contract);
 Status check_barrier(std::span<const Schedule> schedules, const Partners& partners,

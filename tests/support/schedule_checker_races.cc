@@ -1,7 +1,7 @@
 // Finds steps that touch the same memory without an order between them. The order is the transitive
-// closure of the dependencies, as one set of bits a step. A rank whose memory no peer maps is
-// checked by itself and must be ordered by its own dependencies; where peers map each other's
-// scratch, messages order the steps of different ranks too.
+// closure of the dependencies, as one set of bits per step. If no peer maps a rank's memory, the
+// rank is checked by itself, by its own dependencies. If peers map each other's scratch, messages
+// also order the steps of different ranks.
 #include "tests/support/schedule_checker_parts.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace kolo::test {
 namespace {
 
-/// By step: the set of steps that are surely finished when it starts.
+/// By step: the set of steps that have certainly finished when it starts.
 class Order {
  public:
   explicit Order(std::size_t steps) : words_((steps + 63) / 64), before_(steps * words_) {}
@@ -19,7 +19,7 @@ class Order {
     add_started(step, earlier);
     before_[step * words_ + earlier / 64] |= std::uint64_t{1} << (earlier % 64);
   }
-  /// `earlier` has started when `step` starts: what came before `earlier` is finished.
+  /// `earlier` has started when `step` starts: the steps before `earlier` have finished.
   void add_started(std::size_t step, std::size_t earlier) {
     for (std::size_t w = 0; w < words_; ++w)
       before_[step * words_ + w] |= before_[earlier * words_ + w];
@@ -36,7 +36,7 @@ class Order {
 struct Access {
   Location location;
   GlobalStep step;
-  std::size_t index = 0;  ///< of the step in the Order
+  std::size_t index = 0;  ///< index of the step in the Order
   bool writes = false;
 };
 
@@ -55,7 +55,7 @@ void add_accesses(const Schedule& schedule, StepId id, std::size_t index, const 
         step.kind == StepKind::kCopy && step.scaling == Scaling::kNone &&
         locate(destination, Role::kDestination, schedule.rank, contract) ==
             locate(schedule.sources(step).front(), Role::kSource, schedule.rank, contract);
-    if (onto_itself) continue;  // the executor leaves such memory alone
+    if (onto_itself) continue;  // the executor does not touch such memory
     add(destination, true);
     reads = true;
   }
@@ -70,7 +70,7 @@ Status find_race(std::span<const Schedule> schedules, std::vector<Access> access
   };
   std::sort(accesses.begin(), accesses.end(),
             [&](const Access& a, const Access& b) { return place(a) < place(b); });
-  std::vector<const Access*> open;  // those that may reach as far as the next one's begin
+  std::vector<const Access*> open;  // accesses that may reach as far as the next one's begin
   for (const Access& access : accesses) {
     std::erase_if(open, [&](const Access* a) { return !a->location.overlaps(access.location); });
     for (const Access* other : open) {

@@ -13,8 +13,8 @@ namespace {
 
 struct Cell {
   ValueId value = Values::kNothing;
-  std::uint64_t position = 0;  ///< which element of the tensor it belongs to
-  bool partial = false;        ///< as what it was written
+  std::uint64_t position = 0;  ///< index of the tensor's element that it belongs to
+  bool partial = false;        ///< whether it was written as a partial sum
 };
 
 std::string text_of(const Terms& terms) {
@@ -67,7 +67,7 @@ class Simulation {
   std::vector<std::vector<bool>> reached_;
   std::deque<GlobalStep> ready_;
   std::vector<GlobalStep> finish_order_;
-  std::map<std::uint64_t, ValueId> sums_;  ///< by element: as on the first rank that has it
+  std::map<std::uint64_t, ValueId> sums_;  ///< by element: the sum on the first rank that has it
 };
 
 void Simulation::prepare() {
@@ -146,7 +146,7 @@ Status Simulation::start(GlobalStep id) {
   return {};
 }
 
-/// Peers read an input where it is only if its prescale is one: which they then apply as well.
+/// Peers read an input in place only if the prescale is one; they then apply it as well.
 bool Simulation::reads_input(const Operand& source) const {
   return source.space == Space::kInput ||
          (source.space == Space::kPeer && source.direct != Operand::kNowhere &&
@@ -199,10 +199,11 @@ Result<ValueId> Simulation::evaluate(GlobalStep id, const std::vector<Cell>& sou
   return postscales ? values_.postscale(value) : value;
 }
 
-/// Where it is rounded to the elements' type. Adasum rounds each combination.
+/// Checks that the value is rounded to the elements' type only where it may be. Adasum rounds each
+/// combination.
 Status Simulation::check_rounding(GlobalStep id, ValueId value) const {
   const Terms& terms = values_.terms(value);
-  if (terms.size() == 1 || contract_.options.collective == Collective::kAdasum) return {};
+  if (terms.size() == 1 || contract_.options.is_adasum) return {};
   const bool is_scaled = std::all_of(terms.begin(), terms.end(),
                                      [](const Term& term) { return term.postscaled == 1; });
   if (terms.size() == schedules_.size() && is_scaled) return {};
@@ -264,7 +265,7 @@ Status Simulation::report_deadlock() const {
       const GlobalStep other = partners_[r][id];
       if (reached_[static_cast<std::size_t>(other.rank)][other.step]) continue;
       stuck += "; " + describe(schedules_[r], id);
-      break;  // one a rank says enough
+      break;  // one error per rank is enough
     }
   return KOLO_ERROR(kInternal, "deadlock: nothing can go on{}", stuck);
 }

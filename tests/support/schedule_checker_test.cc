@@ -65,7 +65,7 @@ TEST(ScheduleChecker, CatchesEveryDroppedDependency) {
         if (is_join(victim.steps[id]) || is_join(victim.steps[dependency])) continue;
         std::vector<Schedule> broken = right;
         drop_dependency(broken[1], broken[1].steps[id], i);
-        // An input is read where the result goes, if these are the same memory.
+        // An input may be read where the result goes, if both are the same memory.
         EXPECT_FALSE(verdict(broken) == "right" &&
                      verdict(broken, {.input_is_output = true}) == "right")
             << "step " << id << " without step " << dependency;
@@ -76,7 +76,7 @@ TEST(ScheduleChecker, CatchesEveryDroppedDependency) {
 }
 
 TEST(ScheduleChecker, CatchesASlotUsedAgainTooEarly) {
-  // The receives of a later block are held back by the join of the block that used their slots.
+  // The receives of a later block wait for the join of the block that used their slots.
   std::vector<Schedule> broken = ring();
   Schedule& victim = broken[1];
   for (Step& step : victim.steps)
@@ -118,7 +118,7 @@ TEST(ScheduleChecker, CatchesWrongMessages) {
 }
 
 TEST(ScheduleChecker, CatchesWrongSums) {
-  std::vector<Schedule> broken = ring();  // its own contribution instead of what came
+  std::vector<Schedule> broken = ring();  // its own contribution instead of the received one
   Schedule& victim = broken[2];
   const Step& reduce = nth(victim, StepKind::kReduce);
   victim.operands[reduce.first_source] = victim.operands[reduce.first_source + 1];
@@ -133,7 +133,7 @@ TEST(ScheduleChecker, CatchesWrongSums) {
   nth(broken[1], StepKind::kReduce).scaling = Scaling::kNone;
   EXPECT_THAT(verdict(broken), HasSubstr("prescaled 0"));
 
-  broken = ring();  // chunks exchanged: each element must come to its own place
+  broken = ring();  // chunks exchanged: each element must arrive at its own offset
   const Step& unpack = broken[0].steps.back();
   broken[0].operands[unpack.first_source].offset ^= 2;
   EXPECT_NE(verdict(broken), "right");
@@ -150,7 +150,7 @@ TEST(ScheduleChecker, CatchesPartialSumsThatAreRounded) {
   broken[1].operands[nth(broken[1], StepKind::kSend, 1).first_source].partial = false;
   EXPECT_THAT(verdict(broken), HasSubstr("a partial sum at one end alone"));
 
-  broken = ring();  // at both ends: what was written in float32 cannot be read as a half type
+  broken = ring();  // at both ends: a float32 value cannot be read as a half type
   broken[1].operands[nth(broken[1], StepKind::kSend, 1).first_source].partial = false;
   broken[2].operands[nth(broken[2], StepKind::kReceive, 1).first_destination].partial = false;
   EXPECT_THAT(verdict(broken), HasSubstr("is not what it was written as"));

@@ -24,8 +24,8 @@ using Terms = std::vector<Term>;  // sorted by key
 
 using ValueId = std::uint32_t;
 
-/// One number for each expression tree. Two elements with the same number were computed alike, in
-/// the same order, and so have the same bits; what is in the sum is kept beside it.
+/// One number per expression tree. Two elements with the same number were computed in the same
+/// order, and so have the same bits; the terms of the sum are stored beside the number.
 class Values {
  public:
   static constexpr ValueId kNothing = 0;

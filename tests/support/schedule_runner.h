@@ -1,5 +1,5 @@
-// Runs schedules for real, one rank a thread over a transport: for tests of the executor with the
-// algorithms. Header-only.
+// Runs schedules with the real executor, one thread per rank over a transport: for tests of the
+// executor with the algorithms. Header-only.
 #pragma once
 
 #include "runtime/base/abort.h"
@@ -16,7 +16,7 @@
 
 namespace kolo::test {
 
-/// One rank with its executor, which serves one operation after the other.
+/// One rank with its executor, which runs one operation after the other.
 class ScheduleRunner {
  public:
   ScheduleRunner(int rank, int size, Transport& transport)
@@ -49,7 +49,7 @@ class ScheduleRunner {
     };
     KOLO_TRY(progress_until(transport_, done, abort_, Deadline::after(std::chrono::seconds(60)),
                             executor_.dump_state()));
-    // What others will never answer must end before the memory goes.
+    // Transfers that no rank will answer must end before their memory goes.
     if (!executor_.done()) transport_.fail_all(executor_.status().error());
     KOLO_CHECK(executor_.done());
     return executor_.status();

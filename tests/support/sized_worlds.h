@@ -1,5 +1,5 @@
-// SizedWorlds: a fixture of worlds by their size and KOLO_SHARED_MEMORY, for what must be the same
-// over windows and messages. Header-only.
+// SizedWorlds: a fixture of worlds by size and KOLO_SHARED_MEMORY, for behaviour that must be the
+// same over windows and messages. Header-only.
 #pragma once
 
 #include "tests/support/local_world.h"

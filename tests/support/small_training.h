@@ -1,5 +1,5 @@
-// Training of a network so small that the host does its arithmetic: a trajectory that tells ways of
-// reducing gradients apart, without LibTorch. Header-only; any thread. Used by nccl_test and
+// Training of a network so small that the host computes it without LibTorch. Its trajectory shows
+// differences between ways of reducing gradients. Header-only; any thread. Used by nccl_test and
 // nccl_check.
 #pragma once
 
@@ -10,10 +10,10 @@
 
 namespace kolo::test {
 
-/// One array a tensor: the weights and biases of both layers; of gradients, the loss behind them.
+/// One array per tensor: weights and biases of both layers; for gradients, followed by the loss.
 using Arrays = std::vector<std::vector<float>>;
 
-/// Regression by 6 inputs, 10 tanh units and one output: each rank has 16 samples of its own, and
+/// Regression with 6 inputs, 10 tanh units and one output. Each rank has 16 samples of its own, and
 /// all take the same steps by the ranks' mean gradients.
 class SmallTraining {
  public:
@@ -27,8 +27,8 @@ class SmallTraining {
         parameters_[t][i] = static_cast<float>(0.4 * number(1000 * (t + 1) + i));
   }
 
-  /// `average` makes the rank's gradients, and its loss, the mean over the ranks. The mean losses,
-  /// step by step.
+  /// `average` replaces the rank's gradients and its loss by the mean over the ranks. Returns the
+  /// mean loss of each step.
   std::vector<double> run(int steps, const std::function<void(Arrays&)>& average) {
     std::vector<double> losses;
     for (int step = 0; step < steps; ++step) {
@@ -41,14 +41,14 @@ class SmallTraining {
     }
     return losses;
   }
-  /// After the steps: equal bits on all ranks that were given equal bits.
+  /// After the steps: ranks that got equal bits have equal bits.
   const Arrays& parameters() const { return parameters_; }
 
  private:
   /// Between -1 and 1, always the same for the same `seed`.
   static double number(std::size_t seed) { return std::sin(12.9898 * static_cast<double>(seed)); }
 
-  /// Of half the mean squared error of the rank's samples; behind them the error itself.
+  /// Gradients of half the mean squared error of the rank's samples, followed by the error itself.
   Arrays backward() const {
     const std::vector<float>& w1 = parameters_[0];
     const std::vector<float>& b1 = parameters_[1];
@@ -91,8 +91,8 @@ class SmallTraining {
                         std::vector<float>(kUnits), std::vector<float>(1)};
 };
 
-/// The largest difference of two trajectories, relative to the second's values; infinite where
-/// one is shorter.
+/// The largest difference of two trajectories, relative to the second's values; infinite if one is
+/// shorter.
 inline double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size()) return INFINITY;
   double worst = 0;
@@ -101,7 +101,8 @@ inline double largest_difference(const std::vector<double>& a, const std::vector
   return worst;
 }
 
-/// How far two libraries' trajectories may be apart: float32 sums of other orders, step after step.
+/// The allowed difference of two libraries' trajectories: float32 sums in other orders, step after
+/// step.
 inline constexpr double kTrajectoryTolerance = 1e-5;
 inline constexpr int kTrajectorySteps = 30;
 

@@ -1,4 +1,4 @@
-// A timeline's file as a test reads it. Any thread.
+// Reads a timeline's file in a test. Any thread.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -29,9 +29,9 @@ using Events = std::vector<nlohmann::json>;
 
 /// All events; a file that is not strictly valid JSON fails the test.
 Events read_trace(const std::string& path);
-/// Those whose `field` is `value`.
+/// The events whose `field` is `value`.
 Events select(const Events& events, const char* field, std::string_view value);
-/// Of a slice, nanoseconds, which microseconds with three decimals give exactly.
+/// The begin of a slice in nanoseconds, which microseconds with three decimals give exactly.
 std::int64_t begin_of(const nlohmann::json& slice);
 std::int64_t end_of(const nlohmann::json& slice);
 /// The metadata of this name; fails the test if there is not exactly one.

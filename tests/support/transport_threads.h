@@ -1,4 +1,4 @@
-// N ranks as N threads with nothing but a loopback transport each: for tests of the layers between
+// N ranks as N threads, each with only a loopback transport: for tests of the layers between
 // transport and runtime.
 #pragma once
 

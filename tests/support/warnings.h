@@ -1,4 +1,4 @@
-// What LibTorch warns of. For tests of kolo::torch; the thread that makes one.
+// LibTorch's warnings, for tests of kolo::torch; used on the thread that creates the object.
 #pragma once
 
 #include <torch/torch.h>
@@ -8,7 +8,7 @@
 
 namespace kolo::test {
 
-/// Keeps what LibTorch warns of, once or not.
+/// Keeps LibTorch's warnings, including those that LibTorch prints only once.
 class Warnings : public c10::WarningHandler {
  public:
   void process(const c10::Warning& warning) override { all.push_back(warning.msg()); }

@@ -1,5 +1,5 @@
-// Weights under a DistributedOptimizer, for tests on all ranks at once of what it makes of their
-// gradients. Header-only.
+// Weights under a DistributedOptimizer, for tests on all ranks at once of their gradients.
+// Header-only.
 #pragma once
 
 #include "tests/support/ddp_ranks.h"
@@ -22,7 +22,7 @@ inline void expect_gradient(const torch::Tensor& parameter, double value) {
       << parameter.grad() << " instead of " << value;
 }
 
-/// Three weights and a plain gradient descent with rate 1 over them.
+/// Three weights, with plain gradient descent of rate 1.
 struct Weights {
   torch::Tensor a = torch::ones({3}, kLeaf);
   torch::Tensor b = torch::ones({2}, kLeaf);

@@ -1,4 +1,4 @@
-// What a random program throws when kolo did something else than it promises.
+// The exception of a random program when kolo breaks a promise.
 #pragma once
 
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// The loopback against the conformance suite, and what it alone can do.
+// The loopback transport in the conformance suite, and its own features.
 #include "transport/loopback/loopback_transport.h"
 
 #include "tests/transport/transport_conformance.h"

@@ -1,4 +1,4 @@
-// The matcher against a plain map of queues, through growth and reuse.
+// The matcher against a plain map of queues, while it grows and reuses memory.
 #include "transport/message_matcher.h"
 
 #include <gtest/gtest.h>

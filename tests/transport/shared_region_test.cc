@@ -1,4 +1,4 @@
-// Shared memory that is reserved long before it is used: what the rest of the system is spared.
+// Shared memory that is reserved long before it is used: its effects on the rest of the system.
 #include "transport/shared_region.h"
 
 #include "tests/support/sanitizers.h"
@@ -20,22 +20,22 @@
 
 namespace {
 
-/// Bytes that fallocate() gets done between two signals; more is undone and EINTR, as kernels do it
-/// that heed any signal there. 0: no signals come.
+/// Bytes that fallocate() allocates between two signals. With more, it undoes its work and fails
+/// with EINTR, as kernels do that react to any signal there. 0: no signals come.
 std::atomic<off_t> between_signals = 0;
 std::atomic<int> interruptions = 0;
-/// Where memory ends.
+/// Offset at which memory is exhausted.
 std::atomic<off_t> end_of_memory = 1L << 40;
-/// Bytes of ranges that got memory, less those of ranges that gave it back.
+/// Bytes that were allocated, minus those that were returned.
 std::atomic<off_t> granted = 0;
 
 }  // namespace
 
-/// In place of libc's.
+/// Replaces libc's function.
 extern "C" int fallocate(int fd, int mode, off_t offset, off_t bytes) {
   constexpr int kPatience = 1000;
   const off_t most = between_signals;
-  // Every other call meets a signal however little it asks for.
+  // Every other call meets a signal, however small it is.
   if (most > 0 && (bytes > most || interruptions % 2 == 0)) {
     errno = ++interruptions < kPatience ? EINTR : EDEADLK;
     return -1;
@@ -53,7 +53,7 @@ extern "C" int fallocate(int fd, int mode, off_t offset, off_t bytes) {
 namespace kolo::test {
 namespace {
 
-/// The flags that the kernel has for the mapping that begins there.
+/// The kernel's flags of the mapping that begins there.
 std::string flags_at(const void* address) {
   std::ifstream file("/proc/self/smaps");
   bool is_found = false;

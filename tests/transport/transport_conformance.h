@@ -1,6 +1,6 @@
-// The conformance suite of transports (after tensorpipe's): what transport.h promises, as tests
-// that each transport instantiates with a maker of worlds. The cases are in
-// transport_conformance_*.cc. A world is N ranks, each a thread with its transport.
+// The conformance suite of transports (after tensorpipe's): tests of transport.h's promises, which
+// each transport instantiates with a maker of worlds. The cases are in transport_conformance_*.cc.
+// A world is N ranks, each a thread with its transport.
 #pragma once
 
 #include "transport/transport.h"
@@ -18,20 +18,20 @@
 
 namespace kolo::test {
 
-/// What one transport gives to the suite: an unconnected transport for each rank.
+/// A transport's part of the suite: an unconnected transport for each rank.
 class TransportWorld {
  public:
   virtual ~TransportWorld() = default;
   virtual Transport& at(int rank) = 0;
-  /// Destroys that of one rank, on its thread, at about the time when the others do.
+  /// Destroys the transport of one rank, on its thread, at about the time when the others do.
   virtual void close(int /*rank*/) {}
 };
 
 struct TransportMaker {
   std::string name;
   std::function<std::unique_ptr<TransportWorld>(int size)> make;
-  bool same_host = true;  ///< what the ranks are told of each other
-  /// False where a peer may read a failed transfer's memory, if not write it.
+  bool same_host = true;  ///< what the ranks are told about their hosts
+  /// False if a peer may still read (not write) the memory of a failed transfer.
   bool reads_end_with_fail_all = true;
 
   friend void PrintTo(const TransportMaker& maker, std::ostream* out) { *out << maker.name; }
@@ -53,22 +53,22 @@ class ConformanceRank final : public TransportListener, public TransferListener 
 
   /// The peer's rank in a world of two.
   int other() const { return 1 - rank; }
-  /// Transfers with stable addresses.
+  /// A transfer with a stable address.
   Transfer& transfer(const MemoryRegion* memory = nullptr) {
     return transfers_.emplace_back(*this, next_id_++, memory);
   }
-  /// `memory`: registered, which has `data`.
+  /// `memory`: the registered region that contains `data`.
   Transfer& send(int peer, Tag tag, std::span<const std::byte> data,
                  const MemoryRegion* memory = nullptr);
   Transfer& receive(int peer, Tag tag, std::span<std::byte> data,
                     const MemoryRegion* memory = nullptr);
   Status post(int peer, std::string_view text);
 
-  /// Progresses until `done`; a failure of the test after ten seconds.
+  /// Progresses until `done`; the test fails after ten seconds.
   void wait(const std::function<bool()>& done, const char* what);
   /// Waits for every transfer so far and expects success.
   void wait_for_all();
-  /// Waits, progressing, until every rank has come here as often.
+  /// Progresses until every rank has called this as often.
   void meet();
 
   void on_message(int peer, std::span<const std::byte> message) override;
@@ -86,12 +86,13 @@ class TransportConformance : public testing::TestWithParam<TransportMaker> {
  protected:
   using Body = std::function<void(ConformanceRank&)>;
 
-  /// Runs body(rank) on a thread for each rank. All are connected before and progress until all
-  /// are through; in the end the transports go at the same time, as at the end of a program.
+  /// Runs body(rank) on a thread for each rank. All ranks are connected before, and progress until
+  /// all bodies have returned. Then all transports are destroyed at the same time, as at the end of
+  /// a program.
   void run(int size, const Body& body);
 };
 
-/// Bytes that differ by place and `seed`, so that a mixed-up or shifted message shows.
+/// Bytes that differ by offset and `seed`, so that a mixed-up or shifted message shows.
 std::vector<std::byte> pattern(std::size_t size, unsigned seed);
 
 inline Tag tag(std::uint32_t step, std::uint64_t operation = 1) {

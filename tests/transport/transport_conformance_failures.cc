@@ -29,7 +29,7 @@ TEST_P(TransportConformance, ConnectHeedsAbortAndDeadline) {
             "the test broke it");
 }
 
-// The receiver does not read, so that the message can leave neither whole nor at all.
+// The receiver does not read, so that part of the message cannot leave.
 TEST_P(TransportConformance, FlushEndsAtTheDeadlineAndAtAnAbort) {
   std::atomic<bool> through = false;
   run(2, [&through](ConformanceRank& self) {
@@ -75,13 +75,13 @@ TEST_P(TransportConformance, AfterFailAllEverythingFailsAtOnce) {
     }
     EXPECT_EQ(self.post(self.other(), "hello").error().message, "the test broke it");
     EXPECT_FALSE(self.transport.flush(self.abort, Deadline::after(std::chrono::seconds(1))).ok());
-    self.transport.fail_all(broken());  // once more changes nothing
+    self.transport.fail_all(broken());  // a second call changes nothing
     EXPECT_FALSE(self.transport.progress());
   });
 }
 
-// Both sides break off at different points of a stream of messages; what they scribble over their
-// memory afterwards must stay (receiver) and must not be seen by the other (sender).
+// Both sides give up at different points of a stream of messages, and then write over their memory.
+// The receiver's new contents must stay, and the receiver must not see the sender's.
 TEST_P(TransportConformance, FailAllLetsGoOfMemory) {
   for (int point = 0; point < 12; ++point) {
     std::atomic<int> failed = 0;
@@ -97,7 +97,7 @@ TEST_P(TransportConformance, FailAllLetsGoOfMemory) {
         received.push_back(&self.receive(self.other(), tag(i), in[i]));
         self.send(self.other(), tag(i), out[i]);
       }
-      // Rank 1 breaks off at once or soon, rank 0 a little later or earlier.
+      // Rank 1 gives up at once or soon, rank 0 a little earlier or later.
       const int polls = self.rank == 1 ? point * 3 : 40 - point * 3;
       for (int i = 0; i < polls; ++i) self.transport.progress();
       self.transport.fail_all(broken());
@@ -122,7 +122,7 @@ TEST_P(TransportConformance, FailAllLetsGoOfMemory) {
   }
 }
 
-// The peer of a rank that failed everything sends on into what it had posted.
+// The peer of a rank that has failed all its transfers still sends to its receives.
 TEST_P(TransportConformance, WhatComesAfterFailAllIsDropped) {
   std::atomic<bool> through = false;
   run(2, [&through](ConformanceRank& self) {

@@ -1,4 +1,4 @@
-// Conformance: control messages, waking up, memory that peers map, flush.
+// Conformance: control messages, wake-ups, memory that peers map, flush.
 #include "tests/transport/transport_conformance.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ TEST_P(TransportConformance, MessagesOfOnePeerArriveInOrder) {
     constexpr std::size_t kRounds = 20;
     for (std::size_t i = 0; i < kRounds; ++i) {
       for (int peer = 0; peer < self.size; ++peer) {
-        // The text goes as soon as post_message() has returned.
+        // The text is destroyed as soon as post_message() has returned.
         std::string text(kSizes[i % std::size(kSizes)], static_cast<char>('a' + i));
         EXPECT_TRUE(self.post(peer, text).ok());
         std::fill(text.begin(), text.end(), '?');
@@ -52,8 +52,8 @@ TEST_P(TransportConformance, AMessageThatIsTooLongIsRefused) {
   });
 }
 
-// Blocks as the cycle does: progress, arm, poll. Counts wake-ups by the descriptor, since each poll
-// is bounded and would find the message in the end anyhow.
+// Blocks as the cycle does: progress, arm, poll. Counts wake-ups by the descriptor, because each
+// poll is bounded and would find the message in the end anyway.
 TEST_P(TransportConformance, TheDescriptorWakesASleeper) {
   constexpr int kRounds = 20;
   std::atomic<int> woken = 0;
@@ -64,7 +64,8 @@ TEST_P(TransportConformance, TheDescriptorWakesASleeper) {
       if ((self.rank + round) % 2 == 0) {
         self.wait([&] { return self.messages.size() == 1; }, "the peer was about to sleep");
         self.messages.clear();
-        std::this_thread::sleep_for(std::chrono::milliseconds(2));  // so that it mostly sleeps
+        std::this_thread::sleep_for(
+            std::chrono::milliseconds(2));  // so that the receiver mostly sleeps
         self.send(self.other(), tag(0, static_cast<std::uint64_t>(round)), {&out, 1});
         self.wait_for_all();
         continue;
@@ -84,7 +85,7 @@ TEST_P(TransportConformance, TheDescriptorWakesASleeper) {
       EXPECT_EQ(received.state(), Transfer::State::kDone) << "round " << round;
     }
   });
-  // Libraries miss a few, and a loaded machine lets the message come before the sleep.
+  // Libraries miss a few wake-ups, and on a loaded machine the message may come before the sleep.
   EXPECT_GE(woken, kRounds / 4);
 }
 
@@ -140,7 +141,7 @@ TEST_P(TransportConformance, APeerWritesIntoMappedMemory) {
     }
     self.meet();
     mappings.clear();
-    self.meet();  // a region goes after its mappings
+    self.meet();  // a region is destroyed after its mappings
   });
 }
 

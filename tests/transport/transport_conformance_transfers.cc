@@ -101,7 +101,8 @@ TEST_P(TransportConformance, TransfersCompleteInAnyOrderOfPosting) {
 TEST_P(TransportConformance, OneTagIsFirstInFirstOut) {
   run(2, [](ConformanceRank& self) {
     constexpr unsigned kCount = 40;
-    // Small and large in turn, so that a fast path cannot overtake; half of the receives first.
+    // Small and large in turn, so that a fast path cannot overtake; half of the receives are posted
+    // first.
     const auto size_of = [](unsigned i) { return i % 2 == 0 ? std::size_t{16} : 64 * kKiB; };
     std::vector<std::vector<std::byte>> in(kCount);
     std::vector<std::vector<std::byte>> out(kCount);
@@ -133,7 +134,7 @@ TEST_P(TransportConformance, TagsThatDifferInOneFieldDoNotMatch) {
   });
 }
 
-/// A receive of rank 1 of `excess` more bytes than rank 0 sends, and of `calls` by rank.
+/// Rank 1 receives `excess` more bytes than rank 0 sends, with `calls` by rank.
 void meet_unequal(ConformanceRank& self, std::size_t excess, std::array<std::uint64_t, 2> calls,
                   const std::function<void(const std::string& text, std::size_t size)>& check) {
   for (const std::size_t size : {std::size_t{100}, 64 * kKiB, 1024 * kKiB}) {
@@ -178,7 +179,7 @@ TEST_P(TransportConformance, AnotherLengthFailsTheReceive) {
 
 TEST_P(TransportConformance, AnotherCallFailsTheReceive) {
   const auto call = [](ReduceOp op) {
-    return what_of(ExchangeKind::kAllreduce, DataType::kInt32, op, 0, 25);
+    return call_fingerprint(OperationKind::kAllreduce, DataType::kInt32, op, 0, 25);
   };
   run(2, [&](ConformanceRank& self) {
     meet_unequal(self, 0, {call(ReduceOp::kSum), call(ReduceOp::kMax)},
@@ -207,7 +208,7 @@ TEST_P(TransportConformance, ARankTalksToItself) {
     }
     EXPECT_TRUE(self.post(0, "first").ok());
     EXPECT_TRUE(self.post(0, "second").ok());
-    EXPECT_TRUE(self.messages.empty());  // told from within progress() alone
+    EXPECT_TRUE(self.messages.empty());  // told only within progress()
     self.wait([&] { return self.messages.size() == 2; }, "messages to oneself");
     EXPECT_THAT(self.messages,
                 testing::ElementsAre(testing::Pair(0, "first"), testing::Pair(0, "second")));
@@ -235,7 +236,7 @@ TEST_P(TransportConformance, AllToAllOfFour) {
   });
 }
 
-/// Goes on from within the completion of what it waits for, as an executor does.
+/// Continues from within the completion of its transfer, as an executor does.
 class Chain final : public TransferListener {
  public:
   Chain(Transport& transport, int peer, std::uint32_t length)
@@ -246,7 +247,7 @@ class Chain final : public TransferListener {
   }
   void advance() {
     if (++step_ > length_) return;
-    pending_ = 2;  // a rendezvous may be answered before its sender knows that it was taken
+    pending_ = 2;  // a rendezvous may be answered before its sender knows that it was accepted
     outgoing_ = Transfer(*this, 0);
     incoming_ = Transfer(*this, 1);
     transport_.send(peer_, tag(step_), data_, outgoing_);

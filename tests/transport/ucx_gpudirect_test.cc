@@ -1,5 +1,5 @@
-// What the probe for GPUDirect RDMA says on hosts without: no card, or cards that UCX cannot use.
-// It has not yet run on hardware that has it.
+// The probe for GPUDirect RDMA on hosts without it: no card, or cards that UCX cannot use. The test
+// has not yet run on hardware that has it.
 #include "transport/ucx/ucx_gpudirect.h"
 #include "transport/ucx/ucx_context.h"
 #include "transport/ucx/ucx_transport.h"
@@ -17,7 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// A sysfs of its own.
+/// Builds a sysfs of its own.
 class GpuDirectProbe : public testing::Test {
  protected:
   ~GpuDirectProbe() override { std::filesystem::remove_all(system_); }

@@ -1,4 +1,4 @@
-// What is removed of UCX's shared memory: files that nobody has open or mapped.
+// Removal of UCX's leftover shared memory: files that no process has open or mapped.
 #include "transport/ucx/ucx_leftovers.h"
 
 #include "runtime/base/unique_handle.h"

@@ -40,7 +40,7 @@ TransportMaker host_with_rendezvous() {
   return made;
 }
 
-/// With error handling, for which UCX leaves shared memory and takes TCP.
+/// With error handling, UCX leaves out shared memory and takes TCP.
 TransportMaker across_hosts() {
   TransportMaker made = maker("across_hosts", {});
   made.same_host = false;
@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(Ucx, TransportConformance,
                          testing::Values(maker("host", {}), host_with_rendezvous(), across_hosts()),
                          [](const auto& made) { return made.param.name; });
 
-/// What a child process and its parent tell each other before they are connected.
+/// Pipes between a child process and its parent, for use before they are connected.
 struct Pipes {
   Pipes() {
     EXPECT_EQ(pipe(to_child), 0);
@@ -95,7 +95,7 @@ struct Deaf final : TransportListener {
   void on_peer_failed(int, const Error&) override {}
 };
 
-/// Rank 0's, which hears what becomes of rank 1.
+/// Rank 0's listener, which hears about rank 1.
 struct Ears final : TransportListener {
   int messages = 0;
   std::vector<int> lost;
@@ -136,7 +136,7 @@ TEST(UcxTest, AKilledPeerAcrossHostsIsReportedOnce) {
   EXPECT_EQ(self.receive(1, tag(0), data).status().error().code, ErrorCode::kPeerLost);
 }
 
-// It did its part, and harms nobody by leaving.
+// It has done its part, and leaving harms nobody.
 TEST(UcxTest, WhatARankSentBeforeItLeftIsReceivedAfterwards) {
   Pipes pipes;
   std::atomic<int> meeting = 0;
@@ -149,7 +149,7 @@ TEST(UcxTest, WhatARankSentBeforeItLeftIsReceivedAfterwards) {
     const std::vector<std::byte> data(100, std::byte{7});
     ConformanceRank self(1, 2, *transport, meeting);
     self.send(0, tag(0), data);
-    static_cast<void>(transport->post_message(0, {}));  // comes behind it
+    static_cast<void>(transport->post_message(0, {}));  // comes after it
     while (true) transport->progress();                 // until it is killed
   }
   Ears ears;
@@ -168,7 +168,8 @@ TEST(UcxTest, WhatARankSentBeforeItLeftIsReceivedAfterwards) {
   EXPECT_EQ(self.receive(1, tag(1), data).status().error().code, ErrorCode::kPeerLost);
 }
 
-// Later UCX would complain that its memory is gone, and a job that ends well end with errors.
+// Without a connection, UCX would later complain that the rank's memory is gone, and a good job
+// would end with errors.
 TEST(UcxTest, ARankOfThisHostIsConnectedToBeforeItMayGo) {
   Pipes pipes;
   std::atomic<int> meeting = 0;
@@ -191,7 +192,7 @@ TEST(UcxTest, ARankOfThisHostIsConnectedToBeforeItMayGo) {
   EXPECT_TRUE(transport->activity(1).opened);
 }
 
-/// Rank 1's answer to the first message that it gets does not leave before rank 0 takes part.
+/// Rank 1's answer to its first message does not leave before rank 0 takes part.
 void close_while_answering(int steps) {
   UcxWorld world(2, {});
   std::atomic<int> meeting = 0;
@@ -223,7 +224,7 @@ TEST(UcxTest, SaysWhichVersionAndTransports) {
               testing::MatchesRegex("ucx [0-9]+\\.[0-9]+\\.[0-9]+ \\(able to use .*tcp.*\\)"));
 }
 
-// What the bytes go by is chosen by UCX from the error handling; see ucx_transport_impl.h.
+// UCX chooses the transport from the error handling; see ucx_transport_impl.h.
 TEST(UcxTest, SharedMemoryInsideAHostAndTcpAcross) {
   for (const bool same_host : {true, false}) {
     UcxWorld world(2, {});
@@ -248,7 +249,7 @@ TEST(UcxTest, SharedMemoryInsideAHostAndTcpAcross) {
   }
 }
 
-// One line, with what UCX itself says of it, which goes nowhere else unless that is asked for.
+// One line with UCX's own message, which is otherwise printed only on request.
 TEST(UcxTest, ATransportThatUcxLacksIsAnError) {
   for (const bool shows_log : {false, true}) {
     testing::internal::CaptureStderr();

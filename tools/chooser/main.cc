@@ -1,10 +1,10 @@
-// kolo-chooser: whether the algorithm that kolo chooses for an all-reduce is the fastest one here.
-// Every rank has a runtime that chooses and one for each algorithm that is possible, all connected;
-// they take turns, operation by operation, so that what disturbs one disturbs all. One thread a
-// rank; tools/bench chooser starts the ranks.
+// kolo-chooser: checks whether kolo chooses the fastest all-reduce algorithm here. Every rank has a
+// connected runtime that chooses, and one for each possible algorithm. The runtimes take turns,
+// operation by operation, so that a disturbance hits all of them. One thread per rank; tools/bench
+// chooser starts the ranks.
 #include "runtime/bootstrap/rendezvous.h"
-#include "runtime/bootstrap/way_in.h"
-#include "runtime/runtime.h"
+#include "runtime/bootstrap/rendezvous_method.h"
+#include "runtime/cycle/runtime.h"
 #include "tools/perf/numbers.h"
 #include "tools/perf/report_file.h"
 #include "transport/ucx/ucx_transport.h"
@@ -47,16 +47,16 @@ struct Options {
   std::uint64_t most = std::uint64_t{16} << 20;
   std::uint64_t factor = 4;
   int samples = 15;
-  double budget_s = 1.5;  ///< of a size; fewer samples where they take longer
+  double budget_s = 1.5;  ///< per size; large operations get fewer samples
   std::string json;
 };
 
-/// One that chooses ("auto"), or that has to take the algorithm of its name.
+/// Either the runtime that chooses ("auto"), or one that is forced to the algorithm of its name.
 struct Contender {
   std::string name;
   std::unique_ptr<Bootstrap> bootstrap;
   std::unique_ptr<Runtime> runtime;
-  std::vector<double> times = {};  ///< microseconds, of the size under way
+  std::vector<double> times = {};  ///< microseconds, at the size that is measured now
 };
 
 Result<Contender> make_contender(const std::string& name, int number) {
@@ -64,7 +64,7 @@ Result<Contender> make_contender(const std::string& name, int number) {
   const Environment environment = Environment::of_process();
   KOLO_ASSIGN(Config config, Config::from_environment(environment));
   config.algorithm = name;
-  KOLO_ASSIGN(const WayIn way, find_way_in({}, config, environment));
+  KOLO_ASSIGN(const RendezvousMethod way, find_rendezvous_method({}, config, environment));
   const auto deadline = Deadline::after(std::chrono::seconds(config.init_timeout_s));
   KOLO_ASSIGN(auto bootstrap,
               meet(way, {.secret = config.secret, .number = number + 1, .exchanges = exchanges},
@@ -78,8 +78,7 @@ Result<Contender> make_contender(const std::string& name, int number) {
   return Contender{name, std::move(bootstrap), std::move(runtime)};
 }
 
-/// The runtime takes the algorithm that it is made to take, and it is one of two levels only where
-/// there are two.
+/// The runtime takes the algorithm that it is forced to. "hierarchical" also needs two levels.
 bool is_possible(const Contender& contender) {
   const World& world = contender.runtime->world();
   if (contender.name == "hierarchical")
@@ -90,7 +89,7 @@ bool is_possible(const Contender& contender) {
 
 std::string chosen_at(const RuntimeInfo& info, std::uint64_t bytes) {
   if (bytes <= info.two_shot_bytes) return bytes <= info.one_shot_bytes ? "one_shot" : "two_shot";
-  if (bytes <= info.traded_bytes) return "pair_exchange";
+  if (bytes <= info.two_rank_bytes) return "two_rank_exchange";
   std::string name;
   for (const auto& from : info.allreduces)
     if (from.from_bytes <= bytes) name = from.algorithm;
@@ -104,7 +103,7 @@ Status reduce(Contender& contender, std::vector<float>& data, std::uint64_t byte
                                               DataType::kFloat32, ReduceOp::kSum);
 }
 
-/// Rank 0's number on all ranks.
+/// Gives rank 0's number to all ranks.
 Result<std::int64_t> agree(Contender& contender, std::int64_t mine) {
   std::int64_t number = contender.runtime->world().rank() == 0 ? mine : 0;
   auto* const memory = reinterpret_cast<std::byte*>(&number);
@@ -126,8 +125,8 @@ Status measure(const Options& options, std::vector<Contender>& all, std::vector<
     KOLO_TRY(reduce(contender, data, bytes));
     slowest = std::max(slowest, microseconds_since(begin));
   }
-  // A sample lasts long enough for the clock, and moves more than a shaped link lets through at
-  // once; the first operation of a turn wakes the runtime up.
+  // A sample lasts long enough for the clock, and moves more bytes than a traffic-shaped link lets
+  // through as a burst. The first operation of a turn wakes the runtime up and is not timed.
   const auto wanted = std::max(static_cast<std::int64_t>(500 / slowest),
                                static_cast<std::int64_t>(kBeyondBursts / bytes));
   KOLO_ASSIGN(const std::int64_t batch,
@@ -167,8 +166,9 @@ nlohmann::json row_of(const std::vector<Contender>& all, std::uint64_t bytes) {
     least = time;
   }
   row["best"] = best;
-  // The chosen one's time as the forced one has it, too: both are one algorithm, and their
-  // difference is noise. Nobody is forced to the exchanges of small messages.
+  // ratio_forced takes the time of the runtime that is forced to the chosen algorithm: it is the
+  // same algorithm, and the difference is noise. No runtime is forced to the exchanges of small
+  // messages.
   const auto forced = row["times_us"].find(row["chosen"].get<std::string>());
   const double chosen = row["times_us"]["auto"];
   row["ratio"] = chosen / least;
@@ -188,7 +188,7 @@ void print(const nlohmann::json& row) {
 }
 
 Status run(const Options& options) {
-  // Before ranks meet: what cannot be ends them all alike.
+  // Check before the ranks meet, so that an impossible option ends all of them.
   std::optional<perf::ReportFile> file;
   if (!options.json.empty()) file.emplace(options.json);
   std::vector<float> data(options.most / sizeof(float) + 1);

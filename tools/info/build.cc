@@ -1,7 +1,7 @@
 #include "tools/info/build.h"
 
+#include "runtime/bootstrap/rendezvous_method.h"
 #include "runtime/bootstrap/secret_file.h"
-#include "runtime/bootstrap/way_in.h"
 #include "runtime/device/accelerator.h"
 #include "runtime/topology/host.h"
 #include "tools/info/folded.h"
@@ -32,14 +32,14 @@ nlohmann::json to_json(const std::vector<Part>& parts) {
   return rows;
 }
 
-/// UCX's word for a transport in the list of those that it can use.
+/// `word` is UCX's name for the transport in `list`, the transports that UCX can use.
 Part transport(const std::string& list, std::string name, const std::string& word,
                std::string remark) {
   const bool there = list.find(word) != std::string::npos;
   return {std::move(name), there, there ? "" : std::move(remark)};
 }
 
-/// By knob, why init() refuses what is set; each value for itself, then what they say together.
+/// By knob, why init() refuses its value: first each value alone, then values that contradict.
 std::map<std::string, std::string> refusals(const Environment& environment) {
   std::map<std::string, std::string> reasons;
   for (const Knob& knob : knobs()) {
@@ -52,13 +52,13 @@ std::map<std::string, std::string> refusals(const Environment& environment) {
   Status invalid;
   const Config config = Config::from_environment(environment, invalid);
   if (!invalid.ok()) return reasons;
-  // What the launcher says is init()'s to judge, among the processes that it has started.
+  // Leave the launcher's values to init(), which sees all the processes of the launcher.
   for (const char* name : {"KOLO_INIT_METHOD", "KOLO_RANK", "KOLO_SIZE"}) {
     if (!environment.get(name)) continue;
-    // Nor does it say that of ranks which the program names.
+    // Likewise if the program names the ranks.
     const bool has_ranks = environment.get("KOLO_RANK") || environment.get("KOLO_SIZE");
-    const auto request = has_ranks ? WayInRequest() : WayInRequest{.rank = 0, .size = 1};
-    const auto way = find_way_in(request, config, environment);
+    const auto request = has_ranks ? RendezvousRequest() : RendezvousRequest{.rank = 0, .size = 1};
+    const auto way = find_rendezvous_method(request, config, environment);
     if (!way.ok()) reasons[name] = way.error().message;
     break;
   }

@@ -1,5 +1,5 @@
-// What kolo-info says about the build and the machine without a job: the table of what is in it,
-// and every knob with its value. The main thread.
+// What kolo-info says about the build and the machine without a job: what the build contains, and
+// every knob with its value. Main thread.
 #pragma once
 
 #include "runtime/base/environment.h"
@@ -10,7 +10,7 @@
 
 namespace kolo::info {
 
-/// One thing that may be there or not.
+/// One thing that the build or the machine may have.
 struct Part {
   std::string name;
   bool there = false;
@@ -22,12 +22,12 @@ struct Part {
 nlohmann::json build_json();
 void print_build(const nlohmann::json& build);
 
-/// Each knob with its value, where that comes from, whether it is to be equal on all ranks, and why
-/// init() refuses it (null: it does not); of KOLO_SECRET only whether it is set.
+/// Each knob with its value, the value's origin, whether it must be equal on all ranks, and why
+/// init() refuses it (null if not). For KOLO_SECRET only whether it is set.
 nlohmann::json knobs_json(const Environment& environment);
 void print_knobs(const nlohmann::json& knobs);
-/// To stderr: what init() would refuse, and which KOLO_ variables are none. False if it would
-/// refuse.
+/// Prints to stderr what init() would refuse, and which KOLO_ variables do not exist. False if
+/// init() would refuse something.
 bool warn_of_knobs(const Environment& environment);
 
 }  // namespace kolo::info

@@ -55,7 +55,7 @@ Finding shared_memory() {
   return {true, fmt::format("shared memory: {} MiB mapped", kWindow / kMiB)};
 }
 
-/// Good all the same: kolo takes what works.
+/// Good in either case: kolo uses what works.
 Finding access_of_peers() {
   const std::string_view why = why_peers_cannot_open();
   if (why.empty()) return {true, "access: ranks of this host may open each other's memory"};
@@ -100,7 +100,7 @@ Finding own_name() {
       "for jobs on several hosts: correct /etc/hosts, or give kolo-run --address or --interface"};
 }
 
-/// For network cards alone, which UCX does without where they cannot be used.
+/// Only network cards need it, and UCX does without cards that cannot be used.
 Finding locked_memory() {
   std::error_code unknown;
   const bool has_cards = std::filesystem::exists("/sys/class/infiniband", unknown);
@@ -113,7 +113,7 @@ Finding locked_memory() {
                     : ""};
 }
 
-/// After init: for the ranks of this host together, where they are in one container.
+/// After init: a limit holds for all ranks of this host together if they share a container.
 Finding processor_time() {
   const auto limit = cpu_limit();
   if (!limit) return {true, "processor time: no limit"};
@@ -125,7 +125,7 @@ Finding processor_time() {
           "resources.limits.cpu): ranks that have used it up stand still"};
 }
 
-/// Collective: one number of each rank.
+/// Collective: one number from each rank.
 std::vector<double> gather(double mine, const char* name) {
   std::vector<double> all(static_cast<std::size_t>(size()), 0.0);
   all[static_cast<std::size_t>(rank())] = mine;
@@ -134,15 +134,16 @@ std::vector<double> gather(double mine, const char* name) {
   return all;
 }
 
-/// Collective: the lowest rank on this machine. Containers of one may have different names, and
-/// those of several the same; the running kernel's number tells. Where /proc is closed, the name.
+/// Collective: the lowest rank on this machine. Host names do not tell: containers of one machine
+/// may have different names, those of several the same. The kernel's boot id does; the host name
+/// only replaces it where /proc is closed.
 int first_of_this_machine() {
   std::array<char, 256> name = {};
   ::gethostname(name.data(), name.size() - 1);
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string machine;
   if (!std::getline(file, machine) || machine.empty()) machine = name.data();
-  // 52 bits, which a double holds.
+  // A double holds 52 bits exactly.
   const auto mine = static_cast<double>(std::hash<std::string>()(machine) >> 12);
   const auto all = gather(mine, "kolo-info: machines");
   return static_cast<int>(std::find(all.begin(), all.end(), mine) - all.begin());
@@ -176,8 +177,8 @@ Finding links() {
           "more than 1 ms between hosts: choose the faster network, KOLO_INTERFACE=eth1"};
 }
 
-/// Hardware threads that a machine's ranks may use between them, by rank: a launcher may have given
-/// each its own.
+/// Checks the hardware threads that the ranks of a machine may use together. Each rank reports its
+/// own, because a launcher may have bound ranks to different threads.
 Finding cores() {
   constexpr std::size_t kMost = 1024;
   const auto ranks = static_cast<std::size_t>(size());
@@ -188,7 +189,7 @@ Finding cores() {
   }
   allreduce(masks.data(), masks.data(), {static_cast<std::int64_t>(masks.size())},
             DataType::kFloat64, {.op = ReduceOp::kSum, .name = "kolo-info: cores"});
-  // A machine is told by the rank that is its first.
+  // A machine is identified by its lowest rank.
   const auto firsts = gather(static_cast<double>(first_of_this_machine()), "kolo-info: firsts");
   double least = static_cast<double>(kMost);
   std::size_t where = 0;

@@ -1,5 +1,5 @@
-// What stands in the way of a job, on this host and between those of the job, and what to do about
-// it. The main thread.
+// Finds what keeps a job from running, on this host and between the job's hosts, and says what to
+// do about it. Main thread.
 #pragma once
 
 #include <string>
@@ -10,20 +10,21 @@ namespace kolo::info {
 struct Finding {
   bool good = true;
   std::string what;
-  std::string remedy = {};  ///< of what is not good, or would not be in another job
+  std::string remedy = {};  ///< for what is not good here, or would not be in another job
 };
 
-/// Shared memory, ports, limits and names of this host; needs no job, but what stands in the way of
-/// a job on several hosts alone is none in a job on one.
+/// Shared memory, ports, limits and names of this host. Needs no job. A problem that matters only
+/// between hosts counts as good inside a job on one host.
 std::vector<Finding> examine_host();
 
-/// Collective, after init(): cores, clocks and links of the ranks' hosts. Every rank gets them all.
+/// Collective, after init(): cores, clocks and links of the ranks' hosts. Every rank gets all
+/// findings.
 std::vector<Finding> examine_job();
 
-/// Each with its mark, ok, -- (good, but with a remedy) or !!, and the number of those that are not
-/// good.
+/// Prints each finding with its mark: ok, -- (good, but with a remedy) or !! (not good). Returns
+/// the number of findings that are not good.
 int print_findings(const std::string& host, const std::vector<Finding>& findings);
-/// The same as one object in one line.
+/// As print_findings(), as one JSON object on one line.
 int print_findings_json(const std::string& host, const std::vector<Finding>& findings);
 
 }  // namespace kolo::info

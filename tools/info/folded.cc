@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kColumns = 80;
 constexpr std::size_t kLabel = 17;  ///< columns of a row's label
 
-/// Of UTF-8: the bytes that begin a character.
+/// Counts the bytes that begin a UTF-8 character.
 std::size_t columns_of(std::string_view text) {
   return static_cast<std::size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
@@ -23,7 +23,8 @@ std::string folded(std::string_view line, std::string_view indent) {
   std::string text;
   std::string_view before;  // what the present line of the result begins with
   while (columns_of(before) + columns_of(line) > kColumns) {
-    // The last blank that leaves enough, but none of the line's own indentation; else the first.
+    // Break at the last blank that fits, but not inside the line's own indentation; if none fits,
+    // at the first blank.
     std::size_t cut = line.npos;
     for (std::size_t at = line.find_first_not_of(' '); at != line.npos;) {
       at = line.find(' ', at);

@@ -1,4 +1,4 @@
-// Lines for people, of at most 80 columns. Used by what kolo-info prints; any thread.
+// Folds lines of text at 80 columns. Used by kolo-info's printing; any thread.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace kolo::info {
 
-/// The line with a break in place of the blank before each word that ends beyond column 80; what
-/// comes after a break stands behind `indent`. A word that is longer than that stays whole.
+/// The line with a break in place of the blank before each word that ends beyond column 80. Each
+/// new line starts with `indent`. A word that is longer than a line stays whole.
 std::string folded(std::string_view line, std::string_view indent);
 
 /// Prints "label    text", folded.

@@ -27,6 +27,7 @@ constexpr const char* kExamples = R"(examples:
   kolo-run -np 4 kolo-info          # how these ranks meet, their links, their
                                     # choices; under mpirun and srun likewise
   kolo-run -H node1:2,node2:2 kolo-info --json
+  kolo-run -np 4 kolo-info --routes # which way each call goes, by size
   kolo-info --build                 # what this build has, as a table
   kolo-info --knobs                 # every KOLO_ variable, and what is wrong
   kolo-info --doctor                # what stands in the way on this host
@@ -55,10 +56,18 @@ nlohmann::json to_json(const kolo::LinkInfo& link) {
           {"crowd_us", link.crowd_us}};
 }
 
-/// Collective: what rank 0 prints.
+/// Collective: what rank 0 prints about the job.
 nlohmann::json job_json() {
   const kolo::RuntimeInfo info = kolo::runtime_info();
   nlohmann::json choices = nlohmann::json::array();
+  nlohmann::json routes = nlohmann::json::array();
+  for (const kolo::RouteInfo& route : info.routes)
+    routes.push_back({{"call", route.call},
+                      {"mode", route.mode},
+                      {"memory", route.on_device ? "device" : "host"},
+                      {"from_bytes", route.from_bytes},
+                      {"carrier", route.carrier},
+                      {"algorithm", route.algorithm}});
   for (const kolo::AllreduceChoice& choice : info.allreduces)
     choices.push_back({{"from_bytes", choice.from_bytes}, {"algorithm", choice.algorithm}});
   const kolo::DeviceReport device = kolo::device_report();
@@ -81,17 +90,18 @@ nlohmann::json job_json() {
           {"size", kolo::size()},
           {"local_size", kolo::local_size()},
           {"cross_size", kolo::cross_size()},
-          {"way_in", info.way_in},
+          {"rendezvous", info.rendezvous},
           {"transport", info.transport},
           {"shared_bytes", info.shared_bytes},
           {"arena_bytes", info.arena_bytes},
           {"one_shot_bytes", info.one_shot_bytes},
           {"two_shot_bytes", info.two_shot_bytes},
           {"two_shot_shared_bytes", info.two_shot_shared_bytes},
-          {"traded_bytes", info.traded_bytes},
+          {"two_rank_bytes", info.two_rank_bytes},
           {"inside", to_json(info.inside)},
           {"across", to_json(info.across)},
-          {"allreduce", std::move(choices)}};
+          {"allreduce", std::move(choices)},
+          {"routes", std::move(routes)}};
 }
 
 std::string link_text(const nlohmann::json& link) {
@@ -144,16 +154,16 @@ void print_job(const nlohmann::json& job) {
   const int hosts = job["cross_size"].get<int>();
   print_row("ranks", fmt::format("{}, {} on this host, {} host{}", job["size"].get<int>(),
                                  job["local_size"].get<int>(), hosts, hosts == 1 ? "" : "s"));
-  print_row("met by", text("way_in"));
+  print_row("met by", text("rendezvous"));
   print_row("transport", text("transport"));
   print_device(job["device"]);
   if (!text("device_inside").empty()) print_row("device memory", text("device_inside"));
   if (!text("device_network").empty())
     print_row("to other hosts", "device memory goes " + text("device_network"));
   print_shared_memory(job);
-  if (const auto traded = job["traded_bytes"].get<std::uint64_t>(); traded > 0) {
-    print_row("pair exchange", fmt::format("ordered all-reduces of up to {}, a message each way",
-                                           size_text(traded)));
+  if (const auto most = job["two_rank_bytes"].get<std::uint64_t>(); most > 0) {
+    print_row("two ranks",
+              fmt::format("ordered all-reduces of up to {}, a message each way", size_text(most)));
   }
   print_row("inside a host", link_text(job["inside"]));
   print_row("between hosts", link_text(job["across"]));
@@ -164,7 +174,19 @@ void print_job(const nlohmann::json& job) {
   }
 }
 
-/// Each host tells of itself by its first rank; rank 0 of the job.
+/// Which way calls go, by size: kolo's own answer for these ranks.
+void print_routes(const nlohmann::json& job) {
+  fmt::print("{:<13} {:<10} {:<6} {:>9}  {:<8} {}\n", "call", "mode", "memory", "from", "carrier",
+             "algorithm");
+  for (const auto& row : job["routes"]) {
+    const auto text = [&](const char* name) { return row[name].get<std::string>(); };
+    fmt::print("{:<13} {:<10} {:<6} {:>9}  {:<8} {}\n", text("call"), text("mode"), text("memory"),
+               size_text(row["from_bytes"].get<std::uint64_t>()), text("carrier"),
+               text("algorithm"));
+  }
+}
+
+/// The first rank of each host examines its host; rank 0 also examines the job.
 int examine(int argc, char** argv, bool json) {
   const auto print = json ? kolo::info::print_findings_json : kolo::info::print_findings;
   std::array<char, 256> host = {};
@@ -172,7 +194,7 @@ int examine(int argc, char** argv, bool json) {
   try {
     kolo::init(argc, argv);
   } catch (const std::exception& error) {
-    // What is wrong here may be why.
+    // A problem of this host may be the cause.
     print(host.data(), kolo::info::examine_host());
     print("job", {{false, error.what()}});
     return 1;
@@ -198,12 +220,17 @@ int main(int argc, char** argv) {
   bool knobs = false;
   bool build = false;
   bool doctor = false;
+  bool routes = false;
   app.add_flag("--json", json, "print JSON");
   auto* const as_knobs = app.add_flag("--knobs", knobs,
                                       "every KOLO_ variable, its value and origin;\n"
                                       "exit status 1 if init() would refuse one");
   auto* const as_build =
       app.add_flag("--build", build, "what this build has; starts no job")->excludes(as_knobs);
+  app.add_flag("--routes", routes,
+               "which carrier and algorithm each call takes, by bytes of\ninput on each rank")
+      ->excludes(as_knobs)
+      ->excludes(as_build);
   app.add_flag("--doctor", doctor,
                "tests this host and the job's network;\nexit status 1 for findings")
       ->excludes(as_knobs)
@@ -237,7 +264,7 @@ int main(int argc, char** argv) {
       if (json) {
         std::cout << job.dump(2) << std::endl;
       } else {
-        print_job(job);
+        routes ? print_routes(job) : print_job(job);
       }
     }
     kolo::shutdown();

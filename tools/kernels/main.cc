@@ -1,5 +1,6 @@
-// kolo-kernels: how fast the host's reduction kernels are beside the loop that a compiler makes of
-// `a[i] += b[i]` for float32, on the same bytes and in turn with it. For who works on the kernels.
+// kolo-kernels: compares the speed of the host's reduction kernels with the loop that a compiler
+// makes of `a[i] += b[i]` for float32. Both run in turn on the same bytes. For developers of the
+// kernels.
 #include "runtime/device/device.h"
 #include "tools/perf/numbers.h"
 #include "tools/perf/report_file.h"
@@ -30,7 +31,8 @@ constexpr const char* kExamples = R"(examples:
 
 The report of -J is a list, one object a size: bytes, sources, samples, plain_us (the loop's), and
 plain_by_kernel, by type: the loop's time divided by the kernel's.)";
-constexpr double kSampleUs = 100;  ///< so many calls a sample that the clock does not count
+constexpr double kSampleUs =
+    100;  ///< a sample has so many calls that the clock's cost does not count
 constexpr DataType kTypes[] = {DataType::kFloat32,  DataType::kFloat64,   DataType::kFloat16,
                                DataType::kBFloat16, DataType::kInt64,     DataType::kInt32,
                                DataType::kInt16,    DataType::kInt8,      DataType::kUInt8,
@@ -61,7 +63,7 @@ void plain(float* a, const float* b, std::size_t count) {
   plain_any(a, b, count);
 }
 
-/// Microseconds a call, of so many calls.
+/// Microseconds per call, averaged over `calls` calls.
 template <class Call>
 double time_of(int calls, const Call& call) {
   const auto before = Clock::now();
@@ -87,9 +89,9 @@ struct Options {
   std::string json = {};  ///< path; empty: none
 };
 
-/// One row: the plain loop's time of this size, and its time in that of the kernels by type.
+/// One row: the plain loop's time for this size, and by type how many times faster the kernels are.
 nlohmann::json measure(const Options& options, std::size_t bytes) {
-  // Aligned as kolo's and LibTorch's memory is.
+  // Aligned as the memory of kolo and LibTorch is.
   std::vector<Line> memory(options.sources * (bytes / sizeof(Line)));
   auto* const a = reinterpret_cast<std::byte*>(memory.data());
   std::vector<const std::byte*> sources;

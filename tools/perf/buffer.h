@@ -15,15 +15,15 @@
 namespace kolo::perf {
 
 enum class Memory {
-  kPrivate,  ///< a rank's own
-  kShared,   ///< of kolo::allocate(), or of kolo::allocate_on_device()
+  kPrivate,  ///< memory of one rank
+  kShared,   ///< from kolo::allocate() or kolo::allocate_on_device()
 };
 
-/// Zeroed, so that no page is missing when it is timed, and aligned at least as LibTorch aligns
-/// tensors, so that no library meets a line that two vectors share.
+/// Zeroed, so that no page fault is timed. Aligned at least as LibTorch aligns tensors, so that no
+/// vector crosses a cache line.
 class Buffer {
  public:
-  /// `gpu`: what is measured on is its memory, and data() is the host's copy.
+  /// With `gpu`, the GPU's memory is measured, and data() is the host's copy.
   Buffer(std::size_t size, Memory memory, Gpu* gpu = nullptr)
       : size_(size),
         data_(allocate_as(gpu == nullptr ? memory : Memory::kPrivate, size)),
@@ -34,11 +34,11 @@ class Buffer {
     push();
   }
 
-  /// What is measured on.
+  /// The memory that is measured.
   std::byte* place() const {
     return static_cast<std::byte*>(gpu_ != nullptr ? on_gpu_.get() : data_.get());
   }
-  /// What the host has written goes there, or what is there comes to the host.
+  /// push() copies the host's bytes to the GPU, pull() copies them back. No effect without a GPU.
   void push() const { copy(on_gpu_.get(), data_.get()); }
   void pull() const { copy(data_.get(), on_gpu_.get()); }
 

@@ -1,4 +1,4 @@
-// A build with CUDA.
+// For a build with CUDA.
 #include "tools/perf/gpu.h"
 
 #include <kolo/device_report.h>
@@ -41,7 +41,7 @@ class CudaGpu final : public Gpu {
   void synchronize() override { check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
  private:
-  /// On this thread.
+  /// Selects the device for this thread.
   static void use() { check(cudaSetDevice(device_ordinal()), "cudaSetDevice"); }
 
   cudaStream_t stream_ = nullptr;

@@ -1,6 +1,6 @@
-// Who carries out a collective: kolo itself, or a library that it is compared with. The sweep makes
-// them after kolo::init() and calls them on the main thread, every rank in the same order. What an
-// engine's library throws or aborts on is left to it.
+// Engine: what carries out a collective, kolo itself or a library that it is compared with. The
+// sweep makes the engines after kolo::init() and calls them on the main thread, in the same order
+// on every rank. An engine lets its library throw or abort.
 #pragma once
 
 #include "tools/perf/gpu.h"
@@ -16,42 +16,45 @@
 
 namespace kolo::perf {
 
-enum class ApiDoor { kOrdered, kNamed };
+enum class Submission { kInOrder, kNegotiated };
 
 class Engine {
  public:
   virtual ~Engine() = default;
 
   virtual std::string_view name() const = 0;
-  /// Whether it has the operation at all, on this type. The same on every rank.
+  /// Whether the engine has this operation for this type at all. The same on every rank.
   virtual bool supports(const Problem& problem, bool in_place) const = 0;
-  /// Untimed, before the operations on one problem.
+  /// Called before the operations of one problem; not timed.
   virtual void prepare(const Problem& problem) = 0;
-  /// The collective, blocking; `problem` is the prepared one. In place, `input` is where
+  /// Runs the collective and blocks; `problem` is the prepared one. In place, `input` is where
   /// place_in_output() says. Buffers that a rank does not have may be null.
   virtual void run(const Problem& problem, const std::byte* input, std::byte* output,
                    bool in_place) = 0;
 };
 
-/// Whether kolo's ordered door has it; all else is named.
+/// Whether kolo's in-order submission has this collective; the others need negotiated submission.
 bool is_ordered(Collective collective);
-/// kolo through its public interface; with a GPU by the named door alone, and done when the GPU is.
-std::unique_ptr<Engine> kolo_engine(ApiDoor door, Gpu* gpu);
-/// Each rank copies the operation's bytes from one buffer into another at the same time: the limit
-/// that the memory sets. It is no collective and its result is not verified.
+/// kolo through its public interface. With a GPU it uses negotiated submission only, and an
+/// operation is done when the GPU has finished it.
+std::unique_ptr<Engine> kolo_engine(Submission submission, Gpu* gpu);
+/// Each rank copies the operation's bytes from one buffer to another at the same time. The result
+/// shows the limit that the memory sets. This is no collective, and its result is not verified.
 std::unique_ptr<Engine> memcpy_engine();
-/// The MPI that kolo is linked with and has initialised. kUnsupported without one.
+/// The MPI that kolo is linked with and has initialised. kUnsupported in a build without MPI.
 Result<std::unique_ptr<Engine>> mpi_engine();
-/// Gloo over TCP, on loopback where all ranks share a host. Collective. kUnsupported without it.
+/// Gloo over TCP, on loopback if all ranks share a host. Collective. kUnsupported in a build
+/// without it.
 Result<std::unique_ptr<Engine>> gloo_engine();
 
-/// oneCCL on host memory. Collective. kUnsupported without it.
+/// oneCCL on host memory. Collective. kUnsupported in a build without it.
 Result<std::unique_ptr<Engine>> oneccl_engine();
 
-/// NCCL's all-reduce. Collective. kUnsupported without it, or without a GPU.
+/// NCCL's all-reduce. Collective. kUnsupported in a build without it, or without a GPU.
 Result<std::unique_ptr<Engine>> nccl_engine(Gpu* gpu);
 
-/// "mpi", "gloo", "oneccl" or "nccl", as --compare names them; those on host memory take no GPU.
+/// `name` is "mpi", "gloo", "oneccl" or "nccl", as in --compare. Engines on host memory take no
+/// GPU.
 Result<std::unique_ptr<Engine>> peer_engine(std::string_view name, Gpu* gpu);
 
 }  // namespace kolo::perf

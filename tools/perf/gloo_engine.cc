@@ -1,5 +1,5 @@
-// A build with gloo (Debian: libgloo-dev), over its TCP transport, as torch's ProcessGroupGloo uses
-// it. Gloo's threads sleep in epoll while kolo is measured.
+// For a build with gloo (Debian: libgloo-dev). Uses the TCP transport, as torch's ProcessGroupGloo
+// does. Gloo's threads sleep in epoll while kolo is measured.
 #include "tools/perf/engine.h"
 
 #include <kolo/kolo.h>
@@ -25,7 +25,7 @@
 namespace kolo::perf {
 namespace {
 
-/// What kolo's all-gather makes of every rank's bytes, by rank.
+/// All ranks' bytes, by rank, through kolo's all-gather.
 std::vector<std::vector<char>> gathered(const std::vector<char>& mine, const char* name) {
   std::vector<char> all;
   const auto work =
@@ -45,8 +45,8 @@ std::vector<std::vector<char>> gathered(const std::vector<char>& mine, const cha
   return parts;
 }
 
-/// Gloo's full mesh needs one thing of a store: each rank sets one value and then reads those of
-/// all others. So setting is collective, and everything is there when it returns.
+/// Gloo's full mesh uses its store in one pattern: each rank sets one value and then reads the
+/// values of all others. So set() is collective, and all values are there when it returns.
 class GatheringStore final : public gloo::rendezvous::Store {
  public:
   void set(const std::string& key, const std::vector<char>& data) override {
@@ -85,7 +85,7 @@ Reduction reduction_of(ReduceOp op) {
   return nullptr;
 }
 
-/// Null where gloo has none.
+/// Null if gloo has no such reduction.
 Reduction reduction_of(DataType type, ReduceOp op) {
   switch (type) {
     case DataType::kFloat32:
@@ -145,7 +145,7 @@ class GlooEngine final : public Engine {
       case Collective::kScatter:
       case Collective::kBarrier:
         return !in_place;
-      case Collective::kReducescatter:  // in gloo's old interface alone
+      case Collective::kReducescatter:  // only in gloo's old interface
       case Collective::kSendrecv:
         return false;
     }
@@ -156,7 +156,7 @@ class GlooEngine final : public Engine {
     reduction_ = reduction_of(problem.type, problem.op);
   }
 
-  // Gloo's buffers are not const; it only reads its inputs.
+  // Gloo's buffers are not const, but gloo only reads its inputs.
   void run(const Problem& problem, const std::byte* input, std::byte* output,
            bool in_place) override {
     auto* const from = reinterpret_cast<std::uint8_t*>(const_cast<std::byte*>(input));
@@ -214,7 +214,8 @@ class GlooEngine final : public Engine {
   }
 
  private:
-  // The type's width decides the elements' number and size; the function knows what they are.
+  // `Width` is a type of the element's width and only sets count and size; the reduction function
+  // knows the element type.
   template <class Width>
   void allreduce_of(std::uint8_t* input, std::uint8_t* output, std::size_t count, bool in_place) {
     gloo::AllreduceOptions options(context_);

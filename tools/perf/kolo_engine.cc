@@ -11,7 +11,8 @@ namespace {
 
 class KoloEngine final : public Engine {
  public:
-  KoloEngine(ApiDoor door, Gpu* gpu) : door_(gpu != nullptr ? ApiDoor::kNamed : door), gpu_(gpu) {
+  KoloEngine(Submission submission, Gpu* gpu)
+      : submission_(gpu != nullptr ? Submission::kNegotiated : submission), gpu_(gpu) {
     if (gpu == nullptr) return;
     options_.stream = gpu->stream();
     reduce_options_.stream = gpu->stream();
@@ -31,7 +32,7 @@ class KoloEngine final : public Engine {
     return !in_place || place_in_output(problem, rank()).has_value();
   }
 
-  // One name for each operation that differs, so that all but its first use the response cache.
+  // One name per distinct operation, so that all its calls but the first use the response cache.
   void prepare(const Problem& problem) override {
     name_ = fmt::format("perf.{}.{}.{}.{}", to_string(problem.collective), to_string(problem.type),
                         to_string(problem.op), problem.count);
@@ -54,7 +55,7 @@ class KoloEngine final : public Engine {
   void collect(const Problem& problem, const std::byte* input, std::byte* output) {
     const auto allocate = [output](const Shape&) { return static_cast<void*>(output); };
     const DataType type = problem.type;
-    if (door_ == ApiDoor::kOrdered && is_ordered(problem.collective))
+    if (submission_ == Submission::kInOrder && is_ordered(problem.collective))
       return run_ordered(problem, input, output);
     switch (problem.collective) {
       case Collective::kAllreduce:
@@ -111,7 +112,7 @@ class KoloEngine final : public Engine {
     }
   }
 
-  const ApiDoor door_;
+  const Submission submission_;
   Gpu* const gpu_;
   std::string name_;
   CollectiveOptions options_;
@@ -142,8 +143,8 @@ bool is_ordered(Collective collective) {
          collective != Collective::kSendrecv;
 }
 
-std::unique_ptr<Engine> kolo_engine(ApiDoor door, Gpu* gpu) {
-  return std::make_unique<KoloEngine>(door, gpu);
+std::unique_ptr<Engine> kolo_engine(Submission submission, Gpu* gpu) {
+  return std::make_unique<KoloEngine>(submission, gpu);
 }
 std::unique_ptr<Engine> memcpy_engine() { return std::make_unique<MemcpyEngine>(); }
 

@@ -1,5 +1,5 @@
-// kolo-perf: how fast kolo's collectives are here, verified, and how fast others are. Run by people
-// and scripts, under any launcher that kolo::init() knows, or alone.
+// kolo-perf: measures and verifies kolo's collectives, and those of other libraries. Run by people
+// and scripts, alone or under any launcher that kolo::init() knows.
 #include "tools/perf/options.h"
 #include "tools/perf/report_file.h"
 #include "tools/perf/step.h"
@@ -19,7 +19,7 @@ namespace {
 
 using namespace kolo;
 
-/// As kolo-run's, and timeout(1)'s.
+/// The exit status of kolo-run and timeout(1) for a timeout.
 constexpr int kTooLate = 124;
 
 extern "C" void give_up(int /*signal*/) {
@@ -28,8 +28,8 @@ extern "C" void give_up(int /*signal*/) {
   ::_exit(kTooLate);
 }
 
-/// Collective: the ranks end together if rank 0, to which alone the path may have been given,
-/// cannot open it, and says why. Whether it could, or had none to open.
+/// Collective. Opens the report on rank 0, the only rank that may have been given a path. If this
+/// fails, rank 0 prints why, and false tells all ranks to end. True if there is nothing to open.
 bool open_report(const std::string& path, std::optional<perf::ReportFile>& file) {
   std::uint8_t is_open = 1;
   if (rank() == 0 && !path.empty()) {
@@ -47,7 +47,7 @@ bool open_report(const std::string& path, std::optional<perf::ReportFile>& file)
 std::vector<std::unique_ptr<perf::Engine>> engines_of(const perf::Options& options,
                                                       perf::Gpu* gpu) {
   std::vector<std::unique_ptr<perf::Engine>> engines;
-  engines.push_back(perf::kolo_engine(options.sweep.door, gpu));
+  engines.push_back(perf::kolo_engine(options.sweep.submission, gpu));
   for (const std::string& name : options.peers) {
     auto engine = perf::peer_engine(name, gpu);
     if (!engine) throw std::runtime_error(engine.error().message);
@@ -96,7 +96,7 @@ int run(int argc, char** argv) {
     if (!opened) throw std::runtime_error(opened.error().message);
     gpu = std::move(opened.value());
     options->sweep.series.gpu = gpu.get();
-    options->sweep.door = perf::ApiDoor::kNamed;
+    options->sweep.submission = perf::Submission::kNegotiated;
   }
   std::optional<perf::ReportFile> file;
   if (!open_report(options->json, file)) return 1;
@@ -138,7 +138,7 @@ int main(int argc, char** argv) {
     std::cerr << "kolo-perf: there is not so much memory; give a smaller -e\n";
     return 1;
   } catch (const std::exception& error) {
-    // After what stdout has, and in one piece: other ranks write, too.
+    // After the output on stdout, and in one write: other ranks write, too.
     std::cerr << fmt::format("kolo-perf: {}\n", error.what());
     return 1;
   }

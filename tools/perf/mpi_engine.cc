@@ -1,5 +1,5 @@
-// A build with MPI: the one that kolo is linked with, or, where kolo is built without, the one that
-// tools/bench links in. Its own communicator has kolo's ranks.
+// For a build with MPI: the MPI that kolo is linked with, or, if kolo is built without, the MPI
+// that tools/bench links in. The engine has its own communicator with kolo's ranks.
 #include "tools/perf/engine.h"
 
 #include <kolo/kolo.h>
@@ -12,7 +12,7 @@
 namespace kolo::perf {
 namespace {
 
-/// MPI_DATATYPE_NULL where MPI has no such type.
+/// MPI_DATATYPE_NULL if MPI has no such type.
 MPI_Datatype mpi_type(DataType type) {
   switch (type) {
     case DataType::kFloat32:
@@ -42,7 +42,7 @@ MPI_Datatype mpi_type(DataType type) {
   return MPI_DATATYPE_NULL;
 }
 
-/// MPI_OP_NULL where MPI has no such operation on that type.
+/// MPI_OP_NULL if MPI has no such operation for that type.
 MPI_Op mpi_op(DataType type, ReduceOp op) {
   const bool is_bool = type == DataType::kBool;
   switch (op) {
@@ -91,7 +91,7 @@ class MpiEngine final : public Engine {
     op_ = mpi_op(problem.type, problem.op);
   }
 
-  // MPI's default error handler ends the program with a message of its own.
+  // On an error, MPI's default error handler ends the program with MPI's own message.
   void run(const Problem& problem, const std::byte* input, std::byte* output,
            bool in_place) override {
     const int count = static_cast<int>(problem.count);

@@ -1,4 +1,5 @@
-// A build with NCCL: ncclAllReduce on the stream of --device cuda. It is loaded, not linked.
+// For a build with NCCL: ncclAllReduce on the stream of --device cuda. NCCL is loaded at run time,
+// not linked.
 #include "runtime/nccl/nccl_communicator.h"
 #include "tools/perf/engine.h"
 

@@ -1,4 +1,4 @@
-// A build without CUDA.
+// For a build without CUDA.
 #include "tools/perf/gpu.h"
 
 namespace kolo::perf {

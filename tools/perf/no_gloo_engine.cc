@@ -1,4 +1,4 @@
-// A build without gloo.
+// For a build without gloo.
 #include "tools/perf/engine.h"
 
 namespace kolo::perf {

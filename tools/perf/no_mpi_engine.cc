@@ -1,4 +1,4 @@
-// A build without MPI.
+// For a build without MPI.
 #include "tools/perf/engine.h"
 
 namespace kolo::perf {

@@ -1,4 +1,4 @@
-// A build without NCCL.
+// For a build without NCCL.
 #include "tools/perf/engine.h"
 
 namespace kolo::perf {

@@ -1,4 +1,4 @@
-// A build without oneCCL.
+// For a build without oneCCL.
 #include "tools/perf/engine.h"
 
 namespace kolo::perf {

@@ -21,7 +21,7 @@ std::optional<int> doublings_of(std::string_view unit) {
   return 10 * (static_cast<int>(place) + 1);
 }
 
-/// Nothing if it is none, or more than kMaxBytes.
+/// Nothing if the text is no number of bytes, or more than kMaxBytes.
 std::optional<std::uint64_t> bytes_of(std::string_view text) {
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -52,7 +52,7 @@ CLI::Validator number_within(double least, double most) {
   const auto check = [least, most](std::string& text) -> std::string {
     char* end = nullptr;
     const double number = std::strtod(text.c_str(), &end);
-    // One that is not a number is in no range.
+    // NaN is in no range.
     if (!text.empty() && *end == '\0' && number >= least && number <= most) return {};
     return fmt::format("'{}' is no number from {:g} to {:g}", text, least, most);
   };

@@ -1,5 +1,5 @@
-// A build with oneCCL on host memory: tools/bench makes one from PyPI's wheels. It brings Intel MPI
-// as its transport; its worker thread is the caller's own with CCL_WORKER_OFFLOAD=0.
+// For a build with oneCCL on host memory: tools/bench makes one from PyPI's wheels. oneCCL brings
+// Intel MPI as its transport. With CCL_WORKER_OFFLOAD=0 it works on the caller's thread.
 #include "tools/perf/engine.h"
 
 #include <kolo/kolo.h>
@@ -56,7 +56,7 @@ std::optional<ccl::reduction> ccl_op(ReduceOp op) {
   return std::nullopt;
 }
 
-/// Rank 0 opens oneCCL's key-value store; kolo carries its address to the others.
+/// Rank 0 opens oneCCL's key-value store; kolo carries the store's address to the other ranks.
 ccl::shared_ptr_class<ccl::kvs> shared_store() {
   ccl::init();
   ccl::shared_ptr_class<ccl::kvs> store;

@@ -49,7 +49,7 @@ The report of -J is one object:
   kolo, ranks, hosts      version, number of ranks and of hosts
   options                 iters, warmup, batch, check, device, memory, rewrite
   rows[]                  one a size and state: collective, size (B), count, type, redop, root (null:
-                          none), door, state, probe_ns, busy (0 to 1), samples, dropped, and
+                          none), submission, state, probe_ns, busy (0 to 1), samples, dropped, and
     results[]             engine, in_place, time_us (median), p10_us, p50_us, p90_us, p99_us,
                           algbw_GBps, busbw_GBps, wrong (null: not verified)
     ratios[]              peer, in_place, median, p10, p90
@@ -75,11 +75,12 @@ using Names = std::map<std::string, Value>;
 const Names<ReduceOp> kOps = {{"sum", ReduceOp::kSum},      {"avg", ReduceOp::kAverage},
                               {"min", ReduceOp::kMin},      {"max", ReduceOp::kMax},
                               {"prod", ReduceOp::kProduct}, {"adasum", ReduceOp::kAdasum}};
-const Names<ApiDoor> kDoors = {{"ordered", ApiDoor::kOrdered}, {"named", ApiDoor::kNamed}};
-/// What --step does not take.
+const Names<Submission> kSubmissions = {{"in-order", Submission::kInOrder},
+                                        {"negotiated", Submission::kNegotiated}};
+/// Options that --step does not take.
 constexpr const char* kOfSweepAlone[] = {
     "collective", "--minbytes", "--maxbytes",  "--stepfactor", "--stepbytes",
-    "--datatype", "--op",       "--root",      "--door",       "--agg_iters",
+    "--datatype", "--op",       "--root",      "--submission", "--agg_iters",
     "--check",    "--rewrite",  "--far-above", "--limit",      "--percentiles"};
 
 Names<Collective> all_collectives() {
@@ -113,7 +114,7 @@ struct Texts {
   std::vector<std::string> collectives = {"allreduce"};
   std::vector<std::string> types = {"float32"};
   std::vector<std::string> ops = {"sum"};
-  std::string door = "ordered";
+  std::string submission = "in-order";
   std::string root = "0";
   int check = 1;
   int rewrite = 1;
@@ -147,10 +148,10 @@ void add_what(CLI::App& app, Texts& texts, SweepOptions& sweep) {
   app.add_option("-r,--root", texts.root, "root of broadcast, gather and scatter, or all")
       ->check(CLI::IsMember({"all"}) | CLI::Range(0, std::numeric_limits<int>::max()))
       ->capture_default_str();
-  app.add_option("--door", texts.door,
+  app.add_option("--submission", texts.submission,
                  "ordered, without negotiation; named, as the optimizer calls it; gather, scatter "
                  "and sendrecv are named always")
-      ->check(CLI::IsMember(keys_of(kDoors, false)))
+      ->check(CLI::IsMember(keys_of(kSubmissions, false)))
       ->capture_default_str();
 }
 
@@ -184,7 +185,7 @@ void add_how(CLI::App& app, Texts& texts, Options& options) {
       ->capture_default_str();
   app.add_option(
          "--device", texts.device,
-         "whose memory: host; cuda: each rank's GPU, by the named door, timed until the GPU "
+         "whose memory: host; cuda: each rank's GPU, by negotiated submission, timed until the GPU "
          "is done")
       ->check(CLI::IsMember({"host", "cuda"}))
       ->capture_default_str();
@@ -207,7 +208,7 @@ void add_how(CLI::App& app, Texts& texts, Options& options) {
       ->check([](const std::string& path) { return path.empty() ? "'' is no file" : ""; });
 }
 
-/// Each peer measures by means of its own, of which there is one.
+/// Each library can be compared once; a second engine of it would measure the same.
 void refuse_peers_named_twice(const std::vector<std::string>& peers) {
   std::set<std::string> seen;
   for (const std::string& peer : peers) {
@@ -246,7 +247,7 @@ std::optional<Options> parse(int argc, char** argv, int* exit_code) {
   sweep.collectives = values_of(all_collectives(), texts.collectives);
   sweep.types = values_of(all_types(), texts.types);
   sweep.ops = values_of(kOps, texts.ops);
-  sweep.door = kDoors.at(texts.door);
+  sweep.submission = kSubmissions.at(texts.submission);
   sweep.series.check = texts.check == 1;
   sweep.series.rewrite = texts.rewrite == 1;
   sweep.series.memory = texts.memory == "shared" ? Memory::kShared : Memory::kPrivate;

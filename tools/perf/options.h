@@ -1,4 +1,4 @@
-// kolo-perf's command line. Parsed before kolo::init(), alike on every rank.
+// kolo-perf's command line. Parsed before kolo::init(), with the same result on every rank.
 #pragma once
 
 #include "tools/perf/sweep.h"
@@ -20,7 +20,7 @@ struct Options {
   bool on_gpu = false;
 };
 
-/// Nothing: the program ends with `exit_code`: 0 after --help, 2 after a wrong option.
+/// Nothing if the program ends with `exit_code`: 0 after --help, 2 after a wrong option.
 std::optional<Options> parse(int argc, char** argv, int* exit_code);
 
 }  // namespace kolo::perf

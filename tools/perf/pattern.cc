@@ -10,18 +10,19 @@
 namespace kolo::perf {
 namespace {
 
-/// Numbers below kPeriod, without order.
+/// Scrambled numbers below kPeriod.
 int scrambled(std::int64_t element) {
   return static_cast<int>((element % kPeriod) * (element % kPeriod + 89) % kPeriod);
 }
 
-/// What a rank contributes to a reduction at one place. Where one rank decides, it is another one
-/// at the next place.
+/// What a rank contributes to one element of a reduction. Where a single rank decides the result,
+/// the deciding rank changes from element to element.
 int contribution(const Problem& problem, std::int64_t element, int rank, int ranks) {
   const int value = scrambled(element) % 5;
   const bool decides = element % kPeriod % ranks == rank;
   if (problem.type == DataType::kBool) {
-    // One rank, at some places nobody or everybody, has what settles it: true, or false.
+    // The value that settles the result is true for an OR, false for an AND. One rank has it; at
+    // some elements no rank or every rank.
     const bool settles = value == 2 || (value != 1 && decides);
     const bool is_and = problem.op == ReduceOp::kMin || problem.op == ReduceOp::kProduct;
     return settles != is_and ? 1 : 0;
@@ -37,7 +38,8 @@ int contribution(const Problem& problem, std::int64_t element, int rank, int ran
       if (rank < 2) return rank == 0 ? 2 + value % 2 : 2;
       return (value + rank) % 5 == 3 ? 2 : 1;
     case ReduceOp::kAverage:
-      // The average is value + 1: one more and one less in pairs, and three of an odd number.
+      // The average is value + 1: pairs of ranks have one more and one less; with an odd number of
+      // ranks, the first three have 2 more, 1 less and 1 less.
       if (ranks % 2 == 1 && rank < 3) return rank == 0 ? value + 3 : value;
       return (ranks - rank) % 2 == 0 ? value + 2 : value;
     case ReduceOp::kAdasum:
@@ -52,7 +54,7 @@ bool is_integer(DataType type) {
          type == DataType::kInt8 || type == DataType::kUInt8;
 }
 
-/// As an integer of that type wraps around.
+/// `value` as an integer of that type after wrap-around.
 double wrapped(DataType type, double value) {
   if (!is_integer(type) || type == DataType::kInt64) return value;
   const double range = std::ldexp(1.0, 8 * static_cast<int>(size_of(type)));
@@ -83,17 +85,17 @@ double reduced(const Problem& problem, std::int64_t element, int ranks) {
     }
   }
   if (problem.op == ReduceOp::kAdasum && ranks % 2 == 0) return result / 2;  // not thrice, but 1.5
-  // By its own sum, so that integers that wrapped are averaged as they are.
+  // Divides its own wrapped sum, so integers that wrap around are averaged as kolo averages them.
   return problem.op == ReduceOp::kAverage ? std::trunc(result / ranks) : result;
 }
 
-/// What `from` sends to `to` at one place: exact in every type.
+/// The element that `from` sends to `to`: exact in every type.
 double moved(DataType type, std::int64_t element, int from, int to) {
   const int value = (scrambled(element) + 37 * from + 11 * to) % 101;
   return type == DataType::kBool ? value % 2 : value;
 }
 
-/// `count` elements of `value(first)`, `value(first + 1)`, …
+/// `count` elements: `value(first)`, `value(first + 1)`, …
 Part part_of(DataType type, std::int64_t first, std::int64_t count,
              const std::function<double(std::int64_t)>& value) {
   const std::int64_t length = std::min(count, kPeriod);
@@ -110,7 +112,7 @@ Content one_part(const Problem& problem, int from, int to) {
                   [&](std::int64_t element) { return moved(problem.type, element, from, to); })};
 }
 
-/// One part from or to each rank.
+/// One part per rank.
 Content part_by_rank(int ranks, const std::function<Content(int)>& part) {
   Content content;
   for (int rank = 0; rank < ranks; ++rank) content.push_back(part(rank).front());

@@ -21,7 +21,7 @@
 
 namespace kolo::perf {
 
-// Each direction has a line of its own, as flags of kolo's boards have.
+// Each direction has its own cache line, as the flags of kolo's control segments do.
 struct Probe::Line {
   alignas(128) std::atomic<std::uint32_t> there;
   alignas(128) std::atomic<std::uint32_t> back;
@@ -30,11 +30,12 @@ struct Probe::Line {
 namespace {
 
 constexpr int kLoops = 5;
-/// As part_: nobody passes lines.
+/// A value of part_: no ranks pass a cache line.
 constexpr int kNoPair = -2;
 constexpr std::uint32_t kRounds = 100;
 
-/// Whether every rank has a core: else spinning only disturbs. The same on every rank.
+/// Whether every rank has a core of its own; without one, spinning only disturbs. The same on every
+/// rank.
 bool ranks_have_cores() {
   std::int64_t crowded = local_size() > sysconf(_SC_NPROCESSORS_ONLN) ? 1 : 0;
   allreduce_ordered(&crowded, &crowded, 1, DataType::kInt64, ReduceOp::kMax);
@@ -50,7 +51,7 @@ bool others_run() {
   return file && runnable > local_size();
 }
 
-/// The same on every rank.
+/// Gathered on every rank.
 std::vector<Place> places_of_ranks() {
   const Place mine{local_rank(), local_size(), cross_rank()};
   std::vector<Place> places(static_cast<std::size_t>(size()));
@@ -64,7 +65,7 @@ std::optional<std::array<int, 2>> pair_of(const std::vector<Place>& places) {
   std::array<int, 2> pair = {-1, -1};
   for (int rank = static_cast<int>(places.size()) - 1; rank >= 0; --rank) {
     const Place& place = places[static_cast<std::size_t>(rank)];
-    // Hosts are numbered by their lowest rank: both are of the lowest number with two ranks.
+    // Hosts are numbered by their lowest rank, so both are of the lowest host that has two ranks.
     if (place.local_rank == 0 && place.local_size > 1) pair[0] = rank;
     if (place.local_rank == 1 && place.cross_rank == 0) pair[1] = rank;
   }
@@ -91,8 +92,8 @@ std::unique_ptr<Probe> Probe::open(double far_ns) {
     }
     if (file >= 0) ::close(file);
   }
-  // All or nobody: a rank without the memory would leave its partner waiting.
-  std::int64_t all[3] = {};  // how many have it, and the pids of the pair
+  // Both ranks or none: a rank without the memory would leave its partner waiting.
+  std::int64_t all[3] = {};  // how many ranks have it, and the pids of the pair
   if (line != nullptr) all[0] = 1;
   if (line != nullptr) all[1 + part] = ::getpid();
   allreduce_ordered(all, all, 3, DataType::kInt64, ReduceOp::kSum);
@@ -117,7 +118,7 @@ Probe::~Probe() {
 bool Probe::await(const std::atomic<std::uint32_t>& flag) const {
   for (int spins = 1; flag.load(std::memory_order_acquire) != round_; ++spins) {
     if (spins % 10000 != 0) continue;
-    // The peer may have been put on this very core for the moment.
+    // The peer may be on this very core at the moment.
     sched_yield();
     pollfd ended{.fd = partner_, .events = POLLIN, .revents = 0};
     if (::poll(&ended, 1, 0) > 0) return false;
@@ -148,7 +149,7 @@ double Probe::ping_pong() {
 
 Reading Probe::read() {
   align();
-  // Rank 0 and the first of the pair tell all.
+  // Rank 0 and the first rank of the pair tell all ranks.
   double values[] = {0, rank() == 0 && others_run() ? 1.0 : 0.0};
   const double ns = line_ != nullptr ? ping_pong() : 0;
   if (part_ == 0) values[0] = ns;

@@ -1,5 +1,5 @@
-// In which state the machine is. The sweep probes between its repetitions, on the main thread of
-// every rank.
+// Probe: measures which state the machine is in. The sweep probes between its repetitions, on the
+// main thread of every rank.
 #pragma once
 
 #include "tools/perf/statistics.h"
@@ -13,40 +13,40 @@
 
 namespace kolo::perf {
 
-/// What kolo's queries of these names say on a rank.
+/// The values of kolo's queries of these names on one rank.
 struct Place {
   std::int32_t local_rank = 0;
   std::int32_t local_size = 1;
   std::int32_t cross_rank = 0;
 };
 
-/// The first two ranks of the first host that has two, by all ranks' places; nothing: none has.
-/// Pure.
+/// The first two ranks of the first host that has two, by all ranks' places; nothing if no host has
+/// two. Pure.
 std::optional<std::array<int, 2>> pair_of(const std::vector<Place>& places);
 
-/// Two ranks of a host pass a cache line to and fro.
+/// Two ranks of one host pass a cache line back and forth.
 class Probe {
  public:
-  /// Collective. Above `far_ns`, one way, the state is far; 0: no probe.
+  /// Collective. The state is "far" above `far_ns` (one way); 0 means no probe.
   static std::unique_ptr<Probe> open(double far_ns);
 
   Probe(const Probe&) = delete;
   Probe& operator=(const Probe&) = delete;
   ~Probe();
 
-  /// Collective; takes about a tenth of a millisecond. The same on every rank.
+  /// Collective; takes about a tenth of a millisecond. Returns the same on every rank.
   Reading read();
 
  private:
   struct Line;
 
   Probe(Line* line, int part, double far_ns) : line_(line), part_(part), far_ns_(far_ns) {}
-  /// In nanoseconds, one way; 0 once the partner's process has ended, of which kolo tells.
+  /// Nanoseconds, one way; 0 once the partner's process has ended, which kolo reports.
   double ping_pong();
   bool await(const std::atomic<std::uint32_t>& flag) const;
 
-  Line* const line_;  // shared; null on ranks that only look on
-  const int part_;    // 0: serves, 1: returns, -1: looks on
+  Line* const line_;  // shared; null on ranks outside the pair
+  const int part_;    // 0: serves, 1: returns, -1: outside the pair, kNoPair: no pair
   const double far_ns_;
   int partner_ = -1;  // descriptor of its process
   std::uint32_t round_ = 0;

@@ -1,5 +1,5 @@
-// What kolo-perf measures: one collective on one amount of memory. Plain values, shared by the
-// sweep, the patterns that verify and the engines that run it. Any thread.
+// A problem is what kolo-perf measures: one collective on one amount of memory. Plain values,
+// shared by the sweep, the patterns that verify and the engines that run it. Any thread.
 #pragma once
 
 #include <kolo/types.h>
@@ -19,7 +19,7 @@ enum class Collective {
   kReducescatter,
   kGather,
   kScatter,
-  kSendrecv,  ///< every rank sends to the next one and receives from the one before
+  kSendrecv,  ///< every rank sends to the next rank and receives from the previous one
   kBarrier,
 };
 inline constexpr std::array kCollectives = {
@@ -34,33 +34,34 @@ std::optional<Collective> collective_of(std::string_view name);
 struct Problem {
   Collective collective = Collective::kAllreduce;
   DataType type = DataType::kFloat32;
-  ReduceOp op = ReduceOp::kSum;  ///< of all-reduce and reduce-scatter
-  int root = 0;                  ///< of broadcast, gather and scatter
-  /// Elements in nccl-tests' sense: of the whole buffer for allreduce, broadcast and sendrecv, of
-  /// one rank's part for the others, none for the barrier.
+  ReduceOp op = ReduceOp::kSum;  ///< for all-reduce and reduce-scatter
+  int root = 0;                  ///< for broadcast, gather and scatter
+  /// Number of elements in nccl-tests' sense: the whole buffer for allreduce, broadcast and
+  /// sendrecv, one rank's part for the others, 0 for the barrier.
   std::int64_t count = 0;
 };
 
 bool reduces(Collective collective);
 bool has_root(Collective collective);
-/// Whether the count is that of one rank's part of the whole buffer.
+/// Whether the count is that of one rank's part.
 bool is_by_parts(Collective collective);
 
-/// The problem whose larger buffer has `bytes` or, if they do not divide, a little less; at least
-/// one element a rank.
+/// The problem whose larger buffer has `bytes`, or a little less if they do not divide; at least
+/// one element per rank.
 Problem sized(Problem problem, std::size_t bytes, int ranks);
 /// Bytes of the larger of the two buffers: nccl-tests' column "size".
 std::size_t bytes_of(const Problem& problem, int ranks);
 
-/// Elements that a rank hands in and gets; 0: none, as for a gather's output off the root.
+/// Number of elements of a rank's input and output; 0 if there is none, as for a gather's output
+/// off the root.
 std::int64_t input_count(const Problem& problem, int rank, int ranks);
 std::int64_t output_count(const Problem& problem, int rank, int ranks);
 
-/// Whether the operation may find its input in its output, and at which element of it. Broadcast
-/// is always in place; where it has no value there is no such form.
+/// The element of the output where the input lies in the in-place form; nothing if there is no such
+/// form. Broadcast is always in place.
 std::optional<std::int64_t> place_in_output(const Problem& problem, int rank);
 
-/// nccl-tests' factor from algorithm to bus bandwidth (its doc/PERFORMANCE.md).
+/// nccl-tests' factor from algorithm bandwidth to bus bandwidth (see its doc/PERFORMANCE.md).
 double bus_factor(Collective collective, int ranks);
 
 }  // namespace kolo::perf

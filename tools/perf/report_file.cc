@@ -16,7 +16,7 @@ namespace {
   throw std::runtime_error(fmt::format("-J: cannot write '{}': {}", path, std::strerror(reason)));
 }
 
-/// Whether both are one file, as of `-J /dev/stdout > file`.
+/// Whether both descriptors are one file, as after `-J /dev/stdout > file`.
 bool are_same(int one, int other) {
   struct stat first = {};
   struct stat second = {};
@@ -33,10 +33,10 @@ ReportFile::ReportFile(std::string path)
 
 void ReportFile::write(std::string_view text) {
   const int file = ::fileno(file_.get());
-  // The table stays, and the report comes behind it.
+  // Keep a table that is in the same file, and append the report.
   const bool has_table = are_same(file, STDOUT_FILENO) || are_same(file, STDERR_FILENO);
   std::fflush(stdout);
-  // A pipe or a terminal has nothing to replace.
+  // EINVAL: a pipe or a terminal has nothing to truncate.
   if (!has_table && ::ftruncate(file, 0) != 0 && errno != EINVAL) refuse(path_, errno);
   const bool taken = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size();
   const int reason = errno;

@@ -1,5 +1,5 @@
-// The file of -J, opened before anything is measured, so that a wrong path costs nothing. Of
-// kolo-chooser and kolo-kernels, too; one rank alone writes it, on the main thread.
+// ReportFile: the file of -J. It is opened before anything is measured, so that a wrong path costs
+// nothing. Also used by kolo-chooser and kolo-kernels. One rank writes it, on the main thread.
 #pragma once
 
 #include <cstdio>
@@ -11,10 +11,10 @@ namespace kolo::perf {
 
 class ReportFile {
  public:
-  /// Creates the file; one that is there stays as it is. Throws std::runtime_error that names the
-  /// path and the reason.
+  /// Creates the file; an existing file is not changed yet. Throws std::runtime_error with the path
+  /// and the reason.
   explicit ReportFile(std::string path);
-  /// Puts the text in place of what is in the file, and closes it. Throws as the constructor does.
+  /// Replaces the file's content by `text` and closes the file. Throws as the constructor does.
   void write(std::string_view text);
 
  private:

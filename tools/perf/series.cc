@@ -11,11 +11,11 @@
 namespace kolo::perf {
 namespace {
 
-/// Operations of this size take so long that each repetition is worth a reading of its own.
+/// Operations of this size take so long that each repetition gets its own reading.
 constexpr std::size_t kLongBytes = 1 << 20;
 constexpr int kRepetitionsPerReading = 8;
 
-/// The memory of one problem, and what is done with it around an operation.
+/// The memory of one problem, and the work around an operation.
 class Bench {
  public:
   Bench(const Problem& problem, const SeriesOptions& options)
@@ -24,7 +24,7 @@ class Bench {
         content_(input_of(problem, rank(), size())),
         expected_(expected_of(problem, rank(), size())),
         input_(bytes(input_count(problem, rank(), size())), options.memory, options.gpu),
-        // A broadcast's root has its input there.
+        // A broadcast's root has its input in the output buffer.
         output_(bytes(output_count(problem, rank(), size())), options.memory, options.gpu),
         place_(bytes(place_in_output(problem, rank()).value_or(0))) {}
 
@@ -37,8 +37,8 @@ class Bench {
     return took / options_.batch;
   }
 
-  /// Wrong elements on this rank; repeats the operation where the last one's result is no more what
-  /// the patterns say.
+  /// Wrong elements on this rank. Repeats the operation if the last result is not what the patterns
+  /// say any more: after a batch, or without rewriting.
   std::int64_t check(const Variant& variant) {
     if (!options_.rewrite || options_.batch > 1) {
       rewrite(variant);
@@ -54,7 +54,7 @@ class Bench {
   }
 
   void rewrite(const Variant& variant) {
-    // So that a result which was never written is not taken for the one before.
+    // Overwrite the output, so that an earlier result cannot pass for this one.
     std::memset(output_.data(), 0xA5, output_.size());
     write(content_, problem_.type, host_input_at(variant));
     input_.push();
@@ -81,7 +81,7 @@ class Bench {
   const Content expected_;
   Buffer input_;
   Buffer output_;
-  const std::size_t place_;  ///< of the input in the output, in place
+  const std::size_t place_;  ///< offset of the input in the output, in place
 };
 
 }  // namespace

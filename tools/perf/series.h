@@ -1,5 +1,5 @@
-// Repetitions of one problem by several engines in turn: A B C, B C A, … so that whatever the
-// machine does meanwhile does it to all of them. Main thread of every rank, all alike.
+// Repetitions of one problem by several engines in turn: A B C, B C A, … A disturbance of the
+// machine then hits all of them. Main thread of every rank, with the same calls on all ranks.
 #pragma once
 
 #include "tools/perf/buffer.h"
@@ -14,14 +14,14 @@ namespace kolo::perf {
 struct SeriesOptions {
   int iterations = 20;
   int warmup = 5;
-  int batch = 1;        ///< operations a sample, back to back; a sample is their mean
-  bool check = true;    ///< verify every element: each operation's, or one more's a sample
-  bool rewrite = true;  ///< each sample starts from buffers that this rank has just written
+  int batch = 1;        ///< operations per sample, back to back; a sample is their mean
+  bool check = true;    ///< verify every element, of each operation or of one extra per sample
+  bool rewrite = true;  ///< fill this rank's buffers anew before each sample
   Memory memory = Memory::kPrivate;
-  Gpu* gpu = nullptr;  ///< what is measured on is its memory
+  Gpu* gpu = nullptr;  ///< its memory is measured
 };
 
-/// What is timed: one engine's operation, in one of its two forms.
+/// What is timed: one engine's operation, in place or not.
 struct Variant {
   Engine* engine = nullptr;
   bool in_place = false;
@@ -29,7 +29,7 @@ struct Variant {
 
 struct Series {
   StateGroups states;               ///< microseconds, mean over the ranks, by variant
-  std::vector<std::int64_t> wrong;  ///< by variant: elements over all ranks and repetitions
+  std::vector<std::int64_t> wrong;  ///< by variant: wrong elements over all ranks and repetitions
 };
 
 /// Collective.

@@ -8,7 +8,7 @@
 namespace kolo::perf {
 namespace {
 
-/// A group of fewer repetitions tells nothing.
+/// A group with fewer repetitions says nothing.
 constexpr std::size_t kLeastSamples = 3;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What is made of the samples: percentiles, ratios, and which of them belong together. Pure
+// Statistics of the samples: percentiles, ratios, and which samples belong together. Pure
 // functions; the sweep and the step call them.
 #pragma once
 
@@ -7,20 +7,21 @@
 
 namespace kolo::perf {
 
-/// Of the samples, in their unit.
+/// Percentiles, in the samples' unit.
 struct Statistics {
   double p10 = 0;
   double p50 = 0;
   double p90 = 0;
   double p99 = 0;
 };
-/// Each the sample nearest to that place of their order; of no samples, zeros.
+/// Each percentile is the sample nearest to it in sorted order; zeros without samples.
 Statistics statistics_of(std::vector<double> samples);
-/// Of numerator / denominator, repetition by repetition.
+/// Statistics of numerator / denominator, repetition by repetition.
 Statistics ratios(const std::vector<double>& numerator, const std::vector<double>& denominator);
 
-/// On virtual machines a cache line takes about 50 or about 240 ns from core to core, and this
-/// flips by itself; results of different states say nothing about each other.
+/// On virtual machines a cache line takes about 50 or about 240 ns from core to core, and the
+/// machine changes between these states by itself. Results from different states cannot be
+/// compared.
 enum class State {
   kUnknown,  ///< not probed: no host has two ranks, or some have no core of their own
   kNear,
@@ -40,17 +41,18 @@ struct StateGroup {
   State state = State::kUnknown;
   double probe_ns = 0;  ///< mean of the readings around these samples
   double busy = 0;      ///< share of these readings that met other programs
-  /// By variant, in the order of the repetitions: the n-th of each were taken together.
+  /// By variant, in the order of the repetitions: the n-th samples of all variants were taken
+  /// together.
   std::vector<std::vector<double>> samples;
 };
 struct StateGroups {
-  std::vector<StateGroup> groups;  ///< the largest first; one at least
-  int dropped = 0;  ///< repetitions in no group: the state changed, or was seldom met
+  std::vector<StateGroup> groups;  ///< the largest first; at least one
+  int dropped = 0;                 ///< repetitions in no group: the state changed, or was rare
 };
 
-/// Sorts repetitions by the state on which the readings before and after them agree. Where most
-/// cannot be sorted, there is one group of all of them, with state kUnknown. `samples` is by
-/// variant, each with as many repetitions as there are readings: one at least.
+/// Sorts repetitions by the state on which the readings before and after them agree. If most cannot
+/// be sorted, one group holds all of them, with state kUnknown. `samples` has one entry per
+/// variant, each with as many repetitions as there are readings, at least one.
 StateGroups grouped_by_state(const std::vector<std::vector<double>>& samples,
                              const std::vector<Reading>& before, const std::vector<Reading>& after);
 

@@ -20,10 +20,10 @@ namespace kolo::perf {
 namespace {
 
 constexpr std::size_t kBlock = (1 << 20) / sizeof(float);
-/// Floats after which values repeat. A prime, and more than small has.
+/// Number of floats after which values repeat: prime, and more than --step small has.
 constexpr std::size_t kPlaces = 4093;
 
-/// `total` floats of which the i-th is first + step * (i modulo kPlaces).
+/// `total` floats; float i is first + step * (i modulo kPlaces).
 Content rising(std::size_t total, double first, double step) {
   Part part{static_cast<std::int64_t>(total),
             std::vector<std::byte>(std::min(total, kPlaces) * sizeof(float))};
@@ -39,11 +39,11 @@ class Gradient {
  public:
   Gradient(std::size_t count, Memory memory, Gpu* gpu)
       : buffer_(count * sizeof(float), memory, gpu) {}
-  /// Where it is measured.
+  /// The memory that is measured.
   float* place() const { return reinterpret_cast<float*>(buffer_.place()); }
   std::size_t size() const { return buffer_.size() / sizeof(float); }
 
-  /// The host's memory, of as many bytes.
+  /// The host's memory, with the same number of bytes.
   std::byte* data() const { return buffer_.data(); }
   std::size_t bytes() const { return buffer_.size(); }
   void push() const { buffer_.push(); }
@@ -53,7 +53,7 @@ class Gradient {
   Buffer buffer_;
 };
 
-/// What is measured: every gradient is memory of its own, as an optimizer's are.
+/// What is measured. Every gradient has its own memory, as in an optimizer.
 class Step {
  public:
   Step(std::vector<std::int64_t> counts, Memory memory, Gpu* gpu)
@@ -64,8 +64,8 @@ class Step {
       total_ += static_cast<std::size_t>(counts_[i]);
     }
     contiguous_ = std::make_unique<Gradient>(total_, memory, gpu);
-    // Rank r has 1 + r, 2 + r, …, in one piece and over the gradients: whole numbers, whose sums
-    // are exact for up to 2,900 ranks.
+    // Rank r has 1 + r, 2 + r, … in the contiguous memory and across the gradients: whole numbers,
+    // whose sums are exact for up to 2,900 ranks.
     const double ranks = kolo::size();
     input_ = rising(total_, 1 + rank(), 1);
     sum_ = rising(total_, ranks + ranks * (ranks - 1) / 2, ranks);
@@ -74,7 +74,7 @@ class Step {
   std::size_t total() const { return total_; }
   std::size_t tensors() const { return counts_.size(); }
 
-  /// Takes the host's contiguous memory to do it.
+  /// Uses the host's contiguous memory.
   void refill_gradients() {
     write(input_, DataType::kFloat32, contiguous_->data());
     const std::byte* from = contiguous_->data();
@@ -89,7 +89,7 @@ class Step {
     contiguous_->push();
   }
 
-  /// As the optimizer does it: all are submitted, then all are awaited; on a GPU by its stream.
+  /// As the optimizer does: submits all, then waits for all; on a GPU through its stream.
   void all_gradients() {
     std::vector<std::shared_ptr<Work>> works;
     works.reserve(gradients_.size());
@@ -106,7 +106,8 @@ class Step {
     if (gpu_ != nullptr) gpu_->synchronize();
   }
 
-  /// By the ordered door; on a GPU, whose memory that does not take, by the named one.
+  /// In-order submission; on a GPU, whose memory in-order submission does not take, negotiated
+  /// submission.
   void raw() {
     float* const data = contiguous_->place();
     const auto count = static_cast<std::int64_t>(total_);
@@ -116,14 +117,14 @@ class Step {
     gpu_->synchronize();
   }
 
-  /// The same by a peer, which has prepared itself for problem().
+  /// As raw(), by a peer that has been prepared for problem().
   void raw(Engine& peer) {
     auto* const data = reinterpret_cast<std::byte*>(contiguous_->place());
     peer.run(problem(), data, data, true);
   }
   Problem problem() const { return {.count = static_cast<std::int64_t>(total_)}; }
 
-  /// Copies all gradients through one block, in and out again; on a GPU by its driver's copies.
+  /// Copies all gradients through one block, in and out again; on a GPU with driver copies.
   void pack_and_unpack() {
     std::size_t filled = 0;
     std::vector<std::pair<float*, std::size_t>> pieces;
@@ -150,7 +151,7 @@ class Step {
     if (gpu_ != nullptr) gpu_->synchronize();
   }
 
-  /// Of all_gradients(), on this rank; takes the host's contiguous memory to do it.
+  /// Wrong elements of all_gradients() on this rank. Uses the host's contiguous memory.
   std::int64_t wrong_gradients() {
     std::byte* to = contiguous_->data();
     for (const auto& gradient : gradients_) {
@@ -160,7 +161,7 @@ class Step {
     }
     return count_wrong(problem(), sum_, contiguous_->data());
   }
-  /// Of raw(), on this rank.
+  /// Wrong elements of raw() on this rank.
   std::int64_t wrong_contiguous() {
     contiguous_->pull();
     return count_wrong(problem(), sum_, contiguous_->data());
@@ -192,7 +193,7 @@ class Step {
   Content sum_;
 };
 
-/// What rank 0 prints of a part.
+/// Rank 0's row for one part.
 void print_row(std::string_view what, const Statistics& timing) {
   fmt::print("{:<41} {:9.3f} ms  ({:.3f} to {:.3f})\n", what, timing.p50 / 1e3, timing.p10 / 1e3,
              timing.p90 / 1e3);
@@ -240,7 +241,7 @@ nlohmann::json run_step(const StepOptions& options,
   std::vector<double> raw;
   std::vector<double> pack;
   std::vector<std::vector<double>> by_peer(peers.size());
-  // Of kolo, then of each peer.
+  // kolo's, then each peer's.
   std::vector<std::int64_t> wrong(1 + peers.size(), 0);
   for (int i = 0; i < options.warmup + options.iterations; ++i) {
     step.refill_gradients();

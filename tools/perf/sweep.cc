@@ -56,7 +56,7 @@ nlohmann::json results_of(const Problem& problem, const std::vector<Variant>& va
     nlohmann::json result = to_json(statistics_of(group.samples[v]));
     result["engine"] = variants[v].engine->name();
     result["in_place"] = variants[v].in_place;
-    // Bytes a nanosecond are GB/s.
+    // Bytes per nanosecond are GB/s.
     const double algbw =
         static_cast<double>(bytes_of(problem, size())) / result["time_us"].get<double>() / 1e3;
     result["algbw_GBps"] = algbw;
@@ -68,7 +68,7 @@ nlohmann::json results_of(const Problem& problem, const std::vector<Variant>& va
   return results;
 }
 
-/// kolo against each engine that did the same, in the same form.
+/// kolo against each engine that ran the same problem in the same form.
 nlohmann::json ratios_of(const std::vector<Variant>& variants, const StateGroup& group) {
   nlohmann::json all = nlohmann::json::array();
   for (std::size_t mine = 0; mine < variants.size(); ++mine) {
@@ -104,8 +104,9 @@ std::vector<nlohmann::json> measure(const Problem& problem, const std::vector<Va
                           {"dropped", series.states.dropped}};
     if (reduces(problem.collective)) row["redop"] = to_string(problem.op);
     if (has_root(problem.collective)) row["root"] = problem.root;
-    const bool ordered = is_ordered(problem.collective) && options.door == ApiDoor::kOrdered;
-    row["door"] = ordered ? "ordered" : "named";
+    const bool ordered =
+        is_ordered(problem.collective) && options.submission == Submission::kInOrder;
+    row["submission"] = ordered ? "in-order" : "negotiated";
     row["results"] = results_of(problem, variants, group, series, options.series.check);
     row["ratios"] = ratios_of(variants, group);
     rows.push_back(std::move(row));

@@ -1,5 +1,5 @@
-// The sweep over message sizes, in the manner and with the columns of nccl-tests, for one or more
-// collectives, types and operations. Called by main on every rank.
+// The sweep over message sizes for one or more collectives, types and operations, with the columns
+// of nccl-tests. Called by main on every rank.
 #pragma once
 
 #include "tools/perf/engine.h"
@@ -21,15 +21,15 @@ struct SweepOptions {
   std::size_t min_bytes = 8;
   std::size_t max_bytes = 64 << 20;
   double factor = 2;
-  std::size_t increment = 0;  ///< bytes; 0: by the factor
+  std::size_t increment = 0;  ///< bytes; 0: multiply by the factor
   SeriesOptions series = {};
-  ApiDoor door = ApiDoor::kOrdered;
-  double far_ns = 120;       ///< of the probe; 0: no probe
-  bool percentiles = false;  ///< in the table; the report has them always
+  Submission submission = Submission::kInOrder;
+  double far_ns = 120;       ///< the probe's limit; 0: no probe
+  bool percentiles = false;  ///< in the table; the report always has them
 };
 
-/// Collective. Prints the table on rank 0 and returns its rows as `--help` documents them. The
-/// first engine is kolo; the others are what it is compared with.
+/// Collective. Prints the table on rank 0 and returns its rows, as `--help` documents them. The
+/// first engine is kolo; the others are compared with it.
 nlohmann::json run_sweep(const SweepOptions& options,
                          const std::vector<std::unique_ptr<Engine>>& engines);
 

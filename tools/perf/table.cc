@@ -7,7 +7,7 @@
 namespace kolo::perf {
 namespace {
 
-/// Share of the readings from which on a row is marked.
+/// A row is marked if at least this share of its readings met other programs.
 constexpr double kBusy = 0.1;
 constexpr int kLeftWidth = 60;
 constexpr int kHalfWidth = 32;
@@ -22,7 +22,7 @@ const nlohmann::json* find(const nlohmann::json& list, const char* key, const st
   return found == list.end() ? nullptr : &*found;
 }
 
-/// Two decimals, fewer where the number is long.
+/// Two decimals, fewer for a long number.
 std::string time_text(double microseconds) {
   return fmt::format("{:9.{}f}", microseconds, microseconds < 99999 ? 2 : 0);
 }
@@ -61,7 +61,7 @@ void Table::print_header(Collective collective) const {
   fmt::print("{}\n{}\n{}\n", first, second, third);
 }
 
-/// A copy has no form in place.
+/// A copy has no in-place form.
 std::vector<std::string> Table::peers_of(bool in_place) const {
   std::vector<std::string> peers = peers_;
   if (in_place) std::erase(peers, "memcpy");

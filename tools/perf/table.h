@@ -1,4 +1,4 @@
-// The sweep's rows as text, with nccl-tests' columns; rank 0 alone prints.
+// Prints the sweep's rows as text, with nccl-tests' columns. Used on rank 0 only.
 #pragma once
 
 #include "tools/perf/engine.h"
@@ -12,7 +12,7 @@ namespace kolo::perf {
 
 class Table {
  public:
-  /// The first engine is kolo. With `percentiles`, its time has p10, p90 and p99 beside it.
+  /// The first engine is kolo. With `percentiles`, p10, p90 and p99 stand beside its time.
   Table(const std::vector<std::unique_ptr<Engine>>& engines, bool percentiles);
 
   void print_header(Collective collective) const;

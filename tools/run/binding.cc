@@ -52,7 +52,7 @@ Error become_rank(const std::vector<std::string>& words, const Environment& envi
     cpu_set_t set;
     CPU_ZERO(&set);
     for (const int core : *own) CPU_SET(static_cast<std::size_t>(core), &set);
-    // Not to be bound is slower, not wrong.
+    // An unbound rank is slower, not wrong.
     if (::sched_setaffinity(0, sizeof set, &set) != 0) {
       fmt::print(stderr, "kolo-run: local rank {} on {} is not bound to cores: {}\n", rank,
                  this_host(), std::generic_category().message(errno));

@@ -1,12 +1,12 @@
-// CannotRun: why a program was not executed, in words that say what to do. Used by kolo-run's main
-// thread, here and as the kolo-run of another host.
+// CannotRun: explains why a program was not executed, and what to do. Used by kolo-run's main
+// thread, on this host and on others.
 #pragma once
 
 #include <string>
 
 namespace kolo::run {
 
-/// `reason` is exec's errno; the files are looked at again.
+/// `reason` is the errno of exec; the files are examined again.
 std::string why_it_cannot_run(const std::string& program, int reason);
 
 }  // namespace kolo::run

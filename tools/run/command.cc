@@ -11,7 +11,8 @@
 namespace kolo::run {
 namespace {
 
-// What another host needs to know of this one's environment, besides what tells ranks who they are.
+// Variables of this environment that another host needs, besides those that tell ranks who they
+// are.
 constexpr std::array<std::string_view, 6> kForwarded = {
     "KOLO_", "UCX_", "OMP_", "PATH", "LD_LIBRARY_PATH", "PYTHONPATH"};
 
@@ -21,11 +22,12 @@ bool is_forwarded(const std::string& name) {
   });
 }
 
-/// The shell that reads the script is in a session of its own: a signal to the agent must not end
-/// it between the program's start and the guard's.
+/// The shell that reads the script has a session of its own. A signal to the agent must not end the
+/// shell between the program's start and the guard's.
 constexpr const char* kRemoteShell = "exec setsid -w sh -s";
 
-/// The kolo-run of that host binds the rank, as it alone knows the cores there, and becomes it.
+/// The kolo-run of that host binds the rank and becomes its program: it alone knows the host's
+/// cores.
 constexpr std::string_view kBindingScript = R"(if [ -x {0} ]; then
   set -- {0} {1} {2} {3} {4} "$@"
 elif [ {4} != none ]; then
@@ -34,11 +36,12 @@ elif [ {4} != none ]; then
 fi
 )";
 
-/// Runs the program in a session of its own, beside a guard that passes signals on to it and ends
-/// it when the input ends, which it does with kolo-run. The braces make the shell read all of it
-/// before it begins. It comes by the input, so that the secret is on no command line. What the
-/// program leaves running after it has ended in order may still write what it has to; what has made
-/// itself another session is known by its environment, which a file of /proc has as one line.
+/// Runs the program in a session of its own, beside a guard. The guard passes signals on to the
+/// program and ends it when the input ends, as it does when kolo-run ends. The braces make the
+/// shell read the whole script before it begins. The script comes by the input, so that the secret
+/// is on no command line.
+/// What the program leaves running after an orderly end may still finish its writing. Processes in
+/// other sessions are found by their environment, which a /proc file holds as one line.
 constexpr std::string_view kRemoteScript = R"({{
 echo '{login}'
 strays() {{
@@ -184,7 +187,7 @@ Command command_for(const JobDescription& job, const Place& place, const Environ
   }
   command.arguments = job.agent;
   if (is_ssh(job.agent)) {
-    // Nobody is there to answer a question. Of what is given twice, ssh takes the first.
+    // Nobody can answer a question. ssh takes the first value of an option that is given twice.
     for (const char* option : {"BatchMode=yes", "ConnectTimeout=30", "ServerAliveInterval=30"}) {
       command.arguments.insert(command.arguments.end(), {"-o", option});
     }

@@ -16,7 +16,7 @@
 namespace kolo::run {
 namespace {
 
-// What gives Accelerate's files away, and what of them has a meaning here.
+// Keys by which Accelerate's files are recognised, and those that have a meaning here.
 constexpr const char* kDistributedType = "distributed_type";
 const std::set<std::string>& kinds_of_accelerate() {
   static const std::set<std::string> kinds = {"NO", "MULTI_CPU", "MULTI_GPU"};
@@ -32,7 +32,7 @@ const std::set<std::string>& known_of_accelerate() {
   return known;
 }
 
-/// Their keys, and the options that say the same.
+/// Accelerate's keys, and the options that mean the same.
 constexpr std::pair<const char*, const char*> kOptionsOfAccelerate[] = {
     {"machine_rank", "node-rank"},
     {"main_process_ip", "master-addr"},

@@ -10,7 +10,7 @@
 namespace kolo::run {
 namespace {
 
-/// Hosts that have ranks, with their number, in order.
+/// Hosts that have ranks, with the number of their ranks, in order.
 std::vector<Host> used_hosts(const Plan& plan) {
   std::vector<Host> hosts;
   for (const Host& host : plan.hosts) {
@@ -21,13 +21,13 @@ std::vector<Host> used_hosts(const Plan& plan) {
   return hosts;
 }
 
-/// What ends a launcher in time, with kolo-run's exit status, where kolo-run does not.
+/// The prefix that ends a launcher in time, with kolo-run's exit status, where kolo-run cannot.
 std::vector<std::string> limited_to(int seconds) {
   if (seconds == 0) return {};
   return {"timeout", "--foreground", std::to_string(seconds)};
 }
 
-/// For srun, to which a % in the name of a file is the beginning of what it fills in.
+/// Escapes a file's name for srun, where % begins a pattern.
 std::string plain(const std::string& folder) {
   std::string text;
   for (const char c : folder) text.append(c == '%' ? 2 : 1, c);
@@ -65,7 +65,7 @@ std::vector<std::string> mpirun_command(const Options& options, const Plan& plan
   add("--bind-to", options.bind == "core" ? "core" : "none");
   if (options.job.tags_output) add("--tag-output");
   if (!options.job.output_directory.empty()) add("--output-filename", options.job.output_directory);
-  std::map<std::string, std::string> items;  // by name: what stands behind -x
+  std::map<std::string, std::string> items;  // by name: the word after -x
   if (!to_copy || environment.get(kSecret)) items[kSecret] = kSecret;
   for (const auto& [name, value] : environment.variables()) {
     if (name.starts_with("KOLO_") || name.starts_with("UCX_")) items[name] = name;
@@ -89,7 +89,7 @@ std::vector<std::string> srun_command(const Options& options, const Plan& plan, 
   add("srun");
   add("--kill-on-bad-exit=1");
   add(fmt::format("--ntasks={}", plan.places.size()));
-  // Else it sorts the hosts, and shares the ranks out as it likes.
+  // Otherwise srun sorts the hosts and distributes the ranks as it likes.
   add("--distribution=arbitrary");
   if (options.job.tags_output) add("--label");
   if (!options.job.output_directory.empty()) {

@@ -14,7 +14,8 @@
 namespace kolo::run {
 namespace {
 
-/// IPv4 before IPv6, and addresses of one link last: hosts name their own ends of it differently.
+/// Prefers IPv4 to IPv6. Link-local addresses come last: hosts name their own ends of a link
+/// differently.
 int rank_of(const sockaddr& address) {
   if (address.sa_family == AF_INET) return 3;
   const in6_addr& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;

@@ -21,15 +21,16 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Of those of a host; sshd refuses some where more than 10 are under way (MaxStartups).
+// Logins to one host at a time; sshd refuses some if more than 10 are under way (MaxStartups).
 constexpr int kMostLogins = 8;
-// Whether anything is left of what a rank has started.
+// Interval of checks whether anything is left that a rank has started.
 constexpr milliseconds kLookForRest(100);
 
 }  // namespace
 
 Result<int> Job::run(const std::vector<Place>& places, const Environment& environment) {
-  // What ranks leave running comes to this process when its parent ends, and is waited for here.
+  // Processes that ranks leave running become children of this process when their parent ends, and
+  // are waited for here.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (options_.timeout) timeout_at_ = Clock::now() + *options_.timeout;
   waiting_.assign(places.rbegin(), places.rend());
@@ -80,7 +81,8 @@ Status Job::start(const Place& place, const Environment& environment) {
   rank.process.place = place;
   KOLO_TRY(make_outputs(rank, command.is_remote));
   StartOptions start;
-  // ssh takes the blocking from what it inherits, also for kolo-run and the ranks on this host.
+  // ssh sets its inherited descriptors to non-blocking, also for kolo-run and the ranks on this
+  // host.
   start.captures_output = rank.out.has_value();
   if (!command.is_remote) {
     KOLO_ASSIGN(start.processors, cores_of_rank(description_.bind, place.local_rank,
@@ -140,7 +142,7 @@ int Job::milliseconds_to_wait() const {
     if (rank.process.is_gone) continue;
     add(rank.linger_until);
     add(rank.kill_rest_at);
-    // Nothing tells when the last of a group ends or leaves it.
+    // No event tells when the last process of a group ends or leaves the group.
     if (rank.process.ended) add(Clock::now() + kLookForRest);
   }
   if (!first) return -1;
@@ -154,7 +156,7 @@ void Job::wait_for_events(int signals) {
     UniqueDescriptor* from;
     Output* to;
   };
-  // What is open alone: poll() takes no more entries than there may be open files.
+  // Only open descriptors: poll() takes no more entries than the limit of open files.
   std::vector<pollfd> entries = {{signals, POLLIN, 0}};
   std::vector<Source> sources;
   for (Rank& rank : ranks_) {

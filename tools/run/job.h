@@ -1,5 +1,5 @@
-// Job: starts the ranks, passes on what they write and what signals come, and ends all when one
-// fails. Used by kolo-run's main thread.
+// Job: starts the ranks, passes on their output and the signals that come, and ends all ranks when
+// one fails. Used by kolo-run's main thread.
 #pragma once
 
 #include "tools/run/output.h"
@@ -16,19 +16,20 @@
 
 namespace kolo::run {
 
-/// Exit codes of a job that could not be started, and of one that took too long, as timeout(1).
+/// Exit codes of a job that could not be started, and of one that took too long (as timeout(1)).
 inline constexpr int kCannotStart = 2;
 inline constexpr int kTimedOut = 124;
 
 struct JobOptions {
   bool tags_output = false;
-  std::string output_directory = {};  ///< with rank.N.out and rank.N.err; empty: none
+  std::string output_directory = {};  ///< for rank.N.out and rank.N.err; empty: none
   std::optional<std::chrono::seconds> timeout = std::nullopt;
-  /// Between asking ranks to end and making them; without it, more after a signal than a failure.
+  /// Time between asking ranks to end and SIGKILL. The default is longer after a signal than after
+  /// a failure.
   std::optional<std::chrono::seconds> grace = std::nullopt;
-  /// After SIGKILL; the kernel may have much memory of a rank to take back.
+  /// Time that ranks have after SIGKILL; the kernel may have much memory of a rank to take back.
   std::chrono::seconds time_to_die = std::chrono::seconds(60);
-  /// Told once which rank ended the job, and the exit code, before the others are ended.
+  /// Called once, before the other ranks are ended: the rank that ended the job, and the exit code.
   std::function<void(int rank, int exit_code)> on_first_failure = {};
 };
 
@@ -37,10 +38,10 @@ class Job {
   Job(JobDescription description, JobOptions options)
       : description_(std::move(description)), options_(std::move(options)) {}
 
-  /// The exit code: that of the rank that failed first, 128 + N for signal N, 124 after the
-  /// timeout. kInvalidArgument if a rank could not be started; none is left then.
+  /// Returns the exit code: that of the rank that failed first, 128 + N for signal N, 124 after the
+  /// timeout. kInvalidArgument if a rank could not be started; no rank is left running then.
   Result<int> run(const std::vector<Place>& places, const Environment& environment);
-  /// After that: the rank that ended the job, be it that it could not be started.
+  /// After run(): the rank that ended the job, also one that could not be started.
   std::optional<int> first_failed() const { return first_failed_; }
 
  private:
@@ -52,14 +53,14 @@ class Job {
     std::optional<Output> out = std::nullopt;
     std::optional<Output> error = std::nullopt;
     bool is_logging_in = false;
-    std::string greeting = {};  ///< what an agent has written before the login was done
-    Time linger_until = {};     ///< of what it has left running, until SIGTERM
-    Time kill_rest_at = {};     ///< then SIGKILL
+    std::string banner = {};  ///< what an agent wrote before the login was done
+    Time linger_until = {};   ///< for processes that the rank left running, until SIGTERM
+    Time kill_rest_at = {};   ///< SIGKILL for them
   };
 
   Status start(const Place& place, const Environment& environment);
   Status make_outputs(Rank& rank, bool is_remote);
-  /// As many of those that wait as may log in at once.
+  /// Starts as many of the waiting ranks as may log in at once.
   void start_waiting(const Environment& environment);
   bool may_log_in(const std::string& host) const;
 
@@ -76,48 +77,48 @@ class Job {
   void reap();
   void take_end(Rank& rank, int status);
   void name_first_failure();
-  /// Rank `rank` ended the job.
+  /// Records that rank `rank` ended the job.
   void take_first_failure(int rank, int exit_code);
   void end_all(int signal, int exit_code, std::chrono::seconds grace);
   void keep_deadlines();
   void look_after_rest(Rank& rank);
   void look_after_strays();
-  /// What ranks have started in sessions of their own, here.
+  /// Processes of this host that ranks have started in sessions of their own.
   std::vector<pid_t> strays() const;
   void close_what_is_left_open();
 
   bool have_ended() const;
   bool are_gone() const;
   bool is_done() const;
-  /// A line of kolo-run's own, behind what ranks have written before.
+  /// Writes a line of kolo-run's own after the output that ranks have written before.
   void tell(const std::string& line);
 
   const JobDescription description_;
   const JobOptions options_;
-  std::vector<Place> waiting_ = {};  ///< not started yet, the next one last
+  std::vector<Place> waiting_ = {};  ///< not started yet, the next rank last
   std::deque<Rank> ranks_ = {};
   bool has_agents_ = false;
   std::vector<std::shared_ptr<Sink>> sinks_ = {};
-  std::shared_ptr<Sink> out_ = {};  ///< kolo-run's own, where ranks' output goes there
+  std::shared_ptr<Sink> out_ = {};  ///< kolo-run's standard output, if the ranks' output goes there
   std::shared_ptr<Sink> error_ = {};
   bool has_lost_output_ = false;
 
-  Status started_ = {};                ///< an error: a rank could not be started
-  std::optional<int> exit_code_ = {};  ///< of what ended the job
+  Status started_ = {};                ///< an error if a rank could not be started
+  std::optional<int> exit_code_ = {};  ///< set once the job is ending
   std::optional<int> first_failed_ = {};
   std::vector<const Rank*> failed_ = {};
   bool is_stopped_ = false;  ///< by a signal or the timeout
   Time first_signal_at_ = {};
-  Time name_at_ = {};  ///< when it is said which rank failed first
-  Time kill_at_ = {};  ///< SIGKILL for what is left
+  Time name_at_ = {};  ///< when to print which rank failed first
+  Time kill_at_ = {};  ///< SIGKILL for all that is left
   Time timeout_at_ = {};
-  Time close_at_ = {};       ///< for outputs that somebody holds open though all ranks are gone
-  bool has_strays_ = false;  ///< once the ranks and their groups are gone
+  Time close_at_ = {};       ///< closes outputs that somebody holds open after all ranks are gone
+  bool has_strays_ = false;  ///< set after the ranks and their groups are gone
   bool has_ended_strays_ = false;
-  Time strays_due_at_ = {};  ///< their next signal
+  Time strays_due_at_ = {};  ///< next signal to strays
   std::size_t stray_signals_ = 0;
-  Time give_up_at_ = {};  ///< on ranks that not even SIGKILL has ended
-  Time leave_at_ = {};    ///< even if nobody reads what is still to be written
+  Time give_up_at_ = {};  ///< gives up on ranks that not even SIGKILL has ended
+  Time leave_at_ = {};    ///< leaves even if nobody reads the rest of the output
 };
 
 }  // namespace kolo::run

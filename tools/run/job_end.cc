@@ -1,4 +1,4 @@
-// Job's part about ends: signals, ranks that have ended, and deadlines.
+// The part of Job that handles ends: signals, ranks that have ended, and deadlines.
 #include "runtime/base/check.h"
 #include "tools/run/job.h"
 #include "tools/run/say.h"
@@ -20,23 +20,25 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// After a signal from outside: a checkpoint may have to be written.
+// After a signal from outside, a checkpoint may have to be written.
 constexpr seconds kGraceAfterSignal(30);
-// What a guard on another host, which has the same grace, takes besides.
+// Extra time for a guard on another host, which has the same grace period.
 constexpr seconds kWayOfGuard(2);
-// A rank on another host that fails is heard of after those whose connections it has broken.
+// The failure of a rank on another host arrives later than the failures of ranks whose connections
+// it has broken.
 constexpr milliseconds kNewsFromHosts(300);
-// For a reader to take the last of the output, when the job was stopped.
-constexpr seconds kLastWords(2);
+// Time for a reader to take the rest of the output after the job was stopped.
+constexpr seconds kOutputDrainTime(2);
 
-/// Of a signal that a guard passes on.
+/// The name of a signal that a guard passes on.
 std::string_view name_of_passed(int signal) {
   if (signal == SIGSTOP) return "STOP";
   if (signal == SIGCONT) return "CONT";
   return signal == SIGUSR1 ? "USR1" : "USR2";
 }
 
-/// Those that a lost connection ends have an exit status, as a rule, or abort.
+/// Whether a signal that is not SIGABRT killed the rank. A rank that a lost connection ends usually
+/// has an exit status, or aborts.
 bool was_killed(int status) {
   constexpr int kMostSignal = 64;
   const int signal = exit_code_of(status) - 128;
@@ -66,14 +68,14 @@ void Job::pass_on(int signal) {
       send_signal(rank.process, signal);
       continue;
     }
-    // An agent would die of it; the guard that it has started passes it on.
+    // A signal would end an agent; the guard that the agent has started passes it on.
     rank.process.unsent += signal_line(name_of_passed(signal));
     feed(rank.process);
   }
 }
 
 void Job::suspend(bool by_terminal) {
-  // Their sessions have no terminal, so that SIGTSTP would be lost on those of other hosts.
+  // The ranks' sessions have no terminal, so SIGTSTP would be lost for ranks on other hosts.
   pass_on(SIGSTOP);
   const auto since = Clock::now();
   stop_this_process(by_terminal);
@@ -102,9 +104,9 @@ void Job::take_stop(int signal) {
   } else if (!first_signal_at_ || now - *first_signal_at_ >= kSameSignal) {
     is_stopped_ = true;
     end_all(SIGKILL, 128 + signal, kGrace);  // asked for twice
-    // Who goes on asking does not wait for longer.
+    // A user who asks again does not wait longer than this.
     give_up_at_ = std::min(give_up_at_.value_or(now + kGrace), now + kGrace);
-    leave_at_ = std::min(leave_at_.value_or(now + kLastWords), now + kLastWords);
+    leave_at_ = std::min(leave_at_.value_or(now + kOutputDrainTime), now + kOutputDrainTime);
   }
 }
 
@@ -127,12 +129,12 @@ void Job::take_end(Rank& rank, int status) {
   process.ended = true;
   process.status = status;
   process.input.reset();
-  rank.is_logging_in = rank.is_logging_in && process.out;  // what it has written is still to come
+  rank.is_logging_in = rank.is_logging_in && process.out;  // its output is still to come
   if (exit_code_of(status) == 0) {
     rank.linger_until = Clock::now() + kGrace;
     return;
   }
-  // What it started and left behind goes with it.
+  // Also end the processes that it left behind.
   ::kill(-process.pid, SIGKILL);
   process.is_gone = true;
   if (exit_code_) return;
@@ -171,8 +173,8 @@ void Job::end_all(int signal, int exit_code, seconds grace) {
   waiting_.clear();
   if (!kill_at_) kill_at_ = Clock::now() + grace + (has_agents_ ? kWayOfGuard : seconds(0));
   for (Rank& rank : ranks_) {
-    // A guard on another host is told by the end of its input, and ends the rank in order; the
-    // agent passes on what that still writes.
+    // The end of its input tells a guard on another host to end its rank in order; the agent passes
+    // on what the rank still writes.
     Process& process = rank.process;
     if (process.input && process.is_remote) {
       process.unsent += grace_line(grace);
@@ -180,7 +182,8 @@ void Job::end_all(int signal, int exit_code, seconds grace) {
       process.input.reset();
     }
     if (!process.is_remote || signal == SIGKILL) send_signal(process, signal);
-    if (!process.is_remote) send_signal(process, SIGCONT);  // one that is stopped, too, is asked
+    if (!process.is_remote)
+      send_signal(process, SIGCONT);  // a stopped rank must see the signal, too
   }
 }
 
@@ -210,7 +213,7 @@ void Job::keep_deadlines() {
   if (!has_ended_strays_) look_after_strays();
   if (has_strays_) return;
   if (!close_at_) close_at_ = now + kGrace;
-  if (is_stopped_ && !leave_at_) leave_at_ = now + kLastWords;
+  if (is_stopped_ && !leave_at_) leave_at_ = now + kOutputDrainTime;
   if (is_due(close_at_)) close_what_is_left_open();
 }
 
@@ -247,7 +250,7 @@ void Job::look_after_strays() {
   if (now < *strays_due_at_ && (is_asked || !are_silent)) return;
   constexpr std::array<int, 2> kEnds = {SIGTERM, SIGKILL};
   if (stray_signals_ == kEnds.size()) {
-    has_strays_ = false;  // the kernel keeps them
+    has_strays_ = false;  // the kernel keeps them, e.g. in uninterruptible sleep
     has_ended_strays_ = true;
     return;
   }

@@ -1,4 +1,4 @@
-// Job's part about what ranks write.
+// The part of Job that handles the ranks' output.
 #include "runtime/base/check.h"
 #include "tools/run/job.h"
 #include "tools/run/say.h"
@@ -25,7 +25,7 @@ Status Job::make_outputs(Rank& rank, bool is_remote) {
   } else if (options_.tags_output || is_remote) {
     if (!out_) {
       out_ = Sink::to_descriptor(STDOUT_FILENO, "the standard output", "the ranks");
-      // Two to the same place would cut each other's lines.
+      // Two sinks for the same file would cut each other's lines.
       error_ = are_same(STDOUT_FILENO, STDERR_FILENO)
                    ? out_
                    : Sink::to_descriptor(STDERR_FILENO, "the standard error", "the ranks");
@@ -44,17 +44,17 @@ void Job::take_output(Rank& rank, UniqueDescriptor& from, Output& to) {
   const auto got = ::read(from.get(), bytes.data(), bytes.size());
   if (got < 0 && errno == EINTR) return;
   std::string_view text(bytes.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
-  const bool is_greeting = rank.is_logging_in && &from == &rank.process.out;
-  if (is_greeting) {
-    rank.greeting += text;
-    const auto mark = rank.greeting.find(kLoggedIn);
+  const bool is_banner = rank.is_logging_in && &from == &rank.process.out;
+  if (is_banner) {
+    rank.banner += text;
+    const auto mark = rank.banner.find(kLoggedIn);
     if (mark == std::string::npos && got > 0) return;
-    if (mark != std::string::npos) rank.greeting.erase(mark, kLoggedIn.size());
+    if (mark != std::string::npos) rank.banner.erase(mark, kLoggedIn.size());
     rank.is_logging_in = false;
-    text = rank.greeting;
+    text = rank.banner;
   }
   to.write(text);
-  if (is_greeting) rank.greeting = {};
+  if (is_banner) rank.banner = {};
   if (got > 0) return;
   to.finish();
   from.reset();
@@ -68,11 +68,12 @@ void Job::flush_outputs() {
       continue;
     }
     if ((*sink)->error() == EPIPE) {
-      // Whoever writes on learns that nobody reads any more, as without kolo-run in between.
+      // Close the pipe, so that a rank that writes on learns that nobody reads, as without
+      // kolo-run.
       for (Rank& rank : ranks_) {
         if (rank.out && &rank.out->sink() == sink->get()) {
           rank.process.out.reset();
-          rank.is_logging_in = false;  // its word of that will not be heard
+          rank.is_logging_in = false;  // its login line will not be read
         }
         if (rank.error && &rank.error->sink() == sink->get()) rank.process.error.reset();
       }
@@ -86,7 +87,7 @@ void Job::flush_outputs() {
 }
 
 void Job::close_what_is_left_open() {
-  close_at_ = Clock::now() + kGrace;  // for those whose bytes wait for room
+  close_at_ = Clock::now() + kGrace;  // for outputs whose bytes wait for room
   for (Rank& rank : ranks_) {
     for (const auto& [from, to] :
          {std::pair(&rank.process.out, &rank.out), std::pair(&rank.process.error, &rank.error)}) {

@@ -24,11 +24,12 @@ namespace {
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
-// For a launcher that is asked again, and ends its ranks in haste then.
+// Time for a launcher that was asked twice and therefore ends its ranks in haste.
 constexpr seconds kHaste(10);
 constexpr seconds kLongestWait(3600);
 
-/// What kolo-run always acts upon, and what would end it without a word to the launcher.
+/// The signals that kolo-run always handles, and SIGQUIT, which would end it without telling the
+/// launcher.
 sigset_t signals_to_take() {
   sigset_t set = signal_set();
   struct sigaction now = {};
@@ -60,14 +61,14 @@ class Limited {
 
   void send(int signal) const { ::kill(launcher_, signal); }
 
-  /// `by_terminal`: the kernel has sent it to the whole group, the launcher too; but of a hangup it
-  /// tells who leads the session alone.
+  /// `by_terminal`: the kernel has sent the signal to the whole process group, the launcher
+  /// included; but it sends a hangup only to the session's leader.
   void take(int signal, bool by_terminal) {
     if (signal == SIGCHLD) return;
     if (!by_terminal || signal == SIGHUP) send(signal);
     if (signal == SIGTSTP) suspend(by_terminal);
     if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT) {
-      send(SIGCONT);  // one that is stopped, too, is asked
+      send(SIGCONT);  // a stopped launcher must see the signal, too
       ask();
     }
   }
@@ -92,7 +93,7 @@ class Limited {
 
   void keep_deadlines() {
     const auto now = Clock::now();
-    if (asked_at_) end_at_.reset();  // it ends already
+    if (asked_at_) end_at_.reset();  // it is ending already
     if (end_at_ && now >= *end_at_) {
       end_at_.reset();
       is_over_ = true;
@@ -120,9 +121,9 @@ class Limited {
   const pid_t launcher_;
   const sigset_t signals_;
   const seconds limit_;
-  bool is_over_ = false;  ///< the limit
-  Time end_at_ = {};      ///< it is reached
-  Time asked_at_ = {};    ///< for the first time, to end
+  bool is_over_ = false;  ///< the limit was reached
+  Time end_at_ = {};      ///< when the limit is reached
+  Time asked_at_ = {};    ///< first time that somebody asked it to end
   Time kill_at_ = {};     ///< though it was asked twice
 };
 
@@ -130,7 +131,7 @@ class Limited {
 
 Result<int> run_limited(const std::vector<std::string>& command,
                         const Environment::Variables& variables, seconds limit) {
-  ::signal(SIGCHLD, SIG_DFL);  // where it is ignored, nobody learns how the launcher has ended
+  ::signal(SIGCHLD, SIG_DFL);  // if ignored, waitpid cannot return how the launcher ended
   const sigset_t signals = signals_to_take();
   sigset_t before;
   ::sigprocmask(SIG_BLOCK, &signals, &before);
@@ -141,7 +142,7 @@ Result<int> run_limited(const std::vector<std::string>& command,
                       std::generic_category().message(errno));
   }
   if (launcher == 0) {
-    // Where kolo-run is killed, the launcher still ends its ranks.
+    // If kolo-run is killed, the launcher still ends its ranks.
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
     if (::getppid() == own) say(become(command, variables).message);

@@ -1,6 +1,6 @@
 // kolo-run: starts the ranks of a program on this host and, by ssh, on others, and owns the store
-// where they meet; or has srun or mpirun start them. Run by people and scripts. The main thread
-// looks after the processes, the store has a thread of its own.
+// where they meet. Or it has srun or mpirun start them. Run by people and scripts. The main thread
+// looks after the processes; the store has a thread of its own.
 #include "runtime/base/check.h"
 #include "runtime/base/deadline.h"
 #include "runtime/bootstrap/socket.h"
@@ -34,11 +34,11 @@ namespace {
 using namespace kolo;
 using namespace kolo::run;
 
-// For one that is made beside this process, as a container's, to be known.
+// Time for the name of a host that is created just now, such as a container's, to become known.
 constexpr std::chrono::seconds kTimeForName(30);
 
-/// Of those that were closed for this process: else a socket would get the number, and what is
-/// written for people would go there.
+/// Opens those that were closed for this process. Otherwise a socket would get the number, and
+/// messages for people would go to the socket.
 void open_standard_descriptors() {
   for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(standard, F_GETFD) >= 0) continue;
@@ -70,7 +70,7 @@ void print_plan(const Options& options, const Plan& plan, const Environment& env
 Error show_build(const Environment& environment) {
   std::error_code unknown;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", unknown);
-  // Installed side by side; in a build tree, in folders side by side.
+  // Installed in one folder; in a build tree, in folders next to each other.
   auto path = self.parent_path() / "kolo-info";
   if (!std::filesystem::exists(path, unknown)) {
     path = self.parent_path().parent_path() / "info" / "kolo-info";
@@ -78,7 +78,8 @@ Error show_build(const Environment& environment) {
   return become({path.string(), "--build"}, environment.variables());
 }
 
-/// The path of a file of this text, for this process and those that it becomes or starts.
+/// Stores `text` in a file in memory. The path is valid for this process and those that it becomes
+/// or starts.
 Result<std::string> open_file_of(const std::string& text) {
   const int file = ::memfd_create("kolo-run", 0);
   if (file < 0 || ::write(file, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
@@ -104,7 +105,7 @@ Status make_folder(const std::string& folder) {
   return KOLO_ERROR(kInvalidArgument, "--output-dir {}: {}", folder, error.message());
 }
 
-/// What may still fail before anything is started.
+/// Checks that can still fail before anything is started.
 Status prepare(const Options& options, const Environment& environment, Plan& plan) {
   KOLO_TRY(complete_plan(options, environment, plan));
   for (const std::string& line : plan.warnings) say(line);
@@ -127,7 +128,7 @@ Result<int> run_foreign(const Options& options, const Plan& plan, const Environm
     command = mpirun_command(options, plan, environment, ::geteuid() == 0, false);
   } else {
     tell_where_rank_0_is(options, plan, variables);
-    variables.erase("SLURM_NTASKS_PER_NODE");  // of the job; it would warn of it
+    variables.erase("SLURM_NTASKS_PER_NODE");  // value for the whole job; srun would warn of it
     KOLO_ASSIGN(variables["SLURM_HOSTFILE"], open_file_of(hosts_of_ranks(plan)));
     command = srun_command(options, plan, false);
   }
@@ -157,7 +158,7 @@ Result<int> run_job(Options options) {
     return 0;
   }
   if (plan.serves && !plan.listen_host.empty()) {
-    // Before signals are blocked, for somebody who does not want to wait.
+    // Before signals are blocked, so that a user who does not want to wait can interrupt it.
     KOLO_TRY(await_name({plan.listen_host, 0}, Deadline::after(kTimeForName),
                         [](const std::string& line) { say(line); }));
   }
@@ -174,7 +175,8 @@ Result<int> run_job(Options options) {
   const auto tell_others = [&](int rank, int exit_code) {
     if (!plan.serves && !until_met.expired()) tell_of_failure(plan, rank, exit_code);
   };
-  // Before the others are ended: else the store would hear of one that waits there as the first.
+  // Called before the other ranks are ended. Otherwise the store would name one of them, which
+  // still waits there, as the first that failed.
   options.job.on_first_failure = tell_others;
   Job job(plan.job, options.job);
   auto code = job.run(plan.places, environment);

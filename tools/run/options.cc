@@ -42,7 +42,7 @@ Standard input is not passed on: the ranks' is /dev/null. With --launcher srun o
 
 constexpr std::string_view kSecret = "KOLO_SECRET=";
 
-/// What is not an option's value yet.
+/// Values as given, before they become options.
 struct Raw {
   Options options;
   std::string map_by = "slot";
@@ -133,7 +133,7 @@ void describe_node(CLI::App& app, Raw& raw) {
       ->group(kGroup);
 }
 
-/// CLI11 does not know what follows the options.
+/// CLI11 does not know the program and its arguments, which follow the options.
 class WithProgram final : public CLI::Formatter {
   std::string make_usage(const CLI::App*, std::string) const override {
     return "Usage: kolo-run [OPTIONS] program [arguments...]\n";
@@ -154,8 +154,7 @@ void describe(CLI::App& app, Raw& raw) {
   app.add_flag("--check-build", raw.options.checks_build, "what kolo-info says about this build");
 }
 
-/// -np, -host and their like as every mpirun has them, although they are no options of POSIX's
-/// kind.
+/// Accepts -np, -host and similar options as mpirun has them, although POSIX has no such form.
 std::vector<std::string> with_long_options(const CLI::App& app, int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   for (std::size_t i = 0; i < arguments.size() && arguments[i].starts_with('-'); ++i) {
@@ -166,18 +165,18 @@ std::vector<std::string> with_long_options(const CLI::App& app, int argc, char**
     const CLI::Option* const option = app.get_option_no_throw(arguments[i]);
     if (option != nullptr && option->get_items_expected_max() > 0) ++i;
   }
-  std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+  std::reverse(arguments.begin(), arguments.end());  // in CLI11's order
   return arguments;
 }
 
-/// What the file says counts where the command line says nothing.
+/// A value of the file counts only if the command line does not have the option.
 void apply_file(CLI::App& app, Raw& raw) {
   const auto file = read_config_file(raw.config);
   if (!file.ok()) throw CLI::ValidationError(file.error().message);
   raw.options.warnings.insert(raw.options.warnings.end(), file->warnings.begin(),
                               file->warnings.end());
   const bool has_hosts = app.count("--host") + app.count("--hostfile") > 0;
-  // Other ways to say who starts what than the file's.
+  // Options that choose hosts and ranks in another way than the file does.
   const std::set<std::string> of_nodes = {"nproc-per-node", "nnodes", "node-rank", "master-addr",
                                           "master-port"};
   const bool has_ranks = has_hosts || app.count("--np") > 0;
@@ -194,7 +193,7 @@ void apply_file(CLI::App& app, Raw& raw) {
           fmt::format("{}: '{}' is no option of kolo-run and has no effect", raw.config, name));
       continue;
     }
-    if (name == "env") {  // what is named twice is what the command line says
+    if (name == "env") {  // the command line wins for a variable that both name
       raw.options.set.insert(raw.options.set.begin(), values.begin(), values.end());
       continue;
     }
@@ -245,7 +244,8 @@ void take_program(const CLI::App& app, Options& options) {
   }
 }
 
-/// As of a variable that is not set, which would mean this host alone.
+/// Refuses an empty list of hosts, as from a variable that is not set; it would mean this host
+/// alone.
 void check_hosts(const CLI::App& app, const Options& options) {
   for (const auto& [name, value] :
        {std::pair("--host", &options.hosts), std::pair("--hostfile", &options.hostfile)}) {

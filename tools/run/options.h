@@ -1,5 +1,5 @@
-// Options: what kolo-run was asked for, by its command line and a configuration file. Used by
-// kolo-run's main thread, before anything is started.
+// Options: kolo-run's command line and configuration file. Used by kolo-run's main thread, before
+// anything is started.
 #pragma once
 
 #include "tools/run/job.h"
@@ -30,21 +30,21 @@ struct Options {
   std::vector<std::string> set;  ///< NAME=value, or NAME to forward
   std::vector<std::string> program;
 
-  // torchrun's manner: one kolo-run on each node.
-  std::string ranks_per_node;  ///< a number, cpu, gpu or auto; empty: not in this manner
+  // torchrun's style: one kolo-run on each node.
+  std::string ranks_per_node;  ///< a number, cpu, gpu or auto; empty: not torchrun's style
   int nodes = 1;
   int node_rank = 0;
   std::string master_addr;
-  int master_port = 0;  ///< 0: one that is free, on a single node; else 29500
+  int master_port = 0;  ///< 0: a free port for a single node, else 29500
 
   std::vector<std::string> warnings;  ///< about the configuration file
 
-  /// Whether another launcher starts the ranks, in place of kolo-run.
+  /// Whether another launcher starts the ranks.
   bool is_foreign() const { return launcher == "srun" || launcher == "mpirun"; }
 };
 
-/// The options; or the exit status if there is nothing to run: after --help, --write-config (0), or
-/// a mistake (2), which has been printed.
+/// The options; or the exit status if there is nothing to run: 0 after --help or --write-config, 2
+/// after a mistake, which has been printed.
 std::variant<Options, int> parse_options(int argc, char** argv);
 
 }  // namespace kolo::run

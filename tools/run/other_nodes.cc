@@ -14,7 +14,7 @@
 namespace kolo::run {
 namespace {
 
-// For node 0's kolo-run, which may be started a little later.
+// Time for node 0's kolo-run, which may start a little later.
 constexpr std::chrono::seconds kPatience(1);
 
 }  // namespace
@@ -24,8 +24,9 @@ void tell_of_failure(const Plan& plan, int rank, int exit_code) {
       rank, plan.job.size,
       fmt::format("started by kolo-run on {}: exit status {}", this_host(), exit_code)};
   const Endpoint store = {plan.listen_host, static_cast<std::uint16_t>(plan.listen_port)};
-  // Ranks that have met have left the meeting that fails by this, and are not harmed; where nobody
-  // answers, nobody waits, nor for a name that is looked up.
+  // This makes the store's rendezvous fail. Ranks that have met are not harmed, because they have
+  // left it. Use a thread of its own, so that kolo-run waits neither for a store that does not
+  // answer nor for a name lookup.
   const auto told = std::make_shared<std::promise<void>>();
   std::thread([=, secret = plan.job.secret] {
     const Deadline deadline = Deadline::after(kPatience);

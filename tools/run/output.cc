@@ -3,7 +3,7 @@
 namespace kolo::run {
 namespace {
 
-// A line that is longer is written in pieces, each as a line.
+// A longer line is written in pieces, each as a line.
 constexpr std::size_t kLongestLine = 65536;
 
 }  // namespace
@@ -17,7 +17,7 @@ void Output::write(std::string_view bytes) {
   }
   is_returned_ = false;
   std::string whole;
-  // Progress bars end what they write with \r alone.
+  // Progress bars end their lines with \r alone.
   for (auto end = bytes.find_first_of("\r\n"); end != bytes.npos;
        end = bytes.find_first_of("\r\n")) {
     auto next = end + 1;

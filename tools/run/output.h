@@ -1,4 +1,4 @@
-// Output: what a rank writes, on its way to a sink: line by line with its rank before each line, or
+// Output: a rank's output on its way to a sink, either line by line with a tag before each line, or
 // as it is. Used by kolo-run's main thread.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace kolo::run {
 
 class Output {
  public:
-  /// Lines go to the sink, each behind `tag`; without a tag, bytes as they are.
+  /// With a `tag`, lines go to the sink, each after the tag; without a tag, bytes go as they are.
   Output(std::shared_ptr<Sink> sink, std::string tag)
       : sink_(std::move(sink)), tag_(std::move(tag)) {}
 
@@ -25,7 +25,7 @@ class Output {
   std::shared_ptr<Sink> sink_;
   std::string tag_;
   std::string line_ = {};
-  bool is_returned_ = false;  ///< the last line ended with \r, which may be followed by its \n
+  bool is_returned_ = false;  ///< the last line ended with \r, and \n may follow
 };
 
 }  // namespace kolo::run

@@ -27,7 +27,7 @@ std::string_view without_blanks(std::string_view text) {
 
 Result<Host> parse_host(std::string_view item) {
   std::string_view name = item;
-  std::string_view slots;  // with its colon
+  std::string_view slots;  // including the colon
   const auto bracket = item.starts_with('[') ? item.find(']') : std::string_view::npos;
   if (bracket != std::string_view::npos) {
     name = item.substr(1, bracket - 1);
@@ -51,7 +51,7 @@ Result<Host> parse_host(std::string_view item) {
                     item);
 }
 
-/// The slots of a host that is named more than once add up.
+/// The slots of a host that is named more than once are added up.
 void add(std::vector<Host>& hosts, Host host) {
   const auto same = std::find_if(hosts.begin(), hosts.end(),
                                  [&](const Host& other) { return other.name == host.name; });
@@ -62,7 +62,7 @@ void add(std::vector<Host>& hosts, Host host) {
   }
 }
 
-/// A slot for each line that names a host.
+/// One slot for each line that names a host.
 std::vector<Host> hosts_by_lines(const std::string& text) {
   std::vector<Host> hosts;
   std::istringstream words(text);
@@ -101,7 +101,7 @@ Result<std::vector<Host>> parse_hostfile(std::string_view text) {
     std::string name;
     if (!(words >> name)) continue;
     for (std::string word; words >> word;) {
-      // Of Open MPI's, for more ranks than slots, which are refused here anyway.
+      // Open MPI's limit for more ranks than slots; kolo-run refuses those anyway.
       if (word.starts_with("max_slots=") || word.starts_with("max-slots=")) continue;
       constexpr std::string_view kSlots = "slots=";
       if (!word.starts_with(kSlots)) {
@@ -157,7 +157,8 @@ Result<std::vector<Host>> allocated_hosts(const Environment& environment, int ra
     }
     int lines = 0;
     for (const Host& host : listed) lines += host.slots;
-    // Some repeat a host once a rank (mpiprocs), others once a core: then the numbers differ.
+    // Some PBS repeat a host once per rank (mpiprocs). Others repeat it once per core; then the
+    // numbers differ.
     if (lines == ranks) return listed;
     const int count = static_cast<int>(listed.size());
     for (int i = 0; i < count; ++i) {

@@ -12,17 +12,17 @@
 
 namespace kolo::run {
 
-inline constexpr int kMostRanks = 1 << 20;  ///< of a job
+inline constexpr int kMostRanks = 1 << 20;  ///< ranks of a job
 
 struct Host {
   std::string name;
-  int slots = 1;         ///< ranks that it takes
-  bool is_here = false;  ///< it is this host
+  int slots = 1;         ///< ranks that the host takes
+  bool is_here = false;  ///< the host is this one
 
   bool operator==(const Host&) const = default;
 };
 
-/// fd00::2, or fe80::2%eth0 with the network that it is of.
+/// An IPv6 address: fd00::2, or fe80::2%eth0 with its network.
 bool is_v6_address(std::string_view text);
 
 struct Place {
@@ -33,23 +33,23 @@ struct Place {
   bool is_here = false;  ///< kolo-run starts it itself, without an agent
 };
 
-/// "h1:2,h2" → two slots and one; "[fd00::2]:2,fd00::3" likewise. kInvalidArgument names the item
-/// that is wrong.
+/// "h1:2,h2" → two slots and one; "[fd00::2]:2,fd00::3" likewise. kInvalidArgument names the wrong
+/// item.
 Result<std::vector<Host>> parse_hosts(std::string_view list);
-/// One host a line, as "h1:2", "h1 slots=2" or "h1"; a # begins a comment.
+/// One host per line, as "h1:2", "h1 slots=2" or "h1"; a # begins a comment.
 Result<std::vector<Host>> parse_hostfile(std::string_view text);
 
-/// The hosts of the Slurm or PBS allocation that the environment speaks of; empty outside of one.
-/// Of PBS the lines that its file has for each host, if they are as many as `ranks`; else the ranks
-/// are spread evenly, for what a host's lines stand for not all PBS agree on.
+/// The hosts of the Slurm or PBS allocation in the environment; empty outside an allocation. For
+/// PBS, a host's slots are its lines in the node file if the file has `ranks` lines. Otherwise the
+/// ranks are spread evenly, because PBS versions differ in what a line means.
 Result<std::vector<Host>> allocated_hosts(const Environment& environment, int ranks);
 
 enum class Mapping : std::uint8_t {
   kSlot,  ///< fills the slots of a host before those of the next
-  kNode,  ///< one rank a host in turn, as long as it has slots
+  kNode,  ///< one rank per host in turn, while the host has slots
 };
 
-/// `ranks` 0: all slots. kInvalidArgument if there are too few of them.
+/// `ranks` 0: all slots. kInvalidArgument if there are too few slots.
 Result<std::vector<Place>> place_ranks(const std::vector<Host>& hosts, int ranks,
                                        Mapping mapping = Mapping::kSlot);
 

@@ -46,7 +46,7 @@ Result<std::vector<Host>> find_hosts(const Options& options, const Environment& 
   return hosts;
 }
 
-/// MASTER_PORT, where node 0 listens; the next one is for the ranks.
+/// MASTER_PORT, where node 0 listens; the next port is for the ranks.
 Result<int> named_port(const Environment& environment) {
   const auto text = environment.get("MASTER_PORT");
   if (!text || text->empty()) return kDefaultPort;
@@ -58,7 +58,7 @@ Result<int> named_port(const Environment& environment) {
                     *text);
 }
 
-/// Without the user's name that ssh takes before it.
+/// Removes the user's name, which ssh takes before the host.
 std::string address_of(const std::string& host) { return host.substr(host.rfind('@') + 1); }
 
 std::vector<std::string> split_words(const std::string& text) {
@@ -81,7 +81,8 @@ Result<int> ranks_of_node(const Options& options, const Environment& environment
                     word);
 }
 
-/// What the ranks would find in `name`: what -x or a configuration file sets, else kolo-run's own.
+/// The value that ranks would find in `name`: what -x or a configuration file sets, else kolo-run's
+/// own.
 std::string ranks_variable(const Options& options, const Environment& environment,
                            const std::string& name) {
   const auto set =
@@ -91,14 +92,14 @@ std::string ranks_variable(const Options& options, const Environment& environmen
   return environment.get(name).value_or("");
 }
 
-/// Empty: none is given.
+/// Empty if none is given.
 Result<std::string> secret_of(const Options& options, const Environment& environment) {
   if (!options.secret_file.empty()) return read_secret_file(options.secret_file);
   return secret_or_file(ranks_variable(options, environment, "KOLO_SECRET"),
                         ranks_variable(options, environment, "KOLO_SECRET_FILE"));
 }
 
-/// One of kolo-run's making where none is given.
+/// The given secret, else a new one.
 Result<std::string> secret_or_new(const Options& options, const Environment& environment) {
   KOLO_ASSIGN(std::string secret, secret_of(options, environment));
   if (!secret.empty()) return secret;
@@ -106,7 +107,7 @@ Result<std::string> secret_or_new(const Options& options, const Environment& env
   return to_hex(bytes);
 }
 
-/// One kolo-run on each node: the ranks of this one, and node 0's store.
+/// Plans one kolo-run on each node: this node's ranks, and node 0's store.
 Status plan_node(const Options& options, const Environment& environment, Plan& plan) {
   KOLO_ASSIGN(const int here, ranks_of_node(options, environment));
   if (here > kMostRanks / options.nodes) {
@@ -123,7 +124,8 @@ Status plan_node(const Options& options, const Environment& environment, Plan& p
                                 ? options.master_addr
                                 : environment.get("MASTER_ADDR").value_or("");
   if (options.nodes == 1) {
-    // As torchrun: a MASTER_ADDR that another job has left counts among several nodes alone.
+    // As torchrun does: MASTER_ADDR counts only among several nodes, because another job may have
+    // left it.
     plan.job.store = options.master_addr.empty() ? "127.0.0.1" : options.master_addr;
     plan.listen_host = plan.job.store;
     plan.listen_port = options.master_port;
@@ -141,7 +143,7 @@ Status plan_node(const Options& options, const Environment& environment, Plan& p
     if (plan.listen_port == 0) {
       KOLO_ASSIGN(plan.listen_port, named_port(environment));
     }
-    // The other nodes know no secret of this kolo-run's making.
+    // The other nodes would not know a secret that this kolo-run makes.
     KOLO_ASSIGN(plan.job.secret, secret_of(options, environment));
     if (plan.job.secret.empty()) {
       plan.warnings.push_back(fmt::format(
@@ -159,7 +161,7 @@ Status plan_job(const Options& options, const Environment& environment, Plan& pl
   KOLO_ASSIGN(plan.hosts, find_hosts(options, environment));
   const bool is_foreign = options.is_foreign();
   const bool is_listed = !options.hosts.empty() || !options.hostfile.empty();
-  // Others launchers, and agents that are no ssh, have names of their own for hosts.
+  // Other launchers, and agents other than ssh, may have their own names for hosts.
   if (is_listed && !is_foreign && is_ssh(plan.job.agent)) {
     plan.hosts = without_aliases(std::move(plan.hosts), plan.warnings);
   } else {
@@ -197,8 +199,8 @@ Status plan_job(const Options& options, const Environment& environment, Plan& pl
     }
   }
   plan.job.store = is_local && options.address.empty() ? "127.0.0.1" : own;
-  // A foreign host may know this one by a name that is none here, so all addresses are open to it;
-  // where the user has chosen a network, that one alone.
+  // Another host may know this one by a name that this host does not know, so listen at all
+  // addresses. If the user has chosen a network, listen at that one only.
   if (plan.job.store == "127.0.0.1" || !options.interface.empty())
     plan.listen_host = plan.job.store;
   plan.listen_port = options.master_port;
@@ -208,7 +210,7 @@ Status plan_job(const Options& options, const Environment& environment, Plan& pl
   return {};
 }
 
-/// A launcher that starts several kolo-runs would get as many jobs, each of them whole.
+/// Refuses to be started several times by a launcher: each kolo-run would start a whole job.
 Status check_alone(const Environment& environment) {
   KOLO_ASSIGN(const auto hint, find_launcher(environment));
   if (!hint || !hint->is_mpi || hint->size <= 1) return {};
@@ -220,9 +222,9 @@ Status check_alone(const Environment& environment) {
                     hint->size, hint->launcher, hint->variable, hint->size, hint->variable);
 }
 
-/// What the ranks see of their hosts' devices, and a warning where they must share them.
+/// Sets the devices that ranks see, and warns if ranks must share a device.
 Status plan_devices(const Options& options, const Environment& environment, Plan& plan) {
-  // Without a word of the user's, ranks may be meant to run on no device at all.
+  // If the user has not named devices, the ranks may be meant to use none.
   int devices = environment.get("CUDA_VISIBLE_DEVICES") ? visible_devices(environment) : 0;
   if (!options.gpu_ids.empty()) {
     const Environment chosen({{"CUDA_VISIBLE_DEVICES", options.gpu_ids}});
@@ -250,7 +252,7 @@ Status plan_devices(const Options& options, const Environment& environment, Plan
   return {};
 }
 
-/// Of a mistyped number, processes would be started until the system can do nothing else.
+/// Refuses a mistyped number: so many processes would stop the whole system.
 Status check_number(int here) {
   constexpr const char* kLimits[] = {"kernel.pid_max", "kernel.threads-max"};
   for (const std::string limit : kLimits) {

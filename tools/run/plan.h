@@ -1,4 +1,4 @@
-// Plan: from options and environment to which ranks run where and where they meet. Used by
+// Plan: derives from options and environment which ranks run where and where they meet. Used by
 // kolo-run's main thread, before anything is started.
 #pragma once
 
@@ -14,29 +14,29 @@
 namespace kolo::run {
 
 struct Plan {
-  std::vector<Host> hosts;            ///< of the whole job, where kolo-run knows them
-  std::vector<Place> places;          ///< of the ranks that this kolo-run starts
-  JobDescription job;                 ///< its `store` without a port, until that is bound
+  std::vector<Host> hosts;            ///< hosts of the whole job, if kolo-run knows them
+  std::vector<Place> places;          ///< places of the ranks that this kolo-run starts
+  JobDescription job;                 ///< `store` has no port until the port is bound
   bool serves = true;                 ///< the store is in this process
-  std::string listen_host;            ///< where it listens; empty: at all addresses
-  int listen_port = 0;                ///< 0: one that is free
-  std::vector<std::string> warnings;  ///< a line each
-  /// Ranks have met by then, or given up, and whoever serves the store later may be the next job.
+  std::string listen_host;            ///< address of the store; empty: all addresses
+  int listen_port = 0;                ///< 0: a free port
+  std::vector<std::string> warnings;  ///< one line each
+  /// After this time the ranks have met or given up, and another job may serve the store's address.
   std::chrono::seconds time_to_meet = {};
 };
 
 /// A port that was free a moment ago.
 int free_port();
 
-/// Whose ranks run where, and where they meet. kInvalidArgument for what cannot be, with what to
-/// give instead.
+/// Decides which ranks run where and where they meet. kInvalidArgument for an impossible job, with
+/// what to give instead.
 Result<Plan> make_plan(const Options& options, const Environment& environment);
-/// What the ranks find on their hosts, besides; kInvalidArgument likewise, of which other nodes can
-/// be told.
+/// Adds what depends on the ranks' hosts: devices, threads and cores. kInvalidArgument as
+/// make_plan(); other nodes can already be told of this failure.
 Status complete_plan(const Options& options, const Environment& environment, Plan& plan);
 
-/// The IPv4 (else IPv6) address of a network interface of this host; kInvalidArgument names those
-/// that there are.
+/// The IPv4 (else IPv6) address of a network interface of this host. kInvalidArgument names the
+/// interfaces that exist.
 Result<std::string> address_of_interface(const std::string& name);
 
 }  // namespace kolo::run

@@ -41,8 +41,8 @@ std::vector<char*> pointers_to(std::vector<std::string>& strings) {
   return pointers;
 }
 
-/// Everything that the child needs, made before the fork: the store's thread may hold the heap's
-/// lock then, so the child calls the kernel alone.
+/// Everything that the child needs, made before the fork. The store's thread may hold the heap's
+/// lock during the fork, so the child makes only system calls.
 struct Child {
   std::vector<std::string> argument_texts;
   std::vector<std::string> variable_texts;
@@ -51,9 +51,9 @@ struct Child {
   cpu_set_t processors = {};
   bool binds = false;
   int input = -1;
-  int out = -1;  ///< −1: kolo-run's
+  int out = -1;  ///< −1: kolo-run's output
   int error = -1;
-  int report = -1;  ///< takes errno if it cannot be executed
+  int report = -1;  ///< takes errno if the program cannot be executed
   pid_t parent = -1;
   bool is_agent = false;
   rlimit open_files = {};
@@ -74,7 +74,7 @@ struct Child {
     if (out >= 0) ::dup2(out, STDOUT_FILENO);
     if (error >= 0) ::dup2(error, STDERR_FILENO);
     if (binds) ::sched_setaffinity(0, sizeof processors, &processors);
-    // The parent may have died before the request to be told of it.
+    // The parent may have died before prctl() asked for a signal at its death.
     if (::getppid() == parent) ::execvpe(arguments[0], arguments.data(), variables.data());
     const int reason = errno;
     [[maybe_unused]] const auto written = ::write(report, &reason, sizeof reason);
@@ -82,7 +82,7 @@ struct Child {
   }
 };
 
-rlimit given_open_files = {};  ///< before raise_open_files()
+rlimit given_open_files = {};  ///< the limit before raise_open_files()
 
 }  // namespace
 
@@ -160,7 +160,7 @@ void feed(Process& process) {
     } else if (errno == EAGAIN) {
       return;
     } else if (errno != EINTR) {
-      process.unsent.clear();  // its end is reported by its status
+      process.unsent.clear();  // its status reports its end
     }
   }
 }

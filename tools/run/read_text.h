@@ -1,4 +1,4 @@
-// ReadText: a small file. Used by kolo-run's main thread.
+// ReadText: reads a small file. Used by kolo-run's main thread.
 #pragma once
 
 #include <kolo/error.h>
@@ -7,7 +7,7 @@
 
 namespace kolo::run {
 
-/// Without the mark that some editors put before UTF-8. kInvalidArgument says why it cannot be
+/// Returns the text without a UTF-8 byte order mark. kInvalidArgument says why the file cannot be
 /// read.
 Result<std::string> read_text(const std::string& path);
 

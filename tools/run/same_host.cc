@@ -21,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Addresses = std::set<std::string>;
 
-// For all names together: where no name server answers, a single question takes longer.
+// For all names together: without a name server that answers, a single lookup takes longer.
 constexpr std::chrono::seconds kTimeForNames(5);
 constexpr std::string_view kLoopback = "127.0.0.1";
 
@@ -67,7 +67,7 @@ std::string common(const Addresses& some, const Addresses& others) {
   return shared == some.end() ? "" : *shared;
 }
 
-/// Some name servers have an address for whatever they are asked; they are asked once.
+/// Some name servers have an address for every name. Asks once for a name that no host has.
 class EveryName {
  public:
   bool has(const std::string& address) {
@@ -83,7 +83,7 @@ bool is_certainly_this_host(std::string_view name) {
   return name == "localhost" || name == kLoopback || name == "::1" || name == this_host();
 }
 
-/// One of both is the short form of the other, which other hosts may have, too.
+/// One name is the short form of the other, but another host may have the same short name.
 bool may_be_this_host(std::string_view name) {
   const std::string own = this_host();
   return own.starts_with(std::string(name) + ".") || name.starts_with(own + ".");
@@ -101,7 +101,7 @@ std::vector<Host> without_aliases(std::vector<Host> hosts, std::vector<std::stri
   const Addresses own = addresses_of_this_host();
   const auto end = Clock::now() + kTimeForNames;
   std::vector<Host> different;
-  std::vector<Addresses> addresses;  // of these
+  std::vector<Addresses> addresses;  // addresses of `names`
   EveryName every_name;
   for (Host& host : hosts) {
     Addresses found;

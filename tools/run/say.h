@@ -1,12 +1,11 @@
-// say: a line of kolo-run's own on standard error, where there is still somebody who reads it. Any
-// thread.
+// say: writes a line of kolo-run's own to standard error, if somebody still reads it. Any thread.
 #pragma once
 
 #include <string_view>
 
 namespace kolo::run {
 
-/// Never throws. A line for which there is no room within a second is lost: nobody reads.
+/// Never throws. Drops the line if there is no room for it within a second: nobody reads.
 void say(std::string_view line) noexcept;
 
 }  // namespace kolo::run

@@ -22,7 +22,7 @@ sigset_t signal_set() {
 }
 
 void block_signals() {
-  // Where it is ignored, nobody learns how a child has ended.
+  // If SIGCHLD is ignored, waitpid cannot return how a child ended.
   ::signal(SIGCHLD, SIG_DFL);
   const sigset_t set = signal_set();
   ::sigprocmask(SIG_BLOCK, &set, nullptr);

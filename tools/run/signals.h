@@ -1,4 +1,4 @@
-// Signals: those that kolo-run acts upon, and what it does to be stopped. Used by its main thread.
+// Signals: which signals kolo-run handles, and how it stops itself. Used by kolo-run's main thread.
 #pragma once
 
 #include <chrono>
@@ -6,18 +6,19 @@
 
 namespace kolo::run {
 
-/// timeout(1) and some shells send a signal to kolo-run and to its group, so that it comes twice.
+/// timeout(1) and some shells signal both kolo-run and its group, so a signal comes twice within
+/// this time.
 inline constexpr std::chrono::seconds kSameSignal(1);
 
-/// All but those that whoever started kolo-run wants ignored, as nohup does: the kernel keeps even
-/// these for a descriptor, once they are blocked.
+/// All handled signals, except those that the caller of kolo-run has set to be ignored, as nohup
+/// does: once blocked, the kernel would deliver even these to a signalfd.
 sigset_t signal_set();
 
-/// To be called before any thread is started, so that the signals reach the job alone.
+/// Call it before any thread is started, so that the signals reach the job alone.
 void block_signals();
 
-/// By the terminal only where a shell could let it go on, which the kernel knows; the first process
-/// of a container it does not stop at all.
+/// `by_terminal`: stops only if a shell could continue kolo-run, which the kernel decides. It does
+/// not stop the first process of a container.
 void stop_this_process(bool by_terminal);
 
 }  // namespace kolo::run

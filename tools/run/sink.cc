@@ -22,13 +22,13 @@ std::shared_ptr<Sink> Sink::to_descriptor(int fd, std::string name, std::string 
   struct stat status = {};
   if (::fstat(fd, &status) != 0 || S_ISREG(status.st_mode)) return sink;
   sink->is_socket_ = S_ISSOCK(status.st_mode);
-  // The flag belongs to what others have open, too, and would surprise them: so it is opened anew.
+  // Open the descriptor anew: O_NONBLOCK on the shared one would also affect other processes.
   const std::string path = fmt::format("/proc/self/fd/{}", fd);
   sink->own_.reset(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (sink->own_) {
     sink->fd_ = sink->own_.get();
   } else {
-    sink->may_block_ = true;  // sockets cannot be opened, nor can some that another user has made
+    sink->may_block_ = true;  // sockets cannot be opened, nor can some files of other users
   }
   return sink;
 }
@@ -57,7 +57,7 @@ ssize_t Sink::write_some() {
     errno = EAGAIN;
     return -1;
   }
-  // A pipe that has room at all has it for so much.
+  // A pipe with any room takes PIPE_BUF bytes without blocking.
   return ::write(fd_, pending_.data(), std::min<std::size_t>(pending_.size(), PIPE_BUF));
 }
 

@@ -1,6 +1,6 @@
-// Sink: where the output of ranks goes, which is kolo-run's own output or a file. What it does not
-// take yet waits in memory: whoever reads slowly, or not at all, must not keep kolo-run from its
-// signals and deadlines. Used by kolo-run's main thread.
+// Sink: where the output of ranks goes: kolo-run's own output or a file. Bytes that it does not
+// take yet wait in memory, because a slow reader must not keep kolo-run from its signals and
+// deadlines. Used by kolo-run's main thread.
 #pragma once
 
 #include "runtime/base/unique_handle.h"
@@ -15,21 +15,21 @@ namespace kolo::run {
 
 class Sink {
  public:
-  /// `fd` stays open as long as the process. `name` and `whose` are for messages.
+  /// `fd` must stay open as long as the process. `name` and `whose` are for messages.
   static std::shared_ptr<Sink> to_descriptor(int fd, std::string name, std::string whose);
-  /// kInvalidArgument if it cannot be written.
+  /// kInvalidArgument if the file cannot be written.
   static Result<std::shared_ptr<Sink>> to_file(const std::string& path, std::string whose);
 
-  /// After a failure, bytes are lost.
+  /// Discards the bytes after a failure.
   void add(std::string_view bytes);
-  /// Writes what goes without waiting.
+  /// Writes as much as is possible without waiting.
   void flush();
 
   int descriptor() const { return fd_; }
   bool is_empty() const { return pending_.empty(); }
-  /// Nothing more should be added before some has gone.
+  /// If true, add nothing before some bytes have been written.
   bool is_full() const { return pending_.size() >= kMostPending; }
-  int error() const { return error_; }  ///< errno of the write that failed; 0: none
+  int error() const { return error_; }  ///< errno of the failed write; 0: none
   const std::string& name() const { return name_; }
   const std::string& whose() const { return whose_; }
 
@@ -42,14 +42,14 @@ class Sink {
   std::string name_;
   std::string whose_;
   int fd_ = -1;
-  UniqueDescriptor own_ = {};  ///< `fd_`, where nobody else has it
-  bool may_block_ = false;     ///< a write of more than there is room for
+  UniqueDescriptor own_ = {};  ///< `fd_`, if nobody else has it
+  bool may_block_ = false;     ///< a write of more bytes than there is room for may block
   bool is_socket_ = false;
   std::string pending_ = {};
   int error_ = 0;
 };
 
-/// Whether both write to the same pipe, terminal or file.
+/// Whether both descriptors are the same pipe, terminal or file.
 bool are_same(int one, int other);
 
 }  // namespace kolo::run

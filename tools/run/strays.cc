@@ -14,16 +14,16 @@
 namespace kolo::run {
 namespace {
 
-/// Nothing of a process that has ended, also between the opening of the file and its reading.
+/// Empty for a process that has ended, even between opening and reading the file.
 std::string text_of(pid_t pid, const char* file) {
   const Result<std::string> text = read_text("/proc/" + std::to_string(pid) + file);
   return text.ok() ? text.value() : "";
 }
 
-/// -1 for one that has ended.
+/// -1 for a process that has ended.
 pid_t parent_of(pid_t pid) {
   const std::string text = text_of(pid, "/stat");
-  // "17 (its name) S 1 …"; the name may have brackets, too.
+  // "17 (its name) S 1 …"; the name may contain brackets, too.
   const auto end = text.rfind(')');
   constexpr std::size_t kToParent = 4;
   pid_t parent = -1;

@@ -1,5 +1,6 @@
-// Strays: what ranks have started on this host that has left their process groups, as by setsid.
-// kolo-run is its parent once it has no other. Used by kolo-run's main thread.
+// Strays: processes that ranks have started on this host and that have left their process groups,
+// e.g. by setsid. kolo-run becomes the parent of those that have no other. Used by kolo-run's main
+// thread.
 #pragma once
 
 #include <string>
@@ -9,8 +10,9 @@
 
 namespace kolo::run {
 
-/// Those below this process that have `variable`, "NAME=value", in the environment that they were
-/// started with: an agent's may have been meant to stay, as a connection that ssh shares.
+/// Descendants of this process that were started with `variable`, "NAME=value", in their
+/// environment. Descendants of an agent lack it and may be meant to stay, e.g. a connection that
+/// ssh shares.
 std::vector<pid_t> strays_with(const std::string& variable);
 
 }  // namespace kolo::run

@@ -1,5 +1,5 @@
-// The memory of LoopbackTransport: ranks share one address space, so every region of a rank is
-// mapped already, and a key is no more than its number in the hub.
+// The memory of LoopbackTransport. Ranks share one address space, so every region is mapped
+// already, and a key only holds the region's number in the hub.
 #include "runtime/base/check.h"
 #include "transport/loopback/loopback_transport.h"
 
@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::string_view kKeyName = "loopback memory ";
 
-/// Anonymous pages: zeroed, aligned, and refused rather than fatal where a size is absurd. A rank
-/// that maps them keeps them, as it would keep another process's.
+/// Anonymous pages: zeroed and aligned; an absurd size is refused and does not end the process. A
+/// rank that maps them keeps them alive, as it would keep another process's pages.
 class Pages {
  public:
   Pages(std::byte* memory, std::size_t size, std::size_t used)

@@ -257,7 +257,7 @@ Status LoopbackTransport::flush(const Abort& abort, Deadline deadline) {
 void LoopbackTransport::withdraw_offers() {
   for (const PendingSend& send : pending_) {
     if (send.offer == nullptr) continue;
-    const std::scoped_lock lock(send.offer->mutex);  // waits for a copy under way
+    const std::scoped_lock lock(send.offer->mutex);  // waits for a running copy
     send.offer->withdrawn = true;
   }
 }

@@ -1,9 +1,9 @@
-// LoopbackTransport: one rank of a world whose ranks are threads of one process. Carries every
-// test that needs N ranks without N processes, under ThreadSanitizer and AddressSanitizer too, and
-// a world of one. Threads: as transport.h says, one driver a rank.
+// LoopbackTransport: one rank of a world whose ranks are threads of one process. Carries every test
+// that needs N ranks without N processes, also under ThreadSanitizer and AddressSanitizer, and
+// every world of one. Threads: see transport.h; one thread drives each rank.
 //
 // Small messages are copied into the receiver's inbox. Large ones are offered: the receiver copies
-// straight from the sender's memory and reports back (see LoopbackOffer).
+// straight from the sender's memory and then reports back (see LoopbackOffer).
 #pragma once
 
 #include "transport/loopback/loopback_hub.h"
@@ -16,10 +16,10 @@ namespace kolo {
 
 class LoopbackTransport final : public Transport {
  public:
-  /// Messages up to this size are copied twice rather than offered.
+  /// Messages up to this size are copied twice; larger ones are offered.
   static constexpr std::size_t kEagerLimit = 8 * 1024;
 
-  /// `rank` is the place in the hub, which outlives the transport.
+  /// `rank`: index in the hub, which outlives the transport.
   LoopbackTransport(LoopbackHub& hub, int rank);
   ~LoopbackTransport() override;
   LoopbackTransport(const LoopbackTransport&) = delete;
@@ -42,7 +42,7 @@ class LoopbackTransport final : public Transport {
   bool arm() override { return hub_.arm(rank_); }
   Result<std::unique_ptr<MemoryRegion>> allocate_mappable(std::size_t bytes) override;
   Result<std::unique_ptr<MemoryRegion>> reserve_mappable(std::size_t bytes, int) override {
-    return allocate_mappable(bytes);  // pages that nobody has touched take no memory
+    return allocate_mappable(bytes);  // untouched pages take no memory
   }
   Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes,
                                                         MemoryType type) override;
@@ -54,8 +54,8 @@ class LoopbackTransport final : public Transport {
  private:
   /// A message that came before its receive.
   struct Arrival {
-    std::vector<std::byte> bytes;          // of an eager one
-    std::shared_ptr<LoopbackOffer> offer;  // of a large one
+    std::vector<std::byte> bytes;          // for an eager message
+    std::shared_ptr<LoopbackOffer> offer;  // for a large message
     std::uint64_t call = 0;                // Tag::call
   };
   /// A large send that its receiver has not yet copied.
@@ -80,12 +80,12 @@ class LoopbackTransport final : public Transport {
   TransportListener* listener_ = nullptr;
   std::optional<Error> failure_;  // set by fail_all()
   MessageMatcher<Arrival> matcher_;
-  std::vector<PendingSend> pending_;  // by LoopbackOffer::slot; free places have no offer
+  std::vector<PendingSend> pending_;  // by LoopbackOffer::slot; free slots have no offer
   std::vector<std::size_t> free_slots_;
   std::size_t sends_pending_ = 0;
   std::vector<LinkActivity> activity_;
-  std::vector<bool> reported_;  // peers whose failure the listener knows
-  LoopbackBatch batch_;         // being handled by progress()
+  std::vector<bool> reported_;  // peers whose failure the listener was told
+  LoopbackBatch batch_;         // what progress() is handling
   bool progressing_ = false;
 };
 

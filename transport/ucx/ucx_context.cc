@@ -22,12 +22,12 @@ namespace kolo {
 namespace {
 
 struct Setting {
-  const char* transport;  ///< whose it is; empty: UCX's own
+  const char* transport;  ///< the transport's prefix; empty: UCX's own setting
   const char* name;
   const char* value;
 };
 
-/// Whether UCX takes a transport's setting with the transport's name in front; before, without.
+/// Whether UCX expects a transport's setting with the transport's name in front, as from 1.17 on.
 bool prefixes_settings() {
   unsigned major = 0;
   unsigned minor = 0;
@@ -45,7 +45,7 @@ Status configure(ucp_config_t* config, const UcxOptions& options, const Setting&
   return ucx_error(status, fmt::format("UCX's setting {}={}", full, setting.value));
 }
 
-/// UCX itself would say no more than that nobody is reachable.
+/// Checked here, because UCX itself would only say that nobody is reachable.
 Status require_device(const std::string& name) {
   const std::string infiniband = "/sys/class/infiniband/" + name.substr(0, name.find(':'));
   std::error_code unknown;
@@ -60,7 +60,7 @@ struct CloseFile {
   void operator()(FILE* file) const { std::fclose(file); }
 };
 
-// UCX 1.13 tells what an endpoint uses only in what it prints for people.
+// UCX 1.13 tells what an endpoint uses only in text for people.
 std::string printed(const std::function<void(FILE*)>& print) {
   char* text = nullptr;
   std::size_t size = 0;
@@ -73,7 +73,7 @@ std::string printed(const std::function<void(FILE*)>& print) {
   return {text, size};
 }
 
-// The word before the slash of "posix/memory", in each line that contains `marker`.
+// The word before the slash ("posix" in "posix/memory") of each line that contains `marker`.
 std::string names_in(const std::string& text, std::string_view marker) {
   std::set<std::string> names;
   std::istringstream lines(text);
@@ -104,7 +104,7 @@ std::string ucx_transports(ucp_context_h context) {
 }
 
 Result<UcxResources> open_ucx(const UcxOptions& options) {
-  const BlockedSignals blocked;  // UCX has a thread, too
+  const BlockedSignals blocked;  // also for UCX's own thread
   const FileSizeErrors file_size_errors;
   take_ucx_log(options);
   remove_ucx_leftovers(options.environment.get("UCX_POSIX_DIR").value_or("/dev/shm"));
@@ -112,10 +112,10 @@ Result<UcxResources> open_ucx(const UcxOptions& options) {
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &raw_config);
   if (status != UCS_OK) return ucx_error(status, "reading UCX's settings");
   const UcxConfig config(raw_config);
-  // A rendezvous is pulled by its receiver, never pushed into memory whose transfer may have been
-  // failed meanwhile.
+  // The receiver pulls a rendezvous. A push could write into memory whose transfer has failed
+  // meanwhile.
   KOLO_TRY(configure(config.get(), options, {"", "RNDV_SCHEME", "get_zcopy"}));
-  // Peers open this rank's memory by a name in /dev/shm then.
+  // Then peers open this rank's memory by a name in /dev/shm.
   if (!why_peers_cannot_open().empty())
     KOLO_TRY(configure(config.get(), options, {"POSIX_", "USE_PROC_LINK", "n"}));
   if (!options.transports.empty()) {
@@ -138,7 +138,7 @@ Result<UcxResources> open_ucx(const UcxOptions& options) {
 
   ucp_worker_params_t worker_params{};
   worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  // Different threads hold the progress token one after the other.
+  // Different threads hold the progress token, one at a time.
   worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   ucp_worker_h worker = nullptr;
   status = ucp_worker_create(ucx.context.get(), &worker_params, &worker);

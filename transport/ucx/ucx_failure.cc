@@ -1,12 +1,12 @@
-// How UcxTransport ends, in failure and in peace: completion of requests, lost peers, fail_all()
-// and the destructor; see ucx_transport_impl.h.
+// How UcxTransport ends, after a failure or normally: completion of requests, lost peers,
+// fail_all() and the destructor. See ucx_transport_impl.h.
 //
-// What makes fail_all() safe: only ucp_worker_progress() moves bytes of this process (rendezvous is
-// pulled by the receiver, see ucx_context.cc), and it is never called again. What a network card
-// was asked to bring lands in registered memory of the device, which the arena keeps to the end.
-// UCX completes requests early only on endpoints with error handling; where one is stuck, as to a
-// dead rank on this host, its worker is abandoned, not destroyed: that costs some memory, once a
-// failure.
+// Why fail_all() is safe: only ucp_worker_progress() moves bytes of this process (the receiver
+// pulls a rendezvous, see ucx_context.cc), and it is never called again. A network card may still
+// deliver data into registered device memory, which the arena keeps to the end. UCX completes
+// requests early only on endpoints with error handling. If a request on another endpoint is stuck,
+// as to a dead rank on this host, its worker is abandoned, not destroyed. That costs some memory,
+// once per failure.
 #include "runtime/base/check.h"
 #include "transport/ucx/ucx_transport_impl.h"
 
@@ -40,7 +40,7 @@ void UcxTransport::complete(UcxRequest& request, ucs_status_t status, const char
   }
 }
 
-// From within ucp_worker_progress(), where endpoints are better not closed.
+// Runs inside ucp_worker_progress(), where endpoints should not be closed.
 void UcxTransport::on_endpoint_failed(void* link, ucp_ep_h /*endpoint*/, ucs_status_t status) {
   auto& failed = *static_cast<Link*>(link);
   UcxTransport& transport = *failed.owner;
@@ -62,8 +62,8 @@ bool UcxTransport::report_failures() {
   return true;
 }
 
-// Not what is still being connected: UCX 1.13 ends the process over what waits for that, which is
-// memory of this process alone so far.
+// Spares endpoints that are still connecting: UCX 1.13 ends the process over requests that wait for
+// the connection. Until then, these requests use only this process's memory.
 void UcxTransport::close_by_force(Link& link) {
   if (link.endpoint == nullptr || link.peer.same_host) return;  // UCX refuses without error mode
   if (!link.reached && !link.failure) return;
@@ -115,7 +115,7 @@ bool UcxTransport::has_stuck_requests() const {
   return std::any_of(records.begin(), records.end(), [this](const UcxRequest& request) {
     if (!request.active) return false;
     const Link& link = links_[static_cast<std::size_t>(request.peer)];
-    // What waits for its connection waits on.
+    // A send that waits for its connection would wait on, so it does not count.
     return !request.is_send || link.peer.same_host || link.reached;
   });
 }
@@ -124,7 +124,7 @@ UcxTransport::~UcxTransport() {
   if (listener_ == nullptr && own_endpoint_ == nullptr) return;
   failure_ = KOLO_ERROR(kShutdown, "rank {}: the transport is closed", rank_);
   if (requests_.active() != 0 || others_may_be_gone_ || !close_endpoints()) {
-    // See the head of this file. The order matters not: neither is destroyed.
+    // See the head of this file. Neither is destroyed, so the order does not matter.
     ucx_.worker.release();
     ucx_.context.release();
   }
@@ -161,10 +161,10 @@ bool UcxTransport::close_endpoints() {
   return closed && has_answered();
 }
 
-// UCX answers by itself whoever connects to this rank, over an endpoint of its own. Before UCX 1.14
-// it ends the process where such an answer has not left yet and its worker is destroyed, or finds
-// that the other rank has gone. So a worker that has to answer still, and after a failure one that
-// may have to, is left alone.
+// UCX itself answers each rank that connects to this one, over its own endpoint. Before 1.14, UCX
+// ends the process if the worker is destroyed before the answer has left, or if the other rank is
+// gone by then. So a worker with pending answers is left alone; after a failure, so is one that may
+// have some.
 bool UcxTransport::has_answered() {
   const ucp_request_param_t params{};
   void* const flushing = ucp_worker_flush_nbx(ucx_.worker.get(), &params);

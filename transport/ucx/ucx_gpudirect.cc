@@ -13,10 +13,10 @@
 namespace kolo {
 namespace {
 
-/// All transports of RDMA cards, and the one that tells UCX of memory of a device: without it UCX
-/// knows of none, and has no dma-buf of it.
+/// All transports of RDMA cards, and cuda_copy, which tells UCX about device memory. Without it,
+/// UCX recognises no device memory and has no dma-buf of it.
 constexpr const char* kCards = "ib,cuda_copy";
-/// That one without cards; alone it makes no context.
+/// cuda_copy without cards; on its own it does not make a context.
 constexpr const char* kNoCards = "self,cuda_copy";
 
 std::vector<std::string> cards_of(const std::string& system) {
@@ -28,14 +28,14 @@ std::vector<std::string> cards_of(const std::string& system) {
   return cards;
 }
 
-/// Bytes of the key of `memory`, registered with those of the transports that take it: each adds
-/// some.
+/// Bytes of the key of `memory`, registered through `transports`. Each transport that takes the
+/// memory adds some.
 Result<std::size_t> key_bytes(std::span<std::byte> memory, const char* transports) {
   ucp_config_t* raw_config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &raw_config);
   if (status != UCS_OK) return ucx_error(status, "reading UCX's settings");
   const UcxConfig config(raw_config);
-  // A UCX without CUDA would warn of the name.
+  // A UCX without CUDA would warn about the transport's name.
   static_cast<void>(ucp_config_modify(config.get(), "WARN_INVALID_CONFIG", "n"));
   status = ucp_config_modify(config.get(), "TLS", transports);
   if (status != UCS_OK) return ucx_error(status, "restricting UCX to the network cards");
@@ -50,7 +50,7 @@ Result<std::size_t> key_bytes(std::span<std::byte> memory, const char* transport
   return region->key().size();
 }
 
-/// The transport of CUDA takes its memory in any case: whether a card has, too, shows in the key.
+/// CUDA's transport always takes its memory. The key shows whether a card has taken it, too.
 Status register_with_cards(std::span<std::byte> memory) {
   KOLO_ASSIGN(const std::size_t with_cards, key_bytes(memory, kCards));
   KOLO_ASSIGN(const std::size_t without, key_bytes(memory, kNoCards));

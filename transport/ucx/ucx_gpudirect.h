@@ -1,6 +1,6 @@
-// GPUDirect RDMA: whether the network cards of this host read and write a GPU's memory without the
-// processor. Asked by registering some with them, for neither a loaded module nor a version tells.
-// The thread that calls init, or a tool's.
+// GPUDirect RDMA: whether this host's network cards access a GPU's memory without the processor.
+// The probe registers memory with the cards, because neither a loaded module nor a version tells.
+// Called by the thread that calls init, or by a tool.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ struct GpuDirect {
   std::string reason;
 };
 
-/// `memory` is a CUDA device's. `system` is where sysfs lies. Opens UCX on the cards alone; UCX may
-/// print warnings of its own.
+/// `memory`: memory of a CUDA device. `system`: where sysfs is mounted. Opens UCX on the cards
+/// alone; UCX may print its own warnings.
 GpuDirect probe_gpudirect(std::span<std::byte> memory, const std::string& system = "/sys");
 
 }  // namespace kolo

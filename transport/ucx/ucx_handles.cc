@@ -10,7 +10,7 @@
 namespace kolo {
 namespace {
 
-// A table and not a switch: the enumeration has 30 codes more, which differ between versions.
+// A table, not a switch: the enum has 30 more codes, which differ between versions.
 constexpr std::array<std::pair<ucs_status_t, ErrorCode>, 18> kCodes{{
     {UCS_ERR_NO_MEMORY, ErrorCode::kOutOfMemory},
     {UCS_ERR_NO_RESOURCE, ErrorCode::kOutOfMemory},

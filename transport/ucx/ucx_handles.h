@@ -1,5 +1,5 @@
-// Owners of UCX's handles, and the one mapping of its status codes to kolo's errors. The only other
-// handles, endpoints, are owned by their worker, which closes them with itself.
+// Owners of UCX's handles, and the one mapping of its status codes to kolo's errors. Endpoints, the
+// only other handles, belong to their worker, which closes them.
 #pragma once
 
 #include "runtime/base/unique_handle.h"
@@ -52,8 +52,8 @@ struct UcxMemoryTraits {
 };
 using UcxMemory = UniqueHandle<UcxMemoryTraits>;
 
-/// "`what`: <UCX's own words> (UCX: <the line of its log that says why>)", with the code nearest to
-/// `status`, which is not UCS_OK.
+/// "`what`: <UCX's own words> (UCX: <the line of its log that tells the cause>)", with the code
+/// nearest to `status`, which must not be UCS_OK.
 Error ucx_error(ucs_status_t status, const std::string& what);
 
 }  // namespace kolo

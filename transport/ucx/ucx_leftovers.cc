@@ -17,14 +17,14 @@ namespace {
 
 constexpr std::string_view kPrefix = "ucx_shm_posix_";
 
-/// The kernel leases a file for writing to nobody while somebody else has it open or mapped.
+/// Whether nobody uses the file: only then does the kernel grant a lease for writing.
 bool is_left(const std::string& path) {
-  // Whoever leases it at this moment removes it.
+  // If this fails because another process holds the lease now, that process removes the file.
   const UniqueDescriptor file(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat status = {};
   if (!file || ::fstat(file.get(), &status) != 0) return false;
   if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid()) return false;
-  // To be told that somebody opens it meanwhile would end the process, were it by SIGIO.
+  // The kernel signals when somebody opens the file meanwhile. SIGIO would end the process.
   return ::fcntl(file.get(), F_SETSIG, SIGURG) == 0 &&
          ::fcntl(file.get(), F_SETLEASE, F_WRLCK) == 0;
 }

@@ -17,8 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What UCX writes of one failure lies closer together; what it wrote long before belongs to
-// another.
+// UCX writes the lines of one failure closer together than this. A longer gap separates failures.
 constexpr std::chrono::seconds kBurst(1);
 
 std::atomic<bool> shows_all = true;
@@ -26,10 +25,10 @@ std::atomic<bool> shows_all = true;
 /// The first error of a burst.
 struct Complaint {
   std::mutex mutex;
-  std::string text;             ///< under the mutex, as what follows
-  Clock::time_point last = {};  ///< error of the burst
+  std::string text;             ///< guarded by mutex, like `last`
+  Clock::time_point last = {};  ///< time of the burst's latest error
 };
-// Never destroyed: UCX's own thread may write at the end of the process.
+// Never destroyed: UCX's own thread may still write at the end of the process.
 Complaint& complaint() {
   static auto* const all = new Complaint;
   return *all;
@@ -64,8 +63,8 @@ void take_ucx_log(const UcxOptions& options) {
   static std::once_flag once;
   if (options.environment.get("UCX_LOG_FILE")) return;
   shows_all = options.shows_log || options.environment.get("UCX_LOG_LEVEL").has_value();
-  // To stderr and not to stdout, which is UCX's default: its lines would be in the midst of what a
-  // program prints for others to read.
+  // Writes to stderr. UCX's default, stdout, would mix its lines with what the program prints for
+  // others to read.
   std::call_once(once, [] { ucs_log_push_handler(&take_line); });
 }
 

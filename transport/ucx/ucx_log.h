@@ -1,5 +1,5 @@
-// What UCX writes to its log: kept back, since one failure makes it write a dozen lines, and quoted
-// by kolo's own error. One for the process, as UCX's log is. Any thread, UCX's own included.
+// Keeps back UCX's log, because one failure writes a dozen lines; kolo's own error quotes one of
+// them. One handler per process, like UCX's log. Any thread, including UCX's own.
 #pragma once
 
 #include "transport/ucx/ucx_transport.h"
@@ -8,13 +8,13 @@
 
 namespace kolo {
 
-/// From here on, UCX's error lines are kept back; warnings and what ends the process go to stderr.
-/// With UcxOptions::shows_log or the user's UCX_LOG_LEVEL all lines go there; with UCX_LOG_FILE all
-/// is as UCX does it. To be called before UCX's first context, whose making warns of variables.
+/// From now on UCX's error lines are kept back; warnings and fatal lines go to stderr. With
+/// UcxOptions::shows_log or the user's UCX_LOG_LEVEL, all lines go to stderr. With UCX_LOG_FILE
+/// nothing changes. Call this before the first UCX context, whose creation warns about variables.
 void take_ucx_log(const UcxOptions& options);
 
-/// The first error of those that UCX wrote last, within a second: what follows a cause is its
-/// consequences. Empty if there was none; each is quoted once.
+/// The first error line of UCX's latest burst, if that was within the last second: the first line
+/// is the cause, later ones are consequences. Empty if there was none. Each line is returned once.
 std::string ucx_complaint();
 
 }  // namespace kolo

@@ -106,8 +106,8 @@ Result<std::unique_ptr<MemoryRegion>> map_memory(ucp_context_h context, std::siz
 Result<std::unique_ptr<MemoryRegion>> allocate_ucx_memory(ucp_context_h context,
                                                           ucp_ep_h own_endpoint,
                                                           std::size_t bytes) {
-  // UCX tries one kind of shared memory after the other, and would fill all of /dev/shm before it
-  // found that something impossible was asked of it.
+  // UCX tries one kind of shared memory after another. It would fill /dev/shm before it finds that
+  // the request is impossible.
   if (bytes > memory_of_this_host()) {
     return KOLO_ERROR(kOutOfMemory, "no {} bytes that peers can map: this host has {} bytes", bytes,
                       memory_of_this_host());
@@ -132,7 +132,7 @@ Result<std::unique_ptr<MemoryRegion>> register_ucx_memory(ucp_context_h context,
                                                           MemoryType type) {
   if (bytes.empty()) return KOLO_ERROR(kInvalidArgument, "nothing to register: zero bytes");
   if (type == MemoryType::kCuda) {
-    // UCX would take it for host memory where it knows no other.
+    // A UCX that knows no CUDA memory would take this for host memory.
     ucp_context_attr_t attributes{};
     attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
     const ucs_status_t status = ucp_context_query(context, &attributes);

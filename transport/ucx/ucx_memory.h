@@ -1,5 +1,5 @@
-// Memory regions over UCX: allocated so that ranks on this host can map them, registered, and
-// mapped from a peer. Used by UcxTransport alone, on its thread.
+// Memory regions over UCX: allocated for ranks on this host to map, registered, or mapped from a
+// peer. Used by UcxTransport alone, on its thread.
 #pragma once
 
 #include "transport/memory_region.h"
@@ -10,9 +10,8 @@
 
 namespace kolo {
 
-/// Shared memory of `bytes` bytes. UCX falls back to private memory without a word when there is
-/// no room for shared memory; `own_endpoint`, one of the worker to itself, finds that out:
-/// kOutOfMemory.
+/// Shared memory of `bytes` bytes. Without room for it, UCX silently falls back to private memory.
+/// Mapping through `own_endpoint`, the worker's endpoint to itself, detects that: kOutOfMemory.
 Result<std::unique_ptr<MemoryRegion>> allocate_ucx_memory(ucp_context_h context,
                                                           ucp_ep_h own_endpoint, std::size_t bytes);
 
@@ -20,11 +19,11 @@ Result<std::unique_ptr<MemoryRegion>> register_ucx_memory(ucp_context_h context,
                                                           std::span<std::byte> bytes,
                                                           MemoryType type);
 
-/// Tells UCX whose memory a message lies in, and by which handle it is registered: `memory` is what
-/// register_ucx_memory() gave, or null for the host's.
+/// Tells UCX where a message lies, and the handle of its registration. `memory`: the region from
+/// register_ucx_memory(), or null for host memory.
 void describe_memory(ucp_request_param_t& params, const MemoryRegion* memory);
 
-/// Maps what the rank behind `endpoint` allocated, by its region's key.
+/// Maps the region that the rank behind `endpoint` allocated under `key`.
 Result<std::unique_ptr<PeerMapping>> map_ucx_memory(ucp_ep_h endpoint, std::string_view key);
 
 }  // namespace kolo

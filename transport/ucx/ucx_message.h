@@ -1,5 +1,5 @@
 // What UcxTransport keeps of messages under way: the header on the wire, a message that came before
-// its receive or before an earlier one, and the record of a request that UCX has not completed.
+// its receive or out of order, and the record of a request that UCX has not completed.
 #pragma once
 
 #include "transport/tag.h"
@@ -19,16 +19,16 @@ class UcxTransport;
 /// Active message ids.
 enum class UcxStream : std::uint8_t { kControl = 1, kTagged = 2 };
 
-/// On the wire, before each message. Ranks run the same build on the same architecture: the
+/// Precedes each message on the wire. Ranks run the same build on the same architecture: the
 /// bootstrap has compared versions.
 struct UcxHeader {
-  std::uint64_t sequence = 0;  ///< of this sender's messages to this receiver in this stream
+  std::uint64_t sequence = 0;  ///< number of this message from sender to receiver in its stream
   Tag tag = {};
   std::int32_t sender = 0;
   std::int32_t reserved = 0;
 };
 
-/// A message without its receive. Descriptors belong to UCX until received or released.
+/// A message without its receive. A descriptor belongs to UCX until it is received or released.
 struct UcxArrival {
   enum class Kind : std::uint8_t { kCopied, kEagerDescriptor, kRendezvous, kLocal };
 
@@ -37,22 +37,22 @@ struct UcxArrival {
   std::uint64_t call = 0;            ///< Tag::call
   std::vector<std::byte> copy = {};  ///< kCopied
   void* descriptor = nullptr;        ///< kEagerDescriptor: the data; kRendezvous
-  const std::byte* local = nullptr;  ///< kLocal: sent by this rank to itself, still its memory
+  const std::byte* local = nullptr;  ///< kLocal: sent by this rank to itself, still in its memory
   Transfer* local_send = nullptr;
 };
 
-/// One ucp_am_send_nbx or ucp_am_recv_data_nbx; its address is the request's user data.
+/// One ucp_am_send_nbx or ucp_am_recv_data_nbx. Its address is the request's user data.
 struct UcxRequest {
   UcxTransport* owner = nullptr;
   Transfer* transfer = nullptr;  ///< null for a control message
   int peer = 0;
   bool active = false;
   bool is_send = false;
-  UcxHeader header = {};             ///< UCX 1.13 copies no header: it stays until completion
-  std::vector<std::byte> copy = {};  ///< of a control message
+  UcxHeader header = {};             ///< UCX 1.13 does not copy it: kept until completion
+  std::vector<std::byte> copy = {};  ///< bytes of a control message
 };
 
-/// Records with stable addresses, reused.
+/// Reusable records with stable addresses.
 class UcxRequestPool {
  public:
   UcxRequest& take() {
@@ -77,7 +77,7 @@ class UcxRequestPool {
   const std::deque<UcxRequest>& records() const { return records_; }
 
  private:
-  /// Bytes of a record's memory that are kept for the next message.
+  /// Bytes of a record's buffer that are kept for the next message.
   static constexpr std::size_t kMostKept = 64 << 10;
 
   std::deque<UcxRequest> records_;

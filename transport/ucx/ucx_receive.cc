@@ -1,5 +1,5 @@
-// UcxTransport's receiving side: active messages into order, and to their receives. The handlers
-// run inside ucp_worker_progress(); see ucx_transport_impl.h.
+// UcxTransport's receiving side: puts active messages in order and matches them with receives. The
+// handlers run inside ucp_worker_progress(); see ucx_transport_impl.h.
 #include "runtime/base/check.h"
 #include "transport/ucx/ucx_memory.h"
 #include "transport/ucx/ucx_transport_impl.h"
@@ -99,7 +99,7 @@ std::pair<UcxArrival, ucs_status_t> UcxTransport::keep(void* data, std::size_t l
           UCS_OK};
 }
 
-// A message whose turn came after it had been kept.
+// Delivers a message that was kept until its turn.
 void UcxTransport::deliver(UcxStream stream, int peer, Early early) {
   if (failure_) {
     release(early.arrival);
@@ -123,7 +123,7 @@ void UcxTransport::deliver(UcxStream stream, int peer, Early early) {
 Status UcxTransport::check_arrival(const PostedReceive& receive, const TransferEnd& sent,
                                    bool is_rendezvous) const {
   if (!fit(end_of(receive), sent)) return mismatch(end_of(receive), sent);
-  // The processor would copy it.
+  // The processor would copy an eager message, but it cannot write device memory.
   if (!is_rendezvous && type_of(receive.transfer->memory()) != MemoryType::kHost)
     return KOLO_ERROR(kMismatch,
                       "rank {} expected {} bytes of a device from rank {}, which sent memory of "
@@ -141,7 +141,7 @@ void UcxTransport::receive(int peer, Tag tag, std::span<std::byte> data, Transfe
   const PostedReceive receive{.data = data, .transfer = &transfer, .call = tag.call};
   const MessageKey key{.peer = peer, .tag = tag};
   if (Status status = check_link(peer); !status.ok()) {
-    // What a rank sent before it left is here; what it has yet to be asked for is lost.
+    // Eager data that the rank sent before it left is here. A rendezvous can no longer be pulled.
     auto arrival = matcher_.take(key);
     if (arrival && arrival->kind != UcxArrival::Kind::kRendezvous)
       return consume(peer, receive, *std::move(arrival));

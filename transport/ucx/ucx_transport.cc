@@ -16,12 +16,12 @@
 namespace kolo {
 namespace {
 
-// Bounds one progress(), so that a peer that floods this rank does not starve its own work.
+// Bounds one progress(), so that a peer that floods this rank does not starve this rank's work.
 constexpr int kMostProgressAtOnce = 32;
-// Eager for every size: with 2 ranks on 2 cores that exchange 64 MiB, 4 chunks in flight, over
-// shared memory eager reaches (median GB/s each way) 1.65 at 64 KiB, 1.70 at 256 KiB and 1.39 at 1
-// MiB, rendezvous over CMA 0.80, 1.05 and 1.09. It also keeps a failed transfer's memory to this
-// process, from which a rendezvous lets the receiver read.
+// Eager for every size. Measured with 2 ranks on 2 cores that exchange 64 MiB over shared memory, 4
+// chunks in flight (median GB/s each way): eager reaches 1.65 with chunks of 64 KiB, 1.70 with 256
+// KiB and 1.39 with 1 MiB; rendezvous over CMA reaches 0.80, 1.05 and 1.09. Eager also keeps a
+// failed transfer's memory private to this process, while a rendezvous lets the receiver read it.
 constexpr std::size_t kHostRendezvousFrom = std::numeric_limits<std::size_t>::max();
 
 }  // namespace
@@ -66,8 +66,8 @@ Status UcxTransport::connect(int rank, std::vector<Peer> peers, TransportListene
   }
   KOLO_TRY(listen());
   listener_ = &listener;
-  // Whoever goes takes along the memory that messages inside a host go through, and to connect to
-  // it then makes UCX complain. A rank that is gone already is missed where it is needed.
+  // Connect now: a rank that exits takes along its memory for messages inside a host, and UCX
+  // complains about later attempts. A rank that is gone already is missed where it is needed.
   for (Link& link : links_)
     if (link.peer.same_host && link.rank != rank_) static_cast<void>(endpoint_to(link));
   return {};
@@ -122,7 +122,7 @@ Result<ucp_ep_h> UcxTransport::endpoint_to(Link& link) {
   return link.endpoint;
 }
 
-// Across hosts always eager: over TCP that alone reaches the link's limit.
+// Across hosts always eager: over TCP, eager alone reaches the link's limit.
 bool UcxTransport::wants_rendezvous(const Link& link, std::size_t bytes) const {
   return link.peer.same_host && bytes >= *host_rendezvous_from_;
 }
@@ -210,7 +210,7 @@ void UcxTransport::send(int peer, Tag tag, std::span<const std::byte> data, Tran
   Link& link = links_[static_cast<std::size_t>(peer)];
   std::uint32_t flags = 0;
   if (is_device) {
-    flags = UCP_AM_SEND_FLAG_RNDV;  // what is eager arrives in memory of the host
+    flags = UCP_AM_SEND_FLAG_RNDV;  // an eager message arrives in host memory
   } else if (host_rendezvous_from_) {
     flags = wants_rendezvous(link, data.size()) ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
   }
@@ -263,7 +263,7 @@ bool UcxTransport::progress() {
   if (listener_ == nullptr || failure_ || progressing_) return false;
   progressing_ = true;
   bool any = deliver_own_messages();
-  // What has arrived is handed on before UCX looks for more: over TCP each look is a system call.
+  // Handles what has arrived before UCX looks for more: over TCP each look is a system call.
   const std::uint64_t delivered = delivered_;
   for (int i = 0; i < kMostProgressAtOnce && delivered_ == delivered &&
                   ucp_worker_progress(ucx_.worker.get()) != 0;
@@ -297,7 +297,7 @@ Status UcxTransport::flush(const Abort& abort, Deadline deadline) {
   if (status.ok() && ucp_request_check_status(request) != UCS_OK) {
     status = ucx_error(ucp_request_check_status(request), doing);
   }
-  ucp_request_free(request);  // under way still, it lives until UCX is through with it
+  ucp_request_free(request);  // a running request lives until UCX has completed it
   return status;
 }
 
@@ -320,7 +320,7 @@ Result<std::unique_ptr<MemoryRegion>> UcxTransport::register_memory(std::span<st
 Result<std::string> UcxTransport::reach_device(std::span<std::byte> memory) {
   GpuDirect direct = probe_gpudirect(memory);
   if (!direct.works) return KOLO_ERROR(kUnsupported, "{}", direct.reason);
-  // The cards could; whether they are asked is for UCX_TLS, UCX_NET_DEVICES and KOLO_INTERFACE.
+  // The cards support it. UCX_TLS, UCX_NET_DEVICES and KOLO_INTERFACE decide whether UCX uses them.
   const std::string opened = ucx_transports(ucx_.context.get());
   if (opened.find("rc_") == std::string::npos && opened.find("dc_") == std::string::npos)
     return KOLO_ERROR(kUnsupported, "UCX opened none of the RDMA cards' transports, but {}",

@@ -1,5 +1,5 @@
-// The door to the transport over UCX, free of UCX's headers. Called once a rank, by whoever
-// composes a runtime.
+// Creates the UCX transport, without UCX's headers. Called once per rank, by the code that composes
+// a runtime.
 #pragma once
 
 #include "runtime/base/environment.h"
@@ -13,15 +13,15 @@
 namespace kolo {
 
 struct UcxOptions {
-  /// The process's variables: what the user set as UCX_… is never overridden by what follows.
+  /// The process's variables. A UCX_… variable of the user overrides the settings below.
   Environment environment{Environment::Variables{}};
-  /// As UCX_TLS: which of UCX's transports may be used. Empty: all that UCX finds.
+  /// As UCX_TLS: the UCX transports that may be used. Empty: all that UCX finds.
   std::string transports = {};
-  /// Network device, as "eth0" or "mlx5_0:1". Empty: all.
+  /// Network device, such as "eth0" or "mlx5_0:1". Empty: all.
   std::string interface = {};
-  /// Whether UCX's own lines go to stderr, as KOLO_LOG_LEVEL=info asks; else errors quote one.
+  /// Whether UCX's own lines go to stderr, as with KOLO_LOG_LEVEL=info. Otherwise errors quote one.
   bool shows_log = false;
-  /// Bytes from which messages to ranks on this host go by rendezvous: their receiver reads the
+  /// From this many bytes, messages to ranks on this host go by rendezvous: the receiver reads the
   /// sender's memory, perhaps still after the sender's fail_all(). Unset: never, which was measured
   /// best (see kHostRendezvousFrom in ucx_transport.cc).
   std::optional<std::size_t> host_rendezvous_from = std::nullopt;

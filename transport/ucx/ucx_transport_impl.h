@@ -1,12 +1,12 @@
-// UcxTransport: ranks as processes, over whatever UCX finds between them. Two streams of active
-// messages carry all: control messages, and tagged messages, which a MessageMatcher brings together
-// with their receives. Threads: as transport.h says.
+// UcxTransport: ranks are processes, over whatever UCX finds between them. It uses two streams of
+// active messages: control messages, and tagged messages, which a MessageMatcher matches with their
+// receives. Threads: see transport.h.
 //
-// Endpoints inside a host are made by connect(), while all ranks are there, and have no error
-// handling (with it, UCX takes TCP instead of shared memory: 4 bytes from 0.1 µs to 8 µs); those
-// across hosts are made on first use, and UCX reports lost peers.
-// Messages carry a sequence number, since UCX may split large ones over several lanes, where a
-// later small one could overtake.
+// connect() makes the endpoints inside a host, while all ranks are there. They have no error
+// handling: with it, UCX takes TCP instead of shared memory (4 bytes from 0.1 µs to 8 µs).
+// Endpoints across hosts are made on first use, and UCX reports lost peers. Messages carry a
+// sequence number, because UCX may split a large one over several UCX lanes, and a later small one
+// could overtake it.
 #pragma once
 
 #include "transport/message_matcher.h"
@@ -57,26 +57,26 @@ class UcxTransport final : public Transport {
     Tag tag;
     UcxArrival arrival;
   };
-  /// One direction pair of one stream with one peer.
+  /// Both directions of one stream with one peer.
   struct Sequence {
     std::uint64_t next_sent = 0;
     std::uint64_t next_delivered = 0;
-    std::map<std::uint64_t, Early> early;  // came before an earlier one
+    std::map<std::uint64_t, Early> early;  // arrived before an earlier message
   };
   struct Link {
     UcxTransport* owner = nullptr;
     int rank = 0;
     Peer peer;
     ucp_ep_h endpoint = nullptr;        // owned by the worker
-    bool reached = false;               // something that was sent there is on its way, or there
-    std::optional<Error> failure;       // what UCX said
-    bool failure_reported = false;      // endpoint closed, listener told
+    bool reached = false;               // a send to this peer has completed
+    std::optional<Error> failure;       // UCX's error
+    bool failure_reported = false;      // endpoint closed and listener told
     std::array<Sequence, 3> sequences;  // by UcxStream
   };
 
   // ucx_transport.cc
   Status check_peer(int peer) const;
-  Status check_link(int peer) const;  // and that it has not failed
+  Status check_link(int peer) const;  // also that the link has not failed
   Result<ucp_ep_h> endpoint_to(Link& link);
   Result<ucp_ep_h> make_endpoint(const std::string& address, Link* link);
   bool wants_rendezvous(const Link& link, std::size_t bytes) const;
@@ -121,18 +121,18 @@ class UcxTransport final : public Transport {
   std::optional<std::size_t> host_rendezvous_from_;  // unset: UCX decides
   int rank_ = -1;
   TransportListener* listener_ = nullptr;
-  std::deque<Link> links_;           // by rank; the addresses are known to UCX
+  std::deque<Link> links_;           // by rank; UCX knows the addresses
   ucp_ep_h own_endpoint_ = nullptr;  // to test what can be mapped
   MessageMatcher<UcxArrival> matcher_;
   UcxRequestPool requests_;
   std::size_t sends_pending_ = 0;
-  std::vector<UcxArrival> left_over_;  // after fail_all(): descriptors that UCX wants back
-  std::vector<std::vector<std::byte>> own_messages_;  // posted to oneself
+  std::vector<UcxArrival> left_over_;  // after fail_all(): descriptors to give back to UCX
+  std::vector<std::vector<std::byte>> own_messages_;  // posted to this rank itself
   std::optional<Error> failure_;                      // set by fail_all()
-  bool others_may_be_gone_ = false;                   // on other hosts, after a failure
+  bool others_may_be_gone_ = false;                   // ranks on other hosts, after a failure
   bool links_failed_ = false;                         // some link has an unreported failure
   bool progressing_ = false;
-  std::uint64_t delivered_ = 0;  // messages that found their receive, control ones included
+  std::uint64_t delivered_ = 0;  // messages that arrived in order, control ones included
 };
 
 }  // namespace kolo

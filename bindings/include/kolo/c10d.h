@@ -1,28 +1,29 @@
-// kolo as a backend of torch's c10d, so that what is written for c10d::Backend or
-// c10d::ProcessGroup (c10d::Reducer, a trainer on ProcessGroupMPI or ProcessGroupGloo, …) runs on
-// kolo's collectives:
+// kolo as a backend of torch's c10d. Code for c10d::Backend or c10d::ProcessGroup (c10d::Reducer, a
+// trainer on ProcessGroupMPI or ProcessGroupGloo, …) then runs on kolo's collectives:
 //
 //   kolo::init(argc, argv);
 //   auto group = c10::make_intrusive<kolo::ProcessGroupKolo>();
 //   group->allreduce(tensors)->wait();
 //
-// Not part of <kolo/torch.h>. In CMake it is in kolo::torch.
+// Not part of <kolo/torch.h>. The CMake target is kolo::torch.
 //
-// c10d's rule holds: all ranks of a group make the same calls on it in the same order. Groups on
-// one process set are one group in that. On the CPU, calls whose parts are equal go through kolo's
-// ordered door, where ranks that are out of step get kMismatch with both calls, which ends the
-// job's communication; all else is kolo's unnamed operations, where they wait for each other until
-// KOLO_OPERATION_TIMEOUT. A call that fails at once on one rank alone, for its arguments, leaves
-// the ranks out of step at the ordered door; elsewhere it was none on that rank, so end it by
-// abort(). torch's profiler sees the calls as "kolo:all_reduce" and the like.
-//
-// Ranks, roots and peers are the group's, as everywhere in c10d. Tensors may have any strides, but
-// outputs none by which elements share memory (expand()); what is not contiguous is copied. CUDA
-// tensors and streams as in <kolo/torch/functions.h>.
-//
-// Errors: kolo::Exception, from the call for what can never work, else from wait() and in the
-// future. Threads: as c10d's backends, calls on one group come from one thread at a time; works may
-// be waited for anywhere.
+// - c10d's rule holds: all ranks of a group make the same calls on the group, in the same order.
+//   Several groups on one process set share one such order.
+// - On the CPU, calls whose parts have equal sizes use kolo's in-order submission. Ranks that are
+//   out of step there get kMismatch with both calls, which ends the job's communication.
+// - All other calls are unnamed operations of kolo. Ranks that are out of step there wait for each
+//   other until KOLO_OPERATION_TIMEOUT.
+// - A call may fail at once, for its arguments, on one rank alone. With in-order submission that
+//   rank is then out of step. Elsewhere that rank has made no call, so end the job by abort().
+// - Ranks, roots and peers are ranks of the group, as everywhere in c10d.
+// - Tensors may have any strides; kolo copies tensors that are not contiguous. Elements of an
+//   output must not share memory, as after expand().
+// - CUDA tensors and streams follow the rules in <kolo/torch/functions.h>.
+// - Errors: a call throws kolo::Exception if it can never work. Other failures come from wait() and
+//   the future.
+// - Threads: calls on one group come from one thread at a time, as for c10d's backends. Any thread
+//   may wait for a work.
+// - torch's profiler shows the calls as "kolo:all_reduce" and so on.
 #pragma once
 
 #include <kolo/export.h>
@@ -47,62 +48,65 @@ class FutureThread;
 struct Started;
 }  // namespace c10d_binding
 
-/// The collectives of a process set as a c10d::Backend. What it lacks says so when it is called:
-/// sparse tensors (kolo::sparse_allreduce has them), messages from anybody, bitwise reductions but
-/// on bool, allgather_coalesced (c10d has deprecated it), coalescing, split, merge and shrink.
+/// The collectives of a process set as a c10d::Backend.
 ///
-/// A work's future is complete before wait() returns, and before isCompleted() is true on the CPU.
-/// Callbacks of futures run on the thread that completes them: one of the group's, or one that
-/// waits or looks first. Within one, wait for works and for futures that are asked for there, not
-/// for futures that were asked for before.
+/// - Unsupported calls throw an error that says so: sparse tensors (use kolo::sparse_allreduce),
+///   receives from any rank, bitwise reductions except on bool, allgather_coalesced (deprecated by
+///   c10d), coalescing, split, merge and shrink.
+/// - A work's future is complete before wait() returns. On the CPU it is also complete before
+///   isCompleted() returns true.
+/// - Callbacks of a future run on the thread that completes it: a thread of the group, or the first
+///   thread that waits or tests.
+/// - Within a callback, wait only for works, and for futures that the callback itself requested. Do
+///   not wait for futures that were requested earlier.
 class KOLO_API ProcessGroupKolo final : public c10d::Backend {
  public:
-  /// Not collective; the set is there already. Throws kInvalidArgument if this rank is none of the
-  /// set's, and kShutdown before kolo::init().
+  /// Not collective; the set exists already. Throws kInvalidArgument if this rank is not in the
+  /// set, and kShutdown before kolo::init().
   explicit ProcessGroupKolo(const ProcessSet& set = {});
-  /// Waits for operations whose future somebody has.
+  /// Waits for operations whose future somebody holds.
   ~ProcessGroupKolo() override;
 
   const std::string getBackendName() const override { return "kolo"; }
-  /// Its timeout is that of setTimeout(), 0 before.
+  /// Options whose timeout is that of setTimeout(), or 0 if it was not set.
   c10::intrusive_ptr<Options> getBackendOptions() override;
-  /// How long wait() waits by default; at first, as long as the operation may take
-  /// (KOLO_OPERATION_TIMEOUT). A call's own `timeout` comes before this one. The operation goes on
-  /// after a wait that was in vain.
+  /// Default deadline of wait(). Initially wait() waits as long as the operation may take
+  /// (KOLO_OPERATION_TIMEOUT). A call's own `timeout` takes precedence. The operation goes on after
+  /// a wait that timed out.
   void setTimeout(std::chrono::milliseconds timeout) override;
-  /// Calls so far.
+  /// Number of calls so far.
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
-  /// kolo::abort(): ends the communication of the whole job.
+  /// Calls kolo::abort(), which ends the communication of the whole job.
   void abort() override;
 
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& options = {}) override;
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options = {}) override;
-  /// All tensors are reduced on their own; the work is done when all are.
+  /// Reduces each tensor separately. The work is done when all are.
   c10::intrusive_ptr<c10d::Work> allreduce_coalesced(
       std::vector<at::Tensor>& tensors,
       const c10d::AllreduceCoalescedOptions& options = {}) override;
-  /// The other ranks' tensors stay as they are.
+  /// Leaves the tensors of ranks other than the root unchanged.
   c10::intrusive_ptr<c10d::Work> reduce(std::vector<at::Tensor>& tensors,
                                         const c10d::ReduceOptions& options = {}) override;
-  /// Sizes may differ from rank to rank.
+  /// Sizes may differ between ranks.
   c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
                                            std::vector<at::Tensor>& inputs,
                                            const c10d::AllgatherOptions& options = {}) override;
-  /// all_gather_single is the same.
+  /// Also known as all_gather_single.
   c10::intrusive_ptr<c10d::Work> _allgather_base(
       at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options = {}) override;
   c10::intrusive_ptr<c10d::Work> allgather_into_tensor_coalesced(
       std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
       const c10d::AllgatherOptions& options = {}) override;
-  /// Sizes may differ from rank to rank.
+  /// Sizes may differ between ranks.
   c10::intrusive_ptr<c10d::Work> gather(std::vector<std::vector<at::Tensor>>& outputs,
                                         std::vector<at::Tensor>& inputs,
                                         const c10d::GatherOptions& options = {}) override;
-  /// gather_single is the same. The root's output has a part for each rank, of the size that its
-  /// own input has; the others' is not looked at. No `override`, for older LibTorch has no such
-  /// call.
+  /// Also known as gather_single. The root's output has one part for each rank, of the size of the
+  /// root's input. kolo ignores the other ranks' output. It is no `override`, because older
+  /// LibTorch has no such call.
   virtual c10::intrusive_ptr<c10d::Work> gather_into_tensor(
       at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options = {});
   c10::intrusive_ptr<c10d::Work> scatter(std::vector<at::Tensor>& outputs,
@@ -111,35 +115,36 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> reduce_scatter(
       std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
       const c10d::ReduceScatterOptions& options = {}) override;
-  /// reduce_scatter_single is the same.
+  /// Also known as reduce_scatter_single.
   c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(
       at::Tensor& output, at::Tensor& input,
       const c10d::ReduceScatterOptions& options = {}) override;
   c10::intrusive_ptr<c10d::Work> reduce_scatter_tensor_coalesced(
       std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
       const c10d::ReduceScatterOptions& options = {}) override;
-  /// all_to_all_single is the same. Splits are rows of the first dimension; none: evenly.
+  /// Also known as all_to_all_single. Splits count rows of the first dimension; without splits the
+  /// rows are divided evenly.
   c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
                                                std::vector<std::int64_t>& output_splits,
                                                std::vector<std::int64_t>& input_splits,
                                                const c10d::AllToAllOptions& options = {}) override;
-  /// Sizes may differ from rank to rank.
+  /// Sizes may differ between ranks.
   c10::intrusive_ptr<c10d::Work> alltoall(std::vector<at::Tensor>& outputs,
                                           std::vector<at::Tensor>& inputs,
                                           const c10d::AllToAllOptions& options = {}) override;
-  /// Of the hosts: what devices still do is not waited for.
+  /// A barrier of the hosts. It does not wait for the work of devices.
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options = {}) override;
 
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int to, int tag) override;
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int from, int tag) override;
 
  private:
-  /// The world's number of the group's rank.
+  /// World rank of a rank of the group.
   int world_rank(std::int64_t rank, const char* call) const;
   c10::intrusive_ptr<c10d::Work> allreduce_each(const std::vector<at::Tensor>& tensors,
                                                 const c10d::AllreduceOptions& options,
                                                 c10d::OpType type);
-  /// Which of an input and its output has a part for each rank.
+  /// Which one of an input and its output has a part for each rank.
   enum class Whole { kInput, kOutput };
   using Start =
       std::function<std::shared_ptr<Work>(const at::Tensor& input, const at::Tensor& output)>;
@@ -148,24 +153,24 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
                                             const char* call, const c10d::ReduceOp& op,
                                             const Start& start, c10d::OpType type,
                                             std::chrono::milliseconds timeout);
-  /// One tensor for each rank at the root; none elsewhere.
+  /// One tensor for each rank at the root; no tensors elsewhere.
   std::vector<at::Tensor> list_at_root(std::vector<std::vector<at::Tensor>>& lists,
                                        std::int64_t root, const char* call, const char* what) const;
-  c10::intrusive_ptr<c10d::Work> hand_out(c10d_binding::Started started, c10d::OpType type,
-                                          std::chrono::milliseconds timeout);
+  c10::intrusive_ptr<c10d::Work> to_work(c10d_binding::Started started, c10d::OpType type,
+                                         std::chrono::milliseconds timeout);
 
   ProcessSet set_;
-  std::vector<int> ranks_;  ///< of the world, by rank of the group
+  std::vector<int> ranks_;  ///< world ranks, indexed by rank of the group
   std::chrono::milliseconds timeout_ = c10d::kUnsetTimeout;
   std::atomic<std::uint64_t> sequence_ = 0;
   std::unique_ptr<c10d_binding::FutureThread> futures_;
 };
 
-/// A c10d::ProcessGroup whose tensors on the CPU and on CUDA devices go through a ProcessGroupKolo,
-/// for what takes a ProcessGroup. Throws as that.
+/// A c10d::ProcessGroup for code that takes one. A ProcessGroupKolo serves its tensors on the CPU
+/// and on CUDA devices. Throws what the constructor of ProcessGroupKolo throws.
 KOLO_API c10::intrusive_ptr<c10d::ProcessGroup> process_group(const ProcessSet& set = {});
 
-/// torch's store (TCPStore, FileStore, …) for InitOptions::store.
+/// Wraps one of torch's stores (TCPStore, FileStore, …) for InitOptions::store.
 KOLO_API std::shared_ptr<KeyValueStore> key_value_store(c10::intrusive_ptr<c10d::Store> store);
 
 }  // namespace kolo

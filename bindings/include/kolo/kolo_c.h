@@ -1,15 +1,23 @@
-// kolo for C and for all that calls C (Fortran, Rust, C#, Java, Python's ctypes): the core
-// interface of <kolo/kolo.h> and <kolo/collectives.h>, whose words on names, process sets, joins,
-// devices and the ordered door hold here too. docs/c_api.md shows it at work.
+// kolo for C and for languages that call C (Fortran, Rust, C#, Java, Python's ctypes). It has the
+// core interface of <kolo/kolo.h> and <kolo/collectives.h>. Their rules on names, process sets,
+// joins, devices and in-order submission hold here too. docs/c_api.md has examples.
 //
-// Status: what can fail returns a kolo_status; kolo_last_error() has the message of the failure
-// that the calling thread had last. No exception leaves a function. Structs: all zero is the
-// default of every field, so `kolo_options options = {0};` and a memset do. Works: where `work` is
-// NULL a call blocks until its operation is done, and returns what it ended with. Else it starts it
-// and gives a handle, which is to be waited for, asked and freed; the call then returns only what
-// is wrong with the call, and *work is NULL if anything is. Enumerations are int32_t, so that every
-// language has them; numbers that mean nothing are refused. Memory of an operation must stay until
-// it is done. Threads: any thread may call anything.
+//   if (kolo_init(NULL) != KOLO_SUCCESS) puts(kolo_last_error());
+//   const int64_t shape[] = {1000};
+//   const kolo_options options = {.name = "gradient"};
+//   kolo_allreduce(gradient, gradient, shape, 1, KOLO_FLOAT32, KOLO_AVERAGE, &options, NULL);
+//   kolo_shutdown();
+//
+// - Status: functions that can fail return a kolo_status. kolo_last_error() returns the message of
+//   the calling thread's last failure. No exception leaves a function.
+// - Structs: zero is the default of every field, so `kolo_options options = {0};` and memset work.
+// - Blocking calls: if `work` is NULL, the call blocks until the operation is done and returns the
+//   operation's status.
+// - Other calls start the operation and set *work to a handle. Wait for it, query it, and free it.
+//   Such a call returns only errors in the call itself; after one, *work is NULL.
+// - Enumerations are int32_t, for other languages. Functions refuse undefined values.
+// - Memory of an operation must stay until the operation is done.
+// - Threads: any thread may call any function.
 #pragma once
 
 #include <kolo/export.h>
@@ -23,7 +31,7 @@
 extern "C" {
 #endif
 
-// How a call ended; the errors are those of kolo::ErrorCode.
+// Status of a call. The errors are those of kolo::ErrorCode.
 typedef int32_t kolo_status;
 enum {
   KOLO_SUCCESS = 0,
@@ -71,61 +79,63 @@ enum {
 // One operation that was started.
 typedef struct kolo_work kolo_work;
 
-// Returns memory for an output of `dimensions` extents, outermost first, which must stay until the
-// operation is done; NULL fails it on this rank. Called once, perhaps from a thread of kolo's; must
-// not call kolo.
+// Returns memory for an output with `dimensions` extents, outermost first. The memory must stay
+// until the operation is done. NULL fails the operation on this rank. kolo calls it once, perhaps
+// from its own thread. It must not call kolo.
 typedef void* (*kolo_allocator)(void* context, const int64_t* shape, int dimensions);
 
 typedef struct kolo_options {
-  const char* name;      // the same on every rank, unique among those in flight; NULL: none
+  const char* name;      // equal on every rank, unique among those in flight; NULL: none
   uint32_t process_set;  // 0: the world
-  double prescale;       // of reductions: multiplies every input; 0 stands for 1
-  double postscale;      // of reductions: multiplies the result; 0 stands for 1
-  int absent;            // of allreduce: this rank takes part with zeros
-  int on_device;         // not 0: all memory is this rank's CUDA device's, ready after `stream`
-  void* stream;          // the cudaStream_t of on_device
-  // Of outputs whose size the ranks agree on; needed on_device and where `work` is NULL. NULL: kolo
-  // allocates host memory, kolo_output() says where, and it is freed with the work.
+  double prescale;       // reductions: multiplies every input; 0 stands for 1
+  double postscale;      // reductions: multiplies the result; 0 stands for 1
+  int absent;            // allreduce: this rank contributes zeros
+  int on_device;         // not 0: all memory is on this rank's CUDA device, ready after `stream`
+  void* stream;          // the cudaStream_t for on_device
+  // Allocates outputs whose size the ranks agree on. Required with on_device and where `work` is
+  // NULL. NULL: kolo allocates host memory, which kolo_output() returns and which is freed with the
+  // work.
   kolo_allocator allocate;
-  void* context;  // what `allocate` gets
+  void* context;  // passed to `allocate`
 } kolo_options;
 
-// The message of the last failure of this thread, "" without one; until its next.
+// Message of this thread's last failure, "" without one. Valid until the thread's next failure.
 KOLO_API const char* kolo_last_error(void);
 // "success", "mismatch", "peer lost", …
 KOLO_API const char* kolo_status_name(kolo_status status);
-// Bytes of one element; 0: there is no such type.
+// Bytes of one element; 0 for an unknown type.
 KOLO_API size_t kolo_type_size(kolo_type type);
 // "0.1.0".
 KOLO_API const char* kolo_version(void);
-// Whether this build has them: 1 or 0.
+// 1 if this build has the feature, else 0.
 KOLO_API int kolo_mpi_built(void);
 KOLO_API int kolo_cuda_built(void);
 KOLO_API int kolo_nccl_built(void);
 
 // --- Start and end ---
 
-// What is left out is looked for in KOLO_ variables and in what started the process, as
-// kolo::InitOptions says.
+// kolo looks for each field that is left out in the KOLO_ variables and in the launcher's
+// environment, as kolo::InitOptions describes.
 typedef struct kolo_init_options {
   const char* init_method;  // "env://", "tcp://host:port", "file:///path", "mpi://", …
-  int size;                 // number of processes; 0: looked for, and `rank` with it
+  int size;                 // number of processes; 0: kolo looks for it and for `rank`
   int rank;                 // 0 … size − 1
-  const char* group_name;   // the same on all ranks, or NULL
+  const char* group_name;   // equal on all ranks, or NULL
   const char* backend;      // "nccl" where kolo_nccl_built(); "kolo", NULL: KOLO_OPERATIONS
-  int timeout_seconds;      // of each phase of the start; 0: KOLO_INIT_TIMEOUT
+  int timeout_seconds;      // deadline of each phase of the start; 0: KOLO_INIT_TIMEOUT
   const void* mpi_comm;     // points to the MPI_Comm whose ranks take part; NULL: MPI_COMM_WORLD
 } kolo_init_options;
 
-// Collective: finds the other ranks and connects to them. NULL: all is looked for.
+// Collective: finds the other ranks and connects to them. NULL: all options are looked for.
 KOLO_API kolo_status kolo_init(const kolo_init_options* options);
-// Ends this rank's part, as kolo::shutdown(); also done at exit. Without effect before kolo_init().
+// Ends this rank's part, like kolo::shutdown(). Process exit does it too. No effect before
+// kolo_init().
 KOLO_API kolo_status kolo_shutdown(void);
-// Ends the communication of all ranks, which get this rank's number and `reason`.
+// Ends the communication of all ranks. They get this rank's number and `reason`.
 KOLO_API kolo_status kolo_abort(const char* reason);
 KOLO_API int kolo_is_initialized(void);
 
-// Each is −1 before kolo_init(). kolo_device_ordinal(): also without a CUDA device.
+// Each returns −1 before kolo_init(). kolo_device_ordinal() also returns −1 without a CUDA device.
 KOLO_API int kolo_rank(void);
 KOLO_API int kolo_size(void);
 KOLO_API int kolo_local_rank(void);
@@ -134,46 +144,51 @@ KOLO_API int kolo_cross_rank(void);
 KOLO_API int kolo_cross_size(void);
 KOLO_API int kolo_device_ordinal(void);
 
-// Memory that the ranks of this host share, as kolo::allocate(): all-reduces copy nothing of it.
-// Zeroed; may be freed after kolo_shutdown(). kolo_free(): not while an operation uses it;
-// KOLO_ERROR_INVALID_ARGUMENT for memory that is not of kolo_allocate(); NULL is fine.
+// Zeroed memory that the ranks of this host share, like kolo::allocate(): all-reduces on it copy
+// nothing. It may be freed after kolo_shutdown(), but not while an operation uses it. kolo_free()
+// returns KOLO_ERROR_INVALID_ARGUMENT for memory that kolo_allocate() did not return, and accepts
+// NULL.
 KOLO_API kolo_status kolo_allocate(size_t bytes, void** memory);
 KOLO_API kolo_status kolo_free(void* memory);
 
 // --- Process sets ---
 
-// Collective over the world: ranks of the world, the same on every rank; *set gets the number.
+// Collective over the world. `ranks` are ranks of the world, the same on every rank. Sets *set to
+// the new set's id.
 KOLO_API kolo_status kolo_add_process_set(const int* ranks, int count, uint32_t* set);
 KOLO_API kolo_status kolo_remove_process_set(uint32_t set);
-// How many ranks it has, and which place this rank has among them (−1: none).
+// Number of ranks in the set, and this rank's index among them (−1 if it is not a member).
 KOLO_API kolo_status kolo_process_set_size(uint32_t set, int* size);
 KOLO_API kolo_status kolo_process_set_rank(uint32_t set, int* rank);
-// Its ranks of the world, ascending, into memory for as many as it has.
+// Writes the set's ranks (ranks of the world, ascending) to `ranks`, which has room for all of
+// them.
 KOLO_API kolo_status kolo_process_set_ranks(uint32_t set, int* ranks);
 
 // --- Works ---
 
-// Blocks until the operation is done; returns what it ended with. One on a device is done when it
-// is handed in: its stream then goes on after the result.
+// Blocks until the operation is done and returns the operation's status. An operation on a device
+// is done when it is enqueued; its stream then waits for the result.
 KOLO_API kolo_status kolo_wait(kolo_work* work);
-// *done: 1 if kolo_wait() would not block, else 0.
+// Sets *done to 1 if kolo_wait() would not block, else to 0.
 KOLO_API kolo_status kolo_test(const kolo_work* work, int* done);
-// The output of an operation that has succeeded and that allocated for itself, and its rows (of a
-// gather elsewhere than at its root: none). Freed with the work.
+// Output memory that kolo allocated for an operation that has succeeded, and its number of rows (0
+// for a gather on ranks other than its root). Freed with the work.
 KOLO_API kolo_status kolo_output(const kolo_work* work, void** memory, int64_t* rows);
-// Rows that came from each rank of the set, of an allgather, an alltoall, and a gather at its root;
-// `count` is the size of the set, and the room in `splits`.
+// Number of rows from each rank of the set, for an allgather, an alltoall, and a gather at its
+// root. `count` is the size of the set and the capacity of `splits`.
 KOLO_API kolo_status kolo_received_splits(const kolo_work* work, int64_t* splits, int count);
-// Ranks that were not absent in an allreduce that has succeeded; if there were none, its output was
-// left alone.
+// Number of ranks that were not absent in an allreduce that has succeeded. If it is 0, the output
+// is unchanged.
 KOLO_API kolo_status kolo_contributors(const kolo_work* work, int* count);
-// An operation that is not done goes on: its memory must stay, also after this. NULL is fine.
+// Frees the handle. An operation that is not done goes on, so its memory must still stay. NULL is
+// fine.
 KOLO_API void kolo_work_free(kolo_work* work);
 
-// --- Collectives: negotiated by name, in any order on the ranks ---
-// `shape`: extents, outermost first; no dimensions are one element. Rows are the first extent.
+// --- Collectives: negotiated by name; ranks may submit them in any order ---
+// `shape`: extents, outermost first; a shape without dimensions is one element. Rows are counted by
+// the first extent.
 
-// output = op over ranks of input; input == output is in place.
+// output = op over ranks of input. input == output reduces in place.
 KOLO_API kolo_status kolo_allreduce(const void* input, void* output, const int64_t* shape,
                                     int dimensions, kolo_type type, kolo_op op,
                                     const kolo_options* options, kolo_work** work);
@@ -184,7 +199,7 @@ typedef struct kolo_member {
   const int64_t* shape;
   int dimensions;
   kolo_type type;
-  const char* name;  // NULL: after the group's
+  const char* name;  // NULL: named after the group
   int absent;
 } kolo_member;
 
@@ -192,54 +207,55 @@ typedef struct kolo_member {
 KOLO_API kolo_status kolo_grouped_allreduce(const kolo_member* members, int count, kolo_op op,
                                             const kolo_options* options, kolo_work** work);
 
-// The root's buffer to all; the root is a rank of the world.
+// Copies the root's buffer to all ranks; the root is a rank of the world.
 KOLO_API kolo_status kolo_broadcast(void* buffer, const int64_t* shape, int dimensions,
                                     kolo_type type, int root, const kolo_options* options,
                                     kolo_work** work);
-// Every rank's rows, in order of rank, on every rank.
+// Gathers every rank's rows, in rank order, on every rank.
 KOLO_API kolo_status kolo_allgather(const void* input, const int64_t* shape, int dimensions,
                                     kolo_type type, const kolo_options* options, kolo_work** work);
-// splits[r] rows to rank r of the set; NULL: evenly.
+// Sends splits[r] rows to rank r of the set. NULL divides the rows evenly.
 KOLO_API kolo_status kolo_alltoall(const void* input, const int64_t* shape, int dimensions,
                                    kolo_type type, const int64_t* splits,
                                    const kolo_options* options, kolo_work** work);
-// This rank's rows of the reduction; the first `rows mod size` ranks have one more.
+// This rank's rows of the reduction. The first `rows mod size` ranks have one more.
 KOLO_API kolo_status kolo_reducescatter(const void* input, const int64_t* shape, int dimensions,
                                         kolo_type type, kolo_op op, const kolo_options* options,
                                         kolo_work** work);
-// Every rank's rows, in order of rank, at the root.
+// Gathers every rank's rows, in rank order, at the root.
 KOLO_API kolo_status kolo_gather(const void* input, const int64_t* shape, int dimensions,
                                  kolo_type type, int root, const kolo_options* options,
                                  kolo_work** work);
-// splits[r] of the root's rows to rank r of the set; NULL: evenly. Elsewhere than at the root
-// input, splits and the number of rows are not read.
+// Sends splits[r] of the root's rows to rank r of the set. NULL divides the rows evenly. On the
+// other ranks kolo ignores the input, the splits and the number of rows.
 KOLO_API kolo_status kolo_scatter(const void* input, const int64_t* shape, int dimensions,
                                   kolo_type type, int root, const int64_t* splits,
                                   const kolo_options* options, kolo_work** work);
 KOLO_API kolo_status kolo_barrier(const kolo_options* options, kolo_work** work);
-// This rank has no more work; returns when none has. *last, if not NULL: the rank that came last.
+// Declares that this rank has no more work. Returns when all ranks have done so. Sets *last, if
+// `last` is not NULL, to the rank that came last.
 KOLO_API kolo_status kolo_join(uint32_t set, int* last);
 
-// One message; the n-th to a rank under a tag meets the n-th receive there from this rank under it.
-// Of the options, process_set, on_device and stream count.
+// One message. The n-th send to a rank under a tag meets that rank's n-th receive from this rank
+// under the tag. Only the options process_set, on_device and stream are used.
 KOLO_API kolo_status kolo_send(const void* buffer, int64_t count, kolo_type type, int to,
                                uint32_t tag, const kolo_options* options, kolo_work** work);
 KOLO_API kolo_status kolo_recv(void* buffer, int64_t count, kolo_type type, int from, uint32_t tag,
                                const kolo_options* options, kolo_work** work);
 
-// --- The ordered door: the same calls in the same order on every rank of the set, blocking ---
+// --- In-order submission: the same calls in the same order on every rank of the set, blocking ---
 
 KOLO_API kolo_status kolo_allreduce_ordered(const void* input, void* output, int64_t count,
                                             kolo_type type, kolo_op op, uint32_t set);
 KOLO_API kolo_status kolo_broadcast_ordered(void* buffer, int64_t count, kolo_type type, int root,
                                             uint32_t set);
-// `count` elements of each rank into size × count.
+// `count` elements of each rank, gathered into size × count elements.
 KOLO_API kolo_status kolo_allgather_ordered(const void* input, void* output, int64_t count,
                                             kolo_type type, uint32_t set);
-// `count` elements from each rank to each: both hold size × count.
+// `count` elements from each rank to each rank. Input and output hold size × count elements.
 KOLO_API kolo_status kolo_alltoall_ordered(const void* input, void* output, int64_t count,
                                            kolo_type type, uint32_t set);
-// Of size × count elements of each rank, the `count` reduced ones of this rank.
+// Reduces size × count elements of each rank. This rank gets its `count` elements of the result.
 KOLO_API kolo_status kolo_reducescatter_ordered(const void* input, void* output, int64_t count,
                                                 kolo_type type, kolo_op op, uint32_t set);
 KOLO_API kolo_status kolo_barrier_ordered(uint32_t set);

@@ -1,4 +1,9 @@
-// Ranks without a launcher: the program starts itself once for each. Part of <kolo/kolo.h>.
+// Starts ranks without a launcher: the program starts itself once for each rank. Part of
+// <kolo/kolo.h>.
+//
+//   int main(int argc, char** argv) {
+//     return kolo::spawn(4, [&] { return train(argc, argv); });  // train() calls kolo::init()
+//   }
 #pragma once
 
 #include <kolo/export.h>
@@ -7,24 +12,22 @@
 
 namespace kolo {
 
-/// Runs `fn` on `nprocs` ranks of this host, each in a process of its own, and returns 0, or what
-/// the rank that failed first returned (128 + N for signal N); the others are ended then. As
-/// torch's mp.spawn, but nothing is forked, so threads and CUDA may be in use already:
+/// Runs `fn` on `nprocs` ranks of this host, each in its own process, like torch's mp.spawn.
+/// Returns 0, or the result of the rank that failed first (128 + N for signal N). spawn() ends the
+/// other ranks after a failure.
 ///
-///     int main(int argc, char** argv) {
-///       return kolo::spawn(4, [&] { return train(argc, argv); });  // train() calls kolo::init()
-///     }
-///
-/// Each process is the program anew, with the same arguments: it runs main() up to this call, then
-/// `fn`, and ends with what that returned (1 for an exception, which it prints). So what comes
-/// before the call is done in every process, what comes after it in the caller alone. A later
-/// spawn() is told from this one by the order of the calls, which must not depend on the process.
-///
-/// `nprocs` 0: one a CUDA device that is visible, at least one. In a process that a launcher has
-/// started (kolo-run, mpirun, srun, torchrun), `fn` is called here, whatever `nprocs`; if it is the
-/// only one that mpirun, srun or torchrun has started and `nprocs` is above 1, with a warning.
-/// Throws kInvalidArgument for a negative number, kOutOfMemory if a process cannot be started,
-/// kUnsupported after init(). One thread at a time.
+/// - Each process runs the program anew with the same arguments. It runs main() up to this call,
+///   then `fn`, and exits with the result of `fn` (1 for an exception, which it prints).
+/// - So code before this call runs in every process, and code after it only in the caller.
+/// - Nothing is forked, so threads and CUDA may be in use already.
+/// - kolo tells several spawn() calls apart by their order, so the order must be the same in every
+///   process.
+/// - `nprocs` 0 means one rank for each visible CUDA device, and at least one.
+/// - In a process that a launcher started (kolo-run, mpirun, srun, torchrun), spawn() calls `fn`
+///   directly, whatever `nprocs` is. It warns if mpirun, srun or torchrun started only this process
+///   and `nprocs` is above 1.
+/// - Throws kInvalidArgument for a negative number, kOutOfMemory if a process cannot be started,
+///   and kUnsupported after init(). One thread at a time.
 KOLO_API int spawn(int nprocs, const std::function<int()>& fn);
 
 }  // namespace kolo

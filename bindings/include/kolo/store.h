@@ -1,4 +1,5 @@
-// A key-value store of the user's own, over which ranks find each other. Part of <kolo/kolo.h>.
+// A key-value store that the user provides, over which the ranks find each other. Part of
+// <kolo/kolo.h>.
 #pragma once
 
 #include <kolo/export.h>
@@ -8,14 +9,22 @@
 
 namespace kolo {
 
-/// What kolo needs of a store that all ranks reach, as torch's c10d::Store. Called during init() by
-/// the thread that calls it; a failure is an exception, whose text is in what init() throws.
+/// The operations that kolo needs of a store that all ranks can reach, like torch's c10d::Store:
+///
+///   struct MyStore : kolo::KeyValueStore {
+///     void set(const std::string& key, const std::string& value) override;
+///     std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
+///   };
+///   kolo::init({.rank = rank, .size = size, .store = std::make_shared<MyStore>()});
+///
+/// - init() calls the store, on the thread that called init().
+/// - Report a failure by an exception. init() includes its text in its own error.
 class KOLO_API KeyValueStore {
  public:
   virtual ~KeyValueStore();
-  /// Any bytes. kolo sets each key once.
+  /// Stores any bytes. kolo sets each key once.
   virtual void set(const std::string& key, const std::string& value) = 0;
-  /// Waits until some rank has set the key; throws after `timeout`.
+  /// Waits until some rank has set the key. Throws after `timeout`.
   virtual std::string get(const std::string& key, std::chrono::milliseconds timeout) = 0;
 };
 

@@ -1,4 +1,10 @@
-// kolo for LibTorch trainers: everything in <kolo/kolo.h>, on tensors, and the training layer.
+// kolo for LibTorch trainers: the interface of <kolo/kolo.h> on tensors, and the training layer.
+//
+//   kolo::init(argc, argv);
+//   torch::nn::Linear model(10, 10);
+//   kolo::DistributedDataParallel ddp(model);
+//   torch::optim::SGD optimizer(ddp.parameters(), 0.05);
+//   torch::mse_loss(ddp.forward(input), target).backward();  // averages the gradients
 #pragma once
 
 #include <kolo/kolo.h>

@@ -5,7 +5,7 @@
 namespace kolo::cuda {
 namespace {
 
-/// The sum of all threads' dots, for each of them.
+/// The sum of all threads' dots, returned to each thread.
 __device__ Dots sum_of_block(const Dots& mine) {
   __shared__ Dots dots[kThreads];
   dots[threadIdx.x] = mine;

@@ -1,5 +1,5 @@
-// Adasum's two passes, as one thread of one block does them: dot products, then the combination.
-// Which thread sums what, and in which order, is a function of the number of elements alone, so
+// Adasum's two passes, as one thread of one block runs them: dot products, then the combination.
+// Which thread sums which elements, and in which order, depends only on the number of elements, so
 // that equal calls give equal bits on every device. Shared by the kernels (adasum.cu) and the
 // tests.
 #pragma once
@@ -12,29 +12,29 @@
 
 namespace kolo::cuda {
 
-/// a·a, b·b and a·b, or parts of them.
+/// a·a, b·b and a·b, or partial sums of them.
 struct Dots {
   double aa, bb, ab;
 };
 
-/// What both kernels take.
+/// The parameters of both kernels.
 struct AdasumCall {
   std::uint64_t destination;
   std::uint64_t a, b;   ///< addresses, aligned to the element
   std::uint64_t count;  ///< elements
-  std::uint64_t dots;   ///< of kMostDotBlocks Dots: the first pass' results
+  std::uint64_t dots;   ///< address of kMostDotBlocks Dots: the results of the first pass
   std::uint32_t dot_blocks;
 };
 
-inline constexpr std::uint32_t kMostDotBlocks =
-    kThreads;  // each thread of the second pass takes one
-/// Blocks of the first pass; each thread has 16 elements or more, but for small vectors.
+/// Each thread of the second pass takes the dots of one block of the first.
+inline constexpr std::uint32_t kMostDotBlocks = kThreads;
+/// Blocks of the first pass. Each thread has about 16 elements or more, except for small vectors.
 KOLO_ON_BOTH std::uint32_t dot_blocks(std::uint64_t count) {
   const std::uint64_t blocks = (count + kThreads * 16 - 1) / (kThreads * 16);
   if (blocks >= kMostDotBlocks) return kMostDotBlocks;
   return blocks == 0 ? 1 : static_cast<std::uint32_t>(blocks);
 }
-/// Blocks of the second.
+/// Blocks of the second pass.
 KOLO_ON_BOTH std::uint32_t combining_blocks(std::uint64_t count) {
   constexpr std::uint64_t kMost = 2048;
   const std::uint64_t blocks = (count + kThreads * 4 - 1) / (kThreads * 4);
@@ -64,8 +64,9 @@ KOLO_ON_BOTH Dots dots_of_thread(const AdasumCall& call, std::uint32_t block,
   return dots;
 }
 
-/// The sum of a block's kThreads dots, by halves: thread `thread` of round `half` = kThreads / 2,
-/// kThreads / 4, …, 1. All threads end a round before the next begins; dots[0] is the sum at last.
+/// Sums a block's kThreads dots by halves: one thread's part of the round with `half` = kThreads /
+/// 2, kThreads / 4, …, 1. All threads finish a round before the next one starts. At the end dots[0]
+/// is the sum.
 KOLO_ON_BOTH void add_halves(Dots* dots, std::uint32_t half, std::uint32_t thread) {
   if (thread >= half) return;
   dots[thread].aa += dots[thread + half].aa;
@@ -73,7 +74,7 @@ KOLO_ON_BOTH void add_halves(Dots* dots, std::uint32_t half, std::uint32_t threa
   dots[thread].ab += dots[thread + half].ab;
 }
 
-/// What each vector is multiplied by.
+/// The factor of each vector.
 struct AdasumFactors {
   double of_a, of_b;
 };
@@ -82,7 +83,7 @@ KOLO_ON_BOTH AdasumFactors adasum_factors(const Dots& dots) {
           dots.bb == 0 ? 1 : 1 - dots.ab / (2 * dots.bb)};
 }
 
-/// Rounded once from float64, as the host does: by way of float32 for half types.
+/// Rounds from float64 as the host does: for half types by way of float32.
 template <class Element>
 KOLO_ON_BOTH typename Element::Memory narrow_element(double value) {
   return Element::store(static_cast<typename Element::Value>(value));

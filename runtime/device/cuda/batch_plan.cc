@@ -10,17 +10,17 @@ namespace kolo::cuda {
 namespace {
 
 /// Bytes of a tile: large enough that finding its piece costs little, small enough that each
-/// processor gets some.
+/// multiprocessor gets some tiles.
 constexpr std::uint64_t kSmallestTile = 4 << 10;
 constexpr std::uint64_t kLargestTile = 16 << 10;
-/// Blocks that a processor should have, so that all are busy to the end.
+/// Blocks for each multiprocessor, so that all are busy until the end.
 constexpr std::uint64_t kTilesPerProcessor = 8;
-/// A piece of more is several; a multiple of every tile.
+/// A longer piece is split into several. A multiple of every tile size.
 constexpr std::uint64_t kLargestPiece = 1ULL << 31;
-/// Blocks of one launch.
+/// Largest number of blocks in one launch.
 constexpr std::uint64_t kMostTiles = (1ULL << 31) - 1;
 
-/// A complex number is as aligned as its parts.
+/// A complex number needs only the alignment of its parts.
 std::size_t alignment_of(DataType type) {
   return is_complex(type) ? size_of(type) / 2 : size_of(type);
 }
@@ -43,7 +43,7 @@ KernelKind kind_of(ReduceOp op) {
   return KernelKind::kSum;
 }
 
-/// What multiplies floating types is divided once, here.
+/// Floating types: divides the factor once, here.
 Scale ready(DataType type, Scale scale) {
   if (!is_floating(type) && !is_complex(type)) return scale;
   return {scale.factor / static_cast<double>(scale.divisor), 1};
@@ -90,8 +90,8 @@ bool BatchPlan::next(LargeBatch& batch, std::uint32_t words) {
   const std::uint32_t row = what_.sources + what_.destinations;
   std::uint64_t tiles = 0;
   batch.pieces = 0;
-  // The addresses are behind all pieces' first words, whose number is known at the end alone: they
-  // are gathered at the largest number's place, and then moved.
+  // The addresses follow one word per piece, but the number of pieces is known only at the end. So
+  // gather the addresses behind the largest possible number of pieces, and move them then.
   const std::uint32_t most = words / (row + 1);
   KOLO_CHECK(most > 0 && words <= kLargeWords);
   std::uint64_t* address = batch.words + most;

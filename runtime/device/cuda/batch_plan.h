@@ -1,5 +1,5 @@
-// BatchPlan: cuts the pieces of a Combination into launches, and says which kernel does them.
-// Called by CudaStream on the thread that has the stream, and by tests; no CUDA in it.
+// BatchPlan: cuts the pieces of a Combination into launches and chooses their kernel. Called by
+// CudaStream on the thread that uses the stream, and by tests. Contains no CUDA.
 #pragma once
 
 #include "runtime/device/accelerator.h"
@@ -14,8 +14,9 @@ namespace kolo::cuda {
 
 enum class KernelKind : std::uint8_t { kCopy, kSum, kMinimum, kMaximum, kProduct };
 
-/// What tells one kernel from another. Types that are done alike are one: bool is uint8, the sum of
-/// complex64 is that of twice as many float32, what changes nothing is a copy of bytes.
+/// Identifies a kernel. Types with the same arithmetic share one: bool is done as uint8, a sum of
+/// complex64 as a sum of twice as many float32, and an operation that changes nothing as a copy of
+/// bytes.
 struct KernelKey {
   KernelKind kind = KernelKind::kCopy;
   DataType source = DataType::kUInt8;
@@ -26,16 +27,17 @@ struct KernelKey {
 
 class BatchPlan {
  public:
-  /// `processors`: of the device; all of them should get a share. Both arguments outlive the plan.
+  /// `processors`: multiprocessors of the device; all of them should get a share. Both other
+  /// arguments outlive the plan.
   BatchPlan(const Combination& what, const PieceList& pieces, std::uint32_t processors);
 
-  /// kInvalidArgument: a scale that the type does not take, a cast that there is none of, memory
-  /// that is not aligned to its elements. To be asked before next().
+  /// kInvalidArgument for a scale that the type does not support, an unsupported cast, or memory
+  /// that is not aligned to its elements. Call check() before next().
   Status check() const;
   const KernelKey& kernel() const { return kernel_; }
-  /// Fills in the next launch, of at most `words` of its words; false when there is none left.
+  /// Fills in the next launch, with at most `words` of its words. False if no launch is left.
   bool next(LargeBatch& batch, std::uint32_t words);
-  /// Whether a batch can travel as a SmallBatch.
+  /// Whether a batch fits into a SmallBatch.
   static bool is_small(const LargeBatch& batch);
 
  private:
@@ -48,12 +50,12 @@ class BatchPlan {
   Scale prescale_;
   Scale postscale_;
   std::uint32_t prescaled_ = 0;
-  std::uint64_t units_ = 1;        ///< of what the kernel counts, in an element
-  std::uint32_t source_size_ = 1;  ///< bytes of what the kernel counts
+  std::uint64_t units_ = 1;        ///< units that the kernel counts, in one element
+  std::uint32_t source_size_ = 1;  ///< bytes of one unit of a source
   std::uint32_t target_size_ = 1;
   std::uint32_t tile_elements_ = 0;
-  std::size_t piece_ = 0;   ///< the next one
-  std::uint64_t done_ = 0;  ///< of it, in what the kernel counts
+  std::size_t piece_ = 0;   ///< index of the next piece
+  std::uint64_t done_ = 0;  ///< units of that piece that are already planned
 };
 
 }  // namespace kolo::cuda

@@ -1,4 +1,4 @@
-// Combinations of float16 and bfloat16, and of those with float32.
+// Combinations of float16 and bfloat16, and of these with float32.
 #include "runtime/device/cuda/combine_kernel.h"
 
 namespace kolo::cuda {

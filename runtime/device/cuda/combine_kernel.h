@@ -1,4 +1,4 @@
-// The kernel of all combinations, for the .cu files that say of which types. Device code; each
+// The kernel of all combinations; the .cu files instantiate it for their types. Device code; each
 // block does one tile.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace kolo::cuda {
 
-// Sixty-four registers a thread: four blocks a processor keep enough loads on their way.
+// Four blocks per multiprocessor (64 registers per thread) keep enough loads in flight.
 template <class Work, class Batch>
 __global__ void __launch_bounds__(kThreads, 4) combine_pieces(const __grid_constant__ Batch batch) {
   run_tile<Work>(batch, blockIdx.x, threadIdx.x, kThreads);

@@ -1,4 +1,4 @@
-// Combinations of int16, int8, uint8 and, with those of uint8, bool.
+// Combinations of int16, int8 and uint8; bool uses those of uint8.
 #include "runtime/device/cuda/combine_kernel.h"
 
 namespace kolo::cuda {

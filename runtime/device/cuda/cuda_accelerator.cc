@@ -1,5 +1,5 @@
-// A CUDA device as an Accelerator. Made by the runtime for the rank's device; see accelerator.h for
-// its threads.
+// A CUDA device as an Accelerator. The runtime makes one for the rank's device. Threads: see
+// accelerator.h.
 #include "runtime/base/check.h"
 #include "runtime/device/cuda/cuda_context.h"
 #include "runtime/device/cuda/cuda_error.h"
@@ -17,8 +17,8 @@ class CudaAccelerator final : public Accelerator {
   explicit CudaAccelerator(ContextPointer context)
       : context_(std::move(context)), events_(std::make_shared<EventPool>(context_)) {}
 
-  /// All kernels, now: a module that is loaded when a kernel is first launched waits for the
-  /// device, and so for a peer that may wait for this kernel.
+  /// Loads all kernels now. Otherwise CUDA loads a module at a kernel's first launch and waits for
+  /// the device, and so for a peer that may itself wait for this kernel.
   Status load_kernels() {
     const CudaScope scope(*context_);
     cudaFuncAttributes attributes = {};
@@ -53,7 +53,9 @@ class CudaAccelerator final : public Accelerator {
   Result<std::unique_ptr<DeviceMemory>> import_memory(std::string_view key) override {
     return cuda::import_memory(context_, key);
   }
-  MemoryPlace place_of(const void* address) override { return cuda::place_of(*context_, address); }
+  MemoryLocation location_of(const void* address) override {
+    return cuda::location_of(*context_, address);
+  }
   Status synchronize() override {
     const CudaScope scope(*context_);
     KOLO_CUDA_TRY(*context_, cudaDeviceSynchronize());

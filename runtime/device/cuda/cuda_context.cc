@@ -8,17 +8,17 @@
 namespace kolo::cuda {
 namespace {
 
-/// Kernels take 32 KiB of parameters since.
+/// Kernels can take 32 KiB of parameters since this version.
 constexpr int kOldestDriver = 12010;
 
-/// CU_DEVICE_ATTRIBUTE_MPS_ENABLED, which headers before CUDA 12.3 lack.
+/// CU_DEVICE_ATTRIBUTE_MPS_ENABLED, which is missing in headers before CUDA 12.3.
 constexpr auto kMpsEnabled = static_cast<CUdevice_attribute>(133);
 
 std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-/// A device before it has a context.
+/// A device's name before the device has a context, for KOLO_CUDA_TRY.
 struct Named {
   std::string text;
   std::string_view name() const { return text; }
@@ -69,7 +69,7 @@ Result<AcceleratorInfo> describe(int ordinal) {
   return info;
 }
 
-/// The driver's errors have the runtime's numbers.
+/// The driver's errors have the same numbers as the runtime's.
 cudaError_t as_runtime(CUresult result) { return static_cast<cudaError_t>(result); }
 
 }  // namespace
@@ -102,7 +102,7 @@ Result<std::shared_ptr<const CudaContext>> CudaContext::open(int ordinal) {
   const Driver& driver = context->driver_;
   CUdevice device = 0;
   KOLO_CUDA_TRY(*context, as_runtime(driver.device_get(&device, ordinal)));
-  int is_served = 0;  // older drivers do not know
+  int is_served = 0;  // older drivers do not know the attribute
   context->info_.is_served =
       driver.device_attribute(&is_served, kMpsEnabled, device) == CUDA_SUCCESS && is_served != 0;
   KOLO_CUDA_TRY(*context, as_runtime(driver.retain(&context->context_, device)));
@@ -112,7 +112,7 @@ Result<std::shared_ptr<const CudaContext>> CudaContext::open(int ordinal) {
 CudaScope::CudaScope(const CudaContext& context) : driver_(context.driver_) {
   CUcontext current = nullptr;
   const bool is_there = driver_.current(&current) == CUDA_SUCCESS && current == context.context_;
-  // Where it fails, whatever the scope is for fails as well, and says so.
+  // If this fails, the calls in the scope fail as well, and report it.
   if (!is_there) is_pushed_ = driver_.push(context.context_) == CUDA_SUCCESS;
   static_cast<void>(cudaThreadExchangeStreamCaptureMode(&captures_));
 }

@@ -1,5 +1,6 @@
-// CudaContext: one device in this process: what it is, its context, and the driver's functions that
-// the runtime lacks. Held by all that lives on the device, so that it outlives them; any thread.
+// CudaContext: one device in this process: its description, its context, and driver functions that
+// the CUDA runtime lacks. All objects on the device hold the context, so it outlives them. Any
+// thread.
 #pragma once
 
 #include "runtime/device/accelerator.h"
@@ -15,7 +16,8 @@
 
 namespace kolo::cuda {
 
-/// Of the driver, found when the program runs: a program is to start where there is none.
+/// Functions of the driver, looked up at run time, so that a program also starts where there is no
+/// driver.
 struct Driver {
   decltype(&::cuDeviceGet) device_get = nullptr;
   decltype(&::cuDeviceGetAttribute) device_attribute = nullptr;
@@ -29,8 +31,9 @@ struct Driver {
   static Result<Driver> load();
 };
 
-/// Its context is the device's primary one, as CUDA's runtime has it, and is retained until the
-/// process ends: who released it as the last one would destroy what the runtime keeps in it.
+/// Uses the device's primary context, as the CUDA runtime does. The context stays retained until
+/// the process ends, because releasing it as the last user would destroy what the CUDA runtime
+/// keeps in it.
 class CudaContext {
  public:
   static Result<std::shared_ptr<const CudaContext>> open(int ordinal);
@@ -53,10 +56,10 @@ class CudaContext {
   CUcontext context_ = nullptr;
 };
 
-/// While it lives, this thread's CUDA calls are for that device. Then it is as it was: pushing
-/// leaves alone which device the thread had, where setting it back would open one that it had never
-/// used. A capture of a graph by another thread, as trainers make them, is none of these calls'
-/// business, and does not forbid them.
+/// While the scope lives, this thread's CUDA calls go to the device; afterwards the thread is as
+/// before. The scope pushes the context and does not set the device: setting the old device back
+/// would open a context on a device that the thread may never have used. Calls in the scope are
+/// also allowed while another thread captures a CUDA graph, as trainers do.
 class CudaScope {
  public:
   explicit CudaScope(const CudaContext& context);

@@ -21,7 +21,7 @@ constexpr const char* kNoCode =
 constexpr const char* kCaptures =
     "a CUDA graph is being captured, beside which this is not allowed: do it before or after";
 
-/// All others are kDevice.
+/// All other errors are kDevice.
 constexpr Known kKnown[] = {
     {cudaErrorMemoryAllocation, ErrorCode::kOutOfMemory,
      "free device memory, or make buffers smaller"},

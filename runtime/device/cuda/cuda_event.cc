@@ -12,7 +12,8 @@ class CudaEvent final : public DeviceEvent {
       : pool_(std::move(pool)), event_(event) {}
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
-  // A stream that waits for it has taken note of what it stood for, so it may be recorded anew.
+  // A stream that waits for the event has already noted its state, so the event may be recorded
+  // again.
   ~CudaEvent() override { pool_->give_back(event_); }
 
   Status record(cudaStream_t stream) {
@@ -57,9 +58,9 @@ Status check_capture(const CudaContext& context, cudaStream_t stream) {
   const CudaScope scope(context);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   const cudaError_t error = cudaStreamIsCapturing(stream, &status);
-  // Of the default stream, while a stream captures that waits for it.
+  // The default stream reports this while another stream, which waits for it, captures a graph.
   const bool is_implicit = error == cudaErrorStreamCaptureImplicit;
-  // What else is wrong with it, what is done with it says.
+  // Any other error of the stream shows in the call that uses the stream next.
   if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
   if (status == cudaStreamCaptureStatusNone && !is_implicit) return {};
   return KOLO_ERROR(kUnsupported,

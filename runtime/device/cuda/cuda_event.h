@@ -1,5 +1,5 @@
-// Events and the pool that they come from and go back to: making one takes the driver's lock, which
-// the kernels of a training loop hold often. Any thread.
+// CUDA events, and the pool that reuses them: creating an event takes the driver's lock, which the
+// kernels of a training loop hold often. Any thread.
 #pragma once
 
 #include "runtime/device/cuda/cuda_context.h"
@@ -27,11 +27,11 @@ class EventPool {
   std::vector<cudaEvent_t> free_;
 };
 
-/// kUnsupported if the stream captures a graph, or is the default one and another captures that
-/// waits for it: what is recorded there or waits there would end the capture.
+/// kUnsupported if the stream captures a graph, or if it is the default stream and a capturing
+/// stream waits for it: recording or waiting there would end the capture.
 Status check_capture(const CudaContext& context, cudaStream_t stream);
 
-/// After what the stream was given so far.
+/// An event after everything enqueued so far on `stream`.
 Result<std::shared_ptr<DeviceEvent>> record_event(std::shared_ptr<EventPool> pool,
                                                   cudaStream_t stream);
 

@@ -6,8 +6,8 @@
 namespace kolo::cuda {
 namespace {
 
-/// What a mapping to a peer is made of: memory that is exported shares none of it with other
-/// memory.
+/// Granularity of a mapping in a peer. Allocations are rounded up, so that exported memory shares
+/// no granule with other memory.
 constexpr std::size_t kGranule = std::size_t{2} << 20;
 
 class CudaMemory final : public DeviceMemory {
@@ -17,7 +17,8 @@ class CudaMemory final : public DeviceMemory {
   CudaMemory(const CudaMemory&) = delete;
   CudaMemory& operator=(const CudaMemory&) = delete;
 
-  // A device that has failed, or a process that ends, has told so elsewhere.
+  // Errors are ignored: a device that has failed, or a process that ends, has reported so
+  // elsewhere.
   ~CudaMemory() override {
     const CudaScope scope(*context_);
     switch (end_) {
@@ -60,7 +61,8 @@ Error out_of_memory(const CudaContext& context, std::size_t bytes) {
       context.name(), bytes, left, all);
 }
 
-/// On a stream of its own: the default ones, a thread's too, wait for the trainer's work.
+/// Uses a stream of its own, because the default streams, also a thread's, wait for the trainer's
+/// work.
 Status clear(const CudaContext& context, void* base, std::size_t bytes) {
   cudaStream_t stream = nullptr;
   KOLO_CUDA_TRY(context, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -123,24 +125,25 @@ Result<std::unique_ptr<DeviceMemory>> allocate_pinned(ContextPointer context, st
                     MemoryEnd::kFreePinned);
 }
 
-MemoryPlace place_of(const CudaContext& context, const void* address) {
+MemoryLocation location_of(const CudaContext& context, const void* address) {
   const CudaScope scope(context);
   cudaPointerAttributes attributes = {};
   if (cudaPointerGetAttributes(&attributes, address) != cudaSuccess) {
     static_cast<void>(cudaGetLastError());
-    return MemoryPlace::kHost;
+    return MemoryLocation::kHost;
   }
   switch (attributes.type) {
     case cudaMemoryTypeUnregistered:
-      return MemoryPlace::kHost;
+      return MemoryLocation::kHost;
     case cudaMemoryTypeHost:
-      return attributes.devicePointer == address ? MemoryPlace::kPinnedHost : MemoryPlace::kHost;
+      return attributes.devicePointer == address ? MemoryLocation::kPinnedHost
+                                                 : MemoryLocation::kHost;
     case cudaMemoryTypeDevice:
     case cudaMemoryTypeManaged:
-      return attributes.device == context.info().ordinal ? MemoryPlace::kDevice
-                                                         : MemoryPlace::kOtherDevice;
+      return attributes.device == context.info().ordinal ? MemoryLocation::kDevice
+                                                         : MemoryLocation::kOtherDevice;
   }
-  return MemoryPlace::kHost;
+  return MemoryLocation::kHost;
 }
 
 }  // namespace kolo::cuda

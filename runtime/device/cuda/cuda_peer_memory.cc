@@ -1,4 +1,5 @@
-// Device memory between processes of one host, by CUDA IPC. Called by CudaAccelerator; any thread.
+// Shares device memory between the processes of one host, by CUDA IPC. Called by CudaAccelerator;
+// any thread.
 #include "runtime/base/check.h"
 #include "runtime/device/cuda/cuda_error.h"
 #include "runtime/device/cuda/cuda_memory.h"
@@ -20,7 +21,7 @@ const std::array<std::uint32_t, 4>& this_process() {
   return number;
 }
 
-/// The ordinal here of a device that may be hidden from this process.
+/// The ordinal of a device in this process; nothing if the device is hidden from it.
 std::optional<int> ordinal_of(const DeviceUuid& uuid) {
   const int count = find_accelerators().count;
   for (int ordinal = 0; ordinal < count; ++ordinal) {
@@ -32,11 +33,11 @@ std::optional<int> ordinal_of(const DeviceUuid& uuid) {
   return std::nullopt;
 }
 
-/// Whether the device can reach memory of `peer`, as far as it can be told before it is tried.
+/// Whether the device can access memory of `peer`, as far as this is known before trying.
 Status can_reach(const CudaContext& context, const DeviceUuid& peer) {
   if (peer == context.info().uuid) return {};
   const std::optional<int> ordinal = ordinal_of(peer);
-  if (!ordinal) return {};  // hidden by CUDA_VISIBLE_DEVICES: the driver may map its memory still
+  if (!ordinal) return {};  // hidden by CUDA_VISIBLE_DEVICES: the driver may still map its memory
   int can = 0;
   KOLO_CUDA_TRY(context, cudaDeviceCanAccessPeer(&can, context.info().ordinal, *ordinal));
   if (can != 0) return {};
@@ -46,15 +47,15 @@ Status can_reach(const CudaContext& context, const DeviceUuid& peer) {
                     context.name(), to_string(peer));
 }
 
-/// What CUDA says where it does not map the memory of another process, beside
-/// cudaErrorMapBufferObjectFailed: of one in another PID namespace that the context is none, of one
-/// in another container that the handle is none.
+/// CUDA's errors, besides cudaErrorMapBufferObjectFailed, if it cannot map the memory of another
+/// process: from another PID namespace an invalid context, from another container an invalid
+/// handle.
 bool is_refusal(cudaError_t error) {
   return error == cudaErrorDeviceUninitialized || error == cudaErrorInvalidValue ||
          error == cudaErrorInvalidResourceHandle;
 }
 
-/// Memory of this process lies where it lies; of another device, access to it must be allowed.
+/// Memory of this process needs no mapping. Memory of another device needs peer access.
 Status enable_peer(const CudaContext& context, const DeviceUuid& peer) {
   if (peer == context.info().uuid) return {};
   const std::optional<int> ordinal = ordinal_of(peer);
@@ -73,7 +74,7 @@ Status enable_peer(const CudaContext& context, const DeviceUuid& peer) {
 
 Result<std::string> export_memory(const CudaContext& context, std::span<std::byte> memory) {
   const CudaScope scope(context);
-  if (place_of(context, memory.data()) != MemoryPlace::kDevice)
+  if (location_of(context, memory.data()) != MemoryLocation::kDevice)
     return KOLO_ERROR(kInvalidArgument, "memory at {} is not of {}, so it cannot be exported",
                       fmt::ptr(memory.data()), context.name());
   const auto address = reinterpret_cast<CUdeviceptr>(memory.data());

@@ -1,4 +1,4 @@
-// CudaStream: a stream of a device, and the launches of kernels on it. One thread at a time.
+// CudaStream: a stream of a device, and the kernel launches on it. One thread at a time.
 #pragma once
 
 #include "runtime/device/cuda/batch_plan.h"
@@ -14,7 +14,7 @@ class CudaStream final : public DeviceStream {
                                                     std::shared_ptr<EventPool> events);
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
-  /// Waits for what was handed in.
+  /// Waits for all enqueued work.
   ~CudaStream() override;
 
   Accelerator& accelerator() override { return accelerator_; }
@@ -36,8 +36,8 @@ class CudaStream final : public DeviceStream {
   Accelerator& accelerator_;
   std::shared_ptr<EventPool> events_;
   cudaStream_t stream_ = nullptr;
-  std::unique_ptr<DeviceMemory> dots_;  ///< Adasum's, from its first call on
-  LargeBatch batch_;                    ///< the launch that is being made
+  std::unique_ptr<DeviceMemory> dots_;  ///< Adasum's, allocated at its first call
+  LargeBatch batch_;                    ///< the launch that is being filled
 };
 
 }  // namespace kolo::cuda

@@ -1,8 +1,9 @@
 // The arithmetic of single elements, as the host's Device defines it: how a type is loaded, scaled
-// and stored, and what the operations do with two. Shared by kernels and tests; pure.
+// and stored, and how operations combine two values. Shared by kernels and tests; pure.
 //
-// An Element has Memory (as it lies there), Value (what it is computed in) and Factor (a scale made
-// ready). Compiled without contraction to fused multiply-adds, so that bits equal the host's.
+// An Element has Memory (its type in memory), Value (the type of computation) and Factor (a
+// prepared scale). Compiled without contraction to fused multiply-adds, so that bits equal the
+// host's.
 #pragma once
 
 #include "runtime/device/bfloat16.h"
@@ -102,7 +103,7 @@ struct Complex {
   }
 };
 
-/// In unsigned arithmetic of at least 32 bits, which wraps around as it should.
+/// Unsigned arithmetic of at least 32 bits, so that overflow wraps around.
 template <class T>
 using Wrapping = std::conditional_t<(sizeof(T) < 4), std::uint32_t, std::make_unsigned_t<T>>;
 
@@ -117,7 +118,7 @@ struct Sum {
     }
   }
 };
-// A NaN on either side wins; of two equal ones the second stays, which tells the zeros apart.
+// A NaN on either side wins. Of two equal values the second stays, which matters for +0 and −0.
 struct Minimum {
   template <class T>
   static KOLO_ON_BOTH T of(T a, T b) {

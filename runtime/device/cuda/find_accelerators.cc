@@ -1,5 +1,5 @@
-// Which CUDA devices this process may use, or why none. Called by the runtime and by kolo-info,
-// which takes this file alone; any thread.
+// Which CUDA devices this process may use, or why there are none. Called by the runtime and by
+// kolo-info, which links this file only; any thread.
 #include "runtime/device/accelerator.h"
 
 #include <cuda_runtime_api.h>
@@ -11,7 +11,7 @@ Accelerators find_accelerators() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count > 0) return {count, ""};
-  // Nobody else's next check is to find it.
+  // Clear the error, so that no later check finds it.
   static_cast<void>(cudaGetLastError());
   int driver = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)

@@ -1,5 +1,5 @@
-// An integer times a factor, divided by a divisor: to the bit what the host does with a long
-// double, which no device has. Shared by kernels and tests; pure.
+// An integer times a factor, divided by a divisor. Bit-identical to the host, which uses a long
+// double, a type that no device has. Shared by kernels and tests; pure.
 #pragma once
 
 #include "runtime/device/cuda/on_both.h"
@@ -29,8 +29,8 @@ KOLO_ON_BOTH bool is_below_zero(T value) {
   }
 }
 
-/// value × factor, truncated toward zero; saturates; 0 where that is no number. The product has 64
-/// significant bits, rounded to nearest even, before it is cut: those of the host's long double.
+/// value × factor, truncated toward zero. Saturates; 0 if the product is a NaN. Before truncation
+/// the product is rounded to 64 significant bits, to nearest even, as the host's long double is.
 template <class T>
 KOLO_ON_BOTH T multiply_integer(T value, double factor) {
   const auto bits = std::bit_cast<std::uint64_t>(factor);
@@ -64,12 +64,13 @@ KOLO_ON_BOTH T multiply_integer(T value, double factor) {
   return static_cast<T>(is_negative ? 0 - magnitude : magnitude);
 }
 
-/// As the host's: times the factor, then a true division toward zero. In 32 bits where they hold
-/// it, since a device divides those several times as fast.
+/// As on the host: times the factor, then an integer division toward zero. Divides in 32 bits if
+/// the numbers fit, since a device does so several times as fast.
 template <class T>
 KOLO_ON_BOTH_CALLED T scale_integer(T value, const Scale& scale) {
   if (scale.factor != 1.0) value = multiply_integer(value, scale.factor);
-  // The smallest value has no positive counterpart: minus one wraps around as the sum does.
+  // The smallest value has no positive counterpart: its division by −1 wraps around, as the sum
+  // does.
   if (scale.divisor == -1)
     return static_cast<T>(0 - static_cast<std::uint64_t>(static_cast<std::int64_t>(value)));
   if constexpr (sizeof(T) <= 4) {

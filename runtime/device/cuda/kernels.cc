@@ -10,7 +10,7 @@ Kernel of_kind(const KernelsOfType& kernels, KernelKind kind) {
   return kernels[static_cast<std::size_t>(kind) - 1];
 }
 
-/// bool has none of its own, and complex types but for products.
+/// Types with kernels of their own. bool has none; complex types have only products.
 constexpr std::array kTypes = {DataType::kFloat32,  DataType::kFloat64, DataType::kFloat16,
                                DataType::kBFloat16, DataType::kInt64,   DataType::kInt32,
                                DataType::kInt16,    DataType::kInt8,    DataType::kUInt8};

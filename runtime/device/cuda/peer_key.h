@@ -1,4 +1,4 @@
-// PeerKey: what one process tells another of memory that it exports. The bytes are the key.
+// PeerKey: what one process tells another about memory that it exports. The key is its bytes.
 #pragma once
 
 #include "runtime/device/accelerator.h"
@@ -16,11 +16,12 @@ namespace kolo::cuda {
 struct PeerKey {
   std::array<char, 8> magic = kMagic;
   DeviceUuid uuid = {};
-  std::array<std::uint32_t, 4> process = {};  ///< random: numbers differ between PID namespaces
-  std::int64_t pid = 0;                       ///< for people
-  std::uint64_t address = 0;                  ///< in the exporting process
-  std::uint64_t offset = 0;                   ///< from the beginning of what the handle maps
-  std::uint64_t size = 0;                     ///< bytes
+  /// Random, since process ids are not unique across PID namespaces.
+  std::array<std::uint32_t, 4> process = {};
+  std::int64_t pid = 0;       ///< for messages only
+  std::uint64_t address = 0;  ///< in the exporting process
+  std::uint64_t offset = 0;   ///< from the start of the memory that the handle maps
+  std::uint64_t size = 0;     ///< bytes
   cudaIpcMemHandle_t handle = {};
 
   static constexpr std::array<char, 8> kMagic = {'k', 'o', 'l', 'o', 'I', 'P', 'C', '1'};

@@ -1,6 +1,6 @@
-// run_tile(): what one thread of one block does to its tile of a batch. Which elements those are,
-// how wide they are loaded and stored, and what becomes of them. Shared by the kernel
-// (combine_kernel.h) and the tests, which play every block and thread; no thread waits for another.
+// run_tile(): the work of one thread of one block on its tile of a batch: which elements it does,
+// how wide it loads and stores, and how it combines. Shared by the kernel (combine_kernel.h) and
+// the tests, which run every block and thread. No thread waits for another.
 #pragma once
 
 #include "runtime/device/cuda/batch.h"
@@ -13,22 +13,22 @@
 
 namespace kolo::cuda {
 
-/// As wide as one instruction may load and store; aligned as it demands.
+/// kBytes that one instruction can load or store; aligned as the instruction requires.
 template <std::uint32_t kBytes>
 struct alignas(kBytes) Words {
   std::uint32_t of[kBytes / 4];
 };
-/// kCount elements as they lie in memory, in one piece.
+/// kCount elements in memory, as one word.
 template <class Memory, std::uint32_t kCount>
 using Raw = typename std::conditional_t<kCount == 1, std::type_identity<Memory>,
                                         std::type_identity<Words<sizeof(Memory) * kCount>>>::type;
-/// The same, one by one.
+/// kCount elements as an array.
 template <class T, std::uint32_t kCount>
 struct Chunk {
   T of[kCount];
 };
 
-// Played on the host, an address that a device would fault at ends the test.
+// On the host, an address that would fault on a device ends the test.
 template <class R>
 KOLO_ON_BOTH R load_raw(std::uint64_t address) {
 #if defined(__CUDA_ARCH__)
@@ -59,13 +59,14 @@ KOLO_ON_BOTH To as(const From& from) {
   return to;
 }
 
-/// Destinations = post(op over pre(sources)), of elements of type Source into those of Target.
+/// Destinations = post(op over pre(sources)), from elements of type Source to elements of type
+/// Target.
 template <class SourceElement, class TargetElement, class Operation>
 struct Combine {
   using Source = SourceElement;
   using Target = TargetElement;
   using Value = typename Source::Value;
-  /// That a thread has on their way; what they become must fit its registers.
+  /// Chunks that a thread loads at once; their values must fit into its registers.
   static constexpr std::uint32_t kChunksAtOnce =
       sizeof(typename Source::Memory) + sizeof(typename Target::Memory) <= 4 ? 2 : 4;
 
@@ -104,7 +105,7 @@ struct Combine {
   typename Target::Factor post;
 };
 
-/// The bytes of one source as they are.
+/// Copies the bytes of one source.
 struct Copy {
   using Source = Integer<std::uint8_t>;
   using Target = Integer<std::uint8_t>;
@@ -127,12 +128,12 @@ struct Copy {
   }
 };
 
-/// One thread's part of a tile whose memory begins at `addresses` + `begin` elements.
+/// One thread's part of a tile, whose memory begins at `addresses` + `begin` elements.
 template <class Work, class Batch>
 struct TilePart {
   using SourceMemory = typename Work::Source::Memory;
   using TargetMemory = typename Work::Target::Memory;
-  /// Elements of the wider type in 16 bytes and in 4.
+  /// kWide and kNarrow: elements of the wider type in 16 bytes and in 4 bytes.
   static constexpr std::uint32_t kSize = sizeof(SourceMemory) > sizeof(TargetMemory)
                                              ? sizeof(SourceMemory)
                                              : sizeof(TargetMemory);
@@ -154,8 +155,9 @@ struct TilePart {
     return addresses[batch.sources + k] + (begin + element) * sizeof(TargetMemory);
   }
 
-  /// Up to kChunks chunks of kCount elements, the first at `element`, the others `step` apart and
-  /// before `end`. All sources are read before anything is written, since it may be one of them.
+  /// Combines up to kChunks chunks of kCount elements: the first at `element`, the others at
+  /// distances of `step`, all before `end`. Reads all sources before it writes, since a destination
+  /// may be a source.
   template <std::uint32_t kCount, std::uint32_t kChunks>
   KOLO_ON_BOTH void combine(const Work& work, std::uint32_t element, std::uint32_t step,
                             std::uint32_t end) const {
@@ -181,8 +183,8 @@ struct TilePart {
     }
   }
 
-  /// In chunks of kCount elements, the first of which begins `phase` elements after a boundary that
-  /// all memory shares; what is left at both ends, one by one.
+  /// Combines in chunks of kCount elements. The tile begins `phase` elements after a boundary that
+  /// all memories share. Elements left at both ends are done one by one.
   template <std::uint32_t kCount>
   KOLO_ON_BOTH void run(const Work& work, std::uint32_t phase) const {
     const std::uint32_t before = (kCount - phase % kCount) % kCount;
@@ -190,7 +192,7 @@ struct TilePart {
     const std::uint32_t chunks = (count - head) / kCount;
     const std::uint32_t end = head + chunks * kCount;
     const std::uint32_t step = threads * kCount;
-    // Narrower chunks take fewer registers, so that there may be more.
+    // Narrower chunks take fewer registers, so more of them fit.
     constexpr std::uint32_t kMany = kCount < kWide ? 8 : kAtOnce;
     for (std::uint32_t i = head + thread * kCount; i < end; i += kMany * step)
       combine<kCount, kMany>(work, i, step, end);
@@ -204,7 +206,7 @@ struct TilePart {
   }
 };
 
-/// Thread `thread` of the `threads` of the block that does tile `tile`.
+/// Runs thread `thread` of the `threads` threads of the block that does tile `tile`.
 template <class Work, class Batch>
 KOLO_ON_BOTH void run_tile(const Batch& batch, std::uint32_t tile, std::uint32_t thread,
                            std::uint32_t threads) {
@@ -216,12 +218,13 @@ KOLO_ON_BOTH void run_tile(const Batch& batch, std::uint32_t tile, std::uint32_t
   const std::uint32_t count = left < batch.tile_elements ? left : batch.tile_elements;
   const Part part{batch, batch.addresses(piece), begin, count, thread, threads};
 
-  // Where each memory lies, in elements; wide chunks need all to lie alike. Tiles begin at
-  // multiples of 16 elements, so what holds for the piece holds for them.
+  // Position of each memory, in elements. Wide chunks need the same position relative to a boundary
+  // in all memories. Tiles begin at multiples of 16 elements, so what holds for the piece holds for
+  // its tiles.
   const auto phase =
       static_cast<std::uint32_t>(part.addresses[0] / sizeof(typename Part::SourceMemory));
   std::uint32_t differing = 0;
-  std::uint64_t between = 0;  // a complex number need be no more aligned than its parts
+  std::uint64_t between = 0;  // a complex number is aligned only to its parts
   for (std::uint32_t k = 0; k < batch.sources; ++k) {
     constexpr std::uint64_t kSize = sizeof(typename Part::SourceMemory);
     differing |= phase ^ static_cast<std::uint32_t>(part.addresses[k] / kSize);

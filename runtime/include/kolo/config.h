@@ -1,5 +1,8 @@
-// Every knob of kolo, read once at init from KOLO_* variables (runtime/base/environment). A wrong
-// value is an error that names variable, value and range; an unknown KOLO_ variable is a warning.
+// Config: every knob of kolo. init reads them once from KOLO_* variables
+// (runtime/base/environment). An invalid value is an error that names the variable, the value and
+// the range. An unknown KOLO_ variable is a warning. Each field tells its variable, unit, range and
+// meaning; the initialiser is the default. A number of bytes may end in K, M or G (powers of 1024).
+// "World": all ranks must have the same value; otherwise each rank may have its own.
 #pragma once
 
 #include <kolo/error.h>
@@ -14,116 +17,119 @@ namespace kolo {
 class Environment;
 
 struct KOLO_API Config {
-  /// KOLO_LOG_LEVEL: trace, debug, info, warning, error, off.
+  /// KOLO_LOG_LEVEL: least severity that is logged: trace, debug, info, warning, error, off.
   std::string log_level = "warning";
   /// KOLO_INIT_METHOD: how ranks find each other: env://, tcp://host:port, file:///path, mpi://,
-  /// pmix://, pmi://, slurm:// or single:// (a world of one, whatever the launcher says); empty: by
-  /// the environment.
+  /// pmix://, pmi://, slurm:// or single:// (a world of one rank, whatever the launcher says).
+  /// Empty: kolo takes the method from the environment.
   std::string init_method;
-  /// KOLO_RANK and KOLO_SIZE: who this process is; −1: by the environment. They come before all
-  /// that launchers say.
+  /// KOLO_RANK (0 to 1048575) and KOLO_SIZE (1 to 1048576): this process's rank and the number of
+  /// ranks. They override what the launcher says. −1 (not set): from the environment.
   std::int64_t rank = -1;
   std::int64_t size = -1;
-  /// KOLO_LOCAL_RANK: as the launcher counts; −1: not said.
+  /// KOLO_LOCAL_RANK, 0 to 1048575: rank among the ranks of this host, as the launcher counts them.
+  /// −1: not set.
   std::int64_t local_rank = -1;
-  /// KOLO_SECRET: equal on all processes of a job; connections that do not prove to know it are
-  /// refused while ranks meet. kolo-run makes one.
+  /// KOLO_SECRET, the same on all processes of a job. While ranks meet, kolo refuses connections
+  /// that do not prove to know the secret. kolo-run makes one.
   std::string secret;
-  /// KOLO_SECRET_FILE: a file of mode 600 that holds the secret, where `secret` is empty.
+  /// KOLO_SECRET_FILE: path of a file of mode 600 that holds the secret; used if `secret` is empty.
   std::string secret_file;
   /// KOLO_HOST_ID: overrides the identity of this host (boot id and IPC namespace), so that one
-  /// machine can pose as several.
+  /// machine can act as several hosts.
   std::string host_id;
-  /// KOLO_INTERFACE: the network that messages to other ranks take, as "eth0" or, of InfiniBand,
-  /// "mlx5_0:1"; empty: what UCX finds best, or UCX_NET_DEVICES. Rank.
+  /// KOLO_INTERFACE: network device for messages to other ranks: "eth0", or "mlx5_0:1" for
+  /// InfiniBand. Empty: UCX_NET_DEVICES, or else the device that UCX finds best.
   std::string interface;
-  /// KOLO_INIT_TIMEOUT, seconds: each phase of the bootstrap.
+  /// KOLO_INIT_TIMEOUT, seconds, 1 to 31536000 (a year): limit for each phase of the bootstrap.
   std::int64_t init_timeout_s = 300;
-  /// KOLO_OPERATION_TIMEOUT, seconds: to agree on an operation, and again to run it.
+  /// KOLO_OPERATION_TIMEOUT, seconds, 1 to 31536000: limit to agree on an operation, and again to
+  /// run it.
   std::int64_t operation_timeout_s = 600;
-  /// KOLO_HEARTBEAT_TIMEOUT, seconds: a rank that is not heard of for so long is lost. World.
+  /// KOLO_HEARTBEAT_TIMEOUT, seconds, 1 to 31536000. World. A rank counts as lost after this time
+  /// without any message from it.
   std::int64_t heartbeat_timeout_s = 60;
-  /// KOLO_STALL_WARNING, seconds: after this long a tensor, or a join, that some ranks lack is
-  /// reported.
+  /// KOLO_STALL_WARNING, seconds, 1 to 31536000: after this time kolo reports a tensor or a join
+  /// that some ranks have not submitted.
   std::int64_t stall_warning_s = 60;
-  /// KOLO_FUSION_THRESHOLD, bytes: largest fusion buffer.
+  /// KOLO_FUSION_THRESHOLD, bytes, 1 to 1 GiB. World. Largest fusion buffer.
   std::int64_t fusion_threshold = 32 << 20;
-  /// KOLO_FUSION_MAX_TENSOR, bytes: a tensor of at least this size is reduced where it lies; of
-  /// device memory, of eight times this size.
+  /// KOLO_FUSION_MAX_TENSOR, bytes, 0 to 1 GiB. World. A tensor of at least this size is reduced in
+  /// place, without the fusion buffer. For device memory the limit is eight times as large.
   std::int64_t fusion_max_tensor = 1 << 20;
-  /// KOLO_CHUNK_SIZE, bytes: what one message of a pipelined schedule carries at most.
+  /// KOLO_CHUNK_SIZE, bytes, 1024 to 1 GiB. World. Largest message of a pipelined schedule.
   std::int64_t chunk_size = 256 << 10;
-  /// KOLO_CHUNKS_IN_FLIGHT: ring blocks that are under way at once.
+  /// KOLO_CHUNKS_IN_FLIGHT, 1 to 64. World. Ring blocks in flight at once.
   std::int64_t chunks_in_flight = 4;
-  /// KOLO_REDUCE_THREADS: threads that share a rank's sums and copies of 256 KiB and more, the one
-  /// that drives included. Each is worth a core of its own: where cores are few, leave it at 1.
+  /// KOLO_REDUCE_THREADS, 1 to 256: threads that share a rank's sums and copies of 256 KiB and
+  /// more, including the thread that drives the runtime. Each thread needs a core of its own: where
+  /// cores are few, leave it at 1.
   std::int64_t reduce_threads = 1;
-  /// KOLO_SHARED_MEMORY, bytes: a rank's window that the other ranks of its host map; 0: none, so
-  /// that messages carry everything.
+  /// KOLO_SHARED_MEMORY, bytes, 0 to 1 GiB. World. Size of a rank's window that the other ranks of
+  /// its host map. 0: no window; messages carry everything. Below 262144 the same, with a warning.
   std::int64_t shared_memory = 16 << 20;
-  /// KOLO_ALGORITHM, of all-reduces: auto (the cheapest), mapped (where ranks share memory, else as
-  /// auto), ring, bidirectional_ring, recursive_doubling, halving_doubling, double_tree,
-  /// hierarchical.
+  /// KOLO_ALGORITHM: algorithm of all-reduces: auto (the cheapest), mapped (shared memory where
+  /// ranks have it, otherwise as auto), ring, bidirectional_ring, recursive_doubling,
+  /// halving_doubling, double_tree, hierarchical. World.
   std::string algorithm = "auto";
-  /// KOLO_OPERATIONS: who does all-reduces of device memory: kolo, or nccl (NCCL; each rank needs a
-  /// GPU of its own).
+  /// KOLO_OPERATIONS: library that does all-reduces of device memory: kolo or nccl. With nccl each
+  /// rank needs a GPU of its own. World.
   std::string operations = "kolo";
-  /// KOLO_DETERMINISTIC: 1: sums do not depend on what they are fused with, nor on the links'
-  /// speed.
+  /// KOLO_DETERMINISTIC, 0 or 1. World. 1: sums depend neither on which tensors are fused nor on
+  /// the speed of links.
   std::int64_t deterministic = 0;
-  /// KOLO_LINK_CACHE: 1: rank 0 keeps what links were measured to cost for a day, and later jobs of
-  /// the same hosts and transports take it; 0: each start measures.
+  /// KOLO_LINK_CACHE, 0 or 1. World. 1: rank 0 keeps the measured costs of links for a day, and
+  /// later jobs on the same hosts and transports use them. 0: each start measures.
   std::int64_t link_cache = 1;
-  /// KOLO_LINK_REFRESH: 1: while the job runs, rank 0 corrects what links cost by how long
-  /// all-reduces over messages take, and all ranks choose by it from the same operation on; 0: the
-  /// costs of the start count to the end. KOLO_DETERMINISTIC and KOLO_ALGORITHM leave no choice.
-  std::int64_t link_refresh = 1;
-  /// KOLO_CACHE_DIR: the folder for it; empty: $XDG_CACHE_HOME/kolo or ~/.cache/kolo, which
-  /// from_environment() fills in.
+  /// KOLO_CACHE_DIR: folder for the file of KOLO_LINK_CACHE. Empty: from_environment() fills in
+  /// $XDG_CACHE_HOME/kolo or ~/.cache/kolo.
   std::string cache_dir;
-  /// KOLO_DEVICE: this rank's CUDA device as this process numbers them; "cpu": none, though there
-  /// are some; "auto": by its local rank, where there are any.
+  /// KOLO_DEVICE: this rank's CUDA device, as this process numbers them ("0" or "cuda:0"). "cpu":
+  /// no device, even if there are some. "auto": by local rank, if there are any.
   std::string device = "auto";
-  /// KOLO_DEVICE_MEMORY, bytes: a rank's window of device memory that the other ranks of its host
-  /// map, half of it for process sets where there are more than two ranks; 0: none, so that their
-  /// data passes through the host's memory.
+  /// KOLO_DEVICE_MEMORY, bytes, 0 to 16 GiB. World. Size of a rank's window of device memory that
+  /// the other ranks of its host map. With more than two ranks, half of it is for process sets. 0:
+  /// no window; device data passes through host memory.
   std::int64_t device_memory = 128 << 20;
-  /// KOLO_DEVICE_ARENA, bytes: memory of the device beside that window, for tensors that the other
-  /// ranks are to reach where they are (kolo::shared_zeros(), gradient buckets).
+  /// KOLO_DEVICE_ARENA, bytes, 0 to 1 TiB: device memory beside that window, for tensors that the
+  /// other ranks access in place (kolo::shared_zeros(), gradient buckets).
   std::int64_t device_arena = 256 << 20;
-  /// KOLO_DEVICE_CHUNK, bytes: device memory goes over the network in pieces of about so much, of
-  /// which some are copied while others are on their way; what is smaller than one is copied whole.
-  /// A copy of 1 MiB takes some ten times as long as handing it in.
+  /// KOLO_DEVICE_CHUNK, bytes, 1 to 1 GiB. World. Device memory goes over the network in pieces of
+  /// about this size, so that copies overlap with transfers. Anything smaller is copied as a whole.
+  /// Copying 1 MiB takes about ten times as long as launching the copy.
   std::int64_t device_chunk = 1 << 20;
-  /// KOLO_GPUDIRECT: whether the network cards read and write device memory themselves where pieces
-  /// of it go to other hosts: auto (where each rank's can), on (else init of a job over several
-  /// hosts fails), off (pieces go through pinned memory).
+  /// KOLO_GPUDIRECT: whether network cards read and write device memory directly when it goes to
+  /// other hosts. World. auto: if every rank's can. on: the same, but init of a job over several
+  /// hosts fails if one cannot. off: pieces go through pinned host memory.
   std::string gpudirect = "auto";
-  /// KOLO_ARENA, bytes: address space for kolo::allocate(); memory is taken as it is allocated.
+  /// KOLO_ARENA, bytes, 0 to 1 TiB: address space for kolo::allocate(). Physical memory is used
+  /// only for what is allocated.
   std::int64_t arena = std::int64_t{64} << 30;
-  /// KOLO_BATCH_WINDOW, microseconds: how long a ready tensor may wait for company before it is
-  /// announced, unless somebody already waits for it.
+  /// KOLO_BATCH_WINDOW, microseconds, 0 to 1000000: longest time that a ready tensor is held back,
+  /// so that more tensors can be announced with it. A tensor that a thread already waits for is
+  /// announced at once.
   std::int64_t batch_window_us = 500;
-  /// KOLO_BATCH_SIZE, bytes: ready tensors of this many bytes, of device memory of eight times as
-  /// many, are announced at once.
+  /// KOLO_BATCH_SIZE, bytes, 0 to 1 GiB: ready tensors are announced at once when they reach this
+  /// size together. For device memory the limit is eight times as large.
   std::int64_t batch_size = 1 << 20;
-  /// KOLO_CACHE_CAPACITY, entries: names whose negotiation is remembered; 0 switches it off.
+  /// KOLO_CACHE_CAPACITY, names, 0 to 1048576. World. Size of the response cache: tensor names
+  /// whose negotiation is remembered. 0: no cache.
   std::int64_t cache_capacity = 4096;
-  /// KOLO_TIMELINE: the file that a timeline is written to; empty: none. %r becomes the rank;
-  /// without it ".rank" goes before the extension, if there are several ranks.
+  /// KOLO_TIMELINE: path of the timeline's file; empty: no timeline. "%r" becomes the rank. Without
+  /// "%r", and with several ranks, ".rank" is put before the extension.
   std::string timeline;
-  /// KOLO_TIMELINE_STEPS: 1 puts each step of a schedule into the timeline, too.
+  /// KOLO_TIMELINE_STEPS, 0 or 1. 1: the timeline also has each step of a schedule.
   std::int64_t timeline_steps = 0;
 
-  /// Not a knob: lines about KOLO_ variables that are unknown, for init to log.
+  /// Not a knob: one line for each unknown KOLO_ variable, which init logs.
   std::vector<std::string> warnings;
 
-  /// Fails with kInvalidArgument on the first value that does not parse or is out of range.
+  /// kInvalidArgument for the first value that does not parse or is out of range.
   static Result<Config> from_environment(const Environment& environment);
-  /// The same, with `invalid` in place of failing: such a value counts as not set.
+  /// Never fails: an invalid value counts as not set, and `invalid` gets the first error.
   static Config from_environment(const Environment& environment, Status& invalid);
 
-  /// The settings on which all ranks must agree, as "NAME=value" in a fixed order.
+  /// The World settings, as "NAME=value" in a fixed order. init compares them between ranks.
   std::vector<std::string> agreed_settings() const;
 };
 
@@ -131,7 +137,7 @@ struct KOLO_API Config {
 struct Knob {
   std::string name;           ///< "KOLO_CHUNK_SIZE"
   std::string unit;           ///< "bytes"
-  std::string default_value;  ///< as it would be written in the variable
+  std::string default_value;  ///< as one would write it in the variable
   std::string range;          ///< "1024 to 1073741824"
   std::string purpose;        ///< one sentence
 };

@@ -1,6 +1,6 @@
-// Errors as values: every layer below the bindings returns Result<T>; the bindings turn a failed
-// Result into kolo::Exception. Modelled on absl::StatusOr and torchcomms' uniflow Result.
-// Thread-safe as any value type is.
+// Errors as values. Every layer below the bindings returns Result<T>; the bindings turn a failed
+// Result into kolo::Exception. Modelled on absl::StatusOr and torchcomms' uniflow Result. Plain
+// values: thread-safe as any value type is.
 #pragma once
 
 #include <kolo/export.h>
@@ -13,11 +13,11 @@
 
 namespace kolo {
 
-/// What kind of thing went wrong. A caller may branch on the code; the message is for people.
+/// The kind of a failure. Programs may branch on the code; the message is for people.
 enum class ErrorCode : std::uint8_t {
   kInvalidArgument,  ///< the caller passed something that can never work
   kMismatch,         ///< ranks disagree (shape, type, operation, settings, version)
-  kTimeout,          ///< a deadline passed; the message says who was waited for
+  kTimeout,          ///< a deadline passed; the message says what kolo waited for
   kPeerLost,         ///< another rank exited, crashed or became unreachable
   kTransport,        ///< the transport library reported a failure
   kDevice,           ///< the device or its driver reported a failure

@@ -61,17 +61,20 @@ constexpr std::size_t size_of(DataType type) {
 /// "float32", "bfloat16", "uint8", "complex64", …
 KOLO_API std::string_view to_string(DataType type);
 
-/// What becomes of the ranks' elements; integers wrap around. On bool, sum and maximum are "or",
-/// product and minimum are "and". Half types: see kSum; docs/architecture.md has the exceptions.
+/// How the ranks' elements are combined. Integers wrap around. On bool, sum and maximum are "or",
+/// product and minimum are "and". docs/architecture.md lists the exceptions to the rounding rule of
+/// kSum.
 enum class ReduceOp : std::uint8_t {
-  kSum,  ///< half types (products, too): in float32, scaled there and rounded once, on every path
-  kAverage,  ///< sum / number of ranks not joined; integers truncate toward zero; not on bool
-  kMin,      ///< a NaN stays one; not on complex
-  kMax,      ///< the same
+  kSum,  ///< half types (also products): summed and scaled in float32, rounded once, on every path
+  /// Sum / number of ranks that have not joined; integers truncate toward zero; not on bool.
+  kAverage,
+  kMin,  ///< a NaN in any input gives NaN; not on complex
+  kMax,  ///< a NaN in any input gives NaN; not on complex
   kProduct,
-  /// Pairs of ranks, of pairs, … are combined so that what gradients have in common is averaged and
-  /// what they have not is added; a whole tensor at a time, never fused; floating types only.
-  /// (Maleki et al., "Scaling distributed training with adaptive summation", MLSys 2021.)
+  /// Adasum combines ranks in pairs, then pairs of pairs, and so on. Components that gradients have
+  /// in common are averaged; the others are added. Works on one whole tensor at a time, which is
+  /// never fused. Floating types only. (Maleki et al., "Scaling distributed training with adaptive
+  /// summation", MLSys 2021.)
   kAdasum,
 };
 inline constexpr int kReduceOpCount = 6;

@@ -1,5 +1,5 @@
-// Work: the user's handle on one submitted operation (as torch's c10d::Work and Horovod's handle).
-// Any thread may test or wait; the runtime completes it exactly once.
+// Work: the user's handle on one submitted operation, as c10d::Work in PyTorch and Horovod's
+// handle. Any thread may test or wait. The runtime completes each Work exactly once.
 #pragma once
 
 #include <kolo/error.h>
@@ -21,30 +21,30 @@ class DeviceEvent;
 
 /// A stream of this rank's CUDA device.
 struct CudaStream {
-  void* handle = nullptr;  ///< a cudaStream_t; null is the default stream
+  void* handle = nullptr;  ///< a cudaStream_t; null: the default stream
 };
 
-/// What an operation that has succeeded tells besides its output. One that has failed tells
-/// `value` alone.
+/// The result of an operation besides its output. After a failure only `value` is set.
 struct Outcome {
-  /// Ranks that contributed memory (a rank may take part without: AllreduceOptions::absent).
+  /// Ranks that contributed data. A rank may take part without data: AllreduceOptions::absent.
   int contributors = 0;
-  /// Ranks that have not joined: what an average divides by, and contributors at most.
+  /// Ranks that have not joined: the divisor of an average. At least `contributors`.
   int participants = 0;
-  /// Of an allgather, a gather (at its root) and an alltoall: rows that came from each rank.
+  /// Rows received from each rank, for an allgather, a gather (at its root) or an alltoall;
+  /// otherwise empty.
   std::vector<std::int64_t> received_splits = {};
-  /// Of a join the rank that came last, of an added process set its id. Of one that has failed for
-  /// ranks at different steps of training, the highest of these, else 0.
+  /// Join: the rank that joined last. Added process set: its id. Failure because ranks are at
+  /// different steps of training: the highest of these steps. Otherwise 0.
   std::int64_t value = 0;
-  /// Of an operation on CUDA memory: after its last work there.
+  /// Operation on CUDA memory: done after the operation's last work on the device. Otherwise null.
   std::shared_ptr<const DeviceEvent> on_device = {};
 };
 
 class KOLO_API Work {
  public:
-  /// Helps the operation along while a user thread waits: drives the runtime itself, or returns
-  /// false at once when it cannot (then the waiter sleeps until completion). It must return once
-  /// `work` is done or `until` has passed.
+  /// Drives the runtime while a user thread waits for `work`. drive() returns once `work` is done
+  /// or `until` has passed. It returns false at once if it cannot drive; the waiter then sleeps
+  /// until the operation completes.
   class Driver {
    public:
     virtual ~Driver() = default;
@@ -60,19 +60,21 @@ class KOLO_API Work {
   bool done() const noexcept { return done_.load(std::memory_order_acquire); }
 
   /// Blocks until the operation is done and returns its status. The runtime ends every operation
-  /// within twice KOLO_OPERATION_TIMEOUT, so this returns; `until` bounds this wait alone and
-  /// yields kTimeout while the operation goes on.
+  /// within twice KOLO_OPERATION_TIMEOUT, so wait() returns. `until` bounds only this wait:
+  /// kTimeout if it passes first, and the operation goes on.
   Status wait(
       std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max());
 
-  /// Of an operation on CUDA memory, which is done when all of its work is handed in to the device:
-  /// what the stream is given from now on comes after the result. The host does not wait. Nothing
-  /// to do for one on host memory. Precondition: done() and succeeded. kDevice.
+  /// Makes `stream` wait for the result of an operation on CUDA memory; the host does not wait.
+  /// Needed because such an operation is done when all of its work is enqueued on the device. Does
+  /// nothing for an operation on host memory. Precondition: done() and succeeded. kDevice if CUDA
+  /// fails; kUnsupported while a CUDA graph is captured from the stream.
   Status order(CudaStream stream) const;
 
-  /// Calls `told` once when the operation is done: from the thread that completes it, or at once if
-  /// it is done already. It must return soon, and neither throw nor call kolo: everything else
-  /// waits for it. Work that takes longer belongs to a thread of the caller's own.
+  /// Calls `told` once when the operation is done: on the thread that completes the operation, or
+  /// at once on this thread if it is already done. `told` must return soon, and must neither throw
+  /// nor call kolo, because the runtime waits for it. Longer work belongs on a thread of the
+  /// caller.
   void on_done(std::function<void()> told);
 
   /// Precondition: done().
@@ -83,7 +85,7 @@ class KOLO_API Work {
     return outcome_.received_splits;
   }
 
-  /// Called by the runtime, exactly once, from the thread that holds the progress token.
+  /// Called by the runtime exactly once, on the thread that holds the progress token.
   void complete(Status status, Outcome outcome = {});
 
  private:
@@ -92,7 +94,7 @@ class KOLO_API Work {
   std::condition_variable changed_;
   Status status_;
   Outcome outcome_;
-  std::vector<std::function<void()>> told_;  ///< once it is done
+  std::vector<std::function<void()>> told_;  ///< called once the operation is done
   std::weak_ptr<Driver> driver_;
 };
 

@@ -1,4 +1,4 @@
-// What the tests of ProcessGroupKolo share: every rank's input, and what becomes of all of them.
+// Shared by the tests of ProcessGroupKolo: each rank's input, and the expected results.
 #pragma once
 
 #include <kolo/c10d.h>
@@ -16,7 +16,7 @@ inline int size() { return kolo::size(); }
 inline int rank() { return kolo::rank(); }
 inline bool is_last() { return rank() == size() - 1; }
 
-/// Of rank `r`: small whole numbers, which every type holds and every order sums alike.
+/// Rank r's input: small whole numbers, which every type holds and whose sum is exact in any order.
 inline torch::Tensor input_of(int r, std::int64_t count, torch::ScalarType type = torch::kFloat32) {
   return torch::arange(count).add(r + 1).remainder(5).to(type);
 }
@@ -31,10 +31,10 @@ inline Tensors of_all(std::int64_t count, torch::ScalarType type = torch::kFloat
 inline torch::Tensor sum_of(std::int64_t count, torch::ScalarType type = torch::kFloat32) {
   return torch::stack(of_all(count, type)).sum(0).to(type);
 }
-/// Rank r's rows, r + 1 of them.
+/// Rank r's rows: r + 1 of them.
 inline torch::Tensor rows_of(int r) { return torch::full({r + 1, 2}, r, torch::kFloat32); }
 
-/// A group of all ranks, of each test its own.
+/// A group of all ranks; each test has its own.
 class ProcessGroup : public testing::Test {
  protected:
   c10::intrusive_ptr<kolo::ProcessGroupKolo> group_ = c10::make_intrusive<kolo::ProcessGroupKolo>();

@@ -1,5 +1,5 @@
-// The works of ProcessGroupKolo, under mpirun: waiting, looking, futures, timeouts, and groups that
-// go before them.
+// Works of ProcessGroupKolo, under mpirun: waiting, polling, futures, timeouts, and groups that are
+// destroyed before their works.
 #include "tests/bindings/c10d/group_fixture.h"
 #include "tests/support/message_of.h"
 
@@ -47,7 +47,7 @@ TEST_F(ProcessGroup, ManyUnderWayAndNobodyWaits) {
   }
 }
 
-// Reads a future right after it has waited for the work, as c10d::Reducer does.
+// Reads a future right after waiting for the work, as c10d::Reducer does.
 TEST_F(ProcessGroup, AFutureIsCompleteWhenTheWorkIs) {
   for (int i = 0; i < 100; ++i) {
     Tensors tensors{mine(1 + i).view({1, -1}).t()};
@@ -119,7 +119,7 @@ TEST_F(ProcessGroup, FuturesRunTheirCallbacksElsewhere) {
   kolo::barrier();
   if (rank() != 0) start();
   const auto called_on = thread.get_future().get();
-  // What is completed already calls back at once.
+  // A callback that is added after completion runs at once.
   if (rank() == 0 && size() > 1) {
     EXPECT_NE(called_on, std::this_thread::get_id());
   }
@@ -138,7 +138,8 @@ TEST_F(ProcessGroup, FuturesRunTheirCallbacksElsewhere) {
   EXPECT_TRUE(torch::equal(future->value().toTensor(), sum_of(3) * size()));
 }
 
-// Whoever puts the results there, in a mode of its own.
+// Results of inference tensors are right whichever thread, with its own inference mode, writes
+// them.
 TEST_F(ProcessGroup, ResultsOfInferenceMode) {
   Tensors tensors;
   c10::intrusive_ptr<c10d::Work> looked_at;
@@ -204,7 +205,7 @@ TEST_F(ProcessGroup, WaitsThatAreBounded) {
     kolo::barrier();
     work->wait();
   } else {
-    kolo::barrier();  // by name: rank 0 has waited in vain
+    kolo::barrier();  // negotiated: rank 0 has waited in vain
     group_->allreduce(tensors)->wait();
   }
   EXPECT_TRUE(torch::equal(tensors[0], sum_of(4)));

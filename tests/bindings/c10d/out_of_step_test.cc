@@ -1,5 +1,6 @@
-// Ranks of a ProcessGroupKolo out of step, under mpirun: other calls than the others', and such as
-// fail at once on one rank alone: the others' fail as well, and no later call meets them.
+// Ranks of a ProcessGroupKolo that are out of step, under mpirun: one rank makes other calls, or
+// its call fails at once. The other ranks' calls must fail as well, and no later call may match
+// them.
 #include "tests/bindings/c10d/group_fixture.h"
 #include "tests/support/message_of.h"
 
@@ -19,22 +20,22 @@ using namespace kolo::test;  // NOLINT(google-build-using-namespace)
 using testing::HasSubstr;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-/// What `call` fails with, at once or when it is waited for.
+/// The error of `call`, thrown at once or by its wait.
 std::string failure_of_call(const std::function<WorkPtr()>& call) {
   return message_of([&] { call()->wait(); });
 }
 
-/// A call of any rank; `is_odd`: with an argument that cannot be.
+/// A call that any rank can make; with `is_odd`, an argument is invalid.
 using Call = std::function<WorkPtr(bool is_odd)>;
 
-/// Of the ordered door: ends kolo's communication, so each is run in a process of its own.
+/// In-order submission: a failure ends kolo's communication, so each test has a process of its own.
 class ProcessGroupEnd : public ProcessGroup {
  protected:
-  /// Rank 0 refuses the first of two calls of one form, and goes on.
+  /// Rank 0's first of two equal calls is refused, and rank 0 goes on.
   void expect_out_of_step(const Call& call, const std::string& why) {
     EXPECT_EQ(failure_of_call([&] { return call(false); }), "(no error)");
     const std::string first = failure_of_call([&] { return call(rank() == 0); });
-    // Whoever notices first tells the others, with the reason if it is rank 0.
+    // The first rank that notices tells the others; if it is rank 0, with the reason.
     constexpr const char* kAtOnce = "failed at once, for its arguments";
     constexpr const char* kThere = "failed there at once, for its arguments";
     const auto is_told = testing::AnyOf(HasSubstr(kAtOnce), HasSubstr(kThere));

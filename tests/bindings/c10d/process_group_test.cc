@@ -1,5 +1,5 @@
 // ProcessGroupKolo, under mpirun: every call of c10d::Backend against its definition, strides and
-// uneven parts, process sets, and what refuses.
+// uneven parts, process sets, and refused calls.
 #include "tests/bindings/c10d/group_fixture.h"
 #include "tests/support/message_of.h"
 
@@ -64,7 +64,7 @@ TEST_F(ProcessGroup, BoolsAndFactors) {
   options.reduceOp = c10d::ReduceOp::BOR;
   group_->allreduce(tensors, options)->wait();
   EXPECT_TRUE(torch::equal(tensors[0], torch::tensor({false, true})));
-  // Each rank its own factor.
+  // Each rank has its own factor.
   tensors = {torch::ones({3})};
   options.reduceOp.op_ = c10d::ReduceOp::PREMUL_SUM;
   options.reduceOp.supplement_ = c10::make_intrusive<c10d::NCCLPreMulSumSupplement>(rank() + 1.0);
@@ -125,7 +125,8 @@ TEST_F(ProcessGroup, SeveralAtOnce) {
   EXPECT_TRUE(torch::equal(parts[1], sum_of(size() * 5000).narrow(0, rank() * 5000, 5000)));
 }
 
-// At the place that is this rank's, and where no part belongs; by boards and by schedules.
+// Outputs at this rank's own part, and at an offset where no part belongs; by control segments and
+// by schedules.
 TEST_F(ProcessGroup, OutputsWithinTheInput) {
   for (const std::int64_t count : {2, 100, 20'000, 300'000}) {
     for (const std::int64_t shift : {std::int64_t{0}, std::int64_t{1}, count / 2}) {
@@ -234,14 +235,14 @@ TEST_F(ProcessGroup, ReduceScatterOfListsAndWholes) {
 }
 
 TEST_F(ProcessGroup, AlltoallOfAnySplits) {
-  // Evenly: rank r's part for rank d is 10 r + d.
+  // Even split: rank r's part for rank d is 10 r + d.
   auto input = torch::arange(size()).add(10 * rank()).to(torch::kFloat32).unsqueeze(1);
   auto output = torch::empty({size(), 1});
   std::vector<std::int64_t> none;
   group_->alltoall_base(output, input, none, none)->wait();
   EXPECT_TRUE(torch::equal(
       output, torch::arange(size()).mul(10).add(rank()).to(torch::kFloat32).unsqueeze(1)));
-  // d + 1 rows to rank d, so rank + 1 rows from each. Even where one side is.
+  // Uneven split: d + 1 rows to rank d, so rank + 1 rows from each. Even where one side is even.
   std::vector<std::int64_t> to;
   Tensors expected;
   Tensors inputs;
@@ -254,7 +255,7 @@ TEST_F(ProcessGroup, AlltoallOfAnySplits) {
   auto received = torch::empty({size() * (rank() + 1), 2});
   group_->alltoall_base(received, rows, none, to)->wait();
   EXPECT_TRUE(torch::equal(received, torch::cat(expected)));
-  // The same as lists.
+  // Now as lists.
   Tensors outputs;
   for (int d = 0; d < size(); ++d) outputs.push_back(torch::empty({rank() + 1, 2}));
   group_->alltoall(outputs, inputs)->wait();
@@ -317,7 +318,7 @@ TEST_F(ProcessGroup, OfAProcessSetWithRanksOfItsOwn) {
 
 TEST_F(ProcessGroup, SizesThatRanksDisagreeOn) {
   if (size() == 1) GTEST_SKIP() << "one rank agrees with itself";
-  // Rank 0 sends each a row more than they take.
+  // Rank 0 sends each rank one row more than that rank takes.
   auto input = torch::ones({size() * (rank() == 0 ? 2 : 1)});
   auto output = torch::empty({size() + (rank() == 0 ? 1 : 0)});
   std::vector<std::int64_t> none;
@@ -372,7 +373,7 @@ TEST_F(ProcessGroup, WhatItRefuses) {
               HasSubstr("kolo does not support recvAnysource"));
 }
 
-// A later tensor's operation is what cannot be: those before it are not reduced either.
+// The operation on a later tensor is invalid: earlier tensors must not be reduced either.
 TEST_F(ProcessGroup, WhatIsRefusedHasBegunNothing) {
   using Op = c10d::ReduceOp;
   const std::vector<std::pair<Op::RedOpType, torch::ScalarType>> cases = {

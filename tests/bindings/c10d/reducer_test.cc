@@ -1,5 +1,6 @@
-// What torch builds on c10d, on kolo, under mpirun: its Reducer (the core of torch's own
-// DistributedDataParallel) trains as kolo's optimizer does; and its stores bring ranks together.
+// torch's own users of c10d on kolo, under mpirun: torch's Reducer (the core of its
+// DistributedDataParallel) trains as kolo's optimizer does, and torch's stores bring ranks
+// together.
 #include <kolo/c10d.h>
 #include <kolo/torch.h>
 
@@ -31,7 +32,7 @@ TEST(Reducer, TrainsAsDistributedOptimizer) {
   auto theirs = make_model();
   auto ours = make_model();
   const auto parameters = theirs->parameters();
-  // Two buckets, in the order in which backward makes gradients.
+  // Two buckets, in the order in which backward computes gradients.
   c10d::Reducer reducer(parameters, {{2, 3}, {0, 1}}, kolo::process_group(),
                         std::vector<bool>(parameters.size(), false), 1 << 20,
                         /*find_unused_parameters=*/false, /*gradient_as_bucket_view=*/false, {},
@@ -54,7 +55,7 @@ TEST(Reducer, TrainsAsDistributedOptimizer) {
   }
   for (std::size_t i = 0; i < parameters.size(); ++i)
     EXPECT_TRUE(torch::allclose(parameters[i], ours->parameters()[i], 1e-5, 1e-6)) << i;
-  // Ranks had different samples, and have one model.
+  // The ranks had different samples, and must have one model.
   const auto sum = kolo::allreduce(parameters[0].detach(), {.name = "model"});
   EXPECT_TRUE(torch::allclose(sum, parameters[0] * kolo::size(), 1e-5, 1e-6));
 }

@@ -1,6 +1,6 @@
-// The global interface in real processes: started again after shutdown() and after a start that
-// failed, and forked after init().
-// Alone and under mpirun, on all ranks at once.
+// The global interface in real processes: restarted after shutdown() and after a failed start, and
+// forked after init().
+// Runs alone and under mpirun, on all ranks at once.
 #include "tests/support/in_child.h"
 #include "tests/support/message_of.h"
 
@@ -59,7 +59,7 @@ TEST(Api, StartsAgainAfterShutdown) {
     EXPECT_THAT(message_of([] { kolo::init(); }), HasSubstr("called twice"));
     EXPECT_EQ(sum_of_ones(), kolo::size());
     EXPECT_EQ(ordered_sum_of_ones(), kolo::size());
-    kolo::barrier();  // nobody leaves while another is at work
+    kolo::barrier();  // no rank leaves while another one works
     kolo::shutdown();
     EXPECT_FALSE(kolo::is_initialized());
     EXPECT_THAT(message_of([] { static_cast<void>(sum_of_ones()); }),
@@ -69,7 +69,7 @@ TEST(Api, StartsAgainAfterShutdown) {
   }
 }
 
-/// 7 if a child that is forked now is told that it has no part in the job, and ends.
+/// Forks; 7 if the child is told that it has no part in the job, and ends.
 int told_in_child() {
   return in_child([] {
     const std::string message = message_of([] { static_cast<void>(sum_of_ones()); });
@@ -105,7 +105,7 @@ TEST(Api, AChildForkedAfterTheEndLeavesTheWaysInAlone) {
   kolo::shutdown();
 }
 
-/// Keeps the thread that is in init() there until it is let go.
+/// Keeps the thread that is in init() there until it is released.
 class HoldingStore final : public kolo::KeyValueStore {
  public:
   void set(const std::string&, const std::string&) override {}
@@ -136,7 +136,7 @@ TEST(Api, AChildForkedDuringInitDoesNotHang) {
   EXPECT_EQ(told_in_child(), 7) << "after an init that failed";
 }
 
-// Under a launcher that wants to be told of the end, the exit status says whether it was.
+// Some launchers need to be told of the end; then the exit status says whether they were.
 TEST(Api, AGoodStartMakesUpForOneThatFailed) {
   EXPECT_THAT(message_of([] { kolo::init({.process_sets = {{1000}}}); }), HasSubstr("1000"));
   kolo::init();
@@ -190,7 +190,7 @@ TEST(Api, AnyAndAllAreTheSameOnEveryRank) {
   }
   EXPECT_FALSE(kolo::any(false));
   EXPECT_TRUE(kolo::all(true));
-  kolo::Join join;  // who has joined does not count
+  kolo::Join join;  // a joined rank does not count
   if (kolo::rank() > 0) {
     EXPECT_TRUE(kolo::all(true));
     EXPECT_FALSE(kolo::any(false));
@@ -210,7 +210,7 @@ TEST(Api, SharedMemoryOutlivesTheRuntime) {
   memory.get()[0] = 1;
 }
 
-// Alone, where calls of several threads need no order.
+// Runs alone, where calls of several threads need no order.
 TEST(ApiThreads, CallsRunIntoTheEndAndIntoTheNextStart) {
   constexpr int kRounds = 20;
   std::atomic<bool> over = false;
@@ -249,7 +249,7 @@ TEST(ApiThreads, CallsRunIntoTheEndAndIntoTheNextStart) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// In a process that has not called init() yet, as its child does.
+// Runs in a process that has not called init() yet; the child has not either.
 TEST(ApiExit, ADestructorOfAStaticObjectMayCall) {
   const auto body = [] {
     kolo::init();
@@ -268,7 +268,7 @@ TEST(ApiExit, ADestructorOfAStaticObjectMayCall) {
   EXPECT_EQ(in_child(body), 7) << "after those of what is local to the thread";
 }
 
-// By kolo-run alone: MPI cannot be finalised after it.
+// Under kolo-run only: MPI cannot be finalised afterwards.
 TEST(ApiAbort, NamesTheRankAndTheReasonEverywhere) {
   kolo::abort("before init, without effect");
   kolo::init();
@@ -282,7 +282,7 @@ TEST(ApiAbort, NamesTheRankAndTheReasonEverywhere) {
   kolo::shutdown();
 }
 
-/// A folder of files, as simple as it can be.
+/// A folder of files, as simple as possible.
 class FolderStore final : public kolo::KeyValueStore {
  public:
   explicit FolderStore(std::filesystem::path folder) : folder_(std::move(folder)) {}
@@ -311,7 +311,7 @@ class FolderStore final : public kolo::KeyValueStore {
   const std::filesystem::path folder_;
 };
 
-// Alone, as its ranks are processes that are forked before init().
+// Runs alone: its ranks are processes that are forked before init().
 TEST(ApiRetry, RanksWhoseStartsFailedAtDifferentPointsMeet) {
   const std::filesystem::path folder =
       testing::TempDir() + "kolo_api_retry_" + std::to_string(getpid());

@@ -1,6 +1,6 @@
-// exit() in the midst of kolo: in a signal handler, in a callback, by another thread. The process
-// ends with its status, whatever the thread beneath holds.
-// In a process that has not called init() yet, as its children do.
+// exit() while kolo is at work: in a signal handler, in a callback, in another thread. The process
+// must end with its status, whatever the thread holds.
+// Runs in a process that has not called init() yet; its children have not either.
 #include "tests/support/in_child.h"
 
 #include <kolo/kolo.h>
@@ -24,13 +24,13 @@ using kolo::test::in_child;
 
 constexpr int kStatus = 7;
 
-/// Waits for what nobody sends.
+/// Waits for a message that nobody sends.
 void wait_in_kolo() {
   float value = 0;
   kolo::recv(&value, 1, kolo::DataType::kFloat32, 0);
 }
 
-/// Whether that thread of this process is blocked in the kernel.
+/// Whether this thread of this process is blocked in the kernel.
 bool sleeps(pid_t thread) {
   std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
   std::string text;
@@ -39,7 +39,7 @@ bool sleeps(pid_t thread) {
   return name_end != std::string::npos && text.size() > name_end + 2 && text[name_end + 2] == 'S';
 }
 
-/// On a thread of its own, once the calling thread sleeps.
+/// Runs `then` on a thread of its own, once the calling thread sleeps.
 void when_this_thread_sleeps(std::function<void()> then) {
   std::thread([thread = gettid(), then = std::move(then)] {
     while (!sleeps(thread)) std::this_thread::yield();
@@ -47,14 +47,14 @@ void when_this_thread_sleeps(std::function<void()> then) {
   }).detach();
 }
 
-/// Sends the calling thread SIGUSR1, for which `handler` is, while it waits.
+/// Sends the calling thread SIGUSR1 with this `handler` while the thread waits.
 void interrupt_the_wait(void (*handler)(int)) {
   std::signal(SIGUSR1, handler);
   when_this_thread_sleeps([thread = pthread_self()] { pthread_kill(thread, SIGUSR1); });
   wait_in_kolo();
 }
 
-/// Where init() waits, `call` is made.
+/// Makes `call` where init() waits.
 class CallingStore final : public kolo::KeyValueStore {
  public:
   explicit CallingStore(std::function<void()> call) : call_(std::move(call)) {}
@@ -152,10 +152,10 @@ TEST(ApiExit, OfAnotherThreadThanTheOneInInit) {
   EXPECT_EQ(in_child(body), kStatus);
 }
 
-// The thread that waits does not end the process by its exception before the other has.
+// The waiting thread's exception must not end the process before the other thread does.
 TEST(ApiExit, OfAnotherThreadThanTheOneThatWaits) {
   const auto body = [] {
-    // Registered before kolo's, so it runs after that, when the wait is over.
+    // Registered before kolo's handler, so it runs after it, when the wait is over.
     std::atexit([] { std::this_thread::sleep_for(std::chrono::milliseconds(200)); });
     kolo::init();
     when_this_thread_sleeps([] { std::exit(kStatus); });
@@ -165,7 +165,7 @@ TEST(ApiExit, OfAnotherThreadThanTheOneThatWaits) {
   EXPECT_EQ(in_child(body), kStatus);
 }
 
-// Nor do handlers run on kolo's own threads, where exit() would wait for that thread.
+// Signal handlers must not run on kolo's own threads, where exit() would wait for that thread.
 TEST(ApiExit, SignalsComeToTheProgramsThreadsAlone) {
   const auto body = [] {
     kolo::init();
@@ -174,7 +174,7 @@ TEST(ApiExit, SignalsComeToTheProgramsThreadsAlone) {
     pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
     std::signal(SIGUSR1, [](int) { std::exit(1); });
     kill(getpid(), SIGUSR1);
-    // What any of kolo's threads would have taken by the time that they have all run.
+    // By the time that kolo's threads have all run, any of them would have taken the signal.
     double value = 1;
     kolo::allreduce(&value, &value, {1}, kolo::DataType::kFloat64, {.name = "value"});
     sigset_t pending;

@@ -1,4 +1,5 @@
-// InitOptions besides the way in: what is refused, and a meeting over a store of the user's own.
+// InitOptions besides the rendezvous method: refused values, and a rendezvous over the user's own
+// store.
 #include "bindings/core/init_options.h"
 #include "runtime/base/check.h"
 #include "runtime/bootstrap/rendezvous.h"
@@ -64,7 +65,7 @@ TEST(InitOptions, BackendsAndDevicesThatThereAreNot) {
 }
 
 TEST(InitOptions, WhatRanksMustAgreeOn) {
-  WayIn way;
+  RendezvousMethod way;
   way.method = "tcp";
   EXPECT_THAT(agreed_options({.group_name = "a"}, way),
               ElementsAre("init method: tcp", "backend: kolo", "group name: a"));
@@ -72,7 +73,7 @@ TEST(InitOptions, WhatRanksMustAgreeOn) {
 
 Result<std::vector<std::string>> exchange(const std::shared_ptr<KeyValueStore>& store,
                                           const std::string& group, int rank, Deadline deadline) {
-  WayIn way;
+  RendezvousMethod way;
   way.meeting = Meeting::kStore;
   way.rank = rank;
   way.size = 2;

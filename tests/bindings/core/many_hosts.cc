@@ -1,7 +1,7 @@
-// A job of many hosts, each with one rank, as far as kolo can tell (KOLO_HOST_ID): its ranks start
-// with few descriptors, connect over TCP, and end all at once, or one dies. Started by kolo-run:
-// many_hosts end|ordered|die|receive; `ordered` makes no named calls, which all pass rank 0; of
-// `receive`, one waits for a message of another one, which leaves.
+// A job of many hosts with one rank each, as far as kolo can tell (KOLO_HOST_ID). The ranks start
+// with few descriptors and connect over TCP. Then they all end at once, or one dies. Started by
+// kolo-run: many_hosts end|ordered|die|receive. `ordered` makes no negotiated calls, which all pass
+// through rank 0. With `receive`, one rank waits for a message from another, which leaves.
 #include <kolo/kolo.h>
 
 #include <sys/resource.h>
@@ -34,7 +34,7 @@ void sum(bool ordered) {
   std::exit(4);
 }
 
-/// Until another rank's death ends it, which may be before the first sum has ended everywhere.
+/// Goes on until another rank's death ends it, perhaps before the first sum has ended everywhere.
 int go_on(int dying) {
   try {
     sum(false);
@@ -48,7 +48,7 @@ int go_on(int dying) {
   }
 }
 
-/// Waits for a message of `sender`, which has left when this rank is among the last.
+/// Waits for a message from `sender`, which never sends one and may have left already.
 int wait_in_vain(int sender) {
   const int receiver = 1;
   float value = 0;

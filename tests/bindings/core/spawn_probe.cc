@@ -1,4 +1,4 @@
-// What spawn_test starts: ranks without a launcher. Argument: what they do; then their number.
+// Started by spawn_test: ranks without a launcher. Arguments: what they do, then their number.
 #include <kolo/kolo.h>
 
 #include <unistd.h>
@@ -40,7 +40,7 @@ int misbehave(const std::string& how) {
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   const int number = argc > 2 ? std::atoi(argv[2]) : 0;
-  // Threads are no obstacle.
+  // Threads must be no obstacle.
   std::mutex mutex;
   std::condition_variable_any never;
   std::jthread other([&](const std::stop_token& token) {

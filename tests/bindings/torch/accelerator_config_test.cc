@@ -1,4 +1,4 @@
-// Settings files, and what an Accelerator's configuration makes of files and flags. Local.
+// Settings files, and the Accelerator's configuration from files and flags. Local.
 #include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
@@ -17,7 +17,7 @@ using kolo::test::message_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// What `accelerate config` writes.
+/// A file as `accelerate config` writes it.
 constexpr const char* kAccelerates = R"(compute_environment: LOCAL_MACHINE
 debug: false
 distributed_type: MULTI_CPU

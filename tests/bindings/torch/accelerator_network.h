@@ -1,4 +1,4 @@
-// What the tests of the Accelerator train, and on what.
+// The network and the data of the Accelerator's tests.
 #pragma once
 
 #include <kolo/torch.h>
@@ -12,13 +12,13 @@ inline torch::nn::Sequential make_network() {
   return torch::nn::Sequential(torch::nn::Linear(4, 7), torch::nn::Tanh(), torch::nn::Linear(7, 2));
 }
 
-/// A rank's batch of a step; `rows` each.
+/// A rank's batch of a step, with `rows` rows.
 inline torch::Tensor batch_of(int step, int rank, std::int64_t rows = 3) {
   torch::manual_seed(static_cast<std::uint64_t>(100 * step + rank));
   return torch::randn({rows, 4});
 }
 
-/// Every rank's batches as one.
+/// The batches of all ranks as one.
 inline torch::Tensor batch_of_all(int step) {
   std::vector<torch::Tensor> all;
   for (int r = 0; r < kolo::size(); ++r) all.push_back(batch_of(step, r));

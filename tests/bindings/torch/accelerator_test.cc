@@ -1,4 +1,5 @@
-// The Accelerator's loop beside the same loop in one process and by hand. On all ranks at once.
+// The Accelerator's loop against the same loop in one process and written by hand. On all ranks at
+// once.
 #include "tests/bindings/torch/accelerator_network.h"
 #include "tests/support/message_of.h"
 
@@ -210,7 +211,7 @@ TEST(Accelerator, ATriggerOfOneRankIsSeenOnceByAll) {
   EXPECT_FALSE(accelerator.check_trigger());
 }
 
-/// Returns its input as it is, and in its weight's type.
+/// Returns its input unchanged, and converted to its weight's type.
 struct TypesImpl : torch::nn::Module {
   TypesImpl() { linear = register_module("linear", torch::nn::Linear(2, 2)); }
   std::tuple<torch::Tensor, torch::Tensor> forward(const torch::Tensor& input) {
@@ -249,7 +250,7 @@ TEST(Accelerator, SavesOnTheMainProcess) {
   EXPECT_EQ(loaded->parameters()[0][0][0].item<double>(), 7);
   accelerator.wait_for_everyone();
   if (accelerator.is_main_process()) {
-    // A folder stands where the new file is to be written first.
+    // A folder has the name of the file that is to be written first.
     std::filesystem::create_directory(path + ".partial");
     EXPECT_THAT(message_of([&] { accelerator.save(torch::ones({1}), path); }),
                 HasSubstr("rank 0: save(): "));

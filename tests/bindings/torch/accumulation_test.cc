@@ -1,5 +1,5 @@
-// Gradients that add up over passes of the Accelerator's accumulate(), in whatever order a loop has
-// its calls. On all ranks at once.
+// Gradients that add up over passes of the Accelerator's accumulate(), for every order of a loop's
+// calls. On all ranks at once.
 #include "tests/bindings/torch/accelerator_network.h"
 #include "tests/support/message_of.h"
 
@@ -22,12 +22,13 @@ using kolo::test::make_network;
 using kolo::test::message_of;
 using testing::HasSubstr;
 
-/// Where a loop has its zero_grad(); behind a backward that is not the last of a step.
+/// Where a loop calls zero_grad(). kBehindBackward: after a backward that is not the last of a
+/// step.
 enum class Clears { kInFront, kInFrontOfThePass, kBehindBackward, kBehindStep };
 
 class Accumulation : public testing::TestWithParam<Clears> {
  protected:
-  /// Nine passes, three a step, by what `make` makes of a network.
+  /// Nine passes, three per step, through what `make` makes of a network.
   template <class Make>
   static void expect_one_step_for_three_passes(const Make& make) {
     kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 3});
@@ -72,7 +73,7 @@ TEST_P(Accumulation, PassesAreOneStepOfAShardedOptimizer) {
   });
 }
 
-/// Of both networks.
+/// Parameters of both networks.
 std::vector<torch::Tensor> parameters_of(const std::array<torch::nn::Sequential, 2>& networks) {
   std::vector<torch::Tensor> all;
   for (const auto& network : networks)
@@ -82,9 +83,9 @@ std::vector<torch::Tensor> parameters_of(const std::array<torch::nn::Sequential,
 
 constexpr int kBatches = 5;
 
-/// After kBatches of a loader, on each of which both have a pass of their own. Three passes are a
-/// step, and so is the loader's last, where the one's comes right before the other's, which holds
-/// gradients of passes before.
+/// Parameters after kBatches of a loader; on each batch both networks make a pass. A step has three
+/// passes, or fewer at the loader's last batch. There, one network's step comes right before the
+/// pass of the other, which still holds gradients of earlier passes.
 std::vector<torch::Tensor> after_passes_of_each(kolo::Accelerator& accelerator, bool in_front) {
   std::vector<torch::Tensor> batches;
   for (int step = 0; step < kBatches; ++step)
@@ -155,10 +156,10 @@ struct Adversaries {
     torch::manual_seed(12);
     return torch::nn::Sequential(torch::nn::Linear(4, 4));
   }
-  /// What a critic says of generated rows, which it and the generator pull apart.
+  /// The critic's score of generated rows; generator and critic change it in opposite directions.
   static torch::Tensor loss(const torch::Tensor& said) { return said.square().mean(); }
 
-  /// A pass over `turns`: 'g' and 'c'.
+  /// A pass over `turns`: 'g' is the generator, 'c' the critic.
   void pass(const std::string& turns, int step, bool in_front) {
     const torch::Tensor noise = batch_of(step, kolo::rank());
     auto open = accelerator.accumulate(generator, critic);
@@ -179,7 +180,7 @@ struct Adversaries {
     }
   }
 
-  /// The same passes in one process, by hand.
+  /// Makes the same passes in one process, by hand.
   static std::vector<torch::Tensor> by_hand(const std::string& turns, int passes) {
     std::array networks{make_generator(), make_network()};
     torch::optim::SGD first(networks[0]->parameters(), 0.1), second(networks[1]->parameters(), 0.2);
@@ -281,8 +282,8 @@ TEST(Accelerator, ModelsOfOnePassAddUpTogether) {
   }
 }
 
-/// Parameters of two models after four passes, two a step; `in_front`: each optimizer's zero_grad()
-/// stands before the backward of its model, else behind its step().
+/// Parameters of two models after four passes, two per step. With `in_front`, each optimizer's
+/// zero_grad() comes before its model's backward, else after its step().
 std::vector<torch::Tensor> after_passes_of_two(kolo::Accelerator& accelerator, bool in_front) {
   auto one = make_network(), other = make_network();
   torch::optim::SGD first(one->parameters(), 0.1), second(other->parameters(), 0.2);
@@ -305,15 +306,15 @@ std::vector<torch::Tensor> after_passes_of_two(kolo::Accelerator& accelerator, b
   return parameters;
 }
 
-/// So many batches of one element on each rank.
+/// `count` batches of one element on each rank.
 auto batches_of_one(int count) {
   return kolo::loader_recipe(
       torch::data::datasets::TensorDataset(torch::zeros({count * kolo::size(), 1}))
           .map(torch::data::transforms::Stack<torch::data::TensorExample>()));
 }
 
-/// Which passes step, by '.' and 'S', in `epochs` loops over seven batches that take four labelled
-/// ones beside, again and again.
+/// Which passes step ('.' or 'S') in `epochs` loops over seven batches, each with a batch of a
+/// second loader of four labelled batches, which starts again and again.
 std::string steps_of_two_loaders(bool labelled_first, bool keeps_labelled, int epochs) {
   kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 3});
   torch::nn::Linear linear(1, 1);
@@ -370,7 +371,7 @@ TEST(Accelerator, EachOptimizerIsClearedByItsOwnBackwards) {
 }
 
 TEST(Accelerator, WhatAddsUpHasOneScale) {
-  // Each step makes the scale grow, which must not come between the passes of the second model.
+  // Each step makes the scale grow; this must not happen between the passes of the second model.
   kolo::Accelerator plain(kolo::AcceleratorConfig{.gradient_accumulation_steps = 2});
   const auto expected = after_passes_of_two(plain, false);
   kolo::Accelerator accelerator(

@@ -1,5 +1,5 @@
-// What a training loop finds in gradients after backward() of a DistributedOptimizer's parameters,
-// and may do with them before step(). On all ranks at once.
+// Gradients of a DistributedOptimizer's parameters after backward(): what a training loop finds
+// there, and what it may do with them before step(). On all ranks at once.
 #include "tests/support/message_of.h"
 #include "tests/support/weights.h"
 
@@ -21,7 +21,7 @@ torch::nn::Sequential network() {
   return net;
 }
 
-/// Ten steps that `change` the gradients before each; with a parameter that nothing uses.
+/// Ten steps; `change` alters the gradients before each. One parameter is unused.
 template <class Change>
 void expect_as_in_one_process(bool set_to_none, const Change& change) {
   auto shared = network();
@@ -94,7 +94,7 @@ TEST(AfterBackward, GradientsAreReducedWhateverTheOptions) {
       for (int pass = 0; pass < options.backward_passes_per_step; ++pass) weights.all().backward();
       EXPECT_EQ(weights.optimizer.pending(), 0U);
       for (const auto& weight : {weights.a, weights.b, weights.c}) expect_gradient(weight, value);
-      // And stay as they are: nothing is sent again.
+      // They also stay as they are: nothing is sent again.
       weights.a.mutable_grad().fill_(0.5);
       weights.optimizer.synchronize();
       weights.optimizer.step();
@@ -128,7 +128,7 @@ TEST(AfterBackward, EachOfTwoPassesIsReducedAndAdded) {
         loss.backward({}, /*retain_graph=*/true);
         expect_gradient(weights.a, 3 * unit);
         expect_gradient(weights.c, 2 * unit);
-        // What is changed or replaced in between was reduced, too.
+        // Gradients that are changed or replaced in between were reduced, too.
         weights.a.mutable_grad() = weights.a.grad() * 2;
         weights.c.mutable_grad().add_(unit);
         loss.backward();
@@ -137,7 +137,7 @@ TEST(AfterBackward, EachOfTwoPassesIsReducedAndAdded) {
         expect_gradient(weights.c, 5 * unit);
         weights.optimizer.step();
         expect_gradient(weights.a, 8 * unit);
-        // Without zero_grad() the next step's come on top.
+        // Without zero_grad(), the next step's gradients are added.
         weights.all().backward();
         weights.optimizer.step();
         expect_gradient(weights.a, 9 * unit);
@@ -173,7 +173,7 @@ TEST(AfterBackward, RanksThatUseDifferentParametersGoOn) {
       if (kolo::rank() == 0 && round != 1) loss = loss + weights.b.sum();
       if (is_last() || round == 1) loss = loss + weights.c.sum();
       (loss * mine()).backward();
-      // Between backward() and step() ranks may well talk about other things.
+      // Ranks may call other collectives between backward() and step().
       kolo::allreduce(loss.detach(), {.name = "loss"});
       expect_gradient(weights.a, ranks_mean());
       if (round == 2) {
@@ -206,7 +206,7 @@ TEST(AfterBackward, RanksMayMakeOnePassOfTwo) {
     for (const auto& weight : {weights.a, weights.b, weights.c}) {
       expect_gradient(weight, ranks_mean());
     }
-    // A second pass that only one rank makes, for a parameter that no other one has used.
+    // Only one rank makes a second pass, for a parameter that no other rank has used.
     weights.optimizer.zero_grad();
     (weights.a.sum() * mine()).backward();
     if (is_last()) weights.b.sum().backward();
@@ -270,10 +270,10 @@ TEST(AfterBackward, WhatIsUnderWayIsNotToBeTouched) {
       "/c' was replaced while it was under way, as backward() leaves it where not all ranks "
       "have one for the parameter or its group, or it lacks passes; call the optimizer's "
       "synchronize() before");
-  // Cleared by others than the optimizer, it would be missed elsewhere.
+  // Other ranks would miss a gradient that is cleared without the optimizer.
   on_the_last(message([](Weights& weights) { weights.c.mutable_grad().reset(); }),
               "/c' was cleared while it was under way");
-  // Who works with its values gets LibTorch's error, that there are none.
+  // Code that reads the values gets LibTorch's error: there are none.
   for (const auto& clip :
        {+[](Weights& weights) { torch::nn::utils::clip_grad_value_({weights.c}, 0.1); },
         +[](Weights& weights) { weights.c.grad().data().mul_(0.5); },
@@ -302,7 +302,7 @@ TEST(AfterBackward, WhatIsUnderWayIsNotToBeTouched) {
                   },
                   {.compression = kolo::compression::fp16()}),
               "/c' was changed while it was under way");
-  // The others may be, and all of them by the optimizer's own function.
+  // The other gradients may be cleared, and the optimizer's own function may clear all.
   EXPECT_EQ(message([](Weights& weights) { weights.a.mutable_grad().mul_(0.5); }), "(no error)");
   EXPECT_EQ(message([](Weights& weights) { weights.optimizer.clip_grad_norm(0.1); }), "(no error)");
 }
@@ -314,7 +314,7 @@ TEST(AfterBackward, AGroupThatWaitsIsNotToBeTouched) {
   weights.a.mutable_grad().zero_();
   EXPECT_THAT(message_of([&] { weights.optimizer.step(); }), HasSubstr("/a' was changed"));
   weights.optimizer.zero_grad();
-  // A pass that completes the group, and one that adds to one member of it.
+  // One pass completes the group, another adds to one member of it.
   weights.all().backward();
   expect_gradient(weights.a, ranks_mean());
   (weights.a.sum() * mine()).backward();
@@ -329,7 +329,7 @@ TEST(AfterBackward, TwoOptimizersOfOneLossAreBothDone) {
   for (int step = 0; step < 2; ++step) {
     one.optimizer.zero_grad();
     other.optimizer.zero_grad();
-    // In another order on each rank.
+    // The order differs from rank to rank.
     (kolo::rank() % 2 == 0 ? one.all() + other.all() : other.all() + one.all()).backward();
     expect_gradient(one.a, ranks_mean());
     expect_gradient(other.c, ranks_mean());
@@ -338,7 +338,7 @@ TEST(AfterBackward, TwoOptimizersOfOneLossAreBothDone) {
   }
 }
 
-/// x · w, whose backward computes it anew inside, as activation checkpointing does.
+/// x · w; its backward computes x · w again inside, as activation checkpointing does.
 struct Recomputed : torch::autograd::Function<Recomputed> {
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
                                const torch::Tensor& w) {

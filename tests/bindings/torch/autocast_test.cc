@@ -1,4 +1,4 @@
-// Autocast: on this thread, until its end.
+// Autocast: it holds for this thread, until the object's end.
 #include "tests/support/message_of.h"
 
 #include <kolo/torch.h>

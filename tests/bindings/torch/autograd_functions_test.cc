@@ -1,6 +1,6 @@
-// Gradients of the collectives against differences, in float64: the loss is the sum over ranks of a
-// different weighting of each rank's output. Second derivatives likewise: what is differentiated is
-// then a penalty, the sum over ranks of the squares of each rank's gradient of that loss.
+// Gradients of the collectives against finite differences, in float64. The loss is the sum over
+// ranks of a different weighting of each rank's output. Second derivatives likewise: they
+// differentiate a penalty, the sum over ranks of the squares of each rank's gradient of that loss.
 #include "tests/support/warnings.h"
 
 #include <kolo/torch.h>
@@ -27,7 +27,7 @@ torch::Tensor loss_of(const torch::Tensor& output) {
   return (output.pow(2) * weights_of(output)).sum();
 }
 
-/// Of this rank's `input`, with a graph.
+/// The penalty for this rank's `input`, with a graph.
 torch::Tensor penalty_of(const Call& call, const torch::Tensor& input) {
   const torch::Tensor gradient =
       torch::autograd::grad({loss_of(call(input))}, {input}, {}, true, /*create_graph=*/true)[0];
@@ -36,7 +36,7 @@ torch::Tensor penalty_of(const Call& call, const torch::Tensor& input) {
 
 using Value = std::function<torch::Tensor(const torch::Tensor& input)>;
 
-/// That backward() gives the gradient of the sum of all ranks' values.
+/// Checks that backward() gives the gradient of the sum of all ranks' values.
 void expect_gradient_of(const Value& value, std::int64_t rows, double tolerance) {
   torch::manual_seed(static_cast<std::uint64_t>(11 + kolo::rank()));
   auto input = torch::rand({rows, 2}, torch::kFloat64).requires_grad_();

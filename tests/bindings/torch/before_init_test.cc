@@ -1,4 +1,4 @@
-// What is said to a program that trains before kolo::init(), or after kolo::shutdown(). Alone.
+// Errors of a program that trains before kolo::init() or after kolo::shutdown(). Alone.
 #include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
@@ -49,7 +49,7 @@ TEST(BeforeInit, WhatTrainsSaysWhatToDo) {
   EXPECT_EQ(kolo::DistributedSampler(4, {.rank = 1, .size = 2}).num_samples(), 2U);
   kolo::SyncBatchNorm norm(2);
   norm->eval();
-  norm->forward(torch::ones({3, 2}));  // talks to nobody
+  norm->forward(torch::ones({3, 2}));  // needs no communication
 }
 
 TEST(BeforeInit, AnAcceleratorBeginsItself) {

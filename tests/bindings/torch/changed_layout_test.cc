@@ -1,6 +1,6 @@
-// Parameters whose memory is another after they were wrapped: other strides, on all ranks or on
-// some, train as in one process; other sizes, types and memory that two share are refused on all
-// ranks, by name. On all ranks at once.
+// Parameters whose memory changes after they were wrapped. New strides, on all ranks or on some,
+// train as in one process. New sizes, new types and memory that two parameters share are refused on
+// all ranks, by name. On all ranks at once.
 #include "tests/support/ddp_ranks.h"
 #include "tests/support/message_of.h"
 
@@ -189,7 +189,8 @@ TEST(ChangedLayout, BetweenBackwardAndStep) {
   }
 }
 
-// Horovod's way: rank 0 alone loads the weights, which lie channels last, then all take them.
+// As with Horovod: only rank 0 loads the weights, which are channels last; then all ranks take
+// them.
 TEST(ChangedLayout, OneRankLoadsAFileOfOtherStrides) {
   std::stringstream file;
   Conv2d saved = convolution();
@@ -216,7 +217,7 @@ TEST(ChangedLayout, OneRankLoadsAFileOfOtherStrides) {
   }
 }
 
-/// A file in a folder that all ranks have, gone at its end.
+/// A file in a folder that all ranks share; removed at its end.
 struct SharedFile {
   explicit SharedFile(const std::string& name)
       : path(std::filesystem::temp_directory_path() /
@@ -263,7 +264,7 @@ TEST(ChangedLayout, CheckpointsOfOtherStrides) {
   }
 }
 
-/// Two parameters, one of which is about to grow.
+/// Two parameters; one of them grows later.
 struct PairImpl : torch::nn::Module {
   torch::Tensor a = register_parameter("a", torch::ones({2}, torch::kFloat64));
   torch::Tensor b = register_parameter("b", torch::full({3}, 5.0, torch::kFloat64));
@@ -275,7 +276,7 @@ void grow(const torch::Tensor& tensor, std::int64_t size) {
   tensor.mutable_grad() = torch::Tensor();
 }
 
-/// That one of all ranks has said it, or all have.
+/// Checks that one rank refused it, or all did.
 void expect_refused(const std::string& message, bool by_all, const std::string& what) {
   EXPECT_THAT(message, HasSubstr(what));
   if (!by_all && !is_last()) {
@@ -343,7 +344,7 @@ TEST(ChangedLayout, AGrownParameterIsNamedByAllShards) {
   }
 }
 
-// Its ranks agree on each gradient anew.
+// The ranks agree on each gradient anew.
 TEST(ChangedLayout, DistributedOptimizerTakesAGrownParameterOfAllRanks) {
   const auto model = std::make_shared<PairImpl>();
   DistributedOptimizer optimizer(SGD(model->parameters(), 0.1), model->named_parameters());

@@ -1,4 +1,4 @@
-// What fails while a checkpoint is saved, and who hears of it. On all ranks at once.
+// Failures while a checkpoint is saved, and which ranks are told. On all ranks at once.
 #include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
@@ -26,13 +26,13 @@ using testing::Optional;
 
 constexpr const char* kFolder = "kolo_failures_";
 
-/// A name that all ranks have, and nothing has yet.
+/// A name that all ranks know, and that no file has yet.
 fs::path unused_name() {
   const auto name = kFolder + std::to_string(getpid());
   return kolo::broadcast_object((fs::temp_directory_path() / name).string(), 0);
 }
 
-/// Rank 0 cannot write what only the others have, and knows of it from them alone.
+/// Rank 0 cannot write a state that only the others have, and learns of it from them alone.
 TEST(CheckpointFailures, AStateThatRankZeroDoesNotShareIsToldToAll) {
   if (kolo::size() == 1) GTEST_SKIP() << "takes two ranks; CTest runs this with 2 and 3";
   const fs::path path = unused_name();
@@ -90,7 +90,8 @@ TEST(CheckpointFailures, APartThatOneRankLacksIsToldToAll) {
 
 constexpr const char* kLast = "last.pt";
 
-/// This program anew, as one of two ranks for CheckpointEnd, which end their world; in `folder`.
+/// Starts this program again in `folder`, as one of two ranks for CheckpointEnd, whose tests end
+/// their world.
 pid_t start_again(int rank, const fs::path& folder) {
   const std::string number = std::to_string(rank);
   const std::string meeting = "file://" + (folder / "ranks").string();
@@ -136,7 +137,7 @@ TEST(CheckpointFailures, AfterALostPeerRankZeroSavesWhatItHas) {
 TEST(CheckpointEnd, DISABLED_OneOfTwoRanksDies) {
   if (!fs::current_path().filename().string().starts_with(kFolder))
     GTEST_SKIP() << "AfterALostPeerRankZeroSavesWhatItHas starts it";
-  alarm(60);  // what hangs ends by itself
+  alarm(60);  // a hang ends by itself
   torch::nn::Linear model(3, 2);
   torch::optim::Adam adam(model->parameters(), 0.1);
   const kolo::CheckpointParts parts = {.module = model.get(), .optimizer = &adam};

@@ -1,5 +1,5 @@
-// Files that are written as a whole, without other ranks.
-#include "bindings/torch/checkpoint_file.h"
+// Files that are replaced as a whole, without other ranks.
+#include "bindings/torch/training/checkpoint_file.h"
 #include "tests/support/message_of.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using kolo::test::message_of;
 using testing::HasSubstr;
 
-/// A folder of this test's own, which goes with it.
+/// A folder of this test's own, removed at its end.
 class Folder {
  public:
   explicit Folder(const std::string& name)
@@ -42,7 +42,7 @@ std::string text_in(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// Neither is put aside by a file, nor waited for.
+/// A pipe or the like is neither replaced by a file nor waited for.
 TEST(CheckpointFile, WhatIsNoFileIsRefusedAndStays) {
   const Folder folder("kolo_no_file_");
   const fs::path pipe = folder / "pipe";
@@ -68,7 +68,7 @@ TEST(CheckpointFile, SymlinksAreFollowed) {
   const Folder folder("kolo_links_");
   fs::create_directory(folder / "other");
   const fs::path target = folder / "other/target";
-  fs::create_symlink("other/target", folder / "second");  // of a file that is not there yet
+  fs::create_symlink("other/target", folder / "second");  // link to a file that does not exist yet
   const fs::path link = folder / "first";
   fs::create_symlink(folder / "second", link);
   for (const char* const text : {"old", "new"}) {
@@ -80,7 +80,7 @@ TEST(CheckpointFile, SymlinksAreFollowed) {
   EXPECT_EQ(text_in(link), "new");
 }
 
-/// What another process has left under the name of the file that is being written.
+/// Another process has left a link under the name of the file that is being written.
 TEST(CheckpointFile, APartialFileThatIsALinkIsNotFollowed) {
   const Folder folder("kolo_partial_");
   std::ofstream(folder / "precious") << "kept";
@@ -90,7 +90,7 @@ TEST(CheckpointFile, APartialFileThatIsALinkIsNotFollowed) {
   EXPECT_EQ(text_in(folder / "file"), "text");
 }
 
-/// One that may be written but not read cannot be opened to be synced, when the file is in place.
+/// A folder that may be written but not read cannot be opened for fsync after the file is in place.
 TEST(CheckpointFile, AFolderThatCannotBeOpenedIsWrittenTo) {
   const fs::path folder =
       fs::temp_directory_path() / ("kolo_checkpoint_file_" + std::to_string(getpid()));

@@ -18,7 +18,7 @@ using kolo::test::message_of;
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// A folder of rank 0's that all ranks know by name; gone with the test.
+/// A folder of rank 0's that all ranks know by name; removed with the test.
 class CheckpointTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -49,7 +49,7 @@ torch::nn::Sequential network() {
                                torch::nn::Linear(8, 2));
 }
 
-/// What a run consists of, as the examples have it.
+/// The parts of a run, as in the examples.
 struct Training {
   torch::nn::Sequential model = network();
   torch::optim::AdamW optimizer{model->parameters(), torch::optim::AdamWOptions(0.1)};
@@ -86,7 +86,7 @@ TEST_F(CheckpointTest, ARunGoesOnAsIfItHadNotStopped) {
 
   Training resumed;
   const auto* const memory = resumed.model->parameters()[0].data_ptr();
-  if (kolo::rank() % 2 == 1) resumed.step(9);  // what a rank has done before is gone
+  if (kolo::rank() % 2 == 1) resumed.step(9);  // loading replaces what a rank has done before
   EXPECT_EQ(kolo::load_checkpoint(path, resumed.parts()), 7);
   EXPECT_EQ(resumed.model->parameters()[0].data_ptr(), memory) << "in place";
   EXPECT_DOUBLE_EQ(resumed.learning_rate(), run.learning_rate());
@@ -145,7 +145,7 @@ TEST_F(CheckpointTest, WhatDoesNotFitIsNamedAndLeavesTheModuleAlone) {
   torch::nn::Sequential other(torch::nn::Linear(4, 9), torch::nn::BatchNorm1d(9),
                               torch::nn::Linear(9, 2));
   const auto before = other->parameters()[0].clone();
-  // Only the last rank has the other module, and every rank hears of it.
+  // Only the last rank has a different module; every rank gets the error.
   const int odd = kolo::size() - 1;
   auto* const module = kolo::rank() == odd ? other.get() : run.model.get();
   EXPECT_THAT(message_of([&] { kolo::load_checkpoint(path, {.module = module}); }),
@@ -172,7 +172,7 @@ TEST_F(CheckpointTest, AFailedLoadLeavesEveryPartOfEveryRank) {
   saved.scaler = &scaler;
   kolo::save_checkpoint(path, saved, 1);
 
-  // The last rank's second group makes its optimizer another, after its module was read.
+  // The last rank's optimizer has a second group, which shows only after its module was read.
   other.step(7);
   const auto parameters = other.model->parameters();
   torch::optim::AdamW groups({torch::optim::OptimizerParamGroup({parameters[0]}),
@@ -212,7 +212,7 @@ TEST_F(CheckpointTest, AFailedSaveIsToldToAllAndLeavesTheOldFile) {
   const fs::path path = folder_ / "model.pt";
   Training run;
   kolo::save_checkpoint(path, run.parts(), 1);
-  // A folder stands where the new file is to be written first.
+  // A folder has the name of the file that is to be written first.
   change([&] { fs::create_directory(path.string() + ".partial"); });
   EXPECT_THAT(message_of([&] { kolo::save_checkpoint(path, run.parts(), 2); }),
               AllOf(HasSubstr("rank 0: checkpoint "), HasSubstr("cannot be written")));
@@ -247,7 +247,7 @@ TEST_F(CheckpointTest, EachRanksGeneratorGoesOn) {
   EXPECT_TRUE(torch::equal(at::detail::getDefaultCPUGenerator().get_state(), state));
 }
 
-/// Two networks with their optimizers, and an average of the first one's weights.
+/// Two networks with their optimizers, and an average of the first network's weights.
 struct Adversaries {
   torch::nn::Sequential generator = network();
   torch::nn::Sequential discriminator = network();
@@ -295,7 +295,7 @@ TEST_F(CheckpointTest, SeveralModulesAndOptimizersGoOn) {
   expect_alike(*run.generator, *other.generator);
   expect_alike(*run.discriminator, *other.discriminator);
   expect_alike(*run.average, *other.average);
-  // The first module is LibTorch's to read, as ever.
+  // LibTorch can still read the first module.
   auto plain = network();
   torch::load(plain, path.string());
 }

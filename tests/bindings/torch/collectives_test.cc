@@ -1,5 +1,5 @@
 // Every collective on tensors, under mpirun: rows, groups, sparse tensors, messages, process sets,
-// join, and the words of the errors on all ranks.
+// join, and the texts of the errors on all ranks.
 #include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
@@ -58,7 +58,7 @@ TEST(Rows, ReducescatterDealsUnevenRows) {
 }
 
 TEST(Rows, ResultsAreOfTheirCallersInferenceMode) {
-  // Whoever waits for one operation drives them all.
+  // A thread that waits for one operation progresses all of them.
   const auto wait_for_another = [](int i) {
     kolo::allreduce(torch::ones({1}), {.name = "other" + std::to_string(i)});
   };
@@ -72,7 +72,7 @@ TEST(Rows, ResultsAreOfTheirCallersInferenceMode) {
     }
     torch::Tensor rows = work.wait();
     ASSERT_FALSE(rows.is_inference());
-    rows.mul_(2);  // which LibTorch refuses there
+    rows.mul_(2);  // LibTorch would refuse this in there
     {
       const c10::InferenceMode guard;
       work = kolo::allgather_async(torch::ones({2}), {.name = name});
@@ -209,7 +209,7 @@ template <class Call>
 void expect_everywhere(const Call& call, const std::string& words) {
   const std::string message = message_of(call);
   EXPECT_THAT(message, HasSubstr(words));
-  // The same words everywhere.
+  // The text is the same on all ranks.
   const auto bytes = torch::tensor(std::vector<std::int64_t>(message.begin(), message.end()));
   EXPECT_TRUE(torch::equal(kolo::broadcast(bytes, 0), bytes)) << message;
 }
@@ -263,7 +263,7 @@ TEST(Misuse, TellsEveryRankTheSame) {
   EXPECT_EQ(kolo::allreduce(torch::ones({1}), {.name = "t"}).item<double>(), kolo::size());
 }
 
-/// What rank 1 alone cannot pass fails on all ranks at once.
+/// A tensor that rank 1 alone cannot pass fails the call on all ranks at once.
 TEST(Misuse, OfATensorOnOneRankIsToldToAll) {
   if (kolo::size() == 1) return;
   const bool odd_one = kolo::rank() == 1;
@@ -301,7 +301,7 @@ TEST(Misuse, OfATensorOnOneRankIsToldToAll) {
     expect_everywhere([&] { kolo::grouped_allreduce(group, {.name = name}); }, sparse);
     expect_everywhere([&] { kolo::grouped_allreduce_(group, {.name = name}); }, sparse);
     expect_everywhere([&] { kolo::grouped_allgather(group, {.name = name}); }, sparse);
-    // Its shape and type are what an unnamed call is known by.
+    // An unnamed call is known by its shape and type.
     expect_everywhere([&] { kolo::allreduce(group[1], {.name = name}); }, sparse);
   }
   expect_everywhere(
@@ -310,7 +310,7 @@ TEST(Misuse, OfATensorOnOneRankIsToldToAll) {
         kolo::sparse_allreduce(odd_one ? rows : rows.to_sparse(), {.name = "t"});
       },
       "rank 1: sparse_allreduce 't' takes a sparse COO tensor");
-  // No rank could know which one it is.
+  // No rank could know which call it is.
   if (odd_one) {
     EXPECT_EQ(message_of([] { kolo::allreduce(torch::Tensor()); }),
               "allreduce: the tensor is undefined");

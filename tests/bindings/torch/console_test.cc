@@ -33,7 +33,7 @@ TEST(Console, TimesEpochs) {
               testing::MatchesRegex("Epoch 7 took [0-9.]+ sec., total_time: [0-9.]+ sec."));
 }
 
-/// What `use` makes a bar of ten steps write.
+/// The output of a bar of ten steps after `use`.
 std::string shown(Mode mode, const std::function<void(kolo::ProgressBar&)>& use) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
   kolo::ProgressBar bar(10, {.mode = mode, .label = "train", .out = file.get(), .interval_s = 0});

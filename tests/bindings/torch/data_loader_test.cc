@@ -88,7 +88,7 @@ TEST(DataLoader, SavesTheBatchesThatTheLoopHasGot) {
   }
 }
 
-/// Cannot read element 5 the first time.
+/// Cannot read element 5 at the first try.
 class Unreadable : public torch::data::datasets::BatchDataset<Unreadable, torch::Tensor> {
  public:
   explicit Unreadable(std::size_t count) : numbers_(count) {}
@@ -146,7 +146,7 @@ TEST(DataLoader, APassWhoseFirstBatchCannotBeReadBeginsAgain) {
 class Gap : public torch::data::datasets::BatchDataset<Gap, torch::Tensor> {
  public:
   torch::Tensor get_batch(c10::ArrayRef<std::size_t> indices) override {
-    // As a loader of its own throws it, with workers.
+    // Thrown as by a loader of its own, with workers.
     if (indices[0] >= 2 && indices[0] <= 4)
       throw torch::data::WorkerException(std::make_exception_ptr(std::runtime_error("unreadable")));
     return Numbers(7).get_batch(indices);

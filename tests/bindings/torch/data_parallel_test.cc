@@ -1,4 +1,4 @@
-// DataParallel with replicas on the CPU against the module alone. Other ranks do the same.
+// DataParallel with replicas on the CPU against the module alone. All ranks do the same.
 #include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
@@ -60,7 +60,7 @@ TEST(DataParallel, EqualsOneDeviceForFiftySteps) {
   }
 }
 
-/// Takes and returns everything; notes its threads.
+/// Takes and returns all kinds of values; notes its threads.
 struct EverythingImpl : torch::nn::Cloneable<EverythingImpl> {
   EverythingImpl() { reset(); }
   void reset() override { weight = register_parameter("weight", torch::ones({1})); }
@@ -104,7 +104,7 @@ struct TakesAMap : torch::nn::Module {
 
 TEST(DataParallel, ArgumentsWhoseTensorsAreNotDealtOutAreKnown) {
   using torch::Tensor;
-  // forward() asks this when it is compiled: every replica would compute the whole.
+  // forward() checks this at compile time: otherwise every replica would compute the whole batch.
   static_assert(!kolo::is_shareable<std::map<std::string, Tensor>>());
   static_assert(!kolo::is_shareable<torch::TensorList>());
   static_assert(!kolo::is_shareable<std::tuple<Tensor, int>>());
@@ -134,7 +134,7 @@ TEST(DataParallel, ThreadsHaveTheCallersSettings) {
   EXPECT_EQ(layer.forward(torch::ones({2, 2})).scalar_type(), torch::kBFloat16);
 }
 
-/// Each replica waits for the other to have come.
+/// Each replica waits for the other to arrive.
 struct MeetingImpl : torch::nn::Cloneable<MeetingImpl> {
   MeetingImpl() { reset(); }
   void reset() override { weight = register_parameter("weight", torch::ones({1})); }
@@ -227,7 +227,7 @@ struct GrowingImpl : torch::nn::Cloneable<GrowingImpl> {
 };
 TORCH_MODULE(Growing);
 
-/// Returns something for what is positive alone.
+/// Returns something only for positive input.
 struct ReticentImpl : torch::nn::Cloneable<ReticentImpl> {
   void reset() override {}
   torch::Tensor forward(const torch::Tensor& x) {

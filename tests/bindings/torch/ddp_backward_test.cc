@@ -1,6 +1,6 @@
-// What a step under DistributedDataParallel may be besides one forward and one backward: penalties
-// of gradients, several forwards, a backward inside another one, LBFGS, a module that has changed.
-// On all ranks at once.
+// Steps under DistributedDataParallel that are not one forward and one backward: penalties of
+// gradients, several forwards, a backward inside another one, LBFGS, a module that has changed. On
+// all ranks at once.
 #include "tests/support/ddp_ranks.h"
 #include "tests/support/message_of.h"
 
@@ -95,7 +95,7 @@ TEST(DdpBackward, APenaltyOfGradientsEqualsOneProcess) {
   }
 }
 
-/// As a siamese network is trained, with rank 0's statistics for all.
+/// As a siamese network is trained, with rank 0's statistics on all ranks.
 TEST(DdpBackward, TwoForwardsWithBatchNormBeforeOneBackward) {
   struct ScoreImpl : torch::nn::Module {
     torch::nn::Linear layer{register_module("layer", torch::nn::Linear(4, 3))};
@@ -161,7 +161,7 @@ TEST(DdpBackward, ABackwardThroughAForwardInEvalOutsideOfNoSyncIsAveraged) {
       const auto first = ddp.forward(input).sum();
       (first + inside()).backward();
       EXPECT_NEAR(ddp.module()->weight.grad()[0][0].item<double>(), 2 * mean_of_ranks(), 1e-5);
-      // An evaluation of this rank alone is no part of what comes then.
+      // An evaluation on this rank alone has no part in the next step.
       ddp.zero_grad();
       ddp.eval();
       torch::Tensor kept;
@@ -186,7 +186,7 @@ TEST(DdpBackward, AParameterThatIsUnfrozenLaterIsNamed) {
                 AllOf(HasSubstr("parameter 'weight' requires a gradient, but did not"),
                       HasSubstr("make a new DistributedDataParallel")));
     const torch::NoGradGuard no_grad;
-    ddp.forward(torch::ones({1, 2}));  // trains nothing
+    ddp.forward(torch::ones({1, 2}));  // has no gradients
   }
   DistributedDataParallel ddp(layer);
   (ddp.forward(torch::ones({1, 2})).sum() * mine()).backward();
@@ -241,7 +241,7 @@ TEST(DdpBackward, LbfgsWithTheMeanLossEqualsOneProcess) {
   }
 }
 
-/// ddp_reducer.h's.
+/// The hook in the documentation of ddp_reducer.h.
 TEST(DdpBackward, TheHookOfTheHeaderGivesWhatNoHookGives) {
   DistributedDataParallel plain(network_of(4)), hooked(network_of(4));
   hooked.register_comm_hook([](const kolo::GradBucket& bucket) {
@@ -257,7 +257,7 @@ TEST(DdpBackward, TheHookOfTheHeaderGivesWhatNoHookGives) {
   }
 }
 
-/// Forgets what `layer` computes, and computes it again in a backward of its own.
+/// Discards what `layer` computes, and computes it again in its own backward.
 struct Checkpointed : torch::autograd::Function<Checkpointed> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& input,
                                torch::nn::Linear* layer) {
@@ -291,7 +291,8 @@ struct DeepImpl : torch::nn::Module {
   torch::Tensor apply(const torch::Tensor& input, torch::nn::Linear& layer) const {
     return checkpoints ? Checkpointed::apply(input, &layer) : torch::tanh(layer(input));
   }
-  /// Layers that are checkpointed come first, in the middle and last in backward.
+  /// Checkpointed layers come first, in the middle and last in backward; layer `plain` is not
+  /// checkpointed.
   torch::Tensor forward(const torch::Tensor& input, int plain) {
     torch::Tensor rows = input;
     if (shares) rows = apply(apply(rows, second), third);
@@ -337,7 +338,7 @@ TEST(DdpBackward, ABackwardInsideAnotherIsAPartOfIt) {
   }
 }
 
-/// With no gradient outside of inner backwards (plain is -1) and without an inner one (2), too.
+/// Also with gradients from inner backwards only (plain is -1), and from none (2).
 TEST(DdpBackward, AStaticGraphExpectsSeveralGradientsOfAParameter) {
   for (const bool views : {true, false}) {
     for (int plain = -1; plain < 3; ++plain) {
@@ -353,7 +354,7 @@ TEST(DdpBackward, AStaticGraphExpectsSeveralGradientsOfAParameter) {
       const auto leaf = [](const torch::Tensor& rows) { return rows.clone().requires_grad_(); };
       const Batch batch(8);
       for (int step = 0; step < 5; ++step) {
-        if (step != 3) {  // it adds to the gradients of the one before
+        if (step != 3) {  // it adds to the gradients of the step before
           ddp.zero_grad(step % 2 == 0);
           alone->zero_grad(step % 2 == 0);
         }
@@ -393,7 +394,7 @@ TEST(DdpBackward, OneInsideAnotherThatBringsNothingMoreIsNamed) {
   }
 }
 
-/// Its backward meets another rank's failure, when an inner one has come before.
+/// Fails in backward as if another rank had failed, after an inner backward.
 struct Failing : torch::autograd::Function<Failing> {
   static torch::Tensor forward(AutogradContext*, const torch::Tensor& input) {
     return input.clone();

@@ -1,5 +1,5 @@
-// DistributedDataParallel of modules on several devices, and with several replicas in each process;
-// alone and under mpirun, on all ranks at once.
+// DistributedDataParallel for modules on several devices, and with several replicas per process.
+// Alone and under mpirun, on all ranks at once.
 #include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
@@ -60,7 +60,7 @@ TEST(DdpDevices, ReplicasInEachProcessEqualOneProcessForFiftySteps) {
   }
 }
 
-/// Two layers, each on a device of its own.
+/// Two layers, each on its own device.
 struct SplitImpl : torch::nn::Module {
   SplitImpl(torch::Device first, torch::Device second)
       : first_device(first),
@@ -115,7 +115,8 @@ TEST(DdpDevices, MisfitsNameBothSets) {
                 AllOf(HasSubstr("device_ids is {" + listed + "}"),
                       HasSubstr("the module is on {cpu, meta}"), HasSubstr("leave device_ids")));
   }
-  // These sets fit, in any order; what is left is that kolo does not send such tensors.
+  // These sets of devices are valid in any order; the remaining error is that kolo does not send
+  // such tensors.
   for (const auto& ids : {std::vector<torch::Device>{}, std::vector{kMeta, kCpu}}) {
     EXPECT_THAT(made(split, {.device_ids = ids}),
                 AllOf(HasSubstr("'second' is on meta"), testing::Not(HasSubstr("device_ids"))));
@@ -133,7 +134,7 @@ TEST(DdpDevices, MisfitsNameBothSets) {
   EXPECT_EQ(made(network(), {.device_ids = {torch::Device("cpu:0")}}), "(no error)");
 }
 
-/// Its result cannot be put together from parts.
+/// Its result cannot be gathered from parts.
 struct CountingImpl : torch::nn::Cloneable<CountingImpl> {
   CountingImpl() { reset(); }
   void reset() override { weight = register_parameter("weight", torch::ones({1})); }

@@ -1,4 +1,4 @@
-// DistributedDataParallel where ranks run out of data before others. On all ranks at once.
+// DistributedDataParallel when ranks run out of data before others. On all ranks at once.
 #include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
@@ -17,7 +17,7 @@ using kolo::test::message_of;
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// A gradient of this rank's number and 1 for each weight.
+/// Gives each weight a gradient of this rank's number and 1.
 void backward(DistributedDataParallel<torch::nn::Linear>& ddp) {
   (ddp.forward(torch::ones({1, 2})).sum() * (kolo::rank() + 1)).backward();
 }
@@ -33,7 +33,7 @@ TEST(DdpJoin, RanksThatHaveJoinedAreNotMissed) {
       ddp.zero_grad();
       backward(ddp);
       join.step();
-      // Ranks below step - 1 have taken all of theirs; of the others the mean of rank + 1.
+      // Ranks below step - 1 have finished; the others' mean is that of rank + 1.
       const int first = std::max(step - 1, 0);
       EXPECT_NEAR(ddp.module()->weight.grad().mean().item<double>(),
                   (first + kolo::size() + 1) / 2.0, 1e-6);
@@ -49,12 +49,12 @@ TEST(DdpJoin, RanksWithoutABatchJoinAtOnce) {
     ddp.zero_grad();
     backward(ddp);
     join.step();
-    // Ranks up to `step` have taken all of theirs.
+    // Ranks up to `step` have finished.
     EXPECT_NEAR(ddp.module()->weight.grad().mean().item<double>(), (step + 2 + kolo::size()) / 2.0,
                 1e-6);
   }
   join.finish();
-  // A rebuild that was not possible then is made up for.
+  // A rebuild that was not possible during the join happens now.
   backward(ddp);
   EXPECT_EQ(ddp.stats().rebuilds, 1);
 }
@@ -89,7 +89,7 @@ TEST(DdpJoin, BuffersThatRankZeroCannotSendAnyMoreSayWhatToDo) {
   join.finish();
 }
 
-/// As the message and <kolo/join.h> say it.
+/// As the message and <kolo/join.h> say.
 TEST(DdpJoin, BuffersComeFromTheLastRankAtTheEnd) {
   DistributedDataParallel ddp(torch::nn::BatchNorm1d(2), {.broadcast_buffers = false});
   kolo::Join join;

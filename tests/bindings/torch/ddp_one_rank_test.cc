@@ -1,5 +1,5 @@
-// What DistributedDataParallel refuses on one rank alone ends on all of them, which name it. On all
-// ranks at once.
+// A refusal by DistributedDataParallel on one rank ends all ranks, and their errors name this rank.
+// On all ranks at once.
 #include "tests/support/ddp_ranks.h"
 #include "tests/support/message_of.h"
 
@@ -32,7 +32,7 @@ struct Case {
   }
 };
 
-/// On the rank itself the others' text but for its number.
+/// The rank itself gets the same text without its number.
 void expect_named(const std::string& message, const std::string& what) {
   EXPECT_THAT(message, HasSubstr(what));
   if (!is_last()) {

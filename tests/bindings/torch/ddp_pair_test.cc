@@ -1,5 +1,5 @@
-// Two modules under DistributedDataParallel in one backward, which autograd reaches in another
-// order on every second rank. On all ranks at once.
+// Two modules under DistributedDataParallel in one backward. Autograd reaches them in another order
+// on every second rank. On all ranks at once.
 #include "tests/support/ddp_ranks.h"
 #include "tests/support/message_of.h"
 
@@ -22,7 +22,7 @@ using kolo::test::mine;
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// Of two layers, a call uses one or both.
+/// Two layers; a call uses one or both.
 struct BranchesImpl : torch::nn::Module {
   torch::nn::Linear left{register_module("left", torch::nn::Linear(2, 1))};
   torch::nn::Linear right{register_module("right", torch::nn::Linear(2, 1))};
@@ -43,7 +43,7 @@ struct Pair {
     one.zero_grad();
     other.zero_grad();
   }
-  /// What was computed last gets its gradient first.
+  /// The module that is computed last gets its gradients first.
   void backward(bool use_right) {
     const auto input = torch::full({1, 2}, mine());
     const bool is_even = kolo::rank() % 2 == 0;

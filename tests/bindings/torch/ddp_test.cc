@@ -100,7 +100,7 @@ TEST(Ddp, EqualsOneProcessForFiftySteps) {
 }
 
 TEST(Ddp, EqualsOneProcessWithEveryOption) {
-  // 100 bytes a bucket: several of them.
+  // 100 bytes per bucket gives several buckets.
   equals_one_process<torch::optim::AdamW>({.bucket_cap_mb = 1e-4, .gradient_as_bucket_view = true},
                                           false, true);
   equals_one_process<torch::optim::AdamW>({.bucket_cap_mb = 1e-4}, true, true);
@@ -122,7 +122,7 @@ TEST(Ddp, NoSyncAccumulatesOnThisRank) {
     ddp.forward(input).sum().backward();
     const auto expected = torch::full({1, 2}, 2 * mean_of_ranks());
     EXPECT_TRUE(torch::allclose(ddp.module()->weight.grad(), expected));
-    // Another one comes on top.
+    // Another backward adds to the gradients.
     ddp.forward(input).sum().backward();
     EXPECT_TRUE(torch::allclose(ddp.module()->weight.grad(), 1.5 * expected));
   }
@@ -156,7 +156,7 @@ TEST(Ddp, NoSyncCountsWhereAllForwardsOfABackwardRanInsideIt) {
     const auto expected = torch::full({1, 2}, 2 * mean_of_ranks());
     EXPECT_TRUE(torch::allclose(ddp.module()->weight.grad(), expected));
     ddp.zero_grad();
-    // As accumulation uses it.
+    // As in gradient accumulation.
     for (int pass = 0; pass < 2; ++pass) {
       std::optional<kolo::NoSync> local;
       if (pass < 1) local.emplace(ddp.no_sync());

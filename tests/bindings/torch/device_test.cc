@@ -1,7 +1,7 @@
-// Devices and streams without any: a device of CUDA's kind that only notes what it is told stands
-// in for LibTorch's own. What a GPU does with it, tests/gpu/tensor_check shows.
-#include "bindings/torch/device_stream.h"
-#include "bindings/torch/tensor_memory.h"
+// Devices and streams without hardware: a device of CUDA's kind stands in for LibTorch's own and
+// only records its calls. tests/gpu/tensor_check shows what a GPU does with them.
+#include "bindings/torch/tensors/device_stream.h"
+#include "bindings/torch/tensors/tensor_memory.h"
 #include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
@@ -27,7 +27,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-/// Streams are numbers, their handles addresses in an array; orders are noted as text.
+/// Streams are numbers, their handles are addresses in an array; the order of calls is recorded as
+/// text.
 class NotingDevice final : public c10::impl::DeviceGuardImplInterface {
  public:
   mutable std::vector<std::string> notes;
@@ -78,7 +79,7 @@ class Devices : public testing::Test {
   static std::atomic<const c10::impl::DeviceGuardImplInterface*>& slot() {
     return c10::impl::device_guard_impl_registry[static_cast<std::size_t>(c10::DeviceType::CUDA)];
   }
-  /// A tensor of four numbers that says that it is on cuda:`index`.
+  /// A tensor of four numbers that claims to be on cuda:`index`.
   torch::Tensor far_tensor(c10::DeviceIndex index) {
     const torch::Device device(torch::kCUDA, index);
     return at::for_blob(numbers_.data(), {4})
@@ -153,7 +154,7 @@ TEST_F(Devices, ATensorElsewhereIsRefusedWithBothDevices) {
     EXPECT_THAT(kolo::device_misfit({torch::kCUDA, 0}, -1), HasSubstr("no CUDA"));
   }
   EXPECT_THAT(kolo::device_misfit(torch::kMeta, 0), HasSubstr("cpu and cuda"));
-  if (kolo::device_ordinal() >= 0) return;  // then a GPU is here, and takes it
+  if (kolo::device_ordinal() >= 0) return;  // a GPU is here, and takes it
   EXPECT_THAT(message_of([] { kolo::shared_zeros({2}, torch::kCUDA); }),
               AllOf(HasSubstr("kolo::shared_zeros on cuda: "), HasSubstr("no CUDA")));
   EXPECT_THAT(

@@ -1,5 +1,5 @@
-// ElasticSampler: worlds that change within an epoch, of ranks that are only numbers here, and one
-// whose processes do change.
+// ElasticSampler: worlds that change within an epoch, with ranks that are only numbers here; and
+// one test whose processes do change.
 #include <kolo/torch.h>
 
 #include <gmock/gmock.h>
@@ -28,8 +28,8 @@ void load(kolo::RankSampler& sampler, const std::string& bytes) {
   sampler.load(archive);
 }
 
-/// `ranks` ranks that go on from `state` ("": from the start) with up to `steps` batches; adds what
-/// they get to `seen` and returns rank 0's state.
+/// Runs `ranks` ranks from `state` ("": from the start) for up to `steps` batches. Adds their
+/// elements to `seen` and returns rank 0's state.
 std::string world(int ranks, int steps, std::size_t batch, std::size_t count,
                   const std::string& state, std::multiset<std::size_t>& seen) {
   std::string after;
@@ -95,7 +95,8 @@ TEST(ElasticSampler, ABatchThatWasNotTrainedOnComesAgain) {
   EXPECT_EQ(fresh.remaining(), 9U);
 }
 
-/// The last rank has one element less than the others, in its last batch or as no batch at all.
+/// The last rank has one element less than the others, either a shorter last batch or no last
+/// batch.
 TEST(ElasticSampler, GoesOnWhereARootWithFewerElementsIs) {
   const int last = kolo::size() - 1;
   const auto count = static_cast<std::size_t>(2 * kolo::size() - 1);
@@ -116,7 +117,7 @@ TEST(ElasticSampler, GoesOnWhereARootWithFewerElementsIs) {
   }
 }
 
-/// Wherever the root is, for the rest would be dealt out of different permutations.
+/// Whatever the root is: otherwise ranks would deal out the rest of different permutations.
 TEST(ElasticSampler, RanksWithOtherDataAreNamedOnAllRanks) {
   if (kolo::size() == 1) GTEST_SKIP() << "for two ranks or more";
   const int odd = kolo::size() - 1;
@@ -132,7 +133,7 @@ TEST(ElasticSampler, RanksWithOtherDataAreNamedOnAllRanks) {
         EXPECT_THAT(error.what(),
                     testing::HasSubstr("rank " + std::to_string(odd) + " has the " + what));
       }
-      kolo::barrier();  // no rank has gone on to another operation
+      kolo::barrier();  // no rank has started another operation
     }
   };
   expect_refused(kolo::ElasticSampler(is_odd ? 101 : 100), "data size 101, but rank 0 has 100");
@@ -140,7 +141,7 @@ TEST(ElasticSampler, RanksWithOtherDataAreNamedOnAllRanks) {
   expect_refused(kolo::ElasticSampler(100, {.shuffle = !is_odd}), "shuffle 0, but rank 0 has 1");
 }
 
-/// All ranks train on a part, the last one leaves, the others train on the rest.
+/// All ranks train on a part, the last rank leaves, the others train on the rest.
 TEST(ElasticSampler, TheWorldChanges) {
   const int rank = kolo::rank();
   const int size = kolo::size();
@@ -155,7 +156,7 @@ TEST(ElasticSampler, TheWorldChanges) {
     }
   };
   train(3);
-  seen = kolo::allreduce(seen);  // the ranks that leave take what they had with them
+  seen = kolo::allreduce(seen);  // leaving ranks take their elements with them
   const auto folder = std::filesystem::temp_directory_path();
   const std::string mine =
       kolo::broadcast_object((folder / ("kolo_elastic_" + std::to_string(getpid()))).string(), 0);
@@ -173,10 +174,11 @@ TEST(ElasticSampler, TheWorldChanges) {
     const auto all = kolo::allreduce(seen - before) + before;
     EXPECT_TRUE(torch::equal(all, torch::ones_like(all))) << all;
   } else {
-    // Ranks meet at their n-th init() in a file, so this one counts along.
+    // Ranks meet at their n-th init() in a file, so this rank counts along.
     kolo::init({.init_method = "single://"});
   }
-  // A rank alone has had another number of optimizers and models; their names must meet again.
+  // A rank that was alone has made another number of optimizers and models; their names must match
+  // again.
   const auto trains = [] {
     torch::nn::Linear one(2, 1), other(2, 1);
     kolo::DistributedOptimizer optimizer(torch::optim::SGD(one->parameters(), 0.1),

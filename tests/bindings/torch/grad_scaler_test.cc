@@ -63,7 +63,7 @@ TEST(GradScaler, AParameterThatIsListedTwiceIsUnscaledOnce) {
   EXPECT_EQ(one.weight.grad()[0].item<double>(), 3);
 }
 
-/// What one rank alone finds, all leave out; by sums in `type`.
+/// An overflow on one rank makes all ranks skip the step; gradients are summed in `type`.
 void expect_left_out(double worst, torch::ScalarType type,
                      kolo::DistributedOptimizerOptions options) {
   SCOPED_TRACE(testing::Message() << worst << " in " << torch::toString(type));
@@ -93,7 +93,7 @@ TEST(GradScaler, OneRanksOverflowIsEveryRanks) {
     }
     expect_left_out(worst, torch::kFloat32, {.compression = kolo::compression::bf16()});
   }
-  // Finite here, not on its way.
+  // Finite on the rank, but not in float16.
   expect_left_out(1e6, torch::kFloat32, {.compression = kolo::compression::fp16()});
   expect_left_out(1e6, torch::kFloat32,
                   {.compression = kolo::compression::fp16_with_error_feedback()});
@@ -136,7 +136,7 @@ TEST(GradScaler, EqualsOneProcessForFiftySteps) {
     torch::manual_seed(step);
     const auto input = torch::randn({12, 6}, torch::kFloat64);
     const auto share = input.slice(0, kolo::rank(), 12, kolo::size());
-    // Every seventh step overflows on one rank, and is as if it had not been.
+    // Every seventh step overflows on one rank and must have no effect.
     const double factor = step % 7 == 6 && is_last() ? kInfinity : 1.0;
     optimizer.zero_grad();
     scaler.scale(ddp.forward(share).square().mean() * factor).backward();
@@ -178,7 +178,7 @@ TEST(GradScaler, RanksWithTheirOwnGradientsAgreeByAMessage) {
   }
 }
 
-/// An optimizer as one that keeps a share of the gradients on each rank.
+/// An optimizer that keeps a share of the gradients on each rank.
 struct Sharing : SGD, kolo::ReducingOptimizer {
   using SGD::SGD;
   void synchronize() override { ++waits; }
@@ -199,7 +199,7 @@ TEST(GradScaler, AsksAnOptimizerThatKeepsShares) {
   EXPECT_EQ(optimizer.waits, 1);
 }
 
-/// A rank that is not in the optimizer's process set is not waited for.
+/// A rank outside the optimizer's process set is not waited for.
 TEST(GradScaler, AsksTheRanksOfTheOptimizersProcessSet) {
   std::vector<int> ranks;
   for (int r = 0; r == 0 || r < kolo::size() - 1; ++r) ranks.push_back(r);
@@ -317,7 +317,7 @@ TEST(GradScaler, TakesSparseGradientsAndHalfLosses) {
   SGD optimizer(embedding->parameters(), 1.0);
   GradScaler scaler({.init_scale = 4});
   const auto before = embedding->weight.detach().clone();
-  // Two entries of one row: finite alone, and still added up.
+  // Two entries of one row: each is finite, but the sum is not.
   scaler.scale(embedding(torch::tensor({1, 1})).sum()).backward();
   EXPECT_TRUE(scaler.step(optimizer));
   EXPECT_TRUE(torch::allclose(before[1] - embedding->weight[1], torch::full({1}, 2.0)));

@@ -1,5 +1,5 @@
-// DistributedOptimizer's groups: the same training as without them, whole groups that fail, and
-// groups that cannot be. On all ranks at once.
+// DistributedOptimizer's groups: the same training as without groups, groups that fail as a whole,
+// and invalid groups. On all ranks at once.
 #include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
@@ -39,7 +39,7 @@ struct Trainer {
     for (int step = 0; step < 5; ++step) {
       optimizer.zero_grad();
       loss(step).backward();
-      if (step == 3) loss(step + 50).backward();  // a second one before the step
+      if (step == 3) loss(step + 50).backward();  // a second backward before the step
       if (step == 4) net->parameters()[0].set_requires_grad(false);
       optimizer.step();
     }
@@ -70,13 +70,14 @@ TEST(GradientGroups, OfParametersThemselvesStartWithTheLastGradient) {
   (w[0] * (kolo::rank() + 1)).sum().backward();
   (w[2] * 2).sum().backward();
   EXPECT_EQ(optimizer.pending(), 1U) << "of the group, which waits";
-  // 'b' has no gradient on any rank: zeros travel, and it is left alone.
+  // 'b' has no gradient on any rank: zeros travel, and 'b' is not changed.
   optimizer.step();
   EXPECT_EQ(optimizer.pending(), 0U);
   EXPECT_DOUBLE_EQ(w[0].grad()[0].item<double>(), kolo::size() * (kolo::size() + 1) / 2.0);
   EXPECT_FALSE(w[1].grad().defined());
   EXPECT_DOUBLE_EQ(w[2].grad()[0].item<double>(), 2.0 * kolo::size());
-  // On the last rank alone: the others get it, in a group whose other member nobody has.
+  // Only the last rank has a gradient; the others get it. The other member of the group has none
+  // anywhere.
   optimizer.zero_grad();
   if (kolo::rank() == kolo::size() - 1) (w[1] * 5).sum().backward();
   optimizer.synchronize();
@@ -112,7 +113,7 @@ TEST(GradientGroups, ThatCannotBeAreRefused) {
   EXPECT_THAT(message(Names{{"0.bias"}, {}}), HasSubstr("group 1 is empty"));
   EXPECT_THAT(message(Tensors{{torch::ones({2})}}),
               HasSubstr("tensor 0 of group 0 is no parameter of the optimizer"));
-  // A refusal leaves nothing behind that later ones would trip over.
+  // A refusal must leave nothing behind that breaks later optimizers.
   static_cast<void>(Trainer({}).train());
 }
 

@@ -1,5 +1,5 @@
-// Steps that an exception on one rank cuts off: the others hear of it, and no gradient of theirs
-// meets one of a later step. On all ranks at once.
+// Steps that end by an exception on one rank: the others are told, and none of their gradients is
+// combined with a gradient of a later step. On all ranks at once.
 #include "tests/support/ddp_ranks.h"
 #include "tests/support/message_of.h"
 #include "tests/support/weights.h"
@@ -34,12 +34,12 @@ using testing::HasSubstr;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Who throws in a backward.
+/// The ranks that throw in a backward.
 enum class Who { kNobody, kLastRank, kAll };
 
 Who throwing = Who::kNobody;
 
-/// Its backward throws where `throwing` says so.
+/// Throws in backward if `throwing` says so.
 struct Bad : torch::autograd::Function<Bad> {
   static torch::Tensor forward(AutogradContext*, const torch::Tensor& input) {
     return input.clone();
@@ -51,7 +51,7 @@ struct Bad : torch::autograd::Function<Bad> {
   }
 };
 
-/// What is made last gets its gradient first: c and b before Bad's backward, and a after it.
+/// The last computed gets its gradient first: c and b before Bad's backward, a after it.
 torch::Tensor loss_of(const torch::Tensor& a, const torch::Tensor& b, const torch::Tensor& c,
                       double factor) {
   const torch::Tensor last = Bad::apply(a).sum();
@@ -67,8 +67,8 @@ struct ThreeImpl : torch::nn::Module {
 
 double mean_in(int step) { return kolo::test::mean_of_ranks() + step; }
 
-/// Who makes such steps: in step 1 the last rank throws, in step 3 all do, and each other step has
-/// right averages.
+/// Runs such steps: in step 1 the last rank throws, in step 3 all ranks throw. Every other step
+/// must have right averages.
 template <class Step, class Gradients>
 void expect_whole_steps(const Step& step, const Gradients& expect_gradients) {
   for (int number = 0; number < 6; ++number) {
@@ -122,8 +122,8 @@ struct PlainImpl : torch::nn::Module {
   torch::Tensor forward(double factor) { return weight.sum() * factor; }
 };
 
-// One is whole where the other's part throws: of two modules that a backward reaches, none waits
-// for what is told of the other.
+// One backward reaches two modules; one completes and the other throws. Neither may wait for news
+// about the other.
 TEST(InterruptedStep, OfTwoModulesIsToldOfBoth) {
   for (const bool finds_unused : {false, true}) {
     const DdpOptions options{.bucket_cap_mb = 1e-5, .find_unused_parameters = finds_unused};
@@ -136,7 +136,7 @@ TEST(InterruptedStep, OfTwoModulesIsToldOfBoth) {
           cut.zero_grad();
           whole.zero_grad();
           const torch::Tensor first = cut.forward(factor);
-          const torch::Tensor second = whole.forward(factor);  // whose backward comes first
+          const torch::Tensor second = whole.forward(factor);  // its backward comes first
           (first + second).backward();
         },
         [&](double mean) {
@@ -147,7 +147,7 @@ TEST(InterruptedStep, OfTwoModulesIsToldOfBoth) {
   }
 }
 
-// What throws is behind all of the module's parameters.
+// The exception comes after all parameters of the module.
 TEST(InterruptedStep, OfAWholeModuleBringsNothingBack) {
   for (const bool is_static : {false, true}) {
     const auto plain = std::make_shared<PlainImpl>();
@@ -172,7 +172,7 @@ TEST(InterruptedStep, OfAWholeModuleBringsNothingBack) {
   throwing = Who::kNobody;
 }
 
-// Who goes no further than its exception lets the others know where its module ends.
+// A rank that ends after its exception tells the others where its module ends.
 TEST(InterruptedStep, OfAModuleThatEndsIsTold) {
   for (int turn = 0; turn < 2; ++turn) {
     DistributedDataParallel ddp(std::make_shared<ThreeImpl>(), {.bucket_cap_mb = 1e-5});
@@ -209,7 +209,7 @@ TEST(InterruptedStep, WithARankWithoutSamplesIsNoStepOfTheOthers) {
         weights.optimizer.step();
       },
       [&](double mean) {
-        // Of ranks 1 and up: half of a rank more than the mean of all.
+        // Mean over ranks 1 and up: half a rank more than the mean over all.
         for (const auto& weight : {weights.a, weights.b, weights.c})
           expect_gradient(weight, mean + 0.5);
       });
@@ -235,7 +235,7 @@ TEST(InterruptedStep, OfDistributedOptimizerMeetsNoLaterOne) {
   }
 }
 
-/// The last rank's cannot write back what the ranks have reduced.
+/// The last rank cannot write the reduced gradient back.
 struct NoRoom : kolo::Compressor {
   torch::ScalarType wire_type(torch::ScalarType type) const override { return type; }
   torch::Tensor compress(const std::string&, const torch::Tensor& gradient) override {
@@ -247,7 +247,7 @@ struct NoRoom : kolo::Compressor {
   }
 };
 
-// What follows aborts kolo, so tests/torch.cmake runs each by itself.
+// The following tests abort kolo, so tests/torch.cmake runs each by itself.
 TEST(StepEnd, DISABLED_ADecompressorThatThrowsOnOneRankEndsOnAll) {
   kolo::test::Weights weights({.compression = std::make_shared<NoRoom>()});
   EXPECT_THAT(message_of([&] {
@@ -278,8 +278,8 @@ TEST(StepEnd, DISABLED_AShardedStepThatThrowsOnOneRankEndsOnAll) {
   EXPECT_THAT(message_of([&] { optimizer.step(); }), HasSubstr("no room"));
 }
 
-/// The last rank makes `step` when the others, who have waited for it for the whole of
-/// KOLO_OPERATION_TIMEOUT, have given up.
+/// The last rank makes `step` only after the others have waited for the whole
+/// KOLO_OPERATION_TIMEOUT and given up.
 void make_step_too_late(const std::function<void()>& step) {
   const std::string given_up =
       std::filesystem::temp_directory_path() / ("kolo_given_up." + std::to_string(::getppid()));

@@ -15,7 +15,7 @@ using kolo::test::message_of;
 using testing::HasSubstr;
 constexpr auto kChannelsLast = torch::MemoryFormat::ChannelsLast;
 
-/// Images of this rank, in rows that all ranks can be dealt.
+/// Images of this rank, with rows that can be dealt out to all ranks.
 torch::Tensor images(int rank) {
   const std::int64_t rows = 2 * kolo::size();
   return torch::arange(rows * 3 * 4 * 5)
@@ -64,7 +64,7 @@ TEST(Layout, ChannelsLastStaysChannelsLast) {
   }
 }
 
-// Elements meet by their index, so ranks need not agree on strides.
+// Elements are combined by their index, so ranks need not have the same strides.
 TEST(Layout, RanksMayHaveOtherStrides) {
   const auto plain = images(kolo::rank());
   const auto mine = kolo::rank() % 2 == 0 ? plain : plain.contiguous(kChannelsLast);
@@ -105,7 +105,7 @@ TEST(Layout, TheOptimizerKeepsChannelsLast) {
   EXPECT_TRUE(torch::equal(kolo::broadcast(layer->weight.detach(), 0), layer->weight));
 }
 
-/// What LibTorch leaves to be conjugated, or negated, by whoever reads it; on rank 0 alone, too.
+/// Tensors with LibTorch's lazy conjugate or negative bit, also on rank 0 alone.
 TEST(Layout, LazyConjugatesAndNegativesAreWhatTheySay) {
   const auto plain = torch::complex(torch::arange(4.0) + kolo::rank(), torch::arange(4.0) - 7);
   const auto values = plain.conj().resolve_conj();
@@ -143,7 +143,7 @@ TEST(Layout, GradientsThatAreLazyConjugatesAreAveraged) {
   kolo::DistributedOptimizer optimizer(torch::optim::SGD(std::vector{weight}, 0.1),
                                        kolo::NamedTensors{{"weight", weight}});
   const auto gradient = torch::complex(torch::ones({2}), torch::full({2}, 2.0));
-  // Of two uses the sum is no lazy conjugate.
+  // The sum of two uses is no lazy conjugate.
   const auto used = weight.conj();
   (kolo::rank() == 0 ? used : used * 0.5 + used * 0.5).backward(gradient);
   optimizer.synchronize();

@@ -1,6 +1,6 @@
-// Batches that one rank leaves out: gradients of different steps never meet, all ranks are told at
-// once, and their next steps meet again. What all ranks leave out, or do alike, is no error. On all
-// ranks at once.
+// Batches that one rank skips: gradients of different steps are never combined, all ranks are told
+// at once, and their next steps match again. A batch that all ranks skip, or a difference that does
+// not matter, is no error. On all ranks at once.
 #include "tests/support/message_of.h"
 #include "tests/support/weights.h"
 
@@ -24,14 +24,14 @@ struct OneImpl : torch::nn::Module {
 };
 TORCH_MODULE(One);
 
-/// A network of one weight, trained with rate 1; its gradient is what forward is given.
+/// A network of one weight, trained with rate 1; its gradient is the input of forward.
 struct Way {
   std::string name;
   torch::Tensor w;
   std::function<torch::Tensor(double)> forward;
   std::function<void()> zero_grad;
   std::function<void()> step;
-  std::function<void()> leave_out;  ///< a batch whose loss does not come to a backward
+  std::function<void()> leave_out;  ///< skips a batch after forward, before backward
 
   void train() const { forward(mine()).backward(); }
   std::string message_of_a_step() const {
@@ -112,7 +112,7 @@ TEST(LeftOutBatches, NameTheRankAndBothSteps) {
                         "repeated a batch"));
 }
 
-// Out of memory, say, in the midst of a forward.
+// For example, out of memory in the middle of a forward.
 TEST(LeftOutBatches, MayEndByAnExceptionOfForward) {
   if (kolo::size() == 1) GTEST_SKIP() << "takes two ranks; CTest runs this with 2 to 4";
   struct BoundedImpl : OneImpl {
@@ -148,10 +148,10 @@ TEST(LeftOutBatches, OfAllRanksAreNoError) {
     way.zero_grad();
     step();
     way.zero_grad();
-    way.train();  // its step is left out, as after an overflow
+    way.train();  // its step is skipped, as after an overflow
     way.zero_grad();
     step();
-    // Nobody calls zero_grad().
+    // zero_grad() is not called.
     for (int i = 0; i < 2; ++i) {
       way.w.mutable_grad().reset();
       step();
@@ -164,7 +164,7 @@ TEST(LeftOutBatches, ArePartsOfNoStepThatAccumulates) {
   kolo::DistributedDataParallel<One> wrapped(m);
   for (int step = 0; step < 3; ++step) {
     m->zero_grad();
-    // How many passes a rank adds up is its own affair.
+    // Each rank may accumulate any number of passes.
     for (int pass = 0; pass <= kolo::rank(); ++pass) {
       const auto guard = wrapped.no_sync();
       wrapped.forward(1).backward();
@@ -172,7 +172,7 @@ TEST(LeftOutBatches, ArePartsOfNoStepThatAccumulates) {
     wrapped.forward(mine()).backward();
     expect_gradient(m->w, 2 * mean_of_ranks());
   }
-  // So is how many forwards its loss is made of.
+  // Each rank's loss may come from any number of forwards.
   for (int step = 0; step < 3; ++step) {
     m->zero_grad();
     torch::Tensor loss = wrapped.forward(0);
@@ -210,7 +210,7 @@ TEST(LeftOutBatches, RanksThatHadJoinedCountAnewWithTheOthers) {
   }
 }
 
-// With a short KOLO_OPERATION_TIMEOUT, in a process of its own: see tests/torch.cmake.
+// Needs a short KOLO_OPERATION_TIMEOUT, in a process of its own: see tests/torch.cmake.
 TEST(LateRanks, DISABLED_FailInTheStepThatTheOthersHaveGivenUpAndMeetThemInTheNext) {
   const Way way = horovod();
   const int last = kolo::size() - 1;
@@ -218,7 +218,7 @@ TEST(LateRanks, DISABLED_FailInTheStepThatTheOthersHaveGivenUpAndMeetThemInTheNe
   for (int step = 0; step < 3; ++step) {
     way.zero_grad();
     if (step == 1 && is_last()) {
-      // Until rank 0 says so; its message may take longer than a message is waited for.
+      // Wait until rank 0 says so; its message may take longer than one receive waits.
       while (message_of([&] { kolo::recv(&given_up, 1, kolo::DataType::kFloat32, 0); }) !=
              "(no error)") {
       }

@@ -18,7 +18,7 @@ torch::Tensor as_tensor(const std::vector<std::size_t>& indices, torch::ScalarTy
       .to(type);
 }
 
-/// What a pass over `sampler` gathers, sorted.
+/// The elements that a pass over `sampler` gathers, sorted.
 torch::Tensor gathered(kolo::RankSampler& sampler, torch::ScalarType type) {
   std::vector<torch::Tensor> all;
   while (const auto batch = sampler.next(4)) {

@@ -1,5 +1,5 @@
-// What DistributedOptimizer refuses on one rank alone is an error on all of them, which name it;
-// and the job goes on. On all ranks at once.
+// A refusal by DistributedOptimizer on one rank is an error on all ranks, which name this rank; the
+// job goes on. On all ranks at once.
 #include "tests/support/message_of.h"
 #include "tests/support/weights.h"
 
@@ -32,7 +32,7 @@ void expect_steps(Weights& weights) {
   }
 }
 
-/// All three weights, each for itself or as a group.
+/// All three weights, each alone or as a group.
 class OptimizerOneRank : public testing::TestWithParam<bool> {
  protected:
   static Weights make(kolo::DistributedOptimizerOptions options = {}) {
@@ -41,7 +41,7 @@ class OptimizerOneRank : public testing::TestWithParam<bool> {
   }
 };
 
-/// The identity, whose gradient is sparse if asked for.
+/// The identity; its gradient is sparse on request.
 struct Sparse : torch::autograd::Function<Sparse> {
   static torch::Tensor forward(torch::autograd::AutogradContext* context,
                                const torch::Tensor& input, bool sparse) {
@@ -112,7 +112,7 @@ TEST_P(OptimizerOneRank, ADeviceThatKoloDoesNotTakeIsNamedByAll) {
                                        options);
   EXPECT_THAT(message_of([&] { w.sum().backward(); }),
               HasSubstr("/w': " + on_last("the tensor is on meta, but")));
-  // And one that no backward has reached, in a step.
+  // A gradient that no backward has reached, in a step.
   optimizer.zero_grad();
   EXPECT_THAT(message_of([&] { optimizer.step(); }),
               HasSubstr("/w': " + on_last("the tensor is on meta, but")));
@@ -128,7 +128,7 @@ TEST(OptimizerGroupOfOneRank, AGradientThatWasChangedBeforeItLeftIsNamedByAll) {
   expect_steps(weights);
 }
 
-/// Fails on the last rank while it shall.
+/// Fails on the last rank on request.
 class Failing final : public kolo::Compressor {
  public:
   torch::ScalarType wire_type(torch::ScalarType type) const override { return type; }
@@ -198,7 +198,7 @@ TEST(OptimizerOfOneRank, WhatDiffersIsNamedByAllWhereItIsMade) {
                      kolo::DistributedOptimizerOptions{.groups = is_last() ? 2 : 1});
               }),
               HasSubstr("in group 0 on rank 0, but in group 1 on " + last));
-  // What is wrong on one rank alone, all are told.
+  // A refusal on one rank is told to all ranks.
   EXPECT_THAT(
       message_of([&] {
         make(torch::nn::Sequential(layer()),
@@ -209,7 +209,7 @@ TEST(OptimizerOfOneRank, WhatDiffersIsNamedByAllWhereItIsMade) {
   expect_steps(weights);
 }
 
-// It has nothing to tell of any gradient, and takes part with zeros all the same.
+// The rank has no gradients to announce and takes part with zeros.
 TEST(OptimizerOfOneRank, FreezingAllOfItKeepsNobodyWaiting) {
   if (kolo::size() == 1) GTEST_SKIP() << "of one rank beside others";
   Weights weights;
@@ -226,14 +226,14 @@ TEST(OptimizerOfOneRank, FreezingAllOfItKeepsNobodyWaiting) {
 
 INSTANTIATE_TEST_SUITE_P(Grouped, OptimizerOneRank, testing::Bool());
 
-/// Of one loss, in another order on each rank.
+/// Two optimizers of one loss; the order differs from rank to rank.
 TEST(OptimizersOfOneLoss, WhatOneRefusesLeavesTheOthersDone) {
   Weights wrong;
   Weights right;
   torch::nn::Linear layer(1, 1);
   kolo::DistributedDataParallel ddp(layer);
   const auto backward = [&](bool sparse) {
-    // What is computed last has its gradients first.
+    // The last computed has its gradients first.
     torch::Tensor loss = torch::zeros({}, torch::kFloat64);
     for (int part = 0; part < 3; ++part) {
       const int next = (part + kolo::rank()) % 3;

@@ -1,4 +1,4 @@
-// DistributedOptimizer's options, each against what one process would do, and with every optimizer
+// DistributedOptimizer's options, each against the result of one process, and with every optimizer
 // of LibTorch. On all ranks at once.
 #include "tests/support/message_of.h"
 
@@ -18,7 +18,7 @@ double ranks_sum() { return kolo::size() * (kolo::size() + 1) / 2.0; }
 double ranks_mean() { return ranks_sum() / kolo::size(); }
 double scale() { return kolo::rank() + 1; }
 
-/// One parameter and a plain gradient descent with rate 1 over it.
+/// One parameter, with plain gradient descent of rate 1.
 struct Weight {
   torch::Tensor w = torch::ones({3}, torch::TensorOptions(kDouble).requires_grad(true));
   kolo::DistributedOptimizer<torch::optim::SGD> optimizer;
@@ -42,7 +42,7 @@ TEST(OptimizerOptions, PassesAddUpOnTheRankAndTravelOnce) {
     weight.backward(4 * scale());
     weight.expect_gradient(7 * ranks_mean());
   }
-  // A step before the last pass reduces what is there.
+  // A step before the last pass reduces the gradients so far.
   weight.optimizer.zero_grad();
   weight.backward(scale());
   weight.optimizer.synchronize();
@@ -55,7 +55,7 @@ TEST(OptimizerOptions, GradientsThatAreOnlyAskedForChangeNone) {
     weight.optimizer.zero_grad();
     const torch::Tensor loss = (weight.w * scale()).sum();
     loss.backward({}, /*retain_graph=*/true);
-    // One rank alone asks: it must not say anything to the others.
+    // Only one rank asks: this must not communicate.
     if (step < 2 || kolo::rank() == 0) {
       const auto asked = torch::autograd::grad({loss}, {weight.w}, {}, /*retain_graph=*/true);
       EXPECT_DOUBLE_EQ(asked[0][0].item<double>(), scale());
@@ -78,7 +78,7 @@ TEST(OptimizerOptions, PredivisionKeepsWeighedHalfGradientsInRange) {
                                        {.gradient_predivide_factor = 4096,
                                         .compression = kolo::compression::fp16(),
                                         .weigh_by_samples = true});
-  optimizer.set_sample_count(1024);  // of a gradient of 100, beyond float16 with these
+  optimizer.set_sample_count(1024);  // with a gradient of 100, beyond float16 by these counts
   (w * 100).sum().backward();
   optimizer.synchronize();
   EXPECT_TRUE(torch::allclose(w.grad(), torch::full({3}, 100.0))) << w.grad();
@@ -117,7 +117,7 @@ TEST(OptimizerOptions, HalfTypesTravelInPlaceOfGradients) {
     weight.optimizer.synchronize();
     EXPECT_EQ(weight.w.grad().scalar_type(), kDouble);
     weight.expect_gradient(1.001 * ranks_mean(), 1e-2);
-    // A second pass adds to what has come back.
+    // A second pass adds to the reduced gradient.
     weight.backward(scale());
     weight.optimizer.synchronize();
     weight.expect_gradient(2.001 * ranks_mean(), 1e-2);
@@ -141,7 +141,7 @@ TEST(OptimizerOptions, ErrorFeedbackLosesNothingInTheLongRun) {
   EXPECT_GT(30 * slope - sum_of_steps(kolo::compression::fp16()), 5e-3);
 }
 
-/// Sends half of each gradient, and counts.
+/// Sends half of each gradient, and counts the calls.
 class Halving final : public kolo::Compressor {
  public:
   torch::ScalarType wire_type(torch::ScalarType) const override { return torch::kFloat32; }
@@ -232,7 +232,7 @@ TEST(OptimizerOptions, ClipsTheGlobalNormAndDoesNotWaitTwice) {
   EXPECT_NEAR(norm, std::sqrt(3.0) * ranks_mean(), 1e-6);
   weight.optimizer.step();
   EXPECT_TRUE(torch::allclose(weight.w, torch::full({3}, 1 - 1 / std::sqrt(3.0), kDouble), 1e-4));
-  // A gradient changed between synchronize() and step() is what the step takes.
+  // step() takes a gradient that was changed after synchronize().
   weight.optimizer.zero_grad();
   weight.backward(scale());
   weight.optimizer.synchronize();
@@ -271,7 +271,7 @@ TEST(OptimizerOptions, OptionsThatMakeNoSenseAreNamed) {
               HasSubstr("made without weigh_by_samples"));
 }
 
-/// Steps of an optimizer over ranks against the same over the whole batch.
+/// Steps of an optimizer over ranks against steps over the whole batch in one process.
 template <class O, class Options>
 void expect_equal_to_one_process(const char* name, const Options& options,
                                  const kolo::DistributedOptimizerOptions& how = {}) {
@@ -292,7 +292,7 @@ void expect_equal_to_one_process(const char* name, const Options& options,
   O reference(alone->parameters(), options);
   for (int step = 0; step < 8; ++step) {
     torch::manual_seed(static_cast<std::uint64_t>(50 + step));
-    // Two rows each; or of unequal batches, one of which is empty.
+    // Two rows on each rank; or unequal batches, one of them empty.
     const int rows = how.weigh_by_samples ? kolo::rank() : 2;
     const int begin = how.weigh_by_samples ? rows * (rows - 1) / 2 : 2 * kolo::rank();
     const int all = how.weigh_by_samples ? std::max(kolo::size() * (kolo::size() - 1) / 2, 1)

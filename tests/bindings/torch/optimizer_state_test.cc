@@ -13,7 +13,7 @@ namespace {
 
 using kolo::test::message_of;
 
-/// The weight after each of four steps, in which all state and options show.
+/// The weight after each of four steps, which depend on all state and options.
 template <class O>
 std::vector<torch::Tensor> trajectory(O& optimizer, const torch::Tensor& weight) {
   std::vector<torch::Tensor> values;
@@ -29,8 +29,8 @@ std::vector<torch::Tensor> trajectory(O& optimizer, const torch::Tensor& weight)
   return values;
 }
 
-/// State and options as LibTorch saves them; of an LBFGS it cannot save the scratch buffers, which
-/// are counted.
+/// State and options as LibTorch saves them. LibTorch cannot save the scratch buffers of an LBFGS;
+/// they are only counted.
 template <class O>
 std::string fingerprint(O& optimizer) {
   std::ostringstream stream;
@@ -48,13 +48,14 @@ std::string fingerprint(O& optimizer) {
   return std::move(stream).str();
 }
 
-/// The root has made `steps` steps, the others `other_steps`; after the broadcast all go on alike.
+/// The root has made `steps` steps, the others `other_steps`. After the broadcast all ranks
+/// continue equally.
 template <class O, class Options>
 void goes_on_alike(Options options, int steps, int other_steps) {
   const int root = kolo::size() - 1;
   const bool is_root = kolo::rank() == root;
   auto weight = torch::full({3}, 5.0, torch::requires_grad());
-  // Others also start from another learning rate, which is the root's to say.
+  // The others start from another learning rate; the broadcast sets the root's.
   if (!is_root) options.lr(0.5 * options.lr());
   O optimizer({weight}, options);
   for (int i = 0; i < (is_root ? steps : other_steps); ++i) trajectory(optimizer, weight);
@@ -110,7 +111,7 @@ TEST(OptimizerState, ADistributedOptimizer) {
   trajectory(optimizer, weight);
 }
 
-/// One weight of two names, which parameters() lists twice.
+/// One weight with two names, which parameters() lists twice.
 struct TiedImpl : torch::nn::Module {
   torch::Tensor weight = register_parameter("weight", torch::full({3}, 5.0));
   torch::Tensor bias = register_parameter("bias", torch::full({3}, 1.0));
@@ -118,7 +119,7 @@ struct TiedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Tied);
 
-/// `load` into the optimizer that is given, after a step, leaves its run as it is without.
+/// A failed `load` into an optimizer that has made a step does not change its further steps.
 template <class Load>
 void goes_on_tied(const Load& load) {
   Tied model, without;

@@ -1,5 +1,5 @@
-// The Accelerator's loaders: each element once over all ranks, as many batches on each. On all
-// ranks at once.
+// The Accelerator's loaders: each element once over all ranks, and the same number of batches on
+// each rank. On all ranks at once.
 #include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
@@ -32,7 +32,8 @@ class Numbers : public torch::data::datasets::Dataset<Numbers> {
 
 auto stacked(std::size_t count) { return Numbers(count).map(torch::data::transforms::Stack<>()); }
 
-/// What a pass gives all ranks, without what comes twice; checks that steps are alike.
+/// The elements of all ranks in a pass, without repeated ones; checks that ranks make the same
+/// steps.
 template <class Loader>
 std::vector<float> pass_of(kolo::Accelerator& accelerator, Loader& loader) {
   std::vector<float> all;
@@ -90,7 +91,7 @@ TEST(PreparedLoader, ABatchThatIsFilledUpHasALoss) {
 
 using Batches = std::vector<std::vector<float>>;
 
-/// This rank's batches of a pass; checks that the last one alone is told to be it.
+/// This rank's batches of a pass; checks that only the last one is announced as the last.
 template <class Loader>
 Batches batches_of(kolo::Accelerator& accelerator, Loader& loader,
                    const std::function<void(std::size_t batches)>& at_batch = {}) {
@@ -155,7 +156,7 @@ TEST(PreparedLoader, GoesOnWhereItsSamplerWasSaved) {
       EXPECT_EQ(resumed.size(), whole);
       EXPECT_EQ(batches_of(accelerator, resumed), from(epochs[1], 2));
       EXPECT_EQ(batches_of(accelerator, resumed), epochs[2]) << "the next pass is whole";
-      load(resumed, late);  // in a loader that has made passes, too
+      load(resumed, late);  // also in a loader that has made passes
       EXPECT_EQ(batches_of(accelerator, resumed), from(epochs[1], -1 + static_cast<int>(whole)));
       EXPECT_EQ(batches_of(accelerator, resumed), epochs[2]);
       for (const std::string& ended : {at_last, between}) {
@@ -178,7 +179,7 @@ TEST(PreparedLoader, TheUserChoosesTheEpoch) {
   std::vector<Batches> epochs;
   std::string state;
   for (std::size_t epoch = 0; epoch < 4; ++epoch) {
-    loader.set_epoch(epoch);  // as it is without
+    loader.set_epoch(epoch);  // has no effect on the order
     epochs.push_back(batches_of(accelerator, loader, [&](std::size_t batches) {
       if (epoch == 1 && batches == 3) state = saved(loader);
     }));
@@ -194,7 +195,7 @@ TEST(PreparedLoader, TheUserChoosesTheEpoch) {
   EXPECT_EQ(batches_of(accelerator, loader, [&](std::size_t) { loader.set_epoch(3); }), epochs[1])
       << "for the next pass";
   EXPECT_EQ(batches_of(accelerator, loader), epochs[3]);
-  // A pass that is left early, and the same one again or the next.
+  // A pass is left early, then the same or the next epoch runs.
   const auto leave = [&](std::size_t epoch) {
     loader.set_epoch(epoch);
     EXPECT_NE(loader.begin(), loader.end());
@@ -288,7 +289,7 @@ TEST(PreparedLoader, TheLastBatchIsKnownAfterOneThatCannotBeRead) {
 TEST(PreparedLoader, ALoopWithinALoopLeavesTheOuterOnes) {
   kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 4});
   const auto size = static_cast<std::size_t>(kolo::size());
-  // Seven batches, the last one of a row that is repeated on all ranks but one.
+  // Seven batches; the last one has one row, which is repeated on all ranks but one.
   auto loader = accelerator.prepare(
       kolo::loader_recipe(stacked(12 * size + 1), {.batch_size = 2, .shuffle = false}));
   auto inner = accelerator.prepare(kolo::loader_recipe(stacked(size), {.batch_size = 1}));
@@ -329,7 +330,7 @@ TEST(PreparedLoader, WhatIsGatheredOfARecipeIsInTheDataSetsOrder) {
   for (auto& batch : loader) {
     const auto several = torch::stack({batch.target, batch.target + 1}, 1).flatten();
     tokens.push_back(accelerator.gather_for_metrics(several));
-    // Not as many as the batch's, on one rank alone: by rank, on all.
+    // Not the batch's number of rows, on one rank alone: gathered by rank, on all.
     const auto mine = torch::full({kolo::rank() == 0 ? 4 : 3}, kolo::rank());
     odd.push_back(accelerator.gather_for_metrics(mine));
   }
@@ -341,7 +342,7 @@ TEST(PreparedLoader, WhatIsGatheredOfARecipeIsInTheDataSetsOrder) {
 TEST(PreparedLoader, RowsThatAreNotTheBatchsStayByRank) {
   kolo::Accelerator accelerator;
   const int size = kolo::size();
-  // One batch of three a rank, which the last rank fills up.
+  // One batch of three per rank; the last rank's is padded.
   auto padded = accelerator.prepare(kolo::loader_recipe(
       stacked(static_cast<std::size_t>(3 * size - (size > 1 ? 1 : 0))), {.batch_size = 3}));
   for (auto& batch : padded) {
@@ -351,7 +352,7 @@ TEST(PreparedLoader, RowsThatAreNotTheBatchsStayByRank) {
         torch::equal(accelerator.gather_for_metrics(of_classes),
                      torch::arange(size).repeat_interleave(5).view({-1, 1}).expand({-1, 4})));
   }
-  // Twice as many as the batch's, and yet none of it.
+  // Twice the batch's number of rows, but unrelated to it.
   auto even = accelerator.prepare(
       kolo::loader_recipe(stacked(static_cast<std::size_t>(5 * size)), {.batch_size = 5}));
   for (auto& batch : even) {
@@ -372,7 +373,7 @@ TEST(PreparedLoader, ALoaderWithoutAnOrderIsRefused) {
 TEST(PreparedLoader, DealsOutTheBatchesOfALoaderThatExists) {
   kolo::Accelerator accelerator;
   for (const std::size_t count : {1U, 3U, 8U, 23U}) {
-    // Without help every rank would have a random order of its own.
+    // Without kolo's help, every rank would have its own random order.
     torch::manual_seed(static_cast<std::uint64_t>(kolo::rank()));
     auto existing = torch::data::make_data_loader<torch::data::samplers::RandomSampler>(
         stacked(count), torch::data::DataLoaderOptions(2));
@@ -383,7 +384,7 @@ TEST(PreparedLoader, DealsOutTheBatchesOfALoaderThatExists) {
       EXPECT_NE(pass_of(accelerator, loader), first);
     }
   }
-  // Any range of batches, and the generator as it was but for one draw.
+  // Any range of batches; the generator stays as it was but for one draw.
   std::vector<torch::data::Example<>> batches;
   for (int i = 0; i < 5; ++i) {
     const auto value = torch::full({1, 1}, static_cast<float>(i));
@@ -417,7 +418,7 @@ TEST(PreparedLoader, ASharedSeedWaitsForThreadsThatDraw) {
   EXPECT_FALSE(is_torn) << "another thread changed it while this one had its mutex";
 }
 
-/// Of unknown size.
+/// A data set of unknown size.
 class Endless : public torch::data::datasets::BatchDataset<Endless, torch::Tensor> {
  public:
   torch::Tensor get_batch(c10::ArrayRef<std::size_t> indices) override {
@@ -454,7 +455,7 @@ TEST(PreparedLoader, WhatIsDealtOutAlreadyIsKnown) {
   using Data = decltype(stacked(1));
   using kolo::DealsOut;
   using torch::data::StatelessDataLoader;
-  // prepare() asks this when it is compiled.
+  // prepare() checks this at compile time.
   static_assert(DealsOut<kolo::DataLoader<Data, kolo::DistributedSampler>>::value);
   static_assert(DealsOut<kolo::DataLoader<Data, kolo::ElasticSampler>>::value);
   static_assert(DealsOut<StatelessDataLoader<Data, kolo::DistributedEvalSampler>>::value);

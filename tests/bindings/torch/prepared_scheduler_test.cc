@@ -1,4 +1,4 @@
-// When a scheduler of the Accelerator's steps. On all ranks at once.
+// When the Accelerator's scheduler steps. On all ranks at once.
 #include "tests/bindings/torch/accelerator_network.h"
 
 #include <kolo/torch.h>
@@ -28,12 +28,12 @@ TEST(Accelerator, EachOptimizerSaysWhetherItsStepWasSkipped) {
   auto copy = one;
   one.step();
   other.step();
-  for (int i = 0; i < 2; ++i) scheduler.step();  // the first of all changes nothing
+  for (int i = 0; i < 2; ++i) scheduler.step();  // the very first step changes nothing
   EXPECT_TRUE(one.step_was_skipped());
   EXPECT_TRUE(copy.step_was_skipped());
   EXPECT_FALSE(other.step_was_skipped());
   EXPECT_EQ(one.param_groups()[0].options().get_lr(), 0.05);
-  // The second one goes on alone, and the schedule, of the first one, does not.
+  // The second optimizer steps alone; the schedule, which belongs to the first, does not.
   accelerator.backward(model.forward(batch_of(1, kolo::rank())).square().mean());
   other.step();
   for (int i = 0; i < 2; ++i) scheduler.step();
@@ -44,19 +44,19 @@ double rate_of(const torch::optim::Optimizer& optimizer) {
   return optimizer.param_groups()[0].options().get_lr();
 }
 
-/// Two networks, each with its optimizer and its schedule, which halves at each step of one
+/// Two networks, each with an optimizer and a schedule that halves the rate at each step of one
 /// process.
 struct Pair {
   explicit Pair(const kolo::AcceleratorConfig& config)
       : accelerator(config, {.scaler = {.init_scale = 1024}}) {
-    // LibTorch's first one changes nothing.
+    // LibTorch's first step changes nothing.
     one_rate.step();
     other_rate.step();
   }
   torch::Tensor loss(kolo::PreparedModel<torch::nn::Sequential>& model, double factor = 1) {
     return model(batch_of(1, kolo::rank())).square().mean() * factor;
   }
-  /// A pass of its own.
+  /// A pass of one model.
   void turn(kolo::PreparedModel<torch::nn::Sequential>& model,
             kolo::PreparedOptimizer<torch::optim::SGD>& optimizer) {
     const auto pass = accelerator.accumulate(model);
@@ -64,7 +64,7 @@ struct Pair {
     optimizer.step();
     optimizer.zero_grad();
   }
-  /// As often as every process has made a step.
+  /// The rate after every process has made so many steps.
   static double after(int steps) { return std::pow(0.5, steps * kolo::size()); }
 
   kolo::Accelerator accelerator;
@@ -81,7 +81,7 @@ struct Pair {
 
 TEST(Accelerator, AScheduleStaysWhereItsOwnOptimizersStepWasSkipped) {
   Pair pair({.mixed_precision = "fp16"});
-  // Another one's backward and step come between.
+  // Another model's backward and step come between.
   pair.accelerator.backward(pair.loss(pair.one, 1e38));
   pair.one_steps.step();
   pair.accelerator.backward(pair.loss(pair.other));
@@ -92,7 +92,7 @@ TEST(Accelerator, AScheduleStaysWhereItsOwnOptimizersStepWasSkipped) {
   pair.other_schedule.step();
   EXPECT_EQ(rate_of(pair.first), 1);
   EXPECT_EQ(rate_of(pair.second), Pair::after(1));
-  // The other way round.
+  // The other order.
   pair.one_steps.zero_grad();
   pair.other_steps.zero_grad();
   pair.accelerator.backward(pair.loss(pair.one));
@@ -107,8 +107,8 @@ TEST(Accelerator, AScheduleStaysWhereItsOwnOptimizersStepWasSkipped) {
 
 TEST(Accelerator, AScheduleGoesOnByTheStepsOfItsOwnOptimizerAlone) {
   Pair pair({.gradient_accumulation_steps = 3});
-  // Of all passes the third, sixth, … steps: the first one's second and fifth, the other's third
-  // and sixth.
+  // The third, sixth, … of all passes step: the second and fifth pass of the first model, the third
+  // and sixth of the other.
   const int steps[] = {0, 1, 1, 1, 2, 2}, others[] = {0, 0, 1, 1, 1, 2};
   for (int i = 0; i < 6; ++i) {
     pair.turn(pair.one, pair.one_steps);
@@ -140,14 +140,14 @@ TEST(Accelerator, AScheduleIsNotTakenOnByABackwardWithoutAStep) {
     pair.one_schedule.step();
     EXPECT_EQ(rate_of(pair.first), Pair::after(i / 2 + 1)) << i;
   }
-  // As often as it is asked to by one step.
+  // As often as one step asks.
   pair.one_steps.step();
   pair.one_schedule.step();
   pair.one_schedule.step();
   EXPECT_EQ(rate_of(pair.first), Pair::after(4));
 }
 
-/// A loop that resumes takes the schedule to where it was.
+/// A loop that resumes moves the schedule to its former place.
 TEST(Accelerator, AScheduleGoesOnBeforeTheFirstStep) {
   Pair pair({.gradient_accumulation_steps = 2});
   for (int i = 0; i < 3; ++i) pair.one_schedule.step();
@@ -155,7 +155,7 @@ TEST(Accelerator, AScheduleGoesOnBeforeTheFirstStep) {
   EXPECT_EQ(rate_of(pair.second), 1);
 }
 
-/// Where the loop asks the optimizer itself only in the last pass.
+/// The loop calls the optimizer's own step only in the last pass.
 TEST(Accelerator, AScheduleStaysWhileGradientsAddUp) {
   Pair pair({.gradient_accumulation_steps = 2});
   for (int i = 0; i < 6; ++i) {

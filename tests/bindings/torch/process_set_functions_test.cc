@@ -1,5 +1,5 @@
-// Groups, gradients and misuse over process sets, and what else Horovod's own tests ask of
-// tensors; docs/horovod_tests.md names them. Under mpirun: every test runs on all ranks at once.
+// Groups, gradients and misuse over process sets, and further requirements of Horovod's own tests
+// on tensors; docs/horovod_tests.md names them. Under mpirun: every test runs on all ranks at once.
 #include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
@@ -12,8 +12,8 @@ namespace {
 using kolo::test::message_of;
 using testing::HasSubstr;
 
-/// The process set of the even or of the odd ranks, whichever this rank is in. Both exist while
-/// this does; one rank alone has the world.
+/// The process set of the even or of the odd ranks, whichever has this rank. Both sets exist as
+/// long as this object; a single rank has the world.
 class Half {
  public:
   Half() {
@@ -127,7 +127,7 @@ TEST(Groups, ScaleEveryMember) {
               HasSubstr("takes rows, but the tensor is a scalar"));
 }
 
-// Rank 1 differs from all others, and every rank is told in what.
+// Rank 1 differs from all others, and every rank's error says how.
 TEST(Misuse, TypesOfRowsMustAgree) {
   if (kolo::size() == 1) return;
   const bool odd_one = kolo::rank() == 1;

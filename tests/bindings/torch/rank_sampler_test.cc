@@ -1,4 +1,4 @@
-// Both samplers, for ranks that are only numbers here: no test needs the other processes.
+// Both samplers, with ranks that are only numbers here: no test needs the other processes.
 #include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
@@ -128,7 +128,7 @@ TEST(RankSampler, GoesOnWhereItWasSaved) {
   EXPECT_EQ(drain(resumed).size(), resumed.num_samples()) << "another epoch starts at its start";
 }
 
-/// Whatever a global batch is, its shares may be asked for so.
+/// Reads one element at a time: the shares of a global batch may be taken in any sizes.
 std::vector<std::size_t> drain_by_one(kolo::RankSampler& sampler) {
   std::vector<std::size_t> all;
   while (const auto batch = sampler.next(1)) all.insert(all.end(), batch->begin(), batch->end());
@@ -162,7 +162,7 @@ TEST(RankSampler, AnEpochThatHadEndedHasNoRest) {
         resumed.reset();
         EXPECT_EQ(drain_by_one(resumed).size(), resumed.num_samples()) << "another epoch is whole";
         kolo::DistributedSampler larger(30, others);
-        load(larger, state);  // no rest, so that the data may be other
+        load(larger, state);  // no rest is left, so the data may be different
         larger.reset();
         EXPECT_EQ(drain_by_one(larger).size(), 0U);
       }
@@ -176,7 +176,7 @@ TEST(RankSampler, AnEpochThatHadEndedHasNoRest) {
   }
 }
 
-/// What is trained on before rank 0 saves, and after the state was loaded on other ranks.
+/// The elements that are trained on before rank 0 saves, and after other ranks load the state.
 template <class Make>
 std::multiset<std::size_t> trained(Make make, int before, int after) {
   std::multiset<std::size_t> seen;
@@ -283,7 +283,7 @@ TEST(RankSampler, BatchesOfNoElementsCannotBeCounted) {
 TEST(RankSampler, MoreThanAShareOfAGlobalBatchIsRefusedOnEveryRank) {
   for (int rank = 0; rank < 3; ++rank) {
     kolo::DistributedSampler sampler(32, {.global_batch = 16, .rank = rank, .size = 3});
-    // LibTorch's loader would leave out all batches as too small, with drop_last.
+    // With drop_last, LibTorch's loader would drop all batches as too small.
     for (const std::size_t size : {6U, 16U}) {
       EXPECT_THAT(message_of([&] { sampler.next(size); }),
                   AllOf(HasSubstr("DistributedSampler: asked for " + std::to_string(size)),

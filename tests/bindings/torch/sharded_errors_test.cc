@@ -1,4 +1,4 @@
-// What a ShardedOptimizer refuses, with which words. On all ranks at once.
+// Refusals of a ShardedOptimizer, and their texts. On all ranks at once.
 #include "tests/support/message_of.h"
 #include "tests/support/warnings.h"
 
@@ -118,7 +118,7 @@ TEST(ShardedOptimizerErrors, RanksThatDifferAreToldSo) {
             HasSubstr("on rank 0, but no parameter on rank " + std::to_string(kolo::size() - 1))));
 }
 
-/// What `make` throws, which the last rank calls; the others make an optimizer as it should be.
+/// The error of `make` on the last rank; the other ranks make a valid optimizer.
 template <class Make>
 std::string error_if_last(const Make& make) {
   torch::nn::Linear model(3, 2);
@@ -246,7 +246,7 @@ TEST(ShardedOptimizerErrors, AnotherReducerOfOneRankIsNamedByAll) {
   optimizer.step();
 }
 
-/// Made in that order, it could not know.
+/// The ShardedOptimizer was made first, so it could not know.
 TEST(ShardedOptimizerErrors, GradientsThatOthersReduceSinceItWasMade) {
   torch::nn::Linear model(3, 2);
   ShardedOptimizer optimizer(SGD(model->parameters(), 0.1), model->named_parameters());
@@ -323,7 +323,7 @@ TEST(ShardedOptimizerErrors, AParameterThatIsListedTwice) {
               HasSubstr("lists 'weight' twice, the second time as 'group1.parameter0'"));
 }
 
-/// Which cannot write its state on the last rank.
+/// Cannot write its state on the last rank.
 struct Unwritable : SGD {
   using SGD::SGD;
   void save(torch::serialize::OutputArchive& archive) const override {

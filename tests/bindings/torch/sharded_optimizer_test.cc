@@ -1,5 +1,6 @@
-// ShardedOptimizer beside the unsharded one: the same 50 steps with each of LibTorch's optimizers,
-// a share of the memory, checkpoints from and for other numbers of ranks. On all ranks at once.
+// ShardedOptimizer against the unsharded optimizer: the same 50 steps with each of LibTorch's
+// optimizers, a share of the memory, and checkpoints between different numbers of ranks. On all
+// ranks at once.
 #include <kolo/torch.h>
 
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@ namespace {
 
 using torch::optim::OptimizerParamGroup;
 
-/// Odd sizes, a convolution whose weights lie channels last, and a layer that some steps leave out.
+/// Odd sizes, a convolution with channels-last weights, and a layer that some steps do not use.
 struct NetworkImpl : torch::nn::Module {
   NetworkImpl() {
     torch::manual_seed(5);
@@ -34,7 +35,8 @@ struct NetworkImpl : torch::nn::Module {
 };
 TORCH_MODULE(Network);
 
-/// This rank's loss at a step. In every third no rank uses `extra`, in others the odd ones do not.
+/// This rank's loss at a step. In every third step no rank uses `extra`, in the others the odd
+/// ranks do not.
 torch::Tensor loss_of(Network& network, int step) {
   torch::manual_seed(static_cast<std::uint64_t>(1000 * step + kolo::rank()));
   const auto images = torch::randn({4, 3, 4, 4});
@@ -51,7 +53,7 @@ void train(Network& network, O& optimizer, int first, int last) {
   }
 }
 
-/// Bit by bit where no order of summation can differ.
+/// Bit by bit if the order of summation cannot differ.
 void expect_same(const torch::nn::Module& one, const torch::nn::Module& other,
                  const std::string& what) {
   for (const auto& item : one.named_parameters()) {
@@ -74,7 +76,7 @@ void fifty_steps(const Options& options, const kolo::ShardedOptimizerOptions& sh
   expect_same(*network, *plain, "after 50 steps");
   const std::size_t whole = kolo::state_bytes(reference);
   const auto ranks = static_cast<std::size_t>(kolo::size());
-  // A stretch's shares differ by one element of up to three tensors of state.
+  // Shares of a block differ by one element of up to three state tensors.
   EXPECT_LE(optimizer.state_bytes(), whole / ranks + 3 * sizeof(float)) << "of " << whole;
   EXPECT_GE(optimizer.state_bytes() + 3 * sizeof(float) * ranks, whole / ranks);
 }
@@ -170,7 +172,7 @@ TEST(ShardedOptimizer, ClipsTheNormOfAllPieces) {
   }
 }
 
-/// The values of rank 0, by which this rank's must not differ.
+/// Rank 0's values; this rank's must be equal.
 void expect_alike_on_all_ranks(const torch::nn::Module& module) {
   for (const auto& item : module.named_parameters()) {
     const torch::Tensor mine = item.value().detach();
@@ -236,12 +238,13 @@ TEST(ShardedOptimizer, GradientsOfAnAddedGroupAreCleared) {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// Adds one infinite element on one rank; its piece is one rank's.
+/// One rank's gradient has one infinite element, which lies in one rank's piece.
 torch::Tensor overflow_of(Network& network) {
   return loss_of(network, 1) + network->second->bias[0] * (kolo::rank() == 0 ? kInfinity : 0);
 }
 
-/// The norm and the step of `second`'s bias alone by the unsharded optimizer, with these gradients.
+/// The norm, and the step of `second`'s bias alone, by the unsharded optimizer with these
+/// gradients.
 double reference_step(Network& network, const std::function<torch::Tensor(Network&)>& loss) {
   kolo::DistributedOptimizer optimizer(torch::optim::SGD(network->parameters(), 0.1),
                                        network->named_parameters());
@@ -273,7 +276,7 @@ TEST(ShardedOptimizer, AStepThatWasLeftOutIsForgotten) {
       },
       [](Network& network, auto& optimizer) {
         for (auto& parameter : network->parameters()) parameter.mutable_grad().reset();
-        optimizer.zero_grad();  // of the pieces alone
+        optimizer.zero_grad();  // clears only the gradients of the pieces
       }};
   for (const auto& loss : {std::function<torch::Tensor(Network&)>(by_all), {by_rank_0}}) {
     Network plain;
@@ -313,14 +316,14 @@ TEST(ShardedOptimizer, GradientsThatAreClippedStayUntilTheStep) {
     const auto images = torch::randn({4, 3, 4, 4});
     const auto output = ddp ? ddp->forward(images, false) : network->forward(images, false);
     output.square().mean().backward();
-    // One that does not lie as its parameter does; the pieces have a copy.
+    // A gradient with other strides than its parameter's; the pieces have a copy.
     auto& gradient = network->conv->weight.mutable_grad();
     gradient = gradient.contiguous();
     kolo::GradScaler scaler({.init_scale = 0.5});
     scaler.unscale_(optimizer);  // doubles them
     EXPECT_NEAR(optimizer.clip_grad_norm(1e9), 2 * norm, 1e-4 * norm);
     EXPECT_NEAR(optimizer.clip_grad_norm(0.01), 2 * norm, 1e-4 * norm);
-    network->zero_grad();  // the pieces have them
+    network->zero_grad();  // the pieces still have them
     optimizer.step();
     expect_close(*network, *plain);
   }
@@ -397,7 +400,7 @@ TEST(ShardedOptimizer, LeavesOutAStepThatOverflowsInOnePiece) {
   };
   EXPECT_TRUE(step(1));
   const torch::Tensor before = network->first->weight.detach().clone();
-  // One element on one rank; its piece is one rank's.
+  // One element on one rank, which lies in one rank's piece.
   EXPECT_FALSE(step(kolo::rank() == 0 ? kInfinity : 0));
   EXPECT_TRUE(torch::equal(network->first->weight, before));
   EXPECT_EQ(scaler.scale_now(), 2);
@@ -405,7 +408,7 @@ TEST(ShardedOptimizer, LeavesOutAStepThatOverflowsInOnePiece) {
   EXPECT_FALSE(torch::equal(network->first->weight, before));
 }
 
-/// A file of n ranks goes on with one rank, with the plain optimizer and with n ranks alike.
+/// A file of n ranks continues with one rank, with the plain optimizer, and with n ranks.
 template <class O, class Options>
 void checkpoint(const Options& options) {
   const std::string path = kolo::broadcast_object(
@@ -431,7 +434,7 @@ void checkpoint(const Options& options) {
   train(plain, whole, 6, 12);
   expect_same(*plain, *network, "unsharded");
 
-  // What one rank has saved, each rank alone and all together go on from.
+  // A file of one rank continues on each rank alone and on all together.
   Network back;
   kolo::ShardedOptimizer split(O(back->parameters(), options), back->named_parameters());
   kolo::load_checkpoint(path, {.module = back.ptr().get(), .optimizer = &split});

@@ -1,5 +1,5 @@
-// A ShardedOptimizer of a model that registers one weight under two names, as a language model
-// whose output layer is its embedding. On all ranks at once.
+// A ShardedOptimizer for a model that registers one weight under two names, such as a language
+// model whose output layer is its embedding. On all ranks at once.
 #include "tests/support/message_of.h"
 
 #include <kolo/torch.h>
@@ -34,7 +34,7 @@ struct LanguageModelImpl : torch::nn::Module {
 };
 TORCH_MODULE(LanguageModel);
 
-/// The same, with a weight of its own for the output.
+/// This model has a separate weight for the output.
 struct UntiedModelImpl : torch::nn::Module {
   UntiedModelImpl() {
     embedding = register_module("embedding", torch::nn::Embedding(7, 5));
@@ -47,7 +47,7 @@ struct UntiedModelImpl : torch::nn::Module {
 };
 TORCH_MODULE(UntiedModel);
 
-/// Each once.
+/// Each parameter once.
 std::vector<torch::Tensor> parameters_of(const LanguageModel& model) {
   std::vector<torch::Tensor> all;
   std::set<const void*> seen;
@@ -123,7 +123,7 @@ TEST(ShardedTies, CheckpointsAreForAnyNumberOfRanks) {
   train(resumed, again, 5, 10);
   expect_close(resumed, model, "sharded again");
 
-  // As one rank would have it, which also saves it.
+  // The state as one rank would have it, which also saves it.
   kolo::DistributedOptimizer whole(adam_of(plain), plain->named_parameters());
   kolo::load_checkpoint(path, {.module = plain.ptr().get(), .optimizer = &whole});
   kolo::save_checkpoint(path, {.module = plain.ptr().get(), .optimizer = &whole}, 5);

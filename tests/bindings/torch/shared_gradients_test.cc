@@ -1,6 +1,6 @@
 // DistributedOptimizer's gradients in memory that the ranks of a host share: where they lie, that
-// nobody can tell but by their address, and what is done without such memory. On all ranks at once;
-// the program also runs with a KOLO_ARENA that has no room for them.
+// only their address tells, and what happens without such memory. On all ranks at once; the program
+// also runs with a KOLO_ARENA that has no room for the gradients.
 #include <kolo/torch.h>
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::int64_t kLarge = 100'000;
 
-/// Whether it lies in memory without a name that processes map, as kolo's window is.
+/// Whether the tensor lies in unnamed memory that processes map, as kolo's window does.
 bool is_mapped(const torch::Tensor& tensor) {
   const auto place = reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr());
   std::ifstream maps("/proc/self/maps");
@@ -35,7 +35,7 @@ bool is_mapped(const torch::Tensor& tensor) {
   return false;
 }
 
-/// Whether the gradients below find room there: under mpirun, unless KOLO_ARENA is small.
+/// Whether the gradients below fit into the arena: under mpirun, unless KOLO_ARENA is small.
 bool has_room() { return kolo::runtime_info().arena_bytes > (1 << 20); }
 
 double ranks_mean() { return (kolo::size() + 1) / 2.0; }
@@ -69,7 +69,8 @@ TEST(SharedGradients, MoveWhenTheyStayAndRemain) {
   }
 }
 
-// A snapshot or a worker that reads data, say: what it does to its parent's tensors stays with it.
+// For example a snapshot, or a worker that reads data: its writes to its parent's tensors must stay
+// in the child.
 TEST(SharedGradients, AForkedChildHasItsOwn) {
   Weight weight;
   for (int step = 0; step < 2; ++step) {
@@ -102,7 +103,7 @@ TEST(SharedGradients, StayOrdinaryWhileTheyAreMadeAnew) {
     weight.backward();
     weight.optimizer.synchronize();
     EXPECT_FALSE(is_mapped(weight.w.grad())) << "step " << step;
-    if (step == 1) weight.optimizer.zero_grad(false);  // then it moves, and goes
+    if (step == 1) weight.optimizer.zero_grad(false);  // then it moves, and is freed
   }
 }
 
@@ -147,7 +148,7 @@ TEST(SharedGradients, AreTheSameTensorsAsBefore) {
   weight.backward();
   weight.optimizer.synchronize();
   EXPECT_TRUE(torch::allclose(before, torch::full({kLarge}, ranks_mean())));
-  // Who keeps one after zero_grad() has it to himself.
+  // A gradient that is kept after zero_grad() belongs to its keeper alone.
   weight.optimizer.zero_grad();
   weight.backward(5);
   weight.optimizer.synchronize();
@@ -216,7 +217,7 @@ TEST(SharedGradients, StayWhereTheUserHasPutThem) {
     weight.optimizer.synchronize();
     EXPECT_FLOAT_EQ(own[kLarge - 1], static_cast<float>(ranks_mean()));
   }
-  // In place of one that has moved, and after a backward that has made one.
+  // After a gradient that has moved was replaced, and after a backward that has made one.
   weight.w.mutable_grad() = torch::Tensor();
   weight.backward();
   weight.optimizer.zero_grad(false);
@@ -260,7 +261,7 @@ TEST(SharedGradients, LieInOrdinaryMemoryWhereAsked) {
   off.backward();
   off.optimizer.zero_grad(false);
   EXPECT_FALSE(is_mapped(off.w.grad()));
-  // What travels is not the gradient.
+  // With compression, the gradient itself does not travel.
   Weight compressed({.compression = kolo::compression::fp16()});
   compressed.backward();
   compressed.optimizer.zero_grad(false);

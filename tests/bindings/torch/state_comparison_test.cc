@@ -1,5 +1,5 @@
-// What each rank has of its own and what must be equal on all: which differences are errors, which
-// warnings, and which are none. On all ranks at once.
+// State that each rank has of its own but that should be equal on all ranks: which differences are
+// errors, warnings, or allowed. On all ranks at once.
 #include "tests/support/message_of.h"
 #include "tests/support/warnings.h"
 
@@ -30,7 +30,7 @@ constexpr const char* kNoError = "(no error)";
 
 bool is_last() { return kolo::rank() == kolo::size() - 1; }
 
-/// "0.1 on rank 0, but 0.05 on rank 1": what all ranks but the last have, and what that one has.
+/// "0.1 on rank 0, but 0.05 on rank 1": the value of all ranks but the last, and the last rank's.
 std::string told(const std::string& others, const std::string& last) {
   std::string ranks = kolo::size() == 2 ? " 0" : "s 0";
   for (int rank = 1; rank < kolo::size() - 1; ++rank) ranks += ", " + std::to_string(rank);
@@ -95,7 +95,7 @@ TEST(StateComparison, AnotherScaleOfARankIsAnErrorOfAllAtTheFirstStep) {
     EXPECT_THAT(message_of([&] { trained.step(&scaler); }),
                 AllOf(HasSubstr("GradScaler's scale is " + told("1024", "256")),
                       HasSubstr("on every rank")));
-    // Where all give it up, they go on.
+    // If all ranks give it up, they go on.
     GradScaler equal({.init_scale = 64});
     EXPECT_EQ(message_of([&] { trained.step(&equal); }), kNoError);
   }
@@ -119,7 +119,7 @@ TEST(StateComparison, ABackwardOfARankThatIsNotScaledIsNone) {
   for (const auto way : {Trained::Way::kDdp, Trained::Way::kOptimizer}) {
     GradScaler scaler({.init_scale = 8});
     Trained trained(way);
-    // As where a rank has no batch.
+    // As on a rank without a batch.
     for (int step = 0; step < 2; ++step) {
       trained.clear();
       (is_last() ? trained.loss() * 0 : scaler.scale(trained.loss())).backward();
@@ -141,7 +141,7 @@ TEST(StateComparison, ALearningRateOfARanksOwnIsAnErrorOfAll) {
                         HasSubstr("metric_average()")));
     trained.set_rate(0.05);
     EXPECT_EQ(message_of([&] { trained.step(); }), kNoError);
-    // As the same schedule may give it on other processors.
+    // A schedule may give this value on another processor.
     trained.set_rate(is_last() ? std::nextafter(0.3, 1) : 0.3);
     EXPECT_EQ(message_of([&] { trained.step(); }), kNoError);
   }

@@ -1,5 +1,5 @@
-// Wrappers that are static objects of a program: they end after main(), and after what kolo and
-// LibTorch have made since. With `shutdown`, the job has ended before.
+// Wrappers that are static objects of a program: they are destroyed after main(), and after the
+// objects that kolo and LibTorch have made since. With `shutdown`, the job ends before.
 #include <kolo/torch.h>
 
 #include <memory>

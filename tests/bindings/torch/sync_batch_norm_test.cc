@@ -1,4 +1,4 @@
-// SyncBatchNorm against torch::nn::BatchNorm on the batches of all ranks together; alone and under
+// SyncBatchNorm against torch::nn::BatchNorm on the batches of all ranks together. Alone and under
 // mpirun, on all ranks at once.
 #include "tests/support/message_of.h"
 
@@ -20,20 +20,21 @@ using testing::AllOf;
 using testing::HasSubstr;
 using torch::nn::BatchNormOptions;
 
-/// Rank r has `rows[r]` of the batch.
+/// Rank r's rows of the batch: `rows[r]` of them.
 torch::Tensor share_of(const torch::Tensor& batch, const std::vector<std::int64_t>& rows) {
   const auto mine = rows.begin() + kolo::rank();
   return batch.narrow(0, std::accumulate(rows.begin(), mine, std::int64_t{0}), *mine);
 }
 
-/// As many rows on each rank, or 0, 3, 6, … (6 on a rank that is alone).
+/// Rows by rank: the same number, or 0, 3, 6, … (6 on a single rank).
 std::vector<std::int64_t> rows_of(bool even) {
   std::vector<std::int64_t> rows;
   for (int r = 0; r < kolo::size(); ++r) rows.push_back(even ? 2 : kolo::size() == 1 ? 6 : 3 * r);
   return rows;
 }
 
-/// Forward, running statistics and gradients of `steps` batches of one value's shape `inner`.
+/// Compares forward, running statistics and gradients over `steps` batches whose values have the
+/// shape `inner`.
 template <class Plain>
 void equals_plain(const BatchNormOptions& options, std::vector<std::int64_t> inner,
                   torch::ScalarType type, double tolerance) {
@@ -67,7 +68,7 @@ void equals_plain(const BatchNormOptions& options, std::vector<std::int64_t> inn
       EXPECT_TRUE(
           torch::allclose(mine.grad(), share_of(batch.grad(), rows), tolerance, 10 * tolerance));
       for (std::size_t i = 0; i < alone->parameters().size(); ++i) {
-        // This rank's part of it.
+        // This rank's part of the gradient.
         const auto sum = kolo::allreduce(together->parameters()[i].grad());
         EXPECT_TRUE(torch::allclose(sum, alone->parameters()[i].grad(), tolerance, 10 * tolerance));
       }
@@ -101,7 +102,7 @@ TEST(SyncBatchNorm, EqualsOneBatchWithEveryOption) {
   equals_plain<torch::nn::BatchNorm1d>(BatchNormOptions(3).eps(0.3).momentum(0.7), {3}, kFloat64,
                                        1e-9);
   equals_plain<torch::nn::BatchNorm2d>(options, {3, 4, 4}, torch::kFloat32, 2e-4);
-  // Without running statistics evaluation is by the batch.
+  // Without running statistics, evaluation uses the batch's.
   SyncBatchNorm without(BatchNormOptions(3).track_running_stats(false));
   EXPECT_TRUE(without->named_buffers().is_empty() || !without->running_mean.defined());
   without->eval();
@@ -142,7 +143,7 @@ TEST(SyncBatchNorm, CountsTheRanksOfItsSet) {
   kolo::remove_process_set(pair);
 }
 
-/// A Sequential that another one takes.
+/// A Sequential inside another one.
 struct InnerImpl : torch::nn::SequentialImpl {
   InnerImpl() : SequentialImpl(torch::nn::Linear(6, 8), torch::nn::BatchNorm1d(8)) {}
   torch::Tensor forward(torch::Tensor x) { return SequentialImpl::forward(x); }
@@ -239,7 +240,8 @@ TEST(SyncBatchNorm, SaysWhatIsWrong) {
   EXPECT_THAT(message_of([&] { norm(torch::ones({4, 2, 1})); }), HasSubstr("[4, 2, 1]"));
   const auto one = torch::ones({kolo::rank() == 0 ? 1 : 0, 3});
   EXPECT_THAT(message_of([&] { norm(one); }), HasSubstr("1 values in the batches of all ranks"));
-  EXPECT_EQ(norm->num_batches_tracked.item<int>(), 0);  // else a mean of all would count it
+  EXPECT_EQ(norm->num_batches_tracked.item<int>(),
+            0);  // else a mean over all batches would count it
   if (kolo::size() == 1) return;
   auto input = torch::randn({2, 3}).requires_grad_();
   EXPECT_THAT(
@@ -247,7 +249,7 @@ TEST(SyncBatchNorm, SaysWhatIsWrong) {
         static_cast<void>(torch::autograd::grad({norm(input).sum()}, {input}, {}, true, true));
       }),
       HasSubstr("create_graph"));
-  // Errors name the layer.
+  // Errors must name the layer.
   const std::string name = "SyncBatchNorm of 3 channels, forward on cpu";
   EXPECT_THAT(message_of([&] {
                 if (kolo::rank() == 1)

@@ -132,7 +132,7 @@ torch::nn::Sequential small_network() {
   return network;
 }
 
-/// Rows `rank`, `rank` + size, … of a batch that all ranks make alike.
+/// Rows `rank`, `rank` + size, … of a batch that is the same on all ranks.
 torch::Tensor mine(const torch::Tensor& batch) {
   return batch.slice(0, kolo::rank(), batch.size(0), kolo::size());
 }
@@ -194,7 +194,7 @@ TEST(Optimizer, PassesBeforeAStepAddUp) {
   loss.backward();
   optimizer.synchronize();
   EXPECT_TRUE(torch::allclose(weight.grad(), torch::full({3}, 2 * ranks_sum() / kolo::size())));
-  // Without zero_grad() the next pass comes on top, as in one process.
+  // Without zero_grad(), the next pass adds to the gradients, as in one process.
   (weight * scale).sum().backward();
   optimizer.synchronize();
   EXPECT_TRUE(torch::allclose(weight.grad(), torch::full({3}, 3 * ranks_sum() / kolo::size())));
@@ -321,7 +321,7 @@ TEST(Optimizer, TwoOfThemAsInAGan) {
     g.zero_grad();
     (generator * critic).sum().backward();  // reaches the critic, too
     g.step();
-    d.zero_grad();  // drops what the generator's loss left there
+    d.zero_grad();  // drops the gradients that the generator's loss left there
     (critic * (kolo::rank() + 1)).sum().backward();
     d.step();
   }

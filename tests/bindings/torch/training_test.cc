@@ -1,5 +1,5 @@
-// A trainer's loop as the README writes it, and what a trainer may do in between: freeze and thaw
-// layers, make several backward passes, keep odd layouts, submit by hand. On all ranks at once.
+// A training loop as the README writes it, and what a trainer may do in between: freeze and thaw
+// layers, make several backward passes, keep odd layouts, submit tensors. On all ranks at once.
 #include "tests/support/warnings.h"
 
 #include <kolo/torch.h>
@@ -27,8 +27,8 @@ class Numbers : public torch::data::datasets::Dataset<Numbers> {
   std::size_t count_;
 };
 
-/// What this rank is warned of in three steps of a module of two types, of which the last rank's
-/// bias of that layer is `apart` in its last element.
+/// The warnings on this rank during three steps of a module with two types. The last rank's bias of
+/// layer `layer` differs by `apart` in its last element.
 std::vector<std::string> warned_of(std::size_t layer, double apart, bool broadcast) {
   const kolo::test::Warnings warnings;
   torch::manual_seed(1);
@@ -71,7 +71,7 @@ TEST(Training, WhatBeginsApartIsFoundWhateverItsTypeAndStrides) {
        {torch::kFloat64, torch::kFloat32, torch::kBFloat16, torch::kComplexFloat}) {
     for (const double apart : {0, 1}) {
       const kolo::test::Warnings warnings;
-      // One element, which is contiguous, five apart from the next.
+      // One element, which counts as contiguous although its stride is five.
       auto odd = torch::ones({1, 5}).select(1, 0).requires_grad_();
       auto last =
           torch::full({5}, is_last ? apart : 0, torch::TensorOptions(type)).requires_grad_();
@@ -144,7 +144,7 @@ TEST(Training, FrozenLayersAreLeftAloneAndMayThaw) {
   EXPECT_TRUE(torch::allclose(model->weight, frozen - 2 * ranks_mean()));
 }
 
-/// With a parameter that has never required a gradient, of which autograd knows nothing.
+/// Has a parameter that has never required a gradient, so that autograd does not know it.
 struct WithPositionsImpl : torch::nn::Module {
   torch::Tensor positions = register_parameter("positions", torch::ones({1, 3}), false);
   torch::nn::Linear linear{register_module("linear", torch::nn::Linear(3, 1))};

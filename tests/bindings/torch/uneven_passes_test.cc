@@ -1,6 +1,6 @@
-// Backwards and passes that ranks of a DistributedOptimizer do not make alike: one more on one
-// rank, over gradients that are averages already, and parameters that are frozen while passes of
-// theirs are still to be reduced. On all ranks at once.
+// Backwards and passes that differ between the ranks of a DistributedOptimizer: one more on one
+// rank, one over gradients that are averages already, and parameters that are frozen while their
+// passes are still to be reduced. On all ranks at once.
 #include "tests/support/message_of.h"
 #include "tests/support/weights.h"
 
@@ -47,7 +47,7 @@ TEST(UnevenPasses, ABackwardThatMeetsTheNextStepOfOthersIsAnErrorOfAll) {
   step();
   weights.optimizer.zero_grad();
   weights.all().backward();
-  // The others have all their gradients, and go on.
+  // The other ranks have all their gradients and go on.
   const std::string message = message_of([&] {
     if (is_last()) {
       weights.a.sum().backward();
@@ -85,7 +85,7 @@ TEST(UnevenPasses, OnesOfAFrozenParameterAreHiddenUntilThen) {
   weights.a.set_requires_grad(false);
   for (int pass = 0; pass < 2; ++pass) ((weights.b.sum() + weights.c.sum()) * mine()).backward();
   expect_gradient(weights.b, 2 * ranks_mean());
-  weights.optimizer.step();  // of all, on every rank alike
+  weights.optimizer.step();  // all parameters, the same on every rank
   expect_gradient(weights.a, ranks_mean());
 }
 

@@ -1,5 +1,5 @@
-// Ranks with different numbers of samples in a step, alone and under mpirun: with weigh_by_samples
-// DistributedDataParallel has the gradients of one process that has all samples.
+// Ranks with different numbers of samples in a step, alone and under mpirun. With weigh_by_samples,
+// DistributedDataParallel has the gradients of one process with all samples.
 #include "tests/support/ddp_ranks.h"
 #include "tests/support/message_of.h"
 
@@ -25,7 +25,7 @@ torch::nn::Sequential network() {
   return made;
 }
 
-/// The first rank has none, unless it is the only one.
+/// The first rank has none, unless it is the only rank.
 std::int64_t samples_of(int rank) { return kolo::size() == 1 ? 5 : 3 * rank; }
 
 struct Batch {
@@ -45,7 +45,7 @@ Batch batch_of(int step) {
   return {all, all.narrow(0, begin, samples_of(kolo::rank()))};
 }
 
-/// Of rows of inputs and targets; no number without any.
+/// Loss over rows of inputs and targets; not a number without rows.
 template <class M>
 torch::Tensor loss_of(M& model, const torch::Tensor& rows) {
   return torch::mse_loss(model.forward(rows.narrow(1, 0, 6)), rows.narrow(1, 6, 2));
@@ -60,7 +60,7 @@ void equals_one_process(const DdpOptions& options, bool hook, bool accumulates) 
   for (int step = 0; step < 4; ++step) {
     const Batch batch = batch_of(step);
     optimizer.zero_grad(step % 2 == 0);
-    if (accumulates) {  // of this rank's mean, a part in each pass
+    if (accumulates) {  // each pass adds its part of this rank's mean
       const auto local = ddp.no_sync();
       (loss_of(ddp, batch.mine) * 0.25).backward();
     }

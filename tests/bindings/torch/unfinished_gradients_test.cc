@@ -1,5 +1,5 @@
-// Gradients that are not reduced when backward() returns, or whose step is left out: on some ranks
-// only, of some passes only, in a backward within another one. On all ranks at once.
+// Gradients that are not reduced when backward() returns, or whose step is skipped: on some ranks
+// only, in some passes only, or in a backward within another one. On all ranks at once.
 #include "tests/support/message_of.h"
 #include "tests/support/weights.h"
 
@@ -13,7 +13,7 @@ namespace {
 
 using namespace kolo::test;
 
-/// b on the last rank alone, by far too large.
+/// b gets a gradient on the last rank alone, and it is far too large.
 void begin_wrong_step(Weights& weights) {
   auto loss = weights.a.sum() * mine();
   if (is_last()) loss = loss + 1000 * weights.b.sum();
@@ -104,7 +104,7 @@ TEST(UnfinishedGradients, WhatLacksPassesIsHidden) {
             "(no error)");
   weights.optimizer.step();
   expect_gradient(weights.b, ranks_mean());
-  // A third pass is the second of what lacks one.
+  // The third pass is only the second for the parameter that missed one.
   weights.optimizer.zero_grad();
   (weights.a.sum() * mine()).backward();
   weights.all().backward();
@@ -114,7 +114,7 @@ TEST(UnfinishedGradients, WhatLacksPassesIsHidden) {
   expect_gradient(weights.c, ranks_mean());
 }
 
-/// Clamps where the gradient lies.
+/// Clamps the gradient in place.
 class Clamping final : public kolo::Compressor {
  public:
   torch::ScalarType wire_type(torch::ScalarType type) const override { return type; }
@@ -160,7 +160,7 @@ TEST(UnfinishedGradients, AGroupIsTakenOnAlthoughARankMakesNoBackward) {
   }
 }
 
-/// Computes forward anew in backward, as activation checkpointing does.
+/// Recomputes forward in backward, as activation checkpointing does.
 struct Checkpoint : torch::autograd::Function<Checkpoint> {
   using Part = std::function<torch::Tensor(const torch::Tensor&)>;
   static torch::Tensor forward(torch::autograd::AutogradContext* context,
@@ -187,7 +187,7 @@ TEST(UnfinishedGradients, WhatIsCheckpointedAsAWholeIsDone) {
       const Checkpoint::Part part = [&](const torch::Tensor& input) {
         auto output = weights.a.sum() * mine() * input;
         if (differ && kolo::rank() == 0) output = output + weights.b.sum() * input;
-        return output;  // nobody uses c
+        return output;  // c is unused
       };
       const auto input = torch::ones({1}, kLeaf);
       const auto loss = Checkpoint::apply(input, &part).sum();

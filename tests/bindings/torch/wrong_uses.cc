@@ -1,4 +1,5 @@
-// What does not compile, each with a sentence that says why: tests/torch.cmake looks for them.
+// Uses that must not compile, each with a sentence that says why: tests/torch.cmake looks for the
+// sentences.
 #include <kolo/torch.h>
 
 #include <utility>

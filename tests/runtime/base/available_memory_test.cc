@@ -1,4 +1,4 @@
-// What the host and control groups of both versions leave, as files say it.
+// Available memory of the host and of control groups of both versions, as files say it.
 #include "runtime/base/available_memory.h"
 
 #include "tests/support/control_group_files.h"

@@ -98,7 +98,7 @@ TEST(Printable, EscapesControlCodes) {
 }
 
 TEST(Printable, LeavesTheMiddleOfALongTextOut) {
-  // Of two bytes each: the head would end within one.
+  // Characters of two bytes each: a cut at the size limit falls inside one.
   std::string name = "x";
   for (int i = 0; i < 500'000; ++i) name += "ß";
   const std::string text = printable("tensor '" + name + "': rank 1 has none");

@@ -1,4 +1,4 @@
-// The form of a line, the levels, and the handles that logging and waking own.
+// The format of a line, the levels, and the descriptors that logging and waking own.
 #include "runtime/base/log.h"
 #include "runtime/base/waker.h"
 

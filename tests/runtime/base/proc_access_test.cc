@@ -1,4 +1,5 @@
-// Who may open a process's files through /proc, by what a child makes of itself.
+// Which processes may open a process's files through /proc, depending on what a child does to
+// itself.
 #include "runtime/base/proc_access.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +17,8 @@ namespace {
 
 constexpr int kCannot = 77;
 
-/// 0: a child that does `change` is refused for `word`; kCannot: it may not do so here.
+/// 0 if a child that makes `change` is refused with `word`; kCannot if the change is not allowed
+/// here.
 int access_after(const std::function<int()>& change, std::string_view word) {
   const pid_t child = ::fork();
   if (child == 0) {

@@ -1,4 +1,4 @@
-// ProgressToken: one holder at a time, precedence of threads that wait, and the end of it all.
+// ProgressToken: one holder at a time, precedence of threads that wait, and the end.
 #include "runtime/base/progress_token.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr auto kForever = Clock::time_point::max();
 
-/// What the token protects; not atomic, so that ThreadSanitizer sees any overlap.
+/// The state that the token protects; not atomic, so that ThreadSanitizer sees any overlap.
 struct Protected {
   long steps = 0;
   void touch(const ProgressToken& token) {
@@ -23,7 +23,7 @@ struct Protected {
   }
 };
 
-/// The background thread's loop as the driver runs it: step, and let go when asked.
+/// The background thread's loop as the driver runs it: step, and release when asked.
 class Background {
  public:
   Background(ProgressToken& token, Protected& state)
@@ -88,7 +88,8 @@ TEST(ProgressToken, ManyThreadsShareItWithTheBackgroundThread) {
       threads.emplace_back([&, i] {
         all_here.arrive_and_wait();
         for (int round = 0; round < 200; ++round) {
-          // Some ask as threads that wait for an operation, some as those that need a look inside.
+          // Some acquire as threads that wait for an operation, some as threads that only need a
+          // look.
           const auto hold = i < 4 ? token.acquire_for_waiter(kForever) : token.acquire();
           if (hold) {
             for (int step = 0; step < 10; ++step) state.touch(token);
@@ -123,7 +124,7 @@ TEST(ProgressToken, AWaiterTakesItOverAndTheBackgroundThreadStaysAway) {
     EXPECT_EQ(state.steps, steps);
     EXPECT_EQ(background.rounds(), rounds);
   }
-  // Left alone, it goes on.
+  // If nobody asks, it goes on.
   while (background.rounds() == rounds) std::this_thread::yield();
   close(token);
 }
@@ -212,7 +213,8 @@ TEST(ProgressToken, OfTwoWaitersOneDrivesAndTheOtherIsSentAway) {
           return;
         }
         ++got;
-        // Holds on until the other has been sent away: else it might come later and get it too.
+        // Holds until the other has been sent away: otherwise that one might come later and get the
+        // token.
         while (sent_away == 0) std::this_thread::yield();
       });
     }
@@ -246,7 +248,7 @@ TEST(ProgressToken, ClosingSendsEverybodyAway) {
   threads.emplace_back([&] { sent_away += token.acquire() ? 0 : 1; });
   while (!token.wanted()) std::this_thread::yield();
   token.close();
-  // Also before it is released.
+  // Also before the token is released.
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(sent_away, 3);
   token.assert_held();

@@ -1,4 +1,4 @@
-// What the system gives a process, each limit set in a child.
+// The system's limits for a process; each limit is set in a child.
 #include "runtime/base/resource_limits.h"
 #include "runtime/base/output_file.h"
 
@@ -24,7 +24,7 @@ constexpr bool kSanitized = false;
 
 const Environment kNothing(Environment::Variables{});
 
-/// How a child ends that does this, which returns its exit status.
+/// The status of a child that does `run` and exits with its result.
 int status_of_child(const std::function<int()>& run) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(run());
@@ -33,7 +33,7 @@ int status_of_child(const std::function<int()>& run) {
   return status;
 }
 
-/// Whether check_resource_limits() of a child names `word` once `resource` is `limit`.
+/// Whether check_resource_limits() in a child names `word` once `resource` is `limit`.
 bool names(const std::string& word, __rlimit_resource resource, rlim_t limit,
            const Environment& environment = kNothing) {
   return status_of_child([&] {
@@ -101,7 +101,7 @@ TEST(FileSizeErrors, AreNoSignals) {
     const Status whole = write_new_file(path, std::string(8192, 'x'));
     if (whole.ok() || whole.error().message.find("ulimit -f") == std::string::npos) return 2;
     if (::access(path.c_str(), F_OK) == 0) return 3;
-    return write_beyond_the_limit(file);  // as before
+    return write_beyond_the_limit(file);  // as above
   });
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ) << status;
   ::unlink(path.c_str());

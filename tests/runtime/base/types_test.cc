@@ -1,4 +1,4 @@
-// Element types, shapes, deadlines and blobs: the small values.
+// Element types, shapes, deadlines and blobs.
 #include "runtime/base/blob.h"
 #include "runtime/base/deadline.h"
 
@@ -24,7 +24,7 @@ TEST(Types, SizesAndNames) {
       {DataType::kUInt8, 1, "uint8"},         {DataType::kBool, 1, "bool"},
       {DataType::kComplex64, 8, "complex64"}, {DataType::kComplex128, 16, "complex128"},
   };
-  // The numbers travel: a type's place in the list is its value.
+  // The numbers travel: a type's index in the list is its value.
   int value = 0;
   for (const auto& [type, size, name] : types) {
     EXPECT_EQ(static_cast<int>(type), value++) << name;
@@ -35,7 +35,7 @@ TEST(Types, SizesAndNames) {
 }
 
 TEST(Types, WhatIsDefinedOnWhichType) {
-  // By type in the order of the values: sum, average, minimum, maximum, product, Adasum.
+  // By type in the order of the values; letters: sum, average, minimum, maximum, product, Adasum.
   constexpr std::string_view kExpected[kDataTypeCount] = {
       "++++++", "++++++", "++++++", "+++++-", "++++++", "+++++-",
       "+++++-", "+++++-", "+++++-", "+-+++-", "++--+-", "++--+-",

@@ -1,4 +1,4 @@
-// Work: completion seen by any thread, deadlines, and the driver that a waiting thread calls.
+// Work: completion as other threads see it, deadlines, and the driver that a waiting thread calls.
 #include "runtime/base/check.h"
 
 #include <kolo/work.h>
@@ -25,7 +25,7 @@ TEST(Work, ManyWaitersSeeOneCompletion) {
     for (int i = 0; i < 8; ++i) {
       waiters.emplace_back([&, i] {
         ready.arrive_and_wait();
-        // The limits of the time type, an hour, and none at all.
+        // The limits of the time type, an hour, and no deadline.
         const auto until = i % 3 == 0   ? Clock::time_point::max()
                            : i % 3 == 1 ? Clock::time_point::max() - std::chrono::nanoseconds(1)
                                         : Clock::now() + std::chrono::hours(1);
@@ -36,7 +36,7 @@ TEST(Work, ManyWaitersSeeOneCompletion) {
       });
     }
     ready.arrive_and_wait();
-    // In most rounds some waiters sleep by then.
+    // In most rounds some waiters sleep by now.
     EXPECT_FALSE(work.wait(Clock::now() + std::chrono::milliseconds(round % 4)).ok());
     work.complete(KOLO_ERROR(kPeerLost, "the cause"));
     for (std::thread& waiter : waiters) waiter.join();

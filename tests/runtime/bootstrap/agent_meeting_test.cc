@@ -1,4 +1,5 @@
-// Meeting under torchrun's agent: by its store, and at the next port where that is none.
+// Rendezvous under torchrun's agent: through its store, and at the next port if the first is no
+// store.
 #include "runtime/bootstrap/agent_meeting.h"
 #include "runtime/base/check.h"
 #include "runtime/bootstrap/rendezvous.h"
@@ -27,8 +28,8 @@ using ::testing::StartsWith;
 Deadline later() { return Deadline::after(std::chrono::seconds(30)); }
 Deadline soon() { return Deadline::after(milliseconds(100)); }
 
-WayIn way_of(int rank, const Endpoint& agent, const Endpoint& next) {
-  WayIn way;
+RendezvousMethod way_of(int rank, const Endpoint& agent, const Endpoint& next) {
+  RendezvousMethod way;
   way.meeting = Meeting::kTcp;
   way.rank = rank;
   way.size = 2;
@@ -70,7 +71,7 @@ TEST(AgentMeeting, RankZeroPublishesWhereItListens) {
   EXPECT_THAT(agent.get("kolo/job/0"), Not(HasSubstr("mine")));
 }
 
-/// Rank 1 meets what is at a former place before rank 0 tells of the next one.
+/// Rank 1 meets something at a former address before rank 0 announces the next one.
 void expect_to_meet_after(FakeAgent& agent, const std::function<void()>& rank_1_is_there,
                           const std::string& secret) {
   std::thread early([&] {
@@ -93,7 +94,7 @@ TEST(AgentMeeting, APlaceThatAFormerMeetingLeftIsGivenUpForTheNewOne) {
     const Status met = meet_and_leave(1, agent.endpoint());
     EXPECT_TRUE(met.ok()) << met.error().message;
   });
-  // The stranger at the old place hangs up on rank 1 once the new one is told.
+  // The stranger at the old address hangs up on rank 1 once the new address is announced.
   pollfd entry = {gone->fd.get(), POLLIN, 0};
   ASSERT_EQ(::poll(&entry, 1, 30000), 1);
   UniqueDescriptor caller(::accept(gone->fd.get(), nullptr, nullptr));
@@ -124,21 +125,21 @@ std::string place_of(const TcpStoreServer& server, const std::string& meeting) {
   return fmt::format("kolo 1 {} 127.0.0.1:{}", meeting, server.port());
 }
 
-// Rank 0 has heard of the refusal too, and has gone on to its next meeting.
+// Rank 0 has also heard of the refusal and has gone on to its next rendezvous.
 TEST(AgentMeeting, WhoWasRefusedHearsSoAlthoughTheNextPlaceIsTold) {
   FakeAgent agent;
   const auto first = serve("the first", "00ff");
   const auto second = serve("the second", "ff00");
   agent.set("kolo/job/0", place_of(*first, "00ff"));
   agent.set_next("kolo/job/0", place_of(*second, "ff00"));
-  WayIn way = way_of(1, agent.endpoint(), {});
+  RendezvousMethod way = way_of(1, agent.endpoint(), {});
   way.size = 3;
   const auto met = meet(way, {}, Environment(Environment::Variables{}), later());
   ASSERT_FALSE(met.ok());
   EXPECT_THAT(met.error().message, HasSubstr("says 3, the first says 2"));
 }
 
-// A job of the same user's, with the same secret, may have the port of a former meeting.
+// A job of the same user with the same secret may have the port of a former rendezvous.
 TEST(AgentMeeting, ARankWaitsForTheNextPlaceWhereAnotherJobHasTheFormerOne) {
   FakeAgent agent;
   const auto other = serve("the other", "aaaa", "mine");
@@ -177,7 +178,7 @@ TEST(AgentMeeting, APlaceWhereNobodyListensIsNamed) {
   const std::string place = "127.0.0.1:" + std::to_string(testing::free_port());
   agent.set("kolo/job/0", "kolo 1 00ff " + place);
   std::string message;
-  // Of a short deadline, the agent's answer may take all where the machine is busy.
+  // With a short deadline, the agent's answer may take all the time on a busy machine.
   for (const milliseconds time : {milliseconds(100), milliseconds(5000)}) {
     const Status met = meet_and_leave(1, agent.endpoint(), "", Deadline::after(time));
     ASSERT_FALSE(met.ok());
@@ -196,7 +197,7 @@ TEST(AgentMeeting, AnotherSecretAndAnotherProgramsValueAreErrors) {
   const Status other = meet_and_leave(1, agent.endpoint(), "another");
   ASSERT_FALSE(other.ok());
   EXPECT_THAT(other.error().message, HasSubstr("KOLO_SECRET"));
-  // Nor is it less clear to one who knows of no agent.
+  // The error is just as clear to a rank that knows no agent.
   const auto stranger =
       TcpStore::join({"127.0.0.1", server->port()}, {1, 2, "stranger"}, "another", later());
   ASSERT_FALSE(stranger.ok());
@@ -211,7 +212,7 @@ TEST(AgentMeeting, AnotherSecretAndAnotherProgramsValueAreErrors) {
   }
 }
 
-// What a rank says when it asks a program of another kind.
+// What a rank reports when a program of another kind answers.
 TEST(AgentMeeting, WhatIsNoAgentIsFoundOutSoon) {
   for (const std::string& answer :
        {std::string("HTTP/1.1 400 Bad Request\r\n\r\n"), std::string("x")}) {

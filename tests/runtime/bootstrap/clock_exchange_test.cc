@@ -1,4 +1,4 @@
-// Clocks that are set apart by a known offset, and what the exchange makes of them.
+// Clocks that are apart by a known offset, and the result of the exchange.
 #include "runtime/bootstrap/clock_exchange.h"
 
 #include "runtime/bootstrap/memory_store.h"
@@ -49,7 +49,7 @@ TEST(ClockExchange, BoundsTheOffset) {
     const ClockOffset& clock = clocks[rank];
     EXPECT_LE(std::abs(clock.offset - kAhead[rank]), clock.error) << rank;
     EXPECT_LE(clock.error, after - before) << rank;
-    // The same moment, read on this rank's clock.
+    // One moment, read on this rank's clock.
     EXPECT_EQ(clock.zero - clock.offset, clocks[0].zero) << rank;
   }
   EXPECT_EQ(clocks[0].error, 0);

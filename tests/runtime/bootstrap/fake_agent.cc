@@ -47,7 +47,7 @@ FakeAgent::~FakeAgent() {
     for (const auto& fd : connections_) ::shutdown(fd.get(), SHUT_RDWR);
   }
   changed_.notify_all();
-  // Its own hand on the door makes the thread look up.
+  // A connection of its own wakes the thread that listens.
   [[maybe_unused]] const auto knock = connect_to(endpoint_, later());
   threads_.front().join();
   for (std::size_t i = 1; i < threads_.size(); ++i) threads_[i].join();

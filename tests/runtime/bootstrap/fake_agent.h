@@ -1,5 +1,5 @@
-// FakeAgent: as much of PyTorch's TCPStore server as kolo asks of torchrun's agent, written from
-// what the real one was seen to answer. A thread a connection.
+// FakeAgent: the part of PyTorch's TCPStore server that kolo uses of torchrun's agent, written from
+// recorded answers of the real one. One thread per connection.
 #pragma once
 
 #include "runtime/bootstrap/socket.h"
@@ -15,13 +15,13 @@ namespace kolo::testing {
 
 class FakeAgent {
  public:
-  /// `answer`: what it says to each who connects, before it hangs up, instead of being a store.
+  /// `answer`: sent to each client before the server hangs up, instead of acting as a store.
   explicit FakeAgent(std::string answer = {});
   ~FakeAgent();
 
   const Endpoint& endpoint() const { return endpoint_; }
   void set(const std::string& key, const std::string& value);
-  /// What the key has once somebody has been told what it has now.
+  /// The key's value after somebody has been told the current one.
   void set_next(const std::string& key, const std::string& value);
   std::string get(const std::string& key);
 
@@ -35,10 +35,10 @@ class FakeAgent {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ends_ = false;
-  std::map<std::string, std::string> values_;  ///< without the "/" before their keys
-  std::map<std::string, std::string> next_;    ///< the same after the next answer
+  std::map<std::string, std::string> values_;  ///< by key, without the keys' "/" prefix
+  std::map<std::string, std::string> next_;    ///< values after the next answer
   std::vector<UniqueDescriptor> connections_;
-  std::vector<std::thread> threads_;  ///< the first one accepts
+  std::vector<std::thread> threads_;  ///< the first one accepts connections
 };
 
 }  // namespace kolo::testing

@@ -1,4 +1,4 @@
-// The store in a file: meeting, removal, and what another job has left.
+// The store in a file: rendezvous, removal, and leftovers of another job.
 #include "runtime/bootstrap/file_store.h"
 #include "runtime/bootstrap/store_bootstrap.h"
 #include "runtime/topology/world.h"
@@ -25,7 +25,7 @@ std::atomic<std::time_t> host_is_ahead_by = 0;
 
 }  // namespace
 
-/// The host's clock in place of libc's: a file system of another host goes by one of its own.
+/// Replaces libc's function with the host's clock: a file system of another host has its own clock.
 extern "C" std::time_t time(std::time_t* copy) noexcept {
   timespec now = {};
   ::clock_gettime(CLOCK_REALTIME, &now);
@@ -145,7 +145,7 @@ TEST_F(FileStoreTest, AFileOfAnotherSecretOrOfThisRankIsRefused) {
   EXPECT_TRUE(is_there());
 }
 
-// Of two jobs at one path, perhaps.
+// It may belong to another job that uses the same path.
 TEST_F(FileStoreTest, TheSecondProcessOfARankFailsTheMeeting) {
   const auto store = joined(0, 2);
   const auto other = joined(1, 2);

@@ -1,5 +1,5 @@
-// A port for a server that is started later. One that the system gives to whoever asks for any
-// would be given to others meanwhile: tests run side by side, and connections take ports, too.
+// A port for a server that starts later. Tests run side by side and connections take ports, too, so
+// a port that the system chooses could be given to others meanwhile.
 #pragma once
 
 #include "runtime/bootstrap/socket.h"
@@ -9,7 +9,7 @@
 
 namespace kolo::testing {
 
-/// One at which nobody listens, below those that Linux gives to whoever asks (32768 and above).
+/// A port at which nobody listens, below the range from which Linux chooses (32768 and above).
 inline std::uint16_t free_port() {
   std::random_device random;
   std::uniform_int_distribution<int> ports(10000, 32000);

@@ -1,4 +1,4 @@
-// The handshake among threads: what arrives, and what every rank says when they do not fit.
+// The handshake among threads: what arrives, and each rank's error when they do not fit.
 #include "runtime/bootstrap/handshake.h"
 
 #include "runtime/base/blob.h"
@@ -33,7 +33,7 @@ Handshake handshake_of(int rank) {
 
 using Change = std::function<void(int rank, Handshake&)>;
 
-/// The result of each rank, after `change` to what it says.
+/// The result of each rank, after `change` has altered what the rank sends.
 std::vector<Result<std::vector<Handshake>>> shake_hands(int size, const Change& change) {
   MemoryStore store;
   std::vector<Result<std::vector<Handshake>>> results(
@@ -115,7 +115,7 @@ TEST(Handshake, ManyRanksMakeAShortMessage) {
                   AllOf(HasSubstr("ranks 0, 1, 2, 3, … have"), Not(HasSubstr("39"))));
 }
 
-/// A bootstrap whose other rank says `bytes`.
+/// A bootstrap whose other rank sends `bytes`.
 class GarbageBootstrap final : public Bootstrap {
  public:
   explicit GarbageBootstrap(std::string bytes) : bytes_(std::move(bytes)) {}
@@ -194,7 +194,7 @@ TEST(Handshake, FlippedBytesNeverCrash) {
     }
     GarbageBootstrap bootstrap(bytes);
     const auto result = exchange_handshake(bootstrap, handshake_of(0), Deadline::never());
-    // What looks like a complaint of that rank is taken for one.
+    // Bytes that look like an error report of that rank are taken for one.
     EXPECT_TRUE(result.ok() || result.error().code == ErrorCode::kMismatch ||
                 result.error().code == ErrorCode::kInvalidArgument);
   }

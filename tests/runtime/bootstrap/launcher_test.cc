@@ -130,7 +130,7 @@ TEST(CheckWorldSize, ARankAboveZeroIsNotAlone) {
     EXPECT_THAT(status.error().message, AllOf(HasSubstr(std::string(rank) + "=1"),
                                               HasSubstr("KOLO_INIT_METHOD=single://")));
   }
-  // What a script has left does not make mpirun -np 1 wrong.
+  // Variables that a script has left must not make mpirun -np 1 wrong.
   EXPECT_TRUE(
       check({{"RANK", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}).ok());
 }

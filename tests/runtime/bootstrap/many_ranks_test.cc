@@ -1,5 +1,5 @@
-// As many ranks as a large job has, over one store: each sends one request for an exchange and gets
-// one answer, so the number of messages is linear.
+// As many ranks as in a large job, over one store. Each sends one request per exchange and gets one
+// answer, so the number of messages is linear.
 #include "runtime/bootstrap/store_bootstrap.h"
 #include "runtime/bootstrap/tcp_store.h"
 #include "runtime/bootstrap/tcp_store_server.h"

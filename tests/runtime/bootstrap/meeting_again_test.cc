@@ -1,5 +1,6 @@
-// Ranks that try again after a meeting that failed, and that meet a second time, by each way in
-// that has a store: whatever the former meeting has left, and however often each rank has tried.
+// Ranks that try again after a failed rendezvous, and that meet a second time, by each rendezvous
+// method with a store. Leftovers of the former rendezvous and different numbers of tries must not
+// matter.
 #include "runtime/base/check.h"
 #include "runtime/bootstrap/rendezvous.h"
 #include "runtime/bootstrap/tcp_store_server.h"
@@ -21,8 +22,8 @@ namespace {
 using testing::FakeAgent;
 using ::testing::HasSubstr;
 
-/// A whole init of one rank, `hello` being what it exchanges.
-Result<std::vector<std::string>> meet_once(WayIn way, int rank, int size,
+/// One rank's whole init; it exchanges `hello`.
+Result<std::vector<std::string>> meet_once(RendezvousMethod way, int rank, int size,
                                            const std::string& hello) {
   way.rank = rank;
   way.size = size;
@@ -35,52 +36,52 @@ Result<std::vector<std::string>> meet_once(WayIn way, int rank, int size,
 
 struct Way {
   const char* name;
-  /// Runs the test with a way in, whose servers live meanwhile.
-  std::function<void(const std::function<void(const WayIn&)>&)> with;
+  /// Runs the test with a rendezvous method whose servers live meanwhile.
+  std::function<void(const std::function<void(const RendezvousMethod&)>&)> with;
 };
 void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
-WayIn by_tcp(std::uint16_t port) {
-  WayIn way;
+RendezvousMethod by_tcp(std::uint16_t port) {
+  RendezvousMethod way;
   way.meeting = Meeting::kTcp;
   way.endpoint = {"127.0.0.1", port};
   return way;
 }
 
-void with_rank_0_serving(const std::function<void(const WayIn&)>& test) {
+void with_rank_0_serving(const std::function<void(const RendezvousMethod&)>& test) {
   test(by_tcp(testing::free_port()));
 }
 
-void with_the_launcher_serving(const std::function<void(const WayIn&)>& test) {
+void with_the_launcher_serving(const std::function<void(const RendezvousMethod&)>& test) {
   TcpStoreServer::Options options;
   options.endpoint.host = "127.0.0.1";
   const auto server = TcpStoreServer::start(std::move(options));
   ASSERT_TRUE(server.ok());
-  WayIn way = by_tcp((*server)->port());
+  RendezvousMethod way = by_tcp((*server)->port());
   way.launcher_serves = true;
   test(way);
 }
 
-void with_torchruns_agent(const std::function<void(const WayIn&)>& test) {
+void with_torchruns_agent(const std::function<void(const RendezvousMethod&)>& test) {
   FakeAgent agent;
-  WayIn way = by_tcp(1);
+  RendezvousMethod way = by_tcp(1);
   way.agent = agent.endpoint();
   way.agent_key = "kolo/job/0";
   test(way);
 }
 
-void with_a_file(const std::function<void(const WayIn&)>& test) {
-  WayIn way;
+void with_a_file(const std::function<void(const RendezvousMethod&)>& test) {
+  RendezvousMethod way;
   way.meeting = Meeting::kFile;
   way.path = fmt::format("{}kolo_meeting_again_{}", ::testing::TempDir(), ::getpid());
   test(way);
   EXPECT_NE(::access(way.path.c_str(), F_OK), 0);
 }
 
-/// Two jobs at one port: each rank 0 hears of the other, and neither goes on with ranks that may be
-/// the other's.
+/// Two jobs at one port: each rank 0 hears of the other, and neither continues with ranks that may
+/// belong to the other job.
 TEST(Meeting, OfTwoRanksZeroFailsForBoth) {
-  const WayIn way = by_tcp(testing::free_port());
+  const RendezvousMethod way = by_tcp(testing::free_port());
   std::string second;
   std::thread other([&] { second = meet_once(way, 0, 2, "").error().message; });
   const std::string first = meet_once(way, 0, 2, "").error().message;
@@ -95,7 +96,7 @@ TEST(Meeting, OfTwoRanksZeroFailsForBoth) {
 class MeetingAgain : public ::testing::TestWithParam<Way> {};
 
 TEST_P(MeetingAgain, AfterAMeetingThatEndedWell) {
-  GetParam().with([](const WayIn& way) {
+  GetParam().with([](const RendezvousMethod& way) {
     const auto rank = [&](int number) {
       for (const char* round : {"a", "b", "c", "d", "e"}) {
         const auto all = meet_once(way, number, 2, round);
@@ -110,7 +111,7 @@ TEST_P(MeetingAgain, AfterAMeetingThatEndedWell) {
 }
 
 TEST_P(MeetingAgain, AfterRanksThatDisagreed) {
-  GetParam().with([](const WayIn& way) {
+  GetParam().with([](const RendezvousMethod& way) {
     const auto rank = [&](int number) {
       const auto wrong = meet_once(way, number, 2 + number, "wrong");
       ASSERT_FALSE(wrong.ok());
@@ -133,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(All, MeetingAgain,
                          [](const auto& tested) { return std::string(tested.param.name); });
 
 TEST(Meeting, Rank0TellsWhoCameWithAnotherSecret) {
-  with_rank_0_serving([](WayIn way) {
+  with_rank_0_serving([](RendezvousMethod way) {
     const Environment nothing(Environment::Variables{});
     way.size = 2;
     std::vector<std::string> warnings;

@@ -1,6 +1,6 @@
-// The way in over MPI, run under mpirun with 1, 2 and 3 ranks. MPI starts once a process, so this
-// program has its own main: it runs either as a program that leaves MPI to kolo, or, with the
-// argument --user-starts-mpi, as one that initialises and finalises MPI itself.
+// The rendezvous over MPI, run under mpirun with 1, 2 and 3 ranks. MPI starts only once per
+// process, so this program has its own main. It leaves MPI to kolo, or, with the argument
+// --user-starts-mpi, initialises and finalises MPI itself.
 #include "runtime/bootstrap/mpi_bootstrap.h"
 
 #include "runtime/base/check.h"
@@ -93,8 +93,8 @@ TEST(MpiBootstrap, RefusesAThreadThatMpiDoesNotExpect) {
 }
 
 Result<std::unique_ptr<Bootstrap>> go_in(const Environment& environment) {
-  const WayInRequest request = {.mpi_built = true, .mpi_running = mpi_is_running()};
-  KOLO_ASSIGN(const WayIn way, find_way_in(request, Config(), environment));
+  const RendezvousRequest request = {.mpi_built = true, .mpi_running = mpi_is_running()};
+  KOLO_ASSIGN(const RendezvousMethod way, find_rendezvous_method(request, Config(), environment));
   EXPECT_EQ(way.meeting, Meeting::kMpi);
   return meet(way, {}, environment, soon_enough());
 }
@@ -105,7 +105,7 @@ TEST(Rendezvous, TakesMpiUnderItsLauncherAndComparesTheSizes) {
   EXPECT_EQ((*found)->size(), world_size());
   (*found)->finalize();
 
-  // What an Open MPI program sees under MPICH's mpiexec, but for the sizes.
+  // The variables that an Open MPI program sees under MPICH's mpiexec, except for the sizes.
   const int announced = world_size() + 1;
   const Environment foreign(Environment::Variables{{"PMI_SIZE", std::to_string(announced)}});
   const auto refused = go_in(foreign);
@@ -116,7 +116,7 @@ TEST(Rendezvous, TakesMpiUnderItsLauncherAndComparesTheSizes) {
                     HasSubstr(fmt::format("found {}", world_size())), HasSubstr("'mpi (")));
 }
 
-// Last, as it leaves a collective behind that never ends.
+// Runs last, because it leaves a collective behind that never ends.
 TEST(MpiBootstrapAtTheEnd, AMissingRankIsATimeoutThatNamesThePhase) {
   const auto bootstrap = make_mpi_bootstrap(nullptr, soon_enough());
   ASSERT_TRUE(bootstrap.ok()) << bootstrap.error().message;
@@ -140,7 +140,7 @@ bool finalized() {
 int run(bool users) {
   if (users) MPI_Init(nullptr, nullptr);
   if (mpi_is_running() != users) return std::puts("MPI is in the wrong state"), 1;
-  // MPI that was initialised for a meeting that failed is the next one's to finalise.
+  // MPI that was initialised for a failed rendezvous is finalised by the next one.
   const MPI_Comm null = MPI_COMM_NULL;
   if (make_mpi_bootstrap(&null, soon_enough()).ok()) return std::puts("met nobody"), 1;
   auto bootstrap = make_mpi_bootstrap(nullptr, soon_enough());

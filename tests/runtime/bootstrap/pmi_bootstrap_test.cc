@@ -1,4 +1,4 @@
-// The way in over PMI: ranks as threads meet over a server of their own.
+// The rendezvous over PMI: ranks as threads meet over a server of their own.
 #include "runtime/bootstrap/pmi_bootstrap.h"
 #include "tests/support/deadlines.h"
 #include "tests/support/pmi_server.h"
@@ -36,7 +36,7 @@ void on_each(int size, Function function) {
   for (std::thread& thread : threads) thread.join();
 }
 
-/// Binary, of another length on each rank: rank 0's is empty, others need many pieces.
+/// Binary, with another length on each rank: rank 0's is empty, others need many pieces.
 std::string blob(int rank, int round) {
   std::string bytes;
   for (int i = 0; i < rank * 700; ++i) bytes += static_cast<char>(i * 31 + rank + round);
@@ -81,7 +81,7 @@ TEST(PmiBootstrap, TheMissingAreNamed) {
 
 TEST(PmiBootstrap, WhoWaitsLongIsMetAllTheSame) {
   std::atomic<int> announced = 0;
-  // The last rank comes when the others have made themselves known, and while one still does.
+  // The last rank arrives when the others have registered, and while one still does so.
   PmiServer server(3, [&](int, const std::string& command) -> std::optional<std::string> {
     if (command == "publish_name") ++announced;
     return std::nullopt;
@@ -112,7 +112,7 @@ TEST(PmiBootstrap, RanksMeetAgainWhereOneHasFailedAlone) {
   PmiServer server(2);
   on_each(2, [&](int rank) {
     const Count exchanges = none();
-    // Rank 0 gives up after the first exchange, and begins anew beside rank 1's second.
+    // Rank 0 gives up after the first exchange and starts anew while rank 1 makes its second.
     EXPECT_TRUE(join(server, rank, exchanges)->exchange("handshake", "old", later()).ok());
     const Blobs apart = join(server, rank, exchanges)
                             ->exchange(rank == 0 ? "handshake" : "addresses", "stale", later());

@@ -1,4 +1,4 @@
-// The connection to a launcher's PMI: by descriptor, by port, and all that may answer there.
+// The connection to a launcher's PMI: by descriptor, by port, and all kinds of answers.
 #include "runtime/bootstrap/pmi_client.h"
 
 #include "runtime/bootstrap/socket.h"
@@ -107,7 +107,7 @@ TEST(PmiClient, ABarrierMayEndInTheMidstOfAQuestion) {
   EXPECT_TRUE(*(*client)->await_barrier(soon()));
 }
 
-/// A server for one process at a port, which tells this.
+/// Connects to a server for one process at a port; the server sends `told`.
 Result<std::unique_ptr<PmiClient>> connect_by_port(const std::string& told) {
   auto listener = listen_at({"127.0.0.1", 0});
   EXPECT_TRUE(listener.ok());
@@ -116,7 +116,7 @@ Result<std::unique_ptr<PmiClient>> connect_by_port(const std::string& told) {
     EXPECT_EQ(::poll(&comes, 1, 30'000), 1);
     const UniqueDescriptor fd(::accept(listener->fd.get(), nullptr, nullptr));
     EXPECT_TRUE(send_all(fd.get(), told, later()).ok());
-    // Until the client has closed.
+    // Until the client has closed its connection.
     while (receive_some(fd.get(), later()).ok()) {
     }
   });

@@ -1,4 +1,4 @@
-// The job's secret in a file: what is taken and what is refused, with what to do.
+// The job's secret in a file: what is accepted, and what is refused with advice.
 #include "runtime/bootstrap/secret_file.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Random bytes in a sandbox that refuses the call for them.
+// Random bytes in a sandbox that refuses the system call for them.
 #include "runtime/bootstrap/secret.h"
 
 #include <gtest/gtest.h>
@@ -34,12 +34,12 @@ bool refuse_getrandom(unsigned error) {
          ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-/// Whether `passes`, in a process of its own whose getrandom() fails with `error`.
+/// Checks `passes` in a process of its own, whose getrandom() fails with `error`.
 void expect_in_sandbox(unsigned error, const std::function<bool()>& passes) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    ::alarm(10);  // one that spins is killed
+    ::alarm(10);  // a process that spins is killed
     if (!refuse_getrandom(error)) ::_exit(kNoSandbox);
     ::_exit(passes() ? kPassed : kFailed);
   }

@@ -1,4 +1,4 @@
-// What the store's two ends say to each other: framing, and that no bytes whatever do harm, before
+// The protocol between the store's two ends: framing, and that arbitrary bytes do no harm, before
 // the hello or after it.
 #include "runtime/bootstrap/store_wire.h"
 #include "runtime/bootstrap/tcp_store.h"
@@ -68,8 +68,8 @@ TEST(StoreWire, NoBytesBreakTheDecoder) {
 /// A connection that has introduced itself as rank 1 of 2, below the store's own client.
 UniqueDescriptor introduced(const Endpoint& server) {
   auto fd = connect_to(server, later());
-  const std::string nonce = receive_exactly(fd->get(), kStoreGreeting.size() + kNonceSize, later())
-                                ->substr(kStoreGreeting.size());
+  const std::string nonce = receive_exactly(fd->get(), kStoreHello.size() + kNonceSize, later())
+                                ->substr(kStoreHello.size());
   const Member member = {1, 2, "fuzzer"};
   const std::string proof = store_proof("", "client", nonce, "mine", member);
   EXPECT_TRUE(send_all(fd->get(), to_frame({"mine", proof, "1", "2", member.who}), later()).ok());
@@ -95,7 +95,7 @@ TEST(StoreServer, NoRequestOfARankBreaksIt) {
     }
     if (round % 4 == 0) bytes[random() % bytes.size()] ^= static_cast<char>(1 + random() % 255);
     [[maybe_unused]] const Status sent = send_all(fuzzer.get(), bytes, later());
-    // Another rank is served all the same, if only with the news that the fuzzer failed.
+    // Another rank is still served, if only with the news that the fuzzer failed.
     const auto rank = TcpStore::join(endpoint, {0, 2, "rank 0"}, "", later());
     if (!rank.ok()) {
       EXPECT_EQ(rank.error().code, ErrorCode::kPeerLost) << rank.error().message;

@@ -1,4 +1,5 @@
-// The store over TCP: meeting, waiting, deadlines, and all that may go wrong between two sockets.
+// The store over TCP: rendezvous, waiting, deadlines, and all that may go wrong between two
+// sockets.
 #include "runtime/bootstrap/tcp_store.h"
 #include "runtime/bootstrap/prefix_store.h"
 #include "runtime/bootstrap/store_bootstrap.h"
@@ -94,7 +95,7 @@ TEST_F(TcpStoreTest, RanksExchangeInOneRequestEach) {
   server_->wait_until_left(later());
 }
 
-/// By the rank that `why` names.
+/// The loss of a rank, which `why` names.
 Error loss(const std::string& why) { return Error{ErrorCode::kPeerLost, why, __FILE__, __LINE__}; }
 
 TEST_F(TcpStoreTest, OfSeveralRanksThatGiveUpTheFirstIsRight) {
@@ -173,7 +174,7 @@ TEST_F(TcpStoreTest, ARankThatDoesNotExistIsRefusedAlone) {
   EXPECT_TRUE(store->set("a", "").ok());
 }
 
-// Of two jobs at one port, perhaps: then nobody knows which processes belong together.
+// It may belong to another job at this port: then nobody knows which processes belong together.
 TEST_F(TcpStoreTest, TheSecondProcessOfARankFailsTheMeeting) {
   serve(2, false);
   const auto a = joined(0, 2);
@@ -229,7 +230,7 @@ TEST_F(TcpStoreTest, GarbageAndSilenceHarmNobody) {
         to_frame({"a"}), to_frame({"n", "p", "x", "2", "w"})}) {
     const auto fd = connect_to(endpoint_, later());
     ASSERT_TRUE(fd.ok());
-    // The server may hang up in the midst of it.
+    // The server may hang up in the middle.
     [[maybe_unused]] const Status sent = send_all(fd->get(), bytes, later());
     while (receive_exactly(fd->get(), 1, later()).ok()) continue;
   }
@@ -243,7 +244,7 @@ TEST_F(TcpStoreTest, AFloodIsCutOff) {
   serve(2);
   const auto fd = connect_to(endpoint_, later());
   ASSERT_TRUE(fd.ok());
-  // Its first frame is longer than a stranger's may be, so that nobody reads the rest.
+  // The first frame is longer than a stranger's may be, so nobody reads the rest.
   const std::string flood(std::size_t{1} << 20, '\xff');
   int sent = 0;
   while (sent < 512 && send_all(fd->get(), flood, later()).ok()) ++sent;
@@ -251,7 +252,8 @@ TEST_F(TcpStoreTest, AFloodIsCutOff) {
   EXPECT_NE(joined(0, 2), nullptr);
 }
 
-// The one who waits at the door of a process without descriptors stays there, and is no event.
+// A process without free descriptors cannot accept a connection; the connection stays in the
+// backlog, and the server must not spin on it.
 TEST_F(TcpStoreTest, WithoutDescriptorsTheServerWaits) {
   serve(2);
   const UniqueDescriptor early(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -272,19 +274,20 @@ TEST_F(TcpStoreTest, WithoutDescriptorsTheServerWaits) {
   EXPECT_LT(std::clock() - before, CLOCKS_PER_SEC / 10);
   taken.clear();
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
-  EXPECT_TRUE(receive_exactly(early.get(), kStoreGreeting.size(), later()).ok());
+  EXPECT_TRUE(receive_exactly(early.get(), kStoreHello.size(), later()).ok());
   EXPECT_NE(joined(0, 2), nullptr);
 }
 
-// Where nobody listens yet at a port that the system gives to those who connect, a socket may get
-// that very port and be connected to itself, and would keep rank 0 from listening there.
+// If nobody listens yet at an ephemeral port, a socket may get this very port and connect to
+// itself. It would then keep rank 0 from listening there.
 TEST_F(TcpStoreTest, NobodyIsConnectedToItself) {
   int first = 0;
   int last = 0;
   std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first >> last;
   ASSERT_GT(first, 0);
   ASSERT_GT(last, first);
-  // Ports like the first one, even or odd, are preferred; of them any, as this test may run twice.
+  // The system prefers ports of the first one's parity. Choose any of them, as this test may run
+  // twice.
   std::random_device random;
   std::uniform_int_distribution<int> steps(0, (last - first) / 2);
   do {
@@ -299,7 +302,7 @@ TEST(Listener, WithoutAnAddressItIsFoundByBothFamilies) {
   const auto listener = listen_at({"", 0});
   ASSERT_TRUE(listener.ok()) << listener.error().message;
   for (const char* address : {"127.0.0.1", "::1"}) {
-    // Nobody listens there: whether this host has the family at all.
+    // Nobody listens there; this only tells whether this host has the address family.
     if (!listen_at({address, 0}).ok()) continue;
     const auto connected = connect_to({address, listener->port}, soon());
     ASSERT_TRUE(connected.ok()) << connected.error().message;
@@ -430,8 +433,8 @@ TEST_F(TcpStoreTest, WhenARankLeavesThePortIsFreeForTheNextMeeting) {
   const auto c = joined(2, 3);
   EXPECT_FALSE(TcpStoreServer::start({.endpoint = endpoint_}).ok()) << "all have come";
   c->leave();
-  a->fail(later());  // the server has taken note of both when this returns
-  // It drops its listener after the pass that took the goodbye; this is a later one.
+  a->fail(later());  // the server has recorded both when this returns
+  // The server drops its listener after the pass that took the shutdown notice; this pass is later.
   EXPECT_FALSE(b->exchange("a", 1, 3, "", later()).ok());
   const auto next = TcpStoreServer::start({.endpoint = endpoint_});
   EXPECT_TRUE(next.ok()) << next.error().message;

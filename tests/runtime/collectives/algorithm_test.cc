@@ -1,7 +1,7 @@
-// What all-reduces cost, and which is the cheapest.
+// The estimated costs of all-reduces, and the choice of the cheapest.
 #include "runtime/collectives/algorithm.h"
 
-#include "runtime/collectives/chooser.h"
+#include "runtime/planning/chooser.h"
 #include "tests/support/proof_cases.h"
 
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 namespace kolo::test {
 namespace {
 
-// Ten microseconds a message, a gigabyte a second.
+// Ten microseconds per message, a gigabyte per second.
 constexpr LinkCost kLink{.latency_us = 10, .us_per_byte = 1e-3, .reduce_us_per_byte = 1e-4};
-// A gigabit a second, between hosts.
+// A gigabit per second, between hosts.
 constexpr LinkCost kSlow{.latency_us = 50, .us_per_byte = 8e-3, .reduce_us_per_byte = 1e-4};
 
 Network one_host(int size) {
@@ -43,12 +43,12 @@ TEST(Algorithm, PricesCountMessagesBytesAndSums) {
   for (const Network& network : {one_host(4), each_its_host(4)}) {
     EXPECT_DOUBLE_EQ(price(Algorithm::kRing, network, 4000), 6 * 10 + 2 * 3 + 0.3);
     EXPECT_DOUBLE_EQ(price(Algorithm::kRecursiveDoubling, network, 4000), 2 * (10 + 4 + 0.4));
-    // Across hosts partners that change get less of the network.
+    // Across hosts, algorithms whose partners change get less of the network.
     const double share = network.layout.hosts() > 1 ? 1.4 : 1;
     EXPECT_DOUBLE_EQ(price(Algorithm::kHalvingDoubling, network, 4000),
                      4 * 10 + share * 2 * 3 + 2 * 0.3);
   }
-  // Five ranks: one hands its vector in and gets the sum back.
+  // Five ranks: one sends its vector to another and gets the sum back.
   EXPECT_DOUBLE_EQ(price(Algorithm::kRecursiveDoubling, one_host(5), 4000),
                    2 * (10 + 4) + 0.4 + 2 * (10 + 4 + 0.4));
 }
@@ -65,16 +65,16 @@ TEST(Algorithm, FewBytesTakeFewMessagesAndManyTakeTheRing) {
 TEST(Algorithm, RanksThatShareCoresPayForEachMessage) {
   Network network = each_its_host(4);
   network.across.crowd_us = 5;
-  // Four messages a round of the ring and of doubling; two trees of 2 × 3 messages up and down.
+  // Ring and doubling have four messages per round; the two trees have 2 × 3 messages up and down.
   EXPECT_DOUBLE_EQ(price(Algorithm::kRing, network, 4000), 6 * 20 + 2 * 3 + 0.3);
   EXPECT_DOUBLE_EQ(price(Algorithm::kRecursiveDoubling, network, 4000), 2 * (20 + 4 + 0.4));
   EXPECT_DOUBLE_EQ(price(Algorithm::kDoubleTree, network, 4000), 12 * 5 + 4 * 4 + 2 * 4 + 0.4);
-  // Folding is one message each way: less than a round of all.
+  // Folding takes one message each way: less than a round of all ranks.
   network = each_its_host(3);
   network.across.crowd_us = 10;
   EXPECT_DOUBLE_EQ(price(Algorithm::kRecursiveDoubling, network, 0), 10 + 20 + 10);
   EXPECT_DOUBLE_EQ(price(Algorithm::kRing, network, 0), 4 * 30);
-  // Of two levels few elements are one slice's and one host's: a message each way.
+  // With two levels, few elements belong to one slice and one host: one message each way.
   network = hosts_of({0, 0, 1, 1});
   network.across.crowd_us = 40;
   EXPECT_DOUBLE_EQ(price(Algorithm::kHierarchical, network, 0), 2 * 50 + 2 * 10);
@@ -84,26 +84,27 @@ TEST(Algorithm, RanksThatShareCoresPayForEachMessage) {
 }
 
 TEST(Algorithm, BytesThatHideBehindLatencyCountWhereTheyKeepALinkBusy) {
-  // The link lets the first bytes of a message through at once, and then as many as it carries.
+  // The link lets the first bytes of a message through at once, then as many as it carries.
   Network network = each_its_host(3);
   network.across = {.latency_us = 10, .us_per_byte = 8e-3, .early_us = 4096 * 8e-3};
   EXPECT_DOUBLE_EQ(network.across.bytes_us(1024), 0);
   EXPECT_NEAR(network.across.bytes_us(8192), 4096 * 8e-3, 1e-9);
-  // In, exchanged and back: three messages, which take their latency until they fill a link.
+  // In, exchanged and back: three messages, which cost their latency until they fill a link.
   EXPECT_DOUBLE_EQ(price(Algorithm::kRecursiveDoubling, network, 1024), 3 * 10);
   EXPECT_DOUBLE_EQ(price(Algorithm::kRing, network, 1024), 4 * 10);
   EXPECT_NEAR(price(Algorithm::kRecursiveDoubling, network, 4096), 2 * 4096 * 8e-3, 1);
   EXPECT_NEAR(price(Algorithm::kRing, network, 4096), 4 * 4096.0 / 3 * 8e-3, 1);
   EXPECT_EQ(cheapest(network, 1024, false), Algorithm::kRecursiveDoubling);
   EXPECT_EQ(cheapest(network, 4096, false), Algorithm::kRing);
-  // Two ranks exchange whole vectors once, or halves twice: as many bytes in half the messages.
+  // Two ranks exchange whole vectors once, or halves twice: the same bytes in half as many
+  // messages.
   network.layout = HostLayout(std::vector<int>{0, 1});
   EXPECT_EQ(cheapest(network, 4096, false), Algorithm::kRecursiveDoubling);
   EXPECT_DOUBLE_EQ(price(Algorithm::kDoubleTree, network, 0), 2 * 10);
 }
 
 TEST(Algorithm, ManyRanksThatAreNoPowerOfTwoTakeTheTrees) {
-  // Halving would fold, and the ring has 2·(p−1) messages.
+  // Halving would need to fold, and the ring has 2·(p−1) messages.
   EXPECT_EQ(cheapest(one_host(47), 1 << 20, false), Algorithm::kDoubleTree);
   EXPECT_EQ(cheapest(each_its_host(24), 1 << 18, false), Algorithm::kDoubleTree);
 }
@@ -118,19 +119,19 @@ TEST(Algorithm, ChunksOfTheTreesFillThem) {
 TEST(Algorithm, TheRanksOfAHostShareItsLink) {
   const std::uint64_t large = 64 << 20;
   const Network network = hosts_of({0, 0, 1, 1});
-  // Across go 2·n·(H−1)/H of the two levels, 2·n·(p−1)/p of the ring, and of halving and doubling
-  // half of the bytes of each of the two ranks, twice, by partners that change.
+  // Elements across hosts: 2·n·(H−1)/H with two levels, 2·n·(p−1)/p in the ring. Halving and
+  // doubling send half of the bytes of each of the two ranks, twice, with changing partners.
   const double two_levels = price(Algorithm::kHierarchical, network, large);
   EXPECT_NEAR(two_levels / price(Algorithm::kRing, network, large), (1.0 / 2) / (3.0 / 4), 0.1);
   EXPECT_NEAR(two_levels / price(Algorithm::kHalvingDoubling, network, large), 1.0 / 2 / 1.4, 0.1);
-  // Ranks are neighbours wherever they are numbered.
+  // Ring neighbours are neighbours whatever the numbering of the ranks.
   for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kHierarchical})
     EXPECT_DOUBLE_EQ(price(algorithm, hosts_of({0, 1, 0, 1}), large),
                      price(algorithm, network, large));
 }
 
-/// What all ranks send of a half type, by what they would send without partial sums; of two levels
-/// between hosts alone.
+/// Bytes that all ranks send for a half type, relative to those without float32 partial sums; with
+/// two levels, only between hosts.
 double width_on_the_wire(Algorithm algorithm, const HostLayout& layout) {
   const int size = layout.size();
   const auto schedules = schedules_of(size, [&](int rank) {
@@ -172,7 +173,7 @@ TEST(Algorithm, SeveralRanksOnSeveralHostsTakeTheTwoLevels) {
     for (const std::uint64_t bytes : {1ULL << 20, 64ULL << 20})
       for (const std::uint64_t windows : {0ULL, 4ULL << 20})
         EXPECT_EQ(cheapest(hosts_of(hosts, windows), bytes, false), Algorithm::kHierarchical);
-  // But not where there is one level.
+  // With a single level the cost is not lower.
   for (const std::uint64_t bytes : {4ULL, 1ULL << 20, 1ULL << 30}) {
     EXPECT_NE(cheapest(one_host(4), bytes, false), Algorithm::kHierarchical);
     EXPECT_NE(cheapest(each_its_host(4), bytes, false), Algorithm::kHierarchical);
@@ -195,15 +196,6 @@ TEST(Algorithm, TheCheapestIsNeverDearerThanAnother) {
         for (const Algorithm other : kMessages)
           EXPECT_LE(price(cheapest(network, bytes, false), network, bytes),
                     price(other, network, bytes));
-}
-
-TEST(Algorithm, WhatIsForcedIsTakenWherePossible) {
-  AllreducePolicy policy{.network = one_host(4), .can_map = true};
-  EXPECT_EQ(policy.choose(4), Algorithm::kMapped);
-  policy.forced = Algorithm::kHierarchical;
-  EXPECT_EQ(policy.choose(4), Algorithm::kHierarchical);
-  policy = {.network = one_host(4), .can_map = false, .forced = Algorithm::kMapped};
-  EXPECT_EQ(policy.choose(4), Algorithm::kRecursiveDoubling);
 }
 
 }  // namespace

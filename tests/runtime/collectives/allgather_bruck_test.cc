@@ -19,9 +19,9 @@ TEST_P(AllgatherBruck, IsRightForUnevenParts) {
     for (const bool in_place : {false, true}) {
       const auto schedules = schedules_of(
           size, [&](int rank) { return allgather_bruck(rank, size, counts, in_place); });
-      const Traffic traffic = prove(
-          schedules,
-          {.collective = Collective::kAllgather, .counts = counts, .input_is_output = in_place});
+      const Traffic traffic =
+          prove(schedules,
+                {.kind = OperationKind::kAllgather, .counts = counts, .input_is_output = in_place});
       EXPECT_EQ(total(traffic.elements), (counts.size() - 1) * total(counts));
       for (const std::uint64_t messages : traffic.messages) EXPECT_LE(messages, rounds);
       for (const Schedule& schedule : schedules)
@@ -32,7 +32,7 @@ TEST_P(AllgatherBruck, IsRightForUnevenParts) {
 INSTANTIATE_TEST_SUITE_P(Sizes, AllgatherBruck, ::testing::Range(1, kLargestWorld + 1));
 
 TEST(AllgatherBruckShape, SendsAndReceivesFromScratchAlone) {
-  // So that the user's memory may be scattered.
+  // So the user's memory may be scattered.
   const Schedule schedule = allgather_bruck(2, 6, Counts{1, 2, 3, 0, 5, 6}, false);
   for (const Step& step : schedule.steps) {
     if (step.kind == StepKind::kSend) {

@@ -1,5 +1,5 @@
 // Proves the schedules of the doubling allgather with the checker for every size up to 64, and the
-// fold that the doubling algorithms stand on.
+// fold that the doubling algorithms share.
 #include "runtime/collectives/allgather_recursive_doubling.h"
 
 #include "runtime/collectives/fold.h"
@@ -21,9 +21,9 @@ TEST_P(AllgatherRecursiveDoubling, IsRightForUnevenParts) {
       const auto schedules = schedules_of(size, [&](int rank) {
         return allgather_recursive_doubling(rank, size, counts, in_place);
       });
-      const Traffic traffic = prove(
-          schedules,
-          {.collective = Collective::kAllgather, .counts = counts, .input_is_output = in_place});
+      const Traffic traffic =
+          prove(schedules,
+                {.kind = OperationKind::kAllgather, .counts = counts, .input_is_output = in_place});
       for (int rank = 0; rank < size; ++rank) {
         const Fold fold(rank, size);
         const auto rounds =
@@ -32,7 +32,7 @@ TEST_P(AllgatherRecursiveDoubling, IsRightForUnevenParts) {
         EXPECT_LE(traffic.messages[r], fold.is_folded() ? 1 : rounds + (fold.has_folded() ? 2 : 0));
         EXPECT_EQ(schedules[r].scratch_elements, 0u);
       }
-      // Every rank hears each part but its own once.
+      // Every rank receives each part but its own once.
       EXPECT_EQ(total(traffic.elements), (counts.size() - 1) * total(counts));
     }
 }
@@ -41,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, AllgatherRecursiveDoubling, ::testing::Range(1, 
 
 TEST(Fold, PairsNeighboursAndKeepsTheOrder) {
   for (int size = 1; size <= 64; ++size) {
-    int next = 0;  // the member that comes next in the order of ranks
+    int next = 0;  // the next member in rank order
     for (int rank = 0; rank < size; ++rank) {
       const Fold fold(rank, size);
       EXPECT_EQ(fold.rank_of(fold.members()), size);

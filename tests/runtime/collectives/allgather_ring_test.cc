@@ -1,5 +1,5 @@
-// Proves the ring allgather's schedules with the checker for every size up to 64, and holds them to
-// the messages and bytes that their head promises.
+// Proves the ring allgather's schedules with the checker for every size up to 64, and compares
+// messages and bytes with the file head of the algorithm.
 #include "runtime/collectives/allgather_ring.h"
 
 #include "tests/support/proof_cases.h"
@@ -22,7 +22,7 @@ TEST_P(AllgatherRing, IsRightForUnevenParts) {
             size, [&](int rank) { return allgather_ring(rank, size, counts, options); });
         const Traffic traffic = prove(
             schedules,
-            {.collective = Collective::kAllgather, .counts = counts, .input_is_output = in_place});
+            {.kind = OperationKind::kAllgather, .counts = counts, .input_is_output = in_place});
         for (int rank = 0; rank < size; ++rank) {
           const auto r = static_cast<std::size_t>(rank), next = (r + 1) % counts.size();
           std::uint64_t chunks = 0;
@@ -41,7 +41,7 @@ TEST_P(AllgatherRing, LeavesAnInputAloneThatHappensToBeInItsPlace) {
                          return allgather_ring(rank, size, counts,
                                                {.pipeline = {.chunk_elements = 3}});
                        }),
-          {.collective = Collective::kAllgather, .counts = counts, .input_is_output = true});
+          {.kind = OperationKind::kAllgather, .counts = counts, .input_is_output = true});
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, AllgatherRing, ::testing::Range(1, kLargestWorld + 1));
@@ -57,7 +57,7 @@ TEST(AllgatherRingShape, InPlaceNeedsNoInput) {
 }
 
 TEST(AllgatherRingShape, ALongPartPassesThroughAsAPipeline) {
-  // A chunk is sent on when it has come, not when the whole part has.
+  // A chunk is sent on when it has arrived, not when its whole part has.
   const Schedule schedule =
       allgather_ring(1, 3, Counts{30, 0, 0}, {.pipeline = {.chunk_elements = 3}});
   for (StepId id = 0; id < schedule.steps.size(); ++id) {

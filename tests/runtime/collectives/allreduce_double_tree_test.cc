@@ -1,5 +1,5 @@
-// Proves the two trees' schedules with the checker for every size up to 64, and that the trees are
-// what their head says.
+// Proves the two trees' schedules with the checker for every size up to 64, and that the trees have
+// the shape that the algorithm's file head states.
 #include "runtime/collectives/allreduce_double_tree.h"
 
 #include "runtime/collectives/double_tree.h"
@@ -21,20 +21,20 @@ TEST_P(TwoTrees, AreTreesOfLogarithmicHeight) {
   for (int tree = 0; tree < DoubleTree::kTrees; ++tree) {
     int roots = 0;
     for (int rank = 0; rank < size; ++rank) {
-      const TreePlace place = trees.place_of(tree, rank);
+      const TreeNode place = trees.node_of(tree, rank);
       for (const int child : place.children)
         if (child >= 0) {
-          EXPECT_EQ(trees.place_of(tree, child).parent, rank);
+          EXPECT_EQ(trees.node_of(tree, child).parent, rank);
         }
       if (place.parent < 0) {
         ++roots;
       } else {
-        const auto children = trees.place_of(tree, place.parent).children;
+        const auto children = trees.node_of(tree, place.parent).children;
         EXPECT_EQ(std::count(children.begin(), children.end(), rank), 1);
       }
       int depth = 0;
       for (int up = place.parent; up >= 0 && depth < size; ++depth)
-        up = trees.place_of(tree, up).parent;
+        up = trees.node_of(tree, up).parent;
       EXPECT_LE(depth, trees.height());
     }
     EXPECT_EQ(roots, 1);
@@ -47,7 +47,7 @@ TEST_P(TwoTrees, ARankHasChildrenInOneOfThem) {
   int in_both = 0;
   for (int rank = 0; rank < size; ++rank) {
     const auto has_children = [&](int tree) {
-      const auto children = trees.place_of(tree, rank).children;
+      const auto children = trees.node_of(tree, rank).children;
       return children[0] >= 0 || children[1] >= 0;
     };
     in_both += has_children(0) && has_children(1);
@@ -73,7 +73,7 @@ TEST_P(TwoTrees, SumAnyCount) {
 }
 
 TEST(AllreduceDoubleTree, TakesNoMoreScratchThanItsLanes) {
-  // Two trees, lanes for the way there and back, three chunks each.
+  // Two trees, pipeline slots for up and down, three chunks each.
   const Schedule schedule = allreduce_double_tree(0, 8, 1 << 20, {.chunk_elements = 1024});
   EXPECT_EQ(schedule.scratch_elements, 2u * (2 * 3 + 2) * 3 * 1024);
   EXPECT_EQ(allreduce_double_tree(0, 8, 100, {.chunk_elements = 1024}).scratch_elements,

@@ -1,5 +1,5 @@
 // Proves the schedules of recursive halving and doubling with the checker for every size up to 64,
-// and holds them to the messages and elements that their head promises.
+// and compares messages and elements with the file head of the algorithm.
 #include "runtime/collectives/allreduce_halving_doubling.h"
 
 #include "tests/support/proof_cases.h"

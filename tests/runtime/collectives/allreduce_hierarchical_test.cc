@@ -1,5 +1,5 @@
-// Proves the two-level allreduce's schedules with the checker for many layouts of hosts, and holds
-// them to what their head promises of the network.
+// Proves the two-level allreduce's schedules with the checker for many layouts of hosts, and
+// compares the network traffic with the file head of the algorithm.
 #include "runtime/collectives/allreduce_hierarchical.h"
 
 #include "tests/support/host_cases.h"
@@ -51,7 +51,7 @@ void prove_counts(const Hosts& hosts) {
   const HostLayout layout(hosts);
   const auto ranks = static_cast<std::uint64_t>(layout.size());
   const auto block = 2 * static_cast<std::uint64_t>(layout.hosts() * layout.most_on_a_host());
-  // Two lanes and more than three blocks: lanes are used again. The last block is no multiple.
+  // Two pipeline slots and more than three blocks, so slots are reused. The last block is not full.
   for (const std::uint64_t count : std::set<std::uint64_t>{0, 1, ranks, 3 * block + 1})
     for (const std::uint64_t window : {0, 1200})
       for (const bool staged : {false, true})
@@ -90,7 +90,8 @@ TEST_P(HostCounts, RanksOfAHostAreNoNeighbours) {
 INSTANTIATE_TEST_SUITE_P(Hosts, HostCounts, ::testing::Range(1, 9));
 
 TEST(AllreduceHierarchical, IsRightForSixtyFourRanks) {
-  if (kLargestWorld < 64) return;  // the proof's time; smaller worlds have been proved above
+  if (kLargestWorld < 64)
+    return;  // the proof takes too long; smaller worlds have been proved above
   for (const std::uint64_t window : {0, 4096})
     prove_on(blocks_of({16, 16, 16, 16}), 5000,
              {.chunk_elements = 64, .blocks_in_flight = 2, .mapped_elements = window});
@@ -120,7 +121,7 @@ TEST(AllreduceHierarchical, StagingHoldsWhatTheNetworkTouchesAndNoMore) {
   const auto schedules = schedules_on(
       layout, 1 << 16, {.chunk_elements = 1024, .mapped_elements = 1 << 16, .staged = true});
   for (const Schedule& schedule : schedules) {
-    // Four lanes of a slice of two chunks, and two slots.
+    // Four pipeline slots for a slice of two chunks, and two further slots.
     EXPECT_EQ(schedule.staging_elements, 4 * 4 * 1024u);
     for (const Step& step : schedule.steps)
       if (step.kind == StepKind::kSend || step.kind == StepKind::kReceive) {

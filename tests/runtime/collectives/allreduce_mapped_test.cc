@@ -1,5 +1,5 @@
-// Proves the one-pass allreduce's schedules with the checker for every size up to 64, and holds
-// them to what their head promises.
+// Proves the one-pass allreduce's schedules with the checker for every size up to 64, and compares
+// them with the file head of the algorithm.
 #include "runtime/collectives/allreduce_mapped.h"
 
 #include "tests/support/sanitizers.h"
@@ -19,8 +19,9 @@ std::uint64_t count_of(const Schedule& schedule, StepKind kind) {
 }
 
 void prove(int size, std::uint64_t count, const MappedOptions& options) {
-  SCOPED_TRACE(::testing::Message() << size << " ranks, " << count << " elements, blocks of "
-                                    << options.block_elements << ", " << options.lanes << " lanes");
+  SCOPED_TRACE(::testing::Message()
+               << size << " ranks, " << count << " elements, blocks of " << options.block_elements
+               << ", " << options.pipeline_slots << " pipeline_slots");
   std::vector<Schedule> schedules;
   for (int rank = 0; rank < size; ++rank)
     schedules.push_back(allreduce_mapped(rank, size, count, options));
@@ -28,12 +29,12 @@ void prove(int size, std::uint64_t count, const MappedOptions& options) {
                            const char* how) {
     const auto traffic = check_schedules(checked, check_options);
     ASSERT_TRUE(traffic.ok()) << traffic.error().message << " (" << how << ")";
-    for (const std::uint64_t sent : traffic->elements) EXPECT_EQ(sent, 0U) << "notices alone";
+    for (const std::uint64_t sent : traffic->elements) EXPECT_EQ(sent, 0U) << "signals alone";
   };
   const auto check = [&](const CheckOptions& check_options, const char* how) {
     check_as(schedules, check_options, how);
     if (check_options.direct_inputs.empty() || check_options.direct_outputs.empty()) return;
-    // Ranks that know of it beforehand.
+    // The ranks know it beforehand.
     std::vector<Schedule> informed;
     for (int rank = 0; rank < size; ++rank) {
       const auto r = static_cast<std::size_t>(rank);
@@ -43,7 +44,7 @@ void prove(int size, std::uint64_t count, const MappedOptions& options) {
     }
     check_as(informed, check_options, how);
   };
-  // Which ranks' own memory the others have mapped: all, none, or each rank its own way.
+  // Which ranks' own memory the others have mapped: all, none, or different on each rank.
   const auto ranks = static_cast<std::size_t>(size);
   const std::vector<bool> all(ranks, true);
   std::vector<bool> even(ranks), thirds(ranks);
@@ -56,12 +57,13 @@ void prove(int size, std::uint64_t count, const MappedOptions& options) {
   check({.direct_inputs = all, .direct_outputs = all}, "mapped memory");
   check({.input_is_output = true, .direct_inputs = all, .direct_outputs = all},
         "mapped memory in place");
-  if (size <= 16) {  // the proof's time grows with the cube
+  if (size <= 16) {  // the proof's time grows with the cube of the ranks
     check({.direct_inputs = even, .direct_outputs = thirds}, "some of it mapped");
     check({.input_is_output = true, .direct_inputs = even, .direct_outputs = even},
           "some of it mapped, in place");
   }
-  const std::uint64_t most = static_cast<std::uint64_t>(options.lanes) * options.block_elements;
+  const std::uint64_t most =
+      static_cast<std::uint64_t>(options.pipeline_slots) * options.block_elements;
   const std::uint64_t blocks = (count + options.block_elements - 1) / options.block_elements;
   const auto others = static_cast<std::uint64_t>(size - 1);
   for (const Schedule& schedule : schedules) {
@@ -80,35 +82,36 @@ TEST_P(AllreduceMapped, IsRightForCountsBelowAndAroundOneBlock) {
   const int size = GetParam();
   const auto ranks = static_cast<std::uint64_t>(size);
   for (const std::uint64_t count : std::set<std::uint64_t>{0, 1, ranks - 1, ranks, 2 * ranks + 1})
-    prove(size, count, {.block_elements = 2 * ranks, .lanes = 2});
-  prove(size, 3, {.block_elements = 1, .lanes = 2});
+    prove(size, count, {.block_elements = 2 * ranks, .pipeline_slots = 2});
+  prove(size, 3, {.block_elements = 1, .pipeline_slots = 2});
 }
 
 TEST_P(AllreduceMapped, IsRightWhenLanesAreUsedAgain) {
   const int size = GetParam();
   const auto ranks = static_cast<std::uint64_t>(size);
-  prove(size, 2 * 2 * ranks, {.block_elements = 2 * ranks, .lanes = 1});
-  if (size > 16) return;  // the proof's time grows with the cube
-  prove(size, 5 * 2 * ranks - 1, {.block_elements = 2 * ranks, .lanes = 2});
+  prove(size, 2 * 2 * ranks, {.block_elements = 2 * ranks, .pipeline_slots = 1});
+  if (size > 16) return;  // the proof's time grows with the cube of the ranks
+  prove(size, 5 * 2 * ranks - 1, {.block_elements = 2 * ranks, .pipeline_slots = 2});
 }
 
 TEST_P(AllreduceMapped, IsRightWhereSomeRanksSumForOthers) {
   const int size = GetParam();
-  if (size > 16) return;  // the proof's time grows with the cube
+  if (size > 16) return;  // the proof's time grows with the cube of the ranks
   const auto ranks = static_cast<std::uint64_t>(size);
   std::vector<int> even;
   for (int rank = 0; rank < size; rank += 2) even.push_back(rank);
   for (const std::vector<int>& owners : {std::vector<int>{0}, {size - 1}, even})
     for (const std::uint64_t count : {std::uint64_t{1}, 6 * ranks - 1})
-      prove(size, count, {.block_elements = 2 * ranks, .lanes = 2, .owners = owners});
+      prove(size, count, {.block_elements = 2 * ranks, .pipeline_slots = 2, .owners = owners});
 }
 
 TEST_P(AllreduceMapped, KeepsSlicesOnCacheLines) {
   const int size = GetParam();
-  if (size > 8) return;  // the checker plays every element
+  if (size > 8) return;  // the checker simulates every element
   const std::uint64_t count = 64 * 25 + 17;
-  prove(size, count, {.block_elements = 640, .lanes = 2});
-  const Schedule schedule = allreduce_mapped(0, size, count, {.block_elements = 640, .lanes = 2});
+  prove(size, count, {.block_elements = 640, .pipeline_slots = 2});
+  const Schedule schedule =
+      allreduce_mapped(0, size, count, {.block_elements = 640, .pipeline_slots = 2});
   for (const Operand& operand : schedule.operands) {
     if (operand.space != Space::kPeer) continue;
     EXPECT_EQ(operand.offset % 64, 0U);

@@ -1,5 +1,5 @@
 // Proves the schedules of recursive doubling with the checker for every size up to 64, as sums and
-// as Adasum: each contribution once, and the same tree of combinations on all ranks.
+// as Adasum: each contribution comes once, and all ranks combine in the same tree.
 #include "runtime/collectives/allreduce_recursive_doubling.h"
 
 #include "tests/support/proof_cases.h"
@@ -18,8 +18,8 @@ TEST(AllreduceRecursiveDoubling, CombinesAllVectorsInOneTree) {
         const auto schedules = schedules_of(
             size, [&](int rank) { return allreduce_recursive_doubling(rank, size, count); });
         prove(schedules, {.input_is_output = input_is_output});
-        const Traffic traffic = prove(
-            schedules, {.collective = Collective::kAdasum, .input_is_output = input_is_output});
+        const Traffic traffic =
+            prove(schedules, {.is_adasum = true, .input_is_output = input_is_output});
         const int doubling = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
         const auto rounds =
             static_cast<std::uint64_t>(std::bit_width(static_cast<unsigned>(doubling)) - 1);

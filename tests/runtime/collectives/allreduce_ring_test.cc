@@ -1,5 +1,5 @@
-// Proves the ring's schedules with the checker for every size up to 64, and holds it to the number
-// of steps and bytes that its head promises.
+// Proves the ring's schedules with the checker for every size up to 64, and compares steps and
+// bytes with the file head of the algorithm.
 #include "runtime/collectives/allreduce_ring.h"
 
 #include "tests/support/sanitizers.h"
@@ -21,7 +21,7 @@ std::vector<Schedule> ring_of_all(int size, std::uint64_t count, const RingOptio
   return schedules;
 }
 
-/// Checks both kinds of the user's memory, and the bytes on the wire.
+/// Checks both kinds of user memory, and the bytes on the wire.
 void prove(int size, std::uint64_t count, const RingOptions& options) {
   SCOPED_TRACE(::testing::Message() << size << " ranks, " << count << " elements, chunks of "
                                     << options.chunk_elements << ", " << options.blocks_in_flight
@@ -70,7 +70,7 @@ TEST_P(AllreduceRing, IsRightForSeveralBlocks) {
   const int size = GetParam();
   const auto ranks = static_cast<std::uint64_t>(size);
   for (const Placement placement : {Placement::kInPlace, Placement::kPacked}) {
-    // Two in flight and five blocks: slots are used again twice over. The last is no multiple.
+    // Two blocks in flight and five blocks: slots are reused twice. The last block is not full.
     prove(size, 5 * 2 * ranks - 1,
           {.chunk_elements = 2, .blocks_in_flight = 2, .placement = placement});
     prove(size, 3 * 2 * ranks,
@@ -139,7 +139,7 @@ TEST(AllreduceRingShape, CountsItsStepsAsDocumented) {
   EXPECT_EQ(number_of(StepKind::kSend), 4 * 2 * (size - 1));
   EXPECT_EQ(number_of(StepKind::kReceive), 4 * 2 * (size - 1));
   EXPECT_EQ(number_of(StepKind::kReduce), 4 * (size - 1));
-  // One to start, one for each chunk unpacked; a join for the blocks that another waits for.
+  // One copy to start, one per unpacked chunk; joins for the two blocks that others wait for.
   EXPECT_EQ(number_of(StepKind::kCopy), 4 * (1 + size) + 2);
 }
 

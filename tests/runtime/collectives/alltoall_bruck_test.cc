@@ -19,8 +19,7 @@ TEST_P(AlltoallBruck, IsRightForUnevenParts) {
   for (const Counts& matrix : uneven_matrices(size)) {
     const auto schedules =
         schedules_of(size, [&](int rank) { return alltoall_bruck(rank, size, matrix); });
-    const Traffic traffic =
-        prove(schedules, {.collective = Collective::kAlltoall, .counts = matrix});
+    const Traffic traffic = prove(schedules, {.kind = OperationKind::kAlltoall, .counts = matrix});
     std::uint64_t sent = 0;
     std::uint64_t hops = 0;
     for (std::size_t r = 0; r < ranks; ++r) {

@@ -19,7 +19,7 @@ TEST_P(AlltoallPairwise, IsRightForUnevenParts) {
       const auto schedules = schedules_of(
           size, [&](int rank) { return alltoall_pairwise(rank, size, matrix, options); });
       const Traffic traffic =
-          prove(schedules, {.collective = Collective::kAlltoall, .counts = matrix});
+          prove(schedules, {.kind = OperationKind::kAlltoall, .counts = matrix});
       for (std::size_t r = 0; r < ranks; ++r) {
         std::uint64_t elements = 0, messages = 0;
         for (std::size_t to = 0; to < ranks; ++to) {

@@ -17,7 +17,7 @@ TEST(BroadcastBinomial, ReachesAllFromEveryRootInLogarithmicallyManyMessages) {
         for (const bool input_is_output : {false, true}) {
           const auto schedules = schedules_of(
               size, [&](int rank) { return broadcast_binomial(rank, size, root, count); });
-          const Traffic traffic = prove(schedules, {.collective = Collective::kBroadcast,
+          const Traffic traffic = prove(schedules, {.kind = OperationKind::kBroadcast,
                                                     .root = root,
                                                     .input_is_output = input_is_output});
           EXPECT_EQ(total(traffic.elements), count * static_cast<std::uint64_t>(size - 1));

@@ -22,9 +22,9 @@ TEST_P(BroadcastChain, IsRightFromEveryRoot) {
       for (int rank = 0; rank < size; ++rank)
         schedules.push_back(broadcast_chain(rank, size, root, count, options));
       for (const bool input_is_output : {false, true}) {
-        const auto traffic = check_schedules(schedules, {.collective = Collective::kBroadcast,
-                                                         .root = root,
-                                                         .input_is_output = input_is_output});
+        const auto traffic = check_schedules(
+            schedules,
+            {.kind = OperationKind::kBroadcast, .root = root, .input_is_output = input_is_output});
         ASSERT_TRUE(traffic.ok()) << traffic.error().message;
         const int last = (root + size - 1) % size;
         for (int rank = 0; rank < size; ++rank)

@@ -26,7 +26,7 @@ TEST_P(LinearCollectives, GatherIsRightForUnevenParts) {
           return gather_linear(rank, size, root, counts,
                                {.pipeline = kPipeline, .in_place = in_place});
         });
-        const Traffic traffic = prove(schedules, {.collective = Collective::kGather,
+        const Traffic traffic = prove(schedules, {.kind = OperationKind::kGather,
                                                   .root = root,
                                                   .counts = counts,
                                                   .input_is_output = in_place});
@@ -47,7 +47,7 @@ TEST_P(LinearCollectives, ScatterIsRightForUnevenParts) {
           return scatter_linear(rank, size, root, counts,
                                 {.pipeline = kPipeline, .in_place = in_place});
         });
-        const Traffic traffic = prove(schedules, {.collective = Collective::kScatter,
+        const Traffic traffic = prove(schedules, {.kind = OperationKind::kScatter,
                                                   .root = root,
                                                   .counts = counts,
                                                   .input_is_output = in_place});
@@ -66,7 +66,7 @@ TEST_P(LinearCollectives, PointToPointIsRightBetweenAnyTwo) {
         const auto schedules = schedules_of(
             size, [&](int rank) { return point_to_point(rank, size, from, to, count, kPipeline); });
         const Traffic traffic =
-            prove(schedules, {.collective = Collective::kPointToPoint, .root = from, .peer = to});
+            prove(schedules, {.kind = OperationKind::kSend, .root = from, .peer = to});
         for (int rank = 0; rank < size; ++rank) {
           const auto r = static_cast<std::size_t>(rank);
           EXPECT_EQ(traffic.elements[r], rank == from && from != to ? count : 0);

@@ -1,5 +1,5 @@
-// Proves the two-level schedules of what is no all-reduce with the checker, for many layouts of
-// hosts, as they are and staged, and holds them to what their heads promise of the network.
+// Proves the two-level schedules other than all-reduce with the checker, for many layouts of hosts,
+// plain and staged, and compares the network traffic with the algorithms' file heads.
 #include "runtime/collectives/allgather_hierarchical.h"
 #include "runtime/collectives/broadcast_hierarchical.h"
 #include "runtime/collectives/reduce_scatter_hierarchical.h"
@@ -15,16 +15,17 @@ namespace {
 
 constexpr int kLanes = 2;
 
-/// Windows whose pieces are of so many elements, or of fewer where chunks are shorter.
+/// Windows with pieces of `piece` elements, or fewer where chunks are shorter.
 HostsOptions options_for(const HostLayout& layout, std::uint64_t piece, int messages) {
   const auto places = static_cast<std::uint64_t>(layout.size());
   return {.chunk_elements = 3,
           .messages_in_flight = messages,
           .mapped_elements = piece * places * kLanes,
-          .lanes = kLanes};
+          .pipeline_slots = kLanes};
 }
 
-/// Whose own memory the others of its host have mapped: nobody's, every third rank's, all ranks'.
+/// Which ranks' own memory the others on the host have mapped: none, every third rank's, all
+/// ranks'.
 std::vector<std::vector<bool>> directs_of(int size) {
   const auto ranks = static_cast<std::size_t>(size);
   std::vector<bool> thirds(ranks);
@@ -32,13 +33,13 @@ std::vector<std::vector<bool>> directs_of(int size) {
   return {{}, thirds, std::vector<bool>(ranks, true)};
 }
 
-/// Proves them; elements that leave each host.
+/// Proves the schedules; returns the elements that leave each host.
 Counts prove_all_ways(const std::vector<Schedule>& schedules, const HostLayout& layout,
                       CheckOptions options) {
   std::vector<Schedule> staged;
   for (const Schedule& schedule : schedules)
     staged.push_back(stage_messages(
-        schedule, {.slots = 2, .passes_on = options.collective == Collective::kBroadcast}));
+        schedule, {.slots = 2, .passes_on = options.kind == OperationKind::kBroadcast}));
   for (const bool same : {false, true}) {
     options.input_is_output = same;
     for (const auto& direct : directs_of(layout.size())) {
@@ -50,13 +51,13 @@ Counts prove_all_ways(const std::vector<Schedule>& schedules, const HostLayout& 
   for (const Schedule& schedule : schedules)
     for (const Step& step : schedule.steps)
       if (step.kind == StepKind::kSend) {
-        EXPECT_NE(layout.host_of(step.peer), layout.host_of(schedule.rank)) << "notices alone";
+        EXPECT_NE(layout.host_of(step.peer), layout.host_of(schedule.rank)) << "signals alone";
       }
   EXPECT_EQ(sent_across(staged, layout), sent_across(schedules, layout));
   return sent_across(schedules, layout);
 }
 
-/// Of the ranks of a host.
+/// Sum of `counts` over the ranks of a host.
 std::uint64_t sum_on(const HostLayout& layout, int host, const Counts& counts) {
   std::uint64_t sum = 0;
   for (const int rank : layout.members(host)) sum += counts[static_cast<std::size_t>(rank)];
@@ -74,12 +75,12 @@ void prove_moves(const Hosts& hosts) {
           schedules_of(
               size,
               [&](int rank) { return allgather_hierarchical(rank, layout, counts, options); }),
-          layout, {.collective = Collective::kAllgather, .counts = counts});
+          layout, {.kind = OperationKind::kAllgather, .counts = counts});
       const Counts scattered = prove_all_ways(
           schedules_of(
               size,
               [&](int rank) { return reduce_scatter_hierarchical(rank, layout, counts, options); }),
-          layout, {.collective = Collective::kReduceScatter, .counts = counts});
+          layout, {.kind = OperationKind::kReduceScatter, .counts = counts});
       for (int host = 0; host < layout.hosts(); ++host) {
         const auto h = static_cast<std::size_t>(host);
         const int next = (host + 1) % layout.hosts();
@@ -94,7 +95,7 @@ void prove_moves(const Hosts& hosts) {
           schedules_of(
               size,
               [&](int rank) { return broadcast_hierarchical(rank, layout, root, count, options); }),
-          layout, {.collective = Collective::kBroadcast, .root = root});
+          layout, {.kind = OperationKind::kBroadcast, .root = root});
       EXPECT_EQ(total(sent), count * static_cast<std::uint64_t>(layout.hosts() - 1));
       EXPECT_LE(*std::max_element(sent.begin(), sent.end()), count);
     }

@@ -1,5 +1,5 @@
-// Proves the schedules over mapped lanes, all but the all-reduce's, with the checker for every size
-// up to 64: private and mapped memory, on all ranks, on some and on none.
+// Proves the schedules over mapped pipeline slots, except the all-reduce's, with the checker for
+// every size up to 64: private and mapped memory, on all ranks, on some and on none.
 #include "runtime/collectives/allgather_mapped.h"
 #include "runtime/collectives/alltoall_mapped.h"
 #include "runtime/collectives/reduce_scatter_mapped.h"
@@ -11,10 +11,10 @@
 namespace kolo::test {
 namespace {
 
-// The proof's time grows with the cube of the ranks: beyond these, of the cases the richest ones.
+// The proof's time grows with the cube of the ranks: larger worlds prove only the richest cases.
 constexpr int kManyRanks = 16;
 
-/// Whose own memory the others have mapped: every third rank's, nobody's, all ranks'.
+/// Which ranks' own memory the others have mapped: every third rank's, none, all ranks'.
 std::vector<std::vector<bool>> directs_of(int size) {
   const auto ranks = static_cast<std::size_t>(size);
   std::vector<bool> thirds(ranks);
@@ -28,11 +28,11 @@ void prove_all_ways(const std::vector<Schedule>& schedules, CheckOptions options
   for (const auto& direct : directs_of(static_cast<int>(schedules.size()))) {
     options.direct_inputs = direct;
     const Traffic traffic = prove(schedules, options);
-    for (const std::uint64_t sent : traffic.elements) EXPECT_EQ(sent, 0U) << "notices alone";
+    for (const std::uint64_t sent : traffic.elements) EXPECT_EQ(sent, 0U) << "signals alone";
   }
   for (const Schedule& schedule : schedules) {
     EXPECT_LE(schedule.scratch_elements,
-              static_cast<std::uint64_t>(mapped.lanes) * mapped.block_elements);
+              static_cast<std::uint64_t>(mapped.pipeline_slots) * mapped.block_elements);
     EXPECT_TRUE(schedule.scratch_is_mapped || schedule.scratch_elements == 0);
   }
 }
@@ -45,7 +45,7 @@ class MappedMoves : public ::testing::TestWithParam<int> {
     if (size() > kManyRanks) cases.erase(cases.begin(), cases.end() - 1);
     return cases;
   }
-  /// With holes; all of these where ranks are few.
+  /// Counts with holes; all of the cases if there are few ranks.
   std::vector<Counts> counts() const {
     std::vector<Counts> counts = uneven_counts(size());
     std::swap(counts[3], counts.back());
@@ -56,39 +56,39 @@ class MappedMoves : public ::testing::TestWithParam<int> {
     std::swap(matrices[2], matrices.back());
     return some_of(std::move(matrices));
   }
-  /// One lane that is used again and again, and several with room to spare; the stripes of a lane
-  /// are one element and two long.
+  /// One pipeline slot that is reused again and again, and several with room to spare. A slot's
+  /// stripes are one or two elements long.
   std::vector<MappedOptions> options() const {
     const auto others = static_cast<std::uint64_t>(std::max(size() - 1, 1));
-    return some_of<MappedOptions>(
-        {{.block_elements = 2 * others + 1, .lanes = 3}, {.block_elements = others, .lanes = 1}});
+    return some_of<MappedOptions>({{.block_elements = 2 * others + 1, .pipeline_slots = 3},
+                                   {.block_elements = others, .pipeline_slots = 1}});
   }
 };
 INSTANTIATE_TEST_SUITE_P(Sizes, MappedMoves, ::testing::Range(1, kLargestWorld + 1));
 
 TEST_P(MappedMoves, AllgatherIsRightForUnevenParts) {
   for (const Counts& parts : counts())
-    for (const MappedOptions& mapped :
-         {MappedOptions{.block_elements = 3, .lanes = 1}, {.block_elements = 4, .lanes = 2}})
+    for (const MappedOptions& mapped : {MappedOptions{.block_elements = 3, .pipeline_slots = 1},
+                                        {.block_elements = 4, .pipeline_slots = 2}})
       for (const bool in_place : {false, true})
         prove_all_ways(
             schedules_of(size(),
                          [&](int rank) { return allgather_mapped(rank, size(), parts, mapped); }),
-            {.collective = Collective::kAllgather, .counts = parts, .input_is_output = in_place},
+            {.kind = OperationKind::kAllgather, .counts = parts, .input_is_output = in_place},
             mapped);
 }
 
 TEST_P(MappedMoves, BroadcastIsRightFromEveryKindOfRoot) {
   for (const int root : roots_of(size()))
     for (const std::uint64_t count : {0U, 1U, 4U, 23U})
-      for (const MappedOptions& mapped :
-           {MappedOptions{.block_elements = 4, .lanes = 1}, {.block_elements = 3, .lanes = 3}})
+      for (const MappedOptions& mapped : {MappedOptions{.block_elements = 4, .pipeline_slots = 1},
+                                          {.block_elements = 3, .pipeline_slots = 3}})
         for (const bool in_place : {false, true})
           prove_all_ways(
               schedules_of(
                   size(),
                   [&](int rank) { return broadcast_mapped(rank, size(), root, count, mapped); }),
-              {.collective = Collective::kBroadcast, .root = root, .input_is_output = in_place},
+              {.kind = OperationKind::kBroadcast, .root = root, .input_is_output = in_place},
               mapped);
 }
 
@@ -98,30 +98,28 @@ TEST_P(MappedMoves, AlltoallIsRightForUnevenParts) {
       prove_all_ways(
           schedules_of(size(),
                        [&](int rank) { return alltoall_mapped(rank, size(), matrix, mapped); }),
-          {.collective = Collective::kAlltoall, .counts = matrix}, mapped);
+          {.kind = OperationKind::kAlltoall, .counts = matrix}, mapped);
 }
 
 TEST_P(MappedMoves, ReduceScatterIsRightForUnevenParts) {
   for (const Counts& parts : counts())
     for (const MappedOptions& mapped : options())
       for (const bool in_place : {false, true}) {
-        prove_all_ways(schedules_of(size(),
-                                    [&](int rank) {
-                                      return reduce_scatter_mapped(rank, size(), parts, mapped);
-                                    }),
-                       {.collective = Collective::kReduceScatter,
-                        .counts = parts,
-                        .input_is_output = in_place},
-                       mapped);
+        prove_all_ways(
+            schedules_of(
+                size(),
+                [&](int rank) { return reduce_scatter_mapped(rank, size(), parts, mapped); }),
+            {.kind = OperationKind::kReduceScatter, .counts = parts, .input_is_output = in_place},
+            mapped);
       }
 }
 
 TEST(MappedMovesShape, PiecesLieOnCacheLines) {
   const Counts counts = {1000, 64, 0, 129};
-  const MappedOptions mapped{.block_elements = 640, .lanes = 2};
+  const MappedOptions mapped{.block_elements = 640, .pipeline_slots = 2};
   const auto schedules =
       schedules_of(4, [&](int rank) { return reduce_scatter_mapped(rank, 4, counts, mapped); });
-  prove_all_ways(schedules, {.collective = Collective::kReduceScatter, .counts = counts}, mapped);
+  prove_all_ways(schedules, {.kind = OperationKind::kReduceScatter, .counts = counts}, mapped);
   for (const Schedule& schedule : schedules)
     for (const Operand& operand : schedule.operands) {
       if (operand.space != Space::kPeer && operand.space != Space::kScratch) continue;

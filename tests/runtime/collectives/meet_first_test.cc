@@ -1,5 +1,5 @@
-// Proves that broadcasts that meet first stay what they are, for every size up to 64, and that
-// whoever sends waits for the whole barrier.
+// Proves that broadcasts with a preceding barrier are still right, for every size up to 64, and
+// that each sender waits for the whole barrier.
 #include "runtime/collectives/meet_first.h"
 
 #include "tests/support/proof_cases.h"
@@ -24,7 +24,7 @@ TEST_P(MeetFirst, BroadcastsStayRightAndTheirSendsWait) {
       for (const bool staged : {false, true}) {
         const auto make = [&](bool meets) {
           return schedules_of(size, [&](int rank) {
-            return make_schedule({.collective = Collective::kBroadcast,
+            return make_schedule({.kind = OperationKind::kBroadcast,
                                   .rank = rank,
                                   .size = size,
                                   .root = root,
@@ -35,7 +35,7 @@ TEST_P(MeetFirst, BroadcastsStayRightAndTheirSendsWait) {
           });
         };
         const auto schedules = make(true);
-        const CheckOptions options{.collective = Collective::kBroadcast, .root = root};
+        const CheckOptions options{.kind = OperationKind::kBroadcast, .root = root};
         EXPECT_EQ(prove(schedules, options).elements, prove(make(false), options).elements);
         for (const Schedule& schedule : schedules)
           for (const Step& step : schedule.steps) {
@@ -43,7 +43,7 @@ TEST_P(MeetFirst, BroadcastsStayRightAndTheirSendsWait) {
             const auto after = schedule.depends_on(step);
             EXPECT_EQ(std::count_if(
                           after.begin(), after.end(),
-                          [&](StepId id) { return schedule.steps[id].kind == StepKind::kAwait; }),
+                          [&](StepId id) { return schedule.steps[id].kind == StepKind::kWait; }),
                       rounds);
           }
       }

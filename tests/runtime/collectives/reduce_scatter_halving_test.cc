@@ -19,7 +19,7 @@ TEST_P(ReduceScatterHalving, IsRightForUnevenParts) {
     for (const bool input_is_output : {false, true}) {
       const auto schedules =
           schedules_of(size, [&](int rank) { return reduce_scatter_halving(rank, size, counts); });
-      const Traffic traffic = prove(schedules, {.collective = Collective::kReduceScatter,
+      const Traffic traffic = prove(schedules, {.kind = OperationKind::kReduceScatter,
                                                 .counts = counts,
                                                 .input_is_output = input_is_output});
       for (int rank = 0; rank < size; ++rank) {
@@ -32,7 +32,8 @@ TEST_P(ReduceScatterHalving, IsRightForUnevenParts) {
           EXPECT_EQ(traffic.elements[r], total(counts));
           continue;
         }
-        // A member hands on all but what it and its partner keep; then the partner's part.
+        // A member sends everything but its own and its partner's part, and then the partner's
+        // part.
         EXPECT_EQ(traffic.elements[r], total(counts) - counts[r]);
       }
     }

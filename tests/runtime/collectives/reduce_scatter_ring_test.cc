@@ -1,5 +1,5 @@
-// Proves the ring reduce-scatter's schedules with the checker for every size up to 64, and holds
-// them to the messages, bytes and scratch that their head promises.
+// Proves the ring reduce-scatter's schedules with the checker for every size up to 64, and compares
+// messages, bytes and scratch with the file head of the algorithm.
 #include "runtime/collectives/reduce_scatter_ring.h"
 
 #include "tests/support/proof_cases.h"
@@ -19,9 +19,9 @@ TEST_P(ReduceScatterRing, IsRightForUnevenParts) {
         const ReduceScatterOptions options{.chunk_elements = 2, .blocks_in_flight = blocks};
         const auto schedules = schedules_of(
             size, [&](int rank) { return reduce_scatter_ring(rank, size, counts, options); });
-        const Traffic traffic = prove(schedules, {.collective = Collective::kReduceScatter,
-                                                  .counts = counts,
-                                                  .input_is_output = in_place});
+        const Traffic traffic = prove(
+            schedules,
+            {.kind = OperationKind::kReduceScatter, .counts = counts, .input_is_output = in_place});
         std::uint64_t chunks = 0;
         for (const std::uint64_t count : counts) chunks += (count + 1) / 2;
         for (std::size_t r = 0; r < counts.size(); ++r) {
@@ -38,7 +38,7 @@ TEST(ReduceScatterRingShape, ChunksLieOnCacheLines) {
   const Counts counts = {1000, 64, 0, 129};
   const auto schedules = schedules_of(
       4, [&](int rank) { return reduce_scatter_ring(rank, 4, counts, {.chunk_elements = 256}); });
-  prove(schedules, {.collective = Collective::kReduceScatter, .counts = counts});
+  prove(schedules, {.kind = OperationKind::kReduceScatter, .counts = counts});
   for (const Schedule& schedule : schedules)
     for (const Operand& operand : schedule.operands) {
       EXPECT_LE(operand.length, 256U);

@@ -1,5 +1,5 @@
-// Proves that schedules over messages stay what they are when their messages are staged, for every
-// size up to 64, and that what passes through the network is staging memory alone.
+// Proves that schedules with messages are still right when their messages are staged, for every
+// size up to 64, and that the network then touches only staging memory.
 #include "runtime/collectives/staged_messages.h"
 
 #include "runtime/collectives/alltoall_bruck.h"
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kChunk = 3;
 
-/// The same schedules with and without staging: proves both, and that they send alike.
+/// Proves the schedules with and without staging, and that both send the same.
 void prove_staged(int size, ScheduleRequest request, const CheckOptions& options, int slots) {
   request.size = size;
   request.chunk_elements = kChunk;
@@ -48,16 +48,15 @@ class StagedMessages : public ::testing::TestWithParam<int> {};
 
 TEST_P(StagedMessages, OfPartsByRankAreRight) {
   const int size = GetParam();
-  for (const Collective collective : {Collective::kAllgather, Collective::kReduceScatter})
+  for (const OperationKind collective : {OperationKind::kAllgather, OperationKind::kReduceScatter})
     for (const Counts& counts : uneven_counts(size))
       for (const int slots : {1, 3})
         for (const bool same : {false, true})
           prove_staged(size,
-                       {.collective = collective,
-                        .in_place = same && collective == Collective::kAllgather,
+                       {.kind = collective,
+                        .in_place = same && collective == OperationKind::kAllgather,
                         .counts = counts},
-                       {.collective = collective, .counts = counts, .input_is_output = same},
-                       slots);
+                       {.kind = collective, .counts = counts, .input_is_output = same}, slots);
 }
 
 TEST_P(StagedMessages, OfARootAreRight) {
@@ -65,15 +64,13 @@ TEST_P(StagedMessages, OfARootAreRight) {
   for (const int root : roots_of(size))
     for (const bool same : {false, true}) {
       for (const std::uint64_t count : {0, 1, 31})
-        prove_staged(size, {.collective = Collective::kBroadcast, .root = root, .count = count},
-                     {.collective = Collective::kBroadcast, .root = root, .input_is_output = same},
-                     3);
-      for (const Collective collective : {Collective::kGather, Collective::kScatter})
+        prove_staged(size, {.kind = OperationKind::kBroadcast, .root = root, .count = count},
+                     {.kind = OperationKind::kBroadcast, .root = root, .input_is_output = same}, 3);
+      for (const OperationKind collective : {OperationKind::kGather, OperationKind::kScatter})
         for (const Counts& counts : uneven_counts(size))
           prove_staged(
-              size, {.collective = collective, .root = root, .in_place = same, .counts = counts},
-              {.collective = collective, .root = root, .counts = counts, .input_is_output = same},
-              2);
+              size, {.kind = collective, .root = root, .in_place = same, .counts = counts},
+              {.kind = collective, .root = root, .counts = counts, .input_is_output = same}, 2);
     }
 }
 
@@ -81,8 +78,8 @@ TEST_P(StagedMessages, OfAnAlltoallAreRight) {
   const int size = GetParam();
   for (const Counts& matrix : uneven_matrices(size))
     for (const int slots : {1, 3})
-      prove_staged(size, {.collective = Collective::kAlltoall, .counts = matrix},
-                   {.collective = Collective::kAlltoall, .counts = matrix}, slots);
+      prove_staged(size, {.kind = OperationKind::kAlltoall, .counts = matrix},
+                   {.kind = OperationKind::kAlltoall, .counts = matrix}, slots);
 }
 
 TEST_P(StagedMessages, OfEveryAllreduceAreRight) {
@@ -99,9 +96,8 @@ TEST_P(StagedMessages, FromPointToPointAreRight) {
   const int size = GetParam();
   const int from = size - 1, to = 0;
   for (const std::uint64_t count : {0, 1, 31})
-    prove_staged(
-        size, {.collective = Collective::kPointToPoint, .root = from, .peer = to, .count = count},
-        {.collective = Collective::kPointToPoint, .root = from, .peer = to}, 2);
+    prove_staged(size, {.kind = OperationKind::kSend, .root = from, .peer = to, .count = count},
+                 {.kind = OperationKind::kSend, .root = from, .peer = to}, 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, StagedMessages, ::testing::Range(1, kLargestWorld + 1));
@@ -113,7 +109,7 @@ TEST(StagedMessagesShape, ScratchIsStagingMemory) {
                      [&](int rank) {
                        return stage_messages(alltoall_bruck(rank, size, matrix), {.slots = 1});
                      }),
-        {.collective = Collective::kAlltoall, .counts = matrix});
+        {.kind = OperationKind::kAlltoall, .counts = matrix});
 }
 
 TEST(StagedMessagesShape, WhatIsPassedOnIsNotReadFromTheOutput) {

@@ -1,4 +1,4 @@
-// A job that has failed, until its ranks end: a trainer may write a checkpoint then.
+// A job that has failed, until its ranks end: in this time a trainer may write a checkpoint.
 #include "tests/support/local_world.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(AfterAbort, NobodyIsBusy) {
     }
     all.arrive_and_wait();
     const double before = processor_seconds();
-    std::this_thread::sleep_for(std::chrono::seconds(1));  // what is measured is this second
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // the measured second
     EXPECT_LT(processor_seconds() - before, 0.2);
     all.arrive_and_wait();
   });

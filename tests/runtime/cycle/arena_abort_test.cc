@@ -1,6 +1,6 @@
-// A rank that gives up gets its memory of the arena back: what peers still do changes nothing of
-// it, and none of them takes what is there by then for a result. Ranks are threads; the thread
-// sanitizer sees a peer that is late.
+// A rank that gives up an operation gets its arena memory back: peers that still work on the
+// operation no longer change this memory, and none of them takes its new contents for a result.
+// Ranks are threads; the thread sanitizer sees a peer that is late.
 #include "tests/support/faulty_transport.h"
 #include "tests/support/local_world.h"
 
@@ -17,14 +17,14 @@
 namespace kolo::test {
 namespace {
 
-constexpr std::size_t kSchedules = 2 << 20;  ///< floats, of several blocks
-constexpr std::size_t kBoards = 256 << 10;   ///< of what OneShot carries
-constexpr float kOthers = -1;                ///< what users write once they have their memory back
+constexpr std::size_t kSchedules = 2 << 20;   ///< floats, several blocks
+constexpr std::size_t kSegments = 256 << 10;  ///< floats, for Exchange
+constexpr float kOthers = -1;                 ///< what users write once they have their memory back
 constexpr int kRounds = 16;
-constexpr int kLooks = 1000;  ///< at one's own work, until it has begun
+constexpr int kLooks = 1000;  ///< polls of its own work, until it has begun
 
-/// One all-reduce of two ranks, which rank 0 gives up after so many looks at it. Returns how many
-/// it made.
+/// One all-reduce of two ranks, which rank 0 gives up after a number of polls. Returns the number
+/// of polls.
 int looks_until_given_up(std::size_t count, int longest) {
   int looks = 0;
   std::barrier<> start(2);
@@ -46,7 +46,7 @@ int looks_until_given_up(std::size_t count, int longest) {
           for (; looks < longest && !(*work)->done(); ++looks) std::this_thread::yield();
           runtime.abort("the test wants it");
         }
-        // What rank 1 submits too late is refused.
+        // Work that rank 1 submits too late is refused.
         if (work.ok() && (*work)->wait().ok()) {
           EXPECT_TRUE(std::all_of(values.begin(), values.end(), [](float v) { return v == 2; }));
         }
@@ -60,18 +60,18 @@ int looks_until_given_up(std::size_t count, int longest) {
 }
 
 class ArenaAbort : public testing::TestWithParam<std::size_t> {};
-INSTANTIATE_TEST_SUITE_P(Floats, ArenaAbort, testing::Values(kSchedules, kBoards));
+INSTANTIATE_TEST_SUITE_P(Floats, ArenaAbort, testing::Values(kSchedules, kSegments));
 
 TEST_P(ArenaAbort, MemoryThatIsGivenBackIsLeftAlone) {
   const int whole = looks_until_given_up(GetParam(), std::numeric_limits<int>::max());
   for (int round = 0; round < kRounds; ++round) {
     SCOPED_TRACE(testing::Message() << "round " << round);
-    // Ever later within it.
+    // Give up later and later within the operation.
     looks_until_given_up(GetParam(), whole / kRounds * (round + 1));
   }
 }
 
-/// Takes in nothing until it may, and then only after it was asked for so many times.
+/// Receives nothing until it may, and then only after a number of progress() calls.
 class LateTransport final : public FaultyTransport {
  public:
   LateTransport(std::unique_ptr<Transport> inner, std::atomic<int>& deaf_for)
@@ -87,7 +87,8 @@ class LateTransport final : public FaultyTransport {
   std::atomic<int>& deaf_for_;  ///< calls; below zero: forever
 };
 
-// Rank 0, which was told first, gives up what rank 2 is to read, and is not the reason.
+// Rank 0 was told first and gives up memory that rank 2 must read. Its error must not be reported
+// as the reason.
 TEST(ArenaAbortReason, WhoHasToGiveUpIsNotBlamed) {
   for (int round = 0; round < kRounds; ++round) {
     std::atomic<int> deaf_for = 0;
@@ -96,9 +97,9 @@ TEST(ArenaAbortReason, WhoHasToGiveUpIsNotBlamed) {
         3,
         [&](int rank, Runtime& runtime) {
           const auto memory =
-              std::reinterpret_pointer_cast<float>(*runtime.allocate(kBoards * sizeof(float)));
+              std::reinterpret_pointer_cast<float>(*runtime.allocate(kSegments * sizeof(float)));
           Submission submission;
-          submission.signature.shape = {static_cast<std::int64_t>(kBoards)};
+          submission.signature.shape = {static_cast<std::int64_t>(kSegments)};
           submission.input = reinterpret_cast<const std::byte*>(memory.get());
           submission.output = reinterpret_cast<std::byte*>(memory.get());
           if (rank == 2) deaf_for = -1;

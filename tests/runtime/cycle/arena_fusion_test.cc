@@ -1,6 +1,6 @@
-// Fused all-reduces of tensors that lie in the arena, scattered, which the peers read and write
-// where they are: every rank has its own mixture of shared and private memory, on one host and on
-// several, over windows with and without room for the lists of places. Ranks are threads.
+// Fused all-reduces of tensors that lie scattered in the arena, where the peers read and write them
+// in place. Every rank has its own mixture of shared and private memory, on one host and on
+// several, over windows with and without room for the lists of buffer offsets. Ranks are threads.
 #include "tests/support/arena_memory.h"
 #include "tests/support/sanitizers.h"
 
@@ -15,7 +15,7 @@
 namespace kolo::test {
 namespace {
 
-/// By the ranks' hosts and KOLO_SHARED_MEMORY; "0" is without windows, so without an arena.
+/// Parameters: the ranks' hosts and KOLO_SHARED_MEMORY; "0" means no windows, so no arena.
 class ArenaFusion : public testing::TestWithParam<std::tuple<std::vector<int>, std::string>> {
  protected:
   int size() const { return static_cast<int>(std::get<0>(GetParam()).size()); }
@@ -32,25 +32,26 @@ INSTANTIATE_TEST_SUITE_P(
                                      std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 1, 0, 0, 1}),
                      testing::Values("0", "256K", "16M")));
 
-/// Floats of the tensors of one operation; together beyond the lanes of the smaller windows.
+/// Floats in the tensors of one operation; together more than the pipeline slots of the smaller
+/// windows.
 std::vector<std::size_t> mixed_counts() {
   return {1, 0, 7, 70'001, 33, 1000, 5'003, 64, kSanitized ? 100'003 : 200'003, 16'384, 3};
 }
-/// Fewer elements than some worlds have ranks.
+/// Some worlds have more ranks than elements here.
 std::vector<std::size_t> few_counts() { return {1, 0, 1, 1}; }
-/// More than the smaller windows have room to list.
+/// More tensors than the smaller windows can list.
 std::vector<std::size_t> many_counts() { return std::vector<std::size_t>(1100, 5); }
 
 enum class Place { kPrivate, kShared, kSharedInPlace, kSharedInput, kSharedOutput, kOnePrivate };
 constexpr Place kPlaces[] = {Place::kPrivate,     Place::kShared,       Place::kSharedInPlace,
                              Place::kSharedInput, Place::kSharedOutput, Place::kOnePrivate};
 
-/// Whole numbers, so that sums are exact, different at each tensor, place and rank.
+/// Whole numbers, so that sums are exact; different for each tensor, element and rank.
 float element(int rank, std::size_t tensor, std::size_t i) {
   return static_cast<float>((i * 31 + tensor * 17 + static_cast<std::size_t>(rank) * 7) % 509);
 }
 
-/// The tensors of one fused operation of a rank.
+/// A rank's tensors of one fused operation.
 class Tensors {
  public:
   Tensors(Runtime& runtime, int rank, const std::vector<std::size_t>& counts, Place place)
@@ -118,7 +119,8 @@ TEST_P(ArenaFusion, AnyMixtureOfMemoryGivesTheSameSums) {
         for (const auto& counts : {mixed_counts(), few_counts(), many_counts()})
           for (std::size_t round = 0; round <= std::size(kPlaces); ++round) {
             if (counts.size() > 1000 && round % (kSanitized ? 6 : 3) != 0) continue;
-            // Every rank another one; at last all have all in the arena, in place.
+            // Each rank has another placement; in the last round all ranks have all tensors in the
+            // arena, in place.
             const Place place =
                 round == std::size(kPlaces)
                     ? Place::kSharedInPlace

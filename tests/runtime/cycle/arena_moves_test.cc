@@ -1,7 +1,7 @@
-// What is no all-reduce, with inputs and outputs in the arena, which the peers read where they lie:
-// every rank has its own mixture of shared and private memory, one or all operations at a time, by
-// both doors, over windows of several sizes and by messages, and on several hosts. Ranks are
-// threads.
+// Collectives other than all-reduce with inputs and outputs in the arena, which the peers read in
+// place. Every rank has its own mixture of shared and private memory. One or all operations run at
+// a time, in both submission modes, over windows of several sizes and by messages, and on several
+// hosts. Ranks are threads.
 #include "tests/support/arena_memory.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/sized_worlds.h"
@@ -19,7 +19,7 @@
 namespace kolo::test {
 namespace {
 
-/// By size of the world and KOLO_SHARED_MEMORY; "0" is without windows, so without an arena.
+/// Parameters: the size of the world and KOLO_SHARED_MEMORY; "0" means no windows, so no arena.
 class ArenaMoves : public SizedWorlds {};
 INSTANTIATE_TEST_SUITE_P(SizesAndWindows, ArenaMoves,
                          testing::Combine(testing::Values(2, 3, 5),
@@ -27,11 +27,11 @@ INSTANTIATE_TEST_SUITE_P(SizesAndWindows, ArenaMoves,
 
 constexpr OperationKind kKinds[] = {OperationKind::kBroadcast, OperationKind::kAllgather,
                                     OperationKind::kAlltoall, OperationKind::kReduceScatter};
-/// Floats of one rank's part: just beyond what messages carry, and beyond the lanes of every
-/// window.
+/// Floats of one rank's part: just more than messages carry, and more than the pipeline slots of
+/// every window.
 constexpr std::size_t kCounts[] = {5'003, 150'001};
 
-/// One rank's memory for one operation, and what must come out.
+/// One rank's memory for one operation, and the expected result.
 struct Call {
   Call(Runtime& runtime, OperationKind of_kind, std::size_t part, std::size_t rank,
        std::size_t ranks, Shared shared)
@@ -143,11 +143,11 @@ void all_at_once(int size, const LocalWorldOptions& options, std::span<const std
       options);
 }
 
-TEST_P(ArenaMoves, OneAtATimeByTheOrderedDoor) { one_at_a_time(size(), options(), kCounts); }
+TEST_P(ArenaMoves, OneAtATimeInOrder) { one_at_a_time(size(), options(), kCounts); }
 
 TEST_P(ArenaMoves, AllAtOnceByName) { all_at_once(size(), options(), kCounts); }
 
-/// By the hosts of the ranks and KOLO_SHARED_MEMORY.
+/// Parameters: the ranks' hosts and KOLO_SHARED_MEMORY.
 class ArenaMovesOverHosts
     : public testing::TestWithParam<std::tuple<std::vector<int>, std::string>> {
  protected:
@@ -158,7 +158,7 @@ class ArenaMovesOverHosts
     options.variables = {{"KOLO_SHARED_MEMORY", std::get<1>(GetParam())}};
     return options;
   }
-  /// Beyond what has two levels, a broadcast's too.
+  /// More elements than any two-level threshold, including a broadcast's.
   static constexpr std::size_t kLarge[] = {12'007, kSanitized ? 5'003 : 600'001};
 };
 INSTANTIATE_TEST_SUITE_P(HostsAndWindows, ArenaMovesOverHosts,
@@ -167,9 +167,7 @@ INSTANTIATE_TEST_SUITE_P(HostsAndWindows, ArenaMovesOverHosts,
                                                           std::vector<int>{0, 1, 0, 1, 2}),
                                           testing::Values("0", "512K", "16M")));
 
-TEST_P(ArenaMovesOverHosts, OneAtATimeByTheOrderedDoor) {
-  one_at_a_time(size(), options(), kLarge);
-}
+TEST_P(ArenaMovesOverHosts, OneAtATimeInOrder) { one_at_a_time(size(), options(), kLarge); }
 
 TEST_P(ArenaMovesOverHosts, AllAtOnceByName) { all_at_once(size(), options(), kLarge); }
 

@@ -1,5 +1,5 @@
-// Ordered all-reduces that the boards carry where the ranks' memory lies in the arena, and what
-// becomes of them where some of it does not. Ranks are threads.
+// In-order all-reduces over the control segments with memory in the arena, and what happens if some
+// of the memory lies elsewhere. Ranks are threads.
 #include "tests/support/arena_memory.h"
 #include "tests/support/sized_worlds.h"
 #include "tests/support/trace_file.h"
@@ -20,8 +20,8 @@ class ArenaOrdered : public SizedWorlds {};
 INSTANTIATE_TEST_SUITE_P(SizesAndWindows, ArenaOrdered,
                          testing::Combine(testing::Values(2, 3, 5), testing::Values("1M")));
 
-/// Floats: two-shot if the memory lay there in the call before, of whatever memory, the largest
-/// such, and beyond.
+/// Floats: two-shot if the memory of the previous call was in the arena; two-shot for any memory;
+/// the largest two-shot size; and larger ones.
 constexpr std::size_t kCounts[] = {1'501, 9'001, 16'384, 16'385, 100'003};
 
 enum class Form { kInPlace, kOutOfPlace };
@@ -101,7 +101,7 @@ TEST_P(ArenaOrdered, AllAtOnce) {
           std::vector<std::shared_ptr<Work>> works;
           for (const std::size_t count : kCounts)
             for (const Form form : {Form::kInPlace, Form::kOutOfPlace}) {
-              // Those that can go over the boards, and those that cannot, in turn.
+              // Calls that fit the control segments and calls that do not, in turn.
               const Shared shared = mixture(me, calls.size() % 3 == 0 ? kRounds - 1 : round);
               const Call& call = calls.emplace_back(runtime, count, me, shared, form);
               auto work = runtime.submit_ordered(call.submission());
@@ -152,7 +152,7 @@ TEST_P(ArenaOrdered, PrescaledAndAveraged) {
       options());
 }
 
-// Two sets of a world of four, which rank 1 is in both of.
+// Two sets in a world of four; rank 1 is a member of both.
 TEST(ArenaOrderedSets, HaveTheirOwn) {
   const std::vector<std::vector<int>> sets = {{0, 1}, {1, 2, 3}};
   LocalWorldOptions options;
@@ -189,7 +189,8 @@ std::vector<std::string> algorithms_of(const Events& events) {
   return names;
 }
 
-// Twice as many calls are left to schedules each time that a try was in vain, until one is not.
+// After each failed try, twice as many calls go to schedules before the next try, until a try
+// succeeds.
 TEST(ArenaOrderedWays, WhatIsDeclinedIsTriedEverMoreSeldom) {
   constexpr std::size_t kCount = 50'000;
   constexpr int kPrivate = 12;
@@ -222,17 +223,17 @@ TEST(ArenaOrderedWays, WhatIsDeclinedIsTriedEverMoreSeldom) {
   }
 }
 
-// What is small is summed in place where the last of its size could have been.
+// A small call is summed in place if the last call of its size could have been.
 TEST(ArenaOrderedWays, WhatIsSmallGoesTheWayThatTheLastOneShowed) {
-  constexpr std::size_t kSmall = OneShot::kLeastMapped / sizeof(float);
-  constexpr std::size_t kLargest = (64 << 10) / sizeof(float);  // that two ranks may sum in one hop
+  constexpr std::size_t kSmall = thresholds::kTwoShotInArena / sizeof(float);
+  constexpr std::size_t kLargest = (64 << 10) / sizeof(float);  // what two ranks may sum in one hop
   struct Turn {
     std::size_t count;
     bool shared;
     const char* way;
     const char* without_cores = "one_shot";
   };
-  // Calls that are smaller or larger show nothing.
+  // Smaller or larger calls do not change this.
   constexpr Turn kTurns[] = {{kSmall, true, "one_shot"},
                              {kSmall - 1, true, "one_shot"},
                              {kSmall, true, "two_shot"},
@@ -258,7 +259,7 @@ TEST(ArenaOrderedWays, WhatIsSmallGoesTheWayThatTheLastOneShowed) {
           std::vector<Call> calls;
           std::vector<std::shared_ptr<Work>> works;
           for (const Turn& turn : kTurns) {
-            // Of one rank, which the other one has to see.
+            // One rank's memory changes; the other rank must see it.
             const bool shared = rank == 0 || turn.shared;
             const Call& call = calls.emplace_back(runtime, turn.count, std::size_t(rank),
                                                   shared ? kAllShared : Shared{}, Form::kInPlace);
@@ -285,12 +286,12 @@ TEST(ArenaOrderedWays, WhatIsSmallGoesTheWayThatTheLastOneShowed) {
   }
 }
 
-// One thread sums a rank's share, or several.
+// Parameter: the number of threads that sum a rank's share.
 class ArenaOrderedThreads : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Threads, ArenaOrderedThreads, testing::Values("1", "3"));
 
 TEST_P(ArenaOrderedThreads, TheLargestAndBeyond) {
-  constexpr std::size_t kLargest = OneShot::kLargestMapped / sizeof(float);
+  constexpr std::size_t kLargest = thresholds::kExchangeInArena / sizeof(float);
   const TemporaryFolder folder;
   LocalWorldOptions options;
   options.variables["KOLO_TIMELINE"] = folder.path("trace.json");

@@ -1,5 +1,5 @@
-// A root of ordered broadcasts that is ahead of ranks that come late: it fills their memory with
-// messages up to a bound, then waits. Ranks are threads.
+// A root of in-order broadcasts runs ahead of late ranks: it fills their memory with messages up to
+// a bound, then waits. Ranks are threads.
 #include "tests/support/faulty_transport.h"
 #include "tests/support/local_world.h"
 
@@ -29,7 +29,8 @@ INSTANTIATE_TEST_SUITE_P(Worlds, BroadcastAhead,
                          testing::Values(World{2, {}, "0"}, World{5, {}, "0"},
                                          World{4, {0, 0, 1, 1}, "1M"}));
 
-/// Sends end at once, as eager messages over a network do, whether or not somebody receives them.
+/// Sends complete at once, as eager messages over a network do, whether or not somebody receives
+/// them.
 class EagerTransport final : public FaultyTransport, TransferListener {
  public:
   explicit EagerTransport(std::unique_ptr<Transport> inner)
@@ -56,7 +57,7 @@ class EagerTransport final : public FaultyTransport, TransferListener {
   std::list<Message> sent_;
 };
 
-/// What it is when it has not changed for a while.
+/// The value after it has not changed for a while.
 int settled(const std::atomic<int>& value) {
   using Clock = std::chrono::steady_clock;
   int seen = value.load();
@@ -71,7 +72,7 @@ int settled(const std::atomic<int>& value) {
 }
 
 TEST_P(BroadcastAhead, WaitsForRanksThatComeLate) {
-  constexpr std::size_t kElements = 1 << 20;  // 4 MiB: from host to host in pieces of windows
+  constexpr std::size_t kElements = 1 << 20;  // 4 MiB: from host to host in window-sized pieces
   constexpr int kCalls = 40, kMostAhead = 4, kRoot = 1;
   const int late = GetParam().size == 2 ? 0 : GetParam().size - 1;
   std::atomic<int> done_by_root = 0;

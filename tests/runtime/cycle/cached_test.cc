@@ -1,5 +1,5 @@
 // Tensors that are announced by a bit of the response cache, beside announcements in full: of
-// another shape, without a contribution, of ranks that join, and of ranks that never come.
+// another shape, without a contribution, from ranks that join, and from ranks that never come.
 #include "tests/support/rows.h"
 
 #include <fmt/format.h>
@@ -61,7 +61,7 @@ TEST(Cached, RanksAtDifferentStepsNeverMeet) {
           ASSERT_DONE(call("u", others));
           ASSERT_DONE(work);
           EXPECT_EQ(values.back(), 3.0F);
-          step += rank == odd ? 2 : 1;  // that one has left a step out
+          step += rank == odd ? 2 : 1;  // this rank has skipped a step
           const auto failed = call("t", values);
           EXPECT_FALSE(call("u", others)->wait().ok());
           const Status status = failed->wait();
@@ -167,7 +167,7 @@ TEST(Cached, BesideNewTensorsInOneBatch) {
       std::vector<std::shared_ptr<Work>> works;
       tensors.reserve(10);
       for (int i = 0; i < 10; ++i) {
-        // Every other one is new in each step; ranks count differently.
+        // Every other tensor is new in each step; ranks count differently.
         const int t = (i + rank) % 10;
         tensors.emplace_back(3, static_cast<float>(t));
         const std::string name = t % 2 == 0 ? "old" : "new" + std::to_string(step) + "/";

@@ -1,5 +1,5 @@
-// The whole runtime over the loopback transport: negotiation under any order of submission, fusion,
-// and errors that leave it usable.
+// The whole runtime over the loopback transport: negotiation with any order of submission, fusion,
+// and errors that leave the runtime usable.
 #include "tests/support/local_world.h"
 
 #include <gmock/gmock.h>
@@ -74,14 +74,14 @@ TEST_P(World, SeveralThreadsSubmitAndWait) {
   });
 }
 
-TEST_P(World, BothDoorsAtOnce) {
+TEST_P(World, BothSubmissionModesAtOnce) {
   const int size = GetParam();
   run_local_world(size, [&](int rank, Runtime& runtime) {
     for (int step = 0; step < 20; ++step) {
       std::vector<float> named(5000, static_cast<float>(rank + 1));
       std::vector<float> ordered(777, static_cast<float>(10 * (rank + 1)));
       const auto work = submit(runtime, allreduce_of("named", named, ReduceOp::kAverage));
-      // Even ranks wait for the named one first, odd ones last.
+      // Even ranks wait for the negotiated operation first, odd ranks last.
       if (rank % 2 == 0) {
         ASSERT_TRUE(work->wait().ok());
       }
@@ -145,7 +145,7 @@ TEST(Mismatch, FailsThatTensorOnEveryRankAndNothingElse) {
                     "[4]"));
       ASSERT_TRUE(good->wait().ok());
       EXPECT_EQ(fine.front(), 3.0F);
-      // The name itself is not spoilt.
+      // The name itself stays usable.
       std::vector<float> agreed(5, 1.0F);
       ASSERT_TRUE(submit(runtime, allreduce_of("odd", agreed))->wait().ok());
       EXPECT_EQ(agreed.front(), 3.0F);
@@ -216,7 +216,7 @@ TEST(Timeout, ATensorThatARankNeverSubmitsFailsByName) {
       [&](int rank, Runtime& runtime) {
         if (rank == 1) {
           over.wait(false);
-          // The runtime survived: both ranks agree on the next one.
+          // The runtime survived: both ranks agree on the next tensor.
           std::vector<float> values(4, 1.0F);
           ASSERT_TRUE(submit(runtime, allreduce_of("next", values))->wait().ok());
           return;

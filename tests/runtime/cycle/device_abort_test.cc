@@ -1,5 +1,5 @@
-// A rank that gives up gets its memory of the device's arena back when no device of a peer writes
-// there any more.
+// A rank that gives up an operation gets its memory of the device's arena back only when no peer's
+// device writes there any more.
 #include "tests/support/device_world.h"
 
 #include <gmock/gmock.h>
@@ -24,11 +24,11 @@ constexpr auto kType = DataType::kFloat32;
 constexpr std::size_t kCount = 50'000;
 constexpr int kRanks = 2;
 constexpr milliseconds kHeld{100};
-/// Less than ranks wait for a process that was stopped.
+/// Less time than ranks wait for a process that was stopped.
 constexpr milliseconds kAtOnce{900};
 
-// Rank 1's device is kept from writing results to rank 0's memory until rank 0 has given up. Rank 1
-// drains it before it waits for others: else both would wait for as long as they do at most.
+// Rank 1's device may not write results to rank 0's memory until rank 0 has given up. Rank 1 drains
+// its device before it waits for others: otherwise both would wait for their longest time.
 TEST(DeviceAbort, WhatAPeersDeviceWritesIsWaitedFor) {
   std::array<std::shared_ptr<std::byte>, kRanks> memory;
   std::barrier<> barrier(kRanks);

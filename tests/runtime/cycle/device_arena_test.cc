@@ -1,5 +1,5 @@
-// Collectives on memory of devices that the other ranks reach where it is (DeviceArena): every rank
-// has its own mixture of it and of ordinary memory, and where all have it, nothing is copied.
+// Collectives on device memory that other ranks reach in place (DeviceArena). Every rank has its
+// own mixture of arena memory and ordinary memory; if all have arena memory, nothing is copied.
 #include "tests/support/device_world.h"
 #include "tests/support/sanitizers.h"
 
@@ -37,7 +37,7 @@ class Memory {
   std::byte* data_;
 };
 
-/// What a rank has in the arena in a round: another mixture for each rank.
+/// Whether input and output of a rank lie in the arena in a round: another mixture for each rank.
 std::pair<bool, bool> mixture(int round, int rank) {
   if (round == 0) return {true, true};
   const int place = (round + rank) % 4;
@@ -136,13 +136,12 @@ TEST_P(DeviceArenas, NothingIsCopiedInPlace) {
     constexpr std::size_t kCount = 400'000;
     const Memory memory(runtime, user, kCount, true);
     auto& pieces = dynamic_cast<EmulatedAccelerator&>(*runtime.accelerator()).device().pieces();
-    // A rank that shares the device has its start behind it once it has taken part in a call.
+    // A rank that shares the device has finished starting once it has taken part in a call.
     std::vector<float> host(1);
     ASSERT_TRUE(submit(runtime, allreduce_of("start", host))->wait().ok());
     const std::size_t before = pieces.copies;
     for (int step = 0; step < 3; ++step) {
-      // Slowly, so that a peer that does not wait for the user's stream reads what was there
-      // before.
+      // Fill slowly, so that a peer that does not wait for the user's stream reads old values.
       user.fill(kType, memory.data(), kCount, [=](std::size_t i) {
         volatile std::size_t work = i;
         for (int k = 0; k < 30; ++k) work = work * 31 + 7;
@@ -169,7 +168,7 @@ TEST(DeviceArena, GivesZeroedMemoryUntilItIsFull) {
   run_local_world(
       2,
       [&](int rank, Runtime& runtime) {
-        constexpr std::size_t kBytes = 3 << 20;  // two of them are in 8 MiB
+        constexpr std::size_t kBytes = 3 << 20;  // 8 MiB hold two of them
         EXPECT_EQ(runtime.info().device_arena_bytes, 8U << 20);
         DeviceUser user(runtime);
         auto first = *runtime.allocate_on_device(kBytes);

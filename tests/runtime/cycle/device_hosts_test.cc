@@ -1,7 +1,6 @@
-// Large all-reduces of device memory over several hosts, which threads of one process pose to be:
-// by the two levels, in pieces through pinned memory, or by network cards that reach the devices;
-// what goes over which link, what memory it takes, and what happens when a device or the network
-// fails on the way.
+// Large all-reduces of device memory over several hosts, emulated by threads of one process: with
+// two levels, in pieces through pinned memory, or with network cards that reach the devices. Tests
+// the traffic on each link, the memory used, and failures of a device or the network on the way.
 #include "tests/support/device_places.h"
 #include "tests/support/sanitizers.h"
 
@@ -27,7 +26,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// Bytes of messages from rank to rank.
+/// Bytes of messages between ranks.
 struct Traffic {
   std::mutex mutex;
   std::map<std::pair<int, int>, std::size_t> bytes;
@@ -35,11 +34,11 @@ struct Traffic {
 
 double value_of(int rank, std::size_t i) { return 0.1 * (rank + 1) + static_cast<double>(i % 97); }
 
-/// Where a tensor lies: input and output in one, apart, or in one that the ranks of the host reach
-/// where it is, on the ranks that have such.
+/// Where a tensor lies: input and output in one buffer, apart, or, on ranks that have an arena, in
+/// one buffer that the host's ranks reach in place.
 enum class Lies { kInPlace, kApart, kInArena };
 
-/// All-reduces of float32, one after the other; the bits of the results.
+/// All-reduces of float32, one after the other; returns the bits of the results.
 std::vector<double> sum_on(Runtime& runtime, DeviceUser& user, int rank, const std::string& name,
                            std::size_t count, Lies lies, Status* status = nullptr) {
   std::shared_ptr<std::byte> shared;
@@ -66,14 +65,14 @@ std::vector<double> sum_on(Runtime& runtime, DeviceUser& user, int rank, const s
 class OverHosts : public testing::TestWithParam<Place> {
  protected:
   int size() const { return static_cast<int>(GetParam().hosts.size()); }
-  /// In the network's part: a piece that `rank` sends off its host.
+  /// A piece in the network phase, which `rank` sends off its host.
   bool is_piece(int rank, const FaultyCall& call) const {
     const std::vector<int>& hosts = GetParam().hosts;
     return running_ && call.kind == FaultyCall::Kind::kSend && call.length > 1000 &&
            hosts[static_cast<std::size_t>(rank)] != hosts[static_cast<std::size_t>(call.peer)];
   }
   DeviceSet devices_;
-  /// Measuring the links is over on all ranks; before, messages are none of the test's.
+  /// Set when all ranks have measured the links; earlier messages do not count.
   std::atomic<bool> running_ = false;
   std::barrier<> started_{size()};
 
@@ -82,7 +81,7 @@ class OverHosts : public testing::TestWithParam<Place> {
     running_ = true;
   }
 
-  /// A sum of many pieces fails on every rank, with such a message.
+  /// An all-reduce of many pieces fails on every rank, with a message like `message`.
   void expect_failures(const LocalWorldOptions& options,
                        const testing::Matcher<std::string>& message) {
     run_local_world(
@@ -126,7 +125,7 @@ TEST_P(OverHosts, ManyPiecesAreRightAndAlikeOnAllRanks) {
     }
 }
 
-// An average that no partial sum of a half type would hold, and what is lost beside a large number.
+// An average whose sums no half type can hold, and small values that are lost beside a large one.
 TEST_P(OverHosts, HalfTypesAreSummedInFloat32AndRoundedOnce) {
   const auto input = [](DataType type, int rank, std::size_t i) {
     if (i % 3 == 0) return 40'000.0;
@@ -182,8 +181,9 @@ TEST_P(OverHosts, OnlyTheNetworksPartIsPinned) {
         DeviceUser user(runtime);
         sum_on(runtime, user, rank, "x", kCount, Lies::kInPlace);
         const auto& accelerator = dynamic_cast<EmulatedAccelerator&>(*runtime.accelerator());
-        // Four lanes of at most as many slices as ranks, each of a chunk a host and two slots more;
-        // without windows a lane has the others' inputs, too. Whole, it were 2 MiB and more.
+        // Four pipeline slots, each with at most as many slices as ranks and a chunk per host, and
+        // two further slots. Without windows, a pipeline slot also has the others' inputs.
+        // Unpipelined, it would take 2 MiB or more.
         EXPECT_LE(accelerator.bytes_pinned(), GetParam().direct ? 0 : std::size_t{1} << 20);
       },
       options_of(GetParam(), "16K", devices_));
@@ -224,12 +224,12 @@ TEST_P(OverHosts, EachHostsBytesCrossOnce) {
                 0.03 * 4 * kCount)
         << "host " << host;
   for (const auto& [host, bytes] : inside) {
-    // Notices, and each block's own pieces where there are no windows.
+    // Only signals; without windows, also each block's own pieces.
     if (place.maps) {
       EXPECT_LT(bytes, 4 * kCount / 20) << "host " << host;
     }
   }
-  // Ranks that share a device leave the network to its lowest rank.
+  // Ranks that share a device leave the network to the lowest of them.
   for (std::size_t rank = 1; rank < place.devices.size(); ++rank)
     EXPECT_EQ(sent.contains(static_cast<int>(rank)), place.devices[rank] != place.devices[rank - 1])
         << "rank " << rank;
@@ -311,7 +311,7 @@ TEST_P(OverHosts, APeerThatIsLostOnTheWayFailsAllRanks) {
       [&](int rank, Runtime& runtime) {
         all_have_started();
         DeviceUser user(runtime);
-        // It lives, though nobody talks to it any more.
+        // The rank is alive, but no other rank talks to it any more.
         std::jthread end;
         if (rank == lost)
           end = std::jthread([&] {
@@ -329,12 +329,12 @@ TEST_P(OverHosts, APeerThatIsLostOnTheWayFailsAllRanks) {
       options);
 }
 
-// The way back has a stream of its own: while a piece is kept from leaving the device, those before
-// it come back.
+// Results come back on a stream of their own: while a piece is held before it leaves the device,
+// earlier pieces come back.
 TEST(TwoHosts, WhatComesBackDoesNotWaitForWhatLeaves) {
   const Place place = {"TwoByOne", {0, 1}, {0, 1}};
   DeviceSet devices;
-  // Both hosts' chunks: as much as is handed in between two looks at what has come back.
+  // Both hosts' chunks: the amount that is submitted between two polls for returned pieces.
   static constexpr std::size_t kBlock = 256 << 10;
   constexpr std::size_t kBlocks = 8;
   run_local_world(

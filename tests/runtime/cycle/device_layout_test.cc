@@ -1,5 +1,5 @@
-// How fused tensors of a device lie in the slots of its window: at multiples of 16 bytes, whatever
-// came before them, so that kernels read and write 16 bytes at a time.
+// Fused tensors of a device lie in the slots of its window at multiples of 16 bytes, whatever comes
+// before them, so that kernels read and write 16 bytes at a time.
 #include "tests/support/device_world.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ TEST_P(DeviceLayout, OddTensorsMisalignNothing) {
         auto& pieces = dynamic_cast<EmulatedAccelerator&>(*runtime.accelerator()).device().pieces();
         for (const DataType type : {DataType::kUInt8, DataType::kFloat16, DataType::kFloat32,
                                     DataType::kComplex64, DataType::kComplex128}) {
-          // Small, then larger than what is cut at cache lines.
+          // Small, then larger than the size from which parts are cut at cache lines.
           for (const std::size_t factor : {1U, 307U}) {
             const std::vector<std::size_t> odd{1, 3, 0, 16, 5, 33, 2, 7};
             std::vector<std::byte*> tensors;

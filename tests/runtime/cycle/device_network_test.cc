@@ -1,5 +1,5 @@
-// How ranks that pose to be on several hosts agree on whether network cards read and write their
-// devices' memory, and what they do where one cannot.
+// How ranks on several emulated hosts agree on whether network cards read and write their devices'
+// memory, and what they do if one card cannot.
 #include "tests/support/device_world.h"
 #include "tests/support/emulated_card.h"
 
@@ -26,7 +26,7 @@ using testing::StartsWith;
 constexpr int kSize = 4;
 constexpr std::size_t kCount = 100'003;
 
-/// Ranks 0 and 1 on one host, 2 and 3 on another; a card each, of which `card` decides.
+/// Ranks 0 and 1 on one host, 2 and 3 on another; each has a card, which `card` describes.
 LocalWorldOptions with_cards(const std::string& mode,
                              std::function<EmulatedCardOptions(int rank)> card, bool maps = true) {
   LocalWorldOptions options;
@@ -76,7 +76,7 @@ Result<Outcome> sum_on(Runtime& runtime, int rank, std::uint32_t process_set = 0
                  runtime.info().device_network};
 }
 
-/// By rank.
+/// The outcome by rank.
 std::vector<Outcome> run(const LocalWorldOptions& options) {
   std::vector<Outcome> outcomes(kSize);
   run_local_world(
@@ -113,7 +113,7 @@ TEST(DeviceNetwork, OneRankWithoutMakesAllStage) {
   }
 }
 
-// Cards are for the network: what goes from rank to rank of a host by messages is the host's.
+// Cards serve only the network: messages inside a host go through host memory.
 TEST(DeviceNetwork, RanksOfAHostThatDoNotMapEachOtherStage) {
   for (const Outcome& outcome : run(with_cards("on", all_reach, false))) {
     EXPECT_GT(outcome.pinned, 0U);

@@ -1,6 +1,6 @@
-// What is no all-reduce, of device memory over several hosts, which threads of one process pose to
-// be: in pieces through pinned memory, or by network cards that reach the devices; what memory it
-// takes, and what happens when a device or the network fails on the way.
+// Collectives other than all-reduce on device memory over several hosts, emulated by threads of one
+// process: in pieces through pinned memory, or with network cards that reach the devices. Tests the
+// memory used, and failures of a device or the network on the way.
 #include "tests/support/device_places.h"
 #include "tests/support/sanitizers.h"
 
@@ -25,7 +25,7 @@ using testing::Each;
 using testing::HasSubstr;
 
 constexpr auto kType = DataType::kFloat32;
-/// Sanitizers take their time: less of everything.
+/// Sanitizers are slow: smaller sizes.
 constexpr std::size_t kChunk = kSanitized ? 4 << 10 : 16 << 10;
 constexpr const char* kChunkText = kSanitized ? "4K" : "16K";
 constexpr std::int64_t kColumns = kSanitized ? 251 : 1001;
@@ -35,7 +35,7 @@ constexpr OperationKind kKinds[] = {OperationKind::kBroadcast,     OperationKind
 
 double value_of(int rank, std::size_t i) { return rank * 10 + static_cast<double>(i % 97); }
 
-/// What a rank puts in and gets out of a collective of at most `rows` rows a rank.
+/// A rank's input and output of a collective with at most `rows` rows per rank.
 class RowsOf {
  public:
   RowsOf(OperationKind kind, int size, std::int64_t rows) : kind_(kind), size_(size), most_(rows) {}
@@ -52,7 +52,7 @@ class RowsOf {
       for (std::int64_t i = begin * kColumns; i < (begin + rows) * kColumns; ++i)
         values.push_back(value_of(from, static_cast<std::size_t>(i)));
     };
-    const std::int64_t own = rank * most_;  // the first row of this rank's
+    const std::int64_t own = rank * most_;  // this rank's first row
     if (kind_ == OperationKind::kBroadcast) append(root(), 0, most_);
     if (kind_ == OperationKind::kScatter) append(root(), own, most_);
     if (kind_ == OperationKind::kReduceScatter) {
@@ -73,10 +73,10 @@ class RowsOf {
   std::int64_t most_;
 };
 
-/// Where an input lies: in memory of its own, or in some that the ranks of its host reach there.
+/// Where an input lies: in memory of its own, or in memory that the ranks of its host reach.
 enum class Lies { kApart, kInArena };
 
-/// Runs one; checks what comes of it, unless its status is asked for.
+/// Runs one collective; checks its result, unless `status` asks for the status.
 void run_rows(Runtime& runtime, int rank, int size, OperationKind kind, std::int64_t rows,
               Lies lies = Lies::kApart, Status* status = nullptr) {
   DeviceUser user(runtime);
@@ -86,7 +86,7 @@ void run_rows(Runtime& runtime, int rank, int size, OperationKind kind, std::int
   std::shared_ptr<std::byte> shared;
   if (lies == Lies::kInArena) {
     auto allocated = runtime.allocate_on_device(count * size_of(kType));
-    if (allocated.ok()) shared = *std::move(allocated);  // not where a rank is alone on its host
+    if (allocated.ok()) shared = *std::move(allocated);  // fails if a rank is alone on its host
   }
   std::byte* const input = shared != nullptr ? shared.get() : user.allocate(kType, count);
   user.fill(kType, input, count, [=](std::size_t i) { return value_of(rank, i); });
@@ -127,7 +127,7 @@ class InPieces : public testing::TestWithParam<Place> {
            call.length > kChunk / 2;
   }
   DeviceSet devices_;
-  /// Measuring the links is over on all ranks; before, messages are none of the test's.
+  /// Set when all ranks have measured the links; earlier messages do not count.
   std::atomic<bool> running_ = false;
   std::barrier<> started_{size()};
 
@@ -157,8 +157,8 @@ TEST_P(InPieces, OnlyWhatIsOnItsWayIsPinned) {
       [&](int rank, Runtime& runtime) {
         for (const OperationKind kind : kKinds) run_rows(runtime, rank, size(), kind, 250);
         const auto& accelerator = dynamic_cast<EmulatedAccelerator&>(*runtime.accelerator());
-        // Four pieces each way, or in each of four lanes two each way, or one a rank where that is
-        // alone on its host. Whole, it were sixty and more for each of them.
+        // Four pieces each way, or two each way in each of four pipeline slots, or one per rank if
+        // each is alone on its host. Unpipelined, each would take sixty or more.
         const bool direct = GetParam().direct && is_one_a_host();
         EXPECT_LE(accelerator.bytes_pinned(), direct ? 0 : 48 * kChunk);
       },
@@ -197,7 +197,7 @@ TEST_P(InPieces, MessagesBetweenHostsTakeTheCards) {
 TEST_P(InPieces, ADeviceThatFailsOnTheWayFailsAllRanks) {
   const Place& place = GetParam();
   const int culprit = size() - 1;
-  // Each rank needs something of each other's until the end.
+  // Each rank needs data of every other rank until the end.
   for (const OperationKind kind : {OperationKind::kAllgather, OperationKind::kReduceScatter}) {
     DeviceSet devices;
     LocalWorldOptions options = options_of(place, kChunkText, devices);
@@ -246,7 +246,7 @@ TEST_P(InPieces, AMessageThatFailsOnTheWayFailsAllRanks) {
       options);
 }
 
-// What the user's stream still does with the output comes before what is received into it.
+// The user's stream finishes its work on the output before data is received into it.
 TEST(InPiecesOnTwoHosts, AResultWaitsForTheUsersStream) {
   DeviceSet devices;
   LocalWorldOptions options = options_of({"TwoByOne", {0, 1}, {0, 1}}, kChunkText, devices);

@@ -1,6 +1,5 @@
-// Process sets on device memory over several hosts, which threads of one process pose to be:
-// several at once, which share ranks, beside the world; inside a host through the sets' own
-// windows.
+// Process sets on device memory over several hosts, emulated by threads of one process: several
+// sets at once, which share ranks, beside the world. Inside a host they use their own windows.
 #include "tests/support/device_places.h"
 #include "tests/support/sanitizers.h"
 
@@ -22,12 +21,12 @@ namespace {
 constexpr auto kType = DataType::kInt32;
 constexpr OperationKind kKinds[] = {OperationKind::kAllreduce, OperationKind::kReduceScatter,
                                     OperationKind::kAllgather, OperationKind::kBroadcast};
-/// Of each rank's part: more than a piece.
+/// Elements of each rank's part: more than a piece.
 constexpr std::size_t kPart = kSanitized ? 3001 : 30'001;
 
 double value_of(int rank, std::size_t i) { return rank * 1000 + static_cast<double>(i % 997); }
 
-/// One operation of a set, from its start to its end; called on its members.
+/// One operation of a set, from start to end; called on its members.
 class Call {
  public:
   Call(DeviceUser& user, int rank, std::uint32_t set, std::vector<int> ranks, OperationKind kind)
@@ -137,7 +136,7 @@ TEST_P(DeviceSetHosts, RunAtOnceAndPassTheirOwnWindowsInsideAHost) {
       },
       options);
   if (place.maps) {
-    EXPECT_LT(most_sent_inside, 256U);  // notices
+    EXPECT_LT(most_sent_inside, 256U);  // signals
   }
 }
 

@@ -1,5 +1,5 @@
-// Process sets on the memory of accelerators: through windows of their own, beside each other and
-// the world, with devices that their ranks share, and one after the other in the same place.
+// Process sets on accelerator memory: through windows of their own, beside each other and the
+// world, with devices that their ranks share, and one after the other in the same partition.
 #include "tests/support/device_world.h"
 #include "tests/support/process_sets.h"
 
@@ -23,7 +23,7 @@ EmulatedAccelerator& accelerator_of(Runtime& runtime) {
   return dynamic_cast<EmulatedAccelerator&>(*runtime.accelerator());
 }
 
-/// A sum over a set, out of place. What it is of each rank is `rank + 1` times the same.
+/// A sum over a set, out of place. Rank r's input is `r + 1` times the same values.
 struct Sum {
   static constexpr auto kType = DataType::kFloat32;
   Sum(DeviceUser& its_user, std::uint32_t set, const std::string& name, std::size_t its_count,
@@ -76,7 +76,7 @@ TEST_P(DeviceSets, DisjointOverlappingAndSingleOnesRunAtOnce) {
             for (int i = 0; i < 3 && contains(sets[set], rank); ++i)
               sums.emplace_back(set,
                                 Sum(user, set, fmt::format("{}.{}", count, i), count + set, rank));
-          // Not in one order everywhere.
+          // The order differs between ranks.
           if (rank % 2 == 1) std::reverse(sums.begin(), sums.end());
           for (auto& [set, sum] : sums) sum.start(runtime);
           for (auto& [set, sum] : sums) sum.expect_sum_of(sets[set]);
@@ -146,12 +146,13 @@ class DevicePlaces : public testing::TestWithParam<Devices> {};
 INSTANTIATE_TEST_SUITE_P(Devices, DevicePlaces,
                          testing::Values(Devices::kShared, Devices::kStaged));
 
-// Rank 1, whose device is rank 0's, unpacks last of all, which its device is kept from: when the
-// next set gets the place, the one before still has all of its slots. Where devices are staged, it
-// has no slots of the host any more while results are copied from there.
+// Rank 1 shares rank 0's device and unpacks last, because its device is held. When the next set
+// gets the partition, the former set still has all its slots. If devices are staged, it has no host
+// slots any more while results are copied from there.
 TEST_P(DevicePlaces, TheNextSetMeetsABusyDevice) {
   auto options = with_devices(3, GetParam());
-  // Lanes for all of it: whoever must use one twice waits for what was unpacked from it.
+  // Pipeline slots for all of it: an operation that reuses a slot would wait for the slot's
+  // unpacking.
   options.variables["KOLO_DEVICE_MEMORY"] = "128M";
   options.variables["KOLO_FUSION_MAX_TENSOR"] = "0";
   run_local_world(

@@ -1,5 +1,6 @@
-// Collectives on the memory of accelerators (emulated by threads) through the whole runtime: by
-// mapped windows of the devices, by devices that ranks share, staged through the host, over hosts.
+// Collectives on accelerator memory (accelerators are emulated by threads) through the whole
+// runtime: with mapped windows of the devices, with devices that ranks share, staged through the
+// host, and over hosts.
 #include "runtime/device/device.h"
 #include "tests/support/device_world.h"
 #include "tests/support/sanitizers.h"
@@ -147,7 +148,7 @@ TEST_P(OnDevices, RowsOfEveryKind) {
             call.allocate = [&](const Shape& shape) {
               rows = static_cast<std::size_t>(shape.front());
               output = user.allocate(kType, rows * kRow);
-              // As memory that was used before: the stream still writes to it, for some time.
+              // Memory that was used before: the stream still writes to it for some time.
               user.fill(kType, output, rows * kRow, [](std::size_t i) { return slowly(i, -1); });
               return output;
             };
@@ -220,7 +221,7 @@ TEST(OnDevice, WaitsForTheStreamAndNotForTheHost) {
                                     memory, memory, {8});
         call.signature.postscale = 2.0;
         const auto work = submit(runtime, std::move(call));
-        // The host comes back though the input is not there yet.
+        // The host's wait returns although the input is not there yet.
         ASSERT_TRUE(work->wait().ok());
         ASSERT_TRUE(work->order(user.stream()).ok());
         release.set_value();
@@ -248,7 +249,7 @@ TEST(OnDevice, HostMemoryOnOneRankIsNamed) {
       with_devices(2, Devices::kMapped));
 }
 
-// Both ways, and to oneself; what follows is not disturbed.
+// Both directions, and a message to oneself; later operations are not disturbed.
 TEST(OnDevice, AMessageBetweenHostAndDeviceIsNamed) {
   constexpr std::size_t kCount = 2'000'000;
   run_local_world(
@@ -360,7 +361,7 @@ TEST(OnDevice, MemoryThatIsMappedAndNotReadIsNotUsed) {
                     HasSubstr("maps memory of rank 0, but does not read there")));
 }
 
-/// Three ranks, of which rank 1 has a device that the test can let fail.
+/// Three ranks; rank 1's device can be made to fail.
 LocalWorldOptions with_device_of_rank_1(std::shared_ptr<EmulatedDevice> device) {
   auto options = with_devices(3, Devices::kMapped);
   options.accelerator = [device = std::move(device), open = options.accelerator](
@@ -420,7 +421,7 @@ TEST(OnDevice, ADeviceThatFailsBeforeTheOperationStartsFailsAllRanks) {
           work = submit(runtime, call);
           device->fail();
         }
-        has_failed.arrive_and_wait();  // the others come last, so it cannot have started
+        has_failed.arrive_and_wait();  // the others come last, so the operation cannot have started
         if (rank != 1) work = submit(runtime, call);
         const Status status = work->wait();
         ASSERT_FALSE(status.ok());

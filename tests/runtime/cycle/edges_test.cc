@@ -1,5 +1,5 @@
-// What programs do rarely: names of any bytes, very many tensors at once, giving up from a thread
-// beside the one that waits, standing still for longer than the others wait.
+// Rare uses: names of arbitrary bytes, very many tensors at once, giving up from a thread beside
+// the one that waits, and a rank that stops for longer than the others wait.
 #include "tests/support/faulty_transport.h"
 #include "tests/support/rows.h"
 
@@ -36,7 +36,7 @@ TEST(Names, MayBeAnyBytes) {
   });
 }
 
-// In full they need more bytes than one control message holds, and so do their errors.
+// The full requests need more bytes than one control message holds, and so do their errors.
 TEST(Groups, OfVeryManyMembers) {
   constexpr std::size_t kMembers = 2500;
   run_local_world(2, [](int rank, Runtime& runtime) {
@@ -67,7 +67,7 @@ TEST(Abort, OfAnotherThreadEndsAWait) {
   run_local_world(2, [](int rank, Runtime& runtime) {
     std::vector<float> values(3, 1.0F);
     if (rank == 1) {
-      // Does its part of the first one only.
+      // Contributes only to the first operation.
       ASSERT_DONE(submit(runtime, allreduce_of("both", values)));
       std::vector<float> late(3, 1.0F);
       const Status status = submit(runtime, allreduce_of("of rank 1", late))->wait();
@@ -85,15 +85,15 @@ TEST(Abort, OfAnotherThreadEndsAWait) {
       EXPECT_THAT(status.error().message, HasSubstr("rank 0 has given up: enough"));
     });
     while (!waits) std::this_thread::yield();
-    // Until it has taken over from the background thread.
+    // Until the waiting thread has taken over from the background thread.
     for (int i = 0; i < 1000; ++i) std::this_thread::yield();
     runtime.abort("enough");
     waiting.join();
   });
 }
 
-// A rank that stands still for longer than the others wait comes to its call when they are in the
-// next one. It fails there, too, and the next ones meet.
+// A rank stops for longer than the others wait, and makes its call when they are in the next one.
+// Its call fails, too, and the next calls match.
 TEST(Timeout, FailsTheCallOfARankThatComesLateToo) {
   for (const auto& [capacity, late] : {std::pair("0", 1), std::pair("16", 0), std::pair("16", 1)}) {
     std::latch given_up(3);
@@ -121,7 +121,7 @@ TEST(Timeout, FailsTheCallOfARankThatComesLateToo) {
   }
 }
 
-// It announces the call before it hears that the others have given it up.
+// The rank announces the call before it hears that the others have given up.
 TEST(Timeout, FailsACallThatCrossesItOnTheWayToo) {
   for (const std::string capacity : {"0", "16"}) {
     std::atomic<bool> deaf = false;
@@ -154,7 +154,7 @@ TEST(Timeout, FailsACallThatCrossesItOnTheWayToo) {
             ASSERT_FALSE(status.ok());
             EXPECT_THAT(status.error().message, HasSubstr("rank 1 is 1 call behind rank 0"));
           } else {
-            // Until rank 1 is deaf, it would only be told the sooner.
+            // Before rank 1 is deaf, it would only hear of it sooner.
             while (!deaf) std::this_thread::yield();
             const Status status = submit(runtime, allreduce_of("a", first))->wait();
             ASSERT_FALSE(status.ok());
@@ -170,8 +170,8 @@ TEST(Timeout, FailsACallThatCrossesItOnTheWayToo) {
   }
 }
 
-// Of rank 0 no send goes out and no receive ends: what waits for the others there waits for ever,
-// as they wait for it.
+// Rank 0's sends do not leave and its receives do not complete, so operations that wait for the
+// others would wait for ever, as the others wait for rank 0.
 TEST(AFailedStep, FailsTheOperationOnAllRanksAtOnce) {
   for (const std::string algorithm : {"ring", "recursive_doubling"}) {
     std::atomic<bool> fails = false;
@@ -192,7 +192,7 @@ TEST(AFailedStep, FailsTheOperationOnAllRanksAtOnce) {
           std::vector<float> values(100'000, 1.0F);
           ASSERT_DONE(submit(runtime, allreduce_of("a", values)));
           ASSERT_EQ(values.back(), 4.0F);
-          // All ranks are done with the first one before rank 0 begins to fail.
+          // All ranks have finished the first operation before rank 0 begins to fail.
           if (++ready == 4) {
             fails = true;
             fails.notify_all();

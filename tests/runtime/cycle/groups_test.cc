@@ -1,4 +1,4 @@
-// Groups of operations: all members or none, each with its own status. And unnamed operations.
+// Groups of operations: all members or none, each with its own status. Also unnamed operations.
 #include "tests/support/rows.h"
 
 #include <gmock/gmock.h>
@@ -69,7 +69,7 @@ TEST(Groups, OneMembersMismatchFailsAllMembersAndNothingElse) {
       EXPECT_EQ(works[2]->wait().error().code, ErrorCode::kMismatch);
       EXPECT_EQ(a.front(), 1.0F) << "nothing was done to it";
       ASSERT_DONE(other);
-      // And the names are free again.
+      // The names are free again.
       std::vector<float> fine(3, 1.0F);
       ASSERT_DONE(submit_group(runtime, {allreduce_of("a", fine)}, "g").front());
       EXPECT_EQ(fine.front(), 2.0F);
@@ -120,7 +120,7 @@ TEST_P(GroupsOfRows, GatherAndReduceScatterAllOrNothing) {
       return rows_of(kind, name, rows, {static_cast<std::int64_t>(rows.input.size())});
     };
     for (int step = 0; step < 5; ++step) {
-      // In the last but one step, the last rank's second member has another type of row.
+      // In the second-last step, the last rank's second member has another type of row.
       const bool odd = step == 3 && size > 1;
       const auto rows_of_rank = [](int r) { return static_cast<std::size_t>(r + 1); };
       Rows<float> a{std::vector<float>(rows_of_rank(rank), static_cast<float>(rank)), {}, {}};
@@ -183,7 +183,7 @@ TEST_P(Unnamed, OperationsMeetByCallOrderAndAreCached) {
   run_local_world(size, [&](int rank, Runtime& runtime) {
     const auto of_all = static_cast<float>(size * (size + 1)) / 2;
     for (int step = 0; step < 10; ++step) {
-      // More at once than there are names for one signature.
+      // More operations at once than there are names for one signature.
       std::deque<std::vector<float>> tensors;
       Works works;
       for (int i = 0; i < 50; ++i) {

@@ -1,5 +1,5 @@
-// Sums of half types by every path: they are float32 until the one rounding at the end. The inputs
-// are such that float32 sums are exact in any order, so every path has the same bits.
+// Sums of half types on every path: they stay float32 until a single rounding at the end. The
+// float32 sums of the inputs are exact in any order, so every path has the same bits.
 #include "runtime/device/element.h"
 #include "tests/support/rows.h"
 #include "tests/support/sanitizers.h"
@@ -29,7 +29,7 @@ double value_of(DataType type, std::uint16_t bits) {
   return load_element(type, memory);
 }
 
-/// A sum that no half type holds on the way, or small numbers beside a large one, or eighths.
+/// Inputs: sums that no half type holds on the way, small numbers beside a large one, or eighths.
 double input_of(DataType type, std::uint64_t i, int rank) {
   const double large = type == DataType::kFloat16 ? 2048 : 256;
   if (i % 4 == 0) return 40'000;
@@ -81,7 +81,7 @@ std::vector<Call> calls() {
   return all;
 }
 
-/// `begin`: which element of all the first one is.
+/// `begin`: index of the first element in the whole tensor.
 void expect_results(const Call& call, const Halves& values, std::size_t count, std::uint64_t begin,
                     int size) {
   ASSERT_EQ(values.size(), count);
@@ -106,7 +106,7 @@ Submission submission_of(const Call& call, const std::string& name, Halves& valu
 
 constexpr std::size_t kCounts[] = {1, 300, kSanitized ? 4099 : 20'003};
 
-/// The named door, several fused, and the ordered one.
+/// By negotiated submission with several fused tensors, and by in-order submission.
 void check_allreduces(Runtime& runtime, const Call& call, int rank, int size) {
   std::vector<Halves> tensors;
   std::vector<std::shared_ptr<Work>> works;
@@ -134,7 +134,7 @@ void check_allreduces(Runtime& runtime, const Call& call, int rank, int size) {
   }
 }
 
-/// Small parts, which halve, and large ones, which go round or have two levels.
+/// Small parts, which use halving, and large parts, which use a ring or two levels.
 void check_reduce_scatters(Runtime& runtime, const Call& call, int rank, int size) {
   for (const std::size_t part : {3UL, kSanitized ? 1'009UL : 17'001UL}) {
     const std::size_t count = part * static_cast<std::size_t>(size);
@@ -166,7 +166,7 @@ void check_world(int size, LocalWorldOptions options) {
       options);
 }
 
-/// By KOLO_ALGORITHM.
+/// Parameter: KOLO_ALGORITHM.
 class HalfSums : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Algorithms, HalfSums,
                          testing::Values("auto", "ring", "bidirectional_ring", "recursive_doubling",

@@ -1,5 +1,5 @@
-// All-reduces of ranks on several hosts, which threads of one process pose to be: every layout,
-// with and without windows, by the two levels and by what is chosen.
+// Collectives of ranks on several hosts, emulated by threads of one process: every layout, with and
+// without windows, with two levels and with the chosen algorithm.
 #include "tests/support/averages.h"
 #include "tests/support/rows.h"
 #include "tests/support/sanitizers.h"
@@ -23,7 +23,7 @@ using Layout = std::vector<int>;
 const std::vector<Layout> kLayouts = {{0, 0, 1, 1},       {0, 1, 0, 1}, {0, 0, 0, 1, 1},
                                       {0, 1, 1, 2, 0, 1}, {0, 1},       {0, 0, 0, 1}};
 
-/// By layout, KOLO_SHARED_MEMORY and KOLO_ALGORITHM.
+/// Parameters: layout, KOLO_SHARED_MEMORY and KOLO_ALGORITHM.
 class HostWorlds
     : public testing::TestWithParam<std::tuple<std::size_t, std::string, std::string>> {
  protected:
@@ -50,7 +50,7 @@ TEST_P(HostWorlds, LargeFusedAndScaledSumsAreRightAndAlike) {
   check_averages(size(), kCounts, options());
 }
 
-// In the arena or not, as each rank likes: the peers of a host read and write it where it is.
+// Each rank's memory is in the arena or not: the host's peers read and write arena memory in place.
 TEST_P(HostWorlds, SharedAndPrivateMemoryMix) {
   run_local_world(
       size(),
@@ -78,7 +78,7 @@ TEST_P(HostWorlds, SharedAndPrivateMemoryMix) {
       options());
 }
 
-// What comes from another host is added to inputs that are scaled first.
+// Elements from another host are added to inputs that are scaled first.
 TEST_P(HostWorlds, ScaledReduceScattersAreRight) {
   run_local_world(
       size(),
@@ -110,8 +110,8 @@ TEST_P(HostWorlds, ScaledReduceScattersAreRight) {
       options());
 }
 
-// Sets that share ranks, each of its own layout and with its own slots, at once; a rank alone on
-// its host in a set, and one that is alone there in the world.
+// Sets run at once and share ranks; each has its own layout and its own slots. One rank is alone on
+// its host in a set, another in the world.
 TEST_P(HostWorlds, ProcessSetsHaveTwoLevelsToo) {
   LocalWorldOptions with_sets = options();
   const int last = size() - 1;
@@ -153,7 +153,8 @@ TEST_P(HostWorlds, ProcessSetsHaveTwoLevelsToo) {
       with_sets);
 }
 
-// Where a lane has room for pieces that are worth it: a reduce-scatter's has four, the others' two.
+// A pipeline slot must have room for pieces that are worth it: a reduce-scatter's slot has four
+// pieces, the others' two.
 TEST(HostWorld, TwoLevelsCarryWhatIsLarge) {
   constexpr std::int64_t kCount = 600'000;
   for (const auto& [memory, sums] : {std::pair("512K", "reduce_scatter_hierarchical"),
@@ -194,7 +195,7 @@ TEST(HostWorld, TwoLevelsCarryWhatIsLarge) {
   }
 }
 
-// The probes of loopback links say nothing of a network; what is asked for is named.
+// The probes of loopback links do not describe a network; a requested algorithm is named.
 TEST(HostWorld, InfoNamesTheChoice) {
   LocalWorldOptions options;
   options.variables = {{"KOLO_ALGORITHM", "hierarchical"}};

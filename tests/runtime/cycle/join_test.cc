@@ -55,7 +55,7 @@ TEST_P(Join, RanksWithFewerBatchesContributeZeros) {
       const auto work = join(runtime);
       ASSERT_DONE(work);
       EXPECT_EQ(work->outcome().value, size - 1) << "the last rank has the most batches";
-      // All are back.
+      // All ranks are back.
       std::vector<float> all(3, 1.0F);
       ASSERT_DONE(submit(runtime, allreduce_of("all", all, ReduceOp::kAverage)));
       EXPECT_EQ(all.front(), 1.0F);
@@ -67,7 +67,7 @@ TEST(Join, ComesAfterUnnamedCallsThatWaitForTheirName) {
   constexpr int kCalls = 3 * static_cast<int>(kUnnamedNames) + 1;
   run_local_world(2, [](int rank, Runtime& runtime) {
     for (int epoch = 0; epoch < 5; ++epoch) {
-      // Rank 1 has as many again, of which rank 0 makes none.
+      // Rank 1 has as many calls again; rank 0 makes none of these.
       std::vector<std::vector<float>> values(static_cast<std::size_t>(kCalls * (1 + rank)),
                                              std::vector<float>(3, static_cast<float>(rank + 1)));
       std::vector<std::shared_ptr<Work>> works;
@@ -87,14 +87,14 @@ TEST(Join, EndsAfterWhatTheOthersHaveNotWaitedFor) {
   run_local_world(
       2,
       [](int rank, Runtime& runtime) {
-        // Each too large to travel with another one, and more than run at once.
+        // Each tensor is too large to be fused, and there are more than run at once.
         std::vector<std::vector<float>> values(rank == 1 ? 12 : 0,
                                                std::vector<float>(1 << 19, 3.0F));
         std::vector<std::shared_ptr<Work>> works;
         for (auto& call : values)
           works.push_back(submit(runtime, allreduce_of(std::to_string(works.size()), call)));
         ASSERT_DONE(join(runtime));
-        // Rank 0 is gone now.
+        // Rank 0 has joined by now.
         for (std::size_t i = 0; i < works.size(); ++i) {
           EXPECT_TRUE(works[i]->done());
           ASSERT_DONE(works[i]);
@@ -108,7 +108,7 @@ TEST(Join, TellsWhoCameLast) {
   run_local_world(3, [](int rank, Runtime& runtime) {
     for (int last = 0; last < 3; ++last) {
       if (rank == last) {
-        // Done once the others have joined: else it would wait for them.
+        // This is done once the others have joined; otherwise it would wait for them.
         std::vector<float> values(3, 1.0F);
         ASSERT_DONE(submit(runtime, allreduce_of("only", values)));
         EXPECT_EQ(values.front(), 1.0F);
@@ -156,7 +156,7 @@ TEST(Join, WhatZerosCannotJoinFailsOnTheOthers) {
   });
 }
 
-/// Each rank of one, or of two hosts; rank 0 has joined before the others call, or after.
+/// Ranks on one host or on two; rank 0 joins before or after the others' call.
 class JoinAndOrderedCall
     : public testing::TestWithParam<std::tuple<std::vector<int>, OperationKind, std::size_t>> {};
 INSTANTIATE_TEST_SUITE_P(
@@ -186,7 +186,7 @@ TEST_P(JoinAndOrderedCall, FailsOnAllRanksAtOnce) {
                                           .root = 1},
                                          nullptr);
           };
-          ASSERT_DONE(*call());  // which all make
+          ASSERT_DONE(*call());  // all ranks make this call
           warm.arrive_and_wait();
           Status status;
           if (rank == 0) {
@@ -198,7 +198,7 @@ TEST_P(JoinAndOrderedCall, FailsOnAllRanksAtOnce) {
             if (joins_first) joined.wait();
             const auto work = call();
             called.count_down();
-            // A broadcast may be over at its root before that hears of the join.
+            // A broadcast may end at its root before the root hears of the join.
             status = work.ok() ? (*work)->wait() : work.error();
             while (status.ok())
               status =
@@ -207,7 +207,7 @@ TEST_P(JoinAndOrderedCall, FailsOnAllRanksAtOnce) {
           ASSERT_FALSE(status.ok());
           EXPECT_THAT(status.error().message,
                       HasSubstr("which all ranks must call, but rank 0 has joined"));
-          // A call that comes after another rank's has failed is refused for that.
+          // A call that comes after another rank's has failed is refused with that failure.
           EXPECT_THAT(status.error().code,
                       AnyOf(ErrorCode::kInvalidArgument,
                             rank == 0 ? ErrorCode::kInvalidArgument : ErrorCode::kAborted));
@@ -242,7 +242,7 @@ TEST(Join, ThatSomeNeverCallEndsWithTheirNumbers) {
   run_local_world(
       4,
       [&](int rank, Runtime& runtime) {
-        // Unnamed calls are counted; those of ranks that have joined differ from the others'.
+        // Unnamed calls are counted; ranks that have joined have another count than the others.
         std::vector<float> values(3, 1.0F);
         if (rank % 2 == 0) {
           over.wait();
@@ -304,7 +304,7 @@ TEST(Join, OfAProcessSetIsItsOwn) {
           submission.process_set = 1;
           joined = submit(runtime, submission);
         }
-        // The world goes on with all three.
+        // The world continues with all three ranks.
         std::vector<float> values(3, 1.0F);
         ASSERT_DONE(submit(runtime, allreduce_of("t", values)));
         EXPECT_EQ(values.front(), 3.0F);

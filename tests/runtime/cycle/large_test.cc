@@ -1,6 +1,6 @@
-// More elements than an int counts: 2^31 + 4097 bytes through an all-reduce, a broadcast and an
-// allgather of two ranks, looked at where indices overflow and at the ends. Takes 4.1 GiB; fails
-// where they are not there. Ranks are threads.
+// More elements than an int counts: 2^31 + 4097 bytes in an all-reduce, a broadcast and an
+// allgather of two ranks. The results are checked where indices overflow and at the ends. Takes 4.1
+// GiB and fails without this memory. Ranks are threads.
 #include "tests/support/rows.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kBorder = std::size_t{1} << 31;
 constexpr std::size_t kTotal = kBorder + 4097;
-/// Around these places every byte is its own and is looked at.
+/// Around these offsets every byte is different and is checked.
 constexpr std::size_t kPlaces[] = {0, kTotal / 2, kBorder, kTotal};
 constexpr std::size_t kAround = 5000;
 
@@ -30,7 +30,7 @@ void visit_places(std::size_t begin, std::size_t end, Visit&& visit) {
   }
 }
 
-/// Of rank `rank`, at [begin, end) of its memory.
+/// Writes rank `rank`'s bytes at [begin, end) of its memory.
 void fill(std::byte* memory, std::size_t begin, std::size_t end, int rank) {
   std::memset(memory + begin, rank + 1, end - begin);
   visit_places(begin, end, [&](std::size_t i) { memory[i] = byte_at(i, rank); });
@@ -81,7 +81,7 @@ TEST(Large, CountsBeyondAnInt) {
         << "broadcast";
     EXPECT_EQ(data[kTotal / 4], std::byte{2});
 
-    // Rank 0 has one element less; each has its own in its place.
+    // Rank 0 has one element less; each rank's part is at its own offset.
     const std::size_t border = kTotal / 2;
     const std::size_t begin = rank == 0 ? 0 : border;
     const std::size_t end = rank == 0 ? border : kTotal;

@@ -1,5 +1,5 @@
-// Sends and receives between in-process ranks: order, tags, both directions, oneself, and pairs
-// that do not fit.
+// Sends and receives between in-process ranks: order, tags, both directions, self-messages, and
+// pairs that do not match.
 #include "tests/support/faulty_transport.h"
 #include "tests/support/rows.h"
 
@@ -180,7 +180,7 @@ TEST(Messages, AReceiveAfterTheSendHasEndedIsTheErrorOfBoth) {
       options);
 }
 
-/// What is to be said to or heard from a rank that has shut down.
+/// A message to or from a rank that has shut down fails.
 void expect_lost(const std::shared_ptr<Work>& work, const std::string& message) {
   ASSERT_NE(work, nullptr);
   const Status status = work->wait();
@@ -200,7 +200,7 @@ TEST(Messages, ToAndFromARankThatHasShutDownFailAtOnceAndNothingElse) {
         std::vector<float> b(3, 1.0F);
         std::vector<float> c(100'000, 1.0F);
         if (rank == 2) {
-          // An offer that its receiver meets too late.
+          // An offer that its receiver sees too late.
           const auto never = send(runtime, a, 0, 8);
           waiting.wait();
           runtime.shut_down();
@@ -226,14 +226,14 @@ TEST(Messages, ToAndFromARankThatHasShutDownFailAtOnceAndNothingElse) {
         expect_lost(receive(runtime, a, 2, 8),
                     me + "recv from rank 2 with tag 8: rank 2 has shut down and will never call "
                          "send()");
-        // Those that are left go on among themselves.
+        // The remaining ranks still exchange messages.
         ASSERT_DONE(rank == 0 ? send(runtime, a, 1) : receive(runtime, a, 0));
       },
       options);
 }
 
 TEST(Messages, OfARankThatShutsDownInTheirMidstEndAtOnce) {
-  // Whoever comes first to what: accepted or not, begun or not, nobody waits for a timeout.
+  // Whatever the order of arrival, accepted or not, begun or not: no rank waits for a timeout.
   for (int round = 0; round < 30; ++round) {
     run_local_world(2, [&](int rank, Runtime& runtime) {
       std::vector<float> values(round % 3 == 0 ? 10 : 3'000'000, 1.0F);
@@ -268,7 +268,7 @@ TEST(Messages, UnderWayLeaveCollectivesTheirPlaces) {
   run_local_world(
       2,
       [&](int rank, Runtime& runtime) {
-        // More than operations run at once.
+        // More operations than run at once.
         std::vector<std::vector<float>> stuck(20, std::vector<float>(kCount, 1.0F));
         std::vector<std::shared_ptr<Work>> works;
         for (auto& values : stuck)
@@ -282,7 +282,7 @@ TEST(Messages, UnderWayLeaveCollectivesTheirPlaces) {
           if (!status.ok()) break;
         }
         for (const auto& work : works) EXPECT_FALSE(work->done());
-        looked.arrive_and_wait();  // whoever ends lets them fail
+        looked.arrive_and_wait();  // operations fail when a rank leaves, so wait before that
       },
       options);
 }

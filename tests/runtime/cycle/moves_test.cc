@@ -1,6 +1,6 @@
-// Operations that move rows against a plain reference, byte by byte: every one of them, every type,
-// 1 to 9 ranks, numbers of rows on both sides of what algorithms round to, none on some ranks,
-// apart and in place. Ranks are threads.
+// Operations that move rows against a plain reference, byte by byte: every operation, every type, 1
+// to 9 ranks, numbers of rows around the algorithms' rounding, no rows on some ranks, out of place
+// and in place. Ranks are threads.
 #include "tests/support/guarded_memory.h"
 #include "tests/support/rows.h"
 
@@ -9,7 +9,7 @@
 namespace kolo::test {
 namespace {
 
-/// Of rank `r` in round `step`. Round 7: nobody has any; round 8: all have the same.
+/// Rows of rank `r` in round `step`. Round 7: no rank has any; round 8: all have the same number.
 std::int64_t rows_in(int r, int step) {
   constexpr std::int64_t kRows[] = {0, 1, 7, 63, 64, 65, 1000};
   if (step == 7) return 0;
@@ -18,11 +18,11 @@ std::int64_t rows_in(int r, int step) {
 }
 constexpr int kSteps = 9;
 
-/// Rows that rank `from` sends to rank `to`.
+/// Number of rows that rank `from` sends to rank `to`.
 std::int64_t dealt(int from, int to, int step) { return rows_in(from + 2 * to, step) % 67; }
 
-/// `rows` rows of rank `from`, from row `first` on: bytes that differ from rank to rank and from
-/// place to place; 0 and 1 for bool.
+/// `rows` rows of rank `from`, starting at row `first`. Bytes differ between ranks and offsets;
+/// they are 0 or 1 for bool.
 Bytes rows_of_rank(DataType type, int from, std::int64_t first, std::int64_t rows,
                    std::size_t row_bytes) {
   Bytes bytes(static_cast<std::size_t>(rows) * row_bytes);
@@ -35,13 +35,13 @@ Bytes rows_of_rank(DataType type, int from, std::int64_t first, std::int64_t row
   return bytes;
 }
 
-/// One call on one rank: what goes in and what must come out.
+/// One call on one rank: input and expected output.
 struct Call {
   Submission submission;  ///< without memory
   Bytes input = {};
   Bytes expected = {};
   std::size_t own_offset = 0;  ///< bytes, for Placement::kAtItsPlace
-  Splits received = {};        ///< empty: not told
+  Splits received = {};        ///< empty: not given
 };
 
 class Moves : public testing::TestWithParam<int> {
@@ -60,7 +60,7 @@ class Moves : public testing::TestWithParam<int> {
     return call;
   }
 
-  /// The same on every rank; `rank` is who makes it.
+  /// An equal call on every rank; `rank` is the caller.
   Call make(OperationKind kind, DataType type, int rank, int step) const {
     const int root = step % size();
     const std::size_t width = step % 3 == 0 ? 1 : 3;
@@ -154,7 +154,7 @@ TEST_P(Moves, EveryRowArrivesWhereItBelongs) {
         for (const OperationKind kind : kKinds) {
           for (const Placement placement :
                {Placement::kApart, Placement::kAtItsPlace, Placement::kSameStart}) {
-            // Every rank has its own placement: none may depend on another's.
+            // Each rank has its own placement, on which no other rank's may depend.
             const auto its = static_cast<Placement>((static_cast<int>(placement) + rank) % 3);
             SCOPED_TRACE(fmt::format("rank {}: {} of {}, round {}, {}", rank, to_string(kind),
                                      to_string(type), step, to_string(its)));
@@ -166,7 +166,8 @@ TEST_P(Moves, EveryRowArrivesWhereItBelongs) {
   });
 }
 
-// Each rank sends one message to each, itself among them, of as many elements as both have rows.
+// Each rank sends one message to each rank, itself included, with as many elements as both have
+// rows.
 TEST_P(Moves, EveryMessageArrives) {
   run_local_world(size(), [&](int rank, Runtime& runtime) {
     for (int t = 0; t < kDataTypeCount; ++t) {

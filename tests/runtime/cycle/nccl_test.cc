@@ -1,5 +1,5 @@
-// KOLO_OPERATIONS=nccl through the whole runtime, over a fake of NCCL's calls and accelerators that
-// threads emulate: results as kolo's, one order on all ranks, failures, and what init refuses.
+// KOLO_OPERATIONS=nccl through the whole runtime, over a fake of NCCL and accelerators that threads
+// emulate: the results are kolo's, all ranks have one order, failures, and refusals of init.
 #include "runtime/device/device.h"
 #include "tests/support/nccl_world.h"
 
@@ -132,7 +132,7 @@ TEST_P(OverNccl, FusedTensorsWithFactorsStepAfterStep) {
   }
 }
 
-// NCCL's sums are of the half type: only an average that is divided before does not overflow there.
+// NCCL adds in the half type: an average overflows unless inputs are divided first.
 TEST_P(OverNccl, HalfTypesAreDividedBeforeTheyAreAdded) {
   run_local_world(
       size(),
@@ -154,7 +154,7 @@ TEST_P(OverNccl, HalfTypesAreDividedBeforeTheyAreAdded) {
           for (std::size_t i = 0; i < tensors; ++i) {
             const Status status = finish(user, *works[i]);
             ASSERT_TRUE(status.ok()) << status.error().message;
-            // A rounding of each quotient, of the sum and of the result.
+            // One rounding each for the quotients, the sum and the result.
             for (const double value : user.read(DataType::kFloat16, memory[i], 100))
               ASSERT_NEAR(value, 60'000, 60'000 * 3 * 0x1p-11) << "rank " << rank;
           }
@@ -163,7 +163,7 @@ TEST_P(OverNccl, HalfTypesAreDividedBeforeTheyAreAdded) {
       over_nccl(size(), nccl_));
 }
 
-/// A sum of one float of each rank, whose number counts from 1; waits for the device, too.
+/// Sums one float of each rank, r + 1 on rank r; also waits for the device.
 Status sum_ranks(DeviceUser& user, Runtime& runtime, const std::string& name, double& result,
                  std::uint32_t set = 0) {
   std::byte* const memory = user.allocate(DataType::kFloat32, 1);
@@ -175,19 +175,19 @@ Status sum_ranks(DeviceUser& user, Runtime& runtime, const std::string& name, do
   auto work =
       name.empty() ? runtime.submit_ordered(std::move(call)) : runtime.submit(std::move(call));
   const Status status = work.ok() ? finish(user, **work) : Status(work.error());
-  // After a failure, too: the memory lives as long as what the stream was given.
+  // Also after a failure: the memory must live as long as the stream's work.
   const double value = user.read(DataType::kFloat32, memory, 1).front();
   if (status.ok()) result = value;
   return status;
 }
 
-/// So that all ranks have come so far.
+/// Makes sure that all ranks have come this far.
 bool sum_ranks_on_host(Runtime& runtime) {
   std::vector<float> one(1, 1.0F);
   return submit(runtime, allreduce_of("host", one))->wait().ok();
 }
 
-TEST(OverNcclWorld, DoorsAndProcessSetsHaveCommunicatorsOfTheirOwn) {
+TEST(OverNcclWorld, SubmissionModesAndProcessSetsHaveCommunicatorsOfTheirOwn) {
   const auto nccl = fake_on_emulated_devices();
   auto options = over_nccl(3, nccl);
   options.process_sets = {{1, 2}};
@@ -243,14 +243,14 @@ TEST(OverNcclWorld, AnErrorThatComesLaterFailsAllRanksWithNcclsWords) {
         double sum = 0;
         ASSERT_TRUE(sum_ranks(user, runtime, "x", sum).ok());
         ASSERT_TRUE(sum_ranks(user, runtime, "", sum).ok());  // a second communicator
-        // All ranks are done with both; the error may come while some still sum here.
+        // All ranks have finished both; the error may come while some still sum here.
         static_cast<void>(sum_ranks_on_host(runtime));
         if (rank == 1) {
           nccl->hang();
           nccl->fail(1, "later", NcclResult::kUnhandledCudaError, "the GPU fell off the bus");
         }
         Status status;
-        // The first may have been handed in, and be done, before the error is there.
+        // The first may have been submitted, and be done, before the error comes.
         for (int step = 0; step < 2 && status.ok(); ++step)
           status = sum_ranks(user, runtime, fmt::format("late.{}", step), sum);
         ASSERT_FALSE(status.ok());
@@ -279,7 +279,7 @@ TEST(OverNcclWorld, AnotherRanksFailureEndsWhatHangsOnTheDevice) {
                                                     DataType::kFloat32, memory, memory, {1}));
         const Status given = finish(user, *work);
         ASSERT_TRUE(given.ok()) << given.error().message;  // it is on the stream, where it hangs
-        // So it does on both, and the host goes on; rank 1 may be through before rank 0 is.
+        // It hangs on both ranks, and the host goes on; rank 1 may have finished before rank 0.
         const bool goes_on = sum_ranks_on_host(runtime);
         if (rank == 1) {
           EXPECT_TRUE(goes_on);

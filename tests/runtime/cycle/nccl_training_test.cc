@@ -1,4 +1,4 @@
-// Training with KOLO_OPERATIONS=nccl, over a fake of NCCL's calls, beside training by kolo's own
+// Training with KOLO_OPERATIONS=nccl, over a fake of NCCL, against training with kolo's own
 // operations. nccl_check does the same on GPUs.
 #include "tests/support/nccl_world.h"
 #include "tests/support/small_training.h"
@@ -8,7 +8,7 @@
 namespace kolo::test {
 namespace {
 
-/// The mean losses of rank 0, and that all ranks end with the same parameters.
+/// Rank 0's mean losses; checks that all ranks end with the same parameters.
 std::vector<double> trajectory(int size, const LocalWorldOptions& options) {
   std::vector<Arrays> parameters(static_cast<std::size_t>(size));
   std::vector<double> losses;

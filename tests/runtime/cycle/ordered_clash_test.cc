@@ -1,5 +1,5 @@
-// Ranks that are out of step at the ordered door: each learns at once who calls what, whichever way
-// either call goes. Ranks are threads.
+// Ranks that are out of step in in-order submission: each rank learns at once which ranks call
+// what, whatever path the calls take. Ranks are threads.
 #include "tests/support/local_world.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@
 namespace kolo::test {
 namespace {
 
-/// Two calls for the same place in the order.
+/// Two different calls at the same position in the order.
 struct Clash {
   const char* name;
   OrderedArguments of_rank_1;
@@ -80,7 +80,7 @@ TEST_P(OrderedClash, NamesBothCallsAtOnce) {
     if (call.kind == OperationKind::kAllgather)
       call.output = reinterpret_cast<std::byte*>(gathered.data());
     Status status = runtime.call_ordered(call);
-    // A rank that needed nothing from the others learns with the next.
+    // A rank that needed nothing from the others learns it with its next call.
     if (status.ok()) status = runtime.call_ordered({.kind = OperationKind::kBarrier});
     ASSERT_FALSE(status.ok());
     // Or another rank has found out first.
@@ -90,11 +90,11 @@ TEST_P(OrderedClash, NamesBothCallsAtOnce) {
     EXPECT_THAT(status.error().message, testing::HasSubstr(GetParam().text_of_others));
     EXPECT_THAT(status.error().message, testing::HasSubstr("in the same order"));
   });
-  // Not by KOLO_OPERATION_TIMEOUT, which is minutes.
+  // Not after KOLO_OPERATION_TIMEOUT, which is minutes.
   EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
 }
 
-/// Calls of one length and one way through the ranks, which nothing but what they say tells apart.
+/// Calls with the same length and path differ only in their fingerprints.
 TEST(OrderedClashOverHosts, EqualLengthsAreToldApart) {
   constexpr int kRanks = 3;
   struct Pair {
@@ -135,11 +135,12 @@ TEST(OrderedClashOverHosts, EqualLengthsAreToldApart) {
   }
 }
 
-/// Two broadcasts that do not wait for each other, or both do: no message of one meets the other.
+/// Two broadcasts that either do not wait for each other, or both do: no message of one matches the
+/// other.
 struct Roots {
   const char* name;
-  bool own;            ///< each rank is the root of its call, or the other one is
-  std::int64_t count;  ///< of floats
+  bool own;            ///< each rank is the root of its call, or the other rank is
+  std::int64_t count;  ///< floats
 };
 void PrintTo(const Roots& roots, std::ostream* stream) { *stream << roots.name; }
 
@@ -164,7 +165,7 @@ TEST_P(OrderedRootsOverHosts, NamesBothCalls) {
                                               .output = bytes,
                                               .count = GetParam().count,
                                               .root = GetParam().own ? rank : 1 - rank});
-        // Roots learn when what they were sent has come, and their next look at it.
+        // Roots learn it when the others' message has arrived, at the next poll.
         while (status.ok() && elapsed() < std::chrono::seconds(20))
           status = runtime.call_ordered({.kind = OperationKind::kBarrier});
         ASSERT_FALSE(status.ok());
@@ -176,8 +177,8 @@ TEST_P(OrderedRootsOverHosts, NamesBothCalls) {
   EXPECT_LT(elapsed(), std::chrono::seconds(20));
 }
 
-// A root on a host waits for nobody, and no ordered call follows that would meet the other's. Of a
-// set, whose ranks have other numbers than the world's.
+// A root on a host waits for nobody, and no later ordered call would match the other's. The set's
+// ranks have other numbers than the world's.
 TEST(OrderedRootsOfAHost, AreFoundThoughNoOrderedCallFollows) {
   for (const bool one_leaves : {false, true}) {
     LocalWorldOptions options;
@@ -215,11 +216,11 @@ TEST(OrderedRootsOfAHost, AreFoundThoughNoOrderedCallFollows) {
   }
 }
 
-/// Calls whose arguments one rank alone refuses, or all do.
+/// Calls whose arguments are refused on one rank alone, or on all.
 struct Refusals {
   const char* name;
   std::vector<int> hosts;
-  OperationKind kind;  ///< of the call that is refused
+  OperationKind kind;  ///< kind of the call that is refused
 };
 void PrintTo(const Refusals& refusals, std::ostream* stream) { *stream << refusals.name; }
 
@@ -277,8 +278,8 @@ TEST_P(OrderedRefusals, OfOneRankAreNoOtherCallsSum) {
         } else if (GetParam().kind == OperationKind::kAllreduce) {
           EXPECT_FALSE(second.ok());
         }
-        // Alike on both ranks again, but no longer the same calls of their order.
-        // Of a broadcast on two hosts ranks learn a while later that a root has sent in vain.
+        // Both ranks make equal calls again, but at different positions in the order.
+        // With a broadcast on two hosts, ranks learn a while later that a root has sent in vain.
         const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
         Status third;
         while (third.ok() && std::chrono::steady_clock::now() < end)
@@ -305,11 +306,11 @@ TEST_P(OrderedRefusals, OfARankThatLeavesAreNotWaitedFor) {
           EXPECT_FALSE(refusable(runtime, GetParam().kind, values, true).ok());
           return;
         }
-        // A root needs nobody for the first one.
+        // A root needs nobody for the first call.
         Status status = refusable(runtime, GetParam().kind, values, false);
         if (status.ok()) status = refusable(runtime, OperationKind::kAllreduce, values, false);
         ASSERT_FALSE(status.ok());
-        // Over messages it may fail otherwise before it hears that.
+        // Over messages, it may fail otherwise before it hears of the refusal.
         EXPECT_NE(status.error().code, ErrorCode::kTimeout);
         EXPECT_THAT(status.error().message, testing::HasSubstr("rank 1"));
       },
@@ -335,8 +336,7 @@ TEST_P(OrderedRefusals, OfAllRanksChangeNothing) {
       options);
 }
 
-/// Where a call ends in the same pass of the cycle as one that clashes, and a message waits
-/// besides.
+/// A call ends in the same pass of the cycle as one that clashes, while a message is also waiting.
 TEST(OrderedClashOverHosts, OfACallBesideOneThatEnds) {
   LocalWorldOptions options;
   options.hosts = {0, 1};
@@ -407,7 +407,7 @@ TEST_P(RefusalsOfOneRank, DoNotLetItWaitForARootThatHasGoneOn) {
           ASSERT_FALSE(status.ok());
           EXPECT_THAT(status.error().message, testing::HasSubstr("failed there at once"));
         } else {
-          // At the other door, where it waits for the other rank.
+          // By negotiated submission, where it waits for the other rank.
           auto work =
               runtime.submit({.name = "end", .signature = {.kind = OperationKind::kBarrier}});
           // Or the other rank has found out already.

@@ -1,8 +1,8 @@
-// The ordered door's collectives against a plain reference: every kind, every type, 1 to 9 ranks,
-// odd counts, apart and in place, by boards, by windows and by messages; on overlapping process
-// sets at once. Ranks are threads.
-#include "runtime/communicator/board.h"
+// The collectives of in-order submission against a plain reference: every kind, every type, 1 to 9
+// ranks, odd counts, out of place and in place, by control segments, by windows and by messages; on
+// overlapping process sets at once. Ranks are threads.
 #include "runtime/device/element.h"
+#include "runtime/memory/control_segment.h"
 #include "tests/support/guarded_memory.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/sized_worlds.h"
@@ -23,8 +23,8 @@ struct Call {
   OperationKind kind = OperationKind::kAllreduce;
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
-  std::size_t count = 0;  ///< as of OrderedArguments
-  std::size_t root = 0;   ///< by place in the set
+  std::size_t count = 0;  ///< as in OrderedArguments
+  std::size_t root = 0;   ///< virtual rank in the set
   Placement placement = Placement::kApart;
 };
 
@@ -32,7 +32,8 @@ constexpr OperationKind kKinds[] = {OperationKind::kAllreduce,     OperationKind
                                     OperationKind::kAllgather,     OperationKind::kAlltoall,
                                     OperationKind::kReduceScatter, OperationKind::kBarrier};
 
-/// The same calls on every rank; counts on all sides of a cache line, of a board and of a block.
+/// Calls that are the same on every rank; counts below, at and above the size of a cache line, of a
+/// control segment and of a block.
 std::vector<Call> calls_of(unsigned seed, int number, int ranks) {
   constexpr std::size_t kCounts[] = {0, 1, 3, 7, 13, 1000, 4097, 8191, 70'001};
   std::mt19937 random(seed);
@@ -45,7 +46,7 @@ std::vector<Call> calls_of(unsigned seed, int number, int ranks) {
                     random() % static_cast<std::size_t>(ranks),
                     static_cast<Placement>(random() % 4)};
     const bool exact = call.op == ReduceOp::kSum || call.op == ReduceOp::kMax;
-    // An all-reduce refuses it, and a broadcast has one memory.
+    // An all-reduce refuses a shifted buffer, and a broadcast has one buffer.
     const bool no_call =
         call.placement == Placement::kShifted &&
         (call.kind == OperationKind::kAllreduce || call.kind == OperationKind::kBroadcast);
@@ -95,7 +96,7 @@ std::vector<double> expected_of(const Call& call, std::size_t me, std::size_t ra
   return expected;
 }
 
-/// Makes the call as member `me` of a set of these ranks of the world.
+/// Makes the call as member `me` of a set of `ranks` of the world.
 void run_call(Runtime& runtime, std::uint32_t set, const std::vector<int>& ranks, std::size_t me,
               const Call& call) {
   const std::size_t element = size_of(call.type);
@@ -127,7 +128,7 @@ void run_call(Runtime& runtime, std::uint32_t set, const std::vector<int>& ranks
     ASSERT_EQ(load_element(call.type, result.data() + i * element), expected[i]) << i;
 }
 
-/// By size of the world and KOLO_SHARED_MEMORY.
+/// Parameters: the size of the world and KOLO_SHARED_MEMORY.
 class OrderedKinds : public SizedWorlds {
  protected:
   std::vector<int> all() const {
@@ -150,7 +151,7 @@ TEST_P(OrderedKinds, EveryKindTypeAndCountInAnyOrder) {
       options());
 }
 
-// A broadcast's root runs ahead of the others, and no further than its slots allow.
+// A broadcast's root runs ahead of the others, but no further than its slots allow.
 TEST_P(OrderedKinds, RootsRunAheadAndNothingIsOverwritten) {
   run_local_world(
       size(),
@@ -166,15 +167,16 @@ TEST_P(OrderedKinds, RootsRunAheadAndNothingIsOverwritten) {
       options());
 }
 
-// The same with inputs that go round in the boards' rings: of all lengths, each with values of its
-// own, in calls of which only some are waited for by all.
+// As above, with inputs that use the control segments' rings: all lengths, different values in each
+// call, and only some calls that all ranks wait for.
 TEST_P(OrderedKinds, WhatGoesRoundOverwritesNothing) {
   run_local_world(
       size(),
       [&](int rank, Runtime& runtime) {
         std::mt19937 random(23);
         for (int round = 0; round < (kSanitized ? 100 : 400); ++round) {
-          const std::size_t count = 200 + random() % (Board::kLargest / sizeof(std::int32_t) - 200);
+          const std::size_t count =
+              200 + random() % (ControlSegment::kLargest / sizeof(std::int32_t) - 200);
           const int root = round / 10 % size();
           const bool is_sum = random() % 5 == 0;
           std::vector<std::int32_t> values(count);
@@ -214,7 +216,7 @@ TEST_P(OrderedKinds, NobodyLeavesABarrierBeforeAllHaveCome) {
 const std::vector<std::vector<int>> kOverlapping = {
     {0, 1, 2, 3}, {0, 1}, {1, 2}, {0, 3}, {1, 2, 3}};
 
-/// Members call at once, a thread for each set: no set may wait for what another one holds.
+/// A call is refused if its element count over all ranks does not fit into an int64.
 TEST(OrderedCalls, OfMorePartsThanThereAreAddressesAreRefused) {
   run_local_world(4, [](int, Runtime& runtime) {
     std::vector<float> memory(4, 1.0F);
@@ -253,8 +255,8 @@ TEST(OrderedSets, OverlappingOnesRunAtOnce) {
       options);
 }
 
-/// More operations than slots in every set, begun in another order on every rank: a slot that is
-/// held for one set is none of another's.
+/// Every set has more operations than slots, begun in another order on every rank: a slot that one
+/// set holds must not block another set.
 TEST(OrderedSets, SlotsOfOneSetDoNotLockOutAnother) {
   constexpr std::size_t kCount = 100'000;
   LocalWorldOptions options;
@@ -288,7 +290,7 @@ TEST(OrderedSets, SlotsOfOneSetDoNotLockOutAnother) {
       options);
 }
 
-/// A place is used again: the flags of the set before say nothing.
+/// A partition is reused: the former set's flags must not count.
 TEST(OrderedSets, ComeAndGo) {
   run_local_world(3, [&](int rank, Runtime& runtime) {
     for (int round = 0; round < 10; ++round) {

@@ -1,5 +1,5 @@
-// The ordered door: blocking all-reduces in program order, small ones by boards (OneShot)
-// where ranks share memory, and what happens to them when ranks are late, gone or disagree.
+// In-order submission: blocking all-reduces in program order, small ones by control segments
+// (Exchange) if ranks share memory, and the errors when ranks are late, gone or disagree.
 #include "runtime/device/element.h"
 #include "tests/support/sized_worlds.h"
 
@@ -22,7 +22,8 @@ struct Call {
   bool in_place;
 };
 
-/// The same calls on every rank; sizes on all sides of a cache line and of what is small.
+/// Calls that are the same on every rank; sizes around a cache line and around the limit for small
+/// calls.
 std::vector<Call> calls_of(unsigned seed, int number) {
   constexpr std::size_t kCounts[] = {0,      1,      6,      7,      8,     14,
                                      15,     1000,   2048,   4096,   4097,  10'000,
@@ -58,9 +59,9 @@ double expected_of(const Call& call, std::size_t element, int size) {
   return result;
 }
 
-/// By size of the world and KOLO_SHARED_MEMORY.
-class OrderedDoor : public SizedWorlds {};
-INSTANTIATE_TEST_SUITE_P(SizesAndWindows, OrderedDoor,
+/// Parameters: the size of the world and KOLO_SHARED_MEMORY.
+class InOrder : public SizedWorlds {};
+INSTANTIATE_TEST_SUITE_P(SizesAndWindows, InOrder,
                          testing::Combine(testing::Values(1, 2, 3, 5, 9),
                                           testing::Values("0", "1M")));
 
@@ -89,7 +90,7 @@ void run_call(Runtime& runtime, const Call& call, int rank, int size) {
   }
 }
 
-TEST_P(OrderedDoor, EverySizeTypeAndOperationInAnyOrder) {
+TEST_P(InOrder, EverySizeTypeAndOperationInAnyOrder) {
   run_local_world(
       size(),
       [&](int rank, Runtime& runtime) {
@@ -98,7 +99,7 @@ TEST_P(OrderedDoor, EverySizeTypeAndOperationInAnyOrder) {
       options());
 }
 
-TEST_P(OrderedDoor, BesideTheNamedDoor) {
+TEST_P(InOrder, BesideNegotiatedOnes) {
   run_local_world(
       size(),
       [&](int rank, Runtime& runtime) {
@@ -114,8 +115,8 @@ TEST_P(OrderedDoor, BesideTheNamedDoor) {
       options());
 }
 
-TEST_P(OrderedDoor, WaitsForARankThatIsLate) {
-  // Late enough that the others have left their spin and block.
+TEST_P(InOrder, WaitsForARankThatIsLate) {
+  // Late enough for the others to stop spinning and block.
   constexpr std::chrono::milliseconds kLate{20};
   run_local_world(
       size(),
@@ -124,7 +125,7 @@ TEST_P(OrderedDoor, WaitsForARankThatIsLate) {
           const auto until = std::chrono::steady_clock::now() + kLate;
           while (rank == late && std::chrono::steady_clock::now() < until)
             std::this_thread::yield();
-          // By one hop, then by two.
+          // One hop, then two hops.
           run_call(runtime, {DataType::kInt32, ReduceOp::kSum, 3, true}, rank, size());
           run_call(runtime, {DataType::kInt32, ReduceOp::kSum, 16'000, true}, rank, size());
         }
@@ -132,13 +133,14 @@ TEST_P(OrderedDoor, WaitsForARankThatIsLate) {
       options());
 }
 
-TEST(OrderedDoorFailures, DifferentCallsNameBoth) {
+TEST(InOrderFailures, DifferentCallsNameBoth) {
   run_local_world(3, [](int rank, Runtime& runtime) {
     std::vector<float> values(8, 1);
     auto* const data = reinterpret_cast<std::byte*>(values.data());
     Status status = runtime.allreduce_ordered(data, data, rank == 1 ? 4 : 8, DataType::kFloat32,
                                               ReduceOp::kSum);
-    // A rank that has met only its like before the others fail is done; it learns with the next.
+    // A rank whose call matched before the others failed is done; it learns of the failure with the
+    // next call.
     if (status.ok())
       status = runtime.allreduce_ordered(data, data, 1, DataType::kFloat32, ReduceOp::kSum);
     ASSERT_FALSE(status.ok());
@@ -148,7 +150,7 @@ TEST(OrderedDoorFailures, DifferentCallsNameBoth) {
   });
 }
 
-TEST(OrderedDoorFailures, ARankThatHasShutDownIsNamed) {
+TEST(InOrderFailures, ARankThatHasShutDownIsNamed) {
   run_local_world(2, [](int rank, Runtime& runtime) {
     std::int32_t value = 1;
     auto* const data = reinterpret_cast<std::byte*>(&value);
@@ -166,7 +168,7 @@ TEST(OrderedDoorFailures, ARankThatHasShutDownIsNamed) {
   });
 }
 
-TEST(OrderedDoorFailures, WhatCannotWorkIsRefusedAndTheNextWorks) {
+TEST(InOrderFailures, WhatCannotWorkIsRefusedAndTheNextWorks) {
   run_local_world(2, [](int, Runtime& runtime) {
     std::int32_t value = 1;
     auto* const data = reinterpret_cast<std::byte*>(&value);

@@ -1,5 +1,5 @@
-// The same all-reduces by every path: messages alone, and windows of several sizes that the ranks
-// of a host map. Results must be right on each, and equal in their bits on all ranks.
+// Equal all-reduces on every path: messages alone, and windows of several sizes that the ranks of a
+// host map. The results must be right on each path, with equal bits on all ranks.
 #include "tests/support/averages.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/sized_worlds.h"
@@ -14,13 +14,13 @@
 namespace kolo::test {
 namespace {
 
-/// By size of the world and KOLO_SHARED_MEMORY.
+/// Parameters: the size of the world and KOLO_SHARED_MEMORY.
 class Paths : public SizedWorlds {};
 INSTANTIATE_TEST_SUITE_P(SizesAndWindows, Paths,
                          testing::Combine(testing::Values(1, 2, 3, 5),
                                           testing::Values("0", "256K", "16M")));
 
-// Sizes on both sides of KOLO_FUSION_MAX_TENSOR, and beyond every window's lanes.
+// Sizes below and above KOLO_FUSION_MAX_TENSOR, and above every window's pipeline slots.
 constexpr std::size_t kMiddle = kSanitized ? 150'001 : 300'001;
 constexpr std::size_t kLarge = kSanitized ? 600'007 : 2'000'003;
 constexpr std::size_t kCounts[] = {1, 0, 7, 1000, 64 << 10, 5, kMiddle, kLarge, 33};
@@ -33,7 +33,7 @@ TEST_P(Paths, LargeAndFusedTensorsAreRightOnSeveralThreadsEach) {
   check_averages(size(), kCounts, with_threads);
 }
 
-// Each rank decides for itself whether its tensors lie in the arena; the sums are the same.
+// Each rank chooses whether its tensors lie in the arena; the sums are the same.
 TEST_P(Paths, SharedAndPrivateMemoryMix) {
   enum class Place { kPrivate, kShared, kSharedInPlace, kSharedInputAlone };
   constexpr Place kPlaces[] = {Place::kPrivate, Place::kShared, Place::kSharedInPlace,
@@ -51,7 +51,7 @@ TEST_P(Paths, SharedAndPrivateMemoryMix) {
         for (const std::size_t count : {20'001UL, 300'000UL})
           for (int shift = 0; shift < 5; ++shift)
             for (const double prescale : {1.0, 2.0}) {
-              // In the last round all ranks have all in the arena, in place.
+              // In the last round all ranks have all tensors in the arena, in place.
               const Place place = shift == 4 ? Place::kSharedInPlace
                                              : kPlaces[static_cast<std::size_t>(rank + shift) % 4];
               const auto input = allocate(count, place != Place::kPrivate);
@@ -111,7 +111,7 @@ TEST_P(Paths, ADeterministicSumDependsOnTheInputsAlone) {
   run_local_world(
       size(),
       [&](int rank, Runtime& runtime) {
-        // Alone, then fused behind others that shift it.
+        // First alone, then fused after others, which shift it.
         constexpr std::size_t kCount = 5003;
         Values alone = random_values(kCount, rank, 1);
         ASSERT_TRUE(submit(runtime, allreduce_of("alone", alone))->wait().ok());

@@ -1,6 +1,6 @@
-// Process sets on one host and over two, whose slots of the windows get no memory on some rank:
-// their operations take messages on all ranks, and the next set tries anew. And a rank that leaves
-// before it has said what it has.
+// Process sets on one host and over two, whose window slots get no memory on some rank: their
+// operations then use messages on all ranks, and the next set tries again. Also a rank that leaves
+// before it has announced its memory.
 #include "tests/support/faulty_transport.h"
 #include "tests/support/process_sets.h"
 #include "tests/support/rows.h"
@@ -23,16 +23,16 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 
 constexpr int kRanks = 3;
-/// More than boards and messages inside a host carry.
+/// More than control segments and messages inside a host carry.
 constexpr std::int64_t kCount = kRanks * 30'000;
 
-/// By rank of the world.
+/// Host by rank of the world.
 using Layout = std::vector<int>;
 const Layout kOneHost = {0, 0, 0, 0};
 const Layout kTwoHosts = {0, 0, 1, 1};
 
-/// Every operation of these kinds that goes through windows, and all-reduces by both doors; fails
-/// the test where one is wrong.
+/// Runs every operation of these kinds that uses windows, and all-reduces in both submission modes;
+/// fails the test on a wrong result.
 void call_all(int rank, Runtime& runtime, std::uint32_t set,
               const std::vector<OperationKind>& kinds) {
   const auto make = [&](OperationKind kind, float value) {
@@ -68,7 +68,7 @@ class ProcessSetMemory : public testing::TestWithParam<Layout> {
  protected:
   const Layout& hosts() const { return GetParam(); }
   bool is_over_hosts() const { return hosts() != kOneHost; }
-  /// Those whose bytes windows carry inside a host, at this size.
+  /// The kinds whose bytes windows carry inside a host, at this size.
   std::vector<OperationKind> kinds() const {
     std::vector kinds = {OperationKind::kAllreduce, OperationKind::kAllgather,
                          OperationKind::kReduceScatter};
@@ -100,7 +100,7 @@ TEST_P(ProcessSetMemory, WhereOneRankHasNoneTheSetTakesMessages) {
   std::barrier step(kRanks + 1);
   const auto round = [&](int rank, Runtime& runtime, bool with_memory) {
     if (rank == 1) starving = !with_memory;
-    if (rank == 0) most_sent = 0;  // also what measured the links
+    if (rank == 0) most_sent = 0;  // discards what the link measurement has sent
     step.arrive_and_wait();
     const std::uint32_t set = added(runtime, {0, 1, 2});
     if (rank < kRanks) call_all(rank, runtime, set, kinds());
@@ -123,7 +123,7 @@ TEST_P(ProcessSetMemory, WhereOneRankHasNoneTheSetTakesMessages) {
   EXPECT_EQ(log.find("warning"), log.rfind("warning")) << log;
 }
 
-// What a rank does with a set's messages, which wait for nobody, says nothing of its later sums.
+// A rank's messages in a set, which wait for nobody, must not affect the set's later sums.
 TEST_P(ProcessSetMemory, MessagesBeforeAllHaveAddedTheSetChangeNothing) {
   const std::vector<int> members = {1, 2, 3};
   std::atomic<bool> deaf = false;
@@ -149,7 +149,7 @@ TEST_P(ProcessSetMemory, MessagesBeforeAllHaveAddedTheSetChangeNothing) {
           std::vector<float> values(1000, static_cast<float>(rank));
           Submission message = allreduce_of("", values);
           message.signature.kind = rank == 1 ? OperationKind::kSend : OperationKind::kReceive;
-          message.signature.root = 3 - rank;  // the other one
+          message.signature.root = 3 - rank;  // the other rank
           message.process_set = 1;
           const auto work = *runtime.submit_message(std::move(message));
           ASSERT_DONE(work);
@@ -172,7 +172,8 @@ TEST_P(ProcessSetMemory, MessagesBeforeAllHaveAddedTheSetChangeNothing) {
       options);
 }
 
-/// Of a world of four ranks: `leaver` does not add the set, and those who call fail by its name.
+/// In a world of four ranks, `leaver` does not add the set; the calls of the others fail and name
+/// it.
 void check_leaver(const Layout& hosts, const std::vector<int>& set_ranks, int leaver,
                   const std::vector<int>& callers,
                   const std::string& reason = "has shut down before all ranks had added the set") {
@@ -223,7 +224,7 @@ TEST_P(ProcessSetMemory, WhoLeavesBeforeItHasAddedTheSetIsNamed) {
   check_leaver(hosts(), {0, 1, 2}, 2, {0, 1});
 }
 
-// Where the set's first rank, which all tell what they have, calls nothing.
+// The set's first rank, which collects what memory the others have, makes no calls.
 TEST_P(ProcessSetMemory, WhoLeavesIsNamedToThoseWhoCall) {
   check_leaver(hosts(), {1, 2, 3}, 3, {2});
 }
@@ -232,10 +233,10 @@ TEST_P(ProcessSetMemory, TheFirstRankOfASetIsNamedWhereItLeaves) {
   check_leaver(hosts(), {1, 2, 3}, 1, {2, 3});
 }
 
-// Of ranks with a host each, which have nothing to tell each other about a set.
+// Each rank has its own host, so the ranks exchange no information about a set.
 TEST(ProcessSetWithoutMemory, WhoLeavesBeforeItHasAddedTheSetIsNamed) {
   const Layout hosts = {0, 1, 2, 3};
-  // As whoever waits for it says, or who would send to it.
+  // The error is that of a rank that waits for the leaver, or that of one that sends to it.
   const std::string reason = "has (shut down and takes no part any more|left)";
   check_leaver(hosts, {0, 1, 2}, 2, {0, 1}, reason);
   check_leaver(hosts, {1, 2, 3}, 1, {2, 3}, reason);

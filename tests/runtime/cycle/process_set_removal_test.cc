@@ -1,5 +1,5 @@
-// Removing process sets beside other threads that still call on them: what is under way keeps a
-// set, who comes too late is told, and the next set in its place sees nothing of it.
+// Removing process sets while other threads still call on them. Operations in flight keep a set,
+// late calls fail, and the next set in the partition sees nothing of them.
 #include "tests/support/local_world.h"
 #include "tests/support/process_sets.h"
 
@@ -21,14 +21,14 @@ namespace {
 
 using testing::HasSubstr;
 
-/// A sum of the set, over the boards.
+/// An all-reduce of the set over the control segments.
 Status sum(Runtime& runtime, std::uint32_t set, std::array<float, 8>& values) {
   auto* const memory = reinterpret_cast<std::byte*>(values.data());
   return runtime.call_ordered({.input = memory, .output = memory, .count = 8, .process_set = set});
 }
 
-/// Of ranks 0 and 1; `begin` calls on the set with 100,000 values, rank 0 before the others know of
-/// it. The last value becomes `expected` on both.
+/// On ranks 0 and 1: `begin` calls on the set with 100,000 values; rank 0 calls before the others
+/// know of it. The last value becomes `expected` on both.
 void expect_removal_waits(
     const std::function<Result<std::shared_ptr<Work>>(int rank, Runtime& runtime, Submission call)>&
         begin,
@@ -76,7 +76,7 @@ TEST(ProcessSetRemoval, WaitsForOrderedOperations) {
                        1.0F, 2.0F);
 }
 
-// A receive that meets nothing yet.
+// A receive that has no send yet.
 TEST(ProcessSetRemoval, WaitsForMessages) {
   expect_removal_waits(
       [](int rank, Runtime& runtime, Submission call) {
@@ -103,15 +103,15 @@ TEST(ProcessSetRemoval, LateCallersAreToldAndTheNextSetSeesNothingOfThem) {
             ASSERT_EQ(values[7], static_cast<float>(3 * call + 3));
             ++call;
           } else if (!runtime.ranks_of(set).ok()) {
-            return;  // it is gone
+            return;  // the set is gone
           } else {
             ASSERT_THAT(status.error().message, HasSubstr("is being removed"));
-            // Callers that only yield keep the removal from its cores.
+            // Callers that only yield would keep the removal from its cores.
             std::this_thread::sleep_for(std::chrono::microseconds(200));
           }
         }
       });
-      // The calls end, if nothing else does.
+      // The calls end even if nothing else does.
       for (Status status = removed(runtime, set); !status.ok(); status = removed(runtime, set))
         ASSERT_THAT(status.error().message, HasSubstr("operations are in flight"));
       const std::uint32_t next = added(runtime, {0, 1, 2});

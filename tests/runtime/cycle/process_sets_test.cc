@@ -1,5 +1,5 @@
-// Process sets over in-process ranks: from the start and at run time, at once and in any order, and
-// what is refused.
+// Process sets over in-process ranks: from the start and at run time, at once and in any order;
+// also refusals.
 #include "tests/support/process_sets.h"
 #include "tests/support/rows.h"
 
@@ -59,7 +59,7 @@ TEST(ProcessSets, RunAtOnceUnderTheSameNamesInAnyOrder) {
           }
           std::shuffle(items.begin(), items.end(), random);
           for (Item& item : items) {
-            // The same name has another length in each set.
+            // A name has another length in each set.
             item.values.assign(static_cast<std::size_t>(item.tensor) * 31 + item.set + 1,
                                static_cast<float>((rank + 1) * (item.tensor + 1)));
             item.work =
@@ -115,7 +115,7 @@ TEST(ProcessSets, ComeAndGoWhileOthersWork) {
       EXPECT_EQ(set, round + 1) << "numbers are never used again";
       EXPECT_EQ(*runtime.ranks_of(set), (std::vector<int>{0, 1, 3}));
       if (rank != 2) {
-        // At once: the others may not have added it yet.
+        // Call at once: the others may not have added the set yet.
         std::vector<float> values(1000, 1.0F);
         ASSERT_DONE(submit(runtime, on(set, allreduce_of("t", values))));
         EXPECT_EQ(values.back(), 3.0F);
@@ -129,7 +129,7 @@ TEST(ProcessSets, ComeAndGoWhileOthersWork) {
   });
 }
 
-// The world is found without a lock, while the list that it is in grows and shrinks.
+// The world is looked up without a lock, while its list grows and shrinks.
 TEST(ProcessSets, ComeAndGoWhileOrderedCallsAreMade) {
   run_local_world(2, [](int rank, Runtime& runtime) {
     const std::jthread caller([&] {
@@ -162,7 +162,7 @@ TEST(ProcessSets, MayBeAddedInAnyOrder) {
   });
 }
 
-// Their ranks travel as a shape, whose product would be no number.
+// The set's ranks travel as a shape, whose element count would overflow.
 TEST(ProcessSets, MayHaveMoreRanksThanAShapeHasExtents) {
   std::vector<int> ranks(20);
   std::iota(ranks.begin(), ranks.end(), 1);
@@ -193,7 +193,7 @@ TEST(ProcessSets, RefuseWhatCannotBe) {
           EXPECT_EQ(refused.error().message,
                     "allreduce 't': rank 2 is not in process set 1; its ranks are 0, 1");
         }
-        // Rank 0 alone has something in flight: no rank removes the set.
+        // Only rank 0 has an operation in flight: no rank removes the set.
         std::shared_ptr<Work> pending;
         if (rank == 0) pending = submit(runtime, on(1, allreduce_of("t", values)));
         EXPECT_EQ(

@@ -1,6 +1,6 @@
 // Reduce-scatter against a plain reference: every operation on every type, complex numbers with
-// both parts, scale factors, 1 to 9 ranks, fewer rows than ranks and odd ones, apart and in place.
-// Ranks are threads.
+// both parts, scale factors, 1 to 9 ranks, fewer rows than ranks and odd numbers of rows, out of
+// place and in place. Ranks are threads.
 #include "runtime/device/element.h"
 #include "tests/support/guarded_memory.h"
 #include "tests/support/rows.h"
@@ -31,7 +31,7 @@ Number load(DataType type, const std::byte* from) {
   return {real, is_complex(type) ? load_element(part_of(type), from + size_of(type) / 2) : 0.0};
 }
 
-/// Small enough that sums and products of nine are exact in every type.
+/// Values so small that sums and products of nine are exact in every type.
 Number value_at(DataType type, ReduceOp op, int rank, std::size_t element) {
   const auto mixed = (element * 7 + static_cast<std::size_t>(rank) * 3) % 9;
   if (type == DataType::kBool) return static_cast<double>(mixed % 2);
@@ -108,7 +108,7 @@ void check(Runtime& runtime, const Case& c, int rank, int size, Placement placem
 
 class ReduceScatter : public testing::TestWithParam<int> {
  protected:
-  /// By every placement; each rank begins with another.
+  /// Checks every placement; each rank begins with another one.
   static void check_here(Runtime& runtime, const Case& c, int rank, int size) {
     for (int p = 0; p < 3; ++p) {
       const auto placement = static_cast<Placement>((p + rank) % 3);
@@ -143,7 +143,7 @@ TEST_P(ReduceScatter, Scales) {
       for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage})
         for (const auto& [prescale, postscale] : {std::pair(2.0, 1.0), {1.0, 3.0}, {2.0, 3.0}})
           for (const std::int64_t rows : {1, 65}) {
-            // An average of integers is rounded before the last factor; a sum of them is exact.
+            // An integer average is rounded before the last factor; an integer sum is exact.
             if (op == ReduceOp::kAverage && !is_floating(type) && !is_complex(type)) continue;
             const Case c{type, op, rows, 3, prescale, postscale};
             ASSERT_NO_FATAL_FAILURE(check_here(runtime, c, rank, size));

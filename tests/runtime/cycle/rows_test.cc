@@ -1,5 +1,5 @@
 // Operations that count in rows, over in-process ranks: any number of ranks, uneven rows, odd
-// widths, three types, in place; then the same again from the response cache.
+// widths, three types, in place; then again from the response cache.
 #include "tests/support/rows.h"
 
 #include <gmock/gmock.h>
@@ -12,8 +12,8 @@ namespace {
 
 using testing::HasSubstr;
 
-/// What rank `from` has in row `row` at `column`: a number that no other place has, small enough
-/// that sums over ranks are exact.
+/// Rank `from`'s element in row `row` at `column`: unique, and so small that sums over ranks are
+/// exact.
 template <class T>
 T value(int from, std::int64_t row, std::int64_t column) {
   return static_cast<T>(from * 10007 + row * 101 + column);
@@ -159,7 +159,7 @@ TEST_P(RowsOf, TheSameRowsAgainComeFromTheCache) {
     }
     EXPECT_EQ(runtime.negotiation_counters().requests, 5U);
     EXPECT_EQ(runtime.negotiation_counters().cached, 25U);
-    // Other rows of one rank alone: that rank asks in full, and all get the new table.
+    // One rank alone has other rows: it sends a full request, and all ranks get the new table.
     Rows<float> rows{rows_from<float>(rank, 0, rank == 0 ? 9 : uneven(rank, 1), 5), {}, {}};
     const std::int64_t mine = rank == 0 ? 9 : uneven(rank, 1);
     const auto work =
@@ -176,7 +176,7 @@ TEST_P(RowsOf, InputsMayLieInTheOutput) {
     const auto at = [&](std::vector<float>& values, std::int64_t row) {
       return reinterpret_cast<std::byte*>(values.data() + row * kWidth);
     };
-    // Allgather, each rank's input at its place; two rows each.
+    // Allgather with each rank's input at its own part of the output; two rows each.
     std::vector<float> all(static_cast<std::size_t>(2 * size() * kWidth));
     const auto mine = rows_from<float>(rank, 0, 2, kWidth);
     std::copy(mine.begin(), mine.end(), all.begin() + rank * 2 * kWidth);

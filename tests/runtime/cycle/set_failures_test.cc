@@ -1,5 +1,5 @@
-// What fails within a process set names ranks as everybody knows them, and the set; and what sets
-// leave behind when they are removed.
+// Errors within a process set name world ranks and the set. Also the resources that sets leave
+// after their removal.
 #include "tests/support/faulty_transport.h"
 #include "tests/support/local_world.h"
 #include "tests/support/process_sets.h"
@@ -20,9 +20,9 @@ using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
 
-/// Ranks 1 and 2 sum in a set of theirs, of which rank 2's messages come to `fault`.
+/// Ranks 1 and 2 sum in their own set; rank 2's messages are subject to `fault`.
 void sum_in_a_set(Fault fault, const testing::Matcher<const std::string&>& message) {
-  std::latch over(2);  // rank 0 is there until then, and asks for nothing
+  std::latch over(2);  // rank 0 stays until then, without calls
   run_local_world(
       3,
       [&](int rank, Runtime& runtime) {
@@ -53,7 +53,7 @@ TEST(SetFailures, AStepThatFailsNamesTheRanksOfTheWorld) {
 }
 
 TEST(SetFailures, AnOperationThatDoesNotEndNamesThemAndTheSet) {
-  // Whichever of the two comes to the deadline first.
+  // Either of the two may come to the deadline first.
   sum_in_a_set(Fault::kDrop,
                AllOf(HasSubstr("'x' of process set 1 did not end within 2 s"),
                      AnyOf(AllOf(HasSubstr("of rank 1, 2 ranks"), HasSubstr("receive from rank 2")),

@@ -1,4 +1,4 @@
-// What happens when ranks leave, and to those who wait meanwhile, over in-process ranks.
+// Ranks that leave, and the effect on ranks that wait meanwhile, over in-process ranks.
 #include "tests/support/local_world.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 
 TEST(Shutdown, AfterThePartIsDoneHarmsNobody) {
   run_local_world(4, [](int rank, Runtime& runtime) {
-    // Ranks leave right after their last operation, in whatever order they get there.
+    // Ranks leave right after their last operation, in any order.
     for (int step = 0; step < 5; ++step) {
       std::vector<float> values(1000, static_cast<float>(rank));
       const Status status = submit(runtime, allreduce_of("t", values))->wait();
@@ -53,7 +53,7 @@ TEST(Shutdown, ARankThatLeavesEarlyIsNamed) {
   });
 }
 
-// Of a job in which not all ranks hear of the end of each one.
+// Not all ranks hear of the end of each operation.
 TEST(Shutdown, WhoWaitsForAMessageHearsThatItsSenderHasLeft) {
   constexpr int kRanks = 66;
   constexpr int kReceiver = 5;
@@ -113,7 +113,7 @@ TEST(Shutdown, OperationsUnderWayFail) {
   });
 }
 
-// As at the end of a process in which a signal handler never returns.
+// For example at the end of a process in which a signal handler never returns.
 TEST(Shutdown, WhoKeepsTheTokenKeepsAnEndThatIsBounded) {
   run_local_world(1, [](int, Runtime& runtime) {
     std::latch holds(1);
@@ -136,14 +136,14 @@ TEST(Shutdown, WhoKeepsTheTokenKeepsAnEndThatIsBounded) {
   });
 }
 
-// Runs into freed memory, if anything is left of the runtime in a thread that waits.
+// Uses freed memory if a waiting thread still needs anything of the runtime.
 TEST(Shutdown, WhoWaitsMayOutliveTheRuntime) {
   for (int round = 0; round < 50; ++round) {
     std::vector<float> values(10, 1.0F);
     std::array<std::thread, 3> waiters;
     std::latch waiting(waiters.size());
     run_local_world(1, [&](int, Runtime& runtime) {
-      // It waits for the rest of its group, which never comes.
+      // The operation waits for the rest of its group, which never comes.
       Submission lonely = allreduce_of("lonely", values);
       lonely.signature.group = "pair";
       lonely.signature.group_size = 2;

@@ -1,5 +1,5 @@
-// All-reduce of every type by every operation through the whole runtime, by windows and by
-// messages, for odd sizes; and Adasum against the tree that its schedule promises.
+// All-reduce of every type with every operation through the whole runtime, by windows and by
+// messages, for odd sizes; and Adasum against the combination tree that its schedule promises.
 #include "runtime/device/device.h"
 #include "runtime/device/element.h"
 #include "tests/support/sized_worlds.h"
@@ -17,7 +17,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-/// By size of the world and KOLO_SHARED_MEMORY.
+/// Parameters: the size of the world and KOLO_SHARED_MEMORY.
 class Types : public SizedWorlds {};
 INSTANTIATE_TEST_SUITE_P(SizesAndWindows, Types,
                          testing::Combine(testing::Values(1, 2, 3, 5, 9),
@@ -122,7 +122,7 @@ TEST_P(Types, AdasumIsTheTreeOfPairs) {
   run_local_world(
       size(),
       [&](int rank, Runtime& runtime) {
-        // Two at once must not share a buffer: coefficients are a tensor's own.
+        // Two at once must not share a buffer: each tensor has its own coefficients.
         std::vector<std::vector<double>> tensors(2, vector_of(rank));
         std::vector<std::shared_ptr<Work>> works;
         for (std::size_t i = 0; i < tensors.size(); ++i) {

@@ -1,5 +1,5 @@
-// Results that go to several places at once, through the caches or past them: all get the bits that
-// one destination alone would get, and nothing beside them is touched.
+// Results that go to several destinations at once, through the caches or past them: all get the
+// bits of a single destination, and nothing beside them is touched.
 #include "tests/runtime/device/element_cases.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kMargin = 64;
 constexpr std::byte kUntouched{0x5A};
 
-/// Memory that begins `shift` bytes behind a boundary of 64, with a margin around it.
+/// Memory that begins `shift` bytes after a boundary of 64, with a margin around it.
 class Place {
  public:
   Place(std::size_t bytes, std::size_t shift) : memory_(bytes + 3 * kMargin, kUntouched) {
@@ -41,8 +41,8 @@ using Types = testing::Types<Float32, Float64, BFloat16, Float16, Int64, Int32, 
                              Bool, Complex64, Complex128>;
 TYPED_TEST_SUITE(Destinations, Types);
 
-/// As reduce() says, into one destination and into three: one in cache lines of its own, one across
-/// them, and a source.
+/// Checks reduce() with one destination and with three: one in cache lines of its own, one across
+/// cache lines, and a source.
 template <class C>
 void check(ReduceOp op, std::size_t count, Scale scale, Stores stores, std::size_t shift) {
   using Memory = typename C::Memory;

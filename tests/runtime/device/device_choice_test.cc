@@ -1,4 +1,4 @@
-// Which device a rank gets by KOLO_DEVICE, and how a wish fails that is none.
+// Which device a rank gets by KOLO_DEVICE, and the error for an invalid value.
 #include "runtime/device/device_choice.h"
 
 #include <gmock/gmock.h>

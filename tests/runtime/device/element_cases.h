@@ -1,5 +1,5 @@
-// The element types as the device's tests see them, and how a test runs with each instruction set
-// of this processor. One thread at a time: the choice of the instruction set is the process's.
+// The element types for the device's tests, and how a test runs with each instruction set of this
+// processor. One thread at a time: the process has one choice of the instruction set.
 #pragma once
 
 #include "runtime/device/bfloat16.h"
@@ -29,7 +29,7 @@ void with_each_target(Check check) {
   choose(0);
 }
 
-/// A type as the tests see it: its memory, and the numbers in which it is computed.
+/// A type for the tests: its memory type, and the number type in which it is computed.
 template <DataType type, class M, class N = M>
 struct Case {
   static constexpr DataType kType = type;

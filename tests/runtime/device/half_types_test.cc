@@ -1,5 +1,5 @@
-// float16 and bfloat16: the conversions for all values, and the vectors' against them, with each
-// instruction set of this processor.
+// float16 and bfloat16: the conversions of all values, and the vector conversions against them,
+// with each instruction set of this processor.
 #include "tests/runtime/device/element_cases.h"
 
 #include <gtest/gtest.h>
@@ -11,8 +11,7 @@
 namespace kolo::test {
 namespace {
 
-/// Every value comes back, and what lies between two neighbours goes to the nearer, or the even
-/// one.
+/// Every value comes back; a number between two neighbours becomes the nearer one, or the even one.
 template <class C>
 void check_rounding(std::uint16_t infinity) {
   for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
@@ -25,7 +24,7 @@ void check_rounding(std::uint16_t infinity) {
       continue;
     }
     ASSERT_EQ(C::store(value), half) << bits;
-    // The neighbour away from zero; beyond the largest there is only infinity.
+    // The neighbour away from zero; above the largest value there is only infinity.
     if ((bits & 0x7FFF) + 1U >= infinity) continue;
     const float next = C::load(static_cast<std::uint16_t>(bits + 1));
     const float middle = value + (next - value) / 2;
@@ -74,8 +73,8 @@ void check_scaled_vectors() {
   std::vector<std::uint16_t> all(0x10000);
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
   with_each_target([&] {
-    // 2^-7 makes subnormals, and ties among them; the others round at every place.
-    // Rounding the NaN of all ones would make a zero of it.
+    // A factor of 2^-7 makes subnormals and ties among them; the other factors round at every bit.
+    // Rounding the NaN of all ones would turn it into a zero.
     const auto all_ones = std::bit_cast<double>(~std::uint64_t{0});
     for (const double factor : {0x1p-7, 0.3, 1.5, -3.0, 1e-3, all_ones}) {
       std::vector<std::uint16_t> scaled(all.size());
@@ -107,7 +106,7 @@ void check_mixed(DataType half) {
     wide[i] = std::ldexp(static_cast<float>(i % 8191) - 4000.3F, static_cast<int>(i % 40) - 20);
     third[i] = static_cast<float>(i % 13) / 7;
   }
-  // NaNs of whatever payload, as another processor makes them.
+  // NaNs with any payload, as another processor makes them.
   wide[3] = std::bit_cast<float>(0x7FFFFFFFU);
   wide[9] = std::bit_cast<float>(0xFF800001U);
   const auto bytes = [](const auto& memory) {

@@ -1,5 +1,5 @@
 // The host's kernels against scalar references: every type, odd sizes and alignments, special
-// values, with each instruction set of this processor. The references are written apart from the
+// values, with each instruction set of this processor. The references do not share code with the
 // kernels.
 #include "tests/runtime/device/element_cases.h"
 
@@ -37,7 +37,7 @@ std::uint16_t round_slowly(float value) {
   return below;
 }
 
-// One type as the tests see it: how an element is made and what a sum and a scaling must give.
+// One type for the tests: how to make an element, and the results of a sum and of a scaling.
 template <class T>
 struct Floating {
   using Element = T;
@@ -91,7 +91,7 @@ class HostDevice : public ::testing::Test {
  protected:
   using Element = typename T::Element;
 
-  /// Elements at `shift` elements behind an address that is aligned to much.
+  /// An array that begins `shift` elements after a well-aligned address.
   struct Array {
     Array(std::size_t count, std::size_t shift) : memory(count + shift), offset(shift) {}
     Element* data() { return memory.data() + offset; }
@@ -175,7 +175,7 @@ std::vector<T> sum_of(DataType type, std::vector<T> a, const std::vector<T>& b, 
 TEST(HostDeviceSpecialValues, FloatsKeepNanAndInfinity) {
   with_each_target([&] {
     const float inf = std::numeric_limits<float>::infinity(), nan = std::nanf("");
-    // 40 elements: each case is met by a vector and by the rest behind the last vector.
+    // 40 elements: each case is met by a vector and by the rest after the last vector.
     for (std::size_t place = 0; place < 40; ++place) {
       std::vector<float> a(40, 1), b(40, 2);
       a[place] = inf;
@@ -208,7 +208,7 @@ TEST(HostDeviceSpecialValues, BFloat16RoundsTiesToEvenAndKeepsNan) {
            sum_of<std::uint16_t>(DataType::kBFloat16, std::vector(37, c.a), std::vector(37, c.b)))
         ASSERT_EQ(sum, c.sum) << std::hex << c.a << " + " << c.b;
     }
-    // NaNs whose payload lies below the cut, and infinity minus infinity.
+    // NaNs whose payload lies in the bits that are cut off, and infinity minus infinity.
     for (const Case& c : {Case{0x7FC0, 0x3F80, 0}, Case{0xFFFF, 0x3F80, 0}, Case{0x7F80, 0xFF80, 0},
                           Case{0x7F81, 0x3F80, 0}})
       for (const auto sum :
@@ -219,7 +219,7 @@ TEST(HostDeviceSpecialValues, BFloat16RoundsTiesToEvenAndKeepsNan) {
 
 TEST(HostDeviceSpecialValues, BFloat16KeepsANanWhosePayloadWouldOverflow) {
   with_each_target([&] {
-    // All bits set: adding half a place in rounding would wrap around to minus zero.
+    // All bits set: adding half a unit in rounding would wrap around to minus zero.
     double factor = 0;
     std::memset(&factor, 0xFF, sizeof(factor));
     factor = std::copysign(factor, 1.0);
@@ -258,7 +258,7 @@ TEST(HostDeviceSpecialValues, IntegersWrapTruncateAndSaturate) {
     EXPECT_EQ(sum(Limits::max(), 0, {.factor = 2}), all(Limits::max()));
     EXPECT_EQ(sum(Limits::min(), 0, {.factor = 2}), all(Limits::min()));
     EXPECT_EQ(sum(1, 0, {.factor = std::nan("")}), all(0));
-    // Beyond the 53 bits of a double, a factor must not lose the last places.
+    // Above the 53 bits of a double, a factor must not lose the last bits.
     EXPECT_EQ(sum((std::int64_t{1} << 60) + 2, 0, {.factor = 0.5}),
               all((std::int64_t{1} << 59) + 1));
   });

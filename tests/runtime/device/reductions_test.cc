@@ -86,7 +86,7 @@ TYPED_TEST(Reductions, AveragesDivide) {
   });
 }
 
-/// `count` elements from those of `a` and `b`, by `op`.
+/// Combines `count` elements of `a` and `b` by `op`.
 template <class C>
 std::vector<typename C::Memory> reduced(ReduceOp op, const std::vector<typename C::Memory>& a,
                                         const std::vector<typename C::Memory>& b, Scale scale) {

@@ -1,5 +1,5 @@
-// Sums and copies that threads share: the bits of one thread, whatever their number, and each
-// element by one of them.
+// Sums and copies that threads share: the bits of one thread, whatever the number of threads, and
+// each element done by one thread.
 #include "runtime/device/threaded_device.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ std::vector<float> random_floats(std::size_t count, unsigned seed) {
 
 std::byte* bytes(std::vector<float>& values) { return reinterpret_cast<std::byte*>(values.data()); }
 
-/// Of odd lengths on both sides of what is worth sharing.
+/// Odd lengths on both sides of the size from which sharing is worth it.
 constexpr std::size_t kCounts[] = {
     0, 1, 1000, ThreadedDevice::kLeastBytes / 4 - 1, ThreadedDevice::kLeastBytes / 4, 1'000'003};
 
@@ -58,7 +58,7 @@ TEST(ThreadedDevice, TakesCallsOfSeveralThreads) {
   for (std::thread& caller : callers) caller.join();
 }
 
-/// Notes who copies what.
+/// Records which thread copies what.
 class Witness final : public Device {
  public:
   void copy(DataType type, std::byte* destination, const std::byte* source, std::size_t count,

@@ -1,5 +1,5 @@
 // Adasum's schedule run for real: 1 to 9 ranks as threads over the loopback transport.
-#include "runtime/collectives/chooser.h"
+#include "runtime/planning/chooser.h"
 #include "tests/support/schedule_runner.h"
 #include "tests/support/transport_threads.h"
 
@@ -28,7 +28,7 @@ Vector sum(const Vector& a, const Vector& b) {
   return result;
 }
 
-/// The tree that allreduce_recursive_doubling.cc draws.
+/// The tree in the comment of allreduce_recursive_doubling.cc.
 template <class Combine>
 Vector combine_all(std::vector<Vector> vectors, Combine&& combine) {
   const std::size_t doubling = std::bit_floor(vectors.size());
@@ -62,7 +62,7 @@ TEST_P(Adasum, CombinesWholeVectorsInTheSameTreeOnEveryRank) {
         binding.input.append(reinterpret_cast<std::byte*>(input.data()), count);
         binding.output.append(reinterpret_cast<std::byte*>(output.data()), count);
         const ScheduleRequest request{
-            .collective = Collective::kAdasum, .rank = rank, .size = size, .count = count};
+            .rank = rank, .size = size, .count = count, .algorithm = Algorithm::kRecursiveDoubling};
         const Status status =
             self.run(std::make_shared<const Schedule>(make_schedule(request)), std::move(binding));
         ASSERT_TRUE(status.ok()) << status.error().message;

@@ -1,6 +1,7 @@
-// The collectives' schedules run for real: 1 to 9 ranks as threads over the loopback transport,
-// every type, odd counts, scattered and shared memory, against sums made one element at a time.
-#include "runtime/collectives/chooser.h"
+// The collectives' schedules on the real executor: 1 to 9 ranks as threads over the loopback
+// transport, every type, odd counts, scattered and shared memory, against sums made one element at
+// a time.
+#include "runtime/planning/chooser.h"
 #include "tests/support/peer_schedules.h"
 #include "tests/support/scattered_tensor.h"
 #include "tests/support/schedule_runner.h"
@@ -36,7 +37,7 @@ double value_of(int rank, std::uint64_t i) {
   return static_cast<double>((static_cast<std::uint64_t>(rank) * 5 + i * 3) % 5) * 2 - 4;
 }
 
-// Those that send messages; allreduce_mapped has tests of its own below.
+// Algorithms that send messages; allreduce_mapped has its own tests below.
 constexpr Algorithm kSending[] = {Algorithm::kRing, Algorithm::kBidirectionalRing,
                                   Algorithm::kRecursiveDoubling, Algorithm::kHalvingDoubling,
                                   Algorithm::kDoubleTree};
@@ -73,7 +74,7 @@ void check_allreduce(ScheduleRunner& self, Algorithm algorithm, DataType type, L
     for (int r = 0; r < self.size(); ++r) sum += value_of(r, i) * prescale.factor;
     double expected = sum * postscale.factor / static_cast<double>(postscale.divisor);
     if (type == DataType::kInt64) expected = std::trunc(expected);
-    // One rounding, of a division by three or seven; everything else is exact.
+    // One rounding, in a division by three or seven; everything else is exact.
     ASSERT_NEAR(output.get(i), expected,
                 std::abs(expected) * (type == DataType::kBFloat16 ? 0.004 : 1e-6))
         << "element " << i;
@@ -124,7 +125,7 @@ TEST_P(Collectives, InPlaceTakesAScatteredInput) {
   });
 }
 
-/// A sum of random numbers that every rank keeps in a vector of its own, by rank.
+/// A sum of random numbers on every rank, each in its own vector; the result by rank.
 std::vector<std::vector<float>> random_sums(int size, Algorithm algorithm, std::uint64_t count) {
   std::vector<std::vector<float>> results(static_cast<std::size_t>(size));
   run_transport_threads(size, [&](int rank, Transport& transport) {
@@ -158,7 +159,7 @@ TEST_P(Collectives, LargeMessagesGiveEqualBitsOnAllRanks) {
     for (const auto& result : results)
       EXPECT_EQ(std::memcmp(result.data(), results.front().data(), kCount * sizeof(float)), 0);
 
-    double expected = 0;  // of element 0
+    double expected = 0;  // for element 0
     for (int rank = 0; rank < size; ++rank) {
       std::mt19937 generator(static_cast<unsigned>(rank));
       expected += std::uniform_real_distribution<float>(-1, 1)(generator);
@@ -190,7 +191,7 @@ TEST_P(Collectives, BroadcastReachesAllFromEveryRoot) {
             MemoryBinding binding{.type = type};
             if (rank == root) binding.input = input.segments();
             binding.output = output.segments();
-            const ScheduleRequest request{.collective = Collective::kBroadcast,
+            const ScheduleRequest request{.kind = OperationKind::kBroadcast,
                                           .rank = rank,
                                           .size = size,
                                           .root = root,

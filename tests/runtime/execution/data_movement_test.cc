@@ -1,6 +1,7 @@
-// The collectives beside allreduce and broadcast run for real: 1 to 9 ranks as threads over the
-// loopback transport, uneven parts, in place and not, against what each element must be.
-#include "runtime/collectives/chooser.h"
+// The collectives besides allreduce and broadcast on the real executor: 1 to 9 ranks as threads
+// over the loopback transport, uneven parts, in place and out of place, against the expected value
+// of each element.
+#include "runtime/planning/chooser.h"
 #include "tests/support/scattered_tensor.h"
 #include "tests/support/schedule_runner.h"
 #include "tests/support/transport_threads.h"
@@ -35,15 +36,15 @@ std::uint64_t sum(const Counts& counts, int first, int last) {
   return std::accumulate(counts.begin() + first, counts.begin() + last, std::uint64_t{0});
 }
 
-ScheduleRequest request_of(const ScheduleRunner& self, Collective collective) {
-  return {.collective = collective,
+ScheduleRequest request_of(const ScheduleRunner& self, OperationKind collective) {
+  return {.kind = collective,
           .rank = self.rank(),
           .size = self.size(),
           .chunk_elements = 50,
           .blocks_in_flight = 3};
 }
 
-/// A contiguous tensor that holds value_of(rank, 0 …); −77 where `rank` is none.
+/// A contiguous tensor with value_of(rank, 0 …); −77 everywhere if there is no `rank`.
 Tensor tensor_of(DataType type, std::uint64_t count, std::optional<int> rank, int pieces = 1) {
   Tensor tensor(type, count, pieces, 1);
   for (std::uint64_t i = 0; i < count; ++i) tensor.set(i, rank ? value_of(*rank, i) : -77);
@@ -62,7 +63,7 @@ void run(ScheduleRunner& self, const ScheduleRequest& request, MemoryBinding bin
   ASSERT_TRUE(status.ok()) << status.error().message;
 }
 
-/// Elements of a rank's input from `position` on are at `begin`.
+/// Checks that the elements of a rank's input from `position` on are at `begin`.
 void expect_part(const Tensor& tensor, std::uint64_t begin, std::uint64_t count, int from,
                  std::uint64_t position) {
   for (std::uint64_t i = 0; i < count; ++i)
@@ -70,7 +71,7 @@ void expect_part(const Tensor& tensor, std::uint64_t begin, std::uint64_t count,
         << "element " << begin + i << ", from rank " << from;
 }
 
-/// `pattern`: what bytes_of_pattern() was when the tensor held no value.
+/// `pattern`: result of bytes_of_pattern() before the tensor had values.
 void expect_nothing_beside(Tensor& tensor, std::uint64_t count, std::size_t pattern) {
   for (std::uint64_t i = 0; i < count; ++i) tensor.set(i, -77);  // values may look like the pattern
   EXPECT_EQ(tensor.bytes_of_pattern(), pattern) << "wrote beside the tensor";
@@ -109,7 +110,7 @@ TEST_P(DataMovement, AllgatherPutsAllPartsInOrder) {
         } else {
           binding.input = input.segments();
         }
-        ScheduleRequest request = request_of(self, Collective::kAllgather);
+        ScheduleRequest request = request_of(self, OperationKind::kAllgather);
         request.counts = counts;
         request.in_place = in_place;
         if (in_few_messages) request.chunk_elements = 1 << 20;
@@ -126,7 +127,7 @@ TEST_P(DataMovement, AlltoallExchangesAllParts) {
   on_every_rank([](ScheduleRunner& self, DataType type) {
     const auto ranks = static_cast<std::size_t>(self.size());
     for (const std::uint64_t scale : {0U, 1U, 67U}) {
-      ScheduleRequest request = request_of(self, Collective::kAlltoall);
+      ScheduleRequest request = request_of(self, OperationKind::kAlltoall);
       for (std::size_t i = 0; i < ranks; ++i)
         for (std::size_t j = 0; j < ranks; ++j)
           request.counts.push_back((i * 3 + j * 5) % 4 * scale);
@@ -170,7 +171,7 @@ TEST_P(DataMovement, ReduceScatterSumsAndScalesEachPart) {
           if (scaled) binding.postscale.divisor = self.size();
           binding.input = input.segments();
           binding.output = in_place ? slice(input, type, begin, own) : other.segments();
-          ScheduleRequest request = request_of(self, Collective::kReduceScatter);
+          ScheduleRequest request = request_of(self, OperationKind::kReduceScatter);
           request.counts = counts;
           if (in_few_messages) request.chunk_elements = 1 << 20;
           run(self, request, std::move(binding));
@@ -204,7 +205,7 @@ TEST_P(DataMovement, GatherBringsAllPartsToEveryRoot) {
           } else {
             binding.input = input.segments();
           }
-          ScheduleRequest request = request_of(self, Collective::kGather);
+          ScheduleRequest request = request_of(self, OperationKind::kGather);
           request.root = root;
           request.counts = counts;
           request.in_place = in_place;
@@ -229,7 +230,7 @@ TEST_P(DataMovement, ScatterBringsEachRankItsPartFromEveryRoot) {
           const Tensor output = tensor_of(type, own, std::nullopt);
           MemoryBinding binding{.type = type, .input = input.segments()};
           if (!is_root || !in_place) binding.output = output.segments();
-          ScheduleRequest request = request_of(self, Collective::kScatter);
+          ScheduleRequest request = request_of(self, OperationKind::kScatter);
           request.root = root;
           request.counts = counts;
           request.in_place = in_place;
@@ -250,7 +251,7 @@ TEST_P(DataMovement, PointToPointReachesTheOneAlone) {
           MemoryBinding binding{.type = type};
           if (self.rank() == from) binding.input = input.segments();
           if (self.rank() == to) binding.output = output.segments();
-          ScheduleRequest request = request_of(self, Collective::kPointToPoint);
+          ScheduleRequest request = request_of(self, OperationKind::kSend);
           request.root = from;
           request.peer = to;
           request.count = count;
@@ -271,7 +272,7 @@ TEST_P(DataMovement, ABarrierHoldsAllUntilTheLastHasCome) {
     ScheduleRunner self(rank, GetParam(), transport);
     for (int round = 1; round <= kRounds; ++round) {
       ++come;
-      run(self, request_of(self, Collective::kBarrier), {});
+      run(self, request_of(self, OperationKind::kBarrier), {});
       EXPECT_GE(come, round * GetParam());
     }
   });

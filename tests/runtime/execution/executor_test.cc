@@ -62,7 +62,7 @@ TEST_F(ExecutorTest, AnEmptyScheduleIsDoneAtOnce) {
 
 TEST_F(ExecutorTest, PostsTransfersBeforeLocalWorkAndUnpacksLast) {
   ScheduleBuilder builder("order", 0, 2, 8);
-  // Listed in the order in which they should not run.
+  // Listed in another order than they must run.
   builder.copy(scratch(0, 4), {output(0, 4)}, Scaling::kNone, {});  // nobody waits for it
   const StepId packed = builder.copy(input(0, 4), {scratch(4, 4)}, Scaling::kNone, {});
   builder.send(1, 3, scratch(4, 4), {packed});
@@ -179,7 +179,7 @@ TEST_F(ExecutorTest, WritesSeveralDestinationsOverTheirOwnSource) {
   MemoryBinding binding;
   binding.prescale.factor = 3;
   binding.input.append(bytes(large), 5000);
-  binding.output.append(bytes(large), 5000);  // scaled where it lies: must not be scaled twice
+  binding.output.append(bytes(large), 5000);  // scaled in place: must not be scaled twice
   binding.peers = {{.scratch = bytes(second)}, {.scratch = bytes(third)}};
   start(std::move(builder), std::move(binding));
   while (executor_.advance()) {

@@ -42,7 +42,7 @@ TEST_F(FusionPlan, LeavesLargeTensorsWhereTheyLie) {
 TEST_F(FusionPlan, PacksLargerTensorsOfADevice) {
   for (const std::int64_t elements : {10, 50, 399, 400, 10})
     add(elements).signature.on_device = true;
-  // 1,600 bytes, eight times the largest of the host's, are too many.
+  // 1,600 bytes, eight times the largest tensor of the host, are too many.
   EXPECT_EQ(plan({8000, 200}), (Groups{{0, 1, 2, 4}, {3}}));
 }
 

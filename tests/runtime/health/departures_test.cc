@@ -1,5 +1,5 @@
 #include "runtime/health/departures.h"
-#include "runtime/health/abort_notice.h"
+#include "runtime/health/abort_message.h"
 
 #include <gtest/gtest.h>
 
@@ -16,22 +16,22 @@ TEST(Departures, ARankThatDidItsPartDoesNoHarm) {
   ASSERT_TRUE(departures.add(1, bytes_of(Departures::encode({4, {10, 2}}))));
   EXPECT_TRUE(departures.any());
   EXPECT_TRUE(departures.contains(1));
-  EXPECT_FALSE(departures.missing_in(Door::kNamed, 9).has_value());
-  EXPECT_EQ(departures.missing_in(Door::kNamed, 10), 1);
-  EXPECT_FALSE(departures.missing_in(Door::kOrdered, 1).has_value());
-  EXPECT_EQ(departures.missing_in(Door::kOrdered, 2), 1);
+  EXPECT_FALSE(departures.missing_in(SubmissionMode::kNegotiated, 9).has_value());
+  EXPECT_EQ(departures.missing_in(SubmissionMode::kNegotiated, 10), 1);
+  EXPECT_FALSE(departures.missing_in(SubmissionMode::kInOrder, 1).has_value());
+  EXPECT_EQ(departures.missing_in(SubmissionMode::kInOrder, 2), 1);
 }
 
 TEST(Departures, WhatItHadRefusedItHadNotDone) {
   Departures departures(2);
-  // Of 70 ordered calls the last, and the 64th before the end of those.
+  // The last of 70 ordered calls, and the one 63 calls before it.
   constexpr std::uint64_t kRefused = 1 | std::uint64_t{1} << 63;
   ASSERT_TRUE(departures.add(1, bytes_of(Departures::encode({4, {100, 70}, 0, kRefused}))));
   for (const std::uint64_t sequence : {5U, 7U, 68U})
-    EXPECT_FALSE(departures.missing_in(Door::kOrdered, sequence).has_value()) << sequence;
+    EXPECT_FALSE(departures.missing_in(SubmissionMode::kInOrder, sequence).has_value()) << sequence;
   for (const std::uint64_t sequence : {6U, 69U, 70U})
-    EXPECT_EQ(departures.missing_in(Door::kOrdered, sequence), 1) << sequence;
-  EXPECT_FALSE(departures.missing_in(Door::kNamed, 69).has_value());
+    EXPECT_EQ(departures.missing_in(SubmissionMode::kInOrder, sequence), 1) << sequence;
+  EXPECT_FALSE(departures.missing_in(SubmissionMode::kNegotiated, 69).has_value());
 }
 
 TEST(Departures, WhatItHadAgreedOnMayStillBeOnItsWay) {
@@ -56,19 +56,19 @@ TEST(Departures, RefusesGarbage) {
   EXPECT_FALSE(departures.any());
 }
 
-TEST(AbortNotice, SurvivesTheWire) {
-  AbortNotice notice;
-  notice.error.code = ErrorCode::kPeerLost;
-  notice.error.message = "rank 2 is lost";
-  notice.culprit = 2;
-  const AbortNotice decoded = AbortNotice::decode(bytes_of(notice.encode()), 1);
+TEST(AbortMessage, SurvivesTheWire) {
+  AbortMessage abort_message;
+  abort_message.error.code = ErrorCode::kPeerLost;
+  abort_message.error.message = "rank 2 is lost";
+  abort_message.culprit = 2;
+  const AbortMessage decoded = AbortMessage::decode(bytes_of(abort_message.encode()), 1);
   EXPECT_EQ(decoded.error.code, ErrorCode::kPeerLost);
   EXPECT_EQ(decoded.error.message, "rank 2 is lost");
   EXPECT_EQ(decoded.culprit, 2);
 }
 
-TEST(AbortNotice, BlamesTheSenderOfGarbage) {
-  const AbortNotice decoded = AbortNotice::decode(bytes_of("\xff"), 5);
+TEST(AbortMessage, BlamesTheSenderOfGarbage) {
+  const AbortMessage decoded = AbortMessage::decode(bytes_of("\xff"), 5);
   EXPECT_EQ(decoded.culprit, 5);
   EXPECT_EQ(decoded.error.code, ErrorCode::kInternal);
 }

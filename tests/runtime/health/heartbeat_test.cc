@@ -10,7 +10,7 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-/// Rank 0 of three, with a timeout of 8 s: a look is due each second, a beat each 2 s.
+/// Rank 0 of three, with a timeout of 8 s: it checks each second and sends a heartbeat each 2 s.
 class HeartbeatTest : public ::testing::Test {
  protected:
   Heartbeat::Findings look() {
@@ -21,7 +21,7 @@ class HeartbeatTest : public ::testing::Test {
     EXPECT_FALSE(heartbeat.due(now));
     return findings;
   }
-  /// The looks of that long, until one finds somebody silent.
+  /// Checks for `duration`, until a check finds a silent rank.
   Heartbeat::Findings look_for(seconds duration) {
     Heartbeat::Findings findings;
     for (const auto end = now + duration; now < end && findings.silent.empty();) {
@@ -88,7 +88,7 @@ TEST_F(HeartbeatTest, WhoHasSleptAccusesNobody) {
   EXPECT_THAT(look_for(seconds(6)).silent, IsEmpty());
   now += seconds(100);
   EXPECT_THAT(look().silent, IsEmpty());
-  // The others have the whole timeout to be heard of.
+  // The others have the whole timeout to be heard.
   EXPECT_THAT(look_for(seconds(7)).silent, IsEmpty());
   EXPECT_EQ(look_for(seconds(1)).silent.size(), 1U);
 }

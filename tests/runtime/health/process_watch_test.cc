@@ -96,7 +96,7 @@ TEST_F(ProcessWatchTest, TellsOfAllThatHaveEndedAtOnce) {
   EXPECT_LT(watch.descriptor(), 0);
 }
 
-// A forked child has what this process has open.
+// A forked child also holds this process's open descriptors.
 TEST_F(ProcessWatchTest, WhatAForkedChildHasOpenIsToldOnce) {
   Child first;
   const Child second;

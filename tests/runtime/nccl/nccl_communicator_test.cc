@@ -1,4 +1,4 @@
-// All-reduces over NCCL's fake: types, order, groups; failures that come at once, later, from
+// All-reduces over a fake of NCCL: types, order and groups; failures that come at once, later, from
 // another rank, or never; and the end.
 #include "runtime/nccl/nccl_communicator.h"
 #include "runtime/device/device.h"
@@ -31,8 +31,8 @@ class NcclWorld {
     EXPECT_EQ(nccl.get_unique_id(id), NcclResult::kSuccess);
     for (int rank = 0; rank < size; ++rank) {
       ranks_.push_back(std::make_unique<NcclCommunicator>(
-          nccl,
-          NcclCommunicator::Place{.rank = rank, .size = size, .world_rank = rank, .ordinal = 0}));
+          nccl, NcclCommunicator::Identity{
+                    .rank = rank, .size = size, .world_rank = rank, .ordinal = 0}));
       EXPECT_TRUE(ranks_.back()->begin(id).ok());
     }
     for (const auto& rank : ranks_) EXPECT_TRUE(rank->wait(later()).ok());
@@ -55,7 +55,7 @@ class NcclWorld {
   std::vector<std::unique_ptr<NcclCommunicator>> ranks_;
 };
 
-/// Bytes of any type: small whole numbers of it, other ones on each rank.
+/// Bytes of any type: small whole numbers that differ between ranks.
 std::vector<std::byte> numbers(DataType type, std::size_t count, int rank) {
   std::vector<std::byte> result(count * size_of(type));
   const std::size_t values =
@@ -137,7 +137,7 @@ TEST(NcclCommunicator, SeveralPiecesAreOneGroupInOneOrderOnAllRanks) {
   EXPECT_EQ(nccl.calls(1), all);
 }
 
-/// One float of each rank.
+/// Sums one float of each rank.
 Status sum_one(NcclCommunicator& rank, float& value) {
   auto* const bytes = reinterpret_cast<std::byte*>(&value);
   const NcclCommunicator::Piece piece{bytes, bytes, 1};
@@ -159,7 +159,7 @@ TEST(NcclCommunicator, AnErrorThatComesLaterAbortsAndStays) {
     EXPECT_THAT(ended.error().message, AllOf(HasSubstr("rank 0 ("), HasSubstr("ncclAllReduce"),
                                              HasSubstr("the cable is out")));
     EXPECT_EQ(nccl.calls(0).back().name, "abort");
-    // Whatever comes then fails with the same, and calls nothing of NCCL's.
+    // All later calls fail with the same error and do not call NCCL.
     const std::size_t calls = nccl.calls(0).size();
     EXPECT_EQ(sum_one(world[0], value).error().message, ended.error().message);
     EXPECT_EQ(world[0].poll().error().message, ended.error().message);

@@ -1,4 +1,4 @@
-// Opening NCCL: a build and a machine either have it, or say what they lack.
+// Opening NCCL: a build and a machine either have it, or report what is missing.
 #include "runtime/nccl/nccl_api.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
-// Meeting over NCCL's fake: what ranks must have, late and missing ones, and errors by name.
+// Communicator setup over a fake of NCCL: requirements on ranks, late and missing ranks, and errors
+// that name ranks.
 #include "runtime/nccl/nccl_meeting.h"
 #include "runtime/bootstrap/memory_store.h"
 #include "runtime/bootstrap/store_bootstrap.h"
@@ -28,7 +29,8 @@ NcclOffer offer_of(NcclApi& api, int rank) {
   return {.api = &api, .ordinal = rank, .uuid = uuid_of(rank)};
 }
 
-/// Ranks as threads; by rank how they met. They part together.
+/// Ranks as threads; returns each rank's status of the setup. All ranks destroy their communicators
+/// together.
 std::vector<Status> meet_all(int size, const std::function<NcclOffer(int)>& offer) {
   MemoryStore store;
   std::vector<Status> results(static_cast<std::size_t>(size));

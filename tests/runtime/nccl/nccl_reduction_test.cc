@@ -1,4 +1,4 @@
-// Which of NCCL's types and operations stand for kolo's, in NCCL's own numbers.
+// The mapping of kolo's types and operations to NCCL's, in NCCL's own numbers.
 #include "runtime/nccl/nccl_reduction.h"
 #include "runtime/device/device.h"
 

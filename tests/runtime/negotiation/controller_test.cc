@@ -1,5 +1,5 @@
-// What a rank makes of a coordinator that keeps silent, and what the coordinator makes of splits
-// that no message holds. What else the controller does is tested through whole runtimes.
+// A rank's reaction to a silent coordinator, and the coordinator's to splits that no message holds.
+// Tests of whole runtimes cover the rest of the controller.
 #include "runtime/negotiation/controller.h"
 
 #include "tests/support/manual_transport.h"
@@ -18,7 +18,7 @@ using testing::HasSubstr;
 using testing::Not;
 using namespace std::chrono_literals;
 
-/// Keeps what was sent last.
+/// Keeps the message that was sent last.
 class RecordingTransport final : public ManualTransport {
  public:
   std::string last;
@@ -32,17 +32,17 @@ class RecordingTransport final : public ManualTransport {
 class SilentCoordinator : public testing::Test {
  protected:
   static constexpr auto kTimeout = 100s;
-  static constexpr auto kMore = 30s;  ///< than the grace
+  static constexpr auto kMore = 30s;  ///< more than the grace period
 
   void submit(const std::string& name, OperationKind kind = OperationKind::kAllreduce) {
     auto entry = std::make_unique<Entry>();
     entry->name = name;
     entry->signature.kind = kind;
-    entry->submitted_at = kStart;  // however long it has waited for its turn
+    entry->submitted_at = kStart;  // however long it has waited
     controller_.add(std::move(entry));
     ASSERT_TRUE(controller_.announce(kStart, /*flush=*/true).ok());
   }
-  /// Whether what it was given so far is announced now that so many more bytes are.
+  /// Whether the pending tensors are announced once `bytes` more are submitted.
   bool is_batch(std::int64_t bytes, bool on_device) {
     auto entry = std::make_unique<Entry>();
     entry->name = std::to_string(++batched_);
@@ -57,7 +57,7 @@ class SilentCoordinator : public testing::Test {
   Status look(Controller::Clock::duration after, bool is_busy = false) {
     return controller_.check_timeouts(kStart + after, is_busy);
   }
-  /// Rank 0 decides on something else.
+  /// Rank 0 decides on another tensor.
   void decide(const std::string& name) {
     submit(name);
     respond({.name = name, .signature = {}, .contributors = 2});
@@ -69,7 +69,7 @@ class SilentCoordinator : public testing::Test {
         controller_.on_message(0, {MessageKind::kResponses, 0, std::as_bytes(std::span(bytes))})
             .ok());
   }
-  /// What the next list has, which is one.
+  /// The single entry of the next list.
   Agreed take_one() {
     std::vector<Agreed> agreed;
     if (!controller_.take_agreed(agreed) || agreed.size() != 1) {
@@ -136,7 +136,7 @@ TEST_F(SilentCoordinator, OwesAJoinNothing) {
   submit("kolo/join", OperationKind::kJoin);
   EXPECT_TRUE(look(0s).ok());
   EXPECT_TRUE(look(100 * kTimeout).ok());
-  // What comes after it is counted from then on.
+  // Later submissions are counted from then on.
   submit("fc1.weight");
   EXPECT_TRUE(look(100 * kTimeout + 10s).ok());
   EXPECT_FALSE(look(101 * kTimeout + kMore).ok());
@@ -144,7 +144,7 @@ TEST_F(SilentCoordinator, OwesAJoinNothing) {
 
 TEST_F(SilentCoordinator, WhatCrossesAJoinedRanksZerosIsForTheNextTime) {
   submit("kolo/join", OperationKind::kJoin);
-  submit("fc1.weight");  // by another thread, when rank 0 has decided on it without this rank
+  submit("fc1.weight");  // by another thread, after rank 0 has decided without this rank
   Response decided;
   decided.name = "fc1.weight";
   decided.contributors = 1;
@@ -176,7 +176,7 @@ TEST_F(SilentCoordinator, RemembersNothingThatItHasDecidedWithoutARank) {
   EXPECT_THAT(last_sent(), Not(HasSubstr("fc1.weight")));
 }
 
-/// Notes the longest control message.
+/// Records the longest control message.
 class MeasuringTransport final : public ManualTransport {
  public:
   std::size_t longest = 0;
@@ -198,7 +198,7 @@ TEST(CoordinatorOfManyRanks, FailsSplitsThatNoMessageHoldsAndNothingElse) {
   const auto announce = [&](const std::string& name, std::int64_t rows) {
     Request request{.name = name, .signature = {.kind = OperationKind::kAlltoall, .shape = {}}};
     request.splits.assign(kRanks, rows);
-    request.splits.back() = 0;  // all alike, they would be short
+    request.splits.back() = 0;  // if all were equal, they would be short
     auto entry = std::make_unique<Entry>();
     entry->name = request.name;
     entry->signature = request.signature;

@@ -70,7 +70,7 @@ TEST(Coordinator, AGroupDoesNotWaitForAMemberThatHasFailedByItself) {
   };
   const Request a = {"a", in_group(2)};
   const Request b = {"b", in_group(2)};
-  // The one that fails may be its rank's last or first.
+  // The failing member may be its rank's last or first.
   for (const auto& [first, second] : {std::pair(b, a), std::pair(a, b)}) {
     Coordinator coordinator(ranks(2));
     ASSERT_TRUE(coordinator.ready(1, {"b", in_group(1)}, kNow).ok());
@@ -195,7 +195,7 @@ TEST(Coordinator, ReportsAStalledTensorOnceAndExpiresIt) {
   EXPECT_THAT(decisions[0].error.value().message, HasSubstr("missing on ranks 0, 2 after 600 s"));
 }
 
-/// Of a coordinator of three that has given up rank 1's part of tensor "t", in `step`.
+/// A coordinator of three ranks that has given up rank 1's part of tensor "t", in `step`.
 Coordinator without_rank_1(std::uint64_t step) {
   Coordinator coordinator(ranks(3));
   for (const int rank : {0, 2})
@@ -207,7 +207,7 @@ Coordinator without_rank_1(std::uint64_t step) {
 
 TEST(Coordinator, TellsARankThatComesLateThatItsCallHasFailed) {
   Coordinator coordinator = without_rank_1(0);
-  // The others are in the next call, of which rank 1 must be no part.
+  // The others make the next call, of which rank 1 must be no part.
   for (const int rank : {0, 2})
     ASSERT_TRUE(coordinator.ready(rank, {.name = "t", .signature = {}}, kNow + 601s).ok());
   EXPECT_TRUE(coordinator.is_late(1, "t"));

@@ -94,7 +94,7 @@ TEST(Wire, EvenSplitsOfManyRanksAreShort) {
 TEST(Wire, RefusesGarbage) {
   EXPECT_FALSE(decode_requests(bytes_of("\x0a\xff garbage")).ok());
   EXPECT_FALSE(decode_responses(bytes_of("\x0a\xff garbage")).ok());
-  // A type from the future must not become an enumerator that does not exist.
+  // An unknown type must not become an enumerator that does not exist.
   Request request{"a", {}, false};
   request.signature.type = static_cast<DataType>(77);
   EXPECT_FALSE(decode_requests(bytes_of(encoded(std::vector<Request>{request}))).ok());

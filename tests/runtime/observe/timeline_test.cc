@@ -1,4 +1,4 @@
-// The timeline's parts: the ring, the lanes, the file and its JSON.
+// The timeline's parts: the ring, the tracks, the file and its JSON.
 #include "runtime/observe/timeline.h"
 #include "tests/support/trace_file.h"
 
@@ -65,10 +65,10 @@ TEST(TraceRing, OneThreadPushesWhileAnotherDrains) {
   EXPECT_EQ(taken + ring.dropped(), static_cast<std::uint64_t>(kPushed));
 }
 
-TEST(LaneTable, WhatRunsAtOnceGetsALaneOfItsOwn) {
-  LaneTable lanes;
+TEST(TrackTable, WhatRunsAtOnceGetsALaneOfItsOwn) {
+  TrackTable tracks;
   const auto number = [&](std::string_view title, TraceTime begin, TraceTime end) {
-    return lanes.place(title, begin, end).number;
+    return tracks.assign(title, begin, end).number;
   };
   const int first = number("a", 0, 10);
   EXPECT_EQ(number("a", 10, 20), first);
@@ -78,17 +78,17 @@ TEST(LaneTable, WhatRunsAtOnceGetsALaneOfItsOwn) {
   EXPECT_NE(number("b", 100, 110), first);
 }
 
-TEST(LaneTable, NamesWithoutEndShareLanes) {
-  LaneTable lanes;
-  for (std::size_t i = 0; i < LaneTable::kMaxTitles; ++i) {
+TEST(TrackTable, NamesWithoutEndShareLanes) {
+  TrackTable tracks;
+  for (std::size_t i = 0; i < TrackTable::kMaxTitles; ++i) {
     const std::string name = std::to_string(i);
     std::string_view title = name;
-    lanes.place(title, 0, 1);
+    tracks.assign(title, 0, 1);
     EXPECT_EQ(title, name);
   }
   std::string_view title = "one more";
-  lanes.place(title, 0, 1);
-  EXPECT_EQ(title, LaneTable::kOthers);
+  tracks.assign(title, 0, 1);
+  EXPECT_EQ(title, TrackTable::kOthers);
 }
 
 TEST(TimelinePath, HasTheRank) {
@@ -119,7 +119,7 @@ TEST(Timeline, AFileThatCannotBeCreatedIsAnErrorWithTheReason) {
                     HasSubstr("/no/such/folder/trace.2.json"), HasSubstr("No such file")));
 }
 
-/// The message; empty if there is a timeline.
+/// The error message; empty if there is a timeline.
 std::string refusal_of(const std::string& path, int rank = 0, int size = 1) {
   const auto timeline = Timeline::open({.path = path, .rank = rank, .size = size});
   return timeline.ok() ? "" : timeline.error().message;

@@ -1,4 +1,4 @@
-// What the timelines of in-process ranks say about what the ranks did.
+// The timelines of in-process ranks describe what the ranks did.
 #include "runtime/bootstrap/memory_store.h"
 #include "runtime/bootstrap/store_bootstrap.h"
 #include "tests/support/local_world.h"
@@ -110,7 +110,7 @@ TEST_F(TimelineWorld, OperationsSayWhatTheyCarry) {
   }
 }
 
-// Whoever has all of the fused tensors in the arena has no steps that copy.
+// If all fused tensors of a rank are in the arena, no step copies them.
 TEST_F(TimelineWorld, TensorsOfTheArenaAreNotPacked) {
   constexpr std::size_t kCount = 30'000;
   run_local_world(
@@ -148,7 +148,7 @@ TEST_F(TimelineWorld, TensorsOfTheArenaAreNotPacked) {
 
 TEST_F(TimelineWorld, LanesHaveNoOverlaps) {
   const auto body = [](int, Runtime& runtime) {
-    // Too many for boards, which have no steps.
+    // Too many elements for control segments, which have no steps.
     std::vector<std::vector<float>> copies(8, std::vector<float>(40'000, 1.0F));
     std::vector<std::shared_ptr<Work>> works;
     for (auto& copy : copies) {
@@ -168,14 +168,14 @@ TEST_F(TimelineWorld, LanesHaveNoOverlaps) {
       for (const auto& slice : select(events, "cat", category)) {
         by_lane[slice.at("tid")].emplace(begin_of(slice), end_of(slice));
       }
-      for (const auto& [lane, slices] : by_lane) {
+      for (const auto& [track, slices] : by_lane) {
         std::int64_t end = 0;
         for (const auto& [begin, slice_end] : slices) {
           EXPECT_GE(begin, end) << category;
           end = slice_end;
         }
       }
-      // Eight operations of one title were under way at once.
+      // Eight operations with one title were in flight at once.
       if (category == std::string_view("tensor")) {
         EXPECT_GT(by_lane.size(), 1U);
       }

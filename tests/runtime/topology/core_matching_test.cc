@@ -1,4 +1,4 @@
-// A core for each rank, against a matching that goes over ranks and cores one by one.
+// One core for each rank, against a matching that goes over ranks and cores one by one.
 #include "runtime/topology/core_matching.h"
 
 #include <gtest/gtest.h>
@@ -21,11 +21,12 @@ bool by_bits(const Masks& masks) {
 }
 
 /// One augmenting path of Kuhn's bipartite matching.
-bool place(int rank, const Masks& masks, std::map<int, int>& rank_on_core, std::set<int>& visited) {
+bool location(int rank, const Masks& masks, std::map<int, int>& rank_on_core,
+              std::set<int>& visited) {
   for (const int core : masks[static_cast<std::size_t>(rank)]) {
     if (!visited.insert(core).second) continue;
     const auto taken = rank_on_core.find(core);
-    if (taken == rank_on_core.end() || place(taken->second, masks, rank_on_core, visited)) {
+    if (taken == rank_on_core.end() || location(taken->second, masks, rank_on_core, visited)) {
       rank_on_core[core] = rank;
       return true;
     }
@@ -37,12 +38,12 @@ bool one_by_one(const Masks& masks) {
   std::map<int, int> rank_on_core;
   for (int rank = 0; rank < static_cast<int>(masks.size()); ++rank) {
     std::set<int> visited;
-    if (!place(rank, masks, rank_on_core, visited)) return false;
+    if (!location(rank, masks, rank_on_core, visited)) return false;
   }
   return true;
 }
 
-/// `kinds` masks of `most` cores at most, which ranks have by chance, each in an order of its own.
+/// `ranks` random masks of `kinds` different sets with at most `most` cores, each in its own order.
 Masks masks_by_chance(std::mt19937& chance, int ranks, int cores, int kinds, int most) {
   const auto up_to = [&](int last) { return std::uniform_int_distribution(0, last)(chance); };
   Masks kinds_of_masks;
@@ -87,7 +88,7 @@ TEST(CoreMatching, NobodyAndNothing) {
   EXPECT_FALSE(by_bits({{0, 0}, {0}}));
 }
 
-// What a whole machine's ranks look like, and the worst of them.
+// Masks as a large machine's ranks have them, and the worst case.
 TEST(CoreMatching, LargeMachines) {
   constexpr int kMany = 1024;
   std::vector<int> all(kMany);
@@ -97,7 +98,7 @@ TEST(CoreMatching, LargeMachines) {
   masks.push_back(all);
   EXPECT_FALSE(by_bits(masks));
   masks.clear();
-  // Each fits where those before it are, so that the last one moves all of them.
+  // Each rank fits with those before it; the last rank makes all of them move.
   for (int rank = 0; rank < kMany; ++rank) masks.push_back({rank, (rank + 1) % kMany});
   EXPECT_TRUE(by_bits(masks));
   masks.back() = {0};

@@ -1,4 +1,4 @@
-// Control groups as files say them: of both versions, in hierarchies, and what is no limit.
+// Control groups as files say them: both versions, hierarchies, and files without a limit.
 #include "runtime/topology/cpu_limit.h"
 
 #include "tests/support/control_group_files.h"

@@ -12,7 +12,7 @@
 namespace kolo {
 namespace {
 
-/// A world with a rank for each letter; equal letters are one host.
+/// A world with one rank per letter; equal letters are one host.
 World world_of(int rank, const std::string& hosts) {
   std::vector<RankInfo> ranks;
   for (const char host : hosts) ranks.push_back({std::string(1, host), "", 1, "", {}});
@@ -79,8 +79,9 @@ TEST(World, ACoreForEachRankWithinTheirControlGroups) {
   };
   EXPECT_TRUE(enough({{"a", 2}, {"a", 2}}));
   EXPECT_FALSE(enough({{"a", 2}, {"a", 2}, {"a", 2}}));
-  EXPECT_TRUE(enough({{"a", 1}, {"b", 1}, {"", 0}, {"", 0}}));  // a container each, two without
-  EXPECT_FALSE(enough({{"", 0}, {"a", 0}}));                    // less than a whole one
+  EXPECT_TRUE(enough(
+      {{"a", 1}, {"b", 1}, {"", 0}, {"", 0}}));  // two ranks in a container each, two without
+  EXPECT_FALSE(enough({{"", 0}, {"a", 0}}));     // less than a whole one
 }
 
 TEST(World, RanksThatPoseAsOtherHostsShareTheCoresOfTheirMachine) {
@@ -95,7 +96,7 @@ TEST(World, AllSayTheSameOfTheCoresOfSeveralRanks) {
   const auto rank = [](const char* host, const char* machine) {
     return RankInfo{host, "", 1, machine, {0, 1}};
   };
-  // The second rank shares a host with the first one and a machine with the third and the fourth.
+  // The second rank shares a host with the first, and a machine with the third and the fourth.
   const std::vector<RankInfo> ranks = {rank("a", "m"), rank("a", "n"), rank("b", "n"),
                                        rank("b", "n")};
   for (int asks = 0; asks < static_cast<int>(ranks.size()); ++asks) {
@@ -114,7 +115,7 @@ TEST(RankInfo, ComesBackAsItWas) {
   EXPECT_EQ(back.pid, 4711);
   EXPECT_EQ(back.pid_namespace, "boot/1");
   EXPECT_EQ(back.cores, info.cores);
-  EXPECT_EQ(back.place, 2);
+  EXPECT_EQ(back.numa_node, 2);
   EXPECT_EQ(back.cpu_group, "7:9");
   EXPECT_EQ(back.cpu_cores, 5);
 }

@@ -1,4 +1,4 @@
-// The file of measured links: what comes back, what is refused, and that all ranks take rank 0's.
+// The file of measured links: what is read back, what is refused, and that all ranks take rank 0's.
 #include "runtime/tuning/link_cache.h"
 
 #include "runtime/bootstrap/memory_store.h"
@@ -127,27 +127,15 @@ TEST_F(LinkCacheFile, OldMeasurementsAreMadeAgain) {
   const auto loaded = cache().load();
   ASSERT_TRUE(loaded.ok());
   EXPECT_FALSE(loaded->has_value());
-  // They go when others are stored.
+  // Storing other costs removes them.
   ASSERT_TRUE(cache("tcp; a b a b").store(kCosts).ok());
   EXPECT_FALSE(std::filesystem::exists(cache().path()));
   EXPECT_TRUE(std::filesystem::exists(cache("tcp; a b a b").path()));
 }
 
-TEST_F(LinkCacheFile, CorrectionsDoNotMakeAMeasurementYounger) {
-  ASSERT_TRUE(cache().correct(kCosts).ok());
-  EXPECT_FALSE(std::filesystem::exists(cache().path()));  // nothing was measured
-  ASSERT_TRUE(cache().store({}).ok());
-  const auto measured = std::filesystem::file_time_type::clock::now() - LinkCache::kLifetime / 2;
-  std::filesystem::last_write_time(cache().path(), measured);
-  ASSERT_TRUE(cache().correct(kCosts).ok());
-  EXPECT_EQ(std::filesystem::last_write_time(cache().path()), measured);
-  EXPECT_EQ((**cache().load()).across.latency_us, kCosts.across.latency_us);
-}
-
 TEST(LinkCache, NowhereKeepsNothing) {
   const LinkCache cache("", "tcp; a b");
   EXPECT_TRUE(cache.store(kCosts).ok());
-  EXPECT_TRUE(cache.correct(kCosts).ok());
   EXPECT_FALSE((*cache.load()).has_value());
   EXPECT_FALSE(LinkCache("/proc/nowhere", "tcp; a b").store(kCosts).ok());
 }
@@ -160,7 +148,7 @@ TEST(LinkCache, AllRanksTakeRankZeros) {
     for (int rank = 0; rank < kSize; ++rank)
       threads.emplace_back([&, rank] {
         StoreBootstrap bootstrap(store, rank, kSize);
-        // The others' own numbers, which must not matter.
+        // The other ranks' own numbers must not matter.
         LinkCosts mine = kCosts;
         if (rank > 0) mine.inside.latency_us = 1000 * rank;
         const bool has = rank > 0 || known;

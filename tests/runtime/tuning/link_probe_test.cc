@@ -1,4 +1,4 @@
-// The measurement of the links: who measures which, and that all ranks get the same.
+// The measurement of the links: which ranks measure which links, and that all ranks get the same.
 #include "runtime/tuning/link_probe.h"
 
 #include "runtime/base/check.h"
@@ -19,7 +19,7 @@
 namespace kolo::test {
 namespace {
 
-/// What each rank of a world on so many hosts, dealt out in turn, gets.
+/// The costs that each rank gets in a world on `hosts` hosts, with the ranks dealt out in turn.
 std::vector<LinkCosts> probe(int size, int hosts) {
   MemoryStore store;
   std::vector<LinkCosts> all(static_cast<std::size_t>(size));
@@ -69,7 +69,7 @@ TEST(LinkProbe, AllRanksGetTheSameNumbers) {
   }
 }
 
-/// What rank 0 of two gets when the other one is never there, and it is told so.
+/// The error of rank 0 of two when the other rank never arrives, and rank 0 is told so.
 Status without_the_other(const std::function<Status(Bootstrap&, Transport&, const World&,
                                                     const ProbeLimits&)>& measure) {
   MemoryStore store;
@@ -99,7 +99,7 @@ TEST(LinkProbe, ARankThatIsLostMeanwhileEndsIt) {
   }
 }
 
-/// A meeting in which another rank than rank 1 has failed first.
+/// A rendezvous in which another rank has failed before rank 1.
 class FailedMeeting final : public Bootstrap {
  public:
   explicit FailedMeeting(Transport& transport) : transport_(transport) {}

@@ -22,7 +22,7 @@ CUuuid uuid_of(int number) {
   return uuid;
 }
 
-/// As CUDA_VISIBLE_DEVICES names it: "GPU-" and hexadecimal groups of 4, 2, 2, 2 and 6 bytes.
+/// The name in CUDA_VISIBLE_DEVICES: "GPU-" and hexadecimal groups of 4, 2, 2, 2 and 6 bytes.
 std::string name_of(const CUuuid& uuid) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string name = "GPU-";
@@ -39,7 +39,7 @@ std::vector<Gpu*> make_gpus() {
   const Environment environment = Environment::of_process();
   const int all = environment.get_int("EMULATED_GPUS").value_or(1);
   std::vector<int> seen;
-  // Empty, it shows none.
+  // An empty list shows no device.
   const auto mask = environment.variables().find("CUDA_VISIBLE_DEVICES");
   if (mask != environment.variables().end()) {
     std::istringstream names(mask->second);
@@ -48,7 +48,7 @@ std::vector<Gpu*> make_gpus() {
       for (int i = 0; i < all; ++i)
         if (name == std::to_string(i) || (name.size() > 4 && name_of(uuid_of(i)).starts_with(name)))
           number = i;
-      if (number < 0) break;  // as CUDA does: those behind a wrong name are not seen either
+      if (number < 0) break;  // like CUDA: devices after a wrong name are not visible either
       seen.push_back(number);
     }
   } else {
@@ -66,7 +66,7 @@ std::vector<Gpu*> make_gpus() {
   return made;
 }
 
-/// Without a destructor: the main thread still calls when what is local to it is gone.
+/// Has no destructor: the main thread still makes calls after its thread-local objects are gone.
 struct Thread {
   std::array<Gpu*, 16> contexts;
   std::size_t depth;
@@ -88,7 +88,7 @@ CUresult as_driver(cudaError_t error) { return static_cast<CUresult>(error); }
 }  // namespace
 
 const std::vector<Gpu*>& gpus() {
-  // Without a destructor, too.
+  // No destructor here, either.
   static const auto* const all = new std::vector<Gpu*>(make_gpus());
   return *all;
 }
@@ -152,7 +152,7 @@ int current_device() { return mine.depth == 0 ? -1 : mine.top()->ordinal; }
 
 namespace {
 
-// The driver's calls, which kolo finds by their names.
+// The driver's functions, which kolo looks up by name.
 
 CUresult device_get(CUdevice* device, int ordinal) {
   if (gpu(ordinal) == nullptr) return CUDA_ERROR_INVALID_DEVICE;

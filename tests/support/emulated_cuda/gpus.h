@@ -1,5 +1,5 @@
-// The emulated devices, and what CUDA keeps for each thread: its contexts and its last error.
-// Shared by the files of this folder; any thread.
+// The emulated devices, and the state that CUDA keeps for each thread: its contexts and its last
+// error. Shared by the files of this folder; any thread.
 #pragma once
 
 #include "tests/support/emulated_cuda/emulated_cuda.h"
@@ -14,7 +14,8 @@
 
 namespace kolo::test::emulated_cuda {
 
-/// One that this process sees. Never ends, since what lives on it may end with the process.
+/// A device that this process sees. Never destroyed, because memory on it may live until the
+/// process ends.
 struct Gpu {
   int ordinal = 0;
   int number = 0;  ///< on the host
@@ -22,26 +23,27 @@ struct Gpu {
   std::size_t memory = 0;
   std::atomic<std::size_t> used = 0;
   std::atomic<cudaError_t> failure = cudaSuccess;
-  std::array<std::atomic<bool>, 16> peers = {};  ///< by ordinal: whose memory it was let reach
+  std::array<std::atomic<bool>, 16> peers =
+      {};  ///< by ordinal: the devices whose memory it may reach
 };
 
-/// Those that CUDA_VISIBLE_DEVICES shows.
+/// The devices that CUDA_VISIBLE_DEVICES shows.
 const std::vector<Gpu*>& gpus();
-/// Null: no such ordinal.
+/// Null if there is no such ordinal.
 Gpu* gpu(int ordinal);
 /// Whether devices of this host reach each other.
 bool devices_reach_each_other();
 
-/// The device of this thread's context; its first device's, as the runtime takes it, where it has
-/// none. Null: there is no device.
+/// The device of this thread's context, or, without a context, the first device, as in the runtime.
+/// Null if there is no device.
 Gpu* current();
 CUcontext context_of(Gpu* gpu);
 
-/// Keeps the error for cudaGetLastError() and gives it back.
+/// Keeps the error for cudaGetLastError() and returns it.
 cudaError_t told(cudaError_t error);
-/// What stands in the way of a call: what a test has asked for, or the device's failure.
+/// The error that a call must return: one that a test has requested, or the device's failure.
 cudaError_t obstacle(const char* function, const Gpu* gpu);
-/// Whether a capture elsewhere stands in the way of what is unsafe beside it, on this thread.
+/// Whether calls that are unsafe during another thread's capture must fail on this thread.
 bool is_forbidden();
 bool captures_elsewhere();
 
@@ -54,7 +56,7 @@ bool captures_elsewhere();
   if (const cudaError_t obstacle = ::kolo::test::emulated_cuda::obstacle(__func__, gpu); \
       obstacle != cudaSuccess)                                                           \
   return ::kolo::test::emulated_cuda::told(obstacle)
-/// Of a call that is unsafe beside a capture.
+/// The beginning of a call that is unsafe during a capture.
 #define EMULATED_CUDA_ENTER_UNSAFE(gpu)            \
   EMULATED_CUDA_ENTER(gpu);                        \
   if (::kolo::test::emulated_cuda::is_forbidden()) \

@@ -1,6 +1,6 @@
-// What nvcc knows beyond C++, for a compiler of the host: included before each .cu file that kolo's
-// kernels are in (-include). A launch plays its blocks one after the other, and only in blocks that
-// call __syncthreads() are threads threads: see kernels.cc.
+// nvcc's extensions of C++, for a host compiler: included before each .cu file with kolo's kernels
+// (-include). A launch runs its blocks one after the other. Only in blocks that call
+// __syncthreads() are GPU threads real threads: see kernels.cc.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #define __device__
 #define __grid_constant__
 #define __launch_bounds__(...)
-/// One for all threads of a block, and blocks follow each other.
+/// One for all threads of a block; blocks run one after the other.
 #define __shared__ static
 
 namespace kolo::test::emulated_cuda {

@@ -22,16 +22,16 @@ thread_local kolo::test::emulated_cuda::Place gridDim;
 namespace kolo::test::emulated_cuda {
 namespace {
 
-using namespace cuda;  // NOLINT(google-build-using-namespace): what is launched
+using namespace cuda;  // NOLINT(google-build-using-namespace): the launched kernels
 
-/// Does a launch of so many blocks, with parameters that were copied when it was handed in.
+/// Runs a launch of `blocks` blocks, with parameters that were copied at the call.
 using Launch = std::function<void(std::uint32_t blocks)>;
-/// Copies the parameters; null where memory in them is not the device's to touch.
+/// Copies the parameters; null if they contain memory that the device may not touch.
 using Prepare = std::function<Launch(const Gpu* gpu, const void* parameters)>;
 
 thread_local std::barrier<>* block_barrier = nullptr;
 
-/// Threads one after the other: for kernels whose threads do not wait for each other.
+/// Threads run one after the other: for kernels whose threads do not wait for each other.
 template <class Parameters>
 Launch in_turn(const void* kernel, const Parameters& parameters) {
   return [kernel, parameters](std::uint32_t blocks) {
@@ -42,7 +42,7 @@ Launch in_turn(const void* kernel, const Parameters& parameters) {
   };
 }
 
-/// Threads at once.
+/// Threads run at the same time.
 template <class Parameters>
 Launch together(const void* kernel, const Parameters& parameters) {
   return [kernel, parameters](std::uint32_t blocks) {
@@ -56,7 +56,7 @@ Launch together(const void* kernel, const Parameters& parameters) {
         gridDim.x = blocks;
         for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
           call(parameters);
-          barrier.arrive_and_wait();  // the next block's shared memory is this one's
+          barrier.arrive_and_wait();  // the next block reuses this block's shared memory
         }
       });
     for (std::thread& thread : threads) thread.join();
@@ -140,7 +140,7 @@ struct Loaded {
   std::mutex mutex;
   std::set<const void*> kernels;  // guarded by mutex, as is the next
   std::size_t late = 0;
-  std::mutex running;  ///< one kernel at a time: what is __shared__ is static
+  std::mutex running;  ///< one kernel at a time: __shared__ variables are static
 };
 Loaded& loaded() {
   static auto* const all = new Loaded;

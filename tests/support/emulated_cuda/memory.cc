@@ -1,5 +1,5 @@
-// Device memory is memory of the kernel (memfd), so that other processes map it by /proc; pinned
-// memory is any other, noted here.
+// Device memory is a memfd, so that other processes map it through /proc. Pinned memory is any
+// other memory, and is recorded here.
 #include "tests/support/emulated_cuda/memory.h"
 
 #include "tests/support/emulated_cuda/gpus.h"
@@ -42,14 +42,14 @@ struct Blocks {
 };
 
 Blocks& blocks() {
-  static auto* const all = new Blocks;  // what lives there may end after static objects
+  static auto* const all = new Blocks;  // objects in it may end after static objects
   return *all;
 }
 
 std::uintptr_t number_of(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
 bool is_device(Kind kind) { return kind <= Kind::kImported; }
 
-/// Takes the block that begins there out of the list; false if there is none of those kinds.
+/// Removes the block that begins there from the list; false if there is none of these kinds.
 bool take(const void* begin, std::initializer_list<Kind> kinds, Block& taken) {
   const std::lock_guard lock(blocks().mutex);
   const auto found = blocks().by_begin.find(number_of(begin));
@@ -66,12 +66,12 @@ void note(const void* begin, const Block& block) {
   blocks().by_begin[number_of(begin)] = block;
 }
 
-/// What a handle holds; the rest of its 64 bytes is zero.
+/// Contents of a handle; the rest of its 64 bytes is zero.
 struct Handle {
   std::uint32_t magic;
   std::int32_t pid;
   std::int32_t file;
-  std::uint32_t number;  ///< of the device on the host
+  std::uint32_t number;  ///< number of the device on the host
   std::uint64_t inode;
   std::uint64_t size;
 };
@@ -128,7 +128,7 @@ bool is_pageable(const void* address) {
 }
 
 void* driver_function_of_memory(const std::string& name) {
-  // The second version is what the driver gives for the plain name.
+  // The driver returns the second version for the plain name.
   if (name == "cuMemGetAddressRange") return reinterpret_cast<void*>(&address_range);
   if (name == "cuPointerGetAttribute") return reinterpret_cast<void*>(&pointer_attribute);
   return nullptr;
@@ -166,7 +166,7 @@ cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
     close(file);
     return told(cudaErrorMemoryAllocation);
   }
-  std::memset(begin, 0xcd, std::min<std::size_t>(bytes, 1 << 20));  // what was there before
+  std::memset(begin, 0xcd, std::min<std::size_t>(bytes, 1 << 20));  // some former content
   gpu->used += bytes;
   note(begin, {bytes, Kind::kDevice, gpu, file});
   *memory = begin;
@@ -180,7 +180,7 @@ cudaError_t cudaFree(void* memory) {
   Block block;
   if (!take(memory, {Kind::kDevice, Kind::kPooled}, block)) return told(cudaErrorInvalidValue);
   munmap(memory, block.size);
-  static_cast<void>(ftruncate(block.file, 0));  // who still maps it, faults
+  static_cast<void>(ftruncate(block.file, 0));  // a process that still maps it faults
   close(block.file);
   block.gpu->used -= block.size;
   return cudaSuccess;

@@ -1,5 +1,5 @@
-// A stream is a thread that does one thing after the other; an event is the point that a stream has
-// come to when it was recorded.
+// A stream is a thread that does one thing after the other. An event is the point that a stream had
+// reached when the event was recorded.
 #include "tests/support/emulated_cuda/streams.h"
 
 #include "tests/support/emulated_cuda/memory.h"
@@ -93,7 +93,7 @@ struct Event {
   explicit Event(Gpu* its) : gpu(its) {}
   Gpu* const gpu;
   std::mutex mutex;
-  std::shared_ptr<Point> point;  // guarded by mutex; null: never recorded, and so done
+  std::shared_ptr<Point> point;  // guarded by mutex; null: never recorded, which counts as done
 
   std::shared_ptr<Point> now() {
     const std::lock_guard lock(mutex);
@@ -105,7 +105,7 @@ struct Streams {
   std::mutex mutex;
   std::set<std::shared_ptr<Stream>> all;  // guarded by mutex, as all below
   std::vector<std::shared_ptr<Stream>> defaults;
-  std::set<const Event*> events;  ///< those of a failed device, which destroys none, stay
+  std::set<const Event*> events;  ///< a failed device destroys none: its events stay
   std::atomic<bool> are_capturing = false;
 };
 
@@ -114,7 +114,7 @@ Streams& streams() {
   return *all;
 }
 
-/// The stream of a handle; null is the device's default one.
+/// The stream of a handle; null means the device's default stream.
 std::shared_ptr<Stream> stream_of(cudaStream_t handle, Gpu* gpu) {
   const std::lock_guard lock(streams().mutex);
   if (handle == nullptr) {
@@ -144,7 +144,7 @@ Event* event_of(cudaEvent_t handle) { return reinterpret_cast<Event*>(handle); }
 cudaError_t give(cudaStream_t handle, Gpu* gpu, std::function<void()> work) {
   const auto stream = stream_of(handle, gpu);
   if (stream == nullptr || stream->gpu() != gpu) return told(cudaErrorInvalidResourceHandle);
-  // A device that has failed does nothing any more.
+  // A failed device does no more work.
   stream->give([gpu, work = std::move(work)] {
     if (gpu->failure == cudaSuccess) work();
   });
@@ -197,7 +197,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
     const std::lock_guard lock(streams().mutex);
     streams().all.erase(stream);
   }
-  stream.reset();  // after what it was given
+  stream.reset();  // after its work
   return cudaSuccess;
 }
 
@@ -226,7 +226,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
   EMULATED_CUDA_ENTER(gpu);
-  // What the event stands for now; it may be recorded anew before the stream comes here.
+  // The event's present point; it may be recorded anew before the stream comes here.
   const std::shared_ptr<Point> point = event_of(event)->now();
   const auto stream = stream_of(handle, gpu);
   if (stream == nullptr) return told(cudaErrorInvalidResourceHandle);
@@ -285,7 +285,7 @@ cudaError_t cudaMemcpyAsync(void* destination, const void* source, std::size_t b
   if (!is_within(source, bytes) || !is_within(destination, bytes))
     return told(cudaErrorInvalidValue);
   const cudaError_t given = give(stream, gpu, [=] { std::memcpy(destination, source, bytes); });
-  // To memory that is not pinned it returns when it is done; from there, it may.
+  // A copy to memory that is not pinned returns when it is done; a copy from there may.
   if (given == cudaSuccess && is_pageable(destination)) stream_of(stream, gpu)->mark()->wait();
   return given;
 }

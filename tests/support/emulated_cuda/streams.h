@@ -8,8 +8,8 @@
 
 namespace kolo::test::emulated_cuda {
 
-/// Hands work to a stream; null is the device's default one. cudaErrorInvalidResourceHandle: it is
-/// none, or another device's.
+/// Gives work to a stream; null means the device's default stream. cudaErrorInvalidResourceHandle
+/// if the handle is no stream, or another device's.
 cudaError_t give(cudaStream_t stream, Gpu* gpu, std::function<void()> work);
 
 }  // namespace kolo::test::emulated_cuda

@@ -1,5 +1,5 @@
-// kolo-perf's verifier: what it expects is what the collectives mean, and it finds every way in
-// which a result can be wrong.
+// kolo-perf's verifier: its expected results are those of the collectives, and it finds every kind
+// of wrong result.
 #include "tools/perf/pattern.h"
 #include "runtime/device/element.h"
 
@@ -51,7 +51,7 @@ double combined(ReduceOp op, double a, double b) {
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kAverage:
-    case ReduceOp::kAdasum:  // of what has nothing in common
+    case ReduceOp::kAdasum:  // vectors that have no element in common
       return a + b;
     case ReduceOp::kMin:
       return std::min(a, b);
@@ -63,19 +63,19 @@ double combined(ReduceOp op, double a, double b) {
   return 0;
 }
 
-/// The reduction of all ranks' inputs at one place, in plain words.
+/// The reduction of all ranks' inputs at one element, in plain code.
 double reduced(const Problem& problem, int ranks, std::int64_t element) {
   double result = at(problem, input(problem, 0, ranks), element);
   for (int rank = 1; rank < ranks; ++rank) {
     result = combined(problem.op, result, at(problem, input(problem, rank, ranks), element));
   }
   if (problem.type == DataType::kBool) result = std::min(result, 1.0);
-  // Of pairs of x and 2x: 0 · x + 3/4 · 2x, as the paper's formula gives.
+  // For pairs of x and 2x: 0 · x + 3/4 · 2x, as the paper's formula gives.
   if (problem.op == ReduceOp::kAdasum && ranks % 2 == 0) result /= 2;
   return problem.op == ReduceOp::kAverage ? result / ranks : result;
 }
 
-/// Every problem with up to 4 ranks, for each rank.
+/// Calls `body` for every problem with up to 4 ranks, and for each rank.
 void for_each_problem(const std::function<void(const Problem&, int rank, int ranks)>& body) {
   for (const Collective collective : kCollectives) {
     for (int type = 0; type < kDataTypeCount; ++type) {
@@ -168,7 +168,7 @@ TEST(Pattern, AMissingOrDoubledContributionIsFound) {
     for (const int missing : {0, 1, 2}) {
       Memory result = expected(problem, 0, 3);
       for (std::int64_t i = 0; i < kCount; ++i) {
-        // Of the others alone, one of them twice.
+        // Reduces only the other ranks' inputs, one of them twice.
         const int a = missing == 0 ? 1 : 0;
         const int b = missing == 2 ? 1 : 2;
         const double first = at(problem, input(problem, a, 3), i);
@@ -195,13 +195,13 @@ TEST(Pattern, APlainSumIsNotAdasum) {
   }
 }
 
-/// Whether the result at a single place is some rank's input.
+/// Whether the result at a single element is some rank's input.
 bool one_decides(const Problem& problem) {
   return problem.type == DataType::kBool || problem.op == ReduceOp::kMin ||
          problem.op == ReduceOp::kMax || problem.op == ReduceOp::kAdasum;
 }
 
-/// Wrong elements, over all ranks, where each has got its part of the source's input.
+/// Wrong elements, over all ranks, if each has got its part of the source's input.
 std::int64_t wrong_by_source(const Problem& problem, int source, int ranks) {
   const Memory sent = input(problem, source, ranks);
   const bool scatters = problem.collective == Collective::kReducescatter;

@@ -1,4 +1,4 @@
-// Which ranks kolo-perf's probe takes, by the hosts that they are on.
+// The ranks that kolo-perf's probe takes, by their hosts.
 #include "tools/perf/probe.h"
 
 #include "runtime/topology/world.h"
@@ -10,7 +10,7 @@
 namespace kolo::perf {
 namespace {
 
-/// By kolo's own numbering; `hosts[r]` is rank r's.
+/// `hosts[r]` is rank r's host; the other numbers follow kolo's own numbering.
 std::optional<std::array<int, 2>> pair_on(const std::string& hosts) {
   std::vector<RankInfo> infos;
   for (const char host : hosts) infos.push_back({.host_id = {host}, .hostname = {host}});

@@ -1,4 +1,4 @@
-// What kolo-perf makes of its samples.
+// kolo-perf's statistics of its samples.
 #include "tools/perf/statistics.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// kolo-perf's step, in a world of one rank: what its peers do wrong is found.
+// kolo-perf's step, in a world of one rank: errors of its peers are found.
 #include "tools/perf/step.h"
 
 #include <kolo/kolo.h>
@@ -11,10 +11,10 @@
 namespace kolo::perf {
 namespace {
 
-/// Floats of `small`.
+/// Number of floats of `small`.
 constexpr std::int64_t kFloats = 4000;
 
-/// Alone, an all-reduce in place has nothing to do: this one does something else.
+/// An in-place all-reduce of one rank has nothing to do; this one does something wrong instead.
 class FaultyPeer final : public Engine {
  public:
   explicit FaultyPeer(std::function<void(float*)> fault) : fault_(std::move(fault)) {}
@@ -36,7 +36,7 @@ class StepTest : public testing::Test {
   void SetUp() override { init({.init_method = "single://"}); }
   void TearDown() override { shutdown(); }
 
-  /// With right peers beside it, whose results are not to be taken for its own.
+  /// Right peers run beside it; their results must not be taken for its own.
   static nlohmann::json report_of(std::function<void(float*)> fault) {
     std::vector<std::unique_ptr<Engine>> peers;
     peers.push_back(std::make_unique<FaultyPeer>([](float*) {}));

@@ -1,6 +1,6 @@
-// What the tests of lost ranks start: sums over all ranks without end, until that fails; then it
-// prints the error and ends with 3. "running" is printed when the ranks have summed once. Argument:
-// how many float32 elements.
+// Started by the tests of lost ranks: makes sums over all ranks without end, until one fails; then
+// prints the error and ends with 3. Prints "running" after the first sum. Argument: the number of
+// float32 elements.
 #include <kolo/kolo.h>
 
 #include <cstdio>

@@ -1,7 +1,7 @@
-// What the launching tests start: joins the others, sums over all ranks and prints one line about
-// itself; or the error, with exit status 3. Arguments: an init method, then rank and size; or
-// --until and a file, to stay in the job until that is there; or --wait, to wait in kolo for what
-// nobody sends, with a handler of SIGTERM that calls exit(0).
+// Started by the launching tests: joins the other ranks, sums over all of them and prints one line
+// about itself; or prints the error and ends with 3. Arguments: an init method, then rank and size;
+// or --until and a file, to stay in the job until the file exists; or --wait, to wait in kolo for a
+// message that nobody sends, with a handler of SIGTERM that calls exit(0).
 #include <kolo/kolo.h>
 
 #include <unistd.h>
@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
       options.rank = std::stoi(argv[2]);
       options.size = std::stoi(argv[3]);
     }
-    // Twice: a meeting leaves nothing behind that harms the next.
+    // Twice: the first init and shutdown must leave nothing behind that harms the next.
     for (int round = 0; round < 2; ++round) {
       kolo::init(argc, argv, options);
       double sum = kolo::rank() + 1;

@@ -1,4 +1,4 @@
-// What kolo-run looks for among the processes of a host, which come and go.
+// kolo-run's search for processes of a host, which start and end meanwhile.
 #include "tools/run/strays.h"
 
 #include <gmock/gmock.h>
@@ -53,7 +53,7 @@ TEST(Strays, AreThoseBelowWithTheVariable) {
   for (const int end : {started[0], started[1], waits[0], waits[1]}) ::close(end);
 }
 
-// Each look opens some files of processes that have ended when it reads them.
+// Each search opens some files of processes that have ended when it reads them.
 TEST(Strays, ProcessesMayEndWhileTheyAreLookedAt) {
   const auto come_and_go = [] {
     for (;;) {

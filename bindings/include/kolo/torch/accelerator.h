@@ -1,5 +1,5 @@
-// Accelerator: a training loop for one process becomes one for many by prepare() and backward().
-// (After Hugging Face's Accelerate, whose names it has.)
+// Accelerator: makes a training loop for one process one for many, by prepare() and backward().
+// (After Hugging Face's Accelerate, whose names it uses.)
 //
 //   kolo::Accelerator accelerator(argc, argv);
 //   auto [model, optimizer, loader] = accelerator.prepare(
@@ -10,19 +10,17 @@
 //     optimizer.step();
 //   }
 //
-// What is defined:
 // - The model is wrapped in DistributedDataParallel, so gradients are averages when backward()
-//   returns. The optimizer is stepped as it is; one without a prepared model steps on this rank's
-//   own gradients.
-// - Gradient accumulation: with `auto pass = accelerator.accumulate(model);` around forward,
-//   backward and step, only each n-th pass, and the loader's last (of several the longest's), sends
-//   gradients and steps;
-//   backward() divides the loss by n. Models that train in one pass are named in one call.
-// - Mixed precision: forward runs in a half type, and with fp16 a GradScaler scales the loss and
-//   leaves out steps that overflow.
+//   returns.
+// - The optimizer steps as it is. Without a prepared model it steps on this rank's own gradients.
+// - Gradient accumulation: put `auto pass = accelerator.accumulate(model);` around forward,
+//   backward and step. Only each n-th pass, and the one with the loader's last batch, sends
+//   gradients and steps. With several loaders, the longest one decides. backward() divides the loss
+//   by n. Name all models that train in one pass in one call.
+// - Mixed precision: forward runs in a half type. With fp16 a GradScaler also scales the loss and
+//   skips steps that overflow.
 // - Schedulers: see PreparedScheduler. Loaders: see prepared_loader.h.
-//
-// The training loop's thread, on all ranks alike.
+// - Used by the training loop's thread, in the same way on all ranks.
 #pragma once
 
 #include <kolo/export.h>
@@ -52,33 +50,39 @@ struct AcceleratorOptions {
   GradScalerOptions scaler = {};  ///< with fp16
 };
 
-/// A pass of accumulate(); ends at its end of scope, before its models do.
+/// A pass of accumulate(), which ends with its scope. It must end before its models.
+///
+///   auto pass = accelerator.accumulate(model);
+///   accelerator.backward(torch::nll_loss(model.forward(input), target));
+///   optimizer.step();
+///   optimizer.zero_grad();
 class [[nodiscard]] AccumulatedPass {
  public:
   AccumulatedPass(std::shared_ptr<void> open, std::vector<NoSync> local)
       : open_(std::move(open)), local_(std::move(local)) {}
 
  private:
-  std::shared_ptr<void> open_;  ///< what the Accelerator sees of it
+  std::shared_ptr<void> open_;  ///< how the Accelerator knows that the pass is open
   std::vector<NoSync> local_;
 };
 
 class KOLO_API Accelerator {
  public:
-  /// Calls init() unless that was done. Collective. Throws kInvalidArgument for values that do not
-  /// fit, kUnsupported for a type of distribution or precision that kolo has not; and on every rank
-  /// kMismatch, if another number of processes has met than some rank's configuration says, or
-  /// ranks differ in accumulation steps, precision, how schedulers step, or, with fp16, the options
-  /// of the scaler.
+  /// Collective. Calls init() if that was not done. Throws:
+  /// - kInvalidArgument for values that do not fit, and kUnsupported for a type of distribution or
+  ///   precision that kolo lacks;
+  /// - kMismatch on every rank if some rank's configuration has another number of processes than
+  ///   there are. Also if ranks differ in accumulation steps, precision, how schedulers step, or,
+  ///   with fp16, the options of the scaler.
   explicit Accelerator(const AcceleratorConfig& config = AcceleratorConfig::from_environment(),
                        const AcceleratorOptions& options = {});
-  /// With AcceleratorConfig::from_flags().
+  /// Uses AcceleratorConfig::from_flags().
   Accelerator(int argc, const char* const* argv, const AcceleratorOptions& options = {})
       : Accelerator(AcceleratorConfig::from_flags(argc, argv), options) {}
 
-  /// Models, optimizers, loaders, recipes and schedulers, any of them in any order; all prepared,
-  /// in that order, as a tuple, or by itself if it is one. Those passed as lvalues must outlive the
-  /// result (a scheduler's optimizer, too).
+  /// Prepares models, optimizers, loaders, recipes and schedulers, any number in any order. Returns
+  /// the prepared ones as a tuple in this order, or a single one by itself. Lvalue arguments, and
+  /// the optimizer of a scheduler, must outlive the result.
   template <class... Parts>
   auto prepare(Parts&&... parts) {
     static_assert(!(kSchedules<Parts> || ...) || !(kMovedOptimizer<Parts> || ...),
@@ -91,12 +95,12 @@ class KOLO_API Accelerator {
     }
   }
 
-  /// backward() of the loss, divided by the accumulation steps, and scaled with fp16. Throws
-  /// kMismatch on every rank where it reaches a prepared model and ranks differ in the scale, or in
-  /// options or counts of steps of prepared optimizers (in the last pass of an accumulation).
+  /// Runs backward() of the loss, divided by the accumulation steps, and scaled with fp16. Throws
+  /// kMismatch on every rank if it reaches a prepared model and ranks differ in the scale, or (in
+  /// the last pass of an accumulation) in options or step counts of prepared optimizers.
   void backward(const torch::Tensor& loss);
-  /// Begins a pass of these models. Throws kInvalidArgument while another one is open: it would
-  /// count twice, and one's gradients would not be sent when the optimizers step.
+  /// Begins a pass of these models. Throws kInvalidArgument while another pass is open: the pass
+  /// would count twice, and gradients of one would not be sent when the optimizers step.
   template <class... M>
   AccumulatedPass accumulate(PreparedModel<M>&... models) {
     std::shared_ptr<void> open = count_pass();
@@ -106,10 +110,10 @@ class KOLO_API Accelerator {
     }
     return AccumulatedPass(std::move(open), std::move(local));
   }
-  /// Whether this pass is the last before a step.
+  /// Whether this pass is the last one before a step.
   bool sync_gradients() const { return state_->sync_gradients; }
   /// Scales the gradients so that their norm is at most `max_norm`, once they are complete (and
-  /// unscaled, with fp16). Returns the norm before; 0 while they add up.
+  /// unscaled, with fp16). Returns the norm before scaling; 0 while gradients add up.
   template <class O>
   double clip_grad_norm(PreparedOptimizer<O>& optimizer, double max_norm, double norm_type = 2.0) {
     if (!sync_gradients()) return 0;
@@ -127,32 +131,37 @@ class KOLO_API Accelerator {
       return torch::nn::utils::clip_grad_norm_(parameters, max_norm, norm_type);
     }
   }
-  /// Mixed precision for what is computed outside of a prepared model, e.g. a loss. A guard.
+  /// A guard for mixed precision outside a prepared model, e.g. for a loss.
   Autocast autocast() const;
 
-  /// Every rank's rows, by rank, of a tensor or of each in a tuple, vector, …; a scalar is a row.
-  /// Collective. Throws kMismatch on every rank if they pass vectors of other lengths, maps with
-  /// other keys, an optional that not all have set, or, in a value that has one of these, a tensor
-  /// that is undefined on some; kInvalidArgument on every rank for any other one that is undefined.
+  /// Gathers every rank's rows, in rank order, of a tensor or of each tensor in a tuple, vector, …
+  /// A scalar is one row. Collective.
+  /// - Throws kMismatch on every rank if ranks pass vectors of different lengths, maps with
+  ///   different keys, or an optional that only some have set. It also throws it if a value with
+  ///   such parts has a tensor that is undefined on some ranks.
+  /// - Throws kInvalidArgument on every rank for any other undefined tensor.
   template <class T>
   T gather(const T& value) const {
     return gather_each(value, {});
   }
-  /// The same for the rows of the batch that the loop has got last, without those that only fill
-  /// up: over a pass each element comes once. A scalar stays, unless its whole batch fills up; of
-  /// several rows for each of the batch's (tokens of a text) all go that are of one that fills up;
-  /// other numbers of rows stay as they are. Of a recipe's batches they come in the order in which
-  /// its pass deals them out, where each rank's are as many as its batch's; else by rank. What is
-  /// no row of the batch, as counts by class, takes gather(): it may have as many rows by chance.
+  /// Gathers the rows of the batch that the loop received last, without rows that only pad. So over
+  /// a pass each element comes once.
+  /// - A scalar is kept, unless its whole batch is padding.
+  /// - If there are several rows for each row of the batch (tokens of a text), all rows of a
+  ///   padding element are dropped. Other numbers of rows are kept whole.
+  /// - Rows of a recipe's batches come in the order in which its pass distributes them, if each
+  ///   rank has as many rows as its batch. Otherwise they come in rank order.
+  /// - For tensors that are not rows of the batch, such as counts by class, use gather(): they may
+  ///   have a fitting number of rows by chance.
   template <class T>
   T gather_for_metrics(const T& value) const {
     return gather_each(value, state_->loader_pass());
   }
 
-  /// A rank that decides something alone, as to stop early, says so here and goes on;
-  /// check_trigger(), on every rank in the same place, tells all.
+  /// Reports a decision of this rank alone, for instance to stop early. Every rank then calls
+  /// check_trigger() in the same place.
   void set_trigger() { triggered_ = true; }
-  /// Whether some rank has called set_trigger() since this was last true. Collective.
+  /// Whether some rank has called set_trigger() since this last returned true. Collective.
   bool check_trigger();
 
   bool is_main_process() const { return process_index() == 0; }
@@ -164,25 +173,25 @@ class KOLO_API Accelerator {
   /// "no", "fp16" or "bf16".
   const std::string& mixed_precision() const { return precision_; }
   const AcceleratorState& state() const { return *state_; }
-  /// With "fp16", for checkpoints; else null.
+  /// The scaler with "fp16", for checkpoints; else null.
   GradScaler* scaler() { return state_->scaler ? &*state_->scaler : nullptr; }
 
-  /// A line, on the main process.
+  /// Prints a line on the main process.
   template <class... Args>
   void print(const Args&... args) const {
     kolo::print(args...);
   }
-  /// Collective.
+  /// Collective: a barrier.
   void wait_for_everyone() const { barrier(); }
   /// The module that was prepared.
   template <class M>
   M& unwrap_model(PreparedModel<M>& model) const {
     return model.module();
   }
-  /// torch::save on the main process; nothing on the others, so it may stand behind
-  /// is_main_process(). An older file is replaced when the new one has reached the disk. Throws
-  /// kInvalidArgument on the main process alone if it cannot be written, and leaves the older one;
-  /// save_checkpoint() tells all ranks.
+  /// Saves by torch::save on the main process and does nothing on the others, so it may follow
+  /// is_main_process(). It replaces an older file when the new one has reached the disk. If the
+  /// file cannot be written, it throws kInvalidArgument on the main process only and keeps the
+  /// older file. save_checkpoint() informs all ranks.
   template <class T>
   void save(const T& value, const std::string& path) const {
     if (!is_main_process()) return;
@@ -196,7 +205,7 @@ class KOLO_API Accelerator {
   }
 
  private:
-  /// Without the rows that only fill up the batch of the pass.
+  /// Gathers without the rows that only pad the batch of the pass.
   template <class T>
   static T gather_each(const T& value, const LoaderPass& pass) {
     static_assert(is_all_tensors<T>(),

@@ -1,10 +1,15 @@
-// The collectives as functions that autograd sees: for a loss that depends on other ranks' tensors
-// (synchronised batch norm, gathered embeddings, model parallelism). Backward is a collective too,
-// so every rank that runs forward runs backward, in the same order; it is unnamed.
+// Collectives that autograd records, for a loss that depends on other ranks' tensors (synchronised
+// batch norm, gathered embeddings, model parallelism).
 //
-// Gradients are those of the sum over ranks of each rank's loss, as Horovod's are: what allreduce
-// sums forward it sums backward, what allgather collects reducescatter deals back, and so on. With
-// create_graph backward is seen, too, for penalties of gradients: on all ranks or on none.
+//   torch::Tensor all = kolo::autograd::allgather(embeddings);
+//   contrastive_loss(embeddings, all).backward();  // collective, too
+//
+// - Backward is collective and unnamed. So every rank that runs forward runs backward, in the same
+//   order.
+// - Gradients are those of the sum over ranks of each rank's loss, as in Horovod. For example,
+//   backward of allreduce sums, and backward of allgather is a reducescatter.
+// - With create_graph, autograd also records backward, for penalties on gradients. Use it on all
+//   ranks or on none.
 #pragma once
 
 #include <kolo/export.h>
@@ -16,10 +21,10 @@
 
 namespace kolo::autograd {
 
-/// Sum or average; kUnsupported for others.
+/// Sum or average; throws kUnsupported for other operations.
 KOLO_API torch::Tensor allreduce(const torch::Tensor& tensor,
                                  const TensorAllreduceOptions& options = {});
-/// The root's gradient is the sum of all ranks', that of the others zero.
+/// The root's gradient is the sum of all ranks' gradients; the gradient of the others is zero.
 KOLO_API torch::Tensor broadcast(const torch::Tensor& tensor, int root,
                                  const TensorBroadcastOptions& options = {});
 KOLO_API torch::Tensor allgather(const torch::Tensor& tensor,
@@ -27,7 +32,7 @@ KOLO_API torch::Tensor allgather(const torch::Tensor& tensor,
 KOLO_API torch::Tensor alltoall(const torch::Tensor& tensor,
                                 const std::vector<std::int64_t>& splits = {},
                                 const TensorAlltoallOptions& options = {});
-/// Sum or average; kUnsupported for others.
+/// Sum or average; throws kUnsupported for other operations.
 KOLO_API torch::Tensor reducescatter(const torch::Tensor& tensor,
                                      const TensorReducescatterOptions& options = {});
 

@@ -1,14 +1,22 @@
-// Checkpoints: one file with the model as torch::save writes it, and in the same archive what a run
-// needs to go on. A program without kolo reads the model by torch::load(module, path), which leaves
-// the rest alone. Collective: only rank 0 touches the file system, so the others need not share it.
+// Checkpoints: one file with the model as torch::save writes it, and in the same archive all that a
+// run needs to resume.
 //
-// Tensors are saved as the CPU has them and loaded to where the module's and optimizer's are, so
-// that a run may go on with other devices.
+//   kolo::CheckpointParts parts{.module = model.get(), .optimizer = &optimizer};
+//   if (const auto path = kolo::newest_checkpoint("checkpoints"))
+//     first_epoch = kolo::load_checkpoint(*path, parts);
+//   // … train epoch number `epoch` …
+//   kolo::save_checkpoint("checkpoints/latest.pt", parts, epoch + 1);  // on every rank
 //
-// The file is a ZIP archive of LibTorch whose comment holds its length, a checksum and the time, so
-// a torn or damaged file is noticed. It replaces an older one in one step, after it has reached the
-// disk: a crash leaves the old or the new. Symlinks are followed; a device or a pipe is refused.
-// The training loop's thread.
+// - Collective; used by the training loop's thread. Only rank 0 accesses the file system, so the
+//   other ranks need not share it.
+// - A program without kolo reads the model by torch::load(module, path), which ignores the rest.
+// - kolo saves tensors as CPU tensors and loads them to the devices of the module and optimizer. So
+//   a run may resume on other devices.
+// - The file is a ZIP archive of LibTorch. Its comment holds the length, a checksum and the time,
+//   so kolo detects a torn or damaged file.
+// - The new file replaces an older one in one step, after it has reached the disk. A crash leaves
+//   the old file or the new one.
+// - kolo follows symlinks and refuses devices and pipes.
 #pragma once
 
 #include <kolo/export.h>
@@ -24,51 +32,54 @@
 
 namespace kolo {
 
-/// What a checkpoint holds; null is left out. Pass the module that DistributedDataParallel wraps,
-/// not the wrapper.
+/// Parts of a checkpoint; null parts are left out. Pass the module that DistributedDataParallel
+/// wraps, not the wrapper.
 struct CheckpointParts {
   torch::nn::Module* module = nullptr;
   torch::optim::Optimizer* optimizer = nullptr;
-  /// Needs the optimizer, which has the learning rates.
+  /// Requires the optimizer, which holds the learning rates.
   SchedulerState* scheduler = nullptr;
-  /// In the middle of an epoch: of a kolo::data_loader, or of LibTorch's loader without workers.
-  /// With workers that one has asked the sampler for batches that the loop has not got, which the
-  /// run that goes on would leave out.
+  /// Sampler of a kolo::data_loader, or of LibTorch's loader without workers, to resume in the
+  /// middle of an epoch. LibTorch's loader with workers has asked the sampler for batches that the
+  /// loop has not received, and the resumed run would skip these.
   torch::data::samplers::Sampler<>* sampler = nullptr;
   GradScaler* scaler = nullptr;  ///< e.g. Accelerator::scaler()
-  /// Each rank's generators, of the CPU and of kolo::device(), from which dropout, torch::rand()
-  /// and their like draw by default. Alike on all ranks. A job of another number of ranks leaves
-  /// its generators alone and says so.
+  /// Saves each rank's generators of the CPU and of kolo::device(), which dropout, torch::rand()
+  /// and similar functions use by default. The same on all ranks. A job with another number of
+  /// ranks keeps its own generators and prints a message.
   bool generators = false;
-  /// Further ones under names of letters, digits and '_': a GAN's discriminator, an EMA's averaged
-  /// weights. Alike on all ranks. A scheduler has the name of its optimizer.
+  /// Further parts, under names of letters, digits and '_': a GAN's discriminator, an EMA's
+  /// averaged weights. The same on all ranks. A scheduler has the name of its optimizer.
   std::map<std::string, torch::nn::Module*> modules = {};
   std::map<std::string, torch::optim::Optimizer*> optimizers = {};
   std::map<std::string, SchedulerState*> schedulers = {};
-  /// What the program likes to find again, any bytes: the best accuracy so far, its configuration.
+  /// Any bytes that the program wants to keep: the best accuracy so far, its configuration.
   std::string* data = nullptr;
 };
 
-/// Writes rank 0's parts and the number of epochs that are done; makes missing folders. Returns on
-/// all ranks when the file is in place. Throws kInvalidArgument on all ranks, with the number and
-/// the reason of one, if it could not be written, or that rank's parts do not fit together; an
-/// older file of the name is then untouched. Where communication is over (kPeerLost, kTransport,
-/// kAborted), rank 0 writes the file before it throws, if it has all of it: without sharded
-/// optimizers and generators.
+/// Writes rank 0's parts and the number of finished epochs. Creates missing folders. Returns on all
+/// ranks when the file is in place.
+/// - Throws kInvalidArgument on all ranks if the file could not be written, or if some rank's parts
+///   do not fit together. The message has the number and the reason of one such rank. An older file
+///   of that name is unchanged then.
+/// - If communication is over (kPeerLost, kTransport, kAborted), rank 0 still writes the file
+///   before it throws, if it has all parts itself. It does not have them with sharded optimizers or
+///   generators.
 KOLO_API void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& parts,
                               std::int64_t epoch);
 
-/// Loads the parts on every rank, in place, whatever the number of ranks was when it was saved;
-/// returns the `epoch` of save_checkpoint(). What the file holds besides is left alone. Throws
-/// kInvalidArgument on all ranks if rank 0 cannot read `path`, the file is torn or damaged, lacks a
-/// part, or a part does not fit the module or optimizer of some rank; every rank's parts are then
-/// as they were before.
+/// Loads the parts in place on every rank. Returns the `epoch` of save_checkpoint(). The number of
+/// ranks may differ from the saved run. Other parts of the file are ignored. Throws
+/// kInvalidArgument on all ranks if rank 0 cannot read `path`, if the file is torn, damaged or
+/// lacks a part, or if a part does not fit the module or optimizer of some rank. Every rank's parts
+/// are unchanged then.
 KOLO_API std::int64_t load_checkpoint(const std::filesystem::path& path,
                                       const CheckpointParts& parts);
 
-/// The whole checkpoint in rank 0's folder `folder` that was saved last, for every rank. Files that
-/// are torn or no checkpoints do not count; none, also without the folder: nullopt. Throws
-/// kInvalidArgument on all ranks if rank 0 cannot read the folder.
+/// Returns on every rank the path of the intact checkpoint that was saved last in rank 0's folder
+/// `folder`. Torn files and files that are not checkpoints are ignored. Returns nullopt without
+/// one, also if the folder does not exist. Throws kInvalidArgument on all ranks if rank 0 cannot
+/// read the folder.
 KOLO_API std::optional<std::filesystem::path> newest_checkpoint(
     const std::filesystem::path& folder);
 

@@ -1,5 +1,13 @@
-// What a run tells on its standard output: lines of rank 0 alone, the time of epochs, a bar.
-// print() may be called by any thread; timer and bar belong to the training loop's.
+// Output of a run on stdout: lines of rank 0, the time of epochs, a progress bar.
+//
+//   kolo::EpochTimer timer;
+//   kolo::ProgressBar bar(steps, {.label = "train"});
+//   for (int step = 0; step < steps; ++step) bar.update(step + 1);
+//   bar.finish("done");
+//   timer.lap();
+//   kolo::print(timer.line(epoch));  // on rank 0
+//
+// Any thread may call print(). The training loop's thread uses the timer and the bar.
 #pragma once
 
 #include <kolo/export.h>
@@ -14,14 +22,14 @@
 
 namespace kolo {
 
-/// Whether this process is the one that speaks: rank 0, and any before init() and after shutdown().
+/// Whether this process prints: rank 0, and every process before init() and after shutdown().
 KOLO_API bool speaks();
 
-/// One write of `line` and a line end to standard output, so that the lines of ranks that are
-/// forced do not mix. Without `force` only where speaks().
+/// Writes `line` and a line end to stdout in one write, so that lines of several ranks do not mix.
+/// Without `force` it writes only where speaks().
 KOLO_API void print_line(std::string_view line, bool force);
 
-/// One line of the arguments one after another, as a std::ostream shows them, on rank 0:
+/// Prints one line on rank 0: the arguments one after another, as a std::ostream shows them. E.g.
 /// print("epoch ", epoch, " loss ", loss).
 template <class... Args>
 void print(const Args&... args) {
@@ -31,7 +39,7 @@ void print(const Args&... args) {
   print_line(std::move(line).str(), false);
 }
 
-/// The same, on every rank that calls it.
+/// Prints one line like print(), on every rank that calls it.
 template <class... Args>
 void force_print(const Args&... args) {
   std::ostringstream line;
@@ -39,17 +47,17 @@ void force_print(const Args&... args) {
   print_line(std::move(line).str(), true);
 }
 
-/// The time of each epoch and of all since it was made.
+/// Measures the time of each epoch and of all epochs since construction.
 class KOLO_API EpochTimer {
  public:
   EpochTimer();
-  /// Ends an epoch; the next begins. Seconds that it took.
+  /// Ends an epoch and begins the next one. Returns the seconds that the epoch took.
   double lap();
-  /// Begins the epoch anew, to leave out what was done since the last one (an evaluation, …).
+  /// Begins the epoch anew, to leave out the time since the last epoch (an evaluation, …).
   void restart();
   double last() const { return last_; }  ///< seconds of the last epoch
-  double total() const;                  ///< seconds since the timer was made
-  /// "Epoch 3 took 1.25 sec., total_time: 4.01 sec.", of the last lap.
+  double total() const;                  ///< seconds since construction
+  /// "Epoch 3 took 1.25 sec., total_time: 4.01 sec.", with the time of the last lap.
   std::string line(std::int64_t epoch) const;
 
  private:
@@ -61,24 +69,24 @@ class KOLO_API EpochTimer {
 
 struct ProgressBarOptions {
   enum class Mode : std::uint8_t {
-    kAuto,   ///< moves where `out` is a terminal
+    kAuto,   ///< moves if `out` is a terminal
     kMoves,  ///< moves
     kStill,  ///< only finish() shows something
   };
   Mode mode = Mode::kAuto;
   std::string label = {};   ///< in front of the bar
   std::FILE* out = stdout;  ///< not owned
-  double interval_s = 0.1;  ///< seconds between two drawings at least
+  double interval_s = 0.1;  ///< least number of seconds between two drawings
 };
 
-/// "label [######......] 30/60 note", on the rank that speaks; silent on the others.
+/// Draws "label [######......] 30/60 note" where speaks(); draws nothing on other ranks.
 class KOLO_API ProgressBar {
  public:
-  /// `total` steps; 0 counts as done.
+  /// `total` is the number of steps; 0 counts as done.
   explicit ProgressBar(std::int64_t total, ProgressBarOptions options = {});
-  /// Shows that `step` steps are done, and `note`, if it is time to.
+  /// Shows that `step` steps are done, and `note`, unless the last drawing is too recent.
   void update(std::int64_t step, std::string_view note = {});
-  /// The last step that update() was told, for good, on a line of its own.
+  /// Draws the last step that update() got, on a line that stays.
   void finish(std::string_view note = {});
 
  private:

@@ -1,7 +1,15 @@
-// kolo::data_loader: LibTorch's data loader over a sampler that deals data out to the ranks, with
-// what a trainer needs besides: a pass may be left early and the next one begun, and the sampler
-// knows which batches the training loop has got, though workers have read further ahead.
-// Used by the training loop's thread; its workers call the data set's get_batch(), each on its
+// kolo::data_loader: LibTorch's data loader over a sampler that distributes data over ranks.
+//
+//   kolo::DistributedSampler sampler(data.size().value());
+//   auto loader = kolo::data_loader(data, sampler, {.batch_size = 64, .workers = 2});
+//   for (auto& batch : loader) train(batch);
+//
+// Compared to LibTorch's own loader:
+// - A loop may leave a pass early and begin the next one.
+// - The sampler knows which batches the training loop has received, although workers have read
+//   further ahead.
+//
+// Used by the training loop's thread. Its workers call get_batch() of the data set, each on its own
 // copy.
 #pragma once
 
@@ -22,21 +30,22 @@
 namespace kolo {
 
 struct DataLoaderOptions {
-  /// Elements of a batch, on this rank. Leave it at 1 when the sampler has a global batch, of which
-  /// it gives each rank its share.
+  /// Number of elements of a batch, on this rank. Leave it at 1 if the sampler has a global batch,
+  /// because the sampler then gives each rank its share.
   std::size_t batch_size = 1;
-  std::size_t workers = 0;   ///< threads that read; 0: the training loop's own
-  bool drop_last = false;    ///< leaves out a last batch that is smaller than batch_size
-  std::size_t prefetch = 2;  ///< batches that each worker reads ahead; not 0 when there are workers
-  /// How long a batch may take when there are workers; without one, as long as it takes.
+  std::size_t workers = 0;   ///< threads that read; 0: the training loop's own thread reads
+  bool drop_last = false;    ///< drops a last batch that is smaller than batch_size
+  std::size_t prefetch = 2;  ///< batches that each worker reads ahead; not 0 with workers
+  /// Deadline of one batch when there are workers. Default: none.
   std::optional<std::chrono::milliseconds> timeout = {};
 };
 
-/// LibTorch's options for these; throws kInvalidArgument for what does not fit.
+/// Converts to LibTorch's options. Throws kInvalidArgument for options that do not fit.
 KOLO_API torch::data::DataLoaderOptions loader_options(const DataLoaderOptions& options,
                                                        std::size_t global_batch);
 
-/// `for (auto& batch : loader)`; begin() begins a pass, and ends one that was left early.
+/// A loader for `for (auto& batch : loader)`. begin() begins a pass, and ends one that was left
+/// early.
 template <class Dataset, class Sampler>
 class DataLoader {
   using Base = torch::data::StatelessDataLoader<Dataset, Sampler>;
@@ -53,7 +62,7 @@ class DataLoader {
 
   using Iterator = PassIterator<DataLoader, Batch>;
 
-  /// Where the first batch cannot be read, the next begin() begins the same pass.
+  /// If the first batch cannot be read, the next begin() begins the same pass again.
   Iterator begin() {
     loader_->restart();
     received_ = 0;
@@ -66,12 +75,13 @@ class DataLoader {
   }
   std::default_sentinel_t end() const { return {}; }
 
-  /// Batches of a whole pass on this rank. Precondition: the sampler is one of kolo's.
+  /// Number of batches of a whole pass on this rank. Precondition: the sampler is one of kolo's.
   std::size_t size() const {
     static_assert(kRankSampler, "only kolo's samplers know how many elements they give");
     return sampler_.num_batches(options_.batch_size, options_.drop_last);
   }
-  /// Batches of the pass under way, which may be the rest of one. Precondition: as size().
+  /// Number of batches of the current pass, which may be the rest of an epoch. Precondition: as
+  /// size().
   std::size_t pass_size() const {
     static_assert(kRankSampler, "only kolo's samplers know how many elements they give");
     return sampler_.num_batches_of_pass(options_.batch_size, options_.drop_last);
@@ -80,8 +90,8 @@ class DataLoader {
  private:
   friend Iterator;
 
-  /// LibTorch's loader refuses a new pass while batches of the last one are under way; this one
-  /// first awaits and drops them.
+  /// LibTorch's loader refuses a new pass while batches of the last one are in flight. This one
+  /// first waits for them and drops them.
   class Loader : public Base {
    public:
     using Base::Base;
@@ -93,7 +103,7 @@ class DataLoader {
       try {
         return Base::next();
       } catch (const torch::data::WorkerException&) {
-        // As LibTorch does behind a batch that could be read.
+        // LibTorch does the same after a batch that could be read.
         if (this->options_.workers > 0) this->prefetch(1);
         throw;
       }
@@ -106,18 +116,20 @@ class DataLoader {
   }
 
   std::optional<Batch> next() {
-    // A batch is got when the loop asks for it, for the loop saves its state between batches; also
-    // one that cannot be read, for the loop does not get it later.
+    // A batch counts as received when the loop asks for it, because the loop saves its state
+    // between batches. A batch that cannot be read counts too, because the loop does not get it
+    // later.
     try {
       std::optional<Batch> batch = loader_->next();
-      // At the end of a pass the loop has got all that it will get: a dropped batch does not wait.
+      // At the end of a pass nothing more will be received, so a dropped batch does not count as
+      // pending.
       count(batch ? received_ + 1 : std::numeric_limits<std::size_t>::max());
       return batch;
     } catch (const torch::data::WorkerException&) {
       count(received_ + 1);
       throw;
     } catch (...) {
-      // With workers it took too long, and may come yet.
+      // With workers, the batch took too long and may still arrive.
       if (options_.workers == 0) count(received_ + 1);
       throw;
     }
@@ -129,13 +141,13 @@ class DataLoader {
     }
   }
 
-  Sampler sampler_;  // a handle on the state of the loader's own
+  Sampler sampler_;  // shares its state with the loader's copy
   DataLoaderOptions options_;
   std::unique_ptr<Loader> loader_;
   std::size_t received_ = 0;
 };
 
-/// A loader of this rank's batches.
+/// Makes a loader of this rank's batches.
 template <class Dataset, class Sampler>
 DataLoader<Dataset, Sampler> data_loader(Dataset dataset, Sampler sampler,
                                          const DataLoaderOptions& options = {}) {

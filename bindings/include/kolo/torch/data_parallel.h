@@ -1,23 +1,25 @@
-// DataParallel: one process, several devices. Each forward deals the batch out to replicas of the
-// module, one a device, which compute at the same time; backward adds their gradients up in the
-// module's own, so that any LibTorch optimizer steps as with one device. (After PyTorch's class of
-// the same name.) It needs no kolo::init() and talks to no other process.
+// DataParallel: one process, several devices. (After PyTorch's class of the same name.) Each
+// forward distributes the batch over replicas of the module, one for each device, which compute at
+// the same time. Backward adds their gradients to those of the module, so any LibTorch optimizer
+// steps as with one device. It needs no kolo::init() and does not communicate with other processes.
 //
-//   kolo::DataParallel model(network, {.device_ids = {torch::Device("cuda:0"), …}});
+//   const std::vector<torch::Device> devices = {{torch::kCUDA, 0}, {torch::kCUDA, 1}};
+//   kolo::DataParallel model(network, {.device_ids = devices});
+//   torch::optim::SGD optimizer(model.parameters(), 0.1);
 //   torch::nll_loss(model.forward(images), target.to(model.output_device())).backward();
+//   optimizer.step();
 //
-// What is defined:
-// - The module is on the first device and computes the first part itself: its buffers (running
-//   statistics) are those of that part, as in PyTorch; those of the other replicas are dropped.
-// - Tensors among forward's arguments are dealt out along dimension 0; other arguments go to every
-//   replica. A batch of fewer samples than devices leaves devices out.
-// - Parameters are copied to the other devices in each forward; on the first device they
-//   are shared. {cpu, cpu} is two replicas on the CPU.
-// - The module can be cloned: its class derives from torch::nn::Cloneable.
-// - A replica computes on what is the calling thread's current stream of its device.
-// - Random numbers (dropout) on one device are drawn by its replicas in any order.
-//
-// Used by one thread at a time. DistributedDataParallel with one process a device is faster.
+// - The module is on the first device and computes the first part itself. So its buffers (running
+//   statistics) are those of the first part, as in PyTorch. The buffers of the other replicas are
+//   dropped.
+// - Tensors among forward's arguments are split along dimension 0. Other arguments go to every
+//   replica. A batch with fewer samples than devices leaves some devices idle.
+// - Each forward copies the parameters to the other devices. On the first device they are shared.
+//   {cpu, cpu} makes two replicas on the CPU.
+// - The module must be cloneable: its class derives from torch::nn::Cloneable.
+// - A replica computes on the calling thread's current stream of its device.
+// - Replicas on one device draw random numbers (dropout) in any order.
+// - Used by one thread at a time. DistributedDataParallel with one process a device is faster.
 #pragma once
 
 #include <kolo/torch/module_wrapper.h>
@@ -31,13 +33,13 @@
 namespace kolo {
 
 struct DataParallelOptions {
-  /// Empty: every CUDA device that this process sees, or the CPU where there is none.
+  /// Empty: all CUDA devices that this process sees, or the CPU if there are none.
   std::vector<torch::Device> device_ids = {};
-  /// Where forward's result is; absent: on the first device.
+  /// Device of forward's result. Absent: the first device.
   std::optional<torch::Device> output_device = std::nullopt;
 };
 
-/// Of `options`, for `module`; throws as Replicas's constructor.
+/// Makes the replicas for `module`. Throws what the constructor of Replicas throws.
 KOLO_API Replicas make_replicas(const torch::nn::Module& module,
                                 const DataParallelOptions& options);
 
@@ -47,12 +49,12 @@ class DataParallel : public ModuleWrapper<DataParallel<M>, M> {
   using Wrapper = ModuleWrapper<DataParallel<M>, M>;
 
  public:
-  /// Throws as Replicas's constructor.
+  /// Throws what the constructor of Replicas throws.
   explicit DataParallel(M module, const DataParallelOptions& options = {})
       : Wrapper(std::move(module)), replicas_(make_replicas(*module_, options)) {}
 
-  /// What the module's forward returns: tensors, or tuples, pairs, arrays, optionals and vectors of
-  /// them. Throws as Replicas::forward().
+  /// Returns the result of the module's forward: tensors, or tuples, pairs, arrays, optionals and
+  /// vectors of tensors. Throws what Replicas::forward() throws.
   template <class... Arguments>
   auto forward(const Arguments&... arguments) {
     return replicas_.forward(pointer_of(module_), arguments...);

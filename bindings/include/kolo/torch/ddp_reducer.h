@@ -1,6 +1,6 @@
 // The part of DistributedDataParallel that does not depend on the module's type: its options, its
-// counters and the reducer itself. Users meet the options and the communication hook; the reducer
-// is driven by DistributedDataParallel. One thread at a time.
+// counters and the reducer. Users see the options and the communication hook.
+// DistributedDataParallel drives the reducer, by one thread at a time.
 #pragma once
 
 #include <kolo/export.h>
@@ -19,57 +19,59 @@
 
 namespace kolo {
 
-/// On all ranks alike.
+/// Options of DistributedDataParallel, the same on all ranks.
 struct DdpOptions {
-  /// Empty, or exactly the devices that the module's layers are on; or, for a module on one device,
-  /// that one and others, on each of which a replica computes a part of the batch, as DataParallel
-  /// does it.
+  /// Empty, or exactly the devices of the module's layers. For a module on one device: that device
+  /// and others. Each then has a replica that computes a part of the batch, as in DataParallel.
   std::vector<torch::Device> device_ids = {};
-  /// Where replicas' results are gathered; absent: on the first device. Without replicas absent, or
-  /// the one device of the module.
+  /// Device where the replicas' results are gathered. Absent: the first device. Without replicas:
+  /// absent, or the one device of the module.
   std::optional<torch::Device> output_device = std::nullopt;
-  /// Gradients travel in groups of up to this many MiB; the first group of at most 1 MiB.
+  /// Gradients travel in buckets of up to this many MiB. The first bucket has at most 1 MiB.
   double bucket_cap_mb = 25;
-  /// Rank 0's buffers are copied to all at the start of each forward in training.
+  /// Copies rank 0's buffers to all ranks at the start of each forward in training.
   bool broadcast_buffers = true;
-  /// Some parameters may get no gradient on some rank or step.
+  /// Set it if some parameters get no gradient on some rank or step.
   bool find_unused_parameters = false;
-  /// Gradients live in the buckets' memory between steps, which ranks of a host share: nothing is
-  /// copied as long as they stay defined (zero_grad(false)). The faster way, also with a copy each
-  /// (docs/performance.md). The next backward writes there, zero_grad() or not: clone a gradient
-  /// that is to be kept. Without it every gradient keeps the memory that autograd gives it.
+  /// Keeps gradients in the memory of the buckets between steps, which ranks of a host share.
+  /// Nothing is copied as long as the gradients stay defined (zero_grad(false)). It is the faster
+  /// way, also when each gradient is copied (docs/performance.md). The next backward overwrites
+  /// this memory, with or without zero_grad(), so clone a gradient that you keep. false: every
+  /// gradient keeps the memory that autograd gives it.
   bool gradient_as_bucket_view = true;
-  /// Every backward gives the same parameters as many gradients on this rank as the first one did,
-  /// which counts them and sends its gradients at its end. For activation checkpointing, and, with
-  /// unused parameters, cheaper than find_unused_parameters.
+  /// Promises that every backward gives each parameter as many gradients on this rank as the first
+  /// one did. The first backward counts the gradients and sends them at its end. Use it for
+  /// activation checkpointing. With unused parameters it costs less than find_unused_parameters.
   bool static_graph = false;
-  /// Ranks have different numbers of samples in a step: gradients of means over a rank's samples
-  /// become that of the mean over all samples. set_sample_count() tells each rank's.
+  /// Set it if ranks have different numbers of samples in a step. Gradients of means over one
+  /// rank's samples then become the gradient of the mean over all samples. Each rank calls
+  /// set_sample_count().
   bool weigh_by_samples = false;
 };
 
-/// Since the construction, on this rank.
+/// Counts since construction, on this rank.
 struct DdpStats {
   std::int64_t synchronized_backwards = 0;
-  std::int64_t bucket_bytes_written = 0;  ///< of gradients in buckets when these were started
-  std::int64_t copied_bytes = 0;          ///< of these, copied there from elsewhere
-  std::int64_t buckets = 0;               ///< now
-  std::int64_t rebuilds = 0;              ///< of the buckets, in the order of readiness
+  std::int64_t bucket_bytes_written = 0;  ///< bytes in buckets when these started
+  std::int64_t copied_bytes = 0;          ///< bytes of these that were copied there from elsewhere
+  std::int64_t buckets = 0;               ///< present number of buckets
+  std::int64_t rebuilds = 0;  ///< how often the buckets were rebuilt, in the order of readiness
 };
 
-/// A group of gradients whose last one is there.
+/// A group of gradients that is complete.
 struct GradBucket {
   std::size_t index = 0;
-  std::string name;                       ///< the same on every rank, for an operation's name
+  std::string name;                       ///< name for an operation, the same on every rank
   torch::Tensor buffer;                   ///< flat; this rank's gradients and gaps of zeros
-  std::vector<torch::Tensor> gradients;   ///< each one's memory in `buffer`
-  std::vector<torch::Tensor> parameters;  ///< whose gradients these are
-  bool is_last = false;                   ///< of the buckets
+  std::vector<torch::Tensor> gradients;   ///< views of `buffer`, one for each gradient
+  std::vector<torch::Tensor> parameters;  ///< the parameters of these gradients
+  bool is_last = false;                   ///< the last bucket of the backward
 };
 
-/// Called on the thread of backward() for each bucket in place of the average. It starts what it
-/// wants and returns what to call for the result: a tensor of the buffer's size and type, the
-/// buffer itself for one. E.g.
+/// Called for each bucket in place of the average, on the thread of backward(). It starts the
+/// communication and returns a function that kolo calls for the result. The result is a tensor of
+/// the buffer's size and type, for instance the buffer itself:
+///
 ///   [](const kolo::GradBucket& bucket) {
 ///     auto work = kolo::allreduce_async_(
 ///         bucket.buffer, {.op = kolo::ReduceOp::kAverage, .name = bucket.name});
@@ -77,40 +79,53 @@ struct GradBucket {
 ///   }
 using CommHook = std::function<std::function<torch::Tensor()>(const GradBucket&)>;
 
-/// The replicas that `options` ask for; none where the module computes alone or is split over
-/// devices. Precondition: a DdpReducer took the same options. Throws as Replicas's constructor.
+/// The replicas that `options` ask for. None if the module computes alone or is split over devices.
+/// Precondition: a DdpReducer accepted the same options. Throws what the constructor of Replicas
+/// throws.
 KOLO_API std::optional<Replicas> make_replicas(const torch::nn::Module& module,
                                                const DdpOptions& options);
-/// Throws kUnsupported: replicas of a module whose forward cannot be dealt out.
+/// Throws kUnsupported: the arguments or results of the module's forward cannot be split over
+/// replicas.
 [[noreturn]] KOLO_API void raise_not_replicable(const torch::nn::Module& module);
 
+/// Averages the gradients of a module's parameters over the ranks. DistributedDataParallel makes
+/// these calls:
+///
+///   kolo::DdpReducer reducer(network->named_parameters().pairs(),
+///                            network->named_buffers().pairs(), {});
+///   reducer.before_forward(*network);
+///   torch::Tensor output = network->forward(input);
+///   if (reducer.wants_outputs()) reducer.after_forward({output}, /*complete=*/true);
 class KOLO_API DdpReducer {
  public:
-  /// As DistributedDataParallel's constructor.
+  /// Behaves and throws as the constructor of DistributedDataParallel.
   DdpReducer(NamedTensors parameters, NamedTensors buffers, const DdpOptions& options);
-  /// Waits for what is under way.
+  /// Waits for operations in flight.
   ~DdpReducer();
   DdpReducer(const DdpReducer&) = delete;
   DdpReducer& operator=(const DdpReducer&) = delete;
 
-  /// Throws kInvalidArgument for a parameter that requires a gradient and was not there when this
-  /// was made, or, in train(), had other sizes, another type or device then: after it has told the
-  /// other ranks, whose backward() throws it, too. kMismatch after a backward that averaged
-  /// nothing.
+  /// Throws kInvalidArgument for a parameter that requires a gradient and is new since
+  /// construction. In train() it also throws for a parameter whose sizes, type or device have
+  /// changed. It first informs the other ranks, whose backward() throws the same. Throws kMismatch
+  /// after a backward that averaged nothing.
   void before_forward(const torch::nn::Module& module);
-  /// Whether after_forward() would look at the outputs.
+  /// Whether after_forward() needs the outputs.
   bool wants_outputs() const;
-  /// `complete`: these are all tensors of the outputs.
+  /// `complete`: `outputs` has all tensors of the forward's result.
   void after_forward(const std::vector<torch::Tensor>& outputs, bool complete);
 
-  /// Whether forwards from now on lead to backwards without communication; what it was before.
+  /// Sets whether backwards of later forwards stay without communication. Returns the previous
+  /// value.
   bool set_local(bool local);
-  /// With weigh_by_samples, on every rank before each backward that communicates: of how many
-  /// samples this rank's loss, or all that it has accumulated in no_sync(), is the mean. A rank
-  /// without any says 0 and makes the backward all the same, by any input: its gradients count as
-  /// zeros. Throws kInvalidArgument for a negative number, and without the option.
+  /// With weigh_by_samples, every rank calls it before each backward that communicates. `samples`
+  /// is the number of samples over which this rank's loss is a mean, including what it has
+  /// accumulated in no_sync(). A rank without samples passes 0 and still makes the backward, with
+  /// any input; its gradients count as zeros. Throws kInvalidArgument for a negative number, and
+  /// without the option.
   void set_sample_count(std::int64_t samples);
-  /// Between two steps, on every rank. Throws kInvalidArgument for an empty hook or a second one.
+  /// Call it between two steps, on every rank. Throws kInvalidArgument for an empty hook and for a
+  /// second one.
   void register_comm_hook(CommHook hook);
   DdpStats stats() const;
 

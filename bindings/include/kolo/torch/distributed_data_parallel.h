@@ -1,81 +1,94 @@
-// DistributedDataParallel: a module whose gradients are the averages over the ranks when backward()
-// returns. Any LibTorch optimizer then steps as in one process; LBFGS, which decides by the loss,
-// where its closure returns kolo::allreduce(loss, {.op = kolo::ReduceOp::kAverage}), or use
-// DistributedOptimizer. (After PyTorch's class of the same name: "PyTorch Distributed", Li et al.,
-// VLDB 2020: buckets, reverse order, overlap, unused parameters.)
+// DistributedDataParallel: a module whose gradients are averages over the ranks when backward()
+// returns. (After PyTorch's class of the same name: "PyTorch Distributed", Li et al., VLDB 2020:
+// buckets, reverse order, overlap, unused parameters.)
 //
 //   kolo::DistributedDataParallel ddp(network);
 //   torch::optim::AdamW optimizer(ddp.parameters(), 1e-3);
+//   optimizer.zero_grad();
 //   torch::mse_loss(ddp.forward(input), target).backward();
 //   optimizer.step();
 //
-// What is defined:
-// - The constructor checks that all ranks have the same parameters and buffers and copies rank 0's
-//   values to all, of buffers only with broadcast_buffers. Make it after to(device or type), by the
-//   same calls in one order on all ranks.
-// - Gradients of several backwards without zero_grad() add up; inside no_sync() on this rank alone,
-//   to be averaged with the next backward outside.
-// - A forward without grad mode or in eval() says nothing to other ranks. A backward does, also
-//   after eval() and after a forward of the module's own, unless its forwards, and all in train()
-//   since the last backward, ran inside no_sync(). Of several such backwards that are made outside
-//   of it, the first is this rank's alone.
-// - A parameter that gets no gradient on some rank: with find_unused_parameters its gradient is the
-//   average with zeros, or stays as it was where no rank has one. Otherwise backward() throws
-//   kMismatch on every rank, naming the parameter and the ranks; the gradients are then of no use.
-// - An average counts each rank once. Where ranks have different numbers of samples in a step (64
-//   over 3 ranks), weigh_by_samples makes it the average over the samples.
-// - A parameter may get other memory later (to(channels_last), torch::load(), set_data()), with
-//   other strides, on all ranks or on one: elements meet by their index. Gradients keep the strides
-//   of the construction, so change the format of a module before. An optimizer may round the last
-//   bits differently where ranks have different strides: change it on all.
-// - A parameter that has other sizes, another type or device than at the construction, begins to
-//   require a gradient, or is registered since, throws kInvalidArgument on all ranks, naming it and
-//   the rank: from forward() on a rank where it is so, from backward() on the others. Make a new
-//   DistributedDataParallel then, after the end of this one. So does a buffer, from forward(), of
-//   other sizes, type or device, with broadcast_buffers. In eval() backward() throws it.
-// - backward() with create_graph throws kUnsupported, for averages are in no graph: a penalty of
-//   gradients takes torch::autograd::grad() with create_graph, and a backward() without. A sparse
-//   gradient throws it, too. Where only one rank has such, the others name that rank.
-// - A backward that an exception ends on some rank when it has some gradients and lacks others has
-//   no averages on any: the others' backward() throws, with that rank, once that makes its next
-//   forward, which begins with gradients of zero; go on with the next step.
-// - Gradients of different steps never meet. A rank that leaves a batch out after its forward (not
-// a
-//   number, out of memory) is a step ahead, once that output is dropped: the next backward throws
-//   kMismatch on all ranks, with their steps. Go on with zero_grad(); all count on from the highest
-//   step, so the next ones meet. So a training forward that one rank makes alone, and drops, is an
-//   error: make it in eval() or without grad mode. A batch that a rank leaves out before its
-//   forward cannot be seen here. What all ranks leave out is no error.
-// - A rank that does not come within KOLO_OPERATION_TIMEOUT ends kolo on all, as abort() does.
-// - A gradient that comes to a parameter whose turn in this backward is over, on all ranks, is an
-//   error on all of them, with that rank; after the end of this backward it ends kolo, as abort()
+// Rules:
+// - Make it after to(device or type). All ranks make theirs in one order. The constructor checks
+//   that all ranks have the same parameters and buffers, and copies rank 0's values to all (buffers
+//   only with broadcast_buffers).
+// - Any LibTorch optimizer steps as in one process. LBFGS decides by the loss, so its closure
+//   returns kolo::allreduce(loss, {.op = kolo::ReduceOp::kAverage}); or use DistributedOptimizer.
+// - A parameter has one DistributedDataParallel at most, and no DistributedOptimizer besides.
+// - Gradients of several backwards without zero_grad() add up. Inside no_sync() they add up on this
+//   rank, and the next backward outside averages the sum.
+// - An average counts each rank once. Set weigh_by_samples if ranks have different numbers of
+//   samples in a step (64 over 3 ranks).
+// - Without find_unused_parameters, a parameter that gets no gradient on some rank is an error:
+//   backward() throws kMismatch on every rank, naming the parameter and the ranks. The gradients
+//   are then unusable. With it, the gradient is the average with zeros, or stays unchanged if no
+//   rank has one.
+// - Used by one thread at a time. Its hooks run on the thread that calls backward(), and for
+//   parameters on a CUDA device on autograd's thread for the device.
+//
+// What communicates:
+// - A forward communicates only in train() and with grad mode.
+// - A backward communicates, also after eval() and after a forward of the module itself. It does
+//   not if its forward, and all forwards in train() since the last backward, ran inside no_sync().
+//   If several such backwards run outside no_sync(), only the first one stays on this rank.
+// - Gradients of different steps never meet. A rank that skips a batch after its forward (NaN, out
+//   of memory) is a step ahead, once the output is dropped. The next backward throws kMismatch on
+//   all ranks, with their steps. Go on with zero_grad(): all continue from the highest step, so the
+//   next steps meet. A step that all ranks skip is no error.
+// - So a training forward that only one rank makes, and drops, is an error. Make it in eval() or
+//   without grad mode. A batch that a rank skips before its forward cannot be detected here.
+// - A rank that does not come within KOLO_OPERATION_TIMEOUT ends kolo on all ranks, as abort()
 //   does.
-// - Several forwards may precede one backward, which goes through all of them, and a backward may
-//   run inside another one (activation checkpointing): the gradients of both are averaged at the
-//   end of the outer one. Set static_graph where a parameter gets several gradients then (a part
-//   that is computed anew twice, or a layer that two such parts share), or none. Without it, each
-//   parameter gets exactly one; find_unused_parameters does not go with it.
-// - One backward may go through several modules, each in a DistributedDataParallel of its own and
-//   the same ones on every rank, in whatever order autograd reaches them, but in one order those
-//   that lie within checkpointed parts.
-// - A module may have its layers on several devices (model parallel). A module on one device gets,
-//   with several device_ids, a replica on each: its gradients are those of the rank's whole batch,
-//   summed over the replicas, before they are averaged over the ranks; with a loss that is a mean,
-//   they are averages over devices and ranks. What DataParallel says of forward and buffers holds.
-// - Ranks compare what each has of its own, in a message of each backward. The scale of a
-//   GradScaler and, within an Accelerator, the optimizers' options and counts of steps: a
-//   difference is kMismatch on all ranks, from backward(), with the value's name, the ranks and
-//   both values. An optimizer of one's own is not seen, but parameters are: in the second backward,
-//   then more and more rarely, at last in each 128th. If ranks have parted, the lowest warns once,
-//   and says since when at most. Buffers are not compared, nor is anything while a rank has joined.
-// - One DistributedDataParallel per parameter, and no DistributedOptimizer for the same one.
+// - An exception may end a backward on one rank when only some of its gradients are ready. Then no
+//   rank gets averages. The others' backward() throws and names that rank, once that rank makes its
+//   next forward, which begins with gradients of zero. Go on with the next step.
+// - A gradient may come for a parameter that is already complete on all ranks in this backward. It
+//   is an error on all ranks, with the rank. If it comes after the end of this backward, it ends
+//   kolo, as abort() does.
 //
-// - A bucket on a CUDA device starts when its last gradient has been given to a stream, and after
-//   all of them, on whichever streams they are made. After backward() the current stream goes on
-//   behind the averages. Layers on the CPU and on this rank's CUDA device may be mixed.
+// Changes of the module:
+// - A parameter may get other memory later (to(channels_last), torch::load(), set_data()), also
+//   with other strides, on all ranks or on one. Elements are matched by index. Gradients keep the
+//   strides of the construction, so change the memory format of a module before. Change it on all
+//   ranks: an optimizer may round the last bits differently where strides differ.
+// - These changes of a parameter are errors: other sizes, type or device, requiring a gradient only
+//   now, and a new parameter. All ranks throw kInvalidArgument with the parameter and the rank:
+//   that rank from forward() (in eval() from backward()), the others from backward(). With
+//   broadcast_buffers, forward() throws it for a buffer with other sizes, type or device. Destroy
+//   this DistributedDataParallel and make a new one.
 //
-// Used by one thread at a time; its hooks run on the thread that calls backward(), and for
-// parameters on a CUDA device on autograd's thread for it.
+// Special graphs:
+// - backward() with create_graph throws kUnsupported, because averages are in no graph. For a
+//   penalty on gradients use torch::autograd::grad() with create_graph, and backward() without. A
+//   sparse gradient throws it, too. If only one rank has one of these, the others name that rank.
+// - Several forwards may precede one backward that goes through all of them. A backward may run
+//   inside another one (activation checkpointing); the end of the outer one averages the gradients
+//   of both.
+// - Set static_graph if a parameter then gets several gradients, or none: a part that is recomputed
+//   twice, or a layer that two recomputed parts share. Without it each parameter gets exactly one.
+//   Do not combine such backwards with find_unused_parameters.
+// - One backward may go through several modules, each in its own DistributedDataParallel. All ranks
+//   use the same modules; autograd may reach them in any order. Those inside checkpointed parts
+//   must come in one order.
+//
+// Devices:
+// - A module may have its layers on several devices (model parallel), also on the CPU and this
+//   rank's CUDA device.
+// - A module on one device gets a replica on each of several device_ids. Gradients are summed over
+//   the replicas and so belong to the rank's whole batch. Then they are averaged over the ranks.
+//   With a loss that is a mean, they are averages over devices and ranks. The rules of DataParallel
+//   for forward and buffers hold.
+// - A bucket on a CUDA device starts when its last gradient has been given to a stream, and waits
+//   for all its gradients, on any streams. After backward() the current stream waits for the
+//   averages.
+//
+// Comparison: each backward carries a message in which ranks compare what each has of its own.
+// - The scale of a GradScaler and, within an Accelerator, the optimizers' options and step counts:
+//   a difference throws kMismatch from backward() on all ranks, with the value's name, the ranks
+//   and both values. kolo does not see other optimizers.
+// - Parameters: compared in the second backward, then ever more rarely, at last in each 128th. If
+//   they differ, the lowest rank warns once, and says since when at most.
+// - Buffers are not compared. Nothing is compared while a rank has joined.
 #pragma once
 
 #include <kolo/export.h>
@@ -95,15 +108,22 @@
 
 namespace kolo {
 
-/// Until its end, forwards of the module lead to backwards that stay on this rank. (PyTorch's
-/// no_sync().) On all ranks alike. It ends before the module's wrapper does.
+/// A guard: until its end, forwards of the module lead to backwards that stay on this rank, as in
+/// PyTorch's no_sync(). Use it in the same way on all ranks. It must end before the module's
+/// wrapper.
+///
+///   std::optional<kolo::NoSync> local(ddp.no_sync());
+///   for (std::size_t i = 0; i < batches.size(); ++i) {
+///     if (i + 1 == batches.size()) local.reset();  // the last backward averages the sum
+///     loss_of(ddp.forward(batches[i])).backward();
+///   }
 class [[nodiscard]] NoSync {
  public:
   explicit NoSync(DdpReducer& reducer) : reducer_(&reducer), before_(reducer.set_local(true)) {}
   ~NoSync() {
     if (reducer_ != nullptr) reducer_->set_local(before_);
   }
-  /// So that a std::optional may hold it: of the passes of an accumulation, all but the last.
+  /// Movable so that a std::optional can hold it during all passes of an accumulation but the last.
   NoSync(NoSync&& other) noexcept
       : reducer_(std::exchange(other.reducer_, nullptr)), before_(other.before_) {}
   NoSync(const NoSync&) = delete;
@@ -120,15 +140,15 @@ class DistributedDataParallel : public ModuleWrapper<DistributedDataParallel<M>,
   using Wrapper = ModuleWrapper<DistributedDataParallel<M>, M>;
 
  public:
-  /// Collective. Throws on every rank alike: kMismatch naming the parameter or buffer in which the
-  /// ranks differ, kInvalidArgument for options that do not fit the module.
+  /// Collective. Throws on every rank: kMismatch naming the parameter or buffer in which the ranks
+  /// differ, kInvalidArgument for options that do not fit the module.
   explicit DistributedDataParallel(M module, const DdpOptions& options = {})
       : Wrapper(std::move(module)),
         reducer_(std::make_unique<DdpReducer>(module_->named_parameters().pairs(),
                                               module_->named_buffers().pairs(), options)),
         replicas_(make_replicas(*module_, options)) {}
 
-  /// What the module's forward returns.
+  /// Returns the result of the module's forward.
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
     reducer_->before_forward(*module_);

@@ -1,4 +1,7 @@
-// Puts together what the replicas of a module return. Used by Replicas; pure.
+// Combines the results of a module's replicas. Used by Replicas; pure.
+//
+//   const std::vector<std::pair<torch::Tensor, torch::Tensor>> parts = outputs_of_replicas();
+//   auto [first, second] = kolo::gather_outputs(parts, torch::Device("cuda:0"));
 #pragma once
 
 #include <kolo/export.h>
@@ -33,7 +36,8 @@ constexpr bool is_optional() {
   return IsOptional<T>::value;
 }
 
-/// Whether T is a tensor, or tuples, pairs, arrays, optionals and vectors of nothing but such.
+/// Whether T is a tensor, or a nesting of tuples, pairs, arrays, optionals and vectors that holds
+/// only tensors.
 template <class T>
 constexpr bool is_gatherable() {
   if constexpr (std::is_convertible_v<const T&, const torch::Tensor&>) {
@@ -49,15 +53,15 @@ constexpr bool is_gatherable() {
   }
 }
 
-/// Joined along dimension 0 on `device`; those without dimensions become a vector's elements.
-/// Autograd follows it.
+/// Concatenates the parts along dimension 0 on `device`; tensors without dimensions become the
+/// elements of a vector. Autograd follows it.
 KOLO_API torch::Tensor gather_tensors(const std::vector<torch::Tensor>& parts,
                                       torch::Device device);
-/// Throws kMismatch: replicas have returned `counts` that differ.
+/// Throws kMismatch: replicas have returned different numbers of values, `first` and `other`.
 [[noreturn]] KOLO_API void raise_uneven_outputs(std::size_t first, std::size_t other);
 
-/// One T of the replicas' ones, tensor by tensor. Throws kMismatch for vectors of different length
-/// and optionals of which some are empty.
+/// Combines the replicas' results into one T, tensor by tensor. Throws kMismatch for vectors of
+/// different length and if only some optionals are empty.
 template <class T>
 T gather_outputs(const std::vector<T>& parts, torch::Device device) {
   const auto collect = [&]<class Get>(const Get& get) {

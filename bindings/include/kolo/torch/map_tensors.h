@@ -1,4 +1,7 @@
-// The same done to every tensor of a batch or a tuple. Used by the Accelerator; pure.
+// Applies a function to every tensor of a batch or tuple. Used by the Accelerator; pure.
+//
+//   batch = kolo::map_tensors(std::move(batch),
+//                             [](const torch::Tensor& tensor) { return tensor.to(torch::kHalf); });
 #pragma once
 
 #include <torch/torch.h>
@@ -18,7 +21,7 @@ struct IsExample : std::false_type {};
 template <class Data, class Target>
 struct IsExample<torch::data::Example<Data, Target>> : std::true_type {};
 
-/// A vector or the like, of parts.
+/// A vector or similar container of parts.
 template <class T>
 concept ListOfParts = !std::is_same_v<T, std::string> && requires(T& list) {
   list.begin();
@@ -30,8 +33,8 @@ concept OptionalPart = requires(T& part) {
   *part;
 };
 
-/// Whether T is nothing but tensors that map_tensors() reaches, in an order that ranks share: an
-/// Example's, and those of vectors, ordered maps, optionals, tuples and pairs.
+/// Whether T has only tensors that map_tensors() reaches, in an order that is the same on all
+/// ranks: those of an Example, and of vectors, ordered maps, optionals, tuples and pairs.
 template <class T>
 constexpr bool is_all_tensors() {
   if constexpr (std::is_same_v<T, torch::Tensor>) {
@@ -58,8 +61,8 @@ constexpr bool is_all_tensors() {
   }
 }
 
-/// Whether a T, which is_all_tensors(), may hold more tensors or others on one rank than on
-/// another.
+/// Whether a T may hold different tensors, or different numbers of them, on different ranks.
+/// Precondition: is_all_tensors<T>().
 template <class T>
 constexpr bool has_varying_parts() {
   if constexpr (std::is_same_v<T, torch::Tensor>) {
@@ -79,7 +82,7 @@ constexpr bool has_varying_parts() {
   }
 }
 
-/// Appends a map's key; one that is neither text nor a number goes by its place alone.
+/// Appends a map's key. A key that is neither text nor a number is identified only by its position.
 template <class Key>
 void append_key(const Key& key, std::string& parts) {
   if constexpr (std::is_convertible_v<const Key&, std::string_view>) {
@@ -90,9 +93,9 @@ void append_key(const Key& key, std::string& parts) {
   }
 }
 
-/// Appends what tensors a value holds, in the order of map_tensors(): t, or - for an undefined one,
-/// [] around those of a list or map, in which a 'key' stands before each part, () around that of an
-/// optional.
+/// Appends a description of the tensors in a value, in the order of map_tensors(). A tensor is t,
+/// or - if undefined. [] encloses the parts of a list or map, with a 'key' before each part of a
+/// map. () encloses the part of an optional.
 template <class T>
 void append_parts(const T& value, std::string& parts) {
   if constexpr (std::is_same_v<T, torch::Tensor>) {
@@ -120,8 +123,9 @@ void append_parts(const T& value, std::string& parts) {
   }
 }
 
-/// A tensor, an Example (also without a target), or vectors, maps, optionals, tuples and pairs of
-/// such: the same with what `change` makes of each tensor. Other values stay as they are.
+/// Returns `value` with each tensor replaced by the result of `change`. `value` is a tensor, an
+/// Example (also without a target), or a vector, map, optional, tuple or pair of these. Other
+/// values, and undefined tensors, stay as they are.
 template <class T, class Change>
 T map_tensors(T value, const Change& change) {
   if constexpr (std::is_same_v<T, torch::Tensor>) {

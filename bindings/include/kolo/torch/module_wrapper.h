@@ -1,5 +1,10 @@
-// What DataParallel and DistributedDataParallel hand on to the module that they wrap. `Self` is the
-// class that derives from it, and has forward(). One thread at a time.
+// The calls that DataParallel and DistributedDataParallel forward to the module that they wrap.
+// `Self` is the derived class, which has forward(). One thread at a time.
+//
+//   kolo::DistributedDataParallel ddp(network);  // derives from ModuleWrapper
+//   torch::optim::SGD optimizer(ddp.parameters(), 0.1);
+//   torch::Tensor output = ddp(input);  // as ddp.forward(input)
+//   torch::save(ddp.module(), "model.pt");
 #pragma once
 
 #include <utility>
@@ -20,14 +25,14 @@ class ModuleWrapper {
   auto operator()(Arguments&&... arguments) {
     return static_cast<Self&>(*this).forward(std::forward<Arguments>(arguments)...);
   }
-  /// So that wrapper->forward() goes through the wrapper as it does for a holder.
+  /// Makes wrapper->forward() go through the wrapper, as for a module holder.
   Self* operator->() { return static_cast<Self*>(this); }
 
-  /// The module that was passed; its names carry no prefix: save and load this one.
+  /// The module that was passed. Its names have no prefix, so save and load this one.
   M& module() { return module_; }
   const M& module() const { return module_; }
 
-  // As the module's own.
+  // These call the module's own functions.
   auto parameters() const { return module_->parameters(); }
   auto named_parameters() const { return module_->named_parameters(); }
   auto buffers() const { return module_->buffers(); }

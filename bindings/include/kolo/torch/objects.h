@@ -1,8 +1,14 @@
-// Values that are no tensors of one shape, sent to all ranks: std::string (any bytes),
-// torch::IValue and whatever torch::save and torch::load take (a tensor of any type, a vector of
-// tensors, …). Collective; for state and settings, not for every step: a value goes as a copy of
-// its bytes. Tensors arrive on the CPU; those inside a torch::IValue must be there. (After
-// horovod.torch.broadcast_object and allgather_object.) Any thread, as for tensors.
+// Sends values that are not tensors of one shape to all ranks: std::string (any bytes), numbers,
+// torch::IValue, and types that torch::save and torch::load take (a tensor of any type, a vector of
+// tensors, …). (After horovod.torch.broadcast_object and allgather_object.)
+//
+//   std::string run_id = kolo::broadcast_object(kolo::rank() == 0 ? new_id() : std::string(), 0);
+//   std::vector<double> losses = kolo::allgather_object(loss.item<double>());
+//
+// - Collective. Use it for state and settings, not in every step: a value travels as a copy of its
+//   bytes.
+// - Tensors arrive on the CPU. Those inside a torch::IValue must be on the CPU already.
+// - Any thread, as for tensors.
 #pragma once
 
 #include <kolo/kolo.h>
@@ -23,28 +29,28 @@ struct ObjectOptions {
   std::string name = {};  ///< as AllreduceOptions::name
 };
 
-/// What a rank sends: bytes, or why it has none. A failure of one rank is then thrown by all of
-/// them, as kInvalidArgument that names the rank, instead of leaving the others to wait.
+/// What a rank sends: its bytes, or the reason why it has none. All ranks then throw
+/// kInvalidArgument, which names the failing rank, and none waits for it.
 struct Parcel {
   std::string bytes = {};
-  std::string failure = {};  ///< empty: there is none
+  std::string failure = {};  ///< empty without a failure
 };
 
-/// The root's bytes, of any length, on every rank; those of the others are not read.
+/// Returns the root's bytes, of any length, on every rank. kolo does not read the others' bytes.
 KOLO_API std::string broadcast_bytes(Parcel parcel, int root, const ObjectOptions& options = {});
-/// Every rank's bytes, by rank. Throws the failure of the lowest rank that has one.
+/// Returns every rank's bytes, in rank order. Throws the failure of the lowest rank that has one.
 KOLO_API std::vector<std::string> allgather_bytes(const Parcel& parcel,
                                                   const ObjectOptions& options = {});
 
-/// What an exception says in one line, without LibTorch's stack.
+/// Message of an exception in one line, without LibTorch's stack.
 KOLO_API std::string reason_of(const std::exception& exception);
 
-/// Throws kMismatch unless as many bytes came as a number has here.
+/// Throws kMismatch unless the number of received bytes is the size of the number here.
 KOLO_API void check_number(std::size_t bytes, std::size_t size);
 
-/// The bytes of a value, and the value of such bytes. T is a number, a string, a tensor, an IValue,
-/// or else what torch::save() takes, and default-constructible. Of a tensor those that it shows:
-/// torch::save() would take all of its memory along.
+/// Converts a value to bytes; from_bytes() converts back. T is a number, a string, a tensor, an
+/// IValue, or else a default-constructible type that torch::save() takes. A tensor that is a view
+/// is cloned first, because torch::save() would write all of its memory.
 template <class T>
 std::string to_bytes(const T& value) {
   if constexpr (std::is_arithmetic_v<T>) {
@@ -86,7 +92,7 @@ T from_bytes(std::string bytes) {
   }
 }
 
-/// to_bytes(), or why it cannot be done.
+/// to_bytes(), or the reason why it failed.
 template <class T>
 Parcel to_parcel(const T& value) {
   try {
@@ -96,7 +102,7 @@ Parcel to_parcel(const T& value) {
   }
 }
 
-/// The root's value; on the root itself the very value that it passed.
+/// Returns the root's value. On the root it is the value that the root passed.
 template <class T>
 T broadcast_object(T value, int root, const ObjectOptions& options = {}) {
   const bool is_root = kolo::rank() == root;
@@ -104,7 +110,7 @@ T broadcast_object(T value, int root, const ObjectOptions& options = {}) {
   return is_root ? std::move(value) : from_bytes<T>(std::move(bytes));
 }
 
-/// The values of every rank's to_parcel(), by rank.
+/// Returns the values of every rank's to_parcel(), in rank order.
 template <class T>
 std::vector<T> allgather_parcel(const Parcel& parcel, const ObjectOptions& options = {}) {
   std::vector<T> values;
@@ -114,7 +120,7 @@ std::vector<T> allgather_parcel(const Parcel& parcel, const ObjectOptions& optio
   return values;
 }
 
-/// Every rank's value, by rank.
+/// Returns every rank's value, in rank order.
 template <class T>
 std::vector<T> allgather_object(const T& value, const ObjectOptions& options = {}) {
   return allgather_parcel<T>(to_parcel(value), options);

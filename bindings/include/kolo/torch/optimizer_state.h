@@ -1,4 +1,7 @@
-// Makes the ranks' optimizers alike. Collective; the training loop's thread.
+// Makes the optimizers of all ranks equal. Collective; used by the training loop's thread.
+//
+//   kolo::broadcast_parameters(*model, /*root=*/0);
+//   kolo::broadcast_optimizer_state(optimizer, /*root=*/0);
 #pragma once
 
 #include <kolo/export.h>
@@ -6,11 +9,13 @@
 
 namespace kolo {
 
-/// Every rank's optimizer takes over the root's state (moments, step counts, …) and options
-/// (learning rate, weight decay, …), also where it had no state yet or the root has none. The
-/// root's own stays as it is, to the bit: no step is taken for it. All optimizers of LibTorch, and
-/// DistributedOptimizer. Throws kInvalidArgument, on every rank, if the groups or their parameters
-/// are other ones than the root's, or of other sizes; optimizers are then as before.
+/// Copies the root's state (moments, step counts, …) and options (learning rate, weight decay, …)
+/// to every rank's optimizer.
+/// - It also works where a rank had no state yet or the root has none.
+/// - The root's optimizer stays unchanged, bit for bit: no step is taken.
+/// - It supports all optimizers of LibTorch, and DistributedOptimizer.
+/// - Throws kInvalidArgument on every rank if a rank's groups or parameters, or their sizes, differ
+///   from the root's. Optimizers stay unchanged then.
 KOLO_API void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root);
 
 }  // namespace kolo

@@ -1,5 +1,8 @@
-// The tensors in what a module's forward returns. Used by DistributedDataParallel, which follows
-// the graph from them; pure.
+// Finds the tensors in the result of a module's forward. Used by DistributedDataParallel, which
+// follows the graph from these tensors; pure.
+//
+//   std::vector<torch::Tensor> tensors;
+//   const bool complete = kolo::append_tensors(network->forward(input), tensors);
 #pragma once
 
 #include <torch/torch.h>
@@ -17,9 +20,9 @@ namespace kolo {
 template <class T>
 concept TupleLike = requires { std::tuple_size<T>::value; };
 
-/// Appends the tensors of `value`: a tensor, a number, or tuples, pairs, arrays, optionals, vectors
-/// and other ranges of such, nested at will. False if a part is of another type, whose tensors are
-/// unknown then.
+/// Appends the tensors of `value`, which is a tensor, a number, a string, or any nesting of tuples,
+/// pairs, arrays, optionals, vectors and other ranges. Returns false if a part has another type,
+/// because that part may have unknown tensors.
 template <class T>
 bool append_tensors(const T& value, std::vector<torch::Tensor>& tensors) {
   if constexpr (std::is_convertible_v<const T&, const torch::Tensor&>) {

@@ -1,6 +1,11 @@
-// PassIterator: the pass under way of a loader, for `for (auto& batch : loader)`; once only, as an
-// input iterator is. The loader hands it a batch at a time by a next() that it may keep private to
-// this class. The training loop's thread.
+// PassIterator: iterates over a loader's current pass. It is an input iterator, so a pass is read
+// once. It gets each batch from the loader's next(), which may be private with PassIterator as a
+// friend. Used by the training loop's thread.
+//
+//   using Iterator = PassIterator<MyLoader, Batch>;    // in MyLoader
+//   Iterator begin() { return Iterator(this); }        // takes the first batch
+//   std::default_sentinel_t end() const { return {}; }
+//   std::optional<Batch> next();                       // nullopt at the end of the pass
 #pragma once
 
 #include <cstddef>
@@ -20,7 +25,7 @@ class PassIterator {
   using pointer = Batch*;
   using reference = Batch&;
 
-  /// Takes the first batch. What stands for the pass lives as long as it, and its copies.
+  /// Takes the first batch. `pass` lives as long as the iterator and its copies.
   explicit PassIterator(Loader* loader, std::shared_ptr<void> pass = nullptr)
       : loader_(loader),
         pass_(std::move(pass)),

@@ -1,6 +1,11 @@
-// What Accelerator::prepare() makes of a model, an optimizer and a scheduler: handles that share
-// their state when copied, and follow the Accelerator's accumulation and precision. The training
-// loop's thread.
+// What Accelerator::prepare() returns for a model, an optimizer and a scheduler: handles that
+// follow the Accelerator's accumulation and precision. Copies share their state. Used by the
+// training loop's thread.
+//
+//   kolo::Accelerator accelerator(argc, argv);
+//   auto [model, optimizer, scheduler] = accelerator.prepare(network, adam, step_lr);
+//   accelerator.backward(torch::nll_loss(model.forward(input), target));
+//   optimizer.step(), scheduler.step(), optimizer.zero_grad();
 #pragma once
 
 #include <kolo/export.h>
@@ -21,94 +26,97 @@
 
 namespace kolo {
 
-/// A pass over a prepared loader that has not ended.
+/// The current pass over a prepared loader.
 struct LoaderPass {
   bool is_open = false;   ///< the loop has a batch
   bool has_last = false;  ///< the loop has its last batch
-  /// Elements of the loop's batch, of which the i-th of rank r is the (i * size + r)-th of all; 0
-  /// where batches are dealt out as they are.
+  /// Number of elements in the loop's batch. Element i of rank r is element i * size + r of all
+  /// ranks' elements. 0 for batches that are dealt out whole.
   std::int64_t rows = 0;
-  std::int64_t repeated_rows = 0;  ///< at the batch's end, which only fill up; −1: all
-  // For where several loaders give their batches to one loop:
-  std::uint64_t round = 0;         ///< of the batch: AcceleratorState::round as it was taken
-  std::uint64_t round_before = 0;  ///< of the loader's batch in an earlier round
+  std::int64_t repeated_rows = 0;  ///< rows at the batch's end that only pad; −1: all rows
+  // For several loaders that give batches to one loop:
+  std::uint64_t round = 0;         ///< AcceleratorState::round when the batch was taken
+  std::uint64_t round_before = 0;  ///< round of the loader's batch in an earlier round
   std::int64_t length = 0;         ///< batches of the loader's longest pass, as far as known
 };
 
-/// What an Accelerator and all that it has prepared share.
+/// State that an Accelerator shares with everything that it has prepared.
 struct KOLO_API AcceleratorState {
   torch::Device device = torch::kCPU;
-  std::optional<torch::ScalarType> half;  ///< of forward; absent: no autocast
+  std::optional<torch::ScalarType> half;  ///< type of forward; absent: no autocast
   std::optional<GradScaler> scaler;       ///< with float16
   int accumulation_steps = 1;
-  int passes = 0;                      ///< of accumulate() since the last step
+  int passes = 0;                      ///< passes of accumulate() since the last step
   std::weak_ptr<void> open_pass = {};  ///< an AccumulatedPass that has not ended
-  bool sync_gradients = true;          ///< the present pass is the last before a step
-  bool holds_earlier = false;          ///< its gradients add to those of passes before it
-  std::vector<std::weak_ptr<LoaderPass>> loader_passes = {};  ///< those within others last
-  std::uint64_t round = 1;  ///< batches that are taken for one pass of accumulate(), or before any
-  bool round_is_over = false;        ///< that pass has begun
+  bool sync_gradients = true;          ///< the current pass is the last one before a step
+  bool holds_earlier = false;          ///< its gradients add to those of earlier passes
+  std::vector<std::weak_ptr<LoaderPass>> loader_passes = {};  ///< inner loops come last
+  /// Number of the current round: the batches taken for one pass of accumulate(), or before any
+  /// pass.
+  std::uint64_t round = 1;
+  bool round_is_over = false;        ///< the pass of this round has begun
   bool scheduler_with_steps = true;  ///< as AcceleratorOptions::step_scheduler_with_optimizer
-  std::uint64_t backwards = 0;       ///< calls of backward()
-  bool any_since_backward = false;   ///< a step() of some optimizer, also one that did nothing
+  std::uint64_t backwards = 0;       ///< number of backward() calls
+  bool any_since_backward = false;   ///< some optimizer's step() was called, even if it did nothing
 
   struct Steps {
     std::weak_ptr<torch::optim::Optimizer> optimizer = {};
-    std::function<void()> clear = {};  ///< its zero_grad()
-    int number = 0;                    ///< of those that were prepared
-    bool has_stepped = false;          ///< since zero_grad() cleared the gradients
-    bool was_skipped = false;          ///< the last step, because of an overflow
-    bool holds_earlier = false;        ///< gradients of passes before the present one, not stepped
-    std::uint64_t gradients_before = 0;  ///< version_of_gradients(), as the present pass began
-    /// The same at the last step(), also one that did nothing, until zero_grad().
+    std::function<void()> clear = {};    ///< its zero_grad()
+    int number = 0;                      ///< index among the prepared optimizers
+    bool has_stepped = false;            ///< stepped since zero_grad() cleared the gradients
+    bool was_skipped = false;            ///< the last step was skipped because of an overflow
+    bool holds_earlier = false;          ///< has gradients of earlier passes that were not stepped
+    std::uint64_t gradients_before = 0;  ///< version_of_gradients() at the start of this pass
+    /// version_of_gradients() at the last step(), also one that did nothing; until zero_grad().
     std::optional<std::uint64_t> gradients_at_step = {};
-    bool lost_earlier = false;   ///< zero_grad() has cleared them for another's backward
-    std::uint64_t count = 0;     ///< steps, also skipped ones
-    std::uint64_t backward = 0;  ///< `backwards` at the last one
+    /// zero_grad() had to drop them, because another optimizer's backward had added to them.
+    bool lost_earlier = false;
+    std::uint64_t count = 0;     ///< number of steps, including skipped ones
+    std::uint64_t backward = 0;  ///< value of `backwards` at the last step
     bool was_asked = false;      ///< step() was called, whatever it did
-    bool is_last = false;        ///< none since has done nothing
+    bool is_last = false;        ///< the latest step() call took a step
 
     std::uint64_t gradients() const;
   };
-  std::map<const void*, Steps> steps = {};  ///< by optimizer
-  int optimizers = 0;                       ///< that were prepared
+  std::map<const void*, Steps> steps = {};  ///< by address of the optimizer
+  int optimizers = 0;                       ///< number of prepared optimizers
 
-  /// The innermost loop's.
+  /// The pass of the innermost loop.
   LoaderPass loader_pass() const;
-  /// Whether the pass that begins has the last batch of its loop: of the loader that gives a batch
-  /// to each pass, and of several the one with the longest pass, for the others are begun again.
+  /// Whether the pass that begins has the last batch of its loop. If several loaders give a batch
+  /// to each pass, the one with the longest pass decides, because the others are begun again.
   bool loop_has_last() const;
   /// The round of a batch that is taken now.
   std::uint64_t round_of_batch();
-  /// A pass of accumulate() begins, after the last one's gradients.
+  /// Begins a pass of accumulate(), after the gradients of the last one.
   void begin_pass();
-  /// A backward() begins. What has been stepped and not cleared does not add up with it.
+  /// Begins a backward(). Clears gradients that were stepped and not cleared, so that they do not
+  /// add up with the new ones.
   void begin_backward();
-  /// Ranks compare the options and counts of steps of the prepared optimizers when a
-  /// DistributedDataParallel sends the gradients of this loss.
+  /// Adds the options and step counts of the prepared optimizers to the comparison that
+  /// DistributedDataParallel makes when it sends the gradients of this loss.
   void tell_optimizers(const torch::Tensor& loss) const;
-  /// Gradients of passes before take part in a change of the scale, as another optimizer's step
-  /// makes it.
+  /// Scales the gradients of earlier passes when another optimizer's step changes the scale.
   void rescale_held(double factor);
-  /// Whether step() is to step; otherwise gradients add up. Throws kInvalidArgument where
-  /// zero_grad() had to drop what has added up.
+  /// Whether step() is to step; otherwise gradients add up. Throws kInvalidArgument if zero_grad()
+  /// had to drop accumulated gradients.
   bool begin_step(Steps& its);
   void end_step(Steps& its, bool was_skipped);
-  /// Whether zero_grad() is to clear; otherwise gradients add up. Throws kInvalidArgument where
-  /// what it should drop has been added to them.
+  /// Whether zero_grad() is to clear; otherwise gradients add up. Throws kInvalidArgument if
+  /// gradients that it should drop were added to accumulated ones.
   bool begin_clear(Steps& its);
   void end_clear(Steps& its);
-  /// The prepared optimizer whose learning rates these are, or null.
+  /// The prepared optimizer whose learning rates the scheduler changes, or null.
   Steps* steps_of(const torch::optim::LRScheduler& scheduler);
-  /// Whether a schedule goes on: its optimizer has stepped, and by the last backward, or since the
-  /// schedule was asked last; `seen` is the optimizer's count then.
+  /// Whether a schedule advances: its optimizer has stepped, and did so with the last backward or
+  /// since the schedule was last asked. `seen` is the optimizer's step count at that time.
   bool schedule_goes_on(const torch::optim::LRScheduler& scheduler, std::uint64_t& seen);
 };
 
-/// A number that changes whenever a gradient of the optimizer does.
+/// A number that changes whenever a gradient of the optimizer changes.
 KOLO_API std::uint64_t version_of_gradients(torch::optim::Optimizer& optimizer);
 
-/// The owner of what is passed as an rvalue; what is passed as an lvalue must outlive it.
+/// An owner for an rvalue. An lvalue is not owned and must outlive the result.
 template <class T>
 std::shared_ptr<std::remove_reference_t<T>> held(T&& part) {
   if constexpr (std::is_lvalue_reference_v<T>) {
@@ -118,6 +126,8 @@ std::shared_ptr<std::remove_reference_t<T>> held(T&& part) {
   }
 }
 
+/// A module in a DistributedDataParallel, with mixed precision. Accelerator::prepare() makes it;
+/// see the example at the top.
 template <class M>
 class PreparedModel {
  public:
@@ -125,8 +135,8 @@ class PreparedModel {
       : ddp_(std::make_shared<DistributedDataParallel<M>>(std::move(module), options)),
         state_(std::move(state)) {}
 
-  /// The module's, in mixed precision if there is; what is of a half type comes back in float32
-  /// then, also inside of tuples, vectors, …
+  /// Returns the result of the module's forward. With mixed precision, forward runs in the half
+  /// type, and tensors of a half type are returned in float32, also inside tuples, vectors, …
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
     if (!state_->half) return ddp_->forward(std::forward<Arguments>(arguments)...);
@@ -152,7 +162,7 @@ class PreparedModel {
   void eval() { ddp_->eval(); }
   bool is_training() const { return ddp_->is_training(); }
   NoSync no_sync() { return ddp_->no_sync(); }
-  /// As DistributedDataParallel's.
+  /// As DistributedDataParallel::set_sample_count.
   void set_sample_count(std::int64_t samples) { ddp_->set_sample_count(samples); }
 
  private:
@@ -160,6 +170,8 @@ class PreparedModel {
   std::shared_ptr<AcceleratorState> state_;
 };
 
+/// An optimizer that steps and clears only when gradients are complete. Accelerator::prepare()
+/// makes it; see the example at the top.
 template <class O>
 class PreparedOptimizer {
  public:
@@ -174,7 +186,8 @@ class PreparedOptimizer {
                .number = state_->optimizers++};
   }
 
-  /// Nothing while gradients add up; with float16, nothing when they have overflowed.
+  /// Does nothing while gradients add up. With float16 it skips the step if gradients have
+  /// overflowed.
   void step() {
     static_assert(
         requires(O& optimizer) { optimizer.step(); },
@@ -190,17 +203,17 @@ class PreparedOptimizer {
     }
     state_->end_step(steps(), was_skipped);
   }
-  /// Nothing while gradients add up, so it may stand in front of a backward as well as behind
-  /// step(): in the last pass of a step it clears once that pass has changed this optimizer's. A
-  /// backward of another optimizer's between step() and zero_grad() must not reach these gradients
-  /// then (requires_grad_(false)): what it adds could not be dropped alone, and kInvalidArgument
-  /// says so.
+  /// Does nothing while gradients add up, so it may be called before backward or after step(). In
+  /// the last pass before a step, it clears once the pass has changed this optimizer's gradients.
+  /// Between step() and zero_grad(), a backward of another optimizer must not reach these gradients
+  /// (requires_grad_(false)). Its part could not be dropped separately, so kInvalidArgument is
+  /// thrown.
   void zero_grad(bool set_to_none = true) {
     if (!state_->begin_clear(steps())) return;
     optimizer_->zero_grad(set_to_none);
     state_->end_clear(steps());
   }
-  /// This optimizer's last step().
+  /// Whether this optimizer's last step() was skipped.
   bool step_was_skipped() const { return steps().was_skipped; }
   auto& param_groups() { return optimizer_->param_groups(); }
   /// The optimizer that was passed.
@@ -213,12 +226,15 @@ class PreparedOptimizer {
   std::shared_ptr<AcceleratorState> state_;
 };
 
-/// How often step() steps the scheduler that was passed: not at all unless its optimizer has really
-/// stepped (not while gradients add up, nor after a step that was skipped), else once for each
-/// process, for a schedule is written for one process, which would make as many steps in an epoch
-/// (after Accelerate). One whose optimizer was not prepared, or has not been asked to step yet,
-/// goes by the pass: not while gradients add up. Once, always, with
-/// AcceleratorOptions::step_scheduler_with_optimizer = false, and for one that is given a metric.
+/// A scheduler that follows its optimizer's steps. step() decides how often to step the scheduler:
+/// - Not at all unless its optimizer has really stepped, so neither while gradients add up nor
+///   after a skipped step.
+/// - Otherwise once for each process. A schedule is written for one process, which would make as
+///   many more steps in an epoch (after Accelerate).
+/// - If its optimizer is not prepared, or has not been asked to step yet, the pass decides: not
+///   while gradients add up.
+/// - Always once with AcceleratorOptions::step_scheduler_with_optimizer = false, and for a
+///   scheduler that takes a metric.
 template <class S>
 class PreparedScheduler {
  public:
@@ -233,7 +249,7 @@ class PreparedScheduler {
       times = state_->schedule_goes_on(*scheduler_, *seen_) ? size() : 0;
     for (int i = 0; i < times; ++i) scheduler_->step();
   }
-  /// The same metric on every rank.
+  /// Pass the same metric on every rank.
   void step(float metric)
     requires(!std::is_base_of_v<torch::optim::LRScheduler, S>)
   {

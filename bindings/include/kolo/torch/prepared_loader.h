@@ -1,22 +1,28 @@
-// What Accelerator::prepare() makes of data: a loader of this rank's batches, on its device.
-// `for (auto& batch : loader)`. Two kinds, alike on all ranks:
+// What Accelerator::prepare() returns for data: a loader of this rank's batches, on the rank's
+// device. Used by the training loop's thread.
 //
-// - of a loader_recipe(), a data set and options: dealt out by a DistributedSampler, so that a
-//   rank reads its own share alone. Each pass has the next epoch's permutation, but for the first
-//   one after the sampler was loaded, which is the rest of the epoch that was saved.
-// - of a loader that exists: its batches are dealt out, the i-th to rank i mod size. Each rank
-//   reads them all, so they must come in one order on all ranks: LibTorch's RandomSampler shuffles
-//   in rank 0's, and a loader whose workers keep no order is refused. Where the last ones
-//   do not go round, the other ranks get the pass's first batch again, so that all make as many
-//   steps. A loader whose sampler gives each rank its share is refused by the compiler, for dealing
-//   that out again would leave out the most of the data.
+//   kolo::Accelerator accelerator(argc, argv);
+//   auto loader = accelerator.prepare(kolo::loader_recipe(data, {.batch_size = 64}));
+//   for (auto& batch : loader) train(batch);
 //
-// gather_for_metrics() leaves out what comes twice. Where several loaders give batches to one loop,
-// the last batch of the longest ends an accumulation; a shorter one may be begun again meanwhile.
-// A loop that ends with a shorter one is left early: its last gradients add up with the next
-// pass's.
+// All ranks use the same one of two kinds:
+// - From a loader_recipe(), which is a data set and options. A DistributedSampler distributes the
+//   data, so a rank reads only its own share. Each pass has the next epoch's permutation. After the
+//   sampler was loaded, the first pass is the rest of the saved epoch.
+// - From an existing loader, whose batches are dealt out: batch i goes to rank i mod size. Each
+//   rank reads all batches, so they must come in one order on all ranks. LibTorch's RandomSampler
+//   shuffles in rank 0's order. A loader whose workers keep no order is refused. If the last
+//   batches do not suffice for all ranks, the other ranks get the pass's first batch again, so that
+//   all make equally many steps.
+// - The compiler refuses an existing loader whose sampler already gives each rank its share,
+//   because dealing out again would drop most of the data.
 //
-// The training loop's thread.
+// Details:
+// - gather_for_metrics() leaves out repeated elements.
+// - If several loaders give batches to one loop, the last batch of the longest one ends an
+//   accumulation. A shorter one may be begun again meanwhile.
+// - A loop that ends with a shorter loader counts as left early: its last gradients add up with the
+//   next pass's.
 #pragma once
 
 #include <kolo/export.h>
@@ -42,15 +48,15 @@ namespace kolo {
 
 struct LoaderRecipeOptions {
   std::size_t batch_size = 1;  ///< elements of a batch, on each rank; the same on every rank
-  bool shuffle = true;         ///< likewise
-  std::uint64_t seed = 0;      ///< likewise
+  bool shuffle = true;         ///< equal on every rank
+  std::uint64_t seed = 0;      ///< equal on every rank
   std::size_t workers = 0;
-  /// Leaves out what does not fill a batch on every rank. Otherwise shares are padded by elements
-  /// that come twice.
+  /// Drops elements that do not fill a batch on every rank. Otherwise shares are padded with
+  /// elements that come twice.
   bool drop_last = false;
 };
 
-/// A data set and how to load it, for Accelerator::prepare().
+/// A data set and its loading options, for Accelerator::prepare().
 template <class Dataset>
 struct LoaderRecipe {
   using IsRecipe = void;
@@ -62,20 +68,20 @@ LoaderRecipe<Dataset> loader_recipe(Dataset dataset, const LoaderRecipeOptions& 
   return {std::move(dataset), options};
 }
 
-/// The generator's draws within `call` are rank 0's on every rank, and leave it as it was but for
-/// one draw. Collective.
+/// Runs `call` with rank 0's random numbers on every rank. Afterwards the generator is as before,
+/// except for one draw. Collective.
 KOLO_API void with_shared_seed(const std::function<void()>& call);
 
-/// The number of elements to deal out. Collective. Throws kInvalidArgument on all ranks if some
-/// rank's data set does not know it; kMismatch, with both values, if ranks have other numbers or
-/// options: they would deal out other elements or make other numbers of steps.
+/// The number of elements to distribute. Collective. Throws kInvalidArgument on all ranks if some
+/// rank's data set does not know its size. Throws kMismatch, with both values, if sizes or options
+/// differ between ranks, because elements or numbers of steps would differ.
 KOLO_API std::size_t agreed_size(std::optional<std::size_t> data_size,
                                  const LoaderRecipeOptions& options);
 
-/// Throws kInvalidArgument: batches that come in any order cannot be dealt out.
+/// Throws kInvalidArgument: batches without a fixed order cannot be dealt out.
 [[noreturn]] KOLO_API void refuse_disorder();
 
-/// Batches of a recipe. To make one is collective.
+/// Batches of a recipe. Construction is collective.
 template <class Dataset>
 class RecipeSource {
   using Loader = DataLoader<Dataset, DistributedSampler>;
@@ -97,13 +103,13 @@ class RecipeSource {
   std::size_t size() const { return loader_.size(); }
 
   void start() {
-    choose_epoch();  // where the pass before was left early
+    choose_epoch();  // in case the last pass was left early
     at_.reset();
     given_ = 0;
   }
   std::optional<Batch> next() {
     if (at_) {
-      ++given_;  // also one that cannot be read, as the sampler counts it
+      ++given_;  // also a batch that cannot be read, as the sampler counts it
       ++*at_;
     } else {
       at_.emplace(loader_.begin());
@@ -114,14 +120,14 @@ class RecipeSource {
     return **at_;
   }
   bool at_last() const { return given_ >= loader_.pass_size(); }
-  /// As LoaderPass has them.
+  /// See LoaderPass.
   std::int64_t rows() const { return static_cast<std::int64_t>(sampler_.last_batch_size()); }
   std::int64_t repeated_rows() const {
     return static_cast<std::int64_t>(sampler_.last_batch_padding());
   }
 
  private:
-  /// The next one, unless the user has chosen.
+  /// Chooses the next epoch, unless the user has chosen one.
   void choose_epoch() {
     if (!sampler_.epoch_is_chosen()) sampler_.set_epoch(sampler_.epoch() + 1);
   }
@@ -129,10 +135,10 @@ class RecipeSource {
   DistributedSampler sampler_;
   Loader loader_;
   std::optional<typename Loader::Iterator> at_;
-  std::size_t given_ = 0;  ///< batches of the pass
+  std::size_t given_ = 0;  ///< batches of this pass so far
 };
 
-/// Whether a loader's batches are this rank's already.
+/// Whether a loader's batches are already this rank's share.
 template <class Loader>
 struct DealsOut : std::false_type {};
 template <class Sampler>
@@ -147,7 +153,7 @@ template <class Dataset, class Sampler>
 struct DealsOut<torch::data::StatelessDataLoader<Dataset, Sampler>>
     : std::bool_constant<deals_out_to_ranks<Sampler>()> {};
 
-/// Batches of a loader that exists: one of LibTorch's, or any range of batches.
+/// Batches of an existing loader: one of LibTorch's, or any range of batches.
 template <class Loader>
 class DealtSource {
   static_assert(
@@ -166,7 +172,7 @@ class DealtSource {
   }
 
   void start() {
-    // LibTorch's loaders with workers begin no pass while batches of another are under way.
+    // LibTorch's loaders with workers cannot begin a pass while batches of another are in flight.
     if constexpr (requires { loader_->options().workers; }) {
       if (at_ && loader_->options().workers > 0)
         while (*at_ != *last_) ++*at_;
@@ -198,11 +204,12 @@ class DealtSource {
   std::shared_ptr<Loader> loader_;
   std::optional<First> at_;
   std::optional<Last> last_;
-  std::optional<Batch> first_;  ///< of the pass
-  bool repeats_ = false;        ///< the batch given last is the first one again
+  std::optional<Batch> first_;  ///< first batch of the pass
+  bool repeats_ = false;        ///< the last batch was the first one again
 };
 
-/// A handle: copies are at the same batch.
+/// A loader of batches on the Accelerator's device, see the example at the top. It is a handle:
+/// copies are at the same batch.
 template <class Source>
 class PreparedLoader {
  public:
@@ -225,21 +232,21 @@ class PreparedLoader {
   }
   std::default_sentinel_t end() const { return {}; }
 
-  /// The next pass has this epoch's permutation, the one after it the next. The sampler's
-  /// set_epoch() does the same. Of a recipe.
+  /// Only for a recipe. Chooses the epoch of the next pass; later passes count on from it. The
+  /// sampler's set_epoch() does the same.
   void set_epoch(std::size_t epoch) { source_->set_epoch(epoch); }
-  /// Batches of a whole pass on each rank. Of a recipe.
+  /// Only for a recipe: number of batches of a whole pass on each rank.
   std::size_t size() const { return source_->size(); }
-  /// For a checkpoint: save it between batches or passes, load it on all ranks alike. The next pass
-  /// then goes on in its epoch after the batches that the loop had got, the one after it is the
-  /// next epoch; set_epoch() with another epoch starts that one instead. With a pass's last batch
-  /// the sampler is at the next epoch's start; of a pass that is left early it keeps the rest. A
-  /// program that resumes counts from its epoch():
+  /// Only for a recipe: the sampler, for a checkpoint. Save it between batches or passes, and load
+  /// it on all ranks. A program that resumes counts from its epoch():
   ///
   ///   for (std::size_t epoch = loader.sampler().epoch(); epoch < epochs; ++epoch)
-  ///     for (auto& batch : loader) …
+  ///     for (auto& batch : loader) train(batch);
   ///
-  /// Of a recipe.
+  /// After loading, the next pass continues in its epoch after the batches that the loop had
+  /// received; the pass after it is the next epoch. set_epoch() with another epoch starts that
+  /// epoch instead. With the last batch of a pass the sampler moves to the start of the next epoch.
+  /// For a pass that is left early it keeps the rest.
   DistributedSampler& sampler() { return source_->sampler(); }
 
  private:
@@ -274,8 +281,8 @@ class PreparedLoader {
 
   struct Progress {
     std::weak_ptr<LoaderPass> pass;
-    std::int64_t given = 0;  ///< batches of it
-    LoaderPass last;         ///< as it was with the last batch, also of an earlier one
+    std::int64_t given = 0;  ///< batches of this pass so far
+    LoaderPass last;         ///< state at the last batch, also of an earlier pass
   };
 
   std::shared_ptr<Source> source_;

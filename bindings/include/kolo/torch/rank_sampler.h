@@ -1,6 +1,6 @@
-// RankSampler: what DistributedSampler, DistributedEvalSampler and ElasticSampler have in common. A
-// permutation that all ranks share is dealt out, element i to rank i mod size. Used by the training
-// loop and the data loader, by one thread at a time.
+// RankSampler: the common part of DistributedSampler, DistributedEvalSampler and ElasticSampler. It
+// distributes a permutation that all ranks share: element i goes to rank i mod size. Used by the
+// training loop and the data loader, by one thread at a time.
 #pragma once
 
 #include <kolo/export.h>
@@ -14,83 +14,102 @@
 
 namespace kolo {
 
-/// What the samplers set; their own options say it for users.
+/// Set by the three samplers. Their own options document the fields for users.
 struct RankSamplerOptions {
   const char* called = "";  ///< the sampler's name in error messages
   bool shuffle = false;
   std::uint64_t seed = 0;
   bool drop_last = false;
   bool pad = false;
-  /// What is left of an epoch is dealt out anew at each reset(), to the ranks that there are then.
+  /// Each reset() distributes the rest of the epoch anew, over the ranks that exist then.
   bool elastic = false;
   std::size_t global_batch = 0;
   std::optional<int> rank = {};
   std::optional<int> size = {};
 };
 
-/// A handle: copies share their state, so set_epoch() on the original reaches the copy that
-/// make_data_loader() took.
+/// Base class of kolo's samplers; users make one of the three:
+///
+///   kolo::DistributedSampler sampler(data.size().value());
+///   for (std::size_t epoch = 0; epoch < epochs; ++epoch) {
+///     sampler.set_epoch(epoch);
+///     for (auto& batch : *loader) train(batch);  // a loader made with this sampler
+///   }
+///
+/// It is a handle: copies share their state. So set_epoch() on the original reaches the copy in the
+/// data loader.
 class KOLO_API RankSampler : public torch::data::samplers::Sampler<> {
  public:
-  /// Another permutation for each epoch; takes effect at the next reset(), which the data loader
-  /// calls at begin().
+  /// Chooses the permutation of this epoch. It takes effect at the next reset(), which the data
+  /// loader calls in begin().
   void set_epoch(std::size_t epoch);
   std::size_t epoch() const;
-  /// Whether the epoch was chosen since the last reset(): by set_epoch(), load(), or as epoch 0 of
-  /// a new sampler. A loader that counts epochs itself goes on to the next one where it was not.
+  /// Whether set_epoch() or load() has chosen the epoch since the last reset(). Also true for epoch
+  /// 0 of a new sampler. If it is false, a loader that counts epochs itself goes on to the next
+  /// one.
   bool epoch_is_chosen() const;
-  /// Elements of all shares together, padding included.
+  /// Number of elements of all shares together, padding included.
   std::size_t total_size() const;
-  /// Elements of this rank's share of an epoch; of what was left of it, for an ElasticSampler.
+  /// Number of elements of this rank's share of an epoch. For an ElasticSampler: its share of the
+  /// rest of the epoch.
   std::size_t num_samples() const;
-  /// Batches of this rank's share of an epoch; a global batch overrules the size asked for.
-  /// Throws kInvalidArgument for a size of 0.
+  /// Number of batches of this rank's share of an epoch. A global batch takes precedence over
+  /// `batch_size`. Throws kInvalidArgument for a size of 0.
   std::size_t num_batches(std::size_t batch_size, bool drop_last) const;
-  /// The same of the pass that reset() began, which may be the rest of an epoch.
+  /// Like num_batches(), for the pass that reset() began, which may be the rest of an epoch.
   std::size_t num_batches_of_pass(std::size_t batch_size, bool drop_last) const;
-  /// As DistributedSamplerOptions::global_batch; 0 where there is none.
+  /// DistributedSamplerOptions::global_batch; 0 without one.
   std::size_t global_batch() const;
-  /// Global batches of an epoch, of which this rank may have one share less; 0 where there are
-  /// none.
+  /// Number of global batches of an epoch; 0 without global batches. This rank may have a share of
+  /// one batch fewer.
   std::size_t num_global_batches() const;
 
   void reset(std::optional<std::size_t> new_size = std::nullopt) override;
-  /// The loop has got nothing of the pass that reset() began: the next reset() begins it again,
-  /// unless set_epoch() chooses another epoch.
+  /// Call it if the loop received nothing of the pass that reset() began. The next reset() begins
+  /// this pass again, unless set_epoch() chooses another epoch.
   void undo_reset();
-  /// With a global batch this rank's share of the next one, whatever `batch_size` is; above the
-  /// smallest share of a full one kInvalidArgument, for a loader with drop_last would leave out
-  /// every batch: leave it at 1.
+  /// Returns the indices of the next batch. With a global batch it returns this rank's share of the
+  /// next global batch, whatever `batch_size` is. It throws kInvalidArgument if `batch_size`
+  /// exceeds the smallest share of a full global batch, because a loader with drop_last would then
+  /// drop every batch. So leave `batch_size` at 1.
   std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
 
-  /// A loader that asks for batches ahead of the training loop tells here how many of the epoch's
-  /// batches the loop has got; more than next() gave: the pass is over, and the loader has dropped
-  /// those that the loop has not got. Without it, every batch that next() gave counts as got.
-  /// kolo::data_loader tells it; LibTorch's loader does not, and with workers asks ahead: save() in
-  /// the middle of an epoch is then too far on, and gather_for_metrics() takes another batch for
-  /// the last one.
+  /// A loader that reads ahead calls it to report how many of the epoch's batches the training loop
+  /// has received.
+  /// - A number above the batches that next() returned ends the pass: the loader has dropped the
+  ///   batches that the loop did not receive.
+  /// - Without this call, every batch that next() returned counts as received.
+  /// - kolo::data_loader calls it. LibTorch's loader does not, and it reads ahead when it has
+  ///   workers. Then save() in the middle of an epoch is too far ahead, and gather_for_metrics()
+  ///   takes another batch for the last one.
   void set_received(std::size_t batches);
-  /// Elements of the batch that the training loop has got last; 0 before the first.
+  /// Number of elements of the batch that the training loop received last; 0 before the first
+  /// batch.
   std::size_t last_batch_size() const;
-  /// How many of them, at its end, are padding: elements that another rank has, too. 0 or 1.
+  /// Number of elements at the end of that batch that are padding, which means that another rank
+  /// has them too. 0 or 1.
   std::size_t last_batch_padding() const;
 
-  /// The epoch and how much of it all ranks together have got, taken from this rank's part: the
-  /// ranks are at the same batch. So a run may go on with another number of ranks.
+  /// Saves the epoch and the position of all ranks in it. The position is computed from this
+  /// rank's, because all ranks are at the same batch. So a run may resume with another number of
+  /// ranks.
   void save(torch::serialize::OutputArchive& archive) const override;
-  /// The next reset() goes on where save() was, unless set_epoch() has chosen another epoch. Of
-  /// an epoch that was at its end nothing is left: that pass is empty. Where the new number of
-  /// ranks does not divide what was got, fewer elements than ranks come twice. Throws kMismatch
-  /// when the rest of an epoch is of other data: the seed, the shuffle or the number of elements is
-  /// another.
+  /// The next reset() continues where save() was, unless set_epoch() has chosen another epoch.
+  /// - If the saved epoch was at its end, the next pass is empty.
+  /// - If the new number of ranks does not divide the position, some elements come twice, but fewer
+  ///   than there are ranks.
+  /// - Throws kMismatch in the middle of an epoch if seed, shuffle or the number of elements
+  ///   differ.
   void load(torch::serialize::InputArchive& archive) override;
 
  protected:
-  /// Throws kInvalidArgument for a rank that does not exist or a global batch below the ranks.
+  /// Throws kInvalidArgument for a rank that does not exist, and for a global batch smaller than
+  /// the number of ranks.
   RankSampler(std::size_t data_size, const RankSamplerOptions& options);
-  /// How many batches the training loop has got of this pass.
+  /// Number of batches of this pass that the training loop has received.
   std::size_t batches_received() const;
-  /// Elements of the epoch that ranks have got, all together, by what this rank has.
+  /// Number of elements of the epoch that all ranks together have received, computed from this
+  /// rank's position.
   std::size_t position() const;
 
  private:

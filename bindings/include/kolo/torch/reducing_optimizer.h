@@ -1,6 +1,6 @@
-// What GradScaler and the like need of an optimizer that reduces gradients over ranks itself,
-// whatever optimizer it is made from. Implemented by DistributedOptimizer and ShardedOptimizer;
-// found by dynamic_cast from torch::optim::Optimizer. One thread at a time.
+// What GradScaler and similar code need from an optimizer that reduces gradients over ranks itself.
+// DistributedOptimizer and ShardedOptimizer implement it; callers find it by dynamic_cast from
+// torch::optim::Optimizer. One thread at a time.
 #pragma once
 
 #include <kolo/export.h>
@@ -8,18 +8,27 @@
 
 namespace kolo {
 
+/// Interface of an optimizer that reduces its gradients over ranks:
+///
+///   if (auto* reducing = dynamic_cast<kolo::ReducingOptimizer*>(&optimizer)) {
+///     reducing->synchronize();  // gradients are reduced now
+///     // … change them in the same way on every rank …
+///     reducing->skip_synchronize();
+///   }
+///   optimizer.step();
 class KOLO_API ReducingOptimizer {
  public:
   virtual ~ReducingOptimizer() = default;
 
-  /// Waits for every gradient, to look at them or change them before step(), alike on every rank.
+  /// Waits for every gradient. After it a caller may look at gradients or change them before
+  /// step(), in the same way on every rank.
   virtual void synchronize() = 0;
-  /// After synchronize(): the next step() takes the gradients as they are.
+  /// Call it after synchronize(): the next step() takes the gradients as they are.
   virtual void skip_synchronize() = 0;
-  /// Whether every rank has all reduced gradients after synchronize(), and the same ones. Where not
-  /// (each rank keeps its share), what ranks find in theirs needs a message.
+  /// Whether every rank has all reduced gradients after synchronize(). False: each rank keeps a
+  /// share, so ranks need a message to agree on what they find in their gradients.
   virtual bool same_gradients_on_every_rank() const { return true; }
-  /// The ranks that it reduces over, and "every rank" above. Default: all.
+  /// The ranks over which the optimizer reduces; "every rank" above means these. Default: all.
   virtual ProcessSet process_set() const { return {}; }
 
  protected:

@@ -1,7 +1,7 @@
-// Replicas of a module on several devices of one process: how a batch is dealt out to them, how
-// they compute at the same time, how their gradients come back. Used by DataParallel and by a
-// DistributedDataParallel with several device_ids; one thread at a time. (After PyTorch's
-// torch/nn/parallel: scatter, replicate, parallel_apply, gather.)
+// Replicas of a module on several devices of one process. It splits a batch over them, runs them at
+// the same time and combines their gradients. Used by DataParallel and by a DistributedDataParallel
+// with several device_ids, by one thread at a time. (After PyTorch's torch/nn/parallel: scatter,
+// replicate, parallel_apply, gather.)
 #pragma once
 
 #include <kolo/export.h>
@@ -21,21 +21,24 @@
 
 namespace kolo {
 
-/// How the tensors of a forward's arguments are dealt out: in equal parts of dimension 0, the last
-/// one smaller. Those without dimensions go to every replica.
+/// Splits the tensors of forward's arguments over replicas: in equal parts of dimension 0, the last
+/// one smaller. Tensors without dimensions go to every replica.
+///
+///   const kolo::BatchShares shares({images, targets}, devices);
+///   for (std::size_t i = 0; i < shares.count(); ++i) use(shares.part(images, i));
 class KOLO_API BatchShares {
  public:
-  /// Throws kMismatch, with both sizes, for tensors of different sizes in dimension 0.
+  /// Throws kMismatch, with both sizes, if tensors differ in the size of dimension 0.
   BatchShares(const std::vector<torch::Tensor>& tensors, std::vector<torch::Device> devices);
 
-  /// Replicas that get something: at least 1.
+  /// Number of replicas that get a part: at least 1.
   std::size_t count() const { return count_; }
-  /// The replica's part of one of the tensors, on its device; autograd follows it.
+  /// The replica's part of `tensor`, on the replica's device. Autograd follows it.
   torch::Tensor part(const torch::Tensor& tensor, std::size_t replica) const;
 
  private:
   std::vector<torch::Device> devices_;
-  std::int64_t rows_ = 0;  ///< of all but the last part
+  std::int64_t rows_ = 0;  ///< rows of each part but the last
   std::size_t count_ = 1;
 };
 
@@ -62,14 +65,14 @@ constexpr bool has_tensors() {
   }
 }
 
-/// Whether share_of() deals out all tensors of a T.
+/// Whether share_of() splits all tensors of a T.
 template <class T>
 constexpr bool is_shareable() {
   return is_gatherable<T>() || !has_tensors<T>();
 }
 
-/// `value` with the replica's parts of its tensors; see gather_outputs() for where these may be.
-/// What has none goes to every replica as it is.
+/// Returns `value` with each tensor replaced by the replica's part. gather_outputs() lists the
+/// types that may hold tensors. A value without tensors goes to every replica unchanged.
 template <class T>
   requires(is_shareable<T>())
 decltype(auto) share_of(const T& value, const BatchShares& shares, std::size_t replica) {
@@ -89,7 +92,7 @@ decltype(auto) share_of(const T& value, const BatchShares& shares, std::size_t r
   }
 }
 
-/// Whether forward takes the parts of such arguments and returns what can be gathered.
+/// Whether forward accepts parts of these arguments and returns a result that can be gathered.
 template <class Module, class... Arguments>
 concept Replicable = requires(Module module, const BatchShares& shares,
                               const std::remove_reference_t<Arguments>&... arguments) {
@@ -97,20 +100,25 @@ concept Replicable = requires(Module module, const BatchShares& shares,
       std::decay_t<decltype(module.forward(share_of(arguments, shares, 0)...))>>();
 };
 
+/// The replicas of one module:
+///
+///   kolo::Replicas replicas("my trainer", *network, devices, devices.front());
+///   torch::Tensor output = replicas.forward(kolo::pointer_of(network), images);
 class KOLO_API Replicas {
  public:
   /// `who` names the caller in messages. Throws kInvalidArgument if a parameter or buffer is not on
-  /// the first of `devices`, naming it and both; with several devices kUnsupported for a module
-  /// that cannot be cloned or has a SyncBatchNorm.
+  /// the first of `devices`, naming it and both devices. With several devices it throws
+  /// kUnsupported for a module that cannot be cloned or has a SyncBatchNorm.
   Replicas(std::string who, const torch::nn::Module& module, std::vector<torch::Device> devices,
            torch::Device output_device);
   ~Replicas();
   Replicas(Replicas&&) noexcept;
   Replicas& operator=(Replicas&&) noexcept;
 
-  /// What the module's forward returns of all of `arguments`, with its tensors on the output
-  /// device; each replica computes a part on a thread of its own, the module itself the first on
-  /// this one. Throws what the first replica that fails throws, after all have ended.
+  /// Returns the result of the module's forward for all of `arguments`, with its tensors on the
+  /// output device. The module itself computes the first part on this thread; each other replica
+  /// computes its part on its own thread. Throws the exception of the first replica that fails,
+  /// after all have ended.
   template <class Module, class... Arguments>
   auto forward(const std::shared_ptr<Module>& module, const Arguments&... arguments) {
     static_assert(
@@ -140,7 +148,7 @@ class KOLO_API Replicas {
  private:
   BatchShares deal(const torch::nn::Module& module,
                    const std::vector<torch::Tensor>& tensors) const;
-  /// Copies of the module for devices 1 … count - 1, whose gradients become the module's.
+  /// Copies of the module for devices 1 … count - 1. Their gradients become the module's.
   std::vector<std::shared_ptr<torch::nn::Module>> replicate(const torch::nn::Module& module,
                                                             std::size_t count) const;
   void run(std::size_t count, const std::function<void(std::size_t)>& compute);
@@ -149,7 +157,7 @@ class KOLO_API Replicas {
   std::unique_ptr<State> state_;
 };
 
-/// `devices` with what they leave open: the CPU has no index, "cuda" is the current CUDA device.
+/// Fills in device indices: the CPU has none, "cuda" becomes the current CUDA device.
 KOLO_API std::vector<torch::Device> complete_devices(std::vector<torch::Device> devices);
 
 /// What a module holder or a shared pointer points at.

@@ -1,10 +1,17 @@
 // Learning-rate schedulers whose state a checkpoint can hold; LibTorch's own cannot be saved. Each
-// IS the scheduler of LibTorch that it is named after. The learning rates themselves are in the
-// optimizer's options, so they are saved and loaded with the optimizer.
-// Make a scheduler from the optimizer that steps. One that was made before its optimizer was moved
-// into a DistributedOptimizer or ShardedOptimizer would change nothing: step() then throws
-// kInvalidArgument. (LibTorch's own do change nothing.)
-// Used by the training loop's thread, on all ranks alike.
+// IS the scheduler of LibTorch that it is named after.
+//
+//   kolo::StepLR scheduler(optimizer, /*step_size=*/10, /*gamma=*/0.5);
+//   scheduler.step();
+//   kolo::save_checkpoint(
+//       path, {.module = model.get(), .optimizer = &optimizer, .scheduler = &scheduler}, epoch);
+//
+// - The learning rates themselves are options of the optimizer, so they are saved and loaded with
+//   the optimizer.
+// - Make a scheduler from the optimizer that steps. A scheduler has no effect if it was made before
+//   its optimizer was moved into a DistributedOptimizer or ShardedOptimizer. step() then throws
+//   kInvalidArgument; LibTorch's own schedulers say nothing.
+// - Used by the training loop's thread, in the same way on all ranks.
 #pragma once
 
 #include <kolo/export.h>
@@ -15,7 +22,7 @@
 
 namespace kolo {
 
-/// What a checkpoint holds of a scheduler; derive from it for a scheduler of one's own.
+/// The part of a scheduler that a checkpoint saves. Derive from it for a scheduler of your own.
 class KOLO_API SchedulerState {
  public:
   virtual ~SchedulerState() = default;
@@ -23,10 +30,11 @@ class KOLO_API SchedulerState {
   virtual void load(torch::serialize::InputArchive& archive) = 0;
 };
 
-/// Throws kInvalidArgument: a scheduler's step on an optimizer without groups.
+/// Throws kInvalidArgument: a scheduler stepped an optimizer without groups.
 [[noreturn]] KOLO_API void raise_no_groups();
 
-/// For schedulers that are a function of the count of steps: S derives from LibTorch's LRScheduler.
+/// For schedulers that are a function of the number of steps. S derives from LibTorch's
+/// LRScheduler.
 template <class S>
 class ResumableScheduler : public S, public SchedulerState {
  public:
@@ -47,12 +55,12 @@ class ResumableScheduler : public S, public SchedulerState {
 
 using StepLR = ResumableScheduler<torch::optim::StepLR>;
 
-/// LibTorch keeps this scheduler's state to itself, but it is a function of the metrics that it was
-/// given: these are what is saved. Give it the same metric on every rank (metric_average()).
+/// LibTorch does not expose this scheduler's state. The state is a function of the metrics that the
+/// scheduler got, so kolo saves the metrics. Pass the same metric on every rank (metric_average()).
 class KOLO_API ReduceLROnPlateau : public torch::optim::ReduceLROnPlateauScheduler,
                                    public SchedulerState {
  public:
-  /// The arguments of LibTorch's.
+  /// Takes the arguments of LibTorch's constructor.
   template <class... Args>
   explicit ReduceLROnPlateau(torch::optim::Optimizer& of, Args&&... args)
       : torch::optim::ReduceLROnPlateauScheduler(of, std::forward<Args>(args)...),
@@ -60,8 +68,8 @@ class KOLO_API ReduceLROnPlateau : public torch::optim::ReduceLROnPlateauSchedul
 
   void step(float metric);
   void save(torch::serialize::OutputArchive& archive) const override;
-  /// Takes the saved metrics again, which leaves the learning rates as they are (and says all again
-  /// what `verbose` says). Throws kInvalidArgument if it has taken steps already.
+  /// Applies the saved metrics again. This leaves the learning rates unchanged, but prints the
+  /// messages of `verbose` again. Throws kInvalidArgument if the scheduler has taken steps already.
   void load(torch::serialize::InputArchive& archive) override;
 
  private:

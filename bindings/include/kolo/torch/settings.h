@@ -1,8 +1,15 @@
 // Settings: a file of `key: value` lines, such as a trainer's hyperparameters or Accelerate's
-// configuration. Of YAML it takes scalars, quotes, comments and nested maps, whose keys are joined
-// by dots ("optimizer.lr"); lists and what else there is are an error with the key and the line's
-// number.
-// Each process reads the file for itself. A value; any thread.
+// configuration.
+//
+//   const auto settings = kolo::Settings::from_file("train.yaml");
+//   const auto lr = settings.get<double>("optimizer.lr");
+//   const auto epochs = settings.get<int>("epochs", 10);  // 10 without the key
+//
+// - It reads a part of YAML: scalars, quotes, comments and nested maps. Keys of nested maps are
+//   joined by dots ("optimizer.lr").
+// - Lists and other YAML are an error, with the key and the line number.
+// - Each process reads the file itself.
+// - Settings is a value. Any thread.
 #pragma once
 
 #include <kolo/export.h>
@@ -18,19 +25,19 @@ namespace kolo {
 
 class KOLO_API Settings {
  public:
-  /// No settings; every get() gives what is asked for otherwise.
+  /// No settings: get() returns its second argument.
   Settings() = default;
-  /// Throw kInvalidArgument, with the name and the line, for what cannot be read.
+  /// Both throw kInvalidArgument, with the name and the line, if they cannot read the text.
   static Settings from_file(const std::filesystem::path& path);
   static Settings from_text(const std::string& text, const std::string& name);
 
-  /// In the order of the file. A value of null, [] or {} counts as absent.
+  /// Keys and values in the order of the file. A value of null, [] or {} counts as absent.
   const std::vector<std::pair<std::string, std::string>>& items() const { return items_; }
   bool has(const std::string& key) const;
 
-  /// The value as T: std::string, bool, an integer or a floating-point type. Throws
-  /// kInvalidArgument, with key and value, if it is none. Without a second argument the key must be
-  /// there.
+  /// Returns the value as T: std::string, bool, an integer or a floating-point type. Throws
+  /// kInvalidArgument, with key and value, if the value is not a T. Without a second argument the
+  /// key must exist.
   template <class T>
   T get(const std::string& key) const {
     if constexpr (std::is_same_v<T, std::string>) {

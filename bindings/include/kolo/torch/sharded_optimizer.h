@@ -1,8 +1,7 @@
-// ShardedOptimizer: any LibTorch optimizer but LBFGS, of whose state each rank keeps an equal
-// share: with n ranks, AdamW's moments take 1/n of the memory. It IS the optimizer that it was made
-// from, on this rank's pieces of the parameters, so schedulers and options work as ever. (ZeRO
-// stage 1: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter
-// Models", SC 2020; PyTorch has it as ZeroRedundancyOptimizer.)
+// ShardedOptimizer: any LibTorch optimizer but LBFGS, with its state split evenly over the ranks.
+// With n ranks, AdamW's moments take 1/n of the memory. (ZeRO stage 1: Rajbhandari et al., "ZeRO:
+// Memory Optimizations Toward Training Trillion Parameter Models", SC 2020; PyTorch has it as
+// ZeroRedundancyOptimizer.)
 //
 //   kolo::ShardedOptimizer optimizer(torch::optim::AdamW(network->parameters(), 1e-3),
 //                                    network->named_parameters());
@@ -10,42 +9,47 @@
 //   torch::mse_loss(network->forward(input), target).backward();
 //   optimizer.step();
 //
-// What is defined:
+// Rules:
+// - It IS the optimizer that it was made from, on this rank's pieces of the parameters. So
+//   schedulers and options work as usual.
 // - step() reduces the gradients so that each rank gets the sum of its pieces (reducescatter),
-//   makes the step on them, and sends the new values to all (allgather). Results are those of
+//   steps on the pieces, and sends the new values to all (allgather). Results equal those of
 //   DistributedOptimizer, up to the order of summation.
-// - Gradients of different steps never meet: counted by zero_grad() and step(), as
-//   DistributedOptimizer does it. step() throws kMismatch on all ranks where one has left a batch
-//   out. With gradients_are_reduced that ends communication on all ranks.
-// - Parameters are split by elements, in stretches of `bucket_cap_mb`, so that shares differ by one
-//   element a stretch at most. So the optimizer must treat each element for itself, as all of
-//   LibTorch's do that have no closure.
-// - Backward says nothing to other ranks: gradients add up on this rank until step(), which leaves
-//   them as they are. Reduced ones are in the pieces, which param_groups() lists.
-// - Members that an optimizer of one's own has besides its options are here as its constructor from
-//   groups and options leaves them: set them again.
-// - With DistributedDataParallel, made before or after this, set gradients_are_reduced: without it
+// - Backward does not communicate. Gradients add up on this rank until step(), which leaves them
+//   unchanged. Reduced gradients are in the pieces, which param_groups() lists.
+// - With DistributedDataParallel, made before or after this, set gradients_are_reduced. Without it
 //   step(), or the constructor, throws kInvalidArgument on all ranks, with the parameter.
-// - A parameter without a gradient on this rank takes part with zeros, without one on any rank the
-//   optimizer skips it. A sparse gradient of any rank is kInvalidArgument on all, with the rank.
-// - A parameter may get other memory later (to(channels_last), torch::load(), set_data()), with
-//   other strides, on all ranks or on one: the state belongs to elements by their index. A step
-//   then copies this rank's pieces. A module may be converted or moved as a whole, on all ranks.
-// - A parameter of other sizes than at the construction, and two that lie in one memory, are
-//   kInvalidArgument on all ranks, with the rank: make a new ShardedOptimizer.
-// - Each step compares the options of the groups, such as the learning rate, and the scale of a
-//   GradScaler: what differs by rank is kMismatch on all, from step() or synchronize(), with the
-//   value's name, the ranks and both values. The state itself is each rank's
-//   own and not compared: load it on all ranks.
-// - A step that fails once it has begun to change parameters, for an exception of the optimizer's
-//   own or a rank that does not come in time, ends communication on all ranks (kAborted):
-//   parameters may then be of two steps, so go on from a
-//   checkpoint.
-// - Checkpoints: save_checkpoint() and load_checkpoint() take it as any other optimizer. What they
-//   save is the whole state in the plain optimizer's format, so any number of ranks, and the plain
-//   optimizer, can load it.
+// - Checkpoints: save_checkpoint() and load_checkpoint() accept it like any other optimizer. They
+//   save the whole state in the format of the plain optimizer, so any number of ranks, and the
+//   plain optimizer, can load it.
+// - One thread at a time, in the same way on all ranks.
 //
-// One thread at a time, on all ranks alike.
+// Steps:
+// - Gradients of different steps never meet. zero_grad() and step() count steps, as in
+//   DistributedOptimizer. step() throws kMismatch on all ranks if one has skipped a batch. With
+//   gradients_are_reduced, this ends communication on all ranks.
+// - A parameter without a gradient on this rank takes part with zeros. If no rank has one, the
+//   optimizer skips the parameter. A sparse gradient on any rank is kInvalidArgument on all, with
+//   the rank.
+// - Each step compares the options of the groups, such as the learning rate, and the scale of a
+//   GradScaler. A difference throws kMismatch from step() or synchronize() on all ranks, with the
+//   value's name, the ranks and both values. The state itself belongs to each rank and is not
+//   compared, so load it on all ranks.
+// - A step may fail after it has begun to change parameters, through an exception of the optimizer
+//   or a rank that does not come in time. This ends communication on all ranks (kAborted).
+//   Parameters may then be of two steps, so resume from a checkpoint.
+//
+// Parameters:
+// - Parameters are split by elements, in buckets of `bucket_cap_mb`, so that shares differ by at
+//   most one element a bucket. So the optimizer must treat each element separately, as all of
+//   LibTorch's optimizers without a closure do.
+// - A parameter may get other memory later (to(channels_last), torch::load(), set_data()), with
+//   other strides, on all ranks or on one. The state belongs to elements by their index. A step
+//   then copies this rank's pieces. A module may be converted or moved as a whole, on all ranks.
+// - A parameter with other sizes than at construction, and two parameters in one memory, are
+//   kInvalidArgument on all ranks, with the rank. Make a new ShardedOptimizer.
+// - Your own optimizer's constructor, from groups and options, sets its members anew. Set again
+//   what differs.
 #pragma once
 
 #include <kolo/export.h>
@@ -70,8 +74,8 @@ torch::optim::AdagradOptions defaults_of(const torch::optim::Adagrad*);
 torch::optim::LBFGSOptions defaults_of(const torch::optim::LBFGS*);
 }  // namespace detail
 
-/// The options with which O is made, O(groups, options). Specialise it for an optimizer that
-/// derives from none of LibTorch's.
+/// Type of the options with which O is made, O(groups, options). Specialise it for an optimizer
+/// that derives from none of LibTorch's.
 template <class O>
 struct OptimizerDefaults {
   using Type = decltype(detail::defaults_of(static_cast<const O*>(nullptr)));
@@ -85,24 +89,25 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
   using Defaults = typename OptimizerDefaults<O>::Type;
 
  public:
-  /// Takes the optimizer over, which must be new. Collective over the process set. Throws
-  /// kUnsupported for LBFGS; kInvalidArgument for an optimizer that has taken steps, a parameter
-  /// that is not among the named ones or twice in the optimizer, a name of two of them, options
-  /// that do not fit, on every rank with the number of one that finds it so; kMismatch on every
-  /// rank, with the option or the parameter, if the ranks' differ; and kInvalidArgument on a rank
-  /// alone that is not in the process set. A weight that modules share may have several names: the
-  /// first counts.
+  /// Takes over the optimizer, which must be new. Collective over the process set.
+  /// - Throws kUnsupported for LBFGS.
+  /// - Throws kInvalidArgument on every rank, with the number of a rank that found it, for an
+  ///   optimizer that has taken steps, a parameter that is not in `named_parameters` or twice in
+  ///   the optimizer, a name of two parameters, and options that do not fit.
+  /// - Throws kMismatch on every rank, with the option or parameter in which the ranks differ.
+  /// - Throws kInvalidArgument only on this rank if it is not in the process set.
+  /// - A weight that modules share may have several names; the first counts.
   ShardedOptimizer(O&& optimizer, const NamedTensors& named_parameters,
                    const ShardedOptimizerOptions& options = {})
       : ShardedOptimizer(std::make_unique<ShardedParameters>(optimizer, named_parameters, options),
                          static_cast<const Defaults&>(std::as_const(optimizer).defaults())) {
-    optimizer.param_groups().clear();  // as moving leaves it
+    optimizer.param_groups().clear();  // the state of a moved-from optimizer
   }
   ShardedOptimizer(O&& optimizer,
                    const torch::OrderedDict<std::string, torch::Tensor>& named_parameters,
                    const ShardedOptimizerOptions& options = {})
       : ShardedOptimizer(std::move(optimizer), NamedTensors(named_parameters.pairs()), options) {}
-  /// An optimizer that stays outside would step on its own groups: move it in.
+  /// Deleted: the original optimizer would step on its own groups. Move it in.
   ShardedOptimizer(O& optimizer, const NamedTensors&, const ShardedOptimizerOptions& = {}) = delete;
   ShardedOptimizer(O& optimizer, const torch::OrderedDict<std::string, torch::Tensor>&,
                    const ShardedOptimizerOptions& = {}) = delete;
@@ -119,36 +124,37 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
     return loss;
   }
 
-  /// Of the parameters, and of this rank's pieces. That of torch::optim::Optimizer, which a
-  /// reference to that class calls, is of the pieces alone, so that gradients would add up over
-  /// steps, of which the next step warns: clear by this one, or the module's.
+  /// Clears the gradients of the parameters and of this rank's pieces. Call this one, or the
+  /// module's. zero_grad() through a reference to torch::optim::Optimizer clears the pieces only,
+  /// so gradients would add up over steps; the next step then warns.
   void zero_grad(bool set_to_none = true) { shards_->zero_grad(*this, set_to_none); }
 
-  /// Collective: all ranks add the same group, of parameters "group<i>.parameter<j>". What one
-  /// refuses is an error on all. One that was added by that of torch::optim::Optimizer is taken on
-  /// by the next collective call.
+  /// Collective: all ranks add the same group, with parameters "group<i>.parameter<j>". If one rank
+  /// refuses it, all throw. The next collective call adopts a group that was added through
+  /// torch::optim::Optimizer.
   void add_param_group(const torch::optim::OptimizerParamGroup& group) {
     take_added_groups();
     full_ = nullptr;
     O::add_param_group(shards_->add_group(group, this->defaults()));
   }
 
-  /// Reduces the gradients into the pieces', to look at them or change them before step().
+  /// Reduces the gradients into the pieces, to look at them or change them before step().
   void synchronize() override {
     take_added_groups();
     shards_->synchronize();
   }
-  /// After synchronize(): the next step() does not do it again, unless a rank has other gradients
-  /// by then: those of a step that was left out do not stay for the next that has any.
+  /// Call it after synchronize(): the next step() does not synchronize again. It does so
+  /// nevertheless if a rank has other gradients by then, so gradients of a skipped step are not
+  /// used in a later one.
   void skip_synchronize() override { shards_->skip_next(); }
-  /// Each has its pieces'.
+  /// False: each rank has the gradients of its pieces.
   bool same_gradients_on_every_rank() const override { return false; }
   ProcessSet process_set() const override { return shards_->process_set(); }
-  /// synchronize(), unless skip_synchronize() was called for these gradients, then scales the
-  /// reduced gradients so that their norm over all parameters is at most `max_norm`; the next
-  /// step() does not synchronize again. Returns the norm before, the same on every rank. The
-  /// parameters' own gradients stay as they are, but for this rank's pieces where gradients were
-  /// reduced before: after that, look at those in param_groups().
+  /// Scales the reduced gradients so that their norm over all parameters is at most `max_norm`. It
+  /// first calls synchronize(), unless skip_synchronize() was called for these gradients. The next
+  /// step() does not synchronize again. Returns the norm before scaling, the same on every rank.
+  /// The parameters' own gradients stay unchanged, except this rank's pieces if gradients were
+  /// already reduced. So look at the gradients in param_groups() afterwards.
   double clip_grad_norm(double max_norm, double norm_type = 2.0) {
     take_added_groups();
     return shards_->clip_grad_norm(max_norm, norm_type);
@@ -164,8 +170,8 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
         [this](torch::serialize::OutputArchive& archive) { O::save(archive); });
   }
 
-  /// Writes what consolidate() brought here. Throws kInvalidArgument without one since the last
-  /// step, load() or new group.
+  /// Writes the state that consolidate() brought here. Throws kInvalidArgument without a
+  /// consolidate() since the last step, load() or new group.
   void save(torch::serialize::OutputArchive& archive) const override {
     shards_->check_consolidated(full_ != nullptr);
     full_->save(archive);
@@ -179,8 +185,8 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
     if (shards_->take_added_groups(*this, this->defaults())) full_ = nullptr;
   }
 
-  /// Takes its pieces of a whole state, as save() and the plain optimizer write it. Collective only
-  /// if groups have yet to be taken on.
+  /// Takes this rank's pieces of a whole state, as save() and the plain optimizer write it.
+  /// Collective only if there are groups to adopt.
   void load(torch::serialize::InputArchive& archive) override {
     take_added_groups();
     const std::unique_ptr<torch::optim::Optimizer> full = make(shards_->whole_groups(*this), *this);
@@ -198,7 +204,7 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
     copy_options(shards_->groups(), *this);
   }
 
-  /// A plain optimizer on `groups`, with the options that they have.
+  /// Makes a plain optimizer on `groups`, with their options.
   static std::unique_ptr<torch::optim::Optimizer> make(const Groups& groups,
                                                        const torch::optim::Optimizer& from) {
     auto plain = std::make_unique<O>(groups, static_cast<const Defaults&>(from.defaults()));
@@ -207,7 +213,7 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
   }
 
   std::unique_ptr<ShardedParameters> shards_;
-  std::unique_ptr<torch::optim::Optimizer> full_;  ///< where the state was brought together last
+  std::unique_ptr<torch::optim::Optimizer> full_;  ///< result of the last consolidate() on its root
 };
 
 }  // namespace kolo

@@ -1,6 +1,7 @@
 // The part of ShardedOptimizer that does not depend on the optimizer's type: its options, the
-// parameters in pieces, and the way of gradients, values and state between ranks. Users meet the
-// options; the rest is driven by ShardedOptimizer. One thread at a time, on all ranks alike.
+// pieces of the parameters, and the exchange of gradients, values and state between ranks. Users
+// see the options; ShardedOptimizer drives the rest. One thread at a time, in the same way on all
+// ranks.
 #pragma once
 
 #include <kolo/export.h>
@@ -17,34 +18,40 @@
 
 namespace kolo {
 
-/// On all ranks alike.
+/// Options of ShardedOptimizer, the same on all ranks.
 struct ShardedOptimizerOptions {
   ReduceOp op = ReduceOp::kAverage;  ///< or kSum
   /// As DistributedOptimizerOptions::gradient_predivide_factor.
   double gradient_predivide_factor = 1.0;
-  /// Every rank has the same gradients already, as with DistributedDataParallel: each takes its
-  /// pieces of them, and nothing is reduced.
+  /// Set it if every rank has the same gradients already, as with DistributedDataParallel. Each
+  /// rank then takes its pieces of them, and nothing is reduced.
   bool gradients_are_reduced = false;
-  /// Parameters travel in stretches of up to this many MiB, two at a time, which is the memory that
-  /// a step takes besides.
+  /// Parameters travel in buckets of up to this many MiB, two at a time. A step needs that much
+  /// additional memory.
   double bucket_cap_mb = 25;
-  /// Parameters that travel together in place of that: a stretch for each group and element type.
+  /// Groups of parameters that travel together instead: one bucket for each group and element type.
   GradientGroups groups = {};
-  /// The ranks that share the state; this rank is one of them. Default: all.
+  /// The ranks that share the state, including this rank. Default: all.
   ProcessSet process_set = {};
 };
 
-/// An optimizer whose state is spread over ranks; save_checkpoint() finds it by this.
+/// An optimizer whose state is spread over ranks. save_checkpoint() recognises such an optimizer by
+/// this class:
+///
+///   if (auto* sharded = dynamic_cast<kolo::ShardedState*>(&optimizer)) {
+///     sharded->consolidate(/*root=*/0);  // collective
+///     if (kolo::rank() == 0) torch::save(optimizer, path);
+///   }
 class KOLO_API ShardedState {
  public:
   virtual ~ShardedState() = default;
-  /// Collective over the process set: brings the whole state to `root`, a rank of the world, so
-  /// that the optimizer can be saved there until its next step.
+  /// Collective over the process set. Brings the whole state to `root`, a rank of the world, where
+  /// the optimizer can be saved until its next step.
   virtual void consolidate(int root) = 0;
-  /// Collective over the process set if there are any: takes on groups that were added by
-  /// torch::optim::Optimizer's add_param_group().
+  /// Adopts groups that were added by add_param_group() of torch::optim::Optimizer. Collective over
+  /// the process set if there are any.
   virtual void take_added_groups() = 0;
-  /// The parameters themselves, of whose pieces the optimizer's groups are.
+  /// The whole parameters. The optimizer's groups list only pieces of them.
   virtual std::vector<torch::Tensor> whole_parameters() const = 0;
 
  protected:
@@ -55,15 +62,22 @@ class KOLO_API ShardedState {
   ShardedState& operator=(ShardedState&&) = default;
 };
 
-/// Bytes of the tensors in an optimizer's state. Throws kUnsupported for a state that is none of
+/// Bytes of the tensors in an optimizer's state. Throws kUnsupported for a state that is not one of
 /// LibTorch's.
 KOLO_API std::size_t state_bytes(const torch::optim::Optimizer& optimizer);
 
-/// Gives the i-th group of `optimizer` the options of the i-th of `groups`. (Its constructor takes
-/// those that equal a default of the type for unset.)
+/// Gives the i-th group of `optimizer` the options of the i-th of `groups`. The optimizer's
+/// constructor does not: it treats an option that equals the type's default as unset.
 KOLO_API void copy_options(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                            torch::optim::Optimizer& optimizer);
 
+/// The parameters of one ShardedOptimizer, which makes these calls:
+///
+///   kolo::ShardedParameters shards(adam, network->named_parameters().pairs(), {});
+///   torch::optim::AdamW mine(shards.groups(), torch::optim::AdamWOptions(1e-3));
+///   kolo::copy_options(shards.groups(), mine);
+///   loss_of(*network).backward();
+///   shards.step([&] { mine.step(); });
 class KOLO_API ShardedParameters {
  public:
   using Group = torch::optim::OptimizerParamGroup;
@@ -71,37 +85,37 @@ class KOLO_API ShardedParameters {
   using Make = std::function<std::unique_ptr<torch::optim::Optimizer>(const Groups&)>;
   using Save = std::function<void(torch::serialize::OutputArchive&)>;
 
-  /// As ShardedOptimizer's constructor, of whose optimizer it takes the groups.
+  /// Behaves as the constructor of ShardedOptimizer, with the groups of `optimizer`.
   ShardedParameters(const torch::optim::Optimizer& optimizer, const NamedTensors& named,
                     const ShardedOptimizerOptions& options);
   ~ShardedParameters();
   ShardedParameters(const ShardedParameters&) = delete;
   ShardedParameters& operator=(const ShardedParameters&) = delete;
 
-  /// The optimizer's groups, of this rank's pieces.
+  /// The optimizer's groups, with this rank's pieces.
   const Groups& groups() const;
   ProcessSet process_set() const;
   std::vector<torch::Tensor> whole_parameters() const;
-  /// Collective: takes on another one; its pieces.
+  /// Collective: adopts one more group and returns its pieces.
   Group add_group(const Group& group, const torch::optim::OptimizerOptions& defaults);
-  /// Collective if there are any: those of `mine` that add_group() has not taken on, and puts their
-  /// pieces in their place; whether there were any. Throws kInvalidArgument, with the group, if
-  /// another one has more or fewer tensors than it has pieces.
+  /// Adopts the groups of `mine` that add_group() has not adopted, and replaces their parameters by
+  /// the pieces. Returns whether there were any; collective if so. Throws kInvalidArgument, with
+  /// the group, if another group has more or fewer tensors than pieces.
   bool take_added_groups(torch::optim::Optimizer& mine,
                          const torch::optim::OptimizerOptions& defaults);
 
   void synchronize();
   void skip_next();
-  /// Reduces, unless that is done, lets `step_on_pieces` change this rank's, which are the
-  /// parameters' memory, and gives all ranks what has changed.
+  /// Reduces the gradients, unless that is done. Then `step_on_pieces` changes this rank's pieces,
+  /// which lie in the parameters' memory, and all ranks exchange the new values.
   void step(const std::function<void()>& step_on_pieces);
-  /// Also of groups of `mine` that have yet to be taken on.
+  /// Also clears groups of `mine` that are not adopted yet.
   void zero_grad(torch::optim::Optimizer& mine, bool set_to_none);
   double clip_grad_norm(double max_norm, double norm_type);
 
-  /// At `root` an optimizer on whole parameters, to be saved, with the state of all ranks, which is
-  /// on the CPU; null elsewhere. `make` makes one, `save` writes this rank's. Throws
-  /// kInvalidArgument on all ranks of the set where that fails on one.
+  /// Returns at `root` an optimizer on whole parameters, to be saved, with the state of all ranks
+  /// on the CPU; null elsewhere. `make` makes such an optimizer, `save` writes this rank's state.
+  /// Throws kInvalidArgument on all ranks of the set if this fails on one.
   std::unique_ptr<torch::optim::Optimizer> consolidate(const torch::optim::Optimizer& mine,
                                                        int root, const Make& make,
                                                        const Save& save);
@@ -109,13 +123,13 @@ class KOLO_API ShardedParameters {
   void check_consolidated(bool consolidated) const;
   /// The groups with whole parameters and the present options of `mine`.
   Groups whole_groups(const torch::optim::Optimizer& mine) const;
-  /// Options and this rank's pieces of the state of `full`, which has whole_groups().
+  /// Copies the options and this rank's pieces of the state from `full`, which has whole_groups().
   void take_pieces(torch::optim::Optimizer& full, torch::optim::Optimizer& mine) const;
 
  private:
   void prepare_pieces();
   void exchange_values();
-  /// A whole optimizer from what each rank has saved.
+  /// Makes a whole optimizer from the saved states of all ranks.
   std::unique_ptr<torch::optim::Optimizer> put_together(const std::vector<std::string>& all,
                                                         const torch::optim::Optimizer& mine,
                                                         const Make& make) const;

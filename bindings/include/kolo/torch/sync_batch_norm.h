@@ -1,24 +1,28 @@
-// SyncBatchNorm: a batch norm whose mean and variance in training are those of all ranks' batches
-// together, so that small batches on many ranks train as one large batch would. (After PyTorch's
-// class of the same name; Ioffe and Szegedy, "Batch Normalization", ICML 2015.)
+// SyncBatchNorm: a batch norm that in training uses the mean and variance over the batches of all
+// ranks. So small batches on many ranks train as one large batch would. (After PyTorch's class of
+// the same name; Ioffe and Szegedy, "Batch Normalization", ICML 2015.)
 //
-// What is defined:
-// - Forward in training and its backward are collective, one all-reduce each: sums and counts of
-//   each channel, so batches may differ in size between ranks, down to none. They come in one order
-//   on every rank; errors and the timeline call them "SyncBatchNorm of 64 channels, forward on
-//   cpu".
-// - The gradient of the input is that of the sum over ranks of each rank's loss; those of weight
-//   and bias are this rank's part, which DistributedDataParallel or DistributedOptimizer then
-//   average.
-// - Running statistics are the same on every rank. eval() talks to nobody, as does a set of one
-//   rank.
+//   torch::nn::Sequential network(torch::nn::Conv2d(3, 64, 3),
+//                                 kolo::SyncBatchNorm(64));
+//   kolo::convert_sync_batchnorm(*other);  // or convert the batch norms of a module
+//   kolo::DistributedDataParallel ddp(network);
+//
+// - In training, forward and its backward are collective, with one all-reduce each. It sums values
+//   and counts for each channel, so batches may differ in size between ranks, and may be empty.
+// - Layers run in the same order on every rank. Errors and the timeline call them "SyncBatchNorm of
+//   64 channels, forward on cpu".
+// - The gradient of the input is that of the sum over ranks of each rank's loss. The gradients of
+//   weight and bias are this rank's part, which DistributedDataParallel or DistributedOptimizer
+//   then averages.
+// - Running statistics are the same on every rank. eval(), and a process set of one rank, do not
+//   communicate.
 // - Parameters, buffers and their names are those of torch::nn::BatchNorm, so files fit both.
-// - One replica a process: DataParallel and a DistributedDataParallel with several device_ids
-//   refuse a module that has one.
-// - On a CUDA device the host waits for the ranks' agreement, not for the device, but where a
-//   channel has a single value on this rank, and with cumulative averages (momentum nullopt).
-//
-// Used by one thread at a time.
+// - Only one replica a process: DataParallel, and a DistributedDataParallel with several
+//   device_ids, refuse a module that has a SyncBatchNorm.
+// - On a CUDA device the host waits for the agreement of the ranks, not for the device. It does
+//   wait for the device if a channel has a single value on this rank, and with cumulative averages
+//   (momentum nullopt).
+// - Used by one thread at a time.
 #pragma once
 
 #include <kolo/export.h>
@@ -30,15 +34,15 @@
 
 namespace kolo {
 
-/// For inputs [n, channels, …] of two dimensions or more: what BatchNorm1d, 2d and 3d take.
+/// Takes inputs [n, channels, …] of two or more dimensions, like BatchNorm1d, 2d and 3d.
 class KOLO_API SyncBatchNormImpl
     : public torch::nn::NormImplBase<1, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:
-  /// `norm_options` as of torch::nn::BatchNorm; `process_set`: the ranks whose batches count.
+  /// `norm_options` as for torch::nn::BatchNorm. `process_set`: the ranks whose batches count.
   explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& norm_options,
                              ProcessSet process_set = {});
-  /// In the place of `norm`, one of LibTorch's: with its parameters themselves and its buffers'
-  /// memory. E.g. bn = replace_module("bn", kolo::SyncBatchNorm(*plain)).
+  /// Replaces `norm`, a batch norm of LibTorch: uses the same parameters and the memory of its
+  /// buffers. E.g. bn = replace_module("bn", kolo::SyncBatchNorm(*plain)).
   template <std::size_t D, class Norm>
   explicit SyncBatchNormImpl(
       const torch::nn::NormImplBase<D, Norm, torch::nn::BatchNormOptions>& norm,
@@ -53,8 +57,9 @@ class KOLO_API SyncBatchNormImpl
     train(norm.is_training());
   }
 
-  /// Throws kInvalidArgument for an input of other dimensions or channels, and on every rank if a
-  /// channel has one value in all batches together, whose variance is unknown.
+  /// Throws kInvalidArgument for an input with other dimensions or channels. Also throws it on
+  /// every rank if a channel has only one value in all batches together, because its variance is
+  /// unknown.
   torch::Tensor forward(const torch::Tensor& input);
   void pretty_print(std::ostream& stream) const override;
 
@@ -65,13 +70,13 @@ class KOLO_API SyncBatchNormImpl
 };
 TORCH_MODULE(SyncBatchNorm);
 
-/// Puts a SyncBatchNorm in the place of each BatchNorm1d, 2d and 3d of the Sequential containers in
-/// `module`, itself one or not, at any depth. It takes over the parameters themselves, so
-/// optimizers made before stay right. Returns how many there were.
+/// Replaces each BatchNorm1d, 2d and 3d in the Sequential containers of `module` by a
+/// SyncBatchNorm, at any depth. `module` may be such a container. The parameters are taken over, so
+/// optimizers made before stay valid. Returns the number of replaced modules.
 ///
-/// Throws kUnsupported, and changes nothing, where a batch norm is a member of another module,
-/// whose forward C++ has bound to the member's type: the message names these. Declare them as
-/// kolo::SyncBatchNorm there.
+/// If a batch norm is a member of another module, C++ has bound that module's forward to the
+/// member's type. Then convert_sync_batchnorm() throws kUnsupported, names these members and
+/// changes nothing. Declare them as kolo::SyncBatchNorm.
 KOLO_API std::size_t convert_sync_batchnorm(torch::nn::Module& module, ProcessSet process_set = {});
 
 }  // namespace kolo

@@ -1,8 +1,13 @@
-// TensorWork: the handle on an operation on a tensor. Used by one thread at a time.
+// TensorWork: the handle on an operation on a tensor.
 //
-// On CUDA tensors, wait() lets the current stream of the waiting thread go on after the operation,
-// and the result is that stream's to use: the host does not wait for the device. done() tells that
-// the operation is handed in to the device, or has failed.
+//   kolo::TensorWork work = kolo::allreduce_async(tensor, {.name = "tensor"});
+//   // … compute …
+//   torch::Tensor sum = work.wait();
+//
+// - Used by one thread at a time.
+// - On CUDA tensors, wait() makes the waiting thread's current stream wait for the operation. The
+//   result is then usable on that stream. The host does not wait for the device.
+// - On CUDA tensors, done() is true when the operation is enqueued on the device or has failed.
 #pragma once
 
 #include <kolo/export.h>
@@ -17,7 +22,7 @@ namespace kolo {
 
 struct TensorWorkParts;
 
-/// An operation on a tensor under way; keeps the memory alive.
+/// An operation in flight on a tensor. It keeps the memory alive.
 class KOLO_API TensorWork {
  public:
   TensorWork() = default;
@@ -25,12 +30,12 @@ class KOLO_API TensorWork {
   explicit TensorWork(TensorWorkParts parts);
 
   bool valid() const { return work_ != nullptr; }
-  /// Whether it has ended. Never blocks. Precondition: valid().
+  /// Whether the operation has ended. Never blocks. Precondition: valid().
   bool done() const { return work_->done(); }
-  /// Waits; the result. Throws what the operation failed with. May be called again.
+  /// Waits and returns the result. Throws the operation's failure. May be called again.
   torch::Tensor wait();
-  /// Waits until nobody touches the memory any more, whatever the outcome; on CUDA tensors, what
-  /// the current stream is given from now on comes after that.
+  /// Waits until nothing accesses the memory any more, whatever the outcome. On CUDA tensors, later
+  /// work of the current stream runs after that.
   void drain();
   /// As Work::contributors(). Precondition: done.
   int contributors() const { return work_->contributors(); }
@@ -41,11 +46,11 @@ class KOLO_API TensorWork {
 
  private:
   std::shared_ptr<Work> work_;
-  torch::Tensor result_;                      ///< what the caller gets
-  torch::Tensor staging_;                     ///< contiguous memory of a result that is not
-  std::shared_ptr<torch::Tensor> allocated_;  ///< the result, where the agreement told its shape
-  torch::MemoryFormat format_ = torch::MemoryFormat::Contiguous;  ///< which that result gets
-  torch::Device device_ = torch::kCPU;                            ///< of the operation's memory
+  torch::Tensor result_;   ///< what wait() returns
+  torch::Tensor staging_;  ///< contiguous memory for a result that is not contiguous
+  std::shared_ptr<torch::Tensor> allocated_;  ///< the result, where the ranks agreed on its shape
+  torch::MemoryFormat format_ = torch::MemoryFormat::Contiguous;  ///< format of `allocated_`
+  torch::Device device_ = torch::kCPU;  ///< device of the operation's memory
 };
 
 /// What a TensorWork is made of.
@@ -54,14 +59,14 @@ struct TensorWorkParts {
   torch::Tensor result;
   torch::Tensor staging = {};
   std::shared_ptr<torch::Tensor> allocated = {};
-  torch::MemoryFormat format = torch::MemoryFormat::Contiguous;  ///< of what is allocated
-  torch::Device device = torch::kCPU;                            ///< of the operation's memory
+  torch::MemoryFormat format = torch::MemoryFormat::Contiguous;  ///< memory format of `allocated`
+  torch::Device device = torch::kCPU;  ///< device of the operation's memory
 };
 
-/// Waits; the result, or what the operation failed with.
+/// Waits and returns the result, or throws the operation's failure.
 KOLO_API torch::Tensor synchronize(TensorWork& work);
 inline torch::Tensor synchronize(TensorWork&& work) { return synchronize(work); }
-/// The results, once all have ended; throws what the first that has failed did.
+/// Returns the results once all have ended. Throws the failure of the first work that failed.
 KOLO_API std::vector<torch::Tensor> synchronize(std::vector<TensorWork> works);
 /// Whether the operation has ended; never blocks.
 KOLO_API bool poll(const TensorWork& work);

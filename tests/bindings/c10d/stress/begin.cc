@@ -1,4 +1,4 @@
-// The calls of c10d that work, each with what it must leave.
+// The valid calls of c10d, each with the result that it must leave.
 #include "tests/bindings/c10d/stress/caller.h"
 
 #include <kolo/torch.h>
@@ -21,7 +21,7 @@ bool are_equal(const Sizes& sizes) {
   return std::all_of(sizes.begin(), sizes.end(), [&](auto size) { return size == sizes.front(); });
 }
 
-/// What rank `from` sends to rank `to`.
+/// The values that rank `from` sends to rank `to`.
 Tensor values_between(const Call& call, int size, int from, int to) {
   return values_of(call, 0, from * size + to, call.part(from, to).count());
 }
@@ -79,7 +79,7 @@ void Caller::begin_gathering(Begun& begun) {
     const Tensor mine = all[static_cast<std::size_t>(rank_)];
     const Part whole = with_rows(call.parts[p], size_);
     if (has_output && dice_.one_in(3)) {
-      // Somewhere within the output, its own place mostly.
+      // Somewhere within the output, mostly at this rank's own part.
       const std::int64_t at =
           dice_.one_in(2) ? rank_ * count : dice_.below((size_ - 1) * count + 1);
       Tensor before = torch::zeros_like(torch::cat(all));
@@ -178,7 +178,7 @@ void Caller::begin_alltoall_base(Begun& begun) {
   Sizes from;
   Tensors sent;
   Tensors received;
-  // The root sends each rank a row more than that takes, so that all others fail.
+  // The root sends each rank one row more than that rank takes, so all others fail.
   const bool has_more = call.way % 16 == 0 && call.parts[0].count() > 0;
   begun.fails = has_more && !is_root(call);
   Call root_call = call;
@@ -240,7 +240,7 @@ void Caller::begin_alltoall(Begun& begun) {
 void Caller::begin_message(Begun& begun) {
   const Call& call = begun.call;
   const Tensor values = values_of(call, 0, call.root, call.parts[0].count());
-  // Messages of kolo's own calls are the same ones.
+  // Messages of kolo's own API match those of c10d.
   const bool is_kolos = call.root != call.to && dice_.one_in(4);
   const TensorMessageOptions options{.tag = static_cast<std::uint32_t>(call.tag),
                                      .process_set = set_};

@@ -24,7 +24,7 @@ struct Options : RandomPrograms {
 
 using Ranks = std::vector<int>;
 
-/// Some, but not all unless there is one.
+/// Some of the ranks, but not all, unless there is only one.
 Ranks draw_ranks(Dice& dice, int size) {
   Ranks ranks(static_cast<std::size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -102,7 +102,7 @@ class Stress {
     }
   }
 
-  /// Further groups, whose sets are added and removed while the others are at work.
+  /// Creates further groups, whose sets are added and removed while the other groups work.
   void come_and_go(std::uint64_t seed, const std::vector<Ranks>& others, std::uint64_t of_sets) {
     Dice dice(of_sets);
     for (auto left = 1 + dice.below(3); left > 0; --left) {
@@ -135,7 +135,7 @@ class Stress {
   void end_with(std::uint64_t seed, const std::string& what) {
     std::fprintf(stderr, "rank %d, --seed %llu, %s (%s)\n", rank(),
                  static_cast<unsigned long long>(seed), what.c_str(), watch_.what().c_str());
-    // Time for the others to say what they find.
+    // Give the others time to print what they find.
     std::this_thread::sleep_for(std::chrono::seconds(1));
     ::_exit(1);
   }

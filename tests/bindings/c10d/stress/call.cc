@@ -12,7 +12,7 @@ constexpr torch::ScalarType kTypes[] = {
     torch::kFloat32, torch::kFloat64, torch::kBFloat16,     torch::kInt64,
     torch::kFloat16, torch::kInt32,   torch::kInt16,        torch::kInt8,
     torch::kUInt8,   torch::kBool,    torch::kComplexFloat, torch::kComplexDouble};
-/// A prime, so that what is moved by a part is not mistaken for what belongs there.
+/// Prime, so that data that is off by a part does not look right.
 constexpr std::int64_t kPeriod = 251;
 
 constexpr const char* kNames[] = {"broadcast",
@@ -79,7 +79,7 @@ Sizes draw_sizes(Dice& dice) {
   if (dice.one_in(12)) sizes[any] = 0;
   if (dice.one_in(6)) sizes[any] *= 97;
   if (dice.one_in(25)) sizes.front() *= 1 + dice.below(200);
-  // What takes longer to verify than to send shows nothing more.
+  // Tensors that take longer to verify than to send reveal nothing more.
   while (c10::multiply_integers(sizes) > 200'000) sizes.pop_back();
   return sizes;
 }
@@ -146,7 +146,7 @@ Call draw_call(Dice& dice, int size) {
   const bool has_rows = call.kind == Kind::kAllgather || call.kind == Kind::kGather ||
                         call.kind == Kind::kScatter || is_square;
   if (!has_rows) return call;
-  // Half of them evenly.
+  // Half of the splits are even.
   const bool even = dice.one_in(2);
   const std::int64_t rows = dice.below(5);
   for (int r = 0; r < size; ++r) {
@@ -163,7 +163,8 @@ double factor_of(const Call& call, int rank) {
 
 torch::Tensor values_of(const Call& call, std::size_t part, int rank, std::int64_t count) {
   const torch::ScalarType type = call.parts[part].type;
-  // Averages of whole numbers: sums that the ranks' number divides, wherever fractions were left.
+  // Averages of whole numbers: take sums that the number of ranks divides, where fractions would be
+  // lost.
   const bool is_whole = call.op == Op::AVG && !torch::isIntegralType(type, true);
   const double scale = is_whole ? 12 : 1;
   const bool has_imaginary = torch::isComplexType(type) && call.op != Op::PRODUCT;

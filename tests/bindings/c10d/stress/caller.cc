@@ -140,7 +140,8 @@ void Caller::end(Begun& begun) {
 }
 
 void Caller::drop(Begun begun) {
-  // Who lets go of all may not know when a set that is to be removed has nothing in flight.
+  // Only in the world: after all handles are dropped, nobody knows when a set that is to be removed
+  // has nothing in flight.
   begun.forgotten = set_.id() == 0 && !begun.works.empty() && dice_.one_in(3);
   for (const auto& work : begun.works)
     if (!begun.forgotten) (void)work->getFuture();
@@ -162,7 +163,7 @@ void Caller::run(int calls, const std::function<void(const std::string&)>& note)
     note(fmt::format("call {} of {}: {}", i, calls, call.text()));
     if (dice_.one_in(40)) std::this_thread::sleep_for(std::chrono::microseconds(dice_.below(3000)));
     Begun begun = begin(call);
-    // The group keeps what it still reads.
+    // The group keeps the memory that it still reads.
     if (begun.named.empty() && dice_.one_in(4))
       std::erase_if(begun.checks, [](const Begun::Check& check) { return check.is_input(); });
     if (dice_.one_in(40)) renew_group();

@@ -19,7 +19,7 @@ namespace kolo::test {
 using Tensors = std::vector<torch::Tensor>;
 using CallWork = c10::intrusive_ptr<c10d::Work>;
 
-/// A call that was made, and the memory that it has.
+/// A call that was made, and its memory.
 struct Begun {
   struct Check {
     std::shared_ptr<Place> place;
@@ -32,9 +32,9 @@ struct Begun {
   std::vector<CallWork> works = {};
   std::vector<std::shared_ptr<Work>> named = {};
   std::vector<Check> checks = {};
-  /// Nobody waits: outputs may be there or not.
+  /// Nobody waits: outputs may be written or not.
   bool forgotten = false;
-  /// With kMismatch, and outputs stay as they are.
+  /// The call fails with kMismatch, and its outputs stay as they are.
   bool fails = false;
 
   /// Throws Wrong.
@@ -43,11 +43,11 @@ struct Begun {
 
 class Caller {
  public:
-  /// `seed` is all ranks', `own_seed` is not.
+  /// `seed` is the same on all ranks, `own_seed` is not.
   Caller(const ProcessSet& set, std::uint64_t seed, std::uint64_t own_seed);
 
-  /// Makes calls, waits for them in any order, and lets the group go. `note` is told of each.
-  /// Throws Wrong, or what a call failed with.
+  /// Makes calls, waits for them in any order, and releases the group. Tells `note` each step.
+  /// Throws Wrong, or the failure of a call.
   void run(int calls, const std::function<void(const std::string&)>& note);
 
  private:
@@ -76,22 +76,22 @@ class Caller {
   c10d::ReduceOp op_of(const Call& call);
   bool is_root(const Call& call) const { return call.root == rank_; }
 
-  /// Waits in some way, and verifies.
+  /// Waits in some way, and verifies the result.
   void end(Begun& begun);
   void await(const CallWork& work);
   void wait_without_limit(const CallWork& work);
   void end_in_callback(const Begun& begun);
-  /// Lets its handles go.
+  /// Drops the call's handles.
   void drop(Begun begun);
 
-  /// Groups on one set are one.
+  /// Groups on one set behave as one group.
   ProcessGroupKolo* group();
   void renew_group();
 
   const ProcessSet set_;
   std::vector<c10::intrusive_ptr<ProcessGroupKolo>> groups_;
-  const std::vector<int> ranks_;  ///< of the world
-  const int rank_;                ///< of the group, as below
+  const std::vector<int> ranks_;  ///< ranks of the world
+  const int rank_;                ///< rank in the group, as below
   const int size_;
   Dice shared_;
   Dice dice_;

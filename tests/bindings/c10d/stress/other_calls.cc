@@ -1,4 +1,4 @@
-// Calls of kolo's own beside those of c10d, and calls that all ranks are refused alike.
+// Calls of kolo's own API beside those of c10d, and calls that are refused on all ranks.
 #include "tests/bindings/c10d/stress/caller.h"
 
 #include <fmt/format.h>
@@ -59,7 +59,7 @@ void Caller::begin_named(Begun& begun) {
   part.type = torch::kFloat32;
   const std::int64_t count = part.count();
   const Tensor mine = values_of(call, 0, rank_, count);
-  // This thread's calls come in one order on all ranks, so that they may go without.
+  // This thread's calls have the same order on all ranks, so they may be unnamed.
   const std::string name = call.way % 2 == 0 ? "" : fmt::format("{}/{}", names_, call.salt);
   if (call.way / 2 % 3 == 0) {
     void* const memory =
@@ -78,7 +78,7 @@ void Caller::begin_named(Begun& begun) {
   }
 }
 
-/// Each throws, on every rank; what it is given stays as it is.
+/// Each throws on every rank and leaves its arguments as they are.
 std::vector<std::function<void()>> Caller::refused_calls(Begun& begun) {
   Call& call = begun.call;
   const auto given = [this, &begun](std::int64_t elements, torch::ScalarType type) {

@@ -54,7 +54,7 @@ Place::View Place::draw_view(const Part& part, bool any_layout, Dice& dice, torc
   if (way == 4 && torch::isComplexType(type))
     return [=](const torch::Tensor& block) { return whole(block).view(sizes).conj(); };
   if (way == 5 && (type == torch::kFloat32 || type == torch::kFloat64)) {
-    // A tensor whose sign LibTorch leaves to whoever reads it.
+    // A tensor with the negative bit, which LibTorch resolves only when it is read.
     type = type == torch::kFloat32 ? torch::kComplexFloat : torch::kComplexDouble;
     return [=](const torch::Tensor& block) { return torch::imag(whole(block).view(sizes).conj()); };
   }
@@ -95,7 +95,7 @@ std::string Place::wrong(const torch::Tensor& values) const {
 
 std::string Place::damage() const {
   const torch::NoGradGuard no_grad;
-  // As bytes: a copy of bools makes ones of what is not 0.
+  // Compare as bytes: a copy of bools turns all nonzero bytes into 1.
   const auto now = block_.view(torch::kUInt8).clone();
   const auto pattern = torch::full_like(now, kPattern);
   for (const torch::Tensor& bytes : {now, pattern}) view_(bytes.view(block_.scalar_type())).zero_();

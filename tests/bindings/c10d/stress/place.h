@@ -15,16 +15,16 @@ namespace kolo::test {
 
 class Place {
  public:
-  /// Contiguous, unless any layout will do.
+  /// Contiguous unless `any_layout`.
   Place(const Part& part, bool any_layout, Dice& dice);
-  /// What c10d is given; of a leaf that requires a gradient, now and then.
+  /// The tensor for c10d; sometimes it belongs to a leaf that requires a gradient.
   torch::Tensor& tensor() { return tensor_; }
   std::int64_t count() const { return tensor_.numel(); }
-  /// Flat `values`, in the order of the tensor's elements.
+  /// Writes flat `values` in the order of the tensor's elements.
   void fill(const torch::Tensor& values);
   /// Empty, or how the elements differ from flat `values`.
   std::string wrong(const torch::Tensor& values) const;
-  /// Empty, or what was written around them.
+  /// Empty, or what was written around the elements.
   std::string damage() const;
 
  private:

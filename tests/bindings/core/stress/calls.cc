@@ -20,7 +20,7 @@ std::vector<int> contributors_of(const Step& step) {
   return ranks;
 }
 
-/// What the odd rank calls instead.
+/// The call that the odd rank makes instead.
 Step made_odd(Step step, int place) {
   switch (step.odd) {
     case Odd::kNothing:
@@ -167,7 +167,7 @@ void Caller::begin_broadcast(Begun& begun) {
 
 void Caller::begin_rows(Begun& begun) {
   auto rows = std::make_shared<RowOutput>(begun.step, rank_, dice_, gpu_of(begun.step));
-  // Nobody needs memory for nothing.
+  // An empty output needs no memory, so its allocator cannot fail.
   if (begun.step.odd == Odd::kAllocator && rows->is_empty()) begun.step.odd = Odd::kNothing;
   const Step& step = begun.step;
   const Shape shape = rows->input_shape();
@@ -329,7 +329,7 @@ void Caller::end(Begun& begun) {
   if (!right) throw Exception(first.error());
   const std::string named =
       step.act == Act::kMessage ? fmt::format("tag {}", step.tag) : fmt::format("'{}'", step.name);
-  // Else it is the failure of something else.
+  // Otherwise something else has failed.
   if (first.error().message.find(named) == std::string::npos) throw Exception(first.error());
 }
 

@@ -1,4 +1,4 @@
-// The steps of a random program, done on this rank and looked at afterwards. Any thread.
+// Runs the steps of a random program on this rank and checks them afterwards. Any thread.
 #pragma once
 
 #include "tests/bindings/core/stress/program.h"
@@ -20,27 +20,27 @@ namespace kolo::test {
 struct Begun {
   Step step;
   std::vector<std::shared_ptr<Work>> works;
-  std::function<std::string()> verify;  ///< empty, or what is wrong
+  std::function<std::string()> verify;  ///< returns empty, or what is wrong
 };
 
-/// Of this rank, and of one thread.
+/// The calls of one thread of this rank.
 class Caller {
  public:
   /// `gpu`: null if no step is on one.
   Caller(int rank, const std::map<int, ProcessSet>& sets, std::uint64_t seed, perf::Gpu* gpu)
       : rank_(rank), sets_(sets), dice_(seed), gpu_(gpu) {}
 
-  /// Whether this rank has a part in it.
+  /// Whether this rank takes part in the step.
   bool takes_part(const Step& step) const;
-  /// Submits, and waits if `blocking` where there is such a form.
+  /// Submits; with `blocking`, waits where a blocking form exists.
   Begun begin(const Step& step, bool blocking);
-  /// Waits. Throws Wrong, or kolo::Exception for a failure that the program does not ask for.
+  /// Waits. Throws Wrong, or kolo::Exception for a failure that the program does not expect.
   void end(Begun& begun);
-  /// At the ordered door; waits if `blocking`.
+  /// By in-order submission; waits if `blocking`.
   Begun begin_ordered(const Step& step, bool blocking);
-  /// A call of the world's ordered door that cannot be, on this rank alone.
+  /// An invalid call of the world's in-order submission, on this rank alone.
   void refused_ordered();
-  /// One of the steps of a round with joins: those ranks take part that do at least so many.
+  /// A step of a round with joins: a rank contributes if it makes at least so many steps.
   Begun begin_joined(const Step& step, const std::vector<int>& contributors);
 
   Dice& dice() { return dice_; }

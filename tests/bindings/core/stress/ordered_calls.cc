@@ -1,5 +1,4 @@
-// The ordered door's calls of a random program, some of which cannot be. One thread for each
-// process set.
+// The in-order calls of a random program; some of them are invalid. One thread per process set.
 #include "bindings/core/ordered_start.h"
 #include "tests/bindings/core/stress/calls.h"
 #include "tests/bindings/core/stress/values.h"
@@ -62,7 +61,7 @@ OperationKind kind_of(Act act) {
     case Act::kMessage:
       break;
   }
-  throw std::logic_error("these are not at the ordered door");
+  throw std::logic_error("these are not at in-order submission");
 }
 
 void call(Act act, const OrderedArguments& a, const ProcessSet& set) {
@@ -84,10 +83,10 @@ void call(Act act, const OrderedArguments& a, const ProcessSet& set) {
     case Act::kMessage:
       break;
   }
-  throw std::logic_error("these are not at the ordered door");
+  throw std::logic_error("these are not at in-order submission");
 }
 
-/// Makes it a call that cannot be, in a way that only this rank knows.
+/// Makes the call invalid in a way that only this rank knows.
 void spoil(Act act, OrderedArguments& arguments, Dice& dice) {
   const auto way = dice.below(3);
   if (way == 0) {
@@ -103,7 +102,7 @@ void spoil(Act act, OrderedArguments& arguments, Dice& dice) {
   }
 }
 
-/// Makes a call that cannot be. Empty if this rank is told so, else what is wrong.
+/// Makes an invalid call. Empty if this rank gets the right error, else what is wrong.
 std::string refusal_of(Act act, const OrderedArguments& arguments, const ProcessSet& set, int rank,
                        bool blocking) {
   try {
@@ -151,7 +150,7 @@ Begun Caller::begin_ordered(const Step& step, bool blocking) {
                              .op = step.op,
                              .root = step.root,
                              .process_set = set_of(step).id()};
-  // It has nothing else that ranks could give differently.
+  // A barrier has nothing else that ranks could give differently.
   if (step.act == Act::kBarrier)
     arguments = {.kind = OperationKind::kBarrier, .process_set = arguments.process_set};
   Begun begun{.step = step};

@@ -163,7 +163,7 @@ void Program::make_group(Step& step) {
 }
 
 void Program::leave(Step& step) {
-  // Messages of one tag match in their order, which shuffled lanes do not keep.
+  // Messages with one tag match in their order, which shuffled threads do not keep.
   step.rounds_more =
       step.act != Act::kMessage && dice_.one_in(6) ? 1 + static_cast<int>(dice_.below(3)) : 0;
   if (step.rounds_more == 0) return;
@@ -172,7 +172,7 @@ void Program::leave(Step& step) {
   busy_sets_[step.set] = std::max(busy_sets_[step.set], until);
 }
 
-Lane Program::named_lane(int number, bool alone) {
+Lane Program::negotiated_communicator(int number, bool alone) {
   Lane lane;
   lane.shuffled = dice_.one_in(2);
   const int count = 1 + static_cast<int>(dice_.below(10));
@@ -195,7 +195,7 @@ Lane Program::named_lane(int number, bool alone) {
       if (groups && dice_.one_in(5)) make_group(step);
       known_[name] = step;
     }
-    // Unique where the order of submission is not the same everywhere.
+    // Unique if ranks submit in different orders.
     step.tag = static_cast<std::uint32_t>(number * 100);
     step.tag += static_cast<std::uint32_t>(lane.shuffled ? 10 + i : dice_.below(3));
     if (dice_.one_in(15)) make_odd(step);
@@ -206,7 +206,7 @@ Lane Program::named_lane(int number, bool alone) {
   return lane;
 }
 
-Lane Program::ordered_lane(int set) {
+Lane Program::in_order_communicator(int set) {
   Lane lane;
   lane.ordered = true;
   const int count = 1 + static_cast<int>(dice_.below(15));
@@ -216,7 +216,7 @@ Lane Program::ordered_lane(int set) {
     if (step.set != set) continue;
     leave(step);
     lane.steps.push_back(step);
-    // Several of one form are what a training loop does.
+    // Several of one form, as in a training loop.
     while (!dice_.one_in(3)) {
       step.salt = dice_.salt();
       lane.steps.push_back(step);
@@ -228,10 +228,10 @@ Lane Program::ordered_lane(int set) {
 Round Program::calls() {
   Round round;
   const int named = static_cast<int>(dice_.below(4));
-  for (int i = 0; i < named; ++i) round.lanes.push_back(named_lane(i, named == 1));
-  if (named == 0 || dice_.one_in(2)) round.lanes.push_back(ordered_lane(kWorld));
+  for (int i = 0; i < named; ++i) round.lanes.push_back(negotiated_communicator(i, named == 1));
+  if (named == 0 || dice_.one_in(2)) round.lanes.push_back(in_order_communicator(kWorld));
   for (const auto& [set, ranks] : sets_)
-    if (dice_.one_in(5)) round.lanes.push_back(ordered_lane(set));
+    if (dice_.one_in(5)) round.lanes.push_back(in_order_communicator(set));
   return round;
 }
 
@@ -255,7 +255,7 @@ Round Program::remove_set() {
   Round round;
   round.kind = Round::Kind::kRemoveSet;
   round.set = std::next(sets_.begin(), dice_.below(static_cast<int>(sets_.size())))->first;
-  // What it has under way would keep it.
+  // An operation in flight would keep the set.
   if (const auto busy = busy_sets_.find(round.set);
       busy != busy_sets_.end() && busy->second >= round_)
     return calls();

@@ -1,4 +1,4 @@
-// A random program of calls that all ranks draw alike from one seed: what a stress test does. Pure.
+// A random program of calls for a stress test. All ranks draw the same program from one seed. Pure.
 #pragma once
 
 #include "tests/support/dice.h"
@@ -34,47 +34,48 @@ enum class Odd : std::uint8_t {
   kKind,
   kSplits,
   kPlace,      ///< host memory instead of the GPU's, or the other way round
-  kAllocator,  ///< it has no memory for the output: fails there alone
-  kRefused,    ///< at the ordered door: what every rank calls cannot be, and all go on
+  kAllocator,  ///< no memory for the output: fails on that rank alone
+  kRefused,    ///< in-order submission: an invalid call on every rank, and all go on
 };
 
-/// Place of a set among those that the program has added; this one is the world.
+/// Number of a set in the order in which the program has added sets; kWorld is the world.
 inline constexpr int kWorld = -1;
 
 struct Step {
   Act act = Act::kAllreduce;
   std::string name;  ///< empty: unnamed
   int set = kWorld;
-  std::vector<int> ranks;  ///< of the set, ascending ranks of the world
+  std::vector<int> ranks;  ///< world ranks in the set, ascending
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0;
   double postscale = 1.0;
-  std::int64_t rows = 0;  ///< of what all ranks have alike; at the ordered door elements of a part
-  Shape tail;             ///< extents after the first
-  std::vector<std::int64_t> rows_of;              ///< by rank of the set: of its input
-  std::vector<std::vector<std::int64_t>> splits;  ///< by rank of the set, or the root's alone
+  std::int64_t rows =
+      0;       ///< rows where all ranks have the same; with in-order submission, elements of a part
+  Shape tail;  ///< extents after the first
+  std::vector<std::int64_t> rows_of;              ///< input rows, by rank of the set
+  std::vector<std::vector<std::int64_t>> splits;  ///< by rank of the set, or only the root's
   std::vector<bool> absent;                       ///< by rank of the set
-  int root = 0;                                   ///< a rank of the world; of a message, the sender
+  int root = 0;                                   ///< a rank of the world; the sender of a message
   int to = 0;
   std::uint32_t tag = 0;
-  bool on_gpu = false;     ///< its memory
-  std::uint64_t salt = 0;  ///< of the values
+  bool on_gpu = false;     ///< whether its memory is on the GPU
+  std::uint64_t salt = 0;  ///< salt of the values
   Odd odd = Odd::kNothing;
   int odd_rank = 0;
-  int rounds_more = 0;        ///< for which it stays under way, if it does not block
-  std::vector<Step> members;  ///< of a group; all else but the set, the name and the act is theirs
+  int rounds_more = 0;        ///< further rounds in which it stays in flight, if it does not block
+  std::vector<Step> members;  ///< members of a group; they share everything but set, name and act
 
   int size() const { return static_cast<int>(ranks.size()); }
   std::int64_t tail_elements() const { return element_count(tail); }
-  /// This rank's place in the set; −1: it is in none.
+  /// This rank's position in the set; −1 if it is not a member.
   int place_of(int rank) const;
 };
 
-/// What one thread of each rank does in a round.
+/// The work of one thread of each rank in a round.
 struct Lane {
-  bool ordered = false;   ///< at the ordered door
-  bool shuffled = false;  ///< each rank submits in an order of its own and then waits
+  bool ordered = false;   ///< by in-order submission
+  bool shuffled = false;  ///< each rank submits in its own order and then waits
   std::vector<Step> steps;
 };
 
@@ -83,24 +84,25 @@ struct Round {
   Kind kind = Kind::kCalls;
   std::vector<int> late_ms;  ///< by rank of the world
   std::vector<Lane> lanes;
-  int set = kWorld;              ///< added, removed or joined
-  std::vector<int> ranks;        ///< of it
-  std::vector<int> joins_after;  ///< by rank of the set: steps of the only lane that it does
+  int set = kWorld;        ///< the set that is added, removed or joined
+  std::vector<int> ranks;  ///< ranks of this set
+  std::vector<int>
+      joins_after;  ///< by rank of the set: steps of the only thread that the rank makes
 };
 
 struct ProgramOptions {
   std::uint64_t seed = 1;
   int size = 1;
   int rounds = 20;
-  std::int64_t max_bytes = 1 << 20;  ///< of one tensor; a few are larger
-  bool gpu = false;                  ///< most memory of the named door is a GPU's
+  std::int64_t max_bytes = 1 << 20;  ///< largest size of a tensor; a few are larger
+  bool gpu = false;                  ///< most memory of negotiated submission is on a GPU
 };
 
 class Program {
  public:
   explicit Program(const ProgramOptions& options);
   Round next();
-  /// Sets that are there after the rounds so far.
+  /// Sets that exist after the rounds so far.
   const std::map<int, std::vector<int>>& sets() const { return sets_; }
 
  private:
@@ -108,14 +110,14 @@ class Program {
   Round add_set();
   Round remove_set();
   Round join();
-  Lane named_lane(int number, bool alone);
-  Lane ordered_lane(int set);
+  Lane negotiated_communicator(int number, bool alone);
+  Lane in_order_communicator(int set);
   Step draw(bool ordered);
   void draw_rows(Step& step);
   void draw_reduction(Step& step);
   void make_odd(Step& step);
   void make_group(Step& step);
-  /// Lets some stay under way while the next rounds go on.
+  /// Leaves some steps in flight while the next rounds run.
   void leave(Step& step);
   std::vector<int> ranks_of(int set) const;
   int any_set();
@@ -125,10 +127,10 @@ class Program {
   Dice dice_;
   std::map<int, std::vector<int>> sets_;
   int next_set_ = 0;
-  std::map<std::string, Step> known_;  ///< what a name stood for last
-  std::vector<std::string> names_;     ///< that this round has not used yet
+  std::map<std::string, Step> known_;  ///< the latest step of each name
+  std::vector<std::string> names_;     ///< names that this round has not used yet
   int round_ = 0;
-  std::map<std::string, int> busy_names_;  ///< until that round, included
+  std::map<std::string, int> busy_names_;  ///< the last round in which a name is in use
   std::map<int, int> busy_sets_;
 };
 

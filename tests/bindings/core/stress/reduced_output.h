@@ -1,5 +1,4 @@
-// This rank's part of an all-reduce, single or in a group: its memory, and what must be there
-// later.
+// This rank's part of an all-reduce, single or in a group: its memory, and the expected result.
 #pragma once
 
 #include "tests/bindings/core/stress/values.h"
@@ -15,7 +14,7 @@ namespace kolo::test {
 
 class ReducedOutput {
  public:
-  /// `gpu`: of a step that is on it.
+  /// `gpu`: for a step whose memory is on the GPU.
   ReducedOutput(const Step& step, int rank, std::vector<int> contributors, int divisor, Dice& dice,
                 perf::Gpu* gpu);
   ReducedOutput(const ReducedOutput&) = delete;
@@ -26,7 +25,7 @@ class ReducedOutput {
   const Shape& shape() const { return shape_; }
   bool absent() const { return absent_; }
   const std::vector<int>& contributors() const { return contributors_; }
-  /// The owner of the input, if that may be freed as soon as kolo has done with it.
+  /// The owner of the input, if the input may be freed as soon as kolo has finished with it.
   std::shared_ptr<const void> hand_over_input() { return std::exchange(handed_over_, nullptr); }
   /// Empty, or what is wrong.
   std::string wrong() const;

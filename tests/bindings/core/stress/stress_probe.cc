@@ -1,5 +1,5 @@
-// What stress_test starts: a random program of all kinds of calls, the same on every rank, whose
-// results are all verified. One rank may fail in its midst.
+// Started by stress_test: a random program of all kinds of calls, the same on every rank; all
+// results are verified. One rank may fail in the middle.
 #include "tests/bindings/core/stress/calls.h"
 #include "tests/support/random_programs.h"
 
@@ -23,7 +23,7 @@ namespace {
 
 struct Options {
   ProgramOptions program;
-  std::string fault;  ///< of `victim`, in `fault_round`
+  std::string fault;  ///< fault of rank `victim`, in round `fault_round`
   int victim = 0;
   int fault_round = 0;
   int fault_step = 0;
@@ -34,7 +34,7 @@ class Rank {
  public:
   Rank(const Options& options, perf::Gpu* gpu) : options_(options), rank_(rank()), gpu_(gpu) {}
 
-  /// 0; 3: an operation failed; 4: kolo did what it should not.
+  /// Returns 0; 3 if an operation failed; 4 if kolo did something wrong.
   int run();
 
  private:
@@ -43,7 +43,7 @@ class Rank {
   void do_joins(const Round& round, std::uint64_t seed);
   void fail_if_due(int step);
   void note(const std::string& what, int code);
-  /// Waits for what was left under way until this round.
+  /// Waits for the operations that were left in flight until this round.
   void end_left(bool all);
 
   const Options options_;
@@ -56,7 +56,7 @@ class Rank {
   int code_ = 0;
   struct Left {
     Begun begun;
-    int until;  ///< round in which it is waited for
+    int until;  ///< the round in which it is waited for
   };
   std::vector<Left> left_;
 };
@@ -89,9 +89,9 @@ void Rank::fail_if_due(int step) {
   }
 }
 
-/// The lane in which a rank may fail: that of the world's ordered door if there is one, so that no
-/// other thread calls it then.
-std::size_t failing_lane(const Round& round) {
+/// The thread in which a rank may fail: that of the world's in-order submission if there is one, so
+/// that no other thread makes such calls at that time.
+std::size_t failing_communicator(const Round& round) {
   for (std::size_t i = 0; i < round.lanes.size(); ++i) {
     const Lane& lane = round.lanes[i];
     if (lane.ordered && lane.steps.front().set == kWorld) return i;
@@ -190,7 +190,7 @@ void Rank::do_round(const Round& round, int number) {
       do_joins(round, seed);
       break;
     case Round::Kind::kCalls: {
-      const std::size_t failing = failing_lane(round);
+      const std::size_t failing = failing_communicator(round);
       std::vector<std::thread> threads;
       for (std::size_t i = 1; i < round.lanes.size(); ++i)
         threads.emplace_back([&, i] { do_lane(round.lanes[i], seed + i, i == failing); });
@@ -223,13 +223,13 @@ int Rank::run() {
   }
   guarded([&] { end_left(true); });
   if (code_ == 4) abort("a result is wrong");
-  // Nobody leaves while another is at work; and after a failure it is everybody's.
+  // No rank leaves while another one works. After a failure, the failure reaches every rank.
   guarded([] { barrier_ordered(); });
   guarded([] { barrier({.name = "the end"}); });
   for (const std::string& what : notes_) std::printf("rank %d: %s\n", rank_, what.c_str());
   std::printf("rank %d: ended with %d after %d rounds\n", rank_, code_, round_);
   std::fflush(stdout);
-  // Whoever started it says when the others have had their say.
+  // The starter of this program signals when the other ranks have finished.
   if (code_ != 0 && !options_.fault.empty()) static_cast<void>(std::getchar());
   shutdown();
   return code_;

@@ -15,7 +15,7 @@
 namespace kolo::test {
 namespace {
 
-/// A prime, so that what is moved by a block is not mistaken for what belongs there.
+/// Prime, so that data that is off by a block does not look right.
 constexpr std::int64_t kPeriod = 251;
 constexpr std::size_t kGuard = 64;
 constexpr auto kGuardByte = std::byte{0xA5};
@@ -53,7 +53,7 @@ Value load(DataType type, const std::byte* from) {
   return {load_element(half, from), load_element(half, from + size_of(half))};
 }
 
-/// As device.h says: integers truncate, others are multiplied by what is rounded first.
+/// As device.h says: integers truncate; other types multiply by a rounded factor.
 Value divided(DataType type, Value sum, int divisor) {
   if (is_integer(type)) return std::trunc(sum.real() / divisor);
   const double factor = 1.0 / divisor;
@@ -72,7 +72,7 @@ std::vector<std::byte> period_of(DataType type, const ValueOf& values) {
   return period;
 }
 
-/// Calls piece(offset of the memory, offset of the period, elements) until all is covered.
+/// Calls piece(offset in the memory, offset in the period, elements) until all is covered.
 template <class Piece>
 void in_pieces(std::int64_t count, std::int64_t first, Piece&& piece) {
   for (std::int64_t done = 0; done < count;) {

@@ -1,5 +1,5 @@
-// What ranks put into their memory, what they must find there afterwards, and the memory itself,
-// with guards around it. Any thread.
+// Values that ranks write into their memory, values that they must find there afterwards, and the
+// memory itself, with guards around it. Any thread.
 #pragma once
 
 #include "tests/bindings/core/stress/program.h"
@@ -19,38 +19,40 @@ namespace kolo::test {
 using Value = std::complex<double>;
 using ValueOf = std::function<Value(std::int64_t element)>;
 
-/// Of a tensor of so many rows; one row without a tail is a scalar.
+/// Shape of a tensor with `rows` rows; one row without a tail is a scalar.
 Shape shape_of(const Step& step, std::int64_t rows);
 
-/// Of a rank's input: small enough that all operations on all types are exact.
+/// An element of a rank's input: so small that all operations on all types are exact.
 Value input_value(const Step& step, int rank, std::int64_t element);
-/// Of the reduction of what `contributors` (ranks of the world) put in; an average's divisor.
+/// An element of the reduction of the inputs of `contributors` (ranks of the world); `divisor` is
+/// for an average.
 Value reduced_value(const Step& step, const std::vector<int>& contributors, int divisor,
                     std::int64_t element);
 
 /// Writes elements `first` … of `values`, which repeat after kPeriod.
 void fill(std::byte* to, DataType type, std::int64_t count, std::int64_t first,
           const ValueOf& values);
-/// Empty, or what is wrong there.
+/// Empty, or what is wrong in the memory.
 std::string compare(const std::byte* found, DataType type, std::int64_t count, std::int64_t first,
                     const ValueOf& values);
 
-/// Memory with guards: the rank's own, or kolo::allocate()'s; or a GPU's, and the host's copy of
-/// it.
+/// Memory with guards: the rank's own, or from kolo::allocate(), or a GPU's with a copy on the
+/// host.
 class Block {
  public:
   /// `gpu`: null for memory of the host.
   Block(std::size_t bytes, std::size_t alignment, Dice& dice, perf::Gpu* gpu = nullptr);
-  /// What this rank writes, and looks at.
+  /// The memory that this rank writes and checks.
   std::byte* data() const { return data_; }
-  /// What kolo is given.
+  /// The memory that kolo gets.
   std::byte* place() const { return gpu_ == nullptr ? data_ : on_gpu_; }
-  /// By the GPU's stream: what was written is there; what is there may be looked at.
+  /// On the GPU's stream: push() copies the rank's writes to the GPU, pull() copies them back for a
+  /// check.
   void push() const;
   void pull() const;
-  /// Keeps the memory.
+  /// Owner that keeps the memory alive.
   std::shared_ptr<const void> owner() const { return memory_; }
-  /// Empty, or what was written around it.
+  /// Empty, or what was written around the memory.
   std::string damage() const;
 
  private:

@@ -1,4 +1,5 @@
-// What a rank of a random training has, and can do yet, when another rank has failed.
+// The state of a rank of a random training after another rank has failed, and what the rank can
+// still do.
 #include "tests/bindings/torch/stress/training.h"
 
 #include <fmt/format.h>
@@ -11,7 +12,7 @@ namespace {
 
 using torch::Tensor;
 
-/// Which elements are not those.
+/// Which elements differ by more than `tolerance`.
 Tensor far_from(const Tensor& ours, const Tensor& right, double tolerance) {
   const Tensor off = (ours - right).abs() / (1 + right.abs());
   return off.isnan().logical_or(off > tolerance);
@@ -36,7 +37,7 @@ bool Training::can_redo() const {
       plan_.joins_until > 0)
     return false;
   const ModelPlan& plan = plan_.models.front();
-  // What a pass leaves behind in these counts twice.
+  // In these models, leftovers of a pass count twice.
   const bool remembers =
       std::any_of(plan.layers.begin(), plan.layers.end(),
                   [](const LayerPlan& layer) { return layer.kind == LayerKind::kBatchNorm; });
@@ -47,7 +48,7 @@ bool Training::can_redo() const {
 void Training::leave_out() {
   Model& model = *models_.front().ours;
   if (!plan_.models.front().has_ddp()) return model.zero_grad(true);
-  // Its loss is not a number, say.
+  // For example, its loss is not a number.
   model.forward({part(0, plan_.steps[static_cast<std::size_t>(step_)].passes.front(), rank_)});
 }
 
@@ -67,7 +68,7 @@ void Training::leave_join() {
 void Training::check_left() {
   const torch::NoGradGuard no_grad;
   const StepPlan& step = plan_.steps[static_cast<std::size_t>(step_)];
-  // What others have joined is known to those alone that have not.
+  // Ranks that have joined do not know about later steps.
   const bool mine = step.takes_part[static_cast<std::size_t>(rank_)];
   if (!is_whole_ || !mine || before_.empty()) return;
   if (!alone_ended_) {
@@ -76,7 +77,7 @@ void Training::check_left() {
   }
   for (std::size_t m = 0; m < models_.size(); ++m) {
     const ModelPlan& plan = plan_.models[m];
-    // It steps several times.
+    // LBFGS steps several times.
     if (plan.optimizer == OptimizerKind::kLbfgs) continue;
     const auto behind = models_[m].alone->network()->parameters();
     const auto ours = models_[m].ours->network()->named_parameters();
@@ -97,7 +98,7 @@ void Training::check_left() {
           fmt::format("left: '{}' of model {} is neither that before the step nor that "
                       "behind it",
                       neither, m));
-    // Its pieces are new before the others' come.
+    // A sharded optimizer's own pieces are new before the others' arrive.
     if (!all_before && !all_behind && !plan.is_sharded())
       throw Differs(fmt::format("left: model {} is half a step ahead", m));
   }
@@ -139,7 +140,7 @@ void Training::go_on() {
   scaler_ = scaler_of(plan_);
   for (Pair& pair : models_) pair.ours->zero_grad(step.to_none);
   do_ours(step_);
-  // Ranks of a set without the one that has left go on.
+  // Ranks of a set without the failed rank go on.
   if (plan_.size > 1 && !in_set_) throw Differs("a step went through though a rank had failed");
 }
 

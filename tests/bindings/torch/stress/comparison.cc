@@ -1,4 +1,4 @@
-// What must be alike in a random training: kolo's values and one process's, and ranks' bits.
+// What must be equal in a random training: kolo's values and one process's, and the ranks' bits.
 #include "tests/bindings/torch/stress/training.h"
 
 #include <fmt/format.h>

@@ -12,7 +12,7 @@
 namespace kolo::test {
 namespace {
 
-/// All of an epoch, by a sampler of a world of one.
+/// All elements of an epoch, by a sampler of a world of one.
 template <class Sampler>
 Ids all_of(Sampler sampler, std::size_t count, std::size_t epoch) {
   sampler.set_epoch(epoch);
@@ -21,7 +21,7 @@ Ids all_of(Sampler sampler, std::size_t count, std::size_t epoch) {
   return all ? Ids(all->begin(), all->end()) : Ids();
 }
 
-/// Of a deal that leaves nothing out: each element comes once.
+/// In a deal that leaves nothing out, each element comes once.
 void check_each_once(const DataPlan& data, const std::vector<Step>& steps) {
   Ids seen;
   for (const Step& step : steps)
@@ -96,7 +96,7 @@ std::size_t total_of(const DataPlan& data, int ranks) {
 Place resumed(const DataPlan& data, const Place& place, int ranks) {
   Place from = place;
   const std::size_t total = total_of(data, ranks);
-  // Shares go on together: fewer elements than ranks come twice.
+  // Without a global batch, shares continue together: fewer elements than ranks are dealt twice.
   if (data.global_batch == 0 && data.kind != Kind::kElastic)
     from.got -= from.got % static_cast<std::size_t>(ranks);
   from.ended = (place.ended || from.got >= total) && total > 0;

@@ -1,5 +1,4 @@
-// Passes over loaders that exist, whose batches an Accelerator deals out. The training loop's
-// thread.
+// Passes over existing loaders, whose batches an Accelerator deals out. The training loop's thread.
 #include "tests/bindings/torch/stress/differs.h"
 #include "tests/bindings/torch/stress/prepared_program.h"
 
@@ -10,7 +9,7 @@
 
 namespace kolo::test {
 
-/// Of batches that come in the data set's order, unless it is random.
+/// Batches come in the data set's order, unless it is random.
 template <class L>
 void PreparedProgram::deal_out(L loader, std::size_t count, std::size_t batch, bool is_random,
                                bool accumulates) {

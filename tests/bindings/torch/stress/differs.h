@@ -1,4 +1,4 @@
-// What a random program of kolo::torch throws when it finds something wrong.
+// The exception of a random program of kolo::torch that finds something wrong.
 #pragma once
 
 #include <stdexcept>

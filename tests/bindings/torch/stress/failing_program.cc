@@ -12,7 +12,7 @@
 namespace kolo::test {
 namespace {
 
-/// What a batch of it is does not matter, but that worker threads read it meanwhile.
+/// The batch's contents do not matter, only that worker threads read it meanwhile.
 class Rows : public torch::data::datasets::BatchDataset<Rows, torch::Tensor> {
  public:
   explicit Rows(FaultyRank& fault) : fault_(&fault) {}
@@ -70,7 +70,7 @@ void FailingProgram::guard(const std::string& when, Action&& action) {
   } catch (const Exception& error) {
     say(fmt::format("{}: {}: {}", when, to_string(error.code()), error.what()), 3);
   } catch (const Differs& differs) {
-    // Out of step, gradients of several steps are averaged.
+    // Ranks are out of step, so gradients of several steps were averaged.
     say(fmt::format("{}: {} {}", when, is_out_of_step_ ? "differs:" : "WRONG", differs.what()),
         is_out_of_step_ ? 3 : 4);
   } catch (const std::exception& error) {
@@ -106,7 +106,7 @@ void FailingProgram::steps(Training& training) {
   }
 }
 
-/// What the data set throws may be wrapped.
+/// An exception of the data set may be wrapped.
 template <class Batch>
 void FailingProgram::read_on(Batch& batch) {
   try {
@@ -124,7 +124,7 @@ void FailingProgram::train(const MakeTraining& make) {
   try {
     steps(*training);
   } catch (const Exception& error) {
-    // Or else destructors run while the exception is on its way.
+    // Otherwise, destructors run while the exception is on its way.
     if (dice_.one_in(4)) throw;
     say(fmt::format("step {}: {}: {}", training->steps_done(), to_string(error.code()),
                     error.what()),
@@ -138,15 +138,15 @@ void FailingProgram::train(const MakeTraining& make) {
 int FailingProgram::run(const MakeTraining& make) {
   guard("training", [&] { train(make); });
   if (fault_.has_ended()) return 0;
-  // The others learn by its end what they have waited for.
+  // The others learn by this rank's end what they have waited for.
   if (is_out_of_step_ && code_ != 0) {
     say(fmt::format("ended with {}", code_), 0);
     return code_;
   }
-  // Nobody leaves while another is at work; and after a failure it is everybody's.
+  // No rank leaves while another one works. After a failure, the failure reaches every rank.
   guard("the end", [] { barrier({.name = "the end"}); });
   say(fmt::format("ended with {}", code_), 0);
-  // Whoever started it says when the others have had their say.
+  // The starter of this program signals when the other ranks have finished.
   static_cast<void>(std::getchar());
   return code_;
 }

@@ -11,7 +11,7 @@
 namespace kolo::test {
 namespace {
 
-/// For whoever has started it.
+/// Signals the starter of this program.
 void tell() {
   std::printf("fault\n");
   std::fflush(stdout);
@@ -54,7 +54,7 @@ void FaultyRank::arm() {
     within_comm_hooks() = [] { throw_fault("communication hook"); };
 }
 
-/// The gradients of its embeddings.
+/// Sets whether the gradients of its embeddings are sparse.
 void FaultyRank::make_sparse(bool sparse) const {
   for (const auto& module : training_->network(0).modules()) {
     auto* const table = module->as<torch::nn::Embedding>();
@@ -117,7 +117,7 @@ void FaultyRank::begin_step() {
   ++step_;
   point_ = 0;
   if (!is_victim_ || step_ < options_.step) return;
-  // In each step from there on.
+  // In every step from this one on.
   if (options_.fault == "sparse" && training_->can_redo()) make_sparse(true);
   if (options_.fault == "left_out" && training_->can_redo()) {
     tell();
@@ -139,7 +139,7 @@ bool FaultyRank::end_step() {
   }
   if (!ends_) return true;
   tell();
-  // A Join that is left without one awaits the others.
+  // A rank that leaves a Join without an exception waits for the others.
   if (training_->has_join()) throw Fault("return");
   return false;
 }

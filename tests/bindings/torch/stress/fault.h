@@ -1,5 +1,5 @@
-// How one rank fails in the midst of a random training. The training loop's thread, but for what
-// gradient hooks do, which is autograd's.
+// How one rank fails in the middle of a random training. The training loop's thread, except for
+// gradient hooks, which run on autograd's.
 #pragma once
 
 #include "tests/bindings/torch/stress/training.h"
@@ -14,15 +14,15 @@
 namespace kolo::test {
 
 struct FaultOptions {
-  std::string fault;  ///< of `victim`; none: nobody fails
+  std::string fault;  ///< fault of rank `victim`; empty: no rank fails
   int victim = 0;
-  int step = 0;   ///< in which it does; -1: while the models are made
-  int point = 0;  ///< before so many things of that step that may take long
-  int delay = 0;  ///< µs later, on another thread, where it may be anywhere
+  int step = 0;   ///< step in which it fails; -1: while the models are made
+  int point = 0;  ///< number of slow actions of this step before it fails
+  int delay = 0;  ///< µs later, on another thread, at any point
   void add_to(CLI::App& app);
 };
 
-/// What a rank's own code throws, of which kolo knows nothing.
+/// An exception of a rank's own code, which kolo does not know.
 struct Fault : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -32,20 +32,21 @@ class FaultyRank {
   FaultyRank(const FaultOptions& options, bool is_victim)
       : options_(options), is_victim_(is_victim) {}
 
-  /// Whether this rank ends, and says nothing more to the others.
+  /// Whether this rank ends without telling the others anything more.
   bool has_ended() const { return ends_; }
   void end() { ends_ = true; }
-  /// Of which steps are made from now on.
+  /// Sets the training whose steps are made from now on.
   void begin(Training* training) { training_ = training; }
-  /// Before something that may take long. Throws Fault, or does not return.
+  /// Called before an action that may take long. Throws Fault, or does not return.
   void at_point();
-  /// Where a batch is read; any thread.
+  /// Called where a batch is read; any thread.
   void in_data_set();
-  /// Before the next step.
+  /// Called before the next step.
   void begin_step();
-  /// Whether what the step has thrown is over with it, and what has caused it, too.
+  /// Whether the step's exception, and its cause, have no effect on later steps.
   bool mends() const;
-  /// Behind it: what had no place in it comes now. Whether the rank goes on.
+  /// Called after the step: faults that had no occasion in it come now. Returns whether the rank
+  /// goes on.
   bool end_step();
 
  private:

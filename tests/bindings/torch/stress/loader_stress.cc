@@ -1,5 +1,5 @@
-// Random programs about the data of kolo::torch, one after the other, each drawn alike on every
-// rank and held against what one process works out. Run by kolo-run; see --help.
+// Random programs about the data of kolo::torch, one after the other. All ranks draw the same
+// program and compare it with the result of one process. Run by kolo-run; see --help.
 #include "tests/bindings/torch/stress/loader_programs.h"
 #include "tests/support/hang_watch.h"
 #include "tests/support/random_programs.h"
@@ -20,12 +20,12 @@
 namespace kolo::test {
 namespace {
 
-/// Of samplers whose last global batch is small.
+/// Suppresses warnings of samplers whose last global batch is small.
 class Silent : public c10::WarningHandler {
   void process(const c10::Warning& /*warning*/) override {}
 };
 
-/// Whether all is right.
+/// Whether the program's results are right.
 bool run_program(std::uint64_t seed, const RandomPrograms& options, HangWatch& watch,
                  const std::filesystem::path& folder) {
   watch.begin(seed);
@@ -83,7 +83,7 @@ int run_programs(int argc, char** argv) {
   for (int i = 0; i < options.programs && right; ++i)
     right = run_program(options.seed + static_cast<std::uint64_t>(i), options, watch, folder);
   if (rank() == 0) std::filesystem::remove_all(folder);
-  // Time for the others to say what they find.
+  // Give the others time to print what they find.
   if (!right) std::this_thread::sleep_for(std::chrono::seconds(1));
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   if (rank() == 0 && right)

@@ -16,7 +16,7 @@ using OptionsOf = typename OptimizerDefaults<O>::Type;
 template <class O>
 OptionsOf<O> options_of(int flavour, double lr) {
   using namespace torch::optim;
-  // Large epsilons: gradients that are zero but for rounding stay so.
+  // Large epsilons: gradients that are zero but for rounding must stay so.
   if constexpr (std::is_same_v<O, SGD>) {
     return SGDOptions(lr)
         .momentum(flavour == 0 ? 0 : 0.9)
@@ -54,7 +54,8 @@ std::vector<Tensor> parameters_of(const torch::optim::Optimizer& optimizer) {
   return all;
 }
 
-/// Those of layers that are in the optimizer from the start, dealt out to the plan's groups.
+/// Parameters of the layers that are in the optimizer from the start, dealt out to the plan's
+/// groups.
 template <class O>
 O make_optimizer(const ModelPlan& plan, NetworkImpl& network) {
   std::vector<std::vector<Tensor>> dealt(static_cast<std::size_t>(plan.groups));
@@ -94,7 +95,7 @@ class Base : public Model {
   Network network_;
 };
 
-/// Stock LibTorch.
+/// Trains with stock LibTorch.
 template <class O>
 class Alone : public Base<O> {
  public:
@@ -136,11 +137,11 @@ std::shared_ptr<Compressor> compressor(Wire wire) {
   return nullptr;
 }
 
-/// An optimizer of kolo's, `Optimizer`, around O.
+/// One of kolo's optimizers, `Optimizer`, around O.
 template <class O, class Optimizer>
 class Wrapped : public Base<O> {
  public:
-  /// `options_for` says what it is made with from the plain one.
+  /// `options_for` gives its options for the plain optimizer.
   template <class OptionsFor>
   Wrapped(const ModelPlan& plan, const Place& place, std::uint64_t weights,
           const OptionsFor& options_for)
@@ -148,7 +149,7 @@ class Wrapped : public Base<O> {
   torch::optim::Optimizer& optimizer() override { return optimizer_; }
   void zero_grad(bool to_none) override { optimizer_.zero_grad(to_none); }
   void add_group(const OptimizerParamGroup& group) override {
-    // Taken on at the next step() or zero_grad().
+    // The parameters are taken over at the next step() or zero_grad().
     if (this->plan_.flavour % 2 == 0) {
       static_cast<torch::optim::Optimizer&>(optimizer_).add_param_group(group);
     } else {
@@ -191,7 +192,8 @@ class Horovod : public Wrapped<O, DistributedOptimizer<O>> {
   }
   bool shows_gradients() const override {
     const ModelPlan& plan = this->plan_;
-    // What is added is reduced by the step; a group's are when all are there.
+    // The step reduces parameters that were added; a group is reduced when all its members are
+    // there.
     const bool alone = plan.travel_groups == 0;
     const bool steady =
         std::all_of(plan.layers.begin(), plan.layers.end(), [alone](const LayerPlan& layer) {
@@ -225,7 +227,7 @@ DdpOptions ddp_options(const ModelPlan& plan) {
           .static_graph = plan.static_graph};
 }
 
-/// DistributedDataParallel before an optimizer that knows nothing of it.
+/// DistributedDataParallel with an optimizer that does not know of it.
 template <class O, class Optimizer = O>
 class Ddp : public Base<O> {
  public:

@@ -1,5 +1,5 @@
-// A network with its optimizer, as one process trains it or as kolo does: what a random training
-// drives. The training loop's thread.
+// A network with its optimizer, trained in one process or by kolo. A random training drives both.
+// The training loop's thread.
 #pragma once
 
 #include "tests/bindings/torch/stress/network.h"
@@ -15,15 +15,15 @@ namespace kolo::test {
 /// Where a model trains.
 struct Place {
   bool alone = true;     ///< in one process, without kolo
-  ProcessSet set = {};   ///< else over these ranks
-  int accumulation = 1;  ///< passes of a step
+  ProcessSet set = {};   ///< otherwise over these ranks
+  int accumulation = 1;  ///< passes per step
 };
 
 class Model {
  public:
   virtual ~Model() = default;
 
-  /// Through the wrapper, if there is one.
+  /// Forward through the wrapper, if there is one.
   virtual std::vector<torch::Tensor> forward(const std::vector<Part>& parts) {
     return network()->forward(parts);
   }
@@ -32,14 +32,15 @@ class Model {
   virtual void zero_grad(bool to_none) = 0;
   virtual void add_group(const torch::optim::OptimizerParamGroup& group) = 0;
   virtual void clip(double norm) = 0;
-  /// Before each pass: `last` of its step. The result ends with the pass.
+  /// Called before each pass; `last`: the last pass of its step. The pass ends when the result is
+  /// destroyed.
   virtual std::shared_ptr<void> begin_pass(bool last) {
     static_cast<void>(last);
     return nullptr;
   }
   virtual void set_sample_count(std::int64_t samples) { static_cast<void>(samples); }
   virtual void backward(const torch::Tensor& loss) { loss.backward(); }
-  /// Whether gradients are reduced when backward() has returned, and in the parameters.
+  /// Whether the parameters have reduced gradients when backward() has returned.
   virtual bool shows_gradients() const { return true; }
   /// Whether zero_grad() and step() are called in each pass.
   virtual bool steps_in_passes() const { return false; }
@@ -49,7 +50,7 @@ class Model {
   virtual std::unique_ptr<torch::optim::OptimizerOptions> group_options(double lr) const = 0;
 };
 
-/// Called within the communication hooks of all models, if there is something.
+/// If set, called within the communication hooks of all models.
 std::function<void()>& within_comm_hooks();
 
 constexpr double kLearningRate = 0.02;

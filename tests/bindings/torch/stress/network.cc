@@ -8,7 +8,7 @@ namespace {
 using torch::Tensor;
 using Apply = std::function<Tensor(const Tensor&)>;
 
-/// Saves the input alone, and computes again what it needs within backward.
+/// Saves only the input, and recomputes the rest within backward.
 struct Recompute : torch::autograd::Function<Recompute> {
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& input,
                         const Apply* apply) {
@@ -112,7 +112,7 @@ void NetworkImpl::add_layer(const LayerPlan& plan, std::size_t index,
     case LayerKind::kEmbedding: {
       auto table = add_module(layer, name, torch::nn::Embedding(11, kFeatures), type);
       layer.apply = [table](const Tensor& x) mutable {
-        // What is a hair apart would be in other places.
+        // Inputs that are a hair apart must not select different rows.
         return table->forward((x.detach().select(1, 0) > 0).to(torch::kInt64));
       };
       break;

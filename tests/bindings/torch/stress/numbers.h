@@ -1,5 +1,5 @@
-// The data set of the random programs about data: element i is the number i, and the square of it;
-// some may be unreadable for a while, or slow. Copies, as loaders' workers have, share that.
+// The data set of the random programs about data: element i is the number i and its square. Some
+// elements may be unreadable for a while, or slow; the copies in loaders' workers share this state.
 #pragma once
 
 #include "tests/bindings/torch/stress/deal.h"
@@ -28,7 +28,7 @@ class Numbers : public torch::data::datasets::BatchDataset<Numbers, torch::data:
       if (id == *unreadable_) throw std::runtime_error("unreadable");
     for (const std::int64_t id : ids)
       if (id == *slow_) std::this_thread::sleep_for(std::chrono::milliseconds(6));
-    // Workers come to their ends in another order than they began.
+    // Workers finish in another order than they began.
     if (ids.size() % 3 == 1) std::this_thread::sleep_for(std::chrono::microseconds(ids[0] % 40));
     const torch::Tensor numbers = torch::tensor(ids, torch::kInt64);
     return {torch::stack({numbers, numbers.square()}, 1), numbers};
@@ -37,7 +37,7 @@ class Numbers : public torch::data::datasets::BatchDataset<Numbers, torch::data:
 
   /// No batch with this element can be read; kNone: all can.
   void make_unreadable(std::int64_t id) { *unreadable_ = id; }
-  /// A batch with this element takes its time.
+  /// A batch with this element takes long.
   void make_slow(std::int64_t id) { *slow_ = id; }
 
  private:

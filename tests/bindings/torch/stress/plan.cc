@@ -27,7 +27,7 @@ class Drawer {
   void draw_step(int number);
   PassPlan draw_pass(int step);
   std::uint64_t uses(const ModelPlan& model, int step, int rank, std::uint64_t salt);
-  /// Whether a model is so.
+  /// Whether `what` holds for some model.
   template <class What>
   bool has(What what) const {
     return std::any_of(plan_.models.begin(), plan_.models.end(), what);
@@ -76,7 +76,7 @@ void Drawer::draw_way(ModelPlan& model) {
     if (model.way == Way::kDdp && dice_.one_in(4))
       model.hook = one_of(dice_, {Hook::kAverage, Hook::kLate});
     if (plan_.joins_until > 0) model.hook = Hook::kNone;
-    // Who uses what is known from the first step, who is still there is not.
+    // The set of used layers is fixed at the first step, but the set of remaining ranks is not.
     if (plan_.joins_until > 0 && model.static_graph) model.rests = Rests::kNone;
     return;
   }
@@ -118,10 +118,10 @@ void Drawer::draw_layers(ModelPlan& model) {
     if (layer.kind == LayerKind::kComplex &&
         (!simple || plan_.scaled || model.wire != Wire::kWhole))
       layer.kind = LayerKind::kWide;
-    // One name a parameter.
+    // One name per parameter.
     if (layer.kind == LayerKind::kTied && model.is_sharded()) layer.kind = LayerKind::kAgain;
     if (layer.kind == LayerKind::kRecomputed && model.find_unused) layer.kind = LayerKind::kScalar;
-    // How often LBFGS calls its closure, and so a batch norm, may hang on a last bit.
+    // The number of LBFGS's closure calls, and so of batch norm updates, may depend on a last bit.
     if (layer.kind == LayerKind::kBatchNorm && (model.weighed || precise))
       layer.kind = LayerKind::kLayerNorm;
     // LibTorch's LBFGS takes no other strides.
@@ -131,7 +131,7 @@ void Drawer::draw_layers(ModelPlan& model) {
     layer.may_rest = layer.kind != LayerKind::kBatchNorm && dice_.one_in(3);
     if (!is_shared) {
       layer.frozen = dice_.one_in(10);
-      // LibTorch's Adagrad makes no state for what is added.
+      // LibTorch's Adagrad makes no state for a parameter that is added.
       const bool takes_more = !model.has_ddp() && model.optimizer != OptimizerKind::kAdagrad;
       if (!layer.frozen && takes_more && !plan_.closure && plan_.joins_until == 0 &&
           dice_.one_in(10) && layer.kind != LayerKind::kBatchNorm) {
@@ -204,7 +204,7 @@ void Drawer::draw_step(int number) {
   const bool weighed = has([](const ModelPlan& m) { return m.weighed; });
   const bool by_accelerator = has([](const ModelPlan& m) { return m.way == Way::kAccelerator; });
   step.passes.resize(1);
-  // Alike in all steps, for those that count them.
+  // Equal in all steps, for models that count them.
   Dice alike(plan_.models.front().salt);
   if (!weighed && plan_.joins_until == 0 && !plan_.closure && alike.one_in(2))
     step.passes.resize(static_cast<std::size_t>(2 + alike.below(2)));
@@ -240,7 +240,8 @@ void Drawer::draw_step(int number) {
                  dice_.one_in(6);
   step.broadcasts_state = !in_set_ && plan_.joins_until == 0 && dice_.one_in(6) &&
                           !has([](const ModelPlan& m) { return m.is_sharded(); });
-  // LibTorch's LBFGS takes no other strides, a group of shards is added with those of all ranks.
+  // LibTorch's LBFGS supports no other strides. A group of shards is added with the strides of all
+  // ranks.
   const bool keeps_strides = has([](const ModelPlan& m) {
     return m.optimizer == OptimizerKind::kLbfgs ||
            (m.is_sharded() && std::any_of(m.layers.begin(), m.layers.end(), [](const auto& layer) {
@@ -273,7 +274,7 @@ Plan Drawer::draw() {
   for (int i = 0; i < step_count_; ++i) draw_step(i);
   const bool sharded = has([](const ModelPlan& m) { return m.is_sharded(); });
   const bool weighed = has([](const ModelPlan& m) { return m.weighed; });
-  // A loop calls an Accelerator's zero_grad() at one place.
+  // A loop calls an Accelerator's zero_grad() at one place only.
   const bool accelerated = plan_.models.front().way == Way::kAccelerator;
   const Zero first = plan_.steps.front().zero;
   for (StepPlan& step : plan_.steps)
@@ -282,7 +283,7 @@ Plan Drawer::draw() {
     const Zero next = plan_.steps[i + 1].zero;
     const bool kept = plan_.steps[i].zero != Zero::kAfter && next != Zero::kBefore;
     if (!kept) continue;
-    // A clipped gradient is the pieces' alone.
+    // Clipping changes only the gradients of the pieces.
     if (sharded) plan_.steps[i].clip = 0;
     if (sharded) plan_.steps[i].halves = false;
     if (plan_.scaled || weighed) plan_.steps[i + 1].zero = Zero::kBefore;

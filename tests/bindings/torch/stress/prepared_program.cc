@@ -29,7 +29,7 @@ DataPlan draw_data(Dice& dice) {
   return data;
 }
 
-/// As they were dealt out, one by one, or by rank.
+/// Elements as they were dealt out, one by one, or by rank.
 Ids in_order(const std::vector<Ids>& ids, const std::vector<std::int64_t>& padding, bool dealt) {
   Ids all;
   if (!dealt) {
@@ -95,7 +95,7 @@ void PreparedProgram::check_loader() {
 
 void PreparedProgram::choose_epoch(bool within_pass) {
   auto epoch = static_cast<std::size_t>(dice_.below(4));
-  // Whether the epoch under way is then saved as its rest or once more is not said.
+  // It is unspecified whether the current epoch is then saved as its rest or as a whole.
   if (within_pass && epoch == progress_.epoch) ++epoch;
   context_.note(fmt::format("epoch {} is chosen", epoch));
   if (dice_.one_in(2)) {
@@ -201,7 +201,7 @@ void PreparedProgram::gather_scalar(const Batch& mine, const Rows& rows) {
   expect_rows("a number", accelerator_.gather_for_metrics(mine.target.sum()), right);
 }
 
-/// Two rows for each of the batch, and by gather(), which leaves nothing out.
+/// Two rows per batch row, gathered by gather(), which drops nothing.
 void PreparedProgram::gather_several(const Batch& mine, const Rows& rows) {
   context_.note("gathering several rows for each of the batch");
   Ids twice;
@@ -257,7 +257,7 @@ void PreparedProgram::recipe_pass() {
                                 batch ? text_of(ids_of(batch->target)) : "none", text_of(right)));
     progress_ = step.after;
     if (is_last) at_last_batch();
-    // The rank that could not read the last one does not know yet that it was.
+    // The rank that could not read the last batch does not know yet that it was the last.
     if (!(is_last && any_lost)) check_loader();
     if (accumulates) accumulate(is_last);
     if (dice_.one_in(8)) dealt_pass(false);
@@ -280,7 +280,7 @@ void PreparedProgram::save() {
   state_ = saved(loader_.sampler());
 }
 
-/// Goes on with the state that was saved by other numbers of ranks, for a step, into the loader.
+/// Loads the state of a world with another number of ranks into the loader, for one step.
 Place PreparedProgram::in_other_world(const std::string& state) {
   const int ranks = 1 + static_cast<int>(dice_.below(6));
   const int rank = static_cast<int>(dice_.below(ranks));

@@ -1,6 +1,6 @@
-// A random program about the loaders that an Accelerator prepares: passes over a recipe, which go
-// on from epoch to epoch, are left and resumed, and over loaders that exist, also within each
-// other. The training loop's thread.
+// A random program about the loaders that an Accelerator prepares. Passes over a recipe continue
+// from epoch to epoch, end early and resume. Passes over existing loaders also nest. The training
+// loop's thread.
 #pragma once
 
 #include "tests/bindings/torch/stress/deal.h"
@@ -24,11 +24,11 @@ class PreparedProgram {
   using Loader = PreparedLoader<RecipeSource<Numbers>>;
   using Batch = torch::data::Example<>;
 
-  /// What one step is held against.
+  /// The expected values of one step.
   struct Rows {
-    std::vector<Ids> ids;               ///< by rank, with what fills up
+    std::vector<Ids> ids;               ///< by rank, padding included
     std::vector<std::int64_t> padding;  ///< by rank
-    bool are_dealt = false;             ///< one by one, and all are there
+    bool are_dealt = false;             ///< one by one, with none missing
   };
 
   void recipe_pass();
@@ -48,7 +48,7 @@ class PreparedProgram {
   Loader prepare();
   Place place() const;
 
-  /// A loader that exists. `accumulates`: not within another pass.
+  /// A pass over an existing loader. `accumulates`: not within another pass.
   void dealt_pass(bool accumulates);
   template <class L>
   void deal_out(L loader, std::size_t count, std::size_t batch, bool is_random, bool accumulates);
@@ -63,14 +63,14 @@ class PreparedProgram {
   Numbers numbers_;
   Loader loader_;
 
-  // What the loader must know.
+  // What the loader must know:
   std::size_t epoch_ = 0;
   bool epoch_is_chosen_ = true;
   Place progress_;
   std::optional<Place> resumes_;
   std::optional<Place> saved_;
-  std::string state_;  ///< that was saved
-  int passes_ = 0;     ///< of accumulate()
+  std::string state_;  ///< the saved state
+  int passes_ = 0;     ///< number of accumulate() calls
   std::size_t failing_step_ = 0;
   int failing_rank_ = -1;
 };

@@ -74,7 +74,7 @@ void SamplerProgram::choose_epoch() {
   epoch_ = epoch;
   epoch_is_chosen_ = true;
   for (Seat& seat : seats_) seat.sampler().set_epoch(epoch);
-  // Of the same epoch once more it is not said whether that is saved as an end or a start.
+  // For the same epoch again it is unspecified whether this is saved as an end or as a start.
   if (is_other && progress_.epoch != epoch_) {
     check_seats();
     if (dice_.one_in(4)) save();
@@ -176,12 +176,12 @@ void SamplerProgram::gather(const torch::Tensor& mine, const Ids& right) {
 
 void SamplerProgram::end_pass(const std::vector<Step>& steps) {
   for (Seat& seat : seats_) seat.expect_end();
-  // Of an epoch of which nothing is dealt out nothing has been got.
+  // If nothing of an epoch is dealt out, nothing of it has been got.
   progress_ =
       resumed(data_, {.epoch = epoch_, .got = total_of(data_, ranks_), .ended = true}, ranks_);
   check_seats();
   if (!is_real_) return;
-  // Here all ranks have a last batch, of which they know.
+  // Here all ranks have a last batch, and know that it is the last.
   const bool is_even = data_.kind == Kind::kTraining && data_.global_batch == 0;
   const bool is_known = !(loader_.stock && loader_.batch.drop_last);
   if (gathers_ && is_even && is_known && !steps.empty()) gather(last_mine_, last_rows_);
@@ -194,7 +194,7 @@ void SamplerProgram::end_pass(const std::vector<Step>& steps) {
                               steps.size(), total.sum, total.count, sum_, count_));
 }
 
-/// The last step's batch was not trained on, on the rank by which all go on.
+/// The last step's batch was not trained on, on the rank whose state all ranks load.
 void SamplerProgram::undo_step(const Place& before) {
   const int root = static_cast<int>(dice_.below(ranks_));
   const bool syncs = is_real_ && dice_.one_in(2);
@@ -273,7 +273,7 @@ void SamplerProgram::restore() {
   went_on_at(from.place);
 }
 
-/// By a sampler of other data, unless nothing is left or all.
+/// A sampler of other data must refuse the state, unless nothing or everything is left.
 void SamplerProgram::expect_refused(const Saved& from) {
   DataPlan other = data_;
   const auto change = dice_.below(3);

@@ -168,7 +168,7 @@ Reader::Batch Seat::ask() {
     } catch (const torch::data::WorkerException&) {
       throw;
     } catch (const c10::Error& error) {
-      // It took too long, and comes yet; a pass that has not begun begins again.
+      // It took too long, but will still come; a pass that has not begun begins again.
       if (!loader_.hurries || std::string(error.what()).find("Timeout in") == std::string::npos)
         throw;
       numbers_.make_slow(kNone);
@@ -213,7 +213,7 @@ std::optional<torch::Tensor> Seat::take(const Step& step, bool fails) {
     if (!fails || std::string(error.what()).find("unreadable") == std::string::npos) throw;
     numbers_.make_unreadable(kNone);
     if (!is_first) {
-      last_ = step;  // it counts as got
+      last_ = step;  // it counts as delivered
       return {};
     }
     expect("epoch_is_chosen() behind a first batch that cannot be read",

@@ -1,5 +1,5 @@
-// One rank of a world that deals out data: its sampler and its loader, held against what the rank
-// must see. The rank is this process's, or one of a world that this process plays alone. The
+// One rank of a world that deals out data: its sampler and its loader, compared with what the rank
+// must see. The rank belongs to this process, or to a world that this process plays alone. The
 // training loop's thread.
 #pragma once
 
@@ -21,27 +21,27 @@ struct LoaderPlan {
   std::size_t workers = 0;
   std::size_t prefetch = 2;
   bool stock = false;    ///< LibTorch's loader
-  bool hurries = false;  ///< batches may take too long, and come later
+  bool hurries = false;  ///< batches may time out, and come later
   std::optional<std::chrono::milliseconds> timeout() const;
   std::string text() const;
 };
 
 using Sampler = std::variant<DistributedSampler, DistributedEvalSampler, ElasticSampler>;
-/// Without rank and size: those of the world.
+/// Without rank and size, it takes those of the world.
 Sampler make_sampler(const DataPlan& data, std::optional<int> rank, std::optional<int> size);
 
 std::string saved(const RankSampler& sampler);
 void load(RankSampler& sampler, const std::string& state);
 
-/// A loader of either kind.
+/// Reads from a loader of either kind.
 class Reader {
  public:
   using Batch = std::optional<torch::data::Example<>>;
   virtual ~Reader() = default;
-  /// Begins a pass; none: it is over.
+  /// Begins a pass; nothing if the pass has no batch.
   virtual Batch first() = 0;
   virtual Batch next() = 0;
-  /// What kolo's know: batches of a whole pass, and of the pass under way.
+  /// kolo's loaders know the number of batches of a whole pass and of the current one.
   virtual std::optional<std::size_t> size() const { return {}; }
   virtual std::optional<std::size_t> pass_size() const { return {}; }
 };
@@ -56,14 +56,14 @@ class Seat {
   ElasticSampler& elastic() { return std::get<ElasticSampler>(sampler_); }
   Numbers& numbers() { return numbers_; }
 
-  /// Where the run is, between passes.
+  /// Checks where the run is, between passes.
   void check(const Place& place, bool epoch_is_chosen);
-  /// A pass of these steps begins, from there on.
+  /// Begins a pass of these steps, from `from` on.
   void begin(const Place& from, const std::vector<Step>& steps);
-  /// Asks for this rank's batch of a step, in turn, and returns it; none where it has none, or
-  /// cannot be read, which may be only if it `fails`.
+  /// Asks for this rank's batch of the next step and returns it. Nothing if the rank has none, or
+  /// if the batch cannot be read, which is allowed only if the step `fails`.
   std::optional<torch::Tensor> take(const Step& step, bool fails);
-  /// All steps are done.
+  /// Checks that the pass ends after all its steps.
   void expect_end();
 
  private:
@@ -82,10 +82,10 @@ class Seat {
   Numbers numbers_;
   std::unique_ptr<Reader> reader_;
   Place from_;               ///< where the pass began
-  std::vector<Step> steps_;  ///< of the pass
-  std::size_t taken_ = 0;    ///< calls for a batch
-  bool is_over_ = false;     ///< the pass, here
-  Step last_;                ///< the last one of which this rank got a batch; or none
+  std::vector<Step> steps_;  ///< steps of the pass
+  std::size_t taken_ = 0;    ///< number of batches that were asked for
+  bool is_over_ = false;     ///< whether the pass is over on this rank
+  Step last_;                ///< the last step of which this rank got a batch, if any
 };
 
 }  // namespace kolo::test

@@ -20,7 +20,7 @@ Tensor error_of(const Tensor& output, const Tensor& input) {
   return (output - (2 * input).sin()).square().mean();
 }
 
-/// Of all that the optimizer has.
+/// Halves the gradients of all the optimizer's parameters.
 void halve_gradients(Model& model) {
   const torch::NoGradGuard no_grad;
   for (const Tensor& parameter : model.network()->parameters())
@@ -129,7 +129,7 @@ void Training::reload(int number) {
                              .scaler = plan_.scaled ? &scaler_ : nullptr};
     };
     save_checkpoint(path, parts(), number);
-    // One optimizer for each parameter.
+    // One optimizer per parameter.
     pair.ours = nullptr;
     scaler_ = scaler_of(plan_);
     progress_("making a model anew");
@@ -168,7 +168,7 @@ void Training::end_join() {
   for (Pair& pair : models_) {
     broadcast_parameters(*pair.ours->network(), last);
     broadcast_optimizer_state(pair.ours->optimizer(), last);
-    // Those that have joined have others than the last.
+    // Ranks that have joined have other gradients than the last rank.
     pair.ours->zero_grad(true);
     pair.alone->zero_grad(true);
   }
@@ -187,7 +187,8 @@ void Training::change_strides(const StepPlan& step) {
       for (std::int64_t d = 0; d < parameters[i].dim(); ++d)
         order.insert(order.begin() + dice.below(d + 1), d);
       Tensor data = parameters[i].detach().permute(order).clone(torch::MemoryFormat::Contiguous);
-      // Between other elements; LibTorch's batch norm reads a weight as if it had no gaps.
+      // Strides with gaps to other elements; LibTorch's batch norm reads a weight as if there were
+      // none.
       if (order.size() > 1 && dice.one_in(3))
         data = torch::stack({data, torch::zeros_like(data)}, -1).select(-1, 0);
       std::vector<std::int64_t> back(order.size());
@@ -371,11 +372,12 @@ void Training::end_alone(const StepPlan& step) {
   alone_ended_ = true;
 }
 
-/// One rank has other learning rates than the rest: an error on all, and nothing is stepped.
+/// One rank has other learning rates than the rest: an error on all ranks, and no parameter
+/// changes.
 void Training::try_apart(int number) {
   const int odd = plan_.steps[static_cast<std::size_t>(number)].rate_apart;
   const ModelPlan& plan = plan_.models.front();
-  // Who is compared, and with what a step can be made again.
+  // Only with models that compare rates, and whose step can be repeated.
   if (odd == kNever || plan.has_ddp() || plan.weighed || !can_redo()) return;
   progress_("a step with another learning rate on one rank");
   torch::optim::Optimizer& optimizer = models_.front().ours->optimizer();

@@ -1,5 +1,5 @@
-// A random training, done by kolo on the ranks of a set and in one process besides, step by step.
-// The training loop's thread.
+// A random training by kolo on the ranks of a set and, step by step, in one process. The training
+// loop's thread.
 #pragma once
 
 #include "tests/bindings/torch/stress/differs.h"
@@ -12,45 +12,45 @@
 
 namespace kolo::test {
 
-/// Told before each thing that may take long.
+/// Told each action that may take long before the action begins.
 using Progress = std::function<void(const std::string& what)>;
 
 GradScaler scaler_of(const Plan& plan);
 
 class Training {
  public:
-  /// `set`: this rank's; `folder`: of checkpoints.
+  /// `set` is this rank's; `folder` is for checkpoints.
   Training(Plan plan, ProcessSet set, bool in_set, std::filesystem::path folder, Progress progress);
-  /// All steps. Throws Differs, also for what kolo throws.
+  /// Runs all steps. Throws Differs, also for kolo's exceptions.
   void run();
-  /// The next step, if there is one. Throws Differs, or what kolo throws.
+  /// Runs the next step, if there is one. Throws Differs, or kolo's exception.
   bool next();
   int steps_done() const { return step_; }
-  /// Leaves out a batch before the next step. Precondition: can_redo().
+  /// Skips a batch before the next step. Precondition: can_redo().
   void leave_out();
-  /// Leaves out the next step, of which the other ranks know nothing.
+  /// Skips the next step without the other ranks' knowledge.
   void skip() { ++step_; }
-  /// Makes the last step again, without the others.
+  /// Makes the next step the last one again, without the other ranks.
   void back() { --step_; }
   NetworkImpl& network(std::size_t m) { return *models_.at(m).ours->network(); }
   std::size_t model_count() const { return models_.size(); }
 
-  /// Whether the step under way can be made again where it fails on all ranks.
+  /// Whether the current step can be repeated after it fails on all ranks.
   bool can_redo() const;
-  /// Makes it again. Throws as next().
+  /// Repeats the step. Throws as next() does.
   void redo();
 
-  // After next() has thrown what kolo throws, for another rank has failed:
+  // For use after next() has thrown kolo's exception because another rank has failed:
   bool has_join() const { return join_ != nullptr; }
-  /// Ends the join that it may be in. Throws the failure.
+  /// Ends the current join, if any. Throws the failure.
   void leave_join();
-  /// The parameters are those before the step or behind it. Throws Differs.
+  /// Checks that the parameters are those before or after the step. Throws Differs.
   void check_left();
-  /// Saves what is here, as rank 0 can. Throws Differs, or the failure.
+  /// Saves the state as rank 0 still can. Throws Differs, or the failure.
   void save_left();
-  /// The step once more, which must fail. Throws Differs, or the failure.
+  /// Makes the step again, which must fail. Throws Differs, or the failure.
   void go_on();
-  /// Of all parameters and buffers: equal bits on all ranks.
+  /// Digest of all parameters and buffers: equal if the ranks' bits are equal.
   std::string digest() const;
 
  private:
@@ -60,7 +60,7 @@ class Training {
   };
   std::unique_ptr<Model> make(std::size_t m, bool alone, std::uint64_t weights) const;
   void share_weights(std::size_t m);
-  /// The parameters' memory has other orders, or gaps, from now on.
+  /// Gives the parameters' memory other orders or gaps from now on.
   void change_strides(const StepPlan& step);
   void before_step(int number);
   void add_layers(std::size_t m, int step, Model& model);
@@ -94,9 +94,10 @@ class Training {
   GradScaler scaler_;
   std::unique_ptr<Join> join_;
   int step_ = 0;
-  std::vector<std::vector<torch::Tensor>> before_;  ///< the step: parameters by model, of `alone`
-  bool is_whole_ = true;                            ///< what the models have can be compared
-  bool alone_ended_ = false;                        ///< the step
+  std::vector<std::vector<torch::Tensor>>
+      before_;                ///< parameters of `alone` before the step, by model
+  bool is_whole_ = true;      ///< whether the models' state can be compared
+  bool alone_ended_ = false;  ///< whether `alone` has made the step
 };
 
 }  // namespace kolo::test

@@ -1,5 +1,5 @@
-// Random trainings of kolo::torch, one after the other, each the same on every rank and compared
-// step by step with one process that has all ranks' data. Run by kolo-run; see --help.
+// Random trainings of kolo::torch, one after the other, each the same on every rank. Each step is
+// compared with that of one process that has all ranks' data. Run by kolo-run; see --help.
 #include "tests/bindings/torch/stress/failing_program.h"
 #include "tests/bindings/torch/stress/training.h"
 #include "tests/support/hang_watch.h"
@@ -22,7 +22,7 @@ struct Options : RandomPrograms {
   FaultOptions fault;
 };
 
-/// Which ranks train together, by rank: one set, or two that know nothing of each other.
+/// The set of each rank: one set, or two that are independent of each other.
 std::vector<int> draw_sides(std::uint64_t seed, int size) {
   Dice dice(seed);
   std::vector<int> sides(static_cast<std::size_t>(size), 0);
@@ -54,7 +54,7 @@ class Stress {
   explicit Stress(const Options& options)
       : options_(options), watch_(std::chrono::seconds(options.limit)) {}
 
-  /// Whether all is right.
+  /// Whether the training's results are right.
   bool run(std::uint64_t seed) {
     const auto sides = draw_sides(seed, size());
     const int side = sides[static_cast<std::size_t>(rank())];
@@ -70,7 +70,7 @@ class Stress {
     }
   }
 
-  /// Where one rank fails: the exit status.
+  /// For a training in which one rank fails: returns the exit status.
   int run_failing(std::uint64_t seed) {
     const auto sides = draw_sides(seed, size());
     const int side = sides[static_cast<std::size_t>(rank())];
@@ -125,7 +125,7 @@ class Stress {
     }
     watch_.note("comparing the ranks");
     const auto digests = allgather_object(digest);
-    // LibTorch computes on other strides by other instructions.
+    // LibTorch uses other instructions for other strides.
     const bool same_bits = std::none_of(plan.steps.begin(), plan.steps.end(),
                                         [](const StepPlan& step) { return step.strides_by_rank; });
     for (const int other : ranks_of(sides, side))
@@ -165,7 +165,7 @@ int run_programs(int argc, char** argv) {
       continue;
     }
     if (!stress.run(seed)) {
-      // Time for the others to say what they find.
+      // Give the others time to print what they find.
       std::this_thread::sleep_for(std::chrono::seconds(1));
       return 1;
     }

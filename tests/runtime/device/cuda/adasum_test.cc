@@ -1,5 +1,5 @@
-// Adasum's two passes, played thread by thread: the host's result but for the order of summation,
-// in place too, and equal bits from equal calls wherever the memory lies.
+// Adasum's two passes, simulated thread by thread: the host's result except for the order of
+// summation, also in place, and equal bits from equal calls wherever the memory lies.
 #include "runtime/device/element.h"
 #include "tests/runtime/device/cuda/played_device.h"
 
@@ -43,7 +43,7 @@ TEST_P(PlayedAdasum, IsTheHostsButForTheOrder) {
       const double x = load_element(type, wanted.data() + at);
       ASSERT_NEAR(load_element(type, played.data() + at), x, tolerance * (1 + std::abs(x))) << i;
     }
-    // Again, one element on in memory.
+    // Again, with the memory shifted by one element.
     const std::size_t shift = size_of(type);
     std::vector<std::byte> moved(a.size() + shift);
     std::memcpy(moved.data() + shift, a.data(), count * size_of(type));

@@ -1,5 +1,5 @@
-// How pieces are cut into tiles and launches: all are there once, each processor gets a share of
-// large and of small ones, and no launch takes more than fits. The memory is never touched.
+// Pieces are cut into tiles and launches: every piece is covered once, each processor gets a share
+// of large and small pieces, and no launch exceeds its limit. The memory is never touched.
 #include "runtime/device/cuda/batch_plan.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// What the kernels do, played thread by thread, is what the host's device does, to the bit: every
-// type and operation, any number of sources and destinations, wherever the memory lies. In place,
-// an element that two threads took would be combined twice.
+// The kernels, simulated thread by thread, do what the host's device does, to the bit: every type
+// and operation, any number of sources and destinations, wherever the memory lies. In place, an
+// element that two threads processed would be combined twice.
 #include "tests/runtime/device/cuda/played_device.h"
 #include "tests/runtime/device/cuda/scene.h"
 
@@ -64,7 +64,7 @@ TYPED_TEST(PlayedCombine, TakesThousandsOfPieces) {
 }
 
 TEST(PlayedSpecials, AreTheHosts) {
-  // All half numbers, with one another's neighbours, NaNs and zeros of both signs among them.
+  // All half numbers with their neighbours, including NaNs and zeros of both signs.
   for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
     std::vector<std::uint16_t> a(65536);
     std::vector<std::uint16_t> b(65536);
@@ -130,7 +130,7 @@ TEST(PlayedCasts, RoundOnce) {
   check_casts<BFloat16>();
 }
 
-/// Of three sources, as the host has them to the bit.
+/// Three sources, with the host's result to the bit.
 template <class Half>
 void check_partial_sums() {
   constexpr std::uint64_t kCount = 4099;

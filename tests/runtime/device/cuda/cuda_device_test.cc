@@ -1,5 +1,5 @@
-// kolo's CUDA device over the emulated CUDA of tests/support/emulated_cuda: which calls it makes
-// and on which device, what it makes of their errors, and that it leaves nothing behind.
+// kolo's CUDA device over the emulated CUDA of tests/support/emulated_cuda: its calls and their
+// devices, the translation of errors, and that it leaves nothing behind.
 #include "runtime/device/accelerator.h"
 #include "runtime/device/cuda/peer_key.h"
 #include "tests/support/emulated_cuda/emulated_cuda.h"
@@ -23,7 +23,7 @@ using emulated_cuda::fail_next;
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// Before the first call, since devices are counted once.
+/// Set before the first call, since devices are counted once.
 [[maybe_unused]] const int kTwo = setenv("EMULATED_GPUS", "2", 1);
 
 Status finish(DeviceStream& stream) {
@@ -58,7 +58,7 @@ class CudaDevice : public testing::Test {
     return opened.ok() ? std::move(*opened) : nullptr;
   }
 
-  /// One of everything; the first error.
+  /// Uses one of everything; returns the first error.
   static Status use_all() {
     const auto opened = open_accelerator(0);
     if (!opened.ok()) return opened.error();
@@ -95,7 +95,7 @@ class CudaDevice : public testing::Test {
   emulated_cuda::Alive before_;
 };
 
-/// The stream goes no further until it ends.
+/// Blocks the stream until this object is destroyed.
 class Hold {
  public:
   explicit Hold(DeviceStream& stream) {
@@ -116,7 +116,7 @@ TEST_F(CudaDevice, WorksOnItsDeviceWhicheverTheThreadHas) {
     ASSERT_EQ(cudaSetDevice(1 - ordinal), cudaSuccess);
     const auto stream = *device->new_stream();
     const auto memory = *device->allocate(3000);
-    EXPECT_EQ(device->place_of(memory->bytes().data()), MemoryPlace::kDevice);
+    EXPECT_EQ(device->place_of(memory->bytes().data()), MemoryLocation::kDevice);
     const auto pinned = *device->allocate_pinned(3000);
     std::iota(reinterpret_cast<std::uint8_t*>(pinned->bytes().data()),
               reinterpret_cast<std::uint8_t*>(pinned->bytes().data()) + 3000, std::uint8_t{0});
@@ -129,7 +129,7 @@ TEST_F(CudaDevice, WorksOnItsDeviceWhicheverTheThreadHas) {
     EXPECT_EQ(emulated_cuda::current_device(), 1 - ordinal);
 
     const auto other = open(1 - ordinal);
-    EXPECT_EQ(other->place_of(there), MemoryPlace::kOtherDevice);
+    EXPECT_EQ(other->place_of(there), MemoryLocation::kOtherDevice);
   }
 }
 
@@ -137,7 +137,7 @@ TEST_F(CudaDevice, EventsStandForWhatWasGivenBefore) {
   const auto device = open();
   const auto first = *device->new_stream();
   const auto second = *device->new_stream();
-  for (int round = 0; round < 3; ++round) {  // events come back to the pool and are taken anew
+  for (int round = 0; round < 3; ++round) {  // events return to the pool and are reused
     Hold hold(*first);
     const auto held = *first->record();
     EXPECT_FALSE(*held->is_done());
@@ -145,7 +145,7 @@ TEST_F(CudaDevice, EventsStandForWhatWasGivenBefore) {
     EXPECT_TRUE(second->wait(*held).ok());
     const auto behind = *second->record();
     EXPECT_FALSE(*behind->is_done());
-    const auto user = *device->new_stream();  // as another library's
+    const auto user = *device->new_stream();  // like another library's stream
     EXPECT_TRUE(held->order(user->native()).ok());
     const auto ordered = *device->record(user->native());
     EXPECT_FALSE(*ordered->is_done());
@@ -209,7 +209,7 @@ TEST_F(CudaDevice, MemoryIsImportedInItsOwnProcessToo) {
     EXPECT_EQ(imported->bytes().data(), memory->bytes().data());
     EXPECT_EQ(imported->bytes().size(), 4096U);
   }
-  // What is imported is reached, the second time as the first.
+  // Imported memory is reachable, the second time like the first.
   const auto stream = *other->new_stream();
   const auto here = *other->allocate(4096);
   EXPECT_TRUE(copy_one(*stream, here->bytes().data(), memory->bytes().data(), 4096).ok());
@@ -258,7 +258,7 @@ TEST_F(CudaDevice, MemoryIsPinnedOnce) {
   const auto device = open();
   std::vector<std::byte> host(1 << 20);
   const auto pin = *device->pin(host);
-  EXPECT_EQ(device->place_of(host.data() + 5000), MemoryPlace::kPinnedHost);
+  EXPECT_EQ(device->place_of(host.data() + 5000), MemoryLocation::kPinnedHost);
   const auto again = device->pin({host.data() + 4096, 4096});
   ASSERT_FALSE(again.ok());
   EXPECT_EQ(again.error().code, ErrorCode::kInvalidArgument);
@@ -274,7 +274,7 @@ TEST_F(CudaDevice, HasNoMoreMemoryThanThereIs) {
               AllOf(HasSubstr("1125899906842624"), HasSubstr("17179869184")));
 }
 
-/// What fails, and what kolo makes of it.
+/// The CUDA call that fails, and kolo's error.
 struct Failing {
   const char* function;
   cudaError_t error;

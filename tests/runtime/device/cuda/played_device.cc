@@ -12,7 +12,7 @@
 namespace kolo::test {
 namespace {
 
-using namespace cuda;  // NOLINT(google-build-using-namespace): what is played here
+using namespace cuda;  // NOLINT(google-build-using-namespace): the simulated kernels
 
 template <class Work, class AnyBatch>
 void play(const AnyBatch& batch) {
@@ -21,7 +21,7 @@ void play(const AnyBatch& batch) {
       run_tile<Work>(batch, tile, thread, kThreads);
 }
 
-/// A batch that fits is cut off as the kernel's small parameters are.
+/// Cuts off a batch that fits into the kernel's small parameters.
 template <class Work>
 void play_batch(const LargeBatch& batch) {
   if (!BatchPlan::is_small(batch)) return play<Work>(batch);

@@ -1,5 +1,5 @@
-// Scene: memory of many pieces, laid out as a test says, and its copy, so that two devices can do
-// the same to it and their bytes be compared, those between the pieces too.
+// Scene: memory of many pieces, laid out as a test says, and its copy. Two devices do the same work
+// on the two, and their bytes are compared, including those between the pieces.
 #pragma once
 
 #include "runtime/device/accelerator.h"
@@ -13,18 +13,18 @@
 
 namespace kolo::test {
 
-/// How memory lies to multiples of 64 bytes.
+/// How memory is aligned to multiples of 64 bytes.
 enum class Lie : std::uint8_t { kAligned, kAlike, kApart };
 
 class Scene {
  public:
-  /// `in_place`: the first destination of each piece is its last source.
+  /// `in_place`: each piece's first destination is its last source.
   Scene(std::size_t size, const Combination& what, std::vector<std::uint64_t> counts, Lie lie,
         bool in_place)
       : what_(what), counts_(std::move(counts)) {
     constexpr std::size_t kGap = 64;
     const std::uint32_t row = what.sources + what.destinations;
-    const std::size_t unit = is_complex(what.type) ? size / 2 : size;  // what memory is aligned to
+    const std::size_t unit = is_complex(what.type) ? size / 2 : size;  // the alignment of memory
     for (std::size_t piece = 0; piece < counts_.size(); ++piece) {
       for (std::uint32_t k = 0; k < row; ++k) {
         const std::size_t shift = lie == Lie::kAligned ? 0
@@ -75,7 +75,7 @@ class Scene {
     return {sources_, destinations_, counts_};
   }
 
-  /// What the host's device makes of it, step by step as Combination says.
+  /// Applies the operation with the host's device, step by step as Combination says.
   void combine_on_host() {
     for (std::size_t piece = 0; piece < counts_.size(); ++piece) {
       std::vector<std::vector<std::byte>> scaled(what_.sources);
@@ -98,7 +98,7 @@ class Scene {
   }
 
  private:
-  /// One source is copied, whatever the operation.
+  /// A single source is copied, whatever the operation.
   ReduceOp sum_or_same() const {
     return is_supported(what_.type, what_.op) ? what_.op : ReduceOp::kSum;
   }

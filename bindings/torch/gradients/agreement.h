@@ -1,0 +1,24 @@
+// Compares, when an object is made, lists that must be the same on all ranks. A list has one line
+// per item: its name and then its fields, each after a tab. Collective; user threads. Private to
+// bindings/torch.
+#pragma once
+
+#include <kolo/kolo.h>
+
+#include <string>
+#include <vector>
+
+namespace kolo {
+
+/// Describes the first difference between two ranks' lists, with both ranks and the field:
+/// "parameter 'w' is Float [2] on rank 0, but Float [3] on rank 1". Empty if they are equal. Pure.
+std::string difference(const std::vector<std::string>& first, int first_rank,
+                       const std::vector<std::string>& other, int other_rank);
+
+/// Throws on every rank of the set: kMismatch if the lists differ, kInvalidArgument if a rank has
+/// no list and tells why in `wrong`. A rank that passes `wrong` does not throw here. Messages begin
+/// with `who`; `name` is the operation's name.
+void agree(const std::string& who, const std::string& name, const std::vector<std::string>& lines,
+           const std::string& wrong, const ProcessSet& set);
+
+}  // namespace kolo

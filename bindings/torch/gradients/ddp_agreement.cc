@@ -1,0 +1,287 @@
+#include "bindings/torch/gradients/ddp_agreement.h"
+
+#include "bindings/core/refusals.h"
+#include "bindings/torch/gradients/agreement.h"
+#include "bindings/torch/gradients/gradient_hooks.h"
+#include "bindings/torch/tensors/failure.h"
+#include "bindings/torch/tensors/tensor_memory.h"
+#include "bindings/torch/tensors/text_lines.h"
+
+#include <kolo/torch/functions.h>
+#include <kolo/torch/objects.h>
+#include <kolo/torch/replicas.h>
+
+#include <ATen/MemoryOverlap.h>
+
+#include <algorithm>
+#include <sstream>
+
+namespace kolo {
+namespace {
+
+constexpr std::size_t kShown = 5;            ///< names in one message
+constexpr std::int64_t kReasonBytes = 1000;  ///< length of a rank's reason in the table
+
+std::string text_of(const torch::Tensor& tensor) {
+  std::ostringstream text;
+  text << torch::toString(tensor.scalar_type()) << ' ' << tensor.sizes() << "\twith strides "
+       << tensor.strides();
+  return text.str();
+}
+
+/// One line for each option that decides what ranks send, and one for each tensor, for
+/// difference().
+std::vector<std::string> lines_of(const NamedTensors& parameters, const NamedTensors& buffers,
+                                  const DdpOptions& options) {
+  std::ostringstream cap;
+  cap << options.bucket_cap_mb;
+  std::vector<std::string> lines{"option 'bucket_cap_mb'\t" + cap.str()};
+  for (const auto& [name, value] :
+       {std::pair("broadcast_buffers", options.broadcast_buffers),
+        std::pair("find_unused_parameters", options.find_unused_parameters),
+        std::pair("gradient_as_bucket_view", options.gradient_as_bucket_view),
+        std::pair("static_graph", options.static_graph),
+        std::pair("weigh_by_samples", options.weigh_by_samples)})
+    lines.push_back(std::string("option '") + name + "'\t" + (value ? "true" : "false"));
+  for (const auto& [name, tensor] : parameters) {
+    lines.push_back("parameter '" + name + "'\t" + text_of(tensor) + "\t" +
+                    (tensor.requires_grad() ? "trained (requires_grad)" : "frozen"));
+  }
+  for (const auto& [name, tensor] : buffers) {
+    lines.push_back("buffer '" + name + "'\t" + text_of(tensor));
+  }
+  return lines;
+}
+
+using Devices = std::vector<torch::Device>;
+
+void add(const torch::Device& device, Devices& devices) {
+  if (std::find(devices.begin(), devices.end(), device) == devices.end()) devices.push_back(device);
+}
+
+/// For example "{cpu, cuda:0}".
+std::string list_of(const Devices& devices) {
+  std::string text;
+  for (const torch::Device& device : devices) text += (text.empty() ? "" : ", ") + device.str();
+  return "{" + text + "}";
+}
+
+/// Why the options' devices do not fit those of the module; empty if they do.
+std::string device_misfit(const Devices& devices, const DdpOptions& options) {
+  const Devices ids = complete_devices(options.device_ids);
+  const std::string what =
+      "device_ids is " + list_of(ids) + ", but the module is on " + list_of(devices);
+  const bool is_split = devices.size() > 1;
+  if (is_split && !ids.empty()) {
+    const bool is_same = ids.size() == devices.size() &&
+                         std::is_permutation(ids.begin(), ids.end(), devices.begin());
+    if (!is_same) {
+      return what + "; leave device_ids empty or list exactly the module's devices";
+    }
+  }
+  if (!is_split && !ids.empty() && ids.front() != devices.front()) {
+    return what + (ids.size() == 1 ? "; move the module there"
+                                   : "; the first is the module's, the others its replicas'");
+  }
+  if (!options.output_device) return {};
+  const torch::Device output = complete_devices({*options.output_device}).front();
+  if (is_split) {
+    return "output_device is " + output.str() + ", but the module is on " + list_of(devices) +
+           "; its forward decides where the result is, so leave output_device out";
+  }
+  const Devices& possible = ids.empty() ? devices : ids;
+  if (std::find(possible.begin(), possible.end(), output) == possible.end()) {
+    return "output_device is " + output.str() + ", but the module is on " + list_of(possible);
+  }
+  return {};
+}
+
+/// What is wrong on this rank alone; empty if nothing.
+std::string misfit(const NamedTensors& parameters, const NamedTensors& buffers,
+                   const DdpOptions& options) {
+  if (!(options.bucket_cap_mb > 0)) {
+    return "bucket_cap_mb is " + std::to_string(options.bucket_cap_mb) + "; it is above 0";
+  }
+  if (std::none_of(parameters.begin(), parameters.end(),
+                   [](const auto& named) { return named.second.requires_grad(); })) {
+    return "the module has no parameter that requires a gradient; use it without a wrapper";
+  }
+  Devices devices;
+  for (const NamedTensors* tensors : {&parameters, &buffers}) {
+    for (const auto& [name, tensor] : *tensors) add(tensor.device(), devices);
+  }
+  if (const std::string wrong = device_misfit(devices, options); !wrong.empty()) return wrong;
+  for (const NamedTensors* tensors : {&parameters, &buffers}) {
+    for (const auto& [name, tensor] : *tensors) {
+      try {
+        static_cast<void>(data_type_of(tensor, name));
+      } catch (const Exception& error) {
+        if (tensors == &parameters || options.broadcast_buffers) return error.what();
+      }
+      if ((tensors == &parameters || options.broadcast_buffers) &&
+          at::has_internal_overlap(tensor) == at::MemOverlap::Yes)
+        return "'" + name +
+               "' has several elements in one place of memory, as expand() makes them; "
+               "register a contiguous() one";
+      if (tensors == &buffers) continue;
+      if (const auto owner = GradientHooks::owner_of(tensor)) {
+        return "parameter '" + name + "' is reduced as '" + *owner +
+               "' already; use one DistributedDataParallel or DistributedOptimizer";
+      }
+    }
+  }
+  return {};
+}
+
+ErrorCode code_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Exception& error) {
+    return error.code();
+  } catch (...) {
+    return ErrorCode::kInvalidArgument;
+  }
+}
+
+}  // namespace
+
+void check_module(const std::string& prefix, const NamedTensors& parameters,
+                  const NamedTensors& buffers, const DdpOptions& options) {
+  // Every rank tells what it finds, so that all ranks throw the same error or none.
+  const std::vector<std::string> mine = lines_of(parameters, buffers, options);
+  const std::vector<std::string> root =
+      split_lines(broadcast_object(join_lines(mine), 0, {.name = prefix + "module"}));
+  const std::string unequal = difference(root, 0, mine, rank());
+  const std::string wrong = misfit(parameters, buffers, options);
+  const std::string complaint = !unequal.empty() ? "=" + unequal
+                                : !wrong.empty() ? "!" + wrong
+                                                 : "";
+  const auto all = allgather_object(complaint, {.name = prefix + "complaints"});
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (all[r].empty()) continue;
+    const std::string what = "DistributedDataParallel: " + all[r].substr(1);
+    if (all[r][0] == '=') {
+      raise(ErrorCode::kMismatch,
+            what + "; make the same module, with the same options, on every rank");
+    }
+    raise(ErrorCode::kInvalidArgument, what + " (rank " + std::to_string(r) + ")");
+  }
+}
+
+void broadcast_packed(const std::string& prefix, const std::vector<AgreedTensor>& tensors) {
+  const torch::NoGradGuard no_grad;
+  struct Pack {
+    torch::ScalarType type;
+    torch::Device device;
+    std::vector<torch::Tensor> tensors;
+    TensorWork work;
+  };
+  // Packs are in the order of the tensors: devices may have other numbers on other ranks.
+  std::vector<Pack> packs;
+  std::string refusal;
+  for (const AgreedTensor& agreed : tensors) {
+    const AgreedLayout& layout = agreed.layout;
+    if (refusal.empty() && !layout.fits(agreed.tensor))
+      refusal = "'" + agreed.name + "' " + layout.change_in(agreed.tensor);
+    auto pack = std::find_if(packs.begin(), packs.end(), [&](const Pack& other) {
+      return other.type == layout.type() && other.device == layout.device();
+    });
+    if (pack == packs.end()) pack = packs.insert(pack, {layout.type(), layout.device(), {}, {}});
+    pack->tensors.push_back(agreed.tensor);
+  }
+  for (std::size_t i = 0; i < packs.size(); ++i) {
+    Pack& pack = packs[i];
+    const std::string name = prefix + std::to_string(i) + "/" + torch::toString(pack.type);
+    if (!refusal.empty()) {
+      auto refused = refuse_allreduces({name}, refusal, "", {});
+      pack.work = TensorWork({.work = std::move(refused.front()), .result = {}});
+      continue;
+    }
+    std::vector<torch::Tensor> flat;
+    for (const torch::Tensor& tensor : pack.tensors) flat.push_back(tensor.detach().reshape({-1}));
+    pack.work = broadcast_async_(torch::cat(flat), 0, {.name = name});
+  }
+  for (Pack& pack : packs) pack.work.drain();  // drain all first, in case one has failed
+  for (Pack& pack : packs) {
+    const torch::Tensor values = pack.work.wait();
+    if (rank() == 0) continue;
+    std::int64_t begin = 0;
+    for (torch::Tensor& tensor : pack.tensors) {
+      // Bypasses autograd, which otherwise refuses the backward of an earlier forward (two
+      // forwards, then one backward). What that forward saved has these values already, unless the
+      // module itself has changed a buffer since.
+      tensor.variable_data().copy_(values.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+      begin += tensor.numel();
+    }
+  }
+}
+
+void receive_buffers(const std::string& prefix, const std::vector<AgreedTensor>& buffers) {
+  try {
+    broadcast_packed(prefix, buffers);
+  } catch (const Exception& error) {
+    if (error.code() != ErrorCode::kInvalidArgument) throw;
+    const std::string why = error.what();
+    const bool has_changed = why.find(kWhenMade) != std::string::npos;
+    raise(error.code(),
+          "DistributedDataParallel: the buffers cannot come from rank 0: " + why +
+              (has_changed
+                   ? "; change a module before it is wrapped, or set broadcast_buffers to false"
+                   : ". With Join, set broadcast_buffers to false, and give all ranks the buffers "
+                     "of one at the end: broadcast_parameters(module, join.finish())"));
+  }
+}
+
+TensorWork tell_missing(const std::string& prefix, const std::vector<std::uint8_t>& missing,
+                        const std::exception_ptr& failure) {
+  // One row per rank: its missing gradients, the code of its failure, and a text that ends with a
+  // zero.
+  const auto count = static_cast<std::int64_t>(missing.size());
+  torch::Tensor table = torch::zeros({size(), count + kReasonBytes + 2}, torch::kUInt8);
+  auto* const row = table[rank()].mutable_data_ptr<std::uint8_t>();
+  std::copy(missing.begin(), missing.end(), row);
+  if (failure) {
+    const std::string reason = failure_of([&] { std::rethrow_exception(failure); });
+    row[count] = static_cast<std::uint8_t>(code_of(failure));
+    std::copy_n(reason.begin(), std::min<std::int64_t>(std::ssize(reason), kReasonBytes),
+                row + count + 1);
+  }
+  return allreduce_async_(table, {.name = prefix + "missing"});
+}
+
+void raise_missing(TensorWork& told, const std::vector<std::string>& names) {
+  const auto count = static_cast<std::int64_t>(names.size());
+  const torch::Tensor table = told.wait();
+  for (int r = 0; r < size(); ++r) {
+    const auto* const row = table[r].const_data_ptr<std::uint8_t>();
+    const std::string reason(reinterpret_cast<const char*>(row + count + 1));
+    if (reason.empty()) continue;
+    raise(static_cast<ErrorCode>(row[count]), "rank " + std::to_string(r) + ": " + reason);
+  }
+  std::string what;
+  std::size_t shown = 0;
+  std::size_t found = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::string ranks;
+    for (int r = 0; r < size(); ++r) {
+      if (table[r][i].item<std::uint8_t>() == 0) continue;
+      ranks += (ranks.empty() ? "" : ", ") + std::to_string(r);
+    }
+    if (ranks.empty()) continue;
+    ++found;
+    if (shown == kShown) continue;
+    ++shown;
+    what += (what.empty() ? "" : "; ");
+    what += "parameter '" + names[static_cast<std::size_t>(i)] + "' on rank " + ranks;
+  }
+  if (found > shown) what += "; and " + std::to_string(found - shown) + " more";
+  raise(ErrorCode::kMismatch,
+        "DistributedDataParallel: this backward gave no gradient to " + what + " (of " +
+            std::to_string(size()) +
+            " ranks). Set find_unused_parameters if not every step uses every parameter; with "
+            "static_graph, steps must use the same ones, as often; a parameter that was frozen "
+            "since needs a "
+            "new DistributedDataParallel");
+}
+
+}  // namespace kolo

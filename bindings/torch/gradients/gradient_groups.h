@@ -1,0 +1,42 @@
+// Gradients that travel together: their grouping and common start. Used by the gradient reducer;
+// one thread at a time. Private to bindings/torch.
+#pragma once
+
+#include "bindings/torch/gradients/reduced_gradient.h"
+#include "bindings/torch/tensors/device_stream.h"
+
+#include <string>
+#include <vector>
+
+namespace kolo {
+
+/// The members of each group that `groups` requests, as indices into `names` and `parameters`,
+/// which list the optimizer's parameters in order. `optimizer` is its class, for messages. Throws
+/// kInvalidArgument for impossible groups.
+std::vector<std::vector<std::size_t>> members_of(const std::string& optimizer,
+                                                 const GradientGroups& groups,
+                                                 const std::vector<std::string>& names,
+                                                 const std::vector<torch::Tensor>& parameters);
+
+/// Gradients that are submitted as one operation once the last of them is ready.
+class GradientGroup {
+ public:
+  /// `settings` and the members must outlive the group.
+  GradientGroup(std::string name, std::vector<ReducedGradient*> members,
+                const ReductionSettings& settings);
+
+  /// A member's gradient is ready on its device's current stream.
+  void add_ready(torch::Device device) { ready_.add(device); }
+  /// Whether no member has anything left to be reduced.
+  bool done() const;
+  /// Starts the operation if every member that takes part is waiting.
+  void start_if_ready();
+
+ private:
+  std::string name_;
+  std::vector<ReducedGradient*> members_;
+  const ReductionSettings& settings_;
+  ReadyStreams ready_;
+};
+
+}  // namespace kolo

@@ -1,0 +1,258 @@
+// Sends a gradient to the other ranks; reduced_gradient_finish.cc takes it back.
+#include "bindings/torch/gradients/reduced_gradient.h"
+
+#include "bindings/core/refusals.h"
+#include "bindings/torch/gradients/gradient_groups.h"
+#include "bindings/torch/tensors/failure.h"
+#include "bindings/torch/tensors/tensor_memory.h"
+
+#include <utility>
+
+namespace kolo {
+namespace {
+
+/// The tensor's version counter; nothing if others share its storage, whose writes count, too.
+std::optional<std::int64_t> version_of(const torch::Tensor& tensor) {
+  const bool counts = tensor.defined() && tensor.layout() == torch::kStrided &&
+                      !tensor.is_inference() && tensor.storage().use_count() == 1;
+  return counts ? std::optional<std::int64_t>(tensor._version()) : std::nullopt;
+}
+
+}  // namespace
+
+bool is_same(const torch::Tensor& a, const torch::Tensor& b) {
+  return a.defined() && b.defined() && a.unsafeGetTensorImpl() == b.unsafeGetTensorImpl();
+}
+
+bool is_changed(const torch::Tensor& tensor, const std::optional<std::int64_t>& version) {
+  return version && tensor._version() != *version;
+}
+
+ReducedGradient::ReducedGradient(std::string name, torch::Tensor parameter,
+                                 const ReductionSettings& settings)
+    : name_(std::move(name)), parameter_(std::move(parameter)), settings_(settings) {}
+
+void ReducedGradient::install(const std::weak_ptr<GradientListener>& listener, std::size_t index) {
+  if (hooks_.installed() || !parameter_.requires_grad()) return;
+  hooks_ = GradientHooks(parameter_, listener, index);
+}
+
+TensorAllreduceOptions allreduce_options_of(const ReductionSettings& settings) {
+  const DistributedOptimizerOptions& options = settings.options;
+  TensorAllreduceOptions allreduce{.op = options.op, .process_set = options.process_set};
+  if (options.weigh_by_samples) {
+    allreduce.op = ReduceOp::kSum;  // divided by the samples of all ranks once these are known
+  } else if (options.gradient_predivide_factor != 1.0) {
+    allreduce.prescale = 1.0 / options.gradient_predivide_factor;
+    allreduce.postscale = options.gradient_predivide_factor;
+  }
+  return allreduce;
+}
+
+std::vector<TensorWork> refuse(const std::vector<std::string>& names, const std::string& why,
+                               const std::string& group, const ReductionSettings& settings) {
+  std::vector<TensorWork> works;
+  for (auto& work : refuse_allreduces(names, why, group, settings.options.process_set))
+    works.emplace_back(TensorWorkParts{.work = std::move(work), .result = {}});
+  return works;
+}
+
+template <class Action>
+void ReducedGradient::attempt(Action&& action) {
+  if (refusal_.empty()) refusal_ = failure_of(std::forward<Action>(action));
+}
+
+torch::Tensor ReducedGradient::densify() {
+  torch::Tensor& gradient = parameter_.mutable_grad();
+  if (!gradient.is_sparse()) return gradient;
+  if (!settings_.options.sparse_as_dense) {
+    raise(ErrorCode::kUnsupported, "the gradient of parameter '" + name_ +
+                                       "' is sparse; set sparse_as_dense, make its embedding with "
+                                       "dense gradients, or give it an optimizer of its own and "
+                                       "its gradient to sparse_allreduce()");
+  }
+  gradient = gradient.to_dense();
+  return gradient;
+}
+
+void ReducedGradient::separate(torch::Tensor& gradient) {
+  // Autograd may have used a view of a buffer that another parameter's gradient views, too, or that
+  // autograd still reads. The sum over the ranks must not be written there.
+  if (gradient.layout() != torch::kStrided || gradient.storage().use_count() == 1) return;
+  gradient = gradient.clone();
+  parameter_.mutable_grad() = gradient;
+}
+
+void ReducedGradient::submit(torch::Tensor gradient, bool absent) {
+  passes_ = 0;
+  absent_ = absent;
+  done_ = false;
+  wanted_ = false;
+  reduced_ = std::move(gradient);
+  version_ = version_of(reduced_);
+  const StepScope scope = settings_.step->scope();
+  if (group_ != nullptr) {
+    waiting_ = true;
+    attempt([&] { group_->add_ready(reduced_.device()); });
+    group_->start_if_ready();
+    return;
+  }
+  attempt([&] {
+    const TensorGroupMember wire = load();
+    TensorAllreduceOptions options = allreduce_options_of(settings_);
+    options.name = name_;
+    work_ = start_allreduce(wire.input, wire.output, options, absent);
+  });
+  if (!refusal_.empty())
+    work_ = std::move(refuse({name_}, std::exchange(refusal_, {}), "", settings_).front());
+}
+
+void ReducedGradient::start(TensorWork work) {
+  waiting_ = false;
+  refusal_.clear();
+  work_ = std::move(work);
+}
+
+TensorGroupMember ReducedGradient::load() {
+  torch::Tensor& gradient = reduced_;
+  const bool is_ours = !is_changed(gradient, version_);
+  if (settings_.options.weigh_by_samples && !absent_) {
+    if (!settings_.samples) {
+      raise(ErrorCode::kInvalidArgument,
+            "parameter '" + name_ +
+                "': weigh_by_samples needs set_sample_count() before each step's backward");
+    }
+    gradient.mul_(static_cast<double>(*settings_.samples) /
+                  settings_.options.gradient_predivide_factor);
+  }
+  Compressor* const compressor = settings_.options.compression.get();
+  compressed_ = compressor != nullptr;
+  torch::Tensor wire = gradient;
+  if (compressed_ && absent_) {
+    wire = torch::zeros_like(
+        gradient, gradient.options().dtype(compressor->wire_type(gradient.scalar_type())));
+  } else if (compressed_) {
+    const std::string why = failure_of([&] { wire = compressor->compress(name_, gradient); });
+    if (!why.empty()) {
+      raise(ErrorCode::kInvalidArgument,
+            "parameter '" + name_ + "': compress() has failed: " + why);
+    }
+    if (wire.sizes() != gradient.sizes() ||
+        wire.scalar_type() != compressor->wire_type(gradient.scalar_type())) {
+      raise(ErrorCode::kInvalidArgument,
+            "parameter '" + name_ +
+                "': compress() must keep the gradient's shape and return the "
+                "type that wire_type() promises");
+    }
+  }
+  if (is_ours) version_ = version_of(gradient);  // a compressor may work in the gradient's memory
+  return {wire, wire, name_, absent_};
+}
+
+void ReducedGradient::before_accumulation() {
+  expected_ = true;
+  attempt([&] { take_up_pass(); });
+  if (refusal_.empty()) return;
+  // Autograd adds to the gradient even then.
+  show();
+  work_.drain();
+  work_ = {};
+  waiting_ = false;
+  done_ = false;
+}
+
+void ReducedGradient::take_up_pass() {
+  if (settings_.options.weigh_by_samples &&
+      (work_.valid() || is_same(parameter_.grad(), reduced_))) {
+    raise(ErrorCode::kUnsupported,
+          "parameter '" + name_ +
+              "': a second backward before zero_grad(), which weigh_by_samples does not take");
+  }
+  if (std::exchange(waiting_, false)) {
+    show();
+    if (std::exchange(touched_, false) || is_changed(reduced_, version_)) raise_touched("changed");
+    reduced_ = torch::Tensor();  // it has not left yet, so the new pass is simply added
+    fresh_ = false;
+    return;
+  }
+  show();
+  if (!work_.valid() && std::exchange(touched_, false)) raise_touched("changed");
+  finish();
+  const bool was_done = std::exchange(done_, false);
+  const torch::NoGradGuard no_grad;
+  torch::Tensor& gradient = parameter_.mutable_grad();
+  if (gradient.defined() && (was_done || is_same(gradient, reduced_))) {
+    // A gradient that is already reduced must not be reduced again with the new pass.
+    earlier_ = earlier_.defined() ? earlier_.add_(gradient) : std::move(gradient);
+    gradient = torch::Tensor();
+  } else if (passes_ == 0) {
+    earlier_ = torch::Tensor();  // the gradient was cleared meanwhile
+  }
+  reduced_ = torch::Tensor();
+  fresh_ = !gradient.defined();
+  if (fresh_) made_.reset();
+}
+
+void ReducedGradient::after_accumulation() {
+  // Also called if a function's backward gives no gradient; then nothing is accumulated.
+  if (!std::exchange(expected_, false)) return;
+  const torch::NoGradGuard no_grad;
+  torch::Tensor gradient = parameter_.grad();
+  attempt([&] {
+    refuse_graph("DistributedOptimizer", name_, gradient);
+    gradient = densify();
+    if (std::exchange(fresh_, false)) {
+      separate(gradient);
+      made_ = gradient;
+    }
+  });
+  if (++passes_ >= settings_.options.backward_passes_per_step) submit(std::move(gradient), false);
+}
+
+void ReducedGradient::catch_up(const std::weak_ptr<GradientListener>& listener, std::size_t index) {
+  install(listener, index);
+  if (!parameter_.grad().defined()) return;
+  expected_ = fresh_ = true;
+  after_accumulation();
+}
+
+void ReducedGradient::submit_missing() {
+  if (!takes_part() || pending()) return;
+  // A gradient that is done goes with the rest of its group, unless the group is done.
+  if (done() && (group_ == nullptr || group_->done())) return;
+  const torch::NoGradGuard no_grad;
+  show();
+  torch::Tensor gradient = parameter_.grad();
+  attempt([&] {
+    if (std::exchange(touched_, false)) raise_touched("changed");
+    gradient = densify();
+  });
+  if (!refusal_.empty() || is_new()) {
+    submit(std::move(gradient), false);
+    return;
+  }
+  // No new gradient on this rank. Others may have one; an old one is still added to it.
+  earlier_ = std::move(gradient);
+  made_.reset();
+  parameter_.mutable_grad() = torch::Tensor();
+  torch::Tensor zeros;
+  // With the parameter's strides, as autograd makes gradients.
+  attempt([&] {
+    zeros = torch::zeros_like(parameter_, parameter_.options().requires_grad(false),
+                              torch::MemoryFormat::Preserve);
+  });
+  submit(std::move(zeros), true);
+}
+
+void ReducedGradient::refuse_missing(const std::string& why) {
+  if (!takes_part() || pending()) return;
+  if (refusal_.empty()) refusal_ = why;
+  submit_missing();
+}
+
+bool ReducedGradient::is_new() const {
+  const torch::Tensor& gradient = parameter_.grad();
+  return takes_part() && gradient.defined() && !done_ && !is_same(gradient, reduced_);
+}
+
+}  // namespace kolo

@@ -1,0 +1,143 @@
+// ReducedGradient: one parameter's gradient on its way over the ranks and back. Used by the
+// gradient reducer; one thread at a time. Private to bindings/torch.
+#pragma once
+
+#include "bindings/torch/gradients/gradient_hooks.h"
+#include "bindings/torch/gradients/gradient_memory.h"
+#include "bindings/torch/gradients/step_count.h"
+
+#include <kolo/torch/distributed_optimizer.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kolo {
+
+/// Settings that all gradients of one optimizer share.
+struct ReductionSettings {
+  DistributedOptimizerOptions options;
+  std::optional<std::int64_t> samples;        ///< from this rank and step, with weigh_by_samples
+  std::optional<std::int64_t> total_samples;  ///< from all ranks, once known
+  std::shared_ptr<StepCount> step;            ///< never null
+};
+
+/// The options of every gradient's all-reduce, except its name.
+TensorAllreduceOptions allreduce_options_of(const ReductionSettings& settings);
+/// Submits refusals in place of all-reduces of these names, as one `group` if it has a name. They
+/// fail on all ranks with the reason `why`.
+std::vector<TensorWork> refuse(const std::vector<std::string>& names, const std::string& why,
+                               const std::string& group, const ReductionSettings& settings);
+
+/// Whether both are the same tensor.
+bool is_same(const torch::Tensor& a, const torch::Tensor& b);
+/// Whether `tensor` was written to since it had `version`; false without a version.
+bool is_changed(const torch::Tensor& tensor, const std::optional<std::int64_t>& version);
+
+class GradientGroup;
+
+class ReducedGradient {
+ public:
+  /// `settings` must outlive the gradient.
+  ReducedGradient(std::string name, torch::Tensor parameter, const ReductionSettings& settings);
+
+  const std::string& name() const { return name_; }
+  const torch::Tensor& parameter() const { return parameter_; }
+  bool is_of(const void* tensor) const { return parameter_.unsafeGetTensorImpl() == tensor; }
+  /// A frozen parameter takes part while its gradient holds earlier passes, here or elsewhere.
+  bool takes_part() const {
+    return parameter_.requires_grad() || passes_ > 0 || pending() || wanted_;
+  }
+  /// Submitted, or waiting for the rest of its group, and not yet finished.
+  bool pending() const { return work_.valid() || waiting_; }
+  bool under_way() const { return work_.valid(); }
+  /// Nothing is left to be reduced: the gradient was finished, and since then no backward on any
+  /// rank has added to it and nobody has cleared it.
+  bool done() const {
+    if (!takes_part()) return true;
+    return done_ && !wanted_ && (parameter_.grad().defined() || !reduced_.defined());
+  }
+  /// Other ranks have their gradient under way.
+  void want() { wanted_ = !pending(); }
+  bool wanted() const { return wanted_; }
+
+  /// From now on the gradient travels with `group`, which must outlive it.
+  void enter(GradientGroup& group) { group_ = &group; }
+  /// The gradient is ready and waits for the rest of its group.
+  bool waiting() const { return waiting_; }
+  /// The tensors that travel. Called once for each submission.
+  TensorGroupMember load();
+  /// Why this rank refuses to let the gradient travel; empty if it does not refuse. The refusal is
+  /// submitted instead and reaches all ranks; finish() throws it on each.
+  const std::string& refusal() const { return refusal_; }
+  /// The group's operation has started.
+  void start(TensorWork work);
+
+  /// Installs the hooks if the parameter requires a gradient and has no hooks yet.
+  void install(const std::weak_ptr<GradientListener>& listener, std::size_t index);
+
+  /// The parameter was unfrozen after the last zero_grad() or step(), and has no hooks yet.
+  bool is_thawed() const { return parameter_.requires_grad() && !hooks_.installed(); }
+  /// Called at the end of a backward, which may have reached the parameter before it had hooks.
+  void catch_up(const std::weak_ptr<GradientListener>& listener, std::size_t index);
+  void before_accumulation();
+  void after_accumulation();
+  /// Submits what no backward has submitted: a gradient that was set by hand or waits for further
+  /// passes, or zeros.
+  void submit_missing();
+  /// Submits a refusal with reason `why` in place of such a gradient; it fails on all ranks.
+  void refuse_missing(const std::string& why);
+  /// Hides a gradient that is under way, or that waits for passes beside gradients that are
+  /// reduced. Until it is finished, code that uses the parameter's gradient gets an error.
+  /// Otherwise it would use memory that others write to, or values of this rank only.
+  void hide();
+  /// Waits; afterwards the parameter has the reduced gradient. Throws kInvalidArgument if the
+  /// gradient was changed or replaced while it was under way.
+  void finish();
+  /// A step takes the gradient as it is; a gradient that is set later is a new one.
+  void settle();
+  /// There is a gradient that a step would reduce.
+  bool is_new() const;
+  /// Waits for what is under way and forgets it. If the gradient `stays`, to be zeroed and added
+  /// to, it may move to other memory.
+  void discard(bool stays);
+
+ private:
+  /// An exception of `action` becomes the refusal, unless there is one already.
+  template <class Action>
+  void attempt(Action&& action);
+  void take_up_pass();
+  void submit(torch::Tensor gradient, bool absent);
+  torch::Tensor densify();
+  void separate(torch::Tensor& gradient);
+  void show();
+  [[noreturn]] void raise_touched(const char* how) const;
+
+  std::string name_;
+  torch::Tensor parameter_;
+  const ReductionSettings& settings_;
+  GradientHooks hooks_;
+  torch::Tensor made_;  ///< the gradient, if autograd or this class made its memory
+  GradientMemory shared_memory_;
+  torch::Tensor reduced_;                ///< the gradient that was submitted last
+  std::optional<std::int64_t> version_;  ///< version of `reduced_`, unless others share its memory
+  torch::Tensor covered_;                ///< the gradient while it is hidden
+  torch::Tensor hidden_;   ///< stands in for the hidden gradient: same shape, no memory, bool
+  torch::Tensor earlier_;  ///< reduced gradients of earlier passes, to be added
+  TensorWork work_;
+  std::string refusal_;  ///< until it is submitted
+  GradientGroup* group_ = nullptr;
+  bool waiting_ = false;
+  bool done_ = false;
+  bool wanted_ = false;    ///< other ranks have one under way
+  bool touched_ = false;   ///< changed while it was hidden
+  bool expected_ = false;  ///< autograd is about to accumulate
+  bool fresh_ = false;     ///< autograd is about to make the gradient
+  int passes_ = 0;         ///< passes since the last submission
+  bool absent_ = false;    ///< zeros were submitted because there was no gradient
+  bool compressed_ = false;
+};
+
+}  // namespace kolo

@@ -1,0 +1,331 @@
+// ShardedParameters: sends gradients to their pieces and new values to all ranks. Checks are in
+// sharded_checks.cc, the pieces in sharded_pieces.cc, checkpoints in sharded_state.cc. The training
+// loop's thread.
+#include "bindings/torch/gradients/sharded_parameters_state.h"
+
+#include "bindings/torch/tensors/check_initialized.h"
+#include "bindings/torch/tensors/failure.h"
+#include "bindings/torch/tensors/tensor_memory.h"
+
+#include <kolo/torch/functions.h>
+
+#include <cmath>
+#include <deque>
+#include <map>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+constexpr std::size_t kUnderWay = 2;  // buckets, at most
+
+/// Runs `start` for each bucket and `finish` on each result; keeps a few operations under way.
+template <class Start, class Finish>
+void for_each_bucket(std::size_t buckets, StepCount& step, const Start& start,
+                     const Finish& finish) {
+  struct UnderWay : std::deque<std::pair<std::size_t, TensorWork>> {
+    ~UnderWay() {
+      for (auto& [bucket, work] : *this) work.drain();  // after a failure: names are reused
+    }
+  } works;
+  const auto finish_first = [&] {
+    auto [bucket, work] = std::move(works.front());
+    works.pop_front();
+    finish(bucket, step.await(work));
+  };
+  for (std::size_t bucket = 0; bucket < buckets; ++bucket) {
+    if (TensorWork work = start(bucket); work.valid()) works.emplace_back(bucket, std::move(work));
+    if (works.size() == kUnderWay) finish_first();
+  }
+  while (!works.empty()) finish_first();
+}
+
+}  // namespace
+
+ShardedParameters::ShardedParameters(const torch::optim::Optimizer& optimizer,
+                                     const NamedTensors& named,
+                                     const ShardedOptimizerOptions& options)
+    : state_(std::make_unique<State>()) {
+  State& state = *state_;
+  check_initialized("ShardedOptimizer");
+  check_member(options.process_set);
+  state.options = options;
+  state.rank = options.process_set.rank();
+  state.size = options.process_set.size();
+  state.number = NameNumber("sharded", options.process_set.id());
+  state.prefix = state.number.prefix();
+  state.comparison.emplace(
+      StateComparison::Options{"ShardedOptimizer", state.prefix, options.process_set});
+  state.step = StepCount(options.process_set);
+  Together together;
+  check_parameters(state.parameters, together, options, state.prefix, [&] {
+    check_sharded(optimizer, options);
+    state.parameters = list_parameters(optimizer, named);
+    together = groups_of(state.parameters, options.groups);
+  });
+  state.add_buckets(0, together);
+  state.cut(0, optimizer.param_groups().size());
+  for (std::size_t g = 0; g < state.groups.size(); ++g) {
+    state.groups[g].set_options(optimizer.param_groups()[g].options().clone());
+  }
+}
+
+ShardedParameters::~ShardedParameters() = default;
+
+const ShardedParameters::Groups& ShardedParameters::groups() const { return state_->groups; }
+
+ShardedParameters::Group ShardedParameters::add_group(
+    const Group& group, const torch::optim::OptimizerOptions& defaults) {
+  State& state = *state_;
+  const std::size_t first = state.parameters.size();
+  const std::size_t bucket = state.buckets.size();
+  const std::size_t index = state.groups.size();
+  std::vector<ShardedParameter> added;
+  for (std::size_t i = 0; i < group.params().size(); ++i) {
+    added.push_back({"group" + std::to_string(index) + ".parameter" + std::to_string(i),
+                     group.params()[i], index});
+  }
+  std::vector<ShardedParameter> all = state.parameters;
+  all.insert(all.end(), added.begin(), added.end());
+  check_parameters(added, {}, state.options, state.prefix, [&] { check_distinct(all); });
+  state.parameters = std::move(all);
+  state.add_buckets(first, {});
+  state.cut(bucket, index + 1);
+  state.groups.back().set_options(group.has_options() ? group.options().clone() : defaults.clone());
+  return state.groups.back();
+}
+
+bool ShardedParameters::take_added_groups(torch::optim::Optimizer& mine,
+                                          const torch::optim::OptimizerOptions& defaults) {
+  state_->comparison->set_optimizer(values_of(mine, /*whole_state=*/false));
+  auto& theirs = mine.param_groups();
+  const Groups& known = state_->groups;
+  for (std::size_t g = 0; g < known.size(); ++g) {
+    const std::size_t has = g < theirs.size() ? theirs[g].params().size() : 0;
+    if (has == known[g].params().size()) continue;
+    raise(ErrorCode::kInvalidArgument,
+          "ShardedOptimizer: group " + std::to_string(g) + " has " + std::to_string(has) +
+              " tensors, but it was made with this rank's " +
+              std::to_string(known[g].params().size()) +
+              " pieces; add parameters as a group, by add_param_group()");
+  }
+  const bool any = theirs.size() > known.size();
+  for (std::size_t g = known.size(); g < theirs.size(); ++g)
+    theirs[g] = add_group(theirs[g], defaults);
+  return any;
+}
+
+void ShardedParameters::synchronize() {
+  const torch::NoGradGuard no_grad;
+  State& state = *state_;
+  state.step.go_on();
+  const StepScope scope = state.step.scope();
+  const auto& options = state.options;
+  const auto count = static_cast<std::int64_t>(state.parameters.size());
+  if (state.was_half_cleared()) {
+    TORCH_WARN_ONCE(
+        "kolo: ShardedOptimizer: gradients add up over steps, for zero_grad() was called through "
+        "torch::optim::Optimizer, which clears this rank's pieces alone; call it on the "
+        "ShardedOptimizer itself, or on the module");
+  }
+  const std::string refusal = state.refusal();
+  // Cells: number of ranks with a gradient, by parameter; number of ranks that refuse; comparison.
+  const torch::Tensor told =
+      torch::zeros({count + 1 + static_cast<std::int64_t>(StateComparison::kCells)}, torch::kInt32);
+  auto* const holders = told.mutable_data_ptr<std::int32_t>();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const ShardedParameter& parameter = state.parameters[static_cast<std::size_t>(i)];
+    holders[i] = parameter.tensor.grad().defined() ? 1 : 0;
+  }
+  holders[count] = refusal.empty() ? 0 : 1;
+  state.comparison->tell(holders + count + 1);
+  TensorWork agreement = allreduce_async_(
+      told, {.name = state.prefix + "present", .process_set = options.process_set});
+  const auto agree = [&] {
+    if (!agreement.valid()) return;
+    TensorWork work = std::exchange(agreement, {});
+    state.step.await(work);
+    state.comparison->hear(holders + count + 1, work.participants());
+  };
+  const bool average = options.op == ReduceOp::kAverage && !options.gradients_are_reduced;
+  const double before = average ? 1.0 / options.gradient_predivide_factor : 1.0;
+  const double after = average ? options.gradient_predivide_factor / state.size : 1.0;
+  const auto start = [&](std::size_t b) {
+    const ShardBucket& bucket = state.buckets[b];
+    const torch::Tensor flat =
+        torch::zeros({bucket.size}, state.parameters[bucket.parameters[0]].layout.options());
+    for (const std::size_t index : bucket.parameters) {
+      const ShardedParameter& parameter = state.parameters[index];
+      const torch::Tensor& gradient = parameter.tensor.grad();
+      if (gradient.defined() && refusal.empty())
+        parameter.layout.on(flat, parameter.offset).copy_(gradient);
+    }
+    return reducescatter_async(flat, {.op = ReduceOp::kSum,
+                                      .name = state.prefix + "gradients" + std::to_string(b),
+                                      .prescale = before,
+                                      .postscale = after,
+                                      .process_set = options.process_set});
+  };
+  const auto finish = [&](std::size_t b, const torch::Tensor& mine) {
+    agree();
+    for (std::size_t i = 0; i < state.pieces[b].size(); ++i) {
+      const ShardPiece& piece = state.pieces[b][i];
+      const bool any = holders[piece.parameter] > 0;
+      // Detached, because torch::optim::Optimizer::zero_grad() refuses views.
+      state.piece_tensors[b][i].mutable_grad() =
+          any ? mine.narrow(0, piece.at, piece.size).detach() : torch::Tensor();
+    }
+  };
+  abort_on_timeout(
+      [&] {
+        if (!options.gradients_are_reduced)
+          for_each_bucket(state.buckets.size(), state.step, start, finish);
+        agree();
+      },
+      "ShardedOptimizer");
+  if (holders[count] > 0) state.throw_together(refusal);
+  state.comparison->settle();
+  for (std::size_t b = 0; options.gradients_are_reduced && b < state.buckets.size(); ++b)
+    state.take_own_gradients(b);
+  for (std::int64_t i = 0; i < count; ++i) {
+    state.present[static_cast<std::size_t>(i)] = holders[i] > 0;
+  }
+  state.remember_gradients();
+  state.skip = false;
+}
+
+ProcessSet ShardedParameters::process_set() const { return state_->options.process_set; }
+
+std::vector<torch::Tensor> ShardedParameters::whole_parameters() const {
+  std::vector<torch::Tensor> tensors;
+  for (const ShardedParameter& parameter : state_->parameters) tensors.push_back(parameter.tensor);
+  return tensors;
+}
+
+void ShardedParameters::skip_next() { state_->skip = true; }
+
+void ShardedParameters::step(const std::function<void()>& step_on_pieces) {
+  state_->step.go_on();
+  if (!state_->may_skip()) synchronize();
+  state_->skip = false;
+  prepare_pieces();
+  if (state_->size == 1) {
+    step_on_pieces();
+    state_->put_back_pieces();
+    state_->step.end();
+    return;
+  }
+  abort_on_failure(step_on_pieces,
+                   [] { return std::string("ShardedOptimizer: this rank's step has failed"); });
+  abort_on_timeout(
+      [&] {
+        abort_on_failure([&] { exchange_values(); },
+                         [] { return std::string("ShardedOptimizer: new values are lost"); });
+      },
+      "ShardedOptimizer");
+  state_->step.end();
+}
+
+void ShardedParameters::prepare_pieces() {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t b = 0; b < state_->buckets.size(); ++b) {
+    for (std::size_t i = 0; i < state_->pieces[b].size(); ++i) {
+      const ShardPiece& piece = state_->pieces[b][i];
+      const ShardedParameter& parameter = state_->parameters[piece.parameter];
+      // The memory may have changed since the last step, if the module was moved or loaded.
+      state_->piece_tensors[b][i].set_data(
+          parameter.layout.flat_of(parameter.tensor).narrow(0, piece.begin, piece.size));
+    }
+  }
+}
+
+void ShardedParameters::exchange_values() {
+  const torch::NoGradGuard no_grad;
+  State& state = *state_;
+  const StepScope scope = state.step.scope();
+  const auto start = [&](std::size_t b) -> TensorWork {
+    const ShardBucket& bucket = state.buckets[b];
+    const bool changed = std::any_of(bucket.parameters.begin(), bucket.parameters.end(),
+                                     [&](std::size_t index) { return state.present[index]; });
+    if (!changed) return {};
+    const torch::Tensor mine =
+        state.piece_tensors[b].empty()
+            ? torch::empty({0}, state.parameters[bucket.parameters[0]].tensor.options())
+            : torch::cat(state.piece_tensors[b]);
+    return allgather_async(mine, {.name = state.prefix + "values" + std::to_string(b),
+                                  .process_set = state.options.process_set});
+  };
+  const auto finish = [&](std::size_t b, const torch::Tensor& values) {
+    for (const std::size_t index : state.buckets[b].parameters) {
+      const ShardedParameter& parameter = state.parameters[index];
+      if (!state.present[index]) continue;
+      parameter.tensor.detach().copy_(parameter.layout.on(values, parameter.offset));
+    }
+  };
+  for_each_bucket(state.buckets.size(), state.step, start, finish);
+}
+
+void ShardedParameters::zero_grad(torch::optim::Optimizer& mine, bool set_to_none) {
+  const auto clear = [set_to_none](const torch::Tensor& tensor) {
+    torch::Tensor& gradient = tensor.mutable_grad();
+    if (set_to_none) {
+      gradient.reset();
+    } else if (gradient.defined()) {
+      gradient = gradient.detach();
+      gradient.zero_();
+    }
+  };
+  for (const ShardedParameter& parameter : state_->parameters) clear(parameter.tensor);
+  for (std::size_t g = state_->groups.size(); g < mine.param_groups().size(); ++g) {
+    for (const torch::Tensor& tensor : mine.param_groups()[g].params()) clear(tensor);
+  }
+  for (auto& bucket : state_->piece_tensors) {
+    for (torch::Tensor& tensor : bucket) tensor.mutable_grad().reset();
+  }
+  state_->skip = false;
+  state_->step.begin();
+}
+
+double ShardedParameters::clip_grad_norm(double max_norm, double norm_type) {
+  state_->step.go_on();
+  if (!state_->may_skip()) synchronize();
+  const torch::NoGradGuard no_grad;
+  const bool largest = std::isinf(norm_type);
+  // A bucket is on one device. Its sum is read once, because reading waits for the device.
+  double sum = 0;
+  for (const auto& bucket : state_->piece_tensors) {
+    std::vector<torch::Tensor> norms;
+    for (const torch::Tensor& tensor : bucket) {
+      if (!tensor.grad().defined()) continue;
+      const torch::Tensor values = tensor.grad().is_complex() ? tensor.grad().abs() : tensor.grad();
+      const auto type = torch::promote_types(values.scalar_type(), torch::kFloat32);
+      norms.push_back(
+          values.norm(norm_type, torch::IntArrayRef(), false, type).to(torch::kFloat64));
+    }
+    if (norms.empty()) continue;
+    const torch::Tensor all_norms = torch::stack(norms);
+    if (largest) {
+      const double most = all_norms.max().item<double>();
+      if (std::isnan(most) || most > sum) sum = most;  // NaN stays
+    } else {
+      sum += all_norms.pow(norm_type).sum().item<double>();
+    }
+  }
+  const double all = allreduce(torch::tensor(sum, torch::kFloat64),
+                               {.op = largest ? ReduceOp::kMax : ReduceOp::kSum,
+                                .name = state_->prefix + "norm",
+                                .process_set = state_->options.process_set})
+                         .item<double>();
+  const double norm = largest ? all : std::pow(all, 1.0 / norm_type);
+  const double quotient = max_norm / (norm + 1e-6);
+  const double factor = quotient > 1 ? 1 : quotient;  // NaN stays NaN
+  for (const auto& bucket : state_->piece_tensors) {
+    for (const torch::Tensor& tensor : bucket) {
+      if (tensor.grad().defined()) tensor.mutable_grad().mul_(factor);
+    }
+  }
+  state_->skip = true;
+  return norm;
+}
+
+}  // namespace kolo

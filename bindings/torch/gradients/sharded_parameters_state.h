@@ -1,0 +1,113 @@
+// The state of ShardedParameters, and the checks of its arguments. Private to bindings/torch; the
+// training loop's thread.
+#pragma once
+
+#include "bindings/torch/gradients/shard_layout.h"
+#include "bindings/torch/gradients/state_comparison.h"
+#include "bindings/torch/gradients/step_count.h"
+#include "bindings/torch/tensors/name_number.h"
+
+#include <kolo/torch/sharded_parameters.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kolo {
+
+/// Tells a gradient that synchronize() took from a later one; keeps none of its memory.
+struct TakenGradient {
+  using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  Weak tensor;
+  /// Detects a backward that adds to the same tensor. Absent if pieces share its memory: they
+  /// already contain what was added, and changes of the pieces count, too.
+  std::optional<std::int64_t> version;
+};
+
+/// Parameters that travel together, as indices into their list.
+using Together = std::vector<std::vector<std::size_t>>;
+
+struct ShardedParameters::State {
+  ShardedOptimizerOptions options;
+  int rank = 0;  ///< rank in the process set
+  int size = 1;
+  NameNumber number;
+  std::string prefix;                         ///< prefix of operations' names
+  std::optional<StateComparison> comparison;  ///< compares what is told besides gradients
+  std::vector<ShardedParameter> parameters;
+  std::vector<ShardBucket> buckets;
+  std::vector<std::vector<ShardPiece>> pieces;            ///< pieces of this rank, by bucket
+  std::vector<std::vector<torch::Tensor>> piece_tensors;  ///< the optimizer's tensors, in the same
+                                                          ///< order
+  Groups groups;                                          ///< groups of `piece_tensors`
+  std::vector<bool> present;  ///< a rank had a gradient of the parameter at the last synchronize()
+  std::vector<TakenGradient> taken;  ///< at the last synchronize(), by parameter
+  std::vector<const void*> memory;   ///< addresses of the parameters when overlaps were last
+                                     ///< checked
+  bool skip = false;                 ///< the next step does not synchronize if `taken` is still
+                                     ///< current
+  StepCount step;
+
+  /// Assigns the parameters from `first` on to buckets; each list of `together` gets buckets of its
+  /// own.
+  void add_buckets(std::size_t first, const Together& together);
+  /// Makes this rank's pieces of the buckets from `first_bucket` on, and the missing groups.
+  void cut(std::size_t first_bucket, std::size_t group_count);
+  /// The first parameter that differs from what the ranks agreed on: in sizes, or in type or device
+  /// from the rest of its bucket. Empty if none does.
+  std::string changed_layout();
+  /// Why this rank cannot take part in a step; empty if it can.
+  std::string refusal();
+  /// For a rank that has whole parameters: copies the piece's values to a parameter whose memory is
+  /// not the piece's.
+  void put_back_pieces();
+  /// Takes the pieces' gradients from this rank's own gradients.
+  void take_own_gradients(std::size_t bucket);
+  void remember_gradients();
+  /// Whether a gradient differs from the one taken. A cleared gradient does not count.
+  bool has_new_gradients() const;
+  /// Whether taken gradients have been added to although the pieces' gradients were cleared. This
+  /// happens with torch::optim::Optimizer's zero_grad(), which does not reach the parameters.
+  bool was_half_cleared() const;
+  /// `skip`, unless a rank has new gradients. Collective if `skip`.
+  bool may_skip();
+  /// Returns the bytes of every rank of the set, by rank in it, at world rank `root`; nothing
+  /// elsewhere.
+  std::vector<std::string> gather_bytes(const std::string& bytes, int root) const;
+  /// Collective: throws the first rank's failure, if any, as kInvalidArgument on all ranks of the
+  /// set.
+  void throw_together(const std::string& failure) const;
+};
+
+/// Collective: returns every rank's text, by rank in the set.
+std::vector<std::string> allgather_texts(const std::string& text, const std::string& name,
+                                         const ProcessSet& set);
+
+/// Throws kInvalidArgument if this rank is not in `set`; no rank of the set waits for it then.
+void check_member(const ProcessSet& set);
+/// Throws as ShardedOptimizer's constructor does.
+void check_sharded(const torch::optim::Optimizer& optimizer,
+                   const ShardedOptimizerOptions& options);
+/// Lists the optimizer's parameters. Throws as ShardedOptimizer's constructor does.
+std::vector<ShardedParameter> list_parameters(const torch::optim::Optimizer& optimizer,
+                                              const NamedTensors& named);
+Together groups_of(const std::vector<ShardedParameter>& parameters, const GradientGroups& groups);
+/// Throws kInvalidArgument with both names if two parameters are one tensor or overlap in memory.
+void check_distinct(const std::vector<ShardedParameter>& parameters);
+/// Names two parameters that overlap in memory, with a remedy; empty if none do. Different ranks
+/// would step on the overlapping elements.
+std::string overlap_in(const std::vector<ShardedParameter>& parameters);
+/// Why this optimizer must not reduce the parameter's gradient: another reducer does, for example a
+/// DistributedDataParallel that was made later. Empty if none does.
+std::string owned_by_another(const ShardedParameter& parameter,
+                             const ShardedOptimizerOptions& options);
+/// Collective. If `check` throws on one rank, throws the error on every rank, with that rank's
+/// number. `check` may fill `parameters` and `together`. Otherwise throws as ShardedOptimizer's
+/// constructor does.
+void check_parameters(const std::vector<ShardedParameter>& parameters, const Together& together,
+                      const ShardedOptimizerOptions& options, const std::string& prefix,
+                      const std::function<void()>& check);
+
+}  // namespace kolo

@@ -1,0 +1,123 @@
+#include "runtime/cycle/cycle_trace.h"
+
+#include <algorithm>
+
+namespace kolo {
+namespace {
+
+/// Elements of the larger side: this rank's input or output.
+std::uint64_t elements_of(const PlannedOperation& plan) {
+  if (plan.entries.size() == 1 && is_row_wise(plan.entries.front()->signature.kind)) {
+    return std::max(plan.layout.input_elements, plan.layout.output_elements);
+  }
+  std::uint64_t count = 0;
+  for (const EntryPtr& entry : plan.entries) count += entry->signature.elements();
+  return count;
+}
+
+std::uint64_t bytes_of(const PlannedOperation& plan) {
+  return elements_of(plan) * size_of(plan.entries.front()->signature.type);
+}
+
+std::string_view code_of(const Status& status) {
+  return status.ok() ? std::string_view() : to_string(status.error().code);
+}
+
+}  // namespace
+
+void CycleTrace::stamp(std::span<EntryPtr> entries, Clock::time_point Entry::*when) {
+  if (!timeline_.on() || entries.empty()) return;
+  const auto now = Clock::now();
+  for (EntryPtr& entry : entries) (*entry).*when = now;
+}
+
+void CycleTrace::agreed(std::span<Agreed> agreed) {
+  if (!timeline_.on()) return;
+  for (Agreed& one : agreed) stamp(std::span(&one.entry, 1), &Entry::agreed_at);
+}
+
+void CycleTrace::starting(PlannedOperation& operation) {
+  if (!timeline_.on()) return;
+  stamp(operation.entries, &Entry::started_at);
+  count(static_cast<std::int64_t>(bytes_of(operation)), 1);
+}
+
+void CycleTrace::ended(const Group& group, const Operation& operation, const Status& status) {
+  if (!timeline_.on()) return;
+  const PlannedOperation& plan = operation.plan();
+  const Signature& signature = plan.entries.front()->signature;
+  const StepTrace::Costs costs = operation.costs();
+  const OperationRecord record{.kind = to_string(signature.kind),
+                               .type = to_string(signature.type),
+                               .mode = to_string(plan.mode),
+                               .error = code_of(status),
+                               .sequence = plan.sequence,
+                               .process_set = group.communicator.id(),
+                               .tensors = static_cast<std::uint32_t>(plan.entries.size()),
+                               .elements = elements_of(plan),
+                               .bytes = bytes_of(plan),
+                               .blocking = false,
+                               .started = trace_time(operation.started_at()),
+                               .ended = trace_now(),
+                               .pack_ns = costs.pack,
+                               .reduce_ns = costs.reduce,
+                               .unpack_ns = costs.unpack};
+  text_ = operation.algorithm();
+  for (const EntryPtr& entry : plan.entries) {
+    // Whole names or none: the trace ring would cut the last one.
+    if (text_.size() + 1 + entry->name.size() > TraceRing::kMaxText) break;
+    text_.append(1, '\0').append(entry->name);
+  }
+  timeline_.record(record, text_);
+  count(-static_cast<std::int64_t>(record.bytes), -1);
+}
+
+void CycleTrace::finished(const Group& group, const Entry& entry, const Status& status) {
+  if (!timeline_.on()) return;
+  const auto time = [](Clock::time_point at) { return trace_time(at); };
+  timeline_.record(TensorRecord{.kind = to_string(entry.signature.kind),
+                                .type = to_string(entry.signature.type),
+                                .error = code_of(status),
+                                .bytes = entry.bytes(),
+                                .process_set = group.communicator.id(),
+                                .submitted = time(entry.submitted_at),
+                                .drained = time(entry.drained_at),
+                                .agreed = time(entry.agreed_at),
+                                .started = time(entry.started_at),
+                                .ended = trace_now()},
+                   entry.name);
+}
+
+void CycleTrace::exchange_begun() {
+  if (timeline_.on()) exchange_begun_ = trace_now();
+}
+
+void CycleTrace::exchange_ended(const Group& group, const Exchange::Request& request) {
+  if (!timeline_.on()) return;
+  const bool gathers = request.kind == OperationKind::kAllgather;
+  const auto parts = static_cast<std::uint64_t>(gathers ? group.communicator.size() : 1);
+  timeline_.record(OperationRecord{.kind = to_string(request.kind),
+                                   .type = to_string(request.type),
+                                   .mode = to_string(SubmissionMode::kInOrder),
+                                   .sequence = request.sequence,
+                                   .process_set = group.communicator.id(),
+                                   .elements = request.count * parts,
+                                   .bytes = request.bytes() * parts,
+                                   .blocking = true,
+                                   .started = exchange_begun_,
+                                   .ended = trace_now()},
+                   group.exchange.algorithm());
+}
+
+void CycleTrace::failed(const Error& error) {
+  if (timeline_.on()) timeline_.record(NoteRecord{trace_now()}, "failed: " + error.message);
+}
+
+void CycleTrace::count(std::int64_t bytes, int operations) {
+  bytes_in_flight_ += bytes;
+  operations_in_flight_ += operations;
+  timeline_.record(CounterRecord{trace_now(), static_cast<std::uint64_t>(bytes_in_flight_),
+                                 static_cast<std::uint32_t>(operations_in_flight_)});
+}
+
+}  // namespace kolo

@@ -1,0 +1,37 @@
+// OrderedArguments: a blocking in-order call as users make it, and its form for the exchange. Any
+// thread.
+#pragma once
+
+#include "runtime/communicator/communicator.h"
+#include "runtime/exchange/exchange.h"
+#include "runtime/submission/entry.h"
+
+#include <kolo/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace kolo {
+
+/// A blocking collective. All ranks of the process set make the same call.
+struct OrderedArguments {
+  /// kAllreduce, kBroadcast, kAllgather, kAlltoall, kReduceScatter or kBarrier.
+  OperationKind kind = OperationKind::kAllreduce;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  /// Elements. Allreduce and broadcast: all; barrier: 0; other kinds: one rank's part.
+  std::int64_t count = 0;
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;  ///< root of a broadcast, a rank of the world
+  std::uint32_t process_set = 0;
+};
+
+/// The call as a request to the exchange; nothing if the exchange does not carry it. Invalid calls
+/// are left to the queue, which refuses them.
+std::optional<Exchange::Request> request_of(const OrderedArguments& call,
+                                            const Communicator& communicator,
+                                            const ExchangeLimits& limits);
+
+}  // namespace kolo

@@ -1,0 +1,171 @@
+// Runtime: owns everything of one rank; the composition root. Member order is construction order.
+// Any thread may call it. Tests run several in one process.
+#pragma once
+
+#include "runtime/base/log.h"
+#include "runtime/bootstrap/bootstrap.h"
+#include "runtime/cycle/cycle.h"
+#include "runtime/cycle/driver.h"
+#include "runtime/cycle/group.h"
+#include "runtime/cycle/ordered_arguments.h"
+#include "runtime/device/threaded_device.h"
+#include "runtime/memory/device_window.h"
+#include "runtime/memory/host_window.h"
+#include "runtime/observe/timeline.h"
+#include "runtime/tuning/link_cache.h"
+#include "transport/transport.h"
+
+#include <kolo/config.h>
+#include <kolo/info.h>
+#include <kolo/work.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace kolo {
+
+struct RuntimeParts {
+  Config config;
+  Log log;
+  std::unique_ptr<Transport> transport;
+  /// Process sets that exist from the start, the same on every rank; the first becomes number 1.
+  std::vector<std::vector<int>> process_sets = {};
+  /// Further settings that must be the same on all ranks, as "backend=kolo".
+  std::vector<std::string> agreed = {};
+  /// Opens this rank's accelerator, once its place in the world is known. Null, with the reason, if
+  /// the rank has none.
+  std::function<Result<std::unique_ptr<Accelerator>>(const World& world, std::string& reason)>
+      open_accelerator = {};
+  /// Opens NCCL, for KOLO_OPERATIONS=nccl.
+  std::function<Result<std::shared_ptr<NcclApi>>()> open_nccl = {};
+};
+
+class Runtime {
+ public:
+  /// Collective: the ranks of `bootstrap` meet, connect and start. Uses the bootstrap only during
+  /// the call.
+  static Result<std::unique_ptr<Runtime>> start(Bootstrap& bootstrap, RuntimeParts parts);
+  ~Runtime();
+
+  const World& world() const { return groups_.world().communicator.world(); }
+
+  /// Negotiated submission. A call with invalid arguments fails through its Work, on every rank.
+  Result<std::shared_ptr<Work>> submit(Submission submission);
+  /// Several operations that complete together or not at all. Either all have names or none has.
+  /// Returns one Work per operation, each with its own status.
+  Result<std::vector<std::shared_ptr<Work>>> submit_group(std::vector<Submission> submissions,
+                                                          const std::string& group_name);
+  /// In-order submission; ignores name and absent. kInvalidArgument for invalid arguments.
+  Result<std::shared_ptr<Work>> submit_ordered(Submission submission);
+
+  /// A blocking in-order call. kInvalidArgument for invalid arguments.
+  Status call_ordered(const OrderedArguments& arguments);
+  /// As call_ordered(), for a call for which Driver::call() has just returned false.
+  Status queue_ordered(const OrderedArguments& arguments);
+  /// As queue_ordered(), but does not wait.
+  Result<std::shared_ptr<Work>> start_ordered(const OrderedArguments& arguments,
+                                              std::shared_ptr<const void> keep_alive);
+  /// The driver whose call() carries small calls, for callers that keep it; null if it carries no
+  /// all-reduce.
+  std::shared_ptr<Driver> driver_of_small_calls() const;
+  Status allreduce_ordered(const std::byte* input, std::byte* output, std::int64_t count,
+                           DataType type, ReduceOp op);
+
+  /// One message to or from another rank (kSend, kReceive; signature.root is that rank).
+  /// kInvalidArgument for arguments that are invalid on this rank alone.
+  Result<std::shared_ptr<Work>> submit_message(Submission submission);
+
+  /// Collective over the world: adds a process set of these world ranks. The Work's value is its
+  /// number.
+  Result<std::shared_ptr<Work>> add_process_set(std::vector<int> ranks);
+  /// Collective over the world. No rank may have operations in flight on the set.
+  Result<std::shared_ptr<Work>> remove_process_set(std::uint32_t id);
+  /// World ranks of a process set, ascending; kInvalidArgument if there is no such set.
+  Result<std::vector<int>> ranks_of(std::uint32_t id);
+  std::vector<std::uint32_t> process_sets() const { return groups_.ids(); }
+  /// Joins of a process set that have ended on all its ranks, as far as this rank knows.
+  /// kInvalidArgument if there is no such set.
+  Result<std::uint64_t> joins(std::uint32_t id) {
+    return groups_.with(id,
+                        [](Group& group) -> Result<std::uint64_t> { return group.joins.load(); });
+  }
+
+  /// Zeroed memory that the ranks of this host have mapped, if they share any (HostWindow); else
+  /// private memory. May outlive the runtime. kOutOfMemory.
+  Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes) const;
+
+  /// As allocate(), but null where the memory would be private. Also null, logged once, where the
+  /// arena has too little left.
+  Result<std::shared_ptr<std::byte>> allocate_if_shared(std::size_t bytes) const;
+
+  /// Zeroed memory of this rank's device that the ranks of this host have mapped (DeviceArena).
+  /// Null where there is none; also null, logged once, where too little is left. May outlive the
+  /// runtime. Waits for the device. kDevice.
+  Result<std::shared_ptr<std::byte>> allocate_on_device(std::size_t bytes) const;
+
+  /// This rank's accelerator; null if it has none. Any thread.
+  Accelerator* accelerator() const { return devices_.accelerator(); }
+
+  /// Describes what this rank runs on. Takes the progress token for a moment.
+  RuntimeInfo info() const;
+
+  /// Fails all present and future operations on all ranks, with this rank's number and `reason`.
+  void abort(const std::string& reason);
+
+  /// Ends this rank's part; operations under way fail with kShutdown. Further calls do nothing.
+  /// False if a thread still drives at `until`: then nothing is ended.
+  bool shut_down(
+      std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max());
+  /// The failure that aborted this rank, if any; an orderly shutdown is not a failure.
+  bool failed() const { return !failure().ok(); }
+  Status failure() const;
+  /// Counters of a process set's negotiation. Takes the progress token for a moment.
+  Controller::Counters negotiation_counters(std::uint32_t process_set = 0);
+
+ private:
+  Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> timeline);
+  Status learn_links(Bootstrap& bootstrap, Deadline deadline);
+  using OpenAccelerator = decltype(RuntimeParts::open_accelerator);
+  Status connect(Bootstrap& bootstrap, std::vector<Peer> peers, const OpenAccelerator& open);
+  /// Collective, once the accelerators are open; only for KOLO_OPERATIONS=nccl.
+  using OpenNccl = decltype(RuntimeParts::open_nccl);
+  Status connect_nccl(Bootstrap& bootstrap, const OpenNccl& open);
+  Status start_timeline(Bootstrap& bootstrap);
+  void log_start(const Bootstrap& bootstrap) const;
+  Status add_initial_process_sets(const std::vector<std::vector<int>>& sets);
+  Result<std::shared_ptr<Work>> submit_in_order(Submission submission);
+  Result<std::shared_ptr<Work>> enqueue_ordered(const OrderedArguments& call,
+                                                std::shared_ptr<const void> keep_alive);
+  /// Turns kOutOfMemory of an arena into null, and logs it once.
+  Result<std::shared_ptr<std::byte>> null_if_full(Result<std::shared_ptr<std::byte>> memory,
+                                                  std::string_view variable,
+                                                  std::atomic<bool>& told) const;
+  Result<EntryPtr> make_entry(Submission submission);
+  Status submit_entries(std::span<EntryPtr> entries, std::uint32_t process_set, bool will_wait);
+  Status check_member(const Group& group, const Entry& entry) const;
+
+  const Config config_;
+  const Log log_;
+  std::unique_ptr<Transport> transport_;
+  const std::unique_ptr<Timeline> timeline_;
+  const ThreadedDevice device_;
+  HostWindow window_;
+  DeviceWindow devices_;  ///< its unmap barrier uses the control segments of the window
+  mutable std::atomic<bool> told_of_full_arena_ = false;
+  mutable std::atomic<bool> told_of_full_device_arena_ = false;
+  NcclSite nccl_;  ///< outlives the groups' communicators
+  Waker waker_;
+  GroupRegistry groups_;
+  LinkCosts links_;
+  LinkCache link_cache_;  ///< for the transport's state before links were opened
+  std::string rendezvous_;
+  Cycle cycle_;
+  std::shared_ptr<Driver> driver_;
+};
+
+}  // namespace kolo

@@ -1,0 +1,277 @@
+// Submission to the runtime: turns users' submissions into entries, and adds and removes process
+// sets. Any thread.
+#include "runtime/base/check.h"
+#include "runtime/cycle/runtime.h"
+#include "runtime/submission/prepare.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+/// Why these ranks cannot be a process set; empty if they can.
+std::string complaint_about(const std::vector<int>& sorted, int size) {
+  const std::string list = fmt::format("[{}]", fmt::join(sorted, ", "));
+  if (sorted.empty()) return "a process set needs a rank";
+  if (sorted.front() < 0 || sorted.back() >= size)
+    return fmt::format("ranks {} are not all ranks; those are 0 to {}", list, size - 1);
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+    return fmt::format("ranks {} name a rank twice", list);
+  return {};
+}
+
+/// Counts a caller out of a process set.
+struct Leave {
+  void operator()(Group* group) const { group->callers.fetch_sub(1, std::memory_order_release); }
+};
+/// Counts a caller in. Precondition: the registry's lock is held.
+std::unique_ptr<Group, Leave> enter(Group& group) {
+  group.callers.fetch_add(1, std::memory_order_relaxed);
+  return std::unique_ptr<Group, Leave>(&group);
+}
+
+/// An in-order call as a submission to the queue, in a process set of `size` ranks.
+Submission submission_of(const OrderedArguments& call, int size) {
+  const bool in_parts =
+      call.kind == OperationKind::kAlltoall || call.kind == OperationKind::kReduceScatter;
+  Submission submission;
+  submission.signature.kind = call.kind;
+  submission.signature.type = call.type;
+  submission.signature.op = call.op;
+  submission.signature.root = call.root;
+  submission.signature.shape = {call.count};
+  if (in_parts && __builtin_mul_overflow(call.count, size, &submission.signature.shape.front()))
+    submission.complaint = fmt::format(
+        "{} elements for each of {} ranks are more than there are addresses", call.count, size);
+  submission.input = call.input;
+  submission.output = call.output;
+  submission.process_set = call.process_set;
+  if (submission.complaint.empty() && call.output == nullptr && call.count > 0)
+    submission.complaint = "the memory of the output is a null pointer";
+  return submission;
+}
+
+Error is_retiring(const Group& group) {
+  return KOLO_ERROR(kInvalidArgument,
+                    "rank {}: process set {} is being removed, so nothing more may be called on it",
+                    group.communicator.world().rank(), group.communicator.id());
+}
+
+}  // namespace
+
+Result<EntryPtr> Runtime::make_entry(Submission submission) {
+  auto entry = std::make_unique<Entry>();
+  static_cast<Submission&>(*entry) = std::move(submission);
+  if (entry->signature.kind == OperationKind::kJoin) entry->name = kJoinName;
+  entry->work = std::make_shared<Work>(driver_);
+  if (!moves_data(entry->signature.kind)) entry->stream.reset();
+  if (entry->stream) {
+    entry->signature.on_device = true;
+    if (nccl_.api != nullptr && entry->signature.kind == OperationKind::kAllreduce &&
+        entry->complaint.empty()) {
+      const auto reduction = nccl_reduction(entry->signature.type, entry->signature.op);
+      if (!reduction.ok()) entry->complaint = reduction.error().message;
+    }
+    if (Accelerator* const accelerator = devices_.accelerator(); accelerator != nullptr) {
+      auto ready = accelerator->record(entry->stream->handle);
+      if (!ready.ok()) {
+        Error error = std::move(ready).error();
+        error.message = fmt::format("rank {}: {} '{}': {}", world().rank(),
+                                    to_string(entry->signature.kind), entry->name, error.message);
+        return error;
+      }
+      entry->ready = *std::move(ready);
+    } else if (entry->complaint.empty()) {
+      entry->complaint =
+          fmt::format("the call gives a CUDA stream, but this rank has no CUDA device: {}",
+                      devices_.no_accelerator());
+    }
+  }
+  return entry;
+}
+
+Result<std::shared_ptr<Work>> Runtime::submit(Submission submission) {
+  const std::uint32_t set = submission.process_set;
+  const bool will_wait = submission.will_wait;
+  KOLO_ASSIGN(EntryPtr entry, make_entry(std::move(submission)));
+  std::shared_ptr<Work> work = entry->work;
+  KOLO_TRY(submit_entries(std::span(&entry, 1), set, will_wait));
+  return work;
+}
+
+Result<std::vector<std::shared_ptr<Work>>> Runtime::submit_group(
+    std::vector<Submission> submissions, const std::string& group_name) {
+  std::vector<std::shared_ptr<Work>> works;
+  if (submissions.empty()) return works;
+  const std::uint32_t set = submissions.front().process_set;
+  const bool will_wait = submissions.front().will_wait;
+  std::vector<EntryPtr> entries;
+  for (Submission& submission : submissions) {
+    KOLO_ASSIGN(EntryPtr entry, make_entry(std::move(submission)));
+    works.push_back(entry->work);
+    entries.push_back(std::move(entry));
+  }
+  if (!group_name.empty() || entries.size() > 1) {
+    for (EntryPtr& entry : entries) {
+      entry->signature.group = group_name;
+      entry->signature.group_size = static_cast<int>(entries.size());
+    }
+  }
+  KOLO_TRY(submit_entries(entries, set, will_wait));
+  return works;
+}
+
+Status Runtime::submit_entries(std::span<EntryPtr> entries, std::uint32_t set, bool will_wait) {
+  return groups_.with(set, [&](Group& group) -> Status {
+    KOLO_TRY(check_member(group, *entries.front()));
+    for (EntryPtr& entry : entries) prepare(*entry, group.communicator);
+    return group.table.submit(entries, will_wait);
+  });
+}
+
+Result<std::shared_ptr<Work>> Runtime::submit_message(Submission submission) {
+  const bool sends = submission.signature.kind == OperationKind::kSend;
+  submission.name = fmt::format("{} rank {} with tag {}", sends ? "to" : "from",
+                                submission.signature.root, submission.tag);
+  KOLO_ASSIGN(auto work, submit_in_order(std::move(submission)));
+  waker_.wake();
+  return work;
+}
+
+Result<std::shared_ptr<Work>> Runtime::submit_ordered(Submission submission) {
+  submission.name = "(ordered)";
+  return submit_in_order(std::move(submission));
+}
+
+Status Runtime::allreduce_ordered(const std::byte* input, std::byte* output, std::int64_t count,
+                                  DataType type, ReduceOp op) {
+  return call_ordered({.input = input, .output = output, .count = count, .type = type, .op = op});
+}
+
+std::shared_ptr<Driver> Runtime::driver_of_small_calls() const {
+  const ExchangeLimits& limits = groups_.world().exchange.limits();
+  const bool carries = limits.take(OperationKind::kAllreduce, 1) || limits.two_rank > 0;
+  return carries ? driver_ : nullptr;
+}
+
+Status Runtime::call_ordered(const OrderedArguments& call) {
+  // From here until the call is in the queue, or over, its process set cannot be removed.
+  std::unique_ptr<Group, Leave> within;
+  if (call.process_set != 0) {  // the world always exists: no lock
+    KOLO_TRY(groups_.with(call.process_set, [&](Group& group) -> Status {
+      if (group.retiring) return is_retiring(group);
+      within = enter(group);
+      return {};
+    }));
+  }
+  if (driver_->call(call)) return {};
+  KOLO_ASSIGN(const auto work, enqueue_ordered(call, nullptr));
+  within.reset();
+  return work->wait();
+}
+
+Status Runtime::queue_ordered(const OrderedArguments& call) {
+  KOLO_ASSIGN(const auto work, enqueue_ordered(call, nullptr));
+  return work->wait();
+}
+
+Result<std::shared_ptr<Work>> Runtime::start_ordered(const OrderedArguments& call,
+                                                     std::shared_ptr<const void> keep_alive) {
+  KOLO_ASSIGN(auto work, enqueue_ordered(call, std::move(keep_alive)));
+  waker_.wake();
+  return work;
+}
+
+Result<std::shared_ptr<Work>> Runtime::enqueue_ordered(const OrderedArguments& call,
+                                                       std::shared_ptr<const void> keep_alive) {
+  int size = world().size();
+  if (call.process_set != 0) {
+    KOLO_TRY(groups_.with(call.process_set, [&](const Group& group) -> Status {
+      size = group.communicator.size();
+      return {};
+    }));
+  }
+  Submission submission = submission_of(call, size);
+  submission.keep_alive = std::move(keep_alive);
+  return submit_ordered(std::move(submission));
+}
+
+Result<std::shared_ptr<Work>> Runtime::submit_in_order(Submission submission) {
+  const std::uint32_t set = submission.process_set;
+  KOLO_ASSIGN(EntryPtr entry, make_entry(std::move(submission)));
+  std::shared_ptr<Work> work = entry->work;
+  std::optional<Error> refusal;
+  const Status submitted = groups_.with(set, [&](Group& group) -> Status {
+    KOLO_TRY(check_member(group, *entry));
+    prepare(*entry, group.communicator);
+    if (!entry->complaint.empty()) refusal = refusal_of(*entry, world().rank());
+    if (refusal && is_message(*entry)) return *refusal;
+    return group.ordered.submit(std::move(entry));
+  });
+  KOLO_TRY(submitted);
+  if (!refusal) return work;
+  // Not for another rank: only until the call has its number and is not in flight any more.
+  static_cast<void>(work->wait());
+  return *std::move(refusal);
+}
+
+Status Runtime::check_member(const Group& group, const Entry& entry) const {
+  if (group.is_member()) return group.retiring ? Status(is_retiring(group)) : Status();
+  const std::string name = entry.name.empty() ? "" : fmt::format(" '{}'", entry.name);
+  return KOLO_ERROR(kInvalidArgument, "{}{}: rank {} is not in process set {}; its ranks are {}",
+                    to_string(entry.signature.kind), name, world().rank(), group.communicator.id(),
+                    fmt::join(group.communicator.ranks(), ", "));
+}
+
+Status Runtime::add_initial_process_sets(const std::vector<std::vector<int>>& sets) {
+  for (std::vector<int> ranks : sets) {
+    std::sort(ranks.begin(), ranks.end());
+    const std::string complaint = complaint_about(ranks, world().size());
+    if (!complaint.empty()) return KOLO_ERROR(kInvalidArgument, "process sets: {}", complaint);
+    KOLO_TRY(groups_.add(ranks));
+  }
+  return {};
+}
+
+Result<std::shared_ptr<Work>> Runtime::add_process_set(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  Submission submission;
+  submission.name = fmt::format("kolo/add_process_set [{}]", fmt::join(ranks, ", "));
+  submission.signature.kind = OperationKind::kAddProcessSet;
+  submission.signature.shape.assign(ranks.begin(), ranks.end());
+  submission.complaint = complaint_about(ranks, world().size());
+  return submit(std::move(submission));
+}
+
+Result<std::shared_ptr<Work>> Runtime::remove_process_set(std::uint32_t id) {
+  Submission submission;
+  submission.name = fmt::format("kolo/remove_process_set {}", id);
+  submission.signature.kind = OperationKind::kRemoveProcessSet;
+  submission.signature.root = static_cast<int>(id);
+  KOLO_TRY(groups_.with(id, [&](Group& group) -> Status {
+    if (id == 0) return {};
+    const std::size_t in_flight = group.table.in_flight() +
+                                  static_cast<std::size_t>(group.ordered.in_flight()) +
+                                  static_cast<std::size_t>(group.callers.load());
+    if (in_flight > 0) {
+      submission.complaint = fmt::format(
+          "{} operations are in flight on process set {}; wait for them first", in_flight, id);
+    } else {
+      group.retiring = true;  // until all ranks have agreed, or the removal fails
+    }
+    return {};
+  }));
+  return submit(std::move(submission));
+}
+
+Result<std::vector<int>> Runtime::ranks_of(std::uint32_t id) {
+  return groups_.with(
+      id, [](Group& group) -> Result<std::vector<int>> { return group.communicator.ranks(); });
+}
+
+}  // namespace kolo

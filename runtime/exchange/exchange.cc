@@ -1,0 +1,314 @@
+#include "runtime/exchange/exchange.h"
+
+#include "runtime/base/cache_line.h"
+#include "runtime/base/check.h"
+#include "runtime/base/overlap.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace kolo {
+namespace {
+
+/// Looks at a flag; together they take longer than a peer's store takes to become visible.
+constexpr int kLooks = 100;
+
+}  // namespace
+
+Exchange::Exchange(const Communicator& communicator, const RecentCalls& recent_calls,
+                   HostWindow& window, const Device& device, Transport& transport,
+                   ControlPlane& control_plane)
+    : communicator_(communicator),
+      recent_calls_(recent_calls),
+      window_(window),
+      device_(device),
+      control_plane_(control_plane),
+      pair_(communicator, transport) {
+  static_assert(sizeof(ControlSegment) <= HostWindow::kControlSegmentBytes);
+}
+
+void Exchange::open(int partition, bool allreduces) {
+  if (!window_.covers(communicator_, partition)) {
+    limits_ = limits_without_segments(communicator_.ranks().size(), allreduces);
+    return;
+  }
+  for (const int rank : communicator_.ranks())
+    segments_.push_back(&control_segment_in(window_.control_segment(rank, partition)));
+  inputs_.resize(segments_.size());
+  outputs_.resize(segments_.size());
+  sources_.resize(segments_.size());
+  limits_ = exchange_limits(segments_.size(),
+                            communicator_.world().has_core_for_each_rank(communicator_.ranks()),
+                            allreduces);
+}
+
+bool Exchange::is_two_shot(const Request& request) const {
+  if (depends_on_offsets(request)) return were_mapped_;
+  return request.kind == OperationKind::kAllreduce && request.bytes() > limits_.one_shot;
+}
+
+OrderedCall Exchange::call_of(const Request& request) const {
+  return {std::uint64_t{communicator_.id()} << kSetShift | (request.sequence + 1),
+          call_fingerprint(request, communicator_)};
+}
+
+ControlSegment::Slot& Exchange::slot_of(std::size_t rank) const {
+  const std::uint64_t exchange = phase_ == Phase::kRoom ? exchange_ - 1 : exchange_;
+  return segments_[rank]->slots[exchange % 2];
+}
+
+std::byte* Exchange::data_of(std::size_t rank) const {
+  if (is_in_ring()) return segments_[rank]->ring + ring_at_;
+  ControlSegment::Slot& slot = slot_of(rank);
+  return request_.bytes() <= ControlSegment::kLargestInLine ? slot.line.data : slot.data;
+}
+
+std::uint64_t Exchange::flag_of(std::size_t rank) const {
+  const ControlSegment::Slot& slot = slot_of(rank);
+  const auto& flag = phase_ == Phase::kSums ? slot.summed : slot.line.flag;
+  return flag.load(std::memory_order_acquire);
+}
+
+void Exchange::begin(const Request& request) {
+  is_two_rank_ = limits_.take_two_rank(request.kind, request.bytes());
+  KOLO_CHECK(!busy_ && (is_two_rank_ || limits_.take(request.kind, request.bytes())));
+  request_ = request;
+  declined_ = false;
+  if (is_two_rank_) {
+    call_ = call_of(request);
+    busy_ = true;
+    return pair_.begin({request.input, request.bytes()}, request.sequence, call_.fingerprint);
+  }
+  ++exchange_;
+  two_shot_ = is_two_shot(request);
+  if (is_in_ring()) take_from_ring();
+  previous_ = call_;
+  call_ = call_of(request);
+  busy_ = true;
+  looks_ = 0;
+  if (all_seen_) return publish();
+  phase_ = Phase::kRoom;
+  awaited_ = previous_.flag();
+  next_ = 0;
+  end_ = segments_.size();
+}
+
+void Exchange::take_from_ring() {
+  const std::size_t bytes = (request_.bytes() + kCacheLine - 1) / kCacheLine * kCacheLine;
+  ring_at_ = ring_end_ + bytes <= sizeof(ControlSegment::ring) ? ring_end_ : 0;
+  ring_end_ = ring_at_ + bytes;
+}
+
+void Exchange::publish() {
+  phase_ = Phase::kInputs;
+  awaited_ = call_.flag();
+  publish_input();
+  next_ = 0;
+  end_ = segments_.size();
+  if (request_.kind == OperationKind::kBroadcast) {
+    const auto root = static_cast<std::size_t>(request_.root);
+    next_ = root == own() ? end_ : root;
+    end_ = root == own() ? end_ : root + 1;
+    all_seen_ = root != own() && segments_.size() == 2;
+  } else {
+    all_seen_ = true;
+  }
+  ring_sleepers();
+}
+
+Exchange::Range Exchange::own_part() const {
+  const std::uint64_t part = request_.count / segments_.size();
+  return {own() * part, (own() + 1) * part};
+}
+
+Exchange::Range Exchange::kept_range() const {
+  if (two_shot_) {
+    if (request_.prescale.is_identity()) return {share_begin(own()), share_begin(own() + 1)};
+  } else if (request_.kind == OperationKind::kAlltoall) {
+    return own_part();
+  } else if (request_.kind == OperationKind::kReduceScatter) {
+    if (reduces_input_of(own_part())) return own_part();
+  }
+  return {};
+}
+
+bool Exchange::reduces_input_of(Range range) const {
+  const std::size_t element = size_of(request_.type);
+  return request_.prescale.is_identity() &&
+         !are_shifted(request_.input + range.begin * element, request_.output,
+                      (range.end - range.begin) * element);
+}
+
+void Exchange::publish_input() {
+  if (publishes_offsets()) publish_offsets();
+  const bool goes_to_segment =
+      two_shot_
+          ? offsets_.input == ControlSegment::BufferOffsets::kNowhere &&
+                request_.bytes() <= limits_.staged
+          : request_.kind != OperationKind::kBroadcast || request_.root == communicator_.rank();
+  if (goes_to_segment) {
+    const Range kept = kept_range();
+    copy_to_segment({0, kept.begin});
+    copy_to_segment({kept.end, request_.count});
+  }
+  ControlSegment::Line& line = slot_of(own()).line;
+  line.number.store(call_.number, std::memory_order_relaxed);
+  line.fingerprint.store(call_.fingerprint, std::memory_order_relaxed);
+  line.flag.store(awaited_, std::memory_order_release);
+}
+
+void Exchange::copy_to_segment(Range range) {
+  const std::size_t at = range.begin * size_of(request_.type);
+  device_.copy(request_.type, data_of(own()) + at, request_.input + at, range.end - range.begin,
+               request_.prescale);
+}
+
+void Exchange::ring_sleepers() {
+  for (std::size_t rank = 0; rank < segments_.size(); ++rank) {
+    if (rank == own() || !segments_[rank]->asleep.load(std::memory_order_relaxed)) continue;
+    // Best effort: a rank that no message reaches soon looks again by itself.
+    static_cast<void>(control_plane_.send(static_cast<int>(rank), MessageKind::kDoorbell, {}));
+  }
+}
+
+bool Exchange::all_arrived() {
+  for (; next_ < end_; ++next_) {
+    if (arrived(next_)) continue;
+    if (++looks_ < kLooks) return false;
+    status_ = check_waited_for(next_);
+    return !status_.ok();
+  }
+  return true;
+}
+
+bool Exchange::advance_two_rank() {
+  if (!pair_.done()) return false;
+  status_ = pair_.status();
+  if (!status_.ok()) return true;
+  pair_.combine(device_, request_.type, request_.op, request_.postscale, request_.output);
+  busy_ = false;
+  return true;
+}
+
+bool Exchange::adopt_two_rank(const Request& request) {
+  if (!is_two_rank_ || !abandoned_ || request.sequence != request_.sequence ||
+      request.output != request_.output)
+    return false;
+  return adopt();
+}
+
+bool Exchange::advance() {
+  if (is_two_rank_) return advance_two_rank();
+  while (all_arrived()) {
+    if (!status_.ok()) return true;
+    switch (phase_) {
+      case Phase::kRoom:
+        publish();
+        continue;
+      case Phase::kInputs:
+        if (publishes_offsets()) status_ = find_buffers();
+        if (!status_.ok()) return true;
+        if (!two_shot_) {
+          collect();
+          fetch_next_slot();
+          break;
+        }
+        if (must_decline()) {
+          decline();
+          return true;
+        }
+        status_ = publish_sum();
+        if (!status_.ok()) return true;
+        phase_ = Phase::kSums;
+        next_ = 0;
+        ring_sleepers();
+        continue;
+      case Phase::kSums:
+        fetch_sums();
+        break;
+    }
+    busy_ = false;
+    return true;
+  }
+  return false;
+}
+
+void Exchange::fetch_next_slot() const {
+  if (!all_seen_) return;
+  const std::size_t bytes = request_.bytes();
+  const ControlSegment::Slot& slot = segments_[own()]->slots[(exchange_ + 1) % 2];
+  fetch_to_write(reinterpret_cast<const std::byte*>(&slot.line));
+  if (bytes > ControlSegment::kLargestInLine && bytes <= ControlSegment::kLargestInSlot)
+    fetch_to_write(slot.data, bytes);
+}
+
+// Copies the own part first, in case it overlaps the output. The other parts come from control
+// segments.
+void Exchange::collect() {
+  const std::size_t ranks = segments_.size();
+  const std::size_t bytes = request_.bytes();
+  const std::size_t part = bytes / ranks;
+  const auto reduce = [&](Range range) {
+    const std::size_t at = range.begin * size_of(request_.type);
+    for (std::size_t rank = 0; rank < ranks; ++rank) sources_[rank] = data_of(rank) + at;
+    if (reduces_input_of(range)) sources_[own()] = request_.input + at;
+    device_.reduce(request_.type, request_.op, request_.output, sources_, range.end - range.begin,
+                   request_.postscale);
+  };
+  const auto take = [&](const std::byte* own_part, std::size_t begin, std::size_t size) {
+    std::byte* const to = request_.output + own() * size;
+    if (to != own_part) std::memmove(to, own_part, size);
+    for (std::size_t rank = 0; rank < ranks; ++rank)
+      if (rank != own()) std::memcpy(request_.output + rank * size, data_of(rank) + begin, size);
+  };
+  if (bytes == 0) return;
+  switch (request_.kind) {
+    case OperationKind::kAllreduce:
+      return reduce({0, request_.count});
+    case OperationKind::kReduceScatter:
+      return reduce(own_part());
+    case OperationKind::kBroadcast:
+      if (request_.root != communicator_.rank()) {
+        std::memcpy(request_.output, data_of(static_cast<std::size_t>(request_.root)), bytes);
+      } else if (request_.output != request_.input) {
+        std::memmove(request_.output, request_.input, bytes);
+      }
+      return;
+    case OperationKind::kAllgather:
+      return take(request_.input, 0, bytes);
+    case OperationKind::kAlltoall:
+      return take(request_.input + own() * part, own() * part, part);
+    case OperationKind::kBarrier:
+    case OperationKind::kGather:
+    case OperationKind::kScatter:
+    case OperationKind::kJoin:
+    case OperationKind::kAddProcessSet:
+    case OperationKind::kRemoveProcessSet:
+    case OperationKind::kSend:
+    case OperationKind::kReceive:
+      return;
+  }
+}
+
+bool Exchange::fall_asleep() {
+  if (!busy_ || is_two_rank_ || next_ >= end_) return true;
+  asleep_ = true;
+  std::atomic<bool>& asleep = segments_[own()]->asleep;
+  asleep.store(true, std::memory_order_seq_cst);
+  // A peer that missed this store has published before: its flag is visible within these looks.
+  for (int i = 0; i < kLooks; ++i) {
+    if (arrived(next_)) return false;
+  }
+  return true;
+}
+
+void Exchange::wake_up() {
+  if (!asleep_) return;
+  asleep_ = false;
+  segments_[own()]->asleep.store(false, std::memory_order_relaxed);
+}
+
+}  // namespace kolo

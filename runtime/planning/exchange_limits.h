@@ -1,0 +1,82 @@
+// ExchangeLimits: which in-order calls the exchange over control segments carries, and in how many
+// hops. A value that every rank of a process set computes from the same numbers, and must. Computed
+// when the windows are open; read by route(), by the exchange and by the driver's quick path.
+#pragma once
+
+#include "runtime/base/operation_kind.h"
+#include "runtime/planning/thresholds.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace kolo {
+
+struct ExchangeLimits {
+  std::size_t ranks = 0;     ///< 0: the process set shares no control segments
+  bool allreduces = false;   ///< KOLO_ALGORITHM leaves all-reduces to the exchange
+  bool has_cores = false;    ///< each of several ranks has a core of its own
+  std::size_t one_shot = 0;  ///< bytes of the largest all-reduce in one hop
+  std::size_t staged = 0;    ///< bytes of the largest input that passes through control segments
+  std::size_t in_arena = 0;  ///< bytes of the largest all-reduce of memory in the arena
+  std::size_t two_rank = 0;  ///< bytes of the largest all-reduce by the two-rank exchange
+
+  /// Whether the exchange carries a call with `bytes` of input on each rank. It may still decline
+  /// an all-reduce above `staged`: Exchange::tries().
+  bool take(OperationKind kind, std::size_t bytes) const {
+    if (ranks == 0) return false;
+    switch (kind) {
+      case OperationKind::kAllreduce:
+        return allreduces && bytes <= in_arena;
+      case OperationKind::kAllgather:
+        return bytes <= staged / ranks;
+      case OperationKind::kBroadcast:
+      case OperationKind::kAlltoall:
+      case OperationKind::kReduceScatter:
+      case OperationKind::kBarrier:
+        return bytes <= staged;
+      case OperationKind::kGather:
+      case OperationKind::kScatter:
+      case OperationKind::kJoin:
+      case OperationKind::kAddProcessSet:
+      case OperationKind::kRemoveProcessSet:
+      case OperationKind::kSend:
+      case OperationKind::kReceive:
+        break;
+    }
+    return false;
+  }
+
+  /// Whether the two-rank exchange carries the call of a caller that waits.
+  bool take_two_rank(OperationKind kind, std::size_t bytes) const {
+    return kind == OperationKind::kAllreduce && bytes > 0 && bytes <= two_rank;
+  }
+
+  /// Whether an all-reduce takes two hops only where all ranks' memory lies in the arena, so that
+  /// ranks tell each other where theirs lies.
+  bool depends_on_arena(OperationKind kind, std::size_t bytes) const {
+    using namespace thresholds;
+    return kind == OperationKind::kAllreduce && bytes <= one_shot &&
+           bytes >= (has_cores ? kTwoShotInArena : kTwoShotWithoutCores);
+  }
+};
+
+/// Ranks that share no control segments.
+inline ExchangeLimits limits_without_segments(std::size_t ranks, bool allreduces) {
+  return {.allreduces = allreduces,
+          .two_rank = allreduces && ranks == 2 ? thresholds::kTwoRankExchange : 0};
+}
+
+/// `ranks` ranks of one host that map each other's control segments.
+inline ExchangeLimits exchange_limits(std::size_t ranks, bool has_core_for_each, bool allreduces) {
+  using namespace thresholds;
+  const std::size_t all = ranks > 2 && has_core_for_each ? kOneShotWithCores : kOneShot;
+  const std::size_t one_shot = std::min(kExchange, all / ranks);
+  return {.ranks = ranks,
+          .allreduces = allreduces,
+          .has_cores = ranks > 1 && has_core_for_each,
+          .one_shot = one_shot,
+          .staged = ranks > 1 ? kExchange : one_shot,
+          .in_arena = ranks > 1 ? kExchangeInArena : one_shot};
+}
+
+}  // namespace kolo

@@ -1,0 +1,214 @@
+#include "runtime/planning/route.h"
+
+#include "runtime/base/check.h"
+#include "runtime/collectives/pipeline.h"
+#include "runtime/device/partial_sums.h"
+#include "runtime/planning/route_on_device.h"
+
+#include <algorithm>
+
+namespace kolo {
+
+using namespace thresholds;
+
+namespace {
+
+/// Kinds whose data goes from neighbour to neighbour, on one level or two.
+bool goes_round(OperationKind kind) {
+  return kind == OperationKind::kBroadcast || kind == OperationKind::kAllgather ||
+         kind == OperationKind::kReduceScatter;
+}
+
+/// Number of pieces that a pipeline slot of a two-level schedule must hold.
+std::size_t pieces_of_a_slot(OperationKind kind, const HostLayout& layout) {
+  if (kind == OperationKind::kBroadcast) return static_cast<std::size_t>(layout.most_on_a_host());
+  if (kind == OperationKind::kAllgather) return static_cast<std::size_t>(layout.most_carried());
+  return static_cast<std::size_t>(layout.size());
+}
+
+Network network_of(const Resources& resources, const Policy& policy) {
+  const std::size_t least =
+      kTwoLevelWindowShare * static_cast<std::size_t>(resources.layout.most_on_a_host());
+  const std::size_t shared = resources.slot_bytes_over_hosts;
+  return {.layout = resources.layout,
+          .inside = policy.inside,
+          .across = policy.across,
+          .window_bytes = shared >= least ? shared : 0};
+}
+
+std::size_t summed_bytes(const CallShape& call, const Resources& resources, std::uint64_t bytes) {
+  const std::size_t block = bytes < kLargeSum ? kSummedBlock : kLargeSummedBlock;
+  const std::size_t lists = offset_list_bytes(call.tensors, resources.slot_bytes);
+  return std::min(resources.slot_bytes - lists, kAllreducePipelineSlots * block);
+}
+
+void choose_allreduce_schedule(const CallShape& call, const Resources& resources,
+                               const Policy& policy, ScheduleRequest& request) {
+  const std::size_t element = size_of(call.type);
+  const std::uint64_t bytes = request.count * element;
+  request.algorithm = choose_allreduce(resources, policy, bytes, partial_width(call));
+  if (request.algorithm == Algorithm::kMapped) {
+    request.mapped_elements = summed_bytes(call, resources, bytes) / element;
+    request.pipeline_slots = kAllreducePipelineSlots;
+  }
+  if (!resources.layout.is_in_order()) request.layout = resources.layout;
+  if (request.algorithm == Algorithm::kHierarchical) {
+    request.layout = resources.layout;
+    const std::size_t window = network_of(resources, policy).window_bytes;
+    request.mapped_elements = (window - offset_list_bytes(call.tensors, window)) / element;
+  }
+  request.placement = call.tensors > 1 ? Placement::kPacked : Placement::kInPlace;
+}
+
+}  // namespace
+
+std::string_view to_string(CarrierKind carrier) {
+  switch (carrier) {
+    case CarrierKind::kExchange:
+      return "exchange";
+    case CarrierKind::kSchedule:
+      return "schedule";
+    case CarrierKind::kDevice:
+      return "device";
+    case CarrierKind::kStaged:
+      return "staged";
+    case CarrierKind::kNccl:
+      return "nccl";
+  }
+  return "";
+}
+
+double partial_width(const CallShape& call) {
+  return static_cast<double>(size_of(partial_type(call.type, call.op))) /
+         static_cast<double>(size_of(call.type));
+}
+
+std::size_t offset_list_bytes(std::size_t tensors, std::size_t slot_bytes) {
+  if (tensors < 2) return 0;
+  const std::size_t lists = 2 * tensors * sizeof(std::uint64_t);
+  const std::size_t bytes =
+      (lists + kOffsetListGranule - 1) / kOffsetListGranule * kOffsetListGranule;
+  return bytes <= slot_bytes / kOffsetListShare ? bytes : 0;
+}
+
+std::uint64_t device_gap(DataType type, std::uint64_t elements) {
+  const std::uint64_t granule = std::max<std::uint64_t>(kDeviceLoad / size_of(type), 1);
+  return (granule - elements % granule) % granule;
+}
+
+Algorithm choose_allreduce(const Resources& resources, const Policy& policy, std::uint64_t bytes,
+                           double partial_width) {
+  if (resources.maps_windows && policy.forced.value_or(Algorithm::kMapped) == Algorithm::kMapped)
+    return Algorithm::kMapped;
+  if (policy.forced && *policy.forced != Algorithm::kMapped) return *policy.forced;
+  // Sends what the other rank's two-rank exchange sends.
+  if (resources.size == 2 && bytes <= kTwoRankExchange) return Algorithm::kRecursiveDoubling;
+  return cheapest(network_of(resources, policy), bytes, policy.deterministic, partial_width);
+}
+
+ScheduleRequest base_request(const CallShape& call, const Resources& resources,
+                             const Policy& policy) {
+  ScheduleRequest request;
+  request.kind = call.kind;
+  request.rank = resources.rank;
+  request.size = resources.size;
+  request.count = call.elements;
+  request.root = call.root;
+  request.counts = call.counts;
+  request.in_place = call.in_place;
+  request.meets_first = call.meets_first;
+  request.chunk_elements = static_cast<std::uint64_t>(policy.chunk_bytes) / size_of(call.type);
+  request.blocks_in_flight = static_cast<int>(policy.chunks_in_flight);
+  if (call.kind == OperationKind::kSend) {
+    request.peer = call.root;
+    request.root = resources.rank;
+  } else if (call.kind == OperationKind::kReceive) {
+    request.kind = OperationKind::kSend;  // the schedule of the sending rank
+    request.peer = resources.rank;
+  } else if (call.op == ReduceOp::kAdasum && call.kind == OperationKind::kAllreduce) {
+    request.algorithm = Algorithm::kRecursiveDoubling;
+  }
+  return request;
+}
+
+bool moves_through_windows(const ScheduleRequest& request, const Resources& resources,
+                           DataType type) {
+  if (!resources.maps_windows || resources.size == 1) return false;
+  const std::size_t element = size_of(type);
+  const auto pays = [&](std::uint64_t elements) {
+    return elements * element > kMoveByMessages &&
+           resources.slot_bytes / kPipelineSlots / element >=
+               static_cast<std::uint64_t>(resources.size);
+  };
+  switch (request.kind) {
+    case OperationKind::kBroadcast:
+      return pays(request.count);
+    case OperationKind::kAllgather:
+    case OperationKind::kAlltoall:
+    case OperationKind::kReduceScatter:
+      return pays(sum_of(request.counts));
+    case OperationKind::kAllreduce:
+    case OperationKind::kGather:
+    case OperationKind::kScatter:
+    case OperationKind::kBarrier:
+    case OperationKind::kSend:
+    case OperationKind::kReceive:
+    case OperationKind::kJoin:
+    case OperationKind::kAddProcessSet:
+    case OperationKind::kRemoveProcessSet:
+      break;
+  }
+  return false;
+}
+
+// Where every host has one rank, there are only messages.
+void take_two_levels(ScheduleRequest& request, const HostLayout& layout, DataType type,
+                     std::size_t window_bytes, std::size_t shortest_piece) {
+  if (!goes_round(request.kind) || layout.hosts() < 2 || layout.most_on_a_host() < 2 ||
+      window_bytes / kPipelineSlots / pieces_of_a_slot(request.kind, layout) < shortest_piece)
+    return;
+  request.algorithm = Algorithm::kHierarchical;
+  request.layout = layout;
+  request.mapped_elements = window_bytes / size_of(type);
+}
+
+// A chain in the order of ranks would visit the lowest rank's host first.
+void go_by_hosts(ScheduleRequest& request, const HostLayout& layout) {
+  if (!goes_round(request.kind) || request.layout.size() > 0) return;
+  const bool begins_elsewhere =
+      request.kind == OperationKind::kBroadcast && request.root > 0 && layout.most_on_a_host() > 1;
+  if (begins_elsewhere || !layout.is_in_order()) request.layout = layout;
+}
+
+ScheduleRequest host_request(const CallShape& call, const Resources& resources,
+                             const Policy& policy) {
+  ScheduleRequest request = base_request(call, resources, policy);
+  const std::size_t element = size_of(call.type);
+  if (request.kind == OperationKind::kAllreduce) {
+    if (call.op != ReduceOp::kAdasum) choose_allreduce_schedule(call, resources, policy, request);
+  } else if (moves_through_windows(request, resources, call.type)) {
+    request.algorithm = Algorithm::kMapped;
+    request.mapped_elements =
+        std::min(resources.slot_bytes, kPipelineSlots * kMovedBlock) / element;
+  } else {
+    const bool is_broadcast = request.kind == OperationKind::kBroadcast;
+    const std::uint64_t elements = is_broadcast ? request.count : sum_of(request.counts);
+    if (elements * element >= (is_broadcast ? kTwoLevelBroadcast : kTwoLevels))
+      take_two_levels(request, resources.layout, call.type,
+                      network_of(resources, policy).window_bytes, kTwoLevelPiece);
+    go_by_hosts(request, resources.layout);
+  }
+  return request;
+}
+
+Route route(const CallShape& call, const Resources& resources, const Policy& policy) {
+  if (call.on_device) return route_on_device(call, resources, policy);
+  // Adasum combines whole vectors in pairs, which the exchange cannot do.
+  const bool in_order = call.mode == SubmissionMode::kInOrder && call.op != ReduceOp::kAdasum;
+  if (in_order && call.may_exchange &&
+      resources.exchange.take(call.kind, call.input_elements * size_of(call.type)))
+    return {.carrier = CarrierKind::kExchange};
+  return {.carrier = CarrierKind::kSchedule, .request = host_request(call, resources, policy)};
+}
+
+}  // namespace kolo

@@ -1,0 +1,98 @@
+#include "runtime/planning/route_table.h"
+
+namespace kolo {
+namespace {
+
+constexpr std::uint64_t kMost = std::uint64_t{1} << 30;
+constexpr OperationKind kKinds[] = {OperationKind::kAllreduce, OperationKind::kBroadcast,
+                                    OperationKind::kAllgather, OperationKind::kReduceScatter,
+                                    OperationKind::kAlltoall,  OperationKind::kGather,
+                                    OperationKind::kScatter,   OperationKind::kSend};
+
+std::string algorithm_of(const CallShape& call, const Route& route, const Resources& resources) {
+  switch (route.carrier) {
+    case CarrierKind::kExchange: {
+      const bool one_hop = call.kind != OperationKind::kAllreduce ||
+                           call.input_elements * size_of(call.type) <= resources.exchange.one_shot;
+      return one_hop ? "one_shot" : "two_shot";
+    }
+    case CarrierKind::kNccl:
+      return "nccl";
+    case CarrierKind::kSchedule:
+    case CarrierKind::kDevice:
+    case CarrierKind::kStaged:
+      break;
+  }
+  const Algorithm algorithm = route.request.algorithm;
+  const bool by_windows = algorithm == Algorithm::kMapped || algorithm == Algorithm::kHierarchical;
+  if (call.kind == OperationKind::kAllreduce || by_windows)
+    return std::string(to_string(algorithm));
+  return "messages";
+}
+
+/// Sizes at which a route may change: each power of two, and the first size above it.
+std::vector<std::uint64_t> sizes() {
+  std::vector<std::uint64_t> all = {0};
+  for (std::uint64_t bytes = 4; bytes <= kMost; bytes *= 2) {
+    all.push_back(bytes);
+    all.push_back(bytes + 4);
+  }
+  return all;
+}
+
+}  // namespace
+
+CallShape even_call(OperationKind kind, SubmissionMode mode, bool on_device, std::uint64_t bytes,
+                    int ranks) {
+  const std::uint64_t elements = bytes / size_of(DataType::kFloat32);
+  const auto size = static_cast<std::size_t>(ranks);
+  CallShape call{.kind = kind,
+                 .mode = mode,
+                 .on_device = on_device,
+                 .elements = elements,
+                 .device_elements = elements,
+                 .input_elements = elements};
+  if (kind == OperationKind::kAllgather || kind == OperationKind::kGather)
+    call.counts.assign(size, elements);
+  if (kind == OperationKind::kReduceScatter || kind == OperationKind::kScatter)
+    call.counts.assign(size, elements / size);
+  if (kind == OperationKind::kAlltoall) call.counts.assign(size * size, elements / size);
+  return call;
+}
+
+RouteRow route_row(const CallShape& call, const Resources& resources, const Policy& policy) {
+  const Route taken = route(call, resources, policy);
+  return {.kind = call.kind,
+          .mode = call.mode,
+          .on_device = call.on_device,
+          .carrier = taken.carrier,
+          .algorithm = algorithm_of(call, taken, resources)};
+}
+
+std::vector<RouteRow> route_table(const Resources& resources, const Policy& policy,
+                                  bool on_device) {
+  std::vector<RouteRow> rows;
+  const auto add = [&](OperationKind kind, SubmissionMode mode, bool of_device) {
+    const std::size_t first = rows.size();
+    for (const std::uint64_t bytes : sizes()) {
+      RouteRow row =
+          route_row(even_call(kind, mode, of_device, bytes, resources.size), resources, policy);
+      const bool is_new = rows.size() == first || rows.back().carrier != row.carrier ||
+                          rows.back().algorithm != row.algorithm;
+      if (!is_new) continue;
+      row.from_bytes = bytes;
+      rows.push_back(std::move(row));
+    }
+  };
+  for (const OperationKind kind : kKinds) {
+    const bool is_message = kind == OperationKind::kSend;
+    if (is_message && resources.size == 1) continue;
+    if (is_ordered_kind(kind)) add(kind, SubmissionMode::kInOrder, false);
+    const auto mode = is_message ? SubmissionMode::kPointToPoint : SubmissionMode::kNegotiated;
+    add(kind, mode, false);
+    if (on_device) add(kind, mode, true);
+  }
+  return rows;
+}
+
+}  // namespace kolo
