@@ -4,6 +4,7 @@
 
 #include <kolo/error.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
@@ -12,11 +13,25 @@ namespace kolo {
 class MemoryRegion;
 class Transfer;
 
+/// One end of a transfer.
+struct TransferEnd {
+  int rank = 0;
+  std::size_t length = 0;  ///< bytes
+  std::uint64_t call = 0;  ///< Tag::call
+};
+inline bool fit(const TransferEnd& receiver, const TransferEnd& sender) {
+  return receiver.length == sender.length && receiver.call == sender.call;
+}
+
 /// Called once per transfer, from within send(), receive(), progress() or fail_all(). May post
 /// further transfers.
 class TransferListener {
  public:
   virtual void on_transfer_done(Transfer& transfer) = 0;
+  /// The error of a receive that a message does not fit(): kMismatch, which names both lengths or
+  /// both calls as numbers. Listeners that know more say more.
+  virtual Error mismatch(const Transfer& transfer, const TransferEnd& receiver,
+                         const TransferEnd& sender) const;
 
  protected:
   ~TransferListener() = default;
@@ -39,6 +54,9 @@ class Transfer {
   const Status& status() const noexcept { return status_; }
 
   // For transports.
+  Error mismatch(const TransferEnd& receiver, const TransferEnd& sender) const {
+    return listener_->mismatch(*this, receiver, sender);
+  }
   void start() noexcept { state_ = State::kPending; }
   void finish(Status status) {
     state_ = status.ok() ? State::kDone : State::kFailed;

@@ -1,5 +1,5 @@
-// The global interface: one Runtime behind free functions, its start and its queries. kolo's only
-// globals live here. Any thread.
+// The global interface: one Runtime behind free functions, its start and its queries. The process's
+// runtime is a global of this file. Any thread.
 #include "bindings/core/global.h"
 #include "bindings/core/init_options.h"
 #include "bindings/core/shared_memory.h"

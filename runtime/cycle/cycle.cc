@@ -1,66 +1,72 @@
 #include "runtime/cycle/cycle.h"
 
 #include "runtime/base/check.h"
-#include "runtime/fusion/fusion_plan.h"
-#include "runtime/submission/prepare.h"
+#include "runtime/health/abort_message.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 namespace kolo {
 namespace {
 
-// Rank 0 decides only while fewer than this many operations run that it has decided on. Meanwhile
-// ready tensors gather, so fusion grows with the load and an idle link never waits. In-order
-// operations do not count: they may wait for a rank that waits for the decision.
-constexpr std::size_t kBusyOperations = 2;
-// Operations that run at once; each holds at most one fusion buffer.
-constexpr std::size_t kMaxRunning = HostWindow::kSlots;
-// In-order operations that run at once. Ranks reach in-order and negotiated operations in different
-// orders. If one mode filled one rank and the other mode another rank, each rank would wait for the
-// other. So one slot is reserved for negotiated operations, which always end and then make room.
-constexpr std::size_t kMaxInOrder = kMaxRunning - 1;
-
-Error no_memory(const Entry& entry, const RowLayout& layout) {
-  return KOLO_ERROR(kOutOfMemory,
-                    "{} '{}': there is no memory for its output of shape {}; the other ranks have "
-                    "theirs",
-                    to_string(entry.signature.kind), entry.name, to_string(layout.output_shape));
-}
+constexpr std::chrono::milliseconds kDrainTimeout{500};
+/// For a rank that gives up by itself: all others may be alive and know of no other reason.
+constexpr std::chrono::milliseconds kOwnDrainTimeout{5000};
+/// For a process that was stopped or killed while it touched this one's users' memory.
+constexpr std::chrono::milliseconds kLastTouch{1000};
+/// Wait for the reason of a broken link; there may be no other reason.
+constexpr std::chrono::milliseconds kReason{100};
+/// Wait for the reason why a rank gave up: some rank sends it, however long threads wait for a
+/// core.
+constexpr std::chrono::milliseconds kReasonToGiveUp{2000};
+/// For a rank that leaves: if its shutdown notice opens a connection, UCX 1.13 ends the other
+/// process when this one exits before the connection is made.
+constexpr std::chrono::milliseconds kShutdownNoticeTimeout{2000};
 
 }  // namespace
 
-Cycle::Cycle(GroupRegistry& groups, Transport& transport, const Device& device, HostWindow& window,
-             DeviceWindow& devices, const LinkCosts& links, const Config& config, const Log& log,
-             Timeline& timeline)
+Cycle::Cycle(GroupRegistry& groups, const RankServices& services, const LinkCosts& links,
+             const Config& config, const Log& log)
     : groups_(groups),
-      world_(groups.world().communicator),
-      transport_(transport),
-      device_(device),
-      window_(window),
-      devices_(devices),
-      config_(config),
+      world_(groups.world().communicator()),
+      services_(services),
       log_(log),
-      trace_(timeline),
-      arena_(transport, &devices),
-      services_{transport, device, window, devices, arena_, schedules_, timeline},
-      links_(links),
-      watch_(world_.world(), log),
-      heartbeat_(world_.size(), std::chrono::seconds(config.heartbeat_timeout_s)),
-      next_check_(Clock::now()) {}
+      trace_(services.timeline),
+      peers_(groups, services.transport),
+      context_{.groups = groups,
+               .services = services,
+               .links = links,
+               .config = config,
+               .trace = trace_,
+               .failures = failures_,
+               .peers = peers_,
+               .change_process_sets =
+                   [this](const Signature& signature) { return change_process_sets(signature); }},
+      health_(context_, log,
+              [this](int rank, const Error& error) { on_peer_failed(rank, error); }) {}
 
 bool Cycle::step() {
   if (world_.abort().raised()) return false;
-  bool moved = drain();            // submission: what threads have submitted
-  moved |= announce();             // negotiation: tell rank 0 what is ready here
-  moved |= transport_.progress();  // transport: bytes and messages move
-  moved |= decide();               // negotiation: rank 0 tells all what is ready everywhere
-  moved |= plan();                 // fusion: which tensors travel together
-  moved |= start();                // collectives: a schedule for each
-  moved |= advance();              // execution: run what is ready
-  moved |= complete();             // completion: complete the Works
-  check_health();
-  if (failure_) fail();
+  const auto now = Clock::now();
+  // submission: take what threads have submitted
+  bool moved = for_each_group([&](Group& group) { return group.drain(context_); });
+  // negotiation: tell rank 0 what is ready here
+  moved |= for_each_group([&](Group& group) { return group.announce(context_, now); });
+  // transport: bytes and messages move
+  moved |= services_.transport.progress();
+  // negotiation: rank 0 tells all ranks what is ready everywhere
+  moved |= for_each_group([&](Group& group) { return group.decide(context_); });
+  // fusion: which tensors travel together
+  moved |= for_each_group([&](Group& group) { return group.plan(context_); });
+  // planning: a route for each operation, and its carrier
+  moved |= for_each_group([&](Group& group) { return group.start(context_); });
+  // execution: run what is ready
+  moved |= for_each_group([](Group& group) { return group.advance(); });
+  // completion: complete the Works
+  moved |= complete();
+  health_.check();
+  if (failures_.any()) fail();
   return moved;
 }
 
@@ -75,350 +81,235 @@ bool Cycle::for_each_group(Stage&& stage) {
   return moved;
 }
 
-bool Cycle::drain() {
-  return for_each_group([&](Group& group) { return drain(group); });
-}
-
-bool Cycle::drain(Group& group) {
-  drained_.clear();
-  group.flush |= group.table.drain(drained_);
-  trace_.drained(drained_);
-  bool moved = !drained_.empty();
-  EntryPtr join;
-  for (EntryPtr& entry : drained_) {
-    if (entry->signature.kind == OperationKind::kJoin) {
-      join = std::move(entry);
-    } else {
-      group.controller.add(std::move(entry));
-    }
-  }
-
-  drained_.clear();
-  group.ordered.drain(drained_);
-  trace_.drained(drained_);
-  moved |= !drained_.empty();
-  for (EntryPtr& entry : drained_) {
-    if (is_message(*entry)) {
-      if (entry->signature.kind == OperationKind::kReceive) open_link(entry->signature.root);
-      note(group.point_to_point.add(std::move(entry)));
-      continue;
-    }
-    if (!entry->complaint.empty()) {
-      refuse(group, std::move(entry));
-      continue;
-    }
-    PlannedOperation operation{SubmissionMode::kInOrder,
-                               group.next_sequence(SubmissionMode::kInOrder)};
-    operation.participants = group.communicator.size();
-    operation.contributors = {operation.participants};
-    operation.meets_first = group.meets_first(entry->signature);
-    // All ranks make the same call, so they have the same splits.
-    const auto ranks = static_cast<std::size_t>(group.communicator.size());
-    operation.layout = layout_of(
-        entry->signature,
-        is_row_wise(entry->signature.kind) ? SplitTable(ranks, entry->splits) : SplitTable(),
-        group.communicator);
-    operation.entries.push_back(std::move(entry));
-    operation.before = group.history.bits();
-    group.history.add(call_of(operation, group.communicator));
-    trace_.agreed(operation.entries);
-    group.planned.push_back(std::move(operation));
-  }
-  if (join) {
-    // Only now do the ordered calls before the join have their numbers.
-    join->signature.shape = {static_cast<std::int64_t>(group.calls())};
-    group.controller.add(std::move(join));
-  }
-  return moved;
-}
-
-// A refused call takes a number, too: otherwise later calls would meet other calls of other ranks.
-void Cycle::refuse(Group& group, EntryPtr entry) {
-  const std::uint64_t sequence = group.next_sequence(SubmissionMode::kInOrder);
-  group.history.add(kRefusedCall);
-  Error error = refusal_of(*entry, world_.rank());
-  group.recent_calls.add_refused(sequence, error.message);
-  trace_.finished(group, *entry, error);
-  group.ordered.finish_one();
-  entry->work->complete(std::move(error), {});
-}
-
-bool Cycle::announce() {
-  const auto now = Clock::now();
-  return for_each_group([&](Group& group) {
-    auto announced = group.controller.announce(now, std::exchange(group.flush, false));
-    if (!announced.ok()) note(std::move(announced).error());
-    return announced.ok() && *announced;
-  });
-}
-
-bool Cycle::decide() {
-  return for_each_group([&](Group& group) {
-    if (group.has_planned(SubmissionMode::kNegotiated) ||
-        group.running_of(SubmissionMode::kNegotiated) >= kBusyOperations)
-      return false;
-    auto decided = group.controller.decide();
-    if (!decided.ok()) note(std::move(decided).error());
-    return decided.ok() && *decided;
-  });
-}
-
-bool Cycle::plan() {
-  return for_each_group([&](Group& group) {
-    bool moved = false;
-    while (group.controller.take_agreed(agreed_)) {
-      plan_list(group);
-      if (group.communicator.id() == 0) ++lists_planned_;
-      moved = true;
-    }
-    for (auto& settled : group.point_to_point.take_settled()) {
-      begin(group, std::move(settled));
-      moved = true;
-    }
-    return moved;
-  });
-}
-
-void Cycle::plan_list(Group& group) {
-  trace_.agreed(agreed_);
-  std::vector<const Response*> responses;
-  responses.reserve(agreed_.size());
-  for (const Agreed& agreed : agreed_) responses.push_back(agreed.response.get());
-  const FusionLimits limits{static_cast<std::uint64_t>(config_.fusion_threshold),
-                            static_cast<std::uint64_t>(config_.fusion_max_tensor)};
-  for (const FusedGroup& fused : plan_fusion(responses, limits)) {
-    const Response& first = *agreed_[fused.front()].response;
-    PlannedOperation operation{SubmissionMode::kNegotiated,
-                               group.next_sequence(SubmissionMode::kNegotiated)};
-    operation.participants = first.participants;
-    operation.entries.reserve(fused.size());
-    operation.contributors.reserve(fused.size());
-    for (const std::size_t index : fused) {
-      operation.entries.push_back(std::move(agreed_[index].entry));
-      operation.contributors.push_back(agreed_[index].response->contributors);
-    }
-    if (fused.size() == 1) {
-      operation.layout = layout_of(first.signature, first.splits, group.communicator);
-      Entry& entry = *operation.entries.front();
-      if (entry.allocate) entry.output = entry.allocate(operation.layout.output_shape);
-    }
-    group.planned.push_back(std::move(operation));
-  }
-  for (Agreed& agreed : agreed_) {
-    if (!agreed.response->runs()) conclude(group, agreed);
-  }
-}
-
-void Cycle::conclude(Group& group, Agreed& agreed) {
-  const Response& response = *agreed.response;
-  if (response.error) {
-    if (response.signature.kind == OperationKind::kJoin) group.table.restart_unnamed();
-    const Signature& own = agreed.entry->signature;
-    if (own.kind == OperationKind::kRemoveProcessSet && agreed.entry->work != nullptr)
-      groups_.reopen(static_cast<std::uint32_t>(own.root));
-    return finish(group, *agreed.entry, *response.error, {.value = response.result});
-  }
-  Outcome outcome{.contributors = response.contributors,
-                  .participants = response.participants,
-                  .value = response.result};
-  switch (response.signature.kind) {
-    case OperationKind::kJoin:
-      group.table.restart_unnamed();
-      ++group.joins;
-      group.joined = {std::move(agreed.entry), std::move(outcome),
-                      group.next_sequences[static_cast<std::size_t>(SubmissionMode::kNegotiated)]};
-      return end_join(group);
-    case OperationKind::kAddProcessSet:
-    case OperationKind::kRemoveProcessSet: {
-      auto changed = change_groups(response.signature);
-      if (!changed.ok()) return finish(group, *agreed.entry, std::move(changed).error(), {});
-      outcome.value = *changed;
-      break;
-    }
-    case OperationKind::kAllreduce:
-    case OperationKind::kBroadcast:
-    case OperationKind::kAllgather:
-    case OperationKind::kAlltoall:
-    case OperationKind::kReduceScatter:
-    case OperationKind::kGather:
-    case OperationKind::kScatter:
-    case OperationKind::kBarrier:
-    case OperationKind::kSend:
-    case OperationKind::kReceive:
-      break;
-  }
-  finish(group, *agreed.entry, {}, std::move(outcome));
-}
-
-void Cycle::end_join(Group& group) {
-  if (!group.joined || group.done_below(SubmissionMode::kNegotiated) < group.joined->after) return;
-  const EntryPtr entry = std::move(group.joined->entry);
-  Outcome outcome = std::move(group.joined->outcome);
-  group.joined.reset();
-  finish(group, *entry, {}, std::move(outcome));
-}
-
-void Cycle::begin(Group& group, PointToPoint::Settled settled) {
-  if (settled.error) return finish(group, *settled.entry, *std::move(settled.error), {});
-  PlannedOperation operation{SubmissionMode::kPointToPoint, settled.sequence};
-  operation.participants = 1;
-  operation.contributors = {1, 1};
-  operation.layout = layout_of(settled.entry->signature, {}, group.communicator);
-  operation.entries.push_back(std::move(settled.entry));
-  if (settled.own_send) {
-    operation.entries.front()->input = settled.own_send->input;
-    operation.layout.input_elements = operation.layout.output_elements;
-    operation.entries.push_back(std::move(settled.own_send));
-  }
-  trace_.agreed(operation.entries);
-  trace_.starting(operation);
-  // Starts at once, whatever else runs: the other rank does the same, so neither waits for a slot.
-  auto running = take_idle_operation(group);
-  note(start_operation(group, *running, std::move(operation)));
-  group.running.push_back(std::move(running));
-}
-
-bool Cycle::start() {
-  return for_each_group([&](Group& group) {
-    // First, before an operation starts that may be all this rank ever does.
-    const bool told = tell_of_slots(group);
-    return start(group) || told;
-  });
-}
-
-bool Cycle::start(Group& group) {
-  bool moved = false;
-  // Messages hold no slot of a window.
-  while (group.running.size() - group.running_of(SubmissionMode::kPointToPoint) < kMaxRunning) {
-    // The first planned operation; but in-order operations do not take the last slot from
-    // negotiated ones.
-    const bool in_order_may = group.running_of(SubmissionMode::kInOrder) < kMaxInOrder;
-    const auto next =
-        std::find_if(group.planned.begin(), group.planned.end(), [&](const PlannedOperation& plan) {
-          return in_order_may || plan.mode != SubmissionMode::kInOrder;
-        });
-    if (next == group.planned.end() || !may_begin(group, *next)) break;
-    auto operation = take_idle_operation(group);
-    trace_.starting(*next);
-    Status status = start_operation(group, *operation, std::move(*next));
-    group.planned.erase(next);
-    if (!status.ok()) note(std::move(status));
-    group.running.push_back(std::move(operation));
-    moved = true;
-  }
-  return moved;
-}
-
-Status Cycle::start_operation(Group& group, Operation& operation, PlannedOperation plan) {
-  if (!policy_) policy_ = policy_of(links_, config_);
-  return operation.start(std::move(plan), group.resources(window_, devices_), *policy_);
-}
-
-bool Cycle::may_begin(const Group& group, const PlannedOperation& plan) const {
-  return group.slots.settled() &&
-         (!plan.signature().on_device || devices_.may_take_slot(group.slots.partition()));
-}
-
-bool Cycle::advance() {
-  return for_each_group([](Group& group) {
-    bool moved = false;
-    for (auto& operation : group.running) moved |= operation->advance();
-    return moved;
-  });
-}
-
 bool Cycle::complete() {
-  const bool moved = for_each_group([&](Group& group) { return complete(group); });
+  const bool moved = for_each_group([&](Group& group) { return group.complete(context_); });
   groups_.drop_removed();
   return moved;
 }
 
-bool Cycle::complete(Group& group) {
-  bool moved = false;
-  std::size_t ended_calls = 0;
-  std::optional<Error> clash;
-  for (auto& operation : group.running) {
-    if (failure_ || clash || !operation->enqueued()) continue;
-    if (!operation->status().ok()) {
-      Error error = operation->status().error();
-      error.message = fmt::format("{}: {}", operation->describe(), error.message);
-      if (operation->mode() == SubmissionMode::kInOrder && error.code == ErrorCode::kMismatch) {
-        clash = std::move(error);
-      } else {
-        note_failure({std::move(error)});
-      }
-      continue;
+// --- What arrives.
+
+void Cycle::on_message(int peer, std::span<const std::byte> bytes) {
+  const auto message = ControlPlane::parse(bytes);
+  if (!message) {
+    return failures_.note(KOLO_ERROR(kInternal,
+                                     "rank {}: malformed control message of {} bytes from rank {}",
+                                     world_.rank(), bytes.size(), peer));
+  }
+  if (Group* const group = groups_.find(message->communicator))
+    return on_group_message(*group, peer, *message);
+  // Messages to a group that was removed here do not matter any more.
+  if (!groups_.is_to_come(message->communicator)) return;
+  early_messages_.push_back(
+      {message->communicator, peer, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}});
+}
+
+void Cycle::on_group_message(Group& group, int peer, const Message& message) {
+  const auto index = group.communicator().index_of(peer);
+  if (!index || !group.is_member()) {
+    return failures_.note(KOLO_ERROR(
+        kInternal, "rank {}: control message {} from rank {}{}, of which not both are",
+        world_.rank(), static_cast<int>(message.kind), peer, group.communicator().suffix()));
+  }
+  if (message.kind == MessageKind::kBeat) return health_.on_beat(peer);
+  if (message.kind == MessageKind::kShutdownNotice) {
+    if (!group.departures().add(*index, message.payload)) {
+      return failures_.note(KOLO_ERROR(kInternal, "rank {}: malformed shutdown notice from rank {}",
+                                       world_.rank(), peer));
     }
-    if (!operation->works_completed()) {
-      complete_works(group, *operation);
-      if (operation->mode() == SubmissionMode::kInOrder) ++ended_calls;
-      moved = true;
+    if (group.communicator().id() != 0) return;
+    for (const auto& each : groups_.all()) each->on_departure(peer);
+    return;
+  }
+  if (message.kind == MessageKind::kAbort) {
+    AbortMessage abort_message = AbortMessage::decode(message.payload, peer);
+    return failures_.hear({std::move(abort_message.error), abort_message.culprit, /*heard=*/true});
+  }
+  failures_.note(group.on_message(*index, message));
+}
+
+void Cycle::on_peer_failed(int peer, const Error& error) {
+  if (peers_.has_left(peer)) return;
+  const RankInfo& info = world_.world().info(peer);
+  failures_.note(Failure{KOLO_ERROR(kPeerLost, "rank {} (host {}, pid {}) is lost: {}", peer,
+                                    info.hostname, info.pid, error.message),
+                         peer});
+}
+
+Status Cycle::losses() {
+  health_.check_processes();
+  return failures_.any() ? Status(failures_.first().error) : Status();
+}
+
+// --- Process sets.
+
+// The world's agreements come in one order on every rank, so the numbers are the same everywhere.
+Result<std::int64_t> Cycle::change_process_sets(const Signature& signature) {
+  if (signature.kind == OperationKind::kAddProcessSet)
+    return add_process_set({signature.shape.begin(), signature.shape.end()});
+  KOLO_ASSIGN(Group* const group, groups_.remove(static_cast<std::uint32_t>(signature.root)));
+  group->close_removed(context_);
+  return signature.root;
+}
+
+Result<std::int64_t> Cycle::add_process_set(const std::vector<int>& ranks) {
+  KOLO_ASSIGN(Group* const group, groups_.add(ranks));
+  const std::uint32_t id = group->communicator().id();
+  group->lifetime.added_in = context_.lists_planned;
+  std::vector<EarlyMessage> messages = std::exchange(early_messages_, {});
+  for (EarlyMessage& early : messages) {
+    if (early.group != id) {
+      early_messages_.push_back(std::move(early));
+    } else {
+      on_message(early.peer, std::as_bytes(std::span(early.bytes)));
     }
-    if (!operation->done()) continue;  // the accelerator still uses its memory
-    static_cast<void>(operation->finish());
-    group.idle.push_back(std::move(operation));
-    moved = true;
   }
-  std::erase(group.running, nullptr);
-  if (clash) {
-    // An unclaimed message of an earlier call says more than the failure of this one.
-    check_messages(group);
-    note_failure({*std::move(clash)});
-  }
-  if (moved) end_join(group);
-  if (ended_calls > group.calls_before_look) check_messages(group);
-  group.calls_before_look -= std::min(ended_calls, group.calls_before_look);
-  return moved;
+  return id;
 }
 
-void Cycle::complete_works(Group& group, Operation& operation) {
-  trace_.ended(group, operation, {});
-  const PlannedOperation& plan = operation.plan();
-  // Before the waiting threads know: they may remove the set at once.
-  if (plan.mode == SubmissionMode::kInOrder) {
-    group.recent_calls.add(plan.sequence, operation.call());
-    group.ordered.finish_one();
-  }
-  if (plan.mode == SubmissionMode::kNegotiated) group.table.release(plan.entries);
-  for (std::size_t i = 0; i < plan.entries.size(); ++i) {
-    const Entry& entry = *plan.entries[i];
-    if (entry.work == nullptr) continue;  // entry of a joined rank that contributes zeros
-    if (plan.mode == SubmissionMode::kPointToPoint) group.ordered.finish_message();
-    const bool memory_lacked =
-        entry.allocate && entry.output == nullptr && plan.layout.output_elements > 0;
-    Status status = memory_lacked ? no_memory(entry, plan.layout) : Status();
-    trace_.finished(group, entry, status);
-    entry.work->complete(std::move(status), {.contributors = plan.contributors[i],
-                                             .participants = plan.participants,
-                                             .received_splits = plan.layout.received,
-                                             .on_device = operation.device_event()});
-  }
-  operation.drop_works();
+// --- Failure and the end.
+
+void Cycle::abort(Error error) {
+  if (world_.abort().raised()) return;
+  failures_.note(Failure{std::move(error), world_.rank()});
+  fail();
 }
 
-void Cycle::finish(Group& group, const Entry& entry, Status status, Outcome outcome) {
-  if (entry.work == nullptr) return;  // entry of a joined rank that contributes zeros
-  trace_.finished(group, entry, status);
-  complete_entry(group, entry, std::move(status), std::move(outcome));
+// A peer that learned of the failure first may exit before its abort message reaches us, so we can
+// see its broken link first. Wait briefly for the abort message, which names the real cause.
+void Cycle::hear_reason() {
+  const ErrorCode code = failures_.first().error.code;
+  const bool gave_up = code == ErrorCode::kAborted;
+  const bool is_consequence =
+      (code == ErrorCode::kPeerLost || gave_up) && failures_.first().culprit == Abort::kNoCulprit;
+  const Deadline deadline = Deadline::after(gave_up ? kReasonToGiveUp : kReason);
+  while (is_consequence && !failures_.first().heard && !deadline.expired())
+    if (!services_.transport.progress()) std::this_thread::yield();
 }
 
-void Cycle::complete_entry(Group& group, const Entry& entry, Status status, Outcome outcome) {
-  // First the name, then the waiting thread, which may submit the next tensor of this name at once.
-  if (is_message(entry)) {
-    group.ordered.finish_message();
-  } else {
-    group.table.release(entry.name);
-  }
-  entry.work->complete(std::move(status), std::move(outcome));
+void Cycle::fail() {
+  // Another rank's failure can show here as a broken link; that rank's own message explains it
+  // better.
+  peers_.drain_control_messages();
+  hear_reason();
+  const Failure failure = failures_.take();
+  if (!world_.abort().raise(failure.error, failure.culprit)) return;
+  if (world_.size() > 1) log_.error("{}", failure.error.message);
+  // In a large world, each rank tells the ranks that it is concerned with.
+  if (!failure.heard || world_.size() > kFewRanks) tell_of(failure);
+  trace_.failed(failure.error);
+  complete_all(failure.error);
 }
 
-std::unique_ptr<Operation> Cycle::take_idle_operation(Group& group) {
-  if (group.idle.empty()) {
-    return std::make_unique<Operation>(services_, group.services);
+// Best effort: a rank that cannot be told notices by itself.
+void Cycle::tell_of(const Failure& failure) {
+  const AbortMessage message{failure.error, failure.culprit};
+  const std::vector payloads(static_cast<std::size_t>(world_.size()), message.encode());
+  static_cast<void>(peers_.tell(groups_.world(), MessageKind::kAbort, payloads, failure.culprit,
+                                [this](int rank) { return peers_.concerned(rank); }));
+  const bool is_own = failure.culprit == world_.rank();
+  static_cast<void>(services_.transport.flush(
+      Abort(), Deadline::after(is_own ? kOwnDrainTimeout : kDrainTimeout)));
+}
+
+void Cycle::complete_all(const Error& error) {
+  Error refusal = error;
+  if (error.code != ErrorCode::kShutdown) {
+    refusal.code = ErrorCode::kAborted;
+    refusal.message = fmt::format("kolo was aborted by an earlier failure: {}", error.message);
   }
-  auto operation = std::move(group.idle.back());
-  group.idle.pop_back();
-  return operation;
+  for (const auto& group : groups_.all()) group->close(refusal);
+  // Work that hangs on the device still uses the memory of its operations.
+  for (const auto& group : groups_.all())
+    if (error.code != ErrorCode::kShutdown || !group->drain_nccl(kDrainTimeout))
+      group->nccl().abort(error);
+  services_.transport.fail_all(error);
+  UsersMemory& users = services_.window.users_memory();
+  users.give_back();
+  // This rank's device touches no memory after its operations have ended.
+  std::vector<std::pair<Group*, EntryPtr>> ended;
+  for (const auto& group : groups_.all()) {
+    for (EntryPtr& entry : group->take_entries(context_, error)) {
+      if (entry->work == nullptr) continue;  // entry of a joined rank that contributes zeros
+      trace_.finished(group->communicator(), *entry, error);
+      ended.emplace_back(group.get(), std::move(entry));
+    }
+  }
+  users.await_others(Deadline::after(kLastTouch));
+  // A thread that waits may end the process at once.
+  trace_.timeline().flush();
+  for (const auto& [group, entry] : ended) group->complete_entry(*entry, error, {});
+}
+
+void Cycle::shut_down() {
+  if (world_.abort().raised()) return;
+  for (const auto& group : groups_.all())
+    if (group->is_member()) failures_.note(group->exchange().look_back());
+  if (failures_.any()) return fail();
+  if (const Status told = send_shutdown_notices(); !told.ok())
+    log_.debug("shutdown notice: {}", told.error().message);
+  complete_all(world_.abort().error());
+}
+
+Status Cycle::send_shutdown_notices() {
+  // This rank's progress now, before other ranks' control messages can change it.
+  std::vector<std::vector<std::string>> notices;
+  for (const auto& group : groups_.all()) {
+    auto& by_rank = notices.emplace_back();
+    for (int reader = 0; reader < group->communicator().size(); ++reader)
+      by_rank.push_back(Departures::encode(group->progress(reader)));
+  }
+  world_.abort().raise(
+      KOLO_ERROR(kShutdown, "rank {}: kolo was shut down before the operation ended",
+                 world_.rank()),
+      world_.rank());
+  // Decided before anything is sent, because sending opens links: a rank that hears of one set's
+  // end must hear of the world's.
+  std::vector<bool> hears;
+  for (int rank = 0; rank < world_.size(); ++rank) hears.push_back(peers_.concerned(rank));
+  const auto hear = [&hears](int rank) { return hears[static_cast<std::size_t>(rank)]; };
+  Status first;
+  for (std::size_t i = 0; i < notices.size(); ++i) {
+    Group& group = *groups_.all()[i];
+    if (!group.is_member() || group.lifetime.removed) continue;
+    Status status =
+        peers_.tell(group, MessageKind::kShutdownNotice, notices[i], Abort::kNoCulprit, hear);
+    if (first.ok()) first = std::move(status);
+  }
+  Status flushed = services_.transport.flush(Abort(), Deadline::after(kShutdownNoticeTimeout));
+  return first.ok() ? flushed : first;
+}
+
+// --- What the driver asks.
+
+bool Cycle::has_work() const {
+  const auto all = groups_.all();
+  return std::any_of(all.begin(), all.end(), [](const auto& group) { return group->has_work(); });
+}
+
+bool Cycle::has_messages() const {
+  const auto all = groups_.all();
+  return std::any_of(all.begin(), all.end(),
+                     [](const auto& group) { return group->point_to_point().has_pending(); });
+}
+
+bool Cycle::is_communicating() const {
+  const auto all = groups_.all();
+  return std::any_of(all.begin(), all.end(),
+                     [](const auto& group) { return !group->operations().running().empty(); });
+}
+
+bool Cycle::is_computing() const {
+  const auto all = groups_.all();
+  return std::any_of(all.begin(), all.end(),
+                     [](const auto& group) { return group->operations().waits_for_device(); });
+}
+
+Cycle::Clock::time_point Cycle::next_timer() const {
+  Clock::time_point next = health_.next_check();
+  for (const auto& group : groups_.all())
+    next = std::min(next, group->controller().next_announcement().value_or(next));
+  return next;
 }
 
 }  // namespace kolo

@@ -42,7 +42,8 @@ void CycleTrace::starting(PlannedOperation& operation) {
   count(static_cast<std::int64_t>(bytes_of(operation)), 1);
 }
 
-void CycleTrace::ended(const Group& group, const Operation& operation, const Status& status) {
+void CycleTrace::ended(const Communicator& communicator, const Operation& operation,
+                       const Status& status) {
   if (!timeline_.on()) return;
   const PlannedOperation& plan = operation.plan();
   const Signature& signature = plan.entries.front()->signature;
@@ -52,7 +53,7 @@ void CycleTrace::ended(const Group& group, const Operation& operation, const Sta
                                .mode = to_string(plan.mode),
                                .error = code_of(status),
                                .sequence = plan.sequence,
-                               .process_set = group.communicator.id(),
+                               .process_set = communicator.id(),
                                .tensors = static_cast<std::uint32_t>(plan.entries.size()),
                                .elements = elements_of(plan),
                                .bytes = bytes_of(plan),
@@ -72,14 +73,15 @@ void CycleTrace::ended(const Group& group, const Operation& operation, const Sta
   count(-static_cast<std::int64_t>(record.bytes), -1);
 }
 
-void CycleTrace::finished(const Group& group, const Entry& entry, const Status& status) {
+void CycleTrace::finished(const Communicator& communicator, const Entry& entry,
+                          const Status& status) {
   if (!timeline_.on()) return;
   const auto time = [](Clock::time_point at) { return trace_time(at); };
   timeline_.record(TensorRecord{.kind = to_string(entry.signature.kind),
                                 .type = to_string(entry.signature.type),
                                 .error = code_of(status),
                                 .bytes = entry.bytes(),
-                                .process_set = group.communicator.id(),
+                                .process_set = communicator.id(),
                                 .submitted = time(entry.submitted_at),
                                 .drained = time(entry.drained_at),
                                 .agreed = time(entry.agreed_at),
@@ -92,21 +94,22 @@ void CycleTrace::exchange_begun() {
   if (timeline_.on()) exchange_begun_ = trace_now();
 }
 
-void CycleTrace::exchange_ended(const Group& group, const Exchange::Request& request) {
+void CycleTrace::exchange_ended(const Communicator& communicator, const Exchange::Request& request,
+                                std::string_view algorithm) {
   if (!timeline_.on()) return;
   const bool gathers = request.kind == OperationKind::kAllgather;
-  const auto parts = static_cast<std::uint64_t>(gathers ? group.communicator.size() : 1);
+  const auto parts = static_cast<std::uint64_t>(gathers ? communicator.size() : 1);
   timeline_.record(OperationRecord{.kind = to_string(request.kind),
                                    .type = to_string(request.type),
                                    .mode = to_string(SubmissionMode::kInOrder),
                                    .sequence = request.sequence,
-                                   .process_set = group.communicator.id(),
+                                   .process_set = communicator.id(),
                                    .elements = request.count * parts,
                                    .bytes = request.bytes() * parts,
                                    .blocking = true,
                                    .started = exchange_begun_,
                                    .ended = trace_now()},
-                   group.exchange.algorithm());
+                   algorithm);
 }
 
 void CycleTrace::failed(const Error& error) {

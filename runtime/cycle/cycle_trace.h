@@ -2,8 +2,10 @@
 // without a timeline. Token holder.
 #pragma once
 
-#include "runtime/cycle/group.h"
+#include "runtime/exchange/exchange.h"
+#include "runtime/negotiation/controller.h"
 #include "runtime/observe/timeline.h"
+#include "runtime/operation/operation.h"
 
 #include <cstdint>
 #include <span>
@@ -24,13 +26,14 @@ class CycleTrace {
   /// An operation is about to start.
   void starting(PlannedOperation& operation);
   /// An operation has ended or was given up; it still holds its entries.
-  void ended(const Group& group, const Operation& operation, const Status& status);
+  void ended(const Communicator& communicator, const Operation& operation, const Status& status);
   /// A tensor's operation has ended, with or without an error.
-  void finished(const Group& group, const Entry& entry, const Status& status);
+  void finished(const Communicator& communicator, const Entry& entry, const Status& status);
 
   /// Begin and end of a small blocking in-order call, which is not an Operation.
   void exchange_begun();
-  void exchange_ended(const Group& group, const Exchange::Request& request);
+  void exchange_ended(const Communicator& communicator, const Exchange::Request& request,
+                      std::string_view algorithm);
 
   /// The whole rank has failed.
   void failed(const Error& error);

@@ -74,7 +74,7 @@ class Driver::Block {
     }
     if (!transport_.arm()) return false;
     for (const auto& group : groups_.all()) {
-      if (group->exchange.fall_asleep()) continue;
+      if (group->exchange().fall_asleep()) continue;
       wake_up();
       return false;
     }
@@ -126,7 +126,7 @@ class Driver::Block {
 
  private:
   void wake_up() {
-    for (const auto& group : groups_.all()) group->exchange.wake_up();
+    for (const auto& group : groups_.all()) group->exchange().wake_up();
   }
 
   Cycle& cycle_;
@@ -197,20 +197,8 @@ bool Driver::drive(Work& work, Clock::time_point until) {
   const bool drives = hold.has_value();
   groups_.request_flush(/*wake=*/!drives);
   if (!drives) return false;
-  Pause pause(may_spin_ ? kPolls : 0, kYields);
   Block block(cycle_, transport_, waker_, groups_);
-  while (!work.done() && !stopping_.load(std::memory_order_acquire) &&
-         asked_.load(std::memory_order_acquire) == 0) {
-    if (cycle_.step()) {
-      pause.reset();
-      if (until != Clock::time_point::max() && Clock::now() >= until) break;
-    } else if (pause.next()) {
-      if (Clock::now() >= until) break;
-      if (!block.prepare(until)) continue;
-      block.wait();
-      block.acknowledge();
-    }
-  }
+  step_until_done(work, until, block);
   if (begun != 0 && timeline_.on()) timeline_.record(WaitRecord{begun, trace_now()});
   const bool is_over = work.done() && !cycle_.has_work();
   if (is_over) hold->release_quietly();
@@ -218,6 +206,22 @@ bool Driver::drive(Work& work, Clock::time_point until) {
   const bool took_a_ring = block.has_cleared() || (is_over && block.has_heard());
   if (took_a_ring && (!is_over || cycle_.has_messages())) waker_.wake();
   return true;
+}
+
+void Driver::step_until_done(const Work& work, Clock::time_point until, Block& block) {
+  Pause pause(may_spin_ ? kPolls : 0, kYields);
+  while (!work.done() && !stopping_.load(std::memory_order_acquire) &&
+         asked_.load(std::memory_order_acquire) == 0) {
+    if (cycle_.step()) {
+      pause.reset();
+      if (until != Clock::time_point::max() && Clock::now() >= until) return;
+    } else if (pause.next()) {
+      if (Clock::now() >= until) return;
+      if (!block.prepare(until)) continue;
+      block.wait();
+      block.acknowledge();
+    }
+  }
 }
 
 // If this returns false and nothing is under way, the caller comes back at once to drive what it
@@ -229,7 +233,7 @@ bool Driver::call(const OrderedArguments& call) {
   if (!hold) return false;
   Group* const group = call.process_set == 0 ? &groups_.world() : groups_.find(call.process_set);
   if (group != nullptr && group->is_member()) {
-    const auto request = request_of(call, group->communicator, group->exchange.limits());
+    const auto request = request_of(call, group->communicator(), group->exchange().limits());
     if (request) return run_holding(*std::move(hold), *group, *request);
   }
   if (!cycle_.has_work()) hold->release_quietly();
@@ -241,10 +245,21 @@ bool Driver::run_holding(ProgressToken::Hold hold, Group& group, Exchange::Reque
     if (!cycle_.has_work()) hold.release_quietly();
     return false;
   }
-  Exchange& exchange = group.exchange;
-  bool done = exchange.advance();
+  Exchange& exchange = group.exchange();
+  const bool done = spin_on(exchange) && exchange.status().ok() && !exchange.declined();
+  if (done) {
+    cycle_.end_exchange(group, request);
+  } else if (exchange.busy()) {
+    exchange.abandon();
+  }
+  if (!cycle_.has_work()) hold.release_quietly();
+  return done;
+}
+
+bool Driver::spin_on(Exchange& exchange) {
   const int polls = may_spin_ ? kPolls : 0;
   const bool is_two_rank = exchange.is_two_rank();
+  bool done = exchange.advance();
   for (int i = 0; !done && i < polls + kYields; ++i) {
     const bool is_early = i < polls;
     if (!is_early) {
@@ -259,13 +274,6 @@ bool Driver::run_holding(ProgressToken::Hold hold, Group& group, Exchange::Reque
     }
     done = exchange.advance();
   }
-  done = done && exchange.status().ok() && !exchange.declined();
-  if (done) {
-    cycle_.end_exchange(group, request);
-  } else if (exchange.busy()) {
-    exchange.abandon();
-  }
-  if (!cycle_.has_work()) hold.release_quietly();
   return done;
 }
 

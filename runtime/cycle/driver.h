@@ -7,7 +7,7 @@
 #include "runtime/base/progress_token.h"
 #include "runtime/base/waker.h"
 #include "runtime/cycle/cycle.h"
-#include "runtime/cycle/group.h"
+#include "runtime/cycle/group_registry.h"
 #include "runtime/cycle/ordered_arguments.h"
 #include "runtime/observe/timeline.h"
 #include "transport/transport.h"
@@ -76,6 +76,10 @@ class Driver final : public Work::Driver {
   class Guest;
 
   void run();
+  /// The loop of drive().
+  void step_until_done(const Work& work, Clock::time_point until, Block& block);
+  /// A short spin. True once the exchange has nothing to wait for any more.
+  bool spin_on(Exchange& exchange);
   /// call() with the token, which this releases.
   bool run_holding(ProgressToken::Hold hold, Group& group, Exchange::Request request);
   std::optional<ProgressToken::Hold> stop_threads(Clock::time_point until);

@@ -1,184 +1,475 @@
-// Making, finding and dropping groups.
 #include "runtime/cycle/group.h"
 
 #include "runtime/base/check.h"
-
-#include <fmt/ranges.h>
+#include "runtime/cycle/peers.h"
+#include "runtime/fusion/fusion_plan.h"
+#include "runtime/submission/prepare.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace kolo {
-Group::Group(Communicator members, int partition, Transport& transport, const Device& device,
-             Waker& waker, HostWindow& window, const NcclSite& site, const Config& config,
-             const Log& log)
-    : communicator(std::move(members)),
-      table(waker, static_cast<std::uint64_t>(config.batch_size)),
-      control_plane(transport, communicator),
-      nccl(site, communicator, control_plane),
-      controller(communicator, control_plane, config, log),
-      point_to_point(communicator, control_plane, config),
-      departures(communicator.size()),
-      slots(communicator, window, partition, log),
-      exchange(communicator, recent_calls, window, device, transport, control_plane),
-      services{communicator, slots, exchange, nccl} {}
+namespace {
 
-const Resources& Group::resources(const HostWindow& window, const DeviceWindow& devices) {
-  if (settled_resources) return *settled_resources;
-  if (slots.settled()) return settled_resources.emplace(resources_of(services, window, devices));
-  return early_resources = resources_of(services, window, devices);
+// Rank 0 decides as soon as fewer than this many negotiated operations run: what becomes ready
+// meanwhile gathers, so that fusion grows with the load and an idle link never waits. In-order
+// operations do not count: they may wait for a rank that waits for the decision.
+constexpr std::size_t kBusyOperations = 2;
+
+Error no_memory(const Entry& entry, const RowLayout& layout) {
+  return KOLO_ERROR(kOutOfMemory,
+                    "{} '{}': there is no memory for its output of shape {}; the other ranks have "
+                    "theirs",
+                    to_string(entry.signature.kind), entry.name, to_string(layout.output_shape));
 }
+
+std::string_view text_of(const Message& message) {
+  return {reinterpret_cast<const char*>(message.payload.data()), message.payload.size()};
+}
+
+}  // namespace
+
+Group::Group(Communicator members, int partition, const RankServices& rank, Waker& waker,
+             const NcclSite& site, const Config& config, const Log& log)
+    : communicator_(std::move(members)),
+      table_(waker, static_cast<std::uint64_t>(config.batch_size)),
+      control_plane_(rank.transport, communicator_),
+      nccl_(site, communicator_, control_plane_),
+      controller_(communicator_, control_plane_, config, log),
+      point_to_point_(communicator_, control_plane_, config),
+      departures_(communicator_.size()),
+      slots_(communicator_, rank.window, partition, log),
+      exchange_(communicator_, recent_calls_, rank.window, rank.device, rank.transport,
+                control_plane_),
+      services_{communicator_, slots_, exchange_, nccl_},
+      operations_(services_),
+      audit_(*this) {}
 
 void Group::open(bool allreduces) {
-  exchange.open(slots.partition(), allreduces);
-  slots.open();
+  exchange_.open(slots_.partition(), allreduces);
+  slots_.open();
 }
 
-std::uint64_t Group::done_below(SubmissionMode mode) const {
-  std::uint64_t done = next_sequences[static_cast<std::size_t>(mode)];
-  for (const auto& operation : running) {
-    // After the Works are complete, only this rank's device is still busy with the operation.
-    if (operation->mode() == mode && !operation->works_completed())
-      done = std::min(done, operation->sequence());
+// --- Submission.
+
+bool Group::drain(CycleContext& context) {
+  std::vector<EntryPtr> drained;
+  flush_ |= table_.drain(drained);
+  context.trace.drained(drained);
+  bool moved = !drained.empty();
+  EntryPtr join;
+  for (EntryPtr& entry : drained) {
+    if (entry->signature.kind == OperationKind::kJoin) {
+      join = std::move(entry);
+    } else {
+      controller_.add(std::move(entry));
+    }
   }
-  for (const auto& operation : planned)
-    if (operation.mode == mode) done = std::min(done, operation.sequence);
-  return done;
+
+  drained.clear();
+  ordered_.drain(drained);
+  context.trace.drained(drained);
+  moved |= !drained.empty();
+  for (EntryPtr& entry : drained) {
+    if (is_message(*entry)) {
+      if (entry->signature.kind == OperationKind::kReceive)
+        context.peers.open_link(entry->signature.root);
+      context.failures.note(point_to_point_.add(std::move(entry)));
+    } else if (!entry->complaint.empty()) {
+      refuse(context, std::move(entry));
+    } else {
+      plan_ordered(context, std::move(entry));
+    }
+  }
+  if (join) {
+    // Only now do the in-order calls before the join have their numbers.
+    join->signature.shape = {static_cast<std::int64_t>(calls())};
+    controller_.add(std::move(join));
+  }
+  return moved;
+}
+
+void Group::plan_ordered(CycleContext& context, EntryPtr entry) {
+  PlannedOperation operation{SubmissionMode::kInOrder,
+                             operations_.take_sequence(SubmissionMode::kInOrder)};
+  operation.participants = communicator_.size();
+  operation.contributors = {operation.participants};
+  operation.meets_first = meets_first(entry->signature);
+  // All ranks make the same call, so they have the same splits.
+  const auto ranks = static_cast<std::size_t>(communicator_.size());
+  operation.layout = layout_of(
+      entry->signature,
+      is_row_wise(entry->signature.kind) ? SplitTable(ranks, entry->splits) : SplitTable(),
+      communicator_);
+  operation.entries.push_back(std::move(entry));
+  operation.before = history_.bits();
+  history_.add(call_of(operation, communicator_));
+  context.trace.agreed(operation.entries);
+  operations_.plan(std::move(operation));
+}
+
+// A refused call takes a number, too: otherwise later calls would meet other calls of other ranks.
+void Group::refuse(CycleContext& context, EntryPtr entry) {
+  const std::uint64_t sequence = operations_.take_sequence(SubmissionMode::kInOrder);
+  history_.add(kRefusedCall);
+  Error error = refusal_of(*entry, communicator_.world().rank());
+  recent_calls_.add_refused(sequence, error.message);
+  context.trace.finished(communicator_, *entry, error);
+  ordered_.finish_one();
+  entry->work->complete(std::move(error), {});
 }
 
 bool Group::meets_first(const Signature& signature) {
   if (signature.kind != OperationKind::kBroadcast) return false;
   // The control segments bound a rank to one call ahead.
   const std::uint64_t bytes = signature.bytes();
-  if (!signature.on_device && exchange.limits().take(OperationKind::kBroadcast, bytes))
+  if (!signature.on_device && exchange_.limits().take(OperationKind::kBroadcast, bytes))
     return false;
-  bytes_ahead += bytes + thresholds::kWaitingMessage;
-  if (bytes_ahead <= thresholds::kBroadcastAhead) return false;
-  bytes_ahead = 0;
+  bytes_ahead_ += bytes + thresholds::kWaitingMessage;
+  if (bytes_ahead_ <= thresholds::kBroadcastAhead) return false;
+  bytes_ahead_ = 0;
+  return true;
+}
+
+bool Group::begin_exchange(CycleContext& context, Exchange::Request& request) {
+  // Behind earlier in-order calls, this call would overtake them.
+  if (communicator_.abort().raised() || exchange_.busy() || !ordered_.idle()) return false;
+  if (controller_.joined()) return false;  // see CallAudit::check_joined()
+  request.sequence = calls();
+  request.before = history_.bits();
+  const bool is_two_rank = exchange_.limits().take_two_rank(request.kind, request.bytes());
+  if (!is_two_rank && !exchange_.tries(request)) return false;
+  context.trace.exchange_begun();
+  exchange_.begin(request);
+  return true;
+}
+
+void Group::end_exchange(CycleContext& context, const Exchange::Request& request) {
+  operations_.take_sequence(SubmissionMode::kInOrder);
+  history_.add(exchange_.fingerprint());
+  recent_calls_.add(request.sequence, exchange_.fingerprint());
+  context.trace.exchange_ended(communicator_, request, exchange_.algorithm());
+}
+
+// --- Negotiation.
+
+bool Group::announce(CycleContext& context, Clock::time_point now) {
+  auto announced = controller_.announce(now, std::exchange(flush_, false));
+  if (!announced.ok()) context.failures.note(std::move(announced).error());
+  return announced.ok() && *announced;
+}
+
+bool Group::decide(CycleContext& context) {
+  if (operations_.has_planned(SubmissionMode::kNegotiated) ||
+      operations_.running_of(SubmissionMode::kNegotiated) >= kBusyOperations)
+    return false;
+  auto decided = controller_.decide();
+  if (!decided.ok()) context.failures.note(std::move(decided).error());
+  return decided.ok() && *decided;
+}
+
+// --- Fusion and planning.
+
+bool Group::plan(CycleContext& context) {
+  bool moved = false;
+  std::vector<Agreed> agreed;
+  while (controller_.take_agreed(agreed)) {
+    plan_list(context, agreed);
+    if (communicator_.id() == 0) ++context.lists_planned;
+    moved = true;
+  }
+  for (auto& settled : point_to_point_.take_settled()) {
+    start_message(context, std::move(settled));
+    moved = true;
+  }
+  return moved;
+}
+
+void Group::plan_list(CycleContext& context, std::vector<Agreed>& agreed) {
+  context.trace.agreed(agreed);
+  std::vector<const Response*> responses;
+  responses.reserve(agreed.size());
+  for (const Agreed& one : agreed) responses.push_back(one.response.get());
+  const FusionLimits limits{static_cast<std::uint64_t>(context.config.fusion_threshold),
+                            static_cast<std::uint64_t>(context.config.fusion_max_tensor)};
+  for (const FusedGroup& fused : plan_fusion(responses, limits)) {
+    const Response& first = *agreed[fused.front()].response;
+    PlannedOperation operation{SubmissionMode::kNegotiated,
+                               operations_.take_sequence(SubmissionMode::kNegotiated)};
+    operation.participants = first.participants;
+    operation.entries.reserve(fused.size());
+    operation.contributors.reserve(fused.size());
+    for (const std::size_t index : fused) {
+      operation.entries.push_back(std::move(agreed[index].entry));
+      operation.contributors.push_back(agreed[index].response->contributors);
+    }
+    if (fused.size() == 1) {
+      operation.layout = layout_of(first.signature, first.splits, communicator_);
+      Entry& entry = *operation.entries.front();
+      if (entry.allocate) entry.output = entry.allocate(operation.layout.output_shape);
+    }
+    operations_.plan(std::move(operation));
+  }
+  for (Agreed& one : agreed) {
+    if (!one.response->runs()) conclude(context, one);
+  }
+}
+
+void Group::conclude(CycleContext& context, Agreed& agreed) {
+  const Response& response = *agreed.response;
+  if (response.error) {
+    if (response.signature.kind == OperationKind::kJoin) table_.restart_unnamed();
+    const Signature& own = agreed.entry->signature;
+    if (own.kind == OperationKind::kRemoveProcessSet && agreed.entry->work != nullptr)
+      context.groups.reopen(static_cast<std::uint32_t>(own.root));
+    return finish(context, *agreed.entry, *response.error, {.value = response.result});
+  }
+  Outcome outcome{.contributors = response.contributors,
+                  .participants = response.participants,
+                  .value = response.result};
+  switch (response.signature.kind) {
+    case OperationKind::kJoin:
+      table_.restart_unnamed();
+      ++joins_;
+      joined_ = {std::move(agreed.entry), std::move(outcome),
+                 operations_.numbered(SubmissionMode::kNegotiated)};
+      return end_join(context);
+    case OperationKind::kAddProcessSet:
+    case OperationKind::kRemoveProcessSet: {
+      auto changed = context.change_process_sets(response.signature);
+      if (!changed.ok()) return finish(context, *agreed.entry, std::move(changed).error(), {});
+      outcome.value = *changed;
+      break;
+    }
+    case OperationKind::kAllreduce:
+    case OperationKind::kBroadcast:
+    case OperationKind::kAllgather:
+    case OperationKind::kAlltoall:
+    case OperationKind::kReduceScatter:
+    case OperationKind::kGather:
+    case OperationKind::kScatter:
+    case OperationKind::kBarrier:
+    case OperationKind::kSend:
+    case OperationKind::kReceive:
+      break;
+  }
+  finish(context, *agreed.entry, {}, std::move(outcome));
+}
+
+void Group::end_join(CycleContext& context) {
+  if (!joined_ || operations_.done_below(SubmissionMode::kNegotiated) < joined_->after) return;
+  const EntryPtr entry = std::move(joined_->entry);
+  Outcome outcome = std::move(joined_->outcome);
+  joined_.reset();
+  finish(context, *entry, {}, std::move(outcome));
+}
+
+void Group::start_message(CycleContext& context, PointToPoint::Settled settled) {
+  if (settled.error) return finish(context, *settled.entry, *std::move(settled.error), {});
+  PlannedOperation operation{SubmissionMode::kPointToPoint, settled.sequence};
+  operation.participants = 1;
+  operation.contributors = {1, 1};
+  operation.layout = layout_of(settled.entry->signature, {}, communicator_);
+  operation.entries.push_back(std::move(settled.entry));
+  if (settled.own_send) {
+    operation.entries.front()->input = settled.own_send->input;
+    operation.layout.input_elements = operation.layout.output_elements;
+    operation.entries.push_back(std::move(settled.own_send));
+  }
+  context.trace.agreed(operation.entries);
+  // At once, whatever else runs: the other rank does the same, and neither waits for a slot.
+  operations_.start_message(context, std::move(operation));
+}
+
+// --- Starting and completing.
+
+bool Group::start(CycleContext& context) {
+  // First, before anything runs that may be all this rank does.
+  const bool told = tell_of_slots(context);
+  return operations_.start_planned(context) || told;
+}
+
+bool Group::tell_of_slots(CycleContext& context) {
+  const auto message = slots_.take_message();
+  if (!message) return false;
+  if (communicator_.rank() == 0) {
+    const auto size = static_cast<std::size_t>(communicator_.size());
+    context.failures.note(context.peers.tell_others(
+        *this, MessageKind::kSlots, std::vector(size, *message), Abort::kNoCulprit));
+  } else if (!context.peers.has_left(communicator_.ranks().front())) {
+    context.failures.note(control_plane_.send(0, MessageKind::kSlots, *message));
+  }
+  return true;
+}
+
+bool Group::complete(CycleContext& context) {
+  bool moved = false;
+  std::size_t ended_calls = 0;
+  std::optional<Error> clash;
+  for (const auto& operation : operations_.running()) {
+    if (context.failures.any() || clash || !operation->enqueued()) continue;
+    if (operation->status().ok()) {
+      if (operation->works_completed()) continue;
+      complete_works(context, *operation);
+      if (operation->mode() == SubmissionMode::kInOrder) ++ended_calls;
+      moved = true;
+      continue;
+    }
+    Error error = operation->status().error();
+    error.message = fmt::format("{}: {}", operation->describe(), error.message);
+    if (operation->mode() == SubmissionMode::kInOrder && error.code == ErrorCode::kMismatch) {
+      clash = std::move(error);
+    } else {
+      context.failures.note(Failure{std::move(error)});
+    }
+  }
+  // The memory of the others is still in use on the device.
+  if (!context.failures.any() && !clash) moved |= operations_.recycle_done();
+  if (clash) {
+    // A message of an earlier call that is never received tells more than its consequence.
+    audit_.check_messages(context);
+    context.failures.note(Failure{*std::move(clash)});
+  }
+  if (moved) end_join(context);
+  audit_.note_ended(context, ended_calls);
+  return moved;
+}
+
+void Group::complete_works(CycleContext& context, Operation& operation) {
+  context.trace.ended(communicator_, operation, {});
+  const PlannedOperation& plan = operation.plan();
+  // Before its waiters know: they may remove the set at once.
+  if (plan.mode == SubmissionMode::kInOrder) {
+    recent_calls_.add(plan.sequence, operation.call());
+    ordered_.finish_one();
+  }
+  if (plan.mode == SubmissionMode::kNegotiated) table_.release(plan.entries);
+  for (std::size_t i = 0; i < plan.entries.size(); ++i) {
+    const Entry& entry = *plan.entries[i];
+    if (entry.work == nullptr) continue;  // entry of a joined rank that contributes zeros
+    if (plan.mode == SubmissionMode::kPointToPoint) ordered_.finish_message();
+    const bool memory_lacked =
+        entry.allocate && entry.output == nullptr && plan.layout.output_elements > 0;
+    Status status = memory_lacked ? no_memory(entry, plan.layout) : Status();
+    context.trace.finished(communicator_, entry, status);
+    entry.work->complete(std::move(status), {.contributors = plan.contributors[i],
+                                             .participants = plan.participants,
+                                             .received_splits = plan.layout.received,
+                                             .on_device = operation.device_event()});
+  }
+  operation.drop_works();
+}
+
+void Group::finish(CycleContext& context, const Entry& entry, Status status, Outcome outcome) {
+  if (entry.work == nullptr) return;  // entry of a joined rank that contributes zeros
+  context.trace.finished(communicator_, entry, status);
+  complete_entry(entry, std::move(status), std::move(outcome));
+}
+
+void Group::complete_entry(const Entry& entry, Status status, Outcome outcome) {
+  // First the name, then the waiter: it may submit the next one at once.
+  if (is_message(entry)) {
+    ordered_.finish_message();
+  } else {
+    table_.release(entry.name);
+  }
+  entry.work->complete(std::move(status), std::move(outcome));
+}
+
+// --- What happens to it.
+
+Status Group::on_message(int rank, const Message& message) {
+  switch (message.kind) {
+    case MessageKind::kReady:
+    case MessageKind::kRequests:
+    case MessageKind::kAgreed:
+    case MessageKind::kResponses:
+    case MessageKind::kJoined:
+      return controller_.on_message(rank, message);
+    case MessageKind::kOffer:
+    case MessageKind::kAnswer:
+      return point_to_point_.on_message(rank, message);
+    case MessageKind::kSlots:
+      return slots_.hear(rank, text_of(message));
+    case MessageKind::kNcclId:
+      return nccl_.on_message(text_of(message));
+    case MessageKind::kCall:
+      return audit_.on_question(rank, message);
+    case MessageKind::kDoorbell:  // the next step looks by itself
+    case MessageKind::kBeat:
+    case MessageKind::kShutdownNotice:
+    case MessageKind::kAbort:
+      break;
+  }
+  return {};
+}
+
+void Group::on_departure(int rank) {
+  const auto index = communicator_.index_of(rank);
+  if (index && is_member()) point_to_point_.peer_left(*index);
+}
+
+void Group::close_removed(CycleContext& context) {
+  const Error error = KOLO_ERROR(kInvalidArgument, "rank {}: process set {} was removed",
+                                 communicator_.world().rank(), communicator_.id());
+  close(error);
+  // What runs already runs to its end.
+  std::vector<EntryPtr> entries = controller_.take_pending();
+  for (EntryPtr& entry : point_to_point_.take_pending()) entries.push_back(std::move(entry));
+  table_.drain(entries);
+  ordered_.drain(entries);
+  for (const EntryPtr& entry : entries) finish(context, *entry, error, {});
+}
+
+void Group::close(const Error& error) {
+  table_.close(error);
+  ordered_.close(error);
+}
+
+std::vector<EntryPtr> Group::take_entries(CycleContext& context, const Error& error) {
+  std::vector<EntryPtr> entries = controller_.take_pending();
+  const auto take = [&](std::vector<EntryPtr> more) {
+    std::move(more.begin(), more.end(), std::back_inserter(entries));
+  };
+  take(point_to_point_.take_pending());
+  take(operations_.take_all(
+      [&](const Operation& operation) { context.trace.ended(communicator_, operation, error); }));
+  if (joined_) entries.push_back(std::move(joined_->entry));
+  joined_.reset();
+  // Entries that were submitted before the queues were closed.
+  table_.drain(entries);
+  ordered_.drain(entries);
+  return entries;
+}
+
+// Work in NCCL ends once all ranks have enqueued it.
+bool Group::drain_nccl(Clock::duration longest) {
+  if (!nccl_.wanted()) return true;
+  const auto until = Clock::now() + longest;
+  const auto running = operations_.running();
+  while (!std::all_of(running.begin(), running.end(),
+                      [](const auto& operation) { return operation->done(); })) {
+    if (Clock::now() >= until) return false;
+    operations_.advance();
+  }
   return true;
 }
 
 Progress Group::progress(int reader) const {
-  Progress progress{controller.counters().agreements, {}, point_to_point.count_unstarted(reader)};
+  Progress progress{controller_.counters().agreements, {}, point_to_point_.count_unstarted(reader)};
   // Messages are numbered per receiver, so their numbers mean nothing here.
   for (const SubmissionMode mode : {SubmissionMode::kNegotiated, SubmissionMode::kInOrder})
-    progress.operations[static_cast<std::size_t>(mode)] = done_below(mode);
-  progress.refused = recent_calls.refused_before(done_below(SubmissionMode::kInOrder));
+    progress.operations[static_cast<std::size_t>(mode)] = operations_.done_below(mode);
+  progress.refused = recent_calls_.refused_before(operations_.done_below(SubmissionMode::kInOrder));
+  const auto running = operations_.running();
   progress.messages_cut += static_cast<std::uint64_t>(
       std::count_if(running.begin(), running.end(), [&](const auto& operation) {
         return operation->mode() == SubmissionMode::kPointToPoint &&
                !operation->works_completed() &&
-               communicator.index_of(operation->message_peer()) == reader;
+               communicator_.index_of(operation->message_peer()) == reader;
       }));
   return progress;
-}
-
-GroupRegistry::GroupRegistry(World world, Transport& transport, const Device& device, Waker& waker,
-                             HostWindow& window, const NcclSite& nccl, const Config& config,
-                             const Log& log)
-    : transport_(transport),
-      device_(device),
-      waker_(waker),
-      window_(window),
-      nccl_(nccl),
-      config_(config),
-      log_(log) {
-  groups_.push_back(std::make_unique<Group>(Communicator(0, std::move(world)), 0, transport_,
-                                            device_, waker_, window_, nccl_, config_, log_));
-  world_ = groups_.front().get();
-}
-
-int GroupRegistry::free_partition(const std::vector<int>& ranks) const {
-  std::array<bool, HostWindow::kPartitions> taken = {true};  // the world's
-  for (const auto& group : groups_) {
-    const int partition = group->slots.partition();
-    if (group->removed || partition == HostWindow::kNoPartition) continue;
-    const bool meets = std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
-      return group->communicator.index_of(rank).has_value();
-    });
-    if (meets) taken[static_cast<std::size_t>(partition)] = true;
-  }
-  const auto it = std::find(taken.begin(), taken.end(), false);
-  return it == taken.end() ? HostWindow::kNoPartition : static_cast<int>(it - taken.begin());
-}
-
-void GroupRegistry::open_control_segments(bool allreduces) {
-  exchange_carries_allreduces_ = allreduces;
-  for (const auto& group : groups_)
-    if (group->is_member()) group->open(allreduces);
-}
-
-Group* GroupRegistry::find(std::uint32_t id) const {
-  const auto it = std::find_if(groups_.begin(), groups_.end(), [&](const auto& group) {
-    return group->communicator.id() == id && !group->removed;
-  });
-  return it == groups_.end() ? nullptr : it->get();
-}
-
-Result<Group*> GroupRegistry::add(const std::vector<int>& ranks) {
-  for (const auto& group : groups_) {
-    if (group->removed || group->communicator.ranks() != ranks) continue;
-    return KOLO_ERROR(kInvalidArgument, "there is a process set of ranks {} already: number {}",
-                      fmt::join(ranks, ", "), group->communicator.id());
-  }
-  if (next_id_ > Exchange::kLastSet)
-    return KOLO_ERROR(kUnsupported, "a job adds at most {} process sets, removed ones included",
-                      Exchange::kLastSet);
-  auto group = std::make_unique<Group>(Communicator(next_id_, world().communicator, ranks),
-                                       free_partition(ranks), transport_, device_, waker_, window_,
-                                       nccl_, config_, log_);
-  if (exchange_carries_allreduces_ && group->is_member())
-    group->open(*exchange_carries_allreduces_);
-  const std::lock_guard lock(mutex_);
-  ++next_id_;
-  groups_.push_back(std::move(group));
-  return groups_.back().get();
-}
-
-Result<Group*> GroupRegistry::remove(std::uint32_t id) {
-  Group* const group = id == 0 ? nullptr : find(id);
-  if (group == nullptr) return no_such_group(id);
-  const std::lock_guard lock(mutex_);
-  group->removed = true;
-  return group;
-}
-
-void GroupRegistry::reopen(std::uint32_t id) {
-  const std::lock_guard lock(mutex_);
-  if (Group* const group = find(id)) group->retiring = false;
-}
-
-void GroupRegistry::drop_removed() {
-  // A removed group gets no new callers.
-  const auto is_over = [](const auto& group) {
-    return group->removed && !group->has_work() &&
-           group->callers.load(std::memory_order_acquire) == 0;
-  };
-  if (std::none_of(groups_.begin(), groups_.end(), is_over)) return;
-  const std::lock_guard lock(mutex_);
-  std::erase_if(groups_, is_over);
-}
-
-void GroupRegistry::request_flush(bool wake) {
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& group : groups_) group->table.request_flush(false);
-  }
-  if (wake) waker_.wake();
-}
-
-std::vector<std::uint32_t> GroupRegistry::ids() const {
-  const std::lock_guard lock(mutex_);
-  std::vector<std::uint32_t> ids;
-  for (const auto& group : groups_) {
-    if (!group->removed) ids.push_back(group->communicator.id());
-  }
-  return ids;
-}
-
-Error GroupRegistry::no_such_group(std::uint32_t id) const {
-  return KOLO_ERROR(kInvalidArgument,
-                    "rank {}: there is no process set {}{}; it was never added, or was removed",
-                    world().communicator.rank(), id, id == 0 ? " to remove" : "");
 }
 
 }  // namespace kolo

@@ -45,10 +45,10 @@ Runtime::Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> time
       transport_(std::move(parts.transport)),
       timeline_(std::move(timeline)),
       device_(host_device(), static_cast<int>(config_.reduce_threads)),
-      groups_(std::move(world), *transport_, device_.quickest(), waker_, window_, nccl_, config_,
-              log_),
-      cycle_(groups_, *transport_, device_.quickest(), window_, devices_, links_, config_, log_,
-             *timeline_),
+      arena_(*transport_, &devices_),
+      services_{*transport_, device_.quickest(), window_, devices_, arena_, schedules_, *timeline_},
+      groups_(std::move(world), services_, waker_, nccl_, config_, log_),
+      cycle_(groups_, services_, links_, config_, log_),
       driver_(std::make_shared<Driver>(cycle_, groups_, *transport_, waker_, *timeline_,
                                        this->world().has_core_for_each_rank())) {}
 
@@ -115,7 +115,7 @@ Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers,
     return Deadline::after(std::chrono::seconds(config_.init_timeout_s));
   };
   KOLO_TRY(transport_->connect(world().rank(), std::move(peers), cycle_,
-                               groups_.world().communicator.abort(), deadline()));
+                               groups_.world().communicator().abort(), deadline()));
   const HostWindow::Sizes sizes{.slots = static_cast<std::size_t>(config_.shared_memory),
                                 .arena = static_cast<std::size_t>(config_.arena)};
   KOLO_TRY(window_.open(bootstrap, *transport_, world(), sizes, log_, deadline()));
@@ -141,7 +141,7 @@ Status Runtime::learn_links(Bootstrap& bootstrap, Deadline deadline) {
   const bool keeps = config_.link_cache != 0 && world().size() > 1;
   if (keeps && world().rank() == 0)
     link_cache_ = {config_.cache_dir, topology_of(world(), transport_->description())};
-  const ProbeLimits limits{groups_.world().communicator.abort(), deadline,
+  const ProbeLimits limits{groups_.world().communicator().abort(), deadline,
                            [this] { return cycle_.losses(); }};
   if (keeps) {
     const auto loaded = link_cache_.load();
@@ -240,7 +240,7 @@ RuntimeInfo Runtime::info() const {
   if (devices_.arena() != nullptr) info.device_arena_bytes = devices_.arena()->capacity();
   info.device_network = devices_.network().description;
   info.device_inside = devices_.inside();
-  const ExchangeLimits& limits = groups_.world().exchange.limits();
+  const ExchangeLimits& limits = groups_.world().exchange().limits();
   info.one_shot_bytes = limits.allreduces ? limits.one_shot : 0;
   info.two_shot_bytes = limits.allreduces ? limits.staged : 0;
   info.two_shot_shared_bytes = limits.allreduces ? limits.in_arena : 0;
@@ -255,7 +255,7 @@ RuntimeInfo Runtime::info() const {
   info.inside = info_of(links_.inside);
   info.across = info_of(links_.across);
   const Group& world = groups_.world();
-  const Resources resources = resources_of(world.services, window_, devices_);
+  const Resources resources = resources_of(world.services(), window_, devices_);
   const Policy policy = policy_of(links_, config_);
   constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
   for (std::uint64_t bytes = 4; bytes <= kMost; bytes *= 2) {
@@ -289,7 +289,7 @@ bool Runtime::shut_down(std::chrono::steady_clock::time_point until) {
 }
 
 Status Runtime::failure() const {
-  const Abort& abort = groups_.world().communicator.abort();
+  const Abort& abort = groups_.world().communicator().abort();
   const bool failed = abort.raised() && abort.error().code != ErrorCode::kShutdown;
   return failed ? abort.status() : Status();
 }
@@ -298,7 +298,7 @@ Controller::Counters Runtime::negotiation_counters(std::uint32_t process_set) {
   Controller::Counters counters;
   driver_->with_token([&] {
     if (const Group* const group = groups_.find(process_set)) {
-      counters = group->controller.counters();
+      counters = group->controller().counters();
     }
   });
   return counters;

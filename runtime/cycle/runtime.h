@@ -6,7 +6,7 @@
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/cycle/cycle.h"
 #include "runtime/cycle/driver.h"
-#include "runtime/cycle/group.h"
+#include "runtime/cycle/group_registry.h"
 #include "runtime/cycle/ordered_arguments.h"
 #include "runtime/device/threaded_device.h"
 #include "runtime/memory/device_window.h"
@@ -52,7 +52,7 @@ class Runtime {
   static Result<std::unique_ptr<Runtime>> start(Bootstrap& bootstrap, RuntimeParts parts);
   ~Runtime();
 
-  const World& world() const { return groups_.world().communicator.world(); }
+  const World& world() const { return groups_.world().communicator().world(); }
 
   /// Negotiated submission. A call with invalid arguments fails through its Work, on every rank.
   Result<std::shared_ptr<Work>> submit(Submission submission);
@@ -91,8 +91,7 @@ class Runtime {
   /// Joins of a process set that have ended on all its ranks, as far as this rank knows.
   /// kInvalidArgument if there is no such set.
   Result<std::uint64_t> joins(std::uint32_t id) {
-    return groups_.with(id,
-                        [](Group& group) -> Result<std::uint64_t> { return group.joins.load(); });
+    return groups_.with(id, [](Group& group) -> Result<std::uint64_t> { return group.joins(); });
   }
 
   /// Zeroed memory that the ranks of this host have mapped, if they share any (HostWindow); else
@@ -160,6 +159,9 @@ class Runtime {
   mutable std::atomic<bool> told_of_full_device_arena_ = false;
   NcclSite nccl_;  ///< outlives the groups' communicators
   Waker waker_;
+  ScheduleCache schedules_;
+  Arena arena_;
+  const RankServices services_;
   GroupRegistry groups_;
   LinkCosts links_;
   LinkCache link_cache_;  ///< for the transport's state before links were opened

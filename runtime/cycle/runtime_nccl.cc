@@ -22,7 +22,7 @@ Status Runtime::connect_nccl(Bootstrap& bootstrap, const OpenNccl& open) {
               meet_over_nccl(bootstrap, mine,
                              Deadline::after(std::chrono::seconds(config_.init_timeout_s))));
   log_.info("all-reduces of device memory: NCCL {}", nccl_version_text(nccl_.api->version()));
-  groups_.world().nccl.adopt(SubmissionMode::kNegotiated, std::move(communicator));
+  groups_.world().nccl().adopt(SubmissionMode::kNegotiated, std::move(communicator));
   return {};
 }
 

@@ -27,11 +27,13 @@ std::string complaint_about(const std::vector<int>& sorted, int size) {
 
 /// Counts a caller out of a process set.
 struct Leave {
-  void operator()(Group* group) const { group->callers.fetch_sub(1, std::memory_order_release); }
+  void operator()(Group* group) const {
+    group->lifetime.callers.fetch_sub(1, std::memory_order_release);
+  }
 };
 /// Counts a caller in. Precondition: the registry's lock is held.
 std::unique_ptr<Group, Leave> enter(Group& group) {
-  group.callers.fetch_add(1, std::memory_order_relaxed);
+  group.lifetime.callers.fetch_add(1, std::memory_order_relaxed);
   return std::unique_ptr<Group, Leave>(&group);
 }
 
@@ -59,7 +61,7 @@ Submission submission_of(const OrderedArguments& call, int size) {
 Error is_retiring(const Group& group) {
   return KOLO_ERROR(kInvalidArgument,
                     "rank {}: process set {} is being removed, so nothing more may be called on it",
-                    group.communicator.world().rank(), group.communicator.id());
+                    group.communicator().world().rank(), group.communicator().id());
 }
 
 }  // namespace
@@ -129,8 +131,8 @@ Result<std::vector<std::shared_ptr<Work>>> Runtime::submit_group(
 Status Runtime::submit_entries(std::span<EntryPtr> entries, std::uint32_t set, bool will_wait) {
   return groups_.with(set, [&](Group& group) -> Status {
     KOLO_TRY(check_member(group, *entries.front()));
-    for (EntryPtr& entry : entries) prepare(*entry, group.communicator);
-    return group.table.submit(entries, will_wait);
+    for (EntryPtr& entry : entries) prepare(*entry, group.communicator());
+    return group.table().submit(entries, will_wait);
   });
 }
 
@@ -154,7 +156,7 @@ Status Runtime::allreduce_ordered(const std::byte* input, std::byte* output, std
 }
 
 std::shared_ptr<Driver> Runtime::driver_of_small_calls() const {
-  const ExchangeLimits& limits = groups_.world().exchange.limits();
+  const ExchangeLimits& limits = groups_.world().exchange().limits();
   const bool carries = limits.take(OperationKind::kAllreduce, 1) || limits.two_rank > 0;
   return carries ? driver_ : nullptr;
 }
@@ -164,7 +166,7 @@ Status Runtime::call_ordered(const OrderedArguments& call) {
   std::unique_ptr<Group, Leave> within;
   if (call.process_set != 0) {  // the world always exists: no lock
     KOLO_TRY(groups_.with(call.process_set, [&](Group& group) -> Status {
-      if (group.retiring) return is_retiring(group);
+      if (group.lifetime.retiring) return is_retiring(group);
       within = enter(group);
       return {};
     }));
@@ -192,7 +194,7 @@ Result<std::shared_ptr<Work>> Runtime::enqueue_ordered(const OrderedArguments& c
   int size = world().size();
   if (call.process_set != 0) {
     KOLO_TRY(groups_.with(call.process_set, [&](const Group& group) -> Status {
-      size = group.communicator.size();
+      size = group.communicator().size();
       return {};
     }));
   }
@@ -208,10 +210,10 @@ Result<std::shared_ptr<Work>> Runtime::submit_in_order(Submission submission) {
   std::optional<Error> refusal;
   const Status submitted = groups_.with(set, [&](Group& group) -> Status {
     KOLO_TRY(check_member(group, *entry));
-    prepare(*entry, group.communicator);
+    prepare(*entry, group.communicator());
     if (!entry->complaint.empty()) refusal = refusal_of(*entry, world().rank());
     if (refusal && is_message(*entry)) return *refusal;
-    return group.ordered.submit(std::move(entry));
+    return group.ordered().submit(std::move(entry));
   });
   KOLO_TRY(submitted);
   if (!refusal) return work;
@@ -221,11 +223,11 @@ Result<std::shared_ptr<Work>> Runtime::submit_in_order(Submission submission) {
 }
 
 Status Runtime::check_member(const Group& group, const Entry& entry) const {
-  if (group.is_member()) return group.retiring ? Status(is_retiring(group)) : Status();
+  if (group.is_member()) return group.lifetime.retiring ? Status(is_retiring(group)) : Status();
   const std::string name = entry.name.empty() ? "" : fmt::format(" '{}'", entry.name);
   return KOLO_ERROR(kInvalidArgument, "{}{}: rank {} is not in process set {}; its ranks are {}",
-                    to_string(entry.signature.kind), name, world().rank(), group.communicator.id(),
-                    fmt::join(group.communicator.ranks(), ", "));
+                    to_string(entry.signature.kind), name, world().rank(),
+                    group.communicator().id(), fmt::join(group.communicator().ranks(), ", "));
 }
 
 Status Runtime::add_initial_process_sets(const std::vector<std::vector<int>>& sets) {
@@ -255,14 +257,14 @@ Result<std::shared_ptr<Work>> Runtime::remove_process_set(std::uint32_t id) {
   submission.signature.root = static_cast<int>(id);
   KOLO_TRY(groups_.with(id, [&](Group& group) -> Status {
     if (id == 0) return {};
-    const std::size_t in_flight = group.table.in_flight() +
-                                  static_cast<std::size_t>(group.ordered.in_flight()) +
-                                  static_cast<std::size_t>(group.callers.load());
+    const std::size_t in_flight = group.table().in_flight() +
+                                  static_cast<std::size_t>(group.ordered().in_flight()) +
+                                  static_cast<std::size_t>(group.lifetime.callers.load());
     if (in_flight > 0) {
       submission.complaint = fmt::format(
           "{} operations are in flight on process set {}; wait for them first", in_flight, id);
     } else {
-      group.retiring = true;  // until all ranks have agreed, or the removal fails
+      group.lifetime.retiring = true;  // until all ranks have agreed, or the removal fails
     }
     return {};
   }));
@@ -271,7 +273,7 @@ Result<std::shared_ptr<Work>> Runtime::remove_process_set(std::uint32_t id) {
 
 Result<std::vector<int>> Runtime::ranks_of(std::uint32_t id) {
   return groups_.with(
-      id, [](Group& group) -> Result<std::vector<int>> { return group.communicator.ranks(); });
+      id, [](Group& group) -> Result<std::vector<int>> { return group.communicator().ranks(); });
 }
 
 }  // namespace kolo

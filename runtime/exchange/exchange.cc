@@ -37,9 +37,9 @@ void Exchange::open(int partition, bool allreduces) {
   }
   for (const int rank : communicator_.ranks())
     segments_.push_back(&control_segment_in(window_.control_segment(rank, partition)));
-  inputs_.resize(segments_.size());
-  outputs_.resize(segments_.size());
-  sources_.resize(segments_.size());
+  buffers_.inputs.resize(segments_.size());
+  buffers_.outputs.resize(segments_.size());
+  buffers_.sources.resize(segments_.size());
   limits_ = exchange_limits(segments_.size(),
                             communicator_.world().has_core_for_each_rank(communicator_.ranks()),
                             allreduces);
@@ -56,62 +56,61 @@ OrderedCall Exchange::call_of(const Request& request) const {
 }
 
 ControlSegment::Slot& Exchange::slot_of(std::size_t rank) const {
-  const std::uint64_t exchange = phase_ == Phase::kRoom ? exchange_ - 1 : exchange_;
+  const std::uint64_t exchange = wait_.phase == Phase::kRoom ? calls_.count - 1 : calls_.count;
   return segments_[rank]->slots[exchange % 2];
 }
 
 std::byte* Exchange::data_of(std::size_t rank) const {
-  if (is_in_ring()) return segments_[rank]->ring + ring_at_;
+  if (is_in_ring()) return segments_[rank]->ring + ring_.begin;
   ControlSegment::Slot& slot = slot_of(rank);
   return request_.bytes() <= ControlSegment::kLargestInLine ? slot.line.data : slot.data;
 }
 
 std::uint64_t Exchange::flag_of(std::size_t rank) const {
   const ControlSegment::Slot& slot = slot_of(rank);
-  const auto& flag = phase_ == Phase::kSums ? slot.summed : slot.line.flag;
+  const auto& flag = wait_.phase == Phase::kSums ? slot.summed : slot.line.flag;
   return flag.load(std::memory_order_acquire);
 }
 
 void Exchange::begin(const Request& request) {
   is_two_rank_ = limits_.take_two_rank(request.kind, request.bytes());
-  KOLO_CHECK(!busy_ && (is_two_rank_ || limits_.take(request.kind, request.bytes())));
+  KOLO_CHECK(!busy() && (is_two_rank_ || limits_.take(request.kind, request.bytes())));
   request_ = request;
-  declined_ = false;
+  state_ = State::kRunning;
   if (is_two_rank_) {
-    call_ = call_of(request);
-    busy_ = true;
-    return pair_.begin({request.input, request.bytes()}, request.sequence, call_.fingerprint);
+    calls_.running = call_of(request);
+    return pair_.begin({request.input, request.bytes()}, request.sequence,
+                       calls_.running.fingerprint);
   }
-  ++exchange_;
+  ++calls_.count;
   two_shot_ = is_two_shot(request);
   if (is_in_ring()) take_from_ring();
-  previous_ = call_;
-  call_ = call_of(request);
-  busy_ = true;
-  looks_ = 0;
+  calls_.before = calls_.running;
+  calls_.running = call_of(request);
+  wait_.looks = 0;
   if (all_seen_) return publish();
-  phase_ = Phase::kRoom;
-  awaited_ = previous_.flag();
-  next_ = 0;
-  end_ = segments_.size();
+  wait_.phase = Phase::kRoom;
+  wait_.flag = calls_.before.flag();
+  wait_.next = 0;
+  wait_.end = segments_.size();
 }
 
 void Exchange::take_from_ring() {
   const std::size_t bytes = (request_.bytes() + kCacheLine - 1) / kCacheLine * kCacheLine;
-  ring_at_ = ring_end_ + bytes <= sizeof(ControlSegment::ring) ? ring_end_ : 0;
-  ring_end_ = ring_at_ + bytes;
+  ring_.begin = ring_.end + bytes <= sizeof(ControlSegment::ring) ? ring_.end : 0;
+  ring_.end = ring_.begin + bytes;
 }
 
 void Exchange::publish() {
-  phase_ = Phase::kInputs;
-  awaited_ = call_.flag();
+  wait_.phase = Phase::kInputs;
+  wait_.flag = calls_.running.flag();
   publish_input();
-  next_ = 0;
-  end_ = segments_.size();
+  wait_.next = 0;
+  wait_.end = segments_.size();
   if (request_.kind == OperationKind::kBroadcast) {
     const auto root = static_cast<std::size_t>(request_.root);
-    next_ = root == own() ? end_ : root;
-    end_ = root == own() ? end_ : root + 1;
+    wait_.next = root == own() ? wait_.end : root;
+    wait_.end = root == own() ? wait_.end : root + 1;
     all_seen_ = root != own() && segments_.size() == 2;
   } else {
     all_seen_ = true;
@@ -155,9 +154,9 @@ void Exchange::publish_input() {
     copy_to_segment({kept.end, request_.count});
   }
   ControlSegment::Line& line = slot_of(own()).line;
-  line.number.store(call_.number, std::memory_order_relaxed);
-  line.fingerprint.store(call_.fingerprint, std::memory_order_relaxed);
-  line.flag.store(awaited_, std::memory_order_release);
+  line.number.store(calls_.running.number, std::memory_order_relaxed);
+  line.fingerprint.store(calls_.running.fingerprint, std::memory_order_relaxed);
+  line.flag.store(wait_.flag, std::memory_order_release);
 }
 
 void Exchange::copy_to_segment(Range range) {
@@ -175,10 +174,10 @@ void Exchange::ring_sleepers() {
 }
 
 bool Exchange::all_arrived() {
-  for (; next_ < end_; ++next_) {
-    if (arrived(next_)) continue;
-    if (++looks_ < kLooks) return false;
-    status_ = check_waited_for(next_);
+  for (; wait_.next < wait_.end; ++wait_.next) {
+    if (arrived(wait_.next)) continue;
+    if (++wait_.looks < kLooks) return false;
+    status_ = check_waited_for(wait_.next);
     return !status_.ok();
   }
   return true;
@@ -189,12 +188,12 @@ bool Exchange::advance_two_rank() {
   status_ = pair_.status();
   if (!status_.ok()) return true;
   pair_.combine(device_, request_.type, request_.op, request_.postscale, request_.output);
-  busy_ = false;
+  state_ = State::kIdle;
   return true;
 }
 
 bool Exchange::adopt_two_rank(const Request& request) {
-  if (!is_two_rank_ || !abandoned_ || request.sequence != request_.sequence ||
+  if (!is_two_rank_ || state_ != State::kAbandoned || request.sequence != request_.sequence ||
       request.output != request_.output)
     return false;
   return adopt();
@@ -204,7 +203,7 @@ bool Exchange::advance() {
   if (is_two_rank_) return advance_two_rank();
   while (all_arrived()) {
     if (!status_.ok()) return true;
-    switch (phase_) {
+    switch (wait_.phase) {
       case Phase::kRoom:
         publish();
         continue;
@@ -222,15 +221,15 @@ bool Exchange::advance() {
         }
         status_ = publish_sum();
         if (!status_.ok()) return true;
-        phase_ = Phase::kSums;
-        next_ = 0;
+        wait_.phase = Phase::kSums;
+        wait_.next = 0;
         ring_sleepers();
         continue;
       case Phase::kSums:
         fetch_sums();
         break;
     }
-    busy_ = false;
+    state_ = State::kIdle;
     return true;
   }
   return false;
@@ -239,7 +238,7 @@ bool Exchange::advance() {
 void Exchange::fetch_next_slot() const {
   if (!all_seen_) return;
   const std::size_t bytes = request_.bytes();
-  const ControlSegment::Slot& slot = segments_[own()]->slots[(exchange_ + 1) % 2];
+  const ControlSegment::Slot& slot = segments_[own()]->slots[(calls_.count + 1) % 2];
   fetch_to_write(reinterpret_cast<const std::byte*>(&slot.line));
   if (bytes > ControlSegment::kLargestInLine && bytes <= ControlSegment::kLargestInSlot)
     fetch_to_write(slot.data, bytes);
@@ -253,10 +252,10 @@ void Exchange::collect() {
   const std::size_t part = bytes / ranks;
   const auto reduce = [&](Range range) {
     const std::size_t at = range.begin * size_of(request_.type);
-    for (std::size_t rank = 0; rank < ranks; ++rank) sources_[rank] = data_of(rank) + at;
-    if (reduces_input_of(range)) sources_[own()] = request_.input + at;
-    device_.reduce(request_.type, request_.op, request_.output, sources_, range.end - range.begin,
-                   request_.postscale);
+    for (std::size_t rank = 0; rank < ranks; ++rank) buffers_.sources[rank] = data_of(rank) + at;
+    if (reduces_input_of(range)) buffers_.sources[own()] = request_.input + at;
+    device_.reduce(request_.type, request_.op, request_.output, buffers_.sources,
+                   range.end - range.begin, request_.postscale);
   };
   const auto take = [&](const std::byte* own_part, std::size_t begin, std::size_t size) {
     std::byte* const to = request_.output + own() * size;
@@ -294,13 +293,13 @@ void Exchange::collect() {
 }
 
 bool Exchange::fall_asleep() {
-  if (!busy_ || is_two_rank_ || next_ >= end_) return true;
+  if (!busy() || is_two_rank_ || wait_.next >= wait_.end) return true;
   asleep_ = true;
   std::atomic<bool>& asleep = segments_[own()]->asleep;
   asleep.store(true, std::memory_order_seq_cst);
   // A peer that missed this store has published before: its flag is visible within these looks.
   for (int i = 0; i < kLooks; ++i) {
-    if (arrived(next_)) return false;
+    if (arrived(wait_.next)) return false;
   }
   return true;
 }

@@ -105,7 +105,7 @@ class Exchange {
   /// Whether to try a request that limits() take. False: leave it to a schedule. The same on every
   /// rank. Precondition: all earlier calls that the exchange carries are over.
   bool tries(const Request& request) const {
-    return request.bytes() <= limits_.staged || request.sequence >= next_try_;
+    return request.bytes() <= limits_.staged || request.sequence >= retry_.next;
   }
   /// Algorithm of the latest request: "one_shot", "two_shot" or "two_rank_exchange".
   std::string_view algorithm() const { return algorithm_of(two_shot_); }
@@ -121,9 +121,9 @@ class Exchange {
                                   request.before);
   }
   /// Fingerprint of the latest request.
-  std::uint64_t fingerprint() const { return call_.fingerprint; }
+  std::uint64_t fingerprint() const { return calls_.running.fingerprint; }
   /// A request has begun and is not done.
-  bool busy() const { return busy_; }
+  bool busy() const { return state_ == State::kRunning || state_ == State::kAbandoned; }
 
   /// Publishes the input. If the slot is still in use, waits for it in advance(); a two-rank
   /// exchange sends the input instead. The memory must last until advance() has returned true.
@@ -135,12 +135,16 @@ class Exchange {
   bool advance();
   const Status& status() const { return status_; }
   /// All ranks have left the latest call to a schedule.
-  bool declined() const { return declined_; }
+  bool declined() const { return state_ == State::kDeclined; }
 
   /// The caller leaves a running exchange to whoever adopts it. Precondition: busy().
-  void abandon() { abandoned_ = true; }
+  void abandon() { state_ = State::kAbandoned; }
   /// Takes over an abandoned exchange; false if there is none.
-  bool adopt() { return std::exchange(abandoned_, false); }
+  bool adopt() {
+    if (state_ != State::kAbandoned) return false;
+    state_ = State::kRunning;
+    return true;
+  }
   /// Takes over an abandoned two-rank exchange if it is this call.
   bool adopt_two_rank(const Request& request);
 
@@ -164,6 +168,9 @@ class Exchange {
   std::string describe() const;
 
  private:
+  /// begin() → kRunning → kIdle, or → kDeclined: left to a schedule. kRunning ↔ kAbandoned: its
+  /// caller has left it, and an operation adopts it.
+  enum class State : std::uint8_t { kIdle, kRunning, kAbandoned, kDeclined };
   /// What the exchange waits for: a free slot, the inputs, or the sums of the shares.
   enum class Phase : std::uint8_t { kRoom, kInputs, kSums };
   std::string_view algorithm_of(bool two_shot) const {
@@ -184,8 +191,10 @@ class Exchange {
   ControlSegment::Slot& slot_of(std::size_t rank) const;
   std::byte* data_of(std::size_t rank) const;
   std::uint64_t flag_of(std::size_t rank) const;
-  const OrderedCall& awaited() const { return phase_ == Phase::kRoom ? previous_ : call_; }
-  bool arrived(std::size_t rank) const { return flag_of(rank) == awaited_; }
+  const OrderedCall& awaited() const {
+    return wait_.phase == Phase::kRoom ? calls_.before : calls_.running;
+  }
+  bool arrived(std::size_t rank) const { return flag_of(rank) == wait_.flag; }
   bool advance_two_rank();
   /// Whether all ranks that this phase waits for have arrived, or status_ is set.
   bool all_arrived();
@@ -231,42 +240,59 @@ class Exchange {
   void fetch_next_slot() const;
   void ring_sleepers();
 
+  /// What the running exchange waits for.
+  struct Wait {
+    Phase phase = Phase::kInputs;
+    std::uint64_t flag = 0;  ///< flag of this phase
+    std::size_t next = 0;    ///< first rank that has not been seen in this phase
+    std::size_t end = 0;     ///< end of the ranks to see in this phase
+    int looks = 0;           ///< unsuccessful looks at flags
+  };
+  /// When a call above limits_.staged is tried again after a declined one.
+  struct Retry {
+    std::uint64_t next = 0;   ///< first call to be tried
+    std::uint64_t pause = 1;  ///< calls to skip after the next declined one
+  };
+  struct Calls {
+    OrderedCall running;      ///< or the latest one
+    OrderedCall before;       ///< the exchange before
+    std::uint64_t count = 0;  ///< exchanges so far
+  };
+  /// Where the input lies in the ring; the same on all control segments.
+  struct RingRange {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+  };
+  /// Two-shot, by rank: its memory as mapped here; null if unmapped.
+  struct Buffers {
+    std::vector<std::byte*> inputs;
+    std::vector<std::byte*> outputs;
+    std::vector<const std::byte*> sources;
+    std::vector<std::byte*> destinations;
+  };
+
   const Communicator& communicator_;
   const RecentCalls& recent_calls_;
   HostWindow& window_;
   const Device& device_;
   ControlPlane& control_plane_;
   TwoRankExchange pair_;
-  bool is_two_rank_ = false;
   std::vector<ControlSegment*> segments_;  ///< by rank; empty without windows
   ExchangeLimits limits_;
-  std::uint64_t next_try_ = 0;  ///< first call above limits_.staged to be tried again
-  std::uint64_t pause_ = 1;     ///< calls to skip after the next declined one
 
-  Request request_;
+  State state_ = State::kIdle;
   Status status_;
-  OrderedCall call_;                       ///< call of the running exchange
-  OrderedCall previous_;                   ///< call of the exchange before
-  std::uint64_t awaited_ = 0;              ///< flag of this phase
+  Request request_;
+  Calls calls_;
+  Wait wait_;
+  Retry retry_;
+  RingRange ring_;
+  Buffers buffers_;
   ControlSegment::BufferOffsets offsets_;  ///< buffer offsets of this rank in the running exchange
-  /// Two-shot, by rank: its memory as mapped here; null if unmapped.
-  std::vector<std::byte*> inputs_;
-  std::vector<std::byte*> outputs_;
-  std::vector<const std::byte*> sources_;
-  std::vector<std::byte*> destinations_;
-  std::uint64_t exchange_ = 0;
-  std::size_t ring_at_ = 0;   ///< offset of the input in the ring, the same on all control segments
-  std::size_t ring_end_ = 0;  ///< end of the input in the ring
-  Phase phase_ = Phase::kInputs;
-  std::size_t next_ = 0;      ///< first rank that has not been seen in this phase
-  std::size_t end_ = 0;       ///< end of the ranks to see in this phase
-  int looks_ = 0;             ///< unsuccessful looks at flags
-  bool all_seen_ = true;      ///< every flag of the latest exchange was seen
+  bool is_two_rank_ = false;
   bool two_shot_ = false;     ///< the running exchange takes two hops
+  bool all_seen_ = true;      ///< every flag of the latest exchange was seen
   bool were_mapped_ = false;  ///< all_mapped() in the latest call with depends_on_offsets()
-  bool busy_ = false;
-  bool declined_ = false;
-  bool abandoned_ = false;
   bool asleep_ = false;
 };
 

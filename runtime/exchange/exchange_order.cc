@@ -115,11 +115,12 @@ Result<bool> Exchange::compare(const OrderedCall& call, std::size_t& next) const
 }
 
 Status Exchange::look_back() const {
-  if (busy_ || is_two_rank_ || all_seen_ || exchange_ == 0) return {};
+  if (busy() || is_two_rank_ || all_seen_ || calls_.count == 0) return {};
   for (std::size_t rank = 0; rank < segments_.size(); ++rank) {
     const auto call = call_in(slot_of(rank));
-    if (call && call->number == call_.number && call->fingerprint != call_.fingerprint)
-      return mismatch(call_, rank, call->fingerprint);
+    if (call && call->number == calls_.running.number &&
+        call->fingerprint != calls_.running.fingerprint)
+      return mismatch(calls_.running, rank, call->fingerprint);
   }
   return {};
 }
@@ -127,15 +128,15 @@ Status Exchange::look_back() const {
 std::string Exchange::describe() const {
   if (is_two_rank_) {
     return fmt::format("{} of {} as call {}{} waits for rank {}", algorithm(),
-                       to_text(call_.fingerprint), request_.sequence, communicator_.suffix(),
-                       pair_.partner());
+                       to_text(calls_.running.fingerprint), request_.sequence,
+                       communicator_.suffix(), pair_.partner());
   }
   std::vector<int> missing;
-  for (std::size_t rank = next_; busy_ && rank < end_; ++rank) {
+  for (std::size_t rank = wait_.next; busy() && rank < wait_.end; ++rank) {
     if (!arrived(rank)) missing.push_back(communicator_.ranks()[rank]);
   }
   return fmt::format("{} of {} as call {}{} waits for rank{} {}", algorithm(),
-                     to_text(call_.fingerprint), request_.sequence, communicator_.suffix(),
+                     to_text(calls_.running.fingerprint), request_.sequence, communicator_.suffix(),
                      missing.size() == 1 ? "" : "s", fmt::join(missing, ", "));
 }
 

@@ -49,8 +49,8 @@ Status Exchange::find_buffers() {
     if (have_offsets) std::memcpy(&offsets, slot_of(rank).line.data, sizeof offsets);
     const std::span<std::byte> window =
         window_.windows()[static_cast<std::size_t>(communicator_.ranks()[rank])];
-    for (const auto& [offset, memory] :
-         {std::pair(offsets.input, &inputs_[rank]), std::pair(offsets.output, &outputs_[rank])}) {
+    for (const auto& [offset, memory] : {std::pair(offsets.input, &buffers_.inputs[rank]),
+                                         std::pair(offsets.output, &buffers_.outputs[rank])}) {
       *memory = offset == kNowhere ? nullptr : window.data() + offset;
       if (offset == kNowhere || (offset <= window.size() && bytes <= window.size() - offset))
         continue;
@@ -65,17 +65,16 @@ Status Exchange::find_buffers() {
 
 bool Exchange::all_mapped() const {
   const auto is_null = [](const std::byte* memory) { return memory == nullptr; };
-  return std::none_of(inputs_.begin(), inputs_.end(), is_null) &&
-         std::none_of(outputs_.begin(), outputs_.end(), is_null);
+  return std::none_of(buffers_.inputs.begin(), buffers_.inputs.end(), is_null) &&
+         std::none_of(buffers_.outputs.begin(), buffers_.outputs.end(), is_null);
 }
 
 bool Exchange::must_decline() const { return request_.bytes() > limits_.staged && !all_mapped(); }
 
 void Exchange::decline() {
-  declined_ = true;
-  busy_ = false;
-  next_try_ = request_.sequence + 1 + pause_;
-  pause_ = std::min(2 * pause_, kLongestPause);
+  state_ = State::kDeclined;
+  retry_.next = request_.sequence + 1 + retry_.pause;
+  retry_.pause = std::min(2 * retry_.pause, kLongestPause);
 }
 
 Status Exchange::publish_sum() {
@@ -84,34 +83,36 @@ Status Exchange::publish_sum() {
   const std::uint64_t count = share_begin(own() + 1) - share_begin(own());
   ControlSegment::Slot& slot = slot_of(own());
   bool all_mapped = true;
-  destinations_ = {request_.output + begin};
+  buffers_.destinations = {request_.output + begin};
   std::optional<UsersMemory::Touch> touch;
   for (std::size_t rank = 0; rank < segments_.size(); ++rank) {
     const bool is_own = rank == own();
     if (is_own && request_.prescale.is_identity()) {
-      sources_[rank] = request_.input + begin;
+      buffers_.sources[rank] = request_.input + begin;
     } else {
-      sources_[rank] = (inputs_[rank] != nullptr ? inputs_[rank] : data_of(rank)) + begin;
+      buffers_.sources[rank] =
+          (buffers_.inputs[rank] != nullptr ? buffers_.inputs[rank] : data_of(rank)) + begin;
     }
     if (is_own) continue;
-    if (outputs_[rank] != nullptr) destinations_.push_back(outputs_[rank] + begin);
-    all_mapped &= outputs_[rank] != nullptr;
-    if (inputs_[rank] == nullptr && outputs_[rank] == nullptr) continue;
+    if (buffers_.outputs[rank] != nullptr)
+      buffers_.destinations.push_back(buffers_.outputs[rank] + begin);
+    all_mapped &= buffers_.outputs[rank] != nullptr;
+    if (buffers_.inputs[rank] == nullptr && buffers_.outputs[rank] == nullptr) continue;
     if (!touch) touch.emplace(window_.users_memory());
     KOLO_TRY(window_.users_memory().check(communicator_.ranks()[rank]));
   }
   if (count > 0) {
-    device_.reduce(request_.type, request_.op, destinations_, sources_, count, request_.postscale,
-                   Stores::kCached);
+    device_.reduce(request_.type, request_.op, buffers_.destinations, buffers_.sources, count,
+                   request_.postscale, Stores::kCached);
     if (!all_mapped) std::memcpy(slot.sum, request_.output + begin, count * element);
   }
-  slot.summed.store(awaited_, std::memory_order_release);
-  if (request_.bytes() > limits_.staged) pause_ = 1;
+  slot.summed.store(wait_.flag, std::memory_order_release);
+  if (request_.bytes() > limits_.staged) retry_.pause = 1;
   return {};
 }
 
 void Exchange::fetch_sums() {
-  if (outputs_[own()] != nullptr) return;  // the other ranks have written to the output
+  if (buffers_.outputs[own()] != nullptr) return;  // the other ranks have written to the output
   const std::size_t element = size_of(request_.type);
   for (std::size_t rank = 0; rank < segments_.size(); ++rank) {
     if (rank == own()) continue;

@@ -9,6 +9,7 @@
 // One runs at a time in each process set. Member of Exchange. Token holder only.
 #pragma once
 
+#include "runtime/communicator/call_mismatch.h"
 #include "runtime/communicator/communicator.h"
 #include "runtime/device/device.h"
 #include "runtime/planning/thresholds.h"
@@ -47,6 +48,10 @@ class TwoRankExchange final : public TransferListener {
 
  private:
   void on_transfer_done(Transfer& transfer) override;
+  Error mismatch(const Transfer& /*transfer*/, const TransferEnd& receiver,
+                 const TransferEnd& sender) const override {
+    return call_mismatch(receiver, sender);
+  }
 
   const Communicator& communicator_;
   Transport& transport_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/collectives/schedule.h"
+#include "runtime/communicator/call_mismatch.h"
 #include "runtime/execution/device_queue.h"
 #include "runtime/execution/local_step.h"
 #include "runtime/execution/memory_binding.h"
@@ -55,6 +56,10 @@ class Executor final : public TransferListener {
   std::string dump_state() const;
 
   void on_transfer_done(Transfer& transfer) override;
+  Error mismatch(const Transfer& /*transfer*/, const TransferEnd& receiver,
+                 const TransferEnd& sender) const override {
+    return call_mismatch(receiver, sender);
+  }
 
  private:
   /// Ready steps, oldest first.

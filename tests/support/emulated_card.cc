@@ -71,6 +71,13 @@ void EmulatedCard::on_transfer_done(Transfer& transfer) {
   outer.finish(std::move(status));
 }
 
+Error EmulatedCard::mismatch(const Transfer& transfer, const TransferEnd& receiver,
+                             const TransferEnd& sender) const {
+  const auto landing = std::find_if(landings_.begin(), landings_.end(),
+                                    [&](const Landing& each) { return &each.inner == &transfer; });
+  return landing->outer->mismatch(receiver, sender);
+}
+
 Result<std::unique_ptr<MemoryRegion>> EmulatedCard::register_memory(std::span<std::byte> bytes,
                                                                     MemoryType type) {
   if (type == MemoryType::kHost) return inner_->register_memory(bytes, type);

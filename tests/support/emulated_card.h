@@ -71,6 +71,8 @@ class EmulatedCard final : public Transport, private TransferListener {
   /// Whether the message lies on the device: in registered memory, with the peer on another host.
   bool is_devices(int peer, std::span<const std::byte> data, const Transfer& transfer) const;
   void on_transfer_done(Transfer& transfer) override;
+  Error mismatch(const Transfer& transfer, const TransferEnd& receiver,
+                 const TransferEnd& sender) const override;
 
   const std::unique_ptr<Transport> inner_;
   const std::shared_ptr<EmulatedDevice> device_;

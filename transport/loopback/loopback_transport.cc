@@ -2,7 +2,6 @@
 #include "transport/loopback/loopback_transport.h"
 
 #include "runtime/base/check.h"
-#include "transport/mismatch.h"
 #include "transport/wait.h"
 
 #include <algorithm>
@@ -158,7 +157,7 @@ void LoopbackTransport::copy_eager(int peer, const PostedReceive& receive, std::
                                    std::span<const std::byte> bytes) {
   const TransferEnd own{rank_, receive.data.size(), receive.call};
   const TransferEnd sent{peer, bytes.size(), call};
-  if (!fit(own, sent)) return receive.transfer->finish(mismatch(own, sent));
+  if (!fit(own, sent)) return receive.transfer->finish(receive.transfer->mismatch(own, sent));
   if (!bytes.empty()) std::memcpy(receive.data.data(), bytes.data(), bytes.size());
   receive.transfer->finish(Status());
 }
@@ -174,7 +173,7 @@ void LoopbackTransport::copy_offer(int peer, const PostedReceive& receive, std::
       status = KOLO_ERROR(kPeerLost, "rank {}: rank {} failed or left before its message was read",
                           rank_, peer);
     } else if (!fit(own, sent)) {
-      status = mismatch(own, sent);
+      status = receive.transfer->mismatch(own, sent);
     } else {
       std::memcpy(receive.data.data(), offer->data.data(), offer->data.size());
     }

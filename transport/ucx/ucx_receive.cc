@@ -122,7 +122,7 @@ void UcxTransport::deliver(UcxStream stream, int peer, Early early) {
 
 Status UcxTransport::check_arrival(const PostedReceive& receive, const TransferEnd& sent,
                                    bool is_rendezvous) const {
-  if (!fit(end_of(receive), sent)) return mismatch(end_of(receive), sent);
+  if (!fit(end_of(receive), sent)) return receive.transfer->mismatch(end_of(receive), sent);
   // The processor would copy an eager message, but it cannot write device memory.
   if (!is_rendezvous && type_of(receive.transfer->memory()) != MemoryType::kHost)
     return KOLO_ERROR(kMismatch,

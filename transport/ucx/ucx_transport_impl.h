@@ -10,7 +10,6 @@
 #pragma once
 
 #include "transport/message_matcher.h"
-#include "transport/mismatch.h"
 #include "transport/transport.h"
 #include "transport/ucx/ucx_context.h"
 #include "transport/ucx/ucx_message.h"

@@ -34,3 +34,5 @@
 #include <kolo/torch/settings.h>
 #include <kolo/torch/sharded_optimizer.h>
 #include <kolo/torch/sync_batch_norm.h>
+
+#include <torch/torch.h>

@@ -22,21 +22,22 @@ std::optional<Options> parsed(std::vector<std::string> arguments, int& exit_code
 }
 
 TEST(Options, AStepRefusesWhatOnlyASweepTakes) {
-  const std::vector<std::vector<std::string>> cases = {{"collective", "broadcast"},
-                                                       {"--minbytes", "-b", "8"},
-                                                       {"--maxbytes", "-e", "1M"},
-                                                       {"--stepfactor", "-f", "4"},
-                                                       {"--stepbytes", "-i", "8"},
-                                                       {"--datatype", "-d", "int8"},
-                                                       {"--op", "-o", "max"},
-                                                       {"--root", "-r", "0"},
-                                                       {"--submission", "--submission", "negotiated"},
-                                                       {"--agg_iters", "-m", "2"},
-                                                       {"--check", "-c", "0"},
-                                                       {"--rewrite", "--rewrite", "0"},
-                                                       {"--limit", "--limit"},
-                                                       {"--percentiles", "-P"},
-                                                       {"--far-above", "--far-above", "0"}};
+  const std::vector<std::vector<std::string>> cases = {
+      {"collective", "broadcast"},
+      {"--minbytes", "-b", "8"},
+      {"--maxbytes", "-e", "1M"},
+      {"--stepfactor", "-f", "4"},
+      {"--stepbytes", "-i", "8"},
+      {"--datatype", "-d", "int8"},
+      {"--op", "-o", "max"},
+      {"--root", "-r", "0"},
+      {"--submission", "--submission", "negotiated"},
+      {"--agg_iters", "-m", "2"},
+      {"--check", "-c", "0"},
+      {"--rewrite", "--rewrite", "0"},
+      {"--limit", "--limit"},
+      {"--percentiles", "-P"},
+      {"--far-above", "--far-above", "0"}};
   for (const std::vector<std::string>& option : cases) {
     std::vector<std::string> arguments(option.begin() + 1, option.end());
     arguments.emplace_back("--step");

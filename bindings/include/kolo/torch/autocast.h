@@ -15,7 +15,7 @@
 #pragma once
 
 #include <kolo/export.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <optional>
 

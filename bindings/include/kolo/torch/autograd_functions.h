@@ -14,7 +14,7 @@
 
 #include <kolo/export.h>
 #include <kolo/torch/functions.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <vector>

@@ -6,7 +6,7 @@
 #pragma once
 
 #include <kolo/export.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include <string>
 #include <utility>

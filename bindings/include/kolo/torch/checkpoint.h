@@ -22,7 +22,9 @@
 #include <kolo/export.h>
 #include <kolo/torch/grad_scaler.h>
 #include <kolo/torch/schedulers.h>
-#include <torch/torch.h>
+#include <torch/data/samplers/base.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
 
 #include <cstdint>
 #include <filesystem>

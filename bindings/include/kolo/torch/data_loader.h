@@ -16,7 +16,7 @@
 #include <kolo/export.h>
 #include <kolo/torch/pass_iterator.h>
 #include <kolo/torch/rank_sampler.h>
-#include <torch/torch.h>
+#include <torch/data/dataloader.h>
 
 #include <chrono>
 #include <cstddef>

@@ -24,7 +24,7 @@
 
 #include <kolo/torch/module_wrapper.h>
 #include <kolo/torch/replicas.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include <optional>
 #include <utility>

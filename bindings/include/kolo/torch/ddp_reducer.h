@@ -7,7 +7,7 @@
 #include <kolo/kolo.h>
 #include <kolo/torch/broadcast_parameters.h>
 #include <kolo/torch/replicas.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include <cstddef>
 #include <cstdint>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <kolo/export.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <string>
 

@@ -97,7 +97,7 @@
 #include <kolo/torch/module_wrapper.h>
 #include <kolo/torch/output_tensors.h>
 #include <kolo/torch/replicas.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <memory>
 #include <optional>

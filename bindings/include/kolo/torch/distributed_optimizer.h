@@ -86,7 +86,7 @@
 #include <kolo/torch/compression.h>
 #include <kolo/torch/functions.h>
 #include <kolo/torch/reducing_optimizer.h>
-#include <torch/torch.h>
+#include <torch/optim/optimizer.h>
 
 #include <memory>
 #include <string>

@@ -30,7 +30,7 @@
 #include <kolo/kolo.h>
 #include <kolo/torch/row_functions.h>
 #include <kolo/torch/tensor_work.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <string>

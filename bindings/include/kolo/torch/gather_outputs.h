@@ -6,7 +6,7 @@
 
 #include <kolo/export.h>
 #include <kolo/torch/output_tensors.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <array>
 #include <cstddef>

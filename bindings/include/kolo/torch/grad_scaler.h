@@ -34,7 +34,8 @@
 
 #include <kolo/export.h>
 #include <kolo/kolo.h>
-#include <torch/torch.h>
+#include <torch/optim/optimizer.h>
+#include <torch/serialize/archive.h>
 
 #include <cstdint>
 #include <map>

@@ -4,7 +4,7 @@
 //                             [](const torch::Tensor& tensor) { return tensor.to(torch::kHalf); });
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/data/example.h>
 
 #include <cstddef>
 #include <string>

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <kolo/export.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 namespace kolo {
 

@@ -10,7 +10,7 @@
 
 #include <kolo/export.h>
 #include <kolo/torch/rank_sampler.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <string>

@@ -12,7 +12,8 @@
 #pragma once
 
 #include <kolo/kolo.h>
-#include <torch/torch.h>
+#include <torch/serialize.h>
+#include <torch/types.h>
 
 #include <cstddef>
 #include <cstring>

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <kolo/export.h>
-#include <torch/torch.h>
+#include <torch/optim/optimizer.h>
 
 namespace kolo {
 

@@ -5,7 +5,7 @@
 //   const bool complete = kolo::append_tensors(network->forward(input), tensors);
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <optional>
 #include <ranges>

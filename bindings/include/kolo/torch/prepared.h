@@ -13,7 +13,8 @@
 #include <kolo/torch/distributed_data_parallel.h>
 #include <kolo/torch/grad_scaler.h>
 #include <kolo/torch/map_tensors.h>
-#include <torch/torch.h>
+#include <torch/optim/optimizer.h>
+#include <torch/optim/schedulers/lr_scheduler.h>
 
 #include <cstdint>
 #include <functional>

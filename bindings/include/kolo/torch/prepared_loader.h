@@ -32,7 +32,8 @@
 #include <kolo/torch/map_tensors.h>
 #include <kolo/torch/pass_iterator.h>
 #include <kolo/torch/prepared.h>
-#include <torch/torch.h>
+#include <torch/data/dataloader.h>
+#include <torch/data/samplers/base.h>
 
 #include <algorithm>
 #include <cstddef>

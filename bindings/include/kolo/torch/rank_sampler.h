@@ -4,7 +4,8 @@
 #pragma once
 
 #include <kolo/export.h>
-#include <torch/torch.h>
+#include <torch/data/samplers/base.h>
+#include <torch/serialize/archive.h>
 
 #include <cstddef>
 #include <cstdint>

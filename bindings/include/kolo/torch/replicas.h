@@ -6,7 +6,8 @@
 
 #include <kolo/export.h>
 #include <kolo/torch/gather_outputs.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
 
 #include <cstddef>
 #include <functional>

@@ -13,7 +13,7 @@
 #include <kolo/export.h>
 #include <kolo/kolo.h>
 #include <kolo/torch/tensor_work.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <string>

@@ -15,7 +15,9 @@
 #pragma once
 
 #include <kolo/export.h>
-#include <torch/torch.h>
+#include <torch/optim/optimizer.h>
+#include <torch/optim/schedulers/reduce_on_plateau_scheduler.h>
+#include <torch/serialize/archive.h>
 
 #include <utility>
 #include <vector>

@@ -56,7 +56,8 @@
 #include <kolo/torch/distributed_optimizer.h>
 #include <kolo/torch/reducing_optimizer.h>
 #include <kolo/torch/sharded_parameters.h>
-#include <torch/torch.h>
+#include <torch/optim/optimizer.h>
+#include <torch/serialize/archive.h>
 
 #include <memory>
 #include <string>

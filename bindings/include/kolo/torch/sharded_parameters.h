@@ -8,7 +8,8 @@
 #include <kolo/kolo.h>
 #include <kolo/torch/broadcast_parameters.h>
 #include <kolo/torch/distributed_optimizer.h>
-#include <torch/torch.h>
+#include <torch/optim/optimizer.h>
+#include <torch/serialize/archive.h>
 
 #include <cstddef>
 #include <functional>

@@ -27,7 +27,9 @@
 
 #include <kolo/export.h>
 #include <kolo/kolo.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/pimpl.h>
 
 #include <cstddef>
 #include <ostream>

@@ -12,7 +12,7 @@
 
 #include <kolo/export.h>
 #include <kolo/kolo.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <memory>

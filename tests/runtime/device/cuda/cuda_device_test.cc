@@ -116,7 +116,7 @@ TEST_F(CudaDevice, WorksOnItsDeviceWhicheverTheThreadHas) {
     ASSERT_EQ(cudaSetDevice(1 - ordinal), cudaSuccess);
     const auto stream = *device->new_stream();
     const auto memory = *device->allocate(3000);
-    EXPECT_EQ(device->place_of(memory->bytes().data()), MemoryLocation::kDevice);
+    EXPECT_EQ(device->location_of(memory->bytes().data()), MemoryLocation::kDevice);
     const auto pinned = *device->allocate_pinned(3000);
     std::iota(reinterpret_cast<std::uint8_t*>(pinned->bytes().data()),
               reinterpret_cast<std::uint8_t*>(pinned->bytes().data()) + 3000, std::uint8_t{0});
@@ -129,7 +129,7 @@ TEST_F(CudaDevice, WorksOnItsDeviceWhicheverTheThreadHas) {
     EXPECT_EQ(emulated_cuda::current_device(), 1 - ordinal);
 
     const auto other = open(1 - ordinal);
-    EXPECT_EQ(other->place_of(there), MemoryLocation::kOtherDevice);
+    EXPECT_EQ(other->location_of(there), MemoryLocation::kOtherDevice);
   }
 }
 
@@ -258,7 +258,7 @@ TEST_F(CudaDevice, MemoryIsPinnedOnce) {
   const auto device = open();
   std::vector<std::byte> host(1 << 20);
   const auto pin = *device->pin(host);
-  EXPECT_EQ(device->place_of(host.data() + 5000), MemoryLocation::kPinnedHost);
+  EXPECT_EQ(device->location_of(host.data() + 5000), MemoryLocation::kPinnedHost);
   const auto again = device->pin({host.data() + 4096, 4096});
   ASSERT_FALSE(again.ok());
   EXPECT_EQ(again.error().code, ErrorCode::kInvalidArgument);

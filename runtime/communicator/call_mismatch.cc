@@ -1,11 +1,11 @@
-#include "transport/mismatch.h"
+#include "runtime/communicator/call_mismatch.h"
 
 #include "runtime/base/check.h"
 #include "runtime/base/ordered_call.h"
 
 namespace kolo {
 
-Error mismatch(const TransferEnd& receiver, const TransferEnd& sender) {
+Error call_mismatch(const TransferEnd& receiver, const TransferEnd& sender) {
   if (receiver.call != sender.call) {
     return KOLO_ERROR(kMismatch, "{}",
                       clash_text(receiver.rank, receiver.call, sender.rank, sender.call, ""));

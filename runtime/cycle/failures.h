@@ -1,0 +1,40 @@
+// Failures: the failure that the next pass of the cycle ends everything with. The first one noted
+// counts, except that a failure heard from another rank replaces it. Token holder only.
+#pragma once
+
+#include "runtime/base/abort.h"
+
+#include <kolo/error.h>
+
+#include <optional>
+#include <utility>
+
+namespace kolo {
+
+struct Failure {
+  Error error;
+  int culprit = Abort::kNoCulprit;
+  bool heard = false;  ///< another rank reported it
+};
+
+class Failures {
+ public:
+  void note(Status status) {
+    if (!status.ok()) note(Failure{std::move(status).error()});
+  }
+  void note(Failure failure) {
+    if (!first_) first_ = std::move(failure);
+  }
+  /// The sender failed first, so a failure noted here is likely its consequence.
+  void hear(Failure failure) { first_ = std::move(failure); }
+
+  bool any() const { return first_.has_value(); }
+  /// Precondition: any().
+  const Failure& first() const { return *first_; }
+  Failure take() { return *std::exchange(first_, std::nullopt); }
+
+ private:
+  std::optional<Failure> first_;
+};
+
+}  // namespace kolo

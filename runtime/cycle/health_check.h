@@ -1,0 +1,58 @@
+// HealthCheck: the cycle's own checks: ranks that are lost or have left while something waits for
+// them, deadlines, and calls that do not fit. Member of Cycle; token holder only.
+#pragma once
+
+#include "runtime/cycle/context.h"
+#include "runtime/health/heartbeat.h"
+#include "runtime/health/process_watch.h"
+
+#include <chrono>
+#include <functional>
+#include <optional>
+
+namespace kolo {
+
+class Group;
+
+class HealthCheck {
+ public:
+  using Clock = std::chrono::steady_clock;
+  /// Called with a rank of the world that is lost, and why.
+  using OnLost = std::function<void(int rank, const Error& error)>;
+
+  HealthCheck(CycleContext& context, const Log& log, OnLost on_lost);
+
+  /// Once a pass. The cheap checks always, the others every 200 ms.
+  void check();
+  /// Before the first step: reports ranks whose process has ended meanwhile.
+  void check_processes();
+  /// A beat of a rank of the world has arrived.
+  void on_beat(int rank) { heartbeat_.on_beat(rank); }
+
+  /// Descriptor of the watched processes; negative if there are none. If readable: check_soon().
+  int watched_descriptor() const { return watch_.descriptor(); }
+  /// The next check() is a timed one.
+  void check_soon() { next_check_ = Clock::time_point::min(); }
+  Clock::time_point next_check() const { return next_check_; }
+
+ private:
+  void check_heartbeats(Clock::time_point now);
+  void check(Group& group, Clock::time_point now, bool check_time);
+  void check_departures(Group& group);
+  void check_deadlines(Group& group, Clock::time_point now);
+  void check_slots(Group& group, Clock::time_point now);
+  void check_held(Group& group, Clock::time_point now);
+  void check_held_by_departure(Group& group);
+  void find_absent(Group& group);
+  std::chrono::seconds operation_timeout() const;
+
+  CycleContext& context_;
+  const OnLost on_lost_;
+  ProcessWatch watch_;
+  Heartbeat heartbeat_;
+  Clock::time_point next_check_;
+  std::optional<Clock::time_point> looked_at_;                   // the latest timed check
+  Clock::time_point deadlines_from_ = Clock::time_point::min();  // no deadline expires before
+};
+
+}  // namespace kolo
