@@ -4,6 +4,7 @@
 
 #include "runtime/cycle/cycle_trace.h"
 #include "runtime/cycle/failures.h"
+#include "runtime/negotiation/controller.h"
 #include "runtime/operation/resources.h"
 #include "runtime/operation/services.h"
 
@@ -12,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 namespace kolo {
 
@@ -28,6 +30,9 @@ struct CycleContext {
   Peers& peers;
   /// Adds or removes the process set that the world's ranks have agreed on.
   std::function<Result<std::int64_t>(const Signature& signature)> change_process_sets;
+  // Memory of one stage, kept so that a steady step allocates nothing.
+  std::vector<EntryPtr> drained = {};
+  std::vector<Agreed> agreed = {};
   std::uint64_t lists_planned = 0;  ///< response lists of the world
   std::optional<Policy> known_policy = {};
 

@@ -54,7 +54,8 @@ void Group::open(bool allreduces) {
 // --- Submission.
 
 bool Group::drain(CycleContext& context) {
-  std::vector<EntryPtr> drained;
+  std::vector<EntryPtr>& drained = context.drained;
+  drained.clear();
   flush_ |= table_.drain(drained);
   context.trace.drained(drained);
   bool moved = !drained.empty();
@@ -173,7 +174,7 @@ bool Group::decide(CycleContext& context) {
 
 bool Group::plan(CycleContext& context) {
   bool moved = false;
-  std::vector<Agreed> agreed;
+  std::vector<Agreed>& agreed = context.agreed;
   while (controller_.take_agreed(agreed)) {
     plan_list(context, agreed);
     if (communicator_.id() == 0) ++context.lists_planned;

@@ -1,7 +1,7 @@
 // Group: one process set at work: its communicator, its queues of submissions, its negotiation and
 // its operations. Its stages are called by Cycle, in the order of their list there. The world is
-// group 0; other sets are added and removed at run time. Token holder only, except where a method
-// says otherwise.
+// group 0; other sets are added and removed at run time. Half of its methods are accessors of its
+// parts. Token holder only, except where a method says otherwise.
 #pragma once
 
 #include "runtime/base/log.h"

@@ -22,7 +22,7 @@ Exchange::Exchange(const Communicator& communicator, const RecentCalls& recent_c
                    HostWindow& window, const Device& device, Transport& transport,
                    ControlPlane& control_plane)
     : communicator_(communicator),
-      recent_calls_(recent_calls),
+      checks_(communicator, recent_calls),
       window_(window),
       device_(device),
       control_plane_(control_plane),
@@ -40,6 +40,7 @@ void Exchange::open(int partition, bool allreduces) {
   buffers_.inputs.resize(segments_.size());
   buffers_.outputs.resize(segments_.size());
   buffers_.sources.resize(segments_.size());
+  checks_.open(segments_);
   limits_ = exchange_limits(segments_.size(),
                             communicator_.world().has_core_for_each_rank(communicator_.ranks()),
                             allreduces);
@@ -66,10 +67,8 @@ std::byte* Exchange::data_of(std::size_t rank) const {
   return request_.bytes() <= ControlSegment::kLargestInLine ? slot.line.data : slot.data;
 }
 
-std::uint64_t Exchange::flag_of(std::size_t rank) const {
-  const ControlSegment::Slot& slot = slot_of(rank);
-  const auto& flag = wait_.phase == Phase::kSums ? slot.summed : slot.line.flag;
-  return flag.load(std::memory_order_acquire);
+const std::atomic<std::uint64_t>& Exchange::flag_in(const ControlSegment::Slot& slot) const {
+  return wait_.phase == Phase::kSums ? slot.summed : slot.line.flag;
 }
 
 void Exchange::begin(const Request& request) {
@@ -177,7 +176,8 @@ bool Exchange::all_arrived() {
   for (; wait_.next < wait_.end; ++wait_.next) {
     if (arrived(wait_.next)) continue;
     if (++wait_.looks < kLooks) return false;
-    status_ = check_waited_for(wait_.next);
+    status_ = checks_.check_waited_for(wait_.next, awaited(), slot_of(wait_.next),
+                                       flag_in(slot_of(wait_.next)));
     return !status_.ok();
   }
   return true;
@@ -302,6 +302,28 @@ bool Exchange::fall_asleep() {
     if (arrived(wait_.next)) return false;
   }
   return true;
+}
+
+Status Exchange::look_back() const {
+  if (busy() || is_two_rank_ || all_seen_ || calls_.count == 0) return {};
+  for (std::size_t rank = 0; rank < segments_.size(); ++rank)
+    KOLO_TRY(checks_.check_slot(calls_.running, rank, slot_of(rank)));
+  return {};
+}
+
+std::string Exchange::describe() const {
+  if (is_two_rank_) {
+    return fmt::format("{} of {} as call {}{} waits for rank {}", algorithm(),
+                       to_text(calls_.running.fingerprint), request_.sequence,
+                       communicator_.suffix(), pair_.partner());
+  }
+  std::vector<int> missing;
+  for (std::size_t rank = wait_.next; busy() && rank < wait_.end; ++rank) {
+    if (!arrived(rank)) missing.push_back(communicator_.ranks()[rank]);
+  }
+  return fmt::format("{} of {} as call {}{} waits for rank{} {}", algorithm(),
+                     to_text(calls_.running.fingerprint), request_.sequence, communicator_.suffix(),
+                     missing.size() == 1 ? "" : "s", fmt::join(missing, ", "));
 }
 
 void Exchange::wake_up() {

@@ -49,7 +49,7 @@
 
 #include "runtime/communicator/control_plane.h"
 #include "runtime/device/device.h"
-#include "runtime/exchange/recent_calls.h"
+#include "runtime/exchange/call_checks.h"
 #include "runtime/exchange/two_rank_exchange.h"
 #include "runtime/memory/control_segment.h"
 #include "runtime/memory/host_window.h"
@@ -69,7 +69,7 @@ namespace kolo {
 class Exchange {
  public:
   /// Position of the process set's number in OrderedCall::number; the call's number is below it.
-  static constexpr int kSetShift = 44;
+  static constexpr int kSetShift = CallChecks::kSetShift;
   static constexpr std::uint32_t kLastSet = (1U << (64 - kSetShift)) - 1;
 
   struct Request {
@@ -150,10 +150,12 @@ class Exchange {
 
   /// Announces on the control segment a call that this rank begins without the exchange. Does
   /// nothing without control segments.
-  OrderedCall announce(const Request& request);
+  OrderedCall announce(const Request& request) { return checks_.announce(call_of(request)); }
   /// Compares an announced call with those of the ranks from `next` on. True once all ranks have
   /// made the same call. kMismatch names both calls.
-  Result<bool> compare(const OrderedCall& call, std::size_t& next) const;
+  Result<bool> compare(const OrderedCall& call, std::size_t& next) const {
+    return checks_.compare(call, next);
+  }
 
   /// kMismatch if another rank has made another call in place of the last exchange. Needed after an
   /// exchange that did not wait for all ranks, as the root of a broadcast.
@@ -190,18 +192,17 @@ class Exchange {
   OrderedCall call_of(const Request& request) const;
   ControlSegment::Slot& slot_of(std::size_t rank) const;
   std::byte* data_of(std::size_t rank) const;
-  std::uint64_t flag_of(std::size_t rank) const;
+  /// The flag of a slot that this phase waits for.
+  const std::atomic<std::uint64_t>& flag_in(const ControlSegment::Slot& slot) const;
   const OrderedCall& awaited() const {
     return wait_.phase == Phase::kRoom ? calls_.before : calls_.running;
   }
-  bool arrived(std::size_t rank) const { return flag_of(rank) == wait_.flag; }
+  bool arrived(std::size_t rank) const {
+    return flag_in(slot_of(rank)).load(std::memory_order_acquire) == wait_.flag;
+  }
   bool advance_two_rank();
   /// Whether all ranks that this phase waits for have arrived, or status_ is set.
   bool all_arrived();
-  Status check_waited_for(std::size_t rank) const;
-  Error mismatch(const OrderedCall& call, std::size_t rank, std::uint64_t fingerprint) const;
-  /// Whether this rank's call of that number failed at once.
-  bool was_refused(const OrderedCall& call) const;
   /// Elements of the share that a rank sums begin here; rank size() stands for their end.
   std::uint64_t share_begin(std::size_t rank) const;
   /// Allocates the input's part of the ring.
@@ -272,7 +273,7 @@ class Exchange {
   };
 
   const Communicator& communicator_;
-  const RecentCalls& recent_calls_;
+  CallChecks checks_;
   HostWindow& window_;
   const Device& device_;
   ControlPlane& control_plane_;

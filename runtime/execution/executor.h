@@ -1,5 +1,6 @@
 // Executor: runs one Schedule over a transport and a device and never blocks. One per operation,
-// reusable; driven by the progress token holder.
+// reusable; driven by the progress token holder. It keeps many vectors, so that starting a schedule
+// that ran before allocates nothing.
 #pragma once
 
 #include "runtime/collectives/schedule.h"

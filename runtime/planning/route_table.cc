@@ -31,11 +31,11 @@ std::string algorithm_of(const CallShape& call, const Route& route, const Resour
 }
 
 /// Sizes at which a route may change: each power of two, and the first size above it.
-std::vector<std::uint64_t> sizes() {
+std::vector<std::uint64_t> sizes(int ranks) {
   std::vector<std::uint64_t> all = {0};
   for (std::uint64_t bytes = 4; bytes <= kMost; bytes *= 2) {
     all.push_back(bytes);
-    all.push_back(bytes + 4);
+    all.push_back(bytes + 4 * static_cast<std::uint64_t>(ranks));  // parts stay even
   }
   return all;
 }
@@ -74,7 +74,7 @@ std::vector<RouteRow> route_table(const Resources& resources, const Policy& poli
   std::vector<RouteRow> rows;
   const auto add = [&](OperationKind kind, SubmissionMode mode, bool of_device) {
     const std::size_t first = rows.size();
-    for (const std::uint64_t bytes : sizes()) {
+    for (const std::uint64_t bytes : sizes(resources.size)) {
       RouteRow row =
           route_row(even_call(kind, mode, of_device, bytes, resources.size), resources, policy);
       const bool is_new = rows.size() == first || rows.back().carrier != row.carrier ||

@@ -228,7 +228,7 @@ int main(int argc, char** argv) {
   auto* const as_build =
       app.add_flag("--build", build, "what this build has; starts no job")->excludes(as_knobs);
   app.add_flag("--routes", routes,
-               "which carrier and algorithm each call takes, by bytes of\ninput on each rank")
+               "which carrier and algorithm each call takes,\nby bytes of input on each rank")
       ->excludes(as_knobs)
       ->excludes(as_build);
   app.add_flag("--doctor", doctor,

@@ -1,10 +1,8 @@
-// Exchange: detects ranks that are out of step, and describes the exchange. The loop of the
-// exchange never comes here while ranks are in step.
+#include "runtime/exchange/call_checks.h"
+
 #include "runtime/base/check.h"
-#include "runtime/exchange/exchange.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <optional>
 
@@ -32,15 +30,15 @@ std::optional<OrderedCall> call_in(const ControlSegment::Slot& slot) {
 
 }  // namespace
 
-Error Exchange::mismatch(const OrderedCall& call, std::size_t rank,
-                         std::uint64_t fingerprint) const {
+Error CallChecks::mismatch(const OrderedCall& call, std::size_t rank,
+                           std::uint64_t fingerprint) const {
   return KOLO_ERROR(
       kMismatch, "{}",
       recent_calls_.clash_text(communicator_.world().rank(), call.fingerprint,
                                communicator_.ranks()[rank], fingerprint, communicator_.suffix()));
 }
 
-bool Exchange::was_refused(const OrderedCall& call) const {
+bool CallChecks::was_refused(const OrderedCall& call) const {
   constexpr std::uint64_t kSequences = (std::uint64_t{1} << kSetShift) - 1;
   return call.number >> kSetShift == communicator_.id() && (call.number & kSequences) != 0 &&
          recent_calls_.find((call.number & kSequences) - 1) == kRefusedCall;
@@ -48,51 +46,53 @@ bool Exchange::was_refused(const OrderedCall& call) const {
 
 /// Finds out why a rank's flag does not come. The rank may be in another call, exchanged or
 /// announced. Or its latest call was a broadcast from itself, which failed at once on this rank.
-Status Exchange::check_waited_for(std::size_t rank) const {
-  const auto exchanged = call_in(slot_of(rank));
-  if (exchanged && exchanged->number == awaited().number &&
-      exchanged->fingerprint != awaited().fingerprint)
-    return mismatch(awaited(), rank, exchanged->fingerprint);
+Status CallChecks::check_waited_for(std::size_t rank, const OrderedCall& awaited,
+                                    const ControlSegment::Slot& awaited_slot,
+                                    const std::atomic<std::uint64_t>& flag) const {
+  const auto has_arrived = [&] { return flag.load(std::memory_order_acquire) == awaited.flag(); };
+  const auto exchanged = call_in(awaited_slot);
+  if (exchanged && exchanged->number == awaited.number &&
+      exchanged->fingerprint != awaited.fingerprint)
+    return mismatch(awaited, rank, exchanged->fingerprint);
   // While ranks make the same calls, the same calls are in the same slots.
   std::optional<OrderedCall> elsewhere;
   for (const ControlSegment::Slot& slot : segments_[rank]->slots) {
     const auto call = call_in(slot);
     if (!call) continue;
     if (was_refused(*call)) return mismatch({call->number, kRefusedCall}, rank, call->fingerprint);
-    const bool is_later = call->number > awaited().number;
-    if (&slot == &slot_of(rank) ? is_later : call->number == awaited().number) elsewhere = call;
+    const bool is_later = call->number > awaited.number;
+    if (&slot == &awaited_slot ? is_later : call->number == awaited.number) elsewhere = call;
   }
   // Read after the slots, so that whatever the rank announced before is visible by now.
   const auto other = announced_on(*segments_[rank]);
-  if (other && other->number == awaited().number && !arrived(rank))
-    return mismatch(awaited(), rank, other->fingerprint);
+  if (other && other->number == awaited.number && !has_arrived())
+    return mismatch(awaited, rank, other->fingerprint);
   if (elsewhere) {
     return KOLO_ERROR(
         kMismatch,
         "rank {} calls {}, and rank {} calls {}{}, but as another of its calls: one of "
         "them has left a call out, or one failed at once, for its arguments: {}",
-        communicator_.world().rank(), to_text(awaited().fingerprint), communicator_.ranks()[rank],
+        communicator_.world().rank(), to_text(awaited.fingerprint), communicator_.ranks()[rank],
         to_text(elsewhere->fingerprint), communicator_.suffix(), kSameCallsAdvice);
   }
   // A later announcement follows the rank's flag, which would have arrived by now.
-  if (!other || other->number <= awaited().number || arrived(rank)) return {};
+  if (!other || other->number <= awaited.number || has_arrived()) return {};
   return KOLO_ERROR(kMismatch, "rank {} calls {}, which rank {} has passed and calls {}{}: {}",
-                    communicator_.world().rank(), to_text(awaited().fingerprint),
+                    communicator_.world().rank(), to_text(awaited.fingerprint),
                     communicator_.ranks()[rank], to_text(other->fingerprint),
                     communicator_.suffix(), kSameCallsAdvice);
 }
 
-OrderedCall Exchange::announce(const Request& request) {
+OrderedCall CallChecks::announce(const OrderedCall& call) {
   if (segments_.empty()) return {};
-  const OrderedCall call = call_of(request);
-  ControlSegment& segment = *segments_[own()];
+  ControlSegment& segment = *segments_[static_cast<std::size_t>(communicator_.rank())];
   segment.announced.store(0, std::memory_order_relaxed);
   segment.announced_fingerprint.store(call.fingerprint, std::memory_order_release);
   segment.announced.store(call.number, std::memory_order_release);
   return call;
 }
 
-Result<bool> Exchange::compare(const OrderedCall& call, std::size_t& next) const {
+Result<bool> CallChecks::compare(const OrderedCall& call, std::size_t& next) const {
   for (; call.number != 0 && next < segments_.size(); ++next) {
     const ControlSegment& segment = *segments_[next];
     const auto other = announced_on(segment);
@@ -114,30 +114,12 @@ Result<bool> Exchange::compare(const OrderedCall& call, std::size_t& next) const
   return true;
 }
 
-Status Exchange::look_back() const {
-  if (busy() || is_two_rank_ || all_seen_ || calls_.count == 0) return {};
-  for (std::size_t rank = 0; rank < segments_.size(); ++rank) {
-    const auto call = call_in(slot_of(rank));
-    if (call && call->number == calls_.running.number &&
-        call->fingerprint != calls_.running.fingerprint)
-      return mismatch(calls_.running, rank, call->fingerprint);
-  }
+Status CallChecks::check_slot(const OrderedCall& call, std::size_t rank,
+                              const ControlSegment::Slot& slot) const {
+  const auto other = call_in(slot);
+  if (other && other->number == call.number && other->fingerprint != call.fingerprint)
+    return mismatch(call, rank, other->fingerprint);
   return {};
-}
-
-std::string Exchange::describe() const {
-  if (is_two_rank_) {
-    return fmt::format("{} of {} as call {}{} waits for rank {}", algorithm(),
-                       to_text(calls_.running.fingerprint), request_.sequence,
-                       communicator_.suffix(), pair_.partner());
-  }
-  std::vector<int> missing;
-  for (std::size_t rank = wait_.next; busy() && rank < wait_.end; ++rank) {
-    if (!arrived(rank)) missing.push_back(communicator_.ranks()[rank]);
-  }
-  return fmt::format("{} of {} as call {}{} waits for rank{} {}", algorithm(),
-                     to_text(calls_.running.fingerprint), request_.sequence, communicator_.suffix(),
-                     missing.size() == 1 ? "" : "s", fmt::join(missing, ", "));
 }
 
 }  // namespace kolo
