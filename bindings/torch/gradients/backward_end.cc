@@ -84,10 +84,10 @@ void GradientReducer::State::end_pass(int pass) {
   const bool is_inner = torch::autograd::get_current_node() != nullptr;
   if (!is_inner) passes.clear();  // also those that exceptions ended earlier
   for (std::size_t i = 0; i < gradients.size() && !is_inner; ++i)
-    if (gradients[i].is_thawed()) gradients[i].catch_up(weak_from_this(), i);
+    gradients[i].catch_up(weak_from_this(), i);
   if (!any_pending()) return;
   if (is_inner && !std::all_of(gradients.begin(), gradients.end(), [](const auto& gradient) {
-        return gradient.under_way() || gradient.done();
+        return gradient.state() == ReducedGradient::State::kUnderWay || gradient.done();
       })) {
     for (ReducedGradient& gradient : gradients) gradient.hide();
     await_outer_end();
@@ -123,7 +123,7 @@ void GradientReducer::State::tell(bool nothing) {
   torch::Tensor mine = torch::zeros({static_cast<std::int64_t>(cells)}, torch::kInt32);
   auto* const under_way = mine.mutable_data_ptr<std::int32_t>();
   for (std::size_t i = 0; i < gradients.size(); ++i)
-    under_way[i] = !nothing && gradients[i].under_way() ? 1 : 0;
+    under_way[i] = !nothing && gradients[i].state() == ReducedGradient::State::kUnderWay ? 1 : 0;
   std::int32_t* const told = under_way + gradients.size();
   told[kNothing] = nothing ? 1 : 0;
   comparison->tell(told + kToldCount);
@@ -203,7 +203,7 @@ void GradientReducer::State::end_left_out() {
     // meets this rank's report of the interruption, not its gradients of the next step.
     if (tells) ignored.attempt([&] { tell(true); });
     for (ReducedGradient& gradient : gradients)
-      ignored.attempt([&] { gradient.refuse_missing(kInterrupted); });
+      ignored.attempt([&] { gradient.submit_missing(kInterrupted); });
     ignored.attempt([&] { hear(); });
   } else if (tells) {
     return;

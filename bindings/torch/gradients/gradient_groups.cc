@@ -118,7 +118,7 @@ void GradientGroup::start_if_ready() {
   std::vector<ReducedGradient*> taking_part;
   for (ReducedGradient* const member : members_) {
     if (!member->takes_part()) continue;
-    if (!member->waiting()) return;
+    if (member->state() != ReducedGradient::State::kWaiting) return;
     taking_part.push_back(member);
   }
   if (taking_part.empty()) return;

@@ -85,38 +85,37 @@ void ReducedGradient::separate(torch::Tensor& gradient) {
 
 void ReducedGradient::submit(torch::Tensor gradient, bool absent) {
   passes_ = 0;
-  absent_ = absent;
-  done_ = false;
   wanted_ = false;
-  reduced_ = std::move(gradient);
-  version_ = version_of(reduced_);
+  const std::optional<std::int64_t> version = version_of(gradient);
+  sent_ = {std::move(gradient), version, absent, {}};
   const StepScope scope = settings_.step->scope();
   if (group_ != nullptr) {
-    waiting_ = true;
-    attempt([&] { group_->add_ready(reduced_.device()); });
+    state_ = State::kWaiting;
+    attempt([&] { group_->add_ready(sent_.tensor.device()); });
     group_->start_if_ready();
     return;
   }
+  TensorWork work;
   attempt([&] {
     const TensorGroupMember wire = load();
     TensorAllreduceOptions options = allreduce_options_of(settings_);
     options.name = name_;
-    work_ = start_allreduce(wire.input, wire.output, options, absent);
+    work = start_allreduce(wire.input, wire.output, options, absent);
   });
-  if (!refusal_.empty())
-    work_ = std::move(refuse({name_}, std::exchange(refusal_, {}), "", settings_).front());
+  if (!refusal_.empty()) work = std::move(refuse({name_}, refusal_, "", settings_).front());
+  start(std::move(work));
 }
 
 void ReducedGradient::start(TensorWork work) {
-  waiting_ = false;
+  state_ = State::kUnderWay;
   refusal_.clear();
-  work_ = std::move(work);
+  sent_.work = std::move(work);
 }
 
 TensorGroupMember ReducedGradient::load() {
-  torch::Tensor& gradient = reduced_;
-  const bool is_ours = !is_changed(gradient, version_);
-  if (settings_.options.weigh_by_samples && !absent_) {
+  torch::Tensor& gradient = sent_.tensor;
+  const bool is_ours = !is_changed(gradient, sent_.version);
+  if (settings_.options.weigh_by_samples && !sent_.absent) {
     if (!settings_.samples) {
       raise(ErrorCode::kInvalidArgument,
             "parameter '" + name_ +
@@ -126,12 +125,11 @@ TensorGroupMember ReducedGradient::load() {
                   settings_.options.gradient_predivide_factor);
   }
   Compressor* const compressor = settings_.options.compression.get();
-  compressed_ = compressor != nullptr;
   torch::Tensor wire = gradient;
-  if (compressed_ && absent_) {
+  if (compressor != nullptr && sent_.absent) {
     wire = torch::zeros_like(
         gradient, gradient.options().dtype(compressor->wire_type(gradient.scalar_type())));
-  } else if (compressed_) {
+  } else if (compressor != nullptr) {
     const std::string why = failure_of([&] { wire = compressor->compress(name_, gradient); });
     if (!why.empty()) {
       raise(ErrorCode::kInvalidArgument,
@@ -145,63 +143,62 @@ TensorGroupMember ReducedGradient::load() {
                 "type that wire_type() promises");
     }
   }
-  if (is_ours) version_ = version_of(gradient);  // a compressor may work in the gradient's memory
-  return {wire, wire, name_, absent_};
+  // A compressor may work in the gradient's memory.
+  if (is_ours) sent_.version = version_of(gradient);
+  return {wire, wire, name_, sent_.absent};
 }
 
 void ReducedGradient::before_accumulation() {
-  expected_ = true;
+  accumulation_ = Accumulation::kAdds;
   attempt([&] { take_up_pass(); });
   if (refusal_.empty()) return;
   // Autograd adds to the gradient even then.
   show();
-  work_.drain();
-  work_ = {};
-  waiting_ = false;
-  done_ = false;
+  drop();
 }
 
 void ReducedGradient::take_up_pass() {
   if (settings_.options.weigh_by_samples &&
-      (work_.valid() || is_same(parameter_.grad(), reduced_))) {
+      (state_ == State::kUnderWay || is_same(parameter_.grad(), sent_.tensor))) {
     raise(ErrorCode::kUnsupported,
           "parameter '" + name_ +
               "': a second backward before zero_grad(), which weigh_by_samples does not take");
   }
-  if (std::exchange(waiting_, false)) {
-    show();
-    if (std::exchange(touched_, false) || is_changed(reduced_, version_)) raise_touched("changed");
-    reduced_ = torch::Tensor();  // it has not left yet, so the new pass is simply added
-    fresh_ = false;
+  const bool touched = show();
+  if (state_ == State::kWaiting) {
+    state_ = State::kIdle;
+    if (touched || is_changed(sent_.tensor, sent_.version)) raise_touched("changed");
+    sent_.tensor = torch::Tensor();  // it has not left yet, so the new pass is simply added
     return;
   }
-  show();
-  if (!work_.valid() && std::exchange(touched_, false)) raise_touched("changed");
-  finish();
-  const bool was_done = std::exchange(done_, false);
+  if (touched && state_ != State::kUnderWay) raise_touched("changed");
+  finish(touched);
+  const bool was_done = std::exchange(state_, State::kIdle) == State::kReduced;
   const torch::NoGradGuard no_grad;
   torch::Tensor& gradient = parameter_.mutable_grad();
-  if (gradient.defined() && (was_done || is_same(gradient, reduced_))) {
+  if (gradient.defined() && (was_done || is_same(gradient, sent_.tensor))) {
     // A gradient that is already reduced must not be reduced again with the new pass.
     earlier_ = earlier_.defined() ? earlier_.add_(gradient) : std::move(gradient);
     gradient = torch::Tensor();
   } else if (passes_ == 0) {
     earlier_ = torch::Tensor();  // the gradient was cleared meanwhile
   }
-  reduced_ = torch::Tensor();
-  fresh_ = !gradient.defined();
-  if (fresh_) made_.reset();
+  sent_.tensor = torch::Tensor();
+  if (gradient.defined()) return;
+  accumulation_ = Accumulation::kMakes;
+  made_.reset();
 }
 
 void ReducedGradient::after_accumulation() {
   // Also called if a function's backward gives no gradient; then nothing is accumulated.
-  if (!std::exchange(expected_, false)) return;
+  const Accumulation accumulation = std::exchange(accumulation_, Accumulation::kNone);
+  if (accumulation == Accumulation::kNone) return;
   const torch::NoGradGuard no_grad;
   torch::Tensor gradient = parameter_.grad();
   attempt([&] {
     refuse_graph("DistributedOptimizer", name_, gradient);
     gradient = densify();
-    if (std::exchange(fresh_, false)) {
+    if (accumulation == Accumulation::kMakes) {
       separate(gradient);
       made_ = gradient;
     }
@@ -210,21 +207,23 @@ void ReducedGradient::after_accumulation() {
 }
 
 void ReducedGradient::catch_up(const std::weak_ptr<GradientListener>& listener, std::size_t index) {
+  if (hooks_.installed() || !parameter_.requires_grad()) return;
   install(listener, index);
   if (!parameter_.grad().defined()) return;
-  expected_ = fresh_ = true;
+  accumulation_ = Accumulation::kMakes;
   after_accumulation();
 }
 
-void ReducedGradient::submit_missing() {
+void ReducedGradient::submit_missing(const std::string& why) {
   if (!takes_part() || pending()) return;
   // A gradient that is done goes with the rest of its group, unless the group is done.
   if (done() && (group_ == nullptr || group_->done())) return;
+  if (refusal_.empty()) refusal_ = why;
   const torch::NoGradGuard no_grad;
-  show();
+  const bool touched = show();
   torch::Tensor gradient = parameter_.grad();
   attempt([&] {
-    if (std::exchange(touched_, false)) raise_touched("changed");
+    if (touched) raise_touched("changed");
     gradient = densify();
   });
   if (!refusal_.empty() || is_new()) {
@@ -244,15 +243,10 @@ void ReducedGradient::submit_missing() {
   submit(std::move(zeros), true);
 }
 
-void ReducedGradient::refuse_missing(const std::string& why) {
-  if (!takes_part() || pending()) return;
-  if (refusal_.empty()) refusal_ = why;
-  submit_missing();
-}
-
 bool ReducedGradient::is_new() const {
   const torch::Tensor& gradient = parameter_.grad();
-  return takes_part() && gradient.defined() && !done_ && !is_same(gradient, reduced_);
+  return takes_part() && gradient.defined() && state_ != State::kReduced &&
+         !is_same(gradient, sent_.tensor);
 }
 
 }  // namespace kolo

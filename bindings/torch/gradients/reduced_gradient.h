@@ -40,6 +40,18 @@ class GradientGroup;
 
 class ReducedGradient {
  public:
+  /// Where the gradient is. Any state becomes kIdle by discard(), and where something has failed.
+  ///
+  ///   kIdle          nothing is to be sent, or it waits for passes
+  ///     -> kWaiting, or kUnderWay without a group: by the last pass of a step, or submit_missing()
+  ///   kWaiting       ready, until the rest of its group is
+  ///     -> kUnderWay by start(); -> kIdle by another pass, which is added before anything is sent
+  ///   kUnderWay      submitted
+  ///     -> kReduced by finish(), also at the beginning of another pass
+  ///   kReduced       the parameter has the reduced gradient
+  ///     -> kIdle by settle(), or by another pass
+  enum class State : std::uint8_t { kIdle, kWaiting, kUnderWay, kReduced };
+
   /// `settings` must outlive the gradient.
   ReducedGradient(std::string name, torch::Tensor parameter, const ReductionSettings& settings);
 
@@ -50,14 +62,14 @@ class ReducedGradient {
   bool takes_part() const {
     return parameter_.requires_grad() || passes_ > 0 || pending() || wanted_;
   }
-  /// Submitted, or waiting for the rest of its group, and not yet finished.
-  bool pending() const { return work_.valid() || waiting_; }
-  bool under_way() const { return work_.valid(); }
+  State state() const { return state_; }
+  bool pending() const { return state_ == State::kWaiting || state_ == State::kUnderWay; }
   /// Nothing is left to be reduced: the gradient was finished, and since then no backward on any
   /// rank has added to it and nobody has cleared it.
   bool done() const {
     if (!takes_part()) return true;
-    return done_ && !wanted_ && (parameter_.grad().defined() || !reduced_.defined());
+    return state_ == State::kReduced && !wanted_ &&
+           (parameter_.grad().defined() || !sent_.tensor.defined());
   }
   /// Other ranks have their gradient under way.
   void want() { wanted_ = !pending(); }
@@ -65,8 +77,6 @@ class ReducedGradient {
 
   /// From now on the gradient travels with `group`, which must outlive it.
   void enter(GradientGroup& group) { group_ = &group; }
-  /// The gradient is ready and waits for the rest of its group.
-  bool waiting() const { return waiting_; }
   /// The tensors that travel. Called once for each submission.
   TensorGroupMember load();
   /// Why this rank refuses to let the gradient travel; empty if it does not refuse. The refusal is
@@ -78,24 +88,21 @@ class ReducedGradient {
   /// Installs the hooks if the parameter requires a gradient and has no hooks yet.
   void install(const std::weak_ptr<GradientListener>& listener, std::size_t index);
 
-  /// The parameter was unfrozen after the last zero_grad() or step(), and has no hooks yet.
-  bool is_thawed() const { return parameter_.requires_grad() && !hooks_.installed(); }
+  /// For a parameter that was unfrozen after the last zero_grad() or step() and has no hooks yet.
   /// Called at the end of a backward, which may have reached the parameter before it had hooks.
   void catch_up(const std::weak_ptr<GradientListener>& listener, std::size_t index);
   void before_accumulation();
   void after_accumulation();
   /// Submits what no backward has submitted: a gradient that was set by hand or waits for further
-  /// passes, or zeros.
-  void submit_missing();
-  /// Submits a refusal with reason `why` in place of such a gradient; it fails on all ranks.
-  void refuse_missing(const std::string& why);
+  /// passes, or zeros. `why`, if not empty, makes it a refusal, which fails on all ranks.
+  void submit_missing(const std::string& why = {});
   /// Hides a gradient that is under way, or that waits for passes beside gradients that are
   /// reduced. Until it is finished, code that uses the parameter's gradient gets an error.
   /// Otherwise it would use memory that others write to, or values of this rank only.
   void hide();
   /// Waits; afterwards the parameter has the reduced gradient. Throws kInvalidArgument if the
   /// gradient was changed or replaced while it was under way.
-  void finish();
+  void finish() { finish(show()); }
   /// A step takes the gradient as it is; a gradient that is set later is a new one.
   void settle();
   /// There is a gradient that a step would reduce.
@@ -105,6 +112,21 @@ class ReducedGradient {
   void discard(bool stays);
 
  private:
+  /// What autograd is about to do between the two hooks.
+  enum class Accumulation : std::uint8_t { kNone, kAdds, kMakes };
+  /// The last submission. Its tensor stays, to tell the reduced gradient from a new one.
+  struct Sent {
+    torch::Tensor tensor;                 ///< the gradient, or zeros
+    std::optional<std::int64_t> version;  ///< of `tensor`, unless others share its memory
+    bool absent = false;                  ///< zeros, because there was no gradient
+    TensorWork work;                      ///< in kUnderWay
+  };
+  /// A gradient that hide() has replaced.
+  struct Hidden {
+    torch::Tensor gradient;
+    torch::Tensor stand_in;  ///< same shape, no memory, bool
+  };
+
   /// An exception of `action` becomes the refusal, unless there is one already.
   template <class Action>
   void attempt(Action&& action);
@@ -112,32 +134,29 @@ class ReducedGradient {
   void submit(torch::Tensor gradient, bool absent);
   torch::Tensor densify();
   void separate(torch::Tensor& gradient);
-  void show();
+  /// Undoes hide(). Returns whether the stand-in was changed, or removed while it was under way.
+  bool show();
+  /// `touched`: show() has said so.
+  void finish(bool touched);
+  /// Waits for what is under way, whatever becomes of it.
+  void drop();
   [[noreturn]] void raise_touched(const char* how) const;
 
   std::string name_;
   torch::Tensor parameter_;
   const ReductionSettings& settings_;
   GradientHooks hooks_;
+  GradientGroup* group_ = nullptr;
   torch::Tensor made_;  ///< the gradient, if autograd or this class made its memory
   GradientMemory shared_memory_;
-  torch::Tensor reduced_;                ///< the gradient that was submitted last
-  std::optional<std::int64_t> version_;  ///< version of `reduced_`, unless others share its memory
-  torch::Tensor covered_;                ///< the gradient while it is hidden
-  torch::Tensor hidden_;   ///< stands in for the hidden gradient: same shape, no memory, bool
-  torch::Tensor earlier_;  ///< reduced gradients of earlier passes, to be added
-  TensorWork work_;
-  std::string refusal_;  ///< until it is submitted
-  GradientGroup* group_ = nullptr;
-  bool waiting_ = false;
-  bool done_ = false;
-  bool wanted_ = false;    ///< other ranks have one under way
-  bool touched_ = false;   ///< changed while it was hidden
-  bool expected_ = false;  ///< autograd is about to accumulate
-  bool fresh_ = false;     ///< autograd is about to make the gradient
+  State state_ = State::kIdle;
+  Accumulation accumulation_ = Accumulation::kNone;
   int passes_ = 0;         ///< passes since the last submission
-  bool absent_ = false;    ///< zeros were submitted because there was no gradient
-  bool compressed_ = false;
+  bool wanted_ = false;    ///< other ranks have one under way; in kIdle or kReduced
+  torch::Tensor earlier_;  ///< reduced gradients of earlier passes, to be added
+  Sent sent_;
+  std::optional<Hidden> hidden_;
+  std::string refusal_;  ///< until it is submitted
 };
 
 }  // namespace kolo

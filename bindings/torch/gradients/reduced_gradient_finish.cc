@@ -9,27 +9,25 @@ namespace kolo {
 
 void ReducedGradient::hide() {
   torch::Tensor& gradient = parameter_.mutable_grad();
-  if (is_same(gradient, hidden_)) return;
+  if (hidden_ && is_same(gradient, hidden_->stand_in)) return;
   if (gradient.defined() && gradient.layout() != torch::kStrided) return;  // it is refused
   const bool is_local = passes_ > 0 && gradient.defined();
-  if (!is_local && !(pending() && is_same(gradient, reduced_))) return;
-  covered_ = gradient;
+  if (!is_local && !(pending() && is_same(gradient, sent_.tensor))) return;
   // Bool, because LibTorch's clipping accepts floats without memory silently.
-  hidden_ =
-      torch::empty_like(gradient, gradient.options().device(torch::kMeta).dtype(torch::kBool));
-  touched_ = false;
-  gradient = hidden_;
+  hidden_ = {gradient, torch::empty_like(
+                           gradient, gradient.options().device(torch::kMeta).dtype(torch::kBool))};
+  gradient = hidden_->stand_in;
 }
 
-void ReducedGradient::show() {
-  if (!hidden_.defined()) return;
-  const torch::Tensor hidden = std::exchange(hidden_, {});
-  torch::Tensor covered = std::exchange(covered_, {});
+bool ReducedGradient::show() {
+  if (!hidden_) return false;
+  Hidden hidden = std::move(*hidden_);
+  hidden_.reset();
   torch::Tensor& gradient = parameter_.mutable_grad();
-  const bool is_there = is_same(gradient, hidden);
   // A gradient that only this rank has may be cleared or replaced.
-  touched_ = is_there ? hidden._version() != 0 : work_.valid();
-  if (is_there) gradient = std::move(covered);
+  if (!is_same(gradient, hidden.stand_in)) return state_ == State::kUnderWay;
+  gradient = std::move(hidden.gradient);
+  return hidden.stand_in._version() != 0;
 }
 
 void ReducedGradient::raise_touched(const char* how) const {
@@ -41,38 +39,38 @@ void ReducedGradient::raise_touched(const char* how) const {
           "or its clip_grad_norm(), or clear it by its zero_grad()");
 }
 
-void ReducedGradient::finish() {
-  show();
-  const bool was_touched = std::exchange(touched_, false);
-  if (std::exchange(waiting_, false)) {  // its group could not start
-    reduced_ = torch::Tensor();
+void ReducedGradient::finish(bool touched) {
+  if (state_ == State::kWaiting) {  // its group could not start
+    state_ = State::kIdle;
+    sent_.tensor = torch::Tensor();
     refusal_.clear();
   }
-  if (!work_.valid()) return;
-  TensorWork work = std::exchange(work_, {});
-  const bool changed =
-      was_touched || is_changed(reduced_, version_);  // computed before this function writes
+  if (state_ != State::kUnderWay) return;
+  state_ = State::kIdle;
+  TensorWork work = std::exchange(sent_.work, {});
+  // Computed before this function writes.
+  const bool changed = touched || is_changed(sent_.tensor, sent_.version);
   const torch::Tensor result = settings_.step->await(work);
-  done_ = true;
+  state_ = State::kReduced;
   const torch::NoGradGuard no_grad;
   torch::Tensor& gradient = parameter_.mutable_grad();
   torch::Tensor earlier = std::exchange(earlier_, {});
-  if (absent_) {
+  if (sent_.absent) {
     if (gradient.defined()) return;  // set by hand meanwhile
     if (work.contributors() == 0) {
       gradient = std::move(earlier);
-      reduced_ = gradient;
+      sent_.tensor = gradient;
       return;
     }
-    gradient = reduced_;
+    gradient = sent_.tensor;
     made_ = gradient;
   } else if (!gradient.defined()) {
-    if (was_touched) raise_touched("cleared");
+    if (touched) raise_touched("cleared");
     return;  // cleared by hand
-  } else if (changed || !is_same(gradient, reduced_)) {
-    raise_touched(is_same(gradient, reduced_) ? "changed" : "replaced");
+  } else if (changed || !is_same(gradient, sent_.tensor)) {
+    raise_touched(is_same(gradient, sent_.tensor) ? "changed" : "replaced");
   }
-  if (compressed_) {
+  if (settings_.options.compression) {
     // The other ranks have theirs already.
     abort_on_failure([&] { settings_.options.compression->decompress(name_, result, gradient); },
                      [&] { return "parameter '" + name_ + "': decompress() has failed"; });
@@ -86,23 +84,27 @@ void ReducedGradient::finish() {
                   settings_.options.gradient_predivide_factor);
   }
   if (earlier.defined()) gradient.add_(earlier);
-  reduced_ = gradient;
+  sent_.tensor = gradient;
 }
 
 void ReducedGradient::settle() {
-  if (std::exchange(done_, false)) reduced_ = parameter_.grad();
+  if (state_ != State::kReduced) return;
+  state_ = State::kIdle;
+  sent_.tensor = parameter_.grad();
+}
+
+void ReducedGradient::drop() {
+  sent_.work.drain();
+  sent_.work = {};
+  state_ = State::kIdle;
 }
 
 void ReducedGradient::discard(bool stays) {
   show();
-  touched_ = false;
-  waiting_ = false;
-  done_ = false;
+  drop();
   wanted_ = false;
   refusal_.clear();
-  work_.drain();
-  work_ = {};
-  reduced_ = torch::Tensor();
+  sent_.tensor = torch::Tensor();
   earlier_ = torch::Tensor();
   passes_ = 0;
   if (!stays) {
