@@ -1,10 +1,10 @@
 #include "bindings/torch/gradients/agreement.h"
 
-#include "bindings/torch/gradients/sharded_parameters_state.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 #include "bindings/torch/tensors/text_lines.h"
 
 #include <kolo/torch/functions.h>
+#include <kolo/torch/objects.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -17,8 +17,13 @@
 namespace kolo {
 namespace {
 
-/// First character of the text of a rank that has no list.
+/// First character of the text of a rank that has no list. The code of its error and the reason
+/// follow.
 constexpr char kIsWrong = '!';
+
+std::string told_error(ErrorCode code, const std::string& reason) {
+  return std::string{kIsWrong, static_cast<char>(code)} + reason;
+}
 
 using Fields = std::vector<std::string>;
 
@@ -69,21 +74,28 @@ std::string difference(const std::vector<std::string>& first, int first_rank,
   return lack(mine.size() > theirs.size() ? mine : theirs, first_rank, other_rank);
 }
 
-void agree(const std::string& who, const std::string& name, const std::vector<std::string>& lines,
-           const std::string& wrong, const ProcessSet& set) {
-  if (set.size() == 1) return;
-  const std::string mine = wrong.empty() ? join_lines(lines) : kIsWrong + wrong;
+void agree(const std::string& who, const std::string& name, const ProcessSet& set,
+           const std::function<std::vector<std::string>()>& list) {
+  std::string mine;
+  try {
+    mine = join_lines(list());
+  } catch (const Exception& error) {
+    mine = told_error(error.code(), error.what());
+  } catch (const std::exception& error) {
+    mine = told_error(ErrorCode::kInvalidArgument, reason_of(error));
+  }
   const auto hash = static_cast<std::int64_t>(std::hash<std::string>()(mine));
   const torch::Tensor hashes =
       allgather(torch::tensor({hash}, torch::kInt64), {.name = name + "/hash", .process_set = set});
-  if (hashes.eq(hash).all().item<bool>()) return;
+  if (hashes.eq(hash).all().item<bool>() && !mine.starts_with(kIsWrong)) return;
   const std::vector<std::string> all = allgather_texts(mine, name, set);
   const std::vector<int> ranks = set.ranks();
-  if (!wrong.empty()) return;
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (!all[r].starts_with(kIsWrong)) continue;
-    raise(ErrorCode::kInvalidArgument,
-          fmt::format("{}: rank {}: {}", who, ranks[r], all[r].substr(1)));
+    const std::string reason = all[r].substr(2);
+    raise(
+        static_cast<ErrorCode>(all[r][1]),
+        fmt::format("{}rank {}: {}", reason.starts_with(who) ? "" : who + ": ", ranks[r], reason));
   }
   const auto other = std::find_if(all.begin(), all.end(),
                                   [&](const std::string& text) { return text != all.front(); });
@@ -91,6 +103,25 @@ void agree(const std::string& who, const std::string& name, const std::vector<st
         fmt::format("{}: {}; make the same, with the same options, on every rank", who,
                     difference(split_lines(all.front()), ranks.front(), split_lines(*other),
                                ranks[static_cast<std::size_t>(other - all.begin())])));
+}
+
+std::vector<std::string> allgather_texts(const std::string& text, const std::string& name,
+                                         const ProcessSet& set) {
+  const auto count = static_cast<std::int64_t>(text.size());
+  const auto sizes = allgather(torch::tensor({count}, torch::kInt64),
+                               {.name = name + "/sizes", .process_set = set});
+  std::vector<std::string> texts(static_cast<std::size_t>(sizes.numel()));
+  if (sizes.sum().item<std::int64_t>() == 0) return texts;
+  const auto all =
+      allgather(torch::from_blob(const_cast<char*>(text.data()), {count}, torch::kUInt8),
+                {.name = name, .process_set = set});
+  const char* at = static_cast<const char*>(all.const_data_ptr());
+  for (std::size_t r = 0; r < texts.size(); ++r) {
+    const auto length = sizes[static_cast<std::int64_t>(r)].item<std::int64_t>();
+    texts[r].assign(at, static_cast<std::size_t>(length));
+    at += length;
+  }
+  return texts;
 }
 
 }  // namespace kolo

@@ -5,6 +5,7 @@
 
 #include <kolo/kolo.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,10 +16,14 @@ namespace kolo {
 std::string difference(const std::vector<std::string>& first, int first_rank,
                        const std::vector<std::string>& other, int other_rank);
 
-/// Throws on every rank of the set: kMismatch if the lists differ, kInvalidArgument if a rank has
-/// no list and tells why in `wrong`. A rank that passes `wrong` does not throw here. Messages begin
-/// with `who`; `name` is the operation's name.
-void agree(const std::string& who, const std::string& name, const std::vector<std::string>& lines,
-           const std::string& wrong, const ProcessSet& set);
+/// Collective over `set`. `list` makes this rank's list and may throw. Throws on every rank:
+/// kMismatch if the lists differ, or the error of the first rank whose `list` throws, with its
+/// number. Messages begin with `who`; `name` is the operation's name.
+void agree(const std::string& who, const std::string& name, const ProcessSet& set,
+           const std::function<std::vector<std::string>()>& list);
+
+/// Collective over `set`: returns every rank's text, by rank in the set.
+std::vector<std::string> allgather_texts(const std::string& text, const std::string& name,
+                                         const ProcessSet& set);
 
 }  // namespace kolo

@@ -1,26 +1,16 @@
 // The end of a backward of DistributedOptimizer. Decides which gradients are finished at once, so
-// that the training loop finds averages. Called by hooks on autograd's threads and by callbacks of
-// its engine before backward() returns.
-#include "bindings/torch/gradients/backward_callbacks.h"
-#include "bindings/torch/gradients/backward_values.h"
+// that the training loop finds averages.
 #include "bindings/torch/gradients/gradient_reducer_state.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
-#include <kolo/torch/functions.h>
-
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/graph_task.h>
-
 #include <algorithm>
-#include <functional>
-#include <memory>
 #include <utility>
 
 namespace kolo {
 namespace {
 
-// The cells of a round after its parameters, summed over the ranks.
-enum Told : std::size_t { kNothing, kToldCount };
+using GradientState = ReducedGradient::State;
+
 constexpr const char* kInterrupted =
     "its backward() has ended by an exception and left this gradient out";
 
@@ -28,7 +18,7 @@ constexpr const char* kInterrupted =
 
 void GradientReducer::State::before_accumulation(std::size_t index) {
   const std::lock_guard lock(mutex);
-  settings.step->go_on();
+  round.step().go_on();
   gradients[index].before_accumulation();
 }
 
@@ -36,7 +26,7 @@ void GradientReducer::State::after_accumulation(std::size_t index) {
   const std::lock_guard lock(mutex);
   skip = false;
   gradients[index].after_accumulation();
-  if (gradients[index].pending()) await_end();
+  if (gradients[index].pending()) follow();
 }
 
 bool GradientReducer::State::all_done() const {
@@ -44,13 +34,14 @@ bool GradientReducer::State::all_done() const {
                      [](const ReducedGradient& gradient) { return gradient.done(); });
 }
 
-bool GradientReducer::State::any_pending() const {
-  return std::any_of(gradients.begin(), gradients.end(),
-                     [](const ReducedGradient& gradient) { return gradient.pending(); });
+std::size_t GradientReducer::State::pending() const {
+  return static_cast<std::size_t>(
+      std::count_if(gradients.begin(), gradients.end(),
+                    [](const ReducedGradient& gradient) { return gradient.pending(); }));
 }
 
 bool GradientReducer::State::is_frozen() const {
-  return open && !has_told && settings.options.process_set.size() > 1 &&
+  return rounds == Rounds::kNone && settings.options.process_set.size() > 1 &&
          std::none_of(gradients.begin(), gradients.end(),
                       [](const ReducedGradient& gradient) { return gradient.takes_part(); });
 }
@@ -60,145 +51,112 @@ bool GradientReducer::State::any_wanted() const {
                      [](const ReducedGradient& gradient) { return gradient.wanted(); });
 }
 
-void GradientReducer::State::await_end() {
-  const int pass = torch::autograd::get_current_graph_task_id();
-  if (!passes.insert(pass).second) return;
-  queue_backward_callback([weak = weak_from_this(), pass] {
-    if (const auto self = weak.lock()) self->end_pass(pass);
-  });
+void GradientReducer::State::hide_all() {
+  for (ReducedGradient& gradient : gradients) gradient.hide();
 }
 
-void GradientReducer::State::await_outer_end() {
-  call_in_outer_backward([weak = weak_from_this()] {
-    const auto self = weak.lock();
-    if (!self) return;
-    const std::lock_guard lock(self->mutex);
-    self->await_end();
-  });
-}
-
-void GradientReducer::State::end_pass(int pass) {
+void GradientReducer::State::end_backward() {
   const std::lock_guard lock(mutex);
-  passes.erase(pass);
-  // A backward inside a node of another one, which may bring the missing gradients.
-  const bool is_inner = torch::autograd::get_current_node() != nullptr;
-  if (!is_inner) passes.clear();  // also those that exceptions ended earlier
+  const std::shared_ptr<Backward> backward = Backward::current();
+  const bool is_inner = Backward::is_inner();
+  leave(is_inner ? backward : nullptr);  // the outermost: also those that exceptions ended earlier
   for (std::size_t i = 0; i < gradients.size() && !is_inner; ++i)
     gradients[i].catch_up(weak_from_this(), i);
-  if (!any_pending()) return;
+  if (pending() == 0) return;
+  // The outer backward may bring the missing gradients.
   if (is_inner && !std::all_of(gradients.begin(), gradients.end(), [](const auto& gradient) {
-        return gradient.state() == ReducedGradient::State::kUnderWay || gradient.done();
+        return gradient.state() == GradientState::kUnderWay || gradient.done();
       })) {
-    for (ReducedGradient& gradient : gradients) gradient.hide();
-    await_outer_end();
+    hide_all();
+    follow_outer();
     return;
   }
   refuse_samples();
-  await_samples();
+  hear_samples();
   // Ranks without samples make no backward. All ranks know them, so no rank tells.
-  if (!open || idle_ranks > 0) {
-    for (ReducedGradient& gradient : gradients) gradient.hide();
+  if (rounds == Rounds::kClosed) {
+    hide_all();
     return;
   }
-  comparison->set_loss(backward_values({pass}));
+  round.comparison().set_loss(backward->values());
   tell(false);
   // Runs after the first callbacks of all optimizers that this backward has reached, perhaps in
   // another order on other ranks.
-  queue_backward_callback([weak = weak_from_this()] {
-    const auto self = weak.lock();
-    if (!self) return;
-    const std::lock_guard lock_of_hearing(self->mutex);
-    self->hear();
-    if (self->comparison->is_settled()) return;
-    queue_backward_callback([weak] {
-      if (const auto still = weak.lock()) still->comparison->settle();
-    });
-  });
+  queue(&State::end_round);
+}
+
+void GradientReducer::State::end_round() {
+  const std::lock_guard lock(mutex);
+  queue(&State::settle);
+  hear();
 }
 
 void GradientReducer::State::tell(bool nothing) {
-  open = false;
-  has_told = true;
-  const std::size_t cells = gradients.size() + kToldCount + StateComparison::kCells;
-  torch::Tensor mine = torch::zeros({static_cast<std::int64_t>(cells)}, torch::kInt32);
-  auto* const under_way = mine.mutable_data_ptr<std::int32_t>();
-  for (std::size_t i = 0; i < gradients.size(); ++i)
-    under_way[i] = !nothing && gradients[i].state() == ReducedGradient::State::kUnderWay ? 1 : 0;
-  std::int32_t* const told = under_way + gradients.size();
-  told[kNothing] = nothing ? 1 : 0;
-  comparison->tell(told + kToldCount);
-  const StepScope scope = settings.step->scope();
-  ready = allreduce_async_(
-      mine, {.name = prefix + "ready gradients", .process_set = settings.options.process_set});
+  rounds = Rounds::kClosed;
+  // Cells: number of ranks with it under way, by parameter; number of ranks with nothing.
+  std::vector<std::int32_t> cells;
+  for (const ReducedGradient& gradient : gradients)
+    cells.push_back(!nothing && gradient.state() == GradientState::kUnderWay ? 1 : 0);
+  cells.push_back(nothing ? 1 : 0);
+  round.tell("ready gradients", std::move(cells));
 }
 
-torch::Tensor GradientReducer::State::await_alike(TensorWork& work) {
+template <class Action>
+auto GradientReducer::State::alike(Action&& action) {
   try {
-    return settings.step->await(work);
+    return action();
   } catch (const OutOfStep& error) {
     // Operations that only some ranks have under way must end before the next step.
-    open = false;
+    rounds = Rounds::kClosed;
     for (ReducedGradient& gradient : gradients) gradient.want();
-    for (ReducedGradient& gradient : gradients) gradient.hide();
-    raise(error.code(), std::string("DistributedOptimizer: ") + error.what() +
-                            ", each of which begins with zero_grad() and has its backwards on all "
-                            "ranks. This step's gradients are of no use; go on with zero_grad()");
+    hide_all();
+    round.raise_out_of_step(error);
   }
 }
 
 void GradientReducer::State::hear() {
-  if (!ready.valid()) return;
-  TensorWork work = std::exchange(ready, {});
-  const torch::Tensor sum = await_alike(work);
-  const auto* const ranks = sum.const_data_ptr<std::int32_t>();
-  const auto known = static_cast<std::size_t>(sum.numel()) - kToldCount - StateComparison::kCells;
-  const std::int32_t* const told = ranks + known;
-  // No other round follows after a rank has reached synchronize().
-  const bool alike =
-      told[kNothing] == 0 && std::all_of(ranks, ranks + known, [&](std::int32_t count) {
-        return count == 0 || count == work.participants();
-      });
+  if (!round.is_told()) return;
+  const std::vector<std::int32_t> ranks = alike([&] { return round.hear(); });
+  const std::size_t known = ranks.size() - 1;
+  bool is_alike = ranks[known] == 0;  // after a rank's synchronize() no other round follows
   FirstFailure failure;
-  failure.attempt([&] { comparison->hear(told + kToldCount, work.participants()); });
   for (std::size_t i = 0; i < known; ++i) {
-    if (ranks[i] == work.participants()) {
+    if (ranks[i] == round.participants()) {
       failure.attempt([&] { gradients[i].finish(); });
     } else if (ranks[i] > 0) {
       gradients[i].want();
+      is_alike = false;
     }
   }
-  for (ReducedGradient& gradient : gradients) gradient.hide();
-  open = alike;
+  hide_all();
+  if (is_alike) rounds = Rounds::kAlike;
   failure.rethrow();
 }
 
 void GradientReducer::State::refuse_samples() {
-  const bool lacks_some =
-      settings.options.weigh_by_samples && !settings.samples && !samples.valid();
-  if (!lacks_some || samples_refused) return;
-  const bool has_new = std::any_of(
-      gradients.begin(), gradients.end(),
-      [](const ReducedGradient& gradient) { return gradient.pending() || gradient.is_new(); });
-  if (!has_new) return;
-  samples_refused = true;
-  const std::string why = "weigh_by_samples needs set_sample_count() before each step's backward";
-  samples = std::move(refuse({prefix + "(samples)"}, why, "", settings).front());
+  SampleShare& samples = settings.samples;
+  const auto is_of_step = [](const auto& gradient) {
+    return gradient.pending() || gradient.is_new();
+  };
+  if (settings.options.weigh_by_samples && samples.is_missing() &&
+      std::any_of(gradients.begin(), gradients.end(), is_of_step)) {
+    samples.refuse("step's backward", round.prefix() + "(samples)", settings.options.process_set);
+  }
 }
 
-void GradientReducer::State::await_samples() {
-  if (!samples.valid()) return;
-  TensorWork work = std::exchange(samples, {});
-  const torch::Tensor sum = await_alike(work);
-  settings.total_samples = sum[0].item<std::int64_t>();
-  idle_ranks = sum[1].item<std::int64_t>();
+void GradientReducer::State::hear_samples() {
+  SampleShare& samples = settings.samples;
+  if (!samples.is_under_way()) return;
+  alike([&] { samples.hear(round.step()); });
+  if (samples.idle_ranks() > 0) rounds = Rounds::kClosed;
 }
 
 void GradientReducer::State::end_left_out() {
   FirstFailure ignored;  // ignored: everything that follows is forgotten
   ignored.attempt([&] { hear(); });
-  ignored.attempt([&] { await_samples(); });
-  const bool tells = open && idle_ranks == 0;
-  if (!passes.empty()) {
+  ignored.attempt([&] { hear_samples(); });
+  const bool tells = rounds != Rounds::kClosed;
+  if (!backwards.empty()) {
     // A backward has ended by an exception, perhaps on this rank alone. What the other ranks submit
     // meets this rank's report of the interruption, not its gradients of the next step.
     if (tells) ignored.attempt([&] { tell(true); });
@@ -223,14 +181,9 @@ void GradientReducer::State::finish_rest(FirstFailure& failure) {
 }
 
 void GradientReducer::State::forget_rounds() {
-  ready.drain();
-  ready = {};
-  comparison->forget();
-  open = true;
-  has_told = false;
-  idle_ranks = 0;
-  samples_refused = false;
-  passes.clear();
+  round.drop();
+  rounds = Rounds::kNone;
+  leave();
 }
 
 }  // namespace kolo

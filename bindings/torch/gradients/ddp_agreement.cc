@@ -5,7 +5,6 @@
 #include "bindings/torch/gradients/gradient_hooks.h"
 #include "bindings/torch/tensors/failure.h"
 #include "bindings/torch/tensors/tensor_memory.h"
-#include "bindings/torch/tensors/text_lines.h"
 
 #include <kolo/torch/functions.h>
 #include <kolo/torch/objects.h>
@@ -147,25 +146,11 @@ ErrorCode code_of(const std::exception_ptr& failure) {
 
 void check_module(const std::string& prefix, const NamedTensors& parameters,
                   const NamedTensors& buffers, const DdpOptions& options) {
-  // Every rank tells what it finds, so that all ranks throw the same error or none.
-  const std::vector<std::string> mine = lines_of(parameters, buffers, options);
-  const std::vector<std::string> root =
-      split_lines(broadcast_object(join_lines(mine), 0, {.name = prefix + "module"}));
-  const std::string unequal = difference(root, 0, mine, rank());
-  const std::string wrong = misfit(parameters, buffers, options);
-  const std::string complaint = !unequal.empty() ? "=" + unequal
-                                : !wrong.empty() ? "!" + wrong
-                                                 : "";
-  const auto all = allgather_object(complaint, {.name = prefix + "complaints"});
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    if (all[r].empty()) continue;
-    const std::string what = "DistributedDataParallel: " + all[r].substr(1);
-    if (all[r][0] == '=') {
-      raise(ErrorCode::kMismatch,
-            what + "; make the same module, with the same options, on every rank");
-    }
-    raise(ErrorCode::kInvalidArgument, what + " (rank " + std::to_string(r) + ")");
-  }
+  agree("DistributedDataParallel", prefix + "module", {}, [&] {
+    if (std::string why = misfit(parameters, buffers, options); !why.empty())
+      raise(ErrorCode::kInvalidArgument, std::move(why));
+    return lines_of(parameters, buffers, options);
+  });
 }
 
 void broadcast_packed(const std::string& prefix, const std::vector<AgreedTensor>& tensors) {
@@ -249,8 +234,8 @@ TensorWork tell_missing(const std::string& prefix, const std::vector<std::uint8_
   return allreduce_async_(table, {.name = prefix + "missing"});
 }
 
-void raise_missing(TensorWork& told, const std::vector<std::string>& names) {
-  const auto count = static_cast<std::int64_t>(names.size());
+void raise_missing(TensorWork& told, const NamedTensors& parameters) {
+  const auto count = static_cast<std::int64_t>(parameters.size());
   const torch::Tensor table = told.wait();
   for (int r = 0; r < size(); ++r) {
     const auto* const row = table[r].const_data_ptr<std::uint8_t>();
@@ -272,7 +257,7 @@ void raise_missing(TensorWork& told, const std::vector<std::string>& names) {
     if (shown == kShown) continue;
     ++shown;
     what += (what.empty() ? "" : "; ");
-    what += "parameter '" + names[static_cast<std::size_t>(i)] + "' on rank " + ranks;
+    what += "parameter '" + parameters[static_cast<std::size_t>(i)].first + "' on rank " + ranks;
   }
   if (found > shown) what += "; and " + std::to_string(found - shown) + " more";
   raise(ErrorCode::kMismatch,

@@ -36,6 +36,6 @@ TensorWork tell_missing(const std::string& prefix, const std::vector<std::uint8_
 /// Waits for tell_missing() and throws on every rank. If ranks have refused a gradient: the error
 /// of the lowest such rank, with its number. Otherwise: kMismatch, with the parameters that lack a
 /// gradient somewhere and the ranks.
-[[noreturn]] void raise_missing(TensorWork& told, const std::vector<std::string>& names);
+[[noreturn]] void raise_missing(TensorWork& told, const NamedTensors& parameters);
 
 }  // namespace kolo

@@ -1,6 +1,6 @@
 #include <kolo/torch/grad_scaler.h>
 
-#include "bindings/torch/gradients/backward_values.h"
+#include "bindings/torch/gradients/backward.h"
 #include "bindings/torch/tensors/equal_values.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 

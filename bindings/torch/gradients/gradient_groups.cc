@@ -4,7 +4,6 @@
 #include "bindings/torch/tensors/tensor_memory.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <utility>
 #include <variant>
@@ -72,32 +71,29 @@ std::string refusal_of(const std::vector<ReducedGradient*>& members) {
 }  // namespace
 
 Members members_of(const std::string& optimizer, const GradientGroups& groups,
-                   const std::vector<std::string>& names,
-                   const std::vector<torch::Tensor>& parameters) {
+                   const NamedTensors& parameters) {
   if (const auto* const count = std::get_if<int>(&groups))
     return dealt(optimizer, *count, parameters.size());
-  const auto place_in = [](const auto& all, const auto& is_it) -> std::optional<std::size_t> {
-    const auto it = std::find_if(all.begin(), all.end(), is_it);
-    return it == all.end()
-               ? std::nullopt
-               : std::optional(static_cast<std::size_t>(std::distance(all.begin(), it)));
+  const auto place_of = [&](const auto& is_it) -> std::optional<std::size_t> {
+    const auto it = std::find_if(parameters.begin(), parameters.end(), is_it);
+    if (it == parameters.end()) return std::nullopt;
+    return static_cast<std::size_t>(it - parameters.begin());
   };
   if (const auto* const lists = std::get_if<std::vector<std::vector<std::string>>>(&groups)) {
     return listed(
         optimizer, *lists,
         [&](const std::string& name) {
-          return place_in(names, [&](const std::string& other) { return other == name; });
+          return place_of([&](const auto& other) { return other.first == name; });
         },
         [&](std::size_t g, std::size_t i) { return "'" + (*lists)[g][i] + "'"; });
   }
   if (const auto* const lists = std::get_if<std::vector<std::vector<torch::Tensor>>>(&groups)) {
     const auto index_of = [&](const torch::Tensor& tensor) {
-      return place_in(parameters,
-                      [&](const torch::Tensor& other) { return other.is_same(tensor); });
+      return place_of([&](const auto& other) { return other.second.is_same(tensor); });
     };
     return listed(optimizer, *lists, index_of, [&](std::size_t g, std::size_t i) {
       const auto index = index_of((*lists)[g][i]);
-      return index ? "'" + names[*index] + "'" : "tensor " + std::to_string(i);
+      return index ? "'" + parameters[*index].first + "'" : "tensor " + std::to_string(i);
     });
   }
   return {};

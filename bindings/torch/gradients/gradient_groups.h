@@ -10,13 +10,12 @@
 
 namespace kolo {
 
-/// The members of each group that `groups` requests, as indices into `names` and `parameters`,
-/// which list the optimizer's parameters in order. `optimizer` is its class, for messages. Throws
-/// kInvalidArgument for impossible groups.
+/// The members of each group that `groups` requests, as indices into `parameters`, which lists the
+/// optimizer's parameters in order. `optimizer` is its class, for messages. Throws kInvalidArgument
+/// for impossible groups.
 std::vector<std::vector<std::size_t>> members_of(const std::string& optimizer,
                                                  const GradientGroups& groups,
-                                                 const std::vector<std::string>& names,
-                                                 const std::vector<torch::Tensor>& parameters);
+                                                 const NamedTensors& parameters);
 
 /// Gradients that are submitted as one operation once the last of them is ready.
 class GradientGroup {

@@ -4,33 +4,39 @@
 
 #include <fmt/format.h>
 
-#include <utility>
+#include <map>
 
 namespace kolo {
 
-ParameterNames::ParameterNames(const NamedTensors& named, std::string prefix)
-    : prefix_(std::move(prefix)) {
+std::vector<ListedParameter> list_named(
+    const std::string& optimizer, const std::vector<torch::optim::OptimizerParamGroup>& groups,
+    const NamedTensors& named) {
   std::map<std::string, const void*> tensors;
+  std::map<const void*, std::string> names;
   for (const auto& [name, tensor] : named) {
     const void* const key = tensor.unsafeGetTensorImpl();
     if (const auto [it, is_new] = tensors.emplace(name, key); !is_new && it->second != key) {
       raise(ErrorCode::kInvalidArgument,
-            fmt::format("{}two named parameters are called '{}'; where they are those of several "
+            fmt::format("{}: two named parameters are called '{}'; where they are those of several "
                         "modules, put what tells them apart before their names",
-                        prefix_, name));
+                        optimizer, name));
     }
-    names_.emplace(key, name);
+    names.emplace(key, name);
   }
-}
-
-const std::string& ParameterNames::of(const torch::Tensor& parameter, std::size_t group,
-                                      std::size_t index) const {
-  const auto name = names_.find(parameter.unsafeGetTensorImpl());
-  if (name != names_.end()) return name->second;
-  raise(ErrorCode::kInvalidArgument,
-        fmt::format("{}parameter {} of group {} of the optimizer is not among the named "
-                    "parameters; pass the named_parameters() of the same module",
-                    prefix_, index, group));
+  std::vector<ListedParameter> listed;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (const torch::Tensor& tensor : groups[g].params()) {
+      const auto name = names.find(tensor.unsafeGetTensorImpl());
+      if (name == names.end()) {
+        raise(ErrorCode::kInvalidArgument,
+              fmt::format("{}: parameter {} of group {} of the optimizer is not among the named "
+                          "parameters; pass the named_parameters() of the same module",
+                          optimizer, &tensor - groups[g].params().data(), g));
+      }
+      listed.push_back({name->second, tensor, g});
+    }
+  }
+  return listed;
 }
 
 void refuse_listed_twice(const std::string& optimizer, const std::string& first,

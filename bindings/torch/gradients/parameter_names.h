@@ -6,24 +6,23 @@
 #include <torch/torch.h>
 
 #include <cstddef>
-#include <map>
 #include <string>
+#include <vector>
 
 namespace kolo {
 
-class ParameterNames {
- public:
-  /// A weight that modules share may have several names: the first counts. Messages begin with
-  /// `prefix`. Throws kInvalidArgument if two parameters have one name.
-  ParameterNames(const NamedTensors& named, std::string prefix);
-  /// Name of a parameter, which is at `index` of `group` in the optimizer. Throws kInvalidArgument
-  /// if it is not among the named ones.
-  const std::string& of(const torch::Tensor& parameter, std::size_t group, std::size_t index) const;
-
- private:
-  std::string prefix_;
-  std::map<const void*, std::string> names_;  ///< by tensor
+struct ListedParameter {
+  std::string name;
+  torch::Tensor tensor;
+  std::size_t group;  ///< of the optimizer
 };
+
+/// The parameters of an optimizer's groups in their order, with their names. A weight that modules
+/// share may have several names: the first counts. Throws kInvalidArgument if two parameters have
+/// one name, or if one is not among the named ones. Messages begin with `optimizer`, a class name.
+std::vector<ListedParameter> list_named(
+    const std::string& optimizer, const std::vector<torch::optim::OptimizerParamGroup>& groups,
+    const NamedTensors& named);
 
 /// Throws kInvalidArgument: `optimizer` (a class name) lists parameter `first` again, as `second`,
 /// which may be the same name.

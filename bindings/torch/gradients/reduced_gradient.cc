@@ -88,7 +88,7 @@ void ReducedGradient::submit(torch::Tensor gradient, bool absent) {
   wanted_ = false;
   const std::optional<std::int64_t> version = version_of(gradient);
   sent_ = {std::move(gradient), version, absent, {}};
-  const StepScope scope = settings_.step->scope();
+  const StepScope scope = settings_.step.scope();
   if (group_ != nullptr) {
     state_ = State::kWaiting;
     attempt([&] { group_->add_ready(sent_.tensor.device()); });
@@ -116,12 +116,12 @@ TensorGroupMember ReducedGradient::load() {
   torch::Tensor& gradient = sent_.tensor;
   const bool is_ours = !is_changed(gradient, sent_.version);
   if (settings_.options.weigh_by_samples && !sent_.absent) {
-    if (!settings_.samples) {
+    if (!settings_.samples.mine()) {
       raise(ErrorCode::kInvalidArgument,
             "parameter '" + name_ +
                 "': weigh_by_samples needs set_sample_count() before each step's backward");
     }
-    gradient.mul_(static_cast<double>(*settings_.samples) /
+    gradient.mul_(static_cast<double>(*settings_.samples.mine()) /
                   settings_.options.gradient_predivide_factor);
   }
   Compressor* const compressor = settings_.options.compression.get();

@@ -4,6 +4,7 @@
 
 #include "bindings/torch/gradients/gradient_hooks.h"
 #include "bindings/torch/gradients/gradient_memory.h"
+#include "bindings/torch/gradients/sample_share.h"
 #include "bindings/torch/gradients/step_count.h"
 
 #include <kolo/torch/distributed_optimizer.h>
@@ -16,12 +17,11 @@
 
 namespace kolo {
 
-/// Settings that all gradients of one optimizer share.
+/// What all gradients of one optimizer share.
 struct ReductionSettings {
-  DistributedOptimizerOptions options;
-  std::optional<std::int64_t> samples;        ///< from this rank and step, with weigh_by_samples
-  std::optional<std::int64_t> total_samples;  ///< from all ranks, once known
-  std::shared_ptr<StepCount> step;            ///< never null
+  const DistributedOptimizerOptions options;
+  StepCount& step;
+  SampleShare samples = {};  ///< with weigh_by_samples
 };
 
 /// The options of every gradient's all-reduce, except its name.
@@ -57,7 +57,6 @@ class ReducedGradient {
 
   const std::string& name() const { return name_; }
   const torch::Tensor& parameter() const { return parameter_; }
-  bool is_of(const void* tensor) const { return parameter_.unsafeGetTensorImpl() == tensor; }
   /// A frozen parameter takes part while its gradient holds earlier passes, here or elsewhere.
   bool takes_part() const {
     return parameter_.requires_grad() || passes_ > 0 || pending() || wanted_;

@@ -50,7 +50,7 @@ void ReducedGradient::finish(bool touched) {
   TensorWork work = std::exchange(sent_.work, {});
   // Computed before this function writes.
   const bool changed = touched || is_changed(sent_.tensor, sent_.version);
-  const torch::Tensor result = settings_.step->await(work);
+  const torch::Tensor result = settings_.step.await(work);
   state_ = State::kReduced;
   const torch::NoGradGuard no_grad;
   torch::Tensor& gradient = parameter_.mutable_grad();
@@ -76,11 +76,11 @@ void ReducedGradient::finish(bool touched) {
                      [&] { return "parameter '" + name_ + "': decompress() has failed"; });
   }
   if (settings_.options.weigh_by_samples) {
-    if (settings_.total_samples.value_or(0) <= 0) {
+    if (settings_.samples.all() <= 0) {
       raise(ErrorCode::kInvalidArgument,
             "parameter '" + name_ + "' has a gradient, but set_sample_count() told 0 on all ranks");
     }
-    gradient.div_(static_cast<double>(*settings_.total_samples) /
+    gradient.div_(static_cast<double>(settings_.samples.all()) /
                   settings_.options.gradient_predivide_factor);
   }
   if (earlier.defined()) gradient.add_(earlier);

@@ -4,53 +4,46 @@
 
 #include <kolo/torch/functions.h>
 
-#include <utility>
-
 namespace kolo {
-namespace {
 
-constexpr const char* kName = "samples";
-
-}  // namespace
-
-void SampleShare::tell(const std::string& prefix, std::int64_t samples) {
-  if (samples < 0) {
-    raise(ErrorCode::kInvalidArgument,
-          "set_sample_count(" + std::to_string(samples) + "): a count is not negative");
-  }
-  sum_.drain();
-  samples_ = samples;
-  sum_ = allreduce_async_(torch::tensor({samples}, torch::kInt64), {.name = prefix + kName});
+void SampleShare::check(std::int64_t samples) {
+  if (samples >= 0) return;
+  raise(ErrorCode::kInvalidArgument,
+        "set_sample_count(" + std::to_string(samples) + "): a count is not negative");
 }
 
-void SampleShare::agree(const std::string& prefix) {
-  const auto samples = std::exchange(samples_, std::nullopt);
-  if (!samples) {
-    for (const auto& work :
-         refuse_allreduces({prefix + kName},
-                           "weigh_by_samples needs set_sample_count() before each backward that "
-                           "communicates",
-                           "", {}))
-      synchronize(*work);  // throws
-    return;
-  }
-  TensorWork sum = std::exchange(sum_, {});
-  const auto all = sum.wait().item<std::int64_t>();
-  if (all == 0)
-    raise(ErrorCode::kInvalidArgument,
-          "DistributedDataParallel: set_sample_count() told 0 on all "
-          "ranks, so that this step has no average");
-  weight_ = static_cast<double>(*samples) * sum.participants() / static_cast<double>(all);
+void SampleShare::tell(std::int64_t samples, const std::string& name, const ProcessSet& set) {
+  sums_.drain();
+  mine_ = samples;
+  sums_ = allreduce_async_(torch::tensor({samples, std::int64_t{samples == 0}}, torch::kInt64),
+                           {.name = name, .process_set = set});
 }
 
-void SampleShare::weigh(const torch::Tensor& gradients) const {
-  const torch::NoGradGuard no_grad;
-  // A mean of no samples is NaN, and stays NaN when multiplied by 0.
-  if (weight_ == 0) {
-    gradients.zero_();
-  } else if (weight_ != 1) {
-    gradients.mul_(weight_);
-  }
+void SampleShare::refuse(const std::string& when, const std::string& name, const ProcessSet& set) {
+  refused_ = true;
+  auto refused = refuse_allreduces(
+      {name}, "weigh_by_samples needs set_sample_count() before each " + when, "", set);
+  sums_ = TensorWork({.work = std::move(refused.front()), .result = {}});
+}
+
+void SampleShare::hear(StepCount& step) {
+  if (!sums_.valid()) return;
+  TensorWork work = std::exchange(sums_, {});
+  const torch::Tensor sums = step.await(work);
+  all_ = sums[0].item<std::int64_t>();
+  idle_ranks_ = sums[1].item<std::int64_t>();
+  participants_ = work.participants();
+}
+
+std::optional<std::int64_t> SampleShare::end() {
+  refused_ = false;
+  return std::exchange(mine_, std::nullopt);
+}
+
+void SampleShare::drop() {
+  sums_.drain();
+  sums_ = {};
+  end();
 }
 
 }  // namespace kolo

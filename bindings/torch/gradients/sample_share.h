@@ -1,37 +1,57 @@
-// The weight of a rank's gradients in an average over ranks with different numbers of samples, for
-// DistributedDataParallel with weigh_by_samples. The training loop calls tell(). A pass calls
-// agree() first, on the thread that brings the first gradient. Private to bindings/torch.
+// The numbers of samples over which ranks' gradients are means in a step, with weigh_by_samples.
+// The training loop tells; whoever first needs the sum hears. One thread at a time. Private to
+// bindings/torch.
 #pragma once
+
+#include "bindings/torch/gradients/step_count.h"
 
 #include <kolo/torch/tensor_work.h>
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace kolo {
 
 class SampleShare {
  public:
   SampleShare() = default;
-  ~SampleShare() { sum_.drain(); }
+  ~SampleShare() { sums_.drain(); }
   SampleShare(const SampleShare&) = delete;
   SampleShare& operator=(const SampleShare&) = delete;
 
-  /// Sets the number of samples of the next pass and starts to share it, so all ranks must call it.
-  /// The last call counts. Throws kInvalidArgument for a negative number.
-  void tell(const std::string& prefix, std::int64_t samples);
-  /// Computes the weight of this rank's gradients in this pass, so that their average over the
-  /// ranks is the average over all samples. Throws kInvalidArgument on every rank if one has not
-  /// told its samples, or if all have none.
-  void agree(const std::string& prefix);
-  /// Multiplies the tensor by the weight.
-  void weigh(const torch::Tensor& gradients) const;
+  /// Throws kInvalidArgument for a negative number.
+  static void check(std::int64_t samples);
+  /// Sets this rank's number and shares it by operation `name`, so all ranks must call it. The last
+  /// call counts.
+  void tell(std::int64_t samples, const std::string& name, const ProcessSet& set);
+  /// This rank has told no number for this step.
+  bool is_missing() const { return !mine_ && !sums_.valid() && !refused_; }
+  /// For such a rank: hear() then throws kInvalidArgument on all ranks. `when` it should have told.
+  void refuse(const std::string& when, const std::string& name, const ProcessSet& set);
+  bool is_under_way() const { return sums_.valid(); }
+  /// Waits, if something is under way.
+  void hear(StepCount& step);
+
+  /// This rank's number in this step, once told.
+  const std::optional<std::int64_t>& mine() const { return mine_; }
+  /// Of all ranks that were heard last: their samples, their number, and how many have no samples.
+  std::int64_t all() const { return all_; }
+  int participants() const { return participants_; }
+  std::int64_t idle_ranks() const { return idle_ranks_; }
+  /// Ends the step; returns this rank's number.
+  std::optional<std::int64_t> end();
+  /// Ends what is under way, and forgets it.
+  void drop();
 
  private:
-  std::optional<std::int64_t> samples_;  ///< samples of the next pass, once told
-  TensorWork sum_;                       ///< sum over all ranks, under way
-  double weight_ = 1;                    ///< for this pass
+  std::optional<std::int64_t> mine_;
+  bool refused_ = false;  ///< in this step
+  TensorWork sums_;       ///< under way
+  std::int64_t all_ = 0;
+  int participants_ = 1;
+  std::int64_t idle_ranks_ = 0;
 };
 
 }  // namespace kolo

@@ -1,5 +1,6 @@
 // Checks what a ShardedOptimizer is made from, and that it is the same on all ranks. The training
 // loop's thread.
+#include "bindings/torch/gradients/agreement.h"
 #include "bindings/torch/gradients/gradient_groups.h"
 #include "bindings/torch/gradients/gradient_hooks.h"
 #include "bindings/torch/gradients/parameter_names.h"
@@ -31,70 +32,32 @@ bool has_stepped(const torch::optim::Optimizer& optimizer) {
   });
 }
 
-std::string signature_of(const ShardedParameter& parameter) {
-  return fmt::format("'{}' of group {}: {} [{}], strides [{}]", parameter.name, parameter.group,
-                     torch::toString(parameter.tensor.scalar_type()),
-                     fmt::join(parameter.tensor.sizes(), ", "),
-                     fmt::join(parameter.tensor.strides(), ", "));
-}
-
-/// The first character of what a rank tells instead of its parameters; the reason follows.
-constexpr char kIsInvalid = '!';
-constexpr char kIsUnsupported = '?';
-
-/// The lines that this rank tells the others: name, tab, value on this rank. Or the error of
-/// `check` or of the parameters.
-std::string told_of(const std::vector<ShardedParameter>& parameters, const Together& together,
-                    const ShardedOptimizerOptions& options, const std::function<void()>& check) {
-  std::string told;
-  try {
-    check();
-    told = fmt::format(
-        "op\t{}\ngradient_predivide_factor\t{}\ngradients_are_reduced\t{}\nbucket_cap_mb\t{}\n"
-        "groups\t{}\n",
-        to_string(options.op), options.gradient_predivide_factor, options.gradients_are_reduced,
-        options.bucket_cap_mb, together);
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const ShardedParameter& parameter = parameters[i];
-      static_cast<void>(data_type_of(parameter.tensor, parameter.name));
-      told += fmt::format("parameter {}\t{}\n", i, signature_of(parameter));
-      if (const std::string owner = owned_by_another(parameter, options); !owner.empty())
-        wrong(ErrorCode::kInvalidArgument, owner);
-      if (is_dense(parameter.tensor)) continue;
+/// What must be the same on all ranks.
+std::vector<std::string> lines_of(const std::vector<ShardedParameter>& parameters,
+                                  const Together& together,
+                                  const ShardedOptimizerOptions& options) {
+  std::vector<std::string> lines{
+      fmt::format("op\t{}", to_string(options.op)),
+      fmt::format("gradient_predivide_factor\t{}", options.gradient_predivide_factor),
+      fmt::format("gradients_are_reduced\t{}", options.gradients_are_reduced),
+      fmt::format("bucket_cap_mb\t{}", options.bucket_cap_mb), fmt::format("groups\t{}", together)};
+  std::size_t count = 0;
+  for (const ShardedParameter& parameter : parameters) {
+    static_cast<void>(data_type_of(parameter.tensor, parameter.name));
+    if (const std::string owner = owned_by_another(parameter, options); !owner.empty())
+      wrong(ErrorCode::kInvalidArgument, owner);
+    if (!is_dense(parameter.tensor)) {
       wrong(ErrorCode::kInvalidArgument,
             "parameter '" + parameter.name +
                 "' shares elements or has gaps between them; make it contiguous()");
     }
-  } catch (const Exception& error) {
-    const bool is_unsupported = error.code() == ErrorCode::kUnsupported;
-    return (is_unsupported ? kIsUnsupported : kIsInvalid) + std::string(error.what());
-  } catch (const std::exception& error) {
-    return kIsInvalid + reason_of(error);
+    lines.push_back(fmt::format(
+        "parameter {}\t'{}' of group {}: {} [{}], strides [{}]", count++, parameter.name,
+        parameter.group, torch::toString(parameter.tensor.scalar_type()),
+        fmt::join(parameter.tensor.sizes(), ", "), fmt::join(parameter.tensor.strides(), ", ")));
   }
-  return told;
-}
-
-/// Describes the first difference: "bucket_cap_mb is 25 on rank 0, but 10 on rank 1".
-std::string difference(const std::string& first, int first_rank, const std::string& other,
-                       int other_rank) {
-  std::istringstream first_lines(first);
-  std::istringstream other_lines(other);
-  std::string line;
-  std::string other_line;
-  do {
-    line.clear();
-    other_line.clear();
-    std::getline(first_lines, line);
-    std::getline(other_lines, other_line);
-  } while (line == other_line);
-  // The shorter list ends at a parameter that only the other list has.
-  const std::string& longer = line.empty() ? other_line : line;
-  const std::size_t name = longer.find('\t');
-  const auto value_of = [name](const std::string& of) {
-    return of.empty() ? "no parameter" : of.substr(name + 1);
-  };
-  return fmt::format("{} is {} on rank {}, but {} on rank {}", longer.substr(0, name),
-                     value_of(line), first_rank, value_of(other_line), other_rank);
+  lines.push_back(fmt::format("parameter {}\tno parameter", count));
+  return lines;
 }
 
 }  // namespace
@@ -108,25 +71,6 @@ std::string owned_by_another(const ShardedParameter& parameter,
       "parameter '{}' is reduced already, as '{}'; set gradients_are_reduced behind a "
       "DistributedDataParallel, and use no DistributedOptimizer beside this",
       parameter.name, *owner);
-}
-
-std::vector<std::string> allgather_texts(const std::string& text, const std::string& name,
-                                         const ProcessSet& set) {
-  const auto count = static_cast<std::int64_t>(text.size());
-  const auto sizes = allgather(torch::tensor({count}, torch::kInt64),
-                               {.name = name + "/sizes", .process_set = set});
-  std::vector<std::string> texts(static_cast<std::size_t>(sizes.numel()));
-  if (sizes.sum().item<std::int64_t>() == 0) return texts;
-  const auto all =
-      allgather(torch::from_blob(const_cast<char*>(text.data()), {count}, torch::kUInt8),
-                {.name = name, .process_set = set});
-  const char* at = static_cast<const char*>(all.const_data_ptr());
-  for (std::size_t r = 0; r < texts.size(); ++r) {
-    const auto length = sizes[static_cast<std::int64_t>(r)].item<std::int64_t>();
-    texts[r].assign(at, static_cast<std::size_t>(length));
-    at += length;
-  }
-  return texts;
 }
 
 std::string overlap_in(const std::vector<ShardedParameter>& parameters) {
@@ -160,25 +104,19 @@ void check_distinct(const std::vector<ShardedParameter>& parameters) {
 
 std::vector<ShardedParameter> list_parameters(const torch::optim::Optimizer& optimizer,
                                               const NamedTensors& named) {
-  const ParameterNames names(named, "ShardedOptimizer: ");
   std::vector<ShardedParameter> listed;
-  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
-    const auto& parameters = optimizer.param_groups()[g].params();
-    for (std::size_t i = 0; i < parameters.size(); ++i)
-      listed.push_back({names.of(parameters[i], g, i), parameters[i], g});
-  }
+  for (auto& [name, tensor, group] :
+       list_named("ShardedOptimizer", optimizer.param_groups(), named))
+    listed.push_back({name, tensor, group});
   check_distinct(listed);
   return listed;
 }
 
 Together groups_of(const std::vector<ShardedParameter>& parameters, const GradientGroups& groups) {
-  std::vector<std::string> names;
-  std::vector<torch::Tensor> tensors;
-  for (const ShardedParameter& parameter : parameters) {
-    names.push_back(parameter.name);
-    tensors.push_back(parameter.tensor);
-  }
-  return members_of("ShardedOptimizer", groups, names, tensors);
+  NamedTensors named;
+  for (const ShardedParameter& parameter : parameters)
+    named.emplace_back(parameter.name, parameter.tensor);
+  return members_of("ShardedOptimizer", groups, named);
 }
 
 void check_sharded(const torch::optim::Optimizer& optimizer,
@@ -212,31 +150,13 @@ void check_sharded(const torch::optim::Optimizer& optimizer,
   }
 }
 
-void check_member(const ProcessSet& set) {
-  if (set.rank() >= 0) return;
-  wrong(ErrorCode::kInvalidArgument,
-        fmt::format("rank {} is not in the process set of ranks {}; make it on these alone",
-                    kolo::rank(), fmt::join(set.ranks(), ", ")));
-}
-
 void check_parameters(const std::vector<ShardedParameter>& parameters, const Together& together,
                       const ShardedOptimizerOptions& options, const std::string& prefix,
                       const std::function<void()>& check) {
-  const auto all = allgather_texts(told_of(parameters, together, options, check),
-                                   prefix + "parameters", options.process_set);
-  const std::string& first = all.front();
-  const std::vector<int> ranks = options.process_set.ranks();
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
-    const std::string& theirs = all[r];
-    const bool is_unsupported = theirs.starts_with(kIsUnsupported);
-    if (is_unsupported || theirs.starts_with(kIsInvalid)) {
-      raise(is_unsupported ? ErrorCode::kUnsupported : ErrorCode::kInvalidArgument,
-            fmt::format("rank {}: {}", ranks[r], theirs.substr(1)));
-    }
-    if (theirs == first) continue;
-    wrong(ErrorCode::kMismatch, difference(first, ranks[0], theirs, ranks[r]) +
-                                    "; make the same module and optimizer on every rank");
-  }
+  agree("ShardedOptimizer", prefix + "parameters", options.process_set, [&] {
+    check();
+    return lines_of(parameters, together, options);
+  });
 }
 
 }  // namespace kolo

@@ -3,11 +3,13 @@
 // loop's thread.
 #include "bindings/torch/gradients/sharded_parameters_state.h"
 
-#include "bindings/torch/tensors/check_initialized.h"
 #include "bindings/torch/tensors/failure.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
 #include <kolo/torch/functions.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <deque>
@@ -42,23 +44,25 @@ void for_each_bucket(std::size_t buckets, StepCount& step, const Start& start,
 
 }  // namespace
 
+ShardedParameters::State::State(const ShardedOptimizerOptions& given)
+    : options(given),
+      rank(options.process_set.rank()),
+      size(options.process_set.size()),
+      round({.holder = "ShardedOptimizer", .kind = "sharded", .process_set = options.process_set}) {
+  if (rank >= 0) return;
+  raise(ErrorCode::kInvalidArgument,
+        fmt::format("ShardedOptimizer: rank {} is not in the process set of ranks {}; make it on "
+                    "these alone",
+                    kolo::rank(), fmt::join(options.process_set.ranks(), ", ")));
+}
+
 ShardedParameters::ShardedParameters(const torch::optim::Optimizer& optimizer,
                                      const NamedTensors& named,
                                      const ShardedOptimizerOptions& options)
-    : state_(std::make_unique<State>()) {
+    : state_(std::make_unique<State>(options)) {
   State& state = *state_;
-  check_initialized("ShardedOptimizer");
-  check_member(options.process_set);
-  state.options = options;
-  state.rank = options.process_set.rank();
-  state.size = options.process_set.size();
-  state.number = NameNumber("sharded", options.process_set.id());
-  state.prefix = state.number.prefix();
-  state.comparison.emplace(
-      StateComparison::Options{"ShardedOptimizer", state.prefix, options.process_set});
-  state.step = StepCount(options.process_set);
   Together together;
-  check_parameters(state.parameters, together, options, state.prefix, [&] {
+  check_parameters(state.parameters, together, options, state.round.prefix(), [&] {
     check_sharded(optimizer, options);
     state.parameters = list_parameters(optimizer, named);
     together = groups_of(state.parameters, options.groups);
@@ -87,7 +91,7 @@ ShardedParameters::Group ShardedParameters::add_group(
   }
   std::vector<ShardedParameter> all = state.parameters;
   all.insert(all.end(), added.begin(), added.end());
-  check_parameters(added, {}, state.options, state.prefix, [&] { check_distinct(all); });
+  check_parameters(added, {}, state.options, state.round.prefix(), [&] { check_distinct(all); });
   state.parameters = std::move(all);
   state.add_buckets(first, {});
   state.cut(bucket, index + 1);
@@ -97,7 +101,7 @@ ShardedParameters::Group ShardedParameters::add_group(
 
 bool ShardedParameters::take_added_groups(torch::optim::Optimizer& mine,
                                           const torch::optim::OptimizerOptions& defaults) {
-  state_->comparison->set_optimizer(values_of(mine, /*whole_state=*/false));
+  state_->round.comparison().set_optimizer(values_of(mine, /*whole_state=*/false));
   auto& theirs = mine.param_groups();
   const Groups& known = state_->groups;
   for (std::size_t g = 0; g < known.size(); ++g) {
@@ -118,10 +122,10 @@ bool ShardedParameters::take_added_groups(torch::optim::Optimizer& mine,
 void ShardedParameters::synchronize() {
   const torch::NoGradGuard no_grad;
   State& state = *state_;
-  state.step.go_on();
-  const StepScope scope = state.step.scope();
+  state.round.step().go_on();
+  const StepScope scope = state.round.step().scope();
   const auto& options = state.options;
-  const auto count = static_cast<std::int64_t>(state.parameters.size());
+  const std::size_t count = state.parameters.size();
   if (state.was_half_cleared()) {
     TORCH_WARN_ONCE(
         "kolo: ShardedOptimizer: gradients add up over steps, for zero_grad() was called through "
@@ -129,23 +133,14 @@ void ShardedParameters::synchronize() {
         "ShardedOptimizer itself, or on the module");
   }
   const std::string refusal = state.refusal();
-  // Cells: number of ranks with a gradient, by parameter; number of ranks that refuse; comparison.
-  const torch::Tensor told =
-      torch::zeros({count + 1 + static_cast<std::int64_t>(StateComparison::kCells)}, torch::kInt32);
-  auto* const holders = told.mutable_data_ptr<std::int32_t>();
-  for (std::int64_t i = 0; i < count; ++i) {
-    const ShardedParameter& parameter = state.parameters[static_cast<std::size_t>(i)];
-    holders[i] = parameter.tensor.grad().defined() ? 1 : 0;
-  }
-  holders[count] = refusal.empty() ? 0 : 1;
-  state.comparison->tell(holders + count + 1);
-  TensorWork agreement = allreduce_async_(
-      told, {.name = state.prefix + "present", .process_set = options.process_set});
-  const auto agree = [&] {
-    if (!agreement.valid()) return;
-    TensorWork work = std::exchange(agreement, {});
-    state.step.await(work);
-    state.comparison->hear(holders + count + 1, work.participants());
+  // Cells: number of ranks with a gradient, by parameter; number of ranks that refuse.
+  std::vector<std::int32_t> ranks;
+  for (const ShardedParameter& parameter : state.parameters)
+    ranks.push_back(parameter.tensor.grad().defined() ? 1 : 0);
+  ranks.push_back(refusal.empty() ? 0 : 1);
+  state.round.tell("present", ranks);
+  const auto hear = [&] {
+    if (state.round.is_told()) ranks = state.round.hear();
   };
   const bool average = options.op == ReduceOp::kAverage && !options.gradients_are_reduced;
   const double before = average ? 1.0 / options.gradient_predivide_factor : 1.0;
@@ -160,36 +155,33 @@ void ShardedParameters::synchronize() {
       if (gradient.defined() && refusal.empty())
         parameter.layout.on(flat, parameter.offset).copy_(gradient);
     }
-    return reducescatter_async(flat, {.op = ReduceOp::kSum,
-                                      .name = state.prefix + "gradients" + std::to_string(b),
-                                      .prescale = before,
-                                      .postscale = after,
-                                      .process_set = options.process_set});
+    return reducescatter_async(flat,
+                               {.op = ReduceOp::kSum,
+                                .name = state.round.prefix() + "gradients" + std::to_string(b),
+                                .prescale = before,
+                                .postscale = after,
+                                .process_set = options.process_set});
   };
   const auto finish = [&](std::size_t b, const torch::Tensor& mine) {
-    agree();
-    for (std::size_t i = 0; i < state.pieces[b].size(); ++i) {
-      const ShardPiece& piece = state.pieces[b][i];
-      const bool any = holders[piece.parameter] > 0;
+    hear();
+    for (const OwnPiece& piece : state.pieces[b]) {
+      const bool any = ranks[piece.parameter] > 0;
       // Detached, because torch::optim::Optimizer::zero_grad() refuses views.
-      state.piece_tensors[b][i].mutable_grad() =
+      piece.tensor.mutable_grad() =
           any ? mine.narrow(0, piece.at, piece.size).detach() : torch::Tensor();
     }
   };
   abort_on_timeout(
       [&] {
         if (!options.gradients_are_reduced)
-          for_each_bucket(state.buckets.size(), state.step, start, finish);
-        agree();
+          for_each_bucket(state.buckets.size(), state.round.step(), start, finish);
+        hear();
       },
       "ShardedOptimizer");
-  if (holders[count] > 0) state.throw_together(refusal);
-  state.comparison->settle();
-  for (std::size_t b = 0; options.gradients_are_reduced && b < state.buckets.size(); ++b)
-    state.take_own_gradients(b);
-  for (std::int64_t i = 0; i < count; ++i) {
-    state.present[static_cast<std::size_t>(i)] = holders[i] > 0;
-  }
+  if (ranks[count] > 0) state.throw_together(refusal);
+  state.round.settle();
+  if (options.gradients_are_reduced) state.take_own_gradients();
+  for (std::size_t i = 0; i < count; ++i) state.present[i] = ranks[i] > 0;
   state.remember_gradients();
   state.skip = false;
 }
@@ -205,14 +197,14 @@ std::vector<torch::Tensor> ShardedParameters::whole_parameters() const {
 void ShardedParameters::skip_next() { state_->skip = true; }
 
 void ShardedParameters::step(const std::function<void()>& step_on_pieces) {
-  state_->step.go_on();
+  state_->round.step().go_on();
   if (!state_->may_skip()) synchronize();
   state_->skip = false;
   prepare_pieces();
   if (state_->size == 1) {
     step_on_pieces();
     state_->put_back_pieces();
-    state_->step.end();
+    state_->round.step().end();
     return;
   }
   abort_on_failure(step_on_pieces,
@@ -223,17 +215,16 @@ void ShardedParameters::step(const std::function<void()>& step_on_pieces) {
                          [] { return std::string("ShardedOptimizer: new values are lost"); });
       },
       "ShardedOptimizer");
-  state_->step.end();
+  state_->round.step().end();
 }
 
 void ShardedParameters::prepare_pieces() {
   const torch::NoGradGuard no_grad;
-  for (std::size_t b = 0; b < state_->buckets.size(); ++b) {
-    for (std::size_t i = 0; i < state_->pieces[b].size(); ++i) {
-      const ShardPiece& piece = state_->pieces[b][i];
+  for (const auto& bucket : state_->pieces) {
+    for (const OwnPiece& piece : bucket) {
       const ShardedParameter& parameter = state_->parameters[piece.parameter];
       // The memory may have changed since the last step, if the module was moved or loaded.
-      state_->piece_tensors[b][i].set_data(
+      piece.tensor.set_data(
           parameter.layout.flat_of(parameter.tensor).narrow(0, piece.begin, piece.size));
     }
   }
@@ -242,17 +233,18 @@ void ShardedParameters::prepare_pieces() {
 void ShardedParameters::exchange_values() {
   const torch::NoGradGuard no_grad;
   State& state = *state_;
-  const StepScope scope = state.step.scope();
+  const StepScope scope = state.round.step().scope();
   const auto start = [&](std::size_t b) -> TensorWork {
     const ShardBucket& bucket = state.buckets[b];
     const bool changed = std::any_of(bucket.parameters.begin(), bucket.parameters.end(),
                                      [&](std::size_t index) { return state.present[index]; });
     if (!changed) return {};
+    std::vector<torch::Tensor> tensors;
+    for (const OwnPiece& piece : state.pieces[b]) tensors.push_back(piece.tensor);
     const torch::Tensor mine =
-        state.piece_tensors[b].empty()
-            ? torch::empty({0}, state.parameters[bucket.parameters[0]].tensor.options())
-            : torch::cat(state.piece_tensors[b]);
-    return allgather_async(mine, {.name = state.prefix + "values" + std::to_string(b),
+        tensors.empty() ? torch::empty({0}, state.parameters[bucket.parameters[0]].tensor.options())
+                        : torch::cat(tensors);
+    return allgather_async(mine, {.name = state.round.prefix() + "values" + std::to_string(b),
                                   .process_set = state.options.process_set});
   };
   const auto finish = [&](std::size_t b, const torch::Tensor& values) {
@@ -262,7 +254,7 @@ void ShardedParameters::exchange_values() {
       parameter.tensor.detach().copy_(parameter.layout.on(values, parameter.offset));
     }
   };
-  for_each_bucket(state.buckets.size(), state.step, start, finish);
+  for_each_bucket(state.buckets.size(), state.round.step(), start, finish);
 }
 
 void ShardedParameters::zero_grad(torch::optim::Optimizer& mine, bool set_to_none) {
@@ -279,25 +271,25 @@ void ShardedParameters::zero_grad(torch::optim::Optimizer& mine, bool set_to_non
   for (std::size_t g = state_->groups.size(); g < mine.param_groups().size(); ++g) {
     for (const torch::Tensor& tensor : mine.param_groups()[g].params()) clear(tensor);
   }
-  for (auto& bucket : state_->piece_tensors) {
-    for (torch::Tensor& tensor : bucket) tensor.mutable_grad().reset();
-  }
+  for (const auto& bucket : state_->pieces)
+    for (const OwnPiece& piece : bucket) piece.tensor.mutable_grad().reset();
   state_->skip = false;
-  state_->step.begin();
+  state_->round.step().begin();
 }
 
 double ShardedParameters::clip_grad_norm(double max_norm, double norm_type) {
-  state_->step.go_on();
+  state_->round.step().go_on();
   if (!state_->may_skip()) synchronize();
   const torch::NoGradGuard no_grad;
   const bool largest = std::isinf(norm_type);
   // A bucket is on one device. Its sum is read once, because reading waits for the device.
   double sum = 0;
-  for (const auto& bucket : state_->piece_tensors) {
+  for (const auto& bucket : state_->pieces) {
     std::vector<torch::Tensor> norms;
-    for (const torch::Tensor& tensor : bucket) {
-      if (!tensor.grad().defined()) continue;
-      const torch::Tensor values = tensor.grad().is_complex() ? tensor.grad().abs() : tensor.grad();
+    for (const OwnPiece& piece : bucket) {
+      const torch::Tensor& gradient = piece.tensor.grad();
+      if (!gradient.defined()) continue;
+      const torch::Tensor values = gradient.is_complex() ? gradient.abs() : gradient;
       const auto type = torch::promote_types(values.scalar_type(), torch::kFloat32);
       norms.push_back(
           values.norm(norm_type, torch::IntArrayRef(), false, type).to(torch::kFloat64));
@@ -313,17 +305,15 @@ double ShardedParameters::clip_grad_norm(double max_norm, double norm_type) {
   }
   const double all = allreduce(torch::tensor(sum, torch::kFloat64),
                                {.op = largest ? ReduceOp::kMax : ReduceOp::kSum,
-                                .name = state_->prefix + "norm",
+                                .name = state_->round.prefix() + "norm",
                                 .process_set = state_->options.process_set})
                          .item<double>();
   const double norm = largest ? all : std::pow(all, 1.0 / norm_type);
   const double quotient = max_norm / (norm + 1e-6);
   const double factor = quotient > 1 ? 1 : quotient;  // NaN stays NaN
-  for (const auto& bucket : state_->piece_tensors) {
-    for (const torch::Tensor& tensor : bucket) {
-      if (tensor.grad().defined()) tensor.mutable_grad().mul_(factor);
-    }
-  }
+  for (const auto& bucket : state_->pieces)
+    for (const OwnPiece& piece : bucket)
+      if (piece.tensor.grad().defined()) piece.tensor.mutable_grad().mul_(factor);
   state_->skip = true;
   return norm;
 }

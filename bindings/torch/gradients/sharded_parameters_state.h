@@ -2,10 +2,8 @@
 // training loop's thread.
 #pragma once
 
+#include "bindings/torch/gradients/round.h"
 #include "bindings/torch/gradients/shard_layout.h"
-#include "bindings/torch/gradients/state_comparison.h"
-#include "bindings/torch/gradients/step_count.h"
-#include "bindings/torch/tensors/name_number.h"
 
 #include <kolo/torch/sharded_parameters.h>
 
@@ -16,6 +14,11 @@
 #include <vector>
 
 namespace kolo {
+
+/// A piece of this rank, with the optimizer's tensor.
+struct OwnPiece : ShardPiece {
+  torch::Tensor tensor;
+};
 
 /// Tells a gradient that synchronize() took from a later one; keeps none of its memory.
 struct TakenGradient {
@@ -30,25 +33,23 @@ struct TakenGradient {
 using Together = std::vector<std::vector<std::size_t>>;
 
 struct ShardedParameters::State {
-  ShardedOptimizerOptions options;
-  int rank = 0;  ///< rank in the process set
-  int size = 1;
-  NameNumber number;
-  std::string prefix;                         ///< prefix of operations' names
-  std::optional<StateComparison> comparison;  ///< compares what is told besides gradients
+  /// Throws on this rank alone if it is not in the process set.
+  explicit State(const ShardedOptimizerOptions& options);
+
+  const ShardedOptimizerOptions options;
+  const int rank;  ///< rank in the process set
+  const int size;
+  Round round;
   std::vector<ShardedParameter> parameters;
   std::vector<ShardBucket> buckets;
-  std::vector<std::vector<ShardPiece>> pieces;            ///< pieces of this rank, by bucket
-  std::vector<std::vector<torch::Tensor>> piece_tensors;  ///< the optimizer's tensors, in the same
-                                                          ///< order
-  Groups groups;                                          ///< groups of `piece_tensors`
+  std::vector<std::vector<OwnPiece>> pieces;  ///< by bucket
+  Groups groups;                              ///< groups of the pieces' tensors
   std::vector<bool> present;  ///< a rank had a gradient of the parameter at the last synchronize()
   std::vector<TakenGradient> taken;  ///< at the last synchronize(), by parameter
   std::vector<const void*> memory;   ///< addresses of the parameters when overlaps were last
                                      ///< checked
   bool skip = false;                 ///< the next step does not synchronize if `taken` is still
                                      ///< current
-  StepCount step;
 
   /// Assigns the parameters from `first` on to buckets; each list of `together` gets buckets of its
   /// own.
@@ -64,7 +65,7 @@ struct ShardedParameters::State {
   /// not the piece's.
   void put_back_pieces();
   /// Takes the pieces' gradients from this rank's own gradients.
-  void take_own_gradients(std::size_t bucket);
+  void take_own_gradients();
   void remember_gradients();
   /// Whether a gradient differs from the one taken. A cleared gradient does not count.
   bool has_new_gradients() const;
@@ -81,12 +82,6 @@ struct ShardedParameters::State {
   void throw_together(const std::string& failure) const;
 };
 
-/// Collective: returns every rank's text, by rank in the set.
-std::vector<std::string> allgather_texts(const std::string& text, const std::string& name,
-                                         const ProcessSet& set);
-
-/// Throws kInvalidArgument if this rank is not in `set`; no rank of the set waits for it then.
-void check_member(const ProcessSet& set);
 /// Throws as ShardedOptimizer's constructor does.
 void check_sharded(const torch::optim::Optimizer& optimizer,
                    const ShardedOptimizerOptions& options);
@@ -103,9 +98,7 @@ std::string overlap_in(const std::vector<ShardedParameter>& parameters);
 /// DistributedDataParallel that was made later. Empty if none does.
 std::string owned_by_another(const ShardedParameter& parameter,
                              const ShardedOptimizerOptions& options);
-/// Collective. If `check` throws on one rank, throws the error on every rank, with that rank's
-/// number. `check` may fill `parameters` and `together`. Otherwise throws as ShardedOptimizer's
-/// constructor does.
+/// Collective: calls agree(). `check` may throw, and may fill `parameters` and `together`.
 void check_parameters(const std::vector<ShardedParameter>& parameters, const Together& together,
                       const ShardedOptimizerOptions& options, const std::string& prefix,
                       const std::function<void()>& check);

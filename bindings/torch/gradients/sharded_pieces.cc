@@ -1,4 +1,5 @@
 // Buckets of parameters, and this rank's pieces of them. The training loop's thread.
+#include "bindings/torch/gradients/buckets.h"
 #include "bindings/torch/gradients/sharded_parameters_state.h"
 
 #include <kolo/torch/functions.h>
@@ -8,57 +9,44 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
+#include <set>
 #include <string>
 #include <utility>
 
 namespace kolo {
 
 void ShardedParameters::State::add_buckets(std::size_t first, const Together& together) {
-  std::vector<bool> assigned(parameters.size(), false);
-  // The bucket that is being filled, by type and device.
-  std::map<std::pair<torch::ScalarType, std::string>, std::size_t> open;
-  const auto assign = [&](std::size_t index, double cap_bytes) {
-    ShardedParameter& parameter = parameters[index];
-    const AgreedLayout& layout = parameter.layout;
-    const std::pair kind(layout.type(), layout.device().str());
-    const auto it = open.find(kind);
-    const double bytes = it == open.end()
-                             ? 0
-                             : static_cast<double>(buckets[it->second].size + layout.numel()) *
-                                   static_cast<double>(parameter.tensor.element_size());
-    if (it == open.end() || bytes > cap_bytes) {
-      open[kind] = buckets.size();
-      buckets.emplace_back();
+  std::vector<AgreedLayout> layouts;
+  for (const ShardedParameter& parameter : parameters) layouts.push_back(parameter.layout);
+  std::set<std::size_t> assigned;
+  const auto assign = [&](const std::vector<std::size_t>& order, double cap_mb) {
+    for (auto& members : assign_buckets(layouts, order, cap_mb, cap_mb)) {
+      ShardBucket& bucket = buckets.emplace_back();
+      for (const std::size_t index : members) {
+        parameters[index].offset = bucket.size;
+        bucket.size += layouts[index].numel();
+        assigned.insert(index);
+      }
+      bucket.parameters = std::move(members);
     }
-    ShardBucket& bucket = buckets[open[kind]];
-    parameter.offset = bucket.size;
-    bucket.parameters.push_back(index);
-    bucket.size += layout.numel();
-    assigned[index] = true;
   };
-  for (const auto& members : together) {
-    open.clear();
-    for (const std::size_t index : members) assign(index, std::numeric_limits<double>::infinity());
-  }
-  open.clear();
-  const double cap = options.bucket_cap_mb * 1024 * 1024;
-  for (std::size_t i = first; i < parameters.size(); ++i) {
-    if (!assigned[i]) assign(i, cap);
-  }
+  for (const auto& members : together) assign(members, std::numeric_limits<double>::infinity());
+  std::vector<std::size_t> rest;
+  for (std::size_t i = first; i < parameters.size(); ++i)
+    if (!assigned.contains(i)) rest.push_back(i);
+  assign(rest, options.bucket_cap_mb);
 }
 
 void ShardedParameters::State::cut(std::size_t first_bucket, std::size_t group_count) {
   std::vector<std::vector<torch::Tensor>> tensors(group_count - groups.size());
   for (std::size_t b = first_bucket; b < buckets.size(); ++b) {
-    pieces.push_back(pieces_of(buckets[b], parameters, rank, size));
-    piece_tensors.emplace_back();
-    for (const ShardPiece& piece : pieces[b]) {
+    auto& mine = pieces.emplace_back();
+    for (const ShardPiece& piece : pieces_of(buckets[b], parameters, rank, size)) {
       const ShardedParameter& parameter = parameters[piece.parameter];
       torch::Tensor tensor = torch::empty({0}, parameter.tensor.options().requires_grad(false));
       tensor.set_data(
           parameter.layout.flat_of(parameter.tensor).narrow(0, piece.begin, piece.size));
-      piece_tensors[b].push_back(tensor);
+      mine.push_back({piece, tensor});
       tensors[parameter.group - groups.size()].push_back(tensor);
     }
   }
@@ -69,23 +57,24 @@ void ShardedParameters::State::cut(std::size_t first_bucket, std::size_t group_c
 
 void ShardedParameters::State::put_back_pieces() {
   const torch::NoGradGuard no_grad;
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
-    for (std::size_t i = 0; i < pieces[b].size(); ++i) {
-      const ShardedParameter& parameter = parameters[pieces[b][i].parameter];
+  for (const auto& bucket : pieces) {
+    for (const OwnPiece& piece : bucket) {
+      const ShardedParameter& parameter = parameters[piece.parameter];
       if (parameter.layout.orders(parameter.tensor)) continue;
-      parameter.tensor.detach().copy_(parameter.layout.on(piece_tensors[b][i]));
+      parameter.tensor.detach().copy_(parameter.layout.on(piece.tensor));
     }
   }
 }
 
-void ShardedParameters::State::take_own_gradients(std::size_t b) {
-  for (std::size_t i = 0; i < pieces[b].size(); ++i) {
-    const ShardPiece& piece = pieces[b][i];
-    const ShardedParameter& parameter = parameters[piece.parameter];
-    torch::Tensor gradient = parameter.tensor.grad();
-    if (gradient.defined())
-      gradient = parameter.layout.flat_of(gradient).narrow(0, piece.begin, piece.size).detach();
-    piece_tensors[b][i].mutable_grad() = gradient;
+void ShardedParameters::State::take_own_gradients() {
+  for (const auto& bucket : pieces) {
+    for (const OwnPiece& piece : bucket) {
+      const ShardedParameter& parameter = parameters[piece.parameter];
+      torch::Tensor gradient = parameter.tensor.grad();
+      if (gradient.defined())
+        gradient = parameter.layout.flat_of(gradient).narrow(0, piece.begin, piece.size).detach();
+      piece.tensor.mutable_grad() = gradient;
+    }
   }
 }
 
@@ -159,10 +148,10 @@ bool ShardedParameters::State::has_new_gradients() const {
 
 bool ShardedParameters::State::was_half_cleared() const {
   bool any_cleared = false;
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
-    for (std::size_t i = 0; i < pieces[b].size(); ++i) {
-      if (piece_tensors[b][i].grad().defined()) return false;
-      any_cleared = any_cleared || present[pieces[b][i].parameter];
+  for (const auto& bucket : pieces) {
+    for (const OwnPiece& piece : bucket) {
+      if (piece.tensor.grad().defined()) return false;
+      any_cleared = any_cleared || present[piece.parameter];
     }
   }
   if (!any_cleared) return false;
@@ -184,10 +173,11 @@ bool ShardedParameters::State::may_skip() {
   const bool is_new = has_new_gradients() || !refusal().empty();
   const torch::Tensor any_new = torch::tensor({is_new ? 1 : 0}, torch::kUInt8);
   // A backward may have left this rank without any new gradient.
-  const StepScope scope = step.scope();
+  const StepScope scope = round.step().scope();
   TensorWork work = allreduce_async_(
-      any_new, {.op = ReduceOp::kMax, .name = prefix + "new", .process_set = options.process_set});
-  step.await(work);
+      any_new,
+      {.op = ReduceOp::kMax, .name = round.prefix() + "new", .process_set = options.process_set});
+  round.step().await(work);
   return !any_new.item<bool>();
 }
 

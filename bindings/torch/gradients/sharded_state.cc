@@ -1,4 +1,5 @@
 // Gathers the state of a sharded optimizer, and splits it again. The training loop's thread.
+#include "bindings/torch/gradients/agreement.h"
 #include "bindings/torch/gradients/optimizer_archive.h"
 #include "bindings/torch/gradients/sharded_parameters_state.h"
 #include "bindings/torch/tensors/failure.h"
@@ -58,10 +59,11 @@ std::vector<std::string> ShardedParameters::State::gather_bytes(const std::strin
   const auto count = static_cast<std::int64_t>(bytes.size());
   const torch::Tensor mine =
       torch::from_blob(const_cast<char*>(bytes.data()), {count}, torch::kUInt8);
-  const auto sizes = gather(torch::tensor({count}, torch::kInt64), root,
-                            {.name = prefix + "state sizes", .process_set = options.process_set});
+  const auto sizes =
+      gather(torch::tensor({count}, torch::kInt64), root,
+             {.name = round.prefix() + "state sizes", .process_set = options.process_set});
   const auto all =
-      gather(mine, root, {.name = prefix + "state", .process_set = options.process_set});
+      gather(mine, root, {.name = round.prefix() + "state", .process_set = options.process_set});
   std::vector<std::string> result;
   const char* at = static_cast<const char*>(all.data_ptr());
   for (std::int64_t r = 0; r < sizes.numel(); ++r) {
@@ -73,7 +75,7 @@ std::vector<std::string> ShardedParameters::State::gather_bytes(const std::strin
 }
 
 void ShardedParameters::State::throw_together(const std::string& failure) const {
-  const auto all = allgather_texts(failure, prefix + "failures", options.process_set);
+  const auto all = allgather_texts(failure, round.prefix() + "failures", options.process_set);
   const auto first = std::find_if(all.begin(), all.end(),
                                   [](const std::string& theirs) { return !theirs.empty(); });
   if (first == all.end()) return;
@@ -188,25 +190,23 @@ void ShardedParameters::take_pieces(Optimizer& full, Optimizer& mine) const {
     raise(ErrorCode::kInvalidArgument, "ShardedOptimizer: " + why);
   // Convert everything first: a state that does not fit leaves the optimizer unchanged.
   std::remove_cvref_t<decltype(mine.state())> taken;
-  for (std::size_t b = 0; b < state.buckets.size(); ++b) {
-    for (std::size_t i = 0; i < state.pieces[b].size(); ++i) {
-      const ShardPiece& piece = state.pieces[b][i];
+  for (const auto& bucket : state.pieces) {
+    for (const OwnPiece& piece : bucket) {
       const ShardedParameter& whole = state.parameters[piece.parameter];
       const auto* const from = state_of(full, whole.tensor);
       if (from == nullptr) continue;
-      taken[state.piece_tensors[b][i].unsafeGetTensorImpl()] =
-          changed(**from, [&](const torch::Tensor& tensor) {
-            if (tensor.sizes() != whole.layout.sizes()) {
-              raise(ErrorCode::kMismatch,
-                    fmt::format("ShardedOptimizer: the state of '{}' was saved for the shape [{}], "
-                                "but the parameter's is [{}]; load it into the module that was "
-                                "saved",
-                                whole.name, fmt::join(tensor.sizes(), ", "),
-                                fmt::join(whole.layout.sizes(), ", ")));
-            }
-            const torch::Tensor ordered = whole.layout.flat_of(tensor.to(whole.tensor.device()));
-            return ordered.narrow(0, piece.begin, piece.size).clone();
-          });
+      taken[piece.tensor.unsafeGetTensorImpl()] = changed(**from, [&](const torch::Tensor& tensor) {
+        if (tensor.sizes() != whole.layout.sizes()) {
+          raise(ErrorCode::kMismatch,
+                fmt::format("ShardedOptimizer: the state of '{}' was saved for the shape [{}], "
+                            "but the parameter's is [{}]; load it into the module that was "
+                            "saved",
+                            whole.name, fmt::join(tensor.sizes(), ", "),
+                            fmt::join(whole.layout.sizes(), ", ")));
+        }
+        const torch::Tensor ordered = whole.layout.flat_of(tensor.to(whole.tensor.device()));
+        return ordered.narrow(0, piece.begin, piece.size).clone();
+      });
     }
   }
   copy_options(full.param_groups(), mine);

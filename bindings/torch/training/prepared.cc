@@ -2,7 +2,7 @@
 // schedules. The training loop's thread.
 #include <kolo/torch/prepared.h>
 
-#include "bindings/torch/gradients/backward_values.h"
+#include "bindings/torch/gradients/backward.h"
 #include "bindings/torch/tensors/equal_values.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 

@@ -1,5 +1,6 @@
 // Groups gradients into buckets and holds a bucket's memory. Used by the reducer of
-// DistributedDataParallel; one thread at a time. Private to bindings/torch.
+// DistributedDataParallel and, for the grouping, by ShardedParameters; one thread at a time.
+// Private to bindings/torch.
 #pragma once
 
 #include "bindings/torch/tensors/agreed_layout.h"
@@ -13,11 +14,11 @@
 namespace kolo {
 
 /// Groups the parameters, given by index and in `order`. Each group has one type and one device and
-/// at most `cap` bytes; the first group of each such kind has at most `first_cap`. A larger
+/// at most `cap_mb` MiB; the first group of each such kind has at most `first_cap_mb`. A larger
 /// parameter forms a group alone.
 std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<AgreedLayout>& parameters,
                                                      const std::vector<std::size_t>& order,
-                                                     std::int64_t first_cap, std::int64_t cap);
+                                                     double first_cap_mb, double cap_mb);
 
 /// Flat memory for some tensors of one type on one device, each in its agreed order. Initially
 /// zeros; the gaps stay zero.

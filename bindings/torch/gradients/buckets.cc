@@ -1,4 +1,4 @@
-#include "bindings/torch/gradients/ddp_buckets.h"
+#include "bindings/torch/gradients/buckets.h"
 
 #include "bindings/core/shared_memory.h"
 #include "bindings/torch/tensors/tensor_memory.h"
@@ -36,11 +36,11 @@ torch::Tensor zeros(std::int64_t elements, const torch::TensorOptions& options) 
 
 std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<AgreedLayout>& parameters,
                                                      const std::vector<std::size_t>& order,
-                                                     std::int64_t first_cap, std::int64_t cap) {
+                                                     double first_cap_mb, double cap_mb) {
   struct Open {
     std::size_t bucket;
     std::int64_t bytes;
-    std::int64_t cap;
+    double cap_mb;
   };
   std::vector<std::vector<std::size_t>> buckets;
   // Identifies devices by their order, which is the same on all ranks; their numbers may differ.
@@ -51,12 +51,12 @@ std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<AgreedLay
     auto device = std::find(devices.begin(), devices.end(), parameters[i].device());
     if (device == devices.end()) device = devices.insert(device, parameters[i].device());
     const std::pair kind(parameters[i].type(), device - devices.begin());
-    const auto [it, is_first] = open.try_emplace(kind, Open{buckets.size(), 0, first_cap});
+    const auto [it, is_first] = open.try_emplace(kind, Open{buckets.size(), 0, first_cap_mb});
     Open& current = it->second;
     if (is_first) {
       buckets.emplace_back();
-    } else if (current.bytes + bytes > current.cap) {
-      current = {buckets.size(), 0, cap};
+    } else if (static_cast<double>(current.bytes + bytes) > current.cap_mb * 0x1p20) {
+      current = {buckets.size(), 0, cap_mb};
       buckets.emplace_back();
     }
     current.bytes += bytes;
