@@ -173,7 +173,8 @@ void GradientReducer::State::end_left_out() {
 void GradientReducer::State::submit_rest(FirstFailure& failure) {
   for (ReducedGradient& gradient : gradients) failure.attempt([&] { gradient.submit_missing(); });
   // Starts groups whose last members no longer require a gradient.
-  for (GradientGroup& group : groups) failure.attempt([&] { group.start_if_ready(); });
+  for (ReducedGradient& gradient : gradients)
+    failure.attempt([&] { gradient.group().start_if_ready(); });
 }
 
 void GradientReducer::State::finish_rest(FirstFailure& failure) {

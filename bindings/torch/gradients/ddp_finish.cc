@@ -47,13 +47,8 @@ void DdpReducer::State::await(TensorWork& work) {
 }
 
 void DdpReducer::State::await_buckets() {
-  for (Parameter& parameter : parameters) {
-    TensorWork& work = parameter.pass.work;
-    if (work.valid()) attempt_together([&] { await(work); });
-  }
   for (Bucket& bucket : buckets) {
-    TensorWork& work = bucket.pass.work;
-    if (work.valid()) attempt_together([&] { await(work); });
+    for (TensorWork& work : bucket.pass.works) attempt_together([&] { await(work); });
     if (!bucket.pass.result) continue;
     attempt_together([&] {
       torch::Tensor result;
@@ -176,12 +171,9 @@ void DdpReducer::State::reset_pass() {
   pass.first_order.drain();
   pass = {};
   pass.missing.assign(parameters.size(), 0);
-  for (Parameter& parameter : parameters) {
-    parameter.pass.work.drain();
-    parameter.pass = {};
-  }
+  for (Parameter& parameter : parameters) parameter.pass = {};
   for (Bucket& bucket : buckets) {
-    bucket.pass.work.drain();
+    for (TensorWork& work : bucket.pass.works) work.drain();
     bucket.pass = {};
   }
   round.step().end();

@@ -223,7 +223,7 @@ void DdpReducer::State::start_full_buckets() {
   }
 }
 
-void DdpReducer::State::send(Parameter& parameter) {
+TensorWork DdpReducer::State::send(Parameter& parameter) {
   const auto index = static_cast<std::size_t>(&parameter - parameters.data());
   torch::Tensor& gradient = parameter.tensor.mutable_grad();
   const bool absent = pass.missing[index] != 0 || !gradient.defined();
@@ -236,8 +236,7 @@ void DdpReducer::State::send(Parameter& parameter) {
     if (parameter.is_made) gradient = sent;
   }
   weigh(sent);
-  parameter.pass.work =
-      start_allreduce(sent, sent, {.op = ReduceOp::kAverage, .name = full_name(index)}, absent);
+  return start_allreduce(sent, sent, {.op = ReduceOp::kAverage, .name = full_name(index)}, absent);
 }
 
 void DdpReducer::State::start(std::size_t index) {
@@ -245,14 +244,14 @@ void DdpReducer::State::start(std::size_t index) {
   const StepScope scope = round.step().scope();
   bucket.pass.streams.join();
   if (!bucket.memory.defined()) {
-    for (const std::size_t i : bucket.members) send(parameters[i]);
+    for (const std::size_t i : bucket.members) bucket.pass.works.push_back(send(parameters[i]));
     return;
   }
   const torch::Tensor& flat = bucket.memory.flat();
   weigh(flat);
   if (!hook) {
-    bucket.pass.work = start_allreduce(flat, flat, {.op = ReduceOp::kAverage, .name = bucket.name},
-                                       bucket.pass.incomplete);
+    bucket.pass.works = {start_allreduce(
+        flat, flat, {.op = ReduceOp::kAverage, .name = bucket.name}, bucket.pass.incomplete)};
     return;
   }
   GradBucket told{index, bucket.name, flat, bucket.memory.views(), {}, index + 1 == buckets.size()};

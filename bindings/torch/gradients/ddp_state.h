@@ -39,7 +39,6 @@ struct DdpReducer::State final : BackwardRound {
       bool ready = false;
       torch::Tensor earlier;  ///< the gradient from before, if this pass brings none
       torch::Tensor sent;     ///< tensor that travels, if the bucket has no memory
-      TensorWork work;        ///< its all-reduce, if the bucket has no memory
     };
     GradientHooks hooks;
     std::size_t bucket = 0;
@@ -52,10 +51,10 @@ struct DdpReducer::State final : BackwardRound {
   struct Bucket {
     /// Until the end of a pass.
     struct Pass {
-      std::size_t ready = 0;    ///< number of members that are ready
-      bool incomplete = false;  ///< a member is missing
-      ReadyStreams streams;     ///< on which the members were made
-      TensorWork work;
+      std::size_t ready = 0;          ///< number of members that are ready
+      bool incomplete = false;        ///< a member is missing
+      ReadyStreams streams;           ///< on which the members were made
+      std::vector<TensorWork> works;  ///< one, or one for each member if the bucket has no memory
       std::function<torch::Tensor()> result;  ///< from the hook
     };
     std::vector<std::size_t> members;  ///< indices of parameters
@@ -81,7 +80,7 @@ struct DdpReducer::State final : BackwardRound {
     /// Expected gradients that did not come, by parameter. Separate bytes, because
     /// start_full_buckets() reads those of its bucket without the mutex.
     std::vector<std::uint8_t> missing;
-    double weight = 1;           ///< of this rank's gradients in the average
+    double weight = 1;           ///< weight of this rank's gradients in the average
     bool everyone = true;        ///< all ranks take part so far: no rank has joined
     std::exception_ptr failure;  ///< thrown at the end
     TensorWork all_missing;      ///< table by rank, once some rank lacks or refuses a gradient
@@ -153,7 +152,7 @@ struct DdpReducer::State final : BackwardRound {
   void put_gradient(Parameter& parameter, bool has_new);
   void start_full_buckets();
   void start(std::size_t bucket);
-  void send(Parameter& parameter);
+  TensorWork send(Parameter& parameter);
   void weigh(const torch::Tensor& gradients) const;
   /// An exception of the user's hook ends communication on all ranks.
   void call_hook(const Bucket& bucket, const std::function<void()>& call);

@@ -1,5 +1,6 @@
 #include "bindings/torch/gradients/gradient_groups.h"
 
+#include "bindings/core/refusals.h"
 #include "bindings/torch/tensors/failure.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
@@ -118,6 +119,7 @@ void GradientGroup::start_if_ready() {
     taking_part.push_back(member);
   }
   if (taking_part.empty()) return;
+  const StepScope scope = settings_.step.scope();
   std::vector<TensorWork> works;
   std::string why = refusal_of(taking_part);
   if (why.empty()) {
@@ -125,17 +127,32 @@ void GradientGroup::start_if_ready() {
       ready_.join();
       std::vector<TensorGroupMember> tensors;
       for (ReducedGradient* const member : taking_part) tensors.push_back(member->load());
-      TensorAllreduceOptions options = allreduce_options_of(settings_);
-      options.name = name_;
-      works = start_grouped_allreduce(std::move(tensors), options);
+      works = start(std::move(tensors));
     });
   }
   if (!why.empty()) {
     std::vector<std::string> names;
     for (const ReducedGradient* const member : taking_part) names.push_back(member->name());
-    works = refuse(names, why, name_, settings_);
+    for (auto& work : refuse_allreduces(names, why, name_, settings_.options.process_set))
+      works.emplace_back(TensorWorkParts{.work = std::move(work), .result = {}});
   }
   for (std::size_t i = 0; i < works.size(); ++i) taking_part[i]->start(std::move(works[i]));
+}
+
+std::vector<TensorWork> GradientGroup::start(std::vector<TensorGroupMember> tensors) const {
+  const DistributedOptimizerOptions& options = settings_.options;
+  TensorAllreduceOptions allreduce{
+      .op = options.op, .name = name_, .process_set = options.process_set};
+  if (options.weigh_by_samples) {
+    allreduce.op = ReduceOp::kSum;  // divided by the samples of all ranks once these are known
+  } else if (options.gradient_predivide_factor != 1.0) {
+    allreduce.prescale = 1.0 / options.gradient_predivide_factor;
+    allreduce.postscale = options.gradient_predivide_factor;
+  }
+  if (!name_.empty()) return start_grouped_allreduce(std::move(tensors), allreduce);
+  const TensorGroupMember& alone = tensors.front();
+  allreduce.name = alone.name;
+  return {start_allreduce(alone.input, alone.output, allreduce, alone.absent)};
 }
 
 }  // namespace kolo

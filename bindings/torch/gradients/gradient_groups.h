@@ -17,10 +17,11 @@ std::vector<std::vector<std::size_t>> members_of(const std::string& optimizer,
                                                  const GradientGroups& groups,
                                                  const NamedTensors& parameters);
 
-/// Gradients that are submitted as one operation once the last of them is ready.
+/// Gradients that are submitted as one operation once the last of them is ready; often one alone.
 class GradientGroup {
  public:
-  /// `settings` and the members must outlive the group.
+  /// `name`: the operation's; empty for a gradient alone, which travels by its own name. `settings`
+  /// and the members must outlive the group. A member leaves the group in which it was.
   GradientGroup(std::string name, std::vector<ReducedGradient*> members,
                 const ReductionSettings& settings);
 
@@ -32,6 +33,8 @@ class GradientGroup {
   void start_if_ready();
 
  private:
+  std::vector<TensorWork> start(std::vector<TensorGroupMember> tensors) const;
+
   std::string name_;
   std::vector<ReducedGradient*> members_;
   const ReductionSettings& settings_;

@@ -97,6 +97,7 @@ void GradientReducer::State::add(torch::Tensor tensor, const std::string& name) 
   check_unowned(tensor, name);
   names.emplace(tensor.unsafeGetTensorImpl(), round.prefix() + name);
   gradients.emplace_back(round.prefix() + name, std::move(tensor), settings);
+  groups.emplace_back("", std::vector{&gradients.back()}, settings);
   install(gradients.size() - 1);
 }
 
@@ -145,11 +146,11 @@ std::vector<std::string> GradientReducer::State::take_parameters(
   }
   const auto together = members_of("DistributedOptimizer", options.groups, listed);
   for (const auto& [name, tensor] : listed) add(tensor, name);
-  for (const auto& members : together) {
+  for (std::size_t g = 0; g < together.size(); ++g) {
     std::vector<ReducedGradient*> of_group;
-    for (const std::size_t index : members) of_group.push_back(&gradients[index]);
-    groups.emplace_back(round.prefix() + "group" + std::to_string(groups.size()),
-                        std::move(of_group), settings);
+    for (const std::size_t index : together[g]) of_group.push_back(&gradients[index]);
+    groups.emplace_back(round.prefix() + "group" + std::to_string(g), std::move(of_group),
+                        settings);
   }
   return lines_of(listed, together, options);
 }

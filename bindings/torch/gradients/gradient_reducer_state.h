@@ -42,8 +42,8 @@ struct GradientReducer::State final : BackwardRound {
 
   ReductionSettings settings;
   std::deque<ReducedGradient> gradients;
-  std::map<const void*, std::string> names;  ///< of the gradients, by parameter
-  std::deque<GradientGroup> groups;
+  std::map<const void*, std::string> names;  ///< names of the gradients, by parameter
+  std::deque<GradientGroup> groups;          ///< also those that their members have left
   std::optional<std::int64_t> step_samples;  ///< samples of this rank in the last step
   bool skip = false;                         ///< the next step does not synchronize
   Rounds rounds = Rounds::kNone;

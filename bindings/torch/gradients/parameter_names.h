@@ -14,7 +14,7 @@ namespace kolo {
 struct ListedParameter {
   std::string name;
   torch::Tensor tensor;
-  std::size_t group;  ///< of the optimizer
+  std::size_t group;  ///< its index in the optimizer
 };
 
 /// The parameters of an optimizer's groups in their order, with their names. A weight that modules

@@ -1,7 +1,6 @@
 // Sends a gradient to the other ranks; reduced_gradient_finish.cc takes it back.
 #include "bindings/torch/gradients/reduced_gradient.h"
 
-#include "bindings/core/refusals.h"
 #include "bindings/torch/gradients/gradient_groups.h"
 #include "bindings/torch/tensors/failure.h"
 #include "bindings/torch/tensors/tensor_memory.h"
@@ -37,26 +36,6 @@ void ReducedGradient::install(const std::weak_ptr<GradientListener>& listener, s
   hooks_ = GradientHooks(parameter_, listener, index);
 }
 
-TensorAllreduceOptions allreduce_options_of(const ReductionSettings& settings) {
-  const DistributedOptimizerOptions& options = settings.options;
-  TensorAllreduceOptions allreduce{.op = options.op, .process_set = options.process_set};
-  if (options.weigh_by_samples) {
-    allreduce.op = ReduceOp::kSum;  // divided by the samples of all ranks once these are known
-  } else if (options.gradient_predivide_factor != 1.0) {
-    allreduce.prescale = 1.0 / options.gradient_predivide_factor;
-    allreduce.postscale = options.gradient_predivide_factor;
-  }
-  return allreduce;
-}
-
-std::vector<TensorWork> refuse(const std::vector<std::string>& names, const std::string& why,
-                               const std::string& group, const ReductionSettings& settings) {
-  std::vector<TensorWork> works;
-  for (auto& work : refuse_allreduces(names, why, group, settings.options.process_set))
-    works.emplace_back(TensorWorkParts{.work = std::move(work), .result = {}});
-  return works;
-}
-
 template <class Action>
 void ReducedGradient::attempt(Action&& action) {
   if (refusal_.empty()) refusal_ = failure_of(std::forward<Action>(action));
@@ -88,22 +67,9 @@ void ReducedGradient::submit(torch::Tensor gradient, bool absent) {
   wanted_ = false;
   const std::optional<std::int64_t> version = version_of(gradient);
   sent_ = {std::move(gradient), version, absent, {}};
-  const StepScope scope = settings_.step.scope();
-  if (group_ != nullptr) {
-    state_ = State::kWaiting;
-    attempt([&] { group_->add_ready(sent_.tensor.device()); });
-    group_->start_if_ready();
-    return;
-  }
-  TensorWork work;
-  attempt([&] {
-    const TensorGroupMember wire = load();
-    TensorAllreduceOptions options = allreduce_options_of(settings_);
-    options.name = name_;
-    work = start_allreduce(wire.input, wire.output, options, absent);
-  });
-  if (!refusal_.empty()) work = std::move(refuse({name_}, refusal_, "", settings_).front());
-  start(std::move(work));
+  state_ = State::kWaiting;
+  attempt([&] { group_->add_ready(sent_.tensor.device()); });
+  group_->start_if_ready();
 }
 
 void ReducedGradient::start(TensorWork work) {
@@ -216,8 +182,8 @@ void ReducedGradient::catch_up(const std::weak_ptr<GradientListener>& listener, 
 
 void ReducedGradient::submit_missing(const std::string& why) {
   if (!takes_part() || pending()) return;
-  // A gradient that is done goes with the rest of its group, unless the group is done.
-  if (done() && (group_ == nullptr || group_->done())) return;
+  // A gradient that is done goes with the rest of its group.
+  if (group_->done()) return;
   if (refusal_.empty()) refusal_ = why;
   const torch::NoGradGuard no_grad;
   const bool touched = show();

@@ -24,13 +24,6 @@ struct ReductionSettings {
   SampleShare samples = {};  ///< with weigh_by_samples
 };
 
-/// The options of every gradient's all-reduce, except its name.
-TensorAllreduceOptions allreduce_options_of(const ReductionSettings& settings);
-/// Submits refusals in place of all-reduces of these names, as one `group` if it has a name. They
-/// fail on all ranks with the reason `why`.
-std::vector<TensorWork> refuse(const std::vector<std::string>& names, const std::string& why,
-                               const std::string& group, const ReductionSettings& settings);
-
 /// Whether both are the same tensor.
 bool is_same(const torch::Tensor& a, const torch::Tensor& b);
 /// Whether `tensor` was written to since it had `version`; false without a version.
@@ -43,7 +36,7 @@ class ReducedGradient {
   /// Where the gradient is. Any state becomes kIdle by discard(), and where something has failed.
   ///
   ///   kIdle          nothing is to be sent, or it waits for passes
-  ///     -> kWaiting, or kUnderWay without a group: by the last pass of a step, or submit_missing()
+  ///     -> kWaiting by the last pass of a step, or submit_missing()
   ///   kWaiting       ready, until the rest of its group is
   ///     -> kUnderWay by start(); -> kIdle by another pass, which is added before anything is sent
   ///   kUnderWay      submitted
@@ -74,8 +67,9 @@ class ReducedGradient {
   void want() { wanted_ = !pending(); }
   bool wanted() const { return wanted_; }
 
-  /// From now on the gradient travels with `group`, which must outlive it.
+  /// From now on the gradient travels with `group`, which must outlive it. Called before any pass.
   void enter(GradientGroup& group) { group_ = &group; }
+  GradientGroup& group() const { return *group_; }
   /// The tensors that travel. Called once for each submission.
   TensorGroupMember load();
   /// Why this rank refuses to let the gradient travel; empty if it does not refuse. The refusal is
@@ -116,7 +110,7 @@ class ReducedGradient {
   /// The last submission. Its tensor stays, to tell the reduced gradient from a new one.
   struct Sent {
     torch::Tensor tensor;                 ///< the gradient, or zeros
-    std::optional<std::int64_t> version;  ///< of `tensor`, unless others share its memory
+    std::optional<std::int64_t> version;  ///< version of `tensor`, unless others share its memory
     bool absent = false;                  ///< zeros, because there was no gradient
     TensorWork work;                      ///< in kUnderWay
   };

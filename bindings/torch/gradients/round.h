@@ -68,7 +68,7 @@ class Round {
   StateComparison comparison_;
   TensorWork message_;
   int participants_ = 0;
-  FirstFailure failure_;  ///< of the comparison in hear()
+  FirstFailure failure_;  ///< what the comparison in hear() has thrown
 };
 
 }  // namespace kolo

@@ -36,7 +36,7 @@ class SampleShare {
 
   /// This rank's number in this step, once told.
   const std::optional<std::int64_t>& mine() const { return mine_; }
-  /// Of all ranks that were heard last: their samples, their number, and how many have no samples.
+  /// What hear() has found: the ranks' samples, the number of ranks, and how many have none.
   std::int64_t all() const { return all_; }
   int participants() const { return participants_; }
   std::int64_t idle_ranks() const { return idle_ranks_; }
