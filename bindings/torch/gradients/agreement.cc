@@ -49,6 +49,26 @@ std::string lack(const Fields& fields, int has, int lacks) {
                      fmt::join(std::span(fields).subspan(1), ", "), lacks);
 }
 
+/// Every rank's text, by rank in the set.
+std::vector<std::string> allgather_texts(const std::string& text, const std::string& name,
+                                         const ProcessSet& set) {
+  const auto count = static_cast<std::int64_t>(text.size());
+  const auto sizes = allgather(torch::tensor({count}, torch::kInt64),
+                               {.name = name + "/sizes", .process_set = set});
+  std::vector<std::string> texts(static_cast<std::size_t>(sizes.numel()));
+  if (sizes.sum().item<std::int64_t>() == 0) return texts;
+  const auto all =
+      allgather(torch::from_blob(const_cast<char*>(text.data()), {count}, torch::kUInt8),
+                {.name = name, .process_set = set});
+  const char* at = static_cast<const char*>(all.const_data_ptr());
+  for (std::size_t r = 0; r < texts.size(); ++r) {
+    const auto length = sizes[static_cast<std::int64_t>(r)].item<std::int64_t>();
+    texts[r].assign(at, static_cast<std::size_t>(length));
+    at += length;
+  }
+  return texts;
+}
+
 }  // namespace
 
 std::string difference(const std::vector<std::string>& first, int first_rank,
@@ -103,25 +123,6 @@ void agree(const std::string& who, const std::string& name, const ProcessSet& se
         fmt::format("{}: {}; make the same, with the same options, on every rank", who,
                     difference(split_lines(all.front()), ranks.front(), split_lines(*other),
                                ranks[static_cast<std::size_t>(other - all.begin())])));
-}
-
-std::vector<std::string> allgather_texts(const std::string& text, const std::string& name,
-                                         const ProcessSet& set) {
-  const auto count = static_cast<std::int64_t>(text.size());
-  const auto sizes = allgather(torch::tensor({count}, torch::kInt64),
-                               {.name = name + "/sizes", .process_set = set});
-  std::vector<std::string> texts(static_cast<std::size_t>(sizes.numel()));
-  if (sizes.sum().item<std::int64_t>() == 0) return texts;
-  const auto all =
-      allgather(torch::from_blob(const_cast<char*>(text.data()), {count}, torch::kUInt8),
-                {.name = name, .process_set = set});
-  const char* at = static_cast<const char*>(all.const_data_ptr());
-  for (std::size_t r = 0; r < texts.size(); ++r) {
-    const auto length = sizes[static_cast<std::int64_t>(r)].item<std::int64_t>();
-    texts[r].assign(at, static_cast<std::size_t>(length));
-    at += length;
-  }
-  return texts;
 }
 
 }  // namespace kolo

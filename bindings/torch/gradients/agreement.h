@@ -22,8 +22,4 @@ std::string difference(const std::vector<std::string>& first, int first_rank,
 void agree(const std::string& who, const std::string& name, const ProcessSet& set,
            const std::function<std::vector<std::string>()>& list);
 
-/// Collective over `set`: returns every rank's text, by rank in the set.
-std::vector<std::string> allgather_texts(const std::string& text, const std::string& name,
-                                         const ProcessSet& set);
-
 }  // namespace kolo

@@ -7,13 +7,14 @@
 #include "bindings/torch/tensors/tensor_memory.h"
 
 #include <kolo/torch/functions.h>
-#include <kolo/torch/objects.h>
 #include <kolo/torch/replicas.h>
 
 #include <ATen/MemoryOverlap.h>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
-#include <sstream>
 
 namespace kolo {
 namespace {
@@ -22,34 +23,30 @@ constexpr std::size_t kShown = 5;            ///< names in one message
 constexpr std::int64_t kReasonBytes = 1000;  ///< length of a rank's reason in the table
 
 std::string text_of(const torch::Tensor& tensor) {
-  std::ostringstream text;
-  text << torch::toString(tensor.scalar_type()) << ' ' << tensor.sizes() << "\twith strides "
-       << tensor.strides();
-  return text.str();
+  return fmt::format("{} [{}]\twith strides [{}]", torch::toString(tensor.scalar_type()),
+                     fmt::join(tensor.sizes(), ", "), fmt::join(tensor.strides(), ", "));
 }
 
-/// One line for each option that decides what ranks send, and one for each tensor, for
-/// difference().
+/// One line for each option that decides what ranks send, and one for each tensor, for agree().
 std::vector<std::string> lines_of(const NamedTensors& parameters, const NamedTensors& buffers,
                                   const DdpOptions& options) {
-  std::ostringstream cap;
-  cap << options.bucket_cap_mb;
-  std::vector<std::string> lines{"option 'bucket_cap_mb'\t" + cap.str()};
-  for (const auto& [name, value] :
-       {std::pair("broadcast_buffers", options.broadcast_buffers),
-        std::pair("find_unused_parameters", options.find_unused_parameters),
-        std::pair("gradient_as_bucket_view", options.gradient_as_bucket_view),
-        std::pair("static_graph", options.static_graph),
-        std::pair("weigh_by_samples", options.weigh_by_samples)})
-    lines.push_back(std::string("option '") + name + "'\t" + (value ? "true" : "false"));
-  for (const auto& [name, tensor] : parameters) {
-    lines.push_back("parameter '" + name + "'\t" + text_of(tensor) + "\t" +
-                    (tensor.requires_grad() ? "trained (requires_grad)" : "frozen"));
-  }
-  for (const auto& [name, tensor] : buffers) {
-    lines.push_back("buffer '" + name + "'\t" + text_of(tensor));
-  }
+  std::vector<std::string> lines{
+      fmt::format("option 'bucket_cap_mb'\t{}", options.bucket_cap_mb),
+      fmt::format("option 'broadcast_buffers'\t{}", options.broadcast_buffers),
+      fmt::format("option 'find_unused_parameters'\t{}", options.find_unused_parameters),
+      fmt::format("option 'gradient_as_bucket_view'\t{}", options.gradient_as_bucket_view),
+      fmt::format("option 'static_graph'\t{}", options.static_graph),
+      fmt::format("option 'weigh_by_samples'\t{}", options.weigh_by_samples)};
+  for (const auto& [name, tensor] : parameters)
+    lines.push_back(fmt::format("parameter '{}'\t{}\t{}", name, text_of(tensor),
+                                tensor.requires_grad() ? "trained (requires_grad)" : "frozen"));
+  for (const auto& [name, tensor] : buffers)
+    lines.push_back(fmt::format("buffer '{}'\t{}", name, text_of(tensor)));
   return lines;
+}
+
+[[noreturn]] void wrong(const std::string& what) {
+  raise(ErrorCode::kInvalidArgument, "DistributedDataParallel: " + what);
 }
 
 using Devices = std::vector<torch::Device>;
@@ -65,71 +62,56 @@ std::string list_of(const Devices& devices) {
   return "{" + text + "}";
 }
 
-/// Why the options' devices do not fit those of the module; empty if they do.
-std::string device_misfit(const Devices& devices, const DdpOptions& options) {
+/// Throws if the options' devices do not fit those of the module.
+void check_devices(const Devices& devices, const DdpOptions& options) {
   const Devices ids = complete_devices(options.device_ids);
   const std::string what =
       "device_ids is " + list_of(ids) + ", but the module is on " + list_of(devices);
   const bool is_split = devices.size() > 1;
-  if (is_split && !ids.empty()) {
-    const bool is_same = ids.size() == devices.size() &&
-                         std::is_permutation(ids.begin(), ids.end(), devices.begin());
-    if (!is_same) {
-      return what + "; leave device_ids empty or list exactly the module's devices";
-    }
-  }
-  if (!is_split && !ids.empty() && ids.front() != devices.front()) {
-    return what + (ids.size() == 1 ? "; move the module there"
-                                   : "; the first is the module's, the others its replicas'");
-  }
-  if (!options.output_device) return {};
+  if (is_split && !ids.empty() &&
+      (ids.size() != devices.size() ||
+       !std::is_permutation(ids.begin(), ids.end(), devices.begin())))
+    wrong(what + "; leave device_ids empty or list exactly the module's devices");
+  if (!is_split && !ids.empty() && ids.front() != devices.front())
+    wrong(what + (ids.size() == 1 ? "; move the module there"
+                                  : "; the first is the module's, the others its replicas'"));
+  if (!options.output_device) return;
   const torch::Device output = complete_devices({*options.output_device}).front();
-  if (is_split) {
-    return "output_device is " + output.str() + ", but the module is on " + list_of(devices) +
-           "; its forward decides where the result is, so leave output_device out";
-  }
-  const Devices& possible = ids.empty() ? devices : ids;
-  if (std::find(possible.begin(), possible.end(), output) == possible.end()) {
-    return "output_device is " + output.str() + ", but the module is on " + list_of(possible);
-  }
-  return {};
+  const Devices& possible = is_split || ids.empty() ? devices : ids;
+  const std::string where =
+      "output_device is " + output.str() + ", but the module is on " + list_of(possible);
+  if (is_split)
+    wrong(where + "; its forward decides where the result is, so leave output_device out");
+  if (std::find(possible.begin(), possible.end(), output) == possible.end()) wrong(where);
 }
 
-/// What is wrong on this rank alone; empty if nothing.
-std::string misfit(const NamedTensors& parameters, const NamedTensors& buffers,
-                   const DdpOptions& options) {
-  if (!(options.bucket_cap_mb > 0)) {
-    return "bucket_cap_mb is " + std::to_string(options.bucket_cap_mb) + "; it is above 0";
-  }
+/// Throws if something is wrong on this rank alone.
+void check(const NamedTensors& parameters, const NamedTensors& buffers, const DdpOptions& options) {
+  if (!(options.bucket_cap_mb > 0))
+    wrong(fmt::format("bucket_cap_mb is {}; it is above 0", options.bucket_cap_mb));
   if (std::none_of(parameters.begin(), parameters.end(),
-                   [](const auto& named) { return named.second.requires_grad(); })) {
-    return "the module has no parameter that requires a gradient; use it without a wrapper";
-  }
+                   [](const auto& named) { return named.second.requires_grad(); }))
+    wrong("the module has no parameter that requires a gradient; use it without a wrapper");
+  NamedTensors travelling = parameters;
   Devices devices;
-  for (const NamedTensors* tensors : {&parameters, &buffers}) {
-    for (const auto& [name, tensor] : *tensors) add(tensor.device(), devices);
+  for (const auto& [name, tensor] : parameters) {
+    add(tensor.device(), devices);
+    if (const auto owner = GradientHooks::owner_of(tensor))
+      wrong("parameter '" + name + "' is reduced as '" + *owner +
+            "' already; use one DistributedDataParallel or DistributedOptimizer");
   }
-  if (const std::string wrong = device_misfit(devices, options); !wrong.empty()) return wrong;
-  for (const NamedTensors* tensors : {&parameters, &buffers}) {
-    for (const auto& [name, tensor] : *tensors) {
-      try {
-        static_cast<void>(data_type_of(tensor, name));
-      } catch (const Exception& error) {
-        if (tensors == &parameters || options.broadcast_buffers) return error.what();
-      }
-      if ((tensors == &parameters || options.broadcast_buffers) &&
-          at::has_internal_overlap(tensor) == at::MemOverlap::Yes)
-        return "'" + name +
-               "' has several elements in one place of memory, as expand() makes them; "
-               "register a contiguous() one";
-      if (tensors == &buffers) continue;
-      if (const auto owner = GradientHooks::owner_of(tensor)) {
-        return "parameter '" + name + "' is reduced as '" + *owner +
-               "' already; use one DistributedDataParallel or DistributedOptimizer";
-      }
-    }
+  for (const auto& [name, tensor] : buffers) {
+    add(tensor.device(), devices);
+    if (options.broadcast_buffers) travelling.emplace_back(name, tensor);
   }
-  return {};
+  check_devices(devices, options);
+  for (const auto& [name, tensor] : travelling) {
+    static_cast<void>(data_type_of(tensor, name));
+    if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes)
+      wrong("'" + name +
+            "' has several elements in one place of memory, as expand() makes them; "
+            "register a contiguous() one");
+  }
 }
 
 ErrorCode code_of(const std::exception_ptr& failure) {
@@ -147,8 +129,7 @@ ErrorCode code_of(const std::exception_ptr& failure) {
 void check_module(const std::string& prefix, const NamedTensors& parameters,
                   const NamedTensors& buffers, const DdpOptions& options) {
   agree("DistributedDataParallel", prefix + "module", {}, [&] {
-    if (std::string why = misfit(parameters, buffers, options); !why.empty())
-      raise(ErrorCode::kInvalidArgument, std::move(why));
+    check(parameters, buffers, options);
     return lines_of(parameters, buffers, options);
   });
 }
@@ -243,30 +224,25 @@ void raise_missing(TensorWork& told, const NamedTensors& parameters) {
     if (reason.empty()) continue;
     raise(static_cast<ErrorCode>(row[count]), "rank " + std::to_string(r) + ": " + reason);
   }
-  std::string what;
-  std::size_t shown = 0;
-  std::size_t found = 0;
+  std::vector<std::string> found;
   for (std::int64_t i = 0; i < count; ++i) {
-    std::string ranks;
-    for (int r = 0; r < size(); ++r) {
-      if (table[r][i].item<std::uint8_t>() == 0) continue;
-      ranks += (ranks.empty() ? "" : ", ") + std::to_string(r);
-    }
+    std::vector<int> ranks;
+    for (int r = 0; r < size(); ++r)
+      if (table[r][i].item<std::uint8_t>() != 0) ranks.push_back(r);
     if (ranks.empty()) continue;
-    ++found;
-    if (shown == kShown) continue;
-    ++shown;
-    what += (what.empty() ? "" : "; ");
-    what += "parameter '" + parameters[static_cast<std::size_t>(i)].first + "' on rank " + ranks;
+    found.push_back(fmt::format("parameter '{}' on rank {}",
+                                parameters[static_cast<std::size_t>(i)].first,
+                                fmt::join(ranks, ", ")));
   }
-  if (found > shown) what += "; and " + std::to_string(found - shown) + " more";
+  const std::size_t more = found.size() - std::min(found.size(), kShown);
+  found.resize(found.size() - more);
   raise(ErrorCode::kMismatch,
-        "DistributedDataParallel: this backward gave no gradient to " + what + " (of " +
-            std::to_string(size()) +
-            " ranks). Set find_unused_parameters if not every step uses every parameter; with "
-            "static_graph, steps must use the same ones, as often; a parameter that was frozen "
-            "since needs a "
-            "new DistributedDataParallel");
+        fmt::format("DistributedDataParallel: this backward gave no gradient to {}{} (of {} "
+                    "ranks). Set find_unused_parameters if not every step uses every parameter; "
+                    "with static_graph, steps must use the same ones, as often; a parameter that "
+                    "was frozen since needs a new DistributedDataParallel",
+                    fmt::join(found, "; "), more > 0 ? fmt::format("; and {} more", more) : "",
+                    size()));
 }
 
 }  // namespace kolo

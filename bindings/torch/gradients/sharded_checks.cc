@@ -1,7 +1,5 @@
 // Checks what a ShardedOptimizer is made from, and that it is the same on all ranks. The training
 // loop's thread.
-#include "bindings/torch/gradients/agreement.h"
-#include "bindings/torch/gradients/gradient_groups.h"
 #include "bindings/torch/gradients/gradient_hooks.h"
 #include "bindings/torch/gradients/parameter_names.h"
 #include "bindings/torch/gradients/sharded_parameters_state.h"
@@ -30,34 +28,6 @@ bool has_stepped(const torch::optim::Optimizer& optimizer) {
         dynamic_cast<const torch::optim::AdagradParamState*>(item.second.get());
     return adagrad == nullptr || adagrad->step() > 0;
   });
-}
-
-/// What must be the same on all ranks.
-std::vector<std::string> lines_of(const std::vector<ShardedParameter>& parameters,
-                                  const Together& together,
-                                  const ShardedOptimizerOptions& options) {
-  std::vector<std::string> lines{
-      fmt::format("op\t{}", to_string(options.op)),
-      fmt::format("gradient_predivide_factor\t{}", options.gradient_predivide_factor),
-      fmt::format("gradients_are_reduced\t{}", options.gradients_are_reduced),
-      fmt::format("bucket_cap_mb\t{}", options.bucket_cap_mb), fmt::format("groups\t{}", together)};
-  std::size_t count = 0;
-  for (const ShardedParameter& parameter : parameters) {
-    static_cast<void>(data_type_of(parameter.tensor, parameter.name));
-    if (const std::string owner = owned_by_another(parameter, options); !owner.empty())
-      wrong(ErrorCode::kInvalidArgument, owner);
-    if (!is_dense(parameter.tensor)) {
-      wrong(ErrorCode::kInvalidArgument,
-            "parameter '" + parameter.name +
-                "' shares elements or has gaps between them; make it contiguous()");
-    }
-    lines.push_back(fmt::format(
-        "parameter {}\t'{}' of group {}: {} [{}], strides [{}]", count++, parameter.name,
-        parameter.group, torch::toString(parameter.tensor.scalar_type()),
-        fmt::join(parameter.tensor.sizes(), ", "), fmt::join(parameter.tensor.strides(), ", ")));
-  }
-  lines.push_back(fmt::format("parameter {}\tno parameter", count));
-  return lines;
 }
 
 }  // namespace
@@ -112,13 +82,6 @@ std::vector<ShardedParameter> list_parameters(const torch::optim::Optimizer& opt
   return listed;
 }
 
-Together groups_of(const std::vector<ShardedParameter>& parameters, const GradientGroups& groups) {
-  NamedTensors named;
-  for (const ShardedParameter& parameter : parameters)
-    named.emplace_back(parameter.name, parameter.tensor);
-  return members_of("ShardedOptimizer", groups, named);
-}
-
 void check_sharded(const torch::optim::Optimizer& optimizer,
                    const ShardedOptimizerOptions& options) {
   if (dynamic_cast<const torch::optim::LBFGS*>(&optimizer) != nullptr) {
@@ -150,13 +113,31 @@ void check_sharded(const torch::optim::Optimizer& optimizer,
   }
 }
 
-void check_parameters(const std::vector<ShardedParameter>& parameters, const Together& together,
-                      const ShardedOptimizerOptions& options, const std::string& prefix,
-                      const std::function<void()>& check) {
-  agree("ShardedOptimizer", prefix + "parameters", options.process_set, [&] {
-    check();
-    return lines_of(parameters, together, options);
-  });
+std::vector<std::string> lines_of(const std::vector<ShardedParameter>& parameters,
+                                  const Together& together,
+                                  const ShardedOptimizerOptions& options) {
+  std::vector<std::string> lines{
+      fmt::format("op\t{}", to_string(options.op)),
+      fmt::format("gradient_predivide_factor\t{}", options.gradient_predivide_factor),
+      fmt::format("gradients_are_reduced\t{}", options.gradients_are_reduced),
+      fmt::format("bucket_cap_mb\t{}", options.bucket_cap_mb), fmt::format("groups\t{}", together)};
+  std::size_t count = 0;
+  for (const ShardedParameter& parameter : parameters) {
+    static_cast<void>(data_type_of(parameter.tensor, parameter.name));
+    if (const std::string owner = owned_by_another(parameter, options); !owner.empty())
+      wrong(ErrorCode::kInvalidArgument, owner);
+    if (!is_dense(parameter.tensor)) {
+      wrong(ErrorCode::kInvalidArgument,
+            "parameter '" + parameter.name +
+                "' shares elements or has gaps between them; make it contiguous()");
+    }
+    lines.push_back(fmt::format(
+        "parameter {}\t'{}' of group {}: {} [{}], strides [{}]", count++, parameter.name,
+        parameter.group, torch::toString(parameter.tensor.scalar_type()),
+        fmt::join(parameter.tensor.sizes(), ", "), fmt::join(parameter.tensor.strides(), ", ")));
+  }
+  lines.push_back(fmt::format("parameter {}\tno parameter", count));
+  return lines;
 }
 
 }  // namespace kolo

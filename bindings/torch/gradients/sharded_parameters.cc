@@ -1,6 +1,8 @@
 // ShardedParameters: sends gradients to their pieces and new values to all ranks. Checks are in
 // sharded_checks.cc, the pieces in sharded_pieces.cc, checkpoints in sharded_state.cc. The training
 // loop's thread.
+#include "bindings/torch/gradients/agreement.h"
+#include "bindings/torch/gradients/gradient_groups.h"
 #include "bindings/torch/gradients/sharded_parameters_state.h"
 
 #include "bindings/torch/tensors/failure.h"
@@ -62,10 +64,14 @@ ShardedParameters::ShardedParameters(const torch::optim::Optimizer& optimizer,
     : state_(std::make_unique<State>(options)) {
   State& state = *state_;
   Together together;
-  check_parameters(state.parameters, together, options, state.round.prefix(), [&] {
+  agree("ShardedOptimizer", state.round.prefix() + "parameters", options.process_set, [&] {
     check_sharded(optimizer, options);
     state.parameters = list_parameters(optimizer, named);
-    together = groups_of(state.parameters, options.groups);
+    NamedTensors listed;
+    for (const ShardedParameter& parameter : state.parameters)
+      listed.emplace_back(parameter.name, parameter.tensor);
+    together = members_of("ShardedOptimizer", options.groups, listed);
+    return lines_of(state.parameters, together, options);
   });
   state.add_buckets(0, together);
   state.cut(0, optimizer.param_groups().size());
@@ -91,7 +97,10 @@ ShardedParameters::Group ShardedParameters::add_group(
   }
   std::vector<ShardedParameter> all = state.parameters;
   all.insert(all.end(), added.begin(), added.end());
-  check_parameters(added, {}, state.options, state.round.prefix(), [&] { check_distinct(all); });
+  agree("ShardedOptimizer", state.round.prefix() + "parameters", state.options.process_set, [&] {
+    check_distinct(all);
+    return lines_of(added, {}, state.options);
+  });
   state.parameters = std::move(all);
   state.add_buckets(first, {});
   state.cut(bucket, index + 1);

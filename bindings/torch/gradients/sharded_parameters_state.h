@@ -88,7 +88,6 @@ void check_sharded(const torch::optim::Optimizer& optimizer,
 /// Lists the optimizer's parameters. Throws as ShardedOptimizer's constructor does.
 std::vector<ShardedParameter> list_parameters(const torch::optim::Optimizer& optimizer,
                                               const NamedTensors& named);
-Together groups_of(const std::vector<ShardedParameter>& parameters, const GradientGroups& groups);
 /// Throws kInvalidArgument with both names if two parameters are one tensor or overlap in memory.
 void check_distinct(const std::vector<ShardedParameter>& parameters);
 /// Names two parameters that overlap in memory, with a remedy; empty if none do. Different ranks
@@ -98,9 +97,8 @@ std::string overlap_in(const std::vector<ShardedParameter>& parameters);
 /// DistributedDataParallel that was made later. Empty if none does.
 std::string owned_by_another(const ShardedParameter& parameter,
                              const ShardedOptimizerOptions& options);
-/// Collective: calls agree(). `check` may throw, and may fill `parameters` and `together`.
-void check_parameters(const std::vector<ShardedParameter>& parameters, const Together& together,
-                      const ShardedOptimizerOptions& options, const std::string& prefix,
-                      const std::function<void()>& check);
+/// What must be the same on all ranks, for agree(). Throws as ShardedOptimizer's constructor does.
+std::vector<std::string> lines_of(const std::vector<ShardedParameter>& parameters,
+                                  const Together& together, const ShardedOptimizerOptions& options);
 
 }  // namespace kolo

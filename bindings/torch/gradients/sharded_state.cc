@@ -75,14 +75,10 @@ std::vector<std::string> ShardedParameters::State::gather_bytes(const std::strin
 }
 
 void ShardedParameters::State::throw_together(const std::string& failure) const {
-  const auto all = allgather_texts(failure, round.prefix() + "failures", options.process_set);
-  const auto first = std::find_if(all.begin(), all.end(),
-                                  [](const std::string& theirs) { return !theirs.empty(); });
-  if (first == all.end()) return;
-  raise(ErrorCode::kInvalidArgument,
-        fmt::format("ShardedOptimizer: rank {}: {}",
-                    options.process_set.ranks()[static_cast<std::size_t>(first - all.begin())],
-                    *first));
+  agree("ShardedOptimizer", round.prefix() + "failures", options.process_set, [&] {
+    if (!failure.empty()) raise(ErrorCode::kInvalidArgument, failure);
+    return std::vector<std::string>();
+  });
 }
 
 ShardedParameters::Groups ShardedParameters::whole_groups(const Optimizer& mine) const {
