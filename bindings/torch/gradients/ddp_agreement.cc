@@ -2,6 +2,7 @@
 
 #include "bindings/core/refusals.h"
 #include "bindings/torch/gradients/agreement.h"
+#include "bindings/torch/gradients/buckets.h"
 #include "bindings/torch/gradients/gradient_hooks.h"
 #include "bindings/torch/tensors/failure.h"
 #include "bindings/torch/tensors/tensor_memory.h"
@@ -15,6 +16,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace kolo {
 namespace {
@@ -136,43 +138,37 @@ void check_module(const std::string& prefix, const NamedTensors& parameters,
 
 void broadcast_packed(const std::string& prefix, const std::vector<AgreedTensor>& tensors) {
   const torch::NoGradGuard no_grad;
-  struct Pack {
-    torch::ScalarType type;
-    torch::Device device;
-    std::vector<torch::Tensor> tensors;
-    TensorWork work;
-  };
-  // Packs are in the order of the tensors: devices may have other numbers on other ranks.
-  std::vector<Pack> packs;
+  std::vector<AgreedLayout> layouts;
+  std::vector<std::size_t> in_order;
   std::string refusal;
   for (const AgreedTensor& agreed : tensors) {
-    const AgreedLayout& layout = agreed.layout;
-    if (refusal.empty() && !layout.fits(agreed.tensor))
-      refusal = "'" + agreed.name + "' " + layout.change_in(agreed.tensor);
-    auto pack = std::find_if(packs.begin(), packs.end(), [&](const Pack& other) {
-      return other.type == layout.type() && other.device == layout.device();
-    });
-    if (pack == packs.end()) pack = packs.insert(pack, {layout.type(), layout.device(), {}, {}});
-    pack->tensors.push_back(agreed.tensor);
+    in_order.push_back(layouts.size());
+    layouts.push_back(agreed.layout);
+    if (refusal.empty() && !agreed.layout.fits(agreed.tensor))
+      refusal = "'" + agreed.name + "' " + agreed.layout.change_in(agreed.tensor);
   }
-  for (std::size_t i = 0; i < packs.size(); ++i) {
-    Pack& pack = packs[i];
-    const std::string name = prefix + std::to_string(i) + "/" + torch::toString(pack.type);
+  constexpr double kNoCap = std::numeric_limits<double>::infinity();
+  const auto packs = assign_buckets(layouts, in_order, kNoCap, kNoCap);
+  std::vector<TensorWork> works;
+  for (const auto& pack : packs) {
+    const std::string name =
+        prefix + std::to_string(works.size()) + "/" + torch::toString(layouts[pack.front()].type());
     if (!refusal.empty()) {
       auto refused = refuse_allreduces({name}, refusal, "", {});
-      pack.work = TensorWork({.work = std::move(refused.front()), .result = {}});
+      works.push_back(TensorWork({.work = std::move(refused.front()), .result = {}}));
       continue;
     }
     std::vector<torch::Tensor> flat;
-    for (const torch::Tensor& tensor : pack.tensors) flat.push_back(tensor.detach().reshape({-1}));
-    pack.work = broadcast_async_(torch::cat(flat), 0, {.name = name});
+    for (const std::size_t i : pack) flat.push_back(tensors[i].tensor.detach().reshape({-1}));
+    works.push_back(broadcast_async_(torch::cat(flat), 0, {.name = name}));
   }
-  for (Pack& pack : packs) pack.work.drain();  // drain all first, in case one has failed
-  for (Pack& pack : packs) {
-    const torch::Tensor values = pack.work.wait();
+  for (TensorWork& work : works) work.drain();  // drain all first, in case one has failed
+  for (std::size_t p = 0; p < packs.size(); ++p) {
+    const torch::Tensor values = works[p].wait();
     if (rank() == 0) continue;
     std::int64_t begin = 0;
-    for (torch::Tensor& tensor : pack.tensors) {
+    for (const std::size_t i : packs[p]) {
+      const torch::Tensor& tensor = tensors[i].tensor;
       // Bypasses autograd, which otherwise refuses the backward of an earlier forward (two
       // forwards, then one backward). What that forward saved has these values already, unless the
       // module itself has changed a buffer since.

@@ -29,11 +29,11 @@ void DdpReducer::State::tell() {
 std::vector<std::int64_t> DdpReducer::State::hear_users() {
   const std::vector<std::int32_t> sums = round.hear();
   pass.everyone &= round.participants() == size();
-  if (sums.back() > 0) worsen(Course::kRefused);
+  if (sums.back() > 0) pass.worsen(Course::kRefused);
   if (!searches()) return users;
   std::vector<std::int64_t> result(sums.begin(), sums.end() - 1);
   // A rank that has joined knows nothing of this pass, and searches in its next one.
-  if (options.static_graph && is_up_to(Course::kInterrupted) && pass.everyone) {
+  if (options.static_graph && pass.is_up_to(Course::kInterrupted) && pass.everyone) {
     users = result;
     for (const Parameter& parameter : parameters)
       never_used.push_back(!parameter.touched || !parameter.tensor.grad().defined());
@@ -41,14 +41,14 @@ std::vector<std::int64_t> DdpReducer::State::hear_users() {
   return result;
 }
 
-void DdpReducer::State::await(TensorWork& work) {
-  work.wait();
-  pass.everyone &= work.participants() == size();
-}
-
 void DdpReducer::State::await_buckets() {
   for (Bucket& bucket : buckets) {
-    for (TensorWork& work : bucket.pass.works) attempt_together([&] { await(work); });
+    for (TensorWork& work : bucket.pass.works) {
+      attempt_together([&] {
+        work.wait();
+        pass.everyone &= work.participants() == size();
+      });
+    }
     if (!bucket.pass.result) continue;
     attempt_together([&] {
       torch::Tensor result;
@@ -108,7 +108,7 @@ void DdpReducer::State::rebuild() {
 void DdpReducer::State::end_backward() {
   {
     const std::lock_guard lock(mutex);
-    if (!in_pass()) return leave();
+    if (!pass.exists()) return leave();
     // The outer backward may bring missing gradients.
     if (Backward::is_inner() && !is_whole()) return follow_outer();
     if (counts()) mark_received();
@@ -116,7 +116,7 @@ void DdpReducer::State::end_backward() {
   const torch::NoGradGuard no_grad;
   mark_rest(!searches());
   // Travels together with the last buckets.
-  if (is_up_to(Course::kRefused)) attempt_together([&] { tell(); });
+  if (pass.is_up_to(Course::kRefused)) attempt_together([&] { tell(); });
   queue(&State::hear);
 }
 
@@ -129,7 +129,7 @@ void DdpReducer::State::take_results() {
   const torch::NoGradGuard no_grad;
   std::vector<std::int64_t> counts;
   await_buckets();
-  if (is_up_to(Course::kRefused)) {
+  if (pass.is_up_to(Course::kRefused)) {
     attempt_together([&] {
       counts = hear_users();
       if (pass.course == Course::kRefused)
@@ -137,15 +137,16 @@ void DdpReducer::State::take_results() {
     });
   }
   // A failure that came too late to be part of anything that other ranks have learned.
-  if (pass.failure && is_up_to(Course::kInterrupted) && size() > 1)
+  if (pass.failure && pass.is_up_to(Course::kInterrupted) && size() > 1)
     abort(failure_of([&] { std::rethrow_exception(pass.failure); }));
-  if (is_up_to(Course::kWhole)) write_back(counts);
+  if (pass.is_up_to(Course::kWhole)) write_back(counts);
   for (Parameter& parameter : parameters) parameter.touched = false;
   ++stats.synchronized_backwards;
   // A search may find another order each time.
   const bool steady = options.static_graph || !options.find_unused_parameters;
   // Ranks that have joined cannot take part in the agreement on the order.
-  if (!is_up_to(Course::kInterrupted) || !steady || !pass.everyone || stats.rebuilds > 0) return;
+  if (!pass.is_up_to(Course::kInterrupted) || !steady || !pass.everyone || stats.rebuilds > 0)
+    return;
   attempt_together([&] {
     const std::vector<std::int64_t> seen(pass.order.begin(), pass.order.end());
     pass.first_order =
@@ -216,7 +217,7 @@ void DdpReducer::State::refuse_pass(const std::exception_ptr& why) {
 }
 
 void DdpReducer::State::tell_interrupted() {
-  worsen(Course::kInterrupted);
+  pass.worsen(Course::kInterrupted);
   // A whole pass without a search or a hook is like the other ranks' pass, so it needs no error.
   if (!is_whole() || searches() || hook) {
     attempt([] {
@@ -226,7 +227,7 @@ void DdpReducer::State::tell_interrupted() {
     });
   }
   mark_rest(true);
-  if (is_up_to(Course::kRefused)) attempt_together([&] { tell(); });
+  if (pass.is_up_to(Course::kRefused)) attempt_together([&] { tell(); });
 }
 
 }  // namespace kolo

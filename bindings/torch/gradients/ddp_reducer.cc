@@ -26,9 +26,7 @@ void DdpReducer::State::build(const std::vector<std::size_t>& in_order) {
     // Another grouping uses other names, so that no cache remembers the shapes of the former one.
     bucket.name = round.prefix() + "grouping" + std::to_string(stats.rebuilds) + "/bucket" +
                   std::to_string(made.size() - 1);
-    std::vector<AgreedLayout> group;
-    for (const std::size_t member : members) group.push_back(layouts[member]);
-    if (with_memory) bucket.memory = BucketMemory(group);
+    if (with_memory) bucket.memory = memory_for(members);
   }
   buckets = std::move(made);  // replaced as a whole, or not at all
   for (std::size_t b = 0; b < buckets.size(); ++b) {
@@ -38,6 +36,12 @@ void DdpReducer::State::build(const std::vector<std::size_t>& in_order) {
     }
   }
   stats.buckets = static_cast<std::int64_t>(buckets.size());
+}
+
+BucketMemory DdpReducer::State::memory_for(const std::vector<std::size_t>& members) const {
+  std::vector<AgreedLayout> layouts;
+  for (const std::size_t i : members) layouts.push_back(parameters[i].layout);
+  return BucketMemory(layouts);
 }
 
 void DdpReducer::State::before_accumulation(std::size_t index) {
@@ -56,7 +60,7 @@ void DdpReducer::State::after_accumulation(std::size_t index) {
       queue(&State::end_local_backward);
     return;
   }
-  if (!in_pass()) begin_pass();
+  if (!pass.exists()) begin_pass();
   follow();
   ++parameter.pass.received;
   if (counts()) {
@@ -310,7 +314,7 @@ DdpReducer::DdpReducer(NamedTensors named, NamedTensors buffers, const DdpOption
 
 DdpReducer::~DdpReducer() {
   // Not during an exception, which one rank may have alone.
-  if (state_->in_pass() && std::uncaught_exceptions() == 0) {
+  if (state_->pass.exists() && std::uncaught_exceptions() == 0) {
     state_->end_interrupted();
     return;
   }
@@ -346,7 +350,7 @@ void DdpReducer::before_forward(const torch::nn::Module& module) {
   State& state = *state_;
   state.forwards.leave();
   if (!torch::GradMode::is_enabled()) return;
-  if (state.in_pass()) {
+  if (state.pass.exists()) {
     state.end_interrupted();
     throw_job_failure();  // throws if the job's failure, not the user's exception, ended that
                           // backward
@@ -396,12 +400,8 @@ void DdpReducer::register_comm_hook(CommHook hook) {
                                             : "register_comm_hook(): it is empty");
   }
   state_->hook = std::move(hook);
-  for (State::Bucket& bucket : state_->buckets) {
-    if (bucket.memory.defined()) continue;
-    std::vector<AgreedLayout> group;
-    for (const std::size_t i : bucket.members) group.push_back(state_->parameters[i].layout);
-    bucket.memory = BucketMemory(group);
-  }
+  for (State::Bucket& bucket : state_->buckets)
+    if (!bucket.memory.defined()) bucket.memory = state_->memory_for(bucket.members);
 }
 
 DdpStats DdpReducer::stats() const { return state_->stats; }

@@ -72,6 +72,11 @@ struct DdpReducer::State final : BackwardRound {
     kSevered,      ///< an operation has failed, so that all further ones of the pass fail
   };
   struct Pass {
+    bool exists() const { return course != Course::kNone; }
+    /// All is well, or at most as bad as `most`.
+    bool is_up_to(Course most) const { return course <= most; }
+    void worsen(Course to) { course = std::max(course, to); }
+
     Course course = Course::kNone;
     std::vector<std::size_t> received;  ///< while gradients are counted: their parameters, as they
                                         ///< came
@@ -115,15 +120,12 @@ struct DdpReducer::State final : BackwardRound {
   bool searches() const {
     return options.static_graph ? users.empty() : options.find_unused_parameters;
   }
-  bool in_pass() const { return pass.course != Course::kNone; }
-  /// All is well, or at most as bad as `course`.
-  bool is_up_to(Course course) const { return pass.course <= course; }
-  void worsen(Course course) { pass.course = std::max(pass.course, course); }
   std::string full_name(std::size_t index) const override {
     return round.prefix() + "gradient/" + parameters[index].name;
   }
   NamedTensors reduced() const;
   void build(const std::vector<std::size_t>& in_order);
+  BucketMemory memory_for(const std::vector<std::size_t>& members) const;
 
   void before_accumulation(std::size_t index) override;
   void after_accumulation(std::size_t index) override;
@@ -169,7 +171,6 @@ struct DdpReducer::State final : BackwardRound {
   /// pass; empty if unknown.
   std::vector<std::int64_t> hear_users();
   void await_buckets();
-  void await(TensorWork& work);
   void write_back(const std::vector<std::int64_t>& counts);
   void rebuild();
   /// Ends what is under way, and forgets the pass.
@@ -207,7 +208,7 @@ struct DdpReducer::State final : BackwardRound {
     };
     if (attempt([&] { abort_on_timeout(in_step, "DistributedDataParallel"); })) return;
     const std::lock_guard lock(mutex);
-    worsen(Course::kSevered);
+    pass.worsen(Course::kSevered);
   }
 };
 
