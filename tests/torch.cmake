@@ -190,11 +190,13 @@ if(KOLO_HAS_TORCH)
     bindings/torch/data_parallel_test.cc
     bindings/torch/grad_scaler_test.cc
     bindings/torch/sync_batch_norm_test.cc)
-  # Devices and files; with private sources of the binding, which its library hides.
+  # Devices, files and forwards; with private sources of the binding, which its library hides.
   kolo_add_torch_tests(torch_devices RANKS 0 SOURCES
     bindings/torch/tools_test_main.cc
     bindings/torch/checkpoint_file_test.cc
+    bindings/torch/ddp_forwards_test.cc
     bindings/torch/device_test.cc
+    ${PROJECT_SOURCE_DIR}/bindings/torch/gradients/ddp_forwards.cc
     ${PROJECT_SOURCE_DIR}/bindings/torch/training/checkpoint_file.cc
     ${PROJECT_SOURCE_DIR}/bindings/torch/tensors/device_stream.cc
     ${PROJECT_SOURCE_DIR}/bindings/torch/tensors/tensor_memory.cc)
