@@ -1,6 +1,7 @@
 #include "bindings/torch/gradients/sample_share.h"
 
 #include "bindings/core/refusals.h"
+#include "bindings/torch/tensors/tensor_memory.h"
 
 #include <kolo/torch/functions.h>
 
