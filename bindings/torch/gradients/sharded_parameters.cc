@@ -48,9 +48,9 @@ void for_each_bucket(std::size_t buckets, StepCount& step, const Start& start,
 
 ShardedParameters::State::State(const ShardedOptimizerOptions& given)
     : options(given),
+      round({.holder = "ShardedOptimizer", .kind = "sharded", .process_set = options.process_set}),
       rank(options.process_set.rank()),
-      size(options.process_set.size()),
-      round({.holder = "ShardedOptimizer", .kind = "sharded", .process_set = options.process_set}) {
+      size(options.process_set.size()) {
   if (rank >= 0) return;
   raise(ErrorCode::kInvalidArgument,
         fmt::format("ShardedOptimizer: rank {} is not in the process set of ranks {}; make it on "

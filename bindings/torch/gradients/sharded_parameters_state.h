@@ -33,13 +33,13 @@ struct TakenGradient {
 using Together = std::vector<std::vector<std::size_t>>;
 
 struct ShardedParameters::State {
-  /// Throws on this rank alone if it is not in the process set.
+  /// Throws before init(), and on this rank alone if it is not in the process set.
   explicit State(const ShardedOptimizerOptions& options);
 
   const ShardedOptimizerOptions options;
+  Round round;     ///< checks that init() was called, before rank and size need it
   const int rank;  ///< rank in the process set
   const int size;
-  Round round;
   std::vector<ShardedParameter> parameters;
   std::vector<ShardBucket> buckets;
   std::vector<std::vector<OwnPiece>> pieces;  ///< by bucket

@@ -31,6 +31,7 @@
 #include <kolo/torch/prepared_loader.h>
 #include <kolo/torch/reducing_optimizer.h>
 #include <kolo/torch/sharded_optimizer.h>
+#include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/optimizer.h>
 #include <torch/optim/schedulers/lr_scheduler.h>
 #include <torch/optim/schedulers/reduce_on_plateau_scheduler.h>

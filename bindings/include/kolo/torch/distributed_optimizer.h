@@ -86,6 +86,8 @@
 #include <kolo/torch/compression.h>
 #include <kolo/torch/functions.h>
 #include <kolo/torch/reducing_optimizer.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/lbfgs.h>
 #include <torch/optim/optimizer.h>
 
 #include <memory>

@@ -34,6 +34,7 @@
 #include <kolo/torch/prepared.h>
 #include <torch/data/dataloader.h>
 #include <torch/data/samplers/base.h>
+#include <torch/data/samplers/distributed.h>
 
 #include <algorithm>
 #include <cstddef>

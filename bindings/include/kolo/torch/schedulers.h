@@ -17,6 +17,7 @@
 #include <kolo/export.h>
 #include <torch/optim/optimizer.h>
 #include <torch/optim/schedulers/reduce_on_plateau_scheduler.h>
+#include <torch/optim/schedulers/step_lr.h>
 #include <torch/serialize/archive.h>
 
 #include <utility>

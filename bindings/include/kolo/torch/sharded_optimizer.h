@@ -56,7 +56,13 @@
 #include <kolo/torch/distributed_optimizer.h>
 #include <kolo/torch/reducing_optimizer.h>
 #include <kolo/torch/sharded_parameters.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
 #include <torch/optim/optimizer.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
 #include <torch/serialize/archive.h>
 
 #include <memory>
