@@ -167,9 +167,6 @@ class MessageMatcher {
   /// The keys of the waiting arrivals.
   std::vector<MessageKey> unclaimed() const { return arrivals_.keys(); }
 
-  std::size_t receives_waiting() const { return receives_.size(); }
-  std::size_t arrivals_waiting() const { return arrivals_.size(); }
-
  private:
   FifoTable<PostedReceive> receives_;
   FifoTable<Arrival> arrivals_;

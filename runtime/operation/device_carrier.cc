@@ -9,12 +9,9 @@ namespace kolo {
 DeviceCarrier::DeviceCarrier(const RankServices& rank, const GroupServices& group)
     : OnDevice(rank, group),
       partition_(group.slots.partition()),
+      windows_(windows_of(group.communicator, rank.devices.windows())),
       memory_(rank.arena, group.communicator),
-      executor_(rank.transport, rank.device, &rank.timeline) {
-  if (rank.devices.windows().empty()) return;
-  for (const int member : group.communicator.ranks())
-    windows_.push_back(rank.devices.windows()[static_cast<std::size_t>(member)]);
-}
+      executor_(rank.transport, rank.device, &rank.timeline) {}
 
 Status DeviceCarrier::begin(const Route& route, const PlannedOperation& plan) {
   memory_.reset(plan);

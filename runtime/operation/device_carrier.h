@@ -31,7 +31,7 @@ class DeviceCarrier final : public OnDevice {
   Status bind_staging(const Schedule& schedule, bool network_is_direct, MemoryBinding& binding);
 
   const int partition_;
-  std::vector<std::span<std::byte>> windows_;  ///< device windows, by the communicator's rank
+  const std::vector<std::span<std::byte>> windows_;  ///< device windows, by the communicator's rank
   OperandMemory memory_;
   Executor executor_;
   ArenaBlock staging_;

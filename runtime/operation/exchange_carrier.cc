@@ -3,21 +3,22 @@
 namespace kolo {
 
 Status ExchangeCarrier::start(const Route&, const PlannedOperation& plan) {
-  request_ = *exchange_of(plan, group_.communicator);
-  state_ = State::kWaiting;
-  declined_ = false;
-  status_ = {};
+  take(*exchange_of(plan, group_.communicator), State::kWaiting);
   return {};
 }
 
 bool ExchangeCarrier::resume_two_rank(const PlannedOperation& plan) {
   const auto request = exchange_of(plan, group_.communicator);
   if (!request || !group_.exchange.adopt_two_rank(*request)) return false;
-  request_ = *request;
-  state_ = State::kRunning;
+  take(*request, State::kRunning);
+  return true;
+}
+
+void ExchangeCarrier::take(const Exchange::Request& request, State state) {
+  request_ = request;
+  state_ = state;
   declined_ = false;
   status_ = {};
-  return true;
 }
 
 bool ExchangeCarrier::advance() {

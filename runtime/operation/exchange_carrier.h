@@ -30,6 +30,7 @@ class ExchangeCarrier final : public Carrier {
   /// kRunning.
   enum class State : std::uint8_t { kWaiting, kRunning, kDone };
 
+  void take(const Exchange::Request& request, State state);
   void end(bool declined);
 
   const GroupServices& group_;

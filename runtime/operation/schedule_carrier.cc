@@ -27,12 +27,9 @@ ScheduleCarrier::ScheduleCarrier(const RankServices& rank, const GroupServices& 
     : rank_(rank),
       group_(group),
       partition_(group.slots.partition()),
+      windows_(windows_of(group.communicator, rank.window.windows())),
       memory_(rank.arena, group.communicator),
-      executor_(rank.transport, rank.device, &rank.timeline) {
-  if (rank.window.windows().empty()) return;
-  for (const int member : group.communicator.ranks())
-    windows_.push_back(rank.window.windows()[static_cast<std::size_t>(member)]);
-}
+      executor_(rank.transport, rank.device, &rank.timeline) {}
 
 Status ScheduleCarrier::start(const Route& route, const PlannedOperation& plan) {
   memory_.reset(plan);

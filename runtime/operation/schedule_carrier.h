@@ -47,7 +47,7 @@ class ScheduleCarrier final : public Carrier {
   const RankServices& rank_;
   const GroupServices& group_;
   const int partition_;
-  std::vector<std::span<std::byte>> windows_;  ///< by the communicator's rank
+  const std::vector<std::span<std::byte>> windows_;  ///< by the communicator's rank
   OperandMemory memory_;
   Executor executor_;
   ArenaBlock scratch_;

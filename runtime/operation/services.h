@@ -13,6 +13,10 @@
 #include "runtime/planning/chooser.h"
 #include "transport/transport.h"
 
+#include <cstddef>
+#include <span>
+#include <vector>
+
 namespace kolo {
 
 /// One per rank.
@@ -33,5 +37,16 @@ struct GroupServices {
   Exchange& exchange;
   NcclCommunicators& nccl;
 };
+
+/// Windows of the communicator's ranks, by its ranks; `of_world`: of all ranks, empty if there are
+/// none.
+inline std::vector<std::span<std::byte>> windows_of(
+    const Communicator& communicator, std::span<const std::span<std::byte>> of_world) {
+  std::vector<std::span<std::byte>> windows;
+  if (of_world.empty()) return windows;
+  for (const int rank : communicator.ranks())
+    windows.push_back(of_world[static_cast<std::size_t>(rank)]);
+  return windows;
+}
 
 }  // namespace kolo

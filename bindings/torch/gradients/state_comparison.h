@@ -72,7 +72,6 @@ class StateComparison {
  private:
   std::vector<std::string> lines_of(Kind kind) const;
   void start_exchange(Kind kind);
-  void hear_parameters(const std::int32_t* sums);
   void warn(const std::string& what) const;
 
   const Options options_;
