@@ -89,6 +89,25 @@ class Hosts:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
 
 
+class BusyLoops:
+    """Other programs that want the cores: so many on each, until the `with` ends."""
+
+    def __init__(self, loops_a_core):
+        self.cores = sorted(os.sched_getaffinity(0)) * loops_a_core
+        self.processes = []
+
+    def __enter__(self):
+        for core in self.cores:
+            self.processes.append(subprocess.Popen(
+                [sys.executable, "-c", f"import os\nos.sched_setaffinity(0, [{core}])\nwhile True: pass"]))
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.wait()
+
+
 def run(perf, ranks, per_host, rate, arguments, timeout, cyclic=False):
     """kolo-perf's report of so many ranks a host, side by side or dealt out. CalledProcessError where a
     rank fails."""
@@ -193,6 +212,8 @@ def line_of(entry):
             f"{entry['time_us']:>14.1f} us")
     if "share_of_payload" in entry:
         line += f" {100 * entry['share_of_payload']:6.1f} % of the payload limit"
+    if "busy" in entry:
+        line += f"  {entry['busy']['times_idle']:.2f} times as long with other programs"
     for peer, ratio in entry["beside"].items():
         line += f"  {ratio['median']:.2f} of {peer} ({ratio['p10']:.2f} to {ratio['p90']:.2f})"
     return line
@@ -207,20 +228,28 @@ def measure(options, perf):
                      "-n", str(options.iters), "-w", "2"]
         try:
             start = run_beside_mpi if options.compare else run
-            report = start(str(perf), ranks, options.per_host, options.rate, arguments, options.timeout,
-                           options.cyclic)
+            where = (str(perf), ranks, options.per_host, options.rate, arguments, options.timeout,
+                     options.cyclic)
+            report = start(*where)
+            if options.busy:
+                with BusyLoops(options.busy):
+                    busy = start(*where)
         except NotPossible as reason:
             print(f"not run: {reason}", file=sys.stderr)
             return NOT_POSSIBLE
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
             print(f"{ranks} ranks on {hosts} hosts: {error}", file=sys.stderr)
             return 1
-        for row in report["rows"]:
+        for index, row in enumerate(report["rows"]):
             result = result_of(row)
             entry = {"collective": options.collective, "ranks": ranks, "hosts": hosts, "rate": options.rate, "size": row["size"],
                      "time_us": result["time_us"], "wrong": result["wrong"]}
             if options.rate != "none":
                 entry["share_of_payload"] = share_of_payload(row, hosts, options.rate)
+            if options.busy:
+                time_us = result_of(busy["rows"][index])["time_us"]
+                entry["busy"] = {"loops_a_core": options.busy, "time_us": time_us,
+                                 "times_idle": time_us / result["time_us"]}
             entry["beside"] = {ratio["peer"]: {key: ratio[key] for key in ("median", "p10", "p90")}
                                for ratio in row.get("ratios", [])
                                if ratio["in_place"] == result["in_place"]}
