@@ -1,6 +1,7 @@
 #include "runtime/bootstrap/pmi_bootstrap.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/rounding.h"
 #include "runtime/bootstrap/phase.h"
 #include "runtime/bootstrap/pmi_client.h"
 
@@ -68,7 +69,7 @@ class PmiBootstrap final : public Bootstrap {
   Status put(std::string_view bytes, Deadline deadline) {
     const std::string text = to_pmi_text(bytes);
     const std::size_t room = client_->value_max() - kNumberLength;
-    const std::size_t count = (text.size() + room - 1) / room;
+    const std::size_t count = ceil_div(text.size(), room);
     if (count > kMostPieces) {
       return KOLO_ERROR(kUnsupported, "{} bytes are too many for PMI", bytes.size());
     }

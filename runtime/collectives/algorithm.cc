@@ -1,6 +1,7 @@
 #include "runtime/collectives/algorithm.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/rounding.h"
 #include "runtime/collectives/split.h"
 
 #include <algorithm>
@@ -195,7 +196,7 @@ struct Pricing {
 std::uint64_t tree_chunk(int size, std::uint64_t count, std::uint64_t largest) {
   const auto on_the_way = static_cast<std::uint64_t>(2 * log2_up(size) + 2);
   const std::uint64_t least = std::max<std::uint64_t>(largest / kLeastPartOfAChunk, 1);
-  const std::uint64_t wanted = count / 2 / on_the_way / kCacheLineElements * kCacheLineElements;
+  const std::uint64_t wanted = round_down(count / 2 / on_the_way, kCacheLineElements);
   return std::clamp(wanted, least, std::max(least, largest));
 }
 

@@ -19,6 +19,7 @@
 #include "runtime/collectives/allgather_recursive_doubling.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/rounding.h"
 #include "runtime/collectives/fold.h"
 #include "runtime/collectives/pipeline.h"
 
@@ -67,7 +68,7 @@ Schedule allgather_recursive_doubling(int rank, int size, std::span<const std::u
   if (fold.has_folded()) wait_for(receive(fold.partner(), kFoldTag, of_ranks(rank + 1, rank + 2)));
   std::uint32_t tag = 0;
   for (int distance = 1; distance < fold.members(); distance *= 2, ++tag) {
-    const int mine = fold.member() / distance * distance;  // the first member of this half
+    const int mine = round_down(fold.member(), distance);  // the first member of this half
     const int others = mine ^ distance;
     const int partner = fold.rank_of(fold.member() ^ distance);
     const auto of_members = [&](int first) {

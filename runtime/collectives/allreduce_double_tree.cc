@@ -21,6 +21,7 @@
 #include "runtime/collectives/allreduce_double_tree.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/rounding.h"
 #include "runtime/collectives/double_tree.h"
 
 #include <algorithm>
@@ -48,7 +49,7 @@ class DoubleTreeWriter {
       for (std::uint32_t i = 0; i < chunks_.back().count(); ++i)
         slot_elements_ = std::max(slot_elements_, chunks_.back()[i].length);
     }
-    slot_elements_ = (slot_elements_ + granule - 1) / granule * granule;
+    slot_elements_ = round_up(slot_elements_, granule);
     // A chunk comes back after this many messages, so as many chunks fill the way.
     const auto on_the_way = static_cast<std::uint64_t>(2 * tree_.height() + 2);
     pipeline_slots_ =

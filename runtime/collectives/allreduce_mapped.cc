@@ -34,6 +34,7 @@
 #include "runtime/collectives/allreduce_mapped.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/rounding.h"
 #include "runtime/collectives/pipeline.h"
 #include "runtime/collectives/split.h"
 
@@ -90,9 +91,7 @@ class MappedWriter {
     return split({0, count_}, blocks_, block, granule_);
   }
   std::uint64_t largest_block() const {
-    return blocks_ == 0
-               ? 0
-               : std::min(pipeline_slot_elements_, (count_ + granule_ - 1) / granule_ * granule_);
+    return blocks_ == 0 ? 0 : std::min(pipeline_slot_elements_, round_up(count_, granule_));
   }
 
   Interval slice(Interval block, int owner) const {

@@ -32,6 +32,7 @@
 #include "runtime/collectives/allreduce_ring.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/rounding.h"
 #include "runtime/collectives/split.h"
 
 #include <algorithm>
@@ -102,12 +103,12 @@ class RingWriter {
     for (std::uint64_t block = 0; block < blocks_; ++block)
       for (int c = 0; c < size_; ++c)
         slot_elements_ = std::max(slot_elements_, chunk(block, c).length);
-    slot_elements_ = (slot_elements_ + granule_ - 1) / granule_ * granule_;
+    slot_elements_ = round_up(slot_elements_, granule_);
     in_flight_ =
         std::min<std::uint64_t>(blocks_, static_cast<std::uint64_t>(options_.blocks_in_flight));
     finished_.assign(in_flight_, kNoStep);
     const bool packed = options_.placement == Placement::kPacked;
-    slots_begin_ = packed ? (count_ + granule_ - 1) / granule_ * granule_ : 0;
+    slots_begin_ = packed ? round_up(count_, granule_) : 0;
     builder_.need_scratch(slots_begin_ + in_flight_ * slots_per_block() * slot_elements_);
   }
 

@@ -12,6 +12,8 @@
 // Scratch of a pipeline slot: one buffer offset for each slice.
 #include "runtime/collectives/broadcast_hierarchical.h"
 
+#include "runtime/base/rounding.h"
+
 #include <utility>
 #include <vector>
 
@@ -31,7 +33,7 @@ class BroadcastWriter {
         builder_("broadcast_hierarchical", rank, layout.size(), count),
         sent_(options.messages_in_flight),
         received_(options.messages_in_flight),
-        blocks_((pieces_.count() + slices_ - 1) / slices_),
+        blocks_(ceil_div(pieces_.count(), slices_)),
         pipeline_(builder_, slices_, piece_of_pipeline_slot(options, slices_), blocks_,
                   options.pipeline_slots) {}
 

@@ -1,5 +1,7 @@
 #include "runtime/collectives/host_layout.h"
 
+#include "runtime/base/rounding.h"
+
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -25,7 +27,7 @@ HostLayout::HostLayout(std::span<const int> host_of, std::span<const int> numa_n
   }
   // The first rank of the smallest host carries the most parts.
   for (const auto& ranks : data->members)
-    data->most_carried += (static_cast<int>(ranks.size()) + least - 1) / least;
+    data->most_carried += ceil_div(static_cast<int>(ranks.size()), least);
   const auto key = [&](int rank) {
     const auto r = static_cast<std::size_t>(rank);
     return std::tuple(data->host_of[r], r < numa_nodes.size() ? numa_nodes[r] : 0, rank);

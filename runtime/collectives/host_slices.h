@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/base/check.h"
+#include "runtime/base/rounding.h"
 #include "runtime/collectives/host_layout.h"
 #include "runtime/collectives/split.h"
 
@@ -107,9 +108,8 @@ class HostSlices {
   /// ranks the messages get shorter, so the memory does not grow.
   static constexpr std::uint64_t kMostOfAPipelineSlot = 4 << 20;
 
-  std::uint64_t round_up(std::uint64_t n) const { return (n + granule_ - 1) / granule_ * granule_; }
   std::uint64_t part_of(std::uint64_t whole, std::uint64_t parts) const {
-    return round_up((whole + parts - 1) / parts);
+    return round_up(ceil_div(whole, parts), granule_);
   }
   std::uint64_t slot_begin(std::uint64_t block) const {
     return block % pipeline_slots_ * pipeline_slot_elements_;
@@ -125,7 +125,7 @@ class HostSlices {
   /// Upper bound of the slices that one rank of a host owns.
   std::uint64_t most_owned(std::uint64_t host) const {
     const std::uint64_t owners = owners_[host].size();
-    return (slices_ + owners - 1) / owners;
+    return ceil_div(slices_, owners);
   }
   /// The numbers that both lists hold. Both are ascending.
   static std::vector<int> common(const std::vector<int>& a, const std::vector<int>& b) {
@@ -141,7 +141,7 @@ class HostSlices {
   }
 
   void set_block(std::uint64_t elements) {
-    block_elements_ = round_up(elements);
+    block_elements_ = round_up(elements, granule_);
     slice_elements_ = part_of(elements, slices_);
     chunk_elements_ = hosts_ == 1 ? 0 : part_of(slice_elements_, hosts_);
     // Take the maximum over all hosts, so that all hosts cut the same blocks.
@@ -171,9 +171,9 @@ class HostSlices {
     // If a window is small for so many hosts, the blocks get small.
     if (!fits(granule_)) granule_ = 1;
     KOLO_CHECK(fits(1));
-    std::uint64_t block =
-        std::min(limits.chunk_elements * slices_ * hosts_, std::max(round_up(count_), granule_));
-    while (!fits(block)) block = std::max(granule_, block * 7 / 8 / granule_ * granule_);
+    std::uint64_t block = std::min(limits.chunk_elements * slices_ * hosts_,
+                                   std::max(round_up(count_, granule_), granule_));
+    while (!fits(block)) block = std::max(granule_, round_down(block * 7 / 8, granule_));
     blocks_ = count_ / block + (count_ % block != 0 ? 1 : 0);
     pipeline_slots_ = std::clamp<std::uint64_t>(blocks_, 1, limits.pipeline_slots);
   }

@@ -22,6 +22,7 @@
 #include "runtime/collectives/reduce_scatter_halving.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/rounding.h"
 #include "runtime/collectives/fold.h"
 #include "runtime/collectives/pipeline.h"
 
@@ -55,7 +56,7 @@ class HalvingWriter {
   }
   Interval own() const { return of_ranks(rank_, rank_ + 1); }
   static constexpr std::uint64_t round_to_line(std::uint64_t elements) {
-    return (elements + kCacheLineElements - 1) / kCacheLineElements * kCacheLineElements;
+    return round_up(elements, kCacheLineElements);
   }
   static Operand sum_at(Interval part) { return {Space::kScratch, -1, part.begin, part.length}; }
   static Operand result(Interval part) { return {Space::kOutput, -1, 0, part.length}; }
@@ -136,7 +137,7 @@ Schedule HalvingWriter::write() && {
     ready = add({fold_.partner(), kFoldTag, all, false, true}, false, kNoStep);
   std::uint32_t tag = 0;
   for (int distance = fold_.members() / 2; distance > 0; distance /= 2, ++tag) {
-    const int mine = fold_.member() / distance * distance;  // the first member of the half kept
+    const int mine = round_down(fold_.member(), distance);  // the first member of the half kept
     const int other = fold_.member() ^ distance, partner = fold_.rank_of(other);
     const bool is_later = distance < fold_.members() / 2;
     const auto of_members = [&](int first) {

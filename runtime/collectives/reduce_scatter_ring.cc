@@ -22,6 +22,7 @@
 #include "runtime/collectives/reduce_scatter_ring.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/rounding.h"
 #include "runtime/collectives/pipeline.h"
 #include "runtime/collectives/ring_order.h"
 
@@ -54,9 +55,8 @@ class ReduceScatterWriter {
     KOLO_CHECK(blocks_ * static_cast<std::uint64_t>(size) < UINT32_MAX);  // tags are 32 bits wide
     // Slots begin on cache lines if chunks are a multiple of them, like the pieces.
     if (slot_elements_ < options.chunk_elements)
-      slot_elements_ = std::min(
-          (slot_elements_ + kCacheLineElements - 1) / kCacheLineElements * kCacheLineElements,
-          options.chunk_elements);
+      slot_elements_ =
+          std::min(round_up(slot_elements_, kCacheLineElements), options.chunk_elements);
     pipeline_slots_.resize(
         std::min<std::uint64_t>(blocks_, static_cast<std::uint64_t>(options.blocks_in_flight)));
   }

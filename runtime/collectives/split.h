@@ -2,6 +2,8 @@
 // vector loads stay within cache lines. Used by the algorithms in this folder.
 #pragma once
 
+#include "runtime/base/rounding.h"
+
 #include <algorithm>
 #include <cstdint>
 
@@ -19,7 +21,7 @@ struct Interval {
 /// except that the end may cut off the last granule. Requires length / granule × parts < 2⁶⁴.
 constexpr Interval split(Interval whole, std::uint64_t parts, std::uint64_t index,
                          std::uint64_t granule) {
-  const std::uint64_t granules = (whole.length + granule - 1) / granule;
+  const std::uint64_t granules = ceil_div(whole.length, granule);
   const auto border = [&](std::uint64_t i) {
     return std::min(granules * i / parts * granule, whole.length);
   };

@@ -15,6 +15,7 @@
 #include "runtime/collectives/staged_messages.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/rounding.h"
 #include "runtime/collectives/split.h"
 
 #include <algorithm>
@@ -91,7 +92,7 @@ class StagedMessagesWriter {
     void lay_out(std::uint64_t longest, int count, std::uint64_t& end) {
       if (longest == 0) return;
       const auto lines = [](std::uint64_t elements) {
-        return (elements + kCacheLineElements - 1) / kCacheLineElements * kCacheLineElements;
+        return round_up(elements, kCacheLineElements);
       };
       all.resize(static_cast<std::size_t>(count));
       begin = lines(end);

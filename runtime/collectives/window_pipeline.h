@@ -17,6 +17,7 @@
 #pragma once
 
 #include "runtime/base/check.h"
+#include "runtime/base/rounding.h"
 #include "runtime/collectives/allreduce_mapped.h"
 #include "runtime/collectives/pipeline.h"
 
@@ -106,7 +107,7 @@ class Stripes {
   Stripes(int size, const MappedOptions& options) : size_(size) {
     const auto readers = static_cast<std::uint64_t>(std::max(size - 1, 1));
     length_ = options.block_elements / readers;
-    if (length_ >= kCacheLineElements) length_ = length_ / kCacheLineElements * kCacheLineElements;
+    if (length_ >= kCacheLineElements) length_ = round_down(length_, kCacheLineElements);
     KOLO_CHECK(length_ > 0);
   }
 

@@ -2,6 +2,7 @@
 // instruction sets (see host_floating.cc). Processors lack instructions for integer products, so
 // these are plain loops over blocks that the compiler vectorises.
 #include "runtime/base/check.h"
+#include "runtime/base/rounding.h"
 #include "runtime/device/host_kernels.h"
 
 #include <algorithm>
@@ -128,7 +129,7 @@ HWY_INLINE void multiply_vectors(T* destination, std::span<const T* const> sourc
 template <class T>
 void multiply(std::byte* destination, Sources sources, std::size_t count) {
   const std::size_t lanes = hn::Lanes(hn::ScalableTag<T>());
-  const std::size_t whole = count / lanes * lanes;
+  const std::size_t whole = round_down(count, lanes);
   std::vector<const T*> pointers;
   for (const std::byte* const source : sources)
     pointers.push_back(reinterpret_cast<const T*>(source));

@@ -3,6 +3,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/own_thread.h"
 #include "runtime/base/relax.h"
+#include "runtime/base/rounding.h"
 
 #include <algorithm>
 
@@ -111,7 +112,7 @@ void ThreadedDevice::run(const Task& task) const {
 
 void ThreadedDevice::do_share(const Device& inner, const Task& task, std::size_t share,
                               std::size_t shares) {
-  const std::size_t granules = (task.count + kGranule - 1) / kGranule;
+  const std::size_t granules = ceil_div(task.count, kGranule);
   const auto border = [&](std::size_t i) {
     return std::min(granules * i / shares * kGranule, task.count);
   };

@@ -3,6 +3,7 @@
 #include "runtime/base/cache_line.h"
 #include "runtime/base/check.h"
 #include "runtime/base/overlap.h"
+#include "runtime/base/rounding.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -95,7 +96,7 @@ void Exchange::begin(const Request& request) {
 }
 
 void Exchange::take_from_ring() {
-  const std::size_t bytes = (request_.bytes() + kCacheLine - 1) / kCacheLine * kCacheLine;
+  const std::size_t bytes = round_up(request_.bytes(), kCacheLine);
   ring_.begin = ring_.end + bytes <= sizeof(ControlSegment::ring) ? ring_.end : 0;
   ring_.end = ring_.begin + bytes;
 }

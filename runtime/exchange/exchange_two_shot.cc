@@ -1,6 +1,7 @@
 // Exchange: the two-shot, in which each rank sums a share of all inputs. Memory in the arena is
 // read and written in place; other memory goes through the control segments.
 #include "runtime/base/check.h"
+#include "runtime/base/rounding.h"
 #include "runtime/exchange/exchange.h"
 
 #include <algorithm>
@@ -19,7 +20,7 @@ constexpr std::uint64_t kLongestPause = 1024;
 std::uint64_t Exchange::share_begin(std::size_t rank) const {
   const std::uint64_t ranks = segments_.size();
   const std::uint64_t line = kCacheLine / size_of(request_.type);
-  const std::uint64_t share = ((request_.count + ranks - 1) / ranks + line - 1) / line * line;
+  const std::uint64_t share = round_up(ceil_div(request_.count, ranks), line);
   return std::min(rank * share, request_.count);
 }
 

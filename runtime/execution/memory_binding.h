@@ -2,6 +2,7 @@
 // operation owns until it is done.
 #pragma once
 
+#include "runtime/base/rounding.h"
 #include "runtime/device/device.h"
 #include "runtime/device/partial_sums.h"
 #include "runtime/memory/users_memory.h"
@@ -131,7 +132,7 @@ struct SpaceLayout {
   SpaceLayout(const MemoryBinding& binding, std::uint64_t elements, std::uint64_t partials) {
     constexpr std::size_t kLine = 64;
     bytes = elements * size_of(binding.type);
-    partials_begin = (bytes + kLine - 1) / kLine * kLine;
+    partials_begin = round_up(bytes, kLine);
     if (binding.widens() && partials > 0)
       bytes = partials_begin + partials * size_of(partial_type(binding.type, binding.op));
   }

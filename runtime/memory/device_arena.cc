@@ -1,6 +1,7 @@
 #include "runtime/memory/device_arena.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/rounding.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -11,14 +12,12 @@ namespace kolo {
 DeviceArena::DeviceArena(std::shared_ptr<DeviceMemory> window, std::size_t begin)
     : window_(std::move(window)),
       begin_(begin),
-      free_(begin, window_->bytes().size() / kAlignment * kAlignment) {}
+      free_(begin, round_down(window_->bytes().size(), kAlignment)) {}
 
 Result<std::shared_ptr<std::byte>> DeviceArena::allocate(Accelerator& accelerator,
                                                          std::size_t bytes) {
   const std::size_t size =
-      bytes > SIZE_MAX - kAlignment
-          ? bytes
-          : (std::max(bytes, std::size_t{1}) + kAlignment - 1) / kAlignment * kAlignment;
+      bytes > SIZE_MAX - kAlignment ? bytes : round_up(std::max(bytes, std::size_t{1}), kAlignment);
   const std::optional<std::size_t> offset = free_.take(size);
   if (!offset)
     return KOLO_ERROR(kOutOfMemory,

@@ -2,6 +2,7 @@
 
 #include "runtime/base/blob.h"
 #include "runtime/base/check.h"
+#include "runtime/base/rounding.h"
 #include "runtime/memory/device_stamp.h"
 
 #include <algorithm>
@@ -73,8 +74,8 @@ void DeviceWindow::close() {
 // A device that is shared with others may have little memory left. The arena is optional, so shrink
 // it first.
 Status DeviceWindow::offer(Sizes sizes, Offer& mine) {
-  const std::size_t slots = sizes.slots / kAlignment * kAlignment;
-  for (std::size_t arena = sizes.arena / kAlignment * kAlignment;;) {
+  const std::size_t slots = round_down(sizes.slots, kAlignment);
+  for (std::size_t arena = round_down(sizes.arena, kAlignment);;) {
     auto memory = accelerator_->allocate(slots + arena);
     if (memory.ok()) {
       own_ = *std::move(memory);
@@ -82,7 +83,7 @@ Status DeviceWindow::offer(Sizes sizes, Offer& mine) {
       break;
     }
     if (arena == 0 || memory.error().code != ErrorCode::kOutOfMemory) return memory.error();
-    arena = arena > kSmallestArena ? arena / 2 / kAlignment * kAlignment : 0;
+    arena = arena > kSmallestArena ? round_down(arena / 2, kAlignment) : 0;
   }
   KOLO_ASSIGN(mine.key, accelerator_->export_memory(*own_));
   return write_stamp(*accelerator_, own_->bytes(), mine.key);
@@ -214,8 +215,8 @@ Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> acc
 
 DeviceWindow::SlotBytes DeviceWindow::slots_of(std::size_t bytes, bool has_sets) {
   const std::size_t of_world = has_sets ? bytes / 2 : bytes;
-  return {of_world / HostWindow::kSlots / kAlignment * kAlignment,
-          (bytes - of_world) / kSetSlots / kAlignment * kAlignment};
+  return {round_down(of_world / HostWindow::kSlots, kAlignment),
+          round_down((bytes - of_world) / kSetSlots, kAlignment)};
 }
 
 void DeviceWindow::lay_out(std::size_t bytes, bool has_sets) {

@@ -2,6 +2,7 @@
 
 #include "runtime/base/blob.h"
 #include "runtime/base/check.h"
+#include "runtime/base/rounding.h"
 
 #include <algorithm>
 #include <charconv>
@@ -57,8 +58,8 @@ Status HostWindow::offer(Kind kind, Transport& transport, const World& world, Si
   // Containers often have little room for shared memory or for addresses; a smaller window works as
   // well.
   Status status;
-  std::size_t arena = kind == Kind::kReserved ? sizes.arena / kPage * kPage : 0;
-  for (std::size_t slots = sizes.slots / kPage * kPage; slots >= kSmallest;) {
+  std::size_t arena = kind == Kind::kReserved ? round_down(sizes.arena, kPage) : 0;
+  for (std::size_t slots = round_down(sizes.slots, kPage); slots >= kSmallest;) {
     const std::size_t fixed = kSegments + slots;
     // Only addresses; a partition gets memory when a process set takes it.
     const std::size_t sets = kSetSlots * kSetSlotBytes;
@@ -78,9 +79,9 @@ Status HostWindow::offer(Kind kind, Transport& transport, const World& world, Si
     }
     if (status.error().code != ErrorCode::kOutOfMemory) break;
     if (!region.ok() && arena > slots) {
-      arena = arena / 2 / kPage * kPage;
+      arena = round_down(arena / 2, kPage);
     } else {
-      slots = slots / 2 / kPage * kPage;
+      slots = round_down(slots / 2, kPage);
     }
   }
   return status;
@@ -104,7 +105,7 @@ Status HostWindow::map(Kind kind, Transport& transport, const World& world,
     windows_[index] = mapping->bytes();
     mappings_.push_back(std::move(mapping));
   }
-  slot_bytes_ = smallest / kSlots / kPage * kPage;
+  slot_bytes_ = round_down(smallest / kSlots, kPage);
   has_sets_ = kind == Kind::kReserved;
   return {};
 }

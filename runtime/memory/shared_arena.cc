@@ -1,6 +1,7 @@
 #include "runtime/memory/shared_arena.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/rounding.h"
 
 #include <unistd.h>
 
@@ -14,7 +15,7 @@ namespace {
 constexpr std::size_t kPage = 4096;
 
 std::size_t whole_pages(std::size_t bytes) {
-  return (std::max(bytes, std::size_t{1}) + kPage - 1) / kPage * kPage;
+  return round_up(std::max(bytes, std::size_t{1}), kPage);
 }
 
 }  // namespace
@@ -23,7 +24,7 @@ SharedArena::SharedArena(std::shared_ptr<MemoryRegion> region, std::size_t begin
     : region_(std::move(region)),
       begin_(begin),
       owner_(getpid()),
-      free_(begin, region_->bytes().size() / kPage * kPage) {}
+      free_(begin, round_down(region_->bytes().size(), kPage)) {}
 
 Result<std::shared_ptr<std::byte>> SharedArena::allocate(std::size_t bytes) {
   const std::size_t size = bytes > SIZE_MAX - kPage ? bytes : whole_pages(bytes);

@@ -1,6 +1,7 @@
 #include "runtime/operation/staged_carrier.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/rounding.h"
 
 #include <utility>
 
@@ -9,9 +10,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
+std::size_t aligned(std::size_t bytes) { return round_up(bytes, kAlignment); }
 
 /// A receive from this rank itself has the send beside it; the result is the input of that send.
 std::size_t staged_entries(const PlannedOperation& plan) {

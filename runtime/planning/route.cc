@@ -1,6 +1,7 @@
 #include "runtime/planning/route.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/rounding.h"
 #include "runtime/collectives/pipeline.h"
 #include "runtime/device/partial_sums.h"
 #include "runtime/planning/route_on_device.h"
@@ -86,8 +87,7 @@ double partial_width(const CallShape& call) {
 std::size_t offset_list_bytes(std::size_t tensors, std::size_t slot_bytes) {
   if (tensors < 2) return 0;
   const std::size_t lists = 2 * tensors * sizeof(std::uint64_t);
-  const std::size_t bytes =
-      (lists + kOffsetListGranule - 1) / kOffsetListGranule * kOffsetListGranule;
+  const std::size_t bytes = round_up(lists, kOffsetListGranule);
   return bytes <= slot_bytes / kOffsetListShare ? bytes : 0;
 }
 

@@ -1,5 +1,7 @@
 #include "runtime/topology/core_matching.h"
 
+#include "runtime/base/rounding.h"
+
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -38,7 +40,7 @@ bool take_one(Bits& bits, const Bits& wanted, std::size_t& index) {
 class Matching {
  public:
   Matching(const std::vector<Group>& groups, std::size_t cores)
-      : groups_(groups), group_on_core_(cores), all_((cores + kWordBits - 1) / kWordBits) {
+      : groups_(groups), group_on_core_(cores), all_(ceil_div(cores, kWordBits)) {
     for (std::size_t core = 0; core < cores; ++core) set_bit(all_, core);
     free_ = all_;
   }
@@ -80,7 +82,7 @@ bool can_have_a_core_each(const std::vector<const std::vector<int>*>& cores_of_r
 
   std::vector<Group> groups;
   for (const auto& [cores, ranks] : ranks_by_cores) {
-    Group& group = groups.emplace_back(Bits((indices.size() + kWordBits - 1) / kWordBits), ranks);
+    Group& group = groups.emplace_back(Bits(ceil_div(indices.size(), kWordBits)), ranks);
     for (const int core : cores) set_bit(group.cores, indices.at(core));
   }
   Matching matching(groups, indices.size());
