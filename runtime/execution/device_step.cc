@@ -21,6 +21,11 @@ DataType source_type_of(std::span<const Operand> sources, const MemoryBinding& b
   return has_partials ? partial_type(binding.type, binding.op) : binding.type;
 }
 
+bool is_plain_copy(const Combination& what) {
+  return what.sources == 1 && what.destinations == 1 && what.prescaled == 0 &&
+         what.postscale.is_identity() && what.source_type == what.type;
+}
+
 }  // namespace
 
 // The kernels need sources of one type. The partial sum's memory at the source's offset is free,
@@ -51,31 +56,51 @@ Status DeviceStep::enqueue(const Schedule& schedule, const Step& step, const Mem
   step_sources_.assign(schedule.sources(step).begin(), schedule.sources(step).end());
   if (source_type != binding.type)
     for (Operand& source : step_sources_) KOLO_TRY(widen(schedule, source, binding, stream));
-  const std::span<const Operand> sources = step_sources_;
-  const std::uint64_t length = sources.front().length;
+  const Combination what =
+      combination_of(step, binding, target_type, source_type, destinations.size());
+  KOLO_TRY(cut(what, destinations, binding));
+  if (counts_.empty()) return {};
+  if (what.op == ReduceOp::kAdasum) return adasum(what, stream);
+  const bool is_staged = step_sources_.front().space == Space::kStaging ||
+                         destinations.front().space == Space::kStaging;
+  const std::size_t bytes = step_sources_.front().length * size_of(source_type);
+  if (is_staged && is_plain_copy(what) && bytes >= counts_.size() * kLeastForEngines)
+    return copy_all(size_of(source_type), stream);
+  return stream.combine(what, {sources_, destinations_, counts_});
+}
 
+Combination DeviceStep::combination_of(const Step& step, const MemoryBinding& binding,
+                                       DataType target_type, DataType source_type,
+                                       std::size_t destinations) const {
   Combination what{.type = target_type,
                    .source_type = source_type,
                    .op = step.kind == StepKind::kReduce ? binding.op : ReduceOp::kSum,
-                   .sources = static_cast<std::uint32_t>(sources.size()),
-                   .destinations = static_cast<std::uint32_t>(destinations.size())};
+                   .sources = static_cast<std::uint32_t>(step_sources_.size()),
+                   .destinations = static_cast<std::uint32_t>(destinations)};
   if (has_prescale(step, binding)) {
     what.prescale = binding.prescale;
-    for (std::size_t i = 0; i < sources.size(); ++i)
-      if (sources[i].space == Space::kInput) what.prescaled |= std::uint32_t{1} << i;
+    for (std::size_t i = 0; i < step_sources_.size(); ++i)
+      if (step_sources_[i].space == Space::kInput) what.prescaled |= std::uint32_t{1} << i;
   }
   what.postscale = postscale(step, binding);
+  return what;
+}
 
+Status DeviceStep::cut(const Combination& what, std::span<const Operand> destinations,
+                       const MemoryBinding& binding) {
+  const std::size_t sources = step_sources_.size();
+  const std::uint64_t length = step_sources_.front().length;
+  const bool may_stay = is_plain_copy(what);
   sources_.clear();
   destinations_.clear();
   counts_.clear();
-  operands_.assign(sources.size() + destinations.size(), {});
+  operands_.assign(sources + destinations.size(), {});
   for (std::uint64_t done = 0; done < length;) {
     std::uint64_t take = length - done;
     bool is_gap = false;
     for (std::size_t i = 0; i < operands_.size(); ++i) {
-      const bool is_source = i < sources.size();
-      const Operand& operand = is_source ? sources[i] : destinations[i - sources.size()];
+      const bool is_source = i < sources;
+      const Operand& operand = is_source ? step_sources_[i] : destinations[i - sources];
       Segment& rest = operands_[i];
       if (rest.elements == 0)
         rest = resolve(binding, operand, is_source ? Role::kSource : Role::kDestination, done);
@@ -83,46 +108,35 @@ Status DeviceStep::enqueue(const Schedule& schedule, const Step& step, const Mem
       is_gap |= rest.data == nullptr;
       take = std::min(take, rest.elements);
     }
-    const bool moves = sources.size() > 1 || destinations.size() > 1 || what.prescaled != 0 ||
-                       !what.postscale.is_identity() ||
-                       operands_.front().data != operands_.back().data;
-    if (moves && !is_gap) {
-      for (std::size_t i = 0; i < operands_.size(); ++i) {
-        if (i < sources.size()) {
-          sources_.push_back(operands_[i].data);
-        } else {
-          destinations_.push_back(operands_[i].data);
-        }
-      }
-      counts_.push_back(take);
-    }
+    if (!is_gap && !(may_stay && operands_.front().data == operands_.back().data)) add_piece(take);
     for (std::size_t i = 0; i < operands_.size(); ++i) {
       Segment& rest = operands_[i];
-      if (rest.data != nullptr)
-        rest.data += take * size_of(i < sources.size() ? source_type : target_type);
+      const DataType type = i < sources ? *what.source_type : what.type;
+      if (rest.data != nullptr) rest.data += take * size_of(type);
       rest.elements -= take;
     }
     done += take;
   }
-  if (counts_.empty()) return {};
-  if (what.op == ReduceOp::kAdasum) {
-    // Adasum's coefficients are those of whole tensors.
-    if (sources.size() != 2 || destinations.size() != 1 || counts_.size() != 1)
-      return KOLO_ERROR(kInternal, "an Adasum combines two vectors, each in one piece");
-    KOLO_TRY(stream.adasum(binding.type, destinations_[0], sources_[0], sources_[1], counts_[0]));
-    if (what.postscale.is_identity()) return {};
-    const std::byte* const combined = destinations_[0];
-    return stream.combine({.type = binding.type, .postscale = what.postscale},
-                          {{&combined, 1}, destinations_, counts_});
-  }
-  if (sources.front().space == Space::kStaging || destinations.front().space == Space::kStaging) {
-    const bool plain = what.sources == 1 && what.destinations == 1 && what.prescaled == 0 &&
-                       what.postscale.is_identity() && source_type == target_type;
-    const std::size_t element = size_of(source_type);
-    if (plain && length * element >= counts_.size() * kLeastForEngines)
-      return copy_all(element, stream);
-  }
-  return stream.combine(what, {sources_, destinations_, counts_});
+  return {};
+}
+
+void DeviceStep::add_piece(std::uint64_t elements) {
+  const auto first_destination =
+      operands_.begin() + static_cast<std::ptrdiff_t>(step_sources_.size());
+  for (auto it = operands_.begin(); it != first_destination; ++it) sources_.push_back(it->data);
+  for (auto it = first_destination; it != operands_.end(); ++it) destinations_.push_back(it->data);
+  counts_.push_back(elements);
+}
+
+Status DeviceStep::adasum(const Combination& what, DeviceStream& stream) const {
+  // Adasum's coefficients are those of whole tensors.
+  if (what.sources != 2 || what.destinations != 1 || counts_.size() != 1)
+    return KOLO_ERROR(kInternal, "an Adasum combines two vectors, each in one piece");
+  KOLO_TRY(stream.adasum(what.type, destinations_[0], sources_[0], sources_[1], counts_[0]));
+  if (what.postscale.is_identity()) return {};
+  const std::byte* const combined = destinations_[0];
+  return stream.combine({.type = what.type, .postscale = what.postscale},
+                        {{&combined, 1}, destinations_, counts_});
 }
 
 Status DeviceStep::may_touch(const Schedule& schedule, const Step& step,

@@ -41,6 +41,14 @@ class DeviceStep {
   /// partial sums.
   Status widen(const Schedule& schedule, Operand& source, const MemoryBinding& binding,
                DeviceStream& stream);
+  Combination combination_of(const Step& step, const MemoryBinding& binding, DataType target_type,
+                             DataType source_type, std::size_t destinations) const;
+  /// Cuts the step's operands where one of them is not contiguous. Leaves out pieces that have no
+  /// memory and pieces that would be copied onto themselves.
+  Status cut(const Combination& what, std::span<const Operand> destinations,
+             const MemoryBinding& binding);
+  void add_piece(std::uint64_t elements);
+  Status adasum(const Combination& what, DeviceStream& stream) const;
   /// Copies all pieces, of one source and one destination, by the copy engines.
   Status copy_all(std::size_t element, DeviceStream& stream) const;
   std::vector<Operand> step_sources_;

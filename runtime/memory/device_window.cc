@@ -141,40 +141,19 @@ Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> acc
   if (sizes.slots == 0 && accelerator_ != nullptr && world.local_size() > 1)
     inside_ = "passes through the host's memory: KOLO_DEVICE_MEMORY is 0";
   if (!wants_window && !asks_network) return {};
-  Offer mine;
-  mine.network.reason = "it has no CUDA device: " + no_accelerator_;
-  if (accelerator_ != nullptr) {
-    mine.uuid = to_string(accelerator_->info().uuid);
-    if (asks_network) mine.network = try_device_network(network.transport, *accelerator_);
-    if (wants_window && world.local_size() > 1) {
-      if (const Status offered = offer(sizes, mine); !offered.ok())
-        mine.error = offered.error().message;
-    }
-  }
+  const Offer mine =
+      make_offer(sizes, network, asks_network, wants_window && world.local_size() > 1);
   KOLO_ASSIGN(const auto blobs, bootstrap.exchange("device memory", mine.encode(), deadline));
   std::vector<Offer> offers;
-  bool any = false;
-  bool all = true;
   for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
     KOLO_ASSIGN(Offer offer, Offer::decode(blobs[rank], static_cast<int>(rank)));
-    any |= !offer.uuid.empty() && world.same_host(static_cast<int>(rank), world.rank());
-    all &= !offer.uuid.empty();
     offers.push_back(std::move(offer));
   }
   if (asks_network) KOLO_TRY(agree_on_network(network.mode, offers));
   if (!wants_window) return {};
-  device_of_.assign(offers.size(), 0);
-  // Without devices the table is not used, and a large world saves the time.
-  for (int rank = 0; any && rank < world.size(); ++rank) {
-    const auto index = static_cast<std::size_t>(rank);
-    int lowest = 0;
-    while (!world.same_host(lowest, rank) ||
-           offers[static_cast<std::size_t>(lowest)].uuid != offers[index].uuid)
-      ++lowest;
-    device_of_[index] = lowest;
-  }
+  const bool host_has_devices = note_devices(world, offers);
   Status mapped;
-  const bool wanted = any && world.local_size() > 1;
+  const bool wanted = host_has_devices && world.local_size() > 1;
   if (wanted) {
     unmap_barrier_.open(host, world, log);
     mapped = map(world, offers, Deadline::after(kLongestLook));
@@ -182,10 +161,54 @@ Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> acc
   KOLO_ASSIGN(const auto outcomes,
               bootstrap.exchange("device memory mapped",
                                  mapped.ok() ? std::string() : mapped.error().message, deadline));
-  all &= std::all_of(outcomes.begin(), outcomes.end(), [](const auto& why) { return why.empty(); });
+  const bool all_mapped =
+      std::none_of(offers.begin(), offers.end(), [](const Offer& o) { return o.uuid.empty(); }) &&
+      std::all_of(outcomes.begin(), outcomes.end(), [](const auto& why) { return why.empty(); });
   // With two ranks, a further process set can only have one rank, and needs no slots.
   const bool has_sets = world.size() > 2;
-  if (all) slots_of_hosts_ = slots_of(sizes.slots, has_sets);
+  if (all_mapped) slots_of_hosts_ = slots_of(sizes.slots, has_sets);
+  if (close_if_unmapped(world, outcomes, log) || !wanted) return {};
+  describe_inside(world);
+  lay_out(sizes.slots, has_sets);
+  return {};
+}
+
+DeviceWindow::Offer DeviceWindow::make_offer(Sizes sizes, const Network& network, bool asks_network,
+                                             bool wants_window) {
+  Offer mine;
+  if (accelerator_ == nullptr) {
+    mine.network.reason = "it has no CUDA device: " + no_accelerator_;
+    return mine;
+  }
+  mine.uuid = to_string(accelerator_->info().uuid);
+  if (asks_network) mine.network = try_device_network(network.transport, *accelerator_);
+  if (wants_window) {
+    if (const Status offered = offer(sizes, mine); !offered.ok())
+      mine.error = offered.error().message;
+  }
+  return mine;
+}
+
+bool DeviceWindow::note_devices(const World& world, const std::vector<Offer>& offers) {
+  device_of_.assign(offers.size(), 0);
+  bool host_has_devices = false;
+  for (int rank = 0; rank < world.size(); ++rank)
+    host_has_devices |=
+        world.same_host(rank, world.rank()) && !offers[static_cast<std::size_t>(rank)].uuid.empty();
+  // Without devices the table is not used, and a large world saves the time.
+  for (int rank = 0; host_has_devices && rank < world.size(); ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    int lowest = 0;
+    while (!world.same_host(lowest, rank) ||
+           offers[static_cast<std::size_t>(lowest)].uuid != offers[index].uuid)
+      ++lowest;
+    device_of_[index] = lowest;
+  }
+  return host_has_devices;
+}
+
+bool DeviceWindow::close_if_unmapped(const World& world, const std::vector<std::string>& outcomes,
+                                     const Log& log) {
   for (int rank = 0; rank < world.size(); ++rank) {
     const std::string& why = outcomes[static_cast<std::size_t>(rank)];
     if (why.empty() || !world.same_host(rank, world.rank())) continue;
@@ -196,9 +219,12 @@ Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> acc
           "host {}: its ranks do not map each other's device memory ({}); what is on devices "
           "passes through the host's memory",
           world.info(world.rank()).hostname, why);
-    return {};
+    return true;
   }
-  if (!wanted) return {};
+  return false;
+}
+
+void DeviceWindow::describe_inside(const World& world) {
   std::set<int> devices;
   for (int rank = 0; rank < world.size(); ++rank)
     if (world.same_host(rank, world.rank()))
@@ -209,8 +235,6 @@ Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> acc
       fmt::format("is mapped by all {} ranks of a host, on {} device{}{}", world.local_size(),
                   devices.size(), devices.size() == 1 ? "" : "s",
                   by_turns ? ", by turns (NVIDIA MPS lets ranks that share one run at once)" : "");
-  lay_out(sizes.slots, has_sets);
-  return {};
 }
 
 DeviceWindow::SlotBytes DeviceWindow::slots_of(std::size_t bytes, bool has_sets) {

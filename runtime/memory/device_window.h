@@ -97,8 +97,11 @@ class DeviceWindow {
 
  private:
   struct Offer;
+  Offer make_offer(Sizes sizes, const Network& network, bool asks_network, bool wants_window);
   Status offer(Sizes sizes, Offer& mine);
   Status agree_on_network(const std::string& mode, const std::vector<Offer>& offers);
+  /// Fills device_of_. False if no rank of this host has a device.
+  bool note_devices(const World& world, const std::vector<Offer>& offers);
   Status map(const World& world, const std::vector<Offer>& offers, Deadline deadline);
   /// Bytes of a slot, in a window of `bytes` bytes.
   struct SlotBytes {
@@ -107,6 +110,11 @@ class DeviceWindow {
   };
   static SlotBytes slots_of(std::size_t bytes, bool has_sets);
   void lay_out(std::size_t bytes, bool has_sets);
+  /// Closes if a rank of this host could not map the others' memory. `outcomes`: by rank, why it
+  /// could not, or empty.
+  bool close_if_unmapped(const World& world, const std::vector<std::string>& outcomes,
+                         const Log& log);
+  void describe_inside(const World& world);
   void close();
 
   std::unique_ptr<Accelerator> accelerator_;

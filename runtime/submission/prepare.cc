@@ -105,64 +105,83 @@ bool lacks_memory(const Entry& entry) {
   return writes_as_much && entry.output == nullptr;
 }
 
+/// The check_ functions return a sentence about what does not hold, or nothing. What would hinder
+/// the checks after it is made harmless.
+std::string check_shape(Signature& signature) {
+  const auto is_negative = [](std::int64_t extent) { return extent < 0; };
+  std::string complaint;
+  if (std::any_of(signature.shape.begin(), signature.shape.end(), is_negative)) {
+    complaint = fmt::format("shape {} is negative", to_string(signature.shape));
+  } else if (moves_data(signature.kind) && !is_countable(signature)) {
+    complaint = fmt::format("shape {} of {} is more bytes than there are addresses",
+                            to_string(signature.shape), to_string(signature.type));
+  }
+  if (!complaint.empty()) signature.shape.clear();
+  return complaint;
+}
+
+std::string check_root(const Signature& signature, const Communicator& communicator) {
+  if (!has_root(signature.kind) || communicator.index_of(signature.root)) return {};
+  const bool is_message =
+      signature.kind == OperationKind::kSend || signature.kind == OperationKind::kReceive;
+  const std::string_view who = is_message ? "peer" : "root";
+  if (communicator.id() == 0) {
+    return fmt::format("{} {} is no rank; ranks are 0 to {}", who, signature.root,
+                       communicator.size() - 1);
+  }
+  return fmt::format("{} {} is not in process set {}, whose ranks are {}", who, signature.root,
+                     communicator.id(), fmt::join(communicator.ranks(), ", "));
+}
+
+std::string check_factors(Signature& signature) {
+  const double prescale = signature.prescale;
+  const double postscale = signature.postscale;
+  if (!std::isfinite(prescale) || !std::isfinite(postscale)) {
+    // NaN equals nothing, not even itself, so the ranks' signatures would never match.
+    signature.prescale = signature.postscale = 1.0;
+    return fmt::format("prescale {} and postscale {} must be finite", prescale, postscale);
+  }
+  if (signature.type == DataType::kBool && (prescale != 1.0 || postscale != 1.0))
+    return fmt::format("bool takes no prescale {} nor postscale {}", prescale, postscale);
+  return {};
+}
+
+std::string check_reduction(const Signature& signature) {
+  const bool is_reduce_scatter = signature.kind == OperationKind::kReduceScatter;
+  if (signature.kind != OperationKind::kAllreduce && !is_reduce_scatter) return {};
+  if (!is_supported(signature.type, signature.op)) {
+    return fmt::format("{} is not defined on {}", to_string(signature.op),
+                       to_string(signature.type));
+  }
+  if (is_reduce_scatter && signature.op == ReduceOp::kAdasum)
+    return "adasum combines whole tensors; use allreduce";
+  return {};
+}
+
+std::string check_memory(const Entry& entry) {
+  if (lacks_memory(entry)) return "the memory is a null pointer";
+  if (entry.signature.kind == OperationKind::kAllreduce &&
+      are_shifted(entry.input, entry.output, entry.signature.bytes())) {
+    return "its input and its output overlap; give an output of its own, or the input itself, "
+           "which is in place";
+  }
+  return {};
+}
+
+/// The first complaint stays.
+void complain(Entry& entry, std::string sentence) {
+  if (entry.complaint.empty()) entry.complaint = std::move(sentence);
+}
+
 }  // namespace
 
 void prepare(Entry& entry, const Communicator& communicator) {
-  Signature& signature = entry.signature;
-  std::string& complaint = entry.complaint;
-  const auto complain = [&](std::string sentence) {
-    if (complaint.empty()) complaint = std::move(sentence);
-  };
-  if (std::any_of(signature.shape.begin(), signature.shape.end(),
-                  [](std::int64_t extent) { return extent < 0; })) {
-    complain(fmt::format("shape {} is negative", to_string(signature.shape)));
-    signature.shape.clear();
-  }
-  if (moves_data(signature.kind) && !is_countable(signature)) {
-    complain(fmt::format("shape {} of {} is more bytes than there are addresses",
-                         to_string(signature.shape), to_string(signature.type)));
-    signature.shape.clear();
-  }
-  if (has_root(signature.kind) && !communicator.index_of(signature.root)) {
-    const bool is_message =
-        signature.kind == OperationKind::kSend || signature.kind == OperationKind::kReceive;
-    const std::string_view who = is_message ? "peer" : "root";
-    complain(communicator.id() == 0
-                 ? fmt::format("{} {} is no rank; ranks are 0 to {}", who, signature.root,
-                               communicator.size() - 1)
-                 : fmt::format("{} {} is not in process set {}, whose ranks are {}", who,
-                               signature.root, communicator.id(),
-                               fmt::join(communicator.ranks(), ", ")));
-  }
-  if (has_rows(signature.kind)) complain(prepare_rows(entry, communicator));
-  if (!std::isfinite(signature.prescale) || !std::isfinite(signature.postscale)) {
-    complain(fmt::format("prescale {} and postscale {} must be finite", signature.prescale,
-                         signature.postscale));
-    // NaN equals nothing, not even itself, so the ranks' signatures would never match.
-    signature.prescale = signature.postscale = 1.0;
-  }
-  const bool reduces = signature.kind == OperationKind::kAllreduce ||
-                       signature.kind == OperationKind::kReduceScatter;
-  if (reduces && !is_supported(signature.type, signature.op)) {
-    complain(
-        fmt::format("{} is not defined on {}", to_string(signature.op), to_string(signature.type)));
-  }
-  if (reduces && signature.kind == OperationKind::kReduceScatter &&
-      signature.op == ReduceOp::kAdasum) {
-    complain("adasum combines whole tensors; use allreduce");
-  }
-  if (signature.type == DataType::kBool &&
-      (signature.prescale != 1.0 || signature.postscale != 1.0)) {
-    complain(fmt::format("bool takes no prescale {} nor postscale {}", signature.prescale,
-                         signature.postscale));
-  }
-  if (complaint.empty() && lacks_memory(entry)) complain("the memory is a null pointer");
-  if (complaint.empty() && signature.kind == OperationKind::kAllreduce &&
-      are_shifted(entry.input, entry.output, signature.bytes())) {
-    complain(
-        "its input and its output overlap; give an output of its own, or the input itself, which "
-        "is in place");
-  }
+  complain(entry, check_shape(entry.signature));
+  complain(entry, check_root(entry.signature, communicator));
+  if (has_rows(entry.signature.kind)) complain(entry, prepare_rows(entry, communicator));
+  complain(entry, check_factors(entry.signature));
+  complain(entry, check_reduction(entry.signature));
+  if (entry.complaint.empty()) complain(entry, check_memory(entry));
 }
 
 Error refusal_of(const Entry& entry, int rank) {
