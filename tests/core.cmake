@@ -91,14 +91,14 @@ if(NOT KOLO_SANITIZE MATCHES thread)
   if(KOLO_HAS_CUDA)
     set(cuda_plan "")
   endif()
-  kolo_add_test(cuda_kernels_tests LABELS inprocess TIMEOUT 120 SOURCES
+  kolo_add_test(cuda_kernels_tests COMPUTES LABELS inprocess TIMEOUT 120 SOURCES
     ${cuda_plan}
     runtime/device/cuda/adasum_test.cc
     runtime/device/cuda/batch_plan_test.cc
     runtime/device/cuda/combine_test.cc
     runtime/device/cuda/played_device.cc)
 endif()
-kolo_add_test(device_tests LABELS inprocess SOURCES
+kolo_add_test(device_tests COMPUTES LABELS inprocess SOURCES
   runtime/device/destinations_test.cc
   runtime/device/device_choice_test.cc
   runtime/device/half_types_test.cc

@@ -9,12 +9,13 @@ if(KOLO_SANITIZE MATCHES thread AND EXISTS /proc/sys/vm/mmap_rnd_bits)
 endif()
 
 # kolo_add_test(<name> SOURCES <files> [LABELS <labels>] [LIBRARIES <targets>] [TIMEOUT <seconds>]
-#               [TORCH])
+#               [TORCH] [COMPUTES])
 # One executable; each of its tests is a test of CTest, with a timeout of its own. With TORCH it is
 # linked to kolo::torch, as a user's program is, and left out of a build without LibTorch; else it
-# holds kolo's objects and sees what the library hides.
+# holds kolo's objects and sees what the library hides. COMPUTES: the tests' own code takes long, so
+# it is optimised, too.
 function(kolo_add_test name)
-  cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;LABELS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;COMPUTES" "TIMEOUT" "SOURCES;LABELS;LIBRARIES" ${ARGN})
   if(ARG_TORCH AND NOT KOLO_HAS_TORCH)
     return()
   endif()
@@ -30,6 +31,10 @@ function(kolo_add_test name)
     add_executable(${name} ${ARG_SOURCES})
     kolo_configure_target(${name})
     target_link_libraries(${name} PRIVATE kolo_test_support)
+    if(NOT ARG_COMPUTES)
+      target_compile_options(${name} PRIVATE ${KOLO_TEST_OPTIONS})
+      target_precompile_headers(${name} REUSE_FROM kolo_test_header)
+    endif()
   endif()
   target_link_libraries(${name} PRIVATE GTest::gtest_main ${ARG_LIBRARIES})
   if(inprocess IN_LIST ARG_LABELS)
