@@ -3,10 +3,10 @@
 // receives. Threads: see transport.h.
 //
 // connect() makes the endpoints inside a host, while all ranks are there. They have no error
-// handling: with it, UCX takes TCP instead of shared memory (4 bytes from 0.1 µs to 8 µs).
-// Endpoints across hosts are made on first use, and UCX reports lost peers. Messages carry a
-// sequence number, because UCX may split a large one over several UCX lanes, and a later small one
-// could overtake it.
+// handling: with it, UCX takes TCP instead of shared memory (4 bytes from 0.1 µs to 8 µs). Across
+// hosts UCX reports lost peers. connect() makes these endpoints, too, among up to kFewRanks ranks;
+// otherwise they are made on first use. Messages carry a sequence number, because UCX may split a
+// large one over several UCX lanes, and a later small one could overtake it.
 #pragma once
 
 #include "transport/message_matcher.h"
@@ -108,6 +108,7 @@ class UcxTransport final : public Transport {
 
   // ucx_failure.cc
   static void on_endpoint_failed(void* link, ucp_ep_h endpoint, ucs_status_t status);
+  void lose(Link& link, Error error);
   bool report_failures();
   void complete(UcxRequest& request, ucs_status_t status, const char* what);
   bool progress_quietly(std::chrono::milliseconds bound, const std::function<bool()>& done);
