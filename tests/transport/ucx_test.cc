@@ -191,6 +191,31 @@ TEST(UcxTest, ARankOutlivesAPeerThatIsKilledWhileItConnects) {
   }
 }
 
+TEST(UcxTest, ARankThatIsGoneBeforeItIsConnectedToIsReported) {
+  Pipes pipes;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const auto there = make_ucx_transport({});
+    Pipes::write_text(pipes.to_parent[1], (*there)->address());
+    _exit(0);
+  }
+  const std::string address = Pipes::read_text(pipes.to_parent[0]);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  const auto transport = make_ucx_transport({});
+  ASSERT_TRUE(transport.ok());
+  struct Loss final : TransportListener {
+    int lost = -1;
+    void on_message(int, std::span<const std::byte>) override {}
+    void on_peer_failed(int peer, const Error&) override { lost = peer; }
+  } loss;
+  const Deadline deadline = Deadline::after(std::chrono::seconds(10));
+  const std::vector<Peer> peers{{(*transport)->address(), false}, {address, false}};
+  EXPECT_TRUE((*transport)->connect(0, peers, loss, Abort(), deadline).ok());
+  while (loss.lost < 0 && !deadline.expired()) (*transport)->progress();
+  EXPECT_EQ(loss.lost, 1);
+}
+
 // It has done its part, and leaving harms nobody.
 TEST(UcxTest, WhatARankSentBeforeItLeftIsReceivedAfterwards) {
   Pipes pipes;

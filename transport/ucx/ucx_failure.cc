@@ -52,15 +52,14 @@ void UcxTransport::on_endpoint_failed(void* link, ucp_ep_h /*endpoint*/, ucs_sta
 void UcxTransport::lose(Link& link, Error error) {
   error.code = ErrorCode::kPeerLost;
   link.failure = std::move(error);
-  links_failed_ = true;
+  lost_.push_back(&link);
 }
 
 bool UcxTransport::report_failures() {
-  if (!std::exchange(links_failed_, false)) return false;
-  for (Link& link : links_) {
-    if (!link.failure || std::exchange(link.failure_reported, true)) continue;
-    close_by_force(link);
-    if (!failure_) listener_->on_peer_failed(link.rank, *link.failure);
+  if (lost_.empty()) return false;
+  for (Link* const link : std::exchange(lost_, {})) {
+    close_by_force(*link);
+    if (!failure_) listener_->on_peer_failed(link->rank, *link->failure);
   }
   return true;
 }

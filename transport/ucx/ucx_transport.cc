@@ -283,7 +283,7 @@ bool UcxTransport::progress() {
 
 bool UcxTransport::arm() {
   if (failure_) return true;
-  if (!own_messages_.empty() || links_failed_) return false;
+  if (!own_messages_.empty() || !lost_.empty()) return false;
   return ucp_worker_arm(ucx_.worker.get()) != UCS_ERR_BUSY;
 }
 

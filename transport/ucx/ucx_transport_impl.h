@@ -69,7 +69,6 @@ class UcxTransport final : public Transport {
     ucp_ep_h endpoint = nullptr;        // owned by the worker
     bool reached = false;               // a send to this peer has completed
     std::optional<Error> failure;       // UCX's error
-    bool failure_reported = false;      // endpoint closed and listener told
     std::array<Sequence, 3> sequences;  // by UcxStream
   };
 
@@ -130,7 +129,7 @@ class UcxTransport final : public Transport {
   std::vector<std::vector<std::byte>> own_messages_;  // posted to this rank itself
   std::optional<Error> failure_;                      // set by fail_all()
   bool others_may_be_gone_ = false;                   // ranks on other hosts, after a failure
-  bool links_failed_ = false;                         // some link has an unreported failure
+  std::vector<Link*> lost_;  // to be closed and reported: the first may be why the others end
   bool progressing_ = false;
   std::uint64_t delivered_ = 0;  // messages that arrived in order, control ones included
 };
