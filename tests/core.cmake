@@ -152,6 +152,7 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/groups_test.cc
   runtime/cycle/half_sums_test.cc
   runtime/cycle/hosts_test.cc
+  runtime/cycle/init_failure_test.cc
   runtime/cycle/join_test.cc
   runtime/cycle/messages_test.cc
   runtime/cycle/nccl_test.cc

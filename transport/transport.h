@@ -53,6 +53,8 @@ class Transport {
  public:
   /// Largest control message, in bytes.
   static constexpr std::size_t kLargestMessage = 16 << 20;
+  /// Among up to so many ranks, connect() may open all links.
+  static constexpr int kFewRanks = 64;
 
   virtual ~Transport() = default;
 

@@ -141,6 +141,12 @@ Status Cycle::losses() {
   return failures_.any() ? Status(failures_.first().error) : Status();
 }
 
+void Cycle::give_up(const Error& why) {
+  if (!world_.abort().raise(why)) return;
+  tell_of({why});
+  complete_all(why);
+}
+
 // --- Process sets.
 
 // The world's agreements come in one order on every rank, so the numbers are the same everywhere.

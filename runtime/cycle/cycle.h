@@ -55,6 +55,9 @@ class Cycle final : public TransportListener {
 
   /// Before the first step: fails if a rank was lost meanwhile.
   Status losses();
+  /// Before the first step: this rank fails in init. Tells the ranks whose init has ended, which
+  /// no longer hear from the rendezvous.
+  void give_up(const Error& why);
   /// Before the first step: Peers::open_link_to_coordinator().
   void open_link() { peers_.open_link_to_coordinator(); }
 

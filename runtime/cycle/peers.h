@@ -14,7 +14,7 @@
 
 namespace kolo {
 
-inline constexpr int kFewRanks = 64;
+inline constexpr int kFewRanks = Transport::kFewRanks;
 
 class Peers {
  public:

@@ -99,9 +99,8 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
     if (compare_clocks) KOLO_TRY(runtime->start_timeline(bootstrap));
     return {};
   };
-  // give_up() before the links of this rank close.
   if (const Status connected = connect(); !connected.ok())
-    return bootstrap.give_up(connected.error());
+    return runtime->give_up(bootstrap, connected.error());
   runtime->rendezvous_ = bootstrap.description();
   runtime->log_start(bootstrap);
   runtime->cycle_.open_link();
@@ -137,12 +136,21 @@ Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers,
   return learn_links(bootstrap, deadline());
 }
 
+// The other ranks hear the reason before they see this rank's links break. Those in init ask the
+// rendezvous, which knows the first failure of all ranks; those whose init has ended are told it.
+Error Runtime::give_up(Bootstrap& bootstrap, Error why) {
+  why = bootstrap.give_up(std::move(why));
+  cycle_.give_up(why);
+  return why;
+}
+
 Status Runtime::learn_links(Bootstrap& bootstrap, Deadline deadline) {
   const bool keeps = config_.link_cache != 0 && world().size() > 1;
   if (keeps && world().rank() == 0)
     link_cache_ = {config_.cache_dir, topology_of(world(), transport_->description())};
   const ProbeLimits limits{groups_.world().communicator().abort(), deadline,
-                           [this] { return cycle_.losses(); }};
+                           [this] { return cycle_.losses(); },
+                           [&](Error why) { return give_up(bootstrap, std::move(why)); }};
   if (keeps) {
     const auto loaded = link_cache_.load();
     if (!loaded.ok()) log_.warning("{}; the links are measured again", loaded.error().message);

@@ -129,6 +129,8 @@ class Runtime {
  private:
   Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> timeline);
   Status learn_links(Bootstrap& bootstrap, Deadline deadline);
+  /// Called when init fails on this rank; returns the reason to report.
+  Error give_up(Bootstrap& bootstrap, Error why);
   using OpenAccelerator = decltype(RuntimeParts::open_accelerator);
   Status connect(Bootstrap& bootstrap, std::vector<Peer> peers, const OpenAccelerator& open);
   /// Collective, once the accelerators are open; only for KOLO_OPERATIONS=nccl.

@@ -64,8 +64,8 @@ std::vector<std::vector<int>> circles_of(const World& world, bool same_host) {
 /// would rest half of the time and seem twice as fast.
 class Exchange final : TransferListener {
  public:
-  Exchange(Bootstrap& bootstrap, Transport& transport, const ProbeLimits& limits)
-      : bootstrap_(bootstrap), transport_(transport), limits_(limits) {}
+  Exchange(Transport& transport, const ProbeLimits& limits)
+      : transport_(transport), limits_(limits) {}
 
   struct Times {
     double least = 0;
@@ -147,9 +147,7 @@ class Exchange final : TransferListener {
     for (const Status& next : {lost, send.status(), receive.status()})
       if (waited.ok()) waited = next;
     if (waited.ok()) return waited;
-    // Tell the other ranks the reason before they see this rank's links break. give_up() returns
-    // the first failure of all ranks, which may have broken this rank's link.
-    waited = bootstrap_.give_up(waited.error());
+    waited = limits_.give_up(waited.error());
     transport_.fail_all(waited.error());  // ends the transfers
     return waited;
   }
@@ -163,7 +161,6 @@ class Exchange final : TransferListener {
     return limits_.losses();
   }
 
-  Bootstrap& bootstrap_;
   Transport& transport_;
   const ProbeLimits& limits_;
   int under_way_ = 0;
@@ -231,7 +228,7 @@ Status open_links(Bootstrap& bootstrap, Transport& transport, const World& world
                   const ProbeLimits& limits) {
   for (const bool same_host : {true, false}) {
     if (!find_pair(world, same_host)) continue;
-    Exchange exchange(bootstrap, transport, limits);
+    Exchange exchange(transport, limits);
     KOLO_TRY(time_of_circles(exchange, bootstrap, world, same_host, limits.deadline));
     KOLO_TRY(bootstrap.exchange(same_host ? "links inside hosts" : "links across hosts", "",
                                 limits.deadline));
@@ -248,7 +245,7 @@ Result<LinkCosts> probe_links(Bootstrap& bootstrap, Transport& transport, const 
     LinkCost cost;
     const int rank = world.rank();
     const bool decides = rank == pair->first;
-    Exchange exchange(bootstrap, transport, limits);
+    Exchange exchange(transport, limits);
     if (decides || rank == pair->second) {
       const int peer = decides ? pair->second : pair->first;
       KOLO_ASSIGN(const auto shortest, exchange.time(1, peer, decides));

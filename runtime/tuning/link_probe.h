@@ -24,6 +24,8 @@ struct ProbeLimits {
   Deadline deadline;
   std::function<Status()>
       losses;  ///< asked now and then for lost ranks, because no message reports them
+  std::function<Error(Error)>
+      give_up;  ///< called when this rank fails, while its links are there; returns the reason
 };
 
 /// Collective over the world. Takes at most 25 ms of messages for each kind of link; on a very slow

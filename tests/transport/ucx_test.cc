@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <csignal>
@@ -134,6 +135,85 @@ TEST(UcxTest, AKilledPeerAcrossHostsIsReportedOnce) {
   EXPECT_TRUE(self.post(1, "into the void").ok());
   EXPECT_EQ(self.send(1, tag(0), data).status().error().code, ErrorCode::kPeerLost);
   EXPECT_EQ(self.receive(1, tag(0), data).status().error().code, ErrorCode::kPeerLost);
+}
+
+/// Ranks 0 and 1 connect and move by turns, `together` steps, then only `last` moves, until rank 1
+/// is killed. Returns if rank 0 has heard of it.
+bool hears_of_a_peer_killed_while_it_connects(int together, int last) {
+  Pipes pipes;
+  const Abort abort;
+  const pid_t child = fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    Deaf deaf;
+    const auto transport = connect_as(1, false, pipes.to_parent[1], pipes.to_child[0], deaf, abort);
+    static_cast<void>(transport->post_message(0, {}));
+    while (true) {  // until it or rank 0 is killed
+      Pipes::read_text(pipes.to_child[0]);
+      transport->progress();
+      Pipes::write_text(pipes.to_parent[1], "moved");
+    }
+  }
+  Ears ears;
+  const auto transport = connect_as(0, false, pipes.to_child[1], pipes.to_parent[0], ears, abort);
+  const auto move = [&](int rank) {
+    if (rank == 0) {
+      transport->progress();
+    } else {
+      Pipes::write_text(pipes.to_child[1], "move");
+      Pipes::read_text(pipes.to_parent[0]);
+    }
+  };
+  for (int step = 0; step < together; ++step) {
+    move(0);
+    move(1);
+  }
+  for (int step = 0; step < 10; ++step) move(last);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  const Deadline deadline = Deadline::after(std::chrono::seconds(10));
+  while (ears.lost.empty() && !deadline.expired()) transport->progress();
+  return !ears.lost.empty();
+}
+
+// UCX 1.13 ends the process whose answer to a connecting rank waits for a connection of its own, if
+// that rank goes away.
+TEST(UcxTest, ARankOutlivesAPeerThatIsKilledWhileItConnects) {
+  for (int together = 0; together < 16; ++together) {
+    for (const int last : {0, 1}) {
+      const pid_t survivor = fork();
+      ASSERT_GE(survivor, 0);
+      if (survivor == 0) _exit(hears_of_a_peer_killed_while_it_connects(together, last) ? 0 : 1);
+      int status = 0;
+      ASSERT_EQ(waitpid(survivor, &status, 0), survivor);
+      EXPECT_EQ(status, 0) << together << " steps together, then rank " << last << " alone";
+    }
+  }
+}
+
+TEST(UcxTest, ARankThatIsGoneBeforeItIsConnectedToIsReported) {
+  Pipes pipes;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const auto there = make_ucx_transport({});
+    Pipes::write_text(pipes.to_parent[1], (*there)->address());
+    _exit(0);
+  }
+  const std::string address = Pipes::read_text(pipes.to_parent[0]);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  const auto transport = make_ucx_transport({});
+  ASSERT_TRUE(transport.ok());
+  struct Loss final : TransportListener {
+    int lost = -1;
+    void on_message(int, std::span<const std::byte>) override {}
+    void on_peer_failed(int peer, const Error&) override { lost = peer; }
+  } loss;
+  const Deadline deadline = Deadline::after(std::chrono::seconds(10));
+  const std::vector<Peer> peers{{(*transport)->address(), false}, {address, false}};
+  EXPECT_TRUE((*transport)->connect(0, peers, loss, Abort(), deadline).ok());
+  while (loss.lost < 0 && !deadline.expired()) (*transport)->progress();
+  EXPECT_EQ(loss.lost, 1);
 }
 
 // It has done its part, and leaving harms nobody.

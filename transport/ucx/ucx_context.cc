@@ -115,6 +115,9 @@ Result<UcxResources> open_ucx(const UcxOptions& options) {
   // The receiver pulls a rendezvous. A push could write into memory whose transfer has failed
   // meanwhile.
   KOLO_TRY(configure(config.get(), options, {"", "RNDV_SCHEME", "get_zcopy"}));
+  // Endpoints with error handling connect when they are made, not with their first message; see
+  // UcxTransport::connect().
+  KOLO_TRY(configure(config.get(), options, {"", "RESOLVE_REMOTE_EP_ID", "auto"}));
   // Then peers open this rank's memory by a name in /dev/shm.
   if (!why_peers_cannot_open().empty())
     KOLO_TRY(configure(config.get(), options, {"POSIX_", "USE_PROC_LINK", "n"}));

@@ -45,19 +45,21 @@ void UcxTransport::on_endpoint_failed(void* link, ucp_ep_h /*endpoint*/, ucs_sta
   auto& failed = *static_cast<Link*>(link);
   UcxTransport& transport = *failed.owner;
   if (failed.failure) return;
-  Error error = ucx_error(
-      status, fmt::format("rank {}'s connection to rank {} broke", failed.rank, transport.rank_));
+  transport.lose(failed, ucx_error(status, fmt::format("rank {}'s connection to rank {} broke",
+                                                       failed.rank, transport.rank_)));
+}
+
+void UcxTransport::lose(Link& link, Error error) {
   error.code = ErrorCode::kPeerLost;
-  failed.failure = std::move(error);
-  transport.links_failed_ = true;
+  link.failure = std::move(error);
+  lost_.push_back(&link);
 }
 
 bool UcxTransport::report_failures() {
-  if (!std::exchange(links_failed_, false)) return false;
-  for (Link& link : links_) {
-    if (!link.failure || std::exchange(link.failure_reported, true)) continue;
-    close_by_force(link);
-    if (!failure_) listener_->on_peer_failed(link.rank, *link.failure);
+  if (lost_.empty()) return false;
+  for (Link* const link : std::exchange(lost_, {})) {
+    close_by_force(*link);
+    if (!failure_) listener_->on_peer_failed(link->rank, *link->failure);
   }
   return true;
 }
@@ -147,7 +149,9 @@ bool UcxTransport::close_endpoints() {
   };
   for (Link& link : links_) {
     if (link.failure) close_by_force(link);
-    if (link.endpoint != nullptr) close(std::exchange(link.endpoint, nullptr));
+    // An endpoint of another host over which nothing was sent owes nothing: the worker destroys it.
+    const bool used = link.peer.same_host || activity(link.rank).opened;
+    if (link.endpoint != nullptr && used) close(std::exchange(link.endpoint, nullptr));
   }
   if (own_endpoint_ != nullptr) close(own_endpoint_);
   const bool closed = progress_quietly(kLongestClose, [&closing] {

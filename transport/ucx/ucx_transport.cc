@@ -66,10 +66,14 @@ Status UcxTransport::connect(int rank, std::vector<Peer> peers, TransportListene
   }
   KOLO_TRY(listen());
   listener_ = &listener;
-  // Connect now: a rank that exits takes along its memory for messages inside a host, and UCX
-  // complains about later attempts. A rank that is gone already is missed where it is needed.
-  for (Link& link : links_)
-    if (link.peer.same_host && link.rank != rank_) static_cast<void>(endpoint_to(link));
+  // Connect now. A rank of this host that exits takes along its memory for messages, and UCX
+  // complains about later attempts. UCX answers a rank of another host that connects over this
+  // rank's own endpoint. Without one it makes another, and UCX 1.13 ends the process if that rank
+  // goes away before the answer has left. A rank that is gone already is missed where it is needed.
+  for (Link& link : links_) {
+    const bool early = link.peer.same_host || links_.size() <= kFewRanks;
+    if (early && link.rank != rank_) static_cast<void>(endpoint_to(link));
+  }
   return {};
 }
 
@@ -117,7 +121,9 @@ Result<ucp_ep_h> UcxTransport::make_endpoint(const std::string& address, Link* l
 
 Result<ucp_ep_h> UcxTransport::endpoint_to(Link& link) {
   if (link.endpoint == nullptr) {
-    KOLO_ASSIGN(link.endpoint, make_endpoint(link.peer.address, &link));
+    auto endpoint = make_endpoint(link.peer.address, &link);
+    if (!endpoint.ok() && !link.peer.same_host) lose(link, endpoint.error());
+    KOLO_ASSIGN(link.endpoint, std::move(endpoint));
   }
   return link.endpoint;
 }
@@ -277,7 +283,7 @@ bool UcxTransport::progress() {
 
 bool UcxTransport::arm() {
   if (failure_) return true;
-  if (!own_messages_.empty() || links_failed_) return false;
+  if (!own_messages_.empty() || !lost_.empty()) return false;
   return ucp_worker_arm(ucx_.worker.get()) != UCS_ERR_BUSY;
 }
 

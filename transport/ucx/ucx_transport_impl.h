@@ -3,10 +3,10 @@
 // receives. Threads: see transport.h.
 //
 // connect() makes the endpoints inside a host, while all ranks are there. They have no error
-// handling: with it, UCX takes TCP instead of shared memory (4 bytes from 0.1 µs to 8 µs).
-// Endpoints across hosts are made on first use, and UCX reports lost peers. Messages carry a
-// sequence number, because UCX may split a large one over several UCX lanes, and a later small one
-// could overtake it.
+// handling: with it, UCX takes TCP instead of shared memory (4 bytes from 0.1 µs to 8 µs). Across
+// hosts UCX reports lost peers. connect() makes these endpoints, too, among up to kFewRanks ranks;
+// otherwise they are made on first use. Messages carry a sequence number, because UCX may split a
+// large one over several UCX lanes, and a later small one could overtake it.
 #pragma once
 
 #include "transport/message_matcher.h"
@@ -69,7 +69,6 @@ class UcxTransport final : public Transport {
     ucp_ep_h endpoint = nullptr;        // owned by the worker
     bool reached = false;               // a send to this peer has completed
     std::optional<Error> failure;       // UCX's error
-    bool failure_reported = false;      // endpoint closed and listener told
     std::array<Sequence, 3> sequences;  // by UcxStream
   };
 
@@ -108,6 +107,7 @@ class UcxTransport final : public Transport {
 
   // ucx_failure.cc
   static void on_endpoint_failed(void* link, ucp_ep_h endpoint, ucs_status_t status);
+  void lose(Link& link, Error error);
   bool report_failures();
   void complete(UcxRequest& request, ucs_status_t status, const char* what);
   bool progress_quietly(std::chrono::milliseconds bound, const std::function<bool()>& done);
@@ -129,7 +129,7 @@ class UcxTransport final : public Transport {
   std::vector<std::vector<std::byte>> own_messages_;  // posted to this rank itself
   std::optional<Error> failure_;                      // set by fail_all()
   bool others_may_be_gone_ = false;                   // ranks on other hosts, after a failure
-  bool links_failed_ = false;                         // some link has an unreported failure
+  std::vector<Link*> lost_;  // to be closed and reported: the first may be why the others end
   bool progressing_ = false;
   std::uint64_t delivered_ = 0;  // messages that arrived in order, control ones included
 };

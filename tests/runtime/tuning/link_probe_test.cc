@@ -31,7 +31,7 @@ std::vector<LinkCosts> probe(int size, int hosts) {
     StoreBootstrap bootstrap(store, rank, size);
     const Abort abort;
     const ProbeLimits limits{abort, Deadline::after(std::chrono::seconds(20)),
-                             [] { return Status(); }};
+                             [] { return Status(); }, [](Error why) { return why; }};
     auto costs = probe_links(bootstrap, transport, world, host_device(), limits);
     ASSERT_TRUE(costs.ok()) << costs.error().message;
     all[static_cast<std::size_t>(rank)] = *costs;
@@ -80,7 +80,8 @@ Status without_the_other(const std::function<Status(Bootstrap&, Transport&, cons
     StoreBootstrap bootstrap(store, rank, 2);
     const Abort abort;
     const ProbeLimits limits{abort, Deadline::never(),
-                             [] { return KOLO_ERROR(kPeerLost, "rank 1 is lost"); }};
+                             [] { return KOLO_ERROR(kPeerLost, "rank 1 is lost"); },
+                             [](Error why) { return why; }};
     ended = measure(bootstrap, transport, world, limits);
   });
   return ended;
@@ -99,36 +100,22 @@ TEST(LinkProbe, ARankThatIsLostMeanwhileEndsIt) {
   }
 }
 
-/// A rendezvous in which another rank has failed before rank 1.
-class FailedMeeting final : public Bootstrap {
- public:
-  explicit FailedMeeting(Transport& transport) : transport_(transport) {}
-  std::string description() const override { return "failed"; }
-  int rank() const override { return 0; }
-  int size() const override { return 2; }
-  Result<std::vector<std::string>> exchange(std::string_view, std::string, Deadline) override {
-    return std::vector<std::string>(2);
-  }
-  Error give_up(Error why) override {
-    EXPECT_EQ(why.message, "rank 1 is lost");
-    EXPECT_TRUE(transport_.flush(Abort(), Deadline::after(std::chrono::seconds(20))).ok())
-        << "this rank's links are there";
-    return KOLO_ERROR(kPeerLost, "rank 2 is lost");
-  }
-
- private:
-  Transport& transport_;
-};
-
-TEST(LinkProbe, ARankAsksTheMeetingBeforeItBlamesAnotherAndBeforeItsLinksGo) {
+TEST(LinkProbe, ARankAsksBeforeItBlamesAnotherAndBeforeItsLinksGo) {
   run_transport_threads(2, [&](int rank, Transport& transport) {
     if (rank == 1) return;
+    MemoryStore store;
+    StoreBootstrap bootstrap(store, 0, 1);
     const World world(rank, std::vector<RankInfo>(2));
-    FailedMeeting meeting(transport);
     const Abort abort;
+    const auto ask = [&](const Error& why) -> Error {
+      EXPECT_EQ(why.message, "rank 1 is lost");
+      EXPECT_TRUE(transport.flush(Abort(), Deadline::after(std::chrono::seconds(20))).ok())
+          << "this rank's links are there";
+      return KOLO_ERROR(kPeerLost, "rank 2 is lost");
+    };
     const ProbeLimits limits{abort, Deadline::never(),
-                             [] { return KOLO_ERROR(kPeerLost, "rank 1 is lost"); }};
-    const Status ended = open_links(meeting, transport, world, limits);
+                             [] { return KOLO_ERROR(kPeerLost, "rank 1 is lost"); }, ask};
+    const Status ended = open_links(bootstrap, transport, world, limits);
     ASSERT_FALSE(ended.ok());
     EXPECT_EQ(ended.error().message, "rank 2 is lost");
   });
