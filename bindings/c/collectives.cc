@@ -81,6 +81,26 @@ kolo_status row_operation(const char* call, OperationKind kind, const kolo_optio
       });
 }
 
+/// Starts a message and gives its work to `work`, or waits if `work` is null. `start` gets the
+/// element type; if there is no such type, the message is refused.
+template <class Start>
+kolo_status message(const char* call, OperationKind kind, kolo_type type, int peer,
+                    std::uint32_t tag, const kolo_options* options, kolo_work** work,
+                    Start&& start) noexcept {
+  if (work != nullptr) *work = nullptr;
+  return guard([&] {
+    const MessageOptions its = message_options(options, tag);
+    DataType element{};
+    try {
+      element = type_of(call, type);
+    } catch (const Exception& error) {
+      refuse_message(kind, peer, tag, error.what(), its.process_set);
+      throw;
+    }
+    give_work(work_of(std::forward<Start>(start)(element, its), options), work);
+  });
+}
+
 std::vector<std::int64_t> splits_of(const std::int64_t* splits, const kolo_options* options) {
   if (splits == nullptr) return {};
   return {splits, splits + collective_options(options).process_set.size()};
@@ -260,22 +280,16 @@ kolo_status kolo_join(uint32_t set, int* last) {
 
 kolo_status kolo_send(const void* buffer, int64_t count, kolo_type type, int to, uint32_t tag,
                       const kolo_options* options, kolo_work** work) {
-  if (work != nullptr) *work = nullptr;
-  return kolo::guard([&] {
-    kolo::give_work(work_of(kolo::send_async(buffer, count, kolo::type_of("kolo_send", type), to,
-                                             kolo::message_options(options, tag)),
-                            options),
-                    work);
-  });
+  return kolo::message("kolo_send", OperationKind::kSend, type, to, tag, options, work,
+                       [&](kolo::DataType element, const kolo::MessageOptions& its) {
+                         return kolo::send_async(buffer, count, element, to, its);
+                       });
 }
 
 kolo_status kolo_recv(void* buffer, int64_t count, kolo_type type, int from, uint32_t tag,
                       const kolo_options* options, kolo_work** work) {
-  if (work != nullptr) *work = nullptr;
-  return kolo::guard([&] {
-    kolo::give_work(work_of(kolo::recv_async(buffer, count, kolo::type_of("kolo_recv", type), from,
-                                             kolo::message_options(options, tag)),
-                            options),
-                    work);
-  });
+  return kolo::message("kolo_recv", OperationKind::kReceive, type, from, tag, options, work,
+                       [&](kolo::DataType element, const kolo::MessageOptions& its) {
+                         return kolo::recv_async(buffer, count, element, from, its);
+                       });
 }

@@ -152,9 +152,12 @@ CallWork ProcessGroupKolo::barrier(const c10d::BarrierOptions& options) {
 
 CallWork ProcessGroupKolo::send(Tensors& tensors, int to, int tag) {
   const torch::NoGradGuard no_grad;
-  const torch::Tensor& tensor = only(tensors, "send", "tensor");
-  check_types(tensor, {}, "send");
-  return to_work({.works = {start_send(set_, input_of(tensor), world_rank(to, "send"), tag)},
+  const int peer = world_rank(to, "send");
+  const torch::Tensor tensor = checked(set_, CalledMessage{OperationKind::kSend, peer, tag}, [&] {
+    check_types(only(tensors, "send", "tensor"), {}, "send");
+    return tensors.front();
+  });
+  return to_work({.works = {start_send(set_, input_of(tensor), peer, tag)},
                   .results = tensors,
                   .device = tensor.device(),
                   .peer = to,
@@ -165,11 +168,15 @@ CallWork ProcessGroupKolo::send(Tensors& tensors, int to, int tag) {
 
 CallWork ProcessGroupKolo::recv(Tensors& tensors, int from, int tag) {
   const torch::NoGradGuard no_grad;
-  const torch::Tensor& tensor = only(tensors, "recv", "tensor");
-  check_types(tensor, {}, "recv");
-  check_outputs(tensors, "recv");
+  const int peer = world_rank(from, "recv");
+  const torch::Tensor tensor =
+      checked(set_, CalledMessage{OperationKind::kReceive, peer, tag}, [&] {
+        check_types(only(tensors, "recv", "tensor"), {}, "recv");
+        check_outputs(tensors, "recv");
+        return tensors.front();
+      });
   const Output output(tensor);
-  return to_work({.works = {start_recv(set_, output.memory(), world_rank(from, "recv"), tag)},
+  return to_work({.works = {start_recv(set_, output.memory(), peer, tag)},
                   .results = tensors,
                   .device = tensor.device(),
                   .finish = [output] { output.finish(); },

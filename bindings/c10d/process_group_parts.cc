@@ -17,12 +17,27 @@ namespace {
 using namespace c10d_binding;  // NOLINT(google-build-using-namespace)
 using CallWork = c10::intrusive_ptr<c10d::Work>;
 
+/// Whether all parts but that of rank `but` have `size` elements. Undefined ones do not count.
+bool are_all_of(std::int64_t size, const Tensors& list, std::size_t but) {
+  for (std::size_t i = 0; i < list.size(); ++i)
+    if (i != but && list[i].defined() && list[i].numel() != size) return false;
+  return true;
+}
+
 bool are_even(const TensorLists& lists) {
-  if (lists.size() != 1) return true;
+  if (lists.size() != 1 || lists.front().empty()) return true;
   const Tensors& list = lists.front();
-  return std::all_of(list.begin(), list.end(), [&](const torch::Tensor& part) {
-    return !part.defined() || !list[0].defined() || part.numel() == list[0].numel();
-  });
+  return !list[0].defined() || are_all_of(list[0].numel(), list, list.size());
+}
+
+/// All tensors of a call, among which one may say the type.
+Tensors joined(Tensors a, const Tensors& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+Tensors joined(Tensors a, const TensorLists& b) {
+  for (const Tensors& list : b) a = joined(std::move(a), list);
+  return a;
 }
 
 }  // namespace
@@ -33,9 +48,7 @@ CallWork ProcessGroupKolo::allgather(TensorLists& outputs, Tensors& inputs,
   const torch::Tensor tensor = first_of(inputs);
   // Every rank sees all sizes, so all ranks choose the same branch.
   const bool is_even = are_even(outputs);
-  // Uneven parts use negotiated submission, so the call has no number in the order.
-  const Called called{OperationKind::kAllgather, is_even ? Tensors{tensor} : Tensors()};
-  const Tensors list = checked(set_, called, [&] {
+  const auto check = [&] {
     (void)only(inputs, "allgather", "input");
     const Tensors& parts = only(outputs, "allgather", "list of outputs");
     check_count(parts, ranks_.size(), "allgather", "outputs");
@@ -44,7 +57,18 @@ CallWork ProcessGroupKolo::allgather(TensorLists& outputs, Tensors& inputs,
     check_size(tensor.numel(), parts[static_cast<std::size_t>(rank_)].numel(), "allgather",
                "input");
     return parts;
-  });
+  };
+  const Called in_order{OperationKind::kAllgather, {tensor}};
+  const auto check_negotiated = [&] {
+    return checked(set_, NegotiatedCall{OperationKind::kAllgather, joined(inputs, outputs)}, check);
+  };
+  // If this rank's input or its own output is wrong, the others' calls may be of either kind.
+  const bool may_be_even =
+      !is_even && tensor.defined() &&
+      are_all_of(tensor.numel(), outputs.front(), static_cast<std::size_t>(rank_));
+  const Tensors list = is_even       ? checked(set_, in_order, check)
+                       : may_be_even ? checked(set_, in_order, check_negotiated)
+                                     : check_negotiated();
   const torch::Tensor input = input_of(tensor);
   Started started{
       .results = list, .device = tensor.device(), .title = "kolo:all_gather", .inputs = inputs};
@@ -136,11 +160,16 @@ Tensors ProcessGroupKolo::list_at_root(TensorLists& lists, std::int64_t root, co
 CallWork ProcessGroupKolo::gather(TensorLists& outputs, Tensors& inputs,
                                   const c10d::GatherOptions& options) {
   const torch::NoGradGuard no_grad;
-  const torch::Tensor& tensor = only(inputs, "gather", "input");
   const int root = world_rank(options.rootRank, "gather");
-  const Tensors list = list_at_root(outputs, options.rootRank, "gather", "outputs");
-  check_types(tensor, list, "gather");
-  check_outputs(list, "gather");
+  const torch::Tensor tensor = first_of(inputs);
+  const NegotiatedCall called{OperationKind::kGather, joined(inputs, outputs), root};
+  const Tensors list = checked(set_, called, [&] {
+    (void)only(inputs, "gather", "input");
+    const Tensors parts = list_at_root(outputs, options.rootRank, "gather", "outputs");
+    check_types(tensor, parts, "gather");
+    check_outputs(parts, "gather");
+    return parts;
+  });
   const torch::Tensor input = input_of(tensor);
   Parts parts(sizes_of(list), input.options());
   parts.start_gather(set_, input, root);
@@ -157,14 +186,15 @@ CallWork ProcessGroupKolo::gather_into_tensor(at::Tensor& output, at::Tensor& in
                                               const c10d::GatherOptions& options) {
   const torch::NoGradGuard no_grad;
   constexpr const char* call = "gather_single";
-  check_types(input, {}, call);
   const int root = world_rank(options.rootRank, call);
   const bool is_root = options.rootRank == rank_;
-  if (is_root) {
+  checked(set_, NegotiatedCall{OperationKind::kGather, {input, output}, root}, [&] {
+    check_types(input, {}, call);
+    if (!is_root) return;
     check_types(output, {input}, call);
     check_size(output.numel(), input.numel() * size_, call, "output");
     check_outputs({output}, call);
-  }
+  });
   Parts parts(std::vector<std::int64_t>(is_root ? ranks_.size() : 0, input.numel()),
               input.options());
   parts.start_gather(set_, input_of(input), root);
@@ -183,11 +213,16 @@ CallWork ProcessGroupKolo::gather_into_tensor(at::Tensor& output, at::Tensor& in
 CallWork ProcessGroupKolo::scatter(Tensors& outputs, TensorLists& inputs,
                                    const c10d::ScatterOptions& options) {
   const torch::NoGradGuard no_grad;
-  const torch::Tensor& output = only(outputs, "scatter", "output");
   const int root = world_rank(options.rootRank, "scatter");
-  const Tensors list = list_at_root(inputs, options.rootRank, "scatter", "inputs");
-  check_types(output, list, "scatter");
-  check_outputs(outputs, "scatter");
+  const torch::Tensor output = first_of(outputs);
+  const NegotiatedCall called{OperationKind::kScatter, joined(outputs, inputs), root};
+  const Tensors list = checked(set_, called, [&] {
+    (void)only(outputs, "scatter", "output");
+    const Tensors parts = list_at_root(inputs, options.rootRank, "scatter", "inputs");
+    check_types(output, parts, "scatter");
+    check_outputs(outputs, "scatter");
+    return parts;
+  });
   const torch::Tensor input = list.empty() ? torch::empty({0}, output.options()) : flat(list);
   Parts parts({output.numel()}, output.options());
   parts.start_scatter(set_, input, root, sizes_of(list));
@@ -242,10 +277,13 @@ CallWork ProcessGroupKolo::alltoall_base(at::Tensor& output, at::Tensor& input,
                                          const c10d::AllToAllOptions& options) {
   const torch::NoGradGuard no_grad;
   constexpr const char* call = "all_to_all_single";
-  check_types(output, {input}, call);
-  check_outputs({output}, call);
-  const auto sizes = part_sizes(output, output_splits, ranks_.size(), call, "output");
-  const auto splits = part_sizes(input, input_splits, ranks_.size(), call, "input");
+  const auto [sizes, splits] =
+      checked(set_, NegotiatedCall{OperationKind::kAlltoall, {input, output}}, [&] {
+        check_types(output, {input}, call);
+        check_outputs({output}, call);
+        return std::pair(part_sizes(output, output_splits, ranks_.size(), call, "output"),
+                         part_sizes(input, input_splits, ranks_.size(), call, "input"));
+      });
   // No other rank knows whether this rank's splits are even, so all ranks take one path.
   Parts parts(sizes, output.options());
   parts.start_alltoall(set_, input_of(input), splits);
@@ -266,11 +304,13 @@ CallWork ProcessGroupKolo::alltoall_base(at::Tensor& output, at::Tensor& input,
 CallWork ProcessGroupKolo::alltoall(Tensors& outputs, Tensors& inputs,
                                     const c10d::AllToAllOptions& options) {
   const torch::NoGradGuard no_grad;
-  check_count(outputs, ranks_.size(), "alltoall", "outputs");
-  check_count(inputs, ranks_.size(), "alltoall", "inputs");
-  check_types(outputs.front(), outputs, "alltoall");
-  check_types(outputs.front(), inputs, "alltoall");
-  check_outputs(outputs, "alltoall");
+  checked(set_, NegotiatedCall{OperationKind::kAlltoall, joined(inputs, outputs)}, [&] {
+    check_count(outputs, ranks_.size(), "alltoall", "outputs");
+    check_count(inputs, ranks_.size(), "alltoall", "inputs");
+    check_types(outputs.front(), outputs, "alltoall");
+    check_types(outputs.front(), inputs, "alltoall");
+    check_outputs(outputs, "alltoall");
+  });
   Parts parts(sizes_of(outputs), outputs.front().options());
   parts.start_alltoall(set_, flat(inputs), sizes_of(inputs));
   return to_work(

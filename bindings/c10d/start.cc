@@ -4,9 +4,12 @@
 #include "bindings/core/ordered_start.h"
 #include "bindings/torch/tensors/device_stream.h"
 #include "bindings/torch/tensors/tensor_memory.h"
+#include "bindings/torch/tensors/tensor_refusal.h"
 
 #include <fmt/format.h>
 
+#include <array>
+#include <cstddef>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -64,6 +67,22 @@ MessageOptions message(const ProcessSet& set, const torch::Tensor& tensor, int t
           .stream = current_stream(tensor.device())};
 }
 
+/// The type that most tensors have, or the first of several; nothing if kolo takes none of them.
+std::optional<DataType> usual_type(const std::vector<torch::Tensor>& tensors) {
+  std::array<std::size_t, kDataTypeCount> counts{};
+  std::optional<DataType> usual;
+  const auto count = [&](DataType type) -> std::size_t& {
+    return counts[static_cast<std::size_t>(type)];
+  };
+  for (const torch::Tensor& tensor : tensors) {
+    const auto type = tensor.defined() ? type_of(tensor.scalar_type()) : std::nullopt;
+    if (!type) continue;
+    ++count(*type);
+    if (!usual || count(*type) > count(*usual)) usual = type;
+  }
+  return usual;
+}
+
 std::optional<ReduceOp> of_same_name(c10d::ReduceOp::RedOpType op, torch::ScalarType type) {
   switch (op) {
     case c10d::ReduceOp::SUM:
@@ -97,6 +116,23 @@ std::optional<ReduceOp> of_same_name(c10d::ReduceOp::RedOpType op, torch::Scalar
 void call_refused(const ProcessSet& set, const Called& called, const std::string& why) {
   for (const torch::Tensor& input : called.inputs)
     if (!input.defined() || !input.is_cuda()) refuse_ordered(called.kind, why, set);
+}
+
+void call_refused(const ProcessSet& set, const NegotiatedCall& called, const std::string& why) {
+  const std::optional<DataType> type = usual_type(called.tensors);
+  if (!type) return;
+  const Signature signature{.kind = called.kind, .type = *type, .root = called.root, .shape = {0}};
+  try {
+    // The works are dropped: the other ranks get the error from their own calls.
+    static_cast<void>(kolo::refuse({{.signature = signature}}, why, "", set));
+  } catch (const Exception&) {
+    return;  // after shutdown no rank waits
+  }
+}
+
+void call_refused(const ProcessSet& set, const CalledMessage& called, const std::string& why) {
+  if (called.tag >= 0)
+    refuse_message(called.kind, called.peer, static_cast<std::uint32_t>(called.tag), why, set);
 }
 
 ReduceOp reduce_op(const c10d::ReduceOp& op, const torch::Tensor& tensor, const char* call) {

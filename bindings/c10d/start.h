@@ -20,21 +20,41 @@
 
 namespace kolo::c10d_binding {
 
-/// A call whose operations on the host use in-order submission.
+/// A call that this rank may refuse, as the other ranks know it.
 struct Called {
   OperationKind kind;
-  /// Input of each operation, of any type and strides; undefined if not known.
+  /// Input of each operation, of any type and strides; undefined if not known. On the host each
+  /// operation uses in-order submission.
   std::vector<torch::Tensor> inputs;
+};
+/// A call whose one operation is negotiated without a name, on any device. The other ranks know it
+/// by its kind, type and root, so its tensors may have any sizes.
+struct NegotiatedCall {
+  OperationKind kind;
+  /// Inputs first; some may be undefined. If their types differ, what most have counts.
+  std::vector<torch::Tensor> tensors;
+  int root = 0;  ///< a rank of the world
+};
+/// A message; `peer` is a rank of the world.
+struct CalledMessage {
+  OperationKind kind;
+  int peer;
+  int tag;
 };
 /// Keeps this rank in step when a call fails here at once. A refused operation takes the place of
 /// each host operation of the call. Ranks that do not fail get the error, so later calls still
 /// match.
 void call_refused(const ProcessSet& set, const Called& called, const std::string& why);
+/// The call fails on all ranks, and nothing else. Does nothing if no tensor has a type that kolo
+/// takes.
+void call_refused(const ProcessSet& set, const NegotiatedCall& called, const std::string& why);
+/// The peer's message that would meet this one fails, and nothing else.
+void call_refused(const ProcessSet& set, const CalledMessage& called, const std::string& why);
 
 /// Returns the result of `check`, which checks all arguments of a call before the call starts. An
 /// exception of `check` refuses the call.
-template <class Check>
-auto checked(const ProcessSet& set, const Called& called, Check&& check) {
+template <class Call = Called, class Check>
+auto checked(const ProcessSet& set, const Call& called, Check&& check) {
   try {
     return check();
   } catch (const std::exception& error) {

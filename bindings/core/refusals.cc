@@ -5,6 +5,20 @@
 #include <utility>
 
 namespace kolo {
+namespace {
+
+/// Gives the refusal to the runtime, if there is one: before init and after shutdown no rank waits.
+/// The work is dropped: the other ranks get the error from their own calls.
+template <class Submit>
+void submit_refusal(Submit&& submit) {
+  try {
+    static_cast<void>(std::forward<Submit>(submit)(runtime_for("refusal")));
+  } catch (const Exception&) {
+    return;
+  }
+}
+
+}  // namespace
 
 std::vector<std::shared_ptr<Work>> refuse(std::vector<RefusedCall> calls, const std::string& why,
                                           const std::string& group, const ProcessSet& process_set) {
@@ -33,12 +47,19 @@ void refuse_ordered(OperationKind kind, const std::string& why, const ProcessSet
   Submission submission =
       submission_of(kind, nullptr, {}, DataType::kFloat32, {.process_set = process_set});
   submission.complaint = why;
-  try {
-    // The work is dropped: the other ranks get the error from their own calls.
-    static_cast<void>(runtime_for("refusal")->submit_ordered(std::move(submission)));
-  } catch (const Exception&) {
-    return;  // before init or after shutdown no rank waits
-  }
+  submit_refusal(
+      [&](const auto& runtime) { return runtime->submit_ordered(std::move(submission)); });
+}
+
+void refuse_message(OperationKind kind, int peer, std::uint32_t tag, const std::string& why,
+                    const ProcessSet& process_set) {
+  Submission submission =
+      submission_of(kind, nullptr, {0}, DataType::kFloat32, {.process_set = process_set});
+  submission.signature.root = peer;
+  submission.tag = tag;
+  submission.complaint = why;
+  submit_refusal(
+      [&](const auto& runtime) { return runtime->submit_message(std::move(submission)); });
 }
 
 }  // namespace kolo

@@ -7,6 +7,7 @@
 #include <kolo/export.h>
 #include <kolo/kolo.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,5 +40,12 @@ KOLO_API std::vector<std::shared_ptr<Work>> refuse_allreduces(const std::vector<
 /// run.
 KOLO_API void refuse_ordered(OperationKind kind, const std::string& why,
                              const ProcessSet& process_set);
+
+/// Takes the place of a message (kSend or kReceive) that a binding refuses before it reaches the
+/// core. The message of `peer` that would meet it fails with this rank's number and `why`. The
+/// caller reports the error itself. Waits for no rank; does nothing if kolo does not run or `peer`
+/// is no rank.
+KOLO_API void refuse_message(OperationKind kind, int peer, std::uint32_t tag,
+                             const std::string& why, const ProcessSet& process_set);
 
 }  // namespace kolo

@@ -76,6 +76,7 @@ bool Group::drain(CycleContext& context) {
     if (is_message(*entry)) {
       if (entry->signature.kind == OperationKind::kReceive)
         context.peers.open_link(entry->signature.root);
+      if (!entry->complaint.empty()) ordered_.finish_message();  // its caller has the error
       context.failures.note(point_to_point_.add(std::move(entry)));
     } else if (!entry->complaint.empty()) {
       refuse(context, std::move(entry));

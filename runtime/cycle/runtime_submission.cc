@@ -140,8 +140,8 @@ Result<std::shared_ptr<Work>> Runtime::submit_message(Submission submission) {
   const bool sends = submission.signature.kind == OperationKind::kSend;
   submission.name = fmt::format("{} rank {} with tag {}", sends ? "to" : "from",
                                 submission.signature.root, submission.tag);
-  KOLO_ASSIGN(auto work, submit_in_order(std::move(submission)));
-  waker_.wake();
+  auto work = submit_in_order(std::move(submission));
+  waker_.wake();  // also for one that is refused: its peer is told
   return work;
 }
 
@@ -207,18 +207,21 @@ Result<std::shared_ptr<Work>> Runtime::submit_in_order(Submission submission) {
   const std::uint32_t set = submission.process_set;
   KOLO_ASSIGN(EntryPtr entry, make_entry(std::move(submission)));
   std::shared_ptr<Work> work = entry->work;
+  const bool is_message = kolo::is_message(*entry);
   std::optional<Error> refusal;
   const Status submitted = groups_.with(set, [&](Group& group) -> Status {
     KOLO_TRY(check_member(group, *entry));
     prepare(*entry, group.communicator());
     if (!entry->complaint.empty()) refusal = refusal_of(*entry, world().rank());
-    if (refusal && is_message(*entry)) return *refusal;
+    // Nobody can be told of a message whose peer is no rank.
+    if (refusal && is_message && !group.communicator().index_of(entry->signature.root))
+      return *refusal;
     return group.ordered().submit(std::move(entry));
   });
   KOLO_TRY(submitted);
   if (!refusal) return work;
   // Not for another rank: only until the call has its number and is not in flight any more.
-  static_cast<void>(work->wait());
+  if (!is_message) static_cast<void>(work->wait());
   return *std::move(refusal);
 }
 

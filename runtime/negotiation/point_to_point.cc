@@ -8,38 +8,49 @@
 #include <string_view>
 
 namespace kolo {
-namespace {
 
-/// Reads an offer or an answer; nothing if the bytes are malformed.
-template <class T>
-std::optional<T> read(std::span<const std::byte> bytes) {
-  const auto value = value_of<T>(bytes);
-  const bool is_one = value && static_cast<int>(value->type) < kDataTypeCount;
-  return is_one ? value : std::nullopt;
+/// Nothing if the bytes are malformed.
+template <class Fields>
+std::optional<PointToPoint::Told<Fields>> PointToPoint::read(std::span<const std::byte> bytes) {
+  if (bytes.size() < sizeof(Fields)) return std::nullopt;
+  const auto fields = value_of<Fields>(bytes.first(sizeof(Fields)));
+  if (static_cast<int>(fields->type) >= kDataTypeCount) return std::nullopt;
+  const auto text = bytes.subspan(sizeof(Fields));
+  return Told<Fields>{*fields, {reinterpret_cast<const char*>(text.data()), text.size()}};
 }
 
-}  // namespace
+template <class Fields>
+Status PointToPoint::tell(int peer, MessageKind kind, const Fields& fields,
+                          const std::string& complaint) {
+  if (complaint.empty()) return control_plane_.send(peer, kind, bytes_of(fields));
+  return control_plane_.send(peer, kind, std::string(bytes_of(fields)) + complaint);
+}
 
 Status PointToPoint::add(EntryPtr entry) {
   const int peer = index_of(*entry);
+  const bool is_refused = !entry->complaint.empty();
   if (gone_.contains(peer)) {
     settle_lost(std::move(entry));
     return {};
   }
-  ++pending_;
   if (entry->signature.kind == OperationKind::kSend) {
     const Offer offer{next_sequence_[peer]++, entry->signature.elements(), entry->tag,
                       entry->signature.type, entry->signature.on_device};
-    sends_.emplace(PeerAndSequence{peer, offer.sequence}, std::move(entry));
-    return control_plane_.send(peer, MessageKind::kOffer, bytes_of(offer));
+    const std::string complaint = entry->complaint;
+    if (!is_refused) {
+      ++pending_;
+      sends_.emplace(PeerAndSequence{peer, offer.sequence}, std::move(entry));
+    }
+    return tell(peer, MessageKind::kOffer, offer, complaint);
   }
+  ++pending_;
   const PeerAndTag key{peer, entry->tag};
   const auto offers = offers_.find(key);
   if (offers == offers_.end()) {
     receives_[key].push_back(std::move(entry));
     return {};
   }
-  const Offer offer = offers->second.front();
+  const Told<Offer> offer = std::move(offers->second.front());
   offers->second.pop_front();
   if (offers->second.empty()) offers_.erase(offers);
   return meet(peer, offer, std::move(entry));
@@ -49,15 +60,16 @@ Status PointToPoint::on_message(int peer, const Message& message) {
   if (message.kind == MessageKind::kAnswer) {
     if (const auto answer = read<Answer>(message.payload)) return take_answer(peer, *answer);
   }
-  const auto offer =
-      message.kind == MessageKind::kOffer ? read<Offer>(message.payload) : std::optional<Offer>();
+  const auto offer = message.kind == MessageKind::kOffer ? read<Offer>(message.payload)
+                                                         : std::optional<Told<Offer>>();
   if (!offer) {
     return KOLO_ERROR(kInternal, "rank {}: malformed offer or answer from rank {}",
                       communicator_.rank(), peer);
   }
-  const auto waiting = receives_.find({peer, offer->tag});
+  const PeerAndTag key{peer, offer->fields.tag};
+  const auto waiting = receives_.find(key);
   if (waiting == receives_.end()) {
-    offers_[{peer, offer->tag}].push_back(*offer);
+    offers_[key].push_back(*offer);
     return {};
   }
   EntryPtr receive = std::move(waiting->second.front());
@@ -66,14 +78,24 @@ Status PointToPoint::on_message(int peer, const Message& message) {
   return meet(peer, *offer, std::move(receive));
 }
 
-Status PointToPoint::meet(int peer, const Offer& offer, EntryPtr receive) {
+Status PointToPoint::meet(int peer, const Told<Offer>& told, EntryPtr receive) {
   --pending_;
+  const Offer& offer = told.fields;
   const Signature& signature = receive->signature;
+  const std::string complaint = receive->complaint;
+  if (!told.complaint.empty()) {  // the sender waits for no answer
+    if (!complaint.empty()) return {};
+    Error error = refused(peer, *receive, told.complaint);
+    settled_.push_back({std::move(receive), 0, std::move(error)});
+    return {};
+  }
   // Memory must be of the same kind, because messages of device memory are cut differently.
-  const bool accepted = offer.elements == signature.elements() && offer.type == signature.type &&
+  const bool accepted = complaint.empty() && offer.elements == signature.elements() &&
+                        offer.type == signature.type &&
                         (offer.on_device != 0) == signature.on_device;
   const Answer answer{offer.sequence, signature.elements(), signature.type, signature.on_device,
                       accepted};
+  if (!complaint.empty()) return tell(peer, MessageKind::kAnswer, answer, complaint);
   Settled settled{std::move(receive), offer.sequence};
   if (!answer.accepted) {
     settled.error = mismatch(peer, communicator_.rank(), offer.tag, offer, answer);
@@ -90,7 +112,8 @@ Status PointToPoint::meet(int peer, const Offer& offer, EntryPtr receive) {
   return control_plane_.send(peer, MessageKind::kAnswer, bytes_of(answer));
 }
 
-Status PointToPoint::take_answer(int peer, const Answer& answer) {
+Status PointToPoint::take_answer(int peer, const Told<Answer>& told) {
+  const Answer& answer = told.fields;
   auto node = sends_.extract({peer, answer.sequence});
   if (node.empty()) {
     // The send has expired here. A receiver that accepted it would wait for its bytes.
@@ -107,7 +130,9 @@ Status PointToPoint::take_answer(int peer, const Answer& answer) {
   }
   --pending_;
   Settled settled{std::move(node.mapped()), answer.sequence};
-  if (!answer.accepted) {
+  if (!told.complaint.empty()) {
+    settled.error = refused(peer, *settled.entry, told.complaint);
+  } else if (!answer.accepted) {
     const Signature& signature = settled.entry->signature;
     const Offer offer{answer.sequence, signature.elements(), settled.entry->tag, signature.type,
                       signature.on_device};
@@ -115,6 +140,12 @@ Status PointToPoint::take_answer(int peer, const Answer& answer) {
   }
   settled_.push_back(std::move(settled));
   return {};
+}
+
+Error PointToPoint::refused(int refuser, const Entry& entry, const std::string& complaint) const {
+  return KOLO_ERROR(kInvalidArgument, "{} {}{}: rank {}, its other side, has refused it: {}",
+                    to_string(entry.signature.kind), entry.name, communicator_.suffix(),
+                    communicator_.ranks()[static_cast<std::size_t>(refuser)], complaint);
 }
 
 Error PointToPoint::mismatch(int from, int to, std::uint32_t tag, const Offer& sent,
@@ -133,6 +164,7 @@ Error PointToPoint::mismatch(int from, int to, std::uint32_t tag, const Offer& s
 }
 
 void PointToPoint::settle_lost(EntryPtr entry) {
+  if (!entry->complaint.empty()) return;
   const bool sends = entry->signature.kind == OperationKind::kSend;
   Error error =
       KOLO_ERROR(kPeerLost, "rank {}: {} {}: rank {} has shut down and will never call {}()",
@@ -177,6 +209,7 @@ void PointToPoint::expire(Clock::time_point now) {
   const std::chrono::seconds timeout(config_.operation_timeout_s);
   const auto settle = [&](EntryPtr& entry, std::string_view other) {
     --pending_;
+    if (!entry->complaint.empty()) return;
     const Error error = KOLO_ERROR(kTimeout,
                                    "{} {}: rank {} has not called {}() within {} s "
                                    "(KOLO_OPERATION_TIMEOUT)",
@@ -203,7 +236,8 @@ std::vector<EntryPtr> PointToPoint::take_pending() {
   std::vector<EntryPtr> entries;
   for (auto& [key, entry] : sends_) entries.push_back(std::move(entry));
   for (auto& [key, waiting] : receives_) {
-    for (EntryPtr& entry : waiting) entries.push_back(std::move(entry));
+    for (EntryPtr& entry : waiting)
+      if (entry->complaint.empty()) entries.push_back(std::move(entry));
   }
   for (Settled& settled : settled_) {
     entries.push_back(std::move(settled.entry));

@@ -1,7 +1,8 @@
 // PointToPoint: matches one rank's send with another rank's receive. The sender offers its data.
 // The receiver answers when it has a receive for the offer, and only then bytes move. So a send and
 // a receive that do not fit fail on both sides and disturb nothing else. The n-th send to a rank
-// under a tag matches the n-th receive there. One for each process set; progress token holder only.
+// under a tag matches the n-th receive there. A message that its own rank refuses keeps its place:
+// it fails its counterpart with the reason. One for each process set; progress token holder only.
 #pragma once
 
 #include "runtime/communicator/control_plane.h"
@@ -15,6 +16,8 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -35,7 +38,8 @@ class PointToPoint {
   PointToPoint(const Communicator& communicator, ControlPlane& control_plane, const Config& config)
       : communicator_(communicator), control_plane_(control_plane), config_(config) {}
 
-  /// Takes over a kSend or kReceive.
+  /// Takes over a kSend or kReceive. One with a complaint has failed for its caller already, so it
+  /// is never settled.
   Status add(EntryPtr entry);
   /// kOffer or kAnswer from a rank of the communicator.
   Status on_message(int peer, const Message& message);
@@ -68,12 +72,25 @@ class PointToPoint {
     std::uint8_t on_device = 0;  ///< 1: the receiver's memory is a device's
     bool accepted = false;
   };
+  /// An offer or an answer, and why its rank has refused the message; empty: it has not.
+  template <class Fields>
+  struct Told {
+    Fields fields;
+    std::string complaint = {};
+  };
   using PeerAndTag = std::pair<int, std::uint32_t>;
   using PeerAndSequence = std::pair<int, std::uint64_t>;
 
-  Status meet(int peer, const Offer& offer, EntryPtr receive);
-  Status take_answer(int peer, const Answer& answer);
+  template <class Fields>
+  static std::optional<Told<Fields>> read(std::span<const std::byte> bytes);
+  template <class Fields>
+  Status tell(int peer, MessageKind kind, const Fields& fields, const std::string& complaint);
+
+  Status meet(int peer, const Told<Offer>& offer, EntryPtr receive);
+  Status take_answer(int peer, const Told<Answer>& answer);
   void settle_lost(EntryPtr entry);
+  /// The error of a message whose other side `refuser` has refused.
+  Error refused(int refuser, const Entry& entry, const std::string& complaint) const;
   Error mismatch(int from, int to, std::uint32_t tag, const Offer& sent,
                  const Answer& received) const;
   int index_of(const Entry& entry) const { return *communicator_.index_of(entry.signature.root); }
@@ -84,7 +101,7 @@ class PointToPoint {
   std::map<int, std::uint64_t> next_sequence_;  ///< by receiving rank
   std::map<PeerAndSequence, EntryPtr> sends_;
   std::map<PeerAndTag, std::deque<EntryPtr>> receives_;
-  std::map<PeerAndTag, std::deque<Offer>> offers_;
+  std::map<PeerAndTag, std::deque<Told<Offer>>> offers_;
   std::set<int> gone_;
   std::vector<Settled> settled_;
   std::size_t pending_ = 0;  ///< entries in sends_ and receives_

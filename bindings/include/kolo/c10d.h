@@ -14,7 +14,11 @@
 // - All other calls are unnamed operations of kolo. Ranks that are out of step there wait for each
 //   other until KOLO_OPERATION_TIMEOUT.
 // - A call may fail at once, for its arguments, on one rank alone. With in-order submission that
-//   rank is then out of step. Elsewhere that rank has made no call, so end the job by abort().
+//   rank is then out of step. Elsewhere on the CPU the call fails on all ranks with the rank and
+//   the reason, and nothing else fails; a message fails the peer's message that would meet it. That
+//   does not hold for a root or a peer that is no rank, for calls none of whose tensors has a type
+//   that kolo takes, and for calls with equal parts on CUDA: there that rank has made no call, and
+//   the others wait for it, so end the job by abort().
 // - Ranks, roots and peers are ranks of the group, as everywhere in c10d.
 // - Tensors may have any strides; kolo copies tensors that are not contiguous. Elements of an
 //   output must not share memory, as after expand().

@@ -279,8 +279,8 @@ struct MessageOptions {
 
 /// Sends one message to rank `to`, which must receive it. The n-th send to a rank under a tag meets
 /// that rank's n-th receive from this rank under the tag. Both fail with kMismatch if they differ
-/// in count, type or kind of memory (host or device). The memory must stay until the Work is done,
-/// which is when the receiver has the message.
+/// in count, type or kind of memory (host or device), or with the reason if one call throws for its
+/// arguments. The memory must stay until the Work is done, when the receiver has the message.
 KOLO_API std::shared_ptr<Work> send_async(const void* buffer, std::int64_t count, DataType type,
                                           int to, const MessageOptions& options = {});
 KOLO_API void send(const void* buffer, std::int64_t count, DataType type, int to,

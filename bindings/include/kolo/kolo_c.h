@@ -237,7 +237,8 @@ KOLO_API kolo_status kolo_barrier(const kolo_options* options, kolo_work** work)
 KOLO_API kolo_status kolo_join(uint32_t set, int* last);
 
 // One message. The n-th send to a rank under a tag meets that rank's n-th receive from this rank
-// under the tag. Only the options process_set, on_device and stream are used.
+// under the tag; if one is refused for its arguments, the other fails with the reason. Only the
+// options process_set, on_device and stream are used.
 KOLO_API kolo_status kolo_send(const void* buffer, int64_t count, kolo_type type, int to,
                                uint32_t tag, const kolo_options* options, kolo_work** work);
 KOLO_API kolo_status kolo_recv(void* buffer, int64_t count, kolo_type type, int from, uint32_t tag,

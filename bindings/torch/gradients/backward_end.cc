@@ -1,6 +1,7 @@
 // The end of a backward of DistributedOptimizer. Decides which gradients are finished at once, so
 // that the training loop finds averages.
 #include "bindings/torch/gradients/gradient_reducer_state.h"
+#include "bindings/torch/gradients/parameter_names.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
 #include <algorithm>
@@ -11,6 +12,7 @@ namespace {
 
 using GradientState = ReducedGradient::State;
 
+constexpr const char* kReadyGradients = "ready gradients";
 constexpr const char* kInterrupted =
     "its backward() has ended by an exception and left this gradient out";
 
@@ -98,7 +100,7 @@ void GradientReducer::State::tell(bool nothing) {
   for (const ReducedGradient& gradient : gradients)
     cells.push_back(!nothing && gradient.state() == GradientState::kUnderWay ? 1 : 0);
   cells.push_back(nothing ? 1 : 0);
-  round.tell("ready gradients", std::move(cells));
+  round.tell(kReadyGradients, std::move(cells));
 }
 
 template <class Action>
@@ -114,9 +116,21 @@ auto GradientReducer::State::alike(Action&& action) {
   }
 }
 
+std::vector<std::string> GradientReducer::State::names_under_way() const {
+  std::vector<std::string> found;
+  for (const ReducedGradient& gradient : gradients)
+    if (gradient.state() == GradientState::kUnderWay)
+      found.push_back(gradient.name().substr(round.prefix().size()));
+  return found;
+}
+
 void GradientReducer::State::hear() {
   if (!round.is_told()) return;
-  const std::vector<std::int32_t> ranks = alike([&] { return round.hear(); });
+  const std::vector<std::int32_t> ranks = alike([&] {
+    return wait_naming(
+        round.prefix() + kReadyGradients, [&] { return names_under_way(); },
+        [&] { return round.hear(); });
+  });
   const std::size_t known = ranks.size() - 1;
   bool is_alike = ranks[known] == 0;  // after a rank's synchronize() no other round follows
   FirstFailure failure;

@@ -2,6 +2,7 @@
 // their gradients back.
 #include "bindings/torch/gradients/ddp_agreement.h"
 #include "bindings/torch/gradients/ddp_state.h"
+#include "bindings/torch/gradients/parameter_names.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
 #include <algorithm>
@@ -45,7 +46,8 @@ void DdpReducer::State::await_buckets() {
   for (Bucket& bucket : buckets) {
     for (TensorWork& work : bucket.pass.works) {
       attempt_together([&] {
-        work.wait();
+        wait_naming(
+            bucket.name, [&] { return names_in(bucket); }, [&] { return work.wait(); });
         pass.everyone &= work.participants() == size();
       });
     }

@@ -277,6 +277,12 @@ NamedTensors DdpReducer::State::reduced() const {
   return named;
 }
 
+std::vector<std::string> DdpReducer::State::names_in(const Bucket& bucket) const {
+  std::vector<std::string> names;
+  for (const std::size_t i : bucket.members) names.push_back(parameters[i].name);
+  return names;
+}
+
 DdpReducer::State::State(const NamedTensors& named, const NamedTensors& named_buffers,
                          const DdpOptions& given)
     : BackwardRound({.holder = "DistributedDataParallel",

@@ -124,6 +124,7 @@ struct DdpReducer::State final : BackwardRound {
     return round.prefix() + "gradient/" + parameters[index].name;
   }
   NamedTensors reduced() const;
+  std::vector<std::string> names_in(const Bucket& bucket) const;
   void build(const std::vector<std::size_t>& in_order);
   BucketMemory memory_for(const std::vector<std::size_t>& members) const;
 

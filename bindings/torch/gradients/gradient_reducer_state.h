@@ -77,6 +77,7 @@ struct GradientReducer::State final : BackwardRound {
   void tell(bool nothing);
   /// Waits for tell() of all ranks, and finishes what is under way everywhere.
   void hear();
+  std::vector<std::string> names_under_way() const;
   void hide_all();
   /// Tells all ranks if this rank has gradients of a step but has told no samples for it.
   void refuse_samples();

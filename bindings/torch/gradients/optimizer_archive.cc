@@ -99,7 +99,10 @@ void save_optimizer(torch::optim::Optimizer& optimizer, torch::serialize::Output
   optimizer.save(archive);
 }
 
-OptimizerBefore::OptimizerBefore(torch::optim::Optimizer& optimizer) : optimizer_(optimizer) {
+OptimizerBefore::OptimizerBefore(torch::optim::Optimizer& optimizer)
+    : optimizer_(optimizer),
+      sharded_(dynamic_cast<ShardedState*>(&optimizer)),
+      loaded_(sharded_ != nullptr ? sharded_->loaded_state() : 0) {
   std::swap(state_, optimizer.state());
   for (const auto& group : optimizer.param_groups()) options_.push_back(group.options().clone());
 }
@@ -109,6 +112,7 @@ void OptimizerBefore::restore() {
   for (std::size_t g = 0; g < options_.size(); ++g) {
     optimizer_.param_groups()[g].set_options(std::move(options_[g]));
   }
+  if (sharded_ != nullptr) sharded_->set_loaded_state(loaded_);
 }
 
 void load_optimizer(torch::optim::Optimizer& optimizer, torch::serialize::InputArchive& archive) {

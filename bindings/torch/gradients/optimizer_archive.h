@@ -2,8 +2,10 @@
 // and load() do not handle. Private to bindings/torch; the training loop's thread.
 #pragma once
 
+#include <kolo/torch/sharded_parameters.h>
 #include <torch/torch.h>
 
+#include <cstdint>
 #include <memory>
 #include <type_traits>
 #include <vector>
@@ -25,6 +27,8 @@ class OptimizerBefore {
   torch::optim::Optimizer& optimizer_;
   std::remove_cvref_t<decltype(optimizer_.state())> state_;
   std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options_;  ///< by group
+  ShardedState* sharded_;  ///< the optimizer, or null
+  std::uint32_t loaded_;   ///< by a ShardedState
 };
 
 /// Like optimizer.load(), but drops all earlier state, and accepts a parameter that is listed more

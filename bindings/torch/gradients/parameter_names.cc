@@ -3,8 +3,11 @@
 #include "bindings/torch/tensors/tensor_memory.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
+#include <span>
 
 namespace kolo {
 
@@ -37,6 +40,21 @@ std::vector<ListedParameter> list_named(
     }
   }
   return listed;
+}
+
+Error naming_parameters(Error error, const std::string& operation,
+                        const std::vector<std::string>& parameters) {
+  constexpr std::size_t kShown = 3;
+  const std::string quoted = "'" + operation + "'";
+  const std::size_t at = error.message.find(quoted);
+  if (at == std::string::npos || parameters.empty()) return error;
+  const std::size_t shown = std::min(parameters.size(), kShown);
+  const std::size_t more = parameters.size() - shown;
+  error.message.insert(
+      at + quoted.size(),
+      fmt::format(" (of '{}'{})", fmt::join(std::span(parameters).first(shown), "', '"),
+                  more > 0 ? fmt::format(" and {} more", more) : ""));
+  return error;
 }
 
 void refuse_listed_twice(const std::string& optimizer, const std::string& first,

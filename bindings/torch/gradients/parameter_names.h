@@ -2,11 +2,14 @@
 // bindings/torch; the training loop's thread.
 #pragma once
 
+#include "bindings/core/step_scope.h"
+
 #include <kolo/torch/broadcast_parameters.h>
 #include <torch/torch.h>
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kolo {
@@ -28,5 +31,24 @@ std::vector<ListedParameter> list_named(
 /// which may be the same name.
 [[noreturn]] void refuse_listed_twice(const std::string& optimizer, const std::string& first,
                                       const std::string& second);
+
+/// The error of an operation that carries the gradients or values of several parameters. If its
+/// message names the operation, as that of a timeout does, it also names the parameters: "tensor
+/// 'ddp0/bucket0' (of 'fc2.bias', 'fc2.weight', 'fc1.bias' and 5 more) …".
+Error naming_parameters(Error error, const std::string& operation,
+                        const std::vector<std::string>& parameters);
+
+/// Returns the result of `wait`, which waits for such an operation; its errors name the parameters.
+/// `parameters` returns their names.
+template <class Wait, class Parameters>
+auto wait_naming(const std::string& operation, const Parameters& parameters, Wait&& wait) {
+  try {
+    return std::forward<Wait>(wait)();
+  } catch (const OutOfStep& error) {
+    throw OutOfStep(naming_parameters(error.error(), operation, parameters()), error.latest());
+  } catch (const Exception& error) {
+    throw Exception(naming_parameters(error.error(), operation, parameters()));
+  }
+}
 
 }  // namespace kolo

@@ -3,6 +3,7 @@
 // loop's thread.
 #include "bindings/torch/gradients/agreement.h"
 #include "bindings/torch/gradients/gradient_groups.h"
+#include "bindings/torch/gradients/parameter_names.h"
 #include "bindings/torch/gradients/sharded_parameters_state.h"
 
 #include "bindings/torch/tensors/failure.h"
@@ -24,8 +25,9 @@ namespace {
 constexpr std::size_t kUnderWay = 2;  // buckets, at most
 
 /// Runs `start` for each bucket and `finish` on each result; keeps a few operations under way.
-template <class Start, class Finish>
-void for_each_bucket(std::size_t buckets, StepCount& step, const Start& start,
+/// `operation` returns the name of a bucket's operation.
+template <class State, class Operation, class Start, class Finish>
+void for_each_bucket(State& state, const Operation& operation, const Start& start,
                      const Finish& finish) {
   struct UnderWay : std::deque<std::pair<std::size_t, TensorWork>> {
     ~UnderWay() {
@@ -35,9 +37,12 @@ void for_each_bucket(std::size_t buckets, StepCount& step, const Start& start,
   const auto finish_first = [&] {
     auto [bucket, work] = std::move(works.front());
     works.pop_front();
-    finish(bucket, step.await(work));
+    const torch::Tensor result = wait_naming(
+        operation(bucket), [&] { return state.names_in(bucket); },
+        [&] { return state.round.step().await(work); });
+    finish(bucket, result);
   };
-  for (std::size_t bucket = 0; bucket < buckets; ++bucket) {
+  for (std::size_t bucket = 0; bucket < state.buckets.size(); ++bucket) {
     if (TensorWork work = start(bucket); work.valid()) works.emplace_back(bucket, std::move(work));
     if (works.size() == kUnderWay) finish_first();
   }
@@ -110,7 +115,9 @@ ShardedParameters::Group ShardedParameters::add_group(
 
 bool ShardedParameters::take_added_groups(torch::optim::Optimizer& mine,
                                           const torch::optim::OptimizerOptions& defaults) {
-  state_->round.comparison().set_optimizer(values_of(mine, /*whole_state=*/false));
+  EqualValues values = values_of(mine, /*whole_state=*/false);
+  values.add("fingerprint of the loaded state", state_->loaded);
+  state_->round.comparison().set_optimizer(std::move(values));
   auto& theirs = mine.param_groups();
   const Groups& known = state_->groups;
   for (std::size_t g = 0; g < known.size(); ++g) {
@@ -154,6 +161,9 @@ void ShardedParameters::synchronize() {
   const bool average = options.op == ReduceOp::kAverage && !options.gradients_are_reduced;
   const double before = average ? 1.0 / options.gradient_predivide_factor : 1.0;
   const double after = average ? options.gradient_predivide_factor / state.size : 1.0;
+  const auto operation = [&](std::size_t b) {
+    return state.round.prefix() + "gradients" + std::to_string(b);
+  };
   const auto start = [&](std::size_t b) {
     const ShardBucket& bucket = state.buckets[b];
     const torch::Tensor flat =
@@ -164,12 +174,11 @@ void ShardedParameters::synchronize() {
       if (gradient.defined() && refusal.empty())
         parameter.layout.on(flat, parameter.offset).copy_(gradient);
     }
-    return reducescatter_async(flat,
-                               {.op = ReduceOp::kSum,
-                                .name = state.round.prefix() + "gradients" + std::to_string(b),
-                                .prescale = before,
-                                .postscale = after,
-                                .process_set = options.process_set});
+    return reducescatter_async(flat, {.op = ReduceOp::kSum,
+                                      .name = operation(b),
+                                      .prescale = before,
+                                      .postscale = after,
+                                      .process_set = options.process_set});
   };
   const auto finish = [&](std::size_t b, const torch::Tensor& mine) {
     hear();
@@ -182,8 +191,7 @@ void ShardedParameters::synchronize() {
   };
   abort_on_timeout(
       [&] {
-        if (!options.gradients_are_reduced)
-          for_each_bucket(state.buckets.size(), state.round.step(), start, finish);
+        if (!options.gradients_are_reduced) for_each_bucket(state, operation, start, finish);
         hear();
       },
       "ShardedOptimizer");
@@ -193,6 +201,12 @@ void ShardedParameters::synchronize() {
   for (std::size_t i = 0; i < count; ++i) state.present[i] = ranks[i] > 0;
   state.remember_gradients();
   state.skip = false;
+}
+
+std::uint32_t ShardedParameters::loaded_state() const { return state_->loaded; }
+
+void ShardedParameters::set_loaded_state(std::uint32_t fingerprint) {
+  state_->loaded = fingerprint;
 }
 
 ProcessSet ShardedParameters::process_set() const { return state_->options.process_set; }
@@ -243,6 +257,9 @@ void ShardedParameters::exchange_values() {
   const torch::NoGradGuard no_grad;
   State& state = *state_;
   const StepScope scope = state.round.step().scope();
+  const auto operation = [&](std::size_t b) {
+    return state.round.prefix() + "values" + std::to_string(b);
+  };
   const auto start = [&](std::size_t b) -> TensorWork {
     const ShardBucket& bucket = state.buckets[b];
     const bool changed = std::any_of(bucket.parameters.begin(), bucket.parameters.end(),
@@ -253,8 +270,7 @@ void ShardedParameters::exchange_values() {
     const torch::Tensor mine =
         tensors.empty() ? torch::empty({0}, state.parameters[bucket.parameters[0]].tensor.options())
                         : torch::cat(tensors);
-    return allgather_async(mine, {.name = state.round.prefix() + "values" + std::to_string(b),
-                                  .process_set = state.options.process_set});
+    return allgather_async(mine, {.name = operation(b), .process_set = state.options.process_set});
   };
   const auto finish = [&](std::size_t b, const torch::Tensor& values) {
     for (const std::size_t index : state.buckets[b].parameters) {
@@ -263,7 +279,7 @@ void ShardedParameters::exchange_values() {
       parameter.tensor.detach().copy_(parameter.layout.on(values, parameter.offset));
     }
   };
-  for_each_bucket(state.buckets.size(), state.round.step(), start, finish);
+  for_each_bucket(state, operation, start, finish);
 }
 
 void ShardedParameters::zero_grad(torch::optim::Optimizer& mine, bool set_to_none) {

@@ -48,12 +48,15 @@ struct ShardedParameters::State {
   std::vector<TakenGradient> taken;  ///< at the last synchronize(), by parameter
   std::vector<const void*> memory;   ///< addresses of the parameters when overlaps were last
                                      ///< checked
-  bool skip = false;                 ///< the next step does not synchronize if `taken` is still
-                                     ///< current
+  /// Fingerprint of the whole state that was loaded last, of 24 bits; 0: none, or an empty one.
+  std::uint32_t loaded = 0;
+  bool skip = false;  ///< the next step does not synchronize if `taken` is still
+                      ///< current
 
   /// Assigns the parameters from `first` on to buckets; each list of `together` gets buckets of its
   /// own.
   void add_buckets(std::size_t first, const Together& together);
+  std::vector<std::string> names_in(std::size_t bucket) const;
   /// Makes this rank's pieces of the buckets from `first_bucket` on, and the missing groups.
   void cut(std::size_t first_bucket, std::size_t group_count);
   /// The first parameter that differs from what the ranks agreed on: in sizes, or in type or device

@@ -37,6 +37,13 @@ void ShardedParameters::State::add_buckets(std::size_t first, const Together& to
   assign(rest, options.bucket_cap_mb);
 }
 
+std::vector<std::string> ShardedParameters::State::names_in(std::size_t bucket) const {
+  std::vector<std::string> names;
+  for (const std::size_t index : buckets[bucket].parameters)
+    names.push_back(parameters[index].name);
+  return names;
+}
+
 void ShardedParameters::State::cut(std::size_t first_bucket, std::size_t group_count) {
   std::vector<std::vector<torch::Tensor>> tensors(group_count - groups.size());
   for (std::size_t b = first_bucket; b < buckets.size(); ++b) {

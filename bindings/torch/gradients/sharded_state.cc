@@ -3,6 +3,7 @@
 #include "bindings/torch/gradients/optimizer_archive.h"
 #include "bindings/torch/gradients/sharded_parameters_state.h"
 #include "bindings/torch/tensors/failure.h"
+#include "bindings/torch/tensors/fingerprint.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
 #include <kolo/torch/functions.h>
@@ -205,6 +206,14 @@ void ShardedParameters::take_pieces(Optimizer& full, Optimizer& mine) const {
       });
     }
   }
+  std::vector<torch::Tensor> all;
+  for (const ShardedParameter& parameter : state.parameters) {
+    const auto* const whole = state_of(full, parameter.tensor);
+    if (whole == nullptr) continue;
+    for (const torch::Tensor* const tensor : tensors_of(**whole))
+      if (tensor->defined()) all.push_back(*tensor);
+  }
+  state.loaded = fingerprint_of(all) >> 8;
   copy_options(full.param_groups(), mine);
   std::swap(mine.state(), taken);
 }

@@ -5,7 +5,9 @@
 #include "bindings/torch/tensors/tensor_refusal.h"
 
 #include <kolo/torch/functions.h>
+#include <kolo/torch/objects.h>
 
+#include <exception>
 #include <memory>
 #include <utility>
 
@@ -17,6 +19,25 @@ MessageOptions core_options(const TensorMessageOptions& options, const torch::Te
           .keep_alive = std::make_shared<const torch::Tensor>(memory),
           .process_set = options.process_set,
           .stream = current_stream(memory.device())};
+}
+
+/// The memory of a message, as the core takes it.
+struct MessageMemory {
+  DataType type;
+  torch::Tensor memory;
+};
+
+/// Returns the result of `check`. If `check` throws, the message is refused, so that its peer does
+/// not wait.
+template <class Check>
+MessageMemory checked_message(OperationKind kind, int peer, const TensorMessageOptions& options,
+                              Check&& check) {
+  try {
+    return std::forward<Check>(check)();
+  } catch (const std::exception& error) {
+    refuse_message(kind, peer, options.tag, reason_of(error), options.process_set);
+    throw;
+  }
 }
 
 /// Integers stay integers if there is nothing to scale.
@@ -44,8 +65,10 @@ torch::Tensor coalesced(const torch::Tensor& tensor, const TensorAllreduceOption
 
 TensorWork send_async(const torch::Tensor& tensor, int to, const TensorMessageOptions& options) {
   const torch::NoGradGuard no_grad;
-  const DataType type = data_type_of(tensor, {});
-  const torch::Tensor memory = plain(tensor.detach());
+  const auto [type, memory] =
+      checked_message(OperationKind::kSend, to, options, [&]() -> MessageMemory {
+        return {data_type_of(tensor, {}), plain(tensor.detach())};
+      });
   return TensorWork({.work = send_async(memory.data_ptr(), memory.numel(), type, to,
                                         core_options(options, memory)),
                      .result = tensor,
@@ -58,14 +81,15 @@ void send(const torch::Tensor& tensor, int to, const TensorMessageOptions& optio
 
 TensorWork recv_async_(torch::Tensor tensor, int from, const TensorMessageOptions& options) {
   const torch::NoGradGuard no_grad;
-  const DataType type = data_type_of(tensor, {});
-  check_written(tensor);
+  const auto [type, memory] =
+      checked_message(OperationKind::kReceive, from, options, [&]() -> MessageMemory {
+        const DataType element = data_type_of(tensor, {});
+        check_written(tensor);
+        const torch::Tensor own = tensor.detach();
+        return {element, is_plain(own) ? own : plain(own)};
+      });
   TensorWorkParts parts{.work = {}, .result = tensor, .device = tensor.device()};
-  torch::Tensor memory = tensor.detach();
-  if (!is_plain(memory)) {
-    parts.staging = plain(memory);
-    memory = parts.staging;
-  }
+  if (!memory.is_alias_of(tensor)) parts.staging = memory;
   parts.work =
       recv_async(memory.data_ptr(), memory.numel(), type, from, core_options(options, memory));
   return TensorWork(std::move(parts));

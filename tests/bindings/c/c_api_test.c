@@ -320,6 +320,18 @@ static void told_to_all(int rank, int size) {
       .input = vector, .output = vector, .shape = &one, .dimensions = 1, .type = type};
   FAILS(kolo_grouped_allreduce(&member, 1, KOLO_SUM, &wrong, NULL), KOLO_ERROR_INVALID_ARGUMENT,
         "'wrong/0': rank 1: kolo_grouped_allreduce(): there is no element type 99");
+  // A message of one rank is told to its peer.
+  if (rank == 1) {
+    FAILS(kolo_send(vector, 1, 99, 0, 7, NULL, NULL), KOLO_ERROR_INVALID_ARGUMENT,
+          "kolo_send(): there is no element type 99");
+    FAILS(kolo_recv(NULL, 1, KOLO_FLOAT32, 0, 7, NULL, NULL), KOLO_ERROR_INVALID_ARGUMENT,
+          "null pointer");
+  } else if (rank == 0) {
+    FAILS(kolo_recv(vector, 1, KOLO_FLOAT32, 1, 7, NULL, NULL), KOLO_ERROR_INVALID_ARGUMENT,
+          "rank 1, its other side, has refused it: kolo_send(): there is no element type 99");
+    FAILS(kolo_send(vector, 1, KOLO_FLOAT32, 1, 7, NULL, NULL), KOLO_ERROR_INVALID_ARGUMENT,
+          "rank 1, its other side, has refused it: the memory is a null pointer");
+  }
 }
 
 static void refusals(int rank, int size) {

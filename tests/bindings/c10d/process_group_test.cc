@@ -16,6 +16,7 @@
 namespace {
 
 using namespace kolo::test;  // NOLINT(google-build-using-namespace)
+using testing::AllOf;
 using testing::HasSubstr;
 
 TEST_F(ProcessGroup, KnowsItself) {
@@ -208,11 +209,12 @@ TEST_F(ProcessGroup, GatherIntoOneTensorAtEveryRoot) {
     auto output = rank() == root ? torch::empty({2, 3 * size()}, input.options()).t()
                                  : torch::empty({0}, input.options());
     group_->gather_into_tensor(output, input, to)->wait();
-    if (rank() != root) continue;
-    const auto rows = torch::arange(size(), input.options()).repeat_interleave(3);
-    EXPECT_TRUE(torch::equal(output, rows.unsqueeze(1).expand({-1, 2})));
+    if (rank() == root) {
+      const auto rows = torch::arange(size(), input.options()).repeat_interleave(3);
+      EXPECT_TRUE(torch::equal(output, rows.unsqueeze(1).expand({-1, 2})));
+    }
     auto small = torch::empty({6 * size() - 1}, input.options());
-    EXPECT_THAT(message_of([&] { group_->gather_into_tensor(small, input, to); }),
+    EXPECT_THAT(message_of([&] { group_->gather_into_tensor(small, input, to)->wait(); }),
                 HasSubstr("gather_single: the output has " + std::to_string(6 * size() - 1) +
                           " elements instead of " + std::to_string(6 * size())));
   }
@@ -359,7 +361,8 @@ TEST_F(ProcessGroup, WhatItRefuses) {
       HasSubstr("an output of sizes [2] and strides [0] share memory, as after expand()");
   EXPECT_THAT(message_of([&] { group_->allreduce(expanded); }), shares_memory);
   EXPECT_THAT(message_of([&] { group_->broadcast(expanded); }), shares_memory);
-  EXPECT_THAT(message_of([&] { group_->recv(expanded, 0, 0); }), shares_memory);
+  constexpr int kNobodysTag = 99;  // a refused message keeps its place among those of its tag
+  EXPECT_THAT(message_of([&] { group_->recv(expanded, 0, kNobodysTag); }), shares_memory);
   std::vector<Tensors> lists{Tensors(static_cast<std::size_t>(size()), expanded[0])};
   EXPECT_THAT(message_of([&] { group_->allgather(lists, expanded); }), shares_memory);
   c10d::AllreduceOptions without_factor;
@@ -371,6 +374,78 @@ TEST_F(ProcessGroup, WhatItRefuses) {
   EXPECT_THAT(message_of([&] { group_->send(message, 0, -1); }), HasSubstr("negative"));
   EXPECT_THAT(message_of([&] { group_->recvAnysource(message, 0); }),
               HasSubstr("kolo does not support recvAnysource"));
+}
+
+/// One rank's call fails at once; that of all other ranks fails with its reason. Later calls match.
+TEST_F(ProcessGroup, WhatOneRankRefusesFailsOnAllAndNothingElse) {
+  if (size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  const bool refuses = is_last();
+  const int root = size() - 2;
+  const auto expect_refused = [&](const char* call, const std::string& why, const auto& start) {
+    const std::string message = message_of([&] { start()->wait(); });
+    EXPECT_THAT(message, HasSubstr(std::string("c10d ") + call + ": "));
+    EXPECT_THAT(message, HasSubstr(why));
+    if (!refuses) {
+      EXPECT_THAT(message, HasSubstr("rank " + std::to_string(size() - 1) + ": c10d ")) << call;
+    }
+  };
+  const auto list = [&](int tensors) {
+    Tensors result;
+    for (int r = 0; r < tensors; ++r) result.push_back(torch::empty({r + 1}));
+    return result;
+  };
+  for (int again = 0; again < 2; ++again) {
+    Tensors inputs{mine(rank() + 1)};
+    Tensors odd{mine(rank() + (refuses ? 2 : 1))};
+    std::vector<Tensors> uneven{list(size())};
+    std::vector<Tensors> none;
+    std::vector<Tensors>& at_root = rank() == root ? uneven : none;
+    expect_refused("allgather", "the input has", [&] { return group_->allgather(uneven, odd); });
+    std::vector<Tensors> unwanted{list(refuses ? size() : 0)};
+    c10d::GatherOptions gathers;
+    gathers.rootRank = root;
+    expect_refused("gather", "takes outputs at the root alone",
+                   [&] { return group_->gather(refuses ? unwanted : at_root, inputs, gathers); });
+    Tensors outputs{torch::empty({rank() + 1})};
+    c10d::ScatterOptions scatters;
+    scatters.rootRank = root;
+    expect_refused("scatter", "takes inputs at the root alone", [&] {
+      return group_->scatter(outputs, refuses ? unwanted : at_root, scatters);
+    });
+    Tensors parts = list(size());
+    Tensors sent = list(size());
+    for (torch::Tensor& tensor : sent) tensor = torch::ones({rank() + 1});
+    if (refuses) parts.pop_back();
+    expect_refused("alltoall", "takes", [&] { return group_->alltoall(parts, sent); });
+    auto whole = torch::ones({size() + (refuses ? 1 : 0)});
+    auto received = torch::empty({size()});
+    std::vector<std::int64_t> even;
+    expect_refused("all_to_all_single", "cannot be split evenly",
+                   [&] { return group_->alltoall_base(received, whole, even, even); });
+    // A message of the last rank to rank 0, and one of rank 0 to the last rank.
+    Tensors untyped{torch::empty({2}, refuses ? torch::kFloat8_e4m3fn : torch::kFloat32)};
+    if (refuses) {
+      EXPECT_THAT(message_of([&] { group_->send(untyped, 0, 3); }), HasSubstr("has type"));
+      EXPECT_THAT(message_of([&] { group_->recv(untyped, 0, 3); }), HasSubstr("has type"));
+    } else if (rank() == 0) {
+      const auto is_told = AllOf(
+          HasSubstr("rank " + std::to_string(size() - 1) + ", its other side, has refused it"),
+          HasSubstr("has type"));
+      EXPECT_THAT(message_of([&] { group_->recv(untyped, size() - 1, 3)->wait(); }), is_told);
+      EXPECT_THAT(message_of([&] { group_->send(untyped, size() - 1, 3)->wait(); }), is_told);
+    }
+    // All go on together.
+    group_->allgather(uneven, inputs)->wait();
+    EXPECT_TRUE(torch::equal(uneven[0].back(), input_of(size() - 1, size())));
+    if (refuses || rank() == 0) {
+      Tensors token{mine(1)};
+      (refuses ? group_->send(token, 0, 3) : group_->recv(token, size() - 1, 3))->wait();
+      EXPECT_TRUE(torch::equal(token[0], input_of(size() - 1, 1)));
+    }
+    Tensors sums{mine(3)};
+    group_->allreduce(sums)->wait();
+    EXPECT_TRUE(torch::equal(sums[0], sum_of(3)));
+  }
 }
 
 // The operation on a later tensor is invalid: earlier tensors must not be reduced either.

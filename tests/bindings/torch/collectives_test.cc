@@ -165,6 +165,29 @@ TEST(Messages, GoRoundTheRing) {
   EXPECT_TRUE(torch::equal(got, torch::full({5, 2}, before, torch::kFloat32)));
 }
 
+/// A message that one rank refuses fails its peer's message with the reason; the next ones meet.
+TEST(Messages, ThatOneRankRefusesAreToldToTheOther) {
+  const int last = kolo::size() - 1;
+  if (last == 0) return;
+  const auto expanded = torch::ones({1}).expand({2});
+  const std::string refused = "rank " + std::to_string(last) + ", its other side, has refused it: ";
+  if (kolo::rank() == last) {
+    EXPECT_EQ(message_of([] { kolo::send(torch::Tensor(), 0, {.tag = 4}); }),
+              "the tensor is undefined");
+    EXPECT_THAT(message_of([&] { kolo::recv_(expanded, 0, {.tag = 4}); }),
+                HasSubstr("share memory"));
+    kolo::send(torch::ones({2}), 0, {.tag = 4});
+  } else if (kolo::rank() == 0) {
+    auto got = torch::zeros({2});
+    EXPECT_THAT(message_of([&] { kolo::recv_(got, last, {.tag = 4}); }),
+                HasSubstr("recv from rank " + std::to_string(last) + " with tag 4: " + refused +
+                          "the tensor is undefined"));
+    EXPECT_THAT(message_of([&] { kolo::send(got, last, {.tag = 4}); }),
+                HasSubstr(refused + "elements of an output of sizes [2]"));
+    EXPECT_TRUE(torch::equal(kolo::recv_(got, last, {.tag = 4}), torch::ones({2})));
+  }
+}
+
 TEST(ProcessSets, ComeAndGo) {
   std::vector<int> even;
   for (int r = 0; r < kolo::size(); r += 2) even.push_back(r);

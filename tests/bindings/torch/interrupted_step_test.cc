@@ -279,8 +279,9 @@ TEST(StepEnd, DISABLED_AShardedStepThatThrowsOnOneRankEndsOnAll) {
 }
 
 /// The last rank makes `step` only after the others have waited for the whole
-/// KOLO_OPERATION_TIMEOUT and given up.
-void make_step_too_late(const std::function<void()>& step) {
+/// KOLO_OPERATION_TIMEOUT and given up. The error of all names the step and its `parameters`, a
+/// regular expression.
+void make_step_too_late(const std::function<void()>& step, const std::string& parameters) {
   const std::string given_up =
       std::filesystem::temp_directory_path() / ("kolo_given_up." + std::to_string(::getppid()));
   if (is_last()) {
@@ -288,23 +289,30 @@ void make_step_too_late(const std::function<void()>& step) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     std::filesystem::remove(given_up);
   }
-  EXPECT_THAT(message_of(step), HasSubstr("missing on rank " + std::to_string(kolo::size() - 1)));
+  EXPECT_THAT(message_of(step),
+              testing::ContainsRegex("\\(of " + parameters +
+                                     "\\) of step 2: submitted by .*missing on rank " +
+                                     std::to_string(kolo::size() - 1)));
   if (!is_last()) std::ofstream(given_up).close();
 }
 
 TEST(StepEnd, DISABLED_ARankThatComesTooLateToDdpMeetsNoLaterStep) {
   DistributedDataParallel ddp(std::make_shared<ThreeImpl>());
   ddp.forward(mine()).backward();
-  make_step_too_late([&] { ddp.forward(mine()).backward(); });
+  make_step_too_late([&] { ddp.forward(mine()).backward(); }, "'[abc]', '[abc]', '[abc]'");
 }
 
 TEST(StepEnd, DISABLED_ARankThatComesTooLateToShardsMeetsNoLaterStep) {
-  const torch::Tensor weight = torch::ones({5}, kLeaf);
-  kolo::ShardedOptimizer optimizer(torch::optim::SGD({weight}, 0.1),
-                                   kolo::NamedTensors{{"weight", weight}});
-  (weight.sum() * mine()).backward();
+  std::vector<torch::Tensor> weights;
+  kolo::NamedTensors named;
+  for (int i = 0; i < 5; ++i) {
+    weights.push_back(torch::ones({5}, kLeaf));
+    named.emplace_back("w" + std::to_string(i), weights.back());
+  }
+  kolo::ShardedOptimizer optimizer(torch::optim::SGD(weights, 0.1), named);
+  (torch::cat(weights).sum() * mine()).backward();
   optimizer.step();
-  make_step_too_late([&] { optimizer.step(); });
+  make_step_too_late([&] { optimizer.step(); }, "'w0', 'w1', 'w2' and 2 more");
 }
 
 }  // namespace

@@ -9,10 +9,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <sstream>
 #include <string>
+
+#include <unistd.h>
 
 namespace {
 
@@ -171,6 +174,54 @@ TEST(StateComparison, TheStateOfOneRankAloneIsAnErrorOfAll) {
     optimizer.step();
   };
   EXPECT_EQ(message_of(step), kNoError);
+}
+
+TEST(StateComparison, AShardedStateThatARankAloneHasLoadedIsAnErrorOfAll) {
+  SKIP_ALONE();
+  Trained trained(Trained::Way::kSharded);
+  auto& optimizer = dynamic_cast<kolo::ShardedOptimizer<SGD>&>(*trained.optimizer);
+  // What a step leaves is in the checkpoint of rank 0; others read it from there.
+  const auto saved = [&] {
+    trained.step();
+    std::string bytes;
+    optimizer.consolidate(0);
+    if (kolo::rank() == 0) {
+      std::stringstream stream;
+      torch::save(optimizer, stream);
+      bytes = stream.str();
+    }
+    return kolo::broadcast_object(bytes, 0);
+  };
+  const auto load = [&](const std::string& bytes) {
+    std::stringstream stream(bytes);
+    torch::load(optimizer, stream);
+  };
+  const std::string early = saved();
+  const std::string late = saved();
+  if (is_last()) load(early);
+  for (int again = 0; again < 2; ++again)
+    EXPECT_THAT(message_of([&] { trained.step(); }),
+                AllOf(HasSubstr("ShardedOptimizer: fingerprint of the loaded state is 0 on rank"),
+                      HasSubstr(" on rank " + std::to_string(kolo::size() - 1)),
+                      HasSubstr("load a checkpoint on all of them")));
+  load(early);
+  EXPECT_EQ(message_of([&] { trained.step(); }), kNoError);
+  // Each has loaded one, but not the same.
+  load(is_last() ? early : late);
+  EXPECT_THAT(message_of([&] { trained.step(); }), HasSubstr("fingerprint of the loaded state"));
+  load(late);
+  EXPECT_EQ(message_of([&] { trained.step(); }), kNoError);
+  // A load that is undone, as it fails on one rank, changes nothing.
+  const std::string file = testing::TempDir() + "kolo_sharded_state." + std::to_string(getppid());
+  kolo::save_checkpoint(file, {.module = trained.layer.get(), .optimizer = &optimizer}, 1);
+  torch::nn::Linear other(3, 1);
+  EXPECT_NE(message_of([&] {
+              kolo::load_checkpoint(file, {.module = is_last() ? other.get() : trained.layer.get(),
+                                           .optimizer = &optimizer});
+            }),
+            kNoError);
+  EXPECT_EQ(message_of([&] { trained.step(); }), kNoError);
+  if (kolo::rank() == 0) std::filesystem::remove(file);
 }
 
 TEST(StateComparison, WhatAPlainOptimizerPartsIsWarnedOf) {

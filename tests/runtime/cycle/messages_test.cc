@@ -287,6 +287,84 @@ TEST(Messages, UnderWayLeaveCollectivesTheirPlaces) {
       options);
 }
 
+/// Submits a message that its own rank refuses.
+std::string refuse(Runtime& runtime, OperationKind kind, int peer, std::uint32_t set = 0) {
+  Submission submission;
+  submission.signature.kind = kind;
+  submission.signature.root = peer;
+  submission.signature.shape = {3};  // at a null pointer
+  submission.tag = 3;
+  submission.process_set = set;
+  const auto work = runtime.submit_message(std::move(submission));
+  EXPECT_FALSE(work.ok());
+  return work.ok() ? "" : work.error().message;
+}
+
+TEST(Messages, ThatOneRankRefusesFailOnTheOtherAndKeepTheirPlace) {
+  LocalWorldOptions options;
+  options.variables["KOLO_OPERATION_TIMEOUT"] = "5";
+  for (const int size : {1, 2}) {
+    for (const OperationKind refused : {OperationKind::kSend, OperationKind::kReceive}) {
+      run_local_world(
+          size,
+          [&](int rank, Runtime& runtime) {
+            const int peer = size - 1 - rank;
+            std::vector<float> sent{1, 2, 3};
+            std::vector<float> received(3);
+            const bool sends = rank == 0;
+            const bool receives = rank == size - 1;
+            const bool refuses = refused == OperationKind::kSend ? sends : receives;
+            const std::string word = refused == OperationKind::kSend ? "send" : "recv";
+            if (refuses) {
+              EXPECT_EQ(
+                  refuse(runtime, refused, peer),
+                  "rank " + std::to_string(rank) + ": " + word + ": the memory is a null pointer");
+            }
+            if (size == 1 || !refuses) {
+              const auto met = refused == OperationKind::kSend ? receive(runtime, received, peer, 3)
+                                                               : send(runtime, sent, peer, 3);
+              const Status status = met->wait();
+              ASSERT_FALSE(status.ok());
+              EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+              EXPECT_THAT(status.error().message,
+                          HasSubstr("with tag 3: rank " + std::to_string(peer) +
+                                    ", its other side, has refused it: the memory is a null"));
+            }
+            // Both refuse one; the next ones meet.
+            if (sends) refuse(runtime, OperationKind::kSend, peer);
+            if (receives) refuse(runtime, OperationKind::kReceive, peer);
+            const auto send_work = sends ? send(runtime, sent, peer, 3) : nullptr;
+            if (receives) {
+              ASSERT_DONE(receive(runtime, received, peer, 3));
+              EXPECT_EQ(received, (std::vector<float>{1, 2, 3}));
+            }
+            if (send_work) ASSERT_DONE(send_work);
+          },
+          options);
+    }
+  }
+}
+
+TEST(Messages, ThatARankRefusesAndNobodyMeetsDisturbNothing) {
+  LocalWorldOptions options;
+  options.process_sets = {{0, 1}};
+  run_local_world(
+      3,
+      [&](int rank, Runtime& runtime) {
+        std::vector<float> values(3, 1.0F);
+        if (rank == 0) {
+          refuse(runtime, OperationKind::kReceive, 1, 1);
+          refuse(runtime, OperationKind::kSend, 1, 1);
+        }
+        ASSERT_DONE(submit(runtime, allreduce_of("t", values)));
+        // It is not in flight: the set can be removed.
+        const auto removed = runtime.remove_process_set(1);
+        ASSERT_TRUE(removed.ok());
+        ASSERT_DONE(*removed);
+      },
+      options);
+}
+
 TEST(Messages, ToNobodyAreRefused) {
   run_local_world(1, [](int, Runtime& runtime) {
     Submission submission;

@@ -21,9 +21,12 @@
 //   rank and the reason, and nothing else fails. Such a tensor is undefined, sparse, or of a type
 //   or device that kolo does not support, or elements of the output share memory, as after
 //   expand().
-// - Two kinds of calls throw at once instead, on that rank alone, and the others wait for it: a
-//   message, and an unnamed call on a tensor whose type kolo does not support. So name calls that
-//   may go wrong.
+// - A message throws such an error at once. The peer's message that would meet it fails with the
+//   rank and the reason.
+// - An unnamed call on a tensor without a type that kolo supports throws at once, on that rank
+//   alone. Ranks know an unnamed call by type and shape, so no rank could tell which of theirs is
+//   meant: the others wait for it, and that rank's later calls meet the others' earlier ones. So
+//   name calls that may go wrong, or end after such an error.
 #pragma once
 
 #include <kolo/export.h>

@@ -188,6 +188,11 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
     return shards_->whole_parameters();
   }
 
+  std::uint32_t loaded_state() const override { return shards_->loaded_state(); }
+  void set_loaded_state(std::uint32_t fingerprint) override {
+    shards_->set_loaded_state(fingerprint);
+  }
+
   void take_added_groups() override {
     if (shards_->take_added_groups(*this, this->defaults())) full_ = nullptr;
   }

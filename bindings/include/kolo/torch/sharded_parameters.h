@@ -12,6 +12,7 @@
 #include <torch/serialize/archive.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -54,6 +55,10 @@ class KOLO_API ShardedState {
   virtual void take_added_groups() = 0;
   /// The whole parameters. The optimizer's groups list only pieces of them.
   virtual std::vector<torch::Tensor> whole_parameters() const = 0;
+  /// What the next step compares over the ranks: a fingerprint of the whole state that this rank
+  /// has loaded. A load that is undone restores it.
+  virtual std::uint32_t loaded_state() const = 0;
+  virtual void set_loaded_state(std::uint32_t fingerprint) = 0;
 
  protected:
   ShardedState() = default;
@@ -97,6 +102,8 @@ class KOLO_API ShardedParameters {
   const Groups& groups() const;
   ProcessSet process_set() const;
   std::vector<torch::Tensor> whole_parameters() const;
+  std::uint32_t loaded_state() const;
+  void set_loaded_state(std::uint32_t fingerprint);
   /// Collective: adopts one more group and returns its pieces.
   Group add_group(const Group& group, const torch::optim::OptimizerOptions& defaults);
   /// Adopts the groups of `mine` that add_group() has not adopted, and replaces their parameters by
