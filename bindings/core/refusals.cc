@@ -43,6 +43,14 @@ std::vector<std::shared_ptr<Work>> refuse_allreduces(const std::vector<std::stri
   return refuse(std::move(calls), why, group, process_set);
 }
 
+void count_failed_unnamed(OperationKind kind, const ProcessSet& process_set) {
+  try {
+    runtime_for("refusal")->count_failed_unnamed(kind, process_set.id());
+  } catch (const Exception&) {
+    return;  // no rank waits
+  }
+}
+
 void refuse_ordered(OperationKind kind, const std::string& why, const ProcessSet& process_set) {
   Submission submission =
       submission_of(kind, nullptr, {}, DataType::kFloat32, {.process_set = process_set});

@@ -34,6 +34,11 @@ KOLO_API std::vector<std::shared_ptr<Work>> refuse_allreduces(const std::vector<
                                                               const std::string& group,
                                                               const ProcessSet& process_set);
 
+/// For an unnamed call that fails on this rank and that the other ranks cannot recognise. Later
+/// unnamed calls of this kind only meet those of ranks on which as many have failed, until a
+/// join(). Does nothing if kolo does not run.
+KOLO_API void count_failed_unnamed(OperationKind kind, const ProcessSet& process_set);
+
 /// Takes the place of an in-order call that a binding refuses before it reaches the core. The
 /// refusal takes the call's number. Ranks that do not refuse theirs are out of step and get `why`
 /// as error. The caller reports the error itself. Waits for no rank; does nothing if kolo does not

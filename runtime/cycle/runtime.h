@@ -79,6 +79,8 @@ class Runtime {
   /// One message to or from another rank (kSend, kReceive; signature.root is that rank).
   /// kInvalidArgument for arguments that are invalid on this rank alone.
   Result<std::shared_ptr<Work>> submit_message(Submission submission);
+  /// TensorTable::count_failed_unnamed() of the process set.
+  void count_failed_unnamed(OperationKind kind, std::uint32_t set);
 
   /// Collective over the world: adds a process set of these world ranks. The Work's value is its
   /// number.

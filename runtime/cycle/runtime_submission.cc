@@ -136,6 +136,13 @@ Status Runtime::submit_entries(std::span<EntryPtr> entries, std::uint32_t set, b
   });
 }
 
+void Runtime::count_failed_unnamed(OperationKind kind, std::uint32_t set) {
+  static_cast<void>(groups_.with(set, [kind](Group& group) -> Status {
+    group.table().count_failed_unnamed(kind);
+    return {};
+  }));
+}
+
 Result<std::shared_ptr<Work>> Runtime::submit_message(Submission submission) {
   const bool sends = submission.signature.kind == OperationKind::kSend;
   submission.name = fmt::format("{} rank {} with tag {}", sends ? "to" : "from",

@@ -58,14 +58,16 @@ Status TensorTable::take_names(std::span<const EntryPtr> entries) {
 }
 
 void TensorTable::give_names(std::span<EntryPtr> entries) {
+  const auto counted = failed_unnamed_.find(entries.front()->signature.kind);
+  const std::uint64_t failed = counted == failed_unnamed_.end() ? 0 : counted->second;
   if (entries.size() == 1 && entries.front()->signature.group.empty()) {
-    const std::string base = unnamed_base(entries.front()->signature);
+    const std::string base = unnamed_base(entries.front()->signature, failed);
     entries.front()->name = unnamed_name(base, unnamed_[base]++);
     return;
   }
   std::vector<Signature> signatures;
   for (const EntryPtr& entry : entries) signatures.push_back(entry->signature);
-  const std::string base = unnamed_group_base(signatures);
+  const std::string base = unnamed_group_base(signatures, failed);
   const std::string group = unnamed_name(base, unnamed_[base]++);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     entries[i]->signature.group = group;
@@ -140,6 +142,12 @@ void TensorTable::release_locked(const std::string& name) {
 void TensorTable::restart_unnamed() {
   const std::lock_guard lock(mutex_);
   unnamed_.clear();
+  failed_unnamed_.clear();
+}
+
+void TensorTable::count_failed_unnamed(OperationKind kind) {
+  const std::lock_guard lock(mutex_);
+  ++failed_unnamed_[kind];
 }
 
 void TensorTable::close(const Error& error) {

@@ -52,6 +52,11 @@ class TensorTable {
   /// numbers of calls.
   void restart_unnamed();
 
+  /// Any thread: an unnamed call failed on this rank before it could be announced. The numbers of
+  /// later ones of its kind no longer tell which of the others' calls they meet. They only meet
+  /// calls of ranks on which as many have failed, until restart_unnamed().
+  void count_failed_unnamed(OperationKind kind);
+
   /// Names that are submitted and not yet released.
   std::size_t in_flight() const;
 
@@ -75,6 +80,7 @@ class TensorTable {
   Names names_;
   std::vector<Names::node_type> spare_names_;  ///< set nodes kept to reuse their memory
   std::unordered_map<std::string, std::uint64_t> unnamed_;  ///< number of calls by base name
+  std::unordered_map<OperationKind, std::uint64_t> failed_unnamed_;
   std::unordered_map<std::string, std::deque<EntryPtr>> wait_for_name_;  ///< unnamed calls by name
   EntryPtr held_join_;  ///< waits until wait_for_name_ is empty
   std::optional<Error> closed_;

@@ -11,10 +11,14 @@ namespace {
 
 constexpr std::string_view kMark = ".unnamed[";
 
+std::string after(std::uint64_t failed) {
+  return failed == 0 ? std::string() : fmt::format("after {} failed: ", failed);
+}
+
 }  // namespace
 
-std::string unnamed_base(const Signature& signature) {
-  std::string base = fmt::format("{}{}{} {}", to_string(signature.kind), kMark,
+std::string unnamed_base(const Signature& signature, std::uint64_t failed) {
+  std::string base = fmt::format("{}{}{}{} {}", to_string(signature.kind), kMark, after(failed),
                                  to_string(signature.type), to_string(signature.shape));
   const bool reduces = signature.kind == OperationKind::kAllreduce ||
                        signature.kind == OperationKind::kReduceScatter;
@@ -25,15 +29,15 @@ std::string unnamed_base(const Signature& signature) {
   return base + "]";
 }
 
-std::string unnamed_group_base(const std::vector<Signature>& members) {
+std::string unnamed_group_base(const std::vector<Signature>& members, std::uint64_t failed) {
   // Members may be many and their names long, so their names are hashed (FNV-1a).
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const Signature& member : members) {
-    for (const char c : unnamed_base(member)) {
+    for (const char c : unnamed_base(member, 0)) {
       hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
     }
   }
-  return fmt::format("group{}{} of {:016x}]", kMark, members.size(), hash);
+  return fmt::format("group{}{}{} of {:016x}]", kMark, after(failed), members.size(), hash);
 }
 
 std::string unnamed_name(std::string_view base, std::uint64_t n) {

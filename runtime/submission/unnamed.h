@@ -19,10 +19,11 @@ namespace kolo {
 /// table.
 inline constexpr std::uint64_t kUnnamedNames = 16;
 
-/// "allreduce.unnamed[float32 [3, 4] sum]": one base for each signature.
-std::string unnamed_base(const Signature& signature);
+/// "allreduce.unnamed[float32 [3, 4] sum]": one base for each signature, and for each number of
+/// unnamed calls of the kind that have failed on this rank before it could announce them.
+std::string unnamed_base(const Signature& signature, std::uint64_t failed);
 /// The base name of a group of operations.
-std::string unnamed_group_base(const std::vector<Signature>& members);
+std::string unnamed_group_base(const std::vector<Signature>& members, std::uint64_t failed);
 /// The name of the n-th call.
 std::string unnamed_name(std::string_view base, std::uint64_t n);
 /// The base of a name, and the suffix that was appended (a member's index in its group).

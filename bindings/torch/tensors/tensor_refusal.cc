@@ -23,8 +23,9 @@ std::optional<Signature> signature_of(Signature signature, const torch::Tensor& 
   return signature;
 }
 
-/// For a call without a name: adds the kind of call to the message.
+/// For a call without a name: adds the kind of call to the message. The other ranks are not told.
 [[noreturn]] void rethrow_unnamed(const TensorCall& call, const std::exception_ptr& failure) {
+  count_failed_unnamed(call.signature.kind, call.process_set);
   try {
     std::rethrow_exception(failure);
   } catch (const Exception& error) {

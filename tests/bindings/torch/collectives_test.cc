@@ -333,13 +333,31 @@ TEST(Misuse, OfATensorOnOneRankIsToldToAll) {
         kolo::sparse_allreduce(odd_one ? rows : rows.to_sparse(), {.name = "t"});
       },
       "rank 1: sparse_allreduce 't' takes a sparse COO tensor");
-  // No rank could know which call it is.
-  if (odd_one) {
-    EXPECT_EQ(message_of([] { kolo::allreduce(torch::Tensor()); }),
-              "allreduce: the tensor is undefined");
-  }
   EXPECT_EQ(kolo::allreduce(torch::ones({1}), {.name = "t"}).item<double>(), kolo::size());
   EXPECT_EQ(kolo::allreduce(torch::ones({3, 3})).sum().item<double>(), 9 * kolo::size());
+}
+
+// No rank could know which call it is. Later ones only meet where as many have failed.
+TEST(Misuse, UnnamedCallsOnATensorWithoutATypeLeaveLaterOnesInStep) {
+  const bool odd_one = kolo::rank() == 1;
+  const auto fail = [] {
+    EXPECT_EQ(message_of([] { kolo::allreduce(torch::Tensor()); }),
+              "allreduce: the tensor is undefined");
+  };
+  const auto sum = [](double value) {
+    return kolo::allreduce_async(torch::full({1}, value), {.op = kolo::ReduceOp::kSum});
+  };
+  const auto value_of = [](kolo::TensorWork work) {
+    return kolo::synchronize(std::move(work)).item<double>();
+  };
+  kolo::TensorWork first;
+  if (!odd_one) first = sum(2);
+  fail();
+  EXPECT_EQ(value_of(sum(3)), 3 * kolo::size());
+  if (!odd_one)
+    EXPECT_EQ(value_of(std::move(first)), kolo::size() == 1 ? 2 : 2 * (kolo::size() - 1));
+  kolo::join();
+  EXPECT_EQ(value_of(sum(4)), 4 * kolo::size());
 }
 
 }  // namespace

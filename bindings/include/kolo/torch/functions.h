@@ -25,8 +25,8 @@
 //   rank and the reason.
 // - An unnamed call on a tensor without a type that kolo supports throws at once, on that rank
 //   alone. Ranks know an unnamed call by type and shape, so no rank could tell which of theirs is
-//   meant: the others wait for it, and that rank's later calls meet the others' earlier ones. So
-//   name calls that may go wrong, or end after such an error.
+//   meant: the others wait for it until their timeout. Later unnamed calls of this kind only meet
+//   those of ranks on which as many have thrown, until a join(). So name calls that may go wrong.
 #pragma once
 
 #include <kolo/export.h>
