@@ -47,7 +47,7 @@ if(KOLO_HAS_TORCH)
     --gtest_also_run_disabled_tests --gtest_filter=LateRanks.*)
   set_tests_properties(torch_late_rank PROPERTIES TIMEOUT 60 LABELS torch PROCESSORS 2
     ENVIRONMENT "OMP_NUM_THREADS=1;KOLO_OPERATION_TIMEOUT=2"
-    PASS_REGULAR_EXPRESSION "PASSED  . 1 test.*PASSED  . 1 test")
+    PASS_REGULAR_EXPRESSION "PASSED  . 2 tests.*PASSED  . 2 tests")
   kolo_add_torch_tests(torch_gradients RANKS 0 2 3 SOURCES
     bindings/torch/tools_test_main.cc
     bindings/torch/shared_gradients_test.cc)
