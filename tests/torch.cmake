@@ -26,7 +26,9 @@ if(KOLO_HAS_TORCH)
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
     target_link_libraries(${name} PRIVATE CLI11::CLI11 fmt::fmt)
     foreach(ranks ${ARG_RANKS})
+      # Four ranks are on two hosts.
       add_test(NAME ${name}_${ranks} COMMAND $<TARGET_FILE:kolo-run> -np ${ranks}
+        ${CMAKE_CURRENT_SOURCE_DIR}/support/on_hosts $<IF:$<EQUAL:${ranks},4>,2,1>
         $<TARGET_FILE:${name}> --seed ${ranks}000 --programs ${ARG_PROGRAMS})
       set_tests_properties(${name}_${ranks} PROPERTIES TIMEOUT 120 LABELS torch
         PROCESSORS ${ranks} ENVIRONMENT "OMP_NUM_THREADS=1;${ARG_KNOBS_${ranks}}")
@@ -47,7 +49,7 @@ if(KOLO_HAS_TORCH)
     --gtest_also_run_disabled_tests --gtest_filter=LateRanks.*)
   set_tests_properties(torch_late_rank PROPERTIES TIMEOUT 60 LABELS torch PROCESSORS 2
     ENVIRONMENT "OMP_NUM_THREADS=1;KOLO_OPERATION_TIMEOUT=2"
-    PASS_REGULAR_EXPRESSION "PASSED  . 1 test.*PASSED  . 1 test")
+    PASS_REGULAR_EXPRESSION "PASSED  . 2 tests.*PASSED  . 2 tests")
   kolo_add_torch_tests(torch_gradients RANKS 0 2 3 SOURCES
     bindings/torch/tools_test_main.cc
     bindings/torch/shared_gradients_test.cc)
@@ -154,7 +156,7 @@ if(KOLO_HAS_TORCH)
   # Random trainings, each compared with one process.
   kolo_add_random_programs(training_stress PROGRAMS 50 RANKS 1 2 3 4
     KNOBS_2 KOLO_FUSION_THRESHOLD=4096 KOLO_CACHE_CAPACITY=3
-    KNOBS_4 KOLO_SHARED_MEMORY=0 KOLO_BATCH_WINDOW=0 KOLO_BATCH_SIZE=0
+    KNOBS_3 KOLO_SHARED_MEMORY=0 KOLO_BATCH_WINDOW=0 KOLO_BATCH_SIZE=0
     SOURCES
     bindings/torch/stress/after_failure.cc
     bindings/torch/stress/comparison.cc

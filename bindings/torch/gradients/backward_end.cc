@@ -161,8 +161,11 @@ void GradientReducer::State::refuse_samples() {
 void GradientReducer::State::hear_samples() {
   SampleShare& samples = settings.samples;
   if (!samples.is_under_way()) return;
+  // If this fails, it does on all ranks, and no round is to come. The operations that only some
+  // ranks have under way end before the next step: a late rank would fall behind once more.
+  const Rounds rounds_before = std::exchange(rounds, Rounds::kClosed);
   alike([&] { samples.hear(round.step()); });
-  if (samples.idle_ranks() > 0) rounds = Rounds::kClosed;
+  if (samples.idle_ranks() == 0) rounds = rounds_before;
 }
 
 void GradientReducer::State::end_left_out() {

@@ -84,10 +84,9 @@ void DdpReducer::State::write_back(const std::vector<std::int64_t>& counts) {
       }
     } else if (options.gradient_as_bucket_view) {
       if (!gradient.defined()) gradient = memory.alias(parameter.position);
-    } else if (gradient.defined()) {
-      gradient.copy_(memory.view(parameter.position));
     } else {
-      gradient = memory.view(parameter.position).clone();
+      if (!gradient.defined()) gradient = parameter.zeros();
+      gradient.copy_(memory.view(parameter.position));
     }
   }
 }

@@ -232,7 +232,7 @@ TensorWork DdpReducer::State::send(Parameter& parameter) {
   torch::Tensor& gradient = parameter.tensor.mutable_grad();
   const bool absent = pass.missing[index] != 0 || !gradient.defined();
   torch::Tensor& sent = parameter.pass.sent;
-  sent = absent ? parameter.layout.zeros(parameter.layout.options()) : gradient;
+  sent = absent ? parameter.zeros() : gradient;
   // Autograd may have used a view of a buffer that another parameter's gradient views, too. If the
   // user has made such views, they stay.
   if (!absent && gradient.storage().use_count() > 1) {

@@ -32,6 +32,9 @@ namespace kolo {
 struct DdpReducer::State final : BackwardRound {
   struct Parameter : AgreedTensor {
     explicit Parameter(AgreedTensor agreed) : AgreedTensor(std::move(agreed)) {}
+    torch::Tensor zeros() const {
+      return layout.fits(tensor) ? zero_gradient_of(tensor) : layout.zeros(layout.options());
+    }
 
     /// Until the end of a pass.
     struct Pass {

@@ -2,6 +2,7 @@
 #include "bindings/torch/gradients/reduced_gradient.h"
 
 #include "bindings/torch/gradients/gradient_groups.h"
+#include "bindings/torch/tensors/agreed_layout.h"
 #include "bindings/torch/tensors/failure.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
@@ -201,11 +202,7 @@ void ReducedGradient::submit_missing(const std::string& why) {
   made_.reset();
   parameter_.mutable_grad() = torch::Tensor();
   torch::Tensor zeros;
-  // With the parameter's strides, as autograd makes gradients.
-  attempt([&] {
-    zeros = torch::zeros_like(parameter_, parameter_.options().requires_grad(false),
-                              torch::MemoryFormat::Preserve);
-  });
+  attempt([&] { zeros = zero_gradient_of(parameter_); });
   submit(std::move(zeros), true);
 }
 

@@ -27,6 +27,12 @@ bool is_dense(const torch::Tensor& tensor) {
          tensor.unsafeGetTensorImpl()->is_non_overlapping_and_dense_or_false();
 }
 
+torch::Tensor zero_gradient_of(const torch::Tensor& parameter) {
+  return torch::zeros_like(
+      parameter, parameter.options().requires_grad(false),
+      is_dense(parameter) ? torch::MemoryFormat::Preserve : torch::MemoryFormat::Contiguous);
+}
+
 AgreedLayout::AgreedLayout(const torch::Tensor& tensor)
     : numel_(tensor.numel()),
       sizes_(tensor.sizes()),

@@ -24,6 +24,9 @@ namespace kolo {
 
 /// Whether no two elements share memory, and there are no gaps between them.
 bool is_dense(const torch::Tensor& tensor);
+/// With the strides that autograd gives a gradient: the parameter's, or contiguous if the parameter
+/// is not dense.
+torch::Tensor zero_gradient_of(const torch::Tensor& parameter);
 
 /// Part of change_in()'s text. A rank that receives the text from another rank searches for it.
 inline constexpr const char* kWhenMade = "when this was made";

@@ -2,6 +2,7 @@
 // must end with its status, whatever the thread holds.
 // Runs in a process that has not called init() yet; its children have not either.
 #include "tests/support/in_child.h"
+#include "tests/support/sleeping_thread.h"
 
 #include <kolo/kolo.h>
 
@@ -21,6 +22,7 @@
 namespace {
 
 using kolo::test::in_child;
+using kolo::test::sleeps;
 
 constexpr int kStatus = 7;
 
@@ -28,15 +30,6 @@ constexpr int kStatus = 7;
 void wait_in_kolo() {
   float value = 0;
   kolo::recv(&value, 1, kolo::DataType::kFloat32, 0);
-}
-
-/// Whether this thread of this process is blocked in the kernel.
-bool sleeps(pid_t thread) {
-  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  const std::size_t name_end = text.rfind(')');
-  return name_end != std::string::npos && text.size() > name_end + 2 && text[name_end + 2] == 'S';
 }
 
 /// Runs `then` on a thread of its own, once the calling thread sleeps.

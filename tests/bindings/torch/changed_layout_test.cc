@@ -189,6 +189,48 @@ TEST(ChangedLayout, BetweenBackwardAndStep) {
   }
 }
 
+/// The last rank does not use the convolution.
+struct SkippingImpl : torch::nn::Module {
+  Conv2d conv = register_module("conv", convolution());
+  torch::Tensor scale = register_parameter("scale", torch::ones({1}, torch::kFloat64));
+  torch::Tensor forward(const torch::Tensor& input) {
+    const torch::Tensor scaled = input * scale;
+    return (is_last() ? scaled : conv->forward(scaled)).sum();
+  }
+};
+
+// Where strides differ by rank, a norm of all gradients does in its last bits.
+TEST(ChangedLayout, GradientsThatOnlyOtherRanksMakeHaveTheStridesOfTheirs) {
+  if (kolo::size() == 1) return;
+  const auto input = torch::ones({2, 3, 4, 4}, torch::kFloat64);
+  for (const char* kind : {"ddp", "ddp with a hook", "optimizer"}) {
+    for (const bool has_gaps : {false, true}) {
+      SCOPED_TRACE(testing::Message() << kind << has_gaps);
+      const auto model = std::make_shared<SkippingImpl>();
+      const torch::Tensor weight = model->conv->weight;
+      const auto change = [&] {
+        const torch::Tensor last = weight.detach().permute({0, 2, 3, 1}).contiguous();
+        const torch::Tensor data = has_gaps ? torch::stack({last, last}, -1).select(-1, 0) : last;
+        set_data(weight, data.permute({0, 3, 1, 2}));
+      };
+      if (kind == std::string("optimizer")) {
+        DistributedOptimizer optimizer(SGD(model->parameters(), 0.1), model->named_parameters());
+        change();
+        model->forward(input).backward();
+        optimizer.synchronize();
+      } else {
+        DistributedDataParallel ddp(
+            model, DdpOptions{.find_unused_parameters = true, .gradient_as_bucket_view = false});
+        if (kind != std::string("ddp")) ddp.register_comm_hook(average_bucket);
+        change();
+        ddp.forward(input).backward();
+      }
+      EXPECT_EQ(weight.grad().strides(),
+                has_gaps ? weight.detach().contiguous().strides() : weight.strides());
+    }
+  }
+}
+
 // As with Horovod: only rank 0 loads the weights, which are channels last; then all ranks take
 // them.
 TEST(ChangedLayout, OneRankLoadsAFileOfOtherStrides) {

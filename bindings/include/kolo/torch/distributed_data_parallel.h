@@ -48,9 +48,10 @@
 //
 // Changes of the module:
 // - A parameter may get other memory later (to(channels_last), torch::load(), set_data()), also
-//   with other strides, on all ranks or on one. Elements are matched by index. Gradients keep the
-//   strides of the construction, so change the memory format of a module before. Change it on all
-//   ranks: an optimizer may round the last bits differently where strides differ.
+//   with other strides, on all ranks or on one. Elements are matched by index. Gradients that
+//   are views of buckets keep the strides of the construction, so change the memory format of a
+//   module before; others have the parameter's. Change it on all ranks: an optimizer may round the
+//   last bits differently where strides differ.
 // - These changes of a parameter are errors: other sizes, type or device, requiring a gradient only
 //   now, and a new parameter. All ranks throw kInvalidArgument with the parameter and the rank:
 //   that rank from forward() (in eval() from backward()), the others from backward(). With

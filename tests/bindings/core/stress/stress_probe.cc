@@ -1,7 +1,9 @@
 // Started by stress_test: a random program of all kinds of calls, the same on every rank; all
 // results are verified. One rank may fail in the middle.
 #include "tests/bindings/core/stress/calls.h"
+#include "tests/bindings/core/stress/values.h"
 #include "tests/support/random_programs.h"
+#include "tests/support/scribbling_child.h"
 
 #include <kolo/kolo.h>
 
@@ -130,6 +132,7 @@ void Rank::do_lane(const Lane& lane, std::uint64_t seed, bool may_fail) {
   if (may_fail)
     guard([&] { fail_if_due(options_.fault_step < number ? -1 : options_.fault_step); });
   if (lane.shuffled) caller.dice().shuffle(begun);
+  ScribblingChild child(caller.dice().one_in(8) ? shared_blocks() : ScribblingChild::Memory());
   for (Begun& one : begun) {
     if (one.step.rounds_more == 0) {
       guard([&] { caller.end(one); });
@@ -138,6 +141,7 @@ void Rank::do_lane(const Lane& lane, std::uint64_t seed, bool may_fail) {
     const std::lock_guard lock(mutex_);
     left_.push_back({one, round_ + one.step.rounds_more});
   }
+  guard([&] { child.end(); });
 }
 
 void Rank::end_left(bool all) {

@@ -10,6 +10,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <utility>
 
 namespace kolo::test {
@@ -37,6 +39,9 @@ double part(const Step& step, std::uint64_t bits) {
     const double factors[] = {1, 2, -1};
     return factors[bits % (is_signed(step.type) ? 3 : 2)];
   }
+  // Sums of these are exact in float32, and mostly rounded in the half type itself.
+  if (step.type == DataType::kFloat16) return static_cast<double>(bits % 4096) - 2047;
+  if (step.type == DataType::kBFloat16) return static_cast<double>(bits % 512) - 255;
   return static_cast<double>(bits % 8) - (is_signed(step.type) ? 3 : 0);
 }
 
@@ -70,6 +75,28 @@ std::vector<std::byte> period_of(DataType type, const ValueOf& values) {
   for (std::int64_t i = 0; i < kPeriod; ++i)
     store(type, period.data() + static_cast<std::size_t>(i) * width, values(i));
   return period;
+}
+
+struct SharedBlocks {
+  std::mutex mutex;
+  std::map<void*, std::size_t> bytes;
+};
+
+SharedBlocks& all_shared() {
+  static SharedBlocks all;
+  return all;
+}
+
+/// kolo::allocate(), which shared_blocks() knows.
+std::shared_ptr<void> allocate_known(std::size_t bytes) {
+  const auto memory = kolo::allocate(bytes);
+  if (!memory) return nullptr;
+  const std::lock_guard lock(all_shared().mutex);
+  all_shared().bytes[memory.get()] = bytes;
+  return {memory.get(), [memory](void* at) {
+            const std::lock_guard guard(all_shared().mutex);
+            all_shared().bytes.erase(at);
+          }};
 }
 
 /// Calls piece(offset in the memory, offset in the period, elements) until all is covered.
@@ -187,7 +214,7 @@ Block::Block(std::size_t bytes, std::size_t alignment, Dice& dice, perf::Gpu* gp
   const auto of_host = [&]() -> std::shared_ptr<void> {
     return {std::aligned_alloc(64, (whole + 63) / 64 * 64), std::free};
   };
-  memory_ = gpu == nullptr ? shared_or(kolo::allocate, of_host) : of_host();
+  memory_ = gpu == nullptr ? shared_or(allocate_known, of_host) : of_host();
   data_ = static_cast<std::byte*>(memory_.get()) + kGuard + shift;
   std::fill(data_ - kGuard, data_ + bytes + kGuard, kGuardByte);
   if (gpu == nullptr) return;
@@ -205,6 +232,14 @@ void Block::pull() const {
   if (gpu_ == nullptr) return;
   gpu_->copy(data_ - kGuard, on_gpu_ - kGuard, bytes_ + 2 * kGuard);
   gpu_->synchronize();
+}
+
+ScribblingChild::Memory shared_blocks() {
+  const std::lock_guard lock(all_shared().mutex);
+  ScribblingChild::Memory blocks;
+  for (const auto& [at, bytes] : all_shared().bytes)
+    blocks.emplace_back(static_cast<std::byte*>(at), bytes);
+  return blocks;
 }
 
 std::string Block::damage() const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tests/bindings/core/stress/program.h"
+#include "tests/support/scribbling_child.h"
 #include "tools/perf/gpu.h"
 
 #include <kolo/types.h>
@@ -22,7 +23,8 @@ using ValueOf = std::function<Value(std::int64_t element)>;
 /// Shape of a tensor with `rows` rows; one row without a tail is a scalar.
 Shape shape_of(const Step& step, std::int64_t rows);
 
-/// An element of a rank's input: so small that all operations on all types are exact.
+/// An element of a rank's input: so small that all operations on all types are exact, but for the
+/// one rounding of a half type's result.
 Value input_value(const Step& step, int rank, std::int64_t element);
 /// An element of the reduction of the inputs of `contributors` (ranks of the world); `divisor` is
 /// for an average.
@@ -62,5 +64,8 @@ class Block {
   perf::Gpu* gpu_ = nullptr;
   std::byte* on_gpu_ = nullptr;
 };
+
+/// The memory from kolo::allocate() of all blocks that there are; any thread.
+ScribblingChild::Memory shared_blocks();
 
 }  // namespace kolo::test

@@ -45,6 +45,10 @@ bool Training::can_redo() const {
          plan_.steps[static_cast<std::size_t>(step_)].zero == Zero::kBefore;
 }
 
+bool Training::can_redo_late() const {
+  return can_redo() && plan_.models.front().way == Way::kHorovod;
+}
+
 void Training::leave_out() {
   Model& model = *models_.front().ours;
   if (!plan_.models.front().has_ddp()) return model.zero_grad(true);

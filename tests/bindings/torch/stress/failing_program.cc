@@ -12,6 +12,16 @@
 namespace kolo::test {
 namespace {
 
+/// Exceptions of the data set may be wrapped.
+template <class Read>
+decltype(auto) read(Read&& read_batch) {
+  try {
+    return read_batch();
+  } catch (const std::exception& error) {
+    throw Fault(error.what());
+  }
+}
+
 /// The batch's contents do not matter, only that worker threads read it meanwhile.
 class Rows : public torch::data::datasets::BatchDataset<Rows, torch::Tensor> {
  public:
@@ -33,16 +43,16 @@ class FailingProgram {
         fault_(options, rank_ == options.victim),
         note_(note),
         dice_(seed * 131 + static_cast<std::uint64_t>(rank_)),
-        is_out_of_step_(options.fault == "skip" || options.fault == "more") {}
+        is_out_of_step_(options.fault == "skip" || options.fault == "more"),
+        is_late_(options.fault == "late") {}
 
   int run(const MakeTraining& make);
 
  private:
   void train(const MakeTraining& make);
   void steps(Training& training);
-  template <class Batch>
-  void read_on(Batch& batch);
   void examine(Training& training);
+  void end_together() const;
   template <class Action>
   void guard(const std::string& when, Action&& action);
   void say(const std::string& what, int code);
@@ -52,6 +62,7 @@ class FailingProgram {
   const Progress note_;
   Dice dice_;
   const bool is_out_of_step_;
+  const bool is_late_;  ///< one rank
   int code_ = 0;
 };
 
@@ -92,7 +103,8 @@ void FailingProgram::steps(Training& training) {
   const DistributedSampler sampler(64);
   auto loader = data_loader(Rows(fault_), sampler,
                             {.batch_size = 2, .workers = static_cast<std::size_t>(rank_ % 3)});
-  for (auto batch = loader.begin(); batch != loader.end(); read_on(batch)) {
+  for (auto batch = read([&] { return loader.begin(); }); batch != loader.end();
+       read([&]() -> auto& { return ++batch; })) {
     fault_.begin_step();
     try {
       if (!training.next() || !fault_.end_step()) return;
@@ -103,16 +115,6 @@ void FailingProgram::steps(Training& training) {
           0);
       training.redo();
     }
-  }
-}
-
-/// An exception of the data set may be wrapped.
-template <class Batch>
-void FailingProgram::read_on(Batch& batch) {
-  try {
-    ++batch;
-  } catch (const std::exception& error) {
-    throw Fault(error.what());
   }
 }
 
@@ -135,6 +137,17 @@ void FailingProgram::train(const MakeTraining& make) {
   note_("destructors");
 }
 
+/// Once all ranks have come, however late one is.
+void FailingProgram::end_together() const {
+  for (int tries = is_late_ ? 9 : 0;; --tries) {
+    try {
+      return barrier({.name = "the end"});
+    } catch (const Exception& error) {
+      if (error.code() != ErrorCode::kTimeout || tries == 0) throw;
+    }
+  }
+}
+
 int FailingProgram::run(const MakeTraining& make) {
   guard("training", [&] { train(make); });
   if (fault_.has_ended()) return 0;
@@ -144,7 +157,7 @@ int FailingProgram::run(const MakeTraining& make) {
     return code_;
   }
   // No rank leaves while another one works. After a failure, the failure reaches every rank.
-  guard("the end", [] { barrier({.name = "the end"}); });
+  guard("the end", [this] { end_together(); });
   say(fmt::format("ended with {}", code_), 0);
   // The starter of this program signals when the other ranks have finished.
   static_cast<void>(std::getchar());

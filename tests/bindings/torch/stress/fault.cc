@@ -1,5 +1,7 @@
 #include "tests/bindings/torch/stress/fault.h"
 
+#include "tests/support/sleeping_thread.h"
+
 #include <unistd.h>
 
 #include <chrono>
@@ -7,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
+#include <utility>
 
 namespace kolo::test {
 namespace {
@@ -26,13 +29,15 @@ void tell() {
 
 void FaultOptions::add_to(CLI::App& app) {
   app.add_option("--fault", fault, "What one rank does in the midst")
-      ->check(CLI::IsMember({"abort", "comm_hook", "data", "exit", "forward", "gradient_hook",
-                             "kill", "late_kill", "left_out", "more", "quick_exit", "return",
-                             "segv", "shutdown", "skip", "sparse", "stop", "throw", "unwind"}));
+      ->check(CLI::IsMember({"abort",         "comm_hook",    "data",       "exit",   "forward",
+                             "gradient_hook", "handler_exit", "kill",       "late",   "late_kill",
+                             "left_out",      "more",         "quick_exit", "return", "segv",
+                             "shutdown",      "skip",         "sparse",     "stop",   "thread_exit",
+                             "throw",         "unwind"}));
   app.add_option("--victim", victim, "The rank that does it");
   app.add_option("--fault-step", step, "Step in which it does; -1: before the first");
   app.add_option("--fault-point", point, "Place within that step");
-  app.add_option("--fault-delay", delay, "Microseconds from there, of late_kill");
+  app.add_option("--fault-delay", delay, "Microseconds from there, of late_kill and the like");
 }
 
 void FaultyRank::arm() {
@@ -65,24 +70,34 @@ void FaultyRank::make_sparse(bool sparse) const {
 }
 
 bool FaultyRank::mends() const {
-  const bool sparse = options_.fault == "sparse";
-  if ((!sparse && options_.fault != "left_out") || !training_->can_redo()) return false;
-  if (sparse) make_sparse(false);
+  const std::string& fault = options_.fault;
+  if (fault == "late") return training_->can_redo_late();
+  if ((fault != "sparse" && fault != "left_out") || !training_->can_redo()) return false;
+  if (fault == "sparse") make_sparse(false);
   return true;
+}
+
+/// On another thread.
+void FaultyRank::later(std::function<void()> what) const {
+  std::thread([what = std::move(what), delay = options_.delay] {
+    std::this_thread::sleep_for(std::chrono::microseconds(delay));
+    what();
+  }).detach();
 }
 
 void FaultyRank::fail() {
   if (!is_victim_ || has_failed_) return;
   const std::string& fault = options_.fault;
   const bool is_armed = fault == "forward" || fault == "gradient_hook" || fault == "comm_hook";
-  if (is_armed && training_ == nullptr) return;  // later
+  if (is_armed && (training_ == nullptr || !training_->is_whole())) return;  // later
   has_failed_ = true;
   if (is_armed) return arm();
   if (fault == "data") {
     is_unreadable_ = true;
     return;
   }
-  if (fault == "skip" || fault == "more" || fault == "sparse" || fault == "left_out")
+  if (fault == "skip" || fault == "more" || fault == "sparse" || fault == "left_out" ||
+      fault == "late")
     return;  // between steps
   if (fault == "return") {
     ends_ = true;
@@ -95,11 +110,16 @@ void FaultyRank::fail() {
   if (fault == "exit") std::exit(0);
   if (fault == "quick_exit") ::_exit(0);
   if (fault == "throw") std::thread([] { throw std::runtime_error("enough"); }).join();
-  if (fault == "late_kill")
-    std::thread([delay = options_.delay] {
-      std::this_thread::sleep_for(std::chrono::microseconds(delay));
-      std::raise(SIGKILL);
-    }).detach();
+  if (fault == "late_kill") later([] { std::raise(SIGKILL); });
+  if (fault == "thread_exit") later([] { std::exit(0); });
+  if (fault == "handler_exit") {
+    std::signal(SIGTERM, [](int) { std::exit(0); });
+    // Where it waits: exit() in the midst of malloc() would never end, with kolo or without.
+    later([training = pthread_self(), thread = gettid()] {
+      while (!sleeps(thread)) std::this_thread::yield();
+      pthread_kill(training, SIGTERM);
+    });
+  }
   if (fault == "unwind") throw Fault("the disk is full");
   if (fault == "abort") abort("the disk is full");
   if (fault == "shutdown") shutdown();
@@ -122,6 +142,13 @@ void FaultyRank::begin_step() {
   if (options_.fault == "left_out" && training_->can_redo()) {
     tell();
     training_->leave_out();
+  }
+  if (options_.fault == "late" && !was_late_ && training_->can_redo()) {
+    training_->network(0).before_layer = [this](std::size_t) {
+      if (std::exchange(was_late_, true)) return;
+      tell();
+      std::this_thread::sleep_for(std::chrono::microseconds(options_.delay));
+    };
   }
   if (options_.fault != "skip" || step_ != options_.step) return;
   tell();

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <stdexcept>
 #include <string>
 
@@ -52,6 +53,7 @@ class FaultyRank {
  private:
   void fail();
   void arm();
+  void later(std::function<void()> what) const;
   void make_sparse(bool sparse) const;
 
   const FaultOptions options_;
@@ -60,6 +62,7 @@ class FaultyRank {
   int step_ = -1;
   int point_ = 0;
   bool has_failed_ = false;
+  bool was_late_ = false;
   std::atomic<bool> is_unreadable_ = false;  ///< the data set
   bool ends_ = false;
 };

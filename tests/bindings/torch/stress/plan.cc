@@ -252,6 +252,12 @@ void Drawer::draw_step(int number) {
     step.strides = dice_.salt() >> 8;
     step.strides_by_rank = dice_.one_in(2);
   }
+  Dice later(plan_.seed * 64 + static_cast<std::uint64_t>(number));
+  if (later.one_in(3) && plan_.size > 1)
+    step.size_apart = static_cast<int>(later.below(plan_.size));
+  if (later.one_in(4) && plan_.size > 1)
+    step.leaves_out = static_cast<int>(later.below(plan_.size));
+  step.forks = later.one_in(4);
   step.takes_part.assign(static_cast<std::size_t>(plan_.size), true);
   plan_.steps.push_back(std::move(step));
 }
@@ -309,6 +315,28 @@ double ModelPlan::tolerance() const {
   return tolerance;
 }
 
+bool ModelPlan::may_change_size(const LayerPlan& layer) const {
+  switch (layer.kind) {
+    case LayerKind::kLinear:  // one bias for all
+    case LayerKind::kWide:
+    case LayerKind::kRecomputed:
+    case LayerKind::kTied:
+    case LayerKind::kEmbedding:
+    case LayerKind::kScalar:
+    case LayerKind::kEmpty:
+      return (!layer.may_rest || rests == Rests::kNone) && !layer.frozen &&
+             layer.joins_at == kNever && layer.freezes_at == kNever;
+    case LayerKind::kAgain:
+    case LayerKind::kConv:
+    case LayerKind::kLayerNorm:
+    case LayerKind::kBatchNorm:
+    case LayerKind::kTransposed:
+    case LayerKind::kComplex:
+      return false;
+  }
+  return false;
+}
+
 std::string Plan::text() const {
   std::ostringstream text;
   text << "seed " << seed << ": " << size << " ranks, " << steps.size() << " steps of "
@@ -336,6 +364,8 @@ std::string Plan::text() const {
          << "ban"[static_cast<int>(s.zero)] << (s.to_none ? "" : "0") << (s.clip > 0 ? " clip" : "")
          << (s.halves ? " half" : "") << (s.overflow != kNever ? " overflow" : "")
          << (s.lr_factor != 1 ? " lr" : "") << (s.rate_apart != kNever ? " apart" : "")
+         << (s.size_apart != kNever ? " size apart" : "")
+         << (s.leaves_out != kNever ? " left out" : "") << (s.forks ? " fork" : "")
          << (s.evaluates ? " eval" : "")
          << (s.strides == 0      ? ""
              : s.strides_by_rank ? " strides by rank"

@@ -77,6 +77,8 @@ struct ModelPlan {
   Hook hook = Hook::kNone;
 
   bool has_ddp() const { return way != Way::kHorovod && way != Way::kSharded; }
+  /// Whether a forward takes another size of the layer's last parameter, which it always uses.
+  bool may_change_size(const LayerPlan& layer) const;
   bool is_sharded() const { return way == Way::kSharded || way == Way::kShardedDdp; }
   /// How far values may differ from those of one process.
   double tolerance() const;
@@ -101,6 +103,9 @@ struct StepPlan {
   int overflow_rank = 0;
   double lr_factor = 1;
   int rate_apart = kNever;  ///< rank that first tries the step with its own learning rates
+  int size_apart = kNever;  ///< rank that first tries it with another size of one parameter
+  int leaves_out = kNever;  ///< rank that leaves a batch out before
+  bool forks = false;       ///< a child writes to the gradients meanwhile
   bool evaluates = false;
   std::uint64_t strides = 0;      ///< salt of new parameter strides before the step; 0: no change
   bool strides_by_rank = false;   ///< each rank has other strides

@@ -20,6 +20,13 @@ Tensor error_of(const Tensor& output, const Tensor& input) {
   return (output - (2 * input).sin()).square().mean();
 }
 
+/// A forward takes it, too.
+Tensor other_size(const Tensor& data) {
+  if (data.dim() == 0) return data.repeat({kFeatures});
+  if (data.dim() == 1) return data.slice(0, 0, 1).clone();
+  return torch::constant_pad_nd(data, {0, 0, 0, 1});
+}
+
 /// Halves the gradients of all the optimizer's parameters.
 void halve_gradients(Model& model) {
   const torch::NoGradGuard no_grad;
@@ -372,29 +379,74 @@ void Training::end_alone(const StepPlan& step) {
   alone_ended_ = true;
 }
 
-/// One rank has other learning rates than the rest: an error on all ranks, and no parameter
-/// changes.
-void Training::try_apart(int number) {
+/// Makes a step that differs on one rank until `undo`: an error on all ranks that has `reason`, and
+/// no parameter changes.
+void Training::expect_refused(int number, const std::string& reason,
+                              const std::function<void()>& undo) {
+  progress_(fmt::format("a step that is refused for '{}'", reason));
+  try {
+    do_ours(number);
+  } catch (const Exception& error) {
+    undo();
+    if (std::string(error.what()).find(reason) == std::string::npos) throw;
+    return;
+  }
+  throw Differs(fmt::format("a step was not refused for '{}'", reason));
+}
+
+void Training::try_other_rate(int number) {
   const int odd = plan_.steps[static_cast<std::size_t>(number)].rate_apart;
   const ModelPlan& plan = plan_.models.front();
   // Only with models that compare rates, and whose step can be repeated.
   if (odd == kNever || plan.has_ddp() || plan.weighed || !can_redo()) return;
-  progress_("a step with another learning rate on one rank");
   torch::optim::Optimizer& optimizer = models_.front().ours->optimizer();
   std::vector<double> rates;
   for (auto& group : optimizer.param_groups()) rates.push_back(group.options().get_lr());
   if (rank_ == odd) scale_rates(optimizer, 3);
-  std::string error = "none";
-  try {
-    do_ours(number);
-  } catch (const Exception& found) {
-    if (found.code() != ErrorCode::kMismatch) throw;  // another rank has failed
-    error = found.what();
+  expect_refused(number, "lr of group 0 is ", [&] {
+    for (std::size_t g = 0; g < rates.size(); ++g)
+      optimizer.param_groups()[g].options().set_lr(rates[g]);
+  });
+}
+
+void Training::try_other_size(int number) {
+  const int odd = plan_.steps[static_cast<std::size_t>(number)].size_apart;
+  const ModelPlan& plan = plan_.models.front();
+  if (odd == kNever || plan.weighed || !can_redo()) return;
+  for (std::size_t i = 0; i < plan.layers.size(); ++i) {
+    if (!plan.may_change_size(plan.layers[i])) continue;
+    Tensor parameter = models_.front().ours->network()->parameters_of(i).back();
+    const auto resize = [&](const Tensor& data, const Tensor& gradient) {
+      const torch::NoGradGuard no_grad;
+      parameter.set_data(data);
+      parameter.mutable_grad() = gradient;
+    };
+    // A step that was refused before may have left what is no gradient.
+    models_.front().ours->zero_grad(plan_.steps[static_cast<std::size_t>(number)].to_none);
+    const Tensor data = parameter.detach();
+    const Tensor gradient = parameter.grad();
+    if (rank_ == odd) resize(other_size(data), Tensor());
+    return expect_refused(number, fmt::format("layer{}", i), [&] {
+      if (rank_ == odd) resize(data, gradient);
+    });
   }
-  if (error.find("lr of group 0 is ") == std::string::npos)
-    throw Differs("another learning rate on one rank is no error of it: " + error);
-  for (std::size_t g = 0; g < rates.size(); ++g)
-    optimizer.param_groups()[g].options().set_lr(rates[g]);
+}
+
+void Training::try_left_out(int number) {
+  const int odd = plan_.steps[static_cast<std::size_t>(number)].leaves_out;
+  if (odd == kNever || !can_redo()) return;
+  if (rank_ == odd) leave_out();
+  expect_refused(number, "left out or repeated a batch", [] {});
+}
+
+ScribblingChild::Memory Training::gradients() const {
+  ScribblingChild::Memory memory;
+  for (const Pair& pair : models_)
+    for (const Tensor& parameter : pair.ours->network()->parameters())
+      if (const Tensor& gradient = parameter.grad(); gradient.defined() && gradient.is_cpu())
+        memory.emplace_back(static_cast<std::byte*>(gradient.storage().mutable_data()),
+                            gradient.storage().nbytes());
+  return memory;
 }
 
 void Training::step(int number) {
@@ -406,8 +458,12 @@ void Training::step(int number) {
   const bool mine = step.takes_part[static_cast<std::size_t>(rank_)];
   alone_ended_ = false;
   do_alone(number);
-  try_apart(number);
+  try_other_rate(number);
+  try_other_size(number);
+  try_left_out(number);
+  ScribblingChild child(step.forks ? gradients() : ScribblingChild::Memory());
   if (mine) do_ours(number);
+  child.end();
   end_alone(step);
   if (!mine) return;
   compare("after the step");

@@ -4,6 +4,7 @@
 
 #include "tests/bindings/torch/stress/differs.h"
 #include "tests/bindings/torch/stress/model.h"
+#include "tests/support/scribbling_child.h"
 
 #include <filesystem>
 #include <memory>
@@ -34,9 +35,13 @@ class Training {
   void back() { --step_; }
   NetworkImpl& network(std::size_t m) { return *models_.at(m).ours->network(); }
   std::size_t model_count() const { return models_.size(); }
+  /// Whether all models are there, and their state can be compared.
+  bool is_whole() const { return is_whole_; }
 
   /// Whether the current step can be repeated after it fails on all ranks.
   bool can_redo() const;
+  /// Whether it can after a timeout, too.
+  bool can_redo_late() const;
   /// Repeats the step. Throws as next() does.
   void redo();
 
@@ -70,7 +75,11 @@ class Training {
   void broadcast_states();
   void end_join();
   void step(int number);
-  void try_apart(int number);
+  void try_other_rate(int number);
+  void try_other_size(int number);
+  void try_left_out(int number);
+  ScribblingChild::Memory gradients() const;
+  void expect_refused(int number, const std::string& reason, const std::function<void()>& undo);
   void do_ours(int number);
   void do_alone(int number);
   void end_alone(const StepPlan& step);
@@ -95,8 +104,8 @@ class Training {
   std::unique_ptr<Join> join_;
   int step_ = 0;
   std::vector<std::vector<torch::Tensor>>
-      before_;                ///< parameters of `alone` before the step, by model
-  bool is_whole_ = true;      ///< whether the models' state can be compared
+      before_;  ///< parameters of `alone` before the step, by model
+  bool is_whole_ = true;
   bool alone_ended_ = false;  ///< whether `alone` has made the step
 };
 
