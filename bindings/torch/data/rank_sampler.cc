@@ -2,7 +2,6 @@
 // loop's thread, also when LibTorch's loader asks for batches ahead.
 #include "bindings/torch/tensors/check_initialized.h"
 #include "bindings/torch/tensors/tensor_memory.h"
-#include "runtime/base/rounding.h"
 
 #include <kolo/torch/rank_sampler.h>
 
@@ -33,10 +32,10 @@ struct RankSampler::State {
 
   std::size_t total_size() const {
     if (const std::size_t batch = options.global_batch; batch > 0) {
-      return options.drop_last ? round_down(data_size, batch) : data_size;
+      return options.drop_last ? data_size / batch * batch : data_size;
     }
-    if (options.drop_last) return round_down(data_size, size);
-    return options.pad ? round_up(data_size, size) : data_size;
+    if (options.drop_last) return data_size / size * size;
+    return options.pad ? (data_size + size - 1) / size * size : data_size;
   }
 
   /// This rank's part of `count` elements that are dealt out one by one.
@@ -56,7 +55,7 @@ struct RankSampler::State {
       raise(ErrorCode::kInvalidArgument,
             std::string(options.called) + ": batches of 0 elements cannot be counted");
     }
-    return drop_last ? count / batch_size : ceil_div(count, batch_size);
+    return (drop_last ? count : count + batch_size - 1) / batch_size;
   }
 
   std::vector<std::size_t> permutation() const {
@@ -182,7 +181,7 @@ std::size_t RankSampler::batches_received() const { return state_->batches_recei
 std::size_t RankSampler::position() const { return state_->position(); }
 std::size_t RankSampler::global_batch() const { return state_->options.global_batch; }
 std::size_t RankSampler::num_global_batches() const {
-  return global_batch() == 0 ? 0 : ceil_div(total_size(), global_batch());
+  return global_batch() == 0 ? 0 : (total_size() + global_batch() - 1) / global_batch();
 }
 
 std::size_t RankSampler::num_batches(std::size_t batch_size, bool drop_last) const {

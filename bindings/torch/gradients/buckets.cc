@@ -2,7 +2,6 @@
 
 #include "bindings/core/shared_memory.h"
 #include "bindings/torch/tensors/tensor_memory.h"
-#include "runtime/base/rounding.h"
 
 #include <kolo/torch/memory.h>
 
@@ -73,7 +72,7 @@ BucketMemory::BucketMemory(const std::vector<AgreedLayout>& parameters) {
   for (const AgreedLayout& parameter : parameters) {
     const std::int64_t step = kAlignment / element_size_of(parameter);
     offsets.push_back(end);
-    end += round_up(parameter.numel(), step);
+    end += (parameter.numel() + step - 1) / step * step;
   }
   flat_ = zeros(end, parameters.front().options());
   for (std::size_t k = 0; k < parameters.size(); ++k)

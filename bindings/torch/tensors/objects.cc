@@ -1,7 +1,6 @@
 // Bytes of any length over collectives on int64 tensors. A failure travels as its text, announced
 // with the length −1 − length.
 #include "bindings/torch/tensors/tensor_memory.h"
-#include "runtime/base/rounding.h"
 
 #include <kolo/torch/functions.h>
 #include <kolo/torch/objects.h>
@@ -28,7 +27,7 @@ std::int64_t told_of(const Parcel& parcel) {
 }
 
 std::int64_t length_of(std::int64_t told) { return told < 0 ? -1 - told : told; }
-std::int64_t words_of(std::int64_t told) { return ceil_div(length_of(told), kWord); }
+std::int64_t words_of(std::int64_t told) { return (length_of(told) + kWord - 1) / kWord; }
 
 std::string string_of(const std::int64_t* words, std::int64_t told) {
   std::string bytes(static_cast<std::size_t>(length_of(told)), '\0');

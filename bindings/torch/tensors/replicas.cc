@@ -5,7 +5,6 @@
 #include "bindings/torch/tensors/device_stream.h"
 #include "bindings/torch/tensors/replica_threads.h"
 #include "bindings/torch/tensors/tensor_memory.h"
-#include "runtime/base/rounding.h"
 
 #include <c10/core/StreamGuard.h>
 
@@ -66,8 +65,8 @@ BatchShares::BatchShares(const std::vector<torch::Tensor>& tensors,
               std::to_string(all) + " and " + std::to_string(tensor.size(0)) + " there");
   }
   const auto most = static_cast<std::int64_t>(devices_.size());
-  rows_ = std::max<std::int64_t>(ceil_div(std::max<std::int64_t>(all, 0), most), 1);
-  count_ = all <= 0 ? 1 : static_cast<std::size_t>(ceil_div(all, rows_));
+  rows_ = std::max<std::int64_t>((std::max<std::int64_t>(all, 0) + most - 1) / most, 1);
+  count_ = all <= 0 ? 1 : static_cast<std::size_t>((all + rows_ - 1) / rows_);
 }
 
 torch::Tensor BatchShares::part(const torch::Tensor& tensor, std::size_t replica) const {
