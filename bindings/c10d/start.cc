@@ -122,12 +122,7 @@ void call_refused(const ProcessSet& set, const NegotiatedCall& called, const std
   const std::optional<DataType> type = usual_type(called.tensors);
   if (!type) return;
   const Signature signature{.kind = called.kind, .type = *type, .root = called.root, .shape = {0}};
-  try {
-    // The works are dropped: the other ranks get the error from their own calls.
-    static_cast<void>(kolo::refuse({{.signature = signature}}, why, "", set));
-  } catch (const Exception&) {
-    return;  // after shutdown no rank waits
-  }
+  tell_refused({.signature = signature}, why, set);
 }
 
 void call_refused(const ProcessSet& set, const CalledMessage& called, const std::string& why) {

@@ -33,6 +33,16 @@ std::vector<std::shared_ptr<Work>> refuse(std::vector<RefusedCall> calls, const 
   return value_or_throw(runtime_for("refuse")->submit_group(std::move(submissions), group));
 }
 
+void tell_refused(RefusedCall call, const std::string& why, const ProcessSet& process_set) {
+  Submission submission;
+  submission.name = std::move(call.name);
+  submission.signature = std::move(call.signature);
+  submission.process_set = process_set.id();
+  submission.complaint = why;
+  submission.dropped = true;
+  submit_refusal([&](const auto& runtime) { return runtime->submit(std::move(submission)); });
+}
+
 std::vector<std::shared_ptr<Work>> refuse_allreduces(const std::vector<std::string>& names,
                                                      const std::string& why,
                                                      const std::string& group,

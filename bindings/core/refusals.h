@@ -28,6 +28,10 @@ KOLO_API std::vector<std::shared_ptr<Work>> refuse(std::vector<RefusedCall> call
                                                    const std::string& why, const std::string& group,
                                                    const ProcessSet& process_set);
 
+/// Submits a refusal in place of this call, only to tell the other ranks: the caller reports the
+/// error itself, and the process set may be removed meanwhile. Does nothing if kolo does not run.
+KOLO_API void tell_refused(RefusedCall call, const std::string& why, const ProcessSet& process_set);
+
 /// refuse() for all-reduces of these names.
 KOLO_API std::vector<std::shared_ptr<Work>> refuse_allreduces(const std::vector<std::string>& names,
                                                               const std::string& why,

@@ -95,6 +95,7 @@ void TensorTable::give_back_name(const std::string& name) {
 bool TensorTable::enqueue(EntryPtr entry) {
   const std::uint64_t before = queued_bytes_;
   queued_bytes_ += entry->weight();
+  if (entry->dropped) dropped_.insert(entry->name);
   const bool wake = entries_.empty() || (before < batch_size_ && queued_bytes_ >= batch_size_);
   entries_.push_back(std::move(entry));
   return wake;
@@ -128,6 +129,7 @@ void TensorTable::release(std::span<const EntryPtr> entries) {
 }
 
 void TensorTable::release_locked(const std::string& name) {
+  if (!dropped_.empty()) dropped_.erase(name);
   const auto waiting = wait_for_name_.empty() ? wait_for_name_.end() : wait_for_name_.find(name);
   if (waiting == wait_for_name_.end()) return give_back_name(name);
   bool wake = enqueue(std::move(waiting->second.front()));
@@ -162,7 +164,7 @@ void TensorTable::close(const Error& error) {
 
 std::size_t TensorTable::in_flight() const {
   const std::lock_guard lock(mutex_);
-  return names_.size();
+  return names_.size() - dropped_.size();
 }
 
 }  // namespace kolo

@@ -57,7 +57,7 @@ class TensorTable {
   /// calls of ranks on which as many have failed, until restart_unnamed().
   void count_failed_unnamed(OperationKind kind);
 
-  /// Names that are submitted and not yet released.
+  /// Names that are submitted and not yet released, but for those of which nobody has the Work.
   std::size_t in_flight() const;
 
  private:
@@ -78,6 +78,7 @@ class TensorTable {
   std::uint64_t queued_bytes_ = 0;
   bool flush_ = false;
   Names names_;
+  Names dropped_;                              ///< those of names_ of which nobody has the Work
   std::vector<Names::node_type> spare_names_;  ///< set nodes kept to reuse their memory
   std::unordered_map<std::string, std::uint64_t> unnamed_;  ///< number of calls by base name
   std::unordered_map<OperationKind, std::uint64_t> failed_unnamed_;
