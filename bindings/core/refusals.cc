@@ -7,15 +7,24 @@
 namespace kolo {
 namespace {
 
-/// Gives the refusal to the runtime, if there is one: before init and after shutdown no rank waits.
-/// The work is dropped: the other ranks get the error from their own calls.
-template <class Submit>
-void submit_refusal(Submit&& submit) {
+/// Tells the runtime, if there is one: before init and after shutdown no rank waits. A work is
+/// dropped: the other ranks get the error from their own calls.
+template <class Tell>
+void tell_runtime(Tell&& tell) {
   try {
-    static_cast<void>(std::forward<Submit>(submit)(runtime_for("refusal")));
+    static_cast<void>(std::forward<Tell>(tell)(runtime_for("refusal")));
   } catch (const Exception&) {
     return;
   }
+}
+
+Submission refusal_of(RefusedCall call, const std::string& why, const ProcessSet& process_set) {
+  Submission submission;
+  submission.name = std::move(call.name);
+  submission.signature = std::move(call.signature);
+  submission.process_set = process_set.id();
+  submission.complaint = why;
+  return submission;
 }
 
 }  // namespace
@@ -23,24 +32,15 @@ void submit_refusal(Submit&& submit) {
 std::vector<std::shared_ptr<Work>> refuse(std::vector<RefusedCall> calls, const std::string& why,
                                           const std::string& group, const ProcessSet& process_set) {
   std::vector<Submission> submissions;
-  for (RefusedCall& call : calls) {
-    Submission& submission = submissions.emplace_back();
-    submission.name = std::move(call.name);
-    submission.signature = std::move(call.signature);
-    submission.process_set = process_set.id();
-    submission.complaint = why;
-  }
+  for (RefusedCall& call : calls)
+    submissions.push_back(refusal_of(std::move(call), why, process_set));
   return value_or_throw(runtime_for("refuse")->submit_group(std::move(submissions), group));
 }
 
 void tell_refused(RefusedCall call, const std::string& why, const ProcessSet& process_set) {
-  Submission submission;
-  submission.name = std::move(call.name);
-  submission.signature = std::move(call.signature);
-  submission.process_set = process_set.id();
-  submission.complaint = why;
+  Submission submission = refusal_of(std::move(call), why, process_set);
   submission.dropped = true;
-  submit_refusal([&](const auto& runtime) { return runtime->submit(std::move(submission)); });
+  tell_runtime([&](const auto& runtime) { return runtime->submit(std::move(submission)); });
 }
 
 std::vector<std::shared_ptr<Work>> refuse_allreduces(const std::vector<std::string>& names,
@@ -54,19 +54,14 @@ std::vector<std::shared_ptr<Work>> refuse_allreduces(const std::vector<std::stri
 }
 
 void count_failed_unnamed(OperationKind kind, const ProcessSet& process_set) {
-  try {
-    runtime_for("refusal")->count_failed_unnamed(kind, process_set.id());
-  } catch (const Exception&) {
-    return;  // no rank waits
-  }
+  tell_runtime([&](const auto& runtime) { runtime->count_failed_unnamed(kind, process_set.id()); });
 }
 
 void refuse_ordered(OperationKind kind, const std::string& why, const ProcessSet& process_set) {
   Submission submission =
       submission_of(kind, nullptr, {}, DataType::kFloat32, {.process_set = process_set});
   submission.complaint = why;
-  submit_refusal(
-      [&](const auto& runtime) { return runtime->submit_ordered(std::move(submission)); });
+  tell_runtime([&](const auto& runtime) { return runtime->submit_ordered(std::move(submission)); });
 }
 
 void refuse_message(OperationKind kind, int peer, std::uint32_t tag, const std::string& why,
@@ -76,8 +71,7 @@ void refuse_message(OperationKind kind, int peer, std::uint32_t tag, const std::
   submission.signature.root = peer;
   submission.tag = tag;
   submission.complaint = why;
-  submit_refusal(
-      [&](const auto& runtime) { return runtime->submit_message(std::move(submission)); });
+  tell_runtime([&](const auto& runtime) { return runtime->submit_message(std::move(submission)); });
 }
 
 }  // namespace kolo

@@ -1,6 +1,7 @@
 #include "runtime/device/cuda/batch_plan.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/rounding.h"
 #include "runtime/device/partial_sums.h"
 
 #include <algorithm>
@@ -98,7 +99,7 @@ bool BatchPlan::next(LargeBatch& batch, std::uint32_t words) {
   while (piece_ < pieces_.counts.size() && batch.pieces < most) {
     const std::uint64_t all = pieces_.counts[piece_] * units_;
     const std::uint64_t count = std::min(all - done_, kLargestPiece);
-    const std::uint64_t needed = (count + tile_elements_ - 1) / tile_elements_;
+    const std::uint64_t needed = ceil_div(count, tile_elements_);
     if (count > 0) {
       if (tiles + needed > kMostTiles) break;
       batch.words[batch.pieces++] = tiles | count << 32;

@@ -1,6 +1,7 @@
 #include "runtime/device/cuda/cuda_memory.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/rounding.h"
 #include "runtime/device/cuda/cuda_error.h"
 
 namespace kolo::cuda {
@@ -82,7 +83,7 @@ std::unique_ptr<DeviceMemory> own_memory(ContextPointer context, void* base,
 
 Result<std::unique_ptr<DeviceMemory>> allocate(ContextPointer context, std::size_t bytes) {
   const CudaScope scope(*context);
-  const std::size_t whole = (std::max<std::size_t>(bytes, 1) + kGranule - 1) / kGranule * kGranule;
+  const std::size_t whole = round_up(std::max<std::size_t>(bytes, 1), kGranule);
   void* base = nullptr;
   const cudaError_t error = cudaMalloc(&base, whole);
   if (error == cudaErrorMemoryAllocation) return out_of_memory(*context, bytes);

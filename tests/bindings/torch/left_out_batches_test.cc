@@ -210,19 +210,25 @@ TEST(LeftOutBatches, RanksThatHadJoinedCountAnewWithTheOthers) {
   }
 }
 
+/// To the last rank: the others have given its step up.
+void tell_given_up() {
+  const float nothing = 0;
+  kolo::send(&nothing, 1, kolo::DataType::kFloat32, kolo::size() - 1);
+}
+/// The message of rank 0 may take longer than one receive waits.
+void wait_until_given_up() {
+  float nothing = 0;
+  while (message_of([&] { kolo::recv(&nothing, 1, kolo::DataType::kFloat32, 0); }) !=
+         "(no error)") {
+  }
+}
+
 // Needs a short KOLO_OPERATION_TIMEOUT, in a process of its own: see tests/torch.cmake.
 TEST(LateRanks, DISABLED_FailInTheStepThatTheOthersHaveGivenUpAndMeetThemInTheNext) {
   const Way way = horovod();
-  const int last = kolo::size() - 1;
-  float given_up = 0;
   for (int step = 0; step < 3; ++step) {
     way.zero_grad();
-    if (step == 1 && is_last()) {
-      // Wait until rank 0 says so; its message may take longer than one receive waits.
-      while (message_of([&] { kolo::recv(&given_up, 1, kolo::DataType::kFloat32, 0); }) !=
-             "(no error)") {
-      }
-    }
+    if (step == 1 && is_last()) wait_until_given_up();
     const std::string message = way.message_of_a_step();
     if (step != 1) {
       EXPECT_EQ(message, "(no error)");
@@ -232,7 +238,7 @@ TEST(LateRanks, DISABLED_FailInTheStepThatTheOthersHaveGivenUpAndMeetThemInTheNe
       EXPECT_THAT(
           message,
           HasSubstr("ready gradients' (of 'w') of step 2: submitted by rank 0, missing on rank 1"));
-      kolo::send(&given_up, 1, kolo::DataType::kFloat32, last);
+      tell_given_up();
     }
   }
   EXPECT_DOUBLE_EQ(way.w.item<double>(), -2 * mean_of_ranks());
@@ -251,14 +257,9 @@ TEST(LateRanks, DISABLED_WhoseSamplesWereGivenUpMeetTheOthersInTheNextStep) {
   const auto model = std::make_shared<PairImpl>();
   kolo::DistributedOptimizer optimizer(SGD(model->parameters(), 1.0), model->named_parameters(),
                                        {.weigh_by_samples = true});
-  float given_up = 0;
   for (int step = 0; step < 3; ++step) {
     optimizer.zero_grad();
-    if (step == 1 && is_last()) {
-      while (message_of([&] { kolo::recv(&given_up, 1, kolo::DataType::kFloat32, 0); }) !=
-             "(no error)") {
-      }
-    }
+    if (step == 1 && is_last()) wait_until_given_up();
     const std::string message = message_of([&] {
       optimizer.set_sample_count(1);
       model->forward().backward();
@@ -268,7 +269,7 @@ TEST(LateRanks, DISABLED_WhoseSamplesWereGivenUpMeetTheOthersInTheNextStep) {
       EXPECT_EQ(message, "(no error)");
     } else {
       EXPECT_THAT(message, HasSubstr("(samples)'"));
-      if (!is_last()) kolo::send(&given_up, 1, kolo::DataType::kFloat32, kolo::size() - 1);
+      if (!is_last()) tell_given_up();
     }
   }
   EXPECT_DOUBLE_EQ(model->w.item<double>(), -2);
