@@ -153,18 +153,20 @@ torch::Tensor scaled(const torch::Tensor& input, const c10d::ReduceOp& op) {
   return (input * factor->double_factor).to(input.scalar_type());
 }
 
-Output::Output(torch::Tensor tensor, bool with_elements)
-    : tensor_(tensor.detach()), memory_(tensor_) {
-  if (is_plain(tensor_)) return;
+Output::Output(torch::Tensor tensor, bool with_elements) : memory_(std::move(tensor)) {
+  if (is_plain(memory_)) return;
+  tensor_ = memory_.detach();
   memory_ =
       with_elements ? plain(tensor_) : torch::empty_like(tensor_, torch::MemoryFormat::Contiguous);
 }
 
 void Output::finish() const {
-  if (!memory_.is_same(tensor_)) tensor_.copy_(memory_);
+  if (is_elsewhere()) tensor_.copy_(memory_);
 }
 
 std::function<void()> finishing(std::vector<Output> outputs) {
+  std::erase_if(outputs, [](const Output& output) { return !output.is_elsewhere(); });
+  if (outputs.empty()) return {};
   return [outputs = std::move(outputs)] {
     for (const Output& output : outputs) output.finish();
   };

@@ -75,15 +75,17 @@ class Output {
   /// `with_elements`: the operation reads the tensor's elements.
   explicit Output(torch::Tensor tensor, bool with_elements = false);
   const torch::Tensor& memory() const { return memory_; }
+  /// The memory is not the tensor's own.
+  bool is_elsewhere() const { return tensor_.defined(); }
   /// Copies the result to the tensor if the operation wrote it elsewhere.
   void finish() const;
 
  private:
-  torch::Tensor tensor_;
+  torch::Tensor tensor_;  ///< undefined if the memory is its own
   torch::Tensor memory_;
 };
 
-/// Returns a function that calls finish() on all outputs.
+/// Returns a function that calls finish() on all outputs; none if there is nothing to copy.
 std::function<void()> finishing(std::vector<Output> outputs);
 
 // Calls whose parts are equal on all ranks. On the host they use in-order submission. Tensors are

@@ -77,7 +77,8 @@ FutureThread::~FutureThread() {
 }
 
 GroupWork::GroupWork(Started started, const Call& call, const FutureThread& futures)
-    : c10d::Work(call.rank, call.type, started.title, started.inputs),
+    : c10d::Work(call.rank, call.type, at::hasCallbacks() ? started.title : nullptr,
+                 started.inputs),
       started_(std::move(started)),
       call_(call),
       futures_(futures.state_) {
@@ -152,10 +153,13 @@ std::exception_ptr GroupWork::exception() const {
 bool GroupWork::wait(std::chrono::milliseconds timeout) {
   using Clock = std::chrono::steady_clock;
   if (timeout <= kNoTimeout) timeout = call_.timeout;
-  const Clock::time_point now = Clock::now();
-  const bool is_bounded = timeout > kNoTimeout && timeout < Clock::time_point::max() - now;
-  const Clock::time_point until = is_bounded ? now + timeout : Clock::time_point::max();
+  Clock::time_point until = Clock::time_point::max();
+  if (timeout > kNoTimeout && !all_done()) {
+    const Clock::time_point now = Clock::now();
+    if (timeout < until - now) until = now + timeout;
+  }
   for (const auto& work : started_.works) {
+    if (work->done()) continue;
     (void)work->wait(until);
     if (work->done()) continue;
     raise(ErrorCode::kTimeout,

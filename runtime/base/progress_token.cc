@@ -47,10 +47,12 @@ std::optional<ProgressToken::Hold> ProgressToken::acquire_background() {
   return std::nullopt;
 }
 
+std::optional<ProgressToken::Hold> ProgressToken::try_acquire() {
+  return is_starved_.load(std::memory_order_relaxed) ? std::nullopt : take(State::kOther);
+}
+
 std::optional<ProgressToken::Hold> ProgressToken::acquire_for_waiter(TimePoint until) {
-  if (!is_starved_.load(std::memory_order_relaxed)) {
-    if (auto hold = take(State::kOther)) return hold;
-  }
+  if (auto hold = try_acquire()) return hold;
   std::unique_lock lock(mutex_);
   if (const State state = state_; state == State::kOther || state == State::kClosed)
     return std::nullopt;

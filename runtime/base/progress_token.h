@@ -52,6 +52,9 @@ class ProgressToken {
   /// close().
   std::optional<Hold> acquire_for_waiter(std::chrono::steady_clock::time_point until);
 
+  /// For a thread that does not wait: nothing unless the token is free and nobody is owed it.
+  std::optional<Hold> try_acquire();
+
   /// For any thread: waits until the token is free. Nothing after `until` or close().
   std::optional<Hold> acquire(
       std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max());

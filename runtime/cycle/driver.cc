@@ -18,6 +18,9 @@ namespace {
 // in case both threads share a core, and does not poll hot at all where ranks outnumber cores.
 constexpr int kPolls = 200;
 constexpr int kYields = 200;
+// A thread that only starts a call spins about as long as it takes to put the call into the queue.
+constexpr int kStartPolls = 100;
+constexpr int kStartYields = 2;
 // The background thread shares its core with a user's computation.
 constexpr int kBackgroundPolls = 20;
 constexpr int kBackgroundYields = 2;
@@ -30,6 +33,10 @@ constexpr std::chrono::microseconds kComputingBound{20};
 constexpr std::chrono::milliseconds kOverBound{200};
 /// Pause between checks whether the threads in drive() have left, which takes them microseconds.
 constexpr std::chrono::microseconds kGuestsGo{50};
+
+bool is_at_most(std::size_t bytes, const OrderedArguments& call) {
+  return call.count <= static_cast<std::int64_t>(bytes / size_of(call.type));
+}
 
 }  // namespace
 
@@ -224,29 +231,39 @@ void Driver::step_until_done(const Work& work, Clock::time_point until, Block& b
   }
 }
 
-// If this returns false and nothing is under way, the caller comes back at once to drive what it
-// submits, so the token is released without waking the background thread.
 bool Driver::call(const OrderedArguments& call) {
-  const auto largest = static_cast<std::int64_t>(thresholds::kExchangeInArena / size_of(call.type));
-  if (call.count > largest) return false;
+  if (!is_at_most(thresholds::kExchangeInArena, call)) return false;
   auto hold = token_.acquire_for_waiter(Clock::time_point::max());
-  if (!hold) return false;
+  return hold && call_holding(*std::move(hold), call, {may_spin_ ? kPolls : 0, kYields});
+}
+
+bool Driver::start_call(const OrderedArguments& call) {
+  if (!is_at_most(thresholds::kExchange, call)) return false;
+  auto hold = token_.try_acquire();
+  return hold && call_holding(*std::move(hold), call,
+                              may_spin_ ? Spin{kStartPolls, 0} : Spin{0, kStartYields});
+}
+
+// If this returns false and nothing is under way, the caller comes back at once to drive what it
+// submits, or wakes the background thread, so the token is released without waking that thread.
+bool Driver::call_holding(ProgressToken::Hold hold, const OrderedArguments& call, Spin spin) {
   Group* const group = call.process_set == 0 ? &groups_.world() : groups_.find(call.process_set);
   if (group != nullptr && group->is_member()) {
     const auto request = request_of(call, group->communicator(), group->exchange().limits());
-    if (request) return run_holding(*std::move(hold), *group, *request);
+    if (request) return run_holding(std::move(hold), *group, *request, spin);
   }
-  if (!cycle_.has_work()) hold->release_quietly();
+  if (!cycle_.has_work()) hold.release_quietly();
   return false;
 }
 
-bool Driver::run_holding(ProgressToken::Hold hold, Group& group, Exchange::Request request) {
+bool Driver::run_holding(ProgressToken::Hold hold, Group& group, Exchange::Request request,
+                         Spin spin) {
   if (!cycle_.begin_exchange(group, request)) {
     if (!cycle_.has_work()) hold.release_quietly();
     return false;
   }
   Exchange& exchange = group.exchange();
-  const bool done = spin_on(exchange) && exchange.status().ok() && !exchange.declined();
+  const bool done = spin_on(exchange, spin) && exchange.status().ok() && !exchange.declined();
   if (done) {
     cycle_.end_exchange(group, request);
   } else if (exchange.busy()) {
@@ -256,12 +273,11 @@ bool Driver::run_holding(ProgressToken::Hold hold, Group& group, Exchange::Reque
   return done;
 }
 
-bool Driver::spin_on(Exchange& exchange) {
-  const int polls = may_spin_ ? kPolls : 0;
+bool Driver::spin_on(Exchange& exchange, Spin spin) {
   const bool is_two_rank = exchange.is_two_rank();
   bool done = exchange.advance();
-  for (int i = 0; !done && i < polls + kYields; ++i) {
-    const bool is_early = i < polls;
+  for (int i = 0; !done && i < spin.polls + spin.yields; ++i) {
+    const bool is_early = i < spin.polls;
     if (!is_early) {
       std::this_thread::yield();
     } else if (!is_two_rank) {

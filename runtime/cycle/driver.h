@@ -45,6 +45,9 @@ class Driver final : public Work::Driver {
   /// stop(), when what it drives may be gone: returns false. Precondition: unless the process set
   /// is the world, the caller keeps the set from being removed until the call is in the queue.
   bool call(const OrderedArguments& call);
+  /// As call(), for a caller that does not wait: false also if another thread holds the token, or
+  /// if the call is not over as soon as the queue would have taken it.
+  bool start_call(const OrderedArguments& call);
 
   /// Ends the background thread, sends waiting threads out of drive(), and runs `last` as the last
   /// token holder. Nobody drives afterwards, and further calls do nothing. False if at `until` a
@@ -74,14 +77,20 @@ class Driver final : public Work::Driver {
   class Pause;
   class Block;
   class Guest;
+  /// How long a thread spins for the exchange.
+  struct Spin {
+    int polls;
+    int yields;
+  };
 
   void run();
   /// The loop of drive().
   void step_until_done(const Work& work, Clock::time_point until, Block& block);
-  /// A short spin. True once the exchange has nothing to wait for any more.
-  bool spin_on(Exchange& exchange);
-  /// call() with the token, which this releases.
-  bool run_holding(ProgressToken::Hold hold, Group& group, Exchange::Request request);
+  /// True once the exchange has nothing to wait for any more.
+  bool spin_on(Exchange& exchange, Spin spin);
+  /// call() with the token, which these release.
+  bool call_holding(ProgressToken::Hold hold, const OrderedArguments& call, Spin spin);
+  bool run_holding(ProgressToken::Hold hold, Group& group, Exchange::Request request, Spin spin);
   std::optional<ProgressToken::Hold> stop_threads(Clock::time_point until);
 
   Cycle& cycle_;

@@ -142,6 +142,13 @@ class Runtime {
   void log_start(const Bootstrap& bootstrap) const;
   Status add_initial_process_sets(const std::vector<std::vector<int>>& sets);
   Result<std::shared_ptr<Work>> submit_in_order(Submission submission);
+  /// Counts a caller out of a process set.
+  struct Leave {
+    void operator()(Group* group) const;
+  };
+  /// The process set of an in-order call, which cannot be removed meanwhile; null for the world.
+  using Within = std::unique_ptr<Group, Leave>;
+  Result<Within> enter_set_of(const OrderedArguments& call);
   Result<std::shared_ptr<Work>> enqueue_ordered(const OrderedArguments& call,
                                                 std::shared_ptr<const void> keep_alive);
   /// Turns kOutOfMemory of an arena into null, and logs it once.

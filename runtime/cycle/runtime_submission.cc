@@ -25,18 +25,6 @@ std::string complaint_about(const std::vector<int>& sorted, int size) {
   return {};
 }
 
-/// Counts a caller out of a process set.
-struct Leave {
-  void operator()(Group* group) const {
-    group->lifetime.callers.fetch_sub(1, std::memory_order_release);
-  }
-};
-/// Counts a caller in. Precondition: the registry's lock is held.
-std::unique_ptr<Group, Leave> enter(Group& group) {
-  group.lifetime.callers.fetch_add(1, std::memory_order_relaxed);
-  return std::unique_ptr<Group, Leave>(&group);
-}
-
 /// An in-order call as a submission to the queue, in a process set of `size` ranks.
 Submission submission_of(const OrderedArguments& call, int size) {
   const bool in_parts =
@@ -168,16 +156,24 @@ std::shared_ptr<Driver> Runtime::driver_of_small_calls() const {
   return carries ? driver_ : nullptr;
 }
 
+void Runtime::Leave::operator()(Group* group) const {
+  group->lifetime.callers.fetch_sub(1, std::memory_order_release);
+}
+
+Result<Runtime::Within> Runtime::enter_set_of(const OrderedArguments& call) {
+  Within within;
+  if (call.process_set == 0) return within;  // the world always exists: no lock
+  KOLO_TRY(groups_.with(call.process_set, [&](Group& group) -> Status {
+    if (group.lifetime.retiring) return is_retiring(group);
+    group.lifetime.callers.fetch_add(1, std::memory_order_relaxed);
+    within.reset(&group);
+    return {};
+  }));
+  return within;
+}
+
 Status Runtime::call_ordered(const OrderedArguments& call) {
-  // From here until the call is in the queue, or over, its process set cannot be removed.
-  std::unique_ptr<Group, Leave> within;
-  if (call.process_set != 0) {  // the world always exists: no lock
-    KOLO_TRY(groups_.with(call.process_set, [&](Group& group) -> Status {
-      if (group.lifetime.retiring) return is_retiring(group);
-      within = enter(group);
-      return {};
-    }));
-  }
+  KOLO_ASSIGN(auto within, enter_set_of(call));
   if (driver_->call(call)) return {};
   KOLO_ASSIGN(const auto work, enqueue_ordered(call, nullptr));
   within.reset();
@@ -191,6 +187,13 @@ Status Runtime::queue_ordered(const OrderedArguments& call) {
 
 Result<std::shared_ptr<Work>> Runtime::start_ordered(const OrderedArguments& call,
                                                      std::shared_ptr<const void> keep_alive) {
+  KOLO_ASSIGN(const auto within, enter_set_of(call));
+  if (driver_->start_call(call)) {
+    const int size = within == nullptr ? world().size() : within->communicator().size();
+    auto work = std::make_shared<Work>();
+    work->complete({}, {.contributors = size, .participants = size});
+    return work;
+  }
   KOLO_ASSIGN(auto work, enqueue_ordered(call, std::move(keep_alive)));
   waker_.wake();
   return work;

@@ -7,15 +7,23 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 namespace kolo {
 namespace {
 
 /// Looks at a flag; together they take longer than a peer's store takes to become visible.
 constexpr int kLooks = 100;
+
+/// Maps all pages of the memory, so that no call pays for their first use: the first hundred calls
+/// of a size would otherwise take three times as long. Linux before 5.14 cannot.
+void populate(std::span<std::byte> memory) {
+  static_cast<void>(::madvise(memory.data(), memory.size(), MADV_POPULATE_WRITE));
+}
 
 }  // namespace
 
@@ -36,8 +44,11 @@ void Exchange::open(int partition, bool allreduces) {
     limits_ = limits_without_segments(communicator_.ranks().size(), allreduces);
     return;
   }
-  for (const int rank : communicator_.ranks())
-    segments_.push_back(&control_segment_in(window_.control_segment(rank, partition)));
+  for (const int rank : communicator_.ranks()) {
+    const std::span<std::byte> memory = window_.control_segment(rank, partition);
+    populate(memory);
+    segments_.push_back(&control_segment_in(memory));
+  }
   buffers_.inputs.resize(segments_.size());
   buffers_.outputs.resize(segments_.size());
   buffers_.sources.resize(segments_.size());

@@ -196,6 +196,18 @@ TEST(ProgressToken, ASecondWaiterIsNotKept) {
   std::thread([&] { EXPECT_FALSE(token.acquire_for_waiter(kForever)); }).join();
 }
 
+TEST(ProgressToken, WhoDoesNotWaitGetsItOnlyWhileItIsFree) {
+  ProgressToken token;
+  EXPECT_TRUE(token.try_acquire());
+  {
+    const auto hold = token.acquire();
+    EXPECT_FALSE(token.try_acquire());
+  }
+  EXPECT_TRUE(token.try_acquire());
+  close(token);
+  EXPECT_FALSE(token.try_acquire());
+}
+
 TEST(ProgressToken, OfTwoWaitersOneDrivesAndTheOtherIsSentAway) {
   ProgressToken token;
   std::latch both_wait(2);
