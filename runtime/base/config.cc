@@ -97,9 +97,10 @@ const std::vector<Spec>& specs() {
              "Threads that share a rank's large sums and copies, the one that drives included: for "
              "hosts with more cores than ranks."),
       text("KOLO_ALGORITHM", &Config::algorithm, "algorithm",
-           {"auto", "mapped", "ring", "bidirectional_ring", "recursive_doubling",
-            "halving_doubling", "double_tree", "hierarchical"},
-           "Of all-reduces; auto: the cheapest. mapped: where ranks share memory, else as auto.",
+           {"auto", "one_shot", "two_shot", "mapped", "ring", "bidirectional_ring",
+            "recursive_doubling", "halving_doubling", "double_tree", "hierarchical"},
+           "Of all-reduces; auto: the cheapest. one_shot, two_shot (in-order calls that fit) and "
+           "mapped: where ranks share memory, else as auto.",
            kWorld),
       text("KOLO_OPERATIONS", &Config::operations, "library", {"kolo", "nccl"},
            "Who does all-reduces of device memory; nccl needs a GPU for each rank.", kWorld),

@@ -49,7 +49,7 @@ constexpr std::uint64_t kLeastPartOfAChunk = 16;
 /// Halving and doubling changes partners every round. Such pairs get less bandwidth than the ring's
 /// neighbours, whose connections stay busy and whose sums overlap with messages. It takes 1.38 to
 /// 1.42 times the time of its bytes, both on 4 hosts of 1 Gbit/s and on 8 hosts of 250 Mbit/s
-/// (docs/performance.md).
+/// (docs/measurements.md).
 constexpr double kChangingPartners = 1.4;
 
 int log2_up(int n) { return std::bit_width(static_cast<unsigned>(n - 1)); }

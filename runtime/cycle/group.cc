@@ -46,8 +46,8 @@ Group::Group(Communicator members, int partition, const RankServices& rank, Wake
       operations_(services_),
       audit_(*this) {}
 
-void Group::open(bool allreduces) {
-  exchange_.open(slots_.partition(), allreduces);
+void Group::open(ExchangeUse use) {
+  exchange_.open(slots_.partition(), use);
   slots_.open();
 }
 

@@ -56,9 +56,8 @@ class Group {
   void end_exchange(CycleContext& context, const Exchange::Request& request);
 
   // --- What happens to it.
-  /// Opens the set's partition of the window; `allreduces`: see Exchange::open(). Precondition:
-  /// is_member().
-  void open(bool allreduces);
+  /// Opens the set's partition of the window. Precondition: is_member().
+  void open(ExchangeUse use);
   /// A control message of the set's `rank`, except beats, shutdown notices and aborts.
   Status on_message(int rank, const Message& message);
   /// The rank of the world has left.

@@ -31,10 +31,10 @@ int GroupRegistry::free_partition(const std::vector<int>& ranks) const {
   return it == taken.end() ? HostWindow::kNoPartition : static_cast<int>(it - taken.begin());
 }
 
-void GroupRegistry::open_control_segments(bool allreduces) {
-  exchange_carries_allreduces_ = allreduces;
+void GroupRegistry::open_control_segments(ExchangeUse use) {
+  exchange_use_ = use;
   for (const auto& group : groups_)
-    if (group->is_member()) group->open(allreduces);
+    if (group->is_member()) group->open(use);
 }
 
 Group* GroupRegistry::find(std::uint32_t id) const {
@@ -56,8 +56,7 @@ Result<Group*> GroupRegistry::add(const std::vector<int>& ranks) {
   auto group =
       std::make_unique<Group>(Communicator(next_id_, world().communicator(), ranks),
                               free_partition(ranks), services_, waker_, nccl_, config_, log_);
-  if (exchange_carries_allreduces_ && group->is_member())
-    group->open(*exchange_carries_allreduces_);
+  if (exchange_use_ && group->is_member()) group->open(*exchange_use_);
   const std::lock_guard lock(mutex_);
   ++next_id_;
   groups_.push_back(std::move(group));

@@ -36,8 +36,8 @@ class GroupRegistry {
   /// a set of the same ranks exists.
   Result<Group*> add(const std::vector<int>& ranks);
   /// Token holder, or before the first step: opens the control segments after the windows are open.
-  /// Sets that are added later get theirs at once. `allreduces`: see Exchange::open().
-  void open_control_segments(bool allreduces);
+  /// Sets that are added later get theirs at once.
+  void open_control_segments(ExchangeUse use);
   /// Token holder: nobody finds the group afterwards. kInvalidArgument if there is none, or it is
   /// the world.
   Result<Group*> remove(std::uint32_t id);
@@ -81,7 +81,7 @@ class GroupRegistry {
   std::vector<std::unique_ptr<Group>> groups_;
   Group* world_ = nullptr;  ///< the first of groups_
   std::uint32_t next_id_ = 1;
-  std::optional<bool> exchange_carries_allreduces_;  ///< set by open_control_segments()
+  std::optional<ExchangeUse> exchange_use_;  ///< set by open_control_segments()
 };
 
 }  // namespace kolo

@@ -118,9 +118,7 @@ Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers,
   const HostWindow::Sizes sizes{.slots = static_cast<std::size_t>(config_.shared_memory),
                                 .arena = static_cast<std::size_t>(config_.arena)};
   KOLO_TRY(window_.open(bootstrap, *transport_, world(), sizes, log_, deadline()));
-  // A forced algorithm applies to small messages, too.
-  groups_.open_control_segments(algorithm_of(config_.algorithm).value_or(Algorithm::kMapped) ==
-                                Algorithm::kMapped);
+  groups_.open_control_segments(exchange_use(config_.algorithm));
   std::string reason = "none was asked for";
   std::unique_ptr<Accelerator> accelerator;
   if (open) {

@@ -39,9 +39,9 @@ Exchange::Exchange(const Communicator& communicator, const RecentCalls& recent_c
   static_assert(sizeof(ControlSegment) <= HostWindow::kControlSegmentBytes);
 }
 
-void Exchange::open(int partition, bool allreduces) {
+void Exchange::open(int partition, ExchangeUse use) {
   if (!window_.covers(communicator_, partition)) {
-    limits_ = limits_without_segments(communicator_.ranks().size(), allreduces);
+    limits_ = limits_without_segments(communicator_.ranks().size(), use);
     return;
   }
   for (const int rank : communicator_.ranks()) {
@@ -53,9 +53,8 @@ void Exchange::open(int partition, bool allreduces) {
   buffers_.outputs.resize(segments_.size());
   buffers_.sources.resize(segments_.size());
   checks_.open(segments_);
-  limits_ = exchange_limits(segments_.size(),
-                            communicator_.world().has_core_for_each_rank(communicator_.ranks()),
-                            allreduces);
+  limits_ = exchange_limits(
+      segments_.size(), communicator_.world().has_core_for_each_rank(communicator_.ranks()), use);
 }
 
 bool Exchange::is_two_shot(const Request& request) const {

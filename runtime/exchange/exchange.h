@@ -94,8 +94,8 @@ class Exchange {
            const Device& device, Transport& transport, ControlPlane& control_plane);
 
   /// Called once the windows are open. Without a partition in the windows, a set can only use the
-  /// two-rank exchange. `allreduces`: whether the exchange carries all-reduces, too.
-  void open(int partition, bool allreduces);
+  /// two-rank exchange.
+  void open(int partition, ExchangeUse use);
 
   /// Which calls the exchange carries; the same on every rank.
   const ExchangeLimits& limits() const { return limits_; }

@@ -8,17 +8,33 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <string_view>
 
 namespace kolo {
 
+/// Which exchange KOLO_ALGORITHM gives to in-order all-reduces that fit into it. kTwoRankOnly: none
+/// where ranks share control segments.
+enum class ExchangeUse : std::uint8_t { kNone, kTwoRankOnly, kByCost, kOneShot, kTwoShot };
+
+inline ExchangeUse exchange_use(std::string_view algorithm) {
+  if (algorithm == "auto") return ExchangeUse::kByCost;
+  if (algorithm == "one_shot") return ExchangeUse::kOneShot;
+  if (algorithm == "two_shot") return ExchangeUse::kTwoShot;
+  if (algorithm == "mapped") return ExchangeUse::kTwoRankOnly;
+  return ExchangeUse::kNone;
+}
+
 struct ExchangeLimits {
   std::size_t ranks = 0;     ///< 0: the process set shares no control segments
-  bool allreduces = false;   ///< KOLO_ALGORITHM leaves all-reduces to the exchange
+  bool allreduces = false;   ///< the exchange carries all-reduces
   bool has_cores = false;    ///< each of several ranks has a core of its own
   std::size_t one_shot = 0;  ///< bytes of the largest all-reduce in one hop
   std::size_t staged = 0;    ///< bytes of the largest input that passes through control segments
   std::size_t in_arena = 0;  ///< bytes of the largest all-reduce of memory in the arena
   std::size_t two_rank = 0;  ///< bytes of the largest all-reduce by the two-rank exchange
+  /// Bytes of the least all-reduce that takes two hops where all ranks' memory lies in the arena.
+  std::size_t two_shot_in_arena = SIZE_MAX;
 
   /// Whether the exchange carries a call with `bytes` of input on each rank. It may still decline
   /// an all-reduce above `staged`: Exchange::tries().
@@ -54,29 +70,35 @@ struct ExchangeLimits {
   /// Whether an all-reduce takes two hops only where all ranks' memory lies in the arena, so that
   /// ranks tell each other where theirs lies.
   bool depends_on_arena(OperationKind kind, std::size_t bytes) const {
-    using namespace thresholds;
-    return kind == OperationKind::kAllreduce && bytes <= one_shot &&
-           bytes >= (has_cores ? kTwoShotInArena : kTwoShotWithoutCores);
+    return kind == OperationKind::kAllreduce && bytes <= one_shot && bytes >= two_shot_in_arena;
   }
 };
 
 /// Ranks that share no control segments.
-inline ExchangeLimits limits_without_segments(std::size_t ranks, bool allreduces) {
+inline ExchangeLimits limits_without_segments(std::size_t ranks, ExchangeUse use) {
+  const bool allreduces = use != ExchangeUse::kNone;
   return {.allreduces = allreduces,
           .two_rank = allreduces && ranks == 2 ? thresholds::kTwoRankExchange : 0};
 }
 
 /// `ranks` ranks of one host that map each other's control segments.
-inline ExchangeLimits exchange_limits(std::size_t ranks, bool has_core_for_each, bool allreduces) {
+inline ExchangeLimits exchange_limits(std::size_t ranks, bool has_core_for_each, ExchangeUse use) {
   using namespace thresholds;
+  const bool has_cores = ranks > 1 && has_core_for_each;
   const std::size_t all = ranks > 2 && has_core_for_each ? kOneShotWithCores : kOneShot;
-  const std::size_t one_shot = std::min(kExchange, all / ranks);
-  return {.ranks = ranks,
-          .allreduces = allreduces,
-          .has_cores = ranks > 1 && has_core_for_each,
-          .one_shot = one_shot,
-          .staged = ranks > 1 ? kExchange : one_shot,
-          .in_arena = ranks > 1 ? kExchangeInArena : one_shot};
+  ExchangeLimits limits{.ranks = ranks,
+                        .allreduces = use > ExchangeUse::kTwoRankOnly,
+                        .has_cores = has_cores,
+                        .one_shot = std::min(kExchange, all / ranks)};
+  limits.staged = ranks > 1 ? kExchange : limits.one_shot;
+  limits.in_arena = ranks > 1 ? kExchangeInArena : limits.one_shot;
+  limits.two_shot_in_arena = has_cores ? kTwoShotInArena : kTwoShotWithoutCores;
+  if (use == ExchangeUse::kTwoShot && ranks > 1) limits.one_shot = 0;
+  if (use == ExchangeUse::kOneShot) {
+    limits.one_shot = limits.in_arena = limits.staged;
+    limits.two_shot_in_arena = SIZE_MAX;
+  }
+  return limits;
 }
 
 }  // namespace kolo

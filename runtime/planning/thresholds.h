@@ -1,5 +1,5 @@
 // All sizes at which the choice of route changes; route() and the exchange compare with them. Each
-// comes with its reason or measurement (docs/performance.md has the tables).
+// comes with its reason or measurement (docs/measurements.md has the tables).
 //
 // "Of all ranks together" means the sum over the ranks of a process set.
 #pragma once

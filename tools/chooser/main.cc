@@ -48,6 +48,7 @@ struct Options {
   std::uint64_t factor = 4;
   int samples = 15;
   double budget_s = 1.5;  ///< per size; large operations get fewer samples
+  bool shared = false;    ///< memory of Runtime::allocate()
   std::string json;
 };
 
@@ -56,6 +57,7 @@ struct Contender {
   std::string name;
   std::unique_ptr<Bootstrap> bootstrap;
   std::unique_ptr<Runtime> runtime;
+  std::shared_ptr<std::byte> memory = {};
   std::vector<double> times = {};  ///< microseconds, at the size that is measured now
 };
 
@@ -78,16 +80,29 @@ Result<Contender> make_contender(const std::string& name, int number) {
   return Contender{name, std::move(bootstrap), std::move(runtime)};
 }
 
+bool is_exchange(const Contender& contender) {
+  return contender.name == "one_shot" || contender.name == "two_shot";
+}
+
 /// The runtime takes the algorithm that it is forced to. "hierarchical" also needs two levels.
 bool is_possible(const Contender& contender) {
   const World& world = contender.runtime->world();
   if (contender.name == "hierarchical")
     return world.local_size() > 1 && world.local_size() < world.size();
-  return contender.name == "auto" ||
-         contender.runtime->info().allreduces.front().algorithm == contender.name;
+  const RuntimeInfo info = contender.runtime->info();
+  return contender.name == "auto" || (is_exchange(contender) && info.two_shot_bytes > 0) ||
+         info.allreduces.front().algorithm == contender.name;
 }
 
-std::string chosen_at(const RuntimeInfo& info, std::uint64_t bytes) {
+/// Its algorithm carries all-reduces of this size.
+bool takes(const Contender& contender, std::uint64_t bytes, bool shared) {
+  const RuntimeInfo info = contender.runtime->info();
+  return !is_exchange(contender) ||
+         bytes <= (shared ? info.two_shot_shared_bytes : info.two_shot_bytes);
+}
+
+std::string chosen_at(const RuntimeInfo& info, std::uint64_t bytes, bool shared) {
+  if (shared && bytes <= info.two_shot_shared_bytes) return "exchange";
   if (bytes <= info.two_shot_bytes) return bytes <= info.one_shot_bytes ? "one_shot" : "two_shot";
   if (bytes <= info.two_rank_bytes) return "two_rank_exchange";
   std::string name;
@@ -96,8 +111,8 @@ std::string chosen_at(const RuntimeInfo& info, std::uint64_t bytes) {
   return name;
 }
 
-Status reduce(Contender& contender, std::vector<float>& data, std::uint64_t bytes) {
-  auto* const memory = reinterpret_cast<std::byte*>(data.data());
+Status reduce(Contender& contender, std::uint64_t bytes) {
+  std::byte* const memory = contender.memory.get();
   return contender.runtime->allreduce_ordered(memory, memory,
                                               static_cast<std::int64_t>(bytes / sizeof(float)),
                                               DataType::kFloat32, ReduceOp::kSum);
@@ -112,17 +127,17 @@ Result<std::int64_t> agree(Contender& contender, std::int64_t mine) {
   return number;
 }
 
-Status measure(const Options& options, std::vector<Contender>& all, std::vector<float>& data,
-               std::uint64_t bytes) {
+Status measure(const Options& options, std::vector<Contender>& all, std::uint64_t bytes) {
   const auto microseconds_since = [](Clock::time_point begin) {
     return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
   };
   double slowest = 0;
   for (Contender& contender : all) {
     contender.times.clear();
-    KOLO_TRY(reduce(contender, data, bytes));
+    if (!takes(contender, bytes, options.shared)) continue;
+    KOLO_TRY(reduce(contender, bytes));
     const auto begin = Clock::now();
-    KOLO_TRY(reduce(contender, data, bytes));
+    KOLO_TRY(reduce(contender, bytes));
     slowest = std::max(slowest, microseconds_since(begin));
   }
   // A sample lasts long enough for the clock, and moves more bytes than a traffic-shaped link lets
@@ -139,9 +154,10 @@ Status measure(const Options& options, std::vector<Contender>& all, std::vector<
                                        std::int64_t{options.samples})));
   for (std::int64_t sample = 0; sample < samples; ++sample) {
     for (Contender& contender : all) {
-      KOLO_TRY(reduce(contender, data, bytes));
+      if (!takes(contender, bytes, options.shared)) continue;
+      KOLO_TRY(reduce(contender, bytes));
       const auto begin = Clock::now();
-      for (std::int64_t i = 0; i < batch; ++i) KOLO_TRY(reduce(contender, data, bytes));
+      for (std::int64_t i = 0; i < batch; ++i) KOLO_TRY(reduce(contender, bytes));
       contender.times.push_back(microseconds_since(begin) / static_cast<double>(batch));
     }
   }
@@ -154,11 +170,13 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-nlohmann::json row_of(const std::vector<Contender>& all, std::uint64_t bytes) {
-  nlohmann::json row = {{"size", bytes}, {"chosen", chosen_at(all[0].runtime->info(), bytes)}};
+nlohmann::json row_of(const std::vector<Contender>& all, std::uint64_t bytes, bool shared) {
+  nlohmann::json row = {{"size", bytes},
+                        {"chosen", chosen_at(all[0].runtime->info(), bytes, shared)}};
   std::string best;
   double least = 0;
   for (const Contender& contender : all) {
+    if (contender.times.empty()) continue;
     const double time = median(contender.times);
     row["times_us"][contender.name] = time;
     if (contender.name == "auto" || (!best.empty() && time >= least)) continue;
@@ -187,19 +205,33 @@ void print(const nlohmann::json& row) {
   std::fflush(stdout);
 }
 
+/// Private memory is common to all contenders; shared memory belongs to the window of one runtime.
+Status give_memory(const Options& options, std::vector<Contender>& all) {
+  const std::size_t count = options.most / sizeof(float) + 1;
+  const auto common = std::make_shared<std::vector<float>>(options.shared ? 0 : count);
+  for (Contender& contender : all) {
+    if (options.shared) {
+      KOLO_ASSIGN(contender.memory, contender.runtime->allocate(count * sizeof(float)));
+    } else {
+      contender.memory = {common, reinterpret_cast<std::byte*>(common->data())};
+    }
+  }
+  return {};
+}
+
 Status run(const Options& options) {
   // Check before the ranks meet, so that an impossible option ends all of them.
   std::optional<perf::ReportFile> file;
   if (!options.json.empty()) file.emplace(options.json);
-  std::vector<float> data(options.most / sizeof(float) + 1);
   std::vector<Contender> all;
   int number = 0;
   for (const std::string name :
-       {"auto", "mapped", "ring", "bidirectional_ring", "recursive_doubling", "halving_doubling",
-        "double_tree", "hierarchical"}) {
+       {"auto", "one_shot", "two_shot", "mapped", "ring", "bidirectional_ring",
+        "recursive_doubling", "halving_doubling", "double_tree", "hierarchical"}) {
     KOLO_ASSIGN(Contender contender, make_contender(name, number++));
     if (is_possible(contender)) all.push_back(std::move(contender));
   }
+  KOLO_TRY(give_memory(options, all));
   const World& world = all[0].runtime->world();
   const RuntimeInfo info = all[0].runtime->info();
   nlohmann::json report = {{"ranks", world.size()},
@@ -216,14 +248,15 @@ Status run(const Options& options) {
                "forced");
   }
   for (std::uint64_t bytes = options.least; bytes <= options.most; bytes *= options.factor) {
-    KOLO_TRY(measure(options, all, data, bytes));
+    KOLO_TRY(measure(options, all, bytes));
     if (world.rank() != 0) continue;
-    report["rows"].push_back(row_of(all, bytes));
+    report["rows"].push_back(row_of(all, bytes, options.shared));
     print(report["rows"].back());
   }
   if (world.rank() == 0 && file) file->write(report.dump(1) + "\n");
   for (Contender& contender : all) {
     KOLO_TRY(agree(contender, 0));
+    contender.memory.reset();
     contender.runtime->shut_down();
   }
   return {};
@@ -249,6 +282,8 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 10'000));
   app.add_option("--budget", options.budget_s, "seconds a size (1.5)")
       ->check(perf::number_within(0, 1e6));
+  app.add_flag("--shared", options.shared,
+               "memory that the ranks share, as kolo::allocate() gives");
   app.add_option("-J,--json", options.json, "file for the report");
   try {
     app.parse(argc, argv);

@@ -1,5 +1,5 @@
 """The libraries that tools/bench compares kolo with: where each comes from, and how it is started so
-that it shows what it can. See docs/performance.md for why these settings."""
+that it shows what it can. See docs/measurements.md for why these settings."""
 import dataclasses
 import os
 

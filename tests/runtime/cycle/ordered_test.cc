@@ -99,6 +99,23 @@ TEST_P(InOrder, EverySizeTypeAndOperationInAnyOrder) {
       options());
 }
 
+TEST(InOrderForced, ByEachAlgorithmOfSharedMemory) {
+  for (const std::string algorithm : {"one_shot", "two_shot", "mapped"}) {
+    LocalWorldOptions options;
+    options.variables = {{"KOLO_ALGORITHM", algorithm}, {"KOLO_SHARED_MEMORY", "1M"}};
+    run_local_world(
+        3,
+        [&](int rank, Runtime& runtime) {
+          const RuntimeInfo info = runtime.info();
+          EXPECT_EQ(info.one_shot_bytes, algorithm == "one_shot" ? 128 << 10 : 0);
+          EXPECT_EQ(info.two_shot_bytes, algorithm == "mapped" ? 0 : 128 << 10);
+          EXPECT_EQ(info.allreduces.back().algorithm, "mapped");
+          for (const Call& call : calls_of(18, 80)) run_call(runtime, call, rank, 3);
+        },
+        options);
+  }
+}
+
 TEST_P(InOrder, BesideNegotiatedOnes) {
   run_local_world(
       size(),

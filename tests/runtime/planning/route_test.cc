@@ -35,7 +35,7 @@ Resources set_on(const std::vector<int>& ranks_of_hosts) {
 
 Resources one_host(int ranks, bool have_cores = true) {
   Resources set = set_on({ranks});
-  set.exchange = exchange_limits(static_cast<std::size_t>(ranks), have_cores, true);
+  set.exchange = exchange_limits(static_cast<std::size_t>(ranks), have_cores, ExchangeUse::kByCost);
   set.maps_windows = true;
   set.slot_bytes = 4 * kMiB;
   return set;
@@ -43,13 +43,13 @@ Resources one_host(int ranks, bool have_cores = true) {
 
 Resources without_windows(int ranks) {
   Resources set = set_on({ranks});
-  set.exchange = limits_without_segments(static_cast<std::size_t>(ranks), true);
+  set.exchange = limits_without_segments(static_cast<std::size_t>(ranks), ExchangeUse::kByCost);
   return set;
 }
 
 Resources hosts_with_windows(const std::vector<int>& ranks_of_hosts) {
   Resources set = set_on(ranks_of_hosts);
-  set.exchange = limits_without_segments(static_cast<std::size_t>(set.size), true);
+  set.exchange = limits_without_segments(static_cast<std::size_t>(set.size), ExchangeUse::kByCost);
   set.slot_bytes = set.slot_bytes_over_hosts = 4 * kMiB;
   return set;
 }

@@ -35,7 +35,7 @@ struct DdpOptions {
   bool find_unused_parameters = false;
   /// Keeps gradients in the memory of the buckets between steps, which ranks of a host share.
   /// Nothing is copied as long as the gradients stay defined (zero_grad(false)). It is the faster
-  /// way, also when each gradient is copied (docs/performance.md). The next backward overwrites
+  /// way, also when each gradient is copied (docs/measurements.md). The next backward overwrites
   /// this memory, with or without zero_grad(), so clone a gradient that you keep. false: every
   /// gradient keeps the memory that autograd gives it.
   bool gradient_as_bucket_view = true;
