@@ -3,6 +3,8 @@ option(KOLO_BUILD_TESTS "Build the tests, and the tools and examples that they r
   ${PROJECT_IS_TOP_LEVEL})
 option(KOLO_BUILD_TOOLS "Build kolo-run, kolo-info, kolo-perf and the like" ${PROJECT_IS_TOP_LEVEL})
 option(KOLO_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
+option(KOLO_ACCELERATOR
+  "Build the Accelerator, its settings, the console and the schedulers into kolo::torch" ON)
 option(KOLO_UNITY_BUILD "Compile the sources of kolo::torch in a few groups: a quarter of the time" ON)
 option(KOLO_WARNINGS_AS_ERRORS "Treat warnings of kolo's own code as errors, as CI does" OFF)
 set(KOLO_TORCH_ROOT "" CACHE PATH
@@ -18,6 +20,10 @@ foreach(part MPI PMIX TORCH GLOO CUDA NCCL)
     message(FATAL_ERROR "KOLO_WITH_${part} is '${KOLO_WITH_${part}}'; it takes AUTO, ON or OFF")
   endif()
 endforeach()
+
+if(NOT KOLO_ACCELERATOR AND (KOLO_BUILD_TESTS OR KOLO_BUILD_EXAMPLES))
+  message(FATAL_ERROR "Tests and examples need KOLO_ACCELERATOR=ON; leave them out (preset install)")
+endif()
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   if(PROJECT_IS_TOP_LEVEL)

@@ -128,9 +128,9 @@ set(transport_conformance
   transport/transport_conformance_messages.cc
   transport/transport_conformance_transfers.cc)
 kolo_add_test(transport_tests LABELS inprocess SOURCES
+  runtime/memory/shared_region_test.cc
   transport/message_matcher_test.cc
   transport/loopback_test.cc
-  transport/shared_region_test.cc
   support/faulty_transport_test.cc
   ${transport_conformance})
 kolo_add_test(ucx_tests LABELS ucx SOURCES

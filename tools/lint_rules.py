@@ -57,6 +57,9 @@ LAYERS = {
     "bindings/torch/gradients": TENSORS,
     "bindings/torch/data": TENSORS,
     "bindings/torch/training": TENSORS + ["bindings/torch/gradients", "bindings/torch/data"],
+    # An optional part, so nothing includes it.
+    "bindings/torch/accelerator": TENSORS + ["bindings/torch/gradients", "bindings/torch/data",
+                                             "bindings/torch/training"],
     "bindings/c10d": TENSORS,
     "examples": ["bindings/include"],
     "tools": None,
@@ -70,11 +73,11 @@ WHY = {
     "runtime/cycle": "the loop knows the transport's interface; bindings/core chooses the backend",
     "bindings/include": "installed headers include installed headers only",
     "bindings/c": "this binding is built on the public headers and bindings/core",
-    "bindings/torch": "its code is in its wings: tensors, gradients, data, training",
+    "bindings/torch": "its code is in its wings: tensors, gradients, data, training, accelerator",
     "bindings/torch/tensors": "the lowest wing is built on the public headers and bindings/core",
     "bindings/torch/gradients": "this wing is built on tensors, the public headers and bindings/core",
     "bindings/torch/data": "this wing is built on tensors, the public headers and bindings/core",
-    "bindings/torch/training": "this wing is built on the other wings, the public headers and bindings/core",
+    "bindings/torch/training": "this wing is built on tensors, gradients, data, the public headers and bindings/core",
     "bindings/c10d": "this binding is built on the public headers, bindings/core and bindings/torch/tensors",
     "examples": "an example sees what a user sees: <kolo/…>",
 }

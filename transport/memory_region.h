@@ -1,6 +1,7 @@
 // Memory that the transport knows: registered for sends without staging, or allocated so that peers
-// can map it. Owned by unique_ptr; the transport outlives it. Token holder only, except commit()
-// and discard(): any thread may call them for its own ranges.
+// can map it. Owned by unique_ptr; the transport outlives it. Reserved memory
+// (runtime/memory/shared_region.h) has the same interface, and needs no transport. Token holder
+// only, except commit() and discard(): any thread may call them for its own ranges.
 #pragma once
 
 #include <kolo/error.h>
@@ -15,13 +16,13 @@ namespace kolo {
 /// Where memory lies. UCX is always told, because finding out would take the driver's lock.
 enum class MemoryType : std::uint8_t { kHost, kCuda };
 
-/// Memory that this rank registered with its transport or allocated through it.
+/// Memory of this rank.
 class MemoryRegion {
  public:
   virtual ~MemoryRegion() = default;
   virtual std::span<std::byte> bytes() const = 0;
   virtual MemoryType type() const { return MemoryType::kHost; }
-  /// The key that a peer passes to Transport::map_peer(). Opaque.
+  /// The key by which a peer maps it. Opaque.
   virtual std::string key() const = 0;
 
   /// For a reserved region: backs a range of whole pages with memory, so that touching it cannot

@@ -100,11 +100,6 @@ class Transport {
 
   /// Memory that peers on this host can map. kOutOfMemory or kUnsupported if there is none.
   virtual Result<std::unique_ptr<MemoryRegion>> allocate_mappable(std::size_t bytes) = 0;
-  /// Reserves mappable address space, which gets memory by MemoryRegion::commit(). The region does
-  /// not depend on the transport and may outlive it. `ranks`: how many ranks map such regions of
-  /// each other. kOutOfMemory if this process has no addresses for all of them; kUnsupported if the
-  /// transport has no such memory.
-  virtual Result<std::unique_ptr<MemoryRegion>> reserve_mappable(std::size_t bytes, int ranks) = 0;
   /// Registers the caller's memory, so that large transfers from it need no staging. kUnsupported
   /// or kTransport if the transport cannot use memory of that type.
   virtual Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes,

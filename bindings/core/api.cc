@@ -241,6 +241,23 @@ void check_local_rank(const RendezvousMethod& way, const World& world,
       *way.local_rank, world.rank(), world.local_rank(), world.local_size());
 }
 
+void warn_of(const Config& config, const Log& log) {
+  for (const std::string& line : config.warnings) log.warning("{}", line);
+}
+
+RendezvousRequest request_of(const InitOptions& options) {
+  return {.init_method = options.init_method,
+          .rank = options.rank,
+          .size = options.size,
+          .local_rank = options.local_rank,
+          .has_store = options.store != nullptr,
+          .has_mpi_communicator = options.mpi_comm != nullptr,
+          .mpi_built = mpi_built(),
+          .open_mpi_version = open_mpi_version(),
+          .pmix_built = pmix_built(),
+          .mpi_running = mpi_is_running()};
+}
+
 Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   ++g.starts;
   const Environment environment = Environment::of_process();
@@ -255,22 +272,10 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   Log log(config.log_level);
   KOLO_TRY(check_options(options));
   if (options.timeout) config.init_timeout_s = options.timeout->count();
-  const RendezvousRequest request = {.init_method = options.init_method,
-                                     .rank = options.rank,
-                                     .size = options.size,
-                                     .local_rank = options.local_rank,
-                                     .has_store = options.store != nullptr,
-                                     .has_mpi_communicator = options.mpi_comm != nullptr,
-                                     .mpi_built = mpi_built(),
-                                     .open_mpi_version = open_mpi_version(),
-                                     .pmix_built = pmix_built(),
-                                     .mpi_running = mpi_is_running()};
-  auto found = find_rendezvous_method(request, config, environment);
+  auto found = find_rendezvous_method(request_of(options), config, environment);
   // Warn before errors that the warnings may explain. The ranks of a host mostly have the same
   // variables, so local rank 0 warns for all of them.
-  if (!found.ok() || announced_local_rank(*found, environment) == 0) {
-    for (const std::string& line : config.warnings) log.warning("{}", line);
-  }
+  if (!found.ok() || announced_local_rank(*found, environment) == 0) warn_of(config, log);
   if (!found.ok()) return reason_or(std::move(found).error());
   const RendezvousMethod way = *std::move(found);
   log.info("rendezvous: {}", to_text(way));

@@ -31,11 +31,7 @@ namespace {
   std::exit(status);
 }
 
-}  // namespace
-
-int spawn(int nprocs, const std::function<int()>& fn) {
-  static std::atomic<int> calls = 0;
-  const int call = ++calls;
+void check_call(int nprocs) {
   if (nprocs < 0) {
     raise(KOLO_ERROR(kInvalidArgument,
                      "kolo::spawn: {} processes; expected 1 or more, or 0 for one "
@@ -47,6 +43,14 @@ int spawn(int nprocs, const std::function<int()>& fn) {
                      "kolo::spawn() was called after kolo::init(): the ranks that it "
                      "starts call init(), the caller does not"));
   }
+}
+
+}  // namespace
+
+int spawn(int nprocs, const std::function<int()>& fn) {
+  static std::atomic<int> calls = 0;
+  const int call = ++calls;
+  check_call(nprocs);
   const Environment environment = Environment::of_process();
   if (const auto mine = spawned_by_call(environment)) {
     if (*mine == call) run_as_rank(fn);

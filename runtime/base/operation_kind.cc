@@ -1,5 +1,8 @@
 #include "runtime/base/operation_kind.h"
 
+#include <array>
+#include <cstddef>
+
 namespace kolo {
 namespace {
 
@@ -10,36 +13,27 @@ struct Traits {
   bool is_ordered = false;
 };
 
+// By value.
+constexpr auto kTraits = std::to_array<Traits>({
+    {"allreduce", false, true, true},
+    {"broadcast", false, true, true},
+    {"allgather", true, true, true},
+    {"alltoall", true, true, true},
+    {"reducescatter", false, true, true},
+    {"gather", true, true, false},
+    {"scatter", true, true, false},
+    {"barrier", false, false, true},
+    {"join"},
+    {"add_process_set"},
+    {"remove_process_set"},
+    {"send", false, true, false},
+    {"recv", false, true, false},
+});
+static_assert(kTraits.size() == kOperationKindCount);
+
 Traits traits_of(OperationKind kind) {
-  switch (kind) {
-    case OperationKind::kAllreduce:
-      return {"allreduce", false, true, true};
-    case OperationKind::kBroadcast:
-      return {"broadcast", false, true, true};
-    case OperationKind::kAllgather:
-      return {"allgather", true, true, true};
-    case OperationKind::kAlltoall:
-      return {"alltoall", true, true, true};
-    case OperationKind::kReduceScatter:
-      return {"reducescatter", false, true, true};
-    case OperationKind::kGather:
-      return {"gather", true, true, false};
-    case OperationKind::kScatter:
-      return {"scatter", true, true, false};
-    case OperationKind::kBarrier:
-      return {"barrier", false, false, true};
-    case OperationKind::kJoin:
-      return {"join"};
-    case OperationKind::kAddProcessSet:
-      return {"add_process_set"};
-    case OperationKind::kRemoveProcessSet:
-      return {"remove_process_set"};
-    case OperationKind::kSend:
-      return {"send", false, true, false};
-    case OperationKind::kReceive:
-      return {"recv", false, true, false};
-  }
-  return {"unknown operation"};
+  const auto value = static_cast<std::size_t>(kind);
+  return value < kTraits.size() ? kTraits[value] : Traits{"unknown operation"};
 }
 
 }  // namespace

@@ -2,54 +2,30 @@
 
 #include <fmt/ranges.h>
 
+#include <array>
+
 namespace kolo {
+namespace {
+
+// By value.
+constexpr auto kTypes =
+    std::to_array<std::string_view>({"float32", "float64", "bfloat16", "int64", "float16", "int32",
+                                     "int16", "int8", "uint8", "bool", "complex64", "complex128"});
+static_assert(kTypes.size() == kDataTypeCount);
+constexpr auto kOps =
+    std::to_array<std::string_view>({"sum", "average", "min", "max", "product", "adasum"});
+static_assert(kOps.size() == kReduceOpCount);
+
+}  // namespace
 
 std::string_view to_string(DataType type) {
-  switch (type) {
-    case DataType::kFloat32:
-      return "float32";
-    case DataType::kFloat64:
-      return "float64";
-    case DataType::kBFloat16:
-      return "bfloat16";
-    case DataType::kInt64:
-      return "int64";
-    case DataType::kFloat16:
-      return "float16";
-    case DataType::kInt32:
-      return "int32";
-    case DataType::kInt16:
-      return "int16";
-    case DataType::kInt8:
-      return "int8";
-    case DataType::kUInt8:
-      return "uint8";
-    case DataType::kBool:
-      return "bool";
-    case DataType::kComplex64:
-      return "complex64";
-    case DataType::kComplex128:
-      return "complex128";
-  }
-  return "unknown type";
+  const auto value = static_cast<std::size_t>(type);
+  return value < kTypes.size() ? kTypes[value] : "unknown type";
 }
 
 std::string_view to_string(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return "sum";
-    case ReduceOp::kAverage:
-      return "average";
-    case ReduceOp::kMin:
-      return "min";
-    case ReduceOp::kMax:
-      return "max";
-    case ReduceOp::kProduct:
-      return "product";
-    case ReduceOp::kAdasum:
-      return "adasum";
-  }
-  return "unknown operation";
+  const auto value = static_cast<std::size_t>(op);
+  return value < kOps.size() ? kOps[value] : "unknown operation";
 }
 
 bool is_supported(DataType type, ReduceOp op) {

@@ -134,19 +134,22 @@ Status FileStore::open() {
   return {};
 }
 
+Status FileStore::check_meeting(const std::string& secret, bool is_new) {
+  if (!read_new().ok() || job_.empty()) return not_ours("it is no file of kolo's");
+  if (job_ != digest_of(secret)) return not_ours("it has another KOLO_SECRET");
+  if (!is_new && age() > patience_) return not_ours("nobody waits that long");
+  find_dead_processes();
+  if (table_.failure()) return not_ours(table_.failure()->message);
+  return {};
+}
+
 Result<bool> FileStore::enter(const Member& me, const std::string& secret) {
   struct stat status = {};
   if (::fstat(fd_.get(), &status) == 0 && status.st_size == 0) {
     KOLO_TRY(append({std::string(kJob), digest_of(secret)}));
   }
   // A file that does not belong to this meeting stays as it is.
-  if (!read_new().ok() || job_.empty()) return not_ours("it is no file of kolo's");
-  if (job_ != digest_of(secret)) return not_ours("it has another KOLO_SECRET");
-  if (status.st_size > 0 && age() > patience_) {
-    return not_ours("nobody waits that long");
-  }
-  find_dead_processes();
-  if (table_.failure()) return not_ours(table_.failure()->message);
+  KOLO_TRY(check_meeting(secret, status.st_size == 0));
   const auto announce = [&] {
     return append({std::string(kMember), std::to_string(me.rank), std::to_string(me.size), me.who,
                    me.job, here_.pid_namespace, std::to_string(here_.pid)});
@@ -158,10 +161,8 @@ Result<bool> FileStore::enter(const Member& me, const std::string& secret) {
   if (const Status other_job = table_.check_job(me); !other_job.ok())
     return not_ours(other_job.error().message);
   const auto before = left_by_.find(me.rank);
-  if (before != left_by_.end() && before->second.pid_namespace == here_.pid_namespace &&
-      before->second.pid == here_.pid) {
-    return false;
-  }
+  const Life mine = {here_.pid_namespace, here_.pid};
+  if (before != left_by_.end() && before->second == mine) return false;
   KOLO_TRY(announce());
   is_in_ = true;
   KOLO_TRY(read_new());
@@ -267,27 +268,29 @@ Status FileStore::read_new() {
 }
 
 Status FileStore::replay(Fields record) {
-  const std::string& kind = record[0];
-  if (job_.empty() && kind == kJob && record.size() == 2) {
+  const auto is = [&record](std::string_view kind, std::size_t fields) {
+    return record[0] == kind && record.size() == fields;
+  };
+  if (job_.empty() && is(kJob, 2)) {
     job_ = record[1];
-  } else if (kind == kSet && record.size() == 3) {
+  } else if (is(kSet, 3)) {
     [[maybe_unused]] const Status known = table_.set(record[1], std::move(record[2]));
-  } else if (kind == kMember && record.size() == 7) {
+  } else if (is(kMember, 7)) {
     const Member member = {parse_count(record[1]).value_or(0), parse_count(record[2]).value_or(0),
                            record[3], record[4]};
     size_ = member.size;
     lives_[member.rank] = {record[5], parse_count(record[6]).value_or(0)};
     [[maybe_unused]] const Status known = table_.join(member);
-  } else if (kind == kLeft && record.size() == 3) {
+  } else if (is(kLeft, 3)) {
     const int rank = note_end(record[1]);
     table_.leave(rank, record[2] == "met");
-  } else if (kind == kGaveUp && record.size() == 4) {
+  } else if (is(kGaveUp, 4)) {
     const int rank = note_end(record[1]);
     record.erase(record.begin());
     record.front() = kErrorReply;
     table_.give_up(rank, parse_reply(std::move(record)).error());
   } else {
-    return KOLO_ERROR(kMismatch, "{} has a record '{}' that is not kolo's", path_, kind);
+    return KOLO_ERROR(kMismatch, "{} has a record '{}' that is not kolo's", path_, record[0]);
   }
   return {};
 }

@@ -41,11 +41,15 @@ class FileStore final : public Store {
   struct Life {
     std::string pid_namespace;  ///< where `pid` is valid
     pid_t pid = 0;
+
+    friend bool operator==(const Life&, const Life&) = default;
   };
 
   FileStore(std::string path, int rank, std::chrono::seconds patience)
       : path_(std::move(path)), rank_(rank), patience_(patience), table_(0) {}
   Status open();
+  /// Ok if the file is that of a live meeting with this secret; reads its records.
+  Status check_meeting(const std::string& secret, bool is_new);
   /// False if this process has been in this meeting before.
   Result<bool> enter(const Member& me, const std::string& secret);
   bool is_at_path() const;

@@ -44,6 +44,26 @@ std::optional<std::vector<std::string>> expand_range(std::string_view range) {
   return numbers;
 }
 
+/// Expands what stands between brackets.
+std::optional<std::vector<std::string>> expand_ranges(std::string_view list) {
+  std::vector<std::string> numbers;
+  for (const std::string_view range : split_list(list)) {
+    const auto expanded = expand_range(range);
+    if (!expanded) return std::nullopt;
+    numbers.insert(numbers.end(), expanded->begin(), expanded->end());
+  }
+  return numbers;
+}
+
+std::vector<std::string> each_with_each(const std::vector<std::string>& names,
+                                        const std::vector<std::string>& numbers) {
+  std::vector<std::string> longer;
+  for (const std::string& name : names) {
+    for (const std::string& number : numbers) longer.push_back(name + number);
+  }
+  return longer;
+}
+
 /// Expands one item: text and brackets in turn. Nothing if brackets or ranges are malformed.
 std::optional<std::vector<std::string>> expand_item(std::string_view item) {
   std::vector<std::string> names = {""};
@@ -55,18 +75,9 @@ std::optional<std::vector<std::string>> expand_item(std::string_view item) {
     if (open == std::string_view::npos) break;
     const auto close = item.find(']', open);
     if (close == std::string_view::npos) return std::nullopt;
-    std::vector<std::string> numbers;
-    for (const std::string_view range : split_list(item.substr(open + 1, close - open - 1))) {
-      const auto expanded = expand_range(range);
-      if (!expanded) return std::nullopt;
-      numbers.insert(numbers.end(), expanded->begin(), expanded->end());
-    }
-    if (names.size() * numbers.size() > kMostHosts) return std::nullopt;
-    std::vector<std::string> longer;
-    for (const std::string& name : names) {
-      for (const std::string& number : numbers) longer.push_back(name + number);
-    }
-    names = std::move(longer);
+    const auto numbers = expand_ranges(item.substr(open + 1, close - open - 1));
+    if (!numbers || names.size() * numbers->size() > kMostHosts) return std::nullopt;
+    names = each_with_each(names, *numbers);
     item.remove_prefix(close + 1);
   }
   return names;

@@ -31,6 +31,14 @@ std::string first_of(const Environment& environment, std::initializer_list<const
   return {};
 }
 
+/// How many tasks the Slurm step has on a node.
+std::optional<int> tasks_of_node(const Environment& environment, std::size_t node) {
+  const auto counts = expand_task_counts(
+      first_of(environment, {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}));
+  if (!counts.ok() || node >= counts->size()) return std::nullopt;
+  return (*counts)[node];
+}
+
 }  // namespace
 
 std::optional<Identity> identity_of_environment(const Environment& environment) {
@@ -69,12 +77,8 @@ std::optional<Identity> identity_of_slurm_step(const Environment& environment) {
   const auto hosts = expand_node_list(
       first_of(environment, {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"}));
   if (hosts.ok()) step->first_host = hosts->front();
-  const auto counts = expand_task_counts(
-      first_of(environment, {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}));
   const auto node = environment.get_int("SLURM_NODEID");
-  if (counts.ok() && node && static_cast<std::size_t>(*node) < counts->size()) {
-    step->local_size = (*counts)[static_cast<std::size_t>(*node)];
-  }
+  if (node) step->local_size = tasks_of_node(environment, static_cast<std::size_t>(*node));
   // With --distribution=arbitrary, rank 0 may not be on the first node, and only rank 0 sees that.
   if (step->rank == 0 && node.value_or(0) > 0) step->first_host.clear();
   return step;

@@ -46,6 +46,23 @@ constexpr Company kCompany[] = {
     {"HOROVOD_RANK", 0}, {"PALS_RANKID", 0},          {"PALS_LOCAL_SIZE", 1},
 };
 
+/// What shows that other processes exist. A `lone` process was started by a launcher that knows
+/// that there are no others; RANK may be left over from anything.
+const Company* company_of(const Environment& environment, bool lone) {
+  for (const Company& company : kCompany) {
+    if (lone && company.variable == std::string_view("RANK")) continue;
+    if (environment.get_int(company.variable).value_or(0) > company.alone) return &company;
+  }
+  return nullptr;
+}
+
+std::string_view remedy_for(bool by_mpi) {
+  if (!by_mpi) return "give each process RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT";
+  return mpi_built() ? "start the program with the mpirun of the MPI that kolo was built with"
+                     : "build kolo with -DKOLO_WITH_MPI=ON, or give each process MASTER_ADDR and "
+                       "MASTER_PORT";
+}
+
 }  // namespace
 
 bool in_slurm_step(const Environment& environment) {
@@ -79,12 +96,8 @@ Result<std::optional<LauncherHint>> find_launcher(const Environment& environment
 
 Status check_world_size(const Environment& environment, int found, std::string_view bootstrap) {
   KOLO_ASSIGN(const auto hint, find_launcher(environment));
-  std::string_view remedy = "give each process RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT";
-  if (hint && hint->is_mpi && mpi_built()) {
-    remedy = "start the program with the mpirun of the MPI that kolo was built with";
-  } else if (hint && hint->is_mpi) {
-    remedy = "build kolo with -DKOLO_WITH_MPI=ON, or give each process MASTER_ADDR and MASTER_PORT";
-  }
+  const bool by_mpi = hint && hint->is_mpi;
+  const std::string_view remedy = remedy_for(by_mpi);
   constexpr std::string_view kAlone =
       "or set KOLO_INIT_METHOD=single:// if independent processes are meant";
   if (hint && hint->size > 1 && hint->size != found) {
@@ -93,18 +106,13 @@ Status check_world_size(const Environment& environment, int found, std::string_v
         hint->launcher, hint->size, hint->variable, hint->size, bootstrap, found, remedy, kAlone);
   }
   if (found != 1) return {};
-  for (const Company& company : kCompany) {
-    const int value = environment.get_int(company.variable).value_or(0);
-    if (value <= company.alone) continue;
-    // RANK may be left over from anything. A launcher that has started one process knows better.
-    const bool is_anybodys = company.variable == std::string_view("RANK");
-    if (is_anybodys && hint && hint->size == 1 && hint->is_mpi) continue;
-    return KOLO_ERROR(kMismatch,
-                      "{}={} speaks of other processes, but the bootstrap '{}' found this one "
-                      "alone; {}, {}",
-                      company.variable, value, bootstrap, remedy, kAlone);
-  }
-  return {};
+  const Company* const company = company_of(environment, by_mpi && hint->size == 1);
+  if (company == nullptr) return {};
+  return KOLO_ERROR(kMismatch,
+                    "{}={} speaks of other processes, but the bootstrap '{}' found this one "
+                    "alone; {}, {}",
+                    company->variable, environment.get_int(company->variable).value_or(0),
+                    bootstrap, remedy, kAlone);
 }
 
 }  // namespace kolo

@@ -21,6 +21,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <system_error>
@@ -29,6 +30,8 @@
 
 namespace kolo {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 constexpr const char* kMark = "SPAWNED_BY_KOLO";  // "parent's pid:call"
 // Between SIGTERM and SIGKILL.
@@ -101,9 +104,31 @@ void signal_all(const std::vector<Rank>& ranks, int signal) {
   }
 }
 
-std::string describe(int status) {
-  if (!WIFSIGNALED(status)) return fmt::format("exit status {}", WEXITSTATUS(status));
-  return fmt::format("signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
+/// How a rank has ended. The code is that of a shell.
+struct End {
+  int code = 1;
+  std::string text = "a status that this program's own handling of SIGCHLD has taken";
+};
+
+/// Nothing if the rank has not ended.
+std::optional<End> reap(Rank& rank) {
+  int status = 0;
+  const pid_t waited = ::waitpid(rank.pid, &status, 0);
+  if (waited < 0 && errno != ECHILD) return std::nullopt;
+  rank.ended = true;
+  rank.pidfd.reset();
+  if (waited != rank.pid) return End{};
+  if (!WIFSIGNALED(status))
+    return End{WEXITSTATUS(status), fmt::format("exit status {}", WEXITSTATUS(status))};
+  const int signal = WTERMSIG(status);
+  return End{128 + signal, fmt::format("signal {} ({})", signal, ::strsignal(signal))};
+}
+
+/// For poll(): -1 means that it does not end by itself.
+int milliseconds_until(Clock::time_point end) {
+  if (end == Clock::time_point::max()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+  return static_cast<int>(std::max<std::int64_t>(left, 0));
 }
 
 /// Writes a line to stderr. Ignores errors, because the reader may be gone.
@@ -132,43 +157,26 @@ class KeptStatuses {
 /// Waits until all ranks have ended and returns the status of the first failure. `first`: a failure
 /// that is known already; later ones are then not reported.
 int wait_for(std::vector<Rank>& ranks, int first = 0) {
-  using Clock = std::chrono::steady_clock;
-  constexpr auto kNever = Clock::time_point::max();
-  auto kill_at = kNever;
+  auto kill_at = Clock::time_point::max();
   while (true) {
     std::vector<pollfd> polled;
-    for (const Rank& rank : ranks)
-      polled.push_back({rank.ended ? -1 : rank.pidfd.get(), POLLIN, 0});
+    for (const Rank& rank : ranks) polled.push_back({rank.pidfd.get(), POLLIN, 0});
     if (std::all_of(ranks.begin(), ranks.end(), [](const Rank& rank) { return rank.ended; })) {
       return first;
     }
-    int wait = -1;
-    if (kill_at != kNever) {
-      const auto left =
-          std::chrono::ceil<std::chrono::milliseconds>(kill_at - Clock::now()).count();
-      wait = static_cast<int>(std::max<std::int64_t>(left, 0));
-    }
-    if (::poll(polled.data(), polled.size(), wait) == 0) {
+    if (::poll(polled.data(), polled.size(), milliseconds_until(kill_at)) == 0) {
       signal_all(ranks, SIGKILL);
-      kill_at = kNever;
+      kill_at = Clock::time_point::max();
     }
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       if (polled[i].revents == 0) continue;
-      int status = 0;
-      const pid_t waited = ::waitpid(ranks[i].pid, &status, 0);
-      if (waited < 0 && errno != ECHILD) continue;
-      ranks[i].ended = true;
-      const bool is_known = waited == ranks[i].pid;
-      const int code = !is_known             ? 1
-                       : WIFSIGNALED(status) ? 128 + WTERMSIG(status)
-                                             : WEXITSTATUS(status);
-      if (code == 0 || first != 0) continue;
-      first = code;
+      const auto end = reap(ranks[i]);
+      if (!end || end->code == 0 || first != 0) continue;
+      first = end->code;
       signal_all(ranks, SIGTERM);
       kill_at = Clock::now() + kGrace;
       say(fmt::format("rank {} (pid {}) failed first, with {}; ending the others", i, ranks[i].pid,
-                      is_known ? describe(status)
-                               : "a status that this program's own handling of SIGCHLD has taken"));
+                      end->text));
     }
   }
 }

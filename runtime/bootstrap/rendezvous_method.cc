@@ -6,6 +6,8 @@
 #include "runtime/bootstrap/launcher.h"
 #include "runtime/bootstrap/mpi_launcher.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -15,6 +17,8 @@ namespace {
 constexpr std::string_view kMethods =
     "env://, tcp://host:port, file:///path, mpi://, pmix://, pmi://, slurm:// or "
     "single://";
+/// The schemes that nothing follows.
+constexpr std::string_view kBareSchemes[] = {"env", "mpi", "pmix", "pmi", "slurm", "single"};
 
 /// An init method: the scheme ("tcp" in "tcp://…") and the rest.
 struct Method {
@@ -26,9 +30,8 @@ Result<Method> parse_method(const std::string& text) {
   const auto end = text.find("://");
   Method method;
   if (end != std::string::npos) method = {text.substr(0, end), text.substr(end + 3)};
-  const bool bare = method.scheme == "env" || method.scheme == "mpi" || method.scheme == "pmix" ||
-                    method.scheme == "pmi" || method.scheme == "slurm" || method.scheme == "single";
-  if (bare && method.rest.empty()) return method;
+  const auto bare = std::find(std::begin(kBareSchemes), std::end(kBareSchemes), method.scheme);
+  if (bare != std::end(kBareSchemes) && method.rest.empty()) return method;
   if (method.scheme == "tcp" && !method.rest.empty()) return method;
   if (method.scheme == "file" && method.rest.starts_with('/')) return method;
   return KOLO_ERROR(kInvalidArgument, "init method '{}' is not valid: expected {}", text, kMethods);
@@ -123,6 +126,23 @@ std::optional<int> local_rank_of_launcher(const Environment& environment) {
   return std::nullopt;
 }
 
+/// The rank and size of a method that does not tell them itself.
+Result<Identity> identity_for(const Method& method, const std::string& why,
+                              const std::optional<Identity>& stated,
+                              const Environment& environment) {
+  const bool by_slurm = method.scheme == "slurm";
+  const bool by_variables = method.scheme == "env";
+  std::optional<Identity> who = stated;
+  if (!who && !by_slurm) who = identity_of_environment(environment);
+  if (!who && !by_slurm && !by_variables) who = identity_of_mpi_launcher(environment);
+  if (!who && !by_variables) who = identity_of_slurm_step(environment);
+  if (who) return *std::move(who);
+  return KOLO_ERROR(kInvalidArgument, "{}, but this process does not know its rank; {}", why,
+                    by_slurm ? "start the program with srun: a batch script is no step"
+                             : "set RANK and WORLD_SIZE, or KOLO_RANK and KOLO_SIZE, for each "
+                               "process");
+}
+
 Result<RendezvousMethod> by_method(const Method& method, const std::string& why,
                                    const std::optional<Identity>& stated,
                                    const Environment& environment) {
@@ -134,45 +154,30 @@ Result<RendezvousMethod> by_method(const Method& method, const std::string& why,
     way.local_rank = local_rank_of_launcher(environment);
     return way;
   }
-  std::optional<Identity> who = stated;
-  if (!who && method.scheme != "slurm") who = identity_of_environment(environment);
-  if (!who && method.scheme != "slurm" && method.scheme != "env") {
-    who = identity_of_mpi_launcher(environment);
-  }
-  if (!who && method.scheme != "env") who = identity_of_slurm_step(environment);
-  if (!who) {
-    return KOLO_ERROR(
-        kInvalidArgument, "{}, but this process does not know its rank; {}", why,
-        method.scheme == "slurm"
-            ? "start the program with srun: a batch script is no step"
-            : "set RANK and WORLD_SIZE, or KOLO_RANK and KOLO_SIZE, for each process");
-  }
-  const std::string reason = fmt::format("{}; rank by {}", why, who->source);
+  KOLO_ASSIGN(const Identity who, identity_for(method, why, stated, environment));
+  const std::string reason = fmt::format("{}; rank by {}", why, who.source);
   if (method.scheme == "env" || method.scheme == "slurm") {
-    return over_tcp(environment, *who, method.scheme, reason);
+    return over_tcp(environment, who, method.scheme, reason);
   }
-  RendezvousMethod way;
-  way.method = method.scheme;
-  way.why = reason;
   if (method.scheme == "file") {
-    way.meeting = Meeting::kFile;
+    RendezvousMethod way = way_by(Meeting::kFile, "file", reason);
     way.path = method.rest;
-    return check(std::move(way), *who);
+    return check(std::move(way), who);
   }
   constexpr std::string_view kLauncherServes = "?server=launcher";
   std::string_view address = method.rest;
-  way.meeting = Meeting::kTcp;
+  RendezvousMethod way = way_by(Meeting::kTcp, "tcp", reason);
   way.launcher_serves = address.ends_with(kLauncherServes);
   if (way.launcher_serves) address.remove_suffix(kLauncherServes.size());
   KOLO_ASSIGN(way.endpoint, parse_endpoint(address));
   if (way.endpoint.port == 0) {
     return KOLO_ERROR(kInvalidArgument, "{}: all ranks must know the port, it cannot be 0", why);
   }
-  return check(std::move(way), *who);
+  return check(std::move(way), who);
 }
 
-Result<RendezvousMethod> by_environment(const RendezvousRequest& request,
-                                        const Environment& environment) {
+/// With MASTER_ADDR, RANK and WORLD_SIZE must be numbers.
+Status check_numbers(const Environment& environment) {
   for (const char* name : {"RANK", "WORLD_SIZE"}) {
     const auto text = environment.get(name);
     if (text && environment.get("MASTER_ADDR") && !environment.get_int(name)) {
@@ -182,25 +187,37 @@ Result<RendezvousMethod> by_environment(const RendezvousRequest& request,
                         name, *text);
     }
   }
+  return {};
+}
+
+/// An MPI launcher or a Slurm step, with the name of the method.
+std::pair<std::optional<Identity>, const char*> identity_by_launcher(
+    const Environment& environment) {
+  auto by_mpi = identity_of_mpi_launcher(environment);
+  auto by_slurm = identity_of_slurm_step(environment);
+  // An MPI launcher that does not say where to meet may itself run under Slurm, whose variables
+  // then help. But if Slurm started Open MPI's daemons, those are its tasks, not the ranks.
+  const bool mpi_knows = by_mpi && (environment.get("MASTER_ADDR") || endpoint_of_job(*by_mpi));
+  if (by_slurm && !mpi_knows && !environment.get("OMPI_COMM_WORLD_SIZE"))
+    return {std::move(by_slurm), "slurm"};
+  return {std::move(by_mpi), "mpi"};
+}
+
+Result<RendezvousMethod> by_environment(const RendezvousRequest& request,
+                                        const Environment& environment) {
+  KOLO_TRY(check_numbers(environment));
+  const bool has_address = environment.get("MASTER_ADDR").has_value();
   // Without MASTER_ADDR, RANK and WORLD_SIZE may come from another launcher or from a script.
   const auto named = identity_of_environment(environment);
-  if (named && environment.get("MASTER_ADDR")) {
+  if (named && has_address) {
     if (named->size == 1) KOLO_TRY(check_world_size(environment, 1, "RANK and WORLD_SIZE"));
     return over_tcp(environment, *named, "env", "RANK, WORLD_SIZE and MASTER_ADDR are set");
   }
   if (auto way = way_by_mpi_launcher(request, environment)) return *std::move(way);
-  const auto by_mpi = identity_of_mpi_launcher(environment);
-  const auto by_slurm = identity_of_slurm_step(environment);
-  // An MPI launcher that does not say where to meet may itself run under Slurm, whose variables
-  // then help. But if Slurm started Open MPI's daemons, those are its tasks, not the ranks.
-  const bool mpi_knows = by_mpi && (environment.get("MASTER_ADDR") || endpoint_of_job(*by_mpi));
-  const bool takes_mpi = mpi_knows || !by_slurm || environment.get("OMPI_COMM_WORLD_SIZE");
-  const auto& who = takes_mpi ? by_mpi : by_slurm;
-  if (who) {
-    return over_tcp(environment, *who, takes_mpi ? "mpi" : "slurm", who->source + " are set");
-  }
+  if (const auto [who, method] = identity_by_launcher(environment); who)
+    return over_tcp(environment, *who, method, who->source + " are set");
   const bool has_rank = environment.get("RANK").has_value();
-  if (environment.get("MASTER_ADDR") && has_rank != environment.get("WORLD_SIZE").has_value()) {
+  if (has_address && has_rank != environment.get("WORLD_SIZE").has_value()) {
     return KOLO_ERROR(kInvalidArgument,
                       "{} and MASTER_ADDR are set, but {} is not; set RANK and WORLD_SIZE for each "
                       "process, or unset MASTER_ADDR if this one is alone",

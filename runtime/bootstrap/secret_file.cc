@@ -16,11 +16,10 @@ namespace {
 constexpr std::size_t kLongestSecret = 4096;
 constexpr mode_t kOthers = S_IRWXG | S_IRWXO;
 
-}  // namespace
-
-Result<std::string> read_secret_file(const std::string& path) {
+/// Opens a regular file that only its owner can read.
+Result<UniqueDescriptor> open_private(const std::string& path) {
   // O_NONBLOCK: do not wait for a writer if this is a pipe.
-  const UniqueDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  UniqueDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status = {};
   if (!fd || ::fstat(fd.get(), &status) != 0) {
     return KOLO_ERROR(kInvalidArgument,
@@ -44,6 +43,13 @@ Result<std::string> read_secret_file(const std::string& path) {
         "of one's own",
         path, status.st_uid, ::geteuid());
   }
+  return fd;
+}
+
+}  // namespace
+
+Result<std::string> read_secret_file(const std::string& path) {
+  KOLO_ASSIGN(const UniqueDescriptor fd, open_private(path));
   std::string secret(kLongestSecret + 1, '\0');
   const auto count = ::read(fd.get(), secret.data(), secret.size());
   if (count < 0) {

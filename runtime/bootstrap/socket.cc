@@ -136,6 +136,9 @@ int try_listen(const addrinfo& address, Listener& listener) {
   return 0;
 }
 
+/// Whether another address would not help after this result of try_listen().
+bool is_final(int error) { return error == 0 || error == EADDRINUSE || error == EACCES; }
+
 /// Listens at all addresses of this host, in both families if the host has both.
 int try_listen_everywhere(std::uint16_t port, Listener& listener) {
   int error = EADDRNOTAVAIL;
@@ -143,8 +146,16 @@ int try_listen_everywhere(std::uint16_t port, Listener& listener) {
     Addresses addresses;
     if (resolve({all, port}, AI_NUMERICHOST, addresses) != 0) continue;
     error = try_listen(*addresses, listener);
-    if (error == 0 || error == EADDRINUSE || error == EACCES) break;
+    if (is_final(error)) break;
   }
+  return error;
+}
+
+/// Listens at the first of the addresses where this host can.
+int try_listen_at_any(const addrinfo* addresses, Listener& listener) {
+  int error = EADDRNOTAVAIL;
+  for (const addrinfo* a = addresses; a != nullptr && !is_final(error); a = a->ai_next)
+    error = try_listen(*a, listener);
   return error;
 }
 
@@ -189,6 +200,19 @@ int try_connect(const addrinfo& address, UniqueDescriptor& connected, Deadline d
   if (is_connected_to_itself(fd.get())) return ECONNREFUSED;
   connected = std::move(fd);
   return 0;
+}
+
+/// As try_connect(), for the first of the addresses that answers. `is_down`: this host's loopback
+/// interface is down.
+int try_connect_to_any(const addrinfo* addresses, UniqueDescriptor& connected, Deadline deadline,
+                       bool& is_down) {
+  int error = EHOSTUNREACH;
+  is_down = addresses != nullptr;
+  for (const addrinfo* a = addresses; a != nullptr && error != 0; a = a->ai_next) {
+    error = try_connect(*a, connected, Deadline::after(deadline.remaining(seconds(5))));
+    is_down = is_down && is_local_address(*a->ai_addr) && has_no_interface(*a->ai_addr, error);
+  }
+  return error;
 }
 
 }  // namespace
@@ -241,10 +265,7 @@ Result<Listener> listen_at(const Endpoint& endpoint, Deadline deadline, const Wa
     // several addresses, other hosts may know any.
     const bool everywhere = !is_loopback(endpoint) && (is_local_address(*addresses->ai_addr) ||
                                                        addresses->ai_next != nullptr);
-    for (const addrinfo* a = addresses.get(); a != nullptr && !everywhere; a = a->ai_next) {
-      error = try_listen(*a, listener);
-      if (error == 0 || error == EADDRINUSE || error == EACCES) break;
-    }
+    if (!everywhere) error = try_listen_at_any(addresses.get(), listener);
   }
   if (error == EADDRNOTAVAIL) error = try_listen_everywhere(endpoint.port, listener);
   if (error == 0) return listener;
@@ -265,16 +286,11 @@ Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline,
     Addresses addresses;
     const int unresolved = resolve_patiently(endpoint, addresses, deadline, for_name, warn);
     if (unresolved != 0 && unresolved != EAI_AGAIN) return unknown_name(endpoint, unresolved);
-    int error = EHOSTUNREACH;
-    bool is_down = true;
-    for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
-      UniqueDescriptor fd;
-      const auto attempt = Deadline::after(deadline.remaining(seconds(5)));
-      error = try_connect(*a, fd, attempt);
-      if (error == 0) return fd;
-      is_down = is_down && is_local_address(*a->ai_addr) && has_no_interface(*a->ai_addr, error);
-    }
-    if (addresses && is_down) {
+    UniqueDescriptor fd;
+    bool is_down = false;
+    const int error = try_connect_to_any(addresses.get(), fd, deadline, is_down);
+    if (error == 0) return fd;
+    if (is_down) {
       return KOLO_ERROR(kInvalidArgument,
                         "this host does not reach its own {}: {}; its loopback interface is down "
                         "(ip link set lo up)",

@@ -60,6 +60,24 @@ Error cannot_meet(const Error& why, const Endpoint& server, const Member& me) {
       why.file, why.line};
 }
 
+/// The server speaks first. Returns its nonce; kShutdown if it has hung up.
+Result<std::string> receive_greeting(int fd, const Endpoint& server, int rank, Deadline deadline) {
+  // Something that is not a store may send anything, or wait for us to speak first.
+  const auto greeting =
+      receive_exactly(fd, kStoreHello.size() + kNonceSize,
+                      Deadline::at(std::min(deadline.time(), Deadline::after(kAtOnce).time())));
+  if (greeting.ok() && greeting->starts_with(kStoreHello))
+    return greeting->substr(kStoreHello.size());
+  Error error = KOLO_ERROR(
+      kMismatch,
+      "rank {}: what answers at {} is no store of this kolo's version ({}); choose a port that "
+      "nothing else uses (MASTER_PORT, or the one in KOLO_INIT_METHOD), and one kolo for all "
+      "ranks",
+      rank, to_text(server), greeting.ok() ? "another greeting" : greeting.error().message);
+  if (has_hung_up(greeting)) error.code = ErrorCode::kShutdown;
+  return error;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<TcpStore>> TcpStore::join(
@@ -91,22 +109,9 @@ Status TcpStore::introduce(const Introduction& introduction, Deadline deadline,
                            bool& is_the_meeting) {
   is_the_meeting = false;
   const Member& me = introduction.me;
-  // Something that is not a store may send anything, or wait for us to speak first.
-  const auto greeting =
-      receive_exactly(fd_.get(), kStoreHello.size() + kNonceSize,
-                      Deadline::at(std::min(deadline.time(), Deadline::after(kAtOnce).time())));
-  if (!greeting.ok() || !greeting->starts_with(kStoreHello)) {
-    Error error = KOLO_ERROR(
-        kMismatch,
-        "rank {}: what answers at {} is no store of this kolo's version ({}); choose a port that "
-        "nothing else uses (MASTER_PORT, or the one in KOLO_INIT_METHOD), and one kolo for all "
-        "ranks",
-        me.rank, to_text(server_), greeting.ok() ? "another greeting" : greeting.error().message);
-    if (has_hung_up(greeting)) error.code = ErrorCode::kShutdown;
-    return error;
-  }
+  KOLO_ASSIGN(const std::string server_nonce,
+              receive_greeting(fd_.get(), server_, me.rank, deadline));
   KOLO_ASSIGN(const std::string nonce, random_bytes(kNonceSize));
-  const std::string server_nonce = greeting->substr(kStoreHello.size());
   const auto proof = [&](const std::string& secret, std::string_view role) {
     return store_proof(secret, role, server_nonce, nonce, me);
   };

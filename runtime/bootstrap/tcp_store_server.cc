@@ -49,6 +49,14 @@ std::optional<Member> member_of(const Fields& hello) {
   return Member{*rank, *size, hello[4], hello[5]};
 }
 
+/// The ranks that have not contributed.
+std::vector<std::size_t> missing_in(const Fields& contributions) {
+  std::vector<std::size_t> missing;
+  for (std::size_t rank = 0; rank < contributions.size(); ++rank)
+    if (contributions[rank] == "0") missing.push_back(rank);
+  return missing;
+}
+
 }  // namespace
 
 /// One connection, with at most one unanswered request.
@@ -267,9 +275,7 @@ void TcpStoreServer::warn_of_missing() {
   for (const Connection& c : connections_) {
     if (c.awaited_phase.empty() || c.closed || !c.silence.expired()) continue;
     const auto contributions = meetings_.table(c.meeting).contributions(c.awaited_phase);
-    std::vector<std::size_t> missing;
-    for (std::size_t rank = 0; rank < contributions.size(); ++rank)
-      if (contributions[rank] == "0") missing.push_back(rank);
+    const std::vector<std::size_t> missing = missing_in(contributions);
     has_warned_of_missing_ = true;
     return options_.warn(
         fmt::format("rank{} {} of {} {} not come to port {} yet; waiting for {} s more "
@@ -281,7 +287,9 @@ void TcpStoreServer::warn_of_missing() {
 }
 
 Status TcpStoreServer::handle(Connection& connection, Fields request) {
-  const std::string kind = request[0];
+  const auto is = [&request](std::string_view kind, std::size_t fields) {
+    return request[0] == kind && request.size() == fields;
+  };
   const auto wait = [&](std::string& awaited, std::string& what, std::string_view text) -> Status {
     const auto time = parse_count(text);
     if (!time || what.empty()) return KOLO_ERROR(kMismatch, "a request that is not kolo's");
@@ -290,35 +298,33 @@ Status TcpStoreServer::handle(Connection& connection, Fields request) {
     return {};
   };
   StoreTable& table = meetings_.table(connection.meeting);
-  if (kind == kLeaveRequest) {
+  if (request[0] == kLeaveRequest) {
     table.leave(*std::exchange(connection.rank, std::nullopt), true);
     connection.closing = true;
     return {};
   }
-  if (kind == kGiveUpRequest) {
+  if (request[0] == kGiveUpRequest) {
     request.front() = kErrorReply;
     connection.gives_up = parse_reply(std::move(request)).error();
     return {};
   }
   if (connection.waits()) return KOLO_ERROR(kMismatch, "a request before the last was answered");
-  if (kind == kSetRequest && request.size() == 3) {
+  if (is(kSetRequest, 3)) {
     KOLO_TRY(table.set(request[1], std::move(request[2])));
     connection.send(to_frame({std::string(kOkReply)}));
     return {};
   }
-  if (kind == kGetRequest && request.size() == 3) {
-    return wait(connection.awaited_key, request[1], request[2]);
-  }
-  if (kind == kExchangeRequest && request.size() == 4) {
+  if (is(kGetRequest, 3)) return wait(connection.awaited_key, request[1], request[2]);
+  if (is(kExchangeRequest, 4)) {
     KOLO_TRY(table.contribute(request[1], *connection.rank, std::move(request[2])));
     KOLO_TRY(wait(connection.awaited_phase, request[1], request[3]));
     connection.silence = Deadline::after(connection.deadline.remaining(4 * kSilence) / 4);
     return {};
   }
-  return KOLO_ERROR(kMismatch, "a request '{}' that this store does not know", kind);
+  return KOLO_ERROR(kMismatch, "a request '{}' that this store does not know", request[0]);
 }
 
-void TcpStoreServer::answer_waiting() {
+void TcpStoreServer::note_departures() {
   // First note who has gone: others may wait for these ranks.
   for (Connection& c : connections_) {
     if (c.closed && c.rank && !c.gives_up) {
@@ -335,33 +341,40 @@ void TcpStoreServer::answer_waiting() {
     c.deadline = Deadline::after(kHelloTime);
     c.closing = true;
   }
+}
+
+void TcpStoreServer::answer_waiting() {
+  note_departures();
   for (Connection& c : connections_) {
     if (!c.waits() || c.closed) continue;
-    const StoreTable& table = meetings_.table(c.meeting);
-    const std::string* value = c.awaited_key.empty() ? nullptr : table.find(c.awaited_key);
-    if (value != nullptr) {
-      c.send(to_frame({std::string(kOkReply), *value}));
-    } else if (table.is_complete(c.awaited_phase)) {
-      Bytes& reply = complete_[{c.meeting, c.awaited_phase}];
-      if (!reply) {
-        Fields fields = table.contributions(c.awaited_phase);
-        fields.insert(fields.begin(), std::string(kOkReply));
-        reply = std::make_shared<const std::string>(to_frame(fields));
-      }
+    if (const Bytes reply = reply_to(c)) {
       c.send(reply);
-    } else if (table.failure()) {
-      c.send(to_frame(error_reply(*table.failure())));
-    } else if (!c.deadline.expired()) {
-      continue;
-    } else if (!c.awaited_key.empty()) {
-      c.send(to_frame(error_reply(KOLO_ERROR(kTimeout, "nobody set '{}' in time", c.awaited_key))));
-    } else {
-      Fields fields = table.contributions(c.awaited_phase);
-      fields.insert(fields.begin(), std::string(kOkReply));
-      c.send(to_frame(fields));
+      c.stop_waiting();
     }
-    c.stop_waiting();
   }
+}
+
+std::shared_ptr<const std::string> TcpStoreServer::reply_to(const Connection& c) {
+  const auto frame = [](const Fields& fields) {
+    return std::make_shared<const std::string>(to_frame(fields));
+  };
+  const StoreTable& table = meetings_.table(c.meeting);
+  const auto all_contributions = [&] {
+    Fields fields = table.contributions(c.awaited_phase);
+    fields.insert(fields.begin(), std::string(kOkReply));
+    return frame(fields);
+  };
+  const std::string* value = c.awaited_key.empty() ? nullptr : table.find(c.awaited_key);
+  if (value != nullptr) return frame({std::string(kOkReply), *value});
+  if (table.is_complete(c.awaited_phase)) {
+    Bytes& reply = complete_[{c.meeting, c.awaited_phase}];
+    if (!reply) reply = all_contributions();
+    return reply;
+  }
+  if (table.failure()) return frame(error_reply(*table.failure()));
+  if (!c.deadline.expired()) return nullptr;
+  if (c.awaited_key.empty()) return all_contributions();
+  return frame(error_reply(KOLO_ERROR(kTimeout, "nobody set '{}' in time", c.awaited_key)));
 }
 
 void TcpStoreServer::flush(Connection& connection) {

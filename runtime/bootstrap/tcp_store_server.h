@@ -66,7 +66,11 @@ class TcpStoreServer {
   void warn_of(const Connection& connection, int claimed_rank);
   void warn_of_missing();
   Status handle(Connection& connection, Fields request);
+  /// Tells the tables which ranks have gone or have given up.
+  void note_departures();
   void answer_waiting();
+  /// The reply that a waiting connection can have now; null if it waits on.
+  std::shared_ptr<const std::string> reply_to(const Connection& c);
   void flush(Connection& connection);
   void remove_closed();
 

@@ -230,31 +230,18 @@ void Group::conclude(CycleContext& context, Agreed& agreed) {
   Outcome outcome{.contributors = response.contributors,
                   .participants = response.participants,
                   .value = response.result};
-  switch (response.signature.kind) {
-    case OperationKind::kJoin:
-      table_.restart_unnamed();
-      ++joins_;
-      joined_ = {std::move(agreed.entry), std::move(outcome),
-                 operations_.numbered(SubmissionMode::kNegotiated)};
-      return end_join(context);
-    case OperationKind::kAddProcessSet:
-    case OperationKind::kRemoveProcessSet: {
-      auto changed = context.change_process_sets(response.signature);
-      if (!changed.ok()) return finish(context, *agreed.entry, std::move(changed).error(), {});
-      outcome.value = *changed;
-      break;
-    }
-    case OperationKind::kAllreduce:
-    case OperationKind::kBroadcast:
-    case OperationKind::kAllgather:
-    case OperationKind::kAlltoall:
-    case OperationKind::kReduceScatter:
-    case OperationKind::kGather:
-    case OperationKind::kScatter:
-    case OperationKind::kBarrier:
-    case OperationKind::kSend:
-    case OperationKind::kReceive:
-      break;
+  const OperationKind kind = response.signature.kind;
+  if (kind == OperationKind::kJoin) {
+    table_.restart_unnamed();
+    ++joins_;
+    joined_ = {std::move(agreed.entry), std::move(outcome),
+               operations_.numbered(SubmissionMode::kNegotiated)};
+    return end_join(context);
+  }
+  if (kind == OperationKind::kAddProcessSet || kind == OperationKind::kRemoveProcessSet) {
+    auto changed = context.change_process_sets(response.signature);
+    if (!changed.ok()) return finish(context, *agreed.entry, std::move(changed).error(), {});
+    outcome.value = *changed;
   }
   finish(context, *agreed.entry, {}, std::move(outcome));
 }

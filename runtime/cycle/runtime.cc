@@ -45,6 +45,7 @@ Runtime::Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> time
       transport_(std::move(parts.transport)),
       timeline_(std::move(timeline)),
       device_(host_device(), static_cast<int>(config_.reduce_threads)),
+      window_(std::move(parts.reserved_memory)),
       arena_(*transport_, &devices_),
       services_{*transport_, device_.quickest(), window_, devices_, arena_, schedules_, *timeline_},
       groups_(std::move(world), services_, waker_, nccl_, config_, log_),
@@ -238,6 +239,22 @@ Result<std::shared_ptr<std::byte>> Runtime::null_if_full(Result<std::shared_ptr<
   return std::shared_ptr<std::byte>();
 }
 
+namespace {
+
+/// Which algorithm all-reduces take, from which number of bytes.
+std::vector<AllreduceChoice> allreduces_of(const Resources& resources, const Policy& policy) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
+  std::vector<AllreduceChoice> rows;
+  for (std::uint64_t bytes = 4; bytes <= kMost; bytes *= 2) {
+    std::string algorithm(to_string(choose_allreduce(resources, policy, bytes)));
+    if (!rows.empty() && rows.back().algorithm == algorithm) continue;
+    rows.push_back({rows.empty() ? 0 : bytes, std::move(algorithm)});
+  }
+  return rows;
+}
+
+}  // namespace
+
 RuntimeInfo Runtime::info() const {
   RuntimeInfo info;
   info.rendezvous = rendezvous_;
@@ -263,12 +280,7 @@ RuntimeInfo Runtime::info() const {
   const Group& world = groups_.world();
   const Resources resources = resources_of(world.services(), window_, devices_);
   const Policy policy = policy_of(links_, config_);
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
-  for (std::uint64_t bytes = 4; bytes <= kMost; bytes *= 2) {
-    std::string algorithm(to_string(choose_allreduce(resources, policy, bytes)));
-    if (!info.allreduces.empty() && info.allreduces.back().algorithm == algorithm) continue;
-    info.allreduces.push_back({info.allreduces.empty() ? 0 : bytes, std::move(algorithm)});
-  }
+  info.allreduces = allreduces_of(resources, policy);
   for (RouteRow& row : route_table(resources, policy, devices_.accelerator() != nullptr))
     info.routes.push_back({.call = std::string(to_string(row.kind)),
                            .mode = std::string(to_string(row.mode)),

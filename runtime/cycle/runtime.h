@@ -33,6 +33,8 @@ struct RuntimeParts {
   Config config;
   Log log;
   std::unique_ptr<Transport> transport;
+  /// The memory of windows.
+  ReservedMemory reserved_memory = {};
   /// Process sets that exist from the start, the same on every rank; the first becomes number 1.
   std::vector<std::vector<int>> process_sets = {};
   /// Further settings that must be the same on all ranks, as "backend=kolo".
@@ -156,6 +158,8 @@ class Runtime {
                                                   std::string_view variable,
                                                   std::atomic<bool>& told) const;
   Result<EntryPtr> make_entry(Submission submission);
+  /// For an entry with a stream.
+  Status prepare_on_device(Entry& entry) const;
   Status submit_entries(std::span<EntryPtr> entries, std::uint32_t process_set, bool will_wait);
   Status check_member(const Group& group, const Entry& entry) const;
 

@@ -60,29 +60,32 @@ Result<EntryPtr> Runtime::make_entry(Submission submission) {
   if (entry->signature.kind == OperationKind::kJoin) entry->name = kJoinName;
   entry->work = std::make_shared<Work>(driver_);
   if (!moves_data(entry->signature.kind)) entry->stream.reset();
-  if (entry->stream) {
-    entry->signature.on_device = true;
-    if (nccl_.api != nullptr && entry->signature.kind == OperationKind::kAllreduce &&
-        entry->complaint.empty()) {
-      const auto reduction = nccl_reduction(entry->signature.type, entry->signature.op);
-      if (!reduction.ok()) entry->complaint = reduction.error().message;
-    }
-    if (Accelerator* const accelerator = devices_.accelerator(); accelerator != nullptr) {
-      auto ready = accelerator->record(entry->stream->handle);
-      if (!ready.ok()) {
-        Error error = std::move(ready).error();
-        error.message = fmt::format("rank {}: {} '{}': {}", world().rank(),
-                                    to_string(entry->signature.kind), entry->name, error.message);
-        return error;
-      }
-      entry->ready = *std::move(ready);
-    } else if (entry->complaint.empty()) {
-      entry->complaint =
-          fmt::format("the call gives a CUDA stream, but this rank has no CUDA device: {}",
-                      devices_.no_accelerator());
-    }
-  }
+  if (entry->stream) KOLO_TRY(prepare_on_device(*entry));
   return entry;
+}
+
+Status Runtime::prepare_on_device(Entry& entry) const {
+  entry.signature.on_device = true;
+  if (nccl_.api != nullptr && entry.signature.kind == OperationKind::kAllreduce &&
+      entry.complaint.empty()) {
+    const auto reduction = nccl_reduction(entry.signature.type, entry.signature.op);
+    if (!reduction.ok()) entry.complaint = reduction.error().message;
+  }
+  if (Accelerator* const accelerator = devices_.accelerator(); accelerator != nullptr) {
+    auto ready = accelerator->record(entry.stream->handle);
+    if (!ready.ok()) {
+      Error error = std::move(ready).error();
+      error.message = fmt::format("rank {}: {} '{}': {}", world().rank(),
+                                  to_string(entry.signature.kind), entry.name, error.message);
+      return error;
+    }
+    entry.ready = *std::move(ready);
+  } else if (entry.complaint.empty()) {
+    entry.complaint =
+        fmt::format("the call gives a CUDA stream, but this rank has no CUDA device: {}",
+                    devices_.no_accelerator());
+  }
+  return {};
 }
 
 Result<std::shared_ptr<Work>> Runtime::submit(Submission submission) {

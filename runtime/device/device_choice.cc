@@ -10,6 +10,18 @@ namespace {
 
 constexpr std::string_view kCudaPrefix = "cuda:";
 
+Result<int> ordinal_of(std::string_view knob) {
+  int ordinal = -1;
+  std::string_view number = knob;
+  if (number.starts_with(kCudaPrefix)) number.remove_prefix(kCudaPrefix.size());
+  const char* const end = number.data() + number.size();
+  const auto [rest, error] = std::from_chars(number.data(), end, ordinal);
+  if (error == std::errc() && rest == end && ordinal >= 0) return ordinal;
+  return KOLO_ERROR(kInvalidArgument,
+                    "KOLO_DEVICE='{}' is no device: expected auto, cpu, or a number as 0 or cuda:0",
+                    knob);
+}
+
 }  // namespace
 
 Result<std::optional<int>> choose_device(const DeviceWish& wish, const Accelerators& visible) {
@@ -22,17 +34,7 @@ Result<std::optional<int>> choose_device(const DeviceWish& wish, const Accelerat
       return std::optional(wish.local_rank % visible.count);
     }
     who = "KOLO_DEVICE";
-    int ordinal = -1;
-    std::string_view number = wish.knob;
-    if (number.starts_with(kCudaPrefix)) number.remove_prefix(kCudaPrefix.size());
-    const char* const end = number.data() + number.size();
-    const auto [rest, error] = std::from_chars(number.data(), end, ordinal);
-    if (error != std::errc() || rest != end || ordinal < 0)
-      return KOLO_ERROR(kInvalidArgument,
-                        "KOLO_DEVICE='{}' is no device: expected auto, cpu, or a number as 0 or "
-                        "cuda:0",
-                        wish.knob);
-    wanted = ordinal;
+    KOLO_ASSIGN(wanted, ordinal_of(wish.knob));
   }
   if (visible.count == 0)
     return KOLO_ERROR(kUnsupported, "{} is {}, but this process has no CUDA device: {}", who,

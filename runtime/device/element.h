@@ -1,4 +1,4 @@
-// Reads and writes one element of any type as a double: tests and kolo-perf fill and read memory
+// Kinds of types, and one element of any type as a double: tests and kolo-perf fill and read memory
 // with it. Complex numbers are treated as real. Pure; any thread.
 #pragma once
 
@@ -7,10 +7,18 @@
 
 #include <kolo/types.h>
 
+#include <complex>
 #include <cstddef>
 #include <cstring>
 
 namespace kolo {
+
+constexpr bool is_integer(DataType type) {
+  return !is_floating(type) && !is_complex(type) && type != DataType::kBool;
+}
+constexpr bool is_signed(DataType type) {
+  return type != DataType::kUInt8 && type != DataType::kBool;
+}
 
 inline void store_element(DataType type, std::byte* to, double value) {
   const auto put = [&](auto element) { std::memcpy(to, &element, sizeof(element)); };
@@ -35,16 +43,10 @@ inline void store_element(DataType type, std::byte* to, double value) {
       return put(static_cast<std::uint8_t>(value));
     case DataType::kBool:
       return put(static_cast<std::uint8_t>(value != 0));
-    case DataType::kComplex64: {
-      const float parts[2] = {static_cast<float>(value), 0};
-      std::memcpy(to, parts, sizeof(parts));
-      return;
-    }
-    case DataType::kComplex128: {
-      const double parts[2] = {value, 0};
-      std::memcpy(to, parts, sizeof(parts));
-      return;
-    }
+    case DataType::kComplex64:
+      return put(std::complex<float>(static_cast<float>(value)));
+    case DataType::kComplex128:
+      return put(std::complex<double>(value));
   }
 }
 

@@ -44,12 +44,8 @@ bool CallChecks::was_refused(const OrderedCall& call) const {
          recent_calls_.find((call.number & kSequences) - 1) == kRefusedCall;
 }
 
-/// Finds out why a rank's flag does not come. The rank may be in another call, exchanged or
-/// announced. Or its latest call was a broadcast from itself, which failed at once on this rank.
-Status CallChecks::check_waited_for(std::size_t rank, const OrderedCall& awaited,
-                                    const ControlSegment::Slot& awaited_slot,
-                                    const std::atomic<std::uint64_t>& flag) const {
-  const auto has_arrived = [&] { return flag.load(std::memory_order_acquire) == awaited.flag(); };
+Result<std::optional<OrderedCall>> CallChecks::find_elsewhere(
+    std::size_t rank, const OrderedCall& awaited, const ControlSegment::Slot& awaited_slot) const {
   const auto exchanged = call_in(awaited_slot);
   if (exchanged && exchanged->number == awaited.number &&
       exchanged->fingerprint != awaited.fingerprint)
@@ -63,6 +59,16 @@ Status CallChecks::check_waited_for(std::size_t rank, const OrderedCall& awaited
     const bool is_later = call->number > awaited.number;
     if (&slot == &awaited_slot ? is_later : call->number == awaited.number) elsewhere = call;
   }
+  return elsewhere;
+}
+
+/// Finds out why a rank's flag does not come. The rank may be in another call, exchanged or
+/// announced. Or its latest call was a broadcast from itself, which failed at once on this rank.
+Status CallChecks::check_waited_for(std::size_t rank, const OrderedCall& awaited,
+                                    const ControlSegment::Slot& awaited_slot,
+                                    const std::atomic<std::uint64_t>& flag) const {
+  const auto has_arrived = [&] { return flag.load(std::memory_order_acquire) == awaited.flag(); };
+  KOLO_ASSIGN(const auto elsewhere, find_elsewhere(rank, awaited, awaited_slot));
   // Read after the slots, so that whatever the rank announced before is visible by now.
   const auto other = announced_on(*segments_[rank]);
   if (other && other->number == awaited.number && !has_arrived())

@@ -43,6 +43,10 @@ class CallChecks {
                     const ControlSegment::Slot& slot) const;
 
  private:
+  /// A call in the rank's slots that shows that the awaited one is another of its calls; kMismatch
+  /// if they show another call in its place.
+  Result<std::optional<OrderedCall>> find_elsewhere(std::size_t rank, const OrderedCall& awaited,
+                                                    const ControlSegment::Slot& awaited_slot) const;
   Error mismatch(const OrderedCall& call, std::size_t rank, std::uint64_t fingerprint) const;
   /// Whether this rank refused that call of its own number.
   bool was_refused(const OrderedCall& call) const;

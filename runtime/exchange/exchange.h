@@ -44,7 +44,7 @@
 // An exchange is not a Schedule: starting a schedule costs more than a whole exchange. One runs at
 // a time in each process set, and every rank runs the same ones in the same order. Each set has its
 // own control segments, so a set that waits holds nothing that another set needs. Token holder
-// only.
+// only. Its protocols share slots, flags and waits, hence one class with many members and methods.
 #pragma once
 
 #include "runtime/communicator/control_plane.h"

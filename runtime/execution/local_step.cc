@@ -169,9 +169,43 @@ Stores LocalStep::stores(const Step& step, const MemoryBinding& binding) const {
   return all_users ? Stores::kStreaming : Stores::kCached;
 }
 
+Status LocalStep::prescale(const Step& step, const MemoryBinding& binding, std::uint64_t elements) {
+  std::byte* const destination = destinations_.front();
+  // The scaled input goes to the destination, unless another source uses that memory.
+  std::size_t inputs = 0;
+  bool is_taken = cursors_[step.source_count].type != binding.type;
+  for (std::size_t i = 0; i < step.source_count; ++i) {
+    const bool is_input = cursors_[i].operand.space == Space::kInput;
+    inputs += is_input ? 1 : 0;
+    is_taken |= !is_input && sources_[i] == destination;
+  }
+  if (is_taken) scaled_.resize(kElementsPerScaling * kLargestElement);
+  std::byte* const scaled = is_taken ? scaled_.data() : destination;
+  if (inputs > 1)
+    return KOLO_ERROR(kInternal, "a reduce with a prescale takes one operand of kInput");
+  for (std::size_t i = 0; i < step.source_count; ++i) {
+    if (cursors_[i].operand.space != Space::kInput) continue;
+    device_.copy(binding.type, scaled, sources_[i], elements, binding.prescale);
+    sources_[i] = scaled;
+  }
+  return {};
+}
+
+Status LocalStep::adasum(const Step& step, const MemoryBinding& binding, std::uint64_t elements) {
+  // Adasum's coefficients are those of whole tensors.
+  if (sources_.size() != 2 || elements != cursors_.front().operand.length)
+    return KOLO_ERROR(kInternal, "an Adasum combines two vectors, each in one piece");
+  std::byte* const destination = destinations_.front();
+  device_.adasum(binding.type, destination, sources_[0], sources_[1], elements);
+  if (const Scale post = postscale(step, binding); !post.is_identity())
+    device_.copy(binding.type, destination, destination, elements, post);
+  for (std::size_t i = 1; i < destinations_.size(); ++i)
+    device_.copy(binding.type, destinations_[i], destination, elements, Scale{});
+  return {};
+}
+
 Status LocalStep::reduce_piece(const Step& step, const MemoryBinding& binding,
                                std::uint64_t elements) {
-  std::byte* const destination = cursors_[step.source_count].piece.data;
   sources_.clear();
   for (std::size_t i = 0; i < step.source_count; ++i) sources_.push_back(cursors_[i].piece.data);
   destinations_.clear();
@@ -181,35 +215,9 @@ Status LocalStep::reduce_piece(const Step& step, const MemoryBinding& binding,
   Stores how = stores(step, binding);
   if (has_prescale(step, binding)) {
     how = Stores::kCached;
-    // The scaled input goes to the destination, unless another source uses that memory.
-    std::size_t inputs = 0;
-    bool is_taken = cursors_[step.source_count].type != binding.type;
-    for (std::size_t i = 0; i < step.source_count; ++i) {
-      const bool is_input = cursors_[i].operand.space == Space::kInput;
-      inputs += is_input ? 1 : 0;
-      is_taken |= !is_input && sources_[i] == destination;
-    }
-    if (is_taken) scaled_.resize(kElementsPerScaling * kLargestElement);
-    std::byte* const scaled = is_taken ? scaled_.data() : destination;
-    if (inputs > 1)
-      return KOLO_ERROR(kInternal, "a reduce with a prescale takes one operand of kInput");
-    for (std::size_t i = 0; i < step.source_count; ++i) {
-      if (cursors_[i].operand.space != Space::kInput) continue;
-      device_.copy(binding.type, scaled, sources_[i], elements, binding.prescale);
-      sources_[i] = scaled;
-    }
+    KOLO_TRY(prescale(step, binding, elements));
   }
-  if (binding.op == ReduceOp::kAdasum) {
-    // Adasum's coefficients are those of whole tensors.
-    if (sources_.size() != 2 || elements != cursors_.front().operand.length)
-      return KOLO_ERROR(kInternal, "an Adasum combines two vectors, each in one piece");
-    device_.adasum(binding.type, destination, sources_[0], sources_[1], elements);
-    if (const Scale post = postscale(step, binding); !post.is_identity())
-      device_.copy(binding.type, destination, destination, elements, post);
-    for (std::size_t i = 1; i < destinations_.size(); ++i)
-      device_.copy(binding.type, destinations_[i], destination, elements, Scale{});
-    return {};
-  }
+  if (binding.op == ReduceOp::kAdasum) return adasum(step, binding, elements);
   combine(step, binding, elements, how);
   return {};
 }

@@ -59,6 +59,9 @@ class LocalStep {
   /// One stretch in which every operand is contiguous; the first cursors_ are the sources.
   Status run_piece(const Step& step, const MemoryBinding& binding, std::uint64_t elements);
   Status reduce_piece(const Step& step, const MemoryBinding& binding, std::uint64_t elements);
+  /// Makes the one source that is an input a scaled one.
+  Status prescale(const Step& step, const MemoryBinding& binding, std::uint64_t elements);
+  Status adasum(const Step& step, const MemoryBinding& binding, std::uint64_t elements);
   /// Reduces sources_ into destinations_.
   void combine(const Step& step, const MemoryBinding& binding, std::uint64_t elements,
                Stores stores);

@@ -75,6 +75,31 @@ struct ArenaBlock::Memory {
 
 namespace {
 
+Status make_device_memory(Transport& transport, const DeviceWindow* devices, std::size_t bytes,
+                          ArenaBlock::Memory& memory) {
+  Accelerator* const accelerator = devices == nullptr ? nullptr : devices->accelerator();
+  if (accelerator == nullptr)
+    return KOLO_ERROR(kUnsupported, "there is no accelerator whose memory a buffer could be");
+  KOLO_ASSIGN(memory.device, memory.kind == MemoryKind::kPinned
+                                 ? accelerator->allocate_pinned(bytes)
+                                 : accelerator->allocate(bytes));
+  memory.bytes = memory.device->bytes();
+  if (memory.kind != MemoryKind::kNetworked) return {};
+  Status registered;
+  accelerator->use_for([&] {
+    auto region = transport.register_memory(memory.bytes, MemoryType::kCuda);
+    if (!region.ok()) {
+      registered = KOLO_ERROR(kUnsupported,
+                              "{} bytes of the device for the network cards: {}; "
+                              "KOLO_GPUDIRECT=off does without",
+                              bytes, region.error().message);
+    } else {
+      memory.region = *std::move(region);
+    }
+  });
+  return registered;
+}
+
 Result<std::unique_ptr<ArenaBlock::Memory>> make_memory(Transport& transport,
                                                         const DeviceWindow* devices,
                                                         std::size_t bytes, MemoryKind kind) {
@@ -93,29 +118,9 @@ Result<std::unique_ptr<ArenaBlock::Memory>> make_memory(Transport& transport,
     }
     case MemoryKind::kDevice:
     case MemoryKind::kNetworked:
-    case MemoryKind::kPinned: {
-      Accelerator* const accelerator = devices == nullptr ? nullptr : devices->accelerator();
-      if (accelerator == nullptr)
-        return KOLO_ERROR(kUnsupported, "there is no accelerator whose memory a buffer could be");
-      KOLO_ASSIGN(memory->device, kind == MemoryKind::kPinned ? accelerator->allocate_pinned(bytes)
-                                                              : accelerator->allocate(bytes));
-      memory->bytes = memory->device->bytes();
-      if (kind != MemoryKind::kNetworked) break;
-      Status registered;
-      accelerator->use_for([&] {
-        auto region = transport.register_memory(memory->bytes, MemoryType::kCuda);
-        if (!region.ok()) {
-          registered = KOLO_ERROR(kUnsupported,
-                                  "{} bytes of the device for the network cards: {}; "
-                                  "KOLO_GPUDIRECT=off does without",
-                                  bytes, region.error().message);
-        } else {
-          memory->region = *std::move(region);
-        }
-      });
-      KOLO_TRY(registered);
+    case MemoryKind::kPinned:
+      KOLO_TRY(make_device_memory(transport, devices, bytes, *memory));
       break;
-    }
   }
   return memory;
 }

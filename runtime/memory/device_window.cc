@@ -4,6 +4,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/rounding.h"
 #include "runtime/memory/device_stamp.h"
+#include "runtime/memory/offers.h"
 
 #include <algorithm>
 #include <chrono>
@@ -133,27 +134,30 @@ Status DeviceWindow::open(Bootstrap& bootstrap, std::unique_ptr<Accelerator> acc
                           Sizes sizes, const Network& network, const Log& log, Deadline deadline) {
   accelerator_ = std::move(accelerator);
   no_accelerator_ = std::move(reason);
-  const bool has_hosts = world.local_size() < world.size();
-  const bool asks_network = has_hosts && network.mode != "off";
+  const bool asks_network = world.local_size() < world.size() && network.mode != "off";
   const bool wants_window = sizes.slots > 0 && world.size() > 1;
-  if (has_hosts && !asks_network && accelerator_ != nullptr)
-    network_ = device_network_switched_off();
-  if (sizes.slots == 0 && accelerator_ != nullptr && world.local_size() > 1)
-    inside_ = "passes through the host's memory: KOLO_DEVICE_MEMORY is 0";
+  describe_unused(world, sizes, asks_network);
   if (!wants_window && !asks_network) return {};
   const Offer mine =
       make_offer(sizes, network, asks_network, wants_window && world.local_size() > 1);
-  KOLO_ASSIGN(const auto blobs, bootstrap.exchange("device memory", mine.encode(), deadline));
-  std::vector<Offer> offers;
-  for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
-    KOLO_ASSIGN(Offer offer, Offer::decode(blobs[rank], static_cast<int>(rank)));
-    offers.push_back(std::move(offer));
-  }
+  KOLO_ASSIGN(const auto offers, exchange_offers(bootstrap, "device memory", mine, deadline));
   if (asks_network) KOLO_TRY(agree_on_network(network.mode, offers));
   if (!wants_window) return {};
-  const bool host_has_devices = note_devices(world, offers);
+  return open_window(bootstrap, world, host, sizes, offers, log, deadline);
+}
+
+void DeviceWindow::describe_unused(const World& world, Sizes sizes, bool asks_network) {
+  if (accelerator_ == nullptr) return;
+  if (world.local_size() < world.size() && !asks_network) network_ = device_network_switched_off();
+  if (sizes.slots == 0 && world.local_size() > 1)
+    inside_ = "passes through the host's memory: KOLO_DEVICE_MEMORY is 0";
+}
+
+Status DeviceWindow::open_window(Bootstrap& bootstrap, const World& world, const HostWindow& host,
+                                 Sizes sizes, const std::vector<Offer>& offers, const Log& log,
+                                 Deadline deadline) {
   Status mapped;
-  const bool wanted = host_has_devices && world.local_size() > 1;
+  const bool wanted = note_devices(world, offers) && world.local_size() > 1;
   if (wanted) {
     unmap_barrier_.open(host, world, log);
     mapped = map(world, offers, Deadline::after(kLongestLook));

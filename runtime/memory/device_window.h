@@ -97,6 +97,10 @@ class DeviceWindow {
 
  private:
   struct Offer;
+  /// What the description says of parts that are switched off.
+  void describe_unused(const World& world, Sizes sizes, bool asks_network);
+  Status open_window(Bootstrap& bootstrap, const World& world, const HostWindow& host, Sizes sizes,
+                     const std::vector<Offer>& offers, const Log& log, Deadline deadline);
   Offer make_offer(Sizes sizes, const Network& network, bool asks_network, bool wants_window);
   Status offer(Sizes sizes, Offer& mine);
   Status agree_on_network(const std::string& mode, const std::vector<Offer>& offers);

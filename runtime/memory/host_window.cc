@@ -3,6 +3,7 @@
 #include "runtime/base/blob.h"
 #include "runtime/base/check.h"
 #include "runtime/base/rounding.h"
+#include "runtime/memory/offers.h"
 
 #include <algorithm>
 #include <charconv>
@@ -46,7 +47,7 @@ struct HostWindow::Offer {
   }
 };
 
-HostWindow::HostWindow() = default;
+HostWindow::HostWindow(ReservedMemory reserved) : reserved_(std::move(reserved)) {}
 HostWindow::~HostWindow() = default;
 
 Status HostWindow::offer(Kind kind, Transport& transport, const World& world, Sizes sizes,
@@ -64,7 +65,7 @@ Status HostWindow::offer(Kind kind, Transport& transport, const World& world, Si
     // Only addresses; a partition gets memory when a process set takes it.
     const std::size_t sets = kSetSlots * kSetSlotBytes;
     auto region = kind == Kind::kReserved
-                      ? transport.reserve_mappable(fixed + sets + arena, world.local_size())
+                      ? reserved_.reserve(fixed + sets + arena, world.local_size())
                       : transport.allocate_mappable(fixed);
     status = region.ok() ? (*region)->commit(0, fixed) : Status(region.error());
     if (status.ok()) {
@@ -101,7 +102,8 @@ Status HostWindow::map(Kind kind, Transport& transport, const World& world,
       windows_[index] = own_->bytes();
       continue;
     }
-    KOLO_ASSIGN(auto mapping, transport.map_peer(rank, offer.key));
+    KOLO_ASSIGN(auto mapping, kind == Kind::kReserved ? reserved_.map(rank, offer.key)
+                                                      : transport.map_peer(rank, offer.key));
     windows_[index] = mapping->bytes();
     mappings_.push_back(std::move(mapping));
   }
@@ -176,17 +178,17 @@ Result<bool> HostWindow::open_as(Kind kind, Bootstrap& bootstrap, Transport& tra
     if (const Status offered = offer(kind, transport, world, sizes, mine); !offered.ok())
       mine.error = offered.error().message;
   }
-  KOLO_ASSIGN(const auto blobs, bootstrap.exchange(name, mine.encode(), deadline));
-  std::vector<Offer> offers;
-  for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
-    KOLO_ASSIGN(Offer offer, Offer::decode(blobs[rank], static_cast<int>(rank)));
-    offers.push_back(std::move(offer));
-  }
+  KOLO_ASSIGN(const auto offers, exchange_offers(bootstrap, name, mine, deadline));
   Status mapped;
   if (wanted) mapped = map(kind, transport, world, offers);
   KOLO_ASSIGN(const auto outcomes,
               bootstrap.exchange(name + " mapped",
                                  mapped.ok() ? std::string() : mapped.error().message, deadline));
+  return !close_if_unmapped(kind, world, outcomes, log);
+}
+
+bool HostWindow::close_if_unmapped(Kind kind, const World& world,
+                                   const std::vector<std::string>& outcomes, const Log& log) {
   bool everywhere = true;
   for (int rank = 0; rank < world.size(); ++rank) {
     const std::string& why = outcomes[static_cast<std::size_t>(rank)];
@@ -207,7 +209,7 @@ Result<bool> HostWindow::open_as(Kind kind, Bootstrap& bootstrap, Transport& tra
           host, world.local_size(), why);
     }
   }
-  return everywhere;
+  return !everywhere;
 }
 
 void HostWindow::close() {

@@ -17,6 +17,7 @@
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/communicator/communicator.h"
 #include "runtime/memory/shared_arena.h"
+#include "runtime/memory/shared_region.h"
 #include "runtime/memory/users_memory.h"
 #include "transport/transport.h"
 
@@ -41,7 +42,7 @@ class HostWindow {
   /// sets; any others fall back to messages.
   static constexpr int kPartitions = 5;
 
-  HostWindow();
+  explicit HostWindow(ReservedMemory reserved = {});
   ~HostWindow();
 
   struct Sizes {
@@ -95,10 +96,15 @@ class HostWindow {
   enum class Kind { kReserved, kAllocated };
   Result<bool> open_as(Kind kind, Bootstrap& bootstrap, Transport& transport, const World& world,
                        Sizes sizes, const Log& log, Deadline deadline);
+  /// Closes if a rank of this host could not map the others' memory, and logs why. True if there is
+  /// such a rank on any host. `outcomes`: by rank, why it could not, or empty.
+  bool close_if_unmapped(Kind kind, const World& world, const std::vector<std::string>& outcomes,
+                         const Log& log);
   Status offer(Kind kind, Transport& transport, const World& world, Sizes sizes, Offer& mine);
   Status compare(Bootstrap& bootstrap, const World& world, Deadline deadline);
   Status map(Kind kind, Transport& transport, const World& world, const std::vector<Offer>& offers);
 
+  const ReservedMemory reserved_;
   std::shared_ptr<MemoryRegion> own_;
   std::shared_ptr<SharedArena> arena_;
   UsersMemory users_memory_;

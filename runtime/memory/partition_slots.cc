@@ -79,23 +79,34 @@ void PartitionSlots::judge() {
   to_tell_ = lacking ? kLacks + std::to_string(*lacking) : std::string(1, kHas);
 }
 
+bool PartitionSlots::take_word(std::size_t rank, char kind) {
+  if ((kind != kHas && kind != kLacks) || rank >= words_.size() || words_[rank]) return false;
+  words_[rank] = kind == kHas;
+  judge();
+  return true;
+}
+
+bool PartitionSlots::take_verdict(char kind, std::optional<int> whom) {
+  if (settled_ || (kind != kHas && !whom)) return false;
+  if (kind == kLeft) {
+    left_ = whom;
+    return true;
+  }
+  if (kind != kHas && kind != kLacks) return false;
+  settle(kind == kHas ? std::nullopt : whom);
+  return true;
+}
+
 Status PartitionSlots::hear(int rank, std::string_view message) {
   const auto index = static_cast<std::size_t>(rank);
-  const bool is_judge = communicator_.rank() == 0;
   const char kind = message.empty() ? '\0' : message.front();
   const char* const end = message.data() + message.size();
-  int whom = 0;
-  const bool has_rank =
-      message.size() > 1 && std::from_chars(message.data() + 1, end, whom).ptr == end;
-  if (is_judge && (kind == kHas || kind == kLacks) && index < words_.size() && !words_[index]) {
-    words_[index] = kind == kHas;
-    judge();
-  } else if (!is_judge && rank == 0 && !settled_ && kind == kLeft && has_rank) {
-    left_ = whom;
-  } else if (!is_judge && rank == 0 && !settled_ &&
-             (kind == kHas || (kind == kLacks && has_rank))) {
-    settle(kind == kHas ? std::nullopt : std::optional(whom));
-  } else {
+  std::optional<int> whom(0);
+  if (message.size() < 2 || std::from_chars(message.data() + 1, end, *whom).ptr != end)
+    whom.reset();
+  const bool is_taken =
+      communicator_.rank() == 0 ? take_word(index, kind) : rank == 0 && take_verdict(kind, whom);
+  if (!is_taken) {
     return KOLO_ERROR(kInternal, "rank {}: unexpected or malformed message '{}' of rank {}{}",
                       communicator_.world().rank(), message, communicator_.ranks()[index],
                       communicator_.suffix());

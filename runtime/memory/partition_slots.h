@@ -60,6 +60,11 @@ class PartitionSlots {
   bool has_neighbour() const;
   void settle(std::optional<int> lacking);
   void judge();
+  /// On rank 0: whether the set's `rank` has memory. False if the message is malformed or
+  /// unexpected, as with take_verdict().
+  bool take_word(std::size_t rank, char kind);
+  /// On the other ranks: what rank 0 tells, of the world rank `whom`.
+  bool take_verdict(char kind, std::optional<int> whom);
 
   const Communicator& communicator_;
   HostWindow& window_;

@@ -99,45 +99,37 @@ Status Controller::send_ready(const SlotsBySteps& slots, const std::vector<Reque
   return {};
 }
 
+bool Controller::expects(int peer, MessageKind kind) const {
+  if (is_coordinator())
+    return peer != 0 && (kind == MessageKind::kReady || kind == MessageKind::kRequests);
+  return peer == 0 && (kind == MessageKind::kAgreed || kind == MessageKind::kResponses ||
+                       kind == MessageKind::kJoined);
+}
+
 Status Controller::on_message(int peer, const Message& message) {
-  const bool from_rank = is_coordinator() && peer != 0;
-  const bool from_coordinator = !is_coordinator() && peer == 0;
-  SlotSet slots;
-  SlotsBySteps ready;
-  switch (message.kind) {
-    case MessageKind::kReady:
-      if (!from_rank || !decode(message.payload, cache_.size(), ready)) break;
+  if (expects(peer, message.kind)) {
+    SlotSet slots;
+    SlotsBySteps ready;
+    if (message.kind == MessageKind::kReady && decode(message.payload, cache_.size(), ready))
       return take_ready(peer, ready, Clock::now());
-    case MessageKind::kRequests: {
-      if (!from_rank) break;
+    if (message.kind == MessageKind::kRequests) {
       KOLO_ASSIGN(const auto requests, decode_requests(message.payload));
       return take_requests(peer, requests, Clock::now());
     }
-    case MessageKind::kAgreed:
-      if (!from_coordinator || !SlotSet::decode(message.payload, cache_.size(), slots)) break;
+    if (message.kind == MessageKind::kAgreed &&
+        SlotSet::decode(message.payload, cache_.size(), slots)) {
       take_slots(slots);
       return {};
-    case MessageKind::kResponses: {
-      if (!from_coordinator) break;
+    }
+    if (message.kind == MessageKind::kResponses) {
       KOLO_ASSIGN(auto responses, decode_responses(message.payload));
       return take_responses(std::move(responses));
     }
-    case MessageKind::kJoined: {
-      const auto joined = value_of<JoinedRank>(message.payload);
-      if (!from_coordinator || !joined) break;
+    const auto joined = value_of<JoinedRank>(message.payload);
+    if (message.kind == MessageKind::kJoined && joined) {
       joined_ = joined;
       return {};
     }
-    case MessageKind::kOffer:
-    case MessageKind::kAnswer:
-    case MessageKind::kDoorbell:
-    case MessageKind::kSlots:
-    case MessageKind::kNcclId:
-    case MessageKind::kBeat:
-    case MessageKind::kCall:
-    case MessageKind::kShutdownNotice:
-    case MessageKind::kAbort:
-      break;
   }
   return KOLO_ERROR(kInternal,
                     "rank {}: unexpected or malformed negotiation message {} from rank {}",

@@ -90,6 +90,8 @@ class Controller {
 
  private:
   bool is_coordinator() const { return communicator_.rank() == 0; }
+  /// The coordinator hears from the others, and they hear from it alone.
+  bool expects(int peer, MessageKind kind) const;
   /// Fails a response on all ranks if the message that carries it would be too long.
   void fail_if_too_long(Response& response) const;
   Status expire(Clock::time_point now);

@@ -117,6 +117,9 @@ class Coordinator {
   void decide(const std::string& name, const Pending& pending, std::optional<Error> error);
   /// Decides a call without the missing ranks, which are late from then on.
   void give_up(const std::string& name, const Pending& pending, Error error, Clock::time_point now);
+  /// Gives up the other members of a group in which `failed` has failed.
+  void give_up_group(const std::string& name, const std::string& failed, const Error& error,
+                     Clock::time_point now);
   /// Whether `rank` is late for the request's call; if so, decides it for this rank.
   bool answer_late(int rank, const Request& request, Clock::time_point now);
   Error timed_out(const std::string& name, const Pending& pending, Clock::time_point now) const;
@@ -129,6 +132,8 @@ class Coordinator {
   /// A tensor announced by `latest` that missing ranks have submitted and ready ranks lack, as a
   /// phrase; empty if there is none.
   std::string what_instead(const Pending& pending, Clock::time_point latest) const;
+  /// Ranks that have announced the one and not the other, without joined ranks.
+  std::vector<int> only_in(const Pending& here, const Pending& there) const;
   std::vector<int> missing(const Pending& pending) const;  ///< without joined ranks
   std::vector<int> not_ready(const Pending& pending) const;
 

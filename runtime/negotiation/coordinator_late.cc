@@ -30,6 +30,14 @@ std::string Coordinator::who_is_missing(const Pending& pending) const {
   return fmt::format("submitted by {}, missing on {}", rank_list(ready), rank_list(missing));
 }
 
+std::vector<int> Coordinator::only_in(const Pending& here, const Pending& there) const {
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < joined_.size(); ++rank)
+    if (!joined_[rank] && here.is_ready[rank] && !there.is_ready[rank])
+      ranks.push_back(static_cast<int>(rank));
+  return ranks;
+}
+
 std::string Coordinator::what_instead(const Pending& pending, Clock::time_point latest) const {
   const PendingMap::value_type* first = nullptr;
   std::vector<int> ranks;
@@ -38,16 +46,8 @@ std::string Coordinator::what_instead(const Pending& pending, Clock::time_point 
       return std::tie(each.second.since, each.first);
     };
     if (other.second.since > latest || (first != nullptr && key(*first) < key(other))) continue;
-    std::vector<int> only_there;
-    bool only_here = false;
-    for (std::size_t rank = 0; rank < joined_.size(); ++rank) {
-      if (joined_[rank]) continue;
-      const bool is_here = pending.is_ready[rank];
-      const bool is_there = other.second.is_ready[rank];
-      if (is_there && !is_here) only_there.push_back(static_cast<int>(rank));
-      only_here |= is_here && !is_there;
-    }
-    if (!only_here || only_there.empty()) continue;
+    std::vector<int> only_there = only_in(other.second, pending);
+    if (only_there.empty() || only_in(pending, other.second).empty()) continue;
     first = &other;
     ranks = std::move(only_there);
   }
@@ -110,6 +110,20 @@ bool Coordinator::answer_late(int rank, const Request& request, Clock::time_poin
   return is_late;
 }
 
+void Coordinator::give_up_group(const std::string& name, const std::string& failed,
+                                const Error& error, Clock::time_point now) {
+  const auto group = groups_.extract(name);
+  if (group.empty()) return;
+  for (const std::string& member : group.mapped().members) {
+    auto node = pending_.extract(member);
+    if (node.empty()) continue;
+    Error why = error;
+    why.message = fmt::format("{}: not done, since '{}' of its group '{}' has failed: {}",
+                              tensor(member), failed, name, error.message);
+    give_up(member, node.mapped(), std::move(why), now);
+  }
+}
+
 void Coordinator::expire(Clock::time_point now, Clock::duration timeout) {
   if (joined_count_ > 0 && now - last_sign_ >= timeout) {
     end_join(KOLO_ERROR(kTimeout,
@@ -130,18 +144,8 @@ void Coordinator::expire(Clock::time_point now, Clock::duration timeout) {
     const Pending pending = std::move(it->second);
     pending_.erase(it);
     give_up(name, pending, error, now);
-    for (const Variant& variant : pending.variants) {
-      const auto group = groups_.extract(variant.signature.group);
-      if (group.empty()) continue;
-      for (const std::string& member : group.mapped().members) {
-        auto node = pending_.extract(member);
-        if (node.empty()) continue;
-        Error why = error;
-        why.message = fmt::format("{}: not done, since '{}' of its group '{}' has failed: {}",
-                                  tensor(member), name, group.key(), error.message);
-        give_up(member, node.mapped(), std::move(why), now);
-      }
-    }
+    for (const Variant& variant : pending.variants)
+      give_up_group(variant.signature.group, name, error, now);
   }
 }
 

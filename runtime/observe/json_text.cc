@@ -8,23 +8,40 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-/// Length of the UTF-8 sequence (RFC 3629) at the beginning of `text`; 0 if there is no valid one.
+/// A well-formed UTF-8 sequence (Unicode, table 3-7): its first byte, and its second, whose range
+/// excludes overlong forms, surrogates and values beyond U+10FFFF. Any others are 0x80 to 0xBF.
+struct Utf8Form {
+  unsigned char first, last;
+  std::size_t length;
+  unsigned char second_first = 0x80, second_last = 0xBF;
+};
+constexpr Utf8Form kUtf8Forms[] = {
+    {0x00, 0x7F, 1},
+    {0xC2, 0xDF, 2},
+    {0xE0, 0xE0, 3, 0xA0},
+    {0xE1, 0xEC, 3},
+    {0xED, 0xED, 3, 0x80, 0x9F},
+    {0xEE, 0xEF, 3},
+    {0xF0, 0xF0, 4, 0x90},
+    {0xF1, 0xF3, 4},
+    {0xF4, 0xF4, 4, 0x80, 0x8F},
+};
+
+/// Length of the UTF-8 sequence at the beginning of `text`; 0 if there is no valid one.
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  const std::size_t length = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-  if (length == 0 || first > 0xF4 || length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
+  const auto in = [](unsigned char value, unsigned char first, unsigned char last) {
+    return first <= value && value <= last;
+  };
+  for (const Utf8Form& form : kUtf8Forms) {
+    if (!in(byte(0), form.first, form.last)) continue;
+    if (form.length > text.size()) return 0;
+    if (form.length > 1 && !in(byte(1), form.second_first, form.second_last)) return 0;
+    for (std::size_t i = 2; i < form.length; ++i)
+      if (!in(byte(i), 0x80, 0xBF)) return 0;
+    return form.length;
   }
-  // The second byte shows overlong forms, surrogates and values beyond U+10FFFF.
-  const unsigned char second = byte(1);
-  if (first == 0xE0 && second < 0xA0) return 0;
-  if (first == 0xED && second > 0x9F) return 0;
-  if (first == 0xF0 && second < 0x90) return 0;
-  if (first == 0xF4 && second > 0x8F) return 0;
-  return length;
+  return 0;
 }
 
 }  // namespace

@@ -30,25 +30,11 @@ bool PlannedOperation::lies_in_place(const Communicator& communicator) const {
   const Entry& entry = first();
   const std::size_t own_offset = layout.own_offset * size_of(entry.signature.type);
   const bool is_root = communicator.index_of(entry.signature.root) == communicator.rank();
-  switch (entry.signature.kind) {
-    case OperationKind::kAllgather:
-      return entry.output != nullptr && entry.input == entry.output + own_offset;
-    case OperationKind::kGather:
-      return is_root && entry.output != nullptr && entry.input == entry.output + own_offset;
-    case OperationKind::kScatter:
-      return is_root && entry.input != nullptr && entry.output == entry.input + own_offset;
-    case OperationKind::kAllreduce:
-    case OperationKind::kBroadcast:
-    case OperationKind::kAlltoall:
-    case OperationKind::kReduceScatter:
-    case OperationKind::kBarrier:
-    case OperationKind::kJoin:
-    case OperationKind::kAddProcessSet:
-    case OperationKind::kRemoveProcessSet:
-    case OperationKind::kSend:
-    case OperationKind::kReceive:
-      return false;
-  }
+  const OperationKind kind = entry.signature.kind;
+  if (kind == OperationKind::kAllgather || (kind == OperationKind::kGather && is_root))
+    return entry.output != nullptr && entry.input == entry.output + own_offset;
+  if (kind == OperationKind::kScatter && is_root)
+    return entry.input != nullptr && entry.output == entry.input + own_offset;
   return false;
 }
 

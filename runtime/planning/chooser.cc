@@ -155,6 +155,12 @@ std::vector<int> order_from(int root, const HostLayout& layout) {
 }
 
 Schedule broadcast(const ScheduleRequest& request) {
+  if (request.algorithm == Algorithm::kMapped)
+    return broadcast_mapped(request.rank, request.size, request.root, request.count,
+                            pipeline_of(request));
+  if (request.algorithm == Algorithm::kHierarchical)
+    return broadcast_hierarchical(request.rank, request.layout, request.root, request.count,
+                                  hosts_of(request));
   const auto over = [&](int rank, int root) {
     if (counts_messages(request, request.count))
       return broadcast_binomial(rank, request.size, root, request.count);
@@ -167,40 +173,40 @@ Schedule broadcast(const ScheduleRequest& request) {
                           [&](int virtual_rank) { return over(virtual_rank, 0); });
 }
 
+Schedule reduce_scatter(const ScheduleRequest& request) {
+  if (request.algorithm == Algorithm::kMapped)
+    return reduce_scatter_mapped(request.rank, request.size, request.counts, pipeline_of(request));
+  if (request.algorithm == Algorithm::kHierarchical)
+    return reduce_scatter_hierarchical(request.rank, request.layout, request.counts,
+                                       hosts_of(request));
+  if (counts_messages(request, sum_of(request.counts)))
+    return reduce_scatter_halving(request.rank, request.size, request.counts);
+  return reduce_scatter_ring(request.rank, request.size, request.counts,
+                             {.chunk_elements = request.chunk_elements,
+                              .blocks_in_flight = request.blocks_in_flight,
+                              .order = request.layout.order()});
+}
+
 /// A schedule whose messages go directly between the users' memory and the network.
 Schedule unstaged_schedule(const ScheduleRequest& request) {
   const int rank = request.rank;
   const int size = request.size;
   const PipelineOptions pipeline{.chunk_elements = request.chunk_elements,
                                  .chunks_in_flight = request.blocks_in_flight};
-  const bool is_mapped = request.algorithm == Algorithm::kMapped;
-  const bool is_hierarchical = request.algorithm == Algorithm::kHierarchical;
   switch (request.kind) {
     case OperationKind::kAllreduce:
       return allreduce(request);
     case OperationKind::kBroadcast:
-      if (is_mapped)
-        return broadcast_mapped(rank, size, request.root, request.count, pipeline_of(request));
-      if (is_hierarchical)
-        return broadcast_hierarchical(rank, request.layout, request.root, request.count,
-                                      hosts_of(request));
       return broadcast(request);
     case OperationKind::kAllgather:
       return allgather(request, pipeline);
     case OperationKind::kAlltoall:
-      if (is_mapped) return alltoall_mapped(rank, size, request.counts, pipeline_of(request));
+      if (request.algorithm == Algorithm::kMapped)
+        return alltoall_mapped(rank, size, request.counts, pipeline_of(request));
       if (travels_through_others(request)) return alltoall_bruck(rank, size, request.counts);
       return alltoall_pairwise(rank, size, request.counts, pipeline);
     case OperationKind::kReduceScatter:
-      if (is_mapped) return reduce_scatter_mapped(rank, size, request.counts, pipeline_of(request));
-      if (is_hierarchical)
-        return reduce_scatter_hierarchical(rank, request.layout, request.counts, hosts_of(request));
-      if (counts_messages(request, sum_of(request.counts)))
-        return reduce_scatter_halving(rank, size, request.counts);
-      return reduce_scatter_ring(rank, size, request.counts,
-                                 {.chunk_elements = request.chunk_elements,
-                                  .blocks_in_flight = request.blocks_in_flight,
-                                  .order = request.layout.order()});
+      return reduce_scatter(request);
     case OperationKind::kGather:
       return gather_linear(rank, size, request.root, request.counts,
                            {.pipeline = pipeline, .in_place = request.in_place});

@@ -40,26 +40,9 @@ struct ExchangeLimits {
   /// an all-reduce above `staged`: Exchange::tries().
   bool take(OperationKind kind, std::size_t bytes) const {
     if (ranks == 0) return false;
-    switch (kind) {
-      case OperationKind::kAllreduce:
-        return allreduces && bytes <= in_arena;
-      case OperationKind::kAllgather:
-        return bytes <= staged / ranks;
-      case OperationKind::kBroadcast:
-      case OperationKind::kAlltoall:
-      case OperationKind::kReduceScatter:
-      case OperationKind::kBarrier:
-        return bytes <= staged;
-      case OperationKind::kGather:
-      case OperationKind::kScatter:
-      case OperationKind::kJoin:
-      case OperationKind::kAddProcessSet:
-      case OperationKind::kRemoveProcessSet:
-      case OperationKind::kSend:
-      case OperationKind::kReceive:
-        break;
-    }
-    return false;
+    if (kind == OperationKind::kAllreduce) return allreduces && bytes <= in_arena;
+    const std::size_t most = kind == OperationKind::kAllgather ? staged / ranks : staged;
+    return bytes <= most && is_ordered_kind(kind);
   }
 
   /// Whether the two-rank exchange carries the call of a caller that waits.

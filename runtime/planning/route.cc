@@ -140,25 +140,12 @@ bool moves_through_windows(const ScheduleRequest& request, const Resources& reso
            resources.slot_bytes / kPipelineSlots / element >=
                static_cast<std::uint64_t>(resources.size);
   };
-  switch (request.kind) {
-    case OperationKind::kBroadcast:
-      return pays(request.count);
-    case OperationKind::kAllgather:
-    case OperationKind::kAlltoall:
-    case OperationKind::kReduceScatter:
-      return pays(sum_of(request.counts));
-    case OperationKind::kAllreduce:
-    case OperationKind::kGather:
-    case OperationKind::kScatter:
-    case OperationKind::kBarrier:
-    case OperationKind::kSend:
-    case OperationKind::kReceive:
-    case OperationKind::kJoin:
-    case OperationKind::kAddProcessSet:
-    case OperationKind::kRemoveProcessSet:
-      break;
-  }
-  return false;
+  const OperationKind kind = request.kind;
+  if (kind == OperationKind::kBroadcast) return pays(request.count);
+  const bool exchanges_parts = kind == OperationKind::kAllgather ||
+                               kind == OperationKind::kAlltoall ||
+                               kind == OperationKind::kReduceScatter;
+  return exchanges_parts && pays(sum_of(request.counts));
 }
 
 // Where every host has one rank, there are only messages.

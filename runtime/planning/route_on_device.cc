@@ -95,46 +95,40 @@ ScheduleRequest request_over_hosts(const CallShape& call, const Resources& resou
   return request;
 }
 
+/// How much a call moves, in elements.
+struct Parts {
+  std::uint64_t of_a_rank = 0;  ///< each rank's, or all ranks'
+  std::uint64_t message = 0;    ///< from one rank to another, approximately
+};
+
+/// Nothing for calls that do not go in pieces.
+std::optional<Parts> parts_of(const ScheduleRequest& request) {
+  if (request.kind == OperationKind::kAllreduce || !moves_data(request.kind)) return std::nullopt;
+  if (request.counts.empty()) return Parts{request.count, request.count};
+  const auto size = static_cast<std::uint64_t>(request.size);
+  const std::uint64_t all = sum_of(request.counts);
+  const bool is_alltoall = request.kind == OperationKind::kAlltoall;
+  return is_alltoall ? Parts{all / size, all / size / size} : Parts{all, all / size};
+}
+
 /// A call in pieces, other than an all-reduce. Nothing for small calls, and for calls that the
 /// windows of host memory carry.
 std::optional<ScheduleRequest> request_in_pieces(const CallShape& call, const Resources& resources,
                                                  const Policy& policy) {
   ScheduleRequest request = base_request(call, resources, policy);
-  const auto size = static_cast<std::uint64_t>(request.size);
+  const auto parts = parts_of(request);
+  if (!parts) return std::nullopt;
   const std::size_t element = size_of(call.type);
-  std::uint64_t of_a_rank = request.count;  // elements of each rank, or of all
-  std::uint64_t message = request.count;    // approximate elements from one rank to another
-  switch (request.kind) {
-    case OperationKind::kBroadcast:
-    case OperationKind::kSend:
-    case OperationKind::kReceive:
-      break;
-    case OperationKind::kAllgather:
-    case OperationKind::kReduceScatter:
-    case OperationKind::kGather:
-    case OperationKind::kScatter:
-      of_a_rank = sum_of(request.counts);
-      message = of_a_rank / size;
-      break;
-    case OperationKind::kAlltoall:
-      of_a_rank = sum_of(request.counts) / size;
-      message = of_a_rank / size;
-      break;
-    case OperationKind::kAllreduce:
-    case OperationKind::kBarrier:
-    case OperationKind::kJoin:
-    case OperationKind::kAddProcessSet:
-    case OperationKind::kRemoveProcessSet:
-      return std::nullopt;
-  }
-  if (of_a_rank * element < static_cast<std::uint64_t>(policy.device_chunk)) return std::nullopt;
+  if (parts->of_a_rank * element < static_cast<std::uint64_t>(policy.device_chunk))
+    return std::nullopt;
   if (moves_through_windows(request, resources, call.type)) return std::nullopt;
   // The device's kernels cannot sum inputs of a half type with float32 partial sums.
   if (request.kind == OperationKind::kReduceScatter && request.size > 2 && partial_width(call) > 1)
     return std::nullopt;
   request.staged = true;
   request.blocks_in_flight = kPipelineSlots;
-  request.chunk_elements = piece_elements(policy, call.type, message * element, kPiecesOfAMessage);
+  request.chunk_elements =
+      piece_elements(policy, call.type, parts->message * element, kPiecesOfAMessage);
   const std::size_t shortest = std::max(
       static_cast<std::size_t>(policy.device_chunk) / kDeviceTwoLevelParts, kDeviceSmallestPart);
   if (resources.layout.most_on_a_host() < kDeviceSources)

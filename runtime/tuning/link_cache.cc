@@ -80,6 +80,21 @@ Result<std::string> read_all(int file, std::size_t size, const std::string& path
   return text;
 }
 
+/// Opens a file that this user alone can write; nothing if there is none.
+Result<UniqueDescriptor> open_own(const std::string& path, struct stat& status) {
+  UniqueDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!file && errno == ENOENT) return file;
+  if (!file || ::fstat(file.get(), &status) != 0) {
+    Error error = system_error("opening", path);
+    error.message += ". Name a folder of this user's by KOLO_CACHE_DIR, or set KOLO_LINK_CACHE=0";
+    return error;
+  }
+  if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & 022) != 0)
+    return KOLO_ERROR(kInternal, "{} is not a file that this user alone can write. {}", path,
+                      kAway);
+  return file;
+}
+
 /// Removes files that are too old to be used. Hosts come and go, above all containers.
 void remove_old(const std::string& folder) {
   std::error_code error;
@@ -108,18 +123,9 @@ LinkCache::LinkCache(std::string folder, std::string topology)
 Result<std::optional<LinkCosts>> LinkCache::load() const {
   using Nothing = std::optional<LinkCosts>;
   if (path_.empty()) return Nothing();
-  const UniqueDescriptor file(
-      ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (!file && errno == ENOENT) return Nothing();
   struct stat status = {};
-  if (!file || ::fstat(file.get(), &status) != 0) {
-    Error error = system_error("opening", path_);
-    error.message += ". Name a folder of this user's by KOLO_CACHE_DIR, or set KOLO_LINK_CACHE=0";
-    return error;
-  }
-  if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & 022) != 0)
-    return KOLO_ERROR(kInternal, "{} is not a file that this user alone can write. {}", path_,
-                      kAway);
+  KOLO_ASSIGN(const UniqueDescriptor file, open_own(path_, status));
+  if (!file) return Nothing();
   const auto written = std::chrono::system_clock::from_time_t(status.st_mtime);
   const auto age = std::chrono::system_clock::now() - written;
   if (age > kLifetime || age < -kLifetime) return Nothing();

@@ -43,9 +43,6 @@ class EmulatedCard final : public Transport, private TransferListener {
   Result<std::unique_ptr<MemoryRegion>> allocate_mappable(std::size_t bytes) override {
     return inner_->allocate_mappable(bytes);
   }
-  Result<std::unique_ptr<MemoryRegion>> reserve_mappable(std::size_t bytes, int ranks) override {
-    return inner_->reserve_mappable(bytes, ranks);
-  }
   Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes,
                                                         MemoryType type) override;
   Result<std::string> reach_device(std::span<std::byte> memory) override;

@@ -196,13 +196,8 @@ bool FaultyTransport::arm() {
 }
 
 Result<std::unique_ptr<MemoryRegion>> FaultyTransport::allocate_mappable(std::size_t bytes) {
-  return inner_->allocate_mappable(bytes);
-}
-
-Result<std::unique_ptr<MemoryRegion>> FaultyTransport::reserve_mappable(std::size_t bytes,
-                                                                        int ranks) {
-  if (starving_ == nullptr) return inner_->reserve_mappable(bytes, ranks);
-  KOLO_ASSIGN(auto region, inner_->reserve_mappable(bytes, ranks));
+  if (starving_ == nullptr) return inner_->allocate_mappable(bytes);
+  KOLO_ASSIGN(auto region, inner_->allocate_mappable(bytes));
   return std::unique_ptr<MemoryRegion>(
       std::make_unique<StarvingRegion>(std::move(region), *starving_));
 }

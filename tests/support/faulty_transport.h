@@ -48,7 +48,7 @@ class FaultyTransport : public Transport {
   /// While `deaf` is true, progress() receives nothing; any thread may set it. Call before the
   /// start.
   void deafen(const std::atomic<bool>& deaf) { deaf_ = &deaf; }
-  /// While `starving` is true, reserved memory gets no more pages; any thread may set it. Call
+  /// While `starving` is true, mappable memory gets no more pages; any thread may set it. Call
   /// before the start.
   void starve(const std::atomic<bool>& starving) { starving_ = &starving; }
 
@@ -66,7 +66,6 @@ class FaultyTransport : public Transport {
   int event_fd() const override { return inner_->event_fd(); }
   bool arm() override;
   Result<std::unique_ptr<MemoryRegion>> allocate_mappable(std::size_t bytes) override;
-  Result<std::unique_ptr<MemoryRegion>> reserve_mappable(std::size_t bytes, int ranks) override;
   Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes,
                                                         MemoryType type) override;
   Result<std::string> reach_device(std::span<std::byte> memory) override {

@@ -2,6 +2,7 @@
 
 #include "runtime/bootstrap/memory_store.h"
 #include "runtime/bootstrap/store_bootstrap.h"
+#include "tests/support/reserved_memory.h"
 #include "transport/loopback/loopback_hub.h"
 #include "transport/loopback/loopback_transport.h"
 
@@ -26,8 +27,9 @@ void run_local_world(int size, const std::function<void(int, Runtime&)>& body,
     if (options.decorate) transport = options.decorate(rank, std::move(transport));
     StoreBootstrap bootstrap(store, rank, size);
     Log log(config->log_level);
+    ReservedMemory reserved = reserved_through(*transport);
     RuntimeParts parts{*std::move(config), std::move(log), std::move(transport),
-                       options.process_sets};
+                       std::move(reserved), options.process_sets};
     if (options.accelerator) {
       parts.open_accelerator = [&](const World& world, std::string& reason) {
         reason = "the test gives it none";

@@ -59,9 +59,6 @@ class ManualTransport : public Transport {
   Result<std::unique_ptr<MemoryRegion>> allocate_mappable(std::size_t) override {
     return KOLO_ERROR(kUnsupported, "a manual transport maps no memory");
   }
-  Result<std::unique_ptr<MemoryRegion>> reserve_mappable(std::size_t, int) override {
-    return KOLO_ERROR(kUnsupported, "a manual transport maps no memory");
-  }
   Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte>, MemoryType) override {
     return KOLO_ERROR(kUnsupported, "a manual transport registers no memory");
   }

@@ -145,32 +145,6 @@ TEST_P(TransportConformance, APeerWritesIntoMappedMemory) {
   });
 }
 
-TEST_P(TransportConformance, ReservedMemoryIsSharedWhereItIsCommitted) {
-  if (!GetParam().same_host) return;
-  run(2, [](ConformanceRank& self) {
-    constexpr std::size_t kReserved = std::size_t{1} << 34;
-    constexpr std::size_t kPage = 4096;
-    constexpr std::size_t kFar = kReserved - 4 * kPage;
-    auto region = self.transport.reserve_mappable(kReserved, 2);
-    ASSERT_TRUE(region.ok()) << region.error().message;
-    ASSERT_EQ((*region)->bytes().size(), kReserved);
-    ASSERT_TRUE((*region)->commit(kFar, 2 * kPage).ok());
-    EXPECT_TRUE(self.post(self.other(), (*region)->key()).ok());
-    self.wait([&] { return self.messages.size() == 1; }, "the key arrived");
-    auto mapping = self.transport.map_peer(self.other(), self.messages.front().second);
-    ASSERT_TRUE(mapping.ok()) << mapping.error().message;
-    const auto mine = pattern(2 * kPage, static_cast<unsigned>(self.rank));
-    std::memcpy((*mapping)->bytes().data() + kFar, mine.data(), mine.size());
-    self.meet();
-    const auto theirs = pattern(2 * kPage, static_cast<unsigned>(self.other()));
-    EXPECT_EQ(std::memcmp((*region)->bytes().data() + kFar, theirs.data(), theirs.size()), 0);
-    self.meet();
-    (*region)->discard(kFar, kPage);
-    ASSERT_TRUE((*region)->commit(kFar, kPage).ok());
-    self.meet();
-  });
-}
-
 TEST_P(TransportConformance, MemoryThatCannotBeHadIsAnError) {
   run(1, [](ConformanceRank& self) {
     const auto region = self.transport.allocate_mappable(std::size_t{1} << 50);

@@ -49,17 +49,12 @@ int contribution(const Problem& problem, std::int64_t element, int rank, int ran
   return 0;
 }
 
-bool is_integer(DataType type) {
-  return type == DataType::kInt64 || type == DataType::kInt32 || type == DataType::kInt16 ||
-         type == DataType::kInt8 || type == DataType::kUInt8;
-}
-
 /// `value` as an integer of that type after wrap-around.
 double wrapped(DataType type, double value) {
   if (!is_integer(type) || type == DataType::kInt64) return value;
   const double range = std::ldexp(1.0, 8 * static_cast<int>(size_of(type)));
   const double positive = value - range * std::floor(value / range);
-  return type != DataType::kUInt8 && positive >= range / 2 ? positive - range : positive;
+  return is_signed(type) && positive >= range / 2 ? positive - range : positive;
 }
 
 double reduced(const Problem& problem, std::int64_t element, int ranks) {

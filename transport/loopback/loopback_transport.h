@@ -41,9 +41,6 @@ class LoopbackTransport final : public Transport {
   int event_fd() const override;
   bool arm() override { return hub_.arm(rank_); }
   Result<std::unique_ptr<MemoryRegion>> allocate_mappable(std::size_t bytes) override;
-  Result<std::unique_ptr<MemoryRegion>> reserve_mappable(std::size_t bytes, int) override {
-    return allocate_mappable(bytes);  // untouched pages take no memory
-  }
   Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes,
                                                         MemoryType type) override;
   Result<std::string> reach_device(std::span<std::byte> memory) override;

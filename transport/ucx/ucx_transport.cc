@@ -1,6 +1,5 @@
 // UcxTransport's sending side, its endpoints and its progress; see ucx_transport_impl.h.
 #include "transport/ucx/ucx_transport.h"
-#include "transport/shared_region.h"
 
 #include "runtime/base/check.h"
 #include "transport/ucx/ucx_gpudirect.h"
@@ -314,10 +313,6 @@ Result<std::unique_ptr<MemoryRegion>> UcxTransport::allocate_mappable(std::size_
   return allocate_ucx_memory(ucx_.context.get(), own_endpoint_, bytes);
 }
 
-Result<std::unique_ptr<MemoryRegion>> UcxTransport::reserve_mappable(std::size_t bytes, int ranks) {
-  return reserve_shared_region(bytes, ranks);
-}
-
 Result<std::unique_ptr<MemoryRegion>> UcxTransport::register_memory(std::span<std::byte> bytes,
                                                                     MemoryType type) {
   return register_ucx_memory(ucx_.context.get(), bytes, type);
@@ -342,7 +337,6 @@ Result<std::unique_ptr<PeerMapping>> UcxTransport::map_peer(int peer, std::strin
     return KOLO_ERROR(kUnsupported, "rank {} cannot map memory of rank {} on another host", rank_,
                       peer);
   }
-  if (is_shared_region_key(key)) return map_shared_region(key);
   KOLO_ASSIGN(ucp_ep_h endpoint, endpoint_to(link));
   return map_ucx_memory(endpoint, key);
 }

@@ -1,6 +1,7 @@
 // UcxTransport: ranks are processes, over whatever UCX finds between them. It uses two streams of
 // active messages: control messages, and tagged messages, which a MessageMatcher matches with their
-// receives. Threads: see transport.h.
+// receives. Threads: see transport.h. It has many methods: those of Transport, and what UCX calls
+// for sends, arrivals and failures, all on the same links.
 //
 // connect() makes the endpoints inside a host, while all ranks are there. They have no error
 // handling: with it, UCX takes TCP instead of shared memory (4 bytes from 0.1 µs to 8 µs). Across
@@ -43,7 +44,6 @@ class UcxTransport final : public Transport {
   int event_fd() const override { return ucx_.event_fd; }
   bool arm() override;
   Result<std::unique_ptr<MemoryRegion>> allocate_mappable(std::size_t bytes) override;
-  Result<std::unique_ptr<MemoryRegion>> reserve_mappable(std::size_t bytes, int ranks) override;
   Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes,
                                                         MemoryType type) override;
   Result<std::string> reach_device(std::span<std::byte> memory) override;

@@ -8,13 +8,11 @@
 #pragma once
 
 #include <kolo/kolo.h>
-#include <kolo/torch/accelerator.h>
 #include <kolo/torch/autocast.h>
 #include <kolo/torch/autograd_functions.h>
 #include <kolo/torch/broadcast_parameters.h>
 #include <kolo/torch/checkpoint.h>
 #include <kolo/torch/compression.h>
-#include <kolo/torch/console.h>
 #include <kolo/torch/data_loader.h>
 #include <kolo/torch/data_parallel.h>
 #include <kolo/torch/device.h>
@@ -31,8 +29,13 @@
 #include <kolo/torch/optimizer_state.h>
 #include <kolo/torch/reducing_optimizer.h>
 #include <kolo/torch/schedulers.h>
-#include <kolo/torch/settings.h>
 #include <kolo/torch/sharded_optimizer.h>
 #include <kolo/torch/sync_batch_norm.h>
+
+#if __has_include(<kolo/torch/accelerator.h>)  // installed unless -DKOLO_ACCELERATOR=OFF
+#include <kolo/torch/accelerator.h>
+#include <kolo/torch/console.h>
+#include <kolo/torch/settings.h>
+#endif
 
 #include <torch/torch.h>

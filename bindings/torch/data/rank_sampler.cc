@@ -128,6 +128,12 @@ struct RankSampler::State {
     if (batch == 0) return base + mine * size;
     return (mine + share_of(batch) - 1) / share_of(batch) * batch;
   }
+  /// Where this rank's share goes on behind a position of all ranks.
+  std::size_t start_behind(std::size_t all) const {
+    if (options.global_batch > 0)
+      return all / options.global_batch * share_of(options.global_batch);
+    return options.elastic ? all : all / size;
+  }
   /// Position of all ranks, derived from this rank's position.
   std::size_t position() const {
     const std::size_t total = total_size();
@@ -138,11 +144,9 @@ struct RankSampler::State {
   }
 };
 
-RankSampler::RankSampler(std::size_t data_size, const RankSamplerOptions& options)
-    : state_(std::make_shared<State>()) {
-  if (!options.size || !options.rank) check_initialized(options.called);
-  const int size = options.size ? *options.size : kolo::size();
-  const int rank = options.rank ? *options.rank : kolo::rank();
+namespace {
+
+void check_share(const RankSamplerOptions& options, int rank, int size) {
   const std::string called = options.called;
   if (size < 1 || rank < 0 || rank >= size) {
     raise(ErrorCode::kInvalidArgument, called + ": rank " + std::to_string(rank) + " of " +
@@ -153,6 +157,16 @@ RankSampler::RankSampler(std::size_t data_size, const RankSamplerOptions& option
           called + ": a global batch of " + std::to_string(options.global_batch) +
               " leaves some of " + std::to_string(size) + " ranks without an element");
   }
+}
+
+}  // namespace
+
+RankSampler::RankSampler(std::size_t data_size, const RankSamplerOptions& options)
+    : state_(std::make_shared<State>()) {
+  if (!options.size || !options.rank) check_initialized(options.called);
+  const int size = options.size ? *options.size : kolo::size();
+  const int rank = options.rank ? *options.rank : kolo::rank();
+  check_share(options, rank, size);
   state_->data_size = data_size;
   state_->options = options;
   state_->rank = static_cast<std::size_t>(rank);
@@ -160,8 +174,8 @@ RankSampler::RankSampler(std::size_t data_size, const RankSamplerOptions& option
   state_->deal(0);
   const std::size_t last = options.global_batch > 0 ? total_size() % options.global_batch : 0;
   if (rank == 0 && last > 0 && last < state_->size) {
-    TORCH_WARN("kolo: ", called, ": the last global batch of an epoch has ", last, " elements for ",
-               size,
+    TORCH_WARN("kolo: ", options.called, ": the last global batch of an epoch has ", last,
+               " elements for ", size,
                " ranks, so some make one step less; set drop_last, train within kolo::Join, "
                "or see global_batch in kolo/torch/distributed_sampler.h");
   }
@@ -292,15 +306,8 @@ void RankSampler::load(torch::serialize::InputArchive& archive) {
     }
   }
   state.epoch = read("epoch");
-  const std::size_t batch = state.options.global_batch;
-  std::size_t first = position;  // start of an elastic sampler
-  if (ended) {
-    first = state.data_size;  // larger than any share
-  } else if (batch > 0) {
-    first = position / batch * state.share_of(batch);
-  } else if (!state.options.elastic) {
-    first = position / state.size;
-  }
+  // A share is never larger than the data.
+  const std::size_t first = ended ? state.data_size : state.start_behind(position);
   state.deal(first);
   state.resume_at = first;
   state.chosen = true;

@@ -69,6 +69,21 @@ std::vector<std::string> allgather_texts(const std::string& text, const std::str
   return texts;
 }
 
+/// How two lines differ of which both ranks have one.
+std::string line_difference(const Fields& mine, int first_rank, const Fields& theirs,
+                            int other_rank) {
+  if (mine.front() != theirs.front()) {
+    return fmt::format("rank {} has {} where rank {} has {}", first_rank, mine.front(), other_rank,
+                       theirs.front());
+  }
+  for (std::size_t i = 1; i < std::min(mine.size(), theirs.size()); ++i) {
+    if (mine[i] == theirs[i]) continue;
+    return fmt::format("{} is {} on rank {}, but {} on rank {}", mine.front(), mine[i], first_rank,
+                       theirs[i], other_rank);
+  }
+  return lack(mine.size() > theirs.size() ? mine : theirs, first_rank, other_rank);
+}
+
 }  // namespace
 
 std::string difference(const std::vector<std::string>& first, int first_rank,
@@ -82,16 +97,7 @@ std::string difference(const std::vector<std::string>& first, int first_rank,
     return lack(theirs, other_rank, first_rank);
   if (mine.empty()) return lack(theirs, other_rank, first_rank);
   if (theirs.empty()) return lack(mine, first_rank, other_rank);
-  if (mine.front() != theirs.front()) {
-    return fmt::format("rank {} has {} where rank {} has {}", first_rank, mine.front(), other_rank,
-                       theirs.front());
-  }
-  for (std::size_t i = 1; i < std::min(mine.size(), theirs.size()); ++i) {
-    if (mine[i] == theirs[i]) continue;
-    return fmt::format("{} is {} on rank {}, but {} on rank {}", mine.front(), mine[i], first_rank,
-                       theirs[i], other_rank);
-  }
-  return lack(mine.size() > theirs.size() ? mine : theirs, first_rank, other_rank);
+  return line_difference(mine, first_rank, theirs, other_rank);
 }
 
 void agree(const std::string& who, const std::string& name, const ProcessSet& set,

@@ -64,6 +64,29 @@ std::string list_of(const Devices& devices) {
   return "{" + text + "}";
 }
 
+/// Writes the tensors that were packed together.
+void unpack(const torch::Tensor& values, const std::vector<std::size_t>& pack,
+            const std::vector<AgreedTensor>& tensors) {
+  std::int64_t begin = 0;
+  for (const std::size_t i : pack) {
+    const torch::Tensor& tensor = tensors[i].tensor;
+    // Bypasses autograd, which otherwise refuses the backward of an earlier forward (two
+    // forwards, then one backward). What that forward saved has these values already, unless the
+    // module itself has changed a buffer since.
+    tensor.variable_data().copy_(values.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+    begin += tensor.numel();
+  }
+}
+
+void check_output(const torch::Device& device, const Devices& possible, bool is_split) {
+  const torch::Device output = complete_devices({device}).front();
+  const std::string where =
+      "output_device is " + output.str() + ", but the module is on " + list_of(possible);
+  if (is_split)
+    wrong(where + "; its forward decides where the result is, so leave output_device out");
+  if (std::find(possible.begin(), possible.end(), output) == possible.end()) wrong(where);
+}
+
 /// Throws if the options' devices do not fit those of the module.
 void check_devices(const Devices& devices, const DdpOptions& options) {
   const Devices ids = complete_devices(options.device_ids);
@@ -77,14 +100,8 @@ void check_devices(const Devices& devices, const DdpOptions& options) {
   if (!is_split && !ids.empty() && ids.front() != devices.front())
     wrong(what + (ids.size() == 1 ? "; move the module there"
                                   : "; the first is the module's, the others its replicas'"));
-  if (!options.output_device) return;
-  const torch::Device output = complete_devices({*options.output_device}).front();
-  const Devices& possible = is_split || ids.empty() ? devices : ids;
-  const std::string where =
-      "output_device is " + output.str() + ", but the module is on " + list_of(possible);
-  if (is_split)
-    wrong(where + "; its forward decides where the result is, so leave output_device out");
-  if (std::find(possible.begin(), possible.end(), output) == possible.end()) wrong(where);
+  if (options.output_device)
+    check_output(*options.output_device, is_split || ids.empty() ? devices : ids, is_split);
 }
 
 /// Throws if something is wrong on this rank alone.
@@ -165,16 +182,7 @@ void broadcast_packed(const std::string& prefix, const std::vector<AgreedTensor>
   for (TensorWork& work : works) work.drain();  // drain all first, in case one has failed
   for (std::size_t p = 0; p < packs.size(); ++p) {
     const torch::Tensor values = works[p].wait();
-    if (rank() == 0) continue;
-    std::int64_t begin = 0;
-    for (const std::size_t i : packs[p]) {
-      const torch::Tensor& tensor = tensors[i].tensor;
-      // Bypasses autograd, which otherwise refuses the backward of an earlier forward (two
-      // forwards, then one backward). What that forward saved has these values already, unless the
-      // module itself has changed a buffer since.
-      tensor.variable_data().copy_(values.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
-      begin += tensor.numel();
-    }
+    if (rank() != 0) unpack(values, packs[p], tensors);
   }
 }
 

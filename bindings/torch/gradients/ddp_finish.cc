@@ -143,6 +143,10 @@ void DdpReducer::State::take_results() {
   if (pass.is_up_to(Course::kWhole)) write_back(counts);
   for (Parameter& parameter : parameters) parameter.touched = false;
   ++stats.synchronized_backwards;
+  propose_order();
+}
+
+void DdpReducer::State::propose_order() {
   // A search may find another order each time.
   const bool steady = options.static_graph || !options.find_unused_parameters;
   // Ranks that have joined cannot take part in the agreement on the order.

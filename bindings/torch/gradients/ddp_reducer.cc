@@ -13,6 +13,29 @@
 #include <utility>
 
 namespace kolo {
+namespace {
+
+/// Throws for a gradient that cannot be reduced.
+void check_gradient(const AgreedTensor& parameter) {
+  const torch::Tensor& gradient = parameter.tensor.grad();
+  if (gradient.layout() != torch::kStrided) {
+    raise(ErrorCode::kUnsupported,
+          "the gradient of parameter '" + parameter.name +
+              "' is sparse; make its embedding with dense gradients, or use "
+              "DistributedOptimizer with sparse_as_dense");
+  }
+  refuse_graph("DistributedDataParallel", parameter.name, gradient);
+  if (gradient.sizes() != parameter.layout.sizes()) {
+    raise(ErrorCode::kInvalidArgument,
+          fmt::format("DistributedDataParallel: the gradient of parameter '{}' has the sizes [{}], "
+                      "but the parameter has [{}]",
+                      parameter.name, fmt::join(gradient.sizes(), ", "),
+                      fmt::join(parameter.layout.sizes(), ", ")));
+  }
+}
+
+}  // namespace
+
 void DdpReducer::State::build(const std::vector<std::size_t>& in_order) {
   std::vector<AgreedLayout> layouts;
   for (const Parameter& parameter : parameters) layouts.push_back(parameter.layout);
@@ -149,20 +172,7 @@ void DdpReducer::State::put_gradient(Parameter& parameter, bool has_new) {
   BucketMemory& memory = buckets[parameter.bucket].memory;
   torch::Tensor& gradient = parameter.tensor.mutable_grad();
   check_unchanged(parameter);
-  if (gradient.defined() && gradient.layout() != torch::kStrided) {
-    raise(ErrorCode::kUnsupported,
-          "the gradient of parameter '" + parameter.name +
-              "' is sparse; make its embedding with dense gradients, or use "
-              "DistributedOptimizer with sparse_as_dense");
-  }
-  refuse_graph("DistributedDataParallel", parameter.name, gradient);
-  if (gradient.defined() && gradient.sizes() != parameter.layout.sizes()) {
-    raise(ErrorCode::kInvalidArgument,
-          fmt::format("DistributedDataParallel: the gradient of parameter '{}' has the sizes [{}], "
-                      "but the parameter has [{}]",
-                      parameter.name, fmt::join(gradient.sizes(), ", "),
-                      fmt::join(parameter.layout.sizes(), ", ")));
-  }
+  if (gradient.defined()) check_gradient(parameter);
   // A gradient that stays unchanged if no rank brings a new one must survive the average.
   if (!has_new && gradient.defined()) parameter.pass.earlier = gradient.clone();
   if (!memory.defined()) return;

@@ -175,6 +175,8 @@ struct DdpReducer::State final : BackwardRound {
   /// pass; empty if unknown.
   std::vector<std::int64_t> hear_users();
   void await_buckets();
+  /// After the first good pass: rank 0 tells the order in which its parameters became ready.
+  void propose_order();
   void write_back(const std::vector<std::int64_t>& counts);
   void rebuild();
   /// Ends what is under way, and forgets the pass.

@@ -77,6 +77,38 @@ Gradients gradients_of(const torch::optim::Optimizer& optimizer) {
   return result;
 }
 
+/// Whether one of the gradients is not finite.
+bool unscale(const Gradients& gradients, double scale) {
+  bool overflow = false;
+  for (const auto& [alike, tensors] : gradients) {
+    const auto options = torch::TensorOptions().device(alike.first).dtype(torch::kFloat32);
+    torch::Tensor found = torch::zeros({}, options);
+    const torch::Tensor inverse = torch::full({}, 1.0 / scale, options);
+    at::_amp_foreach_non_finite_check_and_unscale_(tensors, found, inverse);
+    overflow |= found.item<float>() > 0;
+  }
+  return overflow;
+}
+
+/// Collective: whether a rank has an overflow. Refuses on all ranks if none has a gradient, or if
+/// their scalers differ.
+bool agree_on(bool overflow, bool has_gradient, const EqualValues& values, const ProcessSet& set) {
+  // The cells: number of ranks with an overflow, and number of ranks with a gradient.
+  torch::Tensor told = torch::zeros({2 + static_cast<std::int64_t>(kNumberCells)}, torch::kInt32);
+  auto* const ranks = told.mutable_data_ptr<std::int32_t>();
+  ranks[0] = overflow ? 1 : 0;
+  ranks[1] = has_gradient ? 1 : 0;
+  tell_number(values.hash(), ranks + 2);
+  allreduce_(told, {.process_set = set});
+  if (ranks[1] == 0) refuse("no parameter of the optimizer has a gradient on any rank");
+  if (!is_one_number(ranks + 2)) {
+    TensorWork work = tell_lines(values.lines(), "", set);
+    const std::string what = difference_of(work, set).text;
+    if (!what.empty()) raise(ErrorCode::kMismatch, what + "; " + kOneScaler);
+  }
+  return ranks[0] > 0;
+}
+
 }  // namespace
 
 GradScaler::GradScaler(const GradScalerOptions& options)
@@ -120,32 +152,12 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
     reducing->skip_synchronize();
   }
   const Gradients gradients = gradients_of(optimizer);
-  bool overflow = false;
-  for (const auto& [alike, tensors] : gradients) {
-    const auto options = torch::TensorOptions().device(alike.first).dtype(torch::kFloat32);
-    torch::Tensor found = torch::zeros({}, options);
-    const torch::Tensor inverse = torch::full({}, 1.0 / static_cast<double>(scale_), options);
-    at::_amp_foreach_non_finite_check_and_unscale_(tensors, found, inverse);
-    overflow |= found.item<float>() > 0;
-  }
+  bool overflow = unscale(gradients, scale_);
   const bool has_share = reducing != nullptr && !reducing->same_gradients_on_every_rank();
   if (options_.extra_agreement || has_share) {
     const ProcessSet its_ranks = reducing != nullptr ? reducing->process_set() : ProcessSet();
-    const ProcessSet set = options_.process_set.value_or(its_ranks);
-    // The cells: number of ranks with an overflow, and number of ranks with a gradient.
-    torch::Tensor told = torch::zeros({2 + static_cast<std::int64_t>(kNumberCells)}, torch::kInt32);
-    auto* const ranks = told.mutable_data_ptr<std::int32_t>();
-    ranks[0] = overflow ? 1 : 0;
-    ranks[1] = gradients.empty() ? 0 : 1;
-    tell_number(values().hash(), ranks + 2);
-    allreduce_(told, {.process_set = set});
-    overflow = ranks[0] > 0;
-    if (ranks[1] == 0) refuse("no parameter of the optimizer has a gradient on any rank");
-    if (!is_one_number(ranks + 2)) {
-      TensorWork work = tell_lines(values().lines(), "", set);
-      const std::string what = difference_of(work, set).text;
-      if (!what.empty()) raise(ErrorCode::kMismatch, what + "; " + kOneScaler);
-    }
+    overflow =
+        agree_on(overflow, !gradients.empty(), values(), options_.process_set.value_or(its_ranks));
   } else if (gradients.empty()) {
     refuse("no parameter of the optimizer has a gradient; call it after backward()");
   }

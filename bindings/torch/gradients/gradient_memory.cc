@@ -9,12 +9,18 @@
 #include <utility>
 
 namespace kolo {
+namespace {
+
+/// Whether the gradient has values that could lie in other memory.
+bool can_move(const torch::Tensor& gradient) {
+  return is_initialized() && gradient.layout() == torch::kStrided && gradient.nbytes() > 0 &&
+         is_plain(gradient) && !gradient.requires_grad();
+}
+
+}  // namespace
 
 bool GradientMemory::give(torch::Tensor& gradient) {
-  if (has_none_ || !is_initialized() || gradient.layout() != torch::kStrided ||
-      gradient.nbytes() == 0 || !is_plain(gradient) || gradient.requires_grad()) {
-    return true;
-  }
+  if (has_none_ || !can_move(gradient)) return true;
   if (gradient.storage().use_count() != 1) return false;
   if (!fits(gradient)) {
     const int ordinal = gradient.is_cuda() ? device_ordinal() : -1;

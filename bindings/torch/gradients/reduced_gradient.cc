@@ -79,6 +79,22 @@ void ReducedGradient::start(TensorWork work) {
   sent_.work = std::move(work);
 }
 
+torch::Tensor ReducedGradient::compress() {
+  const torch::Tensor& gradient = sent_.tensor;
+  Compressor& compressor = *settings_.options.compression;
+  const auto type = compressor.wire_type(gradient.scalar_type());
+  if (sent_.absent) return torch::zeros_like(gradient, gradient.options().dtype(type));
+  const auto refuse = [this](const std::string& why) {
+    raise(ErrorCode::kInvalidArgument, "parameter '" + name_ + "': compress() " + why);
+  };
+  torch::Tensor wire;
+  const std::string why = failure_of([&] { wire = compressor.compress(name_, gradient); });
+  if (!why.empty()) refuse("has failed: " + why);
+  if (wire.sizes() != gradient.sizes() || wire.scalar_type() != type)
+    refuse("must keep the gradient's shape and return the type that wire_type() promises");
+  return wire;
+}
+
 TensorGroupMember ReducedGradient::load() {
   torch::Tensor& gradient = sent_.tensor;
   const bool is_ours = !is_changed(gradient, sent_.version);
@@ -91,25 +107,7 @@ TensorGroupMember ReducedGradient::load() {
     gradient.mul_(static_cast<double>(*settings_.samples.mine()) /
                   settings_.options.gradient_predivide_factor);
   }
-  Compressor* const compressor = settings_.options.compression.get();
-  torch::Tensor wire = gradient;
-  if (compressor != nullptr && sent_.absent) {
-    wire = torch::zeros_like(
-        gradient, gradient.options().dtype(compressor->wire_type(gradient.scalar_type())));
-  } else if (compressor != nullptr) {
-    const std::string why = failure_of([&] { wire = compressor->compress(name_, gradient); });
-    if (!why.empty()) {
-      raise(ErrorCode::kInvalidArgument,
-            "parameter '" + name_ + "': compress() has failed: " + why);
-    }
-    if (wire.sizes() != gradient.sizes() ||
-        wire.scalar_type() != compressor->wire_type(gradient.scalar_type())) {
-      raise(ErrorCode::kInvalidArgument,
-            "parameter '" + name_ +
-                "': compress() must keep the gradient's shape and return the "
-                "type that wire_type() promises");
-    }
-  }
+  const torch::Tensor wire = settings_.options.compression ? compress() : gradient;
   // A compressor may work in the gradient's memory.
   if (is_ours) sent_.version = version_of(gradient);
   return {wire, wire, name_, sent_.absent};
@@ -141,6 +139,13 @@ void ReducedGradient::take_up_pass() {
   if (touched && state_ != State::kUnderWay) raise_touched("changed");
   finish(touched);
   const bool was_done = std::exchange(state_, State::kIdle) == State::kReduced;
+  set_aside(was_done);
+  if (parameter_.grad().defined()) return;
+  accumulation_ = Accumulation::kMakes;
+  made_.reset();
+}
+
+void ReducedGradient::set_aside(bool was_done) {
   const torch::NoGradGuard no_grad;
   torch::Tensor& gradient = parameter_.mutable_grad();
   if (gradient.defined() && (was_done || is_same(gradient, sent_.tensor))) {
@@ -151,9 +156,6 @@ void ReducedGradient::take_up_pass() {
     earlier_ = torch::Tensor();  // the gradient was cleared meanwhile
   }
   sent_.tensor = torch::Tensor();
-  if (gradient.defined()) return;
-  accumulation_ = Accumulation::kMakes;
-  made_.reset();
 }
 
 void ReducedGradient::after_accumulation() {

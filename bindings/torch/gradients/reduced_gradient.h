@@ -124,6 +124,10 @@ class ReducedGradient {
   template <class Action>
   void attempt(Action&& action);
   void take_up_pass();
+  /// Keeps a reduced gradient apart from the new pass. `was_done`: it was finished.
+  void set_aside(bool was_done);
+  /// What travels in place of the gradient. kInvalidArgument if the compressor fails.
+  torch::Tensor compress();
   void submit(torch::Tensor gradient, bool absent);
   torch::Tensor densify();
   void separate(torch::Tensor& gradient);
@@ -131,6 +135,11 @@ class ReducedGradient {
   bool show();
   /// `touched`: show() has said so.
   void finish(bool touched);
+  /// Whether the gradient is still the one that was sent. Throws if it was changed or replaced;
+  /// false if it was cleared by hand.
+  bool is_untouched(const torch::Tensor& gradient, bool touched, bool changed) const;
+  /// Undoes the compression and the weights.
+  void decode(const torch::Tensor& result, torch::Tensor& gradient) const;
   /// Waits for what is under way, whatever becomes of it.
   void drop();
   [[noreturn]] void raise_touched(const char* how) const;

@@ -64,12 +64,23 @@ void ReducedGradient::finish(bool touched) {
     }
     gradient = sent_.tensor;
     made_ = gradient;
-  } else if (!gradient.defined()) {
-    if (touched) raise_touched("cleared");
-    return;  // cleared by hand
-  } else if (changed || !is_same(gradient, sent_.tensor)) {
-    raise_touched(is_same(gradient, sent_.tensor) ? "changed" : "replaced");
+  } else if (!is_untouched(gradient, touched, changed)) {
+    return;
   }
+  decode(result, gradient);
+  if (earlier.defined()) gradient.add_(earlier);
+  sent_.tensor = gradient;
+}
+
+bool ReducedGradient::is_untouched(const torch::Tensor& gradient, bool touched,
+                                   bool changed) const {
+  const bool is_sent = is_same(gradient, sent_.tensor);
+  if (gradient.defined() && (changed || !is_sent)) raise_touched(is_sent ? "changed" : "replaced");
+  if (!gradient.defined() && touched) raise_touched("cleared");
+  return gradient.defined();  // else cleared by hand
+}
+
+void ReducedGradient::decode(const torch::Tensor& result, torch::Tensor& gradient) const {
   if (settings_.options.compression) {
     // The other ranks have theirs already.
     abort_on_failure([&] { settings_.options.compression->decompress(name_, result, gradient); },
@@ -83,8 +94,6 @@ void ReducedGradient::finish(bool touched) {
     gradient.div_(static_cast<double>(settings_.samples.all()) /
                   settings_.options.gradient_predivide_factor);
   }
-  if (earlier.defined()) gradient.add_(earlier);
-  sent_.tensor = gradient;
 }
 
 void ReducedGradient::settle() {

@@ -49,6 +49,27 @@ void for_each_bucket(State& state, const Operation& operation, const Start& star
   while (!works.empty()) finish_first();
 }
 
+std::vector<torch::Tensor> gradients_of(const std::vector<OwnPiece>& bucket) {
+  std::vector<torch::Tensor> gradients;
+  for (const OwnPiece& piece : bucket)
+    if (piece.tensor.grad().defined()) gradients.push_back(piece.tensor.grad());
+  return gradients;
+}
+
+/// The sum of the norms to the power of their type, or the largest, NaN if one is. The gradients
+/// are on one device, and the sum is read once, because reading waits for the device.
+double sum_of_norms(const std::vector<torch::Tensor>& gradients, double norm_type) {
+  if (gradients.empty()) return 0;
+  std::vector<torch::Tensor> norms;
+  for (const torch::Tensor& gradient : gradients) {
+    const torch::Tensor values = gradient.is_complex() ? gradient.abs() : gradient;
+    const auto type = torch::promote_types(values.scalar_type(), torch::kFloat32);
+    norms.push_back(values.norm(norm_type, torch::IntArrayRef(), false, type).to(torch::kFloat64));
+  }
+  const torch::Tensor all = torch::stack(norms);
+  return (std::isinf(norm_type) ? all.max() : all.pow(norm_type).sum()).item<double>();
+}
+
 }  // namespace
 
 ShardedParameters::State::State(const ShardedOptimizerOptions& given)
@@ -135,6 +156,35 @@ bool ShardedParameters::take_added_groups(torch::optim::Optimizer& mine,
   return any;
 }
 
+TensorWork ShardedParameters::State::reduce_bucket(std::size_t b, const std::string& operation,
+                                                   bool refuses) const {
+  const ShardBucket& bucket = buckets[b];
+  const torch::Tensor flat =
+      torch::zeros({bucket.size}, parameters[bucket.parameters[0]].layout.options());
+  for (const std::size_t index : bucket.parameters) {
+    const ShardedParameter& parameter = parameters[index];
+    const torch::Tensor& gradient = parameter.tensor.grad();
+    if (gradient.defined() && !refuses) parameter.layout.on(flat, parameter.offset).copy_(gradient);
+  }
+  const bool average = options.op == ReduceOp::kAverage;
+  const double predivide = average ? options.gradient_predivide_factor : 1.0;
+  return reducescatter_async(flat, {.op = ReduceOp::kSum,
+                                    .name = operation,
+                                    .prescale = 1.0 / predivide,
+                                    .postscale = average ? predivide / size : 1.0,
+                                    .process_set = options.process_set});
+}
+
+void ShardedParameters::State::take_gradients(std::size_t bucket, const torch::Tensor& mine,
+                                              const std::vector<std::int32_t>& ranks) const {
+  for (const OwnPiece& piece : pieces[bucket]) {
+    const bool any = ranks[piece.parameter] > 0;
+    // Detached, because torch::optim::Optimizer::zero_grad() refuses views.
+    piece.tensor.mutable_grad() =
+        any ? mine.narrow(0, piece.at, piece.size).detach() : torch::Tensor();
+  }
+}
+
 void ShardedParameters::synchronize() {
   const torch::NoGradGuard no_grad;
   State& state = *state_;
@@ -158,36 +208,15 @@ void ShardedParameters::synchronize() {
   const auto hear = [&] {
     if (state.round.is_told()) ranks = state.round.hear();
   };
-  const bool average = options.op == ReduceOp::kAverage && !options.gradients_are_reduced;
-  const double before = average ? 1.0 / options.gradient_predivide_factor : 1.0;
-  const double after = average ? options.gradient_predivide_factor / state.size : 1.0;
   const auto operation = [&](std::size_t b) {
     return state.round.prefix() + "gradients" + std::to_string(b);
   };
   const auto start = [&](std::size_t b) {
-    const ShardBucket& bucket = state.buckets[b];
-    const torch::Tensor flat =
-        torch::zeros({bucket.size}, state.parameters[bucket.parameters[0]].layout.options());
-    for (const std::size_t index : bucket.parameters) {
-      const ShardedParameter& parameter = state.parameters[index];
-      const torch::Tensor& gradient = parameter.tensor.grad();
-      if (gradient.defined() && refusal.empty())
-        parameter.layout.on(flat, parameter.offset).copy_(gradient);
-    }
-    return reducescatter_async(flat, {.op = ReduceOp::kSum,
-                                      .name = operation(b),
-                                      .prescale = before,
-                                      .postscale = after,
-                                      .process_set = options.process_set});
+    return state.reduce_bucket(b, operation(b), !refusal.empty());
   };
   const auto finish = [&](std::size_t b, const torch::Tensor& mine) {
     hear();
-    for (const OwnPiece& piece : state.pieces[b]) {
-      const bool any = ranks[piece.parameter] > 0;
-      // Detached, because torch::optim::Optimizer::zero_grad() refuses views.
-      piece.tensor.mutable_grad() =
-          any ? mine.narrow(0, piece.at, piece.size).detach() : torch::Tensor();
-    }
+    state.take_gradients(b, mine, ranks);
   };
   abort_on_timeout(
       [&] {
@@ -307,38 +336,20 @@ double ShardedParameters::clip_grad_norm(double max_norm, double norm_type) {
   if (!state_->may_skip()) synchronize();
   const torch::NoGradGuard no_grad;
   const bool largest = std::isinf(norm_type);
-  // A bucket is on one device. Its sum is read once, because reading waits for the device.
-  double sum = 0;
-  for (const auto& bucket : state_->pieces) {
-    std::vector<torch::Tensor> norms;
-    for (const OwnPiece& piece : bucket) {
-      const torch::Tensor& gradient = piece.tensor.grad();
-      if (!gradient.defined()) continue;
-      const torch::Tensor values = gradient.is_complex() ? gradient.abs() : gradient;
-      const auto type = torch::promote_types(values.scalar_type(), torch::kFloat32);
-      norms.push_back(
-          values.norm(norm_type, torch::IntArrayRef(), false, type).to(torch::kFloat64));
-    }
-    if (norms.empty()) continue;
-    const torch::Tensor all_norms = torch::stack(norms);
-    if (largest) {
-      const double most = all_norms.max().item<double>();
-      if (std::isnan(most) || most > sum) sum = most;  // NaN stays
-    } else {
-      sum += all_norms.pow(norm_type).sum().item<double>();
-    }
-  }
-  const double all = allreduce(torch::tensor(sum, torch::kFloat64),
-                               {.op = largest ? ReduceOp::kMax : ReduceOp::kSum,
-                                .name = state_->round.prefix() + "norm",
-                                .process_set = state_->options.process_set})
-                         .item<double>();
+  std::vector<double> sums = {0};
+  for (const auto& bucket : state_->pieces)
+    sums.push_back(sum_of_norms(gradients_of(bucket), norm_type));
+  const torch::Tensor mine = torch::tensor(sums, torch::kFloat64);
+  const double all =
+      allreduce(largest ? mine.max() : mine.sum(), {.op = largest ? ReduceOp::kMax : ReduceOp::kSum,
+                                                    .name = state_->round.prefix() + "norm",
+                                                    .process_set = state_->options.process_set})
+          .item<double>();
   const double norm = largest ? all : std::pow(all, 1.0 / norm_type);
   const double quotient = max_norm / (norm + 1e-6);
   const double factor = quotient > 1 ? 1 : quotient;  // NaN stays NaN
   for (const auto& bucket : state_->pieces)
-    for (const OwnPiece& piece : bucket)
-      if (piece.tensor.grad().defined()) piece.tensor.mutable_grad().mul_(factor);
+    for (const torch::Tensor& gradient : gradients_of(bucket)) gradient.mul_(factor);
   state_->skip = true;
   return norm;
 }

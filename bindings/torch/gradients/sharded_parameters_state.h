@@ -27,6 +27,13 @@ struct TakenGradient {
   /// Detects a backward that adds to the same tensor. Absent if pieces share its memory: they
   /// already contain what was added, and changes of the pieces count, too.
   std::optional<std::int64_t> version;
+
+  /// Whether `gradient` is the one taken, and has been written to since.
+  bool was_written(const torch::Tensor& gradient) const {
+    return gradient.defined() && version &&
+           gradient.unsafeGetTensorImpl() == tensor._unsafe_get_target() &&
+           gradient._version() != *version;
+  }
 };
 
 /// Parameters that travel together, as indices into their list.
@@ -67,6 +74,12 @@ struct ShardedParameters::State {
   /// For a rank that has whole parameters: copies the piece's values to a parameter whose memory is
   /// not the piece's.
   void put_back_pieces();
+  /// Begins to sum a bucket's gradients; a rank that `refuses` sends zeros.
+  TensorWork reduce_bucket(std::size_t bucket, const std::string& operation, bool refuses) const;
+  /// Gives the pieces of a bucket this rank's share of the sum. `ranks`: number of ranks with a
+  /// gradient, by parameter.
+  void take_gradients(std::size_t bucket, const torch::Tensor& mine,
+                      const std::vector<std::int32_t>& ranks) const;
   /// Takes the pieces' gradients from this rank's own gradients.
   void take_own_gradients();
   void remember_gradients();

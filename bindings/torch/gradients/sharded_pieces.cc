@@ -162,15 +162,8 @@ bool ShardedParameters::State::was_half_cleared() const {
     }
   }
   if (!any_cleared) return false;
-  for (std::size_t i = 0; i < taken.size(); ++i) {
-    const torch::Tensor& gradient = parameters[i].tensor.grad();
-    const TakenGradient& old = taken[i];
-    if (gradient.defined() && old.version &&
-        gradient.unsafeGetTensorImpl() == old.tensor._unsafe_get_target() &&
-        gradient._version() != *old.version) {
-      return true;
-    }
-  }
+  for (std::size_t i = 0; i < taken.size(); ++i)
+    if (taken[i].was_written(parameters[i].tensor.grad())) return true;
   return false;
 }
 

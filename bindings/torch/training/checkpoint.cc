@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -78,14 +79,14 @@ std::vector<ShardedState*> sharded_of(const CheckpointParts& parts) {
   return sharded;
 }
 
+constexpr std::string_view kWordCharacters =
+    "_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
 template <class Part>
 void check_names(const fs::path& path, const char* kind,
                  const std::map<std::string, Part*>& further) {
   for (const auto& [name, part] : further) {
-    const bool is_word = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
-      return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-    });
-    if (!is_word) {
+    if (name.empty() || name.find_first_not_of(kWordCharacters) != std::string::npos) {
       refuse(path, fmt::format("{} '{}': names are of letters, digits and '_'", kind, name));
     }
     if (part == nullptr) refuse(path, fmt::format("{} '{}' is a null pointer", kind, name));
@@ -326,6 +327,17 @@ fs::path newest_in(const fs::path& folder) {
   return newest;
 }
 
+/// Collective: gives rank 0 what all ranks hold.
+void consolidate(const fs::path& path, const std::vector<ShardedState*>& all_sharded) {
+  // Some exchanges do not involve rank 0, so it learns of their failures here.
+  Parcel states;
+  for (ShardedState* const sharded : all_sharded) {
+    const std::string failure = failure_of([&] { sharded->consolidate(0); });
+    if (states.failure.empty() && !failure.empty()) states.failure = described(path, failure);
+  }
+  allgather_bytes(states, {.name = "save_checkpoint/states"});
+}
+
 }  // namespace
 
 void save_checkpoint(const fs::path& path, const CheckpointParts& parts, std::int64_t epoch) {
@@ -335,14 +347,7 @@ void save_checkpoint(const fs::path& path, const CheckpointParts& parts, std::in
   std::optional<Exception> lost;
   try {
     check_on_all(misfit, "save_checkpoint/parts");
-    // Rank 0 writes what all ranks hold. Some exchanges do not involve rank 0, so it learns of
-    // their failures here.
-    Parcel states;
-    for (ShardedState* const sharded : all_sharded) {
-      const std::string failure = failure_of([&] { sharded->consolidate(0); });
-      if (states.failure.empty() && !failure.empty()) states.failure = described(path, failure);
-    }
-    allgather_bytes(states, {.name = "save_checkpoint/states"});
+    consolidate(path, all_sharded);
     if (parts.generators) {
       generators = allgather_object(generator_state(), {.name = "save_checkpoint/generators"});
     }

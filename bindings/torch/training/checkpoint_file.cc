@@ -96,6 +96,21 @@ std::optional<Trailer> read_trailer(std::ifstream& in, std::uint64_t file_size) 
   return in ? Trailer::parse(text) : std::nullopt;
 }
 
+/// Lets the name of a file that is in its place survive a crash.
+void sync_folder(const fs::path& path, const fs::path& folder) {
+  // Nothing fails here: the user may not be allowed to open the folder, and some file systems
+  // cannot sync it.
+  const int directory = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return;
+  const int reason = ::fsync(directory) == 0 ? 0 : errno;
+  ::close(directory);
+  if (reason == 0 || reason == EINVAL || reason == EBADF || reason == ENOTSUP) return;
+  TORCH_WARN_ONCE("kolo: checkpoint ", path.string(), ": its folder could not be synced (",
+                  std::generic_category().message(reason),
+                  "); if this host crashes now, the file that it has replaced may be back: look at "
+                  "its disk");
+}
+
 }  // namespace
 
 void write_checkpoint_file(const fs::path& path, std::string archive) {
@@ -128,18 +143,7 @@ void write_whole_file(const fs::path& path, std::string_view bytes) {
     errno = reason;
     fail_by_errno(path, "could not be put in its place");
   }
-  // The file's name must survive a crash, too. But the file is already in place, so from here on
-  // nothing fails: the user may not be allowed to open the folder, and some file systems cannot
-  // sync it.
-  const int directory = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) return;
-  const int reason = ::fsync(directory) == 0 ? 0 : errno;
-  ::close(directory);
-  if (reason == 0 || reason == EINVAL || reason == EBADF || reason == ENOTSUP) return;
-  TORCH_WARN_ONCE("kolo: checkpoint ", path.string(), ": its folder could not be synced (",
-                  std::generic_category().message(reason),
-                  "); if this host crashes now, the file that it has replaced may be back: look at "
-                  "its disk");
+  sync_folder(path, folder);
 }
 
 std::string read_checkpoint_file(const fs::path& path) {

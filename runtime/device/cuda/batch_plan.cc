@@ -44,6 +44,11 @@ KernelKind kind_of(ReduceOp op) {
   return KernelKind::kSum;
 }
 
+/// float32 becomes a half type, or the reverse.
+bool is_cast(DataType from, DataType to) {
+  return (from == DataType::kFloat32 && is_half(to)) || (is_half(from) && to == DataType::kFloat32);
+}
+
 /// Floating types: divides the factor once, here.
 Scale ready(DataType type, Scale scale) {
   if (!is_floating(type) && !is_complex(type)) return scale;
@@ -67,10 +72,8 @@ Status BatchPlan::check() const {
   const DataType from = what_.source_type.value_or(what_.type);
   if (what_.type == DataType::kBool && !(prescale_.is_identity() && postscale_.is_identity()))
     return KOLO_ERROR(kInvalidArgument, "bool cannot be scaled; combine it as it is");
-  const bool is_cast = (from == DataType::kFloat32 && is_half(what_.type)) ||
-                       (is_half(from) && what_.type == DataType::kFloat32);
   const bool is_summed = kernel_.kind == KernelKind::kSum || kernel_.kind == KernelKind::kProduct;
-  if (from != what_.type && (!is_cast || !is_summed))
+  if (from != what_.type && !(is_cast(from, what_.type) && is_summed))
     return KOLO_ERROR(kInvalidArgument,
                       "{} cannot become {} by {}: float32 becomes float16 or bfloat16 and back, as "
                       "a copy, sum or product",

@@ -1,7 +1,7 @@
-// Config: every knob of kolo. init reads them once from KOLO_* variables
-// (runtime/base/environment). An invalid value is an error that names the variable, the value and
-// the range. An unknown KOLO_ variable is a warning. Each field tells its variable, unit, range and
-// meaning; the initialiser is the default. A number of bytes may end in K, M or G (powers of 1024).
+// Config: every knob of kolo, so it has a member for each. init reads them once from KOLO_*
+// variables (runtime/base/environment). An invalid value is an error that names the variable, the
+// value and the range. An unknown KOLO_ variable is a warning. Each field tells its variable, unit,
+// range and meaning; the initialiser is the default. Bytes may end in K, M or G (powers of 1024).
 // "World": all ranks must have the same value; otherwise each rank may have its own.
 #pragma once
 

@@ -39,10 +39,7 @@ double expected_of(DataType type, ReduceOp op, std::size_t element, int size) {
   }
   if (type == DataType::kBool) return result != 0;
   if (op != ReduceOp::kAverage) return result;
-  const bool is_integer = type == DataType::kInt64 || type == DataType::kInt32 ||
-                          type == DataType::kInt16 || type == DataType::kInt8 ||
-                          type == DataType::kUInt8;
-  return is_integer ? std::trunc(result / size) : result / size;
+  return is_integer(type) ? std::trunc(result / size) : result / size;
 }
 
 Submission submission_of(DataType type, ReduceOp op, Bytes& memory, std::size_t count) {

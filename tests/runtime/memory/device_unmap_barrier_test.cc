@@ -4,6 +4,7 @@
 
 #include "runtime/bootstrap/memory_store.h"
 #include "runtime/bootstrap/store_bootstrap.h"
+#include "tests/support/reserved_memory.h"
 #include "tests/support/transport_threads.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +43,7 @@ void with_barriers(const std::vector<int>& pids, std::size_t bytes,
   run_transport_threads(size, [&](int rank, Transport& transport) {
     StoreBootstrap bootstrap(store, rank, size);
     const World world = world_of(rank, pids);
-    HostWindow window;
+    HostWindow window(reserved_through(transport));
     const Status status = window.open(bootstrap, transport, world, {.slots = bytes, .arena = 0},
                                       Log("off"), Deadline::after(seconds(20)));
     ASSERT_TRUE(status.ok()) << status.error().message;

@@ -3,6 +3,7 @@
 
 #include "runtime/bootstrap/memory_store.h"
 #include "runtime/bootstrap/store_bootstrap.h"
+#include "tests/support/reserved_memory.h"
 #include "tests/support/transport_threads.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +34,7 @@ void with_windows(int size, int hosts, const std::function<std::size_t(int)>& by
   run_transport_threads(size, [&](int rank, Transport& transport) {
     StoreBootstrap bootstrap(store, rank, size);
     const Communicator communicator(0, world_of(rank, size, hosts));
-    HostWindow window;
+    HostWindow window(reserved_through(transport));
     const Status status = window.open(bootstrap, transport, communicator.world(),
                                       {.slots = bytes_of(rank), .arena = kArena}, Log("off"),
                                       Deadline::after(std::chrono::seconds(20)));

@@ -1,7 +1,7 @@
 // SharedArena: allocation, release and exhaustion.
 #include "runtime/memory/shared_arena.h"
 
-#include "transport/shared_region.h"
+#include "runtime/memory/shared_region.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -28,11 +28,6 @@ std::uint64_t mixed(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-bool is_signed(DataType type) { return type != DataType::kUInt8 && type != DataType::kBool; }
-bool is_integer(DataType type) {
-  return !is_floating(type) && !is_complex(type) && type != DataType::kBool;
-}
-
 double part(const Step& step, std::uint64_t bits) {
   if (step.type == DataType::kBool) return static_cast<double>(bits % 2);
   if (step.op == ReduceOp::kProduct) {

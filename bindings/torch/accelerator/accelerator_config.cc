@@ -39,6 +39,25 @@ std::string in_single_quotes(const std::string& text) {
   return quoted;
 }
 
+struct Flag {
+  std::string flag;
+  std::string key;  ///< empty if the argument is no flag
+  std::optional<std::string> value;
+};
+
+/// "--num-processes=2" → "--num-processes", "num_processes", "2".
+Flag split_flag(const std::string& argument) {
+  Flag result;
+  if (!argument.starts_with("--")) return result;
+  const auto equals = argument.find('=');
+  if (equals != std::string::npos) result.value = argument.substr(equals + 1);
+  result.flag = argument.substr(0, equals);
+  result.key = result.flag.substr(2);
+  std::replace(result.key.begin(), result.key.end(), '-', '_');
+  if (result.key == "cpu") result.key = "use_cpu";
+  return result;
+}
+
 /// `taken` marks the arguments that are this class's flags, or their values.
 AcceleratorConfig parse(int argc, const char* const* argv, std::vector<bool>& taken) {
   AcceleratorConfig nothing;
@@ -46,23 +65,14 @@ AcceleratorConfig parse(int argc, const char* const* argv, std::vector<bool>& ta
   AcceleratorConfig config = AcceleratorConfig::from_environment();
   std::string text;
   for (int i = 1; i < argc; ++i) {
-    std::string flag = argv[i];
-    if (!flag.starts_with("--")) continue;
-    std::optional<std::string> value;
-    if (const auto equals = flag.find('='); equals != std::string::npos) {
-      value = flag.substr(equals + 1);
-      flag.resize(equals);
-    }
-    std::string key = flag.substr(2);
-    std::replace(key.begin(), key.end(), '-', '_');
-    if (key == "cpu") key = "use_cpu";
+    auto [flag, key, value] = split_flag(argv[i]);
     if (key != "config_file" && !known.contains(key)) continue;
     const bool has_next = i + 1 < argc && !std::string(argv[i + 1]).starts_with("--");
-    if (!value && key != "use_cpu" && !has_next) {
+    if (!value && key == "use_cpu") value = "true";
+    if (!value && !has_next) {
       raise(ErrorCode::kInvalidArgument, flag + ": its value is missing");
     }
     taken[static_cast<std::size_t>(i)] = true;
-    if (!value && key == "use_cpu") value = "true";
     if (!value) {
       value = argv[++i];
       taken[static_cast<std::size_t>(i)] = true;

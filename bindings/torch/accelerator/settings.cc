@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <optional>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 namespace kolo {
 namespace {
@@ -86,10 +89,87 @@ std::string unread_meaning(const std::string& value) {
   return {};
 }
 
-struct Level {
-  std::size_t indent;
-  std::string prefix;
+/// Reads settings line by line.
+class Reader {
+ public:
+  explicit Reader(const std::string& name) : name_(name) {}
+
+  /// The setting in the next line, if it has one.
+  std::optional<std::pair<std::string, std::string>> take(std::string line);
+  [[noreturn]] void wrong(const std::string& what) const {
+    raise(ErrorCode::kInvalidArgument, name_ + ", line " + std::to_string(number_) + ": " + what);
+  }
+
+ private:
+  struct Level {
+    std::size_t indent = 0;
+    std::string prefix;
+  };
+
+  /// Goes to the level of a line that begins behind so many blanks.
+  void enter(std::size_t indent);
+  std::optional<std::pair<std::string, std::string>> setting_in(const std::string& content);
+  /// The text of a value, without its quotes.
+  std::string value_of(const std::string& key, std::string text) const;
+
+  const std::string& name_;
+  int number_ = 0;
+  bool has_begun_ = false;
+  std::vector<Level> levels_{{}};
+  std::string open_;  ///< a key without a value; its map may follow
 };
+
+void Reader::enter(std::size_t indent) {
+  if (indent > levels_.back().indent && !open_.empty())
+    levels_.push_back({indent, levels_.back().prefix + open_ + "."});
+  while (indent < levels_.back().indent) levels_.pop_back();
+  if (indent != levels_.back().indent) wrong("its indentation fits none above");
+  open_.clear();
+}
+
+std::string Reader::value_of(const std::string& key, std::string text) const {
+  if (const auto what = unread_meaning(text); !what.empty()) {
+    wrong("'" + key + "' is " + what +
+          ", which is not understood; if it is meant as text, quote it");
+  }
+  if (const auto what = unquote(text); !what.empty()) wrong(what);
+  return text;
+}
+
+std::optional<std::pair<std::string, std::string>> Reader::setting_in(const std::string& content) {
+  const auto colon = content.find(':');
+  if (colon == std::string::npos || colon == 0 ||
+      (colon + 1 < content.size() && content[colon + 1] != ' ')) {
+    wrong("'" + content + "' is no 'key: value'");
+  }
+  std::string key = trimmed(content.substr(0, colon));
+  const std::string value = trimmed(content.substr(colon + 1));
+  if (const auto what = unquote(key); !what.empty()) wrong(what);
+  if (value.empty()) {
+    open_ = key;
+    return std::nullopt;
+  }
+  if (is_nothing(value)) return std::nullopt;
+  key = levels_.back().prefix + key;
+  return std::pair(key, value_of(key, value));
+}
+
+std::optional<std::pair<std::string, std::string>> Reader::take(std::string line) {
+  ++number_;
+  line.resize(comment_in(line));
+  const std::string content = trimmed(line);
+  if (content == "---" && has_begun_) wrong("a second document begins; there may be one");
+  if (content.empty() || content == "---" || content == "...") return std::nullopt;
+  has_begun_ = true;
+  const std::size_t indent = line.find_first_not_of(' ');
+  if (line[indent] == '\t') wrong("a tab indents it; indent by spaces");
+  if (content.starts_with("- ") || content == "-") {
+    const std::string what = open_.empty() ? "this" : "'" + levels_.back().prefix + open_ + "'";
+    wrong(what + " is a list, which is not understood; write one 'key: value' a line");
+  }
+  enter(indent);
+  return setting_in(content);
+}
 
 }  // namespace
 
@@ -106,53 +186,13 @@ Settings Settings::from_file(const std::filesystem::path& path) {
 Settings Settings::from_text(const std::string& text, const std::string& name) {
   Settings settings;
   settings.name_ = name;
-  std::vector<Level> levels{{0, ""}};
-  std::string open;  // a key without a value; its map may follow
+  Reader reader(name);
   std::istringstream stream(text);
-  std::string line;
-  bool has_begun = false;
-  for (int number = 1; std::getline(stream, line); ++number) {
-    const auto wrong = [&](const std::string& what) {
-      raise(ErrorCode::kInvalidArgument, name + ", line " + std::to_string(number) + ": " + what);
-    };
-    line = line.substr(0, comment_in(line));
-    const std::string content = trimmed(line);
-    if (content == "---" && has_begun) wrong("a second document begins; there may be one");
-    if (content.empty() || content == "---" || content == "...") continue;
-    has_begun = true;
-    const std::size_t indent = line.find_first_not_of(' ');
-    if (line[indent] == '\t') wrong("a tab indents it; indent by spaces");
-    if (content.starts_with("- ") || content == "-") {
-      const std::string what = open.empty() ? "this" : "'" + levels.back().prefix + open + "'";
-      wrong(what + " is a list, which is not understood; write one 'key: value' a line");
-    }
-    if (indent > levels.back().indent && !open.empty()) {
-      levels.push_back({indent, levels.back().prefix + open + "."});
-    }
-    while (indent < levels.back().indent) levels.pop_back();
-    if (indent != levels.back().indent) wrong("its indentation fits none above");
-    open.clear();
-    const auto colon = content.find(':');
-    if (colon == std::string::npos || colon == 0 ||
-        (colon + 1 < content.size() && content[colon + 1] != ' ')) {
-      wrong("'" + content + "' is no 'key: value'");
-    }
-    std::string key = trimmed(content.substr(0, colon));
-    std::string value = trimmed(content.substr(colon + 1));
-    if (const auto what = unquote(key); !what.empty()) wrong(what);
-    if (value.empty()) {
-      open = key;
-      continue;
-    }
-    if (is_nothing(value)) continue;
-    key = levels.back().prefix + key;
-    if (const auto what = unread_meaning(value); !what.empty()) {
-      wrong("'" + key + "' is " + what +
-            ", which is not understood; if it is meant as text, quote it");
-    }
-    if (const auto what = unquote(value); !what.empty()) wrong(what);
-    if (settings.has(key)) wrong("'" + key + "' is there twice");
-    settings.items_.emplace_back(key, value);
+  for (std::string line; std::getline(stream, line);) {
+    auto setting = reader.take(line);
+    if (!setting) continue;
+    if (settings.has(setting->first)) reader.wrong("'" + setting->first + "' is there twice");
+    settings.items_.push_back(*std::move(setting));
   }
   return settings;
 }

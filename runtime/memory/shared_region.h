@@ -9,6 +9,7 @@
 #include "transport/memory_region.h"
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string_view>
 
@@ -18,10 +19,16 @@ namespace kolo {
 /// is none, or not enough for `ranks` ranks that map each other's regions of this size (ulimit -v).
 Result<std::unique_ptr<MemoryRegion>> reserve_shared_region(std::size_t bytes, int ranks = 1);
 
-/// Whether the key belongs to a region of reserve_shared_region().
-bool is_shared_region_key(std::string_view key);
-
 /// Maps another process's region. kUnsupported, with the reason, if that is not possible.
 Result<std::unique_ptr<PeerMapping>> map_shared_region(std::string_view key);
+
+/// How ranks of a host reserve memory that the others map. Ranks that are threads of a test take
+/// their transport's memory instead, so that the sanitizers see who writes where.
+struct ReservedMemory {
+  std::function<Result<std::unique_ptr<MemoryRegion>>(std::size_t bytes, int ranks)> reserve =
+      reserve_shared_region;
+  std::function<Result<std::unique_ptr<PeerMapping>>(int peer, std::string_view key)> map =
+      [](int /*peer*/, std::string_view key) { return map_shared_region(key); };
+};
 
 }  // namespace kolo

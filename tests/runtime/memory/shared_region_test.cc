@@ -1,5 +1,5 @@
 // Shared memory that is reserved long before it is used: its effects on the rest of the system.
-#include "transport/shared_region.h"
+#include "runtime/memory/shared_region.h"
 
 #include "tests/support/sanitizers.h"
 
@@ -72,6 +72,31 @@ TEST(SharedRegion, IsInNoCoreDumpOfAnyRank) {
   ASSERT_TRUE(mapping.ok()) << mapping.error().message;
   for (const void* const address : {(*region)->bytes().data(), (*mapping)->bytes().data()})
     EXPECT_THAT(flags_at(address), testing::HasSubstr(" dd"));
+}
+
+TEST(SharedRegion, IsSharedWhereItIsCommitted) {
+  constexpr std::size_t kReserved = std::size_t{1} << 34;
+  constexpr std::size_t kPage = 4096;
+  constexpr std::size_t kFar = kReserved - 4 * kPage;
+  const auto region = reserve_shared_region(kReserved, 2);
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  ASSERT_EQ((*region)->bytes().size(), kReserved);
+  ASSERT_TRUE((*region)->commit(kFar, 2 * kPage).ok());
+  const auto mapping = map_shared_region((*region)->key());
+  ASSERT_TRUE(mapping.ok()) << mapping.error().message;
+  std::byte* const far = (*region)->bytes().data() + kFar;
+  std::byte* const there = (*mapping)->bytes().data() + kFar;
+  ASSERT_NE(far, there);
+  there[kPage - 1] = there[kPage] = std::byte{7};
+  EXPECT_EQ(far[kPage - 1], std::byte{7});
+  (*region)->discard(kFar, kPage);
+  ASSERT_TRUE((*region)->commit(kFar, kPage).ok());
+  EXPECT_EQ(there[kPage - 1], std::byte{0});
+  EXPECT_EQ(there[kPage], std::byte{7});
+}
+
+TEST(SharedRegion, IsMappedByItsKeyAlone) {
+  EXPECT_EQ(map_shared_region("no key").error().code, ErrorCode::kInvalidArgument);
 }
 
 TEST(SharedRegion, GetsMemoryWhileSignalsKeepComing) {

@@ -1,4 +1,4 @@
-#include "transport/shared_region.h"
+#include "runtime/memory/shared_region.h"
 
 #include "runtime/base/available_memory.h"
 #include "runtime/base/check.h"
@@ -217,12 +217,8 @@ Result<std::unique_ptr<MemoryRegion>> reserve_shared_region(std::size_t bytes, i
       std::make_unique<SharedRegion>(std::move(fd), std::move(mapping), std::move(text)));
 }
 
-bool is_shared_region_key(std::string_view key) {
-  return key.size() == kKeyName.size() + sizeof(Key) && key.starts_with(kKeyName);
-}
-
 Result<std::unique_ptr<PeerMapping>> map_shared_region(std::string_view text) {
-  if (!is_shared_region_key(text)) {
+  if (text.size() != kKeyName.size() + sizeof(Key) || !text.starts_with(kKeyName)) {
     return KOLO_ERROR(kInvalidArgument, "a key of {} bytes is none of shared memory", text.size());
   }
   Key key;

@@ -28,9 +28,13 @@ namespace {
   raise(code, "Accelerator: " + what);
 }
 
+bool is_one_of(std::string_view text, std::initializer_list<std::string_view> all) {
+  return std::find(all.begin(), all.end(), text) != all.end();
+}
+
 void check(const AcceleratorConfig& config) {
   const std::string& type = config.distributed_type;
-  if (!type.empty() && type != "NO" && type != "MULTI_CPU" && type != "MULTI_GPU") {
+  if (!is_one_of(type, {"", "NO", "MULTI_CPU", "MULTI_GPU"})) {
     refuse(ErrorCode::kUnsupported,
            fmt::format("distributed_type is {}; kolo has NO, MULTI_CPU and MULTI_GPU", type));
   }
@@ -41,8 +45,7 @@ void check(const AcceleratorConfig& config) {
   if (config.mixed_precision == "fp8") {
     refuse(ErrorCode::kUnsupported, "mixed_precision is fp8; kolo has no, fp16 and bf16");
   }
-  if (config.mixed_precision != "no" && config.mixed_precision != "fp16" &&
-      config.mixed_precision != "bf16") {
+  if (!is_one_of(config.mixed_precision, {"no", "fp16", "bf16"})) {
     refuse(ErrorCode::kInvalidArgument,
            fmt::format("mixed_precision is '{}'; it is no, fp16 or bf16", config.mixed_precision));
   }
