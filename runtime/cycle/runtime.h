@@ -1,5 +1,5 @@
 // Runtime: owns everything of one rank; the composition root. Member order is construction order.
-// Any thread may call it. Tests run several in one process.
+// Any thread may call it. Tests run several in one process. It has a method for each kind of call.
 #pragma once
 
 #include "runtime/base/log.h"

@@ -5,8 +5,8 @@
 // left, hear() waits for it, settle() waits for what follows and throws failures. A backward inside
 // another one (activation checkpointing) is part of the outer pass.
 //
-// ddp_reducer.cc has the forward side and the start of a pass, ddp_finish.cc its end. Private to
-// bindings/torch; threads as in BackwardRound.
+// ddp_reducer.cc has the forward side and the start of a pass, ddp_finish.cc its end: many short
+// steps on one pass. Private to bindings/torch; threads as in BackwardRound.
 #pragma once
 
 #include "bindings/torch/gradients/backward_round.h"

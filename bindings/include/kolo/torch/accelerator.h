@@ -1,5 +1,5 @@
 // Accelerator: makes a training loop for one process one for many, by prepare() and backward().
-// (After Hugging Face's Accelerate, whose names it uses.)
+// (After Hugging Face's Accelerate, whose names it uses; hence its many methods.)
 //
 //   kolo::Accelerator accelerator(argc, argv);
 //   auto [model, optimizer, loader] = accelerator.prepare(
