@@ -5,7 +5,9 @@ option(KOLO_BUILD_TOOLS "Build kolo-run, kolo-info, kolo-perf and the like" ${PR
 option(KOLO_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(KOLO_ACCELERATOR
   "Build the Accelerator, its settings, the console and the schedulers into kolo::torch" ON)
-option(KOLO_UNITY_BUILD "Compile the sources of kolo::torch in a few groups: a quarter of the time" ON)
+option(KOLO_UNITY_BUILD
+  "Compile sources on LibTorch together, in a part of the time: kolo::torch in groups, a program at once"
+  ON)
 option(KOLO_WARNINGS_AS_ERRORS "Treat warnings of kolo's own code as errors, as CI does" OFF)
 set(KOLO_TORCH_ROOT "" CACHE PATH
   "LibTorch: site-packages/torch of a wheel, or an unzipped libtorch; empty: tools/setup's")

@@ -29,6 +29,10 @@ function(kolo_use_torch target)
   endif()
   target_compile_options(${target} PRIVATE ${KOLO_TORCH_PROGRAM_OPTIONS})
   target_precompile_headers(${target} REUSE_FROM kolo_torch_program_header)
+  # The precompiled header leaves its templates to be instantiated in each translation unit. This takes
+  # longer than most sources do, so a program's sources are one unit.
+  set_target_properties(${target} PROPERTIES
+    UNITY_BUILD ${KOLO_UNITY_BUILD} UNITY_BUILD_MODE BATCH UNITY_BUILD_BATCH_SIZE 0)
   if(type STREQUAL "EXECUTABLE")
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(${target} PRIVATE -fPIC)

@@ -44,6 +44,7 @@ foreach(test launch kolo_run kolo_run_waits)
   set_tests_properties(${test} PROPERTIES TIMEOUT 300 LABELS ucx)
 endforeach()
 set_tests_properties(launch kolo_run PROPERTIES RUN_SERIAL ON)
+set_tests_properties(kolo_run_waits PROPERTIES COST 500)
 kolo_add_test(strays_tests LABELS tools SOURCES tools/run/strays_test.cc
   ${PROJECT_SOURCE_DIR}/tools/run/read_text.cc
   ${PROJECT_SOURCE_DIR}/tools/run/strays.cc)
@@ -109,9 +110,9 @@ foreach(part IN LISTS cluster_parts)
   add_test(NAME cluster_${part} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cluster/cluster_test
     --only ${part} --kolo-run $<TARGET_FILE:kolo-run> --probe $<TARGET_FILE:launch_probe>
     ${cluster_options})
-  # Mostly they wait, so one at a time beside other tests.
+  # Mostly they wait, so one at a time beside other tests, from the start: CTest begins with what costs most.
   set_tests_properties(cluster_${part} PROPERTIES TIMEOUT 180 LABELS cluster SKIP_RETURN_CODE 77
-    RESOURCE_LOCK cluster)
+    RESOURCE_LOCK cluster COST 1000)
 endforeach()
 add_test(NAME cluster_cuts COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cluster/cluster_test
   --only cuts --kolo-run $<TARGET_FILE:kolo-run> --probe $<TARGET_FILE:endless_probe>)

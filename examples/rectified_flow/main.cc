@@ -20,8 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kDigits = 10;
-
 /// OUTPUT/losses.json, {"losses": [0.51, …]}: one loss per epoch, from the first on.
 fs::path losses_file(const Flags& flags) { return flags.output_dir / "losses.json"; }
 

@@ -6,7 +6,6 @@ namespace rectified {
 namespace {
 
 constexpr std::int64_t kGroups = 8;
-constexpr std::int64_t kDigits = 10;
 
 torch::nn::Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t stride = 1) {
   return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, 3).stride(stride).padding(1));

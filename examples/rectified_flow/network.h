@@ -9,6 +9,8 @@
 
 namespace rectified {
 
+inline constexpr std::int64_t kDigits = 10;  ///< classes of images
+
 /// x + convolution(…(x)…); the embedding [n, e] is added between the two convolutions.
 class BlockImpl : public torch::nn::Module {
  public:

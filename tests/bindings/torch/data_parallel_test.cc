@@ -26,7 +26,7 @@ using testing::HasSubstr;
 
 const torch::Device kCpu = torch::kCPU;
 
-torch::nn::Sequential network() {
+torch::nn::Sequential two_layers() {
   torch::nn::Sequential network(torch::nn::Linear(5, 8), torch::nn::Tanh(),
                                 torch::nn::Linear(8, 3));
   network->to(torch::kFloat64);
@@ -36,9 +36,9 @@ torch::nn::Sequential network() {
 TEST(DataParallel, EqualsOneDeviceForFiftySteps) {
   for (const std::size_t devices : {1, 2, 3, 8}) {
     torch::manual_seed(1);
-    auto alone = network();
+    auto alone = two_layers();
     torch::manual_seed(1);
-    DataParallel model(network(), {.device_ids = std::vector(devices, kCpu)});
+    DataParallel model(two_layers(), {.device_ids = std::vector(devices, kCpu)});
     torch::optim::AdamW optimizer(model.parameters(), 1e-2);
     torch::optim::AdamW reference(alone->parameters(), 1e-2);
     for (int step = 0; step < 50; ++step) {
@@ -181,7 +181,7 @@ TEST(DataParallel, FrozenParametersAndSeveralBackwards) {
 }
 
 TEST(DataParallel, EvaluatesWithinInferenceMode) {
-  auto alone = network();
+  auto alone = two_layers();
   alone->push_back(torch::nn::BatchNorm1d(3));
   alone->to(torch::kFloat64);
   DataParallel model(alone, {.device_ids = {kCpu, kCpu}});

@@ -2,6 +2,7 @@
 // On all ranks at once.
 #include "tests/support/ddp_ranks.h"
 #include "tests/support/message_of.h"
+#include "tests/support/weights.h"
 
 #include <kolo/torch.h>
 
@@ -16,6 +17,7 @@ namespace {
 using kolo::DdpOptions;
 using kolo::DistributedDataParallel;
 using kolo::test::average_bucket;
+using kolo::test::is_last;
 using kolo::test::mean_of_ranks;
 using kolo::test::message_of;
 using kolo::test::mine;
@@ -23,7 +25,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 int last() { return kolo::size() - 1; }
-bool is_last() { return kolo::rank() == last(); }
 
 struct Case {
   bool finds = false, views = false, hook = false;

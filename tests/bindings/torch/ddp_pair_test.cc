@@ -23,7 +23,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 /// Two layers; a call uses one or both.
-struct BranchesImpl : torch::nn::Module {
+struct EitherBranchImpl : torch::nn::Module {
   torch::nn::Linear left{register_module("left", torch::nn::Linear(2, 1))};
   torch::nn::Linear right{register_module("right", torch::nn::Linear(2, 1))};
   torch::Tensor forward(const torch::Tensor& input, bool use_right) {
@@ -31,11 +31,12 @@ struct BranchesImpl : torch::nn::Module {
     return use_right ? sum + right(input).sum() : sum;
   }
 };
-TORCH_MODULE(Branches);
+TORCH_MODULE(EitherBranch);
 
 struct Pair {
-  DistributedDataParallel<Branches> one, other;
-  explicit Pair(const DdpOptions& options) : one(Branches(), options), other(Branches(), options) {}
+  DistributedDataParallel<EitherBranch> one, other;
+  explicit Pair(const DdpOptions& options)
+      : one(EitherBranch(), options), other(EitherBranch(), options) {}
   void register_hooks() {
     for (auto* const ddp : {&one, &other}) ddp->register_comm_hook(average_bucket);
   }

@@ -1,5 +1,7 @@
 // ElasticSampler: worlds that change within an epoch, with ranks that are only numbers here; and
 // one test whose processes do change.
+#include "tests/support/sampler_state.h"
+
 #include <kolo/torch.h>
 
 #include <gmock/gmock.h>
@@ -8,25 +10,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
-#include <sstream>
 
 namespace {
 
+using kolo::test::load;
+using kolo::test::saved;
 using testing::ElementsAre;
-
-std::string saved(const kolo::RankSampler& sampler) {
-  torch::serialize::OutputArchive archive;
-  sampler.save(archive);
-  std::ostringstream stream;
-  archive.save_to(stream);
-  return std::move(stream).str();
-}
-
-void load(kolo::RankSampler& sampler, const std::string& bytes) {
-  torch::serialize::InputArchive archive;
-  archive.load_from(bytes.data(), bytes.size());
-  sampler.load(archive);
-}
 
 /// Runs `ranks` ranks from `state` ("": from the start) for up to `steps` batches. Adds their
 /// elements to `seen` and returns rank 0's state.

@@ -15,7 +15,7 @@ using testing::HasSubstr;
 using Names = std::vector<std::vector<std::string>>;
 using Tensors = std::vector<std::vector<torch::Tensor>>;
 
-torch::nn::Sequential network() {
+torch::nn::Sequential two_layers() {
   torch::manual_seed(7);
   torch::nn::Sequential net(torch::nn::Linear(4, 8), torch::nn::ReLU(), torch::nn::Linear(8, 3));
   net->to(torch::kFloat64);
@@ -23,7 +23,7 @@ torch::nn::Sequential network() {
 }
 
 struct Trainer {
-  torch::nn::Sequential net = network();
+  torch::nn::Sequential net = two_layers();
   kolo::DistributedOptimizer<torch::optim::SGD> optimizer;
 
   explicit Trainer(const kolo::GradientGroups& groups)

@@ -38,14 +38,14 @@ TEST(Metrics, APaddedPassGathersEachElementOnce) {
 }
 
 TEST(Metrics, WorkersThatReadAheadLoseNoRow) {
-  struct Numbers : torch::data::datasets::BatchDataset<Numbers, torch::Tensor> {
+  struct Counting : torch::data::datasets::BatchDataset<Counting, torch::Tensor> {
     torch::Tensor get_batch(c10::ArrayRef<std::size_t> indices) override {
       return as_tensor(indices.vec(), torch::kInt64);
     }
     std::optional<std::size_t> size() const override { return 29; }
   };
   kolo::DistributedSampler sampler(29);
-  auto loader = kolo::data_loader(Numbers(), sampler, {.batch_size = 4, .workers = 2});
+  auto loader = kolo::data_loader(Counting(), sampler, {.batch_size = 4, .workers = 2});
   std::vector<torch::Tensor> all;
   for (auto& batch : loader) all.push_back(kolo::gather_for_metrics(batch, sampler));
   EXPECT_TRUE(torch::equal(std::get<0>(torch::cat(all).sort()), torch::arange(29)));

@@ -1,6 +1,7 @@
 // DistributedOptimizer's options, each against the result of one process, and with every optimizer
 // of LibTorch. On all ranks at once.
 #include "tests/support/message_of.h"
+#include "tests/support/weights.h"
 
 #include <kolo/torch.h>
 
@@ -10,12 +11,12 @@
 namespace {
 
 using kolo::test::message_of;
+using kolo::test::ranks_mean;
+using kolo::test::ranks_sum;
 using testing::HasSubstr;
 
 constexpr auto kDouble = torch::kFloat64;
 
-double ranks_sum() { return kolo::size() * (kolo::size() + 1) / 2.0; }
-double ranks_mean() { return ranks_sum() / kolo::size(); }
 double scale() { return kolo::rank() + 1; }
 
 /// One parameter, with plain gradient descent of rate 1.

@@ -1,5 +1,6 @@
 // Both samplers, with ranks that are only numbers here: no test needs the other processes.
 #include "tests/support/message_of.h"
+#include "tests/support/sampler_state.h"
 
 #include <kolo/torch.h>
 
@@ -7,12 +8,13 @@
 #include <gtest/gtest.h>
 
 #include <set>
-#include <sstream>
 #include <string>
 
 namespace {
 
+using kolo::test::load;
 using kolo::test::message_of;
+using kolo::test::saved;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -22,20 +24,6 @@ std::vector<std::size_t> drain(kolo::RankSampler& sampler, std::size_t batch_siz
     all.insert(all.end(), batch->begin(), batch->end());
   }
   return all;
-}
-
-std::string saved(const kolo::RankSampler& sampler) {
-  torch::serialize::OutputArchive archive;
-  sampler.save(archive);
-  std::ostringstream stream;
-  archive.save_to(stream);
-  return std::move(stream).str();
-}
-
-void load(kolo::RankSampler& sampler, const std::string& bytes) {
-  torch::serialize::InputArchive archive;
-  archive.load_from(bytes.data(), bytes.size());
-  sampler.load(archive);
 }
 
 TEST(RankSampler, TenThousandOnSevenRanks) {

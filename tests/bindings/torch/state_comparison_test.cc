@@ -2,6 +2,7 @@
 // errors, warnings, or allowed. On all ranks at once.
 #include "tests/support/message_of.h"
 #include "tests/support/warnings.h"
+#include "tests/support/weights.h"
 
 #include <kolo/torch.h>
 
@@ -20,6 +21,7 @@
 namespace {
 
 using kolo::GradScaler;
+using kolo::test::is_last;
 using kolo::test::message_of;
 using kolo::test::Warnings;
 using testing::AllOf;
@@ -30,8 +32,6 @@ using torch::optim::AdamW;
 using torch::optim::SGD;
 
 constexpr const char* kNoError = "(no error)";
-
-bool is_last() { return kolo::rank() == kolo::size() - 1; }
 
 /// "0.1 on rank 0, but 0.05 on rank 1": the value of all ranks but the last, and the last rank's.
 std::string told(const std::string& others, const std::string& last) {

@@ -1,5 +1,6 @@
 // The LibTorch binding, alone and under mpirun: every test runs on all ranks at once.
 #include "tests/support/message_of.h"
+#include "tests/support/weights.h"
 
 #include <kolo/torch.h>
 
@@ -14,11 +15,10 @@
 namespace {
 
 using kolo::test::message_of;
+using kolo::test::ranks_sum;
 using testing::HasSubstr;
 
 using Group = torch::optim::OptimizerParamGroup;
-
-double ranks_sum() { return kolo::size() * (kolo::size() + 1) / 2.0; }
 
 TEST(Functions, AllreduceTakesEveryTypeAndLayout) {
   for (const auto type : {torch::kFloat32, torch::kFloat64, torch::kBFloat16, torch::kInt64}) {
@@ -133,7 +133,7 @@ torch::nn::Sequential small_network() {
 }
 
 /// Rows `rank`, `rank` + size, … of a batch that is the same on all ranks.
-torch::Tensor mine(const torch::Tensor& batch) {
+torch::Tensor rows_of_this_rank(const torch::Tensor& batch) {
   return batch.slice(0, kolo::rank(), batch.size(0), kolo::size());
 }
 
@@ -151,7 +151,8 @@ TEST(Optimizer, EqualsOneProcessForFiftySteps) {
     const auto input = torch::randn({12, 6}, torch::kFloat64);
     const auto target = torch::randn({12, 3}, torch::kFloat64);
     optimizer.zero_grad();
-    auto loss = torch::mse_loss(network->forward(mine(input)), mine(target));
+    auto loss =
+        torch::mse_loss(network->forward(rows_of_this_rank(input)), rows_of_this_rank(target));
     loss.backward();
     optimizer.step();
     schedule.step();

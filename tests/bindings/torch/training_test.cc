@@ -1,6 +1,7 @@
 // A training loop as the README writes it, and what a trainer may do in between: freeze and thaw
 // layers, make several backward passes, keep odd layouts, submit tensors. On all ranks at once.
 #include "tests/support/warnings.h"
+#include "tests/support/weights.h"
 
 #include <kolo/torch.h>
 
@@ -11,7 +12,7 @@
 
 namespace {
 
-double ranks_mean() { return (kolo::size() + 1) / 2.0; }
+using kolo::test::ranks_mean;
 
 /// Item i is the number i.
 class Numbers : public torch::data::datasets::Dataset<Numbers> {

@@ -18,7 +18,7 @@ using kolo::test::message_of;
 using testing::AllOf;
 using testing::HasSubstr;
 
-torch::nn::Sequential network() {
+torch::nn::Sequential small_net() {
   torch::manual_seed(3);
   torch::nn::Sequential made(torch::nn::Linear(6, 8), torch::nn::Tanh(), torch::nn::Linear(8, 2));
   made->to(torch::kFloat64);
@@ -28,12 +28,12 @@ torch::nn::Sequential network() {
 /// The first rank has none, unless it is the only rank.
 std::int64_t samples_of(int rank) { return kolo::size() == 1 ? 5 : 3 * rank; }
 
-struct Batch {
+struct Shares {
   torch::Tensor all;
   torch::Tensor mine;
 };
 
-Batch batch_of(int step) {
+Shares batch_of(int step) {
   torch::manual_seed(static_cast<std::uint64_t>(50 + step));
   std::int64_t begin = 0;
   std::int64_t count = 0;
@@ -51,14 +51,14 @@ torch::Tensor loss_of(M& model, const torch::Tensor& rows) {
   return torch::mse_loss(model.forward(rows.narrow(1, 0, 6)), rows.narrow(1, 6, 2));
 }
 
-void equals_one_process(const DdpOptions& options, bool hook, bool accumulates) {
-  auto alone = network();
-  DistributedDataParallel ddp(network(), options);
+void uneven_shares_equal_one_process(const DdpOptions& options, bool hook, bool accumulates) {
+  auto alone = small_net();
+  DistributedDataParallel ddp(small_net(), options);
   if (hook) ddp.register_comm_hook(kolo::test::average_bucket);
   torch::optim::SGD optimizer(ddp.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   torch::optim::SGD reference(alone->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   for (int step = 0; step < 4; ++step) {
-    const Batch batch = batch_of(step);
+    const Shares batch = batch_of(step);
     optimizer.zero_grad(step % 2 == 0);
     if (accumulates) {  // each pass adds its part of this rank's mean
       const auto local = ddp.no_sync();
@@ -81,19 +81,19 @@ TEST(UnevenShares, WeighedBySamplesTheyAreOneProcess) {
   for (const bool views : {true, false}) {
     for (const bool hook : {false, true}) {
       for (const bool accumulates : {false, true}) {
-        equals_one_process({.gradient_as_bucket_view = views, .weigh_by_samples = true}, hook,
-                           accumulates);
+        uneven_shares_equal_one_process(
+            {.gradient_as_bucket_view = views, .weigh_by_samples = true}, hook, accumulates);
       }
     }
-    equals_one_process({.find_unused_parameters = true,
-                        .gradient_as_bucket_view = views,
-                        .weigh_by_samples = true},
-                       false, false);
+    uneven_shares_equal_one_process({.find_unused_parameters = true,
+                                     .gradient_as_bucket_view = views,
+                                     .weigh_by_samples = true},
+                                    false, false);
   }
 }
 
 TEST(UnevenShares, ACountThatOneRankLeavesOutFailsThatStepOnAll) {
-  DistributedDataParallel ddp(network(), {.weigh_by_samples = true});
+  DistributedDataParallel ddp(small_net(), {.weigh_by_samples = true});
   const torch::Tensor rows = torch::ones({2, 8}, torch::kFloat64);
   const int silent = kolo::size() - 1;
   for (int step = 0; step < 2; ++step) {
@@ -110,10 +110,10 @@ TEST(UnevenShares, ACountThatOneRankLeavesOutFailsThatStepOnAll) {
 }
 
 TEST(UnevenShares, CountsThatMeanNothingAreRefused) {
-  DistributedDataParallel weighing(network(), {.weigh_by_samples = true});
+  DistributedDataParallel weighing(small_net(), {.weigh_by_samples = true});
   EXPECT_THAT(message_of([&] { weighing.set_sample_count(-1); }),
               HasSubstr("set_sample_count(-1): a count is not negative"));
-  DistributedDataParallel plain(network());
+  DistributedDataParallel plain(small_net());
   EXPECT_THAT(message_of([&] { plain.set_sample_count(1); }),
               HasSubstr("without weigh_by_samples"));
 }

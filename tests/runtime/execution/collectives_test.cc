@@ -3,6 +3,7 @@
 // a time.
 #include "runtime/planning/chooser.h"
 #include "tests/support/peer_schedules.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/scattered_tensor.h"
 #include "tests/support/schedule_runner.h"
 #include "tests/support/transport_threads.h"
@@ -14,12 +15,14 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <span>
 
 namespace kolo::test {
 namespace {
 
-constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kFloat64, DataType::kBFloat16,
-                               DataType::kInt64};
+constexpr DataType kAllTypes[] = {DataType::kFloat32, DataType::kBFloat16, DataType::kFloat64,
+                                  DataType::kInt64};
+constexpr std::span<const DataType> kTypes = std::span(kAllTypes).first(kSanitized ? 2 : 4);
 
 enum class Layout { kContiguous, kSameMemory, kScattered, kScatteredSameMemory };
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kSameMemory, Layout::kScattered,
@@ -95,6 +98,7 @@ TEST_P(Collectives, AllreduceIsRightForEveryTypeCountAndLayout) {
       for (const DataType type : kTypes)
         for (const Layout layout : kLayouts)
           for (const int count : {0, 1, size, 31, 1003}) {
+            if (kSanitized && (count == 1 || count == 31) && count != size) continue;
             const auto n = static_cast<std::uint64_t>(count);
             check_allreduce(self, algorithm, type, layout, n, {}, {});
             check_allreduce(self, algorithm, type, layout, n, {}, {.divisor = size});
