@@ -78,6 +78,7 @@ if(NOT KOLO_SANITIZE MATCHES thread)
     runtime/collectives/broadcast_binomial_test.cc
     runtime/collectives/broadcast_chain_test.cc
     runtime/planning/chooser_test.cc
+    runtime/planning/hand_overs_test.cc
     runtime/planning/route_test.cc
     runtime/collectives/gather_scatter_test.cc
     runtime/collectives/hierarchical_moves_test.cc
@@ -174,6 +175,7 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/device_test.cc
   runtime/cycle/set_failures_test.cc
   runtime/cycle/types_test.cc
+  runtime/cycle/waiting_test.cc
   runtime/cycle/process_set_memory_test.cc
   runtime/cycle/process_set_removal_test.cc
   runtime/cycle/process_sets_test.cc

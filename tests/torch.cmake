@@ -73,9 +73,10 @@ if(KOLO_HAS_TORCH)
       bindings/c10d/group_work_test.cc
       bindings/c10d/out_of_step_test.cc
       bindings/c10d/process_group_test.cc
-      bindings/c10d/reducer_test.cc)
+      bindings/c10d/reducer_test.cc
+      bindings/c10d/refused_calls_test.cc)
     # Each ends its processes' communication.
-    foreach(test OutOfStep OneRankRefusesAReduce OneRankRefusesSeveralAtOnce OneRankRefusesAReduceScatter)
+    foreach(test OutOfStep OneRankHasAnotherRoot OneRankRefusesAReduce OneRankRefusesSeveralAtOnce OneRankRefusesAReduceScatter)
       add_test(NAME c10d_${test} COMMAND kolo-run -np 3 $<TARGET_FILE:c10d_tests>
         --gtest_also_run_disabled_tests --gtest_filter=ProcessGroupEnd.DISABLED_${test})
       set_tests_properties(c10d_${test} PROPERTIES TIMEOUT 60 LABELS torch PROCESSORS 2

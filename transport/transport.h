@@ -32,6 +32,8 @@ class TransportListener {
   virtual void on_message(int peer, std::span<const std::byte> message) = 0;
   /// The transport noticed that `peer` is gone. Called at most once per peer.
   virtual void on_peer_failed(int peer, const Error& error) = 0;
+  /// The transport carries nothing any more, for a reason that names no peer. Called once at most.
+  virtual void on_failed(const Error& /*error*/) {}
 
  protected:
   ~TransportListener() = default;

@@ -30,17 +30,13 @@ kolo_work work_of(std::shared_ptr<Work> work, const kolo_options* options,
 /// Refuses a call whose arguments are wrong; runs inside the handler of `error`. Returns the work
 /// of the refused calls `names` (one call or a group's), which fail on all ranks. Throws the error
 /// before init, and if no name tells the other ranks which call fails.
-kolo_work refuse_caught(OperationKind kind, const std::vector<std::string>& names,
-                        const std::string& group, const CollectiveOptions& options,
-                        const Exception& error) {
+kolo_work refuse_names(OperationKind kind, const std::vector<std::string>& names,
+                       const std::string& group, const CollectiveOptions& options,
+                       const Exception& error) {
   if (options.name.empty() || names.empty()) throw;
   std::vector<RefusedCall> calls;
   for (const std::string& name : names) calls.push_back({name, {.kind = kind}});
-  try {
-    return {.parts = refuse(std::move(calls), error.what(), group, options.process_set)};
-  } catch (const Exception&) {
-    throw Exception(error.error());
-  }
+  return {.parts = refuse_caught(std::move(calls), error.what(), group, options.process_set)};
 }
 
 /// Starts an operation and gives its work to `work`, or waits if `work` is null. `convert` turns
@@ -56,7 +52,7 @@ kolo_status operation(OperationKind kind, const kolo_options* options, kolo_work
       arguments.emplace(std::forward<Convert>(convert)());
     } catch (const Exception& error) {
       const CollectiveOptions call = collective_options(options);
-      return give_work(refuse_caught(kind, {call.name}, "", call, error), work);
+      return give_work(refuse_names(kind, {call.name}, "", call, error), work);
     }
     give_work(std::forward<Start>(start)(*std::move(arguments)), work);
   });
@@ -90,13 +86,11 @@ kolo_status message(const char* call, OperationKind kind, kolo_type type, int pe
   if (work != nullptr) *work = nullptr;
   return guard([&] {
     const MessageOptions its = message_options(options, tag);
-    DataType element{};
-    try {
-      element = type_of(call, type);
-    } catch (const Exception& error) {
-      refuse_message(kind, peer, tag, error.what(), its.process_set);
-      throw;
-    }
+    const DataType element =
+        checked([&] { return type_of(call, type); },
+                [&](const std::exception& error) {
+                  refuse_message(kind, peer, tag, error.what(), its.process_set);
+                });
     give_work(work_of(std::forward<Start>(start)(element, its), options), work);
   });
 }
@@ -179,7 +173,7 @@ kolo_status kolo_grouped_allreduce(const kolo_member* members, int count, kolo_o
       const auto named = kolo::collective_options(options);
       const auto names = kolo::names_of(members, count, named.name);
       return kolo::give_work(
-          kolo::refuse_caught(OperationKind::kAllreduce, names, named.name, named, error), work);
+          kolo::refuse_names(OperationKind::kAllreduce, names, named.name, named, error), work);
     }
     kolo::give_work(
         {.parts = kolo::grouped_allreduce_async(group, call), .stream = kolo::stream_of(options)},

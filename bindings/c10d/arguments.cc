@@ -15,15 +15,18 @@ void refuse(const char* call, const std::string& why) {
 
 torch::Tensor first_of(const Tensors& list) { return list.empty() ? torch::Tensor() : list[0]; }
 
-torch::Tensor first_of(const TensorLists& lists) {
-  return lists.empty() ? torch::Tensor() : first_of(lists.front());
-}
-
 void check_types(const torch::Tensor& first, const Tensors& others, const char* call) {
-  (void)data_type_of(first, call);
+  const auto check = [&](const torch::Tensor& tensor) {
+    try {
+      (void)data_type_of(tensor, {});
+      check_one_device(first, tensor, {});
+    } catch (const Exception& error) {
+      raise(error.code(), fmt::format("c10d {}: {}", call, error.what()));
+    }
+  };
+  check(first);
   for (const torch::Tensor& other : others) {
-    (void)data_type_of(other, call);
-    check_one_device(first, other, call);
+    check(other);
     if (other.scalar_type() == first.scalar_type()) continue;
     refuse(call,
            fmt::format("its tensors have types {} and {}; all of a call have one",

@@ -26,7 +26,6 @@ auto& only(List& list, const char* call, const char* what) {
 
 /// Undefined if the list is empty.
 torch::Tensor first_of(const Tensors& list);
-torch::Tensor first_of(const TensorLists& lists);
 
 /// Throws unless all tensors can take part in one operation.
 void check_types(const torch::Tensor& first, const Tensors& others, const char* call);

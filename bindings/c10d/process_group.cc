@@ -54,8 +54,15 @@ int ProcessGroupKolo::world_rank(std::int64_t rank, const char* call) const {
   return ranks_[static_cast<std::size_t>(rank)];
 }
 
+bool ProcessGroupKolo::in_order(const Tensors& tensors) const {
+  for (const torch::Tensor& tensor : tensors)
+    if (tensor.defined()) return !tensor.is_cuda();
+  return !device_.is_cuda();
+}
+
 CallWork ProcessGroupKolo::to_work(Started started, c10d::OpType type,
                                    std::chrono::milliseconds timeout) {
+  if (!started.inputs.empty()) device_ = started.device;
   return c10::make_intrusive<GroupWork>(
       std::move(started),
       GroupWork::Call{.type = type,
@@ -67,7 +74,7 @@ CallWork ProcessGroupKolo::to_work(Started started, c10d::OpType type,
 
 CallWork ProcessGroupKolo::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   const torch::NoGradGuard no_grad;
-  const int root = checked(set_, {OperationKind::kBroadcast, {first_of(tensors)}}, [&] {
+  const int root = checked(set_, {OperationKind::kBroadcast, in_order(tensors)}, [&] {
     check_types(only(tensors, "broadcast", "tensor"), {}, "broadcast");
     check_outputs(tensors, "broadcast");
     return world_rank(options.rootRank, "broadcast");
@@ -97,7 +104,8 @@ CallWork ProcessGroupKolo::allreduce_each(const Tensors& tensors,
   const torch::NoGradGuard no_grad;
   const bool is_one = type == c10d::OpType::ALLREDUCE;
   const Called called{.kind = OperationKind::kAllreduce,
-                      .inputs = is_one || tensors.empty() ? Tensors{first_of(tensors)} : tensors};
+                      .in_order = in_order(tensors),
+                      .operations = is_one || tensors.empty() ? 1 : tensors.size()};
   const std::vector<ReduceOp> ops = checked(set_, called, [&] {
     if (is_one) (void)only(tensors, "allreduce", "tensor");
     if (tensors.empty()) refuse("allreduce_coalesced", "takes a tensor or more, not 0");
@@ -128,7 +136,7 @@ CallWork ProcessGroupKolo::allreduce_each(const Tensors& tensors,
 CallWork ProcessGroupKolo::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor tensor = first_of(tensors);
-  const ReduceOp op = checked(set_, {OperationKind::kAllreduce, {tensor}}, [&] {
+  const ReduceOp op = checked(set_, {OperationKind::kAllreduce, in_order(tensors)}, [&] {
     check_types(only(tensors, "reduce", "tensor"), {}, "reduce");
     (void)world_rank(options.rootRank, "reduce");
     if (options.rootRank == rank_) check_outputs(tensors, "reduce");

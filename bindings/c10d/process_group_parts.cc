@@ -30,13 +30,9 @@ bool are_even(const TensorLists& lists) {
   return !list[0].defined() || are_all_of(list[0].numel(), list, list.size());
 }
 
-/// All tensors of a call, among which one may say the type.
-Tensors joined(Tensors a, const Tensors& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
+/// All tensors of a call.
 Tensors joined(Tensors a, const TensorLists& b) {
-  for (const Tensors& list : b) a = joined(std::move(a), list);
+  for (const Tensors& list : b) a.insert(a.end(), list.begin(), list.end());
   return a;
 }
 
@@ -58,16 +54,15 @@ CallWork ProcessGroupKolo::allgather(TensorLists& outputs, Tensors& inputs,
                "input");
     return parts;
   };
-  const Called in_order{OperationKind::kAllgather, {tensor}};
-  const auto check_negotiated = [&] {
-    return checked(set_, NegotiatedCall{OperationKind::kAllgather, joined(inputs, outputs)}, check);
-  };
+  const Called negotiated{.kind = OperationKind::kAllgather};
+  const Called even{OperationKind::kAllgather, in_order(joined(inputs, outputs))};
+  const auto check_negotiated = [&] { return checked(set_, negotiated, check); };
   // If this rank's input or its own output is wrong, the others' calls may be of either kind.
   const bool may_be_even =
-      !is_even && tensor.defined() &&
+      !is_even && even.in_order && tensor.defined() &&
       are_all_of(tensor.numel(), outputs.front(), static_cast<std::size_t>(rank_));
-  const Tensors list = is_even       ? checked(set_, in_order, check)
-                       : may_be_even ? checked(set_, in_order, check_negotiated)
+  const Tensors list = is_even       ? checked(set_, even, check)
+                       : may_be_even ? checked(set_, even, check_negotiated)
                                      : check_negotiated();
   const torch::Tensor input = input_of(tensor);
   Started started{
@@ -81,7 +76,7 @@ CallWork ProcessGroupKolo::allgather(TensorLists& outputs, Tensors& inputs,
     };
   } else {
     Parts parts(sizes_of(list), input.options());
-    parts.start_allgather(set_, input);
+    parts.start(set_, OperationKind::kAllgather, input);
     started.works = {parts.work()};
     started.finish = [list, parts, ranks = ranks_] { parts.copy_to(list, "allgather", ranks); };
   }
@@ -112,7 +107,8 @@ CallWork ProcessGroupKolo::start_each(const Tensors& outputs, const Tensors& inp
   const torch::NoGradGuard no_grad;
   const bool gathers = whole == Whole::kOutput;
   const Called called{.kind = gathers ? OperationKind::kAllgather : OperationKind::kReduceScatter,
-                      .inputs = inputs.empty() ? Tensors(1) : inputs};
+                      .in_order = in_order(joined(inputs, {outputs})),
+                      .operations = std::max(inputs.size(), std::size_t{1})};
   checked(set_, called, [&] {
     if (outputs.empty() || outputs.size() != inputs.size())
       refuse(call, fmt::format("takes an output for each input, not {} for {}", outputs.size(),
@@ -142,62 +138,64 @@ CallWork ProcessGroupKolo::start_each(const Tensors& outputs, const Tensors& inp
   return to_work(std::move(started), type, timeout);
 }
 
-Tensors ProcessGroupKolo::list_at_root(TensorLists& lists, std::int64_t root, const char* call,
-                                       const char* what) const {
-  if (root == rank_) {
-    Tensors& list = only(lists, call, fmt::format("list of {} at the root", what).c_str());
-    check_count(list, ranks_.size(), call, what);
-    return list;
-  }
+std::pair<int, Tensors> ProcessGroupKolo::check_rooted(const Rooted& names, Tensors& own,
+                                                       TensorLists& lists,
+                                                       std::int64_t root) const {
+  const int world_root = world_rank(root, names.call);
+  const torch::Tensor& tensor = only(own, names.call, names.own);
+  const bool is_root = root == rank_;
   const bool has_none = lists.empty() || (lists.size() == 1 && lists.front().empty());
-  if (!has_none) {
-    refuse(call, fmt::format("takes {} at the root alone, which is rank {}, not at rank {}", what,
-                             root, rank_));
+  if (!is_root && !has_none) {
+    refuse(names.call, fmt::format("takes {} at the root alone, which is rank {}, not at rank {}",
+                                   names.all, root, rank_));
   }
-  return {};
+  Tensors list;
+  if (is_root) {
+    list = only(lists, names.call, fmt::format("list of {} at the root", names.all).c_str());
+    check_count(list, ranks_.size(), names.call, names.all);
+  }
+  check_types(tensor, list, names.call);
+  return {world_root, std::move(list)};
 }
 
 CallWork ProcessGroupKolo::gather(TensorLists& outputs, Tensors& inputs,
                                   const c10d::GatherOptions& options) {
   const torch::NoGradGuard no_grad;
-  const int root = world_rank(options.rootRank, "gather");
-  const torch::Tensor tensor = first_of(inputs);
-  const NegotiatedCall called{OperationKind::kGather, joined(inputs, outputs), root};
-  const Tensors list = checked(set_, called, [&] {
-    (void)only(inputs, "gather", "input");
-    const Tensors parts = list_at_root(outputs, options.rootRank, "gather", "outputs");
-    check_types(tensor, parts, "gather");
-    check_outputs(parts, "gather");
-    return parts;
+  const auto [root, list] = checked(set_, {OperationKind::kGather}, [&] {
+    auto rooted = check_rooted({"gather", "input", "outputs"}, inputs, outputs, options.rootRank);
+    check_outputs(rooted.second, "gather");
+    return rooted;
   });
-  const torch::Tensor input = input_of(tensor);
+  const torch::Tensor input = input_of(inputs.front());
   Parts parts(sizes_of(list), input.options());
-  parts.start_gather(set_, input, root);
-  return to_work({.works = {parts.work()},
-                  .results = list,
-                  .device = tensor.device(),
-                  .finish = [list, parts, ranks = ranks_] { parts.copy_to(list, "gather", ranks); },
-                  .title = "kolo:gather",
-                  .inputs = inputs},
-                 c10d::OpType::GATHER, options.timeout);
+  parts.start(set_, OperationKind::kGather, input, root);
+  return to_work(
+      {.works = {parts.work()},
+       .results = list,
+       .device = input.device(),
+       .finish = [list = list, parts, ranks = ranks_] { parts.copy_to(list, "gather", ranks); },
+       .title = "kolo:gather",
+       .inputs = inputs},
+      c10d::OpType::GATHER, options.timeout);
 }
 
 CallWork ProcessGroupKolo::gather_into_tensor(at::Tensor& output, at::Tensor& input,
                                               const c10d::GatherOptions& options) {
   const torch::NoGradGuard no_grad;
   constexpr const char* call = "gather_single";
-  const int root = world_rank(options.rootRank, call);
   const bool is_root = options.rootRank == rank_;
-  checked(set_, NegotiatedCall{OperationKind::kGather, {input, output}, root}, [&] {
+  const int root = checked(set_, {OperationKind::kGather}, [&] {
     check_types(input, {}, call);
-    if (!is_root) return;
-    check_types(output, {input}, call);
-    check_size(output.numel(), input.numel() * size_, call, "output");
-    check_outputs({output}, call);
+    if (is_root) {
+      check_types(output, {input}, call);
+      check_size(output.numel(), input.numel() * size_, call, "output");
+      check_outputs({output}, call);
+    }
+    return world_rank(options.rootRank, call);
   });
   Parts parts(std::vector<std::int64_t>(is_root ? ranks_.size() : 0, input.numel()),
               input.options());
-  parts.start_gather(set_, input_of(input), root);
+  parts.start(set_, OperationKind::kGather, input_of(input), root);
   Started started{
       .works = {parts.work()}, .device = input.device(), .title = "kolo:gather", .inputs = {input}};
   if (is_root) {
@@ -213,33 +211,29 @@ CallWork ProcessGroupKolo::gather_into_tensor(at::Tensor& output, at::Tensor& in
 CallWork ProcessGroupKolo::scatter(Tensors& outputs, TensorLists& inputs,
                                    const c10d::ScatterOptions& options) {
   const torch::NoGradGuard no_grad;
-  const int root = world_rank(options.rootRank, "scatter");
-  const torch::Tensor output = first_of(outputs);
-  const NegotiatedCall called{OperationKind::kScatter, joined(outputs, inputs), root};
-  const Tensors list = checked(set_, called, [&] {
-    (void)only(outputs, "scatter", "output");
-    const Tensors parts = list_at_root(inputs, options.rootRank, "scatter", "inputs");
-    check_types(output, parts, "scatter");
+  const auto [root, list] = checked(set_, {OperationKind::kScatter}, [&] {
+    auto rooted = check_rooted({"scatter", "output", "inputs"}, outputs, inputs, options.rootRank);
     check_outputs(outputs, "scatter");
-    return parts;
+    return rooted;
   });
+  const torch::Tensor output = outputs.front();
   const torch::Tensor input = list.empty() ? torch::empty({0}, output.options()) : flat(list);
   Parts parts({output.numel()}, output.options());
-  parts.start_scatter(set_, input, root, sizes_of(list));
-  return to_work(
-      {.works = {parts.work()},
-       .results = outputs,
-       .device = output.device(),
-       .finish = [output, parts, root] { copy_to(output, parts.from(0, "scatter", {root})); },
-       .title = "kolo:scatter",
-       .inputs = list},
-      c10d::OpType::SCATTER, options.timeout);
+  parts.start(set_, OperationKind::kScatter, input, root, sizes_of(list));
+  return to_work({.works = {parts.work()},
+                  .results = outputs,
+                  .device = output.device(),
+                  .finish = [output, parts,
+                             root = root] { copy_to(output, parts.from(0, "scatter", {root})); },
+                  .title = "kolo:scatter",
+                  .inputs = list},
+                 c10d::OpType::SCATTER, options.timeout);
 }
 
 CallWork ProcessGroupKolo::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                           const c10d::ReduceScatterOptions& options) {
   const torch::NoGradGuard no_grad;
-  const Called called{OperationKind::kReduceScatter, {first_of(inputs)}};
+  const Called called{OperationKind::kReduceScatter, in_order(joined(outputs, inputs))};
   torch::Tensor input = checked(set_, called, [&] {
     const torch::Tensor& output = only(outputs, "reduce_scatter", "output");
     const Tensors& list = only(inputs, "reduce_scatter", "list of inputs");
@@ -277,16 +271,15 @@ CallWork ProcessGroupKolo::alltoall_base(at::Tensor& output, at::Tensor& input,
                                          const c10d::AllToAllOptions& options) {
   const torch::NoGradGuard no_grad;
   constexpr const char* call = "all_to_all_single";
-  const auto [sizes, splits] =
-      checked(set_, NegotiatedCall{OperationKind::kAlltoall, {input, output}}, [&] {
-        check_types(output, {input}, call);
-        check_outputs({output}, call);
-        return std::pair(part_sizes(output, output_splits, ranks_.size(), call, "output"),
-                         part_sizes(input, input_splits, ranks_.size(), call, "input"));
-      });
+  const auto [sizes, splits] = checked(set_, {OperationKind::kAlltoall}, [&] {
+    check_types(output, {input}, call);
+    check_outputs({output}, call);
+    return std::pair(part_sizes(output, output_splits, ranks_.size(), call, "output"),
+                     part_sizes(input, input_splits, ranks_.size(), call, "input"));
+  });
   // No other rank knows whether this rank's splits are even, so all ranks take one path.
   Parts parts(sizes, output.options());
-  parts.start_alltoall(set_, input_of(input), splits);
+  parts.start(set_, OperationKind::kAlltoall, input_of(input), 0, splits);
   return to_work({.works = {parts.work()},
                   .results = {output},
                   .device = output.device(),
@@ -304,7 +297,7 @@ CallWork ProcessGroupKolo::alltoall_base(at::Tensor& output, at::Tensor& input,
 CallWork ProcessGroupKolo::alltoall(Tensors& outputs, Tensors& inputs,
                                     const c10d::AllToAllOptions& options) {
   const torch::NoGradGuard no_grad;
-  checked(set_, NegotiatedCall{OperationKind::kAlltoall, joined(inputs, outputs)}, [&] {
+  checked(set_, {OperationKind::kAlltoall}, [&] {
     check_count(outputs, ranks_.size(), "alltoall", "outputs");
     check_count(inputs, ranks_.size(), "alltoall", "inputs");
     check_types(outputs.front(), outputs, "alltoall");
@@ -312,7 +305,7 @@ CallWork ProcessGroupKolo::alltoall(Tensors& outputs, Tensors& inputs,
     check_outputs(outputs, "alltoall");
   });
   Parts parts(sizes_of(outputs), outputs.front().options());
-  parts.start_alltoall(set_, flat(inputs), sizes_of(inputs));
+  parts.start(set_, OperationKind::kAlltoall, flat(inputs), 0, sizes_of(inputs));
   return to_work(
       {.works = {parts.work()},
        .results = outputs,

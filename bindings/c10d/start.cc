@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <cstddef>
 #include <numeric>
 #include <optional>
@@ -40,22 +39,16 @@ Allocator into(const torch::Tensor& output) {
   };
 }
 
-CollectiveOptions on_device(const ProcessSet& set, const torch::Tensor& input,
-                            const torch::Tensor& output) {
-  return {.keep_alive = owner_of(input, output),
-          .process_set = set,
-          .stream = current_stream(output.device())};
-}
-
-template <class Reduction>
-Reduction on_device(const ProcessSet& set, const torch::Tensor& input, const torch::Tensor& output,
-                    ReduceOp op) {
-  Reduction reduction;
-  reduction.op = op;
-  reduction.keep_alive = owner_of(input, output);
-  reduction.process_set = set;
-  reduction.stream = current_stream(output.device());
-  return reduction;
+/// A negotiated call as it is submitted, without its output. `owner` keeps its memory.
+Submission negotiated(const ProcessSet& set, OperationKind kind, const torch::Tensor& input,
+                      std::shared_ptr<const void> owner) {
+  Submission call;
+  call.signature = {.kind = kind, .type = data_type_of(input, {}), .shape = {input.numel()}};
+  call.input = static_cast<const std::byte*>(input.const_data_ptr());
+  call.keep_alive = std::move(owner);
+  call.process_set = set.id();
+  call.stream = current_stream(input.device());
+  return call;
 }
 
 MessageOptions message(const ProcessSet& set, const torch::Tensor& tensor, int tag) {
@@ -65,22 +58,6 @@ MessageOptions message(const ProcessSet& set, const torch::Tensor& tensor, int t
           .keep_alive = std::make_shared<const torch::Tensor>(tensor),
           .process_set = set,
           .stream = current_stream(tensor.device())};
-}
-
-/// The type that most tensors have, or the first of several; nothing if kolo takes none of them.
-std::optional<DataType> usual_type(const std::vector<torch::Tensor>& tensors) {
-  std::array<std::size_t, kDataTypeCount> counts{};
-  std::optional<DataType> usual;
-  const auto count = [&](DataType type) -> std::size_t& {
-    return counts[static_cast<std::size_t>(type)];
-  };
-  for (const torch::Tensor& tensor : tensors) {
-    const auto type = tensor.defined() ? type_of(tensor.scalar_type()) : std::nullopt;
-    if (!type) continue;
-    ++count(*type);
-    if (!usual || count(*type) > count(*usual)) usual = type;
-  }
-  return usual;
 }
 
 std::optional<ReduceOp> of_same_name(c10d::ReduceOp::RedOpType op, torch::ScalarType type) {
@@ -114,15 +91,9 @@ std::optional<ReduceOp> of_same_name(c10d::ReduceOp::RedOpType op, torch::Scalar
 }  // namespace
 
 void call_refused(const ProcessSet& set, const Called& called, const std::string& why) {
-  for (const torch::Tensor& input : called.inputs)
-    if (!input.defined() || !input.is_cuda()) refuse_ordered(called.kind, why, set);
-}
-
-void call_refused(const ProcessSet& set, const NegotiatedCall& called, const std::string& why) {
-  const std::optional<DataType> type = usual_type(called.tensors);
-  if (!type) return;
-  const Signature signature{.kind = called.kind, .type = *type, .root = called.root, .shape = {0}};
-  tell_refused({.signature = signature}, why, set);
+  for (std::size_t i = 0; i < called.operations; ++i)
+    called.in_order ? refuse_ordered(called.kind, why, set)
+                    : refuse_by_order(called.kind, why, set);
 }
 
 void call_refused(const ProcessSet& set, const CalledMessage& called, const std::string& why) {
@@ -177,9 +148,10 @@ std::shared_ptr<Work> start_allreduce(const ProcessSet& set, const torch::Tensor
   if (output.is_cpu())
     return start_on_host(set, {.kind = OperationKind::kAllreduce, .op = op}, input, output,
                          output.numel());
-  return allreduce_async(input.const_data_ptr(), output.data_ptr(), {output.numel()},
-                         data_type_of(output, {}),
-                         on_device<AllreduceOptions>(set, input, output, op));
+  Submission call = negotiated(set, OperationKind::kAllreduce, input, owner_of(input, output));
+  call.signature.op = op;
+  call.output = static_cast<std::byte*>(output.data_ptr());
+  return start_by_order(std::move(call));
 }
 
 std::shared_ptr<Work> start_broadcast(const ProcessSet& set, const torch::Tensor& tensor,
@@ -187,16 +159,18 @@ std::shared_ptr<Work> start_broadcast(const ProcessSet& set, const torch::Tensor
   if (tensor.is_cpu())
     return start_on_host(set, {.kind = OperationKind::kBroadcast, .root = root}, tensor, tensor,
                          tensor.numel());
-  return broadcast_async(tensor.data_ptr(), {tensor.numel()}, data_type_of(tensor, {}), root,
-                         on_device(set, tensor, tensor));
+  Submission call = negotiated(set, OperationKind::kBroadcast, tensor, owner_of(tensor, tensor));
+  call.signature.root = root;
+  call.output = static_cast<std::byte*>(tensor.data_ptr());
+  return start_by_order(std::move(call));
 }
 
 std::shared_ptr<Work> start_allgather(const ProcessSet& set, const torch::Tensor& input,
                                       const torch::Tensor& output) {
   if (output.is_cpu())
     return start_on_host(set, {.kind = OperationKind::kAllgather}, input, output, input.numel());
-  return allgather_async(input.const_data_ptr(), {input.numel()}, data_type_of(output, {}),
-                         into(output), on_device(set, input, output));
+  return start_by_order(negotiated(set, OperationKind::kAllgather, input, owner_of(input, output)),
+                        into(output));
 }
 
 std::shared_ptr<Work> start_reduce_scatter(const ProcessSet& set, const torch::Tensor& input,
@@ -204,8 +178,9 @@ std::shared_ptr<Work> start_reduce_scatter(const ProcessSet& set, const torch::T
   if (output.is_cpu())
     return start_on_host(set, {.kind = OperationKind::kReduceScatter, .op = op}, input, output,
                          output.numel());
-  return reducescatter_async(input.const_data_ptr(), {input.numel()}, data_type_of(output, {}),
-                             into(output), on_device<ReducescatterOptions>(set, input, output, op));
+  Submission call = negotiated(set, OperationKind::kReduceScatter, input, owner_of(input, output));
+  call.signature.op = op;
+  return start_by_order(std::move(call), into(output));
 }
 
 std::shared_ptr<Work> start_barrier(const ProcessSet& set) {
@@ -229,33 +204,15 @@ Parts::Parts(std::vector<std::int64_t> expected, const torch::TensorOptions& opt
       options_(options.requires_grad(false)),
       memory_(std::make_shared<torch::Tensor>()) {}
 
-CollectiveOptions Parts::options(const ProcessSet& set, const torch::Tensor& input) const {
+void Parts::start(const ProcessSet& set, OperationKind kind, const torch::Tensor& input, int root,
+                  std::vector<std::int64_t> splits) {
   using Owner = std::pair<torch::Tensor, std::shared_ptr<torch::Tensor>>;
-  return {.keep_alive = std::make_shared<const Owner>(input, memory_),
-          .process_set = set,
-          .stream = current_stream(input.device())};
-}
-
-void Parts::start_allgather(const ProcessSet& set, const torch::Tensor& input) {
-  work_ = allgather_async(input.const_data_ptr(), {input.numel()}, data_type_of(input, {}),
-                          allocator(), options(set, input));
-}
-
-void Parts::start_gather(const ProcessSet& set, const torch::Tensor& input, int root) {
-  work_ = gather_async(input.const_data_ptr(), {input.numel()}, data_type_of(input, {}), root,
-                       allocator(), options(set, input));
-}
-
-void Parts::start_scatter(const ProcessSet& set, const torch::Tensor& input, int root,
-                          const std::vector<std::int64_t>& splits) {
-  work_ = scatter_async(input.const_data_ptr(), {input.numel()}, data_type_of(input, {}), root,
-                        splits, allocator(), options(set, input));
-}
-
-void Parts::start_alltoall(const ProcessSet& set, const torch::Tensor& input,
-                           const std::vector<std::int64_t>& splits) {
-  work_ = alltoall_async(input.const_data_ptr(), {input.numel()}, data_type_of(input, {}), splits,
-                         allocator(), options(set, input));
+  Submission call = negotiated(set, kind, input, std::make_shared<const Owner>(input, memory_));
+  call.signature.root = root;
+  call.splits = std::move(splits);
+  // Allocates the size that arrives, even if another size is expected. Otherwise this rank alone
+  // would fail, with a misleading error about missing memory.
+  work_ = start_by_order(std::move(call), allocator_of(memory_, options_));
 }
 
 torch::Tensor Parts::from(std::size_t rank, const char* call,

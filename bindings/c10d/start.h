@@ -11,29 +11,22 @@
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kolo::c10d_binding {
 
-/// A call that this rank may refuse, as the other ranks know it.
+/// A call that this rank may refuse, as the other ranks know it: by its order.
 struct Called {
   OperationKind kind;
-  /// Input of each operation, of any type and strides; undefined if not known. On the host each
-  /// operation uses in-order submission.
-  std::vector<torch::Tensor> inputs;
-};
-/// A call whose one operation is negotiated without a name, on any device. The other ranks know it
-/// by its kind, type and root, so its tensors may have any sizes.
-struct NegotiatedCall {
-  OperationKind kind;
-  /// Inputs first; some may be undefined. If their types differ, what most have counts.
-  std::vector<torch::Tensor> tensors;
-  int root = 0;  ///< a rank of the world
+  bool in_order = false;  ///< by in-order submission: parts are equal on all ranks and on the host
+  std::size_t operations = 1;
 };
 /// A message; `peer` is a rank of the world.
 struct CalledMessage {
@@ -42,12 +35,9 @@ struct CalledMessage {
   int tag;
 };
 /// Keeps this rank in step when a call fails here at once. A refused operation takes the place of
-/// each host operation of the call. Ranks that do not fail get the error, so later calls still
-/// match.
+/// each operation of the call. A negotiated one fails on all ranks, and nothing else; otherwise the
+/// ranks that do not fail get the error.
 void call_refused(const ProcessSet& set, const Called& called, const std::string& why);
-/// The call fails on all ranks, and nothing else. Does nothing if no tensor has a type that kolo
-/// takes.
-void call_refused(const ProcessSet& set, const NegotiatedCall& called, const std::string& why);
 /// The peer's message that would meet this one fails, and nothing else.
 void call_refused(const ProcessSet& set, const CalledMessage& called, const std::string& why);
 
@@ -55,12 +45,9 @@ void call_refused(const ProcessSet& set, const CalledMessage& called, const std:
 /// exception of `check` refuses the call.
 template <class Call = Called, class Check>
 auto checked(const ProcessSet& set, const Call& called, Check&& check) {
-  try {
-    return check();
-  } catch (const std::exception& error) {
+  return kolo::checked(std::forward<Check>(check), [&](const std::exception& error) {
     call_refused(set, called, reason_of(error));
-    throw;
-  }
+  });
 }
 
 /// Maps the operation to kolo's. Throws kUnsupported if kolo has none for these tensors. Called for
@@ -88,8 +75,8 @@ class Output {
 /// Returns a function that calls finish() on all outputs; none if there is nothing to copy.
 std::function<void()> finishing(std::vector<Output> outputs);
 
-// Calls whose parts are equal on all ranks. On the host they use in-order submission. Tensors are
-// contiguous, and all of one type and device.
+// Calls whose parts are equal on all ranks. On the host they use in-order submission; elsewhere
+// they are negotiated by their order. Tensors are contiguous, and all of one type and device.
 std::shared_ptr<Work> start_allreduce(const ProcessSet& set, const torch::Tensor& input,
                                       const torch::Tensor& output, ReduceOp op);
 std::shared_ptr<Work> start_broadcast(const ProcessSet& set, const torch::Tensor& tensor, int root);
@@ -107,19 +94,17 @@ std::shared_ptr<Work> start_send(const ProcessSet& set, const torch::Tensor& ten
 std::shared_ptr<Work> start_recv(const ProcessSet& set, const torch::Tensor& tensor, int from,
                                  int tag);
 
-/// Receives parts from the ranks; the caller states the expected sizes beforehand. Holds the flat
-/// memory of all parts, end to end, and the operation that fills it.
+/// Receives parts from the ranks; the caller states the expected sizes beforehand. The operation is
+/// negotiated by its order. Holds the flat memory of all parts, end to end, and the operation that
+/// fills it.
 class Parts {
  public:
   /// `expected`: number of elements from each rank of the group.
   Parts(std::vector<std::int64_t> expected, const torch::TensorOptions& options);
 
-  void start_allgather(const ProcessSet& set, const torch::Tensor& input);
-  void start_gather(const ProcessSet& set, const torch::Tensor& input, int root);
-  void start_scatter(const ProcessSet& set, const torch::Tensor& input, int root,
-                     const std::vector<std::int64_t>& splits);
-  void start_alltoall(const ProcessSet& set, const torch::Tensor& input,
-                      const std::vector<std::int64_t>& splits);
+  /// `kind`: allgather, gather, scatter or alltoall; `splits` as these take them.
+  void start(const ProcessSet& set, OperationKind kind, const torch::Tensor& input, int root = 0,
+             std::vector<std::int64_t> splits = {});
 
   const std::shared_ptr<Work>& work() const { return work_; }
   /// Returns one rank's part, once the operation has succeeded. Throws kMismatch, naming the call
@@ -132,11 +117,6 @@ class Parts {
   const torch::Tensor& all() const { return *memory_; }
 
  private:
-  CollectiveOptions options(const ProcessSet& set, const torch::Tensor& input) const;
-  // Allocates the size that arrives, even if another size is expected. Otherwise this rank alone
-  // would fail, with a misleading error about missing memory.
-  Allocator allocator() const { return allocator_of(memory_, options_); }
-
   std::vector<std::int64_t> expected_;
   torch::TensorOptions options_;
   std::shared_ptr<torch::Tensor> memory_;

@@ -1,6 +1,7 @@
 // In-order submission on raw memory. Any thread.
 #include "bindings/core/global.h"
 #include "bindings/core/ordered_start.h"
+#include "bindings/core/submissions.h"
 
 #include <utility>
 
@@ -80,6 +81,12 @@ std::shared_ptr<Work> start_ordered(const OrderedArguments& arguments,
                                     std::shared_ptr<const void> keep_alive) {
   return value_or_throw(
       runtime_for("start_ordered")->start_ordered(arguments, std::move(keep_alive)));
+}
+
+std::shared_ptr<Work> start_by_order(Submission call, Allocator allocate) {
+  call.by_order = true;
+  if (allocate) call.allocate = guarded(std::move(allocate));
+  return value_or_throw(runtime_for("start_by_order")->submit(std::move(call)));
 }
 
 }  // namespace kolo

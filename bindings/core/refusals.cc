@@ -37,8 +37,20 @@ std::vector<std::shared_ptr<Work>> refuse(std::vector<RefusedCall> calls, const 
   return value_or_throw(runtime_for("refuse")->submit_group(std::move(submissions), group));
 }
 
-void tell_refused(RefusedCall call, const std::string& why, const ProcessSet& process_set) {
-  Submission submission = refusal_of(std::move(call), why, process_set);
+std::vector<std::shared_ptr<Work>> refuse_caught(std::vector<RefusedCall> calls,
+                                                 const std::string& why, const std::string& group,
+                                                 const ProcessSet& process_set) {
+  const std::exception_ptr failure = std::current_exception();
+  try {
+    return refuse(std::move(calls), why, group, process_set);
+  } catch (const Exception&) {
+    std::rethrow_exception(failure);
+  }
+}
+
+void refuse_by_order(OperationKind kind, const std::string& why, const ProcessSet& process_set) {
+  Submission submission = refusal_of({{}, {.kind = kind, .shape = {0}}}, why, process_set);
+  submission.by_order = true;
   submission.dropped = true;
   tell_runtime([&](const auto& runtime) { return runtime->submit(std::move(submission)); });
 }

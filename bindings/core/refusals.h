@@ -8,11 +8,25 @@
 #include <kolo/kolo.h>
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kolo {
+
+/// Returns the result of `check`, which checks the arguments of a call. If it throws, `tell` gets
+/// the exception to tell the other ranks, and the exception goes on.
+template <class Check, class Tell>
+auto checked(Check&& check, Tell&& tell) {
+  try {
+    return std::forward<Check>(check)();
+  } catch (const std::exception& error) {
+    std::forward<Tell>(tell)(error);
+    throw;
+  }
+}
 
 /// A call that a binding refuses before it reaches the core. The other ranks recognise an unnamed
 /// call by its signature, with the shape of the whole input. For a named call only the kind counts.
@@ -28,9 +42,18 @@ KOLO_API std::vector<std::shared_ptr<Work>> refuse(std::vector<RefusedCall> call
                                                    const std::string& why, const std::string& group,
                                                    const ProcessSet& process_set);
 
-/// Submits a refusal in place of this call, only to tell the other ranks: the caller reports the
-/// error itself, and the process set may be removed meanwhile. Does nothing if kolo does not run.
-KOLO_API void tell_refused(RefusedCall call, const std::string& why, const ProcessSet& process_set);
+/// refuse() in the handler of the exception that stops these calls. Rethrows it if kolo does not
+/// run.
+KOLO_API std::vector<std::shared_ptr<Work>> refuse_caught(std::vector<RefusedCall> calls,
+                                                          const std::string& why,
+                                                          const std::string& group,
+                                                          const ProcessSet& process_set);
+
+/// Takes the place of a call of start_by_order(), which fails on every rank with this rank's number
+/// and `why`. The caller reports the error itself, and the process set may be removed meanwhile.
+/// Waits for no rank; does nothing if kolo does not run.
+KOLO_API void refuse_by_order(OperationKind kind, const std::string& why,
+                              const ProcessSet& process_set);
 
 /// refuse() for all-reduces of these names.
 KOLO_API std::vector<std::shared_ptr<Work>> refuse_allreduces(const std::vector<std::string>& names,

@@ -68,6 +68,7 @@ class Cycle final : public TransportListener {
 
   void on_message(int peer, std::span<const std::byte> message) override;
   void on_peer_failed(int peer, const Error& error) override;
+  void on_failed(const Error& error) override { failures_.note(error); }
 
  private:
   /// A message for a group that this rank has not added yet.

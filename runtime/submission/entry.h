@@ -67,8 +67,9 @@ using Allocate = std::function<std::byte*(const Shape& shape)>;
 
 /// One call of a user.
 struct Submission {
-  std::string name;     ///< empty: named by the order of calls
-  Signature signature;  ///< before prepare(): with the shape of this rank's whole input
+  std::string name;       ///< empty: named by the order of calls
+  bool by_order = false;  ///< without a name: the n-th of its kind, whatever its signature
+  Signature signature;    ///< before prepare(): with the shape of this rank's whole input
   const std::byte* input = nullptr;  ///< contiguous
   std::byte* output = nullptr;
   bool absent = false;  ///< contributes zeros; input is not read

@@ -61,7 +61,9 @@ void TensorTable::give_names(std::span<EntryPtr> entries) {
   const auto counted = failed_unnamed_.find(entries.front()->signature.kind);
   const std::uint64_t failed = counted == failed_unnamed_.end() ? 0 : counted->second;
   if (entries.size() == 1 && entries.front()->signature.group.empty()) {
-    const std::string base = unnamed_base(entries.front()->signature, failed);
+    const Signature& signature = entries.front()->signature;
+    const std::string base =
+        entries.front()->by_order ? unnamed_base(signature.kind) : unnamed_base(signature, failed);
     entries.front()->name = unnamed_name(base, unnamed_[base]++);
     return;
   }

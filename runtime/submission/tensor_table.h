@@ -26,10 +26,11 @@ class TensorTable {
 
   /// Any thread: takes all entries or none. There is at least one, and either all have names or
   /// none has. kInvalidArgument if a name is in flight; after close() its error. An unnamed entry
-  /// gets a name by its order among the calls of its signature; a group, among the groups with its
-  /// signatures. If the name is still in flight, the entry waits here until the name is released. A
-  /// join waits for such entries, because a joined rank announces nothing. `will_wait`: the caller
-  /// waits for the entries at once, so request_flush() wakes the cycle.
+  /// gets a name by its order among the calls of its signature, or of its kind (by_order); a group,
+  /// among the groups with its signatures. If the name is still in flight, the entry waits here
+  /// until the name is released. A join waits for such entries, because a joined rank announces
+  /// nothing. `will_wait`: the caller waits for the entries at once, so request_flush() wakes the
+  /// cycle.
   Status submit(std::span<EntryPtr> entries, bool will_wait);
 
   /// Any thread: a caller waits, so all entries here must be announced without delay. `wake`: also

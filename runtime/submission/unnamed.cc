@@ -29,6 +29,10 @@ std::string unnamed_base(const Signature& signature, std::uint64_t failed) {
   return base + "]";
 }
 
+std::string unnamed_base(OperationKind kind) {
+  return fmt::format("{}{}by order]", to_string(kind), kMark);
+}
+
 std::string unnamed_group_base(const std::vector<Signature>& members, std::uint64_t failed) {
   // Members may be many and their names long, so their names are hashed (FNV-1a).
   std::uint64_t hash = 0xcbf29ce484222325;

@@ -118,6 +118,8 @@ Result<UcxResources> open_ucx(const UcxOptions& options) {
   // Endpoints with error handling connect when they are made, not with their first message; see
   // UcxTransport::connect().
   KOLO_TRY(configure(config.get(), options, {"", "RESOLVE_REMOTE_EP_ID", "auto"}));
+  // Otherwise a call waits two minutes for a host that is gone.
+  KOLO_TRY(configure(config.get(), options, {"TCP_", "CONN_NB", "y"}));
   // Then peers open this rank's memory by a name in /dev/shm.
   if (!why_peers_cannot_open().empty())
     KOLO_TRY(configure(config.get(), options, {"POSIX_", "USE_PROC_LINK", "n"}));

@@ -55,7 +55,17 @@ void UcxTransport::lose(Link& link, Error error) {
   lost_.push_back(&link);
 }
 
+void UcxTransport::give_up(const std::string& words) {
+  given_up_ =
+      KOLO_ERROR(kTransport,
+                 "rank {}: UCX {} has given up: {}; a rank may have gone away while the two "
+                 "connected",
+                 rank_, ucx_version(), words);
+  has_told_ = false;
+}
+
 bool UcxTransport::report_failures() {
+  if (!std::exchange(has_told_, true) && !failure_) listener_->on_failed(*given_up_);
   if (lost_.empty()) return false;
   for (Link* const link : std::exchange(lost_, {})) {
     close_by_force(*link);
@@ -72,7 +82,8 @@ void UcxTransport::close_by_force(Link& link) {
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   params.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  void* const closing = ucp_ep_close_nbx(std::exchange(link.endpoint, nullptr), &params);
+  void* closing = nullptr;
+  call_ucx([&] { closing = ucp_ep_close_nbx(std::exchange(link.endpoint, nullptr), &params); });
   if (UCS_PTR_IS_PTR(closing)) ucp_request_free(closing);
 }
 
@@ -80,8 +91,10 @@ bool UcxTransport::progress_quietly(std::chrono::milliseconds bound,
                                     const std::function<bool()>& done) {
   const Deadline deadline = Deadline::after(bound);
   progressing_ = true;
-  while (!done() && !deadline.expired()) {
-    if (ucp_worker_progress(ucx_.worker.get()) == 0) sched_yield();
+  while (!done() && !deadline.expired() && !given_up_) {
+    unsigned moved = 0;
+    call_ucx([&] { moved = ucp_worker_progress(ucx_.worker.get()); });
+    if (moved == 0) sched_yield();
   }
   progressing_ = false;
   return done();
@@ -93,7 +106,7 @@ void UcxTransport::fail_all(const Error& error) {
   others_may_be_gone_ = error.code != ErrorCode::kShutdown &&
                         std::any_of(links_.begin(), links_.end(),
                                     [](const Link& link) { return !link.peer.same_host; });
-  if (!progressing_ && requests_.active() != 0) {
+  if (!progressing_ && !given_up_ && requests_.active() != 0) {
     for (Link& link : links_) close_by_force(link);
     progress_quietly(kLongestDrain, [this] { return !has_stuck_requests(); });
   }
@@ -125,7 +138,7 @@ bool UcxTransport::has_stuck_requests() const {
 UcxTransport::~UcxTransport() {
   if (listener_ == nullptr && own_endpoint_ == nullptr) return;
   failure_ = KOLO_ERROR(kShutdown, "rank {}: the transport is closed", rank_);
-  if (requests_.active() != 0 || others_may_be_gone_ || !close_endpoints()) {
+  if (given_up_ || requests_.active() != 0 || others_may_be_gone_ || !close_endpoints()) {
     // See the head of this file. Neither is destroyed, so the order does not matter.
     ucx_.worker.release();
     ucx_.context.release();
@@ -142,9 +155,10 @@ bool UcxTransport::close_endpoints() {
   for (const UcxArrival& arrival : left_over_) release(arrival);
 
   std::vector<void*> closing;
-  const auto close = [&closing](ucp_ep_h endpoint) {
+  const auto close = [&](ucp_ep_h endpoint) {
     const ucp_request_param_t params{};  // flushes first
-    void* const request = ucp_ep_close_nbx(endpoint, &params);
+    void* request = nullptr;
+    call_ucx([&] { request = ucp_ep_close_nbx(endpoint, &params); });
     if (UCS_PTR_IS_PTR(request)) closing.push_back(request);
   };
   for (Link& link : links_) {
@@ -162,7 +176,7 @@ bool UcxTransport::close_endpoints() {
     });
     return closing.empty();
   });
-  return closed && has_answered();
+  return closed && !given_up_ && has_answered();
 }
 
 // UCX itself answers each rank that connects to this one, over its own endpoint. Before 1.14, UCX

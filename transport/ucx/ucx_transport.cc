@@ -39,7 +39,7 @@ UcxTransport::UcxTransport(UcxResources ucx, const UcxOptions& options)
 std::string UcxTransport::description() const {
   std::set<std::string> names;
   for (const Link& link : links_) {
-    if (link.endpoint == nullptr) continue;
+    if (link.endpoint == nullptr || given_up_) continue;
     std::istringstream list(ucx_transports(link.endpoint));
     for (std::string name; std::getline(list >> std::ws, name, ',');) names.insert(name);
   }
@@ -78,6 +78,7 @@ Status UcxTransport::connect(int rank, std::vector<Peer> peers, TransportListene
 
 Status UcxTransport::check_peer(int peer) const {
   if (failure_) return *failure_;
+  if (given_up_) return *given_up_;
   if (listener_ == nullptr) {
     return KOLO_ERROR(kInternal, "the transport is used before connect()");
   }
@@ -106,7 +107,9 @@ Result<ucp_ep_h> UcxTransport::make_endpoint(const std::string& address, Link* l
     params.err_handler = {.cb = &UcxTransport::on_endpoint_failed, .arg = link};
   }
   ucp_ep_h endpoint = nullptr;
-  const ucs_status_t status = ucp_ep_create(ucx_.worker.get(), &params, &endpoint);
+  ucs_status_t status = UCS_OK;
+  call_ucx([&] { status = ucp_ep_create(ucx_.worker.get(), &params, &endpoint); });
+  if (given_up_) return *given_up_;
   if (status != UCS_OK) {
     Error error = ucx_error(status, fmt::format("rank {}: no way to rank {}", rank_,
                                                 link == nullptr ? rank_ : link->rank));
@@ -149,8 +152,12 @@ Status UcxTransport::post(UcxStream stream, Link& link, UcxRequest& request,
   params.user_data = &request;
   params.flags = flags;
   describe_memory(params, request.transfer == nullptr ? nullptr : request.transfer->memory());
-  void* const sent = ucp_am_send_nbx(*endpoint, static_cast<unsigned>(stream), &request.header,
-                                     sizeof(request.header), data.data(), data.size(), &params);
+  void* sent = nullptr;
+  call_ucx([&] {
+    sent = ucp_am_send_nbx(*endpoint, static_cast<unsigned>(stream), &request.header,
+                           sizeof(request.header), data.data(), data.size(), &params);
+  });
+  if (given_up_) return *given_up_;
   if (UCS_PTR_IS_ERR(sent)) {
     if (!link.peer.same_host) {
       on_endpoint_failed(&link, *endpoint, UCS_PTR_STATUS(sent));
@@ -270,11 +277,13 @@ bool UcxTransport::progress() {
   bool any = deliver_own_messages();
   // Handles what has arrived before UCX looks for more: over TCP each look is a system call.
   const std::uint64_t delivered = delivered_;
-  for (int i = 0; i < kMostProgressAtOnce && delivered_ == delivered &&
-                  ucp_worker_progress(ucx_.worker.get()) != 0;
-       ++i) {
-    any = true;
-  }
+  call_ucx([&] {
+    for (int i = 0; i < kMostProgressAtOnce && delivered_ == delivered &&
+                    ucp_worker_progress(ucx_.worker.get()) != 0;
+         ++i) {
+      any = true;
+    }
+  });
   any |= report_failures();
   progressing_ = false;
   return any;
@@ -282,23 +291,26 @@ bool UcxTransport::progress() {
 
 bool UcxTransport::arm() {
   if (failure_) return true;
-  if (!own_messages_.empty() || !lost_.empty()) return false;
-  return ucp_worker_arm(ucx_.worker.get()) != UCS_ERR_BUSY;
+  if (!own_messages_.empty() || !lost_.empty() || !has_told_) return false;
+  return given_up_ || ucp_worker_arm(ucx_.worker.get()) != UCS_ERR_BUSY;
 }
 
 Status UcxTransport::flush(const Abort& abort, Deadline deadline) {
   if (failure_) return *failure_;
   const std::string doing = fmt::format("rank {} flushed its sends", rank_);
+  const auto is_over = [this] { return failure_ || given_up_; };
   KOLO_TRY(progress_until(
-      *this, [this] { return sends_pending_ == 0 || failure_; }, abort, deadline, doing));
-  if (failure_) return *failure_;
+      *this, [&] { return sends_pending_ == 0 || is_over(); }, abort, deadline, doing));
+  if (is_over()) return failure_ ? *failure_ : *given_up_;
   const ucp_request_param_t params{};
-  void* const request = ucp_worker_flush_nbx(ucx_.worker.get(), &params);
+  void* request = nullptr;
+  call_ucx([&] { request = ucp_worker_flush_nbx(ucx_.worker.get(), &params); });
   if (request == nullptr) return {};
   if (UCS_PTR_IS_ERR(request)) return ucx_error(UCS_PTR_STATUS(request), doing);
   Status status = progress_until(
-      *this, [request] { return ucp_request_check_status(request) != UCS_INPROGRESS; }, abort,
-      deadline, doing);
+      *this, [&] { return given_up_ || ucp_request_check_status(request) != UCS_INPROGRESS; },
+      abort, deadline, doing);
+  if (given_up_) return *given_up_;
   if (status.ok() && ucp_request_check_status(request) != UCS_OK) {
     status = ucx_error(ucp_request_check_status(request), doing);
   }

@@ -13,6 +13,7 @@
 #include "transport/message_matcher.h"
 #include "transport/transport.h"
 #include "transport/ucx/ucx_context.h"
+#include "transport/ucx/ucx_fatal.h"
 #include "transport/ucx/ucx_message.h"
 
 #include <array>
@@ -20,6 +21,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <utility>
 
 namespace kolo {
 
@@ -106,6 +108,13 @@ class UcxTransport final : public Transport {
   static void on_pulled(void* request, ucs_status_t status, std::size_t length, void* user_data);
 
   // ucx_failure.cc
+  /// Runs `call`, which calls UCX, unless UCX has given up.
+  template <class Call>
+  void call_ucx(Call call) {
+    if (given_up_) return;
+    if (const auto words = outlive_ucx(std::move(call))) give_up(*words);
+  }
+  void give_up(const std::string& words);
   static void on_endpoint_failed(void* link, ucp_ep_h endpoint, ucs_status_t status);
   void lose(Link& link, Error error);
   bool report_failures();
@@ -128,6 +137,8 @@ class UcxTransport final : public Transport {
   std::vector<UcxArrival> left_over_;  // after fail_all(): descriptors to give back to UCX
   std::vector<std::vector<std::byte>> own_messages_;  // posted to this rank itself
   std::optional<Error> failure_;                      // set by fail_all()
+  std::optional<Error> given_up_;                     // by UCX: the worker is not touched again
+  bool has_told_ = true;                              // the listener, of given_up_
   bool others_may_be_gone_ = false;                   // ranks on other hosts, after a failure
   std::vector<Link*> lost_;  // to be closed and reported: the first may be why the others end
   bool progressing_ = false;

@@ -11,14 +11,15 @@
 //   Several groups on one process set share one such order.
 // - On the CPU, calls whose parts have equal sizes use kolo's in-order submission. Ranks that are
 //   out of step there get kMismatch with both calls, which ends the job's communication.
-// - All other calls are unnamed operations of kolo. Ranks that are out of step there wait for each
-//   other until KOLO_OPERATION_TIMEOUT.
+// - All other calls are negotiated: the n-th gather of a rank meets the n-th gather of the others.
+//   If their types, roots or sizes do not fit, the call fails on all ranks with kMismatch, and
+//   nothing else fails. Ranks that make calls of different kinds wait for each other until
+//   KOLO_OPERATION_TIMEOUT.
 // - A call may fail at once, for its arguments, on one rank alone. With in-order submission that
-//   rank is then out of step. Elsewhere on the CPU the call fails on all ranks with the rank and
-//   the reason, and nothing else fails; a message fails the peer's message that would meet it. That
-//   does not hold for a root or a peer that is no rank, for calls none of whose tensors has a type
-//   that kolo takes, and for calls with equal parts on CUDA: there that rank has made no call, and
-//   the others wait for it, so end the job by abort().
+//   rank is then out of step. A negotiated call fails on all ranks with the rank and the reason,
+//   and nothing else fails. A message fails the peer's message that would meet it, unless the peer
+//   is no rank. A call whose tensors are all undefined counts as one on the device of the group's
+//   last call.
 // - Ranks, roots and peers are ranks of the group, as everywhere in c10d.
 // - Tensors may have any strides; kolo copies tensors that are not contiguous. Elements of an
 //   output must not share memory, as after expand().
@@ -43,6 +44,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kolo {
@@ -145,6 +147,8 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
  private:
   /// World rank of a rank of the group.
   int world_rank(std::int64_t rank, const char* call) const;
+  /// Whether a call with equal parts on these tensors, of which any may be wrong, is in order.
+  bool in_order(const std::vector<at::Tensor>& tensors) const;
   c10::intrusive_ptr<c10d::Work> allreduce_each(const std::vector<at::Tensor>& tensors,
                                                 const c10d::AllreduceOptions& options,
                                                 c10d::OpType type);
@@ -157,9 +161,17 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
                                             const char* call, const c10d::ReduceOp& op,
                                             const Start& start, c10d::OpType type,
                                             std::chrono::milliseconds timeout);
-  /// One tensor for each rank at the root; no tensors elsewhere.
-  std::vector<at::Tensor> list_at_root(std::vector<std::vector<at::Tensor>>& lists,
-                                       std::int64_t root, const char* call, const char* what) const;
+  /// Arguments of gather() and scatter(): a tensor of each rank, and a list for all at the root.
+  struct Rooted {
+    const char* call;
+    const char* own;  ///< "input"
+    const char* all;  ///< "outputs"
+  };
+  /// The root's world rank, and its list; the list is empty elsewhere.
+  std::pair<int, std::vector<at::Tensor>> check_rooted(const Rooted& names,
+                                                       std::vector<at::Tensor>& own,
+                                                       std::vector<std::vector<at::Tensor>>& lists,
+                                                       std::int64_t root) const;
   c10::intrusive_ptr<c10d::Work> to_work(c10d_binding::Started started, c10d::OpType type,
                                          std::chrono::milliseconds timeout);
 
@@ -167,6 +179,7 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   std::vector<int> ranks_;  ///< world ranks, indexed by rank of the group
   std::chrono::milliseconds timeout_ = c10d::kUnsetTimeout;
   std::atomic<std::uint64_t> sequence_ = 0;
+  at::Device device_ = at::kCPU;  ///< the latest call's
   std::unique_ptr<c10d_binding::FutureThread> futures_;
 };
 

@@ -27,17 +27,11 @@ struct MessageMemory {
   torch::Tensor memory;
 };
 
-/// Returns the result of `check`. If `check` throws, the message is refused, so that its peer does
-/// not wait.
-template <class Check>
-MessageMemory checked_message(OperationKind kind, int peer, const TensorMessageOptions& options,
-                              Check&& check) {
-  try {
-    return std::forward<Check>(check)();
-  } catch (const std::exception& error) {
+/// Tells the peer of a message that this rank refuses.
+auto tell_peer(OperationKind kind, int peer, const TensorMessageOptions& options) {
+  return [kind, peer, &options](const std::exception& error) {
     refuse_message(kind, peer, options.tag, reason_of(error), options.process_set);
-    throw;
-  }
+  };
 }
 
 /// Integers stay integers if there is nothing to scale.
@@ -65,10 +59,11 @@ torch::Tensor coalesced(const torch::Tensor& tensor, const TensorAllreduceOption
 
 TensorWork send_async(const torch::Tensor& tensor, int to, const TensorMessageOptions& options) {
   const torch::NoGradGuard no_grad;
-  const auto [type, memory] =
-      checked_message(OperationKind::kSend, to, options, [&]() -> MessageMemory {
+  const auto [type, memory] = checked(
+      [&]() -> MessageMemory {
         return {data_type_of(tensor, {}), plain(tensor.detach())};
-      });
+      },
+      tell_peer(OperationKind::kSend, to, options));
   return TensorWork({.work = send_async(memory.data_ptr(), memory.numel(), type, to,
                                         core_options(options, memory)),
                      .result = tensor,
@@ -81,13 +76,14 @@ void send(const torch::Tensor& tensor, int to, const TensorMessageOptions& optio
 
 TensorWork recv_async_(torch::Tensor tensor, int from, const TensorMessageOptions& options) {
   const torch::NoGradGuard no_grad;
-  const auto [type, memory] =
-      checked_message(OperationKind::kReceive, from, options, [&]() -> MessageMemory {
+  const auto [type, memory] = checked(
+      [&]() -> MessageMemory {
         const DataType element = data_type_of(tensor, {});
         check_written(tensor);
         const torch::Tensor own = tensor.detach();
         return {element, is_plain(own) ? own : plain(own)};
-      });
+      },
+      tell_peer(OperationKind::kReceive, from, options));
   TensorWorkParts parts{.work = {}, .result = tensor, .device = tensor.device()};
   if (!memory.is_alias_of(tensor)) parts.staging = memory;
   parts.work =

@@ -42,14 +42,10 @@ RefusedCall refused(const TensorCall& call, const torch::Tensor& tensor, std::st
 
 std::vector<TensorWork> submit(const TensorCall& call, std::vector<RefusedCall> calls,
                                const std::string& group, const std::exception_ptr& failure) {
+  const std::string why = failure_of([&] { std::rethrow_exception(failure); });
   std::vector<TensorWork> works;
-  try {
-    const std::string why = failure_of([&] { std::rethrow_exception(failure); });
-    for (auto& work : refuse(std::move(calls), why, group, call.process_set))
-      works.emplace_back(TensorWorkParts{.work = std::move(work), .result = {}});
-  } catch (const Exception&) {
-    std::rethrow_exception(failure);
-  }
+  for (auto& work : kolo::refuse_caught(std::move(calls), why, group, call.process_set))
+    works.emplace_back(TensorWorkParts{.work = std::move(work), .result = {}});
   return works;
 }
 

@@ -72,6 +72,17 @@ TEST_F(ProcessGroupEnd, DISABLED_OneRankRefusesAReduce) {
       "strides [0] share memory");
 }
 
+TEST_F(ProcessGroupEnd, DISABLED_OneRankHasAnotherRoot) {
+  expect_out_of_step(
+      [&](bool is_odd) {
+        Tensors tensors{mine(4)};
+        c10d::ReduceOptions to;
+        to.rootRank = is_odd ? size() : 0;
+        return group_->reduce(tensors, to);
+      },
+      "there is no rank 3 in this group");
+}
+
 TEST_F(ProcessGroupEnd, DISABLED_OneRankRefusesSeveralAtOnce) {
   expect_out_of_step(
       [&](bool is_odd) {
