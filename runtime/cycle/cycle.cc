@@ -187,7 +187,7 @@ void Cycle::hear_reason() {
   const ErrorCode code = failures_.first().error.code;
   const bool gave_up = code == ErrorCode::kAborted;
   const bool is_consequence =
-      (code == ErrorCode::kPeerLost || gave_up) && failures_.first().culprit == Abort::kNoCulprit;
+      code == ErrorCode::kPeerLost || (gave_up && failures_.first().culprit == Abort::kNoCulprit);
   const Deadline deadline = Deadline::after(gave_up ? kReasonToGiveUp : kReason);
   while (is_consequence && !failures_.first().heard && !deadline.expired())
     if (!services_.transport.progress()) std::this_thread::yield();
