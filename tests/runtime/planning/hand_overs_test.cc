@@ -95,7 +95,7 @@ int hand_overs(int hosts, int ranks_a_host, std::uint64_t bytes) {
   std::vector<int> host_of;
   for (int rank = 0; rank < hosts * ranks_a_host; ++rank) host_of.push_back(rank / ranks_a_host);
   Resources set{.size = hosts * ranks_a_host, .layout = HostLayout(host_of)};
-  set.exchange = limits_without_segments(static_cast<std::size_t>(set.size), true);
+  set.exchange = limits_without_segments(static_cast<std::size_t>(set.size), ExchangeUse::kByCost);
   set.slot_bytes = set.slot_bytes_over_hosts = 4 * kMiB;
   const Policy policy{
       .inside = {.latency_us = 1, .us_per_byte = 1e-4, .reduce_us_per_byte = 1e-4},
