@@ -15,6 +15,19 @@ void refuse(const char* call, const std::string& why) {
 
 torch::Tensor first_of(const Tensors& list) { return list.empty() ? torch::Tensor() : list[0]; }
 
+torch::Tensor first_defined(const Tensors& list) {
+  const auto found =
+      std::find_if(list.begin(), list.end(), [](const auto& tensor) { return tensor.defined(); });
+  return found == list.end() ? torch::Tensor() : *found;
+}
+
+torch::Tensor first_defined(const TensorLists& lists) {
+  torch::Tensor found;
+  for (const Tensors& list : lists)
+    if (!found.defined()) found = first_defined(list);
+  return found;
+}
+
 void check_types(const torch::Tensor& first, const Tensors& others, const char* call) {
   const auto check = [&](const torch::Tensor& tensor) {
     try {

@@ -26,6 +26,14 @@ auto& only(List& list, const char* call, const char* what) {
 
 /// Undefined if the list is empty.
 torch::Tensor first_of(const Tensors& list);
+/// The first defined tensor; undefined if there is none.
+torch::Tensor first_defined(const Tensors& list);
+torch::Tensor first_defined(const TensorLists& lists);
+template <class First, class Second>
+torch::Tensor first_defined(const First& first, const Second& second) {
+  torch::Tensor found = first_defined(first);
+  return found.defined() ? found : first_defined(second);
+}
 
 /// Throws unless all tensors can take part in one operation.
 void check_types(const torch::Tensor& first, const Tensors& others, const char* call);

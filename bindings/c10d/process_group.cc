@@ -54,10 +54,8 @@ int ProcessGroupKolo::world_rank(std::int64_t rank, const char* call) const {
   return ranks_[static_cast<std::size_t>(rank)];
 }
 
-bool ProcessGroupKolo::in_order(const Tensors& tensors) const {
-  for (const torch::Tensor& tensor : tensors)
-    if (tensor.defined()) return !tensor.is_cuda();
-  return !device_.is_cuda();
+bool ProcessGroupKolo::in_order(const at::Tensor& tensor) const {
+  return !(tensor.defined() ? tensor.device() : device_).is_cuda();
 }
 
 CallWork ProcessGroupKolo::to_work(Started started, c10d::OpType type,
@@ -74,11 +72,12 @@ CallWork ProcessGroupKolo::to_work(Started started, c10d::OpType type,
 
 CallWork ProcessGroupKolo::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   const torch::NoGradGuard no_grad;
-  const int root = checked(set_, {OperationKind::kBroadcast, in_order(tensors)}, [&] {
-    check_types(only(tensors, "broadcast", "tensor"), {}, "broadcast");
-    check_outputs(tensors, "broadcast");
-    return world_rank(options.rootRank, "broadcast");
-  });
+  const int root =
+      checked(set_, {OperationKind::kBroadcast, in_order(first_defined(tensors))}, [&] {
+        check_types(only(tensors, "broadcast", "tensor"), {}, "broadcast");
+        check_outputs(tensors, "broadcast");
+        return world_rank(options.rootRank, "broadcast");
+      });
   const Output output(tensors[0], /*with_elements=*/true);
   return to_work({.works = {start_broadcast(set_, output.memory(), root)},
                   .results = tensors,
@@ -104,7 +103,7 @@ CallWork ProcessGroupKolo::allreduce_each(const Tensors& tensors,
   const torch::NoGradGuard no_grad;
   const bool is_one = type == c10d::OpType::ALLREDUCE;
   const Called called{.kind = OperationKind::kAllreduce,
-                      .in_order = in_order(tensors),
+                      .in_order = in_order(first_defined(tensors)),
                       .operations = is_one || tensors.empty() ? 1 : tensors.size()};
   const std::vector<ReduceOp> ops = checked(set_, called, [&] {
     if (is_one) (void)only(tensors, "allreduce", "tensor");
@@ -136,12 +135,13 @@ CallWork ProcessGroupKolo::allreduce_each(const Tensors& tensors,
 CallWork ProcessGroupKolo::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor tensor = first_of(tensors);
-  const ReduceOp op = checked(set_, {OperationKind::kAllreduce, in_order(tensors)}, [&] {
-    check_types(only(tensors, "reduce", "tensor"), {}, "reduce");
-    (void)world_rank(options.rootRank, "reduce");
-    if (options.rootRank == rank_) check_outputs(tensors, "reduce");
-    return reduce_op(options.reduceOp, tensor, "reduce");
-  });
+  const ReduceOp op =
+      checked(set_, {OperationKind::kAllreduce, in_order(first_defined(tensors))}, [&] {
+        check_types(only(tensors, "reduce", "tensor"), {}, "reduce");
+        (void)world_rank(options.rootRank, "reduce");
+        if (options.rootRank == rank_) check_outputs(tensors, "reduce");
+        return reduce_op(options.reduceOp, tensor, "reduce");
+      });
   const torch::Tensor input = scaled(input_of(tensor), options.reduceOp);
   const Output output(options.rootRank == rank_ ? tensor : torch::empty_like(input));
   return to_work({.works = {start_allreduce(set_, input, output.memory(), op)},

@@ -30,12 +30,6 @@ bool are_even(const TensorLists& lists) {
   return !list[0].defined() || are_all_of(list[0].numel(), list, list.size());
 }
 
-/// All tensors of a call.
-Tensors joined(Tensors a, const TensorLists& b) {
-  for (const Tensors& list : b) a.insert(a.end(), list.begin(), list.end());
-  return a;
-}
-
 }  // namespace
 
 CallWork ProcessGroupKolo::allgather(TensorLists& outputs, Tensors& inputs,
@@ -55,7 +49,7 @@ CallWork ProcessGroupKolo::allgather(TensorLists& outputs, Tensors& inputs,
     return parts;
   };
   const Called negotiated{.kind = OperationKind::kAllgather};
-  const Called even{OperationKind::kAllgather, in_order(joined(inputs, outputs))};
+  const Called even{OperationKind::kAllgather, in_order(first_defined(inputs, outputs))};
   const auto check_negotiated = [&] { return checked(set_, negotiated, check); };
   // If this rank's input or its own output is wrong, the others' calls may be of either kind.
   const bool may_be_even =
@@ -107,7 +101,7 @@ CallWork ProcessGroupKolo::start_each(const Tensors& outputs, const Tensors& inp
   const torch::NoGradGuard no_grad;
   const bool gathers = whole == Whole::kOutput;
   const Called called{.kind = gathers ? OperationKind::kAllgather : OperationKind::kReduceScatter,
-                      .in_order = in_order(joined(inputs, {outputs})),
+                      .in_order = in_order(first_defined(inputs, outputs)),
                       .operations = std::max(inputs.size(), std::size_t{1})};
   checked(set_, called, [&] {
     if (outputs.empty() || outputs.size() != inputs.size())
@@ -233,7 +227,7 @@ CallWork ProcessGroupKolo::scatter(Tensors& outputs, TensorLists& inputs,
 CallWork ProcessGroupKolo::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                           const c10d::ReduceScatterOptions& options) {
   const torch::NoGradGuard no_grad;
-  const Called called{OperationKind::kReduceScatter, in_order(joined(outputs, inputs))};
+  const Called called{OperationKind::kReduceScatter, in_order(first_defined(outputs, inputs))};
   torch::Tensor input = checked(set_, called, [&] {
     const torch::Tensor& output = only(outputs, "reduce_scatter", "output");
     const Tensors& list = only(inputs, "reduce_scatter", "list of inputs");

@@ -58,7 +58,8 @@ struct Contender {
   std::unique_ptr<Bootstrap> bootstrap;
   std::unique_ptr<Runtime> runtime;
   std::shared_ptr<std::byte> memory = {};
-  std::vector<double> times = {};  ///< microseconds, at the size that is measured now
+  std::uint64_t most = UINT64_MAX;  ///< bytes of the largest all-reduce that its algorithm carries
+  std::vector<double> times = {};   ///< microseconds, at the size that is measured now
 };
 
 Result<Contender> make_contender(const std::string& name, int number) {
@@ -94,13 +95,6 @@ bool is_possible(const Contender& contender) {
          info.allreduces.front().algorithm == contender.name;
 }
 
-/// Its algorithm carries all-reduces of this size.
-bool takes(const Contender& contender, std::uint64_t bytes, bool shared) {
-  const RuntimeInfo info = contender.runtime->info();
-  return !is_exchange(contender) ||
-         bytes <= (shared ? info.two_shot_shared_bytes : info.two_shot_bytes);
-}
-
 std::string chosen_at(const RuntimeInfo& info, std::uint64_t bytes, bool shared) {
   if (shared && bytes <= info.two_shot_shared_bytes) return "exchange";
   if (bytes <= info.two_shot_bytes) return bytes <= info.one_shot_bytes ? "one_shot" : "two_shot";
@@ -134,7 +128,7 @@ Status measure(const Options& options, std::vector<Contender>& all, std::uint64_
   double slowest = 0;
   for (Contender& contender : all) {
     contender.times.clear();
-    if (!takes(contender, bytes, options.shared)) continue;
+    if (bytes > contender.most) continue;
     KOLO_TRY(reduce(contender, bytes));
     const auto begin = Clock::now();
     KOLO_TRY(reduce(contender, bytes));
@@ -154,7 +148,7 @@ Status measure(const Options& options, std::vector<Contender>& all, std::uint64_
                                        std::int64_t{options.samples})));
   for (std::int64_t sample = 0; sample < samples; ++sample) {
     for (Contender& contender : all) {
-      if (!takes(contender, bytes, options.shared)) continue;
+      if (bytes > contender.most) continue;
       KOLO_TRY(reduce(contender, bytes));
       const auto begin = Clock::now();
       for (std::int64_t i = 0; i < batch; ++i) KOLO_TRY(reduce(contender, bytes));
@@ -205,7 +199,8 @@ void print(const nlohmann::json& row) {
   std::fflush(stdout);
 }
 
-/// Private memory is common to all contenders; shared memory belongs to the window of one runtime.
+/// Gives each contender its memory, and the most that it takes there. Private memory is common to
+/// all; shared memory belongs to the window of one runtime.
 Status give_memory(const Options& options, std::vector<Contender>& all) {
   const std::size_t count = options.most / sizeof(float) + 1;
   const auto common = std::make_shared<std::vector<float>>(options.shared ? 0 : count);
@@ -215,6 +210,9 @@ Status give_memory(const Options& options, std::vector<Contender>& all) {
     } else {
       contender.memory = {common, reinterpret_cast<std::byte*>(common->data())};
     }
+    if (!is_exchange(contender)) continue;
+    const RuntimeInfo info = contender.runtime->info();
+    contender.most = options.shared ? info.two_shot_shared_bytes : info.two_shot_bytes;
   }
   return {};
 }

@@ -147,8 +147,8 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
  private:
   /// World rank of a rank of the group.
   int world_rank(std::int64_t rank, const char* call) const;
-  /// Whether a call with equal parts on these tensors, of which any may be wrong, is in order.
-  bool in_order(const std::vector<at::Tensor>& tensors) const;
+  /// Whether a call with equal parts is in order. `tensor`: the first defined one of the call.
+  bool in_order(const at::Tensor& tensor) const;
   c10::intrusive_ptr<c10d::Work> allreduce_each(const std::vector<at::Tensor>& tensors,
                                                 const c10d::AllreduceOptions& options,
                                                 c10d::OpType type);

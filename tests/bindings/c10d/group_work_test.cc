@@ -195,7 +195,7 @@ TEST_F(ProcessGroup, AFutureOfAGroupThatIsGone) {
 }
 
 TEST_F(ProcessGroup, WaitsThatAreBounded) {
-  if (size() == 1) GTEST_SKIP() << "of one rank for another";
+  if (size() == 1) GTEST_SKIP() << "a wait for another rank needs two ranks";
   Tensors tensors{mine(4)};
   if (rank() == 0) {
     const auto work = group_->allreduce(tensors);

@@ -268,7 +268,7 @@ TEST_F(ProcessGroup, AlltoallOfAnySplits) {
 }
 
 TEST_F(ProcessGroup, Messages) {
-  if (size() == 1) GTEST_SKIP() << "of one rank to another";
+  if (size() == 1) GTEST_SKIP() << "a message needs two ranks";
   const int next = (rank() + 1) % size();
   const int before = (rank() + size() - 1) % size();
   Tensors out{mine(6).view({2, 3}).t()};
