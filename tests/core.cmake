@@ -78,6 +78,7 @@ if(NOT KOLO_SANITIZE MATCHES thread)
     runtime/collectives/broadcast_binomial_test.cc
     runtime/collectives/broadcast_chain_test.cc
     runtime/planning/chooser_test.cc
+    runtime/planning/exchange_fit_test.cc
     runtime/planning/hand_overs_test.cc
     runtime/planning/route_test.cc
     runtime/collectives/gather_scatter_test.cc
@@ -160,6 +161,7 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/nccl_training_test.cc
   runtime/cycle/ordered_clash_test.cc
   runtime/cycle/ordered_kinds_test.cc
+  runtime/cycle/exchange_trial_test.cc
   runtime/cycle/ordered_test.cc
   runtime/cycle/two_rank_exchange_test.cc
   runtime/cycle/paths_test.cc

@@ -217,7 +217,8 @@ Result<std::shared_ptr<Runtime>> connect(Bootstrap& bootstrap, const RendezvousM
                                                        .process_sets = options.process_sets,
                                                        .agreed = agreed_options(options, way),
                                                        .open_accelerator = open_device,
-                                                       .open_nccl = open_library}));
+                                                       .open_nccl = open_library,
+                                                       .measures_exchange = true}));
   return std::shared_ptr<Runtime>(std::move(runtime));
 }
 

@@ -58,6 +58,11 @@ class Group {
   // --- What happens to it.
   /// Opens the set's partition of the window. Precondition: is_member().
   void open(ExchangeUse use);
+  /// Exchange::set_limits(), also for operations.
+  void set_limits(const ExchangeLimits& limits) {
+    exchange_.set_limits(limits);
+    operations_.forget_resources();
+  }
   /// A control message of the set's `rank`, except beats, shutdown notices and aborts.
   Status on_message(int rank, const Message& message);
   /// The rank of the world has left.

@@ -63,6 +63,16 @@ Result<Group*> GroupRegistry::add(const std::vector<int>& ranks) {
   return groups_.back().get();
 }
 
+Group& GroupRegistry::add_trial() {
+  const Communicator& all = world().communicator();
+  auto group = std::make_unique<Group>(Communicator(Exchange::kTrialSet, all, all.ranks()), 0,
+                                       services_, waker_, nccl_, config_, log_);
+  group->open(*exchange_use_);
+  const std::lock_guard lock(mutex_);
+  groups_.push_back(std::move(group));
+  return *groups_.back();
+}
+
 Result<Group*> GroupRegistry::remove(std::uint32_t id) {
   Group* const group = id == 0 ? nullptr : find(id);
   if (group == nullptr) return no_such_group(id);

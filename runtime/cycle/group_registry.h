@@ -30,11 +30,14 @@ class GroupRegistry {
   /// Token holder: null if there is no such group, or it was removed.
   Group* find(std::uint32_t id) const;
   /// Token holder: whether a group of this number may still be added.
-  bool is_to_come(std::uint32_t id) const { return id >= next_id_; }
+  bool is_to_come(std::uint32_t id) const { return id >= next_id_ && id <= Exchange::kLastSet; }
 
   /// Token holder: adds a set of world ranks, ascending, under the next number. kInvalidArgument if
   /// a set of the same ranks exists.
   Result<Group*> add(const std::vector<int>& ranks);
+  /// Token holder: adds a set of all ranks in the world's partition, numbered Exchange::kTrialSet.
+  /// Removed before the world's first operation.
+  Group& add_trial();
   /// Token holder, or before the first step: opens the control segments after the windows are open.
   /// Sets that are added later get theirs at once.
   void open_control_segments(ExchangeUse use);

@@ -31,6 +31,8 @@ class OperationQueue {
   /// All operations of that mode with lower numbers are done.
   std::uint64_t done_below(SubmissionMode mode) const;
 
+  /// The set's resources have changed; later operations start with the new ones.
+  void forget_resources() { settled_resources_.reset(); }
   void plan(PlannedOperation operation) { planned_.push_back(std::move(operation)); }
   /// Starts planned operations while slots are free; true if any.
   bool start_planned(CycleContext& context);

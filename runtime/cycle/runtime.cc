@@ -90,6 +90,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
   const auto process_sets = std::move(parts.process_sets);
   const auto open_accelerator = std::move(parts.open_accelerator);
   const auto open_nccl = std::move(parts.open_nccl);
+  const bool measures = parts.measures_exchange;
   std::unique_ptr<Runtime> runtime(
       new Runtime(std::move(world), std::move(parts), *std::move(timeline)));
   KOLO_TRY(runtime->add_initial_process_sets(process_sets));
@@ -97,6 +98,9 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
     KOLO_TRY(runtime->connect(bootstrap, std::move(peers), open_accelerator));
     if (runtime->config_.operations == "nccl")
       KOLO_TRY(runtime->connect_nccl(bootstrap, open_nccl));
+    runtime->cycle_.open_link();
+    runtime->driver_->start();
+    if (measures) KOLO_TRY(runtime->choose_exchange(bootstrap, Deadline::after(timeout)));
     if (compare_clocks) KOLO_TRY(runtime->start_timeline(bootstrap));
     return {};
   };
@@ -104,8 +108,6 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
     return runtime->give_up(bootstrap, connected.error());
   runtime->rendezvous_ = bootstrap.description();
   runtime->log_start(bootstrap);
-  runtime->cycle_.open_link();
-  runtime->driver_->start();
   return runtime;
 }
 
@@ -139,7 +141,7 @@ Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers,
 // rendezvous, which knows the first failure of all ranks; those whose init has ended are told it.
 Error Runtime::give_up(Bootstrap& bootstrap, Error why) {
   why = bootstrap.give_up(std::move(why));
-  cycle_.give_up(why);
+  driver_->with_token([&] { cycle_.give_up(why); });
   return why;
 }
 
@@ -171,13 +173,15 @@ Status Runtime::start_timeline(Bootstrap& bootstrap) {
   const bool same_clock = world().same_host(world().rank(), 0);
   KOLO_ASSIGN(const ClockOffset clock, exchange_clock(bootstrap, same_clock, deadline, trace_now));
   const RankInfo& info = world().info(world().rank());
-  timeline_->start({.rank = world().rank(),
-                    .size = world().size(),
-                    .host = info.hostname,
-                    .pid = info.pid,
-                    .zero = clock.zero,
-                    .offset_ns = clock.offset,
-                    .error_ns = clock.error});
+  driver_->with_token([&] {
+    timeline_->start({.rank = world().rank(),
+                      .size = world().size(),
+                      .host = info.hostname,
+                      .pid = info.pid,
+                      .zero = clock.zero,
+                      .offset_ns = clock.offset,
+                      .error_ns = clock.error});
+  });
   return {};
 }
 
@@ -198,6 +202,12 @@ void Runtime::log_start(const Bootstrap& bootstrap) const {
     };
     log_link("inside", links_.inside);
     log_link("across", links_.across);
+    if (const ExchangeLimits& limits = groups_.world().exchange().limits();
+        !exchange_times_.empty())
+      log_.info(
+          "in-order all-reduces, as measured: one hop up to {} bytes, two hops up to {}; shared "
+          "memory: two hops from {} to {}",
+          limits.one_shot, limits.copied, limits.two_shot_in_arena, limits.in_arena);
   }
 }
 
@@ -265,9 +275,13 @@ RuntimeInfo Runtime::info() const {
   info.device_inside = devices_.inside();
   const ExchangeLimits& limits = groups_.world().exchange().limits();
   info.one_shot_bytes = limits.allreduces ? limits.one_shot : 0;
-  info.two_shot_bytes = limits.allreduces ? limits.staged : 0;
+  info.two_shot_bytes = limits.allreduces ? limits.copied : 0;
   info.two_shot_shared_bytes = limits.allreduces ? limits.in_arena : 0;
+  info.two_shot_shared_from = limits.allreduces ? limits.two_shot_in_arena : 0;
   info.two_rank_bytes = limits.two_rank;
+  for (const ExchangeTimes& row : exchange_times_)
+    info.allreduce_times.push_back(
+        {row.bytes, row.in_arena, row.one_shot_us, row.two_shot_us, row.schedule_us});
   const auto info_of = [](const LinkCost& link) {
     const double rate = link.us_per_byte > 0 ? 1e-3 / link.us_per_byte : 0;
     return LinkInfo{

@@ -12,6 +12,7 @@
 #include "runtime/memory/device_window.h"
 #include "runtime/memory/host_window.h"
 #include "runtime/observe/timeline.h"
+#include "runtime/planning/exchange_fit.h"
 #include "runtime/tuning/link_cache.h"
 #include "transport/transport.h"
 
@@ -45,6 +46,8 @@ struct RuntimeParts {
       open_accelerator = {};
   /// Opens NCCL, for KOLO_OPERATIONS=nccl.
   std::function<Result<std::shared_ptr<NcclApi>>()> open_nccl = {};
+  /// Measure which way all-reduces inside the host are fastest; else constants choose.
+  bool measures_exchange = false;
 };
 
 class Runtime {
@@ -148,6 +151,10 @@ class Runtime {
   struct Leave {
     void operator()(Group* group) const;
   };
+  class Trial;
+  /// Collective over the world, before its first call: measures all-reduces inside the host by each
+  /// way, at most for about 30 ms, and sets from which size which way is taken.
+  Status choose_exchange(Bootstrap& bootstrap, Deadline deadline);
   /// The process set of an in-order call, which cannot be removed meanwhile; null for the world.
   using Within = std::unique_ptr<Group, Leave>;
   Result<Within> enter_set_of(const OrderedArguments& call);
@@ -180,6 +187,7 @@ class Runtime {
   GroupRegistry groups_;
   LinkCosts links_;
   LinkCache link_cache_;  ///< for the transport's state before links were opened
+  std::vector<ExchangeTimes> exchange_times_;  ///< by choose_exchange()
   std::string rendezvous_;
   Cycle cycle_;
   std::shared_ptr<Driver> driver_;

@@ -57,6 +57,17 @@ void Exchange::open(int partition, ExchangeUse use) {
       segments_.size(), communicator_.world().has_core_for_each_rank(communicator_.ranks()), use);
 }
 
+void Exchange::clear() {
+  if (segments_.empty()) return;
+  ControlSegment& segment = *segments_[own()];
+  for (ControlSegment::Slot& slot : segment.slots) {
+    for (auto* const number :
+         {&slot.line.flag, &slot.line.number, &slot.line.fingerprint, &slot.summed})
+      number->store(0, std::memory_order_release);
+  }
+  segment.announced.store(0, std::memory_order_release);
+}
+
 bool Exchange::is_two_shot(const Request& request) const {
   if (depends_on_offsets(request)) return were_mapped_;
   return request.kind == OperationKind::kAllreduce && request.bytes() > limits_.one_shot;
@@ -156,7 +167,7 @@ void Exchange::publish_input() {
   const bool goes_to_segment =
       two_shot_
           ? offsets_.input == ControlSegment::BufferOffsets::kNowhere &&
-                request_.bytes() <= limits_.staged
+                request_.bytes() <= limits_.copied
           : request_.kind != OperationKind::kBroadcast || request_.root == communicator_.rank();
   if (goes_to_segment) {
     const Range kept = kept_range();

@@ -70,7 +70,9 @@ class Exchange {
  public:
   /// Position of the process set's number in OrderedCall::number; the call's number is below it.
   static constexpr int kSetShift = CallChecks::kSetShift;
-  static constexpr std::uint32_t kLastSet = (1U << (64 - kSetShift)) - 1;
+  static constexpr std::uint32_t kLastSet = (1U << (64 - kSetShift)) - 2;
+  /// Number of the process set of Runtime::choose_exchange().
+  static constexpr std::uint32_t kTrialSet = kLastSet + 1;
 
   struct Request {
     OperationKind kind = OperationKind::kAllreduce;
@@ -99,13 +101,20 @@ class Exchange {
 
   /// Which calls the exchange carries; the same on every rank.
   const ExchangeLimits& limits() const { return limits_; }
+  /// Calls that begin from now on have these limits. Every rank sets them between the same calls.
+  /// Preconditions: opened with control segments, not busy().
+  void set_limits(const ExchangeLimits& limits) { limits_ = limits; }
+  /// Clears what this rank has published. Afterwards another process set of the same ranks may use
+  /// the same partition. Precondition: no rank has a call under way here.
+  void clear();
   /// The latest request is a two-rank exchange, which Transport::progress() moves.
   bool is_two_rank() const { return is_two_rank_; }
 
   /// Whether to try a request that limits() take. False: leave it to a schedule. The same on every
   /// rank. Precondition: all earlier calls that the exchange carries are over.
   bool tries(const Request& request) const {
-    return request.bytes() <= limits_.staged || request.sequence >= retry_.next;
+    return request.kind != OperationKind::kAllreduce || request.bytes() <= limits_.copied ||
+           request.sequence >= retry_.next;
   }
   /// Algorithm of the latest request: "one_shot", "two_shot" or "two_rank_exchange".
   std::string_view algorithm() const { return algorithm_of(two_shot_); }
@@ -249,7 +258,7 @@ class Exchange {
     std::size_t end = 0;     ///< end of the ranks to see in this phase
     int looks = 0;           ///< unsuccessful looks at flags
   };
-  /// When a call above limits_.staged is tried again after a declined one.
+  /// When a call above limits_.copied is tried again after a declined one.
   struct Retry {
     std::uint64_t next = 0;   ///< first call to be tried
     std::uint64_t pause = 1;  ///< calls to skip after the next declined one

@@ -70,7 +70,7 @@ bool Exchange::all_mapped() const {
          std::none_of(buffers_.outputs.begin(), buffers_.outputs.end(), is_null);
 }
 
-bool Exchange::must_decline() const { return request_.bytes() > limits_.staged && !all_mapped(); }
+bool Exchange::must_decline() const { return request_.bytes() > limits_.copied && !all_mapped(); }
 
 void Exchange::decline() {
   state_ = State::kDeclined;
@@ -108,7 +108,7 @@ Status Exchange::publish_sum() {
     if (!all_mapped) std::memcpy(slot.sum, request_.output + begin, count * element);
   }
   slot.summed.store(wait_.flag, std::memory_order_release);
-  if (request_.bytes() > limits_.staged) retry_.pause = 1;
+  if (request_.bytes() > limits_.copied) retry_.pause = 1;
   return {};
 }
 

@@ -30,14 +30,16 @@ struct ExchangeLimits {
   bool allreduces = false;   ///< the exchange carries all-reduces
   bool has_cores = false;    ///< each of several ranks has a core of its own
   std::size_t one_shot = 0;  ///< bytes of the largest all-reduce in one hop
-  std::size_t staged = 0;    ///< bytes of the largest input that passes through control segments
+  std::size_t staged = 0;    ///< bytes of the largest input that fits into control segments
+  /// Bytes of the largest all-reduce whose input passes through control segments; at most `staged`.
+  std::size_t copied = 0;
   std::size_t in_arena = 0;  ///< bytes of the largest all-reduce of memory in the arena
   std::size_t two_rank = 0;  ///< bytes of the largest all-reduce by the two-rank exchange
   /// Bytes of the least all-reduce that takes two hops where all ranks' memory lies in the arena.
   std::size_t two_shot_in_arena = SIZE_MAX;
 
   /// Whether the exchange carries a call with `bytes` of input on each rank. It may still decline
-  /// an all-reduce above `staged`: Exchange::tries().
+  /// an all-reduce above `copied`: Exchange::tries().
   bool take(OperationKind kind, std::size_t bytes) const {
     if (ranks == 0) return false;
     if (kind == OperationKind::kAllreduce) return allreduces && bytes <= in_arena;
@@ -74,6 +76,7 @@ inline ExchangeLimits exchange_limits(std::size_t ranks, bool has_core_for_each,
                         .has_cores = has_cores,
                         .one_shot = std::min(kExchange, all / ranks)};
   limits.staged = ranks > 1 ? kExchange : limits.one_shot;
+  limits.copied = limits.staged;
   limits.in_arena = ranks > 1 ? kExchangeInArena : limits.one_shot;
   limits.two_shot_in_arena = has_cores ? kTwoShotInArena : kTwoShotWithoutCores;
   if (use == ExchangeUse::kTwoShot && ranks > 1) limits.one_shot = 0;

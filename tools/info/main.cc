@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include <array>
+#include <cmath>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -56,6 +57,16 @@ nlohmann::json to_json(const kolo::LinkInfo& link) {
           {"crowd_us", link.crowd_us}};
 }
 
+/// Null for a way that is not there.
+nlohmann::json to_json(const kolo::AllreduceTimes& times) {
+  const auto time = [](double us) { return std::isfinite(us) ? nlohmann::json(us) : nullptr; };
+  return {{"bytes", times.bytes},
+          {"shared", times.shared},
+          {"one_shot_us", time(times.one_shot_us)},
+          {"two_shot_us", time(times.two_shot_us)},
+          {"mapped_us", time(times.mapped_us)}};
+}
+
 /// Collective: what rank 0 prints about the job.
 nlohmann::json job_json() {
   const kolo::RuntimeInfo info = kolo::runtime_info();
@@ -70,6 +81,8 @@ nlohmann::json job_json() {
                       {"algorithm", route.algorithm}});
   for (const kolo::AllreduceChoice& choice : info.allreduces)
     choices.push_back({{"from_bytes", choice.from_bytes}, {"algorithm", choice.algorithm}});
+  nlohmann::json times = nlohmann::json::array();
+  for (const kolo::AllreduceTimes& row : info.allreduce_times) times.push_back(to_json(row));
   const kolo::DeviceReport device = kolo::device_report();
   return {{"version", kolo::version()},
           {"mpi_built", kolo::mpi_built()},
@@ -97,10 +110,12 @@ nlohmann::json job_json() {
           {"one_shot_bytes", info.one_shot_bytes},
           {"two_shot_bytes", info.two_shot_bytes},
           {"two_shot_shared_bytes", info.two_shot_shared_bytes},
+          {"two_shot_shared_from", info.two_shot_shared_from},
           {"two_rank_bytes", info.two_rank_bytes},
           {"inside", to_json(info.inside)},
           {"across", to_json(info.across)},
           {"allreduce", std::move(choices)},
+          {"allreduce_times", std::move(times)},
           {"routes", std::move(routes)}};
 }
 
@@ -127,6 +142,19 @@ void print_device(const nlohmann::json& device) {
             "on hardware: several GPUs, NCCL between them, GPUDirect RDMA (docs/gpu.md)");
 }
 
+/// How long ordered all-reduces take by each way, as measured at the start.
+void print_times(const nlohmann::json& rows) {
+  for (const auto& row : rows) {
+    std::string text;
+    for (const char* const way : {"one_shot", "two_shot", "mapped"}) {
+      const auto& time = row[fmt::format("{}_us", way)];
+      if (!time.is_null()) text += fmt::format("  {} {:.1f}", way, time.get<double>());
+    }
+    print_row(row["shared"].get<bool>() ? "shared, us" : "private, us",
+              fmt::format("{:>7}:{}", size_text(row["bytes"].get<std::uint64_t>()), text));
+  }
+}
+
 void print_shared_memory(const nlohmann::json& job) {
   const auto bytes = [&](const char* name) { return job[name].get<std::uint64_t>(); };
   if (bytes("shared_bytes") == 0) {
@@ -137,13 +165,13 @@ void print_shared_memory(const nlohmann::json& job) {
             fmt::format("{} for schedules, {} of addresses for kolo::allocate()",
                         size_text(bytes("shared_bytes")), size_text(bytes("arena_bytes"))));
   print_row("one-shot", "ordered all-reduces of up to " + size_text(bytes("one_shot_bytes")));
-  const auto two_shot = bytes("two_shot_bytes");
-  print_row("two-shot",
-            fmt::format("{}of up to {} on memory of kolo::allocate(), where it may begin at 4 KiB",
-                        two_shot > bytes("one_shot_bytes")
-                            ? fmt::format("of up to {}; ", size_text(two_shot))
-                            : "",
-                        size_text(bytes("two_shot_shared_bytes"))));
+  if (bytes("two_shot_bytes") > bytes("one_shot_bytes"))
+    print_row("two-shot", "of up to " + size_text(bytes("two_shot_bytes")));
+  if (bytes("two_shot_shared_bytes") >= bytes("two_shot_shared_from"))
+    print_row("two-shot", fmt::format("of {} to {} on memory of kolo::allocate()",
+                                      size_text(bytes("two_shot_shared_from")),
+                                      size_text(bytes("two_shot_shared_bytes"))));
+  print_times(job["allreduce_times"]);
 }
 
 void print_job(const nlohmann::json& job) {

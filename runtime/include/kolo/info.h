@@ -25,6 +25,16 @@ struct AllreduceChoice {
   std::string algorithm;  ///< a value of KOLO_ALGORITHM
 };
 
+/// Times of an in-order all-reduce in place by each way inside the host, on the slowest rank,
+/// measured at the start. Infinite: it cannot go that way.
+struct AllreduceTimes {
+  std::uint64_t bytes = 0;
+  bool shared = false;  ///< in memory of kolo::allocate()
+  double one_shot_us = 0;
+  double two_shot_us = 0;
+  double mapped_us = 0;
+};
+
 /// The way of calls of at least `from_bytes` bytes of input on each rank of the world, up to the
 /// next row of the same call. kolo decides by the same function.
 struct RouteInfo {
@@ -54,13 +64,18 @@ struct RuntimeInfo {
   std::string device_inside;
   std::size_t one_shot_bytes = 0;  ///< largest in-order all-reduce that takes the one-shot exchange
   std::size_t two_shot_bytes = 0;  ///< largest in-order all-reduce that takes the two-shot exchange
-  std::size_t two_shot_shared_bytes = 0;  ///< two_shot_bytes for memory of kolo::allocate()
+  std::size_t two_shot_shared_bytes = 0;  ///< two_shot_bytes for memory of kolo::allocate() …
+  std::size_t two_shot_shared_from = 0;   ///< … which takes two hops from this size on
   /// Largest all-reduce that takes the two-rank exchange: two ranks without shared memory send each
   /// other one message. `allreduces` does not apply up to this size. 0: not used.
   std::size_t two_rank_bytes = 0;
   LinkInfo inside;                          ///< between ranks of one host
   LinkInfo across;                          ///< between hosts
   std::vector<AllreduceChoice> allreduces;  ///< algorithms of the world, from 0 bytes on
+  /// By which one_shot_bytes, two_shot_bytes and two_shot_shared_bytes were chosen. Empty where
+  /// constants decide: ranks on several hosts, ranks without cores of their own, KOLO_ALGORITHM,
+  /// KOLO_DETERMINISTIC.
+  std::vector<AllreduceTimes> allreduce_times;
   /// Routes of host memory, and of device memory if this rank has a device, from 0 bytes on. Rows
   /// of one call are by size.
   std::vector<RouteInfo> routes;

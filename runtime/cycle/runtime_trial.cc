@@ -1,0 +1,145 @@
+// Runtime::choose_exchange(): measures at start which way all-reduces inside a host are fastest.
+// Cores differ in how fast they exchange lines, and virtual ones change it while they run, so no
+// constant fits all. The thread that starts the runtime.
+#include "runtime/base/check.h"
+#include "runtime/cycle/runtime.h"
+#include "runtime/planning/exchange_fit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <sstream>
+
+namespace kolo {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Microseconds = std::chrono::duration<double, std::micro>;
+
+constexpr std::size_t kLeast = 4 << 10;  ///< smaller ones go in one hop everywhere
+constexpr std::size_t kMostShared = 1 << 20;
+constexpr int kTurns = 4;  ///< of each way at each size; the fastest turn counts
+constexpr int kCalls = 4;  ///< of a turn
+constexpr Microseconds kBudget{30'000};
+
+struct Way {
+  ExchangeUse use;
+  double ExchangeTimes::*time;
+};
+constexpr Way kWays[] = {{ExchangeUse::kOneShot, &ExchangeTimes::one_shot_us},
+                         {ExchangeUse::kTwoShot, &ExchangeTimes::two_shot_us},
+                         {ExchangeUse::kTwoRankOnly, &ExchangeTimes::schedule_us}};
+
+std::string encode(const std::vector<ExchangeTimes>& rows) {
+  std::string text;
+  for (const ExchangeTimes& row : rows)
+    for (const Way& way : kWays) text += fmt::format("{} ", row.*way.time);
+  return text;
+}
+
+}  // namespace
+
+/// A process set of all ranks in the world's partition, for the time of the trial.
+class Runtime::Trial {
+ public:
+  Trial(Runtime& runtime, Group& group) : runtime_(runtime), group_(group) {}
+
+  /// Appends a row for each size. All ranks stop after the same one.
+  Status time(const std::shared_ptr<std::byte>& memory, bool in_arena, std::size_t most) {
+    for (std::size_t bytes = kLeast; bytes <= most; bytes *= 2) {
+      ExchangeTimes row{.bytes = bytes, .in_arena = in_arena};
+      for (int turn = 0; turn < kTurns; ++turn) KOLO_TRY(take_turns(memory.get(), row));
+      rows_.push_back(row);
+      KOLO_ASSIGN(const double elapsed, most_of(Microseconds(Clock::now() - begun_).count()));
+      if (elapsed > kBudget.count()) break;
+    }
+    return {};
+  }
+
+  /// The largest number of all ranks.
+  Result<double> most_of(double number) {
+    KOLO_TRY(call(&number, 1, DataType::kFloat64, ReduceOp::kMax));
+    return number;
+  }
+
+  std::vector<ExchangeTimes>& rows() { return rows_; }
+
+ private:
+  Status call(void* memory, std::size_t count, DataType type, ReduceOp op) {
+    auto* const bytes = static_cast<std::byte*>(memory);
+    return runtime_.call_ordered({.input = bytes,
+                                  .output = bytes,
+                                  .count = static_cast<std::int64_t>(count),
+                                  .type = type,
+                                  .op = op,
+                                  .process_set = Exchange::kTrialSet});
+  }
+
+  Status take_turns(std::byte* memory, ExchangeTimes& row) {
+    for (const Way& way : kWays) {
+      if (way.use == ExchangeUse::kOneShot && row.bytes > thresholds::kExchange) continue;
+      const ExchangeLimits& now = group_.exchange().limits();
+      const ExchangeLimits limits = exchange_limits(now.ranks, now.has_cores, way.use);
+      runtime_.driver_->with_token([&] { group_.set_limits(limits); });
+      Clock::duration sum = {};
+      for (int i = 0; i <= kCalls; ++i) {
+        std::memset(memory, 0, row.bytes);  // as a program that computes the next input
+        const auto before = Clock::now();
+        KOLO_TRY(call(memory, row.bytes / sizeof(float), DataType::kFloat32, ReduceOp::kSum));
+        if (i > 0) sum += Clock::now() - before;
+      }
+      const double time = Microseconds(sum).count() / kCalls;
+      row.*way.time = std::min(row.*way.time, time);
+    }
+    return {};
+  }
+
+  Runtime& runtime_;
+  Group& group_;
+  std::vector<ExchangeTimes> rows_;
+  const Clock::time_point begun_ = Clock::now();
+};
+
+Status Runtime::choose_exchange(Bootstrap& bootstrap, Deadline deadline) {
+  const ExchangeLimits& limits = groups_.world().exchange().limits();
+  // Where ranks wait for cores, what a call takes depends on who runs; and a constant is the same
+  // in every run.
+  if (!limits.has_cores || !limits.allreduces ||
+      exchange_use(config_.algorithm) != ExchangeUse::kByCost || config_.deterministic != 0)
+    return {};
+  Group* group = nullptr;
+  driver_->with_token([&] { group = &groups_.add_trial(); });
+  Trial trial(*this, *group);
+  const std::shared_ptr<std::byte> memory(new std::byte[thresholds::kExchange],
+                                          std::default_delete<std::byte[]>());
+  KOLO_TRY(trial.time(memory, /*in_arena=*/false, thresholds::kExchange));
+  KOLO_ASSIGN(const auto shared, allocate_if_shared(kMostShared));
+  KOLO_ASSIGN(const double lacks, trial.most_of(shared == nullptr));
+  if (lacks == 0) KOLO_TRY(trial.time(shared, /*in_arena=*/true, kMostShared));
+
+  // The slowest rank's times; when all ranks have them, all are out of the trial's calls.
+  KOLO_ASSIGN(const auto all,
+              bootstrap.exchange("all-reduces inside hosts", encode(trial.rows()), deadline));
+  exchange_times_ = std::move(trial.rows());
+  for (const std::string& text : all) {
+    std::istringstream numbers(text);
+    for (ExchangeTimes& row : exchange_times_) {
+      for (const Way& way : kWays) {
+        std::string number;
+        numbers >> number;
+        row.*way.time = std::max(row.*way.time, std::strtod(number.c_str(), nullptr));
+      }
+    }
+  }
+  driver_->with_token([&] {
+    group->exchange().clear();
+    static_cast<void>(groups_.remove(Exchange::kTrialSet));
+    groups_.world().set_limits(fitted(limits, exchange_times_));
+  });
+  KOLO_TRY(bootstrap.exchange("their ways", "", deadline));
+  return {};
+}
+
+}  // namespace kolo

@@ -1,0 +1,110 @@
+// Runtime::choose_exchange(): the trial at start leaves nothing behind but the limits.
+#include "tests/support/local_world.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace kolo::test {
+namespace {
+
+LocalWorldOptions options_with(Environment::Variables variables) {
+  LocalWorldOptions options;
+  options.variables = std::move(variables);
+  options.variables["KOLO_SHARED_MEMORY"] = "1M";
+  options.measures_exchange = true;
+  return options;
+}
+
+/// Sums of all sizes that the trial decides about, in private and in shared memory.
+void expect_sums(Runtime& runtime, int size) {
+  const auto shared = runtime.allocate(1 << 20);
+  ASSERT_TRUE(shared.ok());
+  std::vector<float> own(1 << 18);
+  for (float* const memory : {own.data(), reinterpret_cast<float*>(shared->get())}) {
+    for (std::int64_t count = 1; count <= 1 << 18; count *= 4) {
+      std::iota(memory, memory + count, 1.0F);
+      auto* const bytes = reinterpret_cast<std::byte*>(memory);
+      ASSERT_TRUE(
+          runtime.allreduce_ordered(bytes, bytes, count, DataType::kFloat32, ReduceOp::kSum).ok());
+      for (std::int64_t i = 0; i < count; ++i)
+        ASSERT_EQ(memory[i], static_cast<float>((i + 1) * size)) << count << " at " << i;
+    }
+  }
+}
+
+TEST(ExchangeTrial, AllRanksTakeTheSameLimits) {
+  std::vector<RuntimeInfo> infos(2);
+  run_local_world(
+      2,
+      [&](int rank, Runtime& runtime) {
+        infos[static_cast<std::size_t>(rank)] = runtime.info();
+        EXPECT_EQ(infos[static_cast<std::size_t>(rank)].allreduce_times.empty(),
+                  !runtime.world().has_core_for_each_rank());
+        EXPECT_EQ(runtime.process_sets(), std::vector<std::uint32_t>{0});
+        expect_sums(runtime, 2);
+      },
+      options_with({}));
+  EXPECT_EQ(infos[0].one_shot_bytes, infos[1].one_shot_bytes);
+  EXPECT_EQ(infos[0].two_shot_bytes, infos[1].two_shot_bytes);
+  EXPECT_EQ(infos[0].two_shot_shared_bytes, infos[1].two_shot_shared_bytes);
+  ASSERT_EQ(infos[0].allreduce_times.size(), infos[1].allreduce_times.size());
+  for (std::size_t i = 0; i < infos[0].allreduce_times.size(); ++i) {
+    const AllreduceTimes& times = infos[0].allreduce_times[i];
+    EXPECT_EQ(times.mapped_us, infos[1].allreduce_times[i].mapped_us);
+    EXPECT_TRUE(std::isfinite(times.two_shot_us)) << times.bytes;
+    EXPECT_EQ(std::isfinite(times.one_shot_us), times.bytes <= 128 << 10) << times.bytes;
+  }
+}
+
+// The world's calls are numbered from 0 and meet nothing of the trial in the control segments.
+TEST(ExchangeTrial, RanksThatMakeDifferentCallsAreStillTold) {
+  run_local_world(
+      2,
+      [&](int rank, Runtime& runtime) {
+        std::vector<float> values(rank == 0 ? 2000 : 3000);
+        auto* const bytes = reinterpret_cast<std::byte*>(values.data());
+        const Status status =
+            runtime.allreduce_ordered(bytes, bytes, static_cast<std::int64_t>(values.size()),
+                                      DataType::kFloat32, ReduceOp::kSum);
+        ASSERT_FALSE(status.ok());
+        EXPECT_NE(status.error().message.find("2000"), std::string::npos) << status.error().message;
+        EXPECT_NE(status.error().message.find("3000"), std::string::npos) << status.error().message;
+      },
+      options_with({}));
+}
+
+TEST(ExchangeTrial, FurtherSetsHaveTheirPartitions) {
+  LocalWorldOptions options = options_with({});
+  options.process_sets = {{0}, {1}};
+  run_local_world(
+      2,
+      [&](int, Runtime& runtime) {
+        EXPECT_EQ(runtime.process_sets(), (std::vector<std::uint32_t>{0, 1, 2}));
+        expect_sums(runtime, 2);
+      },
+      options);
+}
+
+TEST(ExchangeTrial, ConstantsDecideWhereResultsOrCoresAskForThem) {
+  for (const auto& [size, variables] :
+       {std::pair(2, Environment::Variables{{"KOLO_DETERMINISTIC", "1"}}),
+        std::pair(2, Environment::Variables{{"KOLO_ALGORITHM", "ring"}}),
+        std::pair(2, Environment::Variables{{"KOLO_SHARED_MEMORY", "0"}, {"KOLO_ARENA", "0"}})}) {
+    LocalWorldOptions options = options_with({});
+    for (const auto& [name, value] : variables) options.variables[name] = value;
+    run_local_world(
+        size,
+        [&, size = size](int, Runtime& runtime) {
+          EXPECT_TRUE(runtime.info().allreduce_times.empty());
+          expect_sums(runtime, size);
+        },
+        options);
+  }
+}
+
+}  // namespace
+}  // namespace kolo::test
