@@ -20,8 +20,8 @@ using Microseconds = std::chrono::duration<double, std::micro>;
 
 constexpr std::size_t kLeast = 4 << 10;  ///< smaller ones go in one hop everywhere
 constexpr std::size_t kMostShared = 1 << 20;
-constexpr int kTurns = 4;  ///< of each way at each size; the fastest turn counts
-constexpr int kCalls = 4;  ///< of a turn
+constexpr int kTurns = 4;  ///< turns of each way at each size; the fastest one counts
+constexpr int kCalls = 4;  ///< calls of a turn, after one that is not counted
 constexpr Microseconds kBudget{30'000};
 
 struct Way {
