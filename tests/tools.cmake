@@ -64,6 +64,7 @@ kolo_add_test(perf_tests LABELS inprocess SOURCES
   ${PROJECT_SOURCE_DIR}/tools/perf/pattern.cc
   ${PROJECT_SOURCE_DIR}/tools/perf/probe.cc
   ${PROJECT_SOURCE_DIR}/tools/perf/problem.cc
+  ${PROJECT_SOURCE_DIR}/tools/perf/shared_lines.cc
   ${PROJECT_SOURCE_DIR}/tools/perf/statistics.cc
   LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
 kolo_add_test(perf_step_tests LABELS ucx SOURCES
@@ -74,6 +75,17 @@ kolo_add_test(perf_step_tests LABELS ucx SOURCES
   ${PROJECT_SOURCE_DIR}/tools/perf/statistics.cc
   ${PROJECT_SOURCE_DIR}/tools/perf/step.cc
   LIBRARIES nlohmann_json::nlohmann_json)
+add_executable(perf_barrier_tests tools/perf/barrier_test.cc
+  ${PROJECT_SOURCE_DIR}/tools/perf/barrier.cc
+  ${PROJECT_SOURCE_DIR}/tools/perf/measure.cc
+  ${PROJECT_SOURCE_DIR}/tools/perf/shared_lines.cc)
+kolo_configure_target(perf_barrier_tests)
+target_include_directories(perf_barrier_tests PRIVATE ${PROJECT_SOURCE_DIR})
+target_link_libraries(perf_barrier_tests PRIVATE
+  kolo::kolo fmt::fmt nlohmann_json::nlohmann_json GTest::gtest_main)
+foreach(ranks 1 2 4)
+  kolo_add_mpi_test(perf_barrier_${ranks} PROGRAM perf_barrier_tests NP ${ranks})
+endforeach()
 kolo_add_mpi_test(perf_sweep_2 PROGRAM kolo-perf NP 2 ARGS -e 1M -f 8 -n 3 -w 1)
 kolo_add_mpi_test(perf_sweep_3_named PROGRAM kolo-perf NP 3
   ARGS -e 256K -f 8 -n 3 -w 1 --submission negotiated -d bfloat16 -o avg)
@@ -102,6 +114,14 @@ endforeach()
 kolo_add_report_test(perf_compare_mpi NP 2
   EXPECT --collectives ${collectives} --engines kolo,mpi,memcpy
   ARGS all -e 64K -f 64 -n 3 -w 1 --compare mpi --limit)
+foreach(ranks 1 2 4)
+  kolo_add_report_test(perf_harness_${ranks} NP ${ranks}
+    EXPECT --collectives allreduce,broadcast --engines kolo,mpi --protocol harness
+    ARGS allreduce broadcast -e 1M -f 64 -n 11 -w 1 --compare mpi --protocol harness)
+endforeach()
+kolo_add_report_test(perf_harness_left_2 NP 2
+  EXPECT --collectives allreduce --engines kolo --protocol harness
+  ARGS -e 64K -f 32 -n 3 -w 1 -m 10 --protocol harness --rewrite 0)
 if(KOLO_HAS_GLOO)
   kolo_add_report_test(perf_compare_gloo NP 2
     EXPECT --collectives allreduce,barrier,${moves} --engines kolo,gloo

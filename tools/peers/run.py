@@ -111,6 +111,7 @@ def measure(peer, prefix, program, options, out):
     command = [*catalogue.mpirun(peer, prefix, options.np), str(program), *options.collective,
                "-b", options.minbytes, "-e", options.maxbytes, "-f", options.stepfactor,
                "-n", str(options.iters), "-m", str(options.agg_iters), "--memory", options.memory,
+               "--protocol", options.protocol,
                "--compare", peer.engine, "--limit", "-T", str(options.timeout), "-J", str(path)]
     log = out / f"{peer.name}.log"
     log.unlink(missing_ok=True)

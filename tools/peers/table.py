@@ -22,6 +22,13 @@ def what_lacks(report):
     return None
 
 
+def title_of(report, name):
+    """The peer's, or that name for a report of kolo-perf alone; with the protocol that is no default."""
+    title = report.get("peer", {}).get("title", name)
+    protocol = report.get("options", {}).get("protocol", "kolo")
+    return title if protocol == "kolo" else f"{title}, {protocol}"
+
+
 def size_text(size):
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit and size % unit == 0:

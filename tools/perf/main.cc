@@ -69,6 +69,7 @@ nlohmann::json header_of(const perf::Options& options) {
             {"check", series.check},
             {"device", series.gpu != nullptr ? "cuda" : "host"},
             {"memory", series.memory == perf::Memory::kShared ? "shared" : "private"},
+            {"protocol", series.protocol == perf::Protocol::kHarness ? "harness" : "kolo"},
             {"rewrite", series.rewrite}}}};
 }
 
@@ -97,6 +98,13 @@ int run(int argc, char** argv) {
     gpu = std::move(opened.value());
     options->sweep.series.gpu = gpu.get();
     options->sweep.submission = perf::Submission::kNegotiated;
+  }
+  const auto barrier = perf::Barrier::open();
+  if (barrier) {
+    options->sweep.series.barrier = barrier.value().get();
+  } else if (options->sweep.series.protocol == perf::Protocol::kHarness) {
+    throw std::runtime_error("--protocol harness: " + barrier.error().message +
+                             ", or take --protocol kolo");
   }
   std::optional<perf::ReportFile> file;
   if (!open_report(options->json, file)) return 1;

@@ -22,6 +22,7 @@ constexpr const char* kFooter = R"(examples:
   mpirun -np 2 kolo-perf all -d all -o all -e 1M -f 16    # everything
   mpirun -np 2 kolo-perf --compare mpi,gloo -n 100 -J out.json
   mpirun -np 2 kolo-perf -e 1K -m 50 --compare mpi        # 50 operations a sample: below the clock
+  mpirun -np 2 kolo-perf --protocol harness --compare mpi # until the last rank has ended
   mpirun -np 2 kolo-perf --step                           # the 161 gradients of ResNet-50
   mpirun -np 2 kolo-perf --step --compare mpi             # beside MPI_Allreduce of as many bytes
   mpirun -np 2 kolo-perf --step small                     # 1,000 tensors of 4 floats
@@ -29,11 +30,12 @@ constexpr const char* kFooter = R"(examples:
   mpirun -np 2 kolo-perf --device cuda --compare nccl     # on the ranks' GPUs
   mpirun -np 2 kolo-perf --device cuda --step             # gradients in the GPUs' memory
 
-Columns are those of nccl-tests. time: median of the repetitions, each the mean over the ranks; busbw:
+Columns are those of nccl-tests. time: median of the repetitions, each as --protocol says; busbw:
 algbw times nccl-tests' factor of the collective; #wrong: elements that differ from the exact result,
-over all ranks and repetitions. Each repetition starts aligned, from buffers that its rank has just
-written. N/A: there is no such form (a broadcast is always in place; only all-reduce, broadcast and
-all-gather are). root -1, redop none: the collective has none.
+over all ranks and repetitions. Each repetition starts from buffers that its rank has just written, by
+a barrier in shared memory (over several hosts by a small all-reduce of kolo). N/A: there is no such
+form (a broadcast is always in place; only all-reduce, broadcast and all-gather are). root -1, redop
+none: the collective has none.
 
 state: near or far, by a ping-pong between two ranks around the repetitions; those during which it
 changed are dropped, those of each state have a row. "-": not probed, or it changed all the time. An
@@ -41,13 +43,13 @@ asterisk: at a tenth of the readings or more, other programs wanted to run on th
 the report): measure again when they have ended.
 
 --compare: kolo/peer is the median of the repetitions' ratios (below 1: kolo is faster), then their
-10th and 90th percentile. Repetitions go round: kolo mpi gloo, mpi gloo kolo, ... mpi is the MPI that
-kolo-perf is linked with; tools/bench peers, in kolo's sources, compares with
-further ones, and oneCCL.
+10th and 90th percentile. Libraries go round: kolo mpi gloo, mpi gloo kolo, ..., each with eight untimed
+and eight timed repetitions in a row, from 16 MiB on with one. mpi is the MPI that kolo-perf is linked
+with; tools/bench peers, in kolo's sources, compares with further ones, and oneCCL.
 
 The report of -J is one object:
   kolo, ranks, hosts      version, number of ranks and of hosts
-  options                 iters, warmup, batch, check, device, memory, rewrite
+  options                 iters, warmup, batch, check, device, memory, protocol, rewrite
   rows[]                  one a size and state: collective, size (B), count, type, redop, root (null:
                           none), submission, state, probe_ns, busy (0 to 1), samples, dropped, and
     results[]             engine, in_place, time_us (median), p10_us, p50_us, p90_us, p99_us,
@@ -79,9 +81,9 @@ const Names<Submission> kSubmissions = {{"in-order", Submission::kInOrder},
                                         {"negotiated", Submission::kNegotiated}};
 /// Options that --step does not take.
 constexpr const char* kOfSweepAlone[] = {
-    "collective", "--minbytes", "--maxbytes",  "--stepfactor", "--stepbytes",
-    "--datatype", "--op",       "--root",      "--submission", "--agg_iters",
-    "--check",    "--rewrite",  "--far-above", "--limit",      "--percentiles"};
+    "collective", "--minbytes",  "--maxbytes",   "--stepfactor", "--stepbytes", "--datatype",
+    "--op",       "--root",      "--submission", "--agg_iters",  "--check",     "--rewrite",
+    "--protocol", "--far-above", "--limit",      "--percentiles"};
 
 Names<Collective> all_collectives() {
   Names<Collective> names;
@@ -118,6 +120,7 @@ struct Texts {
   std::string root = "0";
   int check = 1;
   int rewrite = 1;
+  std::string protocol = "kolo";
   std::string memory = "private";
   std::string device = "host";
 };
@@ -176,6 +179,13 @@ void add_how(CLI::App& app, Texts& texts, Options& options) {
          "1: buffers are rewritten before each repetition, untimed; 0: they are left as they "
          "are, and the last result alone is verified")
       ->check(CLI::Range(0, 1))
+      ->capture_default_str();
+  app.add_option(
+         "--protocol", texts.protocol,
+         "kolo: each rank times its call, and a sample is the mean over the ranks; harness: a "
+         "sample is the time from when the last rank began until the last rank ended, by the clock "
+         "of the one host that they must share")
+      ->check(CLI::IsMember({"kolo", "harness"}))
       ->capture_default_str();
   app.add_option(
          "--memory", texts.memory,
@@ -251,6 +261,7 @@ std::optional<Options> parse(int argc, char** argv, int* exit_code) {
   sweep.series.check = texts.check == 1;
   sweep.series.rewrite = texts.rewrite == 1;
   sweep.series.memory = texts.memory == "shared" ? Memory::kShared : Memory::kPrivate;
+  if (texts.protocol == "harness") sweep.series.protocol = Protocol::kHarness;
   options.on_gpu = texts.device == "cuda";
   options.all_roots = texts.root == "all";
   if (!options.all_roots) sweep.roots = {std::stoi(texts.root)};

@@ -4,13 +4,7 @@
 
 #include <kolo/kolo.h>
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <poll.h>
 #include <sched.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -33,14 +27,6 @@ constexpr int kLoops = 5;
 /// A value of part_: no ranks pass a cache line.
 constexpr int kNoPair = -2;
 constexpr std::uint32_t kRounds = 100;
-
-/// Whether every rank has a core of its own; without one, spinning only disturbs. The same on every
-/// rank.
-bool ranks_have_cores() {
-  std::int64_t crowded = local_size() > sysconf(_SC_NPROCESSORS_ONLN) ? 1 : 0;
-  allreduce_ordered(&crowded, &crowded, 1, DataType::kInt64, ReduceOp::kMax);
-  return crowded == 0;
-}
 
 /// Whether more threads want to run on this host than it has ranks.
 bool others_run() {
@@ -73,45 +59,23 @@ std::optional<std::array<int, 2>> pair_of(const std::vector<Place>& places) {
   return pair;
 }
 
+Probe::Probe(std::unique_ptr<SharedLines> memory, int part, double far_ns)
+    : memory_(std::move(memory)),
+      line_(memory_ != nullptr ? static_cast<Line*>(memory_->data()) : nullptr),
+      part_(part),
+      far_ns_(far_ns) {}
+
 std::unique_ptr<Probe> Probe::open(double far_ns) {
-  std::int64_t number = rank() == 0 ? ::getpid() : 0;
-  allreduce_ordered(&number, &number, 1, DataType::kInt64, ReduceOp::kSum);
-  const std::string name = fmt::format("/kolo-perf-{}", number);
   const bool usable = ranks_have_cores() && far_ns > 0;
   const auto pair = pair_of(places_of_ranks());
-  int part = -1;
-  if (usable && pair && rank() == pair->front()) part = 0;
-  if (usable && pair && rank() == pair->back()) part = 1;
-  Line* line = nullptr;
-  if (part >= 0) {
-    const int file = ::shm_open(name.c_str(), O_CREAT | O_RDWR, 0600);
-    if (file >= 0 && ::ftruncate(file, sizeof(Line)) == 0) {
-      void* const memory =
-          ::mmap(nullptr, sizeof(Line), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-      if (memory != MAP_FAILED) line = static_cast<Line*>(memory);
-    }
-    if (file >= 0) ::close(file);
+  std::unique_ptr<SharedLines> memory;
+  int part = kNoPair;
+  if (usable && pair) {
+    part = rank() == pair->front() ? 0 : rank() == pair->back() ? 1 : -1;
+    memory = SharedLines::open(pair->front(), part >= 0, sizeof(Line));
+    if (memory == nullptr) part = kNoPair;
   }
-  // Both ranks or none: a rank without the memory would leave its partner waiting.
-  std::int64_t all[3] = {};  // how many ranks have it, and the pids of the pair
-  if (line != nullptr) all[0] = 1;
-  if (line != nullptr) all[1 + part] = ::getpid();
-  allreduce_ordered(all, all, 3, DataType::kInt64, ReduceOp::kSum);
-  const bool mapped = all[0] == 2;
-  if (part == 0) ::shm_unlink(name.c_str());
-  if (!mapped && line != nullptr) {
-    ::munmap(line, sizeof(Line));
-    line = nullptr;
-  }
-  std::unique_ptr<Probe> probe(new Probe(line, mapped ? part : kNoPair, far_ns));
-  if (line != nullptr)
-    probe->partner_ = static_cast<int>(::syscall(SYS_pidfd_open, all[2 - part], 0));
-  return probe;
-}
-
-Probe::~Probe() {
-  if (line_ != nullptr) ::munmap(line_, sizeof(Line));
-  if (partner_ >= 0) ::close(partner_);
+  return std::unique_ptr<Probe>(new Probe(std::move(memory), part, far_ns));
 }
 
 // Spins until the flag has this round's number; false if the partner's process has ended.
@@ -120,8 +84,7 @@ bool Probe::await(const std::atomic<std::uint32_t>& flag) const {
     if (spins % 10000 != 0) continue;
     // The peer may be on this very core at the moment.
     sched_yield();
-    pollfd ended{.fd = partner_, .events = POLLIN, .revents = 0};
-    if (::poll(&ended, 1, 0) > 0) return false;
+    if (memory_->has_partner_ended()) return false;
   }
   return true;
 }

@@ -2,6 +2,7 @@
 // main thread of every rank.
 #pragma once
 
+#include "tools/perf/shared_lines.h"
 #include "tools/perf/statistics.h"
 
 #include <array>
@@ -30,25 +31,21 @@ class Probe {
   /// Collective. The state is "far" above `far_ns` (one way); 0 means no probe.
   static std::unique_ptr<Probe> open(double far_ns);
 
-  Probe(const Probe&) = delete;
-  Probe& operator=(const Probe&) = delete;
-  ~Probe();
-
   /// Collective; takes about a tenth of a millisecond. Returns the same on every rank.
   Reading read();
 
  private:
   struct Line;
 
-  Probe(Line* line, int part, double far_ns) : line_(line), part_(part), far_ns_(far_ns) {}
+  Probe(std::unique_ptr<SharedLines> memory, int part, double far_ns);
   /// Nanoseconds, one way; 0 once the partner's process has ended, which kolo reports.
   double ping_pong();
   bool await(const std::atomic<std::uint32_t>& flag) const;
 
-  Line* const line_;  // shared; null on ranks outside the pair
+  const std::unique_ptr<SharedLines> memory_;
+  Line* const line_;  // in the memory; null on ranks outside the pair
   const int part_;    // 0: serves, 1: returns, -1: outside the pair, kNoPair: no pair
   const double far_ns_;
-  int partner_ = -1;  // descriptor of its process
   std::uint32_t round_ = 0;
 };
 

@@ -6,14 +6,17 @@
 
 #include <kolo/kolo.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace kolo::perf {
 namespace {
 
 /// Operations of this size take so long that each repetition gets its own reading.
-constexpr std::size_t kLongBytes = 1 << 20;
-constexpr int kRepetitionsPerReading = 8;
+constexpr std::size_t kLongBytes = 16 << 20;
+/// Repetitions of an engine in a row: as many untimed as timed ones. A program calls one library
+/// over and over, and then finds that library's memory in the caches.
+constexpr int kTurn = 8;
 
 /// The memory of one problem, and the work around an operation.
 class Bench {
@@ -28,13 +31,17 @@ class Bench {
         output_(bytes(output_count(problem, rank(), size())), options.memory, options.gpu),
         place_(bytes(place_in_output(problem, rank()).value_or(0))) {}
 
-  /// Microseconds of one operation.
-  double time(const Variant& variant) {
+  /// A batch of operations, which all ranks begin together.
+  Span time(const Variant& variant) {
     if (options_.rewrite) rewrite(variant);
-    const double took = time_once([&] {
+    if (options_.barrier != nullptr) {
+      options_.barrier->wait();
+    } else {
+      align();
+    }
+    return span_of([&] {
       for (int i = 0; i < options_.batch; ++i) run(variant);
     });
-    return took / options_.batch;
   }
 
   /// Wrong elements on this rank. Repeats the operation if the last result is not what the patterns
@@ -91,30 +98,39 @@ Series run_series(const Problem& problem, const std::vector<Variant>& variants,
   Bench bench(problem, options);
   for (const Variant& variant : variants) variant.engine->prepare(problem);
   const std::size_t count = variants.size();
-  std::vector<std::vector<double>> samples(count);
+  std::vector<std::vector<Span>> spans(count);
   std::vector<std::int64_t> wrong(count, 0);
-  std::vector<Reading> before;
-  std::vector<Reading> after;
-  const int block = bytes_of(problem, size()) >= kLongBytes ? 1 : kRepetitionsPerReading;
-  Reading last;
-  for (int i = -options.warmup; i < options.iterations; ++i) {
-    if (i == 0) last = probe.read();
-    for (std::size_t k = 0; k < count; ++k) {
-      const std::size_t v = (static_cast<std::size_t>(i + options.warmup) + k) % count;
-      const double took = bench.time(variants[v]);
-      if (i < 0) continue;
-      samples[v].push_back(took);
+  const bool is_long = bytes_of(problem, size()) >= kLongBytes;
+  const auto repeat = [&](std::size_t v, int from, int to) {
+    for (int i = 0; i < kTurn && !is_long; ++i) bench.time(variants[v]);
+    for (int i = from; i < to; ++i) {
+      spans[v].push_back(bench.time(variants[v]));
       const bool is_last = i + 1 == options.iterations;
       if (options.check && (options.rewrite || is_last)) wrong[v] += bench.check(variants[v]);
     }
-    if (i < 0) continue;
-    before.push_back(last);
-    if ((i + 1) % block == 0 || i + 1 == options.iterations) {
-      last = probe.read();
-      after.resize(before.size(), last);
-    }
+  };
+  for (int i = 0; i < options.warmup; ++i) {
+    for (const Variant& variant : variants) bench.time(variant);
   }
-  for (auto& of_variant : samples) average_over_ranks(of_variant);
+  std::vector<Reading> before;
+  std::vector<Reading> after;
+  const int turn = is_long ? 1 : kTurn;
+  Reading last = probe.read();
+  for (int first = 0; first < options.iterations; first += turn) {
+    const int end = std::min(first + turn, options.iterations);
+    for (std::size_t k = 0; k < count; ++k)
+      repeat((static_cast<std::size_t>(first / turn) + k) % count, first, end);
+    before.resize(static_cast<std::size_t>(end), last);
+    last = probe.read();
+    after.resize(static_cast<std::size_t>(end), last);
+  }
+  std::vector<std::vector<double>> samples;
+  for (const std::vector<Span>& of_variant : spans) {
+    samples.push_back(options.protocol == Protocol::kHarness
+                          ? from_last_begin_to_last_end(of_variant)
+                          : means_over_ranks(of_variant));
+    for (double& sample : samples.back()) sample /= options.batch;
+  }
   allreduce_ordered(wrong.data(), wrong.data(), static_cast<std::int64_t>(count), DataType::kInt64,
                     ReduceOp::kSum);
   return {grouped_by_state(samples, before, after), std::move(wrong)};

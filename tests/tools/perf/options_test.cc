@@ -35,6 +35,7 @@ TEST(Options, AStepRefusesWhatOnlyASweepTakes) {
       {"--agg_iters", "-m", "2"},
       {"--check", "-c", "0"},
       {"--rewrite", "--rewrite", "0"},
+      {"--protocol", "--protocol", "harness"},
       {"--limit", "--limit"},
       {"--percentiles", "-P"},
       {"--far-above", "--far-above", "0"}};
