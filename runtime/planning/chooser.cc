@@ -21,6 +21,7 @@
 #include "runtime/collectives/broadcast_chain.h"
 #include "runtime/collectives/broadcast_hierarchical.h"
 #include "runtime/collectives/gather_linear.h"
+#include "runtime/collectives/gather_scatter_mapped.h"
 #include "runtime/collectives/meet_first.h"
 #include "runtime/collectives/point_to_point.h"
 #include "runtime/collectives/reduce_scatter_halving.h"
@@ -208,9 +209,13 @@ Schedule unstaged_schedule(const ScheduleRequest& request) {
     case OperationKind::kReduceScatter:
       return reduce_scatter(request);
     case OperationKind::kGather:
+      if (request.algorithm == Algorithm::kMapped)
+        return gather_mapped(rank, size, request.root, request.counts, pipeline_of(request));
       return gather_linear(rank, size, request.root, request.counts,
                            {.pipeline = pipeline, .in_place = request.in_place});
     case OperationKind::kScatter:
+      if (request.algorithm == Algorithm::kMapped)
+        return scatter_mapped(rank, size, request.root, request.counts, pipeline_of(request));
       return scatter_linear(rank, size, request.root, request.counts,
                             {.pipeline = pipeline, .in_place = request.in_place});
     case OperationKind::kBarrier:

@@ -38,8 +38,8 @@ struct ScheduleRequest {
   int blocks_in_flight = 4;  ///< blocks of allreduce and reduce-scatter; else chunks
   Placement placement = Placement::kInPlace;  ///< for allreduce
   /// For allreduce: the algorithm. For broadcast, allgather and reduce-scatter: kMapped,
-  /// kHierarchical with windows, or any other value for messages. For alltoall: kMapped, or any
-  /// other value for messages.
+  /// kHierarchical with windows, or any other value for messages. For alltoall, gather and scatter:
+  /// kMapped, or any other value for messages.
   Algorithm algorithm = Algorithm::kRing;
   /// Elements of mapped scratch. For kMapped: at least `pipeline_slots`. For kHierarchical: enough
   /// for the layout, or 0 for messages inside hosts.
@@ -57,9 +57,9 @@ struct ScheduleRequest {
   /// For kHierarchical: `size` ranks. For messages of other allreduces, broadcasts, allgathers and
   /// reduce-scatters: also `size` ranks, or empty if neighbours are those by number.
   HostLayout layout = {};
-  /// For allgather and gather: this rank's input already lies at its offset in the output, and
-  /// kInput need not be bound. For scatter: the root's part stays in the input. Ranks may differ in
-  /// it.
+  /// For messages of allgather and gather: this rank's input already lies at its offset in the
+  /// output, and kInput need not be bound. For those of scatter: the root's part stays in the
+  /// input. Ranks may differ in it.
   bool in_place = false;
   /// Elements. For allgather, reduce-scatter, gather and scatter: each rank's part, `size` numbers.
   /// For alltoall: [i × size + j] is what rank i sends to rank j. Else empty.

@@ -20,6 +20,23 @@ bool goes_round(OperationKind kind) {
          kind == OperationKind::kReduceScatter;
 }
 
+bool gathers_or_scatters(OperationKind kind) {
+  return kind == OperationKind::kGather || kind == OperationKind::kScatter;
+}
+
+/// Bytes of a block of a move through windows. Where data goes one way, readers have nothing to do
+/// until the first piece is packed. So all pieces together are about as many as pipeline slots.
+std::size_t moved_block(const ScheduleRequest& request, std::size_t element) {
+  if (!gathers_or_scatters(request.kind)) return kMovedBlock;
+  const auto root = static_cast<std::size_t>(request.root);
+  const std::size_t moved = (sum_of(request.counts) - request.counts[root]) * element;
+  const std::size_t piece =
+      std::max(round_up(moved / kPipelineSlots, kLeastMovedBlock), kLeastMovedBlock);
+  const bool scatters = request.kind == OperationKind::kScatter;  // its slots hold a piece a reader
+  return std::min(scatters ? piece * static_cast<std::size_t>(request.size - 1) : piece,
+                  kMovedBlock);
+}
+
 /// Number of pieces that a pipeline slot of a two-level schedule must hold.
 std::size_t pieces_of_a_slot(OperationKind kind, const HostLayout& layout) {
   if (kind == OperationKind::kBroadcast) return static_cast<std::size_t>(layout.most_on_a_host());
@@ -135,17 +152,13 @@ bool moves_through_windows(const ScheduleRequest& request, const Resources& reso
                            DataType type) {
   if (!resources.maps_windows || resources.size == 1) return false;
   const std::size_t element = size_of(type);
-  const auto pays = [&](std::uint64_t elements) {
-    return elements * element > kMoveByMessages &&
-           resources.slot_bytes / kPipelineSlots / element >=
-               static_cast<std::uint64_t>(resources.size);
-  };
-  const OperationKind kind = request.kind;
-  if (kind == OperationKind::kBroadcast) return pays(request.count);
-  const bool exchanges_parts = kind == OperationKind::kAllgather ||
-                               kind == OperationKind::kAlltoall ||
-                               kind == OperationKind::kReduceScatter;
-  return exchanges_parts && pays(sum_of(request.counts));
+  const std::size_t by_messages =
+      gathers_or_scatters(request.kind) ? kGatherByMessages : kMoveByMessages;
+  // All-reduces and messages between two ranks have no counts.
+  const std::uint64_t elements =
+      request.kind == OperationKind::kBroadcast ? request.count : sum_of(request.counts);
+  return elements * element > by_messages && resources.slot_bytes / kPipelineSlots / element >=
+                                                 static_cast<std::uint64_t>(resources.size);
 }
 
 // Where every host has one rank, there are only messages.
@@ -176,7 +189,7 @@ ScheduleRequest host_request(const CallShape& call, const Resources& resources,
   } else if (moves_through_windows(request, resources, call.type)) {
     request.algorithm = Algorithm::kMapped;
     request.mapped_elements =
-        std::min(resources.slot_bytes, kPipelineSlots * kMovedBlock) / element;
+        std::min(resources.slot_bytes, kPipelineSlots * moved_block(request, element)) / element;
   } else {
     const bool is_broadcast = request.kind == OperationKind::kBroadcast;
     const std::uint64_t elements = is_broadcast ? request.count : sum_of(request.counts);

@@ -35,9 +35,7 @@ bool runs_on_devices(const CallShape& call, const Resources& resources) {
   if (!resources.devices.map_windows || call.op == ReduceOp::kAdasum) return false;
   const std::size_t slot = resources.devices.slot_bytes / kPipelineSlots / size_of(call.type);
   if (slot < static_cast<std::size_t>(resources.size) * kDeviceSlotShare) return false;
-  return call.kind == OperationKind::kAllreduce || call.kind == OperationKind::kBroadcast ||
-         call.kind == OperationKind::kAllgather || call.kind == OperationKind::kAlltoall ||
-         call.kind == OperationKind::kReduceScatter;
+  return moves_data(call.kind);
 }
 
 ScheduleRequest request_on_devices(const CallShape& call, const Resources& resources,

@@ -34,8 +34,13 @@ inline constexpr std::size_t kTwoRankExchange = 1 << 10;
 /// Largest move (no sum) by messages inside a host, of all ranks together: up to here a message
 /// costs less than the signals of a block in the windows.
 inline constexpr std::size_t kMoveByMessages = 16 << 10;
+/// As kMoveByMessages, for gathers and scatters, whose data goes one way: sender and receiver of a
+/// message copy at the same time, and the reader of a window waits until its owner has packed.
+inline constexpr std::size_t kGatherByMessages = 256 << 10;
 /// A block that is moved through a window and not summed stays in the second-level cache.
 inline constexpr std::size_t kMovedBlock = 256 << 10;
+/// Least block of data that goes one way; shorter ones cost more signals than they hide waiting.
+inline constexpr std::size_t kLeastMovedBlock = 32 << 10;
 /// A block that is summed, of which each rank packs and sums a part. Larger ones of operations
 /// that run at once drive each other out of the caches; smaller ones need more signals.
 inline constexpr std::size_t kSummedBlock = 512 << 10;

@@ -2,6 +2,7 @@
 // every size up to 64: private and mapped memory, on all ranks, on some and on none.
 #include "runtime/collectives/allgather_mapped.h"
 #include "runtime/collectives/alltoall_mapped.h"
+#include "runtime/collectives/gather_scatter_mapped.h"
 #include "runtime/collectives/reduce_scatter_mapped.h"
 
 #include "tests/support/proof_cases.h"
@@ -112,6 +113,39 @@ TEST_P(MappedMoves, ReduceScatterIsRightForUnevenParts) {
             {.kind = OperationKind::kReduceScatter, .counts = parts, .input_is_output = in_place},
             mapped);
       }
+}
+
+TEST_P(MappedMoves, GatherIsRightAtEveryKindOfRoot) {
+  for (const int root : roots_of(size()))
+    for (const Counts& parts : counts())
+      for (const MappedOptions& mapped : {MappedOptions{.block_elements = 3, .pipeline_slots = 1},
+                                          {.block_elements = 4, .pipeline_slots = 2}})
+        for (const bool in_place : {false, true})
+          prove_all_ways(schedules_of(size(),
+                                      [&](int rank) {
+                                        return gather_mapped(rank, size(), root, parts, mapped);
+                                      }),
+                         {.kind = OperationKind::kGather,
+                          .root = root,
+                          .counts = parts,
+                          .input_is_output = in_place},
+                         mapped);
+}
+
+TEST_P(MappedMoves, ScatterIsRightFromEveryKindOfRoot) {
+  for (const int root : roots_of(size()))
+    for (const Counts& parts : counts())
+      for (const MappedOptions& mapped : options())
+        for (const bool in_place : {false, true})
+          prove_all_ways(schedules_of(size(),
+                                      [&](int rank) {
+                                        return scatter_mapped(rank, size(), root, parts, mapped);
+                                      }),
+                         {.kind = OperationKind::kScatter,
+                          .root = root,
+                          .counts = parts,
+                          .input_is_output = in_place},
+                         mapped);
 }
 
 TEST(MappedMovesShape, PiecesLieOnCacheLines) {

@@ -26,7 +26,8 @@ INSTANTIATE_TEST_SUITE_P(SizesAndWindows, ArenaMoves,
                                           testing::Values("0", "256K", "16M")));
 
 constexpr OperationKind kKinds[] = {OperationKind::kBroadcast, OperationKind::kAllgather,
-                                    OperationKind::kAlltoall, OperationKind::kReduceScatter};
+                                    OperationKind::kAlltoall,  OperationKind::kReduceScatter,
+                                    OperationKind::kGather,    OperationKind::kScatter};
 /// Floats of one rank's part: just more than messages carry, and more than the pipeline slots of
 /// every window.
 constexpr std::size_t kCounts[] = {5'003, 150'001};
@@ -36,10 +37,17 @@ struct Call {
   Call(Runtime& runtime, OperationKind of_kind, std::size_t part, std::size_t rank,
        std::size_t ranks, Shared shared)
       : kind(of_kind) {
-    const bool whole_in = kind == OperationKind::kAlltoall || kind == OperationKind::kReduceScatter;
-    const bool whole_out = kind == OperationKind::kAllgather || kind == OperationKind::kAlltoall;
+    const bool gathers = kind == OperationKind::kGather;
+    const bool scatters = kind == OperationKind::kScatter;
+    const bool whole_in =
+        scatters || kind == OperationKind::kAlltoall || kind == OperationKind::kReduceScatter;
+    const bool whole_out =
+        gathers || kind == OperationKind::kAllgather || kind == OperationKind::kAlltoall;
+    if (gathers || scatters) root = ranks - 1;
     inputs = whole_in ? part * ranks : part;
     outputs = whole_out ? part * ranks : part;
+    if (scatters && rank != root) inputs = 0;
+    if (gathers && rank != root) outputs = 0;
     input = floats(runtime, inputs, shared.input);
     for (std::size_t i = 0; i < inputs; ++i) input.get()[i] = element(rank, i);
     // A broadcast is in place.
@@ -49,8 +57,10 @@ struct Call {
   }
 
   float result(std::size_t i, std::size_t part, std::size_t rank, std::size_t ranks) const {
-    if (kind == OperationKind::kBroadcast) return element(0, i);
-    if (kind == OperationKind::kAllgather) return element(i / part, i % part);
+    if (kind == OperationKind::kBroadcast) return element(root, i);
+    if (kind == OperationKind::kScatter) return element(root, rank * part + i);
+    if (kind == OperationKind::kAllgather || kind == OperationKind::kGather)
+      return element(i / part, i % part);
     if (kind == OperationKind::kAlltoall) return element(i / part, rank * part + i % part);
     float sum = 0;
     for (std::size_t r = 0; r < ranks; ++r) sum += element(r, rank * part + i);
@@ -61,6 +71,7 @@ struct Call {
     Submission made;
     made.name = std::move(name);
     made.signature.kind = kind;
+    made.signature.root = static_cast<int>(root);
     made.signature.shape = {static_cast<std::int64_t>(inputs)};
     made.input = reinterpret_cast<const std::byte*>(input.get());
     auto* const data = reinterpret_cast<std::byte*>(output.get());
@@ -87,6 +98,7 @@ struct Call {
   }
 
   OperationKind kind;
+  std::size_t root = 0;
   std::size_t inputs = 0;
   std::size_t outputs = 0;
   std::shared_ptr<float> input;
@@ -104,6 +116,7 @@ void one_at_a_time(int size, const LocalWorldOptions& options,
         for (const std::size_t part : counts)
           for (std::size_t shift = 0; shift < kRounds; ++shift)
             for (const OperationKind kind : kKinds) {
+              if (!is_ordered_kind(kind)) continue;
               SCOPED_TRACE(fmt::format("rank {}: {}, {} a rank, mixture {}", rank, to_string(kind),
                                        part, shift));
               const Call call(runtime, kind, part, me, ranks, mixture(me, shift));

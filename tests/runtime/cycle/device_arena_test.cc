@@ -91,13 +91,15 @@ TEST_P(DeviceArenas, RowsOfEveryMixture) {
     DeviceUser user(runtime);
     constexpr std::size_t kPart = 40'009;
     const std::size_t all = kPart * static_cast<std::size_t>(size());
-    for (const OperationKind kind : {OperationKind::kBroadcast, OperationKind::kAllgather,
-                                     OperationKind::kAlltoall, OperationKind::kReduceScatter})
+    for (const OperationKind kind :
+         {OperationKind::kBroadcast, OperationKind::kAllgather, OperationKind::kAlltoall,
+          OperationKind::kReduceScatter, OperationKind::kGather, OperationKind::kScatter})
       for (int round = 0; round < 4; ++round) {
-        const bool whole_in =
-            kind == OperationKind::kAlltoall || kind == OperationKind::kReduceScatter;
-        const bool whole_out =
-            kind == OperationKind::kAllgather || kind == OperationKind::kAlltoall;
+        const bool whole_in = kind == OperationKind::kAlltoall ||
+                              kind == OperationKind::kReduceScatter ||
+                              kind == OperationKind::kScatter;
+        const bool whole_out = kind == OperationKind::kAllgather ||
+                               kind == OperationKind::kAlltoall || kind == OperationKind::kGather;
         const std::size_t inputs = whole_in ? all : kPart;
         const std::size_t outputs = whole_out ? all : kPart;
         const auto [input_is_shared, output_is_shared] = mixture(round, rank);
@@ -114,13 +116,16 @@ TEST_P(DeviceArenas, RowsOfEveryMixture) {
         }
         const Status status = finish(user, *submit(runtime, std::move(call)));
         ASSERT_TRUE(status.ok()) << to_string(kind) << ": " << status.error().message;
+        if (kind == OperationKind::kGather && rank != 1) continue;
         const auto result = user.read(kType, output.data(), outputs);
         for (std::size_t i = 0; i < outputs; ++i) {
           const int from = static_cast<int>(i / kPart);
           const std::size_t mine = static_cast<std::size_t>(rank) * kPart + i % kPart;
           double expected = 0;
           if (kind == OperationKind::kBroadcast) expected = element(1, i);
-          if (kind == OperationKind::kAllgather) expected = element(from, i % kPart);
+          if (kind == OperationKind::kAllgather || kind == OperationKind::kGather)
+            expected = element(from, i % kPart);
+          if (kind == OperationKind::kScatter) expected = element(1, mine);
           if (kind == OperationKind::kAlltoall) expected = element(from, mine);
           if (kind == OperationKind::kReduceScatter)
             for (int r = 0; r < size(); ++r) expected += element(r, mine);

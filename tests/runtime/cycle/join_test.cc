@@ -129,10 +129,12 @@ TEST(Join, WhatZerosCannotJoinFailsOnTheOthers) {
           {OperationKind::kAlltoall, "alltoall"},
           {OperationKind::kReduceScatter, "reducescatter"},
           {OperationKind::kGather, "gather"},
+          {OperationKind::kScatter, "scatter"},
           {OperationKind::kBarrier, "barrier"}};
       for (const auto& [kind, word] : kinds) {
         auto submission = rows_of(kind, "t", rows, {4});
-        submission.splits = kind == OperationKind::kAlltoall ? Splits{1, 1, 2} : Splits{};
+        const bool deals = kind == OperationKind::kAlltoall || kind == OperationKind::kScatter;
+        submission.splits = deals ? Splits{1, 1, 2} : Splits{};
         const Status status = submit(runtime, submission)->wait();
         ASSERT_FALSE(status.ok()) << word;
         EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);

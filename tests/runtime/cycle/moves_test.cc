@@ -60,10 +60,10 @@ class Moves : public testing::TestWithParam<int> {
     return call;
   }
 
-  /// An equal call on every rank; `rank` is the caller.
-  Call make(OperationKind kind, DataType type, int rank, int step) const {
+  /// An equal call on every rank; `rank` is the caller. `wider`: factor of the elements of a row.
+  Call make(OperationKind kind, DataType type, int rank, int step, std::size_t wider = 1) const {
     const int root = step % size();
-    const std::size_t width = step % 3 == 0 ? 1 : 3;
+    const std::size_t width = (step % 3 == 0 ? 1 : 3) * wider;
     const std::size_t row = width * size_of(type);
     const bool is_root = rank == root;
     const std::int64_t mine = rows_in(rank, step);
@@ -163,6 +163,23 @@ TEST_P(Moves, EveryRowArrivesWhereItBelongs) {
         }
       }
     }
+  });
+}
+
+// Most of these are large enough for the windows.
+TEST_P(Moves, WideRowsArriveAtAndFromEveryRoot) {
+  run_local_world(size(), [&](int rank, Runtime& runtime) {
+    for (int step = 0; step < kSteps; ++step)
+      for (const auto& [kind, wider] :
+           {std::pair(OperationKind::kGather, 67), std::pair(OperationKind::kScatter, 401)})
+        for (const Placement placement :
+             {Placement::kApart, Placement::kAtItsPlace, Placement::kSameStart}) {
+          const auto its = static_cast<Placement>((static_cast<int>(placement) + rank) % 3);
+          SCOPED_TRACE(fmt::format("rank {}: {}, round {}, {}", rank, to_string(kind), step,
+                                   to_string(its)));
+          ASSERT_NO_FATAL_FAILURE(
+              check(runtime, make(kind, DataType::kFloat32, rank, step, wider), its));
+        }
   });
 }
 

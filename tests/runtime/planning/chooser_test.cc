@@ -89,6 +89,14 @@ TEST(MakeSchedule, ChoosesByCollective) {
             "gather_linear");
   EXPECT_EQ(algorithm({.kind = OperationKind::kScatter, .size = 2, .counts = counts}),
             "scatter_linear");
+  for (const auto& [kind, name] : {std::pair(OperationKind::kGather, "gather_mapped"),
+                                   std::pair(OperationKind::kScatter, "scatter_mapped")})
+    EXPECT_EQ(algorithm({.kind = kind,
+                         .size = 2,
+                         .algorithm = Algorithm::kMapped,
+                         .mapped_elements = 64,
+                         .counts = counts}),
+              name);
   EXPECT_EQ(algorithm({.kind = OperationKind::kBarrier, .size = 2}), "barrier_dissemination");
   EXPECT_EQ(algorithm({.kind = OperationKind::kSend, .size = 2, .peer = 1, .count = 8}),
             "point_to_point");

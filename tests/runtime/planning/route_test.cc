@@ -125,7 +125,12 @@ std::vector<Row> rows() {
        "schedule messages"},
       {"negotiated_broadcast_above", quad, kBroadcast, kNegotiated, false, 16 * kKiB + 4,
        "schedule mapped"},
-      {"gather", quad, kGather, kNegotiated, false, kMiB, "schedule messages"},
+      {"gather_64K", quad, kGather, kNegotiated, false, 64 * kKiB, "schedule messages"},
+      {"gather_above", quad, kGather, kNegotiated, false, 64 * kKiB + 4, "schedule mapped"},
+      {"scatter_256K", quad, kScatter, kNegotiated, false, 256 * kKiB, "schedule messages"},
+      {"scatter_above", quad, kScatter, kNegotiated, false, 256 * kKiB + 16, "schedule mapped"},
+      {"gather_without_windows", without_windows(4), kGather, kNegotiated, false, kMiB,
+       "schedule messages"},
       {"no_windows", without_windows(4), kAllreduce, kInOrder, false, 4,
        "schedule recursive_doubling"},
       {"no_windows_two_ranks", without_windows(2), kAllreduce, kInOrder, false, 1 * kKiB,
@@ -147,12 +152,16 @@ std::vector<Row> rows() {
       {"hosts_broadcast_below", hosts, kBroadcast, kNegotiated, false, 2 * kMiB - 4,
        "schedule messages"},
       {"hosts_broadcast", hosts, kBroadcast, kNegotiated, false, 2 * kMiB, "schedule hierarchical"},
+      {"hosts_scatter", hosts, kScatter, kNegotiated, false, 16 * kMiB, "schedule messages"},
       {"hosts_alltoall", hosts, kAlltoall, kNegotiated, false, 16 * kMiB, "schedule messages"},
       {"singles_allgather", singles, kAllgather, kNegotiated, false, kMiB, "schedule messages"},
       // Device memory.
       {"devices", with_devices(quad, true), kAllreduce, kNegotiated, true, 4, "device mapped"},
-      {"devices_gather", with_devices(quad, true), kGather, kNegotiated, true, 4,
-       "staged messages"},
+      {"devices_gather", with_devices(quad, true), kGather, kNegotiated, true, 4, "device mapped"},
+      {"devices_gather_unmapped", with_devices(quad, false), kGather, kNegotiated, true, kMiB,
+       "staged mapped"},
+      {"devices_gather_in_pieces", with_devices(without_windows(4), false), kGather, kNegotiated,
+       true, kMiB, "device messages"},
       {"devices_unmapped", with_devices(quad, false), kAllreduce, kNegotiated, true, kMiB,
        "staged mapped"},
       {"devices_unmapped_in_pieces", with_devices(without_windows(4), false), kBroadcast,
@@ -237,6 +246,23 @@ TEST(RouteProperties, EveryRouteHasASchedule) {
           continue;
         EXPECT_EQ(make_schedule(taken.request).size, set.size);
       }
+}
+
+// Readers wait until the first block is packed.
+TEST(RouteProperties, WhatGoesOneWayHasShorterBlocks) {
+  const auto block = [](OperationKind kind, std::uint64_t bytes, int ranks) {
+    const CallShape call = even_call(kind, kNegotiated, false, bytes, ranks);
+    return route(call, one_host(ranks), kPolicy).request.mapped_elements * size_of(call.type) /
+           kPipelineSlots;
+  };
+  EXPECT_EQ(block(kAllgather, 256 * kKiB, 2), 256 * kKiB);
+  EXPECT_EQ(block(kGather, 256 * kKiB, 2), 64 * kKiB);
+  EXPECT_EQ(block(kGather, 256 * kKiB, 5), 256 * kKiB) << "the other ranks pack meanwhile";
+  EXPECT_EQ(block(kGather, 132 * kKiB, 2), 64 * kKiB);
+  EXPECT_EQ(block(kGather, 64 * kMiB, 2), 256 * kKiB);
+  EXPECT_EQ(block(kScatter, 512 * kKiB, 2), 64 * kKiB);
+  EXPECT_EQ(block(kScatter, 288 * kKiB, 3), 128 * kKiB) << "two pieces of it";
+  EXPECT_EQ(block(kScatter, 64 * kMiB, 2), 256 * kKiB);
 }
 
 TEST(RouteProperties, TheExchangeIsLeftOutOnceItHasDeclined) {
