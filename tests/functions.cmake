@@ -10,7 +10,7 @@ endif()
 
 # kolo_add_test(<name> SOURCES <files> [LABELS <labels>] [LIBRARIES <targets>] [TIMEOUT <seconds>]
 #               [TORCH] [COMPUTES])
-# One executable; each of its tests is a test of CTest, with a timeout of its own. With TORCH it is
+# One executable; each of its tests is a test of CTest, as list_tests.cmake says. With TORCH it is
 # linked to kolo::torch, as a user's program is, and left out of a build without LibTorch; else it
 # holds kolo's objects and sees what the library hides. COMPUTES: the tests' own code takes long, so
 # it is optimised, too.
@@ -44,17 +44,23 @@ function(kolo_add_test name)
   # by then and crashes in the hook's lock.
   set(environment "")
   if(KOLO_SANITIZE MATCHES thread)
-    set(environment ENVIRONMENT UCX_MEM_MMAP_HOOK_MODE=none)
+    set(environment UCX_MEM_MMAP_HOOK_MODE=none)
   endif()
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
-    PROPERTIES TIMEOUT ${ARG_TIMEOUT} ${environment})
-  # gtest_discover_tests would take a list of labels apart, so CTest reads them from a file after it.
-  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}_labels.cmake
-    "if(${name}_TESTS)\n"
-    "  set_tests_properties(\${${name}_TESTS} PROPERTIES LABELS \"${ARG_LABELS}\")\n"
+  set(list ${CMAKE_CURRENT_BINARY_DIR}/${name}_list.cmake)
+  string(REPLACE ";" "\\;" launcher "${CMAKE_CROSSCOMPILING_EMULATOR}")
+  string(REPLACE ";" "\\;" labels "${ARG_LABELS}")
+  add_custom_command(TARGET ${name} POST_BUILD BYPRODUCTS ${list} VERBATIM COMMAND ${CMAKE_COMMAND}
+    "-DPROGRAM=$<TARGET_FILE:${name}>" "-DLAUNCHER=${launcher}" "-DOUT=${list}"
+    "-DTIMEOUT=${ARG_TIMEOUT}" "-DLABELS=${labels}" "-DENVIRONMENT=${environment}"
+    -P ${CMAKE_CURRENT_SOURCE_DIR}/list_tests.cmake)
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}_tests.cmake
+    "if(EXISTS [=[${list}]=])\n"
+    "  include([=[${list}]=])\n"
+    "else()\n"
+    "  add_test(${name}_NOT_BUILT ${name}_NOT_BUILT)\n"
     "endif()\n")
   set_property(DIRECTORY APPEND PROPERTY
-    TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}_labels.cmake)
+    TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}_tests.cmake)
 endfunction()
 
 # kolo_add_mpi_test(<name> PROGRAM <target> NP <ranks> [ARGS <arguments>] [TIMEOUT <seconds>]
