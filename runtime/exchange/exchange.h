@@ -21,11 +21,11 @@
 // - Other kinds differ in what ranks read from the control segments. In a broadcast, ranks wait
 //   only for the root's flag, and the root for none.
 //
-// Cache lines that move between cores bound small calls. After a call of up to a KiB, a rank
+// Cache lines that move between cores bound small calls. After a call of up to 4 KiB, a rank
 // prefetches the next slot's lines, which the others have just read. Data that no other rank needs
 // is not copied. Larger inputs are copied in one piece: memcpy() of some KiB takes the lines from
 // other cores without reading them. Lines that have left the first-level caches move faster, so
-// inputs of more than a KiB go to a ring behind the slots, which is larger than those caches.
+// inputs of more than 4 KiB go to a ring behind the slots, which is larger than those caches.
 //
 // Two slots are enough. A rank raises flag k+1 after it has read what it needs of slots k, and
 // writes its slot for k+2 after it has seen every flag k+1. Most calls wait for these flags anyway;
